@@ -1,0 +1,146 @@
+//! The one error type: every variant names its object and picks its SQLSTATE.
+
+use thiserror::Error;
+
+/// A problem, in words a PostgreSQL user can act on. `Display` is the primary message; see
+/// [`Error::detail`], [`Error::hint`] and [`Error::sqlstate`] for the rest of the report.
+#[derive(Debug, Clone, PartialEq, Error)]
+pub enum Error {
+    #[error("{what} \"{id}\" does not exist")]
+    NotFound { what: &'static str, id: String },
+    #[error("{what} \"{id}\" already exists")]
+    AlreadyExists { what: &'static str, id: String },
+    #[error("{what} \"{id}\" is still used by {by}")]
+    InUse { what: &'static str, id: String, by: String },
+    /// Every problem of one configuration, reported together.
+    #[error("invalid configuration of {object}")]
+    Configuration { object: String, problems: Vec<String> },
+    #[error("invalid {argument}: {problem}")]
+    Argument { argument: &'static str, problem: String },
+    #[error("document \"{external_id}\": {problem}")]
+    Document { external_id: String, problem: String },
+    #[error("document \"{external_id}\" has {size} bytes; at most {limit} are taken")]
+    DocumentTooLarge { external_id: String, size: usize, limit: usize },
+    #[error("document \"{external_id}\": content type \"{content_type}\" is not supported")]
+    ContentType { external_id: String, content_type: String },
+    #[error("permission denied: {problem}")]
+    Permission { problem: String },
+    /// The files of a local model are missing or unusable.
+    #[error("model \"{model}\": {problem}")]
+    ModelFiles { model: String, problem: String },
+    #[error("a text of {tokens} tokens is longer than the {limit} that model \"{model}\" reads")]
+    InputTooLong { model: String, tokens: usize, limit: usize },
+    #[error("embedder \"{embedder}\": {problem}")]
+    Embedding { embedder: String, problem: String },
+    #[error("provider \"{provider}\" is not available in this version of kb")]
+    ProviderUnavailable { provider: String },
+    #[error("the kb gateway {problem}")]
+    Gateway { problem: String },
+    #[error("timed out after {seconds} s waiting for {what}")]
+    Timeout { what: String, seconds: f64 },
+    #[error("{problem}")]
+    State { problem: String, hint: String },
+    #[error("cannot execute {what} during recovery")]
+    ReadOnly { what: &'static str },
+    #[error("kb internal error: {0}")]
+    Internal(String),
+}
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// The five-character SQLSTATE of this error.
+    pub fn sqlstate(&self) -> &'static str {
+        match self {
+            Error::NotFound { .. } => "42704",            // undefined_object
+            Error::AlreadyExists { .. } => "42710",       // duplicate_object
+            Error::InUse { .. } => "2BP01",               // dependent_objects_still_exist
+            Error::Configuration { .. } => "22023",       // invalid_parameter_value
+            Error::Argument { .. } => "22023",            // invalid_parameter_value
+            Error::Document { .. } => "22000",            // data_exception
+            Error::DocumentTooLarge { .. } => "54000",    // program_limit_exceeded
+            Error::ContentType { .. } => "0A000",         // feature_not_supported
+            Error::Permission { .. } => "42501",          // insufficient_privilege
+            Error::ModelFiles { .. } => "58030",          // io_error
+            Error::InputTooLong { .. } => "54000",        // program_limit_exceeded
+            Error::Embedding { .. } => "58000",           // system_error
+            Error::ProviderUnavailable { .. } => "0A000", // feature_not_supported
+            Error::Gateway { .. } => "08006",             // connection_failure
+            Error::Timeout { .. } => "57014",             // query_canceled
+            Error::State { .. } => "55000",               // object_not_in_prerequisite_state
+            Error::ReadOnly { .. } => "25006",            // read_only_sql_transaction
+            Error::Internal(_) => "XX000",                // internal_error
+        }
+    }
+
+    /// The DETAIL line, where there is one.
+    pub fn detail(&self) -> Option<String> {
+        match self {
+            Error::Configuration { problems, .. } => Some(problems.join("\n")),
+            _ => None,
+        }
+    }
+
+    /// The HINT line: what to do about it.
+    pub fn hint(&self) -> Option<String> {
+        let text = match self {
+            Error::NotFound { what, .. } => match *what {
+                "knowledge base" => {
+                    "List them with SELECT id FROM kb.knowledge_bases; create one with kb.create_knowledge_base(id)."
+                }
+                "embedder" => {
+                    "List them with SELECT id FROM kb.embedders; create one with kb.create_embedder(id, provider, model, dimension)."
+                }
+                "vector database" => {
+                    "List them with SELECT id FROM kb.vector_dbs; create one with kb.create_vector_db(id, type, dimension)."
+                }
+                _ => return None,
+            },
+            Error::DocumentTooLarge { .. } => "Split the document, or raise kb.max_document_size.",
+            Error::ContentType { .. } => {
+                "Supported are text/plain, text/markdown and text/html; convert the document first."
+            }
+            Error::ModelFiles { .. } => {
+                "Put the model's directory (tokenizer.json, *.safetensors and, for a transformer, config.json) under kb.model_dir; SELECT * FROM kb.health() shows where that is."
+            }
+            Error::InputTooLong { .. } => {
+                "Use smaller chunks (chunking size), or set \"truncate\": true in the embedder's config to have the rest of a text ignored."
+            }
+            Error::ProviderUnavailable { .. } => "Available providers are local and hash.",
+            Error::Gateway { .. } => {
+                "SELECT * FROM kb.health() says what is wrong; the gateway's messages are in the server log."
+            }
+            Error::Timeout { .. } => "SELECT * FROM kb.status and kb.health() show what is being waited for.",
+            Error::InUse { .. } => "Drop or change what uses it first.",
+            Error::State { hint, .. } => return (!hint.is_empty()).then(|| hint.clone()),
+            _ => return None,
+        };
+        Some(text.to_string())
+    }
+
+    /// Whether trying the same again later can succeed without anybody changing anything.
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Error::Gateway { .. } | Error::Timeout { .. })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_problem_of_a_configuration_stands_in_the_detail() {
+        let error = Error::Configuration {
+            object: "knowledge base \"x\"".into(),
+            problems: vec!["a".into(), "b".into()],
+        };
+        assert_eq!(error.detail().as_deref(), Some("a\nb"));
+        assert_eq!(error.sqlstate(), "22023");
+    }
+
+    #[test]
+    fn only_faults_that_pass_by_themselves_are_transient() {
+        assert!(Error::Gateway { problem: "is gone".into() }.is_transient());
+        assert!(!Error::InputTooLong { model: "m".into(), tokens: 9, limit: 8 }.is_transient());
+    }
+}

@@ -1,0 +1,3 @@
+//! The one process that runs models and talks to providers.
+
+pub mod local;

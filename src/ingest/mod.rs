@@ -1,0 +1,1 @@
+//! From a document to chunks: parse, chunk, diff, batch. Pure.

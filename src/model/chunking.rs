@@ -1,0 +1,198 @@
+//! How a text is cut into chunks, and what a chunk is.
+
+use super::fields::Fields;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+/// Which boundaries are preferred when a text is cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Strategy {
+    /// Paragraphs, then lines, sentences, words, characters: the largest that fits.
+    Recursive,
+    /// Markdown's own structure first (headings, blocks), then as `Recursive`.
+    Markdown,
+    /// Windows of exactly `size`, whatever the text.
+    Fixed,
+    /// The whole text is one chunk.
+    None,
+}
+
+impl Strategy {
+    pub fn name(self) -> &'static str {
+        match self {
+            Strategy::Recursive => "recursive",
+            Strategy::Markdown => "markdown",
+            Strategy::Fixed => "fixed",
+            Strategy::None => "none",
+        }
+    }
+
+    /// `recursive_text_splitter` is accepted as the seeds' name for `recursive`.
+    fn parse(name: &str) -> Option<Self> {
+        match name {
+            "recursive" | "recursive_text_splitter" => Some(Strategy::Recursive),
+            "markdown" => Some(Strategy::Markdown),
+            "fixed" => Some(Strategy::Fixed),
+            "none" => Some(Strategy::None),
+            _ => None,
+        }
+    }
+}
+
+/// What `size` and `overlap` count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Unit {
+    Tokens,
+    Characters,
+}
+
+/// A validated chunking setting with every default filled in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Chunking {
+    pub strategy: Strategy,
+    /// At most so many units a chunk.
+    pub size: usize,
+    /// So many units at most of one chunk's end stand again at the next one's start; below `size`.
+    pub overlap: usize,
+    pub unit: Unit,
+    /// An OpenAI model or encoding name whose tokens are counted by tiktoken; None: the
+    /// embedder's own tokeniser.
+    pub tokenizer: Option<String>,
+}
+
+/// Chunk size when none is given and the model reads that much.
+pub const DEFAULT_SIZE: usize = 800;
+/// Overlap when none is given, as a share of size.
+pub const DEFAULT_OVERLAP: f64 = 0.15;
+
+impl Chunking {
+    /// Reads `{strategy, size, overlap, unit, tokenizer}`. `max_tokens` is what the embedder's
+    /// model reads, special tokens taken off; None when it reads any length.
+    /// Errors are the complete list of problems.
+    pub fn parse(value: &Value, max_tokens: Option<usize>) -> Result<Self, Vec<String>> {
+        let mut fields = Fields::new("chunking", value);
+        let strategy = match fields.text("strategy") {
+            None => Strategy::Recursive,
+            Some(name) => Strategy::parse(&name).unwrap_or_else(|| {
+                fields.problem(
+                    "strategy",
+                    format_args!("\"{name}\" is not one of recursive, markdown, fixed, none"),
+                );
+                Strategy::Recursive
+            }),
+        };
+        let unit = match fields.text("unit").as_deref() {
+            None | Some("tokens") => Unit::Tokens,
+            Some("characters") => Unit::Characters,
+            Some(other) => {
+                fields.problem("unit", format_args!("\"{other}\" is not one of tokens, characters"));
+                Unit::Tokens
+            }
+        };
+        let tokenizer = fields.text("tokenizer");
+        if let Some(name) = &tokenizer
+            && !crate::tokenizer::is_tiktoken(name)
+        {
+            fields.problem(
+                "tokenizer",
+                format_args!("\"{name}\" is no model or encoding of OpenAI's that tiktoken knows"),
+            );
+        }
+        let given_size = fields.integer("size", 1, 1_000_000).map(|n| n as usize);
+        let given_overlap = fields.integer("overlap", 0, 1_000_000).map(|n| n as usize);
+        // Only the embedder's own tokens can be held against what its model reads; other units
+        // are held against it when a chunk is made.
+        let limit = (unit == Unit::Tokens && tokenizer.is_none()).then_some(max_tokens).flatten();
+        let size = match (given_size, limit) {
+            (Some(size), Some(limit)) if size > limit && strategy != Strategy::None => {
+                fields.problem(
+                    "size",
+                    format_args!("{size} tokens are more than the {limit} that the embedder's model reads"),
+                );
+                size
+            }
+            (Some(size), _) => size,
+            (None, Some(limit)) => DEFAULT_SIZE.min(limit),
+            (None, None) => DEFAULT_SIZE,
+        };
+        let overlap = given_overlap.unwrap_or((size as f64 * DEFAULT_OVERLAP) as usize);
+        if overlap >= size {
+            fields.problem("overlap", format_args!("{overlap} must be below size {size}"));
+        }
+        let problems = fields.finish();
+        if problems.is_empty() {
+            Ok(Chunking { strategy, size, overlap, unit, tokenizer })
+        } else {
+            Err(problems)
+        }
+    }
+
+    /// The setting as JSON, every default written out.
+    pub fn to_json(&self) -> Value {
+        json!(self)
+    }
+}
+
+/// A slice of an extracted text, in characters (not bytes), end exclusive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Span {
+    pub start: usize,
+    pub end: usize,
+}
+
+/// A piece of a document: exactly `text[span]`, never empty, never only white space.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Chunk {
+    pub content: String,
+    pub span: Span,
+    /// In tokens of the tokeniser that sized it (the embedder's own for unit `characters`).
+    pub token_count: usize,
+    /// Titles of the headings above the chunk's first character, outermost first.
+    pub headings: Vec<String>,
+}
+
+impl Chunk {
+    /// Identity of the content: BLAKE3, 32 bytes.
+    pub fn hash(&self) -> [u8; 32] {
+        *blake3::hash(self.content.as_bytes()).as_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_follow_the_model() {
+        let c = Chunking::parse(&json!({}), Some(254)).unwrap();
+        assert_eq!((c.size, c.overlap, c.strategy), (254, 38, Strategy::Recursive));
+        let c = Chunking::parse(&Value::Null, None).unwrap();
+        assert_eq!((c.size, c.overlap), (800, 120));
+    }
+
+    #[test]
+    fn a_chunk_longer_than_the_model_reads_is_refused() {
+        let problems = Chunking::parse(&json!({"size": 300}), Some(254)).unwrap_err();
+        assert!(problems[0].contains("300 tokens are more than the 254"), "{problems:?}");
+    }
+
+    #[test]
+    fn overlap_must_be_below_size_and_unknown_keys_are_named() {
+        let problems = Chunking::parse(&json!({"size": 10, "overlap": 10, "sise": 3, "strategy": "x"}), None)
+            .unwrap_err();
+        assert_eq!(problems.len(), 3, "{problems:?}");
+    }
+
+    #[test]
+    fn the_seeds_name_for_recursive_is_accepted() {
+        let c = Chunking::parse(
+            &json!({"strategy": "recursive_text_splitter", "size": 800, "overlap": 120}),
+            None,
+        )
+        .unwrap();
+        assert_eq!(c.strategy, Strategy::Recursive);
+        assert_eq!(Chunking::parse(&c.to_json(), None).unwrap(), c);
+    }
+}

@@ -1,0 +1,164 @@
+//! An embedder: a model at a provider, and everything that changes what its vectors mean.
+
+use super::fields::Fields;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// What a text is embedded as: some models want queries and documents told apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    Document,
+    Query,
+}
+
+/// How token vectors become one vector.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Pooling {
+    Mean,
+    Cls,
+}
+
+/// The validated `config` of an embedder.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct EmbedderConfig {
+    /// Vectors have unit length.
+    pub normalize: bool,
+    /// None: what the model's own files say, else mean.
+    pub pooling: Option<Pooling>,
+    pub query_prefix: String,
+    pub document_prefix: String,
+    /// Read only the start of a text that is longer than the model reads, instead of an error.
+    pub truncate: bool,
+    /// Texts a batch sent to the model at most.
+    pub batch_size: usize,
+    /// Lowers what the model reads, in tokens (special tokens included).
+    pub max_input_tokens: Option<usize>,
+}
+
+impl Default for EmbedderConfig {
+    fn default() -> Self {
+        EmbedderConfig {
+            normalize: true,
+            pooling: None,
+            query_prefix: String::new(),
+            document_prefix: String::new(),
+            truncate: false,
+            batch_size: 96,
+            max_input_tokens: None,
+        }
+    }
+}
+
+impl EmbedderConfig {
+    /// Errors are the complete list of problems.
+    pub fn parse(value: &Value) -> Result<Self, Vec<String>> {
+        let mut fields = Fields::new("config", value);
+        let default = EmbedderConfig::default();
+        let config = EmbedderConfig {
+            normalize: fields.boolean("normalize").unwrap_or(default.normalize),
+            pooling: match fields.text("pooling").as_deref() {
+                None => None,
+                Some("mean") => Some(Pooling::Mean),
+                Some("cls") => Some(Pooling::Cls),
+                Some(other) => {
+                    fields.problem("pooling", format_args!("\"{other}\" is not one of mean, cls"));
+                    None
+                }
+            },
+            query_prefix: fields.text("query_prefix").unwrap_or_default(),
+            document_prefix: fields.text("document_prefix").unwrap_or_default(),
+            truncate: fields.boolean("truncate").unwrap_or(default.truncate),
+            batch_size: fields.integer("batch_size", 1, 4096).map_or(default.batch_size, |n| n as usize),
+            max_input_tokens: fields.integer("max_input_tokens", 1, 1_000_000).map(|n| n as usize),
+        };
+        let problems = fields.finish();
+        if problems.is_empty() { Ok(config) } else { Err(problems) }
+    }
+}
+
+/// A row of kb.embedders, as sent to the gateway with every request.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Embedder {
+    pub id: String,
+    pub provider: String,
+    pub model: String,
+    /// Numbers a vector.
+    pub dimension: usize,
+    pub config: EmbedderConfig,
+}
+
+impl Embedder {
+    /// A number that differs whenever two embedders' vectors may mean different things: provider,
+    /// model, dimension, prefixes, pooling, normalisation, input limits. Not the id: two names for the
+    /// same model share vectors. First 8 bytes of BLAKE3 over a canonical encoding.
+    pub fn fingerprint(&self) -> i64 {
+        let c = &self.config;
+        let parts = [
+            self.provider.as_str(),
+            self.model.as_str(),
+            &self.dimension.to_string(),
+            &c.normalize.to_string(),
+            &format!("{:?}", c.pooling),
+            c.query_prefix.as_str(),
+            c.document_prefix.as_str(),
+            &c.truncate.to_string(),
+            &format!("{:?}", c.max_input_tokens),
+        ];
+        let mut hasher = blake3::Hasher::new();
+        for part in parts {
+            hasher.update(&(part.len() as u64).to_le_bytes());
+            hasher.update(part.as_bytes());
+        }
+        let mut first = [0u8; 8];
+        first.copy_from_slice(&hasher.finalize().as_bytes()[..8]);
+        i64::from_le_bytes(first)
+    }
+
+    /// The prefix put before a text of this kind.
+    pub fn prefix(&self, kind: Kind) -> &str {
+        match kind {
+            Kind::Document => &self.config.document_prefix,
+            Kind::Query => &self.config.query_prefix,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn embedder() -> Embedder {
+        Embedder {
+            id: "a".into(),
+            provider: "hash".into(),
+            model: "hash".into(),
+            dimension: 64,
+            config: EmbedderConfig::default(),
+        }
+    }
+
+    #[test]
+    fn the_fingerprint_changes_with_what_a_vector_means_and_not_with_the_name() {
+        let a = embedder();
+        let renamed = Embedder { id: "b".into(), ..a.clone() };
+        assert_eq!(a.fingerprint(), renamed.fingerprint());
+        let mut prefixed = a.clone();
+        prefixed.config.query_prefix = "query: ".into();
+        let mut swapped = a.clone();
+        swapped.config.document_prefix = "query: ".into();
+        let batched = Embedder { config: EmbedderConfig { batch_size: 7, ..a.config.clone() }, ..a.clone() };
+        assert_ne!(a.fingerprint(), prefixed.fingerprint());
+        assert_ne!(prefixed.fingerprint(), swapped.fingerprint());
+        assert_eq!(a.fingerprint(), batched.fingerprint());
+    }
+
+    #[test]
+    fn config_reports_every_problem() {
+        let problems =
+            EmbedderConfig::parse(&json!({"pooling": "max", "batch_size": 0, "temperature": 1})).unwrap_err();
+        assert_eq!(problems.len(), 3, "{problems:?}");
+    }
+}

@@ -1,0 +1,114 @@
+//! Reads a JSON object key by key and collects every problem instead of stopping at the first.
+
+use serde_json::{Map, Value};
+
+/// A JSON configuration being read. Problems are collected; [`Fields::finish`] adds one for each
+/// key that nobody asked for.
+pub struct Fields<'a> {
+    name: &'a str,
+    map: Map<String, Value>,
+    known: Vec<&'static str>,
+    pub problems: Vec<String>,
+}
+
+impl<'a> Fields<'a> {
+    /// `name` is the argument's name, used in messages ("chunking.size: …"). JSON null is {}.
+    pub fn new(name: &'a str, value: &Value) -> Self {
+        let mut problems = Vec::new();
+        let map = match value {
+            Value::Object(map) => map.clone(),
+            Value::Null => Map::new(),
+            other => {
+                problems.push(format!("{name} must be a JSON object, not {other}"));
+                Map::new()
+            }
+        };
+        Fields { name, map, known: Vec::new(), problems }
+    }
+
+    fn take(&mut self, key: &'static str) -> Option<Value> {
+        self.known.push(key);
+        self.map.remove(key).filter(|v| !v.is_null())
+    }
+
+    pub fn problem(&mut self, key: &str, problem: impl std::fmt::Display) {
+        self.problems.push(format!("{}.{key}: {problem}", self.name));
+    }
+
+    pub fn text(&mut self, key: &'static str) -> Option<String> {
+        match self.take(key)? {
+            Value::String(s) => Some(s),
+            other => {
+                self.problem(key, format_args!("must be a string, not {other}"));
+                None
+            }
+        }
+    }
+
+    pub fn boolean(&mut self, key: &'static str) -> Option<bool> {
+        match self.take(key)? {
+            Value::Bool(b) => Some(b),
+            other => {
+                self.problem(key, format_args!("must be true or false, not {other}"));
+                None
+            }
+        }
+    }
+
+    /// A whole number in `min..=max`.
+    pub fn integer(&mut self, key: &'static str, min: i64, max: i64) -> Option<i64> {
+        let value = self.take(key)?;
+        match value.as_i64() {
+            Some(n) if (min..=max).contains(&n) => Some(n),
+            _ => {
+                self.problem(key, format_args!("must be a whole number from {min} to {max}, not {value}"));
+                None
+            }
+        }
+    }
+
+    /// A number in `min..=max`.
+    pub fn number(&mut self, key: &'static str, min: f64, max: f64) -> Option<f64> {
+        let value = self.take(key)?;
+        match value.as_f64() {
+            Some(n) if (min..=max).contains(&n) => Some(n),
+            _ => {
+                self.problem(key, format_args!("must be a number from {min} to {max}, not {value}"));
+                None
+            }
+        }
+    }
+
+    /// Ends the reading: a key that was never asked for is a problem.
+    pub fn finish(mut self) -> Vec<String> {
+        let known = self.known.join(", ");
+        for key in self.map.keys() {
+            self.problems.push(format!("{}.{key}: unknown key; known are {known}", self.name));
+        }
+        self.problems
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn all_problems_are_reported_together() {
+        let value = json!({"size": "x", "overlap": -1, "flavour": 1});
+        let mut fields = Fields::new("chunking", &value);
+        assert_eq!(fields.integer("size", 1, 10), None);
+        assert_eq!(fields.integer("overlap", 0, 10), None);
+        let problems = fields.finish();
+        assert_eq!(problems.len(), 3, "{problems:?}");
+        assert!(problems[2].starts_with("chunking.flavour: unknown key; known are size, overlap"));
+    }
+
+    #[test]
+    fn null_is_an_absent_key() {
+        let mut fields = Fields::new("c", &json!({"a": null}));
+        assert_eq!(fields.text("a"), None);
+        assert!(fields.finish().is_empty());
+    }
+}

@@ -1,0 +1,97 @@
+//! A knowledge base's settings: what is done to a document before it is cut, and how it is searched.
+
+use super::fields::Fields;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+/// What happens to documents and chunks before they are stored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Preprocess {
+    /// The same text is embedded once and answered once; the answer's locator names every place.
+    pub dedupe: bool,
+    /// HTML becomes Markdown (script and style gone); false keeps the source as it is.
+    pub remove_html: bool,
+}
+
+impl Default for Preprocess {
+    fn default() -> Self {
+        Preprocess { dedupe: true, remove_html: true }
+    }
+}
+
+impl Preprocess {
+    /// Errors are the complete list of problems.
+    pub fn parse(value: &Value) -> Result<Self, Vec<String>> {
+        let mut fields = Fields::new("preprocess", value);
+        let preprocess = Preprocess {
+            dedupe: fields.boolean("dedupe").unwrap_or(true),
+            remove_html: fields.boolean("remove_html").unwrap_or(true),
+        };
+        let problems = fields.finish();
+        if problems.is_empty() { Ok(preprocess) } else { Err(problems) }
+    }
+
+    pub fn to_json(&self) -> Value {
+        json!(self)
+    }
+}
+
+/// Defaults of kb.query on this knowledge base; each can be overridden by the call.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Retrieval {
+    /// Rows at most.
+    pub top_k: usize,
+    /// Least similarity of a row.
+    pub min_score: f64,
+    /// Tokens at most of all rows together; None: no bound.
+    pub max_tokens: Option<usize>,
+    /// HNSW candidates looked at; None: from top_k.
+    pub ef_search: Option<usize>,
+}
+
+impl Default for Retrieval {
+    fn default() -> Self {
+        Retrieval { top_k: 5, min_score: 0.0, max_tokens: None, ef_search: None }
+    }
+}
+
+/// Rows at most that one query may ask for.
+pub const MAX_TOP_K: i64 = 10_000;
+
+impl Retrieval {
+    /// Errors are the complete list of problems.
+    pub fn parse(value: &Value) -> Result<Self, Vec<String>> {
+        let mut fields = Fields::new("retrieval", value);
+        let default = Retrieval::default();
+        let retrieval = Retrieval {
+            top_k: fields.integer("top_k", 1, MAX_TOP_K).map_or(default.top_k, |n| n as usize),
+            min_score: fields.number("min_score", -1e30, 1e30).unwrap_or(default.min_score),
+            max_tokens: fields.integer("max_tokens", 1, i64::MAX).map(|n| n as usize),
+            ef_search: fields.integer("ef_search", 1, 1000).map(|n| n as usize),
+        };
+        let problems = fields.finish();
+        if problems.is_empty() { Ok(retrieval) } else { Err(problems) }
+    }
+
+    pub fn to_json(&self) -> Value {
+        json!(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn written_settings_read_back_the_same() {
+        let retrieval = Retrieval::parse(&json!({"top_k": 8, "min_score": 0.1})).unwrap();
+        assert_eq!(Retrieval::parse(&retrieval.to_json()).unwrap(), retrieval);
+        let preprocess = Preprocess::parse(&json!({"dedupe": false})).unwrap();
+        assert_eq!(Preprocess::parse(&preprocess.to_json()).unwrap(), preprocess);
+    }
+
+    #[test]
+    fn ranges_are_checked() {
+        assert_eq!(Retrieval::parse(&json!({"top_k": 0, "ef_search": 1001, "x": 1})).unwrap_err().len(), 3);
+    }
+}

@@ -1,0 +1,12 @@
+//! Plain types shared by every layer: what things are, not what is done with them.
+
+pub mod chunking;
+pub mod embedder;
+pub mod fields;
+pub mod knowledge_base;
+pub mod vector_db;
+
+pub use chunking::{Chunk, Chunking, Span, Strategy, Unit};
+pub use embedder::{Embedder, EmbedderConfig, Kind, Pooling};
+pub use knowledge_base::{Preprocess, Retrieval};
+pub use vector_db::{Metric, VectorDbConfig, VectorDbType};

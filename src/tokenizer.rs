@@ -1,0 +1,4 @@
+//! Tokenisers.
+pub fn is_tiktoken(name: &str) -> bool {
+    name.starts_with("text-embedding")
+}
