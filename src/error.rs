@@ -42,6 +42,9 @@ pub enum Error {
     State { problem: String, hint: String },
     #[error("cannot execute {what} during recovery")]
     ReadOnly { what: &'static str },
+    /// An error that PostgreSQL raised inside a background process.
+    #[error("{message}")]
+    Database { sqlstate: String, message: String },
     #[error("kb internal error: {0}")]
     Internal(String),
 }
@@ -50,7 +53,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
     /// The five-character SQLSTATE of this error.
-    pub fn sqlstate(&self) -> &'static str {
+    pub fn sqlstate(&self) -> &str {
         match self {
             Error::NotFound { .. } => "42704",            // undefined_object
             Error::AlreadyExists { .. } => "42710",       // duplicate_object
@@ -69,7 +72,8 @@ impl Error {
             Error::Timeout { .. } => "57014",             // query_canceled
             Error::State { .. } => "55000",               // object_not_in_prerequisite_state
             Error::ReadOnly { .. } => "25006",            // read_only_sql_transaction
-            Error::Internal(_) => "XX000",                // internal_error
+            Error::Database { sqlstate, .. } => sqlstate,
+            Error::Internal(_) => "XX000", // internal_error
         }
     }
 
@@ -120,7 +124,14 @@ impl Error {
 
     /// Whether trying the same again later can succeed without anybody changing anything.
     pub fn is_transient(&self) -> bool {
-        matches!(self, Error::Gateway { .. } | Error::Timeout { .. })
+        match self {
+            Error::Gateway { .. } | Error::Timeout { .. } => true,
+            // Serialisation, resources, intervention, system: the classes that pass.
+            Error::Database { sqlstate, .. } => {
+                ["40", "53", "55", "57", "58"].iter().any(|class| sqlstate.starts_with(class))
+            }
+            _ => false,
+        }
     }
 }
 

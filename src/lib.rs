@@ -9,3 +9,47 @@ pub mod model;
 pub mod model_files;
 pub mod retrieve;
 pub mod tokenizer;
+
+#[cfg(feature = "server")]
+mod api;
+#[cfg(feature = "server")]
+mod catalog;
+#[cfg(feature = "server")]
+mod pg;
+#[cfg(feature = "server")]
+mod settings;
+#[cfg(feature = "server")]
+mod store;
+#[cfg(feature = "server")]
+mod worker;
+
+#[cfg(feature = "server")]
+pgrx::pg_module_magic!(name, version);
+
+#[cfg(feature = "server")]
+mod sql {
+    //! The schema, in load order; functions stand with their Rust.
+    use pgrx::extension_sql_file;
+
+    extension_sql_file!("../sql/roles.sql", name = "roles", bootstrap);
+    extension_sql_file!("../sql/tables.sql", name = "tables", requires = ["roles"]);
+    extension_sql_file!("../sql/policies.sql", name = "policies", requires = ["tables"]);
+    extension_sql_file!("../sql/views.sql", name = "views", requires = ["policies"]);
+    extension_sql_file!(
+        "../sql/embedders.sql",
+        name = "embedders",
+        requires = ["views", kb::api::embedders::_fingerprint]
+    );
+    extension_sql_file!("../sql/grants.sql", name = "grants", finalize);
+}
+
+/// Called once when the library is loaded, in the postmaster under shared_preload_libraries.
+#[cfg(feature = "server")]
+#[pgrx::pg_guard]
+#[allow(non_snake_case)]
+pub extern "C-unwind" fn _PG_init() {
+    settings::define();
+    if pg::background::preloading() && !pg::background::in_binary_upgrade() {
+        worker::register();
+    }
+}

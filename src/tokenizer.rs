@@ -1,4 +1,362 @@
-//! Tokenisers.
+//! Counts and locates tokens: a model's own tokeniser, tiktoken for OpenAI's names, or plain words.
+
+use crate::error::{Error, Result};
+use crate::model::{Chunking, Embedder};
+use crate::model_files::ModelFiles;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use tiktoken_rs::CoreBPE;
+use tiktoken_rs::tokenizer::{Tokenizer as Encoding, get_tokenizer};
+
+/// Cuts texts into the tokens a model reads.
+pub enum Tokenizer {
+    /// A Hugging Face tokenizer.json.
+    HuggingFace(Box<tokenizers::Tokenizer>),
+    /// OpenAI's; the vocabulary is compiled in.
+    Tiktoken(&'static CoreBPE),
+    /// A token is a run of alphanumeric characters or one other character that is no white space.
+    Words,
+}
+
+/// Longer texts are tokenised in pieces of at most so many bytes: tokenisers are not linear on
+/// texts of many megabytes, and tiktoken's regex gives up (panics) on very long white space.
+const PIECE: usize = 32 * 1024;
+
+/// Encoding names of OpenAI; models are known to tiktoken-rs itself.
+fn encoding(name: &str) -> Option<Encoding> {
+    match name {
+        "o200k_harmony" => Some(Encoding::O200kHarmony),
+        "o200k_base" => Some(Encoding::O200kBase),
+        "cl100k_base" => Some(Encoding::Cl100kBase),
+        "p50k_base" => Some(Encoding::P50kBase),
+        "p50k_edit" => Some(Encoding::P50kEdit),
+        "r50k_base" => Some(Encoding::R50kBase),
+        model => get_tokenizer(model),
+    }
+}
+
+/// Whether tiktoken has the vocabulary of this OpenAI model or encoding.
 pub fn is_tiktoken(name: &str) -> bool {
-    name.starts_with("text-embedding")
+    encoding(name).is_some()
+}
+
+/// Tokenisers already opened, by path or name. Few in any one process, so never evicted.
+static OPENED: LazyLock<Mutex<HashMap<String, Arc<Tokenizer>>>> = LazyLock::new(Mutex::default);
+
+fn cached(key: String, open: impl FnOnce() -> Result<Tokenizer>) -> Result<Arc<Tokenizer>> {
+    // A panic while the lock is held leaves the map whole, so poisoning is ignored.
+    let lock = || OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(found) = lock().get(&key) {
+        return Ok(found.clone());
+    }
+    let opened = Arc::new(open()?);
+    Ok(lock().entry(key).or_insert(opened).clone())
+}
+
+impl Tokenizer {
+    /// Opens a tokenizer.json. `model` is named in errors.
+    pub fn from_file(path: &Path, model: &str) -> Result<Tokenizer> {
+        let fault = |e: String| Error::ModelFiles {
+            model: model.to_string(),
+            problem: format!("{} cannot be used: {e}", path.display()),
+        };
+        let mut inner = tokenizers::Tokenizer::from_file(path).map_err(|e| fault(e.to_string()))?;
+        // Files often carry the truncation and padding of their training; counts must not.
+        inner.with_truncation(None).map_err(|e| fault(e.to_string()))?;
+        inner.with_padding(None);
+        Ok(Tokenizer::HuggingFace(Box::new(inner)))
+    }
+
+    /// The tokeniser of an OpenAI model or encoding.
+    pub fn tiktoken(name: &str) -> Result<Tokenizer> {
+        let fault = |problem| Error::Argument { argument: "tokenizer", problem };
+        let encoding = encoding(name).ok_or_else(|| {
+            fault(format!("\"{name}\" is no model or encoding of OpenAI's that tiktoken knows"))
+        })?;
+        let bpe = tiktoken_rs::bpe_for_tokenizer(encoding).map_err(|e| fault(e.to_string()))?;
+        Ok(Tokenizer::Tiktoken(bpe))
+    }
+
+    pub fn words() -> Tokenizer {
+        Tokenizer::Words
+    }
+
+    /// The tokeniser of an embedder's model; `model_dir` holds the local models.
+    pub fn for_embedder(embedder: &Embedder, model_dir: &Path) -> Result<Arc<Tokenizer>> {
+        match embedder.provider.as_str() {
+            "local" => {
+                let files = ModelFiles::open(model_dir, &embedder.model)?;
+                cached(files.tokenizer.display().to_string(), || {
+                    Tokenizer::from_file(&files.tokenizer, &embedder.model)
+                })
+            }
+            "hash" => cached("words".to_string(), || Ok(Tokenizer::Words)),
+            other => Err(Error::ProviderUnavailable { provider: other.to_string() }),
+        }
+    }
+
+    /// The tokeniser that sizes chunks: the one named in `chunking`, else the embedder's.
+    pub fn for_chunking(
+        chunking: &Chunking,
+        embedder: &Embedder,
+        model_dir: &Path,
+    ) -> Result<Arc<Tokenizer>> {
+        match &chunking.tokenizer {
+            Some(name) => cached(format!("tiktoken {name}"), || Tokenizer::tiktoken(name)),
+            None => Tokenizer::for_embedder(embedder, model_dir),
+        }
+    }
+
+    /// Tokens in `text`, special tokens not counted.
+    pub fn count(&self, text: &str) -> usize {
+        pieces(text).map(|piece| self.count_piece(&text[piece])).sum()
+    }
+
+    fn count_piece(&self, text: &str) -> usize {
+        match self {
+            // A vocabulary without an unknown token refuses some texts. The model will refuse
+            // them too; a count that is surely not too small keeps the chunker going until then.
+            Tokenizer::HuggingFace(inner) => {
+                inner.encode_fast(text, false).map_or_else(|_| text.chars().count(), |e| e.len())
+            }
+            Tokenizer::Tiktoken(bpe) => bpe.encode_ordinary(text).len(),
+            Tokenizer::Words => words(text).count(),
+        }
+    }
+
+    /// Every token's byte range in `text`, in order, widened to character boundaries. Tokens that
+    /// share a character have ranges that overlap; `tokens(t).len() == count(t)`.
+    pub(crate) fn tokens(&self, text: &str) -> Vec<Range<usize>> {
+        let mut tokens = Vec::with_capacity(text.len() / 4);
+        for piece in pieces(text) {
+            self.push_tokens(&text[piece.clone()], piece.start, &mut tokens);
+        }
+        tokens
+    }
+
+    fn push_tokens(&self, text: &str, offset: usize, tokens: &mut Vec<Range<usize>>) {
+        let mut push = |range: Range<usize>| {
+            let start = text.floor_char_boundary(range.start) + offset;
+            let end = text.ceil_char_boundary(range.end) + offset;
+            // Some normalisers reorder; searching needs the starts and the ends in order.
+            let (least_start, least_end) = tokens.last().map_or((0, 0), |l| (l.start, l.end));
+            tokens.push(start.max(least_start)..end.max(least_end));
+        };
+        match self {
+            Tokenizer::HuggingFace(inner) => match inner.encode(text, false) {
+                Ok(encoding) => encoding.get_offsets().iter().for_each(|&(s, e)| push(s..e)),
+                Err(_) => text.char_indices().for_each(|(i, c)| push(i..i + c.len_utf8())),
+            },
+            Tokenizer::Tiktoken(bpe) => {
+                let mut at = 0;
+                for token in bpe.encode_ordinary(text) {
+                    let bytes = bpe.decode_bytes(&[token]).map_or(0, |b| b.len());
+                    push(at..at + bytes);
+                    at += bytes;
+                }
+            }
+            Tokenizer::Words => words(text).for_each(push),
+        }
+    }
+
+    /// Byte ranges of the tokens in `text`, in order, disjoint, on character boundaries: tokens
+    /// that would split a character are joined.
+    pub fn spans(&self, text: &str) -> Vec<Range<usize>> {
+        let mut spans: Vec<Range<usize>> = Vec::new();
+        for token in self.tokens(text) {
+            match spans.last_mut() {
+                _ if token.is_empty() => {}
+                Some(last) if token.start < last.end => last.end = last.end.max(token.end),
+                _ => spans.push(token),
+            }
+        }
+        spans
+    }
+}
+
+impl text_splitter::ChunkSizer for Tokenizer {
+    fn size(&self, chunk: &str) -> usize {
+        self.count(chunk)
+    }
+}
+
+/// What an embedder's model reads of one text, special tokens taken off; None: any length.
+pub fn max_content_tokens(embedder: &Embedder, model_dir: &Path) -> Result<Option<usize>> {
+    let configured = embedder.config.max_input_tokens;
+    if embedder.provider != "local" {
+        return Ok(configured);
+    }
+    let files = ModelFiles::open(model_dir, &embedder.model)?;
+    let limit = match (files.max_tokens, configured) {
+        (Some(model), Some(configured)) => Some(model.min(configured)),
+        (model, configured) => model.or(configured),
+    };
+    // One token at least, or no chunk could ever be made.
+    Ok(limit.map(|limit| limit.saturating_sub(files.special_tokens).max(1)))
+}
+
+fn words(text: &str) -> impl Iterator<Item = Range<usize>> {
+    let mut rest = text.char_indices().peekable();
+    std::iter::from_fn(move || {
+        loop {
+            let (start, c) = rest.next()?;
+            let mut end = start + c.len_utf8();
+            if c.is_alphanumeric() {
+                while let Some((i, c)) = rest.next_if(|(_, c)| c.is_alphanumeric()) {
+                    end = i + c.len_utf8();
+                }
+            } else if c.is_whitespace() {
+                continue;
+            }
+            return Some(start..end);
+        }
+    })
+}
+
+/// Cuts a long text where no tokeniser joins what stands on both sides: after a line break that a
+/// printing character follows, else before a lone space, else anywhere between characters.
+fn pieces(text: &str) -> impl Iterator<Item = Range<usize>> {
+    let mut start = 0;
+    std::iter::from_fn(move || {
+        if start >= text.len() {
+            return None;
+        }
+        let limit = text.floor_char_boundary(start + PIECE);
+        let end = if limit == text.len() {
+            limit
+        } else {
+            // Only the last quarter is searched, so that pieces stay long.
+            let from = start + PIECE * 3 / 4;
+            let bytes = text.as_bytes();
+            (from..limit)
+                .rev()
+                .find(|&i| bytes[i - 1] == b'\n' && !bytes[i].is_ascii_whitespace())
+                .or_else(|| {
+                    let space = |i: &usize| bytes[*i] == b' ' && !bytes[i - 1].is_ascii_whitespace();
+                    (from..limit).rev().find(space)
+                })
+                .unwrap_or(limit)
+        };
+        let piece = start..end;
+        start = end;
+        Some(piece)
+    })
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::model::EmbedderConfig;
+
+    fn embedder(provider: &str) -> Embedder {
+        let config = EmbedderConfig { max_input_tokens: Some(7), ..EmbedderConfig::default() };
+        Embedder { id: "e".into(), provider: provider.into(), model: "m".into(), dimension: 4, config }
+    }
+
+    /// A WordPiece file that carries truncation and padding, as downloaded ones often do.
+    fn wordpiece_json() -> String {
+        let vocab =
+            ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "hello", "world", "##s", "un", "##break", "##able", "."];
+        let vocab: serde_json::Map<String, serde_json::Value> =
+            vocab.iter().enumerate().map(|(i, w)| (w.to_string(), i.into())).collect();
+        serde_json::json!({
+            "version": "1.0",
+            "truncation": {"direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 0},
+            "padding": {"strategy": {"Fixed": 8}, "direction": "Right", "pad_to_multiple_of": null,
+                        "pad_id": 0, "pad_type_id": 0, "pad_token": "[PAD]"},
+            "added_tokens": [],
+            "normalizer": {"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true,
+                           "strip_accents": null, "lowercase": true},
+            "pre_tokenizer": {"type": "BertPreTokenizer"},
+            "post_processor": null,
+            "decoder": null,
+            "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+                      "max_input_chars_per_word": 100, "vocab": vocab}
+        })
+        .to_string()
+    }
+
+    pub fn wordpiece() -> Tokenizer {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tokenizer.json");
+        std::fs::write(&path, wordpiece_json()).unwrap();
+        Tokenizer::from_file(&path, "m").unwrap()
+    }
+
+    #[test]
+    fn truncation_and_padding_in_the_file_do_not_change_counts() {
+        assert_eq!(wordpiece().count("Hello worlds."), 4);
+        assert_eq!(wordpiece().count("hello unbreakable hello hello"), 6);
+    }
+
+    #[test]
+    fn spans_are_disjoint_on_character_boundaries_and_cover_what_prints() {
+        let text = "Hëllo  wörld\n\nnaïve 🦀🦀👩‍👩‍👧 漢字かな, unbreakable.";
+        for tokenizer in [wordpiece(), Tokenizer::tiktoken("cl100k_base").unwrap(), Tokenizer::words()] {
+            let spans = tokenizer.spans(text);
+            let mut end = 0;
+            for span in &spans {
+                assert!(span.start >= end && span.end > span.start, "{spans:?}");
+                assert!(text[end..span.start].trim().is_empty(), "{:?}", &text[end..span.start]);
+                end = span.end;
+                let _ = &text[span.clone()];
+            }
+            assert_eq!(end, text.len());
+            assert_eq!(tokenizer.tokens(text).len(), tokenizer.count(text));
+        }
+    }
+
+    #[test]
+    fn words_are_runs_of_letters_and_single_signs() {
+        let texts: Vec<&str> =
+            Tokenizer::words().spans("a b12, (c)é!").into_iter().map(|r| &"a b12, (c)é!"[r]).collect();
+        assert_eq!(texts, ["a", "b12", ",", "(", "c", ")", "é", "!"]);
+    }
+
+    #[test]
+    fn a_long_text_has_the_tokens_of_its_parts() {
+        let line = "The quick brown fox jumps over the lazy dog, again and again.\n";
+        for tokenizer in [Tokenizer::tiktoken("gpt-4o").unwrap(), Tokenizer::words(), wordpiece()] {
+            let one = tokenizer.count(line);
+            let text = line.repeat(4000);
+            assert_eq!(tokenizer.count(&text), 4000 * one);
+            let tokens = tokenizer.tokens(&text);
+            assert_eq!(tokens.len(), 4000 * one);
+            assert_eq!(tokens.last().unwrap().end, text.trim_end().len().max(tokens.last().unwrap().end));
+        }
+    }
+
+    #[test]
+    fn endless_white_space_or_one_endless_word_is_tokenised() {
+        let tokenizer = Tokenizer::tiktoken("cl100k_base").unwrap();
+        assert!(tokenizer.count(&" ".repeat(3_000_000)) > 0);
+        assert!(tokenizer.count(&"é".repeat(200_000)) > 1000);
+    }
+
+    #[test]
+    fn openai_names_are_known_and_others_are_not() {
+        for name in ["text-embedding-3-small", "gpt-4o", "cl100k_base", "o200k_base"] {
+            assert!(is_tiktoken(name), "{name}");
+        }
+        assert!(!is_tiktoken("all-MiniLM-L6-v2"));
+        assert!(Tokenizer::tiktoken("nope").is_err());
+        assert_eq!(Tokenizer::tiktoken("gpt-4o").unwrap().count("hello world"), 2);
+    }
+
+    #[test]
+    fn an_embedder_has_its_providers_tokeniser_and_limit() {
+        let dir = Path::new("/nonexistent");
+        let words = Tokenizer::for_embedder(&embedder("hash"), dir).unwrap();
+        assert_eq!(words.count("a b"), 2);
+        assert!(matches!(
+            Tokenizer::for_embedder(&embedder("nope"), dir),
+            Err(Error::ProviderUnavailable { .. })
+        ));
+        assert_eq!(max_content_tokens(&embedder("hash"), dir), Ok(Some(7)));
+        let mut unlimited = embedder("hash");
+        unlimited.config.max_input_tokens = None;
+        assert_eq!(max_content_tokens(&unlimited, dir), Ok(None));
+    }
 }

@@ -79,6 +79,16 @@ impl<'a> Fields<'a> {
         }
     }
 
+    pub fn object(&mut self, key: &'static str) -> Option<Value> {
+        match self.take(key)? {
+            Value::Object(map) => Some(Value::Object(map)),
+            other => {
+                self.problem(key, format_args!("must be a JSON object, not {other}"));
+                None
+            }
+        }
+    }
+
     /// Ends the reading: a key that was never asked for is a problem.
     pub fn finish(mut self) -> Vec<String> {
         let known = self.known.join(", ");

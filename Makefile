@@ -1,0 +1,46 @@
+# The commands of the house; `make help` lists them. Each is a few lines of tools/.
+
+.PHONY: help setup build demo demo-stop test install installcheck lint bench check-features
+.NOTPARALLEL:
+
+ifdef PG_CONFIG
+export PG_CONFIG
+endif
+CRANFIELD ?= $(wildcard ../shared/data/cranfield)
+
+help: ## this list
+	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+setup: ## install what is missing (apt, pgvector, cargo-pgrx, models); quick when nothing is
+	@tools/setup.sh
+
+build: setup ## build and install the development build that demo and test use
+	@tools/install.sh dev
+
+demo: build ## ingest PostgreSQL's manual into a scratch cluster and ask it three questions
+	@tools/demo.sh
+
+demo-stop: ## stop the demo's cluster
+	@tools/demo.sh stop
+
+test: build ## every test: pg_test/, unit tests, tests/
+	@tools/test.sh
+
+install: ## build for release and install into the server of PG_CONFIG=...
+	@tools/setup.sh pgrx models
+	@tools/install.sh release
+
+installcheck: ## run pg_test/ against the server of PGHOST and PGPORT
+	@tools/regress.sh
+
+lint: setup ## rustfmt, clippy, and cargo-deny and shellcheck where installed
+	@tools/lint.sh
+
+bench: ## the benchmarks, on a release build; CRANFIELD=dir for the retrieval figures
+	@tools/setup.sh
+	@tools/install.sh release
+	@CRANFIELD='$(CRANFIELD)' bench/run.sh
+
+check-features: ## compile-check the features pg15 to pg18
+	@tools/setup.sh packages pgrx
+	@tools/check-features.sh

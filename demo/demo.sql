@@ -1,0 +1,40 @@
+-- The demo: PostgreSQL's manual becomes a knowledge base and answers three questions.
+-- Run by tools/demo.sh, as often as you like: what is there already is left as it is.
+\pset tuples_only on
+\pset format unaligned
+\pset pager off
+SET client_min_messages = warning;
+
+CREATE EXTENSION IF NOT EXISTS kb CASCADE;
+
+SELECT 'Knowledge base: ' || kb.create_knowledge_base('manual')
+WHERE NOT EXISTS (SELECT FROM kb.knowledge_bases WHERE id = 'manual');
+
+-- A hundred pages of the manual, straight from their HTML. A page that has not changed is skipped.
+SELECT format('Handed over: %s pages of PostgreSQL''s manual, %s kB of HTML', count(put), sum(length(html)) / 1024)
+FROM (SELECT html, kb.put_document('manual', page, html, content_type => 'text/html', uri => page) AS put
+      FROM (SELECT page, pg_read_file(:'manual' || '/' || page) AS html
+            FROM pg_ls_dir(:'manual') AS page
+            WHERE page ~ '^(tutorial|indexes|mvcc|dml|ddl|backup|role|manage-ag|auth|routine|maintenance)[-.]'
+               OR page ~ '^(transaction-iso|explicit-locking|applevel-consistency|populate|high-availability)\.'
+               OR page ~ '^(client-authentication|database-roles|managing-databases|warm-standby-failover)\.'
+               OR page ~ '^(sql-createindex|sql-reindex|sql-vacuum|monitoring-ps)\.'
+            ORDER BY page) AS pages
+      WHERE page NOT LIKE 'ddl-partitioning%') AS documents;
+
+-- Chunked, embedded and indexed in the background; nothing more to do than to wait.
+SELECT kb.wait('manual', 600) \g /dev/null
+SELECT format('Searchable: %s documents, %s chunks, %s vectors; %s failed', ready, chunks, vectors, failed)
+FROM kb.status WHERE kb_id = 'manual';
+
+SELECT CASE rank WHEN 1 THEN format(E'\n%s\n', question) ELSE '' END
+    || format(E'  %s. %s (score %s)\n     %s\n     %s', rank, external_id, round(score::numeric, 2),
+              coalesce((SELECT string_agg(heading, ' > ') FROM jsonb_array_elements_text(locator -> 'headings') AS heading),
+                       title),
+              left(regexp_replace(content, '\s+', ' ', 'g'), 220) || ' …')
+FROM (VALUES (1, 'How can I build an index without blocking writes to the table?'),
+             (2, 'Why do deleted rows still take up disk space, and how do I get it back?'),
+             (3, 'How do I let each user see only their own rows?')) AS questions (number, question),
+     LATERAL kb.query('manual', question, 2)
+ORDER BY number, rank;
+\echo

@@ -1,0 +1,9 @@
+-- The embedders that come with the extension. Fingerprints are computed by the library.
+INSERT INTO kb.embedders (id, provider, model, dimension, fingerprint, seeded)
+SELECT e.id, e.provider, e.model, e.dimension,
+       kb._fingerprint(e.provider, e.model, e.dimension, '{}'), true
+FROM (VALUES
+    ('minilm', 'local', 'all-MiniLM-L6-v2', 384),
+    ('static', 'local', 'wordllama-l2-supercat-256', 256),
+    ('hash', 'hash', 'hash', 384)
+) AS e (id, provider, model, dimension);

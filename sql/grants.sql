@@ -1,0 +1,87 @@
+-- Who may do what, and what every function takes and gives. Runs last.
+GRANT USAGE ON SCHEMA kb TO kb_reader;
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA kb FROM PUBLIC;
+
+GRANT SELECT ON kb.embedders, kb.vector_dbs, kb.knowledge_bases, kb.runs, kb.builds, kb.documents, kb.chunks,
+    kb.jobs, kb.status, kb.failures TO kb_reader;
+GRANT INSERT, UPDATE, DELETE ON kb.documents, kb.jobs TO kb_writer;
+GRANT USAGE ON SEQUENCE kb.document_id_seq, kb.job_no_seq TO kb_writer;
+
+GRANT EXECUTE ON FUNCTION kb.current_tenant() TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.visible_tenants() TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb._vector_count(bigint, text) TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.check_embedder(text) TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.embed(text, text[], text) TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.count_tokens(text, text) TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.chunk(text, jsonb, text, text) TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.query(text, text, integer, double precision, jsonb, integer, text, jsonb) TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.query_vector(text, vector, integer, double precision, jsonb, integer, text, jsonb) TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.wait(text, double precision) TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.wait(bigint, double precision) TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.health() TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.create_knowledge_base(text, text, text, text, jsonb, jsonb, jsonb, jsonb) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.alter_knowledge_base(text, text, text, jsonb, jsonb, jsonb, jsonb) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.drop_knowledge_base(text) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.ingest(text, text) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.put_document(text, text, text, jsonb, text, text, text) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.put_document(text, text, bytea, jsonb, text, text, text) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.put_documents(text, jsonb[]) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.delete_document(text, text) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.delete_documents(text, text[]) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.retry(text, text) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.create_embedder(text, text, text, integer, text, text, jsonb) TO kb_admin;
+GRANT EXECUTE ON FUNCTION kb.alter_embedder(text, text, integer, text, text, jsonb) TO kb_admin;
+GRANT EXECUTE ON FUNCTION kb.drop_embedder(text) TO kb_admin;
+GRANT EXECUTE ON FUNCTION kb.create_vector_db(text, text, integer, text, jsonb) TO kb_admin;
+GRANT EXECUTE ON FUNCTION kb.drop_vector_db(text) TO kb_admin;
+
+COMMENT ON FUNCTION kb.create_embedder(text, text, text, integer, text, text, jsonb) IS
+    'Adds an embedding model: provider (local or hash), model (for local a directory under kb.model_dir), dimension (numbers per vector; default from the model), config {normalize, pooling, query_prefix, document_prefix, truncate, batch_size, max_input_tokens}. Errors list every problem. Needs kb_admin.';
+COMMENT ON FUNCTION kb.alter_embedder(text, text, integer, text, text, jsonb) IS
+    'Changes what is given of an embedder. What would change the meaning of stored vectors is refused while a knowledge base uses it. Needs kb_admin.';
+COMMENT ON FUNCTION kb.drop_embedder(text) IS
+    'Removes an embedder that nothing uses. Needs kb_admin.';
+COMMENT ON FUNCTION kb.check_embedder(text) IS
+    'Embeds a probe with an embedder: whether it worked, dimension, latency in milliseconds, or the problem.';
+COMMENT ON FUNCTION kb.embed(text, text[], text) IS
+    'Vectors of texts, in order, one row each, as an embedder makes them for kind ''document'' or ''query''. An error if a text is longer than the model reads.';
+COMMENT ON FUNCTION kb.count_tokens(text, text) IS
+    'Tokens of a text in an embedder''s own tokeniser (default: setting kb.default_embedder), special tokens not counted.';
+COMMENT ON FUNCTION kb.create_vector_db(text, text, integer, text, jsonb) IS
+    'Adds a vector table that knowledge bases can share: type pgvector (HNSW) or memory (unlogged, exact), dimension 1 to 4000, metric cosine, l2 or ip, config {table, m, ef_construction, min_rows, element}. Needs kb_admin.';
+COMMENT ON FUNCTION kb.drop_vector_db(text) IS
+    'Removes a vector table that no knowledge base uses. Needs kb_admin.';
+COMMENT ON FUNCTION kb.create_knowledge_base(text, text, text, text, jsonb, jsonb, jsonb, jsonb) IS
+    'Makes a knowledge base for the current tenant. Defaults: embedder from kb.default_embedder, a vector table of its own, chunking {strategy recursive, size 800 tokens or what the model reads, overlap 15 %}, preprocess {dedupe true, remove_html true}, retrieval {top_k 5, min_score 0}. All problems are reported together.';
+COMMENT ON FUNCTION kb.alter_knowledge_base(text, text, text, jsonb, jsonb, jsonb, jsonb) IS
+    'Changes what is given of a knowledge base. Retrieval, description and metadata count at once; embedder, chunking and preprocess with the next kb.ingest.';
+COMMENT ON FUNCTION kb.drop_knowledge_base(text) IS
+    'Removes a knowledge base with its documents, chunks and vectors.';
+COMMENT ON FUNCTION kb.ingest(text, text) IS
+    'Processes the documents a knowledge base holds, and returns the run''s number. upsert: those not ready or made under other settings; replace: all, beside what is there, and the switch is one commit. A change of embedder is always a replace.';
+COMMENT ON FUNCTION kb.put_document(text, text, text, jsonb, text, text, text) IS
+    'Puts a document under an external_id: added, updated or skipped (unchanged). Content type is taken from content_type, else the extension of external_id or uri, else the text. It is searchable once the worker has processed it; see kb.wait.';
+COMMENT ON FUNCTION kb.put_document(text, text, bytea, jsonb, text, text, text) IS
+    'As with text; the bytes must be UTF-8.';
+COMMENT ON FUNCTION kb.put_documents(text, jsonb[]) IS
+    'Puts documents given as {external_id, content, metadata, title, content_type, uri}, all or none: added, updated or skipped for each.';
+COMMENT ON FUNCTION kb.delete_document(text, text) IS
+    'Deletes a document with its chunks and vectors at this commit; false when it was not there.';
+COMMENT ON FUNCTION kb.delete_documents(text, text[]) IS
+    'Deletes documents at this commit; for each id deleted or not found.';
+COMMENT ON FUNCTION kb.retry(text, text) IS
+    'Puts failed documents (or the one named) back into the queue; how many.';
+COMMENT ON FUNCTION kb.chunk(text, jsonb, text, text) IS
+    'What a chunking setting makes of a text: content, tokens, start_char (from 0) and end_char (exclusive), headings. Stores nothing.';
+COMMENT ON FUNCTION kb.query(text, text, integer, double precision, jsonb, integer, text, jsonb) IS
+    'The chunks of a knowledge base nearest to a question, best first: at most top_k, each with a score (similarity, larger is nearer; cosine: 0 to 1) of at least min_score, of documents whose metadata contains filter; the lowest scored are dropped until the rest have at most max_tokens. NULL takes the knowledge base''s own setting. mode: dense.';
+COMMENT ON FUNCTION kb.query_vector(text, vector, integer, double precision, jsonb, integer, text, jsonb) IS
+    'As kb.query, for a question that is a vector already.';
+COMMENT ON FUNCTION kb.wait(text, double precision) IS
+    'Waits until no committed document of a knowledge base waits for processing, at most timeout seconds (NULL: without end). An error for what the own transaction has not committed.';
+COMMENT ON FUNCTION kb.wait(bigint, double precision) IS
+    'Waits until a run of kb.ingest is over.';
+COMMENT ON FUNCTION kb.health() IS
+    'What kb needs and how it is: pgvector, preload, gateway, worker, models; what is wrong and what to do.';
+COMMENT ON FUNCTION kb._fingerprint(text, text, integer, jsonb) IS
+    'Internal: an embedder''s fingerprint.';

@@ -1,0 +1,203 @@
+-- Tables. Every row that belongs to a tenant says which (tenant_id).
+
+CREATE TABLE kb.embedders (
+    id          text PRIMARY KEY CHECK (id <> ''),
+    provider    text NOT NULL,
+    model       text NOT NULL,
+    dimension   integer NOT NULL CHECK (dimension > 0),
+    base_url    text,
+    secret      text,
+    config      jsonb NOT NULL DEFAULT '{}',
+    fingerprint bigint NOT NULL,
+    -- Shipped with the extension: not dumped, not altered, not dropped.
+    seeded      boolean NOT NULL DEFAULT false,
+    created_at  timestamptz NOT NULL DEFAULT now(),
+    updated_at  timestamptz NOT NULL DEFAULT now()
+);
+COMMENT ON TABLE kb.embedders IS 'Embedding models: a model at a provider. Changed by kb.create_embedder, kb.alter_embedder, kb.drop_embedder.';
+COMMENT ON COLUMN kb.embedders.fingerprint IS 'Hash of everything that changes what a vector means; vectors of different fingerprints are never compared.';
+COMMENT ON COLUMN kb.embedders.secret IS 'A reference to a key (env:NAME, file:NAME, kb:NAME), never the key.';
+
+CREATE TABLE kb.vector_dbs (
+    id         text PRIMARY KEY CHECK (id <> ''),
+    type       text NOT NULL CHECK (type IN ('pgvector', 'memory')),
+    dimension  integer NOT NULL CHECK (dimension > 0),
+    metric     text NOT NULL CHECK (metric IN ('cosine', 'l2', 'ip')),
+    config     jsonb NOT NULL DEFAULT '{}',
+    table_name text NOT NULL UNIQUE,
+    created_at timestamptz NOT NULL DEFAULT now()
+);
+COMMENT ON TABLE kb.vector_dbs IS 'Vector tables that knowledge bases can share by name. A knowledge base created without one gets a table of its own, which is not listed here.';
+
+CREATE SEQUENCE kb.kb_no_seq;
+CREATE TABLE kb.knowledge_bases (
+    kb_no       bigint PRIMARY KEY DEFAULT nextval('kb.kb_no_seq'),
+    tenant_id   text NOT NULL DEFAULT kb.current_tenant(),
+    id          text NOT NULL CHECK (id <> ''),
+    description text,
+    embedder    text NOT NULL REFERENCES kb.embedders,
+    vector_db   text REFERENCES kb.vector_dbs,
+    chunking    jsonb NOT NULL,
+    preprocess  jsonb NOT NULL,
+    retrieval   jsonb NOT NULL,
+    metadata    jsonb NOT NULL DEFAULT '{}',
+    etag        text NOT NULL,
+    created_at  timestamptz NOT NULL DEFAULT now(),
+    updated_at  timestamptz NOT NULL DEFAULT now(),
+    UNIQUE (tenant_id, id),
+    UNIQUE (kb_no, tenant_id)
+);
+ALTER SEQUENCE kb.kb_no_seq OWNED BY kb.knowledge_bases.kb_no;
+COMMENT ON TABLE kb.knowledge_bases IS 'Knowledge bases and their settings, every default written out.';
+
+CREATE SEQUENCE kb.run_no_seq;
+CREATE TABLE kb.runs (
+    run_no      bigint PRIMARY KEY DEFAULT nextval('kb.run_no_seq'),
+    kb_no       bigint NOT NULL,
+    tenant_id   text NOT NULL DEFAULT kb.current_tenant(),
+    strategy    text NOT NULL CHECK (strategy IN ('upsert', 'replace')),
+    state       text NOT NULL DEFAULT 'running' CHECK (state IN ('running', 'done', 'failed')),
+    scanned     bigint NOT NULL DEFAULT 0,
+    added       bigint NOT NULL DEFAULT 0,
+    updated     bigint NOT NULL DEFAULT 0,
+    skipped     bigint NOT NULL DEFAULT 0,
+    deleted     bigint NOT NULL DEFAULT 0,
+    failed      bigint NOT NULL DEFAULT 0,
+    error       text,
+    started_at  timestamptz NOT NULL DEFAULT now(),
+    finished_at timestamptz,
+    FOREIGN KEY (kb_no, tenant_id) REFERENCES kb.knowledge_bases (kb_no, tenant_id) ON DELETE CASCADE
+);
+ALTER SEQUENCE kb.run_no_seq OWNED BY kb.runs.run_no;
+CREATE INDEX runs_kb_no ON kb.runs (kb_no, run_no);
+COMMENT ON TABLE kb.runs IS 'One row per kb.ingest: what it was asked and what it did.';
+
+-- A build is one complete set of chunks and vectors of a knowledge base, made under one embedder, chunking
+-- and vector table. Queries read the live one; kb.ingest(…, 'replace') fills the next one beside
+-- it, and the switch is one row. An old one is swept by the worker.
+CREATE SEQUENCE kb.build_no_seq;
+CREATE TABLE kb.builds (
+    build_no    bigint PRIMARY KEY DEFAULT nextval('kb.build_no_seq'),
+    kb_no       bigint NOT NULL,
+    tenant_id   text NOT NULL,
+    state       text NOT NULL CHECK (state IN ('live', 'next', 'old')),
+    embedder    text NOT NULL REFERENCES kb.embedders,
+    fingerprint bigint NOT NULL,
+    dimension   integer NOT NULL,
+    chunking    jsonb NOT NULL,
+    preprocess  jsonb NOT NULL,
+    table_name  text NOT NULL,
+    -- The table is this build's alone and goes with it.
+    owns_table  boolean NOT NULL,
+    type        text NOT NULL,
+    metric      text NOT NULL,
+    element     text NOT NULL,
+    config      jsonb NOT NULL,
+    run_no      bigint REFERENCES kb.runs ON DELETE SET NULL,
+    created_at  timestamptz NOT NULL DEFAULT now(),
+    FOREIGN KEY (kb_no, tenant_id) REFERENCES kb.knowledge_bases (kb_no, tenant_id) ON DELETE CASCADE
+);
+ALTER SEQUENCE kb.build_no_seq OWNED BY kb.builds.build_no;
+CREATE UNIQUE INDEX builds_one_live ON kb.builds (kb_no) WHERE state = 'live';
+CREATE UNIQUE INDEX builds_one_next ON kb.builds (kb_no) WHERE state = 'next';
+CREATE INDEX builds_kb_no ON kb.builds (kb_no);
+COMMENT ON TABLE kb.builds IS 'Complete sets of chunks and vectors of a knowledge base: the live one, and while kb.ingest replaces it, the next one.';
+
+CREATE SEQUENCE kb.document_id_seq;
+CREATE TABLE kb.documents (
+    document_id  bigint PRIMARY KEY DEFAULT nextval('kb.document_id_seq'),
+    kb_no        bigint NOT NULL,
+    tenant_id    text NOT NULL DEFAULT kb.current_tenant(),
+    external_id  text NOT NULL CHECK (external_id <> ''),
+    uri          text,
+    title        text,
+    content_type text NOT NULL,
+    -- What was put, where extraction changes it; NULL where content is that already.
+    source       text,
+    content      text NOT NULL,
+    -- Hash of what was put and of its type.
+    content_hash bytea NOT NULL,
+    -- content_hash of what the live chunks were made from; NULL before the first time.
+    indexed_hash bytea,
+    -- Hash of the settings that the live chunks were made under.
+    settings     text,
+    metadata     jsonb NOT NULL DEFAULT '{}',
+    status       text NOT NULL DEFAULT 'pending' CHECK (status IN ('pending', 'ready', 'failed')),
+    error        text,
+    sqlstate     text,
+    attempts     integer NOT NULL DEFAULT 0,
+    chunk_count  integer NOT NULL DEFAULT 0,
+    token_count  bigint NOT NULL DEFAULT 0,
+    created_at   timestamptz NOT NULL DEFAULT now(),
+    updated_at   timestamptz NOT NULL DEFAULT now(),
+    processed_at timestamptz,
+    UNIQUE (kb_no, external_id),
+    FOREIGN KEY (kb_no, tenant_id) REFERENCES kb.knowledge_bases (kb_no, tenant_id) ON DELETE CASCADE
+);
+ALTER SEQUENCE kb.document_id_seq OWNED BY kb.documents.document_id;
+CREATE INDEX documents_metadata ON kb.documents USING gin (metadata jsonb_path_ops);
+CREATE INDEX documents_failed ON kb.documents (kb_no) WHERE status = 'failed';
+COMMENT ON TABLE kb.documents IS 'Documents: extracted text (content), metadata and processing state.';
+COMMENT ON COLUMN kb.documents.content IS 'The extracted text that chunks are slices of (once status is ready).';
+
+CREATE TABLE kb.chunks (
+    chunk_id     uuid NOT NULL,
+    build_no     bigint NOT NULL REFERENCES kb.builds ON DELETE CASCADE,
+    document_id  bigint NOT NULL REFERENCES kb.documents ON DELETE CASCADE,
+    kb_no        bigint NOT NULL,
+    tenant_id    text NOT NULL,
+    ordinal      integer NOT NULL,
+    content      text NOT NULL,
+    content_hash bytea NOT NULL,
+    token_count  integer NOT NULL,
+    start_char   integer NOT NULL,
+    end_char     integer NOT NULL,
+    locator      jsonb NOT NULL DEFAULT '{}',
+    metadata     jsonb NOT NULL DEFAULT '{}',
+    enabled      boolean NOT NULL DEFAULT true,
+    PRIMARY KEY (chunk_id, build_no)
+);
+CREATE INDEX chunks_document ON kb.chunks (document_id, build_no, ordinal);
+CREATE INDEX chunks_content ON kb.chunks (kb_no, content_hash);
+CREATE INDEX chunks_build ON kb.chunks (build_no);
+COMMENT ON TABLE kb.chunks IS 'Chunks: slices of documents'' extracted text.';
+COMMENT ON COLUMN kb.chunks.start_char IS 'First character in documents.content, from 0: content is substr(documents.content, start_char + 1, end_char - start_char).';
+COMMENT ON COLUMN kb.chunks.end_char IS 'One past the last character.';
+COMMENT ON COLUMN kb.chunks.chunk_id IS 'Stable: made of knowledge base, external_id, content hash and ordinal among equal hashes.';
+
+CREATE SEQUENCE kb.job_no_seq;
+CREATE TABLE kb.jobs (
+    job_no          bigint NOT NULL DEFAULT nextval('kb.job_no_seq'),
+    kb_no           bigint NOT NULL,
+    tenant_id       text NOT NULL DEFAULT kb.current_tenant(),
+    external_id     text NOT NULL,
+    -- Goes up with every edit; a finish under an older one is no finish.
+    generation      bigint NOT NULL DEFAULT 1,
+    -- 0 live edits, 10 backfill.
+    priority        smallint NOT NULL DEFAULT 0,
+    attempts        integer NOT NULL DEFAULT 0,
+    leased_until    timestamptz,
+    next_attempt_at timestamptz NOT NULL DEFAULT now(),
+    error           text,
+    run_no          bigint REFERENCES kb.runs ON DELETE SET NULL,
+    PRIMARY KEY (kb_no, external_id),
+    FOREIGN KEY (kb_no, external_id) REFERENCES kb.documents (kb_no, external_id) ON DELETE CASCADE
+);
+ALTER SEQUENCE kb.job_no_seq OWNED BY kb.jobs.job_no;
+CREATE INDEX jobs_next ON kb.jobs (kb_no, priority, job_no);
+COMMENT ON TABLE kb.jobs IS 'Documents that wait for the worker, one row each; edits while waiting are coalesced.';
+
+-- The rows of users are theirs and are dumped; what the extension seeds is not.
+SELECT pg_catalog.pg_extension_config_dump('kb.embedders', 'WHERE NOT seeded');
+SELECT pg_catalog.pg_extension_config_dump('kb.vector_dbs', '');
+SELECT pg_catalog.pg_extension_config_dump('kb.knowledge_bases', '');
+SELECT pg_catalog.pg_extension_config_dump('kb.runs', '');
+SELECT pg_catalog.pg_extension_config_dump('kb.builds', '');
+SELECT pg_catalog.pg_extension_config_dump('kb.documents', '');
+SELECT pg_catalog.pg_extension_config_dump('kb.chunks', '');
+SELECT pg_catalog.pg_extension_config_dump('kb.jobs', '');
+SELECT pg_catalog.pg_extension_config_dump('kb.kb_no_seq', '');
+SELECT pg_catalog.pg_extension_config_dump('kb.run_no_seq', '');
+SELECT pg_catalog.pg_extension_config_dump('kb.build_no_seq', '');
+SELECT pg_catalog.pg_extension_config_dump('kb.document_id_seq', '');
+SELECT pg_catalog.pg_extension_config_dump('kb.job_no_seq', '');

@@ -1,0 +1,48 @@
+-- What happens: views under the caller's own row-level security.
+
+CREATE FUNCTION kb._vector_count(build_no bigint, table_name text) RETURNS bigint
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    n bigint;
+BEGIN
+    EXECUTE format('SELECT count(*) FROM kb.%I WHERE build_no = $1', table_name) INTO n USING build_no;
+    RETURN n;
+EXCEPTION WHEN undefined_table THEN
+    RETURN 0;
+END
+$$;
+COMMENT ON FUNCTION kb._vector_count(bigint, text) IS 'Internal: vectors of one build.';
+
+CREATE VIEW kb.status WITH (security_invoker = true) AS
+SELECT k.id AS kb_id,
+       k.tenant_id,
+       d.documents, d.ready, d.pending, d.failed,
+       coalesce(c.chunks, 0) AS chunks,
+       coalesce(c.vectors, 0) AS vectors,
+       round(r.rate::numeric, 2) AS rate,
+       CASE WHEN d.pending = 0 THEN interval '0'
+            WHEN r.rate > 0 THEN make_interval(secs => ceil(d.pending / r.rate)) END AS eta
+FROM kb.knowledge_bases k
+CROSS JOIN LATERAL (
+    SELECT count(*) AS documents,
+           count(*) FILTER (WHERE status = 'ready') AS ready,
+           count(*) FILTER (WHERE status = 'pending') AS pending,
+           count(*) FILTER (WHERE status = 'failed') AS failed,
+           count(*) FILTER (WHERE processed_at > clock_timestamp() - interval '60 s') AS recent,
+           min(processed_at) FILTER (WHERE processed_at > clock_timestamp() - interval '60 s') AS since
+    FROM kb.documents WHERE kb_no = k.kb_no) d
+CROSS JOIN LATERAL (
+    SELECT d.recent / greatest(extract(epoch FROM clock_timestamp() - d.since), 1) AS rate) r
+LEFT JOIN LATERAL (
+    SELECT (SELECT count(*) FROM kb.chunks WHERE build_no = b.build_no) AS chunks,
+           kb._vector_count(b.build_no, b.table_name) AS vectors
+    FROM kb.builds b WHERE b.kb_no = k.kb_no AND b.state = 'live') c ON true;
+COMMENT ON VIEW kb.status IS
+    'Per knowledge base: documents by state, chunks, vectors, documents per second over the last minute (rate), and the time left at that rate (eta; NULL when nothing moved).';
+
+CREATE VIEW kb.failures WITH (security_invoker = true) AS
+SELECT k.id AS kb_id, k.tenant_id, d.external_id, d.error, d.sqlstate, d.attempts, d.processed_at AS failed_at
+FROM kb.documents d JOIN kb.knowledge_bases k USING (kb_no)
+WHERE d.status = 'failed';
+COMMENT ON VIEW kb.failures IS 'Documents that could not be processed, and why; kb.retry puts them back.';

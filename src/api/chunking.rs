@@ -1,0 +1,59 @@
+//! kb.chunk: what a chunking setting does to a text.
+
+use crate::error::Error;
+use crate::ingest::parse::ContentType;
+use crate::model::Chunking;
+use crate::store::embedders;
+use crate::tokenizer::{Tokenizer, max_content_tokens};
+use crate::{ingest, settings};
+use pgrx::JsonB;
+use pgrx::pg_sys::panic::ErrorReport;
+use pgrx::prelude::*;
+
+#[pg_extern(stable, parallel_safe)]
+fn chunk(
+    text: &str,
+    chunking: default!(JsonB, "'{}'"),
+    embedder: default!(Option<&str>, "NULL"),
+    content_type: default!(&str, "'text/plain'"),
+) -> Result<
+    TableIterator<
+        'static,
+        (
+            name!(ordinal, i32),
+            name!(content, String),
+            name!(token_count, i32),
+            name!(start_char, i32),
+            name!(end_char, i32),
+            name!(headings, Vec<String>),
+        ),
+    >,
+    ErrorReport,
+> {
+    let embedder = embedders::get(embedder.map_or_else(settings::default_embedder, str::to_string).as_str())?;
+    let dir = settings::model_dir();
+    let chunking = Chunking::parse(&chunking.0, max_content_tokens(&embedder, &dir)?)
+        .map_err(|problems| Error::Configuration { object: "chunking".into(), problems })?;
+    let markdown = match ContentType::parse(content_type) {
+        Some(ContentType::Plain) => false,
+        Some(ContentType::Markdown) => true,
+        _ => {
+            return Err(Error::Argument {
+                argument: "content_type",
+                problem: format!("\"{content_type}\" is not one of text/plain, text/markdown"),
+            })?;
+        }
+    };
+    let tokenizer = Tokenizer::for_chunking(&chunking, &embedder, &dir)?;
+    let chunks = ingest::chunk::chunk(text, &chunking, &tokenizer, markdown)?;
+    Ok(TableIterator::new(chunks.into_iter().enumerate().map(|(i, chunk)| {
+        (
+            i as i32,
+            chunk.content,
+            chunk.token_count as i32,
+            chunk.span.start as i32,
+            chunk.span.end as i32,
+            chunk.headings,
+        )
+    })))
+}

@@ -1,0 +1,113 @@
+//! SQL functions over documents.
+
+use crate::error::Error;
+use crate::ingest::parse;
+use crate::ingest::put::{self, Given};
+use crate::model::fields::Fields;
+use crate::store::documents::Put;
+use pgrx::JsonB;
+use pgrx::pg_sys::panic::ErrorReport;
+use pgrx::prelude::*;
+
+#[pg_extern(volatile, parallel_unsafe)]
+fn put_document(
+    kb_id: &str,
+    external_id: &str,
+    content: &str,
+    metadata: default!(Option<JsonB>, "NULL"),
+    title: default!(Option<&str>, "NULL"),
+    content_type: default!(Option<&str>, "NULL"),
+    uri: default!(Option<&str>, "NULL"),
+) -> Result<String, ErrorReport> {
+    put_one(kb_id, given(external_id, content.to_string(), metadata, title, content_type, uri))
+}
+
+#[pg_extern(name = "put_document", volatile, parallel_unsafe)]
+fn put_document_bytes(
+    kb_id: &str,
+    external_id: &str,
+    content: &[u8],
+    metadata: default!(Option<JsonB>, "NULL"),
+    title: default!(Option<&str>, "NULL"),
+    content_type: default!(Option<&str>, "NULL"),
+    uri: default!(Option<&str>, "NULL"),
+) -> Result<String, ErrorReport> {
+    let content = parse::decode(content, external_id)?;
+    put_one(kb_id, given(external_id, content, metadata, title, content_type, uri))
+}
+
+fn given(
+    external_id: &str,
+    content: String,
+    metadata: Option<JsonB>,
+    title: Option<&str>,
+    content_type: Option<&str>,
+    uri: Option<&str>,
+) -> Given {
+    Given {
+        external_id: external_id.to_string(),
+        content,
+        metadata: metadata.map(|m| m.0),
+        title: title.map(str::to_string),
+        content_type: content_type.map(str::to_string),
+        uri: uri.map(str::to_string),
+    }
+}
+
+fn put_one(kb_id: &str, given: Given) -> Result<String, ErrorReport> {
+    let status = put::put(kb_id, vec![given])?.first().map_or(Put::Skipped, |(_, put)| *put);
+    Ok(status.name().to_string())
+}
+
+#[pg_extern(volatile, parallel_unsafe)]
+fn put_documents(
+    kb_id: &str,
+    documents: Vec<JsonB>,
+) -> Result<TableIterator<'static, (name!(external_id, String), name!(status, String))>, ErrorReport> {
+    let mut all = Vec::with_capacity(documents.len());
+    for (i, document) in documents.iter().enumerate() {
+        all.push(read(i + 1, document)?);
+    }
+    let results = put::put(kb_id, all)?;
+    Ok(TableIterator::new(results.into_iter().map(|(id, put)| (id, put.name().to_string()))))
+}
+
+/// An element of put_documents: {external_id, content, metadata, title, content_type, uri}.
+fn read(number: usize, document: &JsonB) -> Result<Given, Error> {
+    let name = format!("documents[{number}]");
+    let mut fields = Fields::new(&name, &document.0);
+    let given = Given {
+        external_id: fields.text("external_id").unwrap_or_default(),
+        content: fields.text("content").unwrap_or_default(),
+        metadata: fields.object("metadata"),
+        title: fields.text("title"),
+        content_type: fields.text("content_type"),
+        uri: fields.text("uri"),
+    };
+    let problems = fields.finish();
+    if problems.is_empty() { Ok(given) } else { Err(Error::Configuration { object: name, problems }) }
+}
+
+#[pg_extern(volatile, parallel_unsafe)]
+fn delete_document(kb_id: &str, external_id: &str) -> Result<bool, ErrorReport> {
+    let results = put::delete(kb_id, &[external_id.to_string()])?;
+    Ok(results.iter().any(|(_, deleted)| *deleted))
+}
+
+#[pg_extern(volatile, parallel_unsafe)]
+fn delete_documents(
+    kb_id: &str,
+    external_ids: Vec<String>,
+) -> Result<TableIterator<'static, (name!(external_id, String), name!(status, String))>, ErrorReport> {
+    let results = put::delete(kb_id, &external_ids)?;
+    Ok(TableIterator::new(
+        results
+            .into_iter()
+            .map(|(id, deleted)| (id, if deleted { "deleted" } else { "not found" }.to_string())),
+    ))
+}
+
+#[pg_extern(volatile, parallel_unsafe)]
+fn retry(kb_id: &str, external_id: default!(Option<&str>, "NULL")) -> Result<i64, ErrorReport> {
+    Ok(put::retry(kb_id, external_id)?)
+}

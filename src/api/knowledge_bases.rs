@@ -1,0 +1,63 @@
+//! SQL functions over knowledge bases.
+
+use crate::catalog::knowledge_bases::{self as cases, Wanted};
+use pgrx::JsonB;
+use pgrx::pg_sys::panic::ErrorReport;
+use pgrx::prelude::*;
+
+#[allow(clippy::too_many_arguments)]
+#[pg_extern(volatile, parallel_unsafe)]
+fn create_knowledge_base(
+    id: &str,
+    embedder: default!(Option<&str>, "NULL"),
+    vector_db: default!(Option<&str>, "NULL"),
+    description: default!(Option<&str>, "NULL"),
+    chunking: default!(Option<JsonB>, "NULL"),
+    preprocess: default!(Option<JsonB>, "NULL"),
+    retrieval: default!(Option<JsonB>, "NULL"),
+    metadata: default!(Option<JsonB>, "NULL"),
+) -> Result<(), ErrorReport> {
+    let wanted = Wanted {
+        embedder: embedder.map(str::to_string),
+        vector_db: vector_db.map(str::to_string),
+        description: description.map(str::to_string),
+        chunking: chunking.map(|j| j.0),
+        preprocess: preprocess.map(|j| j.0),
+        retrieval: retrieval.map(|j| j.0),
+        metadata: metadata.map(|j| j.0),
+    };
+    Ok(cases::create(id, wanted)?)
+}
+
+#[allow(clippy::too_many_arguments)]
+#[pg_extern(volatile, parallel_unsafe)]
+fn alter_knowledge_base(
+    id: &str,
+    embedder: default!(Option<&str>, "NULL"),
+    description: default!(Option<&str>, "NULL"),
+    chunking: default!(Option<JsonB>, "NULL"),
+    preprocess: default!(Option<JsonB>, "NULL"),
+    retrieval: default!(Option<JsonB>, "NULL"),
+    metadata: default!(Option<JsonB>, "NULL"),
+) -> Result<(), ErrorReport> {
+    let wanted = Wanted {
+        embedder: embedder.map(str::to_string),
+        vector_db: None,
+        description: description.map(str::to_string),
+        chunking: chunking.map(|j| j.0),
+        preprocess: preprocess.map(|j| j.0),
+        retrieval: retrieval.map(|j| j.0),
+        metadata: metadata.map(|j| j.0),
+    };
+    Ok(cases::alter(id, wanted)?)
+}
+
+#[pg_extern(volatile, parallel_unsafe)]
+fn drop_knowledge_base(id: &str) -> Result<(), ErrorReport> {
+    Ok(cases::drop(id)?)
+}
+
+#[pg_extern(volatile, parallel_unsafe)]
+fn ingest(kb_id: &str, strategy: default!(&str, "'upsert'")) -> Result<i64, ErrorReport> {
+    Ok(cases::ingest(kb_id, strategy)?)
+}

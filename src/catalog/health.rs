@@ -1,0 +1,126 @@
+//! Looks at every part that a working kb needs.
+
+use crate::error::Result;
+use crate::gateway::client;
+use crate::model_files::ModelFiles;
+use crate::pg::pidfile::{Presence, presence};
+use crate::pg::{background, report, wake};
+use crate::settings;
+use crate::store::{embedders, jobs, server};
+
+/// One line of the report.
+pub struct Finding {
+    pub component: &'static str,
+    /// ok, warning or error.
+    pub status: &'static str,
+    pub detail: String,
+    pub hint: Option<String>,
+}
+
+fn finding(component: &'static str, status: &'static str, detail: String, hint: &str) -> Finding {
+    Finding { component, status, detail, hint: (!hint.is_empty()).then(|| hint.to_string()) }
+}
+
+/// pgvector before this has no iterative scan.
+const PGVECTOR_NEEDED: (u32, u32) = (0, 8);
+
+pub fn findings() -> Result<Vec<Finding>> {
+    Ok(vec![pgvector()?, preload()?, gateway(), worker()?, models()?])
+}
+
+fn pgvector() -> Result<Finding> {
+    let version = server::extension_version("vector")?.unwrap_or_default();
+    let mut numbers = version.split('.').map(|n| n.parse::<u32>().unwrap_or(0));
+    let found = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    let (status, hint) = if found >= PGVECTOR_NEEDED {
+        ("ok", "")
+    } else {
+        ("error", "Install pgvector 0.8 or later and ALTER EXTENSION vector UPDATE.")
+    };
+    Ok(finding("pgvector", status, format!("version {version}"), hint))
+}
+
+fn preload() -> Result<Finding> {
+    let libraries = server::setting("shared_preload_libraries")?;
+    let loaded = libraries.split(',').any(|name| {
+        name.trim().trim_matches('"').rsplit('/').next().is_some_and(|n| n == "kb" || n == "kb.so")
+    });
+    Ok(if loaded {
+        finding("preload", "ok", "kb is in shared_preload_libraries".into(), "")
+    } else {
+        finding(
+            "preload",
+            "ok",
+            "kb is not in shared_preload_libraries; workers start on demand".into(),
+            "With it, pending documents are also taken up after a restart before anybody uses the database, and the \
+             first query does not wait for the gateway to start.",
+        )
+    })
+}
+
+fn gateway() -> Finding {
+    match client::health(settings::gateway_timeout()) {
+        Ok(health) => finding(
+            "gateway",
+            "ok",
+            format!("{} models loaded, {} queries remembered", health.models, health.cached_queries),
+            "",
+        ),
+        Err(error) => finding(
+            "gateway",
+            "error",
+            error.to_string(),
+            "Look in the server log for lines with \"kb\"; raise max_worker_processes if no slot is free.",
+        ),
+    }
+}
+
+fn worker() -> Result<Finding> {
+    if report::in_recovery() {
+        return Ok(finding("worker", "ok", "this is a standby: queries only".into(), ""));
+    }
+    let running = presence(&wake::worker_name(background::my_database()));
+    let waiting = jobs::any_visible()?;
+    Ok(match (running, waiting) {
+        (Presence::Running(pid), _) => finding("worker", "ok", format!("running as process {pid}"), ""),
+        (Presence::Absent, false) => finding("worker", "ok", "not running, nothing waits".into(), ""),
+        (Presence::Absent, true) => {
+            if wake::ensure_worker() {
+                finding(
+                    "worker",
+                    "warning",
+                    "documents wait and no worker ran; it has been started".into(),
+                    "",
+                )
+            } else {
+                finding(
+                    "worker",
+                    "error",
+                    "documents wait and no worker can be started".into(),
+                    "Raise max_worker_processes (needs a restart).",
+                )
+            }
+        }
+    })
+}
+
+fn models() -> Result<Finding> {
+    let mut missing = Vec::new();
+    let mut found = 0;
+    for embedder in embedders::local()? {
+        match ModelFiles::open(&settings::model_dir(), &embedder.model) {
+            Ok(_) => found += 1,
+            Err(error) => missing.push(format!("embedder \"{}\": {error}", embedder.id)),
+        }
+    }
+    Ok(if missing.is_empty() {
+        finding("models", "ok", format!("files of {found} local models are there"), "")
+    } else {
+        finding(
+            "models",
+            "warning",
+            missing.join("; "),
+            "Put the files under kb.model_dir, or use another embedder (hash needs none).",
+        )
+    })
+}

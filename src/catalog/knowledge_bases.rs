@@ -1,0 +1,182 @@
+//! Creating, altering and dropping knowledge bases, and asking for them to be ingested.
+
+use super::builds as build_cases;
+use crate::error::{Error, Result};
+use crate::model::{Chunking, Embedder, Preprocess, Retrieval};
+use crate::pg::role::as_owner;
+use crate::pg::{report, wake};
+use crate::settings;
+use crate::store::documents::Which;
+use crate::store::knowledge_bases::{self, KnowledgeBase};
+use crate::store::{builds, documents, embedders, jobs, runs, vector_dbs, vectors};
+use crate::tokenizer::max_content_tokens;
+use serde_json::{Value, json};
+
+/// Settings as they are asked for; None is the default (on creation) or no change.
+#[derive(Debug, Default)]
+pub struct Wanted {
+    pub embedder: Option<String>,
+    pub vector_db: Option<String>,
+    pub description: Option<String>,
+    pub chunking: Option<Value>,
+    pub preprocess: Option<Value>,
+    pub retrieval: Option<Value>,
+    pub metadata: Option<Value>,
+}
+
+/// Checks everything against everything and reports all problems at once.
+fn validate(id: &str, tenant_id: String, wanted: Wanted) -> Result<KnowledgeBase> {
+    let mut problems = Vec::new();
+    if id.trim().is_empty() {
+        problems.push("id: must not be empty".to_string());
+    }
+    let embedder_id = wanted.embedder.unwrap_or_else(settings::default_embedder);
+    let embedder = embedders::find(&embedder_id)?;
+    if embedder.is_none() {
+        problems.push(format!("embedder: \"{embedder_id}\" does not exist"));
+    }
+    let max_tokens = embedder.as_ref().and_then(|e| model_limit(e, &mut problems));
+    if let Some(vector_db) = &wanted.vector_db {
+        match (vector_dbs::find(vector_db)?, &embedder) {
+            (None, _) => problems.push(format!("vector_db: \"{vector_db}\" does not exist")),
+            (Some(table), Some(e)) if table.dimension != e.dimension => problems.push(format!(
+                "vector_db: \"{vector_db}\" has dimension {}, embedder \"{embedder_id}\" has {}",
+                table.dimension, e.dimension
+            )),
+            _ => {}
+        }
+    }
+    let empty = || json!({});
+    let chunking = Chunking::parse(&wanted.chunking.unwrap_or_else(empty), max_tokens)
+        .map_err(|p| problems.extend(p))
+        .ok();
+    let preprocess =
+        Preprocess::parse(&wanted.preprocess.unwrap_or_else(empty)).map_err(|p| problems.extend(p)).ok();
+    let retrieval =
+        Retrieval::parse(&wanted.retrieval.unwrap_or_else(empty)).map_err(|p| problems.extend(p)).ok();
+    let metadata = wanted.metadata.unwrap_or_else(empty);
+    if !metadata.is_object() {
+        problems.push(format!("metadata: must be a JSON object, not {metadata}"));
+    }
+    match (chunking, preprocess, retrieval) {
+        (Some(chunking), Some(preprocess), Some(retrieval)) if problems.is_empty() => Ok(KnowledgeBase {
+            kb_no: 0,
+            tenant_id,
+            id: id.to_string(),
+            description: wanted.description,
+            embedder: embedder_id,
+            vector_db: wanted.vector_db,
+            chunking: chunking.to_json(),
+            preprocess,
+            retrieval,
+            metadata,
+        }),
+        _ => Err(Error::Configuration { object: format!("knowledge base \"{id}\""), problems }),
+    }
+}
+
+/// What the embedder's model reads; a model whose files are missing is a problem of its own.
+fn model_limit(embedder: &Embedder, problems: &mut Vec<String>) -> Option<usize> {
+    max_content_tokens(embedder, &settings::model_dir())
+        .map_err(|error| problems.push(format!("embedder: {error}")))
+        .ok()
+        .flatten()
+}
+
+pub fn create(id: &str, wanted: Wanted) -> Result<()> {
+    let mut kb = validate(id, knowledge_bases::current_tenant()?, wanted)?;
+    as_owner(|| {
+        kb.kb_no = knowledge_bases::insert(&kb)?
+            .ok_or_else(|| Error::AlreadyExists { what: "knowledge base", id: id.into() })?;
+        build_cases::create(&kb, "live", None)?;
+        Ok(())
+    })
+}
+
+/// Retrieval, description and metadata take effect at once; embedder, chunking and preprocess with the next
+/// kb.ingest, or at once while there are no documents.
+pub fn alter(id: &str, wanted: Wanted) -> Result<()> {
+    let before = knowledge_bases::get_own(id)?;
+    let merged = Wanted {
+        // A new embedder may read less: its own default size is taken unless one is given.
+        chunking: wanted.chunking.or_else(|| {
+            let same = wanted.embedder.as_ref().is_none_or(|e| *e == before.embedder);
+            same.then(|| before.chunking.clone())
+        }),
+        embedder: Some(wanted.embedder.unwrap_or_else(|| before.embedder.clone())),
+        vector_db: before.vector_db.clone(),
+        description: wanted.description.or_else(|| before.description.clone()),
+        preprocess: Some(wanted.preprocess.unwrap_or_else(|| before.preprocess.to_json())),
+        retrieval: Some(wanted.retrieval.unwrap_or_else(|| before.retrieval.to_json())),
+        metadata: Some(wanted.metadata.unwrap_or_else(|| before.metadata.clone())),
+    };
+    let mut after = validate(id, before.tenant_id.clone(), merged)?;
+    after.kb_no = before.kb_no;
+    let remade = (&after.embedder, &after.chunking, &after.preprocess)
+        != (&before.embedder, &before.chunking, &before.preprocess);
+    let is_empty = documents::count(before.kb_no)? == 0;
+    as_owner(|| {
+        knowledge_bases::update(&after)?;
+        if remade && is_empty {
+            for build in builds::current(after.kb_no)? {
+                build_cases::sweep(&build)?;
+            }
+            build_cases::create(&after, "live", None)?;
+        }
+        Ok(())
+    })?;
+    if remade && !is_empty {
+        report::notice(&format!(
+            "documents of knowledge base \"{id}\" stay as they are until SELECT kb.ingest('{}');",
+            id.replace('\'', "''")
+        ));
+    }
+    Ok(())
+}
+
+pub fn drop(id: &str) -> Result<()> {
+    let kb = knowledge_bases::get_own(id)?;
+    as_owner(|| {
+        for table in builds::own_tables(kb.kb_no)? {
+            vectors::drop_table(&table)?;
+        }
+        knowledge_bases::delete(kb.kb_no)
+    })
+}
+
+/// Starts a run over the documents that the knowledge base holds; its number.
+pub fn ingest(id: &str, strategy: &str) -> Result<i64> {
+    if !matches!(strategy, "upsert" | "replace") {
+        return Err(Error::Argument {
+            argument: "strategy",
+            problem: format!("\"{strategy}\" is not one of upsert, replace"),
+        });
+    }
+    let kb = knowledge_bases::get_own(id)?;
+    let live = builds::live(kb.kb_no)?;
+    if let Some(next) = builds::current(kb.kb_no)?.iter().find(|b| b.state == "next") {
+        return Err(Error::State {
+            problem: format!("knowledge base \"{id}\" is being replaced by run {}", next.run_no.unwrap_or(0)),
+            hint: "Wait for it with kb.wait.".into(),
+        });
+    }
+    let fingerprint = embedders::get(&kb.embedder)?.fingerprint();
+    // Vectors of two embedders cannot be compared, so a change of embedder cannot go document by document.
+    let replace = strategy == "replace" || fingerprint != live.fingerprint;
+    let scanned = documents::count(kb.kb_no)?;
+    let strategy = if replace { "replace" } else { "upsert" };
+    let run_no = as_owner(|| runs::insert(kb.kb_no, &kb.tenant_id, strategy, scanned))?;
+    let ids = if replace {
+        as_owner(|| build_cases::create(&kb, "next", Some(run_no)))?;
+        documents::reset(kb.kb_no, Which::All, "", None)?
+    } else {
+        as_owner(|| builds::set_settings(live.build_no, &kb.chunking, &kb.preprocess.to_json()))?;
+        let settings = builds::live(kb.kb_no)?.settings();
+        let ids = documents::reset(kb.kb_no, Which::Outdated, &settings, None)?;
+        as_owner(|| runs::set_skipped(run_no, scanned - ids.len() as i64))?;
+        ids
+    };
+    jobs::enqueue(kb.kb_no, &kb.tenant_id, &ids, jobs::BACKFILL, Some(run_no))?;
+    wake::at_commit(kb.kb_no);
+    Ok(run_no)
+}

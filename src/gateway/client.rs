@@ -1,0 +1,218 @@
+//! The one way to a model: a synchronous client of the gateway that waits on the latch.
+
+use super::protocol::{self, Health, Request, Response, SOCKET_PATH, Urgency, Vectors};
+use crate::error::{Error, Result};
+use crate::model::{Embedder, Kind};
+use crate::pg::{report, wait, wake};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+/// A connection to the gateway. Many requests can be under way; answers come in any order.
+pub struct Connection {
+    stream: UnixStream,
+    next_id: u64,
+    incoming: Vec<u8>,
+    outgoing: VecDeque<u8>,
+}
+
+fn lost(e: &std::io::Error) -> Error {
+    Error::Gateway { problem: format!("closed the connection ({e})") }
+}
+
+impl Connection {
+    /// Connects, having the gateway started if it does not run; waits for it at most `timeout`.
+    pub fn open(timeout: Duration) -> Result<Connection> {
+        let deadline = Instant::now() + timeout;
+        let mut asked = false;
+        loop {
+            match UnixStream::connect(SOCKET_PATH) {
+                Ok(stream) => {
+                    stream.set_nonblocking(true).map_err(|e| lost(&e))?;
+                    return Ok(Connection {
+                        stream,
+                        next_id: 1,
+                        incoming: Vec::new(),
+                        outgoing: VecDeque::new(),
+                    });
+                }
+                Err(e) => {
+                    if !asked && !wake::start_gateway() {
+                        return Err(Error::Gateway {
+                            problem:
+                                "cannot be started: no background worker slot is free (max_worker_processes)"
+                                    .into(),
+                        });
+                    }
+                    asked = true;
+                    if Instant::now() >= deadline {
+                        return Err(Error::Gateway {
+                            problem: format!("did not answer within {} ms ({e})", timeout.as_millis()),
+                        });
+                    }
+                    report::check_interrupts();
+                    wait::latch(Duration::from_millis(10));
+                }
+            }
+        }
+    }
+
+    /// Queues a request; [`Connection::receive`] and [`Connection::flush`] send it. Its id.
+    pub fn send(&mut self, request: &Request) -> Result<u64> {
+        let id = self.next_id;
+        self.next_id += 1;
+        self.outgoing.extend(protocol::encode(id, request)?);
+        self.flush()?;
+        Ok(id)
+    }
+
+    /// Writes what the socket takes now.
+    pub fn flush(&mut self) -> Result<()> {
+        while !self.outgoing.is_empty() {
+            let (front, _) = self.outgoing.as_slices();
+            match self.stream.write(front) {
+                Ok(0) => return Err(lost(&ErrorKind::WriteZero.into())),
+                Ok(n) => drop(self.outgoing.drain(..n)),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(lost(&e)),
+            }
+        }
+        self.outgoing.shrink_to(1024 * 1024);
+        Ok(())
+    }
+
+    /// An answer that has come, if one has.
+    pub fn receive(&mut self) -> Result<Option<(u64, Response)>> {
+        self.flush()?;
+        let mut buffer = [0u8; 64 * 1024];
+        loop {
+            if let Some(answer) = self.take_frame()? {
+                return Ok(Some(answer));
+            }
+            match self.stream.read(&mut buffer) {
+                Ok(0) => return Err(lost(&ErrorKind::UnexpectedEof.into())),
+                Ok(n) => self.incoming.extend_from_slice(&buffer[..n]),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(None),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(lost(&e)),
+            }
+        }
+    }
+
+    fn take_frame(&mut self) -> Result<Option<(u64, Response)>> {
+        let Some(prefix) = self.incoming.first_chunk::<4>() else { return Ok(None) };
+        let end = 4 + protocol::frame_length(*prefix)?;
+        if self.incoming.len() < end {
+            return Ok(None);
+        }
+        let envelope = protocol::decode::<Response>(&self.incoming[4..end])?;
+        self.incoming.drain(..end);
+        self.incoming.shrink_to(1024 * 1024);
+        Ok(Some((envelope.id, envelope.body)))
+    }
+
+    /// Waits for the socket or the latch, at most `timeout`.
+    pub fn wait(&self, timeout: Duration) -> wait::Woken {
+        wait::socket(self.stream.as_raw_fd(), !self.outgoing.is_empty(), timeout)
+    }
+
+    /// Sends one request and waits for its answer; interrupts are served while waiting.
+    fn ask(&mut self, request: &Request, timeout: Duration) -> Result<Response> {
+        let deadline = Instant::now() + timeout;
+        let id = self.send(request)?;
+        loop {
+            while let Some((answered, response)) = self.receive()? {
+                if answered == id {
+                    return Ok(response);
+                }
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(Error::Gateway {
+                    problem: format!("did not answer within {} ms", timeout.as_millis()),
+                });
+            }
+            self.wait(left);
+            report::check_interrupts();
+        }
+    }
+}
+
+thread_local! {
+    static KEPT: RefCell<Option<Connection>> = const { RefCell::new(None) };
+}
+
+/// One request over this backend's kept connection. The connection is out of its place while in use,
+/// so a cancel or an error in between closes it instead of leaving a stale answer in it.
+fn ask(request: &Request, timeout: Duration) -> Result<Response> {
+    let deadline = Instant::now() + timeout;
+    if let Some(mut connection) = KEPT.take() {
+        // A kept connection may have outlived its gateway: then once more, over a new one.
+        match connection.ask(request, timeout) {
+            Ok(response) => {
+                KEPT.set(Some(connection));
+                return Ok(response);
+            }
+            Err(error) if Instant::now() >= deadline => return Err(error),
+            Err(_) => {}
+        }
+    }
+    let mut connection = Connection::open(timeout)?;
+    let response = connection.ask(request, deadline.saturating_duration_since(Instant::now()))?;
+    KEPT.set(Some(connection));
+    Ok(response)
+}
+
+fn unexpected(response: Response) -> Error {
+    match response {
+        Response::Error(fault) => fault.into(),
+        other => Error::Internal(format!("unexpected answer of the gateway: {other:?}")),
+    }
+}
+
+/// Vectors of texts, one after the other.
+pub fn embed(embedder: &Embedder, kind: Kind, texts: Vec<String>, timeout: Duration) -> Result<Vectors> {
+    let count = texts.len();
+    let request = Request::Embed { embedder: embedder.clone(), kind, urgency: Urgency::Query, texts };
+    match ask(&request, timeout)? {
+        Response::Vectors(vectors) => check(vectors, embedder, count),
+        other => Err(unexpected(other)),
+    }
+}
+
+/// Refuses an answer of another number of vectors or another dimension.
+pub fn check(vectors: Vectors, embedder: &Embedder, count: usize) -> Result<Vectors> {
+    if vectors.dimension == embedder.dimension && vectors.count() == count {
+        return Ok(vectors);
+    }
+    Err(Error::Embedding {
+        embedder: embedder.id.clone(),
+        problem: format!(
+            "{} vectors of dimension {} came back for {count} texts and dimension {}",
+            vectors.count(),
+            vectors.dimension,
+            embedder.dimension
+        ),
+    })
+}
+
+/// Tokens of a text in the embedder's own tokeniser.
+pub fn count_tokens(embedder: &Embedder, text: &str, timeout: Duration) -> Result<u32> {
+    let request = Request::CountTokens { embedder: embedder.clone(), texts: vec![text.to_string()] };
+    match ask(&request, timeout)? {
+        Response::Counts(counts) => counts.first().copied().ok_or_else(|| Error::Internal("no count".into())),
+        other => Err(unexpected(other)),
+    }
+}
+
+/// What the gateway says of itself.
+pub fn health(timeout: Duration) -> Result<Health> {
+    match ask(&Request::Health, timeout)? {
+        Response::Health(health) => Ok(health),
+        other => Err(unexpected(other)),
+    }
+}

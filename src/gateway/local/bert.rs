@@ -1,0 +1,103 @@
+//! BERT sentence embeddings (MiniLM, BGE, E5 …), equal to sentence-transformers'.
+
+use super::tokens::Tokens;
+use super::transformer::{Config, Transformer};
+use super::weights::Weights;
+use super::{LocalModel, finish};
+use crate::error::{Error, Result};
+use crate::model::{Embedder, Kind, Pooling};
+use crate::model_files::ModelFiles;
+
+pub struct Bert {
+    embedder: Embedder,
+    tokens: Tokens,
+    transformer: Transformer,
+    pooling: Pooling,
+    dimension: usize,
+}
+
+/// Tokens a forward pass at most (more only for a single longer text). Enough for the matrix products
+/// to run at full speed; few enough that a layer's intermediates stay in the processor's cache.
+const BATCH_TOKENS: usize = 1024;
+
+impl Bert {
+    pub fn load(embedder: &Embedder, files: &ModelFiles) -> Result<Bert> {
+        let fail = |problem: String| Error::ModelFiles { model: embedder.model.clone(), problem };
+        let path = files.config.as_ref().ok_or_else(|| fail("config.json is missing".into()))?;
+        let json = std::fs::read(path).map_err(|e| fail(format!("cannot read config.json: {e}")))?;
+        let config: Config =
+            serde_json::from_slice(&json).map_err(|e| fail(format!("config.json cannot be used: {e}")))?;
+        let weights = Weights::open(&files.weights).map_err(fail)?;
+        Ok(Bert {
+            tokens: Tokens::load(embedder, files)?,
+            transformer: Transformer::load(weights, config).map_err(fail)?,
+            pooling: embedder.config.pooling.unwrap_or(files.pooling),
+            dimension: files.dimension,
+            embedder: embedder.clone(),
+        })
+    }
+
+    fn embed_batch(&self, batch: &[&[u32]]) -> Result<Vec<Vec<f32>>> {
+        let hidden =
+            self.transformer.forward(batch).and_then(|x| x.flatten_all()?.to_vec1::<f32>()).map_err(|e| {
+                Error::Embedding { embedder: self.embedder.id.clone(), problem: e.to_string() }
+            })?;
+        let mut rows = hidden.chunks_exact(self.dimension);
+        batch
+            .iter()
+            .map(|ids| {
+                let text: Vec<&[f32]> = rows.by_ref().take(ids.len()).collect();
+                finish(&self.embedder, pool(self.pooling, &text, self.dimension))
+            })
+            .collect()
+    }
+}
+
+/// One vector from a text's token vectors: their mean (all of them are real tokens: nothing is
+/// padded) or the first.
+fn pool(pooling: Pooling, rows: &[&[f32]], dimension: usize) -> Vec<f32> {
+    let rows = match pooling {
+        Pooling::Mean => rows,
+        Pooling::Cls => &rows[..1],
+    };
+    let mut sum = vec![0f32; dimension];
+    for row in rows {
+        sum.iter_mut().zip(*row).for_each(|(s, x)| *s += x);
+    }
+    sum.iter_mut().for_each(|s| *s /= rows.len() as f32);
+    sum
+}
+
+impl LocalModel for Bert {
+    fn dimension(&self) -> usize {
+        self.dimension
+    }
+
+    fn embed(&self, texts: &[String], kind: Kind) -> Result<Vec<Vec<f32>>> {
+        let encoded = self.tokens.encode(&self.embedder, texts, kind)?;
+        let mut vectors = Vec::with_capacity(texts.len());
+        let mut batch: Vec<&[u32]> = Vec::new();
+        let mut size = 0;
+        for ids in &encoded {
+            if !batch.is_empty() && size + ids.len() > BATCH_TOKENS {
+                vectors.extend(self.embed_batch(&batch)?);
+                batch.clear();
+                size = 0;
+            }
+            size += ids.len();
+            batch.push(ids);
+        }
+        if !batch.is_empty() {
+            vectors.extend(self.embed_batch(&batch)?);
+        }
+        Ok(vectors)
+    }
+
+    fn count_tokens(&self, text: &str) -> usize {
+        self.tokens.count(text)
+    }
+
+    fn max_input_tokens(&self) -> Option<usize> {
+        self.tokens.limit
+    }
+}

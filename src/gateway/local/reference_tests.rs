@@ -1,0 +1,137 @@
+//! The real models against vectors from independent implementations, and their speed.
+
+use super::{LocalModel, load};
+use crate::model::{Embedder, EmbedderConfig, Kind};
+use serde::Deserialize;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+#[derive(Deserialize)]
+struct Reference {
+    model: String,
+    texts: Vec<Text>,
+}
+
+#[derive(Deserialize)]
+struct Text {
+    text: String,
+    /// As the model reads it: after truncation, special tokens included.
+    tokens: usize,
+    truncated: bool,
+    vector: Vec<f32>,
+}
+
+/// None (and a word about it) without KB_MODEL_DIR; with it, missing files fail the test.
+fn model_dir(test: &str) -> Option<PathBuf> {
+    let dir = std::env::var_os("KB_MODEL_DIR").map(PathBuf::from);
+    if dir.is_none() {
+        eprintln!("SKIPPED {test}: KB_MODEL_DIR is not set");
+    }
+    dir
+}
+
+fn reference(file: &str) -> Reference {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(file);
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+fn embedder(model: &str, dimension: usize, truncate: bool) -> Embedder {
+    Embedder {
+        id: "reference".into(),
+        provider: "local".into(),
+        model: model.into(),
+        dimension,
+        config: EmbedderConfig { truncate, ..EmbedderConfig::default() },
+    }
+}
+
+fn compare_with(file: &str, test: &str) {
+    let Some(dir) = model_dir(test) else { return };
+    let reference = reference(file);
+    let dimension = reference.texts[0].vector.len();
+    let model = load(&embedder(&reference.model, dimension, true), &dir).unwrap();
+    let texts: Vec<String> = reference.texts.iter().map(|t| t.text.clone()).collect();
+    let vectors = model.embed(&texts, Kind::Document).unwrap();
+    assert_eq!(vectors.len(), texts.len());
+    let special = if model.max_input_tokens().is_some() { 2 } else { 0 };
+    for (text, vector) in reference.texts.iter().zip(&vectors) {
+        let worst = text.vector.iter().zip(vector).map(|(a, b)| (a - b).abs()).fold(0f32, f32::max);
+        assert!(worst < 1e-4, "{:?}: off by {worst}", text.text);
+        let counted = model.count_tokens(&text.text) + special;
+        assert!(
+            if text.truncated { counted > text.tokens } else { counted == text.tokens },
+            "{:?}",
+            text.text
+        );
+    }
+}
+
+#[test]
+fn minilm_gives_the_vectors_of_an_independent_implementation() {
+    compare_with("minilm_reference.json", "minilm");
+}
+
+#[test]
+fn wordllama_gives_the_vectors_of_its_own_package() {
+    compare_with("wordllama_reference.json", "wordllama");
+}
+
+/// A text of exactly so many tokens of MiniLM, special tokens included.
+fn text_of(model: &dyn LocalModel, tokens: usize, seed: usize) -> String {
+    const WORDS: [&str; 12] = [
+        "boundary",
+        "layer",
+        "of",
+        "the",
+        "heat",
+        "transfer",
+        "and",
+        "pressure",
+        "model",
+        "experiment",
+        "wing",
+        "flow",
+    ];
+    let words: Vec<&str> = (0..tokens - 2).map(|i| WORDS[(i * 7 + seed * 5 + i / 3) % WORDS.len()]).collect();
+    let text = words.join(" ");
+    assert_eq!(model.count_tokens(&text) + 2, tokens);
+    text
+}
+
+fn resident_megabytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find(|l| l.starts_with("VmHWM"));
+    line.and_then(|l| l.split_whitespace().nth(1)?.parse::<u64>().ok()).unwrap_or(0) / 1024
+}
+
+/// `cargo test --no-default-features --lib speed_of_minilm -- --ignored --nocapture`
+#[test]
+#[ignore = "measures; needs KB_MODEL_DIR"]
+fn speed_of_minilm() {
+    let Some(dir) = model_dir("speed_of_minilm") else { return };
+    let started = Instant::now();
+    let model = load(&embedder("all-MiniLM-L6-v2", 384, false), &dir).unwrap();
+    println!("load: {:?}", started.elapsed());
+    for (tokens, count) in [(128, 64), (256, 32)] {
+        let texts: Vec<String> = (0..count).map(|seed| text_of(model.as_ref(), tokens, seed)).collect();
+        model.embed(&texts[..8], Kind::Document).unwrap();
+        let mut times: Vec<Duration> = Vec::new();
+        for _ in 0..3 {
+            let started = Instant::now();
+            model.embed(&texts, Kind::Document).unwrap();
+            times.push(started.elapsed());
+        }
+        times.sort();
+        let chunks = count as f64 / times[1].as_secs_f64();
+        println!("{tokens}-token chunks: {chunks:.1} chunks/s, {:.0} tokens/s", chunks * tokens as f64);
+    }
+    let query = ["how many days off do I get in my first year?".to_string()];
+    let mut times: Vec<Duration> = Vec::new();
+    for _ in 0..60 {
+        let started = Instant::now();
+        model.embed(&query, Kind::Query).unwrap();
+        times.push(started.elapsed());
+    }
+    times.sort();
+    println!("a query: p50 {:?}, p95 {:?}; peak memory {} MB", times[30], times[57], resident_megabytes());
+}

@@ -1,0 +1,187 @@
+//! The gateway's server: accepts connections on the Unix socket and answers requests concurrently.
+
+use super::cache::QueryCache;
+use super::models::Models;
+use super::protocol::{self, Health, Request, Response, Urgency, Vectors};
+use crate::error::{Error, Result};
+use crate::model::Kind;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::runtime::Runtime;
+use tokio::sync::mpsc;
+
+/// What the gateway is told by the server's configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    pub model_dir: PathBuf,
+    pub query_cache_size: usize,
+}
+
+struct State {
+    models: Models,
+    cache: QueryCache,
+    settings: Mutex<Settings>,
+}
+
+/// A running gateway; dropping it ends it.
+pub struct Server {
+    runtime: Option<Runtime>,
+    state: Arc<State>,
+}
+
+/// Answers of one connection that wait to be written.
+const OUTBOX: usize = 64;
+
+impl Server {
+    /// Binds the socket (replacing a stale one; the caller makes sure that no other gateway runs) and
+    /// serves on threads of its own. Call with signals blocked.
+    pub fn start(socket: &str, settings: Settings) -> Result<Server> {
+        let problem =
+            |what: &str, e: std::io::Error| Error::Gateway { problem: format!("cannot {what}: {e}") };
+        let models =
+            Models::start(settings.model_dir.clone()).map_err(|e| problem("start its model thread", e))?;
+        let cache = QueryCache::new(settings.query_cache_size);
+        let state = Arc::new(State { models, cache, settings: Mutex::new(settings) });
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_name("kb-gateway")
+            .enable_all()
+            .build()
+            .map_err(|e| problem("start its runtime", e))?;
+        let _ = std::fs::remove_file(socket);
+        let listener = {
+            let _context = runtime.enter();
+            // The directory is the server's own (0700); the socket itself is closed to others too.
+            let listener = UnixListener::bind(socket).map_err(|e| problem("bind its socket", e))?;
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+            std::fs::set_permissions(socket, mode).map_err(|e| problem("protect its socket", e))?;
+            listener
+        };
+        let accepting = Arc::clone(&state);
+        runtime.spawn(async move {
+            loop {
+                match listener.accept().await {
+                    Ok((stream, _)) => {
+                        let state = Arc::clone(&accepting);
+                        tokio::spawn(serve(stream, state));
+                    }
+                    // Out of descriptors, say: others must close first.
+                    Err(_) => tokio::time::sleep(std::time::Duration::from_millis(50)).await,
+                }
+            }
+        });
+        Ok(Server { runtime: Some(runtime), state })
+    }
+
+    /// Takes new settings; running requests go on under the old ones.
+    pub fn configure(&self, settings: Settings) {
+        let mut current = self.state.settings.lock().unwrap_or_else(PoisonError::into_inner);
+        if current.model_dir != settings.model_dir {
+            self.state.models.set_model_dir(settings.model_dir.clone());
+            self.state.cache.clear();
+        }
+        self.state.cache.resize(settings.query_cache_size);
+        *current = settings;
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// One connection: requests are answered as they are done, in any order.
+async fn serve(stream: UnixStream, state: Arc<State>) {
+    let (mut reader, mut writer) = stream.into_split();
+    let (outbox, mut outgoing) = mpsc::channel::<Vec<u8>>(OUTBOX);
+    let writing = tokio::spawn(async move {
+        while let Some(frame) = outgoing.recv().await {
+            if writer.write_all(&frame).await.is_err() {
+                break;
+            }
+        }
+    });
+    loop {
+        let mut prefix = [0u8; 4];
+        if reader.read_exact(&mut prefix).await.is_err() {
+            break;
+        }
+        let Ok(length) = protocol::frame_length(prefix) else { break };
+        let mut content = vec![0; length];
+        if reader.read_exact(&mut content).await.is_err() {
+            break;
+        }
+        let Ok(request) = protocol::decode::<Request>(&content) else { break };
+        drop(content);
+        let (state, outbox) = (Arc::clone(&state), outbox.clone());
+        tokio::spawn(async move {
+            // A client that is gone closes the channel; then the work is dropped at its next await.
+            let answer = tokio::select! {
+                answer = answer(&state, request.body) => answer,
+                () = outbox.closed() => return,
+            };
+            let response = answer.unwrap_or_else(|error| Response::Error(error.into()));
+            if let Ok(frame) = protocol::encode(request.id, response) {
+                let _ = outbox.send(frame).await;
+            }
+        });
+    }
+    // The client is gone: ending the writer closes the channel, which drops what is unanswered.
+    writing.abort();
+}
+
+async fn answer(state: &Arc<State>, request: Request) -> Result<Response> {
+    match request {
+        Request::Embed { embedder, kind, urgency, texts } => {
+            let dimension = embedder.dimension;
+            let vectors = if kind == Kind::Query && texts.len() == 1 {
+                vec![embed_query(state, embedder, urgency, texts).await?]
+            } else {
+                state.models.embed(embedder, kind, urgency, texts).await?
+            };
+            Ok(Response::Vectors(Vectors::new(dimension, &vectors)))
+        }
+        Request::CountTokens { embedder, texts } => {
+            let state = Arc::clone(state);
+            let counts = tokio::task::spawn_blocking(move || {
+                let model = state.models.model(&embedder)?;
+                Ok::<_, Error>(texts.iter().map(|text| model.count_tokens(text) as u32).collect())
+            });
+            let counts = counts.await.map_err(|_| Error::Internal("counting tokens failed".into()))??;
+            Ok(Response::Counts(counts))
+        }
+        Request::Health => {
+            let settings = state.settings.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            Ok(Response::Health(Health {
+                models: state.models.loaded(),
+                cached_queries: state.cache.len(),
+                model_dir: settings.model_dir.display().to_string(),
+            }))
+        }
+    }
+}
+
+async fn embed_query(
+    state: &State,
+    embedder: crate::model::Embedder,
+    urgency: Urgency,
+    texts: Vec<String>,
+) -> Result<Vec<f32>> {
+    let text = texts.first().cloned().unwrap_or_default();
+    if let Some(vector) = state.cache.get(&embedder, Kind::Query, &text) {
+        return Ok(vector);
+    }
+    let vector = state
+        .models
+        .embed(embedder.clone(), Kind::Query, urgency, texts)
+        .await?
+        .pop()
+        .ok_or_else(|| Error::Internal("no vector for one text".into()))?;
+    state.cache.put(&embedder, Kind::Query, &text, vector.clone());
+    Ok(vector)
+}

@@ -1,0 +1,56 @@
+//! Holds every chunk to its size by counting it as the model will read it.
+
+use super::recursive::config;
+use super::{Piece, trim};
+use crate::error::Result;
+use crate::model::{Chunking, Strategy, Unit};
+use crate::tokenizer::Tokenizer;
+use std::ops::Range;
+use text_splitter::TextSplitter;
+
+/// Counts each range by itself and cuts again the few that have more tokens than they had as a part
+/// of the whole (a cut inside a word, a space that is gone). Nothing comes out over the size but a
+/// single character of more tokens than that.
+pub fn enforce(
+    text: &str,
+    ranges: Vec<Range<usize>>,
+    chunking: &Chunking,
+    tokenizer: &Tokenizer,
+) -> Result<Vec<Piece>> {
+    let mut pieces = Vec::with_capacity(ranges.len());
+    if chunking.strategy == Strategy::None || chunking.unit == Unit::Characters {
+        pieces.extend(ranges.into_iter().map(|range| Piece { range, tokens: None }));
+        return Ok(pieces);
+    }
+    for range in ranges {
+        let tokens = tokenizer.count(&text[range.clone()]);
+        if tokens <= chunking.size {
+            pieces.push(Piece { range, tokens: Some(tokens) });
+            continue;
+        }
+        // Parts of about one length: the full size would leave a last part of a word or two.
+        let parts = tokens.div_ceil(chunking.size);
+        let size = (tokens.div_ceil(parts) * 9 / 8).clamp(1, chunking.size);
+        let splitter = TextSplitter::new(config(size, 0, tokenizer)?);
+        for (start, part) in splitter.chunk_indices(&text[range.clone()]) {
+            let start = range.start + start;
+            halve(text, start..start + part.len(), chunking.size, tokenizer, &mut pieces);
+        }
+    }
+    Ok(pieces)
+}
+
+/// The last resort, for tokenisers whose counts do not grow with the text: halves until it fits.
+fn halve(text: &str, range: Range<usize>, size: usize, tokenizer: &Tokenizer, pieces: &mut Vec<Piece>) {
+    let Some(range) = trim(text, range) else { return };
+    let tokens = tokenizer.count(&text[range.clone()]);
+    let middle = text.floor_char_boundary(range.start + range.len().div_ceil(2));
+    // No boundary between the ends: one character.
+    let middle = if middle == range.start { text.ceil_char_boundary(middle + 1) } else { middle };
+    if tokens <= size || middle >= range.end {
+        pieces.push(Piece { range, tokens: Some(tokens) });
+        return;
+    }
+    halve(text, range.start..middle, size, tokenizer, pieces);
+    halve(text, middle..range.end, size, tokenizer, pieces);
+}

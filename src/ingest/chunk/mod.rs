@@ -1,0 +1,141 @@
+//! Cuts an extracted text into chunks: a file per strategy, the same guarantees for all.
+//!
+//! A chunk is exactly a slice of the text, begins and ends without white space (Markdown keeps
+//! indentation), and never has more than `size` units, whatever the tokeniser does at its edges;
+//! only strategy none, and a single character that is more than `size` tokens, can be larger.
+
+mod fixed;
+mod headings;
+mod limit;
+mod markdown;
+mod none;
+mod recursive;
+mod sizer;
+pub(super) mod windows;
+
+#[cfg(test)]
+pub(super) mod tests;
+
+pub use headings::Outline;
+
+use crate::error::Result;
+use crate::model::{Chunk, Chunking, Span, Strategy};
+use crate::tokenizer::Tokenizer;
+use std::ops::Range;
+
+/// A chunk in the making: a byte range, and its tokens where they have been counted.
+#[derive(Debug, Clone)]
+pub(super) struct Piece {
+    pub range: Range<usize>,
+    pub tokens: Option<usize>,
+}
+
+/// Cuts `text`. `markdown`: the text is Markdown, so chunks carry the headings above them.
+pub fn chunk(text: &str, chunking: &Chunking, tokenizer: &Tokenizer, markdown: bool) -> Result<Vec<Chunk>> {
+    let outline = outline(text, chunking, markdown);
+    let pieces = split(text, 0..text.len(), chunking, tokenizer, &outline)?;
+    Ok(finish(text, pieces, tokenizer, markdown.then_some(&outline)))
+}
+
+/// The structure of `text`, where anybody will ask for it.
+pub(super) fn outline(text: &str, chunking: &Chunking, markdown: bool) -> Outline {
+    if markdown || chunking.strategy == Strategy::Markdown { Outline::read(text) } else { Outline::default() }
+}
+
+/// Cuts the part `region` (bytes) of `text` as if nothing stood around it. In order, none of them
+/// inside another.
+pub(super) fn split(
+    text: &str,
+    region: Range<usize>,
+    chunking: &Chunking,
+    tokenizer: &Tokenizer,
+    outline: &Outline,
+) -> Result<Vec<Piece>> {
+    let ranges = match chunking.strategy {
+        Strategy::None => {
+            let whole = none::cut(&text[region.clone()]);
+            whole.into_iter().map(|r| region.start + r.start..region.start + r.end).collect()
+        }
+        _ => windows::split(text, region, chunking, tokenizer, outline)?,
+    };
+    Ok(ordered(limit::enforce(text, ranges, chunking, tokenizer)?))
+}
+
+/// Sorts, and drops what lies inside another: with overlap, cutting an over-long chunk again can
+/// give a piece that the next chunk has too.
+pub(super) fn ordered(mut pieces: Vec<Piece>) -> Vec<Piece> {
+    pieces.sort_by_key(|p| (p.range.start, std::cmp::Reverse(p.range.end)));
+    let mut end = 0;
+    pieces.retain(|p| {
+        let further = p.range.end > end;
+        end = end.max(p.range.end);
+        further
+    });
+    pieces
+}
+
+/// Makes chunks of pieces: counts what is not counted yet, turns bytes into characters, adds headings.
+pub(super) fn finish(
+    text: &str,
+    pieces: Vec<Piece>,
+    tokenizer: &Tokenizer,
+    outline: Option<&Outline>,
+) -> Vec<Chunk> {
+    let mut starts = Characters::new(text);
+    let mut ends = Characters::new(text);
+    let mut path = outline.map(Outline::path);
+    let chunk = |piece: Piece| {
+        let content = text[piece.range.clone()].to_string();
+        // Indentation may be kept before a heading, so its own start is asked for.
+        let printing = piece.range.start + content.len() - content.trim_start().len();
+        Chunk {
+            token_count: piece.tokens.unwrap_or_else(|| tokenizer.count(&content)),
+            span: Span { start: starts.before(piece.range.start), end: ends.before(piece.range.end) },
+            headings: path.as_mut().map_or_else(Vec::new, |path| path.at(printing)),
+            content,
+        }
+    };
+    pieces.into_iter().map(chunk).collect()
+}
+
+/// The range without white space at its ends; None when there is nothing else.
+pub(super) fn trim(text: &str, range: Range<usize>) -> Option<Range<usize>> {
+    let part = &text[range.clone()];
+    let start = range.start + part.len() - part.trim_start().len();
+    let end = range.start + part.trim_end().len();
+    (start < end).then_some(start..end)
+}
+
+/// Counts the characters before byte offsets that never decrease: one pass over the text in all.
+pub(super) struct Characters<'a> {
+    text: &'a str,
+    byte: usize,
+    characters: usize,
+}
+
+impl<'a> Characters<'a> {
+    pub fn new(text: &'a str) -> Self {
+        Characters { text, byte: 0, characters: 0 }
+    }
+
+    /// Characters before byte `offset`.
+    pub fn before(&mut self, offset: usize) -> usize {
+        self.characters += self.text[self.byte..offset].chars().count();
+        self.byte = offset;
+        self.characters
+    }
+
+    /// The byte offset of character `index`; None behind the end. Indices never decrease either.
+    pub fn byte_of(&mut self, index: usize) -> Option<usize> {
+        let ahead = index.checked_sub(self.characters)?;
+        let rest = &self.text[self.byte..];
+        let bytes = match rest.char_indices().nth(ahead) {
+            Some((i, _)) => i,
+            None if rest.chars().count() == ahead => rest.len(),
+            None => return None,
+        };
+        self.byte += bytes;
+        self.characters = index;
+        Some(self.byte)
+    }
+}

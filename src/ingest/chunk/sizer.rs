@@ -1,0 +1,70 @@
+//! Sizes any part of a window of text without tokenising it again.
+
+use crate::model::Unit;
+use crate::tokenizer::Tokenizer;
+use std::ops::Range;
+use text_splitter::ChunkSizer;
+
+/// Knows where the tokens of one window of text are. A part's size is the number of tokens it
+/// touches: what it has by itself, unless it is cut inside a word, when it may be a few off.
+pub struct WindowSizer<'a> {
+    window: &'a str,
+    tokenizer: &'a Tokenizer,
+    /// None: characters are counted.
+    tokens: Option<Vec<Range<usize>>>,
+}
+
+impl<'a> WindowSizer<'a> {
+    pub fn new(window: &'a str, unit: Unit, tokenizer: &'a Tokenizer) -> Self {
+        let tokens = (unit == Unit::Tokens).then(|| tokenizer.tokens(window));
+        WindowSizer { window, tokenizer, tokens }
+    }
+}
+
+impl ChunkSizer for WindowSizer<'_> {
+    fn size(&self, part: &str) -> usize {
+        let Some(tokens) = &self.tokens else {
+            return part.chars().count();
+        };
+        // The splitter only ever asks about slices of the window; should it one day ask about a
+        // copy, the address tells and the copy is really tokenised.
+        let start = (part.as_ptr() as usize).wrapping_sub(self.window.as_ptr() as usize);
+        let Some(end) = start.checked_add(part.len()).filter(|end| *end <= self.window.len()) else {
+            return self.tokenizer.count(part);
+        };
+        let first = tokens.partition_point(|t| t.start < start);
+        let last = tokens.partition_point(|t| t.start < end);
+        // A token the part begins or ends inside of leaves at least one token of its own.
+        let cut_at_start = first > 0 && tokens[first - 1].end > start;
+        last - first + usize::from(cut_at_start && end > start)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_cut_between_words_have_their_own_count() {
+        let text = "One two, three (four).  Five\n\nsix é seven";
+        for tokenizer in [Tokenizer::words(), Tokenizer::tiktoken("cl100k_base").unwrap()] {
+            let sizer = WindowSizer::new(text, Unit::Tokens, &tokenizer);
+            for start in ["One", "two", "(four", "six"] {
+                for end in ["seven", "Five", "three"] {
+                    let (s, e) = (text.find(start).unwrap(), text.find(end).unwrap() + end.len());
+                    if s < e {
+                        let part = &text[s..e];
+                        assert_eq!(sizer.size(part), tokenizer.count(part), "{part:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_text_from_elsewhere_is_counted_itself() {
+        let tokenizer = Tokenizer::words();
+        let sizer = WindowSizer::new("a b", Unit::Tokens, &tokenizer);
+        assert_eq!(sizer.size(&"x y z ".repeat(3)), 9);
+    }
+}

@@ -1,0 +1,240 @@
+//! Tests of what holds for every strategy and tokeniser.
+
+use super::*;
+use crate::model::Unit;
+use crate::tokenizer::tests::wordpiece;
+
+/// A small deterministic generator (xorshift64*), so that a failure can be repeated.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) as usize % limit.max(1)
+    }
+}
+
+const WORDS: [&str; 16] = [
+    "hello",
+    "worlds",
+    "unbreakable",
+    "é",
+    "naïve",
+    "漢字かな交じり文",
+    "🦀🦀👩‍👩‍👧",
+    "x_y=z;",
+    "a",
+    "the",
+    "(see",
+    "3.14)",
+    "end.",
+    "Why?",
+    "Zürich,",
+    "\u{301}combining",
+];
+
+/// A paragraph of about `words` words.
+pub fn paragraph(random: &mut Random, words: usize) -> String {
+    (0..words.max(1)).map(|_| WORDS[random.below(WORDS.len())]).collect::<Vec<_>>().join(" ")
+}
+
+fn document(random: &mut Random, blocks: usize) -> String {
+    let mut text = "\n ".repeat(random.below(2));
+    for i in 0..blocks {
+        let words = 1 + random.below(60);
+        let block = paragraph(random, words);
+        match random.below(8) {
+            0 => text += &format!("{} Heading {i}\n\n", "#".repeat(1 + random.below(3))),
+            1 => text += &format!("```\n{}\n\n# no heading\n```\n\n", block.replace(' ', "\n    ")),
+            2 => text += &format!("- {}\n\n", block.replace(' ', "\n- ")),
+            3 => text += &format!("{}\u{a0}\n\n\n\n", block.replace(' ', "")),
+            _ => text += &format!("{block}\n{}", "\n".repeat(random.below(3))),
+        }
+    }
+    text
+}
+
+pub fn chunking(strategy: Strategy, size: usize, overlap: usize, unit: Unit) -> Chunking {
+    Chunking { strategy, size, overlap, unit, tokenizer: None }
+}
+
+/// Checks all that is promised of a text's chunks.
+pub fn check(text: &str, chunks: &[Chunk], chunking: &Chunking, tokenizer: &Tokenizer) {
+    let characters: Vec<char> = text.chars().collect();
+    let mut covered = 0;
+    let mut last: Option<Span> = None;
+    for chunk in chunks {
+        let Span { start, end } = chunk.span;
+        assert_eq!(chunk.content, characters[start..end].iter().collect::<String>(), "span");
+        assert!(!chunk.content.trim().is_empty(), "white space only");
+        assert_eq!(chunk.token_count, tokenizer.count(&chunk.content), "tokens");
+        if let Some(last) = last {
+            assert!(start > last.start && end > last.end, "order: {last:?} {:?}", chunk.span);
+        }
+        last = Some(chunk.span);
+        if start > covered {
+            let between: String = characters[covered..start].iter().collect();
+            assert!(between.trim().is_empty(), "lost: {between:?}");
+        }
+        covered = end;
+        let units = match chunking.unit {
+            Unit::Tokens => chunk.token_count,
+            Unit::Characters => end - start,
+        };
+        let may_be_larger = chunking.strategy == Strategy::None || end - start == 1;
+        assert!(units <= chunking.size || may_be_larger, "{units} of {}: {:?}", chunking.size, chunk.content);
+    }
+    assert!(characters[covered..].iter().all(|c| c.is_whitespace()), "end lost");
+}
+
+#[test]
+fn every_strategy_keeps_every_promise_with_every_tokeniser() {
+    let mut random = Random(7);
+    let tokenizers = [Tokenizer::words(), wordpiece(), Tokenizer::tiktoken("cl100k_base").unwrap()];
+    for round in 0..12 {
+        let text = document(&mut random, 1 + round * 4);
+        for tokenizer in &tokenizers {
+            for strategy in [Strategy::Recursive, Strategy::Markdown, Strategy::Fixed, Strategy::None] {
+                for (size, overlap) in [(1, 0), (7, 3), (40, 0), (40, 6), (40, 39), (400, 60)] {
+                    for unit in [Unit::Tokens, Unit::Characters] {
+                        let setting = chunking(strategy, size, overlap, unit);
+                        let chunks = chunk(&text, &setting, tokenizer, round % 2 == 0).unwrap();
+                        check(&text, &chunks, &setting, tokenizer);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn texts_of_nothing_have_no_chunks() {
+    for text in ["", " ", "\n\n\u{a0}\t"] {
+        for strategy in [Strategy::Recursive, Strategy::Markdown, Strategy::Fixed, Strategy::None] {
+            let setting = chunking(strategy, 10, 0, Unit::Tokens);
+            assert_eq!(chunk(text, &setting, &Tokenizer::words(), true).unwrap(), []);
+        }
+    }
+}
+
+#[test]
+fn cutting_by_windows_gives_the_chunks_of_one_cut() {
+    let mut random = Random(11);
+    let text = document(&mut random, 1500);
+    assert!(text.len() > 300_000, "{}", text.len());
+    let tokenizer = Tokenizer::words();
+    for strategy in [Strategy::Recursive, Strategy::Fixed] {
+        for (size, overlap) in [(60, 0), (60, 9)] {
+            let setting = chunking(strategy, size, overlap, Unit::Tokens);
+            let by_windows = split(&text, 0..text.len(), &setting, &tokenizer, &Outline::default()).unwrap();
+            let sizer = sizer::WindowSizer::new(&text, Unit::Tokens, &tokenizer);
+            let at_once = match strategy {
+                Strategy::Fixed => fixed::cut(&text, &setting, &tokenizer),
+                _ => recursive::cut(&text, &setting, &sizer).unwrap(),
+            };
+            let by_windows: Vec<_> = by_windows.into_iter().map(|p| p.range).collect();
+            assert_eq!(by_windows, at_once);
+        }
+    }
+}
+
+#[test]
+fn markdown_sections_stay_whole_and_carry_their_headings() {
+    let text = "# Guide\n\nIntro.\n\n## Install\n\nRun it here now.\n\n```sh\n# comment\nmake\n```\n\n## Use\n\nCall it there now.\n";
+    let setting = chunking(Strategy::Markdown, 18, 0, Unit::Tokens);
+    let chunks = chunk(text, &setting, &Tokenizer::words(), true).unwrap();
+    let install = chunks.iter().find(|c| c.content.starts_with("## Install")).unwrap();
+    assert_eq!(install.headings, ["Guide", "Install"]);
+    let last = chunks.last().unwrap();
+    assert_eq!(last.headings, ["Guide", "Use"]);
+    assert!(last.content.starts_with("## Use"));
+    let plain = chunk(text, &setting, &Tokenizer::words(), false).unwrap();
+    assert!(plain.iter().all(|c| c.headings.is_empty()));
+}
+
+#[test]
+fn fixed_windows_are_full_and_overlap_as_asked() {
+    let text = (0..100).map(|i| format!("w{i}")).collect::<Vec<_>>().join(" ");
+    let setting = chunking(Strategy::Fixed, 10, 2, Unit::Tokens);
+    let chunks = chunk(&text, &setting, &Tokenizer::words(), false).unwrap();
+    assert_eq!(chunks[0].content, "w0 w1 w2 w3 w4 w5 w6 w7 w8 w9");
+    assert!(chunks[1].content.starts_with("w8 w9 w10"));
+    assert!(chunks[..chunks.len() - 1].iter().all(|c| c.token_count == 10));
+    let setting = chunking(Strategy::Fixed, 3, 0, Unit::Characters);
+    let chunks = chunk("äöü🦀éx", &setting, &Tokenizer::words(), false).unwrap();
+    assert_eq!(chunks.iter().map(|c| c.content.as_str()).collect::<Vec<_>>(), ["äöü", "🦀éx"]);
+}
+
+#[test]
+fn overlap_repeats_the_end_of_the_chunk_before() {
+    let mut random = Random(3);
+    let text = (0..50).map(|_| paragraph(&mut random, 8)).collect::<Vec<_>>().join("\n\n");
+    let setting = chunking(Strategy::Recursive, 100, 40, Unit::Tokens);
+    let chunks = chunk(&text, &setting, &Tokenizer::words(), false).unwrap();
+    let overlapping = chunks.windows(2).filter(|w| w[1].span.start < w[0].span.end).count();
+    assert!(overlapping * 10 >= (chunks.len() - 1) * 9, "{overlapping} of {}", chunks.len());
+}
+
+#[test]
+fn time_grows_with_the_length_of_the_text_only() {
+    let mut random = Random(5);
+    let part = document(&mut random, 400);
+    let time = |text: &str, strategy| {
+        let began = std::time::Instant::now();
+        let setting = chunking(strategy, 200, 30, Unit::Tokens);
+        chunk(text, &setting, &Tokenizer::words(), true).unwrap();
+        began.elapsed().as_secs_f64()
+    };
+    for strategy in [Strategy::Recursive, Strategy::Markdown, Strategy::Fixed] {
+        let (short, long) = (part.repeat(4), part.repeat(40));
+        let (one, ten) = (time(&short, strategy), time(&long, strategy));
+        assert!(ten < one * 40.0 + 1.0, "{strategy:?}: {one} s, ten times the text {ten} s");
+    }
+    // One endless line, one endless word, nothing but line breaks, one endless code block.
+    for text in [
+        "word ".repeat(400_000),
+        "x".repeat(1_000_000),
+        "\n \n".repeat(300_000),
+        format!("```\n{}", "a = b\n".repeat(200_000)),
+    ] {
+        for strategy in [Strategy::Recursive, Strategy::Markdown, Strategy::Fixed] {
+            let took = time(&text, strategy);
+            assert!(took < 20.0, "{strategy:?} {:?}: {took} s", &text[..8]);
+        }
+    }
+}
+
+/// Not a test: prints MB/s. `KB_TOKENIZER=/path/tokenizer.json cargo test --release -- --ignored speed --nocapture`
+#[test]
+#[ignore = "measures, checks nothing"]
+fn speed() {
+    let english = "The server process reads the configuration file once at start and again when it gets a \
+        signal; parameters that cannot change are left alone (a line in the log says so). ";
+    let mut random = Random(9);
+    let mut text = String::new();
+    while text.len() < 8_000_000 {
+        text += &english[..40 + random.below(english.len() - 40)];
+        text += [" ", "\n", "\n\n", ". "][random.below(4)];
+    }
+    let mut tokenizers =
+        vec![("words", Tokenizer::words()), ("tiktoken", Tokenizer::tiktoken("cl100k_base").unwrap())];
+    if let Ok(path) = std::env::var("KB_TOKENIZER") {
+        tokenizers.push(("wordpiece", Tokenizer::from_file(std::path::Path::new(&path), "m").unwrap()));
+    }
+    for (name, tokenizer) in &tokenizers {
+        let began = std::time::Instant::now();
+        let count = tokenizer.count(&text);
+        println!(
+            "{name}: count {:.1} MB/s, {count} tokens",
+            text.len() as f64 / 1e6 / began.elapsed().as_secs_f64()
+        );
+        for strategy in [Strategy::Recursive, Strategy::Markdown, Strategy::Fixed] {
+            let began = std::time::Instant::now();
+            let chunks = chunk(&text, &chunking(strategy, 254, 38, Unit::Tokens), tokenizer, true).unwrap();
+            let rate = text.len() as f64 / 1e6 / began.elapsed().as_secs_f64();
+            println!("{name} {strategy:?}: {rate:.1} MB/s, {} chunks", chunks.len());
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! From a document's bytes to the text that is cut: content types, decoding, a file per format.
+
+mod html;
+mod markdown;
+mod nesting;
+mod plain;
+
+use crate::error::{Error, Result};
+use crate::model::Preprocess;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ContentType {
+    Plain,
+    Markdown,
+    Html,
+}
+
+impl ContentType {
+    /// The media type's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            ContentType::Plain => "text/plain",
+            ContentType::Markdown => "text/markdown",
+            ContentType::Html => "text/html",
+        }
+    }
+
+    /// Reads a media type; case and parameters ("; charset=utf-8") do not matter.
+    pub fn parse(name: &str) -> Option<ContentType> {
+        let essence = name.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        match essence.as_str() {
+            "text/plain" => Some(ContentType::Plain),
+            "text/markdown" | "text/x-markdown" => Some(ContentType::Markdown),
+            "text/html" | "application/xhtml+xml" => Some(ContentType::Html),
+            _ => None,
+        }
+    }
+
+    /// By the ending of a file name, path or URI (query and fragment are ignored).
+    pub fn from_extension(name: &str) -> Option<ContentType> {
+        let path = name.split(['?', '#']).next().unwrap_or_default();
+        let file = path.rsplit(['/', '\\']).next().unwrap_or_default();
+        let (_, extension) = file.rsplit_once('.')?;
+        match extension.to_ascii_lowercase().as_str() {
+            "txt" => Some(ContentType::Plain),
+            "md" | "markdown" => Some(ContentType::Markdown),
+            "html" | "htm" | "xhtml" => Some(ContentType::Html),
+            _ => None,
+        }
+    }
+
+    /// By how the text begins; only whole HTML documents are told.
+    pub fn sniff(text: &str) -> ContentType {
+        let mut start = text.trim_start_matches('\u{feff}').trim_start();
+        while let Some(rest) = start.strip_prefix("<!--").or_else(|| start.strip_prefix("<?")) {
+            let Some(end) = rest.find('>') else { break };
+            start = rest[end + 1..].trim_start();
+        }
+        let begins = |tag: &str| start.get(..tag.len()).is_some_and(|head| head.eq_ignore_ascii_case(tag));
+        if begins("<!doctype html") || begins("<html") { ContentType::Html } else { ContentType::Plain }
+    }
+
+    /// What a document is: as given, else by the ending of its URI or external id, else by its text.
+    pub fn detect(
+        content_type: Option<&str>,
+        external_id: &str,
+        uri: Option<&str>,
+        text: &str,
+    ) -> Result<ContentType> {
+        if let Some(given) = content_type.filter(|given| !given.trim().is_empty()) {
+            return ContentType::parse(given).ok_or_else(|| Error::ContentType {
+                external_id: external_id.to_string(),
+                content_type: given.to_string(),
+            });
+        }
+        let by_name =
+            ContentType::from_extension(external_id).or_else(|| uri.and_then(ContentType::from_extension));
+        Ok(by_name.unwrap_or_else(|| ContentType::sniff(text)))
+    }
+}
+
+/// What a document says, ready to be cut.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Extracted {
+    /// Line ends are \n.
+    pub text: String,
+    pub title: Option<String>,
+    /// `text` is Markdown.
+    pub markdown: bool,
+}
+
+/// Extracts the text of a document. HTML becomes Markdown unless `preprocess.remove_html` is off.
+/// Errors: [`Error::Argument`], for HTML that nests too deep; it is for the caller to name the document.
+pub fn extract(text: &str, content_type: ContentType, preprocess: &Preprocess) -> Result<Extracted> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let text = if text.contains('\r') { text.replace("\r\n", "\n").replace('\r', "\n") } else { text.into() };
+    match content_type {
+        ContentType::Plain => Ok(plain::extract(text)),
+        ContentType::Markdown => Ok(markdown::extract(text)),
+        ContentType::Html if preprocess.remove_html => html::extract(&text),
+        ContentType::Html => Ok(Extracted { title: html::title(&text), text, markdown: false }),
+    }
+}
+
+/// Bytes as text: UTF-8 without a byte order mark, and nothing that PostgreSQL cannot store.
+pub fn decode(bytes: &[u8], external_id: &str) -> Result<String> {
+    let fault = |problem| Error::Document { external_id: external_id.to_string(), problem };
+    let start = if bytes.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 };
+    let text = std::str::from_utf8(&bytes[start..]).map_err(|e| {
+        fault(format!("not valid UTF-8 at byte {}; convert it to UTF-8 first", start + e.valid_up_to()))
+    })?;
+    match text.find('\0') {
+        Some(at) => Err(fault(format!("NUL at byte {}: this is no text", start + at))),
+        None => Ok(text.to_string()),
+    }
+}
+
+/// Refuses what cannot become chunks: nothing but white space, more than `max_size` bytes, NUL.
+pub fn check(text: &str, external_id: &str, max_size: usize) -> Result<()> {
+    let fault = |problem| Err(Error::Document { external_id: external_id.to_string(), problem });
+    if text.len() > max_size {
+        let external_id = external_id.to_string();
+        return Err(Error::DocumentTooLarge { external_id, size: text.len(), limit: max_size });
+    }
+    if text.trim().is_empty() {
+        return fault("there is no text in it".to_string());
+    }
+    match text.find('\0') {
+        Some(at) => fault(format!("NUL at byte {at}: this is no text")),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn media_types_are_read_whatever_their_case_and_parameters() {
+        assert_eq!(ContentType::parse("Text/HTML; charset=UTF-8"), Some(ContentType::Html));
+        assert_eq!(ContentType::parse("application/xhtml+xml"), Some(ContentType::Html));
+        assert_eq!(ContentType::parse("text/x-markdown"), Some(ContentType::Markdown));
+        assert_eq!(ContentType::parse("application/pdf"), None);
+        for t in [ContentType::Plain, ContentType::Markdown, ContentType::Html] {
+            assert_eq!(ContentType::parse(t.name()), Some(t));
+        }
+    }
+
+    #[test]
+    fn what_is_given_wins_then_the_ending_then_the_text() {
+        let detect = |given, id, uri, text| ContentType::detect(given, id, uri, text).unwrap();
+        assert_eq!(detect(Some("text/plain"), "a.html", None, "<html>"), ContentType::Plain);
+        assert_eq!(detect(None, "a.MD", None, "<html>"), ContentType::Markdown);
+        assert_eq!(detect(None, "17", Some("https://x.org/a.htm?b=c.txt#d.md"), "x"), ContentType::Html);
+        assert_eq!(
+            detect(None, "17", Some("https://example.md"), " <!DOCTYPE HTML><p>"),
+            ContentType::Markdown
+        );
+        assert_eq!(
+            detect(None, "17", None, "\n<?xml version='1.0'?><!-- x --><HTML lang=en>"),
+            ContentType::Html
+        );
+        assert_eq!(detect(None, "v1.2/notes", None, "<p>a"), ContentType::Plain);
+        let refused = ContentType::detect(Some("application/pdf"), "a.txt", None, "x").unwrap_err();
+        assert_eq!(refused.sqlstate(), "0A000");
+    }
+
+    #[test]
+    fn line_ends_and_byte_order_marks_are_made_one() {
+        for (t, expected) in [(ContentType::Plain, "a\nb\nc"), (ContentType::Markdown, "a\nb\nc")] {
+            assert_eq!(extract("\u{feff}a\r\nb\rc", t, &Preprocess::default()).unwrap().text, expected);
+        }
+        assert_eq!(decode(b"\xef\xbb\xbfhi", "d").unwrap(), "hi");
+    }
+
+    #[test]
+    fn what_is_no_text_is_refused_with_its_place() {
+        let message = |bytes: &[u8]| decode(bytes, "d").unwrap_err().to_string();
+        assert!(message(b"abc\xff").contains("\"d\": not valid UTF-8 at byte 3"), "{}", message(b"abc\xff"));
+        assert!(message(b"\xef\xbb\xbfab\0").contains("NUL at byte 5"));
+        assert!(matches!(check(" \n\u{a0}", "d", 10), Err(Error::Document { .. })));
+        assert!(matches!(check("12345678901", "d", 10), Err(Error::DocumentTooLarge { size: 11, .. })));
+        assert!(check("a\0", "d", 10).is_err());
+        assert!(check("1234567890", "d", 10).is_ok());
+    }
+
+    #[test]
+    fn html_is_kept_as_it_is_on_request() {
+        let keep = Preprocess { remove_html: false, ..Preprocess::default() };
+        let source = "<title>T &amp; U</title>\n<p>a_b</p>";
+        let extracted = extract(source, ContentType::Html, &keep).unwrap();
+        assert_eq!((extracted.text.as_str(), extracted.markdown), (source, false));
+        assert_eq!(extracted.title.as_deref(), Some("T & U"));
+    }
+}

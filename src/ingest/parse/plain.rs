@@ -1,0 +1,7 @@
+//! Plain text: taken as it is.
+
+use super::Extracted;
+
+pub fn extract(text: String) -> Extracted {
+    Extracted { text, title: None, markdown: false }
+}

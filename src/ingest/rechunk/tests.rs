@@ -1,0 +1,163 @@
+//! Tests of cutting again after an edit.
+
+use super::*;
+use crate::ingest::chunk::tests::{Random, check, chunking, paragraph};
+use crate::tokenizer::tests::wordpiece;
+use std::collections::HashSet;
+
+fn previous(chunks: &[Chunk]) -> Vec<PreviousChunk> {
+    let previous = |c: &Chunk| PreviousChunk {
+        content: c.content.clone(),
+        start: c.span.start,
+        end: c.span.end,
+        token_count: c.token_count,
+    };
+    chunks.iter().map(previous).collect()
+}
+
+fn hashes(chunks: &[Chunk]) -> HashSet<[u8; 32]> {
+    chunks.iter().map(Chunk::hash).collect()
+}
+
+fn paragraphs(random: &mut Random, count: usize, words: usize) -> Vec<String> {
+    (0..count)
+        .map(|i| {
+            let length = 1 + random.below(words);
+            format!("P{i} {}", paragraph(random, length))
+        })
+        .collect()
+}
+
+#[test]
+fn an_edited_paragraph_changes_at_most_three_chunks_of_a_thousand() {
+    let words = Tokenizer::words();
+    for (seed, strategy, size, overlap, most_words) in [
+        (1, Strategy::Recursive, 100, 0, 60),
+        (2, Strategy::Recursive, 100, 15, 60),
+        (3, Strategy::Recursive, 100, 15, 12),
+        (4, Strategy::Markdown, 100, 0, 60),
+        (5, Strategy::Markdown, 100, 15, 30),
+    ] {
+        let mut random = Random(seed);
+        let setting = chunking(strategy, size, overlap, Unit::Tokens);
+        let mut parts = paragraphs(&mut random, 1, most_words);
+        let mut chunks = Vec::new();
+        while chunks.len() < 1000 {
+            let more = (1000 - chunks.len()).max(20) / 2 * 100 / most_words.max(50);
+            parts.extend(paragraphs(&mut random, more, most_words));
+            chunks = chunk::chunk(&parts.join("\n\n"), &setting, &words, true).unwrap();
+        }
+        let mut worst = (0, 0);
+        for round in 0..120 {
+            let at = match round {
+                0 => 0,
+                1 => parts.len() - 1,
+                _ => random.below(parts.len()),
+            };
+            let length = 1 + random.below(most_words);
+            let fresh = format!("N{round} {}", paragraph(&mut random, length));
+            match round % 3 {
+                0 => parts.insert(at, fresh),
+                1 => drop(parts.remove(at)),
+                _ => parts[at] = fresh,
+            }
+            let text = parts.join("\n\n");
+            let edited = rechunk(&text, &setting, &words, true, &previous(&chunks)).unwrap();
+            check(&text, &edited, &setting, &words);
+            let (old, new) = (hashes(&chunks), hashes(&edited));
+            worst.0 = worst.0.max(new.difference(&old).count());
+            worst.1 = worst.1.max(old.difference(&new).count());
+            assert!(new.difference(&old).count() <= 3, "seed {seed}, edit {round}: new");
+            assert!(old.difference(&new).count() <= 3, "seed {seed}, edit {round}: gone");
+            chunks = edited;
+        }
+        assert!(worst.0 >= 1 && worst.1 >= 1);
+    }
+}
+
+#[test]
+fn any_edit_at_all_keeps_every_promise() {
+    let tokenizers = [Tokenizer::words(), wordpiece(), Tokenizer::tiktoken("cl100k_base").unwrap()];
+    let mut random = Random(42);
+    for round in 0..400 {
+        let tokenizer = &tokenizers[round % 3];
+        let strategy =
+            [Strategy::Recursive, Strategy::Markdown, Strategy::Fixed, Strategy::None][random.below(4)];
+        let unit = [Unit::Tokens, Unit::Characters][random.below(2)];
+        let size = 1 + random.below(60);
+        let setting = chunking(strategy, size, random.below(size), unit);
+        // Little variety, so that runs of equal chunks test whether the two ends cross.
+        let count = random.below(20);
+        let mut text: Vec<char> = match random.below(2) {
+            0 => paragraphs(&mut random, count, 12).join("\n\n").chars().collect(),
+            _ => "again and again\n\n".repeat(count).chars().collect(),
+        };
+        let mut chunks = chunk::chunk(&text.iter().collect::<String>(), &setting, tokenizer, true).unwrap();
+        for _ in 0..5 {
+            let from = [0, text.len(), random.below(text.len() + 1)][random.below(3)];
+            let to = (from + [0, 1, random.below(80)][random.below(3)]).min(text.len());
+            let insert =
+                ["", " ", "\n\n", "x", "again and again\n\n", "```\n", "# H\n\nnew 漢字"][random.below(7)];
+            text.splice(from..to, insert.chars());
+            let edited: String = text.iter().collect();
+            chunks = rechunk(&edited, &setting, tokenizer, true, &previous(&chunks)).unwrap();
+            check(&edited, &chunks, &setting, tokenizer);
+        }
+    }
+}
+
+#[test]
+fn an_unchanged_text_and_one_with_other_white_space_at_its_end_keep_all_chunks() {
+    let mut random = Random(8);
+    let words = Tokenizer::words();
+    for overlap in [0, 12] {
+        let setting = chunking(Strategy::Recursive, 80, overlap, Unit::Tokens);
+        let text = paragraphs(&mut random, 60, 40).join("\n\n");
+        let chunks = chunk::chunk(&text, &setting, &words, false).unwrap();
+        for edited in [text.clone(), format!("{text}\n"), format!("{text} \n\n\t")] {
+            assert_eq!(rechunk(&edited, &setting, &words, false, &previous(&chunks)).unwrap(), chunks);
+        }
+        // The edit is at the start and the white space at the end differs too.
+        let edited = format!("N {text}\n\n");
+        let again = rechunk(&edited, &setting, &words, false, &previous(&chunks)).unwrap();
+        assert!(hashes(&again).difference(&hashes(&chunks)).count() <= 2);
+    }
+}
+
+#[test]
+fn chunks_that_are_not_of_the_text_do_no_harm() {
+    let words = Tokenizer::words();
+    let setting = chunking(Strategy::Recursive, 5, 2, Unit::Tokens);
+    let stray = |content: &str, start: usize, end: usize| PreviousChunk {
+        content: content.into(),
+        start,
+        end,
+        token_count: 1,
+    };
+    let text = "one two three four five six seven eight";
+    for wrong in [
+        vec![stray("one", 900, 903)],
+        vec![stray("eight", 34, 39), stray("one", 0, 3)],
+        vec![stray("two", 4, 7), stray("two", 4, 7), stray("", 0, 0)],
+    ] {
+        let chunks = rechunk(text, &setting, &words, false, &wrong).unwrap();
+        let joined: Vec<String> = chunks.iter().map(|c| c.content.clone()).collect();
+        assert!(joined.join(" ").contains("one two") && joined.join(" ").contains("eight"), "{joined:?}");
+    }
+    assert_eq!(rechunk("", &setting, &words, false, &[stray("a", 0, 1)]).unwrap(), []);
+}
+
+#[test]
+fn small_remains_of_repeated_edits_do_not_add_up() {
+    let words = Tokenizer::words();
+    let mut random = Random(21);
+    let setting = chunking(Strategy::Recursive, 100, 0, Unit::Tokens);
+    let mut parts = paragraphs(&mut random, 200, 30);
+    let mut chunks = chunk::chunk(&parts.join("\n\n"), &setting, &words, false).unwrap();
+    for round in 0..200 {
+        parts.insert(100, format!("N{round} some short words"));
+        chunks = rechunk(&parts.join("\n\n"), &setting, &words, false, &previous(&chunks)).unwrap();
+    }
+    let fresh = chunk::chunk(&parts.join("\n\n"), &setting, &words, false).unwrap();
+    assert!(chunks.len() <= fresh.len() * 5 / 4, "{} chunks, cut afresh {}", chunks.len(), fresh.len());
+}

@@ -1,0 +1,66 @@
+//! The use case behind kb.wait.
+
+use crate::error::{Error, Result};
+use crate::pg::{report, txn, wait, wake};
+use crate::store::{jobs, knowledge_bases, runs};
+use std::time::{Duration, Instant};
+
+/// First and longest pause between two looks.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(200));
+
+/// Waits until no committed document of a knowledge base is waiting.
+pub fn for_knowledge_base(kb_id: &str, timeout: Option<f64>) -> Result<()> {
+    let kb = knowledge_bases::get(kb_id)?;
+    wait_for(&format!("knowledge base \"{kb_id}\""), kb.kb_no, None, timeout)
+}
+
+/// Waits until a run is over.
+pub fn for_run(run_no: i64, timeout: Option<f64>) -> Result<()> {
+    let (kb_no, _) =
+        runs::find(run_no)?.ok_or_else(|| Error::NotFound { what: "run", id: run_no.to_string() })?;
+    wait_for(&format!("run {run_no}"), kb_no, Some(run_no), timeout)
+}
+
+fn wait_for(what: &str, kb_no: i64, run_no: Option<i64>, timeout: Option<f64>) -> Result<()> {
+    if report::in_recovery() {
+        return Err(Error::ReadOnly { what: "kb.wait" });
+    }
+    if wake::enqueued_here(kb_no) {
+        return Err(Error::State {
+            problem: format!("{what} waits for work that this transaction has not committed"),
+            hint: "COMMIT first: the worker sees documents only then.".into(),
+        });
+    }
+    let limit = match timeout {
+        Some(seconds) if !(0.0..=1e9).contains(&seconds) => {
+            return Err(Error::Argument {
+                argument: "timeout",
+                problem: format!("{seconds} is not in 0 to 1e9 seconds"),
+            });
+        }
+        other => other.map(Duration::from_secs_f64),
+    };
+    let begun = Instant::now();
+    let mut pause = PAUSES.0;
+    loop {
+        let over = txn::with_latest_snapshot(|| match run_no {
+            None => Ok(jobs::waiting(kb_no)? == 0 && !runs::is_running(kb_no)?),
+            // The run's own end: for a replacing one that is the switch.
+            Some(run_no) => Ok(runs::find(run_no)?.is_none_or(|(_, state)| state != "running")),
+        })?;
+        if over {
+            return Ok(());
+        }
+        if let Some(limit) = limit
+            && begun.elapsed() >= limit
+        {
+            return Err(Error::Timeout { what: what.to_string(), seconds: limit.as_secs_f64() });
+        }
+        if !wake::ensure_worker() {
+            report::warning("no background worker slot is free (max_worker_processes); waiting for one");
+        }
+        report::check_interrupts();
+        wait::latch(pause);
+        pause = (pause * 2).min(PAUSES.1);
+    }
+}

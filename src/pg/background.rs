@@ -1,0 +1,225 @@
+//! Background processes: registering them, and the manners they share.
+
+use pgrx::pg_sys;
+use std::ffi::{CStr, c_char};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A kind of background process of this extension.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Process {
+    Gateway,
+    Launcher,
+    Worker,
+    /// Builds HNSW indexes of one database, so that the worker need not wait for it.
+    Indexer,
+}
+
+impl Process {
+    fn type_name(self) -> &'static CStr {
+        match self {
+            Process::Gateway => c"kb gateway",
+            Process::Launcher => c"kb launcher",
+            Process::Worker => c"kb worker",
+            Process::Indexer => c"kb indexer",
+        }
+    }
+
+    fn function(self) -> &'static CStr {
+        match self {
+            Process::Gateway => c"kb_gateway_main",
+            Process::Launcher => c"kb_launcher_main",
+            Process::Worker => c"kb_worker_main",
+            Process::Indexer => c"kb_indexer_main",
+        }
+    }
+}
+
+/// Seconds until a gateway or launcher that exited with an error is started again.
+const RESTART_SECONDS: i32 = 1;
+
+fn describe(process: Process, database: pg_sys::Oid) -> pg_sys::BackgroundWorker {
+    let mut worker = pg_sys::BackgroundWorker::default();
+    copy(&mut worker.bgw_name, process.type_name());
+    copy(&mut worker.bgw_type, process.type_name());
+    copy(&mut worker.bgw_library_name, c"kb");
+    copy(&mut worker.bgw_function_name, process.function());
+    worker.bgw_flags = pg_sys::BGWORKER_SHMEM_ACCESS as i32;
+    worker.bgw_main_arg = pg_sys::Datum::from(database);
+    match process {
+        Process::Gateway => {
+            // Serves queries on a hot standby too.
+            worker.bgw_start_time = pg_sys::BgWorkerStartTime::BgWorkerStart_ConsistentState;
+            worker.bgw_restart_time = RESTART_SECONDS;
+        }
+        Process::Launcher => {
+            worker.bgw_flags |= pg_sys::BGWORKER_BACKEND_DATABASE_CONNECTION as i32;
+            worker.bgw_start_time = pg_sys::BgWorkerStartTime::BgWorkerStart_RecoveryFinished;
+            worker.bgw_restart_time = RESTART_SECONDS;
+        }
+        Process::Worker | Process::Indexer => {
+            worker.bgw_flags |= pg_sys::BGWORKER_BACKEND_DATABASE_CONNECTION as i32;
+            worker.bgw_start_time = pg_sys::BgWorkerStartTime::BgWorkerStart_RecoveryFinished;
+            // Its database may be gone by then; whoever has work for it starts it.
+            worker.bgw_restart_time = pg_sys::BGW_NEVER_RESTART;
+        }
+    }
+    worker
+}
+
+fn copy(to: &mut [c_char], from: &CStr) {
+    for (to, from) in to.iter_mut().zip(from.to_bytes_with_nul()) {
+        *to = *from as c_char;
+    }
+}
+
+/// Registers a process from _PG_init under shared_preload_libraries.
+pub fn register_static(process: Process) {
+    let mut worker = describe(process, pg_sys::InvalidOid);
+    // SAFETY: called in the postmaster while preloading; the struct is copied.
+    unsafe { pg_sys::RegisterBackgroundWorker(&mut worker) };
+}
+
+/// Asks the postmaster for a process; false when no slot is free (max_worker_processes). Allocates
+/// nothing and raises nothing, so that it may be called while a transaction commits.
+pub fn register_dynamic(process: Process, database: pg_sys::Oid) -> bool {
+    let mut worker = describe(process, database);
+    // SAFETY: the struct is valid and copied; no handle is asked for.
+    unsafe { pg_sys::RegisterDynamicBackgroundWorker(&mut worker, std::ptr::null_mut()) }
+}
+
+unsafe extern "C-unwind" {
+    /// PostgreSQL's own SIGTERM handler. Declared here because pgrx's binding is a guarded Rust
+    /// function, which cannot be a signal handler.
+    fn die(signal: i32);
+}
+
+static RELOAD: AtomicBool = AtomicBool::new(false);
+
+unsafe extern "C-unwind" fn on_sighup(_signal: i32) {
+    RELOAD.store(true, Ordering::SeqCst);
+    // SAFETY: SetLatch is async-signal-safe.
+    unsafe { pg_sys::SetLatch(pg_sys::MyLatch) };
+}
+
+/// Installs signal handlers and unblocks signals: SIGTERM is PostgreSQL's own `die`, so that it ends
+/// lock waits and running statements too; SIGHUP is remembered for [`reload_settings`].
+pub fn start() {
+    // SAFETY: once, at the start of a background process's main.
+    unsafe {
+        #[cfg(not(feature = "pg18"))]
+        {
+            pg_sys::pqsignal(pg_sys::SIGTERM as i32, Some(die));
+            pg_sys::pqsignal(pg_sys::SIGHUP as i32, Some(on_sighup));
+        }
+        #[cfg(feature = "pg18")]
+        {
+            pg_sys::pqsignal_be(pg_sys::SIGTERM as i32, Some(die));
+            pg_sys::pqsignal_be(pg_sys::SIGHUP as i32, Some(on_sighup));
+        }
+        pg_sys::BackgroundWorkerUnblockSignals();
+    }
+}
+
+/// Re-reads the configuration files if SIGHUP came; true when it did.
+pub fn reload_settings() -> bool {
+    if !RELOAD.swap(false, Ordering::SeqCst) {
+        return false;
+    }
+    // SAFETY: called on the main thread of a background process, outside signal handlers.
+    unsafe { pg_sys::ProcessConfigFile(pg_sys::GucContext::PGC_SIGHUP) };
+    true
+}
+
+/// Connects to a database as the bootstrap superuser; InvalidOid: to shared catalogs only.
+pub fn connect(database: pg_sys::Oid) {
+    // SAFETY: once, after `start`; a failure is FATAL and ends the process.
+    unsafe { pg_sys::BackgroundWorkerInitializeConnectionByOid(database, pg_sys::InvalidOid, 0) };
+}
+
+/// Ends the process; status 1 has the postmaster start it again where a restart time is set.
+pub fn exit(status: i32) -> ! {
+    // SAFETY: runs the exit callbacks and does not return.
+    unsafe { pg_sys::proc_exit(status) }
+}
+
+/// Whether the postmaster runs for pg_upgrade: then nothing may be started.
+pub fn in_binary_upgrade() -> bool {
+    // SAFETY: a plain global set at start.
+    unsafe { pg_sys::IsBinaryUpgrade }
+}
+
+/// Whether shared_preload_libraries is being processed.
+pub fn preloading() -> bool {
+    // SAFETY: a plain global.
+    unsafe { pg_sys::process_shared_preload_libraries_in_progress }
+}
+
+/// The database this process is connected to.
+pub fn my_database() -> pg_sys::Oid {
+    // SAFETY: a plain global.
+    unsafe { pg_sys::MyDatabaseId }
+}
+
+/// Whether somebody holds the lock by which DROP DATABASE, ALTER DATABASE … RENAME or CREATE DATABASE
+/// … TEMPLATE wait for this database's sessions to leave. Within a transaction.
+pub fn database_is_wanted() -> bool {
+    // SAFETY: a lock tag as SET_LOCKTAG_OBJECT makes it for pg_database's row; taken without
+    // waiting, released with the transaction.
+    unsafe {
+        let tag = pg_sys::LOCKTAG {
+            locktag_field1: 0,
+            locktag_field2: pg_sys::DatabaseRelationId.to_u32(),
+            locktag_field3: pg_sys::MyDatabaseId.to_u32(),
+            locktag_field4: 0,
+            locktag_type: pg_sys::LockTagType::LOCKTAG_OBJECT as u8,
+            locktag_lockmethodid: pg_sys::DEFAULT_LOCKMETHOD as u8,
+        };
+        pg_sys::LockAcquire(&tag, pg_sys::RowExclusiveLock as i32, false, true)
+            == pg_sys::LockAcquireResult::LOCKACQUIRE_NOT_AVAIL
+    }
+}
+
+/// Oids of the databases that accept connections, templates left out. Needs a transaction and no
+/// more than the shared catalogs.
+pub fn databases() -> Vec<pg_sys::Oid> {
+    let mut oids = Vec::new();
+    // SAFETY: as autovacuum's get_database_list: a catalog scan of pg_database under a lock, each
+    // tuple read before the next is fetched.
+    unsafe {
+        let relation =
+            pg_sys::table_open(pg_sys::DatabaseRelationId, pg_sys::AccessShareLock as pg_sys::LOCKMODE);
+        let scan = pg_sys::table_beginscan_catalog(relation, 0, std::ptr::null_mut());
+        loop {
+            let tuple = pg_sys::heap_getnext(scan, pg_sys::ScanDirection::ForwardScanDirection);
+            if tuple.is_null() {
+                break;
+            }
+            let header = (*tuple).t_data;
+            let row =
+                (header as *const u8).add((*header).t_hoff as usize) as *const pg_sys::FormData_pg_database;
+            if (*row).datallowconn && !(*row).datistemplate {
+                oids.push((*row).oid);
+            }
+        }
+        if let Some(end) = (*(*(*scan).rs_rd).rd_tableam).scan_end {
+            end(scan);
+        }
+        pg_sys::table_close(relation, pg_sys::AccessShareLock as pg_sys::LOCKMODE);
+    }
+    oids
+}
+
+/// Blocks every signal while `make` creates threads, so that they inherit the mask and
+/// PostgreSQL's handlers run on the main thread only.
+pub fn without_signals<T>(make: impl FnOnce() -> T) -> T {
+    // SAFETY: plain sigset calls on local values; the old mask is restored.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        let mut before: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+        let made = make();
+        libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
+        made
+    }
+}

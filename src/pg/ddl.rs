@@ -1,0 +1,89 @@
+//! DDL that SPI cannot do: top-level statements and dependencies.
+
+use super::report::from_caught;
+use crate::error::{Error, Result};
+use pgrx::{PgTryBuilder, pg_sys};
+use std::ffi::CString;
+use std::panic::AssertUnwindSafe;
+
+/// Runs one utility statement at top level, as CREATE INDEX CONCURRENTLY demands: SPI and functions
+/// count as inside a transaction block. For background processes only, outside any transaction.
+pub fn run_top_level(sql: &str) -> Result<()> {
+    let text = CString::new(sql).map_err(|e| Error::Internal(e.to_string()))?;
+    let result = PgTryBuilder::new(AssertUnwindSafe(|| {
+        // SAFETY: parse tree and statement live in a context of their own, which outlasts the several
+        // transactions that a concurrent build goes through. The snapshot is pushed for the
+        // first of them, as PortalRunUtility does, and is gone or popped afterwards.
+        unsafe {
+            pg_sys::SetCurrentStatementStartTimestamp();
+            pg_sys::StartTransactionCommand();
+            let context = pg_sys::AllocSetContextCreateInternal(
+                pg_sys::TopMemoryContext,
+                c"kb statement".as_ptr(),
+                0,
+                8 * 1024,
+                8 * 1024 * 1024,
+            );
+            pg_sys::CurrentMemoryContext = context;
+            let parsed = pg_sys::pg_parse_query(text.as_ptr());
+            let raw = (*(*parsed).elements).ptr_value as *mut pg_sys::RawStmt;
+            let statement =
+                pg_sys::palloc0(std::mem::size_of::<pg_sys::PlannedStmt>()) as *mut pg_sys::PlannedStmt;
+            (*statement).type_ = pg_sys::NodeTag::T_PlannedStmt;
+            (*statement).commandType = pg_sys::CmdType::CMD_UTILITY;
+            (*statement).canSetTag = true;
+            (*statement).utilityStmt = (*raw).stmt;
+            (*statement).stmt_location = 0;
+            (*statement).stmt_len = 0;
+            pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot());
+            pg_sys::ProcessUtility(
+                statement,
+                text.as_ptr(),
+                false,
+                pg_sys::ProcessUtilityContext::PROCESS_UTILITY_TOPLEVEL,
+                std::ptr::null_mut(),
+                std::ptr::null_mut(),
+                pg_sys::None_Receiver,
+                std::ptr::null_mut(),
+            );
+            if pg_sys::ActiveSnapshotSet() {
+                pg_sys::PopActiveSnapshot();
+            }
+            pg_sys::CommitTransactionCommand();
+            pg_sys::MemoryContextDelete(context);
+        }
+        Ok(())
+    }))
+    .catch_others(|caught| Err(from_caught(caught)))
+    .catch_rust_panic(|caught| Err(from_caught(caught)))
+    .execute();
+    if result.is_err() {
+        // SAFETY: as in txn::in_txn.
+        unsafe { pg_sys::AbortCurrentTransaction() };
+    }
+    result
+}
+
+/// Has DROP EXTENSION kb drop this table of schema kb as well, although it is no member (members are
+/// not dumped with their definition, and vector tables must be).
+pub fn drop_with_extension(table: &str) -> Result<()> {
+    let name = CString::new(table).map_err(|e| Error::Internal(e.to_string()))?;
+    // SAFETY: catalog look-ups by name inside a transaction; the addresses are complete.
+    unsafe {
+        let schema = pg_sys::get_namespace_oid(c"kb".as_ptr(), false);
+        let relation = pg_sys::get_relname_relid(name.as_ptr(), schema);
+        let extension = pg_sys::get_extension_oid(c"kb".as_ptr(), false);
+        if relation == pg_sys::InvalidOid {
+            return Err(Error::Internal(format!("table kb.{table} is not there")));
+        }
+        let depender =
+            pg_sys::ObjectAddress { classId: pg_sys::RelationRelationId, objectId: relation, objectSubId: 0 };
+        let referenced = pg_sys::ObjectAddress {
+            classId: pg_sys::ExtensionRelationId,
+            objectId: extension,
+            objectSubId: 0,
+        };
+        pg_sys::recordDependencyOn(&depender, &referenced, pg_sys::DependencyType::DEPENDENCY_AUTO);
+    }
+    Ok(())
+}

@@ -1,0 +1,68 @@
+//! Errors between Rust and PostgreSQL.
+
+use crate::error::Error;
+use pgrx::pg_sys::panic::{CaughtError, ErrorReport};
+use pgrx::pg_sys::{self, errcodes::PgSqlErrorCode};
+
+impl From<Error> for ErrorReport {
+    fn from(error: Error) -> Self {
+        let mut report = ErrorReport::new(code(error.sqlstate()), error.to_string(), "kb");
+        if let Some(detail) = error.detail() {
+            report = report.set_detail(detail);
+        }
+        if let Some(hint) = error.hint() {
+            report = report.set_hint(hint);
+        }
+        report
+    }
+}
+
+/// PostgreSQL packs the five characters six bits each (MAKE_SQLSTATE).
+fn code(sqlstate: &str) -> PgSqlErrorCode {
+    let packed = sqlstate.bytes().take(5).enumerate().fold(0i32, |packed, (i, byte)| {
+        packed | ((i32::from(byte).wrapping_sub(i32::from(b'0')) & 0x3f) << (6 * i))
+    });
+    PgSqlErrorCode::from(packed)
+}
+
+fn unpack(code: PgSqlErrorCode) -> String {
+    let packed = code as i32;
+    (0..5).map(|i| char::from((((packed >> (6 * i)) & 0x3f) as u8) + b'0')).collect()
+}
+
+/// What a caught PostgreSQL error or Rust panic says.
+pub fn from_caught(caught: CaughtError) -> Error {
+    match caught {
+        CaughtError::PostgresError(report) | CaughtError::ErrorReport(report) => Error::Database {
+            sqlstate: unpack(report.sql_error_code()),
+            message: report.message().to_string(),
+        },
+        CaughtError::RustPanic { ereport, .. } => Error::Internal(ereport.message().to_string()),
+    }
+}
+
+/// Writes a line to the server log.
+pub fn log(message: &str) {
+    pgrx::log!("kb: {message}");
+}
+
+/// Writes a warning to the server log or the client.
+pub fn warning(message: &str) {
+    pgrx::warning!("kb: {message}");
+}
+
+/// A NOTICE to the client.
+pub fn notice(message: &str) {
+    pgrx::notice!("{message}");
+}
+
+/// Runs pending cancel, terminate and barrier requests; does not return when one ends the statement.
+pub fn check_interrupts() {
+    pgrx::check_for_interrupts!();
+}
+
+/// Whether this server is replaying WAL (hot standby).
+pub fn in_recovery() -> bool {
+    // SAFETY: reads shared state, no preconditions.
+    unsafe { pg_sys::RecoveryInProgress() }
+}

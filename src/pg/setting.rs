@@ -1,0 +1,70 @@
+//! Settings of other modules for the length of one piece of work.
+
+use pgrx::pg_sys;
+use std::ffi::CStr;
+
+/// Sets a setting at the current nesting level, with the rights of the extension.
+pub(super) fn set(name: &CStr, value: &CStr) {
+    // SAFETY: both strings outlive the call; GUC copies them. An invalid value is an ERROR.
+    unsafe {
+        pg_sys::set_config_option(
+            name.as_ptr(),
+            value.as_ptr(),
+            pg_sys::GucContext::PGC_SUSET,
+            pg_sys::GucSource::PGC_S_SESSION,
+            pg_sys::GucAction::GUC_ACTION_SAVE,
+            true,
+            0,
+            false,
+        );
+    }
+}
+
+/// Runs `work` with settings that end with it (and with an error).
+pub fn with<T>(settings: &[(&CStr, &CStr)], work: impl FnOnce() -> T) -> T {
+    // SAFETY: the level is closed on return; after an ERROR the transaction's abort closes it.
+    unsafe {
+        let level = pg_sys::NewGUCNestLevel();
+        for (name, value) in settings {
+            set(name, value);
+        }
+        let result = work();
+        pg_sys::AtEOXact_GUC(true, level);
+        result
+    }
+}
+
+/// Sets a setting for the rest of a background process's life.
+pub fn set_for_process(name: &CStr, value: &CStr) {
+    // SAFETY: as in `set`.
+    unsafe {
+        pg_sys::SetConfigOption(
+            name.as_ptr(),
+            value.as_ptr(),
+            pg_sys::GucContext::PGC_SUSET,
+            pg_sys::GucSource::PGC_S_SESSION,
+        );
+    }
+}
+
+/// Loads pgvector's library so that its settings exist before they are set.
+pub fn load_pgvector() {
+    // SAFETY: loads a library of the server's own directory; loading twice is harmless.
+    unsafe { pg_sys::load_file(c"$libdir/vector".as_ptr(), false) };
+}
+
+/// The share directory of this server's installation.
+pub fn share_dir() -> std::path::PathBuf {
+    let mut path = [0 as std::ffi::c_char; pg_sys::MAXPGPATH as usize];
+    // SAFETY: the buffer has the size that get_share_path requires.
+    unsafe {
+        pg_sys::get_share_path((&raw const pg_sys::my_exec_path).cast(), path.as_mut_ptr());
+        std::path::PathBuf::from(CStr::from_ptr(path.as_ptr()).to_string_lossy().into_owned())
+    }
+}
+
+/// Makes a misspelt setting of this prefix an error.
+pub fn reserve_prefix(prefix: &CStr) {
+    // SAFETY: the name is copied.
+    unsafe { pg_sys::MarkGUCPrefixReserved(prefix.as_ptr()) };
+}

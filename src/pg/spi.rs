@@ -1,0 +1,246 @@
+//! SPI with kept plans: SQL text and owned arguments in, owned values out.
+
+use crate::error::{Error, Result};
+use pgrx::datum::{FromDatum, IntoDatum};
+use pgrx::{JsonB, pg_sys};
+use serde_json::Value;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ffi::{CString, c_char};
+
+/// A query argument. The SQL text casts where the type matters more exactly.
+#[derive(Debug, Clone, Copy)]
+pub enum Arg<'a> {
+    Text(&'a str),
+    TextOrNull(Option<&'a str>),
+    Int(i32),
+    Long(i64),
+    LongOrNull(Option<i64>),
+    Double(f64),
+    Bool(bool),
+    Bytes(&'a [u8]),
+    Json(&'a Value),
+    Floats(&'a [f32]),
+    Ints(&'a [i32]),
+    Longs(&'a [i64]),
+    Texts(&'a [String]),
+    Uuids(&'a [uuid::Uuid]),
+    BytesArray(&'a [Vec<u8>]),
+}
+
+impl Arg<'_> {
+    fn type_oid(&self) -> pg_sys::Oid {
+        match self {
+            Arg::Text(_) | Arg::TextOrNull(_) => pg_sys::TEXTOID,
+            Arg::Int(_) => pg_sys::INT4OID,
+            Arg::Long(_) | Arg::LongOrNull(_) => pg_sys::INT8OID,
+            Arg::Double(_) => pg_sys::FLOAT8OID,
+            Arg::Bool(_) => pg_sys::BOOLOID,
+            Arg::Bytes(_) => pg_sys::BYTEAOID,
+            Arg::Json(_) => pg_sys::JSONBOID,
+            Arg::Floats(_) => pg_sys::FLOAT4ARRAYOID,
+            Arg::Ints(_) => pg_sys::INT4ARRAYOID,
+            Arg::Longs(_) => pg_sys::INT8ARRAYOID,
+            Arg::Texts(_) => pg_sys::TEXTARRAYOID,
+            Arg::Uuids(_) => pg_sys::UUIDARRAYOID,
+            Arg::BytesArray(_) => pg_sys::BYTEAARRAYOID,
+        }
+    }
+
+    fn datum(&self) -> Option<pg_sys::Datum> {
+        match *self {
+            Arg::Text(v) => v.into_datum(),
+            Arg::TextOrNull(v) => v.into_datum(),
+            Arg::Int(v) => v.into_datum(),
+            Arg::Long(v) => v.into_datum(),
+            Arg::LongOrNull(v) => v.into_datum(),
+            Arg::Double(v) => v.into_datum(),
+            Arg::Bool(v) => v.into_datum(),
+            Arg::Bytes(v) => v.into_datum(),
+            Arg::Json(v) => JsonB(v.clone()).into_datum(),
+            Arg::Floats(v) => Some(float_array(v)),
+            Arg::Ints(v) => v.to_vec().into_datum(),
+            Arg::Longs(v) => v.to_vec().into_datum(),
+            Arg::Texts(v) => v.iter().map(String::as_str).collect::<Vec<_>>().into_datum(),
+            Arg::Uuids(v) => v.iter().map(|u| super::uuid::to_pg(*u)).collect::<Vec<_>>().into_datum(),
+            Arg::BytesArray(v) => v.iter().map(Vec::as_slice).collect::<Vec<_>>().into_datum(),
+        }
+    }
+}
+
+/// A `real[]` in one copy: an array of many vectors would be slow element by element.
+fn float_array(values: &[f32]) -> pg_sys::Datum {
+    // SAFETY: construct_array copies `nelems` datums of a by-value 4-byte type; the datum vector
+    // outlives the call.
+    unsafe {
+        let header = std::mem::size_of::<pg_sys::ArrayType>() + 2 * std::mem::size_of::<i32>();
+        let size = header + std::mem::size_of_val(values);
+        let array = pg_sys::palloc0(size) as *mut pg_sys::ArrayType;
+        pgrx::varlena::set_varsize_4b(array.cast(), size as i32);
+        (*array).ndim = 1;
+        (*array).dataoffset = 0;
+        (*array).elemtype = pg_sys::FLOAT4OID;
+        let dims = (array as *mut u8).add(std::mem::size_of::<pg_sys::ArrayType>()) as *mut i32;
+        dims.write(values.len() as i32);
+        dims.add(1).write(1);
+        let data = (array as *mut u8).add(header);
+        std::ptr::copy_nonoverlapping(values.as_ptr().cast(), data, std::mem::size_of_val(values));
+        pg_sys::Datum::from(array)
+    }
+}
+
+/// One row of a result; columns are counted from 0.
+pub struct Row {
+    tuple: pg_sys::HeapTuple,
+    columns: pg_sys::TupleDesc,
+}
+
+impl Row {
+    /// A column that may be NULL.
+    pub fn opt<T: FromDatum>(&self, column: usize) -> Result<Option<T>> {
+        let mut is_null = false;
+        // SAFETY: the tuple and its descriptor live until SPI_finish, after which no Row exists;
+        // T copies what it needs.
+        unsafe {
+            let number = column as i32 + 1;
+            let datum = pg_sys::SPI_getbinval(self.tuple, self.columns, number, &mut is_null);
+            let oid = pg_sys::SPI_gettypeid(self.columns, number);
+            Ok(T::from_polymorphic_datum(datum, is_null, oid))
+        }
+    }
+
+    /// A column that is never NULL.
+    pub fn get<T: FromDatum>(&self, column: usize) -> Result<T> {
+        self.opt(column)?.ok_or_else(|| Error::Internal(format!("column {column} of a result is NULL")))
+    }
+
+    pub fn json(&self, column: usize) -> Result<Value> {
+        Ok(self.opt::<JsonB>(column)?.map_or(Value::Null, |j| j.0))
+    }
+
+    pub fn uuid(&self, column: usize) -> Result<uuid::Uuid> {
+        Ok(super::uuid::from_pg(self.get::<pgrx::Uuid>(column)?))
+    }
+}
+
+thread_local! {
+    static PLANS: RefCell<HashMap<String, pg_sys::SPIPlanPtr>> = RefCell::new(HashMap::new());
+}
+
+/// Statements kept per process; past it all are forgotten and prepared anew.
+const MAX_PLANS: usize = 256;
+
+fn plan(sql: &str, args: &[Arg]) -> Result<pg_sys::SPIPlanPtr> {
+    if let Some(plan) = PLANS.with_borrow(|plans| plans.get(sql).copied()) {
+        return Ok(plan);
+    }
+    let text = CString::new(sql).map_err(|e| Error::Internal(e.to_string()))?;
+    let mut types: Vec<pg_sys::Oid> = args.iter().map(Arg::type_oid).collect();
+    // SAFETY: called between SPI_connect and SPI_finish; text and types outlive the call.
+    let plan = unsafe {
+        let plan = pg_sys::SPI_prepare(text.as_ptr(), types.len() as i32, types.as_mut_ptr());
+        if plan.is_null() || pg_sys::SPI_keepplan(plan) != 0 {
+            return Err(Error::Internal(format!("this statement cannot be prepared: {sql}")));
+        }
+        plan
+    };
+    PLANS.with_borrow_mut(|plans| {
+        if plans.len() >= MAX_PLANS {
+            for (_, old) in plans.drain() {
+                // SAFETY: kept plans are ours; none is running, we are not inside SPI_execute_plan
+                // of this module (rows are collected before control returns).
+                unsafe { pg_sys::SPI_freeplan(old) };
+            }
+        }
+        plans.insert(sql.to_string(), plan);
+    });
+    Ok(plan)
+}
+
+fn run<T>(
+    sql: &str,
+    args: &[Arg],
+    read_only: bool,
+    mut each: impl FnMut(&Row) -> Result<T>,
+) -> Result<(Vec<T>, u64)> {
+    // SAFETY: connect and finish pair up on every path that returns; an ERROR unwinds and
+    // transaction abort closes SPI. Results are copied out before SPI_finish frees them.
+    unsafe {
+        if pg_sys::SPI_connect() != pg_sys::SPI_OK_CONNECT as i32 {
+            return Err(Error::Internal("SPI_connect failed".into()));
+        }
+        let result = (|| {
+            let plan = plan(sql, args)?;
+            let (mut values, mut nulls) = (Vec::with_capacity(args.len()), Vec::with_capacity(args.len()));
+            for arg in args {
+                let datum = arg.datum();
+                nulls.push(if datum.is_some() { b' ' as c_char } else { b'n' as c_char });
+                values.push(datum.unwrap_or(pg_sys::Datum::from(0usize)));
+            }
+            let status = pg_sys::SPI_execute_plan(plan, values.as_mut_ptr(), nulls.as_ptr(), read_only, 0);
+            if status < 0 {
+                return Err(Error::Internal(format!("SPI status {status} of: {sql}")));
+            }
+            let processed = pg_sys::SPI_processed;
+            let mut rows = Vec::new();
+            let table = pg_sys::SPI_tuptable;
+            if !table.is_null() {
+                rows.reserve((*table).numvals as usize);
+                for i in 0..(*table).numvals as usize {
+                    rows.push(each(&Row { tuple: *(*table).vals.add(i), columns: (*table).tupdesc })?);
+                }
+            }
+            Ok((rows, processed))
+        })();
+        pg_sys::SPI_finish();
+        result
+    }
+}
+
+/// Rows of a statement that changes nothing, under the snapshot of the calling statement: for
+/// STABLE functions and hot standbys.
+pub fn read<T>(sql: &str, args: &[Arg], each: impl FnMut(&Row) -> Result<T>) -> Result<Vec<T>> {
+    Ok(run(sql, args, true, each)?.0)
+}
+
+/// The first row of [`read`], if any.
+pub fn read_one<T>(sql: &str, args: &[Arg], each: impl FnMut(&Row) -> Result<T>) -> Result<Option<T>> {
+    Ok(read(sql, args, each)?.into_iter().next())
+}
+
+/// Rows of a statement that may change data and sees what this transaction did before.
+pub fn write<T>(sql: &str, args: &[Arg], each: impl FnMut(&Row) -> Result<T>) -> Result<Vec<T>> {
+    Ok(run(sql, args, false, each)?.0)
+}
+
+/// The first row of [`write`], if any.
+pub fn write_one<T>(sql: &str, args: &[Arg], each: impl FnMut(&Row) -> Result<T>) -> Result<Option<T>> {
+    Ok(write(sql, args, each)?.into_iter().next())
+}
+
+/// Runs a statement; rows affected.
+pub fn execute(sql: &str, args: &[Arg]) -> Result<u64> {
+    Ok(run(sql, args, false, |_| Ok(()))?.1)
+}
+
+/// Runs a utility statement (DDL) that takes no arguments, without keeping a plan.
+pub fn execute_utility(sql: &str) -> Result<()> {
+    let text = CString::new(sql).map_err(|e| Error::Internal(e.to_string()))?;
+    // SAFETY: as in `run`.
+    unsafe {
+        if pg_sys::SPI_connect() != pg_sys::SPI_OK_CONNECT as i32 {
+            return Err(Error::Internal("SPI_connect failed".into()));
+        }
+        let status = pg_sys::SPI_execute(text.as_ptr(), false, 0);
+        pg_sys::SPI_finish();
+        if status < 0 {
+            return Err(Error::Internal(format!("SPI status {status} of: {sql}")));
+        }
+    }
+    Ok(())
+}
+
+/// An identifier, quoted where needed.
+pub fn quote(identifier: &str) -> String {
+    pgrx::spi::quote_identifier(identifier)
+}

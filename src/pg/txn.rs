@@ -1,0 +1,60 @@
+//! Transactions of a background process, and what the current transaction has done.
+
+use super::report::from_caught;
+use crate::error::Result;
+use pgrx::{PgTryBuilder, pg_sys};
+use std::panic::AssertUnwindSafe;
+
+/// Runs `work` in a transaction of its own: commits on Ok, aborts on Err, ERROR or panic, which all
+/// come back as Err. For background processes only, outside any transaction.
+pub fn in_txn<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    let result = PgTryBuilder::new(AssertUnwindSafe(|| {
+        // SAFETY: no transaction is open; start and commit pair up, and the snapshot is popped
+        // before the commit. Failure anywhere leads to the abort below.
+        unsafe {
+            pg_sys::SetCurrentStatementStartTimestamp();
+            pg_sys::StartTransactionCommand();
+            pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot());
+        }
+        let value = work()?;
+        // SAFETY: as above.
+        unsafe {
+            pg_sys::PopActiveSnapshot();
+            pg_sys::CommitTransactionCommand();
+        }
+        Ok(value)
+    }))
+    .catch_others(|caught| Err(from_caught(caught)))
+    .catch_rust_panic(|caught| Err(from_caught(caught)))
+    .execute();
+    if result.is_err() {
+        // SAFETY: a transaction may be open or half ended; this is what ends it (PostgresMain
+        // does the same after an ERROR). It pops snapshots and closes SPI.
+        unsafe {
+            pg_sys::AbortCurrentTransaction();
+        }
+    }
+    result
+}
+
+/// Statistics and the activity view are told what the process is doing.
+pub fn report_activity(text: Option<&str>) {
+    let state = match text {
+        Some(_) => pg_sys::BackendState::STATE_RUNNING,
+        None => pg_sys::BackendState::STATE_IDLE,
+    };
+    let text = std::ffi::CString::new(text.unwrap_or("")).unwrap_or_default();
+    // SAFETY: copies the string into shared memory.
+    unsafe { pg_sys::pgstat_report_activity(state, text.as_ptr()) };
+}
+
+/// A fresh snapshot for one read inside a longer statement, so that a waiting function sees
+/// what others have committed since, at every isolation level.
+pub fn with_latest_snapshot<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    // SAFETY: push and pop pair up; an ERROR in between unwinds to the abort of the transaction,
+    // which pops all snapshots.
+    unsafe { pg_sys::PushActiveSnapshot(pg_sys::GetLatestSnapshot()) };
+    let result = work();
+    unsafe { pg_sys::PopActiveSnapshot() };
+    result
+}

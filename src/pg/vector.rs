@@ -1,0 +1,87 @@
+//! pgvector's `vector` as a function argument and result.
+
+use pgrx::callconv::{Arg, ArgAbi, BoxRet, FcInfo};
+use pgrx::datum::{Datum, FromDatum, IntoDatum};
+use pgrx::pg_sys;
+use pgrx::pgrx_sql_entity_graph::metadata::{
+    ArgumentError, ReturnsError, ReturnsRef, SqlMappingRef, SqlTranslatable, TypeOrigin,
+};
+
+/// A pgvector value. Layout (pgvector's vector.h): varlena header, int16 dimensions, int16 unused,
+/// then that many float4.
+pub struct Vector(pub Vec<f32>);
+
+const HEADER: usize = 8;
+
+impl IntoDatum for Vector {
+    fn into_datum(self) -> Option<pg_sys::Datum> {
+        let size = HEADER + 4 * self.0.len();
+        // SAFETY: size bytes are allocated and filled exactly as vector.h lays them out.
+        unsafe {
+            let at = pg_sys::palloc0(size) as *mut u8;
+            pgrx::varlena::set_varsize_4b(at.cast(), size as i32);
+            (at.add(4) as *mut i16).write(self.0.len() as i16);
+            std::ptr::copy_nonoverlapping(self.0.as_ptr().cast::<u8>(), at.add(HEADER), 4 * self.0.len());
+            Some(pg_sys::Datum::from(at))
+        }
+    }
+
+    fn type_oid() -> pg_sys::Oid {
+        // Its oid differs per database; the callers of this type (function results) never ask.
+        pg_sys::InvalidOid
+    }
+}
+
+impl FromDatum for Vector {
+    unsafe fn from_polymorphic_datum(
+        datum: pg_sys::Datum,
+        is_null: bool,
+        _type: pg_sys::Oid,
+    ) -> Option<Self> {
+        if is_null {
+            return None;
+        }
+        // SAFETY: the datum is a vector (the SQL signature says so); detoasting gives the plain
+        // layout, whose length bounds what is read.
+        unsafe {
+            let plain = pg_sys::pg_detoast_datum(datum.cast_mut_ptr());
+            let at = plain as *const u8;
+            let stored = (pgrx::varlena::varsize_any(plain) - HEADER) / 4;
+            let count = ((at.add(4) as *const i16).read() as usize).min(stored);
+            let mut values = vec![0f32; count];
+            std::ptr::copy_nonoverlapping(at.add(HEADER), values.as_mut_ptr().cast::<u8>(), 4 * count);
+            Some(Vector(values))
+        }
+    }
+}
+
+// SAFETY: unboxing is FromDatum above.
+unsafe impl<'fcx> ArgAbi<'fcx> for Vector {
+    unsafe fn unbox_arg_unchecked(arg: Arg<'_, 'fcx>) -> Self {
+        // SAFETY: the caller vouches for a value that is not null.
+        match unsafe { arg.unbox_arg_using_from_datum() } {
+            Some(vector) => vector,
+            None => Vector(Vec::new()),
+        }
+    }
+}
+
+// SAFETY: boxing is IntoDatum above.
+unsafe impl BoxRet for Vector {
+    unsafe fn box_into<'fcx>(self, fcinfo: &mut FcInfo<'fcx>) -> Datum<'fcx> {
+        match self.into_datum() {
+            // SAFETY: the datum was just made for this call.
+            Some(datum) => unsafe { fcinfo.return_raw_datum(datum) },
+            None => fcinfo.return_null(),
+        }
+    }
+}
+
+// SAFETY: the SQL name is that of the type whose layout is handled above.
+unsafe impl SqlTranslatable for Vector {
+    const TYPE_IDENT: &'static str = pgrx::pgrx_sql_entity_graph::pgrx_resolved_type!(Vector);
+    const TYPE_ORIGIN: TypeOrigin = TypeOrigin::External;
+    const ARGUMENT_SQL: Result<SqlMappingRef, ArgumentError> = Ok(SqlMappingRef::literal("vector"));
+    const RETURN_SQL: Result<ReturnsRef, ReturnsError> =
+        Ok(ReturnsRef::One(SqlMappingRef::literal("vector")));
+}

@@ -1,0 +1,96 @@
+//! Waking the worker at commit, and knowing what this transaction has enqueued.
+
+use super::{background, pidfile};
+use background::Process;
+use pgrx::pg_sys;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::sync::Once;
+use std::time::{Duration, Instant};
+
+thread_local! {
+    /// Knowledge bases for which the open transaction enqueued work.
+    static ENQUEUED: RefCell<BTreeSet<i64>> = const { RefCell::new(BTreeSet::new()) };
+    static PENDING: Cell<bool> = const { Cell::new(false) };
+    static LAST_START: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+/// A process that was asked for is given so long to lock its pid file before it is asked for again.
+const START_GRACE: Duration = Duration::from_millis(500);
+
+/// Remembers that work was enqueued: at commit, and only then, the worker is woken or started.
+pub fn at_commit(kb_no: i64) {
+    static REGISTER: Once = Once::new();
+    REGISTER.call_once(|| {
+        // SAFETY: the callback stays loaded as long as the library.
+        unsafe { pg_sys::RegisterXactCallback(Some(on_xact_event), std::ptr::null_mut()) };
+    });
+    PENDING.set(true);
+    ENQUEUED.with_borrow_mut(|set| set.insert(kb_no));
+}
+
+/// Whether the open transaction enqueued work for this knowledge base.
+pub fn enqueued_here(kb_no: i64) -> bool {
+    ENQUEUED.with_borrow(|set| set.contains(&kb_no))
+}
+
+/// HAZARD: runs while the transaction ends. An ERROR or panic here takes the whole cluster down, so it
+/// does nothing that can fail: flags, a file lock, a signal, a slot in shared memory.
+unsafe extern "C-unwind" fn on_xact_event(event: pg_sys::XactEvent::Type, _arg: *mut std::ffi::c_void) {
+    use pg_sys::XactEvent::{XACT_EVENT_ABORT, XACT_EVENT_COMMIT, XACT_EVENT_PREPARE};
+    match event {
+        XACT_EVENT_COMMIT => {
+            if PENDING.replace(false) {
+                start_or_wake_worker();
+            }
+        }
+        XACT_EVENT_ABORT | XACT_EVENT_PREPARE => PENDING.set(false),
+        _ => return,
+    }
+    let _ = ENQUEUED.try_with(|set| set.try_borrow_mut().map(|mut set| set.clear()));
+}
+
+/// Wakes this database's worker, or has one started; false when no process slot is free.
+fn start_or_wake_worker() -> bool {
+    pidfile::wake(&worker_name(background::my_database())) || start_worker()
+}
+
+/// Has this database's worker started if it does not run; false when no process slot is free.
+pub fn ensure_worker() -> bool {
+    let name = worker_name(background::my_database());
+    pidfile::presence(&name) != pidfile::Presence::Absent || start_worker()
+}
+
+fn start_worker() -> bool {
+    if LAST_START.get().is_some_and(|at| at.elapsed() < START_GRACE) {
+        return true;
+    }
+    LAST_START.set(Some(Instant::now()));
+    background::register_dynamic(Process::Worker, background::my_database())
+}
+
+/// Has the gateway started if it does not run; false when no process slot is free.
+pub fn start_gateway() -> bool {
+    pidfile::presence(GATEWAY_NAME) != pidfile::Presence::Absent
+        || background::register_dynamic(Process::Gateway, pg_sys::InvalidOid)
+}
+
+/// Has this database's indexer started if it does not run.
+pub fn start_indexer() -> bool {
+    let database = background::my_database();
+    pidfile::presence(&indexer_name(database)) != pidfile::Presence::Absent
+        || background::register_dynamic(Process::Indexer, database)
+}
+
+/// Name of the gateway's pid file.
+pub const GATEWAY_NAME: &str = "gateway";
+
+/// Name of a database's worker's pid file.
+pub fn worker_name(database: pg_sys::Oid) -> String {
+    format!("worker.{}", database.to_u32())
+}
+
+/// Name of a database's indexer's pid file.
+pub fn indexer_name(database: pg_sys::Oid) -> String {
+    format!("indexer.{}", database.to_u32())
+}

@@ -1,0 +1,172 @@
+//! The use case behind kb.query: embed the question, look, and shape the answer.
+
+use super::plan::{self, Step};
+use super::{Hit, dedupe, trim};
+use crate::error::{Error, Result};
+use crate::gateway::client;
+use crate::model::Kind;
+use crate::model::knowledge_base::MAX_TOP_K;
+use crate::settings;
+use crate::store::search::{self, Scan, Target};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+
+/// A question's bounds; None means the knowledge base's own setting.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Request {
+    pub kb_id: String,
+    pub top_k: Option<usize>,
+    pub min_score: Option<f64>,
+    pub filter: Option<Value>,
+    pub max_tokens: Option<usize>,
+}
+
+impl Request {
+    /// Checks every argument; `mode` must be dense and `options` empty in this version.
+    pub fn new(
+        kb_id: &str,
+        top_k: Option<i32>,
+        min_score: Option<f64>,
+        filter: Option<Value>,
+        max_tokens: Option<i32>,
+        mode: &str,
+        options: Option<Value>,
+    ) -> Result<Self> {
+        let argument = |argument, problem: String| Err(Error::Argument { argument, problem });
+        if let Some(k) = top_k
+            && !(1..=MAX_TOP_K).contains(&i64::from(k))
+        {
+            return argument("top_k", format!("{k} is not in 1 to {MAX_TOP_K}"));
+        }
+        if let Some(score) = min_score
+            && !score.is_finite()
+        {
+            return argument("min_score", format!("{score} is not a number"));
+        }
+        if let Some(tokens) = max_tokens
+            && tokens < 1
+        {
+            return argument("max_tokens", format!("{tokens} is below 1"));
+        }
+        if let Some(filter) = &filter
+            && !filter.is_object()
+        {
+            return argument(
+                "filter",
+                "must be a JSON object of metadata keys and the values they must have".into(),
+            );
+        }
+        if mode != "dense" {
+            return argument("mode", format!("\"{mode}\" is not available in this version of kb; use dense"));
+        }
+        if let Some(Value::Object(options)) = &options
+            && let Some(key) = options.keys().next()
+        {
+            return argument("options", format!("unknown key \"{key}\"; this version of kb knows none"));
+        }
+        if options.is_some_and(|o| !o.is_object() && !o.is_null()) {
+            return argument("options", "must be a JSON object".into());
+        }
+        Ok(Request {
+            kb_id: kb_id.to_string(),
+            top_k: top_k.map(|k| k as usize),
+            min_score,
+            // An empty filter is none.
+            filter: filter.filter(|f| f.as_object().is_some_and(|o| !o.is_empty())),
+            max_tokens: max_tokens.map(|t| t as usize),
+        })
+    }
+}
+
+/// Answers a question in words.
+pub fn by_text(request: &Request, query: &str) -> Result<Vec<Hit>> {
+    if query.trim().is_empty() {
+        return Err(Error::Argument { argument: "query", problem: "it is empty".into() });
+    }
+    let target = search::target(&request.kb_id)?;
+    let timeout = settings::gateway_timeout();
+    let vectors = client::embed(&target.embedder, Kind::Query, vec![query.to_string()], timeout)?;
+    nearest(&target, request, &vectors.numbers())
+}
+
+/// Answers a question that is a vector already.
+pub fn by_vector(request: &Request, vector: &[f32]) -> Result<Vec<Hit>> {
+    let target = search::target(&request.kb_id)?;
+    if vector.len() != target.table.dimension {
+        return Err(Error::Argument {
+            argument: "vector",
+            problem: format!(
+                "it has {} dimensions, the vectors of knowledge base \"{}\" have {}",
+                vector.len(),
+                request.kb_id,
+                target.table.dimension
+            ),
+        });
+    }
+    nearest(&target, request, vector)
+}
+
+fn nearest(target: &Target, request: &Request, vector: &[f32]) -> Result<Vec<Hit>> {
+    let top_k = request.top_k.unwrap_or(target.retrieval.top_k);
+    let min_score = request.min_score.unwrap_or(target.retrieval.min_score);
+    let max_tokens = request.max_tokens.or(target.retrieval.max_tokens);
+    let filter = request.filter.as_ref();
+    let dedupe = target.preprocess.dedupe;
+    let matching = match filter {
+        Some(filter) => Some(search::count_matching(target, filter, plan::EXACT_BELOW + 1)?),
+        None => None,
+    };
+    let mut hits = Vec::new();
+    for step in plan::steps(top_k, dedupe, matching) {
+        let (limit, scan) = match step {
+            Step::Index { limit } => {
+                (limit, Scan::Index { ef_search: plan::ef_search(target.retrieval.ef_search, limit) })
+            }
+            Step::Exact { limit } => (limit, Scan::Exact),
+            Step::ExactDistinct { limit } => (limit, Scan::ExactDistinct),
+        };
+        hits = search::nearest(target, vector, filter, limit, scan)?;
+        let (found, last_score) = (hits.len(), hits.last().map(|hit| hit.score));
+        if dedupe {
+            hits = dedupe::distinct(hits);
+        }
+        // An exact scan that gave fewer rows than it was asked for has seen them all.
+        let exhausted = scan == Scan::Exact && found < limit;
+        if exhausted || plan::is_enough(hits.len(), top_k, found, limit, last_score, min_score) {
+            break;
+        }
+    }
+    let mut hits = trim::trim(hits, min_score, top_k, max_tokens);
+    if dedupe {
+        add_places(target, &mut hits)?;
+    }
+    Ok(hits)
+}
+
+/// Names in each locator where else its text stands: `also_in`, a list of external_id and chunk_id.
+fn add_places(target: &Target, hits: &mut [Hit]) -> Result<()> {
+    if hits.is_empty() {
+        return Ok(());
+    }
+    let hashes: Vec<Vec<u8>> = hits.iter().map(|hit| hit.content_hash.clone()).collect();
+    let mut places: HashMap<Vec<u8>, Vec<(uuid::Uuid, String)>> = HashMap::new();
+    for (hash, chunk_id, external_id) in search::places(target, &hashes)? {
+        places.entry(hash).or_default().push((chunk_id, external_id));
+    }
+    for hit in hits {
+        let Some(all) = places.get(&hit.content_hash) else { continue };
+        let others: Vec<Value> = all
+            .iter()
+            .filter(|(chunk_id, _)| *chunk_id != hit.chunk_id)
+            .map(|(chunk_id, external_id)| {
+                json!({ "external_id": external_id, "chunk_id": chunk_id.to_string() })
+            })
+            .collect();
+        if !others.is_empty()
+            && let Value::Object(locator) = &mut hit.locator
+        {
+            locator.insert("also_in".into(), Value::Array(others));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,168 @@
+//! Every setting: its default, its range, who may set it and why.
+
+use crate::pg::setting::share_dir;
+use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
+use std::ffi::CString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+static TENANT: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
+static DEFAULT_EMBEDDER: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c"minilm"));
+static MODEL_DIR: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
+static GATEWAY_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(30_000);
+static QUERY_CACHE_SIZE: GucSetting<i32> = GucSetting::<i32>::new(4096);
+static MAX_DOCUMENT_SIZE: GucSetting<i32> = GucSetting::<i32>::new(10 * 1024);
+static WORKER_IDLE_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(10_000);
+static LEASE_DURATION: GucSetting<i32> = GucSetting::<i32>::new(120);
+static MAX_ATTEMPTS: GucSetting<i32> = GucSetting::<i32>::new(8);
+static LAUNCHER_NAPTIME: GucSetting<i32> = GucSetting::<i32>::new(60);
+
+/// Defines all settings; from _PG_init.
+pub fn define() {
+    // Anybody: it is how a session says who it acts for; which roles may be which tenant is the
+    // application's business as long as kb.tenant_roles is not there.
+    GucRegistry::define_string_guc(
+        c"kb.tenant",
+        c"Tenant that this session reads and writes as.",
+        c"Empty is a tenant of its own, not all of them.",
+        &TENANT,
+        GucContext::Userset,
+        GucFlags::default(),
+    );
+    GucRegistry::define_string_guc(
+        c"kb.default_embedder",
+        c"Embedder of a knowledge base that is created without naming one.",
+        c"",
+        &DEFAULT_EMBEDDER,
+        GucContext::Userset,
+        GucFlags::default(),
+    );
+    // It decides which files the server reads: configuration file only, shown to superusers only.
+    GucRegistry::define_string_guc(
+        c"kb.model_dir",
+        c"Directory of local models, each a directory in it.",
+        c"Empty: kb/models in PostgreSQL's share directory.",
+        &MODEL_DIR,
+        GucContext::Sighup,
+        GucFlags::SUPERUSER_ONLY,
+    );
+    GucRegistry::define_int_guc(
+        c"kb.gateway_timeout",
+        c"Longest wait of a query or function for the gateway.",
+        c"",
+        &GATEWAY_TIMEOUT,
+        1,
+        3_600_000,
+        GucContext::Userset,
+        GucFlags::UNIT_MS,
+    );
+    GucRegistry::define_int_guc(
+        c"kb.query_cache_size",
+        c"Query vectors that the gateway remembers.",
+        c"0 turns the cache off.",
+        &QUERY_CACHE_SIZE,
+        0,
+        10_000_000,
+        GucContext::Sighup,
+        GucFlags::default(),
+    );
+    // It bounds the memory of the worker, which all tenants share.
+    GucRegistry::define_int_guc(
+        c"kb.max_document_size",
+        c"Largest document that is taken.",
+        c"",
+        &MAX_DOCUMENT_SIZE,
+        1,
+        1024 * 1024,
+        GucContext::Suset,
+        GucFlags::UNIT_KB,
+    );
+    GucRegistry::define_int_guc(
+        c"kb.worker_idle_timeout",
+        c"Time without work after which a database's worker leaves.",
+        c"",
+        &WORKER_IDLE_TIMEOUT,
+        1_000,
+        86_400_000,
+        GucContext::Sighup,
+        GucFlags::UNIT_MS,
+    );
+    GucRegistry::define_int_guc(
+        c"kb.lease_duration",
+        c"Time a worker may keep a job before another may take it.",
+        c"",
+        &LEASE_DURATION,
+        10,
+        86_400,
+        GucContext::Sighup,
+        GucFlags::UNIT_S,
+    );
+    GucRegistry::define_int_guc(
+        c"kb.max_attempts",
+        c"Attempts at a document before it is listed in kb.failures.",
+        c"",
+        &MAX_ATTEMPTS,
+        1,
+        1000,
+        GucContext::Sighup,
+        GucFlags::default(),
+    );
+    GucRegistry::define_int_guc(
+        c"kb.launcher_naptime",
+        c"Time between the launcher's rounds over all databases.",
+        c"",
+        &LAUNCHER_NAPTIME,
+        1,
+        86_400,
+        GucContext::Sighup,
+        GucFlags::UNIT_S,
+    );
+    crate::pg::setting::reserve_prefix(c"kb");
+}
+
+fn text(setting: &GucSetting<Option<CString>>) -> String {
+    setting.get().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+fn whole(setting: &GucSetting<i32>) -> u64 {
+    u64::try_from(setting.get()).unwrap_or(0)
+}
+
+pub fn default_embedder() -> String {
+    text(&DEFAULT_EMBEDDER)
+}
+
+/// Where local models are; relative paths count from the share directory.
+pub fn model_dir() -> PathBuf {
+    let given = text(&MODEL_DIR);
+    if given.is_empty() { share_dir().join("kb/models") } else { share_dir().join(given) }
+}
+
+pub fn gateway_timeout() -> Duration {
+    Duration::from_millis(whole(&GATEWAY_TIMEOUT))
+}
+
+pub fn query_cache_size() -> usize {
+    whole(&QUERY_CACHE_SIZE) as usize
+}
+
+/// In bytes.
+pub fn max_document_size() -> usize {
+    whole(&MAX_DOCUMENT_SIZE) as usize * 1024
+}
+
+pub fn worker_idle_timeout() -> Duration {
+    Duration::from_millis(whole(&WORKER_IDLE_TIMEOUT))
+}
+
+pub fn lease_duration() -> Duration {
+    Duration::from_secs(whole(&LEASE_DURATION))
+}
+
+pub fn max_attempts() -> i32 {
+    MAX_ATTEMPTS.get()
+}
+
+pub fn launcher_naptime() -> Duration {
+    Duration::from_secs(whole(&LAUNCHER_NAPTIME))
+}

@@ -1,0 +1,142 @@
+//! kb.chunks.
+
+use super::builds::Build;
+use crate::error::Result;
+use crate::model::Chunk;
+use crate::pg::spi::{self, Arg};
+use serde_json::json;
+use uuid::Uuid;
+
+/// A chunk of the previous version of a document.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Existing {
+    pub chunk_id: Uuid,
+    pub content: String,
+    pub content_hash: Vec<u8>,
+    pub start: usize,
+    pub end: usize,
+    pub token_count: usize,
+}
+
+/// A document's chunks in one build, in order.
+pub fn existing(document_id: i64, build_no: i64) -> Result<Vec<Existing>> {
+    spi::write(
+        "SELECT chunk_id, content, content_hash, start_char, end_char, token_count FROM kb.chunks
+         WHERE document_id = $1 AND build_no = $2 ORDER BY ordinal",
+        &[Arg::Long(document_id), Arg::Long(build_no)],
+        |row| {
+            Ok(Existing {
+                chunk_id: row.uuid(0)?,
+                content: row.get(1)?,
+                content_hash: row.get(2)?,
+                start: row.get::<i32>(3)? as usize,
+                end: row.get::<i32>(4)? as usize,
+                token_count: row.get::<i32>(5)? as usize,
+            })
+        },
+    )
+}
+
+/// A chunk with its identity and place.
+pub type Placed = (Uuid, usize, Chunk);
+
+fn locator(chunk: &Chunk) -> serde_json::Value {
+    if chunk.headings.is_empty() { json!({}) } else { json!({ "headings": chunk.headings }) }
+}
+
+/// Inserts chunks of one document. An id that is there already (a crash after the commit, say) stays.
+pub fn insert(build: &Build, document_id: i64, chunks: &[Placed]) -> Result<()> {
+    // So many at once, to bound the size of one statement's arguments.
+    for part in chunks.chunks(500) {
+        let columns = Columns::of(part);
+        spi::execute(
+            "INSERT INTO kb.chunks (chunk_id, build_no, document_id, kb_no, tenant_id, ordinal, content, content_hash,
+                 token_count, start_char, end_char, locator)
+             SELECT u.id, $1, $2, $3, $4, u.ordinal, u.content, u.hash, u.tokens, u.s, u.e, u.locator::jsonb
+             FROM pg_catalog.unnest($5::uuid[], $6::int[], $7::text[], $8::bytea[], $9::int[], $10::int[],
+                 $11::int[], $12::text[]) AS u (id, ordinal, content, hash, tokens, s, e, locator)
+             ON CONFLICT DO NOTHING",
+            &[
+                Arg::Long(build.build_no),
+                Arg::Long(document_id),
+                Arg::Long(build.kb_no),
+                Arg::Text(&build.tenant_id),
+                Arg::Uuids(&columns.ids),
+                Arg::Ints(&columns.ordinals),
+                Arg::Texts(&columns.contents),
+                Arg::BytesArray(&columns.hashes),
+                Arg::Ints(&columns.tokens),
+                Arg::Ints(&columns.starts),
+                Arg::Ints(&columns.ends),
+                Arg::Texts(&columns.locators),
+            ],
+        )?;
+    }
+    Ok(())
+}
+
+/// Moves kept chunks to their new place; rows that did not move are not touched.
+pub fn update_places(build_no: i64, chunks: &[Placed]) -> Result<()> {
+    for part in chunks.chunks(500) {
+        let columns = Columns::of(part);
+        spi::execute(
+            "UPDATE kb.chunks c SET ordinal = u.ordinal, start_char = u.s, end_char = u.e, locator = u.locator::jsonb
+             FROM pg_catalog.unnest($2::uuid[], $3::int[], $4::int[], $5::int[], $6::text[])
+                 AS u (id, ordinal, s, e, locator)
+             WHERE c.chunk_id = u.id AND c.build_no = $1
+               AND (c.ordinal, c.start_char, c.end_char, c.locator)
+                   IS DISTINCT FROM (u.ordinal, u.s, u.e, u.locator::jsonb)",
+            &[
+                Arg::Long(build_no),
+                Arg::Uuids(&columns.ids),
+                Arg::Ints(&columns.ordinals),
+                Arg::Ints(&columns.starts),
+                Arg::Ints(&columns.ends),
+                Arg::Texts(&columns.locators),
+            ],
+        )?;
+    }
+    Ok(())
+}
+
+/// Deletes chunks, and by cascade their vectors.
+pub fn delete(build_no: i64, chunk_ids: &[Uuid]) -> Result<()> {
+    if chunk_ids.is_empty() {
+        return Ok(());
+    }
+    spi::execute(
+        "DELETE FROM kb.chunks WHERE build_no = $1 AND chunk_id = ANY ($2)",
+        &[Arg::Long(build_no), Arg::Uuids(chunk_ids)],
+    )?;
+    Ok(())
+}
+
+/// Chunks as one array per column.
+#[derive(Default)]
+struct Columns {
+    ids: Vec<Uuid>,
+    ordinals: Vec<i32>,
+    contents: Vec<String>,
+    hashes: Vec<Vec<u8>>,
+    tokens: Vec<i32>,
+    starts: Vec<i32>,
+    ends: Vec<i32>,
+    locators: Vec<String>,
+}
+
+impl Columns {
+    fn of(chunks: &[Placed]) -> Self {
+        let mut columns = Columns::default();
+        for (id, ordinal, chunk) in chunks {
+            columns.ids.push(*id);
+            columns.ordinals.push(*ordinal as i32);
+            columns.contents.push(chunk.content.clone());
+            columns.hashes.push(chunk.hash().to_vec());
+            columns.tokens.push(chunk.token_count as i32);
+            columns.starts.push(chunk.span.start as i32);
+            columns.ends.push(chunk.span.end as i32);
+            columns.locators.push(locator(chunk).to_string());
+        }
+        columns
+    }
+}

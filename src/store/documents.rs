@@ -1,0 +1,271 @@
+//! kb.documents.
+
+use crate::error::Result;
+use crate::pg::spi::{self, Arg};
+use serde_json::Value;
+
+/// A document as it is put.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewDocument {
+    pub external_id: String,
+    pub content: String,
+    pub content_type: String,
+    pub title: Option<String>,
+    pub uri: Option<String>,
+    pub metadata: Value,
+}
+
+impl NewDocument {
+    /// Changes when the document must be processed again.
+    pub fn hash(&self) -> [u8; 32] {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(self.content_type.as_bytes());
+        hasher.update(&[0]);
+        hasher.update(self.content.as_bytes());
+        *hasher.finalize().as_bytes()
+    }
+}
+
+/// What putting a document did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Put {
+    Added,
+    Updated,
+    /// Content and type are as before (metadata, title and uri were taken over).
+    Skipped,
+}
+
+impl Put {
+    pub fn name(self) -> &'static str {
+        match self {
+            Put::Added => "added",
+            Put::Updated => "updated",
+            Put::Skipped => "skipped",
+        }
+    }
+}
+
+/// Inserts or updates. A failed document put again is an update, though its content be the same.
+pub fn put(kb_no: i64, tenant_id: &str, document: &NewDocument) -> Result<Put> {
+    let hash = document.hash();
+    let unchanged = spi::execute(
+        "UPDATE kb.documents SET metadata = $4, uri = $5, title = coalesce($6, title), updated_at = now()
+         WHERE kb_no = $1 AND external_id = $2 AND content_hash = $3 AND status <> 'failed'",
+        &[
+            Arg::Long(kb_no),
+            Arg::Text(&document.external_id),
+            Arg::Bytes(&hash),
+            Arg::Json(&document.metadata),
+            Arg::TextOrNull(document.uri.as_deref()),
+            Arg::TextOrNull(document.title.as_deref()),
+        ],
+    )?;
+    if unchanged > 0 {
+        return Ok(Put::Skipped);
+    }
+    let added = spi::write_one(
+        "INSERT INTO kb.documents
+             (kb_no, tenant_id, external_id, uri, title, content_type, content, content_hash, metadata)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+         ON CONFLICT (kb_no, external_id) DO UPDATE SET uri = EXCLUDED.uri, title = EXCLUDED.title,
+             content_type = EXCLUDED.content_type, content = EXCLUDED.content, source = NULL,
+             content_hash = EXCLUDED.content_hash, metadata = EXCLUDED.metadata, status = 'pending',
+             error = NULL, sqlstate = NULL, updated_at = now()
+         RETURNING xmax = 0",
+        &[
+            Arg::Long(kb_no),
+            Arg::Text(tenant_id),
+            Arg::Text(&document.external_id),
+            Arg::TextOrNull(document.uri.as_deref()),
+            Arg::TextOrNull(document.title.as_deref()),
+            Arg::Text(&document.content_type),
+            Arg::Text(&document.content),
+            Arg::Bytes(&hash),
+            Arg::Json(&document.metadata),
+        ],
+        |row| row.get::<bool>(0),
+    )?;
+    Ok(if added == Some(true) { Put::Added } else { Put::Updated })
+}
+
+/// Deletes documents with their chunks, vectors and jobs. The external ids that were there.
+pub fn delete(kb_no: i64, external_ids: &[String]) -> Result<Vec<String>> {
+    spi::write(
+        "DELETE FROM kb.documents WHERE kb_no = $1 AND external_id = ANY ($2) RETURNING external_id",
+        &[Arg::Long(kb_no), Arg::Texts(external_ids)],
+        |row| row.get(0),
+    )
+}
+
+/// A document as the worker reads it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Stored {
+    pub document_id: i64,
+    pub kb_no: i64,
+    pub tenant_id: String,
+    pub external_id: String,
+    pub uri: Option<String>,
+    pub content_type: String,
+    /// As it was put.
+    pub raw: String,
+    /// Extraction changed it last time: what was put is in the column source.
+    pub has_source: bool,
+    /// Settings of the live chunks, if there are any.
+    pub settings: Option<String>,
+    pub generation: i64,
+}
+
+/// The document of a job, if both are still there and the generation is this one.
+pub fn read(kb_no: i64, external_id: &str, generation: i64) -> Result<Option<Stored>> {
+    spi::write_one(
+        "SELECT d.document_id, d.tenant_id, d.uri, d.content_type, coalesce(d.source, d.content), d.settings,
+                d.source IS NOT NULL
+         FROM kb.documents d JOIN kb.jobs j USING (kb_no, external_id)
+         WHERE d.kb_no = $1 AND d.external_id = $2 AND j.generation = $3",
+        &[Arg::Long(kb_no), Arg::Text(external_id), Arg::Long(generation)],
+        |row| {
+            Ok(Stored {
+                document_id: row.get(0)?,
+                kb_no,
+                tenant_id: row.get(1)?,
+                external_id: external_id.to_string(),
+                uri: row.opt(2)?,
+                content_type: row.get(3)?,
+                raw: row.get(4)?,
+                settings: row.opt(5)?,
+                has_source: row.get(6)?,
+                generation,
+            })
+        },
+    )
+}
+
+/// Locks documents whose jobs still have the given generations; their ids. Documents are always
+/// locked before chunks and jobs, in one order, so that worker and writers cannot deadlock.
+pub fn lock_current(keys: &[(i64, i64)]) -> Result<Vec<i64>> {
+    let (ids, generations): (Vec<i64>, Vec<i64>) = keys.iter().copied().unzip();
+    spi::write(
+        "SELECT document_id FROM kb.documents WHERE document_id = ANY ($1) ORDER BY document_id FOR NO KEY UPDATE",
+        &[Arg::Longs(&ids)],
+        |row| row.get::<i64>(0),
+    )?;
+    spi::write(
+        "SELECT d.document_id FROM pg_catalog.unnest($1::bigint[], $2::bigint[]) AS u (document_id, generation)
+         JOIN kb.documents d USING (document_id)
+         JOIN kb.jobs j ON j.kb_no = d.kb_no AND j.external_id = d.external_id AND j.generation = u.generation",
+        &[Arg::Longs(&ids), Arg::Longs(&generations)],
+        |row| row.get::<i64>(0),
+    )
+}
+
+/// Locks one document, as [`lock_current`] does.
+pub fn lock_by_key(kb_no: i64, external_id: &str) -> Result<()> {
+    spi::execute(
+        "SELECT FROM kb.documents WHERE kb_no = $1 AND external_id = $2 FOR NO KEY UPDATE",
+        &[Arg::Long(kb_no), Arg::Text(external_id)],
+    )?;
+    Ok(())
+}
+
+/// What extraction found, written with the chunks it led to. `text`: (source, content) where the row
+/// must change.
+pub fn set_extracted(
+    document_id: i64,
+    text: Option<(Option<&str>, &str)>,
+    title: Option<&str>,
+) -> Result<()> {
+    match text {
+        Some((source, content)) => spi::execute(
+            "UPDATE kb.documents SET source = $2, content = $3, title = coalesce(title, $4),
+                 indexed_hash = content_hash WHERE document_id = $1",
+            &[Arg::Long(document_id), Arg::TextOrNull(source), Arg::Text(content), Arg::TextOrNull(title)],
+        )?,
+        None => spi::execute(
+            "UPDATE kb.documents SET title = coalesce(title, $2), indexed_hash = content_hash
+             WHERE document_id = $1",
+            &[Arg::Long(document_id), Arg::TextOrNull(title)],
+        )?,
+    };
+    Ok(())
+}
+
+/// Marks documents ready and counts their live chunks.
+pub fn set_ready(document_ids: &[i64], settings: &str) -> Result<()> {
+    spi::execute(
+        "UPDATE kb.documents d SET status = 'ready', error = NULL, sqlstate = NULL, attempts = 0, settings = $2,
+             processed_at = pg_catalog.clock_timestamp(),
+             chunk_count = (SELECT count(*) FROM kb.chunks c JOIN kb.builds b USING (build_no)
+                            WHERE c.document_id = d.document_id AND b.state = 'live'),
+             token_count = (SELECT coalesce(sum(c.token_count), 0) FROM kb.chunks c JOIN kb.builds b USING (build_no)
+                            WHERE c.document_id = d.document_id AND b.state = 'live')
+         WHERE document_id = ANY ($1)",
+        &[Arg::Longs(document_ids), Arg::Text(settings)],
+    )?;
+    Ok(())
+}
+
+/// Records why a document could not be processed.
+pub fn set_failed(kb_no: i64, external_id: &str, error: &str, sqlstate: &str, attempts: i32) -> Result<()> {
+    spi::execute(
+        "UPDATE kb.documents SET status = 'failed', error = $3, sqlstate = $4, attempts = $5,
+             processed_at = pg_catalog.clock_timestamp() WHERE kb_no = $1 AND external_id = $2",
+        &[
+            Arg::Long(kb_no),
+            Arg::Text(external_id),
+            Arg::Text(error),
+            Arg::Text(sqlstate),
+            Arg::Int(attempts),
+        ],
+    )?;
+    Ok(())
+}
+
+/// Puts documents back to pending, by status; their external ids.
+pub fn reset(kb_no: i64, which: Which, settings: &str, external_id: Option<&str>) -> Result<Vec<String>> {
+    let condition = match which {
+        Which::All => "true",
+        Which::Failed => "status = 'failed'",
+        Which::NotUnder => "(status = 'ready' AND settings IS DISTINCT FROM $2)",
+        Which::Outdated => "(status <> 'ready' OR settings IS DISTINCT FROM $2)",
+    };
+    spi::write(
+        &format!(
+            "UPDATE kb.documents SET status = 'pending', error = NULL, sqlstate = NULL, attempts = 0
+             WHERE kb_no = $1 AND {condition} AND ($2 IS NOT NULL) AND ($3 IS NULL OR external_id = $3)
+             RETURNING external_id"
+        ),
+        &[Arg::Long(kb_no), Arg::Text(settings), Arg::TextOrNull(external_id)],
+        |row| row.get(0),
+    )
+}
+
+/// Which documents [`reset`] takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Which {
+    All,
+    Failed,
+    /// Not ready, or made under other settings.
+    Outdated,
+    /// Ready, but made under other settings.
+    NotUnder,
+}
+
+/// Documents of a knowledge base.
+pub fn count(kb_no: i64) -> Result<i64> {
+    Ok(spi::write_one("SELECT count(*) FROM kb.documents WHERE kb_no = $1", &[Arg::Long(kb_no)], |row| {
+        row.get::<i64>(0)
+    })?
+    .unwrap_or(0))
+}
+
+/// Counts the chunks of the live build anew for all documents, after a switch of builds.
+pub fn recount(kb_no: i64, build_no: i64) -> Result<()> {
+    spi::execute(
+        "UPDATE kb.documents d SET chunk_count = c.chunks, token_count = c.tokens
+         FROM (SELECT document_id, count(*) AS chunks, sum(token_count) AS tokens
+               FROM kb.chunks WHERE build_no = $2 GROUP BY document_id) c
+         WHERE d.kb_no = $1 AND c.document_id = d.document_id",
+        &[Arg::Long(kb_no), Arg::Long(build_no)],
+    )?;
+    Ok(())
+}

@@ -1,0 +1,157 @@
+//! kb.jobs: the queue.
+
+use crate::error::Result;
+use crate::pg::spi::{self, Arg};
+use std::time::Duration;
+
+/// A document that a worker holds a lease on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Job {
+    pub kb_no: i64,
+    pub external_id: String,
+    pub generation: i64,
+    pub attempts: i32,
+    pub run_no: Option<i64>,
+}
+
+/// Priority of an edit somebody just made.
+pub const LIVE: i32 = 0;
+/// Priority of documents that a run takes up again.
+pub const BACKFILL: i32 = 10;
+
+/// Upserts one job per document; one that is there, claimed or not, gets a new generation.
+pub fn enqueue(
+    kb_no: i64,
+    tenant_id: &str,
+    external_ids: &[String],
+    priority: i32,
+    run_no: Option<i64>,
+) -> Result<()> {
+    spi::execute(
+        "INSERT INTO kb.jobs AS j (kb_no, tenant_id, external_id, priority, run_no)
+         SELECT $1, $2, u, $4, $5 FROM pg_catalog.unnest($3::text[]) AS u
+         ON CONFLICT (kb_no, external_id) DO UPDATE SET generation = j.generation + 1,
+             priority = least(j.priority, EXCLUDED.priority), attempts = 0, next_attempt_at = now(), error = NULL,
+             run_no = coalesce(EXCLUDED.run_no, j.run_no)",
+        &[
+            Arg::Long(kb_no),
+            Arg::Text(tenant_id),
+            Arg::Texts(external_ids),
+            Arg::Int(priority),
+            Arg::LongOrNull(run_no),
+        ],
+    )?;
+    Ok(())
+}
+
+/// Takes at most `limit` due jobs, no more than `share` of one knowledge base, beginning behind
+/// `last_kb_no` so that all get their turn; live edits before backfill.
+pub fn claim(last_kb_no: i64, share: i64, limit: i64, lease: Duration) -> Result<Vec<Job>> {
+    spi::write(
+        "WITH due AS (
+             SELECT j.kb_no, j.external_id
+             FROM (SELECT kb_no FROM kb.knowledge_bases k
+                   WHERE EXISTS (SELECT FROM kb.jobs j WHERE j.kb_no = k.kb_no)
+                   ORDER BY kb_no <= $1, kb_no) k
+             CROSS JOIN LATERAL (
+                 SELECT j.kb_no, j.external_id FROM kb.jobs j
+                 WHERE j.kb_no = k.kb_no AND j.next_attempt_at <= now()
+                   AND (j.leased_until IS NULL OR j.leased_until < now())
+                 ORDER BY j.priority, j.job_no LIMIT $2 FOR UPDATE SKIP LOCKED) j
+             LIMIT $3)
+         UPDATE kb.jobs j SET leased_until = now() + pg_catalog.make_interval(secs => $4), attempts = attempts + 1
+         FROM due WHERE j.kb_no = due.kb_no AND j.external_id = due.external_id
+         RETURNING j.kb_no, j.external_id, j.generation, j.attempts, j.run_no",
+        &[Arg::Long(last_kb_no), Arg::Long(share), Arg::Long(limit), Arg::Double(lease.as_secs_f64())],
+        |row| {
+            Ok(Job {
+                kb_no: row.get(0)?,
+                external_id: row.get(1)?,
+                generation: row.get(2)?,
+                attempts: row.get(3)?,
+                run_no: row.opt(4)?,
+            })
+        },
+    )
+}
+
+/// Keeps the leases of jobs that are being worked on.
+pub fn extend(jobs: &[Job], lease: Duration) -> Result<()> {
+    let (kbs, ids) = keys(jobs);
+    spi::execute(
+        "UPDATE kb.jobs j SET leased_until = now() + pg_catalog.make_interval(secs => $3)
+         FROM pg_catalog.unnest($1::bigint[], $2::text[]) AS u (kb_no, external_id)
+         WHERE j.kb_no = u.kb_no AND j.external_id = u.external_id",
+        &[Arg::Longs(&kbs), Arg::Texts(&ids), Arg::Double(lease.as_secs_f64())],
+    )?;
+    Ok(())
+}
+
+fn keys(jobs: &[Job]) -> (Vec<i64>, Vec<String>) {
+    jobs.iter().map(|job| (job.kb_no, job.external_id.clone())).unzip()
+}
+
+/// Deletes jobs that nobody touched since they were claimed; the others are given back at once, to be
+/// done again under the new generation. The (kb_no, external_id) of the deleted.
+pub fn finish(jobs: &[Job]) -> Result<Vec<(i64, String)>> {
+    let (kbs, ids) = keys(jobs);
+    let generations: Vec<i64> = jobs.iter().map(|job| job.generation).collect();
+    let finished = spi::write(
+        "DELETE FROM kb.jobs j USING pg_catalog.unnest($1::bigint[], $2::text[], $3::bigint[])
+             AS u (kb_no, external_id, generation)
+         WHERE j.kb_no = u.kb_no AND j.external_id = u.external_id AND j.generation = u.generation
+         RETURNING j.kb_no, j.external_id",
+        &[Arg::Longs(&kbs), Arg::Texts(&ids), Arg::Longs(&generations)],
+        |row| Ok((row.get::<i64>(0)?, row.get::<String>(1)?)),
+    )?;
+    if finished.len() < jobs.len() {
+        release(jobs, Duration::ZERO, None, false)?;
+    }
+    Ok(finished)
+}
+
+/// Gives jobs back, to be tried again after `delay`. An attempt that does not `count` is taken off again.
+pub fn release(jobs: &[Job], delay: Duration, error: Option<&str>, count: bool) -> Result<()> {
+    let (kbs, ids) = keys(jobs);
+    spi::execute(
+        "UPDATE kb.jobs j SET leased_until = NULL, error = $4,
+             next_attempt_at = now() + pg_catalog.make_interval(secs => $3),
+             attempts = CASE WHEN $5 THEN attempts ELSE greatest(attempts - 1, 0) END
+         FROM pg_catalog.unnest($1::bigint[], $2::text[]) AS u (kb_no, external_id)
+         WHERE j.kb_no = u.kb_no AND j.external_id = u.external_id",
+        &[
+            Arg::Longs(&kbs),
+            Arg::Texts(&ids),
+            Arg::Double(delay.as_secs_f64()),
+            Arg::TextOrNull(error),
+            Arg::Bool(count),
+        ],
+    )?;
+    Ok(())
+}
+
+/// Ends every lease. A database has one worker at a time (its pid file says so), so when it starts
+/// whatever is leased was leased by a dead one.
+pub fn release_all() -> Result<u64> {
+    spi::execute("UPDATE kb.jobs SET leased_until = NULL WHERE leased_until IS NOT NULL", &[])
+}
+
+/// Whether any job is there, due or not.
+pub fn any() -> Result<bool> {
+    Ok(spi::write_one("SELECT EXISTS (SELECT FROM kb.jobs)", &[], |row| row.get::<bool>(0))?.unwrap_or(false))
+}
+
+/// Whether the caller can see any job. Works on a standby.
+pub fn any_visible() -> Result<bool> {
+    Ok(spi::read_one("SELECT EXISTS (SELECT FROM kb.jobs)", &[], |row| row.get::<bool>(0))?.unwrap_or(false))
+}
+
+/// Jobs of a knowledge base, counted up to 1,000.
+pub fn waiting(kb_no: i64) -> Result<i64> {
+    let found = spi::read_one(
+        "SELECT count(*) FROM (SELECT FROM kb.jobs WHERE kb_no = $1 LIMIT 1000) t",
+        &[Arg::Long(kb_no)],
+        |row| row.get::<i64>(0),
+    )?;
+    Ok(found.unwrap_or(0))
+}

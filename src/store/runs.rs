@@ -1,0 +1,86 @@
+//! kb.runs.
+
+use crate::error::{Error, Result};
+use crate::pg::spi::{self, Arg};
+
+/// Starts a run; its number.
+pub fn insert(kb_no: i64, tenant_id: &str, strategy: &str, scanned: i64) -> Result<i64> {
+    spi::write_one(
+        "INSERT INTO kb.runs (kb_no, tenant_id, strategy, scanned) VALUES ($1, $2, $3, $4) RETURNING run_no",
+        &[Arg::Long(kb_no), Arg::Text(tenant_id), Arg::Text(strategy), Arg::Long(scanned)],
+        |row| row.get::<i64>(0),
+    )?
+    .ok_or_else(|| Error::Internal("no run number".into()))
+}
+
+/// Documents that needed nothing.
+pub fn set_skipped(run_no: i64, skipped: i64) -> Result<()> {
+    spi::execute(
+        "UPDATE kb.runs SET skipped = $2 WHERE run_no = $1",
+        &[Arg::Long(run_no), Arg::Long(skipped)],
+    )?;
+    Ok(())
+}
+
+/// Adds to a run's counts.
+pub fn count(run_no: i64, added: i64, updated: i64, failed: i64) -> Result<()> {
+    spi::execute(
+        "UPDATE kb.runs SET added = added + $2, updated = updated + $3, failed = failed + $4 WHERE run_no = $1",
+        &[Arg::Long(run_no), Arg::Long(added), Arg::Long(updated), Arg::Long(failed)],
+    )?;
+    Ok(())
+}
+
+/// Ends runs that no document waits for. A replacing run is ended by its switch.
+pub fn finish_idle() -> Result<u64> {
+    spi::execute(
+        "UPDATE kb.runs r SET state = 'done', finished_at = pg_catalog.clock_timestamp()
+         WHERE state = 'running' AND strategy = 'upsert'
+           AND NOT EXISTS (SELECT FROM kb.jobs j WHERE j.run_no = r.run_no)",
+        &[],
+    )
+}
+
+/// Ends a run.
+pub fn finish(run_no: i64, state: &str, error: Option<&str>) -> Result<()> {
+    spi::execute(
+        "UPDATE kb.runs SET state = $2, error = $3, finished_at = pg_catalog.clock_timestamp() WHERE run_no = $1",
+        &[Arg::Long(run_no), Arg::Text(state), Arg::TextOrNull(error)],
+    )?;
+    Ok(())
+}
+
+/// Documents that failed in a run.
+pub fn failed(run_no: i64) -> Result<i64> {
+    Ok(spi::write_one("SELECT failed FROM kb.runs WHERE run_no = $1", &[Arg::Long(run_no)], |row| {
+        row.get::<i64>(0)
+    })?
+    .unwrap_or(0))
+}
+
+/// Whether a run of this knowledge base is under way.
+pub fn is_running(kb_no: i64) -> Result<bool> {
+    let found = spi::read_one(
+        "SELECT EXISTS (SELECT FROM kb.runs WHERE kb_no = $1 AND state = 'running')",
+        &[Arg::Long(kb_no)],
+        |row| row.get::<bool>(0),
+    )?;
+    Ok(found.unwrap_or(false))
+}
+
+/// Whether any run is under way, or any old build waits to be swept.
+pub fn any_housekeeping() -> Result<bool> {
+    let found = spi::write_one(
+        "SELECT EXISTS (SELECT FROM kb.runs WHERE state = 'running') OR EXISTS (SELECT FROM kb.builds WHERE state = 'old')",
+        &[],
+        |row| row.get::<bool>(0),
+    )?;
+    Ok(found.unwrap_or(false))
+}
+
+/// A run's knowledge base and state, if the caller may see it.
+pub fn find(run_no: i64) -> Result<Option<(i64, String)>> {
+    spi::read_one("SELECT kb_no, state FROM kb.runs WHERE run_no = $1", &[Arg::Long(run_no)], |row| {
+        Ok((row.get(0)?, row.get(1)?))
+    })
+}

@@ -1,0 +1,191 @@
+//! Finding the nearest chunks.
+
+use super::server::vector_schema;
+use super::vector_dbs::VectorTable;
+use crate::error::{Error, Result};
+use crate::model::{Embedder, EmbedderConfig, Preprocess, Retrieval};
+use crate::pg::setting;
+use crate::pg::spi::{self, Arg, Row, quote};
+use crate::retrieve::Hit;
+use serde_json::Value;
+use std::ffi::CString;
+
+/// Everything a query needs to know of a knowledge base, read at once.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Target {
+    pub kb_no: i64,
+    pub kb_id: String,
+    pub build_no: i64,
+    pub retrieval: Retrieval,
+    pub preprocess: Preprocess,
+    pub embedder: Embedder,
+    pub table: VectorTable,
+}
+
+/// The knowledge base that the caller means (own tenant's, else a shared one), with its live build.
+pub fn target(kb_id: &str) -> Result<Target> {
+    let internal = |p: Vec<String>| Error::Internal(format!("stored settings: {}", p.join("; ")));
+    spi::read_one(
+        "SELECT k.kb_no, b.build_no, k.retrieval, b.preprocess, e.id, e.provider, e.model, e.dimension, e.config,
+                b.table_name, b.type, b.metric, b.config
+         FROM kb.knowledge_bases k
+         JOIN kb.builds b ON b.kb_no = k.kb_no AND b.state = 'live'
+         JOIN kb.embedders e ON e.id = b.embedder
+         WHERE k.id = $1 AND k.tenant_id = ANY ((SELECT kb.visible_tenants())::text[])
+         ORDER BY k.tenant_id = (SELECT kb.current_tenant()) DESC LIMIT 1",
+        &[Arg::Text(kb_id)],
+        |row| {
+            let dimension: i32 = row.get(7)?;
+            let (kind, metric): (String, String) = (row.get(10)?, row.get(11)?);
+            Ok(Target {
+                kb_no: row.get(0)?,
+                kb_id: kb_id.to_string(),
+                build_no: row.get(1)?,
+                retrieval: Retrieval::parse(&row.json(2)?).map_err(internal)?,
+                preprocess: Preprocess::parse(&row.json(3)?).map_err(internal)?,
+                embedder: Embedder {
+                    id: row.get(4)?,
+                    provider: row.get(5)?,
+                    model: row.get(6)?,
+                    dimension: dimension as usize,
+                    config: EmbedderConfig::parse(&row.json(8)?).map_err(internal)?,
+                },
+                table: VectorTable::from_parts(row.get(9)?, dimension, &kind, &metric, &row.json(12)?)?,
+            })
+        },
+    )?
+    .ok_or_else(|| Error::NotFound { what: "knowledge base", id: kb_id.into() })
+}
+
+/// How the nearest are looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scan {
+    /// By the HNSW index if there is one, iterating until enough pass the filter.
+    Index { ef_search: usize },
+    /// Every row that passes the filter.
+    Exact,
+    /// As Exact, and equal texts count once.
+    ExactDistinct,
+}
+
+const COLUMNS: &str = "c.chunk_id, d.external_id, d.title, c.content, c.token_count,
+    CASE WHEN c.metadata = '{}' THEN d.metadata ELSE d.metadata || c.metadata END, c.locator,
+    d.content_hash IS DISTINCT FROM d.indexed_hash, c.content_hash";
+
+/// Nearest chunks first, at most `limit`; `filter` is contained in the document's metadata.
+pub fn nearest(
+    target: &Target,
+    vector: &[f32],
+    filter: Option<&Value>,
+    limit: usize,
+    scan: Scan,
+) -> Result<Vec<Hit>> {
+    let table = quote(&target.table.table_name);
+    let operator = format!("OPERATOR({}.{})", vector_schema()?, target.table.metric.operator());
+    let element = format!("{}.{}({})", vector_schema()?, target.table.element.name(), target.table.dimension);
+    let distance = format!("v.embedding {operator} ($1::real[])::{element}");
+    let (join, args): (&str, Vec<Arg>) = match filter {
+        None => ("", vec![Arg::Floats(vector), Arg::Long(target.build_no)]),
+        Some(filter) => (
+            "AND d.kb_no = $4 AND d.metadata @> $3",
+            vec![Arg::Floats(vector), Arg::Long(target.build_no), Arg::Json(filter), Arg::Long(target.kb_no)],
+        ),
+    };
+    let rows = |row: &Row| hit(row, target);
+    match scan {
+        // Without a filter the index scan stands alone and only its few rows are joined.
+        Scan::Index { ef_search } => {
+            let sql = if filter.is_none() {
+                format!(
+                    "SELECT {COLUMNS}, s.distance FROM (
+                         SELECT v.chunk_id, v.build_no, {distance} AS distance FROM kb.{table} v
+                         WHERE v.build_no = $2 ORDER BY {distance} LIMIT {limit}) s
+                     JOIN kb.chunks c ON c.chunk_id = s.chunk_id AND c.build_no = s.build_no AND c.enabled
+                     JOIN kb.documents d ON d.document_id = c.document_id
+                     ORDER BY s.distance"
+                )
+            } else {
+                format!(
+                    "SELECT {COLUMNS}, {distance} AS distance FROM kb.{table} v
+                     JOIN kb.chunks c ON c.chunk_id = v.chunk_id AND c.build_no = v.build_no AND c.enabled
+                     JOIN kb.documents d ON d.document_id = c.document_id {join}
+                     WHERE v.build_no = $2 ORDER BY {distance} LIMIT {limit}"
+                )
+            };
+            setting::load_pgvector();
+            let ef_search = CString::new(ef_search.to_string()).unwrap_or_default();
+            setting::with(
+                &[(c"hnsw.ef_search", &ef_search), (c"hnsw.iterative_scan", c"strict_order")],
+                || spi::read(&sql, &args, rows),
+            )
+        }
+        // "+ 0" keeps the planner off the index.
+        Scan::Exact => spi::read(
+            &format!(
+                "SELECT {COLUMNS}, ({distance}) + 0 AS distance FROM kb.{table} v
+                 JOIN kb.chunks c ON c.chunk_id = v.chunk_id AND c.build_no = v.build_no AND c.enabled
+                 JOIN kb.documents d ON d.document_id = c.document_id {join}
+                 WHERE v.build_no = $2 ORDER BY ({distance}) + 0 LIMIT {limit}"
+            ),
+            &args,
+            rows,
+        ),
+        Scan::ExactDistinct => spi::read(
+            &format!(
+                "SELECT {COLUMNS}, s.distance FROM (
+                     SELECT DISTINCT ON (c.content_hash) c.chunk_id, c.build_no, ({distance}) + 0 AS distance
+                     FROM kb.{table} v
+                     JOIN kb.chunks c ON c.chunk_id = v.chunk_id AND c.build_no = v.build_no AND c.enabled
+                     JOIN kb.documents d ON d.document_id = c.document_id {join}
+                     WHERE v.build_no = $2 ORDER BY c.content_hash, c.document_id, c.ordinal) s
+                 JOIN kb.chunks c ON c.chunk_id = s.chunk_id AND c.build_no = s.build_no
+                 JOIN kb.documents d ON d.document_id = c.document_id
+                 ORDER BY s.distance LIMIT {limit}"
+            ),
+            &args,
+            rows,
+        ),
+    }
+}
+
+fn hit(row: &Row, target: &Target) -> Result<Hit> {
+    Ok(Hit {
+        chunk_id: row.uuid(0)?,
+        external_id: row.get(1)?,
+        title: row.opt(2)?,
+        content: row.get(3)?,
+        token_count: row.get(4)?,
+        metadata: row.json(5)?,
+        locator: row.json(6)?,
+        stale: row.get(7)?,
+        content_hash: row.get(8)?,
+        score: target.table.metric.score(row.get::<f64>(9)?),
+    })
+}
+
+/// Chunks that pass a filter, counted up to `most`.
+pub fn count_matching(target: &Target, filter: &Value, most: usize) -> Result<usize> {
+    let found = spi::read_one(
+        &format!(
+            "SELECT count(*) FROM (
+                 SELECT FROM kb.documents d
+                 JOIN kb.chunks c ON c.document_id = d.document_id AND c.build_no = $1
+                 WHERE d.kb_no = $2 AND d.metadata @> $3 LIMIT {most}) t"
+        ),
+        &[Arg::Long(target.build_no), Arg::Long(target.kb_no), Arg::Json(filter)],
+        |row| row.get::<i64>(0),
+    )?;
+    Ok(found.unwrap_or(0) as usize)
+}
+
+/// Where else these texts stand: (content hash, chunk id, external id), in document order.
+pub fn places(target: &Target, hashes: &[Vec<u8>]) -> Result<Vec<(Vec<u8>, uuid::Uuid, String)>> {
+    spi::read(
+        "SELECT c.content_hash, c.chunk_id, d.external_id FROM kb.chunks c
+         JOIN kb.documents d ON d.document_id = c.document_id
+         WHERE c.kb_no = $1 AND c.content_hash = ANY ($2) AND c.build_no = $3 AND c.enabled
+         ORDER BY d.external_id, c.ordinal",
+        &[Arg::Long(target.kb_no), Arg::BytesArray(hashes), Arg::Long(target.build_no)],
+        |row| Ok((row.get(0)?, row.uuid(1)?, row.get(2)?)),
+    )
+}

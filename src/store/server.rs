@@ -1,0 +1,53 @@
+//! The server's own catalogs: extensions, versions, settings of others.
+
+use crate::error::{Error, Result};
+use crate::pg::spi::{self, Arg};
+use std::cell::RefCell;
+
+thread_local! {
+    static VECTOR_SCHEMA: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// The schema of pgvector, quoted, in which its types and operators are written. Remembered for the
+/// process: ALTER EXTENSION vector SET SCHEMA needs new sessions.
+pub fn vector_schema() -> Result<String> {
+    if let Some(schema) = VECTOR_SCHEMA.with_borrow(Clone::clone) {
+        return Ok(schema);
+    }
+    let schema = spi::read_one(
+        "SELECT pg_catalog.quote_ident(n.nspname) FROM pg_catalog.pg_extension e
+         JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector'",
+        &[],
+        |row| row.get::<String>(0),
+    )?
+    .ok_or_else(|| Error::State {
+        problem: "extension vector is not installed in this database".into(),
+        hint: "CREATE EXTENSION vector;".into(),
+    })?;
+    VECTOR_SCHEMA.set(Some(schema.clone()));
+    Ok(schema)
+}
+
+/// Version of an installed extension.
+pub fn extension_version(name: &str) -> Result<Option<String>> {
+    spi::read_one(
+        "SELECT extversion FROM pg_catalog.pg_extension WHERE extname = $1",
+        &[Arg::Text(name)],
+        |row| row.get::<String>(0),
+    )
+}
+
+/// Whether the extension and its tables are there: false while or after DROP EXTENSION.
+pub fn is_installed() -> Result<bool> {
+    Ok(spi::read_one("SELECT pg_catalog.to_regclass('kb.jobs') IS NOT NULL", &[], |row| row.get::<bool>(0))?
+        .unwrap_or(false))
+}
+
+/// A setting's value as text.
+pub fn setting(name: &str) -> Result<String> {
+    Ok(spi::read_one("SELECT pg_catalog.current_setting($1, true)", &[Arg::Text(name)], |row| {
+        row.opt::<String>(0)
+    })?
+    .flatten()
+    .unwrap_or_default())
+}

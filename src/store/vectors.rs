@@ -1,0 +1,238 @@
+//! The vector tables: making, filling, indexing and dropping them.
+
+use super::server::vector_schema;
+use super::vector_dbs::VectorTable;
+use crate::error::{Error, Result};
+use crate::model::VectorDbType;
+use crate::pg::ddl;
+use crate::pg::spi::{self, Arg, quote};
+use uuid::Uuid;
+
+/// Makes a vector table with the policies of every tenant table. As the owner.
+pub fn create_table(table: &VectorTable) -> Result<()> {
+    let name = quote(&table.table_name);
+    let exists = spi::write_one(
+        "SELECT pg_catalog.to_regclass('kb.' || pg_catalog.quote_ident($1)) IS NOT NULL",
+        &[Arg::Text(&table.table_name)],
+        |row| row.get::<bool>(0),
+    )?;
+    if exists == Some(true) {
+        return Err(Error::AlreadyExists { what: "table", id: format!("kb.{}", table.table_name) });
+    }
+    let unlogged = if table.kind == VectorDbType::Memory { "UNLOGGED " } else { "" };
+    let column = format!("{}.{}({})", vector_schema()?, table.element.name(), table.dimension);
+    for statement in [
+        format!(
+            "CREATE {unlogged}TABLE kb.{name} (
+                 chunk_id uuid NOT NULL,
+                 build_no bigint NOT NULL,
+                 kb_no bigint NOT NULL,
+                 tenant_id text NOT NULL,
+                 fingerprint bigint NOT NULL,
+                 embedding {column} NOT NULL,
+                 PRIMARY KEY (chunk_id, build_no),
+                 FOREIGN KEY (chunk_id, build_no) REFERENCES kb.chunks (chunk_id, build_no) ON DELETE CASCADE)"
+        ),
+        // Vectors do not compress, and inline ones spare a look-up each.
+        format!("ALTER TABLE kb.{name} ALTER COLUMN embedding SET STORAGE PLAIN"),
+        format!("ALTER TABLE kb.{name} ENABLE ROW LEVEL SECURITY"),
+        format!("ALTER TABLE kb.{name} FORCE ROW LEVEL SECURITY"),
+        format!(
+            "CREATE POLICY tenant_read ON kb.{name} FOR SELECT
+             USING (tenant_id = ANY ((SELECT kb.visible_tenants())::text[]))"
+        ),
+        format!(
+            "CREATE POLICY tenant_write ON kb.{name} USING (tenant_id = (SELECT kb.current_tenant()))
+             WITH CHECK (tenant_id = (SELECT kb.current_tenant()))"
+        ),
+        format!("GRANT SELECT ON kb.{name} TO kb_reader"),
+    ] {
+        // A vector of over about 2,000 numbers does not fit a page and must stay TOASTable.
+        let wide = table.dimension * if table.element.name() == "vector" { 4 } else { 2 } > 7000;
+        if wide && statement.contains("SET STORAGE PLAIN") {
+            continue;
+        }
+        spi::execute_utility(&statement)?;
+    }
+    ddl::drop_with_extension(&table.table_name)
+}
+
+/// As the owner or the worker.
+pub fn drop_table(table_name: &str) -> Result<()> {
+    spi::execute_utility(&format!("DROP TABLE IF EXISTS kb.{}", quote(table_name)))
+}
+
+/// Inserts vectors of the chunks that still are there; `numbers` holds them one after the other.
+/// Chunks that went away in the meantime are passed over.
+pub fn insert(
+    table: &VectorTable,
+    build_no: i64,
+    fingerprint: i64,
+    chunk_ids: &[Uuid],
+    numbers: &[f32],
+) -> Result<u64> {
+    let schema = vector_schema()?;
+    spi::execute(
+        &format!(
+            "INSERT INTO kb.{table} (chunk_id, build_no, kb_no, tenant_id, fingerprint, embedding)
+             SELECT c.chunk_id, c.build_no, c.kb_no, c.tenant_id, $3,
+                    ($4::real[])[(u.i - 1) * {d} + 1 : u.i * {d}]::{schema}.{element}
+             FROM pg_catalog.unnest($1::uuid[]) WITH ORDINALITY AS u (chunk_id, i)
+             JOIN kb.chunks c ON c.chunk_id = u.chunk_id AND c.build_no = $2
+             ON CONFLICT DO NOTHING",
+            table = quote(&table.table_name),
+            d = table.dimension,
+            element = table.element.name(),
+        ),
+        &[Arg::Uuids(chunk_ids), Arg::Long(build_no), Arg::Long(fingerprint), Arg::Floats(numbers)],
+    )
+}
+
+/// Gives chunks of these documents that have no vector yet the vector of the same text under the same
+/// fingerprint elsewhere in the knowledge base, from this build or from `other` (the live one).
+pub fn reuse(
+    table: &VectorTable,
+    build_no: i64,
+    fingerprint: i64,
+    document_ids: &[i64],
+    other: Option<(&VectorTable, i64)>,
+) -> Result<u64> {
+    let name = quote(&table.table_name);
+    let schema = vector_schema()?;
+    let element = table.element.name();
+    let mut sources = vec![(name.clone(), build_no)];
+    if let Some((other, build_no)) = other {
+        sources.push((quote(&other.table_name), build_no));
+    }
+    let mut copied = 0;
+    for (source, from_build) in sources {
+        copied += spi::execute(
+            &format!(
+                "INSERT INTO kb.{name} (chunk_id, build_no, kb_no, tenant_id, fingerprint, embedding)
+                 SELECT c.chunk_id, c.build_no, c.kb_no, c.tenant_id, $2, s.embedding::{schema}.{element}
+                 FROM kb.chunks c CROSS JOIN LATERAL (
+                     SELECT v.embedding FROM kb.chunks o
+                     JOIN kb.{source} v ON v.chunk_id = o.chunk_id AND v.build_no = o.build_no
+                     WHERE o.kb_no = c.kb_no AND o.content_hash = c.content_hash AND o.build_no = $4
+                       AND v.fingerprint = $2
+                     LIMIT 1) s
+                 WHERE c.document_id = ANY ($3::bigint[]) AND c.build_no = $1
+                   AND NOT EXISTS (SELECT FROM kb.{name} h WHERE h.chunk_id = c.chunk_id AND h.build_no = $1)
+                 ON CONFLICT DO NOTHING"
+            ),
+            &[Arg::Long(build_no), Arg::Long(fingerprint), Arg::Longs(document_ids), Arg::Long(from_build)],
+        )?;
+    }
+    Ok(copied)
+}
+
+/// A chunk that has no vector yet.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Missing {
+    pub document_id: i64,
+    pub ordinal: i32,
+    pub chunk_id: Uuid,
+    pub content: String,
+    pub token_count: i32,
+}
+
+/// The next chunks without a vector, by document and ordinal, after `after`.
+pub fn missing(
+    table: &VectorTable,
+    build_no: i64,
+    document_ids: &[i64],
+    after: (i64, i32),
+    limit: i64,
+) -> Result<Vec<Missing>> {
+    spi::write(
+        &format!(
+            "SELECT c.document_id, c.ordinal, c.chunk_id, c.content, c.token_count FROM kb.chunks c
+             WHERE c.document_id = ANY ($2::bigint[]) AND c.build_no = $1
+               AND (c.document_id, c.ordinal) > ($3, $4)
+               AND NOT EXISTS (SELECT FROM kb.{} v WHERE v.chunk_id = c.chunk_id AND v.build_no = c.build_no)
+             ORDER BY c.document_id, c.ordinal LIMIT $5",
+            quote(&table.table_name)
+        ),
+        &[
+            Arg::Long(build_no),
+            Arg::Longs(document_ids),
+            Arg::Long(after.0),
+            Arg::Int(after.1),
+            Arg::Long(limit),
+        ],
+        |row| {
+            Ok(Missing {
+                document_id: row.get(0)?,
+                ordinal: row.get(1)?,
+                chunk_id: row.uuid(2)?,
+                content: row.get(3)?,
+                token_count: row.get(4)?,
+            })
+        },
+    )
+}
+
+/// A vector table and how its index stands.
+#[derive(Debug, Clone, PartialEq)]
+pub struct IndexState {
+    pub table: VectorTable,
+    /// None: no index; Some(false): one that a failed build left behind.
+    pub valid: Option<bool>,
+    /// Whether rows are at least what the configuration asks for.
+    pub large_enough: bool,
+}
+
+/// Name of a vector table's HNSW index.
+pub fn index_name(table_name: &str) -> String {
+    format!("{table_name}_hnsw")
+}
+
+/// Tables whose HNSW index is missing or invalid, and which are large enough to want one.
+pub fn without_index() -> Result<Vec<IndexState>> {
+    let tables = spi::write(
+        "SELECT DISTINCT ON (b.table_name) b.table_name, b.dimension, b.type, b.metric, b.config, i.indisvalid
+         FROM kb.builds b
+         JOIN pg_catalog.pg_class t ON t.relname = b.table_name AND t.relnamespace = 'kb'::regnamespace
+         LEFT JOIN pg_catalog.pg_class x ON x.relname = b.table_name || '_hnsw' AND x.relnamespace = t.relnamespace
+         LEFT JOIN pg_catalog.pg_index i ON i.indexrelid = x.oid AND i.indrelid = t.oid
+         WHERE b.state <> 'old' AND b.type = 'pgvector' AND i.indisvalid IS DISTINCT FROM true
+         ORDER BY b.table_name",
+        &[],
+        |row| {
+            let (kind, metric): (String, String) = (row.get(2)?, row.get(3)?);
+            let table = VectorTable::from_parts(row.get(0)?, row.get(1)?, &kind, &metric, &row.json(4)?)?;
+            Ok((table, row.opt::<bool>(5)?))
+        },
+    )?;
+    let mut states = Vec::new();
+    for (table, valid) in tables {
+        let large_enough = has_rows(&table.table_name, table.config.min_rows)?;
+        states.push(IndexState { table, valid, large_enough });
+    }
+    Ok(states)
+}
+
+/// Whether a table has at least so many rows, without counting more.
+fn has_rows(table_name: &str, rows: usize) -> Result<bool> {
+    let sql = format!("SELECT count(*) FROM (SELECT FROM kb.{} LIMIT $1) t", quote(table_name));
+    let found = spi::write_one(&sql, &[Arg::Long(rows.max(1) as i64)], |row| row.get::<i64>(0))?;
+    Ok(found.unwrap_or(0) >= rows.max(1) as i64)
+}
+
+/// The statement that builds the index without blocking writers.
+pub fn create_index_statement(table: &VectorTable) -> Result<String> {
+    Ok(format!(
+        "CREATE INDEX CONCURRENTLY {} ON kb.{} USING hnsw (embedding {}.{}) WITH (m = {}, ef_construction = {})",
+        quote(&index_name(&table.table_name)),
+        quote(&table.table_name),
+        vector_schema()?,
+        table.metric.operator_class(table.element),
+        table.config.m,
+        table.config.ef_construction
+    ))
+}
+
+/// The statement that removes what a failed build left.
+pub fn drop_index_statement(table: &VectorTable) -> String {
+    format!("DROP INDEX CONCURRENTLY IF EXISTS kb.{}", quote(&index_name(&table.table_name)))
+}

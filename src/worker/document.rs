@@ -1,0 +1,178 @@
+//! One document's way from a job to chunks: read, prepare (off the main thread), write.
+
+use crate::error::{Error, Result};
+use crate::ingest::diff::{Diff, diff};
+use crate::ingest::parse::{ContentType, extract};
+use crate::ingest::rechunk::{PreviousChunk, rechunk};
+use crate::model::Embedder;
+use crate::store::builds::{self, Build};
+use crate::store::chunks::{self, Existing};
+use crate::store::documents::{self, Stored};
+use crate::store::jobs::Job;
+use crate::store::{embedders, vectors};
+use crate::tokenizer::Tokenizer;
+use std::collections::{BTreeMap, HashSet};
+use std::path::Path;
+use std::sync::Arc;
+
+/// A build with its embedder.
+pub type Target = Arc<(Build, Embedder)>;
+
+/// A document as it was read, with what it has in each build.
+pub struct Intake {
+    pub job: Job,
+    stored: Stored,
+    targets: Vec<(Target, Vec<Existing>)>,
+}
+
+impl Intake {
+    /// Bytes that preparing it will hold at least.
+    pub fn size(&self) -> usize {
+        self.stored.raw.len()
+    }
+}
+
+/// Builds by knowledge base, read once per group of documents.
+#[derive(Default)]
+pub struct Targets(BTreeMap<i64, Vec<Target>>);
+
+impl Targets {
+    fn of(&mut self, kb_no: i64) -> Result<Vec<Target>> {
+        if let Some(targets) = self.0.get(&kb_no) {
+            return Ok(targets.clone());
+        }
+        let mut targets = Vec::new();
+        for build in builds::current(kb_no)? {
+            let embedder = embedders::get(&build.embedder)?;
+            targets.push(Arc::new((build, embedder)));
+        }
+        self.0.insert(kb_no, targets.clone());
+        Ok(targets)
+    }
+}
+
+/// Reads a job's document; None when it is gone or was edited since the claim.
+pub fn read(job: &Job, targets: &mut Targets) -> Result<Option<Intake>> {
+    let Some(stored) = documents::read(job.kb_no, &job.external_id, job.generation)? else { return Ok(None) };
+    let mut with_existing = Vec::new();
+    for target in targets.of(job.kb_no)? {
+        let existing = chunks::existing(stored.document_id, target.0.build_no)?;
+        with_existing.push((target, existing));
+    }
+    Ok(Some(Intake { job: job.clone(), stored, targets: with_existing }))
+}
+
+/// What is to be written for a document.
+pub struct Prepared {
+    pub job: Job,
+    pub document_id: i64,
+    /// Settings of the last build, under which the document now is.
+    pub settings: String,
+    /// It never had chunks before.
+    pub is_new: bool,
+    pub targets: Vec<(Target, Diff)>,
+    /// (source, content), where the row must change.
+    text: Option<(Option<String>, String)>,
+    title: Option<String>,
+}
+
+/// Parses, cuts and compares. Calls nothing of PostgreSQL. Errors are the document's own.
+pub fn prepare(intake: Intake, model_dir: &Path) -> Result<Prepared, (Job, Error)> {
+    let job = intake.job.clone();
+    prepare_document(intake, model_dir).map_err(|error| (job, error))
+}
+
+fn prepare_document(intake: Intake, model_dir: &Path) -> Result<Prepared> {
+    let Intake { job, stored, targets } = intake;
+    let fault = |problem: String| Error::Document { external_id: job.external_id.clone(), problem };
+    let content_type = ContentType::parse(&stored.content_type).ok_or_else(|| Error::ContentType {
+        external_id: job.external_id.clone(),
+        content_type: stored.content_type.clone(),
+    })?;
+    let mut prepared = Vec::new();
+    let (mut settings, mut text, mut title) = (String::new(), String::new(), None);
+    for (target, existing) in targets {
+        let (build, embedder) = (&target.0, &target.1);
+        let extracted =
+            extract(&stored.raw, content_type, &build.preprocess).map_err(|error| match error {
+                Error::Argument { problem, .. } => fault(problem),
+                other => other,
+            })?;
+        let tokenizer = Tokenizer::for_chunking(&build.chunking, embedder, model_dir)?;
+        settings = build.settings();
+        // Chunks made under other settings say nothing about where today's cuts would be.
+        let previous: Vec<PreviousChunk> = if stored.settings.as_deref() == Some(settings.as_str()) {
+            existing
+                .iter()
+                .map(|e| PreviousChunk {
+                    content: e.content.clone(),
+                    start: e.start,
+                    end: e.end,
+                    token_count: e.token_count,
+                })
+                .collect()
+        } else {
+            Vec::new()
+        };
+        let pieces = rechunk(&extracted.text, &build.chunking, &tokenizer, extracted.markdown, &previous)?;
+        if pieces.is_empty() {
+            return Err(fault("it holds no text".into()));
+        }
+        let known: Vec<(uuid::Uuid, [u8; 32])> = existing
+            .iter()
+            .filter_map(|e| Some((e.chunk_id, <[u8; 32]>::try_from(e.content_hash.as_slice()).ok()?)))
+            .collect();
+        let diff = diff(job.kb_no, &job.external_id, &known, pieces);
+        text = extracted.text;
+        title = extracted.title;
+        prepared.push((target, diff));
+    }
+    let text = match (text == stored.raw, stored.has_source) {
+        (true, false) => None,
+        (true, true) => Some((None, text)),
+        (false, _) => Some((Some(stored.raw), text)),
+    };
+    Ok(Prepared {
+        document_id: stored.document_id,
+        settings,
+        is_new: stored.settings.is_none(),
+        targets: prepared,
+        text,
+        title,
+        job,
+    })
+}
+
+/// Writes chunks of documents that are still at the generation they were read at; gone text is deleted
+/// in the same commit. The ids of those written; the others were edited and are done again.
+pub fn write(prepared: &[Prepared]) -> Result<HashSet<i64>> {
+    let keys: Vec<(i64, i64)> = prepared.iter().map(|p| (p.document_id, p.job.generation)).collect();
+    let current: HashSet<i64> = documents::lock_current(&keys)?.into_iter().collect();
+    let mut by_build: BTreeMap<i64, (Target, Vec<i64>)> = BTreeMap::new();
+    for document in prepared.iter().filter(|p| current.contains(&p.document_id)) {
+        for (target, diff) in &document.targets {
+            let build = &target.0;
+            chunks::delete(build.build_no, &diff.delete)?;
+            chunks::insert(build, document.document_id, &diff.insert)?;
+            chunks::update_places(build.build_no, &diff.keep)?;
+            by_build
+                .entry(build.build_no)
+                .or_insert_with(|| (target.clone(), Vec::new()))
+                .1
+                .push(document.document_id);
+        }
+        let text = document.text.as_ref().map(|(source, content)| (source.as_deref(), content.as_str()));
+        documents::set_extracted(document.document_id, text, document.title.as_deref())?;
+    }
+    // The live build comes first (it is older), and lends its vectors to the next one.
+    let mut live: Option<Target> = None;
+    for (build_no, (target, document_ids)) in by_build {
+        let build = &target.0;
+        let lender = live.as_ref().filter(|l| l.0.kb_no == build.kb_no).map(|l| (&l.0.table, l.0.build_no));
+        vectors::reuse(&build.table, build_no, build.fingerprint, &document_ids, lender)?;
+        if build.state == "live" {
+            live = Some(target.clone());
+        }
+    }
+    Ok(current)
+}

@@ -1,0 +1,48 @@
+//! The indexer: builds the HNSW indexes that are wanted in one database, then leaves. A process of its
+//! own, because CREATE INDEX CONCURRENTLY waits for older transactions, which the worker must not.
+
+use crate::error::Result;
+use crate::pg::pidfile::PidFile;
+use crate::pg::{background, ddl, report, setting, txn, wake};
+use crate::store::{server, vectors};
+use pgrx::pg_sys;
+
+pub fn main(database: pg_sys::Oid) {
+    background::start();
+    background::connect(database);
+    let Ok(Some(_pidfile)) = PidFile::acquire(&wake::indexer_name(database)) else { background::exit(0) };
+    setting::set_for_process(c"search_path", c"pg_catalog, pg_temp");
+    loop {
+        match build_next() {
+            Ok(true) => {}
+            Ok(false) => break,
+            Err(error) => {
+                report::log(&format!("index build failed: {error}"));
+                break;
+            }
+        }
+    }
+    background::exit(0)
+}
+
+/// Builds one index; false when none is wanted.
+fn build_next() -> Result<bool> {
+    let wanted = txn::in_txn(|| {
+        if !server::is_installed()? {
+            return Ok(None);
+        }
+        let Some(state) = vectors::without_index()?.into_iter().find(|s| s.large_enough) else {
+            return Ok(None);
+        };
+        let statement = vectors::create_index_statement(&state.table)?;
+        Ok(Some((state, statement)))
+    })?;
+    let Some((state, statement)) = wanted else { return Ok(false) };
+    txn::report_activity(Some(&statement));
+    if state.valid.is_some() {
+        ddl::run_top_level(&vectors::drop_index_statement(&state.table))?;
+    }
+    let result = ddl::run_top_level(&statement);
+    txn::report_activity(None);
+    result.map(|()| true)
+}

@@ -1,0 +1,54 @@
+//! The launcher (with shared_preload_libraries only): starts a worker in every database in turn, which
+//! leaves at once where nothing waits. So pending jobs are taken up after a restart, too, and in
+//! databases that nobody has touched since.
+
+use super::roster::Roster;
+use crate::pg::background::{self, Process};
+use crate::pg::pidfile::{Presence, presence};
+use crate::pg::{report, txn, wait, wake};
+use crate::settings;
+use pgrx::pg_sys;
+use std::time::{Duration, Instant};
+
+/// Pause between two visits, and before a slot is asked for again.
+const PAUSE: Duration = Duration::from_millis(200);
+
+pub fn main() {
+    background::start();
+    background::connect(pg_sys::InvalidOid);
+    if background::in_binary_upgrade() {
+        background::exit(0);
+    }
+    let mut roster = Roster::default();
+    loop {
+        let round = Instant::now();
+        match txn::in_txn(|| Ok(background::databases())) {
+            Ok(oids) => roster.begin_round(&oids.iter().map(|oid| oid.to_u32()).collect::<Vec<_>>()),
+            Err(error) => report::log(&format!("launcher cannot list databases: {error}")),
+        }
+        while let Some(oid) = roster.next() {
+            let database = pg_sys::Oid::from(oid);
+            if presence(&wake::worker_name(database)) == Presence::Absent
+                && !background::register_dynamic(Process::Worker, database)
+            {
+                // No slot is free (max_worker_processes): this one is first when one is.
+                roster.put_back(oid);
+                break;
+            }
+            pause(PAUSE);
+        }
+        let nap = settings::launcher_naptime();
+        while round.elapsed() < nap {
+            pause(nap.saturating_sub(round.elapsed()));
+        }
+    }
+}
+
+fn pause(time: Duration) {
+    let begun = Instant::now();
+    while begun.elapsed() < time {
+        wait::latch(time.saturating_sub(begun.elapsed()));
+        report::check_interrupts();
+        background::reload_settings();
+    }
+}

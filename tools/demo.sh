@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# The demo: a scratch cluster that stays, PostgreSQL's manual in it, three questions.
+# tools/demo.sh [stop]
+set -euo pipefail
+# shellcheck source=tools/env.sh
+. "$(dirname "$0")/env.sh"
+# shellcheck source=tools/cluster.sh
+. "$(dirname "$0")/cluster.sh"
+need_setup
+
+dir=$KB_SCRATCH/demo
+if [ "${1:-}" = stop ]; then
+    cluster_stop "$dir"
+    say "the demo's cluster is stopped; make demo starts it again"
+    exit
+fi
+
+sql() { cluster_psql "$dir" --no-align --tuples-only "$@"; }
+library=$("$PG_CONFIG" --pkglibdir)/kb.so
+schema=$("$PG_CONFIG" --sharedir)/extension/kb.control
+
+# A cluster of another version, or with an older library loaded, will not do.
+if [ "$(as_server cat "$dir/data/PG_VERSION" 2>/dev/null)" != "$PG_MAJOR" ]; then
+    if [ -d "$dir/data" ]; then cluster_stop "$dir"; fi
+    rm -rf "$dir"
+    say "making a cluster in $dir"
+    cluster_init "$dir"
+elif [ "$library" -nt "$dir/data/postmaster.pid" ]; then
+    cluster_stop "$dir"
+fi
+if ! cluster_runs "$dir"; then
+    say "starting the cluster"
+    cluster_start "$dir" "shared_preload_libraries = 'kb'"
+fi
+
+# The database remembers which schema it was made with; a changed one is installed afresh.
+made_with=$(cat "$schema" "${schema%.control}"--*.sql | cksum | cut -d' ' -f1)
+if [ "$(sql -d postgres -c "SELECT shobj_description(oid, 'pg_database') FROM pg_database WHERE datname = 'demo'")" \
+    != "$made_with" ]; then
+    sql -d postgres -c 'DROP DATABASE IF EXISTS demo WITH (FORCE)' -c 'CREATE DATABASE demo' \
+        -c "COMMENT ON DATABASE demo IS '$made_with'"
+fi
+
+# The script runs in the background while this one watches its progress from another connection.
+psql_pid=
+trap 'if [ -n "$psql_pid" ]; then kill "$psql_pid" 2>/dev/null || true; fi' EXIT
+cluster_psql "$dir" -d demo --set "manual=$KB_SCRATCH/manual" -f "$root/demo/demo.sql" &
+psql_pid=$!
+last=
+while kill -0 "$psql_pid" 2>/dev/null; do
+    now=$(sql -d demo -c "SELECT format('%s of %s documents ready, %s chunks, %s vectors', ready, documents, chunks,
+        vectors) || coalesce(', ' || eta || ' left', '') FROM kb.status WHERE kb_id = 'manual' AND pending > 0" \
+        2>/dev/null || true)
+    if [ -n "$now" ] && [ "$now" != "$last" ]; then say "$now"; fi
+    last=$now
+    sleep 1
+done
+wait "$psql_pid" || die "the demo failed; its server's log is $dir/log"
+psql_pid=
+
+cat <<END
+Ask it yourself:  $PG_BIN/psql -h $dir -p $PORT -U postgres demo
+                  SELECT rank, score, content FROM kb.query('manual', 'how do I undo a transaction?', 3);
+Stop it:          make demo-stop
+END

@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Builds kb and installs it into the server of PG_CONFIG. tools/install.sh dev|release
+set -euo pipefail
+# shellcheck source=tools/env.sh
+. "$(dirname "$0")/env.sh"
+need_setup
+
+profile=${1:?dev or release}
+stage=$root/.scratch/stage-$profile
+flags=(--pg-config "$PG_CONFIG" --out-dir "$stage")
+[ "$profile" = release ] || flags+=(--debug)
+
+# Replaces DEST by FILE where they differ: as a new file, since a running server has the old one mapped.
+place() {
+    local mode=644 run=()
+    case $2 in *.so) mode=755 ;; esac
+    if cmp -s "$1" "$2"; then return; fi
+    [ -w "$("$PG_CONFIG" --pkglibdir)" ] || run=(as_root)
+    "${run[@]}" install -D -m "$mode" "$1" "$2"
+}
+
+cd "$root"
+say "building kb ($profile) for PostgreSQL $PG_MAJOR"
+rm -rf "$stage"
+cargo pgrx package "${flags[@]}" >"$root/.scratch/package.log" || { cat "$root/.scratch/package.log" >&2; exit 1; }
+while IFS= read -r file; do place "$stage$file" "$file"; done < <(cd "$stage" && find . -type f -printf '/%P\n')
+
+if [ "$profile" = release ] && [ -d "$KB_MODEL_DIR" ]; then
+    # Where kb.model_dir points unless it is set.
+    while IFS= read -r file; do
+        place "$KB_MODEL_DIR/$file" "$("$PG_CONFIG" --sharedir)/kb/models/$file"
+    done < <(cd "$KB_MODEL_DIR" && find . -type f ! -name .pins -printf '%P\n')
+fi

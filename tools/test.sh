@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Every test: pg_test/ against a scratch cluster, then the unit tests and tests/*.rs, which make their own
+# clusters. Expects kb installed (make test sees to it), leaves nothing running.
+set -euo pipefail
+# shellcheck source=tools/env.sh
+. "$(dirname "$0")/env.sh"
+# shellcheck source=tools/cluster.sh
+. "$(dirname "$0")/cluster.sh"
+need_setup
+
+work=$(mktemp -d "$KB_SCRATCH/test.XXXXXX")
+if is_root; then chown postgres:postgres "$work"; fi
+
+# Also stops what a test left running: every cluster of this run lies in $work.
+cleanup() {
+    local pidfile
+    while IFS= read -r pidfile; do
+        as_server "$PG_BIN/pg_ctl" stop --pgdata "${pidfile%/*}" --mode immediate --timeout 30 >/dev/null 2>&1 || true
+    done < <(find "$work" -name postmaster.pid 2>/dev/null)
+    rm -rf "$work"
+}
+trap cleanup EXIT
+trap 'exit 130' INT TERM HUP
+
+cd "$root"
+failed=
+say "pg_test"
+cluster_init "$work/pg_test"
+cluster_start "$work/pg_test" "shared_preload_libraries = ''" "fsync = off"
+timeout --kill-after 30 900 "$root/tools/regress.sh" --host "$work/pg_test" --port "$PORT" --user postgres || {
+    failed="pg_test"
+    say "the server's last words:"
+    tail -n 20 "$work/pg_test/log"
+}
+cluster_stop "$work/pg_test"
+
+# What tests/*.rs need to make clusters: where the server is, a place its user can write, and who that is.
+export KB_SCRATCH=$work RUST_TEST_THREADS=2
+if is_root; then export KB_SERVER_USER=postgres; else unset KB_SERVER_USER; fi
+say "unit tests and tests/"
+cargo=(cargo test --no-default-features --lib --tests)
+"${cargo[@]}" --no-run
+timeout --kill-after 30 2700 "${cargo[@]}" --no-fail-fast || failed="$failed cargo-test"
+[ -z "$failed" ] || die "failed: $failed"
