@@ -53,7 +53,7 @@ pub fn insert(build: &Build, document_id: i64, chunks: &[Placed]) -> Result<()> 
             "INSERT INTO kb.chunks (chunk_id, build_no, document_id, kb_no, tenant_id, ordinal, content, content_hash,
                  token_count, start_char, end_char, locator)
              SELECT u.id, $1, $2, $3, $4, u.ordinal, u.content, u.hash, u.tokens, u.s, u.e, u.locator::jsonb
-             FROM pg_catalog.unnest($5::uuid[], $6::int[], $7::text[], $8::bytea[], $9::int[], $10::int[],
+             FROM unnest($5::uuid[], $6::int[], $7::text[], $8::bytea[], $9::int[], $10::int[],
                  $11::int[], $12::text[]) AS u (id, ordinal, content, hash, tokens, s, e, locator)
              ON CONFLICT DO NOTHING",
             &[
@@ -81,7 +81,7 @@ pub fn update_places(build_no: i64, chunks: &[Placed]) -> Result<()> {
         let columns = Columns::of(part);
         spi::execute(
             "UPDATE kb.chunks c SET ordinal = u.ordinal, start_char = u.s, end_char = u.e, locator = u.locator::jsonb
-             FROM pg_catalog.unnest($2::uuid[], $3::int[], $4::int[], $5::int[], $6::text[])
+             FROM unnest($2::uuid[], $3::int[], $4::int[], $5::int[], $6::text[])
                  AS u (id, ordinal, s, e, locator)
              WHERE c.chunk_id = u.id AND c.build_no = $1
                AND (c.ordinal, c.start_char, c.end_char, c.locator)

@@ -150,7 +150,7 @@ pub fn lock_current(keys: &[(i64, i64)]) -> Result<Vec<i64>> {
         |row| row.get::<i64>(0),
     )?;
     spi::write(
-        "SELECT d.document_id FROM pg_catalog.unnest($1::bigint[], $2::bigint[]) AS u (document_id, generation)
+        "SELECT d.document_id FROM unnest($1::bigint[], $2::bigint[]) AS u (document_id, generation)
          JOIN kb.documents d USING (document_id)
          JOIN kb.jobs j ON j.kb_no = d.kb_no AND j.external_id = d.external_id AND j.generation = u.generation",
         &[Arg::Longs(&ids), Arg::Longs(&generations)],

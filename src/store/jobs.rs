@@ -1,7 +1,7 @@
 //! kb.jobs: the queue.
 
 use crate::error::Result;
-use crate::pg::spi::{self, Arg};
+use crate::pg::spi::{self, Arg, Row};
 use std::time::Duration;
 
 /// A document that a worker holds a lease on.
@@ -63,15 +63,7 @@ pub fn claim(last_kb_no: i64, share: i64, limit: i64, lease: Duration) -> Result
          FROM due WHERE j.kb_no = due.kb_no AND j.external_id = due.external_id
          RETURNING j.kb_no, j.external_id, j.generation, j.attempts, j.run_no",
         &[Arg::Long(last_kb_no), Arg::Long(share), Arg::Long(limit), Arg::Double(lease.as_secs_f64())],
-        |row| {
-            Ok(Job {
-                kb_no: row.get(0)?,
-                external_id: row.get(1)?,
-                generation: row.get(2)?,
-                attempts: row.get(3)?,
-                run_no: row.opt(4)?,
-            })
-        },
+        job,
     )
 }
 
@@ -80,7 +72,7 @@ pub fn extend(jobs: &[Job], lease: Duration) -> Result<()> {
     let (kbs, ids) = keys(jobs);
     spi::execute(
         "UPDATE kb.jobs j SET leased_until = now() + pg_catalog.make_interval(secs => $3)
-         FROM pg_catalog.unnest($1::bigint[], $2::text[]) AS u (kb_no, external_id)
+         FROM unnest($1::bigint[], $2::text[]) AS u (kb_no, external_id)
          WHERE j.kb_no = u.kb_no AND j.external_id = u.external_id",
         &[Arg::Longs(&kbs), Arg::Texts(&ids), Arg::Double(lease.as_secs_f64())],
     )?;
@@ -97,7 +89,7 @@ pub fn finish(jobs: &[Job]) -> Result<Vec<(i64, String)>> {
     let (kbs, ids) = keys(jobs);
     let generations: Vec<i64> = jobs.iter().map(|job| job.generation).collect();
     let finished = spi::write(
-        "DELETE FROM kb.jobs j USING pg_catalog.unnest($1::bigint[], $2::text[], $3::bigint[])
+        "DELETE FROM kb.jobs j USING unnest($1::bigint[], $2::text[], $3::bigint[])
              AS u (kb_no, external_id, generation)
          WHERE j.kb_no = u.kb_no AND j.external_id = u.external_id AND j.generation = u.generation
          RETURNING j.kb_no, j.external_id",
@@ -117,7 +109,7 @@ pub fn release(jobs: &[Job], delay: Duration, error: Option<&str>, count: bool) 
         "UPDATE kb.jobs j SET leased_until = NULL, error = $4,
              next_attempt_at = now() + pg_catalog.make_interval(secs => $3),
              attempts = CASE WHEN $5 THEN attempts ELSE greatest(attempts - 1, 0) END
-         FROM pg_catalog.unnest($1::bigint[], $2::text[]) AS u (kb_no, external_id)
+         FROM unnest($1::bigint[], $2::text[]) AS u (kb_no, external_id)
          WHERE j.kb_no = u.kb_no AND j.external_id = u.external_id",
         &[
             Arg::Longs(&kbs),
@@ -130,10 +122,35 @@ pub fn release(jobs: &[Job], delay: Duration, error: Option<&str>, count: bool) 
     Ok(())
 }
 
-/// Ends every lease. A database has one worker at a time (its pid file says so), so when it starts
-/// whatever is leased was leased by a dead one.
-pub fn release_all() -> Result<u64> {
-    spi::execute("UPDATE kb.jobs SET leased_until = NULL WHERE leased_until IS NOT NULL", &[])
+/// Ends every lease, to be tried again after `delay`; see [`release`]. A database has one worker at a time
+/// (its pid file says so), so what is leased was leased by the caller or by a dead one.
+pub fn release_all(delay: Duration, error: Option<&str>, count: bool) -> Result<u64> {
+    spi::execute(
+        "UPDATE kb.jobs SET leased_until = NULL, error = $2,
+             next_attempt_at = now() + pg_catalog.make_interval(secs => $1),
+             attempts = CASE WHEN $3 THEN attempts ELSE greatest(attempts - 1, 0) END
+         WHERE leased_until IS NOT NULL",
+        &[Arg::Double(delay.as_secs_f64()), Arg::TextOrNull(error), Arg::Bool(count)],
+    )
+}
+
+/// Jobs that were tried often enough.
+pub fn exhausted(max_attempts: i32) -> Result<Vec<Job>> {
+    spi::write(
+        "SELECT kb_no, external_id, generation, attempts, run_no FROM kb.jobs WHERE attempts >= $1 LIMIT 1000",
+        &[Arg::Int(max_attempts)],
+        job,
+    )
+}
+
+fn job(row: &Row) -> Result<Job> {
+    Ok(Job {
+        kb_no: row.get(0)?,
+        external_id: row.get(1)?,
+        generation: row.get(2)?,
+        attempts: row.get(3)?,
+        run_no: row.opt(4)?,
+    })
 }
 
 /// Whether any job is there, due or not.

@@ -79,7 +79,11 @@ pub struct Prepared {
 /// Parses, cuts and compares. Calls nothing of PostgreSQL. Errors are the document's own.
 pub fn prepare(intake: Intake, model_dir: &Path) -> Result<Prepared, (Job, Error)> {
     let job = intake.job.clone();
-    prepare_document(intake, model_dir).map_err(|error| (job, error))
+    // A library that panics on one document must not cost the others.
+    let attempt = std::panic::AssertUnwindSafe(|| prepare_document(intake, model_dir));
+    std::panic::catch_unwind(attempt)
+        .unwrap_or_else(|_| Err(Error::Internal("this document cannot be parsed or cut".into())))
+        .map_err(|error| (job, error))
 }
 
 fn prepare_document(intake: Intake, model_dir: &Path) -> Result<Prepared> {

@@ -125,14 +125,6 @@ impl Flights {
         done
     }
 
-    /// Everything is forgotten; the jobs that were under way.
-    pub fn clear(&mut self) -> Vec<Job> {
-        self.groups.clear();
-        self.sent.clear();
-        self.halved.clear();
-        self.open.drain().map(|(_, open)| open.job).collect()
-    }
-
     pub fn jobs(&self) -> Vec<Job> {
         self.open.values().map(|open| open.job.clone()).collect()
     }

@@ -99,7 +99,7 @@ impl Runner {
         if !matches!(txn::in_txn(server::is_installed), Ok(true)) {
             return;
         }
-        if let Err(error) = txn::in_txn(jobs::release_all) {
+        if let Err(error) = txn::in_txn(|| jobs::release_all(Duration::ZERO, None, false)) {
             report::log(&format!("worker cannot release leases: {error}"));
         }
         self.busy = Instant::now();
@@ -154,18 +154,21 @@ impl Runner {
         Ok(received || taken || sent)
     }
 
-    /// The gateway or a claim failed: whatever was under way is given back (no attempt is counted), and
-    /// what had been done of it is found done next time.
+    /// The gateway or the database failed under several documents: all that was under way is given back,
+    /// and what had been done of it is found done next time. A fault of the gateway costs no attempt.
     fn start_over(&mut self, error: &Error) {
         self.connection = None;
-        let mut given_back = self.flights.clear();
-        given_back.extend(self.claimed.drain(..));
-        if !given_back.is_empty() {
-            let text = error.to_string();
-            let result = txn::in_txn(|| jobs::release(&given_back, GATEWAY_PAUSE, Some(&text), false));
-            if let Err(error) = result {
-                report::log(&format!("worker cannot give jobs back: {error}"));
-            }
+        self.flights = Flights::default();
+        self.claimed.clear();
+        let count = !matches!(error, Error::Gateway { .. });
+        let text = error.to_string();
+        let exhausted = txn::in_txn(|| {
+            jobs::release_all(GATEWAY_PAUSE, Some(&text), count)?;
+            if count { jobs::exhausted(settings::max_attempts()) } else { Ok(Vec::new()) }
+        })
+        .and_then(|jobs| jobs.iter().try_for_each(|job| fail(job, error)));
+        if let Err(error) = exhausted {
+            report::log(&format!("worker cannot give jobs back: {error}"));
         }
         wait::latch(GATEWAY_PAUSE);
     }
@@ -201,23 +204,24 @@ impl Runner {
         Ok(true)
     }
 
+    /// Reads documents up to a bound of bytes; if one cannot be read, each alone.
     fn read_group(&mut self) -> Result<Vec<Intake>> {
-        let claimed = &mut self.claimed;
-        txn::in_txn(|| {
-            let (mut targets, mut intakes, mut bytes) = (Targets::default(), Vec::new(), 0);
-            while bytes < GROUP_BYTES && intakes.len() < GROUP_DOCUMENTS {
-                let Some(job) = claimed.pop_front() else { break };
-                match document::read(&job, &mut targets)? {
-                    Some(intake) => {
-                        bytes += intake.size();
-                        intakes.push(intake);
-                    }
-                    // Edited since the claim, or deleted (then there is no row to release).
-                    None => jobs::release(&[job], Duration::ZERO, None, false)?,
-                }
+        let count = self.claimed.len().min(GROUP_DOCUMENTS);
+        let mut group: Vec<Job> = self.claimed.drain(..count).collect();
+        if let Ok((intakes, left)) = txn::in_txn(|| read_some(&group, GROUP_BYTES)) {
+            for job in group.drain(..).rev().take(left) {
+                self.claimed.push_front(job);
             }
-            Ok(intakes)
-        })
+            return Ok(intakes);
+        }
+        let mut intakes = Vec::new();
+        for job in group {
+            match txn::in_txn(|| read_some(std::slice::from_ref(&job), GROUP_BYTES)) {
+                Ok((read, _)) => intakes.extend(read),
+                Err(error) => fail(&job, &error)?,
+            }
+        }
+        Ok(intakes)
     }
 
     /// Writes a group in one commit; if that fails, each alone, so that one bad document costs no other.
@@ -447,6 +451,25 @@ impl Runner {
             }
         }
     }
+}
+
+/// Reads documents in order until they hold `bytes`; with the number of jobs not reached.
+fn read_some(jobs: &[Job], bytes: usize) -> Result<(Vec<Intake>, usize)> {
+    let (mut targets, mut intakes, mut held) = (Targets::default(), Vec::new(), 0);
+    for (i, job) in jobs.iter().enumerate() {
+        if held >= bytes {
+            return Ok((intakes, jobs.len() - i));
+        }
+        match document::read(job, &mut targets)? {
+            Some(intake) => {
+                held += intake.size();
+                intakes.push(intake);
+            }
+            // Edited since the claim, or deleted (then there is no row to release).
+            None => jobs::release(std::slice::from_ref(job), Duration::ZERO, None, false)?,
+        }
+    }
+    Ok((intakes, 0))
 }
 
 /// Ends the jobs of documents that have all their vectors, unless they were edited meanwhile.
