@@ -46,13 +46,16 @@ psql_pid=
 trap 'if [ -n "$psql_pid" ]; then kill "$psql_pid" 2>/dev/null || true; fi' EXIT
 cluster_psql "$dir" -d demo --set "manual=$KB_SCRATCH/manual" -f "$root/demo/demo.sql" &
 psql_pid=$!
-last=
+seen=
 while kill -0 "$psql_pid" 2>/dev/null; do
-    now=$(sql -d demo -c "SELECT format('%s of %s documents ready, %s chunks, %s vectors', ready, documents, chunks,
-        vectors) || coalesce(', ' || eta || ' left', '') FROM kb.status WHERE kb_id = 'manual' AND pending > 0" \
+    # Counts, a tab, and the estimate, which alone is no news.
+    now=$(sql -d demo -c "SELECT format(E'%s of %s documents, %s of %s chunks embedded\t', ready, documents, vectors, chunks)
+        || coalesce('about ' || eta || ' left', '') FROM kb.status WHERE kb_id = 'manual' AND pending > 0" \
         2>/dev/null || true)
-    if [ -n "$now" ] && [ "$now" != "$last" ]; then say "$now"; fi
-    last=$now
+    if [ "${now%%$'\t'*}" != "$seen" ]; then
+        seen=${now%%$'\t'*}
+        if [ -n "$seen" ]; then say "${now/$'\t'/, }"; fi
+    fi
     sleep 1
 done
 wait "$psql_pid" || die "the demo failed; its server's log is $dir/log"

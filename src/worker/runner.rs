@@ -74,7 +74,8 @@ struct Runner {
     last_kb_no: i64,
     checked: Instant,
     renewed: Instant,
-    busy: Instant,
+    /// When something last moved; None before anything has, so that a visit for nothing ends at once.
+    busy: Option<Instant>,
     /// Vectors were written since indexes were looked at.
     index_due: bool,
 }
@@ -89,7 +90,7 @@ impl Runner {
             last_kb_no: 0,
             checked: now,
             renewed: now,
-            busy: now,
+            busy: None,
             index_due: true,
         }
     }
@@ -102,7 +103,6 @@ impl Runner {
         if let Err(error) = txn::in_txn(|| jobs::release_all(Duration::ZERO, None, false)) {
             report::log(&format!("worker cannot release leases: {error}"));
         }
-        self.busy = Instant::now();
         loop {
             report::check_interrupts();
             background::reload_settings();
@@ -116,7 +116,7 @@ impl Runner {
                 }
             }
             match self.step() {
-                Ok(true) => self.busy = Instant::now(),
+                Ok(true) => self.busy = Some(Instant::now()),
                 Ok(false) => {
                     if self.is_idle()
                         && self.housekeep()

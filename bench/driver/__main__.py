@@ -1,0 +1,72 @@
+"""Runs the benchmarks that were asked for, in order, and prints one table.
+
+A missed target is said and fails nothing; a wrong result or an error ends in exit status 1.
+"""
+
+import argparse
+import sys
+import time
+import traceback
+from pathlib import Path
+
+import cranfield
+import edit
+import ingest
+import memory
+import model
+import query
+from report import Report, say
+from server import Server
+
+# In this order: the gateway's memory is read after MiniLM has worked and before other models are loaded.
+BENCHMARKS = {
+    "ingest": ingest.run,
+    "query": query.run,
+    "seen": query.run_seen,
+    "model": model.run,
+    "memory": memory.run,
+    "edit": edit.run,
+    "cranfield": cranfield.run,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--host", required=True)
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--postmaster", type=int, required=True)
+    parser.add_argument("--profile", required=True)
+    parser.add_argument("--manual", type=Path, required=True)
+    parser.add_argument("--results", type=Path, required=True)
+    parser.add_argument("--cranfield", default="")
+    parser.add_argument("--only", default="")
+    options = parser.parse_args()
+    names = [name for name in options.only.split(",") if name] or list(BENCHMARKS)
+    if unknown := set(names) - set(BENCHMARKS):
+        parser.error(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(BENCHMARKS)}")
+
+    server = Server(options)
+    report = Report(server.describe())
+    broken = False
+    for name, benchmark in BENCHMARKS.items():
+        if name not in names:
+            continue
+        say(f"{name} …")
+        begun = time.monotonic()
+        try:
+            benchmark(server, report)
+        except Exception as error:  # noqa: BLE001: one broken benchmark must not hide the others
+            traceback.print_exc()
+            report.broken(name, error)
+            broken = True
+        say(f"{name}: {time.monotonic() - begun:.0f} s")
+    print(report.text())
+    if set(names) == set(BENCHMARKS):
+        options.results.write_text(report.markdown())
+        say(f"written to {options.results}")
+    else:
+        say("a part only: results.md is left as it is")
+    return 1 if broken else 0
+
+
+sys.exit(main())

@@ -1,0 +1,136 @@
+"""Ingestion of 20,000 chunks to ready and indexed, against COPY of the same rows and the same index by hand."""
+
+import time
+
+from psycopg.types.json import Jsonb
+
+from report import Report
+from server import Server
+from texts import Writer
+
+DOCUMENTS, CHUNKS_EACH, BATCH, ROUNDS = 1_000, 20, 100, 2
+DATABASE = "bench"
+CHUNKING = {"strategy": "recursive", "size": 120, "overlap": 0}
+
+
+def documents() -> list[dict]:
+    writer = Writer(1)
+    return [
+        {
+            "external_id": f"document-{i:05}",
+            "title": f"Document {i}",
+            "metadata": {"shelf": i % 10},
+            "content": "\n\n".join(writer.paragraph(writer.chance.randint(90, 120), i) for _ in range(CHUNKS_EACH)),
+            "content_type": "text/plain",
+        }
+        for i in range(DOCUMENTS)
+    ]
+
+
+def create_knowledge_base(connection) -> None:
+    connection.execute(
+        "SELECT kb.create_knowledge_base('bench', embedder => 'hash', chunking => %s)", [Jsonb(CHUNKING)]
+    )
+
+
+def index_definition(connection) -> str | None:
+    row = connection.execute(
+        "SELECT pg_get_indexdef(i.indexrelid) FROM kb.builds b JOIN pg_index i ON i.indrelid = ('kb.' || b.table_name)::regclass"
+        " JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am a ON a.oid = c.relam AND a.amname = 'hnsw'"
+        " WHERE b.state = 'live' AND i.indisvalid"
+    ).fetchone()
+    return row and row[0]
+
+
+def by_kb(server: Server, given: list[dict]):
+    """Seconds of putting, processing and indexing; the connection to what was made."""
+    connection = server.fresh(DATABASE)
+    create_knowledge_base(connection)
+    connection.execute("CHECKPOINT")
+    begun = time.perf_counter()
+    for i in range(0, len(given), BATCH):
+        batch = [Jsonb(document) for document in given[i : i + BATCH]]
+        connection.execute("SELECT count(*) FROM kb.put_documents('bench', %s)", [batch])
+    put = time.perf_counter()
+    connection.execute("SELECT kb.wait('bench', 500)")
+    ready = time.perf_counter()
+    while not index_definition(connection):
+        if time.perf_counter() - ready > 300:
+            raise TimeoutError("no valid HNSW index 300 s after the last document was ready")
+        time.sleep(0.02)
+    indexed = time.perf_counter()
+    status = connection.execute("SELECT ready, chunks, vectors FROM kb.status WHERE kb_id = 'bench'").fetchone()
+    expected = (DOCUMENTS, DOCUMENTS * CHUNKS_EACH, DOCUMENTS * CHUNKS_EACH)
+    if status != expected:
+        raise AssertionError(f"documents, chunks, vectors are {status}, not {expected}")
+    return (put - begun, ready - put, indexed - ready), connection
+
+
+def vector_table(connection) -> str:
+    return connection.execute("SELECT 'kb.' || quote_ident(table_name) FROM kb.builds WHERE state = 'live'").fetchone()[0]
+
+
+def export(connection) -> dict[str, bytes]:
+    """The rows of each table, in the order in which its rows lie."""
+    rows = {}
+    for table in ("kb.documents", "kb.chunks", vector_table(connection)):
+        with connection.cursor().copy(f"COPY {table} TO STDOUT (FORMAT binary)") as copy:
+            rows[table] = b"".join(copy)
+    return rows
+
+
+def by_hand(server: Server, rows: dict[str, bytes], definition: str):
+    """Seconds of COPY of each table (a transaction each) and of the index."""
+    connection = server.fresh("bench_hand")
+    create_knowledge_base(connection)
+    connection.execute("CHECKPOINT")
+    begun, times = time.perf_counter(), []
+    for table, content in rows.items():
+        with connection.cursor().copy(f"COPY {table} FROM STDIN (FORMAT binary)") as copy:
+            for i in range(0, len(content), 1 << 20):
+                copy.write(content[i : i + (1 << 20)])
+        times.append(time.perf_counter())
+    connection.execute(definition)
+    times.append(time.perf_counter())
+    vectors = connection.execute(f"SELECT count(*) FROM {vector_table(connection)}").fetchone()[0]
+    if vectors != DOCUMENTS * CHUNKS_EACH:
+        raise AssertionError(f"COPY made {vectors} vectors")
+    connection.close()
+    server.drop("bench_hand")
+    return [end - start for start, end in zip([begun, *times], times)]
+
+
+def bench_database(server: Server):
+    """A connection to the database of 20,000 chunks, made when no benchmark has made it yet."""
+    if "bench" not in server.kept:
+        server.kept["bench"] = by_kb(server, documents())[1]
+    return server.kept["bench"]
+
+
+def run(server: Server, report: Report) -> None:
+    given = documents()
+    ours, theirs = [], []
+    for _ in range(ROUNDS):
+        # The worker of the round before must be gone: it would take part of the machine.
+        if old := server.kept.pop("bench", None):
+            old.close()
+        times, connection = by_kb(server, given)
+        server.kept["bench"] = connection
+        ours.append(times)
+        theirs.append(by_hand(server, export(connection), index_definition(connection)))
+    kb, hand = min(ours, key=sum), min(theirs, key=sum)
+    ratio = sum(kb) / sum(hand)
+    report.add(
+        "ingest 20,000 chunks, hash, to ready and indexed",
+        f"{sum(kb):.1f} s (put {kb[0]:.1f}, process {kb[1]:.1f}, index {kb[2]:.1f})",
+        f"{sum(hand):.1f} s (copy {sum(hand[:3]):.1f}, index {hand[3]:.1f})",
+        f"{ratio:.2f}",
+        "<= 1.5",
+        ratio <= 1.5,
+    )
+    rounds = "; ".join(f"{sum(a):.1f} against {sum(b):.1f} s" for a, b in zip(ours, theirs))
+    report.note(
+        f"ingest: the better of {ROUNDS} rounds of each ({rounds}); documents, chunks, vectors copied in"
+        f" {hand[0]:.1f}, {hand[1]:.1f}, {hand[2]:.1f} s, binary, a transaction each, into the tables with all constraints and indexes but"
+        f" HNSW; by hand CREATE INDEX, by kb CREATE INDEX CONCURRENTLY"
+    )

@@ -1,0 +1,94 @@
+"""Memory: a backend through its first kb.query, the gateway with MiniLM, the worker under 100 MB of text."""
+
+from psycopg.types.json import Jsonb
+
+import ingest
+import model
+import query
+from report import Report
+from server import Sampler, Server, adapt_vectors, memory_kb
+from texts import Writer
+
+DOCUMENTS, DOCUMENT_BYTES, BATCH = 200, 500_000, 10
+
+
+def run(server: Server, report: Report) -> None:
+    backend(server, report)
+    gateway(server, report)
+    worker(server, report)
+
+
+def backend(server: Server, report: Report) -> None:
+    connection = ingest.bench_database(server)
+    table = ingest.vector_table(connection)
+    vector = query.vectors_of(connection, "hash", ["what is it?"])[0]
+
+    def growth(sql: str, argument) -> float:
+        """Megabytes that a new backend grows by."""
+        with server.connect(ingest.DATABASE) as fresh:
+            adapt_vectors(fresh)
+            pid = fresh.info.backend_pid
+            before = [memory_kb(pid, field) for field in ("RssAnon", "Private_Dirty")]
+            if len(fresh.execute(sql, [argument]).fetchall()) != query.TOP_K:
+                raise AssertionError(f"other than {query.TOP_K} rows: {sql}")
+            after = [memory_kb(pid, field) for field in ("RssAnon", "Private_Dirty")]
+            return max(b - a for a, b in zip(before, after)) / 1024
+
+    kb = growth(f"SELECT {query.COLUMNS} FROM kb.query('bench', %s, {query.TOP_K})", "what is it?")
+    hand = growth(query.BY_HAND.format(table=table, top_k=query.TOP_K), vector)
+    report.add("a backend's growth through its first kb.query", f"{kb:.1f} MB", f"{hand:.1f} MB", "", "< 10 MB", kb < 10)
+
+
+def gateway(server: Server, report: Report) -> None:
+    if "minilm worked" not in server.kept:
+        connection = server.fresh("bench_model")
+        chunks = model.batches(server, connection)["chunks of 256 tokens"]
+        model.embed(connection, "minilm", [content for content, _ in chunks[: model.BATCH]])
+        connection.close()
+    pid = server.processes("kb gateway")[0]
+    rss, peak, own = (memory_kb(pid, field) / 1024 for field in ("VmRSS", "VmHWM", "RssAnon"))
+    report.add(
+        "the gateway with MiniLM, at its most",
+        f"{peak:.0f} MB",
+        "",
+        f"now {rss:.0f} MB, {own:.0f} of it its own",
+        "< 400 MB",
+        peak < 400,
+    )
+
+
+def worker(server: Server, report: Report) -> None:
+    connection = server.fresh("bench_memory")
+    # No index: its memory is another process's and bounded by maintenance_work_mem.
+    connection.execute("SELECT kb.create_vector_db('bulk', 'pgvector', 384, config => '{\"min_rows\": 1000000}')")
+    connection.execute("SELECT kb.create_knowledge_base('bulk', embedder => 'hash', vector_db => 'bulk')")
+    writer = Writer(5)
+    stock = [writer.paragraph(writer.chance.randint(30, 150), i) for i in range(5_000)]
+    total = 0
+    with Sampler(server, "kb worker") as sampler:
+        for i in range(0, DOCUMENTS, BATCH):
+            batch = []
+            for j in range(i, i + BATCH):
+                paragraphs, size = [f"Document {j}."], 0
+                while size < DOCUMENT_BYTES:
+                    paragraphs.append(f"{len(paragraphs)} of {j}: {writer.chance.choice(stock)}")
+                    size += len(paragraphs[-1]) + 2
+                total += size
+                batch.append(Jsonb({"external_id": f"{j}.txt", "content": "\n\n".join(paragraphs)}))
+            connection.execute("SELECT count(*) FROM kb.put_documents('bulk', %s)", [batch])
+        connection.execute("SELECT kb.wait('bulk', 550)")
+    ready, chunks = connection.execute("SELECT ready, chunks FROM kb.status WHERE kb_id = 'bulk'").fetchone()
+    if ready != DOCUMENTS or sampler.samples == 0:
+        raise AssertionError(f"{ready} of {DOCUMENTS} documents ready, {sampler.samples} samples of the worker")
+    own, high = (sampler.peak[field] / 1024 for field in ("RssAnon", "VmHWM"))
+    report.add(
+        f"the worker ingesting {total / 1e6:.0f} MB of text, at its most",
+        f"{own:.0f} MB",
+        "",
+        f"{high:.0f} MB with shared buffers",
+        "< 300 MB",
+        own < 300,
+    )
+    report.note(f"memory: {DOCUMENTS} documents of {DOCUMENT_BYTES // 1000} kB gave {chunks} chunks; sampled {sampler.samples} times, every 50 ms")
+    connection.close()
+    server.drop("bench_memory")

@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# The benchmarks, against a scratch cluster of their own; expects kb installed (make bench sees to it).
+# bench/run.sh [--only NAME,...] [--cranfield DIR], names: ingest query seen model memory edit cranfield.
+set -euo pipefail
+# shellcheck source=tools/env.sh
+. "$(dirname "$0")/../tools/env.sh"
+# shellcheck source=tools/cluster.sh
+. "$root/tools/cluster.sh"
+need_setup
+
+PSYCOPG=3.2.13
+dir=$KB_SCRATCH/bench-cluster
+
+cleanup() {
+    cluster_stop "$dir" || true
+    rm -rf "$dir"
+}
+trap cleanup EXIT
+trap 'exit 130' INT TERM HUP
+
+# A Python and beside the checkout its own psycopg: a directory needs neither venv nor the right to install.
+python=
+for candidate in python3 /usr/bin/python3; do
+    if "$candidate" -m pip --version >/dev/null 2>&1; then python=$candidate; break; fi
+done
+[ -n "$python" ] || die "python3 with pip is missing: apt-get install python3-pip"
+libraries=$root/.scratch/bench-python-$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')-$PSYCOPG
+if [ ! -d "$libraries" ]; then
+    say "fetching psycopg $PSYCOPG"
+    rm -rf "$libraries.new"
+    "$python" -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --only-binary=:all: \
+        --target "$libraries.new" "psycopg[binary]==$PSYCOPG"
+    mv "$libraries.new" "$libraries"
+fi
+
+# Which build is installed: the one whose stage it equals.
+profile=unknown
+for candidate in release dev; do
+    if cmp -s "$root/.scratch/stage-$candidate$("$PG_CONFIG" --pkglibdir)/kb.so" "$("$PG_CONFIG" --pkglibdir)/kb.so"; then
+        profile=$candidate
+        break
+    fi
+done
+
+say "making a cluster in $dir"
+cluster_stop "$dir"
+rm -rf "$dir"
+cluster_init "$dir"
+cluster_start "$dir" "shared_preload_libraries = 'kb'" "shared_buffers = '256MB'" "max_wal_size = '4GB'"
+postmaster=$(as_server head -n 1 "$dir/data/postmaster.pid")
+
+PYTHONPATH=$libraries PYTHONDONTWRITEBYTECODE=1 timeout --foreground --kill-after 30 2700 "$python" "$root/bench/driver" \
+    --host "$dir" --port "$PORT" --postmaster "$postmaster" --profile "$profile" --manual "$KB_SCRATCH/manual" \
+    --results "$root/bench/results.md" --cranfield "${CRANFIELD:-}" "$@"
