@@ -60,7 +60,7 @@ def run(server: Server, report: Report) -> None:
             f"MiniLM, {what}",
             f"{tokens / took:,.0f} tokens/s, {calls * BATCH / took:.1f} chunks/s",
             "",
-            f"{cores:.1f} cores busy",
+            f"{cores:.1f} cores busy, {tokens / took / cores:,.0f} tokens/s of each",
             f">= {TARGET:,} tokens/s",
             tokens / took >= TARGET,
         )

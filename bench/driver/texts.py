@@ -24,7 +24,7 @@ class Writer:
         self.chance = random.Random(seed)
 
     def words(self, count: int, topic: int) -> list[str]:
-        own = count * 3 // 10
+        own = count // 2
         words = self.chance.choices(self.common, cum_weights=self.weights, k=count - own)
         words += self.chance.choices(self.topics[topic % TOPICS], k=own)
         self.chance.shuffle(words)
@@ -40,7 +40,7 @@ class Writer:
         return " ".join(sentences)
 
     def question(self, topic: int) -> str:
-        return " ".join(self.words(8, topic)) + "?"
+        return " ".join(self.words(10, topic)) + "?"
 
 
 class _Text(HTMLParser):

@@ -58,3 +58,21 @@ EXCEPTION WHEN OTHERS THEN
 END
 $$;
 SELECT try('SELECT 1'), try('SELECT 1/0');
+
+-- And: waits until a condition holds, looking from a new transaction each time; an error after a minute.
+CREATE PROCEDURE until(condition text) LANGUAGE plpgsql AS $$
+DECLARE
+    holds boolean; begun timestamptz := clock_timestamp();
+BEGIN
+    LOOP
+        EXECUTE condition INTO holds;
+        EXIT WHEN holds;
+        IF clock_timestamp() > begun + interval '60 s' THEN
+            RAISE 'this does not come true: %', condition;
+        END IF;
+        COMMIT;
+        PERFORM pg_sleep(0.02);
+    END LOOP;
+END
+$$;
+CALL until('SELECT true');

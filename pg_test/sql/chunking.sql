@@ -12,7 +12,7 @@ INSERT INTO texts VALUES
 
 -- Each chunk is exactly its slice, none is over size, none is blank; ordinals count from 0.
 SELECT t.id, c.chunking, count(*) > 0 AS chunks, bool_and(k.content = substr(t.body, k.start_char + 1, k.end_char - k.start_char)) AS exact,
-       bool_and(k.ordinal = n - 1) AS in_order, bool_and(btrim(k.content, E' \n\t') <> '') AS not_blank,
+       bool_and(k.ordinal = k.n - 1) AS in_order, bool_and(btrim(k.content, E' \n\t') <> '') AS not_blank,
        bool_and(CASE WHEN c.chunking->>'strategy' = 'none' THEN true
                      WHEN c.chunking->>'unit' = 'characters' THEN length(k.content) <= (c.chunking->>'size')::int
                      ELSE k.token_count <= (c.chunking->>'size')::int END) AS fits
@@ -49,7 +49,7 @@ FROM (VALUES ('hash'), ('minilm'), ('static')) e (id), texts t, kb.chunk(t.body,
 -- Defaults: what the model reads, at most 800.
 SELECT max(token_count) BETWEEN 200 AND 254, min(token_count) > 0 FROM kb.chunk(repeat('Word after word it goes. ', 400), embedder => 'minilm');
 -- Empty text: no chunks. The seeds' name for recursive is known.
-SELECT count(*) FROM kb.chunk(''), kb.chunk(E' \n ');
+SELECT count(*) FROM kb.chunk('') a FULL JOIN kb.chunk(E' \n ') b ON true;
 SELECT count(*) FROM kb.chunk('x', '{"strategy": "recursive_text_splitter"}');
 
 -- Errors.

@@ -10,11 +10,11 @@ SELECT kb.wait('docs', 30);
 SELECT kb.put_document('docs', 'leave.txt', 'Everybody has thirty days of annual leave.', '{"team": "hr"}', 'Leave');
 SELECT kb.put_document('docs', 'leave.txt', 'Everybody has thirty-one days of annual leave.', '{"team": "hr"}', 'Leave');
 SELECT kb.wait('docs', 30);
-SELECT external_id, title, content_type, content, metadata, status, error, chunk_count, token_count > 5 FROM kb.documents d
+SELECT external_id, title, content_type, content, d.metadata, status, error, chunk_count, token_count > 5 FROM kb.documents d
 JOIN kb.knowledge_bases k USING (kb_no) WHERE k.id = 'docs' ORDER BY 1;
 -- Metadata alone: taken over at once, nothing to embed again.
 SELECT kb.put_document('docs', 'leave.txt', 'Everybody has thirty-one days of annual leave.', '{"team": "people"}', 'Leave');
-SELECT status, metadata FROM kb.documents JOIN kb.knowledge_bases k USING (kb_no) WHERE k.id = 'docs';
+SELECT status, d.metadata FROM kb.documents d JOIN kb.knowledge_bases k USING (kb_no) WHERE k.id = 'docs';
 SELECT external_id FROM kb.query('docs', 'annual leave', filter => '{"team": "people"}');
 -- The type is part of what a document is.
 SELECT kb.put_document('docs', 'leave.txt', 'Everybody has thirty-one days of annual leave.', '{}', 'Leave', 'text/markdown');
@@ -27,12 +27,11 @@ SELECT kb.put_document('docs', 'type/a.md', '# One'), kb.put_document('docs', 't
        kb.put_document('docs', 'type/g', '<p>Seven</p>', content_type => 'TEXT/HTML; charset=utf-8');
 SELECT kb.wait('docs', 30);
 SELECT external_id, content_type, title, content FROM kb.documents JOIN kb.knowledge_bases k USING (kb_no)
-WHERE k.id = 'docs' AND external_id LIKE 'type/%' ORDER BY 1 COLLATE "C";
+WHERE k.id = 'docs' AND external_id LIKE 'type/%' ORDER BY 1;
 
 -- HTML: scripts and styles are gone, headings are kept, entities are read.
 SELECT kb.put_document('docs', 'page.html', '<html><head><title>The &amp; title</title><style>p { color: red }</style></head><body>
-<h1>Main</h1><p>Caf&eacute; &lt;open&gt; <b>daily</b>.</p><script>alert("no")</script><h2>Hours</h2><ul><li>Nine</li><li>Ten</li></ul>
-<table><tr><th>Day</th><th>Open</th></tr><tr><td>Monday</td><td>yes</td></tr></table><noscript>enable</noscript></body></html>');
+<h1>Main</h1><p>Caf&eacute; &lt;open&gt; <b>daily</b>.</p><script>alert("no")</script><h2>Hours</h2><ul><li>Nine</li><li>Ten</li></ul><noscript>enable</noscript></body></html>');
 SELECT kb.wait('docs', 30);
 SELECT title, content FROM kb.documents JOIN kb.knowledge_bases k USING (kb_no) WHERE k.id = 'docs' AND external_id = 'page.html';
 SELECT c.ordinal, c.content, c.locator FROM kb.chunks c JOIN kb.documents USING (document_id) WHERE external_id = 'page.html' ORDER BY 1;
@@ -44,7 +43,7 @@ SELECT * FROM kb.put_documents('docs', ARRAY['{"external_id": "m2", "content": "
 SELECT * FROM kb.put_documents('docs', ARRAY['{"external_id": "m2", "content": "second"}', '{"external_id": "m3", "content": "third"}']::jsonb[]);
 SELECT count(*) FROM kb.put_documents('docs', '{}');
 SELECT kb.wait('docs', 30);
-SELECT external_id, title, uri, metadata, status FROM kb.documents JOIN kb.knowledge_bases k USING (kb_no)
+SELECT external_id, title, uri, d.metadata, status FROM kb.documents d JOIN kb.knowledge_bases k USING (kb_no)
 WHERE k.id = 'docs' AND external_id LIKE 'm_' ORDER BY 1;
 
 -- bytea: UTF-8, with or without a byte order mark.
@@ -69,13 +68,12 @@ SELECT try($$SELECT kb.put_document('docs', 'bad', '')$$);
 SELECT try($$SELECT kb.put_document('docs', 'bad', E' \t\r\n\u00a0')$$);
 SELECT try($$SELECT kb.put_document('docs', 'bad', '%PDF-1.7', content_type => 'application/pdf')$$);
 SELECT try($$SELECT kb.put_document('docs', 'bad', 'x', content_type => 'markdown')$$);
-SELECT try($$SELECT kb.put_document('docs', 'bad.pdf', '%PDF-1.7')$$);
 SELECT try($$SELECT kb.put_document('docs', '', 'x')$$);
 SELECT try($$SELECT kb.put_document('docs', '   ', 'x')$$);
 SELECT try($$SELECT kb.put_document('docs', 'bad', 'x', '[1]')$$);
 SELECT try($$SELECT kb.put_document('docs', 'bad', 'x', '"x"')$$);
 SELECT try($$SELECT kb.put_document('docs_none', 'bad', 'x')$$);
-SELECT try($$SELECT kb.put_document('docs', repeat('x', 10000), 'x')$$) ~ '^(ok|22)';
+SELECT try($$SELECT kb.put_document('docs', (SELECT string_agg(md5(i::text), '') FROM generate_series(1, 500) i), 'x')$$) ~ '^22023: invalid external_id';
 SET kb.max_document_size = '1kB';
 SELECT try($$SELECT kb.put_document('docs', 'bad', repeat('x', 1025))$$);
 SELECT try($$SELECT kb.put_document('docs', 'bad', convert_to(repeat('ü', 513), 'UTF8'))$$);
@@ -86,10 +84,11 @@ SELECT try($$SELECT kb.put_documents('docs', ARRAY['{"external_id": "bad1", "con
 SELECT try($$SELECT kb.put_documents('docs', ARRAY['{"external_id": "bad1", "content": "a"}', '{"external_id": "bad1", "content": "b"}']::jsonb[])$$);
 SELECT try($$SELECT kb.put_documents('docs', ARRAY['{"external_id": "bad1", "content": "a"}', '{"external_id": "bad2", "contents": "b"}']::jsonb[])$$);
 SELECT try($$SELECT kb.put_documents('docs', ARRAY['{"external_id": 5, "content": true, "metadata": []}']::jsonb[])$$);
-SELECT try($$SELECT kb.put_documents('docs', ARRAY['{"content": "b"}']::jsonb[])$$);
-SELECT try($$SELECT kb.put_documents('docs', ARRAY['{"external_id": "bad1"}']::jsonb[])$$);
+-- What is missing is named with its place.
+SELECT try($$SELECT kb.put_documents('docs', ARRAY['{"external_id": "bad1", "content": "a"}', '{"content": "b"}']::jsonb[])$$) ~ '^22023: .*documents\[2\].*external_id';
+SELECT try($$SELECT kb.put_documents('docs', ARRAY['{"external_id": "bad1", "content": "a"}', '{"external_id": "bad2"}']::jsonb[])$$) ~ '^22023: .*documents\[2\].*content';
 SELECT try($$SELECT kb.put_documents('docs', ARRAY['"text"']::jsonb[])$$);
-SELECT try($$SELECT kb.put_documents('docs', ARRAY['{"external_id": "bad1", "content": "a"}', NULL]::jsonb[])$$);
+SELECT try($$SELECT kb.put_documents('docs', ARRAY['{"external_id": "bad1", "content": "a"}', NULL]::jsonb[])$$) ~ '^22(004|023): .*documents';
 SELECT try($$SELECT kb.put_documents('docs_none', '{}')$$);
 SELECT external_id FROM kb.documents WHERE external_id LIKE 'bad%' ORDER BY 1;
 SELECT count(*) FROM kb.jobs j JOIN kb.knowledge_bases k USING (kb_no) WHERE k.id = 'docs' AND external_id LIKE 'bad%';
@@ -108,7 +107,7 @@ SELECT external_id FROM kb.documents WHERE external_id LIKE 'm_';
 SELECT external_id FROM kb.query('docs', 'second third first', 50) WHERE external_id LIKE 'm_';
 SELECT try($$SELECT kb.delete_document('docs_none', 'x')$$);
 SELECT try($$SELECT kb.delete_documents('docs_none', '{x}')$$);
-SELECT try($$SELECT kb.delete_documents('docs', ARRAY['x', NULL])$$);
+SELECT try($$SELECT kb.delete_documents('docs', ARRAY['x', NULL])$$) ~ '^22(004|023): .*external_ids';
 -- Deleted and put again in one transaction; put and deleted again.
 BEGIN;
 SELECT kb.delete_document('docs', 'leave.txt');

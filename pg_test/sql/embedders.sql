@@ -42,6 +42,7 @@ SELECT try($$SELECT kb.create_embedder('emb_cut', 'hash', dimension => 16, confi
 SELECT (SELECT v FROM kb.embed('emb_cut', '{"one two three four five"}') v) = (SELECT v FROM kb.embed('emb_cut', '{"one two three four six"}') v);
 
 -- Tokens.
+-- Words and single signs, as chunks of this embedder are counted.
 SELECT kb.count_tokens('Hello, wide world!', 'hash'), kb.count_tokens('', 'hash'), kb.count_tokens('   ', 'hash');
 SELECT kb.count_tokens('unbelievable', 'minilm') > 0, kb.count_tokens('hello world', 'minilm'), kb.count_tokens('hello world', 'static') > 1;
 SELECT kb.count_tokens('hello world') = kb.count_tokens('hello world', 'minilm') AS default_embedder;
@@ -88,8 +89,8 @@ SELECT try($$SELECT kb.drop_embedder('emb_none')$$);
 SELECT try($$SELECT kb.check_embedder('emb_none')$$);
 SELECT try($$SELECT kb.embed('emb_none', '{"x"}')$$);
 SELECT try($$SELECT kb.embed('hash', '{"x"}', 'passage')$$);
-SELECT try($$SELECT kb.embed('hash', ARRAY['x', NULL])$$);
-SELECT try($$SELECT kb.embed('hash', '{{"a","b"},{"c","d"}}')$$);
+SELECT try($$SELECT kb.embed('hash', ARRAY['x', NULL])$$) ~ '^22(004|023): .*texts';
+SELECT count(*) FROM kb.embed('hash', '{{"a","b"},{"c","d"}}');
 SELECT try($$SELECT kb.count_tokens('x', 'emb_none')$$);
 SET kb.default_embedder = 'emb_none';
 SELECT try($$SELECT kb.count_tokens('x')$$);

@@ -19,6 +19,7 @@ ORDER BY v.id COLLATE "C";
 -- Errors.
 SELECT try($$SELECT kb.create_vector_db('vdb_a', 'pgvector', 8)$$);
 SELECT try($$SELECT kb.create_vector_db('vdb_x', 'pgvector', 8, 'cosine', '{"table": "my_vectors"}')$$);
+-- A table that somebody else made in the schema is not taken over.
 SELECT try($$SELECT kb.create_vector_db('vdb_x', 'pgvector', 8, 'cosine', '{"table": "documents"}')$$);
 SELECT try($$SELECT kb.create_vector_db('vdb_x', 'pgvector', 8, 'cosine', '{"table": "vectors_1"}')$$);
 SELECT try($$SELECT kb.create_vector_db('vdb_x', 'pgvector', 8, 'cosine', '{"table": "x; DROP TABLE y"}')$$);

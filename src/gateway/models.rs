@@ -32,7 +32,7 @@ impl Queue {
 }
 
 /// Models by fingerprint, and one thread that computes: a model's forward pass uses all cores by
-/// itself, so a second one at a time would only divide them. A query waits for one batch at most.
+/// itself, so a second one at a time would only divide them. A query waits for a fraction of a batch.
 pub struct Models {
     shared: Arc<Shared>,
 }
@@ -137,21 +137,34 @@ fn compute(shared: &Shared) {
                 queue = shared.filled.wait(queue).unwrap_or_else(PoisonError::into_inner);
             }
         };
-        // Nobody waits any more: the client cancelled.
-        if task.answer.is_closed() {
-            continue;
-        }
-        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            shared.model(&task.embedder)?.embed(&task.texts, task.kind)
-        }))
-        .unwrap_or_else(|_| {
-            Err(Error::Embedding {
-                embedder: task.embedder.id.clone(),
-                problem: "the model failed on these texts".into(),
-            })
+        // In the pauses of a long batch the queries that have come meanwhile are answered.
+        serve(shared, task, &|| {
+            while let Some(query) = next_query(shared) {
+                serve(shared, query, &|| ());
+            }
         });
-        let _ = task.answer.send(result);
     }
+}
+
+fn next_query(shared: &Shared) -> Option<Task> {
+    lock(&shared.queue).queries.pop_front()
+}
+
+fn serve(shared: &Shared, task: Task, pause: &dyn Fn()) {
+    // Nobody waits any more: the client cancelled.
+    if task.answer.is_closed() {
+        return;
+    }
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        shared.model(&task.embedder)?.embed(&task.texts, task.kind, pause)
+    }))
+    .unwrap_or_else(|_| {
+        Err(Error::Embedding {
+            embedder: task.embedder.id.clone(),
+            problem: "the model failed on these texts".into(),
+        })
+    });
+    let _ = task.answer.send(result);
 }
 
 #[cfg(test)]

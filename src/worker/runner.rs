@@ -118,10 +118,9 @@ impl Runner {
             match self.step() {
                 Ok(true) => self.busy = Some(Instant::now()),
                 Ok(false) => {
-                    if self.is_idle()
-                        && self.housekeep()
-                        && self.busy.elapsed() > settings::worker_idle_timeout()
-                    {
+                    let idle_timeout = settings::worker_idle_timeout();
+                    let waited = self.busy.is_none_or(|busy| busy.elapsed() > idle_timeout);
+                    if self.is_idle() && self.housekeep() && waited {
                         return;
                     }
                     self.pause();

@@ -73,7 +73,7 @@ impl LocalModel for Bert {
         self.dimension
     }
 
-    fn embed(&self, texts: &[String], kind: Kind) -> Result<Vec<Vec<f32>>> {
+    fn embed(&self, texts: &[String], kind: Kind, pause: &dyn Fn()) -> Result<Vec<Vec<f32>>> {
         let encoded = self.tokens.encode(&self.embedder, texts, kind)?;
         let mut vectors = Vec::with_capacity(texts.len());
         let mut batch: Vec<&[u32]> = Vec::new();
@@ -81,6 +81,7 @@ impl LocalModel for Bert {
         for ids in &encoded {
             if !batch.is_empty() && size + ids.len() > BATCH_TOKENS {
                 vectors.extend(self.embed_batch(&batch)?);
+                pause();
                 batch.clear();
                 size = 0;
             }

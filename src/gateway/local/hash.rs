@@ -71,7 +71,7 @@ impl LocalModel for Hash {
         self.embedder.dimension
     }
 
-    fn embed(&self, texts: &[String], kind: Kind) -> Result<Vec<Vec<f32>>> {
+    fn embed(&self, texts: &[String], kind: Kind, _pause: &dyn Fn()) -> Result<Vec<Vec<f32>>> {
         let prefix = self.embedder.prefix(kind);
         let limit = self.max_input_tokens().unwrap_or(usize::MAX);
         texts

@@ -107,7 +107,7 @@ impl LocalModel for StaticModel {
         self.dimension
     }
 
-    fn embed(&self, texts: &[String], kind: Kind) -> Result<Vec<Vec<f32>>> {
+    fn embed(&self, texts: &[String], kind: Kind, _pause: &dyn Fn()) -> Result<Vec<Vec<f32>>> {
         let encoded = self.tokens.encode(&self.embedder, texts, kind)?;
         encoded.iter().map(|ids| finish(&self.embedder, self.mean(ids))).collect()
     }

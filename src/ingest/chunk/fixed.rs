@@ -1,16 +1,13 @@
 //! Windows of a fixed number of tokens or characters, whatever the text says.
 
+use super::sizer::WindowSizer;
 use crate::model::{Chunking, Unit};
-use crate::tokenizer::Tokenizer;
 use std::ops::Range;
 
-/// Cuts a text; byte ranges, trimmed, none of white space only. Never inside a character.
-pub fn cut(text: &str, chunking: &Chunking, tokenizer: &Tokenizer) -> Vec<Range<usize>> {
-    // Where a window may begin: at each token or character.
-    let starts: Vec<usize> = match chunking.unit {
-        Unit::Tokens => tokenizer.spans(text).iter().map(|span| span.start).collect(),
-        Unit::Characters => text.char_indices().map(|(i, _)| i).collect(),
-    };
+/// Cuts one window; byte ranges within it, trimmed, none of white space only. Never inside a character.
+pub fn cut(text: &str, chunking: &Chunking, sizer: &WindowSizer) -> Vec<Range<usize>> {
+    // Where a chunk may begin: at each token or character.
+    let starts = sizer.starts();
     let byte = |unit: usize| match unit {
         // What stands before the first token (a tokeniser may drop odd characters) is text too.
         0 => 0,
@@ -20,10 +17,11 @@ pub fn cut(text: &str, chunking: &Chunking, tokenizer: &Tokenizer) -> Vec<Range<
     let mut from = 0;
     loop {
         let mut to = (from + chunking.size).min(starts.len());
-        if chunking.unit == Unit::Tokens {
+        let cuts_word = inside_word(text, byte(from)) || inside_word(text, byte(to));
+        if chunking.unit == Unit::Tokens && cuts_word {
             // Cut inside a word, a part can have more tokens by itself than it had in the whole.
             while to > from + 1 {
-                let over = tokenizer.count(text[byte(from)..byte(to)].trim()).saturating_sub(chunking.size);
+                let over = sizer.count(text[byte(from)..byte(to)].trim()).saturating_sub(chunking.size);
                 if over == 0 {
                     break;
                 }
@@ -36,4 +34,10 @@ pub fn cut(text: &str, chunking: &Chunking, tokenizer: &Tokenizer) -> Vec<Range<
         }
         from = to.saturating_sub(chunking.overlap).max(from + 1);
     }
+}
+
+fn inside_word(text: &str, at: usize) -> bool {
+    let before = text[..at].chars().next_back();
+    let after = text[at..].chars().next();
+    before.is_some_and(|c| !c.is_whitespace()) && after.is_some_and(char::is_alphanumeric)
 }

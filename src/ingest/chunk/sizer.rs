@@ -1,7 +1,7 @@
 //! Sizes any part of a window of text without tokenising it again.
 
 use crate::model::Unit;
-use crate::tokenizer::Tokenizer;
+use crate::tokenizer::{Tokenizer, disjoint};
 use std::ops::Range;
 use text_splitter::ChunkSizer;
 
@@ -18,6 +18,19 @@ impl<'a> WindowSizer<'a> {
     pub fn new(window: &'a str, unit: Unit, tokenizer: &'a Tokenizer) -> Self {
         let tokens = (unit == Unit::Tokens).then(|| tokenizer.tokens(window));
         WindowSizer { window, tokenizer, tokens }
+    }
+
+    /// Where each unit begins: tokens that share a character count as one.
+    pub fn starts(&self) -> Vec<usize> {
+        match &self.tokens {
+            Some(tokens) => disjoint(tokens).iter().map(|token| token.start).collect(),
+            None => self.window.char_indices().map(|(i, _)| i).collect(),
+        }
+    }
+
+    /// How many tokens a part has by itself.
+    pub fn count(&self, part: &str) -> usize {
+        self.tokenizer.count(part)
     }
 }
 

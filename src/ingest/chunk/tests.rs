@@ -131,7 +131,7 @@ fn cutting_by_windows_gives_the_chunks_of_one_cut() {
             let by_windows = split(&text, 0..text.len(), &setting, &tokenizer, &Outline::default()).unwrap();
             let sizer = sizer::WindowSizer::new(&text, Unit::Tokens, &tokenizer);
             let at_once = match strategy {
-                Strategy::Fixed => fixed::cut(&text, &setting, &tokenizer),
+                Strategy::Fixed => fixed::cut(&text, &setting, &sizer),
                 _ => recursive::cut(&text, &setting, &sizer).unwrap(),
             };
             let by_windows: Vec<_> = by_windows.into_iter().map(|p| p.range).collect();

@@ -1,6 +1,6 @@
 //! HTML to Markdown (htmd), made for retrieval: text without addresses, markup or page furniture.
 
-use super::{Extracted, nesting};
+use super::{Extracted, dom};
 use crate::error::{Error, Result};
 use crate::ingest::chunk::Outline;
 use htmd::element_handler::{HandlerResult, Handlers};
@@ -22,43 +22,33 @@ const DISGUISED: [(char, char); 10] = [
     ('>', '\u{10fa08}'),
     ('&', '\u{10fa09}'),
 ];
+/// Ends a cell on its way to its row.
+const CELL_END: char = '\u{10fa0a}';
 
 /// Markdown of an HTML document. Errors: [`Error::Argument`] when elements nest too deep.
 pub fn extract(html: &str) -> Result<Extracted> {
-    if let Some(problem) = nesting::problem(html) {
-        return Err(Error::Argument { argument: "content", problem });
-    }
-    let markdown = convert(html)?;
-    let title = title(html).or_else(|| Outline::read(&markdown).title().map(str::to_string));
+    let document = dom::parse(html).map_err(|problem| Error::Argument { argument: "content", problem })?;
+    let title = dom::title(&document);
+    dom::replace(&document, |c| DISGUISED.iter().find(|(plain, _)| *plain == c).map_or(c, |(_, d)| *d));
+    let markdown = tidy(&reveal(&converter().tree_to_markdown(&document)));
+    let title = title.or_else(|| Outline::read(&markdown).title().map(str::to_string));
     Ok(Extracted { text: markdown, title, markdown: true })
 }
 
 /// What the title element says.
 pub fn title(html: &str) -> Option<String> {
-    // ASCII lower case keeps every byte's place.
-    let lower = html.to_ascii_lowercase();
-    let start = lower
-        .match_indices("<title")
-        .map(|(i, _)| i + 6)
-        .find(|&i| lower[i..].starts_with(|c: char| c == '>' || c.is_ascii_whitespace()))?;
-    let start = start + lower[start..].find('>')? + 1;
-    let end = start + lower[start..].find("</title")?;
-    // Entities are the converter's business. There are no elements in a title.
-    let text = convert(&html[start..end].replace('<', "&lt;")).ok()?;
-    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    (!text.is_empty()).then_some(text)
+    dom::title(&dom::parse(html).ok()?)
 }
 
-fn convert(html: &str) -> Result<String> {
+fn converter() -> HtmlToMarkdown {
     let options = Options {
         bullet_list_marker: BulletListMarker::Dash,
         ul_bullet_spacing: 1,
         ol_number_spacing: 1,
         ..Options::default()
     };
-    let converter = HtmlToMarkdown::builder()
+    HtmlToMarkdown::builder()
         .options(options)
-        .scripting_enabled(true)
         .skip_tags(vec![
             "head", "title", "script", "style", "noscript", "template", "svg", "iframe", "object", "canvas",
             "audio", "video", "nav", "select", "hr",
@@ -73,11 +63,7 @@ fn convert(html: &str) -> Result<String> {
         .add_handler(vec!["table", "tbody", "thead", "tfoot"], table)
         .add_handler(vec!["tr"], row)
         .add_handler(vec!["td", "th"], cell)
-        .build();
-    let markdown = converter
-        .convert(&disguise(html))
-        .map_err(|e| Error::Argument { argument: "content", problem: e.to_string() })?;
-    Ok(tidy(&reveal(&markdown)))
+        .build()
 }
 
 fn inline(handlers: &dyn Handlers, element: Element) -> Option<HandlerResult> {
@@ -108,67 +94,38 @@ fn code_block(handlers: &dyn Handlers, element: Element) -> Option<HandlerResult
 
 fn table(handlers: &dyn Handlers, element: Element) -> Option<HandlerResult> {
     let rows = handlers.walk_children(element.node).content;
-    let around = if element.tag == "table" { "\n\n" } else { "\n" };
-    Some(format!("{around}{}{around}", rows.trim_matches('\n')).into())
+    // The white space between the source's rows is not theirs.
+    let line =
+        |line: &str| line.trim_start().strip_prefix("| ").map_or(line.into(), |row| format!("| {row}"));
+    let rows = rows.trim_matches('\n').lines().map(line).collect::<Vec<String>>().join("\n");
+    Some(if element.tag == "table" { format!("\n\n{rows}\n\n").into() } else { format!("{rows}\n").into() })
 }
 
 fn row(handlers: &dyn Handlers, element: Element) -> Option<HandlerResult> {
-    let cells = handlers.walk_children(element.node).content;
-    let cells = cells.trim();
-    let cells = cells.strip_suffix('|').unwrap_or(cells).trim_end();
-    Some(if cells.is_empty() { "".into() } else { format!("\n| {cells} |\n").into() })
+    let content = handlers.walk_children(element.node).content;
+    let cells: Vec<&str> = content.split(CELL_END).map(str::trim).collect();
+    Some(match cells.split_last() {
+        Some((_, [])) | None => "".into(),
+        // A table of one column lays a page out: what is in it stays paragraphs and code.
+        Some((_, [only])) => format!("\n\n{only}\n\n").into(),
+        Some((_, cells)) if cells.iter().all(|c| c.is_empty()) => "".into(),
+        Some((_, cells)) => {
+            let flat = cells.iter().map(|c| c.split_whitespace().collect::<Vec<_>>().join(" "));
+            format!("| {} |\n", flat.collect::<Vec<_>>().join(" | ")).into()
+        }
+    })
 }
 
 fn cell(handlers: &dyn Handlers, element: Element) -> Option<HandlerResult> {
-    let content = handlers.walk_children(element.node).content;
-    Some(format!("{} | ", content.split_whitespace().collect::<Vec<_>>().join(" ")).into())
+    Some(format!("{}{CELL_END}", handlers.walk_children(element.node).content).into())
 }
 
-/// Hides the characters of the text between tags from the converter.
-fn disguise(html: &str) -> String {
-    let mut out = String::with_capacity(html.len() + html.len() / 8);
-    let mut rest = html;
-    while let Some(c) = rest.chars().next() {
-        if c == '<'
-            && rest[1..].starts_with(|c: char| c.is_ascii_alphabetic() || matches!(c, '/' | '!' | '?'))
-        {
-            let end = markup_end(rest);
-            out.push_str(&rest[..end]);
-            rest = &rest[end..];
-            continue;
-        }
-        let entity =
-            [("&lt;", '<'), ("&gt;", '>'), ("&amp;", '&')].into_iter().find(|(e, _)| rest.starts_with(e));
-        let (length, c) = entity.map_or((c.len_utf8(), c), |(e, c)| (e.len(), c));
-        // A bare & begins an entity; it is for the converter to read.
-        let hidden = DISGUISED.iter().find(|(plain, _)| *plain == c && (c != '&' || length > 1));
-        out.push(hidden.map_or(c, |(_, hidden)| *hidden));
-        rest = &rest[length..];
-    }
-    out
-}
-
-/// Bytes of the tag or comment that `html` begins with.
-fn markup_end(html: &str) -> usize {
-    if html.starts_with("<!--") {
-        return html.find("-->").map_or(html.len(), |i| i + 3);
-    }
-    let mut quote = None;
-    for (i, byte) in html.bytes().enumerate() {
-        match (quote, byte) {
-            (None, b'>') => return i + 1,
-            (None, b'"' | b'\'') if i > 0 && html.as_bytes()[i - 1] == b'=' => quote = Some(byte),
-            (Some(open), byte) if open == byte => quote = None,
-            _ => {}
-        }
-    }
-    html.len()
-}
-
-/// Undoes [`disguise`], and the converter's own entities.
+/// Undoes the disguise. What is left of attributes (alt) was not disguised and needs nothing.
 fn reveal(markdown: &str) -> String {
-    let plain = markdown.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
-    plain.chars().map(|c| DISGUISED.iter().find(|(_, hidden)| *hidden == c).map_or(c, |(p, _)| *p)).collect()
+    markdown
+        .chars()
+        .map(|c| DISGUISED.iter().find(|(_, hidden)| *hidden == c).map_or(c, |(p, _)| *p))
+        .collect()
 }
 
 /// No white space at line ends, no more than one blank line together, no no-break spaces.

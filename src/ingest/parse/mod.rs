@@ -1,8 +1,8 @@
 //! From a document's bytes to the text that is cut: content types, decoding, a file per format.
 
+mod dom;
 mod html;
 mod markdown;
-mod nesting;
 mod plain;
 
 use crate::error::{Error, Result};
