@@ -4,8 +4,6 @@ REVOKE ALL ON ALL FUNCTIONS IN SCHEMA kb FROM PUBLIC;
 
 GRANT SELECT ON kb.embedders, kb.vector_dbs, kb.knowledge_bases, kb.runs, kb.builds, kb.documents, kb.chunks,
     kb.jobs, kb.status, kb.failures TO kb_reader;
-GRANT INSERT, UPDATE, DELETE ON kb.documents, kb.jobs TO kb_writer;
-GRANT USAGE ON SEQUENCE kb.document_id_seq, kb.job_no_seq TO kb_writer;
 
 GRANT EXECUTE ON FUNCTION kb.current_tenant() TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.visible_tenants() TO kb_reader;

@@ -1,3 +1,12 @@
+DO $$
+BEGIN
+    IF pg_catalog.current_setting('server_encoding') <> 'UTF8' THEN
+        RAISE EXCEPTION 'kb needs a database with encoding UTF8, this one has %',
+            pg_catalog.current_setting('server_encoding') USING ERRCODE = 'feature_not_supported';
+    END IF;
+END
+$$;
+
 -- Group roles. They belong to the cluster, so they may be there already and stay after DROP EXTENSION.
 DO $$
 BEGIN

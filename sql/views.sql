@@ -1,15 +1,17 @@
 -- What happens: views under the caller's own row-level security.
 
 CREATE FUNCTION kb._vector_count(build_no bigint, table_name text) RETURNS bigint
-    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+    LANGUAGE plpgsql STABLE PARALLEL RESTRICTED SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     n bigint;
 BEGIN
     EXECUTE format('SELECT count(*) FROM kb.%I WHERE build_no = $1', table_name) INTO n USING build_no;
     RETURN n;
-EXCEPTION WHEN undefined_table THEN
-    RETURN 0;
+EXCEPTION
+    WHEN undefined_table THEN RETURN 0;
+    -- An unlogged table (type memory) cannot be read on a standby.
+    WHEN feature_not_supported OR object_not_in_prerequisite_state THEN RETURN 0;
 END
 $$;
 COMMENT ON FUNCTION kb._vector_count(bigint, text) IS 'Internal: vectors of one build.';

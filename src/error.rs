@@ -15,6 +15,8 @@ pub enum Error {
     /// Every problem of one configuration, reported together.
     #[error("invalid configuration of {object}")]
     Configuration { object: String, problems: Vec<String> },
+    #[error("{argument} must not be NULL")]
+    Null { argument: &'static str },
     #[error("invalid {argument}: {problem}")]
     Argument { argument: &'static str, problem: String },
     #[error("document \"{external_id}\": {problem}")]
@@ -60,6 +62,7 @@ impl Error {
             Error::InUse { .. } => "2BP01",               // dependent_objects_still_exist
             Error::Configuration { .. } => "22023",       // invalid_parameter_value
             Error::Argument { .. } => "22023",            // invalid_parameter_value
+            Error::Null { .. } => "22004",                // null_value_not_allowed
             Error::Document { .. } => "22000",            // data_exception
             Error::DocumentTooLarge { .. } => "54000",    // program_limit_exceeded
             Error::ContentType { .. } => "0A000",         // feature_not_supported
@@ -102,7 +105,7 @@ impl Error {
             },
             Error::DocumentTooLarge { .. } => "Split the document, or raise kb.max_document_size.",
             Error::ContentType { .. } => {
-                "Supported are text/plain, text/markdown and text/html; convert the document first."
+                "Supported are text/plain, text/markdown and text/html: convert the document, or name its content_type."
             }
             Error::ModelFiles { .. } => {
                 "Put the model's directory (tokenizer.json, *.safetensors and, for a transformer, config.json) under kb.model_dir; SELECT * FROM kb.health() shows where that is."

@@ -48,7 +48,7 @@ impl ModelFiles {
         }
         let dir = model_dir.join(model);
         if !dir.is_dir() {
-            return Err(fail(format!("there is no such directory in {}", model_dir.display())));
+            return Err(fail("there is no such directory under kb.model_dir".to_string()));
         }
         Self::read(&dir).map_err(fail)
     }

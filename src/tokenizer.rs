@@ -60,7 +60,7 @@ impl Tokenizer {
     pub fn from_file(path: &Path, model: &str) -> Result<Tokenizer> {
         let fault = |e: String| Error::ModelFiles {
             model: model.to_string(),
-            problem: format!("{} cannot be used: {e}", path.display()),
+            problem: format!("tokenizer.json cannot be used: {e}"),
         };
         let mut inner = tokenizers::Tokenizer::from_file(path).map_err(|e| fault(e.to_string()))?;
         // Files often carry the truncation and padding of their training; counts must not.

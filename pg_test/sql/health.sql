@@ -2,7 +2,7 @@
 \pset format unaligned
 \pset tuples_only on
 SELECT component, status FROM kb.health();
-SELECT component, regexp_replace(detail, '\d+(\.\d+)*', 'N', 'g'), hint IS NOT NULL AS advice FROM kb.health() WHERE component IN ('pgvector', 'preload', 'gateway', 'models');
+SELECT component, regexp_replace(detail, '\d+(\.\d+)*', 'N', 'g'), hint IS NOT NULL AS advice FROM kb.health() WHERE component IN ('pgvector', 'gateway', 'models');
 SELECT bool_and(hint IS NULL OR length(hint) > 10) FROM kb.health();
 -- Documents that wait without a worker would be told; here one runs as soon as there is work.
 SELECT kb.create_knowledge_base('hea', 'hash');

@@ -1,8 +1,9 @@
 //! kb.chunk: what a chunking setting does to a text.
 
+use super::required;
 use crate::error::Error;
 use crate::ingest::parse::ContentType;
-use crate::model::Chunking;
+use crate::model::{Chunking, Preprocess};
 use crate::store::embedders;
 use crate::tokenizer::{Tokenizer, max_content_tokens};
 use crate::{ingest, settings};
@@ -12,10 +13,10 @@ use pgrx::prelude::*;
 
 #[pg_extern(stable, parallel_safe)]
 fn chunk(
-    text: &str,
-    chunking: default!(JsonB, "'{}'"),
+    text: Option<&str>,
+    chunking: default!(Option<JsonB>, "'{}'"),
     embedder: default!(Option<&str>, "NULL"),
-    content_type: default!(&str, "'text/plain'"),
+    content_type: default!(Option<&str>, "'text/plain'"),
 ) -> Result<
     TableIterator<
         'static,
@@ -30,22 +31,20 @@ fn chunk(
     >,
     ErrorReport,
 > {
+    let text = required("text", text)?;
+    let chunking = required("chunking", chunking)?;
+    let content_type = required("content_type", content_type)?;
     let embedder = embedders::get(embedder.map_or_else(settings::default_embedder, str::to_string).as_str())?;
     let dir = settings::model_dir();
     let chunking = Chunking::parse(&chunking.0, max_content_tokens(&embedder, &dir)?)
         .map_err(|problems| Error::Configuration { object: "chunking".into(), problems })?;
-    let markdown = match ContentType::parse(content_type) {
-        Some(ContentType::Plain) => false,
-        Some(ContentType::Markdown) => true,
-        _ => {
-            return Err(Error::Argument {
-                argument: "content_type",
-                problem: format!("\"{content_type}\" is not one of text/plain, text/markdown"),
-            })?;
-        }
-    };
+    let content_type = ContentType::parse(content_type).ok_or_else(|| Error::Argument {
+        argument: "content_type",
+        problem: format!("\"{content_type}\" is not one of text/plain, text/markdown, text/html"),
+    })?;
+    let extracted = ingest::parse::extract(text, content_type, &Preprocess::default())?;
     let tokenizer = Tokenizer::for_chunking(&chunking, &embedder, &dir)?;
-    let chunks = ingest::chunk::chunk(text, &chunking, &tokenizer, markdown)?;
+    let chunks = ingest::chunk::chunk(&extracted.text, &chunking, &tokenizer, extracted.markdown)?;
     Ok(TableIterator::new(chunks.into_iter().enumerate().map(|(i, chunk)| {
         (
             i as i32,

@@ -1,5 +1,6 @@
 //! SQL functions over documents.
 
+use super::required;
 use crate::error::Error;
 use crate::ingest::parse;
 use crate::ingest::put::{self, Given};
@@ -11,27 +12,33 @@ use pgrx::prelude::*;
 
 #[pg_extern(volatile, parallel_unsafe)]
 fn put_document(
-    kb_id: &str,
-    external_id: &str,
-    content: &str,
+    kb_id: Option<&str>,
+    external_id: Option<&str>,
+    content: Option<&str>,
     metadata: default!(Option<JsonB>, "NULL"),
     title: default!(Option<&str>, "NULL"),
     content_type: default!(Option<&str>, "NULL"),
     uri: default!(Option<&str>, "NULL"),
 ) -> Result<String, ErrorReport> {
+    let kb_id = required("kb_id", kb_id)?;
+    let external_id = required("external_id", external_id)?;
+    let content = required("content", content)?;
     put_one(kb_id, given(external_id, content.to_string(), metadata, title, content_type, uri))
 }
 
 #[pg_extern(name = "put_document", volatile, parallel_unsafe)]
 fn put_document_bytes(
-    kb_id: &str,
-    external_id: &str,
-    content: &[u8],
+    kb_id: Option<&str>,
+    external_id: Option<&str>,
+    content: Option<&[u8]>,
     metadata: default!(Option<JsonB>, "NULL"),
     title: default!(Option<&str>, "NULL"),
     content_type: default!(Option<&str>, "NULL"),
     uri: default!(Option<&str>, "NULL"),
 ) -> Result<String, ErrorReport> {
+    let kb_id = required("kb_id", kb_id)?;
+    let external_id = required("external_id", external_id)?;
+    let content = required("content", content)?;
     let content = parse::decode(content, external_id)?;
     put_one(kb_id, given(external_id, content, metadata, title, content_type, uri))
 }
@@ -108,6 +115,7 @@ fn delete_documents(
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
-fn retry(kb_id: &str, external_id: default!(Option<&str>, "NULL")) -> Result<i64, ErrorReport> {
+fn retry(kb_id: Option<&str>, external_id: default!(Option<&str>, "NULL")) -> Result<i64, ErrorReport> {
+    let kb_id = required("kb_id", kb_id)?;
     Ok(put::retry(kb_id, external_id)?)
 }

@@ -1,5 +1,6 @@
 //! SQL functions over embedders.
 
+use super::required;
 use crate::catalog::embedders::{self as cases, Wanted};
 use crate::error::Error;
 use crate::gateway::client;
@@ -13,26 +14,29 @@ use pgrx::prelude::*;
 
 #[pg_extern(volatile, parallel_unsafe)]
 fn create_embedder(
-    id: &str,
-    provider: &str,
+    id: Option<&str>,
+    provider: Option<&str>,
     model: default!(Option<&str>, "NULL"),
     dimension: default!(Option<i32>, "NULL"),
     base_url: default!(Option<&str>, "NULL"),
     secret: default!(Option<&str>, "NULL"),
     config: default!(Option<JsonB>, "NULL"),
 ) -> Result<(), ErrorReport> {
+    let id = required("id", id)?;
+    let provider = required("provider", provider)?;
     Ok(cases::create(id, &wanted(Some(provider), model, dimension, base_url, secret, config))?)
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
 fn alter_embedder(
-    id: &str,
+    id: Option<&str>,
     model: default!(Option<&str>, "NULL"),
     dimension: default!(Option<i32>, "NULL"),
     base_url: default!(Option<&str>, "NULL"),
     secret: default!(Option<&str>, "NULL"),
     config: default!(Option<JsonB>, "NULL"),
 ) -> Result<(), ErrorReport> {
+    let id = required("id", id)?;
     Ok(cases::alter(id, wanted(None, model, dimension, base_url, secret, config))?)
 }
 
@@ -105,7 +109,8 @@ fn embed(
 }
 
 #[pg_extern(stable, parallel_restricted)]
-fn count_tokens(text: &str, embedder: default!(Option<&str>, "NULL")) -> Result<i32, ErrorReport> {
+fn count_tokens(text: Option<&str>, embedder: default!(Option<&str>, "NULL")) -> Result<i32, ErrorReport> {
+    let text = required("text", text)?;
     let id = embedder.map_or_else(settings::default_embedder, str::to_string);
     let embedder = embedders::get(&id)?;
     Ok(client::count_tokens(&embedder, text, settings::gateway_timeout())? as i32)

@@ -1,5 +1,6 @@
 //! SQL functions over knowledge bases.
 
+use super::required;
 use crate::catalog::knowledge_bases::{self as cases, Wanted};
 use pgrx::JsonB;
 use pgrx::pg_sys::panic::ErrorReport;
@@ -8,7 +9,7 @@ use pgrx::prelude::*;
 #[allow(clippy::too_many_arguments)]
 #[pg_extern(volatile, parallel_unsafe)]
 fn create_knowledge_base(
-    id: &str,
+    id: Option<&str>,
     embedder: default!(Option<&str>, "NULL"),
     vector_db: default!(Option<&str>, "NULL"),
     description: default!(Option<&str>, "NULL"),
@@ -17,6 +18,7 @@ fn create_knowledge_base(
     retrieval: default!(Option<JsonB>, "NULL"),
     metadata: default!(Option<JsonB>, "NULL"),
 ) -> Result<(), ErrorReport> {
+    let id = required("id", id)?;
     let wanted = Wanted {
         embedder: embedder.map(str::to_string),
         vector_db: vector_db.map(str::to_string),
@@ -32,7 +34,7 @@ fn create_knowledge_base(
 #[allow(clippy::too_many_arguments)]
 #[pg_extern(volatile, parallel_unsafe)]
 fn alter_knowledge_base(
-    id: &str,
+    id: Option<&str>,
     embedder: default!(Option<&str>, "NULL"),
     description: default!(Option<&str>, "NULL"),
     chunking: default!(Option<JsonB>, "NULL"),
@@ -40,6 +42,7 @@ fn alter_knowledge_base(
     retrieval: default!(Option<JsonB>, "NULL"),
     metadata: default!(Option<JsonB>, "NULL"),
 ) -> Result<(), ErrorReport> {
+    let id = required("id", id)?;
     let wanted = Wanted {
         embedder: embedder.map(str::to_string),
         vector_db: None,

@@ -1,5 +1,6 @@
 //! kb.query and kb.query_vector.
 
+use super::required;
 use crate::pg::uuid::to_pg;
 use crate::pg::vector::Vector;
 use crate::retrieve::Hit;
@@ -11,13 +12,13 @@ use pgrx::{JsonB, Uuid};
 #[allow(clippy::too_many_arguments)]
 #[pg_extern(stable, parallel_restricted)]
 fn query(
-    kb_id: &str,
-    query: &str,
+    kb_id: Option<&str>,
+    query: Option<&str>,
     top_k: default!(Option<i32>, "NULL"),
     min_score: default!(Option<f64>, "NULL"),
     filter: default!(Option<JsonB>, "NULL"),
     max_tokens: default!(Option<i32>, "NULL"),
-    mode: default!(&str, "'dense'"),
+    mode: default!(Option<&str>, "'dense'"),
     options: default!(Option<JsonB>, "NULL"),
 ) -> Result<
     TableIterator<
@@ -39,6 +40,9 @@ fn query(
     >,
     ErrorReport,
 > {
+    let kb_id = required("kb_id", kb_id)?;
+    let query = required("query", query)?;
+    let mode = required("mode", mode)?;
     let request =
         Request::new(kb_id, top_k, min_score, filter.map(|f| f.0), max_tokens, mode, options.map(|o| o.0))?;
     let hits = run::by_text(&request, query)?;
@@ -48,13 +52,13 @@ fn query(
 #[allow(clippy::too_many_arguments)]
 #[pg_extern(stable, parallel_safe)]
 fn query_vector(
-    kb_id: &str,
-    vector: Vector,
+    kb_id: Option<&str>,
+    vector: Option<Vector>,
     top_k: default!(Option<i32>, "NULL"),
     min_score: default!(Option<f64>, "NULL"),
     filter: default!(Option<JsonB>, "NULL"),
     max_tokens: default!(Option<i32>, "NULL"),
-    mode: default!(&str, "'dense'"),
+    mode: default!(Option<&str>, "'dense'"),
     options: default!(Option<JsonB>, "NULL"),
 ) -> Result<
     TableIterator<
@@ -76,6 +80,9 @@ fn query_vector(
     >,
     ErrorReport,
 > {
+    let kb_id = required("kb_id", kb_id)?;
+    let vector = required("vector", vector)?;
+    let mode = required("mode", mode)?;
     let request =
         Request::new(kb_id, top_k, min_score, filter.map(|f| f.0), max_tokens, mode, options.map(|o| o.0))?;
     let hits = run::by_vector(&request, &vector.0)?;

@@ -13,7 +13,11 @@ use crate::store::{documents, embedders, jobs, runs, vectors};
 /// base names a shared one. As the owner.
 pub fn create(kb: &KnowledgeBase, state: &str, run_no: Option<i64>) -> Result<Build> {
     let embedder = embedders::get(&kb.embedder)?;
-    let build_no = builds::next_number()?;
+    let mut build_no = builds::next_number()?;
+    // An earlier installation of the extension may have left tables behind.
+    while vectors::table_exists(&format!("vectors_{build_no}"))? {
+        build_no = builds::next_number()?;
+    }
     let (table, owns_table) = match &kb.vector_db {
         Some(id) => {
             let table = vector_dbs::find(id)?
@@ -79,6 +83,23 @@ pub fn switch(next: &Build) -> Result<bool> {
         runs::finish(run_no, "done", None)?;
     }
     Ok(true)
+}
+
+/// What a restart or a restore can have done to vector tables is mended; by the worker when it starts.
+/// Tables that a restore made are tied to the extension again, and documents whose unlogged
+/// vectors a crash has emptied are enqueued.
+pub fn look_after_tables() -> Result<()> {
+    for table in vectors::unattached()? {
+        vectors::attach(&table)?;
+    }
+    for build in builds::unlogged()? {
+        let lost = documents::without_vectors(build.kb_no, build.build_no, &build.table.table_name)?;
+        if !lost.is_empty() {
+            documents::set_pending(build.kb_no, &lost)?;
+            jobs::enqueue(build.kb_no, &build.tenant_id, &lost, jobs::BACKFILL, None)?;
+        }
+    }
+    Ok(())
 }
 
 /// Removes an old build: its chunks and vectors, and its table if that is its alone. By the worker.

@@ -25,7 +25,7 @@ fn finding(component: &'static str, status: &'static str, detail: String, hint: 
 const PGVECTOR_NEEDED: (u32, u32) = (0, 8);
 
 pub fn findings() -> Result<Vec<Finding>> {
-    Ok(vec![pgvector()?, preload()?, gateway(), worker()?, models()?])
+    Ok(vec![pgvector()?, preload(), gateway(), worker()?, models()?])
 }
 
 fn pgvector() -> Result<Finding> {
@@ -40,22 +40,17 @@ fn pgvector() -> Result<Finding> {
     Ok(finding("pgvector", status, format!("version {version}"), hint))
 }
 
-fn preload() -> Result<Finding> {
-    let libraries = server::setting("shared_preload_libraries")?;
-    let loaded = libraries.split(',').any(|name| {
-        name.trim().trim_matches('"').rsplit('/').next().is_some_and(|n| n == "kb" || n == "kb.so")
-    });
-    Ok(if loaded {
-        finding("preload", "ok", "kb is in shared_preload_libraries".into(), "")
-    } else {
-        finding(
-            "preload",
-            "ok",
-            "kb is not in shared_preload_libraries; workers start on demand".into(),
-            "With it, pending documents are also taken up after a restart before anybody uses the database, and the \
-             first query does not wait for the gateway to start.",
-        )
-    })
+fn preload() -> Finding {
+    if background::preloaded() {
+        return finding("preload", "ok", "kb is in shared_preload_libraries".into(), "");
+    }
+    finding(
+        "preload",
+        "ok",
+        "kb is not in shared_preload_libraries; workers start on demand".into(),
+        "With it, pending documents are also taken up after a restart before anybody uses the database, and the \
+         first query does not wait for the gateway to start.",
+    )
 }
 
 fn gateway() -> Finding {

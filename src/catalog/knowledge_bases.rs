@@ -2,6 +2,7 @@
 
 use super::builds as build_cases;
 use crate::error::{Error, Result};
+use crate::model::chunking::DEFAULT_OVERLAP;
 use crate::model::{Chunking, Embedder, Preprocess, Retrieval};
 use crate::pg::role::as_owner;
 use crate::pg::{report, wake};
@@ -98,11 +99,11 @@ pub fn create(id: &str, wanted: Wanted) -> Result<()> {
 pub fn alter(id: &str, wanted: Wanted) -> Result<()> {
     let before = knowledge_bases::get_own(id)?;
     let merged = Wanted {
-        // A new embedder may read less: its own default size is taken unless one is given.
-        chunking: wanted.chunking.or_else(|| {
-            let same = wanted.embedder.as_ref().is_none_or(|e| *e == before.embedder);
-            same.then(|| before.chunking.clone())
-        }),
+        chunking: match (wanted.chunking, &wanted.embedder) {
+            (Some(chunking), _) => Some(chunking),
+            (None, Some(embedder)) => Some(fitted(&before.chunking, embedder)?),
+            (None, None) => Some(before.chunking.clone()),
+        },
         embedder: Some(wanted.embedder.unwrap_or_else(|| before.embedder.clone())),
         vector_db: before.vector_db.clone(),
         description: wanted.description.or_else(|| before.description.clone()),
@@ -132,6 +133,26 @@ pub fn alter(id: &str, wanted: Wanted) -> Result<()> {
         ));
     }
     Ok(())
+}
+
+/// Chunking as it was, but no larger than a new embedder's model reads; a NOTICE says when that changed it.
+fn fitted(chunking: &Value, embedder: &str) -> Result<Value> {
+    let Some(embedder) = embedders::find(embedder)? else { return Ok(chunking.clone()) };
+    let Some(limit) = max_content_tokens(&embedder, &settings::model_dir())? else {
+        return Ok(chunking.clone());
+    };
+    let mut fitted = chunking.clone();
+    let own_tokens = chunking["unit"] == "tokens" && chunking["tokenizer"].is_null();
+    if own_tokens && chunking["size"].as_u64().is_some_and(|size| size > limit as u64) {
+        let overlap = limit as f64 * DEFAULT_OVERLAP;
+        fitted["size"] = json!(limit);
+        fitted["overlap"] = json!(overlap as u64);
+        report::notice(&format!(
+            "chunking size is now {limit} tokens, which is what embedder \"{}\" reads",
+            embedder.id
+        ));
+    }
+    Ok(fitted)
 }
 
 pub fn drop(id: &str) -> Result<()> {
@@ -165,18 +186,22 @@ pub fn ingest(id: &str, strategy: &str) -> Result<i64> {
     let replace = strategy == "replace" || fingerprint != live.fingerprint;
     let scanned = documents::count(kb.kb_no)?;
     let strategy = if replace { "replace" } else { "upsert" };
-    let run_no = as_owner(|| runs::insert(kb.kb_no, &kb.tenant_id, strategy, scanned))?;
-    let ids = if replace {
-        as_owner(|| build_cases::create(&kb, "next", Some(run_no)))?;
-        documents::reset(kb.kb_no, Which::All, "", None)?
-    } else {
-        as_owner(|| builds::set_settings(live.build_no, &kb.chunking, &kb.preprocess.to_json()))?;
-        let settings = builds::live(kb.kb_no)?.settings();
-        let ids = documents::reset(kb.kb_no, Which::Outdated, &settings, None)?;
-        as_owner(|| runs::set_skipped(run_no, scanned - ids.len() as i64))?;
-        ids
-    };
-    jobs::enqueue(kb.kb_no, &kb.tenant_id, &ids, jobs::BACKFILL, Some(run_no))?;
-    wake::at_commit(kb.kb_no);
-    Ok(run_no)
+    as_owner(|| {
+        let run_no = runs::insert(kb.kb_no, &kb.tenant_id, strategy, scanned)?;
+        let ids = if replace {
+            build_cases::create(&kb, "next", Some(run_no))?;
+            documents::reset(kb.kb_no, Which::All, "", None)?
+        } else {
+            builds::set_settings(live.build_no, &kb.chunking, &kb.preprocess.to_json())?;
+            // Read again, for the settings as they are now.
+            let settings =
+                builds::current(kb.kb_no)?.first().map(builds::Build::settings).unwrap_or_default();
+            let ids = documents::reset(kb.kb_no, Which::Outdated, &settings, None)?;
+            runs::set_skipped(run_no, scanned - ids.len() as i64)?;
+            ids
+        };
+        jobs::enqueue(kb.kb_no, &kb.tenant_id, &ids, jobs::BACKFILL, Some(run_no))?;
+        wake::at_commit(kb.kb_no);
+        Ok(run_no)
+    })
 }

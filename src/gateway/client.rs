@@ -149,7 +149,8 @@ thread_local! {
 /// One request over this backend's kept connection. The connection is out of its place while in use,
 /// so a cancel or an error in between closes it instead of leaving a stale answer in it.
 fn ask(request: &Request, timeout: Duration) -> Result<Response> {
-    let deadline = Instant::now() + timeout;
+    let begun = Instant::now();
+    let deadline = begun + timeout;
     if let Some(mut connection) = KEPT.take() {
         // A kept connection may have outlived its gateway: then once more, over a new one.
         match connection.ask(request, timeout) {

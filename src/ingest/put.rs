@@ -2,11 +2,13 @@
 
 use crate::error::{Error, Result};
 use crate::ingest::parse;
+use crate::pg::role::as_owner;
 use crate::pg::wake;
 use crate::settings;
 use crate::store::documents::{self, NewDocument, Put};
-use crate::store::{jobs, knowledge_bases};
-use serde_json::{Value, json};
+use crate::store::jobs;
+use crate::store::knowledge_bases::{self, KnowledgeBase};
+use serde_json::Value;
 
 /// A document as a caller gives it.
 #[derive(Debug, Default)]
@@ -28,8 +30,7 @@ fn check(given: Given) -> Result<NewDocument> {
     parse::check(&given.content, &id, settings::max_document_size())?;
     let content_type =
         parse::ContentType::detect(given.content_type.as_deref(), &id, given.uri.as_deref(), &given.content)?;
-    let metadata = given.metadata.unwrap_or_else(|| json!({}));
-    if !metadata.is_object() {
+    if given.metadata.as_ref().is_some_and(|metadata| !metadata.is_object()) {
         return Err(Error::Argument { argument: "metadata", problem: "must be a JSON object".into() });
     }
     Ok(NewDocument {
@@ -38,7 +39,7 @@ fn check(given: Given) -> Result<NewDocument> {
         content_type: content_type.name().to_string(),
         title: given.title,
         uri: given.uri,
-        metadata,
+        metadata: given.metadata,
     })
 }
 
@@ -57,36 +58,50 @@ pub fn put(kb_id: &str, given: Vec<Given>) -> Result<Vec<(String, Put)>> {
         }
         documents.push(document);
     }
-    let mut results = Vec::with_capacity(documents.len());
-    let mut changed = Vec::new();
-    for document in documents {
-        let put = documents::put(kb.kb_no, &kb.tenant_id, &document)?;
-        if put != Put::Skipped {
-            changed.push(document.external_id.clone());
+    // As the owner, because writers may not touch the tables themselves; the knowledge base is the caller's own.
+    as_owner(|| {
+        let ids: Vec<String> = documents.iter().map(|document| document.external_id.clone()).collect();
+        documents::lock(kb.kb_no, &ids)?;
+        let mut results = Vec::with_capacity(documents.len());
+        let mut changed = Vec::new();
+        for document in documents {
+            let put = documents::put(kb.kb_no, &kb.tenant_id, &document)?;
+            if put != Put::Skipped {
+                changed.push(document.external_id.clone());
+            }
+            results.push((document.external_id, put));
         }
-        results.push((document.external_id, put));
+        enqueue(&kb, &changed)?;
+        Ok(results)
+    })
+}
+
+/// Enqueues edits, as the owner, and has the worker woken at commit.
+fn enqueue(kb: &KnowledgeBase, external_ids: &[String]) -> Result<()> {
+    if external_ids.is_empty() {
+        return Ok(());
     }
-    if !changed.is_empty() {
-        jobs::enqueue(kb.kb_no, &kb.tenant_id, &changed, jobs::LIVE, None)?;
-        wake::at_commit(kb.kb_no);
-    }
-    Ok(results)
+    jobs::enqueue(kb.kb_no, &kb.tenant_id, external_ids, jobs::LIVE, None)?;
+    wake::at_commit(kb.kb_no);
+    Ok(())
 }
 
 /// Deletes documents; for each id in order whether it was there.
 pub fn delete(kb_id: &str, external_ids: &[String]) -> Result<Vec<(String, bool)>> {
     let kb = knowledge_bases::get_own(kb_id)?;
-    let deleted = documents::delete(kb.kb_no, external_ids)?;
+    let deleted = as_owner(|| {
+        documents::lock(kb.kb_no, external_ids)?;
+        documents::delete(kb.kb_no, external_ids)
+    })?;
     Ok(external_ids.iter().map(|id| (id.clone(), deleted.contains(id))).collect())
 }
 
 /// Puts failed documents back into the queue; how many.
 pub fn retry(kb_id: &str, external_id: Option<&str>) -> Result<i64> {
     let kb = knowledge_bases::get_own(kb_id)?;
-    let ids = documents::reset(kb.kb_no, documents::Which::Failed, "", external_id)?;
-    if !ids.is_empty() {
-        jobs::enqueue(kb.kb_no, &kb.tenant_id, &ids, jobs::LIVE, None)?;
-        wake::at_commit(kb.kb_no);
-    }
-    Ok(ids.len() as i64)
+    as_owner(|| {
+        let ids = documents::reset(kb.kb_no, documents::Which::Failed, "", external_id)?;
+        enqueue(&kb, &ids)?;
+        Ok(ids.len() as i64)
+    })
 }

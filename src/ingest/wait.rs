@@ -16,8 +16,8 @@ pub fn for_knowledge_base(kb_id: &str, timeout: Option<f64>) -> Result<()> {
 
 /// Waits until a run is over.
 pub fn for_run(run_no: i64, timeout: Option<f64>) -> Result<()> {
-    let (kb_no, _) =
-        runs::find(run_no)?.ok_or_else(|| Error::NotFound { what: "run", id: run_no.to_string() })?;
+    let kb_no = runs::knowledge_base(run_no)?
+        .ok_or_else(|| Error::NotFound { what: "run", id: run_no.to_string() })?;
     wait_for(&format!("run {run_no}"), kb_no, Some(run_no), timeout)
 }
 
@@ -42,11 +42,12 @@ fn wait_for(what: &str, kb_no: i64, run_no: Option<i64>, timeout: Option<f64>) -
     };
     let begun = Instant::now();
     let mut pause = PAUSES.0;
+    let mut warned = false;
     loop {
         let over = txn::with_latest_snapshot(|| match run_no {
             None => Ok(jobs::waiting(kb_no)? == 0 && !runs::is_running(kb_no)?),
             // The run's own end: for a replacing one that is the switch.
-            Some(run_no) => Ok(runs::find(run_no)?.is_none_or(|(_, state)| state != "running")),
+            Some(run_no) => runs::is_over(run_no),
         })?;
         if over {
             return Ok(());
@@ -56,7 +57,7 @@ fn wait_for(what: &str, kb_no: i64, run_no: Option<i64>, timeout: Option<f64>) -
         {
             return Err(Error::Timeout { what: what.to_string(), seconds: limit.as_secs_f64() });
         }
-        if !wake::ensure_worker() {
+        if !wake::ensure_worker() && !std::mem::replace(&mut warned, true) {
             report::warning("no background worker slot is free (max_worker_processes); waiting for one");
         }
         report::check_interrupts();

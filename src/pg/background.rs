@@ -148,10 +148,19 @@ pub fn in_binary_upgrade() -> bool {
     unsafe { pg_sys::IsBinaryUpgrade }
 }
 
+static PRELOADED: AtomicBool = AtomicBool::new(false);
+
+/// Whether the library was loaded by shared_preload_libraries: set in the postmaster and inherited.
+pub fn preloaded() -> bool {
+    PRELOADED.load(Ordering::Relaxed)
+}
+
 /// Whether shared_preload_libraries is being processed.
 pub fn preloading() -> bool {
     // SAFETY: a plain global.
-    unsafe { pg_sys::process_shared_preload_libraries_in_progress }
+    let preloading = unsafe { pg_sys::process_shared_preload_libraries_in_progress };
+    PRELOADED.fetch_or(preloading, Ordering::Relaxed);
+    preloading
 }
 
 /// The database this process is connected to.

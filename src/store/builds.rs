@@ -83,6 +83,15 @@ pub fn old() -> Result<Vec<Build>> {
     )
 }
 
+/// Live builds in unlogged tables, which a crash empties.
+pub fn unlogged() -> Result<Vec<Build>> {
+    spi::write(
+        &format!("SELECT {COLUMNS} FROM kb.builds WHERE state = 'live' AND type = 'memory'"),
+        &[],
+        build,
+    )
+}
+
 /// Next builds whose run waits for no document any more.
 pub fn finished_next() -> Result<Vec<Build>> {
     spi::write(

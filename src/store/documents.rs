@@ -12,7 +12,8 @@ pub struct NewDocument {
     pub content_type: String,
     pub title: Option<String>,
     pub uri: Option<String>,
-    pub metadata: Value,
+    /// None: what the document has already, or none.
+    pub metadata: Option<Value>,
 }
 
 impl NewDocument {
@@ -49,13 +50,14 @@ impl Put {
 pub fn put(kb_no: i64, tenant_id: &str, document: &NewDocument) -> Result<Put> {
     let hash = document.hash();
     let unchanged = spi::execute(
-        "UPDATE kb.documents SET metadata = $4, uri = $5, title = coalesce($6, title), updated_at = now()
+        "UPDATE kb.documents SET metadata = coalesce($4, metadata), uri = coalesce($5, uri),
+             title = coalesce($6, title), updated_at = now()
          WHERE kb_no = $1 AND external_id = $2 AND content_hash = $3 AND status <> 'failed'",
         &[
             Arg::Long(kb_no),
             Arg::Text(&document.external_id),
             Arg::Bytes(&hash),
-            Arg::Json(&document.metadata),
+            Arg::JsonOrNull(document.metadata.as_ref()),
             Arg::TextOrNull(document.uri.as_deref()),
             Arg::TextOrNull(document.title.as_deref()),
         ],
@@ -64,14 +66,14 @@ pub fn put(kb_no: i64, tenant_id: &str, document: &NewDocument) -> Result<Put> {
         return Ok(Put::Skipped);
     }
     let added = spi::write_one(
-        "INSERT INTO kb.documents
+        "INSERT INTO kb.documents AS d
              (kb_no, tenant_id, external_id, uri, title, content_type, content, content_hash, metadata)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
-         ON CONFLICT (kb_no, external_id) DO UPDATE SET uri = EXCLUDED.uri, title = EXCLUDED.title,
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, coalesce($9, '{}'))
+         ON CONFLICT (kb_no, external_id) DO UPDATE SET uri = coalesce($4, d.uri), title = EXCLUDED.title,
              content_type = EXCLUDED.content_type, content = EXCLUDED.content, source = NULL,
-             content_hash = EXCLUDED.content_hash, metadata = EXCLUDED.metadata, status = 'pending',
+             content_hash = EXCLUDED.content_hash, metadata = coalesce($9, d.metadata), status = 'pending',
              error = NULL, sqlstate = NULL, updated_at = now()
-         RETURNING xmax = 0",
+         RETURNING d.xmax = 0",
         &[
             Arg::Long(kb_no),
             Arg::Text(tenant_id),
@@ -81,11 +83,22 @@ pub fn put(kb_no: i64, tenant_id: &str, document: &NewDocument) -> Result<Put> {
             Arg::Text(&document.content_type),
             Arg::Text(&document.content),
             Arg::Bytes(&hash),
-            Arg::Json(&document.metadata),
+            Arg::JsonOrNull(document.metadata.as_ref()),
         ],
         |row| row.get::<bool>(0),
     )?;
     Ok(if added == Some(true) { Put::Added } else { Put::Updated })
+}
+
+/// Locks what is there of these documents, in the worker's order (by document_id), so that a call over
+/// many documents and the worker do not deadlock.
+pub fn lock(kb_no: i64, external_ids: &[String]) -> Result<()> {
+    spi::execute(
+        "SELECT FROM kb.documents WHERE kb_no = $1 AND external_id = ANY ($2)
+         ORDER BY document_id FOR NO KEY UPDATE",
+        &[Arg::Long(kb_no), Arg::Texts(external_ids)],
+    )?;
+    Ok(())
 }
 
 /// Deletes documents with their chunks, vectors and jobs. The external ids that were there.
@@ -141,7 +154,7 @@ pub fn read(kb_no: i64, external_id: &str, generation: i64) -> Result<Option<Sto
 }
 
 /// Locks documents whose jobs still have the given generations; their ids. Documents are always
-/// locked before chunks and jobs, in one order, so that worker and writers cannot deadlock.
+/// locked before chunks and jobs, in one order, so that worker and single calls do not deadlock.
 pub fn lock_current(keys: &[(i64, i64)]) -> Result<Vec<i64>> {
     let (ids, generations): (Vec<i64>, Vec<i64>) = keys.iter().copied().unzip();
     spi::write(
@@ -256,6 +269,29 @@ pub fn count(kb_no: i64) -> Result<i64> {
         row.get::<i64>(0)
     })?
     .unwrap_or(0))
+}
+
+/// Ready documents of which a chunk has no vector.
+pub fn without_vectors(kb_no: i64, build_no: i64, table_name: &str) -> Result<Vec<String>> {
+    spi::write(
+        &format!(
+            "SELECT external_id FROM kb.documents d WHERE kb_no = $1 AND status = 'ready' AND EXISTS (
+                 SELECT FROM kb.chunks c WHERE c.document_id = d.document_id AND c.build_no = $2 AND NOT EXISTS (
+                     SELECT FROM kb.{} v WHERE v.chunk_id = c.chunk_id AND v.build_no = c.build_no))",
+            spi::quote(table_name)
+        ),
+        &[Arg::Long(kb_no), Arg::Long(build_no)],
+        |row| row.get(0),
+    )
+}
+
+/// Puts documents back to pending.
+pub fn set_pending(kb_no: i64, external_ids: &[String]) -> Result<()> {
+    spi::execute(
+        "UPDATE kb.documents SET status = 'pending' WHERE kb_no = $1 AND external_id = ANY ($2)",
+        &[Arg::Long(kb_no), Arg::Texts(external_ids)],
+    )?;
+    Ok(())
 }
 
 /// Counts the chunks of the live build anew for all documents, after a switch of builds.

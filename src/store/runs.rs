@@ -78,9 +78,24 @@ pub fn any_housekeeping() -> Result<bool> {
     Ok(found.unwrap_or(false))
 }
 
-/// A run's knowledge base and state, if the caller may see it.
-pub fn find(run_no: i64) -> Result<Option<(i64, String)>> {
-    spi::read_one("SELECT kb_no, state FROM kb.runs WHERE run_no = $1", &[Arg::Long(run_no)], |row| {
-        Ok((row.get(0)?, row.get(1)?))
-    })
+/// A run's knowledge base, if the caller may see it.
+pub fn knowledge_base(run_no: i64) -> Result<Option<i64>> {
+    spi::read_one("SELECT kb_no FROM kb.runs WHERE run_no = $1", &[Arg::Long(run_no)], |row| row.get(0))
+}
+
+/// Whether a run is over (or gone); an error if it failed.
+pub fn is_over(run_no: i64) -> Result<bool> {
+    let found = spi::read_one(
+        "SELECT state, coalesce(error, '') FROM kb.runs WHERE run_no = $1",
+        &[Arg::Long(run_no)],
+        |row| Ok((row.get::<String>(0)?, row.get::<String>(1)?)),
+    )?;
+    match found {
+        Some((state, error)) if state == "failed" => Err(Error::State {
+            problem: format!("run {run_no} failed: {error}"),
+            hint: "SELECT * FROM kb.failures says why.".into(),
+        }),
+        Some((state, _)) => Ok(state != "running"),
+        None => Ok(true),
+    }
 }

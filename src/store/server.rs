@@ -42,12 +42,3 @@ pub fn is_installed() -> Result<bool> {
     Ok(spi::read_one("SELECT pg_catalog.to_regclass('kb.jobs') IS NOT NULL", &[], |row| row.get::<bool>(0))?
         .unwrap_or(false))
 }
-
-/// A setting's value as text.
-pub fn setting(name: &str) -> Result<String> {
-    Ok(spi::read_one("SELECT pg_catalog.current_setting($1, true)", &[Arg::Text(name)], |row| {
-        row.opt::<String>(0)
-    })?
-    .flatten()
-    .unwrap_or_default())
-}

@@ -11,12 +11,7 @@ use uuid::Uuid;
 /// Makes a vector table with the policies of every tenant table. As the owner.
 pub fn create_table(table: &VectorTable) -> Result<()> {
     let name = quote(&table.table_name);
-    let exists = spi::write_one(
-        "SELECT pg_catalog.to_regclass('kb.' || pg_catalog.quote_ident($1)) IS NOT NULL",
-        &[Arg::Text(&table.table_name)],
-        |row| row.get::<bool>(0),
-    )?;
-    if exists == Some(true) {
+    if table_exists(&table.table_name)? {
         return Err(Error::AlreadyExists { what: "table", id: format!("kb.{}", table.table_name) });
     }
     let unlogged = if table.kind == VectorDbType::Memory { "UNLOGGED " } else { "" };
@@ -54,7 +49,34 @@ pub fn create_table(table: &VectorTable) -> Result<()> {
         }
         spi::execute_utility(&statement)?;
     }
-    ddl::drop_with_extension(&table.table_name)
+    attach(&table.table_name)
+}
+
+pub fn table_exists(table_name: &str) -> Result<bool> {
+    let exists = spi::write_one(
+        "SELECT pg_catalog.to_regclass('kb.' || pg_catalog.quote_ident($1)) IS NOT NULL",
+        &[Arg::Text(table_name)],
+        |row| row.get::<bool>(0),
+    )?;
+    Ok(exists == Some(true))
+}
+
+/// Vector tables in use that DROP EXTENSION would not drop: a restore makes them so.
+pub fn unattached() -> Result<Vec<String>> {
+    spi::write(
+        "SELECT t.relname::text FROM pg_catalog.pg_class t
+         WHERE t.relnamespace = 'kb'::regnamespace
+           AND t.relname IN (SELECT table_name FROM kb.builds UNION SELECT table_name FROM kb.vector_dbs)
+           AND NOT EXISTS (SELECT FROM pg_catalog.pg_depend d WHERE d.classid = 'pg_class'::regclass
+               AND d.objid = t.oid AND d.refclassid = 'pg_extension'::regclass)",
+        &[],
+        |row| row.get(0),
+    )
+}
+
+/// Has DROP EXTENSION drop a vector table.
+pub fn attach(table_name: &str) -> Result<()> {
+    ddl::drop_with_extension(table_name)
 }
 
 /// As the owner or the worker.

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::ingest::diff::{Diff, diff};
-use crate::ingest::parse::{ContentType, extract};
+use crate::ingest::parse::{ContentType, Extracted, extract};
 use crate::ingest::rechunk::{PreviousChunk, rechunk};
 use crate::model::Embedder;
 use crate::store::builds::{self, Build};
@@ -88,48 +88,25 @@ pub fn prepare(intake: Intake, model_dir: &Path) -> Result<Prepared, (Job, Error
 
 fn prepare_document(intake: Intake, model_dir: &Path) -> Result<Prepared> {
     let Intake { job, stored, targets } = intake;
-    let fault = |problem: String| Error::Document { external_id: job.external_id.clone(), problem };
     let content_type = ContentType::parse(&stored.content_type).ok_or_else(|| Error::ContentType {
         external_id: job.external_id.clone(),
         content_type: stored.content_type.clone(),
     })?;
     let mut prepared = Vec::new();
     let (mut settings, mut text, mut title) = (String::new(), String::new(), None);
-    for (target, existing) in targets {
-        let (build, embedder) = (&target.0, &target.1);
-        let extracted =
-            extract(&stored.raw, content_type, &build.preprocess).map_err(|error| match error {
-                Error::Argument { problem, .. } => fault(problem),
-                other => other,
-            })?;
-        let tokenizer = Tokenizer::for_chunking(&build.chunking, embedder, model_dir)?;
-        settings = build.settings();
-        // Chunks made under other settings say nothing about where today's cuts would be.
-        let previous: Vec<PreviousChunk> = if stored.settings.as_deref() == Some(settings.as_str()) {
-            existing
-                .iter()
-                .map(|e| PreviousChunk {
-                    content: e.content.clone(),
-                    start: e.start,
-                    end: e.end,
-                    token_count: e.token_count,
-                })
-                .collect()
-        } else {
-            Vec::new()
-        };
-        let pieces = rechunk(&extracted.text, &build.chunking, &tokenizer, extracted.markdown, &previous)?;
-        if pieces.is_empty() {
-            return Err(fault("it holds no text".into()));
+    let last = targets.len().saturating_sub(1);
+    for (i, (target, existing)) in targets.into_iter().enumerate() {
+        match prepare_for(&job, &stored, content_type, target, existing, model_dir) {
+            Ok(found) => {
+                settings = found.target.0.settings();
+                text = found.extracted.text;
+                title = found.extracted.title;
+                prepared.push((found.target, found.diff));
+            }
+            // What the settings of yesterday cannot take must not keep the next build from being made.
+            Err(_) if i < last => {}
+            Err(error) => return Err(error),
         }
-        let known: Vec<(uuid::Uuid, [u8; 32])> = existing
-            .iter()
-            .filter_map(|e| Some((e.chunk_id, <[u8; 32]>::try_from(e.content_hash.as_slice()).ok()?)))
-            .collect();
-        let diff = diff(job.kb_no, &job.external_id, &known, pieces);
-        text = extracted.text;
-        title = extracted.title;
-        prepared.push((target, diff));
     }
     let text = match (text == stored.raw, stored.has_source) {
         (true, false) => None,
@@ -145,6 +122,54 @@ fn prepare_document(intake: Intake, model_dir: &Path) -> Result<Prepared> {
         title,
         job,
     })
+}
+
+/// What one build makes of a document.
+struct Found {
+    target: Target,
+    extracted: Extracted,
+    diff: Diff,
+}
+
+fn prepare_for(
+    job: &Job,
+    stored: &Stored,
+    content_type: ContentType,
+    target: Target,
+    existing: Vec<Existing>,
+    model_dir: &Path,
+) -> Result<Found> {
+    let fault = |problem: String| Error::Document { external_id: job.external_id.clone(), problem };
+    let (build, embedder) = (&target.0, &target.1);
+    let extracted = extract(&stored.raw, content_type, &build.preprocess).map_err(|error| match error {
+        Error::Argument { problem, .. } => fault(problem),
+        other => other,
+    })?;
+    let tokenizer = Tokenizer::for_chunking(&build.chunking, embedder, model_dir)?;
+    // Chunks made under other settings say nothing about where today's cuts would be.
+    let previous: Vec<PreviousChunk> = if stored.settings.as_deref() == Some(build.settings().as_str()) {
+        existing
+            .iter()
+            .map(|e| PreviousChunk {
+                content: e.content.clone(),
+                start: e.start,
+                end: e.end,
+                token_count: e.token_count,
+            })
+            .collect()
+    } else {
+        Vec::new()
+    };
+    let pieces = rechunk(&extracted.text, &build.chunking, &tokenizer, extracted.markdown, &previous)?;
+    if pieces.is_empty() {
+        return Err(fault("it holds no text".into()));
+    }
+    let known: Vec<(uuid::Uuid, [u8; 32])> = existing
+        .iter()
+        .filter_map(|e| Some((e.chunk_id, <[u8; 32]>::try_from(e.content_hash.as_slice()).ok()?)))
+        .collect();
+    let diff = diff(job.kb_no, &job.external_id, &known, pieces);
+    Ok(Found { target, extracted, diff })
 }
 
 /// Writes chunks of documents that are still at the generation they were read at; gone text is deleted

@@ -13,6 +13,8 @@ pub struct Open {
     pub job: Job,
     pub settings: String,
     pub is_new: bool,
+    /// It is being put into the next build, too.
+    pub in_next: bool,
     /// Groups and flights that still may bring something for it.
     pending: usize,
 }
@@ -97,8 +99,8 @@ impl Flights {
     }
 
     /// Takes up a written document.
-    pub fn add(&mut self, document_id: i64, job: Job, settings: String, is_new: bool) {
-        self.open.insert(document_id, Open { job, settings, is_new, pending: 0 });
+    pub fn add(&mut self, document_id: i64, job: Job, settings: String, is_new: bool, in_next: bool) {
+        self.open.insert(document_id, Open { job, settings, is_new, in_next, pending: 0 });
     }
 
     /// Documents now wait for one thing more.

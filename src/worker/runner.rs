@@ -103,6 +103,9 @@ impl Runner {
         if let Err(error) = txn::in_txn(|| jobs::release_all(Duration::ZERO, None, false)) {
             report::log(&format!("worker cannot release leases: {error}"));
         }
+        if let Err(error) = txn::in_txn(build_cases::look_after_tables) {
+            report::log(&format!("worker cannot look after vector tables: {error}"));
+        }
         loop {
             report::check_interrupts();
             background::reload_settings();
@@ -250,7 +253,8 @@ impl Runner {
                 edited.push(document.job);
                 continue;
             }
-            self.flights.add(id, document.job, document.settings, document.is_new);
+            let in_next = document.targets.iter().any(|(target, _)| target.0.state == "next");
+            self.flights.add(id, document.job, document.settings, document.is_new, in_next);
             for (target, _) in document.targets {
                 let group = groups.entry(target.0.build_no).or_insert_with(|| Group {
                     target,
@@ -398,12 +402,22 @@ impl Runner {
     }
 
     fn fail_flight(&mut self, flight: &Flight, error: &Error) -> Result<()> {
+        let is_live = flight.target.0.state == "live";
+        let mut spared = Vec::new();
         for document in flight.documents() {
-            if let Some(open) = self.flights.open.remove(&document) {
-                fail(&open.job, error)?;
+            match self.flights.open.get(&document) {
+                // What yesterday's settings cannot take must not keep the next build from being made.
+                Some(open) if is_live && open.in_next && !error.is_transient() => spared.push(document),
+                Some(_) => {
+                    if let Some(open) = self.flights.open.remove(&document) {
+                        fail(&open.job, error)?;
+                    }
+                }
+                None => {}
             }
         }
-        Ok(())
+        let done = self.flights.let_go(spared);
+        txn::in_txn(|| finish(&done))
     }
 
     fn renew_leases(&mut self) -> Result<()> {
@@ -436,10 +450,10 @@ impl Runner {
                     report::log(&format!("old build {} stays for now: {error}", build.build_no));
                 }
             }
-            if self.index_due && txn::in_txn(vectors::without_index)?.iter().any(|s| s.large_enough) {
-                wake::start_indexer();
+            if self.index_due {
+                let wanted = txn::in_txn(vectors::without_index)?.iter().any(|s| s.large_enough);
+                self.index_due = wanted && !wake::start_indexer();
             }
-            self.index_due = false;
             txn::in_txn(|| Ok(!jobs::any()? && !runs::any_housekeeping()?))
         });
         match result {

@@ -126,7 +126,7 @@ fn cutting_by_windows_gives_the_chunks_of_one_cut() {
     assert!(text.len() > 300_000, "{}", text.len());
     let tokenizer = Tokenizer::words();
     for strategy in [Strategy::Recursive, Strategy::Fixed] {
-        for (size, overlap) in [(60, 0), (60, 9)] {
+        for (size, overlap) in [(60, 0), (60, 9), (60, 50)] {
             let setting = chunking(strategy, size, overlap, Unit::Tokens);
             let by_windows = split(&text, 0..text.len(), &setting, &tokenizer, &Outline::default()).unwrap();
             let sizer = sizer::WindowSizer::new(&text, Unit::Tokens, &tokenizer);

@@ -75,8 +75,30 @@ impl ContentType {
         }
         let by_name =
             ContentType::from_extension(external_id).or_else(|| uri.and_then(ContentType::from_extension));
-        Ok(by_name.unwrap_or_else(|| ContentType::sniff(text)))
+        if let Some(found) = by_name {
+            return Ok(found);
+        }
+        // A file format put as if it were text would be indexed as noise.
+        let foreign = [Some(external_id), uri].into_iter().flatten().find_map(foreign_extension);
+        match foreign.or_else(|| text.trim_start().starts_with("%PDF-").then(|| "pdf".to_string())) {
+            Some(extension) => Err(Error::ContentType {
+                external_id: external_id.to_string(),
+                content_type: format!("{extension} (by its name or first characters)"),
+            }),
+            None => Ok(ContentType::sniff(text)),
+        }
     }
+}
+
+/// The extension of a name, if it is one of a format that is not text.
+fn foreign_extension(name: &str) -> Option<String> {
+    const FOREIGN: [&str; 20] = [
+        "pdf", "doc", "docx", "odt", "rtf", "xls", "xlsx", "ods", "ppt", "pptx", "odp", "epub", "zip", "gz",
+        "png", "jpg", "jpeg", "gif", "mp3", "mp4",
+    ];
+    let (_, extension) = name.split(['?', '#']).next()?.rsplit_once('.')?;
+    let extension = extension.to_ascii_lowercase();
+    FOREIGN.contains(&extension.as_str()).then_some(extension)
 }
 
 /// What a document says, ready to be cut.

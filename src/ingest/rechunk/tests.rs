@@ -140,6 +140,38 @@ fn an_unchanged_text_and_one_with_other_white_space_at_its_end_keep_all_chunks()
 }
 
 #[test]
+fn a_word_changed_for_one_as_long_leaves_every_boundary_where_it_was() {
+    let words = Tokenizer::words();
+    let text = (0..400).map(|i| format!("Sentence {i} has a word here.")).collect::<Vec<_>>().join("\n\n");
+    for strategy in [Strategy::Recursive, Strategy::Markdown] {
+        let setting = chunking(strategy, 40, 15, Unit::Tokens);
+        let chunks = chunk::chunk(&text, &setting, &words, false).unwrap();
+        for i in [0, 7, 200, 201, 202, 203, 204, 399] {
+            let edited = text.replace(&format!("{i} has a word"), &format!("{i} had a word"));
+            let again = rechunk(&edited, &setting, &words, false, &previous(&chunks)).unwrap();
+            let spans = |chunks: &[Chunk]| chunks.iter().map(|c| c.span).collect::<Vec<_>>();
+            assert_eq!(spans(&again), spans(&chunks), "{strategy:?} {i}");
+        }
+    }
+}
+
+#[test]
+fn repeats_taken_from_a_text_of_repeats_do_not_make_the_two_runs_cross() {
+    let words = Tokenizer::words();
+    let text = |count: usize| "again and again.\n\n".repeat(count);
+    for strategy in [Strategy::Recursive, Strategy::Markdown, Strategy::Fixed] {
+        for overlap in [0, 2] {
+            let setting = chunking(strategy, 4, overlap, Unit::Tokens);
+            for (before, after) in [(10, 7), (10, 1), (10, 5), (3, 10), (10, 11)] {
+                let chunks = chunk::chunk(&text(before), &setting, &words, false).unwrap();
+                let again = rechunk(&text(after), &setting, &words, false, &previous(&chunks)).unwrap();
+                check(&text(after), &again, &setting, &words);
+            }
+        }
+    }
+}
+
+#[test]
 fn chunks_that_are_not_of_the_text_do_no_harm() {
     let words = Tokenizer::words();
     let setting = chunking(Strategy::Recursive, 5, 2, Unit::Tokens);
