@@ -9,13 +9,15 @@ from report import Report
 from server import Sampler, Server, adapt_vectors, memory_kb
 from texts import Writer
 
-DOCUMENTS, DOCUMENT_BYTES, BATCH = 200, 500_000, 10
+# A hundred megabytes of text as many documents and as a few, the largest that kb.max_document_size lets in.
+SHAPES = ((200, 500_000, 10), (10, 10_000_000, 1))
 
 
 def run(server: Server, report: Report) -> None:
     backend(server, report)
     gateway(server, report)
-    worker(server, report)
+    for shape in SHAPES:
+        worker(server, report, *shape)
 
 
 def backend(server: Server, report: Report) -> None:
@@ -57,38 +59,41 @@ def gateway(server: Server, report: Report) -> None:
     )
 
 
-def worker(server: Server, report: Report) -> None:
+def worker(server: Server, report: Report, documents: int, size: int, batch_size: int) -> None:
     connection = server.fresh("bench_memory")
     # No index: its memory is another process's and bounded by maintenance_work_mem.
     connection.execute("SELECT kb.create_vector_db('bulk', 'pgvector', 384, config => '{\"min_rows\": 1000000}')")
     connection.execute("SELECT kb.create_knowledge_base('bulk', embedder => 'hash', vector_db => 'bulk')")
     writer = Writer(5)
     stock = [writer.paragraph(writer.chance.randint(30, 150), i) for i in range(5_000)]
-    total = 0
     with Sampler(server, "kb worker") as sampler:
-        for i in range(0, DOCUMENTS, BATCH):
-            batch = []
-            for j in range(i, i + BATCH):
-                paragraphs, size = [f"Document {j}."], 0
-                while size < DOCUMENT_BYTES:
-                    paragraphs.append(f"{len(paragraphs)} of {j}: {writer.chance.choice(stock)}")
-                    size += len(paragraphs[-1]) + 2
-                total += size
-                batch.append(Jsonb({"external_id": f"{j}.txt", "content": "\n\n".join(paragraphs)}))
+        for i in range(0, documents, batch_size):
+            batch = [Jsonb({"external_id": f"{j}.txt", "content": text(writer, stock, j, size)}) for j in range(i, i + batch_size)]
             connection.execute("SELECT count(*) FROM kb.put_documents('bulk', %s)", [batch])
         connection.execute("SELECT kb.wait('bulk', 550)")
     ready, chunks = connection.execute("SELECT ready, chunks FROM kb.status WHERE kb_id = 'bulk'").fetchone()
-    if ready != DOCUMENTS or sampler.samples == 0:
-        raise AssertionError(f"{ready} of {DOCUMENTS} documents ready, {sampler.samples} samples of the worker")
+    if ready != documents or sampler.samples == 0:
+        raise AssertionError(f"{ready} of {documents} documents ready, {sampler.samples} samples of the worker")
     own, high = (sampler.peak[field] / 1024 for field in ("RssAnon", "VmHWM"))
     report.add(
-        f"the worker ingesting {total / 1e6:.0f} MB of text, at its most",
+        f"the worker ingesting {documents} documents of {size / 1e6:g} MB, at its most",
         f"{own:.0f} MB",
         "",
         f"{high:.0f} MB with shared buffers",
         "< 300 MB",
         own < 300,
     )
-    report.note(f"memory: {DOCUMENTS} documents of {DOCUMENT_BYTES // 1000} kB gave {chunks} chunks; sampled {sampler.samples} times, every 50 ms")
+    report.note(f"memory: {documents} documents of {size / 1e6:g} MB gave {chunks:,} chunks; {sampler.samples} looks at the worker")
     connection.close()
     server.drop("bench_memory")
+
+
+def text(writer: Writer, stock: list[str], number: int, size: int) -> str:
+    """Paragraphs that stand nowhere else, a little less than `size` bytes of them."""
+    paragraphs, length = [], 0
+    while True:
+        paragraph = f"{len(paragraphs)} of {number}: {writer.chance.choice(stock)}"
+        length += len(paragraph) + 2
+        if length > size:
+            return "\n\n".join(paragraphs)
+        paragraphs.append(paragraph)

@@ -34,9 +34,9 @@ class Report:
         self.lines: list[Line] = []
         self.notes: list[str] = []
 
-    def add(self, what: str, kb: str, hand: str = "", ratio: str = "", target: str = "", ok: bool | None = None):
-        """`ok` None: a figure without a target."""
-        verdict = "" if ok is None else ("ok" if ok else "MISSED")
+    def add(self, what: str, kb: str, hand: str = "", ratio: str = "", target: str = "", ok: bool | str | None = None):
+        """`ok` None: a figure without a target; a text: what it is instead of ok or MISSED."""
+        verdict = {None: "", True: "ok", False: "MISSED"}.get(ok, ok)
         self.lines.append(Line(what, kb, hand, ratio, target, verdict))
         say("  " + " | ".join(cell for cell in self.lines[-1].cells() if cell))
 

@@ -48,7 +48,11 @@ SELECT try($$SELECT kb.create_knowledge_base('kbs_x', 'hash', chunking => '{"str
 SELECT try($$SELECT kb.create_knowledge_base('kbs_x', 'hash', chunking => '{"tokenizer": "llama"}')$$);
 SELECT try($$SELECT kb.create_knowledge_base('kbs_x', 'hash', chunking => '{"chunk_size": 100}')$$);
 SELECT try($$SELECT kb.create_knowledge_base('kbs_x', 'hash', preprocess => '{"dedup": true}')$$);
-SELECT try($$SELECT kb.create_knowledge_base('kbs_x', 'hash', retrieval => '{"top_k": 0, "min_score": "high", "ef_search": 2000}')$$);
+SELECT try($$SELECT kb.create_knowledge_base('kbs_x', 'hash', retrieval => '{"top_k": 0, "max_tokens": 1.5, "ef_search": 2000}')$$);
+SELECT try($$SELECT kb.create_knowledge_base('kbs_x', 'hash', retrieval => '{"min_score": "high"}')$$) ~ '^22023: .*retrieval.min_score: must be a number';
+SET kb.default_embedder = 'no_such';
+SELECT try($$SELECT kb.create_knowledge_base('kbs_x')$$);
+RESET kb.default_embedder;
 SELECT try($$SELECT kb.create_knowledge_base('kbs_x', 'hash', metadata => '[]')$$);
 SELECT try($$SELECT kb.create_knowledge_base('kbs_x', 'hash', chunking => '[]', preprocess => '1', retrieval => '"x"')$$);
 -- All at once.

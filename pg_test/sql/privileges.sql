@@ -69,7 +69,6 @@ SELECT try($$UPDATE kb.builds SET table_name = 'documents'$$);
 SELECT try($$UPDATE kb.knowledge_bases SET embedder = 'static'$$);
 SELECT try($$DELETE FROM kb.chunks$$);
 SELECT try($$CREATE TABLE kb.mine ()$$);
--- Nor can a function name of one's own, in front in the search path, see what kb does as owner.
 SET ROLE kbt_admin;
 SELECT try($$SELECT kb.create_embedder('prv_e', 'hash', dimension => 16)$$);
 SELECT try($$SELECT kb.create_vector_db('prv_v', 'memory', 16)$$);

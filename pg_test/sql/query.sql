@@ -129,7 +129,7 @@ SELECT try($$SELECT kb.query('q', 'x', 0)$$);
 SELECT try($$SELECT kb.query('q', 'x', -1)$$);
 SELECT try($$SELECT kb.query('q', 'x', 10001)$$);
 SELECT try($$SELECT kb.query('q', 'x', min_score => 'NaN')$$);
-SELECT try($$SELECT kb.query('q', 'x', min_score => 'Infinity')$$);
+SELECT try($$SELECT kb.query('q', 'x', min_score => 'Infinity')$$) ~ '^22023: invalid min_score: ';
 SELECT try($$SELECT kb.query('q', 'x', filter => '[]')$$);
 SELECT try($$SELECT kb.query('q', 'x', filter => '"team"')$$);
 SELECT try($$SELECT kb.query('q', 'x', max_tokens => 0)$$);

@@ -1,11 +1,14 @@
 //! The background processes: gateway, launcher, worker, indexer.
 
 mod document;
+mod exchange;
 mod flights;
 mod gateway;
 mod indexer;
+mod intake;
 mod launcher;
 mod offload;
+mod outcome;
 mod roster;
 mod runner;
 

@@ -1,0 +1,140 @@
+//! From the queue to chunks: claims jobs, reads and prepares documents in groups, writes their chunks.
+
+use super::document::{self, Intake, Prepared, Targets};
+use super::flights::Group;
+use super::offload;
+use super::outcome::fail;
+use super::runner::Runner;
+use crate::error::Result;
+use crate::pg::txn;
+use crate::settings;
+use crate::store::jobs::{self, Job};
+use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
+
+/// Documents under way at most, and of one knowledge base per claim.
+const OPEN_DOCUMENTS: usize = 64;
+const SHARE: i64 = 16;
+/// A group of documents is prepared together up to this many bytes.
+const GROUP_BYTES: usize = 2 * 1024 * 1024;
+const GROUP_DOCUMENTS: usize = 32;
+
+impl Runner {
+    /// Claims jobs, and reads, prepares and writes one group of documents.
+    pub(super) fn take_in(&mut self) -> Result<bool> {
+        let room = OPEN_DOCUMENTS.saturating_sub(self.flights.open.len() + self.claimed.len());
+        if self.claimed.is_empty() && room >= SHARE as usize {
+            let lease = settings::lease_duration();
+            let last = self.last_kb_no;
+            let jobs = txn::in_txn(|| jobs::claim(last, SHARE, room as i64, lease))?;
+            if let Some(job) = jobs.last() {
+                self.last_kb_no = job.kb_no;
+            }
+            self.claimed.extend(jobs);
+        }
+        if self.claimed.is_empty() {
+            return Ok(false);
+        }
+        let intakes = self.read_group()?;
+        let model_dir = settings::model_dir();
+        let results: Vec<_> = offload::run(move || {
+            intakes.into_iter().map(|intake| document::prepare(intake, &model_dir)).collect()
+        })?;
+        let mut prepared = Vec::new();
+        for result in results {
+            match result {
+                Ok(document) => prepared.push(document),
+                Err((job, error)) => fail(&job, &error)?,
+            }
+        }
+        self.write_group(prepared)?;
+        Ok(true)
+    }
+
+    /// Reads documents up to a bound of bytes; if one cannot be read, each alone.
+    fn read_group(&mut self) -> Result<Vec<Intake>> {
+        let count = self.claimed.len().min(GROUP_DOCUMENTS);
+        let mut group: Vec<Job> = self.claimed.drain(..count).collect();
+        if let Ok((intakes, left)) = txn::in_txn(|| read_some(&group, GROUP_BYTES)) {
+            for job in group.drain(..).rev().take(left) {
+                self.claimed.push_front(job);
+            }
+            return Ok(intakes);
+        }
+        let mut intakes = Vec::new();
+        for job in group {
+            match txn::in_txn(|| read_some(std::slice::from_ref(&job), GROUP_BYTES)) {
+                Ok((read, _)) => intakes.extend(read),
+                Err(error) => fail(&job, &error)?,
+            }
+        }
+        Ok(intakes)
+    }
+
+    /// Writes a group in one commit; if that fails, each alone, so that one bad document costs no other.
+    fn write_group(&mut self, prepared: Vec<Prepared>) -> Result<()> {
+        if prepared.is_empty() {
+            return Ok(());
+        }
+        match txn::in_txn(|| document::write(&prepared)) {
+            Ok(written) => self.follow(prepared, &written),
+            Err(_) if prepared.len() > 1 => {
+                for document in prepared {
+                    self.write_group(vec![document])?;
+                }
+                Ok(())
+            }
+            Err(error) => prepared.first().map_or(Ok(()), |document| fail(&document.job, &error)),
+        }
+    }
+
+    /// Takes up what was written, by build, for its missing vectors.
+    fn follow(&mut self, prepared: Vec<Prepared>, written: &HashSet<i64>) -> Result<()> {
+        let mut groups: BTreeMap<i64, Group> = BTreeMap::new();
+        let mut edited = Vec::new();
+        for document in prepared {
+            let id = document.document_id;
+            if !written.contains(&id) {
+                edited.push(document.job);
+                continue;
+            }
+            let in_next = document.targets.iter().any(|(target, _)| target.0.state == "next");
+            self.flights.add(id, document.job, document.settings, document.is_new, in_next);
+            for (target, _) in document.targets {
+                let group = groups.entry(target.0.build_no).or_insert_with(|| Group {
+                    target,
+                    documents: Vec::new(),
+                    after: (0, -1),
+                });
+                group.documents.push(id);
+            }
+        }
+        for group in groups.into_values() {
+            self.flights.hold(group.documents.iter().copied());
+            self.flights.groups.push_back(group);
+        }
+        if edited.is_empty() {
+            return Ok(());
+        }
+        txn::in_txn(|| jobs::release(&edited, Duration::ZERO, None, false))
+    }
+}
+
+/// Reads documents in order until they hold `bytes`; with the number of jobs not reached.
+fn read_some(jobs: &[Job], bytes: usize) -> Result<(Vec<Intake>, usize)> {
+    let (mut targets, mut intakes, mut held) = (Targets::default(), Vec::new(), 0);
+    for (i, job) in jobs.iter().enumerate() {
+        if held >= bytes {
+            return Ok((intakes, jobs.len() - i));
+        }
+        match document::read(job, &mut targets)? {
+            Some(intake) => {
+                held += intake.size();
+                intakes.push(intake);
+            }
+            // Edited since the claim, or deleted (then there is no row to release).
+            None => jobs::release(std::slice::from_ref(job), Duration::ZERO, None, false)?,
+        }
+    }
+    Ok((intakes, 0))
+}

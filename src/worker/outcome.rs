@@ -1,0 +1,67 @@
+//! How a document's processing ends: ready, to be tried again, or failed.
+
+use super::flights::Open;
+use crate::error::{Error, Result};
+use crate::pg::txn;
+use crate::settings;
+use crate::store::jobs::{self, Job};
+use crate::store::{documents, runs};
+use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
+
+/// Pause before a document is tried again: doubled with each attempt, up to the last.
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
+
+/// Ends the jobs of documents that have all their vectors, unless they were edited meanwhile.
+pub(super) fn finish(done: &[(i64, Open)]) -> Result<()> {
+    if done.is_empty() {
+        return Ok(());
+    }
+    let keys: Vec<(i64, i64)> = done.iter().map(|(id, open)| (*id, open.job.generation)).collect();
+    documents::lock_current(&keys)?;
+    let jobs: Vec<Job> = done.iter().map(|(_, open)| open.job.clone()).collect();
+    let finished: HashSet<(i64, String)> = jobs::finish(&jobs)?.into_iter().collect();
+    let mut by_settings: BTreeMap<&str, Vec<i64>> = BTreeMap::new();
+    let mut by_run: BTreeMap<i64, (i64, i64)> = BTreeMap::new();
+    for (id, open) in done {
+        if !finished.contains(&(open.job.kb_no, open.job.external_id.clone())) {
+            continue;
+        }
+        by_settings.entry(&open.settings).or_default().push(*id);
+        if let Some(run_no) = open.job.run_no {
+            let counts = by_run.entry(run_no).or_default();
+            if open.is_new { counts.0 += 1 } else { counts.1 += 1 }
+        }
+    }
+    for (settings, ids) in by_settings {
+        documents::set_ready(&ids, settings)?;
+    }
+    for (run_no, (added, updated)) in by_run {
+        runs::count(run_no, added, updated, 0)?;
+    }
+    Ok(())
+}
+
+/// Records a failure in a transaction of its own: to be tried again, or, if trying cannot help or was
+/// done often enough, for kb.failures.
+pub(super) fn fail(job: &Job, error: &Error) -> Result<()> {
+    let hint = error.hint().map(|h| format!(" ({h})")).unwrap_or_default();
+    let text = match error.detail() {
+        Some(detail) => format!("{error}: {detail}{hint}"),
+        None => format!("{error}{hint}"),
+    };
+    txn::in_txn(|| {
+        if error.is_transient() && job.attempts < settings::max_attempts() {
+            let delay = RETRY.0.saturating_mul(1 << (job.attempts - 1).clamp(0, 16)).min(RETRY.1);
+            return jobs::release(std::slice::from_ref(job), delay, Some(&text), true);
+        }
+        documents::lock_by_key(job.kb_no, &job.external_id)?;
+        if !jobs::finish(std::slice::from_ref(job))?.is_empty() {
+            documents::set_failed(job.kb_no, &job.external_id, &text, error.sqlstate(), job.attempts)?;
+            if let Some(run_no) = job.run_no {
+                runs::count(run_no, 0, 0, 1)?;
+            }
+        }
+        Ok(())
+    })
+}
