@@ -46,7 +46,8 @@ say "making a cluster in $dir"
 cluster_stop "$dir"
 rm -rf "$dir"
 cluster_init "$dir"
-cluster_start "$dir" "shared_preload_libraries = 'kb'" "shared_buffers = '256MB'" "max_wal_size = '4GB'"
+cluster_start "$dir" "shared_preload_libraries = 'kb'" "shared_buffers = '256MB'" "max_wal_size = '4GB'" \
+    "autovacuum = off"
 postmaster=$(as_server head -n 1 "$dir/data/postmaster.pid")
 
 PYTHONPATH=$libraries PYTHONDONTWRITEBYTECODE=1 timeout --foreground --kill-after 30 2700 "$python" "$root/bench/driver" \

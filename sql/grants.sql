@@ -52,7 +52,7 @@ COMMENT ON FUNCTION kb.drop_vector_db(text) IS
 COMMENT ON FUNCTION kb.create_knowledge_base(text, text, text, text, jsonb, jsonb, jsonb, jsonb) IS
     'Makes a knowledge base for the current tenant. Defaults: embedder from kb.default_embedder, a vector table of its own, chunking {strategy recursive, size 800 tokens or what the model reads, overlap 15 %}, preprocess {dedupe true, remove_html true}, retrieval {top_k 5, min_score 0}. All problems are reported together.';
 COMMENT ON FUNCTION kb.alter_knowledge_base(text, text, text, jsonb, jsonb, jsonb, jsonb) IS
-    'Changes what is given of a knowledge base. Retrieval, description and metadata count at once; embedder, chunking and preprocess with the next kb.ingest.';
+    'Replaces what is given of a knowledge base, objects as a whole. Retrieval, description and metadata count at once; embedder, chunking and preprocess with the next kb.ingest.';
 COMMENT ON FUNCTION kb.drop_knowledge_base(text) IS
     'Removes a knowledge base with its documents, chunks and vectors.';
 COMMENT ON FUNCTION kb.ingest(text, text) IS

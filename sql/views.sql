@@ -22,6 +22,7 @@ SELECT k.id AS kb_id,
        d.documents, d.ready, d.pending, d.failed,
        coalesce(c.chunks, 0) AS chunks,
        coalesce(c.vectors, 0) AS vectors,
+       coalesce(c.indexed, false) AS indexed,
        round(r.rate::numeric, 2) AS rate,
        CASE WHEN d.pending = 0 THEN interval '0'
             WHEN r.rate > 0 THEN make_interval(secs => ceil(d.pending / r.rate)) END AS eta
@@ -38,10 +39,12 @@ CROSS JOIN LATERAL (
     SELECT d.recent / greatest(extract(epoch FROM clock_timestamp() - d.since), 1) AS rate) r
 LEFT JOIN LATERAL (
     SELECT (SELECT count(*) FROM kb.chunks WHERE build_no = b.build_no) AS chunks,
-           kb._vector_count(b.build_no, b.table_name) AS vectors
+           kb._vector_count(b.build_no, b.table_name) AS vectors,
+           (SELECT i.indisvalid FROM pg_catalog.pg_index i
+            WHERE i.indexrelid = pg_catalog.to_regclass(pg_catalog.format('kb.%I', b.table_name || '_hnsw'))) AS indexed
     FROM kb.builds b WHERE b.kb_no = k.kb_no AND b.state = 'live') c ON true;
 COMMENT ON VIEW kb.status IS
-    'Per knowledge base: documents by state, chunks, vectors, documents per second over the last minute (rate), and the time left at that rate (eta; NULL when nothing moved).';
+    'Per knowledge base: documents by state, chunks, vectors, whether the HNSW index is built (indexed), documents per second over the last minute (rate), and the time left at that rate (eta; NULL when nothing moved).';
 
 CREATE VIEW kb.failures WITH (security_invoker = true) AS
 SELECT k.id AS kb_id, k.tenant_id, d.external_id, d.error, d.sqlstate, d.attempts, d.processed_at AS failed_at

@@ -72,7 +72,7 @@ impl Error {
             Error::Embedding { .. } => "58000",           // system_error
             Error::ProviderUnavailable { .. } => "0A000", // feature_not_supported
             Error::Gateway { .. } => "08006",             // connection_failure
-            Error::Timeout { .. } => "57014",             // query_canceled
+            Error::Timeout { .. } => "55P03",             // lock_not_available, as of lock_timeout
             Error::State { .. } => "55000",               // object_not_in_prerequisite_state
             Error::ReadOnly { .. } => "25006",            // read_only_sql_transaction
             Error::Database { sqlstate, .. } => sqlstate,

@@ -48,6 +48,7 @@ mod sql {
 #[pgrx::pg_guard]
 #[allow(non_snake_case)]
 pub extern "C-unwind" fn _PG_init() {
+    pg::report::without_backtraces();
     settings::define();
     if pg::background::preloading() && !pg::background::in_binary_upgrade() {
         worker::register();

@@ -22,6 +22,7 @@ def run(server: Server, report: Report) -> None:
 
 def backend(server: Server, report: Report) -> None:
     connection = ingest.bench_database(server)
+    ingest.settle(connection)
     table = ingest.vector_table(connection)
     vector = query.vectors_of(connection, "hash", ["what is it?"])[0]
 

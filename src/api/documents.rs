@@ -1,6 +1,6 @@
 //! SQL functions over documents.
 
-use super::required;
+use super::{elements, required};
 use crate::error::Error;
 use crate::ingest::parse;
 use crate::ingest::put::{self, Given};
@@ -69,8 +69,9 @@ fn put_one(kb_id: &str, given: Given) -> Result<String, ErrorReport> {
 #[pg_extern(volatile, parallel_unsafe)]
 fn put_documents(
     kb_id: &str,
-    documents: Vec<JsonB>,
+    documents: Vec<Option<JsonB>>,
 ) -> Result<TableIterator<'static, (name!(external_id, String), name!(status, String))>, ErrorReport> {
+    let documents = elements("documents", documents)?;
     let mut all = Vec::with_capacity(documents.len());
     for (i, document) in documents.iter().enumerate() {
         all.push(read(i + 1, document)?);
@@ -84,8 +85,8 @@ fn read(number: usize, document: &JsonB) -> Result<Given, Error> {
     let name = format!("documents[{number}]");
     let mut fields = Fields::new(&name, &document.0);
     let given = Given {
-        external_id: fields.text("external_id").unwrap_or_default(),
-        content: fields.text("content").unwrap_or_default(),
+        external_id: fields.required_text("external_id"),
+        content: fields.required_text("content"),
         metadata: fields.object("metadata"),
         title: fields.text("title"),
         content_type: fields.text("content_type"),
@@ -104,9 +105,9 @@ fn delete_document(kb_id: &str, external_id: &str) -> Result<bool, ErrorReport> 
 #[pg_extern(volatile, parallel_unsafe)]
 fn delete_documents(
     kb_id: &str,
-    external_ids: Vec<String>,
+    external_ids: Vec<Option<String>>,
 ) -> Result<TableIterator<'static, (name!(external_id, String), name!(status, String))>, ErrorReport> {
-    let results = put::delete(kb_id, &external_ids)?;
+    let results = put::delete(kb_id, &elements("external_ids", external_ids)?)?;
     Ok(TableIterator::new(
         results
             .into_iter()

@@ -1,6 +1,6 @@
 //! SQL functions over embedders.
 
-use super::required;
+use super::{elements, required};
 use crate::catalog::embedders::{self as cases, Wanted};
 use crate::error::Error;
 use crate::gateway::client;
@@ -86,7 +86,7 @@ fn check_embedder(
 #[pg_extern(stable, parallel_restricted)]
 fn embed(
     embedder: &str,
-    texts: Vec<String>,
+    texts: Vec<Option<String>>,
     kind: default!(&str, "'document'"),
 ) -> Result<SetOfIterator<'static, Vector>, ErrorReport> {
     let kind = match kind {
@@ -99,6 +99,7 @@ fn embed(
             })?;
         }
     };
+    let texts = elements("texts", texts)?;
     let embedder = embedders::get(embedder)?;
     let mut vectors = Vec::with_capacity(texts.len());
     for part in texts.chunks(embedder.config.batch_size) {

@@ -7,6 +7,14 @@ fn required<T>(argument: &'static str, value: Option<T>) -> Result<T> {
     value.ok_or(Error::Null { argument })
 }
 
+/// An array argument whose elements must not be NULL.
+fn elements<T>(argument: &'static str, values: Vec<Option<T>>) -> Result<Vec<T>> {
+    values
+        .into_iter()
+        .collect::<Option<Vec<T>>>()
+        .ok_or_else(|| Error::Argument { argument, problem: "an element is NULL".into() })
+}
+
 mod chunking;
 mod documents;
 mod embedders;

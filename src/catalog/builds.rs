@@ -67,7 +67,7 @@ pub fn switch(next: &Build) -> Result<bool> {
     if failed > 0 {
         builds::set_state(next.build_no, "old")?;
         if let Some(run_no) = next.run_no {
-            let error = format!("{failed} documents failed; the knowledge base stays as it was");
+            let error = format!("documents failed: {failed}; the knowledge base stays as it was");
             runs::finish(run_no, "failed", Some(&error))?;
         }
         return Ok(true);

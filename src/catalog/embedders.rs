@@ -31,6 +31,9 @@ fn validate(id: &str, wanted: &Wanted) -> Result<(Embedder, Value)> {
     if id.trim().is_empty() {
         problems.push("id: must not be empty".into());
     }
+    if id.len() > super::MAX_ID_BYTES {
+        problems.push(format!("id: it has {} bytes, at most {} are taken", id.len(), super::MAX_ID_BYTES));
+    }
     let config_json = wanted.config.clone().unwrap_or_else(|| Value::Object(Default::default()));
     let config = EmbedderConfig::parse(&config_json).unwrap_or_else(|more| {
         problems.extend(more);
@@ -52,6 +55,9 @@ fn validate(id: &str, wanted: &Wanted) -> Result<(Embedder, Value)> {
         }
         other => other.map(|d| d as usize),
     };
+    if provider == "hash" && wanted.model.as_ref().is_some_and(|model| model != "hash") {
+        problems.push("model: provider hash takes none".into());
+    }
     let (model, dimension) = if provider == "hash" {
         ("hash".to_string(), given.unwrap_or(HASH_DIMENSION))
     } else {

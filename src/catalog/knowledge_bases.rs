@@ -31,6 +31,9 @@ fn validate(id: &str, tenant_id: String, wanted: Wanted) -> Result<KnowledgeBase
     if id.trim().is_empty() {
         problems.push("id: must not be empty".to_string());
     }
+    if id.len() > super::MAX_ID_BYTES {
+        problems.push(format!("id: it has {} bytes, at most {} are taken", id.len(), super::MAX_ID_BYTES));
+    }
     let embedder_id = wanted.embedder.unwrap_or_else(settings::default_embedder);
     let embedder = embedders::find(&embedder_id)?;
     if embedder.is_none() {
@@ -94,11 +97,11 @@ pub fn create(id: &str, wanted: Wanted) -> Result<()> {
     })
 }
 
-/// Retrieval, description and metadata take effect at once; embedder, chunking and preprocess with the next
+/// What is given replaces what was, objects as a whole. Retrieval, description and metadata take effect at once; embedder, chunking and preprocess with the next
 /// kb.ingest, or at once while there are no documents.
 pub fn alter(id: &str, wanted: Wanted) -> Result<()> {
     let before = knowledge_bases::get_own(id)?;
-    let merged = Wanted {
+    let wanted = Wanted {
         chunking: match (wanted.chunking, &wanted.embedder) {
             (Some(chunking), _) => Some(chunking),
             (None, Some(embedder)) => Some(fitted(&before.chunking, embedder)?),
@@ -111,7 +114,7 @@ pub fn alter(id: &str, wanted: Wanted) -> Result<()> {
         retrieval: Some(wanted.retrieval.unwrap_or_else(|| before.retrieval.to_json())),
         metadata: Some(wanted.metadata.unwrap_or_else(|| before.metadata.clone())),
     };
-    let mut after = validate(id, before.tenant_id.clone(), merged)?;
+    let mut after = validate(id, before.tenant_id.clone(), wanted)?;
     after.kb_no = before.kb_no;
     let remade = (&after.embedder, &after.chunking, &after.preprocess)
         != (&before.embedder, &before.chunking, &before.preprocess);

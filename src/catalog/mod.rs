@@ -1,5 +1,8 @@
 //! Use cases over the catalogs: creating, altering and dropping what knowledge bases are made of.
 
+/// Bytes of a knowledge base's, embedder's or vector database's id at most.
+const MAX_ID_BYTES: usize = 255;
+
 pub mod builds;
 pub mod embedders;
 pub mod health;

@@ -14,6 +14,9 @@ fn validate(id: &str, kind: &str, dimension: i32, metric: &str, config: &Value) 
     if id.trim().is_empty() {
         problems.push("id: must not be empty".to_string());
     }
+    if id.len() > super::MAX_ID_BYTES {
+        problems.push(format!("id: it has {} bytes, at most {} are taken", id.len(), super::MAX_ID_BYTES));
+    }
     let kind = VectorDbType::parse(kind).map_err(|p| problems.push(p)).ok();
     let metric = Metric::parse(metric).map_err(|p| problems.push(p)).ok();
     let by_dimension = usize::try_from(dimension)
@@ -60,6 +63,9 @@ fn table_name(id: &str) -> String {
 pub fn create(id: &str, kind: &str, dimension: i32, metric: &str, config: &Value) -> Result<()> {
     let table = validate(id, kind, dimension, metric, config)?;
     as_owner(|| {
+        if vector_dbs::find(id)?.is_none() && vectors::table_exists(&table.table_name)? {
+            return Err(Error::AlreadyExists { what: "table", id: format!("kb.{}", table.table_name) });
+        }
         if !vector_dbs::insert(id, &table)? {
             return Err(Error::AlreadyExists { what: "vector database", id: id.into() });
         }

@@ -121,8 +121,7 @@ impl Connection {
     }
 
     /// Sends one request and waits for its answer; interrupts are served while waiting.
-    fn ask(&mut self, request: &Request, timeout: Duration) -> Result<Response> {
-        let deadline = Instant::now() + timeout;
+    fn ask(&mut self, request: &Request, deadline: Instant, timeout: Duration) -> Result<Response> {
         let id = self.send(request)?;
         loop {
             while let Some((answered, response)) = self.receive()? {
@@ -149,11 +148,10 @@ thread_local! {
 /// One request over this backend's kept connection. The connection is out of its place while in use,
 /// so a cancel or an error in between closes it instead of leaving a stale answer in it.
 fn ask(request: &Request, timeout: Duration) -> Result<Response> {
-    let begun = Instant::now();
-    let deadline = begun + timeout;
+    let deadline = Instant::now() + timeout;
     if let Some(mut connection) = KEPT.take() {
         // A kept connection may have outlived its gateway: then once more, over a new one.
-        match connection.ask(request, timeout) {
+        match connection.ask(request, deadline, timeout) {
             Ok(response) => {
                 KEPT.set(Some(connection));
                 return Ok(response);
@@ -163,7 +161,7 @@ fn ask(request: &Request, timeout: Duration) -> Result<Response> {
         }
     }
     let mut connection = Connection::open(timeout)?;
-    let response = connection.ask(request, deadline.saturating_duration_since(Instant::now()))?;
+    let response = connection.ask(request, deadline, timeout)?;
     KEPT.set(Some(connection));
     Ok(response)
 }

@@ -10,6 +10,9 @@ use crate::store::jobs;
 use crate::store::knowledge_bases::{self, KnowledgeBase};
 use serde_json::Value;
 
+/// Bytes of an external id at most: it must fit an index row.
+const MAX_ID_BYTES: usize = 1000;
+
 /// A document as a caller gives it.
 #[derive(Debug, Default)]
 pub struct Given {
@@ -26,6 +29,10 @@ fn check(given: Given) -> Result<NewDocument> {
     let id = given.external_id;
     if id.trim().is_empty() {
         return Err(Error::Argument { argument: "external_id", problem: "must not be empty".into() });
+    }
+    if id.len() > MAX_ID_BYTES {
+        let problem = format!("it has {} bytes, at most {MAX_ID_BYTES} are taken", id.len());
+        return Err(Error::Argument { argument: "external_id", problem });
     }
     parse::check(&given.content, &id, settings::max_document_size())?;
     let content_type =

@@ -25,7 +25,7 @@ fn wait_for(what: &str, kb_no: i64, run_no: Option<i64>, timeout: Option<f64>) -
     if report::in_recovery() {
         return Err(Error::ReadOnly { what: "kb.wait" });
     }
-    if wake::enqueued_here(kb_no) {
+    if wake::enqueued_here(kb_no) && jobs::any_uncommitted(kb_no)? {
         return Err(Error::State {
             problem: format!("{what} waits for work that this transaction has not committed"),
             hint: "COMMIT first: the worker sees documents only then.".into(),

@@ -45,6 +45,16 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// A string that must be there; '' and a problem when it is not.
+    pub fn required_text(&mut self, key: &'static str) -> String {
+        let before = self.problems.len();
+        let text = self.text(key);
+        if text.is_none() && self.problems.len() == before {
+            self.problem(key, "is missing");
+        }
+        text.unwrap_or_default()
+    }
+
     pub fn boolean(&mut self, key: &'static str) -> Option<bool> {
         match self.take(key)? {
             Value::Bool(b) => Some(b),

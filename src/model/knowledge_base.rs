@@ -65,7 +65,7 @@ impl Retrieval {
         let default = Retrieval::default();
         let retrieval = Retrieval {
             top_k: fields.integer("top_k", 1, MAX_TOP_K).map_or(default.top_k, |n| n as usize),
-            min_score: fields.number("min_score", -1e30, 1e30).unwrap_or(default.min_score),
+            min_score: fields.number("min_score", -1e6, 1e6).unwrap_or(default.min_score),
             max_tokens: fields.integer("max_tokens", 1, i64::MAX).map(|n| n as usize),
             ef_search: fields.integer("ef_search", 1, 1000).map(|n| n as usize),
         };

@@ -41,6 +41,16 @@ pub fn from_caught(caught: CaughtError) -> Error {
     }
 }
 
+/// Keeps Rust's backtraces, which carry paths of the build, out of error details whatever the server's
+/// environment says. Once, before anything can fail.
+pub fn without_backtraces() {
+    // SAFETY: in _PG_init no other thread runs.
+    unsafe {
+        std::env::set_var("RUST_BACKTRACE", "0");
+        std::env::set_var("RUST_LIB_BACKTRACE", "0");
+    }
+}
+
 /// Writes a line to the server log.
 pub fn log(message: &str) {
     pgrx::log!("kb: {message}");

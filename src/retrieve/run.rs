@@ -41,7 +41,7 @@ impl Request {
         if let Some(score) = min_score
             && !score.is_finite()
         {
-            return argument("min_score", format!("{score} is not a number"));
+            return argument("min_score", format!("{score} is not finite"));
         }
         if let Some(tokens) = max_tokens
             && tokens < 1

@@ -21,7 +21,7 @@ fn embedder(row: &Row) -> Result<Embedder> {
 }
 
 pub fn find(id: &str) -> Result<Option<Embedder>> {
-    spi::read_one(&format!("SELECT {COLUMNS} FROM kb.embedders WHERE id = $1"), &[Arg::Text(id)], embedder)
+    spi::write_one(&format!("SELECT {COLUMNS} FROM kb.embedders WHERE id = $1"), &[Arg::Text(id)], embedder)
 }
 
 pub fn get(id: &str) -> Result<Embedder> {

@@ -163,6 +163,22 @@ pub fn any_visible() -> Result<bool> {
     Ok(spi::read_one("SELECT EXISTS (SELECT FROM kb.jobs)", &[], |row| row.get::<bool>(0))?.unwrap_or(false))
 }
 
+/// Whether this transaction has enqueued a job or begun a run that stands (a rolled-back savepoint's does
+/// not). A row that is visible though its transaction is in progress is the caller's own.
+pub fn any_uncommitted(kb_no: i64) -> Result<bool> {
+    let own = "pg_catalog.pg_xact_status((((pg_catalog.pg_current_xact_id()::text::bigint >> 32) << 32)
+        + xmin::text::bigint)::text::xid8) = 'in progress'";
+    let found = spi::write_one(
+        &format!(
+            "SELECT EXISTS (SELECT FROM kb.jobs WHERE kb_no = $1 AND {own})
+                 OR EXISTS (SELECT FROM kb.runs WHERE kb_no = $1 AND {own})"
+        ),
+        &[Arg::Long(kb_no)],
+        |row| row.get::<bool>(0),
+    )?;
+    Ok(found.unwrap_or(false))
+}
+
 /// Jobs of a knowledge base, counted up to 1,000.
 pub fn waiting(kb_no: i64) -> Result<i64> {
     let found = spi::read_one(

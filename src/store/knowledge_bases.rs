@@ -38,7 +38,7 @@ fn knowledge_base(row: &Row) -> Result<KnowledgeBase> {
 
 /// The knowledge base that the caller means: its own tenant's, else one shared with it.
 pub fn get(id: &str) -> Result<KnowledgeBase> {
-    spi::read_one(
+    spi::write_one(
         "SELECT kb_no, tenant_id, id, description, embedder, vector_db, chunking, preprocess, retrieval, metadata
          FROM kb.knowledge_bases WHERE id = $1 AND tenant_id = ANY ((SELECT kb.visible_tenants())::text[])
          ORDER BY tenant_id = (SELECT kb.current_tenant()) DESC LIMIT 1",

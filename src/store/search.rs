@@ -84,10 +84,10 @@ pub fn nearest(
     let operator = format!("OPERATOR({}.{})", vector_schema()?, target.table.metric.operator());
     let element = format!("{}.{}({})", vector_schema()?, target.table.element.name(), target.table.dimension);
     let distance = format!("v.embedding {operator} ($1::real[])::{element}");
-    let (join, args): (&str, Vec<Arg>) = match filter {
-        None => ("", vec![Arg::Floats(vector), Arg::Long(target.build_no)]),
+    let (join, args): (String, Vec<Arg>) = match filter {
+        None => (String::new(), vec![Arg::Floats(vector), Arg::Long(target.build_no)]),
         Some(filter) => (
-            "AND d.kb_no = $4 AND d.metadata @> $3",
+            format!("AND d.kb_no = $4 AND {}", matches(filter, "$3")),
             vec![Arg::Floats(vector), Arg::Long(target.build_no), Arg::Json(filter), Arg::Long(target.kb_no)],
         ),
     };
@@ -148,6 +148,19 @@ pub fn nearest(
     }
 }
 
+/// Exact match of all given keys. Containment, which the index serves, is that for plain values, but takes
+/// supersets of arrays and objects: those are compared as well.
+fn matches(filter: &Value, argument: &str) -> String {
+    let plain = filter.as_object().is_some_and(|keys| keys.values().all(|v| !v.is_array() && !v.is_object()));
+    if plain {
+        return format!("d.metadata @> {argument}");
+    }
+    format!(
+        "d.metadata @> {argument} AND NOT EXISTS (SELECT FROM pg_catalog.jsonb_each({argument}) f
+             WHERE d.metadata -> f.key IS DISTINCT FROM f.value)"
+    )
+}
+
 fn hit(row: &Row, target: &Target) -> Result<Hit> {
     Ok(Hit {
         chunk_id: row.uuid(0)?,
@@ -170,7 +183,8 @@ pub fn count_matching(target: &Target, filter: &Value, most: usize) -> Result<us
             "SELECT count(*) FROM (
                  SELECT FROM kb.documents d
                  JOIN kb.chunks c ON c.document_id = d.document_id AND c.build_no = $1
-                 WHERE d.kb_no = $2 AND d.metadata @> $3 LIMIT {most}) t"
+                 WHERE d.kb_no = $2 AND {} LIMIT {most}) t",
+            matches(filter, "$3")
         ),
         &[Arg::Long(target.build_no), Arg::Long(target.kb_no), Arg::Json(filter)],
         |row| row.get::<i64>(0),

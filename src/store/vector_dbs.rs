@@ -55,7 +55,7 @@ impl VectorTable {
 }
 
 pub fn find(id: &str) -> Result<Option<VectorTable>> {
-    spi::read_one(
+    spi::write_one(
         "SELECT table_name, dimension, type, metric, config FROM kb.vector_dbs WHERE id = $1",
         &[Arg::Text(id)],
         |row| {

@@ -28,6 +28,8 @@ pub fn main(database: pg_sys::Oid) {
     }
     let Ok(Some(pidfile)) = PidFile::acquire(&name) else { background::exit(0) };
     setting::set_for_process(c"search_path", c"pg_catalog, pg_temp");
+    // In a deadlock the one to give way.
+    setting::set_for_process(c"deadlock_timeout", c"50ms");
     // A commit that a crash of the whole server loses is work done again, never work lost: a job is
     // deleted by the very commit that finishes it.
     setting::set_for_process(c"synchronous_commit", c"off");

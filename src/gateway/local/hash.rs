@@ -8,6 +8,7 @@
 use super::{LocalModel, finish, or_first_axis};
 use crate::error::{Error, Result};
 use crate::model::{Embedder, Kind};
+use crate::tokenizer::Tokenizer;
 use std::collections::BTreeMap;
 
 pub struct Hash {
@@ -88,9 +89,9 @@ impl LocalModel for Hash {
             .collect()
     }
 
-    /// Words.
+    /// As the chunker counts: words, and signs one by one.
     fn count_tokens(&self, text: &str) -> usize {
-        words(text).count()
+        Tokenizer::words().count(text)
     }
 
     fn max_input_tokens(&self) -> Option<usize> {

@@ -81,10 +81,9 @@ impl ContentType {
         // A file format put as if it were text would be indexed as noise.
         let foreign = [Some(external_id), uri].into_iter().flatten().find_map(foreign_extension);
         match foreign.or_else(|| text.trim_start().starts_with("%PDF-").then(|| "pdf".to_string())) {
-            Some(extension) => Err(Error::ContentType {
-                external_id: external_id.to_string(),
-                content_type: format!("{extension} (by its name or first characters)"),
-            }),
+            Some(extension) => {
+                Err(Error::ContentType { external_id: external_id.to_string(), content_type: extension })
+            }
             None => Ok(ContentType::sniff(text)),
         }
     }
@@ -144,7 +143,8 @@ pub fn check(text: &str, external_id: &str, max_size: usize) -> Result<()> {
         let external_id = external_id.to_string();
         return Err(Error::DocumentTooLarge { external_id, size: text.len(), limit: max_size });
     }
-    if text.trim().is_empty() {
+    // A byte order mark alone is no text either.
+    if text.trim_matches(|c: char| c.is_whitespace() || c == '\u{feff}').is_empty() {
         return fault("there is no text in it".to_string());
     }
     match text.find('\0') {
