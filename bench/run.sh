@@ -34,9 +34,10 @@ if [ ! -d "$libraries" ]; then
 fi
 
 # Which build is installed: the one whose stage it equals.
+library=$("$PG_CONFIG" --pkglibdir)/kb.so
 profile=unknown
 for candidate in release dev; do
-    if cmp -s "$root/.scratch/stage-$candidate$("$PG_CONFIG" --pkglibdir)/kb.so" "$("$PG_CONFIG" --pkglibdir)/kb.so"; then
+    if cmp -s "$root/.scratch/stage-$candidate$library" "$library"; then
         profile=$candidate
         break
     fi
@@ -50,6 +51,7 @@ cluster_start "$dir" "shared_preload_libraries = 'kb'" "shared_buffers = '256MB'
     "autovacuum = off"
 postmaster=$(as_server head -n 1 "$dir/data/postmaster.pid")
 
-PYTHONPATH=$libraries PYTHONDONTWRITEBYTECODE=1 timeout --foreground --kill-after 30 2700 "$python" "$root/bench/driver" \
+export PYTHONPATH=$libraries PYTHONDONTWRITEBYTECODE=1
+timeout --foreground --kill-after 30 2700 "$python" "$root/bench/driver" \
     --host "$dir" --port "$PORT" --postmaster "$postmaster" --profile "$profile" --manual "$KB_SCRATCH/manual" \
     --results "$root/bench/results.md" --cranfield "${CRANFIELD:-}" "$@"

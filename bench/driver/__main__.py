@@ -4,6 +4,7 @@ A missed target is said and fails nothing; a wrong result or an error ends in ex
 """
 
 import argparse
+import os
 import sys
 import time
 import traceback
@@ -60,6 +61,7 @@ def main() -> int:
             report.broken(name, error)
             broken = True
         say(f"{name}: {time.monotonic() - begun:.0f} s")
+    report.machine[0] += f", {os.getloadavg()[0]:.1f} at the end"
     print(report.text())
     if set(names) == set(BENCHMARKS):
         options.results.write_text(report.markdown())

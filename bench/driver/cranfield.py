@@ -37,7 +37,8 @@ def run(server: Server, report: Report) -> None:
     ]
     for name, embedder in (("minilm", "minilm_cut"), ("static", "static"), ("hash", "hash")):
         connection.execute(
-            "SELECT kb.create_knowledge_base(%s, embedder => %s, chunking => '{\"strategy\": \"none\"}')", [name, embedder]
+            'SELECT kb.create_knowledge_base(%s, embedder => %s, chunking => \'{"strategy": "none"}\')',
+            [name, embedder],
         )
         for i in range(0, len(given), 100):
             connection.execute("SELECT count(*) FROM kb.put_documents(%s, %s)", [name, given[i : i + 100]])
@@ -47,7 +48,9 @@ def run(server: Server, report: Report) -> None:
             raise AssertionError(f"{name}: {ready} documents ready in {chunks} chunks, not {len(given)}")
         answers = {}
         for query_id in judged:
-            rows = connection.execute("SELECT external_id FROM kb.query(%s, %s, 100)", [name, queries[query_id]]).fetchall()
+            rows = connection.execute(
+                "SELECT external_id FROM kb.query(%s, %s, 100)", [name, queries[query_id]]
+            ).fetchall()
             answers[query_id] = [external_id for (external_id,) in rows]
         figures = [
             sum(measure(answers[q], judged[q]) for q in judged) / len(judged)

@@ -2,7 +2,6 @@
 
 from psycopg.types.json import Jsonb
 
-import ingest
 from report import Report
 from server import Server
 from texts import Writer
@@ -45,7 +44,7 @@ def edits_of(connection, strategy: str):
         )
         connection.execute("SELECT kb.wait(%s, 120)", [kb_id])
 
-    table = ingest_table(connection, kb_id)
+    table = vector_table(connection, kb_id)
 
     def vectors() -> set:
         # With xmin: a vector made again under the same chunk_id is a text embedded again.
@@ -69,7 +68,9 @@ def edits_of(connection, strategy: str):
                 del paragraphs[i]
             put()
             after = vectors()
-            ready, total = connection.execute("SELECT ready, chunks FROM kb.status WHERE kb_id = %s", [kb_id]).fetchone()
+            ready, total = connection.execute(
+                "SELECT ready, chunks FROM kb.status WHERE kb_id = %s", [kb_id]
+            ).fetchone()
             if (ready, total) != (1, len(after)):
                 raise AssertionError(f"after {what}: ready {ready}, {total} chunks, {len(after)} vectors")
             worst[what] = max(worst[what], len(after - before))
@@ -77,7 +78,7 @@ def edits_of(connection, strategy: str):
     return worst, chunks, edits
 
 
-def ingest_table(connection, kb_id: str) -> str:
+def vector_table(connection, kb_id: str) -> str:
     return connection.execute(
         "SELECT 'kb.' || quote_ident(b.table_name) FROM kb.builds b JOIN kb.knowledge_bases k USING (kb_no)"
         " WHERE k.id = %s AND b.state = 'live'",

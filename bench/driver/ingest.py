@@ -68,7 +68,9 @@ def by_kb(server: Server, given: list[dict]):
 
 
 def vector_table(connection) -> str:
-    return connection.execute("SELECT 'kb.' || quote_ident(table_name) FROM kb.builds WHERE state = 'live'").fetchone()[0]
+    return connection.execute("SELECT 'kb.' || quote_ident(table_name) FROM kb.builds WHERE state = 'live'").fetchone()[
+        0
+    ]
 
 
 def export(connection) -> dict[str, bytes]:

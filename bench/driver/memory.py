@@ -39,7 +39,9 @@ def backend(server: Server, report: Report) -> None:
 
     kb = growth(f"SELECT {query.COLUMNS} FROM kb.query('bench', %s, {query.TOP_K})", "what is it?")
     hand = growth(query.BY_HAND.format(table=table, top_k=query.TOP_K), vector)
-    report.add("a backend's growth through its first kb.query", f"{kb:.1f} MB", f"{hand:.1f} MB", "", "< 10 MB", kb < 10)
+    report.add(
+        "a backend's growth through its first kb.query", f"{kb:.1f} MB", f"{hand:.1f} MB", "", "< 10 MB", kb < 10
+    )
 
 
 def gateway(server: Server, report: Report) -> None:
@@ -69,7 +71,10 @@ def worker(server: Server, report: Report, documents: int, size: int, batch_size
     stock = [writer.paragraph(writer.chance.randint(30, 150), i) for i in range(5_000)]
     with Sampler(server, "kb worker") as sampler:
         for i in range(0, documents, batch_size):
-            batch = [Jsonb({"external_id": f"{j}.txt", "content": text(writer, stock, j, size)}) for j in range(i, i + batch_size)]
+            batch = [
+                Jsonb({"external_id": f"{j}.txt", "content": text(writer, stock, j, size)})
+                for j in range(i, i + batch_size)
+            ]
             connection.execute("SELECT count(*) FROM kb.put_documents('bulk', %s)", [batch])
         connection.execute("SELECT kb.wait('bulk', 550)")
     ready, chunks = connection.execute("SELECT ready, chunks FROM kb.status WHERE kb_id = 'bulk'").fetchone()
@@ -84,7 +89,9 @@ def worker(server: Server, report: Report, documents: int, size: int, batch_size
         "< 300 MB",
         own < 300,
     )
-    report.note(f"memory: {documents} documents of {size / 1e6:g} MB gave {chunks:,} chunks; {sampler.samples} looks at the worker")
+    report.note(
+        f"memory: {documents} documents of {size / 1e6:g} MB gave {chunks:,} chunks; {sampler.samples} looks at the worker"
+    )
     connection.close()
     server.drop("bench_memory")
 

@@ -69,10 +69,19 @@ def run(server: Server, report: Report) -> None:
     made.execute("DO $$BEGIN CREATE ROLE bench_reader IN ROLE kb_reader; EXCEPTION WHEN duplicate_object THEN END$$")
 
     fresh = vectors[: WARM_UP + 100]
-    analyzed = made.execute("SELECT count(*) FROM pg_stats WHERE schemaname = 'kb' AND tablename = 'chunks'").fetchone()[0]
+    analyzed = made.execute(
+        "SELECT count(*) FROM pg_stats WHERE schemaname = 'kb' AND tablename = 'chunks'"
+    ).fetchone()[0]
     if not analyzed:
         with session(server) as connection:
-            measure(connection, report, fresh, by_hand, "kb.query_vector p50 right after ingestion, no ANALYZE by autovacuum yet", 1.3)
+            measure(
+                connection,
+                report,
+                fresh,
+                by_hand,
+                "kb.query_vector p50 right after ingestion, no ANALYZE by autovacuum yet",
+                1.3,
+            )
     ingest.settle(made)
     with session(server) as connection:
         what = "kb.query_vector p50, 20,000 chunks, top_k 5"
@@ -87,7 +96,9 @@ def run(server: Server, report: Report) -> None:
             sum(len({row[0] for row in found} & true) for found, true in zip(side, nearest)) / (TOP_K * len(nearest))
             for side in rows
         ]
-        report.add("  recall@5 against an exact scan", f"{recall[0]:.3f}", f"{recall[1]:.3f}", f"{recall[0] - recall[1]:+.3f}")
+        report.add(
+            "  recall@5 against an exact scan", f"{recall[0]:.3f}", f"{recall[1]:.3f}", f"{recall[0] - recall[1]:+.3f}"
+        )
         same = sum([r[:7] for r in a] == [r[:7] for r in b] for a, b in zip(*rows))
         report.note(
             f"query: {QUERIES} queries, one connection, taking turns, server-side prepared, ef_search 40 and"
@@ -125,7 +136,9 @@ def run_seen(server: Server, report: Report) -> None:
     connection = ingest.bench_database(server)
     ingest.settle(connection)
     texts = questions(50, seed=3)
-    connection.execute("SELECT kb.create_knowledge_base('few', embedder => 'minilm', chunking => %s)", [Jsonb({"strategy": "none"})])
+    connection.execute(
+        "SELECT kb.create_knowledge_base('few', embedder => 'minilm', chunking => %s)", [Jsonb({"strategy": "none"})]
+    )
     writer = Writer(4)
     given = [Jsonb({"external_id": f"{i}.txt", "content": writer.paragraph(12, i)}) for i in range(100)]
     connection.execute("SELECT count(*) FROM kb.put_documents('few', %s)", [given])

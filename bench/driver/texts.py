@@ -5,7 +5,10 @@ from html.parser import HTMLParser
 from itertools import accumulate
 from pathlib import Path
 
-SYLLABLES = "ba be bi bo da de di do fa fe fi ga go ka ke ki la le li lo ma me mi na ne no pa pe ra re ri ro sa se ta te ti va vo".split()
+SYLLABLES = (
+    "ba be bi bo da de di do fa fe fi ga go ka ke ki la le li lo "
+    "ma me mi na ne no pa pe ra re ri ro sa se ta te ti va vo"
+).split()
 TOPICS = 200
 
 

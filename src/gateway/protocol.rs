@@ -61,7 +61,7 @@ impl Vectors {
     }
 
     pub fn count(&self) -> usize {
-        if self.dimension == 0 { 0 } else { self.bytes.len() / 4 / self.dimension }
+        (self.bytes.len() / 4).checked_div(self.dimension).unwrap_or(0)
     }
 }
 

@@ -254,6 +254,11 @@ pub fn create_index_statement(table: &VectorTable) -> Result<String> {
     ))
 }
 
+/// Has the planner know what a query touches.
+pub fn analyze(table: &VectorTable) -> Result<()> {
+    spi::execute_utility(&format!("ANALYZE kb.documents, kb.chunks, kb.{}", quote(&table.table_name)))
+}
+
 /// The statement that removes what a failed build left.
 pub fn drop_index_statement(table: &VectorTable) -> String {
     format!("DROP INDEX CONCURRENTLY IF EXISTS kb.{}", quote(&index_name(&table.table_name)))

@@ -44,7 +44,9 @@ fn build_next() -> Result<bool> {
     if state.valid.is_some() {
         ddl::run_top_level(&vectors::drop_index_statement(&state.table))?;
     }
-    let result = ddl::run_top_level(&statement);
+    ddl::run_top_level(&statement)?;
+    // Much was written, and until autovacuum comes by, the planner would join chunks by scanning them all.
+    txn::in_txn(|| vectors::analyze(&state.table))?;
     txn::report_activity(None);
-    result.map(|()| true)
+    Ok(true)
 }

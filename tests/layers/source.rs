@@ -206,9 +206,8 @@ pub fn server_modules(sources: &[Source]) -> Vec<String> {
     for source in sources {
         let t = &source.tokens;
         for i in 0..t.len() {
-            if !matches!(&t[i], Token::Text(text) if text == "server")
-                || !(i >= 2 && t[i - 2].is_word("feature"))
-            {
+            let named = matches!(&t[i], Token::Text(text) if text == "server");
+            if !named || i < 2 || !t[i - 2].is_word("feature") {
                 continue;
             }
             // … "server" ) ] [pub [(crate)]] mod name
