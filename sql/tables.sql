@@ -94,6 +94,8 @@ CREATE TABLE kb.builds (
     element     text NOT NULL,
     config      jsonb NOT NULL,
     run_no      bigint REFERENCES kb.runs ON DELETE SET NULL,
+    -- The transaction that made it old; swept once no snapshot is older.
+    retired     xid8,
     created_at  timestamptz NOT NULL DEFAULT now(),
     FOREIGN KEY (kb_no, tenant_id) REFERENCES kb.knowledge_bases (kb_no, tenant_id) ON DELETE CASCADE
 );
@@ -171,8 +173,9 @@ CREATE TABLE kb.jobs (
     kb_no           bigint NOT NULL,
     tenant_id       text NOT NULL DEFAULT kb.current_tenant(),
     external_id     text NOT NULL,
-    -- Goes up with every edit; a finish under an older one is no finish.
-    generation      bigint NOT NULL DEFAULT 1,
+    -- A new one with every edit, never used twice (a document may be deleted and put again); a finish
+    -- under an older one is no finish.
+    generation      bigint NOT NULL DEFAULT nextval('kb.job_no_seq'),
     -- 0 live edits, 10 backfill.
     priority        smallint NOT NULL DEFAULT 0,
     attempts        integer NOT NULL DEFAULT 0,

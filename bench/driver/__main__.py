@@ -56,7 +56,7 @@ def main() -> int:
         begun = time.monotonic()
         try:
             benchmark(server, report)
-        except Exception as error:  # noqa: BLE001: one broken benchmark must not hide the others
+        except Exception as error:  # One broken benchmark must not hide the others.
             traceback.print_exc()
             report.broken(name, error)
             broken = True

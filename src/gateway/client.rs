@@ -160,10 +160,21 @@ fn ask(request: &Request, timeout: Duration) -> Result<Response> {
             Err(_) => {}
         }
     }
-    let mut connection = Connection::open(timeout)?;
-    let response = connection.ask(request, deadline, timeout)?;
-    KEPT.set(Some(connection));
-    Ok(response)
+    // A gateway on its way out may still take a connection and drop it: until its successor answers.
+    loop {
+        let mut connection = Connection::open(deadline.saturating_duration_since(Instant::now()))?;
+        match connection.ask(request, deadline, timeout) {
+            Ok(response) => {
+                KEPT.set(Some(connection));
+                return Ok(response);
+            }
+            Err(error) if !error.is_transient() || Instant::now() >= deadline => return Err(error),
+            Err(_) => {
+                wait::latch(Duration::from_millis(10));
+                report::check_interrupts();
+            }
+        }
+    }
 }
 
 fn unexpected(response: Response) -> Error {

@@ -3,10 +3,12 @@
 pub mod chunking;
 pub mod embedder;
 pub mod fields;
+pub mod hit;
 pub mod knowledge_base;
 pub mod vector_db;
 
 pub use chunking::{Chunk, Chunking, Span, Strategy, Unit};
 pub use embedder::{Embedder, EmbedderConfig, Kind, Pooling};
+pub use hit::Hit;
 pub use knowledge_base::{Preprocess, Retrieval};
 pub use vector_db::{Metric, VectorDbConfig, VectorDbType};

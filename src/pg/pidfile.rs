@@ -90,6 +90,14 @@ pub fn presence(name: &str) -> Presence {
     Presence::Running(text.trim().parse().unwrap_or(0))
 }
 
+/// Ends the named process, if it runs, as a fast shutdown would.
+pub fn terminate(name: &str) {
+    if let Presence::Running(pid @ 1..) = presence(name) {
+        // SAFETY: the lock proves the process alive and ours.
+        unsafe { libc::kill(pid, libc::SIGTERM) };
+    }
+}
+
 /// Sets the latch of the named process if it runs; false when it does not.
 pub fn wake(name: &str) -> bool {
     match presence(name) {

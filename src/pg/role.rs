@@ -1,6 +1,5 @@
 //! Who is asking, and doing a step as the extension's owner.
 
-use super::spi;
 use crate::error::{Error, Result};
 use pgrx::pg_sys;
 
@@ -24,9 +23,21 @@ pub fn as_owner<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     }
 }
 
+/// Who owns the extension's tables.
 fn extension_owner() -> Result<pg_sys::Oid> {
-    spi::read_one("SELECT extowner FROM pg_catalog.pg_extension WHERE extname = 'kb'", &[], |row| {
-        row.get::<pg_sys::Oid>(0)
-    })?
-    .ok_or_else(|| Error::Internal("extension kb is not installed in this database".into()))
+    // SAFETY: look-ups by name; the tuple is read before it is released.
+    unsafe {
+        let schema = pg_sys::get_namespace_oid(c"kb".as_ptr(), true);
+        let table = pg_sys::get_relname_relid(c"knowledge_bases".as_ptr(), schema);
+        let tuple =
+            pg_sys::SearchSysCache1(pg_sys::SysCacheIdentifier::RELOID as i32, pg_sys::Datum::from(table));
+        if tuple.is_null() {
+            return Err(Error::Internal("extension kb is not installed in this database".into()));
+        }
+        let header = (*tuple).t_data;
+        let row = (header as *const u8).add((*header).t_hoff as usize) as *const pg_sys::FormData_pg_class;
+        let owner = (*row).relowner;
+        pg_sys::ReleaseSysCache(tuple);
+        Ok(owner)
+    }
 }

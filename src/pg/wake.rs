@@ -52,13 +52,19 @@ unsafe extern "C-unwind" fn on_xact_event(event: pg_sys::XactEvent::Type, _arg: 
 
 /// Wakes this database's worker, or has one started; false when no process slot is free.
 fn start_or_wake_worker() -> bool {
-    pidfile::wake(&worker_name(background::my_database())) || start_worker()
+    // Without the grace: a worker that just ended would leave this commit to nobody.
+    pidfile::wake(&worker_name(background::my_database()))
+        || background::register_dynamic(Process::Worker, background::my_database())
 }
 
 /// Has this database's worker started if it does not run; false when no process slot is free.
 pub fn ensure_worker() -> bool {
-    let name = worker_name(background::my_database());
-    pidfile::presence(&name) != pidfile::Presence::Absent || start_worker()
+    worker_runs() || start_worker()
+}
+
+/// Whether this database's worker runs.
+pub fn worker_runs() -> bool {
+    pidfile::presence(&worker_name(background::my_database())) != pidfile::Presence::Absent
 }
 
 fn start_worker() -> bool {
@@ -80,6 +86,16 @@ pub fn start_indexer() -> bool {
     let database = background::my_database();
     pidfile::presence(&indexer_name(database)) != pidfile::Presence::Absent
         || background::register_dynamic(Process::Indexer, database)
+}
+
+/// Whether this database's indexer runs.
+pub fn indexer_runs() -> bool {
+    pidfile::presence(&indexer_name(background::my_database())) != pidfile::Presence::Absent
+}
+
+/// Ends this database's indexer; what it was building is built again another time.
+pub fn stop_indexer() {
+    pidfile::terminate(&indexer_name(background::my_database()));
 }
 
 /// Name of the gateway's pid file.

@@ -6,7 +6,9 @@ use crate::error::{Error, Result};
 use crate::gateway::client;
 use crate::model::Kind;
 use crate::model::knowledge_base::MAX_TOP_K;
+use crate::pg::{report, wake};
 use crate::settings;
+use crate::store::jobs;
 use crate::store::search::{self, Scan, Target};
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -82,6 +84,10 @@ impl Request {
 pub fn by_text(request: &Request, query: &str) -> Result<Vec<Hit>> {
     if query.trim().is_empty() {
         return Err(Error::Argument { argument: "query", problem: "it is empty".into() });
+    }
+    // Without preload, whoever comes first after a restart has the waiting work taken up.
+    if !report::in_recovery() && !wake::worker_runs() && jobs::any_visible()? {
+        wake::ensure_worker();
     }
     let target = search::target(&request.kb_id)?;
     let timeout = settings::gateway_timeout();

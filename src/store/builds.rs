@@ -74,10 +74,16 @@ pub fn current(kb_no: i64) -> Result<Vec<Build>> {
     )
 }
 
-/// Builds to be swept.
+/// Builds to be swept: old ones that no open snapshot of this database can still see as live.
 pub fn old() -> Result<Vec<Build>> {
     spi::write(
-        &format!("SELECT {COLUMNS} FROM kb.builds WHERE state = 'old' ORDER BY build_no LIMIT 10"),
+        &format!(
+            "SELECT {COLUMNS} FROM kb.builds b WHERE state = 'old' AND NOT EXISTS (
+                 SELECT FROM pg_catalog.pg_stat_activity a
+                 WHERE a.datname = pg_catalog.current_database() AND a.pid <> pg_catalog.pg_backend_pid()
+                   AND pg_catalog.age(a.backend_xmin) >= pg_catalog.age(b.retired::xid))
+             ORDER BY build_no LIMIT 10"
+        ),
         &[],
         build,
     )
@@ -150,7 +156,8 @@ pub fn set_settings(build_no: i64, chunking: &Value, preprocess: &Value) -> Resu
 /// As the owner or the worker.
 pub fn set_state(build_no: i64, state: &str) -> Result<()> {
     spi::execute(
-        "UPDATE kb.builds SET state = $2 WHERE build_no = $1",
+        "UPDATE kb.builds SET state = $2,
+             retired = CASE WHEN $2 = 'old' THEN pg_catalog.pg_current_xact_id() END WHERE build_no = $1",
         &[Arg::Long(build_no), Arg::Text(state)],
     )?;
     Ok(())

@@ -30,7 +30,7 @@ pub fn enqueue(
     spi::execute(
         "INSERT INTO kb.jobs AS j (kb_no, tenant_id, external_id, priority, run_no)
          SELECT $1, $2, u, $4, $5 FROM pg_catalog.unnest($3::text[]) AS u
-         ON CONFLICT (kb_no, external_id) DO UPDATE SET generation = j.generation + 1,
+         ON CONFLICT (kb_no, external_id) DO UPDATE SET generation = EXCLUDED.generation,
              priority = least(j.priority, EXCLUDED.priority), attempts = 0, next_attempt_at = now(), error = NULL,
              run_no = coalesce(EXCLUDED.run_no, j.run_no)",
         &[

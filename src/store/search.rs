@@ -3,10 +3,9 @@
 use super::server::vector_schema;
 use super::vector_dbs::VectorTable;
 use crate::error::{Error, Result};
-use crate::model::{Embedder, EmbedderConfig, Preprocess, Retrieval};
+use crate::model::{Embedder, EmbedderConfig, Hit, Preprocess, Retrieval};
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg, Row, quote};
-use crate::retrieve::Hit;
 use serde_json::Value;
 use std::ffi::CString;
 

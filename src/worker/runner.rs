@@ -95,10 +95,7 @@ impl Runner {
             background::reload_settings();
             if self.checked.elapsed() > CHECK_EVERY {
                 self.checked = Instant::now();
-                if !matches!(
-                    txn::in_txn(|| Ok(server::is_installed()? && !background::database_is_wanted())),
-                    Ok(true)
-                ) {
+                if !self.may_stay() {
                     return;
                 }
             }
@@ -107,7 +104,8 @@ impl Runner {
                 Ok(false) => {
                     let idle_timeout = settings::worker_idle_timeout();
                     let waited = self.busy.is_none_or(|busy| busy.elapsed() > idle_timeout);
-                    if self.is_idle() && self.housekeep() && waited {
+                    // While an index is being built, too: somebody has to end that for a DROP DATABASE.
+                    if self.is_idle() && self.housekeep() && waited && !wake::indexer_runs() {
                         return;
                     }
                     self.pause();
@@ -117,6 +115,21 @@ impl Runner {
                     self.start_over(&error);
                 }
             }
+        }
+    }
+
+    /// False when the extension is gone, or somebody waits for the sessions of this database to leave.
+    fn may_stay(&self) -> bool {
+        let found = txn::in_txn(|| Ok((server::is_installed()?, background::database_is_wanted())));
+        match found {
+            Ok((true, false)) => true,
+            Ok((_, wanted)) => {
+                if wanted {
+                    wake::stop_indexer();
+                }
+                false
+            }
+            Err(_) => false,
         }
     }
 

@@ -1,0 +1,119 @@
+//! Manners of the background processes: shutdown, settings, and no transaction across a model call.
+
+use crate::support::cluster::PRELOAD;
+use crate::support::db::Document;
+use crate::support::{APP, LONG, SOON, assert_sound, signal, texts, until};
+use std::time::{Duration, Instant};
+
+fn documents(count: u64) -> Vec<Document> {
+    (0..count).map(|i| Document::new(format!("d{i}"), texts::text(i + 1, 3, 35))).collect()
+}
+
+#[test]
+fn a_fast_shutdown_in_the_middle_of_work_takes_seconds_and_loses_nothing() {
+    let cluster = crate::cluster!(PRELOAD);
+    let mut db = cluster.connect(APP);
+    db.create_slow_embedder(32);
+    db.create_kb("k", "slow", r#"{"size": 50, "overlap": 5}"#);
+    db.put_all("k", &documents(60));
+    db.until_halfway("k", 1);
+    let begun = Instant::now();
+    cluster.stop("fast", 10);
+    assert!(begun.elapsed() < Duration::from_secs(5), "it took {:?}", begun.elapsed());
+    cluster.up();
+    let mut db = cluster.connect(APP);
+    assert!(db.jobs() > 0);
+    until(LONG, "the work is taken up again by itself", || db.jobs() == 0);
+    assert_sound(&mut db, "k", 60, 0);
+}
+
+#[test]
+fn a_reload_gives_worker_and_gateway_their_new_settings() {
+    let cluster = crate::cluster!("kb.worker_idle_timeout = '1h'");
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "minilm", "{}");
+    db.put("k", "d", "A text.");
+    db.wait("k");
+    let worker = cluster.worker(APP);
+    cluster.configure(&["kb.worker_idle_timeout = '1s'", "kb.model_dir = '/nonexistent'"]);
+    cluster.reload();
+    until(SOON, "the worker leaves", || !cluster.processes("kb worker", Some(APP)).contains(&worker));
+    until(SOON, "the gateway looks for models elsewhere", || {
+        db.one::<bool>("SELECT NOT ok AND problem LIKE '%all-MiniLM-L6-v2%' FROM kb.check_embedder('minilm')")
+    });
+    cluster.configure(&[]);
+    cluster.reload();
+    until(SOON, "the gateway finds the model again", || {
+        db.one::<bool>("SELECT ok FROM kb.check_embedder('minilm')")
+    });
+}
+
+/// Of the worker: whether it has a transaction open, how old that is, and whether it holds vacuum back.
+const WORKER: &str =
+    "SELECT xact_start IS NOT NULL, extract(epoch FROM clock_timestamp() - xact_start)::float8,
+    backend_xmin IS NOT NULL FROM pg_stat_activity WHERE backend_type = 'kb worker' AND datname = 'app'";
+
+#[test]
+fn no_transaction_is_held_while_a_model_works() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_slow_embedder(32);
+    db.create_kb("k", "slow", r#"{"size": 100, "overlap": 5}"#);
+    db.put_all("k", &documents(60));
+    until(LONG, "batches are at the gateway", || {
+        db.count("kb.chunks") > 0 && db.count("kb.jobs WHERE leased_until IS NOT NULL") > 0
+    });
+    let mut watch = cluster.connect("postgres");
+    let (mut all, mut open, mut holding) = (0, 0, 0);
+    while db.jobs() > 0 && all < 400 {
+        let Some(row) = watch.0.query_opt(WORKER, &[]).unwrap() else { continue };
+        all += 1;
+        let (is_open, age, holds): (bool, Option<f64>, bool) = (row.get(0), row.get(1), row.get(2));
+        open += i32::from(is_open);
+        holding += i32::from(holds);
+        assert!(age.unwrap_or(0.0) < 1.0, "a transaction of {age:?} s");
+    }
+    assert!(all >= 100, "{all} samples are too few");
+    assert!(open * 3 < all, "a transaction was open in {open} of {all} samples");
+    assert!(holding * 3 < all, "a snapshot was held in {holding} of {all} samples");
+}
+
+#[test]
+fn while_the_gateway_does_not_answer_the_worker_holds_no_transaction_and_no_row() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_slow_embedder(4);
+    db.create_kb("k", "slow", r#"{"size": 50, "overlap": 5}"#);
+    db.put_all("k", &documents(40));
+    db.until_halfway("k", 8);
+    let gateway = cluster.gateway();
+    signal(gateway, libc::SIGSTOP);
+    // What had been answered before is written; then it stands still.
+    let mut still = (db.vectors("k"), Instant::now());
+    until(SOON, "the worker waits for the gateway", || {
+        let vectors = db.vectors("k");
+        if vectors != still.0 {
+            still = (vectors, Instant::now());
+        }
+        still.1.elapsed() > Duration::from_secs(1)
+    });
+    let mut watch = cluster.connect("postgres");
+    let samples: Vec<(bool, Option<f64>)> = (0..200)
+        .map(|_| {
+            let row = watch.0.query_one(WORKER, &[]).unwrap();
+            (row.get(0), row.get(1))
+        })
+        .collect();
+    let open = samples.iter().filter(|(open, _)| *open).count();
+    assert!(open < 20, "a transaction was open in {open} of 200 samples");
+    assert!(samples.iter().all(|(_, age)| age.unwrap_or(0.0) < 1.0), "{samples:?}");
+    // Every row can be had at once, and be edited and deleted.
+    db.run("SET lock_timeout = '2s'");
+    db.run("BEGIN; SELECT FROM kb.documents FOR UPDATE; SELECT FROM kb.jobs FOR UPDATE; ROLLBACK");
+    assert_eq!(db.put("k", "d0", "Edited."), "updated");
+    assert!(db.one::<bool>("SELECT kb.delete_document('k', 'd1')"));
+    db.run("ALTER TABLE kb.documents ADD COLUMN x int; ALTER TABLE kb.documents DROP COLUMN x");
+    signal(gateway, libc::SIGCONT);
+    db.wait("k");
+    assert_sound(&mut db, "k", 39, 0);
+}

@@ -1,0 +1,186 @@
+//! Promise 1: committed means done; rolled back means nothing happened.
+
+use crate::support::db::Document;
+use crate::support::{APP, LONG, SOON, assert_sound, chunk_set, texts, until};
+
+#[test]
+fn what_is_rolled_back_leaves_nothing_and_wakes_nobody() {
+    let cluster = crate::cluster!("kb.worker_idle_timeout = '1h'");
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "hash", "{}");
+    db.run("BEGIN");
+    db.put("k", "a", "A text that never was.");
+    db.run(
+        "SELECT kb.put_documents('k', ARRAY['{\"external_id\": \"b\", \"content\": \"nor this\"}'::jsonb])",
+    );
+    assert_eq!(db.count("kb.documents"), 2);
+    db.run("ROLLBACK");
+    for table in ["kb.documents", "kb.jobs", "kb.chunks", "kb.failures"] {
+        assert_eq!(db.count(table), 0, "{table}");
+    }
+    // A worker that this had started would be there by the time another database's has done its work,
+    // and would still be there, as it stays for an hour.
+    cluster.create_database("other");
+    let mut other = cluster.connect("other");
+    other.create_kb("k", "hash", "{}");
+    other.put("k", "a", "A text that is.");
+    other.wait("k");
+    assert_eq!(cluster.processes("kb worker", Some("other")).len(), 1);
+    assert!(cluster.processes("kb worker", Some(APP)).is_empty());
+}
+
+#[test]
+fn what_a_savepoint_takes_back_never_was() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "hash", "{}");
+    db.run("BEGIN");
+    db.put("k", "kept", "The first one stays.");
+    db.run("SAVEPOINT s");
+    db.put("k", "undone", "The second one goes.");
+    db.put("k", "kept", "An edit that goes, too.");
+    db.run("ROLLBACK TO s; COMMIT");
+    db.wait("k");
+    assert_sound(&mut db, "k", 1, 0);
+    assert_eq!(db.all::<String>("SELECT content FROM kb.chunks"), ["The first one stays."]);
+}
+
+#[test]
+fn kb_wait_does_not_wait_for_what_a_savepoint_took_back() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "hash", "{}");
+    db.run("BEGIN; SAVEPOINT s");
+    db.put("k", "undone", "It goes.");
+    db.run("ROLLBACK TO s; SELECT kb.wait('k', 30); COMMIT");
+}
+
+#[test]
+fn kb_wait_refuses_to_wait_for_its_own_transaction() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "hash", "{}");
+    db.run("BEGIN");
+    db.put("k", "a", "Not committed yet.");
+    assert_eq!(db.fault("SELECT kb.wait('k', 30)").code, "55000");
+    db.run("ROLLBACK; SELECT kb.wait('k', 30)");
+}
+
+#[test]
+fn after_wait_every_committed_document_is_found_or_listed_as_failed() {
+    const SESSIONS: usize = 4;
+    const EACH: usize = 30;
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    // One chunk a document, and documents of several windows of the model are too long for it.
+    db.create_kb("k", "minilm", r#"{"strategy": "none"}"#);
+    std::thread::scope(|scope| {
+        for session in 0..SESSIONS {
+            let cluster = &cluster;
+            scope.spawn(move || {
+                let mut db = cluster.connect(APP);
+                for i in 0..EACH {
+                    let id = format!("{session}-{i}");
+                    let words = if i % 10 == 9 { 600 } else { 15 };
+                    db.put("k", &id, &texts::paragraph((session * 100 + i) as u64, words));
+                }
+                db.wait("k");
+                // What this session committed is done now, whatever the others still do.
+                for i in 0..EACH {
+                    let id = format!("{session}-{i}");
+                    let text = texts::paragraph((session * 100 + i) as u64, 15);
+                    if i % 10 == 9 {
+                        let failed = db.count(&format!("kb.failures WHERE external_id = '{id}'"));
+                        assert_eq!(failed, 1, "{id} is listed");
+                    } else {
+                        assert_eq!(db.found("k", &text, 1), [id]);
+                    }
+                }
+            });
+        }
+    });
+    let all = (SESSIONS * EACH) as i64;
+    assert_sound(&mut db, "k", all - all / 10, all / 10);
+}
+
+#[test]
+fn a_commit_while_the_worker_leaves_is_not_forgotten() {
+    let cluster = crate::cluster!("kb.worker_idle_timeout = '1s'");
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "hash", "{}");
+    let oid: u32 = db.one("SELECT oid FROM pg_database WHERE datname = current_database()");
+    let pid_file = cluster.data().join(format!("pg_stat_tmp/kb.worker.{oid}.pid"));
+    for i in 0..8 {
+        db.put("k", &format!("d{i}"), &texts::paragraph(i, 20));
+        // No kb.wait: it would start a worker. The commit alone must.
+        until(SOON, &format!("document {i} is ready"), || db.jobs() == 0);
+        // The next commit comes as the worker takes itself off the list, and before its process is gone.
+        until(SOON, "the worker leaves", || !pid_file.exists());
+    }
+    assert_sound(&mut db, "k", 8, 0);
+}
+
+#[test]
+fn fifty_edits_of_a_document_end_as_the_last_one() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    for kb in ["many", "once"] {
+        db.create_kb(kb, "static", r#"{"size": 60}"#);
+    }
+    for i in 0..50 {
+        db.put("many", "d", &texts::text(i, 12, 40));
+        assert!(db.jobs() <= 1);
+    }
+    db.put("once", "d", &texts::text(49, 12, 40));
+    db.wait("many");
+    db.wait("once");
+    assert_sound(&mut db, "many", 1, 0);
+    let chunks = chunk_set(&mut db, "many");
+    assert!(chunks.len() > 8, "{}", chunks.len());
+    assert_eq!(chunks, chunk_set(&mut db, "once"));
+}
+
+#[test]
+fn sessions_that_edit_the_same_documents_end_as_the_last_commit() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "static", r#"{"size": 60}"#);
+    db.create_kb("calm", "static", r#"{"size": 60}"#);
+    std::thread::scope(|scope| {
+        for session in 0..4 {
+            let cluster = &cluster;
+            scope.spawn(move || {
+                let mut db = cluster.connect(APP);
+                for i in 0..30 {
+                    let seed = session * 1000 + i;
+                    db.put("k", &format!("d{}", i % 3), &texts::text(seed, 6, 40));
+                }
+            });
+        }
+    });
+    db.wait("k");
+    let contents: Vec<String> = db.all("SELECT content FROM kb.documents ORDER BY external_id");
+    let documents: Vec<Document> =
+        contents.into_iter().enumerate().map(|(i, c)| Document::new(format!("d{i}"), c)).collect();
+    assert_eq!(documents.len(), 3);
+    db.put_all("calm", &documents);
+    db.wait("calm");
+    assert_sound(&mut db, "k", 3, 0);
+    assert_eq!(chunk_set(&mut db, "k"), chunk_set(&mut db, "calm"));
+}
+
+#[test]
+fn a_put_is_searchable_right_after_wait_every_time() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "static", "{}");
+    let begun = std::time::Instant::now();
+    for i in 0..100 {
+        let text = texts::paragraph(i, 30);
+        db.put("k", &format!("d{i}"), &text);
+        db.wait("k");
+        assert_eq!(db.found("k", &text, 1), [format!("d{i}")]);
+    }
+    // The worker is woken by the commit: without, each would wait for its next look at the queue.
+    assert!(begun.elapsed() < LONG / 9, "100 documents took {:?}", begun.elapsed());
+}

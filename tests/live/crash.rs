@@ -1,0 +1,150 @@
+//! Promise 3: kill -9 of any process, at any time, loses no document and doubles no chunk.
+
+use crate::support::cluster::PRELOAD;
+use crate::support::db::Document;
+use crate::support::{APP, Cluster, Db, SOON, assert_sound, chunk_set, signal, texts, until, vector_table};
+
+const KILLS: usize = 10;
+const DOCUMENTS: u64 = 60;
+const CHUNKING: &str = r#"{"size": 50, "overlap": 5}"#;
+
+fn documents() -> Vec<Document> {
+    // Of different sizes, and every fifth has a paragraph of another.
+    (0..DOCUMENTS)
+        .map(|i| {
+            let mut paragraphs = texts::paragraphs(i + 1, 2 + (i as usize % 4), 35);
+            if i % 5 == 0 {
+                paragraphs.push(texts::paragraph(4242, 35));
+            }
+            Document::new(format!("d{i}"), paragraphs.join("\n\n"))
+        })
+        .collect()
+}
+
+/// The same documents, once undisturbed and once with kills in the middle, must end up the same.
+fn survives(mut cluster: Cluster, pid: impl Fn(&Cluster) -> Option<i32>) {
+    cluster.expects_crashes = true;
+    let mut db = cluster.connect(APP);
+    db.create_slow_embedder(4);
+    db.create_kb("calm", "slow", CHUNKING);
+    db.create_kb("k", "slow", CHUNKING);
+    db.put_all("calm", &documents());
+    db.wait("calm");
+    assert_sound(&mut db, "calm", DOCUMENTS as i64, 0);
+    db.put_all("k", &documents());
+    for kill in 0..KILLS {
+        // By turns as soon as jobs are taken, and after more vectors have come.
+        let vectors = db.vectors("k");
+        until(SOON, "work is under way", || {
+            if kill % 2 == 0 {
+                db.count("kb.jobs WHERE leased_until IS NOT NULL") > 0
+            } else {
+                db.vectors("k") > vectors
+            }
+        });
+        let mut victim = None;
+        until(SOON, "the process to kill is there", || {
+            victim = pid(&cluster);
+            victim.is_some()
+        });
+        assert!(db.jobs() > 0, "the work was over at kill {kill}: kill earlier or give more work");
+        signal(victim.unwrap(), libc::SIGKILL);
+        until(SOON, "the server notices", || db.0.simple_query("SELECT 1").is_err());
+        db = cluster.reconnect(APP);
+        // Without preload this is what starts a worker again; it is not waited for.
+        let _ = db.try_run("SELECT kb.wait('k', 0.1)");
+    }
+    db.wait("k");
+    assert_sound(&mut db, "k", DOCUMENTS as i64, 0);
+    assert_eq!(chunk_set(&mut db, "k"), chunk_set(&mut db, "calm"));
+    assert_same_vectors(&mut db);
+    assert_eq!(db.count("kb.documents WHERE attempts > 0"), 0);
+}
+
+/// Chunks of the same document and place have the same vector in both knowledge bases, rounding apart
+/// (batches differ).
+fn assert_same_vectors(db: &mut Db) {
+    let (calm, k) = (vector_table(db, "calm"), vector_table(db, "k"));
+    let places = |table: &str| {
+        format!(
+            "(SELECT d.external_id, c.ordinal, v.embedding FROM {table} v JOIN kb.chunks c USING (chunk_id, build_no)
+              JOIN kb.documents d USING (document_id))"
+        )
+    };
+    let from = format!("{} a JOIN {} b USING (external_id, ordinal)", places(&calm), places(&k));
+    let both = db.count(&from);
+    assert!(both > 200, "{both} chunks");
+    assert_eq!(db.count(&format!("{from} WHERE a.embedding <=> b.embedding > 1e-4")), 0, "vectors differ");
+}
+
+#[test]
+fn ten_kills_of_the_worker_lose_and_double_nothing() {
+    let cluster = crate::cluster!(PRELOAD);
+    survives(cluster, |cluster| cluster.processes("kb worker", Some(APP)).first().copied());
+}
+
+#[test]
+fn ten_kills_of_the_gateway_lose_and_double_nothing() {
+    let cluster = crate::cluster!();
+    survives(cluster, Cluster::try_gateway);
+}
+
+#[test]
+fn a_crash_of_the_whole_server_loses_and_doubles_nothing() {
+    let mut cluster = crate::cluster!(PRELOAD, "fsync = on", "kb.worker_idle_timeout = '1s'");
+    cluster.expects_crashes = true;
+    let mut db = cluster.connect(APP);
+    db.create_slow_embedder(4);
+    db.create_kb("calm", "slow", CHUNKING);
+    db.create_kb("k", "slow", CHUNKING);
+    db.put_all("k", &documents());
+    for round in 1..=3 {
+        let vectors = db.vectors("k");
+        until(SOON, "work is under way", || db.vectors("k") > vectors);
+        assert!(db.jobs() > 0, "the work was over in round {round}");
+        cluster.stop("immediate", 30);
+        cluster.up();
+        db = cluster.reconnect(APP);
+    }
+    db.wait("k");
+    db.put_all("calm", &documents());
+    db.wait("calm");
+    assert_sound(&mut db, "k", DOCUMENTS as i64, 0);
+    assert_eq!(chunk_set(&mut db, "k"), chunk_set(&mut db, "calm"));
+    assert_same_vectors(&mut db);
+}
+
+#[test]
+fn a_killed_indexer_leaves_no_invalid_index() {
+    let mut cluster = crate::cluster!(PRELOAD);
+    cluster.expects_crashes = true;
+    let mut db = cluster.connect(APP);
+    db.run("SELECT kb.create_vector_db('v', 'pgvector', 384, config => '{\"ef_construction\": 1000, \"m\": 32}')");
+    db.run("SELECT kb.create_knowledge_base('k', 'hash', 'v', chunking => '{\"strategy\": \"none\"}')");
+    let documents: Vec<Document> =
+        (0..2500).map(|i| Document::new(format!("d{i}"), texts::paragraph(i, 30))).collect();
+    db.put_all("k", &documents);
+    for _ in 0..2 {
+        let mut indexer = None;
+        until(SOON * 4, "an indexer builds", || {
+            indexer = db
+                .all::<i32>(
+                    "SELECT a.pid FROM pg_stat_activity a JOIN pg_stat_progress_create_index p USING (pid)
+                     WHERE backend_type = 'kb indexer' AND p.phase LIKE 'building index%'",
+                )
+                .pop();
+            indexer.is_some()
+        });
+        signal(indexer.unwrap(), libc::SIGKILL);
+        until(SOON, "the server notices", || db.0.simple_query("SELECT 1").is_err());
+        db = cluster.reconnect(APP);
+    }
+    db.wait("k");
+    let table = vector_table(&mut db, "k");
+    until(SOON * 6, "the index is there and valid", || {
+        db.all::<bool>(&format!(
+            "SELECT indisvalid FROM pg_index WHERE indrelid = '{table}'::regclass AND NOT indisprimary"
+        )) == [true]
+    });
+    assert_eq!(db.count("pg_class WHERE relname LIKE '%hnsw%'"), 1);
+}

@@ -1,0 +1,146 @@
+//! Several databases, and databases and the extension going away while the worker works.
+
+use crate::support::cluster::PRELOAD;
+use crate::support::db::Document;
+use crate::support::{APP, Cluster, Db, LONG, SOON, assert_sound, chunk_set, texts, until};
+use std::time::{Duration, Instant};
+
+fn documents(count: u64) -> Vec<Document> {
+    (0..count).map(|i| Document::new(format!("d{i}"), texts::text(i + 1, 3, 35))).collect()
+}
+
+/// A knowledge base in the middle of a lot of work.
+fn at_work(cluster: &Cluster, database: &str, count: u64) -> Db {
+    let mut db = cluster.connect(database);
+    db.create_slow_embedder(4);
+    db.create_kb("k", "slow", r#"{"size": 50, "overlap": 5}"#);
+    db.put_all("k", &documents(count));
+    db.until_halfway("k", 8);
+    db
+}
+
+#[test]
+fn two_databases_are_served_at_once() {
+    let cluster = crate::cluster!();
+    cluster.create_database("other");
+    let mut one = at_work(&cluster, APP, 200);
+    let mut two = at_work(&cluster, "other", 200);
+    assert!(one.jobs() > 0 && two.jobs() > 0);
+    assert_ne!(cluster.worker(APP), cluster.worker("other"));
+    // Both move on while the other does.
+    for _ in 0..3 {
+        let before = (one.vectors("k"), two.vectors("k"));
+        until(SOON, "both move on", || one.vectors("k") > before.0 && two.vectors("k") > before.1);
+        assert!(one.jobs() > 0 && two.jobs() > 0);
+    }
+}
+
+#[test]
+fn drop_extension_succeeds_while_the_worker_works_and_the_extension_can_come_back() {
+    let cluster = crate::cluster!(PRELOAD);
+    let mut db = at_work(&cluster, APP, 200);
+    let begun = Instant::now();
+    db.run("DROP EXTENSION kb");
+    assert!(begun.elapsed() < Duration::from_secs(10), "DROP EXTENSION took {:?}", begun.elapsed());
+    until(SOON, "the worker leaves", || cluster.processes("kb worker", Some(APP)).is_empty());
+    assert_eq!(db.count("pg_class WHERE relnamespace = 'kb'::regnamespace"), 0);
+    db.run("CREATE EXTENSION kb");
+    db.create_kb("k", "hash", "{}");
+    db.put("k", "d", "A new beginning.");
+    db.wait("k");
+    assert_sound(&mut db, "k", 1, 0);
+    assert_eq!(db.found("k", "new beginning", 5), ["d"]);
+}
+
+#[test]
+fn an_extension_made_anew_at_once_is_served_without_preload() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    let oid: u32 = db.one("SELECT oid FROM pg_database WHERE datname = current_database()");
+    let pid_file = cluster.data().join(format!("pg_stat_tmp/kb.worker.{oid}.pid"));
+    for i in 0..4 {
+        db.create_kb("k", "hash", "{}");
+        db.put("k", "d", &texts::paragraph(i, 20));
+        // No kb.wait, which would start a worker: the commit alone must.
+        until(SOON, "the document is ready", || db.jobs() == 0);
+        assert_sound(&mut db, "k", 1, 0);
+        db.run("DROP EXTENSION kb");
+        until(SOON, "the worker leaves", || !pid_file.exists());
+        db.run("CREATE EXTENSION kb");
+    }
+}
+
+#[test]
+fn drop_database_succeeds_while_the_worker_works() {
+    for settings in [&[][..], &[PRELOAD]] {
+        let Some(cluster) = Cluster::start(settings) else { return };
+        drop(at_work(&cluster, APP, 200));
+        // PostgreSQL itself waits for at most five seconds.
+        cluster.connect("postgres").run(&format!("DROP DATABASE {APP}"));
+        cluster.create_database("next");
+        let mut db = cluster.connect("next");
+        db.create_kb("k", "hash", "{}");
+        db.put("k", "d", "The gateway and the launcher go on.");
+        db.wait("k");
+        assert_sound(&mut db, "k", 1, 0);
+    }
+}
+
+#[test]
+fn drop_database_succeeds_while_an_index_is_built() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.run("SELECT kb.create_vector_db('v', 'pgvector', 384, config => '{\"ef_construction\": 1000, \"m\": 64}')");
+    db.run("SELECT kb.create_knowledge_base('k', 'hash', 'v', chunking => '{\"strategy\": \"none\"}')");
+    let documents: Vec<Document> =
+        (0..6000).map(|i| Document::new(format!("d{i}"), texts::paragraph(i, 30))).collect();
+    db.put_all("k", &documents);
+    until(LONG, "an index is being built", || {
+        db.count("pg_stat_progress_create_index WHERE phase LIKE 'building index%'") == 1
+    });
+    drop(db);
+    cluster.connect("postgres").run(&format!("DROP DATABASE {APP}"));
+}
+
+#[test]
+fn a_database_can_be_copied_while_its_worker_works_and_while_it_idles() {
+    let cluster = crate::cluster!(PRELOAD, "kb.worker_idle_timeout = '1h'", "kb.launcher_naptime = '1s'");
+    let mut db = at_work(&cluster, APP, 60);
+    let mut postgres = cluster.connect("postgres");
+    let jobs = db.jobs();
+    drop(db);
+    postgres.run(&format!("CREATE DATABASE copy TEMPLATE {APP}"));
+    let mut copy = cluster.connect("copy");
+    assert!((1..=jobs).contains(&copy.jobs()));
+    copy.wait("k");
+    assert_sound(&mut copy, "k", 60, 0);
+    let mut db = cluster.connect(APP);
+    db.wait("k");
+    assert_sound(&mut db, "k", 60, 0);
+    assert_eq!(chunk_set(&mut db, "k"), chunk_set(&mut copy, "k"));
+    drop(db);
+    // Idle now, and it would stay for an hour.
+    assert_eq!(cluster.processes("kb worker", Some(APP)).len(), 1);
+    postgres.run(&format!("CREATE DATABASE again TEMPLATE {APP}"));
+    let mut again = cluster.connect("again");
+    assert_sound(&mut again, "k", 60, 0);
+}
+
+#[test]
+fn a_database_without_the_extension_keeps_no_worker() {
+    let cluster = crate::cluster!(PRELOAD, "kb.launcher_naptime = '1s'");
+    let mut postgres = cluster.connect("postgres");
+    postgres.run("CREATE DATABASE plain");
+    // Served in the launcher's next rounds, and left at once.
+    let mut app = cluster.connect(APP);
+    app.create_kb("k", "hash", "{}");
+    for i in 0..3 {
+        app.put("k", &format!("d{i}"), &texts::paragraph(i, 10));
+        app.wait("k");
+        until(SOON, "no worker in the database without kb", || {
+            postgres.count("pg_stat_activity WHERE backend_type = 'kb worker' AND datname <> 'app'") == 0
+        });
+        postgres.run("DROP DATABASE plain");
+        postgres.run("CREATE DATABASE plain");
+    }
+}

@@ -1,0 +1,93 @@
+//! Promise 2: deleted is gone at that commit.
+
+use crate::support::{APP, assert_sound, texts};
+
+const CHUNKING: &str = r#"{"size": 60, "overlap": 0}"#;
+
+#[test]
+fn what_is_deleted_is_gone_for_the_next_statement_and_for_others_at_commit() {
+    let cluster = crate::cluster!();
+    let (mut db, mut other) = (cluster.connect(APP), cluster.connect(APP));
+    db.create_kb("k", "minilm", "{}");
+    db.put("k", "gone", "The harbor of the island lies in the storm.");
+    db.put("k", "stays", "Butter and cheese stand on the kitchen table.");
+    db.wait("k");
+    assert_eq!(db.found("k", "storm at the harbor", 5), ["gone", "stays"]);
+    db.run("BEGIN");
+    assert!(db.one::<bool>("SELECT kb.delete_document('k', 'gone')"));
+    assert_eq!(db.found("k", "storm at the harbor", 5), ["stays"]);
+    assert_eq!(other.found("k", "storm at the harbor", 5), ["gone", "stays"], "not committed yet");
+    db.run("COMMIT");
+    assert_eq!(db.found("k", "storm at the harbor", 5), ["stays"]);
+    assert_eq!(other.found("k", "storm at the harbor", 5), ["stays"]);
+    assert_sound(&mut db, "k", 1, 0);
+    // And a rolled back deletion is none.
+    db.run("BEGIN; SELECT kb.delete_document('k', 'stays'); ROLLBACK");
+    assert_eq!(other.found("k", "storm at the harbor", 5), ["stays"]);
+}
+
+#[test]
+fn a_document_deleted_while_it_is_processed_does_not_come_back() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_slow_embedder(4);
+    db.create_kb("k", "slow", CHUNKING);
+    for round in 0..3 {
+        db.put("k", "gone", &texts::text(1 + round, 60, 40));
+        db.until_halfway("k", 8);
+        db.run("SELECT kb.delete_document('k', 'gone')");
+        for table in ["kb.documents", "kb.chunks", "kb.jobs"] {
+            assert_eq!(db.count(&format!("{table} WHERE kb_no = 1")), 0, "{table}");
+        }
+        assert_eq!(db.vectors("k"), 0);
+        assert_eq!(db.count("kb.query('k', 'river', 5)"), 0);
+        // When this one is done, so are the batches that were under way for the other.
+        db.put("k", "after", &texts::text(90 + round, 3, 40));
+        db.wait("k");
+        assert_sound(&mut db, "k", 1, 0);
+        db.run("SELECT kb.delete_document('k', 'after')");
+        assert_eq!(db.vectors("k"), 0);
+    }
+}
+
+#[test]
+fn a_document_deleted_and_put_again_while_it_is_processed_is_the_new_one() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_slow_embedder(4);
+    db.create_kb("k", "slow", CHUNKING);
+    let old = texts::text(1, 60, 40);
+    db.put("k", "d", &old);
+    db.until_halfway("k", 8);
+    // The same first paragraphs, so that chunks of the same identity come back at once.
+    let new = texts::text(1, 3, 40);
+    db.run("BEGIN; SELECT kb.delete_document('k', 'd')");
+    db.put("k", "d", &new);
+    db.run("COMMIT");
+    db.wait("k");
+    assert_sound(&mut db, "k", 1, 0);
+    let whole: String = db.one("SELECT string_agg(content, E'\\n\\n' ORDER BY ordinal) FROM kb.chunks");
+    assert_eq!(whole, new);
+}
+
+#[test]
+fn a_knowledge_base_dropped_while_it_is_processed_is_gone() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_slow_embedder(4);
+    db.create_kb("k", "slow", CHUNKING);
+    db.create_kb("other", "slow", CHUNKING);
+    db.put("k", "d", &texts::text(1, 60, 40));
+    db.until_halfway("k", 8);
+    db.run("SET statement_timeout = '10s'; SELECT kb.drop_knowledge_base('k'); RESET statement_timeout");
+    db.put("other", "d", &texts::text(2, 3, 40));
+    db.wait("other");
+    assert_sound(&mut db, "other", 1, 0);
+    for table in ["kb.knowledge_bases", "kb.documents", "kb.builds"] {
+        assert_eq!(db.count(table), 1, "{table}");
+    }
+    assert_eq!(
+        db.count("pg_class WHERE relnamespace = 'kb'::regnamespace AND relname ~ '^vectors_[0-9]+$'"),
+        1
+    );
+}

@@ -1,0 +1,126 @@
+//! Edits: one made while a document is processed ends at the edit, and what did not change stays.
+
+use crate::support::{APP, Db, LONG, assert_sound, chunk_set, texts, until, vector_table};
+use std::collections::{BTreeMap, BTreeSet};
+
+const CHUNKING: &str = r#"{"size": 60, "overlap": 0}"#;
+
+#[test]
+fn an_edit_during_processing_ends_at_the_edit() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_slow_embedder(4);
+    db.create_kb("k", "slow", CHUNKING);
+    db.create_kb("calm", "slow", CHUNKING);
+    let old = texts::text(1, 60, 40).replace("river", "oldriver");
+    // Half of it is new, and the same half stands elsewhere.
+    let new = texts::text(2, 10, 40) + "\n\n" + &texts::text(1, 10, 40);
+    db.put("k", "d", &old);
+    db.until_halfway("k", 8);
+    db.put("k", "d", &new);
+    db.wait("k");
+    db.put("calm", "d", &new);
+    db.wait("calm");
+    assert_sound(&mut db, "k", 1, 0);
+    assert_eq!(chunk_set(&mut db, "k"), chunk_set(&mut db, "calm"));
+    assert_eq!(db.count("kb.chunks WHERE content LIKE '%oldriver%'"), 0);
+    assert_eq!(db.one::<String>("SELECT content FROM kb.documents WHERE external_id = 'd' LIMIT 1"), new);
+    assert_eq!(db.count("kb.query('k', 'old river', 5) WHERE stale"), 0);
+}
+
+#[test]
+fn an_edit_back_to_the_first_version_during_processing_ends_at_the_first_version() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_slow_embedder(4);
+    db.create_kb("k", "slow", CHUNKING);
+    let (one, two) = (texts::text(1, 4, 40), texts::text(2, 30, 40));
+    db.put("k", "d", &one);
+    db.wait("k");
+    let before = chunk_set(&mut db, "k");
+    db.put("k", "d", &two);
+    db.until_halfway("k", 12);
+    db.put("k", "d", &one);
+    db.wait("k");
+    assert_sound(&mut db, "k", 1, 0);
+    assert_eq!(chunk_set(&mut db, "k"), before);
+}
+
+/// Every vector of a knowledge base by chunk, with where its row is and who wrote it.
+fn vector_rows(db: &mut Db, kb: &str) -> BTreeMap<String, String> {
+    let table = vector_table(db, kb);
+    let rows = db.0.query(&format!("SELECT chunk_id::text, concat(ctid, ' ', xmin) FROM {table}"), &[]);
+    rows.unwrap().iter().map(|row| (row.get(0), row.get(1))).collect()
+}
+
+#[test]
+fn an_edited_paragraph_of_a_thousand_chunks_costs_three_vectors_at_most() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    // Overlap as by default, so that a chunk's neighbours hold something of it.
+    db.create_kb("k", "static", r#"{"size": 60}"#);
+    let mut paragraphs = texts::paragraphs(7, 1100, 40);
+    db.put("k", "d", &paragraphs.join("\n\n"));
+    db.wait("k");
+    let mut before = vector_rows(&mut db, "k");
+    assert!(before.len() >= 1000, "{} chunks", before.len());
+    let middle = paragraphs.len() / 2;
+    let edits: [(&str, usize, String); 4] = [
+        ("the same length", middle, texts::paragraph(9001, 40)),
+        ("shorter", 3, "It is short now.".into()),
+        ("longer", middle + 100, texts::paragraph(9002, 60)),
+        ("at the end", paragraphs.len() - 1, texts::paragraph(9003, 45)),
+    ];
+    for (what, at, text) in edits {
+        paragraphs[at] = text;
+        db.put("k", "d", &paragraphs.join("\n\n"));
+        db.wait("k");
+        let after = vector_rows(&mut db, "k");
+        let keys = |rows: &BTreeMap<String, String>| rows.keys().cloned().collect::<BTreeSet<_>>();
+        let new = keys(&after).difference(&keys(&before)).count();
+        assert!((1..=3).contains(&new), "{what}: {new} vectors were made");
+        for (chunk, row) in &before {
+            if let Some(now) = after.get(chunk) {
+                assert_eq!(now, row, "{what}: the vector of unchanged chunk {chunk} was written again");
+            }
+        }
+        assert_sound(&mut db, "k", 1, 0);
+        before = after;
+    }
+}
+
+#[test]
+fn metadata_alone_changes_nothing_but_metadata() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "static", CHUNKING);
+    let text = texts::text(1, 5, 40);
+    db.put("k", "d", &text);
+    db.wait("k");
+    let before = vector_rows(&mut db, "k");
+    let put: String = db.one_with("SELECT kb.put_document('k', 'd', $1, metadata => '{\"a\": 1}')", &[&text]);
+    assert_eq!(put, "skipped");
+    assert_eq!(db.jobs(), 0);
+    assert_eq!(vector_rows(&mut db, "k"), before);
+    assert_eq!(db.count("kb.query('k', 'river', 2, filter => '{\"a\": 1}')"), 2);
+}
+
+#[test]
+fn an_edit_that_waits_for_a_commit_does_not_stop_the_other_documents() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "static", CHUNKING);
+    db.put("k", "held", &texts::paragraph(1, 20));
+    db.wait("k");
+    let mut writer = cluster.connect(APP);
+    writer.run("BEGIN");
+    writer.put("k", "held", &texts::paragraph(2, 20));
+    for i in 0..20 {
+        db.put("k", &format!("d{i}"), &texts::paragraph(100 + i, 20));
+    }
+    until(LONG / 6, "the others are ready", || db.jobs() == 0);
+    assert_eq!(db.count("kb.documents WHERE status = 'ready'"), 21);
+    writer.run("COMMIT");
+    db.wait("k");
+    assert_sound(&mut db, "k", 21, 0);
+}

@@ -1,0 +1,71 @@
+//! Promise 5: one bad document never stops the others.
+
+use crate::support::db::Document;
+use crate::support::{APP, assert_sound, texts};
+
+#[test]
+fn a_bad_document_stops_no_other_and_says_what_is_wrong() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "minilm", r#"{"strategy": "none"}"#);
+    let documents: Vec<Document> = (0..20)
+        .map(|i| {
+            let words = if i == 7 { 700 } else { 20 };
+            Document::new(format!("d{i}"), texts::paragraph(i, words))
+        })
+        .collect();
+    db.put_all("k", &documents);
+    db.wait("k");
+    assert_sound(&mut db, "k", 19, 1);
+    let (id, error, state, attempts): (String, String, String, i32) = {
+        let row =
+            db.0.query_one("SELECT external_id, error, sqlstate, attempts FROM kb.failures", &[]).unwrap();
+        (row.get(0), row.get(1), row.get(2), row.get(3))
+    };
+    assert_eq!((id.as_str(), state.as_str()), ("d7", "54000"));
+    assert!(error.contains("longer than the") && error.contains("all-MiniLM-L6-v2"), "{error}");
+    assert_eq!(attempts, 1, "trying the same again cannot help");
+
+    assert_eq!(db.one::<i64>("SELECT kb.retry('k')"), 1);
+    assert_eq!(db.count("kb.failures"), 0);
+    db.wait("k");
+    assert_sound(&mut db, "k", 19, 1);
+
+    db.put("k", "d7", "It is short now.");
+    db.wait("k");
+    assert_sound(&mut db, "k", 20, 0);
+    assert_eq!(db.found("k", "It is short now.", 1), ["d7"]);
+}
+
+#[test]
+fn an_edit_that_fails_leaves_nothing_of_the_old_text_to_be_found_unmarked() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "minilm", r#"{"strategy": "none"}"#);
+    db.put("k", "d", "The farmer sells apples at the market.");
+    db.wait("k");
+    db.put("k", "d", &texts::paragraph(1, 700));
+    db.wait("k");
+    assert_sound(&mut db, "k", 0, 1);
+    // The old text may still be found, but then it says so.
+    let old = db.count("kb.query('k', 'farmer', 5) WHERE content LIKE 'The farmer%' AND NOT stale");
+    assert_eq!(old, 0);
+}
+
+#[test]
+fn one_knowledge_base_that_cannot_work_stops_no_other() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_kb("bad", "minilm", r#"{"strategy": "none"}"#);
+    db.create_kb("good", "minilm", "{}");
+    let bad: Vec<Document> =
+        (0..40).map(|i| Document::new(format!("d{i}"), texts::paragraph(i, 700))).collect();
+    db.put_all("bad", &bad);
+    for i in 0..10 {
+        db.put("good", &format!("d{i}"), &texts::paragraph(i, 20));
+    }
+    db.wait("good");
+    assert_sound(&mut db, "good", 10, 0);
+    db.wait("bad");
+    assert_sound(&mut db, "bad", 0, 40);
+}

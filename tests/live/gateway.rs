@@ -1,0 +1,117 @@
+//! A gateway that does not answer: a clear error in time, and cancel works.
+
+use crate::support::{APP, Fault, SOON, assert_sound, signal, until};
+use std::time::{Duration, Instant};
+
+const QUESTION: &str = "SELECT * FROM kb.query('k', 'where is the harbor?')";
+
+#[test]
+fn a_stopped_gateway_gives_a_clear_error_in_time_and_serves_again_when_it_goes_on() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "minilm", "{}");
+    db.put("k", "d", "The harbor is south of the village.");
+    db.wait("k");
+    // This one's connection to the gateway is open already, the other's is not.
+    assert_eq!(db.found("k", "harbor", 1), ["d"]);
+    let mut fresh = cluster.connect(APP);
+    signal(cluster.gateway(), libc::SIGSTOP);
+    for session in [&mut db, &mut fresh] {
+        session.run("SET kb.gateway_timeout = '1500ms'");
+        for statement in
+            [QUESTION, "SELECT kb.embed('minilm', ARRAY['a text'])", "SELECT kb.count_tokens('a')"]
+        {
+            let begun = Instant::now();
+            let fault = session.fault(statement);
+            let took = begun.elapsed();
+            assert_eq!(fault.code, "08006", "{fault:?}");
+            assert!(fault.message.contains("the kb gateway did not answer within"), "{fault:?}");
+            assert!(fault.text.contains("kb.health()"), "{fault:?}");
+            assert!((1400..4000).contains(&took.as_millis()), "{statement}: {took:?}");
+        }
+        // The session is of use, and kb.health() tells.
+        assert!(session.count("kb.health() WHERE component = 'gateway' AND status <> 'ok'") > 0);
+        assert_eq!(session.put("k", "d", "The harbor is south of the village."), "skipped");
+    }
+    signal(cluster.gateway(), libc::SIGCONT);
+    for session in [&mut db, &mut fresh] {
+        session.run("RESET kb.gateway_timeout");
+        assert_eq!(session.found("k", "harbor", 1), ["d"]);
+    }
+}
+
+#[test]
+fn a_query_that_waits_for_the_gateway_can_be_cancelled() {
+    let cluster = crate::cluster!("kb.gateway_timeout = '10min'");
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "minilm", "{}");
+    db.put("k", "d", "The harbor is south of the village.");
+    db.wait("k");
+    signal(cluster.gateway(), libc::SIGSTOP);
+    let mut watch = cluster.connect("postgres");
+    let active = |watch: &mut crate::support::Db, pid: i32| {
+        watch.count(&format!(
+            "pg_stat_activity WHERE pid = {pid} AND state = 'active' AND query LIKE '%kb.query%'"
+        )) == 1
+    };
+    for by in ["token", "pg_cancel_backend", "statement_timeout"] {
+        let mut session = cluster.connect(APP);
+        let pid: i32 = session.one("SELECT pg_backend_pid()");
+        if by == "statement_timeout" {
+            session.run("SET statement_timeout = '300ms'");
+        }
+        let token = session.0.cancel_token();
+        let (fault, took) = std::thread::scope(|scope| {
+            let query = scope.spawn(move || {
+                let error = session.0.batch_execute(QUESTION).unwrap_err();
+                (Fault::of(&error), Instant::now())
+            });
+            if by != "statement_timeout" {
+                until(SOON, "the query waits", || active(&mut watch, pid));
+            }
+            let asked = Instant::now();
+            match by {
+                "token" => token.cancel_query(postgres::NoTls).unwrap(),
+                "pg_cancel_backend" => watch.run(&format!("SELECT pg_cancel_backend({pid})")),
+                _ => {}
+            }
+            let (fault, ended) = query.join().unwrap();
+            (fault, ended.saturating_duration_since(asked))
+        });
+        assert_eq!(fault.code, "57014", "{by}: {fault:?}");
+        assert!(took < Duration::from_secs(3), "{by}: {took:?}");
+    }
+    // A session whose cancelled request is answered late gets the answer to its own question.
+    let token = db.0.cancel_token();
+    let pid: i32 = db.one("SELECT pg_backend_pid()");
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| db.fault("SELECT kb.embed('minilm', ARRAY['another text'])"));
+        until(SOON, "the request waits", || {
+            watch.count(&format!("pg_stat_activity WHERE pid = {pid} AND state = 'active'")) == 1
+        });
+        token.cancel_query(postgres::NoTls).unwrap();
+        assert_eq!(waiting.join().unwrap().code, "57014");
+    });
+    signal(cluster.gateway(), libc::SIGCONT);
+    assert_eq!(db.found("k", "harbor", 1), ["d"]);
+    assert_sound(&mut db, "k", 1, 0);
+}
+
+#[test]
+fn a_gateway_that_ends_is_started_again_for_the_next_query() {
+    for settings in [&[][..], &[crate::support::cluster::PRELOAD]] {
+        let Some(cluster) = crate::support::Cluster::start(settings) else { return };
+        let mut db = cluster.connect(APP);
+        db.create_kb("k", "minilm", "{}");
+        db.put("k", "d", "The harbor is south of the village.");
+        db.wait("k");
+        for _ in 0..3 {
+            let before = cluster.gateway();
+            signal(before, libc::SIGTERM);
+            assert_eq!(db.found("k", "harbor", 1), ["d"]);
+            until(SOON, "there is another gateway", || {
+                cluster.try_gateway().is_some_and(|pid| pid != before)
+            });
+        }
+    }
+}

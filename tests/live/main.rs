@@ -1,0 +1,20 @@
+//! The promises of kb, tested from outside: each test has a PostgreSQL cluster of its own, is named for
+//! the property it protects, and waits for conditions, never for time. See support/ for how they are run.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+mod background;
+mod commit;
+mod crash;
+mod databases;
+mod delete;
+mod dump;
+mod edit;
+mod failures;
+mod gateway;
+mod index;
+mod replace;
+mod restart;
+mod standby;
+mod tenants;

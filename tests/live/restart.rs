@@ -1,0 +1,101 @@
+//! Work that waits survives a restart, with and without shared_preload_libraries.
+
+use crate::support::cluster::PRELOAD;
+use crate::support::db::Document;
+use crate::support::{APP, Cluster, LONG, SOON, assert_sound, texts, until};
+
+const DOCUMENTS: i64 = 30;
+
+/// Documents that wait for certain: no background process can have begun with them.
+fn with_pending(databases: &[&str]) -> Option<Cluster> {
+    let cluster = Cluster::start(&["max_worker_processes = 0"])?;
+    for database in databases {
+        if *database != APP {
+            cluster.create_database(database);
+        }
+        let mut db = cluster.connect(database);
+        db.create_kb("k", "minilm", "{}");
+        let documents: Vec<Document> =
+            (0..DOCUMENTS as u64).map(|i| Document::new(format!("d{i}"), texts::paragraph(i, 20))).collect();
+        db.put_all("k", &documents);
+        assert_eq!(db.jobs(), DOCUMENTS);
+    }
+    Some(cluster)
+}
+
+fn restart(cluster: &Cluster, settings: &[&str]) {
+    cluster.stop("fast", 30);
+    cluster.configure(settings);
+    cluster.up();
+}
+
+#[test]
+fn with_preload_waiting_work_is_done_after_a_restart_though_nobody_connects() {
+    let Some(cluster) = with_pending(&[APP, "untouched"]) else { return };
+    restart(&cluster, &[PRELOAD, "kb.worker_idle_timeout = '1s'"]);
+    let mut watch = cluster.connect("postgres");
+    for database in [APP, "untouched"] {
+        // Statistics of a database nobody connects to are the worker's own doing.
+        let workers = format!("pg_stat_activity WHERE backend_type = 'kb worker' AND datname = '{database}'");
+        until(LONG, &format!("{database} has a worker"), || watch.count(&workers) == 1);
+        until(LONG, &format!("the worker of {database} leaves, its work done"), || {
+            watch.count(&workers) == 0
+        });
+    }
+    for database in [APP, "untouched"] {
+        let mut db = cluster.connect(database);
+        assert_sound(&mut db, "k", DOCUMENTS, 0);
+    }
+}
+
+#[test]
+fn without_preload_the_first_wait_query_or_commit_after_a_restart_takes_waiting_work_up() {
+    let Some(cluster) = with_pending(&[APP, "queried", "committed"]) else { return };
+    restart(&cluster, &[]);
+    assert!(cluster.processes("kb worker", Some(APP)).is_empty());
+
+    let mut db = cluster.connect(APP);
+    assert_eq!(db.jobs(), DOCUMENTS);
+    db.wait("k");
+    assert_sound(&mut db, "k", DOCUMENTS, 0);
+
+    let mut db = cluster.connect("committed");
+    assert_eq!(db.jobs(), DOCUMENTS);
+    db.put("k", "one more", "The last one brings the others along.");
+    until(LONG, "a commit takes waiting work up", || db.jobs() == 0);
+    assert_sound(&mut db, "k", DOCUMENTS + 1, 0);
+
+    let mut db = cluster.connect("queried");
+    assert_eq!(db.jobs(), DOCUMENTS);
+    db.run("SELECT * FROM kb.query('k', 'river')");
+    until(SOON, "a query takes waiting work up", || db.jobs() == 0);
+    assert_sound(&mut db, "k", DOCUMENTS, 0);
+}
+
+#[test]
+fn a_commit_succeeds_when_no_process_slot_is_free() {
+    let Some(cluster) = with_pending(&[APP]) else { return };
+    let mut db = cluster.connect(APP);
+    assert_eq!(db.put("k", "d0", "Another text."), "updated");
+    assert_eq!(db.jobs(), DOCUMENTS);
+    // And what cannot be done is said, not waited for without end.
+    let fault = db.fault("SET kb.gateway_timeout = '2s'; SELECT * FROM kb.query('k', 'river')");
+    assert!(fault.text.contains("max_worker_processes"), "{fault:?}");
+    assert_eq!(db.fault("SELECT kb.wait('k', 1)").code, "55P03");
+}
+
+#[test]
+fn a_commit_right_after_the_worker_was_ended_starts_another() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "hash", "{}");
+    for i in 0..3 {
+        db.put("k", &format!("d{i}"), &texts::paragraph(i, 20));
+        // No kb.wait, which would start a worker: the commit alone must.
+        until(SOON, &format!("document {i} is ready"), || db.jobs() == 0);
+        let worker = "pg_stat_activity WHERE backend_type = 'kb worker'";
+        db.run(&format!("SELECT pg_terminate_backend(pid) FROM {worker}"));
+        until(SOON, "the worker is gone", || db.count(worker) == 0);
+    }
+    assert_sound(&mut db, "k", 3, 0);
+}

@@ -1,0 +1,149 @@
+//! A connection, with the words that tests use.
+
+use super::until;
+use postgres::types::{FromSqlOwned, ToSql};
+use std::time::Duration;
+
+pub struct Db(pub postgres::Client);
+
+/// What the server said of a statement that failed.
+#[derive(Debug, PartialEq)]
+pub struct Fault {
+    pub code: String,
+    pub message: String,
+    /// Everything it said, hints and details too.
+    pub text: String,
+}
+
+impl Fault {
+    pub fn of(error: &postgres::Error) -> Fault {
+        let Some(e) = error.as_db_error() else {
+            return Fault { code: "".into(), message: error.to_string(), text: error.to_string() };
+        };
+        let parts = [Some(e.message()), e.detail(), e.hint(), e.where_()];
+        Fault {
+            code: e.code().code().to_string(),
+            message: e.message().to_string(),
+            text: parts.into_iter().flatten().collect::<Vec<_>>().join("\n"),
+        }
+    }
+}
+
+/// A document to put.
+pub struct Document {
+    pub id: String,
+    pub content: String,
+    pub metadata: serde_json::Value,
+}
+
+impl Document {
+    pub fn new(id: impl Into<String>, content: impl Into<String>) -> Document {
+        Document { id: id.into(), content: content.into(), metadata: serde_json::json!({}) }
+    }
+}
+
+impl Db {
+    /// Runs statements; fails with what the server says.
+    pub fn run(&mut self, sql: &str) {
+        if let Err(e) = self.0.batch_execute(sql) {
+            panic!("{sql}: {:?}", Fault::of(&e));
+        }
+    }
+
+    pub fn try_run(&mut self, sql: &str) -> Result<(), Fault> {
+        self.0.batch_execute(sql).map_err(|e| Fault::of(&e))
+    }
+
+    /// How a statement fails.
+    pub fn fault(&mut self, sql: &str) -> Fault {
+        match self.try_run(sql) {
+            Ok(()) => panic!("no error: {sql}"),
+            Err(fault) => fault,
+        }
+    }
+
+    /// First column of all rows.
+    pub fn all_with<T: FromSqlOwned>(&mut self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Vec<T> {
+        match self.0.query(sql, params) {
+            Ok(rows) => rows.iter().map(|row| row.get(0)).collect(),
+            Err(e) => panic!("{sql}: {:?}", Fault::of(&e)),
+        }
+    }
+
+    pub fn all<T: FromSqlOwned>(&mut self, sql: &str) -> Vec<T> {
+        self.all_with(sql, &[])
+    }
+
+    /// The one value of the one row.
+    pub fn one<T: FromSqlOwned>(&mut self, sql: &str) -> T {
+        self.one_with(sql, &[])
+    }
+
+    pub fn one_with<T: FromSqlOwned>(&mut self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> T {
+        let mut all = self.all_with(sql, params);
+        assert_eq!(all.len(), 1, "rows of {sql}");
+        all.remove(0)
+    }
+
+    pub fn count(&mut self, from: &str) -> i64 {
+        self.one(&format!("SELECT count(*) FROM {from}"))
+    }
+
+    /// A knowledge base with this embedder and chunking.
+    pub fn create_kb(&mut self, id: &str, embedder: &str, chunking: &str) {
+        self.run(&format!("SELECT kb.create_knowledge_base('{id}', '{embedder}', chunking => '{chunking}')"));
+    }
+
+    /// An embedder on MiniLM that works in small batches, so that there is a middle to interrupt.
+    pub fn create_slow_embedder(&mut self, batch_size: usize) {
+        self.run(&format!(
+            "SELECT kb.create_embedder('slow', 'local', 'all-MiniLM-L6-v2', config => '{{\"batch_size\": {batch_size}}}')"
+        ));
+    }
+
+    pub fn put(&mut self, kb: &str, id: &str, content: &str) -> String {
+        self.one_with("SELECT kb.put_document($1, $2, $3)", &[&kb, &id, &content])
+    }
+
+    /// Puts documents in one transaction.
+    pub fn put_all(&mut self, kb: &str, documents: &[Document]) {
+        let json: Vec<String> = documents
+            .iter()
+            .map(|d| {
+                serde_json::json!({"external_id": d.id, "content": d.content, "metadata": d.metadata})
+                    .to_string()
+            })
+            .collect();
+        let put: i64 =
+            self.one_with("SELECT count(*) FROM kb.put_documents($1, $2::text[]::jsonb[])", &[&kb, &json]);
+        assert_eq!(put as usize, documents.len());
+    }
+
+    /// kb.wait, with a bound.
+    pub fn wait(&mut self, kb: &str) {
+        self.run(&format!("SELECT kb.wait('{kb}', 180)"));
+    }
+
+    /// The external ids that a query finds, best first.
+    pub fn found(&mut self, kb: &str, query: &str, top_k: i32) -> Vec<String> {
+        self.all_with("SELECT external_id FROM kb.query($1, $2, $3) ORDER BY rank", &[&kb, &query, &top_k])
+    }
+
+    /// Jobs waiting or under way in this database.
+    pub fn jobs(&mut self) -> i64 {
+        self.count("kb.jobs")
+    }
+
+    /// Vectors of the live build of a knowledge base.
+    pub fn vectors(&mut self, kb: &str) -> i64 {
+        self.one(&format!("SELECT vectors FROM kb.status WHERE kb_id = '{kb}'"))
+    }
+
+    /// Waits until work on a knowledge base is in the middle: vectors written, and more to come.
+    pub fn until_halfway(&mut self, kb: &str, vectors: i64) {
+        until(Duration::from_secs(90), &format!("{vectors} vectors of {kb} are written"), || {
+            self.vectors(kb) >= vectors
+        });
+        assert!(self.jobs() > 0, "the work was over before it could be interrupted");
+    }
+}

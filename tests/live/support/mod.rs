@@ -1,0 +1,45 @@
+//! What the tests share: scratch clusters, connections, texts, and what must hold of a knowledge base.
+
+pub mod cluster;
+pub mod db;
+pub mod sound;
+pub mod texts;
+
+pub use cluster::{APP, Cluster};
+pub use db::{Db, Fault};
+pub use sound::{assert_sound, chunk_set, vector_table};
+
+use std::time::{Duration, Instant};
+
+/// Bound of a wait for what should take a moment, on a machine that may be busy.
+pub const SOON: Duration = Duration::from_secs(30);
+/// Bound of a wait for real work.
+pub const LONG: Duration = Duration::from_secs(180);
+
+/// A cluster of the test's own with these lines of postgresql.conf; leaves the test when live tests are off.
+#[macro_export]
+macro_rules! cluster {
+    ($($setting:expr),* $(,)?) => {
+        match $crate::support::Cluster::start(&[$($setting),*]) {
+            Some(cluster) => cluster,
+            None => return,
+        }
+    };
+}
+
+/// Waits for a condition, at most `limit`; then the test fails with what it waited for.
+pub fn until(limit: Duration, what: &str, mut condition: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !condition() {
+        assert!(begun.elapsed() < limit, "not within {} s: {what}", limit.as_secs());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Signals a process of the test's own cluster.
+pub fn signal(pid: i32, signal: i32) {
+    assert!(pid > 1, "{pid} is no process of a cluster");
+    // SAFETY: kill takes plain numbers; the pid was read from the test's own cluster.
+    let sent = unsafe { libc::kill(pid, signal) };
+    assert_eq!(sent, 0, "signal {signal} to {pid}: {}", std::io::Error::last_os_error());
+}

@@ -1,0 +1,236 @@
+//! Promise 6: no tenant reads another's rows, by any function, view or error message.
+
+use crate::support::{APP, Cluster, Db, assert_sound, vector_table};
+
+/// Tenants a, b and shared: roles of the same names that may write, each with a document of its own in a
+/// knowledge base of the same name, and one in a knowledge base that only it has.
+fn tenants() -> Option<(Cluster, Db)> {
+    let cluster = Cluster::start(&[])?;
+    let mut db = cluster.connect(APP);
+    for tenant in ["a", "b", "shared"] {
+        db.run(&format!("CREATE ROLE {tenant} LOGIN IN ROLE kb_writer"));
+        let mut session = as_tenant(&cluster, tenant);
+        for kb in ["handbook", &format!("only_{tenant}")] {
+            session.create_kb(kb, "hash", r#"{"strategy": "none"}"#);
+            session.put(kb, "d", &format!("The secret of {tenant} in {kb}."));
+            // One that fails, so that there is something in kb.failures.
+            session.wait(kb);
+        }
+        session.create_kb("failing", "minilm", r#"{"strategy": "none"}"#);
+        session.put("failing", &format!("{tenant}-long"), &format!("secret {tenant} ").repeat(400));
+        session.wait("failing");
+        session.run("SELECT kb.ingest('handbook')");
+        session.wait("handbook");
+    }
+    Some((cluster, db))
+}
+
+fn as_tenant(cluster: &Cluster, tenant: &str) -> Db {
+    let mut session = cluster.connect_as(APP, tenant);
+    session.run(&format!("SET kb.tenant = '{tenant}'"));
+    session
+}
+
+#[test]
+fn no_table_or_view_shows_a_tenant_more_than_its_own_and_what_is_shared() {
+    let Some((cluster, mut db)) = tenants() else { return };
+    let relations: Vec<String> = db.all(
+        "SELECT format('kb.%I', c.relname) FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+         WHERE c.relnamespace = 'kb'::regnamespace AND c.relkind IN ('r', 'v') AND a.attname = 'tenant_id'",
+    );
+    // 6 tables, 2 views, 9 vector tables.
+    assert_eq!(relations.len(), 17, "{relations:?}");
+    let b_vectors: Vec<String> =
+        db.all("SELECT format('kb.%I', b.table_name) FROM kb.builds b WHERE tenant_id IN ('b', 'shared')");
+    db.run(
+        "INSERT INTO kb.jobs (kb_no, tenant_id, external_id, next_attempt_at)
+            SELECT kb_no, tenant_id, external_id, 'infinity' FROM kb.documents WHERE external_id = 'd'",
+    );
+    let mut b = as_tenant(&cluster, "b");
+    for relation in &relations {
+        let tenants: Vec<String> = b.all(&format!("SELECT DISTINCT tenant_id FROM {relation} ORDER BY 1"));
+        match (relation.contains(".vectors_"), b_vectors.contains(relation)) {
+            (false, _) => assert_eq!(tenants, ["b", "shared"], "{relation}"),
+            (true, true) => assert!(tenants.len() <= 1 && !tenants.contains(&"a".into()), "{relation}"),
+            (true, false) => assert!(tenants.is_empty(), "{relation}: {tenants:?}"),
+        }
+    }
+    // Every table with rows of tenants is under forced row-level security, so that its owner is, too.
+    let open: Vec<String> = db.all(
+        "SELECT c.relname::text FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND attname = 'tenant_id'
+         WHERE c.relnamespace = 'kb'::regnamespace AND c.relkind = 'r'
+           AND NOT (c.relrowsecurity AND c.relforcerowsecurity)",
+    );
+    assert!(open.is_empty(), "{open:?}");
+    // Unset is a tenant of its own, not all of them.
+    let mut unset = cluster.connect_as(APP, "a");
+    for relation in &relations {
+        let tenants: Vec<String> = unset.all(&format!("SELECT DISTINCT tenant_id FROM {relation}"));
+        assert!(tenants.iter().all(|t| t == "shared"), "{relation}: {tenants:?}");
+    }
+}
+
+#[test]
+fn a_query_finds_the_own_tenants_text_only() {
+    let Some((cluster, mut db)) = tenants() else { return };
+    let vector: String =
+        db.one("SELECT kb.embed('hash', ARRAY['The secret of a in handbook.'], 'query')::text");
+    for tenant in ["a", "b"] {
+        let mut session = as_tenant(&cluster, tenant);
+        let own = [format!("The secret of {tenant} in handbook.")];
+        let text = "SELECT content FROM kb.query('handbook', 'The secret of a in handbook.', 100)";
+        assert_eq!(session.all::<String>(text), own);
+        let sql = "SELECT content FROM kb.query_vector('handbook', $1::text::vector, 100)";
+        assert_eq!(session.all_with::<String>(sql, &[&vector]), own);
+        assert_eq!(session.found("only_shared", "secret", 100), ["d"], "what is shared is read by all");
+    }
+}
+
+/// Statements that name a knowledge base, a document or a run.
+fn attempts(kb: &str, document: &str, run: i64) -> Vec<String> {
+    vec![
+        format!("SELECT * FROM kb.query('{kb}', 'secret')"),
+        format!("SELECT * FROM kb.query_vector('{kb}', '[1,2,3]')"),
+        format!("SELECT kb.put_document('{kb}', '{document}', 'text')"),
+        format!("SELECT kb.delete_document('{kb}', '{document}')"),
+        format!("SELECT * FROM kb.delete_documents('{kb}', ARRAY['{document}'])"),
+        format!("SELECT kb.retry('{kb}')"),
+        format!("SELECT kb.ingest('{kb}', 'replace')"),
+        format!("SELECT kb.wait('{kb}', 1)"),
+        format!("SELECT kb.wait({run}::bigint, 1)"),
+        format!("SELECT kb.alter_knowledge_base('{kb}', description => 'mine')"),
+        format!("SELECT kb.drop_knowledge_base('{kb}')"),
+    ]
+}
+
+#[test]
+fn an_error_tells_no_tenant_what_another_has() {
+    let Some((cluster, mut db)) = tenants() else { return };
+    let run: i64 = db.one("SELECT max(run_no) FROM kb.runs WHERE tenant_id = 'a'");
+    let mut b = as_tenant(&cluster, "b");
+    for (theirs, nobodys) in attempts("only_a", "d", run).iter().zip(attempts("nobodys", "x", 999_999)) {
+        let (theirs_fault, mut fault) = (b.fault(theirs), b.fault(&nobodys));
+        let same = |text: &str| text.replace("nobodys", "only_a").replace("999999", &run.to_string());
+        fault.message = same(&fault.message);
+        fault.text = same(&fault.text);
+        assert_eq!(theirs_fault, fault, "{theirs}");
+        assert!(!theirs_fault.text.contains("secret of"), "{theirs_fault:?}");
+    }
+    // What is shared is read by all and written by its own tenant only.
+    for statement in
+        attempts("only_shared", "d", 0).iter().filter(|s| !s.contains("query") && !s.contains("wait"))
+    {
+        b.fault(statement);
+    }
+    // Nothing of it happened.
+    assert_eq!(db.count("kb.documents WHERE external_id = 'd'"), 6);
+    assert_eq!(db.count("kb.knowledge_bases WHERE description IS NOT NULL"), 0);
+    for kb in ["only_a", "only_b", "only_shared"] {
+        assert_sound(&mut db, kb, 1, 0);
+    }
+}
+
+#[test]
+fn no_writer_reaches_into_another_tenants_rows_by_plain_sql() {
+    let Some((cluster, mut db)) = tenants() else { return };
+    let mut b = as_tenant(&cluster, "b");
+    let table = vector_table(&mut db, "only_a");
+    for statement in [
+        "DELETE FROM kb.documents",
+        "DELETE FROM kb.jobs",
+        "UPDATE kb.documents SET tenant_id = 'a'",
+        "UPDATE kb.documents SET tenant_id = 'shared'",
+        "INSERT INTO kb.chunks SELECT * FROM kb.chunks",
+        "DELETE FROM kb.chunks",
+        "DELETE FROM kb.knowledge_bases",
+        "UPDATE kb.builds SET state = 'old'",
+        &format!("DELETE FROM {table}"),
+        &format!("TRUNCATE {table}"),
+        "TRUNCATE kb.documents CASCADE",
+        "SELECT setval('kb.document_id_seq', 1)",
+        "SELECT kb.create_embedder('mine', 'hash', dimension => 8)",
+        "SELECT kb.create_vector_db('mine')",
+    ] {
+        let fault = b.fault(statement);
+        assert_eq!(fault.code, "42501", "{statement}: {fault:?}");
+    }
+    assert_eq!(db.count("kb.documents"), 9);
+}
+
+#[test]
+fn what_a_tenant_does_to_its_own_does_nothing_to_what_another_calls_the_same() {
+    let Some((cluster, mut db)) = tenants() else { return };
+    let mut b = as_tenant(&cluster, "b");
+    assert_eq!(b.put("handbook", "d", "The new secret of b."), "updated");
+    b.wait("handbook");
+    assert_eq!(b.found("handbook", "secret", 5), ["d"]);
+    b.run("SELECT kb.retry('failing')");
+    b.wait("failing");
+    b.run("SELECT kb.ingest('handbook', 'replace')");
+    b.wait("handbook");
+    assert!(b.one::<bool>("SELECT kb.delete_document('handbook', 'd')"));
+    b.run("SELECT kb.drop_knowledge_base('handbook')");
+    for tenant in ["a", "shared"] {
+        let mut session = as_tenant(&cluster, tenant);
+        assert_eq!(
+            session.all::<String>("SELECT content FROM kb.query('handbook', 'secret')"),
+            [format!("The secret of {tenant} in handbook.")]
+        );
+        assert_eq!(session.count("kb.failures WHERE tenant_id = kb.current_tenant()"), 1);
+        assert_eq!(session.count("kb.runs WHERE tenant_id = kb.current_tenant()"), 1);
+    }
+    // Now the name means the shared one.
+    assert_eq!(
+        b.all::<String>("SELECT content FROM kb.query('handbook', 'secret')"),
+        ["The secret of shared in handbook."]
+    );
+    assert_eq!(db.count("kb.knowledge_bases WHERE id = 'handbook'"), 2);
+}
+
+#[test]
+fn no_writer_can_put_a_job_in_another_tenants_way() {
+    let Some((cluster, mut db)) = tenants() else { return };
+    let a_kb: i64 = db.one("SELECT kb_no FROM kb.knowledge_bases WHERE id = 'only_a'");
+    let mut b = as_tenant(&cluster, "b");
+    let _ = b.try_run(&format!(
+        "INSERT INTO kb.jobs (kb_no, tenant_id, external_id, next_attempt_at) VALUES ({a_kb}, 'b', 'd', 'infinity')"
+    ));
+    assert_eq!(db.count(&format!("kb.jobs WHERE kb_no = {a_kb}")), 0);
+    let mut a = as_tenant(&cluster, "a");
+    assert_eq!(a.put("only_a", "d", "A new text of a."), "updated");
+    a.wait("only_a");
+    assert_sound(&mut db, "only_a", 1, 0);
+}
+
+#[test]
+fn no_constraint_tells_a_tenant_which_documents_another_has() {
+    let Some((cluster, mut db)) = tenants() else { return };
+    let a_kb: i64 = db.one("SELECT kb_no FROM kb.knowledge_bases WHERE id = 'only_a'");
+    let mut b = as_tenant(&cluster, "b");
+    let mut probe = |external_id: &str| {
+        b.fault(&format!(
+            "INSERT INTO kb.documents (kb_no, tenant_id, external_id, content_type, content, content_hash)
+             VALUES ({a_kb}, 'b', '{external_id}', 'text/plain', 'x', 'x')"
+        ))
+    };
+    let (there, absent) = (probe("d"), probe("x"));
+    assert_eq!(there.code, absent.code, "{there:?}\n{absent:?}");
+}
+
+#[test]
+fn the_caller_of_a_function_is_no_more_than_itself() {
+    let Some((cluster, mut db)) = tenants() else { return };
+    db.run("CREATE ROLE nobody LOGIN; CREATE ROLE onlooker LOGIN IN ROLE kb_reader");
+    let mut nobody = cluster.connect_as(APP, "nobody");
+    for statement in attempts("handbook", "d", 1) {
+        assert_eq!(nobody.fault(&statement).code, "42501", "{statement}");
+    }
+    let mut onlooker = cluster.connect_as(APP, "onlooker");
+    onlooker.run("SET kb.tenant = 'a'");
+    assert_eq!(onlooker.found("handbook", "secret", 5), ["d"]);
+    for statement in
+        attempts("handbook", "d", 1).iter().filter(|s| !s.contains("query") && !s.contains("wait"))
+    {
+        assert_eq!(onlooker.fault(statement).code, "42501", "{statement}");
+    }
+}
