@@ -55,6 +55,7 @@ pub fn with_latest_snapshot<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     // which pops all snapshots.
     unsafe { pg_sys::PushActiveSnapshot(pg_sys::GetLatestSnapshot()) };
     let result = work();
+    // SAFETY: as above.
     unsafe { pg_sys::PopActiveSnapshot() };
     result
 }
