@@ -52,9 +52,13 @@ unsafe extern "C-unwind" fn on_xact_event(event: pg_sys::XactEvent::Type, _arg: 
 
 /// Wakes this database's worker, or has one started; false when no process slot is free.
 fn start_or_wake_worker() -> bool {
-    // Without the grace: a worker that just ended would leave this commit to nobody.
-    pidfile::wake(&worker_name(background::my_database()))
-        || background::register_dynamic(Process::Worker, background::my_database())
+    if pidfile::wake(&worker_name(background::my_database())) {
+        return true;
+    }
+    // Without the grace, or a worker that just ended would leave this commit to nobody; with it for
+    // the kb.wait that comes next.
+    LAST_START.set(Some(Instant::now()));
+    background::register_dynamic(Process::Worker, background::my_database())
 }
 
 /// Has this database's worker started if it does not run; false when no process slot is free.
