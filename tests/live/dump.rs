@@ -115,8 +115,8 @@ fn a_restored_extension_can_be_dropped_as_any() {
     let Some((_cluster, mut db, mut restored)) = restored() else { return };
     db.run("DROP EXTENSION kb");
     // The worker ties the restored vector tables to the extension again when it starts.
-    restored.put("k", "one more", "a document of the restored database");
-    restored.wait("k");
+    restored.put("own table", "one more", "a document of the restored database");
+    restored.wait("own table");
     restored.run("DROP EXTENSION kb");
 }
 
