@@ -4,11 +4,13 @@
 //! This needs no shared memory and so works without shared_preload_libraries, and looking a process
 //! up cannot raise an error, so that it may be done while a transaction commits.
 
+use pgrx::pg_sys;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, Once, PoisonError};
 use std::time::Duration;
 
 /// Relative to the data directory, which is every server process's working directory. The
@@ -20,6 +22,27 @@ pub const DIRECTORY: &str = "pg_stat_tmp";
 pub struct PidFile {
     _file: File,
     path: PathBuf,
+}
+
+static HELD: Mutex<Option<PidFile>> = Mutex::new(None);
+
+/// Keeps a file until [`let_go`] or the process begins to exit, whichever is first: a process that is on
+/// its way out must not be taken for one that can still be woken.
+pub fn hold(file: PidFile) {
+    static AT_EXIT: Once = Once::new();
+    *HELD.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
+    // SAFETY: the callback stays loaded as long as the library; it runs before the process leaves the
+    // activity view, and raises nothing.
+    AT_EXIT.call_once(|| unsafe { pg_sys::before_shmem_exit(Some(at_exit), pg_sys::Datum::from(0)) });
+}
+
+/// Lets go of the file that [`hold`] keeps.
+pub fn let_go() {
+    drop(HELD.lock().unwrap_or_else(PoisonError::into_inner).take());
+}
+
+unsafe extern "C-unwind" fn at_exit(_code: i32, _arg: pg_sys::Datum) {
+    let_go();
 }
 
 /// What a look at a pid file finds.

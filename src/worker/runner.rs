@@ -5,7 +5,7 @@ use super::outcome::fail;
 use crate::catalog::builds as build_cases;
 use crate::error::{Error, Result};
 use crate::gateway::client::Connection;
-use crate::pg::pidfile::PidFile;
+use crate::pg::pidfile::{self, PidFile};
 use crate::pg::{background, report, setting, txn, wait, wake};
 use crate::settings;
 use crate::store::jobs::{self, Job};
@@ -26,7 +26,7 @@ pub fn main(database: pg_sys::Oid) {
     if report::in_recovery() || background::in_binary_upgrade() {
         background::exit(0);
     }
-    let Ok(Some(pidfile)) = PidFile::acquire(&name) else { background::exit(0) };
+    let Ok(Some(file)) = PidFile::acquire(&name) else { background::exit(0) };
     setting::set_for_process(c"search_path", c"pg_catalog, pg_temp");
     // In a deadlock the one to give way.
     setting::set_for_process(c"deadlock_timeout", c"50ms");
@@ -34,16 +34,16 @@ pub fn main(database: pg_sys::Oid) {
     // deleted by the very commit that finishes it.
     setting::set_for_process(c"synchronous_commit", c"off");
     let mut runner = Runner::new();
-    let mut pidfile = Some(pidfile);
+    pidfile::hold(file);
     loop {
         runner.work();
         // Off the list first, then one more look: a commit in between either finds the list without
         // us and starts another, or is seen by this look.
-        drop(pidfile.take());
+        pidfile::let_go();
         match txn::in_txn(|| Ok(server::is_installed()? && !background::database_is_wanted() && jobs::any()?))
         {
             Ok(true) => match PidFile::acquire(&name) {
-                Ok(Some(file)) => pidfile = Some(file),
+                Ok(Some(file)) => pidfile::hold(file),
                 _ => background::exit(0),
             },
             _ => background::exit(0),
