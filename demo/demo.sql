@@ -7,7 +7,7 @@ SET client_min_messages = warning;
 
 CREATE EXTENSION IF NOT EXISTS kb CASCADE;
 
-SELECT 'Knowledge base: ' || kb.create_knowledge_base('manual')
+SELECT kb.create_knowledge_base('manual')
 WHERE NOT EXISTS (SELECT FROM kb.knowledge_bases WHERE id = 'manual');
 
 -- A hundred pages of the manual, straight from their HTML. A page that has not changed is skipped.

@@ -3,7 +3,7 @@ GRANT USAGE ON SCHEMA kb TO kb_reader;
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA kb FROM PUBLIC;
 
 GRANT SELECT ON kb.embedders, kb.vector_dbs, kb.knowledge_bases, kb.runs, kb.builds, kb.documents, kb.chunks,
-    kb.jobs, kb.status, kb.failures TO kb_reader;
+    kb.jobs, kb.usage, kb.status, kb.failures TO kb_reader;
 
 GRANT EXECUTE ON FUNCTION kb.current_tenant() TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.visible_tenants() TO kb_reader;
@@ -17,6 +17,7 @@ GRANT EXECUTE ON FUNCTION kb.query_vector(text, vector, integer, double precisio
 GRANT EXECUTE ON FUNCTION kb.wait(text, double precision) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.wait(bigint, double precision) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.health() TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.estimate_ingest(text) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.create_knowledge_base(text, text, text, text, jsonb, jsonb, jsonb, jsonb) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.alter_knowledge_base(text, text, text, jsonb, jsonb, jsonb, jsonb) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.drop_knowledge_base(text) TO kb_writer;
@@ -30,13 +31,24 @@ GRANT EXECUTE ON FUNCTION kb.retry(text, text) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.create_embedder(text, text, text, integer, text, text, jsonb) TO kb_admin;
 GRANT EXECUTE ON FUNCTION kb.alter_embedder(text, text, integer, text, text, jsonb) TO kb_admin;
 GRANT EXECUTE ON FUNCTION kb.drop_embedder(text) TO kb_admin;
+GRANT EXECUTE ON FUNCTION kb.set_secret(text, text) TO kb_admin;
+GRANT EXECUTE ON FUNCTION kb.drop_secret(text) TO kb_admin;
+GRANT EXECUTE ON FUNCTION kb.acknowledge_restore() TO kb_admin;
 GRANT EXECUTE ON FUNCTION kb.create_vector_db(text, text, integer, text, jsonb) TO kb_admin;
 GRANT EXECUTE ON FUNCTION kb.drop_vector_db(text) TO kb_admin;
 
 COMMENT ON FUNCTION kb.create_embedder(text, text, text, integer, text, text, jsonb) IS
-    'Adds an embedding model: provider (local or hash), model (for local a directory under kb.model_dir), dimension (numbers per vector; default from the model), config {normalize, pooling, query_prefix, document_prefix, truncate, batch_size, max_input_tokens}. Errors list every problem. Needs kb_admin.';
+    'Adds an embedding model: provider (local, hash, openai, azure_openai, ollama, huggingface, gemini, vertex, cohere, voyage, jina, mistral or http), model (for local a directory under kb.model_dir), dimension (numbers per vector; default from the model), base_url, secret (a reference: env:NAME, file:NAME or kb:NAME, never a key), config (prefixes, limits, retries, prices; see the README). Errors list every problem. Needs kb_admin.';
 COMMENT ON FUNCTION kb.alter_embedder(text, text, integer, text, text, jsonb) IS
     'Changes what is given of an embedder. What would change the meaning of stored vectors is refused while a knowledge base uses it. Needs kb_admin.';
+COMMENT ON FUNCTION kb.set_secret(text, text) IS
+    'Keeps a key under a name, for embedders whose secret is kb:NAME. No role can read it; it is not dumped. Give it as a parameter where statements are logged. Needs kb_admin.';
+COMMENT ON FUNCTION kb.drop_secret(text) IS
+    'Forgets a key. Needs kb_admin.';
+COMMENT ON FUNCTION kb.acknowledge_restore() IS
+    'In a restored or cloned database: lets it spend at remote providers from now on. Needs kb_admin.';
+COMMENT ON FUNCTION kb.estimate_ingest(text) IS
+    'What kb.ingest would take up and send: documents, chunks, tokens, cost (NULL without price_per_million_tokens) and seconds. Sends nothing; of more than 200 documents a sample stands for all.';
 COMMENT ON FUNCTION kb.drop_embedder(text) IS
     'Removes an embedder that nothing uses. Needs kb_admin.';
 COMMENT ON FUNCTION kb.check_embedder(text) IS
@@ -50,7 +62,7 @@ COMMENT ON FUNCTION kb.create_vector_db(text, text, integer, text, jsonb) IS
 COMMENT ON FUNCTION kb.drop_vector_db(text) IS
     'Removes a vector table that no knowledge base uses. Needs kb_admin.';
 COMMENT ON FUNCTION kb.create_knowledge_base(text, text, text, text, jsonb, jsonb, jsonb, jsonb) IS
-    'Makes a knowledge base for the current tenant. Defaults: embedder from kb.default_embedder, a vector table of its own, chunking {strategy recursive, size 800 tokens or what the model reads, overlap 15 %}, preprocess {dedupe true, remove_html true}, retrieval {top_k 5, min_score 0}. All problems are reported together.';
+    'Makes a knowledge base for the current tenant. Defaults: embedder from kb.default_embedder, a vector table of its own, chunking {strategy recursive, size 800 tokens or what the model reads, overlap 15 %}, preprocess {dedupe true, remove_html true, language default_text_search_config}, retrieval {top_k 5, min_score 0, on_error error}. All problems are reported together.';
 COMMENT ON FUNCTION kb.alter_knowledge_base(text, text, text, jsonb, jsonb, jsonb, jsonb) IS
     'Replaces what is given of a knowledge base, objects as a whole. Retrieval, description and metadata count at once; embedder, chunking and preprocess with the next kb.ingest.';
 COMMENT ON FUNCTION kb.drop_knowledge_base(text) IS
@@ -72,7 +84,7 @@ COMMENT ON FUNCTION kb.retry(text, text) IS
 COMMENT ON FUNCTION kb.chunk(text, jsonb, text, text) IS
     'What a chunking setting makes of a text: content, tokens, start_char (from 0) and end_char (exclusive), headings. Stores nothing.';
 COMMENT ON FUNCTION kb.query(text, text, integer, double precision, jsonb, integer, text, jsonb) IS
-    'The chunks of a knowledge base nearest to a question, best first: at most top_k, each with a score (similarity, larger is nearer; cosine: 0 to 1) of at least min_score, of documents whose metadata contains filter; the lowest scored are dropped until the rest have at most max_tokens. NULL takes the knowledge base''s own setting. mode: dense.';
+    'The chunks of a knowledge base nearest to a question, best first: at most top_k, each with a score (similarity, larger is nearer; cosine: 0 to 1) of at least min_score, of documents whose metadata contains filter; the lowest scored are dropped until the rest have at most max_tokens. NULL takes the knowledge base''s own setting. mode: dense. options {on_error}: with keyword, full text answers while the embedder fails; such rows have no score and say answered_by in locator.';
 COMMENT ON FUNCTION kb.query_vector(text, vector, integer, double precision, jsonb, integer, text, jsonb) IS
     'As kb.query, for a question that is a vector already.';
 COMMENT ON FUNCTION kb.wait(text, double precision) IS

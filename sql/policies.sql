@@ -5,7 +5,7 @@ DO $$
 DECLARE
     t text;
 BEGIN
-    FOREACH t IN ARRAY ARRAY['knowledge_bases', 'runs', 'builds', 'documents', 'chunks', 'jobs'] LOOP
+    FOREACH t IN ARRAY ARRAY['knowledge_bases', 'runs', 'builds', 'documents', 'chunks', 'jobs', 'usage'] LOOP
         EXECUTE pg_catalog.format('ALTER TABLE kb.%I ENABLE ROW LEVEL SECURITY', t);
         EXECUTE pg_catalog.format('ALTER TABLE kb.%I FORCE ROW LEVEL SECURITY', t);
         EXECUTE pg_catalog.format(

@@ -7,6 +7,8 @@ CREATE TABLE kb.embedders (
     dimension   integer NOT NULL CHECK (dimension > 0),
     base_url    text,
     secret      text,
+    -- host:port that the secret may be sent to; NULL: to none until it is given again.
+    secret_host text,
     config      jsonb NOT NULL DEFAULT '{}',
     fingerprint bigint NOT NULL,
     -- Shipped with the extension: not dumped, not altered, not dropped.
@@ -17,6 +19,29 @@ CREATE TABLE kb.embedders (
 COMMENT ON TABLE kb.embedders IS 'Embedding models: a model at a provider. Changed by kb.create_embedder, kb.alter_embedder, kb.drop_embedder.';
 COMMENT ON COLUMN kb.embedders.fingerprint IS 'Hash of everything that changes what a vector means; vectors of different fingerprints are never compared.';
 COMMENT ON COLUMN kb.embedders.secret IS 'A reference to a key (env:NAME, file:NAME, kb:NAME), never the key.';
+
+-- Keys given by kb.set_secret. No role has any right on it, no policy shows a row of it, it is not dumped;
+-- the library reads it as the owner and hands the key to the gateway.
+CREATE TABLE kb.secrets (
+    name       text PRIMARY KEY CHECK (name <> ''),
+    value      text NOT NULL CHECK (value <> ''),
+    updated_at timestamptz NOT NULL DEFAULT now()
+);
+ALTER TABLE kb.secrets ENABLE ROW LEVEL SECURITY;
+ALTER TABLE kb.secrets FORCE ROW LEVEL SECURITY;
+COMMENT ON TABLE kb.secrets IS 'Keys of providers, set by kb.set_secret and dropped by kb.drop_secret. Nobody reads it but the gateway.';
+
+-- Under which server and database jobs were made. A restored or cloned database has the row of another,
+-- and spends nothing until kb.acknowledge_restore(). Without a key: a restore into the same database
+-- brings the same row again.
+CREATE TABLE kb.origins (
+    system_identifier bigint NOT NULL,
+    database_oid      oid NOT NULL
+);
+INSERT INTO kb.origins
+SELECT (pg_catalog.pg_control_system()).system_identifier, d.oid
+FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database();
+COMMENT ON TABLE kb.origins IS 'The server and database that this is, and while a restore is not acknowledged, the one it comes from.';
 
 CREATE TABLE kb.vector_dbs (
     id         text PRIMARY KEY CHECK (id <> ''),
@@ -157,8 +182,11 @@ CREATE TABLE kb.chunks (
     locator      jsonb NOT NULL DEFAULT '{}',
     metadata     jsonb NOT NULL DEFAULT '{}',
     enabled      boolean NOT NULL DEFAULT true,
+    -- content in the knowledge base's language, for keyword search.
+    tsv          tsvector,
     PRIMARY KEY (chunk_id, build_no)
 );
+CREATE INDEX chunks_tsv ON kb.chunks USING gin (tsv);
 CREATE INDEX chunks_document ON kb.chunks (document_id, build_no, ordinal);
 CREATE INDEX chunks_content ON kb.chunks (kb_no, content_hash);
 CREATE INDEX chunks_build ON kb.chunks (build_no);
@@ -181,6 +209,8 @@ CREATE TABLE kb.jobs (
     attempts        integer NOT NULL DEFAULT 0,
     leased_until    timestamptz,
     next_attempt_at timestamptz NOT NULL DEFAULT now(),
+    -- The generation whose chunks are written; only vectors are missing then.
+    chunked         bigint,
     error           text,
     run_no          bigint REFERENCES kb.runs ON DELETE SET NULL,
     PRIMARY KEY (kb_no, external_id),
@@ -190,8 +220,27 @@ ALTER SEQUENCE kb.job_no_seq OWNED BY kb.jobs.job_no;
 CREATE INDEX jobs_next ON kb.jobs (kb_no, priority, job_no);
 COMMENT ON TABLE kb.jobs IS 'Documents that wait for the worker, one row each; edits while waiting are coalesced.';
 
+CREATE TABLE kb.usage (
+    embedder  text NOT NULL,
+    -- 0: no knowledge base (kb.embed, kb.check_embedder).
+    kb_no     bigint NOT NULL,
+    kb_id     text,
+    tenant_id text NOT NULL,
+    -- UTC.
+    day       date NOT NULL,
+    requests  bigint NOT NULL DEFAULT 0,
+    texts     bigint NOT NULL DEFAULT 0,
+    tokens    bigint NOT NULL DEFAULT 0,
+    retries   bigint NOT NULL DEFAULT 0,
+    cost      numeric NOT NULL DEFAULT 0,
+    PRIMARY KEY (embedder, kb_no, day)
+);
+COMMENT ON TABLE kb.usage IS 'What remote embedders were asked, per knowledge base and day (UTC); cost in the currency of price_per_million_tokens. Stays when a knowledge base is dropped.';
+
 -- The rows of users are theirs and are dumped; what the extension seeds is not.
 SELECT pg_catalog.pg_extension_config_dump('kb.embedders', 'WHERE NOT seeded');
+SELECT pg_catalog.pg_extension_config_dump('kb.origins', '');
+SELECT pg_catalog.pg_extension_config_dump('kb.usage', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.vector_dbs', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.knowledge_bases', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.runs', '');

@@ -1,5 +1,6 @@
 //! The one error type: every variant names its object and picks its SQLSTATE.
 
+use std::time::Duration;
 use thiserror::Error;
 
 /// A problem, in words a PostgreSQL user can act on. `Display` is the primary message; see
@@ -34,6 +35,12 @@ pub enum Error {
     InputTooLong { model: String, tokens: usize, limit: usize },
     #[error("embedder \"{embedder}\": {problem}")]
     Embedding { embedder: String, problem: String },
+    /// A remote provider failed; `passing`: the same may work later.
+    #[error("embedder \"{embedder}\": {problem}")]
+    Provider { embedder: String, problem: String, passing: bool },
+    /// Nothing may be sent for a while: limits, budget, an open breaker, the provider's own wish.
+    #[error("embedder \"{embedder}\" is paused: {problem}")]
+    Paused { embedder: String, problem: String, retry_after_ms: u64 },
     #[error("provider \"{provider}\" is not available in this version of kb")]
     ProviderUnavailable { provider: String },
     #[error("the kb gateway {problem}")]
@@ -57,24 +64,27 @@ impl Error {
     /// The five-character SQLSTATE of this error.
     pub fn sqlstate(&self) -> &str {
         match self {
-            Error::NotFound { .. } => "42704",            // undefined_object
-            Error::AlreadyExists { .. } => "42710",       // duplicate_object
-            Error::InUse { .. } => "2BP01",               // dependent_objects_still_exist
-            Error::Configuration { .. } => "22023",       // invalid_parameter_value
-            Error::Argument { .. } => "22023",            // invalid_parameter_value
-            Error::Null { .. } => "22004",                // null_value_not_allowed
-            Error::Document { .. } => "22000",            // data_exception
-            Error::DocumentTooLarge { .. } => "54000",    // program_limit_exceeded
-            Error::ContentType { .. } => "0A000",         // feature_not_supported
-            Error::Permission { .. } => "42501",          // insufficient_privilege
-            Error::ModelFiles { .. } => "58030",          // io_error
-            Error::InputTooLong { .. } => "54000",        // program_limit_exceeded
-            Error::Embedding { .. } => "58000",           // system_error
-            Error::ProviderUnavailable { .. } => "0A000", // feature_not_supported
-            Error::Gateway { .. } => "08006",             // connection_failure
-            Error::Timeout { .. } => "55P03",             // lock_not_available, as of lock_timeout
-            Error::State { .. } => "55000",               // object_not_in_prerequisite_state
-            Error::ReadOnly { .. } => "25006",            // read_only_sql_transaction
+            Error::NotFound { .. } => "42704",                // undefined_object
+            Error::AlreadyExists { .. } => "42710",           // duplicate_object
+            Error::InUse { .. } => "2BP01",                   // dependent_objects_still_exist
+            Error::Configuration { .. } => "22023",           // invalid_parameter_value
+            Error::Argument { .. } => "22023",                // invalid_parameter_value
+            Error::Null { .. } => "22004",                    // null_value_not_allowed
+            Error::Document { .. } => "22000",                // data_exception
+            Error::DocumentTooLarge { .. } => "54000",        // program_limit_exceeded
+            Error::ContentType { .. } => "0A000",             // feature_not_supported
+            Error::Permission { .. } => "42501",              // insufficient_privilege
+            Error::ModelFiles { .. } => "58030",              // io_error
+            Error::InputTooLong { .. } => "54000",            // program_limit_exceeded
+            Error::Embedding { .. } => "58000",               // system_error
+            Error::Provider { passing: true, .. } => "08006", // connection_failure
+            Error::Provider { .. } => "58000",                // system_error
+            Error::Paused { .. } => "53400",                  // configuration_limit_exceeded
+            Error::ProviderUnavailable { .. } => "0A000",     // feature_not_supported
+            Error::Gateway { .. } => "08006",                 // connection_failure
+            Error::Timeout { .. } => "55P03",                 // lock_not_available, as of lock_timeout
+            Error::State { .. } => "55000",                   // object_not_in_prerequisite_state
+            Error::ReadOnly { .. } => "25006",                // read_only_sql_transaction
             Error::Database { sqlstate, .. } => sqlstate,
             Error::Internal(_) => "XX000", // internal_error
         }
@@ -113,7 +123,15 @@ impl Error {
             Error::InputTooLong { .. } => {
                 "Use smaller chunks (chunking size), or set \"truncate\": true in the embedder's config to have the rest of a text ignored."
             }
-            Error::ProviderUnavailable { .. } => "Available providers are local and hash.",
+            Error::ProviderUnavailable { .. } => {
+                "Available are local, hash, openai (and whatever speaks its protocol, by base_url), azure_openai, ollama, huggingface, gemini, vertex, cohere, voyage, jina, mistral and http."
+            }
+            Error::Provider { passing: false, .. } => {
+                "Mend the embedder (kb.alter_embedder, kb.check_embedder), then kb.retry the documents."
+            }
+            Error::Paused { .. } => {
+                "Documents wait for it and are not given up; SELECT * FROM kb.health() shows what is paused."
+            }
             Error::Gateway { .. } => {
                 "SELECT * FROM kb.health() says what is wrong; the gateway's messages are in the server log."
             }
@@ -125,10 +143,45 @@ impl Error {
         Some(text.to_string())
     }
 
+    /// How long to wait before trying again, where that is no failure and no attempt: nothing was sent, or
+    /// the provider asked to be left alone.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Error::Paused { retry_after_ms, .. } => Some(Duration::from_millis(*retry_after_ms)),
+            _ => None,
+        }
+    }
+
+    /// The same error, saying which chunk of a document (counted from 0) it was.
+    pub fn of_chunk(self, ordinal: i32) -> Error {
+        match self {
+            Error::Provider { embedder, problem, passing } => {
+                Error::Provider { embedder, problem: format!("chunk {ordinal}: {problem}"), passing }
+            }
+            Error::Embedding { embedder, problem } => {
+                Error::Embedding { embedder, problem: format!("chunk {ordinal}: {problem}") }
+            }
+            other => other,
+        }
+    }
+
+    /// Whether a fault can be of what was worked on. Not of it are a gateway that is gone, a full disk, too
+    /// few resources, an administrator's shutdown: a document is not given up for those.
+    pub fn is_of_the_work(&self) -> bool {
+        match self {
+            Error::Gateway { .. } => false,
+            Error::Database { sqlstate, .. } => {
+                !["53", "57", "58"].iter().any(|class| sqlstate.starts_with(class))
+            }
+            _ => true,
+        }
+    }
+
     /// Whether trying the same again later can succeed without anybody changing anything.
     pub fn is_transient(&self) -> bool {
         match self {
-            Error::Gateway { .. } | Error::Timeout { .. } => true,
+            Error::Gateway { .. } | Error::Timeout { .. } | Error::Paused { .. } => true,
+            Error::Provider { passing, .. } => *passing,
             // Serialisation, resources, intervention, system: the classes that pass.
             Error::Database { sqlstate, .. } => {
                 ["40", "53", "55", "57", "58"].iter().any(|class| sqlstate.starts_with(class))

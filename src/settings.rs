@@ -1,5 +1,6 @@
 //! Every setting: its default, its range, who may set it and why.
 
+use crate::gateway::egress::AllowedHosts;
 use crate::pg::setting::share_dir;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
 use std::ffi::CString;
@@ -9,6 +10,8 @@ use std::time::Duration;
 static TENANT: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
 static DEFAULT_EMBEDDER: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c"minilm"));
 static MODEL_DIR: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
+static SECRET_DIR: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
+static ALLOWED_HOSTS: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
 static GATEWAY_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(30_000);
 static QUERY_CACHE_SIZE: GucSetting<i32> = GucSetting::<i32>::new(4096);
 static MAX_DOCUMENT_SIZE: GucSetting<i32> = GucSetting::<i32>::new(10 * 1024);
@@ -45,6 +48,24 @@ pub fn define() {
         &MODEL_DIR,
         GucContext::Sighup,
         GucFlags::SUPERUSER_ONLY,
+    );
+    // As kb.model_dir: it decides which files the server reads.
+    GucRegistry::define_string_guc(
+        c"kb.secret_dir",
+        c"Directory of the files that an embedder's secret file:NAME names.",
+        c"An absolute path. Empty: there are none.",
+        &SECRET_DIR,
+        GucContext::Sighup,
+        GucFlags::SUPERUSER_ONLY,
+    );
+    // It decides where the server connects to, and kb_admin may name hosts: configuration file only.
+    GucRegistry::define_string_guc(
+        c"kb.allowed_hosts",
+        c"Hosts that embedders may name: patterns separated by commas, such as api.openai.com, *.example.com, localhost:11434.",
+        c"Empty: every host, but never link-local and metadata addresses.",
+        &ALLOWED_HOSTS,
+        GucContext::Sighup,
+        GucFlags::default(),
     );
     GucRegistry::define_int_guc(
         c"kb.gateway_timeout",
@@ -136,6 +157,17 @@ pub fn default_embedder() -> String {
 pub fn model_dir() -> PathBuf {
     let given = text(&MODEL_DIR);
     if given.is_empty() { share_dir().join("kb/models") } else { share_dir().join(given) }
+}
+
+/// Where key files are, if anywhere.
+pub fn secret_dir() -> Option<PathBuf> {
+    let given = text(&SECRET_DIR);
+    (!given.is_empty()).then(|| PathBuf::from(given))
+}
+
+/// Where embedders may be. A setting that cannot be read allows nothing.
+pub fn allowed_hosts() -> AllowedHosts {
+    AllowedHosts::parse(&text(&ALLOWED_HOSTS)).unwrap_or_else(|_| AllowedHosts::none())
 }
 
 pub fn gateway_timeout() -> Duration {

@@ -93,7 +93,11 @@ impl Tokenizer {
                 })
             }
             "hash" => cached("words".to_string(), || Ok(Tokenizer::Words)),
-            other => Err(Error::ProviderUnavailable { provider: other.to_string() }),
+            // OpenAI's own are exact; for others cl100k_base is near, and chunking can name another.
+            _ => {
+                let name = if is_tiktoken(&embedder.model) { &embedder.model } else { "cl100k_base" };
+                cached(format!("tiktoken {name}"), || Tokenizer::tiktoken(name))
+            }
         }
     }
 
@@ -191,7 +195,11 @@ impl text_splitter::ChunkSizer for Tokenizer {
 pub fn max_content_tokens(embedder: &Embedder, model_dir: &Path) -> Result<Option<usize>> {
     let configured = embedder.config.max_input_tokens;
     if embedder.provider != "local" {
-        return Ok(configured);
+        let prefix = match embedder.config.document_prefix.as_str() {
+            "" => 0,
+            prefix => Tokenizer::for_embedder(embedder, model_dir)?.count(prefix),
+        };
+        return Ok(configured.map(|limit| limit.saturating_sub(prefix).max(1)));
     }
     let files = ModelFiles::open(model_dir, &embedder.model)?;
     let limit = match (files.max_tokens, configured) {
@@ -261,7 +269,14 @@ pub(crate) mod tests {
 
     fn embedder(provider: &str) -> Embedder {
         let config = EmbedderConfig { max_input_tokens: Some(7), ..EmbedderConfig::default() };
-        Embedder { id: "e".into(), provider: provider.into(), model: "m".into(), dimension: 4, config }
+        Embedder {
+            id: "e".into(),
+            provider: provider.into(),
+            model: "m".into(),
+            dimension: 4,
+            base_url: None,
+            config,
+        }
     }
 
     /// A WordPiece file that carries truncation and padding, as downloaded ones often do.
@@ -359,10 +374,9 @@ pub(crate) mod tests {
         let dir = Path::new("/nonexistent");
         let words = Tokenizer::for_embedder(&embedder("hash"), dir).unwrap();
         assert_eq!(words.count("a b"), 2);
-        assert!(matches!(
-            Tokenizer::for_embedder(&embedder("nope"), dir),
-            Err(Error::ProviderUnavailable { .. })
-        ));
+        // A provider's model that tiktoken does not know is counted by a vocabulary that it has.
+        let other = Tokenizer::for_embedder(&embedder("cohere"), dir).unwrap();
+        assert_eq!(other.count("hello world"), 2);
         assert_eq!(max_content_tokens(&embedder("hash"), dir), Ok(Some(7)));
         let mut unlimited = embedder("hash");
         unlimited.config.max_input_tokens = None;

@@ -66,7 +66,7 @@ SELECT try($$SELECT kb.embed('emb_local', ARRAY[repeat('word ', 31)])$$);
 -- Errors.
 SELECT try($$SELECT kb.create_embedder('emb_small', 'hash')$$);
 SELECT try($$SELECT kb.create_embedder('', 'hash')$$);
-SELECT try($$SELECT kb.create_embedder('emb_x', 'openai', 'text-embedding-3-small')$$);
+SELECT try($$SELECT kb.create_embedder('emb_x', 'nope', 'text-embedding-3-small')$$);
 SELECT try($$SELECT kb.create_embedder('emb_x', 'hash', dimension => 0)$$);
 SELECT try($$SELECT kb.create_embedder('emb_x', 'hash', dimension => 4001)$$);
 SELECT try($$SELECT kb.create_embedder('emb_x', 'hash', 'minilm')$$);

@@ -1,6 +1,7 @@
 -- Knowledge bases: creating, altering, dropping, and everything that can be wrong with one.
 \pset format unaligned
 \pset tuples_only on
+SET default_text_search_config = 'pg_catalog.english';
 SELECT kb.create_embedder('kbs_emb', 'hash', dimension => 8);
 SELECT kb.create_embedder('kbs_short', 'hash', dimension => 8, config => '{"max_input_tokens": 50}');
 SELECT kb.create_vector_db('kbs_shared', 'pgvector', 8);

@@ -1,6 +1,7 @@
 //! SQL functions over embedders.
 
 use super::{elements, required};
+use crate::catalog::access::access;
 use crate::catalog::embedders::{self as cases, Wanted};
 use crate::error::Error;
 use crate::gateway::client;
@@ -102,8 +103,9 @@ fn embed(
     let texts = elements("texts", texts)?;
     let embedder = embedders::get(embedder)?;
     let mut vectors = Vec::with_capacity(texts.len());
+    let access = access(&embedder)?;
     for part in texts.chunks(embedder.config.batch_size) {
-        let answer = client::embed(&embedder, kind, part.to_vec(), settings::gateway_timeout())?;
+        let answer = client::embed(&embedder, &access, kind, part.to_vec(), 0, settings::gateway_timeout())?;
         vectors.extend(answer.numbers().chunks(embedder.dimension).map(|v| Vector(v.to_vec())));
     }
     Ok(SetOfIterator::new(vectors))
@@ -127,6 +129,7 @@ fn _fingerprint(provider: &str, model: &str, dimension: i32, config: JsonB) -> R
         provider: provider.into(),
         model: model.into(),
         dimension: dimension.max(0) as usize,
+        base_url: None,
         config,
     };
     Ok(embedder.fingerprint())

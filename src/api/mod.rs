@@ -20,6 +20,8 @@ mod documents;
 mod embedders;
 mod health;
 mod knowledge_bases;
+mod money;
 mod query;
 mod runs;
+mod secrets;
 mod vector_dbs;

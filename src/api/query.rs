@@ -30,8 +30,8 @@ fn query(
             name!(external_id, String),
             name!(title, Option<String>),
             name!(content, String),
-            name!(score, f64),
-            name!(rank_score, f64),
+            name!(score, Option<f64>),
+            name!(rank_score, Option<f64>),
             name!(token_count, i32),
             name!(metadata, JsonB),
             name!(locator, JsonB),
@@ -70,8 +70,8 @@ fn query_vector(
             name!(external_id, String),
             name!(title, Option<String>),
             name!(content, String),
-            name!(score, f64),
-            name!(rank_score, f64),
+            name!(score, Option<f64>),
+            name!(rank_score, Option<f64>),
             name!(token_count, i32),
             name!(metadata, JsonB),
             name!(locator, JsonB),
@@ -90,7 +90,8 @@ fn query_vector(
 }
 
 /// A row of kb.query's result, as the function signatures spell it out (pgrx reads no type aliases).
-type Row = (i32, Uuid, String, String, Option<String>, String, f64, f64, i32, JsonB, JsonB, bool);
+type Row =
+    (i32, Uuid, String, String, Option<String>, String, Option<f64>, Option<f64>, i32, JsonB, JsonB, bool);
 
 fn rows(kb_id: &str, hits: Vec<Hit>) -> impl Iterator<Item = Row> + use<> {
     let kb_id = kb_id.to_string();
@@ -103,7 +104,7 @@ fn rows(kb_id: &str, hits: Vec<Hit>) -> impl Iterator<Item = Row> + use<> {
             hit.title,
             hit.content,
             hit.score,
-            hit.score,
+            hit.rank_score.or(hit.score),
             hit.token_count,
             JsonB(hit.metadata),
             JsonB(hit.locator),

@@ -4,9 +4,10 @@ use crate::error::Result;
 use crate::gateway::client;
 use crate::model_files::ModelFiles;
 use crate::pg::pidfile::{Presence, presence};
+use crate::pg::role::as_owner;
 use crate::pg::{background, report, wake};
 use crate::settings;
-use crate::store::{embedders, jobs, server};
+use crate::store::{embedders, jobs, origins, server};
 
 /// One line of the report.
 pub struct Finding {
@@ -25,7 +26,7 @@ fn finding(component: &'static str, status: &'static str, detail: String, hint: 
 const PGVECTOR_NEEDED: (u32, u32) = (0, 8);
 
 pub fn findings() -> Result<Vec<Finding>> {
-    Ok(vec![pgvector()?, preload(), gateway(), worker()?, models()?])
+    Ok(vec![pgvector()?, preload(), gateway(), providers()?, worker()?, models()?])
 }
 
 fn pgvector() -> Result<Finding> {
@@ -70,6 +71,29 @@ fn gateway() -> Finding {
     }
 }
 
+/// Embedders at remote providers: what of them documents wait for.
+fn providers() -> Result<Finding> {
+    let name = "providers";
+    if !as_owner(origins::is_own)? {
+        return Ok(finding(
+            name,
+            "warning",
+            "this database was restored or cloned from another and asks no remote embedder".into(),
+            "If this copy is to spend money at providers, SELECT kb.acknowledge_restore();",
+        ));
+    }
+    let waiting = jobs::last_errors(5)?;
+    if waiting.is_empty() {
+        return Ok(finding(name, "ok", "nothing waits for a failing or paused embedder".into(), ""));
+    }
+    Ok(finding(
+        name,
+        "warning",
+        waiting.join("; "),
+        "Documents are tried again by themselves; SELECT kb.check_embedder(id) tries an embedder now.",
+    ))
+}
+
 fn worker() -> Result<Finding> {
     if report::in_recovery() {
         return Ok(finding("worker", "ok", "this is a standby: queries only".into(), ""));
@@ -80,7 +104,14 @@ fn worker() -> Result<Finding> {
         (Presence::Running(pid), _) => finding("worker", "ok", format!("running as process {pid}"), ""),
         (Presence::Absent, false) => finding("worker", "ok", "not running, nothing waits".into(), ""),
         (Presence::Absent, true) => {
-            if wake::ensure_worker() {
+            if wake::slots_are_short() {
+                finding(
+                    "worker",
+                    "warning",
+                    "documents wait for a background worker slot; databases are served in turn".into(),
+                    "Raise max_worker_processes (needs a restart) to serve more at a time.",
+                )
+            } else if wake::ensure_worker() {
                 finding(
                     "worker",
                     "warning",

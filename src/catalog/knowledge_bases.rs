@@ -9,7 +9,7 @@ use crate::pg::{report, wake};
 use crate::settings;
 use crate::store::documents::Which;
 use crate::store::knowledge_bases::{self, KnowledgeBase};
-use crate::store::{builds, documents, embedders, jobs, runs, vector_dbs, vectors};
+use crate::store::{builds, documents, embedders, jobs, runs, server, vector_dbs, vectors};
 use crate::tokenizer::max_content_tokens;
 use serde_json::{Value, json};
 
@@ -54,8 +54,21 @@ fn validate(id: &str, tenant_id: String, wanted: Wanted) -> Result<KnowledgeBase
     let chunking = Chunking::parse(&wanted.chunking.unwrap_or_else(empty), max_tokens)
         .map_err(|p| problems.extend(p))
         .ok();
-    let preprocess =
-        Preprocess::parse(&wanted.preprocess.unwrap_or_else(empty)).map_err(|p| problems.extend(p)).ok();
+    let mut preprocess_json = wanted.preprocess.unwrap_or_else(empty);
+    if let Some(map) = preprocess_json.as_object_mut()
+        && !map.contains_key("language")
+    {
+        map.insert("language".into(), json!(server::default_language()?));
+    }
+    let preprocess = Preprocess::parse(&preprocess_json).map_err(|p| problems.extend(p)).ok();
+    if let Some(preprocess) = &preprocess
+        && !server::language_exists(&preprocess.language)?
+    {
+        problems.push(format!(
+            "preprocess.language: text search configuration \"{}\" does not exist",
+            preprocess.language
+        ));
+    }
     let retrieval =
         Retrieval::parse(&wanted.retrieval.unwrap_or_else(empty)).map_err(|p| problems.extend(p)).ok();
     let metadata = wanted.metadata.unwrap_or_else(empty);

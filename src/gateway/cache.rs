@@ -74,6 +74,7 @@ mod tests {
             provider: "hash".into(),
             model: "hash".into(),
             dimension,
+            base_url: None,
             config: EmbedderConfig::default(),
         }
     }

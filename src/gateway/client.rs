@@ -1,9 +1,11 @@
 //! The one way to a model: a synchronous client of the gateway that waits on the latch.
 
-use super::protocol::{self, Health, Request, Response, SOCKET_PATH, Urgency, Vectors};
+use super::protocol::{
+    self, Access, Client, Embedded, Health, QueryUsage, Request, Response, SOCKET_PATH, Urgency, Vectors,
+};
 use crate::error::{Error, Result};
 use crate::model::{Embedder, Kind};
-use crate::pg::{report, wait, wake};
+use crate::pg::{background, report, wait, wake};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -184,20 +186,48 @@ fn unexpected(response: Response) -> Error {
     }
 }
 
-/// Vectors of texts, one after the other.
-pub fn embed(embedder: &Embedder, kind: Kind, texts: Vec<String>, timeout: Duration) -> Result<Vectors> {
+/// For whom this process embeds.
+pub fn this_client(kb_no: i64) -> Client {
+    Client { database: background::my_database().to_u32(), kb_no }
+}
+
+/// Vectors of texts, one after the other; the first text that got none is the error. `kb_no` 0: for no
+/// knowledge base.
+pub fn embed(
+    embedder: &Embedder,
+    access: &Access,
+    kind: Kind,
+    texts: Vec<String>,
+    kb_no: i64,
+    timeout: Duration,
+) -> Result<Vectors> {
     let count = texts.len();
-    let request = Request::Embed { embedder: embedder.clone(), kind, urgency: Urgency::Query, texts };
+    let request = Request::Embed {
+        embedder: embedder.clone(),
+        access: access.clone(),
+        kind,
+        urgency: Urgency::Query,
+        texts,
+        tokens: Vec::new(),
+        client: this_client(kb_no),
+    };
     match ask(&request, timeout)? {
-        Response::Vectors(vectors) => check(vectors, embedder, count),
+        Response::Embedded(embedded) => {
+            let mut embedded = check(embedded, embedder, count)?;
+            match embedded.failed.is_empty() {
+                true => Ok(embedded.vectors),
+                false => Err(embedded.failed.swap_remove(0).1.into()),
+            }
+        }
         other => Err(unexpected(other)),
     }
 }
 
 /// Refuses an answer of another number of vectors or another dimension.
-pub fn check(vectors: Vectors, embedder: &Embedder, count: usize) -> Result<Vectors> {
-    if vectors.dimension == embedder.dimension && vectors.count() == count {
-        return Ok(vectors);
+pub fn check(embedded: Embedded, embedder: &Embedder, count: usize) -> Result<Embedded> {
+    let vectors = &embedded.vectors;
+    if vectors.dimension == embedder.dimension && vectors.count() + embedded.failed.len() == count {
+        return Ok(embedded);
     }
     Err(Error::Embedding {
         embedder: embedder.id.clone(),
@@ -208,6 +238,14 @@ pub fn check(vectors: Vectors, embedder: &Embedder, count: usize) -> Result<Vect
             embedder.dimension
         ),
     })
+}
+
+/// What queries of this database have spent since this was last asked.
+pub fn take_usage(timeout: Duration) -> Result<Vec<QueryUsage>> {
+    match ask(&Request::TakeUsage { database: this_client(0).database }, timeout)? {
+        Response::Usage(usage) => Ok(usage),
+        other => Err(unexpected(other)),
+    }
 }
 
 /// Tokens of a text in the embedder's own tokeniser.

@@ -1,9 +1,17 @@
-//! The one process that loads models (and, later, opens outbound connections), and the way to it.
+//! The one process that loads models and opens outbound connections, and the way to it.
 
+mod breaker;
 pub mod cache;
 #[cfg(feature = "server")]
 pub mod client;
+pub mod egress;
+mod exchange;
+mod limiter;
 pub mod local;
 pub mod models;
 pub mod protocol;
+pub mod provider;
+pub mod remote;
+pub mod secret;
 pub mod server;
+mod transport;

@@ -179,6 +179,7 @@ mod tests {
                 provider: "hash".into(),
                 model: "hash".into(),
                 dimension: 4,
+                base_url: None,
                 config: Default::default(),
             },
             kind: Kind::Query,

@@ -1,5 +1,6 @@
 //! What goes over the gateway's socket: length-prefixed MessagePack frames.
 
+use super::secret::{Reference, Secret};
 use crate::error::{Error, Result};
 use crate::model::{Embedder, Kind};
 use serde::{Deserialize, Serialize};
@@ -20,8 +21,19 @@ pub enum Urgency {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Request {
-    /// One vector per text, in order.
-    Embed { embedder: Embedder, kind: Kind, urgency: Urgency, texts: Vec<String> },
+    /// A vector per text, in order, or what is wrong with it.
+    Embed {
+        embedder: Embedder,
+        access: Access,
+        kind: Kind,
+        urgency: Urgency,
+        texts: Vec<String>,
+        /// Tokens of each text, where they were counted; empty where not.
+        tokens: Vec<u32>,
+        client: Client,
+    },
+    /// What queries of a database have spent since it was last asked for.
+    TakeUsage { database: u32 },
     /// Tokens of each text, special tokens not counted.
     CountTokens { embedder: Embedder, texts: Vec<String> },
     /// What the gateway knows about itself.
@@ -30,10 +42,81 @@ pub enum Request {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Response {
-    Vectors(Vectors),
+    Embedded(Embedded),
+    Usage(Vec<QueryUsage>),
     Counts(Vec<u32>),
     Health(Health),
     Error(Fault),
+}
+
+/// By what right a remote provider is asked.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Access {
+    /// What the embedder's secret refers to.
+    pub reference: Option<Reference>,
+    /// The key itself, where it lies in the database.
+    pub stored: Option<Secret>,
+    /// `host:port` that the secret is bound to.
+    pub host: Option<String>,
+    /// Tokens spent today, as far as the database knows.
+    pub spent_today: u64,
+}
+
+/// For whom something is embedded.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Client {
+    /// Oid of the database.
+    pub database: u32,
+    /// kb_no of the knowledge base; 0: none.
+    pub kb_no: i64,
+}
+
+/// What embedding cost. Local models cost nothing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    pub requests: u64,
+    pub retries: u64,
+    pub texts: u64,
+    pub tokens: u64,
+}
+
+impl Usage {
+    pub fn add(&mut self, more: &Usage) {
+        self.requests += more.requests;
+        self.retries += more.retries;
+        self.texts += more.texts;
+        self.tokens += more.tokens;
+    }
+}
+
+/// Usage by queries.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct QueryUsage {
+    pub embedder: String,
+    pub kb_no: i64,
+    pub usage: Usage,
+}
+
+/// The vectors of the texts that have one, in order, and what is wrong with the others.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Embedded {
+    pub vectors: Vectors,
+    /// Position among the texts, and why.
+    pub failed: Vec<(u32, Fault)>,
+    pub usage: Usage,
+}
+
+impl Embedded {
+    pub fn new(dimension: usize, results: Vec<Result<Vec<f32>>>, usage: Usage) -> Embedded {
+        let (mut vectors, mut failed) = (Vec::with_capacity(results.len()), Vec::new());
+        for (i, result) in results.into_iter().enumerate() {
+            match result {
+                Ok(vector) => vectors.push(vector),
+                Err(error) => failed.push((i as u32, error.into())),
+            }
+        }
+        Embedded { vectors: Vectors::new(dimension, &vectors), failed, usage }
+    }
 }
 
 /// `count` vectors of `dimension` numbers, one after the other, little-endian f32.
@@ -71,6 +154,8 @@ pub struct Health {
     pub models: usize,
     pub cached_queries: usize,
     pub model_dir: String,
+    /// Endpoints of providers that keep failing and are left alone for now.
+    pub open_breakers: usize,
 }
 
 /// An [`Error`] as it crosses the socket.
@@ -81,6 +166,8 @@ pub enum Fault {
     Embedding { embedder: String, problem: String },
     Configuration { object: String, problems: Vec<String> },
     ProviderUnavailable { provider: String },
+    Provider { embedder: String, problem: String, passing: bool },
+    Paused { embedder: String, problem: String, retry_after_ms: u64 },
     Internal(String),
 }
 
@@ -92,6 +179,10 @@ impl From<Error> for Fault {
             Error::Embedding { embedder, problem } => Fault::Embedding { embedder, problem },
             Error::Configuration { object, problems } => Fault::Configuration { object, problems },
             Error::ProviderUnavailable { provider } => Fault::ProviderUnavailable { provider },
+            Error::Provider { embedder, problem, passing } => Fault::Provider { embedder, problem, passing },
+            Error::Paused { embedder, problem, retry_after_ms } => {
+                Fault::Paused { embedder, problem, retry_after_ms }
+            }
             other => Fault::Internal(other.to_string()),
         }
     }
@@ -105,6 +196,10 @@ impl From<Fault> for Error {
             Fault::Embedding { embedder, problem } => Error::Embedding { embedder, problem },
             Fault::Configuration { object, problems } => Error::Configuration { object, problems },
             Fault::ProviderUnavailable { provider } => Error::ProviderUnavailable { provider },
+            Fault::Provider { embedder, problem, passing } => Error::Provider { embedder, problem, passing },
+            Fault::Paused { embedder, problem, retry_after_ms } => {
+                Error::Paused { embedder, problem, retry_after_ms }
+            }
             Fault::Internal(message) => Error::Internal(message),
         }
     }
@@ -151,12 +246,13 @@ mod tests {
     #[test]
     fn vectors_survive_the_wire() {
         let vectors = Vectors::new(2, &[vec![1.0, -0.5], vec![f32::MIN_POSITIVE, 3e7]]);
-        let frame = encode(7, Response::Vectors(vectors.clone())).unwrap();
+        let embedded = Embedded { vectors: vectors.clone(), failed: vec![], usage: Usage::default() };
+        let frame = encode(7, Response::Embedded(embedded.clone())).unwrap();
         let length = frame_length([frame[0], frame[1], frame[2], frame[3]]).unwrap();
         assert_eq!(length, frame.len() - 4);
         let back: Envelope<Response> = decode(&frame[4..]).unwrap();
         assert_eq!(back.id, 7);
-        assert_eq!(back.body, Response::Vectors(vectors.clone()));
+        assert_eq!(back.body, Response::Embedded(embedded));
         assert_eq!(vectors.numbers(), [1.0, -0.5, f32::MIN_POSITIVE, 3e7]);
         assert_eq!(vectors.count(), 2);
     }

@@ -2,9 +2,13 @@
 
 use super::cache::QueryCache;
 use super::models::Models;
-use super::protocol::{self, Health, Request, Response, Urgency, Vectors};
+use super::protocol::{self, Client, Embedded, Health, QueryUsage, Request, Response, Urgency, Usage};
+use super::provider;
+use super::remote::{self, Order, Remote};
 use crate::error::{Error, Result};
-use crate::model::Kind;
+use crate::model::{Embedder, Kind};
+use crate::tokenizer::Tokenizer;
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -17,10 +21,14 @@ use tokio::sync::mpsc;
 pub struct Settings {
     pub model_dir: PathBuf,
     pub query_cache_size: usize,
+    pub remote: remote::Settings,
 }
 
 struct State {
     models: Models,
+    remote: Remote,
+    /// What queries spent, by database, embedder and knowledge base, until the database asks for it.
+    query_usage: Mutex<HashMap<(u32, String, i64), Usage>>,
     cache: QueryCache,
     settings: Mutex<Settings>,
 }
@@ -43,7 +51,9 @@ impl Server {
         let models =
             Models::start(settings.model_dir.clone()).map_err(|e| problem("start its model thread", e))?;
         let cache = QueryCache::new(settings.query_cache_size);
-        let state = Arc::new(State { models, cache, settings: Mutex::new(settings) });
+        let remote = Remote::new(settings.remote.clone())?;
+        let query_usage = Mutex::default();
+        let state = Arc::new(State { models, remote, query_usage, cache, settings: Mutex::new(settings) });
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .thread_name("kb-gateway")
@@ -82,6 +92,7 @@ impl Server {
             self.state.models.set_model_dir(settings.model_dir.clone());
             self.state.cache.clear();
         }
+        self.state.remote.configure(settings.remote.clone());
         self.state.cache.resize(settings.query_cache_size);
         *current = settings;
     }
@@ -137,21 +148,29 @@ async fn serve(stream: UnixStream, state: Arc<State>) {
 
 async fn answer(state: &Arc<State>, request: Request) -> Result<Response> {
     match request {
-        Request::Embed { embedder, kind, urgency, texts } => {
-            let dimension = embedder.dimension;
-            let vectors = if kind == Kind::Query && texts.len() == 1 {
-                vec![embed_query(state, embedder, urgency, texts).await?]
-            } else {
-                state.models.embed(embedder, kind, urgency, texts).await?
+        Request::Embed { embedder, access, kind, urgency, texts, tokens, client } => {
+            let order = Order { embedder, access, kind, urgency, texts, tokens };
+            let embedded = match (kind, order.texts.as_slice()) {
+                (Kind::Query, [_]) => embed_query(state, order, client).await?,
+                _ => embed(state, order, client).await?,
             };
-            Ok(Response::Vectors(Vectors::new(dimension, &vectors)))
+            Ok(Response::Embedded(embedded))
+        }
+        Request::TakeUsage { database } => {
+            let mut all = state.query_usage.lock().unwrap_or_else(PoisonError::into_inner);
+            let (mut taken, mut kept) = (Vec::new(), HashMap::new());
+            for ((of, embedder, kb_no), usage) in all.drain() {
+                match of == database {
+                    true => taken.push(QueryUsage { embedder, kb_no, usage }),
+                    false => drop(kept.insert((of, embedder, kb_no), usage)),
+                }
+            }
+            *all = kept;
+            Ok(Response::Usage(taken))
         }
         Request::CountTokens { embedder, texts } => {
             let state = Arc::clone(state);
-            let counts = tokio::task::spawn_blocking(move || {
-                let model = state.models.model(&embedder)?;
-                Ok::<_, Error>(texts.iter().map(|text| model.count_tokens(text) as u32).collect())
-            });
+            let counts = tokio::task::spawn_blocking(move || count_tokens(&state, &embedder, &texts));
             let counts = counts.await.map_err(|_| Error::Internal("counting tokens failed".into()))??;
             Ok(Response::Counts(counts))
         }
@@ -161,27 +180,48 @@ async fn answer(state: &Arc<State>, request: Request) -> Result<Response> {
                 models: state.models.loaded(),
                 cached_queries: state.cache.len(),
                 model_dir: settings.model_dir.display().to_string(),
+                open_breakers: state.remote.open_breakers(),
             }))
         }
     }
 }
 
-async fn embed_query(
-    state: &State,
-    embedder: crate::model::Embedder,
-    urgency: Urgency,
-    texts: Vec<String>,
-) -> Result<Vec<f32>> {
-    let text = texts.first().cloned().unwrap_or_default();
-    if let Some(vector) = state.cache.get(&embedder, Kind::Query, &text) {
-        return Ok(vector);
+fn count_tokens(state: &State, embedder: &Embedder, texts: &[String]) -> Result<Vec<u32>> {
+    if provider::find(&embedder.provider).is_some() {
+        let dir = state.settings.lock().unwrap_or_else(PoisonError::into_inner).model_dir.clone();
+        let tokenizer = Tokenizer::for_embedder(embedder, &dir)?;
+        return Ok(texts.iter().map(|text| tokenizer.count(text) as u32).collect());
     }
-    let vector = state
-        .models
-        .embed(embedder.clone(), Kind::Query, urgency, texts)
-        .await?
-        .pop()
-        .ok_or_else(|| Error::Internal("no vector for one text".into()))?;
-    state.cache.put(&embedder, Kind::Query, &text, vector.clone());
-    Ok(vector)
+    let model = state.models.model(embedder)?;
+    Ok(texts.iter().map(|text| model.count_tokens(text) as u32).collect())
+}
+
+/// By a model here, or by a provider elsewhere.
+async fn embed(state: &State, order: Order, client: Client) -> Result<Embedded> {
+    if provider::find(&order.embedder.provider).is_some() {
+        let (embedder, urgency) = (order.embedder.id.clone(), order.urgency);
+        let embedded = state.remote.embed(order).await?;
+        // The worker books what it sees in the answer; a query cannot write.
+        if urgency == Urgency::Query {
+            let mut all = state.query_usage.lock().unwrap_or_else(PoisonError::into_inner);
+            all.entry((client.database, embedder, client.kb_no)).or_default().add(&embedded.usage);
+        }
+        return Ok(embedded);
+    }
+    let dimension = order.embedder.dimension;
+    let vectors = state.models.embed(order.embedder, order.kind, order.urgency, order.texts).await?;
+    Ok(Embedded::new(dimension, vectors.into_iter().map(Ok).collect(), Usage::default()))
+}
+
+/// A single query, from the cache if it was asked before.
+async fn embed_query(state: &State, order: Order, client: Client) -> Result<Embedded> {
+    let (embedder, text) = (order.embedder.clone(), order.texts.first().cloned().unwrap_or_default());
+    if let Some(vector) = state.cache.get(&embedder, Kind::Query, &text) {
+        return Ok(Embedded::new(embedder.dimension, vec![Ok(vector)], Usage::default()));
+    }
+    let embedded = embed(state, order, client).await?;
+    if embedded.failed.is_empty() {
+        state.cache.put(&embedder, Kind::Query, &text, embedded.vectors.numbers());
+    }
+    Ok(embedded)
 }

@@ -1,6 +1,7 @@
 //! An embedder: a model at a provider, and everything that changes what its vectors mean.
 
 use super::fields::Fields;
+use super::remote::Remote;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -35,6 +36,8 @@ pub struct EmbedderConfig {
     pub batch_size: usize,
     /// Lowers what the model reads, in tokens (special tokens included).
     pub max_input_tokens: Option<usize>,
+    /// What only a provider reached over HTTP has.
+    pub remote: Remote,
 }
 
 impl Default for EmbedderConfig {
@@ -47,6 +50,7 @@ impl Default for EmbedderConfig {
             truncate: false,
             batch_size: 96,
             max_input_tokens: None,
+            remote: Remote::default(),
         }
     }
 }
@@ -72,6 +76,7 @@ impl EmbedderConfig {
             truncate: fields.boolean("truncate").unwrap_or(default.truncate),
             batch_size: fields.integer("batch_size", 1, 4096).map_or(default.batch_size, |n| n as usize),
             max_input_tokens: fields.integer("max_input_tokens", 1, 1_000_000).map(|n| n as usize),
+            remote: Remote::parse(&mut fields),
         };
         let problems = fields.finish();
         if problems.is_empty() { Ok(config) } else { Err(problems) }
@@ -86,6 +91,8 @@ pub struct Embedder {
     pub model: String,
     /// Numbers a vector.
     pub dimension: usize,
+    /// Where the provider is; None: where it is by default, or provider is local.
+    pub base_url: Option<String>,
     pub config: EmbedderConfig,
 }
 
@@ -107,7 +114,9 @@ impl Embedder {
             &format!("{:?}", c.max_input_tokens),
         ];
         let mut hasher = blake3::Hasher::new();
-        for part in parts {
+        let meaning = c.remote.meaning();
+        let more = (!meaning.is_empty()).then_some(meaning.as_str());
+        for part in parts.into_iter().chain(more) {
             hasher.update(&(part.len() as u64).to_le_bytes());
             hasher.update(part.as_bytes());
         }
@@ -136,6 +145,7 @@ mod tests {
             provider: "hash".into(),
             model: "hash".into(),
             dimension: 64,
+            base_url: None,
             config: EmbedderConfig::default(),
         }
     }

@@ -16,6 +16,8 @@ pub struct Hit {
     /// The document has been edited since this chunk was made.
     pub stale: bool,
     pub content_hash: Vec<u8>,
-    /// Similarity; larger is nearer.
-    pub score: f64,
+    /// Similarity; larger is nearer. None where no vectors were compared.
+    pub score: Option<f64>,
+    /// What the rows are ordered by, where that is not the similarity.
+    pub rank_score: Option<f64>,
 }

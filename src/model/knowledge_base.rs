@@ -11,11 +11,13 @@ pub struct Preprocess {
     pub dedupe: bool,
     /// HTML becomes Markdown (script and style gone); false keeps the source as it is.
     pub remove_html: bool,
+    /// Text search configuration for keywords.
+    pub language: String,
 }
 
 impl Default for Preprocess {
     fn default() -> Self {
-        Preprocess { dedupe: true, remove_html: true }
+        Preprocess { dedupe: true, remove_html: true, language: "simple".into() }
     }
 }
 
@@ -26,6 +28,7 @@ impl Preprocess {
         let preprocess = Preprocess {
             dedupe: fields.boolean("dedupe").unwrap_or(true),
             remove_html: fields.boolean("remove_html").unwrap_or(true),
+            language: fields.text("language").unwrap_or_else(|| "simple".into()),
         };
         let problems = fields.finish();
         if problems.is_empty() { Ok(preprocess) } else { Err(problems) }
@@ -47,11 +50,34 @@ pub struct Retrieval {
     pub max_tokens: Option<usize>,
     /// HNSW candidates looked at; None: from top_k.
     pub ef_search: Option<usize>,
+    /// What a query does when its embedder fails.
+    pub on_error: OnError,
+}
+
+/// What a query does when its embedder fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnError {
+    /// It fails, too.
+    #[default]
+    Error,
+    /// It answers by keywords, and marks the rows.
+    Keyword,
+}
+
+impl OnError {
+    pub fn parse(word: &str) -> Option<OnError> {
+        match word {
+            "error" => Some(OnError::Error),
+            "keyword" => Some(OnError::Keyword),
+            _ => None,
+        }
+    }
 }
 
 impl Default for Retrieval {
     fn default() -> Self {
-        Retrieval { top_k: 5, min_score: 0.0, max_tokens: None, ef_search: None }
+        Retrieval { top_k: 5, min_score: 0.0, max_tokens: None, ef_search: None, on_error: OnError::Error }
     }
 }
 
@@ -68,6 +94,12 @@ impl Retrieval {
             min_score: fields.number("min_score", -1e6, 1e6).unwrap_or(default.min_score),
             max_tokens: fields.integer("max_tokens", 1, i64::MAX).map(|n| n as usize),
             ef_search: fields.integer("ef_search", 1, 1000).map(|n| n as usize),
+            on_error: fields.text("on_error").map_or(default.on_error, |word| {
+                OnError::parse(&word).unwrap_or_else(|| {
+                    fields.problem("on_error", format_args!("\"{word}\" is not one of error, keyword"));
+                    default.on_error
+                })
+            }),
         };
         let problems = fields.finish();
         if problems.is_empty() { Ok(retrieval) } else { Err(problems) }

@@ -5,6 +5,7 @@ pub mod embedder;
 pub mod fields;
 pub mod hit;
 pub mod knowledge_base;
+pub mod remote;
 pub mod vector_db;
 
 pub use chunking::{Chunk, Chunking, Span, Strategy, Unit};

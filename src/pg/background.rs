@@ -142,6 +142,12 @@ pub fn exit(status: i32) -> ! {
     unsafe { pg_sys::proc_exit(status) }
 }
 
+/// What tells this server's data from any other's; a standby has its primary's.
+pub fn system_identifier() -> i64 {
+    // SAFETY: reads shared memory that is there from the start.
+    unsafe { pg_sys::GetSystemIdentifier() as i64 }
+}
+
 /// Whether the postmaster runs for pg_upgrade: then nothing may be started.
 pub fn in_binary_upgrade() -> bool {
     // SAFETY: a plain global set at start.

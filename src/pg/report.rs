@@ -66,6 +66,17 @@ pub fn notice(message: &str) {
     pgrx::notice!("{message}");
 }
 
+/// Takes the running statement out of pg_stat_activity, and keeps it out of the log line of an error it may yet
+/// raise.
+pub fn hide_statement() {
+    // SAFETY: the text is copied; debug_query_string is only read (its owner frees its own pointer), and is
+    // set anew with the next statement.
+    unsafe {
+        pg_sys::pgstat_report_activity(pg_sys::BackendState::STATE_RUNNING, c"<hidden by kb>".as_ptr());
+        pg_sys::debug_query_string = std::ptr::null();
+    }
+}
+
 /// Runs pending cancel, terminate and barrier requests; does not return when one ends the statement.
 pub fn check_interrupts() {
     pgrx::check_for_interrupts!();

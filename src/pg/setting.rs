@@ -47,6 +47,16 @@ pub fn set_for_process(name: &CStr, value: &CStr) {
     }
 }
 
+/// Whether the server writes statements to its log as they are.
+pub fn statements_are_logged() -> bool {
+    // SAFETY: plain settings of this process.
+    unsafe {
+        pg_sys::log_statement == pg_sys::LogStmtLevel::LOGSTMT_ALL as i32
+            || pg_sys::log_min_duration_statement >= 0
+            || pg_sys::log_duration
+    }
+}
+
 /// Loads pgvector's library so that its settings exist before they are set.
 pub fn load_pgvector() {
     // SAFETY: loads a library of the server's own directory; loading twice is harmless.

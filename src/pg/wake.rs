@@ -5,6 +5,7 @@ use background::Process;
 use pgrx::pg_sys;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
+use std::ffi::CStr;
 use std::sync::Once;
 use std::time::{Duration, Instant};
 
@@ -55,10 +56,23 @@ fn start_or_wake_worker() -> bool {
     if pidfile::wake(&worker_name(background::my_database())) {
         return true;
     }
+    // The launcher gives each database its turn; a busy one must not come before its own.
+    if slots_are_short() {
+        return false;
+    }
     // Without the grace, or a worker that just ended would leave this commit to nobody; with it for
     // the kb.wait that comes next.
     LAST_START.set(Some(Instant::now()));
-    background::register_dynamic(Process::Worker, background::my_database())
+    register_worker()
+}
+
+/// Asks for a worker; where no slot is free the launcher is told.
+fn register_worker() -> bool {
+    let registered = background::register_dynamic(Process::Worker, background::my_database());
+    if !registered && background::preloaded() {
+        say_slots_short();
+    }
+    registered
 }
 
 /// Has this database's worker started if it does not run; false when no process slot is free.
@@ -72,17 +86,53 @@ pub fn worker_runs() -> bool {
 }
 
 fn start_worker() -> bool {
+    if slots_are_short() {
+        return false;
+    }
     if LAST_START.get().is_some_and(|at| at.elapsed() < START_GRACE) {
         return true;
     }
     LAST_START.set(Some(Instant::now()));
-    background::register_dynamic(Process::Worker, background::my_database())
+    register_worker()
+}
+
+/// A file that is there while databases wait for a process slot.
+const SHORT_PATH: &CStr = c"pg_stat_tmp/kb.slots_short";
+
+/// Whether the launcher found no process slot for some database, and gives each its turn.
+pub fn slots_are_short() -> bool {
+    // SAFETY: a system call on a constant path; nothing that can fail in a transaction's callback.
+    unsafe { libc::access(SHORT_PATH.as_ptr(), libc::F_OK) == 0 }
+}
+
+/// Says that some database found no process slot.
+pub fn say_slots_short() {
+    // SAFETY: a system call on a constant path; nothing that can fail in a transaction's callback.
+    unsafe {
+        let file = libc::open(SHORT_PATH.as_ptr(), libc::O_CREAT | libc::O_WRONLY | libc::O_CLOEXEC, 0o600);
+        if file >= 0 {
+            libc::close(file);
+        }
+    }
+}
+
+/// Takes that back.
+pub fn clear_slots_short() -> std::io::Result<()> {
+    match std::fs::remove_file(SHORT_PATH.to_string_lossy().as_ref()) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e),
+        _ => Ok(()),
+    }
 }
 
 /// Has the gateway started if it does not run; false when no process slot is free.
 pub fn start_gateway() -> bool {
     pidfile::presence(GATEWAY_NAME) != pidfile::Presence::Absent
         || background::register_dynamic(Process::Gateway, pg_sys::InvalidOid)
+}
+
+/// Whether the gateway runs.
+pub fn gateway_runs() -> bool {
+    pidfile::presence(GATEWAY_NAME) != pidfile::Presence::Absent
 }
 
 /// Has this database's indexer started if it does not run.

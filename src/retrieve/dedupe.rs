@@ -17,7 +17,7 @@ mod tests {
     #[test]
     fn the_best_of_each_text_stays() {
         let hits = vec![test_hit("a", 0.9, 1), test_hit("b", 0.8, 1), test_hit("a", 0.7, 1)];
-        let kept: Vec<f64> = distinct(hits).iter().map(|h| h.score).collect();
+        let kept: Vec<f64> = distinct(hits).iter().filter_map(|h| h.score).collect();
         assert_eq!(kept, [0.9, 0.8]);
     }
 }

@@ -20,6 +20,7 @@ pub(crate) fn test_hit(content: &str, score: f64, token_count: i32) -> Hit {
         locator: serde_json::json!({}),
         stale: false,
         content_hash: content.as_bytes().to_vec(),
-        score,
+        score: Some(score),
+        rank_score: None,
     }
 }

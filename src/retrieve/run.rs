@@ -2,10 +2,12 @@
 
 use super::plan::{self, Step};
 use super::{Hit, dedupe, trim};
+use crate::catalog::access::access;
 use crate::error::{Error, Result};
 use crate::gateway::client;
 use crate::model::Kind;
-use crate::model::knowledge_base::MAX_TOP_K;
+use crate::model::fields::Fields;
+use crate::model::knowledge_base::{MAX_TOP_K, OnError};
 use crate::pg::{report, wake};
 use crate::settings;
 use crate::store::jobs;
@@ -21,10 +23,11 @@ pub struct Request {
     pub min_score: Option<f64>,
     pub filter: Option<Value>,
     pub max_tokens: Option<usize>,
+    pub on_error: Option<OnError>,
 }
 
 impl Request {
-    /// Checks every argument; `mode` must be dense and `options` empty in this version.
+    /// Checks every argument; `mode` must be dense in this version, `options` is {on_error}.
     pub fn new(
         kb_id: &str,
         top_k: Option<i32>,
@@ -61,13 +64,15 @@ impl Request {
         if mode != "dense" {
             return argument("mode", format!("\"{mode}\" is not available in this version of kb; use dense"));
         }
-        if let Some(Value::Object(options)) = &options
-            && let Some(key) = options.keys().next()
+        let mut fields = Fields::new("options", options.as_ref().unwrap_or(&Value::Null));
+        let on_error = fields.text("on_error");
+        if let Some(word) = &on_error
+            && OnError::parse(word).is_none()
         {
-            return argument("options", format!("unknown key \"{key}\"; this version of kb knows none"));
+            fields.problem("on_error", format_args!("\"{word}\" is not one of error, keyword"));
         }
-        if options.is_some_and(|o| !o.is_object() && !o.is_null()) {
-            return argument("options", "must be a JSON object".into());
+        if let Some(problem) = fields.finish().into_iter().next() {
+            return argument("options", problem);
         }
         Ok(Request {
             kb_id: kb_id.to_string(),
@@ -76,6 +81,7 @@ impl Request {
             // An empty filter is none.
             filter: filter.filter(|f| f.as_object().is_some_and(|o| !o.is_empty())),
             max_tokens: max_tokens.map(|t| t as usize),
+            on_error: on_error.as_deref().and_then(OnError::parse),
         })
     }
 }
@@ -91,8 +97,41 @@ pub fn by_text(request: &Request, query: &str) -> Result<Vec<Hit>> {
     }
     let target = search::target(&request.kb_id)?;
     let timeout = settings::gateway_timeout();
-    let vectors = client::embed(&target.embedder, Kind::Query, vec![query.to_string()], timeout)?;
-    nearest(&target, request, &vectors.numbers())
+    let vectors = access(&target.embedder).and_then(|access| {
+        let texts = vec![query.to_string()];
+        client::embed(&target.embedder, &access, Kind::Query, texts, target.kb_no, timeout)
+    });
+    match vectors {
+        Ok(vectors) => nearest(&target, request, &vectors.numbers()),
+        Err(error) if request.on_error.unwrap_or(target.retrieval.on_error) == OnError::Keyword => {
+            by_keyword(&target, request, query, &error)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The answer without a vector: by full text, each row saying so and why in its locator.
+fn by_keyword(target: &Target, request: &Request, query: &str, error: &Error) -> Result<Vec<Hit>> {
+    let top_k = request.top_k.unwrap_or(target.retrieval.top_k);
+    let max_tokens = request.max_tokens.or(target.retrieval.max_tokens);
+    let dedupe = target.preprocess.dedupe;
+    // Equal texts count once; of more copies than this the rest of the answer may be short.
+    let limit = if dedupe { top_k * 4 + 16 } else { top_k };
+    let mut hits = search::by_keyword(target, query, request.filter.as_ref(), limit)?;
+    if dedupe {
+        hits = dedupe::distinct(hits);
+    }
+    let mut hits = trim::trim(hits, f64::MIN, top_k, max_tokens);
+    if dedupe {
+        add_places(target, &mut hits)?;
+    }
+    for hit in &mut hits {
+        if let Value::Object(locator) = &mut hit.locator {
+            locator.insert("answered_by".into(), json!("keyword"));
+            locator.insert("reason".into(), json!(error.to_string()));
+        }
+    }
+    Ok(hits)
 }
 
 /// Answers a question that is a vector already.
@@ -132,7 +171,7 @@ fn nearest(target: &Target, request: &Request, vector: &[f32]) -> Result<Vec<Hit
             Step::ExactDistinct { limit } => (limit, Scan::ExactDistinct),
         };
         hits = search::nearest(target, vector, filter, limit, scan)?;
-        let (found, last_score) = (hits.len(), hits.last().map(|hit| hit.score));
+        let (found, last_score) = (hits.len(), hits.last().and_then(|hit| hit.score));
         if dedupe {
             hits = dedupe::distinct(hits);
         }

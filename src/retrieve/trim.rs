@@ -5,7 +5,7 @@ use super::Hit;
 /// Applies all bounds to hits that come best first: those below `min_score` go, then all behind
 /// `top_k`, then the lowest scored until the rest have at most `max_tokens` together.
 pub fn trim(mut hits: Vec<Hit>, min_score: f64, top_k: usize, max_tokens: Option<usize>) -> Vec<Hit> {
-    hits.retain(|hit| hit.score >= min_score);
+    hits.retain(|hit| hit.score.is_none_or(|score| score >= min_score));
     hits.truncate(top_k);
     if let Some(max_tokens) = max_tokens {
         let mut tokens: usize = hits.iter().map(|hit| hit.token_count.max(0) as usize).sum();
@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     fn scores(hits: &[Hit]) -> Vec<f64> {
-        hits.iter().map(|h| h.score).collect()
+        hits.iter().filter_map(|h| h.score).collect()
     }
 
     #[test]

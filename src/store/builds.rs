@@ -47,8 +47,12 @@ impl Build {
     /// Tells apart the builds and settings that a document's chunks were made under: the build's number
     /// and a hash over everything that decides its chunks and vectors.
     pub fn settings(&self) -> String {
-        let text =
-            format!("{}\n{}\n{}", self.fingerprint, self.chunking.to_json(), self.preprocess.to_json());
+        self.settings_under(self.fingerprint, &self.chunking, &self.preprocess)
+    }
+
+    /// The same for other settings in this build.
+    pub fn settings_under(&self, fingerprint: i64, chunking: &Chunking, preprocess: &Preprocess) -> String {
+        let text = format!("{fingerprint}\n{}\n{}", chunking.to_json(), preprocess.to_json());
         format!("{}-{}", self.build_no, &blake3::hash(text.as_bytes()).to_hex()[..16])
     }
 }

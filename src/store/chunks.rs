@@ -51,8 +51,9 @@ pub fn insert(build: &Build, document_id: i64, chunks: &[Placed]) -> Result<()> 
         let columns = Columns::of(part);
         spi::execute(
             "INSERT INTO kb.chunks (chunk_id, build_no, document_id, kb_no, tenant_id, ordinal, content, content_hash,
-                 token_count, start_char, end_char, locator)
-             SELECT u.id, $1, $2, $3, $4, u.ordinal, u.content, u.hash, u.tokens, u.s, u.e, u.locator::jsonb
+                 token_count, start_char, end_char, locator, tsv)
+             SELECT u.id, $1, $2, $3, $4, u.ordinal, u.content, u.hash, u.tokens, u.s, u.e, u.locator::jsonb,
+                    pg_catalog.to_tsvector($13::regconfig, pg_catalog.left(u.content, 100000))
              FROM unnest($5::uuid[], $6::int[], $7::text[], $8::bytea[], $9::int[], $10::int[],
                  $11::int[], $12::text[]) AS u (id, ordinal, content, hash, tokens, s, e, locator)
              ON CONFLICT DO NOTHING",
@@ -69,6 +70,7 @@ pub fn insert(build: &Build, document_id: i64, chunks: &[Placed]) -> Result<()> 
                 Arg::Ints(&columns.starts),
                 Arg::Ints(&columns.ends),
                 Arg::Texts(&columns.locators),
+                Arg::Text(&build.preprocess.language),
             ],
         )?;
     }

@@ -271,6 +271,29 @@ pub fn count(kb_no: i64) -> Result<i64> {
     .unwrap_or(0))
 }
 
+/// What kb.ingest would take up: documents that are not ready or were made under other settings (or `all`);
+/// their number and the length of their texts.
+pub fn to_ingest(kb_no: i64, settings: &str, all: bool) -> Result<(i64, i64)> {
+    let found = spi::read_one(
+        "SELECT count(*), coalesce(sum(pg_catalog.octet_length(coalesce(source, content))), 0)::bigint
+         FROM kb.documents WHERE kb_no = $1 AND ($3 OR status <> 'ready' OR settings IS DISTINCT FROM $2)",
+        &[Arg::Long(kb_no), Arg::Text(settings), Arg::Bool(all)],
+        |row| Ok((row.get(0)?, row.get(1)?)),
+    )?;
+    Ok(found.unwrap_or((0, 0)))
+}
+
+/// Some of those, spread over all: content type and text as it was put.
+pub fn sample(kb_no: i64, settings: &str, all: bool, limit: i64) -> Result<Vec<(String, String)>> {
+    spi::read(
+        "SELECT content_type, coalesce(source, content) FROM kb.documents
+         WHERE kb_no = $1 AND ($3 OR status <> 'ready' OR settings IS DISTINCT FROM $2)
+         ORDER BY pg_catalog.md5(document_id::text) LIMIT $4",
+        &[Arg::Long(kb_no), Arg::Text(settings), Arg::Bool(all), Arg::Long(limit)],
+        |row| Ok((row.get(0)?, row.get(1)?)),
+    )
+}
+
 /// Ready documents of which a chunk has no vector.
 pub fn without_vectors(kb_no: i64, build_no: i64, table_name: &str) -> Result<Vec<String>> {
     spi::write(

@@ -5,7 +5,7 @@ use crate::model::{Embedder, EmbedderConfig};
 use crate::pg::spi::{self, Arg, Row};
 use serde_json::Value;
 
-const COLUMNS: &str = "id, provider, model, dimension, config";
+const COLUMNS: &str = "id, provider, model, dimension, config, base_url";
 
 fn embedder(row: &Row) -> Result<Embedder> {
     let id: String = row.get(0)?;
@@ -16,6 +16,7 @@ fn embedder(row: &Row) -> Result<Embedder> {
         provider: row.get(1)?,
         model: row.get(2)?,
         dimension: row.get::<i32>(3)? as usize,
+        base_url: row.opt(5)?,
         config,
     })
 }
@@ -28,70 +29,61 @@ pub fn get(id: &str) -> Result<Embedder> {
     find(id)?.ok_or_else(|| Error::NotFound { what: "embedder", id: id.into() })
 }
 
-/// What else a row says: base_url, secret, config as written, seeded.
+/// What else a row says: secret, the host it is bound to, config as written, seeded.
 pub struct Rest {
-    pub base_url: Option<String>,
     pub secret: Option<String>,
+    pub secret_host: Option<String>,
     pub config: Value,
     pub seeded: bool,
 }
 
 pub fn rest(id: &str) -> Result<Rest> {
     spi::read_one(
-        "SELECT base_url, secret, config, seeded FROM kb.embedders WHERE id = $1",
+        "SELECT secret, secret_host, config, seeded FROM kb.embedders WHERE id = $1",
         &[Arg::Text(id)],
         |row| {
-            Ok(Rest { base_url: row.opt(0)?, secret: row.opt(1)?, config: row.json(2)?, seeded: row.get(3)? })
+            Ok(Rest {
+                secret: row.opt(0)?,
+                secret_host: row.opt(1)?,
+                config: row.json(2)?,
+                seeded: row.get(3)?,
+            })
         },
     )?
     .ok_or_else(|| Error::NotFound { what: "embedder", id: id.into() })
 }
 
 /// False when the id is taken.
-pub fn insert(
-    embedder: &Embedder,
-    base_url: Option<&str>,
-    secret: Option<&str>,
-    config: &Value,
-) -> Result<bool> {
+pub fn insert(embedder: &Embedder, rest: &Rest) -> Result<bool> {
     let inserted = spi::execute(
-        "INSERT INTO kb.embedders (id, provider, model, dimension, base_url, secret, config, fingerprint)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (id) DO NOTHING",
-        &[
-            Arg::Text(&embedder.id),
-            Arg::Text(&embedder.provider),
-            Arg::Text(&embedder.model),
-            Arg::Int(embedder.dimension as i32),
-            Arg::TextOrNull(base_url),
-            Arg::TextOrNull(secret),
-            Arg::Json(config),
-            Arg::Long(embedder.fingerprint()),
-        ],
+        "INSERT INTO kb.embedders (id, provider, model, dimension, base_url, secret, secret_host, config, fingerprint)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (id) DO NOTHING",
+        &arguments(embedder, rest),
     )?;
     Ok(inserted == 1)
 }
 
-pub fn update(
-    embedder: &Embedder,
-    base_url: Option<&str>,
-    secret: Option<&str>,
-    config: &Value,
-) -> Result<()> {
+pub fn update(embedder: &Embedder, rest: &Rest) -> Result<()> {
     spi::execute(
         "UPDATE kb.embedders SET provider = $2, model = $3, dimension = $4, base_url = $5, secret = $6,
-                config = $7, fingerprint = $8, updated_at = now() WHERE id = $1",
-        &[
-            Arg::Text(&embedder.id),
-            Arg::Text(&embedder.provider),
-            Arg::Text(&embedder.model),
-            Arg::Int(embedder.dimension as i32),
-            Arg::TextOrNull(base_url),
-            Arg::TextOrNull(secret),
-            Arg::Json(config),
-            Arg::Long(embedder.fingerprint()),
-        ],
+                secret_host = $7, config = $8, fingerprint = $9, updated_at = now() WHERE id = $1",
+        &arguments(embedder, rest),
     )?;
     Ok(())
+}
+
+fn arguments<'a>(embedder: &'a Embedder, rest: &'a Rest) -> [Arg<'a>; 9] {
+    [
+        Arg::Text(&embedder.id),
+        Arg::Text(&embedder.provider),
+        Arg::Text(&embedder.model),
+        Arg::Int(embedder.dimension as i32),
+        Arg::TextOrNull(embedder.base_url.as_deref()),
+        Arg::TextOrNull(rest.secret.as_deref()),
+        Arg::TextOrNull(rest.secret_host.as_deref()),
+        Arg::Json(&rest.config),
+        Arg::Long(embedder.fingerprint()),
+    ]
 }
 
 pub fn delete(id: &str) -> Result<()> {

@@ -12,6 +12,8 @@ pub struct Job {
     pub generation: i64,
     pub attempts: i32,
     pub run_no: Option<i64>,
+    /// [`LIVE`] or [`BACKFILL`].
+    pub priority: i32,
 }
 
 /// Priority of an edit somebody just made.
@@ -32,6 +34,7 @@ pub fn enqueue(
          SELECT $1, $2, u, $4, $5 FROM pg_catalog.unnest($3::text[]) AS u
          ON CONFLICT (kb_no, external_id) DO UPDATE SET generation = EXCLUDED.generation,
              priority = least(j.priority, EXCLUDED.priority), attempts = 0, next_attempt_at = now(), error = NULL,
+             chunked = NULL,
              run_no = coalesce(EXCLUDED.run_no, j.run_no)",
         &[
             Arg::Long(kb_no),
@@ -45,24 +48,44 @@ pub fn enqueue(
 }
 
 /// Takes at most `limit` due jobs, no more than `share` of one knowledge base, beginning behind
-/// `last_kb_no` so that all get their turn; live edits before backfill.
-pub fn claim(last_kb_no: i64, share: i64, limit: i64, lease: Duration) -> Result<Vec<Job>> {
+/// `last_kb_no` so that all get their turn; live edits before backfill. Passed over are knowledge bases with
+/// one of the embedders `busy`, and documents that only wait for vectors of one that is `paused`.
+pub fn claim(
+    last_kb_no: i64,
+    share: i64,
+    limit: i64,
+    lease: Duration,
+    busy: &[String],
+    paused: &[String],
+) -> Result<Vec<Job>> {
     spi::write(
         "WITH due AS (
              SELECT j.kb_no, j.external_id
-             FROM (SELECT kb_no FROM kb.knowledge_bases k
+             FROM (SELECT kb_no, EXISTS (SELECT FROM kb.builds b WHERE b.kb_no = k.kb_no
+                       AND b.state <> 'old' AND b.embedder = ANY ($6)) AS paused
+                   FROM kb.knowledge_bases k
                    WHERE EXISTS (SELECT FROM kb.jobs j WHERE j.kb_no = k.kb_no)
+                     AND NOT EXISTS (SELECT FROM kb.builds b WHERE b.kb_no = k.kb_no
+                         AND b.state <> 'old' AND b.embedder = ANY ($5))
                    ORDER BY kb_no <= $1, kb_no) k
              CROSS JOIN LATERAL (
                  SELECT j.kb_no, j.external_id FROM kb.jobs j
                  WHERE j.kb_no = k.kb_no AND j.next_attempt_at <= now()
                    AND (j.leased_until IS NULL OR j.leased_until < now())
+                   AND NOT (k.paused AND j.chunked IS NOT DISTINCT FROM j.generation)
                  ORDER BY j.priority, j.job_no LIMIT $2 FOR UPDATE SKIP LOCKED) j
              LIMIT $3)
          UPDATE kb.jobs j SET leased_until = now() + pg_catalog.make_interval(secs => $4), attempts = attempts + 1
          FROM due WHERE j.kb_no = due.kb_no AND j.external_id = due.external_id
-         RETURNING j.kb_no, j.external_id, j.generation, j.attempts, j.run_no",
-        &[Arg::Long(last_kb_no), Arg::Long(share), Arg::Long(limit), Arg::Double(lease.as_secs_f64())],
+         RETURNING j.kb_no, j.external_id, j.generation, j.attempts, j.run_no, j.priority::int",
+        &[
+            Arg::Long(last_kb_no),
+            Arg::Long(share),
+            Arg::Long(limit),
+            Arg::Double(lease.as_secs_f64()),
+            Arg::Texts(busy),
+            Arg::Texts(paused),
+        ],
         job,
     )
 }
@@ -122,6 +145,45 @@ pub fn release(jobs: &[Job], delay: Duration, error: Option<&str>, count: bool) 
     Ok(())
 }
 
+/// Gives back jobs whose chunks are written and whose embedder is paused; the attempt does not count.
+pub fn pause(jobs: &[Job], delay: Duration, error: &str) -> Result<()> {
+    let (kbs, ids) = keys(jobs);
+    let generations: Vec<i64> = jobs.iter().map(|job| job.generation).collect();
+    spi::execute(
+        "UPDATE kb.jobs j SET leased_until = NULL, error = $4, chunked = u.generation,
+             next_attempt_at = now() + pg_catalog.make_interval(secs => $5), attempts = greatest(attempts - 1, 0)
+         FROM unnest($1::bigint[], $2::text[], $3::bigint[]) AS u (kb_no, external_id, generation)
+         WHERE j.kb_no = u.kb_no AND j.external_id = u.external_id",
+        &[
+            Arg::Longs(&kbs),
+            Arg::Texts(&ids),
+            Arg::Longs(&generations),
+            Arg::Text(error),
+            Arg::Double(delay.as_secs_f64()),
+        ],
+    )?;
+    Ok(())
+}
+
+/// Has every job that nobody works on tried now. As the owner.
+pub fn make_due() -> Result<()> {
+    spi::execute(
+        "UPDATE kb.jobs SET next_attempt_at = now(), chunked = NULL WHERE leased_until IS NULL",
+        &[],
+    )?;
+    Ok(())
+}
+
+/// The same for documents that wait for one embedder. As the owner.
+pub fn make_due_of(embedder: &str) -> Result<()> {
+    spi::execute(
+        "UPDATE kb.jobs SET next_attempt_at = now(), chunked = NULL WHERE leased_until IS NULL
+         AND kb_no IN (SELECT kb_no FROM kb.builds WHERE embedder = $1 AND state <> 'old')",
+        &[Arg::Text(embedder)],
+    )?;
+    Ok(())
+}
+
 /// Ends every lease, to be tried again after `delay`; see [`release`]. A database has one worker at a time
 /// (its pid file says so), so what is leased was leased by the caller or by a dead one.
 pub fn release_all(delay: Duration, error: Option<&str>, count: bool) -> Result<u64> {
@@ -137,7 +199,7 @@ pub fn release_all(delay: Duration, error: Option<&str>, count: bool) -> Result<
 /// Jobs that were tried often enough.
 pub fn exhausted(max_attempts: i32) -> Result<Vec<Job>> {
     spi::write(
-        "SELECT kb_no, external_id, generation, attempts, run_no FROM kb.jobs WHERE attempts >= $1 LIMIT 1000",
+        "SELECT kb_no, external_id, generation, attempts, run_no, priority::int FROM kb.jobs WHERE attempts >= $1 LIMIT 1000",
         &[Arg::Int(max_attempts)],
         job,
     )
@@ -150,6 +212,7 @@ fn job(row: &Row) -> Result<Job> {
         generation: row.get(2)?,
         attempts: row.get(3)?,
         run_no: row.opt(4)?,
+        priority: row.get(5)?,
     })
 }
 
@@ -187,4 +250,14 @@ pub fn waiting(kb_no: i64) -> Result<i64> {
         |row| row.get::<i64>(0),
     )?;
     Ok(found.unwrap_or(0))
+}
+
+/// What documents the caller can see are waiting for after a failed attempt, the most frequent first.
+pub fn last_errors(limit: i64) -> Result<Vec<String>> {
+    spi::read(
+        "SELECT pg_catalog.format('%s (%s documents)', pg_catalog.left(error, 300), count(*)) FROM kb.jobs
+         WHERE error IS NOT NULL GROUP BY pg_catalog.left(error, 300) ORDER BY count(*) DESC LIMIT $1",
+        &[Arg::Long(limit)],
+        |row| row.get(0),
+    )
 }

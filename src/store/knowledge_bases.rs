@@ -1,7 +1,7 @@
 //! kb.knowledge_bases.
 
 use crate::error::{Error, Result};
-use crate::model::{Preprocess, Retrieval};
+use crate::model::{Chunking, Preprocess, Retrieval};
 use crate::pg::spi::{self, Arg, Row};
 use serde_json::Value;
 
@@ -17,6 +17,13 @@ pub struct KnowledgeBase {
     pub preprocess: Preprocess,
     pub retrieval: Retrieval,
     pub metadata: Value,
+}
+
+impl KnowledgeBase {
+    pub fn chunking(&self) -> Result<Chunking> {
+        Chunking::parse(&self.chunking, None)
+            .map_err(|problems| Error::Internal(format!("stored chunking: {}", problems.join("; "))))
+    }
 }
 
 fn knowledge_base(row: &Row) -> Result<KnowledgeBase> {

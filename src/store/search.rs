@@ -26,7 +26,7 @@ pub fn target(kb_id: &str) -> Result<Target> {
     let internal = |p: Vec<String>| Error::Internal(format!("stored settings: {}", p.join("; ")));
     spi::read_one(
         "SELECT k.kb_no, b.build_no, k.retrieval, b.preprocess, e.id, e.provider, e.model, e.dimension, e.config,
-                b.table_name, b.type, b.metric, b.config
+                b.table_name, b.type, b.metric, b.config, e.base_url
          FROM kb.knowledge_bases k
          JOIN kb.builds b ON b.kb_no = k.kb_no AND b.state = 'live'
          JOIN kb.embedders e ON e.id = b.embedder
@@ -47,6 +47,7 @@ pub fn target(kb_id: &str) -> Result<Target> {
                     provider: row.get(5)?,
                     model: row.get(6)?,
                     dimension: dimension as usize,
+                    base_url: row.opt(13)?,
                     config: EmbedderConfig::parse(&row.json(8)?).map_err(internal)?,
                 },
                 table: VectorTable::from_parts(row.get(9)?, dimension, &kind, &metric, &row.json(12)?)?,
@@ -171,8 +172,31 @@ fn hit(row: &Row, target: &Target) -> Result<Hit> {
         locator: row.json(6)?,
         stale: row.get(7)?,
         content_hash: row.get(8)?,
-        score: target.table.metric.score(row.get::<f64>(9)?),
+        score: Some(target.table.metric.score(row.get::<f64>(9)?)),
+        rank_score: None,
     })
+}
+
+/// Chunks that hold words of a question, most and rarest first: full text search, which needs no vector. Their
+/// score is unknown; `rank_score` is PostgreSQL's ts_rank, 0 to 1.
+pub fn by_keyword(target: &Target, query: &str, filter: Option<&Value>, limit: usize) -> Result<Vec<Hit>> {
+    let language = &target.preprocess.language;
+    let join = filter.map_or(String::new(), |filter| format!("AND {}", matches(filter, "$5")));
+    let mut args =
+        vec![Arg::Long(target.build_no), Arg::Long(target.kb_no), Arg::Text(query), Arg::Text(language)];
+    args.extend(filter.map(Arg::Json));
+    spi::read(
+        &format!(
+            "SELECT {COLUMNS}, pg_catalog.ts_rank(c.tsv, q.words, 1 | 32)::float8
+             FROM (SELECT pg_catalog.string_agg(pg_catalog.quote_literal(lexeme), ' | ')::tsquery AS words
+                   FROM pg_catalog.unnest(pg_catalog.to_tsvector($4::regconfig, $3))) q
+             JOIN kb.chunks c ON c.tsv @@ q.words AND c.build_no = $1 AND c.enabled
+             JOIN kb.documents d ON d.document_id = c.document_id AND d.kb_no = $2 {join}
+             ORDER BY 10 DESC, c.chunk_id LIMIT {limit}"
+        ),
+        &args,
+        |row| Ok(Hit { score: None, rank_score: Some(row.get::<f64>(9)?), ..hit(row, target)? }),
+    )
 }
 
 /// Chunks that pass a filter, counted up to `most`.

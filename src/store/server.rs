@@ -42,3 +42,24 @@ pub fn is_installed() -> Result<bool> {
     Ok(spi::read_one("SELECT pg_catalog.to_regclass('kb.jobs') IS NOT NULL", &[], |row| row.get::<bool>(0))?
         .unwrap_or(false))
 }
+
+/// The text search configuration that the session uses by default.
+pub fn default_language() -> Result<String> {
+    let name =
+        spi::read_one("SELECT pg_catalog.get_current_ts_config()::oid::regconfig::text", &[], |row| {
+            row.get::<String>(0)
+        })?;
+    Ok(name.unwrap_or_else(|| "simple".into()))
+}
+
+/// Whether there is such a text search configuration: in pg_catalog, or named with its schema.
+pub fn language_exists(name: &str) -> Result<bool> {
+    let found = spi::read_one(
+        "SELECT EXISTS (SELECT FROM pg_catalog.pg_ts_config c JOIN pg_catalog.pg_namespace n ON n.oid = c.cfgnamespace
+             WHERE (n.nspname = 'pg_catalog' AND pg_catalog.quote_ident(c.cfgname) = $1)
+                OR pg_catalog.quote_ident(n.nspname) || '.' || pg_catalog.quote_ident(c.cfgname) = $1)",
+        &[Arg::Text(name)],
+        |row| row.get::<bool>(0),
+    )?;
+    Ok(found == Some(true))
+}

@@ -1,6 +1,9 @@
 //! One document's way from a job to chunks: read, prepare (off the main thread), write.
 
+use crate::catalog::access::access;
 use crate::error::{Error, Result};
+use crate::gateway::protocol::Access;
+use crate::gateway::provider;
 use crate::ingest::diff::{Diff, diff};
 use crate::ingest::parse::{ContentType, Extracted, extract};
 use crate::ingest::rechunk::{PreviousChunk, rechunk};
@@ -15,14 +18,25 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
-/// A build with its embedder.
-pub type Target = Arc<(Build, Embedder)>;
+/// A build with its embedder, and the right to ask that.
+#[derive(Debug)]
+pub struct Target {
+    pub build: Build,
+    pub embedder: Embedder,
+    pub access: Result<Access>,
+}
+
+impl Target {
+    pub fn is_remote(&self) -> bool {
+        provider::find(&self.embedder.provider).is_some()
+    }
+}
 
 /// A document as it was read, with what it has in each build.
 pub struct Intake {
     pub job: Job,
     stored: Stored,
-    targets: Vec<(Target, Vec<Existing>)>,
+    targets: Vec<(Arc<Target>, Vec<Existing>)>,
 }
 
 impl Intake {
@@ -34,17 +48,18 @@ impl Intake {
 
 /// Builds by knowledge base, read once per group of documents.
 #[derive(Default)]
-pub struct Targets(BTreeMap<i64, Vec<Target>>);
+pub struct Targets(BTreeMap<i64, Vec<Arc<Target>>>);
 
 impl Targets {
-    fn of(&mut self, kb_no: i64) -> Result<Vec<Target>> {
+    fn of(&mut self, kb_no: i64) -> Result<Vec<Arc<Target>>> {
         if let Some(targets) = self.0.get(&kb_no) {
             return Ok(targets.clone());
         }
         let mut targets = Vec::new();
         for build in builds::current(kb_no)? {
             let embedder = embedders::get(&build.embedder)?;
-            targets.push(Arc::new((build, embedder)));
+            let access = access(&embedder);
+            targets.push(Arc::new(Target { build, embedder, access }));
         }
         self.0.insert(kb_no, targets.clone());
         Ok(targets)
@@ -56,7 +71,7 @@ pub fn read(job: &Job, targets: &mut Targets) -> Result<Option<Intake>> {
     let Some(stored) = documents::read(job.kb_no, &job.external_id, job.generation)? else { return Ok(None) };
     let mut with_existing = Vec::new();
     for target in targets.of(job.kb_no)? {
-        let existing = chunks::existing(stored.document_id, target.0.build_no)?;
+        let existing = chunks::existing(stored.document_id, target.build.build_no)?;
         with_existing.push((target, existing));
     }
     Ok(Some(Intake { job: job.clone(), stored, targets: with_existing }))
@@ -70,7 +85,7 @@ pub struct Prepared {
     pub settings: String,
     /// It never had chunks before.
     pub is_new: bool,
-    pub targets: Vec<(Target, Diff)>,
+    pub targets: Vec<(Arc<Target>, Diff)>,
     /// (source, content), where the row must change.
     text: Option<(Option<String>, String)>,
     title: Option<String>,
@@ -98,7 +113,7 @@ fn prepare_document(intake: Intake, model_dir: &Path) -> Result<Prepared> {
     for (i, (target, existing)) in targets.into_iter().enumerate() {
         match prepare_for(&job, &stored, content_type, target, existing, model_dir) {
             Ok(found) => {
-                settings = found.target.0.settings();
+                settings = found.target.build.settings();
                 text = found.extracted.text;
                 title = found.extracted.title;
                 prepared.push((found.target, found.diff));
@@ -126,7 +141,7 @@ fn prepare_document(intake: Intake, model_dir: &Path) -> Result<Prepared> {
 
 /// What one build makes of a document.
 struct Found {
-    target: Target,
+    target: Arc<Target>,
     extracted: Extracted,
     diff: Diff,
 }
@@ -135,12 +150,12 @@ fn prepare_for(
     job: &Job,
     stored: &Stored,
     content_type: ContentType,
-    target: Target,
+    target: Arc<Target>,
     existing: Vec<Existing>,
     model_dir: &Path,
 ) -> Result<Found> {
     let fault = |problem: String| Error::Document { external_id: job.external_id.clone(), problem };
-    let (build, embedder) = (&target.0, &target.1);
+    let (build, embedder) = (&target.build, &target.embedder);
     let extracted = extract(&stored.raw, content_type, &build.preprocess).map_err(|error| match error {
         Error::Argument { problem, .. } => fault(problem),
         other => other,
@@ -177,10 +192,10 @@ fn prepare_for(
 pub fn write(prepared: &[Prepared]) -> Result<HashSet<i64>> {
     let keys: Vec<(i64, i64)> = prepared.iter().map(|p| (p.document_id, p.job.generation)).collect();
     let current: HashSet<i64> = documents::lock_current(&keys)?.into_iter().collect();
-    let mut by_build: BTreeMap<i64, (Target, Vec<i64>)> = BTreeMap::new();
+    let mut by_build: BTreeMap<i64, (Arc<Target>, Vec<i64>)> = BTreeMap::new();
     for document in prepared.iter().filter(|p| current.contains(&p.document_id)) {
         for (target, diff) in &document.targets {
-            let build = &target.0;
+            let build = &target.build;
             chunks::delete(build.build_no, &diff.delete)?;
             chunks::insert(build, document.document_id, &diff.insert)?;
             chunks::update_places(build.build_no, &diff.keep)?;
@@ -194,10 +209,11 @@ pub fn write(prepared: &[Prepared]) -> Result<HashSet<i64>> {
         documents::set_extracted(document.document_id, text, document.title.as_deref())?;
     }
     // The live build comes first (it is older), and lends its vectors to the next one.
-    let mut live: Option<Target> = None;
+    let mut live: Option<Arc<Target>> = None;
     for (build_no, (target, document_ids)) in by_build {
-        let build = &target.0;
-        let lender = live.as_ref().filter(|l| l.0.kb_no == build.kb_no).map(|l| (&l.0.table, l.0.build_no));
+        let build = &target.build;
+        let lender = live.as_ref().map(|live| &live.build).filter(|live| live.kb_no == build.kb_no);
+        let lender = lender.map(|live| (&live.table, live.build_no));
         vectors::reuse(&build.table, build_no, build.fingerprint, &document_ids, lender)?;
         if build.state == "live" {
             live = Some(target.clone());

@@ -1,66 +1,47 @@
 //! Between the worker and the gateway: sends batches of chunks without vectors, writes what comes back.
 
-use super::flights::Flight;
-use super::outcome::{fail, finish};
+use super::document::Target;
+use super::flights::{Flight, Group, Holder, Open};
+use super::outcome::{RETRY, fail, finish};
 use super::runner::Runner;
 use crate::error::{Error, Result};
 use crate::gateway::client::{self, Connection};
-use crate::gateway::protocol::{Request, Response, Urgency};
+use crate::gateway::protocol::{Embedded, Fault, Request, Response, Urgency};
 use crate::ingest::batch::Batcher;
-use crate::model::Kind;
+use crate::model::{Embedder, Kind};
 use crate::pg::txn;
-use crate::store::{documents, vectors};
+use crate::store::{documents, usage, vectors};
 use std::time::{Duration, Instant};
 
-/// Batches at the gateway at most: one being computed, the others on their way.
+/// Batches of a local model at the gateway at most: one being computed, the others on their way.
 const FLIGHTS: usize = 3;
 /// Tokens of one batch for a local model at most, so that a live edit is not stuck behind a long one.
 const BATCH_TOKENS: usize = 8192;
-/// The gateway is given up on after this long without an answer.
-const FLIGHT_TIMEOUT: Duration = Duration::from_secs(300);
+/// A gateway that says nothing for so long is asked whether it lives, and given up on after as long again.
+const SILENCE: Duration = Duration::from_secs(60);
 const GATEWAY_START: Duration = Duration::from_secs(10);
 
 impl Runner {
     /// Fills the gateway with batches.
     pub(super) fn send(&mut self) -> Result<bool> {
         let mut sent = false;
-        while self.flights.sent.len() < FLIGHTS {
-            if let Some(flight) = self.flights.halved.pop() {
-                self.dispatch(flight)?;
-                sent = true;
-                continue;
-            }
-            let Some(mut group) = self.flights.groups.pop_front() else { break };
+        while let Some(flight) = self.flights.halved.pop() {
+            self.dispatch(flight)?;
             sent = true;
-            let (build, embedder) = (&group.target.0, &group.target.1);
-            let limit = embedder.config.batch_size;
-            let mut slice = txn::in_txn(|| {
-                vectors::missing(&build.table, build.build_no, &group.documents, group.after, limit as i64)
-            })?;
-            let mut exhausted = slice.len() < limit;
-            if embedder.provider == "local" {
-                let mut batcher = Batcher::new(limit, BATCH_TOKENS);
-                let mut first = None;
-                let total = slice.len();
-                for chunk in slice {
-                    let tokens = chunk.token_count.max(0) as usize;
-                    first = batcher.push(chunk, tokens);
-                    if first.is_some() {
-                        break;
-                    }
+        }
+        // Each group is looked at as long as it has something to send and its embedder has room.
+        let mut left = self.flights.groups.len();
+        while left > 0 {
+            left -= 1;
+            let Some(group) = self.flights.groups.pop_front() else { break };
+            if let Some(error) = self.cannot_ask(&group) {
+                self.set_aside(group, &error)?;
+                sent = true;
+            } else if self.has_room(&group.target) {
+                sent = true;
+                if self.send_slice(group)? {
+                    left += 1;
                 }
-                slice = first.or_else(|| batcher.flush()).unwrap_or_default();
-                exhausted &= slice.len() == total;
-            }
-            if let Some(last) = slice.last() {
-                group.after = (last.document_id, last.ordinal);
-                let flight = Flight::new(group.target.clone(), slice);
-                self.flights.hold(flight.documents());
-                self.dispatch(flight)?;
-            }
-            if exhausted {
-                let done = self.flights.let_go(group.documents);
-                txn::in_txn(|| finish(&done))?;
             } else {
                 self.flights.groups.push_back(group);
             }
@@ -68,18 +49,98 @@ impl Runner {
         Ok(sent)
     }
 
+    fn has_room(&self, target: &Target) -> bool {
+        if !target.is_remote() {
+            return self.flights.sent.values().filter(|f| !f.target.is_remote()).count() < FLIGHTS;
+        }
+        let embedder = &target.embedder;
+        // Twice what can be under way at the provider: the next batches wait at the gateway.
+        let most = 2 * embedder.config.remote.max_concurrency * embedder.config.batch_size;
+        self.flights.texts_out(&embedder.id) < most
+    }
+
+    /// Why nothing is sent for a group now: its embedder is paused, or there is no right to ask it.
+    fn cannot_ask(&self, group: &Group) -> Option<Error> {
+        let embedder = &group.target.embedder;
+        match self.paused.get(&embedder.id) {
+            Some((until, paused, error)) if *until > Instant::now() && paused == embedder => {
+                Some(error.clone())
+            }
+            _ => group.target.access.as_ref().err().cloned(),
+        }
+    }
+
+    /// Documents whose chunks are written and that get no vectors now.
+    fn set_aside(&mut self, group: Group, error: &Error) -> Result<()> {
+        for holder in group.holders {
+            if let Some(open) = self.flights.take(holder) {
+                self.fail_for(&group.target.embedder, &open, error)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends the next slice of a group; whether the group has more.
+    fn send_slice(&mut self, mut group: Group) -> Result<bool> {
+        let (build, embedder) = (&group.target.build, &group.target.embedder);
+        let limit = embedder.config.batch_size;
+        let mut slice = txn::in_txn(|| {
+            vectors::missing(&build.table, build.build_no, &group.documents, group.after, limit as i64)
+        })?;
+        let mut exhausted = slice.len() < limit;
+        if !group.target.is_remote() {
+            let mut batcher = Batcher::new(limit, BATCH_TOKENS);
+            let mut first = None;
+            let total = slice.len();
+            for chunk in slice {
+                let tokens = chunk.token_count.max(0) as usize;
+                first = batcher.push(chunk, tokens);
+                if first.is_some() {
+                    break;
+                }
+            }
+            slice = first.or_else(|| batcher.flush()).unwrap_or_default();
+            exhausted &= slice.len() == total;
+        }
+        if let Some(last) = slice.last() {
+            group.after = (last.document_id, last.ordinal);
+        }
+        let slice = self.flights.join(group.target.build.build_no, slice);
+        if !slice.is_empty() {
+            let mut flight = Flight::new(group.target.clone(), slice);
+            let mut documents: Vec<i64> = flight.chunks.iter().map(|chunk| chunk.document_id).collect();
+            documents.dedup();
+            flight.holders = self.flights.hold(documents);
+            self.dispatch(flight)?;
+        }
+        if exhausted {
+            let done = self.flights.let_go(group.holders);
+            self.finish(done)?;
+        } else {
+            self.flights.groups.push_back(group);
+        }
+        Ok(!exhausted)
+    }
+
     fn dispatch(&mut self, mut flight: Flight) -> Result<()> {
         let connection = match &mut self.connection {
             Some(connection) => connection,
             none => none.insert(Connection::open(GATEWAY_START)?),
         };
+        let target = &flight.target;
         let id = connection.send(&Request::Embed {
-            embedder: flight.target.1.clone(),
+            embedder: target.embedder.clone(),
+            access: target.access.clone()?,
             kind: Kind::Document,
             urgency: Urgency::Ingest,
             texts: flight.texts.clone(),
+            tokens: flight.tokens.clone(),
+            client: client::this_client(target.build.kb_no),
         })?;
         flight.sent = Instant::now();
+        if self.flights.sent.is_empty() {
+            self.heard = Instant::now();
+        }
         self.flights.sent.insert(id, flight);
         Ok(())
     }
@@ -89,25 +150,25 @@ impl Runner {
         let Some(connection) = &mut self.connection else { return Ok(false) };
         let mut arrived = Vec::new();
         while let Some((id, response)) = connection.receive()? {
+            self.heard = Instant::now();
+            self.asked = false;
             if let Some(flight) = self.flights.sent.remove(&id) {
                 arrived.push((flight, response));
             }
         }
         if arrived.is_empty() {
-            return match self.flights.sent.values().any(|f| f.sent.elapsed() > FLIGHT_TIMEOUT) {
-                true => Err(Error::Gateway { problem: "does not answer".into() }),
-                false => Ok(false),
-            };
+            self.check_gateway()?;
+            return Ok(false);
         }
         for (flight, response) in arrived {
-            let (embedder, count) = (&flight.target.1, flight.texts.len());
+            let (embedder, count) = (&flight.target.embedder, flight.texts.len());
             let answer = match response {
-                Response::Vectors(vectors) => client::check(vectors, embedder, count),
+                Response::Embedded(embedded) => client::check(embedded, embedder, count),
                 Response::Error(fault) => Err(fault.into()),
                 other => Err(Error::Internal(format!("unexpected answer of the gateway: {other:?}"))),
             };
             match answer {
-                Ok(vectors) => self.store(flight, &vectors.numbers())?,
+                Ok(embedded) => self.store(flight, embedded)?,
                 Err(Error::InputTooLong { .. } | Error::Embedding { .. }) if count > 1 => self.halve(flight),
                 Err(error) => self.fail_flight(&flight, &error)?,
             }
@@ -115,17 +176,42 @@ impl Runner {
         Ok(true)
     }
 
-    fn store(&mut self, flight: Flight, numbers: &[f32]) -> Result<()> {
-        let (build, embedder) = (&flight.target.0, &flight.target.1);
-        let numbers = flight.spread(numbers, embedder.dimension);
-        let ids: Vec<uuid::Uuid> = flight.chunks.iter().map(|(id, ..)| *id).collect();
-        let done = self.flights.let_go(flight.documents());
+    /// A provider may take its time, but the gateway itself answers at once: one that does not is given up on.
+    fn check_gateway(&mut self) -> Result<()> {
+        if self.flights.sent.is_empty() || self.heard.elapsed() < SILENCE {
+            return Ok(());
+        }
+        if !self.asked {
+            self.asked = true;
+            self.heard = Instant::now();
+            if let Some(connection) = &mut self.connection {
+                connection.send(&Request::Health)?;
+            }
+            return Ok(());
+        }
+        Err(Error::Gateway { problem: "does not answer".into() })
+    }
+
+    fn store(&mut self, flight: Flight, embedded: Embedded) -> Result<()> {
+        let (build, embedder) = (&flight.target.build, &flight.target.embedder);
+        let failed: Vec<usize> = embedded.failed.iter().map(|(text, _)| *text as usize).collect();
+        let numbers = embedded.vectors.numbers();
+        let (ids, numbers) = flight.spread(&numbers, &failed, embedder.dimension);
+        self.note_failures(&flight, embedded.failed);
+        let done = self.flights.let_go(flight.holders.iter().copied());
+        let (done, broken): (Vec<_>, Vec<_>) = done.into_iter().partition(|(_, open)| open.error.is_none());
         let result = txn::in_txn(|| {
             // Documents before chunks: the one order of locks.
             documents::lock_current(
                 &done.iter().map(|(id, open)| (*id, open.job.generation)).collect::<Vec<_>>(),
             )?;
-            vectors::insert(&build.table, build.build_no, build.fingerprint, &ids, &numbers)?;
+            if !ids.is_empty() {
+                vectors::insert(&build.table, build.build_no, build.fingerprint, &ids, &numbers)?;
+            }
+            if flight.target.is_remote() {
+                let price = embedder.config.remote.price_micros;
+                usage::add(&embedder.id, build.kb_no, &embedded.usage, price)?;
+            }
             finish(&done)
         });
         self.index_due = true;
@@ -135,35 +221,79 @@ impl Runner {
             }
             self.fail_flight(&flight, &error)?;
         }
+        self.fail_broken(broken)
+    }
+
+    /// Remembers of a text's document what is wrong with it; its other chunks go on.
+    fn note_failures(&mut self, flight: &Flight, failed: Vec<(u32, Fault)>) {
+        for (text, fault) in failed {
+            let error: Error = fault.into();
+            self.note_pause(&flight.target.embedder, &error);
+            for chunk in flight.chunks.iter().filter(|chunk| chunk.text == text as usize) {
+                let Some(open) = self.flights.open.get_mut(&chunk.document_id) else { continue };
+                // Of several the one that passes by itself counts: then all are tried again.
+                if open.error.as_ref().is_none_or(|before| !before.is_transient()) {
+                    open.error = Some(error.clone().of_chunk(chunk.ordinal));
+                }
+            }
+        }
+    }
+
+    /// Ends documents that wait for nothing more, well or not.
+    fn finish(&mut self, done: Vec<(i64, Open)>) -> Result<()> {
+        let (done, broken): (Vec<_>, Vec<_>) = done.into_iter().partition(|(_, open)| open.error.is_none());
+        txn::in_txn(|| finish(&done))?;
+        self.fail_broken(broken)
+    }
+
+    fn fail_broken(&mut self, broken: Vec<(i64, Open)>) -> Result<()> {
+        for (_, open) in broken {
+            if let Some(error) = &open.error {
+                fail(&open.job, error)?;
+            }
+        }
         Ok(())
     }
 
     fn halve(&mut self, flight: Flight) {
-        let documents = flight.documents();
+        let holders = flight.holders.clone();
         for half in flight.halves() {
-            self.flights.hold(half.documents());
+            self.flights.hold_again(&half.holders);
             self.flights.halved.push(half);
         }
-        // Each half holds its documents, so none is done by this.
-        self.flights.let_go(documents);
+        // Each document is held by the half or halves that have its chunks, so none is done by this.
+        self.flights.let_go(holders);
     }
 
     fn fail_flight(&mut self, flight: &Flight, error: &Error) -> Result<()> {
-        let is_live = flight.target.0.state == "live";
-        let mut spared = Vec::new();
-        for document in flight.documents() {
-            match self.flights.open.get(&document) {
+        let (embedder, is_live) = (&flight.target.embedder, flight.target.build.state == "live");
+        self.note_pause(embedder, error);
+        let mut spared: Vec<Holder> = Vec::new();
+        for holder in &flight.holders {
+            match self.flights.open.get(&holder.0) {
                 // What yesterday's settings cannot take must not keep the next build from being made.
-                Some(open) if is_live && open.in_next && !error.is_transient() => spared.push(document),
-                Some(_) => {
-                    if let Some(open) = self.flights.open.remove(&document) {
-                        fail(&open.job, error)?;
+                Some(open) if is_live && open.in_next && !error.is_transient() => spared.push(*holder),
+                _ => {
+                    if let Some(open) = self.flights.take(*holder) {
+                        self.fail_for(embedder, &open, error)?;
                     }
                 }
-                None => {}
             }
         }
         let done = self.flights.let_go(spared);
-        txn::in_txn(|| finish(&done))
+        self.finish(done)
+    }
+
+    fn fail_for(&mut self, embedder: &Embedder, open: &Open, error: &Error) -> Result<()> {
+        self.note_pause(embedder, error);
+        fail(&open.job, error)
+    }
+
+    /// An embedder that is paused is not asked until the pause is over.
+    fn note_pause(&mut self, embedder: &Embedder, error: &Error) {
+        if let Some(wait) = error.retry_after() {
+            let until = Instant::now() + wait.min(RETRY.1);
+            self.paused.insert(embedder.id.clone(), (until, embedder.clone(), error.clone()));
+        }
     }
 }

@@ -1,10 +1,12 @@
 //! What the worker has under way: documents, the chunks of theirs that still want vectors, and the
 //! batches that are at the gateway.
 
-use super::document::Target;
+use super::document::{Prepared, Target};
+use crate::error::Error;
 use crate::store::jobs::Job;
 use crate::store::vectors::Missing;
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
 use std::time::Instant;
 use uuid::Uuid;
 
@@ -15,70 +17,111 @@ pub struct Open {
     pub is_new: bool,
     /// It is being put into the next build, too.
     pub in_next: bool,
+    /// Embedder of the last of its builds, and whether that is a remote one.
+    pub embedder: String,
+    pub is_remote: bool,
+    /// What went wrong with one of its chunks; the others go on.
+    pub error: Option<Error>,
+    /// Tells this taking up of the document from an earlier one, whose batches may still come back.
+    ticket: u64,
     /// Groups and flights that still may bring something for it.
     pending: usize,
 }
 
+/// One taking up of a document: its id and the ticket.
+pub type Holder = (i64, u64);
+
 /// Documents of one build whose chunks are looked through for missing vectors, in order.
 pub struct Group {
-    pub target: Target,
+    pub target: Arc<Target>,
     pub documents: Vec<i64>,
     pub after: (i64, i32),
+    pub holders: Vec<Holder>,
+}
+
+impl Group {
+    pub fn new(target: Arc<Target>) -> Group {
+        Group { target, documents: Vec::new(), after: (0, -1), holders: Vec::new() }
+    }
+}
+
+/// A chunk of a flight.
+#[derive(Debug, Clone)]
+pub struct Passenger {
+    pub chunk_id: Uuid,
+    pub document_id: i64,
+    /// Which chunk of the document it is, from 0.
+    pub ordinal: i32,
+    /// Which of the flight's texts it has.
+    pub text: usize,
 }
 
 /// A batch at the gateway.
 pub struct Flight {
-    pub target: Target,
+    pub target: Arc<Target>,
     /// Different texts; equal ones are sent once.
     pub texts: Vec<String>,
-    /// Chunk, document, and which text it has.
-    pub chunks: Vec<(Uuid, i64, usize)>,
+    /// Tokens of each text.
+    pub tokens: Vec<u32>,
+    pub chunks: Vec<Passenger>,
+    pub holders: Vec<Holder>,
     pub sent: Instant,
 }
 
 impl Flight {
-    pub fn new(target: Target, missing: Vec<Missing>) -> Flight {
-        let mut texts: Vec<String> = Vec::new();
+    pub fn new(target: Arc<Target>, missing: Vec<Missing>) -> Flight {
+        let (mut texts, mut tokens): (Vec<String>, Vec<u32>) = (Vec::new(), Vec::new());
         let mut known: HashMap<String, usize> = HashMap::new();
         let mut chunks = Vec::new();
         for chunk in missing {
             let text = *known.entry(chunk.content).or_insert_with_key(|content| {
                 texts.push(content.clone());
+                tokens.push(u32::try_from(chunk.token_count).unwrap_or(0));
                 texts.len() - 1
             });
-            chunks.push((chunk.chunk_id, chunk.document_id, text));
+            chunks.push(Passenger {
+                chunk_id: chunk.chunk_id,
+                document_id: chunk.document_id,
+                ordinal: chunk.ordinal,
+                text,
+            });
         }
-        Flight { target, texts, chunks, sent: Instant::now() }
-    }
-
-    pub fn documents(&self) -> BTreeSet<i64> {
-        self.chunks.iter().map(|(_, document, _)| *document).collect()
+        Flight { target, texts, tokens, chunks, holders: Vec::new(), sent: Instant::now() }
     }
 
     /// Two flights of half the texts each, to find the one text that is refused.
     pub fn halves(self) -> [Flight; 2] {
         let middle = self.texts.len() / 2;
-        let mut first = self.texts;
-        let second = first.split_off(middle);
-        let (mut left, mut right) = (Vec::new(), Vec::new());
-        for (chunk, document, text) in self.chunks {
-            if text < middle {
-                left.push((chunk, document, text));
-            } else {
-                right.push((chunk, document, text - middle));
-            }
-        }
-        let flight = |texts, chunks| Flight { target: self.target.clone(), texts, chunks, sent: self.sent };
-        [flight(first, left), flight(second, right)]
+        let (mut first, mut tokens) = (self.texts, self.tokens);
+        let (second, second_tokens) = (first.split_off(middle), tokens.split_off(middle));
+        let (left, right): (Vec<Passenger>, Vec<Passenger>) =
+            self.chunks.into_iter().partition(|chunk| chunk.text < middle);
+        let right = right.into_iter().map(|chunk| Passenger { text: chunk.text - middle, ..chunk }).collect();
+        let flight = |texts, tokens, chunks: Vec<Passenger>| {
+            let documents: HashSet<i64> = chunks.iter().map(|chunk| chunk.document_id).collect();
+            let mut holders = self.holders.clone();
+            holders.retain(|(document, _)| documents.contains(document));
+            Flight { target: Arc::clone(&self.target), texts, tokens, chunks, holders, sent: self.sent }
+        };
+        [flight(first, tokens, left), flight(second, second_tokens, right)]
     }
 
-    /// One vector per chunk, in the chunks' order, from one per text.
-    pub fn spread(&self, numbers: &[f32], dimension: usize) -> Vec<f32> {
-        let mut all = Vec::with_capacity(self.chunks.len() * dimension);
-        for (_, _, text) in &self.chunks {
-            all.extend_from_slice(&numbers[text * dimension..(text + 1) * dimension]);
+    /// The chunks whose text has a vector, and their vectors one after the other. `numbers` holds those of the
+    /// texts that are not in `failed` (in order of position).
+    pub fn spread(&self, numbers: &[f32], failed: &[usize], dimension: usize) -> (Vec<Uuid>, Vec<f32>) {
+        let (mut ids, mut all) = (Vec::new(), Vec::with_capacity(self.chunks.len() * dimension));
+        for chunk in &self.chunks {
+            let before = failed.partition_point(|text| *text < chunk.text);
+            if failed.get(before) == Some(&chunk.text) {
+                continue;
+            }
+            let at = (chunk.text - before) * dimension;
+            if let Some(vector) = numbers.get(at..at + dimension) {
+                ids.push(chunk.chunk_id);
+                all.extend_from_slice(vector);
+            }
         }
-        all
+        (ids, all)
     }
 }
 
@@ -91,6 +134,7 @@ pub struct Flights {
     pub sent: HashMap<u64, Flight>,
     /// Refused as a whole, to be sent again in halves.
     pub halved: Vec<Flight>,
+    next_ticket: u64,
 }
 
 impl Flights {
@@ -98,25 +142,54 @@ impl Flights {
         self.open.is_empty() && self.groups.is_empty() && self.sent.is_empty() && self.halved.is_empty()
     }
 
-    /// Takes up a written document.
-    pub fn add(&mut self, document_id: i64, job: Job, settings: String, is_new: bool, in_next: bool) {
-        self.open.insert(document_id, Open { job, settings, is_new, in_next, pending: 0 });
+    /// Takes up a written document; the builds in which it wants vectors.
+    pub fn add(&mut self, document: Prepared) -> Vec<(Arc<Target>, i64)> {
+        self.next_ticket += 1;
+        let id = document.document_id;
+        let last = document.targets.last().map(|(target, _)| Arc::clone(target));
+        let open = Open {
+            job: document.job,
+            settings: document.settings,
+            is_new: document.is_new,
+            in_next: document.targets.iter().any(|(target, _)| target.build.state == "next"),
+            embedder: last.as_ref().map(|target| target.embedder.id.clone()).unwrap_or_default(),
+            is_remote: last.is_some_and(|target| target.is_remote()),
+            error: None,
+            ticket: self.next_ticket,
+            pending: 0,
+        };
+        self.open.insert(id, open);
+        document.targets.into_iter().map(|(target, _)| (target, id)).collect()
     }
 
-    /// Documents now wait for one thing more.
-    pub fn hold(&mut self, documents: impl IntoIterator<Item = i64>) {
+    /// Documents now wait for one thing more; what to give back when it is there.
+    pub fn hold(&mut self, documents: impl IntoIterator<Item = i64>) -> Vec<Holder> {
+        let mut holders = Vec::new();
         for document in documents {
             if let Some(open) = self.open.get_mut(&document) {
+                open.pending += 1;
+                holders.push((document, open.ticket));
+            }
+        }
+        holders
+    }
+
+    /// What was held is held once more.
+    pub fn hold_again(&mut self, holders: &[Holder]) {
+        for (document, ticket) in holders {
+            if let Some(open) = self.open.get_mut(document).filter(|open| open.ticket == *ticket) {
                 open.pending += 1;
             }
         }
     }
 
     /// Documents wait for one thing less; those that wait for nothing any more are taken out.
-    pub fn let_go(&mut self, documents: impl IntoIterator<Item = i64>) -> Vec<(i64, Open)> {
+    pub fn let_go(&mut self, holders: impl IntoIterator<Item = Holder>) -> Vec<(i64, Open)> {
         let mut done = Vec::new();
-        for document in documents {
-            let Some(open) = self.open.get_mut(&document) else { continue };
+        for (document, ticket) in holders {
+            let Some(open) = self.open.get_mut(&document).filter(|open| open.ticket == ticket) else {
+                continue;
+            };
             open.pending = open.pending.saturating_sub(1);
             if open.pending == 0
                 && let Some(open) = self.open.remove(&document)
@@ -125,6 +198,53 @@ impl Flights {
             }
         }
         done
+    }
+
+    /// Takes a document out, if it still is as it was held.
+    pub fn take(&mut self, holder: Holder) -> Option<Open> {
+        self.open.get(&holder.0).filter(|open| open.ticket == holder.1)?;
+        self.open.remove(&holder.0)
+    }
+
+    /// Leaves out the chunks that are at the gateway already, for an earlier taking up of their document, and has
+    /// the document wait for them: nothing is paid for twice.
+    pub fn join(&mut self, build_no: i64, missing: Vec<Missing>) -> Vec<Missing> {
+        let mut flying: HashMap<Uuid, u64> = HashMap::new();
+        let in_air = self.sent.iter().filter(|(_, flight)| flight.target.build.build_no == build_no);
+        for (id, flight) in in_air {
+            flying.extend(flight.chunks.iter().map(|chunk| (chunk.chunk_id, *id)));
+        }
+        if flying.is_empty() {
+            return missing;
+        }
+        let mut left = Vec::new();
+        for chunk in missing {
+            let Some(id) = flying.get(&chunk.chunk_id) else {
+                left.push(chunk);
+                continue;
+            };
+            let holders = self.hold([chunk.document_id]);
+            if let Some(flight) = self.sent.get_mut(id) {
+                flight.holders.extend(holders);
+            }
+        }
+        left
+    }
+
+    /// Texts at the gateway for an embedder.
+    pub fn texts_out(&self, embedder: &str) -> usize {
+        self.sent.values().filter(|f| f.target.embedder.id == embedder).map(|f| f.texts.len()).sum()
+    }
+
+    /// Embedders with as many documents under way as they may have.
+    pub fn busy(&self, local: usize, remote: usize) -> Vec<String> {
+        let mut load: HashMap<(&str, bool), usize> = HashMap::new();
+        for open in self.open.values() {
+            *load.entry((&open.embedder, open.is_remote)).or_default() += 1;
+        }
+        let most = |is_remote| if is_remote { remote } else { local };
+        let full = load.into_iter().filter(|((_, is_remote), documents)| *documents >= most(*is_remote));
+        full.map(|((embedder, _), _)| embedder.to_string()).collect()
     }
 
     pub fn jobs(&self) -> Vec<Job> {

@@ -1,13 +1,21 @@
 //! The gateway process: holds the server's threads, and on the main thread only waits.
 
 use crate::gateway::protocol::SOCKET_PATH;
+use crate::gateway::remote;
 use crate::gateway::server::{Server, Settings};
 use crate::pg::pidfile::PidFile;
 use crate::pg::{background, report, wait, wake};
 use crate::settings;
 
 fn current_settings() -> Settings {
-    Settings { model_dir: settings::model_dir(), query_cache_size: settings::query_cache_size() }
+    Settings {
+        model_dir: settings::model_dir(),
+        query_cache_size: settings::query_cache_size(),
+        remote: remote::Settings {
+            allowed_hosts: settings::allowed_hosts(),
+            secret_dir: settings::secret_dir(),
+        },
+    }
 }
 
 pub fn main() {

@@ -10,11 +10,16 @@ use crate::pg::txn;
 use crate::settings;
 use crate::store::jobs::{self, Job};
 use std::collections::{BTreeMap, HashSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// Documents under way at most, and of one knowledge base per claim.
-const OPEN_DOCUMENTS: usize = 64;
+/// Documents under way at most: in all, of one local and of one remote embedder, so that a slow provider delays only
+/// its own; and of one knowledge base per claim.
+const OPEN_DOCUMENTS: usize = 4096;
+const OPEN_LOCAL: usize = 64;
+const OPEN_REMOTE: usize = 768;
 const SHARE: i64 = 16;
+/// Documents claimed at a time.
+const CLAIM: usize = 64;
 /// A group of documents is prepared together up to this many bytes.
 const GROUP_BYTES: usize = 2 * 1024 * 1024;
 const GROUP_DOCUMENTS: usize = 32;
@@ -22,11 +27,18 @@ const GROUP_DOCUMENTS: usize = 32;
 impl Runner {
     /// Claims jobs, and reads, prepares and writes one group of documents.
     pub(super) fn take_in(&mut self) -> Result<bool> {
-        let room = OPEN_DOCUMENTS.saturating_sub(self.flights.open.len() + self.claimed.len());
-        if self.claimed.is_empty() && room >= SHARE as usize {
+        let room = OPEN_DOCUMENTS.saturating_sub(self.flights.open.len());
+        if self.leaving {
+            return Ok(false);
+        }
+        if self.claimed.is_empty() && room >= CLAIM {
+            let busy = self.flights.busy(OPEN_LOCAL, OPEN_REMOTE);
+            let now = Instant::now();
+            self.paused.retain(|_, (until, ..)| *until > now);
+            let paused: Vec<String> = self.paused.keys().cloned().collect();
             let lease = settings::lease_duration();
             let last = self.last_kb_no;
-            let jobs = txn::in_txn(|| jobs::claim(last, SHARE, room as i64, lease))?;
+            let jobs = txn::in_txn(|| jobs::claim(last, SHARE, CLAIM as i64, lease, &busy, &paused))?;
             if let Some(job) = jobs.last() {
                 self.last_kb_no = job.kb_no;
             }
@@ -88,30 +100,27 @@ impl Runner {
         }
     }
 
-    /// Takes up what was written, by build, for its missing vectors.
+    /// Takes up what was written, by build, for its missing vectors; live edits first.
     fn follow(&mut self, prepared: Vec<Prepared>, written: &HashSet<i64>) -> Result<()> {
-        let mut groups: BTreeMap<i64, Group> = BTreeMap::new();
+        let mut groups: BTreeMap<(i32, i64), Group> = BTreeMap::new();
         let mut edited = Vec::new();
         for document in prepared {
-            let id = document.document_id;
-            if !written.contains(&id) {
+            if !written.contains(&document.document_id) {
                 edited.push(document.job);
                 continue;
             }
-            let in_next = document.targets.iter().any(|(target, _)| target.0.state == "next");
-            self.flights.add(id, document.job, document.settings, document.is_new, in_next);
-            for (target, _) in document.targets {
-                let group = groups.entry(target.0.build_no).or_insert_with(|| Group {
-                    target,
-                    documents: Vec::new(),
-                    after: (0, -1),
-                });
-                group.documents.push(id);
+            let priority = document.job.priority;
+            for (target, id) in self.flights.add(document) {
+                let key = (priority, target.build.build_no);
+                groups.entry(key).or_insert_with(|| Group::new(target)).documents.push(id);
             }
         }
-        for group in groups.into_values() {
-            self.flights.hold(group.documents.iter().copied());
-            self.flights.groups.push_back(group);
+        for ((priority, _), mut group) in groups {
+            group.holders = self.flights.hold(group.documents.iter().copied());
+            match priority {
+                jobs::LIVE => self.flights.groups.push_front(group),
+                _ => self.flights.groups.push_back(group),
+            }
         }
         if edited.is_empty() {
             return Ok(());

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 /// Pause between two visits, and before a slot is asked for again.
 const PAUSE: Duration = Duration::from_millis(200);
+/// Pause between rounds while databases wait for a slot.
+const SHORT_NAP: Duration = Duration::from_secs(1);
 
 pub fn main() {
     background::start();
@@ -20,12 +22,16 @@ pub fn main() {
         background::exit(0);
     }
     let mut roster = Roster::default();
+    // Whether it has been said in the log.
+    let mut said = false;
+    clear_short();
     loop {
         let round = Instant::now();
         match txn::in_txn(|| Ok(background::databases())) {
             Ok(oids) => roster.begin_round(&oids.iter().map(|oid| oid.to_u32()).collect::<Vec<_>>()),
             Err(error) => report::log(&format!("launcher cannot list databases: {error}")),
         }
+        let mut short = false;
         while let Some(oid) = roster.next() {
             let database = pg_sys::Oid::from(oid);
             if presence(&wake::worker_name(database)) == Presence::Absent
@@ -33,14 +39,34 @@ pub fn main() {
             {
                 // No slot is free (max_worker_processes): this one is first when one is.
                 roster.put_back(oid);
+                short = true;
                 break;
             }
             pause(PAUSE);
         }
-        let nap = settings::launcher_naptime();
-        while round.elapsed() < nap {
-            pause(nap.saturating_sub(round.elapsed()));
+        if short && !std::mem::replace(&mut said, true) {
+            report::log(
+                "no background worker slot is free (max_worker_processes): databases are served in turn",
+            );
         }
+        if short {
+            wake::say_slots_short();
+        } else {
+            said = false;
+            clear_short();
+        }
+        let nap = if short { SHORT_NAP } else { settings::launcher_naptime() };
+        // A commit that found no slot for its database says so, too.
+        while round.elapsed() < nap && (short || !wake::slots_are_short()) {
+            pause(nap.saturating_sub(round.elapsed()).min(SHORT_NAP));
+        }
+    }
+}
+
+/// No database waits for a slot any more: workers need not make room.
+fn clear_short() {
+    if let Err(e) = wake::clear_slots_short() {
+        report::log(&format!("launcher cannot tell that process slots are free again: {e}"));
     }
 }
 

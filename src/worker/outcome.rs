@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 /// Pause before a document is tried again: doubled with each attempt, up to the last.
-const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
+pub(super) const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
 
 /// Ends the jobs of documents that have all their vectors, unless they were edited meanwhile.
 pub(super) fn finish(done: &[(i64, Open)]) -> Result<()> {
@@ -51,9 +51,14 @@ pub(super) fn fail(job: &Job, error: &Error) -> Result<()> {
         None => format!("{error}{hint}"),
     };
     txn::in_txn(|| {
-        if error.is_transient() && job.attempts < settings::max_attempts() {
+        if let Some(wait) = error.retry_after() {
+            let delay = wait.clamp(RETRY.0, RETRY.1);
+            return jobs::pause(std::slice::from_ref(job), delay, &text);
+        }
+        let again = job.attempts < settings::max_attempts() || !error.is_of_the_work();
+        if error.is_transient() && again {
             let delay = RETRY.0.saturating_mul(1 << (job.attempts - 1).clamp(0, 16)).min(RETRY.1);
-            return jobs::release(std::slice::from_ref(job), delay, Some(&text), true);
+            return jobs::release(std::slice::from_ref(job), delay, Some(&text), error.is_of_the_work());
         }
         documents::lock_by_key(job.kb_no, &job.external_id)?;
         if !jobs::finish(std::slice::from_ref(job))?.is_empty() {

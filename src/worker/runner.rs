@@ -4,20 +4,26 @@ use super::flights::Flights;
 use super::outcome::fail;
 use crate::catalog::builds as build_cases;
 use crate::error::{Error, Result};
-use crate::gateway::client::Connection;
+use crate::gateway::client::{self, Connection};
+use crate::gateway::protocol::QueryUsage;
+use crate::model::Embedder;
 use crate::pg::pidfile::{self, PidFile};
 use crate::pg::{background, report, setting, txn, wait, wake};
 use crate::settings;
 use crate::store::jobs::{self, Job};
-use crate::store::{builds, runs, server, vectors};
+use crate::store::{builds, embedders, runs, server, usage, vectors};
 use pgrx::pg_sys;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// Pause after a fault of the gateway or the database.
-const FAULT_PAUSE: Duration = Duration::from_secs(1);
+/// Pause after a fault of the gateway or the database: doubled with each in a row, up to the last.
+const FAULT_PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// A worker works so long before it makes room for another database's, where process slots are short.
+const TURN: Duration = Duration::from_secs(5);
 /// How often it is looked whether the extension is still there and nobody waits for the database.
 const CHECK_EVERY: Duration = Duration::from_millis(200);
+/// How often usage by queries is asked for.
+const BOOK_EVERY: Duration = Duration::from_secs(2);
 
 pub fn main(database: pg_sys::Oid) {
     background::start();
@@ -36,7 +42,10 @@ pub fn main(database: pg_sys::Oid) {
     let mut runner = Runner::new();
     pidfile::hold(file);
     loop {
-        runner.work();
+        if runner.work() == Left::Turn {
+            // The launcher comes back to this database when the others have had theirs.
+            background::exit(0);
+        }
         // Off the list first, then one more look: a commit in between either finds the list without
         // us and starts another, or is seen by this look.
         pidfile::let_go();
@@ -51,7 +60,21 @@ pub fn main(database: pg_sys::Oid) {
     }
 }
 
+/// Why a worker left off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Left {
+    /// Nothing to do, or nothing that may be done.
+    Done,
+    /// Its turn is over: other databases wait for its process slot.
+    Turn,
+}
+
 pub(super) struct Runner {
+    begun: Instant,
+    /// Faults of gateway or database in a row.
+    faults: u32,
+    /// Its turn is over: what is at the gateway is waited for, nothing more is sent.
+    pub(super) leaving: bool,
     pub(super) connection: Option<Connection>,
     pub(super) flights: Flights,
     pub(super) claimed: VecDeque<Job>,
@@ -62,12 +85,21 @@ pub(super) struct Runner {
     busy: Option<Instant>,
     /// Vectors were written since indexes were looked at.
     pub(super) index_due: bool,
+    /// Embedders that are not asked until then, as long as they are as they were, and why.
+    pub(super) paused: HashMap<String, (Instant, Embedder, Error)>,
+    booked: Instant,
+    /// When the gateway last said something, and whether it has been asked if it lives.
+    pub(super) heard: Instant,
+    pub(super) asked: bool,
 }
 
 impl Runner {
     fn new() -> Runner {
         let now = Instant::now();
         Runner {
+            begun: now,
+            faults: 0,
+            leaving: false,
             connection: None,
             flights: Flights::default(),
             claimed: VecDeque::new(),
@@ -76,13 +108,18 @@ impl Runner {
             renewed: now,
             busy: None,
             index_due: true,
+            paused: HashMap::new(),
+            booked: now,
+            heard: now,
+            asked: false,
         }
     }
 
-    /// Works until there is nothing to do for a while, the database is wanted, or the extension is gone.
-    fn work(&mut self) {
+    /// Works until there is nothing to do for a while, the database is wanted, the extension is gone, or others
+    /// want the process slot.
+    fn work(&mut self) -> Left {
         if !matches!(txn::in_txn(server::is_installed), Ok(true)) {
-            return;
+            return Left::Done;
         }
         if let Err(error) = txn::in_txn(|| jobs::release_all(Duration::ZERO, None, false)) {
             report::log(&format!("worker cannot release leases: {error}"));
@@ -96,17 +133,27 @@ impl Runner {
             if self.checked.elapsed() > CHECK_EVERY {
                 self.checked = Instant::now();
                 if !self.may_stay() {
-                    return;
+                    return Left::Done;
                 }
+                self.leaving = self.begun.elapsed() > TURN && wake::slots_are_short();
             }
             match self.step() {
-                Ok(true) => self.busy = Some(Instant::now()),
+                Ok(true) => {
+                    self.busy = Some(Instant::now());
+                    self.faults = 0;
+                }
+                Ok(false) if self.leaving && self.flights.sent.is_empty() => {
+                    if let Err(error) = txn::in_txn(|| jobs::release_all(Duration::ZERO, None, false)) {
+                        report::log(&format!("worker cannot give jobs back: {error}"));
+                    }
+                    return Left::Turn;
+                }
                 Ok(false) => {
                     let idle_timeout = settings::worker_idle_timeout();
                     let waited = self.busy.is_none_or(|busy| busy.elapsed() > idle_timeout);
                     // While an index is being built, too: somebody has to end that for a DROP DATABASE.
                     if self.is_idle() && self.housekeep() && waited && !wake::indexer_runs() {
-                        return;
+                        return Left::Done;
                     }
                     self.pause();
                 }
@@ -148,28 +195,32 @@ impl Runner {
     fn step(&mut self) -> Result<bool> {
         let received = self.receive()?;
         let taken = self.take_in()?;
-        let sent = self.send()?;
+        let sent = !self.leaving && self.send()?;
         self.renew_leases()?;
         Ok(received || taken || sent)
     }
 
     /// The gateway or the database failed under several documents: all that was under way is given back,
-    /// and what had been done of it is found done next time. A fault of the gateway costs no attempt.
+    /// and what had been done of it is found done next time. What no document can help costs no attempt.
     fn start_over(&mut self, error: &Error) {
         self.connection = None;
+        self.asked = false;
         self.flights = Flights::default();
         self.claimed.clear();
-        let count = !matches!(error, Error::Gateway { .. });
+        let pause = FAULT_PAUSE.0.saturating_mul(1 << self.faults.min(10)).min(FAULT_PAUSE.1);
+        self.faults += 1;
+        let count = error.is_of_the_work();
         let text = error.to_string();
         let exhausted = txn::in_txn(|| {
-            jobs::release_all(FAULT_PAUSE, Some(&text), count)?;
+            jobs::release_all(pause, Some(&text), count)?;
             if count { jobs::exhausted(settings::max_attempts()) } else { Ok(Vec::new()) }
         })
         .and_then(|jobs| jobs.iter().try_for_each(|job| fail(job, error)));
         if let Err(error) = exhausted {
             report::log(&format!("worker cannot give jobs back: {error}"));
         }
-        wait::latch(FAULT_PAUSE);
+        // Long enough not to spin, short enough to notice DROP DATABASE.
+        wait::latch(FAULT_PAUSE.0);
     }
 
     fn renew_leases(&mut self) -> Result<()> {
@@ -181,6 +232,22 @@ impl Runner {
         let mut jobs = self.flights.jobs();
         jobs.extend(self.claimed.iter().cloned());
         txn::in_txn(|| jobs::extend(&jobs, lease))
+    }
+
+    /// Queries cannot write: what they spent is fetched from the gateway now and then.
+    fn book_query_usage(&mut self) -> Result<()> {
+        if self.booked.elapsed() < BOOK_EVERY || !wake::gateway_runs() {
+            return Ok(());
+        }
+        self.booked = Instant::now();
+        let used = client::take_usage(settings::gateway_timeout())?;
+        txn::in_txn(|| {
+            for QueryUsage { embedder, kb_no, usage } in &used {
+                let price = embedders::find(embedder)?.and_then(|e| e.config.remote.price_micros);
+                usage::add(embedder, *kb_no, usage, price)?;
+            }
+            Ok(())
+        })
     }
 
     /// What is done when the queue is empty; true when nothing remains to be waited for.
@@ -202,6 +269,7 @@ impl Runner {
                     report::log(&format!("old build {} stays for now: {error}", build.build_no));
                 }
             }
+            self.book_query_usage()?;
             if self.index_due {
                 let wanted = txn::in_txn(vectors::without_index)?.iter().any(|s| s.large_enough);
                 self.index_due = wanted && !wake::start_indexer();

@@ -1,5 +1,6 @@
 //! Several databases, and databases and the extension going away while the worker works.
 
+use crate::stub::{Options, Stub};
 use crate::support::cluster::PRELOAD;
 use crate::support::db::Document;
 use crate::support::{APP, Cluster, Db, LONG, SOON, assert_sound, chunk_set, texts, until};
@@ -124,6 +125,36 @@ fn a_database_can_be_copied_while_its_worker_works_and_while_it_idles() {
     postgres.run(&format!("CREATE DATABASE again TEMPLATE {APP}"));
     let mut again = cluster.connect("again");
     assert_sound(&mut again, "k", 60, 0);
+}
+
+#[test]
+fn more_databases_than_worker_slots_are_all_served_in_turn() {
+    // Two slots beside the gateway's and the launcher's.
+    let stub = Stub::start(Options { latency: Duration::from_millis(100), ..Options::default() });
+    let cluster = crate::cluster!(PRELOAD, "max_worker_processes = 4", "max_logical_replication_workers = 0");
+    let names: Vec<String> = (0..5).map(|i| format!("base{i}")).collect();
+    let mut all = Vec::new();
+    for name in &names {
+        cluster.create_database(name);
+        let mut db = cluster.connect(name);
+        db.create_stub_embedder("e", &stub, r#"{"batch_size": 1, "max_concurrency": 1}"#);
+        db.create_kb("k", "e", r#"{"strategy": "none"}"#);
+        db.put_all("k", &documents(150));
+        all.push(db);
+    }
+    // Each has something done long before any is through.
+    until(LONG, "every database has had a turn", || {
+        all.iter_mut().all(|db| db.count("kb.documents WHERE status = 'ready'") > 0)
+    });
+    assert!(all.iter_mut().all(|db| db.count("kb.documents WHERE status = 'pending'") > 0));
+    assert!(cluster.log().contains("served in turn"));
+    assert!(cluster.log().matches("kb: no background worker slot").count() < 20, "the log is flooded");
+    // Those that pass their turn on lose nothing.
+    stub.set_latency(Duration::ZERO);
+    for db in &mut all {
+        db.wait("k");
+        assert_sound(db, "k", 150, 0);
+    }
 }
 
 #[test]

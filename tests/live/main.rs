@@ -2,6 +2,8 @@
 //! the property it protects, and waits for conditions, never for time. See support/ for how they are run.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "../stub/mod.rs"]
+mod stub;
 mod support;
 
 mod background;
@@ -14,7 +16,12 @@ mod edit;
 mod failures;
 mod gateway;
 mod index;
+mod money;
+mod outage;
+mod providers;
 mod replace;
 mod restart;
+mod secrets;
+mod soak;
 mod standby;
 mod tenants;

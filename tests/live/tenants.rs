@@ -38,13 +38,16 @@ fn no_table_or_view_shows_a_tenant_more_than_its_own_and_what_is_shared() {
         "SELECT format('kb.%I', c.relname) FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
          WHERE c.relnamespace = 'kb'::regnamespace AND c.relkind IN ('r', 'v') AND a.attname = 'tenant_id'",
     );
-    // 6 tables, 2 views, 9 vector tables.
-    assert_eq!(relations.len(), 17, "{relations:?}");
+    // 7 tables, 2 views, 9 vector tables.
+    assert_eq!(relations.len(), 18, "{relations:?}");
     let b_vectors: Vec<String> =
         db.all("SELECT format('kb.%I', b.table_name) FROM kb.builds b WHERE tenant_id IN ('b', 'shared')");
     db.run(
         "INSERT INTO kb.jobs (kb_no, tenant_id, external_id, next_attempt_at)
             SELECT kb_no, tenant_id, external_id, 'infinity' FROM kb.documents WHERE external_id = 'd'",
+    );
+    db.run(
+        "INSERT INTO kb.usage (embedder, kb_no, tenant_id, day) SELECT embedder, kb_no, tenant_id, now() FROM kb.knowledge_bases",
     );
     let mut b = as_tenant(&cluster, "b");
     for relation in &relations {

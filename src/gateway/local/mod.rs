@@ -81,17 +81,17 @@ fn check(embedder: &Embedder, problems: &[Option<String>]) -> Result<()> {
     Err(Error::Configuration { object: format!("embedder \"{}\"", embedder.id), problems })
 }
 
-/// The last step of every model: unit length where the embedder wants it, and nothing but numbers.
+/// The last step of every model, local or remote: unit length where the embedder wants it, and nothing but numbers.
 /// A zero vector, which cosine distance cannot compare, never passes silently.
-fn finish(embedder: &Embedder, mut vector: Vec<f32>) -> Result<Vec<f32>> {
+pub(in crate::gateway) fn finish(embedder: &Embedder, mut vector: Vec<f32>) -> Result<Vec<f32>> {
     let fail =
         |problem: &str| Error::Embedding { embedder: embedder.id.clone(), problem: problem.to_string() };
     let norm = vector.iter().map(|x| f64::from(*x) * f64::from(*x)).sum::<f64>().sqrt();
     if !norm.is_finite() {
-        return Err(fail("the model's output is not a number; its weights are damaged"));
+        return Err(fail("the model's output is not a number"));
     }
     if norm == 0.0 {
-        return Err(fail("the model's output is a zero vector; its weights are damaged"));
+        return Err(fail("the model's output is a zero vector"));
     }
     if embedder.config.normalize {
         vector.iter_mut().for_each(|x| *x = (f64::from(*x) / norm) as f32);

@@ -41,6 +41,7 @@ fn embedder(model: &str, dimension: usize, truncate: bool) -> Embedder {
         provider: "local".into(),
         model: model.into(),
         dimension,
+        base_url: None,
         config: EmbedderConfig { truncate, ..EmbedderConfig::default() },
     }
 }

@@ -129,7 +129,14 @@ fn write_static(models: &Path, name: &str, extra: &[(String, Vec<usize>, Vec<f32
 }
 
 fn embedder(model: &str, config: EmbedderConfig) -> Embedder {
-    Embedder { id: "e".into(), provider: "local".into(), model: model.into(), dimension: HIDDEN, config }
+    Embedder {
+        id: "e".into(),
+        provider: "local".into(),
+        model: model.into(),
+        dimension: HIDDEN,
+        base_url: None,
+        config,
+    }
 }
 
 fn bert_with(config: EmbedderConfig) -> Box<dyn LocalModel> {

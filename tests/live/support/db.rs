@@ -1,6 +1,7 @@
 //! A connection, with the words that tests use.
 
 use super::until;
+use crate::stub::Stub;
 use postgres::types::{FromSqlOwned, ToSql};
 use std::time::Duration;
 
@@ -103,6 +104,15 @@ impl Db {
 
     pub fn put(&mut self, kb: &str, id: &str, content: &str) -> String {
         self.one_with("SELECT kb.put_document($1, $2, $3)", &[&kb, &id, &content])
+    }
+
+    /// An embedder (dimension 8) of provider openai at the stub. `config` is JSON; retries are quick.
+    pub fn create_stub_embedder(&mut self, id: &str, stub: &Stub, config: &str) {
+        self.run(&format!(
+            r#"SELECT kb.create_embedder('{id}', 'openai', 'model', 8, '{}', config =>
+                '{{"retry": {{"max_attempts": 2, "base_ms": 1, "max_ms": 10}}, "timeout_ms": 5000}}'::jsonb || '{config}')"#,
+            stub.base_url("openai")
+        ));
     }
 
     /// Puts documents in one transaction.

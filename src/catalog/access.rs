@@ -1,0 +1,47 @@
+//! By what right an embedder may be asked: its key, and whether this database may spend at all.
+
+use crate::error::{Error, Result};
+use crate::gateway::protocol::Access;
+use crate::gateway::provider;
+use crate::gateway::secret::Reference;
+use crate::model::Embedder;
+use crate::pg::role::as_owner;
+use crate::store::{embedders, origins, secrets, usage};
+
+/// How often a worker looks whether a restore has been acknowledged.
+const RESTORED_PAUSE_MS: u64 = 10_000;
+
+/// What goes to the gateway with every request. Nothing for local models, which need no key and cost nothing.
+///
+/// Errors: `Paused` in a restored or cloned database until the restore is acknowledged.
+pub fn access(embedder: &Embedder) -> Result<Access> {
+    if provider::find(&embedder.provider).is_none() {
+        return Ok(Access::default());
+    }
+    as_owner(|| {
+        if !origins::is_own()? {
+            return Err(Error::Paused {
+                embedder: embedder.id.clone(),
+                problem: "this database was restored or cloned from another, and spends nothing until \
+                          SELECT kb.acknowledge_restore()"
+                    .into(),
+                retry_after_ms: RESTORED_PAUSE_MS,
+            });
+        }
+        let rest = embedders::rest(&embedder.id)?;
+        let reference = rest.secret.as_deref().map(Reference::parse).transpose();
+        let reference = reference.map_err(|problem| Error::Configuration {
+            object: format!("embedder \"{}\"", embedder.id),
+            problems: vec![format!("secret: {problem}")],
+        })?;
+        let stored = match &reference {
+            Some(Reference::Stored(name)) => secrets::get(name)?,
+            _ => None,
+        };
+        let spent_today = match embedder.config.remote.daily_token_budget {
+            Some(_) => usage::tokens_today(&embedder.id)?,
+            None => 0,
+        };
+        Ok(Access { reference, stored, host: rest.secret_host, spent_today })
+    })
+}

@@ -1,0 +1,69 @@
+//! What ingesting a knowledge base would cost, without sending anything.
+
+use crate::error::Result;
+use crate::ingest::chunk::chunk;
+use crate::ingest::parse::{ContentType, extract};
+use crate::model::Embedder;
+use crate::settings;
+use crate::store::{builds, documents, embedders, knowledge_bases};
+use crate::tokenizer::Tokenizer;
+
+/// Documents that are cut for the estimate at most; of more, these stand for all.
+const SAMPLE: i64 = 200;
+/// Seconds that a request is taken to last where no limit says more.
+const REQUEST_SECONDS: f64 = 0.5;
+/// Tokens a second of a local model on two cores.
+const LOCAL_TOKENS: f64 = 1_500.0;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Estimate {
+    /// Documents that kb.ingest would take up, and the chunks and tokens it would have embedded.
+    pub documents: i64,
+    pub chunks: i64,
+    pub tokens: i64,
+    /// In the currency of price_per_million_tokens; None where the embedder has no price.
+    pub cost: Option<f64>,
+    pub seconds: f64,
+}
+
+pub fn estimate(kb_id: &str) -> Result<Estimate> {
+    let kb = knowledge_bases::get(kb_id)?;
+    let live = builds::live(kb.kb_no)?;
+    let embedder = embedders::get(&kb.embedder)?;
+    // What kb.ingest would do: everything under a new embedder, else what is not ready under these settings.
+    let all = embedder.fingerprint() != live.fingerprint;
+    let chunking = kb.chunking()?;
+    let settings = live.settings_under(embedder.fingerprint(), &chunking, &kb.preprocess);
+    let (count, bytes) = documents::to_ingest(kb.kb_no, &settings, all)?;
+    let sample = documents::sample(kb.kb_no, &settings, all, SAMPLE)?;
+    let tokenizer = Tokenizer::for_chunking(&chunking, &embedder, &settings::model_dir())?;
+    let (mut chunks, mut tokens, mut sampled) = (0i64, 0i64, 0i64);
+    for (content_type, text) in &sample {
+        sampled += text.len() as i64;
+        let Some(content_type) = ContentType::parse(content_type) else { continue };
+        // What cannot be cut costs nothing: it will be listed in kb.failures.
+        let Ok(extracted) = extract(text, content_type, &kb.preprocess) else { continue };
+        let Ok(pieces) = chunk(&extracted.text, &chunking, &tokenizer, extracted.markdown) else { continue };
+        chunks += pieces.len() as i64;
+        tokens += pieces.iter().map(|piece| piece.token_count as i64).sum::<i64>();
+    }
+    let scale = if sampled > 0 { bytes as f64 / sampled as f64 } else { 0.0 };
+    let scaled = |n: i64| (n as f64 * scale).round() as i64;
+    let (chunks, tokens) = (scaled(chunks), scaled(tokens));
+    let cost = embedder.config.remote.price_micros.map(|price| tokens as f64 * price as f64 / 1e12);
+    Ok(Estimate { documents: count, chunks, tokens, cost, seconds: seconds(&embedder, chunks, tokens) })
+}
+
+/// The longest of what each limit alone would make it last.
+fn seconds(embedder: &Embedder, chunks: i64, tokens: i64) -> f64 {
+    match embedder.provider.as_str() {
+        "hash" => return 0.0,
+        "local" => return tokens as f64 / LOCAL_TOKENS,
+        _ => {}
+    }
+    let remote = &embedder.config.remote;
+    let requests = (chunks as f64 / embedder.config.batch_size as f64).ceil();
+    let at_rate = |n: f64, per_minute: Option<u32>| per_minute.map_or(0.0, |rate| n * 60.0 / f64::from(rate));
+    let at_once = requests * REQUEST_SECONDS / remote.max_concurrency as f64;
+    at_once.max(at_rate(requests, remote.rpm)).max(at_rate(tokens as f64, remote.tpm))
+}

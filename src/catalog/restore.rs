@@ -1,0 +1,16 @@
+//! What a copy of a database may do by itself.
+
+use crate::error::Result;
+use crate::pg::role::as_owner;
+use crate::pg::wake;
+use crate::store::{jobs, origins};
+
+/// The jobs of this copy are its own from now on, and what waited for this is due.
+pub fn acknowledge() -> Result<()> {
+    as_owner(|| {
+        origins::adopt()?;
+        jobs::make_due()
+    })?;
+    wake::at_commit(0);
+    Ok(())
+}

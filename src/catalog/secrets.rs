@@ -1,0 +1,46 @@
+//! Keeping keys of providers.
+
+use crate::error::{Error, Result};
+use crate::gateway::secret::{Reference, Secret};
+use crate::pg::role::as_owner;
+use crate::pg::{report, setting};
+use crate::store::secrets;
+
+/// Characters of a key at most.
+const MAX_KEY: usize = 64 * 1024;
+
+pub fn set(name: &str, value: &str) -> Result<()> {
+    report::hide_statement();
+    check_name(name)?;
+    let argument = |problem: &str| Err(Error::Argument { argument: "value", problem: problem.into() });
+    let secret = Secret::new(value);
+    if secret.expose().is_empty() {
+        return argument("it is empty");
+    }
+    if secret.expose().len() > MAX_KEY || secret.expose().chars().any(char::is_control) {
+        return argument("it is longer than 64 KB or holds control characters");
+    }
+    as_owner(|| secrets::set(name, &secret))?;
+    if setting::statements_are_logged() {
+        report::warning(
+            "statements are being logged on this server (log_statement, log_min_duration_statement): the key may \
+             stand in its log",
+        );
+    }
+    Ok(())
+}
+
+pub fn drop(name: &str) -> Result<()> {
+    check_name(name)?;
+    if as_owner(|| secrets::delete(name))? {
+        return Ok(());
+    }
+    Err(Error::NotFound { what: "secret", id: name.into() })
+}
+
+fn check_name(name: &str) -> Result<()> {
+    match Reference::parse(&format!("kb:{name}")) {
+        Ok(_) => Ok(()),
+        Err(problem) => Err(Error::Argument { argument: "name", problem: problem.into() }),
+    }
+}

@@ -1,0 +1,126 @@
+//! A circuit breaker per endpoint: after repeated faults nothing is sent for a while, then one request
+//! tries, and its success lets the others through again (Nygard, Release It!, 2007).
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Faults in a row that open it.
+const FAULTS: u32 = 5;
+/// How long it stays open: doubled each time the try fails, up to the last.
+const OPEN: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
+/// A try that never reported back is given up on.
+const TRY: Duration = Duration::from_secs(120);
+
+#[derive(Debug, Default)]
+pub struct Breaker {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    faults: u32,
+    /// Times it opened since the last success.
+    openings: u32,
+    open_until: Option<Instant>,
+}
+
+impl Breaker {
+    /// Whether a request may go now; if not, how long nothing will. While it is open, the first to come
+    /// after the pause is the one that tries, and the others go on waiting for what it finds.
+    pub fn admit(&self, now: Instant) -> Result<(), Duration> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        match state.open_until {
+            None => Ok(()),
+            Some(until) if until > now => Err((until - now).min(OPEN.1)),
+            Some(_) => {
+                state.open_until = Some(now + TRY);
+                Ok(())
+            }
+        }
+    }
+
+    /// An answer came, whatever it said of the request.
+    pub fn succeed(&self) {
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = State::default();
+    }
+
+    /// No usable answer came.
+    pub fn fault(&self, now: Instant) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.faults += 1;
+        let was_open = state.open_until.is_some();
+        // Requests that were under way when it opened say nothing new.
+        if was_open && state.open_until.is_some_and(|until| until <= now + OPEN.1) {
+            return;
+        }
+        if was_open || state.faults >= FAULTS {
+            let pause = OPEN.0.saturating_mul(1 << state.openings.min(10)).min(OPEN.1);
+            state.open_until = Some(now + pause);
+            state.openings += 1;
+        }
+    }
+
+    pub fn is_open(&self, now: Instant) -> bool {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).open_until.is_some_and(|until| until > now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_opens_after_repeated_faults_tries_once_and_closes_on_success() {
+        let (breaker, start) = (Breaker::default(), Instant::now());
+        for _ in 0..FAULTS {
+            assert!(breaker.admit(start).is_ok());
+            breaker.fault(start);
+        }
+        assert!(breaker.is_open(start));
+        assert_eq!(breaker.admit(start), Err(OPEN.0));
+        let later = start + OPEN.0;
+        assert!(breaker.admit(later).is_ok());
+        assert!(breaker.admit(later).is_err(), "one try at a time");
+        breaker.succeed();
+        assert!(breaker.admit(later).is_ok());
+        assert!(breaker.admit(later).is_ok());
+    }
+
+    #[test]
+    fn a_failed_try_doubles_the_pause_up_to_the_longest() {
+        let (breaker, mut now) = (Breaker::default(), Instant::now());
+        for _ in 0..FAULTS {
+            breaker.fault(now);
+        }
+        let mut pauses = Vec::new();
+        for _ in 0..8 {
+            let pause = breaker.admit(now).unwrap_err();
+            pauses.push(pause.as_secs());
+            now += pause;
+            assert!(breaker.admit(now).is_ok());
+            breaker.fault(now);
+        }
+        assert_eq!(pauses, [2, 4, 8, 16, 32, 60, 60, 60]);
+    }
+
+    #[test]
+    fn a_success_in_between_starts_the_count_again() {
+        let (breaker, now) = (Breaker::default(), Instant::now());
+        for _ in 0..3 {
+            for _ in 0..FAULTS - 1 {
+                breaker.fault(now);
+            }
+            breaker.succeed();
+        }
+        assert!(!breaker.is_open(now));
+    }
+
+    #[test]
+    fn requests_that_were_under_way_when_it_opened_do_not_lengthen_the_pause() {
+        let (breaker, now) = (Breaker::default(), Instant::now());
+        for _ in 0..FAULTS * 3 {
+            breaker.fault(now);
+        }
+        assert_eq!(breaker.admit(now), Err(OPEN.0));
+    }
+}

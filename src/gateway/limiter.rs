@@ -1,0 +1,278 @@
+//! What one credential may spend: requests under way, requests and tokens a minute, tokens a day.
+
+use governor::clock::{Clock, DefaultClock};
+use governor::state::{InMemoryState, NotKeyed};
+use governor::{Quota, RateLimiter};
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+
+type Bucket = RateLimiter<NotKeyed, InMemoryState, DefaultClock>;
+
+/// Buckets fill at this part of what is allowed and hold the rest at most, so that no minute, wherever it
+/// begins, sees more than is allowed.
+const FILL: f64 = 0.985;
+
+/// Longer pauses than this are not waited for here: the document goes back to the queue.
+pub const LONGEST_WAIT: Duration = Duration::from_secs(20);
+
+/// Nothing may be sent for so long, and why.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Held {
+    pub wait: Duration,
+    pub reason: String,
+}
+
+/// The limits of one credential, shared by all embedders that use it under the same limits.
+pub struct Limits {
+    in_flight: Arc<Semaphore>,
+    requests: Option<Bucket>,
+    tokens: Option<(Bucket, u32)>,
+    hold: Mutex<Option<(Instant, String)>>,
+    spent: Mutex<Spent>,
+    queries: AtomicUsize,
+    queries_gone: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Spent {
+    day: u64,
+    tokens: u64,
+}
+
+/// A bucket of `per_minute`, and what it holds at most.
+fn bucket(per_minute: u32) -> Option<(Bucket, u32)> {
+    let period = Duration::from_secs_f64(60.0 / (f64::from(per_minute) * FILL));
+    let burst = 1 + (f64::from(per_minute) * (1.0 - FILL) / 2.0) as u32;
+    let quota = Quota::with_period(period)?.allow_burst(NonZeroU32::new(burst)?);
+    Some((RateLimiter::direct(quota), burst))
+}
+
+/// The days since 1970 (UTC), and how long until the next.
+fn today() -> (u64, Duration) {
+    const DAY: u64 = 86_400;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    (now / DAY, Duration::from_secs(DAY - now % DAY))
+}
+
+impl Limits {
+    pub fn new(max_concurrency: usize, rpm: Option<u32>, tpm: Option<u32>) -> Limits {
+        Limits {
+            in_flight: Arc::new(Semaphore::new(max_concurrency)),
+            requests: rpm.and_then(bucket).map(|(bucket, _)| bucket),
+            tokens: tpm.and_then(bucket),
+            hold: Mutex::default(),
+            spent: Mutex::default(),
+            queries: AtomicUsize::new(0),
+            queries_gone: Notify::new(),
+        }
+    }
+
+    /// Waits for a place among the requests under way.
+    pub async fn place(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.in_flight).acquire_owned().await.ok()
+    }
+
+    /// Waits until a request may be sent, as long as that is not too long.
+    pub async fn request(&self) -> Result<(), Held> {
+        loop {
+            match self.held() {
+                Some(held) if held.wait > LONGEST_WAIT => return Err(held),
+                Some(held) => tokio::time::sleep(held.wait).await,
+                None => match &self.requests {
+                    None => return Ok(()),
+                    Some(bucket) => match bucket.check() {
+                        Ok(()) => return Ok(()),
+                        Err(not_yet) => {
+                            tokio::time::sleep(not_yet.wait_time_from(DefaultClock::default().now())).await;
+                        }
+                    },
+                },
+            }
+        }
+    }
+
+    /// Waits until so many tokens may be sent.
+    pub async fn tokens(&self, count: u32) {
+        let Some((bucket, burst)) = &self.tokens else { return };
+        let mut left = count;
+        while let Some(part) = NonZeroU32::new(left.min(*burst)) {
+            match bucket.check_n(part) {
+                Ok(Ok(())) => left -= part.get(),
+                Ok(Err(not_yet)) => {
+                    tokio::time::sleep(not_yet.wait_time_from(DefaultClock::default().now())).await;
+                }
+                // More than the bucket ever holds: never of a part.
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// The provider asked to be left alone for so long.
+    pub fn hold(&self, wait: Duration, reason: String) {
+        let until = Instant::now() + wait;
+        let mut hold = self.hold.lock().unwrap_or_else(PoisonError::into_inner);
+        if hold.as_ref().is_none_or(|(before, _)| *before < until) {
+            *hold = Some((until, reason));
+        }
+    }
+
+    /// What the provider asked for and is not over.
+    pub fn held(&self) -> Option<Held> {
+        let mut hold = self.hold.lock().unwrap_or_else(PoisonError::into_inner);
+        let (until, reason) = hold.as_ref()?;
+        let wait = until.saturating_duration_since(Instant::now());
+        if wait.is_zero() {
+            *hold = None;
+            return None;
+        }
+        Some(Held { wait, reason: reason.clone() })
+    }
+
+    /// Whether `budget` tokens a day leave room for `count` more. `known` were spent today before this
+    /// gateway started, as far as the asking database knows.
+    pub fn within_budget(&self, budget: u64, count: u64, known: u64) -> Result<(), Held> {
+        let (day, left) = today();
+        let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
+        if spent.day != day {
+            *spent = Spent { day, tokens: 0 };
+        }
+        spent.tokens = spent.tokens.max(known);
+        if spent.tokens + count <= budget {
+            return Ok(());
+        }
+        Err(Held {
+            wait: left,
+            reason: format!("its daily_token_budget of {budget} tokens is spent ({} today)", spent.tokens),
+        })
+    }
+
+    /// Adds what was spent.
+    pub fn spend(&self, tokens: u64) {
+        let (day, _) = today();
+        let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
+        if spent.day != day {
+            *spent = Spent { day, tokens: 0 };
+        }
+        spent.tokens += tokens;
+    }
+
+    /// A query is there as long as this is held: ingestion waits for it in [`Limits::after_queries`].
+    pub fn query(&self) -> QueryGuard<'_> {
+        self.queries.fetch_add(1, Ordering::SeqCst);
+        QueryGuard(self)
+    }
+
+    /// Waits until no query waits.
+    pub async fn after_queries(&self) {
+        loop {
+            let gone = self.queries_gone.notified();
+            if self.queries.load(Ordering::SeqCst) == 0 {
+                return;
+            }
+            gone.await;
+        }
+    }
+}
+
+pub struct QueryGuard<'a>(&'a Limits);
+
+impl Drop for QueryGuard<'_> {
+    fn drop(&mut self) {
+        if self.0.queries.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.0.queries_gone.notify_waiters();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap()
+    }
+
+    #[test]
+    fn no_minute_sees_more_than_allowed_and_a_long_run_nearly_as_many() {
+        // What a full bucket and a minute's filling let through, by the bucket's own figures.
+        for per_minute in [1, 2, 59, 60, 133, 134, 600, 3000, 100_000] {
+            let (_, burst) = bucket(per_minute).unwrap();
+            let in_a_minute = (f64::from(per_minute) * FILL).floor() + f64::from(burst);
+            assert!(in_a_minute <= f64::from(per_minute).max(1.0), "{per_minute}: {in_a_minute}");
+            assert!(f64::from(per_minute) * FILL >= f64::from(per_minute) * 0.97, "{per_minute}");
+        }
+    }
+
+    #[test]
+    fn requests_are_spaced_by_the_rate() {
+        runtime().block_on(async {
+            let limits = Limits::new(1, Some(1200), None);
+            let (_, burst) = bucket(1200).unwrap();
+            for _ in 0..burst {
+                limits.request().await.unwrap();
+            }
+            let begun = Instant::now();
+            for _ in 0..4 {
+                limits.request().await.unwrap();
+            }
+            // Four of 50.8 ms each, the first of which began when the bucket ran empty.
+            assert!(begun.elapsed() >= Duration::from_millis(190), "{:?}", begun.elapsed());
+        });
+    }
+
+    #[test]
+    fn a_long_hold_is_reported_and_a_short_one_is_waited_for() {
+        runtime().block_on(async {
+            let limits = Limits::new(1, None, None);
+            let begun = Instant::now();
+            limits.hold(Duration::from_millis(30), "busy".into());
+            limits.request().await.unwrap();
+            assert!(begun.elapsed() >= Duration::from_millis(30));
+            limits.hold(Duration::from_secs(3600), "quota".into());
+            limits.hold(Duration::from_secs(1), "shorter".into());
+            let held = limits.request().await.unwrap_err();
+            assert_eq!(held.reason, "quota");
+            assert!(held.wait > Duration::from_secs(3500));
+        });
+    }
+
+    #[test]
+    fn a_spent_budget_holds_until_the_day_is_over() {
+        let limits = Limits::new(1, None, None);
+        limits.within_budget(100, 60, 0).unwrap();
+        limits.spend(60);
+        assert!(limits.within_budget(100, 41, 0).is_err());
+        limits.within_budget(100, 40, 0).unwrap();
+        // What the database knows counts, too: the gateway may have been restarted.
+        let held = limits.within_budget(100, 1, 100).unwrap_err();
+        assert!(held.wait <= Duration::from_secs(86_400));
+    }
+
+    #[test]
+    fn more_tokens_than_the_bucket_holds_are_paid_in_parts() {
+        runtime().block_on(async {
+            let limits = Limits::new(1, None, Some(60_000));
+            let (_, burst) = bucket(60_000).unwrap();
+            limits.tokens(burst).await;
+            let begun = Instant::now();
+            limits.tokens(burst).await;
+            let full = Duration::from_secs_f64(f64::from(burst) / (1000.0 * FILL));
+            assert!(begun.elapsed() >= full.mul_f64(0.95), "{:?} of {full:?}", begun.elapsed());
+        });
+    }
+
+    #[test]
+    fn ingestion_waits_for_queries() {
+        runtime().block_on(async {
+            let limits = Arc::new(Limits::new(1, None, None));
+            let guard = limits.query();
+            let waiting = tokio::time::timeout(Duration::from_millis(20), limits.after_queries()).await;
+            assert!(waiting.is_err());
+            drop(guard);
+            limits.after_queries().await;
+        });
+    }
+}

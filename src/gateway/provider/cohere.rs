@@ -1,0 +1,70 @@
+//! Cohere. <https://docs.cohere.com/reference/embed>
+
+use super::{Answer, Call, Provider, read, task, url};
+use crate::model::{Embedder, Kind};
+use serde::Deserialize;
+use serde_json::json;
+
+const BASE: &str = "https://api.cohere.com";
+
+pub struct Cohere;
+
+#[derive(Deserialize)]
+struct Embedded {
+    embeddings: Embeddings,
+    meta: Option<Meta>,
+}
+
+#[derive(Deserialize)]
+struct Embeddings {
+    float: Vec<Vec<f32>>,
+}
+
+#[derive(Deserialize)]
+struct Meta {
+    billed_units: Option<BilledUnits>,
+}
+
+#[derive(Deserialize)]
+struct BilledUnits {
+    /// A whole number, which may come as 3.0.
+    input_tokens: Option<f64>,
+}
+
+impl Provider for Cohere {
+    fn base_url(&self) -> Option<&'static str> {
+        Some(BASE)
+    }
+
+    fn model(&self) -> Option<(&'static str, usize)> {
+        Some(("embed-v4.0", 1536))
+    }
+
+    fn max_batch(&self, _embedder: &Embedder) -> usize {
+        96
+    }
+
+    fn keys(&self) -> &'static [&'static str] {
+        &["dimensions", "document_task", "query_task"]
+    }
+
+    fn call(&self, embedder: &Embedder, kind: Kind, texts: &[String]) -> Call {
+        let mut body = json!({
+            "model": embedder.model,
+            "texts": texts,
+            "input_type": task(embedder, kind, "search_document", "search_query"),
+            "embedding_types": ["float"],
+            "truncate": if embedder.config.truncate { "END" } else { "NONE" },
+        });
+        if let Some(dimensions) = embedder.config.remote.dimensions {
+            body["output_dimension"] = json!(dimensions);
+        }
+        Call { method: "POST".to_string(), url: url(embedder, BASE, "/v2/embed"), body }
+    }
+
+    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<Answer, String> {
+        let Embedded { embeddings, meta } = read::parse(body)?;
+        let tokens = meta.and_then(|meta| meta.billed_units).and_then(|units| units.input_tokens);
+        read::answer(embeddings.float, tokens.map(|tokens| tokens as u64), count)
+    }
+}

@@ -1,0 +1,52 @@
+//! Ollama's own API. <https://docs.ollama.com/api/embed>
+
+use super::{Answer, Call, Provider, read, url};
+use crate::model::{Embedder, Kind};
+use serde::Deserialize;
+use serde_json::json;
+
+const BASE: &str = "http://localhost:11434";
+
+pub struct Ollama;
+
+#[derive(Deserialize)]
+struct Embedded {
+    embeddings: Vec<Vec<f32>>,
+    prompt_eval_count: Option<u64>,
+}
+
+impl Provider for Ollama {
+    fn base_url(&self) -> Option<&'static str> {
+        Some(BASE)
+    }
+
+    fn model(&self) -> Option<(&'static str, usize)> {
+        Some(("nomic-embed-text", 768))
+    }
+
+    fn needs_secret(&self) -> bool {
+        false
+    }
+
+    fn max_batch(&self, _embedder: &Embedder) -> usize {
+        512
+    }
+
+    fn keys(&self) -> &'static [&'static str] {
+        &["dimensions"]
+    }
+
+    fn call(&self, embedder: &Embedder, _kind: Kind, texts: &[String]) -> Call {
+        // truncate is always sent: Ollama's default is to cut a long text silently.
+        let mut body = json!({"model": embedder.model, "input": texts, "truncate": embedder.config.truncate});
+        if let Some(dimensions) = embedder.config.remote.dimensions {
+            body["dimensions"] = json!(dimensions);
+        }
+        Call { method: "POST".to_string(), url: url(embedder, BASE, "/api/embed"), body }
+    }
+
+    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<Answer, String> {
+        let Embedded { embeddings, prompt_eval_count } = read::parse(body)?;
+        read::answer(embeddings, prompt_eval_count, count)
+    }
+}

@@ -1,0 +1,189 @@
+//! HTTP: one pooled client for every provider. Connections are kept alive, addresses are checked where they are
+//! resolved, redirects are not followed, and no answer is read beyond its cap.
+
+use super::egress::permitted;
+use super::provider::{Auth, Call};
+use super::secret::Secret;
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use reqwest::header::{HeaderName, HeaderValue, RETRY_AFTER};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const IDLE: Duration = Duration::from_secs(90);
+/// Bytes of an error's answer that are read.
+const ERROR_CAP: usize = 16 * 1024;
+
+/// An answer with its status.
+#[derive(Debug)]
+pub struct Reply {
+    pub status: u16,
+    pub retry_after: Option<Duration>,
+    /// Where a redirect would lead.
+    pub location: Option<String>,
+    pub body: Vec<u8>,
+}
+
+/// Why there is no answer, in words without the key or the URL.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Failure {
+    /// May pass: not reachable, too slow, cut off.
+    Passing(String),
+    /// Will not pass: a forbidden address, a certificate nobody vouches for.
+    Lasting(String),
+}
+
+pub struct Transport {
+    client: reqwest::Client,
+}
+
+/// What goes with a call.
+pub struct Sending<'a> {
+    pub auth: Auth,
+    pub secret: Option<&'a Secret>,
+    pub headers: &'a BTreeMap<String, String>,
+    pub timeout: Duration,
+    /// Bytes of a good answer at most.
+    pub cap: usize,
+}
+
+impl Transport {
+    pub fn new() -> Result<Transport, String> {
+        // The first to come chooses for the process; the gateway is the only one.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = reqwest::Client::builder()
+            .user_agent(concat!("kb/", env!("CARGO_PKG_VERSION")))
+            .dns_resolver(Arc::new(CheckedResolver))
+            .redirect(reqwest::redirect::Policy::none())
+            .no_proxy()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .pool_idle_timeout(IDLE)
+            .tcp_keepalive(Duration::from_secs(30))
+            .gzip(true)
+            .build()
+            .map_err(|e| describe(&e))?;
+        Ok(Transport { client })
+    }
+
+    /// Sends a call and reads its answer, all within the timeout.
+    pub async fn send(&self, call: &Call, sending: Sending<'_>) -> Result<Reply, Failure> {
+        let lasting = |what: &str| Failure::Lasting(what.to_string());
+        let method =
+            reqwest::Method::from_bytes(call.method.as_bytes()).map_err(|_| lasting("no such method"))?;
+        let mut request = self.client.request(method, &call.url).timeout(sending.timeout).json(&call.body);
+        for (name, value) in sending.headers {
+            let name =
+                HeaderName::from_bytes(name.as_bytes()).map_err(|_| lasting("a header's name is invalid"))?;
+            let value = HeaderValue::from_str(value).map_err(|_| lasting("a header's value is invalid"))?;
+            request = request.header(name, value);
+        }
+        if let Some(secret) = sending.secret {
+            let (name, value) = match sending.auth {
+                Auth::Bearer => ("authorization", format!("Bearer {}", secret.expose())),
+                Auth::Header(name) => (name, secret.expose().to_string()),
+            };
+            let mut value =
+                HeaderValue::from_str(&value).map_err(|_| lasting("the key holds invalid characters"))?;
+            value.set_sensitive(true);
+            request = request.header(name, value);
+        }
+        let mut response = request.send().await.map_err(|e| classify(&e))?;
+        let status = response.status().as_u16();
+        let header = |name| response.headers().get(name).and_then(|v: &HeaderValue| v.to_str().ok());
+        let retry_after = header(RETRY_AFTER).and_then(|value| parse_retry_after(value, SystemTime::now()));
+        let location = header(reqwest::header::LOCATION).map(str::to_string);
+        let is_good = response.status().is_success();
+        let cap = if is_good { sending.cap } else { ERROR_CAP };
+        let mut body = Vec::new();
+        while let Some(part) = response.chunk().await.map_err(|e| classify(&e))? {
+            if body.len() + part.len() > cap {
+                if is_good {
+                    return Err(Failure::Passing(format!(
+                        "its answer is larger than the {cap} bytes it may have"
+                    )));
+                }
+                break;
+            }
+            body.extend_from_slice(&part);
+        }
+        Ok(Reply { status, retry_after, location, body })
+    }
+}
+
+/// Resolves as the system does and lets through only addresses that may be connected to; those are the ones the
+/// connection is made to.
+struct CheckedResolver;
+
+impl Resolve for CheckedResolver {
+    fn resolve(&self, name: Name) -> Resolving {
+        Box::pin(async move {
+            let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
+            let kept: Vec<SocketAddr> = permitted(found)?;
+            Ok(Box::new(kept.into_iter()) as Addrs)
+        })
+    }
+}
+
+fn classify(error: &reqwest::Error) -> Failure {
+    let text = describe(error);
+    if is_lasting(error) { Failure::Lasting(text) } else { Failure::Passing(text) }
+}
+
+fn causes<'a>(error: &'a reqwest::Error) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
+    std::iter::successors(std::error::Error::source(error), |cause| cause.source())
+}
+
+/// A refused address or certificate is refused again the next time.
+fn is_lasting(error: &reqwest::Error) -> bool {
+    error.is_builder() || causes(error).any(is_refusal)
+}
+
+fn is_refusal(cause: &(dyn std::error::Error + 'static)) -> bool {
+    // An io::Error is no cause of its own but carries one.
+    let carried = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+    cause.is::<super::egress::Forbidden>()
+        || matches!(cause.downcast_ref(), Some(rustls::Error::InvalidCertificate(_)))
+        || carried.is_some_and(|carried| is_refusal(carried))
+}
+
+/// The innermost cause, which says most, without the URL.
+fn describe(error: &reqwest::Error) -> String {
+    let what = if error.is_timeout() {
+        "it did not answer in time"
+    } else if error.is_connect() {
+        "it cannot be reached"
+    } else {
+        "the connection failed"
+    };
+    match causes(error).last() {
+        Some(cause) if !error.is_timeout() => format!("{what}: {cause}"),
+        _ => what.to_string(),
+    }
+}
+
+/// Seconds, or a date (RFC 9110, 10.2.3).
+fn parse_retry_after(value: &str, now: SystemTime) -> Option<Duration> {
+    if let Ok(seconds) = value.trim().parse::<f64>() {
+        return Duration::try_from_secs_f64(seconds).ok();
+    }
+    let date = httpdate::parse_http_date(value.trim()).ok()?;
+    Some(date.duration_since(now).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retry_after_is_seconds_or_a_date() {
+        let now = httpdate::parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT").unwrap();
+        assert_eq!(parse_retry_after("120", now), Some(Duration::from_secs(120)));
+        assert_eq!(parse_retry_after("0.5", now), Some(Duration::from_millis(500)));
+        assert_eq!(parse_retry_after("Sun, 06 Nov 1994 08:50:07 GMT", now), Some(Duration::from_secs(30)));
+        assert_eq!(parse_retry_after("Sun, 06 Nov 1994 08:00:00 GMT", now), Some(Duration::ZERO));
+        assert_eq!(parse_retry_after("soon", now), None);
+        assert_eq!(parse_retry_after("-3", now), None);
+    }
+}

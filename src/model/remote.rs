@@ -1,0 +1,284 @@
+//! The part of an embedder's `config` that only a provider reached over HTTP has.
+
+use super::fields::Fields;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// How often a request is tried again before the document goes back to the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Retry {
+    /// Requests at most for one batch, the first one included.
+    pub max_attempts: u32,
+    /// Milliseconds before the second request; doubled with each, jittered.
+    pub base_ms: u64,
+    /// Milliseconds at most between two requests.
+    pub max_ms: u64,
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        Retry { max_attempts: 3, base_ms: 250, max_ms: 8_000 }
+    }
+}
+
+/// Numbers as they come in JSON, or little-endian f32 in base64, which is a quarter of the bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EncodingFormat {
+    Float,
+    Base64,
+}
+
+/// Limits, addresses and dialect of a remote provider. What is None was not given.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Remote {
+    /// Tokens of all texts of one request at most.
+    pub max_batch_tokens: Option<usize>,
+    /// Line breaks become spaces in what the provider is sent.
+    pub strip_newlines: bool,
+    /// Sent as the provider's own parameter of that name, to have shorter vectors made.
+    pub dimensions: Option<usize>,
+    /// Milliseconds one request may take, connecting included.
+    pub timeout_ms: u64,
+    pub retry: Retry,
+    /// Requests a minute.
+    pub rpm: Option<u32>,
+    /// Tokens a minute.
+    pub tpm: Option<u32>,
+    /// Tokens a day (UTC); when they are spent the embedder pauses until the next day.
+    pub daily_token_budget: Option<u64>,
+    /// Millionths of the currency unit for a million tokens, of `price_per_million_tokens`.
+    pub price_micros: Option<u64>,
+    /// Requests under way at the same time.
+    pub max_concurrency: usize,
+    /// Replaces the provider's own path behind base_url.
+    pub path: Option<String>,
+    /// More headers; never a credential.
+    pub headers: BTreeMap<String, String>,
+    pub encoding_format: Option<EncodingFormat>,
+    /// Azure's api-version.
+    pub api_version: Option<String>,
+    /// What the provider calls the kind of a text (task type, input_type, task), where its own default
+    /// does not do.
+    pub document_task: Option<String>,
+    pub query_task: Option<String>,
+    /// Provider `http`: method, and a body in which the string "{{texts}}" stands for the array of
+    /// texts, "{{text}}" for the one text (then a request has one), "{{model}}", "{{dimension}}" and
+    /// "{{task}}" for those; kept as JSON text.
+    pub method: Option<String>,
+    pub body: Option<String>,
+    /// Provider `http`: JSON pointer (RFC 6901) to the array of items, to the vector in each item
+    /// ('' when the item is the vector), and to the number of tokens.
+    pub items_pointer: Option<String>,
+    pub vector_pointer: Option<String>,
+    pub tokens_pointer: Option<String>,
+}
+
+impl Default for Remote {
+    fn default() -> Self {
+        Remote {
+            max_batch_tokens: None,
+            strip_newlines: false,
+            dimensions: None,
+            timeout_ms: 60_000,
+            retry: Retry::default(),
+            rpm: None,
+            tpm: None,
+            daily_token_budget: None,
+            price_micros: None,
+            max_concurrency: 8,
+            path: None,
+            headers: BTreeMap::new(),
+            encoding_format: None,
+            api_version: None,
+            document_task: None,
+            query_task: None,
+            method: None,
+            body: None,
+            items_pointer: None,
+            vector_pointer: None,
+            tokens_pointer: None,
+        }
+    }
+}
+
+/// Headers that carry credentials: those come from `secret` alone.
+const CREDENTIAL_HEADERS: [&str; 8] = [
+    "authorization",
+    "proxy-authorization",
+    "cookie",
+    "api-key",
+    "x-api-key",
+    "x-goog-api-key",
+    "x-auth-token",
+    "ocp-apim-subscription-key",
+];
+/// Headers that would break the request itself.
+const FRAMING_HEADERS: [&str; 6] =
+    ["host", "content-length", "transfer-encoding", "connection", "content-type", "accept-encoding"];
+
+impl Remote {
+    /// Takes its keys out of `config`.
+    pub fn parse(fields: &mut Fields) -> Remote {
+        let default = Remote::default();
+        let unsigned = |n: i64| u64::try_from(n).unwrap_or(0);
+        Remote {
+            max_batch_tokens: fields.integer("max_batch_tokens", 1, 100_000_000).map(|n| n as usize),
+            strip_newlines: fields.boolean("strip_newlines").unwrap_or(false),
+            dimensions: fields.integer("dimensions", 1, 16_000).map(|n| n as usize),
+            timeout_ms: fields.integer("timeout_ms", 1, 3_600_000).map_or(default.timeout_ms, unsigned),
+            retry: parse_retry(fields),
+            rpm: fields.integer("rpm", 1, 10_000_000).map(|n| n as u32),
+            tpm: fields.integer("tpm", 1, 4_000_000_000).map(|n| n as u32),
+            daily_token_budget: fields.integer("daily_token_budget", 0, i64::MAX).map(unsigned),
+            price_micros: fields
+                .number("price_per_million_tokens", 0.0, 1_000_000.0)
+                .map(|price| (price * 1e6).round() as u64),
+            max_concurrency: fields
+                .integer("max_concurrency", 1, 256)
+                .map_or(default.max_concurrency, |n| n as usize),
+            path: fields.text("path").filter(|path| check_path(fields, path)),
+            headers: parse_headers(fields),
+            encoding_format: match fields.text("encoding_format").as_deref() {
+                None => None,
+                Some("float") => Some(EncodingFormat::Float),
+                Some("base64") => Some(EncodingFormat::Base64),
+                Some(other) => {
+                    fields
+                        .problem("encoding_format", format_args!("\"{other}\" is not one of float, base64"));
+                    None
+                }
+            },
+            api_version: fields.text("api_version"),
+            document_task: fields.text("document_task"),
+            query_task: fields.text("query_task"),
+            method: fields.text("method"),
+            body: fields.object("body").map(|body| body.to_string()),
+            items_pointer: pointer(fields, "items_pointer"),
+            vector_pointer: pointer(fields, "vector_pointer"),
+            tokens_pointer: pointer(fields, "tokens_pointer"),
+        }
+    }
+
+    /// What of this changes the meaning of a vector, for the fingerprint; empty when all is default.
+    pub(super) fn meaning(&self) -> String {
+        let default = Remote::default();
+        let mut parts = Vec::new();
+        let mut add = |name: &str, is_default: bool, value: String| {
+            if !is_default {
+                parts.push(format!("{name}={value}"));
+            }
+        };
+        add("strip_newlines", !self.strip_newlines, String::new());
+        add("dimensions", self.dimensions.is_none(), format!("{:?}", self.dimensions));
+        add("document_task", self.document_task.is_none(), format!("{:?}", self.document_task));
+        add("query_task", self.query_task.is_none(), format!("{:?}", self.query_task));
+        add("body", self.body == default.body, format!("{:?}", self.body));
+        add("items", self.items_pointer.is_none(), format!("{:?}", self.items_pointer));
+        add("vector", self.vector_pointer.is_none(), format!("{:?}", self.vector_pointer));
+        parts.join("\n")
+    }
+}
+
+fn check_path(fields: &mut Fields, path: &str) -> bool {
+    let fine = path.starts_with('/') && !path.contains(char::is_whitespace);
+    if !fine {
+        fields.problem("path", format_args!("\"{path}\" must begin with / and hold no spaces"));
+    }
+    fine
+}
+
+fn pointer(fields: &mut Fields, key: &'static str) -> Option<String> {
+    let pointer = fields.text(key)?;
+    if !pointer.is_empty() && !pointer.starts_with('/') {
+        fields.problem(key, format_args!("\"{pointer}\" is no JSON pointer: it must be '' or begin with /"));
+        return None;
+    }
+    Some(pointer)
+}
+
+fn parse_retry(fields: &mut Fields) -> Retry {
+    let default = Retry::default();
+    let Some(value) = fields.object("retry") else { return default };
+    let mut inner = Fields::new("config.retry", &value);
+    let retry = Retry {
+        max_attempts: inner.integer("max_attempts", 1, 100).map_or(default.max_attempts, |n| n as u32),
+        base_ms: inner.integer("base_ms", 1, 600_000).map_or(default.base_ms, |n| n as u64),
+        max_ms: inner.integer("max_ms", 1, 600_000).map_or(default.max_ms, |n| n as u64),
+    };
+    fields.problems.extend(inner.finish());
+    retry
+}
+
+fn parse_headers(fields: &mut Fields) -> BTreeMap<String, String> {
+    let mut headers = BTreeMap::new();
+    let Some(Value::Object(given)) = fields.object("headers") else { return headers };
+    for (name, value) in given {
+        let lower = name.to_ascii_lowercase();
+        let is_token = !name.is_empty()
+            && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b));
+        match value {
+            // Its value is not repeated: it may be the key itself.
+            _ if CREDENTIAL_HEADERS.contains(&lower.as_str()) => fields.problem(
+                "headers",
+                format_args!(
+                    "\"{name}\" carries a credential: give it as secret, a reference such as env:NAME"
+                ),
+            ),
+            _ if FRAMING_HEADERS.contains(&lower.as_str()) || !is_token => {
+                fields.problem("headers", format_args!("\"{name}\" cannot be set"));
+            }
+            Value::String(text) if text.chars().all(|c| c == '\t' || (' '..='~').contains(&c)) => {
+                headers.insert(name, text);
+            }
+            _ => fields.problem(
+                "headers",
+                format_args!("the value of \"{name}\" must be a string of printable ASCII"),
+            ),
+        }
+    }
+    headers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn parse(value: Value) -> Result<Remote, Vec<String>> {
+        let mut fields = Fields::new("config", &value);
+        let remote = Remote::parse(&mut fields);
+        let problems = fields.finish();
+        if problems.is_empty() { Ok(remote) } else { Err(problems) }
+    }
+
+    #[test]
+    fn a_header_with_a_credential_is_refused_without_repeating_it() {
+        let problems = parse(json!({"headers": {"Authorization": "Bearer sk-123"}})).unwrap_err();
+        assert!(problems[0].contains("secret"), "{problems:?}");
+        assert!(!problems[0].contains("sk-123"), "{problems:?}");
+    }
+
+    #[test]
+    fn every_problem_is_reported_and_retry_has_no_unknown_keys() {
+        let problems = parse(json!({
+            "rpm": 0, "retry": {"times": 3}, "path": "v1", "items_pointer": "data", "speed": 9,
+            "headers": {"Host": "x", "X-A": "a\nb"}
+        }))
+        .unwrap_err();
+        assert_eq!(problems.len(), 7, "{problems:?}");
+    }
+
+    #[test]
+    fn only_what_changes_a_vector_is_in_its_meaning() {
+        let limits =
+            parse(json!({"rpm": 10, "timeout_ms": 5, "headers": {"X-A": "b"}, "path": "/x"})).unwrap();
+        assert_eq!(limits.meaning(), "");
+        let stripped = parse(json!({"strip_newlines": true})).unwrap();
+        let tasks = parse(json!({"query_task": "a"})).unwrap();
+        let swapped = parse(json!({"document_task": "a"})).unwrap();
+        assert_ne!(stripped.meaning(), "");
+        assert_ne!(tasks.meaning(), swapped.meaning());
+    }
+}

@@ -1,0 +1,29 @@
+//! kb.origins: whether this database is the one that its jobs were made in.
+
+use crate::error::Result;
+use crate::pg::background;
+use crate::pg::spi::{self, Arg};
+
+/// False in a restored or cloned database until the restore is acknowledged. Works on a standby.
+pub fn is_own() -> Result<bool> {
+    let foreign = spi::read_one(
+        "SELECT EXISTS (SELECT FROM kb.origins WHERE (system_identifier, database_oid) <> ($1, $2::oid))",
+        &[Arg::Long(background::system_identifier()), Arg::Long(database())],
+        |row| row.get::<bool>(0),
+    )?;
+    Ok(foreign != Some(true))
+}
+
+/// From now on the jobs are this database's. As the owner.
+pub fn adopt() -> Result<()> {
+    spi::execute("DELETE FROM kb.origins", &[])?;
+    spi::execute(
+        "INSERT INTO kb.origins (system_identifier, database_oid) VALUES ($1, $2::oid)",
+        &[Arg::Long(background::system_identifier()), Arg::Long(database())],
+    )?;
+    Ok(())
+}
+
+fn database() -> i64 {
+    i64::from(background::my_database().to_u32())
+}

@@ -1,0 +1,133 @@
+//! What is asked of providers is counted, bounded, and not spent by a copy.
+
+use crate::stub::{Options, Stub};
+use crate::support::cluster::succeed;
+use crate::support::db::Document;
+use crate::support::{APP, SOON, assert_sound, texts, until};
+
+const WHOLE: &str = r#"{"strategy": "none"}"#;
+
+#[test]
+fn usage_is_counted_per_embedder_knowledge_base_and_day() {
+    let stub = Stub::start(Options::default());
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_stub_embedder("e", &stub, r#"{"price_per_million_tokens": 2.5}"#);
+    for kb in ["a", "b"] {
+        db.create_kb(kb, "e", WHOLE);
+    }
+    // The stub counts a token a word.
+    let documents: Vec<Document> =
+        (0..10).map(|i| Document::new(format!("d{i}"), texts::paragraph(i, 20))).collect();
+    db.put_all("a", &documents);
+    db.put("b", "d", &texts::paragraph(99, 7));
+    db.wait("a");
+    db.wait("b");
+    let figures = |db: &mut crate::support::Db, kb: &str| -> (i64, i64, f64) {
+        let sql = "SELECT texts, tokens, cost::float8 FROM kb.usage WHERE embedder = 'e' AND kb_id = $1
+                   AND day = (now() AT TIME ZONE 'UTC')::date";
+        let row = db.0.query_one(sql, &[&kb]).unwrap();
+        (row.get(0), row.get(1), row.get(2))
+    };
+    let (texts_a, tokens_a, cost_a) = figures(&mut db, "a");
+    let (texts_b, tokens_b, _) = figures(&mut db, "b");
+    assert_eq!((texts_a, texts_b), (10, 1));
+    // Of a request with texts of both, tokens are shared by estimate.
+    assert!((200..=210).contains(&(tokens_a + tokens_b)), "{tokens_a} and {tokens_b}");
+    assert!((cost_a - tokens_a as f64 * 2.5e-6).abs() < 1e-9, "{cost_a}");
+    let requests: i64 = db.one("SELECT sum(requests)::bigint FROM kb.usage");
+    assert_eq!(requests as usize, stub.request_count());
+    // A query is counted, too, once the worker has asked the gateway.
+    db.found("a", "a question of five words", 1);
+    db.put("a", "more", "More of it.");
+    db.wait("a");
+    until(SOON, "the query is booked", || figures(&mut db, "a").0 == 12);
+    db.run("SELECT kb.drop_knowledge_base('a')");
+    assert_eq!(figures(&mut db, "a").0, 12, "what was spent was spent");
+    // Another tenant's money is none of ours.
+    db.run("CREATE ROLE reader IN ROLE kb_reader; SET ROLE reader; SET kb.tenant = 'x'");
+    assert_eq!(db.count("kb.usage"), 0);
+}
+
+#[test]
+fn a_spent_budget_pauses_the_embedder_and_says_so() {
+    let stub = Stub::start(Options::default());
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_stub_embedder(
+        "e",
+        &stub,
+        r#"{"daily_token_budget": 50, "batch_size": 1, "max_concurrency": 1}"#,
+    );
+    db.create_kb("k", "e", WHOLE);
+    let documents: Vec<Document> =
+        (0..10).map(|i| Document::new(format!("d{i}"), texts::paragraph(i, 10))).collect();
+    db.put_all("k", &documents);
+    let says = "kb.health() WHERE component = 'providers' AND detail LIKE '%daily_token_budget of 50%'";
+    until(SOON, "kb.health() says that the budget is spent", || db.count(says) == 1);
+    let sent = stub.request_count();
+    assert!((3..=5).contains(&sent), "{sent} requests of 10 tokens each");
+    let fault =
+        db.fault("SELECT * FROM kb.query('k', 'one two three four five six seven eight nine ten eleven')");
+    assert_eq!(fault.code, "53400", "{fault:?}");
+    // No attempt is burnt, and a gateway that starts anew knows what was spent.
+    assert_eq!(db.count("kb.jobs WHERE attempts > 1"), 0);
+    assert_eq!(stub.request_count(), sent);
+    db.run(r#"SELECT kb.alter_embedder('e', config => '{"batch_size": 1}')"#);
+    db.run("SELECT kb.retry('k')");
+    db.run("SELECT kb.put_document('k', 'last', 'The last one.')");
+    until(SOON, "without a budget work goes on", || db.count("kb.documents WHERE status = 'pending'") == 0);
+    assert_sound(&mut db, "k", 11, 0);
+}
+
+#[test]
+fn a_restored_copy_spends_nothing_until_it_is_acknowledged() {
+    let stub = Stub::start(Options::default());
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_stub_embedder("e", &stub, "{}");
+    db.create_kb("k", "e", WHOLE);
+    db.create_kb("here", "hash", WHOLE);
+    db.put("k", "done", "A text about harbors.");
+    db.put("here", "done", "A text about harbors.");
+    db.wait("k");
+    db.wait("here");
+    // A job that waits when the dump is made.
+    stub.always(Some(crate::stub::Fault::Never));
+    db.put("k", "waiting", "A text about castles.");
+    let file = cluster.path("dump");
+    succeed(cluster.program("pg_dump").args(["--format=custom", "--file"]).arg(&file).arg(APP));
+    db.run("SELECT kb.drop_knowledge_base('k')");
+    stub.always(None);
+    stub.forget();
+    cluster.connect("postgres").run("CREATE DATABASE copy");
+    succeed(cluster.program("pg_restore").args(["--exit-on-error", "--dbname=copy"]).arg(&file));
+    let mut copy = cluster.connect("copy");
+    // Work and questions that cost nothing go on; the others wait and say why.
+    copy.put("here", "new", "A text about castles.");
+    copy.wait("here");
+    assert_eq!(copy.found("here", "castles", 1), ["new"]);
+    copy.put("k", "new", "A text about rivers.");
+    let fault = copy.fault("SELECT * FROM kb.query('k', 'castles')");
+    assert_eq!(fault.code, "53400", "{fault:?}");
+    assert!(fault.text.contains("kb.acknowledge_restore()"), "{fault:?}");
+    until(SOON, "the new document is chunked", || {
+        copy.count("kb.chunks WHERE content = 'A text about rivers.'") == 1
+    });
+    assert_eq!(
+        copy.count("kb.health() WHERE component = 'providers' AND hint LIKE '%acknowledge_restore%'"),
+        1
+    );
+    assert_eq!(stub.request_count(), 0);
+    copy.run("SELECT kb.acknowledge_restore()");
+    copy.wait("k");
+    assert_sound(&mut copy, "k", 3, 0);
+    assert!(stub.request_count() > 0);
+    // A clone made by CREATE DATABASE is a copy, too.
+    drop(copy);
+    until(SOON, "nobody is in the copy", || {
+        cluster.connect("postgres").try_run("CREATE DATABASE clone TEMPLATE copy").is_ok()
+    });
+    let mut clone = cluster.connect("clone");
+    assert_eq!(clone.fault("SELECT * FROM kb.query('k', 'ships')").code, "53400");
+}

@@ -1,0 +1,73 @@
+//! While a provider is down.
+
+use crate::stub::{Fault, Options, Stub};
+use crate::support::db::Document;
+use crate::support::{APP, LONG, SOON, assert_sound, texts, until};
+
+#[test]
+fn documents_are_chunked_and_stored_and_taken_up_when_it_is_back() {
+    let stub = Stub::start(Options::default());
+    stub.always(Some(Fault::Status(500)));
+    let cluster = crate::cluster!("kb.max_attempts = 3");
+    let mut db = cluster.connect(APP);
+    db.create_stub_embedder("e", &stub, "{}");
+    db.create_kb("k", "e", r#"{"size": 30, "overlap": 0}"#);
+    let documents: Vec<Document> =
+        (0..300).map(|i| Document::new(format!("d{i}"), texts::text(i, 2, 20))).collect();
+    db.put_all("k", &documents);
+    let chunked = "kb.documents d WHERE EXISTS (SELECT FROM kb.chunks c WHERE c.document_id = d.document_id)";
+    until(LONG, "all documents are chunked", || db.count(chunked) == 300);
+    assert_eq!(db.vectors("k"), 0);
+    until(SOON, "kb.health() says so", || {
+        db.count(
+            "kb.health() WHERE component = 'providers' AND status = 'warning' AND detail LIKE '%e%paused%'",
+        ) == 1
+    });
+    // While the breaker is open nothing is burnt: neither requests nor attempts.
+    let sent = stub.request_count();
+    assert!(sent <= 40, "{sent} requests to a provider that is down");
+    stub.always(None);
+    db.wait("k");
+    assert_sound(&mut db, "k", 300, 0);
+}
+
+#[test]
+fn a_query_says_what_is_wrong_or_answers_by_keyword_and_marks_the_rows() {
+    let stub = Stub::start(Options::default());
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_stub_embedder("e", &stub, "{}");
+    db.create_kb("k", "e", "{}");
+    db.put("k", "harbor", "The harbor lies south of the village and has three piers.");
+    db.put("k", "castle", "The castle stands on a hill and is closed on Mondays.");
+    db.run("SELECT kb.put_document('k', 'other', 'Harbors of another country.', '{\"lang\": \"x\"}')");
+    db.wait("k");
+    stub.always(Some(Fault::Status(500)));
+    let fault = db.fault("SELECT * FROM kb.query('k', 'where is the harbor?')");
+    assert_eq!(fault.code, "08006", "{fault:?}");
+    assert!(fault.message.contains("embedder \"e\"") && fault.message.contains("500"), "{fault:?}");
+
+    let by_option = "kb.query('k', 'where is the harbor?', options => '{\"on_error\": \"keyword\"}')";
+    let marked = "score IS NULL AND rank_score > 0 AND locator->>'answered_by' = 'keyword'
+        AND locator->>'reason' LIKE '%embedder%'";
+    let found: Vec<String> =
+        db.all(&format!("SELECT external_id FROM {by_option} WHERE {marked} ORDER BY external_id"));
+    assert_eq!(found, ["harbor", "other"]);
+    let filtered =
+        "kb.query('k', 'harbor', filter => '{\"lang\": \"x\"}', options => '{\"on_error\": \"keyword\"}')";
+    assert_eq!(db.all::<String>(&format!("SELECT external_id FROM {filtered}")), ["other"]);
+    // A setting of the knowledge base, which the option overrides.
+    db.run("SELECT kb.alter_knowledge_base('k', retrieval => '{\"on_error\": \"keyword\"}')");
+    assert_eq!(db.count(&format!("kb.query('k', 'castle on Mondays') WHERE {marked}")), 1);
+    db.fault("SELECT * FROM kb.query('k', 'castle', options => '{\"on_error\": \"error\"}')");
+    // Nobody else's rows by this way either.
+    db.run("SET kb.tenant = 'b'");
+    assert_eq!(db.fault("SELECT * FROM kb.query('k', 'castle')").code, "42704");
+    db.run("RESET kb.tenant");
+    // The provider is back: rows have scores again, and no mark.
+    stub.always(None);
+    until(SOON, "questions are answered by vectors again", || {
+        db.count("kb.query('k', 'castle on Mondays') WHERE score IS NOT NULL AND NOT locator ? 'answered_by'")
+            > 0
+    });
+}

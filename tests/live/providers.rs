@@ -1,0 +1,186 @@
+//! Documents and questions by way of a remote provider: what fails, fails alone.
+
+use crate::stub::{Fault, Options, Stub, vector};
+use crate::support::db::Document;
+use crate::support::{APP, LONG, SOON, assert_sound, texts, until, vector_table};
+
+const WHOLE: &str = r#"{"strategy": "none"}"#;
+
+fn documents(from: u64, count: u64) -> Vec<Document> {
+    (from..from + count).map(|i| Document::new(format!("d{i}"), texts::paragraph(i, 12))).collect()
+}
+
+#[test]
+fn documents_and_questions_go_by_the_provider_and_each_text_once() {
+    let stub = Stub::start(Options::default());
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_stub_embedder("e", &stub, "{}");
+    db.create_kb("k", "e", WHOLE);
+    db.put_all("k", &documents(0, 300));
+    db.wait("k");
+    assert_sound(&mut db, "k", 300, 0);
+    for document in documents(0, 300) {
+        assert_eq!(stub.seen(&document.content), 1);
+    }
+    let table = vector_table(&mut db, "k");
+    let text = texts::paragraph(7, 12);
+    let stored: Vec<f32> = db.one_with(
+        &format!(
+            "SELECT embedding::real[] FROM {table} v JOIN kb.chunks c USING (chunk_id, build_no) WHERE c.content = $1"
+        ),
+        &[&text],
+    );
+    assert!(stored.iter().zip(vector(&text, 8)).all(|(a, b)| (a - b).abs() < 1e-5), "{stored:?}");
+    assert_eq!(db.found("k", &text, 1), ["d7"]);
+    // Asked before: not sent again.
+    let before = stub.request_count();
+    assert_eq!(db.found("k", &text, 1), ["d7"]);
+    assert_eq!(stub.request_count(), before);
+    // Batches were filled over many documents.
+    assert!(before < 40, "{before} requests");
+    assert_eq!(stub.complaints(), [] as [String; 0]);
+}
+
+#[test]
+fn small_documents_of_many_knowledge_bases_share_requests() {
+    let stub = Stub::start(Options { latency: std::time::Duration::from_millis(100), ..Options::default() });
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_stub_embedder("e", &stub, r#"{"max_concurrency": 1}"#);
+    db.run("SELECT kb.create_vector_db('v', dimension => 8)");
+    for i in 0..60 {
+        db.run(&format!("SELECT kb.create_knowledge_base('k{i}', 'e', 'v')"));
+    }
+    db.run("BEGIN");
+    for i in 0..60 {
+        db.put(&format!("k{i}"), "d", &texts::paragraph(i, 12));
+    }
+    db.run("COMMIT");
+    for i in 0..60 {
+        db.wait(&format!("k{i}"));
+    }
+    assert_eq!(db.count("kb.documents WHERE status = 'ready'"), 60);
+    assert!(stub.request_count() <= 10, "{} requests for 60 knowledge bases", stub.request_count());
+}
+
+#[test]
+fn of_a_refused_text_only_its_chunk_fails_and_retry_sends_only_that() {
+    let stub = Stub::start(Options::default());
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_stub_embedder("e", &stub, "{}");
+    db.create_kb("k", "e", r#"{"size": 30, "overlap": 0}"#);
+    db.put_all("k", &documents(0, 50));
+    let mut parts = texts::paragraphs(77, 4, 20);
+    parts.insert(2, "This one holds the forbidden word.".into());
+    stub.refuse_text("forbidden", Fault::Status(400));
+    db.put("k", "bad", &parts.join("\n\n"));
+    db.wait("k");
+    let error: String = db.one("SELECT error FROM kb.failures WHERE external_id = 'bad'");
+    assert!(error.contains(": chunk ") && error.contains("400"), "{error}");
+    assert_eq!(db.count("kb.failures"), 1);
+    assert_eq!(db.count("kb.documents WHERE status = 'ready'"), 50);
+    // Its other chunks are there and found.
+    assert_eq!(db.found("k", &parts[4], 1), ["bad"]);
+    stub.forgive_texts();
+    stub.forget();
+    assert_eq!(db.one::<i64>("SELECT kb.retry('k', 'bad')"), 1);
+    db.wait("k");
+    assert_sound(&mut db, "k", 51, 0);
+    assert_eq!(stub.requests().iter().map(|seen| seen.texts.len()).sum::<usize>(), 1);
+}
+
+#[test]
+fn what_cannot_pass_is_listed_after_one_request_and_retry_puts_it_back() {
+    let stub = Stub::start(Options::default());
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_stub_embedder("e", &stub, "{}");
+    db.create_kb("k", "e", WHOLE);
+    for fault in [Fault::Status(401), Fault::Status(404), Fault::WrongDimension] {
+        stub.forget();
+        stub.always(Some(fault.clone()));
+        db.put("k", "d", &format!("A text for {fault:?}."));
+        db.wait("k");
+        assert_eq!((db.count("kb.failures"), stub.request_count()), (1, 1), "{fault:?}");
+        stub.always(None);
+        db.run("SELECT kb.retry('k')");
+        db.wait("k");
+        assert_sound(&mut db, "k", 1, 0);
+    }
+}
+
+#[test]
+fn a_document_is_listed_after_the_last_attempt_with_the_reason() {
+    let stub = Stub::start(Options::default());
+    let cluster = crate::cluster!("kb.max_attempts = 2");
+    let mut db = cluster.connect(APP);
+    // So slow to fail that the breaker sees few faults.
+    db.create_stub_embedder("e", &stub, r#"{"retry": {"max_attempts": 1}}"#);
+    db.create_kb("k", "e", WHOLE);
+    stub.always(Some(Fault::Truncated));
+    db.put("k", "d", "Some text.");
+    db.wait("k");
+    let (error, attempts): (String, i32) = {
+        let row = db.0.query_one("SELECT error, attempts FROM kb.failures", &[]).unwrap();
+        (row.get(0), row.get(1))
+    };
+    assert!(error.contains("JSON"), "{error}");
+    assert_eq!((attempts, stub.request_count()), (2, 2));
+}
+
+#[test]
+fn a_provider_that_never_answers_delays_only_its_own_knowledge_bases() {
+    let dead = Stub::start(Options::default());
+    let well = Stub::start(Options::default());
+    dead.always(Some(Fault::Never));
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_stub_embedder("dead", &dead, r#"{"timeout_ms": 600000}"#);
+    db.create_stub_embedder("well", &well, "{}");
+    db.create_kb("stuck", "dead", WHOLE);
+    db.create_kb("free", "well", WHOLE);
+    db.create_kb("local", "hash", WHOLE);
+    // More than may be under way for one embedder.
+    db.put_all("stuck", &documents(0, 1500));
+    until(SOON, "the dead provider is asked", || dead.request_count() > 0);
+    for kb in ["free", "local"] {
+        db.put_all(kb, &documents(5000, 200));
+        db.wait(kb);
+        assert_sound(&mut db, kb, 200, 0);
+    }
+    assert_eq!(db.count("kb.documents WHERE status = 'pending'"), 1500);
+    // Dropping what is stuck does not wait for it, and the connection of nobody is held up.
+    db.run("SELECT kb.drop_knowledge_base('stuck')");
+    assert_eq!(db.jobs(), 0);
+}
+
+#[test]
+fn a_killed_worker_or_gateway_has_no_text_paid_for_more_than_twice() {
+    let stub = Stub::start(Options { latency: std::time::Duration::from_millis(200), ..Options::default() });
+    let mut cluster = crate::cluster!(crate::support::cluster::PRELOAD);
+    cluster.expects_crashes = true;
+    let mut db = cluster.connect(APP);
+    db.create_stub_embedder("e", &stub, r#"{"batch_size": 8, "max_concurrency": 2}"#);
+    db.create_kb("k", "e", WHOLE);
+    db.put_all("k", &documents(0, 200));
+    until(LONG, "some are done", || db.vectors("k") >= 40);
+    crate::support::signal(cluster.worker(APP), libc::SIGKILL);
+    until(SOON, "the server notices", || db.0.simple_query("SELECT 1").is_err());
+    let mut db = cluster.reconnect(APP);
+    until(LONG, "more are done", || db.vectors("k") >= 100);
+    crate::support::signal(cluster.gateway(), libc::SIGKILL);
+    until(SOON, "the server notices", || db.0.simple_query("SELECT 1").is_err());
+    let mut db = cluster.reconnect(APP);
+    db.wait("k");
+    assert_sound(&mut db, "k", 200, 0);
+    let counts = stub.counts();
+    assert!(
+        counts.values().all(|(seen, _)| *seen <= 3),
+        "a text was sent more than once per kill and once more"
+    );
+    let again: usize = counts.values().map(|(seen, _)| seen - 1).sum();
+    // What was under way, at the provider or waiting for it, at each kill.
+    assert!(again <= 2 * 4 * 8 * 2, "{again} texts were sent again");
+}

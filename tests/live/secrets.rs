@@ -1,0 +1,160 @@
+//! Promise 8: secrets appear in no catalog, log, error message or dump.
+
+use crate::stub::{Options, Stub};
+use crate::support::cluster::succeed;
+use crate::support::{APP, SOON, assert_sound, until};
+
+const KEY: &str = "sk-live-5f1e9b7c3a2d4068";
+
+/// Every table and view of kb as text, as far as this role may read it.
+fn everything(db: &mut crate::support::Db) -> String {
+    let relations: Vec<String> = db.all(
+        "SELECT c.oid::regclass::text FROM pg_class c WHERE relnamespace = 'kb'::regnamespace AND relkind IN ('r', 'v')
+         AND relname <> 'secrets' AND has_table_privilege(c.oid, 'SELECT')",
+    );
+    let mut all = String::new();
+    for relation in relations {
+        let rows: Vec<String> = db.all(&format!("SELECT t::text FROM {relation} t"));
+        all.push_str(&rows.join("\n"));
+    }
+    all
+}
+
+#[test]
+fn a_key_is_in_no_catalog_log_error_activity_or_dump() {
+    let stub = Stub::start(Options { key: Some(KEY.into()), ..Options::default() });
+    let cluster = crate::cluster!("log_min_messages = debug1", "log_min_error_statement = error");
+    let mut db = cluster.connect(APP);
+    db.0.execute("SELECT kb.set_secret('openai', $1)", &[&KEY]).unwrap();
+    db.run(&format!(
+        "SELECT kb.create_embedder('e', 'openai', 'm', 8, '{}', 'kb:openai')",
+        stub.base_url("openai")
+    ));
+    db.create_kb("k", "e", "{}");
+    db.put("k", "d", "A text about harbors.");
+    db.wait("k");
+    assert_sound(&mut db, "k", 1, 0);
+    assert_eq!(db.found("k", "harbor", 1), ["d"]);
+    assert_eq!(stub.complaints(), [] as [String; 0]);
+    // A key that the provider refuses, and repeats in its answer.
+    let wrong = format!("{KEY}-wrong");
+    db.0.execute("SELECT kb.set_secret('openai', $1)", &[&wrong]).unwrap();
+    db.put("k", "d2", "Another text about harbors.");
+    db.wait("k");
+    assert_eq!(db.count("kb.failures WHERE error LIKE '%401%***%'"), 1);
+    let fault = db.fault("SELECT * FROM kb.query('k', 'castle')");
+    assert!(fault.text.contains("401") && !fault.text.contains("5f1e9b7c"), "{fault:?}");
+    let problem: String = db.one("SELECT problem FROM kb.check_embedder('e')");
+    assert!(problem.contains("401") && !problem.contains("5f1e9b7c"), "{problem}");
+    // An error of set_secret itself, whose statement would be logged with it.
+    let fault = db.fault(&format!("SELECT kb.set_secret('a/b', '{KEY}')"));
+    assert!(!fault.text.contains(KEY), "{fault:?}");
+    // A key given where a reference belongs is refused, and not logged with the error.
+    for config in ["", r#", config => '{"headers": {"Authorization": "Bearer KEY"}}'"#] {
+        let secret = if config.is_empty() { KEY } else { "env:X" };
+        let config = config.replace("KEY", KEY);
+        let fault =
+            db.fault(&format!("SELECT kb.create_embedder('x', 'openai', secret => '{secret}'{config})"));
+        assert!(fault.code == "22023" && !fault.text.contains(KEY), "{fault:?}");
+    }
+    assert!(!everything(&mut db).contains("5f1e9b7c"));
+    let activity: Vec<String> =
+        cluster.connect(APP).all("SELECT query FROM pg_stat_activity WHERE query <> ''");
+    assert!(activity.iter().all(|query| !query.contains(KEY)), "{activity:?}");
+    let dump = succeed(cluster.program("pg_dump").arg(APP)).stdout;
+    let dump = String::from_utf8_lossy(&dump);
+    assert!(dump.contains("kb:openai") && !dump.contains("5f1e9b7c"));
+    assert!(!cluster.log().contains("5f1e9b7c"), "the key is in the server's log");
+}
+
+#[test]
+fn a_running_set_secret_does_not_show_the_key_in_pg_stat_activity() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    let (mut watcher, mut holder) = (cluster.connect(APP), cluster.connect(APP));
+    // It waits for a lock on the way, long enough to be looked at.
+    holder.run("BEGIN; LOCK TABLE kb.secrets");
+    std::thread::scope(|scope| {
+        scope.spawn(|| db.run(&format!("SELECT kb.set_secret('x', '{KEY}')")));
+        let waiting = "pg_stat_activity WHERE wait_event_type = 'Lock'";
+        let begun = std::time::Instant::now();
+        while watcher.count(waiting) == 0 && begun.elapsed() < SOON {}
+        let shown: Vec<String> = watcher.all(&format!("SELECT query FROM {waiting}"));
+        // Before anything can fail, or the other one waits for ever.
+        holder.run("COMMIT");
+        assert_eq!(shown, ["<hidden by kb>"]);
+    });
+}
+
+#[test]
+fn no_role_reads_a_secret() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.0.execute("SELECT kb.set_secret('openai', $1)", &[&KEY]).unwrap();
+    for role in ["kb_reader", "kb_writer", "kb_admin"] {
+        db.run(&format!("SET ROLE {role}"));
+        assert_eq!(db.fault("SELECT * FROM kb.secrets").code, "42501", "{role}");
+        assert_eq!(db.fault("SELECT value::int FROM kb.secrets").code, "42501", "{role}");
+        assert_eq!(db.fault("COPY kb.secrets TO STDOUT").code, "42501", "{role}");
+        db.run("RESET ROLE");
+    }
+    // Not even a role that was given the table: there is no policy.
+    db.run("CREATE ROLE curious; GRANT USAGE ON SCHEMA kb TO curious; GRANT SELECT ON kb.secrets TO curious; SET ROLE curious");
+    assert_eq!(db.count("kb.secrets"), 0);
+    db.run("RESET ROLE");
+    for role in ["kb_reader", "kb_writer"] {
+        db.run(&format!("SET ROLE {role}"));
+        assert_eq!(db.fault("SELECT kb.set_secret('a', 'b')").code, "42501", "{role}");
+        assert_eq!(db.fault("SELECT kb.drop_secret('openai')").code, "42501", "{role}");
+        db.run("RESET ROLE");
+    }
+}
+
+#[test]
+fn a_moved_embedder_does_not_take_its_secret_along() {
+    let (stub, other) = (
+        Stub::start(Options { key: Some(KEY.into()), ..Options::default() }),
+        Stub::start(Options::default()),
+    );
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.0.execute("SELECT kb.set_secret('openai', $1)", &[&KEY]).unwrap();
+    db.run(&format!(
+        "SELECT kb.create_embedder('e', 'openai', 'm', 8, '{}', 'kb:openai')",
+        stub.base_url("openai")
+    ));
+    assert!(db.one::<bool>("SELECT ok FROM kb.check_embedder('e')"));
+    db.run(&format!("SELECT kb.alter_embedder('e', base_url => '{}')", other.base_url("openai")));
+    let problem: String = db.one("SELECT problem FROM kb.check_embedder('e')");
+    assert!(problem.contains("not bound"), "{problem}");
+    assert_eq!(other.request_count(), 0);
+    db.run(&format!("SELECT kb.alter_embedder('e', base_url => '{}')", stub.base_url("openai")));
+    db.run("SELECT kb.alter_embedder('e', secret => 'kb:openai')");
+    assert!(db.one::<bool>("SELECT ok FROM kb.check_embedder('e')"));
+}
+
+#[test]
+fn a_key_file_and_a_changed_setting_are_taken_up_by_a_reload() {
+    let stub = Stub::start(Options { key: Some(KEY.into()), ..Options::default() });
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.run(&format!(
+        "SELECT kb.create_embedder('e', 'openai', 'm', 8, '{}', 'file:openai')",
+        stub.base_url("openai")
+    ));
+    let problem: String = db.one("SELECT problem FROM kb.check_embedder('e')");
+    assert!(problem.contains("kb.secret_dir is not set"), "{problem}");
+    std::fs::write(cluster.path("openai"), KEY).unwrap();
+    let dir = format!("kb.secret_dir = '{}'", cluster.path("").display());
+    cluster.configure(&[&dir]);
+    cluster.reload();
+    until(SOON, "the gateway finds the key", || db.one::<bool>("SELECT ok FROM kb.check_embedder('e')"));
+    // And hosts can be closed, whatever the embedder says.
+    cluster.configure(&[&dir, "kb.allowed_hosts = 'api.openai.com'"]);
+    cluster.reload();
+    until(SOON, "the host is not allowed", || {
+        db.one::<Option<String>>("SELECT problem FROM kb.check_embedder('e')")
+            .is_some_and(|problem| problem.contains("kb.allowed_hosts"))
+    });
+    assert_eq!(db.fault("SELECT kb.create_embedder('f', 'ollama')").code, "22023");
+}

@@ -1,0 +1,76 @@
+//! Ten thousand documents through a provider that fails a fifth of the time in every way, while worker, gateway and
+//! the whole server are killed: at the end every document is ready or listed, no chunk missing, none doubled.
+
+use crate::stub::{Options, Stub};
+use crate::support::cluster::PRELOAD;
+use crate::support::db::Document;
+use crate::support::{APP, SOON, assert_sound, signal, texts, until};
+use std::time::Duration;
+
+const DOCUMENTS: u64 = 10_000;
+const KILLS: usize = 30;
+const BATCH: usize = 16;
+const CONCURRENCY: usize = 2;
+
+#[test]
+fn ten_thousand_documents_survive_a_failing_provider_and_thirty_kills() {
+    let stub = Stub::start(Options { latency: Duration::from_millis(20), ..Options::default() });
+    let mut cluster = crate::cluster!(PRELOAD, "kb.launcher_naptime = 1");
+    cluster.expects_crashes = true;
+    let mut db = cluster.connect(APP);
+    let config =
+        format!(r#"{{"batch_size": {BATCH}, "max_concurrency": {CONCURRENCY}, "timeout_ms": 2000}}"#);
+    db.create_stub_embedder("e", &stub, &config);
+    db.create_kb("k", "e", r#"{"strategy": "none"}"#);
+    stub.chaos(0.2, 42);
+    for part in 0..10 {
+        let documents: Vec<Document> = (part * 1000..(part + 1) * 1000)
+            .map(|i| Document::new(format!("d{i}"), texts::paragraph(i, 15)))
+            .collect();
+        db.put_all("k", &documents);
+    }
+    let settled = "kb.documents WHERE status <> 'pending'";
+    for kill in 0..KILLS {
+        // Spread over the work.
+        let wanted = (kill as i64 + 1) * DOCUMENTS as i64 / (KILLS as i64 + 5);
+        until(Duration::from_secs(300), &format!("{wanted} documents are settled"), || {
+            db.count(settled) >= wanted
+        });
+        assert!(db.jobs() > 0, "the work was over at kill {kill}");
+        match kill % 3 {
+            0 => kill_process(&cluster, cluster.worker(APP), &mut db),
+            1 => kill_process(&cluster, cluster.gateway(), &mut db),
+            _ => {
+                cluster.stop("immediate", 30);
+                cluster.up();
+            }
+        }
+        db = cluster.reconnect(APP);
+    }
+    db.run("SELECT kb.wait('k', 600)");
+    let failed = db.count("kb.failures");
+    assert_sound(&mut db, "k", DOCUMENTS as i64 - failed, failed);
+    assert_eq!(stub.complaints(), [] as [String; 0]);
+    // Faults that do not pass hit whole batches; every failure says which it was.
+    assert_eq!(db.count("kb.failures WHERE error !~ '401|404|400|dimension|zero'"), 0);
+    let answered: Vec<usize> = stub.counts().values().map(|(_, answered)| *answered).collect();
+    let worst = answered.iter().max().copied().unwrap_or(0);
+    assert!(worst <= 2 * KILLS, "a text was answered {worst} times");
+    // At a kill as much is lost as was under way: at the provider, and with the worker.
+    let twice: usize = answered.iter().map(|times| times.saturating_sub(1)).sum();
+    assert!(
+        twice <= KILLS * 2 * BATCH * CONCURRENCY * 2,
+        "{twice} vectors were paid for again by {KILLS} kills"
+    );
+    // Mended, everything that was listed works.
+    stub.chaos(0.0, 0);
+    db.run("SELECT kb.retry('k')");
+    db.run("SELECT kb.wait('k', 300)");
+    assert_sound(&mut db, "k", DOCUMENTS as i64, 0);
+}
+
+fn kill_process(cluster: &crate::support::Cluster, pid: i32, db: &mut crate::support::Db) {
+    let _ = cluster;
+    signal(pid, libc::SIGKILL);
+    until(SOON, "the server notices", || db.0.simple_query("SELECT 1").is_err());
+}

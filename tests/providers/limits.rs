@@ -1,0 +1,84 @@
+//! Rates, budgets and who goes first.
+
+use crate::stub::{Options, Stub};
+use crate::support::{Gateway, KEY, embedder, order};
+use kb::error::Error;
+use kb::gateway::protocol::Urgency;
+use kb::model::Kind;
+use serde_json::json;
+use std::time::{Duration, Instant};
+
+fn stub(latency_ms: u64) -> Stub {
+    let latency = Duration::from_millis(latency_ms);
+    Stub::start(Options { key: Some(KEY.into()), latency, ..Options::default() })
+}
+
+#[test]
+fn no_window_of_time_sees_more_requests_than_the_rate_allows() {
+    let stub = stub(0);
+    let gateway = Gateway::new();
+    let embedder = embedder(&stub, "openai", json!({"rpm": 1200, "batch_size": 1}));
+    let texts: Vec<String> = (0..60).map(|i| format!("text {i}")).collect();
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    gateway.vectors(&embedder, Kind::Document, &texts);
+    let times: Vec<Instant> = stub.requests().iter().map(|seen| seen.at).collect();
+    assert_eq!(times.len(), 60);
+    // 1,200 a minute is one in 50 ms; a full bucket lets some go at once at the beginning, and requests
+    // may be held up on their way by a busy machine.
+    let took = times[59] - times[0];
+    assert!(took >= Duration::from_millis(50 * (60 - 12)), "{took:?}");
+}
+
+#[test]
+fn no_more_requests_are_under_way_than_allowed() {
+    let stub = stub(20);
+    let gateway = Gateway::new();
+    let embedder = embedder(&stub, "openai", json!({"max_concurrency": 3, "batch_size": 2}));
+    let texts: Vec<String> = (0..60).map(|i| format!("text {i}")).collect();
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    gateway.vectors(&embedder, Kind::Document, &texts);
+    assert_eq!(stub.in_flight_max(), 3);
+}
+
+#[test]
+fn a_query_goes_ahead_of_the_batches_that_wait() {
+    let stub = stub(50);
+    let gateway = Gateway::new();
+    let embedder = embedder(&stub, "openai", json!({"max_concurrency": 1, "batch_size": 1}));
+    let texts: Vec<String> = (0..40).map(|i| format!("text {i}")).collect();
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    std::thread::scope(|scope| {
+        let ingestion = scope.spawn(|| gateway.vectors(&embedder, Kind::Document, &texts));
+        while stub.request_count() < 3 {
+            std::thread::yield_now();
+        }
+        let before = stub.request_count();
+        let query = order(&embedder, Kind::Query, Urgency::Query, &["what?"]);
+        let embedded = gateway.runtime.block_on(gateway.remote.embed(query)).unwrap();
+        assert_eq!(embedded.failed, []);
+        let sent = stub.request_count() - before;
+        assert!(sent <= 5, "{sent} requests until the query was answered");
+        ingestion.join().unwrap();
+    });
+}
+
+#[test]
+fn a_spent_budget_pauses_the_embedder_until_the_next_day() {
+    let stub = stub(0);
+    let gateway = Gateway::new();
+    let embedder = embedder(&stub, "openai", json!({"daily_token_budget": 20, "batch_size": 1}));
+    // The stub counts a token a word.
+    gateway.vectors(&embedder, Kind::Document, &["one two three four five"]);
+    gateway.vectors(&embedder, Kind::Document, &["one two three four five six seven eight nine"]);
+    let (error, usage) = gateway.error(&embedder, "one two three four five six seven eight nine");
+    let Error::Paused { retry_after_ms, problem, .. } = error else { panic!("{error}") };
+    assert!(problem.contains("daily_token_budget of 20"), "{problem}");
+    assert!(retry_after_ms <= 86_400_000);
+    assert_eq!((usage.requests, stub.request_count()), (0, 2));
+    // What the database knows counts for a gateway that has just started.
+    let mut order = order(&embedder, Kind::Document, Urgency::Ingest, &["one"]);
+    order.access.spent_today = 20;
+    let gateway = Gateway::new();
+    let embedded = gateway.runtime.block_on(gateway.remote.embed(order)).unwrap();
+    assert!(matches!(embedded.failed[0].1.clone().into(), Error::Paused { .. }));
+}

@@ -1,0 +1,11 @@
+//! The gateway's remote providers against the stub: every dialect, every fault. No PostgreSQL.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[path = "../stub/mod.rs"]
+mod stub;
+
+mod dialects;
+mod faults;
+mod limits;
+mod support;

@@ -1,0 +1,93 @@
+//! An embedder at the stub, and asking it.
+
+use crate::stub::Stub;
+use kb::error::Error;
+use kb::gateway::egress::host_and_port;
+use kb::gateway::protocol::{Access, Embedded, Urgency, Usage};
+use kb::gateway::remote::{Order, Remote, Settings};
+use kb::gateway::secret::{Reference, Secret};
+use kb::model::{Embedder, EmbedderConfig, Kind};
+use serde_json::{Value, json};
+
+pub const KEY: &str = "sk-test-0123456789";
+
+/// A gateway's remote half with a runtime of its own.
+pub struct Gateway {
+    pub runtime: tokio::runtime::Runtime,
+    pub remote: Remote,
+}
+
+impl Gateway {
+    pub fn new() -> Gateway {
+        Gateway::with(Settings::default())
+    }
+
+    pub fn with(settings: Settings) -> Gateway {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        Gateway { runtime, remote: Remote::new(settings).unwrap() }
+    }
+
+    pub fn ask(&self, embedder: &Embedder, kind: Kind, texts: &[&str]) -> Result<Embedded, Error> {
+        self.runtime.block_on(self.remote.embed(order(embedder, kind, Urgency::Ingest, texts)))
+    }
+
+    /// The vectors of texts that all get one.
+    pub fn vectors(&self, embedder: &Embedder, kind: Kind, texts: &[&str]) -> Vec<Vec<f32>> {
+        let embedded = self.ask(embedder, kind, texts).unwrap();
+        assert_eq!(embedded.failed, []);
+        rows(&embedded)
+    }
+
+    /// The error of the one text, and what the asking cost.
+    pub fn error(&self, embedder: &Embedder, text: &str) -> (Error, Usage) {
+        let mut embedded = self.ask(embedder, Kind::Document, &[text]).unwrap();
+        assert_eq!(embedded.failed.len(), 1, "it got a vector");
+        (embedded.failed.remove(0).1.into(), embedded.usage)
+    }
+}
+
+pub fn order(embedder: &Embedder, kind: Kind, urgency: Urgency, texts: &[&str]) -> Order {
+    let access = Access {
+        reference: Some(Reference::Stored("test".into())),
+        stored: Some(Secret::new(KEY)),
+        host: embedder.base_url.as_deref().and_then(host_and_port),
+        spent_today: 0,
+    };
+    let texts = texts.iter().map(|text| text.to_string()).collect();
+    Order { embedder: embedder.clone(), access, kind, urgency, texts, tokens: Vec::new() }
+}
+
+pub fn rows(embedded: &Embedded) -> Vec<Vec<f32>> {
+    embedded.vectors.numbers().chunks(embedded.vectors.dimension).map(<[f32]>::to_vec).collect()
+}
+
+/// Retries that do not slow a test down.
+pub fn quick() -> Value {
+    json!({"retry": {"max_attempts": 3, "base_ms": 1, "max_ms": 5}, "timeout_ms": 5000})
+}
+
+/// An embedder of a provider at the stub, of dimension 8. `config` goes over that of [`quick`].
+pub fn embedder(stub: &Stub, provider: &str, config: Value) -> Embedder {
+    let mut all = quick();
+    all.as_object_mut().unwrap().extend(config.as_object().unwrap().clone());
+    if provider == "http" {
+        let body = json!({"q": "{{texts}}", "m": "{{model}}", "as": "{{task}}"});
+        let more = json!({"path": "/vectorise", "body": body, "items_pointer": "/out", "vector_pointer": "/v",
+            "tokens_pointer": "/n", "document_task": "document", "query_task": "query"});
+        all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    }
+    Embedder {
+        id: format!("{provider} at the stub"),
+        provider: provider.into(),
+        model: "model".into(),
+        dimension: 8,
+        base_url: Some(stub.base_url(provider)),
+        config: EmbedderConfig::parse(&all).unwrap(),
+    }
+}
+
+/// Whether two vectors are the same, up to how they were written and normalised.
+pub fn close(a: &[f32], b: &[f32]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(x, y)| (x - y).abs() < 1e-5)
+}

@@ -1,0 +1,175 @@
+//! Writes vectors as each dialect answers. By hand: a benchmark wants millions of numbers a second.
+
+use super::dialect::Dialect;
+use super::request::Parsed;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use std::io::Write;
+
+/// Numbers have seven decimals: few enough for every f32 made of one to be written and read back exactly.
+const SCALE: f64 = 1e7;
+
+/// The text's vector: a unit vector (to about 1e-6) of numbers from -1 to 1, made of its BLAKE3 hash.
+pub fn vector(text: &str, dimension: usize) -> Vec<f32> {
+    let mut bytes = vec![0u8; dimension * 4];
+    blake3::Hasher::new().update(text.as_bytes()).finalize_xof().fill(&mut bytes);
+    let numbers: Vec<f64> =
+        bytes.as_chunks::<4>().0.iter().map(|chunk| f64::from(i32::from_le_bytes(*chunk))).collect();
+    let norm = numbers.iter().map(|x| x * x).sum::<f64>().sqrt();
+    numbers.iter().map(|x| ((x / norm * SCALE).round() / SCALE) as f32).collect()
+}
+
+/// The body of an answer. Tokens are words between white space.
+pub fn write(dialect: Dialect, request: &Parsed, vectors: &[Vec<f32>], is_reversed: bool) -> Vec<u8> {
+    let words = |text: &&str| text.split_whitespace().count();
+    let tokens: usize = request.texts.iter().map(words).sum();
+    let size: usize = vectors.iter().map(|vector| vector.len() * 11 + 128).sum();
+    let mut out = Vec::with_capacity(size + 256);
+    match dialect {
+        Dialect::OpenAi | Dialect::AzureOpenAi | Dialect::Voyage | Dialect::Jina | Dialect::Mistral => {
+            put(&mut out, r#"{"object":"list","data":"#);
+            list(&mut out, vectors, is_reversed, |out, i, vector| {
+                put(out, r#"{"object":"embedding","index":"#);
+                put(out, &i.to_string());
+                put(out, r#","embedding":"#);
+                if request.is_base64 {
+                    write_base64(out, vector)
+                } else {
+                    write_numbers(out, vector)
+                }
+                put(out, "}");
+            });
+            put(&mut out, r#","model":"#);
+            put(&mut out, &quoted(request.model));
+            put(&mut out, r#","usage":{"#);
+            match dialect {
+                Dialect::Voyage => {}
+                Dialect::Mistral => put(&mut out, r#""completion_tokens":0,"prompt_tokens":"#),
+                _ => put(&mut out, r#""prompt_tokens":"#),
+            }
+            if dialect != Dialect::Voyage {
+                put(&mut out, &format!("{tokens},"));
+            }
+            put(&mut out, &format!(r#""total_tokens":{tokens}}}}}"#));
+        }
+        Dialect::Ollama => {
+            put(&mut out, r#"{"model":"#);
+            put(&mut out, &quoted(request.model));
+            put(&mut out, r#","embeddings":"#);
+            list(&mut out, vectors, false, |out, _, vector| write_numbers(out, vector));
+            put(&mut out, &format!(r#","total_duration":1,"prompt_eval_count":{tokens}}}"#));
+        }
+        Dialect::HuggingFace => list(&mut out, vectors, false, |out, _, vector| write_numbers(out, vector)),
+        Dialect::Gemini => {
+            put(&mut out, r#"{"embeddings":"#);
+            list(&mut out, vectors, false, |out, _, vector| {
+                put(out, r#"{"values":"#);
+                write_numbers(out, vector);
+                put(out, "}");
+            });
+            put(&mut out, "}");
+        }
+        Dialect::Vertex => {
+            put(&mut out, r#"{"predictions":"#);
+            list(&mut out, vectors, false, |out, i, vector| {
+                let tokens = request.texts.get(i).map_or(0, words);
+                put(out, r#"{"embeddings":{"statistics":{"truncated":false,"token_count":"#);
+                put(out, &tokens.to_string());
+                put(out, r#"},"values":"#);
+                write_numbers(out, vector);
+                put(out, "}}");
+            });
+            put(&mut out, "}");
+        }
+        Dialect::Cohere => {
+            put(&mut out, r#"{"id":"stub","embeddings":{"float":"#);
+            list(&mut out, vectors, false, |out, _, vector| write_numbers(out, vector));
+            put(&mut out, r#"},"response_type":"embeddings_by_type","meta":{"api_version":{"version":"2"},"#);
+            put(&mut out, &format!(r#""billed_units":{{"input_tokens":{tokens}}}}}}}"#));
+        }
+        Dialect::Http => {
+            put(&mut out, r#"{"out":"#);
+            list(&mut out, vectors, false, |out, _, vector| {
+                put(out, r#"{"v":"#);
+                write_numbers(out, vector);
+                put(out, "}");
+            });
+            put(&mut out, &format!(r#","n":{tokens}}}"#));
+        }
+    }
+    out
+}
+
+fn put(out: &mut Vec<u8>, text: &str) {
+    out.extend_from_slice(text.as_bytes());
+}
+
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+/// An array of what `item` writes for each vector and its place.
+fn list(
+    out: &mut Vec<u8>,
+    vectors: &[Vec<f32>],
+    is_reversed: bool,
+    mut item: impl FnMut(&mut Vec<u8>, usize, &[f32]),
+) {
+    out.push(b'[');
+    for turn in 0..vectors.len() {
+        if turn > 0 {
+            out.push(b',');
+        }
+        let place = if is_reversed { vectors.len() - 1 - turn } else { turn };
+        item(out, place, &vectors[place]);
+    }
+    out.push(b']');
+}
+
+fn write_numbers(out: &mut Vec<u8>, vector: &[f32]) {
+    out.push(b'[');
+    for (i, number) in vector.iter().enumerate() {
+        if i > 0 {
+            out.push(b',');
+        }
+        write_number(out, *number);
+    }
+    out.push(b']');
+}
+
+/// A number from -1 to 1; what is infinite is written as null.
+fn write_number(out: &mut Vec<u8>, number: f32) {
+    if !number.is_finite() {
+        return put(out, if number.is_nan() { "NaN" } else { "null" });
+    }
+    let scaled = (f64::from(number.abs()) * SCALE + 0.5) as u32;
+    if number < 0.0 && scaled > 0 {
+        out.push(b'-');
+    }
+    let mut rest = scaled % SCALE as u32;
+    let mut digits = [b'0'; 9];
+    digits[0] += (scaled / SCALE as u32) as u8;
+    digits[1] = b'.';
+    for digit in digits[2..].iter_mut().rev() {
+        *digit += (rest % 10) as u8;
+        rest /= 10;
+    }
+    out.extend_from_slice(&digits);
+}
+
+fn write_base64(out: &mut Vec<u8>, vector: &[f32]) {
+    if vector.contains(&f32::INFINITY) {
+        return put(out, "null");
+    }
+    let bytes: Vec<u8> = vector.iter().flat_map(|number| number.to_le_bytes()).collect();
+    put(out, "\"");
+    put(out, &STANDARD.encode(bytes));
+    put(out, "\"");
+}
+
+/// `bytes`, gzipped.
+pub fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}

@@ -1,0 +1,161 @@
+//! The dialects: where each is, how it is told the key, and what its errors look like.
+
+use serde_json::{Value, json};
+use std::collections::HashMap;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    OpenAi,
+    AzureOpenAi,
+    Ollama,
+    HuggingFace,
+    Gemini,
+    Vertex,
+    Cohere,
+    Voyage,
+    Jina,
+    Mistral,
+    Http,
+}
+
+/// Each under the name of its provider, which is the first part of every path at the stub.
+const NAMES: [(&str, Dialect); 11] = [
+    ("openai", Dialect::OpenAi),
+    ("azure_openai", Dialect::AzureOpenAi),
+    ("ollama", Dialect::Ollama),
+    ("huggingface", Dialect::HuggingFace),
+    ("gemini", Dialect::Gemini),
+    ("vertex", Dialect::Vertex),
+    ("cohere", Dialect::Cohere),
+    ("voyage", Dialect::Voyage),
+    ("jina", Dialect::Jina),
+    ("mistral", Dialect::Mistral),
+    ("http", Dialect::Http),
+];
+
+/// Headers that can carry a key; in lower case, as HTTP/2 has them.
+const CREDENTIAL_HEADERS: [&str; 4] = ["authorization", "api-key", "x-api-key", "x-goog-api-key"];
+
+/// The one path of a dialect.
+struct Route {
+    path: &'static str,
+    /// What follows the model, which follows `path`. None: `path` is all of it.
+    behind_model: Option<&'static str>,
+    query: Option<&'static str>,
+}
+
+impl Dialect {
+    pub fn find(name: &str) -> Option<Dialect> {
+        NAMES.iter().find(|(known, _)| *known == name).map(|(_, dialect)| *dialect)
+    }
+
+    /// What a base_url has behind the stub's URL and the provider's name.
+    pub fn base(self) -> &'static str {
+        match self {
+            Dialect::OpenAi | Dialect::Voyage | Dialect::Jina | Dialect::Mistral => "/v1",
+            Dialect::AzureOpenAi => "/openai/deployments/dep",
+            Dialect::Gemini => "/v1beta",
+            Dialect::Vertex => "/v1/projects/p/locations/l/publishers/google/models",
+            Dialect::Ollama | Dialect::HuggingFace | Dialect::Cohere | Dialect::Http => "",
+        }
+    }
+
+    fn route(self) -> Route {
+        let plain = |path| Route { path, behind_model: None, query: None };
+        match self {
+            Dialect::OpenAi | Dialect::Voyage | Dialect::Jina | Dialect::Mistral => plain("/v1/embeddings"),
+            Dialect::AzureOpenAi => Route {
+                path: "/openai/deployments/dep/embeddings",
+                behind_model: None,
+                query: Some("api-version=2024-10-21"),
+            },
+            Dialect::Ollama => plain("/api/embed"),
+            Dialect::HuggingFace => plain("/embed"),
+            Dialect::Gemini => {
+                Route { path: "/v1beta/models/", behind_model: Some(":batchEmbedContents"), query: None }
+            }
+            Dialect::Vertex => Route {
+                path: "/v1/projects/p/locations/l/publishers/google/models/",
+                behind_model: Some(":predict"),
+                query: None,
+            },
+            Dialect::Cohere => plain("/v2/embed"),
+            Dialect::Http => plain("/vectorise"),
+        }
+    }
+
+    /// The model that the path names, "" where this dialect's path names none. The error says what is
+    /// wrong with the path (the provider's name already taken off) or the query.
+    pub fn model_in_path<'a>(self, path: &'a str, query: Option<&str>) -> Result<&'a str, String> {
+        let route = self.route();
+        if query != route.query {
+            return Err(format!("the query is {query:?}, not {:?}", route.query));
+        }
+        let model = match route.behind_model {
+            None => (path == route.path).then_some(""),
+            Some(end) => path
+                .strip_prefix(route.path)
+                .and_then(|rest| rest.strip_suffix(end))
+                .filter(|model| !model.is_empty() && !model.contains('/')),
+        };
+        model.ok_or_else(|| {
+            let end = route.behind_model.map(|end| format!("MODEL{end}")).unwrap_or_default();
+            format!("the path is {path}, not {}{end}", route.path)
+        })
+    }
+
+    /// What is wrong with the credential: it must be this key in this dialect's header, or none.
+    pub fn credential_problem(self, headers: &HashMap<String, String>, key: Option<&str>) -> Option<String> {
+        let (place, expected) = match self {
+            Dialect::AzureOpenAi => ("api-key", key.map(str::to_string)),
+            Dialect::Gemini => ("x-goog-api-key", key.map(str::to_string)),
+            _ => ("authorization", key.map(|key| format!("Bearer {key}"))),
+        };
+        CREDENTIAL_HEADERS.iter().find_map(|name| {
+            let found = headers.get(*name);
+            let wanted = if *name == place { expected.as_ref() } else { None };
+            (found != wanted).then(|| format!("the header {name} is {found:?}, not {wanted:?}"))
+        })
+    }
+
+    /// The body of an error.
+    pub fn error(self, status: u16, message: &str) -> Value {
+        match self {
+            Dialect::OpenAi => json!({
+                "error": {"message": message, "type": "invalid_request_error", "param": null, "code": null}
+            }),
+            Dialect::AzureOpenAi => json!({"error": {"code": status.to_string(), "message": message}}),
+            Dialect::Ollama => json!({"error": message}),
+            Dialect::HuggingFace => json!({"error": message, "error_type": "Validation"}),
+            Dialect::Gemini | Dialect::Vertex => {
+                json!({"error": {"code": status, "message": message, "status": google_status(status)}})
+            }
+            Dialect::Cohere => json!({"id": "stub", "message": message}),
+            Dialect::Voyage | Dialect::Jina => json!({"detail": message}),
+            Dialect::Mistral => json!({
+                "object": "error", "message": message, "type": "invalid_request_error", "param": null,
+                "code": status.to_string()
+            }),
+            Dialect::Http => json!({"problem": message}),
+        }
+    }
+}
+
+/// The credential that came, wherever it was; "none" where there was none.
+pub fn credential(headers: &HashMap<String, String>) -> &str {
+    let found = CREDENTIAL_HEADERS.iter().find_map(|name| headers.get(*name));
+    found.map_or("none", |value| value.strip_prefix("Bearer ").unwrap_or(value))
+}
+
+fn google_status(status: u16) -> &'static str {
+    match status {
+        400 => "INVALID_ARGUMENT",
+        401 => "UNAUTHENTICATED",
+        403 => "PERMISSION_DENIED",
+        404 => "NOT_FOUND",
+        429 => "RESOURCE_EXHAUSTED",
+        503 => "UNAVAILABLE",
+        504 => "DEADLINE_EXCEEDED",
+        _ => "INTERNAL",
+    }
+}

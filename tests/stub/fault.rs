@@ -1,0 +1,159 @@
+//! The faults that a stub provider can be told to have, and which request gets which.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// What goes wrong with a request that was right.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Fault {
+    /// An error of this HTTP status, in the dialect's own shape.
+    Status(u16),
+    /// The same with `Retry-After: SECONDS`.
+    RetryAfter { status: u16, seconds: u64 },
+    /// The same with `Retry-After: DATE`, at least `seconds` from now (a date has whole seconds).
+    RetryAfterDate { status: u16, seconds: u64 },
+    /// The right answer, so much later.
+    Slow(Duration),
+    /// Holds the request open until the client goes.
+    Never,
+    /// Headers and half of the right body, then the connection breaks (HTTP/2: the stream is reset).
+    CloseMidway,
+    /// The connection breaks instead of an answer (HTTP/2: the stream is reset).
+    CloseAtOnce,
+    /// Half of the right body, as if that were all of it.
+    Truncated,
+    /// The first number of the first vector is the word NaN (in base64: a NaN).
+    NaN,
+    /// The first number of the first vector is null (in base64: the first vector is null).
+    Null,
+    /// The last vector is missing; of one text, its vector comes twice.
+    WrongCount,
+    /// The last vector has one number too many.
+    WrongDimension,
+    /// The right vectors under their right indexes, in reverse order, where the dialect has indexes.
+    Shuffled,
+    /// 100 MiB of spaces before the right answer, without a Content-Length.
+    Huge,
+    /// 307 to this URL.
+    Redirect(String),
+    /// 200 with a page of HTML.
+    NotJson,
+    /// The right answer, gzipped where the client says that it takes that.
+    Gzip,
+    /// The first vector is all zeros.
+    ZeroVector,
+}
+
+impl Fault {
+    /// HTTP status of the answer; 0: there is none.
+    pub fn status(&self) -> u16 {
+        match self {
+            Fault::Status(status)
+            | Fault::RetryAfter { status, .. }
+            | Fault::RetryAfterDate { status, .. } => *status,
+            Fault::Redirect(_) => 307,
+            Fault::Never | Fault::CloseAtOnce => 0,
+            _ => 200,
+        }
+    }
+
+    /// Whether the answer still has the right vector for every text.
+    pub fn is_good(&self) -> bool {
+        matches!(self, Fault::Slow(_) | Fault::Shuffled | Fault::Gzip)
+    }
+
+    /// Makes right vectors (at least one) wrong. An infinite number will be written as null.
+    pub fn bend(&self, vectors: &mut Vec<Vec<f32>>) {
+        match self {
+            Fault::NaN => vectors[0][0] = f32::NAN,
+            Fault::Null => vectors[0][0] = f32::INFINITY,
+            Fault::ZeroVector => vectors[0].fill(0.0),
+            Fault::WrongCount if vectors.len() > 1 => vectors.truncate(vectors.len() - 1),
+            Fault::WrongCount => vectors.extend_from_within(..1),
+            Fault::WrongDimension => {
+                if let Some(last) = vectors.last_mut() {
+                    last.push(0.5);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// What chaos brings: everything but what never ends or leads elsewhere.
+static CHAOS: [Fault; 20] = [
+    Fault::Status(400),
+    Fault::Status(401),
+    Fault::Status(404),
+    Fault::Status(429),
+    Fault::Status(500),
+    Fault::Status(502),
+    Fault::Status(503),
+    Fault::RetryAfter { status: 429, seconds: 0 },
+    Fault::RetryAfter { status: 503, seconds: 1 },
+    Fault::RetryAfterDate { status: 429, seconds: 0 },
+    Fault::Slow(Duration::from_millis(200)),
+    Fault::CloseMidway,
+    Fault::CloseAtOnce,
+    Fault::Truncated,
+    Fault::NaN,
+    Fault::WrongCount,
+    Fault::WrongDimension,
+    Fault::Shuffled,
+    Fault::Huge,
+    Fault::ZeroVector,
+];
+
+/// Which request gets which fault: the script first, then refused texts, then `always`, then chaos.
+#[derive(Debug, Default)]
+pub struct Schedule {
+    /// Faults and how many requests each is still for.
+    pub script: VecDeque<(Fault, usize)>,
+    pub always: Option<Fault>,
+    /// Parts of texts, and the fault of a request with such a text.
+    pub refused: Vec<(String, Fault)>,
+    /// Probability from 0 to 1, and the state of the generator.
+    pub chaos: Option<(f64, u64)>,
+}
+
+impl Schedule {
+    /// The fault of the request with these texts.
+    pub fn next(&mut self, texts: &[&str]) -> Option<Fault> {
+        if let Some((fault, times)) = self.script.front_mut() {
+            let fault = fault.clone();
+            *times -= 1;
+            if *times == 0 {
+                self.script.pop_front();
+            }
+            return Some(fault);
+        }
+        let refused =
+            self.refused.iter().find(|(part, _)| texts.iter().any(|text| text.contains(part.as_str())));
+        if let Some((_, fault)) = refused {
+            return Some(fault.clone());
+        }
+        if self.always.is_some() {
+            return self.always.clone();
+        }
+        let (rate, state) = self.chaos.as_mut()?;
+        if unit(split_mix(state)) >= *rate {
+            return None;
+        }
+        let choice = (unit(split_mix(state)) * CHAOS.len() as f64) as usize;
+        Some(CHAOS[choice].clone())
+    }
+}
+
+/// The next number of SplitMix64 (Steele, Lea, Flood 2014).
+fn split_mix(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+/// A number from 0 to below 1 of 53 of these bits.
+fn unit(bits: u64) -> f64 {
+    (bits >> 11) as f64 / (1u64 << 53) as f64
+}

@@ -1,0 +1,219 @@
+//! A stub of every embedding provider: a real HTTP server in this process that is strict about what it
+//! is sent, answers with vectors that are known beforehand, and has the faults it is told to have.
+
+#![allow(dead_code, unused_imports)] // no binary uses all of it
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod answer;
+mod dialect;
+mod fault;
+mod payload;
+mod request;
+mod server;
+mod state;
+
+pub use answer::vector;
+pub use fault::Fault;
+
+use dialect::Dialect;
+use serde_json::Value;
+use state::Shared;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
+
+/// What a text is to the request that holds it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    Document,
+    Query,
+}
+
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// At 127.0.0.1; 0: any that is free.
+    pub port: u16,
+    /// Numbers of a vector, unless the request says how many it wants.
+    pub dimension: usize,
+    /// Of every answer.
+    pub latency: Duration,
+    /// Requests that are worked on at one time, the others wait; 0: any number.
+    pub concurrency: usize,
+    /// The credential that every request must carry, in its dialect's place. None: none may carry one.
+    pub key: Option<String>,
+    /// HTTPS under a certificate for localhost that nobody knows.
+    pub tls: bool,
+    /// Texts of one request at most.
+    pub max_batch: usize,
+    /// Characters of one text at most; a request with a longer one gets a 400, without a complaint.
+    pub max_body_text_chars: Option<usize>,
+    /// Whether requests and texts are remembered, not only counted.
+    pub record: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            port: 0,
+            dimension: 8,
+            latency: Duration::ZERO,
+            concurrency: 0,
+            key: None,
+            tls: false,
+            max_batch: 2048,
+            max_body_text_chars: None,
+            record: true,
+        }
+    }
+}
+
+/// A request, as it came.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    pub provider: String,
+    /// Path and query as the provider itself would see them.
+    pub path: String,
+    /// Names in lower case.
+    pub headers: HashMap<String, String>,
+    /// As the dialect says it; None where it does not.
+    pub kind: Option<Kind>,
+    /// As far as they could be read.
+    pub texts: Vec<String>,
+    /// Null where it was no JSON.
+    pub body: Value,
+    /// When it was there as a whole.
+    pub at: Instant,
+    /// HTTP status it is answered with (it may not have been yet); 0: it gets no answer.
+    pub status: u16,
+}
+
+/// A running stub; dropping it closes its port and every connection.
+pub struct Stub {
+    shared: Arc<Shared>,
+    port: u16,
+    runtime: Option<Runtime>,
+}
+
+impl Stub {
+    /// Listens when this returns. Panics when the port is taken.
+    pub fn start(options: Options) -> Stub {
+        let listener = std::net::TcpListener::bind(("127.0.0.1", options.port)).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_name("stub provider")
+            .enable_all()
+            .build()
+            .unwrap();
+        let tls = options.tls.then(server::tls);
+        let shared = Arc::new(Shared::new(options));
+        let served = shared.clone();
+        runtime.spawn(async move {
+            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+            server::serve(listener, tls, served).await;
+        });
+        Stub { shared, port, runtime: Some(runtime) }
+    }
+
+    /// "http://127.0.0.1:PORT", with TLS "https://localhost:PORT".
+    pub fn url(&self) -> String {
+        match self.shared.options.tls {
+            true => format!("https://localhost:{}", self.port),
+            false => format!("http://127.0.0.1:{}", self.port),
+        }
+    }
+
+    /// What the base_url of an embedder of this provider must be. Panics when there is no such provider.
+    pub fn base_url(&self, provider: &str) -> String {
+        let dialect = Dialect::find(provider).unwrap();
+        format!("{}/{provider}{}", self.url(), dialect.base())
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The next `times` requests get this fault, after those of earlier calls have had theirs. Only
+    /// requests without complaint get faults.
+    pub fn script(&self, fault: Fault, times: usize) {
+        self.shared.state().push_script(fault, times);
+    }
+
+    /// Every request that the script and refused texts leave gets this fault, until this is set to None.
+    pub fn always(&self, fault: Option<Fault>) {
+        self.shared.state().schedule.always = fault;
+    }
+
+    /// Any request with a text that contains `part` gets this fault, once the script is through.
+    pub fn refuse_text(&self, part: &str, fault: Fault) {
+        self.shared.state().schedule.refused.push((part.to_string(), fault));
+    }
+
+    /// Forgets every `refuse_text`.
+    pub fn forgive_texts(&self) {
+        self.shared.state().schedule.refused.clear();
+    }
+
+    /// Each request that has no other fault gets one with this probability: any that ends.
+    /// `seed` decides which of the requests in their order; 0 ends it.
+    pub fn chaos(&self, rate: f64, seed: u64) {
+        self.shared.state().schedule.chaos = (rate > 0.0).then_some((rate, seed));
+    }
+
+    /// All requests in order; none with `record: false`.
+    pub fn requests(&self) -> Vec<Seen> {
+        self.shared.state().requests.clone()
+    }
+
+    pub fn request_count(&self) -> usize {
+        self.shared.state().request_count
+    }
+
+    /// How often exactly this text was sent, whatever was answered.
+    pub fn seen(&self, text: &str) -> usize {
+        self.shared.state().texts.get(text).map_or(0, |(seen, _)| *seen)
+    }
+
+    /// How often a good vector for exactly this text was sent back.
+    pub fn answered(&self, text: &str) -> usize {
+        self.shared.state().texts.get(text).map_or(0, |(_, answered)| *answered)
+    }
+
+    /// Of each text, how often it was sent, and a good vector sent back.
+    pub fn counts(&self) -> HashMap<String, (usize, usize)> {
+        self.shared.state().texts.clone()
+    }
+
+    /// Most requests under way at one time, waiting ones included. A request that the client gave up is
+    /// under way until the server notices.
+    pub fn in_flight_max(&self) -> usize {
+        self.shared.state().in_flight_max
+    }
+
+    /// What was wrong with requests.
+    pub fn complaints(&self) -> Vec<String> {
+        self.shared.state().complaints.clone()
+    }
+
+    /// Clears the records; faults stay.
+    pub fn forget(&self) {
+        self.shared.state().forget();
+    }
+
+    pub fn set_latency(&self, latency: Duration) {
+        self.shared.state().latency = latency;
+    }
+}
+
+impl Drop for Stub {
+    fn drop(&mut self) {
+        let Some(runtime) = self.runtime.take() else { return };
+        // Inside another runtime nothing may block.
+        match tokio::runtime::Handle::try_current() {
+            Ok(_) => runtime.shutdown_background(),
+            Err(_) => runtime.shutdown_timeout(Duration::from_secs(10)),
+        }
+    }
+}

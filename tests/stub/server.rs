@@ -1,0 +1,297 @@
+//! The HTTP server of a stub: connections with and without TLS, and what becomes of one request.
+
+use super::answer;
+use super::dialect::{Dialect, credential};
+use super::fault::Fault;
+use super::payload::Payload;
+use super::request::{self, Parsed};
+use super::state::{Flight, Shared};
+use super::{Options, Seen};
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper::{HeaderMap, Method, Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto::Builder;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+
+/// TLS under a certificate for localhost that nobody knows, made anew each time.
+pub fn tls() -> TlsAcceptor {
+    let certified = rcgen::generate_simple_self_signed(vec!["localhost".to_string()]).unwrap();
+    let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(certified.signing_key.serialize_der()));
+    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certified.cert.der().clone()], key)
+        .unwrap();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    TlsAcceptor::from(Arc::new(config))
+}
+
+/// Takes connections until it is dropped.
+pub async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, shared: Arc<Shared>) {
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(Duration::from_millis(10)).await; // out of file descriptors
+            continue;
+        };
+        let _ = stream.set_nodelay(true);
+        let (tls, shared) = (tls.clone(), shared.clone());
+        tokio::spawn(async move {
+            match tls {
+                None => connection(stream, shared).await,
+                Some(tls) => {
+                    if let Ok(stream) = tls.accept(stream).await {
+                        connection(stream, shared).await;
+                    }
+                }
+            }
+        });
+    }
+}
+
+async fn connection<S>(stream: S, shared: Arc<Shared>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder.http2().max_concurrent_streams(1024u32);
+    let service = service_fn(move |request: Request<Incoming>| handle(request, shared.clone()));
+    let _ = builder.serve_connection(TokioIo::new(stream), service).await;
+}
+
+/// What was found out about a request before it is answered.
+struct Examined<'a> {
+    provider: &'a str,
+    dialect: Option<Dialect>,
+    parsed: Parsed<'a>,
+    problems: Vec<String>,
+    credential_problem: Option<String>,
+}
+
+/// The error breaks the connection.
+async fn handle(request: Request<Incoming>, shared: Arc<Shared>) -> io::Result<Response<Payload>> {
+    let _flight = Flight::begin(&shared);
+    let (head, body) = request.into_parts();
+    let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
+    let headers = strings(&head.headers);
+    let json = serde_json::from_slice::<Value>(&body);
+    let target = head.uri.path_and_query().map_or("/", |target| target.as_str());
+    let examined = examine(&head.method, target, &headers, &json, &shared.options);
+    let (status, fault) = record(&shared, target, &headers, &json, &examined);
+
+    let key = credential(&headers);
+    if examined.credential_problem.is_some() {
+        return Ok(refuse(examined.dialect, status, &format!("invalid key {key}"), &[]));
+    }
+    let Some(dialect) = examined.dialect.filter(|_| examined.problems.is_empty()) else {
+        let message = format!("{} (key {key})", examined.problems.join("; "));
+        return Ok(refuse(examined.dialect, status, &message, &[]));
+    };
+    let _slot = match &shared.slots {
+        Some(slots) => Some(slots.acquire().await.map_err(io::Error::other)?),
+        None => None,
+    };
+    let latency = shared.state().latency;
+    if !latency.is_zero() {
+        tokio::time::sleep(latency).await;
+    }
+    perform(&shared, dialect, &examined.parsed, fault, &headers).await
+}
+
+/// Looks for everything that is wrong with a request. `target` is its path and query.
+fn examine<'a>(
+    method: &Method,
+    target: &'a str,
+    headers: &HashMap<String, String>,
+    json: &'a serde_json::Result<Value>,
+    options: &Options,
+) -> Examined<'a> {
+    let mut problems = Vec::new();
+    if *method != Method::POST {
+        problems.push(format!("the method is {method}, not POST"));
+    }
+    let media = headers.get("content-type").map_or("", String::as_str);
+    if !["application/json", "application/json; charset=utf-8"].contains(&media) {
+        problems.push(format!("the content type is {media:?}, not application/json"));
+    }
+    if let Err(error) = json {
+        problems.push(format!("the body is no JSON in UTF-8: {error}"));
+    }
+    let (provider, rest) = split(target);
+    let (path, query) = match rest.split_once('?') {
+        Some((path, query)) => (path, Some(query)),
+        None => (rest, None),
+    };
+    let dialect = Dialect::find(provider);
+    let mut parsed = Parsed::default();
+    match dialect {
+        None => problems.push(format!("there is no provider {provider:?}")),
+        Some(dialect) => {
+            let model = dialect.model_in_path(path, query).unwrap_or_else(|problem| {
+                problems.push(problem);
+                ""
+            });
+            if let Ok(body) = json {
+                parsed = request::parse(dialect, model, body, options.max_batch, &mut problems);
+            }
+        }
+    }
+    let key = options.key.as_deref();
+    let credential_problem = dialect.and_then(|dialect| dialect.credential_problem(headers, key));
+    Examined { provider, dialect, parsed, problems, credential_problem }
+}
+
+/// Of "/openai/v1/embeddings?a=b": "openai" and "/v1/embeddings?a=b".
+fn split(target: &str) -> (&str, &str) {
+    let bare = target.strip_prefix('/').unwrap_or(target);
+    bare.split_at(bare.find(['/', '?']).unwrap_or(bare.len()))
+}
+
+/// Remembers the request. Gives the status of its answer (0: none) and its fault, if it has one.
+fn record(
+    shared: &Shared,
+    target: &str,
+    headers: &HashMap<String, String>,
+    json: &serde_json::Result<Value>,
+    examined: &Examined<'_>,
+) -> (u16, Option<Fault>) {
+    let texts = &examined.parsed.texts;
+    let limit = shared.options.max_body_text_chars.unwrap_or(usize::MAX);
+    let mut state = shared.state();
+    let mut fault = None;
+    let status = if examined.credential_problem.is_some() {
+        401
+    } else if !examined.problems.is_empty() {
+        400
+    } else {
+        let is_long = texts.iter().any(|text| text.len() > limit && text.chars().count() > limit);
+        fault = if is_long { Some(Fault::Status(400)) } else { state.schedule.next(texts) };
+        fault.as_ref().map_or(200, Fault::status)
+    };
+    for problem in examined.problems.iter().chain(&examined.credential_problem) {
+        state.complain(format!("{target}: {problem}"));
+    }
+    state.request_count += 1;
+    if shared.options.record {
+        state.see(texts);
+        state.requests.push(Seen {
+            provider: examined.provider.to_string(),
+            path: split(target).1.to_string(),
+            headers: headers.clone(),
+            kind: examined.parsed.kind,
+            texts: texts.iter().map(|text| (*text).to_string()).collect(),
+            body: json.as_ref().map_or(Value::Null, Value::clone),
+            at: Instant::now(),
+            status,
+        });
+    }
+    (status, fault)
+}
+
+/// Answers a request that is right, with the fault it is to have.
+async fn perform(
+    shared: &Shared,
+    dialect: Dialect,
+    parsed: &Parsed<'_>,
+    fault: Option<Fault>,
+    headers: &HashMap<String, String>,
+) -> io::Result<Response<Payload>> {
+    let key = credential(headers);
+    let message = |status: u16| match status {
+        401 => format!("invalid key {key}"),
+        _ => format!("the stub says {status} (key {key})"),
+    };
+    match &fault {
+        Some(Fault::Never) => return std::future::pending().await,
+        Some(Fault::CloseAtOnce) => return Err(io::Error::other("closed, as told")),
+        Some(Fault::Slow(time)) => tokio::time::sleep(*time).await,
+        Some(Fault::Status(status)) => return Ok(refuse(Some(dialect), *status, &message(*status), &[])),
+        Some(Fault::RetryAfter { status, seconds }) => {
+            let after = [("retry-after", seconds.to_string())];
+            return Ok(refuse(Some(dialect), *status, &message(*status), &after));
+        }
+        Some(Fault::RetryAfterDate { status, seconds }) => {
+            let date = SystemTime::now() + Duration::from_secs(seconds + 1); // its fraction is cut off
+            let after = [("retry-after", httpdate::fmt_http_date(date))];
+            return Ok(refuse(Some(dialect), *status, &message(*status), &after));
+        }
+        Some(Fault::Redirect(to)) => {
+            return Ok(refuse(Some(dialect), 307, &message(307), &[("location", to.clone())]));
+        }
+        Some(Fault::NotJson) => {
+            let page = "<!DOCTYPE html><html><body>Please log in.</body></html>";
+            return Ok(respond(200, "text/html", &[], Payload::whole(page)));
+        }
+        _ => {}
+    }
+    let dimension = parsed.dimension.unwrap_or(shared.options.dimension);
+    let mut vectors: Vec<Vec<f32>> =
+        parsed.texts.iter().map(|text| answer::vector(text, dimension)).collect();
+    if let Some(fault) = &fault {
+        fault.bend(&mut vectors);
+    }
+    let is_reversed = fault == Some(Fault::Shuffled);
+    let bytes = Bytes::from(answer::write(dialect, parsed, &vectors, is_reversed));
+    if shared.options.record && fault.as_ref().is_none_or(Fault::is_good) {
+        shared.state().answer(&parsed.texts);
+    }
+    let takes_gzip = headers.get("accept-encoding").is_some_and(|value| value.contains("gzip"));
+    let mut more = Vec::new();
+    let payload = match fault {
+        Some(Fault::CloseMidway) => Payload::broken(&bytes),
+        Some(Fault::Truncated) => Payload::whole(bytes.slice(..bytes.len() / 2)),
+        Some(Fault::Huge) => Payload::huge(bytes),
+        Some(Fault::Gzip) if takes_gzip => {
+            more.push(("content-encoding", "gzip".to_string()));
+            Payload::whole(answer::gzip(&bytes))
+        }
+        _ => Payload::whole(bytes),
+    };
+    Ok(respond(200, "application/json", &more, payload))
+}
+
+/// An error in the dialect's shape, with these headers besides.
+fn refuse(
+    dialect: Option<Dialect>,
+    status: u16,
+    message: &str,
+    more: &[(&str, String)],
+) -> Response<Payload> {
+    let body = dialect.map_or_else(|| json!({"error": message}), |dialect| dialect.error(status, message));
+    respond(status, "application/json", more, Payload::whole(body.to_string()))
+}
+
+fn respond(status: u16, media: &str, more: &[(&str, String)], payload: Payload) -> Response<Payload> {
+    let mut response = Response::builder().status(status).header("content-type", media);
+    for (name, value) in more {
+        response = response.header(*name, value.as_str());
+    }
+    response.body(payload).unwrap()
+}
+
+/// Headers as strings, names in lower case; several of one name joined by ", ".
+fn strings(headers: &HeaderMap) -> HashMap<String, String> {
+    let mut strings: HashMap<String, String> = HashMap::new();
+    for (name, value) in headers {
+        let value = String::from_utf8_lossy(value.as_bytes());
+        let joined = strings.entry(name.as_str().to_string()).or_default();
+        if !joined.is_empty() {
+            joined.push_str(", ");
+        }
+        joined.push_str(&value);
+    }
+    strings
+}

@@ -1,0 +1,99 @@
+//! What a stub remembers and is told: shared by the server's tasks and the tests' thread.
+
+use super::fault::{Fault, Schedule};
+use super::{Options, Seen};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+use tokio::sync::Semaphore;
+
+/// Complaints kept at most: a benchmark that is all wrong must not fill the memory.
+const COMPLAINTS: usize = 10_000;
+
+pub struct Shared {
+    pub options: Options,
+    /// One permit for each request that may be worked on at one time; None: any number.
+    pub slots: Option<Semaphore>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+pub struct State {
+    pub schedule: Schedule,
+    pub latency: Duration,
+    pub requests: Vec<Seen>,
+    pub request_count: usize,
+    /// How often each text was sent, and answered with a good vector.
+    pub texts: HashMap<String, (usize, usize)>,
+    pub complaints: Vec<String>,
+    pub in_flight: usize,
+    pub in_flight_max: usize,
+}
+
+impl Shared {
+    pub fn new(options: Options) -> Shared {
+        Shared {
+            slots: (options.concurrency > 0).then(|| Semaphore::new(options.concurrency)),
+            state: Mutex::new(State { latency: options.latency, ..State::default() }),
+            options,
+        }
+    }
+
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+}
+
+impl State {
+    /// Remembers that these texts were sent.
+    pub fn see(&mut self, texts: &[&str]) {
+        for text in texts {
+            self.texts.entry((*text).to_string()).or_default().0 += 1;
+        }
+    }
+
+    /// Remembers that these texts are answered with good vectors.
+    pub fn answer(&mut self, texts: &[&str]) {
+        for text in texts {
+            self.texts.entry((*text).to_string()).or_default().1 += 1;
+        }
+    }
+
+    pub fn complain(&mut self, complaint: String) {
+        if self.complaints.len() < COMPLAINTS {
+            self.complaints.push(complaint);
+        }
+    }
+
+    pub fn push_script(&mut self, fault: Fault, times: usize) {
+        if times > 0 {
+            self.schedule.script.push_back((fault, times));
+        }
+    }
+
+    pub fn forget(&mut self) {
+        self.requests.clear();
+        self.request_count = 0;
+        self.texts.clear();
+        self.complaints.clear();
+        self.in_flight_max = self.in_flight;
+    }
+}
+
+/// A request under way, until this is dropped.
+pub struct Flight(Arc<Shared>);
+
+impl Flight {
+    pub fn begin(shared: &Arc<Shared>) -> Flight {
+        let mut state = shared.state();
+        state.in_flight += 1;
+        state.in_flight_max = state.in_flight_max.max(state.in_flight);
+        Flight(shared.clone())
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        self.0.state().in_flight -= 1;
+    }
+}
