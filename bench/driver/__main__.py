@@ -16,6 +16,7 @@ import ingest
 import memory
 import model
 import query
+import remote
 from report import Report, say
 from server import Server
 
@@ -24,6 +25,7 @@ BENCHMARKS = {
     "ingest": ingest.run,
     "query": query.run,
     "seen": query.run_seen,
+    "remote": remote.run,
     "model": model.run,
     "memory": memory.run,
     "edit": edit.run,
@@ -39,6 +41,7 @@ def main() -> int:
     parser.add_argument("--profile", required=True)
     parser.add_argument("--manual", type=Path, required=True)
     parser.add_argument("--results", type=Path, required=True)
+    parser.add_argument("--stub", default="")
     parser.add_argument("--cranfield", default="")
     parser.add_argument("--only", default="")
     options = parser.parse_args()

@@ -184,3 +184,22 @@ fn a_put_is_searchable_right_after_wait_every_time() {
     // The worker is woken by the commit: without, each would wait for its next look at the queue.
     assert!(begun.elapsed() < LONG / 9, "100 documents took {:?}", begun.elapsed());
 }
+
+#[test]
+fn a_prepared_transaction_counts_from_its_commit() {
+    let cluster = crate::cluster!("max_prepared_transactions = 5");
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "hash", "{}");
+    for (id, end) in [("kept", "COMMIT"), ("gone", "ROLLBACK")] {
+        db.run("BEGIN");
+        db.put("k", id, "The harbor is south of the village.");
+        db.run("PREPARE TRANSACTION 'two phases'");
+        db.wait("k");
+        assert_eq!(db.count(&format!("kb.documents WHERE external_id = '{id}'")), 0, "before its commit");
+        db.run(&format!("{end} PREPARED 'two phases'"));
+    }
+    // Nobody was woken by the second phase, but whoever waits has it done.
+    db.wait("k");
+    assert_sound(&mut db, "k", 1, 0);
+    assert_eq!(db.found("k", "harbor", 5), ["kept"]);
+}

@@ -148,3 +148,44 @@ fn a_killed_indexer_leaves_no_invalid_index() {
     });
     assert_eq!(db.count("pg_class WHERE relname LIKE '%hnsw%'"), 1);
 }
+
+/// Vectors in memory are lost in a crash; they come back by themselves.
+#[test]
+fn a_knowledge_base_in_memory_is_filled_again_after_a_crash() {
+    let mut cluster = crate::cluster!(PRELOAD, "kb.launcher_naptime = 1");
+    cluster.expects_crashes = true;
+    let mut db = cluster.connect(APP);
+    db.run("SELECT kb.create_vector_db('quick', 'memory', 384)");
+    db.run("SELECT kb.create_knowledge_base('k', 'hash', 'quick')");
+    db.put_all("k", &documents());
+    db.wait("k");
+    let before = db.vectors("k");
+    cluster.stop("immediate", 30);
+    cluster.up();
+    let mut db = cluster.reconnect(APP);
+    until(SOON, "the vectors are back", || db.vectors("k") == before);
+    db.wait("k");
+    assert_sound(&mut db, "k", DOCUMENTS as i64, 0);
+    assert!(!db.found("k", &texts::paragraph(4242, 35), 3).is_empty());
+}
+
+#[test]
+fn a_killed_launcher_comes_back_and_takes_up_what_waits() {
+    let mut cluster = crate::cluster!(PRELOAD, "kb.launcher_naptime = 1");
+    cluster.expects_crashes = true;
+    let launcher = |cluster: &Cluster| cluster.processes("kb launcher", None).first().copied();
+    let mut db = cluster.connect(APP);
+    db.create_slow_embedder(4);
+    db.create_kb("k", "slow", CHUNKING);
+    db.put_all("k", &documents());
+    let pid = launcher(&cluster).unwrap();
+    signal(pid, libc::SIGKILL);
+    until(SOON, "the server notices", || db.0.simple_query("SELECT 1").is_err());
+    drop(cluster.reconnect("postgres"));
+    until(SOON, "there is another launcher", || launcher(&cluster).is_some_and(|other| other != pid));
+    // Nobody touches the database until it is done.
+    until(SOON, "its worker is there", || !cluster.processes("kb worker", Some(APP)).is_empty());
+    let mut db = cluster.reconnect(APP);
+    db.wait("k");
+    assert_sound(&mut db, "k", DOCUMENTS as i64, 0);
+}

@@ -141,3 +141,53 @@ fn a_text_that_stands_often_takes_one_place_among_top_k() {
     until(LONG, "the index is there and valid", || indexes(&mut other, &table) == [true]);
     assert_eq!(ask(), (10, 10, Some(999)));
 }
+
+#[test]
+fn a_filter_that_keeps_too_many_to_compare_all_still_fills_top_k_by_the_index() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.run("SELECT kb.create_embedder('tiny', 'hash', dimension => 16)");
+    db.run("SELECT kb.create_knowledge_base('k', 'tiny', chunking => '{\"strategy\": \"none\"}')");
+    // Half of them pass, which is more than are ever compared one by one.
+    let documents: Vec<Document> = (0..42_000)
+        .map(|i| {
+            let mut document = Document::new(format!("d{i}"), texts::paragraph(i, 8));
+            document.metadata = serde_json::json!({"half": i % 2 == 0});
+            document
+        })
+        .collect();
+    for part in documents.chunks(6000) {
+        db.put_all("k", part);
+    }
+    db.wait("k");
+    let table = vector_table(&mut db, "k");
+    until(LONG, "the index is there and valid", || indexes(&mut db, &table) == [true]);
+    for seed in 0..5 {
+        let question = texts::paragraph(7_000_000 + seed, 8);
+        let ask = "SELECT external_id FROM kb.query('k', $1, 30, filter => '{\"half\": true}') ORDER BY rank";
+        let found: Vec<String> = db.all_with(ask, &[&question]);
+        assert_eq!(found.len(), 30);
+        assert!(found.iter().all(|id| id[1..].parse::<u32>().unwrap() % 2 == 0), "{found:?}");
+    }
+}
+
+#[test]
+fn vectors_too_wide_for_an_index_of_full_numbers_are_kept_and_found_as_halves() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.run("SELECT kb.create_embedder('wide', 'hash', dimension => 2500)");
+    db.run("SELECT kb.create_knowledge_base('k', 'wide', chunking => '{\"strategy\": \"none\"}')");
+    let documents: Vec<Document> =
+        (0..2500).map(|i| Document::new(format!("d{i}"), texts::paragraph(i, 25))).collect();
+    db.put_all("k", &documents);
+    db.wait("k");
+    let table = vector_table(&mut db, "k");
+    let kind: String = db.one(&format!(
+        "SELECT format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = '{table}'::regclass AND attname = 'embedding'"
+    ));
+    assert_eq!(kind, "halfvec(2500)");
+    until(LONG, "the index is there and valid", || indexes(&mut db, &table) == [true]);
+    for i in [3, 1234, 2499] {
+        assert_eq!(db.found("k", &texts::paragraph(i, 25), 1), [format!("d{i}")]);
+    }
+}

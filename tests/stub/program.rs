@@ -1,7 +1,7 @@
 //! The stub provider as a program, for benchmarks. Serves until its standard input ends, so keep that
 //! open; then says on standard error what it saw.
 //!
-//! stub-provider [--port N] [--latency-ms N] [--concurrency N] [--dimension N] [--key KEY]
+//! stub-provider [--port N] [--latency-ms N] [--concurrency N] [--dimension N] [--key KEY] [--record true]
 
 #[path = "mod.rs"]
 mod stub;
@@ -18,8 +18,11 @@ fn main() -> std::io::Result<()> {
     out.flush()?;
     std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink())?;
     let complaints = stub.complaints();
+    let times: Vec<std::time::Instant> = stub.requests().iter().map(|seen| seen.at).collect();
+    let within = |from: usize| times.partition_point(|at| *at < times[from] + Duration::from_secs(60)) - from;
+    let most = (0..times.len()).map(within).max().unwrap_or(0);
     eprintln!(
-        "{} requests, at most {} at one time, {} complaints{}",
+        "{} requests, at most {} at one time, {most} in a minute, {} complaints{}",
         stub.request_count(),
         stub.in_flight_max(),
         complaints.len(),
@@ -38,6 +41,7 @@ fn options() -> Options {
             "--latency-ms" => options.latency = Duration::from_millis(number(&name, &value)),
             "--concurrency" => options.concurrency = number(&name, &value),
             "--dimension" => options.dimension = number(&name, &value),
+            "--record" => options.record = value == "true",
             "--key" => options.key = Some(value),
             _ => fail(&format!("{name} is unknown")),
         }
