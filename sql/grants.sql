@@ -42,7 +42,7 @@ COMMENT ON FUNCTION kb.create_embedder(text, text, text, integer, text, text, js
 COMMENT ON FUNCTION kb.alter_embedder(text, text, integer, text, text, jsonb) IS
     'Changes what is given of an embedder. What would change the meaning of stored vectors is refused while a knowledge base uses it. Needs kb_admin.';
 COMMENT ON FUNCTION kb.set_secret(text, text) IS
-    'Keeps a key under a name, for embedders whose secret is kb:NAME. No role can read it; it is not dumped. Give it as a parameter where statements are logged. Needs kb_admin.';
+    'Keeps a key under a name, for embedders whose secret is kb:NAME. No role can read it; it is not dumped. Where the server logs statements, use env: or file: instead. Needs kb_admin.';
 COMMENT ON FUNCTION kb.drop_secret(text) IS
     'Forgets a key. Needs kb_admin.';
 COMMENT ON FUNCTION kb.acknowledge_restore() IS
@@ -92,6 +92,6 @@ COMMENT ON FUNCTION kb.wait(text, double precision) IS
 COMMENT ON FUNCTION kb.wait(bigint, double precision) IS
     'Waits until a run of kb.ingest is over.';
 COMMENT ON FUNCTION kb.health() IS
-    'What kb needs and how it is: pgvector, preload, gateway, worker, models; what is wrong and what to do.';
+    'What kb needs and how it is: pgvector, preload, gateway, providers, worker, models; what is wrong and what to do.';
 COMMENT ON FUNCTION kb._fingerprint(text, text, integer, jsonb) IS
     'Internal: an embedder''s fingerprint.';

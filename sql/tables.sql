@@ -7,7 +7,7 @@ CREATE TABLE kb.embedders (
     dimension   integer NOT NULL CHECK (dimension > 0),
     base_url    text,
     secret      text,
-    -- host:port that the secret may be sent to; NULL: to none until it is given again.
+    -- Scheme, host and port that the secret may be sent to; NULL: to none until it is given again.
     secret_host text,
     config      jsonb NOT NULL DEFAULT '{}',
     fingerprint bigint NOT NULL,
@@ -184,12 +184,12 @@ CREATE TABLE kb.chunks (
     enabled      boolean NOT NULL DEFAULT true,
     -- content in the knowledge base's language, for keyword search.
     tsv          tsvector,
-    PRIMARY KEY (chunk_id, build_no)
+    -- Also the way to all chunks of a build.
+    PRIMARY KEY (build_no, chunk_id)
 );
 CREATE INDEX chunks_tsv ON kb.chunks USING gin (tsv);
 CREATE INDEX chunks_document ON kb.chunks (document_id, build_no, ordinal);
-CREATE INDEX chunks_content ON kb.chunks (kb_no, content_hash);
-CREATE INDEX chunks_build ON kb.chunks (build_no);
+CREATE INDEX chunks_content ON kb.chunks (build_no, content_hash);
 COMMENT ON TABLE kb.chunks IS 'Chunks: slices of documents'' extracted text.';
 COMMENT ON COLUMN kb.chunks.start_char IS 'First character in documents.content, from 0: content is substr(documents.content, start_char + 1, end_char - start_char).';
 COMMENT ON COLUMN kb.chunks.end_char IS 'One past the last character.';

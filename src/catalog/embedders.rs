@@ -3,7 +3,7 @@
 use super::access::access;
 use crate::error::{Error, Result};
 use crate::gateway::client;
-use crate::gateway::egress::host_and_port;
+use crate::gateway::egress::origin;
 use crate::gateway::provider::{self, Provider};
 use crate::gateway::secret::Reference;
 use crate::model::vector_db::HALFVEC_MAX_DIMENSION;
@@ -204,10 +204,10 @@ fn remote(
     (model.unwrap_or_default(), dimension)
 }
 
-/// `host:port` of an embedder, to which its secret is bound.
+/// Scheme, host and port of an embedder, to which its secret is bound.
 fn host(embedder: &Embedder) -> Option<String> {
     let default = provider::find(&embedder.provider).and_then(Provider::base_url);
-    host_and_port(embedder.base_url.as_deref().or(default)?)
+    origin(embedder.base_url.as_deref().or(default)?)
 }
 
 pub fn create(id: &str, wanted: &Wanted) -> Result<()> {

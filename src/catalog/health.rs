@@ -59,7 +59,10 @@ fn gateway() -> Finding {
         Ok(health) => finding(
             "gateway",
             "ok",
-            format!("{} models loaded, {} queries remembered", health.models, health.cached_queries),
+            format!(
+                "{} models loaded, {} queries remembered, {} endpoints paused",
+                health.models, health.cached_queries, health.open_breakers
+            ),
             "",
         ),
         Err(error) => finding(

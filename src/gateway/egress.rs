@@ -88,11 +88,12 @@ impl AllowedHosts {
     }
 }
 
-/// `host:port` of an address, to which a secret is bound; None when it is no URL.
-pub fn host_and_port(address: &str) -> Option<String> {
+/// Scheme, host and port of an address, to which a secret is bound (the port only where it is not the scheme's
+/// own); None when it is no URL.
+pub fn origin(address: &str) -> Option<String> {
     let url = Url::parse(address).ok()?;
-    let host = url.host_str()?.to_ascii_lowercase();
-    Some(format!("{host}:{}", url.port_or_known_default().unwrap_or(0)))
+    url.host_str()?;
+    Some(url.origin().ascii_serialization())
 }
 
 /// Link-local and unspecified addresses, and those where clouds serve credentials to their machines. Loopback

@@ -2,11 +2,11 @@
 //! stands alone.
 
 use super::breaker::Breaker;
-use super::egress::host_and_port;
+use super::egress::origin;
 use super::limiter::{Held, LONGEST_WAIT, Limits};
 use super::local::finish;
 use super::protocol::Usage;
-use super::provider::Provider;
+use super::provider::{Provider, TRUNCATED};
 use super::secret::Secret;
 use super::transport::{Failure, Reply, Sending, Transport};
 use crate::error::{Error, Result};
@@ -223,11 +223,7 @@ impl Line {
         }
         match reply.status {
             300..400 => {
-                let to = reply
-                    .location
-                    .as_deref()
-                    .and_then(host_and_port)
-                    .unwrap_or_else(|| "another place".into());
+                let to = reply.location.as_deref().and_then(origin).unwrap_or_else(|| "another place".into());
                 let problem =
                     format!("it answered {} with a redirect to {to}, which is not followed", reply.status);
                 Verdict::Refused(Refusal::All(self.problem(problem, false)))
@@ -241,6 +237,10 @@ impl Line {
     fn read(&self, body: &[u8], count: usize) -> Verdict {
         let answer = match self.provider.read(&self.embedder, body, count) {
             Ok(answer) => answer,
+            Err(problem) if problem == TRUNCATED => {
+                let error = self.problem(problem, false);
+                return Verdict::Refused(Refusal::Texts { error, by_size: true });
+            }
             Err(problem) => return Verdict::Passing(problem),
         };
         self.breaker.succeed();

@@ -56,7 +56,7 @@ pub struct Access {
     pub reference: Option<Reference>,
     /// The key itself, where it lies in the database.
     pub stored: Option<Secret>,
-    /// `host:port` that the secret is bound to.
+    /// Scheme, host and port that the secret is bound to.
     pub host: Option<String>,
     /// Tokens spent today, as far as the database knows.
     pub spent_today: u64,

@@ -2,7 +2,7 @@
 //! and queries go past them.
 
 use super::breaker::Breaker;
-use super::egress::{AllowedHosts, host_and_port};
+use super::egress::{AllowedHosts, origin};
 use super::exchange::Line;
 use super::limiter::Limits;
 use super::protocol::{Access, Embedded, Urgency, Usage};
@@ -41,7 +41,8 @@ type LineKey = (Embedder, Kind, Option<Secret>);
 type LimitsKey = (String, Option<Secret>, Option<u32>, Option<u32>, usize);
 
 pub struct Remote {
-    transport: Arc<Transport>,
+    /// Made with the first order: without CA certificates there is none, which is no matter to local models.
+    transport: Mutex<Option<Arc<Transport>>>,
     settings: Mutex<Settings>,
     lanes: Mutex<HashMap<LineKey, Arc<Lane>>>,
     limits: Mutex<HashMap<LimitsKey, Arc<Limits>>>,
@@ -81,16 +82,23 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Remote {
-    pub fn new(settings: Settings) -> Result<Remote> {
-        let transport = Transport::new()
-            .map_err(|e| Error::Gateway { problem: format!("cannot prepare its HTTP client: {e}") })?;
-        Ok(Remote {
-            transport: Arc::new(transport),
+    pub fn new(settings: Settings) -> Remote {
+        Remote {
+            transport: Mutex::default(),
             settings: Mutex::new(settings),
             lanes: Mutex::default(),
             limits: Mutex::default(),
             breakers: Mutex::default(),
-        })
+        }
+    }
+
+    fn transport(&self) -> Result<Arc<Transport>, String> {
+        let mut transport = lock(&self.transport);
+        if let Some(transport) = transport.as_ref() {
+            return Ok(Arc::clone(transport));
+        }
+        let made = Transport::new().map_err(|e| format!("no HTTP client can be made: {e}"))?;
+        Ok(Arc::clone(transport.insert(Arc::new(made))))
     }
 
     pub fn configure(&self, settings: Settings) {
@@ -131,7 +139,7 @@ impl Remote {
         let base = embedder.base_url.as_deref().or(provider.base_url()).unwrap_or_default();
         let settings = lock(&self.settings).clone();
         settings.allowed_hosts.check(base).map_err(|e| problem(format!("base_url: {e}")))?;
-        let host = host_and_port(base).unwrap_or_default();
+        let host = origin(base).unwrap_or_default();
         let secret = secret(&order.access, &host, &settings).map_err(problem)?;
         let key = (embedder.clone(), order.kind, secret.clone());
         if let Some(lane) = lock(&self.lanes).get(&key) {
@@ -147,7 +155,7 @@ impl Remote {
             secret,
             limits,
             breaker,
-            transport: Arc::clone(&self.transport),
+            transport: self.transport().map_err(problem)?,
         };
         let lane = Arc::new(Lane { line, waiting: Mutex::default(), filled: Notify::new() });
         let mut lanes = lock(&self.lanes);

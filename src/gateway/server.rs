@@ -51,7 +51,7 @@ impl Server {
         let models =
             Models::start(settings.model_dir.clone()).map_err(|e| problem("start its model thread", e))?;
         let cache = QueryCache::new(settings.query_cache_size);
-        let remote = Remote::new(settings.remote.clone())?;
+        let remote = Remote::new(settings.remote.clone());
         let query_usage = Mutex::default();
         let state = Arc::new(State { models, remote, query_usage, cache, settings: Mutex::new(settings) });
         let runtime = tokio::runtime::Builder::new_multi_thread()

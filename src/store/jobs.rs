@@ -14,6 +14,8 @@ pub struct Job {
     pub run_no: Option<i64>,
     /// [`LIVE`] or [`BACKFILL`].
     pub priority: i32,
+    /// Its place in the queue.
+    pub job_no: i64,
 }
 
 /// Priority of an edit somebody just made.
@@ -47,44 +49,57 @@ pub fn enqueue(
     Ok(())
 }
 
-/// Takes at most `limit` due jobs, no more than `share` of one knowledge base, beginning behind
-/// `last_kb_no` so that all get their turn; live edits before backfill. Passed over are knowledge bases with
-/// one of the embedders `busy`, and documents that only wait for vectors of one that is `paused`.
-pub fn claim(
-    last_kb_no: i64,
-    share: i64,
-    limit: i64,
-    lease: Duration,
-    busy: &[String],
-    paused: &[String],
-) -> Result<Vec<Job>> {
+/// Which jobs [`claim`] takes.
+#[derive(Debug, Default)]
+pub struct Wanted {
+    /// [`LIVE`] or [`BACKFILL`].
+    pub priority: i32,
+    /// Jobs at most, in all and of one knowledge base.
+    pub limit: i64,
+    pub share: i64,
+    /// Knowledge bases behind this one come first, so that all get their turn.
+    pub after_kb_no: i64,
+    /// Knowledge base and job_no below which nothing is looked for: what was claimed leaves dead rows, which an old
+    /// snapshot anywhere keeps from being cleaned up.
+    pub floors: (Vec<i64>, Vec<i64>),
+    /// Embedders whose knowledge bases are passed over.
+    pub busy: Vec<String>,
+    /// Embedders for whose vectors alone no document is taken.
+    pub paused: Vec<String>,
+}
+
+/// Takes due jobs, in the order in which they came.
+pub fn claim(wanted: &Wanted, lease: Duration) -> Result<Vec<Job>> {
     spi::write(
         "WITH due AS (
              SELECT j.kb_no, j.external_id
-             FROM (SELECT kb_no, EXISTS (SELECT FROM kb.builds b WHERE b.kb_no = k.kb_no
-                       AND b.state <> 'old' AND b.embedder = ANY ($6)) AS paused
+             FROM (SELECT k.kb_no, coalesce(f.floor, 0) AS floor, EXISTS (SELECT FROM kb.builds b
+                       WHERE b.kb_no = k.kb_no AND b.state <> 'old' AND b.embedder = ANY ($6)) AS paused
                    FROM kb.knowledge_bases k
-                   WHERE EXISTS (SELECT FROM kb.jobs j WHERE j.kb_no = k.kb_no)
-                     AND NOT EXISTS (SELECT FROM kb.builds b WHERE b.kb_no = k.kb_no
+                   LEFT JOIN unnest($7::bigint[], $8::bigint[]) AS f (kb_no, floor) ON f.kb_no = k.kb_no
+                   WHERE NOT EXISTS (SELECT FROM kb.builds b WHERE b.kb_no = k.kb_no
                          AND b.state <> 'old' AND b.embedder = ANY ($5))
-                   ORDER BY kb_no <= $1, kb_no) k
+                   ORDER BY k.kb_no <= $1, k.kb_no) k
              CROSS JOIN LATERAL (
                  SELECT j.kb_no, j.external_id FROM kb.jobs j
-                 WHERE j.kb_no = k.kb_no AND j.next_attempt_at <= now()
+                 WHERE j.kb_no = k.kb_no AND j.priority = $9 AND j.job_no > k.floor AND j.next_attempt_at <= now()
                    AND (j.leased_until IS NULL OR j.leased_until < now())
                    AND NOT (k.paused AND j.chunked IS NOT DISTINCT FROM j.generation)
-                 ORDER BY j.priority, j.job_no LIMIT $2 FOR UPDATE SKIP LOCKED) j
+                 ORDER BY j.job_no LIMIT $2 FOR UPDATE SKIP LOCKED) j
              LIMIT $3)
          UPDATE kb.jobs j SET leased_until = now() + pg_catalog.make_interval(secs => $4), attempts = attempts + 1
          FROM due WHERE j.kb_no = due.kb_no AND j.external_id = due.external_id
-         RETURNING j.kb_no, j.external_id, j.generation, j.attempts, j.run_no, j.priority::int",
+         RETURNING j.kb_no, j.external_id, j.generation, j.attempts, j.run_no, j.priority::int, j.job_no",
         &[
-            Arg::Long(last_kb_no),
-            Arg::Long(share),
-            Arg::Long(limit),
+            Arg::Long(wanted.after_kb_no),
+            Arg::Long(wanted.share),
+            Arg::Long(wanted.limit),
             Arg::Double(lease.as_secs_f64()),
-            Arg::Texts(busy),
-            Arg::Texts(paused),
+            Arg::Texts(&wanted.busy),
+            Arg::Texts(&wanted.paused),
+            Arg::Longs(&wanted.floors.0),
+            Arg::Longs(&wanted.floors.1),
+            Arg::Int(wanted.priority),
         ],
         job,
     )
@@ -199,7 +214,7 @@ pub fn release_all(delay: Duration, error: Option<&str>, count: bool) -> Result<
 /// Jobs that were tried often enough.
 pub fn exhausted(max_attempts: i32) -> Result<Vec<Job>> {
     spi::write(
-        "SELECT kb_no, external_id, generation, attempts, run_no, priority::int FROM kb.jobs WHERE attempts >= $1 LIMIT 1000",
+        "SELECT kb_no, external_id, generation, attempts, run_no, priority::int, job_no FROM kb.jobs WHERE attempts >= $1 LIMIT 1000",
         &[Arg::Int(max_attempts)],
         job,
     )
@@ -213,6 +228,7 @@ fn job(row: &Row) -> Result<Job> {
         attempts: row.get(3)?,
         run_no: row.opt(4)?,
         priority: row.get(5)?,
+        job_no: row.get(6)?,
     })
 }
 

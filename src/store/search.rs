@@ -220,9 +220,9 @@ pub fn places(target: &Target, hashes: &[Vec<u8>]) -> Result<Vec<(Vec<u8>, uuid:
     spi::read(
         "SELECT c.content_hash, c.chunk_id, d.external_id FROM kb.chunks c
          JOIN kb.documents d ON d.document_id = c.document_id
-         WHERE c.kb_no = $1 AND c.content_hash = ANY ($2) AND c.build_no = $3 AND c.enabled
+         WHERE c.build_no = $1 AND c.content_hash = ANY ($2) AND c.enabled
          ORDER BY d.external_id, c.ordinal",
-        &[Arg::Long(target.kb_no), Arg::BytesArray(hashes), Arg::Long(target.build_no)],
+        &[Arg::Long(target.build_no), Arg::BytesArray(hashes)],
         |row| Ok((row.get(0)?, row.uuid(1)?, row.get(2)?)),
     )
 }

@@ -5,6 +5,7 @@ use super::vector_dbs::VectorTable;
 use crate::error::{Error, Result};
 use crate::model::VectorDbType;
 use crate::pg::ddl;
+use crate::pg::setting;
 use crate::pg::spi::{self, Arg, quote};
 use uuid::Uuid;
 
@@ -25,8 +26,8 @@ pub fn create_table(table: &VectorTable) -> Result<()> {
                  tenant_id text NOT NULL,
                  fingerprint bigint NOT NULL,
                  embedding {column} NOT NULL,
-                 PRIMARY KEY (chunk_id, build_no),
-                 FOREIGN KEY (chunk_id, build_no) REFERENCES kb.chunks (chunk_id, build_no) ON DELETE CASCADE)"
+                 PRIMARY KEY (build_no, chunk_id),
+                 FOREIGN KEY (build_no, chunk_id) REFERENCES kb.chunks (build_no, chunk_id) ON DELETE CASCADE)"
         ),
         // Vectors do not compress, and inline ones spare a look-up each.
         format!("ALTER TABLE kb.{name} ALTER COLUMN embedding SET STORAGE PLAIN"),
@@ -135,7 +136,7 @@ pub fn reuse(
                  FROM kb.chunks c CROSS JOIN LATERAL (
                      SELECT v.embedding FROM kb.chunks o
                      JOIN kb.{source} v ON v.chunk_id = o.chunk_id AND v.build_no = o.build_no
-                     WHERE o.kb_no = c.kb_no AND o.content_hash = c.content_hash AND o.build_no = $4
+                     WHERE o.build_no = $4 AND o.content_hash = c.content_hash
                        AND v.fingerprint = $2
                      LIMIT 1) s
                  WHERE c.document_id = ANY ($3::bigint[]) AND c.build_no = $1
@@ -262,4 +263,22 @@ pub fn analyze(table: &VectorTable) -> Result<()> {
 /// The statement that removes what a failed build left.
 pub fn drop_index_statement(table: &VectorTable) -> String {
     format!("DROP INDEX CONCURRENTLY IF EXISTS kb.{}", quote(&index_name(&table.table_name)))
+}
+
+/// Fresh statistics of what a worker fills, so that plans made while the tables were small (its own, and those of
+/// foreign keys) are made anew. Cheap: only of the columns that rows are looked up by. Gives up at once where an
+/// index is being built.
+pub fn refresh_statistics(table_names: &[String]) -> Result<()> {
+    let mut tables = String::from(
+        "kb.documents (document_id, kb_no, external_id, status), kb.jobs,
+         kb.chunks (build_no, chunk_id, document_id, kb_no, ordinal, content_hash)",
+    );
+    for name in table_names {
+        // It may have gone with its knowledge base.
+        if !table_exists(name)? {
+            continue;
+        }
+        tables.push_str(&format!(", kb.{} (build_no, chunk_id)", quote(name)));
+    }
+    setting::with(&[(c"lock_timeout", c"100ms")], || spi::execute_utility(&format!("ANALYZE {tables}")))
 }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 const OPEN_DOCUMENTS: usize = 4096;
 const OPEN_LOCAL: usize = 64;
 const OPEN_REMOTE: usize = 768;
-const SHARE: i64 = 16;
+const SHARE: usize = 32;
 /// Documents claimed at a time.
 const CLAIM: usize = 64;
 /// A group of documents is prepared together up to this many bytes.
@@ -37,12 +37,7 @@ impl Runner {
             self.paused.retain(|_, (until, ..)| *until > now);
             let paused: Vec<String> = self.paused.keys().cloned().collect();
             let lease = settings::lease_duration();
-            let last = self.last_kb_no;
-            let jobs = txn::in_txn(|| jobs::claim(last, SHARE, CLAIM as i64, lease, &busy, &paused))?;
-            if let Some(job) = jobs.last() {
-                self.last_kb_no = job.kb_no;
-            }
-            self.claimed.extend(jobs);
+            self.claimed.extend(self.claims.claim(CLAIM, SHARE, lease, busy, paused)?);
         }
         if self.claimed.is_empty() {
             return Ok(false);
@@ -89,7 +84,13 @@ impl Runner {
             return Ok(());
         }
         match txn::in_txn(|| document::write(&prepared)) {
-            Ok(written) => self.follow(prepared, &written),
+            Ok(written) => {
+                for (target, diff) in prepared.iter().flat_map(|document| &document.targets) {
+                    self.growth.add(diff.insert.len(), &target.build.table.table_name);
+                }
+                self.growth.look();
+                self.follow(prepared, &written)
+            }
             Err(_) if prepared.len() > 1 => {
                 for document in prepared {
                     self.write_group(vec![document])?;

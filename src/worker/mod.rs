@@ -1,9 +1,11 @@
 //! The background processes: gateway, launcher, worker, indexer.
 
+mod claims;
 mod document;
 mod exchange;
 mod flights;
 mod gateway;
+mod growth;
 mod indexer;
 mod intake;
 mod launcher;

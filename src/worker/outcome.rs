@@ -12,6 +12,9 @@ use std::time::Duration;
 /// Pause before a document is tried again: doubled with each attempt, up to the last.
 pub(super) const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
 
+/// Pause after a fault that is not of the document: a full disk, say. It costs no attempt, so it cannot grow.
+const UNRELATED: Duration = Duration::from_secs(10);
+
 /// Ends the jobs of documents that have all their vectors, unless they were edited meanwhile.
 pub(super) fn finish(done: &[(i64, Open)]) -> Result<()> {
     if done.is_empty() {
@@ -57,7 +60,10 @@ pub(super) fn fail(job: &Job, error: &Error) -> Result<()> {
         }
         let again = job.attempts < settings::max_attempts() || !error.is_of_the_work();
         if error.is_transient() && again {
-            let delay = RETRY.0.saturating_mul(1 << (job.attempts - 1).clamp(0, 16)).min(RETRY.1);
+            let delay = match error.is_of_the_work() {
+                true => RETRY.0.saturating_mul(1 << (job.attempts - 1).clamp(0, 16)).min(RETRY.1),
+                false => UNRELATED,
+            };
             return jobs::release(std::slice::from_ref(job), delay, Some(&text), error.is_of_the_work());
         }
         documents::lock_by_key(job.kb_no, &job.external_id)?;

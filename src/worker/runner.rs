@@ -1,6 +1,8 @@
 //! The worker's loop: takes jobs in, keeps the gateway busy, writes what comes back, leaves when idle.
 
+use super::claims::Claims;
 use super::flights::Flights;
+use super::growth::Growth;
 use super::outcome::fail;
 use crate::catalog::builds as build_cases;
 use crate::error::{Error, Result};
@@ -78,7 +80,8 @@ pub(super) struct Runner {
     pub(super) connection: Option<Connection>,
     pub(super) flights: Flights,
     pub(super) claimed: VecDeque<Job>,
-    pub(super) last_kb_no: i64,
+    pub(super) claims: Claims,
+    pub(super) growth: Growth,
     checked: Instant,
     renewed: Instant,
     /// When something last moved; None before anything has, so that a visit for nothing ends at once.
@@ -87,7 +90,7 @@ pub(super) struct Runner {
     pub(super) index_due: bool,
     /// Embedders that are not asked until then, as long as they are as they were, and why.
     pub(super) paused: HashMap<String, (Instant, Embedder, Error)>,
-    booked: Instant,
+    booked: Option<Instant>,
     /// When the gateway last said something, and whether it has been asked if it lives.
     pub(super) heard: Instant,
     pub(super) asked: bool,
@@ -103,13 +106,14 @@ impl Runner {
             connection: None,
             flights: Flights::default(),
             claimed: VecDeque::new(),
-            last_kb_no: 0,
+            claims: Claims::default(),
+            growth: Growth::default(),
             checked: now,
             renewed: now,
             busy: None,
             index_due: true,
             paused: HashMap::new(),
-            booked: now,
+            booked: None,
             heard: now,
             asked: false,
         }
@@ -236,10 +240,10 @@ impl Runner {
 
     /// Queries cannot write: what they spent is fetched from the gateway now and then.
     fn book_query_usage(&mut self) -> Result<()> {
-        if self.booked.elapsed() < BOOK_EVERY || !wake::gateway_runs() {
+        if self.booked.is_some_and(|at| at.elapsed() < BOOK_EVERY) || !wake::gateway_runs() {
             return Ok(());
         }
-        self.booked = Instant::now();
+        self.booked = Some(Instant::now());
         let used = client::take_usage(settings::gateway_timeout())?;
         txn::in_txn(|| {
             for QueryUsage { embedder, kb_no, usage } in &used {

@@ -2,7 +2,7 @@
 
 use crate::stub::Stub;
 use kb::error::Error;
-use kb::gateway::egress::host_and_port;
+use kb::gateway::egress::origin;
 use kb::gateway::protocol::{Access, Embedded, Urgency, Usage};
 use kb::gateway::remote::{Order, Remote, Settings};
 use kb::gateway::secret::{Reference, Secret};
@@ -25,7 +25,7 @@ impl Gateway {
     pub fn with(settings: Settings) -> Gateway {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        Gateway { runtime, remote: Remote::new(settings).unwrap() }
+        Gateway { runtime, remote: Remote::new(settings) }
     }
 
     pub fn ask(&self, embedder: &Embedder, kind: Kind, texts: &[&str]) -> Result<Embedded, Error> {
@@ -51,7 +51,7 @@ pub fn order(embedder: &Embedder, kind: Kind, urgency: Urgency, texts: &[&str]) 
     let access = Access {
         reference: Some(Reference::Stored("test".into())),
         stored: Some(Secret::new(KEY)),
-        host: embedder.base_url.as_deref().and_then(host_and_port),
+        host: embedder.base_url.as_deref().and_then(origin),
         spent_today: 0,
     };
     let texts = texts.iter().map(|text| text.to_string()).collect();

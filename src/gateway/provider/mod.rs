@@ -71,6 +71,9 @@ pub trait Provider: Send + Sync {
     fn read(&self, embedder: &Embedder, body: &[u8], count: usize) -> Result<Answer, String>;
 }
 
+/// What [`Provider::read`] says when the provider has read only the start of a text, and was not to.
+pub const TRUNCATED: &str = "a text is longer than the model reads, and was cut";
+
 /// Names of all remote providers.
 pub const NAMES: [&str; 11] = [
     "openai",

@@ -84,7 +84,7 @@ impl Provider for Vertex {
             prediction.embeddings.statistics.as_ref().is_some_and(|statistics| statistics.truncated)
         };
         if !embedder.config.truncate && predictions.iter().any(was_cut) {
-            return Err("only the start of a text was read: it is longer than the model reads".to_string());
+            return Err(super::TRUNCATED.to_string());
         }
         let tokens: Option<f64> =
             predictions.iter().map(|prediction| prediction.embeddings.statistics.as_ref()?.token_count).sum();
