@@ -60,8 +60,6 @@ fn validate(id: &str, wanted: &Wanted) -> Result<(Embedder, Value)> {
     }
     let config_json = wanted.config.clone().unwrap_or_else(|| Value::Object(Default::default()));
     let config = EmbedderConfig::parse(&config_json).unwrap_or_else(|more| {
-        // A header may hold a key.
-        report::hide_statement();
         problems.extend(more);
         EmbedderConfig::default()
     });
@@ -182,18 +180,16 @@ fn remote(
         Some(base) => match settings::allowed_hosts().check(base) {
             Err(problem) => problems.push(format!("base_url: {problem}")),
             Ok(url) if url.query().is_some() || url.fragment().is_some() => {
-                problems
-                    .push("base_url: it must have no ? and no #; use config.path or config.headers".into());
+                problems.push(
+                    "base_url: it must have no ? and no #; what is no credential can go into config.path"
+                        .into(),
+                );
             }
             Ok(_) => {}
         },
     }
     match wanted.secret.as_deref().map(Reference::parse) {
-        Some(Err(problem)) => {
-            // It may be a key: not into the log with the error.
-            report::hide_statement();
-            problems.push(format!("secret: {problem}"));
-        }
+        Some(Err(problem)) => problems.push(format!("secret: {problem}")),
         None if (provider.needs_secret() || name == "openai") && wanted.base_url.is_none() => {
             problems.push(format!(
                 "secret: provider {name} answers nobody without a key; give env:NAME, file:NAME or kb:NAME"
@@ -210,7 +206,19 @@ fn host(embedder: &Embedder) -> Option<String> {
     origin(embedder.base_url.as_deref().or(default)?)
 }
 
+/// Whatever goes wrong with a call that may hold a key: it is not logged with the error.
+fn hide_keys(wanted: &Wanted) {
+    let no_reference = wanted.secret.as_deref().is_some_and(|secret| Reference::parse(secret).is_err());
+    let in_url = wanted.base_url.as_deref().is_some_and(|url| url.contains(['@', '?', '#']));
+    let in_config =
+        wanted.config.as_ref().is_some_and(|config| !config["headers"].is_null() || !config.is_object());
+    if no_reference || in_url || in_config {
+        report::hide_statement();
+    }
+}
+
 pub fn create(id: &str, wanted: &Wanted) -> Result<()> {
+    hide_keys(wanted);
     let (embedder, config) = validate(id, wanted)?;
     let secret = wanted.secret.clone();
     let secret_host = secret.is_some().then(|| host(&embedder)).flatten();
@@ -222,6 +230,7 @@ pub fn create(id: &str, wanted: &Wanted) -> Result<()> {
 /// What would change the meaning of stored vectors is refused while anything uses the embedder. A secret stays
 /// bound to the host it was given for.
 pub fn alter(id: &str, wanted: Wanted) -> Result<()> {
+    hide_keys(&wanted);
     let before = embedders::get(id)?;
     let rest = embedders::rest(id)?;
     refuse_seeded(id, rest.seeded, "altered")?;

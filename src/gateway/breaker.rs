@@ -9,7 +9,7 @@ const FAULTS: u32 = 5;
 /// How long it stays open: doubled each time the try fails, up to the last.
 const OPEN: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
 /// A try that never reported back is given up on.
-const TRY: Duration = Duration::from_secs(120);
+const TRY: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]
 pub struct Breaker {
@@ -22,20 +22,45 @@ struct State {
     /// Times it opened since the last success.
     openings: u32,
     open_until: Option<Instant>,
+    /// A request is out to see whether it can be closed.
+    trying: bool,
+    /// The last fault.
+    problem: String,
+}
+
+/// Nothing may be sent for so long, after this fault.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Open {
+    pub wait: Duration,
+    pub problem: String,
 }
 
 impl Breaker {
     /// Whether a request may go now; if not, how long nothing will. While it is open, the first to come
     /// after the pause is the one that tries, and the others go on waiting for what it finds.
-    pub fn admit(&self, now: Instant) -> Result<(), Duration> {
+    pub fn admit(&self, now: Instant) -> Result<(), Open> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         match state.open_until {
             None => Ok(()),
-            Some(until) if until > now => Err((until - now).min(OPEN.1)),
+            Some(until) if until > now => {
+                Err(Open { wait: (until - now).min(OPEN.1), problem: state.problem.clone() })
+            }
             Some(_) => {
                 state.open_until = Some(now + TRY);
+                state.trying = true;
                 Ok(())
             }
+        }
+    }
+
+    /// The same, without being the one that tries.
+    pub fn look(&self, now: Instant) -> Result<(), Open> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        match state.open_until {
+            Some(until) if until > now => {
+                Err(Open { wait: (until - now).min(OPEN.1), problem: state.problem.clone() })
+            }
+            _ => Ok(()),
         }
     }
 
@@ -45,15 +70,16 @@ impl Breaker {
     }
 
     /// No usable answer came.
-    pub fn fault(&self, now: Instant) {
+    pub fn fault(&self, now: Instant, problem: &str) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.faults += 1;
-        let was_open = state.open_until.is_some();
+        state.problem = problem.to_string();
         // Requests that were under way when it opened say nothing new.
-        if was_open && state.open_until.is_some_and(|until| until <= now + OPEN.1) {
+        if state.open_until.is_some() && !state.trying {
             return;
         }
-        if was_open || state.faults >= FAULTS {
+        if state.trying || state.faults >= FAULTS {
+            state.trying = false;
             let pause = OPEN.0.saturating_mul(1 << state.openings.min(10)).min(OPEN.1);
             state.open_until = Some(now + pause);
             state.openings += 1;
@@ -74,10 +100,10 @@ mod tests {
         let (breaker, start) = (Breaker::default(), Instant::now());
         for _ in 0..FAULTS {
             assert!(breaker.admit(start).is_ok());
-            breaker.fault(start);
+            breaker.fault(start, "x");
         }
         assert!(breaker.is_open(start));
-        assert_eq!(breaker.admit(start), Err(OPEN.0));
+        assert_eq!(breaker.admit(start).unwrap_err(), Open { wait: OPEN.0, problem: "x".into() });
         let later = start + OPEN.0;
         assert!(breaker.admit(later).is_ok());
         assert!(breaker.admit(later).is_err(), "one try at a time");
@@ -90,15 +116,15 @@ mod tests {
     fn a_failed_try_doubles_the_pause_up_to_the_longest() {
         let (breaker, mut now) = (Breaker::default(), Instant::now());
         for _ in 0..FAULTS {
-            breaker.fault(now);
+            breaker.fault(now, "x");
         }
         let mut pauses = Vec::new();
         for _ in 0..8 {
-            let pause = breaker.admit(now).unwrap_err();
+            let pause = breaker.admit(now).unwrap_err().wait;
             pauses.push(pause.as_secs());
             now += pause;
             assert!(breaker.admit(now).is_ok());
-            breaker.fault(now);
+            breaker.fault(now, "x");
         }
         assert_eq!(pauses, [2, 4, 8, 16, 32, 60, 60, 60]);
     }
@@ -108,7 +134,7 @@ mod tests {
         let (breaker, now) = (Breaker::default(), Instant::now());
         for _ in 0..3 {
             for _ in 0..FAULTS - 1 {
-                breaker.fault(now);
+                breaker.fault(now, "x");
             }
             breaker.succeed();
         }
@@ -119,8 +145,8 @@ mod tests {
     fn requests_that_were_under_way_when_it_opened_do_not_lengthen_the_pause() {
         let (breaker, now) = (Breaker::default(), Instant::now());
         for _ in 0..FAULTS * 3 {
-            breaker.fault(now);
+            breaker.fault(now, "x");
         }
-        assert_eq!(breaker.admit(now), Err(OPEN.0));
+        assert_eq!(breaker.admit(now).unwrap_err().wait, OPEN.0);
     }
 }

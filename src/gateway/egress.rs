@@ -106,8 +106,9 @@ pub fn is_forbidden(address: IpAddr) -> bool {
 }
 
 fn is_forbidden_v4(address: Ipv4Addr) -> bool {
-    // Alibaba's and Oracle's metadata; Amazon's, Google's, Azure's and others' are link-local.
-    const METADATA: [Ipv4Addr; 2] = [Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr::new(192, 0, 0, 192)];
+    // Alibaba's, Oracle's and Azure's (WireServer); Amazon's, Google's and others' are link-local.
+    const METADATA: [Ipv4Addr; 3] =
+        [Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr::new(192, 0, 0, 192), Ipv4Addr::new(168, 63, 129, 16)];
     address.is_link_local()
         || address.octets()[0] == 0
         || address.is_broadcast()
@@ -116,7 +117,8 @@ fn is_forbidden_v4(address: Ipv4Addr) -> bool {
 }
 
 fn is_forbidden_v6(address: Ipv6Addr) -> bool {
-    const AMAZON: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
+    const SCALEWAY: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42);
+    const ORACLE: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xc1, 0, 0, 0, 0, 0xa9fe, 0xa9fe);
     const GOOGLE: Ipv6Addr = Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254);
     if address == Ipv6Addr::LOCALHOST {
         return false;
@@ -129,7 +131,7 @@ fn is_forbidden_v6(address: Ipv6Addr) -> bool {
     // The same machines by way of addresses that carry an IPv4 one: mapped, compatible, NAT64, 6to4.
     let carried = match segments {
         [0, 0, 0, 0, 0, 0xffff | 0, high, low] => last(high, low),
-        [0x64, 0xff9b, 0, 0, 0, 0, high, low] => last(high, low),
+        [0x64, 0xff9b, 0 | 1, _, _, _, high, low] => last(high, low),
         [0x2002, high, low, ..] => last(high, low),
         _ => false,
     };
@@ -137,8 +139,9 @@ fn is_forbidden_v6(address: Ipv6Addr) -> bool {
         || address.is_unspecified()
         || address.is_multicast()
         || (segments[0] & 0xffc0) == 0xfe80
-        || address == AMAZON
-        || address == GOOGLE
+        // Amazon's, of all its services.
+        || segments[..2] == [0xfd00, 0xec2]
+        || [SCALEWAY, ORACLE, GOOGLE].contains(&address)
 }
 
 /// The addresses of a name that may be connected to. The connection is made to one of these, so a name
@@ -204,6 +207,8 @@ mod tests {
             "http://[2002:a9fe:a9fe::]/",
             "http://[fe80::1]/",
             "http://[fd00:ec2::254]/",
+            "http://[fd00:ec2::23]/",
+            "http://168.63.129.16/",
             "http://100.100.100.200/",
             "http://0.0.0.0/",
             "http://[::]/",

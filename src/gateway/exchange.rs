@@ -1,7 +1,7 @@
 //! One batch of texts at a remote provider: limits, breaker, retries, and halving until a refused text
 //! stands alone.
 
-use super::breaker::Breaker;
+use super::breaker::{Breaker, Open};
 use super::egress::origin;
 use super::limiter::{Held, LONGEST_WAIT, Limits};
 use super::local::finish;
@@ -38,8 +38,37 @@ pub struct Line {
 enum Refusal {
     /// It may be for one of the texts; `by_size`: for being too many or too long.
     Texts { error: Error, by_size: bool },
+    /// A fault that may pass, though it has not in as many requests as the config says: some providers answer
+    /// so to a text they cannot take.
+    Fault(Error),
     /// Whatever the texts are.
     All(Error),
+}
+
+/// What is to be embedded.
+#[derive(Clone, Copy)]
+pub struct Batch<'a> {
+    pub texts: &'a [String],
+    /// Tokens of each.
+    pub tokens: &'a [u32],
+    /// What the asking database knows of the day's tokens.
+    pub spent_today: u64,
+    /// The limiter has let the first request go.
+    pub paced: bool,
+    /// All texts are of one client's request.
+    pub is_of_one: bool,
+}
+
+/// Texts of one request.
+struct Part<'a> {
+    texts: &'a [String],
+    estimate: u64,
+    spent_today: u64,
+    paced: bool,
+    /// What the provider says of an error may be passed on.
+    quote: bool,
+    /// Requests at most.
+    tries: u32,
 }
 
 /// What an answer means.
@@ -53,38 +82,46 @@ enum Verdict {
 }
 
 impl Line {
-    /// A vector or an error for each text, in order. `paced`: the limiter has let the first request go.
-    /// `spent_today` is what the asking database knows of the day's tokens.
-    pub async fn embed(
-        &self,
-        texts: &[String],
-        tokens: &[u32],
-        spent_today: u64,
-        mut paced: bool,
-    ) -> (Vec<Result<Vec<f32>>>, Usage) {
+    /// A vector or an error for each text, in order.
+    pub async fn embed(&self, batch: &Batch<'_>) -> (Vec<Result<Vec<f32>>>, Usage) {
+        let Batch { texts, tokens, .. } = *batch;
         let mut usage = Usage { texts: texts.len() as u64, ..Usage::default() };
         let mut results: Vec<Option<Result<Vec<f32>>>> = texts.iter().map(|_| None).collect();
         let mut ranges = Vec::new();
         ranges.push(0..texts.len());
+        let mut first = true;
         let mut is_of_texts = false;
         while let Some(range) = ranges.pop() {
-            let estimate = tokens[range.clone()].iter().map(|n| u64::from(*n)).sum();
-            let attempt = self.attempt(&texts[range.clone()], estimate, spent_today, paced, &mut usage).await;
-            paced = false;
-            let fault = match attempt {
+            let part = Part {
+                texts: &texts[range.clone()],
+                estimate: tokens[range.clone()].iter().map(|n| u64::from(*n)).sum(),
+                spent_today: batch.spent_today,
+                paced: std::mem::take(&mut first) && batch.paced,
+                // What a provider says may repeat a text, which is no other client's business.
+                quote: batch.is_of_one || range.len() == 1,
+                // While a bad text is looked for, nothing is tried twice.
+                tries: if is_of_texts && range.len() > 1 { 1 } else { self.tries() },
+            };
+            let fault = match self.attempt(&part, &mut usage).await {
                 Ok(vectors) => {
                     for (i, vector) in range.zip(vectors) {
                         results[i] = Some(finish(&self.embedder, vector));
                     }
                     continue;
                 }
-                Err(Refusal::All(error)) => error,
-                Err(Refusal::Texts { error, .. }) if range.len() == 1 => {
+                Err(Refusal::All(error) | Refusal::Fault(error) | Refusal::Texts { error, .. })
+                    if range.len() == 1 && (is_of_texts || texts.len() == 1) =>
+                {
                     results[range.start] = Some(Err(error));
                     continue;
                 }
-                Err(Refusal::Texts { error, by_size }) => {
-                    is_of_texts = is_of_texts || by_size || !self.refuses_any(spent_today, &mut usage).await;
+                Err(Refusal::All(error)) => error,
+                Err(refusal) => {
+                    let (error, by_size) = match refusal {
+                        Refusal::Texts { error, by_size } => (error, by_size),
+                        Refusal::Fault(error) | Refusal::All(error) => (error, false),
+                    };
+                    is_of_texts = is_of_texts || by_size || self.answers_others(batch, &mut usage).await;
                     if is_of_texts {
                         let middle = range.start + range.len() / 2;
                         ranges.push(middle..range.end);
@@ -103,50 +140,73 @@ impl Line {
         (results.into_iter().map(|result| result.unwrap_or_else(lost)).collect(), usage)
     }
 
-    /// Whether the provider refuses whatever it is asked: then no text is to blame.
-    async fn refuses_any(&self, spent_today: u64, usage: &mut Usage) -> bool {
+    /// Whether the provider answers a text that it has no reason to refuse: then one of the batch's is to blame.
+    async fn answers_others(&self, batch: &Batch<'_>, usage: &mut Usage) -> bool {
         let probe = [HARMLESS.to_string()];
-        let answer = self.attempt(&probe, 1, spent_today, false, usage).await;
-        matches!(answer, Err(Refusal::Texts { .. }))
+        let spent_today = batch.spent_today;
+        let part = Part { texts: &probe, estimate: 1, spent_today, paced: false, quote: false, tries: 1 };
+        self.attempt(&part, usage).await.is_ok()
+    }
+
+    fn tries(&self) -> u32 {
+        self.embedder.config.remote.retry.max_attempts
+    }
+
+    /// Why nothing may be sent now, as far as can be told without waiting.
+    pub fn blocked(&self) -> bool {
+        self.breaker.look(Instant::now()).is_err()
+    }
+
+    fn left_alone(&self, open: Open) -> Refusal {
+        let reason = format!(
+            "its endpoint keeps failing and is left alone for a while; the last time {}",
+            open.problem
+        );
+        self.held(Held { wait: open.wait, reason })
     }
 
     async fn attempt(
         &self,
-        texts: &[String],
-        estimate: u64,
-        spent_today: u64,
-        mut paced: bool,
+        part: &Part<'_>,
         usage: &mut Usage,
     ) -> std::result::Result<Vec<Vec<f32>>, Refusal> {
         let remote = &self.embedder.config.remote;
+        let (estimate, mut paced) = (part.estimate, part.paced);
         let mut pauses = self.backoff();
         let (mut faults, mut waits) = (0, 0);
         loop {
+            // Before a place in the rate is taken for nothing.
+            self.breaker.look(Instant::now()).map_err(|open| self.left_alone(open))?;
             if !std::mem::take(&mut paced) {
                 self.limits.request().await.map_err(|held| self.held(held))?;
             }
             self.limits.tokens(u32::try_from(estimate).unwrap_or(u32::MAX)).await;
+            let reserved = if remote.daily_token_budget.is_some() { estimate } else { 0 };
             if let Some(budget) = remote.daily_token_budget {
-                self.limits.within_budget(budget, estimate, spent_today).map_err(|held| self.held(held))?;
+                self.limits.reserve(budget, estimate, part.spent_today).map_err(|held| self.held(held))?;
             }
-            self.breaker.admit(Instant::now()).map_err(|wait| {
-                self.held(Held {
-                    wait,
-                    reason: "its endpoint keeps failing and is left alone for a while".into(),
-                })
-            })?;
+            if let Err(open) = self.breaker.admit(Instant::now()) {
+                self.limits.spend(0, reserved);
+                return Err(self.left_alone(open));
+            }
             usage.requests += 1;
-            let pause = match self.send(texts).await {
-                Verdict::Vectors(vectors, counted) => {
-                    let tokens = counted.unwrap_or(estimate);
-                    usage.tokens += tokens;
-                    self.limits.spend(tokens);
+            let verdict = self.send(part).await;
+            let spent = match &verdict {
+                Verdict::Vectors(_, counted) => counted.unwrap_or(estimate),
+                _ => 0,
+            };
+            self.limits.spend(spent, reserved);
+            let pause = match verdict {
+                Verdict::Vectors(vectors, _) => {
+                    usage.tokens += spent;
                     return Ok(vectors);
                 }
                 Verdict::Refused(refusal) => return Err(refusal),
                 Verdict::Wait(asked, reason) => {
                     waits += 1;
-                    let wait = asked.or_else(|| pauses.next()).unwrap_or(LONGEST_WAIT);
+                    // At least as long as after a fault: a clock that is wrong, or a zero, must not make it spin.
+                    let own = pauses.next().unwrap_or(LONGEST_WAIT);
+                    let wait = asked.map_or(own, |asked| asked.max(own));
                     self.limits.hold(wait, reason.clone());
                     if wait > LONGEST_WAIT || waits >= WAITS {
                         return Err(self.held(Held { wait, reason }));
@@ -154,10 +214,10 @@ impl Line {
                     wait
                 }
                 Verdict::Passing(problem) => {
-                    self.breaker.fault(Instant::now());
+                    self.breaker.fault(Instant::now(), &problem);
                     faults += 1;
-                    if faults >= remote.retry.max_attempts {
-                        return Err(Refusal::All(self.problem(problem, true)));
+                    if faults >= part.tries {
+                        return Err(Refusal::Fault(self.problem(problem, true)));
                     }
                     pauses.next().unwrap_or(Duration::from_millis(remote.retry.max_ms))
                 }
@@ -179,7 +239,8 @@ impl Line {
             .build()
     }
 
-    async fn send(&self, texts: &[String]) -> Verdict {
+    async fn send(&self, part: &Part<'_>) -> Verdict {
+        let texts = part.texts;
         let remote = &self.embedder.config.remote;
         let call = self.provider.call(&self.embedder, self.kind, texts);
         let sending = Sending {
@@ -192,14 +253,17 @@ impl Line {
         };
         match self.transport.send(&call, sending).await {
             Err(Failure::Passing(problem)) => Verdict::Passing(problem),
-            Err(Failure::Lasting(problem)) => Verdict::Refused(Refusal::All(self.problem(problem, false))),
-            Ok(reply) => self.judge(reply, texts.len()),
+            Err(Failure::Lasting(problem)) => {
+                self.breaker.succeed();
+                Verdict::Refused(Refusal::All(self.problem(problem, false)))
+            }
+            Ok(reply) => self.judge(reply, texts.len(), part.quote),
         }
     }
 
-    fn judge(&self, reply: Reply, count: usize) -> Verdict {
+    fn judge(&self, reply: Reply, count: usize, quote: bool) -> Verdict {
         let said = |reply: &Reply| {
-            let text = match message(&reply.body) {
+            let text = match message(&reply.body).filter(|_| quote) {
                 Some(message) => format!("it answered {}: {message}", reply.status),
                 None => format!("it answered {}", reply.status),
             };

@@ -131,9 +131,9 @@ impl Limits {
         Some(Held { wait, reason: reason.clone() })
     }
 
-    /// Whether `budget` tokens a day leave room for `count` more. `known` were spent today before this
-    /// gateway started, as far as the asking database knows.
-    pub fn within_budget(&self, budget: u64, count: u64, known: u64) -> Result<(), Held> {
+    /// Takes `count` of the `budget` tokens a day, if they are left; [`Limits::spend`] says what it really was.
+    /// `known` were spent today before this gateway started, as far as the asking database knows.
+    pub fn reserve(&self, budget: u64, count: u64, known: u64) -> Result<(), Held> {
         let (day, left) = today();
         let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
         if spent.day != day {
@@ -141,6 +141,7 @@ impl Limits {
         }
         spent.tokens = spent.tokens.max(known);
         if spent.tokens + count <= budget {
+            spent.tokens += count;
             return Ok(());
         }
         Err(Held {
@@ -149,14 +150,14 @@ impl Limits {
         })
     }
 
-    /// Adds what was spent.
-    pub fn spend(&self, tokens: u64) {
+    /// So many tokens were spent, of which `reserved` had been taken.
+    pub fn spend(&self, tokens: u64, reserved: u64) {
         let (day, _) = today();
         let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
         if spent.day != day {
             *spent = Spent { day, tokens: 0 };
         }
-        spent.tokens += tokens;
+        spent.tokens = (spent.tokens + tokens).saturating_sub(reserved);
     }
 
     /// A query is there as long as this is held: ingestion waits for it in [`Limits::after_queries`].
@@ -242,12 +243,14 @@ mod tests {
     #[test]
     fn a_spent_budget_holds_until_the_day_is_over() {
         let limits = Limits::new(1, None, None);
-        limits.within_budget(100, 60, 0).unwrap();
-        limits.spend(60);
-        assert!(limits.within_budget(100, 41, 0).is_err());
-        limits.within_budget(100, 40, 0).unwrap();
+        limits.reserve(100, 70, 0).unwrap();
+        // Before it is answered it counts already; it was less than thought.
+        assert!(limits.reserve(100, 31, 0).is_err());
+        limits.spend(60, 70);
+        assert!(limits.reserve(100, 41, 0).is_err());
+        limits.reserve(100, 40, 0).unwrap();
         // What the database knows counts, too: the gateway may have been restarted.
-        let held = limits.within_budget(100, 1, 100).unwrap_err();
+        let held = limits.reserve(100, 1, 100).unwrap_err();
         assert!(held.wait <= Duration::from_secs(86_400));
     }
 

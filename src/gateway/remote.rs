@@ -3,7 +3,7 @@
 
 use super::breaker::Breaker;
 use super::egress::{AllowedHosts, origin};
-use super::exchange::Line;
+use super::exchange::{Batch, Line};
 use super::limiter::Limits;
 use super::protocol::{Access, Embedded, Urgency, Usage};
 use super::provider::{self, Provider};
@@ -217,12 +217,16 @@ impl Lane {
         spent_today: u64,
     ) -> (Vec<Result<Vec<f32>>>, Usage) {
         let limits = &self.line.limits;
-        let _ahead = limits.query();
         let (mut results, mut usage) = (Vec::new(), Usage::default());
         let size = self.batch_size();
         for (texts, tokens) in texts.chunks(size).zip(tokens.chunks(size)) {
+            // Ahead of ingestion until it may go; what is under way holds up nobody.
+            let ahead = limits.query();
             let _place = limits.place().await;
-            let (some, part) = self.line.embed(texts, tokens, spent_today, false).await;
+            let paced = !self.line.blocked() && limits.request().await.is_ok();
+            drop(ahead);
+            let batch = Batch { texts, tokens, spent_today, paced, is_of_one: true };
+            let (some, part) = self.line.embed(&batch).await;
             results.extend(some);
             usage.add(&part);
         }
@@ -292,9 +296,10 @@ async fn serve(lane: Arc<Lane>) {
         }
         let limits = &lane.line.limits;
         limits.after_queries().await;
+        // A long pause is not waited for: the exchange reports it. No place is held while waiting, or a query would
+        // wait, too.
+        let paced = !lane.line.blocked() && limits.request().await.is_ok();
         let Some(place) = limits.place().await else { return };
-        // A long pause is not waited for: the exchange reports it.
-        let paced = limits.request().await.is_ok();
         let batch = lane.take();
         if batch.is_empty() {
             continue;
@@ -316,7 +321,9 @@ async fn send(line: &Line, batch: Vec<Piece>, paced: bool) {
         places.push((piece.order, piece.index, piece.tokens));
     }
     let tokens: Vec<u32> = places.iter().map(|(_, _, tokens)| *tokens).collect();
-    let (results, usage) = line.embed(&texts, &tokens, spent_today, paced).await;
+    let is_of_one = places.windows(2).all(|two| Arc::ptr_eq(&two[0].0, &two[1].0));
+    let batch = Batch { texts: &texts, tokens: &tokens, spent_today, paced, is_of_one };
+    let (results, usage) = line.embed(&batch).await;
     let estimated: u64 = tokens.iter().map(|n| u64::from(*n)).sum::<u64>().max(1);
     // Requests are counted once, with the batch's first order; tokens as the texts' share.
     let mut whole = Usage { texts: 0, tokens: 0, ..usage };

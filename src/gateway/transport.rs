@@ -12,6 +12,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Seconds that a provider's Retry-After counts at most.
+const LONGEST_WISH: f64 = 3600.0;
 const IDLE: Duration = Duration::from_secs(90);
 /// Bytes of an error's answer that are read.
 const ERROR_CAP: usize = 16 * 1024;
@@ -166,10 +168,11 @@ fn describe(error: &reqwest::Error) -> String {
 /// Seconds, or a date (RFC 9110, 10.2.3).
 fn parse_retry_after(value: &str, now: SystemTime) -> Option<Duration> {
     if let Ok(seconds) = value.trim().parse::<f64>() {
-        return Duration::try_from_secs_f64(seconds).ok();
+        return Duration::try_from_secs_f64(seconds.min(LONGEST_WISH)).ok();
     }
     let date = httpdate::parse_http_date(value.trim()).ok()?;
-    Some(date.duration_since(now).unwrap_or_default())
+    let wish = date.duration_since(now).unwrap_or_default();
+    Some(wish.min(Duration::from_secs_f64(LONGEST_WISH)))
 }
 
 #[cfg(test)]
@@ -183,6 +186,7 @@ mod tests {
         assert_eq!(parse_retry_after("0.5", now), Some(Duration::from_millis(500)));
         assert_eq!(parse_retry_after("Sun, 06 Nov 1994 08:50:07 GMT", now), Some(Duration::from_secs(30)));
         assert_eq!(parse_retry_after("Sun, 06 Nov 1994 08:00:00 GMT", now), Some(Duration::ZERO));
+        assert_eq!(parse_retry_after("1e19", now), Some(Duration::from_secs(3600)));
         assert_eq!(parse_retry_after("soon", now), None);
         assert_eq!(parse_retry_after("-3", now), None);
     }

@@ -115,8 +115,15 @@ impl Embedder {
         ];
         let mut hasher = blake3::Hasher::new();
         let meaning = c.remote.meaning();
-        let more = (!meaning.is_empty()).then_some(meaning.as_str());
-        for part in parts.into_iter().chain(more) {
+        // Where the address alone says which model it is.
+        let place = if self.model.is_empty() {
+            format!("{:?} {:?}", self.base_url, c.remote.path)
+        } else {
+            String::new()
+        };
+        for part in
+            parts.into_iter().chain([meaning.as_str(), place.as_str()].into_iter().filter(|p| !p.is_empty()))
+        {
             hasher.update(&(part.len() as u64).to_le_bytes());
             hasher.update(part.as_bytes());
         }

@@ -19,6 +19,7 @@ impl<'a> Fields<'a> {
             Value::Object(map) => map.clone(),
             Value::Null => Map::new(),
             other => {
+                let other = if other.is_string() { "a string".to_string() } else { other.to_string() };
                 problems.push(format!("{name} must be a JSON object, not {other}"));
                 Map::new()
             }
@@ -92,8 +93,9 @@ impl<'a> Fields<'a> {
     pub fn object(&mut self, key: &'static str) -> Option<Value> {
         match self.take(key)? {
             Value::Object(map) => Some(Value::Object(map)),
-            other => {
-                self.problem(key, format_args!("must be a JSON object, not {other}"));
+            // What it is instead is not repeated: it may be a key that was put into the wrong place.
+            _ => {
+                self.problem(key, "must be a JSON object");
                 None
             }
         }

@@ -101,8 +101,9 @@ const SHORT_PATH: &CStr = c"pg_stat_tmp/kb.slots_short";
 
 /// Whether the launcher found no process slot for some database, and gives each its turn.
 pub fn slots_are_short() -> bool {
+    // Without preload there is no launcher to give turns: the file is of an earlier start.
     // SAFETY: a system call on a constant path; nothing that can fail in a transaction's callback.
-    unsafe { libc::access(SHORT_PATH.as_ptr(), libc::F_OK) == 0 }
+    background::preloaded() && unsafe { libc::access(SHORT_PATH.as_ptr(), libc::F_OK) == 0 }
 }
 
 /// Says that some database found no process slot.

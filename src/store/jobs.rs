@@ -73,8 +73,8 @@ pub fn claim(wanted: &Wanted, lease: Duration) -> Result<Vec<Job>> {
     spi::write(
         "WITH due AS (
              SELECT j.kb_no, j.external_id
-             FROM (SELECT k.kb_no, coalesce(f.floor, 0) AS floor, EXISTS (SELECT FROM kb.builds b
-                       WHERE b.kb_no = k.kb_no AND b.state <> 'old' AND b.embedder = ANY ($6)) AS paused
+             FROM (SELECT k.kb_no, coalesce(f.floor, 0) AS floor, (SELECT b.embedder FROM kb.builds b
+                       WHERE b.kb_no = k.kb_no AND b.state <> 'old' ORDER BY b.build_no DESC LIMIT 1) = ANY ($6) AS paused
                    FROM kb.knowledge_bases k
                    LEFT JOIN unnest($7::bigint[], $8::bigint[]) AS f (kb_no, floor) ON f.kb_no = k.kb_no
                    WHERE NOT EXISTS (SELECT FROM kb.builds b WHERE b.kb_no = k.kb_no
@@ -140,41 +140,37 @@ pub fn finish(jobs: &[Job]) -> Result<Vec<(i64, String)>> {
     Ok(finished)
 }
 
-/// Gives jobs back, to be tried again after `delay`. An attempt that does not `count` is taken off again.
+/// Gives jobs back, to be tried again after `delay`; those edited meanwhile at once, and what went wrong with the
+/// text before is not said of them. An attempt that does not `count` is taken off again.
 pub fn release(jobs: &[Job], delay: Duration, error: Option<&str>, count: bool) -> Result<()> {
-    let (kbs, ids) = keys(jobs);
-    spi::execute(
-        "UPDATE kb.jobs j SET leased_until = NULL, error = $4,
-             next_attempt_at = now() + pg_catalog.make_interval(secs => $3),
-             attempts = CASE WHEN $5 THEN attempts ELSE greatest(attempts - 1, 0) END
-         FROM unnest($1::bigint[], $2::text[]) AS u (kb_no, external_id)
-         WHERE j.kb_no = u.kb_no AND j.external_id = u.external_id",
-        &[
-            Arg::Longs(&kbs),
-            Arg::Texts(&ids),
-            Arg::Double(delay.as_secs_f64()),
-            Arg::TextOrNull(error),
-            Arg::Bool(count),
-        ],
-    )?;
-    Ok(())
+    give_back(jobs, delay, error, count, false)
 }
 
 /// Gives back jobs whose chunks are written and whose embedder is paused; the attempt does not count.
 pub fn pause(jobs: &[Job], delay: Duration, error: &str) -> Result<()> {
+    give_back(jobs, delay, Some(error), false, true)
+}
+
+fn give_back(jobs: &[Job], delay: Duration, error: Option<&str>, count: bool, chunked: bool) -> Result<()> {
     let (kbs, ids) = keys(jobs);
     let generations: Vec<i64> = jobs.iter().map(|job| job.generation).collect();
     spi::execute(
-        "UPDATE kb.jobs j SET leased_until = NULL, error = $4, chunked = u.generation,
-             next_attempt_at = now() + pg_catalog.make_interval(secs => $5), attempts = greatest(attempts - 1, 0)
+        "UPDATE kb.jobs j SET leased_until = NULL,
+             error = CASE WHEN j.generation = u.generation THEN $4 END,
+             next_attempt_at = CASE WHEN j.generation = u.generation
+                 THEN now() + pg_catalog.make_interval(secs => $5) ELSE now() END,
+             attempts = CASE WHEN $6 THEN attempts ELSE greatest(attempts - 1, 0) END,
+             chunked = CASE WHEN $7 AND j.generation = u.generation THEN u.generation ELSE j.chunked END
          FROM unnest($1::bigint[], $2::text[], $3::bigint[]) AS u (kb_no, external_id, generation)
          WHERE j.kb_no = u.kb_no AND j.external_id = u.external_id",
         &[
             Arg::Longs(&kbs),
             Arg::Texts(&ids),
             Arg::Longs(&generations),
-            Arg::Text(error),
+            Arg::TextOrNull(error),
             Arg::Double(delay.as_secs_f64()),
+            Arg::Bool(count),
+            Arg::Bool(chunked),
         ],
     )?;
     Ok(())

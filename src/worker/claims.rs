@@ -58,7 +58,9 @@ impl Claims {
         let mut claimed: Vec<Job> = Vec::new();
         for priority in [LIVE, BACKFILL] {
             wanted.priority = priority;
-            wanted.limit = limit.saturating_sub(claimed.len()) as i64;
+            // A quarter is kept for backfill, or a steady stream of edits would keep it waiting for ever.
+            let most = if priority == LIVE { limit - limit / 4 } else { limit };
+            wanted.limit = most.saturating_sub(claimed.len()) as i64;
             wanted.after_kb_no = self.last_kb_no;
             let floors = self.floors.iter().filter(|((of, _), _)| *of == priority);
             wanted.floors = floors.map(|((_, kb_no), floor)| (*kb_no, *floor)).unzip();

@@ -6,10 +6,10 @@ use super::outcome::{RETRY, fail, finish};
 use super::runner::Runner;
 use crate::error::{Error, Result};
 use crate::gateway::client::{self, Connection};
-use crate::gateway::protocol::{Embedded, Fault, Request, Response, Urgency};
+use crate::gateway::protocol::{Embedded, Request, Response, Urgency};
 use crate::ingest::batch::Batcher;
 use crate::model::{Embedder, Kind};
-use crate::pg::txn;
+use crate::pg::{report, txn};
 use crate::store::{documents, usage, vectors};
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,8 @@ const FLIGHTS: usize = 3;
 const BATCH_TOKENS: usize = 8192;
 /// A gateway that says nothing for so long is asked whether it lives, and given up on after as long again.
 const SILENCE: Duration = Duration::from_secs(60);
+/// Pause before vectors are written that the database did not take.
+const SAVE_PAUSE: Duration = Duration::from_secs(2);
 const GATEWAY_START: Duration = Duration::from_secs(10);
 
 impl Runner {
@@ -35,7 +37,7 @@ impl Runner {
             left -= 1;
             let Some(group) = self.flights.groups.pop_front() else { break };
             if let Some(error) = self.cannot_ask(&group) {
-                self.set_aside(group, &error)?;
+                self.set_aside_if_needed(group, &error)?;
                 sent = true;
             } else if self.has_room(&group.target) {
                 sent = true;
@@ -70,23 +72,52 @@ impl Runner {
         }
     }
 
+    /// Documents of an embedder that cannot be asked; those that want nothing of it are done.
+    fn set_aside_if_needed(&mut self, group: Group, error: &Error) -> Result<()> {
+        let build = &group.target.build;
+        let missing =
+            txn::in_txn(|| vectors::missing(&build.table, build.build_no, &group.documents, group.after, 1));
+        match missing {
+            Ok(missing) if missing.is_empty() => {
+                let done = self.flights.let_go(group.holders);
+                self.finish(done)
+            }
+            Ok(_) => self.set_aside(group, error),
+            Err(error) => self.set_aside(group, &error),
+        }
+    }
+
     /// Documents whose chunks are written and that get no vectors now.
     fn set_aside(&mut self, group: Group, error: &Error) -> Result<()> {
+        let is_live = group.target.build.state == "live";
+        let mut spared = Vec::new();
         for holder in group.holders {
-            if let Some(open) = self.flights.take(holder) {
+            // What the old embedder cannot do must not keep the next build from being made.
+            if is_live && self.flights.open.get(&holder.0).is_some_and(|open| open.in_next) {
+                spared.push(holder);
+            } else if let Some(open) = self.flights.take(holder) {
                 self.fail_for(&group.target.embedder, &open, error)?;
             }
         }
-        Ok(())
+        let done = self.flights.let_go(spared);
+        self.finish(done)
     }
 
     /// Sends the next slice of a group; whether the group has more.
     fn send_slice(&mut self, mut group: Group) -> Result<bool> {
         let (build, embedder) = (&group.target.build, &group.target.embedder);
         let limit = embedder.config.batch_size;
-        let mut slice = txn::in_txn(|| {
+        let slice = txn::in_txn(|| {
             vectors::missing(&build.table, build.build_no, &group.documents, group.after, limit as i64)
-        })?;
+        });
+        let mut slice = match slice {
+            Ok(slice) => slice,
+            // Its knowledge base was dropped meanwhile, say: nobody else's documents have to do with it.
+            Err(error) => {
+                self.set_aside(group, &error)?;
+                return Ok(false);
+            }
+        };
         let mut exhausted = slice.len() < limit;
         if !group.target.is_remote() {
             let mut batcher = Batcher::new(limit, BATCH_TOKENS);
@@ -113,10 +144,14 @@ impl Runner {
             flight.holders = self.flights.hold(documents);
             self.dispatch(flight)?;
         }
-        if exhausted {
-            let done = self.flights.let_go(group.holders);
-            self.finish(done)?;
-        } else {
+        // Documents that the slices have passed wait for nothing but their flights.
+        let after = if exhausted { i64::MAX } else { group.after.0 };
+        let (passed, left): (Vec<Holder>, Vec<Holder>) =
+            group.holders.into_iter().partition(|(document, _)| *document < after);
+        group.holders = left;
+        let done = self.flights.let_go(passed);
+        self.finish(done)?;
+        if !exhausted {
             self.flights.groups.push_back(group);
         }
         Ok(!exhausted)
@@ -149,14 +184,22 @@ impl Runner {
     pub(super) fn receive(&mut self) -> Result<bool> {
         let Some(connection) = &mut self.connection else { return Ok(false) };
         let mut arrived = Vec::new();
-        while let Some((id, response)) = connection.receive()? {
-            self.heard = Instant::now();
-            self.asked = false;
-            if let Some(flight) = self.flights.sent.remove(&id) {
-                arrived.push((flight, response));
+        // What has come is written though the gateway is gone by now: it is paid for.
+        let lost = loop {
+            match connection.receive() {
+                Ok(Some((id, response))) => {
+                    self.heard = Instant::now();
+                    self.asked = false;
+                    if let Some(flight) = self.flights.sent.remove(&id) {
+                        arrived.push((flight, response));
+                    }
+                }
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error),
             }
-        }
+        };
         if arrived.is_empty() {
+            lost?;
             self.check_gateway()?;
             return Ok(false);
         }
@@ -173,7 +216,18 @@ impl Runner {
                 Err(error) => self.fail_flight(&flight, &error)?,
             }
         }
-        Ok(true)
+        lost.map(|()| true)
+    }
+
+    /// Vectors that the database did not take last time: again, until it does. They are paid for.
+    pub(super) fn save_again(&mut self) -> Result<bool> {
+        if self.unsaved.is_empty() || self.save_at > Instant::now() {
+            return Ok(false);
+        }
+        for (flight, embedded) in std::mem::take(&mut self.unsaved) {
+            self.store(flight, embedded)?;
+        }
+        Ok(self.unsaved.is_empty())
     }
 
     /// A provider may take its time, but the gateway itself answers at once: one that does not is given up on.
@@ -197,9 +251,9 @@ impl Runner {
         let failed: Vec<usize> = embedded.failed.iter().map(|(text, _)| *text as usize).collect();
         let numbers = embedded.vectors.numbers();
         let (ids, numbers) = flight.spread(&numbers, &failed, embedder.dimension);
-        self.note_failures(&flight, embedded.failed);
-        let done = self.flights.let_go(flight.holders.iter().copied());
-        let (done, broken): (Vec<_>, Vec<_>) = done.into_iter().partition(|(_, open)| open.error.is_none());
+        self.note_failures(&flight, &embedded);
+        let ended = self.flights.let_go(flight.holders.iter().copied());
+        let (done, broken): (Vec<_>, Vec<_>) = ended.into_iter().partition(|(_, open)| open.error.is_none());
         let result = txn::in_txn(|| {
             // Documents before chunks: the one order of locks.
             documents::lock_current(
@@ -215,22 +269,38 @@ impl Runner {
             finish(&done)
         });
         self.index_due = true;
-        if let Err(error) = result {
-            for (_, open) in done {
-                fail(&open.job, &error)?;
+        match result {
+            Ok(()) => self.fail_broken(broken),
+            // A full disk, a deadlock: the vectors are kept until the database takes them.
+            Err(error) if error.is_transient() && flight.target.is_remote() => {
+                report::log(&format!("worker keeps vectors that cannot be written now: {error}"));
+                self.flights.put_back(&flight.holders, done.into_iter().chain(broken));
+                self.unsaved.push((flight, embedded));
+                self.save_at = Instant::now() + SAVE_PAUSE;
+                Ok(())
             }
-            self.fail_flight(&flight, &error)?;
+            Err(error) => {
+                for (_, open) in done {
+                    fail(&open.job, &error)?;
+                }
+                self.fail_broken(broken)?;
+                self.fail_flight(&flight, &error)
+            }
         }
-        self.fail_broken(broken)
     }
 
     /// Remembers of a text's document what is wrong with it; its other chunks go on.
-    fn note_failures(&mut self, flight: &Flight, failed: Vec<(u32, Fault)>) {
-        for (text, fault) in failed {
-            let error: Error = fault.into();
+    fn note_failures(&mut self, flight: &Flight, embedded: &Embedded) {
+        let is_live = flight.target.build.state == "live";
+        for (text, fault) in &embedded.failed {
+            let error: Error = fault.clone().into();
             self.note_pause(&flight.target.embedder, &error);
-            for chunk in flight.chunks.iter().filter(|chunk| chunk.text == text as usize) {
-                let Some(open) = self.flights.open.get_mut(&chunk.document_id) else { continue };
+            for chunk in flight.chunks.iter().filter(|chunk| chunk.text == *text as usize) {
+                let Some(open) = self.flights.held(&flight.holders, chunk.document_id) else { continue };
+                // What the old embedder cannot do must not keep the next build from being made.
+                if is_live && open.in_next {
+                    continue;
+                }
                 // Of several the one that passes by itself counts: then all are tried again.
                 if open.error.as_ref().is_none_or(|before| !before.is_transient()) {
                     open.error = Some(error.clone().of_chunk(chunk.ordinal));
@@ -241,6 +311,9 @@ impl Runner {
 
     /// Ends documents that wait for nothing more, well or not.
     fn finish(&mut self, done: Vec<(i64, Open)>) -> Result<()> {
+        if done.is_empty() {
+            return Ok(());
+        }
         let (done, broken): (Vec<_>, Vec<_>) = done.into_iter().partition(|(_, open)| open.error.is_none());
         txn::in_txn(|| finish(&done))?;
         self.fail_broken(broken)
@@ -272,7 +345,7 @@ impl Runner {
         for holder in &flight.holders {
             match self.flights.open.get(&holder.0) {
                 // What yesterday's settings cannot take must not keep the next build from being made.
-                Some(open) if is_live && open.in_next && !error.is_transient() => spared.push(*holder),
+                Some(open) if is_live && open.in_next => spared.push(*holder),
                 _ => {
                     if let Some(open) = self.flights.take(*holder) {
                         self.fail_for(embedder, &open, error)?;

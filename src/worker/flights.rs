@@ -200,6 +200,21 @@ impl Flights {
         done
     }
 
+    /// A document under way, if one of these holders is its taking up.
+    pub fn held(&mut self, holders: &[Holder], document: i64) -> Option<&mut Open> {
+        self.open.get_mut(&document).filter(|open| holders.contains(&(document, open.ticket)))
+    }
+
+    /// Undoes [`Flights::let_go`]: `ended` are the documents that it took out.
+    pub fn put_back(&mut self, holders: &[Holder], ended: impl IntoIterator<Item = (i64, Open)>) {
+        self.hold_again(holders);
+        for (document, mut open) in ended {
+            // One taken up anew has another ticket, and comes before.
+            open.pending = holders.iter().filter(|holder| **holder == (document, open.ticket)).count();
+            self.open.entry(document).or_insert(open);
+        }
+    }
+
     /// Takes a document out, if it still is as it was held.
     pub fn take(&mut self, holder: Holder) -> Option<Open> {
         self.open.get(&holder.0).filter(|open| open.ticket == holder.1)?;

@@ -28,7 +28,7 @@ impl Runner {
     /// Claims jobs, and reads, prepares and writes one group of documents.
     pub(super) fn take_in(&mut self) -> Result<bool> {
         let room = OPEN_DOCUMENTS.saturating_sub(self.flights.open.len());
-        if self.leaving {
+        if self.leaving.is_some() {
             return Ok(false);
         }
         if self.claimed.is_empty() && room >= CLAIM {

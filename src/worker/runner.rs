@@ -1,13 +1,13 @@
 //! The worker's loop: takes jobs in, keeps the gateway busy, writes what comes back, leaves when idle.
 
 use super::claims::Claims;
-use super::flights::Flights;
+use super::flights::{Flight, Flights};
 use super::growth::Growth;
 use super::outcome::fail;
 use crate::catalog::builds as build_cases;
 use crate::error::{Error, Result};
 use crate::gateway::client::{self, Connection};
-use crate::gateway::protocol::QueryUsage;
+use crate::gateway::protocol::{Embedded, QueryUsage};
 use crate::model::Embedder;
 use crate::pg::pidfile::{self, PidFile};
 use crate::pg::{background, report, setting, txn, wait, wake};
@@ -22,6 +22,8 @@ use std::time::{Duration, Instant};
 const FAULT_PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 /// A worker works so long before it makes room for another database's, where process slots are short.
 const TURN: Duration = Duration::from_secs(5);
+/// What is at the gateway when that has been over for so long is waited for no longer: what waits there behind a rate is not paid for.
+const LAST_CALL: Duration = Duration::from_secs(30);
 /// How often it is looked whether the extension is still there and nobody waits for the database.
 const CHECK_EVERY: Duration = Duration::from_millis(200);
 /// How often usage by queries is asked for.
@@ -75,11 +77,14 @@ pub(super) struct Runner {
     begun: Instant,
     /// Faults of gateway or database in a row.
     faults: u32,
-    /// Its turn is over: what is at the gateway is waited for, nothing more is sent.
-    pub(super) leaving: bool,
+    /// Since when its turn is over: what is at the gateway is waited for, nothing more is sent.
+    pub(super) leaving: Option<Instant>,
     pub(super) connection: Option<Connection>,
     pub(super) flights: Flights,
     pub(super) claimed: VecDeque<Job>,
+    /// Vectors that the database did not take, and when it is asked again.
+    pub(super) unsaved: Vec<(Flight, Embedded)>,
+    pub(super) save_at: Instant,
     pub(super) claims: Claims,
     pub(super) growth: Growth,
     checked: Instant,
@@ -102,10 +107,12 @@ impl Runner {
         Runner {
             begun: now,
             faults: 0,
-            leaving: false,
+            leaving: None,
             connection: None,
             flights: Flights::default(),
             claimed: VecDeque::new(),
+            unsaved: Vec::new(),
+            save_at: now,
             claims: Claims::default(),
             growth: Growth::default(),
             checked: now,
@@ -139,18 +146,19 @@ impl Runner {
                 if !self.may_stay() {
                     return Left::Done;
                 }
-                self.leaving = self.begun.elapsed() > TURN && wake::slots_are_short();
+                let over = self.begun.elapsed() > TURN && wake::slots_are_short();
+                self.leaving = over.then(|| self.leaving.unwrap_or_else(Instant::now));
             }
             match self.step() {
-                Ok(true) => {
-                    self.busy = Some(Instant::now());
-                    self.faults = 0;
-                }
-                Ok(false) if self.leaving && self.flights.sent.is_empty() => {
+                Ok(_) if self.leaving.is_some_and(|since| self.may_leave(since)) => {
                     if let Err(error) = txn::in_txn(|| jobs::release_all(Duration::ZERO, None, false)) {
                         report::log(&format!("worker cannot give jobs back: {error}"));
                     }
                     return Left::Turn;
+                }
+                Ok(true) => {
+                    self.busy = Some(Instant::now());
+                    self.faults = 0;
                 }
                 Ok(false) => {
                     let idle_timeout = settings::worker_idle_timeout();
@@ -185,7 +193,11 @@ impl Runner {
     }
 
     fn is_idle(&self) -> bool {
-        self.flights.is_idle() && self.claimed.is_empty()
+        self.flights.is_idle() && self.claimed.is_empty() && self.unsaved.is_empty()
+    }
+
+    fn may_leave(&self, since: Instant) -> bool {
+        (self.flights.sent.is_empty() && self.unsaved.is_empty()) || since.elapsed() > LAST_CALL
     }
 
     fn pause(&self) {
@@ -197,9 +209,14 @@ impl Runner {
 
     /// One round; whether anything moved.
     fn step(&mut self) -> Result<bool> {
-        let received = self.receive()?;
+        let received = self.save_again()? || self.receive()?;
+        // Nothing more is bought while what was bought cannot be kept.
+        if !self.unsaved.is_empty() {
+            self.renew_leases()?;
+            return Ok(received);
+        }
         let taken = self.take_in()?;
-        let sent = !self.leaving && self.send()?;
+        let sent = self.leaving.is_none() && self.send()?;
         self.renew_leases()?;
         Ok(received || taken || sent)
     }
@@ -210,13 +227,15 @@ impl Runner {
         self.connection = None;
         self.asked = false;
         self.flights = Flights::default();
+        self.unsaved.clear();
         self.claimed.clear();
         let pause = FAULT_PAUSE.0.saturating_mul(1 << self.faults.min(10)).min(FAULT_PAUSE.1);
         self.faults += 1;
         let count = error.is_of_the_work();
-        let text = error.to_string();
+        // Every tenant whose document was under way sees it: not what it was, which is in the log.
+        let text = "the worker met a fault and starts over; see the server log";
         let exhausted = txn::in_txn(|| {
-            jobs::release_all(pause, Some(&text), count)?;
+            jobs::release_all(pause, Some(text), count)?;
             if count { jobs::exhausted(settings::max_attempts()) } else { Ok(Vec::new()) }
         })
         .and_then(|jobs| jobs.iter().try_for_each(|job| fail(job, error)));
@@ -284,7 +303,8 @@ impl Runner {
             Ok(nothing_left) => nothing_left,
             Err(error) => {
                 report::log(&format!("worker housekeeping: {error}"));
-                true
+                wait::latch(FAULT_PAUSE.0);
+                false
             }
         }
     }

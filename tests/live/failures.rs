@@ -1,7 +1,8 @@
 //! Promise 5: one bad document never stops the others.
 
+use crate::stub::{Options, Stub};
 use crate::support::db::Document;
-use crate::support::{APP, assert_sound, texts};
+use crate::support::{APP, SOON, assert_sound, texts, until, vector_table};
 
 #[test]
 fn a_bad_document_stops_no_other_and_says_what_is_wrong() {
@@ -68,4 +69,61 @@ fn one_knowledge_base_that_cannot_work_stops_no_other() {
     assert_sound(&mut db, "good", 10, 0);
     db.wait("bad");
     assert_sound(&mut db, "bad", 0, 40);
+}
+
+#[test]
+fn paid_vectors_that_the_database_cannot_take_are_kept_until_it_can() {
+    let stub = Stub::start(Options::default());
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_stub_embedder("e", &stub, "{}");
+    db.create_kb("k", "e", r#"{"strategy": "none"}"#);
+    let table = vector_table(&mut db, "k");
+    // As a full disk would.
+    db.run(&format!(
+        "CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS
+             $$BEGIN RAISE EXCEPTION 'no space left on device' USING ERRCODE = 'disk_full'; END$$;
+         CREATE TRIGGER full_disk BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION full_disk()"
+    ));
+    let documents: Vec<Document> =
+        (0..50).map(|i| Document::new(format!("d{i}"), texts::paragraph(i, 12))).collect();
+    db.put_all("k", &documents);
+    until(SOON, "it is tried again", || cluster.log().matches("keeps vectors").count() >= 4);
+    assert!(documents.iter().all(|document| stub.seen(&document.content) <= 1), "bought again");
+    assert_eq!(db.count("kb.documents WHERE status <> 'pending'"), 0);
+    db.run(&format!("DROP TRIGGER full_disk ON {table}"));
+    db.wait("k");
+    assert_sound(&mut db, "k", 50, 0);
+    assert!(documents.iter().all(|document| stub.seen(&document.content) == 1), "bought again");
+    assert_eq!(db.count("kb.documents WHERE attempts > 0"), 0);
+}
+
+#[test]
+fn a_new_embedder_does_not_wait_for_the_old_one_that_is_down() {
+    let stub = Stub::start(Options::default());
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_stub_embedder("old", &stub, "{}");
+    db.create_kb("k", "old", r#"{"strategy": "none"}"#);
+    let documents: Vec<Document> =
+        (0..20).map(|i| Document::new(format!("d{i}"), texts::paragraph(i, 12))).collect();
+    db.put_all("k", &documents);
+    db.wait("k");
+    for status in [500, 401] {
+        stub.always(Some(crate::stub::Fault::Status(status)));
+        // Documents that have no vector of the old one, and never will.
+        db.put("k", &format!("new {status}"), &format!("A text that came too late, at {status}."));
+        let embedder = if status == 500 { "hash" } else { "static" };
+        db.run(&format!("SELECT kb.alter_knowledge_base('k', embedder => '{embedder}')"));
+        let run: i64 = db.one("SELECT kb.ingest('k')");
+        db.run(&format!("SELECT kb.wait({run}, 120)"));
+        db.wait("k");
+        assert_eq!(db.count("kb.failures"), 0);
+        assert_eq!(db.found("k", &format!("came too late, at {status}"), 1), [format!("new {status}")]);
+        stub.always(None);
+        db.run("SELECT kb.alter_knowledge_base('k', embedder => 'old')");
+        let run: i64 = db.one("SELECT kb.ingest('k')");
+        db.run(&format!("SELECT kb.wait({run}, 120)"));
+        db.wait("k");
+    }
 }

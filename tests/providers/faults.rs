@@ -292,3 +292,46 @@ fn a_key_file_is_read_anew_for_every_request() {
     assert_eq!(ask().unwrap().failed, []);
     assert_eq!(stub.request_count(), 2);
 }
+
+#[test]
+fn a_text_that_a_provider_breaks_on_is_found_and_fails_alone() {
+    let (stub, gateway, embedder) = start();
+    stub.refuse_text("poison", Fault::Status(500));
+    let texts: Vec<String> =
+        (0..96).map(|i| if i == 60 { "the poison one".into() } else { format!("text {i}") }).collect();
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    let embedded = gateway.ask(&embedder, Kind::Document, &texts).unwrap();
+    assert_eq!(failed(&embedded), [60]);
+    // The provider may be mended, so the text is tried again another time.
+    let error: Error = embedded.failed[0].1.clone().into();
+    assert!(matches!(error, Error::Provider { passing: true, .. }), "{error}");
+    assert!(texts.iter().filter(|text| !text.contains("poison")).all(|text| stub.answered(text) == 1));
+    // Three tries, a probe, one request for each half, three tries of the text alone.
+    assert!(stub.request_count() <= 21, "{}", stub.request_count());
+    assert_eq!(gateway.remote.open_breakers(), 0);
+}
+
+#[test]
+fn what_a_provider_says_of_one_clients_text_is_not_told_to_another() {
+    let stub = Stub::start(Options {
+        key: Some(KEY.into()),
+        latency: Duration::from_millis(100),
+        ..Options::default()
+    });
+    let gateway = Gateway::new();
+    let embedder = embedder(&stub, "openai", json!({"max_concurrency": 1}));
+    stub.always(Some(Fault::Status(403)));
+    std::thread::scope(|scope| {
+        let asking: Vec<_> = (0..10)
+            .map(|i| {
+                let (gateway, embedder) = (&gateway, &embedder);
+                scope.spawn(move || gateway.error(embedder, &format!("text of client {i}")).0.to_string())
+            })
+            .collect();
+        let said: Vec<String> = asking.into_iter().map(|thread| thread.join().unwrap()).collect();
+        assert!(said.iter().all(|error| error.contains("403")), "{said:?}");
+        // The first went alone and may be told all; those that shared a request only the status.
+        let told = said.iter().filter(|error| error.contains("the stub says")).count();
+        assert!(told < 10 - told, "{said:?}");
+    });
+}

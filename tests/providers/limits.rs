@@ -82,3 +82,21 @@ fn a_spent_budget_pauses_the_embedder_until_the_next_day() {
     let embedded = gateway.runtime.block_on(gateway.remote.embed(order)).unwrap();
     assert!(matches!(embedded.failed[0].1.clone().into(), Error::Paused { .. }));
 }
+
+#[test]
+fn a_query_that_hangs_holds_up_no_ingestion() {
+    let stub = stub(0);
+    let gateway = Gateway::new();
+    let embedder = embedder(&stub, "openai", json!({"max_concurrency": 2, "timeout_ms": 3000}));
+    stub.script(crate::stub::Fault::Never, 1);
+    std::thread::scope(|scope| {
+        let query = order(&embedder, Kind::Query, Urgency::Query, &["what?"]);
+        let hanging = scope.spawn(|| gateway.runtime.block_on(gateway.remote.embed(query)));
+        while stub.request_count() < 1 {
+            std::thread::yield_now();
+        }
+        gateway.vectors(&embedder, Kind::Document, &["a", "b"]);
+        assert!(!hanging.is_finished(), "ingestion was over only after the query");
+        hanging.join().unwrap().unwrap();
+    });
+}
