@@ -69,6 +69,8 @@ struct Part<'a> {
     quote: bool,
     /// Requests at most.
     tries: u32,
+    /// A fault is the breaker's business.
+    blames_endpoint: bool,
 }
 
 /// What an answer means.
@@ -99,8 +101,9 @@ impl Line {
                 paced: std::mem::take(&mut first) && batch.paced,
                 // What a provider says may repeat a text, which is no other client's business.
                 quote: batch.is_of_one || range.len() == 1,
-                // While a bad text is looked for, nothing is tried twice.
-                tries: if is_of_texts && range.len() > 1 { 1 } else { self.tries() },
+                // While a bad text is looked for, nothing is tried twice, and the endpoint is not to blame.
+                tries: if is_of_texts { 1 } else { self.tries() },
+                blames_endpoint: !is_of_texts,
             };
             let fault = match self.attempt(&part, &mut usage).await {
                 Ok(vectors) => {
@@ -144,7 +147,15 @@ impl Line {
     async fn answers_others(&self, batch: &Batch<'_>, usage: &mut Usage) -> bool {
         let probe = [HARMLESS.to_string()];
         let spent_today = batch.spent_today;
-        let part = Part { texts: &probe, estimate: 1, spent_today, paced: false, quote: false, tries: 1 };
+        let part = Part {
+            texts: &probe,
+            estimate: 1,
+            spent_today,
+            paced: false,
+            quote: false,
+            tries: 1,
+            blames_endpoint: true,
+        };
         self.attempt(&part, usage).await.is_ok()
     }
 
@@ -214,7 +225,9 @@ impl Line {
                     wait
                 }
                 Verdict::Passing(problem) => {
-                    self.breaker.fault(Instant::now(), &problem);
+                    if part.blames_endpoint {
+                        self.breaker.fault(Instant::now(), &problem);
+                    }
                     faults += 1;
                     if faults >= part.tries {
                         return Err(Refusal::Fault(self.problem(problem, true)));
