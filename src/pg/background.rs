@@ -137,9 +137,11 @@ pub fn connect(database: pg_sys::Oid) {
 }
 
 /// Ends the process; status 1 has the postmaster start it again where a restart time is set.
+#[allow(unreachable_code)] // Only some versions' bindings say that proc_exit does not return.
 pub fn exit(status: i32) -> ! {
     // SAFETY: runs the exit callbacks and does not return.
-    unsafe { pg_sys::proc_exit(status) }
+    unsafe { pg_sys::proc_exit(status) };
+    std::process::abort()
 }
 
 /// What tells this server's data from any other's; a standby has its primary's.
