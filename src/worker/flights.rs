@@ -224,10 +224,13 @@ impl Flights {
     /// Leaves out the chunks that are at the gateway already, for an earlier taking up of their document, and has
     /// the document wait for them: nothing is paid for twice.
     pub fn join(&mut self, build_no: i64, missing: Vec<Missing>) -> Vec<Missing> {
+        // Of these documents only: as a rule none is in the air twice.
+        let documents: HashSet<i64> = missing.iter().map(|chunk| chunk.document_id).collect();
         let mut flying: HashMap<Uuid, u64> = HashMap::new();
         let in_air = self.sent.iter().filter(|(_, flight)| flight.target.build.build_no == build_no);
         for (id, flight) in in_air {
-            flying.extend(flight.chunks.iter().map(|chunk| (chunk.chunk_id, *id)));
+            let chunks = flight.chunks.iter().filter(|chunk| documents.contains(&chunk.document_id));
+            flying.extend(chunks.map(|chunk| (chunk.chunk_id, *id)));
         }
         if flying.is_empty() {
             return missing;
