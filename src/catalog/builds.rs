@@ -70,6 +70,10 @@ pub fn switch(next: &Build) -> Result<bool> {
             let error = format!("documents failed: {failed}; the knowledge base stays as it was");
             runs::finish(run_no, "failed", Some(&error))?;
         }
+        // What was put meanwhile may be in the next build alone, where the live one's embedder failed.
+        for build in builds::current(next.kb_no)?.iter().filter(|build| build.state == "live") {
+            enqueue_without_vectors(build)?;
+        }
         return Ok(true);
     }
     for build in builds::current(next.kb_no)? {
@@ -93,13 +97,19 @@ pub fn look_after_tables() -> Result<()> {
         vectors::attach(&table)?;
     }
     for build in builds::unlogged()? {
-        let lost = documents::without_vectors(build.kb_no, build.build_no, &build.table.table_name)?;
-        if !lost.is_empty() {
-            documents::set_pending(build.kb_no, &lost)?;
-            jobs::enqueue(build.kb_no, &build.tenant_id, &lost, jobs::BACKFILL, None)?;
-        }
+        enqueue_without_vectors(&build)?;
     }
     Ok(())
+}
+
+/// Documents that say they are ready and are not wholly in a build are done again.
+fn enqueue_without_vectors(build: &Build) -> Result<()> {
+    let lost = documents::without_vectors(build.kb_no, build.build_no, &build.table.table_name)?;
+    if lost.is_empty() {
+        return Ok(());
+    }
+    documents::set_pending(build.kb_no, &lost)?;
+    jobs::enqueue(build.kb_no, &build.tenant_id, &lost, jobs::BACKFILL, None)
 }
 
 /// Removes an old build: its chunks and vectors, and its table if that is its alone. By the worker.

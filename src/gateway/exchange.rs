@@ -87,7 +87,7 @@ impl Line {
     /// A vector or an error for each text, in order.
     pub async fn embed(&self, batch: &Batch<'_>) -> (Vec<Result<Vec<f32>>>, Usage) {
         let Batch { texts, tokens, .. } = *batch;
-        let mut usage = Usage { texts: texts.len() as u64, ..Usage::default() };
+        let mut usage = Usage::default();
         let mut results: Vec<Option<Result<Vec<f32>>>> = texts.iter().map(|_| None).collect();
         let mut ranges = Vec::new();
         ranges.push(0..texts.len());
@@ -140,7 +140,9 @@ impl Line {
             }
         }
         let lost = || Err(Error::Internal("a text was not answered".into()));
-        (results.into_iter().map(|result| result.unwrap_or_else(lost)).collect(), usage)
+        let results: Vec<_> = results.into_iter().map(|result| result.unwrap_or_else(lost)).collect();
+        usage.texts = results.iter().filter(|result| result.is_ok()).count() as u64;
+        (results, usage)
     }
 
     /// Whether the provider answers a text that it has no reason to refuse: then one of the batch's is to blame.

@@ -76,6 +76,7 @@ pub struct Client {
 pub struct Usage {
     pub requests: u64,
     pub retries: u64,
+    /// Texts that got a vector.
     pub texts: u64,
     pub tokens: u64,
 }

@@ -329,7 +329,8 @@ async fn send(line: &Line, batch: Vec<Piece>, paced: bool) {
     let mut whole = Usage { texts: 0, tokens: 0, ..usage };
     for ((order, index, tokens), result) in places.into_iter().zip(results) {
         let share = usage.tokens * u64::from(tokens) / estimated;
-        let part = Usage { texts: 1, tokens: share, ..std::mem::take(&mut whole) };
+        let texts = u64::from(result.is_ok());
+        let part = Usage { texts, tokens: share, ..std::mem::take(&mut whole) };
         order.settle(index, result, &part);
     }
 }

@@ -294,13 +294,14 @@ pub fn sample(kb_no: i64, settings: &str, all: bool, limit: i64) -> Result<Vec<(
     )
 }
 
-/// Ready documents of which a chunk has no vector.
+/// Ready documents that have no chunk in a build, or one without a vector.
 pub fn without_vectors(kb_no: i64, build_no: i64, table_name: &str) -> Result<Vec<String>> {
     spi::write(
         &format!(
-            "SELECT external_id FROM kb.documents d WHERE kb_no = $1 AND status = 'ready' AND EXISTS (
-                 SELECT FROM kb.chunks c WHERE c.document_id = d.document_id AND c.build_no = $2 AND NOT EXISTS (
-                     SELECT FROM kb.{} v WHERE v.chunk_id = c.chunk_id AND v.build_no = c.build_no))",
+            "SELECT external_id FROM kb.documents d WHERE kb_no = $1 AND status = 'ready' AND (NOT EXISTS (
+                     SELECT FROM kb.chunks c WHERE c.document_id = d.document_id AND c.build_no = $2)
+                 OR EXISTS (SELECT FROM kb.chunks c WHERE c.document_id = d.document_id AND c.build_no = $2
+                     AND NOT EXISTS (SELECT FROM kb.{} v WHERE v.chunk_id = c.chunk_id AND v.build_no = c.build_no)))",
             spi::quote(table_name)
         ),
         &[Arg::Long(kb_no), Arg::Long(build_no)],

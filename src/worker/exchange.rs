@@ -6,7 +6,7 @@ use super::outcome::{RETRY, fail, finish};
 use super::runner::Runner;
 use crate::error::{Error, Result};
 use crate::gateway::client::{self, Connection};
-use crate::gateway::protocol::{Embedded, Request, Response, Urgency};
+use crate::gateway::protocol::{Embedded, Request, Response, Urgency, Usage};
 use crate::ingest::batch::Batcher;
 use crate::model::{Embedder, Kind};
 use crate::pg::{report, txn};
@@ -262,7 +262,7 @@ impl Runner {
             if !ids.is_empty() {
                 vectors::insert(&build.table, build.build_no, build.fingerprint, &ids, &numbers)?;
             }
-            if flight.target.is_remote() {
+            if flight.target.is_remote() && embedded.usage != Usage::default() {
                 let price = embedder.config.remote.price_micros;
                 usage::add(&embedder.id, build.kb_no, &embedded.usage, price)?;
             }

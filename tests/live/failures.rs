@@ -127,3 +127,31 @@ fn a_new_embedder_does_not_wait_for_the_old_one_that_is_down() {
         db.wait("k");
     }
 }
+
+#[test]
+fn a_replace_that_fails_leaves_no_document_ready_that_the_old_embedder_has_not_seen() {
+    let stub = Stub::start(Options::default());
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_stub_embedder("old", &stub, "{}");
+    db.run("SELECT kb.create_embedder('short', 'hash', config => '{\"max_input_tokens\": 5}')");
+    db.create_kb("k", "old", r#"{"strategy": "none"}"#);
+    let documents: Vec<Document> =
+        (0..5).map(|i| Document::new(format!("d{i}"), texts::paragraph(i, 12))).collect();
+    db.put_all("k", &documents);
+    db.wait("k");
+    // While the old one is down, one text is put that the new one can take; the others it cannot.
+    stub.always(Some(crate::stub::Fault::Status(500)));
+    db.put("k", "late", "Zebra quasar.");
+    db.run("SELECT kb.alter_knowledge_base('k', embedder => 'short')");
+    let run: i64 = db.one("SELECT kb.ingest('k')");
+    let fault = db.fault(&format!("SELECT kb.wait({run}, 120)"));
+    assert!(fault.text.contains("documents failed: 5"), "{fault:?}");
+    assert_eq!(db.count("kb.documents WHERE external_id = 'late' AND status = 'ready'"), 0);
+    assert_eq!(db.count("kb.usage WHERE texts > 5"), 0, "texts that got no vector are not counted");
+    stub.always(None);
+    db.wait("k");
+    let status: String = db.one("SELECT status FROM kb.documents WHERE external_id = 'late'");
+    assert_eq!(status, "ready");
+    assert_eq!(db.found("k", "Zebra quasar.", 1), ["late"]);
+}
