@@ -31,17 +31,13 @@ ALTER TABLE kb.secrets ENABLE ROW LEVEL SECURITY;
 ALTER TABLE kb.secrets FORCE ROW LEVEL SECURITY;
 COMMENT ON TABLE kb.secrets IS 'Keys of providers, set by kb.set_secret and dropped by kb.drop_secret. Nobody reads it but the gateway.';
 
--- Under which server and database jobs were made. A restored or cloned database has the row of another,
--- and spends nothing until kb.acknowledge_restore(). Without a key: a restore into the same database
--- brings the same row again.
+-- Under which server and database the first remote embedder was made. A restored or cloned database has the row
+-- of another, and spends nothing until kb.acknowledge_restore().
 CREATE TABLE kb.origins (
     system_identifier bigint NOT NULL,
     database_oid      oid NOT NULL
 );
-INSERT INTO kb.origins
-SELECT (pg_catalog.pg_control_system()).system_identifier, d.oid
-FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database();
-COMMENT ON TABLE kb.origins IS 'The server and database that this is, and while a restore is not acknowledged, the one it comes from.';
+COMMENT ON TABLE kb.origins IS 'The server and database that may spend at providers: this one, or while a restore is not acknowledged the one it comes from. Empty before there is a remote embedder.';
 
 CREATE TABLE kb.vector_dbs (
     id         text PRIMARY KEY CHECK (id <> ''),

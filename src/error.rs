@@ -26,6 +26,9 @@ pub enum Error {
     DocumentTooLarge { external_id: String, size: usize, limit: usize },
     #[error("document \"{external_id}\": content type \"{content_type}\" is not supported")]
     ContentType { external_id: String, content_type: String },
+    /// The process that worked on a document was killed, by the system or by a fault of its own.
+    #[error("document \"{external_id}\": the worker died while it parsed, cut or wrote it")]
+    Died { external_id: String },
     #[error("permission denied: {problem}")]
     Permission { problem: String },
     /// The files of a local model are missing or unusable.
@@ -73,6 +76,7 @@ impl Error {
             Error::Document { .. } => "22000",                // data_exception
             Error::DocumentTooLarge { .. } => "54000",        // program_limit_exceeded
             Error::ContentType { .. } => "0A000",             // feature_not_supported
+            Error::Died { .. } => "58000",                    // system_error
             Error::Permission { .. } => "42501",              // insufficient_privilege
             Error::ModelFiles { .. } => "58030",              // io_error
             Error::InputTooLong { .. } => "54000",            // program_limit_exceeded
@@ -116,6 +120,9 @@ impl Error {
             Error::DocumentTooLarge { .. } => "Split the document, or raise kb.max_document_size.",
             Error::ContentType { .. } => {
                 "Supported are text/plain, text/markdown and text/html: convert the document, or name its content_type."
+            }
+            Error::Died { .. } => {
+                "The server log says why the process died. Out of memory: split the document, or give the server more."
             }
             Error::ModelFiles { .. } => {
                 "Put the model's directory (tokenizer.json, *.safetensors and, for a transformer, config.json) under kb.model_dir; SELECT * FROM kb.health() shows where that is."
@@ -180,7 +187,7 @@ impl Error {
     /// Whether trying the same again later can succeed without anybody changing anything.
     pub fn is_transient(&self) -> bool {
         match self {
-            Error::Gateway { .. } | Error::Timeout { .. } | Error::Paused { .. } => true,
+            Error::Gateway { .. } | Error::Timeout { .. } | Error::Paused { .. } | Error::Died { .. } => true,
             Error::Provider { passing, .. } => *passing,
             // Serialisation, resources, intervention, system: the classes that pass.
             Error::Database { sqlstate, .. } => {

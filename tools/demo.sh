@@ -37,7 +37,7 @@ fi
 made_with=$(cat "$schema" "${schema%.control}"--*.sql | cksum | cut -d' ' -f1)
 if [ "$(sql -d postgres -c "SELECT shobj_description(oid, 'pg_database') FROM pg_database WHERE datname = 'demo'")" \
     != "$made_with" ]; then
-    sql -d postgres -c 'DROP DATABASE IF EXISTS demo WITH (FORCE)' -c 'CREATE DATABASE demo' \
+    sql -d postgres -c 'SET client_min_messages = warning' -c 'DROP DATABASE IF EXISTS demo WITH (FORCE)' -c 'CREATE DATABASE demo' \
         -c "COMMENT ON DATABASE demo IS '$made_with'"
 fi
 
@@ -54,7 +54,8 @@ while kill -0 "$psql_pid" 2>/dev/null; do
         2>/dev/null || true)
     if [ "${now%%$'\t'*}" != "$seen" ]; then
         seen=${now%%$'\t'*}
-        if [ -n "$seen" ]; then say "${now/$'\t'/, }"; fi
+        left=${now#*$'\t'}
+        if [ -n "$seen" ]; then say "$seen${left:+, $left}"; fi
     fi
     sleep 1
 done

@@ -13,7 +13,7 @@ use crate::pg::role::as_owner;
 use crate::pg::{report, wake};
 use crate::settings;
 use crate::store::embedders::{self, Rest};
-use crate::store::jobs;
+use crate::store::{jobs, origins};
 use serde_json::Value;
 use std::time::Instant;
 
@@ -223,8 +223,19 @@ pub fn create(id: &str, wanted: &Wanted) -> Result<()> {
     let secret = wanted.secret.clone();
     let secret_host = secret.is_some().then(|| host(&embedder)).flatten();
     let rest = Rest { secret, secret_host, config, seeded: false };
-    let inserted = as_owner(|| embedders::insert(&embedder, &rest))?;
+    let inserted = as_owner(|| {
+        own(&embedder)?;
+        embedders::insert(&embedder, &rest)
+    })?;
     if inserted { Ok(()) } else { Err(Error::AlreadyExists { what: "embedder", id: id.into() }) }
+}
+
+/// With the first remote embedder a database becomes one that may spend, and its copies ones that may not.
+fn own(embedder: &Embedder) -> Result<()> {
+    match provider::find(&embedder.provider) {
+        Some(_) => origins::adopt_if_none(),
+        None => Ok(()),
+    }
 }
 
 /// What would change the meaning of stored vectors is refused while anything uses the embedder. A secret stays
@@ -267,6 +278,7 @@ pub fn alter(id: &str, wanted: Wanted) -> Result<()> {
                         .into(),
             });
         }
+        own(&after)?;
         embedders::update(&after, &rest)?;
         // What waited for it as it was is tried with it as it is.
         jobs::make_due_of(id)

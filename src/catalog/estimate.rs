@@ -4,6 +4,7 @@ use crate::error::Result;
 use crate::ingest::chunk::chunk;
 use crate::ingest::parse::{ContentType, extract};
 use crate::model::Embedder;
+use crate::pg::report;
 use crate::settings;
 use crate::store::{builds, documents, embedders, knowledge_bases};
 use crate::tokenizer::Tokenizer;
@@ -38,11 +39,14 @@ pub fn estimate(kb_id: &str) -> Result<Estimate> {
     let sample = documents::sample(kb.kb_no, &settings, all, SAMPLE)?;
     let tokenizer = Tokenizer::for_chunking(&chunking, &embedder, &settings::model_dir())?;
     let (mut chunks, mut tokens, mut sampled) = (0i64, 0i64, 0i64);
-    for (content_type, text) in &sample {
+    for document_id in sample {
+        // One text in memory at a time, and a cancel is heard between them.
+        report::check_interrupts();
+        let Some((content_type, text)) = documents::as_put(document_id)? else { continue };
         sampled += text.len() as i64;
-        let Some(content_type) = ContentType::parse(content_type) else { continue };
+        let Some(content_type) = ContentType::parse(&content_type) else { continue };
         // What cannot be cut costs nothing: it will be listed in kb.failures.
-        let Ok(extracted) = extract(text, content_type, &kb.preprocess) else { continue };
+        let Ok(extracted) = extract(&text, content_type, &kb.preprocess) else { continue };
         let Ok(pieces) = chunk(&extracted.text, &chunking, &tokenizer, extracted.markdown) else { continue };
         chunks += pieces.len() as i64;
         tokens += pieces.iter().map(|piece| piece.token_count as i64).sum::<i64>();

@@ -5,7 +5,7 @@ use crate::pg::role::as_owner;
 use crate::pg::wake;
 use crate::store::{jobs, origins};
 
-/// The jobs of this copy are its own from now on, and what waited for this is due.
+/// The embedders of this copy are its own from now on, and what waited for this is due.
 pub fn acknowledge() -> Result<()> {
     as_owner(|| {
         origins::adopt()?;

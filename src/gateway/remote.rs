@@ -97,7 +97,9 @@ impl Remote {
         if let Some(transport) = transport.as_ref() {
             return Ok(Arc::clone(transport));
         }
-        let made = Transport::new().map_err(|e| format!("no HTTP client can be made: {e}"))?;
+        let made = Transport::new().map_err(|e| {
+            format!("no HTTP client can be made: {e} (Debian's package ca-certificates brings them)")
+        })?;
         Ok(Arc::clone(transport.insert(Arc::new(made))))
     }
 

@@ -65,7 +65,7 @@ impl Transport {
             .tcp_keepalive(Duration::from_secs(30))
             .gzip(true)
             .build()
-            .map_err(|e| describe(&e))?;
+            .map_err(|e| causes(&e).last().map_or_else(|| e.to_string(), ToString::to_string))?;
         Ok(Transport { client })
     }
 

@@ -6,9 +6,9 @@
 
 use pgrx::pg_sys;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, Once, PoisonError};
 use std::time::Duration;
@@ -17,12 +17,19 @@ use std::time::Duration;
 /// contents of this folder are skipped by base backups.
 pub const DIRECTORY: &str = "pg_stat_tmp";
 
-/// Held while its process runs.
+/// Held while its process runs. The file holds the pid and, from [`NOTE_AT`] on, a number: what is being worked on.
 #[derive(Debug)]
 pub struct PidFile {
-    _file: File,
+    file: File,
     path: PathBuf,
+    /// What the holder before was at, when it died without letting go.
+    pub died_at: Option<i64>,
 }
+
+/// Behind the pid, with a margin.
+const NOTE_AT: u64 = 16;
+/// The note of a process that is at nothing.
+const NOTHING: i64 = 0;
 
 static HELD: Mutex<Option<PidFile>> = Mutex::new(None);
 
@@ -39,6 +46,15 @@ pub fn hold(file: PidFile) {
 /// Lets go of the file that [`hold`] keeps.
 pub fn let_go() {
     drop(HELD.lock().unwrap_or_else(PoisonError::into_inner).take());
+}
+
+/// Writes down what the process is at, for the next holder of the held file if this one dies of it. May be called off
+/// the main thread.
+pub fn note(work: Option<i64>) {
+    if let Some(held) = HELD.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
+        // A note that cannot be written is not worth a failure.
+        let _ = held.file.write_all_at(format!("{:<20}\n", work.unwrap_or(NOTHING)).as_bytes(), NOTE_AT);
+    }
 }
 
 unsafe extern "C-unwind" fn at_exit(_code: i32, _arg: pg_sys::Datum) {
@@ -81,15 +97,25 @@ impl PidFile {
                 if !same {
                     continue;
                 }
+                let (_, died_at) = read(&mut file);
                 file.set_len(0)?;
-                file.seek(SeekFrom::Start(0))?;
-                file.write_all(std::process::id().to_string().as_bytes())?;
-                return Ok(Some(PidFile { _file: file, path }));
+                let pid = std::process::id();
+                file.write_all_at(format!("{pid:<15}\n{NOTHING:<20}\n").as_bytes(), 0)?;
+                return Ok(Some(PidFile { file, path, died_at }));
             }
             std::thread::sleep(Duration::from_millis(5));
         }
         Ok(None)
     }
+}
+
+/// Pid and note of a file; None what it does not hold.
+fn read(file: &mut File) -> (Option<i32>, Option<i64>) {
+    let mut text = String::new();
+    let _ = file.read_to_string(&mut text);
+    let mut words = text.split_whitespace();
+    let pid = words.next().and_then(|word| word.parse().ok());
+    (pid, words.next().and_then(|word| word.parse().ok()).filter(|work| *work != NOTHING))
 }
 
 impl Drop for PidFile {
@@ -105,12 +131,8 @@ pub fn presence(name: &str) -> Presence {
     if lock(&file, libc::LOCK_SH) {
         return Presence::Absent;
     }
-    let mut text = String::new();
-    if file.read_to_string(&mut text).is_err() {
-        return Presence::Absent;
-    }
     // An empty file: its holder is about to write its pid, and so about to start its work.
-    Presence::Running(text.trim().parse().unwrap_or(0))
+    Presence::Running(read(&mut file).0.unwrap_or(0))
 }
 
 /// Ends the named process, if it runs, as a fast shutdown would.

@@ -283,13 +283,22 @@ pub fn to_ingest(kb_no: i64, settings: &str, all: bool) -> Result<(i64, i64)> {
     Ok(found.unwrap_or((0, 0)))
 }
 
-/// Some of those, spread over all: content type and text as it was put.
-pub fn sample(kb_no: i64, settings: &str, all: bool, limit: i64) -> Result<Vec<(String, String)>> {
+/// The ids of some of those, spread over all.
+pub fn sample(kb_no: i64, settings: &str, all: bool, limit: i64) -> Result<Vec<i64>> {
     spi::read(
-        "SELECT content_type, coalesce(source, content) FROM kb.documents
+        "SELECT document_id FROM kb.documents
          WHERE kb_no = $1 AND ($3 OR status <> 'ready' OR settings IS DISTINCT FROM $2)
          ORDER BY pg_catalog.md5(document_id::text) LIMIT $4",
         &[Arg::Long(kb_no), Arg::Text(settings), Arg::Bool(all), Arg::Long(limit)],
+        |row| row.get(0),
+    )
+}
+
+/// Content type and text of a document as it was put.
+pub fn as_put(document_id: i64) -> Result<Option<(String, String)>> {
+    spi::read_one(
+        "SELECT content_type, coalesce(source, content) FROM kb.documents WHERE document_id = $1",
+        &[Arg::Long(document_id)],
         |row| Ok((row.get(0)?, row.get(1)?)),
     )
 }

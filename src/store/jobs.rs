@@ -207,6 +207,18 @@ pub fn release_all(delay: Duration, error: Option<&str>, count: bool) -> Result<
     )
 }
 
+/// A job over which a worker died, by its place in the queue. Its attempt counts, though the crash may have lost the
+/// claim.
+pub fn take_over(job_no: i64) -> Result<Option<Job>> {
+    spi::write_one(
+        "UPDATE kb.jobs SET attempts = attempts + (leased_until IS NULL)::int, leased_until = coalesce(leased_until, now())
+         WHERE job_no = $1
+         RETURNING kb_no, external_id, generation, attempts, run_no, priority::int, job_no",
+        &[Arg::Long(job_no)],
+        job,
+    )
+}
+
 /// Jobs that were tried often enough.
 pub fn exhausted(max_attempts: i32) -> Result<Vec<Job>> {
     spi::write(

@@ -1,4 +1,4 @@
-//! kb.origins: whether this database is the one that its jobs were made in.
+//! kb.origins: whether this database is the one in which its remote embedders were made.
 
 use crate::error::Result;
 use crate::pg::background;
@@ -14,11 +14,17 @@ pub fn is_own() -> Result<bool> {
     Ok(foreign != Some(true))
 }
 
-/// From now on the jobs are this database's. As the owner.
+/// From now on the embedders are this database's. As the owner.
 pub fn adopt() -> Result<()> {
     spi::execute("DELETE FROM kb.origins", &[])?;
+    adopt_if_none()
+}
+
+/// The same where they are nobody's yet: before there was a remote embedder. As the owner.
+pub fn adopt_if_none() -> Result<()> {
     spi::execute(
-        "INSERT INTO kb.origins (system_identifier, database_oid) VALUES ($1, $2::oid)",
+        "INSERT INTO kb.origins (system_identifier, database_oid) SELECT $1, $2::oid
+         WHERE NOT EXISTS (SELECT FROM kb.origins)",
         &[Arg::Long(background::system_identifier()), Arg::Long(database())],
     )?;
     Ok(())

@@ -1,8 +1,6 @@
 //! One document's way from a job to chunks: read, prepare (off the main thread), write.
 
-use crate::catalog::access::access;
 use crate::error::{Error, Result};
-use crate::gateway::protocol::Access;
 use crate::gateway::provider;
 use crate::ingest::diff::{Diff, diff};
 use crate::ingest::parse::{ContentType, Extracted, extract};
@@ -18,12 +16,11 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
-/// A build with its embedder, and the right to ask that.
+/// A build with its embedder.
 #[derive(Debug)]
 pub struct Target {
     pub build: Build,
     pub embedder: Embedder,
-    pub access: Result<Access>,
 }
 
 impl Target {
@@ -58,8 +55,7 @@ impl Targets {
         let mut targets = Vec::new();
         for build in builds::current(kb_no)? {
             let embedder = embedders::get(&build.embedder)?;
-            let access = access(&embedder);
-            targets.push(Arc::new(Target { build, embedder, access }));
+            targets.push(Arc::new(Target { build, embedder }));
         }
         self.0.insert(kb_no, targets.clone());
         Ok(targets)

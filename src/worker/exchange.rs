@@ -4,13 +4,15 @@ use super::document::Target;
 use super::flights::{Flight, Group, Holder, Open};
 use super::outcome::{RETRY, fail, finish};
 use super::runner::Runner;
+use crate::catalog::access::access;
 use crate::error::{Error, Result};
 use crate::gateway::client::{self, Connection};
-use crate::gateway::protocol::{Embedded, Request, Response, Urgency, Usage};
+use crate::gateway::protocol::{Access, Embedded, Request, Response, Urgency, Usage};
 use crate::ingest::batch::Batcher;
 use crate::model::{Embedder, Kind};
 use crate::pg::{report, txn};
-use crate::store::{documents, usage, vectors};
+use crate::store::{documents, embedders, usage, vectors};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Batches of a local model at the gateway at most: one being computed, the others on their way.
@@ -35,14 +37,15 @@ impl Runner {
         let mut left = self.flights.groups.len();
         while left > 0 {
             left -= 1;
-            let Some(group) = self.flights.groups.pop_front() else { break };
-            if let Some(error) = self.cannot_ask(&group) {
+            let Some(mut group) = self.flights.groups.pop_front() else { break };
+            if let Some(error) = self.is_paused(&group.target.embedder) {
                 self.set_aside_if_needed(group, &error)?;
                 sent = true;
             } else if self.has_room(&group.target) {
                 sent = true;
-                if self.send_slice(group)? {
-                    left += 1;
+                match ask_anew(&mut group) {
+                    Ok(access) => left += usize::from(self.send_slice(group, access)?),
+                    Err(error) => self.set_aside_if_needed(group, &error)?,
                 }
             } else {
                 self.flights.groups.push_back(group);
@@ -61,15 +64,10 @@ impl Runner {
         self.flights.texts_out(&embedder.id) < most
     }
 
-    /// Why nothing is sent for a group now: its embedder is paused, or there is no right to ask it.
-    fn cannot_ask(&self, group: &Group) -> Option<Error> {
-        let embedder = &group.target.embedder;
-        match self.paused.get(&embedder.id) {
-            Some((until, paused, error)) if *until > Instant::now() && paused == embedder => {
-                Some(error.clone())
-            }
-            _ => group.target.access.as_ref().err().cloned(),
-        }
+    /// Why nothing is sent to an embedder now.
+    fn is_paused(&self, embedder: &Embedder) -> Option<Error> {
+        let (until, paused, error) = self.paused.get(&embedder.id)?;
+        (*until > Instant::now() && paused == embedder).then(|| error.clone())
     }
 
     /// Documents of an embedder that cannot be asked; those that want nothing of it are done.
@@ -104,7 +102,7 @@ impl Runner {
     }
 
     /// Sends the next slice of a group; whether the group has more.
-    fn send_slice(&mut self, mut group: Group) -> Result<bool> {
+    fn send_slice(&mut self, mut group: Group, access: Access) -> Result<bool> {
         let (build, embedder) = (&group.target.build, &group.target.embedder);
         let limit = embedder.config.batch_size;
         let slice = txn::in_txn(|| {
@@ -138,7 +136,7 @@ impl Runner {
         }
         let slice = self.flights.join(group.target.build.build_no, slice);
         if !slice.is_empty() {
-            let mut flight = Flight::new(group.target.clone(), slice);
+            let mut flight = Flight::new(group.target.clone(), access, slice);
             let mut documents: Vec<i64> = flight.chunks.iter().map(|chunk| chunk.document_id).collect();
             documents.dedup();
             flight.holders = self.flights.hold(documents);
@@ -165,7 +163,7 @@ impl Runner {
         let target = &flight.target;
         let id = connection.send(&Request::Embed {
             embedder: target.embedder.clone(),
-            access: target.access.clone()?,
+            access: flight.access.clone(),
             kind: Kind::Document,
             urgency: Urgency::Ingest,
             texts: flight.texts.clone(),
@@ -369,4 +367,19 @@ impl Runner {
             self.paused.insert(embedder.id.clone(), (until, embedder.clone(), error.clone()));
         }
     }
+}
+
+/// The right to ask a group's embedder, which is read anew for each slice: a key, an address, a limit may be changed
+/// while a large document is under way.
+fn ask_anew(group: &mut Group) -> Result<Access> {
+    let known = &group.target.embedder;
+    let (embedder, access) = txn::in_txn(|| {
+        let embedder = embedders::get(&known.id)?;
+        let access = access(&embedder)?;
+        Ok((embedder, access))
+    })?;
+    if embedder != *known {
+        group.target = Arc::new(Target { build: group.target.build.clone(), embedder });
+    }
+    Ok(access)
 }

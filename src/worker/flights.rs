@@ -3,6 +3,7 @@
 
 use super::document::{Prepared, Target};
 use crate::error::Error;
+use crate::gateway::protocol::Access;
 use crate::store::jobs::Job;
 use crate::store::vectors::Missing;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -59,6 +60,8 @@ pub struct Passenger {
 /// A batch at the gateway.
 pub struct Flight {
     pub target: Arc<Target>,
+    /// The right to ask the embedder, as it was when the batch was made.
+    pub access: Access,
     /// Different texts; equal ones are sent once.
     pub texts: Vec<String>,
     /// Tokens of each text.
@@ -69,7 +72,7 @@ pub struct Flight {
 }
 
 impl Flight {
-    pub fn new(target: Arc<Target>, missing: Vec<Missing>) -> Flight {
+    pub fn new(target: Arc<Target>, access: Access, missing: Vec<Missing>) -> Flight {
         let (mut texts, mut tokens): (Vec<String>, Vec<u32>) = (Vec::new(), Vec::new());
         let mut known: HashMap<String, usize> = HashMap::new();
         let mut chunks = Vec::new();
@@ -86,7 +89,7 @@ impl Flight {
                 text,
             });
         }
-        Flight { target, texts, tokens, chunks, holders: Vec::new(), sent: Instant::now() }
+        Flight { target, access, texts, tokens, chunks, holders: Vec::new(), sent: Instant::now() }
     }
 
     /// Two flights of half the texts each, to find the one text that is refused.
@@ -101,7 +104,8 @@ impl Flight {
             let documents: HashSet<i64> = chunks.iter().map(|chunk| chunk.document_id).collect();
             let mut holders = self.holders.clone();
             holders.retain(|(document, _)| documents.contains(document));
-            Flight { target: Arc::clone(&self.target), texts, tokens, chunks, holders, sent: self.sent }
+            let (target, access) = (Arc::clone(&self.target), self.access.clone());
+            Flight { target, access, texts, tokens, chunks, holders, sent: self.sent }
         };
         [flight(first, tokens, left), flight(second, second_tokens, right)]
     }

@@ -6,7 +6,7 @@ use super::offload;
 use super::outcome::fail;
 use super::runner::Runner;
 use crate::error::Result;
-use crate::pg::txn;
+use crate::pg::{pidfile, txn};
 use crate::settings;
 use crate::store::jobs::{self, Job};
 use std::collections::{BTreeMap, HashSet};
@@ -45,8 +45,13 @@ impl Runner {
         let intakes = self.read_group()?;
         let model_dir = settings::model_dir();
         let results: Vec<_> = offload::run(move || {
-            intakes.into_iter().map(|intake| document::prepare(intake, &model_dir)).collect()
+            let prepare = |intake: Intake| {
+                pidfile::note(Some(intake.job.job_no));
+                document::prepare(intake, &model_dir)
+            };
+            intakes.into_iter().map(prepare).collect()
         })?;
+        pidfile::note(None);
         let mut prepared = Vec::new();
         for result in results {
             match result {
@@ -83,7 +88,13 @@ impl Runner {
         if prepared.is_empty() {
             return Ok(());
         }
-        match txn::in_txn(|| document::write(&prepared)) {
+        // A large one is alone in its group.
+        if let [document] = &prepared[..] {
+            pidfile::note(Some(document.job.job_no));
+        }
+        let result = txn::in_txn(|| document::write(&prepared));
+        pidfile::note(None);
+        match result {
             Ok(written) => {
                 for (target, diff) in prepared.iter().flat_map(|document| &document.targets) {
                     self.growth.add(diff.insert.len(), &target.build.table.table_name);

@@ -43,7 +43,7 @@ pub fn main(database: pg_sys::Oid) {
     // A commit that a crash of the whole server loses is work done again, never work lost: a job is
     // deleted by the very commit that finishes it.
     setting::set_for_process(c"synchronous_commit", c"off");
-    let mut runner = Runner::new();
+    let mut runner = Runner::new(file.died_at);
     pidfile::hold(file);
     loop {
         if runner.work() == Left::Turn {
@@ -75,6 +75,8 @@ enum Left {
 
 pub(super) struct Runner {
     begun: Instant,
+    /// The job over which the worker before this one died.
+    died_at: Option<i64>,
     /// Faults of gateway or database in a row.
     faults: u32,
     /// Since when its turn is over: what is at the gateway is waited for, nothing more is sent.
@@ -102,10 +104,11 @@ pub(super) struct Runner {
 }
 
 impl Runner {
-    fn new() -> Runner {
+    fn new(died_at: Option<i64>) -> Runner {
         let now = Instant::now();
         Runner {
             begun: now,
+            died_at,
             faults: 0,
             leaving: None,
             connection: None,
@@ -132,7 +135,7 @@ impl Runner {
         if !matches!(txn::in_txn(server::is_installed), Ok(true)) {
             return Left::Done;
         }
-        if let Err(error) = txn::in_txn(|| jobs::release_all(Duration::ZERO, None, false)) {
+        if let Err(error) = self.take_over() {
             report::log(&format!("worker cannot release leases: {error}"));
         }
         if let Err(error) = txn::in_txn(build_cases::look_after_tables) {
@@ -175,6 +178,18 @@ impl Runner {
                 }
             }
         }
+    }
+
+    /// Gives back what a dead worker had leased. The document over which it died may have killed it: that one has
+    /// had an attempt, and so does not kill workers for ever.
+    fn take_over(&mut self) -> Result<()> {
+        if let Some(job_no) = self.died_at.take()
+            && let Some(job) = txn::in_txn(|| jobs::take_over(job_no))?
+        {
+            report::log(&format!("the worker before this one died over document \"{}\"", job.external_id));
+            fail(&job, &Error::Died { external_id: job.external_id.clone() })?;
+        }
+        txn::in_txn(|| jobs::release_all(Duration::ZERO, None, false)).map(drop)
     }
 
     /// False when the extension is gone, or somebody waits for the sessions of this database to leave.

@@ -189,3 +189,47 @@ fn a_killed_launcher_comes_back_and_takes_up_what_waits() {
     db.wait("k");
     assert_sound(&mut db, "k", DOCUMENTS as i64, 0);
 }
+
+/// A document that takes the worker with it (out of memory, say) is given up like any other that fails.
+#[test]
+fn a_document_over_which_workers_die_is_given_up_in_the_end() {
+    let mut cluster = crate::cluster!(PRELOAD, "kb.max_attempts = 2", "kb.launcher_naptime = 1");
+    cluster.expects_crashes = true;
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "hash", r#"{"size": 4000}"#);
+    // Large enough to be met while it is being cut.
+    let large = Document::new("large", texts::text(7, 8_000, 60));
+    let small: Vec<Document> =
+        (0..20).map(|i| Document::new(format!("d{i}"), texts::paragraph(i, 30))).collect();
+    db.put_all("k", &small);
+    db.put_all("k", &[large]);
+    let job: i64 = db.one("SELECT job_no FROM kb.jobs WHERE external_id = 'large'");
+    let database: u32 = db.one("SELECT oid FROM pg_database WHERE datname = current_database()");
+    let file = cluster.data().join(format!("pg_stat_tmp/kb.worker.{database}.pid"));
+    let mut killed = 0;
+    for _ in 0..2 {
+        let mut pid = None;
+        until(SOON, "a worker is at the large document", || {
+            let text = std::fs::read_to_string(&file).unwrap_or_default();
+            let words: Vec<i64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+            // The file that a killed worker left names that one.
+            pid = words.first().copied().filter(|pid| *pid != killed && words.get(1) == Some(&job));
+            pid.is_some()
+        });
+        killed = pid.unwrap();
+        signal(killed as i32, libc::SIGKILL);
+        until(SOON, "the server notices", || db.0.simple_query("SELECT 1").is_err());
+        db = cluster.reconnect(APP);
+    }
+    db.wait("k");
+    assert_sound(&mut db, "k", 20, 1);
+    let (id, error): (String, String) = {
+        let row = db.0.query_one("SELECT external_id, error FROM kb.failures", &[]).unwrap();
+        (row.get(0), row.get(1))
+    };
+    assert!(id == "large" && error.contains("the worker died"), "{id}: {error}");
+    // Nobody kills it this time.
+    assert_eq!(db.one::<i64>("SELECT kb.retry('k')"), 1);
+    db.wait("k");
+    assert_sound(&mut db, "k", 21, 0);
+}

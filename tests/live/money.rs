@@ -131,3 +131,28 @@ fn a_restored_copy_spends_nothing_until_it_is_acknowledged() {
     let mut clone = cluster.connect("clone");
     assert_eq!(clone.fault("SELECT * FROM kb.query('k', 'ships')").code, "53400");
 }
+
+#[test]
+fn a_database_made_of_a_template_with_nothing_but_the_extension_may_spend() {
+    let stub = Stub::start(Options::default());
+    let cluster = crate::cluster!();
+    // It has kb, and no remote embedder.
+    let mut postgres = cluster.connect("postgres");
+    until(SOON, "nobody is in the template", || {
+        postgres.try_run(&format!("CREATE DATABASE fresh TEMPLATE {APP}")).is_ok()
+    });
+    let mut fresh = cluster.connect("fresh");
+    fresh.create_stub_embedder("e", &stub, "{}");
+    fresh.create_kb("k", "e", WHOLE);
+    fresh.put("k", "d", "A text about harbors.");
+    fresh.wait("k");
+    assert_sound(&mut fresh, "k", 1, 0);
+    assert_eq!(fresh.found("k", "harbors", 1), ["d"]);
+    // From now on its copies are copies.
+    drop(fresh);
+    until(SOON, "nobody is in it", || postgres.try_run("CREATE DATABASE copy TEMPLATE fresh").is_ok());
+    let mut copy = cluster.connect("copy");
+    assert_eq!(copy.fault("SELECT * FROM kb.query('k', 'ships')").code, "53400");
+    copy.create_stub_embedder("another", &stub, "{}");
+    assert_eq!(copy.fault("SELECT * FROM kb.embed('another', '{ships}')").code, "53400");
+}

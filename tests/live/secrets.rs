@@ -2,7 +2,7 @@
 
 use crate::stub::{Options, Stub};
 use crate::support::cluster::succeed;
-use crate::support::{APP, SOON, assert_sound, until};
+use crate::support::{APP, SOON, assert_sound, texts, until};
 
 const KEY: &str = "sk-live-5f1e9b7c3a2d4068";
 
@@ -157,4 +157,35 @@ fn a_key_file_and_a_changed_setting_are_taken_up_by_a_reload() {
             .is_some_and(|problem| problem.contains("kb.allowed_hosts"))
     });
     assert_eq!(db.fault("SELECT kb.create_embedder('f', 'ollama')").code, "22023");
+}
+
+#[test]
+fn a_key_changed_while_a_document_is_under_way_is_used_for_what_is_left_of_it() {
+    const NEW: &str = "sk-new-77aa55cc33ee1100";
+    let latency = std::time::Duration::from_millis(20);
+    let stub = Stub::start(Options { key: Some(KEY.into()), latency, ..Options::default() });
+    stub.take_key(NEW);
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.0.execute("SELECT kb.set_secret('openai', $1)", &[&KEY]).unwrap();
+    let config = r#"{"batch_size": 1, "max_concurrency": 1}"#;
+    db.run(&format!(
+        "SELECT kb.create_embedder('e', 'openai', 'm', 8, '{}', 'kb:openai', '{config}')",
+        stub.base_url("openai")
+    ));
+    db.create_kb("k", "e", r#"{"strategy": "recursive", "size": 40, "overlap": 0}"#);
+    db.put("k", "d", &texts::text(3, 120, 30));
+    until(SOON, "the document is under way", || stub.request_count() >= 5);
+    db.0.execute("SELECT kb.set_secret('openai', $1)", &[&NEW]).unwrap();
+    let before = stub.request_count();
+    db.wait("k");
+    assert_sound(&mut db, "k", 1, 0);
+    let requests = stub.requests();
+    let with = |key: &str| {
+        let header = format!("Bearer {key}");
+        requests.iter().filter(|seen| seen.headers["authorization"] == header).count()
+    };
+    // One being answered and two waiting at the gateway still have the old one.
+    assert!(with(KEY) <= before + 3 && with(NEW) > 50, "{before}, then {} and {}", with(KEY), with(NEW));
+    assert_eq!(stub.complaints(), [] as [String; 0]);
 }

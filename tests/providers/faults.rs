@@ -226,15 +226,6 @@ fn a_redirect_is_not_followed_and_the_key_goes_nowhere_else() {
 }
 
 #[test]
-fn a_certificate_that_nobody_vouches_for_is_refused_and_not_tried_again() {
-    let stub = Stub::start(Options { key: Some(KEY.into()), tls: true, ..Options::default() });
-    let (error, usage) = Gateway::new().error(&embedder(&stub, "openai", json!({})), "a");
-    assert!(matches!(error, Error::Provider { passing: false, .. }), "{error}");
-    assert!(error.to_string().contains("certificate"), "{error}");
-    assert_eq!((usage.requests, stub.request_count()), (1, 0));
-}
-
-#[test]
 fn no_error_repeats_the_key() {
     let (stub, gateway, embedder) = start();
     let mut order = order(&embedder, Kind::Document, Urgency::Ingest, &["a"]);

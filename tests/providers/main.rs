@@ -9,3 +9,4 @@ mod dialects;
 mod faults;
 mod limits;
 mod support;
+mod tls;

@@ -42,7 +42,7 @@ pub struct Options {
     pub concurrency: usize,
     /// The credential that every request must carry, in its dialect's place. None: none may carry one.
     pub key: Option<String>,
-    /// HTTPS under a certificate for localhost that nobody knows.
+    /// HTTPS under a certificate for localhost that nobody knows; see [`Stub::certificate`].
     pub tls: bool,
     /// Texts of one request at most.
     pub max_batch: usize,
@@ -72,6 +72,8 @@ impl Default for Options {
 #[derive(Debug, Clone)]
 pub struct Seen {
     pub provider: String,
+    /// Of HTTP.
+    pub version: hyper::Version,
     /// Path and query as the provider itself would see them.
     pub path: String,
     /// Names in lower case.
@@ -92,6 +94,7 @@ pub struct Seen {
 pub struct Stub {
     shared: Arc<Shared>,
     port: u16,
+    certificate: Option<String>,
     runtime: Option<Runtime>,
 }
 
@@ -107,14 +110,14 @@ impl Stub {
             .enable_all()
             .build()
             .unwrap();
-        let tls = options.tls.then(server::tls);
+        let (tls, certificate) = options.tls.then(server::tls).unzip();
         let shared = Arc::new(Shared::new(options));
         let served = shared.clone();
         runtime.spawn(async move {
             let listener = tokio::net::TcpListener::from_std(listener).unwrap();
             server::serve(listener, tls, served).await;
         });
-        Stub { shared, port, runtime: Some(runtime) }
+        Stub { shared, port, certificate, runtime: Some(runtime) }
     }
 
     /// "http://127.0.0.1:PORT", with TLS "https://localhost:PORT".
@@ -129,6 +132,11 @@ impl Stub {
     pub fn base_url(&self, provider: &str) -> String {
         let dialect = Dialect::find(provider).unwrap();
         format!("{}/{provider}{}", self.url(), dialect.base())
+    }
+
+    /// The certificate as PEM, for a client that is to trust it. None without TLS.
+    pub fn certificate(&self) -> Option<&str> {
+        self.certificate.as_deref()
     }
 
     pub fn port(&self) -> u16 {
@@ -171,6 +179,11 @@ impl Stub {
         self.shared.state().request_count
     }
 
+    /// Connections that were made.
+    pub fn connections(&self) -> usize {
+        self.shared.state().connections
+    }
+
     /// How often exactly this text was sent, whatever was answered.
     pub fn seen(&self, text: &str) -> usize {
         self.shared.state().texts.get(text).map_or(0, |(seen, _)| *seen)
@@ -195,6 +208,11 @@ impl Stub {
     /// What was wrong with requests.
     pub fn complaints(&self) -> Vec<String> {
         self.shared.state().complaints.clone()
+    }
+
+    /// From now on this key is as good as that of the options.
+    pub fn take_key(&self, key: &str) {
+        self.shared.state().other_key = Some(key.to_string());
     }
 
     /// Clears the records; faults stay.

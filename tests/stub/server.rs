@@ -10,8 +10,9 @@ use super::{Options, Seen};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
+use hyper::http::request::Parts;
 use hyper::service::service_fn;
-use hyper::{HeaderMap, Method, Request, Response};
+use hyper::{HeaderMap, Method, Request, Response, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
 use serde_json::{Value, json};
@@ -26,8 +27,9 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
-/// TLS under a certificate for localhost that nobody knows, made anew each time.
-pub fn tls() -> TlsAcceptor {
+/// TLS under a certificate for localhost, made anew each time, and that certificate as PEM: nobody vouches for it
+/// but who is given it.
+pub fn tls() -> (TlsAcceptor, String) {
     let certified = rcgen::generate_simple_self_signed(vec!["localhost".to_string()]).unwrap();
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(certified.signing_key.serialize_der()));
     let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
@@ -37,7 +39,7 @@ pub fn tls() -> TlsAcceptor {
         .with_single_cert(vec![certified.cert.der().clone()], key)
         .unwrap();
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    TlsAcceptor::from(Arc::new(config))
+    (TlsAcceptor::from(Arc::new(config)), certified.cert.pem())
 }
 
 /// Takes connections until it is dropped.
@@ -48,6 +50,7 @@ pub async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, shared: Arc<
             continue;
         };
         let _ = stream.set_nodelay(true);
+        shared.state().connections += 1;
         let (tls, shared) = (tls.clone(), shared.clone());
         tokio::spawn(async move {
             match tls {
@@ -74,6 +77,7 @@ where
 
 /// What was found out about a request before it is answered.
 struct Examined<'a> {
+    version: Version,
     provider: &'a str,
     dialect: Option<Dialect>,
     parsed: Parsed<'a>,
@@ -89,7 +93,8 @@ async fn handle(request: Request<Incoming>, shared: Arc<Shared>) -> io::Result<R
     let headers = strings(&head.headers);
     let json = serde_json::from_slice::<Value>(&body);
     let target = head.uri.path_and_query().map_or("/", |target| target.as_str());
-    let examined = examine(&head.method, target, &headers, &json, &shared.options);
+    let other_key = shared.state().other_key.clone();
+    let examined = examine(&head, target, &headers, &json, &shared.options, other_key.as_deref());
     let (status, fault) = record(&shared, target, &headers, &json, &examined);
 
     let key = credential(&headers);
@@ -113,15 +118,16 @@ async fn handle(request: Request<Incoming>, shared: Arc<Shared>) -> io::Result<R
 
 /// Looks for everything that is wrong with a request. `target` is its path and query.
 fn examine<'a>(
-    method: &Method,
+    head: &Parts,
     target: &'a str,
     headers: &HashMap<String, String>,
     json: &'a serde_json::Result<Value>,
     options: &Options,
+    other_key: Option<&str>,
 ) -> Examined<'a> {
     let mut problems = Vec::new();
-    if *method != Method::POST {
-        problems.push(format!("the method is {method}, not POST"));
+    if head.method != Method::POST {
+        problems.push(format!("the method is {}, not POST", head.method));
     }
     let media = headers.get("content-type").map_or("", String::as_str);
     if !["application/json", "application/json; charset=utf-8"].contains(&media) {
@@ -150,8 +156,12 @@ fn examine<'a>(
         }
     }
     let key = options.key.as_deref();
-    let credential_problem = dialect.and_then(|dialect| dialect.credential_problem(headers, key));
-    Examined { provider, dialect, parsed, problems, credential_problem }
+    let credential_problem = dialect.and_then(|dialect| {
+        let problem = dialect.credential_problem(headers, key)?;
+        let is_other = other_key.is_some() && dialect.credential_problem(headers, other_key).is_none();
+        (!is_other).then_some(problem)
+    });
+    Examined { version: head.version, provider, dialect, parsed, problems, credential_problem }
 }
 
 /// Of "/openai/v1/embeddings?a=b": "openai" and "/v1/embeddings?a=b".
@@ -189,6 +199,7 @@ fn record(
         state.see(texts);
         state.requests.push(Seen {
             provider: examined.provider.to_string(),
+            version: examined.version,
             path: split(target).1.to_string(),
             headers: headers.clone(),
             kind: examined.parsed.kind,

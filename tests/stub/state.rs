@@ -21,8 +21,11 @@ pub struct Shared {
 pub struct State {
     pub schedule: Schedule,
     pub latency: Duration,
+    /// A credential that is as good as that of the options.
+    pub other_key: Option<String>,
     pub requests: Vec<Seen>,
     pub request_count: usize,
+    pub connections: usize,
     /// How often each text was sent, and answered with a good vector.
     pub texts: HashMap<String, (usize, usize)>,
     pub complaints: Vec<String>,

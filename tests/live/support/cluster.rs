@@ -276,7 +276,7 @@ impl Cluster {
     /// The gateway's pid as its pid file says; None while there is none.
     pub fn try_gateway(&self) -> Option<i32> {
         let text = fs::read_to_string(self.data().join("pg_stat_tmp/kb.gateway.pid")).ok()?;
-        let pid = text.trim().parse::<i32>().ok()?;
+        let pid = text.split_whitespace().next()?.parse::<i32>().ok()?;
         let parent = self.postmaster()?;
         // A file that a killed gateway left may name a process of somebody else by now.
         let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
