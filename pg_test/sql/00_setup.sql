@@ -37,7 +37,10 @@ ORDER BY 1;
 -- A setting that does not exist is an error, not a silent placeholder.
 SET kb.default_embeder = 'hash';
 SET kb.max_document_size = '10 parsecs';
+-- PostgreSQL 17 words this one otherwise.
+\set VERBOSITY sqlstate
 SET kb.gateway_timeout = 0;
+\set VERBOSITY default
 SELECT name, setting, unit, context, min_val, max_val FROM pg_settings
 WHERE name LIKE 'kb.%' AND name <> 'kb.model_dir' ORDER BY name COLLATE "C";
 -- Where models lie is for the configuration file to say.

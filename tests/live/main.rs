@@ -19,6 +19,7 @@ mod index;
 mod money;
 mod outage;
 mod providers;
+mod readme;
 mod replace;
 mod restart;
 mod secrets;
