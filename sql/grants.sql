@@ -92,6 +92,6 @@ COMMENT ON FUNCTION kb.wait(text, double precision) IS
 COMMENT ON FUNCTION kb.wait(bigint, double precision) IS
     'Waits until a run of kb.ingest is over.';
 COMMENT ON FUNCTION kb.health() IS
-    'What kb needs and how it is: pgvector, preload, gateway, providers, worker, models; what is wrong and what to do.';
+    'What kb needs and how it is: pgvector, preload, gateway, providers, documents, tables, worker, models; what is wrong and what to do.';
 COMMENT ON FUNCTION kb._fingerprint(text, text, integer, jsonb) IS
     'Internal: an embedder''s fingerprint.';

@@ -205,6 +205,7 @@ CREATE TABLE kb.jobs (
     attempts        integer NOT NULL DEFAULT 0,
     leased_until    timestamptz,
     next_attempt_at timestamptz NOT NULL DEFAULT now(),
+    queued_at       timestamptz NOT NULL DEFAULT now(),
     -- The generation whose chunks are written; only vectors are missing then.
     chunked         bigint,
     error           text,

@@ -1,7 +1,7 @@
 //! By what right an embedder may be asked: its key, and whether this database may spend at all.
 
 use crate::error::{Error, Result};
-use crate::gateway::protocol::Access;
+use crate::gateway::protocol::{Access, Spent};
 use crate::gateway::provider;
 use crate::gateway::secret::Reference;
 use crate::model::Embedder;
@@ -38,10 +38,10 @@ pub fn access(embedder: &Embedder) -> Result<Access> {
             Some(Reference::Stored(name)) => secrets::get(name)?,
             _ => None,
         };
-        let spent_today = match embedder.config.remote.daily_token_budget {
-            Some(_) => usage::tokens_today(&embedder.id)?,
-            None => 0,
+        let spent = match embedder.config.remote.daily_token_budget {
+            Some(_) => usage::today(&embedder.id)?,
+            None => Spent::default(),
         };
-        Ok(Access { reference, stored, host: rest.secret_host, spent_today })
+        Ok(Access { reference, stored, host: rest.secret_host, spent })
     })
 }

@@ -71,8 +71,13 @@ pub fn switch(next: &Build) -> Result<bool> {
             runs::finish(run_no, "failed", Some(&error))?;
         }
         // What was put meanwhile may be in the next build alone, where the live one's embedder failed.
-        for build in builds::current(next.kb_no)?.iter().filter(|build| build.state == "live") {
-            enqueue_without_vectors(build)?;
+        for live in builds::current(next.kb_no)?.iter().filter(|build| build.state == "live") {
+            if live.preprocess != next.preprocess {
+                // The text of each document is now as the next build extracted it: chunks must be slices of it.
+                let others = documents::reset(live.kb_no, Which::NotUnder, &live.settings(), None)?;
+                jobs::enqueue(live.kb_no, &live.tenant_id, &others, jobs::BACKFILL, None)?;
+            }
+            enqueue_without_vectors(live)?;
         }
         return Ok(true);
     }
@@ -104,6 +109,10 @@ pub fn look_after_tables() -> Result<()> {
 
 /// Documents that say they are ready and are not wholly in a build are done again.
 fn enqueue_without_vectors(build: &Build) -> Result<()> {
+    // Somebody dropped it; see kb.health().
+    if !vectors::table_exists(&build.table.table_name)? {
+        return Ok(());
+    }
     let lost = documents::without_vectors(build.kb_no, build.build_no, &build.table.table_name)?;
     if lost.is_empty() {
         return Ok(());

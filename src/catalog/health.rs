@@ -7,7 +7,7 @@ use crate::pg::pidfile::{Presence, presence};
 use crate::pg::role::as_owner;
 use crate::pg::{background, report, wake};
 use crate::settings;
-use crate::store::{embedders, jobs, origins, server};
+use crate::store::{embedders, jobs, origins, server, vectors};
 
 /// One line of the report.
 pub struct Finding {
@@ -26,7 +26,7 @@ fn finding(component: &'static str, status: &'static str, detail: String, hint: 
 const PGVECTOR_NEEDED: (u32, u32) = (0, 8);
 
 pub fn findings() -> Result<Vec<Finding>> {
-    Ok(vec![pgvector()?, preload(), gateway(), providers()?, worker()?, models()?])
+    Ok(vec![pgvector()?, preload(), gateway(), providers()?, documents()?, tables()?, worker()?, models()?])
 }
 
 fn pgvector() -> Result<Finding> {
@@ -85,7 +85,7 @@ fn providers() -> Result<Finding> {
             "If this copy is to spend money at providers, SELECT kb.acknowledge_restore();",
         ));
     }
-    let waiting = jobs::last_errors(5)?;
+    let waiting = jobs::last_errors(true, 5)?;
     if waiting.is_empty() {
         return Ok(finding(name, "ok", "nothing waits for a failing or paused embedder".into(), ""));
     }
@@ -94,6 +94,35 @@ fn providers() -> Result<Finding> {
         "warning",
         waiting.join("; "),
         "Documents are tried again by themselves; SELECT kb.check_embedder(id) tries an embedder now.",
+    ))
+}
+
+/// What documents wait for that has nothing to do with an embedder: a full disk, say.
+fn documents() -> Result<Finding> {
+    let name = "documents";
+    let waiting = jobs::last_errors(false, 5)?;
+    if waiting.is_empty() {
+        return Ok(finding(name, "ok", "none waits after a fault".into(), ""));
+    }
+    Ok(finding(
+        name,
+        "warning",
+        waiting.join("; "),
+        "Mend the cause (the server log has more): they are tried again by themselves.",
+    ))
+}
+
+/// Vector tables that somebody dropped.
+fn tables() -> Result<Finding> {
+    let lost = vectors::lost()?;
+    if lost.is_empty() {
+        return Ok(finding("tables", "ok", "every vector table is there".into(), ""));
+    }
+    Ok(finding(
+        "tables",
+        "error",
+        lost.join("; "),
+        "SELECT kb.ingest(kb_id, 'replace') makes a table anew and embeds the documents again.",
     ))
 }
 

@@ -128,9 +128,11 @@ fn is_forbidden_v6(address: Ipv6Addr) -> bool {
         let [a, b, c, d] = [(high >> 8) as u8, high as u8, (low >> 8) as u8, low as u8];
         is_forbidden_v4(Ipv4Addr::new(a, b, c, d))
     };
-    // The same machines by way of addresses that carry an IPv4 one: mapped, compatible, NAT64, 6to4.
+    // The same machines by way of addresses that carry an IPv4 one: mapped, translated, compatible, NAT64, 6to4.
     let carried = match segments {
-        [0, 0, 0, 0, 0, 0xffff | 0, high, low] => last(high, low),
+        [0, 0, 0, 0, 0, 0xffff | 0, high, low] | [0, 0, 0, 0, 0xffff, 0, high, low] => last(high, low),
+        // ISATAP, under any prefix.
+        [_, _, _, _, 0 | 0x200, 0x5efe, high, low] => last(high, low),
         [0x64, 0xff9b, 0 | 1, _, _, _, high, low] => last(high, low),
         [0x2002, high, low, ..] => last(high, low),
         _ => false,
@@ -204,6 +206,8 @@ mod tests {
             "http://[::ffff:a9fe:a9fe]/",
             "http://[::169.254.169.254]/",
             "http://[64:ff9b::a9fe:a9fe]/",
+            "http://[::ffff:0:a9fe:a9fe]/",
+            "http://[2001:db8::200:5efe:a9fe:a9fe]/",
             "http://[2002:a9fe:a9fe::]/",
             "http://[fe80::1]/",
             "http://[fd00:ec2::254]/",

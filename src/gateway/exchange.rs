@@ -5,7 +5,7 @@ use super::breaker::{Breaker, Open};
 use super::egress::origin;
 use super::limiter::{Held, LONGEST_WAIT, Limits};
 use super::local::finish;
-use super::protocol::Usage;
+use super::protocol::{Spent, Usage};
 use super::provider::{Provider, TRUNCATED};
 use super::secret::Secret;
 use super::transport::{Failure, Reply, Sending, Transport};
@@ -52,9 +52,9 @@ pub struct Batch<'a> {
     /// Tokens of each.
     pub tokens: &'a [u32],
     /// What the asking database knows of the day's tokens.
-    pub spent_today: u64,
-    /// The limiter has let the first request go.
-    pub paced: bool,
+    pub spent: Spent,
+    /// The limiter has let the first request go, and so many of its tokens.
+    pub prepaid: Option<u32>,
     /// All texts are of one client's request.
     pub is_of_one: bool,
 }
@@ -63,8 +63,8 @@ pub struct Batch<'a> {
 struct Part<'a> {
     texts: &'a [String],
     estimate: u64,
-    spent_today: u64,
-    paced: bool,
+    spent: Spent,
+    prepaid: Option<u32>,
     /// What the provider says of an error may be passed on.
     quote: bool,
     /// Requests at most.
@@ -91,14 +91,14 @@ impl Line {
         let mut results: Vec<Option<Result<Vec<f32>>>> = texts.iter().map(|_| None).collect();
         let mut ranges = Vec::new();
         ranges.push(0..texts.len());
-        let mut first = true;
+        let mut prepaid = batch.prepaid;
         let mut is_of_texts = false;
         while let Some(range) = ranges.pop() {
             let part = Part {
                 texts: &texts[range.clone()],
                 estimate: tokens[range.clone()].iter().map(|n| u64::from(*n)).sum(),
-                spent_today: batch.spent_today,
-                paced: std::mem::take(&mut first) && batch.paced,
+                spent: batch.spent,
+                prepaid: std::mem::take(&mut prepaid),
                 // What a provider says may repeat a text, which is no other client's business.
                 quote: batch.is_of_one || range.len() == 1,
                 // While a bad text is looked for, nothing is tried twice, and the endpoint is not to blame.
@@ -148,12 +148,11 @@ impl Line {
     /// Whether the provider answers a text that it has no reason to refuse: then one of the batch's is to blame.
     async fn answers_others(&self, batch: &Batch<'_>, usage: &mut Usage) -> bool {
         let probe = [HARMLESS.to_string()];
-        let spent_today = batch.spent_today;
         let part = Part {
             texts: &probe,
             estimate: 1,
-            spent_today,
-            paced: false,
+            spent: batch.spent,
+            prepaid: None,
             quote: false,
             tries: 1,
             blames_endpoint: true,
@@ -184,19 +183,21 @@ impl Line {
         usage: &mut Usage,
     ) -> std::result::Result<Vec<Vec<f32>>, Refusal> {
         let remote = &self.embedder.config.remote;
-        let (estimate, mut paced) = (part.estimate, part.paced);
+        let (estimate, mut prepaid) = (part.estimate, part.prepaid);
         let mut pauses = self.backoff();
         let (mut faults, mut waits) = (0, 0);
         loop {
             // Before a place in the rate is taken for nothing.
             self.breaker.look(Instant::now()).map_err(|open| self.left_alone(open))?;
-            if !std::mem::take(&mut paced) {
+            let prepaid = prepaid.take();
+            if prepaid.is_none() {
                 self.limits.request().await.map_err(|held| self.held(held))?;
             }
-            self.limits.tokens(u32::try_from(estimate).unwrap_or(u32::MAX)).await;
+            let tokens = u32::try_from(estimate).unwrap_or(u32::MAX);
+            self.limits.tokens(tokens.saturating_sub(prepaid.unwrap_or(0))).await;
             let reserved = if remote.daily_token_budget.is_some() { estimate } else { 0 };
             if let Some(budget) = remote.daily_token_budget {
-                self.limits.reserve(budget, estimate, part.spent_today).map_err(|held| self.held(held))?;
+                self.limits.reserve(budget, estimate, part.spent).map_err(|held| self.held(held))?;
             }
             if let Err(open) = self.breaker.admit(Instant::now()) {
                 self.limits.spend(0, reserved);

@@ -1,5 +1,6 @@
 //! What one credential may spend: requests under way, requests and tokens a minute, tokens a day.
 
+use super::protocol::Spent;
 use governor::clock::{Clock, DefaultClock};
 use governor::state::{InMemoryState, NotKeyed};
 use governor::{Quota, RateLimiter};
@@ -34,12 +35,6 @@ pub struct Limits {
     spent: Mutex<Spent>,
     queries: AtomicUsize,
     queries_gone: Notify,
-}
-
-#[derive(Debug, Default)]
-struct Spent {
-    day: u64,
-    tokens: u64,
 }
 
 /// A bucket of `per_minute`, and what it holds at most.
@@ -132,14 +127,17 @@ impl Limits {
     }
 
     /// Takes `count` of the `budget` tokens a day, if they are left; [`Limits::spend`] says what it really was.
-    /// `known` were spent today before this gateway started, as far as the asking database knows.
-    pub fn reserve(&self, budget: u64, count: u64, known: u64) -> Result<(), Held> {
+    /// `known` were spent before this gateway started, as far as the asking database knew when it asked.
+    pub fn reserve(&self, budget: u64, count: u64, known: Spent) -> Result<(), Held> {
         let (day, left) = today();
         let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
         if spent.day != day {
             *spent = Spent { day, tokens: 0 };
         }
-        spent.tokens = spent.tokens.max(known);
+        // What was asked before midnight brings the figure of yesterday.
+        if known.day == day {
+            spent.tokens = spent.tokens.max(known.tokens);
+        }
         if spent.tokens + count <= budget {
             spent.tokens += count;
             return Ok(());
@@ -243,14 +241,19 @@ mod tests {
     #[test]
     fn a_spent_budget_holds_until_the_day_is_over() {
         let limits = Limits::new(1, None, None);
-        limits.reserve(100, 70, 0).unwrap();
+        let none = Spent::default();
+        limits.reserve(100, 70, none).unwrap();
         // Before it is answered it counts already; it was less than thought.
-        assert!(limits.reserve(100, 31, 0).is_err());
+        assert!(limits.reserve(100, 31, none).is_err());
         limits.spend(60, 70);
-        assert!(limits.reserve(100, 41, 0).is_err());
-        limits.reserve(100, 40, 0).unwrap();
+        assert!(limits.reserve(100, 41, none).is_err());
+        limits.reserve(100, 40, none).unwrap();
         // What the database knows counts, too: the gateway may have been restarted.
-        let held = limits.reserve(100, 1, 100).unwrap_err();
+        let limits = Limits::new(1, None, None);
+        let (day, _) = today();
+        // But not what it knew of yesterday, of a text that was queued before midnight.
+        limits.reserve(100, 1, Spent { day: day - 1, tokens: 100 }).unwrap();
+        let held = limits.reserve(100, 1, Spent { day, tokens: 100 }).unwrap_err();
         assert!(held.wait <= Duration::from_secs(86_400));
     }
 

@@ -58,8 +58,15 @@ pub struct Access {
     pub stored: Option<Secret>,
     /// Scheme, host and port that the secret is bound to.
     pub host: Option<String>,
-    /// Tokens spent today, as far as the database knows.
-    pub spent_today: u64,
+    pub spent: Spent,
+}
+
+/// Tokens of one day, as far as the asking database knows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Spent {
+    /// Days since 1970, UTC.
+    pub day: u64,
+    pub tokens: u64,
 }
 
 /// For whom something is embedded.

@@ -5,7 +5,7 @@ use super::breaker::Breaker;
 use super::egress::{AllowedHosts, origin};
 use super::exchange::{Batch, Line};
 use super::limiter::Limits;
-use super::protocol::{Access, Embedded, Urgency, Usage};
+use super::protocol::{Access, Embedded, Spent, Urgency, Usage};
 use super::provider::{self, Provider};
 use super::secret::{Reference, Secret};
 use super::transport::Transport;
@@ -62,7 +62,7 @@ struct Piece {
     index: usize,
     text: String,
     tokens: u32,
-    spent_today: u64,
+    spent: Spent,
 }
 
 /// An order that has not all its answers.
@@ -123,10 +123,10 @@ impl Remote {
             // About four bytes a token, where nobody counted.
             false => texts.iter().map(|text| text.len() as u32 / 4 + 1).collect(),
         };
-        let spent_today = order.access.spent_today;
+        let spent = order.access.spent;
         let (results, usage) = match order.urgency {
-            Urgency::Query => lane.query(texts, tokens, spent_today).await,
-            Urgency::Ingest => lane.ingest(texts, tokens, spent_today).await,
+            Urgency::Query => lane.query(texts, tokens, spent).await,
+            Urgency::Ingest => lane.ingest(texts, tokens, spent).await,
         };
         Ok(Embedded::new(dimension, results, usage))
     }
@@ -216,7 +216,7 @@ impl Lane {
         &self,
         texts: Vec<String>,
         tokens: Vec<u32>,
-        spent_today: u64,
+        spent: Spent,
     ) -> (Vec<Result<Vec<f32>>>, Usage) {
         let limits = &self.line.limits;
         let (mut results, mut usage) = (Vec::new(), Usage::default());
@@ -225,9 +225,9 @@ impl Lane {
             // Ahead of ingestion until it may go; what is under way holds up nobody.
             let ahead = limits.query();
             let _place = limits.place().await;
-            let paced = !self.line.blocked() && limits.request().await.is_ok();
+            let may_go = !self.line.blocked() && limits.request().await.is_ok();
             drop(ahead);
-            let batch = Batch { texts, tokens, spent_today, paced, is_of_one: true };
+            let batch = Batch { texts, tokens, spent, prepaid: may_go.then_some(0), is_of_one: true };
             let (some, part) = self.line.embed(&batch).await;
             results.extend(some);
             usage.add(&part);
@@ -240,7 +240,7 @@ impl Lane {
         &self,
         texts: Vec<String>,
         tokens: Vec<u32>,
-        spent_today: u64,
+        spent: Spent,
     ) -> (Vec<Result<Vec<f32>>>, Usage) {
         let (answer, answered) = oneshot::channel();
         let state = State {
@@ -251,9 +251,15 @@ impl Lane {
         };
         let count = texts.len();
         let order = Arc::new(Pending { state: Mutex::new(state) });
-        lock(&self.waiting).extend(texts.into_iter().zip(tokens).enumerate().map(
-            |(index, (text, tokens))| Piece { order: Arc::clone(&order), index, text, tokens, spent_today },
-        ));
+        lock(&self.waiting).extend(
+            texts.into_iter().zip(tokens).enumerate().map(|(index, (text, tokens))| Piece {
+                order: Arc::clone(&order),
+                index,
+                text,
+                tokens,
+                spent,
+            }),
+        );
         drop(order);
         self.filled.notify_one();
         answered.await.unwrap_or_else(|_| {
@@ -265,6 +271,20 @@ impl Lane {
     fn batch_size(&self) -> usize {
         let embedder = &self.line.embedder;
         embedder.config.batch_size.min(self.line.provider.max_batch(embedder)).max(1)
+    }
+
+    /// Tokens of the batch that would be taken now.
+    fn next_tokens(&self) -> u32 {
+        let most = self.line.embedder.config.remote.max_batch_tokens.unwrap_or(usize::MAX);
+        let waiting = lock(&self.waiting);
+        let mut tokens = 0usize;
+        for piece in waiting.iter().filter(|piece| !piece.order.is_gone()).take(self.batch_size()) {
+            if tokens > 0 && tokens + piece.tokens as usize > most {
+                break;
+            }
+            tokens += piece.tokens as usize;
+        }
+        u32::try_from(tokens).unwrap_or(u32::MAX)
     }
 
     /// The next batch: as many waiting texts as one request may have, but at least one. Texts whose client
@@ -300,7 +320,12 @@ async fn serve(lane: Arc<Lane>) {
         limits.after_queries().await;
         // A long pause is not waited for: the exchange reports it. No place is held while waiting, or a query would
         // wait, too.
-        let paced = !lane.line.blocked() && limits.request().await.is_ok();
+        let mut prepaid = None;
+        if !lane.line.blocked() && limits.request().await.is_ok() {
+            let tokens = lane.next_tokens();
+            limits.tokens(tokens).await;
+            prepaid = Some(tokens);
+        }
         let Some(place) = limits.place().await else { return };
         let batch = lane.take();
         if batch.is_empty() {
@@ -308,23 +333,23 @@ async fn serve(lane: Arc<Lane>) {
         }
         let lane = Arc::clone(&lane);
         tokio::spawn(async move {
-            send(&lane.line, batch, paced).await;
+            send(&lane.line, batch, prepaid).await;
             drop(place);
         });
     }
 }
 
-async fn send(line: &Line, batch: Vec<Piece>, paced: bool) {
+async fn send(line: &Line, batch: Vec<Piece>, prepaid: Option<u32>) {
     let mut texts = Vec::with_capacity(batch.len());
     let mut places = Vec::with_capacity(batch.len());
-    let spent_today = batch.iter().map(|piece| piece.spent_today).max().unwrap_or(0);
+    let spent = batch.iter().map(|piece| piece.spent).max().unwrap_or_default();
     for piece in batch {
         texts.push(piece.text);
         places.push((piece.order, piece.index, piece.tokens));
     }
     let tokens: Vec<u32> = places.iter().map(|(_, _, tokens)| *tokens).collect();
     let is_of_one = places.windows(2).all(|two| Arc::ptr_eq(&two[0].0, &two[1].0));
-    let batch = Batch { texts: &texts, tokens: &tokens, spent_today, paced, is_of_one };
+    let batch = Batch { texts: &texts, tokens: &tokens, spent, prepaid, is_of_one };
     let (results, usage) = line.embed(&batch).await;
     let estimated: u64 = tokens.iter().map(|n| u64::from(*n)).sum::<u64>().max(1);
     // Requests are counted once, with the batch's first order; tokens as the texts' share.

@@ -125,6 +125,8 @@ pub struct Stored {
     pub has_source: bool,
     /// Settings of the live chunks, if there are any.
     pub settings: Option<String>,
+    /// The chunks are not of this text.
+    pub is_edited: bool,
     pub generation: i64,
 }
 
@@ -132,7 +134,7 @@ pub struct Stored {
 pub fn read(kb_no: i64, external_id: &str, generation: i64) -> Result<Option<Stored>> {
     spi::write_one(
         "SELECT d.document_id, d.tenant_id, d.uri, d.content_type, coalesce(d.source, d.content), d.settings,
-                d.source IS NOT NULL
+                d.source IS NOT NULL, d.indexed_hash IS DISTINCT FROM d.content_hash
          FROM kb.documents d JOIN kb.jobs j USING (kb_no, external_id)
          WHERE d.kb_no = $1 AND d.external_id = $2 AND j.generation = $3",
         &[Arg::Long(kb_no), Arg::Text(external_id), Arg::Long(generation)],
@@ -147,6 +149,7 @@ pub fn read(kb_no: i64, external_id: &str, generation: i64) -> Result<Option<Sto
                 raw: row.get(4)?,
                 settings: row.opt(5)?,
                 has_source: row.get(6)?,
+                is_edited: row.get(7)?,
                 generation,
             })
         },

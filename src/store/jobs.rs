@@ -57,8 +57,8 @@ pub struct Wanted {
     /// Jobs at most, in all and of one knowledge base.
     pub limit: i64,
     pub share: i64,
-    /// Knowledge bases behind this one come first, so that all get their turn.
-    pub after_kb_no: i64,
+    /// Another number each time: it decides whose turn it is.
+    pub turn: i64,
     /// Knowledge base and job_no below which nothing is looked for: what was claimed leaves dead rows, which an old
     /// snapshot anywhere keeps from being cleaned up.
     pub floors: (Vec<i64>, Vec<i64>),
@@ -79,7 +79,9 @@ pub fn claim(wanted: &Wanted, lease: Duration) -> Result<Vec<Job>> {
                    LEFT JOIN unnest($7::bigint[], $8::bigint[]) AS f (kb_no, floor) ON f.kb_no = k.kb_no
                    WHERE NOT EXISTS (SELECT FROM kb.builds b WHERE b.kb_no = k.kb_no
                          AND b.state <> 'old' AND b.embedder = ANY ($5))
-                   ORDER BY k.kb_no <= $1, k.kb_no) k
+                   -- One knowledge base of each tenant, then a second one of each, all in an order drawn anew.
+                   ORDER BY row_number() OVER (PARTITION BY k.tenant_id ORDER BY pg_catalog.hashint8extended(k.kb_no, $1)),
+                            pg_catalog.hashtextextended(k.tenant_id, $1)) k
              CROSS JOIN LATERAL (
                  SELECT j.kb_no, j.external_id FROM kb.jobs j
                  WHERE j.kb_no = k.kb_no AND j.priority = $9 AND j.job_no > k.floor AND j.next_attempt_at <= now()
@@ -91,7 +93,7 @@ pub fn claim(wanted: &Wanted, lease: Duration) -> Result<Vec<Job>> {
          FROM due WHERE j.kb_no = due.kb_no AND j.external_id = due.external_id
          RETURNING j.kb_no, j.external_id, j.generation, j.attempts, j.run_no, j.priority::int, j.job_no",
         &[
-            Arg::Long(wanted.after_kb_no),
+            Arg::Long(wanted.turn),
             Arg::Long(wanted.share),
             Arg::Long(wanted.limit),
             Arg::Double(lease.as_secs_f64()),
@@ -276,12 +278,14 @@ pub fn waiting(kb_no: i64) -> Result<i64> {
     Ok(found.unwrap_or(0))
 }
 
-/// What documents the caller can see are waiting for after a failed attempt, the most frequent first.
-pub fn last_errors(limit: i64) -> Result<Vec<String>> {
+/// What documents the caller can see are waiting for after a failed attempt, the most frequent first: errors of
+/// embedders, or all others.
+pub fn last_errors(of_embedders: bool, limit: i64) -> Result<Vec<String>> {
     spi::read(
         "SELECT pg_catalog.format('%s (%s documents)', pg_catalog.left(error, 300), count(*)) FROM kb.jobs
-         WHERE error IS NOT NULL GROUP BY pg_catalog.left(error, 300) ORDER BY count(*) DESC LIMIT $1",
-        &[Arg::Long(limit)],
+         WHERE pg_catalog.starts_with(error, 'embedder \"') = $1
+         GROUP BY pg_catalog.left(error, 300) ORDER BY count(*) DESC LIMIT $2",
+        &[Arg::Bool(of_embedders), Arg::Long(limit)],
         |row| row.get(0),
     )
 }

@@ -1,7 +1,7 @@
 //! kb.usage: what remote embedders were asked.
 
 use crate::error::Result;
-use crate::gateway::protocol::Usage;
+use crate::gateway::protocol::{Spent, Usage};
 use crate::pg::spi::{self, Arg};
 
 /// Adds to today's figures; `price_micros` is millionths of the currency unit for a million tokens. As the
@@ -29,13 +29,16 @@ pub fn add(embedder: &str, kb_no: i64, usage: &Usage, price_micros: Option<u64>)
     Ok(())
 }
 
-/// Tokens of an embedder today, of all tenants. As the owner. Works on a standby.
-pub fn tokens_today(embedder: &str) -> Result<u64> {
-    let tokens = spi::read_one(
-        "SELECT coalesce(sum(tokens), 0)::bigint FROM kb.usage
-         WHERE embedder = $1 AND day = (now() AT TIME ZONE 'UTC')::date",
+/// Tokens of an embedder today (UTC), of all tenants. As the owner. Works on a standby.
+pub fn today(embedder: &str) -> Result<Spent> {
+    let found = spi::read_one(
+        "SELECT t.today - '1970-01-01'::date, coalesce((
+             SELECT sum(tokens) FROM kb.usage u WHERE u.embedder = $1 AND u.day = t.today), 0)::bigint
+         FROM (SELECT (now() AT TIME ZONE 'UTC')::date AS today) t",
         &[Arg::Text(embedder)],
-        |row| row.get::<i64>(0),
+        |row| Ok((row.get::<i32>(0)?, row.get::<i64>(1)?)),
     )?;
-    Ok(tokens.and_then(|n| u64::try_from(n).ok()).unwrap_or(0))
+    let (day, tokens) = found.unwrap_or_default();
+    let number = |n: i64| u64::try_from(n).unwrap_or(0);
+    Ok(Spent { day: number(i64::from(day)), tokens: number(tokens) })
 }

@@ -62,6 +62,19 @@ pub fn table_exists(table_name: &str) -> Result<bool> {
     Ok(exists == Some(true))
 }
 
+/// Vector tables that are not there, of knowledge bases that the caller can see, in words. Works on a standby.
+pub fn lost() -> Result<Vec<String>> {
+    spi::read(
+        "SELECT DISTINCT pg_catalog.format('table kb.%I of knowledge base \"%s\" is gone', b.table_name, k.id)
+         FROM kb.builds b JOIN kb.knowledge_bases k USING (kb_no)
+         WHERE b.state = 'live' AND NOT EXISTS (SELECT FROM pg_catalog.pg_class t
+             WHERE t.relname = b.table_name AND t.relnamespace = 'kb'::regnamespace)
+         ORDER BY 1 LIMIT 5",
+        &[],
+        |row| row.get(0),
+    )
+}
+
 /// Vector tables in use that DROP EXTENSION would not drop: a restore makes them so.
 pub fn unattached() -> Result<Vec<String>> {
     spi::write(
@@ -149,6 +162,20 @@ pub fn reuse(
     Ok(copied)
 }
 
+/// Those of these chunks, none of which has a vector, whose text has one by now elsewhere in the build.
+pub fn twins(table: &VectorTable, build_no: i64, fingerprint: i64, chunk_ids: &[Uuid]) -> Result<Vec<Uuid>> {
+    spi::write(
+        &format!(
+            "SELECT c.chunk_id FROM kb.chunks c WHERE c.build_no = $1 AND c.chunk_id = ANY ($3::uuid[]) AND EXISTS (
+                 SELECT FROM kb.chunks o JOIN kb.{} v ON v.chunk_id = o.chunk_id AND v.build_no = o.build_no
+                 WHERE o.build_no = $1 AND o.content_hash = c.content_hash AND v.fingerprint = $2)",
+            quote(&table.table_name)
+        ),
+        &[Arg::Long(build_no), Arg::Long(fingerprint), Arg::Uuids(chunk_ids)],
+        |row| row.uuid(0),
+    )
+}
+
 /// A chunk that has no vector yet.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Missing {
@@ -195,14 +222,19 @@ pub fn missing(
     )
 }
 
+/// As long as no document has waited for longer, a bulk build is better than one insertion after the other.
+const FILLING: &str = "10 min";
+
 /// A vector table and how its index stands.
 #[derive(Debug, Clone, PartialEq)]
 pub struct IndexState {
     pub table: VectorTable,
     /// None: no index; Some(false): one that a failed build left behind.
     pub valid: Option<bool>,
-    /// Whether rows are at least what the configuration asks for.
-    pub large_enough: bool,
+    /// Much is about to be written: the index is built when that is done, or has lasted for [`FILLING`].
+    pub is_filling: bool,
+    /// It is not being filled and has as many rows as the configuration asks for.
+    pub is_wanted: bool,
 }
 
 /// Name of a vector table's HNSW index.
@@ -210,27 +242,29 @@ pub fn index_name(table_name: &str) -> String {
     format!("{table_name}_hnsw")
 }
 
-/// Tables whose HNSW index is missing or invalid, and which are large enough to want one.
+/// Tables whose HNSW index is missing or invalid.
 pub fn without_index() -> Result<Vec<IndexState>> {
-    let tables = spi::write(
-        "SELECT DISTINCT ON (b.table_name) b.table_name, b.dimension, b.type, b.metric, b.config, i.indisvalid
+    let waiting = "(SELECT FROM kb.jobs j JOIN kb.builds o USING (kb_no)
+                    WHERE o.table_name = b.table_name AND o.state <> 'old'";
+    let sql = format!(
+        "SELECT DISTINCT ON (b.table_name) b.table_name, b.dimension, b.type, b.metric, b.config, i.indisvalid,
+                EXISTS {waiting}) AND NOT EXISTS {waiting} AND j.queued_at < now() - '{FILLING}'::interval)
          FROM kb.builds b
          JOIN pg_catalog.pg_class t ON t.relname = b.table_name AND t.relnamespace = 'kb'::regnamespace
          LEFT JOIN pg_catalog.pg_class x ON x.relname = b.table_name || '_hnsw' AND x.relnamespace = t.relnamespace
          LEFT JOIN pg_catalog.pg_index i ON i.indexrelid = x.oid AND i.indrelid = t.oid
          WHERE b.state <> 'old' AND b.type = 'pgvector' AND i.indisvalid IS DISTINCT FROM true
-         ORDER BY b.table_name",
-        &[],
-        |row| {
-            let (kind, metric): (String, String) = (row.get(2)?, row.get(3)?);
-            let table = VectorTable::from_parts(row.get(0)?, row.get(1)?, &kind, &metric, &row.json(4)?)?;
-            Ok((table, row.opt::<bool>(5)?))
-        },
-    )?;
+         ORDER BY b.table_name"
+    );
+    let tables = spi::write(&sql, &[], |row| {
+        let (kind, metric): (String, String) = (row.get(2)?, row.get(3)?);
+        let table = VectorTable::from_parts(row.get(0)?, row.get(1)?, &kind, &metric, &row.json(4)?)?;
+        Ok((table, row.opt::<bool>(5)?, row.get::<bool>(6)?))
+    })?;
     let mut states = Vec::new();
-    for (table, valid) in tables {
-        let large_enough = has_rows(&table.table_name, table.config.min_rows)?;
-        states.push(IndexState { table, valid, large_enough });
+    for (table, valid, is_filling) in tables {
+        let is_wanted = !is_filling && has_rows(&table.table_name, table.config.min_rows)?;
+        states.push(IndexState { table, valid, is_filling, is_wanted });
     }
     Ok(states)
 }

@@ -1,5 +1,5 @@
-//! Which jobs come next: live edits before backfill, each knowledge base in its turn, from where the last look at
-//! the queue ended.
+//! Which jobs come next: live edits before backfill, each tenant and each of its knowledge bases in turn, from where
+//! the last look at the queue ended.
 
 use crate::error::Result;
 use crate::pg::txn;
@@ -14,7 +14,7 @@ const FROM_START: Duration = Duration::from_secs(2);
 const FROM_START_IDLE: Duration = Duration::from_millis(250);
 
 pub struct Claims {
-    last_kb_no: i64,
+    turn: i64,
     /// By priority and knowledge base, the job_no up to which the queue has been looked through.
     floors: HashMap<(i32, i64), i64>,
     from_start: Instant,
@@ -22,7 +22,7 @@ pub struct Claims {
 
 impl Default for Claims {
     fn default() -> Self {
-        Claims { last_kb_no: 0, floors: HashMap::new(), from_start: Instant::now() }
+        Claims { turn: 0, floors: HashMap::new(), from_start: Instant::now() }
     }
 }
 
@@ -61,7 +61,8 @@ impl Claims {
             // A quarter is kept for backfill, or a steady stream of edits would keep it waiting for ever.
             let most = if priority == LIVE { limit - limit / 4 } else { limit };
             wanted.limit = most.saturating_sub(claimed.len()) as i64;
-            wanted.after_kb_no = self.last_kb_no;
+            self.turn += 1;
+            wanted.turn = self.turn;
             let floors = self.floors.iter().filter(|((of, _), _)| *of == priority);
             wanted.floors = floors.map(|((_, kb_no), floor)| (*kb_no, *floor)).unzip();
             if wanted.limit > 0 {
@@ -71,9 +72,6 @@ impl Claims {
         for job in &claimed {
             let floor = self.floors.entry((job.priority, job.kb_no)).or_insert(0);
             *floor = job.job_no.max(*floor);
-        }
-        if let Some(job) = claimed.last() {
-            self.last_kb_no = job.kb_no;
         }
         Ok(claimed)
     }

@@ -53,7 +53,12 @@ impl Targets {
             return Ok(targets.clone());
         }
         let mut targets = Vec::new();
-        for build in builds::current(kb_no)? {
+        let mut current = builds::current(kb_no)?;
+        // A live build whose table somebody dropped must not keep the next one from being made.
+        if current.len() > 1 && !vectors::table_exists(&current[0].table.table_name)? {
+            current.remove(0);
+        }
+        for build in current {
             let embedder = embedders::get(&build.embedder)?;
             targets.push(Arc::new(Target { build, embedder }));
         }
@@ -107,15 +112,21 @@ fn prepare_document(intake: Intake, model_dir: &Path) -> Result<Prepared> {
     let (mut settings, mut text, mut title) = (String::new(), String::new(), None);
     let last = targets.len().saturating_sub(1);
     for (i, (target, existing)) in targets.into_iter().enumerate() {
-        match prepare_for(&job, &stored, content_type, target, existing, model_dir) {
+        let before: Vec<uuid::Uuid> = existing.iter().map(|e| e.chunk_id).collect();
+        match prepare_for(&job, &stored, content_type, Arc::clone(&target), existing, model_dir) {
             Ok(found) => {
                 settings = found.target.build.settings();
                 text = found.extracted.text;
                 title = found.extracted.title;
                 prepared.push((found.target, found.diff));
             }
-            // What the settings of yesterday cannot take must not keep the next build from being made.
-            Err(_) if i < last => {}
+            // What the settings of yesterday cannot take must not keep the next build from being made. But a text that
+            // is gone is not answered with.
+            Err(_) if i < last => {
+                if stored.is_edited {
+                    prepared.push((target, Diff { delete: before, ..Diff::default() }));
+                }
+            }
             Err(error) => return Err(error),
         }
     }

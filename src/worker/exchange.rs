@@ -1,28 +1,25 @@
-//! Between the worker and the gateway: sends batches of chunks without vectors, writes what comes back.
+//! To the gateway: batches of chunks that have no vector yet.
 
 use super::document::Target;
-use super::flights::{Flight, Group, Holder, Open};
-use super::outcome::{RETRY, fail, finish};
+use super::flights::{Flight, Group, Holder};
 use super::runner::Runner;
 use crate::catalog::access::access;
 use crate::error::{Error, Result};
 use crate::gateway::client::{self, Connection};
-use crate::gateway::protocol::{Access, Embedded, Request, Response, Urgency, Usage};
+use crate::gateway::protocol::{Access, Request, Urgency};
 use crate::ingest::batch::Batcher;
 use crate::model::{Embedder, Kind};
-use crate::pg::{report, txn};
-use crate::store::{documents, embedders, usage, vectors};
+use crate::pg::txn;
+use crate::store::vectors::Missing;
+use crate::store::{documents, embedders, vectors};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use uuid::Uuid;
 
 /// Batches of a local model at the gateway at most: one being computed, the others on their way.
 const FLIGHTS: usize = 3;
 /// Tokens of one batch for a local model at most, so that a live edit is not stuck behind a long one.
 const BATCH_TOKENS: usize = 8192;
-/// A gateway that says nothing for so long is asked whether it lives, and given up on after as long again.
-const SILENCE: Duration = Duration::from_secs(60);
-/// Pause before vectors are written that the database did not take.
-const SAVE_PAUSE: Duration = Duration::from_secs(2);
 const GATEWAY_START: Duration = Duration::from_secs(10);
 
 impl Runner {
@@ -38,17 +35,19 @@ impl Runner {
         while left > 0 {
             left -= 1;
             let Some(mut group) = self.flights.groups.pop_front() else { break };
-            if let Some(error) = self.is_paused(&group.target.embedder) {
-                self.set_aside_if_needed(group, &error)?;
-                sent = true;
-            } else if self.has_room(&group.target) {
-                sent = true;
-                match ask_anew(&mut group) {
-                    Ok(access) => left += usize::from(self.send_slice(group, access)?),
-                    Err(error) => self.set_aside_if_needed(group, &error)?,
-                }
-            } else {
+            if !self.paused.contains_key(&group.target.embedder.id) && !self.has_room(&group.target) {
                 self.flights.groups.push_back(group);
+                continue;
+            }
+            sent = true;
+            match ask_anew(&mut group)
+                .and_then(|access| self.not_paused(&group.target.embedder).map(|()| access))
+            {
+                Err(error) => self.set_aside_if_needed(group, &error)?,
+                Ok(access) if self.has_room(&group.target) => {
+                    left += usize::from(self.send_slice(group, access)?);
+                }
+                Ok(_) => self.flights.groups.push_back(group),
             }
         }
         Ok(sent)
@@ -64,10 +63,14 @@ impl Runner {
         self.flights.texts_out(&embedder.id) < most
     }
 
-    /// Why nothing is sent to an embedder now.
-    fn is_paused(&self, embedder: &Embedder) -> Option<Error> {
-        let (until, paused, error) = self.paused.get(&embedder.id)?;
-        (*until > Instant::now() && paused == embedder).then(|| error.clone())
+    /// The error says why nothing is sent to an embedder now.
+    fn not_paused(&self, embedder: &Embedder) -> Result<()> {
+        match self.paused.get(&embedder.id) {
+            Some((until, paused, error)) if *until > Instant::now() && paused == embedder => {
+                Err(error.clone())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Documents of an embedder that cannot be asked; those that want nothing of it are done.
@@ -101,22 +104,41 @@ impl Runner {
         self.finish(done)
     }
 
+    /// The next chunks of a group without a vector, and whether there are no more. Those whose text has got one elsewhere
+    /// by now are given it (but for `hash`, where looking costs more).
+    fn next_slice(&self, group: &Group, limit: usize) -> Result<(Vec<Missing>, bool)> {
+        let Target { build, embedder } = group.target.as_ref();
+        let mut slice =
+            vectors::missing(&build.table, build.build_no, &group.documents, group.after, limit as i64)?;
+        let exhausted = slice.len() < limit;
+        if embedder.provider == "hash" || slice.is_empty() {
+            return Ok((slice, exhausted));
+        }
+        let chunk_ids: Vec<Uuid> = slice.iter().map(|chunk| chunk.chunk_id).collect();
+        let twins = vectors::twins(&build.table, build.build_no, build.fingerprint, &chunk_ids)?;
+        if !twins.is_empty() {
+            let mut ids: Vec<i64> = slice.iter().map(|chunk| chunk.document_id).collect();
+            ids.dedup();
+            let generation = |id: &i64| self.flights.open.get(id).map(|open| (*id, open.job.generation));
+            // Documents before chunks: the one order of locks.
+            documents::lock_current(&ids.iter().filter_map(generation).collect::<Vec<_>>())?;
+            vectors::reuse(&build.table, build.build_no, build.fingerprint, &ids, None)?;
+            slice.retain(|chunk| !twins.contains(&chunk.chunk_id));
+        }
+        Ok((slice, exhausted))
+    }
+
     /// Sends the next slice of a group; whether the group has more.
     fn send_slice(&mut self, mut group: Group, access: Access) -> Result<bool> {
-        let (build, embedder) = (&group.target.build, &group.target.embedder);
-        let limit = embedder.config.batch_size;
-        let slice = txn::in_txn(|| {
-            vectors::missing(&build.table, build.build_no, &group.documents, group.after, limit as i64)
-        });
-        let mut slice = match slice {
-            Ok(slice) => slice,
+        let limit = group.target.embedder.config.batch_size;
+        let (mut slice, mut exhausted) = match txn::in_txn(|| self.next_slice(&group, limit)) {
+            Ok(found) => found,
             // Its knowledge base was dropped meanwhile, say: nobody else's documents have to do with it.
             Err(error) => {
                 self.set_aside(group, &error)?;
                 return Ok(false);
             }
         };
-        let mut exhausted = slice.len() < limit;
         if !group.target.is_remote() {
             let mut batcher = Batcher::new(limit, BATCH_TOKENS);
             let mut first = None;
@@ -176,196 +198,6 @@ impl Runner {
         }
         self.flights.sent.insert(id, flight);
         Ok(())
-    }
-
-    /// Writes the vectors that have come, and finishes documents that have all of theirs.
-    pub(super) fn receive(&mut self) -> Result<bool> {
-        let Some(connection) = &mut self.connection else { return Ok(false) };
-        let mut arrived = Vec::new();
-        // What has come is written though the gateway is gone by now: it is paid for.
-        let lost = loop {
-            match connection.receive() {
-                Ok(Some((id, response))) => {
-                    self.heard = Instant::now();
-                    self.asked = false;
-                    if let Some(flight) = self.flights.sent.remove(&id) {
-                        arrived.push((flight, response));
-                    }
-                }
-                Ok(None) => break Ok(()),
-                Err(error) => break Err(error),
-            }
-        };
-        if arrived.is_empty() {
-            lost?;
-            self.check_gateway()?;
-            return Ok(false);
-        }
-        for (flight, response) in arrived {
-            let (embedder, count) = (&flight.target.embedder, flight.texts.len());
-            let answer = match response {
-                Response::Embedded(embedded) => client::check(embedded, embedder, count),
-                Response::Error(fault) => Err(fault.into()),
-                other => Err(Error::Internal(format!("unexpected answer of the gateway: {other:?}"))),
-            };
-            match answer {
-                Ok(embedded) => self.store(flight, embedded)?,
-                Err(Error::InputTooLong { .. } | Error::Embedding { .. }) if count > 1 => self.halve(flight),
-                Err(error) => self.fail_flight(&flight, &error)?,
-            }
-        }
-        lost.map(|()| true)
-    }
-
-    /// Vectors that the database did not take last time: again, until it does. They are paid for.
-    pub(super) fn save_again(&mut self) -> Result<bool> {
-        if self.unsaved.is_empty() || self.save_at > Instant::now() {
-            return Ok(false);
-        }
-        for (flight, embedded) in std::mem::take(&mut self.unsaved) {
-            self.store(flight, embedded)?;
-        }
-        Ok(self.unsaved.is_empty())
-    }
-
-    /// A provider may take its time, but the gateway itself answers at once: one that does not is given up on.
-    fn check_gateway(&mut self) -> Result<()> {
-        if self.flights.sent.is_empty() || self.heard.elapsed() < SILENCE {
-            return Ok(());
-        }
-        if !self.asked {
-            self.asked = true;
-            self.heard = Instant::now();
-            if let Some(connection) = &mut self.connection {
-                connection.send(&Request::Health)?;
-            }
-            return Ok(());
-        }
-        Err(Error::Gateway { problem: "does not answer".into() })
-    }
-
-    fn store(&mut self, flight: Flight, embedded: Embedded) -> Result<()> {
-        let (build, embedder) = (&flight.target.build, &flight.target.embedder);
-        let failed: Vec<usize> = embedded.failed.iter().map(|(text, _)| *text as usize).collect();
-        let numbers = embedded.vectors.numbers();
-        let (ids, numbers) = flight.spread(&numbers, &failed, embedder.dimension);
-        self.note_failures(&flight, &embedded);
-        let ended = self.flights.let_go(flight.holders.iter().copied());
-        let (done, broken): (Vec<_>, Vec<_>) = ended.into_iter().partition(|(_, open)| open.error.is_none());
-        let result = txn::in_txn(|| {
-            // Documents before chunks: the one order of locks.
-            documents::lock_current(
-                &done.iter().map(|(id, open)| (*id, open.job.generation)).collect::<Vec<_>>(),
-            )?;
-            if !ids.is_empty() {
-                vectors::insert(&build.table, build.build_no, build.fingerprint, &ids, &numbers)?;
-            }
-            if flight.target.is_remote() && embedded.usage != Usage::default() {
-                let price = embedder.config.remote.price_micros;
-                usage::add(&embedder.id, build.kb_no, &embedded.usage, price)?;
-            }
-            finish(&done)
-        });
-        self.index_due = true;
-        match result {
-            Ok(()) => self.fail_broken(broken),
-            // A full disk, a deadlock: the vectors are kept until the database takes them.
-            Err(error) if error.is_transient() && flight.target.is_remote() => {
-                report::log(&format!("worker keeps vectors that cannot be written now: {error}"));
-                self.flights.put_back(&flight.holders, done.into_iter().chain(broken));
-                self.unsaved.push((flight, embedded));
-                self.save_at = Instant::now() + SAVE_PAUSE;
-                Ok(())
-            }
-            Err(error) => {
-                for (_, open) in done {
-                    fail(&open.job, &error)?;
-                }
-                self.fail_broken(broken)?;
-                self.fail_flight(&flight, &error)
-            }
-        }
-    }
-
-    /// Remembers of a text's document what is wrong with it; its other chunks go on.
-    fn note_failures(&mut self, flight: &Flight, embedded: &Embedded) {
-        let is_live = flight.target.build.state == "live";
-        for (text, fault) in &embedded.failed {
-            let error: Error = fault.clone().into();
-            self.note_pause(&flight.target.embedder, &error);
-            for chunk in flight.chunks.iter().filter(|chunk| chunk.text == *text as usize) {
-                let Some(open) = self.flights.held(&flight.holders, chunk.document_id) else { continue };
-                // What the old embedder cannot do must not keep the next build from being made.
-                if is_live && open.in_next {
-                    continue;
-                }
-                // Of several the one that passes by itself counts: then all are tried again.
-                if open.error.as_ref().is_none_or(|before| !before.is_transient()) {
-                    open.error = Some(error.clone().of_chunk(chunk.ordinal));
-                }
-            }
-        }
-    }
-
-    /// Ends documents that wait for nothing more, well or not.
-    fn finish(&mut self, done: Vec<(i64, Open)>) -> Result<()> {
-        if done.is_empty() {
-            return Ok(());
-        }
-        let (done, broken): (Vec<_>, Vec<_>) = done.into_iter().partition(|(_, open)| open.error.is_none());
-        txn::in_txn(|| finish(&done))?;
-        self.fail_broken(broken)
-    }
-
-    fn fail_broken(&mut self, broken: Vec<(i64, Open)>) -> Result<()> {
-        for (_, open) in broken {
-            if let Some(error) = &open.error {
-                fail(&open.job, error)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn halve(&mut self, flight: Flight) {
-        let holders = flight.holders.clone();
-        for half in flight.halves() {
-            self.flights.hold_again(&half.holders);
-            self.flights.halved.push(half);
-        }
-        // Each document is held by the half or halves that have its chunks, so none is done by this.
-        self.flights.let_go(holders);
-    }
-
-    fn fail_flight(&mut self, flight: &Flight, error: &Error) -> Result<()> {
-        let (embedder, is_live) = (&flight.target.embedder, flight.target.build.state == "live");
-        self.note_pause(embedder, error);
-        let mut spared: Vec<Holder> = Vec::new();
-        for holder in &flight.holders {
-            match self.flights.open.get(&holder.0) {
-                // What yesterday's settings cannot take must not keep the next build from being made.
-                Some(open) if is_live && open.in_next => spared.push(*holder),
-                _ => {
-                    if let Some(open) = self.flights.take(*holder) {
-                        self.fail_for(embedder, &open, error)?;
-                    }
-                }
-            }
-        }
-        let done = self.flights.let_go(spared);
-        self.finish(done)
-    }
-
-    fn fail_for(&mut self, embedder: &Embedder, open: &Open, error: &Error) -> Result<()> {
-        self.note_pause(embedder, error);
-        fail(&open.job, error)
-    }
-
-    /// An embedder that is paused is not asked until the pause is over.
-    fn note_pause(&mut self, embedder: &Embedder, error: &Error) {
-        if let Some(wait) = error.retry_after() {
-            let until = Instant::now() + wait.min(RETRY.1);
-            self.paused.insert(embedder.id.clone(), (until, embedder.clone(), error.clone()));
-        }
     }
 }
 

@@ -146,6 +146,11 @@ impl Flights {
         self.open.is_empty() && self.groups.is_empty() && self.sent.is_empty() && self.halved.is_empty()
     }
 
+    /// Forgets everything under way, but not which tickets were given out.
+    pub fn clear(&mut self) {
+        *self = Flights { next_ticket: self.next_ticket, ..Flights::default() };
+    }
+
     /// Takes up a written document; the builds in which it wants vectors.
     pub fn add(&mut self, document: Prepared) -> Vec<(Arc<Target>, i64)> {
         self.next_ticket += 1;
@@ -225,29 +230,37 @@ impl Flights {
         self.open.remove(&holder.0)
     }
 
-    /// Leaves out the chunks that are at the gateway already, for an earlier taking up of their document, and has
-    /// the document wait for them: nothing is paid for twice.
+    /// Leaves out the chunks that are at the gateway already, for an earlier taking up of their document, and those
+    /// whose text is there for another one, and has their documents wait for them: nothing is paid for twice.
     pub fn join(&mut self, build_no: i64, missing: Vec<Missing>) -> Vec<Missing> {
-        // Of these documents only: as a rule none is in the air twice.
-        let documents: HashSet<i64> = missing.iter().map(|chunk| chunk.document_id).collect();
+        let chunk_ids: HashSet<Uuid> = missing.iter().map(|chunk| chunk.chunk_id).collect();
+        let contents: HashSet<&str> = missing.iter().map(|chunk| chunk.content.as_str()).collect();
+        // Of these chunks only: as a rule nothing is in the air twice.
         let mut flying: HashMap<Uuid, u64> = HashMap::new();
-        let in_air = self.sent.iter().filter(|(_, flight)| flight.target.build.build_no == build_no);
-        for (id, flight) in in_air {
-            let chunks = flight.chunks.iter().filter(|chunk| documents.contains(&chunk.document_id));
-            flying.extend(chunks.map(|chunk| (chunk.chunk_id, *id)));
-        }
-        if flying.is_empty() {
-            return missing;
+        let mut twins: HashMap<String, (u64, usize)> = HashMap::new();
+        for (id, flight) in self.sent.iter().filter(|(_, flight)| flight.target.build.build_no == build_no) {
+            let chunks = flight.chunks.iter().map(|chunk| chunk.chunk_id);
+            flying.extend(
+                chunks.filter(|chunk_id| chunk_ids.contains(chunk_id)).map(|chunk_id| (chunk_id, *id)),
+            );
+            let texts = flight.texts.iter().enumerate().filter(|(_, text)| contents.contains(text.as_str()));
+            twins.extend(texts.map(|(text, content)| (content.clone(), (*id, text))));
         }
         let mut left = Vec::new();
         for chunk in missing {
-            let Some(id) = flying.get(&chunk.chunk_id) else {
+            let known = flying.get(&chunk.chunk_id).map(|id| (*id, None));
+            let twin = || twins.get(&chunk.content).map(|(id, text)| (*id, Some(*text)));
+            let Some((id, text)) = known.or_else(twin) else {
                 left.push(chunk);
                 continue;
             };
             let holders = self.hold([chunk.document_id]);
-            if let Some(flight) = self.sent.get_mut(id) {
+            if let Some(flight) = self.sent.get_mut(&id) {
                 flight.holders.extend(holders);
+                if let Some(text) = text {
+                    let Missing { chunk_id, document_id, ordinal, .. } = chunk;
+                    flight.chunks.push(Passenger { chunk_id, document_id, ordinal, text });
+                }
             }
         }
         left

@@ -33,7 +33,7 @@ fn build_next() -> Result<bool> {
         if !server::is_installed()? {
             return Ok(None);
         }
-        let Some(state) = vectors::without_index()?.into_iter().find(|s| s.large_enough) else {
+        let Some(state) = vectors::without_index()?.into_iter().find(|state| state.is_wanted) else {
             return Ok(None);
         };
         let statement = vectors::create_index_statement(&state.table)?;

@@ -8,6 +8,7 @@ use super::runner::Runner;
 use crate::error::Result;
 use crate::pg::{pidfile, txn};
 use crate::settings;
+use crate::store::embedders;
 use crate::store::jobs::{self, Job};
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
@@ -23,6 +24,8 @@ const CLAIM: usize = 64;
 /// A group of documents is prepared together up to this many bytes.
 const GROUP_BYTES: usize = 2 * 1024 * 1024;
 const GROUP_DOCUMENTS: usize = 32;
+/// How often paused embedders are compared with what they are now.
+const LOOK_AT_PAUSED: Duration = Duration::from_secs(1);
 
 impl Runner {
     /// Claims jobs, and reads, prepares and writes one group of documents.
@@ -32,6 +35,7 @@ impl Runner {
             return Ok(false);
         }
         if self.claimed.is_empty() && room >= CLAIM {
+            self.look_at_paused()?;
             let busy = self.flights.busy(OPEN_LOCAL, OPEN_REMOTE);
             let now = Instant::now();
             self.paused.retain(|_, (until, ..)| *until > now);
@@ -63,6 +67,26 @@ impl Runner {
         Ok(true)
     }
 
+    /// An embedder that was altered is no longer paused, nor are documents that came back paused from it as it was,
+    /// perhaps after the change.
+    fn look_at_paused(&mut self) -> Result<()> {
+        if self.paused.is_empty() || self.paused_looked.elapsed() < LOOK_AT_PAUSED {
+            return Ok(());
+        }
+        self.paused_looked = Instant::now();
+        let mut altered = Vec::new();
+        for (id, (_, embedder, _)) in &self.paused {
+            if txn::in_txn(|| embedders::find(id))?.as_ref() != Some(embedder) {
+                altered.push(id.clone());
+            }
+        }
+        for id in altered {
+            txn::in_txn(|| jobs::make_due_of(&id))?;
+            self.paused.remove(&id);
+        }
+        Ok(())
+    }
+
     /// Reads documents up to a bound of bytes; if one cannot be read, each alone.
     fn read_group(&mut self) -> Result<Vec<Intake>> {
         let count = self.claimed.len().min(GROUP_DOCUMENTS);
@@ -88,7 +112,6 @@ impl Runner {
         if prepared.is_empty() {
             return Ok(());
         }
-        // A large one is alone in its group.
         if let [document] = &prepared[..] {
             pidfile::note(Some(document.job.job_no));
         }
@@ -149,6 +172,10 @@ fn read_some(jobs: &[Job], bytes: usize) -> Result<(Vec<Intake>, usize)> {
             return Ok((intakes, jobs.len() - i));
         }
         match document::read(job, &mut targets)? {
+            // A large one is alone in its group: should it be the end of this worker, it is known which it was.
+            Some(intake) if !intakes.is_empty() && held + intake.size() > bytes => {
+                return Ok((intakes, jobs.len() - i));
+            }
             Some(intake) => {
                 held += intake.size();
                 intakes.push(intake);

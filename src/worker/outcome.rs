@@ -2,10 +2,11 @@
 
 use super::flights::Open;
 use crate::error::{Error, Result};
-use crate::pg::txn;
+use crate::pg::{report, txn};
 use crate::settings;
 use crate::store::jobs::{self, Job};
 use crate::store::{documents, runs};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
@@ -66,6 +67,9 @@ pub(super) fn fail(job: &Job, error: &Error) -> Result<()> {
             };
             return jobs::release(std::slice::from_ref(job), delay, Some(&text), error.is_of_the_work());
         }
+        if let Error::Database { .. } = error {
+            log_once(&text);
+        }
         documents::lock_by_key(job.kb_no, &job.external_id)?;
         if !jobs::finish(std::slice::from_ref(job))?.is_empty() {
             documents::set_failed(job.kb_no, &job.external_id, &text, error.sqlstate(), job.attempts)?;
@@ -75,4 +79,18 @@ pub(super) fn fail(job: &Job, error: &Error) -> Result<()> {
         }
         Ok(())
     })
+}
+
+/// What PostgreSQL says of a document that fails for good (a dropped table, say) is the operator's business, too; of
+/// thousands that fail alike, once.
+fn log_once(text: &str) {
+    thread_local! {
+        static LAST: RefCell<String> = const { RefCell::new(String::new()) };
+    }
+    LAST.with_borrow_mut(|last| {
+        if last != text {
+            report::log(&format!("a document failed: {text}"));
+            text.clone_into(last);
+        }
+    });
 }

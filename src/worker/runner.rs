@@ -6,28 +6,26 @@ use super::growth::Growth;
 use super::outcome::fail;
 use crate::catalog::builds as build_cases;
 use crate::error::{Error, Result};
-use crate::gateway::client::{self, Connection};
-use crate::gateway::protocol::{Embedded, QueryUsage};
+use crate::gateway::client::Connection;
+use crate::gateway::protocol::Embedded;
 use crate::model::Embedder;
 use crate::pg::pidfile::{self, PidFile};
 use crate::pg::{background, report, setting, txn, wait, wake};
 use crate::settings;
 use crate::store::jobs::{self, Job};
-use crate::store::{builds, embedders, runs, server, usage, vectors};
+use crate::store::server;
 use pgrx::pg_sys;
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 /// Pause after a fault of the gateway or the database: doubled with each in a row, up to the last.
-const FAULT_PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+pub(super) const FAULT_PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 /// A worker works so long before it makes room for another database's, where process slots are short.
 const TURN: Duration = Duration::from_secs(5);
 /// What is at the gateway when that has been over for so long is waited for no longer: what waits there behind a rate is not paid for.
 const LAST_CALL: Duration = Duration::from_secs(30);
 /// How often it is looked whether the extension is still there and nobody waits for the database.
 const CHECK_EVERY: Duration = Duration::from_millis(200);
-/// How often usage by queries is asked for.
-const BOOK_EVERY: Duration = Duration::from_secs(2);
 
 pub fn main(database: pg_sys::Oid) {
     background::start();
@@ -36,7 +34,14 @@ pub fn main(database: pg_sys::Oid) {
     if report::in_recovery() || background::in_binary_upgrade() {
         background::exit(0);
     }
-    let Ok(Some(file)) = PidFile::acquire(&name) else { background::exit(0) };
+    let file = match PidFile::acquire(&name) {
+        Ok(Some(file)) => file,
+        Ok(None) => background::exit(0),
+        Err(error) => {
+            report::log(&format!("worker cannot write its pid file: {error}"));
+            background::exit(0)
+        }
+    };
     setting::set_for_process(c"search_path", c"pg_catalog, pg_temp");
     // In a deadlock the one to give way.
     setting::set_for_process(c"deadlock_timeout", c"50ms");
@@ -75,10 +80,14 @@ enum Left {
 
 pub(super) struct Runner {
     begun: Instant,
-    /// The job over which the worker before this one died.
+    /// The job over which the worker before this one died; and whether what that one had leased was given back.
     died_at: Option<i64>,
-    /// Faults of gateway or database in a row.
+    taken_over: bool,
+    /// Faults of gateway or database in a row; nothing is done before `resume_at`.
     faults: u32,
+    resume_at: Instant,
+    /// The fault after which jobs could not even be given back.
+    owed: Option<Error>,
     /// Since when its turn is over: what is at the gateway is waited for, nothing more is sent.
     pub(super) leaving: Option<Instant>,
     pub(super) connection: Option<Connection>,
@@ -97,7 +106,9 @@ pub(super) struct Runner {
     pub(super) index_due: bool,
     /// Embedders that are not asked until then, as long as they are as they were, and why.
     pub(super) paused: HashMap<String, (Instant, Embedder, Error)>,
-    booked: Option<Instant>,
+    pub(super) paused_looked: Instant,
+    pub(super) booked: Option<Instant>,
+    pub(super) housekept: Instant,
     /// When the gateway last said something, and whether it has been asked if it lives.
     pub(super) heard: Instant,
     pub(super) asked: bool,
@@ -109,7 +120,10 @@ impl Runner {
         Runner {
             begun: now,
             died_at,
+            taken_over: false,
             faults: 0,
+            resume_at: now,
+            owed: None,
             leaving: None,
             connection: None,
             flights: Flights::default(),
@@ -123,7 +137,9 @@ impl Runner {
             busy: None,
             index_due: true,
             paused: HashMap::new(),
+            paused_looked: now,
             booked: None,
+            housekept: now,
             heard: now,
             asked: false,
         }
@@ -134,9 +150,6 @@ impl Runner {
     fn work(&mut self) -> Left {
         if !matches!(txn::in_txn(server::is_installed), Ok(true)) {
             return Left::Done;
-        }
-        if let Err(error) = self.take_over() {
-            report::log(&format!("worker cannot release leases: {error}"));
         }
         if let Err(error) = txn::in_txn(build_cases::look_after_tables) {
             report::log(&format!("worker cannot look after vector tables: {error}"));
@@ -152,6 +165,29 @@ impl Runner {
                 let over = self.begun.elapsed() > TURN && wake::slots_are_short();
                 self.leaving = over.then(|| self.leaving.unwrap_or_else(Instant::now));
             }
+            if Instant::now() < self.resume_at {
+                // In steps short enough to notice DROP DATABASE.
+                wait::latch(CHECK_EVERY);
+                continue;
+            }
+            if self.owed.is_some() && self.leaving.is_some() {
+                // The next worker takes over.
+                return Left::Turn;
+            }
+            if let Some(error) = self.owed.take() {
+                self.give_back(error);
+                continue;
+            }
+            if !self.taken_over {
+                match self.take_over() {
+                    Ok(()) => self.taken_over = true,
+                    Err(error) => {
+                        report::log(&format!("worker cannot release leases: {error}"));
+                        self.resume_at = Instant::now() + self.next_pause();
+                    }
+                }
+                continue;
+            }
             match self.step() {
                 Ok(_) if self.leaving.is_some_and(|since| self.may_leave(since)) => {
                     if let Err(error) = txn::in_txn(|| jobs::release_all(Duration::ZERO, None, false)) {
@@ -162,19 +198,24 @@ impl Runner {
                 Ok(true) => {
                     self.busy = Some(Instant::now());
                     self.faults = 0;
+                    self.housekeep_now_and_then();
+                }
+                Ok(false) if !self.is_idle() => {
+                    self.housekeep_now_and_then();
+                    self.pause();
                 }
                 Ok(false) => {
                     let idle_timeout = settings::worker_idle_timeout();
                     let waited = self.busy.is_none_or(|busy| busy.elapsed() > idle_timeout);
                     // While an index is being built, too: somebody has to end that for a DROP DATABASE.
-                    if self.is_idle() && self.housekeep() && waited && !wake::indexer_runs() {
+                    if self.housekeep() && waited && !wake::indexer_runs() {
                         return Left::Done;
                     }
                     self.pause();
                 }
                 Err(error) => {
                     report::log(&format!("worker: {error}"));
-                    self.start_over(&error);
+                    self.start_over(error);
                 }
             }
         }
@@ -183,11 +224,15 @@ impl Runner {
     /// Gives back what a dead worker had leased. The document over which it died may have killed it: that one has
     /// had an attempt, and so does not kill workers for ever.
     fn take_over(&mut self) -> Result<()> {
-        if let Some(job_no) = self.died_at.take()
-            && let Some(job) = txn::in_txn(|| jobs::take_over(job_no))?
-        {
-            report::log(&format!("the worker before this one died over document \"{}\"", job.external_id));
-            fail(&job, &Error::Died { external_id: job.external_id.clone() })?;
+        if let Some(job_no) = self.died_at {
+            if let Some(job) = txn::in_txn(|| jobs::take_over(job_no))? {
+                report::log(&format!(
+                    "the worker before this one died over document \"{}\"",
+                    job.external_id
+                ));
+                fail(&job, &Error::Died { external_id: job.external_id.clone() })?;
+            }
+            self.died_at = None;
         }
         txn::in_txn(|| jobs::release_all(Duration::ZERO, None, false)).map(drop)
     }
@@ -227,7 +272,10 @@ impl Runner {
         let received = self.save_again()? || self.receive()?;
         // Nothing more is bought while what was bought cannot be kept.
         if !self.unsaved.is_empty() {
-            self.renew_leases()?;
+            // On a full disk not even this can be written; nobody else takes the jobs of a worker that runs.
+            if let Err(error) = self.renew_leases() {
+                report::log(&format!("worker cannot renew leases: {error}"));
+            }
             return Ok(received);
         }
         let taken = self.take_in()?;
@@ -237,28 +285,43 @@ impl Runner {
     }
 
     /// The gateway or the database failed under several documents: all that was under way is given back,
-    /// and what had been done of it is found done next time. What no document can help costs no attempt.
-    fn start_over(&mut self, error: &Error) {
+    /// and what had been done of it is found done next time. What no document can help costs no attempt. Vectors that
+    /// could not be written are kept.
+    fn start_over(&mut self, error: Error) {
         self.connection = None;
         self.asked = false;
-        self.flights = Flights::default();
-        self.unsaved.clear();
+        self.flights.clear();
         self.claimed.clear();
+        self.give_back(error);
+    }
+
+    /// The pause after one more fault in a row.
+    fn next_pause(&mut self) -> Duration {
         let pause = FAULT_PAUSE.0.saturating_mul(1 << self.faults.min(10)).min(FAULT_PAUSE.1);
         self.faults += 1;
+        pause
+    }
+
+    fn give_back(&mut self, error: Error) {
+        let pause = self.next_pause();
         let count = error.is_of_the_work();
         // Every tenant whose document was under way sees it: not what it was, which is in the log.
         let text = "the worker met a fault and starts over; see the server log";
-        let exhausted = txn::in_txn(|| {
+        let given_back = txn::in_txn(|| {
             jobs::release_all(pause, Some(text), count)?;
             if count { jobs::exhausted(settings::max_attempts()) } else { Ok(Vec::new()) }
         })
-        .and_then(|jobs| jobs.iter().try_for_each(|job| fail(job, error)));
-        if let Err(error) = exhausted {
-            report::log(&format!("worker cannot give jobs back: {error}"));
-        }
-        // Long enough not to spin, short enough to notice DROP DATABASE.
-        wait::latch(FAULT_PAUSE.0);
+        .and_then(|jobs| jobs.iter().try_for_each(|job| fail(job, &error)));
+        let wait = match given_back {
+            Ok(()) => FAULT_PAUSE.0,
+            // A full disk takes not even that.
+            Err(problem) => {
+                report::log(&format!("worker cannot give jobs back: {problem}"));
+                self.owed = Some(error);
+                pause
+            }
+        };
+        self.resume_at = Instant::now() + wait;
     }
 
     fn renew_leases(&mut self) -> Result<()> {
@@ -270,57 +333,5 @@ impl Runner {
         let mut jobs = self.flights.jobs();
         jobs.extend(self.claimed.iter().cloned());
         txn::in_txn(|| jobs::extend(&jobs, lease))
-    }
-
-    /// Queries cannot write: what they spent is fetched from the gateway now and then.
-    fn book_query_usage(&mut self) -> Result<()> {
-        if self.booked.is_some_and(|at| at.elapsed() < BOOK_EVERY) || !wake::gateway_runs() {
-            return Ok(());
-        }
-        self.booked = Some(Instant::now());
-        let used = client::take_usage(settings::gateway_timeout())?;
-        txn::in_txn(|| {
-            for QueryUsage { embedder, kb_no, usage } in &used {
-                let price = embedders::find(embedder)?.and_then(|e| e.config.remote.price_micros);
-                usage::add(embedder, *kb_no, usage, price)?;
-            }
-            Ok(())
-        })
-    }
-
-    /// What is done when the queue is empty; true when nothing remains to be waited for.
-    fn housekeep(&mut self) -> bool {
-        let result = txn::in_txn(|| {
-            runs::finish_idle()?;
-            for build in builds::finished_next()? {
-                build_cases::switch(&build)?;
-            }
-            Ok(())
-        })
-        .and_then(|()| {
-            for build in txn::in_txn(builds::old)? {
-                // A query may be reading it: not now, then.
-                let swept = txn::in_txn(|| {
-                    setting::with(&[(c"lock_timeout", c"500ms")], || build_cases::sweep(&build))
-                });
-                if let Err(error) = swept {
-                    report::log(&format!("old build {} stays for now: {error}", build.build_no));
-                }
-            }
-            self.book_query_usage()?;
-            if self.index_due {
-                let wanted = txn::in_txn(vectors::without_index)?.iter().any(|s| s.large_enough);
-                self.index_due = wanted && !wake::start_indexer();
-            }
-            txn::in_txn(|| Ok(!jobs::any()? && !runs::any_housekeeping()?))
-        });
-        match result {
-            Ok(nothing_left) => nothing_left,
-            Err(error) => {
-                report::log(&format!("worker housekeeping: {error}"));
-                wait::latch(FAULT_PAUSE.0);
-                false
-            }
-        }
     }
 }

@@ -74,28 +74,32 @@ fn one_knowledge_base_that_cannot_work_stops_no_other() {
 #[test]
 fn paid_vectors_that_the_database_cannot_take_are_kept_until_it_can() {
     let stub = Stub::start(Options::default());
-    let cluster = crate::cluster!();
+    let cluster = crate::cluster!("kb.lease_duration = '10s'");
     let mut db = cluster.connect(APP);
     db.create_stub_embedder("e", &stub, "{}");
     db.create_kb("k", "e", r#"{"strategy": "none"}"#);
     let table = vector_table(&mut db, "k");
-    // As a full disk would.
+    // As a full disk would, which takes no renewed lease either.
     db.run(&format!(
         "CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS
              $$BEGIN RAISE EXCEPTION 'no space left on device' USING ERRCODE = 'disk_full'; END$$;
-         CREATE TRIGGER full_disk BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION full_disk()"
+         CREATE TRIGGER full_disk BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION full_disk();
+         CREATE TRIGGER full_disk BEFORE UPDATE ON kb.jobs FOR EACH ROW
+             WHEN (OLD.leased_until IS NOT NULL AND NEW.leased_until IS NOT NULL) EXECUTE FUNCTION full_disk()"
     ));
     let documents: Vec<Document> =
         (0..50).map(|i| Document::new(format!("d{i}"), texts::paragraph(i, 12))).collect();
     db.put_all("k", &documents);
     until(SOON, "it is tried again", || cluster.log().matches("keeps vectors").count() >= 4);
+    until(SOON, "no lease can be renewed", || cluster.log().contains("cannot renew leases"));
     assert!(documents.iter().all(|document| stub.seen(&document.content) <= 1), "bought again");
     assert_eq!(db.count("kb.documents WHERE status <> 'pending'"), 0);
-    db.run(&format!("DROP TRIGGER full_disk ON {table}"));
+    // The one under way.
+    assert_eq!(db.count("kb.jobs WHERE attempts > 1"), 0);
+    db.run(&format!("DROP TRIGGER full_disk ON {table}; DROP TRIGGER full_disk ON kb.jobs"));
     db.wait("k");
     assert_sound(&mut db, "k", 50, 0);
     assert!(documents.iter().all(|document| stub.seen(&document.content) == 1), "bought again");
-    assert_eq!(db.count("kb.documents WHERE attempts > 0"), 0);
 }
 
 #[test]
@@ -154,4 +158,64 @@ fn a_replace_that_fails_leaves_no_document_ready_that_the_old_embedder_has_not_s
     let status: String = db.one("SELECT status FROM kb.documents WHERE external_id = 'late'");
     assert_eq!(status, "ready");
     assert_eq!(db.found("k", "Zebra quasar.", 1), ["late"]);
+}
+
+/// A disk so full that not even the jobs can be given back.
+#[test]
+fn what_nothing_can_be_written_of_is_taken_up_again_when_there_is_room() {
+    let cluster = crate::cluster!("kb.lease_duration = '10min'");
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "hash", "{}");
+    db.run(
+        "CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS
+             $$BEGIN RAISE EXCEPTION 'no space left on device' USING ERRCODE = 'disk_full'; END$$;
+         CREATE TRIGGER full_disk BEFORE INSERT ON kb.chunks FOR EACH ROW EXECUTE FUNCTION full_disk();
+         CREATE TRIGGER full_disk BEFORE UPDATE ON kb.jobs FOR EACH ROW WHEN (NEW.leased_until IS NULL)
+             EXECUTE FUNCTION full_disk()",
+    );
+    let documents: Vec<Document> =
+        (0..40).map(|i| Document::new(format!("d{i}"), texts::paragraph(i, 10))).collect();
+    db.put_all("k", &documents);
+    let complaints = || cluster.log().matches("worker cannot give jobs back").count();
+    until(SOON, "the worker says so", || complaints() >= 2);
+    assert_eq!(db.count("kb.jobs WHERE attempts <= 1"), 40);
+    // Now they can be given back, and it can be seen why they wait.
+    db.run("DROP TRIGGER full_disk ON kb.jobs");
+    let says =
+        "kb.health() WHERE component = 'documents' AND status = 'warning' AND detail LIKE '%no space left%'";
+    until(SOON, "kb.health() says so", || db.count(says) == 1);
+    assert_eq!(db.count("kb.jobs WHERE attempts <= 1"), 40);
+    db.run("DROP TRIGGER full_disk ON kb.chunks");
+    db.wait("k");
+    assert_sound(&mut db, "k", 40, 0);
+    assert!(complaints() <= 8, "{} complaints", complaints());
+}
+
+#[test]
+fn a_dropped_vector_table_is_named_and_a_replace_makes_it_anew() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    for kb in ["k", "other"] {
+        db.create_kb(kb, "hash", "{}");
+        db.put(kb, "before", "A text about harbors.");
+        db.wait(kb);
+    }
+    let table = vector_table(&mut db, "k");
+    db.run(&format!("DROP TABLE {table}"));
+    db.put("k", "after", "A text about castles.");
+    db.put("other", "after", "A text about castles.");
+    db.wait("k");
+    db.wait("other");
+    assert_sound(&mut db, "other", 2, 0);
+    assert_eq!(db.count("kb.failures WHERE kb_id = 'k' AND sqlstate = '42P01' AND attempts = 1"), 1);
+    let says =
+        format!("kb.health() WHERE component = 'tables' AND status = 'error' AND detail LIKE '%{table}%'");
+    assert_eq!(db.count(&says), 1);
+    assert!(cluster.log().contains("kb: a document failed: relation"), "the log says nothing");
+    let run: i64 = db.one("SELECT kb.ingest('k', 'replace')");
+    db.run(&format!("SELECT kb.wait({run}::bigint, 60)"));
+    until(SOON, "the old build is swept", || db.count("kb.builds") == 2);
+    assert_sound(&mut db, "k", 2, 0);
+    assert_eq!(db.found("k", "castles", 1), ["after"]);
+    assert_eq!(db.count("kb.health() WHERE component = 'tables' AND status = 'ok'"), 1);
 }

@@ -184,3 +184,97 @@ fn a_killed_worker_or_gateway_has_no_text_paid_for_more_than_twice() {
     // What was under way, at the provider or waiting for it, at each kill.
     assert!(again <= 2 * 4 * 8 * 2, "{again} texts were sent again");
 }
+
+#[test]
+fn a_stuck_knowledge_base_holds_up_no_run_no_switch_and_no_index_of_another() {
+    let stub = Stub::start(Options::default());
+    stub.always(Some(Fault::Never));
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_stub_embedder("e", &stub, r#"{"timeout_ms": 600000}"#);
+    db.create_kb("stuck", "e", WHOLE);
+    db.create_kb("k", "hash", WHOLE);
+    db.put_all("stuck", &documents(0, 20));
+    until(SOON, "it is stuck", || stub.request_count() > 0);
+    db.put_all("k", &documents(100, 1200));
+    db.wait("k");
+    let index =
+        "pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE c.relname LIKE '%hnsw' AND indisvalid";
+    until(LONG, "its index is built", || db.count(index) == 1);
+    for strategy in ["upsert", "replace"] {
+        let run: i64 = db.one(&format!("SELECT kb.ingest('k', '{strategy}')"));
+        db.run(&format!("SELECT kb.wait({run}::bigint, 60)"));
+    }
+    until(SOON, "the old build is swept", || db.count("kb.builds") == 2);
+    assert_sound(&mut db, "k", 1200, 0);
+    assert_eq!(db.count("kb.documents WHERE status = 'pending'"), 20, "the other one was not stuck");
+    drop(stub);
+}
+
+#[test]
+fn an_embedder_altered_while_its_last_answer_is_on_its_way_is_tried_at_once() {
+    let latency = std::time::Duration::from_secs(1);
+    let stub = Stub::start(Options { latency, ..Options::default() });
+    stub.always(Some(Fault::RetryAfter { status: 429, seconds: 600 }));
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_stub_embedder("e", &stub, "{}");
+    db.create_kb("k", "e", WHOLE);
+    db.put_all("k", &documents(0, 20));
+    until(SOON, "it is being asked", || stub.request_count() > 0);
+    // Another rate is another set of limits, which nobody asked to wait.
+    db.run(r#"SELECT kb.alter_embedder('e', config => '{"rpm": 60000}')"#);
+    let asked = stub.request_count();
+    stub.always(None);
+    until(SOON, "it is asked anew", || stub.request_count() > asked);
+    db.run("SELECT kb.wait('k', 60)");
+    assert_sound(&mut db, "k", 20, 0);
+}
+
+#[test]
+fn equal_texts_that_are_under_way_at_one_time_are_sent_once() {
+    let latency = std::time::Duration::from_millis(200);
+    let stub = Stub::start(Options { latency, ..Options::default() });
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_stub_embedder("e", &stub, r#"{"batch_size": 4, "max_concurrency": 2}"#);
+    db.create_kb("k", "e", r#"{"size": 30, "overlap": 0}"#);
+    // Each with a paragraph of its own and one that all have.
+    let common = texts::paragraph(4242, 20);
+    let documents: Vec<Document> = (0..100)
+        .map(|i| Document::new(format!("d{i}"), format!("{}\n\n{common}", texts::paragraph(i, 20))))
+        .collect();
+    db.put_all("k", &documents);
+    db.wait("k");
+    assert_sound(&mut db, "k", 100, 0);
+    let chunks = db.count("kb.chunks");
+    let seen = stub.counts();
+    let twice: Vec<_> = seen.iter().filter(|(_, (sent, _))| *sent > 1).collect();
+    assert!(twice.is_empty(), "{twice:?}");
+    assert!((seen.len() as i64) < chunks, "{} texts of {chunks} chunks", seen.len());
+}
+
+#[test]
+fn a_tenant_with_many_knowledge_bases_has_no_larger_share_than_one_with_one() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_slow_embedder(4);
+    db.run("SET kb.tenant = 'large'");
+    for i in 0..12 {
+        db.create_kb(&format!("k{i}"), "slow", WHOLE);
+    }
+    db.run("BEGIN");
+    for i in 0..12 {
+        db.put_all(&format!("k{i}"), &documents(i * 100, 48));
+    }
+    db.run("COMMIT; SET kb.tenant = 'small'");
+    db.create_kb("k", "slow", WHOLE);
+    db.put_all("k", &documents(9000, 96));
+    db.run("RESET kb.tenant");
+    let ready = |db: &mut crate::support::Db, tenant: &str| {
+        db.count(&format!("kb.documents WHERE status = 'ready' AND tenant_id = '{tenant}'"))
+    };
+    until(LONG, "the small tenant's are ready", || ready(&mut db, "small") == 96);
+    let large = ready(&mut db, "large");
+    assert!(large < 400, "{large} of the large tenant's 576 came first");
+}

@@ -1,5 +1,6 @@
 //! kb.ingest: what a run rebuilds is switched to in one commit.
 
+use crate::stub::{Fault, Options, Stub};
 use crate::support::db::Document;
 use crate::support::{APP, Cluster, LONG, SOON, assert_sound, chunk_set, texts, until, vector_table};
 use std::collections::BTreeSet;
@@ -208,4 +209,28 @@ fn an_upsert_takes_up_what_was_made_under_other_settings_and_nothing_else() {
     db.wait("calm");
     assert_sound(&mut db, "k", 50, 0);
     assert_eq!(chunk_set(&mut db, "k"), chunk_set(&mut db, "calm"));
+}
+
+/// What a replace that fails leaves: chunks that are slices of the text as it stands.
+#[test]
+fn a_replace_that_fails_takes_back_how_it_extracted_texts() {
+    let stub = Stub::start(Options::default());
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_stub_embedder("e", &stub, "{}");
+    db.create_kb("k", "e", r#"{"strategy": "none"}"#);
+    for i in 0..20 {
+        let text = format!("<h1>Page {i}</h1><p>About <b>{}</b>.</p>", texts::paragraph(i, 8));
+        db.put("k", &format!("d{i}.html"), &text);
+    }
+    db.wait("k");
+    let before = chunk_set(&mut db, "k");
+    db.run(r#"SELECT kb.alter_knowledge_base('k', preprocess => '{"remove_html": false}')"#);
+    stub.refuse_text("Page 7<", Fault::Status(400));
+    let run: i64 = db.one("SELECT kb.ingest('k', 'replace')");
+    assert_eq!(db.fault(&format!("SELECT kb.wait({run}::bigint, 60)")).code, "55000");
+    db.run("SELECT kb.wait('k', 60)");
+    until(SOON, "what it made is swept", || db.count("kb.builds") == 1);
+    assert_sound(&mut db, "k", 19, 1);
+    assert_eq!(chunk_set(&mut db, "k"), before);
 }

@@ -3,10 +3,10 @@
 use crate::stub::{Options, Stub};
 use crate::support::{Gateway, KEY, embedder, order};
 use kb::error::Error;
-use kb::gateway::protocol::Urgency;
+use kb::gateway::protocol::{Spent, Urgency};
 use kb::model::Kind;
 use serde_json::json;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 fn stub(latency_ms: u64) -> Stub {
     let latency = Duration::from_millis(latency_ms);
@@ -77,7 +77,7 @@ fn a_spent_budget_pauses_the_embedder_until_the_next_day() {
     assert_eq!((usage.requests, stub.request_count()), (0, 2));
     // What the database knows counts for a gateway that has just started.
     let mut order = order(&embedder, Kind::Document, Urgency::Ingest, &["one"]);
-    order.access.spent_today = 20;
+    order.access.spent = Spent { day: today(), tokens: 20 };
     let gateway = Gateway::new();
     let embedded = gateway.runtime.block_on(gateway.remote.embed(order)).unwrap();
     assert!(matches!(embedded.failed[0].1.clone().into(), Error::Paused { .. }));
@@ -99,4 +99,34 @@ fn a_query_that_hangs_holds_up_no_ingestion() {
         assert!(!hanging.is_finished(), "ingestion was over only after the query");
         hanging.join().unwrap().unwrap();
     });
+}
+
+/// Days since 1970.
+fn today() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs() / 86_400
+}
+
+#[test]
+fn ingestion_that_waits_for_tokens_holds_up_no_query() {
+    let stub = stub(0);
+    let gateway = Gateway::new();
+    // A token a second: the batch of 40 waits for long, and there is one place for requests.
+    let config = json!({"tpm": 60, "batch_size": 1, "max_concurrency": 1});
+    let embedder = embedder(&stub, "openai", config);
+    let long = "word ".repeat(40);
+    let mut ingestion = order(&embedder, Kind::Document, Urgency::Ingest, &[&long]);
+    ingestion.tokens = vec![40];
+    let query = order(&embedder, Kind::Query, Urgency::Query, &["what?"]);
+    gateway.runtime.block_on(async {
+        let ingestion = gateway.remote.embed(ingestion);
+        tokio::pin!(ingestion);
+        // Until it waits.
+        let begun = tokio::time::timeout(Duration::from_millis(300), &mut ingestion).await;
+        assert!(begun.is_err(), "it did not wait");
+        tokio::select! {
+            _ = &mut ingestion => panic!("the query waited for ingestion"),
+            answer = gateway.remote.embed(query) => assert_eq!(answer.unwrap().failed, []),
+        }
+    });
+    assert_eq!(stub.request_count(), 1);
 }

@@ -3,7 +3,7 @@
 use crate::stub::Stub;
 use kb::error::Error;
 use kb::gateway::egress::origin;
-use kb::gateway::protocol::{Access, Embedded, Urgency, Usage};
+use kb::gateway::protocol::{Access, Embedded, Spent, Urgency, Usage};
 use kb::gateway::remote::{Order, Remote, Settings};
 use kb::gateway::secret::{Reference, Secret};
 use kb::model::{Embedder, EmbedderConfig, Kind};
@@ -52,7 +52,7 @@ pub fn order(embedder: &Embedder, kind: Kind, urgency: Urgency, texts: &[&str]) 
         reference: Some(Reference::Stored("test".into())),
         stored: Some(Secret::new(KEY)),
         host: embedder.base_url.as_deref().and_then(origin),
-        spent_today: 0,
+        spent: Spent::default(),
     };
     let texts = texts.iter().map(|text| text.to_string()).collect();
     Order { embedder: embedder.clone(), access, kind, urgency, texts, tokens: Vec::new() }

@@ -7,6 +7,7 @@ use kb::gateway::protocol::Urgency;
 use kb::model::Kind;
 use serde_json::json;
 use std::process::Command;
+use std::time::Duration;
 
 /// The stub that the child process of a test is to ask.
 const STUB_URL: &str = "KB_TEST_STUB_URL";
@@ -23,7 +24,8 @@ fn a_certificate_that_nobody_vouches_for_is_refused_and_not_tried_again() {
 /// Whom a process trusts is settled when its client is made: so one of its own asks.
 #[test]
 fn a_server_that_the_system_vouches_for_is_asked_by_http_2() {
-    let stub = Stub::start(Options { key: Some(KEY.into()), tls: true, ..Options::default() });
+    let latency = Duration::from_millis(50);
+    let stub = Stub::start(Options { key: Some(KEY.into()), tls: true, latency, ..Options::default() });
     let trusted = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(trusted.path(), stub.certificate().unwrap()).unwrap();
     let child = Command::new(std::env::current_exe().unwrap())

@@ -80,8 +80,9 @@ impl Fault {
     }
 }
 
-/// What chaos brings: everything but what never ends or leads elsewhere.
-static CHAOS: [Fault; 20] = [
+/// What chaos brings: everything but what leads elsewhere.
+static CHAOS: [Fault; 21] = [
+    Fault::Never,
     Fault::Status(400),
     Fault::Status(401),
     Fault::Status(404),

@@ -67,6 +67,12 @@ impl Environment {
             None => Command::new(program),
         };
         command.current_dir("/").env("LC_ALL", "C.UTF-8").env_remove("PGHOST").env_remove("PGPORT");
+        // Keys of whoever runs the tests are not theirs to spend.
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().ends_with("_KEY") || name.to_string_lossy().ends_with("_TOKEN") {
+                command.env_remove(name);
+            }
+        }
         command
     }
 

@@ -1,0 +1,81 @@
+//! What is done beside documents: ending runs, switching and sweeping builds, asking for indexes, booking what queries
+//! spent.
+
+use super::runner::{FAULT_PAUSE, Runner};
+use crate::catalog::builds as build_cases;
+use crate::error::Result;
+use crate::gateway::client;
+use crate::gateway::protocol::QueryUsage;
+use crate::pg::{report, setting, txn, wait, wake};
+use crate::settings;
+use crate::store::{builds, embedders, jobs, runs, usage, vectors};
+use std::time::{Duration, Instant};
+
+/// How often that is while documents are under way.
+const HOUSEKEEP_EVERY: Duration = Duration::from_secs(2);
+/// How often usage by queries is asked for.
+const BOOK_EVERY: Duration = Duration::from_secs(2);
+
+impl Runner {
+    /// Queries cannot write: what they spent is fetched from the gateway now and then.
+    fn book_query_usage(&mut self) -> Result<()> {
+        if self.booked.is_some_and(|at| at.elapsed() < BOOK_EVERY) || !wake::gateway_runs() {
+            return Ok(());
+        }
+        self.booked = Some(Instant::now());
+        let used = client::take_usage(settings::gateway_timeout())?;
+        txn::in_txn(|| {
+            for QueryUsage { embedder, kb_no, usage } in &used {
+                let price = embedders::find(embedder)?.and_then(|e| e.config.remote.price_micros);
+                usage::add(embedder, *kb_no, usage, price)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// A knowledge base whose documents are all done does not wait for those of others.
+    pub(super) fn housekeep_now_and_then(&mut self) {
+        if self.housekept.elapsed() > HOUSEKEEP_EVERY {
+            self.housekeep();
+        }
+    }
+
+    /// Ends runs, switches builds, sweeps old ones, has indexes built; true when nothing remains to be waited for.
+    pub(super) fn housekeep(&mut self) -> bool {
+        self.housekept = Instant::now();
+        let result = txn::in_txn(|| {
+            runs::finish_idle()?;
+            for build in builds::finished_next()? {
+                build_cases::switch(&build)?;
+            }
+            Ok(())
+        })
+        .and_then(|()| {
+            for build in txn::in_txn(builds::old)? {
+                // A query may be reading it: not now, then.
+                let swept = txn::in_txn(|| {
+                    setting::with(&[(c"lock_timeout", c"500ms")], || build_cases::sweep(&build))
+                });
+                if let Err(error) = swept {
+                    report::log(&format!("old build {} stays for now: {error}", build.build_no));
+                }
+            }
+            self.book_query_usage()?;
+            if self.index_due {
+                let states = txn::in_txn(vectors::without_index)?;
+                let wanted = states.iter().any(|state| state.is_wanted);
+                let started = wanted && wake::start_indexer();
+                self.index_due = states.iter().any(|state| state.is_filling) || wanted && !started;
+            }
+            txn::in_txn(|| Ok(!jobs::any()? && !runs::any_housekeeping()?))
+        });
+        match result {
+            Ok(nothing_left) => nothing_left,
+            Err(error) => {
+                report::log(&format!("worker housekeeping: {error}"));
+                wait::latch(FAULT_PAUSE.0);
+                false
+            }
+        }
+    }
+}

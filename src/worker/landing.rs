@@ -1,0 +1,209 @@
+//! What comes back from the gateway: vectors are written, documents that have all of theirs end, faults are sorted.
+
+use super::flights::{Flight, Holder, Open};
+use super::outcome::{RETRY, fail, finish};
+use super::runner::Runner;
+use crate::error::{Error, Result};
+use crate::gateway::client;
+use crate::gateway::protocol::{Embedded, Request, Response, Usage};
+use crate::model::Embedder;
+use crate::pg::{report, txn};
+use crate::store::{documents, usage, vectors};
+use std::time::{Duration, Instant};
+
+/// A gateway that says nothing for so long is asked whether it lives, and given up on after as long again.
+const SILENCE: Duration = Duration::from_secs(60);
+/// Pause before vectors are written that the database did not take.
+const SAVE_PAUSE: Duration = Duration::from_secs(2);
+
+impl Runner {
+    /// Writes the vectors that have come, and finishes documents that have all of theirs.
+    pub(super) fn receive(&mut self) -> Result<bool> {
+        let Some(connection) = &mut self.connection else { return Ok(false) };
+        let mut arrived = Vec::new();
+        // What has come is written though the gateway is gone by now: it is paid for.
+        let lost = loop {
+            match connection.receive() {
+                Ok(Some((id, response))) => {
+                    self.heard = Instant::now();
+                    self.asked = false;
+                    if let Some(flight) = self.flights.sent.remove(&id) {
+                        arrived.push((flight, response));
+                    }
+                }
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        if arrived.is_empty() {
+            lost?;
+            self.check_gateway()?;
+            return Ok(false);
+        }
+        for (flight, response) in arrived {
+            let (embedder, count) = (&flight.target.embedder, flight.texts.len());
+            let answer = match response {
+                Response::Embedded(embedded) => client::check(embedded, embedder, count),
+                Response::Error(fault) => Err(fault.into()),
+                other => Err(Error::Internal(format!("unexpected answer of the gateway: {other:?}"))),
+            };
+            match answer {
+                Ok(embedded) => self.store(flight, embedded)?,
+                Err(Error::InputTooLong { .. } | Error::Embedding { .. }) if count > 1 => self.halve(flight),
+                Err(error) => self.fail_flight(&flight, &error)?,
+            }
+        }
+        lost.map(|()| true)
+    }
+
+    /// Vectors that the database did not take last time: again, until it does. They are paid for.
+    pub(super) fn save_again(&mut self) -> Result<bool> {
+        if self.unsaved.is_empty() || self.save_at > Instant::now() {
+            return Ok(false);
+        }
+        for (flight, embedded) in std::mem::take(&mut self.unsaved) {
+            self.store(flight, embedded)?;
+        }
+        Ok(self.unsaved.is_empty())
+    }
+
+    /// A provider may take its time, but the gateway itself answers at once: one that does not is given up on.
+    fn check_gateway(&mut self) -> Result<()> {
+        if self.flights.sent.is_empty() || self.heard.elapsed() < SILENCE {
+            return Ok(());
+        }
+        if !self.asked {
+            self.asked = true;
+            self.heard = Instant::now();
+            if let Some(connection) = &mut self.connection {
+                connection.send(&Request::Health)?;
+            }
+            return Ok(());
+        }
+        Err(Error::Gateway { problem: "does not answer".into() })
+    }
+
+    fn store(&mut self, flight: Flight, embedded: Embedded) -> Result<()> {
+        let (build, embedder) = (&flight.target.build, &flight.target.embedder);
+        let failed: Vec<usize> = embedded.failed.iter().map(|(text, _)| *text as usize).collect();
+        let numbers = embedded.vectors.numbers();
+        let (ids, numbers) = flight.spread(&numbers, &failed, embedder.dimension);
+        self.note_failures(&flight, &embedded);
+        let ended = self.flights.let_go(flight.holders.iter().copied());
+        let (done, broken): (Vec<_>, Vec<_>) = ended.into_iter().partition(|(_, open)| open.error.is_none());
+        let result = txn::in_txn(|| {
+            // Documents before chunks: the one order of locks.
+            documents::lock_current(
+                &done.iter().map(|(id, open)| (*id, open.job.generation)).collect::<Vec<_>>(),
+            )?;
+            if !ids.is_empty() {
+                vectors::insert(&build.table, build.build_no, build.fingerprint, &ids, &numbers)?;
+            }
+            if flight.target.is_remote() && embedded.usage != Usage::default() {
+                let price = embedder.config.remote.price_micros;
+                usage::add(&embedder.id, build.kb_no, &embedded.usage, price)?;
+            }
+            finish(&done)
+        });
+        self.index_due = true;
+        match result {
+            Ok(()) => self.fail_broken(broken),
+            // A full disk, a deadlock: the vectors are kept until the database takes them.
+            Err(error) if error.is_transient() && flight.target.is_remote() => {
+                report::log(&format!("worker keeps vectors that cannot be written now: {error}"));
+                self.flights.put_back(&flight.holders, done.into_iter().chain(broken));
+                self.unsaved.push((flight, embedded));
+                self.save_at = Instant::now() + SAVE_PAUSE;
+                Ok(())
+            }
+            Err(error) => {
+                for (_, open) in done {
+                    fail(&open.job, &error)?;
+                }
+                self.fail_broken(broken)?;
+                self.fail_flight(&flight, &error)
+            }
+        }
+    }
+
+    /// Remembers of a text's document what is wrong with it; its other chunks go on.
+    fn note_failures(&mut self, flight: &Flight, embedded: &Embedded) {
+        let is_live = flight.target.build.state == "live";
+        for (text, fault) in &embedded.failed {
+            let error: Error = fault.clone().into();
+            self.note_pause(&flight.target.embedder, &error);
+            for chunk in flight.chunks.iter().filter(|chunk| chunk.text == *text as usize) {
+                let Some(open) = self.flights.held(&flight.holders, chunk.document_id) else { continue };
+                // What the old embedder cannot do must not keep the next build from being made.
+                if is_live && open.in_next {
+                    continue;
+                }
+                // Of several the one that passes by itself counts: then all are tried again.
+                if open.error.as_ref().is_none_or(|before| !before.is_transient()) {
+                    open.error = Some(error.clone().of_chunk(chunk.ordinal));
+                }
+            }
+        }
+    }
+
+    /// Ends documents that wait for nothing more, well or not.
+    pub(super) fn finish(&mut self, done: Vec<(i64, Open)>) -> Result<()> {
+        if done.is_empty() {
+            return Ok(());
+        }
+        let (done, broken): (Vec<_>, Vec<_>) = done.into_iter().partition(|(_, open)| open.error.is_none());
+        txn::in_txn(|| finish(&done))?;
+        self.fail_broken(broken)
+    }
+
+    fn fail_broken(&mut self, broken: Vec<(i64, Open)>) -> Result<()> {
+        for (_, open) in broken {
+            if let Some(error) = &open.error {
+                fail(&open.job, error)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn halve(&mut self, flight: Flight) {
+        let holders = flight.holders.clone();
+        for half in flight.halves() {
+            self.flights.hold_again(&half.holders);
+            self.flights.halved.push(half);
+        }
+        // Each document is held by the half or halves that have its chunks, so none is done by this.
+        self.flights.let_go(holders);
+    }
+
+    fn fail_flight(&mut self, flight: &Flight, error: &Error) -> Result<()> {
+        let (embedder, is_live) = (&flight.target.embedder, flight.target.build.state == "live");
+        self.note_pause(embedder, error);
+        let mut spared: Vec<Holder> = Vec::new();
+        for holder in &flight.holders {
+            match self.flights.open.get(&holder.0) {
+                // What yesterday's settings cannot take must not keep the next build from being made.
+                Some(open) if is_live && open.in_next => spared.push(*holder),
+                _ => {
+                    if let Some(open) = self.flights.take(*holder) {
+                        self.fail_for(embedder, &open, error)?;
+                    }
+                }
+            }
+        }
+        let done = self.flights.let_go(spared);
+        self.finish(done)
+    }
+
+    pub(super) fn fail_for(&mut self, embedder: &Embedder, open: &Open, error: &Error) -> Result<()> {
+        self.note_pause(embedder, error);
+        fail(&open.job, error)
+    }
+
+    /// An embedder that is paused is not asked until the pause is over.
+    fn note_pause(&mut self, embedder: &Embedder, error: &Error) {
+        if let Some(wait) = error.retry_after() {
+            let until = Instant::now() + wait.min(RETRY.1);
+            self.paused.insert(embedder.id.clone(), (until, embedder.clone(), error.clone()));
+        }
+    }
+}
