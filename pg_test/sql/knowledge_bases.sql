@@ -122,3 +122,15 @@ SELECT kb.drop_knowledge_base(id) FROM kb.knowledge_bases WHERE id LIKE 'kbs%' O
 SELECT kb.drop_vector_db(id) FROM kb.vector_dbs WHERE id LIKE 'kbs%';
 SELECT kb.drop_embedder(id) FROM kb.embedders WHERE id LIKE 'kbs%';
 SELECT count(*) FROM kb.knowledge_bases;
+-- What else can be wrong with settings and ids.
+SELECT try($$SELECT kb.create_knowledge_base('kbs_x', 'hash', preprocess => '{"language": "klingon"}')$$);
+SELECT try($$SELECT kb.create_knowledge_base('kbs_x', 'hash', retrieval => '{"on_error": "shrug"}')$$);
+SELECT left(try(format($$SELECT kb.create_knowledge_base('%s', 'hash')$$, repeat('x', 256))), 5),
+       left(try(format($$SELECT kb.create_embedder('%s', 'hash')$$, repeat('x', 256))), 5),
+       left(try(format($$SELECT kb.create_vector_db('%s')$$, repeat('x', 256))), 5);
+SELECT kb.create_knowledge_base('kbs_nothing', 'hash');
+SELECT try($$SELECT * FROM kb.query('kbs_nothing', 'x', options => '{"on_error": "shrug"}')$$);
+SELECT kb.put_document('kbs_nothing', 'empty.html', '<html><head><script>alert(1)</script></head><body></body></html>');
+SELECT kb.wait('kbs_nothing', 60);
+SELECT external_id, error, sqlstate FROM kb.failures WHERE kb_id = 'kbs_nothing';
+SELECT kb.drop_knowledge_base('kbs_nothing');

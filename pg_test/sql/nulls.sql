@@ -1,4 +1,4 @@
--- NULL arguments: the default where there is one, else NULL or an error that names the argument, never a surprise.
+-- NULL arguments: the default where that is NULL, else an error that names the argument.
 \pset format unaligned
 \pset tuples_only on
 SELECT kb.create_knowledge_base('nul', 'hash', NULL, NULL, NULL, NULL, NULL, NULL);
@@ -11,9 +11,9 @@ SELECT kb.count_tokens('a b', NULL) > 0;
 SELECT kb.retry('nul', NULL);
 SELECT kb.alter_knowledge_base('nul', NULL, NULL, NULL, NULL, NULL, NULL);
 SELECT count(*) FROM kb.chunk('a b', '{}', NULL);
--- Else nothing happens, or an error says which argument.
+-- Else an error says which argument.
 CREATE FUNCTION null_case(argument text, statement text) RETURNS text LANGUAGE sql AS $$
-    SELECT CASE WHEN r = 'ok: NULL' OR r ~ ('^22(004|023): .*' || argument) THEN 'fine' ELSE 'WRONG: ' || split_part(r, E'\n', 1) END FROM try(statement) r
+    SELECT CASE WHEN r ~ ('^22004: ' || argument || ' must not be NULL') THEN 'fine' ELSE 'WRONG: ' || split_part(r, E'\n', 1) END FROM try(statement) r
 $$;
 SELECT s.statement, null_case(s.argument, s.statement) FROM (VALUES
 ('id', 'SELECT kb.create_knowledge_base(NULL)'),
@@ -57,6 +57,10 @@ SELECT s.statement, null_case(s.argument, s.statement) FROM (VALUES
 ('dimension', 'SELECT kb.create_vector_db(''nul_v'', ''memory'', NULL)'),
 ('metric', 'SELECT kb.create_vector_db(''nul_v'', ''memory'', 8, NULL)'),
 ('config', 'SELECT kb.create_vector_db(''nul_v'', ''memory'', 8, ''l2'', NULL)'),
+('name', 'SELECT kb.set_secret(NULL, ''x'')'),
+('value', 'SELECT kb.set_secret(''x'', NULL)'),
+('name', 'SELECT kb.drop_secret(NULL)'),
+('kb_id', 'SELECT kb.estimate_ingest(NULL)'),
 ('id', 'SELECT kb.drop_vector_db(NULL)')) s (argument, statement);
 SELECT count(*) FROM kb.documents WHERE external_id = 'd';
 SELECT kb.drop_knowledge_base('nul');

@@ -68,10 +68,11 @@ fn put_one(kb_id: &str, given: Given) -> Result<String, ErrorReport> {
 
 #[pg_extern(volatile, parallel_unsafe)]
 fn put_documents(
-    kb_id: &str,
-    documents: Vec<Option<JsonB>>,
+    kb_id: Option<&str>,
+    documents: Option<Vec<Option<JsonB>>>,
 ) -> Result<TableIterator<'static, (name!(external_id, String), name!(status, String))>, ErrorReport> {
-    let documents = elements("documents", documents)?;
+    let kb_id = required("kb_id", kb_id)?;
+    let documents = elements("documents", required("documents", documents)?)?;
     let mut all = Vec::with_capacity(documents.len());
     for (i, document) in documents.iter().enumerate() {
         all.push(read(i + 1, document)?);
@@ -97,17 +98,21 @@ fn read(number: usize, document: &JsonB) -> Result<Given, Error> {
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
-fn delete_document(kb_id: &str, external_id: &str) -> Result<bool, ErrorReport> {
+fn delete_document(kb_id: Option<&str>, external_id: Option<&str>) -> Result<bool, ErrorReport> {
+    let kb_id = required("kb_id", kb_id)?;
+    let external_id = required("external_id", external_id)?;
     let results = put::delete(kb_id, &[external_id.to_string()])?;
     Ok(results.iter().any(|(_, deleted)| *deleted))
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
 fn delete_documents(
-    kb_id: &str,
-    external_ids: Vec<Option<String>>,
+    kb_id: Option<&str>,
+    external_ids: Option<Vec<Option<String>>>,
 ) -> Result<TableIterator<'static, (name!(external_id, String), name!(status, String))>, ErrorReport> {
-    let results = put::delete(kb_id, &elements("external_ids", external_ids)?)?;
+    let kb_id = required("kb_id", kb_id)?;
+    let external_ids = elements("external_ids", required("external_ids", external_ids)?)?;
+    let results = put::delete(kb_id, &external_ids)?;
     Ok(TableIterator::new(
         results
             .into_iter()

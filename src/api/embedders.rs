@@ -60,13 +60,13 @@ fn wanted(
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
-fn drop_embedder(id: &str) -> Result<(), ErrorReport> {
-    Ok(cases::drop(id)?)
+fn drop_embedder(id: Option<&str>) -> Result<(), ErrorReport> {
+    Ok(cases::drop(required("id", id)?)?)
 }
 
 #[pg_extern(volatile, parallel_restricted)]
 fn check_embedder(
-    id: &str,
+    id: Option<&str>,
 ) -> Result<
     TableIterator<
         'static,
@@ -79,18 +79,20 @@ fn check_embedder(
     >,
     ErrorReport,
 > {
-    let check = cases::check(id)?;
+    let check = cases::check(required("id", id)?)?;
     let dimension = check.dimension.map(|d| d as i32);
     Ok(TableIterator::once((check.problem.is_none(), dimension, check.latency_ms, check.problem)))
 }
 
 #[pg_extern(stable, parallel_restricted)]
 fn embed(
-    embedder: &str,
-    texts: Vec<Option<String>>,
-    kind: default!(&str, "'document'"),
+    embedder: Option<&str>,
+    texts: Option<Vec<Option<String>>>,
+    kind: default!(Option<&str>, "'document'"),
 ) -> Result<SetOfIterator<'static, Vector>, ErrorReport> {
-    let kind = match kind {
+    let embedder = required("embedder", embedder)?;
+    let texts = elements("texts", required("texts", texts)?)?;
+    let kind = match required("kind", kind)? {
         "document" => Kind::Document,
         "query" => Kind::Query,
         other => {
@@ -100,7 +102,6 @@ fn embed(
             })?;
         }
     };
-    let texts = elements("texts", texts)?;
     let embedder = embedders::get(embedder)?;
     let mut vectors = Vec::with_capacity(texts.len());
     let access = access(&embedder)?;

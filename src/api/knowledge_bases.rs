@@ -56,11 +56,11 @@ fn alter_knowledge_base(
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
-fn drop_knowledge_base(id: &str) -> Result<(), ErrorReport> {
-    Ok(cases::drop(id)?)
+fn drop_knowledge_base(id: Option<&str>) -> Result<(), ErrorReport> {
+    Ok(cases::drop(required("id", id)?)?)
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
-fn ingest(kb_id: &str, strategy: default!(&str, "'upsert'")) -> Result<i64, ErrorReport> {
-    Ok(cases::ingest(kb_id, strategy)?)
+fn ingest(kb_id: Option<&str>, strategy: default!(Option<&str>, "'upsert'")) -> Result<i64, ErrorReport> {
+    Ok(cases::ingest(required("kb_id", kb_id)?, required("strategy", strategy)?)?)
 }

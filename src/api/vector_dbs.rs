@@ -1,5 +1,6 @@
 //! SQL functions over vector databases.
 
+use super::required;
 use crate::catalog::vector_dbs as cases;
 use pgrx::JsonB;
 use pgrx::pg_sys::panic::ErrorReport;
@@ -14,21 +15,23 @@ CREATE FUNCTION kb."create_vector_db"(
     "metric" text DEFAULT 'cosine',
     "config" jsonb DEFAULT '{}'
 ) RETURNS void
-STRICT VOLATILE PARALLEL UNSAFE
+VOLATILE PARALLEL UNSAFE
 LANGUAGE c
 AS 'MODULE_PATHNAME', '@FUNCTION_NAME@';
 "#)]
 fn create_vector_db(
-    id: &str,
-    kind: &str,
-    dimension: i32,
-    metric: &str,
-    config: JsonB,
+    id: Option<&str>,
+    kind: Option<&str>,
+    dimension: Option<i32>,
+    metric: Option<&str>,
+    config: Option<JsonB>,
 ) -> Result<(), ErrorReport> {
-    Ok(cases::create(id, kind, dimension, metric, &config.0)?)
+    let (id, kind) = (required("id", id)?, required("type", kind)?);
+    let (dimension, metric) = (required("dimension", dimension)?, required("metric", metric)?);
+    Ok(cases::create(id, kind, dimension, metric, &required("config", config)?.0)?)
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
-fn drop_vector_db(id: &str) -> Result<(), ErrorReport> {
-    Ok(cases::drop(id)?)
+fn drop_vector_db(id: Option<&str>) -> Result<(), ErrorReport> {
+    Ok(cases::drop(required("id", id)?)?)
 }

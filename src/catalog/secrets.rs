@@ -10,7 +10,6 @@ use crate::store::secrets;
 const MAX_KEY: usize = 64 * 1024;
 
 pub fn set(name: &str, value: &str) -> Result<()> {
-    report::hide_statement();
     check_name(name)?;
     let argument = |problem: &str| Err(Error::Argument { argument: "value", problem: problem.into() });
     let secret = Secret::new(value);

@@ -1,6 +1,7 @@
 //! Edits: one made while a document is processed ends at the edit, and what did not change stays.
 
-use crate::support::{APP, Db, LONG, assert_sound, chunk_set, texts, until, vector_table};
+use crate::support::db::Document;
+use crate::support::{APP, Db, LONG, SOON, assert_sound, chunk_set, texts, until, vector_table};
 use std::collections::{BTreeMap, BTreeSet};
 
 const CHUNKING: &str = r#"{"size": 60, "overlap": 0}"#;
@@ -123,4 +124,28 @@ fn an_edit_that_waits_for_a_commit_does_not_stop_the_other_documents() {
     writer.run("COMMIT");
     db.wait("k");
     assert_sound(&mut db, "k", 21, 0);
+}
+
+#[test]
+fn a_live_edit_goes_ahead_of_a_backfill() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_slow_embedder(4);
+    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    let documents: Vec<Document> =
+        (0..400).map(|i| Document::new(format!("d{i}"), texts::paragraph(i, 40))).collect();
+    db.put_all("k", &documents);
+    db.wait("k");
+    // Everything is embedded anew, slowly.
+    db.run("SELECT kb.alter_knowledge_base('k', 'slow')");
+    let run: i64 = db.one("SELECT kb.ingest('k')");
+    let waiting = "kb.jobs WHERE priority > 0";
+    until(SOON, "it is under way", || (1..400).contains(&db.count(waiting)));
+    db.put("k", "urgent", "The one that somebody waits for.");
+    until(SOON, "the edit is done", || db.count("kb.jobs WHERE priority = 0") == 0);
+    let left = db.count(waiting);
+    assert!(left > 100, "only {left} of the backfill were left");
+    db.run(&format!("SELECT kb.wait({run}::bigint, 300)"));
+    until(SOON, "the old build is swept", || db.count("kb.builds") == 1);
+    assert_sound(&mut db, "k", 401, 0);
 }

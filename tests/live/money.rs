@@ -70,6 +70,8 @@ fn a_spent_budget_pauses_the_embedder_and_says_so() {
     let fault =
         db.fault("SELECT * FROM kb.query('k', 'one two three four five six seven eight nine ten eleven')");
     assert_eq!(fault.code, "53400", "{fault:?}");
+    let by = "SELECT locator ->> 'answered_by' FROM kb.query('k', $1, 1, options => '{\"on_error\": \"keyword\"}')";
+    assert_eq!(db.all_with::<String>(by, &[&documents[9].content]), ["keyword"]);
     // No attempt is burnt, and a gateway that starts anew knows what was spent.
     assert_eq!(db.count("kb.jobs WHERE attempts > 1"), 0);
     assert_eq!(stub.request_count(), sent);

@@ -38,6 +38,7 @@ fn a_hot_standby_answers_questions_and_refuses_to_write() {
         let count: i64 = replica
             .one_with("SELECT count(*) FROM kb.query_vector('model', $1::text::vector, 3)", &[&vector]);
         assert_eq!(count, 3);
+        assert_eq!(replica.count("kb.embed('minilm', '{a river}')"), 1);
         for statement in [
             "SELECT kb.put_document('plain', 'x', 'text')",
             "SELECT * FROM kb.put_documents('plain', ARRAY['{\"external_id\": \"x\", \"content\": \"y\"}'::jsonb])",
