@@ -20,6 +20,8 @@ use uuid::Uuid;
 const FLIGHTS: usize = 3;
 /// Tokens of one batch for a local model at most, so that a live edit is not stuck behind a long one.
 const BATCH_TOKENS: usize = 8192;
+/// What an embedder is, and by what right it is asked, is read anew so often.
+const ASK_ANEW: Duration = Duration::from_millis(200);
 const GATEWAY_START: Duration = Duration::from_secs(10);
 
 impl Runner {
@@ -40,7 +42,8 @@ impl Runner {
                 continue;
             }
             sent = true;
-            match ask_anew(&mut group)
+            match self
+                .ask_anew(&mut group)
                 .and_then(|access| self.not_paused(&group.target.embedder).map(|()| access))
             {
                 Err(error) => self.set_aside_if_needed(group, &error)?,
@@ -105,13 +108,13 @@ impl Runner {
     }
 
     /// The next chunks of a group without a vector, and whether there are no more. Those whose text has got one elsewhere
-    /// by now are given it (but for `hash`, where looking costs more).
+    /// by now are given it.
     fn next_slice(&self, group: &Group, limit: usize) -> Result<(Vec<Missing>, bool)> {
-        let Target { build, embedder } = group.target.as_ref();
+        let build = &group.target.build;
         let mut slice =
             vectors::missing(&build.table, build.build_no, &group.documents, group.after, limit as i64)?;
         let exhausted = slice.len() < limit;
-        if embedder.provider == "hash" || slice.is_empty() {
+        if !self.flights.any_landed(build.build_no, &slice) {
             return Ok((slice, exhausted));
         }
         let chunk_ids: Vec<Uuid> = slice.iter().map(|chunk| chunk.chunk_id).collect();
@@ -199,19 +202,27 @@ impl Runner {
         self.flights.sent.insert(id, flight);
         Ok(())
     }
-}
 
-/// The right to ask a group's embedder, which is read anew for each slice: a key, an address, a limit may be changed
-/// while a large document is under way.
-fn ask_anew(group: &mut Group) -> Result<Access> {
-    let known = &group.target.embedder;
-    let (embedder, access) = txn::in_txn(|| {
-        let embedder = embedders::get(&known.id)?;
-        let access = access(&embedder)?;
-        Ok((embedder, access))
-    })?;
-    if embedder != *known {
-        group.target = Arc::new(Target { build: group.target.build.clone(), embedder });
+    /// The right to ask a group's embedder, which is read anew for its slices: a key, an address, a limit may be changed
+    /// while a large document is under way.
+    fn ask_anew(&mut self, group: &mut Group) -> Result<Access> {
+        let known = &group.target.embedder;
+        if let Some((read, embedder, access)) = self.asked_anew.get(&known.id)
+            && read.elapsed() < ASK_ANEW
+            && embedder == known
+        {
+            return Ok(access.clone());
+        }
+        let (embedder, access) = txn::in_txn(|| {
+            let embedder = embedders::get(&known.id)?;
+            let access = access(&embedder)?;
+            Ok((embedder, access))
+        })?;
+        let fresh = (Instant::now(), embedder.clone(), access.clone());
+        self.asked_anew.insert(embedder.id.clone(), fresh);
+        if embedder != *known {
+            group.target = Arc::new(Target { build: group.target.build.clone(), embedder });
+        }
+        Ok(access)
     }
-    Ok(access)
 }

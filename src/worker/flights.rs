@@ -6,7 +6,9 @@ use crate::error::Error;
 use crate::gateway::protocol::Access;
 use crate::store::jobs::Job;
 use crate::store::vectors::Missing;
+use std::collections::hash_map::DefaultHasher;
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Instant;
 use uuid::Uuid;
@@ -64,6 +66,8 @@ pub struct Flight {
     pub access: Access,
     /// Different texts; equal ones are sent once.
     pub texts: Vec<String>,
+    /// Of each text.
+    pub hashes: Vec<u64>,
     /// Tokens of each text.
     pub tokens: Vec<u32>,
     pub chunks: Vec<Passenger>,
@@ -74,11 +78,13 @@ pub struct Flight {
 impl Flight {
     pub fn new(target: Arc<Target>, access: Access, missing: Vec<Missing>) -> Flight {
         let (mut texts, mut tokens): (Vec<String>, Vec<u32>) = (Vec::new(), Vec::new());
+        let mut hashes = Vec::new();
         let mut known: HashMap<String, usize> = HashMap::new();
         let mut chunks = Vec::new();
         for chunk in missing {
             let text = *known.entry(chunk.content).or_insert_with_key(|content| {
                 texts.push(content.clone());
+                hashes.push(hash(content));
                 tokens.push(u32::try_from(chunk.token_count).unwrap_or(0));
                 texts.len() - 1
             });
@@ -89,25 +95,26 @@ impl Flight {
                 text,
             });
         }
-        Flight { target, access, texts, tokens, chunks, holders: Vec::new(), sent: Instant::now() }
+        Flight { target, access, texts, hashes, tokens, chunks, holders: Vec::new(), sent: Instant::now() }
     }
 
     /// Two flights of half the texts each, to find the one text that is refused.
     pub fn halves(self) -> [Flight; 2] {
         let middle = self.texts.len() / 2;
-        let (mut first, mut tokens) = (self.texts, self.tokens);
-        let (second, second_tokens) = (first.split_off(middle), tokens.split_off(middle));
+        let (mut first, mut hashes, mut tokens) = (self.texts, self.hashes, self.tokens);
+        let (second, second_hashes) = (first.split_off(middle), hashes.split_off(middle));
+        let second_tokens = tokens.split_off(middle);
         let (left, right): (Vec<Passenger>, Vec<Passenger>) =
             self.chunks.into_iter().partition(|chunk| chunk.text < middle);
         let right = right.into_iter().map(|chunk| Passenger { text: chunk.text - middle, ..chunk }).collect();
-        let flight = |texts, tokens, chunks: Vec<Passenger>| {
+        let flight = |texts, hashes, tokens, chunks: Vec<Passenger>| {
             let documents: HashSet<i64> = chunks.iter().map(|chunk| chunk.document_id).collect();
             let mut holders = self.holders.clone();
             holders.retain(|(document, _)| documents.contains(document));
             let (target, access) = (Arc::clone(&self.target), self.access.clone());
-            Flight { target, access, texts, tokens, chunks, holders, sent: self.sent }
+            Flight { target, access, texts, hashes, tokens, chunks, holders, sent: self.sent }
         };
-        [flight(first, tokens, left), flight(second, second_tokens, right)]
+        [flight(first, hashes, tokens, left), flight(second, second_hashes, second_tokens, right)]
     }
 
     /// The chunks whose text has a vector, and their vectors one after the other. `numbers` holds those of the
@@ -139,6 +146,18 @@ pub struct Flights {
     /// Refused as a whole, to be sent again in halves.
     pub halved: Vec<Flight>,
     next_ticket: u64,
+    /// Hashes of texts that got their vectors, by build, as far as there is room: who comes with one of them later looks
+    /// whether it can be had for nothing.
+    landed: HashSet<(i64, u64)>,
+}
+
+/// Texts that are remembered at most.
+const LANDED: usize = 200_000;
+
+fn hash(text: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
 }
 
 impl Flights {
@@ -234,22 +253,28 @@ impl Flights {
     /// whose text is there for another one, and has their documents wait for them: nothing is paid for twice.
     pub fn join(&mut self, build_no: i64, missing: Vec<Missing>) -> Vec<Missing> {
         let chunk_ids: HashSet<Uuid> = missing.iter().map(|chunk| chunk.chunk_id).collect();
-        let contents: HashSet<&str> = missing.iter().map(|chunk| chunk.content.as_str()).collect();
+        let hashes: HashSet<u64> = missing.iter().map(|chunk| hash(&chunk.content)).collect();
         // Of these chunks only: as a rule nothing is in the air twice.
         let mut flying: HashMap<Uuid, u64> = HashMap::new();
-        let mut twins: HashMap<String, (u64, usize)> = HashMap::new();
+        let mut twins: HashMap<u64, (u64, usize)> = HashMap::new();
         for (id, flight) in self.sent.iter().filter(|(_, flight)| flight.target.build.build_no == build_no) {
             let chunks = flight.chunks.iter().map(|chunk| chunk.chunk_id);
             flying.extend(
                 chunks.filter(|chunk_id| chunk_ids.contains(chunk_id)).map(|chunk_id| (chunk_id, *id)),
             );
-            let texts = flight.texts.iter().enumerate().filter(|(_, text)| contents.contains(text.as_str()));
-            twins.extend(texts.map(|(text, content)| (content.clone(), (*id, text))));
+            let texts = flight.hashes.iter().enumerate().filter(|(_, hash)| hashes.contains(hash));
+            twins.extend(texts.map(|(text, hash)| (*hash, (*id, text))));
         }
         let mut left = Vec::new();
         for chunk in missing {
             let known = flying.get(&chunk.chunk_id).map(|id| (*id, None));
-            let twin = || twins.get(&chunk.content).map(|(id, text)| (*id, Some(*text)));
+            let is_equal = |(id, text): &&(u64, usize)| {
+                self.sent.get(id).and_then(|flight| flight.texts.get(*text)) == Some(&chunk.content)
+            };
+            let twin = || {
+                let found = twins.get(&hash(&chunk.content)).filter(is_equal);
+                found.map(|(id, text)| (*id, Some(*text)))
+            };
             let Some((id, text)) = known.or_else(twin) else {
                 left.push(chunk);
                 continue;
@@ -264,6 +289,20 @@ impl Flights {
             }
         }
         left
+    }
+
+    /// Remembers the texts of a flight that has come back.
+    pub fn note_landed(&mut self, flight: &Flight) {
+        if self.landed.len() > LANDED {
+            self.landed.clear();
+        }
+        let build_no = flight.target.build.build_no;
+        self.landed.extend(flight.hashes.iter().map(|hash| (build_no, *hash)));
+    }
+
+    /// Whether the text of any of these chunks has come back before.
+    pub fn any_landed(&self, build_no: i64, missing: &[Missing]) -> bool {
+        missing.iter().any(|chunk| self.landed.contains(&(build_no, hash(&chunk.content))))
     }
 
     /// Texts at the gateway for an embedder.

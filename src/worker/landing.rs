@@ -107,7 +107,10 @@ impl Runner {
         });
         self.index_due = true;
         match result {
-            Ok(()) => self.fail_broken(broken),
+            Ok(()) => {
+                self.flights.note_landed(&flight);
+                self.fail_broken(broken)
+            }
             // A full disk, a deadlock: the vectors are kept until the database takes them.
             Err(error) if error.is_transient() && flight.target.is_remote() => {
                 report::log(&format!("worker keeps vectors that cannot be written now: {error}"));

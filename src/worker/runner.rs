@@ -7,7 +7,7 @@ use super::outcome::fail;
 use crate::catalog::builds as build_cases;
 use crate::error::{Error, Result};
 use crate::gateway::client::Connection;
-use crate::gateway::protocol::Embedded;
+use crate::gateway::protocol::{Access, Embedded};
 use crate::model::Embedder;
 use crate::pg::pidfile::{self, PidFile};
 use crate::pg::{background, report, setting, txn, wait, wake};
@@ -107,6 +107,8 @@ pub(super) struct Runner {
     /// Embedders that are not asked until then, as long as they are as they were, and why.
     pub(super) paused: HashMap<String, (Instant, Embedder, Error)>,
     pub(super) paused_looked: Instant,
+    /// Embedders as they were read last, and the right to ask them.
+    pub(super) asked_anew: HashMap<String, (Instant, Embedder, Access)>,
     pub(super) booked: Option<Instant>,
     pub(super) housekept: Instant,
     /// When the gateway last said something, and whether it has been asked if it lives.
@@ -138,6 +140,7 @@ impl Runner {
             index_due: true,
             paused: HashMap::new(),
             paused_looked: now,
+            asked_anew: HashMap::new(),
             booked: None,
             housekept: now,
             heard: now,
