@@ -122,7 +122,7 @@ fn tables() -> Result<Finding> {
         "tables",
         "error",
         lost.join("; "),
-        "SELECT kb.ingest(kb_id, 'replace') makes a table anew and embeds the documents again.",
+        "kb.ingest(kb_id, 'replace') makes a table anew and embeds the documents again.",
     ))
 }
 

@@ -20,14 +20,13 @@ use uuid::Uuid;
 const FLIGHTS: usize = 3;
 /// Tokens of one batch for a local model at most, so that a live edit is not stuck behind a long one.
 const BATCH_TOKENS: usize = 8192;
-/// What an embedder is, and by what right it is asked, is read anew so often.
-const ASK_ANEW: Duration = Duration::from_millis(200);
 const GATEWAY_START: Duration = Duration::from_secs(10);
 
 impl Runner {
     /// Fills the gateway with batches.
     pub(super) fn send(&mut self) -> Result<bool> {
         let mut sent = false;
+        self.asked_anew.clear();
         while let Some(flight) = self.flights.halved.pop() {
             self.dispatch(flight)?;
             sent = true;
@@ -203,12 +202,11 @@ impl Runner {
         Ok(())
     }
 
-    /// The right to ask a group's embedder, which is read anew for its slices: a key, an address, a limit may be changed
+    /// The right to ask a group's embedder, which is read anew in each round of sending: a key, an address, a limit may be changed
     /// while a large document is under way.
     fn ask_anew(&mut self, group: &mut Group) -> Result<Access> {
         let known = &group.target.embedder;
-        if let Some((read, embedder, access)) = self.asked_anew.get(&known.id)
-            && read.elapsed() < ASK_ANEW
+        if let Some((embedder, access)) = self.asked_anew.get(&known.id)
             && embedder == known
         {
             return Ok(access.clone());
@@ -218,8 +216,7 @@ impl Runner {
             let access = access(&embedder)?;
             Ok((embedder, access))
         })?;
-        let fresh = (Instant::now(), embedder.clone(), access.clone());
-        self.asked_anew.insert(embedder.id.clone(), fresh);
+        self.asked_anew.insert(embedder.id.clone(), (embedder.clone(), access.clone()));
         if embedder != *known {
             group.target = Arc::new(Target { build: group.target.build.clone(), embedder });
         }

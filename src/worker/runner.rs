@@ -107,8 +107,8 @@ pub(super) struct Runner {
     /// Embedders that are not asked until then, as long as they are as they were, and why.
     pub(super) paused: HashMap<String, (Instant, Embedder, Error)>,
     pub(super) paused_looked: Instant,
-    /// Embedders as they were read last, and the right to ask them.
-    pub(super) asked_anew: HashMap<String, (Instant, Embedder, Access)>,
+    /// Embedders as they were read in this round of sending, and the right to ask them.
+    pub(super) asked_anew: HashMap<String, (Embedder, Access)>,
     pub(super) booked: Option<Instant>,
     pub(super) housekept: Instant,
     /// When the gateway last said something, and whether it has been asked if it lives.
