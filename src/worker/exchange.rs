@@ -40,15 +40,19 @@ impl Runner {
                 self.flights.groups.push_back(group);
                 continue;
             }
-            sent = true;
             match self
                 .ask_anew(&mut group)
                 .and_then(|access| self.not_paused(&group.target.embedder).map(|()| access))
             {
-                Err(error) => self.set_aside_if_needed(group, &error)?,
+                Err(error) => {
+                    self.set_aside_if_needed(group, &error)?;
+                    sent = true;
+                }
                 Ok(access) if self.has_room(&group.target) => {
                     left += usize::from(self.send_slice(group, access)?);
+                    sent = true;
                 }
+                // A pause that is over, and no room yet: nothing has moved.
                 Ok(_) => self.flights.groups.push_back(group),
             }
         }

@@ -48,16 +48,16 @@ impl Runner {
         }
         let intakes = self.read_group()?;
         let model_dir = settings::model_dir();
-        let results: Vec<_> = offload::run(move || {
+        let results: Result<Vec<_>> = offload::run(move || {
             let prepare = |intake: Intake| {
                 pidfile::note(Some(intake.job.job_no));
                 document::prepare(intake, &model_dir)
             };
             intakes.into_iter().map(prepare).collect()
-        })?;
+        });
         pidfile::note(None);
         let mut prepared = Vec::new();
-        for result in results {
+        for result in results? {
             match result {
                 Ok(document) => prepared.push(document),
                 Err((job, error)) => fail(&job, &error)?,

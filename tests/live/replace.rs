@@ -234,3 +234,23 @@ fn a_replace_that_fails_takes_back_how_it_extracted_texts() {
     assert_sound(&mut db, "k", 19, 1);
     assert_eq!(chunk_set(&mut db, "k"), before);
 }
+
+/// An edit that only the next build's settings can take: the old text is gone for queries all the same.
+#[test]
+fn an_edit_that_the_live_build_cannot_take_is_not_answered_with_the_old_text() {
+    let stub = Stub::start(Options::default());
+    stub.always(Some(Fault::Never));
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_stub_embedder("e", &stub, r#"{"timeout_ms": 600000}"#);
+    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    db.put("k", "edited.html", "<h1>Harbors</h1><p>Ships lie in the harbor.</p>");
+    db.put("k", "other.html", "<h1>Castles</h1><p>Knights live in the castle.</p>");
+    db.wait("k");
+    db.run(r#"SELECT kb.alter_knowledge_base('k', 'e', preprocess => '{"remove_html": false}')"#);
+    db.run("SELECT kb.ingest('k', 'replace')");
+    // As HTML that is nothing, as it stands it is a text.
+    db.put("k", "edited.html", "<html><body><script>let ship = 1;</script></body></html>");
+    until(SOON, "the old text is gone", || db.found("k", "ships harbor", 5) == ["other.html"]);
+    assert!(db.count("kb.jobs") > 0, "the replace was over");
+}
