@@ -85,31 +85,31 @@ fn providers() -> Result<Finding> {
             "If this copy is to spend money at providers, SELECT kb.acknowledge_restore();",
         ));
     }
-    let waiting = jobs::last_errors(true, 5)?;
-    if waiting.is_empty() {
-        return Ok(finding(name, "ok", "nothing waits for a failing or paused embedder".into(), ""));
-    }
-    Ok(finding(
+    waiting(
         name,
-        "warning",
-        waiting.join("; "),
+        true,
+        "nothing waits for a failing or paused embedder",
         "Documents are tried again by themselves; SELECT kb.check_embedder(id) tries an embedder now.",
-    ))
+    )
 }
 
 /// What documents wait for that has nothing to do with an embedder: a full disk, say.
 fn documents() -> Result<Finding> {
-    let name = "documents";
-    let waiting = jobs::last_errors(false, 5)?;
-    if waiting.is_empty() {
-        return Ok(finding(name, "ok", "none waits after a fault".into(), ""));
-    }
-    Ok(finding(
-        name,
-        "warning",
-        waiting.join("; "),
+    waiting(
+        "documents",
+        false,
+        "none waits after a fault",
         "Mend the cause (the server log has more): they are tried again by themselves.",
-    ))
+    )
+}
+
+/// What documents wait for: errors of embedders, or all others.
+fn waiting(name: &'static str, of_embedders: bool, nothing: &str, hint: &str) -> Result<Finding> {
+    let errors = jobs::last_errors(of_embedders, 5)?;
+    Ok(match errors.is_empty() {
+        true => finding(name, "ok", nothing.into(), ""),
+        false => finding(name, "warning", errors.join("; "), hint),
+    })
 }
 
 /// Vector tables that somebody dropped.
