@@ -226,6 +226,13 @@ pub fn databases() -> Vec<pg_sys::Oid> {
     oids
 }
 
+/// Sets this process's latch, from any of its threads.
+pub fn wake_main_thread() {
+    // SAFETY: other threads block all signals (see [`without_signals`]), so the main one gets it; PostgreSQL's SIGUSR1
+    // handler sets the latch.
+    unsafe { libc::kill(libc::getpid(), libc::SIGUSR1) };
+}
+
 /// Blocks every signal while `make` creates threads, so that they inherit the mask and
 /// PostgreSQL's handlers run on the main thread only.
 pub fn without_signals<T>(make: impl FnOnce() -> T) -> T {

@@ -17,17 +17,27 @@ use std::time::Duration;
 /// contents of this folder are skipped by base backups.
 pub const DIRECTORY: &str = "pg_stat_tmp";
 
-/// Held while its process runs. The file holds the pid and, from [`NOTE_AT`] on, a number: what is being worked on.
+/// Held while its process runs. The file holds the pid and, from [`NOTES_AT`] on, a number for each [`Activity`]: what
+/// is being worked on.
 #[derive(Debug)]
 pub struct PidFile {
     file: File,
     path: PathBuf,
     /// What the holder before was at, when it died without letting go.
-    pub died_at: Option<i64>,
+    pub died_at: Vec<i64>,
+}
+
+/// What a process may be at, at one time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Activity {
+    Prepare,
+    Write,
 }
 
 /// Behind the pid, with a margin.
-const NOTE_AT: u64 = 16;
+const NOTES_AT: u64 = 16;
+/// A line of its own for each note.
+const NOTE_BYTES: u64 = 21;
 /// The note of a process that is at nothing.
 const NOTHING: i64 = 0;
 
@@ -50,10 +60,11 @@ pub fn let_go() {
 
 /// Writes down what the process is at, for the next holder of the held file if this one dies of it. May be called off
 /// the main thread.
-pub fn note(work: Option<i64>) {
+pub fn note(activity: Activity, work: Option<i64>) {
     if let Some(held) = HELD.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
         // A note that cannot be written is not worth a failure.
-        let _ = held.file.write_all_at(format!("{:<20}\n", work.unwrap_or(NOTHING)).as_bytes(), NOTE_AT);
+        let at = NOTES_AT + NOTE_BYTES * activity as u64;
+        let _ = held.file.write_all_at(format!("{:<20}\n", work.unwrap_or(NOTHING)).as_bytes(), at);
     }
 }
 
@@ -100,7 +111,7 @@ impl PidFile {
                 let (_, died_at) = read(&mut file);
                 file.set_len(0)?;
                 let pid = std::process::id();
-                file.write_all_at(format!("{pid:<15}\n{NOTHING:<20}\n").as_bytes(), 0)?;
+                file.write_all_at(format!("{pid:<15}\n{NOTHING:<20}\n{NOTHING:<20}\n").as_bytes(), 0)?;
                 return Ok(Some(PidFile { file, path, died_at }));
             }
             std::thread::sleep(Duration::from_millis(5));
@@ -109,13 +120,13 @@ impl PidFile {
     }
 }
 
-/// Pid and note of a file; None what it does not hold.
-fn read(file: &mut File) -> (Option<i32>, Option<i64>) {
+/// Pid and notes of a file, as far as it holds them.
+fn read(file: &mut File) -> (Option<i32>, Vec<i64>) {
     let mut text = String::new();
     let _ = file.read_to_string(&mut text);
     let mut words = text.split_whitespace();
     let pid = words.next().and_then(|word| word.parse().ok());
-    (pid, words.next().and_then(|word| word.parse().ok()).filter(|work| *work != NOTHING))
+    (pid, words.filter_map(|word| word.parse().ok()).filter(|work| *work != NOTHING).collect())
 }
 
 impl Drop for PidFile {

@@ -2,11 +2,12 @@
 
 use super::document::{self, Intake, Prepared, Targets};
 use super::flights::Group;
-use super::offload;
+use super::offload::{self, Offloaded};
 use super::outcome::fail;
 use super::runner::Runner;
-use crate::error::Result;
-use crate::pg::{pidfile, txn};
+use crate::error::{Error, Result};
+use crate::pg::pidfile::{self, Activity};
+use crate::pg::txn;
 use crate::settings;
 use crate::store::embedders;
 use crate::store::jobs::{self, Job};
@@ -27,13 +28,42 @@ const GROUP_DOCUMENTS: usize = 32;
 /// How often paused embedders are compared with what they are now.
 const LOOK_AT_PAUSED: Duration = Duration::from_secs(1);
 
+/// A group of documents that is being prepared.
+pub(super) struct Preparing {
+    pub(super) jobs: Vec<Job>,
+    pub(super) results: Offloaded<Vec<Result<Prepared, (Job, Error)>>>,
+}
+
 impl Runner {
-    /// Claims jobs, and reads, prepares and writes one group of documents.
+    /// Claims jobs, and reads, prepares and writes documents in groups; while one group is written the next is prepared.
     pub(super) fn take_in(&mut self) -> Result<bool> {
-        let room = OPEN_DOCUMENTS.saturating_sub(self.flights.open.len());
-        if self.leaving.is_some() {
-            return Ok(false);
+        let mut results = None;
+        if let Some(preparing) = &mut self.preparing {
+            match preparing.results.take() {
+                None => return Ok(false),
+                Some(prepared) => {
+                    let given_up = preparing.jobs.is_empty();
+                    self.preparing = None;
+                    results = (!given_up).then_some(prepared).transpose()?;
+                }
+            }
         }
+        let begun = self.leaving.is_none() && self.prepare_next()?;
+        let Some(results) = results else { return Ok(begun) };
+        let mut prepared = Vec::new();
+        for result in results {
+            match result {
+                Ok(document) => prepared.push(document),
+                Err((job, error)) => fail(&job, &error)?,
+            }
+        }
+        self.write_group(prepared)?;
+        Ok(true)
+    }
+
+    /// Claims jobs if none is left, reads a group of documents and has it prepared; false when there is none.
+    fn prepare_next(&mut self) -> Result<bool> {
+        let room = OPEN_DOCUMENTS.saturating_sub(self.flights.open.len());
         if self.claimed.is_empty() && room >= CLAIM {
             self.look_at_paused()?;
             let busy = self.flights.busy(OPEN_LOCAL, OPEN_REMOTE);
@@ -47,23 +77,21 @@ impl Runner {
             return Ok(false);
         }
         let intakes = self.read_group()?;
+        let jobs: Vec<Job> = intakes.iter().map(|intake| intake.job.clone()).collect();
+        if jobs.is_empty() {
+            return Ok(true);
+        }
         let model_dir = settings::model_dir();
-        let results: Result<Vec<_>> = offload::run(move || {
+        let results = offload::begin(move || {
             let prepare = |intake: Intake| {
-                pidfile::note(Some(intake.job.job_no));
+                pidfile::note(Activity::Prepare, Some(intake.job.job_no));
                 document::prepare(intake, &model_dir)
             };
-            intakes.into_iter().map(prepare).collect()
-        });
-        pidfile::note(None);
-        let mut prepared = Vec::new();
-        for result in results? {
-            match result {
-                Ok(document) => prepared.push(document),
-                Err((job, error)) => fail(&job, &error)?,
-            }
-        }
-        self.write_group(prepared)?;
+            let results = intakes.into_iter().map(prepare).collect();
+            pidfile::note(Activity::Prepare, None);
+            results
+        })?;
+        self.preparing = Some(Preparing { jobs, results });
         Ok(true)
     }
 
@@ -113,10 +141,10 @@ impl Runner {
             return Ok(());
         }
         if let [document] = &prepared[..] {
-            pidfile::note(Some(document.job.job_no));
+            pidfile::note(Activity::Write, Some(document.job.job_no));
         }
         let result = txn::in_txn(|| document::write(&prepared));
-        pidfile::note(None);
+        pidfile::note(Activity::Write, None);
         match result {
             Ok(written) => {
                 for (target, diff) in prepared.iter().flat_map(|document| &document.targets) {

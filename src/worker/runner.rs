@@ -3,6 +3,7 @@
 use super::claims::Claims;
 use super::flights::{Flight, Flights};
 use super::growth::Growth;
+use super::intake::Preparing;
 use super::outcome::fail;
 use crate::catalog::builds as build_cases;
 use crate::error::{Error, Result};
@@ -48,7 +49,7 @@ pub fn main(database: pg_sys::Oid) {
     // A commit that a crash of the whole server loses is work done again, never work lost: a job is
     // deleted by the very commit that finishes it.
     setting::set_for_process(c"synchronous_commit", c"off");
-    let mut runner = Runner::new(file.died_at);
+    let mut runner = Runner::new(file.died_at.clone());
     pidfile::hold(file);
     loop {
         if runner.work() == Left::Turn {
@@ -80,8 +81,8 @@ enum Left {
 
 pub(super) struct Runner {
     begun: Instant,
-    /// The job over which the worker before this one died; and whether what that one had leased was given back.
-    died_at: Option<i64>,
+    /// The jobs over which the worker before this one died; and whether what that one had leased was given back.
+    died_at: Vec<i64>,
     taken_over: bool,
     /// Faults of gateway or database in a row; nothing is done before `resume_at`.
     faults: u32,
@@ -93,6 +94,8 @@ pub(super) struct Runner {
     pub(super) connection: Option<Connection>,
     pub(super) flights: Flights,
     pub(super) claimed: VecDeque<Job>,
+    /// Without jobs: was given up, and its end is waited for.
+    pub(super) preparing: Option<Preparing>,
     /// Vectors that the database did not take, and when it is asked again.
     pub(super) unsaved: Vec<(Flight, Embedded)>,
     pub(super) save_at: Instant,
@@ -117,7 +120,7 @@ pub(super) struct Runner {
 }
 
 impl Runner {
-    fn new(died_at: Option<i64>) -> Runner {
+    fn new(died_at: Vec<i64>) -> Runner {
         let now = Instant::now();
         Runner {
             begun: now,
@@ -130,6 +133,7 @@ impl Runner {
             connection: None,
             flights: Flights::default(),
             claimed: VecDeque::new(),
+            preparing: None,
             unsaved: Vec::new(),
             save_at: now,
             claims: Claims::default(),
@@ -224,18 +228,18 @@ impl Runner {
         }
     }
 
-    /// Gives back what a dead worker had leased. The document over which it died may have killed it: that one has
-    /// had an attempt, and so does not kill workers for ever.
+    /// Gives back what a dead worker had leased. The document over which it died (of the one that it prepared and the
+    /// one that it wrote, either) may have killed it: it has had an attempt, and so does not kill workers for ever.
     fn take_over(&mut self) -> Result<()> {
-        if let Some(job_no) = self.died_at {
-            if let Some(job) = txn::in_txn(|| jobs::take_over(job_no))? {
+        while let Some(job_no) = self.died_at.last() {
+            if let Some(job) = txn::in_txn(|| jobs::take_over(*job_no))? {
                 report::log(&format!(
                     "the worker before this one died over document \"{}\"",
                     job.external_id
                 ));
                 fail(&job, &Error::Died { external_id: job.external_id.clone() })?;
             }
-            self.died_at = None;
+            self.died_at.pop();
         }
         txn::in_txn(|| jobs::release_all(Duration::ZERO, None, false)).map(drop)
     }
@@ -256,14 +260,19 @@ impl Runner {
     }
 
     fn is_idle(&self) -> bool {
-        self.flights.is_idle() && self.claimed.is_empty() && self.unsaved.is_empty()
+        let at_work = !self.claimed.is_empty() || self.preparing.is_some();
+        self.flights.is_idle() && !at_work && self.unsaved.is_empty()
     }
 
     fn may_leave(&self, since: Instant) -> bool {
-        (self.flights.sent.is_empty() && self.unsaved.is_empty()) || since.elapsed() > LAST_CALL
+        let at_rest = self.flights.sent.is_empty() && self.unsaved.is_empty();
+        self.preparing.is_none() && (at_rest || since.elapsed() > LAST_CALL)
     }
 
-    fn pause(&self) {
+    fn pause(&mut self) {
+        if self.preparing.as_mut().is_some_and(|preparing| preparing.results.is_done()) {
+            return;
+        }
         match &self.connection {
             Some(connection) if !self.flights.sent.is_empty() => connection.wait(CHECK_EVERY),
             _ => wait::latch(CHECK_EVERY),
@@ -295,6 +304,9 @@ impl Runner {
         self.asked = false;
         self.flights.clear();
         self.claimed.clear();
+        if let Some(preparing) = &mut self.preparing {
+            preparing.jobs.clear();
+        }
         self.give_back(error);
     }
 
@@ -335,6 +347,7 @@ impl Runner {
         self.renewed = Instant::now();
         let mut jobs = self.flights.jobs();
         jobs.extend(self.claimed.iter().cloned());
+        jobs.extend(self.preparing.iter().flat_map(|preparing| preparing.jobs.iter().cloned()));
         txn::in_txn(|| jobs::extend(&jobs, lease))
     }
 }

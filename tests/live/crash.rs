@@ -203,16 +203,13 @@ fn a_document_over_which_workers_die_is_given_up_in_the_end() {
     db.put_all("k", &small);
     db.put_all("k", &[large]);
     let job: i64 = db.one("SELECT job_no FROM kb.jobs WHERE external_id = 'large'");
-    let database: u32 = db.one("SELECT oid FROM pg_database WHERE datname = current_database()");
-    let file = cluster.data().join(format!("pg_stat_tmp/kb.worker.{database}.pid"));
     let mut killed = 0;
     for _ in 0..2 {
         let mut pid = None;
         until(SOON, "a worker is at the large document", || {
-            let text = std::fs::read_to_string(&file).unwrap_or_default();
-            let words: Vec<i64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+            let notes = cluster.worker_notes(&mut db);
             // The file that a killed worker left names that one.
-            pid = words.first().copied().filter(|pid| *pid != killed && words.get(1) == Some(&job));
+            pid = notes.first().copied().filter(|pid| *pid != killed && notes.get(1) == Some(&job));
             pid.is_some()
         });
         killed = pid.unwrap();

@@ -279,6 +279,14 @@ impl Cluster {
         pids[0]
     }
 
+    /// What the pid file of a database's worker holds: its pid, the job it prepares, the job it writes alone; 0: none.
+    pub fn worker_notes(&self, db: &mut Db) -> Vec<i64> {
+        let database: u32 = db.one("SELECT oid FROM pg_database WHERE datname = current_database()");
+        let file = self.data().join(format!("pg_stat_tmp/kb.worker.{database}.pid"));
+        let text = fs::read_to_string(file).unwrap_or_default();
+        text.split_whitespace().filter_map(|word| word.parse().ok()).collect()
+    }
+
     /// The gateway's pid as its pid file says; None while there is none.
     pub fn try_gateway(&self) -> Option<i32> {
         let text = fs::read_to_string(self.data().join("pg_stat_tmp/kb.gateway.pid")).ok()?;
