@@ -80,30 +80,59 @@ impl Fault {
     }
 }
 
-/// What chaos brings: everything but what leads elsewhere.
-static CHAOS: [Fault; 21] = [
-    Fault::Never,
-    Fault::Status(400),
-    Fault::Status(401),
-    Fault::Status(404),
-    Fault::Status(429),
-    Fault::Status(500),
-    Fault::Status(502),
-    Fault::Status(503),
-    Fault::RetryAfter { status: 429, seconds: 0 },
-    Fault::RetryAfter { status: 503, seconds: 1 },
-    Fault::RetryAfterDate { status: 429, seconds: 0 },
-    Fault::Slow(Duration::from_millis(200)),
-    Fault::CloseMidway,
-    Fault::CloseAtOnce,
-    Fault::Truncated,
-    Fault::NaN,
-    Fault::WrongCount,
-    Fault::WrongDimension,
-    Fault::Shuffled,
-    Fault::Huge,
-    Fault::ZeroVector,
-];
+/// Any fault, each as likely as another.
+#[derive(Debug)]
+pub struct Chaos {
+    /// Probability from 0 to 1.
+    rate: f64,
+    /// Of the generator.
+    state: u64,
+    faults: Vec<Fault>,
+}
+
+impl Chaos {
+    /// `elsewhere` is where redirects lead.
+    pub fn new(rate: f64, seed: u64, elsewhere: &str) -> Chaos {
+        let faults = vec![
+            Fault::Never,
+            Fault::Status(400),
+            Fault::Status(401),
+            Fault::Status(404),
+            Fault::Status(429),
+            Fault::Status(500),
+            Fault::Status(502),
+            Fault::Status(503),
+            Fault::RetryAfter { status: 429, seconds: 0 },
+            Fault::RetryAfter { status: 503, seconds: 1 },
+            Fault::RetryAfterDate { status: 429, seconds: 0 },
+            Fault::Slow(Duration::from_millis(200)),
+            Fault::CloseMidway,
+            Fault::CloseAtOnce,
+            Fault::Truncated,
+            Fault::NaN,
+            Fault::WrongCount,
+            Fault::WrongDimension,
+            Fault::Shuffled,
+            Fault::Huge,
+            Fault::Redirect(elsewhere.to_string()),
+            Fault::ZeroVector,
+        ];
+        Chaos { rate, state: seed, faults }
+    }
+
+    /// Whether something goes wrong now.
+    fn strikes(&mut self) -> bool {
+        unit(split_mix(&mut self.state)) < self.rate
+    }
+
+    fn next(&mut self) -> Option<Fault> {
+        if !self.strikes() {
+            return None;
+        }
+        let choice = (unit(split_mix(&mut self.state)) * self.faults.len() as f64) as usize;
+        Some(self.faults[choice].clone())
+    }
+}
 
 /// Which request gets which fault: the script first, then refused texts, then `always`, then chaos.
 #[derive(Debug, Default)]
@@ -113,8 +142,7 @@ pub struct Schedule {
     pub always: Option<Fault>,
     /// Parts of texts, and the fault of a request with such a text.
     pub refused: Vec<(String, Fault)>,
-    /// Probability from 0 to 1, and the state of the generator.
-    pub chaos: Option<(f64, u64)>,
+    pub chaos: Option<Chaos>,
 }
 
 impl Schedule {
@@ -136,12 +164,12 @@ impl Schedule {
         if self.always.is_some() {
             return self.always.clone();
         }
-        let (rate, state) = self.chaos.as_mut()?;
-        if unit(split_mix(state)) >= *rate {
-            return None;
-        }
-        let choice = (unit(split_mix(state)) * CHAOS.len() as f64) as usize;
-        Some(CHAOS[choice].clone())
+        self.chaos.as_mut()?.next()
+    }
+
+    /// Whether the next connection gets a certificate that nobody vouches for.
+    pub fn is_strange(&mut self) -> bool {
+        self.chaos.as_mut().is_some_and(Chaos::strikes)
     }
 }
 

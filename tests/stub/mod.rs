@@ -16,6 +16,7 @@ pub use answer::vector;
 pub use fault::Fault;
 
 use dialect::Dialect;
+use fault::Chaos;
 use serde_json::Value;
 use state::Shared;
 use std::collections::HashMap;
@@ -44,6 +45,8 @@ pub struct Options {
     pub key: Option<String>,
     /// HTTPS under a certificate for localhost that nobody knows; see [`Stub::certificate`].
     pub tls: bool,
+    /// With TLS: whether HTTP/2 is offered, too.
+    pub http2: bool,
     /// Texts of one request at most.
     pub max_batch: usize,
     /// Characters of one text at most; a request with a longer one gets a 400, without a complaint.
@@ -61,6 +64,7 @@ impl Default for Options {
             concurrency: 0,
             key: None,
             tls: false,
+            http2: true,
             max_batch: 2048,
             max_body_text_chars: None,
             record: true,
@@ -110,7 +114,8 @@ impl Stub {
             .enable_all()
             .build()
             .unwrap();
-        let (tls, certificate) = options.tls.then(server::tls).unzip();
+        let tls = options.tls.then(|| server::Tls::new(options.http2));
+        let certificate = tls.as_ref().map(|tls| tls.certificate.clone());
         let shared = Arc::new(Shared::new(options));
         let served = shared.clone();
         runtime.spawn(async move {
@@ -164,10 +169,20 @@ impl Stub {
         self.shared.state().schedule.refused.clear();
     }
 
-    /// Each request that has no other fault gets one with this probability: any that ends.
-    /// `seed` decides which of the requests in their order; 0 ends it.
-    pub fn chaos(&self, rate: f64, seed: u64) {
-        self.shared.state().schedule.chaos = (rate > 0.0).then_some((rate, seed));
+    /// Each request that has no other fault gets one with this probability, any; redirects lead to the URL `elsewhere`.
+    /// With TLS, a new connection gets a certificate that nobody vouches for as often. `seed` decides which.
+    pub fn chaos(&self, rate: f64, seed: u64, elsewhere: &str) {
+        self.shared.state().schedule.chaos = Some(Chaos::new(rate, seed, elsewhere));
+    }
+
+    /// Ends [`Stub::chaos`].
+    pub fn calm(&self) {
+        self.shared.state().schedule.chaos = None;
+    }
+
+    /// Connections that got a certificate nobody vouches for by chaos.
+    pub fn strangers(&self) -> usize {
+        self.shared.state().strangers
     }
 
     /// All requests in order; none with `record: false`.

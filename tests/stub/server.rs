@@ -27,9 +27,23 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
-/// TLS under a certificate for localhost, made anew each time, and that certificate as PEM: nobody vouches for it
-/// but who is given it.
-pub fn tls() -> (TlsAcceptor, String) {
+/// TLS under a certificate for localhost, made anew each time: nobody vouches for it but who is given it.
+pub struct Tls {
+    acceptor: TlsAcceptor,
+    /// The same, and nobody is given that one.
+    strange: TlsAcceptor,
+    /// The first one's as PEM.
+    pub certificate: String,
+}
+
+impl Tls {
+    pub fn new(http2: bool) -> Tls {
+        let (acceptor, certificate) = acceptor(http2);
+        Tls { acceptor, strange: self::acceptor(http2).0, certificate }
+    }
+}
+
+fn acceptor(http2: bool) -> (TlsAcceptor, String) {
     let certified = rcgen::generate_simple_self_signed(vec!["localhost".to_string()]).unwrap();
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(certified.signing_key.serialize_der()));
     let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
@@ -38,25 +52,38 @@ pub fn tls() -> (TlsAcceptor, String) {
         .with_no_client_auth()
         .with_single_cert(vec![certified.cert.der().clone()], key)
         .unwrap();
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    if http2 {
+        config.alpn_protocols.push(b"h2".to_vec());
+    }
+    config.alpn_protocols.push(b"http/1.1".to_vec());
     (TlsAcceptor::from(Arc::new(config)), certified.cert.pem())
 }
 
 /// Takes connections until it is dropped.
-pub async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, shared: Arc<Shared>) {
+pub async fn serve(listener: TcpListener, tls: Option<Tls>, shared: Arc<Shared>) {
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             tokio::time::sleep(Duration::from_millis(10)).await; // out of file descriptors
             continue;
         };
         let _ = stream.set_nodelay(true);
-        shared.state().connections += 1;
-        let (tls, shared) = (tls.clone(), shared.clone());
+        let acceptor = {
+            let mut state = shared.state();
+            state.connections += 1;
+            tls.as_ref().map(|tls| {
+                if !state.schedule.is_strange() {
+                    return tls.acceptor.clone();
+                }
+                state.strangers += 1;
+                tls.strange.clone()
+            })
+        };
+        let shared = shared.clone();
         tokio::spawn(async move {
-            match tls {
+            match acceptor {
                 None => connection(stream, shared).await,
-                Some(tls) => {
-                    if let Ok(stream) = tls.accept(stream).await {
+                Some(acceptor) => {
+                    if let Ok(stream) = acceptor.accept(stream).await {
                         connection(stream, shared).await;
                     }
                 }

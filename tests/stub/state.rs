@@ -26,6 +26,8 @@ pub struct State {
     pub requests: Vec<Seen>,
     pub request_count: usize,
     pub connections: usize,
+    /// Of these, those under a certificate that nobody vouches for.
+    pub strangers: usize,
     /// How often each text was sent, and answered with a good vector.
     pub texts: HashMap<String, (usize, usize)>,
     pub complaints: Vec<String>,

@@ -133,6 +133,7 @@ pub fn succeed(command: &mut Command) -> Output {
 pub struct Cluster {
     environment: &'static Environment,
     dir: PathBuf,
+    trusted: Option<PathBuf>,
     /// The test kills processes, which the log may say.
     pub expects_crashes: bool,
 }
@@ -158,7 +159,7 @@ impl Cluster {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let dir = environment.make_dir(&format!("live-{}-{number}", std::process::id()));
         fill(environment, &dir);
-        Some(Cluster { environment, dir, expects_crashes: false })
+        Some(Cluster { environment, dir, trusted: None, expects_crashes: false })
     }
 
     /// A running hot standby of this cluster.
@@ -196,6 +197,9 @@ impl Cluster {
     fn pg_ctl(&self, arguments: &[&str]) -> Command {
         let mut command = self.environment.command(self.environment.bin.join("pg_ctl"));
         command.args(arguments).arg("--pgdata").arg(self.data());
+        if let Some(trusted) = &self.trusted {
+            command.env("SSL_CERT_FILE", trusted);
+        }
         command
     }
 
@@ -208,6 +212,14 @@ impl Cluster {
     /// Stops it, or fails after so many seconds.
     pub fn stop(&self, mode: &str, seconds: u32) {
         succeed(self.pg_ctl(&["stop", "--mode", mode, "--timeout", &seconds.to_string()]).arg("--wait"));
+    }
+
+    /// From the next [`Cluster::up`] on the server trusts this certificate (PEM) and no other.
+    pub fn trust(&mut self, certificate: &str) {
+        let path = self.path("trusted.pem");
+        fs::write(&path, certificate).unwrap();
+        fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+        self.trusted = Some(path);
     }
 
     pub fn reload(&self) {
