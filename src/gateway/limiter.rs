@@ -158,6 +158,12 @@ impl Limits {
         spent.tokens = (spent.tokens + tokens).saturating_sub(reserved);
     }
 
+    /// Whether something would be lost if these limits were made anew, once nobody uses them for minutes.
+    pub fn is_needed(&self) -> bool {
+        let spent = *self.spent.lock().unwrap_or_else(PoisonError::into_inner);
+        self.held().is_some() || spent.day == today().0 && spent.tokens > 0
+    }
+
     /// A query is there as long as this is held: ingestion waits for it in [`Limits::after_queries`].
     pub fn query(&self) -> QueryGuard<'_> {
         self.queries.fetch_add(1, Ordering::SeqCst);

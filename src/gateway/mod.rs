@@ -6,6 +6,7 @@ pub mod cache;
 pub mod client;
 pub mod egress;
 mod exchange;
+mod lane;
 mod limiter;
 pub mod local;
 pub mod models;

@@ -11,6 +11,7 @@ use crate::tokenizer::Tokenizer;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::runtime::Runtime;
@@ -41,6 +42,9 @@ pub struct Server {
 
 /// Answers of one connection that wait to be written.
 const OUTBOX: usize = 64;
+/// An embedder that nobody has asked for so long is forgotten, and its key with it; and how often that is looked for.
+const IDLE: Duration = Duration::from_secs(600);
+const SWEEP: Duration = Duration::from_secs(60);
 
 impl Server {
     /// Binds the socket (replacing a stale one; the caller makes sure that no other gateway runs) and
@@ -78,8 +82,15 @@ impl Server {
                         tokio::spawn(serve(stream, state));
                     }
                     // Out of descriptors, say: others must close first.
-                    Err(_) => tokio::time::sleep(std::time::Duration::from_millis(50)).await,
+                    Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
                 }
+            }
+        });
+        let swept = Arc::clone(&state);
+        runtime.spawn(async move {
+            loop {
+                tokio::time::sleep(SWEEP).await;
+                swept.remote.forget_idle(IDLE);
             }
         });
         Ok(Server { runtime: Some(runtime), state })

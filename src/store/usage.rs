@@ -29,11 +29,14 @@ pub fn add(embedder: &str, kb_no: i64, usage: &Usage, price_micros: Option<u64>)
     Ok(())
 }
 
-/// Tokens of an embedder today (UTC), of all tenants. As the owner. Works on a standby.
+/// Tokens of an embedder today (UTC), of all tenants, and of others with the same key: what is bounded is what a key may
+/// spend. As the owner. Works on a standby.
 pub fn today(embedder: &str) -> Result<Spent> {
     let found = spi::read_one(
         "SELECT t.today - '1970-01-01'::date, coalesce((
-             SELECT sum(tokens) FROM kb.usage u WHERE u.embedder = $1 AND u.day = t.today), 0)::bigint
+             SELECT sum(tokens) FROM kb.usage u WHERE u.day = t.today AND (u.embedder = $1 OR u.embedder IN (
+                 SELECT other.id FROM kb.embedders e JOIN kb.embedders other USING (secret, secret_host)
+                 WHERE e.id = $1))), 0)::bigint
          FROM (SELECT (now() AT TIME ZONE 'UTC')::date AS today) t",
         &[Arg::Text(embedder)],
         |row| Ok((row.get::<i32>(0)?, row.get::<i64>(1)?)),

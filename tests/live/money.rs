@@ -82,6 +82,30 @@ fn a_spent_budget_pauses_the_embedder_and_says_so() {
     assert_sound(&mut db, "k", 11, 0);
 }
 
+/// A budget bounds what a key spends, by whichever embedder; also for a gateway that starts anew.
+#[test]
+fn what_other_embedders_spent_with_the_same_key_counts() {
+    let stub = Stub::start(Options { key: Some("sk-shared".into()), ..Options::default() });
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.run("SELECT kb.set_secret('shared', 'sk-shared')");
+    for (id, config) in [("free", "{}"), ("bound", r#"{"daily_token_budget": 50}"#)] {
+        db.create_stub_embedder(id, &stub, config);
+        db.run(&format!("SELECT kb.alter_embedder('{id}', secret => 'kb:shared')"));
+        db.create_kb(id, id, WHOLE);
+    }
+    db.put("free", "d", &texts::paragraph(1, 60));
+    db.wait("free");
+    drop(db);
+    cluster.stop("fast", 30);
+    cluster.up();
+    let mut db = cluster.connect(APP);
+    db.put("bound", "d", "A text about harbors.");
+    let says = "kb.health() WHERE component = 'providers' AND detail LIKE '%daily_token_budget of 50%'";
+    until(SOON, "kb.health() says that the budget is spent", || db.count(says) == 1);
+    assert_eq!((stub.request_count(), stub.complaints()), (1, vec![]));
+}
+
 #[test]
 fn a_restored_copy_spends_nothing_until_it_is_acknowledged() {
     let stub = Stub::start(Options::default());

@@ -130,3 +130,38 @@ fn ingestion_that_waits_for_tokens_holds_up_no_query() {
     });
     assert_eq!(stub.request_count(), 1);
 }
+
+#[test]
+fn what_nobody_asks_is_forgotten_but_not_what_was_spent_of_a_budget() {
+    let stub = stub(200);
+    let gateway = Gateway::new();
+    let free = embedder(&stub, "openai", json!({}));
+    let bound = embedder(&stub, "cohere", json!({"daily_token_budget": 5}));
+    // Of one key, and so of one account.
+    gateway.vectors(&bound, Kind::Document, &["three tokens here"]);
+    gateway.vectors(&free, Kind::Document, &["a"]);
+    gateway.vectors(&free, Kind::Query, &["a"]);
+    gateway.remote.forget_idle(Duration::from_secs(600));
+    assert_eq!(gateway.remote.lanes(), 3, "they were asked just now");
+    // One that is being asked is not forgotten.
+    std::thread::scope(|scope| {
+        let asked = stub.request_count();
+        let asking = scope.spawn(|| gateway.vectors(&free, Kind::Document, &["b"]));
+        while stub.request_count() == asked {
+            std::thread::yield_now();
+        }
+        gateway.remote.forget_idle(Duration::ZERO);
+        assert_eq!(gateway.remote.lanes(), 1);
+        asking.join().unwrap();
+    });
+    // Limits would go in the sweep after their last lane has ended.
+    for _ in 0..50 {
+        gateway.remote.forget_idle(Duration::ZERO);
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    assert_eq!(gateway.remote.lanes(), 0);
+    // They are made anew when they are asked again.
+    gateway.vectors(&free, Kind::Document, &["c"]);
+    let (error, _) = gateway.error(&bound, "two tokens");
+    assert!(matches!(error, Error::Paused { .. }), "{error}");
+}
