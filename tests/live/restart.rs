@@ -1,8 +1,9 @@
-//! Work that waits survives a restart, with and without shared_preload_libraries.
+//! Work that waits survives a restart, with and without shared_preload_libraries, and a machine that was asleep.
 
+use crate::stub::{Options, Stub};
 use crate::support::cluster::PRELOAD;
 use crate::support::db::Document;
-use crate::support::{APP, Cluster, LONG, SOON, assert_sound, texts, until};
+use crate::support::{APP, Cluster, LONG, SOON, assert_sound, signal, texts, until};
 
 const DOCUMENTS: i64 = 30;
 
@@ -98,4 +99,30 @@ fn a_commit_right_after_the_worker_was_ended_starts_another() {
         until(SOON, "the worker is gone", || db.count(worker) == 0);
     }
     assert_sound(&mut db, "k", 3, 0);
+}
+
+#[test]
+fn a_worker_that_slept_longer_than_its_leases_pays_for_nothing_twice() {
+    let latency = std::time::Duration::from_millis(300);
+    let stub = Stub::start(Options { latency, ..Options::default() });
+    let cluster = crate::cluster!("kb.lease_duration = '10s'");
+    let mut db = cluster.connect(APP);
+    db.create_stub_embedder("e", &stub, r#"{"batch_size": 4, "max_concurrency": 2}"#);
+    db.create_kb("k", "e", r#"{"strategy": "none"}"#);
+    let documents: Vec<Document> =
+        (0..200).map(|i| Document::new(format!("d{i}"), texts::paragraph(i, 20))).collect();
+    db.put_all("k", &documents);
+    until(SOON, "some are done", || db.vectors("k") >= 20);
+    assert_eq!(db.count("kb.status WHERE pending > 0 AND rate > 0 AND eta > interval '0'"), 1);
+    let worker = cluster.worker(APP);
+    signal(worker, libc::SIGSTOP);
+    until(SOON, "its leases have run out", || {
+        db.count("kb.jobs WHERE leased_until > clock_timestamp()") == 0
+    });
+    assert!(db.count("kb.jobs WHERE leased_until IS NOT NULL") > 0, "nothing was leased");
+    signal(worker, libc::SIGCONT);
+    db.wait("k");
+    assert_sound(&mut db, "k", 200, 0);
+    let twice = stub.counts().values().filter(|(seen, _)| *seen > 1).count();
+    assert_eq!(twice, 0, "texts were sent again");
 }

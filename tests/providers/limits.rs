@@ -41,6 +41,18 @@ fn no_more_requests_are_under_way_than_allowed() {
 }
 
 #[test]
+fn requests_one_after_the_other_share_a_connection() {
+    let stub = stub(0);
+    let gateway = Gateway::new();
+    let embedder = embedder(&stub, "openai", json!({}));
+    for text in ["a", "b", "c", "d", "e"] {
+        gateway.vectors(&embedder, Kind::Document, &[text]);
+    }
+    assert_eq!((stub.request_count(), stub.connections()), (5, 1));
+    assert!(stub.requests().iter().all(|seen| seen.version == hyper::Version::HTTP_11));
+}
+
+#[test]
 fn a_query_goes_ahead_of_the_batches_that_wait() {
     let stub = stub(50);
     let gateway = Gateway::new();
