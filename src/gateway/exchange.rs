@@ -2,6 +2,7 @@
 //! stands alone.
 
 use super::breaker::{Breaker, Open};
+use super::budget::Budget;
 use super::egress::origin;
 use super::limiter::{Held, LONGEST_WAIT, Limits};
 use super::local::finish;
@@ -30,6 +31,7 @@ pub struct Line {
     pub provider: &'static dyn Provider,
     pub secret: Option<Secret>,
     pub limits: Arc<Limits>,
+    pub budget: Arc<Budget>,
     pub breaker: Arc<Breaker>,
     pub transport: Arc<Transport>,
 }
@@ -197,10 +199,10 @@ impl Line {
             self.limits.tokens(tokens.saturating_sub(prepaid.unwrap_or(0))).await;
             let reserved = if remote.daily_token_budget.is_some() { estimate } else { 0 };
             if let Some(budget) = remote.daily_token_budget {
-                self.limits.reserve(budget, estimate, part.spent).map_err(|held| self.held(held))?;
+                self.budget.reserve(budget, estimate, part.spent).map_err(|held| self.held(held))?;
             }
             if let Err(open) = self.breaker.admit(Instant::now()) {
-                self.limits.spend(0, reserved);
+                self.budget.spend(0, reserved);
                 return Err(self.left_alone(open));
             }
             usage.requests += 1;
@@ -209,7 +211,7 @@ impl Line {
                 Verdict::Vectors(_, counted) => counted.unwrap_or(estimate),
                 _ => 0,
             };
-            self.limits.spend(spent, reserved);
+            self.budget.spend(spent, reserved);
             let pause = match verdict {
                 Verdict::Vectors(vectors, _) => {
                     usage.tokens += spent;

@@ -59,11 +59,15 @@ impl Lane {
 
     /// For one more order.
     pub fn take_up(lane: &Arc<Lane>) -> Arc<Lane> {
-        *lock(&lane.used) = Instant::now();
+        lane.touch();
         Arc::clone(lane)
     }
 
-    /// Closes a lane that was last taken up so long ago and has nothing to do; false when it is needed. Nobody may be
+    fn touch(&self) {
+        *lock(&self.used) = Instant::now();
+    }
+
+    /// Closes a lane that was last used so long ago and has nothing to do; false when it is needed. Nobody may be
     /// given a handle meanwhile.
     pub fn close_if_idle(lane: &Arc<Lane>, idle: Duration) -> bool {
         // Besides the caller's and the lane's own there are those of orders and of batches under way.
@@ -96,6 +100,7 @@ impl Lane {
             results.extend(some);
             usage.add(&part);
         }
+        self.touch();
         (results, usage)
     }
 
@@ -201,6 +206,7 @@ async fn serve(lane: Arc<Lane>) {
         let lane = Arc::clone(&lane);
         tokio::spawn(async move {
             send(&lane.line, batch, prepaid).await;
+            lane.touch();
             drop(place);
         });
     }

@@ -1,13 +1,12 @@
-//! What one credential may spend: requests under way, requests and tokens a minute, tokens a day.
+//! What one credential may do: requests under way, requests and tokens a minute.
 
-use super::protocol::Spent;
 use governor::clock::{Clock, DefaultClock};
 use governor::state::{InMemoryState, NotKeyed};
 use governor::{Quota, RateLimiter};
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 type Bucket = RateLimiter<NotKeyed, InMemoryState, DefaultClock>;
@@ -32,7 +31,6 @@ pub struct Limits {
     requests: Option<Bucket>,
     tokens: Option<(Bucket, u32)>,
     hold: Mutex<Option<(Instant, String)>>,
-    spent: Mutex<Spent>,
     queries: AtomicUsize,
     queries_gone: Notify,
 }
@@ -45,13 +43,6 @@ fn bucket(per_minute: u32) -> Option<(Bucket, u32)> {
     Some((RateLimiter::direct(quota), burst))
 }
 
-/// The days since 1970 (UTC), and how long until the next.
-fn today() -> (u64, Duration) {
-    const DAY: u64 = 86_400;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    (now / DAY, Duration::from_secs(DAY - now % DAY))
-}
-
 impl Limits {
     pub fn new(max_concurrency: usize, rpm: Option<u32>, tpm: Option<u32>) -> Limits {
         Limits {
@@ -59,7 +50,6 @@ impl Limits {
             requests: rpm.and_then(bucket).map(|(bucket, _)| bucket),
             tokens: tpm.and_then(bucket),
             hold: Mutex::default(),
-            spent: Mutex::default(),
             queries: AtomicUsize::new(0),
             queries_gone: Notify::new(),
         }
@@ -124,44 +114,6 @@ impl Limits {
             return None;
         }
         Some(Held { wait, reason: reason.clone() })
-    }
-
-    /// Takes `count` of the `budget` tokens a day, if they are left; [`Limits::spend`] says what it really was.
-    /// `known` were spent before this gateway started, as far as the asking database knew when it asked.
-    pub fn reserve(&self, budget: u64, count: u64, known: Spent) -> Result<(), Held> {
-        let (day, left) = today();
-        let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
-        if spent.day != day {
-            *spent = Spent { day, tokens: 0 };
-        }
-        // What was asked before midnight brings the figure of yesterday.
-        if known.day == day {
-            spent.tokens = spent.tokens.max(known.tokens);
-        }
-        if spent.tokens + count <= budget {
-            spent.tokens += count;
-            return Ok(());
-        }
-        Err(Held {
-            wait: left,
-            reason: format!("its daily_token_budget of {budget} tokens is spent ({} today)", spent.tokens),
-        })
-    }
-
-    /// So many tokens were spent, of which `reserved` had been taken.
-    pub fn spend(&self, tokens: u64, reserved: u64) {
-        let (day, _) = today();
-        let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
-        if spent.day != day {
-            *spent = Spent { day, tokens: 0 };
-        }
-        spent.tokens = (spent.tokens + tokens).saturating_sub(reserved);
-    }
-
-    /// Whether something would be lost if these limits were made anew, once nobody uses them for minutes.
-    pub fn is_needed(&self) -> bool {
-        let spent = *self.spent.lock().unwrap_or_else(PoisonError::into_inner);
-        self.held().is_some() || spent.day == today().0 && spent.tokens > 0
     }
 
     /// A query is there as long as this is held: ingestion waits for it in [`Limits::after_queries`].
@@ -242,25 +194,6 @@ mod tests {
             assert_eq!(held.reason, "quota");
             assert!(held.wait > Duration::from_secs(3500));
         });
-    }
-
-    #[test]
-    fn a_spent_budget_holds_until_the_day_is_over() {
-        let limits = Limits::new(1, None, None);
-        let none = Spent::default();
-        limits.reserve(100, 70, none).unwrap();
-        // Before it is answered it counts already; it was less than thought.
-        assert!(limits.reserve(100, 31, none).is_err());
-        limits.spend(60, 70);
-        assert!(limits.reserve(100, 41, none).is_err());
-        limits.reserve(100, 40, none).unwrap();
-        // What the database knows counts, too: the gateway may have been restarted.
-        let limits = Limits::new(1, None, None);
-        let (day, _) = today();
-        // But not what it knew of yesterday, of a text that was queued before midnight.
-        limits.reserve(100, 1, Spent { day: day - 1, tokens: 100 }).unwrap();
-        let held = limits.reserve(100, 1, Spent { day, tokens: 100 }).unwrap_err();
-        assert!(held.wait <= Duration::from_secs(86_400));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The one process that loads models and opens outbound connections, and the way to it.
 
 mod breaker;
+mod budget;
 pub mod cache;
 #[cfg(feature = "server")]
 pub mod client;

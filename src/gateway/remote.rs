@@ -1,6 +1,7 @@
 //! Embedders at remote providers: which lane an order goes by, and what lanes share.
 
 use super::breaker::Breaker;
+use super::budget::Budget;
 use super::egress::{AllowedHosts, origin};
 use super::exchange::Line;
 use super::lane::{Lane, lock};
@@ -37,9 +38,10 @@ pub struct Order {
 
 /// An embedder, what its texts are and the key: what one HTTP request may mix.
 type LineKey = (Embedder, Kind, Option<Secret>);
-/// Host, digest of the key, requests and tokens a minute, requests under way: embedders alike in these share limits. The
-/// key itself is kept in lanes only, which are forgotten; what was spent of a budget is remembered for the day.
-type LimitsKey = (String, Option<[u8; 32]>, Option<u32>, Option<u32>, usize);
+/// Host and digest of the key: who pays. The key itself is kept in lanes only.
+type Account = (String, Option<[u8; 32]>);
+/// Account, requests and tokens a minute, requests under way: embedders alike in these share limits.
+type LimitsKey = (Account, Option<u32>, Option<u32>, usize);
 
 pub struct Remote {
     /// Made with the first order: without CA certificates there is none, which is no matter to local models.
@@ -47,6 +49,7 @@ pub struct Remote {
     settings: Mutex<Settings>,
     lanes: Mutex<HashMap<LineKey, Arc<Lane>>>,
     limits: Mutex<HashMap<LimitsKey, Arc<Limits>>>,
+    budgets: Mutex<HashMap<Account, Arc<Budget>>>,
     breakers: Mutex<HashMap<String, Arc<Breaker>>>,
 }
 
@@ -57,6 +60,7 @@ impl Remote {
             settings: Mutex::new(settings),
             lanes: Mutex::default(),
             limits: Mutex::default(),
+            budgets: Mutex::default(),
             breakers: Mutex::default(),
         }
     }
@@ -116,7 +120,10 @@ impl Remote {
         if let Some(lane) = lock(&self.lanes).get(&key) {
             return Ok(Lane::take_up(lane));
         }
-        let limits = self.limits(embedder, &host, secret.as_ref());
+        let digest = secret.as_ref().map(|secret| *blake3::hash(secret.expose().as_bytes()).as_bytes());
+        let account = (host.clone(), digest);
+        let limits = self.limits(embedder, &account);
+        let budget = Arc::clone(lock(&self.budgets).entry(account).or_default());
         let breaker =
             Arc::clone(lock(&self.breakers).entry(endpoint(embedder, provider, &host)).or_default());
         let line = Line {
@@ -125,6 +132,7 @@ impl Remote {
             provider,
             secret,
             limits,
+            budget,
             breaker,
             transport: self.transport().map_err(problem)?,
         };
@@ -132,12 +140,13 @@ impl Remote {
         Ok(Lane::take_up(lock(&self.lanes).entry(key).or_insert_with(|| Lane::open(line))))
     }
 
-    /// Forgets lanes that were last taken up so long ago, their keys with them, and limits and breakers that nobody has
-    /// and that say nothing any more.
+    /// Forgets lanes that were last used so long ago, their keys with them; and what lanes shared, when no lane has it
+    /// any more and it says nothing.
     pub fn forget_idle(&self, idle: Duration) {
         // New handles are given out under this lock only.
         lock(&self.lanes).retain(|_, lane| !Lane::close_if_idle(lane, idle));
-        lock(&self.limits).retain(|_, limits| Arc::strong_count(limits) > 1 || limits.is_needed());
+        lock(&self.limits).retain(|_, limits| Arc::strong_count(limits) > 1 || limits.held().is_some());
+        lock(&self.budgets).retain(|_, budget| Arc::strong_count(budget) > 1 || budget.is_needed());
         let now = Instant::now();
         lock(&self.breakers).retain(|_, breaker| Arc::strong_count(breaker) > 1 || breaker.is_open(now));
     }
@@ -147,10 +156,9 @@ impl Remote {
         lock(&self.lanes).len()
     }
 
-    fn limits(&self, embedder: &Embedder, host: &str, secret: Option<&Secret>) -> Arc<Limits> {
+    fn limits(&self, embedder: &Embedder, account: &Account) -> Arc<Limits> {
         let remote = &embedder.config.remote;
-        let digest = secret.map(|secret| *blake3::hash(secret.expose().as_bytes()).as_bytes());
-        let key = (host.to_string(), digest, remote.rpm, remote.tpm, remote.max_concurrency);
+        let key = (account.clone(), remote.rpm, remote.tpm, remote.max_concurrency);
         let make = || Arc::new(Limits::new(remote.max_concurrency, remote.rpm, remote.tpm));
         Arc::clone(lock(&self.limits).entry(key).or_insert_with(make))
     }

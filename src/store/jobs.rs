@@ -112,15 +112,20 @@ pub fn extend(jobs: &[Job], lease: Duration) -> Result<()> {
     let (kbs, ids) = keys(jobs);
     spi::execute(
         "UPDATE kb.jobs j SET leased_until = now() + pg_catalog.make_interval(secs => $3)
-         FROM unnest($1::bigint[], $2::text[]) AS u (kb_no, external_id)
-         WHERE j.kb_no = u.kb_no AND j.external_id = u.external_id",
-        &[Arg::Longs(&kbs), Arg::Texts(&ids), Arg::Double(lease.as_secs_f64())],
+         FROM unnest($1::bigint[], $2::text[], $4::bigint[]) AS u (kb_no, external_id, job_no)
+         WHERE j.kb_no = u.kb_no AND j.external_id = u.external_id AND j.job_no = u.job_no",
+        &[Arg::Longs(&kbs), Arg::Texts(&ids), Arg::Double(lease.as_secs_f64()), Arg::Longs(&numbers(jobs))],
     )?;
     Ok(())
 }
 
 fn keys(jobs: &[Job]) -> (Vec<i64>, Vec<String>) {
     jobs.iter().map(|job| (job.kb_no, job.external_id.clone())).unzip()
+}
+
+/// The job of a document that was deleted and put again has another one.
+fn numbers(jobs: &[Job]) -> Vec<i64> {
+    jobs.iter().map(|job| job.job_no).collect()
 }
 
 /// Deletes jobs that nobody touched since they were claimed; the others are given back at once, to be
@@ -163,8 +168,8 @@ fn give_back(jobs: &[Job], delay: Duration, error: Option<&str>, count: bool, ch
                  THEN now() + pg_catalog.make_interval(secs => $5) ELSE now() END,
              attempts = CASE WHEN $6 THEN attempts ELSE greatest(attempts - 1, 0) END,
              chunked = CASE WHEN $7 AND j.generation = u.generation THEN u.generation ELSE j.chunked END
-         FROM unnest($1::bigint[], $2::text[], $3::bigint[]) AS u (kb_no, external_id, generation)
-         WHERE j.kb_no = u.kb_no AND j.external_id = u.external_id",
+         FROM unnest($1::bigint[], $2::text[], $3::bigint[], $8::bigint[]) AS u (kb_no, external_id, generation, job_no)
+         WHERE j.kb_no = u.kb_no AND j.external_id = u.external_id AND j.job_no = u.job_no",
         &[
             Arg::Longs(&kbs),
             Arg::Texts(&ids),
@@ -173,6 +178,7 @@ fn give_back(jobs: &[Job], delay: Duration, error: Option<&str>, count: bool, ch
             Arg::Double(delay.as_secs_f64()),
             Arg::Bool(count),
             Arg::Bool(chunked),
+            Arg::Longs(&numbers(jobs)),
         ],
     )?;
     Ok(())

@@ -34,9 +34,10 @@ pub fn add(embedder: &str, kb_no: i64, usage: &Usage, price_micros: Option<u64>)
 pub fn today(embedder: &str) -> Result<Spent> {
     let found = spi::read_one(
         "SELECT t.today - '1970-01-01'::date, coalesce((
-             SELECT sum(tokens) FROM kb.usage u WHERE u.day = t.today AND (u.embedder = $1 OR u.embedder IN (
+             SELECT sum(tokens) FROM kb.usage u WHERE u.day = t.today AND u.embedder IN (
+                 SELECT $1 UNION
                  SELECT other.id FROM kb.embedders e JOIN kb.embedders other USING (secret, secret_host)
-                 WHERE e.id = $1))), 0)::bigint
+                 WHERE e.id = $1)), 0)::bigint
          FROM (SELECT (now() AT TIME ZONE 'UTC')::date AS today) t",
         &[Arg::Text(embedder)],
         |row| Ok((row.get::<i32>(0)?, row.get::<i64>(1)?)),

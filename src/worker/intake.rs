@@ -48,8 +48,9 @@ impl Runner {
                 }
             }
         }
-        let begun = self.leaving.is_none() && self.prepare_next()?;
-        let Some(results) = results else { return Ok(begun) };
+        let begun = if self.leaving.is_none() { self.prepare_next() } else { Ok(false) };
+        // Though no more can be prepared, what is done is written.
+        let Some(results) = results else { return begun };
         let mut prepared = Vec::new();
         for result in results {
             match result {
@@ -58,7 +59,7 @@ impl Runner {
             }
         }
         self.write_group(prepared)?;
-        Ok(true)
+        begun.map(|_| true)
     }
 
     /// Claims jobs if none is left, reads a group of documents and has it prepared; false when there is none.

@@ -265,12 +265,18 @@ impl Runner {
     }
 
     fn may_leave(&self, since: Instant) -> bool {
-        let at_rest = self.flights.sent.is_empty() && self.unsaved.is_empty();
-        self.preparing.is_none() && (at_rest || since.elapsed() > LAST_CALL)
+        let is_late = since.elapsed() > LAST_CALL;
+        if !self.unsaved.is_empty() {
+            return is_late;
+        }
+        // What is being prepared is written first, or a document that takes longer than a turn never would be.
+        self.preparing.is_none() && (self.flights.sent.is_empty() || is_late)
     }
 
     fn pause(&mut self) {
-        if self.preparing.as_mut().is_some_and(|preparing| preparing.results.is_done()) {
+        // It wakes this process only once. While vectors cannot be saved nothing is taken in.
+        let is_prepared = self.preparing.as_mut().is_some_and(|preparing| preparing.results.is_done());
+        if is_prepared && self.unsaved.is_empty() {
             return;
         }
         match &self.connection {
@@ -290,9 +296,10 @@ impl Runner {
             }
             return Ok(received);
         }
+        // First: a worker that slept longer than a lease must not claim what it has.
+        self.renew_leases()?;
         let taken = self.take_in()?;
         let sent = self.leaving.is_none() && self.send()?;
-        self.renew_leases()?;
         Ok(received || taken || sent)
     }
 

@@ -281,13 +281,12 @@ fn a_tenant_with_many_knowledge_bases_has_no_larger_share_than_one_with_one() {
 
 #[test]
 fn what_comes_back_while_a_large_document_is_cut_is_written_meanwhile() {
-    let latency = std::time::Duration::from_secs(1);
-    let stub = Stub::start(Options { latency, ..Options::default() });
+    let stub = Stub::start(Options::default());
+    stub.hold(true);
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     db.create_stub_embedder("e", &stub, "{}");
     db.create_kb("k", "e", WHOLE);
-    // Many times as long as the provider takes.
     db.create_kb("large", "hash", r#"{"tokenizer": "cl100k_base", "size": 500}"#);
     let large = Document::new("large", texts::text(7, 24_000, 60));
     db.put_all("k", &documents(0, 5));
@@ -295,6 +294,7 @@ fn what_comes_back_while_a_large_document_is_cut_is_written_meanwhile() {
     db.put_all("large", &[large]);
     let job: i64 = db.one("SELECT job_no FROM kb.jobs WHERE external_id = 'large'");
     until(SOON, "it is being cut", || cluster.worker_notes(&mut db).get(1) == Some(&job));
+    stub.hold(false);
     db.wait("k");
     assert_eq!(cluster.worker_notes(&mut db).get(1), Some(&job), "it was written only when that was done");
     assert_sound(&mut db, "k", 5, 0);

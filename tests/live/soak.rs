@@ -26,7 +26,7 @@ fn ten_thousand_documents_survive_a_failing_provider_and_thirty_kills() {
     cluster.up();
     let mut db = cluster.connect(APP);
     let config =
-        format!(r#"{{"batch_size": {BATCH}, "max_concurrency": {CONCURRENCY}, "timeout_ms": 2000}}"#);
+        format!(r#"{{"batch_size": {BATCH}, "max_concurrency": {CONCURRENCY}, "timeout_ms": 5000}}"#);
     db.create_stub_embedder("e", &stub, &config);
     db.create_kb("k", "e", r#"{"strategy": "none"}"#);
     stub.chaos(0.2, 42, &elsewhere.base_url("openai"));

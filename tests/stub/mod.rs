@@ -235,6 +235,11 @@ impl Stub {
         self.shared.state().forget();
     }
 
+    /// Holds all answers back, or lets them go.
+    pub fn hold(&self, is_held: bool) {
+        self.shared.is_held.send_replace(is_held);
+    }
+
     pub fn set_latency(&self, latency: Duration) {
         self.shared.state().latency = latency;
     }

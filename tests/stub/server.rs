@@ -140,6 +140,7 @@ async fn handle(request: Request<Incoming>, shared: Arc<Shared>) -> io::Result<R
     if !latency.is_zero() {
         tokio::time::sleep(latency).await;
     }
+    let _ = shared.is_held.subscribe().wait_for(|is_held| !is_held).await;
     perform(&shared, dialect, &examined.parsed, fault, &headers).await
 }
 

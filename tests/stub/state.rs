@@ -5,7 +5,7 @@ use super::{Options, Seen};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 /// Complaints kept at most: a benchmark that is all wrong must not fill the memory.
 const COMPLAINTS: usize = 10_000;
@@ -14,6 +14,8 @@ pub struct Shared {
     pub options: Options,
     /// One permit for each request that may be worked on at one time; None: any number.
     pub slots: Option<Semaphore>,
+    /// Whether answers are held back.
+    pub is_held: watch::Sender<bool>,
     state: Mutex<State>,
 }
 
@@ -39,6 +41,7 @@ impl Shared {
     pub fn new(options: Options) -> Shared {
         Shared {
             slots: (options.concurrency > 0).then(|| Semaphore::new(options.concurrency)),
+            is_held: watch::Sender::new(false),
             state: Mutex::new(State { latency: options.latency, ..State::default() }),
             options,
         }
