@@ -12,7 +12,7 @@ use crate::store::{documents, usage, vectors};
 use std::time::{Duration, Instant};
 
 /// A gateway that says nothing for so long is asked whether it lives, and given up on after as long again.
-const SILENCE: Duration = Duration::from_secs(60);
+const SILENCE: Duration = Duration::from_secs(30);
 /// Pause before vectors are written that the database did not take.
 const SAVE_PAUSE: Duration = Duration::from_secs(2);
 
@@ -40,6 +40,8 @@ impl Runner {
             self.check_gateway()?;
             return Ok(false);
         }
+        // One that fails does not take along the others, which are paid for, too.
+        let mut first = lost;
         for (flight, response) in arrived {
             let (embedder, count) = (&flight.target.embedder, flight.texts.len());
             let answer = match response {
@@ -47,13 +49,17 @@ impl Runner {
                 Response::Error(fault) => Err(fault.into()),
                 other => Err(Error::Internal(format!("unexpected answer of the gateway: {other:?}"))),
             };
-            match answer {
-                Ok(embedded) => self.store(flight, embedded)?,
-                Err(Error::InputTooLong { .. } | Error::Embedding { .. }) if count > 1 => self.halve(flight),
-                Err(error) => self.fail_flight(&flight, &error)?,
-            }
+            let landed = match answer {
+                Ok(embedded) => self.store(flight, embedded),
+                Err(Error::InputTooLong { .. } | Error::Embedding { .. }) if count > 1 => {
+                    self.halve(flight);
+                    Ok(())
+                }
+                Err(error) => self.fail_flight(&flight, &error),
+            };
+            first = first.and(landed);
         }
-        lost.map(|()| true)
+        first.map(|()| true)
     }
 
     /// Vectors that the database did not take last time: again, until it does. They are paid for.
@@ -61,10 +67,15 @@ impl Runner {
         if self.unsaved.is_empty() || self.save_at > Instant::now() {
             return Ok(false);
         }
-        for (flight, embedded) in std::mem::take(&mut self.unsaved) {
-            self.store(flight, embedded)?;
+        // What fails again goes to the end, and the others with it wait for the next time: one line of log a pause.
+        let mut kept = std::mem::take(&mut self.unsaved).into_iter();
+        let mut saved = Ok(true);
+        while self.unsaved.is_empty() && saved.is_ok() {
+            let Some((flight, embedded)) = kept.next() else { return saved };
+            saved = self.store(flight, embedded).map(|()| true);
         }
-        Ok(self.unsaved.is_empty())
+        self.unsaved.splice(..0, kept);
+        saved.map(|_| false)
     }
 
     /// A provider may take its time, but the gateway itself answers at once: one that does not is given up on.

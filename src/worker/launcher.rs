@@ -33,12 +33,10 @@ pub fn main() {
         }
         let mut short = false;
         while let Some(oid) = roster.next() {
-            let database = pg_sys::Oid::from(oid);
-            if presence(&wake::worker_name(database)) == Presence::Absent
-                && !background::register_dynamic(Process::Worker, database)
-            {
+            if !is_served(oid) && !background::register_dynamic(Process::Worker, pg_sys::Oid::from(oid)) {
                 // No slot is free (max_worker_processes): this one is first when one is.
                 roster.put_back(oid);
+                roster.defer(is_served);
                 short = true;
                 break;
             }
@@ -61,6 +59,10 @@ pub fn main() {
             pause(nap.saturating_sub(round.elapsed()).min(SHORT_NAP));
         }
     }
+}
+
+fn is_served(oid: u32) -> bool {
+    presence(&wake::worker_name(pg_sys::Oid::from(oid))) != Presence::Absent
 }
 
 /// No database waits for a slot any more: workers need not make room.

@@ -29,6 +29,12 @@ impl Roster {
     pub fn put_back(&mut self, oid: u32) {
         self.waiting.push_front(oid);
     }
+
+    /// Those that have their turn now come after all that wait for one.
+    pub fn defer(&mut self, has_turn: impl Fn(u32) -> bool) {
+        let (served, waiting): (Vec<_>, Vec<_>) = self.waiting.drain(..).partition(|oid| has_turn(*oid));
+        self.waiting = waiting.into_iter().chain(served).collect();
+    }
 }
 
 #[cfg(test)]
@@ -45,6 +51,15 @@ mod tests {
         roster.begin_round(&[1, 2, 3, 4]);
         let order: Vec<u32> = std::iter::from_fn(|| roster.next()).collect();
         assert_eq!(order, [2, 3, 1, 4]);
+    }
+
+    #[test]
+    fn one_that_has_its_turn_comes_after_all_that_wait() {
+        let mut roster = Roster::default();
+        roster.begin_round(&[1, 2, 3, 4]);
+        roster.defer(|oid| oid == 2);
+        let order: Vec<u32> = std::iter::from_fn(|| roster.next()).collect();
+        assert_eq!(order, [1, 3, 4, 2]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::stub::{Options, Stub};
 use crate::support::cluster::PRELOAD;
 use crate::support::db::Document;
-use crate::support::{APP, Cluster, Db, LONG, SOON, assert_sound, chunk_set, texts, until};
+use crate::support::{APP, Cluster, Db, LONG, SOON, assert_sound, chunk_set, texts, until, vector_table};
 use std::time::{Duration, Instant};
 
 fn documents(count: u64) -> Vec<Document> {
@@ -156,6 +156,34 @@ fn more_databases_than_worker_slots_are_all_served_in_turn() {
         db.wait("k");
         assert_sound(db, "k", 150, 0);
     }
+}
+
+/// One that can save nothing (its disk is full, say) has its turn like any other, and no longer one.
+#[test]
+fn a_database_that_can_save_nothing_leaves_the_slot_to_others() {
+    let stub = Stub::start(Options::default());
+    let cluster = crate::cluster!(PRELOAD, "max_worker_processes = 3", "max_logical_replication_workers = 0");
+    cluster.create_database("other");
+    let mut full = cluster.connect(APP);
+    full.create_stub_embedder("e", &stub, r#"{"batch_size": 8}"#);
+    full.create_kb("k", "e", r#"{"strategy": "none"}"#);
+    let table = vector_table(&mut full, "k");
+    full.run(&format!(
+        "CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS
+             $$BEGIN RAISE EXCEPTION 'no space left on device' USING ERRCODE = 'disk_full'; END$$;
+         CREATE TRIGGER full_disk BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION full_disk()"
+    ));
+    // More than one group, so that the next is prepared when the first one's vectors come.
+    full.put_all("k", &documents(200));
+    until(SOON, "vectors cannot be saved", || cluster.log().contains("worker keeps vectors"));
+    let mut other = cluster.connect("other");
+    other.create_kb("k", "hash", "{}");
+    other.put("k", "d", "The other one's document.");
+    until(LONG, "the other database is served", || other.jobs() == 0);
+    assert_sound(&mut other, "k", 1, 0);
+    full.run(&format!("DROP TRIGGER full_disk ON {table}"));
+    full.wait("k");
+    assert_sound(&mut full, "k", 200, 0);
 }
 
 #[test]

@@ -47,6 +47,39 @@ fn an_edit_back_to_the_first_version_during_processing_ends_at_the_first_version
     assert_eq!(chunk_set(&mut db, "k"), before);
 }
 
+#[test]
+fn what_is_deleted_put_anew_or_edited_while_it_is_cut_ends_as_it_was_put_last() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    let tokens = r#"{"tokenizer": "cl100k_base", "size": 500}"#;
+    db.create_kb("k", "hash", tokens);
+    db.create_kb("calm", "hash", tokens);
+    // So large that each is alone in its group.
+    let large: Vec<Document> = ["anew", "edited", "deleted"]
+        .iter()
+        .map(|id| Document::new(*id, texts::text(3, 12_000, 60)))
+        .collect();
+    db.put_all("k", &large);
+    let until_cut = |db: &mut Db, id: &str| {
+        let job: i64 = db.one_with("SELECT job_no FROM kb.jobs WHERE external_id = $1", &[&id]);
+        until(LONG, "it is being cut", || cluster.worker_notes(db).get(1) == Some(&job));
+    };
+    let (anew, edited) = (texts::text(4, 5, 60), texts::text(5, 5, 60));
+    until_cut(&mut db, "anew");
+    db.run("SELECT kb.delete_document('k', 'anew')");
+    db.put("k", "anew", &anew);
+    until_cut(&mut db, "edited");
+    db.put("k", "edited", &edited);
+    until_cut(&mut db, "deleted");
+    db.run("SELECT kb.delete_document('k', 'deleted')");
+    db.wait("k");
+    db.put("calm", "anew", &anew);
+    db.put("calm", "edited", &edited);
+    db.wait("calm");
+    assert_sound(&mut db, "k", 2, 0);
+    assert_eq!(chunk_set(&mut db, "k"), chunk_set(&mut db, "calm"));
+}
+
 /// Every vector of a knowledge base by chunk, with where its row is and who wrote it.
 fn vector_rows(db: &mut Db, kb: &str) -> BTreeMap<String, String> {
     let table = vector_table(db, kb);

@@ -1,6 +1,8 @@
 //! A gateway that does not answer: a clear error in time, and cancel works.
 
-use crate::support::{APP, Fault, SOON, assert_sound, signal, until};
+use crate::stub::{Options, Stub};
+use crate::support::db::Document;
+use crate::support::{APP, Fault, LONG, SOON, assert_sound, signal, texts, until};
 use std::time::{Duration, Instant};
 
 const QUESTION: &str = "SELECT * FROM kb.query('k', 'where is the harbor?')";
@@ -38,6 +40,33 @@ fn a_stopped_gateway_gives_a_clear_error_in_time_and_serves_again_when_it_goes_o
         session.run("RESET kb.gateway_timeout");
         assert_eq!(session.found("k", "harbor", 1), ["d"]);
     }
+}
+
+#[test]
+fn a_gateway_that_says_nothing_is_given_up_on_and_no_attempt_is_burnt() {
+    let stub = Stub::start(Options::default());
+    stub.hold(true);
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_stub_embedder("e", &stub, "{}");
+    db.create_kb("k", "e", r#"{"strategy": "none"}"#);
+    db.put_all(
+        "k",
+        &(0..5).map(|i| Document::new(format!("d{i}"), texts::paragraph(i, 12))).collect::<Vec<_>>(),
+    );
+    until(SOON, "the provider is asked", || stub.request_count() > 0);
+    let gateway = cluster.gateway();
+    signal(gateway, libc::SIGSTOP);
+    until(LONG, "the worker gives up", || cluster.log().contains("worker: the kb gateway does not answer"));
+    until(SOON, "the jobs are given back", || {
+        db.count("kb.jobs WHERE error LIKE 'the worker met a fault%'") == 5
+    });
+    assert_eq!(db.one::<i32>("SELECT max(attempts) FROM kb.jobs"), 0);
+    stub.hold(false);
+    signal(gateway, libc::SIGCONT);
+    db.wait("k");
+    assert_sound(&mut db, "k", 5, 0);
+    assert_eq!(cluster.gateway(), gateway);
 }
 
 #[test]
