@@ -61,6 +61,9 @@ pub enum Error {
     Internal(String),
 }
 
+/// lock_not_available.
+const LOCKED: &str = "55P03";
+
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
@@ -125,7 +128,7 @@ impl Error {
                 "The server log says why the process died. Out of memory: split the document, or give the server more."
             }
             Error::ModelFiles { .. } => {
-                "Put the model's directory (tokenizer.json, *.safetensors and, for a transformer, config.json) under kb.model_dir; SELECT * FROM kb.health() shows where that is."
+                "Put the model's directory (tokenizer.json, *.safetensors and, for a transformer, config.json) under kb.model_dir (kb/models in the server's share directory, unless it is set)."
             }
             Error::InputTooLong { .. } => {
                 "Use smaller chunks (chunking size), or set \"truncate\": true in the embedder's config to have the rest of a text ignored."
@@ -172,13 +175,24 @@ impl Error {
         }
     }
 
+    /// A transaction that is not over has what is wanted.
+    pub fn busy() -> Error {
+        let message = "a transaction that is not over has this document".to_string();
+        Error::Database { sqlstate: LOCKED.into(), message }
+    }
+
+    /// Whether somebody else's lock was in the way.
+    pub fn is_lock(&self) -> bool {
+        matches!(self, Error::Database { sqlstate, .. } if sqlstate == LOCKED)
+    }
+
     /// Whether a fault can be of what was worked on. Not of it are a gateway that is gone, a full disk, too
-    /// few resources, an administrator's shutdown: a document is not given up for those.
+    /// few resources, an administrator's shutdown, somebody's lock: a document is not given up for those.
     pub fn is_of_the_work(&self) -> bool {
         match self {
             Error::Gateway { .. } => false,
             Error::Database { sqlstate, .. } => {
-                !["53", "57", "58"].iter().any(|class| sqlstate.starts_with(class))
+                sqlstate != LOCKED && !["53", "57", "58"].iter().any(|class| sqlstate.starts_with(class))
             }
             _ => true,
         }

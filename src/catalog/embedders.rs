@@ -210,9 +210,8 @@ fn host(embedder: &Embedder) -> Option<String> {
 fn hide_keys(wanted: &Wanted) {
     let no_reference = wanted.secret.as_deref().is_some_and(|secret| Reference::parse(secret).is_err());
     let in_url = wanted.base_url.as_deref().is_some_and(|url| url.contains(['@', '?', '#']));
-    let in_config =
-        wanted.config.as_ref().is_some_and(|config| !config["headers"].is_null() || !config.is_object());
-    if no_reference || in_url || in_config {
+    // Under whatever name somebody thought it belonged.
+    if no_reference || in_url || wanted.config.is_some() {
         report::hide_statement();
     }
 }

@@ -1,6 +1,7 @@
 //! What ingesting a knowledge base would cost, without sending anything.
 
 use crate::error::Result;
+use crate::gateway::provider;
 use crate::ingest::chunk::chunk;
 use crate::ingest::parse::{ContentType, extract};
 use crate::model::Embedder;
@@ -66,8 +67,14 @@ fn seconds(embedder: &Embedder, chunks: i64, tokens: i64) -> f64 {
         _ => {}
     }
     let remote = &embedder.config.remote;
-    let requests = (chunks as f64 / embedder.config.batch_size as f64).ceil();
+    let most = provider::find(&embedder.provider).map_or(usize::MAX, |p| p.max_batch(embedder));
+    let by_count = chunks as f64 / embedder.config.batch_size.min(most).max(1) as f64;
+    let by_tokens = remote.max_batch_tokens.map_or(0.0, |most| tokens as f64 / most as f64);
+    let requests = by_count.max(by_tokens).ceil();
+    // What one day does not allow waits for the next.
+    let days = remote.daily_token_budget.map_or(1.0, |budget| (tokens as f64 / budget as f64).ceil());
     let at_rate = |n: f64, per_minute: Option<u32>| per_minute.map_or(0.0, |rate| n * 60.0 / f64::from(rate));
     let at_once = requests * REQUEST_SECONDS / remote.max_concurrency as f64;
-    at_once.max(at_rate(requests, remote.rpm)).max(at_rate(tokens as f64, remote.tpm))
+    let at_limits = at_once.max(at_rate(requests, remote.rpm)).max(at_rate(tokens as f64, remote.tpm));
+    at_limits.max((days - 1.0) * 86_400.0)
 }

@@ -1,11 +1,14 @@
 //! A circuit breaker per endpoint: after repeated faults nothing is sent for a while, then one request
-//! tries, and its success lets the others through again (Nygard, Release It!, 2007).
+//! tries, and its success lets the others through again (Nygard, Release It!, 2007). What tries is a text that nobody has
+//! reason to refuse: were it one that the provider breaks on, the breaker would stay open for it.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Faults in a row that open it.
+/// Faults in a row that open it, and how often that may double: it does each time that the first try after an opening
+/// succeeds, for then texts were to blame, and these must come to an end.
 const FAULTS: u32 = 5;
+const DOUBLINGS: u32 = 4;
 /// How long it stays open: doubled each time the try fails, up to the last.
 const OPEN: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
 /// A try that never reported back is given up on.
@@ -24,8 +27,17 @@ struct State {
     open_until: Option<Instant>,
     /// A request is out to see whether it can be closed.
     trying: bool,
+    /// Openings in a row whose first try succeeded.
+    false_alarms: u32,
     /// The last fault.
     problem: String,
+}
+
+/// Whether a request is one of many, or the one that tries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pass {
+    Free,
+    Try,
 }
 
 /// Nothing may be sent for so long, after this fault.
@@ -38,17 +50,17 @@ pub struct Open {
 impl Breaker {
     /// Whether a request may go now; if not, how long nothing will. While it is open, the first to come
     /// after the pause is the one that tries, and the others go on waiting for what it finds.
-    pub fn admit(&self, now: Instant) -> Result<(), Open> {
+    pub fn admit(&self, now: Instant) -> Result<Pass, Open> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         match state.open_until {
-            None => Ok(()),
+            None => Ok(Pass::Free),
             Some(until) if until > now => {
                 Err(Open { wait: (until - now).min(OPEN.1), problem: state.problem.clone() })
             }
             Some(_) => {
                 state.open_until = Some(now + TRY);
                 state.trying = true;
-                Ok(())
+                Ok(Pass::Try)
             }
         }
     }
@@ -66,7 +78,10 @@ impl Breaker {
 
     /// An answer came, whatever it said of the request.
     pub fn succeed(&self) {
-        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = State::default();
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_false_alarm = state.trying && state.openings == 1;
+        let false_alarms = (state.false_alarms + u32::from(is_false_alarm)).min(DOUBLINGS);
+        *state = State { false_alarms, ..State::default() };
     }
 
     /// No usable answer came.
@@ -78,7 +93,10 @@ impl Breaker {
         if state.open_until.is_some() && !state.trying {
             return;
         }
-        if state.trying || state.faults >= FAULTS {
+        if state.trying || state.faults >= FAULTS << state.false_alarms {
+            if state.trying {
+                state.false_alarms = 0;
+            }
             state.trying = false;
             let pause = OPEN.0.saturating_mul(1 << state.openings.min(10)).min(OPEN.1);
             state.open_until = Some(now + pause);
@@ -110,6 +128,34 @@ mod tests {
         breaker.succeed();
         assert!(breaker.admit(later).is_ok());
         assert!(breaker.admit(later).is_ok());
+    }
+
+    #[test]
+    fn a_false_alarm_raises_the_number_of_faults_and_a_true_one_takes_that_back() {
+        let (breaker, mut now) = (Breaker::default(), Instant::now());
+        let faults_to_open = |now: Instant| {
+            let mut faults = 0;
+            while !breaker.is_open(now) {
+                breaker.fault(now, "x");
+                faults += 1;
+            }
+            faults
+        };
+        for expected in [5, 10, 20, 40, 80, 80] {
+            assert_eq!(faults_to_open(now), expected);
+            now += OPEN.0;
+            assert_eq!(breaker.admit(now), Ok(Pass::Try));
+            breaker.succeed();
+            assert_eq!(breaker.admit(now), Ok(Pass::Free));
+        }
+        faults_to_open(now);
+        now += OPEN.0;
+        breaker.admit(now).unwrap();
+        breaker.fault(now, "x");
+        now += OPEN.1;
+        breaker.admit(now).unwrap();
+        breaker.succeed();
+        assert_eq!(faults_to_open(now), 5);
     }
 
     #[test]

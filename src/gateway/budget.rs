@@ -31,7 +31,7 @@ impl Budget {
         if known.day == day {
             spent.tokens = spent.tokens.max(known.tokens);
         }
-        if spent.tokens + count <= budget {
+        if spent.tokens.saturating_add(count) <= budget {
             spent.tokens += count;
             return Ok(());
         }
@@ -48,7 +48,7 @@ impl Budget {
         if spent.day != day {
             *spent = Spent { day, tokens: 0 };
         }
-        spent.tokens = (spent.tokens + tokens).saturating_sub(reserved);
+        spent.tokens = spent.tokens.saturating_add(tokens).saturating_sub(reserved);
     }
 
     /// Whether something was spent today.

@@ -54,10 +54,16 @@ impl QueryCache {
     }
 }
 
-/// The fingerprint says which vectors mean the same, so it stands for the whole embedder.
+/// The fingerprint says which vectors mean the same, so it stands for the whole embedder. But what one address answers
+/// is not told to those who ask another, in another database say.
 fn key(embedder: &Embedder, kind: Kind, text: &str) -> [u8; 32] {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&embedder.fingerprint().to_le_bytes());
+    for part in [embedder.base_url.as_deref(), embedder.config.remote.path.as_deref()] {
+        let part = part.unwrap_or_default();
+        hasher.update(&(part.len() as u64).to_le_bytes());
+        hasher.update(part.as_bytes());
+    }
     hasher.update(&[kind as u8]);
     hasher.update(text.as_bytes());
     *hasher.finalize().as_bytes()
@@ -80,12 +86,14 @@ mod tests {
     }
 
     #[test]
-    fn another_embedder_or_kind_is_another_entry() {
+    fn another_embedder_address_or_kind_is_another_entry() {
         let cache = QueryCache::new(4);
         cache.put(&embedder(8), Kind::Query, "a", vec![1.0]);
         assert_eq!(cache.get(&embedder(8), Kind::Query, "a"), Some(vec![1.0]));
         assert_eq!(cache.get(&embedder(9), Kind::Query, "a"), None);
         assert_eq!(cache.get(&embedder(8), Kind::Document, "a"), None);
+        let elsewhere = Embedder { base_url: Some("http://localhost:1".into()), ..embedder(8) };
+        assert_eq!(cache.get(&elsewhere, Kind::Query, "a"), None);
     }
 
     #[test]

@@ -210,6 +210,7 @@ pub fn embed(
         texts,
         tokens: Vec::new(),
         client: this_client(kb_no),
+        patience_ms: u64::try_from(timeout.as_millis()).ok(),
     };
     match ask(&request, timeout)? {
         Response::Embedded(embedded) => {

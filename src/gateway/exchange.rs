@@ -1,19 +1,19 @@
 //! One batch of texts at a remote provider: limits, breaker, retries, and halving until a refused text
 //! stands alone.
 
-use super::breaker::{Breaker, Open};
+use super::asker::Asker;
+use super::breaker::{Breaker, Open, Pass};
 use super::budget::Budget;
-use super::egress::origin;
 use super::limiter::{Held, LONGEST_WAIT, Limits};
 use super::local::finish;
 use super::protocol::{Spent, Usage};
-use super::provider::{Provider, TRUNCATED};
+use super::provider::Provider;
 use super::secret::Secret;
-use super::transport::{Failure, Reply, Sending, Transport};
+use super::transport::{Failure, Sending, Transport};
+use super::verdict::{Refusal, Verdict};
 use crate::error::{Error, Result};
 use crate::model::{Embedder, Kind};
 use backon::{BackoffBuilder, ExponentialBuilder};
-use serde_json::Value;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,8 +21,6 @@ use std::time::{Duration, Instant};
 const WAITS: u32 = 10;
 /// A text that no provider has reason to refuse: whether a refusal is of the texts or of the request.
 const HARMLESS: &str = "text";
-/// Characters of a provider's own message that are passed on.
-const MESSAGE: usize = 300;
 
 /// An embedder as it is reached: dialect, key, limits.
 pub struct Line {
@@ -34,17 +32,6 @@ pub struct Line {
     pub budget: Arc<Budget>,
     pub breaker: Arc<Breaker>,
     pub transport: Arc<Transport>,
-}
-
-/// Why texts got no vectors.
-enum Refusal {
-    /// It may be for one of the texts; `by_size`: for being too many or too long.
-    Texts { error: Error, by_size: bool },
-    /// A fault that may pass, though it has not in as many requests as the config says: some providers answer
-    /// so to a text they cannot take.
-    Fault(Error),
-    /// Whatever the texts are.
-    All(Error),
 }
 
 /// What is to be embedded.
@@ -59,6 +46,8 @@ pub struct Batch<'a> {
     pub prepaid: Option<u32>,
     /// All texts are of one client's request.
     pub is_of_one: bool,
+    /// Nothing more is sent for one that does not wait any more.
+    pub asker: &'a Asker,
 }
 
 /// Texts of one request.
@@ -73,16 +62,9 @@ struct Part<'a> {
     tries: u32,
     /// A fault is the breaker's business.
     blames_endpoint: bool,
-}
-
-/// What an answer means.
-enum Verdict {
-    Vectors(Vec<Vec<f32>>, Option<u64>),
-    /// To be left alone for a while; no failure.
-    Wait(Option<Duration>, String),
-    /// A fault that may pass.
-    Passing(String),
-    Refused(Refusal),
+    /// It is the text that no provider has reason to refuse.
+    is_harmless: bool,
+    asker: &'a Asker,
 }
 
 impl Line {
@@ -106,6 +88,8 @@ impl Line {
                 // While a bad text is looked for, nothing is tried twice, and the endpoint is not to blame.
                 tries: if is_of_texts { 1 } else { self.tries() },
                 blames_endpoint: !is_of_texts,
+                is_harmless: false,
+                asker: batch.asker,
             };
             let fault = match self.attempt(&part, &mut usage).await {
                 Ok(vectors) => {
@@ -122,11 +106,19 @@ impl Line {
                 }
                 Err(Refusal::All(error)) => error,
                 Err(refusal) => {
-                    let (error, by_size) = match refusal {
+                    let (mut error, by_size) = match refusal {
                         Refusal::Texts { error, by_size } => (error, by_size),
                         Refusal::Fault(error) | Refusal::All(error) => (error, false),
                     };
-                    is_of_texts = is_of_texts || by_size || self.answers_others(batch, &mut usage).await;
+                    if !is_of_texts && !by_size {
+                        match self.answers_others(batch, &mut usage).await {
+                            Ok(()) => is_of_texts = true,
+                            // It is not known who is to blame: no text is given up for that.
+                            Err(passing) if passing.is_transient() => error = passing,
+                            Err(_) => {}
+                        }
+                    }
+                    is_of_texts |= by_size;
                     if is_of_texts {
                         let middle = range.start + range.len() / 2;
                         ranges.push(middle..range.end);
@@ -148,18 +140,52 @@ impl Line {
     }
 
     /// Whether the provider answers a text that it has no reason to refuse: then one of the batch's is to blame.
-    async fn answers_others(&self, batch: &Batch<'_>, usage: &mut Usage) -> bool {
-        let probe = [HARMLESS.to_string()];
-        let part = Part {
-            texts: &probe,
-            estimate: 1,
-            spent: batch.spent,
-            prepaid: None,
-            quote: false,
-            tries: 1,
-            blames_endpoint: true,
-        };
-        self.attempt(&part, usage).await.is_ok()
+    async fn answers_others(&self, batch: &Batch<'_>, usage: &mut Usage) -> Result<()> {
+        match self.attempt(&harmless(&[HARMLESS.to_string()], batch.spent, batch.asker), usage).await {
+            Ok(_) => Ok(()),
+            Err(Refusal::All(error) | Refusal::Fault(error) | Refusal::Texts { error, .. }) => Err(error),
+        }
+    }
+
+    /// Tries whether an endpoint that was left alone answers again; an error if it does not.
+    async fn knock(&self, part: &Part<'_>, usage: &mut Usage) -> std::result::Result<(), Refusal> {
+        self.limits.request().await.map_err(|held| self.held(held))?;
+        usage.requests += 1;
+        match self.send(&harmless(&[HARMLESS.to_string()], part.spent, part.asker)).await {
+            Verdict::Passing(problem) => {
+                self.breaker.fault(Instant::now(), &problem);
+                self.breaker.look(Instant::now()).map_err(|open| self.left_alone(open))
+            }
+            Verdict::Wait(asked, reason) => {
+                let wait = asked.unwrap_or(LONGEST_WAIT);
+                self.limits.hold(wait, reason.clone());
+                Err(self.held(Held { wait, reason }))
+            }
+            Verdict::Vectors(_, counted) => {
+                let spent = counted.unwrap_or(1);
+                usage.tokens += spent;
+                self.budget.spend(spent, 0);
+                Ok(())
+            }
+            // Whatever it said, it answers.
+            Verdict::Refused(_) => Ok(()),
+        }
+    }
+
+    /// Waits until a request may be sent. `paid`: the limiter has let it go, and so many of its tokens.
+    async fn ready(&self, estimate: u64, paid: Option<u32>) -> std::result::Result<(), Refusal> {
+        // Before a place in the rate is taken for nothing.
+        self.breaker.look(Instant::now()).map_err(|open| self.left_alone(open))?;
+        if paid.is_none() {
+            self.limits.request().await.map_err(|held| self.held(held))?;
+        }
+        let tokens = u32::try_from(estimate).unwrap_or(u32::MAX);
+        self.limits.tokens(tokens.saturating_sub(paid.unwrap_or(0))).await;
+        // What others were told meanwhile holds for this one, too.
+        if self.limits.held().is_some() {
+            self.limits.request().await.map_err(|held| self.held(held))?;
+        }
+        Ok(())
     }
 
     fn tries(&self) -> u32 {
@@ -188,22 +214,26 @@ impl Line {
         let (estimate, mut prepaid) = (part.estimate, part.prepaid);
         let mut pauses = self.backoff();
         let (mut faults, mut waits) = (0, 0);
+        let gone = || Refusal::All(Error::Gateway { problem: "is not waited for".into() });
         loop {
-            // Before a place in the rate is taken for nothing.
-            self.breaker.look(Instant::now()).map_err(|open| self.left_alone(open))?;
-            let prepaid = prepaid.take();
-            if prepaid.is_none() {
-                self.limits.request().await.map_err(|held| self.held(held))?;
-            }
-            let tokens = u32::try_from(estimate).unwrap_or(u32::MAX);
-            self.limits.tokens(tokens.saturating_sub(prepaid.unwrap_or(0))).await;
+            part.asker.unless_gone(self.ready(estimate, prepaid.take())).await.ok_or_else(gone)??;
             let reserved = if remote.daily_token_budget.is_some() { estimate } else { 0 };
             if let Some(budget) = remote.daily_token_budget {
+                if estimate > budget {
+                    let problem =
+                        format!("a text of {estimate} tokens is over its daily_token_budget of {budget}");
+                    return Err(Refusal::Texts { error: self.problem(problem, false), by_size: true });
+                }
                 self.budget.reserve(budget, estimate, part.spent).map_err(|held| self.held(held))?;
             }
-            if let Err(open) = self.breaker.admit(Instant::now()) {
+            let admitted = match self.breaker.admit(Instant::now()) {
+                Ok(Pass::Try) if !part.is_harmless => self.knock(part, usage).await,
+                Ok(_) => Ok(()),
+                Err(open) => Err(self.left_alone(open)),
+            };
+            if let Err(refusal) = admitted {
                 self.budget.spend(0, reserved);
-                return Err(self.left_alone(open));
+                return Err(refusal);
             }
             usage.requests += 1;
             let verdict = self.send(part).await;
@@ -241,7 +271,7 @@ impl Line {
                 }
             };
             usage.retries += 1;
-            tokio::time::sleep(pause).await;
+            part.asker.unless_gone(tokio::time::sleep(pause)).await.ok_or_else(gone)?;
         }
     }
 
@@ -279,63 +309,6 @@ impl Line {
         }
     }
 
-    fn judge(&self, reply: Reply, count: usize, quote: bool) -> Verdict {
-        let said = |reply: &Reply| {
-            let text = match message(&reply.body).filter(|_| quote) {
-                Some(message) => format!("it answered {}: {message}", reply.status),
-                None => format!("it answered {}", reply.status),
-            };
-            self.secret.as_ref().map_or(text.clone(), |secret| secret.redact(&text))
-        };
-        let for_texts = |reply: &Reply, by_size| {
-            Verdict::Refused(Refusal::Texts { error: self.problem(said(reply), false), by_size })
-        };
-        match reply.status {
-            200..300 => return self.read(&reply.body, count),
-            429 => {
-                self.breaker.succeed();
-                return Verdict::Wait(reply.retry_after, said(&reply));
-            }
-            503 if reply.retry_after.is_some() => {
-                self.breaker.succeed();
-                return Verdict::Wait(reply.retry_after, said(&reply));
-            }
-            408 | 425 | 500.. => return Verdict::Passing(said(&reply)),
-            _ => self.breaker.succeed(),
-        }
-        match reply.status {
-            300..400 => {
-                let to = reply.location.as_deref().and_then(origin).unwrap_or_else(|| "another place".into());
-                let problem =
-                    format!("it answered {} with a redirect to {to}, which is not followed", reply.status);
-                Verdict::Refused(Refusal::All(self.problem(problem, false)))
-            }
-            400 | 422 => for_texts(&reply, false),
-            413 => for_texts(&reply, true),
-            _ => Verdict::Refused(Refusal::All(self.problem(said(&reply), false))),
-        }
-    }
-
-    fn read(&self, body: &[u8], count: usize) -> Verdict {
-        let answer = match self.provider.read(&self.embedder, body, count) {
-            Ok(answer) => answer,
-            Err(problem) if problem == TRUNCATED => {
-                let error = self.problem(problem, false);
-                return Verdict::Refused(Refusal::Texts { error, by_size: true });
-            }
-            Err(problem) => return Verdict::Passing(problem),
-        };
-        self.breaker.succeed();
-        let dimension = self.embedder.dimension;
-        match answer.vectors.iter().find(|vector| vector.len() != dimension) {
-            None => Verdict::Vectors(answer.vectors, answer.tokens),
-            Some(vector) => {
-                let problem = format!("vectors of dimension {} came back, not {dimension}", vector.len());
-                Verdict::Refused(Refusal::All(self.problem(problem, false)))
-            }
-        }
-    }
-
     fn held(&self, held: Held) -> Refusal {
         Refusal::All(Error::Paused {
             embedder: self.embedder.id.clone(),
@@ -344,53 +317,22 @@ impl Line {
         })
     }
 
-    fn problem(&self, problem: String, passing: bool) -> Error {
+    pub(super) fn problem(&self, problem: String, passing: bool) -> Error {
         Error::Provider { embedder: self.embedder.id.clone(), problem, passing }
     }
 }
 
-/// What a provider says of an error, from the places where providers put it; printable and short.
-fn message(body: &[u8]) -> Option<String> {
-    let parsed: Option<Value> = serde_json::from_slice(body).ok();
-    let found = parsed.as_ref().and_then(|json| {
-        ["/error/message", "/error", "/message", "/detail/0/msg", "/detail", "/errors/0", "/0/error/message"]
-            .iter()
-            .find_map(|pointer| json.pointer(pointer)?.as_str().map(str::to_string))
-    });
-    // A page of HTML says nothing to a database user.
-    let text = match (found, parsed) {
-        (Some(text), _) => text,
-        (None, Some(_)) => return None,
-        (None, None) if body.trim_ascii_start().starts_with(b"<") => return None,
-        (None, None) => String::from_utf8_lossy(body).into_owned(),
-    };
-    let mut line = String::new();
-    for word in text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty()) {
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        line.push_str(word);
-    }
-    if let Some((end, _)) = line.char_indices().nth(MESSAGE) {
-        line.truncate(end);
-        line.push('…');
-    }
-    (!line.is_empty()).then_some(line)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_providers_message_is_found_where_it_puts_it_and_made_one_short_line() {
-        let of = |body: &str| message(body.as_bytes());
-        assert_eq!(of(r#"{"error": {"message": "bad\nkey"}}"#).as_deref(), Some("bad key"));
-        assert_eq!(of(r#"{"error": "model not found"}"#).as_deref(), Some("model not found"));
-        assert_eq!(of(r#"{"message": "too long"}"#).as_deref(), Some("too long"));
-        assert_eq!(of("<html><body>502</body></html>"), None);
-        assert_eq!(of("{}"), None);
-        assert_eq!(of("upstream gone").as_deref(), Some("upstream gone"));
-        assert!(of(&"x".repeat(5000)).unwrap().chars().count() <= MESSAGE + 1);
+/// The request that no provider has reason to refuse.
+fn harmless<'a>(text: &'a [String; 1], spent: Spent, asker: &'a Asker) -> Part<'a> {
+    Part {
+        texts: text,
+        estimate: 1,
+        spent,
+        prepaid: None,
+        quote: false,
+        tries: 1,
+        blames_endpoint: true,
+        is_harmless: true,
+        asker,
     }
 }

@@ -1,13 +1,18 @@
 //! A lane: texts of many requests that wait for one embedder are put together in batches; queries go past them.
 
+use super::asker::Asker;
 use super::exchange::{Batch, Line};
 use super::protocol::{Spent, Usage};
 use crate::error::{Error, Result};
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot};
+
+/// A request has at most this part of the tokens a minute: by so much a minute may see more.
+const TPM_PARTS: u64 = 8;
 
 /// A line with the texts that wait for it.
 pub struct Lane {
@@ -85,23 +90,46 @@ impl Lane {
         texts: Vec<String>,
         tokens: Vec<u32>,
         spent: Spent,
+        asker: &Asker,
     ) -> (Vec<Result<Vec<f32>>>, Usage) {
-        let limits = &self.line.limits;
         let (mut results, mut usage) = (Vec::new(), Usage::default());
-        let size = self.batch_size();
-        for (texts, tokens) in texts.chunks(size).zip(tokens.chunks(size)) {
-            // Ahead of ingestion until it may go; what is under way holds up nobody.
-            let ahead = limits.query();
-            let _place = limits.place().await;
-            let may_go = !self.line.blocked() && limits.request().await.is_ok();
-            drop(ahead);
-            let batch = Batch { texts, tokens, spent, prepaid: may_go.then_some(0), is_of_one: true };
+        for range in self.batches(&tokens) {
+            let Some((_place, may_go)) = asker.unless_gone(self.turn()).await else { break };
+            let (texts, tokens) = (&texts[range.clone()], &tokens[range]);
+            let prepaid = may_go.then_some(0);
+            let batch = Batch { texts, tokens, spent, prepaid, is_of_one: true, asker };
             let (some, part) = self.line.embed(&batch).await;
             results.extend(some);
             usage.add(&part);
         }
+        // The client is gone: nobody reads these.
+        let gone = || Err(Error::Gateway { problem: "is not waited for".into() });
+        results.resize_with(texts.len(), gone);
         self.touch();
         (results, usage)
+    }
+
+    /// Waits for a place, and whether a request may go at once, ahead of ingestion; what is under way holds up nobody.
+    async fn turn(&self) -> (Option<OwnedSemaphorePermit>, bool) {
+        let limits = &self.line.limits;
+        let _ahead = limits.query();
+        let place = limits.place().await;
+        (place, !self.line.blocked() && limits.request().await.is_ok())
+    }
+
+    /// What of these texts goes into each request.
+    fn batches(&self, tokens: &[u32]) -> Vec<Range<usize>> {
+        let (size, most) = (self.batch_size(), self.batch_tokens());
+        let (mut batches, mut start, mut held) = (Vec::new(), 0, 0u64);
+        for (i, count) in tokens.iter().enumerate() {
+            if i > start && (i - start == size || held + u64::from(*count) > most) {
+                batches.push(start..i);
+                (start, held) = (i, 0);
+            }
+            held += u64::from(*count);
+        }
+        batches.push(start..tokens.len());
+        batches
     }
 
     /// Texts that wait their turn, in requests with those of others.
@@ -142,16 +170,28 @@ impl Lane {
         embedder.config.batch_size.min(self.line.provider.max_batch(embedder)).max(1)
     }
 
+    /// Tokens at most of a request of several texts: no more than the budget of a day, and a small part of `tpm`, for
+    /// it is sent all at once.
+    fn batch_tokens(&self) -> u64 {
+        let remote = &self.line.embedder.config.remote;
+        let limits = [
+            remote.max_batch_tokens.map(|most| most as u64),
+            remote.tpm.map(|most| u64::from(most) / TPM_PARTS),
+            remote.daily_token_budget,
+        ];
+        limits.into_iter().flatten().min().unwrap_or(u64::MAX)
+    }
+
     /// Tokens of the batch that would be taken now.
     fn next_tokens(&self) -> u32 {
-        let most = self.line.embedder.config.remote.max_batch_tokens.unwrap_or(usize::MAX);
+        let most = self.batch_tokens();
         let waiting = lock(&self.waiting);
-        let mut tokens = 0usize;
+        let mut tokens = 0;
         for piece in waiting.iter().filter(|piece| !piece.order.is_gone()).take(self.batch_size()) {
-            if tokens > 0 && tokens + piece.tokens as usize > most {
+            if tokens > 0 && tokens + u64::from(piece.tokens) > most {
                 break;
             }
-            tokens += piece.tokens as usize;
+            tokens += u64::from(piece.tokens);
         }
         u32::try_from(tokens).unwrap_or(u32::MAX)
     }
@@ -159,7 +199,7 @@ impl Lane {
     /// The next batch: as many waiting texts as one request may have, but at least one. Texts whose client
     /// is gone are dropped.
     fn take(&self) -> Vec<Piece> {
-        let (size, most) = (self.batch_size(), self.line.embedder.config.remote.max_batch_tokens);
+        let (size, most) = (self.batch_size(), self.batch_tokens());
         let (mut batch, mut tokens) = (Vec::new(), 0);
         let mut waiting = lock(&self.waiting);
         while batch.len() < size {
@@ -168,8 +208,8 @@ impl Lane {
                 waiting.pop_front();
                 continue;
             }
-            tokens += piece.tokens as usize;
-            if !batch.is_empty() && most.is_some_and(|most| tokens > most) {
+            tokens += u64::from(piece.tokens);
+            if !batch.is_empty() && tokens > most {
                 break;
             }
             batch.extend(waiting.pop_front());
@@ -222,13 +262,19 @@ async fn send(line: &Line, batch: Vec<Piece>, prepaid: Option<u32>) {
     }
     let tokens: Vec<u32> = places.iter().map(|(_, _, tokens)| *tokens).collect();
     let is_of_one = places.windows(2).all(|two| Arc::ptr_eq(&two[0].0, &two[1].0));
-    let batch = Batch { texts: &texts, tokens: &tokens, spent, prepaid, is_of_one };
+    // What is sent for a worker is of use though that is gone, and of several clients one may be.
+    let asker = &Asker::default();
+    let batch = Batch { texts: &texts, tokens: &tokens, spent, prepaid, is_of_one, asker };
     let (results, usage) = line.embed(&batch).await;
-    let estimated: u64 = tokens.iter().map(|n| u64::from(*n)).sum::<u64>().max(1);
+    let estimated: u128 = tokens.iter().map(|n| u128::from(*n)).sum::<u128>().max(1);
+    let (mut weight, mut given) = (0, 0);
     // Requests are counted once, with the batch's first order; tokens as the texts' share.
     let mut whole = Usage { texts: 0, tokens: 0, ..usage };
     for ((order, index, tokens), result) in places.into_iter().zip(results) {
-        let share = usage.tokens * u64::from(tokens) / estimated;
+        // Of the sum so far, so that nothing is lost in rounding.
+        weight += u128::from(tokens);
+        let due = (u128::from(usage.tokens) * weight / estimated) as u64;
+        let share = due - std::mem::replace(&mut given, due);
         let texts = u64::from(result.is_ok());
         let part = Usage { texts, tokens: share, ..std::mem::take(&mut whole) };
         order.settle(index, result, &part);

@@ -1,5 +1,6 @@
 //! The one process that loads models and opens outbound connections, and the way to it.
 
+pub mod asker;
 mod breaker;
 mod budget;
 pub mod cache;
@@ -17,3 +18,4 @@ pub mod remote;
 pub mod secret;
 pub mod server;
 mod transport;
+mod verdict;

@@ -31,6 +31,8 @@ pub enum Request {
         /// Tokens of each text, where they were counted; empty where not.
         tokens: Vec<u32>,
         client: Client,
+        /// How long the client waits for the answer, in ms; None: as long as it takes.
+        patience_ms: Option<u64>,
     },
     /// What queries of a database have spent since it was last asked for.
     TakeUsage { database: u32 },
@@ -176,6 +178,7 @@ pub enum Fault {
     ProviderUnavailable { provider: String },
     Provider { embedder: String, problem: String, passing: bool },
     Paused { embedder: String, problem: String, retry_after_ms: u64 },
+    Gateway { problem: String },
     Internal(String),
 }
 
@@ -191,6 +194,7 @@ impl From<Error> for Fault {
             Error::Paused { embedder, problem, retry_after_ms } => {
                 Fault::Paused { embedder, problem, retry_after_ms }
             }
+            Error::Gateway { problem } => Fault::Gateway { problem },
             other => Fault::Internal(other.to_string()),
         }
     }
@@ -208,6 +212,7 @@ impl From<Fault> for Error {
             Fault::Paused { embedder, problem, retry_after_ms } => {
                 Error::Paused { embedder, problem, retry_after_ms }
             }
+            Fault::Gateway { problem } => Error::Gateway { problem },
             Fault::Internal(message) => Error::Internal(message),
         }
     }

@@ -1,5 +1,6 @@
 //! Embedders at remote providers: which lane an order goes by, and what lanes share.
 
+use super::asker::Asker;
 use super::breaker::Breaker;
 use super::budget::Budget;
 use super::egress::{AllowedHosts, origin};
@@ -34,6 +35,8 @@ pub struct Order {
     pub texts: Vec<String>,
     /// Tokens of each text where they are known.
     pub tokens: Vec<u32>,
+    /// Of a query.
+    pub asker: Asker,
 }
 
 /// An embedder, what its texts are and the key: what one HTTP request may mix.
@@ -98,7 +101,7 @@ impl Remote {
         };
         let spent = order.access.spent;
         let (results, usage) = match order.urgency {
-            Urgency::Query => lane.query(texts, tokens, spent).await,
+            Urgency::Query => lane.query(texts, tokens, spent, &order.asker).await,
             Urgency::Ingest => lane.ingest(texts, tokens, spent).await,
         };
         Ok(Embedded::new(dimension, results, usage))

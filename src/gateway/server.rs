@@ -1,5 +1,6 @@
 //! The gateway's server: accepts connections on the Unix socket and answers requests concurrently.
 
+use super::asker::Asker;
 use super::cache::QueryCache;
 use super::models::Models;
 use super::protocol::{self, Client, Embedded, Health, QueryUsage, Request, Response, Urgency, Usage};
@@ -159,13 +160,12 @@ async fn serve(stream: UnixStream, state: Arc<State>) {
 
 async fn answer(state: &Arc<State>, request: Request) -> Result<Response> {
     match request {
-        Request::Embed { embedder, access, kind, urgency, texts, tokens, client } => {
-            let order = Order { embedder, access, kind, urgency, texts, tokens };
-            let embedded = match (kind, order.texts.as_slice()) {
-                (Kind::Query, [_]) => embed_query(state, order, client).await?,
-                _ => embed(state, order, client).await?,
-            };
-            Ok(Response::Embedded(embedded))
+        Request::Embed { embedder, access, kind, urgency, texts, tokens, client, patience_ms } => {
+            let order = Order { embedder, access, kind, urgency, texts, tokens, asker: Asker::default() };
+            if provider::find(&order.embedder.provider).is_none() || urgency == Urgency::Ingest {
+                return Ok(Response::Embedded(embed(state, order, client).await?));
+            }
+            ask_provider(state, order, client, patience_ms.map(Duration::from_millis)).await
         }
         Request::TakeUsage { database } => {
             let mut all = state.query_usage.lock().unwrap_or_else(PoisonError::into_inner);
@@ -207,32 +207,64 @@ fn count_tokens(state: &State, embedder: &Embedder, texts: &[String]) -> Result<
     Ok(texts.iter().map(|text| model.count_tokens(text) as u32).collect())
 }
 
-/// By a model here, or by a provider elsewhere.
+/// A question to a provider, or texts that somebody waits for. Once it is sent it is seen to its end though the client
+/// leaves: it is paid for, and a provider that does not answer must be known by that.
+async fn ask_provider(
+    state: &Arc<State>,
+    mut order: Order,
+    client: Client,
+    patience: Option<Duration>,
+) -> Result<Response> {
+    let embedder = order.embedder.id.clone();
+    let (waiting, asker) = Asker::new();
+    order.asker = asker;
+    let state = Arc::clone(state);
+    let work = tokio::spawn(async move { embed(&state, order, client).await });
+    // The client's own clock runs, too: the provider is named before it says that the gateway does not answer.
+    let patience = patience.map(|patience| patience - patience / 20);
+    let answer = match patience {
+        Some(patience) => tokio::time::timeout(patience, work).await,
+        None => Ok(work.await),
+    };
+    drop(waiting);
+    let problem = || {
+        let ms = patience.unwrap_or_default().as_millis();
+        format!(
+            "no answer within {ms} ms: the provider is slow, or its limits (rpm, tpm, max_concurrency) are used up"
+        )
+    };
+    let late = |_| Error::Provider { embedder, problem: problem(), passing: true };
+    let embedded =
+        answer.map_err(late)?.map_err(|_| Error::Internal("asking a provider failed".into()))??;
+    Ok(Response::Embedded(embedded))
+}
+
+/// By a model here, or by a provider elsewhere; a single question from the cache if it was asked before.
 async fn embed(state: &State, order: Order, client: Client) -> Result<Embedded> {
-    if provider::find(&order.embedder.provider).is_some() {
-        let (embedder, urgency) = (order.embedder.id.clone(), order.urgency);
+    let (embedder, kind) = (order.embedder.clone(), order.kind);
+    let question = match order.texts.as_slice() {
+        [text] if kind == Kind::Query => Some(text.clone()),
+        _ => None,
+    };
+    let known = question.as_ref().and_then(|text| state.cache.get(&embedder, kind, text));
+    if let Some(vector) = known {
+        return Ok(Embedded::new(embedder.dimension, vec![Ok(vector)], Usage::default()));
+    }
+    let embedded = if provider::find(&embedder.provider).is_some() {
+        let urgency = order.urgency;
         let embedded = state.remote.embed(order).await?;
         // The worker books what it sees in the answer; a query cannot write.
         if urgency == Urgency::Query {
             let mut all = state.query_usage.lock().unwrap_or_else(PoisonError::into_inner);
-            all.entry((client.database, embedder, client.kb_no)).or_default().add(&embedded.usage);
+            all.entry((client.database, embedder.id.clone(), client.kb_no)).or_default().add(&embedded.usage);
         }
-        return Ok(embedded);
-    }
-    let dimension = order.embedder.dimension;
-    let vectors = state.models.embed(order.embedder, order.kind, order.urgency, order.texts).await?;
-    Ok(Embedded::new(dimension, vectors.into_iter().map(Ok).collect(), Usage::default()))
-}
-
-/// A single query, from the cache if it was asked before.
-async fn embed_query(state: &State, order: Order, client: Client) -> Result<Embedded> {
-    let (embedder, text) = (order.embedder.clone(), order.texts.first().cloned().unwrap_or_default());
-    if let Some(vector) = state.cache.get(&embedder, Kind::Query, &text) {
-        return Ok(Embedded::new(embedder.dimension, vec![Ok(vector)], Usage::default()));
-    }
-    let embedded = embed(state, order, client).await?;
-    if embedded.failed.is_empty() {
-        state.cache.put(&embedder, Kind::Query, &text, embedded.vectors.numbers());
+        embedded
+    } else {
+        let vectors = state.models.embed(order.embedder, kind, order.urgency, order.texts).await?;
+        Embedded::new(embedder.dimension, vectors.into_iter().map(Ok).collect(), Usage::default())
+    };
+    if let Some(text) = question.filter(|_| embedded.failed.is_empty()) {
+        state.cache.put(&embedder, kind, &text, embedded.vectors.numbers());
     }
     Ok(embedded)
 }

@@ -3,6 +3,7 @@
 use crate::error::Result;
 use crate::pg::spi::{self, Arg};
 use serde_json::Value;
+use std::collections::HashSet;
 
 /// A document as it is put.
 #[derive(Debug, Clone, PartialEq)]
@@ -156,31 +157,46 @@ pub fn read(kb_no: i64, external_id: &str, generation: i64) -> Result<Option<Sto
     )
 }
 
-/// Locks documents whose jobs still have the given generations; their ids. Documents are always
-/// locked before chunks and jobs, in one order, so that worker and single calls do not deadlock.
-pub fn lock_current(keys: &[(i64, i64)]) -> Result<Vec<i64>> {
+/// What [`lock_current`] found.
+#[derive(Debug, Default)]
+pub struct Locked {
+    /// Locked, and their jobs have the given generations.
+    pub current: HashSet<i64>,
+    /// A transaction that is not over has them, or they are gone.
+    pub busy: HashSet<i64>,
+}
+
+/// Locks documents whose jobs still have the given generations. It waits for nobody: an edit whose transaction stays
+/// open for hours must not stop the others.
+pub fn lock_current(keys: &[(i64, i64)]) -> Result<Locked> {
     let (ids, generations): (Vec<i64>, Vec<i64>) = keys.iter().copied().unzip();
-    spi::write(
-        "SELECT document_id FROM kb.documents WHERE document_id = ANY ($1) ORDER BY document_id FOR NO KEY UPDATE",
+    let locked: HashSet<i64> = spi::write(
+        "SELECT document_id FROM kb.documents WHERE document_id = ANY ($1)
+         ORDER BY document_id FOR NO KEY UPDATE SKIP LOCKED",
         &[Arg::Longs(&ids)],
         |row| row.get::<i64>(0),
-    )?;
-    spi::write(
+    )?
+    .into_iter()
+    .collect();
+    let current = spi::write(
         "SELECT d.document_id FROM unnest($1::bigint[], $2::bigint[]) AS u (document_id, generation)
          JOIN kb.documents d USING (document_id)
          JOIN kb.jobs j ON j.kb_no = d.kb_no AND j.external_id = d.external_id AND j.generation = u.generation",
         &[Arg::Longs(&ids), Arg::Longs(&generations)],
         |row| row.get::<i64>(0),
-    )
+    )?;
+    let current = current.into_iter().filter(|id| locked.contains(id)).collect();
+    let busy = ids.into_iter().filter(|id| !locked.contains(id)).collect();
+    Ok(Locked { current, busy })
 }
 
-/// Locks one document, as [`lock_current`] does.
-pub fn lock_by_key(kb_no: i64, external_id: &str) -> Result<()> {
-    spi::execute(
-        "SELECT FROM kb.documents WHERE kb_no = $1 AND external_id = $2 FOR NO KEY UPDATE",
+/// Locks one document, as [`lock_current`] does; whether it could be.
+pub fn lock_by_key(kb_no: i64, external_id: &str) -> Result<bool> {
+    let locked = spi::execute(
+        "SELECT FROM kb.documents WHERE kb_no = $1 AND external_id = $2 FOR NO KEY UPDATE SKIP LOCKED",
         &[Arg::Long(kb_no), Arg::Text(external_id)],
     )?;
-    Ok(())
+    Ok(locked > 0)
 }
 
 /// What extraction found, written with the chunks it led to. `text`: (source, content) where the row

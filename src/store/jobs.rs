@@ -2,6 +2,7 @@
 
 use crate::error::Result;
 use crate::pg::spi::{self, Arg, Row};
+use std::collections::HashSet;
 use std::time::Duration;
 
 /// A document that a worker holds a lease on.
@@ -107,13 +108,15 @@ pub fn claim(wanted: &Wanted, lease: Duration) -> Result<Vec<Job>> {
     )
 }
 
-/// Keeps the leases of jobs that are being worked on.
+/// Keeps the leases of jobs that are being worked on, but for those that an open transaction has.
 pub fn extend(jobs: &[Job], lease: Duration) -> Result<()> {
     let (kbs, ids) = keys(jobs);
     spi::execute(
         "UPDATE kb.jobs j SET leased_until = now() + pg_catalog.make_interval(secs => $3)
-         FROM unnest($1::bigint[], $2::text[], $4::bigint[]) AS u (kb_no, external_id, job_no)
-         WHERE j.kb_no = u.kb_no AND j.external_id = u.external_id AND j.job_no = u.job_no",
+         FROM (SELECT j.kb_no, j.external_id FROM unnest($1::bigint[], $2::text[], $4::bigint[]) AS u (kb_no, external_id, job_no)
+               JOIN kb.jobs j ON j.kb_no = u.kb_no AND j.external_id = u.external_id AND j.job_no = u.job_no
+               FOR UPDATE OF j SKIP LOCKED) u
+         WHERE j.kb_no = u.kb_no AND j.external_id = u.external_id",
         &[Arg::Longs(&kbs), Arg::Texts(&ids), Arg::Double(lease.as_secs_f64()), Arg::Longs(&numbers(jobs))],
     )?;
     Ok(())
@@ -129,7 +132,7 @@ fn numbers(jobs: &[Job]) -> Vec<i64> {
 }
 
 /// Deletes jobs that nobody touched since they were claimed; the others are given back at once, to be
-/// done again under the new generation. The (kb_no, external_id) of the deleted.
+/// done again under the new generation. The (kb_no, external_id) of the deleted. Call with their documents locked.
 pub fn finish(jobs: &[Job]) -> Result<Vec<(i64, String)>> {
     let (kbs, ids) = keys(jobs);
     let generations: Vec<i64> = jobs.iter().map(|job| job.generation).collect();
@@ -148,28 +151,39 @@ pub fn finish(jobs: &[Job]) -> Result<Vec<(i64, String)>> {
 }
 
 /// Gives jobs back, to be tried again after `delay`; those edited meanwhile at once, and what went wrong with the
-/// text before is not said of them. An attempt that does not `count` is taken off again.
-pub fn release(jobs: &[Job], delay: Duration, error: Option<&str>, count: bool) -> Result<()> {
+/// text before is not said of them. An attempt that does not `count` is taken off again. Returned are those that could
+/// not be given back, for a transaction that is not over has them.
+pub fn release(jobs: &[Job], delay: Duration, error: Option<&str>, count: bool) -> Result<Vec<Job>> {
     give_back(jobs, delay, error, count, false)
 }
 
-/// Gives back jobs whose chunks are written and whose embedder is paused; the attempt does not count.
-pub fn pause(jobs: &[Job], delay: Duration, error: &str) -> Result<()> {
+/// Gives back jobs whose chunks are written and whose embedder is paused; the attempt does not count. As [`release`].
+pub fn pause(jobs: &[Job], delay: Duration, error: &str) -> Result<Vec<Job>> {
     give_back(jobs, delay, Some(error), false, true)
 }
 
-fn give_back(jobs: &[Job], delay: Duration, error: Option<&str>, count: bool, chunked: bool) -> Result<()> {
+fn give_back(
+    jobs: &[Job],
+    delay: Duration,
+    error: Option<&str>,
+    count: bool,
+    chunked: bool,
+) -> Result<Vec<Job>> {
     let (kbs, ids) = keys(jobs);
     let generations: Vec<i64> = jobs.iter().map(|job| job.generation).collect();
-    spi::execute(
+    let given: HashSet<i64> = spi::write(
         "UPDATE kb.jobs j SET leased_until = NULL,
              error = CASE WHEN j.generation = u.generation THEN $4 END,
              next_attempt_at = CASE WHEN j.generation = u.generation
                  THEN now() + pg_catalog.make_interval(secs => $5) ELSE now() END,
              attempts = CASE WHEN $6 THEN attempts ELSE greatest(attempts - 1, 0) END,
              chunked = CASE WHEN $7 AND j.generation = u.generation THEN u.generation ELSE j.chunked END
-         FROM unnest($1::bigint[], $2::text[], $3::bigint[], $8::bigint[]) AS u (kb_no, external_id, generation, job_no)
-         WHERE j.kb_no = u.kb_no AND j.external_id = u.external_id AND j.job_no = u.job_no",
+         FROM (SELECT u.kb_no, u.external_id, u.generation
+               FROM unnest($1::bigint[], $2::text[], $3::bigint[], $8::bigint[]) AS u (kb_no, external_id, generation, job_no)
+               JOIN kb.jobs j ON j.kb_no = u.kb_no AND j.external_id = u.external_id AND j.job_no = u.job_no
+               FOR UPDATE OF j SKIP LOCKED) u
+         WHERE j.kb_no = u.kb_no AND j.external_id = u.external_id
+         RETURNING j.job_no",
         &[
             Arg::Longs(&kbs),
             Arg::Texts(&ids),
@@ -180,14 +194,31 @@ fn give_back(jobs: &[Job], delay: Duration, error: Option<&str>, count: bool, ch
             Arg::Bool(chunked),
             Arg::Longs(&numbers(jobs)),
         ],
-    )?;
-    Ok(())
+        |row| row.get::<i64>(0),
+    )?
+    .into_iter()
+    .collect();
+    if given.len() == jobs.len() {
+        return Ok(Vec::new());
+    }
+    // A document that was deleted has no job any more.
+    let there: HashSet<i64> = spi::write(
+        "SELECT j.job_no FROM unnest($1::bigint[], $2::text[]) AS u (kb_no, external_id)
+         JOIN kb.jobs j USING (kb_no, external_id)",
+        &[Arg::Longs(&kbs), Arg::Texts(&ids)],
+        |row| row.get::<i64>(0),
+    )?
+    .into_iter()
+    .collect();
+    let is_left = |job: &&Job| there.contains(&job.job_no) && !given.contains(&job.job_no);
+    Ok(jobs.iter().filter(is_left).cloned().collect())
 }
 
-/// Has every job that nobody works on tried now. As the owner.
+/// Has every job that nobody works on tried now; one that is just being enqueued is, anyway. As the owner.
 pub fn make_due() -> Result<()> {
     spi::execute(
-        "UPDATE kb.jobs SET next_attempt_at = now(), chunked = NULL WHERE leased_until IS NULL",
+        "UPDATE kb.jobs SET next_attempt_at = now(), chunked = NULL WHERE job_no IN (
+             SELECT job_no FROM kb.jobs WHERE leased_until IS NULL FOR UPDATE SKIP LOCKED)",
         &[],
     )?;
     Ok(())
@@ -196,22 +227,31 @@ pub fn make_due() -> Result<()> {
 /// The same for documents that wait for one embedder. As the owner.
 pub fn make_due_of(embedder: &str) -> Result<()> {
     spi::execute(
-        "UPDATE kb.jobs SET next_attempt_at = now(), chunked = NULL WHERE leased_until IS NULL
-         AND kb_no IN (SELECT kb_no FROM kb.builds WHERE embedder = $1 AND state <> 'old')",
+        "UPDATE kb.jobs SET next_attempt_at = now(), chunked = NULL WHERE job_no IN (
+             SELECT job_no FROM kb.jobs WHERE leased_until IS NULL
+             AND kb_no IN (SELECT kb_no FROM kb.builds WHERE embedder = $1 AND state <> 'old')
+             FOR UPDATE SKIP LOCKED)",
         &[Arg::Text(embedder)],
     )?;
     Ok(())
 }
 
 /// Ends every lease, to be tried again after `delay`; see [`release`]. A database has one worker at a time
-/// (its pid file says so), so what is leased was leased by the caller or by a dead one.
-pub fn release_all(delay: Duration, error: Option<&str>, count: bool) -> Result<u64> {
+/// (its pid file says so), so what is leased was leased by the caller or by a dead one. Returned are those that an open
+/// transaction has.
+pub fn release_all(delay: Duration, error: Option<&str>, count: bool) -> Result<Vec<Job>> {
     spi::execute(
         "UPDATE kb.jobs SET leased_until = NULL, error = $2,
              next_attempt_at = now() + pg_catalog.make_interval(secs => $1),
              attempts = CASE WHEN $3 THEN attempts ELSE greatest(attempts - 1, 0) END
-         WHERE leased_until IS NOT NULL",
+         WHERE job_no IN (SELECT job_no FROM kb.jobs WHERE leased_until IS NOT NULL FOR UPDATE SKIP LOCKED)",
         &[Arg::Double(delay.as_secs_f64()), Arg::TextOrNull(error), Arg::Bool(count)],
+    )?;
+    spi::write(
+        "SELECT kb_no, external_id, generation, attempts, run_no, priority::int, job_no FROM kb.jobs
+         WHERE leased_until IS NOT NULL",
+        &[],
+        job,
     )
 }
 
@@ -220,7 +260,7 @@ pub fn release_all(delay: Duration, error: Option<&str>, count: bool) -> Result<
 pub fn take_over(job_no: i64) -> Result<Option<Job>> {
     spi::write_one(
         "UPDATE kb.jobs SET attempts = attempts + (leased_until IS NULL)::int, leased_until = coalesce(leased_until, now())
-         WHERE job_no = $1
+         WHERE job_no = (SELECT job_no FROM kb.jobs WHERE job_no = $1 FOR UPDATE SKIP LOCKED)
          RETURNING kb_no, external_id, generation, attempts, run_no, priority::int, job_no",
         &[Arg::Long(job_no)],
         job,

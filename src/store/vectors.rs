@@ -7,6 +7,7 @@ use crate::model::VectorDbType;
 use crate::pg::ddl;
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg, quote};
+use std::collections::HashSet;
 use uuid::Uuid;
 
 /// Makes a vector table with the policies of every tenant table. As the owner.
@@ -98,30 +99,37 @@ pub fn drop_table(table_name: &str) -> Result<()> {
     spi::execute_utility(&format!("DROP TABLE IF EXISTS kb.{}", quote(table_name)))
 }
 
-/// Inserts vectors of the chunks that still are there; `numbers` holds them one after the other.
-/// Chunks that went away in the meantime are passed over.
+/// Inserts vectors of chunks; `numbers` holds them one after the other. Chunks that went away in the meantime, or that a
+/// transaction which is not over is deleting, are passed over: returned are the others.
 pub fn insert(
     table: &VectorTable,
     build_no: i64,
     fingerprint: i64,
     chunk_ids: &[Uuid],
     numbers: &[f32],
-) -> Result<u64> {
+) -> Result<HashSet<Uuid>> {
     let schema = vector_schema()?;
-    spi::execute(
+    let found = spi::write(
         &format!(
-            "INSERT INTO kb.{table} (chunk_id, build_no, kb_no, tenant_id, fingerprint, embedding)
-             SELECT c.chunk_id, c.build_no, c.kb_no, c.tenant_id, $3,
-                    ($4::real[])[(u.i - 1) * {d} + 1 : u.i * {d}]::{schema}.{element}
-             FROM pg_catalog.unnest($1::uuid[]) WITH ORDINALITY AS u (chunk_id, i)
-             JOIN kb.chunks c ON c.chunk_id = u.chunk_id AND c.build_no = $2
-             ON CONFLICT DO NOTHING",
+            "WITH c AS MATERIALIZED (
+                 SELECT c.chunk_id, c.build_no, c.kb_no, c.tenant_id, u.i
+                 FROM pg_catalog.unnest($1::uuid[]) WITH ORDINALITY AS u (chunk_id, i)
+                 JOIN kb.chunks c ON c.chunk_id = u.chunk_id AND c.build_no = $2
+                 FOR KEY SHARE OF c SKIP LOCKED),
+             inserted AS (
+                 INSERT INTO kb.{table} (chunk_id, build_no, kb_no, tenant_id, fingerprint, embedding)
+                 SELECT c.chunk_id, c.build_no, c.kb_no, c.tenant_id, $3,
+                        ($4::real[])[(c.i - 1) * {d} + 1 : c.i * {d}]::{schema}.{element}
+                 FROM c ON CONFLICT DO NOTHING)
+             SELECT c.chunk_id FROM c",
             table = quote(&table.table_name),
             d = table.dimension,
             element = table.element.name(),
         ),
         &[Arg::Uuids(chunk_ids), Arg::Long(build_no), Arg::Long(fingerprint), Arg::Floats(numbers)],
-    )
+        |row| row.uuid(0),
+    )?;
+    Ok(found.into_iter().collect())
 }
 
 /// Gives chunks of these documents that have no vector yet the vector of the same text under the same

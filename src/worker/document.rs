@@ -8,11 +8,11 @@ use crate::ingest::rechunk::{PreviousChunk, rechunk};
 use crate::model::Embedder;
 use crate::store::builds::{self, Build};
 use crate::store::chunks::{self, Existing};
-use crate::store::documents::{self, Stored};
+use crate::store::documents::{self, Locked, Stored};
 use crate::store::jobs::Job;
 use crate::store::{embedders, vectors};
 use crate::tokenizer::Tokenizer;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -195,10 +195,12 @@ fn prepare_for(
 }
 
 /// Writes chunks of documents that are still at the generation they were read at; gone text is deleted
-/// in the same commit. The ids of those written; the others were edited and are done again.
-pub fn write(prepared: &[Prepared]) -> Result<HashSet<i64>> {
+/// in the same commit. Those that are `current` are written; the others were edited, or are being edited, and are done
+/// again.
+pub fn write(prepared: &[Prepared]) -> Result<Locked> {
     let keys: Vec<(i64, i64)> = prepared.iter().map(|p| (p.document_id, p.job.generation)).collect();
-    let current: HashSet<i64> = documents::lock_current(&keys)?.into_iter().collect();
+    let locked = documents::lock_current(&keys)?;
+    let current = &locked.current;
     let mut by_build: BTreeMap<i64, (Arc<Target>, Vec<i64>)> = BTreeMap::new();
     for document in prepared.iter().filter(|p| current.contains(&p.document_id)) {
         for (target, diff) in &document.targets {
@@ -226,5 +228,5 @@ pub fn write(prepared: &[Prepared]) -> Result<HashSet<i64>> {
             live = Some(target.clone());
         }
     }
-    Ok(current)
+    Ok(locked)
 }

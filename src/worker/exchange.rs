@@ -60,6 +60,11 @@ impl Runner {
     }
 
     fn has_room(&self, target: &Target) -> bool {
+        // Nothing more is bought for a table that takes nothing.
+        let table = &target.build.table.table_name;
+        if self.unsaved.iter().any(|unsaved| unsaved.flight.target.build.table.table_name == *table) {
+            return false;
+        }
         if !target.is_remote() {
             return self.flights.sent.values().filter(|f| !f.target.is_remote()).count() < FLIGHTS;
         }
@@ -127,9 +132,11 @@ impl Runner {
             ids.dedup();
             let generation = |id: &i64| self.flights.open.get(id).map(|open| (*id, open.job.generation));
             // Documents before chunks: the one order of locks.
-            documents::lock_current(&ids.iter().filter_map(generation).collect::<Vec<_>>())?;
+            let current =
+                documents::lock_current(&ids.iter().filter_map(generation).collect::<Vec<_>>())?.current;
+            ids.retain(|id| current.contains(id));
             vectors::reuse(&build.table, build.build_no, build.fingerprint, &ids, None)?;
-            slice.retain(|chunk| !twins.contains(&chunk.chunk_id));
+            slice.retain(|chunk| !(current.contains(&chunk.document_id) && twins.contains(&chunk.chunk_id)));
         }
         Ok((slice, exhausted))
     }
@@ -197,6 +204,7 @@ impl Runner {
             texts: flight.texts.clone(),
             tokens: flight.tokens.clone(),
             client: client::this_client(target.build.kb_no),
+            patience_ms: None,
         })?;
         flight.sent = Instant::now();
         if self.flights.sent.is_empty() {

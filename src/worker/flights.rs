@@ -3,7 +3,7 @@
 
 use super::document::{Prepared, Target};
 use crate::error::Error;
-use crate::gateway::protocol::Access;
+use crate::gateway::protocol::{Access, Embedded};
 use crate::store::jobs::Job;
 use crate::store::vectors::Missing;
 use std::collections::hash_map::DefaultHasher;
@@ -134,6 +134,14 @@ impl Flight {
         }
         (ids, all)
     }
+}
+
+/// Vectors that the database did not take.
+pub struct Unsaved {
+    pub flight: Flight,
+    pub embedded: Embedded,
+    /// It is their table that cannot be written, for somebody's lock; others can.
+    pub is_of_table: bool,
 }
 
 /// The bookkeeping of it all.

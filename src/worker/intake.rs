@@ -3,15 +3,16 @@
 use super::document::{self, Intake, Prepared, Targets};
 use super::flights::Group;
 use super::offload::{self, Offloaded};
-use super::outcome::fail;
+use super::outcome::{self, BUSY, fail, hold_up};
 use super::runner::Runner;
 use crate::error::{Error, Result};
 use crate::pg::pidfile::{self, Activity};
 use crate::pg::txn;
 use crate::settings;
+use crate::store::documents::Locked;
 use crate::store::embedders;
 use crate::store::jobs::{self, Job};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// Documents under way at most: in all, of one local and of one remote embedder, so that a slow provider delays only
@@ -65,14 +66,15 @@ impl Runner {
     /// Claims jobs if none is left, reads a group of documents and has it prepared; false when there is none.
     fn prepare_next(&mut self) -> Result<bool> {
         let room = OPEN_DOCUMENTS.saturating_sub(self.flights.open.len());
-        if self.claimed.is_empty() && room >= CLAIM {
+        if self.claimed.is_empty() && room > 0 {
             self.look_at_paused()?;
-            let busy = self.flights.busy(OPEN_LOCAL, OPEN_REMOTE);
+            // No embedder takes more than half of what is left, so that however many are stuck another finds room.
+            let busy = self.flights.busy(OPEN_LOCAL, OPEN_REMOTE.min(room / 2));
             let now = Instant::now();
             self.paused.retain(|_, (until, ..)| *until > now);
             let paused: Vec<String> = self.paused.keys().cloned().collect();
             let lease = settings::lease_duration();
-            self.claimed.extend(self.claims.claim(CLAIM, SHARE, lease, busy, paused)?);
+            self.claimed.extend(self.claims.claim(CLAIM.min(room), SHARE.min(room), lease, busy, paused)?);
         }
         if self.claimed.is_empty() {
             return Ok(false);
@@ -165,12 +167,13 @@ impl Runner {
     }
 
     /// Takes up what was written, by build, for its missing vectors; live edits first.
-    fn follow(&mut self, prepared: Vec<Prepared>, written: &HashSet<i64>) -> Result<()> {
+    fn follow(&mut self, prepared: Vec<Prepared>, written: &Locked) -> Result<()> {
         let mut groups: BTreeMap<(i32, i64), Group> = BTreeMap::new();
-        let mut edited = Vec::new();
+        let (mut edited, mut busy) = (Vec::new(), Vec::new());
         for document in prepared {
-            if !written.contains(&document.document_id) {
-                edited.push(document.job);
+            if !written.current.contains(&document.document_id) {
+                let is_busy = written.busy.contains(&document.document_id);
+                if is_busy { &mut busy } else { &mut edited }.push(document.job);
                 continue;
             }
             let priority = document.job.priority;
@@ -186,10 +189,8 @@ impl Runner {
                 _ => self.flights.groups.push_back(group),
             }
         }
-        if edited.is_empty() {
-            return Ok(());
-        }
-        txn::in_txn(|| jobs::release(&edited, Duration::ZERO, None, false))
+        outcome::give_back(&edited, Duration::ZERO)?;
+        outcome::give_back(&busy, BUSY)
     }
 }
 
@@ -210,7 +211,7 @@ fn read_some(jobs: &[Job], bytes: usize) -> Result<(Vec<Intake>, usize)> {
                 intakes.push(intake);
             }
             // Edited since the claim, or deleted (then there is no row to release).
-            None => jobs::release(std::slice::from_ref(job), Duration::ZERO, None, false)?,
+            None => hold_up(jobs::release(std::slice::from_ref(job), Duration::ZERO, None, false)?),
         }
     }
     Ok((intakes, 0))

@@ -1,6 +1,6 @@
 //! What comes back from the gateway: vectors are written, documents that have all of theirs end, faults are sorted.
 
-use super::flights::{Flight, Holder, Open};
+use super::flights::{Flight, Holder, Open, Unsaved};
 use super::outcome::{RETRY, fail, finish};
 use super::runner::Runner;
 use crate::error::{Error, Result};
@@ -8,8 +8,10 @@ use crate::gateway::client;
 use crate::gateway::protocol::{Embedded, Request, Response, Usage};
 use crate::model::Embedder;
 use crate::pg::{report, txn};
-use crate::store::{documents, usage, vectors};
+use crate::store::{usage, vectors};
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
+use uuid::Uuid;
 
 /// A gateway that says nothing for so long is asked whether it lives, and given up on after as long again.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -71,8 +73,8 @@ impl Runner {
         let mut kept = std::mem::take(&mut self.unsaved).into_iter();
         let mut saved = Ok(true);
         while self.unsaved.is_empty() && saved.is_ok() {
-            let Some((flight, embedded)) = kept.next() else { return saved };
-            saved = self.store(flight, embedded).map(|()| true);
+            let Some(next) = kept.next() else { return saved };
+            saved = self.store(next.flight, next.embedded).map(|()| true);
         }
         self.unsaved.splice(..0, kept);
         saved.map(|_| false)
@@ -103,34 +105,44 @@ impl Runner {
         let ended = self.flights.let_go(flight.holders.iter().copied());
         let (done, broken): (Vec<_>, Vec<_>) = ended.into_iter().partition(|(_, open)| open.error.is_none());
         let result = txn::in_txn(|| {
-            // Documents before chunks: the one order of locks.
-            documents::lock_current(
-                &done.iter().map(|(id, open)| (*id, open.job.generation)).collect::<Vec<_>>(),
-            )?;
+            // Nothing here waits for a document or a chunk, so the order of locks does not matter.
+            let mut blocked = HashSet::new();
             if !ids.is_empty() {
-                vectors::insert(&build.table, build.build_no, build.fingerprint, &ids, &numbers)?;
+                let kept = vectors::insert(&build.table, build.build_no, build.fingerprint, &ids, &numbers)?;
+                if kept.len() < ids.len() {
+                    let wanted: HashSet<Uuid> = ids.iter().filter(|id| !kept.contains(id)).copied().collect();
+                    let left_out = flight.chunks.iter().filter(|chunk| wanted.contains(&chunk.chunk_id));
+                    blocked.extend(left_out.map(|chunk| chunk.document_id));
+                }
             }
-            if flight.target.is_remote() && embedded.usage != Usage::default() {
-                let price = embedder.config.remote.price_micros;
-                usage::add(&embedder.id, build.kb_no, &embedded.usage, price)?;
-            }
-            finish(&done)
+            book(&flight, &embedded.usage)?;
+            finish(&done, &blocked)?;
+            Ok(blocked)
         });
         self.index_due = true;
         match result {
-            Ok(()) => {
+            Ok(blocked) => {
                 self.flights.note_landed(&flight);
+                for document in blocked {
+                    if let Some(open) = self.flights.held(&flight.holders, document) {
+                        open.error.get_or_insert_with(Error::busy);
+                    }
+                }
                 self.fail_broken(broken)
             }
-            // A full disk, a deadlock: the vectors are kept until the database takes them.
+            // A full disk, a deadlock, a locked table: the vectors are kept until the database takes them.
             Err(error) if error.is_transient() && flight.target.is_remote() => {
                 report::log(&format!("worker keeps vectors that cannot be written now: {error}"));
                 self.flights.put_back(&flight.holders, done.into_iter().chain(broken));
-                self.unsaved.push((flight, embedded));
+                self.unsaved.push(Unsaved { flight, embedded, is_of_table: error.is_lock() });
                 self.save_at = Instant::now() + SAVE_PAUSE;
                 Ok(())
             }
             Err(error) => {
+                // What was asked is to be paid, whatever became of it.
+                if let Err(error) = txn::in_txn(|| book(&flight, &embedded.usage)) {
+                    report::log(&format!("worker cannot book what a request cost: {error}"));
+                }
                 for (_, open) in done {
                     fail(&open.job, &error)?;
                 }
@@ -166,7 +178,7 @@ impl Runner {
             return Ok(());
         }
         let (done, broken): (Vec<_>, Vec<_>) = done.into_iter().partition(|(_, open)| open.error.is_none());
-        txn::in_txn(|| finish(&done))?;
+        txn::in_txn(|| finish(&done, &HashSet::new()))?;
         self.fail_broken(broken)
     }
 
@@ -220,4 +232,13 @@ impl Runner {
             self.paused.insert(embedder.id.clone(), (until, embedder.clone(), error.clone()));
         }
     }
+}
+
+/// Adds to kb.usage what a flight's request cost.
+fn book(flight: &Flight, spent: &Usage) -> Result<()> {
+    let embedder = &flight.target.embedder;
+    if !flight.target.is_remote() || *spent == Usage::default() {
+        return Ok(());
+    }
+    usage::add(&embedder.id, flight.target.build.kb_no, spent, embedder.config.remote.price_micros)
 }

@@ -1,14 +1,14 @@
 //! The worker's loop: takes jobs in, keeps the gateway busy, writes what comes back, leaves when idle.
 
 use super::claims::Claims;
-use super::flights::{Flight, Flights};
+use super::flights::{Flights, Unsaved};
 use super::growth::Growth;
 use super::intake::Preparing;
-use super::outcome::fail;
+use super::outcome::{self, fail, hold_up};
 use crate::catalog::builds as build_cases;
 use crate::error::{Error, Result};
 use crate::gateway::client::Connection;
-use crate::gateway::protocol::{Access, Embedded};
+use crate::gateway::protocol::Access;
 use crate::model::Embedder;
 use crate::pg::pidfile::{self, PidFile};
 use crate::pg::{background, report, setting, txn, wait, wake};
@@ -25,6 +25,8 @@ pub(super) const FAULT_PAUSE: (Duration, Duration) = (Duration::from_secs(1), Du
 const TURN: Duration = Duration::from_secs(5);
 /// What is at the gateway when that has been over for so long is waited for no longer: what waits there behind a rate is not paid for.
 const LAST_CALL: Duration = Duration::from_secs(30);
+/// How often it is tried to give back jobs that an open transaction has.
+const GIVE_BACK_EVERY: Duration = Duration::from_secs(1);
 /// How often it is looked whether the extension is still there and nobody waits for the database.
 const CHECK_EVERY: Duration = Duration::from_millis(200);
 
@@ -46,6 +48,8 @@ pub fn main(database: pg_sys::Oid) {
     setting::set_for_process(c"search_path", c"pg_catalog, pg_temp");
     // In a deadlock the one to give way.
     setting::set_for_process(c"deadlock_timeout", c"50ms");
+    // One knowledge base whose tables somebody locks must not stop the others.
+    setting::set_for_process(c"lock_timeout", c"500ms");
     // A commit that a crash of the whole server loses is work done again, never work lost: a job is
     // deleted by the very commit that finishes it.
     setting::set_for_process(c"synchronous_commit", c"off");
@@ -97,12 +101,13 @@ pub(super) struct Runner {
     /// Without jobs: was given up, and its end is waited for.
     pub(super) preparing: Option<Preparing>,
     /// Vectors that the database did not take, and when it is asked again.
-    pub(super) unsaved: Vec<(Flight, Embedded)>,
+    pub(super) unsaved: Vec<Unsaved>,
     pub(super) save_at: Instant,
     pub(super) claims: Claims,
     pub(super) growth: Growth,
     checked: Instant,
     renewed: Instant,
+    given_back: Instant,
     /// When something last moved; None before anything has, so that a visit for nothing ends at once.
     busy: Option<Instant>,
     /// Vectors were written since indexes were looked at.
@@ -140,6 +145,7 @@ impl Runner {
             growth: Growth::default(),
             checked: now,
             renewed: now,
+            given_back: now,
             busy: None,
             index_due: true,
             paused: HashMap::new(),
@@ -241,7 +247,8 @@ impl Runner {
             }
             self.died_at.pop();
         }
-        txn::in_txn(|| jobs::release_all(Duration::ZERO, None, false)).map(drop)
+        hold_up(txn::in_txn(|| jobs::release_all(Duration::ZERO, None, false))?);
+        Ok(())
     }
 
     /// False when the extension is gone, or somebody waits for the sessions of this database to leave.
@@ -276,7 +283,7 @@ impl Runner {
     fn pause(&mut self) {
         // It wakes this process only once. While vectors cannot be saved nothing is taken in.
         let is_prepared = self.preparing.as_mut().is_some_and(|preparing| preparing.results.is_done());
-        if is_prepared && self.unsaved.is_empty() {
+        if is_prepared && !self.is_stuck() {
             return;
         }
         match &self.connection {
@@ -285,11 +292,16 @@ impl Runner {
         };
     }
 
+    /// Vectors wait that no table takes.
+    fn is_stuck(&self) -> bool {
+        self.unsaved.iter().any(|unsaved| !unsaved.is_of_table)
+    }
+
     /// One round; whether anything moved.
     fn step(&mut self) -> Result<bool> {
         let received = self.save_again()? || self.receive()?;
         // Nothing more is bought while what was bought cannot be kept.
-        if !self.unsaved.is_empty() {
+        if self.is_stuck() {
             // On a full disk not even this can be written; nobody else takes the jobs of a worker that runs.
             if let Err(error) = self.renew_leases() {
                 report::log(&format!("worker cannot renew leases: {error}"));
@@ -298,6 +310,10 @@ impl Runner {
         }
         // First: a worker that slept longer than a lease must not claim what it has.
         self.renew_leases()?;
+        if self.given_back.elapsed() > GIVE_BACK_EVERY {
+            self.given_back = Instant::now();
+            outcome::give_back_held_up(&self.jobs_at_work())?;
+        }
         let taken = self.take_in()?;
         let sent = self.leaving.is_none() && self.send()?;
         Ok(received || taken || sent)
@@ -330,7 +346,7 @@ impl Runner {
         // Every tenant whose document was under way sees it: not what it was, which is in the log.
         let text = "the worker met a fault and starts over; see the server log";
         let given_back = txn::in_txn(|| {
-            jobs::release_all(pause, Some(text), count)?;
+            hold_up(jobs::release_all(pause, Some(text), count)?);
             if count { jobs::exhausted(settings::max_attempts()) } else { Ok(Vec::new()) }
         })
         .and_then(|jobs| jobs.iter().try_for_each(|job| fail(job, &error)));
@@ -352,9 +368,14 @@ impl Runner {
             return Ok(());
         }
         self.renewed = Instant::now();
+        let jobs = self.jobs_at_work();
+        txn::in_txn(|| jobs::extend(&jobs, lease))
+    }
+
+    fn jobs_at_work(&self) -> Vec<Job> {
         let mut jobs = self.flights.jobs();
         jobs.extend(self.claimed.iter().cloned());
         jobs.extend(self.preparing.iter().flat_map(|preparing| preparing.jobs.iter().cloned()));
-        txn::in_txn(|| jobs::extend(&jobs, lease))
+        jobs
     }
 }

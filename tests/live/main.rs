@@ -16,6 +16,7 @@ mod edit;
 mod failures;
 mod gateway;
 mod index;
+mod locks;
 mod money;
 mod outage;
 mod providers;

@@ -32,6 +32,38 @@ fn documents_are_chunked_and_stored_and_taken_up_when_it_is_back() {
 }
 
 #[test]
+fn a_provider_that_does_not_answer_questions_is_named_and_then_left_alone() {
+    let stub = Stub::start(Options::default());
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_stub_embedder("e", &stub, r#"{"timeout_ms": 600, "retry": {"max_attempts": 1}}"#);
+    db.create_kb("k", "e", "{}");
+    stub.always(Some(Fault::Never));
+    // The client's patience ends before that of the embedder.
+    db.run("SET kb.gateway_timeout = '300ms'");
+    let fault = db.fault("SELECT * FROM kb.query('k', 'where is the harbor?')");
+    assert!(
+        fault.code == "08006" && fault.message.contains("embedder \"e\": no answer within 285 ms"),
+        "{fault:?}"
+    );
+    // What it left behind tells of the provider all the same.
+    for i in 0..4 {
+        db.fault(&format!("SELECT * FROM kb.query('k', 'question {i}')"));
+    }
+    until(SOON, "it is left alone", || db.fault("SELECT * FROM kb.query('k', 'one more')").code == "53400");
+    // And what answers late is remembered and paid for: no answer can come in time.
+    stub.always(None);
+    stub.set_latency(std::time::Duration::from_millis(450));
+    let asked = "SELECT * FROM kb.query('k', 'where is the castle?')";
+    until(SOON, "the answer is there when it is asked again", || db.0.simple_query(asked).is_ok());
+    until(SOON, "it is booked", || {
+        db.put("k", "d", &format!("A text of {} requests.", stub.request_count()));
+        db.one::<i64>("SELECT coalesce(sum(requests), 0)::bigint FROM kb.usage")
+            == stub.request_count() as i64
+    });
+}
+
+#[test]
 fn a_query_says_what_is_wrong_or_answers_by_keyword_and_marks_the_rows() {
     let stub = Stub::start(Options::default());
     let cluster = crate::cluster!();

@@ -131,28 +131,50 @@ fn a_document_is_listed_after_the_last_attempt_with_the_reason() {
 }
 
 #[test]
+fn one_text_that_a_provider_breaks_on_is_listed_and_nobody_waits_for_it_for_ever() {
+    let stub = Stub::start(Options::default());
+    let cluster = crate::cluster!("kb.max_attempts = 3");
+    let mut db = cluster.connect(APP);
+    // More requests in an attempt than faults that open the breaker.
+    db.create_stub_embedder("e", &stub, r#"{"retry": {"max_attempts": 6, "base_ms": 1, "max_ms": 2}}"#);
+    db.create_kb("k", "e", WHOLE);
+    stub.refuse_text("poison", Fault::Status(500));
+    db.put("k", "d", "The poison one.");
+    db.wait("k");
+    assert_eq!(db.count("kb.failures WHERE attempts = 3 AND error LIKE '%500%'"), 1);
+    db.put("k", "well", "Another one.");
+    db.wait("k");
+    assert_sound(&mut db, "k", 1, 1);
+}
+
+#[test]
 fn a_provider_that_never_answers_delays_only_its_own_knowledge_bases() {
     let dead = Stub::start(Options::default());
     let well = Stub::start(Options::default());
     dead.always(Some(Fault::Never));
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
-    db.create_stub_embedder("dead", &dead, r#"{"timeout_ms": 600000}"#);
     db.create_stub_embedder("well", &well, "{}");
-    db.create_kb("stuck", "dead", WHOLE);
+    // More than may be under way for one embedder, and more of them than may be under way in all.
+    for i in 0..7 {
+        db.create_stub_embedder(&format!("dead{i}"), &dead, r#"{"timeout_ms": 600000}"#);
+        db.create_kb(&format!("stuck{i}"), &format!("dead{i}"), WHOLE);
+        db.put_all(&format!("stuck{i}"), &documents(i * 800, 800));
+    }
     db.create_kb("free", "well", WHOLE);
     db.create_kb("local", "hash", WHOLE);
-    // More than may be under way for one embedder.
-    db.put_all("stuck", &documents(0, 1500));
-    until(SOON, "the dead provider is asked", || dead.request_count() > 0);
+    let claimed = "kb.jobs WHERE leased_until IS NOT NULL";
+    until(LONG, "as many are under way as may be", || db.count(claimed) > 3000);
     for kb in ["free", "local"] {
         db.put_all(kb, &documents(5000, 200));
         db.wait(kb);
         assert_sound(&mut db, kb, 200, 0);
     }
-    assert_eq!(db.count("kb.documents WHERE status = 'pending'"), 1500);
+    assert_eq!(db.count("kb.documents WHERE status = 'pending'"), 5600);
     // Dropping what is stuck does not wait for it, and the connection of nobody is held up.
-    db.run("SELECT kb.drop_knowledge_base('stuck')");
+    for i in 0..7 {
+        db.run(&format!("SELECT kb.drop_knowledge_base('stuck{i}')"));
+    }
     assert_eq!(db.jobs(), 0);
 }
 

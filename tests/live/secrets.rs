@@ -50,7 +50,11 @@ fn a_key_is_in_no_catalog_log_error_activity_or_dump() {
     let fault = db.fault(&format!("SELECT kb.set_secret('a/b', '{KEY}')"));
     assert!(!fault.text.contains(KEY), "{fault:?}");
     // A key given where a reference belongs is refused, and not logged with the error.
-    for config in ["", r#", config => '{"headers": {"Authorization": "Bearer KEY"}}'"#] {
+    for config in [
+        "",
+        r#", config => '{"headers": {"Authorization": "Bearer KEY"}}'"#,
+        r#", config => '{"api_key": "KEY"}'"#,
+    ] {
         let secret = if config.is_empty() { KEY } else { "env:X" };
         let config = config.replace("KEY", KEY);
         let fault =

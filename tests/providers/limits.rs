@@ -98,6 +98,48 @@ fn a_spent_budget_pauses_the_embedder_until_the_next_day() {
 }
 
 #[test]
+fn no_request_has_more_tokens_than_a_day_may_spend_or_than_a_part_of_a_minute() {
+    let texts: Vec<String> = (0..12).map(|i| format!("text {i} of ten tokens or so, as it seems")).collect();
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    for (config, most) in [(json!({"daily_token_budget": 130}), 13), (json!({"tpm": 800, "rpm": 60000}), 10)]
+    {
+        for urgency in [Urgency::Ingest, Urgency::Query] {
+            let (stub, gateway) = (stub(0), Gateway::new());
+            let embedder = embedder(&stub, "openai", config.clone());
+            let mut order = order(&embedder, Kind::Document, urgency, &texts);
+            order.tokens = vec![10; 12];
+            let embedded = gateway.runtime.block_on(gateway.remote.embed(order)).unwrap();
+            assert_eq!(embedded.failed, [], "{config} {urgency:?}");
+            assert!(stub.requests().iter().all(|seen| seen.texts.len() <= most), "{config} {urgency:?}");
+        }
+    }
+    // One text alone that is over the budget of any day is refused, and does not wait for tomorrow.
+    let (stub, gateway) = (stub(0), Gateway::new());
+    let embedder = embedder(&stub, "openai", json!({"daily_token_budget": 3}));
+    let (error, _) = gateway.error(&embedder, "a text that has more tokens than that");
+    assert!(matches!(error, Error::Provider { passing: false, .. }), "{error}");
+    assert!(error.to_string().contains("daily_token_budget"), "{error}");
+    assert_eq!(stub.request_count(), 0);
+}
+
+#[test]
+fn no_token_is_lost_in_rounding() {
+    let (stub, gateway) = (stub(50), Gateway::new());
+    let embedder = embedder(&stub, "openai", json!({"max_concurrency": 1}));
+    // The stub counts words. The first goes alone, the others share a request.
+    let texts = ["a", "b", "c d", "e", "f g h"];
+    let used: u64 = std::thread::scope(|scope| {
+        let asking: Vec<_> = texts
+            .iter()
+            .map(|text| scope.spawn(|| gateway.ask(&embedder, Kind::Document, &[text]).unwrap().usage.tokens))
+            .collect();
+        asking.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert_eq!(used, 8);
+    assert!(stub.request_count() < texts.len(), "none shared a request");
+}
+
+#[test]
 fn a_query_that_hangs_holds_up_no_ingestion() {
     let stub = stub(0);
     let gateway = Gateway::new();

@@ -5,6 +5,7 @@
 #[path = "../stub/mod.rs"]
 mod stub;
 
+mod blame;
 mod dialects;
 mod faults;
 mod limits;

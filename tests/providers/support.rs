@@ -2,6 +2,7 @@
 
 use crate::stub::Stub;
 use kb::error::Error;
+use kb::gateway::asker::Asker;
 use kb::gateway::egress::origin;
 use kb::gateway::protocol::{Access, Embedded, Spent, Urgency, Usage};
 use kb::gateway::remote::{Order, Remote, Settings};
@@ -55,7 +56,15 @@ pub fn order(embedder: &Embedder, kind: Kind, urgency: Urgency, texts: &[&str]) 
         spent: Spent::default(),
     };
     let texts = texts.iter().map(|text| text.to_string()).collect();
-    Order { embedder: embedder.clone(), access, kind, urgency, texts, tokens: Vec::new() }
+    Order {
+        embedder: embedder.clone(),
+        access,
+        kind,
+        urgency,
+        texts,
+        tokens: Vec::new(),
+        asker: Asker::default(),
+    }
 }
 
 pub fn rows(embedded: &Embedded) -> Vec<Vec<f32>> {

@@ -1,0 +1,93 @@
+//! Transactions that stay open, and locks that somebody keeps: they hold up what they hold, and nothing else.
+
+use crate::stub::{Options, Stub};
+use crate::support::db::Document;
+use crate::support::{APP, Db, LONG, SOON, assert_sound, texts, until, vector_table};
+
+const CHUNKING: &str = r#"{"size": 60, "overlap": 0}"#;
+
+/// A large document and two small ones are at the provider, which answers when it is let.
+fn under_way(db: &mut Db, stub: &Stub) -> String {
+    stub.hold(true);
+    db.create_stub_embedder("e", stub, r#"{"batch_size": 8, "timeout_ms": 60000}"#);
+    db.create_kb("k", "e", CHUNKING);
+    db.create_kb("other", "hash", CHUNKING);
+    let large = texts::text(1, 30, 40);
+    db.put_all(
+        "k",
+        &[
+            Document::new("a", texts::paragraph(11, 12)),
+            Document::new("large", large.clone()),
+            Document::new("z", texts::paragraph(12, 12)),
+        ],
+    );
+    until(SOON, "the provider is asked for all of them", || stub.seen(&texts::paragraph(12, 12)) == 1);
+    large
+}
+
+#[test]
+fn a_transaction_left_open_on_a_document_under_way_stops_no_other() {
+    for how in ["changed", "unchanged", "deleted"] {
+        for end in ["COMMIT", "ROLLBACK"] {
+            let stub = Stub::start(Options::default());
+            let cluster = crate::cluster!("kb.lease_duration = '10s'");
+            let mut db = cluster.connect(APP);
+            let large = under_way(&mut db, &stub);
+            let mut open = cluster.connect(APP);
+            open.run("BEGIN");
+            match how {
+                "changed" => drop(open.put("k", "large", &(large.clone() + "\n\nAnd one more thing."))),
+                "unchanged" => drop(open.put("k", "large", &large)),
+                _ => open.run("SELECT kb.delete_document('k', 'large')"),
+            }
+            if how == "changed" {
+                // Leases are renewed, but for the one that cannot be.
+                let lease = "SELECT extract(epoch FROM max(leased_until))::float8 FROM kb.jobs";
+                let before: f64 = db.one(lease);
+                until(SOON, "leases are renewed", || db.one::<f64>(lease) > before);
+            }
+            stub.hold(false);
+            let ready = "kb.documents WHERE status = 'ready' AND external_id IN ('a', 'z')";
+            until(SOON, "the small documents are ready", || db.count(ready) == 2);
+            db.put("k", "new", "Put while the other transaction is open.");
+            db.put("other", "d", "And this one, too.");
+            db.wait("other");
+            until(SOON, "new documents are taken in", || {
+                db.count("kb.documents WHERE status = 'ready' AND external_id = 'new'") == 1
+            });
+            open.run(end);
+            db.wait("k");
+            let is_gone = how == "deleted" && end == "COMMIT";
+            assert_sound(&mut db, "k", if is_gone { 3 } else { 4 }, 0);
+            assert_sound(&mut db, "other", 1, 0);
+            assert_eq!(db.count("kb.failures"), 0, "{how} {end}");
+            // Paid for twice is at most what somebody was deleting.
+            let most = if how == "deleted" { 2 } else { 1 };
+            assert!(stub.counts().values().all(|(_, answered)| *answered <= most), "{how} {end}");
+        }
+    }
+}
+
+#[test]
+fn a_locked_vector_table_holds_up_its_own_knowledge_base_and_nothing_is_paid_for_twice() {
+    let stub = Stub::start(Options::default());
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    under_way(&mut db, &stub);
+    let table = vector_table(&mut db, "k");
+    let mut open = cluster.connect(APP);
+    open.run(&format!("BEGIN; LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE"));
+    stub.hold(false);
+    until(SOON, "vectors cannot be saved", || cluster.log().contains("worker keeps vectors"));
+    let many: Vec<Document> =
+        (0..50).map(|i| Document::new(format!("d{i}"), texts::paragraph(i, 12))).collect();
+    db.put_all("other", &many);
+    until(LONG, "the other knowledge base is done", || {
+        db.count("kb.documents d JOIN kb.knowledge_bases k USING (kb_no) WHERE k.id = 'other' AND status = 'ready'")
+            == 50
+    });
+    open.run("COMMIT");
+    db.wait("k");
+    assert_sound(&mut db, "k", 3, 0);
+    assert!(stub.counts().values().all(|(_, answered)| *answered == 1));
+}
