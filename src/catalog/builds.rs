@@ -94,21 +94,17 @@ pub fn switch(next: &Build) -> Result<bool> {
     Ok(true)
 }
 
-/// What a restart or a restore can have done to vector tables is mended; by the worker when it starts.
-/// Tables that a restore made are tied to the extension again, and documents whose unlogged
-/// vectors a crash has emptied are enqueued.
-pub fn look_after_tables() -> Result<()> {
+/// Tables that a restore made are tied to the extension again; by the worker when it starts.
+pub fn attach_tables() -> Result<()> {
     for table in vectors::unattached()? {
         vectors::attach(&table)?;
-    }
-    for build in builds::unlogged()? {
-        enqueue_without_vectors(&build)?;
     }
     Ok(())
 }
 
-/// Documents that say they are ready and are not wholly in a build are done again.
-fn enqueue_without_vectors(build: &Build) -> Result<()> {
+/// Documents that say they are ready and are not wholly in a build are done again: after a crash has emptied its unlogged
+/// table, say.
+pub fn enqueue_without_vectors(build: &Build) -> Result<()> {
     // Somebody dropped it; see kb.health().
     if !vectors::table_exists(&build.table.table_name)? {
         return Ok(());

@@ -11,6 +11,8 @@ const FAULTS: u32 = 5;
 const DOUBLINGS: u32 = 4;
 /// How long it stays open: doubled each time the try fails, up to the last.
 const OPEN: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
+/// A false alarm counts for so long.
+const REMEMBERED: Duration = Duration::from_secs(600);
 /// A try that never reported back is given up on.
 const TRY: Duration = Duration::from_secs(30);
 
@@ -27,8 +29,9 @@ struct State {
     open_until: Option<Instant>,
     /// A request is out to see whether it can be closed.
     trying: bool,
-    /// Openings in a row whose first try succeeded.
+    /// Openings whose first try succeeded, and when the last of them was.
     false_alarms: u32,
+    alarmed: Option<Instant>,
     /// The last fault.
     problem: String,
 }
@@ -81,22 +84,36 @@ impl Breaker {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let is_false_alarm = state.trying && state.openings == 1;
         let false_alarms = (state.false_alarms + u32::from(is_false_alarm)).min(DOUBLINGS);
-        *state = State { false_alarms, ..State::default() };
+        let alarmed = state.alarmed;
+        *state = State { false_alarms, alarmed, ..State::default() };
     }
 
-    /// No usable answer came.
-    pub fn fault(&self, now: Instant, problem: &str) {
+    /// The one that was to try did not.
+    pub fn abandon(&self, now: Instant) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if std::mem::take(&mut state.trying) {
+            state.open_until = Some(now);
+        }
+    }
+
+    /// No usable answer came to a request that was let pass as the one that tries, or as one of many.
+    pub fn fault(&self, now: Instant, problem: &str, pass: Pass) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.faults += 1;
         state.problem = problem.to_string();
+        let is_try = state.trying && pass == Pass::Try;
         // Requests that were under way when it opened say nothing new.
-        if state.open_until.is_some() && !state.trying {
+        if state.open_until.is_some() && !is_try {
             return;
         }
-        if state.trying || state.faults >= FAULTS << state.false_alarms {
-            if state.trying {
+        if state.alarmed.is_none_or(|at| now.duration_since(at) > REMEMBERED) {
+            state.false_alarms = 0;
+        }
+        if is_try || state.faults >= FAULTS << state.false_alarms {
+            if is_try {
                 state.false_alarms = 0;
             }
+            state.alarmed = Some(now);
             state.trying = false;
             let pause = OPEN.0.saturating_mul(1 << state.openings.min(10)).min(OPEN.1);
             state.open_until = Some(now + pause);
@@ -118,7 +135,7 @@ mod tests {
         let (breaker, start) = (Breaker::default(), Instant::now());
         for _ in 0..FAULTS {
             assert!(breaker.admit(start).is_ok());
-            breaker.fault(start, "x");
+            breaker.fault(start, "x", Pass::Free);
         }
         assert!(breaker.is_open(start));
         assert_eq!(breaker.admit(start).unwrap_err(), Open { wait: OPEN.0, problem: "x".into() });
@@ -136,7 +153,7 @@ mod tests {
         let faults_to_open = |now: Instant| {
             let mut faults = 0;
             while !breaker.is_open(now) {
-                breaker.fault(now, "x");
+                breaker.fault(now, "x", Pass::Free);
                 faults += 1;
             }
             faults
@@ -151,26 +168,46 @@ mod tests {
         faults_to_open(now);
         now += OPEN.0;
         breaker.admit(now).unwrap();
-        breaker.fault(now, "x");
+        breaker.fault(now, "x", Pass::Try);
         now += OPEN.1;
         breaker.admit(now).unwrap();
         breaker.succeed();
         assert_eq!(faults_to_open(now), 5);
+        // Nor do they count for ever.
+        now += OPEN.0;
+        breaker.admit(now).unwrap();
+        breaker.succeed();
+        now += REMEMBERED * 2;
+        assert_eq!(faults_to_open(now), 5);
+    }
+
+    #[test]
+    fn one_that_does_not_try_after_all_leaves_it_to_the_next() {
+        let (breaker, mut now) = (Breaker::default(), Instant::now());
+        for _ in 0..FAULTS {
+            breaker.fault(now, "x", Pass::Free);
+        }
+        now += OPEN.0;
+        assert_eq!(breaker.admit(now), Ok(Pass::Try));
+        breaker.abandon(now);
+        assert_eq!(breaker.admit(now), Ok(Pass::Try));
     }
 
     #[test]
     fn a_failed_try_doubles_the_pause_up_to_the_longest() {
         let (breaker, mut now) = (Breaker::default(), Instant::now());
         for _ in 0..FAULTS {
-            breaker.fault(now, "x");
+            breaker.fault(now, "x", Pass::Free);
         }
         let mut pauses = Vec::new();
         for _ in 0..8 {
             let pause = breaker.admit(now).unwrap_err().wait;
             pauses.push(pause.as_secs());
             now += pause;
-            assert!(breaker.admit(now).is_ok());
-            breaker.fault(now, "x");
+            let pass = breaker.admit(now).unwrap();
+            // One that was under way before says nothing of the try.
+            breaker.fault(now, "x", Pass::Free);
+            breaker.fault(now, "x", pass);
         }
         assert_eq!(pauses, [2, 4, 8, 16, 32, 60, 60, 60]);
     }
@@ -180,7 +217,7 @@ mod tests {
         let (breaker, now) = (Breaker::default(), Instant::now());
         for _ in 0..3 {
             for _ in 0..FAULTS - 1 {
-                breaker.fault(now, "x");
+                breaker.fault(now, "x", Pass::Free);
             }
             breaker.succeed();
         }
@@ -191,7 +228,7 @@ mod tests {
     fn requests_that_were_under_way_when_it_opened_do_not_lengthen_the_pause() {
         let (breaker, now) = (Breaker::default(), Instant::now());
         for _ in 0..FAULTS * 3 {
-            breaker.fault(now, "x");
+            breaker.fault(now, "x", Pass::Free);
         }
         assert_eq!(breaker.admit(now).unwrap_err().wait, OPEN.0);
     }

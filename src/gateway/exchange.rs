@@ -149,11 +149,16 @@ impl Line {
 
     /// Tries whether an endpoint that was left alone answers again; an error if it does not.
     async fn knock(&self, part: &Part<'_>, usage: &mut Usage) -> std::result::Result<(), Refusal> {
-        self.limits.request().await.map_err(|held| self.held(held))?;
+        let gone = || Held { wait: Duration::ZERO, reason: "is not waited for".into() };
+        let turn = part.asker.unless_gone(self.limits.request()).await;
+        if let Err(held) = turn.unwrap_or_else(|| Err(gone())) {
+            self.breaker.abandon(Instant::now());
+            return Err(self.held(held));
+        }
         usage.requests += 1;
         match self.send(&harmless(&[HARMLESS.to_string()], part.spent, part.asker)).await {
             Verdict::Passing(problem) => {
-                self.breaker.fault(Instant::now(), &problem);
+                self.breaker.fault(Instant::now(), &problem, Pass::Try);
                 self.breaker.look(Instant::now()).map_err(|open| self.left_alone(open))
             }
             Verdict::Wait(asked, reason) => {
@@ -219,7 +224,8 @@ impl Line {
             part.asker.unless_gone(self.ready(estimate, prepaid.take())).await.ok_or_else(gone)??;
             let reserved = if remote.daily_token_budget.is_some() { estimate } else { 0 };
             if let Some(budget) = remote.daily_token_budget {
-                if estimate > budget {
+                // 0 holds all until it is raised.
+                if budget > 0 && estimate > budget {
                     let problem =
                         format!("a text of {estimate} tokens is over its daily_token_budget of {budget}");
                     return Err(Refusal::Texts { error: self.problem(problem, false), by_size: true });
@@ -227,14 +233,17 @@ impl Line {
                 self.budget.reserve(budget, estimate, part.spent).map_err(|held| self.held(held))?;
             }
             let admitted = match self.breaker.admit(Instant::now()) {
-                Ok(Pass::Try) if !part.is_harmless => self.knock(part, usage).await,
-                Ok(_) => Ok(()),
+                Ok(Pass::Try) if !part.is_harmless => self.knock(part, usage).await.map(|()| Pass::Free),
+                Ok(pass) => Ok(pass),
                 Err(open) => Err(self.left_alone(open)),
             };
-            if let Err(refusal) = admitted {
-                self.budget.spend(0, reserved);
-                return Err(refusal);
-            }
+            let pass = match admitted {
+                Ok(pass) => pass,
+                Err(refusal) => {
+                    self.budget.spend(0, reserved);
+                    return Err(refusal);
+                }
+            };
             usage.requests += 1;
             let verdict = self.send(part).await;
             let spent = match &verdict {
@@ -261,7 +270,7 @@ impl Line {
                 }
                 Verdict::Passing(problem) => {
                     if part.blames_endpoint {
-                        self.breaker.fault(Instant::now(), &problem);
+                        self.breaker.fault(Instant::now(), &problem, pass);
                     }
                     faults += 1;
                     if faults >= part.tries {

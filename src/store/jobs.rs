@@ -217,8 +217,8 @@ fn give_back(
 /// Has every job that nobody works on tried now; one that is just being enqueued is, anyway. As the owner.
 pub fn make_due() -> Result<()> {
     spi::execute(
-        "UPDATE kb.jobs SET next_attempt_at = now(), chunked = NULL WHERE job_no IN (
-             SELECT job_no FROM kb.jobs WHERE leased_until IS NULL FOR UPDATE SKIP LOCKED)",
+        "UPDATE kb.jobs SET next_attempt_at = now(), chunked = NULL WHERE (kb_no, external_id) IN (
+             SELECT kb_no, external_id FROM kb.jobs WHERE leased_until IS NULL FOR UPDATE SKIP LOCKED)",
         &[],
     )?;
     Ok(())
@@ -227,8 +227,8 @@ pub fn make_due() -> Result<()> {
 /// The same for documents that wait for one embedder. As the owner.
 pub fn make_due_of(embedder: &str) -> Result<()> {
     spi::execute(
-        "UPDATE kb.jobs SET next_attempt_at = now(), chunked = NULL WHERE job_no IN (
-             SELECT job_no FROM kb.jobs WHERE leased_until IS NULL
+        "UPDATE kb.jobs SET next_attempt_at = now(), chunked = NULL WHERE (kb_no, external_id) IN (
+             SELECT kb_no, external_id FROM kb.jobs WHERE leased_until IS NULL
              AND kb_no IN (SELECT kb_no FROM kb.builds WHERE embedder = $1 AND state <> 'old')
              FOR UPDATE SKIP LOCKED)",
         &[Arg::Text(embedder)],
@@ -244,7 +244,8 @@ pub fn release_all(delay: Duration, error: Option<&str>, count: bool) -> Result<
         "UPDATE kb.jobs SET leased_until = NULL, error = $2,
              next_attempt_at = now() + pg_catalog.make_interval(secs => $1),
              attempts = CASE WHEN $3 THEN attempts ELSE greatest(attempts - 1, 0) END
-         WHERE job_no IN (SELECT job_no FROM kb.jobs WHERE leased_until IS NOT NULL FOR UPDATE SKIP LOCKED)",
+         WHERE (kb_no, external_id) IN (
+             SELECT kb_no, external_id FROM kb.jobs WHERE leased_until IS NOT NULL FOR UPDATE SKIP LOCKED)",
         &[Arg::Double(delay.as_secs_f64()), Arg::TextOrNull(error), Arg::Bool(count)],
     )?;
     spi::write(
@@ -260,7 +261,8 @@ pub fn release_all(delay: Duration, error: Option<&str>, count: bool) -> Result<
 pub fn take_over(job_no: i64) -> Result<Option<Job>> {
     spi::write_one(
         "UPDATE kb.jobs SET attempts = attempts + (leased_until IS NULL)::int, leased_until = coalesce(leased_until, now())
-         WHERE job_no = (SELECT job_no FROM kb.jobs WHERE job_no = $1 FOR UPDATE SKIP LOCKED)
+         WHERE (kb_no, external_id) = (
+             SELECT kb_no, external_id FROM kb.jobs WHERE job_no = $1 FOR UPDATE SKIP LOCKED)
          RETURNING kb_no, external_id, generation, attempts, run_no, priority::int, job_no",
         &[Arg::Long(job_no)],
         job,

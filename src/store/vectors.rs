@@ -271,10 +271,25 @@ pub fn without_index() -> Result<Vec<IndexState>> {
     })?;
     let mut states = Vec::new();
     for (table, valid, is_filling) in tables {
-        let is_wanted = !is_filling && has_rows(&table.table_name, table.config.min_rows)?;
+        let is_wanted = !is_filling
+            && !is_locked(&table.table_name)?
+            && has_rows(&table.table_name, table.config.min_rows)?;
         states.push(IndexState { table, valid, is_filling, is_wanted });
     }
     Ok(states)
+}
+
+/// Whether somebody keeps a table from being read.
+fn is_locked(table_name: &str) -> Result<bool> {
+    let found = spi::write_one(
+        "SELECT EXISTS (SELECT FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_class t ON t.oid = l.relation
+             WHERE t.relname = $1 AND t.relnamespace = 'kb'::regnamespace AND l.granted
+               AND l.mode = 'AccessExclusiveLock' AND l.pid IS DISTINCT FROM pg_catalog.pg_backend_pid()
+               AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()))",
+        &[Arg::Text(table_name)],
+        |row| row.get::<bool>(0),
+    )?;
+    Ok(found.unwrap_or(false))
 }
 
 /// Whether a table has at least so many rows, without counting more.

@@ -1,7 +1,7 @@
 //! To the gateway: batches of chunks that have no vector yet.
 
 use super::document::Target;
-use super::flights::{Flight, Group, Holder};
+use super::flights::{Flight, Group, Holder, Unsaved};
 use super::runner::Runner;
 use crate::catalog::access::access;
 use crate::error::{Error, Result};
@@ -61,8 +61,7 @@ impl Runner {
 
     fn has_room(&self, target: &Target) -> bool {
         // Nothing more is bought for a table that takes nothing.
-        let table = &target.build.table.table_name;
-        if self.unsaved.iter().any(|unsaved| unsaved.flight.target.build.table.table_name == *table) {
+        if self.is_table_locked(target) {
             return false;
         }
         if !target.is_remote() {
@@ -72,6 +71,13 @@ impl Runner {
         // Twice what can be under way at the provider: the next batches wait at the gateway.
         let most = 2 * embedder.config.remote.max_concurrency * embedder.config.batch_size;
         self.flights.texts_out(&embedder.id) < most
+    }
+
+    /// Whether vectors wait for the lock of a build's table.
+    pub(super) fn is_table_locked(&self, target: &Target) -> bool {
+        let table = &target.build.table.table_name;
+        let is_of_it = |unsaved: &Unsaved| unsaved.flight.target.build.table.table_name == *table;
+        self.unsaved.iter().any(|unsaved| unsaved.is_of_table && is_of_it(unsaved))
     }
 
     /// The error says why nothing is sent to an embedder now.

@@ -40,17 +40,36 @@ impl Runner {
         }
     }
 
+    /// Mends what a restart or a restore did to vector tables, until that succeeds once.
+    pub(super) fn look_after_tables(&mut self) {
+        if self.is_mended {
+            return;
+        }
+        let mended = txn::in_txn(build_cases::attach_tables).and_then(|()| {
+            let unlogged = txn::in_txn(builds::unlogged)?;
+            unlogged.iter().try_for_each(|build| txn::in_txn(|| build_cases::enqueue_without_vectors(build)))
+        });
+        match mended {
+            Ok(()) => self.is_mended = true,
+            Err(error) => self.say("worker cannot look after vector tables", &error),
+        }
+    }
+
     /// Ends runs, switches builds, sweeps old ones, has indexes built; true when nothing remains to be waited for.
     pub(super) fn housekeep(&mut self) -> bool {
         self.housekept = Instant::now();
+        self.look_after_tables();
         let result = txn::in_txn(|| {
             runs::finish_idle()?;
-            for build in builds::finished_next()? {
-                build_cases::switch(&build)?;
-            }
-            Ok(())
+            builds::finished_next()
         })
-        .and_then(|()| {
+        .and_then(|finished| {
+            for build in finished {
+                // Somebody may be putting a document of it: not now, then.
+                if let Err(error) = txn::in_txn(|| build_cases::switch(&build)) {
+                    self.say(&format!("build {} cannot be switched to now", build.build_no), &error);
+                }
+            }
             for build in txn::in_txn(builds::old)? {
                 // A query may be reading it: not now, then.
                 let swept = txn::in_txn(|| {
@@ -72,8 +91,10 @@ impl Runner {
         match result {
             Ok(nothing_left) => nothing_left,
             Err(error) => {
-                report::log(&format!("worker housekeeping: {error}"));
-                wait::latch(FAULT_PAUSE.0);
+                self.say("worker housekeeping", &error);
+                if !error.is_lock() {
+                    wait::latch(FAULT_PAUSE.0);
+                }
                 false
             }
         }

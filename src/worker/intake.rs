@@ -12,7 +12,7 @@ use crate::settings;
 use crate::store::documents::Locked;
 use crate::store::embedders;
 use crate::store::jobs::{self, Job};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 /// Documents under way at most: in all, of one local and of one remote embedder, so that a slow provider delays only
@@ -26,6 +26,8 @@ const CLAIM: usize = 64;
 /// A group of documents is prepared together up to this many bytes.
 const GROUP_BYTES: usize = 2 * 1024 * 1024;
 const GROUP_DOCUMENTS: usize = 32;
+/// Documents that are remembered for having been in an open transaction.
+const FOUND_BUSY: usize = 100_000;
 /// How often paused embedders are compared with what they are now.
 const LOOK_AT_PAUSED: Duration = Duration::from_secs(1);
 
@@ -59,7 +61,7 @@ impl Runner {
                 Err((job, error)) => fail(&job, &error)?,
             }
         }
-        self.write_group(prepared)?;
+        self.write_group(prepared, &mut HashMap::new())?;
         begun.map(|_| true)
     }
 
@@ -139,7 +141,7 @@ impl Runner {
     }
 
     /// Writes a group in one commit; if that fails, each alone, so that one bad document costs no other.
-    fn write_group(&mut self, prepared: Vec<Prepared>) -> Result<()> {
+    fn write_group(&mut self, prepared: Vec<Prepared>, locked: &mut HashMap<i64, Error>) -> Result<()> {
         if prepared.is_empty() {
             return Ok(());
         }
@@ -158,24 +160,39 @@ impl Runner {
             }
             Err(_) if prepared.len() > 1 => {
                 for document in prepared {
-                    self.write_group(vec![document])?;
+                    // One wait for a lock is enough for all documents of a knowledge base.
+                    match locked.get(&document.job.kb_no) {
+                        Some(error) => fail(&document.job, error)?,
+                        None => self.write_group(vec![document], locked)?,
+                    }
                 }
                 Ok(())
             }
-            Err(error) => prepared.first().map_or(Ok(()), |document| fail(&document.job, &error)),
+            Err(error) => {
+                for document in &prepared {
+                    fail(&document.job, &error)?;
+                    if error.is_lock() {
+                        locked.insert(document.job.kb_no, error.clone());
+                    }
+                }
+                Ok(())
+            }
         }
     }
 
     /// Takes up what was written, by build, for its missing vectors; live edits first.
     fn follow(&mut self, prepared: Vec<Prepared>, written: &Locked) -> Result<()> {
         let mut groups: BTreeMap<(i32, i64), Group> = BTreeMap::new();
-        let (mut edited, mut busy) = (Vec::new(), Vec::new());
+        let (mut edited, mut busy) = (Vec::new(), BTreeMap::<Duration, Vec<Job>>::new());
         for document in prepared {
             if !written.current.contains(&document.document_id) {
-                let is_busy = written.busy.contains(&document.document_id);
-                if is_busy { &mut busy } else { &mut edited }.push(document.job);
+                match written.busy.contains(&document.document_id) {
+                    true => busy.entry(self.busy_pause(&document.job)).or_default().push(document.job),
+                    false => edited.push(document.job),
+                }
                 continue;
             }
+            self.found_busy.remove(&document.job.job_no);
             let priority = document.job.priority;
             for (target, id) in self.flights.add(document) {
                 let key = (priority, target.build.build_no);
@@ -190,7 +207,17 @@ impl Runner {
             }
         }
         outcome::give_back(&edited, Duration::ZERO)?;
-        outcome::give_back(&busy, BUSY)
+        busy.iter().try_for_each(|(pause, jobs)| outcome::give_back(jobs, *pause))
+    }
+
+    /// The pause before a document is cut once more that an open transaction has: doubled each time.
+    fn busy_pause(&mut self, job: &Job) -> Duration {
+        if self.found_busy.len() > FOUND_BUSY {
+            self.found_busy.clear();
+        }
+        let times = self.found_busy.entry(job.job_no).or_insert(0);
+        *times += 1;
+        BUSY.saturating_mul(1 << (*times - 1).min(5))
     }
 }
 

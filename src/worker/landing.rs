@@ -1,7 +1,7 @@
 //! What comes back from the gateway: vectors are written, documents that have all of theirs end, faults are sorted.
 
 use super::flights::{Flight, Holder, Open, Unsaved};
-use super::outcome::{RETRY, fail, finish};
+use super::outcome::{RETRY, fail, finish, finish_all};
 use super::runner::Runner;
 use crate::error::{Error, Result};
 use crate::gateway::client;
@@ -97,6 +97,11 @@ impl Runner {
     }
 
     fn store(&mut self, flight: Flight, embedded: Embedded) -> Result<()> {
+        if flight.target.is_remote() && self.is_table_locked(&flight.target) {
+            // Not once more for each batch.
+            self.unsaved.push(Unsaved { flight, embedded, is_of_table: true });
+            return Ok(());
+        }
         let (build, embedder) = (&flight.target.build, &flight.target.embedder);
         let failed: Vec<usize> = embedded.failed.iter().map(|(text, _)| *text as usize).collect();
         let numbers = embedded.vectors.numbers();
@@ -178,7 +183,7 @@ impl Runner {
             return Ok(());
         }
         let (done, broken): (Vec<_>, Vec<_>) = done.into_iter().partition(|(_, open)| open.error.is_none());
-        txn::in_txn(|| finish(&done, &HashSet::new()))?;
+        finish_all(&done)?;
         self.fail_broken(broken)
     }
 

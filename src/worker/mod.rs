@@ -11,6 +11,7 @@ mod indexer;
 mod intake;
 mod landing;
 mod launcher;
+mod leases;
 mod offload;
 mod outcome;
 mod roster;

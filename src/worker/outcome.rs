@@ -26,10 +26,19 @@ thread_local! {
 
 /// Gives jobs back in a transaction of its own; no attempt was made.
 pub(super) fn give_back(jobs: &[Job], delay: Duration) -> Result<()> {
-    if !jobs.is_empty() {
-        hold_up(txn::in_txn(|| jobs::release(jobs, delay, None, false))?);
+    if jobs.is_empty() {
+        return Ok(());
     }
+    hold_up(unless_locked(txn::in_txn(|| jobs::release(jobs, delay, None, false)), jobs)?);
     Ok(())
+}
+
+/// Where somebody has locked a table, all of these jobs are still to be given back.
+fn unless_locked(left: Result<Vec<Job>>, jobs: &[Job]) -> Result<Vec<Job>> {
+    match left {
+        Err(error) if error.is_lock() => Ok(jobs.to_vec()),
+        left => left,
+    }
 }
 
 /// Remembers jobs that a transaction which is not over keeps from being given back.
@@ -45,9 +54,21 @@ pub(super) fn give_back_held_up(at_work: &[Job]) -> Result<()> {
     }
     let at_work: HashSet<i64> = at_work.iter().map(|job| job.job_no).collect();
     jobs.retain(|job| !at_work.contains(&job.job_no));
-    let left = txn::in_txn(|| jobs::release(&jobs, Duration::ZERO, None, true));
+    let left = txn::in_txn(|| jobs::release(&jobs, Duration::ZERO, None, false));
     hold_up(left.unwrap_or(jobs));
     Ok(())
+}
+
+/// Ends documents that wait for nothing more, in a transaction of its own; see [`finish`].
+pub(super) fn finish_all(done: &[(i64, Open)]) -> Result<()> {
+    let result = txn::in_txn(|| finish(done, &HashSet::new()));
+    match result {
+        Err(error) if error.is_lock() => {
+            hold_up(done.iter().map(|(_, open)| open.job.clone()).collect());
+            Ok(())
+        }
+        result => result,
+    }
 }
 
 /// Ends the jobs of documents that have all their vectors, unless they were edited meanwhile. Those that somebody has in
@@ -104,6 +125,7 @@ pub(super) fn fail(job: &Job, error: &Error) -> Result<()> {
         let again = job.attempts < settings::max_attempts() || !error.is_of_the_work();
         if error.is_transient() && again {
             let delay = match error.is_of_the_work() {
+                _ if error.is_lock() => BUSY,
                 true => RETRY.0.saturating_mul(1 << (job.attempts - 1).clamp(0, 16)).min(RETRY.1),
                 false => UNRELATED,
             };
@@ -123,8 +145,8 @@ pub(super) fn fail(job: &Job, error: &Error) -> Result<()> {
             }
         }
         Ok(Vec::new())
-    })?;
-    hold_up(left);
+    });
+    hold_up(unless_locked(left, std::slice::from_ref(job))?);
     Ok(())
 }
 

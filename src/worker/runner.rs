@@ -4,8 +4,7 @@ use super::claims::Claims;
 use super::flights::{Flights, Unsaved};
 use super::growth::Growth;
 use super::intake::Preparing;
-use super::outcome::{self, fail, hold_up};
-use crate::catalog::builds as build_cases;
+use super::outcome;
 use crate::error::{Error, Result};
 use crate::gateway::client::Connection;
 use crate::gateway::protocol::Access;
@@ -25,6 +24,8 @@ pub(super) const FAULT_PAUSE: (Duration, Duration) = (Duration::from_secs(1), Du
 const TURN: Duration = Duration::from_secs(5);
 /// What is at the gateway when that has been over for so long is waited for no longer: what waits there behind a rate is not paid for.
 const LAST_CALL: Duration = Duration::from_secs(30);
+/// How often it is said that somebody's lock is in the way.
+const SAY_LOCKED_EVERY: Duration = Duration::from_secs(60);
 /// How often it is tried to give back jobs that an open transaction has.
 const GIVE_BACK_EVERY: Duration = Duration::from_secs(1);
 /// How often it is looked whether the extension is still there and nobody waits for the database.
@@ -49,7 +50,7 @@ pub fn main(database: pg_sys::Oid) {
     // In a deadlock the one to give way.
     setting::set_for_process(c"deadlock_timeout", c"50ms");
     // One knowledge base whose tables somebody locks must not stop the others.
-    setting::set_for_process(c"lock_timeout", c"500ms");
+    setting::set_for_process(c"lock_timeout", c"200ms");
     // A commit that a crash of the whole server loses is work done again, never work lost: a job is
     // deleted by the very commit that finishes it.
     setting::set_for_process(c"synchronous_commit", c"off");
@@ -86,13 +87,13 @@ enum Left {
 pub(super) struct Runner {
     begun: Instant,
     /// The jobs over which the worker before this one died; and whether what that one had leased was given back.
-    died_at: Vec<i64>,
+    pub(super) died_at: Vec<i64>,
     taken_over: bool,
     /// Faults of gateway or database in a row; nothing is done before `resume_at`.
-    faults: u32,
-    resume_at: Instant,
+    pub(super) faults: u32,
+    pub(super) resume_at: Instant,
     /// The fault after which jobs could not even be given back.
-    owed: Option<Error>,
+    pub(super) owed: Option<Error>,
     /// Since when its turn is over: what is at the gateway is waited for, nothing more is sent.
     pub(super) leaving: Option<Instant>,
     pub(super) connection: Option<Connection>,
@@ -106,8 +107,14 @@ pub(super) struct Runner {
     pub(super) claims: Claims,
     pub(super) growth: Growth,
     checked: Instant,
-    renewed: Instant,
+    pub(super) renewed: Instant,
     given_back: Instant,
+    /// When it was last said that a lock is in the way.
+    locked: Option<Instant>,
+    /// Vector tables were looked after since this worker started.
+    pub(super) is_mended: bool,
+    /// By job_no, how often a document was found in an open transaction.
+    pub(super) found_busy: HashMap<i64, u32>,
     /// When something last moved; None before anything has, so that a visit for nothing ends at once.
     busy: Option<Instant>,
     /// Vectors were written since indexes were looked at.
@@ -146,6 +153,9 @@ impl Runner {
             checked: now,
             renewed: now,
             given_back: now,
+            locked: None,
+            is_mended: false,
+            found_busy: HashMap::new(),
             busy: None,
             index_due: true,
             paused: HashMap::new(),
@@ -164,9 +174,7 @@ impl Runner {
         if !matches!(txn::in_txn(server::is_installed), Ok(true)) {
             return Left::Done;
         }
-        if let Err(error) = txn::in_txn(build_cases::look_after_tables) {
-            report::log(&format!("worker cannot look after vector tables: {error}"));
-        }
+        self.look_after_tables();
         loop {
             report::check_interrupts();
             background::reload_settings();
@@ -226,29 +234,17 @@ impl Runner {
                     }
                     self.pause();
                 }
+                // Nothing is lost but this round.
+                Err(error) if error.is_lock() => {
+                    self.say("worker waits for somebody's lock", &error);
+                    self.pause();
+                }
                 Err(error) => {
                     report::log(&format!("worker: {error}"));
                     self.start_over(error);
                 }
             }
         }
-    }
-
-    /// Gives back what a dead worker had leased. The document over which it died (of the one that it prepared and the
-    /// one that it wrote, either) may have killed it: it has had an attempt, and so does not kill workers for ever.
-    fn take_over(&mut self) -> Result<()> {
-        while let Some(job_no) = self.died_at.last() {
-            if let Some(job) = txn::in_txn(|| jobs::take_over(*job_no))? {
-                report::log(&format!(
-                    "the worker before this one died over document \"{}\"",
-                    job.external_id
-                ));
-                fail(&job, &Error::Died { external_id: job.external_id.clone() })?;
-            }
-            self.died_at.pop();
-        }
-        hold_up(txn::in_txn(|| jobs::release_all(Duration::ZERO, None, false))?);
-        Ok(())
     }
 
     /// False when the extension is gone, or somebody waits for the sessions of this database to leave.
@@ -292,6 +288,15 @@ impl Runner {
         };
     }
 
+    /// Says in the log what went wrong; of locks, which can last, now and then.
+    pub(super) fn say(&mut self, what: &str, error: &Error) {
+        if error.is_lock() && self.locked.is_some_and(|at| at.elapsed() < SAY_LOCKED_EVERY) {
+            return;
+        }
+        report::log(&format!("{what}: {error}"));
+        self.locked = error.is_lock().then(Instant::now).or(self.locked);
+    }
+
     /// Vectors wait that no table takes.
     fn is_stuck(&self) -> bool {
         self.unsaved.iter().any(|unsaved| !unsaved.is_of_table)
@@ -317,65 +322,5 @@ impl Runner {
         let taken = self.take_in()?;
         let sent = self.leaving.is_none() && self.send()?;
         Ok(received || taken || sent)
-    }
-
-    /// The gateway or the database failed under several documents: all that was under way is given back,
-    /// and what had been done of it is found done next time. What no document can help costs no attempt. Vectors that
-    /// could not be written are kept.
-    fn start_over(&mut self, error: Error) {
-        self.connection = None;
-        self.asked = false;
-        self.flights.clear();
-        self.claimed.clear();
-        if let Some(preparing) = &mut self.preparing {
-            preparing.jobs.clear();
-        }
-        self.give_back(error);
-    }
-
-    /// The pause after one more fault in a row.
-    fn next_pause(&mut self) -> Duration {
-        let pause = FAULT_PAUSE.0.saturating_mul(1 << self.faults.min(10)).min(FAULT_PAUSE.1);
-        self.faults += 1;
-        pause
-    }
-
-    fn give_back(&mut self, error: Error) {
-        let pause = self.next_pause();
-        let count = error.is_of_the_work();
-        // Every tenant whose document was under way sees it: not what it was, which is in the log.
-        let text = "the worker met a fault and starts over; see the server log";
-        let given_back = txn::in_txn(|| {
-            hold_up(jobs::release_all(pause, Some(text), count)?);
-            if count { jobs::exhausted(settings::max_attempts()) } else { Ok(Vec::new()) }
-        })
-        .and_then(|jobs| jobs.iter().try_for_each(|job| fail(job, &error)));
-        let wait = match given_back {
-            Ok(()) => FAULT_PAUSE.0,
-            // A full disk takes not even that.
-            Err(problem) => {
-                report::log(&format!("worker cannot give jobs back: {problem}"));
-                self.owed = Some(error);
-                pause
-            }
-        };
-        self.resume_at = Instant::now() + wait;
-    }
-
-    fn renew_leases(&mut self) -> Result<()> {
-        let lease = settings::lease_duration();
-        if self.renewed.elapsed() < lease / 3 {
-            return Ok(());
-        }
-        self.renewed = Instant::now();
-        let jobs = self.jobs_at_work();
-        txn::in_txn(|| jobs::extend(&jobs, lease))
-    }
-
-    fn jobs_at_work(&self) -> Vec<Job> {
-        let mut jobs = self.flights.jobs();
-        jobs.extend(self.claimed.iter().cloned());
-        jobs.extend(self.preparing.iter().flat_map(|preparing| preparing.jobs.iter().cloned()));
-        jobs
     }
 }

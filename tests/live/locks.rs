@@ -79,6 +79,10 @@ fn a_locked_vector_table_holds_up_its_own_knowledge_base_and_nothing_is_paid_for
     open.run(&format!("BEGIN; LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE"));
     stub.hold(false);
     until(SOON, "vectors cannot be saved", || cluster.log().contains("worker keeps vectors"));
+    // A queue behind the lock.
+    let more: Vec<Document> =
+        (0..40).map(|i| Document::new(format!("q{i}"), texts::paragraph(500 + i, 12))).collect();
+    db.put_all("k", &more);
     let many: Vec<Document> =
         (0..50).map(|i| Document::new(format!("d{i}"), texts::paragraph(i, 12))).collect();
     db.put_all("other", &many);
@@ -88,6 +92,57 @@ fn a_locked_vector_table_holds_up_its_own_knowledge_base_and_nothing_is_paid_for
     });
     open.run("COMMIT");
     db.wait("k");
+    assert_sound(&mut db, "k", 43, 0);
+    assert!(stub.counts().values().all(|(_, answered)| *answered == 1));
+}
+
+#[test]
+fn a_lock_on_the_queue_itself_loses_nothing_that_was_paid_for() {
+    let stub = Stub::start(Options::default());
+    let cluster = crate::cluster!("kb.lease_duration = '10s'");
+    let mut db = cluster.connect(APP);
+    under_way(&mut db, &stub);
+    let mut open = cluster.connect(APP);
+    open.run("BEGIN; LOCK TABLE kb.jobs IN ACCESS EXCLUSIVE MODE");
+    stub.hold(false);
+    until(SOON, "the worker says so", || cluster.log().contains("worker waits for somebody's lock"));
+    open.run("COMMIT");
+    db.wait("k");
     assert_sound(&mut db, "k", 3, 0);
     assert!(stub.counts().values().all(|(_, answered)| *answered == 1));
+}
+
+#[test]
+fn an_open_edit_that_keeps_a_build_from_being_switched_to_keeps_no_other_run_from_ending() {
+    let stub = Stub::start(Options::default());
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_stub_embedder("e", &stub, r#"{"timeout_ms": 60000}"#);
+    db.create_kb("k", "e", CHUNKING);
+    db.create_kb("other", "hash", CHUNKING);
+    db.put("k", "small", &texts::paragraph(11, 12));
+    db.put("k", "large", &texts::text(1, 30, 40));
+    db.put("other", "d", &texts::text(2, 3, 40));
+    db.wait("k");
+    // In the next build the small one has the chunk that it had, and needs no provider.
+    stub.hold(true);
+    db.run(r#"SELECT kb.alter_knowledge_base('k', chunking => '{"size": 100, "overlap": 0}')"#);
+    db.run("SELECT kb.ingest('k', 'replace')");
+    let job = |id: &str| format!("kb.jobs WHERE external_id = '{id}'");
+    until(SOON, "the small one is done", || db.count(&job("small")) == 0);
+    let mut open = cluster.connect(APP);
+    open.run("BEGIN");
+    open.put("k", "small", "Edited in a transaction that stays open.");
+    stub.hold(false);
+    until(SOON, "the large one is done, too", || db.count(&job("large")) == 0);
+    until(SOON, "the build cannot be switched to", || cluster.log().contains("cannot be switched to now"));
+    db.run("SELECT kb.ingest('other')");
+    db.wait("other");
+    assert_sound(&mut db, "other", 1, 0);
+    assert_eq!(db.count("kb.builds WHERE state = 'next'"), 1);
+    open.run("COMMIT");
+    db.wait("k");
+    until(SOON, "the old build is swept", || db.count("kb.builds") == 2);
+    assert_sound(&mut db, "k", 2, 0);
+    assert_eq!(db.count("kb.chunks WHERE content LIKE 'Edited in a transaction%'"), 1);
 }

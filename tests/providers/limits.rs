@@ -113,9 +113,14 @@ fn no_request_has_more_tokens_than_a_day_may_spend_or_than_a_part_of_a_minute() 
             assert!(stub.requests().iter().all(|seen| seen.texts.len() <= most), "{config} {urgency:?}");
         }
     }
+    // A budget of nothing holds everything until it is raised.
+    let (stub, gateway) = (self::stub(0), Gateway::new());
+    let embedder = embedder(&stub, "openai", json!({"daily_token_budget": 0}));
+    assert!(matches!(gateway.error(&embedder, "a").0, Error::Paused { .. }));
+    assert_eq!(stub.request_count(), 0);
     // One text alone that is over the budget of any day is refused, and does not wait for tomorrow.
-    let (stub, gateway) = (stub(0), Gateway::new());
-    let embedder = embedder(&stub, "openai", json!({"daily_token_budget": 3}));
+    let (stub, gateway) = (self::stub(0), Gateway::new());
+    let embedder = self::embedder(&stub, "openai", json!({"daily_token_budget": 3}));
     let (error, _) = gateway.error(&embedder, "a text that has more tokens than that");
     assert!(matches!(error, Error::Provider { passing: false, .. }), "{error}");
     assert!(error.to_string().contains("daily_token_budget"), "{error}");
