@@ -31,10 +31,7 @@ fn ten_thousand_documents_survive_a_failing_provider_and_thirty_kills() {
     db.create_kb("k", "e", r#"{"strategy": "none"}"#);
     stub.chaos(0.2, 42, &elsewhere.base_url("openai"));
     for part in 0..10 {
-        let documents: Vec<Document> = (part * 1000..(part + 1) * 1000)
-            .map(|i| Document::new(format!("d{i}"), texts::paragraph(i, 15)))
-            .collect();
-        db.put_all("k", &documents);
+        db.put_all("k", &paragraphs(part * 1000..(part + 1) * 1000));
     }
     let settled = "kb.documents WHERE status <> 'pending'";
     let mut chance: u64 = 7;
@@ -60,15 +57,22 @@ fn ten_thousand_documents_survive_a_failing_provider_and_thirty_kills() {
         db = cluster.reconnect(APP);
     }
     db.run("SELECT kb.wait('k', 600)");
-    let failed = db.count("kb.failures");
-    assert_sound(&mut db, "k", DOCUMENTS as i64 - failed, failed);
-    assert_eq!(stub.complaints(), [] as [String; 0]);
-    // Faults that do not pass hit whole batches; every failure says which it was.
+    // Faults that do not pass hit whole batches; every failure says which it was. Chance, and the kills, may have left one
+    // out: then there is more to do.
     let known = "40[014]|307 with a redirect|dimension|zero|certificate";
-    assert_eq!(db.count(&format!("kb.failures WHERE error !~ '{known}'")), 0);
-    for fault in known.split('|') {
-        assert!(db.count(&format!("kb.failures WHERE error ~ '{fault}'")) > 0, "nothing failed by {fault}");
+    let mut documents = DOCUMENTS;
+    while let Some(fault) =
+        known.split('|').find(|fault| db.count(&format!("kb.failures WHERE error ~ '{fault}'")) == 0)
+    {
+        assert!(documents < 2 * DOCUMENTS, "nothing failed by {fault}");
+        db.put_all("k", &paragraphs(documents..documents + 500));
+        documents += 500;
+        db.run("SELECT kb.wait('k', 300)");
     }
+    let failed = db.count("kb.failures");
+    assert_sound(&mut db, "k", documents as i64 - failed, failed);
+    assert_eq!(stub.complaints(), [] as [String; 0]);
+    assert_eq!(db.count(&format!("kb.failures WHERE error !~ '{known}'")), 0);
     assert!(stub.strangers() > 0);
     assert_eq!(elsewhere.request_count(), 0, "a redirect was followed");
     // At a kill as much is lost as was under way: at the provider, and with the worker.
@@ -81,17 +85,22 @@ fn ten_thousand_documents_survive_a_failing_provider_and_thirty_kills() {
     stub.calm();
     db.run("SELECT kb.retry('k')");
     db.run("SELECT kb.wait('k', 300)");
-    assert_sound(&mut db, "k", DOCUMENTS as i64, 0);
+    assert_sound(&mut db, "k", documents as i64, 0);
+}
+
+fn paragraphs(numbers: std::ops::Range<u64>) -> Vec<Document> {
+    numbers.map(|i| Document::new(format!("d{i}"), texts::paragraph(i, 15))).collect()
 }
 
 /// How often each text has been answered by now, `before` having been at the last kill. Of the work since then no text
-/// may be there more than twice: once for what the kill before took away, and once as it must be.
+/// may be there more than twice: once for what the kill before took away, and once as it must be. (No document has the
+/// harmless text by which the gateway tells who is to blame, and whether an endpoint answers again.)
 fn pay(stub: &Stub, before: &HashMap<String, usize>) -> HashMap<String, usize> {
-    let now: HashMap<String, usize> =
-        stub.counts().into_iter().map(|(text, (_, answered))| (text, answered)).collect();
+    let counts = stub.counts().into_iter().filter(|(text, _)| text != "text");
+    let now: HashMap<String, usize> = counts.map(|(text, (_, answered))| (text, answered)).collect();
     for (text, times) in &now {
         let since = times - before.get(text).unwrap_or(&0);
-        assert!(since <= 2, "between two kills a text was answered {since} times");
+        assert!(since <= 2, "between two kills \"{text}\" was answered {since} times");
     }
     now
 }
