@@ -40,18 +40,22 @@ impl Runner {
         }
     }
 
-    /// Mends what a restart or a restore did to vector tables, until that succeeds once.
+    /// Mends what a restart or a restore did to vector tables: once, or until no lock is in the way.
     pub(super) fn look_after_tables(&mut self) {
         if self.is_mended {
             return;
         }
-        let mended = txn::in_txn(build_cases::attach_tables).and_then(|()| {
-            let unlogged = txn::in_txn(builds::unlogged)?;
-            unlogged.iter().try_for_each(|build| txn::in_txn(|| build_cases::enqueue_without_vectors(build)))
-        });
-        match mended {
-            Ok(()) => self.is_mended = true,
-            Err(error) => self.say("worker cannot look after vector tables", &error),
+        let mut results = vec![txn::in_txn(build_cases::attach_tables)];
+        match txn::in_txn(builds::unlogged) {
+            Ok(unlogged) => results.extend(
+                unlogged.iter().map(|build| txn::in_txn(|| build_cases::enqueue_without_vectors(build))),
+            ),
+            Err(error) => results.push(Err(error)),
+        }
+        self.is_mended = true;
+        for error in results.into_iter().filter_map(Result::err) {
+            self.is_mended &= !error.is_lock();
+            self.say("worker cannot look after vector tables", &error);
         }
     }
 

