@@ -120,8 +120,7 @@ fn a_killed_indexer_leaves_no_invalid_index() {
     let mut db = cluster.connect(APP);
     db.run("SELECT kb.create_vector_db('v', 'pgvector', 384, config => '{\"ef_construction\": 1000, \"m\": 32}')");
     db.run("SELECT kb.create_knowledge_base('k', 'hash', 'v', chunking => '{\"strategy\": \"none\"}')");
-    let documents: Vec<Document> =
-        (0..2500).map(|i| Document::new(format!("d{i}"), texts::paragraph(i, 30))).collect();
+    let documents = texts::documents(0..2500, 30);
     db.put_all("k", &documents);
     for _ in 0..2 {
         let mut indexer = None;
@@ -198,8 +197,7 @@ fn a_document_over_which_workers_die_is_given_up_in_the_end() {
     db.create_kb("k", "hash", r#"{"size": 4000}"#);
     // Large enough to be met while it is being cut.
     let large = Document::new("large", texts::text(7, 8_000, 60));
-    let small: Vec<Document> =
-        (0..20).map(|i| Document::new(format!("d{i}"), texts::paragraph(i, 30))).collect();
+    let small = texts::documents(0..20, 30);
     db.put_all("k", &small);
     db.put_all("k", &[large]);
     let job: i64 = db.one("SELECT job_no FROM kb.jobs WHERE external_id = 'large'");

@@ -93,8 +93,7 @@ fn drop_database_succeeds_while_an_index_is_built() {
     let mut db = cluster.connect(APP);
     db.run("SELECT kb.create_vector_db('v', 'pgvector', 384, config => '{\"ef_construction\": 1000, \"m\": 64}')");
     db.run("SELECT kb.create_knowledge_base('k', 'hash', 'v', chunking => '{\"strategy\": \"none\"}')");
-    let documents: Vec<Document> =
-        (0..6000).map(|i| Document::new(format!("d{i}"), texts::paragraph(i, 30))).collect();
+    let documents = texts::documents(0..6000, 30);
     db.put_all("k", &documents);
     until(LONG, "an index is being built", || {
         db.count("pg_stat_progress_create_index WHERE phase LIKE 'building index%'") == 1

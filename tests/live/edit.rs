@@ -165,8 +165,7 @@ fn a_live_edit_goes_ahead_of_a_backfill() {
     let mut db = cluster.connect(APP);
     db.create_slow_embedder(4);
     db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
-    let documents: Vec<Document> =
-        (0..400).map(|i| Document::new(format!("d{i}"), texts::paragraph(i, 40))).collect();
+    let documents = texts::documents(0..400, 40);
     db.put_all("k", &documents);
     db.wait("k");
     // Everything is embedded anew, slowly.

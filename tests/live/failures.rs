@@ -59,8 +59,7 @@ fn one_knowledge_base_that_cannot_work_stops_no_other() {
     let mut db = cluster.connect(APP);
     db.create_kb("bad", "minilm", r#"{"strategy": "none"}"#);
     db.create_kb("good", "minilm", "{}");
-    let bad: Vec<Document> =
-        (0..40).map(|i| Document::new(format!("d{i}"), texts::paragraph(i, 700))).collect();
+    let bad = texts::documents(0..40, 700);
     db.put_all("bad", &bad);
     for i in 0..10 {
         db.put("good", &format!("d{i}"), &texts::paragraph(i, 20));
@@ -87,8 +86,7 @@ fn paid_vectors_that_the_database_cannot_take_are_kept_until_it_can() {
          CREATE TRIGGER full_disk BEFORE UPDATE ON kb.jobs FOR EACH ROW
              WHEN (OLD.leased_until IS NOT NULL AND NEW.leased_until IS NOT NULL) EXECUTE FUNCTION full_disk()"
     ));
-    let documents: Vec<Document> =
-        (0..50).map(|i| Document::new(format!("d{i}"), texts::paragraph(i, 12))).collect();
+    let documents = texts::documents(0..50, 12);
     db.put_all("k", &documents);
     until(SOON, "it is tried again", || cluster.log().matches("keeps vectors").count() >= 4);
     until(SOON, "no lease can be renewed", || cluster.log().contains("cannot renew leases"));
@@ -109,8 +107,7 @@ fn a_new_embedder_does_not_wait_for_the_old_one_that_is_down() {
     let mut db = cluster.connect(APP);
     db.create_stub_embedder("old", &stub, "{}");
     db.create_kb("k", "old", r#"{"strategy": "none"}"#);
-    let documents: Vec<Document> =
-        (0..20).map(|i| Document::new(format!("d{i}"), texts::paragraph(i, 12))).collect();
+    let documents = texts::documents(0..20, 12);
     db.put_all("k", &documents);
     db.wait("k");
     for status in [500, 401] {
@@ -140,8 +137,7 @@ fn a_replace_that_fails_leaves_no_document_ready_that_the_old_embedder_has_not_s
     db.create_stub_embedder("old", &stub, "{}");
     db.run("SELECT kb.create_embedder('short', 'hash', config => '{\"max_input_tokens\": 5}')");
     db.create_kb("k", "old", r#"{"strategy": "none"}"#);
-    let documents: Vec<Document> =
-        (0..5).map(|i| Document::new(format!("d{i}"), texts::paragraph(i, 12))).collect();
+    let documents = texts::documents(0..5, 12);
     db.put_all("k", &documents);
     db.wait("k");
     // While the old one is down, one text is put that the new one can take; the others it cannot.
@@ -173,8 +169,7 @@ fn what_nothing_can_be_written_of_is_taken_up_again_when_there_is_room() {
          CREATE TRIGGER full_disk BEFORE UPDATE ON kb.jobs FOR EACH ROW WHEN (NEW.leased_until IS NULL)
              EXECUTE FUNCTION full_disk()",
     );
-    let documents: Vec<Document> =
-        (0..40).map(|i| Document::new(format!("d{i}"), texts::paragraph(i, 10))).collect();
+    let documents = texts::documents(0..40, 10);
     db.put_all("k", &documents);
     let complaints = || cluster.log().matches("worker cannot give jobs back").count();
     until(SOON, "the worker says so", || complaints() >= 2);

@@ -1,7 +1,6 @@
 //! A gateway that does not answer: a clear error in time, and cancel works.
 
 use crate::stub::{Options, Stub};
-use crate::support::db::Document;
 use crate::support::{APP, Fault, LONG, SOON, assert_sound, signal, texts, until};
 use std::time::{Duration, Instant};
 
@@ -50,10 +49,7 @@ fn a_gateway_that_says_nothing_is_given_up_on_and_no_attempt_is_burnt() {
     let mut db = cluster.connect(APP);
     db.create_stub_embedder("e", &stub, "{}");
     db.create_kb("k", "e", r#"{"strategy": "none"}"#);
-    db.put_all(
-        "k",
-        &(0..5).map(|i| Document::new(format!("d{i}"), texts::paragraph(i, 12))).collect::<Vec<_>>(),
-    );
+    db.put_all("k", &texts::documents(0..5, 12));
     until(SOON, "the provider is asked", || stub.request_count() > 0);
     let gateway = cluster.gateway();
     signal(gateway, libc::SIGSTOP);

@@ -92,8 +92,7 @@ fn writers_are_not_blocked_while_the_index_is_built() {
     let mut db = cluster.connect(APP);
     db.run("SELECT kb.create_vector_db('v', 'pgvector', 384, config => '{\"ef_construction\": 1000, \"m\": 32}')");
     db.run("SELECT kb.create_knowledge_base('k', 'hash', 'v', chunking => '{\"strategy\": \"none\"}')");
-    let documents: Vec<Document> =
-        (0..3000).map(|i| Document::new(format!("d{i}"), texts::paragraph(i, 25))).collect();
+    let documents = texts::documents(0..3000, 25);
     db.put_all("k", &documents);
     let building = "pg_stat_progress_create_index WHERE phase LIKE 'building index%'";
     until(LONG, "the index is being built", || db.count(building) == 1);
@@ -177,8 +176,7 @@ fn vectors_too_wide_for_an_index_of_full_numbers_are_kept_and_found_as_halves() 
     let mut db = cluster.connect(APP);
     db.run("SELECT kb.create_embedder('wide', 'hash', dimension => 2500)");
     db.run("SELECT kb.create_knowledge_base('k', 'wide', chunking => '{\"strategy\": \"none\"}')");
-    let documents: Vec<Document> =
-        (0..2500).map(|i| Document::new(format!("d{i}"), texts::paragraph(i, 25))).collect();
+    let documents = texts::documents(0..2500, 25);
     db.put_all("k", &documents);
     db.wait("k");
     let table = vector_table(&mut db, "k");

@@ -83,8 +83,7 @@ fn a_locked_vector_table_holds_up_its_own_knowledge_base_and_nothing_is_paid_for
     let more: Vec<Document> =
         (0..40).map(|i| Document::new(format!("q{i}"), texts::paragraph(500 + i, 12))).collect();
     db.put_all("k", &more);
-    let many: Vec<Document> =
-        (0..50).map(|i| Document::new(format!("d{i}"), texts::paragraph(i, 12))).collect();
+    let many = texts::documents(0..50, 12);
     db.put_all("other", &many);
     until(LONG, "the other knowledge base is done", || {
         db.count("kb.documents d JOIN kb.knowledge_bases k USING (kb_no) WHERE k.id = 'other' AND status = 'ready'")

@@ -2,7 +2,6 @@
 
 use crate::stub::{Options, Stub};
 use crate::support::cluster::succeed;
-use crate::support::db::Document;
 use crate::support::{APP, SOON, assert_sound, texts, until};
 
 const WHOLE: &str = r#"{"strategy": "none"}"#;
@@ -15,8 +14,7 @@ fn what_was_asked_for_a_knowledge_base_that_is_gone_is_booked() {
     let mut db = cluster.connect(APP);
     db.create_stub_embedder("e", &stub, r#"{"batch_size": 4}"#);
     db.create_kb("k", "e", WHOLE);
-    let documents: Vec<Document> =
-        (0..40).map(|i| Document::new(format!("d{i}"), texts::paragraph(i, 20))).collect();
+    let documents = texts::documents(0..40, 20);
     db.put_all("k", &documents);
     until(SOON, "the provider is asked", || stub.request_count() >= 8);
     db.run("SELECT kb.drop_knowledge_base('k')");
@@ -37,8 +35,7 @@ fn usage_is_counted_per_embedder_knowledge_base_and_day() {
         db.create_kb(kb, "e", WHOLE);
     }
     // The stub counts a token a word.
-    let documents: Vec<Document> =
-        (0..10).map(|i| Document::new(format!("d{i}"), texts::paragraph(i, 20))).collect();
+    let documents = texts::documents(0..10, 20);
     db.put_all("a", &documents);
     db.put("b", "d", &texts::paragraph(99, 7));
     db.wait("a");
@@ -80,8 +77,7 @@ fn a_spent_budget_pauses_the_embedder_and_says_so() {
         r#"{"daily_token_budget": 50, "batch_size": 1, "max_concurrency": 1}"#,
     );
     db.create_kb("k", "e", WHOLE);
-    let documents: Vec<Document> =
-        (0..10).map(|i| Document::new(format!("d{i}"), texts::paragraph(i, 10))).collect();
+    let documents = texts::documents(0..10, 10);
     db.put_all("k", &documents);
     let says = "kb.health() WHERE component = 'providers' AND detail LIKE '%daily_token_budget of 50%'";
     until(SOON, "kb.health() says that the budget is spent", || db.count(says) == 1);

@@ -7,7 +7,7 @@ use crate::support::{APP, LONG, SOON, assert_sound, texts, until, vector_table};
 const WHOLE: &str = r#"{"strategy": "none"}"#;
 
 fn documents(from: u64, count: u64) -> Vec<Document> {
-    (from..from + count).map(|i| Document::new(format!("d{i}"), texts::paragraph(i, 12))).collect()
+    texts::documents(from..from + count, 12)
 }
 
 #[test]

@@ -2,7 +2,6 @@
 
 use crate::stub::{Options, Stub};
 use crate::support::cluster::PRELOAD;
-use crate::support::db::Document;
 use crate::support::{APP, Cluster, LONG, SOON, assert_sound, signal, texts, until};
 
 const DOCUMENTS: i64 = 30;
@@ -16,8 +15,7 @@ fn with_pending(databases: &[&str]) -> Option<Cluster> {
         }
         let mut db = cluster.connect(database);
         db.create_kb("k", "minilm", "{}");
-        let documents: Vec<Document> =
-            (0..DOCUMENTS as u64).map(|i| Document::new(format!("d{i}"), texts::paragraph(i, 20))).collect();
+        let documents = texts::documents(0..DOCUMENTS as u64, 20);
         db.put_all("k", &documents);
         assert_eq!(db.jobs(), DOCUMENTS);
     }
@@ -109,8 +107,7 @@ fn a_worker_that_slept_longer_than_its_leases_pays_for_nothing_twice() {
     let mut db = cluster.connect(APP);
     db.create_stub_embedder("e", &stub, r#"{"batch_size": 4, "max_concurrency": 2}"#);
     db.create_kb("k", "e", r#"{"strategy": "none"}"#);
-    let documents: Vec<Document> =
-        (0..200).map(|i| Document::new(format!("d{i}"), texts::paragraph(i, 20))).collect();
+    let documents = texts::documents(0..200, 20);
     db.put_all("k", &documents);
     until(SOON, "some are done", || db.vectors("k") >= 20);
     assert_eq!(db.count("kb.status WHERE pending > 0 AND rate > 0 AND eta > interval '0'"), 1);

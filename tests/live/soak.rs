@@ -3,7 +3,6 @@
 
 use crate::stub::{Options, Stub};
 use crate::support::cluster::PRELOAD;
-use crate::support::db::Document;
 use crate::support::{APP, SOON, assert_sound, signal, texts, until};
 use std::collections::HashMap;
 use std::time::Duration;
@@ -31,7 +30,7 @@ fn ten_thousand_documents_survive_a_failing_provider_and_thirty_kills() {
     db.create_kb("k", "e", r#"{"strategy": "none"}"#);
     stub.chaos(0.2, 42, &elsewhere.base_url("openai"));
     for part in 0..10 {
-        db.put_all("k", &paragraphs(part * 1000..(part + 1) * 1000));
+        db.put_all("k", &texts::documents(part * 1000..(part + 1) * 1000, 15));
     }
     let settled = "kb.documents WHERE status <> 'pending'";
     let mut chance: u64 = 7;
@@ -65,7 +64,7 @@ fn ten_thousand_documents_survive_a_failing_provider_and_thirty_kills() {
         known.split('|').find(|fault| db.count(&format!("kb.failures WHERE error ~ '{fault}'")) == 0)
     {
         assert!(documents < 2 * DOCUMENTS, "nothing failed by {fault}");
-        db.put_all("k", &paragraphs(documents..documents + 500));
+        db.put_all("k", &texts::documents(documents..documents + 500, 15));
         documents += 500;
         db.run("SELECT kb.wait('k', 300)");
     }
@@ -86,10 +85,6 @@ fn ten_thousand_documents_survive_a_failing_provider_and_thirty_kills() {
     db.run("SELECT kb.retry('k')");
     db.run("SELECT kb.wait('k', 300)");
     assert_sound(&mut db, "k", documents as i64, 0);
-}
-
-fn paragraphs(numbers: std::ops::Range<u64>) -> Vec<Document> {
-    numbers.map(|i| Document::new(format!("d{i}"), texts::paragraph(i, 15))).collect()
 }
 
 /// How often each text has been answered by now, `before` having been at the last kill. Of the work since then no text

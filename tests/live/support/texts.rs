@@ -1,5 +1,8 @@
 //! Texts: plain English words in sentences and paragraphs, the same for the same seed.
 
+use super::db::Document;
+use std::ops::Range;
+
 const WORDS: &[&str] = &[
     "river", "mountain", "engine", "garden", "letter", "winter", "summer", "market", "doctor", "teacher",
     "window", "bridge", "forest", "harbor", "island", "kitchen", "library", "machine", "museum", "office",
@@ -45,4 +48,9 @@ pub fn paragraphs(seed: u64, count: usize, words: usize) -> Vec<String> {
 
 pub fn text(seed: u64, count: usize, words: usize) -> String {
     paragraphs(seed, count, words).join("\n\n")
+}
+
+/// Documents "d0", "d1", … of a paragraph each, in so many words; a number is always the same text.
+pub fn documents(numbers: Range<u64>, words: usize) -> Vec<Document> {
+    numbers.map(|i| Document::new(format!("d{i}"), paragraph(i, words))).collect()
 }
