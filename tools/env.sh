@@ -33,7 +33,8 @@ find_pg() {
     if [ -z "${PG_CONFIG:-}" ]; then
         for major in 18 17 16 15; do
             candidate=/usr/lib/postgresql/$major/bin/pg_config
-            if [ -x "$candidate" ] && [ -x "${candidate%/*}/initdb" ] && [ -f "$("$candidate" --pgxs)" ]; then
+            if [ -x "$candidate" ] && [ -x "${candidate%/*}/initdb" ] &&
+                [ -f "$("$candidate" --includedir-server)/postgres.h" ]; then
                 PG_CONFIG=$candidate
                 break
             fi
