@@ -1,19 +1,40 @@
 -- Who may do what, and what every function takes and gives. Runs last.
+
+-- Pinned, as in roles.sql.
+SELECT pg_catalog.set_config('kb_install.search_path', pg_catalog.current_setting('search_path'), true),
+       pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+
 GRANT USAGE ON SCHEMA kb TO kb_reader;
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA kb FROM PUBLIC;
 
 GRANT SELECT ON kb.embedders, kb.vector_dbs, kb.knowledge_bases, kb.runs, kb.builds, kb.documents, kb.chunks,
     kb.jobs, kb.usage, kb.status, kb.failures TO kb_reader;
 
+-- What a search looks at beside the vectors.
+GRANT USAGE ON SCHEMA kb TO kb_vectors;
+GRANT SELECT ON kb.chunks, kb.documents TO kb_vectors;
+GRANT EXECUTE ON FUNCTION kb.current_tenant(), kb.visible_tenants() TO kb_vectors;
+DO $$
+DECLARE
+    vector_schema pg_catalog.text := (
+        SELECT n.nspname FROM pg_catalog.pg_extension e JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace
+        WHERE e.extname = 'vector');
+BEGIN
+    IF NOT pg_catalog.has_schema_privilege('kb_vectors', vector_schema, 'USAGE') THEN
+        EXECUTE pg_catalog.format('GRANT USAGE ON SCHEMA %I TO kb_vectors', vector_schema);
+    END IF;
+END
+$$;
+
 GRANT EXECUTE ON FUNCTION kb.current_tenant() TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.visible_tenants() TO kb_reader;
-GRANT EXECUTE ON FUNCTION kb._vector_count(bigint, text) TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb._vector_count(bigint) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.check_embedder(text) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.embed(text, text[], text) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.count_tokens(text, text) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.chunk(text, jsonb, text, text) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.query(text, text, integer, double precision, jsonb, integer, text, jsonb) TO kb_reader;
-GRANT EXECUTE ON FUNCTION kb.query_vector(text, vector, integer, double precision, jsonb, integer, text, jsonb) TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.query_vector TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.wait(text, double precision) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.wait(bigint, double precision) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.health() TO kb_reader;
@@ -85,7 +106,7 @@ COMMENT ON FUNCTION kb.chunk(text, jsonb, text, text) IS
     'What a chunking setting makes of a text: content, tokens, start_char (from 0) and end_char (exclusive), headings. Stores nothing.';
 COMMENT ON FUNCTION kb.query(text, text, integer, double precision, jsonb, integer, text, jsonb) IS
     'The chunks of a knowledge base nearest to a question, best first: at most top_k, each with a score (similarity, larger is nearer; cosine: 0 to 1) of at least min_score, of documents whose metadata contains filter; the lowest scored are dropped until the rest have at most max_tokens. NULL takes the knowledge base''s own setting. mode: dense. options {on_error}: with keyword, full text answers while the embedder fails; such rows have no score and say answered_by in locator.';
-COMMENT ON FUNCTION kb.query_vector(text, vector, integer, double precision, jsonb, integer, text, jsonb) IS
+COMMENT ON FUNCTION kb.query_vector IS
     'As kb.query, for a question that is a vector already.';
 COMMENT ON FUNCTION kb.wait(text, double precision) IS
     'Waits until no committed document of a knowledge base waits for processing, at most timeout seconds (NULL: without end). An error for what the own transaction has not committed.';
@@ -93,5 +114,9 @@ COMMENT ON FUNCTION kb.wait(bigint, double precision) IS
     'Waits until a run of kb.ingest is over.';
 COMMENT ON FUNCTION kb.health() IS
     'What kb needs and how it is: pgvector, preload, gateway, providers, documents, tables, worker, models; what is wrong and what to do.';
+COMMENT ON FUNCTION kb._vector_count(bigint) IS
+    'Internal: how many vectors a build has, if the caller may see the build.';
 COMMENT ON FUNCTION kb._fingerprint(text, text, integer, jsonb) IS
     'Internal: an embedder''s fingerprint.';
+
+SELECT pg_catalog.set_config('search_path', pg_catalog.current_setting('kb_install.search_path'), true);

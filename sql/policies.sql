@@ -1,6 +1,11 @@
 -- Row-level security: a tenant reads its own rows and those of tenant 'shared', and writes its own. The
 -- function calls stand in scalar sub-selects so that they run once per statement, not per row.
 -- Vector tables get the same policies when they are made (src/store/vectors.rs).
+
+-- Pinned, as in roles.sql.
+SELECT pg_catalog.set_config('kb_install.search_path', pg_catalog.current_setting('search_path'), true),
+       pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+
 DO $$
 DECLARE
     t text;
@@ -15,3 +20,5 @@ BEGIN
     END LOOP;
 END
 $$;
+
+SELECT pg_catalog.set_config('search_path', pg_catalog.current_setting('kb_install.search_path'), true);

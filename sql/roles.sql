@@ -1,8 +1,45 @@
+-- Every file of this folder is read under a pinned search_path, or an operator that somebody made in the schema of
+-- an extension that kb needs would be stored in kb's own objects. The file's last line gives back the path that CREATE
+-- EXTENSION set.
+SELECT pg_catalog.set_config('kb_install.search_path', pg_catalog.current_setting('search_path'), true),
+       pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+
 DO $$
 BEGIN
     IF pg_catalog.current_setting('server_encoding') <> 'UTF8' THEN
         RAISE EXCEPTION 'kb needs a database with encoding UTF8, this one has %',
             pg_catalog.current_setting('server_encoding') USING ERRCODE = 'feature_not_supported';
+    END IF;
+END
+$$;
+
+-- A schema that somebody made beforehand may hold, or later be given, functions that pass for kb's.
+DO $$
+DECLARE
+    owner pg_catalog.text := (SELECT pg_catalog.pg_get_userbyid(nspowner) FROM pg_catalog.pg_namespace WHERE nspname = 'kb');
+    held  pg_catalog.text := (
+        SELECT pg_catalog.string_agg(what, ', ') FROM (
+            SELECT pg_catalog.pg_describe_object(classid, objid, objsubid) AS what FROM pg_catalog.pg_depend
+            WHERE refclassid = 'pg_catalog.pg_namespace'::regclass
+              AND refobjid = (SELECT oid FROM pg_catalog.pg_namespace WHERE nspname = 'kb')
+              AND classid <> 'pg_catalog.pg_extension'::regclass
+            ORDER BY 1 LIMIT 5) AS objects);
+BEGIN
+    IF owner <> current_user AND NOT (SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = owner) THEN
+        RAISE EXCEPTION 'schema kb belongs to role "%", which is no superuser', owner USING
+            ERRCODE = 'insufficient_privilege',
+            HINT = 'Drop or rename that schema; CREATE EXTENSION makes its own.';
+    END IF;
+    IF held IS NOT NULL THEN
+        RAISE EXCEPTION 'schema kb is not empty: %', held USING
+            ERRCODE = 'duplicate_schema',
+            HINT = 'Drop or rename that schema; CREATE EXTENSION makes its own.';
+    END IF;
+    IF EXISTS (SELECT FROM pg_catalog.pg_namespace, pg_catalog.aclexplode(nspacl) AS acl
+               WHERE nspname = 'kb' AND acl.privilege_type = 'CREATE' AND acl.grantee <> nspowner) THEN
+        RAISE EXCEPTION 'others than its owner may create objects in schema kb' USING
+            ERRCODE = 'insufficient_privilege',
+            HINT = 'REVOKE CREATE ON SCHEMA kb from them, or drop that schema; CREATE EXTENSION makes its own.';
     END IF;
 END
 $$;
@@ -18,6 +55,15 @@ BEGIN
     END IF;
     IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = 'kb_admin') THEN
         CREATE ROLE kb_admin NOLOGIN;
+    END IF;
+    -- Nobody's: the library reads vectors as this role, under the policies of every tenant table.
+    IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = 'kb_vectors') THEN
+        CREATE ROLE kb_vectors NOLOGIN;
+    END IF;
+    IF EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = 'kb_vectors' AND (rolsuper OR rolbypassrls OR rolcanlogin)) THEN
+        RAISE EXCEPTION 'role kb_vectors is there and may do more than it should' USING
+            ERRCODE = 'invalid_role_specification',
+            HINT = 'ALTER ROLE kb_vectors NOSUPERUSER NOBYPASSRLS NOLOGIN;';
     END IF;
 END
 $$;
@@ -36,3 +82,5 @@ CREATE FUNCTION kb.visible_tenants() RETURNS text[]
     RETURN ARRAY[kb.current_tenant(), 'shared'];
 COMMENT ON FUNCTION kb.visible_tenants() IS
     'The tenants whose rows this session may read: its own and ''shared''.';
+
+SELECT pg_catalog.set_config('search_path', pg_catalog.current_setting('kb_install.search_path'), true);

@@ -1,5 +1,9 @@
 -- Tables. Every row that belongs to a tenant says which (tenant_id).
 
+-- Pinned, as in roles.sql.
+SELECT pg_catalog.set_config('kb_install.search_path', pg_catalog.current_setting('search_path'), true),
+       pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+
 CREATE TABLE kb.embedders (
     id          text PRIMARY KEY CHECK (id <> ''),
     provider    text NOT NULL,
@@ -250,3 +254,5 @@ SELECT pg_catalog.pg_extension_config_dump('kb.run_no_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.build_no_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.document_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.job_no_seq', '');
+
+SELECT pg_catalog.set_config('search_path', pg_catalog.current_setting('kb_install.search_path'), true);

@@ -1,20 +1,8 @@
 -- What happens: views under the caller's own row-level security.
 
-CREATE FUNCTION kb._vector_count(build_no bigint, table_name text) RETURNS bigint
-    LANGUAGE plpgsql STABLE PARALLEL RESTRICTED SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    n bigint;
-BEGIN
-    EXECUTE format('SELECT count(*) FROM kb.%I WHERE build_no = $1', table_name) INTO n USING build_no;
-    RETURN n;
-EXCEPTION
-    WHEN undefined_table THEN RETURN 0;
-    -- An unlogged table (type memory) cannot be read on a standby.
-    WHEN feature_not_supported OR object_not_in_prerequisite_state THEN RETURN 0;
-END
-$$;
-COMMENT ON FUNCTION kb._vector_count(bigint, text) IS 'Internal: vectors of one build.';
+-- Pinned, as in roles.sql.
+SELECT pg_catalog.set_config('kb_install.search_path', pg_catalog.current_setting('search_path'), true),
+       pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
 
 CREATE VIEW kb.status WITH (security_invoker = true) AS
 SELECT k.id AS kb_id,
@@ -39,7 +27,7 @@ CROSS JOIN LATERAL (
     SELECT d.recent / greatest(extract(epoch FROM clock_timestamp() - d.since), 1) AS rate) r
 LEFT JOIN LATERAL (
     SELECT (SELECT count(*) FROM kb.chunks WHERE build_no = b.build_no) AS chunks,
-           kb._vector_count(b.build_no, b.table_name) AS vectors,
+           kb._vector_count(b.build_no) AS vectors,
            (SELECT i.indisvalid FROM pg_catalog.pg_index i
             WHERE i.indexrelid = pg_catalog.to_regclass(pg_catalog.format('kb.%I', b.table_name || '_hnsw'))) AS indexed
     FROM kb.builds b WHERE b.kb_no = k.kb_no AND b.state = 'live') c ON true;
@@ -51,3 +39,5 @@ SELECT k.id AS kb_id, k.tenant_id, d.external_id, d.error, d.sqlstate, d.attempt
 FROM kb.documents d JOIN kb.knowledge_bases k USING (kb_no)
 WHERE d.status = 'failed';
 COMMENT ON VIEW kb.failures IS 'Documents that could not be processed, and why; kb.retry puts them back.';
+
+SELECT pg_catalog.set_config('search_path', pg_catalog.current_setting('kb_install.search_path'), true);

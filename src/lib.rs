@@ -34,7 +34,11 @@ mod sql {
     extension_sql_file!("../sql/roles.sql", name = "roles", bootstrap);
     extension_sql_file!("../sql/tables.sql", name = "tables", requires = ["roles"]);
     extension_sql_file!("../sql/policies.sql", name = "policies", requires = ["tables"]);
-    extension_sql_file!("../sql/views.sql", name = "views", requires = ["policies"]);
+    extension_sql_file!(
+        "../sql/views.sql",
+        name = "views",
+        requires = ["policies", kb::api::vector_dbs::_vector_count]
+    );
     extension_sql_file!(
         "../sql/embedders.sql",
         name = "embedders",

@@ -35,3 +35,8 @@ fn create_vector_db(
 fn drop_vector_db(id: Option<&str>) -> Result<(), ErrorReport> {
     Ok(cases::drop(required("id", id)?)?)
 }
+
+#[pg_extern(stable, parallel_restricted)]
+fn _vector_count(build_no: Option<i64>) -> Result<i64, ErrorReport> {
+    Ok(crate::store::vectors::count(required("build_no", build_no)?)?)
+}

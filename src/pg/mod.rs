@@ -3,6 +3,7 @@
 pub mod background;
 pub mod ddl;
 pub mod pidfile;
+mod plans;
 pub mod report;
 pub mod role;
 pub mod setting;

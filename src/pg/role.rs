@@ -1,23 +1,43 @@
 //! Who is asking, and doing a step as the extension's owner.
 
+use super::setting;
 use crate::error::{Error, Result};
 use pgrx::pg_sys;
+use std::ffi::CStr;
 
-/// Runs `work` as the owner of the extension, in a security-restricted context with a pinned search
-/// path: for the few writes that no role may do by itself (catalogs that steer the worker, DDL of
-/// vector tables). `work` must check by itself what the caller may do.
+/// The role that reads vectors for a query: no superuser, and under row-level security (sql/roles.sql).
+const VECTOR_READER: &CStr = c"kb_vectors";
+
+/// Runs `work` as the owner of the extension, in a security-restricted context with pinned settings: for the few
+/// writes that no role may do by itself (catalogs that steer the worker, DDL of vector tables). `work` must check by
+/// itself what the caller may do.
 pub fn as_owner<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
-    let owner = extension_owner()?;
+    as_role(extension_owner()?, || setting::with(&setting::AS_OWNER, work))
+}
+
+/// Runs `work` as the role that may read vector tables, which no caller may. The policies on them decide what it sees, by
+/// the caller's tenant. `work` gives the caller only what the caller may read by itself.
+pub fn as_vector_reader<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    // SAFETY: a look-up by name; a missing role is an ERROR that names it.
+    let role = unsafe { pg_sys::get_role_oid(VECTOR_READER.as_ptr(), false) };
+    // Policies count, whatever a superuser's session says.
+    as_role(role, || setting::with(&[(c"row_security", c"on")], work))
+}
+
+/// Whether row-level security does not bind the caller: a superuser, or a role with BYPASSRLS.
+pub fn bypasses_policies() -> bool {
+    // SAFETY: look-ups by oid.
+    unsafe { pg_sys::has_bypassrls_privilege(pg_sys::GetUserId()) }
+}
+
+fn as_role<T>(role: pg_sys::Oid, work: impl FnOnce() -> Result<T>) -> Result<T> {
     let (mut user, mut context) = (pg_sys::InvalidOid, 0);
-    // SAFETY: user id and GUC level are restored on return; after an ERROR the transaction's abort
-    // restores both.
+    let restricted = (pg_sys::SECURITY_LOCAL_USERID_CHANGE | pg_sys::SECURITY_RESTRICTED_OPERATION) as i32;
+    // SAFETY: the user id is restored on return; after an ERROR the transaction's abort restores it.
     unsafe {
         pg_sys::GetUserIdAndSecContext(&mut user, &mut context);
-        let level = pg_sys::NewGUCNestLevel();
-        pg_sys::SetUserIdAndSecContext(owner, context | pg_sys::SECURITY_LOCAL_USERID_CHANGE as i32);
-        super::setting::set(c"search_path", c"pg_catalog, pg_temp");
+        pg_sys::SetUserIdAndSecContext(role, context | restricted);
         let result = work();
-        pg_sys::AtEOXact_GUC(false, level);
         pg_sys::SetUserIdAndSecContext(user, context);
         result
     }

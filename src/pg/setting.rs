@@ -34,6 +34,44 @@ pub fn with<T>(settings: &[(&CStr, &CStr)], work: impl FnOnce() -> T) -> T {
     }
 }
 
+/// What kb's own statements are read under: nothing that others made is found by an unqualified name, and text means
+/// what it says.
+const PINNED_PATH: &CStr = c"pg_catalog, pg_temp";
+
+/// Runs `work`, which runs statements of kb, whatever the session has set: under the search_path pg_catalog, pg_temp,
+/// and with the settings that decide how SQL text is read at their defaults. Free where it is so already.
+pub(super) fn pinned<T>(work: impl FnOnce() -> T) -> T {
+    let mut changes: [(&CStr, &CStr); 4] = [(c"", c""); 4];
+    let mut count = 0;
+    let mut change = |wanted: bool, name, value| {
+        if wanted {
+            changes[count] = (name, value);
+            count += 1;
+        }
+    };
+    // SAFETY: plain settings of this process; the path is a string that GUC owns and nothing changes meanwhile.
+    unsafe {
+        let path = pg_sys::namespace_search_path;
+        change(path.is_null() || CStr::from_ptr(path) != PINNED_PATH, c"search_path", PINNED_PATH);
+        change(!pg_sys::standard_conforming_strings, c"standard_conforming_strings", c"on");
+        change(pg_sys::Transform_null_equals, c"transform_null_equals", c"off");
+        change(pg_sys::quote_all_identifiers, c"quote_all_identifiers", c"off");
+    }
+    if count == 0 { work() } else { with(&changes[..count], work) }
+}
+
+/// Settings of a session that would have a say in what is made or deleted as the owner.
+pub(super) const AS_OWNER: [(&CStr, &CStr); 6] = [
+    (c"search_path", PINNED_PATH),
+    // The database's own.
+    (c"default_tablespace", c""),
+    (c"default_table_access_method", c"heap"),
+    (c"default_toast_compression", c"pglz"),
+    // A superuser in mode replica would delete documents and leave their chunks.
+    (c"session_replication_role", c"origin"),
+    (c"row_security", c"on"),
+];
+
 /// Sets a setting for the rest of a background process's life.
 pub fn set_for_process(name: &CStr, value: &CStr) {
     // SAFETY: as in `set`.

@@ -1,11 +1,12 @@
-//! SPI with kept plans: SQL text and owned arguments in, owned values out.
+//! SPI with kept plans: SQL text and owned arguments in, owned values out. Every statement is read and run under
+//! pinned settings ([`setting::pinned`]), so that nothing of a session's own stands for what kb means.
 
+use super::plans::plan;
+use super::setting;
 use crate::error::{Error, Result};
 use pgrx::datum::{FromDatum, IntoDatum};
 use pgrx::{JsonB, pg_sys};
 use serde_json::Value;
-use std::cell::RefCell;
-use std::collections::HashMap;
 use std::ffi::{CString, c_char};
 
 /// A query argument. The SQL text casts where the type matters more exactly.
@@ -98,21 +99,29 @@ pub struct Row {
 }
 
 impl Row {
-    /// A column that may be NULL.
-    pub fn opt<T: FromDatum>(&self, column: usize) -> Result<Option<T>> {
+    /// A column that may be NULL. An internal error where the column has another type than `T` has in PostgreSQL: read
+    /// as `T` it could be an arbitrary pointer.
+    pub fn opt<T: FromDatum + IntoDatum>(&self, column: usize) -> Result<Option<T>> {
         let mut is_null = false;
-        // SAFETY: the tuple and its descriptor live until SPI_finish, after which no Row exists;
-        // T copies what it needs.
+        // SAFETY: the tuple and its descriptor live until SPI_finish, after which no Row exists; the datum is of T's
+        // own type, and T copies what it needs.
         unsafe {
             let number = column as i32 + 1;
-            let datum = pg_sys::SPI_getbinval(self.tuple, self.columns, number, &mut is_null);
             let oid = pg_sys::SPI_gettypeid(self.columns, number);
+            if oid != T::type_oid() {
+                return Err(Error::Internal(format!(
+                    "column {column} of a result has type {}, not {}",
+                    oid.to_u32(),
+                    T::type_oid().to_u32()
+                )));
+            }
+            let datum = pg_sys::SPI_getbinval(self.tuple, self.columns, number, &mut is_null);
             Ok(T::from_polymorphic_datum(datum, is_null, oid))
         }
     }
 
     /// A column that is never NULL.
-    pub fn get<T: FromDatum>(&self, column: usize) -> Result<T> {
+    pub fn get<T: FromDatum + IntoDatum>(&self, column: usize) -> Result<T> {
         self.opt(column)?.ok_or_else(|| Error::Internal(format!("column {column} of a result is NULL")))
     }
 
@@ -125,40 +134,6 @@ impl Row {
     }
 }
 
-thread_local! {
-    static PLANS: RefCell<HashMap<String, pg_sys::SPIPlanPtr>> = RefCell::new(HashMap::new());
-}
-
-/// Statements kept per process; past it all are forgotten and prepared anew.
-const MAX_PLANS: usize = 256;
-
-fn plan(sql: &str, args: &[Arg]) -> Result<pg_sys::SPIPlanPtr> {
-    if let Some(plan) = PLANS.with_borrow(|plans| plans.get(sql).copied()) {
-        return Ok(plan);
-    }
-    let text = CString::new(sql).map_err(|e| Error::Internal(e.to_string()))?;
-    let mut types: Vec<pg_sys::Oid> = args.iter().map(Arg::type_oid).collect();
-    // SAFETY: called between SPI_connect and SPI_finish; text and types outlive the call.
-    let plan = unsafe {
-        let plan = pg_sys::SPI_prepare(text.as_ptr(), types.len() as i32, types.as_mut_ptr());
-        if plan.is_null() || pg_sys::SPI_keepplan(plan) != 0 {
-            return Err(Error::Internal(format!("this statement cannot be prepared: {sql}")));
-        }
-        plan
-    };
-    PLANS.with_borrow_mut(|plans| {
-        if plans.len() >= MAX_PLANS {
-            for (_, old) in plans.drain() {
-                // SAFETY: kept plans are ours; none is running, we are not inside SPI_execute_plan
-                // of this module (rows are collected before control returns).
-                unsafe { pg_sys::SPI_freeplan(old) };
-            }
-        }
-        plans.insert(sql.to_string(), plan);
-    });
-    Ok(plan)
-}
-
 fn run<T>(
     sql: &str,
     args: &[Arg],
@@ -166,20 +141,22 @@ fn run<T>(
     mut each: impl FnMut(&Row) -> Result<T>,
 ) -> Result<(Vec<T>, u64)> {
     // SAFETY: connect and finish pair up on every path that returns; an ERROR unwinds and
-    // transaction abort closes SPI. Results are copied out before SPI_finish frees them.
-    unsafe {
+    // transaction abort closes SPI. Results are copied out before SPI_finish frees them. The plan is not freed
+    // while it runs, whatever the statement calls.
+    setting::pinned(|| unsafe {
         if pg_sys::SPI_connect() != pg_sys::SPI_OK_CONNECT as i32 {
             return Err(Error::Internal("SPI_connect failed".into()));
         }
         let result = (|| {
-            let plan = plan(sql, args)?;
+            let plan = plan(sql, args.iter().map(Arg::type_oid).collect())?;
             let (mut values, mut nulls) = (Vec::with_capacity(args.len()), Vec::with_capacity(args.len()));
             for arg in args {
                 let datum = arg.datum();
                 nulls.push(if datum.is_some() { b' ' as c_char } else { b'n' as c_char });
                 values.push(datum.unwrap_or(pg_sys::Datum::from(0usize)));
             }
-            let status = pg_sys::SPI_execute_plan(plan, values.as_mut_ptr(), nulls.as_ptr(), read_only, 0);
+            let status =
+                pg_sys::SPI_execute_plan(plan.ptr, values.as_mut_ptr(), nulls.as_ptr(), read_only, 0);
             if status < 0 {
                 return Err(Error::Internal(format!("SPI status {status} of: {sql}")));
             }
@@ -196,7 +173,7 @@ fn run<T>(
         })();
         pg_sys::SPI_finish();
         result
-    }
+    })
 }
 
 /// Rows of a statement that changes nothing, under the snapshot of the calling statement: for
@@ -229,7 +206,7 @@ pub fn execute(sql: &str, args: &[Arg]) -> Result<u64> {
 pub fn execute_utility(sql: &str) -> Result<()> {
     let text = CString::new(sql).map_err(|e| Error::Internal(e.to_string()))?;
     // SAFETY: as in `run`.
-    unsafe {
+    setting::pinned(|| unsafe {
         if pg_sys::SPI_connect() != pg_sys::SPI_OK_CONNECT as i32 {
             return Err(Error::Internal("SPI_connect failed".into()));
         }
@@ -238,8 +215,8 @@ pub fn execute_utility(sql: &str) -> Result<()> {
         if status < 0 {
             return Err(Error::Internal(format!("SPI status {status} of: {sql}")));
         }
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 /// An identifier, quoted where needed.

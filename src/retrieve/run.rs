@@ -13,7 +13,7 @@ use crate::settings;
 use crate::store::jobs;
 use crate::store::search::{self, Scan, Target};
 use serde_json::{Value, json};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 /// A question's bounds; None means the knowledge base's own setting.
 #[derive(Debug, Clone, PartialEq)]
@@ -162,7 +162,8 @@ fn nearest(target: &Target, request: &Request, vector: &[f32]) -> Result<Vec<Hit
         None => None,
     };
     let mut hits = Vec::new();
-    for step in plan::steps(top_k, dedupe, matching) {
+    let mut steps = VecDeque::from(plan::steps(top_k, dedupe, matching));
+    while let Some(step) = steps.pop_front() {
         let (limit, scan) = match step {
             Step::Index { limit } => {
                 (limit, Scan::Index { ef_search: plan::ef_search(target.retrieval.ef_search, limit) })
@@ -170,8 +171,10 @@ fn nearest(target: &Target, request: &Request, vector: &[f32]) -> Result<Vec<Hit
             Step::Exact { limit } => (limit, Scan::Exact),
             Step::ExactDistinct { limit } => (limit, Scan::ExactDistinct),
         };
-        hits = search::nearest(target, vector, filter, limit, scan)?;
-        let (found, last_score) = (hits.len(), hits.last().and_then(|hit| hit.score));
+        let candidates = search::nearest(target, vector, filter, limit, scan)?;
+        let (found, last_score) = (candidates.len(), candidates.last().map(|candidate| candidate.score));
+        hits = search::hits(target, &candidates)?;
+        let is_hidden = hits.len() < found;
         if dedupe {
             hits = dedupe::distinct(hits);
         }
@@ -179,6 +182,10 @@ fn nearest(target: &Target, request: &Request, vector: &[f32]) -> Result<Vec<Hit
         let exhausted = scan == Scan::Exact && found < limit;
         if exhausted || plan::is_enough(hits.len(), top_k, found, limit, last_score, min_score) {
             break;
+        }
+        // The caller may not read some of them, by a policy of the database's own: look further, twice as far each time.
+        if steps.is_empty() && is_hidden {
+            steps.push_back(Step::Exact { limit: limit * 2 });
         }
     }
     let mut hits = trim::trim(hits, min_score, top_k, max_tokens);

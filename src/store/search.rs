@@ -4,10 +4,13 @@ use super::server::vector_schema;
 use super::vector_dbs::VectorTable;
 use crate::error::{Error, Result};
 use crate::model::{Embedder, EmbedderConfig, Hit, Preprocess, Retrieval};
+use crate::pg::role::as_vector_reader;
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg, Row, quote};
 use serde_json::Value;
+use std::collections::HashMap;
 use std::ffi::CString;
+use uuid::Uuid;
 
 /// Everything a query needs to know of a knowledge base, read at once.
 #[derive(Debug, Clone, PartialEq)]
@@ -72,14 +75,22 @@ const COLUMNS: &str = "c.chunk_id, d.external_id, d.title, c.content, c.token_co
     CASE WHEN c.metadata = '{}' THEN d.metadata ELSE d.metadata || c.metadata END, c.locator,
     d.content_hash IS DISTINCT FROM d.indexed_hash, c.content_hash";
 
-/// Nearest chunks first, at most `limit`; `filter` is contained in the document's metadata.
+/// A chunk whose vector is near, before it is known whether the caller may read it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Candidate {
+    pub chunk_id: Uuid,
+    pub score: f64,
+}
+
+/// Nearest chunks first, at most `limit`; `filter` is contained in the document's metadata. Vectors are read as a role of
+/// kb's own, for callers have no right to: what is found goes through [`hits`].
 pub fn nearest(
     target: &Target,
     vector: &[f32],
     filter: Option<&Value>,
     limit: usize,
     scan: Scan,
-) -> Result<Vec<Hit>> {
+) -> Result<Vec<Candidate>> {
     let table = quote(&target.table.table_name);
     let operator = format!("OPERATOR({}.{})", vector_schema()?, target.table.metric.operator());
     let element = format!("{}.{}({})", vector_schema()?, target.table.element.name(), target.table.dimension);
@@ -91,27 +102,21 @@ pub fn nearest(
             vec![Arg::Floats(vector), Arg::Long(target.build_no), Arg::Json(filter), Arg::Long(target.kb_no)],
         ),
     };
-    let rows = |row: &Row| hit(row, target);
-    match scan {
-        // Without a filter the index scan stands alone and only its few rows are joined.
+    let rows = |row: &Row| {
+        Ok(Candidate { chunk_id: row.uuid(0)?, score: target.table.metric.score(row.get::<f64>(1)?) })
+    };
+    let joins = format!(
+        "JOIN kb.chunks c ON c.chunk_id = v.chunk_id AND c.build_no = v.build_no AND c.enabled
+         JOIN kb.documents d ON d.document_id = c.document_id {join}"
+    );
+    as_vector_reader(|| match scan {
+        // Without a filter the index scan stands alone.
         Scan::Index { ef_search } => {
-            let sql = if filter.is_none() {
-                format!(
-                    "SELECT {COLUMNS}, s.distance FROM (
-                         SELECT v.chunk_id, v.build_no, {distance} AS distance FROM kb.{table} v
-                         WHERE v.build_no = $2 ORDER BY {distance} LIMIT {limit}) s
-                     JOIN kb.chunks c ON c.chunk_id = s.chunk_id AND c.build_no = s.build_no AND c.enabled
-                     JOIN kb.documents d ON d.document_id = c.document_id
-                     ORDER BY s.distance"
-                )
-            } else {
-                format!(
-                    "SELECT {COLUMNS}, {distance} AS distance FROM kb.{table} v
-                     JOIN kb.chunks c ON c.chunk_id = v.chunk_id AND c.build_no = v.build_no AND c.enabled
-                     JOIN kb.documents d ON d.document_id = c.document_id {join}
-                     WHERE v.build_no = $2 ORDER BY {distance} LIMIT {limit}"
-                )
-            };
+            let joins = if filter.is_none() { "" } else { joins.as_str() };
+            let sql = format!(
+                "SELECT v.chunk_id, {distance} FROM kb.{table} v {joins}
+                 WHERE v.build_no = $2 ORDER BY {distance} LIMIT {limit}"
+            );
             setting::load_pgvector();
             let ef_search = CString::new(ef_search.to_string()).unwrap_or_default();
             setting::with(
@@ -122,9 +127,7 @@ pub fn nearest(
         // "+ 0" keeps the planner off the index.
         Scan::Exact => spi::read(
             &format!(
-                "SELECT {COLUMNS}, ({distance}) + 0 AS distance FROM kb.{table} v
-                 JOIN kb.chunks c ON c.chunk_id = v.chunk_id AND c.build_no = v.build_no AND c.enabled
-                 JOIN kb.documents d ON d.document_id = c.document_id {join}
+                "SELECT v.chunk_id, ({distance}) + 0 FROM kb.{table} v {joins}
                  WHERE v.build_no = $2 ORDER BY ({distance}) + 0 LIMIT {limit}"
             ),
             &args,
@@ -132,20 +135,36 @@ pub fn nearest(
         ),
         Scan::ExactDistinct => spi::read(
             &format!(
-                "SELECT {COLUMNS}, s.distance FROM (
-                     SELECT DISTINCT ON (c.content_hash) c.chunk_id, c.build_no, ({distance}) + 0 AS distance
-                     FROM kb.{table} v
-                     JOIN kb.chunks c ON c.chunk_id = v.chunk_id AND c.build_no = v.build_no AND c.enabled
-                     JOIN kb.documents d ON d.document_id = c.document_id {join}
+                "SELECT s.chunk_id, s.distance FROM (
+                     SELECT DISTINCT ON (c.content_hash) c.chunk_id, ({distance}) + 0 AS distance
+                     FROM kb.{table} v {joins}
                      WHERE v.build_no = $2 ORDER BY c.content_hash, c.document_id, c.ordinal) s
-                 JOIN kb.chunks c ON c.chunk_id = s.chunk_id AND c.build_no = s.build_no
-                 JOIN kb.documents d ON d.document_id = c.document_id
                  ORDER BY s.distance LIMIT {limit}"
             ),
             &args,
             rows,
         ),
-    }
+    })
+}
+
+/// The rows of those candidates that the caller may read, in their order: as the caller, so that every policy on chunks
+/// and documents decides.
+pub fn hits(target: &Target, candidates: &[Candidate]) -> Result<Vec<Hit>> {
+    let ids: Vec<Uuid> = candidates.iter().map(|candidate| candidate.chunk_id).collect();
+    let mut found: HashMap<Uuid, Hit> = spi::read(
+        &format!(
+            "SELECT {COLUMNS} FROM kb.chunks c JOIN kb.documents d ON d.document_id = c.document_id
+             WHERE c.build_no = $1 AND c.chunk_id = ANY ($2) AND c.enabled"
+        ),
+        &[Arg::Long(target.build_no), Arg::Uuids(&ids)],
+        |row| hit(row).map(|hit| (hit.chunk_id, hit)),
+    )?
+    .into_iter()
+    .collect();
+    let scored = |candidate: &Candidate| {
+        Some(Hit { score: Some(candidate.score), ..found.remove(&candidate.chunk_id)? })
+    };
+    Ok(candidates.iter().filter_map(scored).collect())
 }
 
 /// Exact match of all given keys. Containment, which the index serves, is that for plain values, but takes
@@ -161,7 +180,7 @@ fn matches(filter: &Value, argument: &str) -> String {
     )
 }
 
-fn hit(row: &Row, target: &Target) -> Result<Hit> {
+fn hit(row: &Row) -> Result<Hit> {
     Ok(Hit {
         chunk_id: row.uuid(0)?,
         external_id: row.get(1)?,
@@ -172,7 +191,7 @@ fn hit(row: &Row, target: &Target) -> Result<Hit> {
         locator: row.json(6)?,
         stale: row.get(7)?,
         content_hash: row.get(8)?,
-        score: Some(target.table.metric.score(row.get::<f64>(9)?)),
+        score: None,
         rank_score: None,
     })
 }
@@ -195,7 +214,7 @@ pub fn by_keyword(target: &Target, query: &str, filter: Option<&Value>, limit: u
              ORDER BY 10 DESC, c.chunk_id LIMIT {limit}"
         ),
         &args,
-        |row| Ok(Hit { score: None, rank_score: Some(row.get::<f64>(9)?), ..hit(row, target)? }),
+        |row| Ok(Hit { rank_score: Some(row.get::<f64>(9)?), ..hit(row)? }),
     )
 }
 
@@ -216,7 +235,7 @@ pub fn count_matching(target: &Target, filter: &Value, most: usize) -> Result<us
 }
 
 /// Where else these texts stand: (content hash, chunk id, external id), in document order.
-pub fn places(target: &Target, hashes: &[Vec<u8>]) -> Result<Vec<(Vec<u8>, uuid::Uuid, String)>> {
+pub fn places(target: &Target, hashes: &[Vec<u8>]) -> Result<Vec<(Vec<u8>, Uuid, String)>> {
     spi::read(
         "SELECT c.content_hash, c.chunk_id, d.external_id FROM kb.chunks c
          JOIN kb.documents d ON d.document_id = c.document_id

@@ -5,6 +5,7 @@ use super::vector_dbs::VectorTable;
 use crate::error::{Error, Result};
 use crate::model::VectorDbType;
 use crate::pg::ddl;
+use crate::pg::role;
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg, quote};
 use std::collections::HashSet;
@@ -42,7 +43,8 @@ pub fn create_table(table: &VectorTable) -> Result<()> {
             "CREATE POLICY tenant_write ON kb.{name} USING (tenant_id = (SELECT kb.current_tenant()))
              WITH CHECK (tenant_id = (SELECT kb.current_tenant()))"
         ),
-        format!("GRANT SELECT ON kb.{name} TO kb_reader"),
+        // Nobody else reads vectors: which are near to what would tell of other tenants' documents.
+        format!("GRANT SELECT ON kb.{name} TO kb_vectors"),
     ] {
         // A vector of over about 2,000 numbers does not fit a page and must stay TOASTable.
         let wide = table.dimension * if table.element.name() == "vector" { 4 } else { 2 } > 7000;
@@ -61,6 +63,30 @@ pub fn table_exists(table_name: &str) -> Result<bool> {
         |row| row.get::<bool>(0),
     )?;
     Ok(exists == Some(true))
+}
+
+/// How many vectors a build has; 0 where the caller may not see the build, and where its table is gone or cannot be read
+/// (an unlogged one on a standby). Works on a standby.
+pub fn count(build_no: i64) -> Result<i64> {
+    let table = spi::read_one(
+        "SELECT c.relname::text FROM kb.builds b
+         JOIN pg_catalog.pg_class c ON c.relname = b.table_name AND c.relnamespace = 'kb'::regnamespace
+         WHERE b.build_no = $1 AND (c.relpersistence <> 'u' OR NOT pg_catalog.pg_is_in_recovery())",
+        &[Arg::Long(build_no)],
+        |row| row.get::<String>(0),
+    )?;
+    let Some(table) = table else { return Ok(0) };
+    let counted = || {
+        spi::read_one(
+            &format!("SELECT count(*) FROM kb.{} WHERE build_no = $1", quote(&table)),
+            &[Arg::Long(build_no)],
+            |row| row.get::<i64>(0),
+        )
+    };
+    // Whoever sees all tenants' rows sees all of their vectors, too.
+    let count =
+        if role::bypasses_policies() { role::as_owner(counted) } else { role::as_vector_reader(counted) };
+    Ok(count?.unwrap_or(0))
 }
 
 /// Vector tables that are not there, of knowledge bases that the caller can see, in words. Works on a standby.
@@ -94,9 +120,9 @@ pub fn attach(table_name: &str) -> Result<()> {
     ddl::drop_with_extension(table_name)
 }
 
-/// As the owner or the worker.
+/// As the owner or the worker. With what others made on it, such as views: those must not keep it.
 pub fn drop_table(table_name: &str) -> Result<()> {
-    spi::execute_utility(&format!("DROP TABLE IF EXISTS kb.{}", quote(table_name)))
+    spi::execute_utility(&format!("DROP TABLE IF EXISTS kb.{} CASCADE", quote(table_name)))
 }
 
 /// Inserts vectors of chunks; `numbers` holds them one after the other. Chunks that went away in the meantime, or that a

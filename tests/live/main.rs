@@ -27,3 +27,4 @@ mod secrets;
 mod soak;
 mod standby;
 mod tenants;
+mod vectors;

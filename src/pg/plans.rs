@@ -1,0 +1,98 @@
+//! Kept plans: prepared once per process and statement, and never freed while one runs.
+
+use crate::error::{Error, Result};
+use pgrx::pg_sys;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::rc::Rc;
+
+/// Plans kept per process. Past it the least recently used one that does not run goes.
+const MAX_PLANS: usize = 256;
+
+struct Kept {
+    plan: pg_sys::SPIPlanPtr,
+    types: Vec<pg_sys::Oid>,
+    /// How many statements run it now: a function that a statement calls may run others, and the same one again.
+    running: Rc<Cell<u32>>,
+    used: u64,
+}
+
+#[derive(Default)]
+struct Plans {
+    by_text: HashMap<String, Kept>,
+    clock: u64,
+}
+
+thread_local! {
+    static PLANS: RefCell<Plans> = RefCell::default();
+}
+
+/// A plan that is not freed before this is dropped.
+pub(super) struct Plan {
+    pub ptr: pg_sys::SPIPlanPtr,
+    running: Rc<Cell<u32>>,
+}
+
+impl Drop for Plan {
+    fn drop(&mut self) {
+        self.running.set(self.running.get().saturating_sub(1));
+    }
+}
+
+impl Plans {
+    fn find(&mut self, sql: &str, types: &[pg_sys::Oid]) -> Result<Option<Plan>> {
+        self.clock += 1;
+        let Some(kept) = self.by_text.get_mut(sql) else { return Ok(None) };
+        if kept.types != types {
+            return Err(Error::Internal(format!("a statement is run with arguments of other types: {sql}")));
+        }
+        kept.used = self.clock;
+        kept.running.set(kept.running.get() + 1);
+        Ok(Some(Plan { ptr: kept.plan, running: Rc::clone(&kept.running) }))
+    }
+
+    /// Removes the plan to be freed before one more is kept. None where all run: then one more is kept.
+    fn evict(&mut self) -> Option<pg_sys::SPIPlanPtr> {
+        if self.by_text.len() < MAX_PLANS {
+            return None;
+        }
+        let oldest = self
+            .by_text
+            .iter()
+            .filter(|(_, kept)| kept.running.get() == 0)
+            .min_by_key(|(_, kept)| kept.used)
+            .map(|(sql, _)| sql.clone())?;
+        self.by_text.remove(&oldest).map(|kept| kept.plan)
+    }
+}
+
+/// The plan of a statement. Call between SPI_connect and SPI_finish.
+pub(super) fn plan(sql: &str, mut types: Vec<pg_sys::Oid>) -> Result<Plan> {
+    if let Some(plan) = PLANS.with_borrow_mut(|plans| plans.find(sql, &types))? {
+        return Ok(plan);
+    }
+    let text = CString::new(sql).map_err(|e| Error::Internal(e.to_string()))?;
+    // SAFETY: called between SPI_connect and SPI_finish; text and types outlive the call.
+    let plan = unsafe {
+        let plan = pg_sys::SPI_prepare(text.as_ptr(), types.len() as i32, types.as_mut_ptr());
+        if plan.is_null() || pg_sys::SPI_keepplan(plan) != 0 {
+            return Err(Error::Internal(format!("this statement cannot be prepared: {sql}")));
+        }
+        plan
+    };
+    let evicted = PLANS.with_borrow_mut(|plans| {
+        let evicted = plans.evict();
+        let kept = Kept { plan, types: types.clone(), running: Rc::default(), used: 0 };
+        // Parsing runs nothing of anybody's, so nobody has kept the same one meanwhile.
+        plans.by_text.insert(sql.to_string(), kept);
+        evicted
+    });
+    if let Some(evicted) = evicted {
+        // SAFETY: the plan is ours, no longer in the map, and nothing runs it.
+        unsafe { pg_sys::SPI_freeplan(evicted) };
+    }
+    PLANS
+        .with_borrow_mut(|plans| plans.find(sql, &types))?
+        .ok_or_else(|| Error::Internal("a plan was not kept".into()))
+}
