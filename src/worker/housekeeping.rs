@@ -6,7 +6,7 @@ use crate::catalog::builds as build_cases;
 use crate::error::Result;
 use crate::gateway::client;
 use crate::gateway::protocol::QueryUsage;
-use crate::pg::{report, setting, txn, wait, wake};
+use crate::pg::{setting, txn, wait, wake};
 use crate::settings;
 use crate::store::{builds, embedders, jobs, runs, usage, vectors};
 use std::time::{Duration, Instant};
@@ -80,7 +80,7 @@ impl Runner {
                     setting::with(&[(c"lock_timeout", c"500ms")], || build_cases::sweep(&build))
                 });
                 if let Err(error) = swept {
-                    report::log(&format!("old build {} stays for now: {error}", build.build_no));
+                    self.say(&format!("old build {} stays for now", build.build_no), &error);
                 }
             }
             self.book_query_usage()?;

@@ -15,6 +15,7 @@ use crate::settings;
 use crate::store::jobs::{self, Job};
 use crate::store::server;
 use pgrx::pg_sys;
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
@@ -24,8 +25,8 @@ pub(super) const FAULT_PAUSE: (Duration, Duration) = (Duration::from_secs(1), Du
 const TURN: Duration = Duration::from_secs(5);
 /// What is at the gateway when that has been over for so long is waited for no longer: what waits there behind a rate is not paid for.
 const LAST_CALL: Duration = Duration::from_secs(30);
-/// How often it is said that somebody's lock is in the way.
-const SAY_LOCKED_EVERY: Duration = Duration::from_secs(60);
+/// After how long what was said in the log is said again, if it still lasts.
+const SAY_AGAIN_AFTER: Duration = Duration::from_secs(60);
 /// How often it is tried to give back jobs that an open transaction has.
 const GIVE_BACK_EVERY: Duration = Duration::from_secs(1);
 /// How often it is looked whether the extension is still there and nobody waits for the database.
@@ -109,8 +110,8 @@ pub(super) struct Runner {
     checked: Instant,
     pub(super) renewed: Instant,
     given_back: Instant,
-    /// When it was last said that a lock is in the way.
-    locked: Option<Instant>,
+    /// What was said in the log lately, and when: a fault that lasts is met again and again.
+    said: HashMap<String, Instant>,
     /// Vector tables were looked after since this worker started.
     pub(super) is_mended: bool,
     /// By job_no, how often a document was found in an open transaction.
@@ -153,7 +154,7 @@ impl Runner {
             checked: now,
             renewed: now,
             given_back: now,
-            locked: None,
+            said: HashMap::new(),
             is_mended: false,
             found_busy: HashMap::new(),
             busy: None,
@@ -288,13 +289,15 @@ impl Runner {
         };
     }
 
-    /// Says in the log what went wrong; of locks, which can last, now and then.
+    /// Says in the log what went wrong; the same thing now and then only, and of locks any one.
     pub(super) fn say(&mut self, what: &str, error: &Error) {
-        if error.is_lock() && self.locked.is_some_and(|at| at.elapsed() < SAY_LOCKED_EVERY) {
-            return;
+        let line = format!("{what}: {error}");
+        let topic = if error.is_lock() { "a lock".to_string() } else { line.clone() };
+        self.said.retain(|_, at| at.elapsed() < SAY_AGAIN_AFTER);
+        if let Entry::Vacant(place) = self.said.entry(topic) {
+            place.insert(Instant::now());
+            report::log(&line);
         }
-        report::log(&format!("{what}: {error}"));
-        self.locked = error.is_lock().then(Instant::now).or(self.locked);
     }
 
     /// Vectors wait that no table takes.

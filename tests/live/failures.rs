@@ -2,7 +2,7 @@
 
 use crate::stub::{Options, Stub};
 use crate::support::db::Document;
-use crate::support::{APP, SOON, assert_sound, texts, until, vector_table};
+use crate::support::{APP, LONG, SOON, assert_sound, texts, until, vector_table};
 
 #[test]
 fn a_bad_document_stops_no_other_and_says_what_is_wrong() {
@@ -213,4 +213,26 @@ fn a_dropped_vector_table_is_named_and_a_replace_makes_it_anew() {
     assert_sound(&mut db, "k", 2, 0);
     assert_eq!(db.found("k", "castles", 1), ["after"]);
     assert_eq!(db.count("kb.health() WHERE component = 'tables' AND status = 'ok'"), 1);
+}
+
+#[test]
+fn a_fault_that_the_worker_meets_again_and_again_does_not_fill_the_log() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_kb("kept", "hash", r#"{"strategy": "none"}"#);
+    db.put("kept", "d", "a text");
+    db.wait("kept");
+    // The worker cannot sweep the old build: an event trigger refuses, and counts how often it did.
+    db.run(
+        "CREATE SEQUENCE public.refused;
+         CREATE FUNCTION public.refuse() RETURNS event_trigger LANGUAGE plpgsql AS
+             $$ BEGIN PERFORM nextval('public.refused'); RAISE EXCEPTION 'tables stay'; END $$;
+         CREATE EVENT TRIGGER refuse ON sql_drop EXECUTE FUNCTION public.refuse()",
+    );
+    db.run("SELECT kb.ingest('kept', 'replace')");
+    db.wait("kept");
+    until(LONG, "the worker to try to sweep five times", || {
+        db.one::<i64>("SELECT last_value FROM public.refused") >= 5
+    });
+    assert_eq!(cluster.log().matches("stays for now").count(), 1, "{}", cluster.log());
 }
