@@ -43,8 +43,6 @@ pub fn create_table(table: &VectorTable) -> Result<()> {
             "CREATE POLICY tenant_write ON kb.{name} USING (tenant_id = (SELECT kb.current_tenant()))
              WITH CHECK (tenant_id = (SELECT kb.current_tenant()))"
         ),
-        // Nobody else reads vectors: which are near to what would tell of other tenants' documents.
-        format!("GRANT SELECT ON kb.{name} TO kb_vectors"),
     ] {
         // A vector of over about 2,000 numbers does not fit a page and must stay TOASTable.
         let wide = table.dimension * if table.element.name() == "vector" { 4 } else { 2 } > 7000;
@@ -115,8 +113,10 @@ pub fn unattached() -> Result<Vec<String>> {
     )
 }
 
-/// Has DROP EXTENSION drop a vector table.
+/// Has DROP EXTENSION drop a vector table, and queries read it; nobody else does, for which vectors are near to what
+/// would tell of other tenants' documents.
 pub fn attach(table_name: &str) -> Result<()> {
+    spi::execute_utility(&format!("GRANT SELECT ON kb.{} TO kb_vectors", quote(table_name)))?;
     ddl::drop_with_extension(table_name)
 }
 
