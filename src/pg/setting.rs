@@ -72,6 +72,24 @@ pub(super) const AS_OWNER: [(&CStr, &CStr); 6] = [
     (c"row_security", c"on"),
 ];
 
+/// What a database's or a role's own settings would change in what a background process does.
+const AS_PROCESS: [(&CStr, &CStr); 7] = [
+    (c"standard_conforming_strings", c"on"),
+    (c"transform_null_equals", c"off"),
+    (c"quote_all_identifiers", c"off"),
+    (c"default_transaction_read_only", c"off"),
+    (c"default_transaction_isolation", c"read committed"),
+    (c"default_transaction_deferrable", c"off"),
+    (c"statement_timeout", c"0"),
+];
+
+/// Pins all settings that would have a say in what a background process makes, for the rest of its life.
+pub fn pin_for_process() {
+    for (name, value) in AS_OWNER.iter().chain(&AS_PROCESS) {
+        set_for_process(name, value);
+    }
+}
+
 /// Sets a setting for the rest of a background process's life.
 pub fn set_for_process(name: &CStr, value: &CStr) {
     // SAFETY: as in `set`.

@@ -92,8 +92,9 @@ pub fn nearest(
     scan: Scan,
 ) -> Result<Vec<Candidate>> {
     let table = quote(&target.table.table_name);
-    let operator = format!("OPERATOR({}.{})", vector_schema()?, target.table.metric.operator());
-    let element = format!("{}.{}({})", vector_schema()?, target.table.element.name(), target.table.dimension);
+    let schema = vector_schema()?;
+    let operator = format!("OPERATOR({schema}.{})", target.table.metric.operator());
+    let element = format!("{schema}.{}({})", target.table.element.name(), target.table.dimension);
     let distance = format!("v.embedding {operator} ($1::real[])::{element}");
     let (join, args): (String, Vec<Arg>) = match filter {
         None => (String::new(), vec![Arg::Floats(vector), Arg::Long(target.build_no)]),

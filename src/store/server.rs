@@ -2,19 +2,11 @@
 
 use crate::error::{Error, Result};
 use crate::pg::spi::{self, Arg};
-use std::cell::RefCell;
 
-thread_local! {
-    static VECTOR_SCHEMA: RefCell<Option<String>> = const { RefCell::new(None) };
-}
-
-/// The schema of pgvector, quoted, in which its types and operators are written. Remembered for the
-/// process: ALTER EXTENSION vector SET SCHEMA needs new sessions.
+/// The schema of pgvector, quoted, in which its types and operators are written. Looked up each time: once it has moved,
+/// its old names are whoever's may create in the old schema.
 pub fn vector_schema() -> Result<String> {
-    if let Some(schema) = VECTOR_SCHEMA.with_borrow(Clone::clone) {
-        return Ok(schema);
-    }
-    let schema = spi::read_one(
+    spi::read_one(
         "SELECT pg_catalog.quote_ident(n.nspname) FROM pg_catalog.pg_extension e
          JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector'",
         &[],
@@ -23,9 +15,7 @@ pub fn vector_schema() -> Result<String> {
     .ok_or_else(|| Error::State {
         problem: "extension vector is not installed in this database".into(),
         hint: "CREATE EXTENSION vector;".into(),
-    })?;
-    VECTOR_SCHEMA.set(Some(schema.clone()));
-    Ok(schema)
+    })
 }
 
 /// Version of an installed extension.

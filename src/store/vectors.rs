@@ -145,7 +145,7 @@ pub fn insert(
              inserted AS (
                  INSERT INTO kb.{table} (chunk_id, build_no, kb_no, tenant_id, fingerprint, embedding)
                  SELECT c.chunk_id, c.build_no, c.kb_no, c.tenant_id, $3,
-                        ($4::real[])[(c.i - 1) * {d} + 1 : c.i * {d}]::{schema}.{element}
+                        ($4::real[])[(c.i - 1) * {d} + 1 : c.i * {d}]::{schema}.{element}({d})
                  FROM c ON CONFLICT DO NOTHING)
              SELECT c.chunk_id FROM c",
             table = quote(&table.table_name),
@@ -169,7 +169,7 @@ pub fn reuse(
 ) -> Result<u64> {
     let name = quote(&table.table_name);
     let schema = vector_schema()?;
-    let element = table.element.name();
+    let (element, d) = (table.element.name(), table.dimension);
     let mut sources = vec![(name.clone(), build_no)];
     if let Some((other, build_no)) = other {
         sources.push((quote(&other.table_name), build_no));
@@ -179,7 +179,7 @@ pub fn reuse(
         copied += spi::execute(
             &format!(
                 "INSERT INTO kb.{name} (chunk_id, build_no, kb_no, tenant_id, fingerprint, embedding)
-                 SELECT c.chunk_id, c.build_no, c.kb_no, c.tenant_id, $2, s.embedding::{schema}.{element}
+                 SELECT c.chunk_id, c.build_no, c.kb_no, c.tenant_id, $2, s.embedding::{schema}.{element}({d})
                  FROM kb.chunks c CROSS JOIN LATERAL (
                      SELECT v.embedding FROM kb.chunks o
                      JOIN kb.{source} v ON v.chunk_id = o.chunk_id AND v.build_no = o.build_no

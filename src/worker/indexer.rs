@@ -11,7 +11,7 @@ pub fn main(database: pg_sys::Oid) {
     background::start();
     background::connect(database);
     let Ok(Some(_pidfile)) = PidFile::acquire(&wake::indexer_name(database)) else { background::exit(0) };
-    setting::set_for_process(c"search_path", c"pg_catalog, pg_temp");
+    setting::pin_for_process();
     // In a deadlock (with a DROP, say) the one to give way.
     setting::set_for_process(c"deadlock_timeout", c"50ms");
     loop {

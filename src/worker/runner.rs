@@ -47,7 +47,7 @@ pub fn main(database: pg_sys::Oid) {
             background::exit(0)
         }
     };
-    setting::set_for_process(c"search_path", c"pg_catalog, pg_temp");
+    setting::pin_for_process();
     // In a deadlock the one to give way.
     setting::set_for_process(c"deadlock_timeout", c"50ms");
     // One knowledge base whose tables somebody locks must not stop the others.
