@@ -2,6 +2,9 @@
 //! the property it protects, and waits for conditions, never for time. See support/ for how they are run.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "../layers/source.rs"]
+#[allow(dead_code)] // of the layer test's needs
+mod source;
 #[path = "../stub/mod.rs"]
 mod stub;
 mod support;
@@ -24,6 +27,7 @@ mod readme;
 mod replace;
 mod restart;
 mod secrets;
+mod shadows;
 mod soak;
 mod standby;
 mod tenants;

@@ -1,0 +1,67 @@
+//! The names that kb's SQL uses, read from the source, so that a new statement is covered by being written.
+
+use crate::source::{self, Token};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+/// Rooms of src/ in which SQL text stands: statements in store, declarations of functions in api.
+const ROOMS: &[&str] = &["api", "catalog", "pg", "store", "worker"];
+
+#[derive(Debug, Default)]
+pub struct Names {
+    /// Words and operators, whatever they are: the catalog says which of them name something.
+    pub words: BTreeSet<String>,
+    /// Types that values are cast to.
+    pub casts: BTreeSet<String>,
+}
+
+impl Names {
+    /// Of every string in the rooms with SQL, and of the installation script's parts.
+    pub fn of_kb() -> Names {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let mut names = Names::default();
+        for file in source::read(&root.join("src")) {
+            if !ROOMS.contains(&file.module.split("::").next().unwrap()) {
+                continue;
+            }
+            for token in &file.tokens {
+                if let Token::Text(text) = token {
+                    names.read(text);
+                }
+            }
+        }
+        for entry in fs::read_dir(root.join("sql")).unwrap() {
+            names.read(&fs::read_to_string(entry.unwrap().path()).unwrap());
+        }
+        // What stands for an operator without naming it: IN, BETWEEN, NULLIF, IS DISTINCT FROM, JOIN … USING, LIKE.
+        names.words.extend(["=", "<>", "<", "<=", ">", ">=", "~~"].map(String::from));
+        names
+    }
+
+    fn read(&mut self, sql: &str) {
+        let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let is_mark = |c: char| "+-*/<>=~!@#%^&|`?".contains(c);
+        for line in sql.lines() {
+            let mut rest = line;
+            while let Some(first) = rest.chars().next() {
+                if rest.starts_with("--") {
+                    break;
+                }
+                let same = |c: char| if is_word(first) { is_word(c) } else { is_mark(c) };
+                let length = rest.find(|c| !same(c)).unwrap_or(rest.len()).max(first.len_utf8());
+                let (token, after) = rest.split_at(length);
+                if is_word(first) {
+                    self.words.insert(token.to_lowercase());
+                } else if is_mark(first) {
+                    self.words.insert(token.to_string());
+                }
+                rest = after;
+                if let Some(cast) = rest.strip_prefix("::") {
+                    let cast = cast.trim_start().split(|c| !is_word(c)).next().unwrap_or_default();
+                    self.casts.insert(cast.to_lowercase());
+                }
+            }
+        }
+    }
+}

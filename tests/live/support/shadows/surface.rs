@@ -1,0 +1,149 @@
+//! Everything that SQL can call or read of kb, from the catalog, so that what is new is covered.
+
+use crate::support::{Db, Fault};
+use postgres::SimpleQueryMessage;
+use std::collections::BTreeMap;
+
+#[derive(Debug, Clone)]
+pub struct Call {
+    pub sql: String,
+    /// Sensible arguments: it works for whoever may call it.
+    pub is_plausible: bool,
+    /// The same answer every time.
+    pub is_repeatable: bool,
+}
+
+/// The rows of an answer as text, or how it failed.
+pub type Answer = Result<Vec<String>, Fault>;
+
+/// Calls of every function, with sensible arguments and with each of them NULL or hostile, and reads of every
+/// table and view.
+pub fn calls(db: &mut Db) -> Vec<Call> {
+    let mut calls = Vec::new();
+    let functions = db.0.query(
+        "SELECT p.proname::text, coalesce(p.proargnames[1:p.pronargs], '{}'),
+                ARRAY(SELECT format('%I.%I', n.nspname, t.typname) FROM unnest(p.proargtypes) WITH ORDINALITY u (oid, i)
+                      JOIN pg_type t USING (oid) JOIN pg_namespace n ON n.oid = t.typnamespace ORDER BY i),
+                p.provolatile <> 'v'
+         FROM pg_proc p WHERE p.pronamespace = 'kb'::regnamespace AND p.prokind = 'f'
+           AND p.prorettype NOT IN ('trigger'::regtype, 'event_trigger'::regtype) ORDER BY p.proname, p.oid",
+        &[],
+    );
+    for row in functions.unwrap() {
+        let (function, names, types): (String, Vec<String>, Vec<String>) =
+            (row.get(0), row.get(1), row.get(2));
+        assert_eq!(names.len(), types.len(), "kb.{function} has arguments without a name");
+        let sensible: Vec<Option<String>> =
+            names.iter().zip(&types).map(|(name, ty)| plausible(&function, name, ty)).collect();
+        calls.push(Call {
+            sql: call(&function, &names, &types, &sensible),
+            is_plausible: true,
+            is_repeatable: row.get(3),
+        });
+        for i in 0..names.len() {
+            let others = std::iter::once(None).chain(hostile(&types[i]).iter().map(|v| Some(v.to_string())));
+            for other in others {
+                let mut values = sensible.clone();
+                values[i] = other;
+                let sql = call(&function, &names, &types, &values);
+                calls.push(Call { sql, is_plausible: false, is_repeatable: false });
+            }
+        }
+    }
+    let relations: Vec<String> = db.all(
+        "SELECT format('SELECT * FROM kb.%I', relname) FROM pg_class
+         WHERE relnamespace = 'kb'::regnamespace AND relkind IN ('r', 'v', 'm', 'p') ORDER BY 1",
+    );
+    assert!(relations.len() > 10, "{relations:?}");
+    // Rows that others cannot see make no error; a right that is missing does.
+    let reads = relations.into_iter();
+    calls.extend(reads.map(|sql| Call { sql, is_plausible: true, is_repeatable: false }));
+    calls
+}
+
+fn call(function: &str, names: &[String], types: &[String], values: &[Option<String>]) -> String {
+    let arguments = names.iter().zip(types).zip(values).map(|((name, ty), value)| match value {
+        Some(value) => format!("\"{name}\" => '{}'::{ty}", value.replace('\'', "''")),
+        None => format!("\"{name}\" => NULL::{ty}"),
+    });
+    format!("SELECT * FROM kb.\"{function}\"({})", arguments.collect::<Vec<_>>().join(", "))
+}
+
+/// An argument that makes sense for what [`super::fixture`] makes. None: NULL, which is its default.
+fn plausible(function: &str, name: &str, ty: &str) -> Option<String> {
+    let text = match (function, name) {
+        (_, "model" | "base_url" | "secret" | "tokenizer") => return None,
+        ("create_knowledge_base" | "create_embedder" | "create_vector_db", "id") => "fresh",
+        ("alter_embedder" | "drop_embedder" | "drop_vector_db", "id") => "spare",
+        ("check_embedder", "id") | (_, "embedder") => "tiny",
+        (_, "kb_id" | "id") => "k",
+        (_, "external_id") => "d1",
+        (_, "external_ids") => "{d1,none}",
+        (_, "documents") => r#"{"{\"external_id\": \"new\", \"content\": \"A new text.\"}"}"#,
+        (_, "texts") => "{one,two}",
+        (_, "vector") => "[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]",
+        (_, "vector_db") => "shared",
+        (_, "filter") => r#"{"n": 1, "tags": ["a"]}"#,
+        (_, "options") => r#"{"on_error": "keyword"}"#,
+        (_, "chunking") => r#"{"size": 40, "overlap": 0}"#,
+        (_, "preprocess") => r#"{"language": "english"}"#,
+        (_, "retrieval") => r#"{"top_k": 3}"#,
+        (_, "metadata") => r#"{"n": 1}"#,
+        (_, "mode") => "dense",
+        (_, "content_type") => "text/markdown",
+        (_, "strategy") => "upsert",
+        (_, "provider") => "hash",
+        (_, "kind") => "query",
+        (_, "name") => "key",
+        (_, "type") => "pgvector",
+        (_, "metric") => "l2",
+        (_, "dimension") => "16",
+        (_, "table_name") => "vectors_1",
+        (_, "query" | "content" | "text") => "# Running\n\nWhere is the harbor?",
+        _ => match ty.trim_start_matches("pg_catalog.") {
+            "text" => "something",
+            "jsonb" => "{}",
+            "bool" => "true",
+            "bytea" => "Some bytes.",
+            ty if ty.starts_with('_') => "{}",
+            _ => "1",
+        },
+    };
+    Some(text.to_string())
+}
+
+/// Values of a type that are not sensible.
+fn hostile(ty: &str) -> &'static [&'static str] {
+    match ty.trim_start_matches("pg_catalog.") {
+        "text" => &["", "'", "\\", "%s $1 {} \u{1F600}", "'; SELECT evil.called('text') --", "pg_temp.text"],
+        "int4" => &["-1", "0", "2147483647"],
+        "int8" => &["-1", "9223372036854775807"],
+        "float8" => &["NaN", "Infinity", "-1", "1e308"],
+        "jsonb" => &["null", "[]", "\"x\"", r#"{"": {"a": [[]]}}"#, r#"{"language": "pg_temp.english"}"#],
+        "bytea" => &["\\xff00"],
+        "_text" | "_jsonb" => &["{}", "{NULL}"],
+        _ => &[],
+    }
+}
+
+/// Makes calls, each in a transaction that is rolled back. A session that ends is a failure.
+pub fn play<'a>(db: &mut Db, calls: impl Iterator<Item = &'a Call>) -> BTreeMap<String, Answer> {
+    let mut answers = BTreeMap::new();
+    for call in calls {
+        let answer = match db.0.simple_query(&format!("BEGIN; {}", call.sql)) {
+            Ok(messages) => Ok(messages.iter().filter_map(row).collect()),
+            Err(e) => Err(Fault::of(&e)),
+        };
+        if let Err(e) = db.0.batch_execute("ROLLBACK") {
+            panic!("the session ended ({e}) in {}", call.sql);
+        }
+        answers.insert(call.sql.clone(), answer);
+    }
+    answers
+}
+
+fn row(message: &SimpleQueryMessage) -> Option<String> {
+    let SimpleQueryMessage::Row(row) = message else { return None };
+    let columns = (0..row.len()).map(|i| row.get(i).unwrap_or("NULL"));
+    Some(columns.collect::<Vec<_>>().join("\t"))
+}
