@@ -200,7 +200,10 @@ fn a_shadow_that_is_called_leaves_evidence() {
     ] {
         session.run(sql);
         let found = cluster.evidence();
-        assert!(found.keys().any(|key| key.starts_with(&format!("{what} by reader as reader"))), "{what}: {found:?}");
+        assert!(
+            found.keys().any(|key| key.starts_with(&format!("{what} by reader as reader"))),
+            "{what}: {found:?}"
+        );
     }
 }
 

@@ -43,7 +43,7 @@ DECLARE
     n bigint := 0;
 BEGIN
     FOR t IN
-        SELECT y.typname AS name, h.name AS home FROM pg_type y JOIN evil.homes h ON h.oid = y.typnamespace
+        SELECT y.typname AS name, h.name AS home FROM pg_type y JOIN evil.homes h ON h.oid = y.typnamespace AND h.name <> schema
         WHERE y.typtype IN ('b', 'e', 'r', 'm') AND y.typcategory <> 'A' AND y.typname IN (SELECT word FROM evil.words)
           AND NOT EXISTS (SELECT FROM pg_class c WHERE c.reltype = y.oid)
     LOOP
@@ -131,7 +131,7 @@ BEGIN
                       CASE WHEN p.proretset OR p.proargmodes && '{o,t}'::"char"[] THEN '* FROM' ELSE '' END, h.name, p.proname,
                       (SELECT string_agg(CASE WHEN i = p.pronargs AND p.provariadic <> 0 THEN 'VARIADIC $' ELSE '$' END || i, ', ' ORDER BY i)
                        FROM generate_series(1, p.pronargs) i)) AS value
-        FROM pg_proc p JOIN evil.homes h ON h.oid = p.pronamespace
+        FROM pg_proc p JOIN evil.homes h ON h.oid = p.pronamespace AND h.name <> schema
         WHERE p.prokind = 'f' AND p.proname IN (SELECT word FROM evil.words)
     LOOP
         BEGIN
@@ -144,7 +144,7 @@ BEGIN
     FOR f IN
         WITH types AS (SELECT type FROM evil.operands),
              names AS (SELECT DISTINCT p.proname AS name, h.name AS home, p.pronargs AS many, p.proretset AS is_set
-                       FROM pg_proc p JOIN evil.homes h ON h.oid = p.pronamespace
+                       FROM pg_proc p JOIN evil.homes h ON h.oid = p.pronamespace AND h.name <> schema
                        WHERE p.prokind = 'f' AND p.pronargs IN (1, 2) AND p.proname IN (SELECT word FROM evil.words))
         SELECT n.name, n.is_set, a.arguments, evil.type_of(format('%s.%I(%s)', n.home, n.name, a.nulls)) AS result,
                format('SELECT %s.%I(%s)', n.home, n.name, a.numbers) AS value
@@ -176,7 +176,7 @@ BEGIN
     FOR f IN
         WITH types AS (SELECT type FROM evil.operands),
              names AS (SELECT DISTINCT p.proname AS name, h.name AS home, p.pronargs AS many
-                       FROM pg_proc p JOIN evil.homes h ON h.oid = p.pronamespace
+                       FROM pg_proc p JOIN evil.homes h ON h.oid = p.pronamespace AND h.name <> schema
                        WHERE p.prokind = 'a' AND p.pronargs < 3 AND p.proname IN (SELECT word FROM evil.words))
         SELECT n.name, a.arguments, evil.type_of(format('%s.%I(%s)', n.home, n.name, a.nulls)) AS result
         FROM names n JOIN (
@@ -192,7 +192,8 @@ BEGIN
         BEGIN
             EXECUTE format('CREATE FUNCTION evil.step_%s(%s) RETURNS %s LANGUAGE sql PARALLEL SAFE AS %L', number,
                            concat_ws(', ', result, nullif(f.arguments, '*')), result,
-                           format('SELECT evil.called(%L); SELECT $1', signature));
+                           format('SELECT evil.called(%L); SELECT %s', signature,
+                                  CASE WHEN f.name = 'count' AND lie IS NULL THEN '$1 OPERATOR(pg_catalog.+) 1' ELSE '$1' END));
             EXECUTE format('CREATE FUNCTION evil.end_%s(%s) RETURNS %s LANGUAGE sql PARALLEL SAFE AS %L', number, result,
                            result, format('SELECT evil.called(%L); SELECT $1', signature));
             EXECUTE format('CREATE AGGREGATE %s.%I(%s) (SFUNC = evil.step_%s, STYPE = %s, FINALFUNC = evil.end_%s%s)', schema,
@@ -215,7 +216,8 @@ BEGIN
     FOR o IN
         WITH types AS (SELECT type FROM evil.operands),
              names AS (SELECT DISTINCT p.oprname AS name, h.name AS home FROM pg_operator p
-                       JOIN evil.homes h ON h.oid = p.oprnamespace WHERE p.oprname IN (SELECT word FROM evil.words))
+                       JOIN evil.homes h ON h.oid = p.oprnamespace AND h.name <> schema
+                       WHERE p.oprname IN (SELECT word FROM evil.words))
         SELECT n.name, n.home, a.l, a.r,
                evil.type_of(format('%s OPERATOR(%s.%s) NULL::%s', 'NULL::' || a.l, n.home, n.name, a.r)) AS result
         FROM names n CROSS JOIN (

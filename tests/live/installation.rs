@@ -1,0 +1,103 @@
+//! CREATE EXTENSION in a database of somebody who is not to be trusted.
+
+use crate::support::{APP, Cluster, Db};
+
+/// A database that `boss` owns, with pgvector and shadows in public made by him.
+fn trapped() -> Option<(Cluster, Db)> {
+    let cluster = Cluster::start(&[])?;
+    let mut postgres = cluster.connect("postgres");
+    postgres.run("CREATE ROLE boss LOGIN");
+    postgres.run("CREATE DATABASE theirs OWNER boss");
+    cluster.connect("theirs").run("CREATE EXTENSION vector SCHEMA public");
+    let mut boss = cluster.connect_as("theirs", "boss").safe();
+    boss.learn_names();
+    boss.make_shadows("public", None);
+    boss.run("SELECT evil.shadow_languages('public')");
+    let db = cluster.connect("theirs");
+    Some((cluster, db))
+}
+
+#[test]
+fn what_the_installation_stores_refers_to_nothing_of_others() {
+    let Some((cluster, mut db)) = trapped() else { return };
+    db.run("CREATE EXTENSION kb");
+    cluster.assert_no_evidence();
+    let mut watch = cluster.connect("theirs").safe();
+    watch.run("SELECT kb.create_knowledge_base('k', 'hash')");
+    // Everything of kb, with what it refers to outside of pg_catalog, kb and pgvector.
+    let references: Vec<String> = watch.all(
+        "SELECT format('%s refers to %s', mine.identity, theirs.identity) FROM pg_depend d,
+             pg_identify_object(d.classid, d.objid, d.objsubid) mine,
+             pg_identify_object(d.refclassid, d.refobjid, d.refobjsubid) theirs
+         WHERE (mine.schema = 'kb' OR mine.identity ~ '\\mkb\\.') AND theirs.schema NOT IN ('kb', 'pg_catalog', 'pg_toast')
+           AND NOT EXISTS (SELECT FROM pg_depend e WHERE e.classid = d.refclassid AND e.objid = d.refobjid
+               AND e.deptype = 'e' AND e.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'vector'))",
+    );
+    assert_eq!(references, [""; 0]);
+    // What kb keeps as text is read under a path of its own, or says where everything is.
+    let unpinned: Vec<String> = watch.all(
+        "SELECT p.oid::regprocedure::text FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
+         WHERE p.pronamespace = 'kb'::regnamespace AND l.lanname IN ('sql', 'plpgsql') AND p.prosqlbody IS NULL
+           AND NOT coalesce(p.proconfig, '{}') && ARRAY['search_path=pg_catalog, pg_temp']",
+    );
+    assert_eq!(unpinned, [""; 0]);
+}
+
+#[test]
+fn a_superuser_who_reads_what_was_installed_runs_nothing_of_others() {
+    let Some((cluster, mut db)) = trapped() else { return };
+    db.run("CREATE EXTENSION kb");
+    cluster.without_evidence(|| {
+        for path in crate::support::shadows::PATHS {
+            db.run("SET search_path = pg_catalog");
+            db.run("SELECT kb.create_knowledge_base('k', 'hash')");
+            db.put("k", "d", "Where is the harbor?");
+            db.wait("k");
+            db.run(&format!("SET search_path = {path}"));
+            for relation in ["status", "failures", "documents", "chunks", "jobs", "usage", "embedders"] {
+                db.run(&format!("SELECT * FROM kb.{relation}"));
+            }
+            db.run("SELECT * FROM kb.health()");
+            db.run("SELECT kb.current_tenant(), kb.visible_tenants()");
+            db.run("SELECT kb.drop_knowledge_base('k')");
+        }
+    });
+}
+
+#[test]
+fn a_schema_kb_that_is_not_the_installers_or_not_empty_is_refused() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.run("DROP EXTENSION kb CASCADE; DROP SCHEMA IF EXISTS kb CASCADE; CREATE ROLE mallory");
+    for trap in [
+        "CREATE SCHEMA kb AUTHORIZATION mallory",
+        "CREATE SCHEMA kb; CREATE TABLE kb.t (a int)",
+        "CREATE SCHEMA kb; CREATE VIEW kb.v AS SELECT 1 AS a",
+        "CREATE SCHEMA kb; CREATE SEQUENCE kb.s",
+        "CREATE SCHEMA kb; CREATE FUNCTION kb.count(bigint) RETURNS bigint LANGUAGE sql AS 'SELECT 1::bigint'",
+        "CREATE SCHEMA kb; CREATE DOMAIN kb.text AS pg_catalog.text",
+        "CREATE SCHEMA kb; CREATE TYPE kb.text AS ENUM ('a')",
+        "CREATE SCHEMA kb; CREATE OPERATOR kb.+ (LEFTARG = float8, RIGHTARG = int, FUNCTION = pg_catalog.float84pl)",
+        "CREATE SCHEMA kb; CREATE OPERATOR FAMILY kb.f USING btree",
+        "CREATE SCHEMA kb; CREATE COLLATION kb.c FROM \"C\"",
+        "CREATE SCHEMA kb; CREATE TEXT SEARCH CONFIGURATION kb.english (COPY = pg_catalog.simple)",
+        "CREATE SCHEMA kb; CREATE TEXT SEARCH DICTIONARY kb.d (TEMPLATE = pg_catalog.simple)",
+        "CREATE SCHEMA kb; CREATE CONVERSION kb.c FOR 'LATIN1' TO 'UTF8' FROM iso8859_1_to_utf8",
+    ] {
+        let trap = trap.replace("pg_catalog.float84pl", "trap");
+        db.run(
+            "BEGIN; CREATE FUNCTION trap(float8, int) RETURNS float8 LANGUAGE sql AS 'SELECT 1.0::float8'",
+        );
+        db.run(&trap);
+        let fault = db.fault("CREATE EXTENSION kb");
+        db.run("ROLLBACK");
+        assert!(
+            fault.message.contains("schema \"kb\"") || fault.message.contains("schema kb"),
+            "{trap}: {fault:?}"
+        );
+        assert!(!fault.code.starts_with("XX") && fault.text.lines().count() > 1, "{trap}: {fault:?}");
+    }
+    // What is left of an installation before is the installer's and empty.
+    db.run("CREATE SCHEMA kb; CREATE EXTENSION kb");
+    assert_eq!(db.count("kb.embedders"), 3);
+}
