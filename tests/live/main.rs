@@ -10,10 +10,12 @@ mod stub;
 mod support;
 
 mod background;
+mod callers_settings;
 mod commit;
 mod crash;
 mod databases;
 mod delete;
+mod dependents;
 mod dump;
 mod edit;
 mod failures;

@@ -1,0 +1,244 @@
+//! What a caller's session, its role or its database sets has no say in what kb makes as the owner, nor in what it
+//! answers.
+
+use crate::support::shadows::surface::{self, Answer, Call};
+use crate::support::{APP, Cluster, Db, LONG, SOON, assert_sound, texts, until, vector_table};
+
+/// Settings that anybody may set, each to what it is not by default.
+const SETTINGS: &[(&str, &str)] = &[
+    ("array_nulls", "off"),
+    ("backslash_quote", "off"),
+    ("bytea_output", "escape"),
+    ("check_function_bodies", "off"),
+    ("client_min_messages", "debug5"),
+    ("commit_delay", "0"),
+    ("constraint_exclusion", "on"),
+    ("cursor_tuple_fraction", "1"),
+    ("datestyle", "German, DMY"),
+    ("default_statistics_target", "1"),
+    ("default_table_access_method", "heap2"),
+    ("default_tablespace", "elsewhere"),
+    ("default_toast_compression", "lz4"),
+    ("default_transaction_deferrable", "on"),
+    ("enable_bitmapscan", "off"),
+    ("enable_hashagg", "off"),
+    ("enable_hashjoin", "off"),
+    ("enable_indexonlyscan", "off"),
+    ("enable_indexscan", "off"),
+    ("enable_material", "off"),
+    ("enable_mergejoin", "off"),
+    ("enable_nestloop", "off"),
+    ("enable_seqscan", "off"),
+    ("enable_sort", "off"),
+    ("escape_string_warning", "off"),
+    ("extra_float_digits", "-15"),
+    ("from_collapse_limit", "1"),
+    ("geqo_threshold", "2"),
+    ("gin_fuzzy_search_limit", "1"),
+    ("intervalstyle", "sql_standard"),
+    ("join_collapse_limit", "1"),
+    ("lc_messages", "C"),
+    ("plan_cache_mode", "force_generic_plan"),
+    ("quote_all_identifiers", "on"),
+    ("standard_conforming_strings", "off"),
+    ("synchronize_seqscans", "off"),
+    ("synchronous_commit", "off"),
+    ("temp_tablespaces", "elsewhere"),
+    ("timezone", "Pacific/Chatham"),
+    ("timezone_abbreviations", "India"),
+    ("transform_null_equals", "on"),
+    ("work_mem", "64kB"),
+    ("xmloption", "document"),
+    ("hnsw.ef_search", "1"),
+    ("hnsw.iterative_scan", "off"),
+    ("hnsw.max_scan_tuples", "1"),
+    ("hnsw.scan_mem_multiplier", "1"),
+];
+
+/// A cluster in which all that can be set, and a session of a writer that has set nothing.
+fn fixture() -> Option<(Cluster, Db, Db)> {
+    let cluster = Cluster::start(&["allow_in_place_tablespaces = on"])?;
+    let mut db = cluster.connect(APP);
+    db.run("CREATE TABLESPACE elsewhere LOCATION ''");
+    db.run(
+        "GRANT CREATE ON TABLESPACE elsewhere TO PUBLIC;
+         CREATE ACCESS METHOD heap2 TYPE TABLE HANDLER heap_tableam_handler;
+         CREATE ROLE writer LOGIN IN ROLE kb_writer",
+    );
+    let plain = cluster.connect_as(APP, "writer");
+    Some((cluster, db, plain))
+}
+
+/// A session of the same role with all of the settings.
+fn set_up(cluster: &Cluster) -> Db {
+    let mut session = cluster.connect_as(APP, "writer");
+    // pgvector's settings are there once it is loaded.
+    session.run("SELECT '[1]'::vector");
+    for (name, value) in SETTINGS {
+        session.run(&format!("SET {name} = '{value}'"));
+    }
+    session
+}
+
+const MAKE: &str = r#"SELECT kb.create_knowledge_base('ID', 'hash', chunking => '{"size": 30, "overlap": 0}', preprocess => '{"language": "english"}')"#;
+
+/// How a knowledge base and all that belongs to it was made, without numbers and times.
+fn made(db: &mut Db, kb: &str) -> Vec<String> {
+    let table = vector_table(db, kb);
+    let name = table.trim_start_matches("kb.");
+    db.all::<String>(&format!(
+        "SELECT to_jsonb(k) - '{{kb_no,id,etag,created_at,updated_at}}'::text[] || '{{}}' || (to_jsonb(b)
+             - '{{build_no,kb_no,table_name,created_at,run_no}}'::text[]) || '{{}}'::jsonb #>> '{{}}'
+         FROM kb.knowledge_bases k JOIN kb.builds b USING (kb_no) WHERE k.id = '{kb}'
+         UNION ALL
+         SELECT concat_ws(' ', replace(c.relname, '{name}', 'TABLE'), c.relkind, c.relpersistence, c.reltablespace, m.amname,
+                          c.reloptions::text, c.relrowsecurity, c.relforcerowsecurity, pg_get_userbyid(c.relowner), c.relacl::text)
+         FROM pg_class c LEFT JOIN pg_am m ON m.oid = c.relam
+         WHERE c.oid = '{table}'::regclass OR c.oid IN (SELECT indexrelid FROM pg_index WHERE indrelid = '{table}'::regclass)
+         UNION ALL
+         SELECT concat_ws(' ', attname, format_type(atttypid, atttypmod), attstorage, attcompression, attnotnull, attcollation)
+         FROM pg_attribute WHERE attrelid = '{table}'::regclass AND attnum > 0
+         UNION ALL
+         SELECT concat_ws(' ', polname, pg_get_expr(polqual, polrelid), pg_get_expr(polwithcheck, polrelid))
+         FROM pg_policy WHERE polrelid = '{table}'::regclass
+         UNION ALL
+         SELECT replace(pg_get_constraintdef(oid), '{name}', 'TABLE') FROM pg_constraint WHERE conrelid = '{table}'::regclass"
+    ))
+}
+
+#[test]
+fn a_knowledge_base_is_made_the_same_under_any_settings_of_the_session() {
+    let Some((cluster, mut db, mut plain)) = fixture() else { return };
+    plain.run(&MAKE.replace("ID", "plain"));
+    let mut session = set_up(&cluster);
+    session.run(&MAKE.replace("ID", "odd"));
+    let (plain_made, odd_made) = (made(&mut db, "plain"), made(&mut db, "odd"));
+    assert!(plain_made.len() > 10, "{plain_made:?}");
+    assert_eq!(odd_made, plain_made);
+    // The same where the table is made anew, and beside what is there.
+    for kb in ["plain", "odd"] {
+        let session = if kb == "odd" { &mut session } else { &mut plain };
+        session.run(&format!("SELECT kb.alter_knowledge_base('{kb}', 'static')"));
+        session.put(kb, "d", "Ships were running to the harbor.");
+        session.wait(kb);
+        session.run(&format!("SELECT kb.ingest('{kb}', 'replace')"));
+        session.wait(kb);
+    }
+    until(SOON, "old builds are swept", || db.count("kb.builds WHERE state <> 'live'") == 0);
+    assert_eq!(made(&mut db, "odd"), made(&mut db, "plain"));
+    assert_sound(&mut db, "odd", 1, 0);
+}
+
+#[test]
+fn a_session_of_any_settings_gets_the_same_answers() {
+    let Some((cluster, mut db, mut plain)) = fixture() else { return };
+    for id in ["tiny", "spare"] {
+        db.run(&format!("SELECT kb.create_embedder('{id}', 'hash', dimension => 16)"));
+    }
+    for id in ["shared", "spare"] {
+        db.run(&format!(
+            "SELECT kb.create_vector_db('{id}', dimension => 16, config => '{{\"min_rows\": 100}}')"
+        ));
+    }
+    db.run("SELECT kb.set_secret('key', 'sk-of-nobody')");
+    plain.run(&MAKE.replace("'ID', 'hash'", "'k', 'tiny', 'shared'"));
+    for i in 0..100 {
+        let metadata = format!(r#"{{"n": {i}, "half": {}}}"#, i % 2 == 0);
+        let text = format!("Ships {i} were running. {}", texts::paragraph(i, 60));
+        plain.run(&format!("SELECT kb.put_document('k', 'd{i}', '{text}', '{metadata}')"));
+    }
+    plain.run("SELECT kb.ingest('k')");
+    plain.wait("k");
+    let index =
+        "pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE c.relname LIKE '%_hnsw' AND i.indisvalid";
+    until(LONG, "the index is there and valid", || db.count(index) == 1);
+    let mut calls: Vec<Call> = surface::calls(&mut db).into_iter().filter(|call| call.is_plausible).collect();
+    for arguments in
+        ["'where do ships run?', 10", "'castle', 50, filter => '{\"half\": true}'", "'x', 3, 0.1"]
+    {
+        let sql = format!(
+            "SELECT rank, external_id, content, round(score::numeric, 4), metadata FROM kb.query('k', {arguments})"
+        );
+        calls.push(Call { sql, is_plausible: true, is_repeatable: true });
+    }
+    let expected = surface::play(&mut plain, calls.iter());
+    // How values are written is the session's business.
+    let shown = ["datestyle", "intervalstyle", "extra_float_digits", "timezone", "bytea_output"];
+    let mut odd = set_up(&cluster);
+    for name in shown {
+        odd.run(&format!("RESET {name}"));
+    }
+    let answers = surface::play(&mut odd, calls.iter());
+    let mut wrong = Vec::new();
+    for call in &calls {
+        let (answer, expected): (&Answer, &Answer) = (&answers[&call.sql], &expected[&call.sql]);
+        if answer.is_ok() != expected.is_ok() || call.is_repeatable && answer != expected {
+            wrong.push(format!("{}\n    {answer:?}\n    {expected:?}", call.sql));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    // All the same where even showing is odd: nothing fails.
+    let mut odd = set_up(&cluster);
+    for (sql, answer) in surface::play(&mut odd, calls.iter()) {
+        assert_eq!(answer.is_ok(), expected[&sql].is_ok(), "{sql}: {answer:?}");
+    }
+}
+
+#[test]
+fn settings_of_the_database_have_no_say_in_what_the_worker_and_the_indexer_make() {
+    let Some((cluster, mut db, _)) = fixture() else { return };
+    db.run("SELECT '[1]'::vector");
+    for (name, value) in SETTINGS {
+        if !["client_min_messages", "synchronous_commit", "lc_messages"].contains(name) {
+            db.run(&format!("ALTER DATABASE {APP} SET {name} = '{value}'"));
+        }
+    }
+    for (name, value) in [
+        ("default_transaction_isolation", "serializable"),
+        ("default_transaction_read_only", "on"),
+        ("row_security", "off"),
+        ("session_replication_role", "replica"),
+        ("statement_timeout", "1ms"),
+        ("lock_timeout", "1ms"),
+        ("idle_in_transaction_session_timeout", "1ms"),
+    ] {
+        db.run(&format!("ALTER DATABASE {APP} SET {name} = '{value}'"));
+    }
+    // This session is from before.
+    db.run("SELECT kb.create_vector_db('small', dimension => 384, config => '{\"min_rows\": 5}')");
+    db.run(
+        r#"SELECT kb.create_knowledge_base('k', 'hash', 'small', chunking => '{"size": 30, "overlap": 0}')"#,
+    );
+    db.put_all("k", &texts::documents(0..20, 60));
+    db.wait("k");
+    assert_sound(&mut db, "k", 20, 0);
+    let index =
+        "pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE c.relname LIKE '%_hnsw' AND i.indisvalid";
+    until(LONG, "the index is there and valid", || db.count(index) == 1);
+    assert_eq!(db.count("pg_class WHERE reltablespace NOT IN (0, (SELECT oid FROM pg_tablespace WHERE spcname = 'pg_global'))"), 0);
+    // Cascades are triggers, which a replica's role leaves out.
+    db.run("SELECT kb.delete_document('k', 'd1')");
+    db.run("SELECT kb.ingest('k', 'replace')");
+    db.wait("k");
+    until(LONG, "the old build is swept", || db.count("kb.builds WHERE state <> 'live'") == 0);
+    assert_sound(&mut db, "k", 19, 0);
+}
+
+#[test]
+fn a_superuser_who_replays_a_replica_leaves_nothing_behind_that_belongs_to_nobody() {
+    let Some((_cluster, mut db, _)) = fixture() else { return };
+    db.create_kb("k", "hash", r#"{"size": 30, "overlap": 0}"#);
+    db.put_all("k", &texts::documents(0..10, 60));
+    db.wait("k");
+    db.run("SET session_replication_role = 'replica'");
+    db.run("SELECT kb.delete_document('k', 'd1')");
+    db.put("k", "d2", "Another text.");
+    db.wait("k");
+    db.run("RESET session_replication_role");
+    assert_sound(&mut db, "k", 9, 0);
+    db.run("SET session_replication_role = 'replica'");
+    db.run("SELECT kb.drop_knowledge_base('k')");
+    for table in ["knowledge_bases", "builds", "documents", "chunks", "jobs", "runs"] {
+        assert_eq!(db.count(&format!("kb.{table}")), 0, "{table}");
+    }
+}
