@@ -5,6 +5,7 @@
 pub mod error;
 pub mod gateway;
 pub mod ingest;
+pub mod kernels;
 pub mod model;
 pub mod model_files;
 pub mod retrieve;

@@ -23,6 +23,7 @@ mod gateway;
 mod hostile;
 mod index;
 mod installation;
+mod kernels;
 mod locks;
 mod money;
 mod outage;

@@ -1,6 +1,6 @@
 //! What is asked of providers is counted, bounded, and not spent by a copy.
 
-use crate::stub::{Options, Stub};
+use crate::stub::{Options, Stub, on_one_day};
 use crate::support::cluster::succeed;
 use crate::support::{APP, SOON, assert_sound, texts, until};
 
@@ -27,6 +27,7 @@ fn what_was_asked_for_a_knowledge_base_that_is_gone_is_booked() {
 
 #[test]
 fn usage_is_counted_per_embedder_knowledge_base_and_day() {
+    on_one_day();
     let stub = Stub::start(Options::default());
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
@@ -68,6 +69,7 @@ fn usage_is_counted_per_embedder_knowledge_base_and_day() {
 
 #[test]
 fn a_spent_budget_pauses_the_embedder_and_says_so() {
+    on_one_day();
     let stub = Stub::start(Options::default());
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
@@ -101,6 +103,7 @@ fn a_spent_budget_pauses_the_embedder_and_says_so() {
 /// A budget bounds what a key spends, by whichever embedder; also for a gateway that starts anew.
 #[test]
 fn what_other_embedders_spent_with_the_same_key_counts() {
+    on_one_day();
     let stub = Stub::start(Options { key: Some("sk-shared".into()), ..Options::default() });
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);

@@ -1,6 +1,6 @@
 //! Rates, budgets and who goes first.
 
-use crate::stub::{Options, Stub};
+use crate::stub::{Options, Stub, on_one_day};
 use crate::support::{Gateway, KEY, embedder, order};
 use kb::error::Error;
 use kb::gateway::protocol::{Spent, Urgency};
@@ -78,6 +78,7 @@ fn a_query_goes_ahead_of_the_batches_that_wait() {
 
 #[test]
 fn a_spent_budget_pauses_the_embedder_until_the_next_day() {
+    on_one_day();
     let stub = stub(0);
     let gateway = Gateway::new();
     let embedder = embedder(&stub, "openai", json!({"daily_token_budget": 20, "batch_size": 1}));
@@ -194,6 +195,7 @@ fn ingestion_that_waits_for_tokens_holds_up_no_query() {
 
 #[test]
 fn what_nobody_asks_is_forgotten_but_not_what_was_spent_of_a_budget() {
+    on_one_day();
     let stub = stub(200);
     let gateway = Gateway::new();
     let free = embedder(&stub, "openai", json!({}));

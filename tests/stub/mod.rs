@@ -21,8 +21,17 @@ use serde_json::Value;
 use state::Shared;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use tokio::runtime::Runtime;
+
+/// For tests of what is counted by day (UTC): waits for the next one where this one is about to end.
+pub fn on_one_day() {
+    const DAY: u64 = 86_400;
+    let second = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs() % DAY;
+    while second() > DAY - 90 {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
 
 /// What a text is to the request that holds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

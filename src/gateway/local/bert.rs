@@ -5,6 +5,7 @@ use super::transformer::{Config, Transformer};
 use super::weights::Weights;
 use super::{LocalModel, finish};
 use crate::error::{Error, Result};
+use crate::kernels::InstructionSet;
 use crate::model::{Embedder, Kind, Pooling};
 use crate::model_files::ModelFiles;
 
@@ -21,7 +22,7 @@ pub struct Bert {
 const BATCH_TOKENS: usize = 1024;
 
 impl Bert {
-    pub fn load(embedder: &Embedder, files: &ModelFiles) -> Result<Bert> {
+    pub fn load(embedder: &Embedder, files: &ModelFiles, set: InstructionSet) -> Result<Bert> {
         let fail = |problem: String| Error::ModelFiles { model: embedder.model.clone(), problem };
         let path = files.config.as_ref().ok_or_else(|| fail("config.json is missing".into()))?;
         let json = std::fs::read(path).map_err(|e| fail(format!("cannot read config.json: {e}")))?;
@@ -30,7 +31,7 @@ impl Bert {
         let weights = Weights::open(&files.weights).map_err(fail)?;
         Ok(Bert {
             tokens: Tokens::load(embedder, files)?,
-            transformer: Transformer::load(weights, config).map_err(fail)?,
+            transformer: Transformer::load(weights, config, set).map_err(fail)?,
             pooling: embedder.config.pooling.unwrap_or(files.pooling),
             dimension: files.dimension,
             embedder: embedder.clone(),

@@ -8,6 +8,7 @@ mod transformer;
 mod weights;
 
 use crate::error::{Error, Result};
+use crate::kernels::InstructionSet;
 use crate::model::{Embedder, Kind};
 use crate::model_files::{Architecture, ModelFiles};
 use std::path::Path;
@@ -31,8 +32,12 @@ pub trait LocalModel: Send + Sync {
 /// Loads the model of an embedder whose provider is `local` (files under `model_dir`) or `hash`.
 ///
 /// Errors: `ModelFiles` for missing or unusable files, `Configuration` when the embedder does not fit
-/// the model, `ProviderUnavailable` for any other provider.
+/// the model or KB_INSTRUCTION_SET not this machine, `ProviderUnavailable` for any other provider.
 pub fn load(embedder: &Embedder, model_dir: &Path) -> Result<Box<dyn LocalModel>> {
+    load_for(InstructionSet::chosen()?, embedder, model_dir)
+}
+
+fn load_for(set: InstructionSet, embedder: &Embedder, model_dir: &Path) -> Result<Box<dyn LocalModel>> {
     match embedder.provider.as_str() {
         "hash" => {
             check(
@@ -45,7 +50,7 @@ pub fn load(embedder: &Embedder, model_dir: &Path) -> Result<Box<dyn LocalModel>
             let files = ModelFiles::open(model_dir, &embedder.model)?;
             check(embedder, &[dimension_problem(embedder, &files), limit_problem(embedder, &files)])?;
             match files.architecture {
-                Architecture::Bert => Ok(Box::new(bert::Bert::load(embedder, &files)?)),
+                Architecture::Bert => Ok(Box::new(bert::Bert::load(embedder, &files, set)?)),
                 Architecture::Static => Ok(Box::new(static_model::StaticModel::load(embedder, &files)?)),
             }
         }
@@ -83,7 +88,7 @@ fn check(embedder: &Embedder, problems: &[Option<String>]) -> Result<()> {
 
 /// The last step of every model, local or remote: unit length where the embedder wants it, and nothing but numbers.
 /// A zero vector, which cosine distance cannot compare, never passes silently.
-pub(in crate::gateway) fn finish(embedder: &Embedder, mut vector: Vec<f32>) -> Result<Vec<f32>> {
+pub fn finish(embedder: &Embedder, mut vector: Vec<f32>) -> Result<Vec<f32>> {
     let fail =
         |problem: &str| Error::Embedding { embedder: embedder.id.clone(), problem: problem.to_string() };
     let norm = vector.iter().map(|x| f64::from(*x) * f64::from(*x)).sum::<f64>().sqrt();

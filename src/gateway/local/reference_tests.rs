@@ -1,6 +1,7 @@
 //! The real models against vectors from independent implementations, and their speed.
 
-use super::{LocalModel, load};
+use super::{LocalModel, load, load_for};
+use crate::kernels::InstructionSet;
 use crate::model::{Embedder, EmbedderConfig, Kind};
 use serde::Deserialize;
 use std::path::PathBuf;
@@ -50,14 +51,21 @@ fn compare_with(file: &str, test: &str) {
     let Some(dir) = model_dir(test) else { return };
     let reference = reference(file);
     let dimension = reference.texts[0].vector.len();
-    let model = load(&embedder(&reference.model, dimension, true), &dir).unwrap();
+    for set in InstructionSet::available() {
+        let model = load_for(set, &embedder(&reference.model, dimension, true), &dir).unwrap();
+        compare(&reference, model.as_ref(), set);
+    }
+}
+
+/// Each number within 1e-4: the processor's order of summing changes the seventh digit.
+fn compare(reference: &Reference, model: &dyn LocalModel, set: InstructionSet) {
     let texts: Vec<String> = reference.texts.iter().map(|t| t.text.clone()).collect();
     let vectors = model.embed(&texts, Kind::Document, &|| ()).unwrap();
     assert_eq!(vectors.len(), texts.len());
     let special = if model.max_input_tokens().is_some() { 2 } else { 0 };
     for (text, vector) in reference.texts.iter().zip(&vectors) {
         let worst = text.vector.iter().zip(vector).map(|(a, b)| (a - b).abs()).fold(0f32, f32::max);
-        assert!(worst < 1e-4, "{:?}: off by {worst}", text.text);
+        assert!(worst < 1e-4, "{set:?}, {:?}: off by {worst}", text.text);
         let counted = model.count_tokens(&text.text) + special;
         assert!(
             if text.truncated { counted > text.tokens } else { counted == text.tokens },

@@ -7,6 +7,7 @@
 //! copies each head; this is the same arithmetic without those.
 
 use super::weights::Weights;
+use crate::kernels::{InstructionSet, Product};
 use candle_core::{D, Device, Error, Tensor};
 use candle_nn::ops::{layer_norm, softmax_last_dim};
 use rayon::prelude::*;
@@ -54,8 +55,8 @@ impl Linear {
         Ok(Linear { weight: weight.t().and_then(|w| w.contiguous()).map_err(|e| e.to_string())?, bias })
     }
 
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        x.matmul(&self.weight)?.broadcast_add(&self.bias)
+    fn forward(&self, x: &Tensor, product: &Product) -> Result<Tensor> {
+        x.apply_op2_no_bwd(&self.weight, product)?.broadcast_add(&self.bias)
     }
 }
 
@@ -137,10 +138,11 @@ pub struct Transformer {
     norm: Norm,
     layers: Vec<Layer>,
     config: Config,
+    product: Product,
 }
 
 impl Transformer {
-    pub fn load(mut weights: Weights, config: Config) -> Result<Transformer, String> {
+    pub fn load(mut weights: Weights, config: Config, set: InstructionSet) -> Result<Transformer, String> {
         let c = &config;
         if c.num_attention_heads == 0 || !c.hidden_size.is_multiple_of(c.num_attention_heads) {
             return Err("config.json: hidden_size is no multiple of num_attention_heads".into());
@@ -164,12 +166,13 @@ impl Transformer {
         let layers = (0..c.num_hidden_layers)
             .map(|i| Layer::load(&mut weights, &format!("encoder.layer.{i}"), c))
             .collect::<Result<_, String>>()?;
-        Ok(Transformer { words, positions, norm, layers, config })
+        Ok(Transformer { words, positions, norm, layers, config, product: Product(set) })
     }
 
     /// Hidden states (tokens of all texts, hidden) of the last layer, text after text. No text may be
     /// empty or longer than the model has positions.
     pub fn forward(&self, texts: &[&[u32]]) -> Result<Tensor> {
+        let product = &self.product;
         let total = texts.iter().map(|ids| ids.len()).sum::<usize>();
         let ids = Tensor::from_vec(texts.concat(), total, &Device::Cpu)?;
         let places: Vec<u32> = texts.iter().flat_map(|ids| 0..ids.len() as u32).collect();
@@ -177,15 +180,15 @@ impl Transformer {
         let mut x = (self.words.index_select(&ids, 0)? + self.positions.index_select(&places, 0)?)?;
         x = self.norm.forward(&x)?;
         for layer in &self.layers {
-            let attended = self.attention(&layer.query_key_value.forward(&x)?, texts)?;
-            x = layer.attention_norm.forward(&(layer.attention_output.forward(&attended)? + x)?)?;
-            let inner = layer.intermediate.forward(&x)?;
+            let attended = self.attention(&layer.query_key_value.forward(&x, product)?, texts)?;
+            x = layer.attention_norm.forward(&(layer.attention_output.forward(&attended, product)? + x)?)?;
+            let inner = layer.intermediate.forward(&x, product)?;
             let inner = match self.config.hidden_act {
                 Activation::Gelu => inner.gelu_erf()?,
                 Activation::GeluTanh => inner.gelu()?,
                 Activation::Relu => inner.relu()?,
             };
-            x = layer.output_norm.forward(&(layer.output.forward(&inner)? + x)?)?;
+            x = layer.output_norm.forward(&(layer.output.forward(&inner, product)? + x)?)?;
         }
         Ok(x)
     }
@@ -203,10 +206,10 @@ impl Transformer {
             .collect();
         let one = |&(start, length): &(usize, usize)| -> Result<Tensor> {
             let text = joined.narrow(0, start, length)?.reshape((length, 3, heads, hidden / heads))?;
-            // Views: candle's product takes strides, so that no head is copied.
+            // Views: the product takes strides, so that no head is copied.
             let part = |i: usize| text.narrow(1, i, 1)?.squeeze(1)?.transpose(0, 1);
-            let scores = part(0)?.matmul(&part(1)?.transpose(1, 2)?)?;
-            let context = softmax_last_dim(&scores)?.matmul(&part(2)?)?;
+            let scores = part(0)?.apply_op2_no_bwd(&part(1)?.transpose(1, 2)?, &self.product)?;
+            let context = softmax_last_dim(&scores)?.apply_op2_no_bwd(&part(2)?, &self.product)?;
             context.transpose(0, 1)?.contiguous()?.flatten_from(D::Minus2)
         };
         // One text's products are too small to share between threads; texts are shared instead.

@@ -133,7 +133,8 @@ pub fn succeed(command: &mut Command) -> Output {
 pub struct Cluster {
     environment: &'static Environment,
     dir: PathBuf,
-    trusted: Option<PathBuf>,
+    /// More of the server's environment.
+    variables: Vec<(&'static str, String)>,
     /// The test kills processes, which the log may say.
     pub expects_crashes: bool,
 }
@@ -159,7 +160,7 @@ impl Cluster {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let dir = environment.make_dir(&format!("live-{}-{number}", std::process::id()));
         fill(environment, &dir);
-        Some(Cluster { environment, dir, trusted: None, expects_crashes: false })
+        Some(Cluster { environment, dir, variables: Vec::new(), expects_crashes: false })
     }
 
     /// A running hot standby of this cluster.
@@ -197,9 +198,7 @@ impl Cluster {
     fn pg_ctl(&self, arguments: &[&str]) -> Command {
         let mut command = self.environment.command(self.environment.bin.join("pg_ctl"));
         command.args(arguments).arg("--pgdata").arg(self.data());
-        if let Some(trusted) = &self.trusted {
-            command.env("SSL_CERT_FILE", trusted);
-        }
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command
     }
 
@@ -219,7 +218,12 @@ impl Cluster {
         let path = self.path("trusted.pem");
         fs::write(&path, certificate).unwrap();
         fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
-        self.trusted = Some(path);
+        self.give("SSL_CERT_FILE", path.to_str().unwrap());
+    }
+
+    /// From the next [`Cluster::up`] on the server's environment has this variable.
+    pub fn give(&mut self, name: &'static str, value: &str) {
+        self.variables.push((name, value.to_string()));
     }
 
     pub fn reload(&self) {

@@ -1,0 +1,73 @@
+//! Which instruction set the local models are computed with: the best that the machine has, or the one that
+//! KB_INSTRUCTION_SET names.
+
+mod product;
+
+pub use product::Product;
+
+use crate::error::{Error, Result};
+
+/// A variable of the server's environment. For tests, and for two machines that are to give the same numbers.
+pub const VARIABLE: &str = "KB_INSTRUCTION_SET";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InstructionSet {
+    /// What every machine has.
+    Portable,
+    /// AArch64.
+    Neon,
+    /// x86-64 with AVX2 and FMA.
+    Avx2,
+    /// x86-64 with AVX-512F.
+    Avx512,
+}
+
+impl InstructionSet {
+    /// Slowest first.
+    const ALL: [InstructionSet; 4] =
+        [InstructionSet::Portable, InstructionSet::Neon, InstructionSet::Avx2, InstructionSet::Avx512];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            InstructionSet::Portable => "portable",
+            InstructionSet::Neon => "neon",
+            InstructionSet::Avx2 => "avx2",
+            InstructionSet::Avx512 => "avx512",
+        }
+    }
+
+    /// Those that this machine has, the slowest first; never empty.
+    pub fn available() -> Vec<InstructionSet> {
+        InstructionSet::ALL.into_iter().filter(|set| product::is_available(*set)).collect()
+    }
+
+    /// The one to compute with.
+    ///
+    /// Errors: `Configuration` when KB_INSTRUCTION_SET names none that this machine has.
+    pub fn chosen() -> Result<InstructionSet> {
+        let wish = std::env::var_os(VARIABLE);
+        InstructionSet::wished(wish.as_ref().map(|name| name.to_string_lossy()).as_deref())
+    }
+
+    fn wished(name: Option<&str>) -> Result<InstructionSet> {
+        let available = InstructionSet::available();
+        let found = match name {
+            None | Some("") => available.last().copied(),
+            Some(name) => available.iter().copied().find(|set| set.name() == name),
+        };
+        found.ok_or_else(|| {
+            let names: Vec<&str> = available.iter().map(|set| set.name()).collect();
+            Error::Configuration {
+                object: format!("environment variable {VARIABLE}"),
+                problems: vec![format!(
+                    "\"{}\" is none of the instruction sets that this machine has: {}",
+                    name.unwrap_or_default(),
+                    names.join(", ")
+                )],
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;
