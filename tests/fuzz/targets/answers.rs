@@ -1,0 +1,94 @@
+//! Answers of providers: refused, or a vector for each text; and what becomes of a vector has a number in each place.
+
+use super::Target;
+use crate::memory::{Limits, measure};
+use crate::random::Random;
+use kb::gateway::local::finish;
+use kb::gateway::provider::{NAMES, find};
+use kb::model::{Embedder, EmbedderConfig};
+use serde_json::json;
+
+pub const TARGET: Target = Target {
+    name: "answers",
+    run,
+    seeds: Vec::new,
+    words: &[
+        "\"data\":",
+        "\"index\":",
+        "\"embedding\":",
+        "\"embeddings\":",
+        "\"float\":",
+        "\"values\":",
+        "\"usage\":",
+        "\"total_tokens\":",
+        "\"prompt_tokens\":",
+        "\"prompt_eval_count\":",
+        "\"predictions\":",
+        "\"statistics\":",
+        "\"token_count\":",
+        "\"truncated\":",
+        "\"meta\":",
+        "\"billed_units\":",
+        "\"input_tokens\":",
+        "[0.5,-1.5]",
+        "\"AADAPw==\"",
+        "\"AADAfw==\"",
+        "[1e39,1]",
+        "[1e400]",
+        "[0,0]",
+        "null",
+        "true",
+        "{",
+        "}",
+        "[",
+        "]",
+        ",",
+        ":",
+        "{\"embedding\":[1,2]}",
+    ],
+};
+
+const LIMITS: Limits = Limits { bytes: (1 << 16, 200), allocations: (200, 16) };
+
+fn run(data: &[u8]) {
+    let mut random = Random::of(data);
+    let count = 1 + random.below(3);
+    for provider in NAMES {
+        let embedder = embedder(provider, random.below(2) == 0);
+        let (read, cost) = measure(|| find(provider).unwrap().read(&embedder, data, count));
+        cost.within(&LIMITS, data.len());
+        let answer = match read {
+            Ok(answer) => answer,
+            Err(problem) => {
+                assert!(!problem.is_empty() && problem.len() <= 400, "{provider}: {problem:?}");
+                continue;
+            }
+        };
+        assert_eq!(answer.vectors.len(), count, "{provider}");
+        for vector in answer.vectors {
+            let size = vector.len();
+            let Ok(finished) = finish(&embedder, vector) else { continue };
+            assert_eq!(finished.len(), size, "{provider}");
+            assert!(finished.iter().all(|number| number.is_finite()), "{provider}: {finished:?}");
+            let norm = finished.iter().map(|x| f64::from(*x) * f64::from(*x)).sum::<f64>().sqrt();
+            assert!(norm > 0.0, "{provider}: nothing but zeros");
+            assert!(!embedder.config.normalize || (norm - 1.0).abs() < 1e-3, "{provider}: {norm}");
+        }
+    }
+}
+
+fn embedder(provider: &str, normalize: bool) -> Embedder {
+    let mut config = json!({"normalize": normalize});
+    if provider == "http" {
+        config = json!({"normalize": normalize, "body": {"input": "{{texts}}"}, "items_pointer": "/data",
+                        "vector_pointer": "/embedding", "tokens_pointer": "/usage/total_tokens"});
+    }
+    Embedder {
+        id: "e".into(),
+        provider: provider.into(),
+        model: "m".into(),
+        dimension: 2,
+        base_url: Some("http://localhost:1".into()),
+        config: EmbedderConfig::parse(&config).unwrap(),
+    }
+}

@@ -1,0 +1,93 @@
+//! What is promised of the chunks of any text, under any setting, also after an edit.
+
+use crate::memory::{Limits, measure};
+use crate::random::Random;
+use kb::ingest::chunk::chunk;
+use kb::ingest::rechunk::{PreviousChunk, rechunk};
+use kb::model::{Chunk, Chunking, Span, Strategy, Unit};
+use kb::tokenizer::Tokenizer;
+use std::sync::OnceLock;
+
+const LIMITS: Limits = Limits { bytes: (4 << 20, 2000), allocations: (20_000, 2000) };
+
+/// Cuts the text under some setting, edits it, cuts it again.
+pub fn cut(text: &str, markdown: bool, random: &mut Random) {
+    let chunking = setting(random);
+    let tokenizer = tokenizer(random);
+    let (chunks, cost) = measure(|| chunk(text, &chunking, tokenizer, markdown).unwrap());
+    cost.within(&LIMITS, text.len());
+    check(text, &chunks, &chunking, tokenizer);
+    let again = rechunk(text, &chunking, tokenizer, markdown, &previous(&chunks)).unwrap();
+    assert_eq!(again, chunks, "an unchanged text is cut as it was");
+    let edited = edit(text, random);
+    let (again, cost) =
+        measure(|| rechunk(&edited, &chunking, tokenizer, markdown, &previous(&chunks)).unwrap());
+    cost.within(&LIMITS, text.len() + edited.len());
+    check(&edited, &again, &chunking, tokenizer);
+}
+
+fn setting(random: &mut Random) -> Chunking {
+    let size = *random.one(&[1, 2, 7, 40, 254, 800]);
+    let overlap = random.below(size / 2 + 1);
+    Chunking {
+        strategy: *random.one(&[Strategy::Recursive, Strategy::Markdown, Strategy::Fixed, Strategy::None]),
+        size,
+        overlap,
+        unit: *random.one(&[Unit::Tokens, Unit::Characters]),
+        tokenizer: None,
+    }
+}
+
+/// Words, and for some inputs tiktoken's, which take longer.
+fn tokenizer(random: &mut Random) -> &'static Tokenizer {
+    static WORDS: OnceLock<Tokenizer> = OnceLock::new();
+    static TIKTOKEN: OnceLock<Tokenizer> = OnceLock::new();
+    match random.below(8) {
+        0 => TIKTOKEN.get_or_init(|| Tokenizer::tiktoken("cl100k_base").unwrap()),
+        _ => WORDS.get_or_init(Tokenizer::words),
+    }
+}
+
+fn edit(text: &str, random: &mut Random) -> String {
+    let mut characters: Vec<char> = text.chars().collect();
+    let from = random.below(characters.len() + 1);
+    let to = (from + random.below(40)).min(characters.len());
+    let new = random.one(&["", " ", "\n\n", "x", "```\n", "# H\n\nnew 漢字", "a b c d. E"]);
+    characters.splice(from..to, new.chars());
+    characters.into_iter().collect()
+}
+
+fn previous(chunks: &[Chunk]) -> Vec<PreviousChunk> {
+    let previous = |c: &Chunk| PreviousChunk {
+        content: c.content.clone(),
+        start: c.span.start,
+        end: c.span.end,
+        token_count: c.token_count,
+    };
+    chunks.iter().map(previous).collect()
+}
+
+/// Slices of the text, in order, that leave out nothing but white space, none of them larger than it may be.
+pub fn check(text: &str, chunks: &[Chunk], chunking: &Chunking, tokenizer: &Tokenizer) {
+    let characters: Vec<char> = text.chars().collect();
+    let blank = |from: usize, to: usize| characters[from..to].iter().all(|c| c.is_whitespace());
+    let (mut covered, mut last) = (0, None);
+    for chunk in chunks {
+        let Span { start, end } = chunk.span;
+        assert_eq!(chunk.content, characters[start..end].iter().collect::<String>(), "no slice");
+        assert!(!blank(start, end), "white space only");
+        assert_eq!(chunk.token_count, tokenizer.count(&chunk.content), "miscounted: {:?}", chunk.content);
+        if let Some(Span { start: before, end: until }) = last {
+            assert!(start > before && end > until, "out of order: {:?}", chunk.span);
+        }
+        assert!(start <= covered || blank(covered, start), "lost before {:?}", chunk.span);
+        (covered, last) = (end, Some(chunk.span));
+        let units = match chunking.unit {
+            Unit::Tokens => chunk.token_count,
+            Unit::Characters => end - start,
+        };
+        let may_be_larger = chunking.strategy == Strategy::None || end - start == 1;
+        assert!(units <= chunking.size || may_be_larger, "{units} of {}", chunking.size);
+    }
+    assert!(blank(covered, characters.len()), "lost at the end");
+}

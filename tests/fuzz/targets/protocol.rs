@@ -1,0 +1,99 @@
+//! The gateway's protocol: a frame is refused, or read, and what was read is what is sent again. What is announced
+//! in a frame costs nothing before it is there.
+
+use super::Target;
+use crate::memory::{Limits, measure};
+use kb::error::Error;
+use kb::gateway::protocol::{
+    Access, Client, Embedded, Envelope, Fault, MAX_FRAME, Request, Response, Urgency, Usage, decode, encode,
+    frame_length,
+};
+use kb::model::{Embedder, EmbedderConfig, Kind};
+use serde::{Deserialize, Serialize};
+use std::fmt::Debug;
+
+pub const TARGET: Target = Target {
+    name: "protocol",
+    run,
+    seeds,
+    words: &[
+        "Embed",
+        "Health",
+        "TakeUsage",
+        "CountTokens",
+        "Embedded",
+        "Usage",
+        "Counts",
+        "Error",
+        "Query",
+        "Ingest",
+    ],
+};
+
+/// Memory: serde takes no more than 1 MiB for what an array announces, and arrays nest four deep.
+const LIMITS: Limits = Limits { bytes: (8 << 20, 64), allocations: (1000, 8) };
+
+fn run(data: &[u8]) {
+    if let Some(&prefix) = data.first_chunk::<4>()
+        && let Ok(length) = frame_length(prefix)
+    {
+        assert!(length <= MAX_FRAME);
+    }
+    read::<Request>(data);
+    read::<Response>(data);
+}
+
+fn read<T: for<'a> Deserialize<'a> + Serialize + Debug>(data: &[u8]) {
+    let (read, cost) = measure(|| decode::<T>(data));
+    cost.within(&LIMITS, data.len());
+    let Ok(Envelope { id, body }) = read else { return };
+    let said = format!("{body:?}");
+    let frame = encode(id, body).unwrap();
+    let length = frame_length(*frame.first_chunk().unwrap()).unwrap();
+    assert_eq!(length, frame.len() - 4);
+    let again = decode::<T>(&frame[4..]).unwrap();
+    // Not ==: a vector may hold what is no number.
+    assert_eq!((again.id, format!("{:?}", again.body)), (id, said));
+}
+
+fn seeds() -> Vec<Vec<u8>> {
+    let embedder = Embedder {
+        id: "e".into(),
+        provider: "openai".into(),
+        model: "m".into(),
+        dimension: 3,
+        base_url: Some("http://localhost:1".into()),
+        config: EmbedderConfig::default(),
+    };
+    let texts: Vec<String> = vec!["one".into(), "two é".into()];
+    let requests = [
+        Request::Embed {
+            embedder: embedder.clone(),
+            access: Access::default(),
+            kind: Kind::Query,
+            urgency: Urgency::Query,
+            texts: texts.clone(),
+            tokens: vec![1, 2],
+            client: Client::default(),
+            patience_ms: Some(3),
+        },
+        Request::TakeUsage { database: 5 },
+        Request::CountTokens { embedder, texts },
+        Request::Health,
+    ];
+    let failed = Err(Error::Paused { embedder: "e".into(), problem: "p".into(), retry_after_ms: 7 });
+    let responses = [
+        Response::Embedded(Embedded::new(2, vec![Ok(vec![1.0, f32::NAN]), failed], Usage::default())),
+        Response::Counts(vec![1, 2, 3]),
+        Response::Error(Fault::Configuration { object: "o".into(), problems: vec!["p".into(), "q".into()] }),
+    ];
+    let mut seeds: Vec<Vec<u8>> = requests.into_iter().map(|body| encode(7, body).unwrap()).collect();
+    seeds.extend(responses.into_iter().map(|body| encode(8, body).unwrap()));
+    for seed in &mut seeds {
+        seed.drain(..4);
+    }
+    // An array and a string that announce what is not there.
+    seeds.push(b"\x92\x01\x81\xa6Counts\xdd\xff\xff\xff\xff\x01".to_vec());
+    seeds.push(b"\x92\x01\x81\xa5Error\x81\xa8Internal\xdb\xff\xff\xff\xffx".to_vec());
+    seeds
+}

@@ -1,0 +1,97 @@
+//! Filters that nobody thought of. A part of the fuzzing of tests/fuzz, here because SQL decides what a filter keeps.
+
+#[path = "../fuzz/random.rs"]
+mod random;
+
+use crate::support::db::{Document, Fault};
+use crate::support::{APP, Db};
+use random::Random;
+
+const KEYS: [&str; 6] = ["a", "b", "é", "", "a b\\\"c", "long key of several words"];
+const SCALARS: [&str; 16] = [
+    "null",
+    "true",
+    "false",
+    "0",
+    "-0.0",
+    "1",
+    "1.0",
+    "0.1",
+    "1e3",
+    "9007199254740993",
+    "18446744073709551615",
+    "\"\"",
+    "\"a\"",
+    "\"A\"",
+    "\"\\ud83e\\udd80 '$1\\\\\"",
+    "\"1\"",
+];
+
+fn value(random: &mut Random, depth: usize) -> String {
+    let items = random.below(3);
+    match random.below(if depth == 0 { 4 } else { 7 }) {
+        4 => format!("[{}]", (0..items).map(|_| value(random, depth - 1)).collect::<Vec<_>>().join(", ")),
+        5 => object(random, depth - 1),
+        6 => format!("[{0}, {0}]", value(random, depth - 1)),
+        _ => random.one(&SCALARS).to_string(),
+    }
+}
+
+fn object(random: &mut Random, depth: usize) -> String {
+    let pairs: Vec<String> = (0..random.below(4))
+        .map(|_| format!("\"{}\": {}", random.one(&KEYS), value(random, depth)))
+        .collect();
+    format!("{{{}}}", pairs.join(", "))
+}
+
+fn found(db: &mut Db, sql: &str, filter: &str) -> Result<Vec<String>, Fault> {
+    let rows = db.0.query(sql, &[&filter]).map_err(|error| Fault::of(&error))?;
+    Ok(rows.iter().map(|row| row.get(0)).collect())
+}
+
+/// What a filter keeps, computed otherwise than kb does: every key it has is there, with that value.
+const EXPECTED: &str = "SELECT external_id FROM kb.documents d WHERE kb_id = 'k' AND NOT EXISTS (
+    SELECT FROM jsonb_each($1::text::jsonb) f WHERE d.metadata -> f.key IS DISTINCT FROM f.value) ORDER BY 1";
+const KEPT: &str =
+    "SELECT external_id FROM kb.query('k', 'harbor', 1000, filter => $1::text::jsonb) ORDER BY 1";
+
+#[test]
+fn any_filter_keeps_the_documents_that_have_what_it_names_or_is_refused() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    let mut random = Random::new(1);
+    let mut metadata: Vec<String> = (0..120).map(|_| object(&mut random, 2)).collect();
+    metadata.push("{}".into());
+    let documents: Vec<Document> = metadata
+        .iter()
+        .enumerate()
+        .map(|(i, metadata)| Document {
+            metadata: serde_json::from_str(metadata).unwrap(),
+            ..Document::new(format!("d{i}"), format!("The harbor of place {i}."))
+        })
+        .collect();
+    db.put_all("k", &documents);
+    db.wait("k");
+    let mut kept = 0;
+    for round in 0..400 {
+        let filter = match round % 2 {
+            0 => object(&mut random, 3),
+            _ => random.one(&metadata).clone(),
+        };
+        let expected = found(&mut db, EXPECTED, &filter).unwrap();
+        assert_eq!(found(&mut db, KEPT, &filter), Ok(expected.clone()), "{filter}");
+        kept += usize::from(!expected.is_empty() && expected.len() < documents.len());
+    }
+    assert!(kept > 100, "{kept} filters told documents apart");
+    // What is no filter is refused as such, whatever its size.
+    let deep = |open: &str, close: &str| format!("{}1{}", open.repeat(400), close.repeat(400));
+    for wrong in
+        ["[]", "1", "\"a\"", "[{\"a\": 1}]", &deep("{\"a\":", "}"), &deep("[", "]"), "{\"a\": 1e400}"]
+    {
+        let fault = found(&mut db, KEPT, wrong).unwrap_err();
+        assert_eq!(fault.code, "22023", "{wrong}: {fault:?}");
+    }
+    let many: Vec<String> = (0..5000).map(|i| format!("\"k{i}\": {i}")).collect();
+    assert_eq!(found(&mut db, KEPT, &format!("{{{}}}", many.join(", "))), Ok(vec![]));
+}

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# The targets of tests/fuzz under libFuzzer, KB_FUZZ_SECONDS (half an hour) in all, as many at a time as there are
+# cores. What was found on the way is kept in .scratch/fuzz and gone on from; an input that fails is named.
+set -euo pipefail
+# shellcheck source=tools/env.sh
+. "$(dirname "$0")/env.sh"
+cd "$root"
+
+# What cargo-fuzz passes, but for the address sanitizer, which a stable compiler does not have. --target keeps it
+# from build scripts.
+export RUSTFLAGS="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+-Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+-Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1"
+host=$(rustc -vV | sed -n 's/^host: //p')
+say "building the targets with coverage"
+cargo build --package kb-fuzz --target "$host" --target-dir "$root/target/fuzz"
+program=$root/target/fuzz/$host/debug/kb-fuzz
+
+read -ra targets <<<"${*:-$(cd tests/fuzz/seeds && echo *)}"
+cores=$(nproc)
+seconds=$((${KB_FUZZ_SECONDS:-1800} * cores / ${#targets[@]}))
+
+# fuzz TARGET: its time under libFuzzer, quietly; fails when an input does.
+fuzz() {
+    local corpus=$root/.scratch/fuzz/$1
+    mkdir -p "$corpus"
+    KB_FUZZ_TARGET=$1 nice -n 10 "$program" -max_total_time="$seconds" -max_len=16384 -timeout=60 -rss_limit_mb=2048 \
+        -print_final_stats=1 -artifact_prefix="$corpus.found-" "$corpus" "tests/fuzz/seeds/$1" >"$corpus.log" 2>&1 ||
+        { tail -n 40 "$corpus.log"; say "$1 fails; keep the input in tests/fuzz/seeds/$1"; return 1; }
+    say "$1: $(sed -n 's/^stat::number_of_executed_units: *//p' "$corpus.log") inputs in $seconds s"
+}
+export -f fuzz say
+export root program seconds
+printf '%s\n' "${targets[@]}" | xargs -P "$cores" -I{} bash -c 'fuzz {}' || die "an input fails; see above"
