@@ -29,6 +29,8 @@ COMMENT ON COLUMN kb.embedders.secret IS 'A reference to a key (env:NAME, file:N
 CREATE TABLE kb.secrets (
     name       text PRIMARY KEY CHECK (name <> ''),
     value      text NOT NULL CHECK (value <> ''),
+    -- The value is the key sealed under that of setting kb.secret_key, in the only format there is so far.
+    sealed     boolean NOT NULL,
     updated_at timestamptz NOT NULL DEFAULT now()
 );
 ALTER TABLE kb.secrets ENABLE ROW LEVEL SECURITY;

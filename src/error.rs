@@ -120,6 +120,12 @@ impl Error {
                 }
                 _ => return None,
             },
+            Error::Configuration { problems, .. } if problems.iter().any(|p| p.contains("kb.secret_env")) => {
+                "A superuser lists the variable in kb.secret_env, in the server's configuration file. Keys in a file (file:NAME) or in the database (kb:NAME) need no such entry."
+            }
+            Error::Configuration { problems, .. } if problems.iter().any(|p| p.contains("kb.allowed_hosts")) => {
+                "A superuser names the host in kb.allowed_hosts, in the server's configuration file."
+            }
             Error::DocumentTooLarge { .. } => "Split the document, or raise kb.max_document_size.",
             Error::ContentType { .. } => {
                 "Supported are text/plain, text/markdown and text/html: convert the document, or name its content_type."

@@ -1,9 +1,11 @@
 //! Every setting: its default, its range, who may set it and why.
 
 use crate::gateway::egress::AllowedHosts;
+use crate::gateway::seal::SealingKeys;
+use crate::gateway::secret::{Sources, Variables};
 use crate::pg::setting::share_dir;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,6 +13,8 @@ static TENANT: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(
 static DEFAULT_EMBEDDER: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c"minilm"));
 static MODEL_DIR: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
 static SECRET_DIR: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
+static SECRET_ENV: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(PROVIDERS_VARIABLES));
+static SECRET_KEY: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
 static ALLOWED_HOSTS: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
 static GATEWAY_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(30_000);
 static QUERY_CACHE_SIZE: GucSetting<i32> = GucSetting::<i32>::new(4096);
@@ -19,6 +23,9 @@ static WORKER_IDLE_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(10_000);
 static LEASE_DURATION: GucSetting<i32> = GucSetting::<i32>::new(120);
 static MAX_ATTEMPTS: GucSetting<i32> = GucSetting::<i32>::new(8);
 static LAUNCHER_NAPTIME: GucSetting<i32> = GucSetting::<i32>::new(60);
+
+/// Variables that providers' documentation names for their keys, and kb's own.
+const PROVIDERS_VARIABLES: &CStr = c"KB_*, OPENAI_API_KEY, AZURE_OPENAI_API_KEY, AZURE_OPENAI_KEY, COHERE_API_KEY, CO_API_KEY, VOYAGE_API_KEY, JINA_API_KEY, MISTRAL_API_KEY, GEMINI_API_KEY, GOOGLE_API_KEY, HF_TOKEN, HUGGINGFACE_API_KEY, HUGGINGFACEHUB_API_TOKEN, OPENROUTER_API_KEY, LITELLM_API_KEY";
 
 /// Defines all settings; from _PG_init.
 pub fn define() {
@@ -55,6 +62,24 @@ pub fn define() {
         c"Directory of the files that an embedder's secret file:NAME names.",
         c"An absolute path. Empty: there are none.",
         &SECRET_DIR,
+        GucContext::Sighup,
+        GucFlags::SUPERUSER_ONLY,
+    );
+    // The environment holds keys of others (POSTGRES_PASSWORD, say), and kb_admin may send a key to a host of its own.
+    GucRegistry::define_string_guc(
+        c"kb.secret_env",
+        c"Variables of the server's environment that an embedder's secret env:NAME may name: names separated by commas, or beginnings with * behind.",
+        c"Empty: none.",
+        &SECRET_ENV,
+        GucContext::Sighup,
+        GucFlags::SUPERUSER_ONLY,
+    );
+    // As kb.secret_dir, and it must not be changed by whoever may only set secrets.
+    GucRegistry::define_string_guc(
+        c"kb.secret_key",
+        c"Key that seals what kb.set_secret stores: file:/PATH or env:NAME.",
+        c"Several separated by commas: the first seals, each opens. Empty: secrets are stored as they are.",
+        &SECRET_KEY,
         GucContext::Sighup,
         GucFlags::SUPERUSER_ONLY,
     );
@@ -159,10 +184,19 @@ pub fn model_dir() -> PathBuf {
     if given.is_empty() { share_dir().join("kb/models") } else { share_dir().join(given) }
 }
 
-/// Where key files are, if anywhere.
-pub fn secret_dir() -> Option<PathBuf> {
-    let given = text(&SECRET_DIR);
-    (!given.is_empty()).then(|| PathBuf::from(given))
+/// Where keys may be. A list of variables that cannot be read allows none.
+pub fn secret_sources() -> Sources {
+    let dir = text(&SECRET_DIR);
+    Sources {
+        dir: (!dir.is_empty()).then(|| PathBuf::from(dir)),
+        variables: Variables::parse(&text(&SECRET_ENV)).unwrap_or_default(),
+        sealing: sealing_keys(),
+    }
+}
+
+/// What stored secrets are sealed under.
+pub fn sealing_keys() -> SealingKeys {
+    SealingKeys::new(&text(&SECRET_KEY))
 }
 
 /// Where embedders may be. A setting that cannot be read allows nothing.

@@ -1,20 +1,20 @@
 //! kb.chunk: what a chunking setting does to a text.
 
-use super::required;
+use super::{required, value};
 use crate::error::Error;
 use crate::ingest::parse::ContentType;
 use crate::model::{Chunking, Preprocess};
+use crate::pg::json::Jsonb;
 use crate::store::embedders;
 use crate::tokenizer::{Tokenizer, max_content_tokens};
 use crate::{ingest, settings};
-use pgrx::JsonB;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
 #[pg_extern(stable, parallel_safe)]
 fn chunk(
     text: Option<&str>,
-    chunking: default!(Option<JsonB>, "'{}'"),
+    chunking: default!(Option<Jsonb>, "'{}'"),
     embedder: default!(Option<&str>, "NULL"),
     content_type: default!(Option<&str>, "'text/plain'"),
 ) -> Result<
@@ -32,11 +32,11 @@ fn chunk(
     ErrorReport,
 > {
     let text = required("text", text)?;
-    let chunking = required("chunking", chunking)?;
+    let chunking = required("chunking", value("chunking", chunking)?)?;
     let content_type = required("content_type", content_type)?;
     let embedder = embedders::get(embedder.map_or_else(settings::default_embedder, str::to_string).as_str())?;
     let dir = settings::model_dir();
-    let chunking = Chunking::parse(&chunking.0, max_content_tokens(&embedder, &dir)?)
+    let chunking = Chunking::parse(&chunking, max_content_tokens(&embedder, &dir)?)
         .map_err(|problems| Error::Configuration { object: "chunking".into(), problems })?;
     let content_type = ContentType::parse(content_type).ok_or_else(|| Error::Argument {
         argument: "content_type",

@@ -1,12 +1,13 @@
 //! SQL functions over documents.
 
-use super::{elements, required};
+use super::{elements, json, required};
 use crate::error::Error;
 use crate::ingest::parse;
 use crate::ingest::put::{self, Given};
+use crate::model::Json;
 use crate::model::fields::Fields;
+use crate::pg::json::Jsonb;
 use crate::store::documents::Put;
-use pgrx::JsonB;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
@@ -15,7 +16,7 @@ fn put_document(
     kb_id: Option<&str>,
     external_id: Option<&str>,
     content: Option<&str>,
-    metadata: default!(Option<JsonB>, "NULL"),
+    metadata: default!(Option<Jsonb>, "NULL"),
     title: default!(Option<&str>, "NULL"),
     content_type: default!(Option<&str>, "NULL"),
     uri: default!(Option<&str>, "NULL"),
@@ -23,6 +24,7 @@ fn put_document(
     let kb_id = required("kb_id", kb_id)?;
     let external_id = required("external_id", external_id)?;
     let content = required("content", content)?;
+    let metadata = json("metadata", metadata)?;
     put_one(kb_id, given(external_id, content.to_string(), metadata, title, content_type, uri))
 }
 
@@ -31,7 +33,7 @@ fn put_document_bytes(
     kb_id: Option<&str>,
     external_id: Option<&str>,
     content: Option<&[u8]>,
-    metadata: default!(Option<JsonB>, "NULL"),
+    metadata: default!(Option<Jsonb>, "NULL"),
     title: default!(Option<&str>, "NULL"),
     content_type: default!(Option<&str>, "NULL"),
     uri: default!(Option<&str>, "NULL"),
@@ -40,13 +42,14 @@ fn put_document_bytes(
     let external_id = required("external_id", external_id)?;
     let content = required("content", content)?;
     let content = parse::decode(content, external_id)?;
+    let metadata = json("metadata", metadata)?;
     put_one(kb_id, given(external_id, content, metadata, title, content_type, uri))
 }
 
 fn given(
     external_id: &str,
     content: String,
-    metadata: Option<JsonB>,
+    metadata: Option<Json>,
     title: Option<&str>,
     content_type: Option<&str>,
     uri: Option<&str>,
@@ -54,7 +57,7 @@ fn given(
     Given {
         external_id: external_id.to_string(),
         content,
-        metadata: metadata.map(|m| m.0),
+        metadata,
         title: title.map(str::to_string),
         content_type: content_type.map(str::to_string),
         uri: uri.map(str::to_string),
@@ -69,12 +72,12 @@ fn put_one(kb_id: &str, given: Given) -> Result<String, ErrorReport> {
 #[pg_extern(volatile, parallel_unsafe)]
 fn put_documents(
     kb_id: Option<&str>,
-    documents: Option<Vec<Option<JsonB>>>,
+    documents: Option<Vec<Option<Jsonb>>>,
 ) -> Result<TableIterator<'static, (name!(external_id, String), name!(status, String))>, ErrorReport> {
     let kb_id = required("kb_id", kb_id)?;
     let documents = elements("documents", required("documents", documents)?)?;
     let mut all = Vec::with_capacity(documents.len());
-    for (i, document) in documents.iter().enumerate() {
+    for (i, Jsonb(document)) in documents.into_iter().enumerate() {
         all.push(read(i + 1, document)?);
     }
     let results = put::put(kb_id, all)?;
@@ -82,13 +85,22 @@ fn put_documents(
 }
 
 /// An element of put_documents: {external_id, content, metadata, title, content_type, uri}.
-fn read(number: usize, document: &JsonB) -> Result<Given, Error> {
+fn read(number: usize, mut document: Json) -> Result<Given, Error> {
     let name = format!("documents[{number}]");
-    let mut fields = Fields::new(&name, &document.0);
+    let wrong = |problem| Error::Configuration { object: name.clone(), problems: vec![problem] };
+    // Kept as it is; the rest is read.
+    let metadata = document.take("metadata").filter(|metadata| metadata.as_str() != "null");
+    let value = document.value().map_err(|problem| wrong(format!("{name}: {problem}")))?;
+    let mut fields = Fields::new(&name, &value);
+    match &metadata {
+        Some(metadata) if !metadata.is_object() => fields.problem("metadata", "must be a JSON object"),
+        Some(metadata) => metadata.check().err().iter().for_each(|problem| fields.problem("metadata", problem)),
+        None => {}
+    }
     let given = Given {
         external_id: fields.required_text("external_id"),
         content: fields.required_text("content"),
-        metadata: fields.object("metadata"),
+        metadata,
         title: fields.text("title"),
         content_type: fields.text("content_type"),
         uri: fields.text("uri"),

@@ -1,15 +1,16 @@
 //! SQL functions over embedders.
 
-use super::{elements, required};
+use super::{elements, required, value};
 use crate::catalog::access::access;
 use crate::catalog::embedders::{self as cases, Wanted};
 use crate::error::Error;
 use crate::gateway::client;
 use crate::model::{Embedder, EmbedderConfig, Kind};
+use crate::pg::json::Jsonb;
+use crate::pg::report;
 use crate::pg::vector::Vector;
 use crate::settings;
 use crate::store::embedders;
-use pgrx::JsonB;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
@@ -21,11 +22,14 @@ fn create_embedder(
     dimension: default!(Option<i32>, "NULL"),
     base_url: default!(Option<&str>, "NULL"),
     secret: default!(Option<&str>, "NULL"),
-    config: default!(Option<JsonB>, "NULL"),
+    config: default!(Option<Jsonb>, "NULL"),
 ) -> Result<(), ErrorReport> {
-    let id = required("id", id)?;
-    let provider = required("provider", provider)?;
-    Ok(cases::create(id, &wanted(Some(provider), model, dimension, base_url, secret, config))?)
+    // Whatever is wrong with the call, a key may stand in it.
+    report::hidden(|| {
+        let id = required("id", id)?;
+        let provider = required("provider", provider)?;
+        Ok(cases::create(id, &wanted(Some(provider), model, dimension, base_url, secret, config)?)?)
+    })
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
@@ -35,10 +39,12 @@ fn alter_embedder(
     dimension: default!(Option<i32>, "NULL"),
     base_url: default!(Option<&str>, "NULL"),
     secret: default!(Option<&str>, "NULL"),
-    config: default!(Option<JsonB>, "NULL"),
+    config: default!(Option<Jsonb>, "NULL"),
 ) -> Result<(), ErrorReport> {
-    let id = required("id", id)?;
-    Ok(cases::alter(id, wanted(None, model, dimension, base_url, secret, config))?)
+    report::hidden(|| {
+        let id = required("id", id)?;
+        Ok(cases::alter(id, wanted(None, model, dimension, base_url, secret, config)?)?)
+    })
 }
 
 fn wanted(
@@ -47,16 +53,16 @@ fn wanted(
     dimension: Option<i32>,
     base_url: Option<&str>,
     secret: Option<&str>,
-    config: Option<JsonB>,
-) -> Wanted {
-    Wanted {
+    config: Option<Jsonb>,
+) -> Result<Wanted, Error> {
+    Ok(Wanted {
         provider: provider.map(str::to_string),
         model: model.map(str::to_string),
         dimension,
         base_url: base_url.map(str::to_string),
         secret: secret.map(str::to_string),
-        config: config.map(|c| c.0),
-    }
+        config: value("config", config)?,
+    })
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
@@ -122,8 +128,8 @@ fn count_tokens(text: Option<&str>, embedder: default!(Option<&str>, "NULL")) ->
 
 /// For the rows that the extension's own script inserts.
 #[pg_extern(immutable, parallel_safe)]
-fn _fingerprint(provider: &str, model: &str, dimension: i32, config: JsonB) -> Result<i64, ErrorReport> {
-    let config = EmbedderConfig::parse(&config.0)
+fn _fingerprint(provider: &str, model: &str, dimension: i32, config: Jsonb) -> Result<i64, ErrorReport> {
+    let config = EmbedderConfig::parse(&required("config", value("config", Some(config))?)?)
         .map_err(|problems| Error::Configuration { object: "config".into(), problems })?;
     let embedder = Embedder {
         id: String::new(),

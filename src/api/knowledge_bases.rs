@@ -1,8 +1,8 @@
 //! SQL functions over knowledge bases.
 
-use super::required;
+use super::{json, required, value};
 use crate::catalog::knowledge_bases::{self as cases, Wanted};
-use pgrx::JsonB;
+use crate::pg::json::Jsonb;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
@@ -13,20 +13,20 @@ fn create_knowledge_base(
     embedder: default!(Option<&str>, "NULL"),
     vector_db: default!(Option<&str>, "NULL"),
     description: default!(Option<&str>, "NULL"),
-    chunking: default!(Option<JsonB>, "NULL"),
-    preprocess: default!(Option<JsonB>, "NULL"),
-    retrieval: default!(Option<JsonB>, "NULL"),
-    metadata: default!(Option<JsonB>, "NULL"),
+    chunking: default!(Option<Jsonb>, "NULL"),
+    preprocess: default!(Option<Jsonb>, "NULL"),
+    retrieval: default!(Option<Jsonb>, "NULL"),
+    metadata: default!(Option<Jsonb>, "NULL"),
 ) -> Result<(), ErrorReport> {
     let id = required("id", id)?;
     let wanted = Wanted {
         embedder: embedder.map(str::to_string),
         vector_db: vector_db.map(str::to_string),
         description: description.map(str::to_string),
-        chunking: chunking.map(|j| j.0),
-        preprocess: preprocess.map(|j| j.0),
-        retrieval: retrieval.map(|j| j.0),
-        metadata: metadata.map(|j| j.0),
+        chunking: value("chunking", chunking)?,
+        preprocess: value("preprocess", preprocess)?,
+        retrieval: value("retrieval", retrieval)?,
+        metadata: json("metadata", metadata)?,
     };
     Ok(cases::create(id, wanted)?)
 }
@@ -37,20 +37,20 @@ fn alter_knowledge_base(
     id: Option<&str>,
     embedder: default!(Option<&str>, "NULL"),
     description: default!(Option<&str>, "NULL"),
-    chunking: default!(Option<JsonB>, "NULL"),
-    preprocess: default!(Option<JsonB>, "NULL"),
-    retrieval: default!(Option<JsonB>, "NULL"),
-    metadata: default!(Option<JsonB>, "NULL"),
+    chunking: default!(Option<Jsonb>, "NULL"),
+    preprocess: default!(Option<Jsonb>, "NULL"),
+    retrieval: default!(Option<Jsonb>, "NULL"),
+    metadata: default!(Option<Jsonb>, "NULL"),
 ) -> Result<(), ErrorReport> {
     let id = required("id", id)?;
     let wanted = Wanted {
         embedder: embedder.map(str::to_string),
         vector_db: None,
         description: description.map(str::to_string),
-        chunking: chunking.map(|j| j.0),
-        preprocess: preprocess.map(|j| j.0),
-        retrieval: retrieval.map(|j| j.0),
-        metadata: metadata.map(|j| j.0),
+        chunking: value("chunking", chunking)?,
+        preprocess: value("preprocess", preprocess)?,
+        retrieval: value("retrieval", retrieval)?,
+        metadata: json("metadata", metadata)?,
     };
     Ok(cases::alter(id, wanted)?)
 }

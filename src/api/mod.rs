@@ -1,6 +1,9 @@
 //! The SQL surface, a file per noun: parse, call one use case, convert.
 
 use crate::error::{Error, Result};
+use crate::model::Json;
+use crate::pg::json::Jsonb;
+use serde_json::Value;
 
 /// A required argument of a function that is not STRICT because others may be NULL.
 fn required<T>(argument: &'static str, value: Option<T>) -> Result<T> {
@@ -13,6 +16,18 @@ fn elements<T>(argument: &'static str, values: Vec<Option<T>>) -> Result<Vec<T>>
         .into_iter()
         .collect::<Option<Vec<T>>>()
         .ok_or_else(|| Error::Argument { argument, problem: "an element is NULL".into() })
+}
+
+/// JSON that is handed on as it is.
+fn json(argument: &'static str, given: Option<Jsonb>) -> Result<Option<Json>> {
+    let checked = given.map(|Jsonb(json)| json.check().map(|()| json)).transpose();
+    checked.map_err(|problem| Error::Argument { argument, problem })
+}
+
+/// JSON that is read here.
+fn value(argument: &'static str, given: Option<Jsonb>) -> Result<Option<Value>> {
+    let read = given.map(|Jsonb(json)| json.value()).transpose();
+    read.map_err(|problem| Error::Argument { argument, problem })
 }
 
 mod chunking;

@@ -1,6 +1,7 @@
 //! kb.query and kb.query_vector.
 
-use super::required;
+use super::{json, required, value};
+use crate::pg::json::Jsonb;
 use crate::pg::uuid::to_pg;
 use crate::pg::vector::Vector;
 use crate::retrieve::Hit;
@@ -16,10 +17,10 @@ fn query(
     query: Option<&str>,
     top_k: default!(Option<i32>, "NULL"),
     min_score: default!(Option<f64>, "NULL"),
-    filter: default!(Option<JsonB>, "NULL"),
+    filter: default!(Option<Jsonb>, "NULL"),
     max_tokens: default!(Option<i32>, "NULL"),
     mode: default!(Option<&str>, "'dense'"),
-    options: default!(Option<JsonB>, "NULL"),
+    options: default!(Option<Jsonb>, "NULL"),
 ) -> Result<
     TableIterator<
         'static,
@@ -33,7 +34,7 @@ fn query(
             name!(score, Option<f64>),
             name!(rank_score, Option<f64>),
             name!(token_count, i32),
-            name!(metadata, JsonB),
+            name!(metadata, Jsonb),
             name!(locator, JsonB),
             name!(stale, bool),
         ),
@@ -43,8 +44,8 @@ fn query(
     let kb_id = required("kb_id", kb_id)?;
     let query = required("query", query)?;
     let mode = required("mode", mode)?;
-    let request =
-        Request::new(kb_id, top_k, min_score, filter.map(|f| f.0), max_tokens, mode, options.map(|o| o.0))?;
+    let (filter, options) = (json("filter", filter)?, value("options", options)?);
+    let request = Request::new(kb_id, top_k, min_score, filter, max_tokens, mode, options)?;
     let hits = run::by_text(&request, query)?;
     Ok(TableIterator::new(rows(kb_id, hits)))
 }
@@ -56,10 +57,10 @@ fn query_vector(
     vector: Option<Vector>,
     top_k: default!(Option<i32>, "NULL"),
     min_score: default!(Option<f64>, "NULL"),
-    filter: default!(Option<JsonB>, "NULL"),
+    filter: default!(Option<Jsonb>, "NULL"),
     max_tokens: default!(Option<i32>, "NULL"),
     mode: default!(Option<&str>, "'dense'"),
-    options: default!(Option<JsonB>, "NULL"),
+    options: default!(Option<Jsonb>, "NULL"),
 ) -> Result<
     TableIterator<
         'static,
@@ -73,7 +74,7 @@ fn query_vector(
             name!(score, Option<f64>),
             name!(rank_score, Option<f64>),
             name!(token_count, i32),
-            name!(metadata, JsonB),
+            name!(metadata, Jsonb),
             name!(locator, JsonB),
             name!(stale, bool),
         ),
@@ -83,15 +84,15 @@ fn query_vector(
     let kb_id = required("kb_id", kb_id)?;
     let vector = required("vector", vector)?;
     let mode = required("mode", mode)?;
-    let request =
-        Request::new(kb_id, top_k, min_score, filter.map(|f| f.0), max_tokens, mode, options.map(|o| o.0))?;
+    let (filter, options) = (json("filter", filter)?, value("options", options)?);
+    let request = Request::new(kb_id, top_k, min_score, filter, max_tokens, mode, options)?;
     let hits = run::by_vector(&request, &vector.0)?;
     Ok(TableIterator::new(rows(kb_id, hits)))
 }
 
 /// A row of kb.query's result, as the function signatures spell it out (pgrx reads no type aliases).
 type Row =
-    (i32, Uuid, String, String, Option<String>, String, Option<f64>, Option<f64>, i32, JsonB, JsonB, bool);
+    (i32, Uuid, String, String, Option<String>, String, Option<f64>, Option<f64>, i32, Jsonb, JsonB, bool);
 
 fn rows(kb_id: &str, hits: Vec<Hit>) -> impl Iterator<Item = Row> + use<> {
     let kb_id = kb_id.to_string();
@@ -106,7 +107,7 @@ fn rows(kb_id: &str, hits: Vec<Hit>) -> impl Iterator<Item = Row> + use<> {
             hit.score,
             hit.rank_score.or(hit.score),
             hit.token_count,
-            JsonB(hit.metadata),
+            Jsonb(hit.metadata),
             JsonB(hit.locator),
             hit.stale,
         )

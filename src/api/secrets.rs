@@ -9,8 +9,7 @@ use pgrx::prelude::*;
 #[pg_extern(volatile, parallel_unsafe)]
 fn set_secret(name: Option<&str>, value: Option<&str>) -> Result<(), ErrorReport> {
     // Whatever is wrong with the call, the statement holds a key.
-    report::hide_statement();
-    Ok(secrets::set(required("name", name)?, required("value", value)?)?)
+    report::hidden(|| Ok(secrets::set(required("name", name)?, required("value", value)?)?))
 }
 
 #[pg_extern(volatile, parallel_unsafe)]

@@ -1,8 +1,8 @@
 //! SQL functions over vector databases.
 
-use super::required;
+use super::{required, value};
 use crate::catalog::vector_dbs as cases;
-use pgrx::JsonB;
+use crate::pg::json::Jsonb;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
@@ -24,11 +24,12 @@ fn create_vector_db(
     kind: Option<&str>,
     dimension: Option<i32>,
     metric: Option<&str>,
-    config: Option<JsonB>,
+    config: Option<Jsonb>,
 ) -> Result<(), ErrorReport> {
     let (id, kind) = (required("id", id)?, required("type", kind)?);
     let (dimension, metric) = (required("dimension", dimension)?, required("metric", metric)?);
-    Ok(cases::create(id, kind, dimension, metric, &required("config", config)?.0)?)
+    let config = required("config", value("config", config)?)?;
+    Ok(cases::create(id, kind, dimension, metric, &config)?)
 }
 
 #[pg_extern(volatile, parallel_unsafe)]

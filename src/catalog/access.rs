@@ -6,14 +6,19 @@ use crate::gateway::provider;
 use crate::gateway::secret::Reference;
 use crate::model::Embedder;
 use crate::pg::role::as_owner;
+use crate::settings;
 use crate::store::{embedders, origins, secrets, usage};
 
 /// How often a worker looks whether a restore has been acknowledged.
 const RESTORED_PAUSE_MS: u64 = 10_000;
 
+/// How often a worker looks whether a sealed secret can be opened.
+const SEALED_PAUSE_MS: u64 = 10_000;
+
 /// What goes to the gateway with every request. Nothing for local models, which need no key and cost nothing.
 ///
-/// Errors: `Paused` in a restored or cloned database until the restore is acknowledged.
+/// Errors: `Paused` in a restored or cloned database until the restore is acknowledged, and while the key is missing under
+/// which its secret is sealed: that is of the server's configuration, and no document's fault.
 pub fn access(embedder: &Embedder) -> Result<Access> {
     if provider::find(&embedder.provider).is_none() {
         return Ok(Access::default());
@@ -35,7 +40,14 @@ pub fn access(embedder: &Embedder) -> Result<Access> {
             problems: vec![format!("secret: {problem}")],
         })?;
         let stored = match &reference {
-            Some(Reference::Stored(name)) => secrets::get(name)?,
+            Some(Reference::Stored(name)) => {
+                let opened = secrets::get(name)?.map(|kept| settings::sealing_keys().open(name, kept));
+                opened.transpose().map_err(|problem| Error::Paused {
+                    embedder: embedder.id.clone(),
+                    problem: format!("secret kb:{name}: {problem}"),
+                    retry_after_ms: SEALED_PAUSE_MS,
+                })?
+            }
             _ => None,
         };
         let spent = match embedder.config.remote.daily_token_budget {

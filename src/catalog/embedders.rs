@@ -177,7 +177,7 @@ fn remote(
     match wanted.base_url.as_deref().or(provider.base_url()) {
         // The dialect says what it looks like.
         None => {}
-        Some(base) => match settings::allowed_hosts().check(base) {
+        Some(base) => match settings::allowed_hosts().check(base, provider.is_free_form()) {
             Err(problem) => problems.push(format!("base_url: {problem}")),
             Ok(url) if url.query().is_some() || url.fragment().is_some() => {
                 problems.push(
@@ -190,6 +190,10 @@ fn remote(
     }
     match wanted.secret.as_deref().map(Reference::parse) {
         Some(Err(problem)) => problems.push(format!("secret: {problem}")),
+        Some(Ok(Reference::Env(variable))) => {
+            let listed = settings::secret_sources().variables.check(&variable);
+            problems.extend(listed.err().map(|problem| format!("secret: {problem}")));
+        }
         None if (provider.needs_secret() || name == "openai") && wanted.base_url.is_none() => {
             problems.push(format!(
                 "secret: provider {name} answers nobody without a key; give env:NAME, file:NAME or kb:NAME"
@@ -206,18 +210,7 @@ fn host(embedder: &Embedder) -> Option<String> {
     origin(embedder.base_url.as_deref().or(default)?)
 }
 
-/// Whatever goes wrong with a call that may hold a key: it is not logged with the error.
-fn hide_keys(wanted: &Wanted) {
-    let no_reference = wanted.secret.as_deref().is_some_and(|secret| Reference::parse(secret).is_err());
-    let in_url = wanted.base_url.as_deref().is_some_and(|url| url.contains(['@', '?', '#']));
-    // Under whatever name somebody thought it belonged.
-    if no_reference || in_url || wanted.config.is_some() {
-        report::hide_statement();
-    }
-}
-
 pub fn create(id: &str, wanted: &Wanted) -> Result<()> {
-    hide_keys(wanted);
     let (embedder, config) = validate(id, wanted)?;
     let secret = wanted.secret.clone();
     let secret_host = secret.is_some().then(|| host(&embedder)).flatten();
@@ -240,7 +233,6 @@ fn own(embedder: &Embedder) -> Result<()> {
 /// What would change the meaning of stored vectors is refused while anything uses the embedder. A secret stays
 /// bound to the host it was given for.
 pub fn alter(id: &str, wanted: Wanted) -> Result<()> {
-    hide_keys(&wanted);
     let before = embedders::get(id)?;
     let rest = embedders::rest(id)?;
     refuse_seeded(id, rest.seeded, "altered")?;

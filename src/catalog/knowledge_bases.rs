@@ -3,7 +3,7 @@
 use super::builds as build_cases;
 use crate::error::{Error, Result};
 use crate::model::chunking::DEFAULT_OVERLAP;
-use crate::model::{Chunking, Embedder, Preprocess, Retrieval};
+use crate::model::{Chunking, Embedder, Json, Preprocess, Retrieval};
 use crate::pg::role::as_owner;
 use crate::pg::{report, wake};
 use crate::settings;
@@ -22,7 +22,7 @@ pub struct Wanted {
     pub chunking: Option<Value>,
     pub preprocess: Option<Value>,
     pub retrieval: Option<Value>,
-    pub metadata: Option<Value>,
+    pub metadata: Option<Json>,
 }
 
 /// Checks everything against everything and reports all problems at once.
@@ -71,7 +71,7 @@ fn validate(id: &str, tenant_id: String, wanted: Wanted) -> Result<KnowledgeBase
     }
     let retrieval =
         Retrieval::parse(&wanted.retrieval.unwrap_or_else(empty)).map_err(|p| problems.extend(p)).ok();
-    let metadata = wanted.metadata.unwrap_or_else(empty);
+    let metadata = wanted.metadata.unwrap_or_else(Json::empty_object);
     if !metadata.is_object() {
         problems.push(format!("metadata: must be a JSON object, not {metadata}"));
     }

@@ -4,6 +4,7 @@ use crate::error::{Error, Result};
 use crate::gateway::secret::{Reference, Secret};
 use crate::pg::role::as_owner;
 use crate::pg::{report, setting};
+use crate::settings;
 use crate::store::secrets;
 
 /// Characters of a key at most.
@@ -19,7 +20,11 @@ pub fn set(name: &str, value: &str) -> Result<()> {
     if secret.expose().len() > MAX_KEY || secret.expose().chars().any(char::is_control) {
         return argument("it is longer than 64 KB or holds control characters");
     }
-    as_owner(|| secrets::set(name, &secret))?;
+    let kept = settings::sealing_keys().keep(name, &secret).map_err(|problem| Error::State {
+        problem: format!("secret \"{name}\" is not stored: {problem}"),
+        hint: "A superuser sets kb.secret_key in the server's configuration file.".into(),
+    })?;
+    as_owner(|| secrets::set(name, &kept))?;
     if setting::statements_are_logged() {
         report::warning(
             "statements are being logged on this server (log_statement, log_min_duration_statement): the key may \

@@ -1,4 +1,5 @@
-//! Where the gateway may connect to: hosts by pattern, and addresses that are never connected to.
+//! Where the gateway may connect to: hosts by pattern, addresses that are never connected to, and addresses that only
+//! some providers may have.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use url::{Host, Url};
@@ -13,6 +14,15 @@ struct Pattern {
     host: String,
     below: bool,
     port: Option<u16>,
+}
+
+/// Which addresses an embedder's host may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Reach {
+    /// All but those that are never connected to.
+    Anywhere,
+    /// None of this machine or of a private network either.
+    Public,
 }
 
 impl AllowedHosts {
@@ -44,6 +54,13 @@ impl AllowedHosts {
         AllowedHosts(vec![Pattern { host: String::new(), below: false, port: Some(0) }])
     }
 
+    /// What the host of an embedder may be, once [`AllowedHosts::check`] has passed it. `is_free_form`: the embedder's
+    /// row decides what is sent. Such a request could drive any service that asks for no key, so that a host of this
+    /// machine or of a private network must be one that the setting names.
+    pub fn reach(&self, is_free_form: bool) -> Reach {
+        if is_free_form && self.0.is_empty() { Reach::Public } else { Reach::Anywhere }
+    }
+
     fn allow(&self, host: &str, port: u16) -> bool {
         self.0.is_empty()
             || self.0.iter().any(|pattern| {
@@ -56,8 +73,9 @@ impl AllowedHosts {
             })
     }
 
-    /// Whether an embedder's address may be used; the error says what is wrong with it.
-    pub fn check(&self, address: &str) -> Result<Url, String> {
+    /// Whether an embedder's address may be used, `is_free_form` as for [`AllowedHosts::reach`]; the error says what is
+    /// wrong with it. What a name resolves to is looked at when it is connected to.
+    pub fn check(&self, address: &str, is_free_form: bool) -> Result<Url, String> {
         let url = Url::parse(address).map_err(|e| format!("it is no URL ({e})"))?;
         if !matches!(url.scheme(), "http" | "https") {
             return Err(format!("its scheme is {}, not http or https", url.scheme()));
@@ -73,15 +91,17 @@ impl AllowedHosts {
             Host::Ipv4(ip) => Some(IpAddr::V4(ip)),
             Host::Ipv6(ip) => Some(IpAddr::V6(ip)),
         };
-        if literal.is_some_and(is_forbidden) {
-            return Err(
-                "its address is link-local or a cloud's metadata service, which are never connected to"
-                    .into(),
-            );
+        let name = host.to_string().to_ascii_lowercase();
+        let name = name.trim_end_matches('.');
+        let reach = self.reach(is_free_form);
+        if let Some(address) = literal {
+            refusal(address, reach).map_or(Ok(()), |refusal| Err(refusal.to_string()))?;
+        }
+        if reach == Reach::Public && (name == "localhost" || name.ends_with(".localhost")) {
+            return Err(Forbidden::Private.to_string());
         }
         let port = url.port_or_known_default().unwrap_or(0);
-        let name = host.to_string().to_ascii_lowercase();
-        if !self.allow(name.trim_end_matches('.'), port) {
+        if !self.allow(name, port) {
             return Err(format!("host {name} is not in kb.allowed_hosts"));
         }
         Ok(url)
@@ -120,24 +140,8 @@ fn is_forbidden_v6(address: Ipv6Addr) -> bool {
     const SCALEWAY: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42);
     const ORACLE: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xc1, 0, 0, 0, 0, 0xa9fe, 0xa9fe);
     const GOOGLE: Ipv6Addr = Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254);
-    if address == Ipv6Addr::LOCALHOST {
-        return false;
-    }
     let segments = address.segments();
-    let last = |high: u16, low: u16| {
-        let [a, b, c, d] = [(high >> 8) as u8, high as u8, (low >> 8) as u8, low as u8];
-        is_forbidden_v4(Ipv4Addr::new(a, b, c, d))
-    };
-    // The same machines by way of addresses that carry an IPv4 one: mapped, translated, compatible, NAT64, 6to4.
-    let carried = match segments {
-        [0, 0, 0, 0, 0, 0xffff | 0, high, low] | [0, 0, 0, 0, 0xffff, 0, high, low] => last(high, low),
-        // ISATAP, under any prefix.
-        [_, _, _, _, 0 | 0x200, 0x5efe, high, low] => last(high, low),
-        [0x64, 0xff9b, 0 | 1, _, _, _, high, low] => last(high, low),
-        [0x2002, high, low, ..] => last(high, low),
-        _ => false,
-    };
-    carried
+    carried(address).is_some_and(is_forbidden_v4)
         || address.is_unspecified()
         || address.is_multicast()
         || (segments[0] & 0xffc0) == 0xfe80
@@ -146,25 +150,97 @@ fn is_forbidden_v6(address: Ipv6Addr) -> bool {
         || [SCALEWAY, ORACLE, GOOGLE].contains(&address)
 }
 
-/// The addresses of a name that may be connected to. The connection is made to one of these, so a name
-/// that answers differently the next time gains nothing.
-pub fn permitted(addresses: impl Iterator<Item = SocketAddr>) -> Result<Vec<SocketAddr>, Forbidden> {
-    let all: Vec<SocketAddr> = addresses.collect();
-    let kept: Vec<SocketAddr> = all.iter().copied().filter(|address| !is_forbidden(address.ip())).collect();
-    if kept.is_empty() && !all.is_empty() { Err(Forbidden) } else { Ok(kept) }
+/// The IPv4 address that an IPv6 address carries: mapped, translated, compatible, NAT64, 6to4, ISATAP.
+fn carried(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    if address == Ipv6Addr::LOCALHOST {
+        return None;
+    }
+    let of = |high: u16, low: u16| {
+        let [a, b, c, d] = [(high >> 8) as u8, high as u8, (low >> 8) as u8, low as u8];
+        Some(Ipv4Addr::new(a, b, c, d))
+    };
+    match address.segments() {
+        [0, 0, 0, 0, 0, 0xffff | 0, high, low] | [0, 0, 0, 0, 0xffff, 0, high, low] => of(high, low),
+        // ISATAP, under any prefix.
+        [_, _, _, _, 0 | 0x200, 0x5efe, high, low] => of(high, low),
+        [0x64, 0xff9b, 0 | 1, _, _, _, high, low] => of(high, low),
+        [0x2002, high, low, ..] => of(high, low),
+        _ => None,
+    }
 }
 
-/// A name whose addresses are all forbidden.
-#[derive(Debug, thiserror::Error)]
-#[error("its address is link-local or a cloud's metadata service, which are never connected to")]
-pub struct Forbidden;
+/// This machine's and private networks' addresses, shared ones (100.64.0.0/10) and reserved ones among them: what the
+/// internet does not route.
+fn is_private(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => is_private_v4(v4),
+        IpAddr::V6(v6) => {
+            let first = v6.segments()[0];
+            v6 == Ipv6Addr::LOCALHOST
+                || carried(v6).is_some_and(is_private_v4)
+                // Unique local, and the site-local ones that these replaced.
+                || (first & 0xfe00) == 0xfc00
+                || (first & 0xffc0) == 0xfec0
+        }
+    }
+}
+
+fn is_private_v4(address: Ipv4Addr) -> bool {
+    let [a, b, c, _] = address.octets();
+    address.is_loopback()
+        || address.is_private()
+        || (a == 100 && b & 0xc0 == 64)
+        || [a, b, c] == [192, 0, 0]
+        || (a == 198 && b & 0xfe == 18)
+        || a >= 240
+}
+
+/// Why an address is not connected to.
+fn refusal(address: IpAddr, reach: Reach) -> Option<Forbidden> {
+    match reach {
+        _ if is_forbidden(address) => Some(Forbidden::Always),
+        Reach::Public if is_private(address) => Some(Forbidden::Private),
+        _ => None,
+    }
+}
+
+/// The addresses of a name that may be connected to. The connection is made to one of these, so a name
+/// that answers differently the next time gains nothing.
+pub fn permitted(
+    addresses: impl Iterator<Item = SocketAddr>,
+    reach: Reach,
+) -> Result<Vec<SocketAddr>, Forbidden> {
+    let (mut kept, mut refused) = (Vec::new(), None);
+    for address in addresses {
+        match refusal(address.ip(), reach) {
+            None => kept.push(address),
+            some => refused = some,
+        }
+    }
+    match refused {
+        Some(refused) if kept.is_empty() => Err(refused),
+        _ => Ok(kept),
+    }
+}
+
+/// Why none of a host's addresses is connected to.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Forbidden {
+    #[error("its address is link-local or a cloud's metadata service, which are never connected to")]
+    Always,
+    #[error(
+        "its address is of this machine or of a private network, where provider http asks only hosts that \
+         kb.allowed_hosts names"
+    )]
+    Private,
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn allowed(patterns: &str, address: &str) -> bool {
-        AllowedHosts::parse(patterns).unwrap().check(address).is_ok()
+        AllowedHosts::parse(patterns).unwrap().check(address, false).is_ok()
     }
 
     #[test]
@@ -234,8 +310,66 @@ mod tests {
     fn forbidden_addresses_are_taken_out_of_an_answer_and_only_of_them_is_an_error() {
         let bad: SocketAddr = "169.254.169.254:80".parse().unwrap();
         let good: SocketAddr = "10.0.0.1:80".parse().unwrap();
-        assert_eq!(permitted([bad, good].into_iter()).unwrap(), [good]);
-        assert!(permitted([bad].into_iter()).is_err());
-        assert!(permitted(std::iter::empty()).unwrap().is_empty());
+        let anywhere = Reach::Anywhere;
+        assert_eq!(permitted([bad, good].into_iter(), anywhere).unwrap(), [good]);
+        assert_eq!(permitted([bad].into_iter(), anywhere), Err(Forbidden::Always));
+        assert!(permitted(std::iter::empty(), anywhere).unwrap().is_empty());
+    }
+
+    const PRIVATE: [&str; 22] = [
+        "127.0.0.1",
+        "127.8.9.10",
+        "2130706433",
+        "0x7f.1",
+        "10.1.2.3",
+        "172.16.0.1",
+        "172.31.255.255",
+        "192.168.1.1",
+        "100.64.0.1",
+        "100.127.255.254",
+        "198.18.0.1",
+        "[::1]",
+        "[::ffff:127.0.0.1]",
+        "[::ffff:10.0.0.1]",
+        "[::127.0.0.1]",
+        "[::ffff:0:7f00:1]",
+        "[64:ff9b::7f00:1]",
+        "[64:ff9b:1::c0a8:101]",
+        "[2002:7f00:1::]",
+        "[fc00::1]",
+        "[fd12:3456::1]",
+        "[fec0::1]",
+    ];
+
+    #[test]
+    fn a_free_form_provider_reaches_this_machine_and_private_networks_only_by_name() {
+        let none = AllowedHosts::parse("").unwrap();
+        for host in PRIVATE.iter().chain(&["localhost", "LOCALHOST.", "a.localhost"]) {
+            let address = format!("http://{host}:8500/v1");
+            let problem = none.check(&address, true).unwrap_err();
+            assert!(problem.contains("kb.allowed_hosts"), "{host}: {problem}");
+            assert!(none.check(&address, false).is_ok(), "{host}");
+        }
+        for address in ["http://192.168.1.1:8500/v1", "http://localhost:8500/", "http://[::1]:8500/"] {
+            let hosts = AllowedHosts::parse("192.168.1.1:8500, localhost:8500, [::1]").unwrap();
+            assert!(hosts.check(address, true).is_ok(), "{address}");
+            assert!(AllowedHosts::parse("api.example.com").unwrap().check(address, true).is_err());
+        }
+        for address in ["http://172.32.0.1", "http://100.128.0.1", "http://8.8.8.8", "http://[2606:4700::1]"] {
+            assert!(none.check(address, true).is_ok(), "{address}");
+        }
+        assert!(none.check("http://169.254.169.254", true).is_err());
+    }
+
+    #[test]
+    fn a_name_that_resolves_to_a_private_address_is_not_public() {
+        let address = |text: &str| SocketAddr::new(text.parse().unwrap(), 80);
+        let private = ["127.0.0.1", "10.0.0.1", "100.64.0.1", "::1", "fd12::1", "::ffff:192.168.0.1"];
+        for text in private {
+            let refused = permitted([address(text)].into_iter(), Reach::Public);
+            assert_eq!(refused, Err(Forbidden::Private), "{text}");
+        }
+        let good = address("93.184.216.34");
+        assert_eq!(permitted([address("127.0.0.1"), good].into_iter(), Reach::Public).unwrap(), [good]);
     }
 }

@@ -15,6 +15,7 @@ pub mod models;
 pub mod protocol;
 pub mod provider;
 pub mod remote;
+pub mod seal;
 pub mod secret;
 pub mod server;
 mod transport;

@@ -3,18 +3,17 @@
 use super::asker::Asker;
 use super::breaker::Breaker;
 use super::budget::Budget;
-use super::egress::{AllowedHosts, origin};
+use super::egress::{AllowedHosts, Reach, origin};
 use super::exchange::Line;
 use super::lane::{Lane, lock};
 use super::limiter::Limits;
 use super::protocol::{Access, Embedded, Urgency};
 use super::provider::{self, Provider};
-use super::secret::{Reference, Secret};
+use super::secret::{Reference, Secret, Sources};
 use super::transport::Transport;
 use crate::error::{Error, Result};
 use crate::model::{Embedder, Kind};
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -22,7 +21,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settings {
     pub allowed_hosts: AllowedHosts,
-    pub secret_dir: Option<PathBuf>,
+    pub secrets: Sources,
 }
 
 /// Texts to be embedded for one request of a client.
@@ -39,8 +38,8 @@ pub struct Order {
     pub asker: Asker,
 }
 
-/// An embedder, what its texts are and the key: what one HTTP request may mix.
-type LineKey = (Embedder, Kind, Option<Secret>);
+/// An embedder, what its texts are, the key and where it may connect to: what one HTTP request may mix.
+type LineKey = (Embedder, Kind, Option<Secret>, Reach);
 /// Host and digest of the key: who pays. The key itself is kept in lanes only.
 type Account = (String, Option<[u8; 32]>);
 /// Account, requests and tokens a minute, requests under way: embedders alike in these share limits.
@@ -48,7 +47,7 @@ type LimitsKey = (Account, Option<u32>, Option<u32>, usize);
 
 pub struct Remote {
     /// Made with the first order: without CA certificates there is none, which is no matter to local models.
-    transport: Mutex<Option<Arc<Transport>>>,
+    transports: Mutex<HashMap<Reach, Arc<Transport>>>,
     settings: Mutex<Settings>,
     lanes: Mutex<HashMap<LineKey, Arc<Lane>>>,
     limits: Mutex<HashMap<LimitsKey, Arc<Limits>>>,
@@ -59,7 +58,7 @@ pub struct Remote {
 impl Remote {
     pub fn new(settings: Settings) -> Remote {
         Remote {
-            transport: Mutex::default(),
+            transports: Mutex::default(),
             settings: Mutex::new(settings),
             lanes: Mutex::default(),
             limits: Mutex::default(),
@@ -68,15 +67,15 @@ impl Remote {
         }
     }
 
-    fn transport(&self) -> Result<Arc<Transport>, String> {
-        let mut transport = lock(&self.transport);
-        if let Some(transport) = transport.as_ref() {
+    fn transport(&self, reach: Reach) -> Result<Arc<Transport>, String> {
+        let mut transports = lock(&self.transports);
+        if let Some(transport) = transports.get(&reach) {
             return Ok(Arc::clone(transport));
         }
-        let made = Transport::new().map_err(|e| {
+        let made = Transport::new(reach).map_err(|e| {
             format!("no HTTP client can be made: {e} (Debian's package ca-certificates brings them)")
         })?;
-        Ok(Arc::clone(transport.insert(Arc::new(made))))
+        Ok(Arc::clone(transports.entry(reach).or_insert(Arc::new(made))))
     }
 
     pub fn configure(&self, settings: Settings) {
@@ -116,10 +115,12 @@ impl Remote {
             .ok_or_else(|| Error::ProviderUnavailable { provider: embedder.provider.clone() })?;
         let base = embedder.base_url.as_deref().or(provider.base_url()).unwrap_or_default();
         let settings = lock(&self.settings).clone();
-        settings.allowed_hosts.check(base).map_err(|e| problem(format!("base_url: {e}")))?;
+        let is_free_form = provider.is_free_form();
+        settings.allowed_hosts.check(base, is_free_form).map_err(|e| problem(format!("base_url: {e}")))?;
+        let reach = settings.allowed_hosts.reach(is_free_form);
         let host = origin(base).unwrap_or_default();
         let secret = secret(&order.access, &host, &settings).map_err(problem)?;
-        let key = (embedder.clone(), order.kind, secret.clone());
+        let key = (embedder.clone(), order.kind, secret.clone(), reach);
         if let Some(lane) = lock(&self.lanes).get(&key) {
             return Ok(Lane::take_up(lane));
         }
@@ -137,7 +138,7 @@ impl Remote {
             limits,
             budget,
             breaker,
-            transport: self.transport().map_err(problem)?,
+            transport: self.transport(reach).map_err(problem)?,
         };
         // Another task may have been quicker: its lane is the one that is served.
         Ok(Lane::take_up(lock(&self.lanes).entry(key).or_insert_with(|| Lane::open(line))))
@@ -185,7 +186,7 @@ fn secret(access: &Access, host: &str, settings: &Settings) -> Result<Option<Sec
         (Reference::Stored(_), Some(secret)) => Ok(Some(secret.clone())),
         (Reference::Stored(name), None) => Err(format!("secret kb:{name} does not exist; see kb.set_secret")),
         (reference, _) => {
-            reference.resolve(settings.secret_dir.as_deref()).map(Some).map_err(|e| format!("secret: {e}"))
+            reference.resolve(&settings.secrets).map(Some).map_err(|e| format!("secret: {e}"))
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Keys: where the gateway finds them, and how they are kept out of everything that is shown.
 
+use super::seal::SealingKeys;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A key. It shows itself to nobody: not in logs, not in errors.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -53,6 +54,55 @@ pub enum Reference {
     Stored(String),
 }
 
+/// Variables of the server's environment that may be embedders' keys, from setting kb.secret_env.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Variables(Vec<Variable>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Variable {
+    Named(String),
+    BeginsWith(String),
+}
+
+impl Variables {
+    /// Names separated by commas, or beginnings of names with `*` behind.
+    pub fn parse(text: &str) -> Result<Variables, String> {
+        let mut variables = Vec::new();
+        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+            let (name, is_beginning) = part.strip_suffix('*').map_or((part, false), |name| (name, true));
+            if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
+                return Err(format!("\"{part}\" is no variable; write NAME or BEGINNING*"));
+            }
+            let name = name.to_string();
+            variables.push(if is_beginning { Variable::BeginsWith(name) } else { Variable::Named(name) });
+        }
+        Ok(Variables(variables))
+    }
+
+    /// Whether a variable may be a key. The error says the same whether there is such a variable or not.
+    pub fn check(&self, name: &str) -> Result<(), String> {
+        let is_listed = self.0.iter().any(|variable| match variable {
+            Variable::Named(listed) => listed == name,
+            Variable::BeginsWith(beginning) => name.starts_with(beginning),
+        });
+        match is_listed {
+            true => Ok(()),
+            false => Err(format!("variable {name} is not among those that kb.secret_env lists")),
+        }
+    }
+}
+
+/// Where keys may be, as the configuration file says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Sources {
+    /// kb.secret_dir.
+    pub dir: Option<PathBuf>,
+    /// kb.secret_env.
+    pub variables: Variables,
+    /// What kb.secret_key names: never an embedder's key.
+    pub sealing: SealingKeys,
+}
+
 /// Bytes of a key file at most.
 const MAX_FILE: u64 = 64 * 1024;
 
@@ -74,14 +124,24 @@ impl Reference {
         }
     }
 
-    /// The key itself, of a reference that this process can follow. `dir` is kb.secret_dir.
-    pub fn resolve(&self, dir: Option<&Path>) -> Result<Secret, String> {
+    /// The key itself, of a reference that this process can follow.
+    pub fn resolve(&self, sources: &Sources) -> Result<Secret, String> {
         let value = match self {
-            Reference::Env(name) => std::env::var(name)
-                .map_err(|_| format!("variable {name} is not in the server's environment"))?,
+            Reference::Env(name) => {
+                sources.variables.check(name)?;
+                if sources.sealing.is_variable(name) {
+                    return Err(format!("variable {name} is the key of kb.secret_key"));
+                }
+                std::env::var(name)
+                    .map_err(|_| format!("variable {name} is not in the server's environment"))?
+            }
             Reference::File(name) => {
-                let dir = dir.ok_or("kb.secret_dir is not set")?;
-                read_file(&dir.join(name)).map_err(|e| format!("file {name} in kb.secret_dir: {e}"))?
+                let path = sources.dir.as_ref().ok_or("kb.secret_dir is not set")?.join(name);
+                if sources.sealing.is_file(&path) {
+                    return Err(format!("file {name} in kb.secret_dir is the key of kb.secret_key"));
+                }
+                let bytes = read_file(&path).map_err(|e| format!("file {name} in kb.secret_dir: {e}"))?;
+                String::from_utf8(bytes).map_err(|_| format!("file {name} in kb.secret_dir is no text"))?
             }
             Reference::Stored(name) => return Err(format!("secret {name} was not sent along")),
         };
@@ -96,11 +156,11 @@ impl Reference {
     }
 }
 
-fn read_file(path: &Path) -> std::io::Result<String> {
+pub(super) fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
     use std::io::Read;
-    let mut text = String::new();
-    std::fs::File::open(path)?.take(MAX_FILE).read_to_string(&mut text)?;
-    Ok(text)
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)?.take(MAX_FILE).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 #[cfg(test)]
@@ -119,6 +179,50 @@ mod tests {
     }
 
     #[test]
+    fn only_variables_that_are_listed_are_read() {
+        let sources = |variables: &str, sealing: &str| Sources {
+            dir: None,
+            variables: Variables::parse(variables).unwrap(),
+            sealing: SealingKeys::new(sealing),
+        };
+        let path = Reference::Env("PATH".into());
+        assert!(path.resolve(&sources("PATH", "")).is_ok());
+        assert!(path.resolve(&sources("KB_*, PAT*", "")).is_ok());
+        for variables in ["", "KB_*", "PAT", "PATHS, PATH_*"] {
+            let problem = path.resolve(&sources(variables, "")).unwrap_err();
+            // As for one that is not there.
+            let other = Reference::Env("KBX_NO_SUCH".into()).resolve(&sources(variables, "")).unwrap_err();
+            assert_eq!(problem.replace("PATH", "KBX_NO_SUCH"), other, "{variables}");
+            assert!(problem.contains("kb.secret_env"), "{problem}");
+        }
+        for list in ["*", "A-B", "A=B", "a b", "*_KEY"] {
+            assert!(Variables::parse(list).is_err(), "{list}");
+        }
+        // The key of keys is none of an embedder's, though it is listed.
+        let problem = path.resolve(&sources("PATH", "file:/x, env:PATH")).unwrap_err();
+        assert!(problem.contains("kb.secret_key"), "{problem}");
+    }
+
+    #[test]
+    fn the_file_of_the_sealing_key_is_no_secret_of_an_embedder() {
+        let dir = tempfile::tempdir().unwrap();
+        let key = dir.path().join("sealing");
+        std::fs::write(&key, "0123456789abcdef0123456789abcdef").unwrap();
+        std::os::unix::fs::symlink(&key, dir.path().join("link")).unwrap();
+        let sources = Sources {
+            dir: Some(dir.path().into()),
+            variables: Variables::default(),
+            sealing: SealingKeys::new(&format!("file:{}", key.display())),
+        };
+        for name in ["sealing", "link"] {
+            let problem = Reference::File(name.into()).resolve(&sources).unwrap_err();
+            assert!(problem.contains("kb.secret_key") && !problem.contains("01234"), "{problem}");
+        }
+        std::fs::write(dir.path().join("openai"), "sk-1\n").unwrap();
+        assert_eq!(Reference::File("openai".into()).resolve(&sources).unwrap().expose(), "sk-1");
+    }
+
+    #[test]
     fn a_key_is_redacted_whole_and_masked() {
         let secret = Secret::new("sk-proj-1234567890\n");
         assert_eq!(secret.redact("bad key sk-proj-1234567890."), "bad key ***.");
@@ -131,8 +235,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("openai"), "the-key\n").unwrap();
         let reference = Reference::parse("file:openai").unwrap();
-        assert_eq!(reference.resolve(Some(dir.path())).unwrap().expose(), "the-key");
-        assert!(reference.resolve(None).is_err());
-        assert!(Reference::parse("file:absent").unwrap().resolve(Some(dir.path())).is_err());
+        let sources = Sources { dir: Some(dir.path().into()), ..Sources::default() };
+        assert_eq!(reference.resolve(&sources).unwrap().expose(), "the-key");
+        assert!(reference.resolve(&Sources::default()).is_err());
+        assert!(Reference::parse("file:absent").unwrap().resolve(&sources).is_err());
     }
 }

@@ -1,7 +1,7 @@
-//! HTTP: one pooled client for every provider. Connections are kept alive, addresses are checked where they are
+//! HTTP: one pooled client for all providers that may reach the same addresses. Connections are kept alive, addresses are checked where they are
 //! resolved, redirects are not followed, and no answer is read beyond its cap.
 
-use super::egress::permitted;
+use super::egress::{Reach, permitted};
 use super::provider::{Auth, Call};
 use super::secret::Secret;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
@@ -52,12 +52,12 @@ pub struct Sending<'a> {
 }
 
 impl Transport {
-    pub fn new() -> Result<Transport, String> {
+    pub fn new(reach: Reach) -> Result<Transport, String> {
         // The first to come chooses for the process; the gateway is the only one.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder()
             .user_agent(concat!("kb/", env!("CARGO_PKG_VERSION")))
-            .dns_resolver(Arc::new(CheckedResolver))
+            .dns_resolver(Arc::new(CheckedResolver(reach)))
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
             .connect_timeout(CONNECT_TIMEOUT)
@@ -116,13 +116,14 @@ impl Transport {
 
 /// Resolves as the system does and lets through only addresses that may be connected to; those are the ones the
 /// connection is made to.
-struct CheckedResolver;
+struct CheckedResolver(Reach);
 
 impl Resolve for CheckedResolver {
     fn resolve(&self, name: Name) -> Resolving {
+        let reach = self.0;
         Box::pin(async move {
             let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
-            let kept: Vec<SocketAddr> = permitted(found)?;
+            let kept: Vec<SocketAddr> = permitted(found, reach)?;
             Ok(Box::new(kept.into_iter()) as Addrs)
         })
     }
@@ -178,6 +179,26 @@ fn parse_retry_after(value: &str, now: SystemTime) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_is_connected_to_only_where_its_addresses_are_within_reach() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let listener = std::net::TcpListener::bind("localhost:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let url = format!("http://localhost:{}/", listener.local_addr().unwrap().port());
+        let call = Call { method: "POST".into(), url, body: serde_json::json!({}) };
+        let fails = |reach| {
+            let (headers, timeout) = (BTreeMap::new(), Duration::from_millis(300));
+            let sending = Sending { auth: Auth::Bearer, secret: None, headers: &headers, timeout, cap: 0 };
+            runtime.block_on(Transport::new(reach).unwrap().send(&call, sending)).unwrap_err()
+        };
+        let refused = fails(Reach::Public);
+        assert!(matches!(&refused, Failure::Lasting(why) if why.contains("kb.allowed_hosts")), "{refused:?}");
+        assert!(listener.accept().is_err(), "it was connected to");
+        // The same one is connected to by the others; nobody answers.
+        assert!(matches!(fails(Reach::Anywhere), Failure::Passing(_)));
+        assert!(listener.accept().is_ok());
+    }
 
     #[test]
     fn retry_after_is_seconds_or_a_date() {

@@ -2,13 +2,13 @@
 
 use crate::error::{Error, Result};
 use crate::ingest::parse;
+use crate::model::Json;
 use crate::pg::role::as_owner;
 use crate::pg::wake;
 use crate::settings;
 use crate::store::documents::{self, NewDocument, Put};
 use crate::store::jobs;
 use crate::store::knowledge_bases::{self, KnowledgeBase};
-use serde_json::Value;
 
 /// Bytes of an external id at most: it must fit an index row.
 const MAX_ID_BYTES: usize = 1000;
@@ -18,7 +18,7 @@ const MAX_ID_BYTES: usize = 1000;
 pub struct Given {
     pub external_id: String,
     pub content: String,
-    pub metadata: Option<Value>,
+    pub metadata: Option<Json>,
     pub title: Option<String>,
     pub content_type: Option<String>,
     pub uri: Option<String>,

@@ -1,5 +1,6 @@
 //! A chunk that a query found.
 
+use super::json::Json;
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -11,7 +12,7 @@ pub struct Hit {
     pub title: Option<String>,
     pub content: String,
     pub token_count: i32,
-    pub metadata: Value,
+    pub metadata: Json,
     pub locator: Value,
     /// The document has been edited since this chunk was made.
     pub stale: bool,

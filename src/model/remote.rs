@@ -54,7 +54,7 @@ pub struct Remote {
     pub max_concurrency: usize,
     /// Replaces the provider's own path behind base_url.
     pub path: Option<String>,
-    /// More headers; never a credential.
+    /// More headers, of a list; none that carries a credential.
     pub headers: BTreeMap<String, String>,
     pub encoding_format: Option<EncodingFormat>,
     /// Azure's api-version.
@@ -103,20 +103,30 @@ impl Default for Remote {
     }
 }
 
-/// Headers that carry credentials: those come from `secret` alone.
-const CREDENTIAL_HEADERS: [&str; 8] = [
-    "authorization",
-    "proxy-authorization",
-    "cookie",
-    "api-key",
-    "x-api-key",
-    "x-goog-api-key",
-    "x-auth-token",
-    "ocp-apim-subscription-key",
+/// The headers that `headers` takes: those by which providers' documentation has a request attributed, billed, routed or
+/// traced. Any other one may be a credential's, which comes from `secret` alone, or break the request itself.
+const HEADERS: [&str; 20] = [
+    "Accept",
+    "API-Version",
+    "HTTP-Referer",
+    "OpenAI-Organization",
+    "OpenAI-Project",
+    "Traceparent",
+    "Tracestate",
+    "User-Agent",
+    "X-Client-Name",
+    "X-Client-Request-Id",
+    "X-Goog-User-Project",
+    "X-HF-Bill-To",
+    "X-MS-Client-Request-Id",
+    "X-OpenRouter-Categories",
+    "X-OpenRouter-Title",
+    "X-Request-Id",
+    "X-Request-Source",
+    "X-Title",
+    "X-Use-Cache",
+    "X-Wait-For-Model",
 ];
-/// Headers that would break the request itself.
-const FRAMING_HEADERS: [&str; 6] =
-    ["host", "content-length", "transfer-encoding", "connection", "content-type", "accept-encoding"];
 
 impl Remote {
     /// Takes its keys out of `config`.
@@ -215,20 +225,17 @@ fn parse_headers(fields: &mut Fields) -> BTreeMap<String, String> {
     let mut headers = BTreeMap::new();
     let Some(Value::Object(given)) = fields.object("headers") else { return headers };
     for (name, value) in given {
-        let lower = name.to_ascii_lowercase();
-        let is_token = !name.is_empty()
-            && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b));
+        let is_allowed = HEADERS.iter().any(|allowed| allowed.eq_ignore_ascii_case(&name));
         match value {
             // Its value is not repeated: it may be the key itself.
-            _ if CREDENTIAL_HEADERS.contains(&lower.as_str()) => fields.problem(
+            _ if !is_allowed => fields.problem(
                 "headers",
                 format_args!(
-                    "\"{name}\" carries a credential: give it as secret, a reference such as env:NAME"
+                    "\"{name}\" is not allowed: a credential goes into secret, as a reference such as env:NAME; allowed \
+                     are {}",
+                    HEADERS.join(", ")
                 ),
             ),
-            _ if FRAMING_HEADERS.contains(&lower.as_str()) || !is_token => {
-                fields.problem("headers", format_args!("\"{name}\" cannot be set"));
-            }
             Value::String(text) if text.chars().all(|c| c == '\t' || (' '..='~').contains(&c)) => {
                 headers.insert(name, text);
             }
@@ -254,17 +261,35 @@ mod tests {
     }
 
     #[test]
-    fn a_header_with_a_credential_is_refused_without_repeating_it() {
-        let problems = parse(json!({"headers": {"Authorization": "Bearer sk-123"}})).unwrap_err();
-        assert!(problems[0].contains("secret"), "{problems:?}");
-        assert!(!problems[0].contains("sk-123"), "{problems:?}");
+    fn only_headers_of_the_list_are_taken_and_no_value_of_another_is_repeated() {
+        for name in [
+            "Authorization",
+            "X-Vault-Token",
+            "Private-Token",
+            "X-Api-Key",
+            "X-Amz-Security-Token",
+            "Cookie",
+            "Host",
+            "Content-Length",
+            "X-Anything",
+            "",
+        ] {
+            let problems = parse(json!({"headers": {name: "sk-123"}})).unwrap_err();
+            assert!(problems[0].contains("OpenAI-Organization"), "{problems:?}");
+            assert!(problems[0].contains("secret"), "{problems:?}");
+            assert!(!problems[0].contains("sk-123"), "{problems:?}");
+        }
+        for name in HEADERS.iter().flat_map(|name| [name.to_string(), name.to_ascii_lowercase()]) {
+            let remote = parse(json!({"headers": {name.clone(): "a"}})).unwrap();
+            assert_eq!(remote.headers.get(&name).map(String::as_str), Some("a"));
+        }
     }
 
     #[test]
     fn every_problem_is_reported_and_retry_has_no_unknown_keys() {
         let problems = parse(json!({
             "rpm": 0, "retry": {"times": 3}, "path": "v1", "items_pointer": "data", "speed": 9,
-            "headers": {"Host": "x", "X-A": "a\nb"}
+            "headers": {"Host": "x", "X-Title": "a\nb"}
         }))
         .unwrap_err();
         assert_eq!(problems.len(), 7, "{problems:?}");
@@ -273,7 +298,7 @@ mod tests {
     #[test]
     fn only_what_changes_a_vector_is_in_its_meaning() {
         let limits =
-            parse(json!({"rpm": 10, "timeout_ms": 5, "headers": {"X-A": "b"}, "path": "/x"})).unwrap();
+            parse(json!({"rpm": 10, "timeout_ms": 5, "headers": {"X-Title": "b"}, "path": "/x"})).unwrap();
         assert_eq!(limits.meaning(), "");
         let stripped = parse(json!({"strip_newlines": true})).unwrap();
         let tasks = parse(json!({"query_task": "a"})).unwrap();

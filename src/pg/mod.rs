@@ -2,6 +2,7 @@
 
 pub mod background;
 pub mod ddl;
+pub mod json;
 pub mod pidfile;
 mod plans;
 pub mod report;

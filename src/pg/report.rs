@@ -66,15 +66,24 @@ pub fn notice(message: &str) {
     pgrx::notice!("{message}");
 }
 
-/// Takes the running statement out of pg_stat_activity, and keeps it out of the log line of an error it may yet
-/// raise.
-pub fn hide_statement() {
-    // SAFETY: the text is copied; debug_query_string is only read (its owner frees its own pointer), and is
-    // set anew with the next statement.
-    unsafe {
+/// Runs a call that may hold a key. The statement is taken out of pg_stat_activity, and out of what is logged or sent
+/// with an error, warning or notice: the statement itself, and the CONTEXT lines of functions around the call, which
+/// repeat the statements they run. An error that `work` returns must be raised as it is, without any other call between.
+pub fn hidden<T, E>(work: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+    // SAFETY: the text is copied; debug_query_string is only read (its owner frees its own pointer), and is set anew
+    // with the next statement. Those who add CONTEXT stand in a list that begins at error_context_stack; each sets its
+    // own beginning when it starts and ends, and so does whoever catches an error, so that it may be empty meanwhile.
+    let around = unsafe {
         pg_sys::pgstat_report_activity(pg_sys::BackendState::STATE_RUNNING, c"<hidden by kb>".as_ptr());
         pg_sys::debug_query_string = std::ptr::null();
+        std::mem::replace(&mut *(&raw mut pg_sys::error_context_stack), std::ptr::null_mut())
+    };
+    let result = work();
+    if result.is_ok() {
+        // SAFETY: what it points to belongs to the callers of this call, who are still there.
+        unsafe { pg_sys::error_context_stack = around };
     }
+    result
 }
 
 /// Runs pending cancel, terminate and barrier requests; does not return when one ends the statement.

@@ -4,6 +4,7 @@
 use super::plans::plan;
 use super::setting;
 use crate::error::{Error, Result};
+use crate::model::Json;
 use pgrx::datum::{FromDatum, IntoDatum};
 use pgrx::{JsonB, pg_sys};
 use serde_json::Value;
@@ -21,7 +22,7 @@ pub enum Arg<'a> {
     Bool(bool),
     Bytes(&'a [u8]),
     Json(&'a Value),
-    JsonOrNull(Option<&'a Value>),
+    JsonText(Option<&'a Json>),
     Floats(&'a [f32]),
     Ints(&'a [i32]),
     Longs(&'a [i64]),
@@ -39,7 +40,7 @@ impl Arg<'_> {
             Arg::Double(_) => pg_sys::FLOAT8OID,
             Arg::Bool(_) => pg_sys::BOOLOID,
             Arg::Bytes(_) => pg_sys::BYTEAOID,
-            Arg::Json(_) | Arg::JsonOrNull(_) => pg_sys::JSONBOID,
+            Arg::Json(_) | Arg::JsonText(_) => pg_sys::JSONBOID,
             Arg::Floats(_) => pg_sys::FLOAT4ARRAYOID,
             Arg::Ints(_) => pg_sys::INT4ARRAYOID,
             Arg::Longs(_) => pg_sys::INT8ARRAYOID,
@@ -60,7 +61,7 @@ impl Arg<'_> {
             Arg::Bool(v) => v.into_datum(),
             Arg::Bytes(v) => v.into_datum(),
             Arg::Json(v) => JsonB(v.clone()).into_datum(),
-            Arg::JsonOrNull(v) => v.and_then(|v| JsonB(v.clone()).into_datum()),
+            Arg::JsonText(v) => v.and_then(|v| super::json::datum(v.as_str())),
             Arg::Floats(v) => Some(float_array(v)),
             Arg::Ints(v) => v.to_vec().into_datum(),
             Arg::Longs(v) => v.to_vec().into_datum(),

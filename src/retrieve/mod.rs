@@ -16,7 +16,7 @@ pub(crate) fn test_hit(content: &str, score: f64, token_count: i32) -> Hit {
         title: None,
         content: content.into(),
         token_count,
-        metadata: serde_json::Value::Null,
+        metadata: crate::model::Json::empty_object(),
         locator: serde_json::json!({}),
         stale: false,
         content_hash: content.as_bytes().to_vec(),

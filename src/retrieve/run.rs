@@ -5,7 +5,7 @@ use super::{Hit, dedupe, trim};
 use crate::catalog::access::access;
 use crate::error::{Error, Result};
 use crate::gateway::client;
-use crate::model::Kind;
+use crate::model::{Json, Kind};
 use crate::model::fields::Fields;
 use crate::model::knowledge_base::{MAX_TOP_K, OnError};
 use crate::pg::{report, wake};
@@ -21,7 +21,7 @@ pub struct Request {
     pub kb_id: String,
     pub top_k: Option<usize>,
     pub min_score: Option<f64>,
-    pub filter: Option<Value>,
+    pub filter: Option<Json>,
     pub max_tokens: Option<usize>,
     pub on_error: Option<OnError>,
 }
@@ -32,7 +32,7 @@ impl Request {
         kb_id: &str,
         top_k: Option<i32>,
         min_score: Option<f64>,
-        filter: Option<Value>,
+        filter: Option<Json>,
         max_tokens: Option<i32>,
         mode: &str,
         options: Option<Value>,
@@ -79,7 +79,7 @@ impl Request {
             top_k: top_k.map(|k| k as usize),
             min_score,
             // An empty filter is none.
-            filter: filter.filter(|f| f.as_object().is_some_and(|o| !o.is_empty())),
+            filter: filter.filter(|filter| !filter.is_empty()),
             max_tokens: max_tokens.map(|t| t as usize),
             on_error: on_error.as_deref().and_then(OnError::parse),
         })

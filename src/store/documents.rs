@@ -1,8 +1,8 @@
 //! kb.documents.
 
 use crate::error::Result;
+use crate::model::Json;
 use crate::pg::spi::{self, Arg};
-use serde_json::Value;
 use std::collections::HashSet;
 
 /// A document as it is put.
@@ -14,7 +14,7 @@ pub struct NewDocument {
     pub title: Option<String>,
     pub uri: Option<String>,
     /// None: what the document has already, or none.
-    pub metadata: Option<Value>,
+    pub metadata: Option<Json>,
 }
 
 impl NewDocument {
@@ -58,7 +58,7 @@ pub fn put(kb_no: i64, tenant_id: &str, document: &NewDocument) -> Result<Put> {
             Arg::Long(kb_no),
             Arg::Text(&document.external_id),
             Arg::Bytes(&hash),
-            Arg::JsonOrNull(document.metadata.as_ref()),
+            Arg::JsonText(document.metadata.as_ref()),
             Arg::TextOrNull(document.uri.as_deref()),
             Arg::TextOrNull(document.title.as_deref()),
         ],
@@ -84,7 +84,7 @@ pub fn put(kb_no: i64, tenant_id: &str, document: &NewDocument) -> Result<Put> {
             Arg::Text(&document.content_type),
             Arg::Text(&document.content),
             Arg::Bytes(&hash),
-            Arg::JsonOrNull(document.metadata.as_ref()),
+            Arg::JsonText(document.metadata.as_ref()),
         ],
         |row| row.get::<bool>(0),
     )?;

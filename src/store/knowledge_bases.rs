@@ -1,7 +1,8 @@
 //! kb.knowledge_bases.
 
 use crate::error::{Error, Result};
-use crate::model::{Chunking, Preprocess, Retrieval};
+use crate::model::{Chunking, Json, Preprocess, Retrieval};
+use crate::pg::json::Jsonb;
 use crate::pg::spi::{self, Arg, Row};
 use serde_json::Value;
 
@@ -16,7 +17,7 @@ pub struct KnowledgeBase {
     pub chunking: Value,
     pub preprocess: Preprocess,
     pub retrieval: Retrieval,
-    pub metadata: Value,
+    pub metadata: Json,
 }
 
 impl KnowledgeBase {
@@ -39,7 +40,7 @@ fn knowledge_base(row: &Row) -> Result<KnowledgeBase> {
         chunking: row.json(6)?,
         preprocess: Preprocess::parse(&row.json(7)?).map_err(internal)?,
         retrieval: Retrieval::parse(&row.json(8)?).map_err(internal)?,
-        metadata: row.json(9)?,
+        metadata: row.get::<Jsonb>(9)?.0,
     })
 }
 
@@ -86,7 +87,7 @@ pub fn insert(kb: &KnowledgeBase) -> Result<Option<i64>> {
             Arg::Json(&kb.chunking),
             Arg::Json(&kb.preprocess.to_json()),
             Arg::Json(&kb.retrieval.to_json()),
-            Arg::Json(&kb.metadata),
+            Arg::JsonText(Some(&kb.metadata)),
             Arg::Text(&etag(kb)),
         ],
         |row| row.get::<i64>(0),
@@ -105,7 +106,7 @@ pub fn update(kb: &KnowledgeBase) -> Result<()> {
             Arg::Json(&kb.chunking),
             Arg::Json(&kb.preprocess.to_json()),
             Arg::Json(&kb.retrieval.to_json()),
-            Arg::Json(&kb.metadata),
+            Arg::JsonText(Some(&kb.metadata)),
             Arg::Text(&etag(kb)),
         ],
     )?;

@@ -3,11 +3,11 @@
 use super::server::vector_schema;
 use super::vector_dbs::VectorTable;
 use crate::error::{Error, Result};
-use crate::model::{Embedder, EmbedderConfig, Hit, Preprocess, Retrieval};
+use crate::model::{Embedder, EmbedderConfig, Hit, Json, Preprocess, Retrieval};
+use crate::pg::json::Jsonb;
 use crate::pg::role::as_vector_reader;
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg, Row, quote};
-use serde_json::Value;
 use std::collections::HashMap;
 use std::ffi::CString;
 use uuid::Uuid;
@@ -87,7 +87,7 @@ pub struct Candidate {
 pub fn nearest(
     target: &Target,
     vector: &[f32],
-    filter: Option<&Value>,
+    filter: Option<&Json>,
     limit: usize,
     scan: Scan,
 ) -> Result<Vec<Candidate>> {
@@ -100,7 +100,7 @@ pub fn nearest(
         None => (String::new(), vec![Arg::Floats(vector), Arg::Long(target.build_no)]),
         Some(filter) => (
             format!("AND d.kb_no = $4 AND {}", matches(filter, "$3")),
-            vec![Arg::Floats(vector), Arg::Long(target.build_no), Arg::Json(filter), Arg::Long(target.kb_no)],
+            vec![Arg::Floats(vector), Arg::Long(target.build_no), Arg::JsonText(Some(filter)), Arg::Long(target.kb_no)],
         ),
     };
     let rows = |row: &Row| {
@@ -170,9 +170,8 @@ pub fn hits(target: &Target, candidates: &[Candidate]) -> Result<Vec<Hit>> {
 
 /// Exact match of all given keys. Containment, which the index serves, is that for plain values, but takes
 /// supersets of arrays and objects: those are compared as well.
-fn matches(filter: &Value, argument: &str) -> String {
-    let plain = filter.as_object().is_some_and(|keys| keys.values().all(|v| !v.is_array() && !v.is_object()));
-    if plain {
+fn matches(filter: &Json, argument: &str) -> String {
+    if filter.is_flat() {
         return format!("d.metadata @> {argument}");
     }
     format!(
@@ -188,7 +187,7 @@ fn hit(row: &Row) -> Result<Hit> {
         title: row.opt(2)?,
         content: row.get(3)?,
         token_count: row.get(4)?,
-        metadata: row.json(5)?,
+        metadata: row.get::<Jsonb>(5)?.0,
         locator: row.json(6)?,
         stale: row.get(7)?,
         content_hash: row.get(8)?,
@@ -199,12 +198,12 @@ fn hit(row: &Row) -> Result<Hit> {
 
 /// Chunks that hold words of a question, most and rarest first: full text search, which needs no vector. Their
 /// score is unknown; `rank_score` is PostgreSQL's ts_rank, 0 to 1.
-pub fn by_keyword(target: &Target, query: &str, filter: Option<&Value>, limit: usize) -> Result<Vec<Hit>> {
+pub fn by_keyword(target: &Target, query: &str, filter: Option<&Json>, limit: usize) -> Result<Vec<Hit>> {
     let language = &target.preprocess.language;
     let join = filter.map_or(String::new(), |filter| format!("AND {}", matches(filter, "$5")));
     let mut args =
         vec![Arg::Long(target.build_no), Arg::Long(target.kb_no), Arg::Text(query), Arg::Text(language)];
-    args.extend(filter.map(Arg::Json));
+    args.extend(filter.map(|filter| Arg::JsonText(Some(filter))));
     spi::read(
         &format!(
             "SELECT {COLUMNS}, pg_catalog.ts_rank(c.tsv, q.words, 1 | 32)::float8
@@ -220,7 +219,7 @@ pub fn by_keyword(target: &Target, query: &str, filter: Option<&Value>, limit: u
 }
 
 /// Chunks that pass a filter, counted up to `most`.
-pub fn count_matching(target: &Target, filter: &Value, most: usize) -> Result<usize> {
+pub fn count_matching(target: &Target, filter: &Json, most: usize) -> Result<usize> {
     let found = spi::read_one(
         &format!(
             "SELECT count(*) FROM (
@@ -229,7 +228,7 @@ pub fn count_matching(target: &Target, filter: &Value, most: usize) -> Result<us
                  WHERE d.kb_no = $2 AND {} LIMIT {most}) t",
             matches(filter, "$3")
         ),
-        &[Arg::Long(target.build_no), Arg::Long(target.kb_no), Arg::Json(filter)],
+        &[Arg::Long(target.build_no), Arg::Long(target.kb_no), Arg::JsonText(Some(filter))],
         |row| row.get::<i64>(0),
     )?;
     Ok(found.unwrap_or(0) as usize)

@@ -1,15 +1,20 @@
 //! kb.secrets, of the few who may touch it: keys go in and to the gateway, never out to a query.
 
 use crate::error::Result;
+use crate::gateway::seal::Kept;
 use crate::gateway::secret::Secret;
 use crate::pg::spi::{self, Arg};
 
 /// As the owner.
-pub fn set(name: &str, value: &Secret) -> Result<()> {
+pub fn set(name: &str, kept: &Kept) -> Result<()> {
+    let (value, is_sealed) = match kept {
+        Kept::Plain(secret) => (secret.expose(), false),
+        Kept::Sealed(sealed) => (sealed.as_str(), true),
+    };
     spi::execute(
-        "INSERT INTO kb.secrets AS s (name, value) VALUES ($1, $2)
-         ON CONFLICT (name) DO UPDATE SET value = EXCLUDED.value, updated_at = now()",
-        &[Arg::Text(name), Arg::Text(value.expose())],
+        "INSERT INTO kb.secrets AS s (name, value, sealed) VALUES ($1, $2, $3)
+         ON CONFLICT (name) DO UPDATE SET value = EXCLUDED.value, sealed = EXCLUDED.sealed, updated_at = now()",
+        &[Arg::Text(name), Arg::Text(value), Arg::Bool(is_sealed)],
     )?;
     Ok(())
 }
@@ -20,9 +25,9 @@ pub fn delete(name: &str) -> Result<bool> {
 }
 
 /// As the owner. Works on a standby.
-pub fn get(name: &str) -> Result<Option<Secret>> {
-    let value = spi::read_one("SELECT value FROM kb.secrets WHERE name = $1", &[Arg::Text(name)], |row| {
-        row.get::<String>(0)
-    })?;
-    Ok(value.map(|value| Secret::new(&value)))
+pub fn get(name: &str) -> Result<Option<Kept>> {
+    spi::read_one("SELECT value, sealed FROM kb.secrets WHERE name = $1", &[Arg::Text(name)], |row| {
+        let value: String = row.get(0)?;
+        Ok(if row.get::<bool>(1)? { Kept::Sealed(value) } else { Kept::Plain(Secret::new(&value)) })
+    })
 }

@@ -13,7 +13,7 @@ fn current_settings() -> Settings {
         query_cache_size: settings::query_cache_size(),
         remote: remote::Settings {
             allowed_hosts: settings::allowed_hosts(),
-            secret_dir: settings::secret_dir(),
+            secrets: settings::secret_sources(),
         },
     }
 }

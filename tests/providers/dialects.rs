@@ -2,9 +2,16 @@
 
 use crate::stub::{Kind as SeenKind, Options, Stub, vector};
 use crate::support::{Gateway, KEY, close, embedder};
+use kb::gateway::egress::AllowedHosts;
 use kb::gateway::provider;
+use kb::gateway::remote::Settings;
 use kb::model::Kind;
 use serde_json::json;
+
+/// Provider http asks this machine only where that is named.
+fn at_the_stub() -> Settings {
+    Settings { allowed_hosts: AllowedHosts::parse("127.0.0.1").unwrap(), ..Settings::default() }
+}
 
 fn stub() -> Stub {
     Stub::start(Options { key: Some(KEY.into()), ..Options::default() })
@@ -12,7 +19,7 @@ fn stub() -> Stub {
 
 #[test]
 fn every_provider_is_spoken_to_in_its_own_dialect_and_answers_in_order() {
-    let gateway = Gateway::new();
+    let gateway = Gateway::with(at_the_stub());
     for provider in provider::NAMES {
         let stub = stub();
         let embedder = embedder(&stub, provider, json!({}));
@@ -50,7 +57,7 @@ fn prefixes_newlines_dimensions_headers_and_base64_are_as_the_config_says() {
     let gateway = Gateway::new();
     let config = json!({
         "document_prefix": "passage: ", "query_prefix": "query: ", "strip_newlines": true, "dimensions": 8,
-        "headers": {"X-Team": "search"}, "encoding_format": "base64"
+        "headers": {"OpenAI-Project": "search"}, "encoding_format": "base64"
     });
     let embedder = embedder(&stub, "openai", config);
     let got = gateway.vectors(&embedder, Kind::Document, &["a\nb"]);
@@ -59,7 +66,7 @@ fn prefixes_newlines_dimensions_headers_and_base64_are_as_the_config_says() {
     let requests = stub.requests();
     assert_eq!(requests[0].texts, ["passage: a b"]);
     assert_eq!(requests[1].texts, ["query: a b"]);
-    assert_eq!(requests[0].headers["x-team"], "search");
+    assert_eq!(requests[0].headers["openai-project"], "search");
     assert_eq!(requests[0].body["dimensions"], 8);
     assert_eq!(requests[0].body["encoding_format"], "base64");
 }

@@ -5,8 +5,8 @@ use crate::support::{Gateway, KEY, close, embedder, order, rows};
 use kb::error::Error;
 use kb::gateway::protocol::{Embedded, Urgency};
 use kb::gateway::remote::Settings;
-use kb::gateway::secret::Reference;
-use kb::gateway::{egress::AllowedHosts, secret::Secret};
+use kb::gateway::egress::AllowedHosts;
+use kb::gateway::secret::{Reference, Secret, Sources};
 use kb::model::{Embedder, Kind};
 use serde_json::json;
 use std::time::{Duration, Instant};
@@ -255,7 +255,7 @@ fn a_secret_goes_to_no_other_host_than_the_one_it_is_bound_to() {
 fn a_host_that_is_not_allowed_is_not_connected_to() {
     let (stub, _, mut embedder) = start();
     let allowed_hosts = AllowedHosts::parse("api.openai.com").unwrap();
-    let gateway = Gateway::with(Settings { allowed_hosts, secret_dir: None });
+    let gateway = Gateway::with(Settings { allowed_hosts, ..Settings::default() });
     let error = gateway.ask(&embedder, Kind::Document, &["a"]).unwrap_err();
     assert!(error.to_string().contains("kb.allowed_hosts"), "{error}");
     embedder.base_url = Some("http://169.254.169.254/v1".into());
@@ -268,7 +268,8 @@ fn a_host_that_is_not_allowed_is_not_connected_to() {
 fn a_key_file_is_read_anew_for_every_request() {
     let (stub, _, embedder) = start();
     let dir = tempfile::tempdir().unwrap();
-    let settings = Settings { allowed_hosts: AllowedHosts::default(), secret_dir: Some(dir.path().into()) };
+    let secrets = Sources { dir: Some(dir.path().into()), ..Sources::default() };
+    let settings = Settings { secrets, ..Settings::default() };
     let gateway = Gateway::with(settings);
     let ask = || {
         let mut order = order(&embedder, Kind::Document, Urgency::Ingest, &["a"]);

@@ -7,6 +7,7 @@ mod stub;
 
 mod blame;
 mod dialects;
+mod egress;
 mod faults;
 mod limits;
 mod support;

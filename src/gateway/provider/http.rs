@@ -26,6 +26,10 @@ impl Provider for Http {
         false
     }
 
+    fn is_free_form(&self) -> bool {
+        true
+    }
+
     /// 1 where the template has a place for one text; else no limit of its own below batch_size's.
     fn max_batch(&self, embedder: &Embedder) -> usize {
         if any_string(&template(embedder), &|string: &str| string == "{{text}}") { 1 } else { 4096 }

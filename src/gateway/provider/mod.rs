@@ -56,6 +56,10 @@ pub trait Provider: Send + Sync {
     fn needs_secret(&self) -> bool {
         true
     }
+    /// Whether the embedder's row decides what is sent, so that a request may be one to any other service.
+    fn is_free_form(&self) -> bool {
+        false
+    }
     /// Texts that it takes in one request at most.
     fn max_batch(&self, embedder: &Embedder) -> usize;
     /// Keys of `config` that mean something to it, beyond those that every remote provider has (limits,

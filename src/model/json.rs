@@ -1,0 +1,225 @@
+//! JSON as PostgreSQL prints it: kept as text where it is only handed on, so that no number changes; read where kb
+//! itself needs it, with what cannot be read said in words.
+
+use serde_json::Value;
+use std::fmt;
+
+/// Levels of objects and arrays in each other at most; serde_json takes 127.
+pub const MAX_DEPTH: usize = 100;
+
+/// Valid JSON: the text that PostgreSQL prints of a jsonb value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Json(String);
+
+impl fmt::Display for Json {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Json {
+    pub fn new(text: impl Into<String>) -> Json {
+        Json(text.into())
+    }
+
+    /// {}.
+    pub fn empty_object() -> Json {
+        Json::new("{}")
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    pub fn is_object(&self) -> bool {
+        tokens(&self.0).next().is_some_and(|(_, token)| token == "{")
+    }
+
+    /// Whether it is an object or array without anything in it.
+    pub fn is_empty(&self) -> bool {
+        tokens(&self.0).nth(1).is_some_and(|(_, token)| matches!(token, "}" | "]"))
+    }
+
+    /// Whether it is no object or array, or one that holds none.
+    pub fn is_flat(&self) -> bool {
+        self.depth() <= 1
+    }
+
+    fn depth(&self) -> usize {
+        let (mut depth, mut deepest) = (0usize, 0);
+        for (_, token) in tokens(&self.0) {
+            match token {
+                "{" | "[" => depth += 1,
+                "}" | "]" => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            deepest = deepest.max(depth);
+        }
+        deepest
+    }
+
+    /// Whether it can be stored and read again; the error says what is wrong.
+    pub fn check(&self) -> Result<(), String> {
+        match self.depth() {
+            ..=MAX_DEPTH => Ok(()),
+            depth => Err(format!("it is nested {depth} levels deep; at most {MAX_DEPTH} are taken")),
+        }
+    }
+
+    /// As a value, if that holds every number as it is. The error does not repeat what it is about: that may be a key.
+    pub fn value(&self) -> Result<Value, String> {
+        self.check()?;
+        if !tokens(&self.0).all(|(_, token)| is_kept(token)) {
+            return Err(
+                "a number in it is too large, or has more digits than a double precision number keeps".into()
+            );
+        }
+        // The position is no use to anybody: the text is PostgreSQL's, not the caller's.
+        serde_json::from_str(&self.0).map_err(|_| "it cannot be read as JSON".to_string())
+    }
+
+    /// Takes a key out of an object; its value, if it was there.
+    pub fn take(&mut self, key: &str) -> Option<Json> {
+        let (from, value, end) = self.member(key)?;
+        let taken = Json::new(self.0.get(value..end)?.trim());
+        let (before, after) = (self.0.get(..from)?, self.0.get(end..)?);
+        self.0 = match after.strip_prefix(',') {
+            Some(after) => format!("{before}{}", after.trim_start()),
+            None => format!("{}{after}", before.trim_end().trim_end_matches(',')),
+        };
+        Some(taken)
+    }
+
+    /// Where a key of this object, its value, and what follows that begin.
+    fn member(&self, key: &str) -> Option<(usize, usize, usize)> {
+        let quoted = Value::from(key).to_string();
+        let (mut depth, mut last, mut found) = (0usize, (0, ""), None);
+        for (at, token) in tokens(&self.0) {
+            match (token, depth, found) {
+                ("," | "}", 1, Some((from, value))) => return Some((from, value, at)),
+                (":", 1, None) if last.1 == quoted => found = Some((last.0, at + 1)),
+                ("{" | "[", ..) => depth += 1,
+                ("}" | "]", ..) => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            last = (at, token);
+        }
+        None
+    }
+}
+
+/// The tokens of a JSON text with their places: strings, punctuation, and words (numbers, true, false, null).
+fn tokens(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let rest = text.get(at..)?.trim_start();
+        let start = text.len() - rest.len();
+        let length = match rest.bytes().next()? {
+            b'"' => string_length(rest),
+            b'{' | b'}' | b'[' | b']' | b',' | b':' => 1,
+            _ => rest.find([' ', '\t', '\n', '\r', '{', '}', '[', ']', ',', ':', '"']).unwrap_or(rest.len()),
+        };
+        at = start + length;
+        Some((start, rest.get(..length)?))
+    })
+}
+
+/// Bytes of the string that a text begins with, quotes included.
+fn string_length(text: &str) -> usize {
+    let mut bytes = text.bytes().enumerate().skip(1);
+    while let Some((i, byte)) = bytes.next() {
+        match byte {
+            b'"' => return i + 1,
+            b'\\' => drop(bytes.next()),
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+/// Whether a token is no number, or one that serde_json's i64, u64 and f64 keep as it is.
+fn is_kept(token: &str) -> bool {
+    let is_number = token.starts_with(|c: char| c == '-' || c.is_ascii_digit());
+    if !is_number || token.parse::<i64>().is_ok() || token.parse::<u64>().is_ok() {
+        return true;
+    }
+    token.parse::<f64>().is_ok_and(|float| float.is_finite() && decimal(token) == decimal(&format!("{float:e}")))
+}
+
+/// A decimal number as its sign, its digits without zeros at either end, and a power of ten.
+fn decimal(text: &str) -> (bool, String, i64) {
+    let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
+    let (is_negative, mantissa) = mantissa.strip_prefix('-').map_or((false, mantissa), |rest| (true, rest));
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let all = format!("{whole}{fraction}");
+    let digits = all.trim_end_matches('0');
+    let dropped = all.len() as i64 - digits.len() as i64;
+    let exponent = exponent.parse::<i64>().unwrap_or(0) - fraction.len() as i64 + dropped;
+    match digits.trim_start_matches('0') {
+        "" => (false, String::new(), 0),
+        digits => (is_negative, digits.to_string(), exponent),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn nested(levels: usize) -> Json {
+        Json::new(format!("{}1{}", "[".repeat(levels), "]".repeat(levels)))
+    }
+
+    #[test]
+    fn nesting_beyond_the_limit_is_refused_before_the_parser_sees_it() {
+        assert!(nested(MAX_DEPTH).value().is_ok());
+        for levels in [MAX_DEPTH + 1, 128, 100_000] {
+            let problem = nested(levels).value().unwrap_err();
+            assert!(problem.contains("levels deep"), "{problem}");
+            assert!(nested(levels).check().is_err());
+        }
+        // Brackets in strings are none.
+        assert!(Json::new(format!("{{\"a\": \"{}\\\"[[\"}}", "[{".repeat(200))).check().is_ok());
+    }
+
+    #[test]
+    fn a_number_is_read_as_it_is_or_refused() {
+        let largest = format!("1{}", "0".repeat(308));
+        for number in
+            ["0", "-1", "9223372036854775808", "0.1", "1.50", "-0.000001", "3.141592653589793", &largest]
+        {
+            let value = Json::new(format!("{{\"a\": {number}}}")).value().unwrap();
+            assert_eq!(decimal(&value["a"].to_string()), decimal(number), "{number}");
+        }
+        let beyond = format!("1{}", "0".repeat(400));
+        let tiny = format!("0.{}1", "0".repeat(400));
+        for number in ["12345678901234567890123", "0.1234567890123456789", "1e400", &beyond, &tiny] {
+            let problem = Json::new(format!("[{number}]")).value().unwrap_err();
+            assert!(problem.contains("number") && !problem.contains("12345"), "{problem}");
+        }
+        // Digits in a string are no number.
+        assert!(Json::new("[\"12345678901234567890123\"]").value().is_ok());
+    }
+
+    #[test]
+    fn a_key_is_taken_out_as_it_stands_and_the_rest_stays() {
+        let text = r#"{"a": {"m": 1}, "m": {"n": 12345678901234567890123.50, "s": "\"m\": }"}, "z": "m"}"#;
+        let mut json = Json::new(text);
+        assert_eq!(json.take("m").unwrap().as_str(), r#"{"n": 12345678901234567890123.50, "s": "\"m\": }"}"#);
+        assert_eq!(json.as_str(), r#"{"a": {"m": 1}, "z": "m"}"#);
+        assert_eq!(json.take("m"), None);
+        assert_eq!(json.take("z").unwrap().as_str(), "\"m\"");
+        assert_eq!(json.take("a").unwrap().as_str(), r#"{"m": 1}"#);
+        assert_eq!(json.value().unwrap(), json!({}));
+        assert_eq!(Json::new("[\"m\", 1]").take("m"), None);
+        assert_eq!(Json::new("\"m\"").take("m"), None);
+    }
+
+    #[test]
+    fn shapes_are_told_apart() {
+        assert!(Json::new("{}").is_object() && Json::new("{}").is_empty());
+        assert!(Json::new(r#"{"a": 1, "b": "["}"#).is_flat() && !Json::new(r#"{"a": []}"#).is_flat());
+        assert!(!Json::new("[1]").is_object() && !Json::new("\"{\"").is_object());
+        assert!(Json::new("null").is_flat() && !Json::new(r#"{"a": 1}"#).is_empty());
+    }
+}

@@ -1,0 +1,64 @@
+//! Where the gateway connects to and whose keys it reads, whatever an embedder's row says.
+
+use crate::stub::{Options, Stub};
+use crate::support::{Gateway, KEY, embedder, order};
+use kb::error::Error;
+use kb::gateway::egress::AllowedHosts;
+use kb::gateway::protocol::Urgency;
+use kb::gateway::remote::Settings;
+use kb::gateway::secret::{Reference, Sources, Variables};
+use kb::model::Kind;
+use serde_json::json;
+
+#[test]
+fn provider_http_does_not_reach_this_machine_unless_it_is_named() {
+    let stub = Stub::start(Options { key: Some(KEY.into()), ..Options::default() });
+    let gateway = Gateway::new();
+    let free = embedder(&stub, "http", json!({}));
+    for host in ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "2130706433"] {
+        let mut free = free.clone();
+        free.base_url = Some(stub.base_url("http").replace("127.0.0.1", host));
+        let error = gateway.ask(&free, Kind::Document, &["a"]).unwrap_err();
+        assert!(matches!(error, Error::Provider { passing: false, .. }), "{error:?}");
+        assert!(error.to_string().contains("kb.allowed_hosts"), "{host}: {error}");
+    }
+    assert_eq!(stub.request_count(), 0);
+    // A provider whose requests are embedders' and nothing else may, and so may this one once it is named.
+    gateway.vectors(&embedder(&stub, "openai", json!({})), Kind::Document, &["a"]);
+    let allowed_hosts = AllowedHosts::parse("127.0.0.1").unwrap();
+    gateway.remote.configure(Settings { allowed_hosts, ..Settings::default() });
+    gateway.vectors(&free, Kind::Document, &["a"]);
+    assert_eq!(stub.request_count(), 2);
+    // And no more once it is not.
+    gateway.remote.configure(Settings::default());
+    assert!(gateway.ask(&free, Kind::Document, &["a"]).is_err());
+    assert_eq!(stub.request_count(), 2);
+}
+
+#[test]
+fn a_variable_that_is_not_listed_is_never_sent_whatever_the_row_says() {
+    let stub = Stub::start(Options::default());
+    let embedder = embedder(&stub, "openai", json!({}));
+    let mut order = order(&embedder, Kind::Document, Urgency::Ingest, &["a"]);
+    // Every process has it.
+    order.access.reference = Some(Reference::Env("PATH".into()));
+    order.access.stored = None;
+    let gateway = Gateway::new();
+    let error = gateway.runtime.block_on(gateway.remote.embed(order)).unwrap_err();
+    assert!(error.to_string().contains("kb.secret_env"), "{error}");
+    assert_eq!(stub.request_count(), 0);
+}
+
+#[test]
+fn a_variable_that_is_listed_is_sent_as_the_key() {
+    let path = std::env::var("PATH").unwrap();
+    let stub = Stub::start(Options { key: Some(path), ..Options::default() });
+    let embedder = embedder(&stub, "openai", json!({}));
+    let mut order = order(&embedder, Kind::Document, Urgency::Ingest, &["a"]);
+    order.access.reference = Some(Reference::Env("PATH".into()));
+    order.access.stored = None;
+    let secrets = Sources { variables: Variables::parse("PATH").unwrap(), ..Sources::default() };
+    let gateway = Gateway::with(Settings { secrets, ..Settings::default() });
+    let embedded = gateway.runtime.block_on(gateway.remote.embed(order)).unwrap();
+    assert_eq!((embedded.failed, stub.complaints()), (vec![], vec![]));
+}
