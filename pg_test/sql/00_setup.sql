@@ -41,7 +41,7 @@ SET kb.max_document_size = '10 parsecs';
 \set VERBOSITY sqlstate
 SET kb.gateway_timeout = 0;
 \set VERBOSITY default
-SELECT name, setting, unit, context, min_val, max_val FROM pg_settings
+SELECT name, left(setting, 20) AS setting, unit, context, min_val, max_val FROM pg_settings
 WHERE name LIKE 'kb.%' AND name <> 'kb.model_dir' ORDER BY name COLLATE "C";
 -- Where models lie is for the configuration file to say.
 SET kb.model_dir = '/tmp';

@@ -11,11 +11,11 @@ SELECT kb.create_embedder('prov_hf', 'huggingface', 'BAAI/bge-m3', 1024, 'http:/
 SELECT kb.create_embedder('prov_gemini', 'gemini', secret => 'file:gemini', config => '{"dimensions": 768}');
 SELECT kb.create_embedder('prov_vertex', 'vertex', secret => 'file:vertex',
     base_url => 'https://us-central1-aiplatform.googleapis.com/v1/projects/p/locations/us-central1/publishers/google/models');
-SELECT kb.create_embedder('prov_cohere', 'cohere', secret => 'env:COHERE');
-SELECT kb.create_embedder('prov_voyage', 'voyage', secret => 'env:VOYAGE');
-SELECT kb.create_embedder('prov_jina', 'jina', secret => 'env:JINA');
-SELECT kb.create_embedder('prov_mistral', 'mistral', secret => 'env:MISTRAL');
-SELECT kb.create_embedder('prov_http', 'http', 'm', 4, 'http://localhost:9000',
+SELECT kb.create_embedder('prov_cohere', 'cohere', secret => 'env:COHERE_API_KEY');
+SELECT kb.create_embedder('prov_voyage', 'voyage', secret => 'env:VOYAGE_API_KEY');
+SELECT kb.create_embedder('prov_jina', 'jina', secret => 'env:JINA_API_KEY');
+SELECT kb.create_embedder('prov_mistral', 'mistral', secret => 'env:MISTRAL_API_KEY');
+SELECT kb.create_embedder('prov_http', 'http', 'm', 4, 'https://models.example.com',
     config => '{"path": "/embed", "body": {"input": "{{texts}}"}, "items_pointer": "/data", "vector_pointer": "/embedding"}');
 SELECT id, provider, model, dimension, base_url, secret, secret_host FROM kb.embedders WHERE id LIKE 'prov\_%' ORDER BY id;
 -- A change of what decides a vector's meaning is a change of fingerprint, one of limits is not.
@@ -30,15 +30,23 @@ SELECT fingerprint = :before FROM kb.embedders WHERE id = 'prov_openai';
 SELECT try($$SELECT kb.create_embedder('prov_x', 'openai', dimension => 9999, base_url => 'ftp://u:p@x',
     secret => 'sk-live-1234567890', config => '{"rpm": 0, "pooling": "mean", "retry": {"times": 2}}')$$);
 SELECT try($$SELECT kb.create_embedder('prov_x', 'azure_openai')$$);
-SELECT try($$SELECT kb.create_embedder('prov_x', 'http', base_url => 'http://localhost', dimension => 3)$$);
-SELECT try($$SELECT kb.create_embedder('prov_x', 'cohere', 'unheard-of', secret => 'env:C')$$);
-SELECT try($$SELECT kb.create_embedder('prov_x', 'openai', secret => 'env:K', config => '{"dimensions": 256}', dimension => 512)$$);
-SELECT try($$SELECT kb.create_embedder('prov_x', 'openai', secret => 'env:K', config => '{"headers": {"Authorization": "Bearer sk-1"}}')$$);
-SELECT try($$SELECT kb.create_embedder('prov_x', 'openai', secret => 'env:K', config => '{"headers": {"X-A": 1}, "path": "v1"}')$$);
+SELECT try($$SELECT kb.create_embedder('prov_x', 'http', base_url => 'https://models.example.com', dimension => 3)$$);
+SELECT try($$SELECT kb.create_embedder('prov_x', 'cohere', 'unheard-of', secret => 'env:KB_C')$$);
+SELECT try($$SELECT kb.create_embedder('prov_x', 'openai', secret => 'env:KB_K', config => '{"dimensions": 256}', dimension => 512)$$);
+SELECT try($$SELECT kb.create_embedder('prov_x', 'openai', secret => 'env:KB_K', config => '{"headers": {"Authorization": "Bearer sk-1"}}')$$);
+SELECT try($$SELECT kb.create_embedder('prov_x', 'openai', secret => 'env:KB_K', config => '{"headers": {"X-Title": 1}, "path": "v1"}')$$);
+SELECT try($$SELECT kb.create_embedder('prov_x', 'openai', secret => 'env:KB_K', config => '{"headers": {"X-Vault-Token": "s.1"}}')$$);
 -- A literal key is refused and not repeated.
 SELECT try($$SELECT kb.create_embedder('prov_x', 'openai', secret => 'sk-live-1234567890')$$);
 SELECT try($$SELECT kb.alter_embedder('prov_openai', secret => 'sk-live-1234567890')$$);
 SELECT try($$SELECT kb.create_embedder('prov_x', 'openai', secret => 'file:../pg_hba.conf')$$);
+-- Only variables that kb.secret_env lists; the error is the same whether there is such a variable.
+SELECT try($$SELECT kb.create_embedder('prov_x', 'openai', secret => 'env:POSTGRES_PASSWORD')$$);
+SELECT try($$SELECT kb.alter_embedder('prov_openai', secret => 'env:PATH')$$);
+-- A provider of free form reaches this machine and private networks only by kb.allowed_hosts.
+SELECT try($$SELECT kb.create_embedder('prov_x', 'http', 'm', 4, 'http://localhost:2375', config => '{"body": {"a": "{{texts}}"}}')$$);
+SELECT try($$SELECT kb.create_embedder('prov_x', 'http', 'm', 4, 'http://10.0.0.1:8500', config => '{"body": {"a": "{{texts}}"}}')$$);
+SELECT try($$SELECT kb.alter_embedder('prov_http', base_url => 'http://[::ffff:127.0.0.1]:8500')$$);
 -- Addresses that are never connected to.
 SELECT try($$SELECT kb.create_embedder('prov_x', 'ollama', base_url => 'http://169.254.169.254')$$);
 SELECT try($$SELECT kb.create_embedder('prov_x', 'ollama', base_url => 'http://[fd00:ec2::254]')$$);

@@ -92,14 +92,17 @@ fn read(number: usize, mut document: Json) -> Result<Given, Error> {
     let metadata = document.take("metadata").filter(|metadata| metadata.as_str() != "null");
     let value = document.value().map_err(|problem| wrong(format!("{name}: {problem}")))?;
     let mut fields = Fields::new(&name, &value);
+    let (external_id, content) = (fields.required_text("external_id"), fields.required_text("content"));
+    // Known, though it is not there any more.
+    fields.object("metadata");
     match &metadata {
         Some(metadata) if !metadata.is_object() => fields.problem("metadata", "must be a JSON object"),
         Some(metadata) => metadata.check().err().iter().for_each(|problem| fields.problem("metadata", problem)),
         None => {}
     }
     let given = Given {
-        external_id: fields.required_text("external_id"),
-        content: fields.required_text("content"),
+        external_id,
+        content,
         metadata,
         title: fields.text("title"),
         content_type: fields.text("content_type"),

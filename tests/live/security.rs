@@ -1,0 +1,77 @@
+//! docs/security.md says what is so: its table of functions and roles, and the tests that it names.
+
+use crate::support::APP;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+/// The cells of the lines of the table under this heading, without its two first lines.
+fn table(heading: &str) -> Vec<Vec<String>> {
+    let page = std::fs::read_to_string(Path::new(ROOT).join("docs/security.md")).unwrap();
+    let (_, section) = page.split_once(&format!("\n## {heading}\n")).unwrap();
+    let section = section.split("\n## ").next().unwrap();
+    let lines = section.lines().filter(|line| line.starts_with('|')).skip(2);
+    lines
+        .map(|line| line.trim_matches('|').split(" |").map(|cell| cell.trim().trim_matches('|').trim().into()))
+        .map(Iterator::collect)
+        .collect()
+}
+
+/// What stands between backticks.
+fn quoted(cell: &str) -> impl Iterator<Item = &str> {
+    cell.split('`').skip(1).step_by(2)
+}
+
+#[test]
+fn the_page_names_every_function_and_who_may_call_it() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    let mut says = BTreeMap::new();
+    for row in table("What each role may do") {
+        let may: Vec<bool> = row[1..].iter().map(|cell| cell == "yes").collect();
+        says.extend(quoted(&row[0]).map(|name| (name.to_string(), may.clone())));
+    }
+    let rows = db.0.query(
+        "SELECT DISTINCT 'kb.' || proname, ARRAY(
+             SELECT has_function_privilege(r, p.oid, 'EXECUTE')
+             FROM unnest('{kb_reader,kb_writer,kb_admin}'::text[]) WITH ORDINALITY AS u (r, n) ORDER BY n)
+         FROM pg_proc p WHERE pronamespace = 'kb'::regnamespace AND proname !~ '^_'",
+        &[],
+    );
+    let is: BTreeMap<String, Vec<bool>> = rows.unwrap().iter().map(|row| (row.get(0), row.get(1))).collect();
+    assert_eq!(says, is);
+}
+
+/// The text of all sources under a folder.
+fn sources(dir: &Path) -> String {
+    let mut text = String::new();
+    for entry in std::fs::read_dir(dir).unwrap().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            text.push_str(&sources(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            text.push_str(&std::fs::read_to_string(&path).unwrap());
+        }
+    }
+    text
+}
+
+#[test]
+fn every_test_that_the_page_names_is_there() {
+    let root = Path::new(ROOT);
+    let all = sources(&root.join("tests")) + &sources(&root.join("src"));
+    let mut count = 0;
+    for row in table("Threat by threat") {
+        assert_eq!(row.len(), 4, "{row:?}");
+        for name in quoted(&row[3]) {
+            count += 1;
+            let is_there = match name.ends_with(".sql") {
+                true => root.join("pg_test/sql").join(name).exists(),
+                false => all.contains(&format!("#[test]\nfn {name}()")) || all.contains(&format!("#[test]\n    fn {name}()")),
+            };
+            assert!(is_there, "{name} is named in docs/security.md, and no test");
+        }
+    }
+    assert!(count > 30, "{count}");
+}
