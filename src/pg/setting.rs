@@ -73,7 +73,7 @@ pub(super) const AS_OWNER: [(&CStr, &CStr); 6] = [
 ];
 
 /// What a database's or a role's own settings would change in what a background process does.
-const AS_PROCESS: [(&CStr, &CStr); 7] = [
+const AS_PROCESS: [(&CStr, &CStr); 9] = [
     (c"standard_conforming_strings", c"on"),
     (c"transform_null_equals", c"off"),
     (c"quote_all_identifiers", c"off"),
@@ -81,6 +81,8 @@ const AS_PROCESS: [(&CStr, &CStr); 7] = [
     (c"default_transaction_isolation", c"read committed"),
     (c"default_transaction_deferrable", c"off"),
     (c"statement_timeout", c"0"),
+    (c"lock_timeout", c"0"),
+    (c"idle_in_transaction_session_timeout", c"0"),
 ];
 
 /// Pins all settings that would have a say in what a background process makes, for the rest of its life.
