@@ -11,7 +11,6 @@ const SETTINGS: &[(&str, &str)] = &[
     ("bytea_output", "escape"),
     ("check_function_bodies", "off"),
     ("client_min_messages", "debug5"),
-    ("commit_delay", "0"),
     ("constraint_exclusion", "on"),
     ("cursor_tuple_fraction", "1"),
     ("datestyle", "German, DMY"),
@@ -37,7 +36,6 @@ const SETTINGS: &[(&str, &str)] = &[
     ("gin_fuzzy_search_limit", "1"),
     ("intervalstyle", "sql_standard"),
     ("join_collapse_limit", "1"),
-    ("lc_messages", "C"),
     ("plan_cache_mode", "force_generic_plan"),
     ("quote_all_identifiers", "on"),
     ("standard_conforming_strings", "off"),
@@ -184,24 +182,9 @@ fn a_session_of_any_settings_gets_the_same_answers() {
     }
 }
 
-#[test]
-fn settings_of_the_database_have_no_say_in_what_the_worker_and_the_indexer_make() {
-    let Some((cluster, mut db, _)) = fixture() else { return };
-    db.run("SELECT '[1]'::vector");
-    for (name, value) in SETTINGS {
-        if !["client_min_messages", "synchronous_commit", "lc_messages"].contains(name) {
-            db.run(&format!("ALTER DATABASE {APP} SET {name} = '{value}'"));
-        }
-    }
-    for (name, value) in [
-        ("default_transaction_isolation", "serializable"),
-        ("default_transaction_read_only", "on"),
-        ("row_security", "off"),
-        ("session_replication_role", "replica"),
-        ("statement_timeout", "1ms"),
-        ("lock_timeout", "1ms"),
-        ("idle_in_transaction_session_timeout", "1ms"),
-    ] {
+/// Puts, an index, a delete and a replace, by a worker that takes over what is set for the database.
+fn work(db: &mut Db, settings: &[(&str, &str)]) {
+    for (name, value) in settings {
         db.run(&format!("ALTER DATABASE {APP} SET {name} = '{value}'"));
     }
     // This session is from before.
@@ -210,18 +193,47 @@ fn settings_of_the_database_have_no_say_in_what_the_worker_and_the_indexer_make(
         r#"SELECT kb.create_knowledge_base('k', 'hash', 'small', chunking => '{"size": 30, "overlap": 0}')"#,
     );
     db.put_all("k", &texts::documents(0..20, 60));
-    db.wait("k");
-    assert_sound(&mut db, "k", 20, 0);
-    let index =
-        "pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE c.relname LIKE '%_hnsw' AND i.indisvalid";
+    db.run("SELECT kb.wait('k', 60)");
+    assert_sound(db, "k", 20, 0);
+    let index = "pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE c.relname LIKE '%_hnsw' AND i.indisvalid";
     until(LONG, "the index is there and valid", || db.count(index) == 1);
-    assert_eq!(db.count("pg_class WHERE reltablespace NOT IN (0, (SELECT oid FROM pg_tablespace WHERE spcname = 'pg_global'))"), 0);
-    // Cascades are triggers, which a replica's role leaves out.
+    assert_eq!(db.count("pg_class WHERE relnamespace = 'kb'::regnamespace AND reltablespace <> 0"), 0);
     db.run("SELECT kb.delete_document('k', 'd1')");
     db.run("SELECT kb.ingest('k', 'replace')");
-    db.wait("k");
+    db.run("SELECT kb.wait('k', 60)");
     until(LONG, "the old build is swept", || db.count("kb.builds WHERE state <> 'live'") == 0);
-    assert_sound(&mut db, "k", 19, 0);
+    assert_sound(db, "k", 19, 0);
+}
+
+#[test]
+fn settings_of_the_database_have_no_say_in_what_the_worker_and_the_indexer_make() {
+    let Some((_cluster, mut db, _)) = fixture() else { return };
+    db.run("SELECT '[1]'::vector");
+    let mut settings = SETTINGS.to_vec();
+    settings.retain(|(name, _)| !["client_min_messages", "synchronous_commit"].contains(name));
+    settings.extend([
+        ("row_security", "off"),
+        // Cascades are triggers, which a replica's role leaves out.
+        ("session_replication_role", "replica"),
+        ("statement_timeout", "1ms"),
+        ("lock_timeout", "1ms"),
+        ("idle_in_transaction_session_timeout", "1ms"),
+        ("search_path", "public, pg_catalog"),
+    ]);
+    work(&mut db, &settings);
+}
+
+#[test]
+fn a_worker_decides_itself_what_its_transactions_are_like() {
+    let Some((_cluster, mut db, _)) = fixture() else { return };
+    work(
+        &mut db,
+        &[
+            ("default_transaction_isolation", "serializable"),
+            ("default_transaction_read_only", "on"),
+            ("default_transaction_deferrable", "on"),
+        ],
+    );
 }
 
 #[test]

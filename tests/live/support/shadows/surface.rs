@@ -63,6 +63,7 @@ pub fn calls(db: &mut Db) -> Vec<Call> {
 
 fn call(function: &str, names: &[String], types: &[String], values: &[Option<String>]) -> String {
     let arguments = names.iter().zip(types).zip(values).map(|((name, ty), value)| match value {
+        Some(value) if value.starts_with("ARRAY[") => format!("\"{name}\" => {value}"),
         Some(value) => format!("\"{name}\" => '{}'::{ty}", value.replace('\'', "''")),
         None => format!("\"{name}\" => NULL::{ty}"),
     });
@@ -79,7 +80,7 @@ fn plausible(function: &str, name: &str, ty: &str) -> Option<String> {
         (_, "kb_id" | "id") => "k",
         (_, "external_id") => "d1",
         (_, "external_ids") => "{d1,none}",
-        (_, "documents") => r#"{"{\"external_id\": \"new\", \"content\": \"A new text.\"}"}"#,
+        (_, "documents") => r#"ARRAY['{"external_id": "new", "content": "A new text."}'::pg_catalog.jsonb]"#,
         (_, "texts") => "{one,two}",
         (_, "vector") => "[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]",
         (_, "vector_db") => "shared",
