@@ -10,12 +10,14 @@ make_server_dir() {
     if is_root; then install -d -o postgres -g postgres -m 700 "$1"; else install -d -m 700 "$1"; fi
 }
 
-# cluster_init DIR: a new cluster in DIR/data, superuser postgres.
+# cluster_init DIR: a new cluster in DIR/data, superuser postgres; there only once it is whole.
 cluster_init() {
     make_server_dir "$1"
-    as_server "$PG_BIN/initdb" --pgdata "$1/data" --username postgres --auth trust --encoding UTF8 \
+    rm -rf "$1/data.new"
+    as_server "$PG_BIN/initdb" --pgdata "$1/data.new" --username postgres --auth trust --encoding UTF8 \
         --locale C.UTF-8 --no-sync >/dev/null
-    as_server tee -a "$1/data/postgresql.conf" <<<"include 'scratch.conf'" >/dev/null
+    as_server tee -a "$1/data.new/postgresql.conf" <<<"include 'scratch.conf'" >/dev/null
+    as_server mv "$1/data.new" "$1/data"
 }
 
 # cluster_start DIR [SETTING...]: starts it and waits until it answers.
@@ -39,6 +41,14 @@ cluster_stop() {
     cluster_runs "$1" || return 0
     as_server "$PG_BIN/pg_ctl" stop --pgdata "$1/data" --mode fast --timeout 30 >/dev/null 2>&1 ||
         as_server "$PG_BIN/pg_ctl" stop --pgdata "$1/data" --mode immediate --timeout 30 >/dev/null
+}
+
+# clusters_stop DIR: whatever runs in DIR, at once.
+clusters_stop() {
+    local pidfile
+    while IFS= read -r pidfile; do
+        as_server "$PG_BIN/pg_ctl" stop --pgdata "${pidfile%/*}" --mode immediate --timeout 30 >/dev/null 2>&1 || true
+    done < <(find "$1" -name postmaster.pid 2>/dev/null)
 }
 
 cluster_psql() {

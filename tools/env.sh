@@ -3,7 +3,9 @@
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 umask 022
-export LC_ALL=C.UTF-8
+# Scripts read what programs say: in English, whatever the caller's language, and in a locale that is always there.
+unset LANGUAGE
+export LC_ALL=C.UTF-8 LANG=C.UTF-8
 PATH=$PATH:${CARGO_HOME:-${HOME:-/root}/.cargo}/bin
 
 # cargo-pgrx would pass rustflags of its own, and so build every dependency a second time beside the
@@ -11,56 +13,99 @@ PATH=$PATH:${CARGO_HOME:-${HOME:-/root}/.cargo}/bin
 # worries about; where one did not, `cargo pgrx package` would say so.
 export CARGO_PGRX_DISABLE_GC_SECTIONS_WORKAROUND=1
 
+# shellcheck source=tools/server.sh
+. "$root/tools/server.sh"
+
 say() { printf 'kb: %s\n' "$*"; }
 die() { printf 'kb: error: %s\n' "$*" >&2; exit 1; }
 
+have() { command -v "$1" >/dev/null 2>&1; }
 is_root() { [ "$(id -u)" -eq 0 ]; }
 
-as_root() {
-    if is_root; then "$@"
-    elif command -v sudo >/dev/null; then sudo "$@"
-    else die "this needs root: run it as root, or install sudo ($*)"; fi
+# The Python that has pip: the caller's, or Debian's beside it.
+find_python() {
+    local candidate
+    for candidate in python3 "${KB_ROOT:-}/usr/bin/python3"; do
+        if "$candidate" -m pip --version >/dev/null 2>&1; then printf '%s\n' "$candidate"; return; fi
+    done
+    return 1
 }
+
+# Debian's own version of PostgreSQL, as a number.
+apt_major() {
+    apt-cache depends postgresql 2>/dev/null | sed -nE 's/^ *Depends: postgresql-([0-9]+)$/\1/p' | head -n 1
+}
+
+# gain_root COMMAND: makes sure that as_root will work, which COMMAND needs; else says in a line what to do.
+gain_root() {
+    if is_root || sudo -n true 2>/dev/null || { have sudo && sudo -v; }; then return; fi
+    die "this needs root, and there is no sudo that gives it: have root run: $1"
+}
+
+as_root() { if is_root; then "$@"; else sudo "$@"; fi; }
 
 # The server refuses to run as root: then it runs as user postgres, who may not enter this directory.
 as_server() {
     if is_root; then (cd / && runuser -u postgres -- "$@"); else "$@"; fi
 }
 
-# Sets PG_CONFIG (the newest server with headers, unless given), PG_MAJOR and PG_BIN; fails when there is none.
-find_pg() {
-    local major candidate
-    if [ -z "${PG_CONFIG:-}" ]; then
-        for major in 18 17 16 15; do
-            candidate=/usr/lib/postgresql/$major/bin/pg_config
-            if [ -x "$candidate" ] && [ -x "${candidate%/*}/initdb" ] &&
-                [ -f "$("$candidate" --includedir-server)/postgres.h" ]; then
-                PG_CONFIG=$candidate
-                break
-            fi
-        done
+# place FILE DEST: replaces DEST by FILE where they differ: as a new file, since a running server may have the old one
+# mapped, and in one step, so that nobody ever finds half of it.
+place() {
+    local dir=${2%/*} mode=644 run=() new
+    if cmp -s "$1" "$2"; then return; fi
+    case $2 in *.so) mode=755 ;; esac
+    mkdir -p "$dir" 2>/dev/null || true
+    if [ ! -w "$dir" ]; then
+        gain_root "install -D -m $mode '$1' '$2'"
+        run=(as_root)
     fi
-    [ -n "${PG_CONFIG:-}" ] || return 1
-    [ -x "$PG_CONFIG" ] || die "PG_CONFIG=$PG_CONFIG is no program"
-    PG_MAJOR=$("$PG_CONFIG" --version | sed -E 's/^PostgreSQL ([0-9]+).*/\1/')
+    new=$2.new
+    "${run[@]}" install -D -m "$mode" "$1" "$new"
+    "${run[@]}" mv -f "$new" "$2"
+}
+
+# place_all STAGE NAME: places what STAGE holds of / with names like NAME.
+place_all() {
+    local file
+    while IFS= read -r file <&3; do place "$1$file" "$file"; done 3< <(cd "$1" && find . -type f -name "$2" -printf '/%P\n')
+}
+
+# Sets PG_CONFIG (unless given), PG_MAJOR and PG_BIN; fails when there is no server to build for.
+find_pg() {
+    if [ -z "${PG_CONFIG:-}" ]; then
+        PG_CONFIG=$(newest_server) || return 1
+    else
+        PG_CONFIG=$(given_server "$PG_CONFIG") || die "$PG_CONFIG"
+    fi
+    PG_MAJOR=$(server_major "$PG_CONFIG")
     PG_BIN=$("$PG_CONFIG" --bindir)
     export PG_CONFIG PG_MAJOR PG_BIN
 }
 
 # Sets KB_SCRATCH, the place for what the server reads and writes: .scratch of this checkout, unless the
-# server's user cannot enter it or a socket's path (107 bytes at most) would grow too long in it.
-find_scratch() {
-    mkdir -p "$root/.scratch"
+# server's user cannot enter it, a socket's path (107 bytes at most) would grow too long in it, or its name has
+# characters that a configuration file or a connection string would have to quote.
+name_scratch() {
     if [ -z "${KB_SCRATCH:-}" ]; then
         KB_SCRATCH=$root/.scratch
-        if [ ${#KB_SCRATCH} -gt 50 ] || ! as_server test -x "$KB_SCRATCH" 2>/dev/null; then
+        local inner=$KB_SCRATCH
+        [ -e "$inner" ] || inner=$root
+        if [ ${#KB_SCRATCH} -gt 50 ] || ! plain_path "$KB_SCRATCH" || [ ! -O "$inner" ] || ! as_server test -x "$inner" 2>/dev/null; then
             KB_SCRATCH=/var/tmp/kb-$(id -u)-$(printf %s "$root" | cksum | cut -d' ' -f1)
         fi
     fi
-    mkdir -p "$KB_SCRATCH"
-    [ -O "$KB_SCRATCH" ] || die "$KB_SCRATCH belongs to somebody else; set KB_SCRATCH to another directory"
     KB_MODEL_DIR=$KB_SCRATCH/models
     export KB_SCRATCH KB_MODEL_DIR
+}
+
+plain_path() { case $1 in *[!A-Za-z0-9/._-]*) return 1 ;; esac; }
+
+find_scratch() {
+    name_scratch
+    plain_path "$KB_SCRATCH" || die "KB_SCRATCH=$KB_SCRATCH has characters other than A-Z a-z 0-9 / . _ -; set it to another directory"
+    mkdir -p "$root/.scratch" "$KB_SCRATCH"
+    [ -O "$KB_SCRATCH" ] || die "$KB_SCRATCH belongs to somebody else; set KB_SCRATCH to another directory"
 }
 
 # What every script but setup.sh starts with.

@@ -10,20 +10,15 @@ stage=$root/.scratch/stage-$profile
 flags=(--pg-config "$PG_CONFIG" --out-dir "$stage")
 [ "$profile" = release ] || flags+=(--debug)
 
-# Replaces DEST by FILE where they differ: as a new file, since a running server has the old one mapped.
-place() {
-    local mode=644 run=()
-    case $2 in *.so) mode=755 ;; esac
-    if cmp -s "$1" "$2"; then return; fi
-    [ -w "$("$PG_CONFIG" --pkglibdir)" ] || run=(as_root)
-    "${run[@]}" install -D -m "$mode" "$1" "$2"
-}
+# Before some minutes of compiling, not after.
+installed=$("$PG_CONFIG" --pkglibdir)/kb.so
+if [ ! -e "$installed" ] && [ ! -w "${installed%/*}" ]; then gain_root "make install PG_CONFIG=$PG_CONFIG"; fi
 
 cd "$root"
 say "building kb ($profile) for PostgreSQL $PG_MAJOR"
 rm -rf "$stage"
 cargo pgrx package "${flags[@]}" >"$root/.scratch/package.log" || { cat "$root/.scratch/package.log" >&2; exit 1; }
-while IFS= read -r file; do place "$stage$file" "$file"; done < <(cd "$stage" && find . -type f -printf '/%P\n')
+place_all "$stage" '*'
 
 if [ "$profile" = release ] && [ -d "$KB_MODEL_DIR" ]; then
     # Where kb.model_dir points unless it is set.

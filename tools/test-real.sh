@@ -55,11 +55,7 @@ if is_root; then chmod 711 "$work"; fi
 
 # The server, in an environment of its own that the next run finds again; pip is the caller's, as Debian's venv
 # brings none.
-python=
-for candidate in python3 /usr/bin/python3; do
-    if "$candidate" -m pip --version >/dev/null 2>&1; then python=$candidate; break; fi
-done
-[ -n "$python" ] || die "python3 with pip is missing: apt-get install python3-pip"
+python=$(find_python) || die "python3 with pip is missing: apt-get install python3-pip"
 key=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 key=$key-$(printf '%s\n' "${PINS[@]}" | cksum | cut -d' ' -f1)
 venv=$KB_SCRATCH/real-python-$key

@@ -8,16 +8,26 @@ set -euo pipefail
 . "$(dirname "$0")/cluster.sh"
 need_setup
 
+# A process by its number and its start, since numbers are given again.
+process() { printf '%s %s\n' "$1" "$(sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20)"; }
+
+# What a run that was killed left behind.
+for run in "$KB_SCRATCH"/test.*.run; do
+    [ -e "$run" ] || continue
+    owner=$(cat "$run")
+    [ "$owner" != "$(process "${owner%% *}")" ] || continue
+    clusters_stop "${run%.run}"
+    rm -rf "${run%.run}" "$run"
+done
+
 work=$(mktemp -d "$KB_SCRATCH/test.XXXXXX")
+process $$ >"$work.run"
 if is_root; then chown postgres:postgres "$work"; fi
 
 # Also stops what a test left running: every cluster of this run lies in $work.
 cleanup() {
-    local pidfile
-    while IFS= read -r pidfile; do
-        as_server "$PG_BIN/pg_ctl" stop --pgdata "${pidfile%/*}" --mode immediate --timeout 30 >/dev/null 2>&1 || true
-    done < <(find "$work" -name postmaster.pid 2>/dev/null)
-    rm -rf "$work"
+    clusters_stop "$work"
+    rm -rf "$work" "$work.run"
 }
 trap cleanup EXIT
 trap 'exit 130' INT TERM HUP
