@@ -1,8 +1,11 @@
 # The commands of the house; `make help` lists them. Each is a few lines of tools/.
 
-.PHONY: help setup build demo demo-stop test test-kernels test-real fuzz install installcheck lint bench check-features
+.PHONY: help setup build demo demo-stop test test-kernels test-real test-bare fuzz install installcheck lint bench check-features
 .NOTPARALLEL:
 
+# As in tools/env.sh; here, so that no shell on the way complains of a locale that is not installed.
+export LC_ALL := C.UTF-8
+unexport LANGUAGE
 ifdef PG_CONFIG
 export PG_CONFIG
 endif
@@ -35,6 +38,9 @@ fuzz: setup ## half an hour of fuzzing, guided by coverage; KB_FUZZ_SECONDS=n fo
 test-real: build ## kb against a real embedding server (3 GB from the Python package index, once)
 	@tools/test-real.sh
 
+test-bare: ## demo and test in bare Debians (root, two hours); CASES="spaces german" and COMMANDS=demo for less
+	@COMMANDS='$(COMMANDS)' tools/test-bare.sh $(CASES)
+
 install: ## build for release and install into the server of PG_CONFIG=...
 	@tools/setup.sh pgrx models
 	@tools/install.sh release
@@ -51,5 +57,5 @@ bench: ## the benchmarks, on a release build; CRANFIELD=dir for the retrieval fi
 	@CRANFIELD='$(CRANFIELD)' bench/run.sh
 
 check-features: ## compile-check the features pg15 to pg18
-	@tools/setup.sh packages pgrx
+	@tools/setup.sh pgrx
 	@tools/check-features.sh

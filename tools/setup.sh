@@ -70,7 +70,7 @@ pgvector_source() {
     # Debian keeps the source in the pool beside every release's packages: ask the mirrors apt uses.
     # shellcheck disable=SC2016
     for site in $(apt-get indextargets --format '$(SITE)' | sort -u); do
-        if try /usr/lib/apt/apt-helper download-file "$site/pool/main/p/pgvector/$source" "$tmp/$source" \
+        if try "${KB_ROOT:-}/usr/lib/apt/apt-helper" download-file "$site/pool/main/p/pgvector/$source" "$tmp/$source" \
             "SHA256:$PGVECTOR_SHA256"; then break; fi
     done
     [ -f "$tmp/$source" ] ||

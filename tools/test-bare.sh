@@ -1,0 +1,193 @@
+#!/usr/bin/env bash
+# make demo and make test in bare Debians: each case of tools/bare-cases.sh in a folder of its own, made by debootstrap
+# from the mirrors apt uses here. Needs root. Everything runs in namespaces of its own and ends with them; the Rust
+# toolchain is this machine's, cargo's downloads are shared by all, compiled dependencies by the cases of one Debian.
+# tools/test-bare.sh [CASE...]; COMMANDS="demo" leaves out make test. The results stand in bench/bare.md.
+set -euo pipefail
+# shellcheck source=tools/env.sh
+. "$(dirname "$0")/env.sh"
+# shellcheck source=tools/bare-cases.sh
+. "$root/tools/bare-cases.sh"
+
+bare=$root/.scratch/bare
+COMMANDS=${COMMANDS:-demo test}
+
+is_root || die "test-bare needs root, for debootstrap and chroot"
+[ -n "${KB_BARE_INSIDE:-}" ] || for program in debootstrap unshare git cargo rustc; do
+    have "$program" || die "test-bare needs $program: apt-get install debootstrap, and Rust from https://rustup.rs"
+done
+
+# in_case COMMAND...: in the case's Debian, as root, with nothing of the caller's environment but how to reach the network.
+in_case() {
+    local network=() name
+    while IFS= read -r name; do network+=("$name=${!name}"); done < <(
+        compgen -e | grep -iE '^(https?_proxy|no_proxy|PIP_.*|SSL_CERT_.*|CARGO_HTTP_.*)$' || true)
+    chroot "$case_root" env -i "${network[@]}" PATH=/opt/rust/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+        TERM=dumb "$@" </dev/null
+}
+
+# The case's user, in the checkout, with the case's environment.
+as_case_user() {
+    local home=/root run=()
+    if [ "$case_user" != root ]; then home=/home/$case_user run=(runuser -u "$case_user" --); fi
+    # shellcheck disable=SC2016
+    in_case "${run[@]}" env "HOME=$home" "USER=$case_user" "LOGNAME=$case_user" "${case_env[@]}" \
+        bash -c 'cd "$1" && shift && exec "$@"' bash "$case_checkout" "$@"
+}
+
+case_apt() {
+    in_case env DEBIAN_FRONTEND=noninteractive sh -c 'apt-get update && apt-get install -y --no-install-recommends "$@"' \
+        sh "$@" >>"$case_log-prepare.log" 2>&1 || die "the case's packages cannot be installed: $case_log-prepare.log"
+}
+
+# site LABEL: where apt gets Debian's packages of this label here.
+site() {
+    # shellcheck disable=SC2016
+    apt-get indextargets --format '$(SITE) $(ORIGIN) $(LABEL)' 'Created-By: Packages' |
+        sed -n "s/ Debian $1\$//p" | sort -u | head -n 1
+}
+
+# make_debian SUITE: the bare folder, once: moved into place when it is whole.
+make_debian() {
+    local debian=$bare/debian/$1 mirror security
+    [ ! -d "$debian" ] || return 0
+    mirror=$(site Debian)
+    security=$(site Debian-Security)
+    [ -n "$mirror" ] || die "apt here has no Debian mirror to take bare Debians from"
+    say "debootstrap $1"
+    rm -rf "$debian.new"
+    mkdir -p "$debian.new"
+    debootstrap --variant=minbase --include=make "$1" "$debian.new" "$mirror" >"$bare/debootstrap.log" 2>&1 ||
+        { tail -n 5 "$bare/debootstrap.log" >&2; die "debootstrap $1 failed"; }
+    {
+        printf 'deb %s %s main\n' "$mirror" "$1" "$mirror" "$1-updates"
+        [ -z "$security" ] || printf 'deb %s %s-security main\n' "$security" "$1"
+    } >"$debian.new/etc/apt/sources.list"
+    # This machine's way to the network.
+    cp /etc/hosts /etc/resolv.conf "$debian.new/etc/"
+    cp -a /usr/local/share/ca-certificates "$debian.new/usr/local/share/" 2>/dev/null || true
+    cp /etc/pip.conf "$debian.new/etc/" 2>/dev/null || true
+    cp /etc/apt/apt.conf.d/*proxy* "$debian.new/etc/apt/apt.conf.d/" 2>/dev/null || true
+    mv "$debian.new" "$debian"
+}
+
+# Mounts the case's Debian over the bare one, with the checkout in it. In the case's own namespace.
+mount_case() {
+    local home=/root
+    case_root=$bare/case/root
+    mkdir -p "$bare/case/upper" "$bare/case/work" "$case_root"
+    mount -t overlay overlay -o "lowerdir=$bare/debian/$suite,upperdir=$bare/case/upper,workdir=$bare/case/work" "$case_root"
+    mount -t proc proc "$case_root/proc"
+    mount --rbind /dev "$case_root/dev"
+    mount -t tmpfs tmpfs "$case_root/dev/shm"
+    if [ "$case_user" != root ]; then
+        home=/home/$case_user
+        in_case useradd --create-home --shell /bin/bash "$case_user"
+    fi
+    # in_case has no /opt/rust yet, nor does useradd need it.
+    mkdir -p "$case_root/opt/rust" "$bare/cargo" "$bare/target-$suite" "$bare/apt-$suite/partial" "$case_root$home/.cargo"
+    mount --bind "$(rustc --print sysroot)" "$case_root/opt/rust"
+    mount -o remount,bind,ro "$case_root/opt/rust"
+    mount --bind "$bare/cargo" "$case_root$home/.cargo"
+    mount --bind "$bare/apt-$suite" "$case_root/var/cache/apt/archives"
+    mkdir -p "$case_root$case_checkout/target"
+    (cd "$root" && git ls-files -z --cached --others --exclude-standard | tar -c --null --ignore-failed-read --files-from - 2>/dev/null) |
+        tar -x -C "$case_root$case_checkout"
+    mount --bind "$bare/target-$suite" "$case_root$case_checkout/target"
+    chown -R "$(in_case id -u "$case_user")" "$bare/cargo" "$bare/target-$suite" "$case_root$case_checkout"
+}
+
+# A row's cell for make demo: the demo answers three questions.
+run_demo() {
+    local began=$SECONDS answered
+    if ! as_case_user timeout 5400 make demo >"$case_log-demo.log" 2>&1; then
+        printf 'failed after %s s: %s\n' "$((SECONDS - began))" "$(grep -E 'error' "$case_log-demo.log" | tail -n 1 | cut -c 1-200)"
+        return 1
+    fi
+    answered=$(grep -cE '^  1\. .*\(score ' "$case_log-demo.log" || true)
+    [ "$answered" = 3 ] || { printf 'answered %s questions of 3\n' "$answered"; return 1; }
+    printf 'ok, 3 answers; %s s\n' "$((SECONDS - began))"
+}
+
+run_test() {
+    local began=$SECONDS status=ok
+    as_case_user timeout 7200 make test >"$case_log-test.log" 2>&1 || status=failed
+    printf '%s; pg_regress: %s; cargo test: %s; %s s\n' "$status" \
+        "$(sed -nE 's/^# (All .* passed|.* failed).*/\1/p; s/^ ?(All [0-9]+ tests passed|[0-9]+ of [0-9]+ tests failed).*/\1/p' "$case_log-test.log" | tail -n 1)" \
+        "$(sed -nE 's/^test result: .* ([0-9]+) passed; ([0-9]+) failed; ([0-9]+) ignored.*/\1 \2 \3/p' "$case_log-test.log" |
+            awk '{ p += $1; f += $2; i += $3 } END { printf "%d passed, %d failed, %d ignored", p, f, i }')" \
+        "$((SECONDS - began))"
+    [ "$status" = ok ]
+}
+
+if_any() { if declare -F "$1" >/dev/null; then "$1"; fi; }
+
+# One case on one Debian, in namespaces of its own.
+run_case() {
+    local failed=0 demo='not run' tested='not run'
+    case_name=$1 suite=$2 case_user=root case_checkout=/srv/kb case_env=() case_expects=
+    case_log=$bare/logs/$case_name-$suite
+    rm -f "$case_log"-*.log
+    if_any "settings_${case_name//-/_}"
+    mount_case
+    if_any "prepare_${case_name//-/_}"
+    case " $COMMANDS " in *' demo '*)
+        if [ -n "$case_expects" ]; then
+            if demo=$(run_demo) || ! grep -qE "$case_expects" "$case_log-demo.log"; then failed=1; fi
+            demo="stops, as it should: $(grep 'kb: error' "$case_log-demo.log" | tail -n 1)"
+        else
+            demo=$(run_demo) || failed=1
+        fi
+        ;;
+    esac
+    case " $COMMANDS " in *' test '*)
+        if [ -z "$case_expects" ]; then tested=$(run_test) || failed=1; else tested='as demo'; fi
+        ;;
+    esac
+    if_any "check_${case_name//-/_}" >>"$case_log-check.log" 2>&1 || { demo="$demo; check failed" failed=1; }
+    say "$case_name on $suite: demo: $demo; test: $tested"
+    printf '%s\t%s\t%s\t%s\t%s\n' "$case_name" "$suite" "$(date -u +%F) $(git -C "$root" rev-parse --short HEAD)" "$demo" "$tested" \
+        >"$bare/results/$case_name-$suite"
+    return "$failed"
+}
+
+write_results() {
+    {
+        cat "$root/tools/bare-head.md"
+        local name suites suite
+        while read -r name suites; do
+            for suite in $suites; do
+                [ -f "$bare/results/$name-$suite" ] || { printf '| %s | %s | | never run | never run |\n' "$name" "$suite"; continue; }
+                sed 's/|/\\|/g; s/\t/ | /g; s/^/| /; s/$/ |/' "$bare/results/$name-$suite"
+            done
+        done <<<"$CASES"
+    } >"$root/bench/bare.md"
+}
+
+if [ -n "${KB_BARE_INSIDE:-}" ]; then
+    run_case "$@"
+    exit
+fi
+
+mkdir -p "$bare/logs" "$bare/results"
+wanted=("$@")
+for name in "${wanted[@]}"; do
+    grep -q "^$name " <<<"$CASES" || die "test-bare knows no case $name: $(cut -d' ' -f1 <<<"$CASES" | tr '\n' ' ')"
+done
+failed=()
+while read -r name suites <&3; do
+    if [ ${#wanted[@]} -gt 0 ]; then case " ${wanted[*]} " in *" $name "*) ;; *) continue ;; esac; fi
+    for suite in $suites; do
+        if [ -n "${SUITE:-}" ] && [ "$SUITE" != "$suite" ]; then continue; fi
+        make_debian "$suite"
+        rm -rf "$bare/case"
+        say "case $name on $suite"
+        # The case's processes and mounts end with it.
+        KB_BARE_INSIDE=1 COMMANDS=$COMMANDS unshare --mount --pid --ipc --uts --fork --kill-child --mount-proc \
+            "$root/tools/test-bare.sh" "$name" "$suite" || failed+=("$name on $suite")
+        rm -rf "$bare/case"
+        write_results
+    done
+done 3<<<"$CASES"
+[ ${#failed[@]} -eq 0 ] || die "failed: $(printf '%s; ' "${failed[@]}")the logs are in $bare/logs"
+say "test-bare: every case passed; results are in bench/bare.md"
