@@ -25,7 +25,9 @@ fn nothing_installed_gets_debians_own_server_its_headers_and_what_compiles() {
     for path in ["usr/include/stdio.h", "usr/lib/llvm-14", "etc/ssl/certs/ca-certificates.crt", "scratch"] {
         machine.remove(path);
     }
-    for package in ["gcc", "libc6-dev", "make", "pkg-config", "ca-certificates", "libclang-dev", "python3-pip"] {
+    for package in
+        ["gcc", "libc6-dev", "make", "pkg-config", "ca-certificates", "libclang-dev", "python3-pip"]
+    {
         machine.apt_knows(&format!("{package} 1"));
     }
     let plan = machine.decide();
@@ -94,10 +96,18 @@ fn pgvector_is_built_where_no_package_has_it_and_installed_where_one_does() {
 
 #[test]
 fn a_pgvector_older_than_0_8_is_none() {
-    for (version, taken) in [("0.7.4", false), ("0.4.4", false), ("0.8.0", true), ("0.8", true), ("0.10.1", true), ("1.0.0", true)] {
+    for (version, taken) in [
+        ("0.7.4", false),
+        ("0.4.4", false),
+        ("0.8.0", true),
+        ("0.8", true),
+        ("0.10.1", true),
+        ("1.0.0", true),
+    ] {
         let machine = Machine::new();
         let fifteen = machine.postgres(15, &[Server, Headers, Pgvector(version)]);
-        let steps = if taken { vec![server(&fifteen)] } else { vec![server(&fifteen), "pgvector source".into()] };
+        let steps =
+            if taken { vec![server(&fifteen)] } else { vec![server(&fifteen), "pgvector source".into()] };
         assert_eq!(machine.decide(), steps, "pgvector {version}");
     }
 }
@@ -140,7 +150,10 @@ fn of_two_majors_the_newest_that_needs_least_is_taken() {
         machine.postgres(17, seventeen);
         let plan = machine.decide();
         let end = format!("/usr/lib/postgresql/{taken}/bin/pg_config");
-        assert!(plan.iter().any(|step| step.starts_with("server ") && step.ends_with(&end)), "{taken}: {plan:?}");
+        assert!(
+            plan.iter().any(|step| step.starts_with("server ") && step.ends_with(&end)),
+            "{taken}: {plan:?}"
+        );
         for step in plan.iter().filter(|step| step.starts_with("install ")) {
             assert!(step[8..].split(' ').all(|name| name.ends_with(&taken.to_string())), "{taken}: {plan:?}");
         }

@@ -16,7 +16,8 @@ fn killed(machine: &Machine) {
 #[track_caller]
 fn goes_on(machine: &Machine) {
     let output = machine.run("setup.sh", &[]);
-    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    let said =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     let log = fs::read_to_string(machine.checkout().join(".scratch/setup.log")).unwrap_or_default();
     assert!(output.status.success(), "{}\n{said}\n{log}", output.status);
     let plan = machine.decide();
@@ -50,11 +51,20 @@ fn while_packages_are_installed() {
 
 #[test]
 fn while_pgvector_is_installed() {
+    for file in ["vector.so", "vector--0.8.0.sql", "vector.control"] {
+        pgvector_killed_at(file);
+    }
+}
+
+fn pgvector_killed_at(file: &str) {
     let machine = Machine::new();
     let config = machine.postgres(15, &[Server, Headers, Pgvector("0.7.4")]);
     let pg = config.parent().unwrap().parent().unwrap();
     machine.program("apt-get", "[ $1 != indextargets ] || echo http://mirror");
-    machine.script("usr/lib/apt/apt-helper", "mkdir -p \"$KB_ROOT/pgvector-0.8.0\" && tar -czf \"$3\" -C \"$KB_ROOT\" pgvector-0.8.0");
+    machine.script(
+        "usr/lib/apt/apt-helper",
+        "mkdir -p \"$KB_ROOT/pgvector-0.8.0\" && tar -czf \"$3\" -C \"$KB_ROOT\" pgvector-0.8.0",
+    );
     machine.program("gzip", "exec cat");
     machine.program(
         "make",
@@ -68,11 +78,17 @@ fn while_pgvector_is_installed() {
             pg.display()
         ),
     );
-    // Killed where the first file is moved into place.
+    // Killed where this file is moved into place.
     machine.remove("bin/mv");
-    machine.program("mv", &format!("case \"$*\" in *vector--*) {KILLED} ;; esac; PATH=/usr/bin:/bin exec mv \"$@\""));
+    machine.program(
+        "mv",
+        &format!("case \"$*\" in */{file}) {KILLED} ;; esac; PATH=/usr/bin:/bin exec mv \"$@\""),
+    );
     killed(&machine);
-    assert!(machine.decide().contains(&"pgvector source".into()), "half a pgvector is taken for whole");
+    assert!(
+        machine.decide().contains(&"pgvector source".into()),
+        "killed at {file}: half a pgvector is taken for whole"
+    );
     goes_on(&machine);
     assert_eq!(fs::read_to_string(pg.join("lib/vector.so")).unwrap(), "new\n");
 }
@@ -92,7 +108,10 @@ fn while_models_are_unpacked() {
         ),
     );
     killed(&machine);
-    assert!(machine.root().join("scratch/models/old").exists(), "the old models went before the new ones were whole");
+    assert!(
+        machine.root().join("scratch/models/old").exists(),
+        "the old models went before the new ones were whole"
+    );
     goes_on(&machine);
     assert_eq!(fs::read_to_string(machine.root().join("scratch/models/model")).unwrap(), "whole\n");
 }
@@ -144,7 +163,10 @@ fn a_failure_is_one_line_with_its_reason() {
     machine.postgres(15, &[Server, Headers, Pgvector("0.8.0")]);
     machine.without("cc");
     machine.apt_knows("gcc 12");
-    machine.program("apt-get", "echo 'much output'; echo 'E: Failed to fetch gcc: no route to host' >&2; exit 100");
+    machine.program(
+        "apt-get",
+        "echo 'much output'; echo 'E: Failed to fetch gcc: no route to host' >&2; exit 100",
+    );
     let output = machine.run("setup.sh", &[]);
     assert!(!output.status.success());
     let said = String::from_utf8(output.stderr).unwrap();

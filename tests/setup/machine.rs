@@ -8,9 +8,9 @@ use std::process::{Command, Output};
 
 /// What the scripts use of any system, taken from the real one.
 const REAL: &[&str] = &[
-    "basename", "bash", "cat", "chmod", "cksum", "cmp", "cp", "cut", "date", "dirname", "env", "find", "flock", "grep",
-    "head", "install", "ls", "mkdir", "mktemp", "mv", "rm", "sed", "sh", "sleep", "sort", "tail", "tar", "test", "touch",
-    "tr", "true", "uname",
+    "basename", "bash", "cat", "chmod", "cksum", "cmp", "cp", "cut", "date", "dirname", "env", "find",
+    "flock", "grep", "head", "install", "ls", "mkdir", "mktemp", "mv", "rm", "sed", "sh", "sleep", "sort",
+    "tail", "tar", "test", "touch", "tr", "true", "uname",
 ];
 
 /// A PostgreSQL's parts.

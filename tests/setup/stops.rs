@@ -132,7 +132,11 @@ fn a_pgvector_that_may_neither_be_installed_nor_built() {
     // A library directory that is nobody's to write, root's neither.
     let text = std::fs::read_to_string(&fifteen).unwrap();
     let lib = machine.root().join("usr/lib/postgresql/15/lib").display().to_string();
-    std::fs::write(&fifteen, text.replace(&format!("--pkglibdir) echo '{lib}'"), "--pkglibdir) echo /proc/self")).unwrap();
+    std::fs::write(
+        &fifteen,
+        text.replace(&format!("--pkglibdir) echo '{lib}'"), "--pkglibdir) echo /proc/self"),
+    )
+    .unwrap();
     says(&machine, &["pgvector 0.8 or newer is missing", "sudo"]);
 }
 
@@ -148,4 +152,24 @@ fn the_manual_without_apt_or_its_lists() {
     says(&machine, &["as root: apt-get update"]);
     machine.without("apt-get");
     says(&machine, &["no apt-get", "scratch/manual"]);
+}
+
+/// A configuration file or a connection string would have to quote it, or a socket's name would not fit.
+#[test]
+fn a_clusters_place_is_the_checkout_unless_its_path_will_not_do() {
+    let long = "k".repeat(60);
+    for (name, fits) in
+        [("kb", true), ("my own kb", false), ("Übung", false), ("it's", false), (&long, false)]
+    {
+        let mut machine = Machine::in_checkout(name);
+        machine.postgres(15, &[Server, Headers, Pgvector("0.8.0")]);
+        machine.without("apt-get");
+        machine.set("KB_SCRATCH", "");
+        let place = if fits {
+            machine.checkout().join(".scratch").display().to_string()
+        } else {
+            "/var/tmp/kb-0-".into()
+        };
+        says(&machine, &[&format!("html as {place}")]);
+    }
 }
