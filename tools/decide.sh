@@ -62,7 +62,7 @@ foreign() {
     local dir
     if is_root; then return 0; fi
     for dir in "$root/target" "$root/.scratch"; do
-        if [ -e "$dir" ] && [ -n "$(find "$dir" -maxdepth 2 ! -user "$(id -u)" -print -quit 2>&1)" ]; then
+        if [ -e "$dir" ] && [ -n "$(find "$dir" -maxdepth 2 -path "$root/.scratch/bare" -prune -o ! -user "$(id -u)" -print -quit 2>&1)" ]; then
             stop "$dir holds files of another user: as root: chown -R $(id -un) '$dir'"
         fi
     done
@@ -80,6 +80,14 @@ programs() {
         if [ -e "$library" ]; then found=1; fi
     done
     [ -n "$found" ] || packages+=(libclang-dev)
+}
+
+# Whether it is a server of Debian's packages, by whatever pg_config.
+debians() {
+    local bin
+    [ -x "$1" ] || return 0
+    bin=$(dirname "$(debian_server "$(server_major "$1")")")
+    [ "$("$1" --bindir)" = "$bin" ]
 }
 
 # Adds what the server of this pg_config lacks, where it is Debian's: postgresql-N, postgresql-server-dev-N.
@@ -117,8 +125,7 @@ server() {
         lacks=${lacks%pgvector}
         lacks=${lacks% }
         [ -n "$lacks" ] || return 0
-        major=$(server_major "$PG_CONFIG")
-        if [ "$("$PG_CONFIG" --bindir)" != "$(dirname "$(debian_server "$major")")" ]; then
+        if ! debians "$PG_CONFIG"; then
             case $lacks in
                 *server*) stop "PG_CONFIG=$given: no server in $("$PG_CONFIG" --bindir): give the pg_config of a server" ;;
                 *) stop "PG_CONFIG=$given: no $("$PG_CONFIG" --includedir-server)/postgres.h: install that server's headers" ;;
@@ -170,18 +177,21 @@ server_user() {
 }
 
 pgvector() {
-    local name major version there=
-    major=$(sed -nE 's:.*/usr/lib/postgresql/([0-9]+)/bin/pg_config$:\1:p' <<<"$PG_CONFIG")
-    if [ -x "$PG_CONFIG" ]; then
-        there=$(pgvector_version "$PG_CONFIG")
-        if [ -n "$there" ] && at_least "$there" "$PGVECTOR_LEAST"; then return 0; fi
-        if [ ! -w "$("$PG_CONFIG" --pkglibdir)" ] || [ ! -w "$("$PG_CONFIG" --sharedir)/extension" ]; then
-            can_root || stop "pgvector $PGVECTOR_LEAST or newer is missing in the server of $PG_CONFIG${there:+ (it has $there)}:" \
-                "install it as root, or install sudo"
-        fi
+    local name version there=
+    # One that is not there yet: decided again when it is.
+    if [ ! -x "$PG_CONFIG" ]; then
+        steps+=("pgvector source")
+        return
     fi
-    if [ "$PG_CONFIG" = "$(debian_server "${major:-0}")" ]; then
-        name=postgresql-$major-pgvector
+    there=$(pgvector_version "$PG_CONFIG")
+    if [ -n "$there" ] && at_least "$there" "$PGVECTOR_LEAST"; then return 0; fi
+    if ! can_root && [ ${#packages[@]} -eq 0 ] &&
+        { [ ! -w "$("$PG_CONFIG" --pkglibdir)" ] || [ ! -w "$("$PG_CONFIG" --sharedir)/extension" ]; }; then
+        stop "pgvector $PGVECTOR_LEAST or newer is missing in the server of $PG_CONFIG${there:+ (it has $there)}:" \
+            "install it as root, or install sudo"
+    fi
+    if debians "$PG_CONFIG"; then
+        name=postgresql-$(server_major "$PG_CONFIG")-pgvector
         version=$(candidate "$name" 2>/dev/null) || version=
         if [ -n "$version" ] && at_least "$version" "$PGVECTOR_LEAST" && can_root; then
             steps+=("pgvector package $name")

@@ -2,7 +2,8 @@
 # make demo and make test in bare Debians: each case of tools/bare-cases.sh in a folder of its own, made by debootstrap
 # from the mirrors apt uses here. Needs root. Everything runs in namespaces of its own and ends with them; the Rust
 # toolchain is this machine's, cargo's downloads are shared by all, compiled dependencies by the cases of one Debian.
-# tools/test-bare.sh [CASE...]; COMMANDS="demo" leaves out make test. The results stand in bench/bare.md.
+# tools/test-bare.sh [CASE...]; COMMANDS="demo" leaves out make test, SUITE=trixie the other Debian. The results stand in
+# bench/bare.md.
 set -euo pipefail
 # shellcheck source=tools/env.sh
 . "$(dirname "$0")/env.sh"
@@ -124,7 +125,8 @@ if_any() { if declare -F "$1" >/dev/null; then "$1"; fi; }
 
 # One case on one Debian, in namespaces of its own.
 run_case() {
-    local failed=0 demo='not run' tested='not run'
+    local failed=0 demo='not run' tested='not run' run
+    run="$(date -u +%F) $(git -C "$root" rev-parse --short HEAD)"
     case_name=$1 suite=$2 case_user=root case_checkout=/srv/kb case_env=() case_expects=
     case_log=$bare/logs/$case_name-$suite
     rm -f "$case_log"-*.log
@@ -146,8 +148,7 @@ run_case() {
     esac
     if_any "check_${case_name//-/_}" >>"$case_log-check.log" 2>&1 || { demo="$demo; check failed" failed=1; }
     say "$case_name on $suite: demo: $demo; test: $tested"
-    printf '%s\t%s\t%s\t%s\t%s\n' "$case_name" "$suite" "$(date -u +%F) $(git -C "$root" rev-parse --short HEAD)" "$demo" "$tested" \
-        >"$bare/results/$case_name-$suite"
+    printf '%s\t%s\t%s\t%s\t%s\n' "$case_name" "$suite" "$run" "$demo" "$tested" >"$bare/results/$case_name-$suite"
     return "$failed"
 }
 

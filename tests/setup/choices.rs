@@ -197,6 +197,19 @@ fn debians_pg_config_from_the_user_gets_what_that_server_lacks() {
 }
 
 #[test]
+fn debians_server_by_another_pg_config_is_debians() {
+    let mut machine = Machine::new();
+    let fifteen = machine.postgres(15, &[Server]);
+    machine.apt_knows("postgresql-15-pgvector 0.8.0-1");
+    machine.program("pg_config", &format!("exec '{}' \"$@\"", fifteen.display()));
+    machine.set("PG_CONFIG", "pg_config");
+    let plan = machine.decide();
+    assert_eq!(plan[0], "install postgresql-server-dev-15");
+    assert_eq!(plan[1], server(&machine.root().join("bin/pg_config")));
+    assert_eq!(plan[2], "pgvector package postgresql-15-pgvector");
+}
+
+#[test]
 fn a_user_with_sudo_installs_as_root_does() {
     let machine = Machine::new();
     machine.user(1000);

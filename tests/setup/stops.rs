@@ -28,7 +28,7 @@ fn without_sudo_the_line_names_what_root_must_install() {
     let machine = Machine::new();
     machine.user(1000);
     says(&machine, &["as root: apt-get update && apt-get install -y postgresql-15 postgresql-server-dev-15"]);
-    machine.postgres(15, &[Server, Pgvector("0.8.0")]);
+    machine.postgres(15, &[Server]);
     says(&machine, &["apt-get install -y postgresql-server-dev-15"]);
     machine.apt(&[]);
     says(&machine, &["apt-get install -y postgresql-server-dev-15"]);
