@@ -48,7 +48,8 @@ settings_german() {
 prepare_german() {
     sudoer
     case_apt locales
-    in_case sh -c 'echo de_DE.UTF-8 UTF-8 >>/etc/locale.gen && locale-gen && update-locale LANG=de_DE.UTF-8' >>"$case_log-prepare.log" 2>&1
+    in_case sh -c 'echo de_DE.UTF-8 UTF-8 >>/etc/locale.gen && locale-gen && update-locale LANG=de_DE.UTF-8' \
+        >>"$case_log-prepare.log" 2>&1
 }
 
 # Languages that are not installed, or no languages at all.
@@ -56,13 +57,13 @@ settings_no_locale() { case_env=(LANG=de_DE.UTF-8 LC_ALL=xx_YY.nonsense LANGUAGE
 
 prepare_pgvector_missing() { case_apt "postgresql-$(case_major)" "postgresql-server-dev-$(case_major)"; }
 
-# No mirror has a pgvector older than 0.8: it is 0.8's files, with an older number.
+# No mirror has a pgvector older than 0.8: it is the names of its files, as setup would find them.
 prepare_pgvector_old() {
     local server
     server=$case_root/usr/share/postgresql/$(case_major)/extension
     prepare_pgvector_missing
-    printf "comment = 'vector data type and ivfflat and hnsw access methods'\ndefault_version = '0.7.4'\nmodule_pathname = '\$libdir/vector'\nrelocatable = true\n" \
-        >"$server/vector.control"
+    printf '%s\n' "comment = 'vector data type'" "default_version = '0.7.4'" "module_pathname = '\$libdir/vector'" \
+        'relocatable = true' >"$server/vector.control"
     touch "$server/vector--0.7.4.sql" "$case_root/usr/lib/postgresql/$(case_major)/lib/vector.so"
 }
 
@@ -127,7 +128,8 @@ prepare_system_cluster() {
 check_system_cluster() { system_cluster | diff "$bare/case/system-cluster" -; }
 system_cluster() {
     in_case runuser -u postgres -- psql --port 5432 --no-align --tuples-only \
-        -c "SELECT pg_postmaster_start_time(), (SELECT string_agg(datname, ' ' ORDER BY oid) FROM pg_database), current_setting('shared_preload_libraries')"
+        -c "SELECT pg_postmaster_start_time(), (SELECT string_agg(datname, ' ' ORDER BY oid) FROM pg_database),
+            current_setting('shared_preload_libraries')"
 }
 
 # A user without sudo, where everything is there and the server's directories are the user's to write.
@@ -135,10 +137,12 @@ settings_no_sudo() { case_user=ada case_checkout=/home/ada/kb; }
 prepare_no_sudo() {
     local major packages
     major=$(case_major)
-    packages=(gcc libc6-dev pkg-config libclang-dev ca-certificates python3 python3-pip "postgresql-$major" "postgresql-server-dev-$major")
+    packages=(gcc libc6-dev pkg-config libclang-dev ca-certificates python3 python3-pip "postgresql-$major"
+        "postgresql-server-dev-$major")
     if [ "$suite" != bookworm ]; then packages+=("postgresql-$major-pgvector"); fi
     case_apt "${packages[@]}"
-    in_case chown -R ada "/usr/lib/postgresql/$major/lib" "/usr/share/postgresql/$major/extension" "/usr/include/postgresql/$major/server"
+    in_case chown -R ada "/usr/lib/postgresql/$major/lib" "/usr/share/postgresql/$major/extension" \
+        "/usr/include/postgresql/$major/server"
 }
 
 # A user without sudo, where everything is missing.
@@ -153,8 +157,8 @@ prepare_no_rust() { umount "$case_root/opt/rust"; }
 # make demo is killed with all it started, at each of its stages: at the next run it goes on.
 prepare_interrupted() {
     local stage
-    for stage in 'apt-get install .*postgresql' 'Unpacking postgresql-[0-9]' 'Setting up postgresql-[0-9]' 'building pgvector|postgresql-[0-9]+-pgvector' \
-        'fetching the models' 'building kb' 'making a cluster'; do
+    for stage in 'apt-get install .*postgresql' 'Unpacking postgresql-[0-9]' 'Setting up postgresql-[0-9]' \
+        'building pgvector|install postgresql-[0-9]+-pgvector' 'fetching the models' 'building kb' 'making a cluster'; do
         kill_at "$stage"
     done
 }

@@ -62,7 +62,9 @@ foreign() {
     local dir
     if is_root; then return 0; fi
     for dir in "$root/target" "$root/.scratch"; do
-        if [ -e "$dir" ] && [ -n "$(find "$dir" -maxdepth 2 -path "$root/.scratch/bare" -prune -o ! -user "$(id -u)" -print -quit 2>&1)" ]; then
+        [ -e "$dir" ] || continue
+        # test-bare, which needs root, keeps its own there.
+        if [ -n "$(find "$dir" -maxdepth 2 -path "$root/.scratch/bare" -prune -o ! -user "$(id -u)" -print -quit 2>&1)" ]; then
             stop "$dir holds files of another user: as root: chown -R $(id -un) '$dir'"
         fi
     done
@@ -199,7 +201,10 @@ pgvector() {
         fi
     fi
     case $PG_CONFIG in
-        *' '*) stop "pgvector cannot be built for a server in a directory with spaces ($PG_CONFIG): move the server, or install pgvector $PGVECTOR_LEAST" ;;
+        *' '*)
+            stop "pgvector cannot be built for a server in a directory with spaces ($PG_CONFIG): move the server," \
+                "or install pgvector $PGVECTOR_LEAST by hand"
+            ;;
     esac
     steps+=("pgvector source")
 }
@@ -253,7 +258,8 @@ if [ ${#packages[@]} -gt 0 ]; then
     can_apt || stop "missing, and there is no apt-get: ${packages[*]}: install what your system calls these"
     can_root || stop "missing: ${packages[*]}: as root: apt-get update && apt-get install -y ${packages[*]}"
     for package in "${packages[@]}"; do
-        apt_has "$package" || update_or_stop "apt knows no $package, not after apt-get update either: install what it holds by hand${given:+, or unset PG_CONFIG}"
+        apt_has "$package" || update_or_stop \
+            "apt knows no $package, not after apt-get update either: install what it holds by hand${given:+, or unset PG_CONFIG}"
     done
 fi
 left=$(broken)
