@@ -128,13 +128,12 @@ fn a_pgvector_that_may_neither_be_installed_nor_built() {
     let machine = Machine::new();
     machine.user(1000);
     let fifteen = machine.postgres(15, &[Server, Headers, Pgvector("0.7.4")]);
-    machine.file("usr/lib/postgresql/15/bin/pg_config-real", "");
-    // A library directory that is nobody's to write, root's neither.
+    // A library directory that nobody can write to, root neither.
     let text = std::fs::read_to_string(&fifteen).unwrap();
     let lib = machine.root().join("usr/lib/postgresql/15/lib").display().to_string();
     std::fs::write(
         &fifteen,
-        text.replace(&format!("--pkglibdir) echo '{lib}'"), "--pkglibdir) echo /proc/self"),
+        text.replace(&format!("--pkglibdir) echo '{lib}'"), "--pkglibdir) echo /nowhere"),
     )
     .unwrap();
     says(&machine, &["pgvector 0.8 or newer is missing", "sudo"]);
