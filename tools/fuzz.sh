@@ -5,6 +5,7 @@ set -euo pipefail
 # shellcheck source=tools/env.sh
 . "$(dirname "$0")/env.sh"
 cd "$root"
+have c++ || die "libFuzzer is C++, and there is no compiler for it: apt-get install g++"
 
 # What cargo-fuzz passes, but for the address sanitizer, which a stable compiler does not have. --target keeps it
 # from build scripts.
