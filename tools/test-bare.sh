@@ -11,7 +11,7 @@ set -euo pipefail
 . "$root/tools/bare-cases.sh"
 
 bare=$root/.scratch/bare
-COMMANDS=${COMMANDS:-demo test}
+COMMANDS=${COMMANDS:-demo,test}
 
 is_root || die "test-bare needs root, for debootstrap and chroot"
 [ -n "${KB_BARE_INSIDE:-}" ] || for program in debootstrap unshare git cargo rustc; do
@@ -122,31 +122,27 @@ run_test() {
     [ "$status" = ok ]
 }
 
+is_wanted() { [[ ,$COMMANDS, == *,$1,* && ,$case_commands, == *,$1,* ]]; }
+
 if_any() { if declare -F "$1" >/dev/null; then "$1"; fi; }
 
 # One case on one Debian, in namespaces of its own.
 run_case() {
     local failed=0 demo='not run' tested='not run' run
     run="$(date -u +%F) $(git -C "$root" rev-parse --short HEAD)"
-    case_name=$1 suite=$2 case_user=root case_checkout=/srv/kb case_env=() case_expects=
+    case_name=$1 suite=$2 case_commands=$3 case_user=root case_checkout=/srv/kb case_env=() case_expects=
     case_log=$bare/logs/$case_name-$suite
     rm -f "$case_log"-*.log
     if_any "settings_${case_name//-/_}"
     mount_case
     if_any "prepare_${case_name//-/_}"
-    case " $COMMANDS " in *' demo '*)
-        if [ -n "$case_expects" ]; then
-            if demo=$(run_demo) || ! grep -qE "$case_expects" "$case_log-demo.log"; then failed=1; fi
-            demo="stops, as it should: $(grep 'kb: error' "$case_log-demo.log" | tail -n 1)"
-        else
-            demo=$(run_demo) || failed=1
-        fi
-        ;;
-    esac
-    case " $COMMANDS " in *' test '*)
-        if [ -z "$case_expects" ]; then tested=$(run_test) || failed=1; else tested='as demo'; fi
-        ;;
-    esac
+    if [ -n "$case_expects" ]; then
+        if demo=$(run_demo) || ! grep -qE "$case_expects" "$case_log-demo.log"; then failed=1; fi
+        demo="stops, as it should: $(grep 'kb: error' "$case_log-demo.log" | tail -n 1)"
+    else
+        if is_wanted demo; then demo=$(run_demo) || failed=1; fi
+        if is_wanted test; then tested=$(run_test) || failed=1; fi
+    fi
     if_any "check_${case_name//-/_}" >>"$case_log-check.log" 2>&1 || { demo="$demo; check failed" failed=1; }
     say "$case_name on $suite: demo: $demo; test: $tested"
     printf '%s\t%s\t%s\t%s\t%s\n' "$case_name" "$suite" "$run" "$demo" "$tested" >"$bare/results/$case_name-$suite"
@@ -154,17 +150,15 @@ run_case() {
 }
 
 write_results() {
+    local name suite
     {
         cat "$root/tools/bare-head.md"
-        local name suites suite
-        while read -r name suites; do
-            for suite in $suites; do
-                if [ -f "$bare/results/$name-$suite" ]; then
-                    sed 's/|/\\|/g; s/\t/ | /g; s/^/| /; s/$/ |/' "$bare/results/$name-$suite"
-                else
-                    printf '| %s | %s | | never run | never run |\n' "$name" "$suite"
-                fi
-            done
+        while read -r name suite _; do
+            if [ -f "$bare/results/$name-$suite" ]; then
+                sed 's/|/\\|/g; s/\t/ | /g; s/^/| /; s/$/ |/' "$bare/results/$name-$suite"
+            else
+                printf '| %s | %s | | never run | never run |\n' "$name" "$suite"
+            fi
         done <<<"$CASES"
     } >"$root/bench/bare.md"
 }
@@ -180,19 +174,20 @@ for name in "${wanted[@]}"; do
     grep -q "^$name " <<<"$CASES" || die "test-bare knows no case $name: $(cut -d' ' -f1 <<<"$CASES" | tr '\n' ' ')"
 done
 failed=()
-while read -r name suites <&3; do
-    if [ ${#wanted[@]} -gt 0 ]; then case " ${wanted[*]} " in *" $name "*) ;; *) continue ;; esac; fi
-    for suite in $suites; do
-        if [ -n "${SUITE:-}" ] && [ "$SUITE" != "$suite" ]; then continue; fi
-        make_debian "$suite"
-        rm -rf "$bare/case"
-        say "case $name on $suite"
-        # The case's processes and mounts end with it.
-        KB_BARE_INSIDE=1 COMMANDS=$COMMANDS unshare --mount --pid --ipc --uts --fork --kill-child --mount-proc \
-            "$root/tools/test-bare.sh" "$name" "$suite" || failed+=("$name on $suite")
-        rm -rf "$bare/case"
-        write_results
-    done
+while read -r name suite commands when <&3; do
+    if [ -n "${SUITE:-}" ] && [ "$SUITE" != "$suite" ]; then continue; fi
+    case "$when ${#wanted[@]}" in
+        'always 0') ;;
+        *) [[ " ${wanted[*]} " == *" $name "* ]] || continue ;;
+    esac
+    make_debian "$suite"
+    rm -rf "$bare/case"
+    say "case $name on $suite"
+    # The case's processes and mounts end with it.
+    KB_BARE_INSIDE=1 COMMANDS=$COMMANDS unshare --mount --pid --ipc --uts --fork --kill-child --mount-proc \
+        "$root/tools/test-bare.sh" "$name" "$suite" "$commands" || failed+=("$name on $suite")
+    rm -rf "$bare/case"
+    write_results
 done 3<<<"$CASES"
 [ ${#failed[@]} -eq 0 ] || die "failed: $(printf '%s; ' "${failed[@]}")the logs are in $bare/logs"
 say "test-bare: every case passed; results are in bench/bare.md"
