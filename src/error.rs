@@ -123,7 +123,9 @@ impl Error {
             Error::Configuration { problems, .. } if problems.iter().any(|p| p.contains("kb.secret_env")) => {
                 "A superuser lists the variable in kb.secret_env, in the server's configuration file. Keys in a file (file:NAME) or in the database (kb:NAME) need no such entry."
             }
-            Error::Configuration { problems, .. } if problems.iter().any(|p| p.contains("kb.allowed_hosts")) => {
+            Error::Configuration { problems, .. }
+                if problems.iter().any(|p| p.contains("kb.allowed_hosts")) =>
+            {
                 "A superuser names the host in kb.allowed_hosts, in the server's configuration file."
             }
             Error::DocumentTooLarge { .. } => "Split the document, or raise kb.max_document_size.",

@@ -13,7 +13,8 @@ static TENANT: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(
 static DEFAULT_EMBEDDER: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c"minilm"));
 static MODEL_DIR: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
 static SECRET_DIR: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
-static SECRET_ENV: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(PROVIDERS_VARIABLES));
+static SECRET_ENV: GucSetting<Option<CString>> =
+    GucSetting::<Option<CString>>::new(Some(PROVIDERS_VARIABLES));
 static SECRET_KEY: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
 static ALLOWED_HOSTS: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
 static GATEWAY_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(30_000);

@@ -97,7 +97,9 @@ fn read(number: usize, mut document: Json) -> Result<Given, Error> {
     fields.object("metadata");
     match &metadata {
         Some(metadata) if !metadata.is_object() => fields.problem("metadata", "must be a JSON object"),
-        Some(metadata) => metadata.check().err().iter().for_each(|problem| fields.problem("metadata", problem)),
+        Some(metadata) => {
+            metadata.check().err().iter().for_each(|problem| fields.problem("metadata", problem))
+        }
         None => {}
     }
     let given = Given {

@@ -355,7 +355,8 @@ mod tests {
             assert!(hosts.check(address, true).is_ok(), "{address}");
             assert!(AllowedHosts::parse("api.example.com").unwrap().check(address, true).is_err());
         }
-        for address in ["http://172.32.0.1", "http://100.128.0.1", "http://8.8.8.8", "http://[2606:4700::1]"] {
+        for address in ["http://172.32.0.1", "http://100.128.0.1", "http://8.8.8.8", "http://[2606:4700::1]"]
+        {
             assert!(none.check(address, true).is_ok(), "{address}");
         }
         assert!(none.check("http://169.254.169.254", true).is_err());

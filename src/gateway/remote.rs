@@ -185,9 +185,7 @@ fn secret(access: &Access, host: &str, settings: &Settings) -> Result<Option<Sec
     match (reference, &access.stored) {
         (Reference::Stored(_), Some(secret)) => Ok(Some(secret.clone())),
         (Reference::Stored(name), None) => Err(format!("secret kb:{name} does not exist; see kb.set_secret")),
-        (reference, _) => {
-            reference.resolve(&settings.secrets).map(Some).map_err(|e| format!("secret: {e}"))
-        }
+        (reference, _) => reference.resolve(&settings.secrets).map(Some).map_err(|e| format!("secret: {e}")),
     }
 }
 

@@ -54,7 +54,11 @@ impl SealingKeys {
         getrandom::fill(&mut nonce).map_err(|_| "there are no random numbers".to_string())?;
         let mut sealed = secret.expose().as_bytes().to_vec();
         key(reference)?
-            .seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::from(name.as_bytes()), &mut sealed)
+            .seal_in_place_append_tag(
+                Nonce::assume_unique_for_key(nonce),
+                Aad::from(name.as_bytes()),
+                &mut sealed,
+            )
             .map_err(failed)?;
         Ok(Kept::Sealed(STANDARD.encode([nonce.as_slice(), &sealed].concat())))
     }
@@ -102,7 +106,9 @@ fn key(reference: &str) -> Result<LessSafeKey, String> {
             read_file(Path::new(path)).map_err(|e| format!("the file that kb.secret_key names: {e}"))?
         }
         Some(("env", name)) => std::env::var(name)
-            .map_err(|_| "the variable that kb.secret_key names is not in the server's environment".to_string())?
+            .map_err(|_| {
+                "the variable that kb.secret_key names is not in the server's environment".to_string()
+            })?
             .into_bytes(),
         _ => return Err("kb.secret_key is no reference: write file:/PATH or env:NAME".into()),
     };

@@ -71,7 +71,7 @@ impl Json {
         self.check()?;
         if !tokens(&self.0).all(|(_, token)| is_kept(token)) {
             return Err(
-                "a number in it is too large, or has more digits than a double precision number keeps".into()
+                "a number in it is too large, or has more digits than a double precision number keeps".into(),
             );
         }
         // The position is no use to anybody: the text is PostgreSQL's, not the caller's.
@@ -143,7 +143,9 @@ fn is_kept(token: &str) -> bool {
     if !is_number || token.parse::<i64>().is_ok() || token.parse::<u64>().is_ok() {
         return true;
     }
-    token.parse::<f64>().is_ok_and(|float| float.is_finite() && decimal(token) == decimal(&format!("{float:e}")))
+    token
+        .parse::<f64>()
+        .is_ok_and(|float| float.is_finite() && decimal(token) == decimal(&format!("{float:e}")))
 }
 
 /// A decimal number as its sign, its digits without zeros at either end, and a power of ten.

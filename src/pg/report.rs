@@ -76,7 +76,9 @@ pub fn hidden<T, E>(work: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
     let around = unsafe {
         pg_sys::pgstat_report_activity(pg_sys::BackendState::STATE_RUNNING, c"<hidden by kb>".as_ptr());
         pg_sys::debug_query_string = std::ptr::null();
-        std::mem::replace(&mut *(&raw mut pg_sys::error_context_stack), std::ptr::null_mut())
+        let around = pg_sys::error_context_stack;
+        pg_sys::error_context_stack = std::ptr::null_mut();
+        around
     };
     let result = work();
     if result.is_ok() {

@@ -100,7 +100,12 @@ pub fn nearest(
         None => (String::new(), vec![Arg::Floats(vector), Arg::Long(target.build_no)]),
         Some(filter) => (
             format!("AND d.kb_no = $4 AND {}", matches(filter, "$3")),
-            vec![Arg::Floats(vector), Arg::Long(target.build_no), Arg::JsonText(Some(filter)), Arg::Long(target.kb_no)],
+            vec![
+                Arg::Floats(vector),
+                Arg::Long(target.build_no),
+                Arg::JsonText(Some(filter)),
+                Arg::Long(target.kb_no),
+            ],
         ),
     };
     let rows = |row: &Row| {

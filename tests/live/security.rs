@@ -13,7 +13,9 @@ fn table(heading: &str) -> Vec<Vec<String>> {
     let section = section.split("\n## ").next().unwrap();
     let lines = section.lines().filter(|line| line.starts_with('|')).skip(2);
     lines
-        .map(|line| line.trim_matches('|').split(" |").map(|cell| cell.trim().trim_matches('|').trim().into()))
+        .map(|line| {
+            line.trim_matches('|').split(" |").map(|cell| cell.trim().trim_matches('|').trim().into())
+        })
         .map(Iterator::collect)
         .collect()
 }
@@ -68,7 +70,10 @@ fn every_test_that_the_page_names_is_there() {
             count += 1;
             let is_there = match name.ends_with(".sql") {
                 true => root.join("pg_test/sql").join(name).exists(),
-                false => all.contains(&format!("#[test]\nfn {name}()")) || all.contains(&format!("#[test]\n    fn {name}()")),
+                false => {
+                    all.contains(&format!("#[test]\nfn {name}()"))
+                        || all.contains(&format!("#[test]\n    fn {name}()"))
+                }
             };
             assert!(is_there, "{name} is named in docs/security.md, and no test");
         }

@@ -3,9 +3,9 @@
 use crate::stub::{Fault, Options, Stub, vector};
 use crate::support::{Gateway, KEY, close, embedder, order, rows};
 use kb::error::Error;
+use kb::gateway::egress::AllowedHosts;
 use kb::gateway::protocol::{Embedded, Urgency};
 use kb::gateway::remote::Settings;
-use kb::gateway::egress::AllowedHosts;
 use kb::gateway::secret::{Reference, Secret, Sources};
 use kb::model::{Embedder, Kind};
 use serde_json::json;
