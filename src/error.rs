@@ -24,6 +24,9 @@ pub enum Error {
     Document { external_id: String, problem: String },
     #[error("document \"{external_id}\" has {size} bytes; at most {limit} are taken")]
     DocumentTooLarge { external_id: String, size: usize, limit: usize },
+    /// A document makes more of something than a setting allows.
+    #[error("{object}: {problem}")]
+    Limit { object: String, problem: String, setting: &'static str },
     #[error("document \"{external_id}\": content type \"{content_type}\" is not supported")]
     ContentType { external_id: String, content_type: String },
     /// The process that worked on a document was killed, by the system or by a fault of its own.
@@ -78,6 +81,7 @@ impl Error {
             Error::Null { .. } => "22004",                    // null_value_not_allowed
             Error::Document { .. } => "22000",                // data_exception
             Error::DocumentTooLarge { .. } => "54000",        // program_limit_exceeded
+            Error::Limit { .. } => "54000",                   // program_limit_exceeded
             Error::ContentType { .. } => "0A000",             // feature_not_supported
             Error::Died { .. } => "58000",                    // system_error
             Error::Permission { .. } => "42501",              // insufficient_privilege
@@ -129,6 +133,7 @@ impl Error {
                 "A superuser names the host in kb.allowed_hosts, in the server's configuration file."
             }
             Error::DocumentTooLarge { .. } => "Split the document, or raise kb.max_document_size.",
+            Error::Limit { setting, .. } => return Some(format!("Split the document, or raise {setting}.")),
             Error::ContentType { .. } => {
                 "Supported are text/plain, text/markdown and text/html: convert the document, or name its content_type."
             }
@@ -178,6 +183,19 @@ impl Error {
             }
             Error::Embedding { embedder, problem } => {
                 Error::Embedding { embedder, problem: format!("chunk {ordinal}: {problem}") }
+            }
+            other => other,
+        }
+    }
+
+    /// The same error of a text, saying which document's text it is.
+    pub fn of_document(self, external_id: &str) -> Error {
+        match self {
+            Error::Limit { problem, setting, .. } => {
+                Error::Limit { object: format!("document \"{external_id}\""), problem, setting }
+            }
+            Error::Argument { argument: "content", problem } => {
+                Error::Document { external_id: external_id.to_string(), problem }
             }
             other => other,
         }

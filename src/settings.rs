@@ -3,6 +3,7 @@
 use crate::gateway::egress::AllowedHosts;
 use crate::gateway::seal::SealingKeys;
 use crate::gateway::secret::{Sources, Variables};
+use crate::model::Limits;
 use crate::pg::setting::share_dir;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
 use std::ffi::{CStr, CString};
@@ -20,6 +21,9 @@ static ALLOWED_HOSTS: GucSetting<Option<CString>> = GucSetting::<Option<CString>
 static GATEWAY_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(30_000);
 static QUERY_CACHE_SIZE: GucSetting<i32> = GucSetting::<i32>::new(4096);
 static MAX_DOCUMENT_SIZE: GucSetting<i32> = GucSetting::<i32>::new(10 * 1024);
+static MAX_EXTRACTED_SIZE: GucSetting<i32> = GucSetting::<i32>::new(64 * 1024);
+static MAX_CHUNKS_PER_DOCUMENT: GucSetting<i32> = GucSetting::<i32>::new(100_000);
+static EXTRACT_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(60_000);
 static WORKER_IDLE_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(10_000);
 static LEASE_DURATION: GucSetting<i32> = GucSetting::<i32>::new(120);
 static MAX_ATTEMPTS: GucSetting<i32> = GucSetting::<i32>::new(8);
@@ -124,6 +128,37 @@ pub fn define() {
         GucContext::Suset,
         GucFlags::UNIT_KB,
     );
+    // These three bound the memory and time of the worker, which all tenants share, and of kb.chunk in a backend.
+    GucRegistry::define_int_guc(
+        c"kb.max_extracted_size",
+        c"Most text that a document may become: what is extracted from it, or all its chunks together.",
+        c"A document that becomes more fails and is listed in kb.failures.",
+        &MAX_EXTRACTED_SIZE,
+        1,
+        1024 * 1024,
+        GucContext::Suset,
+        GucFlags::UNIT_KB,
+    );
+    GucRegistry::define_int_guc(
+        c"kb.max_chunks_per_document",
+        c"Most chunks that a document may become.",
+        c"A document that becomes more fails and is listed in kb.failures.",
+        &MAX_CHUNKS_PER_DOCUMENT,
+        1,
+        10_000_000,
+        GucContext::Suset,
+        GucFlags::default(),
+    );
+    GucRegistry::define_int_guc(
+        c"kb.extract_timeout",
+        c"Longest time that a document may take to be parsed and cut.",
+        c"0 turns it off. A document that takes longer fails and is listed in kb.failures.",
+        &EXTRACT_TIMEOUT,
+        0,
+        86_400_000,
+        GucContext::Suset,
+        GucFlags::UNIT_MS,
+    );
     GucRegistry::define_int_guc(
         c"kb.worker_idle_timeout",
         c"Time without work after which a database's worker leaves.",
@@ -216,6 +251,17 @@ pub fn query_cache_size() -> usize {
 /// In bytes.
 pub fn max_document_size() -> usize {
     whole(&MAX_DOCUMENT_SIZE) as usize * 1024
+}
+
+/// What a document may take and become; `interrupt` as [`Limits`] says.
+pub fn limits(interrupt: fn()) -> Limits {
+    let millis = whole(&EXTRACT_TIMEOUT);
+    Limits {
+        time: (millis > 0).then(|| Duration::from_millis(millis)),
+        chunks: whole(&MAX_CHUNKS_PER_DOCUMENT) as usize,
+        bytes: whole(&MAX_EXTRACTED_SIZE) as usize * 1024,
+        interrupt,
+    }
 }
 
 pub fn worker_idle_timeout() -> Duration {

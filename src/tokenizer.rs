@@ -1,7 +1,7 @@
 //! Counts and locates tokens: a model's own tokeniser, tiktoken for OpenAI's names, or plain words.
 
 use crate::error::{Error, Result};
-use crate::model::{Chunking, Embedder};
+use crate::model::{Bounds, Chunking, Embedder};
 use crate::model_files::ModelFiles;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -23,6 +23,8 @@ pub enum Tokenizer {
 /// Longer texts are tokenised in pieces of at most so many bytes: tokenisers are not linear on
 /// texts of many megabytes, and tiktoken's regex gives up (panics) on very long white space.
 const PIECE: usize = 32 * 1024;
+/// Work of tokenising a byte: some ten times that of reading it.
+const WORK: usize = 8;
 
 /// Encoding names of OpenAI; models are known to tiktoken-rs itself.
 fn encoding(name: &str) -> Option<Encoding> {
@@ -113,9 +115,14 @@ impl Tokenizer {
         }
     }
 
-    /// Tokens in `text`, special tokens not counted.
-    pub fn count(&self, text: &str) -> usize {
-        pieces(text).map(|piece| self.count_piece(&text[piece])).sum()
+    /// Tokens in `text`, special tokens not counted. Errors: `bounds`' own.
+    pub fn count(&self, text: &str, bounds: &Bounds) -> Result<usize> {
+        let mut count = 0;
+        for piece in pieces(text) {
+            bounds.spend(WORK * piece.len())?;
+            count += self.count_piece(&text[piece]);
+        }
+        Ok(count)
     }
 
     fn count_piece(&self, text: &str) -> usize {
@@ -132,12 +139,13 @@ impl Tokenizer {
 
     /// Every token's byte range in `text`, in order, widened to character boundaries. Tokens that
     /// share a character have ranges that overlap; `tokens(t).len() == count(t)`.
-    pub(crate) fn tokens(&self, text: &str) -> Vec<Range<usize>> {
+    pub(crate) fn tokens(&self, text: &str, bounds: &Bounds) -> Result<Vec<Range<usize>>> {
         let mut tokens = Vec::with_capacity(text.len() / 4);
         for piece in pieces(text) {
+            bounds.spend(WORK * piece.len())?;
             self.push_tokens(&text[piece.clone()], piece.start, &mut tokens);
         }
-        tokens
+        Ok(tokens)
     }
 
     fn push_tokens(&self, text: &str, offset: usize, tokens: &mut Vec<Range<usize>>) {
@@ -164,12 +172,6 @@ impl Tokenizer {
             Tokenizer::Words => words(text).for_each(push),
         }
     }
-
-    /// Byte ranges of the tokens in `text`, in order, disjoint, on character boundaries: tokens
-    /// that would split a character are joined.
-    pub fn spans(&self, text: &str) -> Vec<Range<usize>> {
-        disjoint(&self.tokens(text))
-    }
 }
 
 /// Joins tokens that share a character, and drops those of none.
@@ -184,12 +186,6 @@ pub(crate) fn disjoint(tokens: &[Range<usize>]) -> Vec<Range<usize>> {
     spans
 }
 
-impl text_splitter::ChunkSizer for Tokenizer {
-    fn size(&self, chunk: &str) -> usize {
-        self.count(chunk)
-    }
-}
-
 /// What an embedder's model reads of one text, special tokens and the tokens of its document prefix
 /// taken off; None: any length.
 pub fn max_content_tokens(embedder: &Embedder, model_dir: &Path) -> Result<Option<usize>> {
@@ -197,7 +193,7 @@ pub fn max_content_tokens(embedder: &Embedder, model_dir: &Path) -> Result<Optio
     if embedder.provider != "local" {
         let prefix = match embedder.config.document_prefix.as_str() {
             "" => 0,
-            prefix => Tokenizer::for_embedder(embedder, model_dir)?.count(prefix),
+            prefix => Tokenizer::for_embedder(embedder, model_dir)?.count(prefix, &Bounds::none())?,
         };
         return Ok(configured.map(|limit| limit.saturating_sub(prefix).max(1)));
     }
@@ -208,7 +204,7 @@ pub fn max_content_tokens(embedder: &Embedder, model_dir: &Path) -> Result<Optio
     };
     let prefix = match embedder.config.document_prefix.as_str() {
         "" => 0,
-        prefix => Tokenizer::for_embedder(embedder, model_dir)?.count(prefix),
+        prefix => Tokenizer::for_embedder(embedder, model_dir)?.count(prefix, &Bounds::none())?,
     };
     // One token at least, or no chunk could ever be made.
     Ok(limit.map(|limit| limit.saturating_sub(files.special_tokens + prefix).max(1)))
@@ -234,7 +230,7 @@ fn words(text: &str) -> impl Iterator<Item = Range<usize>> {
 
 /// Cuts a long text where no tokeniser joins what stands on both sides: after a line break that a
 /// printing character follows, else before a lone space, else anywhere between characters.
-fn pieces(text: &str) -> impl Iterator<Item = Range<usize>> {
+pub(crate) fn pieces(text: &str) -> impl Iterator<Item = Range<usize>> {
     let mut start = 0;
     std::iter::from_fn(move || {
         if start >= text.len() {
@@ -266,6 +262,14 @@ fn pieces(text: &str) -> impl Iterator<Item = Range<usize>> {
 pub(crate) mod tests {
     use super::*;
     use crate::model::EmbedderConfig;
+
+    fn count(tokenizer: &Tokenizer, text: &str) -> usize {
+        tokenizer.count(text, &Bounds::none()).unwrap()
+    }
+
+    fn spans(tokenizer: &Tokenizer, text: &str) -> Vec<Range<usize>> {
+        disjoint(&tokenizer.tokens(text, &Bounds::none()).unwrap())
+    }
 
     fn embedder(provider: &str) -> Embedder {
         let config = EmbedderConfig { max_input_tokens: Some(7), ..EmbedderConfig::default() };
@@ -311,15 +315,15 @@ pub(crate) mod tests {
 
     #[test]
     fn truncation_and_padding_in_the_file_do_not_change_counts() {
-        assert_eq!(wordpiece().count("Hello worlds."), 4);
-        assert_eq!(wordpiece().count("hello unbreakable hello hello"), 6);
+        assert_eq!(count(&wordpiece(), "Hello worlds."), 4);
+        assert_eq!(count(&wordpiece(), "hello unbreakable hello hello"), 6);
     }
 
     #[test]
     fn spans_are_disjoint_on_character_boundaries_and_cover_what_prints() {
         let text = "Hëllo  wörld\n\nnaïve 🦀🦀👩‍👩‍👧 漢字かな, unbreakable.";
         for tokenizer in [wordpiece(), Tokenizer::tiktoken("cl100k_base").unwrap(), Tokenizer::words()] {
-            let spans = tokenizer.spans(text);
+            let spans = spans(&tokenizer, text);
             let mut end = 0;
             for span in &spans {
                 assert!(span.start >= end && span.end > span.start, "{spans:?}");
@@ -328,14 +332,14 @@ pub(crate) mod tests {
                 let _ = &text[span.clone()];
             }
             assert_eq!(end, text.len());
-            assert_eq!(tokenizer.tokens(text).len(), tokenizer.count(text));
+            assert_eq!(tokenizer.tokens(text, &Bounds::none()).unwrap().len(), count(&tokenizer, text));
         }
     }
 
     #[test]
     fn words_are_runs_of_letters_and_single_signs() {
         let texts: Vec<&str> =
-            Tokenizer::words().spans("a b12, (c)é!").into_iter().map(|r| &"a b12, (c)é!"[r]).collect();
+            spans(&Tokenizer::words(), "a b12, (c)é!").into_iter().map(|r| &"a b12, (c)é!"[r]).collect();
         assert_eq!(texts, ["a", "b12", ",", "(", "c", ")", "é", "!"]);
     }
 
@@ -343,10 +347,10 @@ pub(crate) mod tests {
     fn a_long_text_has_the_tokens_of_its_parts() {
         let line = "The quick brown fox jumps over the lazy dog, again and again.\n";
         for tokenizer in [Tokenizer::tiktoken("gpt-4o").unwrap(), Tokenizer::words(), wordpiece()] {
-            let one = tokenizer.count(line);
+            let one = count(&tokenizer, line);
             let text = line.repeat(4000);
-            assert_eq!(tokenizer.count(&text), 4000 * one);
-            let tokens = tokenizer.tokens(&text);
+            assert_eq!(count(&tokenizer, &text), 4000 * one);
+            let tokens = tokenizer.tokens(&text, &Bounds::none()).unwrap();
             assert_eq!(tokens.len(), 4000 * one);
             assert!(tokens.last().unwrap().end >= text.trim_end().len());
         }
@@ -355,8 +359,8 @@ pub(crate) mod tests {
     #[test]
     fn endless_white_space_or_one_endless_word_is_tokenised() {
         let tokenizer = Tokenizer::tiktoken("cl100k_base").unwrap();
-        assert!(tokenizer.count(&" ".repeat(3_000_000)) > 0);
-        assert!(tokenizer.count(&"é".repeat(200_000)) > 1000);
+        assert!(count(&tokenizer, &" ".repeat(3_000_000)) > 0);
+        assert!(count(&tokenizer, &"é".repeat(200_000)) > 1000);
     }
 
     #[test]
@@ -366,17 +370,17 @@ pub(crate) mod tests {
         }
         assert!(!is_tiktoken("all-MiniLM-L6-v2"));
         assert!(Tokenizer::tiktoken("nope").is_err());
-        assert_eq!(Tokenizer::tiktoken("gpt-4o").unwrap().count("hello world"), 2);
+        assert_eq!(count(&Tokenizer::tiktoken("gpt-4o").unwrap(), "hello world"), 2);
     }
 
     #[test]
     fn an_embedder_has_its_providers_tokeniser_and_limit() {
         let dir = Path::new("/nonexistent");
         let words = Tokenizer::for_embedder(&embedder("hash"), dir).unwrap();
-        assert_eq!(words.count("a b"), 2);
+        assert_eq!(count(&words, "a b"), 2);
         // A provider's model that tiktoken does not know is counted by a vocabulary that it has.
         let other = Tokenizer::for_embedder(&embedder("cohere"), dir).unwrap();
-        assert_eq!(other.count("hello world"), 2);
+        assert_eq!(count(&other, "hello world"), 2);
         assert_eq!(max_content_tokens(&embedder("hash"), dir), Ok(Some(7)));
         let mut unlimited = embedder("hash");
         unlimited.config.max_input_tokens = None;

@@ -3,8 +3,9 @@
 use super::{required, value};
 use crate::error::Error;
 use crate::ingest::parse::ContentType;
-use crate::model::{Chunking, Preprocess};
+use crate::model::{Bounds, Chunking, Preprocess};
 use crate::pg::json::Jsonb;
+use crate::pg::report;
 use crate::store::embedders;
 use crate::tokenizer::{Tokenizer, max_content_tokens};
 use crate::{ingest, settings};
@@ -42,9 +43,11 @@ fn chunk(
         argument: "content_type",
         problem: format!("\"{content_type}\" is not one of text/plain, text/markdown, text/html"),
     })?;
-    let extracted = ingest::parse::extract(text, content_type, &Preprocess::default())?;
     let tokenizer = Tokenizer::for_chunking(&chunking, &embedder, &dir)?;
-    let chunks = ingest::chunk::chunk(&extracted.text, &chunking, &tokenizer, extracted.markdown)?;
+    // A cancelled statement ends in the middle of the work.
+    let bounds = Bounds::begin(settings::limits(report::check_interrupts));
+    let extracted = ingest::parse::extract(text, content_type, &Preprocess::default(), &bounds)?;
+    let chunks = ingest::chunk::chunk(&extracted.text, &chunking, &tokenizer, extracted.markdown, &bounds)?;
     Ok(TableIterator::new(chunks.into_iter().enumerate().map(|(i, chunk)| {
         (
             i as i32,

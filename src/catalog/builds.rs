@@ -44,7 +44,7 @@ pub fn create(kb: &KnowledgeBase, state: &str, run_no: Option<i64>) -> Result<Bu
         state: state.to_string(),
         embedder: embedder.id.clone(),
         fingerprint: embedder.fingerprint(),
-        chunking: Chunking::parse(&kb.chunking, None)
+        chunking: Chunking::stored(&kb.chunking)
             .map_err(|problems| Error::Configuration { object: "chunking".into(), problems })?,
         preprocess: kb.preprocess.clone(),
         table,

@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::gateway::provider;
 use crate::ingest::chunk::chunk;
 use crate::ingest::parse::{ContentType, extract};
-use crate::model::Embedder;
+use crate::model::{Bounds, Embedder};
 use crate::pg::report;
 use crate::settings;
 use crate::store::{builds, documents, embedders, knowledge_bases};
@@ -47,8 +47,9 @@ pub fn estimate(kb_id: &str) -> Result<Estimate> {
         sampled += text.len() as i64;
         let Some(content_type) = ContentType::parse(&content_type) else { continue };
         // What cannot be cut costs nothing: it will be listed in kb.failures.
-        let Ok(extracted) = extract(&text, content_type, &kb.preprocess) else { continue };
-        let Ok(pieces) = chunk(&extracted.text, &chunking, &tokenizer, extracted.markdown) else { continue };
+        let bounds = Bounds::begin(settings::limits(report::check_interrupts));
+        let Ok(extracted) = extract(&text, content_type, &kb.preprocess, &bounds) else { continue };
+        let Ok(pieces) = chunk(&extracted.text, &chunking, &tokenizer, extracted.markdown, &bounds) else { continue };
         chunks += pieces.len() as i64;
         tokens += pieces.iter().map(|piece| piece.token_count as i64).sum::<i64>();
     }

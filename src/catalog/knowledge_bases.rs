@@ -153,11 +153,9 @@ pub fn alter(id: &str, wanted: Wanted) -> Result<()> {
 
 /// Chunking as it was, but no larger than a new embedder's model reads; a NOTICE says when that changed it.
 fn fitted(chunking: &Value, embedder: &str) -> Result<Value> {
-    let Some(embedder) = embedders::find(embedder)? else { return Ok(chunking.clone()) };
-    let Some(limit) = max_content_tokens(&embedder, &settings::model_dir())? else {
-        return Ok(chunking.clone());
-    };
-    let mut fitted = chunking.clone();
+    let mut fitted = Chunking::repaired(chunking);
+    let Some(embedder) = embedders::find(embedder)? else { return Ok(fitted) };
+    let Some(limit) = max_content_tokens(&embedder, &settings::model_dir())? else { return Ok(fitted) };
     let own_tokens = chunking["unit"] == "tokens" && chunking["tokenizer"].is_null();
     if own_tokens && chunking["size"].as_u64().is_some_and(|size| size > limit as u64) {
         let overlap = limit as f64 * DEFAULT_OVERLAP;

@@ -7,7 +7,7 @@ use super::protocol::{self, Client, Embedded, Health, QueryUsage, Request, Respo
 use super::provider;
 use super::remote::{self, Order, Remote};
 use crate::error::{Error, Result};
-use crate::model::{Embedder, Kind};
+use crate::model::{Bounds, Embedder, Kind};
 use crate::tokenizer::Tokenizer;
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -201,7 +201,7 @@ fn count_tokens(state: &State, embedder: &Embedder, texts: &[String]) -> Result<
     if provider::find(&embedder.provider).is_some() {
         let dir = state.settings.lock().unwrap_or_else(PoisonError::into_inner).model_dir.clone();
         let tokenizer = Tokenizer::for_embedder(embedder, &dir)?;
-        return Ok(texts.iter().map(|text| tokenizer.count(text) as u32).collect());
+        return texts.iter().map(|text| Ok(tokenizer.count(text, &Bounds::none())? as u32)).collect();
     }
     let model = state.models.model(embedder)?;
     Ok(texts.iter().map(|text| model.count_tokens(text) as u32).collect())

@@ -54,7 +54,8 @@ pub struct Chunking {
     pub strategy: Strategy,
     /// At most so many units a chunk.
     pub size: usize,
-    /// So many units at most of one chunk's end stand again at the next one's start; below `size`.
+    /// So many units at most of one chunk's end stand again at the next one's start; at most half of `size`, or the
+    /// chunks together would be many times the text.
     pub overlap: usize,
     pub unit: Unit,
     /// An OpenAI model or encoding name whose tokens are counted by tiktoken; None: the
@@ -118,8 +119,9 @@ impl Chunking {
             (None, None) => DEFAULT_SIZE,
         };
         let overlap = given_overlap.unwrap_or((size as f64 * DEFAULT_OVERLAP) as usize);
-        if overlap >= size {
-            fields.problem("overlap", format_args!("{overlap} must be below size {size}"));
+        if overlap > size / 2 {
+            let most = size / 2;
+            fields.problem("overlap", format_args!("{overlap} must be at most {most}, half of size {size}"));
         }
         let problems = fields.finish();
         if problems.is_empty() {
@@ -127,6 +129,22 @@ impl Chunking {
         } else {
             Err(problems)
         }
+    }
+
+    /// Reads a setting that is stored, perhaps by a version that took a larger overlap: that is then half of `size`.
+    pub fn stored(value: &Value) -> Result<Self, Vec<String>> {
+        Chunking::parse(&Chunking::repaired(value), None)
+    }
+
+    /// A stored setting as it would be given today.
+    pub fn repaired(value: &Value) -> Value {
+        let mut repaired = value.clone();
+        if let (Some(size), Some(overlap)) = (value["size"].as_u64(), value["overlap"].as_u64())
+            && overlap > size / 2
+        {
+            repaired["overlap"] = json!(size / 2);
+        }
+        repaired
     }
 
     /// The setting as JSON, every default written out.
@@ -179,7 +197,29 @@ mod tests {
     }
 
     #[test]
-    fn overlap_must_be_below_size_and_unknown_keys_are_named() {
+    fn overlap_is_at_most_half_of_size() {
+        let parse = |size: u32, overlap: u32| Chunking::parse(&json!({"size": size, "overlap": overlap}), None);
+        assert_eq!(parse(10, 5).unwrap().overlap, 5);
+        assert_eq!(parse(1, 0).unwrap().overlap, 0);
+        for (size, overlap) in [(10, 6), (10, 9), (11, 6), (1, 1), (800, 799)] {
+            let problems = parse(size, overlap).unwrap_err();
+            let bound = format!("{overlap} must be at most {}, half of size {size}", size / 2);
+            assert!(problems.len() == 1 && problems[0].contains(&bound), "{problems:?}");
+        }
+    }
+
+    #[test]
+    fn a_larger_overlap_that_is_stored_is_read_as_half_of_size() {
+        let stored = json!({"strategy": "fixed", "size": 100, "overlap": 99, "unit": "tokens"});
+        assert!(Chunking::parse(&stored, None).is_err());
+        let read = Chunking::stored(&stored).unwrap();
+        assert_eq!((read.size, read.overlap, read.strategy), (100, 50, Strategy::Fixed));
+        let usual = Chunking::parse(&json!({}), None).unwrap();
+        assert_eq!(Chunking::stored(&usual.to_json()).unwrap(), usual);
+    }
+
+    #[test]
+    fn every_problem_is_named_with_unknown_keys() {
         let problems = Chunking::parse(&json!({"size": 10, "overlap": 10, "sise": 3, "strategy": "x"}), None)
             .unwrap_err();
         assert_eq!(problems.len(), 3, "{problems:?}");

@@ -1,5 +1,6 @@
 //! Plain types shared by every layer: what things are, not what is done with them.
 
+mod bounds;
 pub mod chunking;
 pub mod embedder;
 pub mod fields;
@@ -9,6 +10,7 @@ pub mod knowledge_base;
 pub mod remote;
 pub mod vector_db;
 
+pub use bounds::{Bounds, Limits};
 pub use chunking::{Chunk, Chunking, Span, Strategy, Unit};
 pub use embedder::{Embedder, EmbedderConfig, Kind, Pooling};
 pub use hit::Hit;

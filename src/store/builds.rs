@@ -35,7 +35,7 @@ fn build(row: &Row) -> Result<Build> {
         state: row.get(3)?,
         embedder: row.get(4)?,
         fingerprint: row.get(5)?,
-        chunking: Chunking::parse(&row.json(6)?, None).map_err(internal)?,
+        chunking: Chunking::stored(&row.json(6)?).map_err(internal)?,
         preprocess: Preprocess::parse(&row.json(7)?).map_err(internal)?,
         table: VectorTable::from_parts(row.get(8)?, row.get(9)?, &kind, &metric, &row.json(12)?)?,
         owns_table: row.get(13)?,

@@ -22,7 +22,7 @@ pub struct KnowledgeBase {
 
 impl KnowledgeBase {
     pub fn chunking(&self) -> Result<Chunking> {
-        Chunking::parse(&self.chunking, None)
+        Chunking::stored(&self.chunking)
             .map_err(|problems| Error::Internal(format!("stored chunking: {}", problems.join("; "))))
     }
 }

@@ -5,7 +5,7 @@ use crate::gateway::provider;
 use crate::ingest::diff::{Diff, diff};
 use crate::ingest::parse::{ContentType, Extracted, extract};
 use crate::ingest::rechunk::{PreviousChunk, rechunk};
-use crate::model::Embedder;
+use crate::model::{Bounds, Embedder, Limits};
 use crate::store::builds::{self, Build};
 use crate::store::chunks::{self, Existing};
 use crate::store::documents::{self, Locked, Stored};
@@ -93,16 +93,19 @@ pub struct Prepared {
 }
 
 /// Parses, cuts and compares. Calls nothing of PostgreSQL. Errors are the document's own.
-pub fn prepare(intake: Intake, model_dir: &Path) -> Result<Prepared, (Job, Error)> {
+pub fn prepare(intake: Intake, model_dir: &Path, limits: Limits) -> Result<Prepared, (Job, Error)> {
     let job = intake.job.clone();
     // A library that panics on one document must not cost the others.
-    let attempt = std::panic::AssertUnwindSafe(|| prepare_document(intake, model_dir));
+    let attempt = std::panic::AssertUnwindSafe(|| prepare_document(intake, model_dir, &Bounds::begin(limits)));
     std::panic::catch_unwind(attempt)
         .unwrap_or_else(|_| Err(Error::Internal("this document cannot be parsed or cut".into())))
-        .map_err(|error| (job, error))
+        .map_err(|error| {
+            let error = error.of_document(&job.external_id);
+            (job, error)
+        })
 }
 
-fn prepare_document(intake: Intake, model_dir: &Path) -> Result<Prepared> {
+fn prepare_document(intake: Intake, model_dir: &Path, bounds: &Bounds) -> Result<Prepared> {
     let Intake { job, stored, targets } = intake;
     let content_type = ContentType::parse(&stored.content_type).ok_or_else(|| Error::ContentType {
         external_id: job.external_id.clone(),
@@ -113,7 +116,7 @@ fn prepare_document(intake: Intake, model_dir: &Path) -> Result<Prepared> {
     let last = targets.len().saturating_sub(1);
     for (i, (target, existing)) in targets.into_iter().enumerate() {
         let before: Vec<uuid::Uuid> = existing.iter().map(|e| e.chunk_id).collect();
-        match prepare_for(&job, &stored, content_type, Arc::clone(&target), existing, model_dir) {
+        match prepare_for(&job, &stored, content_type, Arc::clone(&target), existing, model_dir, bounds) {
             Ok(found) => {
                 settings = found.target.build.settings();
                 text = found.extracted.text;
@@ -160,13 +163,10 @@ fn prepare_for(
     target: Arc<Target>,
     existing: Vec<Existing>,
     model_dir: &Path,
+    bounds: &Bounds,
 ) -> Result<Found> {
-    let fault = |problem: String| Error::Document { external_id: job.external_id.clone(), problem };
     let (build, embedder) = (&target.build, &target.embedder);
-    let extracted = extract(&stored.raw, content_type, &build.preprocess).map_err(|error| match error {
-        Error::Argument { problem, .. } => fault(problem),
-        other => other,
-    })?;
+    let extracted = extract(&stored.raw, content_type, &build.preprocess, bounds)?;
     let tokenizer = Tokenizer::for_chunking(&build.chunking, embedder, model_dir)?;
     // Chunks made under other settings say nothing about where today's cuts would be.
     let previous: Vec<PreviousChunk> = if stored.settings.as_deref() == Some(build.settings().as_str()) {
@@ -182,9 +182,10 @@ fn prepare_for(
     } else {
         Vec::new()
     };
-    let pieces = rechunk(&extracted.text, &build.chunking, &tokenizer, extracted.markdown, &previous)?;
+    let pieces = rechunk(&extracted.text, &build.chunking, &tokenizer, extracted.markdown, &previous, bounds)?;
     if pieces.is_empty() {
-        return Err(fault("it holds no text".into()));
+        let problem = "it holds no text".to_string();
+        return Err(Error::Document { external_id: job.external_id.clone(), problem });
     }
     let known: Vec<(uuid::Uuid, [u8; 32])> = existing
         .iter()

@@ -87,10 +87,11 @@ impl Runner {
             return Ok(true);
         }
         let model_dir = settings::model_dir();
+        let limits = settings::limits(|| {});
         let results = offload::begin(move || {
             let prepare = |intake: Intake| {
                 pidfile::note(Activity::Prepare, Some(intake.job.job_no));
-                document::prepare(intake, &model_dir)
+                document::prepare(intake, &model_dir, limits)
             };
             let results = intakes.into_iter().map(prepare).collect();
             pidfile::note(Activity::Prepare, None);

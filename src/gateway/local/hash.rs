@@ -7,8 +7,9 @@
 
 use super::{LocalModel, finish, or_first_axis};
 use crate::error::{Error, Result};
-use crate::model::{Embedder, Kind};
+use crate::model::{Bounds, Embedder, Kind};
 use crate::tokenizer::Tokenizer;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 pub struct Hash {
@@ -24,7 +25,7 @@ impl Hash {
         Hash { embedder: embedder.clone() }
     }
 
-    fn vector(&self, words: &[String]) -> Vec<f32> {
+    fn vector(&self, words: &[Cow<str>]) -> Vec<f32> {
         // Ordered, so that the sums (and their rounding) are the same on every run and platform.
         let mut features: BTreeMap<(&str, Option<&str>), u32> = BTreeMap::new();
         for word in words {
@@ -62,9 +63,14 @@ fn hash_of(word: &str, next: Option<&str>) -> u64 {
     u64::from_le_bytes(first)
 }
 
-/// Lower-cased runs of letters and digits, in any script.
-fn words(text: &str) -> impl Iterator<Item = String> {
-    text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).map(str::to_lowercase)
+/// Runs of letters and digits, in any script.
+fn split(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty())
+}
+
+fn lower(word: &str) -> Cow<'_, str> {
+    let is_lower = word.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+    if is_lower { Cow::Borrowed(word) } else { Cow::Owned(word.to_lowercase()) }
 }
 
 impl LocalModel for Hash {
@@ -78,12 +84,12 @@ impl LocalModel for Hash {
         texts
             .iter()
             .map(|text| {
-                let mut words: Vec<String> = words(&format!("{prefix}{text}")).collect();
-                if words.len() > limit && !self.embedder.config.truncate {
-                    let model = self.embedder.model.clone();
-                    return Err(Error::InputTooLong { model, tokens: words.len(), limit });
+                let text = format!("{prefix}{text}");
+                let tokens = split(&text).count();
+                if tokens > limit && !self.embedder.config.truncate {
+                    return Err(Error::InputTooLong { model: self.embedder.model.clone(), tokens, limit });
                 }
-                words.truncate(limit);
+                let words: Vec<Cow<str>> = split(&text).take(limit).map(lower).collect();
                 finish(&self.embedder, self.vector(&words))
             })
             .collect()
@@ -91,7 +97,7 @@ impl LocalModel for Hash {
 
     /// As the chunker counts: words, and signs one by one.
     fn count_tokens(&self, text: &str) -> usize {
-        Tokenizer::words().count(text)
+        Tokenizer::words().count(text, &Bounds::none()).unwrap_or(text.len())
     }
 
     fn max_input_tokens(&self) -> Option<usize> {

@@ -1,11 +1,15 @@
 //! Windows of a fixed number of tokens or characters, whatever the text says.
 
 use super::sizer::WindowSizer;
+use crate::error::Result;
 use crate::model::{Chunking, Unit};
 use std::ops::Range;
 
+/// Work of a window, in bytes.
+const WINDOW: usize = 16;
+
 /// Cuts one window; byte ranges within it, trimmed, none of white space only. Never inside a character.
-pub fn cut(text: &str, chunking: &Chunking, sizer: &WindowSizer) -> Vec<Range<usize>> {
+pub fn cut(text: &str, chunking: &Chunking, sizer: &WindowSizer) -> Result<Vec<Range<usize>>> {
     // Where a chunk may begin: at each token or character.
     let starts = sizer.starts();
     let byte = |unit: usize| match unit {
@@ -20,19 +24,25 @@ pub fn cut(text: &str, chunking: &Chunking, sizer: &WindowSizer) -> Vec<Range<us
         let cuts_word = inside_word(text, byte(from)) || inside_word(text, byte(to));
         if chunking.unit == Unit::Tokens && cuts_word {
             // Cut inside a word, a part can have more tokens by itself than it had in the whole.
+            let mut tries = 0;
             while to > from + 1 {
-                let over = sizer.count(text[byte(from)..byte(to)].trim()).saturating_sub(chunking.size);
+                let over = sizer.count(text[byte(from)..byte(to)].trim())?.saturating_sub(chunking.size);
                 if over == 0 {
                     break;
                 }
-                to = to.saturating_sub(over).max(from + 1);
+                // Few tries are enough; should they not be, the steps grow.
+                to = to.saturating_sub(over << (tries / 4)).max(from + 1);
+                tries = (tries + 1).min(100);
             }
         }
         ranges.extend(super::trim(text, byte(from)..byte(to.max(from))));
+        sizer.bounds.spend(WINDOW)?;
+        sizer.bounds.check_chunks(ranges.len())?;
         if to >= starts.len() {
-            return ranges;
+            return Ok(ranges);
         }
-        from = to.saturating_sub(chunking.overlap).max(from + 1);
+        // A window that became shorter overlaps by half of what it is at most.
+        from = to.saturating_sub(chunking.overlap).max(from + (to - from).div_ceil(2)).max(from + 1);
     }
 }
 

@@ -1,12 +1,13 @@
 //! Holds every chunk to its size by counting it as the model will read it.
 
 use super::recursive::config;
+use super::sizer::Counter;
 use super::{Piece, trim};
 use crate::error::Result;
-use crate::model::{Chunking, Strategy, Unit};
+use crate::model::{Bounds, Chunking, Strategy, Unit};
 use crate::tokenizer::Tokenizer;
 use std::ops::Range;
-use text_splitter::TextSplitter;
+use text_splitter::{TextSplitter, TryChunkSizer};
 
 /// Counts each range by itself and cuts again the few that have more tokens than they had as a part
 /// of the whole (a cut inside a word, a space that is gone). Nothing comes out over the size but a
@@ -16,6 +17,7 @@ pub fn enforce(
     ranges: Vec<Range<usize>>,
     chunking: &Chunking,
     tokenizer: &Tokenizer,
+    bounds: &Bounds,
 ) -> Result<Vec<Piece>> {
     let mut pieces = Vec::with_capacity(ranges.len());
     if chunking.strategy == Strategy::None || chunking.unit == Unit::Characters {
@@ -23,7 +25,7 @@ pub fn enforce(
         return Ok(pieces);
     }
     for range in ranges {
-        let tokens = tokenizer.count(&text[range.clone()]);
+        let tokens = tokenizer.count(&text[range.clone()], bounds)?;
         if tokens <= chunking.size {
             pieces.push(Piece { range, tokens: Some(tokens) });
             continue;
@@ -31,26 +33,34 @@ pub fn enforce(
         // Parts of about one length: the full size would leave a last part of a word or two.
         let parts = tokens.div_ceil(chunking.size);
         let size = (tokens.div_ceil(parts) * 9 / 8).clamp(1, chunking.size);
-        let splitter = TextSplitter::new(config(size, 0, tokenizer)?);
-        for (start, part) in splitter.chunk_indices(&text[range.clone()]) {
+        let splitter = TextSplitter::new(config(size, 0, Counter(tokenizer, bounds))?);
+        for part in splitter.try_chunk_indices(&text[range.clone()]) {
+            let (start, part) = part?;
             let start = range.start + start;
-            halve(text, start..start + part.len(), chunking.size, tokenizer, &mut pieces);
+            halve(text, start..start + part.len(), chunking.size, Counter(tokenizer, bounds), &mut pieces)?;
         }
+        bounds.check_chunks(pieces.len())?;
     }
     Ok(pieces)
 }
 
 /// The last resort, for tokenisers whose counts do not grow with the text: halves until it fits.
-fn halve(text: &str, range: Range<usize>, size: usize, tokenizer: &Tokenizer, pieces: &mut Vec<Piece>) {
-    let Some(range) = trim(text, range) else { return };
-    let tokens = tokenizer.count(&text[range.clone()]);
+fn halve(
+    text: &str,
+    range: Range<usize>,
+    size: usize,
+    counter: Counter,
+    pieces: &mut Vec<Piece>,
+) -> Result<()> {
+    let Some(range) = trim(text, range) else { return Ok(()) };
+    let tokens = counter.try_size(&text[range.clone()])?;
     let middle = text.floor_char_boundary(range.start + range.len().div_ceil(2));
     // No boundary between the ends: one character.
     let middle = if middle == range.start { text.ceil_char_boundary(middle + 1) } else { middle };
     if tokens <= size || middle >= range.end {
         pieces.push(Piece { range, tokens: Some(tokens) });
-        return;
+        return Ok(());
     }
-    halve(text, range.start..middle, size, tokenizer, pieces);
-    halve(text, middle..range.end, size, tokenizer, pieces);
+    halve(text, range.start..middle, size, counter, pieces)?;
+    halve(text, middle..range.end, size, counter, pieces)
 }

@@ -4,6 +4,7 @@
 //! indentation), and never has more than `size` units, whatever the tokeniser does at its edges;
 //! only strategy none, and a single character that is more than `size` tokens, can be larger.
 
+mod containers;
 mod fixed;
 mod headings;
 mod limit;
@@ -19,7 +20,7 @@ pub(super) mod tests;
 pub use headings::Outline;
 
 use crate::error::Result;
-use crate::model::{Chunk, Chunking, Span, Strategy};
+use crate::model::{Bounds, Chunk, Chunking, Span, Strategy};
 use crate::tokenizer::Tokenizer;
 use std::ops::Range;
 
@@ -31,15 +32,25 @@ pub(super) struct Piece {
 }
 
 /// Cuts `text`. `markdown`: the text is Markdown, so chunks carry the headings above them.
-pub fn chunk(text: &str, chunking: &Chunking, tokenizer: &Tokenizer, markdown: bool) -> Result<Vec<Chunk>> {
-    let outline = outline(text, chunking, markdown);
-    let pieces = split(text, 0..text.len(), chunking, tokenizer, &outline)?;
-    Ok(finish(text, pieces, tokenizer, markdown.then_some(&outline)))
+/// Errors: [`crate::error::Error::Limit`].
+pub fn chunk(
+    text: &str,
+    chunking: &Chunking,
+    tokenizer: &Tokenizer,
+    markdown: bool,
+    bounds: &Bounds,
+) -> Result<Vec<Chunk>> {
+    let outline = outline(text, chunking, markdown, bounds)?;
+    let pieces = split(text, 0..text.len(), chunking, tokenizer, &outline, bounds)?;
+    finish(text, pieces, tokenizer, markdown.then_some(&outline), bounds)
 }
 
 /// The structure of `text`, where anybody will ask for it.
-pub(super) fn outline(text: &str, chunking: &Chunking, markdown: bool) -> Outline {
-    if markdown || chunking.strategy == Strategy::Markdown { Outline::read(text) } else { Outline::default() }
+pub(super) fn outline(text: &str, chunking: &Chunking, markdown: bool, bounds: &Bounds) -> Result<Outline> {
+    match markdown || chunking.strategy == Strategy::Markdown {
+        true => Outline::read(text, bounds),
+        false => Ok(Outline::default()),
+    }
 }
 
 /// Cuts the part `region` (bytes) of `text` as if nothing stood around it. In order, none of them
@@ -50,15 +61,16 @@ pub(super) fn split(
     chunking: &Chunking,
     tokenizer: &Tokenizer,
     outline: &Outline,
+    bounds: &Bounds,
 ) -> Result<Vec<Piece>> {
     let ranges = match chunking.strategy {
         Strategy::None => {
             let whole = none::cut(&text[region.clone()]);
             whole.into_iter().map(|r| region.start + r.start..region.start + r.end).collect()
         }
-        _ => windows::split(text, region, chunking, tokenizer, outline)?,
+        _ => windows::split(text, region, chunking, tokenizer, outline, bounds)?,
     };
-    Ok(ordered(limit::enforce(text, ranges, chunking, tokenizer)?))
+    Ok(ordered(limit::enforce(text, ranges, chunking, tokenizer, bounds)?))
 }
 
 /// Sorts, and drops what lies inside another: with overlap, cutting an over-long chunk again can
@@ -80,22 +92,35 @@ pub(super) fn finish(
     pieces: Vec<Piece>,
     tokenizer: &Tokenizer,
     outline: Option<&Outline>,
-) -> Vec<Chunk> {
+    bounds: &Bounds,
+) -> Result<Vec<Chunk>> {
+    bounds.check_chunks(pieces.len())?;
     let mut starts = Characters::new(text);
     let mut ends = Characters::new(text);
     let mut path = outline.map(Outline::path);
-    let chunk = |piece: Piece| {
+    let mut chunks = Vec::with_capacity(pieces.len());
+    let mut bytes = 0usize;
+    for piece in pieces {
         let content = text[piece.range.clone()].to_string();
         // Indentation may be kept before a heading, so its own start is asked for.
         let printing = piece.range.start + content.len() - content.trim_start().len();
-        Chunk {
-            token_count: piece.tokens.unwrap_or_else(|| tokenizer.count(&content)),
+        let headings = path.as_mut().map_or_else(Vec::new, |path| path.at(printing));
+        // A long heading stands above each of many chunks.
+        let made = content.len() + headings.iter().map(String::len).sum::<usize>();
+        bytes = bytes.saturating_add(made);
+        bounds.check_bytes(bytes)?;
+        bounds.spend(made)?;
+        chunks.push(Chunk {
+            token_count: match piece.tokens {
+                Some(tokens) => tokens,
+                None => tokenizer.count(&content, bounds)?,
+            },
             span: Span { start: starts.before(piece.range.start), end: ends.before(piece.range.end) },
-            headings: path.as_mut().map_or_else(Vec::new, |path| path.at(printing)),
+            headings,
             content,
-        }
-    };
-    pieces.into_iter().map(chunk).collect()
+        });
+    }
+    Ok(chunks)
 }
 
 /// The range without white space at its ends; None when there is nothing else.

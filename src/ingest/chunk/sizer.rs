@@ -1,23 +1,31 @@
 //! Sizes any part of a window of text without tokenising it again.
 
-use crate::model::Unit;
+use crate::error::{Error, Result};
+use crate::model::{Bounds, Unit};
 use crate::tokenizer::{Tokenizer, disjoint};
 use std::ops::Range;
-use text_splitter::ChunkSizer;
+use text_splitter::TryChunkSizer;
 
 /// Knows where the tokens of one window of text are. A part's size is the number of tokens it
 /// touches: what it has by itself, unless it is cut inside a word, when it may be a few off.
 pub struct WindowSizer<'a> {
     window: &'a str,
     tokenizer: &'a Tokenizer,
+    pub bounds: &'a Bounds,
     /// None: characters are counted.
     tokens: Option<Vec<Range<usize>>>,
 }
 
+/// Work of looking up a part's tokens, in bytes.
+const LOOKUP: usize = 4;
+
 impl<'a> WindowSizer<'a> {
-    pub fn new(window: &'a str, unit: Unit, tokenizer: &'a Tokenizer) -> Self {
-        let tokens = (unit == Unit::Tokens).then(|| tokenizer.tokens(window));
-        WindowSizer { window, tokenizer, tokens }
+    pub fn new(window: &'a str, unit: Unit, tokenizer: &'a Tokenizer, bounds: &'a Bounds) -> Result<Self> {
+        let tokens = match unit {
+            Unit::Tokens => Some(tokenizer.tokens(window, bounds)?),
+            Unit::Characters => None,
+        };
+        Ok(WindowSizer { window, tokenizer, bounds, tokens })
     }
 
     /// Where each unit begins: tokens that share a character count as one.
@@ -29,27 +37,48 @@ impl<'a> WindowSizer<'a> {
     }
 
     /// How many tokens a part has by itself.
-    pub fn count(&self, part: &str) -> usize {
-        self.tokenizer.count(part)
+    pub fn count(&self, part: &str) -> Result<usize> {
+        self.tokenizer.count(part, self.bounds)
     }
-}
 
-impl ChunkSizer for WindowSizer<'_> {
-    fn size(&self, part: &str) -> usize {
+    /// A part's size in the window.
+    pub fn size(&self, part: &str) -> Result<usize> {
         let Some(tokens) = &self.tokens else {
-            return part.chars().count();
+            self.bounds.spend(LOOKUP + part.len() / 16)?;
+            return Ok(part.chars().count());
         };
+        self.bounds.spend(LOOKUP)?;
         // The splitter only ever asks about slices of the window; should it one day ask about a
         // copy, the address tells and the copy is really tokenised.
         let start = (part.as_ptr() as usize).wrapping_sub(self.window.as_ptr() as usize);
         let Some(end) = start.checked_add(part.len()).filter(|end| *end <= self.window.len()) else {
-            return self.tokenizer.count(part);
+            return self.count(part);
         };
         let first = tokens.partition_point(|t| t.start < start);
         let last = tokens.partition_point(|t| t.start < end);
         // A token the part begins or ends inside of leaves at least one token of its own.
         let cut_at_start = first > 0 && tokens[first - 1].end > start;
-        last - first + usize::from(cut_at_start && end > start)
+        Ok(last - first + usize::from(cut_at_start && end > start))
+    }
+}
+
+impl TryChunkSizer for &WindowSizer<'_> {
+    type Error = Error;
+
+    fn try_size(&self, part: &str) -> Result<usize> {
+        self.size(part)
+    }
+}
+
+/// Counts each part as the model will read it, reporting the work.
+#[derive(Clone, Copy)]
+pub struct Counter<'a>(pub &'a Tokenizer, pub &'a Bounds);
+
+impl TryChunkSizer for Counter<'_> {
+    type Error = Error;
+
+    fn try_size(&self, part: &str) -> Result<usize> {
+        self.0.count(part, self.1)
     }
 }
 
@@ -61,13 +90,14 @@ mod tests {
     fn parts_cut_between_words_have_their_own_count() {
         let text = "One two, three (four).  Five\n\nsix é seven";
         for tokenizer in [Tokenizer::words(), Tokenizer::tiktoken("cl100k_base").unwrap()] {
-            let sizer = WindowSizer::new(text, Unit::Tokens, &tokenizer);
+            let bounds = Bounds::none();
+            let sizer = WindowSizer::new(text, Unit::Tokens, &tokenizer, &bounds).unwrap();
             for start in ["One", "two", "(four", "six"] {
                 for end in ["seven", "Five", "three"] {
                     let (s, e) = (text.find(start).unwrap(), text.find(end).unwrap() + end.len());
                     if s < e {
                         let part = &text[s..e];
-                        assert_eq!(sizer.size(part), tokenizer.count(part), "{part:?}");
+                        assert_eq!(sizer.size(part), tokenizer.count(part, &bounds), "{part:?}");
                     }
                 }
             }
@@ -77,7 +107,8 @@ mod tests {
     #[test]
     fn a_text_from_elsewhere_is_counted_itself() {
         let tokenizer = Tokenizer::words();
-        let sizer = WindowSizer::new("a b", Unit::Tokens, &tokenizer);
-        assert_eq!(sizer.size(&"x y z ".repeat(3)), 9);
+        let bounds = Bounds::none();
+        let sizer = WindowSizer::new("a b", Unit::Tokens, &tokenizer, &bounds).unwrap();
+        assert_eq!(sizer.size(&"x y z ".repeat(3)), Ok(9));
     }
 }

@@ -5,25 +5,29 @@
 //! each window is cut by itself, the chunks that its end could have changed are dropped, and the
 //! next window begins where the first of them began: the result is that of one cut over the whole.
 
+use super::containers::shallow;
 use super::headings::Outline;
+use super::recursive::Cut;
 use super::sizer::WindowSizer;
 use super::{fixed, markdown, recursive};
 use crate::error::Result;
-use crate::model::{Chunking, Strategy};
+use crate::model::{Bounds, Chunking, Strategy};
 use crate::tokenizer::Tokenizer;
+use std::borrow::Cow;
 use std::ops::Range;
-use text_splitter::ChunkSizer;
 
-/// Bytes a window at least.
-const WINDOW: usize = 64 * 1024;
+/// Bytes a window at least. The splitter goes through all line breaks of a window for each chunk, so that small chunks
+/// want small windows.
+const WINDOW: usize = 16 * 1024;
 /// Chunks a window about, at four bytes a unit: so few are cut twice.
 const CHUNKS: usize = 32;
 /// Bytes within which the start of a Markdown block is looked for. A block that is longer is cut
 /// inside, where a code block may read as text: worse cuts, but time stays in proportion.
-pub const LONGEST_BLOCK: usize = 2 * WINDOW;
+pub const LONGEST_BLOCK: usize = 128 * 1024;
 
-/// Blank lines (about) that end a stretch; see [`stretches`].
+/// Blank lines (about), or characters of white space, that end a stretch; see [`stretches`].
 const GAP: usize = 32;
+const LONG_GAP: usize = 512;
 
 /// Byte ranges of the chunks of `region`.
 pub fn split(
@@ -32,10 +36,16 @@ pub fn split(
     chunking: &Chunking,
     tokenizer: &Tokenizer,
     outline: &Outline,
+    bounds: &Bounds,
 ) -> Result<Vec<Range<usize>>> {
+    let shown = match chunking.strategy {
+        Strategy::Markdown => shallow(text),
+        _ => Cow::Borrowed(text),
+    };
+    let cutter = Cutter { text: &shown, chunking, tokenizer, outline, bounds };
     let mut chunks = Vec::new();
     for stretch in stretches(text, region) {
-        chunks.extend(split_stretch(text, stretch, chunking, tokenizer, outline)?);
+        cutter.cut(stretch, &mut chunks)?;
     }
     Ok(chunks)
 }
@@ -46,71 +56,101 @@ pub fn split(
 fn stretches(text: &str, region: Range<usize>) -> Vec<Range<usize>> {
     let mut stretches = Vec::new();
     let mut start = region.start;
+    // Where white space began, and how many blank lines, about, it has been since.
     let mut gap: Option<(usize, usize)> = None;
+    let is_long =
+        |at: usize| move |(from, breaks): &(usize, usize)| *breaks >= GAP || at - from >= LONG_GAP;
     for (i, c) in text[region.clone()].char_indices() {
         let at = region.start + i;
         if c.is_whitespace() {
             let (from, breaks) = gap.unwrap_or((at, 0));
             gap = Some((from, breaks + usize::from(!matches!(c, ' ' | '\t' | '\u{a0}'))));
-        } else if let Some((from, breaks)) = gap.take()
-            && breaks >= GAP
-        {
+        } else if let Some((from, _)) = gap.take().filter(is_long(at)) {
             stretches.push(start..from);
             start = at;
         }
     }
-    let end = gap.filter(|(_, breaks)| *breaks >= GAP).map_or(region.end, |(from, _)| from);
+    let end = gap.filter(is_long(region.end)).map_or(region.end, |(from, _)| from);
     stretches.push(start..end);
     stretches
 }
 
-fn split_stretch(
-    text: &str,
-    region: Range<usize>,
-    chunking: &Chunking,
-    tokenizer: &Tokenizer,
-    outline: &Outline,
-) -> Result<Vec<Range<usize>>> {
-    let usual = WINDOW.max(chunking.size.saturating_mul(4 * CHUNKS));
-    let mut chunks = Vec::new();
-    let mut at = region.start;
-    let mut width = usual;
-    while at < region.end {
-        let end = text.floor_char_boundary(at.saturating_add(width).min(region.end));
-        let window = &text[at..end];
-        let sizer = WindowSizer::new(window, chunking.unit, tokenizer);
-        let cut = match chunking.strategy {
-            Strategy::Markdown => markdown::cut(window, chunking, &sizer)?,
-            Strategy::Fixed => fixed::cut(window, chunking, &sizer),
-            _ => recursive::cut(window, chunking, &sizer)?,
-        };
-        let whole = cut.into_iter().map(|r| at + r.start..at + r.end);
-        if end == region.end {
-            chunks.extend(whole);
-            break;
-        }
-        let cut: Vec<Range<usize>> = whole.collect();
-        // A chunk is certain when more than one chunk's size follows its start in the window.
-        let certain = cut.iter().rposition(|r| sizer.size(&text[r.start..end]) > chunking.size);
-        let begins_block = |i: &usize| outline.begins_block(cut[*i].start);
-        let last = certain.map_or(0, |i| i + 1).min(cut.len().saturating_sub(1));
-        // In Markdown a window begins where a block does: inside a fence all would read inside out.
-        let kept = if chunking.strategy == Strategy::Markdown {
-            let any = (width > usual && last > 0).then_some(last);
-            (1..=last).rev().find(begins_block).or(any)
-        } else {
-            (last > 0).then_some(last)
-        };
-        match kept {
-            Some(kept) => {
-                at = cut[kept].start;
-                chunks.extend(cut.into_iter().take(kept));
+/// What a region is cut with.
+struct Cutter<'a> {
+    text: &'a str,
+    chunking: &'a Chunking,
+    tokenizer: &'a Tokenizer,
+    outline: &'a Outline,
+    bounds: &'a Bounds,
+}
+
+impl Cutter<'_> {
+    /// Adds the chunks of a region.
+    fn cut(&self, region: Range<usize>, chunks: &mut Vec<Range<usize>>) -> Result<()> {
+        let (text, chunking) = (self.text, self.chunking);
+        let usual = WINDOW.max(chunking.size.saturating_mul(4 * CHUNKS));
+        let mut at = region.start;
+        let mut width = usual;
+        while at < region.end {
+            let end = text.floor_char_boundary(at.saturating_add(width).min(region.end));
+            let window = &text[at..end];
+            let sizer = WindowSizer::new(window, chunking.unit, self.tokenizer, self.bounds)?;
+            let Cut { ranges, rest } = match chunking.strategy {
+                Strategy::Markdown => markdown::cut(window, chunking, &sizer)?,
+                Strategy::Fixed => Cut { ranges: fixed::cut(window, chunking, &sizer)?, rest: None },
+                _ => recursive::cut(window, chunking, &sizer)?,
+            };
+            let cut: Vec<Range<usize>> = ranges.into_iter().map(|r| at + r.start..at + r.end).collect();
+            self.bounds.check_chunks(chunks.len() + cut.len())?;
+            if let Some(rest) = rest {
+                chunks.extend(cut);
+                at += rest;
                 width = usual;
+                continue;
             }
-            // Nothing but white space so far.
-            None if cut.is_empty() => at = end,
-            None => width = width.saturating_mul(2),
+            if end == region.end {
+                chunks.extend(cut);
+                return Ok(());
+            }
+            match self.kept(&cut, &sizer, end, width, usual)? {
+                Some(kept) => {
+                    at = cut[kept].start;
+                    chunks.extend(cut.into_iter().take(kept));
+                    width = usual;
+                }
+                // Nothing but white space so far.
+                None if cut.is_empty() => at = end,
+                None => width = width.saturating_mul(2),
+            }
         }
+        Ok(())
     }
-    Ok(chunks)
+
+    /// How many of a window's chunks its end could not have changed, if any. The next window begins where they end.
+    fn kept(
+        &self,
+        cut: &[Range<usize>],
+        sizer: &WindowSizer,
+        end: usize,
+        width: usize,
+        usual: usize,
+    ) -> Result<Option<usize>> {
+        // A chunk is certain when more than one chunk's size follows its start in the window.
+        let mut certain = 0;
+        for (i, range) in cut.iter().enumerate().rev() {
+            if sizer.size(&self.text[range.start..end])? > self.chunking.size {
+                certain = i + 1;
+                break;
+            }
+        }
+        let last = certain.min(cut.len().saturating_sub(1));
+        // In Markdown a window begins where a block does: inside a fence all would read inside out.
+        if self.chunking.strategy == Strategy::Markdown {
+            let long = width > usual && width >= LONGEST_BLOCK;
+            let begins_block = |i: &usize| self.outline.begins_block(cut[*i].start);
+            let any = (long && last > 0).then_some(last);
+            return Ok((1..=last).rev().find(begins_block).or(any));
+        }
+        Ok((last > 0).then_some(last))
+    }
 }

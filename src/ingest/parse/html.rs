@@ -1,11 +1,13 @@
 //! HTML to Markdown (htmd), made for retrieval: text without addresses, markup or page furniture.
 
-use super::{Extracted, dom};
+use super::{Extracted, dom, tree};
 use crate::error::{Error, Result};
+use crate::model::Bounds;
 use crate::ingest::chunk::Outline;
 use htmd::element_handler::{HandlerResult, Handlers};
 use htmd::options::{BulletListMarker, Options};
 use htmd::{Element, HtmlToMarkdown};
+use std::sync::{Arc, OnceLock};
 
 /// htmd escapes what Markdown could mistake for markup. In text that is embedded and searched,
 /// pg\_class is noise and does not match pg_class, so these characters pass the converter in
@@ -25,22 +27,47 @@ const DISGUISED: [(char, char); 10] = [
 /// Ends a cell on its way to its row.
 const CELL_END: char = '\u{10fa0a}';
 
-/// Markdown of an HTML document. Errors: [`Error::Argument`] when elements nest too deep.
-pub fn extract(html: &str) -> Result<Extracted> {
-    let document = dom::parse(html).map_err(|problem| Error::Argument { argument: "content", problem })?;
-    let title = dom::title(&document);
-    dom::replace(&document, |c| DISGUISED.iter().find(|(plain, _)| *plain == c).map_or(c, |(_, d)| *d));
-    let markdown = tidy(&reveal(&converter().tree_to_markdown(&document)));
-    let title = title.or_else(|| Outline::read(&markdown).title().map(str::to_string));
+/// Elements that are blocks to the converter: each is a place to stop at.
+const BLOCKS: [&str; 56] = [
+    "html", "body", "p", "ul", "ol", "li", "blockquote", "pre", "h1", "h2", "h3", "h4", "h5", "h6", "table", "tbody",
+    "thead", "tfoot", "tr", "td", "th", "caption", "div", "a", "b", "strong", "i", "em", "code", "img", "br",
+    "address", "article", "aside", "center", "dd", "details", "dialog", "dir", "dl", "dt", "fieldset", "figcaption",
+    "figure", "footer", "form", "header", "legend", "main", "menu", "optgroup", "option", "search", "section",
+    "summary", "textarea",
+];
+
+/// Markdown of an HTML document. Errors: [`Error::Argument`] when elements nest too deep or the like;
+/// [`Error::Limit`].
+pub fn extract(html: &str, bounds: &Bounds) -> Result<Extracted> {
+    let document = dom::parse(html, bounds)?;
+    let title = tree::title(&document, bounds)?;
+    let disguise = |c| DISGUISED.iter().find(|(plain, _)| *plain == c).map_or(c, |(_, d)| *d);
+    tree::replace(&document, bounds, disguise)?;
+    tree::join(&document, bounds)?;
+    let problem = Arc::new(OnceLock::new());
+    let markdown = converter(bounds.clone(), problem.clone()).tree_to_markdown(&document);
+    if let Some(problem) = problem.get() {
+        return Err(problem.clone());
+    }
+    let markdown = tidy(&reveal(&markdown));
+    let title = match title {
+        Some(title) => Some(title),
+        None => Outline::read(&markdown, bounds)?.title().map(str::to_string),
+    };
     Ok(Extracted { text: markdown, title, markdown: true })
 }
 
-/// What the title element says.
-pub fn title(html: &str) -> Option<String> {
-    dom::title(&dom::parse(html).ok()?)
+/// What the title element says, where the document can be parsed. Errors: [`Error::Limit`].
+pub fn title(html: &str, bounds: &Bounds) -> Result<Option<String>> {
+    match dom::parse(html, bounds) {
+        Ok(document) => tree::title(&document, bounds),
+        Err(Error::Argument { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
-fn converter() -> HtmlToMarkdown {
+/// The converter; it stops by itself once there is a `problem`.
+fn converter(bounds: Bounds, problem: Arc<OnceLock<Error>>) -> HtmlToMarkdown {
     let options = Options {
         bullet_list_marker: BulletListMarker::Dash,
         ul_bullet_spacing: 1,
@@ -63,7 +90,31 @@ fn converter() -> HtmlToMarkdown {
         .add_handler(vec!["table", "tbody", "thead", "tfoot"], table)
         .add_handler(vec!["tr"], row)
         .add_handler(vec!["td", "th"], cell)
+        .add_handler(BLOCKS.to_vec(), move |handlers: &dyn Handlers, element: Element| {
+            guarded(handlers, element, &bounds, &problem)
+        })
         .build()
+}
+
+/// Converts an element if there is no problem yet. An element's text is copied once for each element around it, and
+/// list items and quotes add to every line.
+fn guarded(
+    handlers: &dyn Handlers,
+    element: Element,
+    bounds: &Bounds,
+    problem: &OnceLock<Error>,
+) -> Option<HandlerResult> {
+    if problem.get().is_some() {
+        return None;
+    }
+    let result = handlers.fallback(element);
+    let made = result.as_ref().map_or(0, |result| result.content.len());
+    // Half of the text may be white space that goes in the end.
+    if let Err(error) = bounds.spend(64 + made / 16).and_then(|()| bounds.check_bytes(made / 2)) {
+        let _ = problem.set(error);
+        return None;
+    }
+    result
 }
 
 fn inline(handlers: &dyn Handlers, element: Element) -> Option<HandlerResult> {

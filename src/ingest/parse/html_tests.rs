@@ -2,6 +2,10 @@
 
 use super::*;
 
+fn extract(html: &str) -> Result<Extracted> {
+    super::extract(html, &Bounds::none())
+}
+
 fn markdown(html: &str) -> String {
     extract(html).unwrap().text
 }

@@ -1,20 +1,26 @@
 //! Markdown: taken as it is, titled by its first heading.
 
 use super::Extracted;
+use crate::error::Result;
+use crate::model::Bounds;
 use crate::ingest::chunk::Outline;
 
-pub fn extract(text: String) -> Extracted {
-    let title = Outline::read(&text).title().map(str::to_string);
-    Extracted { text, title, markdown: true }
+pub fn extract(text: String, bounds: &Bounds) -> Result<Extracted> {
+    let title = Outline::read(&text, bounds)?.title().map(str::to_string);
+    Ok(Extracted { text, title, markdown: true })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn title(text: &str) -> Option<String> {
+        extract(text.into(), &Bounds::none()).unwrap().title
+    }
+
     #[test]
     fn the_first_heading_is_the_title() {
-        assert_eq!(extract("x\n\n## A *b*\n\n# C".into()).title.as_deref(), Some("A b"));
-        assert_eq!(extract("```\n# no\n```".into()).title, None);
+        assert_eq!(title("x\n\n## A *b*\n\n# C").as_deref(), Some("A b"));
+        assert_eq!(title("```\n# no\n```"), None);
     }
 }

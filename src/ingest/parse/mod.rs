@@ -4,9 +4,11 @@ mod dom;
 mod html;
 mod markdown;
 mod plain;
+mod tags;
+mod tree;
 
 use crate::error::{Error, Result};
-use crate::model::Preprocess;
+use crate::model::{Bounds, Preprocess};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ContentType {
@@ -111,16 +113,25 @@ pub struct Extracted {
 }
 
 /// Extracts the text of a document. HTML becomes Markdown unless `preprocess.remove_html` is off.
-/// Errors: [`Error::Argument`], for HTML that nests too deep; it is for the caller to name the document.
-pub fn extract(text: &str, content_type: ContentType, preprocess: &Preprocess) -> Result<Extracted> {
+/// Errors: [`Error::Argument`], for HTML that nests too deep and the like; [`Error::Limit`]. It is for the caller to
+/// name the document ([`Error::of_document`]).
+pub fn extract(
+    text: &str,
+    content_type: ContentType,
+    preprocess: &Preprocess,
+    bounds: &Bounds,
+) -> Result<Extracted> {
+    bounds.spend(text.len())?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let text = if text.contains('\r') { text.replace("\r\n", "\n").replace('\r', "\n") } else { text.into() };
-    match content_type {
-        ContentType::Plain => Ok(plain::extract(text)),
-        ContentType::Markdown => Ok(markdown::extract(text)),
-        ContentType::Html if preprocess.remove_html => html::extract(&text),
-        ContentType::Html => Ok(Extracted { title: html::title(&text), text, markdown: false }),
-    }
+    let extracted = match content_type {
+        ContentType::Plain => plain::extract(text),
+        ContentType::Markdown => markdown::extract(text, bounds)?,
+        ContentType::Html if preprocess.remove_html => html::extract(&text, bounds)?,
+        ContentType::Html => Extracted { title: html::title(&text, bounds)?, text, markdown: false },
+    };
+    bounds.check_bytes(extracted.text.len())?;
+    Ok(extracted)
 }
 
 /// Bytes as text: UTF-8 without a byte order mark, and nothing that PostgreSQL cannot store.
@@ -190,7 +201,7 @@ mod tests {
     #[test]
     fn line_ends_and_byte_order_marks_are_made_one() {
         for (t, expected) in [(ContentType::Plain, "a\nb\nc"), (ContentType::Markdown, "a\nb\nc")] {
-            assert_eq!(extract("\u{feff}a\r\nb\rc", t, &Preprocess::default()).unwrap().text, expected);
+            assert_eq!(extract("\u{feff}a\r\nb\rc", t, &Preprocess::default(), &Bounds::none()).unwrap().text, expected);
         }
         assert_eq!(decode(b"\xef\xbb\xbfhi", "d").unwrap(), "hi");
     }
@@ -210,7 +221,7 @@ mod tests {
     fn html_is_kept_as_it_is_on_request() {
         let keep = Preprocess { remove_html: false, ..Preprocess::default() };
         let source = "<title>T &amp; U</title>\n<p>a_b</p>";
-        let extracted = extract(source, ContentType::Html, &keep).unwrap();
+        let extracted = extract(source, ContentType::Html, &keep, &Bounds::none()).unwrap();
         assert_eq!((extracted.text.as_str(), extracted.markdown), (source, false));
         assert_eq!(extracted.title.as_deref(), Some("T & U"));
     }

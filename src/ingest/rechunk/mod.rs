@@ -3,7 +3,7 @@
 use super::chunk::windows::LONGEST_BLOCK;
 use super::chunk::{self, Characters, Outline, Piece};
 use crate::error::Result;
-use crate::model::{Chunk, Chunking, Strategy, Unit};
+use crate::model::{Bounds, Chunk, Chunking, Strategy, Unit};
 use crate::tokenizer::Tokenizer;
 use std::ops::Range;
 
@@ -28,11 +28,14 @@ pub fn rechunk(
     tokenizer: &Tokenizer,
     markdown: bool,
     previous: &[PreviousChunk],
+    bounds: &Bounds,
 ) -> Result<Vec<Chunk>> {
     if previous.is_empty() || chunking.strategy == Strategy::None {
-        return chunk::chunk(text, chunking, tokenizer, markdown);
+        return chunk::chunk(text, chunking, tokenizer, markdown, bounds);
     }
-    let outline = chunk::outline(text, chunking, markdown);
+    // Looking for the chunks that stand where they stood, from both ends.
+    bounds.spend(2 * text.len())?;
+    let outline = chunk::outline(text, chunking, markdown, bounds)?;
     let kept = |range: &Range<usize>, of: &PreviousChunk| Piece {
         range: range.clone(),
         tokens: Some(of.token_count),
@@ -47,12 +50,12 @@ pub fn rechunk(
         let first = restart(&leading, chunking, &outline);
         let from = leading.get(first).map_or(0, |r| r.start);
         pieces.truncate(first);
-        pieces.extend(chunk::split(text, from..trailing.region_end, chunking, tokenizer, &outline)?);
+        pieces.extend(chunk::split(text, from..trailing.region_end, chunking, tokenizer, &outline, bounds)?);
         let behind = &previous[previous.len() - trailing.ranges.len()..];
         pieces.extend(trailing.ranges.iter().zip(behind).map(|(r, c)| kept(r, c)));
     }
     let pieces = chunk::ordered(pieces);
-    Ok(chunk::finish(text, pieces, tokenizer, markdown.then_some(&outline)))
+    chunk::finish(text, pieces, tokenizer, markdown.then_some(&outline), bounds)
 }
 
 /// The leading chunk to cut from: the last one, in Markdown the last one that begins a block, for

@@ -1,0 +1,113 @@
+//! What is asked of, and done to, the tree of an HTML document. Nothing here recurses.
+
+use crate::error::Result;
+use crate::model::Bounds;
+use html5ever::tendril::StrTendril;
+use html5ever::{local_name, ns};
+use markup5ever_rcdom::{Handle, NodeData};
+
+/// Work of visiting a node, in bytes.
+const NODE: usize = 16;
+/// The converter takes neighbours of these names for one element, of two names if they are in one group.
+const SAME: [&[&str]; 2] = [&["i", "em"], &["b", "strong"]];
+
+/// What the first title element of a tree says, on one line.
+pub fn title(document: &Handle, bounds: &Bounds) -> Result<Option<String>> {
+    let mut title: Option<String> = None;
+    walk(document, bounds, |node, _| {
+        if title.is_none()
+            && let NodeData::Element { name, .. } = &node.data
+            && name.ns == ns!(html)
+            && name.local == local_name!("title")
+        {
+            let mut text = String::new();
+            for child in node.children.borrow().iter() {
+                if let NodeData::Text { contents } = &child.data {
+                    text.push_str(&contents.borrow());
+                }
+            }
+            let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            title = (!line.is_empty()).then_some(line);
+        }
+    })?;
+    Ok(title)
+}
+
+/// Replaces characters in all texts of a tree.
+pub fn replace(document: &Handle, bounds: &Bounds, replacement: impl Fn(char) -> char) -> Result<()> {
+    walk(document, bounds, |node, _| {
+        if let NodeData::Text { contents } = &node.data {
+            let replaced: String = contents.borrow().chars().map(&replacement).collect();
+            contents.replace(StrTendril::from(replaced));
+        }
+    })
+}
+
+/// Joins inline elements that stand side by side, are alike and hold nothing but text. The converter would, too, but
+/// copies all that it has joined, and moves all that follow, for each.
+pub fn join(document: &Handle, bounds: &Bounds) -> Result<()> {
+    walk(document, bounds, |node, _| {
+        let mut children = node.children.borrow_mut();
+        if children.len() < 2 {
+            return;
+        }
+        let mut kept: Vec<Handle> = Vec::with_capacity(children.len());
+        for child in children.drain(..) {
+            if !kept.last().is_some_and(|last| take_in(last, &child)) {
+                kept.push(child);
+            }
+        }
+        *children = kept;
+    })
+}
+
+/// Whether `first` took in the text of `second`.
+fn take_in(first: &Handle, second: &Handle) -> bool {
+    let (NodeData::Element { name, attrs, .. }, NodeData::Element { name: name_2, attrs: attrs_2, .. }) =
+        (&first.data, &second.data)
+    else {
+        return false;
+    };
+    let alike = name == name_2
+        || SAME.iter().any(|group| group.contains(&&*name.local) && group.contains(&&*name_2.local));
+    if !alike || !is_inline(&name.local) || *attrs.borrow() != *attrs_2.borrow() {
+        return false;
+    }
+    let (texts, texts_2) = (first.children.borrow(), second.children.borrow());
+    let ([text], [text_2]) = (&texts[..], &texts_2[..]) else { return false };
+    let (NodeData::Text { contents }, NodeData::Text { contents: contents_2 }) = (&text.data, &text_2.data)
+    else {
+        return false;
+    };
+    contents.borrow_mut().push_tendril(&contents_2.borrow());
+    true
+}
+
+/// Whether the converter joins neighbours of this name: not what is a block to it, and not links.
+fn is_inline(name: &str) -> bool {
+    !matches!(
+        name,
+        "a" | "address" | "article" | "aside" | "base" | "basefont" | "blockquote" | "body" | "caption" | "center"
+            | "col" | "colgroup" | "dd" | "details" | "dialog" | "dir" | "div" | "dl" | "dt" | "fieldset"
+            | "figcaption" | "figure" | "footer" | "form" | "frame" | "frameset" | "h1" | "h2" | "h3" | "h4" | "h5"
+            | "h6" | "head" | "header" | "hr" | "html" | "iframe" | "legend" | "li" | "link" | "main" | "menu"
+            | "menuitem" | "nav" | "noframes" | "ol" | "optgroup" | "option" | "p" | "param" | "pre" | "script"
+            | "search" | "section" | "style" | "summary" | "table" | "tbody" | "td" | "textarea" | "tfoot" | "th"
+            | "thead" | "title" | "tr" | "track" | "ul" | "template"
+    )
+}
+
+/// Visits every node in document order with its depth.
+pub fn walk(document: &Handle, bounds: &Bounds, mut visit: impl FnMut(&Handle, usize)) -> Result<()> {
+    let mut open: Vec<(Handle, usize)> = vec![(document.clone(), 0)];
+    while let Some((node, depth)) = open.pop() {
+        let text = match &node.data {
+            NodeData::Text { contents } => contents.borrow().len(),
+            _ => 0,
+        };
+        bounds.spend(NODE + text)?;
+        visit(&node, depth);
+        open.extend(node.children.borrow().iter().rev().map(|child| (child.clone(), depth + 1)));
+    }
+    Ok(())
+}

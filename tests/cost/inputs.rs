@@ -1,0 +1,248 @@
+//! Texts that cost a parser, a cutter or a tokeniser the most that anybody has thought of, each at any size.
+
+/// A text for one kind of reader, made of a part that repeats.
+pub struct Input {
+    pub name: &'static str,
+    head: &'static str,
+    unit: Unit,
+    tail: &'static str,
+}
+
+#[derive(Clone, Copy)]
+enum Unit {
+    Same(&'static str),
+    /// The same with another number each time.
+    Numbered(fn(usize) -> String),
+}
+
+impl Input {
+    /// About `bytes` of it.
+    pub fn text(&self, bytes: usize) -> String {
+        let mut text = self.head.to_string();
+        let mut i = 0;
+        while text.len() + self.tail.len() < bytes {
+            match self.unit {
+                Unit::Same(unit) => text.push_str(unit),
+                Unit::Numbered(unit) => text.push_str(&unit(i)),
+            }
+            i += 1;
+        }
+        text + self.tail
+    }
+}
+
+const fn same(name: &'static str, unit: &'static str) -> Input {
+    within(name, "", unit, "")
+}
+
+const fn within(name: &'static str, head: &'static str, unit: &'static str, tail: &'static str) -> Input {
+    Input { name, head, unit: Unit::Same(unit), tail }
+}
+
+const fn numbered(name: &'static str, head: &'static str, unit: fn(usize) -> String, tail: &'static str) -> Input {
+    Input { name, head, unit: Unit::Numbered(unit), tail }
+}
+
+const WORDS: &str = "The server reads the file once at its start, and again when it gets a signal.\n\n";
+
+pub fn html() -> Vec<Input> {
+    vec![
+        same("paragraphs", "<p>The server reads <b>the file</b> once &amp; again, <a href='x'>see</a>.</p>\n"),
+        numbered("attributes of one tag", "<p", |i| format!(" a{i}=1"), ">x"),
+        numbered("tags of 250 attributes", "", |i| {
+            (0..250).fold("<p".to_string(), |tag, k| format!("{tag} a{k}")) + &format!(">x{i}")
+        }, ""),
+        within("an attribute's value", "<p title=\"", "x y ", "\">x"),
+        numbered("<body> again and again", "<body>", |i| format!("<body a{i}=1>"), "x"),
+        numbered("<html> again and again", "<html>", |i| format!("x<html a{i}=1 b{i}=2>"), "x"),
+        numbered("unknown elements", "", |i| format!("<longname{i}>x</longname{i}>"), ""),
+        numbered("150 elements deep", "", |_| format!("{}x{}", "<div>".repeat(150), "</div>".repeat(150)), ""),
+        same("bold side by side", "<b>x</b>"),
+        same("italics side by side", "<i>x</i><em>y</em>"),
+        same("bold left open in paragraphs", "<p><b>x"),
+        same("paragraphs in bold left open", "<b><p>x"),
+        same("links left open", "<a>x"),
+        same("paragraphs in links", "<a><p>x</a>"),
+        same("misnested formatting", "<b><i>x</b></i>"),
+        same("fonts across paragraphs", "<font><p>x</font>"),
+        same("nobr", "<nobr>x"),
+        same("markers", "<object>x</object>"),
+        within("text in a table", "<table>", "x<tr>", "</table>"),
+        within("elements in a table", "<table>", "<b>x", "</table>"),
+        same("tables", "<table><tr><td>1</table>"),
+        same("tables left open", "<table><b>x"),
+        within("rows", "<table>", "<tr><td>1<td>2", "</table>"),
+        within("cells of one row", "<table><tr>", "<td>1", "</table>"),
+        within("options", "<select>", "<option>x", "</select>"),
+        within("list items", "<ul>", "<li>x", "</ul>"),
+        within("numbered items", "<ol>", "<li>x</li>", "</ol>"),
+        same("definitions", "<dt>x<dd>y"),
+        same("headings", "<h1>x</h1>"),
+        same("empty headings", "<h2></h2>"),
+        same("line breaks", "<br>x"),
+        same("line breaks alone", "<br>"),
+        same("entities", "&amp;"),
+        same("entities that are none", "&aaaaaaaa"),
+        same("ampersands", "&"),
+        same("less-than signs", "<"),
+        same("ends of nothing", "</"),
+        same("end tags", "</p>"),
+        same("comments", "<!-- x -->"),
+        within("one comment", "<!--", "x - ", "-->"),
+        within("a comment left open", "<!--", "<p a b ", ""),
+        same("declarations", "<!doctype html>"),
+        same("processing instructions", "<?x y?>"),
+        same("CDATA that is none", "<![CDATA[x]]>"),
+        within("CDATA", "<svg>", "<![CDATA[x]]>", "</svg>"),
+        same("NUL", "\0"),
+        same("NUL in tags", "<p\0>\0"),
+        same("mathematics", "<math><mi>x</mi></math>"),
+        same("drawings", "<svg><path d='M0 0'/></svg>"),
+        within("templates", "", "<template><p>x</template>", ""),
+        within("preformatted", "<pre>", "a = `b`\n", "</pre>"),
+        same("preformatted blocks", "<pre>`</pre>"),
+        numbered("quotes in quotes", "", |_| format!("{}x<br>y{}", "<blockquote>".repeat(9), "</blockquote>".repeat(9)), ""),
+        numbered("many quotes", "", |_| "<p>x<br>y".to_string(), ""),
+        same("spans", "<span>x</span>"),
+        same("images", "<img alt='x'>"),
+        same("white space", " \n"),
+        same("no-break spaces", "\u{a0}"),
+        same("titles", "<title></title>"),
+        same("forms", "<form><input></form>"),
+        same("buttons", "<button>x</button>"),
+        same("scripts", "<script>a<b</script>x"),
+        within("one script", "<script>", "if (a<b && c) '</' ", "</script>x"),
+        within("plain text", "<plaintext>", "<p>x ", ""),
+        same("frames", "<frameset><frame>"),
+        same("ruby", "<ruby>x<rt>y</ruby>"),
+    ]
+}
+
+pub fn markdown() -> Vec<Input> {
+    vec![
+        same("paragraphs", WORDS),
+        same("sections", "# One\n\nThe server reads the *file* once.\n\n## Two\n\n- a\n- b\n\n```\nmake\n```\n\n"),
+        same("brackets", "["),
+        same("images left open", "!["),
+        same("links left open", "[a]("),
+        same("links in links", "[a][b"),
+        same("links in angles", "[a](<b"),
+        same("link titles left open", "[a](b \"c "),
+        same("closing brackets", "]("),
+        same("brackets closed", "[a] "),
+        numbered("link definitions", "", |i| format!("[a{i}]: b\n"), ""),
+        numbered("links to definitions", "[x]: y\n\n", |_| "[x] ".into(), ""),
+        numbered("definitions and links", "", |i| format!("[a{i}]: b\n\n[a{}]\n\n", i / 2), ""),
+        same("emphasis left open", "*a **a "),
+        same("underscores left open", "_a __a "),
+        same("emphasis of kinds", "*_~~a"),
+        same("stars", "*"),
+        same("emphasis in emphasis", "*a"),
+        same("emphasis closed", "a*"),
+        numbered("backticks of growing length", "", |i| format!("{} ", "`".repeat(i % 500 + 1)), ""),
+        same("backticks", "`a "),
+        same("tildes", "~a "),
+        same("quotes in quotes", ">"),
+        within("quotes, then lines", "> > > > > > > > > > > > > > > >\n", "a\n", ""),
+        numbered("numbered lists in lists", "", |_| "1. ".into(), ""),
+        numbered("lists in lists, then blank lines", "", |i| if i < 2000 { "1. ".into() } else { "\n".into() }, ""),
+        numbered("lists by indentation", "", |i| format!("{}- a\n", "  ".repeat(i % 300)), ""),
+        numbered("deep lists, then blank lines", "", |i| {
+            if i < 100 { format!("{}- a\n", "  ".repeat(i)) } else { "\n".into() }
+        }, ""),
+        same("items", "* a\n"),
+        same("items and blank lines", "- a\n\n\n"),
+        within("rows of a table", "| a | b |\n|---|---|\n", "| c | d |\n", ""),
+        same("tables", "a|b\n-|-\n"),
+        same("bars", "|"),
+        numbered("a wide table", "", |i| {
+            match i {
+                0 => format!("{}\n{}\n", "|a".repeat(2000), "|-".repeat(2000)),
+                _ => "|\n".into(),
+            }
+        }, ""),
+        same("headings", "# a\n"),
+        same("empty headings", "#\n"),
+        same("deep headings", "# a\n## b\n### c\n#### d\n##### e\n###### f\n\nx\n\n"),
+        same("underlined headings", "a\n---\n"),
+        same("headings underlined twice", "a\n===\n"),
+        within("a long heading", "# x y", " and z", "\n\ntext"),
+        same("rules", "---\n"),
+        same("rules of stars", "* * *\n"),
+        same("fences", "```\n"),
+        same("fences of tildes", "~~~\na\n"),
+        within("one code block", "```\n", "a = b\n", ""),
+        same("indented code", "    a = b\n\n"),
+        same("backslashes", "\\"),
+        same("dollars", "$"),
+        same("formulas left open", "$a{b "),
+        same("formulas in pairs", "$$ a{"),
+        numbered("footnotes", "", |i| format!("[^a{i}]: x\n\n"), ""),
+        same("footnotes without text", "[^1] "),
+        same("footnotes in footnotes", "[^a]: "),
+        same("wiki links", "[[a|"),
+        same("superscripts", "^a ~b "),
+        same("definitions", "a\n: b\n\n"),
+        same("definitions left open", ": a\n"),
+        within("front matter", "---\n", "a: b\n", "---\n"),
+        same("notes", "> [!NOTE]\n> a\n\n"),
+        same("tasks", "- [ ] x\n"),
+        same("addresses", "<http://a.b/c> "),
+        same("tags left open", "<a href=\"b "),
+        same("tags", "<a>"),
+        same("comments left open", "<!-- a "),
+        same("comments", "<!---->"),
+        same("CDATA left open", "<![CDATA["),
+        same("instructions left open", "<?a "),
+        same("declarations left open", "<!A "),
+        same("blocks of HTML", "<div>\n"),
+        same("blocks of HTML and text", "<div>\n\na\n\n</div>\n\n"),
+        same("entities", "&amp;"),
+        same("entities left open", "&#"),
+        same("hard breaks", "a  \n"),
+        same("parentheses", "("),
+        same("quotation marks", "\"a' "),
+        same("directives", "::: a\n"),
+    ]
+}
+
+pub fn plain() -> Vec<Input> {
+    vec![
+        same("words", WORDS),
+        same("short words", "a "),
+        same("lines", "a\n"),
+        same("paragraphs of a letter", "a\n\n"),
+        same("one letter", "x"),
+        numbered("letters without a space", "", |i| format!("{:x}", i.wrapping_mul(2_654_435_761)), ""),
+        same("letters with accents", "é"),
+        same("combining marks", "\u{301}"),
+        within("marks on one letter", "a", "\u{301}\u{302}", ""),
+        same("line breaks", "\n"),
+        same("lines of a space", " \n"),
+        same("spaces", " "),
+        same("tabs", "\t"),
+        same("no-break spaces", "\u{a0}"),
+        same("line separators", "\u{2028}"),
+        same("zero-width spaces", "\u{200b}"),
+        same("lines of a zero-width space", "\u{200b}\n"),
+        same("words and long gaps", "word                                                                          "),
+        same("control characters", "\u{1}"),
+        same("lines of a control character", "\u{1}\n"),
+        same("Chinese", "漢字"),
+        same("Thai", "สวัสดีครับ"),
+        same("emoji", "🦀"),
+        same("families", "👩\u{200d}👩\u{200d}👧"),
+        same("flags", "🇩🇪"),
+        same("right to left", "שלום "),
+        same("full stops", "."),
+        same("sentences", "A. "),
+        same("abbreviations", "a.b."),
+        same("digits", "1"),
+        same("underscores", "_"),
+        same("numbers", "1,234.5 "),
+        numbered("words that grow", "", |i| "x".repeat(i % 3000 + 1) + " ", ""),
+        numbered("a long line between short ones", "", |i| {
+            if i % 20 == 19 { "word ".repeat(250) + "\n" } else { "a b\n".to_string() }
+        }, ""),
+    ]
+}
