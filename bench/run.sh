@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The benchmarks, against a scratch cluster of their own; expects kb installed (make bench sees to it).
-# bench/run.sh [--only NAME,...] [--cranfield DIR], names: ingest query seen remote model memory edit cranfield.
+# bench/run.sh [--only NAME,...] [--cranfield DIR], names: ingest query seen remote model memory edit cost cranfield.
 set -euo pipefail
 # shellcheck source=tools/env.sh
 . "$(dirname "$0")/../tools/env.sh"
@@ -43,9 +43,10 @@ for candidate in release dev; do
     fi
 done
 
-# The provider that the remote benchmark asks.
-(cd "$root" && cargo build --quiet --no-default-features --example stub-provider)
-stub=${CARGO_TARGET_DIR:-$root/target}/debug/examples/stub-provider
+# The provider that the remote benchmark asks, and the program that measures cost against size.
+(cd "$root" && cargo build --quiet --no-default-features --example stub-provider --example cost)
+examples=${CARGO_TARGET_DIR:-$root/target}/debug/examples
+stub=$examples/stub-provider
 
 say "making a cluster in $dir"
 cluster_stop "$dir"
@@ -55,6 +56,7 @@ cluster_start "$dir" "shared_preload_libraries = 'kb'" "max_wal_size = '4GB'" "a
 postmaster=$(as_server head -n 1 "$dir/data/postmaster.pid")
 
 export PYTHONPATH=$libraries PYTHONDONTWRITEBYTECODE=1
-timeout --foreground --kill-after 30 2700 "$python" "$root/bench/driver" \
+timeout --foreground --kill-after 30 3600 "$python" "$root/bench/driver" \
     --host "$dir" --port "$PORT" --postmaster "$postmaster" --profile "$profile" --manual "$KB_SCRATCH/manual" \
-    --results "$root/bench/results.md" --stub "$stub" --cranfield "${CRANFIELD:-}" "$@"
+    --results "$root/bench/results.md" --stub "$stub" --cost "$examples/cost" \
+    --cranfield "${CRANFIELD:-}" "$@"

@@ -10,6 +10,7 @@ import time
 import traceback
 from pathlib import Path
 
+import cost
 import cranfield
 import edit
 import ingest
@@ -29,6 +30,7 @@ BENCHMARKS = {
     "model": model.run,
     "memory": memory.run,
     "edit": edit.run,
+    "cost": cost.run,
     "cranfield": cranfield.run,
 }
 
@@ -42,6 +44,7 @@ def main() -> int:
     parser.add_argument("--manual", type=Path, required=True)
     parser.add_argument("--results", type=Path, required=True)
     parser.add_argument("--stub", default="")
+    parser.add_argument("--cost", default="")
     parser.add_argument("--cranfield", default="")
     parser.add_argument("--only", default="")
     options = parser.parse_args()

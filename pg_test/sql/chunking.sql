@@ -62,6 +62,24 @@ SELECT try($$SELECT kb.chunk('x', '{"size": 255}', 'minilm')$$);
 SELECT try($$SELECT kb.chunk('x', '[]')$$);
 SELECT try($$SELECT kb.chunk('x', '{}', 'no_such')$$);
 SELECT try($$SELECT kb.chunk('x', '{}', content_type => 'application/pdf')$$);
+
+-- What a text may become has limits, whoever asks.
+SELECT count(*) FROM kb.chunk(repeat('word ', 1000), '{"size": 10, "overlap": 5}');
+SELECT try($$SELECT kb.chunk(repeat('word ', 1000), '{"size": 10, "overlap": 6}')$$);
+SET kb.max_chunks_per_document = 100;
+SELECT try($$SELECT kb.chunk(repeat('word ', 1000), '{"size": 5, "overlap": 0, "strategy": "$$ || s || $$"}')$$) FROM unnest('{recursive,markdown,fixed}'::text[]) s;
+SELECT count(*) FROM kb.chunk(repeat('word ', 1000), '{"size": 10, "overlap": 0}');
+RESET kb.max_chunks_per_document;
+SET kb.max_extracted_size = '4kB';
+SELECT try($$SELECT kb.chunk(repeat('word ', 1000), '{"size": 10, "overlap": 0}')$$);
+SELECT try($$SELECT kb.chunk(repeat('word ', 700), '{"size": 10, "overlap": 5}')$$);
+SELECT try($$SELECT kb.chunk('# ' || repeat('long ', 100) || E'\n\n' || repeat('word ', 100), '{"size": 10, "overlap": 0}', content_type => 'text/markdown')$$);
+SELECT count(*) FROM kb.chunk(repeat('word ', 700), '{"size": 10, "overlap": 0}');
+RESET kb.max_extracted_size;
+SET kb.extract_timeout = '1ms';
+SELECT try($$SELECT kb.chunk(repeat('word ', 1000000), content_type => $$ || quote_literal(t) || ')') FROM unnest('{text/plain,text/markdown,text/html}'::text[]) t;
+RESET kb.extract_timeout;
+SELECT try($$SELECT kb.chunk('<p' || (SELECT string_agg(' a' || i, '') FROM generate_series(1, 300) i) || '>x', content_type => 'text/html')$$);
 RESET kb.default_embedder;
 
 -- Documents: chunks are slices of the extracted text, with heading paths, whatever the type.

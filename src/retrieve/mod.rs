@@ -1,6 +1,7 @@
 //! From a question to ranked rows: which scan, then equal texts, bounds and order.
 
 pub mod dedupe;
+pub mod filter;
 pub mod plan;
 #[cfg(feature = "server")]
 pub mod run;

@@ -1,7 +1,7 @@
 //! The use case behind kb.query: embed the question, look, and shape the answer.
 
 use super::plan::{self, Step};
-use super::{Hit, dedupe, trim};
+use super::{Hit, dedupe, filter, trim};
 use crate::catalog::access::access;
 use crate::error::{Error, Result};
 use crate::gateway::client;
@@ -53,14 +53,7 @@ impl Request {
         {
             return argument("max_tokens", format!("{tokens} is below 1"));
         }
-        if let Some(filter) = &filter
-            && !filter.is_object()
-        {
-            return argument(
-                "filter",
-                "must be a JSON object of metadata keys and the values they must have".into(),
-            );
-        }
+        filter.as_ref().map_or(Ok(()), filter::check)?;
         if mode != "dense" {
             return argument("mode", format!("\"{mode}\" is not available in this version of kb; use dense"));
         }

@@ -1,22 +1,29 @@
-//! Counts what is allocated.
+//! Counts what a thread allocates.
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::cell::Cell;
 
 /// The system's allocator, counting.
 pub struct Counting;
 
-static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
-static HELD: AtomicUsize = AtomicUsize::new(0);
-static MOST: AtomicUsize = AtomicUsize::new(0);
-
-fn add(bytes: usize) {
-    ALLOCATED.fetch_add(bytes, Relaxed);
-    let held = HELD.fetch_add(bytes, Relaxed) + bytes;
-    MOST.fetch_max(held, Relaxed);
+thread_local! {
+    static ALLOCATED: Cell<usize> = const { Cell::new(0) };
+    /// May be below zero: a thread frees what another allocated.
+    static HELD: Cell<isize> = const { Cell::new(0) };
+    static MOST: Cell<isize> = const { Cell::new(0) };
 }
 
-// SAFETY: every call is the system allocator's own.
+fn add(bytes: usize) {
+    ALLOCATED.set(ALLOCATED.get() + bytes);
+    HELD.set(HELD.get() + bytes as isize);
+    MOST.set(MOST.get().max(HELD.get()));
+}
+
+fn take(bytes: usize) {
+    HELD.set(HELD.get() - bytes as isize);
+}
+
+// SAFETY: every call is the system allocator's own; the counters allocate nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         add(layout.size());
@@ -25,13 +32,13 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
-        HELD.fetch_sub(layout.size(), Relaxed);
+        take(layout.size());
         // SAFETY: the caller's promise.
         unsafe { System.dealloc(place, layout) }
     }
 
     unsafe fn realloc(&self, place: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        HELD.fetch_sub(layout.size(), Relaxed);
+        take(layout.size());
         add(size);
         // SAFETY: the caller's promise.
         unsafe { System.realloc(place, layout, size) }
@@ -40,8 +47,8 @@ unsafe impl GlobalAlloc for Counting {
 
 /// What a call allocated in all, and held at its most, in bytes.
 pub fn of<T>(call: impl FnOnce() -> T) -> (T, usize, usize) {
-    let (allocated, held) = (ALLOCATED.load(Relaxed), HELD.load(Relaxed));
-    MOST.store(held, Relaxed);
+    let (allocated, held) = (ALLOCATED.get(), HELD.get());
+    MOST.set(held);
     let result = call();
-    (result, ALLOCATED.load(Relaxed) - allocated, MOST.load(Relaxed).saturating_sub(held))
+    (result, ALLOCATED.get() - allocated, (MOST.get() - held).max(0) as usize)
 }

@@ -1,6 +1,6 @@
 //! Prints what each input costs at one, two, four and eight times a size, for the benchmark.
 //!
-//! cost [--only WORDS] [--bytes N]
+//! cost [--only WORDS]
 //! Lines of tabs: work, input, seconds at each size, bytes of memory per byte of the text at the last, the exponent,
 //! ok or MISSED, and why it was refused, if it was.
 
@@ -8,9 +8,8 @@
 
 mod inputs;
 mod memory;
+mod time;
 mod work;
-
-use std::time::{Duration, Instant};
 
 #[global_allocator]
 static MEMORY: memory::Counting = memory::Counting;
@@ -19,6 +18,11 @@ static MEMORY: memory::Counting = memory::Counting;
 const MOST: f64 = 20.0;
 /// Times below this say nothing.
 const SHORTEST: f64 = 0.002;
+/// A time above this is not measured twice.
+const LONG: f64 = 0.2;
+/// Bytes of the smallest text, from and up to.
+const SMALLEST: usize = 16 * 1024;
+const LARGEST: usize = 128 * 1024;
 
 fn option(name: &str) -> Option<String> {
     let mut arguments = std::env::args().skip_while(|argument| argument != name);
@@ -27,40 +31,50 @@ fn option(name: &str) -> Option<String> {
 
 fn main() {
     let only = option("--only").unwrap_or_default();
-    let bytes: usize = option("--bytes").map_or(64 * 1024, |bytes| bytes.parse().unwrap());
     for work in work::all() {
         for input in &work.inputs {
-            if !format!("{}: {}", work.name, input.name).contains(&only) {
-                continue;
+            if format!("{}: {}", work.name, input.name).contains(&only) {
+                measure(&work, input);
             }
-            measure(&work, input, bytes);
         }
     }
 }
 
-fn measure(work: &work::Work, input: &inputs::Input, bytes: usize) {
-    let (mut seconds, mut memory, mut refused) = (Vec::new(), 0.0, String::new());
-    for times in [1, 2, 4, 8] {
-        let text = input.text(bytes * times);
-        let mut best = Duration::MAX;
-        for _ in 0..2 {
-            let bounds = work::bounds();
-            let begun = Instant::now();
-            let (result, _, most) = memory::of(|| (work.run)(&text, &bounds));
-            best = best.min(begun.elapsed());
-            memory = most as f64 / text.len() as f64;
-            refused = result.err().map_or(String::new(), |error| error.to_string());
+/// Processor time, bytes held at most for each of the text, and why the text was refused, if it was.
+fn cost(work: &work::Work, input: &inputs::Input, bytes: usize) -> (f64, f64, String) {
+    let text = input.text(bytes);
+    let mut cost = (f64::MAX, 0.0, String::new());
+    for _ in 0..2 {
+        let bounds = work::bounds();
+        let begun = time::spent();
+        let (result, _, most) = memory::of(|| (work.run)(&text, &bounds));
+        let seconds = (time::spent() - begun).as_secs_f64();
+        let refused = result.err().map_or(String::new(), |error| error.to_string());
+        cost = (seconds.min(cost.0), most as f64 / text.len() as f64, refused);
+        if seconds > LONG {
+            break;
         }
-        seconds.push(best.as_secs_f64());
     }
-    let growth = seconds[3] / seconds[0].max(SHORTEST);
+    cost
+}
+
+fn measure(work: &work::Work, input: &inputs::Input) {
+    // The size from which on its time says something.
+    let mut bytes = SMALLEST;
+    while bytes < LARGEST && cost(work, input, bytes).0 < SHORTEST {
+        bytes *= 2;
+    }
+    let costs: Vec<_> = [1, 2, 4, 8].into_iter().map(|times| cost(work, input, bytes * times)).collect();
+    let growth = costs[3].0 / costs[0].0.max(SHORTEST);
     let verdict = if growth <= MOST { "ok" } else { "MISSED" };
-    let times: Vec<String> = seconds.iter().map(|s| format!("{s:.4}")).collect();
+    let times: Vec<String> = costs.iter().map(|(seconds, ..)| format!("{seconds:.4}")).collect();
+    let (seconds, memory, refused) = &costs[3];
     println!(
-        "{}\t{}\t{}\t{memory:.0}\t{:.2}\t{verdict}\t{refused}",
+        "{}\t{} ({} kB)\t{}\t{memory:.0}\t{:.2}\t{verdict}\t{refused}",
         work.name,
         input.name,
+        bytes / 1024,
         times.join("\t"),
-        (seconds[3] / seconds[0].max(1e-6)).log2() / 3.0
+        (seconds / costs[0].0.max(1e-6)).log2() / 3.0
     );
 }

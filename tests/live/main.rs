@@ -18,6 +18,7 @@ mod delete;
 mod dependents;
 mod dump;
 mod edit;
+mod extract;
 mod failures;
 mod filters;
 mod gateway;

@@ -18,9 +18,9 @@ use std::ops::Range;
 
 /// Bytes a window at least. The splitter goes through all line breaks of a window for each chunk, so that small chunks
 /// want small windows.
-const WINDOW: usize = 16 * 1024;
+const WINDOW: usize = 4 * 1024;
 /// Chunks a window about, at four bytes a unit: so few are cut twice.
-const CHUNKS: usize = 32;
+const CHUNKS: usize = 12;
 /// Bytes within which the start of a Markdown block is looked for. A block that is longer is cut
 /// inside, where a code block may read as text: worse cuts, but time stays in proportion.
 pub const LONGEST_BLOCK: usize = 128 * 1024;

@@ -32,7 +32,7 @@ const SPARE_NODES: usize = 10_000;
 /// Nodes at most whatever the text: each takes some 200 bytes.
 const MAX_NODES: usize = 2_000_000;
 /// Misplaced content of tables at most: each piece is moved at the cost of all that were before.
-const MAX_MISPLACED: usize = 20_000;
+const MAX_MISPLACED: usize = 5_000;
 /// Attributes of a tag at most: each is compared with all before it.
 const MAX_ATTRIBUTES: usize = 256;
 /// Names of elements that HTML does not know, at most: they are looked up in lists that grow with them.

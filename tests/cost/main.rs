@@ -1,0 +1,81 @@
+//! No text costs more than n log n of its size: memory and steps of work, which are the same on every machine, of the
+//! worst inputs that anybody has thought of. `make bench` prints their times (program.rs).
+
+#![allow(clippy::unwrap_used)] // a test says more by panicking
+
+mod inputs;
+mod memory;
+mod work;
+
+use work::{Work, bounds};
+
+#[global_allocator]
+static MEMORY: memory::Counting = memory::Counting;
+
+const BYTES: usize = 16 * 1024;
+const TIMES: usize = 4;
+/// n log n from 16 kB to 64 kB grows 4.6-fold, n² 16-fold.
+const GROWTH: usize = 7;
+/// A cost of so many bytes or steps says nothing yet.
+const SMALL: usize = 512 * 1024;
+/// Bytes held for a byte of text at most, above what is small.
+const HELD: usize = 300;
+
+/// Bytes allocated, bytes held at most, and steps of work for an input at a size.
+fn cost(work: &Work, input: &inputs::Input, bytes: usize) -> [usize; 3] {
+    let text = input.text(bytes);
+    let bounds = bounds();
+    // Refused or not: what it took to find that out counts.
+    let (_, allocated, held) = memory::of(|| (work.run)(&text, &bounds));
+    [allocated, held, bounds.spent() as usize]
+}
+
+fn check(is_of: impl Fn(&str) -> bool) {
+    let mut missed = Vec::new();
+    let mut checked = 0;
+    for work in work::all().into_iter().filter(|work| is_of(&work.name)) {
+        // What is made once, such as a tokeniser's tables.
+        cost(&work, &work.inputs[0], BYTES);
+        for input in &work.inputs {
+            let (once, more) = (cost(&work, input, BYTES), cost(&work, input, TIMES * BYTES));
+            for (what, (once, more)) in
+                ["allocated", "held", "steps"].into_iter().zip(once.into_iter().zip(more))
+            {
+                if more > GROWTH * once.max(SMALL) {
+                    missed.push(format!("{}: {}: {what} {once} -> {more}", work.name, input.name));
+                }
+            }
+            if more[1] > SMALL + HELD * TIMES * BYTES {
+                missed.push(format!("{}: {}: held {} bytes", work.name, input.name, more[1]));
+            }
+            checked += 1;
+        }
+    }
+    assert!(checked > 20, "{checked} inputs");
+    assert!(missed.is_empty(), "{}", missed.join("\n"));
+}
+
+#[test]
+fn extraction_costs_no_more_than_n_log_n() {
+    check(|name| ["HTML", "Markdown", "plain text"].contains(&name));
+}
+
+#[test]
+fn tokenising_costs_no_more_than_n_log_n() {
+    check(|name| name.starts_with("tokens:"));
+}
+
+#[test]
+fn cutting_costs_no_more_than_n_log_n_whatever_the_strategy() {
+    check(|name| name.starts_with("cut ") && !name.starts_with("cut again"));
+}
+
+#[test]
+fn cutting_again_and_comparing_costs_no_more_than_n_log_n() {
+    check(|name| name.starts_with("cut again"));
+}
+
+#[test]
+fn the_gateways_frames_cost_no_more_than_n_log_n() {
+    check(|name| name == "the gateway's frames");
+}
