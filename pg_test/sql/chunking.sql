@@ -79,6 +79,7 @@ RESET kb.max_extracted_size;
 SET kb.extract_timeout = '1ms';
 SELECT try($$SELECT kb.chunk(repeat('word ', 1000000), content_type => $$ || quote_literal(t) || ')') FROM unnest('{text/plain,text/markdown,text/html}'::text[]) t;
 RESET kb.extract_timeout;
+SELECT try($$SELECT kb.chunk(repeat('x', 10 * 1024 * 1024 + 1))$$);
 SELECT try($$SELECT kb.chunk('<p' || (SELECT string_agg(' a' || i, '') FROM generate_series(1, 300) i) || '>x', content_type => 'text/html')$$);
 RESET kb.default_embedder;
 

@@ -44,6 +44,14 @@ fn chunk(
         problem: format!("\"{content_type}\" is not one of text/plain, text/markdown, text/html"),
     })?;
     let tokenizer = Tokenizer::for_chunking(&chunking, &embedder, &dir)?;
+    // What no document may be.
+    if text.len() > settings::max_document_size() {
+        return Err(Error::Limit {
+            object: "the text".into(),
+            problem: format!("it has {} bytes; at most {} are taken", text.len(), settings::max_document_size()),
+            setting: "kb.max_document_size",
+        })?;
+    }
     // A cancelled statement ends in the middle of the work.
     let bounds = Bounds::begin(settings::limits(report::check_interrupts));
     let extracted = ingest::parse::extract(text, content_type, &Preprocess::default(), &bounds)?;

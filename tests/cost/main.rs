@@ -12,12 +12,12 @@ use work::{Work, bounds};
 #[global_allocator]
 static MEMORY: memory::Counting = memory::Counting;
 
-const BYTES: usize = 16 * 1024;
+const BYTES: usize = 8 * 1024;
 const TIMES: usize = 4;
-/// n log n from 16 kB to 64 kB grows 4.6-fold, n² 16-fold.
+/// n log n from 8 kB to 32 kB grows 4.6-fold, n² 16-fold.
 const GROWTH: usize = 7;
 /// A cost of so many bytes or steps says nothing yet.
-const SMALL: usize = 512 * 1024;
+const SMALL: usize = 256 * 1024;
 /// Bytes held for a byte of text at most, above what is small.
 const HELD: usize = 300;
 

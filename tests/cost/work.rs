@@ -45,14 +45,19 @@ pub fn all() -> Vec<Work> {
     }
     for (strategy, size, overlap, unit) in SETTINGS {
         let setting = Chunking { strategy, size, overlap, unit, tokenizer: None };
-        let (name, again) = (name_of(&setting), setting.clone());
+        let name = name_of(&setting);
         let markdown = strategy == Strategy::Markdown;
-        let texts = move || if markdown { inputs::markdown() } else { inputs::plain() };
-        all.push(work(&format!("cut {name}"), texts(), move |text, bounds| {
+        let texts = if markdown { inputs::markdown() } else { inputs::plain() };
+        all.push(work(&format!("cut {name}"), texts, move |text, bounds| {
             chunk(text, &setting, &Tokenizer::words(), markdown, bounds).map(drop)
         }));
-        all.push(work(&format!("cut again {name}"), texts(), move |text, bounds| {
-            cut_again(text, &again, markdown, bounds)
+    }
+    for strategy in [Strategy::Recursive, Strategy::Markdown, Strategy::Fixed] {
+        let setting = Chunking { strategy, size: 50, overlap: 25, unit: Unit::Tokens, tokenizer: None };
+        let markdown = strategy == Strategy::Markdown;
+        let texts = if markdown { inputs::markdown() } else { inputs::plain() };
+        all.push(work(&format!("cut again {}", name_of(&setting)), texts, move |text, bounds| {
+            cut_again(text, &setting, markdown, bounds)
         }));
     }
     let setting = Chunking { strategy: Strategy::Recursive, size: 100, overlap: 50, unit: Unit::Tokens, tokenizer: None };

@@ -12,6 +12,8 @@ const HIDDEN: usize = 8;
 const WORDS: [&str; 12] =
     ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "alpha", "beta", "gamma", "delta", "one", "two", "three", "four"];
 
+mod long;
+
 fn strings(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|t| t.to_string()).collect()
 }

@@ -13,6 +13,9 @@ pub struct Outline {
     blocks: Vec<usize>,
 }
 
+/// Bytes of a text that are read at once, and at most where no block ends.
+const PART: usize = 512 * 1024;
+const LONGEST_PART: usize = 2 * 1024 * 1024;
 /// Work of an event of the parser, in bytes.
 const EVENT: usize = 8;
 
@@ -25,25 +28,64 @@ struct Heading {
 
 impl Outline {
     /// Reads the structure of `text`, in linear time. Errors: [`crate::error::Error::Limit`].
+    ///
+    /// A long text is read part by part, each from where a block begins: the parser cannot be stopped, and holds up to a
+    /// hundred bytes for each of the text.
     pub fn read(text: &str, bounds: &Bounds) -> Result<Outline> {
-        bounds.spend(text.len())?;
         let text = &*shallow(text);
+        let mut outline = Outline::default();
+        let (mut from, mut width) = (0, PART);
+        loop {
+            let end = text.floor_char_boundary(from + width);
+            // At the end of a line, if it has one.
+            let end = match text[from..end].rfind('\n') {
+                Some(at) if end < text.len() => from + at + 1,
+                _ => end,
+            };
+            bounds.spend(end - from)?;
+            let part = Outline::read_part(&text[from..end], from, bounds)?;
+            let last = part.blocks.last().copied().filter(|last| *last > from);
+            from = match last {
+                _ if end == text.len() => end,
+                Some(last) => last,
+                // A block without an end in sight is read on, and in the end cut.
+                None if width < LONGEST_PART => {
+                    width *= 2;
+                    continue;
+                }
+                None => end,
+            };
+            width = PART;
+            outline.blocks.extend(part.blocks.into_iter().filter(|block| *block < from));
+            outline.headings.extend(part.headings.into_iter().filter(|heading| heading.offset < from));
+            if from == text.len() {
+                return Ok(outline);
+            }
+        }
+    }
+
+    /// The structure of a part of a text that begins at `from`.
+    fn read_part(text: &str, from: usize, bounds: &Bounds) -> Result<Outline> {
         let mut outline = Outline::default();
         let mut depth = 0usize;
         let mut open: Option<Heading> = None;
         // Front matter between --- lines would otherwise read as a heading.
-        let options = Options::ENABLE_YAML_STYLE_METADATA_BLOCKS | Options::ENABLE_TABLES;
+        let front_matter = match from {
+            0 => Options::ENABLE_YAML_STYLE_METADATA_BLOCKS,
+            _ => Options::empty(),
+        };
+        let options = front_matter | Options::ENABLE_TABLES;
         for (event, range) in Parser::new_ext(text, options).into_offset_iter() {
             bounds.spend(EVENT)?;
             match event {
                 Event::Start(tag) => {
                     if depth == 0 {
-                        outline.blocks.push(range.start);
+                        outline.blocks.push(from + range.start);
                     }
                     depth += 1;
                     if let Tag::Heading { level, .. } = tag {
                         open = Some(Heading {
-                            offset: range.start,
+                            offset: from + range.start,
                             level: level as usize,
                             title: String::new(),
                         });
@@ -68,7 +110,7 @@ impl Outline {
                         heading.title.push(' ');
                     }
                 }
-                Event::Rule if depth == 0 => outline.blocks.push(range.start),
+                Event::Rule if depth == 0 => outline.blocks.push(from + range.start),
                 _ => {}
             }
         }
@@ -148,6 +190,26 @@ mod tests {
         let outline = read(text);
         for (at, begins) in [("para", true), ("```", true), ("b\n", false), ("- y", false), ("last", true)] {
             assert_eq!(outline.begins_block(text.find(at).unwrap()), begins, "{at}");
+        }
+    }
+
+    #[test]
+    fn a_long_text_has_the_structure_of_its_parts() {
+        let part = "# One\n\nwords\n\n```\n# no\n\n---\n```\n\n---\n\ntwo\n---\n\n- a\n\n- b\n\n";
+        let (one, text) = (read(part), part.repeat(3 * PART / part.len()));
+        let long = read(&text);
+        for i in 0..text.len() / part.len() {
+            for (at, block) in one.blocks.iter().enumerate() {
+                assert_eq!(long.blocks[i * one.blocks.len() + at], i * part.len() + block);
+            }
+            let heading = &long.headings[2 * i + 1];
+            assert_eq!((heading.offset, heading.title.as_str()), (i * part.len() + one.headings[1].offset, "two"));
+        }
+        assert_eq!(long.headings.len(), text.len() / part.len() * 2);
+        // One block, one line, one word: cut somewhere, and no heading made of it.
+        for unit in ["a line\n", "a word ", "["] {
+            let outline = read(&format!("# A\n\n{}", unit.repeat(2 * LONGEST_PART / unit.len())));
+            assert_eq!(outline.headings.len(), 1, "{unit}");
         }
     }
 

@@ -1,7 +1,8 @@
 //! Tests of what holds for every strategy and tokeniser.
 
 use super::*;
-use crate::model::Unit;
+use crate::error::Error;
+use crate::model::{Limits, Unit};
 use crate::tokenizer::tests::wordpiece;
 
 /// A small deterministic generator (xorshift64*), so that a failure can be repeated.
@@ -202,6 +203,75 @@ fn time_grows_with_the_length_of_the_text_only() {
         for strategy in [Strategy::Recursive, Strategy::Markdown, Strategy::Fixed] {
             let took = time(&text, strategy);
             assert!(took < 20.0, "{strategy:?} {:?}: {took} s", &text[..8]);
+        }
+    }
+}
+
+/// What is spent on a text, whether it becomes chunks or an error.
+fn spent(text: &str, setting: &Chunking, tokenizer: &Tokenizer, limits: Limits) -> (Result<Vec<Chunk>>, u64) {
+    let bounds = Bounds::begin(limits);
+    let result = chunk(text, setting, tokenizer, true, &bounds);
+    (result, bounds.spent())
+}
+
+#[test]
+fn a_text_that_becomes_too_many_chunks_is_refused_before_they_are_made() {
+    let text = "word ".repeat(200_000);
+    let limits = Limits { chunks: 100, ..Limits::none() };
+    for strategy in [Strategy::Recursive, Strategy::Markdown, Strategy::Fixed] {
+        for (size, overlap) in [(1, 0), (20, 10)] {
+            let setting = chunking(strategy, size, overlap, Unit::Tokens);
+            let (result, cost) = spent(&text, &setting, &Tokenizer::words(), limits);
+            assert!(matches!(result, Err(Error::Limit { setting: "kb.max_chunks_per_document", .. })));
+            let (short, _) = spent(&text[..400], &setting, &Tokenizer::words(), limits);
+            assert!(short.is_ok());
+            // Not so much as reading it all once more, beside the structure and the first windows.
+            assert!(cost < 3 * text.len() as u64, "{strategy:?} {size}: {cost}");
+        }
+    }
+}
+
+#[test]
+fn a_heading_above_every_chunk_counts_as_their_text() {
+    let text = format!("# {}\n\n{}", "long ".repeat(200), "word ".repeat(1000));
+    let setting = chunking(Strategy::Recursive, 10, 0, Unit::Tokens);
+    let cut = |bytes| spent(&text, &setting, &Tokenizer::words(), Limits { bytes, ..Limits::none() }).0;
+    assert!(matches!(cut(50_000), Err(Error::Limit { setting: "kb.max_extracted_size", .. })));
+    assert!(cut(200_000).is_ok());
+}
+
+#[test]
+fn a_text_is_no_longer_cut_when_its_time_is_over() {
+    let limits = Limits { time: Some(std::time::Duration::ZERO), ..Limits::none() };
+    for strategy in [Strategy::Recursive, Strategy::Markdown, Strategy::Fixed, Strategy::None] {
+        let setting = chunking(strategy, 20, 10, Unit::Tokens);
+        let (result, cost) = spent(&"word ".repeat(200_000), &setting, &Tokenizer::words(), limits);
+        assert!(matches!(result, Err(Error::Limit { setting: "kb.extract_timeout", .. })), "{strategy:?}");
+        assert!(cost < 3_000_000, "{strategy:?}: {cost}");
+    }
+}
+
+#[test]
+fn what_has_no_size_does_not_hold_up_an_overlap() {
+    // Going forward over it a part at a time would cost a chunk each time.
+    let words = Tokenizer::words();
+    for (name, unit, tokenizer) in [
+        ("tabs", "\t", &words),
+        ("no-break spaces", "\u{a0}", &words),
+        ("zero-width spaces", "\u{200b}", &wordpiece()),
+        ("lines of a control character", "\u{1}\n", &wordpiece()),
+        ("a long word behind short ones", &format!("{}{}\n", "a\n".repeat(19), "hello ".repeat(30)), &wordpiece()),
+    ] {
+        for strategy in [Strategy::Recursive, Strategy::Markdown] {
+            let setting = chunking(strategy, 20, 10, Unit::Tokens);
+            let cost = |bytes: usize| {
+                let text = format!("hello {} world", unit.repeat(bytes / unit.len()));
+                let (result, cost) = spent(&text, &setting, tokenizer, Limits::none());
+                check(&text, &result.unwrap(), &setting, tokenizer);
+                cost
+            };
+            let (once, more) = (cost(10_000), cost(80_000));
+            assert!(more < 12 * once.max(100_000), "{strategy:?} {name}: {once} -> {more}");
         }
     }
 }

@@ -24,6 +24,8 @@ const DISGUISED: [(char, char); 10] = [
     ('>', '\u{10fa08}'),
     ('&', '\u{10fa09}'),
 ];
+/// Bytes within which a heading is the title.
+const BEGINNING: usize = 64 * 1024;
 /// Ends a cell on its way to its row.
 const CELL_END: char = '\u{10fa0a}';
 
@@ -52,7 +54,11 @@ pub fn extract(html: &str, bounds: &Bounds) -> Result<Extracted> {
     let markdown = tidy(&reveal(&markdown));
     let title = match title {
         Some(title) => Some(title),
-        None => Outline::read(&markdown, bounds)?.title().map(str::to_string),
+        // A heading further down is no title.
+        None => {
+            let beginning = &markdown[..markdown.floor_char_boundary(BEGINNING)];
+            Outline::read(beginning, bounds)?.title().map(str::to_string)
+        }
     };
     Ok(Extracted { text: markdown, title, markdown: true })
 }

@@ -5,8 +5,12 @@ use crate::error::Result;
 use crate::model::Bounds;
 use crate::ingest::chunk::Outline;
 
+/// Bytes within which a heading is the title.
+const BEGINNING: usize = 64 * 1024;
+
 pub fn extract(text: String, bounds: &Bounds) -> Result<Extracted> {
-    let title = Outline::read(&text, bounds)?.title().map(str::to_string);
+    let beginning = &text[..text.floor_char_boundary(BEGINNING)];
+    let title = Outline::read(beginning, bounds)?.title().map(str::to_string);
     Ok(Extracted { text, title, markdown: true })
 }
 
