@@ -48,7 +48,11 @@ fn chunk(
     if text.len() > settings::max_document_size() {
         return Err(Error::Limit {
             object: "the text".into(),
-            problem: format!("it has {} bytes; at most {} are taken", text.len(), settings::max_document_size()),
+            problem: format!(
+                "it has {} bytes; at most {} are taken",
+                text.len(),
+                settings::max_document_size()
+            ),
             setting: "kb.max_document_size",
         })?;
     }

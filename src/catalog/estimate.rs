@@ -49,7 +49,9 @@ pub fn estimate(kb_id: &str) -> Result<Estimate> {
         // What cannot be cut costs nothing: it will be listed in kb.failures.
         let bounds = Bounds::begin(settings::limits(report::check_interrupts));
         let Ok(extracted) = extract(&text, content_type, &kb.preprocess, &bounds) else { continue };
-        let Ok(pieces) = chunk(&extracted.text, &chunking, &tokenizer, extracted.markdown, &bounds) else { continue };
+        let Ok(pieces) = chunk(&extracted.text, &chunking, &tokenizer, extracted.markdown, &bounds) else {
+            continue;
+        };
         chunks += pieces.len() as i64;
         tokens += pieces.iter().map(|piece| piece.token_count as i64).sum::<i64>();
     }

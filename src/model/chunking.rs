@@ -198,7 +198,8 @@ mod tests {
 
     #[test]
     fn overlap_is_at_most_half_of_size() {
-        let parse = |size: u32, overlap: u32| Chunking::parse(&json!({"size": size, "overlap": overlap}), None);
+        let parse =
+            |size: u32, overlap: u32| Chunking::parse(&json!({"size": size, "overlap": overlap}), None);
         assert_eq!(parse(10, 5).unwrap().overlap, 5);
         assert_eq!(parse(1, 0).unwrap().overlap, 0);
         for (size, overlap) in [(10, 6), (10, 9), (11, 6), (1, 1), (800, 799)] {

@@ -96,7 +96,8 @@ pub struct Prepared {
 pub fn prepare(intake: Intake, model_dir: &Path, limits: Limits) -> Result<Prepared, (Job, Error)> {
     let job = intake.job.clone();
     // A library that panics on one document must not cost the others.
-    let attempt = std::panic::AssertUnwindSafe(|| prepare_document(intake, model_dir, &Bounds::begin(limits)));
+    let attempt =
+        std::panic::AssertUnwindSafe(|| prepare_document(intake, model_dir, &Bounds::begin(limits)));
     std::panic::catch_unwind(attempt)
         .unwrap_or_else(|_| Err(Error::Internal("this document cannot be parsed or cut".into())))
         .map_err(|error| {
@@ -182,7 +183,8 @@ fn prepare_for(
     } else {
         Vec::new()
     };
-    let pieces = rechunk(&extracted.text, &build.chunking, &tokenizer, extracted.markdown, &previous, bounds)?;
+    let pieces =
+        rechunk(&extracted.text, &build.chunking, &tokenizer, extracted.markdown, &previous, bounds)?;
     if pieces.is_empty() {
         let problem = "it holds no text".to_string();
         return Err(Error::Document { external_id: job.external_id.clone(), problem });

@@ -39,7 +39,12 @@ const fn within(name: &'static str, head: &'static str, unit: &'static str, tail
     Input { name, head, unit: Unit::Same(unit), tail }
 }
 
-const fn numbered(name: &'static str, head: &'static str, unit: fn(usize) -> String, tail: &'static str) -> Input {
+const fn numbered(
+    name: &'static str,
+    head: &'static str,
+    unit: fn(usize) -> String,
+    tail: &'static str,
+) -> Input {
     Input { name, head, unit: Unit::Numbered(unit), tail }
 }
 
@@ -47,16 +52,27 @@ const WORDS: &str = "The server reads the file once at its start, and again when
 
 pub fn html() -> Vec<Input> {
     vec![
-        same("paragraphs", "<p>The server reads <b>the file</b> once &amp; again, <a href='x'>see</a>.</p>\n"),
+        same(
+            "paragraphs",
+            "<p>The server reads <b>the file</b> once &amp; again, <a href='x'>see</a>.</p>\n",
+        ),
         numbered("attributes of one tag", "<p", |i| format!(" a{i}=1"), ">x"),
-        numbered("tags of 250 attributes", "", |i| {
-            (0..250).fold("<p".to_string(), |tag, k| format!("{tag} a{k}")) + &format!(">x{i}")
-        }, ""),
+        numbered(
+            "tags of 250 attributes",
+            "",
+            |i| (0..250).fold("<p".to_string(), |tag, k| format!("{tag} a{k}")) + &format!(">x{i}"),
+            "",
+        ),
         within("an attribute's value", "<p title=\"", "x y ", "\">x"),
         numbered("<body> again and again", "<body>", |i| format!("<body a{i}=1>"), "x"),
         numbered("<html> again and again", "<html>", |i| format!("x<html a{i}=1 b{i}=2>"), "x"),
         numbered("unknown elements", "", |i| format!("<longname{i}>x</longname{i}>"), ""),
-        numbered("150 elements deep", "", |_| format!("{}x{}", "<div>".repeat(150), "</div>".repeat(150)), ""),
+        numbered(
+            "150 elements deep",
+            "",
+            |_| format!("{}x{}", "<div>".repeat(150), "</div>".repeat(150)),
+            "",
+        ),
         same("bold side by side", "<b>x</b>"),
         same("italics side by side", "<i>x</i><em>y</em>"),
         same("bold left open in paragraphs", "<p><b>x"),
@@ -101,7 +117,12 @@ pub fn html() -> Vec<Input> {
         within("templates", "", "<template><p>x</template>", ""),
         within("preformatted", "<pre>", "a = `b`\n", "</pre>"),
         same("preformatted blocks", "<pre>`</pre>"),
-        numbered("quotes in quotes", "", |_| format!("{}x<br>y{}", "<blockquote>".repeat(9), "</blockquote>".repeat(9)), ""),
+        numbered(
+            "quotes in quotes",
+            "",
+            |_| format!("{}x<br>y{}", "<blockquote>".repeat(9), "</blockquote>".repeat(9)),
+            "",
+        ),
         numbered("many quotes", "", |_| "<p>x<br>y".to_string(), ""),
         same("spans", "<span>x</span>"),
         same("images", "<img alt='x'>"),
@@ -121,7 +142,10 @@ pub fn html() -> Vec<Input> {
 pub fn markdown() -> Vec<Input> {
     vec![
         same("paragraphs", WORDS),
-        same("sections", "# One\n\nThe server reads the *file* once.\n\n## Two\n\n- a\n- b\n\n```\nmake\n```\n\n"),
+        same(
+            "sections",
+            "# One\n\nThe server reads the *file* once.\n\n## Two\n\n- a\n- b\n\n```\nmake\n```\n\n",
+        ),
         same("brackets", "["),
         same("images left open", "!["),
         same("links left open", "[a]("),
@@ -145,22 +169,35 @@ pub fn markdown() -> Vec<Input> {
         same("quotes in quotes", ">"),
         within("quotes, then lines", "> > > > > > > > > > > > > > > >\n", "a\n", ""),
         numbered("numbered lists in lists", "", |_| "1. ".into(), ""),
-        numbered("lists in lists, then blank lines", "", |i| if i < 2000 { "1. ".into() } else { "\n".into() }, ""),
+        numbered(
+            "lists in lists, then blank lines",
+            "",
+            |i| if i < 2000 { "1. ".into() } else { "\n".into() },
+            "",
+        ),
         numbered("lists by indentation", "", |i| format!("{}- a\n", "  ".repeat(i % 300)), ""),
-        numbered("deep lists, then blank lines", "", |i| {
-            if i < 100 { format!("{}- a\n", "  ".repeat(i)) } else { "\n".into() }
-        }, ""),
+        numbered(
+            "deep lists, then blank lines",
+            "",
+            |i| {
+                if i < 100 { format!("{}- a\n", "  ".repeat(i)) } else { "\n".into() }
+            },
+            "",
+        ),
         same("items", "* a\n"),
         same("items and blank lines", "- a\n\n\n"),
         within("rows of a table", "| a | b |\n|---|---|\n", "| c | d |\n", ""),
         same("tables", "a|b\n-|-\n"),
         same("bars", "|"),
-        numbered("a wide table", "", |i| {
-            match i {
+        numbered(
+            "a wide table",
+            "",
+            |i| match i {
                 0 => format!("{}\n{}\n", "|a".repeat(2000), "|-".repeat(2000)),
                 _ => "|\n".into(),
-            }
-        }, ""),
+            },
+            "",
+        ),
         same("headings", "# a\n"),
         same("empty headings", "#\n"),
         same("deep headings", "# a\n## b\n### c\n#### d\n##### e\n###### f\n\nx\n\n"),
@@ -225,7 +262,10 @@ pub fn plain() -> Vec<Input> {
         same("line separators", "\u{2028}"),
         same("zero-width spaces", "\u{200b}"),
         same("lines of a zero-width space", "\u{200b}\n"),
-        same("words and long gaps", "word                                                                          "),
+        same(
+            "words and long gaps",
+            "word                                                                          ",
+        ),
         same("control characters", "\u{1}"),
         same("lines of a control character", "\u{1}\n"),
         same("Chinese", "漢字"),
@@ -241,8 +281,13 @@ pub fn plain() -> Vec<Input> {
         same("underscores", "_"),
         same("numbers", "1,234.5 "),
         numbered("words that grow", "", |i| "x".repeat(i % 3000 + 1) + " ", ""),
-        numbered("a long line between short ones", "", |i| {
-            if i % 20 == 19 { "word ".repeat(250) + "\n" } else { "a b\n".to_string() }
-        }, ""),
+        numbered(
+            "a long line between short ones",
+            "",
+            |i| {
+                if i % 20 == 19 { "word ".repeat(250) + "\n" } else { "a b\n".to_string() }
+            },
+            "",
+        ),
     ]
 }

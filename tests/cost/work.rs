@@ -60,7 +60,13 @@ pub fn all() -> Vec<Work> {
             cut_again(text, &setting, markdown, bounds)
         }));
     }
-    let setting = Chunking { strategy: Strategy::Recursive, size: 100, overlap: 50, unit: Unit::Tokens, tokenizer: None };
+    let setting = Chunking {
+        strategy: Strategy::Recursive,
+        size: 100,
+        overlap: 50,
+        unit: Unit::Tokens,
+        tokenizer: None,
+    };
     for (name, tokenizer) in tokenizers() {
         let setting = setting.clone();
         all.push(work(&format!("cut by {name}"), inputs::plain(), move |text, bounds| {
@@ -135,7 +141,8 @@ fn wordpiece() -> serde_json::Value {
 fn bpe() -> serde_json::Value {
     let mut words: Vec<String> = letters().collect();
     let mut merges = Vec::new();
-    for (a, b) in [("x", "x"), ("xx", "xx"), ("xxxx", "xxxx"), ("1", "1"), (".", "."), ("a", "."), ("_", "_")] {
+    for (a, b) in [("x", "x"), ("xx", "xx"), ("xxxx", "xxxx"), ("1", "1"), (".", "."), ("a", "."), ("_", "_")]
+    {
         merges.push(format!("{a} {b}"));
         words.push(format!("{a}{b}"));
     }

@@ -15,18 +15,18 @@ fn a_document_that_takes_too_long_fails_alone_while_anothers_goes_through() {
     let cluster = crate::cluster!("kb.extract_timeout = '1ms'");
     let mut slow = cluster.connect(APP);
     slow.run("SET kb.tenant = 'slow'");
-    slow.create_kb("k", "hash", r#"{"size": 20, "overlap": 10}"#);
+    slow.create_kb("slow", "hash", r#"{"size": 20, "overlap": 10}"#);
     let mut other = cluster.connect(APP);
     other.run("SET kb.tenant = 'other'");
-    other.create_kb("k", "hash", r#"{"size": 20, "overlap": 10}"#);
-    slow.put("k", "long.txt", &"a word and another ".repeat(200_000));
-    slow.put("k", "short.txt", &texts::paragraph(1, 20));
-    other.put("k", "d", &texts::paragraph(2, 20));
-    other.wait("k");
-    slow.wait("k");
-    assert_sound(&mut other, "k", 1, 0);
-    assert_sound(&mut slow, "k", 1, 1);
-    let (id, error, state, attempts) = failure(&mut slow, "k");
+    other.create_kb("other", "hash", r#"{"size": 20, "overlap": 10}"#);
+    slow.put("slow", "long.txt", &"a word and another ".repeat(200_000));
+    slow.put("slow", "short.txt", &texts::paragraph(1, 20));
+    other.put("other", "d", &texts::paragraph(2, 20));
+    other.wait("other");
+    slow.wait("slow");
+    assert_sound(&mut other, "other", 1, 0);
+    assert_sound(&mut slow, "slow", 1, 1);
+    let (id, error, state, attempts) = failure(&mut slow, "slow");
     assert_eq!((id.as_str(), state.as_str(), attempts), ("long.txt", "54000", 1));
     assert!(error.contains("document \"long.txt\"") && error.contains("kb.extract_timeout"), "{error}");
 }
@@ -36,7 +36,7 @@ fn a_document_that_becomes_too_many_chunks_or_too_much_text_fails_alone() {
     let cluster = crate::cluster!("kb.max_chunks_per_document = 500", "kb.max_extracted_size = '1MB'");
     let mut db = cluster.connect(APP);
     let words = "a word and another ".repeat(5_000);
-    let bold = "<blockquote>".repeat(90) + &"a<br>".repeat(20_000);
+    let bold = "<blockquote>".repeat(90) + &"some words<br>".repeat(20_000);
     for (kb, id, content, setting) in [
         ("chunks", "d.txt", words.as_str(), "kb.max_chunks_per_document"),
         ("quotes", "d.html", bold.as_str(), "kb.max_extracted_size"),

@@ -71,7 +71,8 @@ impl Tokens {
             }
             bytes += input.len();
             group.push(input);
-            let ends = rest.peek().is_none_or(|next| bytes + next.len() > GROUP || pieces(next).nth(1).is_some());
+            let ends =
+                rest.peek().is_none_or(|next| bytes + next.len() > GROUP || pieces(next).nth(1).is_some());
             if ends {
                 let inputs = std::mem::take(&mut group);
                 bytes = 0;

@@ -203,7 +203,10 @@ mod tests {
                 assert_eq!(long.blocks[i * one.blocks.len() + at], i * part.len() + block);
             }
             let heading = &long.headings[2 * i + 1];
-            assert_eq!((heading.offset, heading.title.as_str()), (i * part.len() + one.headings[1].offset, "two"));
+            assert_eq!(
+                (heading.offset, heading.title.as_str()),
+                (i * part.len() + one.headings[1].offset, "two")
+            );
         }
         assert_eq!(long.headings.len(), text.len() / part.len() * 2);
         // One block, one line, one word: cut somewhere, and no heading made of it.

@@ -101,7 +101,8 @@ fn every_strategy_keeps_every_promise_with_every_tokeniser() {
                 for (size, overlap) in [(1, 0), (7, 3), (40, 0), (40, 6), (40, 20), (400, 60)] {
                     for unit in [Unit::Tokens, Unit::Characters] {
                         let setting = chunking(strategy, size, overlap, unit);
-                        let chunks = chunk(&text, &setting, tokenizer, round % 2 == 0, &Bounds::none()).unwrap();
+                        let chunks =
+                            chunk(&text, &setting, tokenizer, round % 2 == 0, &Bounds::none()).unwrap();
                         check(&text, &chunks, &setting, tokenizer);
                     }
                 }
@@ -129,7 +130,8 @@ fn cutting_by_windows_gives_the_chunks_of_one_cut() {
     for strategy in [Strategy::Recursive, Strategy::Fixed] {
         for (size, overlap) in [(60, 0), (60, 9), (60, 30)] {
             let setting = chunking(strategy, size, overlap, Unit::Tokens);
-            let by_windows = split(&text, 0..text.len(), &setting, &tokenizer, &Outline::default(), &bounds).unwrap();
+            let by_windows =
+                split(&text, 0..text.len(), &setting, &tokenizer, &Outline::default(), &bounds).unwrap();
             let sizer = sizer::WindowSizer::new(&text, Unit::Tokens, &tokenizer, &bounds).unwrap();
             let at_once = match strategy {
                 Strategy::Fixed => fixed::cut(&text, &setting, &sizer).unwrap(),
@@ -260,7 +262,11 @@ fn what_has_no_size_does_not_hold_up_an_overlap() {
         ("no-break spaces", "\u{a0}", &words),
         ("zero-width spaces", "\u{200b}", &wordpiece()),
         ("lines of a control character", "\u{1}\n", &wordpiece()),
-        ("a long word behind short ones", &format!("{}{}\n", "a\n".repeat(19), "hello ".repeat(30)), &wordpiece()),
+        (
+            "a long word behind short ones",
+            &format!("{}{}\n", "a\n".repeat(19), "hello ".repeat(30)),
+            &wordpiece(),
+        ),
     ] {
         for strategy in [Strategy::Recursive, Strategy::Markdown] {
             let setting = chunking(strategy, 20, 10, Unit::Tokens);
@@ -302,7 +308,9 @@ fn speed() {
         );
         for strategy in [Strategy::Recursive, Strategy::Markdown, Strategy::Fixed] {
             let began = std::time::Instant::now();
-            let chunks = chunk(&text, &chunking(strategy, 254, 38, Unit::Tokens), tokenizer, true, &Bounds::none()).unwrap();
+            let chunks =
+                chunk(&text, &chunking(strategy, 254, 38, Unit::Tokens), tokenizer, true, &Bounds::none())
+                    .unwrap();
             let rate = text.len() as f64 / 1e6 / began.elapsed().as_secs_f64();
             println!("{name} {strategy:?}: {rate:.1} MB/s, {} chunks", chunks.len());
         }

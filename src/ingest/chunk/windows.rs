@@ -58,8 +58,7 @@ fn stretches(text: &str, region: Range<usize>) -> Vec<Range<usize>> {
     let mut start = region.start;
     // Where white space began, and how many blank lines, about, it has been since.
     let mut gap: Option<(usize, usize)> = None;
-    let is_long =
-        |at: usize| move |(from, breaks): &(usize, usize)| *breaks >= GAP || at - from >= LONG_GAP;
+    let is_long = |at: usize| move |(from, breaks): &(usize, usize)| *breaks >= GAP || at - from >= LONG_GAP;
     for (i, c) in text[region.clone()].char_indices() {
         let at = region.start + i;
         if c.is_whitespace() {

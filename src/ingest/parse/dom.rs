@@ -49,7 +49,8 @@ pub fn parse(html: &str, bounds: &Bounds) -> Result<Handle> {
         names: RefCell::default(),
         problem: Cell::new(None),
     };
-    let tokens = Tokens { builder: TreeBuilder::new(sink, TreeBuilderOpts::default()), seen: Cell::new(false) };
+    let tokens =
+        Tokens { builder: TreeBuilder::new(sink, TreeBuilderOpts::default()), seen: Cell::new(false) };
     let tokenizer = Tokenizer::new(tokens, TokenizerOpts::default());
     let input = BufferQueue::default();
     let feed = |piece: &str| {
@@ -138,7 +139,8 @@ impl Problem {
         let problem = match self {
             Problem::Depth => format!("its HTML nests elements more than {MAX_DEPTH} deep"),
             Problem::Size => {
-                "its HTML has too many elements for its length, or leaves formatting elements open".to_string()
+                "its HTML has too many elements for its length, or leaves formatting elements open"
+                    .to_string()
             }
             Problem::Misplaced => {
                 format!("its HTML has more than {MAX_MISPLACED} pieces in tables that belong to no cell")
@@ -147,7 +149,9 @@ impl Problem {
                 format!("its HTML has an element with more than {MAX_ATTRIBUTES} attributes")
             }
             Problem::Names => {
-                format!("its HTML has more than {MAX_NAMES} different names of elements that HTML does not know")
+                format!(
+                    "its HTML has more than {MAX_NAMES} different names of elements that HTML does not know"
+                )
             }
         };
         Error::Argument { argument: "content", problem }

@@ -6,7 +6,8 @@ fn parse(html: &str) -> Result<Handle> {
 
 #[test]
 fn end_tags_left_out_make_no_depth() {
-    let units = ["<p>a <b>c</b>", "<li>x", "<tr><td>a<td>b", "<dt>a<dd>b", "<br><img src='a>b'>", "<option>x"];
+    let units =
+        ["<p>a <b>c</b>", "<li>x", "<tr><td>a<td>b", "<dt>a<dd>b", "<br><img src='a>b'>", "<option>x"];
     for unit in units {
         assert!(parse(&unit.repeat(5000)).is_ok(), "{unit}");
         assert!(parse(&format!("<ul><table><dl>{}", unit.repeat(5000))).is_ok(), "{unit}");
@@ -64,7 +65,8 @@ fn too_many_attributes_are_seen_before_the_tag_ends_wherever_it_stands() {
         ("<body>", "<body"),
     ] {
         let many = attributes(100_000);
-        let html = if tail == "<body" { format!("{head}{tail}{many}>") } else { format!("{head}{many}{tail}") };
+        let html =
+            if tail == "<body" { format!("{head}{tail}{many}>") } else { format!("{head}{many}{tail}") };
         let bounds = Bounds::none();
         let problem = super::parse(&html, &bounds).map(drop).unwrap_err().to_string();
         assert!(problem.contains("more than 256 attributes"), "{head}: {problem}");
@@ -92,8 +94,7 @@ fn what_only_looks_like_attributes_does_not_count() {
 
 #[test]
 fn attributes_of_repeated_body_tags_are_not_gathered() {
-    let html: String =
-        (0..2000).map(|i| format!("<body b{i}=1 c{i}=2><html d{i}=3 e{i}=4>x")).collect();
+    let html: String = (0..2000).map(|i| format!("<body b{i}=1 c{i}=2><html d{i}=3 e{i}=4>x")).collect();
     let document = parse(&html).unwrap();
     walk(&document, &Bounds::none(), |node, _| {
         if let NodeData::Element { name, attrs, .. } = &node.data {
@@ -106,17 +107,17 @@ fn attributes_of_repeated_body_tags_are_not_gathered() {
 #[test]
 fn nodes_and_unknown_names_have_a_limit() {
     assert!(parse(&"<br>&".repeat(100_000)).is_err());
-    let names = |count: usize| (0..count).map(|i| format!("<longname{i}>some words</longname{i}>")).collect::<String>();
+    let names = |count: usize| {
+        (0..count).map(|i| format!("<longname{i}>some words</longname{i}>")).collect::<String>()
+    };
     assert!(parse(&names(9_000)).is_ok());
     assert!(parse(&names(11_000)).map(drop).unwrap_err().to_string().contains("different names"));
 }
 
 #[test]
 fn a_parse_is_stopped_when_its_time_is_over() {
-    let limits = crate::model::Limits {
-        time: Some(std::time::Duration::ZERO),
-        ..crate::model::Limits::none()
-    };
+    let limits =
+        crate::model::Limits { time: Some(std::time::Duration::ZERO), ..crate::model::Limits::none() };
     let bounds = Bounds::begin(limits);
     let error = super::parse(&"<p>some words ".repeat(1_000_000), &bounds).map(drop).unwrap_err();
     assert!(matches!(error, Error::Limit { .. }), "{error}");

@@ -2,8 +2,8 @@
 
 use super::{Extracted, dom, tree};
 use crate::error::{Error, Result};
-use crate::model::Bounds;
 use crate::ingest::chunk::Outline;
+use crate::model::Bounds;
 use htmd::element_handler::{HandlerResult, Handlers};
 use htmd::options::{BulletListMarker, Options};
 use htmd::{Element, HtmlToMarkdown};
@@ -31,11 +31,62 @@ const CELL_END: char = '\u{10fa0a}';
 
 /// Elements that are blocks to the converter: each is a place to stop at.
 const BLOCKS: [&str; 56] = [
-    "html", "body", "p", "ul", "ol", "li", "blockquote", "pre", "h1", "h2", "h3", "h4", "h5", "h6", "table", "tbody",
-    "thead", "tfoot", "tr", "td", "th", "caption", "div", "a", "b", "strong", "i", "em", "code", "img", "br",
-    "address", "article", "aside", "center", "dd", "details", "dialog", "dir", "dl", "dt", "fieldset", "figcaption",
-    "figure", "footer", "form", "header", "legend", "main", "menu", "optgroup", "option", "search", "section",
-    "summary", "textarea",
+    "html",
+    "body",
+    "p",
+    "ul",
+    "ol",
+    "li",
+    "blockquote",
+    "pre",
+    "h1",
+    "h2",
+    "h3",
+    "h4",
+    "h5",
+    "h6",
+    "table",
+    "tbody",
+    "thead",
+    "tfoot",
+    "tr",
+    "td",
+    "th",
+    "caption",
+    "div",
+    "a",
+    "b",
+    "strong",
+    "i",
+    "em",
+    "code",
+    "img",
+    "br",
+    "address",
+    "article",
+    "aside",
+    "center",
+    "dd",
+    "details",
+    "dialog",
+    "dir",
+    "dl",
+    "dt",
+    "fieldset",
+    "figcaption",
+    "figure",
+    "footer",
+    "form",
+    "header",
+    "legend",
+    "main",
+    "menu",
+    "optgroup",
+    "option",
+    "search",
+    "section",
+    "summary",
+    "textarea",
 ];
 
 /// Markdown of an HTML document. Errors: [`Error::Argument`] when elements nest too deep or the like;

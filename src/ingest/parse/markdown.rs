@@ -2,8 +2,8 @@
 
 use super::Extracted;
 use crate::error::Result;
-use crate::model::Bounds;
 use crate::ingest::chunk::Outline;
+use crate::model::Bounds;
 
 /// Bytes within which a heading is the title.
 const BEGINNING: usize = 64 * 1024;

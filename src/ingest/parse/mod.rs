@@ -201,7 +201,10 @@ mod tests {
     #[test]
     fn line_ends_and_byte_order_marks_are_made_one() {
         for (t, expected) in [(ContentType::Plain, "a\nb\nc"), (ContentType::Markdown, "a\nb\nc")] {
-            assert_eq!(extract("\u{feff}a\r\nb\rc", t, &Preprocess::default(), &Bounds::none()).unwrap().text, expected);
+            assert_eq!(
+                extract("\u{feff}a\r\nb\rc", t, &Preprocess::default(), &Bounds::none()).unwrap().text,
+                expected
+            );
         }
         assert_eq!(decode(b"\xef\xbb\xbfhi", "d").unwrap(), "hi");
     }

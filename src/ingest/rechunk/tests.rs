@@ -77,7 +77,8 @@ fn an_edited_paragraph_changes_at_most_three_chunks_of_a_thousand() {
             let text = parts.join("\n\n");
             let edited = rechunk(&text, &setting, &words, true, &previous(&chunks), &Bounds::none()).unwrap();
             check(&text, &edited, &setting, &words);
-            let more = |text: &str| words.count(text, &Bounds::none()).unwrap().saturating_sub(1) / setting.size;
+            let more =
+                |text: &str| words.count(text, &Bounds::none()).unwrap().saturating_sub(1) / setting.size;
             let limit = 3 + 2 * (more(&old) + more(&new));
             let (before, after) = (hashes(&chunks), hashes(&edited));
             for changed in [after.difference(&before).count(), before.difference(&after).count()] {
@@ -107,7 +108,9 @@ fn any_edit_at_all_keeps_every_promise() {
             0 => paragraphs(&mut random, count, 12).join("\n\n").chars().collect(),
             _ => "again and again\n\n".repeat(count).chars().collect(),
         };
-        let mut chunks = chunk::chunk(&text.iter().collect::<String>(), &setting, tokenizer, true, &Bounds::none()).unwrap();
+        let mut chunks =
+            chunk::chunk(&text.iter().collect::<String>(), &setting, tokenizer, true, &Bounds::none())
+                .unwrap();
         for _ in 0..5 {
             let from = [0, text.len(), random.below(text.len() + 1)][random.below(3)];
             let to = (from + [0, 1, random.below(80)][random.below(3)]).min(text.len());
@@ -115,7 +118,8 @@ fn any_edit_at_all_keeps_every_promise() {
                 ["", " ", "\n\n", "x", "again and again\n\n", "```\n", "# H\n\nnew 漢字"][random.below(7)];
             text.splice(from..to, insert.chars());
             let edited: String = text.iter().collect();
-            chunks = rechunk(&edited, &setting, tokenizer, true, &previous(&chunks), &Bounds::none()).unwrap();
+            chunks =
+                rechunk(&edited, &setting, tokenizer, true, &previous(&chunks), &Bounds::none()).unwrap();
             check(&edited, &chunks, &setting, tokenizer);
         }
     }
@@ -130,7 +134,10 @@ fn an_unchanged_text_and_one_with_other_white_space_at_its_end_keep_all_chunks()
         let text = paragraphs(&mut random, 60, 40).join("\n\n");
         let chunks = chunk::chunk(&text, &setting, &words, false, &Bounds::none()).unwrap();
         for edited in [text.clone(), format!("{text}\n"), format!("{text} \n\n\t")] {
-            assert_eq!(rechunk(&edited, &setting, &words, false, &previous(&chunks), &Bounds::none()).unwrap(), chunks);
+            assert_eq!(
+                rechunk(&edited, &setting, &words, false, &previous(&chunks), &Bounds::none()).unwrap(),
+                chunks
+            );
         }
         // The edit is at the start and the white space at the end differs too.
         let edited = format!("N {text}\n\n");
@@ -148,7 +155,8 @@ fn a_word_changed_for_one_as_long_leaves_every_boundary_where_it_was() {
         let chunks = chunk::chunk(&text, &setting, &words, false, &Bounds::none()).unwrap();
         for i in [0, 7, 200, 201, 202, 203, 204, 399] {
             let edited = text.replace(&format!("{i} has a word"), &format!("{i} had a word"));
-            let again = rechunk(&edited, &setting, &words, false, &previous(&chunks), &Bounds::none()).unwrap();
+            let again =
+                rechunk(&edited, &setting, &words, false, &previous(&chunks), &Bounds::none()).unwrap();
             let spans = |chunks: &[Chunk]| chunks.iter().map(|c| c.span).collect::<Vec<_>>();
             assert_eq!(spans(&again), spans(&chunks), "{strategy:?} {i}");
         }
@@ -164,7 +172,9 @@ fn repeats_taken_from_a_text_of_repeats_do_not_make_the_two_runs_cross() {
             let setting = chunking(strategy, 4, overlap, Unit::Tokens);
             for (before, after) in [(10, 7), (10, 1), (10, 5), (3, 10), (10, 11)] {
                 let chunks = chunk::chunk(&text(before), &setting, &words, false, &Bounds::none()).unwrap();
-                let again = rechunk(&text(after), &setting, &words, false, &previous(&chunks), &Bounds::none()).unwrap();
+                let again =
+                    rechunk(&text(after), &setting, &words, false, &previous(&chunks), &Bounds::none())
+                        .unwrap();
                 check(&text(after), &again, &setting, &words);
             }
         }
@@ -203,7 +213,8 @@ fn small_remains_of_repeated_edits_do_not_add_up() {
     let mut chunks = chunk::chunk(&parts.join("\n\n"), &setting, &words, false, &Bounds::none()).unwrap();
     for round in 0..200 {
         parts.insert(100, format!("N{round} some short words"));
-        chunks = rechunk(&parts.join("\n\n"), &setting, &words, false, &previous(&chunks), &Bounds::none()).unwrap();
+        chunks = rechunk(&parts.join("\n\n"), &setting, &words, false, &previous(&chunks), &Bounds::none())
+            .unwrap();
     }
     let fresh = chunk::chunk(&parts.join("\n\n"), &setting, &words, false, &Bounds::none()).unwrap();
     assert!(chunks.len() <= fresh.len() * 5 / 4, "{} chunks, cut afresh {}", chunks.len(), fresh.len());
