@@ -228,6 +228,7 @@ CREATE TABLE kb.usage (
     -- 0: no knowledge base (kb.embed, kb.check_embedder).
     kb_no     bigint NOT NULL,
     kb_id     text,
+    -- Who asked: of a question the session's tenant, of a document its own.
     tenant_id text NOT NULL,
     -- UTC.
     day       date NOT NULL,
@@ -236,9 +237,9 @@ CREATE TABLE kb.usage (
     tokens    bigint NOT NULL DEFAULT 0,
     retries   bigint NOT NULL DEFAULT 0,
     cost      numeric NOT NULL DEFAULT 0,
-    PRIMARY KEY (embedder, kb_no, day)
+    PRIMARY KEY (embedder, kb_no, tenant_id, day)
 );
-COMMENT ON TABLE kb.usage IS 'What remote embedders were asked, per knowledge base and day (UTC); cost in the currency of price_per_million_tokens. Stays when a knowledge base is dropped.';
+COMMENT ON TABLE kb.usage IS 'What remote embedders were asked, per knowledge base, tenant who asked and day (UTC); cost in the currency of price_per_million_tokens. Stays when a knowledge base is dropped.';
 
 -- The rows of users are theirs and are dumped; what the extension seeds is not.
 SELECT pg_catalog.pg_extension_config_dump('kb.embedders', 'WHERE NOT seeded');

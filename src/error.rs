@@ -45,8 +45,12 @@ pub enum Error {
     #[error("embedder \"{embedder}\": {problem}")]
     Provider { embedder: String, problem: String, passing: bool },
     /// Nothing may be sent for a while: limits, budget, an open breaker, the provider's own wish.
+    /// `of_tenant`: for the tenant who asked, and no other.
     #[error("embedder \"{embedder}\" is paused: {problem}")]
-    Paused { embedder: String, problem: String, retry_after_ms: u64 },
+    Paused { embedder: String, problem: String, retry_after_ms: u64, of_tenant: bool },
+    /// More bytes than one request may hold.
+    #[error("{what} has {size} bytes; at most {limit} are taken")]
+    TooLarge { what: String, size: usize, limit: usize },
     #[error("provider \"{provider}\" is not available in this version of kb")]
     ProviderUnavailable { provider: String },
     #[error("the kb gateway {problem}")]
@@ -87,6 +91,7 @@ impl Error {
             Error::Permission { .. } => "42501",              // insufficient_privilege
             Error::ModelFiles { .. } => "58030",              // io_error
             Error::InputTooLong { .. } => "54000",            // program_limit_exceeded
+            Error::TooLarge { .. } => "54000",                // program_limit_exceeded
             Error::Embedding { .. } => "58000",               // system_error
             Error::Provider { passing: true, .. } => "08006", // connection_failure
             Error::Provider { .. } => "58000",                // system_error
@@ -146,6 +151,7 @@ impl Error {
             Error::InputTooLong { .. } => {
                 "Use smaller chunks (chunking size), or set \"truncate\": true in the embedder's config to have the rest of a text ignored."
             }
+            Error::TooLarge { .. } => "Use smaller chunks (chunking size), and give longer texts in parts.",
             Error::ProviderUnavailable { .. } => {
                 "Available are local, hash, openai (and whatever speaks its protocol, by base_url), azure_openai, ollama, huggingface, gemini, vertex, cohere, voyage, jina, mistral and http."
             }

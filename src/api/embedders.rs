@@ -11,6 +11,7 @@ use crate::pg::report;
 use crate::pg::vector::Vector;
 use crate::settings;
 use crate::store::embedders;
+use crate::store::knowledge_bases::current_tenant;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
@@ -110,9 +111,11 @@ fn embed(
     };
     let embedder = embedders::get(embedder)?;
     let mut vectors = Vec::with_capacity(texts.len());
-    let access = access(&embedder)?;
-    for part in texts.chunks(embedder.config.batch_size) {
-        let answer = client::embed(&embedder, &access, kind, part.to_vec(), 0, settings::gateway_timeout())?;
+    let tenant = current_tenant()?;
+    let access = access(&embedder, &tenant)?;
+    for part in client::parts(&embedder, &texts) {
+        let (whose, timeout) = (client::this_client(&tenant, 0), settings::gateway_timeout());
+        let answer = client::embed(&embedder, &access, kind, part.to_vec(), whose, timeout)?;
         vectors.extend(answer.numbers().chunks(embedder.dimension).map(|v| Vector(v.to_vec())));
     }
     Ok(SetOfIterator::new(vectors))

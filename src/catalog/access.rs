@@ -15,11 +15,11 @@ const RESTORED_PAUSE_MS: u64 = 10_000;
 /// How often a worker looks whether a sealed secret can be opened.
 const SEALED_PAUSE_MS: u64 = 10_000;
 
-/// What goes to the gateway with every request. Nothing for local models, which need no key and cost nothing.
+/// What goes to the gateway with every request of a tenant. Nothing for local models, which need no key and cost nothing.
 ///
 /// Errors: `Paused` in a restored or cloned database until the restore is acknowledged, and while the key is missing under
 /// which its secret is sealed: that is of the server's configuration, and no document's fault.
-pub fn access(embedder: &Embedder) -> Result<Access> {
+pub fn access(embedder: &Embedder, tenant: &str) -> Result<Access> {
     if provider::find(&embedder.provider).is_none() {
         return Ok(Access::default());
     }
@@ -31,6 +31,7 @@ pub fn access(embedder: &Embedder) -> Result<Access> {
                           SELECT kb.acknowledge_restore()"
                     .into(),
                 retry_after_ms: RESTORED_PAUSE_MS,
+                of_tenant: false,
             });
         }
         let rest = embedders::rest(&embedder.id)?;
@@ -46,12 +47,13 @@ pub fn access(embedder: &Embedder) -> Result<Access> {
                     embedder: embedder.id.clone(),
                     problem: format!("secret kb:{name}: {problem}"),
                     retry_after_ms: SEALED_PAUSE_MS,
+                    of_tenant: false,
                 })?
             }
             _ => None,
         };
         let spent = match embedder.config.remote.daily_token_budget {
-            Some(_) => usage::today(&embedder.id)?,
+            Some(_) => usage::today(&embedder.id, tenant)?,
             None => Spent::default(),
         };
         Ok(Access { reference, stored, host: rest.secret_host, spent })

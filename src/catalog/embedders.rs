@@ -13,6 +13,7 @@ use crate::pg::role::as_owner;
 use crate::pg::{report, wake};
 use crate::settings;
 use crate::store::embedders::{self, Rest};
+use crate::store::knowledge_bases::current_tenant;
 use crate::store::{jobs, origins};
 use serde_json::Value;
 use std::time::Instant;
@@ -35,7 +36,7 @@ const HASH_DIMENSION: usize = 384;
 const COMMON_KEYS: [&str; 6] =
     ["normalize", "query_prefix", "document_prefix", "truncate", "batch_size", "max_input_tokens"];
 const LOCAL_KEYS: [&str; 1] = ["pooling"];
-const REMOTE_KEYS: [&str; 11] = [
+const REMOTE_KEYS: [&str; 12] = [
     "max_batch_tokens",
     "strip_newlines",
     "timeout_ms",
@@ -43,6 +44,7 @@ const REMOTE_KEYS: [&str; 11] = [
     "rpm",
     "tpm",
     "daily_token_budget",
+    "tenant_share",
     "price_per_million_tokens",
     "max_concurrency",
     "path",
@@ -313,9 +315,10 @@ pub fn check(id: &str) -> Result<Check> {
     let nanos = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |since| since.as_nanos());
-    let answer = access(&embedder).and_then(|access| {
-        let texts = vec![format!("probe {nanos}")];
-        client::embed(&embedder, &access, Kind::Query, texts, 0, settings::gateway_timeout())
+    let tenant = current_tenant()?;
+    let answer = access(&embedder, &tenant).and_then(|access| {
+        let (texts, whose) = (vec![format!("probe {nanos}")], client::this_client(&tenant, 0));
+        client::embed(&embedder, &access, Kind::Query, texts, whose, settings::gateway_timeout())
     });
     let latency_ms = begun.elapsed().as_secs_f64() * 1000.0;
     Ok(match answer {

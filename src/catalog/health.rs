@@ -59,10 +59,7 @@ fn gateway() -> Finding {
         Ok(health) => finding(
             "gateway",
             "ok",
-            format!(
-                "{} models loaded, {} queries remembered, {} endpoints paused",
-                health.models, health.cached_queries, health.open_breakers
-            ),
+            format!("{} models loaded, {} endpoints paused", health.models, health.open_breakers),
             "",
         ),
         Err(error) => finding(

@@ -20,6 +20,11 @@ impl Asker {
         (Waiting { _alive: alive }, Asker(Some(watching)))
     }
 
+    /// Whether the client has left.
+    pub fn is_gone(&self) -> bool {
+        self.0.as_ref().is_some_and(|watching| watching.has_changed().is_err())
+    }
+
     /// What comes of a wait; None when the client left before.
     pub async fn unless_gone<T>(&self, wait: impl Future<Output = T>) -> Option<T> {
         let gone = async {
@@ -53,7 +58,9 @@ mod tests {
                 async move { asker.unless_gone(pending::<i32>()).await }
             });
             tokio::task::yield_now().await;
+            assert!(!asker.is_gone());
             drop(waiting);
+            assert!(asker.is_gone() && !Asker::default().is_gone());
             assert_eq!(waits.await.unwrap(), None);
             assert_eq!(asker.unless_gone(ready(3)).await, None);
         });

@@ -32,7 +32,7 @@ struct State {
     /// Openings whose first try succeeded, and when the last of them was.
     false_alarms: u32,
     alarmed: Option<Instant>,
-    /// The last fault.
+    /// The last fault, as it may be told to everybody.
     problem: String,
 }
 

@@ -2,14 +2,26 @@
 
 use super::limiter::Held;
 use super::protocol::Spent;
-use std::sync::{Mutex, PoisonError};
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// What was spent today under one key, by all embedders that have it.
 #[derive(Debug, Default)]
 pub struct Budget {
-    spent: Mutex<Spent>,
+    today: Mutex<Today>,
 }
+
+#[derive(Debug, Default)]
+struct Today {
+    day: u64,
+    tokens: u64,
+    /// By digest of the tenant's name. A tenant is one over all databases.
+    of_tenants: HashMap<[u8; 32], u64>,
+}
+
+/// Tenants that are told apart; what more of them spend in a day counts together.
+const TENANTS: usize = 100_000;
 
 /// The days since 1970 (UTC), and how long until the next.
 fn today() -> (u64, Duration) {
@@ -19,42 +31,77 @@ fn today() -> (u64, Duration) {
 }
 
 impl Budget {
+    /// What was spent today, and how long today lasts.
+    fn today(&self) -> (MutexGuard<'_, Today>, Duration) {
+        let (day, left) = today();
+        let mut today = self.today.lock().unwrap_or_else(PoisonError::into_inner);
+        if today.day != day {
+            *today = Today { day, ..Today::default() };
+        }
+        (today, left)
+    }
+
     /// Takes `count` of the `budget` tokens a day, if they are left; [`Budget::spend`] says what it really was.
     /// `known` were spent before this gateway started, as far as the asking database knew when it asked.
     pub fn reserve(&self, budget: u64, count: u64, known: Spent) -> Result<(), Held> {
-        let (day, left) = today();
-        let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
-        if spent.day != day {
-            *spent = Spent { day, tokens: 0 };
-        }
+        let (mut today, left) = self.today();
         // What was asked before midnight brings the figure of yesterday.
-        if known.day == day {
-            spent.tokens = spent.tokens.max(known.tokens);
+        if known.day == today.day {
+            today.tokens = today.tokens.max(known.tokens);
         }
-        if spent.tokens.saturating_add(count) <= budget {
-            spent.tokens += count;
+        if today.tokens.saturating_add(count) <= budget {
+            today.tokens += count;
             return Ok(());
         }
-        Err(Held {
-            wait: left,
-            reason: format!("its daily_token_budget of {budget} tokens is spent ({} today)", spent.tokens),
-        })
+        let reason = format!("its daily_token_budget of {budget} tokens is spent");
+        Err(Held { wait: left, reason })
     }
 
     /// So many tokens were spent, of which `reserved` had been taken.
     pub fn spend(&self, tokens: u64, reserved: u64) {
-        let (day, _) = today();
-        let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
-        if spent.day != day {
-            *spent = Spent { day, tokens: 0 };
+        let (mut today, _) = self.today();
+        today.tokens = today.tokens.saturating_add(tokens).saturating_sub(reserved);
+    }
+
+    /// Takes `count` of the `share` of tokens that each tenant may spend a day; as [`Budget::reserve`].
+    pub fn reserve_of_tenant(&self, tenant: &str, share: u64, count: u64, known: Spent) -> Result<(), Held> {
+        let (mut today, left) = self.today();
+        let is_of_today = known.day == today.day;
+        let spent = today.of_tenant(tenant);
+        if is_of_today {
+            *spent = known.by_tenant.max(*spent);
         }
-        spent.tokens = spent.tokens.saturating_add(tokens).saturating_sub(reserved);
+        if spent.saturating_add(count) <= share {
+            *spent += count;
+            return Ok(());
+        }
+        let reason = format!(
+            "this tenant's share (tenant_share) of its daily_token_budget is spent, {share} tokens a day"
+        );
+        Err(Held { wait: left, reason })
+    }
+
+    /// What a tenant really spent; as [`Budget::spend`].
+    pub fn spend_of_tenant(&self, tenant: &str, tokens: u64, reserved: u64) {
+        let (mut today, _) = self.today();
+        let spent = today.of_tenant(tenant);
+        *spent = spent.saturating_add(tokens).saturating_sub(reserved);
     }
 
     /// Whether something was spent today.
     pub fn is_needed(&self) -> bool {
-        let spent = *self.spent.lock().unwrap_or_else(PoisonError::into_inner);
-        spent.day == today().0 && spent.tokens > 0
+        let (today, _) = self.today();
+        today.tokens > 0 || today.of_tenants.values().any(|spent| *spent > 0)
+    }
+}
+
+impl Today {
+    fn of_tenant(&mut self, tenant: &str) -> &mut u64 {
+        let mut key = *blake3::hash(tenant.as_bytes()).as_bytes();
+        if self.of_tenants.len() >= TENANTS && !self.of_tenants.contains_key(&key) {
+            key = [0; 32];
+        }
+        self.of_tenants.entry(key).or_default()
     }
 }
 
@@ -80,8 +127,25 @@ mod tests {
         let budget = Budget::default();
         let (day, _) = today();
         // But not what it knew of yesterday, of a text that was queued before midnight.
-        budget.reserve(100, 1, Spent { day: day - 1, tokens: 100 }).unwrap();
-        let held = budget.reserve(100, 1, Spent { day, tokens: 100 }).unwrap_err();
+        budget.reserve(100, 1, Spent { day: day - 1, tokens: 100, by_tenant: 0 }).unwrap();
+        let held = budget.reserve(100, 1, Spent { day, tokens: 100, by_tenant: 0 }).unwrap_err();
         assert!(held.wait <= Duration::from_secs(86_400));
+    }
+    #[test]
+    fn a_tenant_that_spent_its_share_is_held_and_no_other() {
+        let budget = Budget::default();
+        let none = Spent::default();
+        budget.reserve_of_tenant("a", 50, 50, none).unwrap();
+        let held = budget.reserve_of_tenant("a", 50, 1, none).unwrap_err();
+        assert!(held.reason.contains("tenant_share"), "{}", held.reason);
+        budget.reserve_of_tenant("b", 50, 50, none).unwrap();
+        // It was less than thought.
+        budget.spend_of_tenant("a", 20, 50);
+        budget.reserve_of_tenant("a", 50, 30, none).unwrap();
+        // What the database knows counts, as far as it is of today.
+        let (day, _) = today();
+        let known = Spent { day, tokens: 60, by_tenant: 45 };
+        assert!(budget.reserve_of_tenant("c", 50, 6, known).is_err());
+        budget.reserve_of_tenant("d", 50, 6, Spent { day: day - 1, ..known }).unwrap();
     }
 }

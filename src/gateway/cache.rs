@@ -1,5 +1,6 @@
 //! Remembers the vectors of recent queries.
 
+use super::turns::Whose;
 use crate::model::{Embedder, Kind};
 use lru::LruCache;
 use std::num::NonZeroUsize;
@@ -7,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 /// Bounded by number of queries; the least recently asked is forgotten first.
 pub struct QueryCache {
-    entries: Mutex<Option<LruCache<[u8; 32], Vec<f32>>>>,
+    entries: Mutex<Option<LruCache<CacheKey, Vec<f32>>>>,
 }
 
 impl QueryCache {
@@ -26,15 +27,15 @@ impl QueryCache {
         }
     }
 
-    pub fn get(&self, embedder: &Embedder, kind: Kind, text: &str) -> Option<Vec<f32>> {
+    pub fn get(&self, key: &CacheKey) -> Option<Vec<f32>> {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        entries.as_mut()?.get(&key(embedder, kind, text)).cloned()
+        entries.as_mut()?.get(key).cloned()
     }
 
-    pub fn put(&self, embedder: &Embedder, kind: Kind, text: &str, vector: Vec<f32>) {
+    pub fn put(&self, key: CacheKey, vector: Vec<f32>) {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(cache) = entries.as_mut() {
-            cache.put(key(embedder, kind, text), vector);
+            cache.put(key, vector);
         }
     }
 
@@ -44,29 +45,22 @@ impl QueryCache {
             cache.clear();
         }
     }
-
-    pub fn len(&self) -> usize {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map_or(0, LruCache::len)
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
 }
 
-/// The fingerprint says which vectors mean the same, so it stands for the whole embedder. But what one address answers
-/// is not told to those who ask another, in another database say.
-fn key(embedder: &Embedder, kind: Kind, text: &str) -> [u8; 32] {
+/// Whose question to what, and by what right: see [`key`].
+pub type CacheKey = [u8; 32];
+
+/// An answer is told to nobody but the tenant who asked, in that database, of the embedder as it is now, and by the
+/// right by which it was asked: not even how quickly it comes tells of others' questions.
+pub fn key(whose: &Whose, embedder: &Embedder, right: &[u8; 32], kind: Kind, text: &str) -> Option<CacheKey> {
     let mut hasher = blake3::Hasher::new();
-    hasher.update(&embedder.fingerprint().to_le_bytes());
-    for part in [embedder.base_url.as_deref(), embedder.config.remote.path.as_deref()] {
-        let part = part.unwrap_or_default();
+    let embedder = rmp_serde::to_vec(embedder).ok()?;
+    hasher.update(&whose.database.to_le_bytes());
+    for part in [whose.tenant.as_bytes(), &embedder, right, &[kind as u8], text.as_bytes()] {
         hasher.update(&(part.len() as u64).to_le_bytes());
-        hasher.update(part.as_bytes());
+        hasher.update(part);
     }
-    hasher.update(&[kind as u8]);
-    hasher.update(text.as_bytes());
-    *hasher.finalize().as_bytes()
+    Some(*hasher.finalize().as_bytes())
 }
 
 #[cfg(test)]
@@ -74,38 +68,53 @@ mod tests {
     use super::*;
     use crate::model::EmbedderConfig;
 
-    fn embedder(dimension: usize) -> Embedder {
+    fn embedder() -> Embedder {
         Embedder {
             id: "e".into(),
             provider: "hash".into(),
             model: "hash".into(),
-            dimension,
+            dimension: 8,
             base_url: None,
             config: EmbedderConfig::default(),
         }
     }
 
     #[test]
-    fn another_embedder_address_or_kind_is_another_entry() {
+    fn another_tenant_database_embedder_right_or_kind_is_another_entry() {
         let cache = QueryCache::new(4);
-        cache.put(&embedder(8), Kind::Query, "a", vec![1.0]);
-        assert_eq!(cache.get(&embedder(8), Kind::Query, "a"), Some(vec![1.0]));
-        assert_eq!(cache.get(&embedder(9), Kind::Query, "a"), None);
-        assert_eq!(cache.get(&embedder(8), Kind::Document, "a"), None);
-        let elsewhere = Embedder { base_url: Some("http://localhost:1".into()), ..embedder(8) };
-        assert_eq!(cache.get(&elsewhere, Kind::Query, "a"), None);
+        let whose = Whose { database: 1, tenant: "a".into(), connection: 1 };
+        let right = [0; 32];
+        let find = |whose: &Whose, embedder: &Embedder, right, kind| {
+            cache.get(&key(whose, embedder, right, kind, "text").unwrap())
+        };
+        cache.put(key(&whose, &embedder(), &right, Kind::Query, "text").unwrap(), vec![1.0]);
+        let other_connection = Whose { connection: 2, ..whose.clone() };
+        assert_eq!(find(&other_connection, &embedder(), &right, Kind::Query), Some(vec![1.0]));
+        for (tenant, database) in [("b", 1), ("a", 2), ("", 1)] {
+            let other = Whose { database, tenant: tenant.into(), ..whose.clone() };
+            assert_eq!(find(&other, &embedder(), &right, Kind::Query), None, "{other:?}");
+        }
+        for other in [
+            Embedder { id: "f".into(), ..embedder() },
+            Embedder { dimension: 9, ..embedder() },
+            Embedder { base_url: Some("http://localhost:1".into()), ..embedder() },
+        ] {
+            assert_eq!(find(&whose, &other, &right, Kind::Query), None, "{other:?}");
+        }
+        assert_eq!(find(&whose, &embedder(), &[1; 32], Kind::Query), None);
+        assert_eq!(find(&whose, &embedder(), &right, Kind::Document), None);
     }
 
     #[test]
     fn it_never_holds_more_than_its_capacity() {
         let cache = QueryCache::new(2);
-        for text in ["a", "b", "c"] {
-            cache.put(&embedder(8), Kind::Query, text, vec![]);
+        for first in 0..3 {
+            cache.put([first; 32], vec![]);
         }
-        assert_eq!(cache.len(), 2);
-        assert_eq!(cache.get(&embedder(8), Kind::Query, "a"), None);
+        assert_eq!(cache.get(&[0; 32]), None);
+        assert_eq!(cache.get(&[2; 32]), Some(vec![]));
         cache.resize(0);
-        cache.put(&embedder(8), Kind::Query, "d", vec![]);
-        assert!(cache.is_empty());
+        cache.put([3; 32], vec![]);
+        assert_eq!(cache.get(&[3; 32]), None);
     }
 }

@@ -1,7 +1,8 @@
 //! The one way to a model: a synchronous client of the gateway that waits on the latch.
 
+use super::frame;
 use super::protocol::{
-    self, Access, Client, Embedded, Health, QueryUsage, Request, Response, SOCKET_PATH, Urgency, Vectors,
+    Access, Client, Embedded, Health, QueryUsage, Request, Response, SOCKET_PATH, Urgency, Vectors,
 };
 use crate::error::{Error, Result};
 use crate::model::{Embedder, Kind};
@@ -66,7 +67,7 @@ impl Connection {
     pub fn send(&mut self, request: &Request) -> Result<u64> {
         let id = self.next_id;
         self.next_id += 1;
-        self.outgoing.extend(protocol::encode(id, request)?);
+        self.outgoing.extend(frame::encode_request(id, request)?);
         self.flush()?;
         Ok(id)
     }
@@ -107,11 +108,11 @@ impl Connection {
 
     fn take_frame(&mut self) -> Result<Option<(u64, Response)>> {
         let Some(prefix) = self.incoming.first_chunk::<4>() else { return Ok(None) };
-        let end = 4 + protocol::frame_length(*prefix)?;
+        let end = 4 + frame::frame_length(*prefix)?;
         if self.incoming.len() < end {
             return Ok(None);
         }
-        let envelope = protocol::decode::<Response>(&self.incoming[4..end])?;
+        let envelope = frame::decode::<Response>(&self.incoming[4..end])?;
         self.incoming.drain(..end);
         self.incoming.shrink_to(1024 * 1024);
         Ok(Some((envelope.id, envelope.body)))
@@ -186,19 +187,35 @@ fn unexpected(response: Response) -> Error {
     }
 }
 
-/// For whom this process embeds.
-pub fn this_client(kb_no: i64) -> Client {
-    Client { database: background::my_database().to_u32(), kb_no }
+/// For whom this process embeds; `kb_no` 0: for no knowledge base.
+pub fn this_client(tenant: &str, kb_no: i64) -> Client {
+    Client { database: background::my_database().to_u32(), tenant: tenant.to_string(), kb_no }
 }
 
-/// Vectors of texts, one after the other; the first text that got none is the error. `kb_no` 0: for no
-/// knowledge base.
+/// Texts in parts that each fit into a request, in order.
+pub fn parts<'a>(embedder: &Embedder, mut texts: &'a [String]) -> impl Iterator<Item = &'a [String]> {
+    let most = embedder.config.batch_size.min(frame::max_texts(embedder.dimension));
+    std::iter::from_fn(move || {
+        let mut bytes = 0;
+        let fits = |text: &&String| {
+            bytes += text.len();
+            bytes <= frame::MAX_TEXTS
+        };
+        let count = texts.iter().take(most).take_while(fits).count().max(1);
+        let (part, rest) = texts.split_at_checked(count)?;
+        texts = rest;
+        Some(part)
+    })
+}
+
+/// Vectors of texts that are no more than [`parts`] gives, one after the other; the first text that got none is the
+/// error.
 pub fn embed(
     embedder: &Embedder,
     access: &Access,
     kind: Kind,
     texts: Vec<String>,
-    kb_no: i64,
+    client: Client,
     timeout: Duration,
 ) -> Result<Vectors> {
     let count = texts.len();
@@ -206,10 +223,10 @@ pub fn embed(
         embedder: embedder.clone(),
         access: access.clone(),
         kind,
-        urgency: Urgency::Query,
+        urgency: Urgency::of(&texts),
         texts,
         tokens: Vec::new(),
-        client: this_client(kb_no),
+        client,
         patience_ms: u64::try_from(timeout.as_millis()).ok(),
     };
     match ask(&request, timeout)? {
@@ -243,7 +260,7 @@ pub fn check(embedded: Embedded, embedder: &Embedder, count: usize) -> Result<Em
 
 /// What queries of this database have spent since this was last asked.
 pub fn take_usage(timeout: Duration) -> Result<Vec<QueryUsage>> {
-    match ask(&Request::TakeUsage { database: this_client(0).database }, timeout)? {
+    match ask(&Request::TakeUsage { database: this_client("", 0).database }, timeout)? {
         Response::Usage(usage) => Ok(usage),
         other => Err(unexpected(other)),
     }

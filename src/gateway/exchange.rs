@@ -4,13 +4,14 @@
 use super::asker::Asker;
 use super::breaker::{Breaker, Open, Pass};
 use super::budget::Budget;
+use super::lane::NUMBER;
 use super::limiter::{Held, LONGEST_WAIT, Limits};
 use super::local::finish;
 use super::protocol::{Spent, Usage};
 use super::provider::Provider;
 use super::secret::Secret;
 use super::transport::{Failure, Sending, Transport};
-use super::verdict::{Refusal, Verdict};
+use super::verdict::{Passing, Refusal, Verdict};
 use crate::error::{Error, Result};
 use crate::model::{Embedder, Kind};
 use backon::{BackoffBuilder, ExponentialBuilder};
@@ -157,8 +158,8 @@ impl Line {
         }
         usage.requests += 1;
         match self.send(&harmless(&[HARMLESS.to_string()], part.spent, part.asker)).await {
-            Verdict::Passing(problem) => {
-                self.breaker.fault(Instant::now(), &problem, Pass::Try);
+            Verdict::Passing(Passing { status, .. }) => {
+                self.breaker.fault(Instant::now(), &status, Pass::Try);
                 self.breaker.look(Instant::now()).map_err(|open| self.left_alone(open))
             }
             Verdict::Wait(asked, reason) => {
@@ -268,9 +269,9 @@ impl Line {
                     }
                     wait
                 }
-                Verdict::Passing(problem) => {
+                Verdict::Passing(Passing { problem, status }) => {
                     if part.blames_endpoint {
-                        self.breaker.fault(Instant::now(), &problem, pass);
+                        self.breaker.fault(Instant::now(), &status, pass);
                     }
                     faults += 1;
                     if faults >= part.tries {
@@ -305,11 +306,13 @@ impl Line {
             secret: self.secret.as_ref(),
             headers: &remote.headers,
             timeout: Duration::from_millis(remote.timeout_ms),
-            // A number has at most 25 characters as JSON; the rest is wrapping.
-            cap: 1024 * 1024 + texts.len() * self.embedder.dimension * 32,
+            // The rest is wrapping.
+            cap: 1024 * 1024 + texts.len() * self.embedder.dimension * NUMBER,
         };
         match self.transport.send(&call, sending).await {
-            Err(Failure::Passing(problem)) => Verdict::Passing(problem),
+            Err(Failure::Passing(status, problem)) => {
+                Verdict::Passing(Passing { problem, status: status.into() })
+            }
             Err(Failure::Lasting(problem)) => {
                 self.breaker.succeed();
                 Verdict::Refused(Refusal::All(self.problem(problem, false)))
@@ -323,6 +326,7 @@ impl Line {
             embedder: self.embedder.id.clone(),
             problem: held.reason,
             retry_after_ms: u64::try_from(held.wait.as_millis()).unwrap_or(u64::MAX),
+            of_tenant: false,
         })
     }
 

@@ -1,26 +1,43 @@
-//! A lane: texts of many requests that wait for one embedder are put together in batches; queries go past them.
+//! A lane: texts of many requests that wait for one embedder are put together in batches; questions go past them.
 
 use super::asker::Asker;
 use super::exchange::{Batch, Line};
-use super::protocol::{Spent, Usage};
+use super::frame::MAX_TEXTS;
+use super::memory::Held;
+use super::protocol::{Spent, Urgency, Usage};
+use super::turns::{Place, Turns, Whose};
 use crate::error::{Error, Result};
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot};
+use tokio::sync::{Notify, oneshot};
 
 /// A request has at most this part of the tokens a minute: by so much a minute may see more.
 const TPM_PARTS: u64 = 8;
+/// Bytes at most of the vectors in a provider's answer, as JSON: it is read as a whole.
+const MAX_ANSWER: usize = 16 * 1024 * 1024;
+/// Characters that a number has as JSON at most.
+pub(super) const NUMBER: usize = 32;
 
 /// A line with the texts that wait for it.
 pub struct Lane {
     line: Line,
-    waiting: Mutex<VecDeque<Piece>>,
+    waiting: Mutex<Turns<Piece>>,
     filled: Notify,
     used: Mutex<Instant>,
     is_closed: AtomicBool,
+}
+
+/// Who wants vectors, and what is known of that.
+#[derive(Debug, Clone)]
+pub struct Wish {
+    pub urgency: Urgency,
+    pub whose: Whose,
+    pub spent: Spent,
+    pub asker: Asker,
+    /// What it holds in memory.
+    pub _held: Option<Arc<Held>>,
 }
 
 /// One text of an order.
@@ -29,11 +46,11 @@ struct Piece {
     index: usize,
     text: String,
     tokens: u32,
-    spent: Spent,
 }
 
 /// An order that has not all its answers.
 struct Pending {
+    wish: Wish,
     state: Mutex<State>,
 }
 
@@ -42,6 +59,10 @@ struct State {
     left: usize,
     usage: Usage,
     answer: Option<oneshot::Sender<(Vec<Result<Vec<f32>>>, Usage)>>,
+}
+
+fn gone() -> Error {
+    Error::Gateway { problem: "is not waited for".into() }
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -84,37 +105,67 @@ impl Lane {
         !is_needed
     }
 
-    /// Texts that somebody waits for: past the queue, in a request of their own.
+    /// A question: past the queue, in a request of its own.
     pub async fn query(
         &self,
         texts: Vec<String>,
         tokens: Vec<u32>,
-        spent: Spent,
-        asker: &Asker,
+        wish: &Wish,
     ) -> (Vec<Result<Vec<f32>>>, Usage) {
         let (mut results, mut usage) = (Vec::new(), Usage::default());
+        let (tenant, asker) = (&wish.whose.tenant, &wish.asker);
         for range in self.batches(&tokens) {
-            let Some((_place, may_go)) = asker.unless_gone(self.turn()).await else { break };
             let (texts, tokens) = (&texts[range.clone()], &tokens[range]);
+            let estimate = tokens.iter().map(|n| u64::from(*n)).sum();
+            if let Err(error) = self.reserve_share(tenant, estimate, wish.spent) {
+                results.extend(texts.iter().map(|_| Err(error.clone())));
+                continue;
+            }
+            let Some((_place, may_go)) = asker.unless_gone(self.turn(wish)).await else {
+                self.line.budget.spend_of_tenant(tenant, 0, estimate);
+                break;
+            };
             let prepaid = may_go.then_some(0);
-            let batch = Batch { texts, tokens, spent, prepaid, is_of_one: true, asker };
+            let batch = Batch { texts, tokens, spent: wish.spent, prepaid, is_of_one: true, asker };
             let (some, part) = self.line.embed(&batch).await;
+            self.line.budget.spend_of_tenant(tenant, part.tokens, estimate);
             results.extend(some);
             usage.add(&part);
         }
         // The client is gone: nobody reads these.
-        let gone = || Err(Error::Gateway { problem: "is not waited for".into() });
-        results.resize_with(texts.len(), gone);
+        results.resize_with(texts.len(), || Err(gone()));
         self.touch();
         (results, usage)
     }
 
-    /// Waits for a place, and whether a request may go at once, ahead of ingestion; what is under way holds up nobody.
-    async fn turn(&self) -> (Option<OwnedSemaphorePermit>, bool) {
+    /// Waits for a place, and whether a request may go at once; what is under way holds up nobody.
+    async fn turn(&self, wish: &Wish) -> (Place, bool) {
         let limits = &self.line.limits;
-        let _ahead = limits.query();
-        let place = limits.place().await;
-        (place, !self.line.blocked() && limits.request().await.is_ok())
+        let place = limits.place(wish.urgency, &wish.whose).await;
+        let may_go = !self.line.blocked() && limits.request_in_turn(wish.urgency, &wish.whose).await.is_ok();
+        (place, may_go)
+    }
+
+    /// Takes tokens of what a tenant may spend a day.
+    fn reserve_share(&self, tenant: &str, tokens: u64, spent: Spent) -> Result<()> {
+        let budget = &self.line.budget;
+        let Some(share) = self.line.embedder.config.remote.tenant_budget() else {
+            // Counted all the same: another embedder with this key may have a share.
+            budget.spend_of_tenant(tenant, tokens, 0);
+            return Ok(());
+        };
+        // 0 holds all until it is raised.
+        if share > 0 && tokens > share {
+            let problem =
+                format!("{tokens} tokens are over the {share} that a tenant may spend a day (tenant_share)");
+            return Err(self.line.problem(problem, false));
+        }
+        budget.reserve_of_tenant(tenant, share, tokens, spent).map_err(|held| Error::Paused {
+            embedder: self.line.embedder.id.clone(),
+            problem: held.reason,
+            retry_after_ms: u64::try_from(held.wait.as_millis()).unwrap_or(u64::MAX),
+            of_tenant: true,
+        })
     }
 
     /// What of these texts goes into each request.
@@ -133,12 +184,15 @@ impl Lane {
     }
 
     /// Texts that wait their turn, in requests with those of others.
-    pub async fn ingest(
+    pub async fn queue(
         &self,
         texts: Vec<String>,
         tokens: Vec<u32>,
-        spent: Spent,
+        wish: Wish,
     ) -> (Vec<Result<Vec<f32>>>, Usage) {
+        if texts.is_empty() {
+            return (Vec::new(), Usage::default());
+        }
         let (answer, answered) = oneshot::channel();
         let state = State {
             results: texts.iter().map(|_| None).collect(),
@@ -147,16 +201,14 @@ impl Lane {
             answer: Some(answer),
         };
         let count = texts.len();
-        let order = Arc::new(Pending { state: Mutex::new(state) });
-        lock(&self.waiting).extend(
-            texts.into_iter().zip(tokens).enumerate().map(|(index, (text, tokens))| Piece {
-                order: Arc::clone(&order),
-                index,
-                text,
-                tokens,
-                spent,
-            }),
-        );
+        let order = Arc::new(Pending { wish, state: Mutex::new(state) });
+        {
+            let mut waiting = lock(&self.waiting);
+            for (index, (text, tokens)) in texts.into_iter().zip(tokens).enumerate() {
+                let piece = Piece { order: Arc::clone(&order), index, text, tokens };
+                waiting.push(order.wish.urgency, &order.wish.whose, piece);
+            }
+        }
         drop(order);
         self.filled.notify_one();
         answered.await.unwrap_or_else(|_| {
@@ -167,7 +219,8 @@ impl Lane {
 
     fn batch_size(&self) -> usize {
         let embedder = &self.line.embedder;
-        embedder.config.batch_size.min(self.line.provider.max_batch(embedder)).max(1)
+        let answer = MAX_ANSWER / (embedder.dimension.max(1) * NUMBER);
+        embedder.config.batch_size.min(self.line.provider.max_batch(embedder)).min(answer).max(1)
     }
 
     /// Tokens at most of a request of several texts: no more than the budget of a day, and a small part of `tpm`, for
@@ -182,44 +235,49 @@ impl Lane {
         limits.into_iter().flatten().min().unwrap_or(u64::MAX)
     }
 
-    /// Tokens of the batch that would be taken now.
-    fn next_tokens(&self) -> u32 {
-        let most = self.batch_tokens();
-        let waiting = lock(&self.waiting);
-        let mut tokens = 0;
-        for piece in waiting.iter().filter(|piece| !piece.order.is_gone()).take(self.batch_size()) {
-            if tokens > 0 && tokens + u64::from(piece.tokens) > most {
-                break;
-            }
-            tokens += u64::from(piece.tokens);
-        }
-        u32::try_from(tokens).unwrap_or(u32::MAX)
-    }
-
-    /// The next batch: as many waiting texts as one request may have, but at least one. Texts whose client
-    /// is gone are dropped.
-    fn take(&self) -> Vec<Piece> {
+    /// Adds waiting texts to a batch, as many as one request may have, but at least one. Those whose client is gone or
+    /// whose tenant has spent its share are answered with that.
+    fn fill(&self, batch: &mut Vec<Piece>) {
         let (size, most) = (self.batch_size(), self.batch_tokens());
-        let (mut batch, mut tokens) = (Vec::new(), 0);
-        let mut waiting = lock(&self.waiting);
+        let mut tokens: u64 = batch.iter().map(|piece| u64::from(piece.tokens)).sum();
+        let mut bytes: usize = batch.iter().map(|piece| piece.text.len()).sum();
         while batch.len() < size {
-            let Some(piece) = waiting.front() else { break };
-            if piece.order.is_gone() {
-                waiting.pop_front();
+            let fits = |piece: &Piece| {
+                batch.is_empty()
+                    || piece.order.is_gone()
+                    || tokens + u64::from(piece.tokens) <= most && bytes + piece.text.len() <= MAX_TEXTS
+            };
+            let Some(piece) = lock(&self.waiting).pop_if(fits) else { break };
+            let order = &piece.order;
+            let taken = match order.is_gone() {
+                true => Err(gone()),
+                false => {
+                    let wish = &order.wish;
+                    self.reserve_share(&wish.whose.tenant, u64::from(piece.tokens), wish.spent)
+                }
+            };
+            if let Err(error) = taken {
+                order.settle(piece.index, Err(error), &Usage::default());
                 continue;
             }
             tokens += u64::from(piece.tokens);
-            if !batch.is_empty() && tokens > most {
-                break;
-            }
-            batch.extend(waiting.pop_front());
+            bytes += piece.text.len();
+            batch.push(piece);
         }
-        batch
+    }
+
+    /// Takes out of a batch those whose client has left since.
+    fn drop_gone(&self, batch: &mut Vec<Piece>) {
+        for piece in batch.extract_if(.., |piece| piece.order.is_gone()) {
+            let tenant = &piece.order.wish.whose.tenant;
+            self.line.budget.spend_of_tenant(tenant, 0, u64::from(piece.tokens));
+            piece.order.settle(piece.index, Err(gone()), &Usage::default());
+        }
     }
 }
 
-/// A lane's loop: one batch after the other, as many at a time as the limits have places. A batch is put
-/// together only when it may go, so that it fills while it waits.
+/// A lane's loop: one batch after the other, as many at a time as the limits have places. A batch fills while it
+/// waits.
 async fn serve(lane: Arc<Lane>) {
     loop {
         while lock(&lane.waiting).is_empty() {
@@ -228,18 +286,26 @@ async fn serve(lane: Arc<Lane>) {
             }
             lane.filled.notified().await;
         }
+        let mut batch = Vec::new();
+        lane.fill(&mut batch);
+        let Some(first) = batch.first() else { continue };
+        let Wish { urgency, whose, .. } = first.order.wish.clone();
         let limits = &lane.line.limits;
-        limits.after_queries().await;
         // A long pause is not waited for: the exchange reports it. No place is held while waiting, or a query would
         // wait, too.
         let mut prepaid = None;
-        if !lane.line.blocked() && limits.request().await.is_ok() {
-            let tokens = lane.next_tokens();
+        if !lane.line.blocked() && limits.request_in_turn(urgency, &whose).await.is_ok() {
+            lane.fill(&mut batch);
+            let tokens = batch.iter().map(|piece| u64::from(piece.tokens)).sum::<u64>();
+            let tokens = u32::try_from(tokens).unwrap_or(u32::MAX);
             limits.tokens(tokens).await;
             prepaid = Some(tokens);
         }
-        let Some(place) = limits.place().await else { return };
-        let batch = lane.take();
+        let place = limits.place(urgency, &whose).await;
+        if !limits.has_token_rate() {
+            lane.fill(&mut batch);
+        }
+        lane.drop_gone(&mut batch);
         if batch.is_empty() {
             continue;
         }
@@ -255,7 +321,7 @@ async fn serve(lane: Arc<Lane>) {
 async fn send(line: &Line, batch: Vec<Piece>, prepaid: Option<u32>) {
     let mut texts = Vec::with_capacity(batch.len());
     let mut places = Vec::with_capacity(batch.len());
-    let spent = batch.iter().map(|piece| piece.spent).max().unwrap_or_default();
+    let spent = batch.iter().map(|piece| piece.order.wish.spent).max().unwrap_or_default();
     for piece in batch {
         texts.push(piece.text);
         places.push((piece.order, piece.index, piece.tokens));
@@ -275,6 +341,7 @@ async fn send(line: &Line, batch: Vec<Piece>, prepaid: Option<u32>) {
         weight += u128::from(tokens);
         let due = (u128::from(usage.tokens) * weight / estimated) as u64;
         let share = due - std::mem::replace(&mut given, due);
+        line.budget.spend_of_tenant(&order.wish.whose.tenant, share, u64::from(tokens));
         let texts = u64::from(result.is_ok());
         let part = Usage { texts, tokens: share, ..std::mem::take(&mut whole) };
         order.settle(index, result, &part);
@@ -283,7 +350,7 @@ async fn send(line: &Line, batch: Vec<Piece>, prepaid: Option<u32>) {
 
 impl Pending {
     fn is_gone(&self) -> bool {
-        lock(&self.state).answer.as_ref().is_none_or(oneshot::Sender::is_closed)
+        self.wish.asker.is_gone() || lock(&self.state).answer.as_ref().is_none_or(oneshot::Sender::is_closed)
     }
 
     /// Takes one text's answer; with the last the order is answered.

@@ -1,13 +1,13 @@
 //! What one credential may do: requests under way, requests and tokens a minute.
 
+use super::protocol::Urgency;
+use super::turns::{Place, Places, Whose};
 use governor::clock::{Clock, DefaultClock};
 use governor::state::{InMemoryState, NotKeyed};
 use governor::{Quota, RateLimiter};
 use std::num::NonZeroU32;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 type Bucket = RateLimiter<NotKeyed, InMemoryState, DefaultClock>;
 
@@ -18,7 +18,8 @@ const FILL: f64 = 0.985;
 /// Longer pauses than this are not waited for here: the document goes back to the queue.
 pub const LONGEST_WAIT: Duration = Duration::from_secs(20);
 
-/// Nothing may be sent for so long, and why.
+/// Nothing may be sent for so long, and why. It is told to everybody under the same limits, so it has none of a
+/// provider's words, which may repeat a text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Held {
     pub wait: Duration,
@@ -27,12 +28,13 @@ pub struct Held {
 
 /// The limits of one credential, shared by all embedders that use it under the same limits.
 pub struct Limits {
-    in_flight: Arc<Semaphore>,
+    /// Of requests under way.
+    places: Arc<Places>,
+    /// Who waits for the rate: one at a time, or those that are less urgent would be served as often.
+    rate: Arc<Places>,
     requests: Option<Bucket>,
     tokens: Option<(Bucket, u32)>,
     hold: Mutex<Option<(Instant, String)>>,
-    queries: AtomicUsize,
-    queries_gone: Notify,
 }
 
 /// A bucket of `per_minute`, and what it holds at most.
@@ -46,18 +48,28 @@ fn bucket(per_minute: u32) -> Option<(Bucket, u32)> {
 impl Limits {
     pub fn new(max_concurrency: usize, rpm: Option<u32>, tpm: Option<u32>) -> Limits {
         Limits {
-            in_flight: Arc::new(Semaphore::new(max_concurrency)),
+            places: Places::new(max_concurrency),
+            rate: Places::new(1),
             requests: rpm.and_then(bucket).map(|(bucket, _)| bucket),
             tokens: tpm.and_then(bucket),
             hold: Mutex::default(),
-            queries: AtomicUsize::new(0),
-            queries_gone: Notify::new(),
         }
     }
 
     /// Waits for a place among the requests under way.
-    pub async fn place(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.in_flight).acquire_owned().await.ok()
+    pub async fn place(&self, urgency: Urgency, whose: &Whose) -> Place {
+        self.places.take(urgency, whose).await
+    }
+
+    /// Waits until a request may be sent, after those that are more urgent; as [`Limits::request`].
+    pub async fn request_in_turn(&self, urgency: Urgency, whose: &Whose) -> Result<(), Held> {
+        let _turn = self.rate.take(urgency, whose).await;
+        self.request().await
+    }
+
+    /// Whether tokens are bounded.
+    pub fn has_token_rate(&self) -> bool {
+        self.tokens.is_some()
     }
 
     /// Waits until a request may be sent, as long as that is not too long.
@@ -114,33 +126,6 @@ impl Limits {
             return None;
         }
         Some(Held { wait, reason: reason.clone() })
-    }
-
-    /// A query is there as long as this is held: ingestion waits for it in [`Limits::after_queries`].
-    pub fn query(&self) -> QueryGuard<'_> {
-        self.queries.fetch_add(1, Ordering::SeqCst);
-        QueryGuard(self)
-    }
-
-    /// Waits until no query waits.
-    pub async fn after_queries(&self) {
-        loop {
-            let gone = self.queries_gone.notified();
-            if self.queries.load(Ordering::SeqCst) == 0 {
-                return;
-            }
-            gone.await;
-        }
-    }
-}
-
-pub struct QueryGuard<'a>(&'a Limits);
-
-impl Drop for QueryGuard<'_> {
-    fn drop(&mut self) {
-        if self.0.queries.fetch_sub(1, Ordering::SeqCst) == 1 {
-            self.0.queries_gone.notify_waiters();
-        }
     }
 }
 
@@ -210,14 +195,29 @@ mod tests {
     }
 
     #[test]
-    fn ingestion_waits_for_queries() {
+    fn who_waits_for_the_rate_waits_for_who_is_more_urgent() {
         runtime().block_on(async {
-            let limits = Arc::new(Limits::new(1, None, None));
-            let guard = limits.query();
-            let waiting = tokio::time::timeout(Duration::from_millis(20), limits.after_queries()).await;
-            assert!(waiting.is_err());
-            drop(guard);
-            limits.after_queries().await;
+            let limits = Arc::new(Limits::new(1, Some(1200), None));
+            let (_, burst) = bucket(1200).unwrap();
+            for _ in 0..burst {
+                limits.request().await.unwrap();
+            }
+            let order = Arc::new(Mutex::new(Vec::new()));
+            let mut tasks = Vec::new();
+            for urgency in [Urgency::Ingest, Urgency::Ingest, Urgency::Bulk, Urgency::Query] {
+                let (limits, order) = (Arc::clone(&limits), Arc::clone(&order));
+                tasks.push(tokio::spawn(async move {
+                    limits.request_in_turn(urgency, &Whose::default()).await.unwrap();
+                    order.lock().unwrap().push(urgency);
+                }));
+                tokio::task::yield_now().await;
+            }
+            for task in tasks {
+                task.await.unwrap();
+            }
+            // The first waited already.
+            let expected = [Urgency::Ingest, Urgency::Query, Urgency::Bulk, Urgency::Ingest];
+            assert_eq!(*order.lock().unwrap(), expected);
         });
     }
 }

@@ -1,15 +1,17 @@
 //! The loaded models, each loaded once, and the threads that run them.
 
 use super::local::{self, LocalModel};
+use super::protocol::Urgency;
+use super::turns::{Turns, Whose};
 use crate::error::{Error, Result};
 use crate::model::{Embedder, Kind};
-use std::collections::{HashMap, VecDeque};
+use lru::LruCache;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
-use super::protocol::Urgency;
-
+/// A piece of a request.
 struct Task {
     embedder: Embedder,
     kind: Kind,
@@ -17,22 +19,21 @@ struct Task {
     answer: oneshot::Sender<Result<Vec<Vec<f32>>>>,
 }
 
+/// Bytes of a piece at most (more only of a single longer text), about two passes of a model: so much is tokenised at
+/// once, and for so long another client waits. (A question goes ahead within a piece, too, between passes.)
+const PIECE: usize = 8 * 1024;
+
+/// Models in memory at most; the one that was asked least recently goes.
+const LOADED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(15);
+
 #[derive(Default)]
 struct Queue {
-    queries: VecDeque<Task>,
-    ingestion: VecDeque<Task>,
+    turns: Turns<Task>,
     closed: bool,
 }
 
-impl Queue {
-    /// Queries first.
-    fn next(&mut self) -> Option<Task> {
-        self.queries.pop_front().or_else(|| self.ingestion.pop_front())
-    }
-}
-
 /// Models by fingerprint, and one thread that computes: a model's forward pass uses all cores by
-/// itself, so a second one at a time would only divide them. A query waits for a fraction of a batch.
+/// itself, so a second one at a time would only divide them.
 pub struct Models {
     shared: Arc<Shared>,
 }
@@ -40,7 +41,7 @@ pub struct Models {
 struct Shared {
     queue: Mutex<Queue>,
     filled: Condvar,
-    loaded: Mutex<HashMap<i64, Arc<dyn LocalModel>>>,
+    loaded: Mutex<LruCache<i64, Arc<dyn LocalModel>>>,
     model_dir: Mutex<PathBuf>,
 }
 
@@ -54,7 +55,7 @@ impl Models {
         let shared = Arc::new(Shared {
             queue: Mutex::new(Queue::default()),
             filled: Condvar::new(),
-            loaded: Mutex::new(HashMap::new()),
+            loaded: Mutex::new(LruCache::new(LOADED)),
             model_dir: Mutex::new(model_dir),
         });
         let worker = Arc::clone(&shared);
@@ -62,30 +63,31 @@ impl Models {
         Ok(Models { shared })
     }
 
-    /// Vectors of texts; waits its turn.
+    /// Vectors of texts: a piece of them at a time, each of which waits its turn. The first error ends it.
     pub async fn embed(
         &self,
-        embedder: Embedder,
+        embedder: &Embedder,
         kind: Kind,
         urgency: Urgency,
+        whose: &Whose,
         texts: Vec<String>,
     ) -> Result<Vec<Vec<f32>>> {
-        let (answer, answered) = oneshot::channel();
-        {
-            let mut queue = lock(&self.shared.queue);
-            let task = Task { embedder, kind, texts, answer };
-            match urgency {
-                Urgency::Query => queue.queries.push_back(task),
-                Urgency::Ingest => queue.ingestion.push_back(task),
+        let (mut vectors, mut texts) = (Vec::new(), texts.into_iter().peekable());
+        while let Some(first) = texts.next() {
+            let (mut piece, mut bytes) = (Vec::new(), first.len());
+            piece.push(first);
+            while let Some(text) = texts.next_if(|text| bytes + text.len() <= PIECE) {
+                bytes += text.len();
+                piece.push(text);
             }
+            let (answer, answered) = oneshot::channel();
+            let task = Task { embedder: embedder.clone(), kind, texts: piece, answer };
+            lock(&self.shared.queue).turns.push(urgency, whose, task);
+            self.shared.filled.notify_one();
+            let ended = |_| Error::Internal("the model thread ended".into());
+            vectors.extend(answered.await.map_err(ended)??);
         }
-        self.shared.filled.notify_one();
-        answered.await.unwrap_or_else(|_| Err(Error::Internal("the model thread ended".into())))
-    }
-
-    /// The model, loaded now if it was not.
-    pub fn model(&self, embedder: &Embedder) -> Result<Arc<dyn LocalModel>> {
-        self.shared.model(embedder)
+        Ok(vectors)
     }
 
     /// Models in memory.
@@ -118,7 +120,7 @@ impl Shared {
         }
         let dir = lock(&self.model_dir).clone();
         let model: Arc<dyn LocalModel> = Arc::from(local::load(embedder, &dir)?);
-        lock(&self.loaded).insert(fingerprint, Arc::clone(&model));
+        lock(&self.loaded).put(fingerprint, Arc::clone(&model));
         Ok(model)
     }
 }
@@ -128,7 +130,7 @@ fn compute(shared: &Shared) {
         let task = {
             let mut queue = lock(&shared.queue);
             loop {
-                if let Some(task) = queue.next() {
+                if let Some(task) = queue.turns.pop() {
                     break task;
                 }
                 if queue.closed {
@@ -147,7 +149,7 @@ fn compute(shared: &Shared) {
 }
 
 fn next_query(shared: &Shared) -> Option<Task> {
-    lock(&shared.queue).queries.pop_front()
+    lock(&shared.queue).turns.pop_query()
 }
 
 fn serve(shared: &Shared, task: Task, pause: &dyn Fn()) {
@@ -171,30 +173,64 @@ fn serve(shared: &Shared, task: Task, pause: &dyn Fn()) {
 mod tests {
     use super::*;
 
-    fn task() -> Task {
-        let (answer, _) = oneshot::channel();
-        Task {
-            embedder: Embedder {
-                id: String::new(),
-                provider: "hash".into(),
-                model: "hash".into(),
-                dimension: 4,
-                base_url: None,
-                config: Default::default(),
-            },
-            kind: Kind::Query,
-            texts: vec![],
-            answer,
+    fn embedder() -> Embedder {
+        Embedder {
+            id: "hash".into(),
+            provider: "hash".into(),
+            model: "hash".into(),
+            dimension: 4,
+            base_url: None,
+            config: Default::default(),
         }
     }
 
+    /// Who was answered, in that order: four bulk calls of two connections, an ingestion and a question, all of which
+    /// wait when the model begins.
+    fn order_of_answers() -> Vec<&'static str> {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let models = Arc::new(Models::start(PathBuf::new()).unwrap());
+        let answered = Arc::new(Mutex::new(Vec::new()));
+        runtime.block_on(async {
+            let asks = [("bulk", 1), ("bulk", 1), ("bulk", 2), ("bulk", 2), ("ingest", 3), ("question", 4)];
+            let mut tasks = Vec::new();
+            for (name, connection) in asks {
+                let (models, answered) = (Arc::clone(&models), Arc::clone(&answered));
+                let (urgency, count) = match name {
+                    "bulk" => (Urgency::Bulk, 40),
+                    "ingest" => (Urgency::Ingest, 1),
+                    _ => (Urgency::Query, 1),
+                };
+                // Each text is a piece.
+                let texts = vec!["a word ".repeat(PIECE / 7); count];
+                tasks.push(tokio::spawn(async move {
+                    let whose = Whose { connection, ..Whose::default() };
+                    models.embed(&embedder(), Kind::Query, urgency, &whose, texts).await.unwrap();
+                    lock(&answered).push(name);
+                }));
+                tokio::task::yield_now().await;
+            }
+            for task in tasks {
+                task.await.unwrap();
+            }
+        });
+        let answered = lock(&answered);
+        answered.clone()
+    }
+
     #[test]
-    fn queries_go_ahead_of_ingestion() {
-        let mut queue = Queue::default();
-        queue.ingestion.push_back(Task { texts: vec!["i".into()], ..task() });
-        queue.queries.push_back(Task { texts: vec!["q".into()], ..task() });
-        assert_eq!(queue.next().unwrap().texts, ["q"]);
-        assert_eq!(queue.next().unwrap().texts, ["i"]);
-        assert!(queue.next().is_none());
+    fn a_question_and_ingestion_are_answered_before_the_bulk_calls_that_came_first() {
+        let order = order_of_answers();
+        assert_eq!(order.len(), 6);
+        // Ingestion has its share, and a question waits for a piece or two.
+        assert_eq!(order[2..], ["bulk"; 4], "{order:?}");
+    }
+
+    #[test]
+    fn of_more_models_than_may_be_in_memory_the_least_recently_asked_goes() {
+        let models = Models::start(PathBuf::new()).unwrap();
+        for dimension in 1..100 {
+            models.shared.model(&Embedder { dimension, ..embedder() }).unwrap();
+        }
+        assert_eq!(models.loaded(), LOADED.get());
     }
 }

@@ -1,4 +1,4 @@
-//! What goes over the gateway's socket: length-prefixed MessagePack frames.
+//! What is said over the gateway's socket; `frame.rs` says how.
 
 use super::secret::{Reference, Secret};
 use crate::error::{Error, Result};
@@ -9,14 +9,27 @@ use serde::{Deserialize, Serialize};
 /// backups skip this folder.
 pub const SOCKET_PATH: &str = "pg_stat_tmp/kb.gateway.sock";
 
-/// Bytes at most of one frame.
-pub const MAX_FRAME: usize = 256 * 1024 * 1024;
-
-/// Who waits: queries go ahead of ingestion.
+/// How long somebody can wait, the most urgent first: see [`super::turns`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Urgency {
+    /// A question: one short text.
     Query,
+    /// Many or long texts that somebody waits for.
+    Bulk,
     Ingest,
+}
+
+/// Bytes of a question at most; a longer one is a bulk call.
+pub const QUESTION: usize = 8 * 1024;
+
+impl Urgency {
+    /// Of texts that somebody waits for.
+    pub fn of(texts: &[String]) -> Urgency {
+        match texts {
+            [text] if text.len() <= QUESTION => Urgency::Query,
+            _ => Urgency::Bulk,
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -48,6 +61,8 @@ pub enum Response {
     Usage(Vec<QueryUsage>),
     Counts(Vec<u32>),
     Health(Health),
+    /// Nothing new, but the gateway lives: it waits for memory before it reads on.
+    Alive,
     Error(Fault),
 }
 
@@ -69,13 +84,17 @@ pub struct Spent {
     /// Days since 1970, UTC.
     pub day: u64,
     pub tokens: u64,
+    /// Of these, by the tenant who asks; 0 where no embedder has a `tenant_share`.
+    pub by_tenant: u64,
 }
 
 /// For whom something is embedded.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Client {
     /// Oid of the database.
     pub database: u32,
+    /// Who asks: of a question the session's tenant, of a document its own.
+    pub tenant: String,
     /// kb_no of the knowledge base; 0: none.
     pub kb_no: i64,
 }
@@ -104,6 +123,8 @@ impl Usage {
 pub struct QueryUsage {
     pub embedder: String,
     pub kb_no: i64,
+    /// Who asked.
+    pub tenant: String,
     pub usage: Usage,
 }
 
@@ -162,7 +183,6 @@ impl Vectors {
 pub struct Health {
     /// Models in memory.
     pub models: usize,
-    pub cached_queries: usize,
     pub model_dir: String,
     /// Endpoints of providers that keep failing and are left alone for now.
     pub open_breakers: usize,
@@ -177,7 +197,8 @@ pub enum Fault {
     Configuration { object: String, problems: Vec<String> },
     ProviderUnavailable { provider: String },
     Provider { embedder: String, problem: String, passing: bool },
-    Paused { embedder: String, problem: String, retry_after_ms: u64 },
+    Paused { embedder: String, problem: String, retry_after_ms: u64, of_tenant: bool },
+    TooLarge { what: String, size: usize, limit: usize },
     Gateway { problem: String },
     Internal(String),
 }
@@ -191,9 +212,10 @@ impl From<Error> for Fault {
             Error::Configuration { object, problems } => Fault::Configuration { object, problems },
             Error::ProviderUnavailable { provider } => Fault::ProviderUnavailable { provider },
             Error::Provider { embedder, problem, passing } => Fault::Provider { embedder, problem, passing },
-            Error::Paused { embedder, problem, retry_after_ms } => {
-                Fault::Paused { embedder, problem, retry_after_ms }
+            Error::Paused { embedder, problem, retry_after_ms, of_tenant } => {
+                Fault::Paused { embedder, problem, retry_after_ms, of_tenant }
             }
+            Error::TooLarge { what, size, limit } => Fault::TooLarge { what, size, limit },
             Error::Gateway { problem } => Fault::Gateway { problem },
             other => Fault::Internal(other.to_string()),
         }
@@ -209,47 +231,14 @@ impl From<Fault> for Error {
             Fault::Configuration { object, problems } => Error::Configuration { object, problems },
             Fault::ProviderUnavailable { provider } => Error::ProviderUnavailable { provider },
             Fault::Provider { embedder, problem, passing } => Error::Provider { embedder, problem, passing },
-            Fault::Paused { embedder, problem, retry_after_ms } => {
-                Error::Paused { embedder, problem, retry_after_ms }
+            Fault::Paused { embedder, problem, retry_after_ms, of_tenant } => {
+                Error::Paused { embedder, problem, retry_after_ms, of_tenant }
             }
+            Fault::TooLarge { what, size, limit } => Error::TooLarge { what, size, limit },
             Fault::Gateway { problem } => Error::Gateway { problem },
             Fault::Internal(message) => Error::Internal(message),
         }
     }
-}
-
-/// A message and the number by which its answer is told from others on the connection.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Envelope<T> {
-    pub id: u64,
-    pub body: T,
-}
-
-/// A whole frame: 4 bytes of length, little-endian, then the message.
-pub fn encode<T: Serialize>(id: u64, body: T) -> Result<Vec<u8>> {
-    let mut frame = vec![0; 4];
-    rmp_serde::encode::write(&mut frame, &Envelope { id, body })
-        .map_err(|e| Error::Internal(format!("message cannot be encoded: {e}")))?;
-    let length = frame.len() - 4;
-    if length > MAX_FRAME {
-        return Err(Error::Internal(format!("message of {length} bytes is over the {MAX_FRAME} allowed")));
-    }
-    frame[..4].copy_from_slice(&(length as u32).to_le_bytes());
-    Ok(frame)
-}
-
-/// The length that a frame's first four bytes announce.
-pub fn frame_length(prefix: [u8; 4]) -> Result<usize> {
-    let length = u32::from_le_bytes(prefix) as usize;
-    if length > MAX_FRAME {
-        return Err(Error::Internal(format!("frame of {length} bytes is over the {MAX_FRAME} allowed")));
-    }
-    Ok(length)
-}
-
-/// A message from a frame's content (without the length).
-pub fn decode<T: for<'de> Deserialize<'de>>(content: &[u8]) -> Result<Envelope<T>> {
-    rmp_serde::from_slice(content).map_err(|e| Error::Internal(format!("message cannot be read: {e}")))
 }
 
 #[cfg(test)]
@@ -257,27 +246,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn vectors_survive_the_wire() {
-        let vectors = Vectors::new(2, &[vec![1.0, -0.5], vec![f32::MIN_POSITIVE, 3e7]]);
-        let embedded = Embedded { vectors: vectors.clone(), failed: vec![], usage: Usage::default() };
-        let frame = encode(7, Response::Embedded(embedded.clone())).unwrap();
-        let length = frame_length([frame[0], frame[1], frame[2], frame[3]]).unwrap();
-        assert_eq!(length, frame.len() - 4);
-        let back: Envelope<Response> = decode(&frame[4..]).unwrap();
-        assert_eq!(back.id, 7);
-        assert_eq!(back.body, Response::Embedded(embedded));
-        assert_eq!(vectors.numbers(), [1.0, -0.5, f32::MIN_POSITIVE, 3e7]);
-        assert_eq!(vectors.count(), 2);
-    }
-
-    #[test]
-    fn an_absurd_length_is_refused_before_anything_is_allocated() {
-        assert!(frame_length([0xff; 4]).is_err());
+    fn one_short_text_is_a_question_and_all_else_a_bulk_call() {
+        assert_eq!(Urgency::of(&["a".repeat(QUESTION)]), Urgency::Query);
+        assert_eq!(Urgency::of(&["a".repeat(QUESTION + 1)]), Urgency::Bulk);
+        assert_eq!(Urgency::of(&["a".into(), "b".into()]), Urgency::Bulk);
+        assert_eq!(Urgency::of(&[]), Urgency::Bulk);
     }
 
     #[test]
     fn a_fault_keeps_its_kind() {
         let error = Error::InputTooLong { model: "m".into(), tokens: 300, limit: 256 };
+        assert_eq!(Error::from(Fault::from(error.clone())), error);
+        let error = Error::TooLarge { what: "a text".into(), size: 9, limit: 8 };
         assert_eq!(Error::from(Fault::from(error.clone())), error);
     }
 }

@@ -5,12 +5,14 @@ use super::breaker::Breaker;
 use super::budget::Budget;
 use super::egress::{AllowedHosts, Reach, origin};
 use super::exchange::Line;
-use super::lane::{Lane, lock};
+use super::lane::{Lane, Wish, lock};
 use super::limiter::Limits;
+use super::memory::Held;
 use super::protocol::{Access, Embedded, Urgency};
 use super::provider::{self, Provider};
 use super::secret::{Reference, Secret, Sources};
 use super::transport::Transport;
+use super::turns::Whose;
 use crate::error::{Error, Result};
 use crate::model::{Embedder, Kind};
 use std::collections::HashMap;
@@ -34,8 +36,19 @@ pub struct Order {
     pub texts: Vec<String>,
     /// Tokens of each text where they are known.
     pub tokens: Vec<u32>,
-    /// Of a query.
+    pub whose: Whose,
+    /// Of texts that somebody waits for.
     pub asker: Asker,
+    /// What it holds in memory, as long as any of its texts is there.
+    pub held: Option<Arc<Held>>,
+}
+
+/// What an embedder is asked by, checked.
+struct Right {
+    provider: &'static dyn Provider,
+    host: String,
+    secret: Option<Secret>,
+    reach: Reach,
 }
 
 /// An embedder, what its texts are, the key and where it may connect to: what one HTTP request may mix.
@@ -91,6 +104,13 @@ impl Remote {
     /// Vectors of an order's texts, or an error for each that got none. Call within the runtime.
     pub async fn embed(&self, order: Order) -> Result<Embedded> {
         let lane = self.lane(&order)?;
+        let wish = Wish {
+            urgency: order.urgency,
+            whose: order.whose.clone(),
+            spent: order.access.spent,
+            asker: order.asker.clone(),
+            _held: order.held.clone(),
+        };
         let dimension = order.embedder.dimension;
         let texts: Vec<String> = order.texts.iter().map(|text| provider_input(&order, text)).collect();
         let tokens: Vec<u32> = match order.tokens.len() == texts.len() {
@@ -98,17 +118,26 @@ impl Remote {
             // About four bytes a token, where nobody counted.
             false => texts.iter().map(|text| text.len() as u32 / 4 + 1).collect(),
         };
-        let spent = order.access.spent;
         let (results, usage) = match order.urgency {
-            Urgency::Query => lane.query(texts, tokens, spent, &order.asker).await,
-            Urgency::Ingest => lane.ingest(texts, tokens, spent).await,
+            Urgency::Query => lane.query(texts, tokens, &wish).await,
+            Urgency::Bulk | Urgency::Ingest => lane.queue(texts, tokens, wish).await,
         };
         Ok(Embedded::new(dimension, results, usage))
     }
 
-    /// The line of an order, with everything checked that needs no connection.
-    fn lane(&self, order: &Order) -> Result<Arc<Lane>> {
-        let embedder = &order.embedder;
+    /// Whether an embedder may be asked by this right, and a digest of the key and where it goes: what came by one right
+    /// is not told to who has another.
+    pub fn right_digest(&self, embedder: &Embedder, access: &Access) -> Result<[u8; 32]> {
+        let right = self.right(embedder, access)?;
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(right.host.as_bytes());
+        hasher.update(&[0, u8::from(right.secret.is_some())]);
+        hasher.update(right.secret.as_ref().map(Secret::expose).unwrap_or_default().as_bytes());
+        Ok(*hasher.finalize().as_bytes())
+    }
+
+    /// Everything is checked that needs no connection.
+    fn right(&self, embedder: &Embedder, access: &Access) -> Result<Right> {
         let problem =
             |problem: String| Error::Provider { embedder: embedder.id.clone(), problem, passing: false };
         let provider = provider::find(&embedder.provider)
@@ -119,7 +148,13 @@ impl Remote {
         settings.allowed_hosts.check(base, is_free_form).map_err(|e| problem(format!("base_url: {e}")))?;
         let reach = settings.allowed_hosts.reach(is_free_form);
         let host = origin(base).unwrap_or_default();
-        let secret = secret(&order.access, &host, &settings).map_err(problem)?;
+        let secret = secret(access, &host, &settings).map_err(problem)?;
+        Ok(Right { provider, host, secret, reach })
+    }
+
+    fn lane(&self, order: &Order) -> Result<Arc<Lane>> {
+        let embedder = &order.embedder;
+        let Right { provider, host, secret, reach } = self.right(embedder, &order.access)?;
         let key = (embedder.clone(), order.kind, secret.clone(), reach);
         if let Some(lane) = lock(&self.lanes).get(&key) {
             return Ok(Lane::take_up(lane));
@@ -138,7 +173,11 @@ impl Remote {
             limits,
             budget,
             breaker,
-            transport: self.transport(reach).map_err(problem)?,
+            transport: self.transport(reach).map_err(|problem| Error::Provider {
+                embedder: embedder.id.clone(),
+                problem,
+                passing: false,
+            })?,
         };
         // Another task may have been quicker: its lane is the one that is served.
         Ok(Lane::take_up(lock(&self.lanes).entry(key).or_insert_with(|| Lane::open(line))))

@@ -1,11 +1,14 @@
 //! The gateway's server: accepts connections on the Unix socket and answers requests concurrently.
 
 use super::asker::Asker;
-use super::cache::QueryCache;
+use super::cache::{self, QueryCache};
+use super::connection::{self, Connections};
+use super::memory::{Held, Memory};
 use super::models::Models;
-use super::protocol::{self, Client, Embedded, Health, QueryUsage, Request, Response, Urgency, Usage};
+use super::protocol::{Client, Embedded, Health, QueryUsage, Request, Response, Urgency, Usage};
 use super::provider;
 use super::remote::{self, Order, Remote};
+use super::turns::{Places, Whose};
 use crate::error::{Error, Result};
 use crate::model::{Bounds, Embedder, Kind};
 use crate::tokenizer::Tokenizer;
@@ -13,10 +16,8 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::UnixListener;
 use tokio::runtime::Runtime;
-use tokio::sync::mpsc;
 
 /// What the gateway is told by the server's configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,14 +27,31 @@ pub struct Settings {
     pub remote: remote::Settings,
 }
 
-struct State {
+pub(super) struct State {
     models: Models,
     remote: Remote,
-    /// What queries spent, by database, embedder and knowledge base, until the database asks for it.
-    query_usage: Mutex<HashMap<(u32, String, i64), Usage>>,
+    /// What queries spent, until their database asks for it.
+    query_usage: Mutex<HashMap<UsageKey, Usage>>,
     cache: QueryCache,
     settings: Mutex<Settings>,
+    pub(super) connections: Connections,
+    /// What questions hold in memory, and what all other requests do.
+    pub(super) questions: Arc<Memory>,
+    pub(super) requests: Arc<Memory>,
+    /// Counting tokens is done for one at a time.
+    counting: Arc<Places>,
 }
+
+/// Database, embedder, knowledge base and tenant.
+type UsageKey = (u32, String, i64, String);
+
+/// Different ones that are kept; what more of them cost is booked for no knowledge base and the unnamed tenant. And how
+/// many are given out at once.
+const USAGE_KEYS: usize = 10_000;
+const USAGE_PART: usize = 1000;
+/// Bytes that questions and all other requests hold at most.
+const QUESTIONS: usize = 64 * 1024 * 1024;
+const REQUESTS: usize = 512 * 1024 * 1024;
 
 /// A running gateway; dropping it ends it.
 pub struct Server {
@@ -41,8 +59,6 @@ pub struct Server {
     state: Arc<State>,
 }
 
-/// Answers of one connection that wait to be written.
-const OUTBOX: usize = 64;
 /// An embedder that nobody has asked for so long is forgotten, and its key with it; and how often that is looked for.
 const IDLE: Duration = Duration::from_secs(600);
 const SWEEP: Duration = Duration::from_secs(60);
@@ -58,7 +74,17 @@ impl Server {
         let cache = QueryCache::new(settings.query_cache_size);
         let remote = Remote::new(settings.remote.clone());
         let query_usage = Mutex::default();
-        let state = Arc::new(State { models, remote, query_usage, cache, settings: Mutex::new(settings) });
+        let state = Arc::new(State {
+            models,
+            remote,
+            query_usage,
+            cache,
+            settings: Mutex::new(settings),
+            connections: Connections::default(),
+            questions: Memory::new(QUESTIONS),
+            requests: Memory::new(REQUESTS),
+            counting: Places::new(1),
+        });
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .thread_name("kb-gateway")
@@ -77,10 +103,11 @@ impl Server {
         let accepting = Arc::clone(&state);
         runtime.spawn(async move {
             loop {
+                accepting.connections.make_room().await;
                 match listener.accept().await {
                     Ok((stream, _)) => {
                         let state = Arc::clone(&accepting);
-                        tokio::spawn(serve(stream, state));
+                        tokio::spawn(connection::serve(stream, state));
                     }
                     // Out of descriptors, say: others must close first.
                     Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
@@ -118,70 +145,34 @@ impl Drop for Server {
     }
 }
 
-/// One connection: requests are answered as they are done, in any order.
-async fn serve(stream: UnixStream, state: Arc<State>) {
-    let (mut reader, mut writer) = stream.into_split();
-    let (outbox, mut outgoing) = mpsc::channel::<Vec<u8>>(OUTBOX);
-    let writing = tokio::spawn(async move {
-        while let Some(frame) = outgoing.recv().await {
-            if writer.write_all(&frame).await.is_err() {
-                break;
-            }
-        }
-    });
-    loop {
-        let mut prefix = [0u8; 4];
-        if reader.read_exact(&mut prefix).await.is_err() {
-            break;
-        }
-        let Ok(length) = protocol::frame_length(prefix) else { break };
-        let mut content = vec![0; length];
-        if reader.read_exact(&mut content).await.is_err() {
-            break;
-        }
-        let Ok(request) = protocol::decode::<Request>(&content) else { break };
-        drop(content);
-        let (state, outbox) = (Arc::clone(&state), outbox.clone());
-        tokio::spawn(async move {
-            // A client that is gone closes the channel; then the work is dropped at its next await.
-            let answer = tokio::select! {
-                answer = answer(&state, request.body) => answer,
-                () = outbox.closed() => return,
-            };
-            let response = answer.unwrap_or_else(|error| Response::Error(error.into()));
-            if let Ok(frame) = protocol::encode(request.id, response) {
-                let _ = outbox.send(frame).await;
-            }
-        });
-    }
-    // The client is gone: ending the writer closes the channel, which drops what is unanswered.
-    writing.abort();
-}
-
-async fn answer(state: &Arc<State>, request: Request) -> Result<Response> {
+/// The answer to a request that came by a connection of this number. What it holds in memory goes with its texts: work
+/// may go on when the client is gone.
+pub(super) async fn answer(
+    state: &Arc<State>,
+    request: Request,
+    connection: u64,
+    held: Arc<Held>,
+) -> Result<Response> {
     match request {
         Request::Embed { embedder, access, kind, urgency, texts, tokens, client, patience_ms } => {
-            let order = Order { embedder, access, kind, urgency, texts, tokens, asker: Asker::default() };
+            let Client { database, tenant, kb_no } = client;
+            let whose = Whose { database, tenant, connection };
+            let (asker, held) = (Asker::default(), Some(held));
+            let order = Order { embedder, access, kind, urgency, texts, tokens, whose, asker, held };
             if provider::find(&order.embedder.provider).is_none() || urgency == Urgency::Ingest {
-                return Ok(Response::Embedded(embed(state, order, client).await?));
+                return Ok(Response::Embedded(embed(state, order, kb_no).await?));
             }
-            ask_provider(state, order, client, patience_ms.map(Duration::from_millis)).await
+            ask_provider(state, order, kb_no, patience_ms.map(Duration::from_millis)).await
         }
-        Request::TakeUsage { database } => {
-            let mut all = state.query_usage.lock().unwrap_or_else(PoisonError::into_inner);
-            let (mut taken, mut kept) = (Vec::new(), HashMap::new());
-            for ((of, embedder, kb_no), usage) in all.drain() {
-                match of == database {
-                    true => taken.push(QueryUsage { embedder, kb_no, usage }),
-                    false => drop(kept.insert((of, embedder, kb_no), usage)),
-                }
-            }
-            *all = kept;
-            Ok(Response::Usage(taken))
-        }
+        Request::TakeUsage { database } => Ok(Response::Usage(state.take_usage(database))),
         Request::CountTokens { embedder, texts } => {
+            let whose = Whose { connection, ..Whose::default() };
+            let place = state.counting.take(Urgency::of(&texts), &whose).await;
             let state = Arc::clone(state);
-            let counts = tokio::task::spawn_blocking(move || count_tokens(&state, &embedder, &texts));
+            let counts = tokio::task::spawn_blocking(move || {
+                let _until_done = (place, held);
+                count_tokens(&state, &embedder, &texts)
+            });
             let counts = counts.await.map_err(|_| Error::Internal("counting tokens failed".into()))??;
             Ok(Response::Counts(counts))
         }
@@ -189,7 +180,6 @@ async fn answer(state: &Arc<State>, request: Request) -> Result<Response> {
             let settings = state.settings.lock().unwrap_or_else(PoisonError::into_inner).clone();
             Ok(Response::Health(Health {
                 models: state.models.loaded(),
-                cached_queries: state.cache.len(),
                 model_dir: settings.model_dir.display().to_string(),
                 open_breakers: state.remote.open_breakers(),
             }))
@@ -197,14 +187,44 @@ async fn answer(state: &Arc<State>, request: Request) -> Result<Response> {
     }
 }
 
-fn count_tokens(state: &State, embedder: &Embedder, texts: &[String]) -> Result<Vec<u32>> {
-    if provider::find(&embedder.provider).is_some() {
-        let dir = state.settings.lock().unwrap_or_else(PoisonError::into_inner).model_dir.clone();
-        let tokenizer = Tokenizer::for_embedder(embedder, &dir)?;
-        return texts.iter().map(|text| Ok(tokenizer.count(text, &Bounds::none())? as u32)).collect();
+impl State {
+    fn add_usage(&self, key: UsageKey, usage: &Usage) {
+        let mut all = self.query_usage.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_known = all.len() < USAGE_KEYS || all.contains_key(&key);
+        let key = if is_known { key } else { (key.0, key.1, 0, String::new()) };
+        all.entry(key).or_default().add(usage);
     }
-    let model = state.models.model(embedder)?;
-    Ok(texts.iter().map(|text| model.count_tokens(text) as u32).collect())
+
+    /// Some of what queries of a database cost.
+    fn take_usage(&self, database: u32) -> Vec<QueryUsage> {
+        let mut all = self.query_usage.lock().unwrap_or_else(PoisonError::into_inner);
+        all.extract_if(|key, _| key.0 == database)
+            .take(USAGE_PART)
+            .map(|((_, embedder, kb_no, tenant), usage)| QueryUsage { embedder, kb_no, tenant, usage })
+            .collect()
+    }
+
+    /// What was remembered for this question, under this key.
+    fn cache_key(&self, order: &Order, is_remote: bool) -> Result<Option<cache::CacheKey>> {
+        let [text] = order.texts.as_slice() else { return Ok(None) };
+        if order.kind != Kind::Query {
+            return Ok(None);
+        }
+        let Order { embedder, access, whose, .. } = order;
+        // Who may not ask is told so, whatever others were answered.
+        let right = match is_remote {
+            true => self.remote.right_digest(embedder, access)?,
+            false => Default::default(),
+        };
+        Ok(cache::key(whose, embedder, &right, order.kind, text))
+    }
+}
+
+/// In pieces, so that a long text takes no memory.
+fn count_tokens(state: &State, embedder: &Embedder, texts: &[String]) -> Result<Vec<u32>> {
+    let dir = state.settings.lock().unwrap_or_else(PoisonError::into_inner).model_dir.clone();
+    let tokenizer = Tokenizer::for_embedder(embedder, &dir)?;
+    texts.iter().map(|text| Ok(tokenizer.count(text, &Bounds::none())? as u32)).collect()
 }
 
 /// A question to a provider, or texts that somebody waits for. Once it is sent it is seen to its end though the client
@@ -212,14 +232,14 @@ fn count_tokens(state: &State, embedder: &Embedder, texts: &[String]) -> Result<
 async fn ask_provider(
     state: &Arc<State>,
     mut order: Order,
-    client: Client,
+    kb_no: i64,
     patience: Option<Duration>,
 ) -> Result<Response> {
     let embedder = order.embedder.id.clone();
     let (waiting, asker) = Asker::new();
     order.asker = asker;
     let state = Arc::clone(state);
-    let work = tokio::spawn(async move { embed(&state, order, client).await });
+    let work = tokio::spawn(async move { embed(&state, order, kb_no).await });
     // The client's own clock runs, too: the provider is named before it says that the gateway does not answer.
     let patience = patience.map(|patience| patience - patience / 20);
     let answer = match patience {
@@ -240,31 +260,29 @@ async fn ask_provider(
 }
 
 /// By a model here, or by a provider elsewhere; a single question from the cache if it was asked before.
-async fn embed(state: &State, order: Order, client: Client) -> Result<Embedded> {
-    let (embedder, kind) = (order.embedder.clone(), order.kind);
-    let question = match order.texts.as_slice() {
-        [text] if kind == Kind::Query => Some(text.clone()),
-        _ => None,
-    };
-    let known = question.as_ref().and_then(|text| state.cache.get(&embedder, kind, text));
-    if let Some(vector) = known {
-        return Ok(Embedded::new(embedder.dimension, vec![Ok(vector)], Usage::default()));
+async fn embed(state: &State, order: Order, kb_no: i64) -> Result<Embedded> {
+    let dimension = order.embedder.dimension;
+    let is_remote = provider::find(&order.embedder.provider).is_some();
+    let key = state.cache_key(&order, is_remote)?;
+    if let Some(vector) = key.and_then(|key| state.cache.get(&key)) {
+        return Ok(Embedded::new(dimension, vec![Ok(vector)], Usage::default()));
     }
-    let embedded = if provider::find(&embedder.provider).is_some() {
-        let urgency = order.urgency;
+    let embedded = if is_remote {
+        let Whose { database, tenant, .. } = order.whose.clone();
+        let (embedder, urgency) = (order.embedder.id.clone(), order.urgency);
         let embedded = state.remote.embed(order).await?;
         // The worker books what it sees in the answer; a query cannot write.
-        if urgency == Urgency::Query {
-            let mut all = state.query_usage.lock().unwrap_or_else(PoisonError::into_inner);
-            all.entry((client.database, embedder.id.clone(), client.kb_no)).or_default().add(&embedded.usage);
+        if urgency != Urgency::Ingest && embedded.usage != Usage::default() {
+            state.add_usage((database, embedder, kb_no, tenant), &embedded.usage);
         }
         embedded
     } else {
-        let vectors = state.models.embed(order.embedder, kind, order.urgency, order.texts).await?;
-        Embedded::new(embedder.dimension, vectors.into_iter().map(Ok).collect(), Usage::default())
+        let Order { embedder, kind, urgency, whose, texts, .. } = order;
+        let vectors = state.models.embed(&embedder, kind, urgency, &whose, texts).await?;
+        Embedded::new(dimension, vectors.into_iter().map(Ok).collect(), Usage::default())
     };
-    if let Some(text) = question.filter(|_| embedded.failed.is_empty()) {
-        state.cache.put(&embedder, kind, &text, embedded.vectors.numbers());
+    if let Some(key) = key.filter(|_| embedded.failed.is_empty()) {
+        state.cache.put(key, embedded.vectors.numbers());
     }
     Ok(embedded)
 }

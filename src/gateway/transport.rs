@@ -31,8 +31,8 @@ pub struct Reply {
 /// Why there is no answer, in words without the key or the URL.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Failure {
-    /// May pass: not reachable, too slow, cut off.
-    Passing(String),
+    /// May pass: not reachable, too slow, cut off. What happened, and that with its cause.
+    Passing(&'static str, String),
     /// Will not pass: a forbidden address, a certificate nobody vouches for.
     Lasting(String),
 }
@@ -102,9 +102,8 @@ impl Transport {
         while let Some(part) = response.chunk().await.map_err(|e| classify(&e))? {
             if body.len() + part.len() > cap {
                 if is_good {
-                    return Err(Failure::Passing(format!(
-                        "its answer is larger than the {cap} bytes it may have"
-                    )));
+                    let problem = format!("its answer is larger than the {cap} bytes it may have");
+                    return Err(Failure::Passing("its answer is larger than it may be", problem));
                 }
                 break;
             }
@@ -130,8 +129,8 @@ impl Resolve for CheckedResolver {
 }
 
 fn classify(error: &reqwest::Error) -> Failure {
-    let text = describe(error);
-    if is_lasting(error) { Failure::Lasting(text) } else { Failure::Passing(text) }
+    let (what, text) = describe(error);
+    if is_lasting(error) { Failure::Lasting(text) } else { Failure::Passing(what, text) }
 }
 
 fn causes<'a>(error: &'a reqwest::Error) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
@@ -151,8 +150,8 @@ fn is_refusal(cause: &(dyn std::error::Error + 'static)) -> bool {
         || carried.is_some_and(|carried| is_refusal(carried))
 }
 
-/// The innermost cause, which says most, without the URL.
-fn describe(error: &reqwest::Error) -> String {
+/// What happened, and that with the innermost cause, which says most, without the URL.
+fn describe(error: &reqwest::Error) -> (&'static str, String) {
     let what = if error.is_timeout() {
         "it did not answer in time"
     } else if error.is_connect() {
@@ -161,8 +160,8 @@ fn describe(error: &reqwest::Error) -> String {
         "the connection failed"
     };
     match causes(error).last() {
-        Some(cause) if !error.is_timeout() => format!("{what}: {cause}"),
-        _ => what.to_string(),
+        Some(cause) if !error.is_timeout() => (what, format!("{what}: {cause}")),
+        _ => (what, what.to_string()),
     }
 }
 
@@ -196,7 +195,7 @@ mod tests {
         assert!(matches!(&refused, Failure::Lasting(why) if why.contains("kb.allowed_hosts")), "{refused:?}");
         assert!(listener.accept().is_err(), "it was connected to");
         // The same one is connected to by the others; nobody answers.
-        assert!(matches!(fails(Reach::Anywhere), Failure::Passing(_)));
+        assert!(matches!(fails(Reach::Anywhere), Failure::Passing(..)));
         assert!(listener.accept().is_ok());
     }
 

@@ -25,22 +25,31 @@ pub(super) enum Refusal {
     All(Error),
 }
 
+/// A fault that may pass, told in two ways.
+pub(super) struct Passing {
+    /// To the client whose texts were sent.
+    pub(super) problem: String,
+    /// To everybody else: without the provider's words, which may repeat a text.
+    pub(super) status: String,
+}
+
 /// What an answer means.
 pub(super) enum Verdict {
     Vectors(Vec<Vec<f32>>, Option<u64>),
-    /// To be left alone for a while; no failure.
+    /// To be left alone for a while; no failure. Said without the provider's words: everybody is told.
     Wait(Option<Duration>, String),
     /// A fault that may pass.
-    Passing(String),
+    Passing(Passing),
     Refused(Refusal),
 }
 
 impl Line {
     pub(super) fn judge(&self, reply: Reply, count: usize, quote: bool) -> Verdict {
+        let status = format!("it answered {}", reply.status);
         let said = |reply: &Reply| {
             let text = match message(&reply.body).filter(|_| quote) {
-                Some(message) => format!("it answered {}: {message}", reply.status),
-                None => format!("it answered {}", reply.status),
+                Some(message) => format!("{status}: {message}"),
+                None => status.clone(),
             };
             self.secret.as_ref().map_or(text.clone(), |secret| secret.redact(&text))
         };
@@ -51,13 +60,16 @@ impl Line {
             200..300 => return self.read(&reply.body, count),
             429 => {
                 self.breaker.succeed();
-                return Verdict::Wait(reply.retry_after, said(&reply));
+                return Verdict::Wait(reply.retry_after, status);
             }
             503 if reply.retry_after.is_some() => {
                 self.breaker.succeed();
-                return Verdict::Wait(reply.retry_after, said(&reply));
+                return Verdict::Wait(reply.retry_after, status);
             }
-            408 | 425 | 500.. => return Verdict::Passing(said(&reply)),
+            408 | 425 | 500.. => {
+                let problem = said(&reply);
+                return Verdict::Passing(Passing { problem, status });
+            }
             _ => self.breaker.succeed(),
         }
         match reply.status {
@@ -81,7 +93,10 @@ impl Line {
                 let error = self.problem(problem, false);
                 return Verdict::Refused(Refusal::Texts { error, by_size: true });
             }
-            Err(problem) => return Verdict::Passing(problem),
+            Err(problem) => {
+                let status = "its answer could not be read".to_string();
+                return Verdict::Passing(Passing { problem, status });
+            }
         };
         self.breaker.succeed();
         let dimension = self.embedder.dimension;

@@ -48,6 +48,8 @@ pub struct Remote {
     pub tpm: Option<u32>,
     /// Tokens a day (UTC); when they are spent the embedder pauses until the next day.
     pub daily_token_budget: Option<u64>,
+    /// Millionths of daily_token_budget that one tenant may spend; None: all of it.
+    pub tenant_share: Option<u32>,
     /// Millionths of the currency unit for a million tokens, of `price_per_million_tokens`.
     pub price_micros: Option<u64>,
     /// Requests under way at the same time.
@@ -86,6 +88,7 @@ impl Default for Remote {
             rpm: None,
             tpm: None,
             daily_token_budget: None,
+            tenant_share: None,
             price_micros: None,
             max_concurrency: 8,
             path: None,
@@ -102,6 +105,8 @@ impl Default for Remote {
         }
     }
 }
+
+const MILLION: f64 = 1e6;
 
 /// The headers that `headers` takes: those by which providers' documentation has a request attributed, billed, routed or
 /// traced. Any other one may be a credential's, which comes from `secret` alone, or break the request itself.
@@ -133,7 +138,7 @@ impl Remote {
     pub fn parse(fields: &mut Fields) -> Remote {
         let default = Remote::default();
         let unsigned = |n: i64| u64::try_from(n).unwrap_or(0);
-        Remote {
+        let remote = Remote {
             max_batch_tokens: fields.integer("max_batch_tokens", 1, 100_000_000).map(|n| n as usize),
             strip_newlines: fields.boolean("strip_newlines").unwrap_or(false),
             dimensions: fields.integer("dimensions", 1, 16_000).map(|n| n as usize),
@@ -142,6 +147,9 @@ impl Remote {
             rpm: fields.integer("rpm", 1, 10_000_000).map(|n| n as u32),
             tpm: fields.integer("tpm", 1, 4_000_000_000).map(|n| n as u32),
             daily_token_budget: fields.integer("daily_token_budget", 0, i64::MAX).map(unsigned),
+            tenant_share: fields
+                .number("tenant_share", 1.0 / MILLION, 1.0)
+                .map(|share| (share * MILLION).round() as u32),
             price_micros: fields
                 .number("price_per_million_tokens", 0.0, 1_000_000.0)
                 .map(|price| (price * 1e6).round() as u64),
@@ -168,7 +176,17 @@ impl Remote {
             items_pointer: pointer(fields, "items_pointer"),
             vector_pointer: pointer(fields, "vector_pointer"),
             tokens_pointer: pointer(fields, "tokens_pointer"),
+        };
+        if remote.tenant_share.is_some() && remote.daily_token_budget.is_none() {
+            fields.problem("tenant_share", format_args!("there is no daily_token_budget to have a part of"));
         }
+        remote
+    }
+
+    /// Tokens that one tenant may spend a day, where that is less than all.
+    pub fn tenant_budget(&self) -> Option<u64> {
+        let (budget, share) = (self.daily_token_budget?, self.tenant_share?);
+        Some((u128::from(budget) * u128::from(share) / MILLION as u128) as u64)
     }
 
     /// What of this changes the meaning of a vector, for the fingerprint; empty when all is default.
@@ -293,6 +311,18 @@ mod tests {
         }))
         .unwrap_err();
         assert_eq!(problems.len(), 7, "{problems:?}");
+    }
+
+    #[test]
+    fn a_tenants_share_is_a_part_of_a_budget() {
+        let shared = parse(json!({"daily_token_budget": 1000, "tenant_share": 0.25})).unwrap();
+        assert_eq!((shared.tenant_budget(), shared.meaning().as_str()), (Some(250), ""));
+        assert_eq!(parse(json!({"daily_token_budget": 1000})).unwrap().tenant_budget(), None);
+        for share in [json!(0), json!(1.5), json!(-1), json!("half")] {
+            assert!(parse(json!({"daily_token_budget": 9, "tenant_share": share})).is_err());
+        }
+        let problems = parse(json!({"tenant_share": 0.5})).unwrap_err();
+        assert!(problems[0].contains("daily_token_budget"), "{problems:?}");
     }
 
     #[test]

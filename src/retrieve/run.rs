@@ -11,6 +11,7 @@ use crate::model::{Json, Kind};
 use crate::pg::{report, wake};
 use crate::settings;
 use crate::store::jobs;
+use crate::store::knowledge_bases::current_tenant;
 use crate::store::search::{self, Scan, Target};
 use serde_json::{Value, json};
 use std::collections::{HashMap, VecDeque};
@@ -90,9 +91,10 @@ pub fn by_text(request: &Request, query: &str) -> Result<Vec<Hit>> {
     }
     let target = search::target(&request.kb_id)?;
     let timeout = settings::gateway_timeout();
-    let vectors = access(&target.embedder).and_then(|access| {
-        let texts = vec![query.to_string()];
-        client::embed(&target.embedder, &access, Kind::Query, texts, target.kb_no, timeout)
+    let tenant = current_tenant()?;
+    let vectors = access(&target.embedder, &tenant).and_then(|access| {
+        let (texts, whose) = (vec![query.to_string()], client::this_client(&tenant, target.kb_no));
+        client::embed(&target.embedder, &access, Kind::Query, texts, whose, timeout)
     });
     match vectors {
         Ok(vectors) => nearest(&target, request, &vectors.numbers()),

@@ -67,6 +67,8 @@ pub struct Wanted {
     pub busy: Vec<String>,
     /// Embedders for whose vectors alone no document is taken.
     pub paused: Vec<String>,
+    /// Embedders that are paused for one tenant, and the tenants.
+    pub paused_for: (Vec<String>, Vec<String>),
 }
 
 /// Takes due jobs, in the order in which they came.
@@ -74,8 +76,12 @@ pub fn claim(wanted: &Wanted, lease: Duration) -> Result<Vec<Job>> {
     spi::write(
         "WITH due AS (
              SELECT j.kb_no, j.external_id
-             FROM (SELECT k.kb_no, coalesce(f.floor, 0) AS floor, (SELECT b.embedder FROM kb.builds b
-                       WHERE b.kb_no = k.kb_no AND b.state <> 'old' ORDER BY b.build_no DESC LIMIT 1) = ANY ($6) AS paused
+             FROM (SELECT k.kb_no, coalesce(f.floor, 0) AS floor, (
+                       SELECT b.embedder = ANY ($6)
+                           OR (b.embedder, k.tenant_id) IN (SELECT p.embedder, p.tenant
+                               FROM unnest($10::text[], $11::text[]) AS p (embedder, tenant))
+                       FROM kb.builds b
+                       WHERE b.kb_no = k.kb_no AND b.state <> 'old' ORDER BY b.build_no DESC LIMIT 1) AS paused
                    FROM kb.knowledge_bases k
                    LEFT JOIN unnest($7::bigint[], $8::bigint[]) AS f (kb_no, floor) ON f.kb_no = k.kb_no
                    WHERE NOT EXISTS (SELECT FROM kb.builds b WHERE b.kb_no = k.kb_no
@@ -103,6 +109,8 @@ pub fn claim(wanted: &Wanted, lease: Duration) -> Result<Vec<Job>> {
             Arg::Longs(&wanted.floors.0),
             Arg::Longs(&wanted.floors.1),
             Arg::Int(wanted.priority),
+            Arg::Texts(&wanted.paused_for.0),
+            Arg::Texts(&wanted.paused_for.1),
         ],
         job,
     )

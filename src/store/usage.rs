@@ -4,16 +4,16 @@ use crate::error::Result;
 use crate::gateway::protocol::{Spent, Usage};
 use crate::pg::spi::{self, Arg};
 
-/// Adds to today's figures; `price_micros` is millionths of the currency unit for a million tokens. As the
-/// worker.
-pub fn add(embedder: &str, kb_no: i64, usage: &Usage, price_micros: Option<u64>) -> Result<()> {
+/// Adds to today's figures of the tenant who asked; `price_micros` is millionths of the currency unit for a million
+/// tokens. As the worker.
+pub fn add(embedder: &str, kb_no: i64, tenant: &str, usage: &Usage, price_micros: Option<u64>) -> Result<()> {
     let long = |n: u64| Arg::Long(i64::try_from(n).unwrap_or(i64::MAX));
     spi::execute(
         "INSERT INTO kb.usage AS u (embedder, kb_no, kb_id, tenant_id, day, requests, texts, tokens, retries, cost)
-         SELECT $1, $2, k.id, coalesce(k.tenant_id, ''), (now() AT TIME ZONE 'UTC')::date, $3, $4, $5, $6,
+         SELECT $1, $2, k.id, $8, (now() AT TIME ZONE 'UTC')::date, $3, $4, $5, $6,
                 $5::numeric * $7 / 1000000000000
          FROM (SELECT) one LEFT JOIN kb.knowledge_bases k ON k.kb_no = $2
-         ON CONFLICT (embedder, kb_no, day) DO UPDATE SET requests = u.requests + EXCLUDED.requests,
+         ON CONFLICT (embedder, kb_no, tenant_id, day) DO UPDATE SET requests = u.requests + EXCLUDED.requests,
              texts = u.texts + EXCLUDED.texts, tokens = u.tokens + EXCLUDED.tokens,
              retries = u.retries + EXCLUDED.retries, cost = u.cost + EXCLUDED.cost",
         &[
@@ -24,25 +24,29 @@ pub fn add(embedder: &str, kb_no: i64, usage: &Usage, price_micros: Option<u64>)
             long(usage.tokens),
             long(usage.retries),
             long(price_micros.unwrap_or(0)),
+            Arg::Text(tenant),
         ],
     )?;
     Ok(())
 }
 
-/// Tokens of an embedder today (UTC), of all tenants, and of others with the same key: what is bounded is what a key may
-/// spend. As the owner. Works on a standby.
-pub fn today(embedder: &str) -> Result<Spent> {
+/// Tokens of an embedder today (UTC), of all tenants and of this one, and of others with the same key: what is bounded
+/// is what a key may spend. As the owner. Works on a standby.
+pub fn today(embedder: &str, tenant: &str) -> Result<Spent> {
     let found = spi::read_one(
-        "SELECT t.today - '1970-01-01'::date, coalesce((
-             SELECT sum(tokens) FROM kb.usage u WHERE u.day = t.today AND u.embedder IN (
+        "SELECT t.today - '1970-01-01'::date, u.tokens, u.by_tenant
+         FROM (SELECT (now() AT TIME ZONE 'UTC')::date AS today) t
+         CROSS JOIN LATERAL (
+             SELECT coalesce(sum(tokens), 0)::bigint AS tokens,
+                    coalesce(sum(tokens) FILTER (WHERE u.tenant_id = $2), 0)::bigint AS by_tenant
+             FROM kb.usage u WHERE u.day = t.today AND u.embedder IN (
                  SELECT $1 UNION
                  SELECT other.id FROM kb.embedders e JOIN kb.embedders other USING (secret, secret_host)
-                 WHERE e.id = $1)), 0)::bigint
-         FROM (SELECT (now() AT TIME ZONE 'UTC')::date AS today) t",
-        &[Arg::Text(embedder)],
-        |row| Ok((row.get::<i32>(0)?, row.get::<i64>(1)?)),
+                 WHERE e.id = $1)) u",
+        &[Arg::Text(embedder), Arg::Text(tenant)],
+        |row| Ok((row.get::<i32>(0)?, row.get::<i64>(1)?, row.get::<i64>(2)?)),
     )?;
-    let (day, tokens) = found.unwrap_or_default();
+    let (day, tokens, by_tenant) = found.unwrap_or_default();
     let number = |n: i64| u64::try_from(n).unwrap_or(0);
-    Ok(Spent { day: number(i64::from(day)), tokens: number(tokens) })
+    Ok(Spent { day: number(i64::from(day)), tokens: number(tokens), by_tenant: number(by_tenant) })
 }

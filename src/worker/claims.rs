@@ -28,7 +28,8 @@ impl Default for Claims {
 
 impl Claims {
     /// Claims at most `limit` jobs, no more than `share` of one knowledge base and priority. Passed over are
-    /// knowledge bases with one of the embedders `busy`, and documents that only wait for vectors of one `paused`.
+    /// knowledge bases with one of the embedders `busy`, and documents that only wait for vectors of one `paused`,
+    /// or `paused_for` their tenant.
     pub fn claim(
         &mut self,
         limit: usize,
@@ -36,11 +37,12 @@ impl Claims {
         lease: Duration,
         busy: Vec<String>,
         paused: Vec<String>,
+        paused_for: (Vec<String>, Vec<String>),
     ) -> Result<Vec<Job>> {
         if self.from_start.elapsed() > FROM_START {
             self.start_again();
         }
-        let mut wanted = Wanted { share: share as i64, busy, paused, ..Wanted::default() };
+        let mut wanted = Wanted { share: share as i64, busy, paused, paused_for, ..Wanted::default() };
         let mut claimed = self.look(&mut wanted, limit, lease)?;
         if claimed.is_empty() && self.from_start.elapsed() > FROM_START_IDLE && !self.floors.is_empty() {
             self.start_again();

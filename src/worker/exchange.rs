@@ -6,6 +6,8 @@ use super::runner::Runner;
 use crate::catalog::access::access;
 use crate::error::{Error, Result};
 use crate::gateway::client::{self, Connection};
+use crate::gateway::frame;
+use crate::gateway::memory::is_within_share;
 use crate::gateway::protocol::{Access, Request, Urgency};
 use crate::ingest::batch::Batcher;
 use crate::model::{Embedder, Kind};
@@ -20,6 +22,9 @@ use uuid::Uuid;
 const FLIGHTS: usize = 3;
 /// Tokens of one batch for a local model at most, so that a live edit is not stuck behind a long one.
 const BATCH_TOKENS: usize = 8192;
+/// Bytes that batches at the gateway hold there at most, by [`frame::cost`]. Each embedder has at most as much as is
+/// free, so that however many are stuck another finds room.
+const AT_GATEWAY: usize = 128 * 1024 * 1024;
 const GATEWAY_START: Duration = Duration::from_secs(10);
 
 impl Runner {
@@ -36,13 +41,11 @@ impl Runner {
         while left > 0 {
             left -= 1;
             let Some(mut group) = self.flights.groups.pop_front() else { break };
-            if !self.paused.contains_key(&group.target.embedder.id) && !self.has_room(&group.target) {
+            if !self.is_paused(&group.target) && !self.has_room(&group.target) {
                 self.flights.groups.push_back(group);
                 continue;
             }
-            match self
-                .ask_anew(&mut group)
-                .and_then(|access| self.not_paused(&group.target.embedder).map(|()| access))
+            match self.ask_anew(&mut group).and_then(|access| self.not_paused(&group.target).map(|()| access))
             {
                 Err(error) => {
                     self.set_aside_if_needed(group, &error)?;
@@ -68,9 +71,10 @@ impl Runner {
             return self.flights.sent.values().filter(|f| !f.target.is_remote()).count() < FLIGHTS;
         }
         let embedder = &target.embedder;
+        let (own, all) = self.flights.cost(&embedder.id);
         // Twice what can be under way at the provider: the next batches wait at the gateway.
         let most = 2 * embedder.config.remote.max_concurrency * embedder.config.batch_size;
-        self.flights.texts_out(&embedder.id) < most
+        self.flights.texts_out(&embedder.id) < most && is_within_share(own, 1, all, AT_GATEWAY)
     }
 
     /// Whether vectors wait for the lock of a build's table.
@@ -80,13 +84,21 @@ impl Runner {
         self.unsaved.iter().any(|unsaved| unsaved.is_of_table && is_of_it(unsaved))
     }
 
+    fn pauses<'a>(&'a self, target: &Target) -> impl Iterator<Item = &'a (Instant, Embedder, Error)> {
+        let of = |tenant| self.paused.get(&(target.embedder.id.clone(), tenant));
+        [of(None), of(Some(target.build.tenant_id.clone()))].into_iter().flatten()
+    }
+
+    fn is_paused(&self, target: &Target) -> bool {
+        self.pauses(target).next().is_some()
+    }
+
     /// The error says why nothing is sent to an embedder now.
-    fn not_paused(&self, embedder: &Embedder) -> Result<()> {
-        match self.paused.get(&embedder.id) {
-            Some((until, paused, error)) if *until > Instant::now() && paused == embedder => {
-                Err(error.clone())
-            }
-            _ => Ok(()),
+    fn not_paused(&self, target: &Target) -> Result<()> {
+        let holds = |until: &Instant, paused| *until > Instant::now() && *paused == target.embedder;
+        match self.pauses(target).find(|(until, paused, _)| holds(until, paused)) {
+            Some((_, _, error)) => Err(error.clone()),
+            None => Ok(()),
         }
     }
 
@@ -114,7 +126,7 @@ impl Runner {
             if is_live && self.flights.open.get(&holder.0).is_some_and(|open| open.in_next) {
                 spared.push(holder);
             } else if let Some(open) = self.flights.take(holder) {
-                self.fail_for(&group.target.embedder, &open, error)?;
+                self.fail_for(&group.target, &open, error)?;
             }
         }
         let done = self.flights.let_go(spared);
@@ -149,7 +161,8 @@ impl Runner {
 
     /// Sends the next slice of a group; whether the group has more.
     fn send_slice(&mut self, mut group: Group, access: Access) -> Result<bool> {
-        let limit = group.target.embedder.config.batch_size;
+        let embedder = &group.target.embedder;
+        let limit = embedder.config.batch_size.min(frame::max_texts(embedder.dimension));
         let (mut slice, mut exhausted) = match txn::in_txn(|| self.next_slice(&group, limit)) {
             Ok(found) => found,
             // Its knowledge base was dropped meanwhile, say: nobody else's documents have to do with it.
@@ -158,20 +171,27 @@ impl Runner {
                 return Ok(false);
             }
         };
-        if !group.target.is_remote() {
-            let mut batcher = Batcher::new(limit, BATCH_TOKENS);
-            let mut first = None;
-            let total = slice.len();
-            for chunk in slice {
+        // As many as a request takes bytes, and a local model tokens.
+        let is_remote = group.target.is_remote();
+        let weight = |chunk: &Missing| match is_remote {
+            true => chunk.content.len(),
+            false => {
                 let tokens = chunk.token_count.max(0) as usize;
-                first = batcher.push(chunk, tokens);
-                if first.is_some() {
-                    break;
-                }
+                chunk.content.len().max(tokens * (frame::MAX_TEXTS / BATCH_TOKENS))
             }
-            slice = first.or_else(|| batcher.flush()).unwrap_or_default();
-            exhausted &= slice.len() == total;
+        };
+        let mut batcher = Batcher::new(limit, frame::MAX_TEXTS);
+        let mut first = None;
+        let total = slice.len();
+        for chunk in slice {
+            let weight = weight(&chunk);
+            first = batcher.push(chunk, weight);
+            if first.is_some() {
+                break;
+            }
         }
+        slice = first.or_else(|| batcher.flush()).unwrap_or_default();
+        exhausted &= slice.len() == total;
         if let Some(last) = slice.last() {
             group.after = (last.document_id, last.ordinal);
         }
@@ -197,6 +217,18 @@ impl Runner {
     }
 
     fn dispatch(&mut self, mut flight: Flight) -> Result<()> {
+        // One that is too large for a request is alone in its batch.
+        if let Some(text) = flight.texts.iter().find(|text| text.len() > frame::MAX_TEXT) {
+            let what = "a text to be embedded".to_string();
+            let error = Error::TooLarge { what, size: text.len(), limit: frame::MAX_TEXT };
+            return match flight.texts.len() {
+                1 => self.fail_flight(&flight, &error),
+                _ => {
+                    self.halve(flight);
+                    Ok(())
+                }
+            };
+        }
         let connection = match &mut self.connection {
             Some(connection) => connection,
             none => none.insert(Connection::open(GATEWAY_START)?),
@@ -209,7 +241,7 @@ impl Runner {
             urgency: Urgency::Ingest,
             texts: flight.texts.clone(),
             tokens: flight.tokens.clone(),
-            client: client::this_client(target.build.kb_no),
+            client: client::this_client(&target.build.tenant_id, target.build.kb_no),
             patience_ms: None,
         })?;
         flight.sent = Instant::now();
@@ -224,17 +256,23 @@ impl Runner {
     /// while a large document is under way.
     fn ask_anew(&mut self, group: &mut Group) -> Result<Access> {
         let known = &group.target.embedder;
-        if let Some((embedder, access)) = self.asked_anew.get(&known.id)
+        // What a tenant spent counts only where it is bounded.
+        let tenant = match known.config.remote.tenant_share {
+            Some(_) => group.target.build.tenant_id.clone(),
+            None => String::new(),
+        };
+        let key = (known.id.clone(), tenant);
+        if let Some((embedder, access)) = self.asked_anew.get(&key)
             && embedder == known
         {
             return Ok(access.clone());
         }
         let (embedder, access) = txn::in_txn(|| {
             let embedder = embedders::get(&known.id)?;
-            let access = access(&embedder)?;
+            let access = access(&embedder, &group.target.build.tenant_id)?;
             Ok((embedder, access))
         })?;
-        self.asked_anew.insert(embedder.id.clone(), (embedder.clone(), access.clone()));
+        self.asked_anew.insert(key, (embedder.clone(), access.clone()));
         if embedder != *known {
             group.target = Arc::new(Target { build: group.target.build.clone(), embedder });
         }

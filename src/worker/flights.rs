@@ -3,6 +3,7 @@
 
 use super::document::{Prepared, Target};
 use crate::error::Error;
+use crate::gateway::frame;
 use crate::gateway::protocol::{Access, Embedded};
 use crate::store::jobs::Job;
 use crate::store::vectors::Missing;
@@ -73,6 +74,14 @@ pub struct Flight {
     pub chunks: Vec<Passenger>,
     pub holders: Vec<Holder>,
     pub sent: Instant,
+    /// Bytes that it holds at the gateway.
+    cost: usize,
+}
+
+/// Bytes that a batch of these texts holds at the gateway.
+fn cost(target: &Target, texts: &[String]) -> usize {
+    let vectors = frame::vector_bytes(texts.len(), target.embedder.dimension);
+    frame::cost(texts.iter().map(String::len).sum(), vectors)
 }
 
 impl Flight {
@@ -95,7 +104,8 @@ impl Flight {
                 text,
             });
         }
-        Flight { target, access, texts, hashes, tokens, chunks, holders: Vec::new(), sent: Instant::now() }
+        let (cost, sent) = (cost(&target, &texts), Instant::now());
+        Flight { target, access, texts, hashes, tokens, chunks, holders: Vec::new(), sent, cost }
     }
 
     /// Two flights of half the texts each, to find the one text that is refused.
@@ -107,12 +117,13 @@ impl Flight {
         let (left, right): (Vec<Passenger>, Vec<Passenger>) =
             self.chunks.into_iter().partition(|chunk| chunk.text < middle);
         let right = right.into_iter().map(|chunk| Passenger { text: chunk.text - middle, ..chunk }).collect();
-        let flight = |texts, hashes, tokens, chunks: Vec<Passenger>| {
+        let flight = |texts: Vec<String>, hashes, tokens, chunks: Vec<Passenger>| {
             let documents: HashSet<i64> = chunks.iter().map(|chunk| chunk.document_id).collect();
             let mut holders = self.holders.clone();
             holders.retain(|(document, _)| documents.contains(document));
             let (target, access) = (Arc::clone(&self.target), self.access.clone());
-            Flight { target, access, texts, hashes, tokens, chunks, holders, sent: self.sent }
+            let cost = cost(&target, &texts);
+            Flight { target, access, texts, hashes, tokens, chunks, holders, sent: self.sent, cost }
         };
         [flight(first, hashes, tokens, left), flight(second, second_hashes, second_tokens, right)]
     }
@@ -316,6 +327,16 @@ impl Flights {
     /// Texts at the gateway for an embedder.
     pub fn texts_out(&self, embedder: &str) -> usize {
         self.sent.values().filter(|f| f.target.embedder.id == embedder).map(|f| f.texts.len()).sum()
+    }
+
+    /// Bytes that the batches of an embedder hold at the gateway, and those of all.
+    pub fn cost(&self, embedder: &str) -> (usize, usize) {
+        let (mut own, mut all) = (0, 0);
+        for flight in self.sent.values() {
+            all += flight.cost;
+            own += if flight.target.embedder.id == embedder { flight.cost } else { 0 };
+        }
+        (own, all)
     }
 
     /// Embedders with as many documents under way as they may have.

@@ -25,9 +25,9 @@ impl Runner {
         self.booked = Some(Instant::now());
         let used = client::take_usage(settings::gateway_timeout())?;
         txn::in_txn(|| {
-            for QueryUsage { embedder, kb_no, usage } in &used {
+            for QueryUsage { embedder, kb_no, tenant, usage } in &used {
                 let price = embedders::find(embedder)?.and_then(|e| e.config.remote.price_micros);
-                usage::add(embedder, *kb_no, usage, price)?;
+                usage::add(embedder, *kb_no, tenant, usage, price)?;
             }
             Ok(())
         })

@@ -6,13 +6,14 @@ use super::offload::{self, Offloaded};
 use super::outcome::{self, BUSY, fail, hold_up};
 use super::runner::Runner;
 use crate::error::{Error, Result};
+use crate::model::Embedder;
 use crate::pg::pidfile::{self, Activity};
 use crate::pg::txn;
 use crate::settings;
 use crate::store::documents::Locked;
 use crate::store::embedders;
 use crate::store::jobs::{self, Job};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 /// Documents under way at most: in all, of one local and of one remote embedder, so that a slow provider delays only
@@ -74,9 +75,13 @@ impl Runner {
             let busy = self.flights.busy(OPEN_LOCAL, OPEN_REMOTE.min(room / 2));
             let now = Instant::now();
             self.paused.retain(|_, (until, ..)| *until > now);
-            let paused: Vec<String> = self.paused.keys().cloned().collect();
+            let (of_all, of_one): (Vec<_>, Vec<_>) =
+                self.paused.keys().cloned().partition(|(_, tenant)| tenant.is_none());
+            let paused = of_all.into_iter().map(|(id, _)| id).collect();
+            let paused_for = of_one.into_iter().map(|(id, tenant)| (id, tenant.unwrap_or_default())).unzip();
             let lease = settings::lease_duration();
-            self.claimed.extend(self.claims.claim(CLAIM.min(room), SHARE.min(room), lease, busy, paused)?);
+            let (most, share) = (CLAIM.min(room), SHARE.min(room));
+            self.claimed.extend(self.claims.claim(most, share, lease, busy, paused, paused_for)?);
         }
         if self.claimed.is_empty() {
             return Ok(false);
@@ -108,15 +113,23 @@ impl Runner {
             return Ok(());
         }
         self.paused_looked = Instant::now();
-        let mut altered = Vec::new();
-        for (id, (_, embedder, _)) in &self.paused {
-            if txn::in_txn(|| embedders::find(id))?.as_ref() != Some(embedder) {
-                altered.push(id.clone());
+        let mut altered = BTreeSet::new();
+        let mut found: HashMap<&str, Option<Embedder>> = HashMap::new();
+        for ((id, _), (_, embedder, _)) in &self.paused {
+            let now = match found.get(id.as_str()) {
+                Some(now) => now,
+                None => {
+                    let now = txn::in_txn(|| embedders::find(id))?;
+                    found.entry(id).or_insert(now)
+                }
+            };
+            if now.as_ref() != Some(embedder) {
+                altered.insert(id.clone());
             }
         }
         for id in altered {
             txn::in_txn(|| jobs::make_due_of(&id))?;
-            self.paused.remove(&id);
+            self.paused.retain(|(of, _), _| *of != id);
         }
         Ok(())
     }

@@ -1,12 +1,12 @@
 //! What comes back from the gateway: vectors are written, documents that have all of theirs end, faults are sorted.
 
+use super::document::Target;
 use super::flights::{Flight, Holder, Open, Unsaved};
 use super::outcome::{RETRY, fail, finish, finish_all};
 use super::runner::Runner;
 use crate::error::{Error, Result};
 use crate::gateway::client;
 use crate::gateway::protocol::{Embedded, Request, Response, Usage};
-use crate::model::Embedder;
 use crate::pg::{report, txn};
 use crate::store::{usage, vectors};
 use std::collections::HashSet;
@@ -38,6 +38,11 @@ impl Runner {
             }
         };
         if arrived.is_empty() {
+            // A gateway closes what is idle where it has many connections; the next batch opens another.
+            if lost.is_err() && self.flights.sent.is_empty() {
+                self.connection = None;
+                return Ok(false);
+            }
             lost?;
             self.check_gateway()?;
             return Ok(false);
@@ -162,7 +167,7 @@ impl Runner {
         let is_live = flight.target.build.state == "live";
         for (text, fault) in &embedded.failed {
             let error: Error = fault.clone().into();
-            self.note_pause(&flight.target.embedder, &error);
+            self.note_pause(&flight.target, &error);
             for chunk in flight.chunks.iter().filter(|chunk| chunk.text == *text as usize) {
                 let Some(open) = self.flights.held(&flight.holders, chunk.document_id) else { continue };
                 // What the old embedder cannot do must not keep the next build from being made.
@@ -196,7 +201,7 @@ impl Runner {
         Ok(())
     }
 
-    fn halve(&mut self, flight: Flight) {
+    pub(super) fn halve(&mut self, flight: Flight) {
         let holders = flight.holders.clone();
         for half in flight.halves() {
             self.flights.hold_again(&half.holders);
@@ -206,9 +211,9 @@ impl Runner {
         self.flights.let_go(holders);
     }
 
-    fn fail_flight(&mut self, flight: &Flight, error: &Error) -> Result<()> {
-        let (embedder, is_live) = (&flight.target.embedder, flight.target.build.state == "live");
-        self.note_pause(embedder, error);
+    pub(super) fn fail_flight(&mut self, flight: &Flight, error: &Error) -> Result<()> {
+        let (target, is_live) = (&flight.target, flight.target.build.state == "live");
+        self.note_pause(target, error);
         let mut spared: Vec<Holder> = Vec::new();
         for holder in &flight.holders {
             match self.flights.open.get(&holder.0) {
@@ -216,7 +221,7 @@ impl Runner {
                 Some(open) if is_live && open.in_next => spared.push(*holder),
                 _ => {
                     if let Some(open) = self.flights.take(*holder) {
-                        self.fail_for(embedder, &open, error)?;
+                        self.fail_for(target, &open, error)?;
                     }
                 }
             }
@@ -225,25 +230,26 @@ impl Runner {
         self.finish(done)
     }
 
-    pub(super) fn fail_for(&mut self, embedder: &Embedder, open: &Open, error: &Error) -> Result<()> {
-        self.note_pause(embedder, error);
+    pub(super) fn fail_for(&mut self, target: &Target, open: &Open, error: &Error) -> Result<()> {
+        self.note_pause(target, error);
         fail(&open.job, error)
     }
 
-    /// An embedder that is paused is not asked until the pause is over.
-    fn note_pause(&mut self, embedder: &Embedder, error: &Error) {
-        if let Some(wait) = error.retry_after() {
-            let until = Instant::now() + wait.min(RETRY.1);
-            self.paused.insert(embedder.id.clone(), (until, embedder.clone(), error.clone()));
-        }
+    /// An embedder that is paused, for one tenant perhaps, is not asked until the pause is over.
+    fn note_pause(&mut self, target: &Target, error: &Error) {
+        let Some(wait) = error.retry_after() else { return };
+        let of_tenant = matches!(error, Error::Paused { of_tenant: true, .. });
+        let tenant = of_tenant.then(|| target.build.tenant_id.clone());
+        let (until, embedder) = (Instant::now() + wait.min(RETRY.1), target.embedder.clone());
+        self.paused.insert((embedder.id.clone(), tenant), (until, embedder, error.clone()));
     }
 }
 
 /// Adds to kb.usage what a flight's request cost.
 fn book(flight: &Flight, spent: &Usage) -> Result<()> {
-    let embedder = &flight.target.embedder;
+    let Target { build, embedder } = &*flight.target;
     if !flight.target.is_remote() || *spent == Usage::default() {
         return Ok(());
     }
-    usage::add(&embedder.id, flight.target.build.kb_no, spent, embedder.config.remote.price_micros)
+    usage::add(&embedder.id, build.kb_no, &build.tenant_id, spent, embedder.config.remote.price_micros)
 }

@@ -120,11 +120,12 @@ pub(super) struct Runner {
     busy: Option<Instant>,
     /// Vectors were written since indexes were looked at.
     pub(super) index_due: bool,
-    /// Embedders that are not asked until then, as long as they are as they were, and why.
-    pub(super) paused: HashMap<String, (Instant, Embedder, Error)>,
+    /// Embedders that are not asked until then, as long as they are as they were, and why; for all tenants, or for the
+    /// one that is named.
+    pub(super) paused: HashMap<(String, Option<String>), (Instant, Embedder, Error)>,
     pub(super) paused_looked: Instant,
-    /// Embedders as they were read in this round of sending, and the right to ask them.
-    pub(super) asked_anew: HashMap<String, (Embedder, Access)>,
+    /// Embedders as they were read in this round of sending, and the right to ask them; of a tenant, where that matters.
+    pub(super) asked_anew: HashMap<(String, String), (Embedder, Access)>,
     pub(super) booked: Option<Instant>,
     pub(super) housekept: Instant,
     /// When the gateway last said something, and whether it has been asked if it lives.

@@ -140,3 +140,67 @@ fn a_gateway_that_ends_is_started_again_for_the_next_query() {
         }
     }
 }
+
+#[test]
+fn bulk_calls_of_the_largest_size_are_passed_by_anothers_question() {
+    let cluster = crate::cluster!("kb.gateway_timeout = '10min'");
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "minilm", "{}");
+    db.put("k", "d", "The harbor is south of the village.");
+    db.wait("k");
+    db.run(
+        "SELECT kb.create_embedder('large', 'local', 'all-MiniLM-L6-v2', config => '{\"batch_size\": 4096}')",
+    );
+    let mut watch = cluster.connect("postgres");
+    let bulk =
+        "pg_stat_activity WHERE state = 'active' AND query LIKE '%kb.embed(%' AND pid <> pg_backend_pid()";
+    std::thread::scope(|scope| {
+        let calls: Vec<_> = (0..4)
+            .map(|i| {
+                let mut session = cluster.connect(APP);
+                // Some hundred thousand tokens each: far longer than a question may take.
+                let sql = format!(
+                    "SELECT count(*) FROM kb.embed('large', (SELECT array_agg(repeat('word {i} ', 30) || n)
+                     FROM generate_series(1, 4096) n))"
+                );
+                let token = session.0.cancel_token();
+                (scope.spawn(move || Fault::of(&session.0.batch_execute(&sql).unwrap_err())), token)
+            })
+            .collect();
+        until(SOON, "the bulk calls wait for the gateway", || watch.count(bulk) == 4);
+        assert_eq!(db.found("k", "harbor", 1), ["d"]);
+        // Ingestion has its share, too.
+        db.put("k", "e", "The castle is north of the village.");
+        db.wait("k");
+        assert_eq!(watch.count(bulk), 4, "a bulk call ended before");
+        for (call, token) in calls {
+            token.cancel_query(postgres::NoTls).unwrap();
+            assert_eq!(call.join().unwrap().code, "57014");
+        }
+    });
+    assert_sound(&mut db, "k", 2, 0);
+}
+
+#[test]
+fn a_text_beyond_what_any_model_reads_is_refused_before_it_is_sent() {
+    let cluster = crate::cluster!("kb.max_document_size = '40MB'");
+    let mut db = cluster.connect(APP);
+    for embedder in ["minilm", "static", "hash"] {
+        let fault = db.fault(&format!("SELECT kb.embed('{embedder}', ARRAY[repeat('word ', 5000000)])"));
+        assert_eq!(fault.code, "54000", "{fault:?}");
+    }
+    let fault = db.fault("SELECT kb.count_tokens(repeat('word ', 5000000))");
+    assert_eq!(fault.code, "54000", "{fault:?}");
+    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    let fault = db.fault("SELECT * FROM kb.query('k', repeat('word ', 5000000))");
+    assert_eq!(fault.code, "54000", "{fault:?}");
+    // Of documents only the one that is too large, and the gateway has gone on.
+    let gateway = cluster.gateway();
+    db.run("SELECT kb.put_document('k', 'large', repeat('word ', 5000000))");
+    db.put("k", "small", "The harbor is south of the village.");
+    db.wait("k");
+    let failed: Vec<String> = db.all("SELECT external_id FROM kb.failures WHERE sqlstate = '54000'");
+    assert_eq!(failed, ["large"]);
+    assert_eq!(db.found("k", "harbor", 1), ["small"]);
+    assert_eq!(cluster.gateway(), gateway);
+}

@@ -201,3 +201,54 @@ fn a_database_made_of_a_template_with_nothing_but_the_extension_may_spend() {
     copy.create_stub_embedder("another", &stub, "{}");
     assert_eq!(copy.fault("SELECT * FROM kb.embed('another', '{ships}')").code, "53400");
 }
+
+#[test]
+fn a_tenant_that_spent_its_share_waits_and_the_others_go_on() {
+    let stub = Stub::start(Options::default());
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    let config =
+        r#"{"daily_token_budget": 200, "tenant_share": 0.25, "batch_size": 1, "max_concurrency": 1}"#;
+    db.create_stub_embedder("e", &stub, config);
+    let of_tenant = |tenant: &str| {
+        let mut session = cluster.connect_as(APP, tenant);
+        session.run(&format!("SET kb.tenant = '{tenant}'"));
+        session
+    };
+    db.run("CREATE ROLE a LOGIN IN ROLE kb_writer; CREATE ROLE b LOGIN IN ROLE kb_writer");
+    let (mut a, mut b) = (of_tenant("a"), of_tenant("b"));
+    for session in [&mut a, &mut b] {
+        session.create_kb("k", "e", WHOLE);
+    }
+    a.put_all("k", &texts::documents(0..10, 10));
+    let says = "kb.health() WHERE component = 'providers' AND detail LIKE '%tenant_share%'";
+    until(SOON, "kb.health() says which limit", || a.count(says) == 1);
+    let spent = "SELECT coalesce(sum(tokens), 0)::bigint FROM kb.usage";
+    until(SOON, "it is booked", || a.one::<i64>(spent) > 0);
+    assert!(a.one::<i64>(spent) <= 50 + 10, "more than a request over a quarter of 200");
+    let words = "one two three four five six seven eight nine ten ".repeat(3);
+    let question = format!("SELECT * FROM kb.query('k', '{words}')");
+    assert_eq!(a.fault(&question).code, "53400");
+    // The others see nothing of it.
+    b.put_all("k", &texts::documents(100..102, 10));
+    b.wait("k");
+    assert_eq!(b.count("kb.documents WHERE status = 'ready'"), 2);
+    assert_eq!(b.count(says), 0);
+    b.found("k", "five words", 1);
+    // A gateway that starts anew knows what each has spent.
+    drop((db, a, b));
+    cluster.stop("fast", 30);
+    cluster.up();
+    let (mut db, mut a, mut b) = (cluster.connect(APP), of_tenant("a"), of_tenant("b"));
+    let sent = stub.request_count();
+    assert_eq!(a.fault(&question).code, "53400");
+    assert_eq!(a.fault(&format!("SELECT kb.embed('e', ARRAY['{words}'])")).code, "53400");
+    assert_eq!(stub.request_count(), sent);
+    b.found("k", "four words", 1);
+    assert!(stub.request_count() > sent);
+    // No attempt was burnt, and a larger share lets all go on at once.
+    assert_eq!(db.count("kb.jobs WHERE attempts > 1"), 0);
+    db.run(r#"SELECT kb.alter_embedder('e', config => '{"daily_token_budget": 1000, "tenant_share": 1}')"#);
+    a.wait("k");
+    assert_eq!(a.count("kb.documents WHERE status = 'ready'"), 10);
+}

@@ -103,3 +103,48 @@ fn a_query_says_what_is_wrong_or_answers_by_keyword_and_marks_the_rows() {
             > 0
     });
 }
+
+#[test]
+fn what_a_provider_said_of_one_tenants_text_is_told_to_no_other_tenant_or_database() {
+    let stub = Stub::start(Options::default());
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    cluster.connect("postgres").run("CREATE DATABASE second");
+    let mut second = cluster.connect("second");
+    second.run("CREATE EXTENSION kb CASCADE");
+    // The stub repeats in its message what it was told.
+    let config = r#"{"retry": {"max_attempts": 1}, "batch_size": 1}"#;
+    for db in [&mut db, &mut second] {
+        db.create_stub_embedder("e", &stub, config);
+    }
+    db.run("SET kb.tenant = 'a'; CREATE ROLE b LOGIN IN ROLE kb_writer");
+    db.create_kb("k", "e", r#"{"strategy": "none"}"#);
+    let mut b = cluster.connect_as(APP, "b");
+    b.run("SET kb.tenant = 'b'");
+    b.create_kb("k", "e", r#"{"strategy": "none"}"#);
+    for fault in [Fault::Status(500), Fault::RetryAfter { status: 429, seconds: 3600 }] {
+        stub.always(Some(fault.clone()));
+        db.put_all("k", &texts::documents(0..20, 12));
+        db.run("SELECT kb.retry('k')");
+        until(LONG, "the embedder is paused", || db.count("kb.jobs WHERE error LIKE '%is paused%'") > 0);
+        for other in [&mut b, &mut second] {
+            let told = other.fault("SELECT kb.embed('e', ARRAY['a question'])");
+            assert_eq!(told.code, "53400", "{told:?}");
+            assert!(told.message.contains(&fault.status().to_string()), "{told:?}");
+            assert!(!told.text.contains("the stub says"), "{told:?}");
+        }
+        b.put("k", "d", &format!("A document of tenant b, {fault:?}."));
+        until(LONG, "it waits", || b.count("kb.jobs WHERE error IS NOT NULL") == 1);
+        let shown: Vec<String> = b.all(
+            "SELECT error FROM kb.jobs WHERE error IS NOT NULL UNION ALL
+             SELECT error FROM kb.failures WHERE error IS NOT NULL UNION ALL SELECT detail FROM kb.health()",
+        );
+        assert!(shown.iter().all(|text| !text.contains("the stub says")), "{shown:?}");
+        stub.always(None);
+        // Other rates are other limits, which nobody asked to wait.
+        db.run(&format!(
+            r#"SELECT kb.alter_embedder('e', config => '{config}'::jsonb || '{{"rpm": 100000}}')"#
+        ));
+        until(LONG, "all goes on", || db.count("kb.jobs") == 0);
+    }
+}

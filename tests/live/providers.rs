@@ -323,3 +323,34 @@ fn what_comes_back_while_a_large_document_is_cut_is_written_meanwhile() {
     db.wait("large");
     assert_eq!(db.count("kb.documents WHERE status = 'ready'"), 6);
 }
+
+#[test]
+fn a_question_is_remembered_for_the_tenant_who_asked_and_by_its_right_only() {
+    let stub = Stub::start(Options { key: Some("sk-good".into()), ..Options::default() });
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.run("SELECT kb.set_secret('good', 'sk-good'); SELECT kb.set_secret('bad', 'sk-bad')");
+    db.create_stub_embedder("e", &stub, "{}");
+    db.create_stub_embedder("f", &stub, "{}");
+    db.run("SELECT kb.alter_embedder('e', secret => 'kb:good')");
+    db.run("SELECT kb.alter_embedder('f', secret => 'kb:bad')");
+    db.run("SET kb.tenant = 'shared'");
+    db.create_kb("k", "e", WHOLE);
+    db.create_kb("other", "f", WHOLE);
+    let asked = |db: &mut crate::support::Db, kb: &str, tenant: &str| {
+        let before = stub.request_count();
+        db.run(&format!("SET kb.tenant = '{tenant}'"));
+        let answer = db.try_run(&format!("SELECT * FROM kb.query('{kb}', 'where is the harbor?')"));
+        (stub.request_count() - before, answer.is_ok())
+    };
+    assert_eq!(asked(&mut db, "k", "a"), (1, true));
+    assert_eq!(asked(&mut db, "k", "a"), (0, true), "it is remembered");
+    assert_eq!(asked(&mut db, "k", "b"), (1, true), "another tenant learns that it was asked");
+    // An embedder alike but for a key that is not valid: the provider says no, whatever is remembered.
+    assert_eq!(asked(&mut db, "other", "a"), (1, false));
+    // Nor does a key that was taken away open what it opened.
+    db.run("SELECT kb.drop_secret('good')");
+    assert_eq!(asked(&mut db, "k", "a"), (0, false));
+    // Nobody is told how many questions there were.
+    assert_eq!(db.count("kb.health() WHERE detail ~ 'quer|question|remember'"), 0);
+}

@@ -6,8 +6,10 @@
 mod stub;
 
 mod blame;
+mod clients;
 mod dialects;
 mod egress;
+mod fair;
 mod faults;
 mod limits;
 mod support;

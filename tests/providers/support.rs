@@ -7,6 +7,7 @@ use kb::gateway::egress::origin;
 use kb::gateway::protocol::{Access, Embedded, Spent, Urgency, Usage};
 use kb::gateway::remote::{Order, Remote, Settings};
 use kb::gateway::secret::{Reference, Secret};
+use kb::gateway::turns::Whose;
 use kb::model::{Embedder, EmbedderConfig, Kind};
 use serde_json::{Value, json};
 
@@ -63,7 +64,9 @@ pub fn order(embedder: &Embedder, kind: Kind, urgency: Urgency, texts: &[&str]) 
         urgency,
         texts,
         tokens: Vec::new(),
+        whose: Whose::default(),
         asker: Asker::default(),
+        held: None,
     }
 }
 

@@ -131,6 +131,37 @@ impl Layer {
     }
 }
 
+/// Scores of attention that one text has in memory at once: those of 512 tokens and 16 heads.
+const SCORES: usize = 4 * 1024 * 1024;
+
+/// Tokens of a text whose scores (a row for each token and head, as long as the text) are computed at once. Rows do not
+/// depend on each other, so a long text takes memory in proportion to its length, not to the square of it.
+fn rows_at_once(heads: usize, length: usize) -> usize {
+    (SCORES / (heads * length).max(1)).clamp(1, length.max(1))
+}
+
+/// Attention of so many tokens at a time. `queries` and `values` are (heads, tokens, size), `keys` (heads, size,
+/// tokens); the result is as `values`.
+fn attend(
+    queries: &Tensor,
+    keys: &Tensor,
+    values: &Tensor,
+    rows: usize,
+    product: &Product,
+) -> Result<Tensor> {
+    let length = queries.dim(1)?;
+    let mut contexts = Vec::with_capacity(length.div_ceil(rows));
+    for first in (0..length).step_by(rows) {
+        let some = queries.narrow(1, first, rows.min(length - first))?;
+        let scores = softmax_last_dim(&some.apply_op2_no_bwd(keys, product)?)?;
+        contexts.push(scores.apply_op2_no_bwd(values, product)?);
+    }
+    match contexts.as_slice() {
+        [all] => Ok(all.clone()),
+        some => Tensor::cat(some, 1),
+    }
+}
+
 pub struct Transformer {
     words: Tensor,
     /// Positions with token type 0 already added: a single text is all type 0.
@@ -208,12 +239,45 @@ impl Transformer {
             let text = joined.narrow(0, start, length)?.reshape((length, 3, heads, hidden / heads))?;
             // Views: the product takes strides, so that no head is copied.
             let part = |i: usize| text.narrow(1, i, 1)?.squeeze(1)?.transpose(0, 1);
-            let scores = part(0)?.apply_op2_no_bwd(&part(1)?.transpose(1, 2)?, &self.product)?;
-            let context = softmax_last_dim(&scores)?.apply_op2_no_bwd(&part(2)?, &self.product)?;
+            let (queries, keys, values) = (part(0)?, part(1)?.transpose(1, 2)?, part(2)?);
+            let context = attend(&queries, &keys, &values, rows_at_once(heads, length), &self.product)?;
             context.transpose(0, 1)?.contiguous()?.flatten_from(D::Minus2)
         };
         // One text's products are too small to share between threads; texts are shared instead.
         let parts: Vec<Tensor> = spans.par_iter().map(one).collect::<Result<_>>()?;
         Tensor::cat(&parts, 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_scores_of_a_text_take_memory_in_proportion_to_its_length() {
+        for heads in [1, 12, 16] {
+            assert_eq!(rows_at_once(heads, 512), 512, "what models usually read is computed at once");
+            for length in [1, 513, 8192, 131_072] {
+                let rows = rows_at_once(heads, length);
+                assert!((1..=length).contains(&rows));
+                assert!(rows == 1 || heads * length * rows <= SCORES, "{heads} heads, {length} tokens");
+            }
+        }
+    }
+    #[test]
+    fn attention_in_parts_is_attention() {
+        let tensor = |shape: (usize, usize, usize)| Tensor::randn(0f32, 1f32, shape, &Device::Cpu).unwrap();
+        let (queries, keys, values) = (tensor((2, 7, 4)), tensor((2, 4, 7)), tensor((2, 7, 4)));
+        let product = Product(InstructionSet::Portable);
+        let numbers = |rows| {
+            let context = attend(&queries, &keys, &values, rows, &product).unwrap();
+            assert_eq!(context.dims(), [2, 7, 4]);
+            context.flatten_all().unwrap().to_vec1::<f32>().unwrap()
+        };
+        let whole = numbers(7);
+        for rows in 1..7 {
+            let differ = |(a, b): (&f32, &f32)| (a - b).abs() > 1e-5;
+            assert!(!numbers(rows).iter().zip(&whole).any(differ), "{rows} rows at a time");
+        }
     }
 }

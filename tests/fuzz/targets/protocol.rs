@@ -4,10 +4,8 @@
 use super::Target;
 use crate::memory::{Limits, measure};
 use kb::error::Error;
-use kb::gateway::protocol::{
-    Access, Client, Embedded, Envelope, Fault, MAX_FRAME, Request, Response, Urgency, Usage, decode, encode,
-    frame_length,
-};
+use kb::gateway::frame::{Envelope, Head, MAX_FRAME, check, decode, encode, frame_length};
+use kb::gateway::protocol::{Access, Client, Embedded, Fault, Request, Response, Urgency, Usage};
 use kb::model::{Embedder, EmbedderConfig, Kind};
 use serde::{Deserialize, Serialize};
 use std::fmt::Debug;
@@ -24,8 +22,10 @@ pub const TARGET: Target = Target {
         "Embedded",
         "Usage",
         "Counts",
+        "Alive",
         "Error",
         "Query",
+        "Bulk",
         "Ingest",
     ],
 };
@@ -38,6 +38,14 @@ fn run(data: &[u8]) {
         && let Ok(length) = frame_length(prefix)
     {
         assert!(length <= MAX_FRAME);
+    }
+    if let Some((&head, rest)) = data.split_first_chunk::<{ Head::SIZE }>()
+        && let Ok(head) = Head::read(head)
+    {
+        assert!(head.length <= MAX_FRAME);
+        if let Ok(request) = decode::<Request>(rest) {
+            let _ = check(&request.body, &head);
+        }
     }
     read::<Request>(data);
     read::<Response>(data);
@@ -81,7 +89,8 @@ fn seeds() -> Vec<Vec<u8>> {
         Request::CountTokens { embedder, texts },
         Request::Health,
     ];
-    let failed = Err(Error::Paused { embedder: "e".into(), problem: "p".into(), retry_after_ms: 7 });
+    let failed =
+        Err(Error::Paused { embedder: "e".into(), problem: "p".into(), retry_after_ms: 7, of_tenant: true });
     let responses = [
         Response::Embedded(Embedded::new(2, vec![Ok(vec![1.0, f32::NAN]), failed], Usage::default())),
         Response::Counts(vec![1, 2, 3]),

@@ -1,0 +1,258 @@
+//! One connection to the gateway: requests are read as there is memory for them, and answered as they are done, in any
+//! order. What a client may hold is bounded: by not reading on, or by ending one that stands still while others wait.
+
+use super::frame::{self, Head};
+use super::memory::{Held, Memory, Share};
+use super::protocol::{Request, Response};
+use super::server::{State, answer};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::{Notify, mpsc};
+use tokio::time::timeout;
+
+/// Connections at most, well below the files that a process may usually open. For one more the one that has been idle
+/// for longest is closed, which its client does not notice.
+const CONNECTIONS: usize = 512;
+/// Answers of one connection that wait to be written; more wait with what they hold.
+const OUTBOX: usize = 64;
+/// A client that takes or sends nothing for so long, in the middle of a frame, is given up if memory is short.
+const STALL: Duration = Duration::from_secs(30);
+/// How often a client is told that the gateway lives, while its request waits for memory.
+const ALIVE: Duration = Duration::from_secs(5);
+/// Bytes that are read at a time.
+const PART: usize = 64 * 1024;
+
+/// An answer that waits to be written, and what its request holds.
+type Outgoing = (Vec<u8>, Option<Arc<Held>>);
+
+/// The connections that are open.
+pub struct Connections {
+    most: usize,
+    state: Mutex<Open>,
+    closed: Notify,
+}
+
+#[derive(Default)]
+struct Open {
+    last: u64,
+    connections: HashMap<u64, Arc<Activity>>,
+}
+
+/// What one connection does.
+struct Activity {
+    used: Mutex<Instant>,
+    under_way: AtomicUsize,
+    close: Notify,
+}
+
+/// A request that is under way.
+struct UnderWay(Arc<Activity>);
+
+impl Activity {
+    fn begin(self: &Arc<Self>) -> UnderWay {
+        self.under_way.fetch_add(1, Ordering::SeqCst);
+        UnderWay(Arc::clone(self))
+    }
+
+    fn used(&self) -> Instant {
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        *self.0.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        self.0.under_way.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Default for Connections {
+    fn default() -> Self {
+        Connections { most: CONNECTIONS, state: Mutex::default(), closed: Notify::new() }
+    }
+}
+
+impl Connections {
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until there may be one more, and closes an idle one for it.
+    pub async fn make_room(&self) {
+        loop {
+            let closed = self.closed.notified();
+            {
+                let open = self.lock();
+                if open.connections.len() < self.most {
+                    return;
+                }
+                let idle = |activity: &&Arc<Activity>| activity.under_way.load(Ordering::SeqCst) == 0;
+                let oldest = open.connections.values().filter(idle).min_by_key(|activity| activity.used());
+                if let Some(activity) = oldest {
+                    activity.close.notify_one();
+                }
+            }
+            // One that is busy now may be idle soon.
+            let _ = timeout(Duration::from_millis(50), closed).await;
+        }
+    }
+
+    fn open(&self) -> (u64, Arc<Activity>) {
+        let mut open = self.lock();
+        open.last += 1;
+        let activity = Arc::new(Activity {
+            used: Mutex::new(Instant::now()),
+            under_way: AtomicUsize::new(0),
+            close: Notify::new(),
+        });
+        let number = open.last;
+        open.connections.insert(number, Arc::clone(&activity));
+        (number, activity)
+    }
+
+    fn close(&self, number: u64) {
+        self.lock().connections.remove(&number);
+        self.closed.notify_one();
+    }
+}
+
+/// Serves a client until it leaves.
+pub async fn serve(stream: UnixStream, state: Arc<State>) {
+    let (number, activity) = state.connections.open();
+    let (reader, writer) = stream.into_split();
+    let (outbox, outgoing) = mpsc::channel::<Outgoing>(OUTBOX);
+    let writing = tokio::spawn(write(writer, outgoing, Arc::clone(&state.requests)));
+    let client = Client { number, activity: Arc::clone(&activity), state: Arc::clone(&state), outbox };
+    tokio::select! {
+        _ = client.read(reader) => {}
+        () = client.outbox.closed() => {}
+        () = activity.close.notified() => {}
+    }
+    // Ending the writer closes the channel, which drops what is unanswered.
+    writing.abort();
+    state.connections.close(number);
+}
+
+/// Whom requests are read for.
+struct Client {
+    number: u64,
+    activity: Arc<Activity>,
+    state: Arc<State>,
+    outbox: mpsc::Sender<Outgoing>,
+}
+
+impl Client {
+    /// Reads requests, as there is memory for each. None at the end, or after what is no request.
+    async fn read(&self, mut reader: OwnedReadHalf) -> Option<()> {
+        let share = Share::default();
+        let questions = Share::default();
+        loop {
+            let mut head = [0u8; Head::SIZE];
+            reader.read_exact(&mut head).await.ok()?;
+            let under_way = self.activity.begin();
+            let head = Head::read(head).ok()?;
+            // A question does not wait for what others hold.
+            let (memory, share) = match head.urgency {
+                super::protocol::Urgency::Query => (&self.state.questions, &questions),
+                _ => (&self.state.requests, &share),
+            };
+            let held = Arc::new(self.take(memory, share, head.cost()).await);
+            let content = read_content(&mut reader, head.length, memory).await?;
+            let request = frame::decode::<Request>(&content).ok()?;
+            drop(content);
+            let refused = frame::check(&request.body, &head).err();
+            let (state, outbox, number) = (Arc::clone(&self.state), self.outbox.clone(), self.number);
+            tokio::spawn(async move {
+                let _under_way = under_way;
+                let answer = match refused {
+                    Some(error) => Err(error),
+                    // A client that is gone closes the channel; then the work is dropped at its next await.
+                    None => tokio::select! {
+                        answer = answer(&state, request.body, number, Arc::clone(&held)) => answer,
+                        () = outbox.closed() => return,
+                    },
+                };
+                let response = answer.unwrap_or_else(|error| Response::Error(error.into()));
+                let frame = frame::encode(request.id, response)
+                    .or_else(|error| frame::encode(request.id, Response::Error(error.into())));
+                if let Ok(frame) = frame {
+                    let _ = outbox.send((frame, Some(held))).await;
+                }
+            });
+        }
+    }
+
+    /// Waits for memory. The client is told that it is not forgotten.
+    async fn take(&self, memory: &Arc<Memory>, share: &Share, bytes: usize) -> Held {
+        let taking = memory.take(share, bytes);
+        tokio::pin!(taking);
+        loop {
+            match timeout(ALIVE, &mut taking).await {
+                Ok(held) => return held,
+                Err(_) => {
+                    if let Ok(frame) = frame::encode(0, Response::Alive) {
+                        let _ = self.outbox.try_send((frame, None));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// So many bytes, which take memory only as they come.
+async fn read_content(reader: &mut OwnedReadHalf, length: usize, memory: &Memory) -> Option<Vec<u8>> {
+    let mut content = Vec::new();
+    let mut part = vec![0u8; PART.min(length)];
+    while content.len() < length {
+        let most = part.len().min(length - content.len());
+        match timeout(STALL, reader.read(&mut part[..most])).await {
+            Ok(Ok(0) | Err(_)) => return None,
+            Ok(Ok(n)) => content.extend_from_slice(&part[..n]),
+            Err(_) if memory.is_short() => return None,
+            Err(_) => {}
+        }
+    }
+    Some(content)
+}
+
+async fn write(mut writer: OwnedWriteHalf, mut outgoing: mpsc::Receiver<Outgoing>, memory: Arc<Memory>) {
+    while let Some((frame, _held)) = outgoing.recv().await {
+        let mut left = frame.as_slice();
+        while !left.is_empty() {
+            match timeout(STALL, writer.write(left)).await {
+                Ok(Ok(0) | Err(_)) => return,
+                Ok(Ok(n)) => left = &left[n..],
+                Err(_) if memory.is_short() => return,
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn for_one_connection_more_the_longest_idle_is_closed_and_none_that_is_busy() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let connections = Connections { most: 3, ..Connections::default() };
+            let opened: Vec<_> = (0..3).map(|_| connections.open()).collect();
+            // The first is busy, and the second was used after the third.
+            let _busy = opened[0].1.begin();
+            drop(opened[1].1.begin());
+            let (number, oldest) = &opened[2];
+            tokio::join!(connections.make_room(), async {
+                oldest.close.notified().await;
+                connections.close(*number);
+            });
+            connections.make_room().await;
+        });
+    }
+}

@@ -1,0 +1,161 @@
+//! What clients may hold in the gateway: over its socket, with the model `hash`. No PostgreSQL.
+
+use kb::error::Error;
+use kb::gateway::frame::{self, Envelope, Head, MAX_TEXT, MAX_VECTORS};
+use kb::gateway::protocol::{Client, Request, Response, Urgency};
+use kb::gateway::remote;
+use kb::gateway::server::{Server, Settings};
+use kb::model::{Embedder, EmbedderConfig, Kind};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A gateway of the test's own.
+struct Gateway {
+    dir: tempfile::TempDir,
+    _server: Server,
+}
+
+impl Gateway {
+    fn start() -> Gateway {
+        let dir = tempfile::tempdir().unwrap();
+        let settings =
+            Settings { model_dir: PathBuf::new(), query_cache_size: 0, remote: remote::Settings::default() };
+        let server = Server::start(dir.path().join("socket").to_str().unwrap(), settings).unwrap();
+        Gateway { dir, _server: server }
+    }
+
+    fn connect(&self) -> UnixStream {
+        let stream = UnixStream::connect(self.dir.path().join("socket")).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
+        stream
+    }
+}
+
+fn embedder(dimension: usize) -> Embedder {
+    Embedder {
+        id: "hash".into(),
+        provider: "hash".into(),
+        model: "hash".into(),
+        dimension,
+        base_url: None,
+        config: EmbedderConfig::default(),
+    }
+}
+
+fn embed(urgency: Urgency, dimension: usize, texts: Vec<String>) -> Request {
+    Request::Embed {
+        embedder: embedder(dimension),
+        access: Default::default(),
+        kind: Kind::Document,
+        urgency,
+        texts,
+        tokens: vec![],
+        client: Client::default(),
+        patience_ms: None,
+    }
+}
+
+fn receive(stream: &mut UnixStream) -> std::io::Result<Envelope<Response>> {
+    loop {
+        let mut prefix = [0; 4];
+        stream.read_exact(&mut prefix)?;
+        let mut content = vec![0; frame::frame_length(prefix).unwrap()];
+        stream.read_exact(&mut content)?;
+        let answer = frame::decode::<Response>(&content).unwrap();
+        if answer.body != Response::Alive {
+            return Ok(answer);
+        }
+    }
+}
+
+fn ask(stream: &mut UnixStream, request: &Request) -> Response {
+    stream.write_all(&frame::encode_request(7, request).unwrap()).unwrap();
+    receive(stream).unwrap().body
+}
+
+/// Bytes that this process had in memory at most.
+fn peak() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1024
+}
+
+#[test]
+fn a_client_that_does_not_read_its_answers_holds_a_bounded_part_and_others_are_answered() {
+    let gateway = Gateway::start();
+    let (mut deaf, mut other) = (gateway.connect(), gateway.connect());
+    let before = peak();
+    // Answers of nearly a gigabyte and a half, asked for by little. Each is computed in turn with the other's.
+    let texts = vec!["a".to_string(); frame::max_texts(4000)];
+    let count = 180;
+    for id in 0..count {
+        let frame = frame::encode_request(id, &embed(Urgency::Bulk, 4000, texts.clone())).unwrap();
+        deaf.write_all(&frame).unwrap();
+    }
+    for _ in 0..count {
+        let answer = ask(&mut other, &embed(Urgency::Bulk, 4000, texts.clone()));
+        assert!(matches!(answer, Response::Embedded(_)), "a bulk call is not answered");
+    }
+    let question = embed(Urgency::Query, 4000, vec!["a question".into()]);
+    assert!(matches!(ask(&mut other, &question), Response::Embedded(_)));
+    let grown = peak() - before;
+    assert!(grown < 1000 * 1024 * 1024, "{} MB in memory", grown / 1024 / 1024);
+    // Nothing is lost for it.
+    let mut ids: Vec<u64> = (0..count).map(|_| receive(&mut deaf).unwrap().id).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, (0..count).collect::<Vec<_>>());
+}
+
+#[test]
+fn frames_that_are_announced_and_do_not_come_hold_up_nobody() {
+    let gateway = Gateway::start();
+    let announced: Vec<UnixStream> = (0..100)
+        .map(|_| {
+            let mut stream = gateway.connect();
+            let numbers = [frame::MAX_FRAME as u32, MAX_VECTORS as u32, Urgency::Ingest as u32];
+            stream.write_all(&numbers.map(u32::to_le_bytes).concat()).unwrap();
+            stream
+        })
+        .collect();
+    let mut other = gateway.connect();
+    for (urgency, count) in [(Urgency::Query, 1), (Urgency::Bulk, 100), (Urgency::Ingest, 100)] {
+        let request = embed(urgency, 384, vec!["a text".into(); count]);
+        assert!(matches!(ask(&mut other, &request), Response::Embedded(_)), "{urgency:?}");
+    }
+    drop(announced);
+}
+
+#[test]
+fn what_is_too_large_is_refused_or_ends_the_connection_and_nothing_else() {
+    let gateway = Gateway::start();
+    let mut client = gateway.connect();
+    // The sender does not send it; one that did is refused by the gateway.
+    let request = embed(Urgency::Bulk, 8, vec!["a".repeat(MAX_TEXT + 1)]);
+    assert!(matches!(frame::encode_request(1, &request), Err(Error::TooLarge { .. })));
+    let body = frame::encode(1, &request).unwrap();
+    let head = |length: usize, answer: usize, urgency: Urgency| {
+        [length, answer, urgency as usize].map(|number| (number as u32).to_le_bytes()).concat()
+    };
+    let mut send = |body: &[u8], urgency| {
+        client.write_all(&head(body.len() - 4, MAX_VECTORS, urgency)).unwrap();
+        client.write_all(&body[4..]).unwrap();
+        match receive(&mut client).unwrap().body {
+            Response::Error(fault) => Error::from(fault),
+            other => panic!("{other:?}"),
+        }
+    };
+    let error = send(&body, Urgency::Bulk);
+    assert_eq!(error.sqlstate(), "54000", "{error}");
+    // Nor is a bulk call a question because it says so.
+    let many = frame::encode(1, embed(Urgency::Query, 8, vec!["a".into(), "b".into()])).unwrap();
+    send(&many, Urgency::Query);
+    // A frame beyond all bounds is no frame.
+    client.write_all(&head(u32::MAX as usize, 0, Urgency::Bulk)).unwrap();
+    let end = receive(&mut client).unwrap_err();
+    assert!(matches!(end.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset), "{end}");
+    let question = embed(Urgency::Query, 8, vec!["a question".into()]);
+    assert!(matches!(ask(&mut gateway.connect(), &question), Response::Embedded(_)));
+    assert_eq!(Head::SIZE, 12);
+}

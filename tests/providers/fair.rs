@@ -1,0 +1,210 @@
+//! Who goes first at a provider, and what one tenant may spend of everybody's budget.
+
+use crate::stub::{Fault, Options, Stub};
+use crate::support::{Gateway, KEY, embedder, order};
+use kb::error::Error;
+use kb::gateway::asker::Asker;
+use kb::gateway::protocol::{Embedded, Spent, Urgency};
+use kb::gateway::remote::Order;
+use kb::gateway::turns::Whose;
+use kb::model::{Embedder, Kind};
+use serde_json::json;
+use std::sync::Mutex;
+use std::time::{Duration, Instant, SystemTime};
+
+fn stub(latency_ms: u64) -> Stub {
+    let latency = Duration::from_millis(latency_ms);
+    Stub::start(Options { key: Some(KEY.into()), latency, ..Options::default() })
+}
+
+fn of(embedder: &Embedder, urgency: Urgency, tenant: &str, connection: u64, texts: &[String]) -> Order {
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    let whose = Whose { database: 1, tenant: tenant.into(), connection };
+    Order { whose, ..order(embedder, Kind::Document, urgency, &texts) }
+}
+
+fn texts(name: &str, count: usize) -> Vec<String> {
+    (0..count).map(|i| format!("{name} {i}")).collect()
+}
+
+fn errors(embedded: Embedded) -> Vec<Error> {
+    embedded.failed.into_iter().map(|(_, fault)| fault.into()).collect()
+}
+
+#[test]
+fn a_question_and_ingestion_are_answered_before_the_bulk_calls_that_came_first() {
+    let (stub, gateway) = (stub(10), Gateway::new());
+    let embedder = embedder(&stub, "openai", json!({"max_concurrency": 1, "batch_size": 2}));
+    let answered = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        let ask = |name: &'static str, urgency, connection, count| {
+            let order = of(&embedder, urgency, "", connection, &texts(name, count));
+            let (gateway, answered) = (&gateway, &answered);
+            scope.spawn(move || {
+                let embedded = gateway.runtime.block_on(gateway.remote.embed(order)).unwrap();
+                assert_eq!(embedded.failed, []);
+                answered.lock().unwrap().push(name);
+            });
+        };
+        for connection in 0..4 {
+            ask("bulk", Urgency::Bulk, connection, 96);
+        }
+        // They are under way.
+        while stub.request_count() < 2 {
+            std::thread::yield_now();
+        }
+        ask("ingest", Urgency::Ingest, 9, 1);
+        ask("question", Urgency::Query, 8, 1);
+    });
+    let answered = answered.into_inner().unwrap();
+    assert_eq!(answered[2..], ["bulk"; 4], "{answered:?}");
+}
+
+#[test]
+fn bulk_calls_of_clients_are_answered_by_turns() {
+    let (stub, gateway) = (stub(5), Gateway::new());
+    let embedder = embedder(&stub, "openai", json!({"max_concurrency": 1, "batch_size": 1}));
+    std::thread::scope(|scope| {
+        let ask = |connection, texts: Vec<String>| {
+            let order = of(&embedder, Urgency::Bulk, "", connection, &texts);
+            let gateway = &gateway;
+            scope.spawn(move || gateway.runtime.block_on(gateway.remote.embed(order)).unwrap());
+        };
+        ask(1, texts("large", 60));
+        while stub.request_count() < 2 {
+            std::thread::yield_now();
+        }
+        ask(2, texts("small", 5));
+    });
+    let sent: Vec<String> = stub.requests().iter().flat_map(|seen| seen.texts.clone()).collect();
+    let first = sent.iter().position(|text| text.starts_with("small")).unwrap();
+    let last = sent.iter().rposition(|text| text.starts_with("small")).unwrap();
+    // One of the other's between any two.
+    assert!(last - first <= 2 * 5, "{sent:?}");
+    assert!(last < 30, "{sent:?}");
+}
+
+#[test]
+fn of_a_bulk_call_that_is_not_waited_for_no_more_is_sent() {
+    let (stub, gateway) = (stub(0), Gateway::new());
+    let embedder = embedder(&stub, "openai", json!({"max_concurrency": 1, "batch_size": 1}));
+    stub.hold(true);
+    let (waiting, asker) = Asker::new();
+    let order = Order { asker, ..of(&embedder, Urgency::Bulk, "", 1, &texts("text", 50)) };
+    let embedded = std::thread::scope(|scope| {
+        let asking = scope.spawn(|| gateway.runtime.block_on(gateway.remote.embed(order)));
+        while stub.request_count() < 1 {
+            std::thread::yield_now();
+        }
+        drop(waiting);
+        stub.hold(false);
+        asking.join().unwrap().unwrap()
+    });
+    assert!(stub.request_count() <= 2, "{} requests", stub.request_count());
+    // What was sent is known, so that it can be booked.
+    assert_eq!(embedded.usage.requests as usize, stub.request_count());
+}
+
+#[test]
+fn what_is_paused_for_one_clients_text_says_nothing_of_the_text_to_another() {
+    // The stub repeats what it is told in its message.
+    let secret = "the secret of tenant a";
+    for fault in [Fault::Status(500), Fault::RetryAfter { status: 429, seconds: 3600 }] {
+        let (stub, gateway) = (self::stub(0), Gateway::new());
+        let embedder = self::embedder(&stub, "openai", json!({"retry": {"max_attempts": 1}}));
+        stub.always(Some(fault.clone()));
+        let begun = Instant::now();
+        let mut own = Vec::new();
+        let paused = loop {
+            let order = of(&embedder, Urgency::Ingest, "a", 1, &[secret.to_string()]);
+            match errors(gateway.runtime.block_on(gateway.remote.embed(order)).unwrap()).remove(0) {
+                error @ Error::Paused { .. } => break error,
+                error => own.push(error.to_string()),
+            }
+            assert!(begun.elapsed() < Duration::from_secs(20), "it is never paused");
+        };
+        // Whose text it was may be told all.
+        assert!(own.iter().all(|error| error.contains("the stub says")), "{own:?}");
+        let order = of(&embedder, Urgency::Query, "b", 2, &["a question".to_string()]);
+        let told = errors(gateway.runtime.block_on(gateway.remote.embed(order)).unwrap()).remove(0);
+        for error in [&paused, &told] {
+            assert!(matches!(error, Error::Paused { of_tenant: false, .. }), "{error}");
+            assert!(error.to_string().contains(&fault.status().to_string()), "{error}");
+            assert!(!error.to_string().contains("the stub says"), "{error}");
+        }
+    }
+}
+
+/// Days since 1970.
+fn today() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs() / 86_400
+}
+
+#[test]
+fn a_tenant_that_spent_its_share_of_the_budget_waits_and_the_others_go_on() {
+    let config = json!({"daily_token_budget": 20, "tenant_share": 0.5, "batch_size": 4});
+    for urgency in [Urgency::Ingest, Urgency::Bulk, Urgency::Query] {
+        let (stub, gateway) = (stub(0), Gateway::new());
+        let embedder = embedder(&stub, "openai", config.clone());
+        // The stub counts a token a word.
+        let ask = |tenant: &str, spent: Spent, texts: &[&str]| {
+            let texts: Vec<String> = texts.iter().map(ToString::to_string).collect();
+            let mut order = of(&embedder, urgency, tenant, 1, &texts);
+            order.tokens = texts.iter().map(|text| text.split(' ').count() as u32).collect();
+            order.access.spent = spent;
+            gateway.runtime.block_on(gateway.remote.embed(order)).unwrap()
+        };
+        let none = Spent::default();
+        assert_eq!(ask("a", none, &["one two three four", "five six seven eight"]).failed, []);
+        // Of texts that share a request with others' only its own.
+        let refused = ask("a", none, &["one two three"]);
+        assert_eq!(refused.usage.requests, 0, "{urgency:?}");
+        let error = errors(refused).remove(0);
+        let Error::Paused { problem, of_tenant, retry_after_ms, .. } = &error else { panic!("{error}") };
+        assert!(*of_tenant && problem.contains("tenant_share"), "{error}");
+        assert!((1..=86_400_000).contains(retry_after_ms));
+        assert_eq!(ask("b", none, &["one two three", "four"]).failed, [], "{urgency:?}");
+        // What its database knows counts for a gateway that has just started.
+        let known = Spent { day: today(), tokens: 12, by_tenant: 9 };
+        assert!(matches!(errors(ask("c", known, &["one two"]))[..], [Error::Paused { of_tenant: true, .. }]));
+        assert_eq!(ask("c", known, &["one"]).failed, []);
+        // One text alone that is over the share of any day does not wait for tomorrow.
+        let error = errors(ask("d", none, &["1 2 3 4 5 6 7 8 9 10 11"])).remove(0);
+        assert!(matches!(error, Error::Provider { passing: false, .. }), "{error}");
+        // The whole budget holds for all together.
+        let error = errors(ask("d", none, &["1 2 3 4 5 6 7 8 9 10"])).remove(0);
+        assert!(matches!(error, Error::Paused { of_tenant: false, .. }), "{error}");
+    }
+}
+
+#[test]
+fn what_is_not_sent_or_refused_costs_a_tenant_nothing_of_its_share() {
+    let (stub, gateway) = (stub(0), Gateway::new());
+    let config = json!({"daily_token_budget": 20, "tenant_share": 0.5, "retry": {"max_attempts": 1}});
+    let embedder = embedder(&stub, "openai", config);
+    for urgency in [Urgency::Ingest, Urgency::Query] {
+        stub.always(Some(Fault::Status(400)));
+        for _ in 0..5 {
+            let mut order = of(&embedder, urgency, "a", 1, &["one two three four".to_string()]);
+            order.tokens = vec![4];
+            let error = errors(gateway.runtime.block_on(gateway.remote.embed(order)).unwrap()).remove(0);
+            assert!(matches!(error, Error::Provider { .. }), "{error}");
+        }
+        stub.always(None);
+        let mut order = of(&embedder, urgency, "a", 1, &["one two three four".to_string()]);
+        order.tokens = vec![4];
+        assert_eq!(gateway.runtime.block_on(gateway.remote.embed(order)).unwrap().failed, []);
+    }
+}
+
+#[test]
+fn no_request_asks_for_a_larger_answer_than_is_read_at_once() {
+    let (stub, gateway) = (stub(0), Gateway::new());
+    let mut embedder = embedder(&stub, "openai", json!({"batch_size": 4096}));
+    embedder.dimension = 4000;
+    let order = of(&embedder, Urgency::Ingest, "", 1, &texts("text", 300));
+    let embedded = gateway.runtime.block_on(gateway.remote.embed(order)).unwrap();
+    // The stub's vectors have 8 numbers: it is what was asked that counts.
+    assert_eq!(embedded.failed.len(), 300);
+    assert!(stub.requests().iter().all(|seen| seen.texts.len() <= 131), "a request of more than 16 MiB");
+}
