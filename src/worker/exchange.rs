@@ -95,7 +95,8 @@ impl Runner {
 
     /// The error says why nothing is sent to an embedder now.
     fn not_paused(&self, target: &Target) -> Result<()> {
-        let holds = |until: &Instant, paused| *until > Instant::now() && *paused == target.embedder;
+        let holds =
+            |until: &Instant, paused: &Embedder| *until > Instant::now() && *paused == target.embedder;
         match self.pauses(target).find(|(until, paused, _)| holds(until, paused)) {
             Some((_, _, error)) => Err(error.clone()),
             None => Ok(()),
