@@ -58,6 +58,11 @@ impl Json {
         deepest
     }
 
+    /// How many values it holds at most, nested ones too, objects and arrays not counted unless they are empty.
+    pub fn values(&self) -> usize {
+        1 + tokens(&self.0).filter(|(_, token)| *token == ",").count()
+    }
+
     /// Whether it can be stored and read again; the error says what is wrong.
     pub fn check(&self) -> Result<(), String> {
         match self.depth() {
