@@ -120,7 +120,7 @@ complete_with() {
 
 # Sets PG_CONFIG and adds the packages that make a whole server of it.
 server() {
-    local lacks major half
+    local lacks major
     if [ -n "$given" ]; then
         PG_CONFIG=$(given_server "$given") || stop "$PG_CONFIG"
         lacks=$(server_lacks "$PG_CONFIG")
@@ -143,9 +143,10 @@ server() {
         return 0
     else
         major=$(apt_major)
-        if [ -z "$major" ] && ! can_root && half=$(newest_half); then
-            PG_CONFIG=$half
-            complete "$PG_CONFIG"
+        # No lists, and nobody to fetch them: what root is to install goes by the names that Debian always has.
+        if [ -z "$major" ] && ! can_root; then
+            if PG_CONFIG=$(newest_half); then complete "$PG_CONFIG"
+            else packages+=(postgresql postgresql-server-dev-all); fi
             return
         fi
         if [ -n "$major" ] && ! known_major "$major"; then
@@ -187,8 +188,7 @@ pgvector() {
     fi
     there=$(pgvector_version "$PG_CONFIG")
     if [ -n "$there" ] && at_least "$there" "$PGVECTOR_LEAST"; then return 0; fi
-    if ! can_root && [ ${#packages[@]} -eq 0 ] &&
-        { [ ! -w "$("$PG_CONFIG" --pkglibdir)" ] || [ ! -w "$("$PG_CONFIG" --sharedir)/extension" ]; }; then
+    if ! can_root && { [ ! -w "$("$PG_CONFIG" --pkglibdir)" ] || [ ! -w "$("$PG_CONFIG" --sharedir)/extension" ]; }; then
         stop "pgvector $PGVECTOR_LEAST or newer is missing in the server of $PG_CONFIG${there:+ (it has $there)}:" \
             "install it as root, or install sudo"
     fi
@@ -237,6 +237,8 @@ manual() {
     steps+=("fetch manual")
 }
 
+wanted() { [[ " ${parts[*]} " == *" $1 "* ]]; }
+
 parts=("$@")
 [ ${#parts[@]} -gt 0 ] || parts=(pgvector pgrx models manual)
 for part in "${parts[@]}"; do
@@ -246,22 +248,30 @@ for part in "${parts[@]}"; do
     esac
 done
 
-rust
-foreign
-programs
-server
-server_user
-name_scratch
-for part in "${parts[@]}"; do "$part"; done
-
-if [ ${#packages[@]} -gt 0 ]; then
+# Stops unless the packages can be installed.
+installable() {
+    local package
+    [ ${#packages[@]} -gt 0 ] || return 0
     can_apt || stop "missing, and there is no apt-get: ${packages[*]}: install what your system calls these"
     can_root || stop "missing: ${packages[*]}: as root: apt-get update && apt-get install -y ${packages[*]}"
     for package in "${packages[@]}"; do
         apt_has "$package" || update_or_stop \
             "apt knows no $package, not after apt-get update either: install what it holds by hand${given:+, or unset PG_CONFIG}"
     done
-fi
+}
+
+rust
+foreign
+programs
+server
+name_scratch
+if wanted models; then models; fi
+installable
+server_user
+for part in pgvector pgrx manual; do
+    if wanted "$part"; then "$part"; fi
+done
+
 left=$(broken)
 if [ -n "$left" ] && can_root && { [ ${#packages[@]} -gt 0 ] || grep -qE '^(postgresql|/)' <<<"$left"; }; then
     printf 'repair\n'

@@ -64,6 +64,8 @@ make_debian() {
         printf 'deb %s %s main\n' "$mirror" "$1" "$mirror" "$1-updates"
         [ -z "$security" ] || printf 'deb %s %s-security main\n' "$security" "$1"
     } >"$debian.new/etc/apt/sources.list"
+    # As images for containers come: without apt's lists.
+    rm -rf "$debian.new"/var/lib/apt/lists/*
     # This machine's way to the network.
     cp /etc/hosts /etc/resolv.conf "$debian.new/etc/"
     cp -a /usr/local/share/ca-certificates "$debian.new/usr/local/share/" 2>/dev/null || true

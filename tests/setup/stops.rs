@@ -27,7 +27,12 @@ fn without_rust_or_with_an_old_one() {
 fn without_sudo_the_line_names_what_root_must_install() {
     let machine = Machine::new();
     machine.user(1000);
-    says(&machine, &["as root: apt-get update && apt-get install -y postgresql-15 postgresql-server-dev-15"]);
+    let known = "as root: apt-get update && apt-get install -y postgresql-15 postgresql-server-dev-15";
+    says(&machine, &[known]);
+    // Without apt's lists, as in an image for containers.
+    machine.apt(&[]);
+    says(&machine, &["apt-get update && apt-get install -y postgresql postgresql-server-dev-all"]);
+    machine.apt(&["postgresql default 15", "postgresql-15 1", "postgresql-server-dev-15 1"]);
     machine.postgres(15, &[Server]);
     says(&machine, &["apt-get install -y postgresql-server-dev-15"]);
     machine.apt(&[]);
