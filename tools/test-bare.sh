@@ -130,8 +130,8 @@ if_any() { if declare -F "$1" >/dev/null; then "$1"; fi; }
 
 # One case on one Debian, in namespaces of its own.
 run_case() {
-    local failed=0 demo='not run' tested='not run' run
-    run="$(date -u +%F) $(git -C "$root" rev-parse --short HEAD)"
+    local failed=0 demo='not run' tested='not run' day
+    day=$(date -u +%F)
     case_name=$1 suite=$2 case_commands=$3 case_user=root case_checkout=/srv/kb case_env=() case_expects=
     case_log=$bare/logs/$case_name-$suite
     rm -f "$case_log"-*.log
@@ -147,7 +147,7 @@ run_case() {
     fi
     if_any "check_${case_name//-/_}" >>"$case_log-check.log" 2>&1 || { demo="$demo; check failed" failed=1; }
     say "$case_name on $suite: demo: $demo; test: $tested"
-    printf '%s\t%s\t%s\t%s\t%s\n' "$case_name" "$suite" "$run" "$demo" "$tested" >"$bare/results/$case_name-$suite"
+    printf '%s\t%s\t%s\t%s\t%s\n' "$case_name" "$suite" "$day" "$demo" "$tested" >"$bare/results/$case_name-$suite"
     return "$failed"
 }
 
