@@ -63,7 +63,7 @@ COMMENT ON FUNCTION kb.create_embedder(text, text, text, integer, text, text, js
 COMMENT ON FUNCTION kb.alter_embedder(text, text, integer, text, text, jsonb) IS
     'Changes what is given of an embedder. What would change the meaning of stored vectors is refused while a knowledge base uses it. Needs kb_admin.';
 COMMENT ON FUNCTION kb.set_secret(text, text) IS
-    'Keeps a key under a name, for embedders whose secret is kb:NAME. No role can read it; it is not dumped. Where the server logs statements, use env: or file: instead. Needs kb_admin.';
+    'Keeps a key under a name, for embedders whose secret is kb:NAME: sealed where kb.secret_key is set. No role can read it; it is not dumped. Give the key as a parameter; where the server logs statements, use env: or file: instead. Needs kb_admin.';
 COMMENT ON FUNCTION kb.drop_secret(text) IS
     'Forgets a key. Needs kb_admin.';
 COMMENT ON FUNCTION kb.acknowledge_restore() IS

@@ -142,15 +142,14 @@ fn string_length(text: &str) -> usize {
     text.len()
 }
 
-/// Whether a token is no number, or one that serde_json's i64, u64 and f64 keep as it is.
+/// Whether a token is no number, or one that serde_json keeps as it is: in an i64 or u64, or an f64, which it does not
+/// always round to the nearest.
 fn is_kept(token: &str) -> bool {
     let is_number = token.starts_with(|c: char| c == '-' || c.is_ascii_digit());
     if !is_number || token.parse::<i64>().is_ok() || token.parse::<u64>().is_ok() {
         return true;
     }
-    token
-        .parse::<f64>()
-        .is_ok_and(|float| float.is_finite() && decimal(token) == decimal(&format!("{float:e}")))
+    serde_json::from_str::<f64>(token).is_ok_and(|float| decimal(token) == decimal(&format!("{float:e}")))
 }
 
 /// A decimal number as its sign, its digits without zeros at either end, and a power of ten.
@@ -204,6 +203,21 @@ mod tests {
             let problem = Json::new(format!("[{number}]")).value().unwrap_err();
             assert!(problem.contains("number") && !problem.contains("12345"), "{problem}");
         }
+        // Of any digits: what is taken prints the same number again.
+        let mut state = 1u64;
+        let mut next = || {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            state >> 20
+        };
+        let mut taken = 0;
+        for _ in 0..20_000 {
+            let number = format!("{}.{}", next() % 1000, next() % 10u64.pow((next() % 14) as u32 + 1));
+            if let Ok(value) = Json::new(number.as_str()).value() {
+                taken += 1;
+                assert_eq!(decimal(&value.to_string()), decimal(&number), "{number}");
+            }
+        }
+        assert!(taken > 15_000, "{taken}");
         // Digits in a string are no number.
         assert!(Json::new("[\"12345678901234567890123\"]").value().is_ok());
     }
