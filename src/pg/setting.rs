@@ -73,7 +73,9 @@ pub(super) const AS_OWNER: [(&CStr, &CStr); 6] = [
 ];
 
 /// What a database's or a role's own settings would change in what a background process does.
-const AS_PROCESS: [(&CStr, &CStr); 9] = [
+const AS_PROCESS: [(&CStr, &CStr); 10] = [
+    // Whom the process connected as.
+    (c"role", c"none"),
     (c"standard_conforming_strings", c"on"),
     (c"transform_null_equals", c"off"),
     (c"quote_all_identifiers", c"off"),

@@ -195,7 +195,8 @@ fn work(db: &mut Db, settings: &[(&str, &str)]) {
     db.put_all("k", &texts::documents(0..20, 60));
     db.run("SELECT kb.wait('k', 60)");
     assert_sound(db, "k", 20, 0);
-    let index = "pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE c.relname LIKE '%_hnsw' AND i.indisvalid";
+    let index =
+        "pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE c.relname LIKE '%_hnsw' AND i.indisvalid";
     until(LONG, "the index is there and valid", || db.count(index) == 1);
     assert_eq!(db.count("pg_class WHERE relnamespace = 'kb'::regnamespace AND reltablespace <> 0"), 0);
     db.run("SELECT kb.delete_document('k', 'd1')");
@@ -234,6 +235,14 @@ fn a_worker_decides_itself_what_its_transactions_are_like() {
             ("default_transaction_deferrable", "on"),
         ],
     );
+}
+
+#[test]
+fn a_worker_is_who_it_is_whatever_role_the_database_sets() {
+    let Some((cluster, mut db, _)) = fixture() else { return };
+    db.run("CREATE ROLE nobody");
+    work(&mut db, &[("role", "nobody")]);
+    assert!(!cluster.log().contains("permission denied"), "{}", cluster.log());
 }
 
 #[test]
