@@ -97,6 +97,11 @@ fn configurations_are_refused_or_kept() {
 }
 
 #[test]
+fn filters_are_handed_on_as_they_are() {
+    fuzz("filters");
+}
+
+#[test]
 fn frames_of_the_gateways_protocol_are_refused_or_read_and_take_no_more_memory_than_they_are_large() {
     fuzz("protocol");
 }
@@ -109,5 +114,5 @@ fn answers_of_providers_are_refused_or_have_a_number_for_each_place() {
 #[test]
 fn every_target_is_run() {
     let names: Vec<&str> = TARGETS.iter().map(|target| target.name).collect();
-    assert_eq!(names, ["html", "markdown", "chunking", "config", "protocol", "answers"]);
+    assert_eq!(names, ["html", "markdown", "chunking", "config", "filters", "protocol", "answers"]);
 }

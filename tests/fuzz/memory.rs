@@ -75,6 +75,7 @@ pub fn measure<T>(work: impl FnOnce() -> T) -> (T, Cost) {
 
 impl Cost {
     /// Fails when work on `size` bytes took more than it may.
+    #[track_caller]
     pub fn within(&self, limits: &Limits, size: usize) {
         let bytes = limits.bytes.0 + limits.bytes.1 * size;
         let allocations = limits.allocations.0 + limits.allocations.1 * size;

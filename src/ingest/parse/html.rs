@@ -236,11 +236,11 @@ fn reveal(markdown: &str) -> String {
         .collect()
 }
 
-/// No white space at line ends, no more than one blank line together, no no-break spaces.
+/// No white space at line ends, no more than one blank line together, no no-break spaces, no line ends but \n (`&#13;`).
 fn tidy(markdown: &str) -> String {
     let mut out = String::with_capacity(markdown.len());
     let mut blank = 0;
-    for line in markdown.replace('\u{a0}', " ").lines().map(str::trim_end) {
+    for line in markdown.replace(['\u{a0}', '\r'], " ").lines().map(str::trim_end) {
         blank = if line.is_empty() { blank + 1 } else { 0 };
         if blank <= 1 {
             out.push_str(line);

@@ -48,7 +48,7 @@ pub const TARGET: Target = Target {
     ],
 };
 
-const LIMITS: Limits = Limits { bytes: (1 << 16, 200), allocations: (200, 16) };
+const LIMITS: Limits = Limits { bytes: (1 << 16, 100), allocations: (200, 4) };
 
 fn run(data: &[u8]) {
     let mut random = Random::of(data);

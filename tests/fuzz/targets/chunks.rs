@@ -8,7 +8,7 @@ use kb::model::{Chunk, Chunking, Span, Strategy, Unit};
 use kb::tokenizer::Tokenizer;
 use std::sync::OnceLock;
 
-const LIMITS: Limits = Limits { bytes: (4 << 20, 2000), allocations: (20_000, 2000) };
+const LIMITS: Limits = Limits { bytes: (4 << 20, 600), allocations: (20_000, 60) };
 
 /// Cuts the text under some setting, edits it, cuts it again.
 pub fn cut(text: &str, markdown: bool, random: &mut Random) {

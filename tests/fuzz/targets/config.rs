@@ -31,7 +31,7 @@ pub const TARGET: Target = Target {
         "\"path\":",
         "\"/v1\"",
         "\"headers\":",
-        "{\"X-A\":\"b\"}",
+        "{\"User-Agent\":\"b\"}",
         "{\"Authorization\":\"SECRETVALUE\"}",
         "\"encoding_format\":",
         "\"base64\"",
@@ -71,7 +71,7 @@ pub const TARGET: Target = Target {
     ],
 };
 
-const LIMITS: Limits = Limits { bytes: (1 << 16, 500), allocations: (500, 50) };
+const LIMITS: Limits = Limits { bytes: (1 << 16, 60), allocations: (500, 4) };
 
 fn run(data: &[u8]) {
     if let Ok(text) = std::str::from_utf8(data)

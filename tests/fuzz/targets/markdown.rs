@@ -59,7 +59,7 @@ pub const TARGET: Target = Target {
     ],
 };
 
-const LIMITS: Limits = Limits { bytes: (1 << 20, 200), allocations: (10_000, 50) };
+const LIMITS: Limits = Limits { bytes: (1 << 18, 100), allocations: (1000, 4) };
 
 fn run(data: &[u8]) {
     let text = String::from_utf8_lossy(data);

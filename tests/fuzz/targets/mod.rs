@@ -4,6 +4,7 @@ mod answers;
 mod chunking;
 mod chunks;
 mod config;
+mod filters;
 mod html;
 mod markdown;
 mod protocol;
@@ -18,5 +19,12 @@ pub struct Target {
     pub words: &'static [&'static str],
 }
 
-pub const TARGETS: [Target; 6] =
-    [html::TARGET, markdown::TARGET, chunking::TARGET, config::TARGET, protocol::TARGET, answers::TARGET];
+pub const TARGETS: [Target; 7] = [
+    html::TARGET,
+    markdown::TARGET,
+    chunking::TARGET,
+    config::TARGET,
+    filters::TARGET,
+    protocol::TARGET,
+    answers::TARGET,
+];

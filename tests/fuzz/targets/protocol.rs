@@ -31,7 +31,7 @@ pub const TARGET: Target = Target {
 };
 
 /// Memory: serde takes no more than 1 MiB for what an array announces, and arrays nest four deep.
-const LIMITS: Limits = Limits { bytes: (8 << 20, 64), allocations: (1000, 8) };
+const LIMITS: Limits = Limits { bytes: (5 << 20, 64), allocations: (1000, 2) };
 
 fn run(data: &[u8]) {
     if let Some(&prefix) = data.first_chunk::<4>()

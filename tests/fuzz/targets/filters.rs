@@ -1,0 +1,57 @@
+//! Filters and metadata: JSON that is handed on as text is what it was, and what is said of it is true. What a filter
+//! keeps is SQL's to decide: tests/live/filters.rs.
+
+use super::Target;
+use crate::memory::{Limits, measure};
+use kb::model::Json;
+use serde_json::Value;
+
+pub const TARGET: Target = Target {
+    name: "filters",
+    run,
+    seeds: || vec![format!("{}1{}", "{\"a\":[".repeat(60), "]}".repeat(60)).into_bytes()],
+    words: &[
+        "{", "}", "[", "]", ",", ":", "\"a\":", "\"\":", "\"a\\\"b\":", "\"\\\\\":", "\"é\":", "\"\\u0000\"", "\"\\ud83e\\udd80\"",
+        "\"[{\"", "null", "true", "1", "-0.0", "1.50", "1e308", "1e400", "12345678901234567890123", "0.1234567890123456789",
+        "{\"a\":1}", "[[[[[[[[", "]]]]]]]]", " ", "\n", "\\", "\"",
+    ],
+};
+
+const LIMITS: Limits = Limits { bytes: (1 << 16, 100), allocations: (500, 4) };
+
+fn run(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    // Of any text, though PostgreSQL hands over nothing but JSON.
+    said_of(&Json::new(text), text.len());
+    let Ok(value) = serde_json::from_str::<Value>(text) else { return };
+    // As PostgreSQL has it: each key once.
+    let mut json = Json::new(value.to_string());
+    let is_container = |value: &Value| value.is_object() || value.is_array();
+    let inner: Vec<&Value> = match &value {
+        Value::Object(members) => members.values().collect(),
+        Value::Array(items) => items.iter().collect(),
+        _ => Vec::new(),
+    };
+    assert_eq!(json.is_object(), value.is_object());
+    assert_eq!(json.is_flat(), !inner.iter().any(|value| is_container(value)));
+    assert!(!is_container(&value) || json.is_empty() == inner.is_empty());
+    if let Ok(read) = json.value() {
+        assert_eq!(read, value, "read as something else");
+    }
+    let Value::Object(mut members) = value else { return };
+    assert_eq!(json.take("no key of it is this"), None);
+    while let Some(key) = members.keys().nth(members.len() / 2).cloned() {
+        let expected = members.remove(&key).unwrap();
+        let taken = json.take(&key).unwrap();
+        assert_eq!(taken.as_str(), expected.to_string(), "{key:?} of {json}");
+        assert_eq!(json.as_str(), Value::Object(members.clone()).to_string(), "without {key:?}");
+        if members.len() > 64 {
+            return;
+        }
+    }
+}
+
+fn said_of(json: &Json, size: usize) {
+    let (_, cost) = measure(|| (json.is_object(), json.is_empty(), json.is_flat(), json.value()));
+    cost.within(&LIMITS, size);
+}
