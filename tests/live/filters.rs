@@ -87,6 +87,12 @@ fn any_filter_keeps_the_documents_that_have_what_it_names_or_is_refused() {
         let fault = found(&mut db, KEPT, wrong).unwrap_err();
         assert_eq!(fault.code, "22023", "{wrong}: {fault:?}");
     }
-    let many: Vec<String> = (0..5000).map(|i| format!("\"k{i}\": {i}")).collect();
-    assert_eq!(found(&mut db, KEPT, &format!("{{{}}}", many.join(", "))), Ok(vec![]));
+    let many = |count: usize| {
+        let pairs: Vec<String> = (0..count).map(|i| format!("\"k{i}\": {i}")).collect();
+        format!("{{{}}}", pairs.join(", "))
+    };
+    assert_eq!(found(&mut db, KEPT, &many(900)), Ok(vec![]));
+    for wrong in [many(5000), format!("{{\"a\": [{{}}{}]}}", ", {}".repeat(5000))] {
+        assert_eq!(found(&mut db, KEPT, &wrong).unwrap_err().code, "22023");
+    }
 }

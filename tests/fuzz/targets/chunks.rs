@@ -4,24 +4,29 @@ use crate::memory::{Limits, measure};
 use crate::random::Random;
 use kb::ingest::chunk::chunk;
 use kb::ingest::rechunk::{PreviousChunk, rechunk};
-use kb::model::{Chunk, Chunking, Span, Strategy, Unit};
+use kb::model::{Bounds, Chunk, Chunking, Span, Strategy, Unit};
 use kb::tokenizer::Tokenizer;
 use std::sync::OnceLock;
 
 const LIMITS: Limits = Limits { bytes: (4 << 20, 600), allocations: (20_000, 60) };
 
+/// Work that a text may take, and each byte of it: what stops one that takes longer is in proportion to this.
+const WORK: (u64, u64) = (100_000, 1000);
+
 /// Cuts the text under some setting, edits it, cuts it again.
 pub fn cut(text: &str, markdown: bool, random: &mut Random) {
     let chunking = setting(random);
+    let bounds = Bounds::none();
     let tokenizer = tokenizer(random);
-    let (chunks, cost) = measure(|| chunk(text, &chunking, tokenizer, markdown).unwrap());
+    let (chunks, cost) = measure(|| chunk(text, &chunking, tokenizer, markdown, &bounds).unwrap());
     cost.within(&LIMITS, text.len());
+    assert!(bounds.spent() <= WORK.0 + WORK.1 * text.len() as u64, "{} steps of work", bounds.spent());
     check(text, &chunks, &chunking, tokenizer);
-    let again = rechunk(text, &chunking, tokenizer, markdown, &previous(&chunks)).unwrap();
+    let again = rechunk(text, &chunking, tokenizer, markdown, &previous(&chunks), &bounds).unwrap();
     assert_eq!(again, chunks, "an unchanged text is cut as it was");
     let edited = edit(text, random);
     let (again, cost) =
-        measure(|| rechunk(&edited, &chunking, tokenizer, markdown, &previous(&chunks)).unwrap());
+        measure(|| rechunk(&edited, &chunking, tokenizer, markdown, &previous(&chunks), &bounds).unwrap());
     cost.within(&LIMITS, text.len() + edited.len());
     check(&edited, &again, &chunking, tokenizer);
 }
@@ -76,7 +81,7 @@ pub fn check(text: &str, chunks: &[Chunk], chunking: &Chunking, tokenizer: &Toke
         let Span { start, end } = chunk.span;
         assert_eq!(chunk.content, characters[start..end].iter().collect::<String>(), "no slice");
         assert!(!blank(start, end), "white space only");
-        assert_eq!(chunk.token_count, tokenizer.count(&chunk.content), "miscounted: {:?}", chunk.content);
+        assert_eq!(chunk.token_count, tokenizer.count(&chunk.content, &Bounds::none()).unwrap(), "miscounted: {:?}", chunk.content);
         if let Some(Span { start: before, end: until }) = last {
             assert!(start > before && end > until, "out of order: {:?}", chunk.span);
         }

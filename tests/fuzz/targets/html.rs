@@ -4,7 +4,7 @@ use super::{Target, chunks};
 use crate::memory::{Limits, measure};
 use crate::random::Random;
 use kb::ingest::parse::{ContentType, check, extract};
-use kb::model::Preprocess;
+use kb::model::{Bounds, Preprocess};
 
 pub const TARGET: Target = Target {
     name: "html",
@@ -99,10 +99,11 @@ fn run(data: &[u8]) {
     }
     let mut random = Random::of(data);
     let preprocess = Preprocess { remove_html: random.below(8) != 0, ..Preprocess::default() };
-    let (extracted, cost) = measure(|| extract(&html, ContentType::Html, &preprocess));
+    let bounds = Bounds::none();
+    let (extracted, cost) = measure(|| extract(&html, ContentType::Html, &preprocess, &bounds));
     cost.within(&LIMITS, html.len());
     let Ok(extracted) = extracted else { return };
-    assert_eq!(extract(&html, ContentType::Html, &preprocess).unwrap(), extracted, "not the same twice");
+    assert_eq!(extract(&html, ContentType::Html, &preprocess, &bounds).unwrap(), extracted, "not the same twice");
     assert!(!extracted.text.contains('\r'), "a line end of another kind");
     assert!(extracted.text.len() <= 64 * html.len() + 1024, "{} bytes came out", extracted.text.len());
     assert_eq!(extracted.markdown, preprocess.remove_html);

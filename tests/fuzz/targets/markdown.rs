@@ -4,7 +4,7 @@ use super::{Target, chunks};
 use crate::memory::{Limits, measure};
 use crate::random::Random;
 use kb::ingest::parse::{ContentType, check, extract};
-use kb::model::Preprocess;
+use kb::model::{Bounds, Preprocess};
 
 pub const TARGET: Target = Target {
     name: "markdown",
@@ -68,7 +68,7 @@ fn run(data: &[u8]) {
     }
     let mut random = Random::of(data);
     let content_type = *random.one(&[ContentType::Markdown, ContentType::Markdown, ContentType::Plain]);
-    let (extracted, cost) = measure(|| extract(&text, content_type, &Preprocess::default()).unwrap());
+    let (extracted, cost) = measure(|| extract(&text, content_type, &Preprocess::default(), &Bounds::none()).unwrap());
     cost.within(&LIMITS, text.len());
     assert!(!extracted.text.contains('\r'), "a line end of another kind");
     chunks::cut(&extracted.text, extracted.markdown, &mut random);

@@ -4,7 +4,9 @@
 use super::Target;
 use crate::memory::{Limits, measure};
 use kb::error::Error;
-use kb::gateway::frame::{Envelope, Head, MAX_FRAME, check, decode, encode, frame_length};
+use kb::gateway::frame::{
+    Envelope, Head, MAX_FRAME, MAX_VECTORS, check, decode, encode, encode_request, frame_length,
+};
 use kb::gateway::protocol::{Access, Client, Embedded, Fault, Request, Response, Urgency, Usage};
 use kb::model::{Embedder, EmbedderConfig, Kind};
 use serde::{Deserialize, Serialize};
@@ -42,9 +44,15 @@ fn run(data: &[u8]) {
     if let Some((&head, rest)) = data.split_first_chunk::<{ Head::SIZE }>()
         && let Ok(head) = Head::read(head)
     {
-        assert!(head.length <= MAX_FRAME);
-        if let Ok(request) = decode::<Request>(rest) {
-            let _ = check(&request.body, &head);
+        assert!(head.length <= MAX_FRAME && head.answer <= MAX_VECTORS);
+        // What is taken under one head can be sent under one, which it fits.
+        if let Ok(Envelope { id, body }) = decode::<Request>(rest)
+            && check(&body, &head).is_ok()
+            && let Ok(frame) = encode_request(id, &body)
+        {
+            let sent = Head::read(*frame.first_chunk().unwrap()).unwrap();
+            assert_eq!(sent.length, frame.len() - Head::SIZE);
+            assert_eq!(check(&body, &sent), Ok(()));
         }
     }
     read::<Request>(data);
@@ -79,7 +87,7 @@ fn seeds() -> Vec<Vec<u8>> {
             embedder: embedder.clone(),
             access: Access::default(),
             kind: Kind::Query,
-            urgency: Urgency::Query,
+            urgency: Urgency::Bulk,
             texts: texts.clone(),
             tokens: vec![1, 2],
             client: Client::default(),
@@ -96,11 +104,12 @@ fn seeds() -> Vec<Vec<u8>> {
         Response::Counts(vec![1, 2, 3]),
         Response::Error(Fault::Configuration { object: "o".into(), problems: vec!["p".into(), "q".into()] }),
     ];
-    let mut seeds: Vec<Vec<u8>> = requests.into_iter().map(|body| encode(7, body).unwrap()).collect();
-    seeds.extend(responses.into_iter().map(|body| encode(8, body).unwrap()));
-    for seed in &mut seeds {
-        seed.drain(..4);
-    }
+    let requests: Vec<Vec<u8>> = requests.iter().map(|body| encode_request(7, body).unwrap()).collect();
+    let responses: Vec<Vec<u8>> = responses.iter().map(|body| encode(8, body).unwrap()).collect();
+    let bodies =
+        requests.iter().map(|frame| &frame[Head::SIZE..]).chain(responses.iter().map(|frame| &frame[4..]));
+    let mut seeds: Vec<Vec<u8>> = bodies.map(<[u8]>::to_vec).collect();
+    seeds.extend(requests);
     // An array and a string that announce what is not there.
     seeds.push(b"\x92\x01\x81\xa6Counts\xdd\xff\xff\xff\xff\x01".to_vec());
     seeds.push(b"\x92\x01\x81\xa5Error\x81\xa8Internal\xdb\xff\xff\xff\xffx".to_vec());
