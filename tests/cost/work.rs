@@ -2,7 +2,8 @@
 
 use super::inputs::{self, Input};
 use kb::error::Result;
-use kb::gateway::protocol::{Envelope, Request, decode, encode};
+use kb::gateway::frame::{Envelope, Head, decode, encode_request};
+use kb::gateway::protocol::Request;
 use kb::ingest::chunk::chunk;
 use kb::ingest::diff::diff;
 use kb::ingest::parse::{ContentType, extract};
@@ -202,7 +203,7 @@ fn frame(text: &str) -> Result<()> {
         config: EmbedderConfig::default(),
     };
     let texts = text.as_bytes().chunks(1024).map(|part| String::from_utf8_lossy(part).into_owned()).collect();
-    let frame = encode(1, Request::CountTokens { embedder, texts })?;
-    let _: Envelope<Request> = decode(&frame[4..])?;
+    let frame = encode_request(1, &Request::CountTokens { embedder, texts })?;
+    let _: Envelope<Request> = decode(&frame[Head::SIZE..])?;
     Ok(())
 }

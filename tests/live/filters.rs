@@ -1,6 +1,7 @@
 //! Filters that nobody thought of. A part of the fuzzing of tests/fuzz, here because SQL decides what a filter keeps.
 
 #[path = "../fuzz/random.rs"]
+#[allow(dead_code)] // of what the other targets need
 mod random;
 
 use crate::support::{APP, Db, Fault};
