@@ -16,6 +16,9 @@ pub struct WindowSizer<'a> {
     tokens: Option<Vec<Range<usize>>>,
 }
 
+/// A part counts a token for so many bytes at least. What a tokeniser drops or takes for one unknown word has no size
+/// else, and the splitter goes through all of it again and again for one chunk.
+const LONGEST_TOKEN: usize = 64;
 /// Work of looking up a part's tokens, in bytes.
 const LOOKUP: usize = 4;
 
@@ -58,7 +61,8 @@ impl<'a> WindowSizer<'a> {
         let last = tokens.partition_point(|t| t.start < end);
         // A token the part begins or ends inside of leaves at least one token of its own.
         let cut_at_start = first > 0 && tokens[first - 1].end > start;
-        Ok(last - first + usize::from(cut_at_start && end > start))
+        let tokens = last - first + usize::from(cut_at_start && end > start);
+        Ok(tokens.max(part.len() / LONGEST_TOKEN))
     }
 }
 

@@ -171,3 +171,44 @@ pub fn walk(document: &Handle, bounds: &Bounds, mut visit: impl FnMut(&Handle, u
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::dom::parse;
+    use super::*;
+
+    /// Names and texts of the elements in the body.
+    fn joined(html: &str) -> Vec<(String, String)> {
+        let bounds = Bounds::none();
+        let document = parse(html, &bounds).unwrap();
+        join(&document, &bounds).unwrap();
+        let mut found = Vec::new();
+        walk(&document, &bounds, |node, depth| match &node.data {
+            NodeData::Element { name, .. } if depth > 2 => {
+                found.push((name.local.to_string(), String::new()))
+            }
+            NodeData::Text { contents } => match found.last_mut() {
+                Some((_, text)) => text.push_str(&contents.borrow()),
+                None => found.push((String::new(), contents.borrow().to_string())),
+            },
+            _ => {}
+        })
+        .unwrap();
+        found
+    }
+
+    #[test]
+    fn neighbours_that_the_converter_would_join_one_by_one_are_joined_before() {
+        assert_eq!(joined(&"<b>x</b>".repeat(50_000)), [("b".into(), "x".repeat(50_000))]);
+        assert_eq!(joined("<i>a</i><em>b</em><i>c</i>"), [("i".into(), "abc".into())]);
+        for apart in [
+            "<b>a</b><i>b</i>",
+            "<a>a</a><a>b</a>",
+            "<b>a</b> <b>b</b>",
+            "<p>a</p><p>b</p>",
+            "<b><u>a</u></b><b>b</b>",
+        ] {
+            assert!(joined(apart).len() > 1, "{apart}");
+        }
+    }
+}
