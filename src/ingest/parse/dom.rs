@@ -113,6 +113,12 @@ impl TokenSink for Tokens {
         if !matches!(token, Token::ParseError(_)) {
             self.seen.set(true);
         }
+        // A tag that ended before its attributes were counted.
+        if let Token::TagToken(tag) = &token
+            && tag.attrs.len() > MAX_ATTRIBUTES
+        {
+            self.builder.sink.problem.set(Some(Problem::Attributes));
+        }
         self.builder.process_token(token, line)
     }
 

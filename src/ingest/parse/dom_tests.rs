@@ -71,6 +71,8 @@ fn too_many_attributes_are_seen_before_the_tag_ends_wherever_it_stands() {
         let problem = super::parse(&html, &bounds).map(drop).unwrap_err().to_string();
         assert!(problem.contains("more than 256 attributes"), "{head}: {problem}");
         assert!(bounds.spent() < 10_000, "{head}: {} bytes were read", bounds.spent());
+        let one_more = format!("{head}{}{}>x", if tail == "<body" { tail } else { "" }, attributes(257));
+        assert!(parse(&one_more).is_err(), "{head}");
         let few = attributes(250);
         assert!(parse(&format!("{head}{few}>x")).is_ok(), "{head}");
     }
