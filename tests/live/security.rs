@@ -65,7 +65,7 @@ fn every_test_that_the_page_names_is_there() {
     let all = sources(&root.join("tests")) + &sources(&root.join("src"));
     let mut count = 0;
     for row in table("Threat by threat") {
-        assert_eq!(row.len(), 4, "{row:?}");
+        assert!(row.len() == 4 && quoted(&row[3]).count() > 0, "{row:?}");
         for name in quoted(&row[3]) {
             count += 1;
             let is_there = match name.ends_with(".sql") {
