@@ -10,8 +10,8 @@ use std::sync::OnceLock;
 
 const LIMITS: Limits = Limits { bytes: (4 << 20, 600), allocations: (20_000, 60) };
 
-/// Work that a text may take, and each byte of it: what stops one that takes longer is in proportion to this.
-const WORK: (u64, u64) = (100_000, 1000);
+/// Work that a text may take, and each byte of it: 1,500 where chunks have one unit, in proportion to the length.
+const WORK: (u64, u64) = (100_000, 6000);
 
 /// Cuts the text under some setting, edits it, cuts it again.
 pub fn cut(text: &str, markdown: bool, random: &mut Random) {
