@@ -81,7 +81,12 @@ pub fn check(text: &str, chunks: &[Chunk], chunking: &Chunking, tokenizer: &Toke
         let Span { start, end } = chunk.span;
         assert_eq!(chunk.content, characters[start..end].iter().collect::<String>(), "no slice");
         assert!(!blank(start, end), "white space only");
-        assert_eq!(chunk.token_count, tokenizer.count(&chunk.content, &Bounds::none()).unwrap(), "miscounted: {:?}", chunk.content);
+        assert_eq!(
+            chunk.token_count,
+            tokenizer.count(&chunk.content, &Bounds::none()).unwrap(),
+            "miscounted: {:?}",
+            chunk.content
+        );
         if let Some(Span { start: before, end: until }) = last {
             assert!(start > before && end > until, "out of order: {:?}", chunk.span);
         }

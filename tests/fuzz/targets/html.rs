@@ -103,7 +103,11 @@ fn run(data: &[u8]) {
     let (extracted, cost) = measure(|| extract(&html, ContentType::Html, &preprocess, &bounds));
     cost.within(&LIMITS, html.len());
     let Ok(extracted) = extracted else { return };
-    assert_eq!(extract(&html, ContentType::Html, &preprocess, &bounds).unwrap(), extracted, "not the same twice");
+    assert_eq!(
+        extract(&html, ContentType::Html, &preprocess, &bounds).unwrap(),
+        extracted,
+        "not the same twice"
+    );
     assert!(!extracted.text.contains('\r'), "a line end of another kind");
     assert!(extracted.text.len() <= 64 * html.len() + 1024, "{} bytes came out", extracted.text.len());
     assert_eq!(extracted.markdown, preprocess.remove_html);

@@ -68,7 +68,8 @@ fn run(data: &[u8]) {
     }
     let mut random = Random::of(data);
     let content_type = *random.one(&[ContentType::Markdown, ContentType::Markdown, ContentType::Plain]);
-    let (extracted, cost) = measure(|| extract(&text, content_type, &Preprocess::default(), &Bounds::none()).unwrap());
+    let (extracted, cost) =
+        measure(|| extract(&text, content_type, &Preprocess::default(), &Bounds::none()).unwrap());
     cost.within(&LIMITS, text.len());
     assert!(!extracted.text.contains('\r'), "a line end of another kind");
     chunks::cut(&extracted.text, extracted.markdown, &mut random);
