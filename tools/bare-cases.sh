@@ -165,7 +165,7 @@ prepare_no_rust() { umount "$case_root/opt/rust"; }
 prepare_interrupted() {
     local stage
     for stage in 'apt-get install .*postgresql' 'Unpacking postgresql-[0-9]' 'Setting up postgresql-[0-9]' \
-        'building pgvector|install postgresql-[0-9]+-pgvector' 'fetching the models' 'building kb' 'making a cluster'; do
+        'fetching the models' 'building pgvector|install postgresql-[0-9]+-pgvector' 'building kb' 'making a cluster'; do
         kill_at "$stage"
     done
 }
