@@ -18,8 +18,9 @@ const TIMES: usize = 4;
 const GROWTH: usize = 7;
 /// A cost of so many bytes or steps says nothing yet.
 const SMALL: usize = 256 * 1024;
-/// Bytes held for a byte of text at most, above what is small.
-const HELD: usize = 300;
+/// Bytes held for a byte of text at most, above what is small: an encoding takes some 320 for each of the 32 kB that are
+/// tokenised at once.
+const HELD: usize = 400;
 
 /// Bytes allocated, bytes held at most, and steps of work for an input at a size.
 fn cost(work: &Work, input: &inputs::Input, bytes: usize) -> [usize; 3] {
