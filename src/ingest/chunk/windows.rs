@@ -21,7 +21,7 @@ use std::ops::Range;
 const WINDOW: usize = 4 * 1024;
 /// Chunks a window about, at four bytes a unit: so few are cut twice.
 const CHUNKS: usize = 12;
-/// Bytes within which the start of a Markdown block is looked for. A block that is longer is cut
+/// Bytes, and four windows, within which the start of a Markdown block is looked for. A block that is longer is cut
 /// inside, where a code block may read as text: worse cuts, but time stays in proportion.
 pub const LONGEST_BLOCK: usize = 128 * 1024;
 
@@ -145,7 +145,7 @@ impl Cutter<'_> {
         let last = certain.min(cut.len().saturating_sub(1));
         // In Markdown a window begins where a block does: inside a fence all would read inside out.
         if self.chunking.strategy == Strategy::Markdown {
-            let long = width > usual && width >= LONGEST_BLOCK;
+            let long = width >= usual.saturating_mul(4).min(LONGEST_BLOCK.max(2 * usual));
             let begins_block = |i: &usize| self.outline.begins_block(cut[*i].start);
             let any = (long && last > 0).then_some(last);
             return Ok((1..=last).rev().find(begins_block).or(any));
