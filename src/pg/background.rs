@@ -132,8 +132,12 @@ pub fn reload_settings() -> bool {
 
 /// Connects to a database as the bootstrap superuser; InvalidOid: to shared catalogs only.
 pub fn connect(database: pg_sys::Oid) {
-    // SAFETY: once, after `start`; a failure is FATAL and ends the process.
-    unsafe { pg_sys::BackgroundWorkerInitializeConnectionByOid(database, pg_sys::InvalidOid, 0) };
+    // SAFETY: once, after `start`; a failure is FATAL and ends the process. Who connected as the bootstrap superuser may be
+    // it again, whatever session_authorization is set for the database; its own role is pinned (`setting`).
+    unsafe {
+        pg_sys::BackgroundWorkerInitializeConnectionByOid(database, pg_sys::InvalidOid, 0);
+        pg_sys::SetSessionAuthorization(pg_sys::Oid::from(pg_sys::BOOTSTRAP_SUPERUSERID), true);
+    }
 }
 
 /// Ends the process; status 1 has the postmaster start it again where a restart time is set.

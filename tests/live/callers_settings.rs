@@ -239,10 +239,12 @@ fn a_worker_decides_itself_what_its_transactions_are_like() {
 
 #[test]
 fn a_worker_is_who_it_is_whatever_role_the_database_sets() {
-    let Some((cluster, mut db, _)) = fixture() else { return };
-    db.run("CREATE ROLE nobody");
-    work(&mut db, &[("role", "nobody")]);
-    assert!(!cluster.log().contains("permission denied"), "{}", cluster.log());
+    for setting in ["role", "session_authorization"] {
+        let Some((cluster, mut db, _)) = fixture() else { return };
+        db.run("CREATE ROLE nobody");
+        work(&mut db, &[(setting, "nobody")]);
+        assert!(!cluster.log().contains("permission denied"), "{setting}: {}", cluster.log());
+    }
 }
 
 #[test]

@@ -115,7 +115,7 @@ fn statements_nested_in_one_of_kb_by_a_trigger_free_no_plan_in_use() {
     ));
     db.run("CREATE ROLE writer LOGIN IN ROLE kb_writer");
     let mut session = cluster.connect_as(APP, "writer");
-    for i in 0..5 {
+    for i in 0..2 {
         let documents: Vec<_> = (0..3)
             .map(|j| crate::support::db::Document::new(format!("d{j}"), format!("Text {i} of {j}.")))
             .collect();
