@@ -7,15 +7,10 @@ set -euo pipefail
 cd "$root"
 have c++ || die "libFuzzer is C++, and there is no compiler for it: apt-get install g++"
 
-# What cargo-fuzz passes, but for the address sanitizer, which a stable compiler does not have. --target keeps it
-# from build scripts.
-export RUSTFLAGS="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
--Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
--Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1"
-host=$(rustc -vV | sed -n 's/^host: //p')
+# Other crates are those that the tests use: only kb's own are built anew, and guide.
 say "building the targets with coverage"
-cargo build --package kb-fuzz --target "$host" --target-dir "$root/target/fuzz"
-program=$root/target/fuzz/$host/debug/kb-fuzz
+RUSTC_WORKSPACE_WRAPPER=$root/tools/rustc-coverage.sh cargo build --package kb-fuzz
+program=${CARGO_TARGET_DIR:-$root/target}/debug/kb-fuzz
 
 read -ra targets <<<"${*:-$(cd tests/fuzz/seeds && echo *)}"
 cores=$(nproc)

@@ -8,7 +8,8 @@ use kb::model::{Bounds, Chunk, Chunking, Span, Strategy, Unit};
 use kb::tokenizer::Tokenizer;
 use std::sync::OnceLock;
 
-const LIMITS: Limits = Limits { bytes: (4 << 20, 600), allocations: (20_000, 60) };
+/// Regular expressions keep some megabytes from their first use on.
+const LIMITS: Limits = Limits { bytes: (32 << 20, 600), allocations: (20_000, 60) };
 
 /// Work that a text may take, and each byte of it: 1,500 where chunks have one unit, in proportion to the length.
 const WORK: (u64, u64) = (100_000, 6000);
