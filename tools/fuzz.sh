@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$root"
 have c++ || die "libFuzzer is C++, and there is no compiler for it: apt-get install g++"
 
-# Other crates are those that the tests use: only kb's own are built anew, and guide.
+# Only kb's own crates guide, so most others are those that the tests have built.
 say "building the targets with coverage"
 RUSTC_WORKSPACE_WRAPPER=$root/tools/rustc-coverage.sh cargo build --package kb-fuzz
 program=${CARGO_TARGET_DIR:-$root/target}/debug/kb-fuzz
