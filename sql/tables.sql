@@ -41,7 +41,9 @@ COMMENT ON TABLE kb.secrets IS 'Keys of providers, set by kb.set_secret and drop
 -- of another, and spends nothing until kb.acknowledge_restore().
 CREATE TABLE kb.origins (
     system_identifier bigint NOT NULL,
-    database_oid      oid NOT NULL
+    database_oid      oid NOT NULL,
+    -- A publication of all tables lets rows without a key not be deleted.
+    PRIMARY KEY (system_identifier, database_oid)
 );
 COMMENT ON TABLE kb.origins IS 'The server and database that may spend at providers: this one, or while a restore is not acknowledged the one it comes from. Empty before there is a remote embedder.';
 

@@ -120,9 +120,12 @@ pub fn attach(table_name: &str) -> Result<()> {
     ddl::drop_with_extension(table_name)
 }
 
-/// As the owner or the worker. With what others made on it, such as views: those must not keep it.
+/// As the owner or the worker. With what others made on it, such as views: those must not keep it, and their names are
+/// not told.
 pub fn drop_table(table_name: &str) -> Result<()> {
-    spi::execute_utility(&format!("DROP TABLE IF EXISTS kb.{} CASCADE", quote(table_name)))
+    setting::with(&[(c"client_min_messages", c"warning")], || {
+        spi::execute_utility(&format!("DROP TABLE IF EXISTS kb.{} CASCADE", quote(table_name)))
+    })
 }
 
 /// Inserts vectors of chunks; `numbers` holds them one after the other. Chunks that went away in the meantime, or that a
