@@ -26,7 +26,7 @@ can_root() { is_root || have sudo; }
 can_apt() { have apt-get && have apt-cache; }
 
 # The version that apt would install, nothing when it knows none.
-candidate() { apt-cache policy "$1" 2>/dev/null | sed -nE 's/^ *Candidate: ([^(].*)$/\1/p'; }
+candidate() { { apt-cache policy "$1" 2>/dev/null || true; } | sed -nE 's/^ *Candidate: ([^(].*)$/\1/p'; }
 apt_has() { local name; for name in "$@"; do [ -n "$(candidate "$name")" ] || return 1; done; }
 
 # What apt lacks may be in newer lists: then that comes first, and the decision again.

@@ -31,9 +31,9 @@ find_python() {
     return 1
 }
 
-# Debian's own version of PostgreSQL, as a number.
+# Debian's own version of PostgreSQL, as a number; nothing where apt knows none, which apt-cache takes for an error.
 apt_major() {
-    apt-cache depends postgresql 2>/dev/null | sed -nE 's/^ *Depends: postgresql-([0-9]+)$/\1/p' | head -n 1
+    { apt-cache depends postgresql 2>/dev/null || true; } | sed -nE 's/^ *Depends: postgresql-([0-9]+)$/\1/p' | head -n 1
 }
 
 # gain_root COMMAND: makes sure that as_root will work, which COMMAND needs; else says in a line what to do.

@@ -65,7 +65,8 @@ impl Machine {
             "apt-cache",
             "case $1 in
                 policy) v=$(sed -n \"s/^$2 //p\" \"$KB_ROOT/apt\"); echo \"$2:\"; echo \"  Candidate: ${v:-(none)}\" ;;
-                depends) sed -n 's/^postgresql default /  Depends: postgresql-/p' \"$KB_ROOT/apt\" ;;
+                depends) sed -n 's/^postgresql default /  Depends: postgresql-/p' \"$KB_ROOT/apt\" | grep . ||
+                    { echo 'E: No packages found' >&2; exit 100; } ;;
              esac",
         );
         machine.program("dpkg-query", "sed -nE 's/^([^ ]+) (.*)/\\2 \\1/p' \"$KB_ROOT/dpkg\"");
