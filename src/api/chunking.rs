@@ -54,7 +54,8 @@ fn chunk(
                 settings::max_document_size()
             ),
             setting: "kb.max_document_size",
-        })?;
+        }
+        .into());
     }
     // A cancelled statement ends in the middle of the work.
     let bounds = Bounds::begin(settings::limits(report::check_interrupts));
