@@ -6,11 +6,6 @@ use crate::model::Chunking;
 use std::ops::Range;
 use text_splitter::{ChunkConfig, TextSplitter, TryChunkSizer};
 
-/// Chunks in a row that reach no further than one before, at most. With overlap the splitter goes back over parts, and
-/// if the next part does not fit behind them, or has no size, it goes forward again a part at a time, each time at
-/// the cost of a chunk.
-const STALLED: usize = 16;
-
 /// What was made of a window.
 #[derive(Debug, Default)]
 pub struct Cut {
@@ -33,22 +28,23 @@ pub fn collect<'a>(
     sizer: &WindowSizer,
 ) -> Result<Cut> {
     let mut cut = Cut::default();
-    let (mut reached, mut stalled) = (0, 0);
+    let mut reached = 0;
     for chunk in chunks {
-        let (start, part) = chunk?;
-        // The splitter goes through all that is left of the window, for every chunk.
-        sizer.bounds.spend((window.len() - start) / 64)?;
-        let end = start + part.len();
-        if end > reached {
-            (reached, stalled) = (end, 0);
-        } else {
-            stalled += 1;
-            if stalled == STALLED && reached > 0 {
+        let (start, part) = match chunk {
+            Err(_) if sizer.is_stalled() => {
                 cut.rest = Some(reached);
                 return Ok(cut);
             }
+            chunk => chunk?,
+        };
+        // The splitter goes through all that is left of the window, for every chunk.
+        sizer.bounds.spend((window.len() - start) / 64)?;
+        let end = start + part.len();
+        if end <= reached {
             continue;
         }
+        reached = end;
+        sizer.made_chunk();
         cut.ranges.push(start..end);
         sizer.bounds.check_chunks(cut.ranges.len())?;
     }

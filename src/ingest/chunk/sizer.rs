@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::model::{Bounds, Unit};
 use crate::tokenizer::{Tokenizer, disjoint};
+use std::cell::Cell;
 use std::ops::Range;
 use text_splitter::TryChunkSizer;
 
@@ -14,7 +15,12 @@ pub struct WindowSizer<'a> {
     pub bounds: &'a Bounds,
     /// None: characters are counted.
     tokens: Option<Vec<Range<usize>>>,
+    /// Sizes that may still be asked for until the splitter makes a chunk; None: any number.
+    left: Cell<Option<usize>>,
 }
+
+/// Sizes that the splitter asks for to make a chunk, at most: some dozens are usual.
+const ASKED: usize = 2000;
 
 /// A part counts a token for so many bytes at least. What a tokeniser drops or takes for one unknown word has no size
 /// else, and the splitter goes through all of it again and again for one chunk.
@@ -28,7 +34,19 @@ impl<'a> WindowSizer<'a> {
             Unit::Tokens => Some(tokenizer.tokens(window, bounds)?),
             Unit::Characters => None,
         };
-        Ok(WindowSizer { window, tokenizer, bounds, tokens })
+        Ok(WindowSizer { window, tokenizer, bounds, tokens, left: Cell::new(None) })
+    }
+
+    /// Says that the splitter made a chunk: sizes are answered for one more.
+    pub fn made_chunk(&self) {
+        self.left.set(Some(ASKED));
+    }
+
+    /// Whether the splitter asked for more sizes than a chunk takes, and so got an error. With overlap it goes back over
+    /// parts of a chunk and tries again from each of them, at the cost of all that is left of the window, and says
+    /// nothing as long as it reaches no further.
+    pub fn is_stalled(&self) -> bool {
+        self.left.get() == Some(0)
     }
 
     /// Where each unit begins: tokens that share a character count as one.
@@ -70,6 +88,12 @@ impl TryChunkSizer for &WindowSizer<'_> {
     type Error = Error;
 
     fn try_size(&self, part: &str) -> Result<usize> {
+        // Between two sizes the splitter may go through all that is left.
+        self.bounds.spend(self.window.len() / 4096)?;
+        match self.left.get() {
+            Some(0) => return Err(Error::Internal("the splitter came to a stop".into())),
+            left => self.left.set(left.map(|left| left - 1)),
+        }
         self.size(part)
     }
 }
