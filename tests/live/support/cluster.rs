@@ -285,12 +285,12 @@ impl Cluster {
         rows.unwrap().iter().map(|row| row.get(0)).collect()
     }
 
-    /// The pid of a database's worker, once it has one.
+    /// The pid of a database's worker, once it has one, and one that came second has left.
     pub fn worker(&self, database: &str) -> i32 {
         let mut pids = Vec::new();
         until(SOON, &format!("{database} has a worker"), || {
             pids = self.processes("kb worker", Some(database));
-            !pids.is_empty()
+            pids.len() == 1
         });
         pids[0]
     }
