@@ -143,8 +143,9 @@ fn what_a_provider_said_of_one_tenants_text_is_told_to_no_other_tenant_or_databa
         assert!(shown.iter().all(|text| !text.contains("the stub says")), "{shown:?}");
         stub.always(None);
         // Other rates are other limits, which nobody asked to wait.
+        let rpm = 100_000 + from;
         db.run(&format!(
-            r#"SELECT kb.alter_embedder('e', config => '{config}'::jsonb || '{{"rpm": 100000}}')"#
+            r#"SELECT kb.alter_embedder('e', config => '{config}'::jsonb || '{{"rpm": {rpm}}}')"#
         ));
         until(LONG, "all goes on", || db.count("kb.jobs") == 0);
     }
