@@ -1,16 +1,31 @@
-//! Matrix products by the kernels of crate gemm, the instruction set being the caller's choice. (gemm itself always
-//! takes the best that the machine has.)
+//! Matrix products under the instruction set of the caller's choice. gemm, by which candle multiplies, always takes the
+//! best that the machine has; portable code is asked of its microkernels directly.
 
 use super::InstructionSet;
-use candle_core::{CpuStorage, CustomOp2, Error, Layout, Result, Shape};
+use candle_core::{CpuStorage, CustomOp2, Error, Layout, Result, Shape, Tensor};
 use gemm_common::Parallelism;
+use gemm_common::simd::{MixedSimd, Scalar};
 
-/// The product of two tensors of f32, as `Tensor::matmul` gives it: each a matrix, or each as many matrices.
+/// The product of two tensors of f32: each a matrix, or each as many matrices.
 pub struct Product(pub InstructionSet);
 
-impl CustomOp2 for Product {
+impl Product {
+    /// left · right. Views are multiplied where they lie.
+    pub fn of(&self, left: &Tensor, right: &Tensor) -> Result<Tensor> {
+        if self.0 == InstructionSet::best() {
+            left.matmul(right)
+        } else {
+            left.apply_op2_no_bwd(right, &Portable)
+        }
+    }
+}
+
+/// `Tensor::matmul` in portable code.
+struct Portable;
+
+impl CustomOp2 for Portable {
     fn name(&self) -> &'static str {
-        "product"
+        "portable product"
     }
 
     fn cpu_fwd(
@@ -29,7 +44,7 @@ impl CustomOp2 for Product {
         let size = left.rows * right.columns;
         let mut out = vec![0f32; left.count * size];
         for (i, out) in out.chunks_exact_mut(size.max(1)).enumerate() {
-            multiply(self.0, left.at(i), right.at(i), out);
+            multiply(left.at(i), right.at(i), out);
         }
         let mut dims = left_layout.dims().to_vec();
         if let Some(last) = dims.last_mut() {
@@ -96,16 +111,20 @@ impl<'a> Matrices<'a> {
 }
 
 /// `out`, row after row, becomes left · right.
-fn multiply(set: InstructionSet, left: Matrix, right: Matrix, out: &mut [f32]) {
+fn multiply(left: Matrix, right: Matrix, out: &mut [f32]) {
+    use gemm_f32::microkernel::scalar::f32::{H_M, H_N, H_UKR, MR_DIV_N, NR, UKR};
     assert!(left.columns == right.rows && out.len() == left.rows * right.columns);
-    assert!(is_available(set), "{set:?} on a machine without it");
+    let Some(simd) = <Scalar as MixedSimd<f32, f32, f32, f32>>::try_new() else { return };
     let threads = candle_core::utils::get_num_threads();
     let parallelism = if threads > 1 { Parallelism::Rayon(threads) } else { Parallelism::None };
-    // The kernels write columns: transposed, the rows of `out` are columns.
-    // SAFETY: the elements of left and right lie within their slices (Matrices::new), out has exactly the elements of
-    // the product and is nobody else's, and the machine has the instructions.
+    // The kernels write columns: transposed, the rows of `out` are columns. As `gemm_common::gemm_def` calls it: the
+    // width of the instructions is 1; m, n, k; dst, its column and row stride, whether it is added to; lhs, rhs and
+    // their column and row strides; the factors of dst and of the product; what is to be conjugated.
+    // SAFETY: the elements of left and right lie within their slices (Matrices::new), and out has exactly the elements
+    // of the product and is nobody else's.
     unsafe {
-        kernel(set)(
+        gemm_common::gemm::gemm_basic_generic::<_, f32, 1, MR_DIV_N, NR, MR_DIV_N, H_M, H_N>(
+            simd,
             right.columns,
             left.rows,
             left.columns,
@@ -124,136 +143,23 @@ fn multiply(set: InstructionSet, left: Matrix, right: Matrix, out: &mut [f32]) {
             false,
             false,
             false,
+            |a, b, c| a * b + c,
+            &UKR,
+            &H_UKR,
+            false,
             parallelism,
         );
     }
 }
 
-/// m, n, k; dst, its column and row stride, whether it is added to; lhs, rhs and their column and row strides; the
-/// factors of dst and of the product; what is to be conjugated; threads. As crate gemm-f32 declares it.
-type Kernel = unsafe fn(
-    usize,
-    usize,
-    usize,
-    *mut f32,
-    isize,
-    isize,
-    bool,
-    *const f32,
-    isize,
-    isize,
-    *const f32,
-    isize,
-    isize,
-    f32,
-    f32,
-    bool,
-    bool,
-    bool,
-    Parallelism,
-);
-
-/// As `gemm_common::gemm_def` does it, which keeps these to itself.
-macro_rules! kernel {
-    ($name: ident, $module: ident, $simd: ty, $width: literal) => {
-        #[allow(clippy::too_many_arguments)]
-        unsafe fn $name(
-            m: usize,
-            n: usize,
-            k: usize,
-            dst: *mut f32,
-            dst_cs: isize,
-            dst_rs: isize,
-            read_dst: bool,
-            lhs: *const f32,
-            lhs_cs: isize,
-            lhs_rs: isize,
-            rhs: *const f32,
-            rhs_cs: isize,
-            rhs_rs: isize,
-            alpha: f32,
-            beta: f32,
-            conj_dst: bool,
-            conj_lhs: bool,
-            conj_rhs: bool,
-            parallelism: Parallelism,
-        ) {
-            use gemm_f32::microkernel::$module::f32::{H_M, H_N, H_UKR, MR_DIV_N, NR, UKR};
-            let Some(simd) = try_new::<$simd>() else { return };
-            // SAFETY: what the caller promises is what this asks; simd is proof of the instructions.
-            unsafe {
-                gemm_common::gemm::gemm_basic_generic::<
-                    _,
-                    f32,
-                    $width,
-                    { MR_DIV_N * $width },
-                    NR,
-                    MR_DIV_N,
-                    H_M,
-                    H_N,
-                >(
-                    simd,
-                    m,
-                    n,
-                    k,
-                    dst,
-                    dst_cs,
-                    dst_rs,
-                    read_dst,
-                    lhs,
-                    lhs_cs,
-                    lhs_rs,
-                    rhs,
-                    rhs_cs,
-                    rhs_rs,
-                    alpha,
-                    beta,
-                    conj_dst,
-                    conj_lhs,
-                    conj_rhs,
-                    |a, b, c| a * b + c,
-                    &UKR,
-                    &H_UKR,
-                    false,
-                    parallelism,
-                )
-            }
-        }
-    };
-}
-
-/// None on a machine that has not the instructions.
-fn try_new<S: gemm_common::simd::MixedSimd<f32, f32, f32, f32>>() -> Option<S> {
-    S::try_new()
-}
-
-kernel!(portable, scalar, gemm_common::simd::Scalar, 1);
-#[cfg(target_arch = "x86_64")]
-kernel!(avx2, fma, gemm_common::simd::V3, 8);
-#[cfg(target_arch = "x86_64")]
-kernel!(avx512, avx512f, gemm_common::simd::V4, 16);
-
+/// Whether gemm takes it on this machine if it has no better one.
 pub fn is_available(set: InstructionSet) -> bool {
     match set {
         InstructionSet::Portable => true,
         InstructionSet::Neon => cfg!(target_arch = "aarch64"),
         #[cfg(target_arch = "x86_64")]
-        InstructionSet::Avx2 => try_new::<gemm_common::simd::V3>().is_some(),
-        #[cfg(target_arch = "x86_64")]
-        InstructionSet::Avx512 => try_new::<gemm_common::simd::V4>().is_some(),
+        InstructionSet::Avx2 => <gemm_common::simd::V3 as MixedSimd<f32, f32, f32, f32>>::try_new().is_some(),
         #[cfg(not(target_arch = "x86_64"))]
-        InstructionSet::Avx2 | InstructionSet::Avx512 => false,
-    }
-}
-
-fn kernel(set: InstructionSet) -> Kernel {
-    match set {
-        InstructionSet::Portable => portable,
-        #[cfg(target_arch = "x86_64")]
-        InstructionSet::Avx2 => avx2,
-        #[cfg(target_arch = "x86_64")]
-        InstructionSet::Avx512 => avx512,
-        // The one that gemm chooses: on AArch64 there is no other.
-        _ => gemm_f32::gemm::f32::get_gemm_fn(),
+        InstructionSet::Avx2 => false,
     }
 }

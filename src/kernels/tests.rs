@@ -40,7 +40,7 @@ fn compare(left: &Tensor, right: &Tensor) {
     let inner = *left.dims().last().unwrap();
     let expected = plain(&three(left), &three(right));
     for set in InstructionSet::available() {
-        let product = left.apply_op2_no_bwd(right, &Product(set)).unwrap();
+        let product = Product(set).of(left, right).unwrap();
         assert_eq!(product.dims(), left.matmul(right).unwrap().dims());
         let got = product.flatten_all().unwrap().to_vec1::<f32>().unwrap();
         assert_eq!(got.len(), expected.len());
@@ -90,11 +90,11 @@ fn views_of_a_tensor_are_multiplied_where_they_lie() {
 
 #[test]
 fn tensors_that_have_no_product_are_refused() {
-    let op = Product(InstructionSet::Portable);
+    let product = Product(InstructionSet::Portable);
     for (left, right) in [(vec![2, 3], vec![2, 3]), (vec![2, 3, 4], vec![3, 4, 2]), (vec![3], vec![3, 3])] {
-        assert!(tensor(&left, 1).apply_op2_no_bwd(&tensor(&right, 2), &op).is_err(), "{left:?} {right:?}");
+        assert!(product.of(&tensor(&left, 1), &tensor(&right, 2)).is_err(), "{left:?} {right:?}");
     }
-    let empty = tensor(&[2, 0], 1).apply_op2_no_bwd(&tensor(&[0, 3], 2), &op).unwrap();
+    let empty = product.of(&tensor(&[2, 0], 1), &tensor(&[0, 3], 2)).unwrap();
     assert_eq!(empty.to_vec2::<f32>().unwrap(), [[0.0; 3]; 2]);
 }
 

@@ -56,7 +56,7 @@ impl Linear {
     }
 
     fn forward(&self, x: &Tensor, product: &Product) -> Result<Tensor> {
-        x.apply_op2_no_bwd(&self.weight, product)?.broadcast_add(&self.bias)
+        product.of(x, &self.weight)?.broadcast_add(&self.bias)
     }
 }
 
@@ -153,8 +153,8 @@ fn attend(
     let mut contexts = Vec::with_capacity(length.div_ceil(rows));
     for first in (0..length).step_by(rows) {
         let some = queries.narrow(1, first, rows.min(length - first))?;
-        let scores = softmax_last_dim(&some.apply_op2_no_bwd(keys, product)?)?;
-        contexts.push(scores.apply_op2_no_bwd(values, product)?);
+        let scores = softmax_last_dim(&product.of(&some, keys)?)?;
+        contexts.push(product.of(&scores, values)?);
     }
     match contexts.as_slice() {
         [all] => Ok(all.clone()),
