@@ -1,6 +1,6 @@
 # The commands of the house; `make help` lists them. Each is a few lines of tools/.
 
-.PHONY: help setup build demo demo-stop test test-kernels test-real test-bare fuzz install installcheck lint bench check-features
+.PHONY: help setup build demo demo-stop test test-kernels test-real test-bare fuzz install installcheck lint bench freeze check-features
 .NOTPARALLEL:
 
 # As in tools/env.sh; here, so that no shell on the way complains of a locale that is not installed.
@@ -55,6 +55,9 @@ bench: ## the benchmarks, on a release build; CRANFIELD=dir for the retrieval fi
 	@tools/setup.sh
 	@tools/install.sh release
 	@CRANFIELD='$(CRANFIELD)' bench/run.sh
+
+freeze: build ## keep this version's install script in sql/released: it is released, and changes no more
+	@tools/freeze.sh
 
 check-features: ## compile-check the features pg15 to pg18
 	@tools/setup.sh pgrx

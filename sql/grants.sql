@@ -59,7 +59,7 @@ GRANT EXECUTE ON FUNCTION kb.create_vector_db(text, text, integer, text, jsonb) 
 GRANT EXECUTE ON FUNCTION kb.drop_vector_db(text) TO kb_admin;
 
 COMMENT ON FUNCTION kb.create_embedder(text, text, text, integer, text, text, jsonb) IS
-    'Adds an embedding model: provider (local, hash, openai, azure_openai, ollama, huggingface, gemini, vertex, cohere, voyage, jina, mistral or http), model (for local a directory under kb.model_dir), dimension (numbers per vector; default from the model), base_url, secret (a reference: env:NAME, file:NAME or kb:NAME, never a key), config (prefixes, limits, retries, prices; see the README). Errors list every problem. Needs kb_admin.';
+    'Adds an embedding model: provider (local, hash, openai, azure_openai, ollama, huggingface, gemini, vertex, cohere, voyage, jina, mistral or http), model (for local a directory under kb.model_dir), dimension (numbers per vector; default from the model), base_url, secret (a reference: env:NAME, file:NAME or kb:NAME, never a key), config (prefixes, limits, retries, prices; see docs/reference). Errors list every problem. Needs kb_admin.';
 COMMENT ON FUNCTION kb.alter_embedder(text, text, integer, text, text, jsonb) IS
     'Changes what is given of an embedder. What would change the meaning of stored vectors is refused while a knowledge base uses it. Needs kb_admin.';
 COMMENT ON FUNCTION kb.set_secret(text, text) IS
@@ -93,7 +93,7 @@ COMMENT ON FUNCTION kb.ingest(text, text) IS
 COMMENT ON FUNCTION kb.put_document(text, text, text, jsonb, text, text, text) IS
     'Puts a document under an external_id: added, updated or skipped (unchanged). Content type is taken from content_type, else the extension of external_id or uri, else the text. It is searchable once the worker has processed it; see kb.wait.';
 COMMENT ON FUNCTION kb.put_document(text, text, bytea, jsonb, text, text, text) IS
-    'As with text; the bytes must be UTF-8.';
+    'As with text, from bytes, which must be UTF-8. The argument has a name of its own: callers by names (PostgREST) know the two functions by it.';
 COMMENT ON FUNCTION kb.put_documents(text, jsonb[]) IS
     'Puts documents given as {external_id, content, metadata, title, content_type, uri}, all or none: added, updated or skipped for each.';
 COMMENT ON FUNCTION kb.delete_document(text, text) IS
@@ -113,7 +113,7 @@ COMMENT ON FUNCTION kb.wait(text, double precision) IS
 COMMENT ON FUNCTION kb.wait(bigint, double precision) IS
     'Waits until a run of kb.ingest is over.';
 COMMENT ON FUNCTION kb.health() IS
-    'What kb needs and how it is: pgvector, preload, gateway, providers, documents, tables, worker, models; what is wrong and what to do.';
+    'What kb needs and how it is: pgvector, preload, gateway, providers, documents, failures, tables, worker, models; what is wrong and what to do.';
 COMMENT ON FUNCTION kb._vector_count(bigint) IS
     'Internal: how many vectors a build has, if the caller may see the build.';
 COMMENT ON FUNCTION kb._fingerprint(text, text, integer, jsonb) IS

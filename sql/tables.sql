@@ -74,7 +74,8 @@ CREATE TABLE kb.knowledge_bases (
     created_at  timestamptz NOT NULL DEFAULT now(),
     updated_at  timestamptz NOT NULL DEFAULT now(),
     UNIQUE (tenant_id, id),
-    UNIQUE (kb_no, tenant_id)
+    UNIQUE (kb_no, tenant_id),
+    UNIQUE (kb_no, id)
 );
 ALTER SEQUENCE kb.kb_no_seq OWNED BY kb.knowledge_bases.kb_no;
 COMMENT ON TABLE kb.knowledge_bases IS 'Knowledge bases and their settings, every default written out.';
@@ -134,18 +135,20 @@ CREATE UNIQUE INDEX builds_one_next ON kb.builds (kb_no) WHERE state = 'next';
 CREATE INDEX builds_kb_no ON kb.builds (kb_no);
 COMMENT ON TABLE kb.builds IS 'Complete sets of chunks and vectors of a knowledge base: the live one, and while kb.ingest replaces it, the next one.';
 
+-- tenant_id is whose the document is, which need not be whose the knowledge base is; an external_id is its tenant's own
+-- name. So neither the key nor the foreign key tells one tenant of another's documents.
 CREATE SEQUENCE kb.document_id_seq;
 CREATE TABLE kb.documents (
     document_id  bigint PRIMARY KEY DEFAULT nextval('kb.document_id_seq'),
     kb_no        bigint NOT NULL,
+    kb_id        text NOT NULL,
     tenant_id    text NOT NULL DEFAULT kb.current_tenant(),
     external_id  text NOT NULL CHECK (external_id <> ''),
     uri          text,
     title        text,
     content_type text NOT NULL,
-    -- What was put, where extraction changes it; NULL where content is that already.
-    source       text,
-    content      text NOT NULL,
+    original     bytea,
+    content      text,
     -- Hash of what was put and of its type.
     content_hash bytea NOT NULL,
     -- content_hash of what the live chunks were made from; NULL before the first time.
@@ -162,14 +165,19 @@ CREATE TABLE kb.documents (
     created_at   timestamptz NOT NULL DEFAULT now(),
     updated_at   timestamptz NOT NULL DEFAULT now(),
     processed_at timestamptz,
-    UNIQUE (kb_no, external_id),
-    FOREIGN KEY (kb_no, tenant_id) REFERENCES kb.knowledge_bases (kb_no, tenant_id) ON DELETE CASCADE
+    UNIQUE (kb_no, tenant_id, external_id),
+    FOREIGN KEY (kb_no, kb_id) REFERENCES kb.knowledge_bases (kb_no, id) ON UPDATE CASCADE ON DELETE CASCADE,
+    CHECK (content IS NOT NULL OR original IS NOT NULL)
 );
 ALTER SEQUENCE kb.document_id_seq OWNED BY kb.documents.document_id;
+CREATE INDEX documents_kb_id ON kb.documents (kb_id);
 CREATE INDEX documents_metadata ON kb.documents USING gin (metadata jsonb_path_ops);
 CREATE INDEX documents_failed ON kb.documents (kb_no) WHERE status = 'failed';
-COMMENT ON TABLE kb.documents IS 'Documents: extracted text (content), metadata and processing state.';
-COMMENT ON COLUMN kb.documents.content IS 'The extracted text that chunks are slices of (once status is ready).';
+COMMENT ON TABLE kb.documents IS 'Documents: what was put (original), extracted text (content), metadata and processing state.';
+COMMENT ON COLUMN kb.documents.kb_id IS 'The knowledge base''s id.';
+COMMENT ON COLUMN kb.documents.external_id IS 'The caller''s own name of the document, unique in its knowledge base and tenant.';
+COMMENT ON COLUMN kb.documents.original IS 'What was put, as content_type says; NULL where content, as UTF-8, is that byte for byte.';
+COMMENT ON COLUMN kb.documents.content IS 'The extracted text that chunks are slices of (once status is ready); NULL while nothing has been extracted from an original that is no text.';
 
 CREATE TABLE kb.chunks (
     chunk_id     uuid NOT NULL,
@@ -197,14 +205,15 @@ CREATE INDEX chunks_content ON kb.chunks (build_no, content_hash);
 COMMENT ON TABLE kb.chunks IS 'Chunks: slices of documents'' extracted text.';
 COMMENT ON COLUMN kb.chunks.start_char IS 'First character in documents.content, from 0: content is substr(documents.content, start_char + 1, end_char - start_char).';
 COMMENT ON COLUMN kb.chunks.end_char IS 'One past the last character.';
-COMMENT ON COLUMN kb.chunks.chunk_id IS 'Stable: made of knowledge base, external_id, content hash and ordinal among equal hashes.';
+COMMENT ON COLUMN kb.chunks.chunk_id IS 'Stable: made of knowledge base, external_id, tenant where it is not the knowledge base''s, content hash and ordinal among equal hashes.';
 
 CREATE SEQUENCE kb.job_no_seq;
 CREATE TABLE kb.jobs (
-    job_no          bigint NOT NULL DEFAULT nextval('kb.job_no_seq'),
-    kb_no           bigint NOT NULL,
+    job_no          bigint PRIMARY KEY DEFAULT nextval('kb.job_no_seq'),
+    kb_no           bigint NOT NULL REFERENCES kb.knowledge_bases ON DELETE CASCADE,
     tenant_id       text NOT NULL DEFAULT kb.current_tenant(),
-    external_id     text NOT NULL,
+    kind            text NOT NULL DEFAULT 'document' CHECK (kind IN ('document')),
+    subject         text NOT NULL,
     -- A new one with every edit, never used twice (a document may be deleted and put again); a finish
     -- under an older one is no finish.
     generation      bigint NOT NULL DEFAULT nextval('kb.job_no_seq'),
@@ -217,31 +226,36 @@ CREATE TABLE kb.jobs (
     -- The generation whose chunks are written; only vectors are missing then.
     chunked         bigint,
     error           text,
+    -- The embedder whose fault the error is; NULL: another's.
+    embedder        text,
     run_no          bigint REFERENCES kb.runs ON DELETE SET NULL,
-    PRIMARY KEY (kb_no, external_id),
-    FOREIGN KEY (kb_no, external_id) REFERENCES kb.documents (kb_no, external_id) ON DELETE CASCADE
+    UNIQUE (kb_no, tenant_id, kind, subject)
 );
 ALTER SEQUENCE kb.job_no_seq OWNED BY kb.jobs.job_no;
 CREATE INDEX jobs_next ON kb.jobs (kb_no, priority, job_no);
-COMMENT ON TABLE kb.jobs IS 'Documents that wait for the worker, one row each; edits while waiting are coalesced.';
+COMMENT ON TABLE kb.jobs IS 'What waits for the worker, one row each; edits while waiting are coalesced.';
+COMMENT ON COLUMN kb.jobs.subject IS 'What it is about: of kind document an external_id.';
 
 CREATE TABLE kb.usage (
-    embedder  text NOT NULL,
+    capability text NOT NULL DEFAULT 'embed' CHECK (capability IN ('embed')),
+    endpoint   text NOT NULL,
     -- 0: no knowledge base (kb.embed, kb.check_embedder).
-    kb_no     bigint NOT NULL,
-    kb_id     text,
+    kb_no      bigint NOT NULL,
+    kb_id      text,
     -- Who asked: of a question the session's tenant, of a document its own.
-    tenant_id text NOT NULL,
+    tenant_id  text NOT NULL,
     -- UTC.
-    day       date NOT NULL,
-    requests  bigint NOT NULL DEFAULT 0,
-    texts     bigint NOT NULL DEFAULT 0,
-    tokens    bigint NOT NULL DEFAULT 0,
-    retries   bigint NOT NULL DEFAULT 0,
-    cost      numeric NOT NULL DEFAULT 0,
-    PRIMARY KEY (embedder, kb_no, tenant_id, day)
+    day        date NOT NULL,
+    requests   bigint NOT NULL DEFAULT 0,
+    texts      bigint NOT NULL DEFAULT 0,
+    tokens     bigint NOT NULL DEFAULT 0,
+    retries    bigint NOT NULL DEFAULT 0,
+    cost       numeric,
+    PRIMARY KEY (endpoint, capability, kb_no, tenant_id, day)
 );
-COMMENT ON TABLE kb.usage IS 'What remote embedders were asked, per knowledge base, tenant who asked and day (UTC); cost in the currency of price_per_million_tokens. Stays when a knowledge base is dropped.';
+COMMENT ON TABLE kb.usage IS 'What remote endpoints were asked, per knowledge base, tenant who asked and day (UTC). Stays when a knowledge base is dropped.';
+COMMENT ON COLUMN kb.usage.endpoint IS 'Of capability embed: the id of an embedder.';
+COMMENT ON COLUMN kb.usage.cost IS 'In the currency of price_per_million_tokens, exactly; NULL where no request had a price.';
 
 -- The rows of users are theirs and are dumped; what the extension seeds is not.
 SELECT pg_catalog.pg_extension_config_dump('kb.embedders', 'WHERE NOT seeded');

@@ -35,9 +35,8 @@ COMMENT ON VIEW kb.status IS
     'Per knowledge base: documents by state, chunks, vectors, whether the HNSW index is built (indexed), documents per second over the last minute (rate), and the time left at that rate (eta; NULL when nothing moved).';
 
 CREATE VIEW kb.failures WITH (security_invoker = true) AS
-SELECT k.id AS kb_id, k.tenant_id, d.external_id, d.error, d.sqlstate, d.attempts, d.processed_at AS failed_at
-FROM kb.documents d JOIN kb.knowledge_bases k USING (kb_no)
-WHERE d.status = 'failed';
+SELECT kb_id, tenant_id, external_id, error, sqlstate, attempts, processed_at AS failed_at
+FROM kb.documents WHERE status = 'failed';
 COMMENT ON VIEW kb.failures IS 'Documents that could not be processed, and why; kb.retry puts them back.';
 
 SELECT pg_catalog.set_config('search_path', pg_catalog.current_setting('kb_install.search_path'), true);

@@ -181,6 +181,16 @@ impl Error {
         }
     }
 
+    /// The embedder whose fault it is.
+    pub fn embedder(&self) -> Option<&str> {
+        match self {
+            Error::Embedding { embedder, .. }
+            | Error::Provider { embedder, .. }
+            | Error::Paused { embedder, .. } => Some(embedder),
+            _ => None,
+        }
+    }
+
     /// The same error, saying which chunk of a document (counted from 0) it was.
     pub fn of_chunk(self, ordinal: i32) -> Error {
         match self {

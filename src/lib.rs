@@ -9,7 +9,9 @@ pub mod kernels;
 pub mod model;
 pub mod model_files;
 pub mod retrieve;
+mod sync;
 pub mod tokenizer;
+pub mod worker;
 
 #[cfg(feature = "server")]
 mod api;
@@ -21,8 +23,6 @@ mod pg;
 mod settings;
 #[cfg(feature = "server")]
 mod store;
-#[cfg(feature = "server")]
-mod worker;
 
 #[cfg(feature = "server")]
 pgrx::pg_module_magic!(name, version);

@@ -3,10 +3,11 @@
 use crate::error::{Error, Result};
 use crate::model::{Bounds, Chunking, Embedder};
 use crate::model_files::ModelFiles;
+use crate::sync::lock;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex};
 use tiktoken_rs::CoreBPE;
 use tiktoken_rs::tokenizer::{Tokenizer as Encoding, get_tokenizer};
 
@@ -48,13 +49,11 @@ pub fn is_tiktoken(name: &str) -> bool {
 static OPENED: LazyLock<Mutex<HashMap<String, Arc<Tokenizer>>>> = LazyLock::new(Mutex::default);
 
 fn cached(key: String, open: impl FnOnce() -> Result<Tokenizer>) -> Result<Arc<Tokenizer>> {
-    // A panic while the lock is held leaves the map whole, so poisoning is ignored.
-    let lock = || OPENED.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(found) = lock().get(&key) {
+    if let Some(found) = lock(&OPENED).get(&key) {
         return Ok(found.clone());
     }
     let opened = Arc::new(open()?);
-    Ok(lock().entry(key).or_insert(opened).clone())
+    Ok(lock(&OPENED).entry(key).or_insert(opened).clone())
 }
 
 impl Tokenizer {

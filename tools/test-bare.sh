@@ -31,8 +31,9 @@ in_case() {
 as_case_user() {
     local home=/root run=()
     if [ "$case_user" != root ]; then home=/home/$case_user run=(runuser -u "$case_user" --); fi
+    # Cargo's folder has one path for all users: dependencies are compiled again where it has another.
     # shellcheck disable=SC2016
-    in_case "${run[@]}" env "HOME=$home" "USER=$case_user" "LOGNAME=$case_user" "${case_env[@]}" \
+    in_case "${run[@]}" env "HOME=$home" "USER=$case_user" "LOGNAME=$case_user" CARGO_HOME=/opt/cargo "${case_env[@]}" \
         bash -c 'cd "$1" && shift && exec "$@"' bash "$case_checkout" "$@"
 }
 
@@ -76,22 +77,18 @@ make_debian() {
 
 # Mounts the case's Debian over the bare one, with the checkout in it. In the case's own namespace.
 mount_case() {
-    local home=/root
     case_root=$bare/case/root
     mkdir -p "$bare/case/upper" "$bare/case/work" "$case_root"
     mount -t overlay overlay -o "lowerdir=$bare/debian/$suite,upperdir=$bare/case/upper,workdir=$bare/case/work" "$case_root"
     mount -t proc proc "$case_root/proc"
     mount --rbind /dev "$case_root/dev"
     mount -t tmpfs tmpfs "$case_root/dev/shm"
-    if [ "$case_user" != root ]; then
-        home=/home/$case_user
-        in_case useradd --create-home --shell /bin/bash "$case_user"
-    fi
+    if [ "$case_user" != root ]; then in_case useradd --create-home --shell /bin/bash "$case_user"; fi
     # in_case has no /opt/rust yet, nor does useradd need it.
-    mkdir -p "$case_root/opt/rust" "$bare/cargo" "$bare/target-$suite" "$bare/apt-$suite/partial" "$case_root$home/.cargo"
+    mkdir -p "$case_root/opt/rust" "$bare/cargo" "$bare/target-$suite" "$bare/apt-$suite/partial" "$case_root/opt/cargo"
     mount --bind "$(rustc --print sysroot)" "$case_root/opt/rust"
     mount -o remount,bind,ro "$case_root/opt/rust"
-    mount --bind "$bare/cargo" "$case_root$home/.cargo"
+    mount --bind "$bare/cargo" "$case_root/opt/cargo"
     mount --bind "$bare/apt-$suite" "$case_root/var/cache/apt/archives"
     mkdir -p "$case_root$case_checkout/target"
     # What git does not ignore; of that, deleted files are missed.

@@ -5,8 +5,11 @@
 
 #[path = "../../tests/fuzz/memory.rs"]
 mod memory;
+// tests/fuzz makes inputs itself, by more of these than libFuzzer needs.
+#[allow(dead_code)]
 #[path = "../../tests/fuzz/random.rs"]
 mod random;
+#[allow(dead_code)]
 #[path = "../../tests/fuzz/targets/mod.rs"]
 mod targets;
 

@@ -27,6 +27,22 @@ SELECT p.proname || '(' || pg_get_function_identity_arguments(p.oid) || ')' AS f
 FROM pg_proc p WHERE p.pronamespace = 'kb'::regnamespace AND p.proname !~ '^_'
 ORDER BY p.proname, pg_get_function_identity_arguments(p.oid);
 
+-- Callers by names (PostgREST) know functions by the names of the arguments they give: no set of names fits two of them.
+-- It fits where each takes what the other requires.
+CREATE TEMP VIEW ambiguous AS
+WITH f AS (
+    SELECT oid, proname, coalesce(proargnames[1:pronargs], '{}') AS takes,
+           coalesce(proargnames[1:pronargs - pronargdefaults], '{}') AS requires
+    FROM pg_proc WHERE pronamespace = 'kb'::regnamespace)
+SELECT a.oid::regprocedure AS one, b.oid::regprocedure AS other
+FROM f a JOIN f b ON a.proname = b.proname AND a.oid < b.oid AND a.requires <@ b.takes AND b.requires <@ a.takes;
+SELECT * FROM ambiguous;
+BEGIN;
+CREATE FUNCTION kb.wait(kb_id uuid, timeout float8) RETURNS void LANGUAGE sql AS '';
+SELECT * FROM ambiguous;
+ROLLBACK;
+DROP VIEW ambiguous;
+
 -- Every object a user meets says what it is.
 SELECT p.oid::regprocedure AS undocumented FROM pg_proc p
 WHERE p.pronamespace = 'kb'::regnamespace AND obj_description(p.oid, 'pg_proc') IS NULL ORDER BY 1;

@@ -56,6 +56,10 @@ SELECT kb.wait('docs', 30);
 SELECT external_id, content = 'only once', length(content), status FROM kb.documents JOIN kb.knowledge_bases k USING (kb_no)
 WHERE k.id = 'docs' AND external_id IN ('bytes', 'bytes2', 'bom', 'crlf') ORDER BY 1;
 
+-- What was put is kept where the extracted text is not that; and all are found by the knowledge base's id.
+SELECT external_id, replace(replace(convert_from(original, 'UTF8'), E'\r', '<CR>'), U&'\FEFF', '<BOM>') FROM kb.documents WHERE kb_id = 'docs' AND original IS NOT NULL
+AND external_id !~ '^(page|type)' ORDER BY 1;
+SELECT bool_and(original IS NOT NULL) FROM kb.documents WHERE kb_id = 'docs' AND content_type = 'text/html';
 -- What is refused, and leaves no trace.
 SELECT try($$SELECT kb.put_document('docs', 'bad', '\x616263ff'::bytea)$$);
 SELECT try($$SELECT kb.put_document('docs', 'bad', '\xefbbbf61c3'::bytea)$$);
@@ -95,7 +99,7 @@ SELECT try($$SELECT kb.put_documents('docs', ARRAY['"text"']::jsonb[])$$);
 SELECT try($$SELECT kb.put_documents('docs', ARRAY['{"external_id": "bad1", "content": "a"}', NULL]::jsonb[])$$) ~ '^22(004|023): .*documents';
 SELECT try($$SELECT kb.put_documents('docs_none', '{}')$$);
 SELECT external_id FROM kb.documents WHERE external_id LIKE 'bad%' ORDER BY 1;
-SELECT count(*) FROM kb.jobs j JOIN kb.knowledge_bases k USING (kb_no) WHERE k.id = 'docs' AND external_id LIKE 'bad%';
+SELECT count(*) FROM kb.jobs j JOIN kb.knowledge_bases k USING (kb_no) WHERE k.id = 'docs' AND subject LIKE 'bad%';
 
 -- Rolled back means nothing happened.
 BEGIN;

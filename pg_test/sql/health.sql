@@ -9,6 +9,16 @@ SELECT kb.create_knowledge_base('hea', 'hash');
 SELECT kb.put_document('hea', 'd', 'text');
 SELECT kb.wait('hea', 30);
 SELECT status, regexp_replace(detail, '\d+', 'N') FROM kb.health() WHERE component = 'worker';
+-- A document that failed is told until it is put again, retried or deleted.
+SELECT kb.create_embedder('hea_e', 'hash', dimension => 8, config => '{"max_input_tokens": 5}');
+SELECT kb.create_knowledge_base('hea_f', 'hea_e', chunking => '{"strategy": "none"}');
+SELECT kb.put_document('hea_f', 'long', 'one two three four five six');
+SELECT kb.wait('hea_f', 30);
+SELECT status, detail, hint FROM kb.health() WHERE component IN ('documents', 'failures') ORDER BY component;
+SELECT kb.put_document('hea_f', 'long', 'one two');
+SELECT kb.wait('hea_f', 30);
+SELECT status, detail, hint FROM kb.health() WHERE component = 'failures';
+SELECT kb.drop_knowledge_base('hea_f'), kb.drop_embedder('hea_e');
 -- Processes say who they are.
 SELECT DISTINCT backend_type FROM pg_stat_activity WHERE backend_type ~ 'kb' ORDER BY 1;
 SELECT kb.drop_knowledge_base('hea');

@@ -24,7 +24,7 @@ SELECT s.statement, null_case(s.argument, s.statement) FROM (VALUES
 ('kb_id', 'SELECT kb.put_document(NULL, ''d'', ''x'')'),
 ('external_id', 'SELECT kb.put_document(''nul'', NULL, ''x'')'),
 ('content', 'SELECT kb.put_document(''nul'', ''d'', NULL::text)'),
-('content', 'SELECT kb.put_document(''nul'', ''d'', NULL::bytea)'),
+('bytes', 'SELECT kb.put_document(''nul'', ''d'', NULL::bytea)'),
 ('kb_id', 'SELECT kb.put_documents(NULL, ''{}'')'),
 ('documents', 'SELECT kb.put_documents(''nul'', NULL)'),
 ('kb_id', 'SELECT kb.delete_document(NULL, ''d'')'),

@@ -4,10 +4,10 @@ SELECT * FROM kb.status WHERE kb_id LIKE 'st%' ORDER BY kb_id;
 BEGIN;
 SELECT kb.put_document('st_a', '1', 'one'), kb.put_document('st_a', '2', 'two');
 SELECT kb_id, documents, ready, pending, failed, chunks, vectors FROM kb.status WHERE kb_id LIKE 'st%' ORDER BY kb_id;
-SELECT external_id, attempts, error, leased_until FROM kb.jobs ORDER BY external_id;
+SELECT subject, attempts, error, leased_until FROM kb.jobs ORDER BY subject;
 -- Edits while waiting are one job.
 SELECT kb.put_document('st_a', '1', 'one more'), kb.put_document('st_a', '1', 'one more time');
-SELECT external_id, generation > (SELECT min(generation) FROM kb.jobs) AS later FROM kb.jobs ORDER BY external_id;
+SELECT subject, generation > (SELECT min(generation) FROM kb.jobs) AS later FROM kb.jobs ORDER BY subject;
 COMMIT;
 SELECT kb.wait('st_a', 30);
 SELECT kb_id, documents, ready, pending, failed, chunks, vectors, rate > 0 AS moved, eta FROM kb.status WHERE kb_id LIKE 'st%' ORDER BY kb_id;

@@ -56,13 +56,13 @@ CREATE FUNCTION pg_temp.leak(t text) RETURNS boolean LANGUAGE plpgsql COST 0.000
 SELECT count(*) FROM kb.documents WHERE pg_temp.leak(content);
 SELECT content FROM seen WHERE content LIKE '%blue%' OR content LIKE '%Another%';
 -- Writing into another's knowledge base by hand: refused, and the refusal is the same whether a thing is there or not.
-SELECT split_part(try(format($$INSERT INTO kb.documents (kb_no, tenant_id, external_id, content_type, content, content_hash) VALUES (%s, 'b', 'new', 'text/plain', 'x', 'x')$$, :kb_b)), E'\n', 1);
-SELECT split_part(try(format($$INSERT INTO kb.documents (kb_no, tenant_id, external_id, content_type, content, content_hash) VALUES (%s, 'a', 'doc', 'text/plain', 'x', 'x')$$, :kb_b)), ':', 1)
-     = split_part(try(format($$INSERT INTO kb.documents (kb_no, tenant_id, external_id, content_type, content, content_hash) VALUES (%s, 'a', 'guess', 'text/plain', 'x', 'x')$$, :kb_b)), ':', 1) AS tells_nothing_of_documents;
-SELECT split_part(try(format($$INSERT INTO kb.jobs (kb_no, tenant_id, external_id) VALUES (%s, 'a', 'doc')$$, :kb_b)), ':', 1)
-     = split_part(try(format($$INSERT INTO kb.jobs (kb_no, tenant_id, external_id) VALUES (%s, 'a', 'guess')$$, :kb_b)), ':', 1) AS tells_nothing_of_jobs;
+SELECT split_part(try(format($$INSERT INTO kb.documents (kb_no, kb_id, tenant_id, external_id, content_type, content, content_hash) VALUES (%s, 'ten', 'b', 'new', 'text/plain', 'x', 'x')$$, :kb_b)), E'\n', 1);
+SELECT split_part(try(format($$INSERT INTO kb.documents (kb_no, kb_id, tenant_id, external_id, content_type, content, content_hash) VALUES (%s, 'ten', 'a', 'doc', 'text/plain', 'x', 'x')$$, :kb_b)), ':', 1)
+     = split_part(try(format($$INSERT INTO kb.documents (kb_no, kb_id, tenant_id, external_id, content_type, content, content_hash) VALUES (%s, 'ten', 'a', 'guess', 'text/plain', 'x', 'x')$$, :kb_b)), ':', 1) AS tells_nothing_of_documents;
+SELECT split_part(try(format($$INSERT INTO kb.jobs (kb_no, tenant_id, subject) VALUES (%s, 'a', 'doc')$$, :kb_b)), ':', 1)
+     = split_part(try(format($$INSERT INTO kb.jobs (kb_no, tenant_id, subject) VALUES (%s, 'a', 'guess')$$, :kb_b)), ':', 1) AS tells_nothing_of_jobs;
 -- Nor does a job made by hand stand in the way of the other's own.
-SELECT try(format($$INSERT INTO kb.jobs (kb_no, tenant_id, external_id, next_attempt_at) VALUES (%s, 'a', 'same', now() + interval '1 day')$$, :kb_b)) ~ '^ok' AS makes_work_for_another;
+SELECT try(format($$INSERT INTO kb.jobs (kb_no, tenant_id, subject, next_attempt_at) VALUES (%s, 'a', 'same', now() + interval '1 day')$$, :kb_b)) ~ '^ok' AS makes_work_for_another;
 SELECT try($$UPDATE kb.documents SET tenant_id = 'b'$$) ~ '^42501';
 SELECT try($$UPDATE kb.documents SET title = 'taken' WHERE external_id = 'doc'$$) ~ '^(ok|42501)';
 SELECT try($$DELETE FROM kb.documents WHERE external_id = 'fails'$$) ~ '^(ok|42501)';

@@ -60,7 +60,7 @@ fn chunk(
     // A cancelled statement ends in the middle of the work.
     let bounds = Bounds::begin(settings::limits(report::check_interrupts));
     let extracted = ingest::parse::extract(text, content_type, &Preprocess::default(), &bounds)?;
-    let chunks = ingest::chunk::chunk(&extracted.text, &chunking, &tokenizer, extracted.markdown, &bounds)?;
+    let chunks = ingest::chunk::chunk(&extracted.text, &chunking, &tokenizer, &extracted.marks, &bounds)?;
     Ok(TableIterator::new(chunks.into_iter().enumerate().map(|(i, chunk)| {
         (
             i as i32,
@@ -68,7 +68,7 @@ fn chunk(
             chunk.token_count as i32,
             chunk.span.start as i32,
             chunk.span.end as i32,
-            chunk.headings,
+            chunk.locator.headings,
         )
     })))
 }

@@ -2,8 +2,7 @@
 
 use super::{elements, json, required};
 use crate::error::Error;
-use crate::ingest::parse;
-use crate::ingest::put::{self, Given};
+use crate::ingest::put::{self, Content, Given};
 use crate::model::Json;
 use crate::model::fields::Fields;
 use crate::pg::json::Jsonb;
@@ -25,14 +24,15 @@ fn put_document(
     let external_id = required("external_id", external_id)?;
     let content = required("content", content)?;
     let metadata = json("metadata", metadata)?;
-    put_one(kb_id, given(external_id, content.to_string(), metadata, title, content_type, uri))
+    let content = Content::Text(content.to_string());
+    put_one(kb_id, given(external_id, content, metadata, title, content_type, uri))
 }
 
 #[pg_extern(name = "put_document", volatile, parallel_unsafe)]
 fn put_document_bytes(
     kb_id: Option<&str>,
     external_id: Option<&str>,
-    content: Option<&[u8]>,
+    bytes: Option<&[u8]>,
     metadata: default!(Option<Jsonb>, "NULL"),
     title: default!(Option<&str>, "NULL"),
     content_type: default!(Option<&str>, "NULL"),
@@ -40,15 +40,14 @@ fn put_document_bytes(
 ) -> Result<String, ErrorReport> {
     let kb_id = required("kb_id", kb_id)?;
     let external_id = required("external_id", external_id)?;
-    let content = required("content", content)?;
-    let content = parse::decode(content, external_id)?;
+    let content = Content::Bytes(required("bytes", bytes)?.to_vec());
     let metadata = json("metadata", metadata)?;
     put_one(kb_id, given(external_id, content, metadata, title, content_type, uri))
 }
 
 fn given(
     external_id: &str,
-    content: String,
+    content: Content,
     metadata: Option<Json>,
     title: Option<&str>,
     content_type: Option<&str>,
@@ -104,7 +103,7 @@ fn read(number: usize, mut document: Json) -> Result<Given, Error> {
     }
     let given = Given {
         external_id,
-        content,
+        content: Content::Text(content),
         metadata,
         title: fields.text("title"),
         content_type: fields.text("content_type"),

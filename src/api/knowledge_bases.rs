@@ -2,6 +2,7 @@
 
 use super::{json, required, value};
 use crate::catalog::knowledge_bases::{self as cases, Wanted};
+use crate::model::states::RunStrategy;
 use crate::pg::json::Jsonb;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
@@ -62,5 +63,6 @@ fn drop_knowledge_base(id: Option<&str>) -> Result<(), ErrorReport> {
 
 #[pg_extern(volatile, parallel_unsafe)]
 fn ingest(kb_id: Option<&str>, strategy: default!(Option<&str>, "'upsert'")) -> Result<i64, ErrorReport> {
-    Ok(cases::ingest(required("kb_id", kb_id)?, required("strategy", strategy)?)?)
+    let (kb_id, strategy) = (required("kb_id", kb_id)?, required("strategy", strategy)?);
+    Ok(cases::ingest(kb_id, RunStrategy::parse(strategy)?)?)
 }

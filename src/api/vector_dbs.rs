@@ -39,5 +39,5 @@ fn drop_vector_db(id: Option<&str>) -> Result<(), ErrorReport> {
 
 #[pg_extern(stable, parallel_restricted)]
 fn _vector_count(build_no: Option<i64>) -> Result<i64, ErrorReport> {
-    Ok(crate::store::vectors::count(required("build_no", build_no)?)?)
+    Ok(crate::store::vector_store::count(required("build_no", build_no)?)?)
 }

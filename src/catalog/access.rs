@@ -1,9 +1,9 @@
 //! By what right an embedder may be asked: its key, and whether this database may spend at all.
 
 use crate::error::{Error, Result};
+use crate::gateway::endpoint::reference::Reference;
 use crate::gateway::protocol::{Access, Spent};
 use crate::gateway::provider;
-use crate::gateway::secret::Reference;
 use crate::model::Embedder;
 use crate::pg::role::as_owner;
 use crate::settings;

@@ -3,11 +3,11 @@
 use super::access::access;
 use crate::error::{Error, Result};
 use crate::gateway::client;
-use crate::gateway::egress::origin;
+use crate::gateway::endpoint::egress::origin;
+use crate::gateway::endpoint::reference::Reference;
 use crate::gateway::provider::{self, Provider};
-use crate::gateway::secret::Reference;
 use crate::model::vector_db::HALFVEC_MAX_DIMENSION;
-use crate::model::{Embedder, EmbedderConfig, Kind};
+use crate::model::{Embedder, EmbedderConfig, Kind, id};
 use crate::model_files::ModelFiles;
 use crate::pg::role::as_owner;
 use crate::pg::{report, wake};
@@ -54,12 +54,7 @@ const REMOTE_KEYS: [&str; 12] = [
 /// Checks everything and reports all problems at once.
 fn validate(id: &str, wanted: &Wanted) -> Result<(Embedder, Value)> {
     let mut problems = Vec::new();
-    if id.trim().is_empty() {
-        problems.push("id: must not be empty".into());
-    }
-    if id.len() > super::MAX_ID_BYTES {
-        problems.push(format!("id: it has {} bytes, at most {} are taken", id.len(), super::MAX_ID_BYTES));
-    }
+    problems.extend(id::problem(id, id::MAX_BYTES).map(|problem| format!("id: {problem}")));
     let config_json = wanted.config.clone().unwrap_or_else(|| Value::Object(Default::default()));
     let config = EmbedderConfig::parse(&config_json).unwrap_or_else(|more| {
         problems.extend(more);

@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::gateway::provider;
 use crate::ingest::chunk::chunk;
-use crate::ingest::parse::{ContentType, extract};
+use crate::ingest::parse::{ContentType, extract_bytes};
 use crate::model::{Bounds, Embedder};
 use crate::pg::report;
 use crate::settings;
@@ -43,13 +43,13 @@ pub fn estimate(kb_id: &str) -> Result<Estimate> {
     for document_id in sample {
         // One text in memory at a time, and a cancel is heard between them.
         report::check_interrupts();
-        let Some((content_type, text)) = documents::as_put(document_id)? else { continue };
-        sampled += text.len() as i64;
+        let Some((content_type, original)) = documents::as_put(document_id)? else { continue };
+        sampled += original.len() as i64;
         let Some(content_type) = ContentType::parse(&content_type) else { continue };
         // What cannot be cut costs nothing: it will be listed in kb.failures.
         let bounds = Bounds::begin(settings::limits(report::check_interrupts));
-        let Ok(extracted) = extract(&text, content_type, &kb.preprocess, &bounds) else { continue };
-        let Ok(pieces) = chunk(&extracted.text, &chunking, &tokenizer, extracted.markdown, &bounds) else {
+        let Ok(extracted) = extract_bytes(&original, content_type, &kb.preprocess, &bounds) else { continue };
+        let Ok(pieces) = chunk(&extracted.text, &chunking, &tokenizer, &extracted.marks, &bounds) else {
             continue;
         };
         chunks += pieces.len() as i64;

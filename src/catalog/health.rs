@@ -7,7 +7,7 @@ use crate::pg::pidfile::{Presence, presence};
 use crate::pg::role::as_owner;
 use crate::pg::{background, report, wake};
 use crate::settings;
-use crate::store::{embedders, jobs, origins, server, vectors};
+use crate::store::{documents, embedders, jobs, origins, server, vector_store};
 
 /// One line of the report.
 pub struct Finding {
@@ -26,7 +26,17 @@ fn finding(component: &'static str, status: &'static str, detail: String, hint: 
 const PGVECTOR_NEEDED: (u32, u32) = (0, 8);
 
 pub fn findings() -> Result<Vec<Finding>> {
-    Ok(vec![pgvector()?, preload(), gateway(), providers()?, documents()?, tables()?, worker()?, models()?])
+    Ok(vec![
+        pgvector()?,
+        preload(),
+        gateway(),
+        providers()?,
+        documents()?,
+        failures()?,
+        tables()?,
+        worker()?,
+        models()?,
+    ])
 }
 
 fn pgvector() -> Result<Finding> {
@@ -96,8 +106,23 @@ fn documents() -> Result<Finding> {
         "documents",
         false,
         "none waits after a fault",
-        "Mend the cause (the server log has more): they are tried again by themselves.",
+        "Fix the cause (the server log has more): they are tried again by themselves.",
     )
+}
+
+/// Documents that were given up.
+fn failures() -> Result<Finding> {
+    let name = "failures";
+    let (failed, knowledge_bases) = documents::failed()?;
+    if failed == 0 {
+        return Ok(finding(name, "ok", "no document failed".into(), ""));
+    }
+    Ok(finding(
+        name,
+        "warning",
+        format!("failed documents: {failed}, in knowledge bases: {knowledge_bases}"),
+        "Which and why: SELECT * FROM kb.failures. kb.retry(kb_id) tries them again.",
+    ))
 }
 
 /// What documents wait for: errors of embedders, or all others.
@@ -111,7 +136,7 @@ fn waiting(name: &'static str, of_embedders: bool, nothing: &str, hint: &str) ->
 
 /// Vector tables that somebody dropped.
 fn tables() -> Result<Finding> {
-    let lost = vectors::lost()?;
+    let lost = vector_store::lost()?;
     if lost.is_empty() {
         return Ok(finding("tables", "ok", "every vector table is there".into(), ""));
     }

@@ -3,13 +3,14 @@
 use super::builds as build_cases;
 use crate::error::{Error, Result};
 use crate::model::chunking::DEFAULT_OVERLAP;
-use crate::model::{Chunking, Embedder, Json, Preprocess, Retrieval};
+use crate::model::states::{BuildState, RunStrategy};
+use crate::model::{Chunking, Embedder, Json, Preprocess, Retrieval, id};
 use crate::pg::role::as_owner;
 use crate::pg::{report, wake};
 use crate::settings;
 use crate::store::documents::Which;
 use crate::store::knowledge_bases::{self, KnowledgeBase};
-use crate::store::{builds, documents, embedders, jobs, runs, server, vector_dbs, vectors};
+use crate::store::{builds, documents, embedders, jobs, runs, server, vector_dbs, vector_store};
 use crate::tokenizer::max_content_tokens;
 use serde_json::{Value, json};
 
@@ -28,12 +29,7 @@ pub struct Wanted {
 /// Checks everything against everything and reports all problems at once.
 fn validate(id: &str, tenant_id: String, wanted: Wanted) -> Result<KnowledgeBase> {
     let mut problems = Vec::new();
-    if id.trim().is_empty() {
-        problems.push("id: must not be empty".to_string());
-    }
-    if id.len() > super::MAX_ID_BYTES {
-        problems.push(format!("id: it has {} bytes, at most {} are taken", id.len(), super::MAX_ID_BYTES));
-    }
+    problems.extend(id::problem(id, id::MAX_BYTES).map(|problem| format!("id: {problem}")));
     let embedder_id = wanted.embedder.unwrap_or_else(settings::default_embedder);
     let embedder = embedders::find(&embedder_id)?;
     if embedder.is_none() {
@@ -43,9 +39,9 @@ fn validate(id: &str, tenant_id: String, wanted: Wanted) -> Result<KnowledgeBase
     if let Some(vector_db) = &wanted.vector_db {
         match (vector_dbs::find(vector_db)?, &embedder) {
             (None, _) => problems.push(format!("vector_db: \"{vector_db}\" does not exist")),
-            (Some(table), Some(e)) if table.dimension != e.dimension => problems.push(format!(
+            (Some(found), Some(e)) if found.dimension != e.dimension => problems.push(format!(
                 "vector_db: \"{vector_db}\" has dimension {}, embedder \"{embedder_id}\" has {}",
-                table.dimension, e.dimension
+                found.dimension, e.dimension
             )),
             _ => {}
         }
@@ -105,7 +101,7 @@ pub fn create(id: &str, wanted: Wanted) -> Result<()> {
     as_owner(|| {
         kb.kb_no = knowledge_bases::insert(&kb)?
             .ok_or_else(|| Error::AlreadyExists { what: "knowledge base", id: id.into() })?;
-        build_cases::create(&kb, "live", None)?;
+        build_cases::create(&kb, BuildState::Live, None)?;
         Ok(())
     })
 }
@@ -131,16 +127,16 @@ pub fn alter(id: &str, wanted: Wanted) -> Result<()> {
     after.kb_no = before.kb_no;
     let remade = (&after.embedder, &after.chunking, &after.preprocess)
         != (&before.embedder, &before.chunking, &before.preprocess);
-    let is_empty = documents::count(before.kb_no)? == 0;
-    as_owner(|| {
+    let is_empty = as_owner(|| {
+        let is_empty = documents::count(before.kb_no)? == 0;
         knowledge_bases::update(&after)?;
         if remade && is_empty {
             for build in builds::current(after.kb_no)? {
                 build_cases::sweep(&build)?;
             }
-            build_cases::create(&after, "live", None)?;
+            build_cases::create(&after, BuildState::Live, None)?;
         }
-        Ok(())
+        Ok(is_empty)
     })?;
     if remade && !is_empty {
         report::notice(&format!(
@@ -172,24 +168,18 @@ fn fitted(chunking: &Value, embedder: &str) -> Result<Value> {
 pub fn drop(id: &str) -> Result<()> {
     let kb = knowledge_bases::get_own(id)?;
     as_owner(|| {
-        for table in builds::own_tables(kb.kb_no)? {
-            vectors::drop_table(&table)?;
+        for vector_db in vector_store::owned(kb.kb_no)? {
+            vector_db.store().remove()?;
         }
         knowledge_bases::delete(kb.kb_no)
     })
 }
 
 /// Starts a run over the documents that the knowledge base holds; its number.
-pub fn ingest(id: &str, strategy: &str) -> Result<i64> {
-    if !matches!(strategy, "upsert" | "replace") {
-        return Err(Error::Argument {
-            argument: "strategy",
-            problem: format!("\"{strategy}\" is not one of upsert, replace"),
-        });
-    }
+pub fn ingest(id: &str, strategy: RunStrategy) -> Result<i64> {
     let kb = knowledge_bases::get_own(id)?;
     let live = builds::live(kb.kb_no)?;
-    if let Some(next) = builds::current(kb.kb_no)?.iter().find(|b| b.state == "next") {
+    if let Some(next) = builds::current(kb.kb_no)?.iter().find(|build| build.is_next()) {
         return Err(Error::State {
             problem: format!("knowledge base \"{id}\" is being replaced by run {}", next.run_no.unwrap_or(0)),
             hint: "Wait for it with kb.wait.".into(),
@@ -197,24 +187,25 @@ pub fn ingest(id: &str, strategy: &str) -> Result<i64> {
     }
     let fingerprint = embedders::get(&kb.embedder)?.fingerprint();
     // Vectors of two embedders cannot be compared, so a change of embedder cannot go document by document.
-    let replace = strategy == "replace" || fingerprint != live.fingerprint;
-    let scanned = documents::count(kb.kb_no)?;
-    let strategy = if replace { "replace" } else { "upsert" };
+    let replace = strategy == RunStrategy::Replace || fingerprint != live.fingerprint;
+    let strategy = if replace { RunStrategy::Replace } else { RunStrategy::Upsert };
     as_owner(|| {
+        // Of all tenants: a build has every document.
+        let scanned = documents::count(kb.kb_no)?;
         let run_no = runs::insert(kb.kb_no, &kb.tenant_id, strategy, scanned)?;
-        let ids = if replace {
-            build_cases::create(&kb, "next", Some(run_no))?;
-            documents::reset(kb.kb_no, Which::All, "", None)?
+        let taken_up = if replace {
+            build_cases::create(&kb, BuildState::Next, Some(run_no))?;
+            documents::reset(kb.kb_no, Which::All, "")?
         } else {
             builds::set_settings(live.build_no, &kb.chunking, &kb.preprocess.to_json())?;
             // Read again, for the settings as they are now.
             let settings =
                 builds::current(kb.kb_no)?.first().map(builds::Build::settings).unwrap_or_default();
-            let ids = documents::reset(kb.kb_no, Which::Outdated, &settings, None)?;
-            runs::set_skipped(run_no, scanned - ids.len() as i64)?;
-            ids
+            let outdated = documents::reset(kb.kb_no, Which::Outdated, &settings)?;
+            runs::set_skipped(run_no, scanned - outdated.len() as i64)?;
+            outdated
         };
-        jobs::enqueue(kb.kb_no, &kb.tenant_id, &ids, jobs::BACKFILL, Some(run_no))?;
+        jobs::enqueue(kb.kb_no, &taken_up, jobs::BACKFILL, Some(run_no))?;
         wake::at_commit(kb.kb_no);
         Ok(run_no)
     })

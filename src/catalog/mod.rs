@@ -1,8 +1,5 @@
 //! Use cases over the catalogs: creating, altering and dropping what knowledge bases are made of.
 
-/// Bytes of a knowledge base's, embedder's or vector database's id at most.
-const MAX_ID_BYTES: usize = 255;
-
 pub mod access;
 pub mod builds;
 pub mod embedders;

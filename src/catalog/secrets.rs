@@ -1,7 +1,8 @@
 //! Keeping keys of providers.
 
 use crate::error::{Error, Result};
-use crate::gateway::secret::{Reference, Secret};
+use crate::gateway::endpoint::reference::Reference;
+use crate::gateway::endpoint::secret::Secret;
 use crate::pg::role::as_owner;
 use crate::pg::{report, setting};
 use crate::settings;

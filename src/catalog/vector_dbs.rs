@@ -2,21 +2,16 @@
 
 use crate::error::{Error, Result};
 use crate::model::vector_db::Element;
-use crate::model::{Metric, VectorDbConfig, VectorDbType};
+use crate::model::{Metric, VectorDbConfig, VectorDbType, id};
 use crate::pg::role::as_owner;
-use crate::store::vector_dbs::{self, VectorTable};
-use crate::store::vectors;
+use crate::store::vector_dbs;
+use crate::store::vector_store::VectorDb;
 use serde_json::Value;
 
-/// A vector table from what was asked for; all problems at once.
-fn validate(id: &str, kind: &str, dimension: i32, metric: &str, config: &Value) -> Result<VectorTable> {
+/// A vector database from what was asked for; all problems at once.
+fn validate(id: &str, kind: &str, dimension: i32, metric: &str, config: &Value) -> Result<VectorDb> {
     let mut problems = Vec::new();
-    if id.trim().is_empty() {
-        problems.push("id: must not be empty".to_string());
-    }
-    if id.len() > super::MAX_ID_BYTES {
-        problems.push(format!("id: it has {} bytes, at most {} are taken", id.len(), super::MAX_ID_BYTES));
-    }
+    problems.extend(id::problem(id, id::MAX_BYTES).map(|problem| format!("id: {problem}")));
     let kind = VectorDbType::parse(kind).map_err(|p| problems.push(p)).ok();
     let metric = Metric::parse(metric).map_err(|p| problems.push(p)).ok();
     let by_dimension = usize::try_from(dimension)
@@ -42,42 +37,28 @@ fn validate(id: &str, kind: &str, dimension: i32, metric: &str, config: &Value) 
     else {
         return Err(Error::Configuration { object: format!("vector database \"{id}\""), problems });
     };
-    Ok(VectorTable {
-        table_name: config.table.clone().unwrap_or_else(|| table_name(id)),
-        dimension: dimension as usize,
-        kind,
-        metric,
-        element: config.element.unwrap_or(by_dimension),
-        config,
-    })
-}
-
-/// Letters and digits of the id, and enough of a hash that two ids never make one name.
-fn table_name(id: &str) -> String {
-    let plain: String =
-        id.to_lowercase().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).take(30).collect();
-    let hash = blake3::hash(id.as_bytes()).to_hex();
-    format!("vectors_{plain}_{}", &hash[..6])
+    let element = config.element.unwrap_or(by_dimension);
+    Ok(VectorDb::shared(id, dimension as usize, kind, metric, element, config))
 }
 
 pub fn create(id: &str, kind: &str, dimension: i32, metric: &str, config: &Value) -> Result<()> {
-    let table = validate(id, kind, dimension, metric, config)?;
+    let vector_db = validate(id, kind, dimension, metric, config)?;
     as_owner(|| {
-        if vector_dbs::find(id)?.is_none() && vectors::table_exists(&table.table_name)? {
-            return Err(Error::AlreadyExists { what: "table", id: format!("kb.{}", table.table_name) });
+        if vector_dbs::find(id)?.is_none() {
+            vector_db.check_free()?;
         }
-        if !vector_dbs::insert(id, &table)? {
+        if !vector_dbs::insert(id, &vector_db)? {
             return Err(Error::AlreadyExists { what: "vector database", id: id.into() });
         }
-        vectors::create_table(&table)
+        vector_db.store().create()
     })
 }
 
 pub fn drop(id: &str) -> Result<()> {
-    let table =
+    let vector_db =
         vector_dbs::find(id)?.ok_or_else(|| Error::NotFound { what: "vector database", id: id.into() })?;
     as_owner(|| {
-        if vector_dbs::uses(id, &table.table_name)? > 0 {
+        if vector_dbs::uses(id, &vector_db)? > 0 {
             return Err(Error::InUse {
                 what: "vector database",
                 id: id.into(),
@@ -85,6 +66,6 @@ pub fn drop(id: &str) -> Result<()> {
             });
         }
         vector_dbs::delete(id)?;
-        vectors::drop_table(&table.table_name)
+        vector_db.store().remove()
     })
 }

@@ -2,7 +2,7 @@
 
 use super::frame;
 use super::protocol::{
-    Access, Client, Embedded, Health, QueryUsage, Request, Response, SOCKET_PATH, Urgency, Vectors,
+    Access, Client, Embedded, Health, Request, Response, SOCKET_PATH, Urgency, UsageRow, Vectors,
 };
 use crate::error::{Error, Result};
 use crate::model::{Embedder, Kind};
@@ -259,7 +259,7 @@ pub fn check(embedded: Embedded, embedder: &Embedder, count: usize) -> Result<Em
 }
 
 /// What queries of this database have spent since this was last asked.
-pub fn take_usage(timeout: Duration) -> Result<Vec<QueryUsage>> {
+pub fn take_usage(timeout: Duration) -> Result<Vec<UsageRow>> {
     match ask(&Request::TakeUsage { database: this_client("", 0).database }, timeout)? {
         Response::Usage(usage) => Ok(usage),
         other => Err(unexpected(other)),

@@ -1,13 +1,16 @@
 //! One connection to the gateway: requests are read as there is memory for them, and answered as they are done, in any
-//! order. What a client may hold is bounded: by not reading on, or by ending one that stands still while others wait.
+//! order. What a client may take is bounded: the gateway stops reading, or closes a
+//! connection that makes no progress while others wait.
 
 use super::frame::{self, Head};
-use super::memory::{Held, Memory, Share};
 use super::protocol::{Request, Response};
-use super::server::{State, answer};
+use super::request_memory::{Memory, Reservation, Share};
+use super::turns::Urgency;
+use crate::error::Result;
+use crate::sync::lock;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -18,23 +21,40 @@ use tokio::time::timeout;
 /// Connections at most, well below the files that a process may usually open. For one more the one that has been idle
 /// for longest is closed, which its client does not notice.
 const CONNECTIONS: usize = 512;
-/// Answers of one connection that wait to be written; more wait with what they hold.
+/// Answers of one connection that wait to be written; more wait before they get here.
 const OUTBOX: usize = 64;
-/// A client that takes or sends nothing for so long, in the middle of a frame, is given up if memory is short.
+/// A client that reads or sends nothing for so long, in the middle of a frame, is closed if memory is short.
 const STALL: Duration = Duration::from_secs(30);
 /// How often a client is told that the gateway lives, while its request waits for memory.
 const ALIVE: Duration = Duration::from_secs(5);
 /// Bytes that are read at a time.
 const PART: usize = 64 * 1024;
+/// Bytes that questions take at most, and all other requests.
+const QUESTIONS: usize = 64 * 1024 * 1024;
+const REQUESTS: usize = 512 * 1024 * 1024;
 
-/// An answer that waits to be written, and what its request holds.
-type Outgoing = (Vec<u8>, Option<Arc<Held>>);
+/// An answer that waits to be written, and the memory of its request.
+type Outgoing = (Vec<u8>, Option<Arc<Reservation>>);
 
-/// The connections that are open.
+/// Who answers requests.
+pub trait Service: Send + Sync + 'static {
+    /// The answer to a request that came by a connection of this number. The memory goes with the request's texts: work
+    /// may go on when the client is gone.
+    fn answer(
+        self: &Arc<Self>,
+        request: Request,
+        connection: u64,
+        memory: Arc<Reservation>,
+    ) -> impl Future<Output = Result<Response>> + Send;
+}
+
+/// The connections that are open, and the memory for their requests.
 pub struct Connections {
     most: usize,
     state: Mutex<Open>,
     closed: Notify,
+    questions: Arc<Memory>,
+    requests: Arc<Memory>,
 }
 
 #[derive(Default)]
@@ -60,34 +80,36 @@ impl Activity {
     }
 
     fn used(&self) -> Instant {
-        *self.used.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.used)
     }
 }
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        *self.0.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *lock(&self.0.used) = Instant::now();
         self.0.under_way.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 impl Default for Connections {
     fn default() -> Self {
-        Connections { most: CONNECTIONS, state: Mutex::default(), closed: Notify::new() }
+        Connections {
+            most: CONNECTIONS,
+            state: Mutex::default(),
+            closed: Notify::new(),
+            questions: Memory::new(QUESTIONS),
+            requests: Memory::new(REQUESTS),
+        }
     }
 }
 
 impl Connections {
-    fn lock(&self) -> MutexGuard<'_, Open> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Waits until there may be one more, and closes an idle one for it.
     pub async fn make_room(&self) {
         loop {
             let closed = self.closed.notified();
             {
-                let open = self.lock();
+                let open = lock(&self.state);
                 if open.connections.len() < self.most {
                     return;
                 }
@@ -103,7 +125,7 @@ impl Connections {
     }
 
     fn open(&self) -> (u64, Arc<Activity>) {
-        let mut open = self.lock();
+        let mut open = lock(&self.state);
         open.last += 1;
         let activity = Arc::new(Activity {
             used: Mutex::new(Instant::now()),
@@ -116,18 +138,24 @@ impl Connections {
     }
 
     fn close(&self, number: u64) {
-        self.lock().connections.remove(&number);
+        lock(&self.state).connections.remove(&number);
         self.closed.notify_one();
     }
 }
 
 /// Serves a client until it leaves.
-pub async fn serve(stream: UnixStream, state: Arc<State>) {
-    let (number, activity) = state.connections.open();
+pub async fn serve<S: Service>(stream: UnixStream, connections: Arc<Connections>, service: Arc<S>) {
+    let (number, activity) = connections.open();
     let (reader, writer) = stream.into_split();
     let (outbox, outgoing) = mpsc::channel::<Outgoing>(OUTBOX);
-    let writing = tokio::spawn(write(writer, outgoing, Arc::clone(&state.requests)));
-    let client = Client { number, activity: Arc::clone(&activity), state: Arc::clone(&state), outbox };
+    let writing = tokio::spawn(write(writer, outgoing, Arc::clone(&connections.requests)));
+    let client = Client {
+        number,
+        activity: Arc::clone(&activity),
+        connections: Arc::clone(&connections),
+        service,
+        outbox,
+    };
     tokio::select! {
         _ = client.read(reader) => {}
         () = client.outbox.closed() => {}
@@ -135,18 +163,19 @@ pub async fn serve(stream: UnixStream, state: Arc<State>) {
     }
     // Ending the writer closes the channel, which drops what is unanswered.
     writing.abort();
-    state.connections.close(number);
+    connections.close(number);
 }
 
 /// Whom requests are read for.
-struct Client {
+struct Client<S> {
     number: u64,
     activity: Arc<Activity>,
-    state: Arc<State>,
+    connections: Arc<Connections>,
+    service: Arc<S>,
     outbox: mpsc::Sender<Outgoing>,
 }
 
-impl Client {
+impl<S: Service> Client<S> {
     /// Reads requests, as there is memory for each. None at the end, or after what is no request.
     async fn read(&self, mut reader: OwnedReadHalf) -> Option<()> {
         let share = Share::default();
@@ -156,24 +185,24 @@ impl Client {
             reader.read_exact(&mut head).await.ok()?;
             let under_way = self.activity.begin();
             let head = Head::read(head).ok()?;
-            // A question does not wait for what others hold.
+            // A question does not wait for the memory of others.
             let (memory, share) = match head.urgency {
-                super::protocol::Urgency::Query => (&self.state.questions, &questions),
-                _ => (&self.state.requests, &share),
+                Urgency::Query => (&self.connections.questions, &questions),
+                _ => (&self.connections.requests, &share),
             };
-            let held = Arc::new(self.take(memory, share, head.cost()).await);
+            let reservation = Arc::new(self.take(memory, share, head.cost()).await);
             let content = read_content(&mut reader, head.length, memory).await?;
             let request = frame::decode::<Request>(&content).ok()?;
             drop(content);
             let refused = frame::check(&request.body, &head).err();
-            let (state, outbox, number) = (Arc::clone(&self.state), self.outbox.clone(), self.number);
+            let (service, outbox, number) = (Arc::clone(&self.service), self.outbox.clone(), self.number);
             tokio::spawn(async move {
                 let _under_way = under_way;
                 let answer = match refused {
                     Some(error) => Err(error),
                     // A client that is gone closes the channel; then the work is dropped at its next await.
                     None => tokio::select! {
-                        answer = answer(&state, request.body, number, Arc::clone(&held)) => answer,
+                        answer = service.answer(request.body, number, Arc::clone(&reservation)) => answer,
                         () = outbox.closed() => return,
                     },
                 };
@@ -181,19 +210,19 @@ impl Client {
                 let frame = frame::encode(request.id, response)
                     .or_else(|error| frame::encode(request.id, Response::Error(error.into())));
                 if let Ok(frame) = frame {
-                    let _ = outbox.send((frame, Some(held))).await;
+                    let _ = outbox.send((frame, Some(reservation))).await;
                 }
             });
         }
     }
 
     /// Waits for memory. The client is told that it is not forgotten.
-    async fn take(&self, memory: &Arc<Memory>, share: &Share, bytes: usize) -> Held {
+    async fn take(&self, memory: &Arc<Memory>, share: &Share, bytes: usize) -> Reservation {
         let taking = memory.take(share, bytes);
         tokio::pin!(taking);
         loop {
             match timeout(ALIVE, &mut taking).await {
-                Ok(held) => return held,
+                Ok(reservation) => return reservation,
                 Err(_) => {
                     if let Ok(frame) = frame::encode(0, Response::Alive) {
                         let _ = self.outbox.try_send((frame, None));
@@ -221,7 +250,7 @@ async fn read_content(reader: &mut OwnedReadHalf, length: usize, memory: &Memory
 }
 
 async fn write(mut writer: OwnedWriteHalf, mut outgoing: mpsc::Receiver<Outgoing>, memory: Arc<Memory>) {
-    while let Some((frame, _held)) = outgoing.recv().await {
+    while let Some((frame, _reservation)) = outgoing.recv().await {
         let mut left = frame.as_slice();
         while !left.is_empty() {
             match timeout(STALL, writer.write(left)).await {

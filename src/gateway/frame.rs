@@ -26,7 +26,7 @@ pub struct Envelope<T> {
     pub body: T,
 }
 
-/// What stands before a request.
+/// What precedes a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
     /// Bytes of the request.

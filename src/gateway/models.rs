@@ -1,14 +1,14 @@
 //! The loaded models, each loaded once, and the threads that run them.
 
 use super::local::{self, LocalModel};
-use super::protocol::Urgency;
-use super::turns::{Turns, Whose};
+use super::turns::{Turns, Urgency, Whose};
 use crate::error::{Error, Result};
 use crate::model::{Embedder, Kind};
+use crate::sync::{self, lock};
 use lru::LruCache;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use tokio::sync::oneshot;
 
 /// A piece of a request.
@@ -43,10 +43,6 @@ struct Shared {
     filled: Condvar,
     loaded: Mutex<LruCache<i64, Arc<dyn LocalModel>>>,
     model_dir: Mutex<PathBuf>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Models {
@@ -136,7 +132,7 @@ fn compute(shared: &Shared) {
                 if queue.closed {
                     return;
                 }
-                queue = shared.filled.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                queue = sync::wait(&shared.filled, queue);
             }
         };
         // In the pauses of a long batch the queries that have come meanwhile are answered.
@@ -153,7 +149,7 @@ fn next_query(shared: &Shared) -> Option<Task> {
 }
 
 fn serve(shared: &Shared, task: Task, pause: &dyn Fn()) {
-    // Nobody waits any more: the client cancelled.
+    // The client has cancelled.
     if task.answer.is_closed() {
         return;
     }

@@ -1,6 +1,9 @@
 //! What is said over the gateway's socket; `frame.rs` says how.
 
-use super::secret::{Reference, Secret};
+pub use super::endpoint::access::Access;
+pub use super::endpoint::budget::Spent;
+pub use super::endpoint::usage::Usage;
+pub use super::turns::Urgency;
 use crate::error::{Error, Result};
 use crate::model::{Embedder, Kind};
 use serde::{Deserialize, Serialize};
@@ -8,29 +11,6 @@ use serde::{Deserialize, Serialize};
 /// The socket, relative to the data directory (every server process's working directory); base
 /// backups skip this folder.
 pub const SOCKET_PATH: &str = "pg_stat_tmp/kb.gateway.sock";
-
-/// How long somebody can wait, the most urgent first: see [`super::turns`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Urgency {
-    /// A question: one short text.
-    Query,
-    /// Many or long texts that somebody waits for.
-    Bulk,
-    Ingest,
-}
-
-/// Bytes of a question at most; a longer one is a bulk call.
-pub const QUESTION: usize = 8 * 1024;
-
-impl Urgency {
-    /// Of texts that somebody waits for.
-    pub fn of(texts: &[String]) -> Urgency {
-        match texts {
-            [text] if text.len() <= QUESTION => Urgency::Query,
-            _ => Urgency::Bulk,
-        }
-    }
-}
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Request {
@@ -58,34 +38,12 @@ pub enum Request {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Response {
     Embedded(Embedded),
-    Usage(Vec<QueryUsage>),
+    Usage(Vec<UsageRow>),
     Counts(Vec<u32>),
     Health(Health),
     /// Nothing new, but the gateway lives: it waits for memory before it reads on.
     Alive,
     Error(Fault),
-}
-
-/// By what right a remote provider is asked.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Access {
-    /// What the embedder's secret refers to.
-    pub reference: Option<Reference>,
-    /// The key itself, where it lies in the database.
-    pub stored: Option<Secret>,
-    /// Scheme, host and port that the secret is bound to.
-    pub host: Option<String>,
-    pub spent: Spent,
-}
-
-/// Tokens of one day, as far as the asking database knows.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Spent {
-    /// Days since 1970, UTC.
-    pub day: u64,
-    pub tokens: u64,
-    /// Of these, by the tenant who asks; 0 where no embedder has a `tenant_share`.
-    pub by_tenant: u64,
 }
 
 /// For whom something is embedded.
@@ -99,29 +57,18 @@ pub struct Client {
     pub kb_no: i64,
 }
 
-/// What embedding cost. Local models cost nothing.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Usage {
-    pub requests: u64,
-    pub retries: u64,
-    /// Texts that got a vector.
-    pub texts: u64,
-    pub tokens: u64,
+/// What an endpoint is called for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Capability {
+    Embed,
 }
 
-impl Usage {
-    pub fn add(&mut self, more: &Usage) {
-        self.requests += more.requests;
-        self.retries += more.retries;
-        self.texts += more.texts;
-        self.tokens += more.tokens;
-    }
-}
-
-/// Usage by queries.
+/// What queries spent at an endpoint.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct QueryUsage {
-    pub embedder: String,
+pub struct UsageRow {
+    /// Id of the row that configures the endpoint: for [`Capability::Embed`] an embedder's.
+    pub endpoint: String,
+    pub capability: Capability,
     pub kb_no: i64,
     /// Who asked.
     pub tenant: String,
@@ -244,14 +191,6 @@ impl From<Fault> for Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn one_short_text_is_a_question_and_all_else_a_bulk_call() {
-        assert_eq!(Urgency::of(&["a".repeat(QUESTION)]), Urgency::Query);
-        assert_eq!(Urgency::of(&["a".repeat(QUESTION + 1)]), Urgency::Bulk);
-        assert_eq!(Urgency::of(&["a".into(), "b".into()]), Urgency::Bulk);
-        assert_eq!(Urgency::of(&[]), Urgency::Bulk);
-    }
 
     #[test]
     fn a_fault_keeps_its_kind() {

@@ -1,20 +1,24 @@
 //! The gateway's server: accepts connections on the Unix socket and answers requests concurrently.
 
-use super::asker::Asker;
-use super::cache::{self, QueryCache};
-use super::connection::{self, Connections};
-use super::memory::{Held, Memory};
+use super::cancellation::CancellationToken;
+use super::connection::{self, Connections, Service};
+use super::embed::query_cache::{self, QueryCache};
+use super::embed::queues::{EmbedRequest, Queues};
+use super::endpoint::access;
+use super::endpoint::deadline::{self, DeadlineError};
+use super::endpoint::usage::Usage;
 use super::models::Models;
-use super::protocol::{Client, Embedded, Health, QueryUsage, Request, Response, Urgency, Usage};
+use super::protocol::{Capability, Client, Embedded, Health, Request, Response, UsageRow};
 use super::provider;
-use super::remote::{self, Order, Remote};
-use super::turns::{Places, Whose};
+use super::request_memory::Reservation;
+use super::turns::{Places, Urgency, Whose};
 use crate::error::{Error, Result};
 use crate::model::{Bounds, Embedder, Kind};
+use crate::sync::lock;
 use crate::tokenizer::Tokenizer;
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::net::UnixListener;
 use tokio::runtime::Runtime;
@@ -24,34 +28,27 @@ use tokio::runtime::Runtime;
 pub struct Settings {
     pub model_dir: PathBuf,
     pub query_cache_size: usize,
-    pub remote: remote::Settings,
+    pub endpoints: access::Settings,
 }
 
-pub(super) struct State {
+struct State {
     models: Models,
-    remote: Remote,
+    queues: Queues,
     /// What queries spent, until their database asks for it.
     query_usage: Mutex<HashMap<UsageKey, Usage>>,
     cache: QueryCache,
     settings: Mutex<Settings>,
-    pub(super) connections: Connections,
-    /// What questions hold in memory, and what all other requests do.
-    pub(super) questions: Arc<Memory>,
-    pub(super) requests: Arc<Memory>,
-    /// Counting tokens is done for one at a time.
+    /// Tokens are counted for one request at a time.
     counting: Arc<Places>,
 }
 
-/// Database, embedder, knowledge base and tenant.
-type UsageKey = (u32, String, i64, String);
+/// Database, endpoint, capability, knowledge base and tenant.
+type UsageKey = (u32, String, Capability, i64, String);
 
-/// Different ones that are kept; what more of them cost is booked for no knowledge base and the unnamed tenant. And how
-/// many are given out at once.
+/// Different keys that are kept; what is spent under more is booked for no knowledge base and the unnamed tenant. And how
+/// many rows one answer has at most.
 const USAGE_KEYS: usize = 10_000;
 const USAGE_PART: usize = 1000;
-/// Bytes that questions and all other requests hold at most.
-const QUESTIONS: usize = 64 * 1024 * 1024;
-const REQUESTS: usize = 512 * 1024 * 1024;
 
 /// A running gateway; dropping it ends it.
 pub struct Server {
@@ -59,7 +56,7 @@ pub struct Server {
     state: Arc<State>,
 }
 
-/// An embedder that nobody has asked for so long is forgotten, and its key with it; and how often that is looked for.
+/// A queue that is not used for so long is closed, and its key forgotten; and how often that is checked.
 const IDLE: Duration = Duration::from_secs(600);
 const SWEEP: Duration = Duration::from_secs(60);
 
@@ -72,17 +69,14 @@ impl Server {
         let models =
             Models::start(settings.model_dir.clone()).map_err(|e| problem("start its model thread", e))?;
         let cache = QueryCache::new(settings.query_cache_size);
-        let remote = Remote::new(settings.remote.clone());
+        let queues = Queues::new(settings.endpoints.clone());
         let query_usage = Mutex::default();
         let state = Arc::new(State {
             models,
-            remote,
+            queues,
             query_usage,
             cache,
             settings: Mutex::new(settings),
-            connections: Connections::default(),
-            questions: Memory::new(QUESTIONS),
-            requests: Memory::new(REQUESTS),
             counting: Places::new(1),
         });
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -102,12 +96,13 @@ impl Server {
         };
         let accepting = Arc::clone(&state);
         runtime.spawn(async move {
+            let connections = Arc::new(Connections::default());
             loop {
-                accepting.connections.make_room().await;
+                connections.make_room().await;
                 match listener.accept().await {
                     Ok((stream, _)) => {
-                        let state = Arc::clone(&accepting);
-                        tokio::spawn(connection::serve(stream, state));
+                        let (connections, state) = (Arc::clone(&connections), Arc::clone(&accepting));
+                        tokio::spawn(connection::serve(stream, connections, state));
                     }
                     // Out of descriptors, say: others must close first.
                     Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
@@ -118,7 +113,7 @@ impl Server {
         runtime.spawn(async move {
             loop {
                 tokio::time::sleep(SWEEP).await;
-                swept.remote.forget_idle(IDLE);
+                swept.queues.forget_idle(IDLE);
             }
         });
         Ok(Server { runtime: Some(runtime), state })
@@ -126,12 +121,12 @@ impl Server {
 
     /// Takes new settings; running requests go on under the old ones.
     pub fn configure(&self, settings: Settings) {
-        let mut current = self.state.settings.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = lock(&self.state.settings);
         if current.model_dir != settings.model_dir {
             self.state.models.set_model_dir(settings.model_dir.clone());
             self.state.cache.clear();
         }
-        self.state.remote.configure(settings.remote.clone());
+        self.state.queues.configure(settings.endpoints.clone());
         self.state.cache.resize(settings.query_cache_size);
         *current = settings;
     }
@@ -145,139 +140,143 @@ impl Drop for Server {
     }
 }
 
-/// The answer to a request that came by a connection of this number. What it holds in memory goes with its texts: work
-/// may go on when the client is gone.
-pub(super) async fn answer(
-    state: &Arc<State>,
-    request: Request,
-    connection: u64,
-    held: Arc<Held>,
-) -> Result<Response> {
-    match request {
-        Request::Embed { embedder, access, kind, urgency, texts, tokens, client, patience_ms } => {
-            let Client { database, tenant, kb_no } = client;
-            let whose = Whose { database, tenant, connection };
-            let (asker, held) = (Asker::default(), Some(held));
-            let order = Order { embedder, access, kind, urgency, texts, tokens, whose, asker, held };
-            if provider::find(&order.embedder.provider).is_none() || urgency == Urgency::Ingest {
-                return Ok(Response::Embedded(embed(state, order, kb_no).await?));
+impl Service for State {
+    async fn answer(
+        self: &Arc<Self>,
+        request: Request,
+        connection: u64,
+        memory: Arc<Reservation>,
+    ) -> Result<Response> {
+        match request {
+            Request::Embed { embedder, access, kind, urgency, texts, tokens, client, patience_ms } => {
+                let Client { database, tenant, kb_no } = client;
+                let whose = Whose { database, tenant, connection };
+                let (cancellation, reservation) = (CancellationToken::default(), Some(memory));
+                let request = EmbedRequest {
+                    embedder,
+                    access,
+                    kind,
+                    urgency,
+                    texts,
+                    tokens,
+                    whose,
+                    cancellation,
+                    reservation,
+                };
+                if provider::find(&request.embedder.provider).is_none() || urgency == Urgency::Ingest {
+                    return Ok(Response::Embedded(embed(self, request, kb_no).await?));
+                }
+                ask_provider(self, request, kb_no, patience_ms.map(Duration::from_millis)).await
             }
-            ask_provider(state, order, kb_no, patience_ms.map(Duration::from_millis)).await
-        }
-        Request::TakeUsage { database } => Ok(Response::Usage(state.take_usage(database))),
-        Request::CountTokens { embedder, texts } => {
-            let whose = Whose { connection, ..Whose::default() };
-            let place = state.counting.take(Urgency::of(&texts), &whose).await;
-            let state = Arc::clone(state);
-            let counts = tokio::task::spawn_blocking(move || {
-                let _until_done = (place, held);
-                count_tokens(&state, &embedder, &texts)
-            });
-            let counts = counts.await.map_err(|_| Error::Internal("counting tokens failed".into()))??;
-            Ok(Response::Counts(counts))
-        }
-        Request::Health => {
-            let settings = state.settings.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            Ok(Response::Health(Health {
-                models: state.models.loaded(),
-                model_dir: settings.model_dir.display().to_string(),
-                open_breakers: state.remote.open_breakers(),
-            }))
+            Request::TakeUsage { database } => Ok(Response::Usage(self.take_usage(database))),
+            Request::CountTokens { embedder, texts } => {
+                let whose = Whose { connection, ..Whose::default() };
+                let place = self.counting.take(Urgency::of(&texts), &whose).await;
+                let state = Arc::clone(self);
+                let counts = tokio::task::spawn_blocking(move || {
+                    let _until_done = (place, memory);
+                    count_tokens(&state, &embedder, &texts)
+                });
+                let counts = counts.await.map_err(|_| Error::Internal("counting tokens failed".into()))??;
+                Ok(Response::Counts(counts))
+            }
+            Request::Health => {
+                let settings = lock(&self.settings).clone();
+                Ok(Response::Health(Health {
+                    models: self.models.loaded(),
+                    model_dir: settings.model_dir.display().to_string(),
+                    open_breakers: self.queues.open_breakers(),
+                }))
+            }
         }
     }
 }
 
 impl State {
     fn add_usage(&self, key: UsageKey, usage: &Usage) {
-        let mut all = self.query_usage.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&self.query_usage);
         let is_known = all.len() < USAGE_KEYS || all.contains_key(&key);
-        let key = if is_known { key } else { (key.0, key.1, 0, String::new()) };
+        let key = if is_known { key } else { (key.0, key.1, key.2, 0, String::new()) };
         all.entry(key).or_default().add(usage);
     }
 
     /// Some of what queries of a database cost.
-    fn take_usage(&self, database: u32) -> Vec<QueryUsage> {
-        let mut all = self.query_usage.lock().unwrap_or_else(PoisonError::into_inner);
+    fn take_usage(&self, database: u32) -> Vec<UsageRow> {
+        let mut all = lock(&self.query_usage);
         all.extract_if(|key, _| key.0 == database)
             .take(USAGE_PART)
-            .map(|((_, embedder, kb_no, tenant), usage)| QueryUsage { embedder, kb_no, tenant, usage })
+            .map(|((_, endpoint, capability, kb_no, tenant), usage)| UsageRow {
+                endpoint,
+                capability,
+                kb_no,
+                tenant,
+                usage,
+            })
             .collect()
     }
 
     /// What was remembered for this question, under this key.
-    fn cache_key(&self, order: &Order, is_remote: bool) -> Result<Option<cache::CacheKey>> {
-        let [text] = order.texts.as_slice() else { return Ok(None) };
-        if order.kind != Kind::Query {
+    fn cache_key(&self, request: &EmbedRequest, is_remote: bool) -> Result<Option<query_cache::CacheKey>> {
+        let [text] = request.texts.as_slice() else { return Ok(None) };
+        if request.kind != Kind::Query {
             return Ok(None);
         }
-        let Order { embedder, access, whose, .. } = order;
+        let EmbedRequest { embedder, access, whose, .. } = request;
         // Who may not ask is told so, whatever others were answered.
         let right = match is_remote {
-            true => self.remote.right_digest(embedder, access)?,
+            true => self.queues.right_digest(embedder, access)?,
             false => Default::default(),
         };
-        Ok(cache::key(whose, embedder, &right, order.kind, text))
+        Ok(query_cache::key(whose, embedder, &right, request.kind, text))
     }
 }
 
 /// In pieces, so that a long text takes no memory.
 fn count_tokens(state: &State, embedder: &Embedder, texts: &[String]) -> Result<Vec<u32>> {
-    let dir = state.settings.lock().unwrap_or_else(PoisonError::into_inner).model_dir.clone();
+    let dir = lock(&state.settings).model_dir.clone();
     let tokenizer = Tokenizer::for_embedder(embedder, &dir)?;
     texts.iter().map(|text| Ok(tokenizer.count(text, &Bounds::none())? as u32)).collect()
 }
 
-/// A question to a provider, or texts that somebody waits for. Once it is sent it is seen to its end though the client
-/// leaves: it is paid for, and a provider that does not answer must be known by that.
+/// A question to a provider, or texts that somebody waits for.
 async fn ask_provider(
     state: &Arc<State>,
-    mut order: Order,
+    mut request: EmbedRequest,
     kb_no: i64,
     patience: Option<Duration>,
 ) -> Result<Response> {
-    let embedder = order.embedder.id.clone();
-    let (waiting, asker) = Asker::new();
-    order.asker = asker;
+    let embedder = request.embedder.id.clone();
     let state = Arc::clone(state);
-    let work = tokio::spawn(async move { embed(&state, order, kb_no).await });
-    // The client's own clock runs, too: the provider is named before it says that the gateway does not answer.
-    let patience = patience.map(|patience| patience - patience / 20);
-    let answer = match patience {
-        Some(patience) => tokio::time::timeout(patience, work).await,
-        None => Ok(work.await),
-    };
-    drop(waiting);
-    let problem = || {
-        let ms = patience.unwrap_or_default().as_millis();
-        format!(
-            "no answer within {ms} ms: the provider is slow, or its limits (rpm, tpm, max_concurrency) are used up"
-        )
-    };
-    let late = |_| Error::Provider { embedder, problem: problem(), passing: true };
-    let embedded =
-        answer.map_err(late)?.map_err(|_| Error::Internal("asking a provider failed".into()))??;
-    Ok(Response::Embedded(embedded))
+    let embedded = deadline::within(patience, |cancellation| async move {
+        request.cancellation = cancellation;
+        embed(&state, request, kb_no).await
+    });
+    let embedded = embedded.await.map_err(|error| match error {
+        DeadlineError::Late(_) => Error::Provider { embedder, problem: error.to_string(), passing: true },
+        DeadlineError::Panicked => Error::Internal(error.to_string()),
+    })?;
+    Ok(Response::Embedded(embedded?))
 }
 
 /// By a model here, or by a provider elsewhere; a single question from the cache if it was asked before.
-async fn embed(state: &State, order: Order, kb_no: i64) -> Result<Embedded> {
-    let dimension = order.embedder.dimension;
-    let is_remote = provider::find(&order.embedder.provider).is_some();
-    let key = state.cache_key(&order, is_remote)?;
+async fn embed(state: &State, request: EmbedRequest, kb_no: i64) -> Result<Embedded> {
+    let dimension = request.embedder.dimension;
+    let is_remote = provider::find(&request.embedder.provider).is_some();
+    let key = state.cache_key(&request, is_remote)?;
     if let Some(vector) = key.and_then(|key| state.cache.get(&key)) {
         return Ok(Embedded::new(dimension, vec![Ok(vector)], Usage::default()));
     }
     let embedded = if is_remote {
-        let Whose { database, tenant, .. } = order.whose.clone();
-        let (embedder, urgency) = (order.embedder.id.clone(), order.urgency);
-        let embedded = state.remote.embed(order).await?;
+        let Whose { database, tenant, .. } = request.whose.clone();
+        let (embedder, urgency) = (request.embedder.id.clone(), request.urgency);
+        let embedded = state.queues.embed(request).await?;
         // The worker books what it sees in the answer; a query cannot write.
         if urgency != Urgency::Ingest && embedded.usage != Usage::default() {
-            state.add_usage((database, embedder, kb_no, tenant), &embedded.usage);
+            state.add_usage((database, embedder, Capability::Embed, kb_no, tenant), &embedded.usage);
         }
         embedded
     } else {
-        let Order { embedder, kind, urgency, whose, texts, .. } = order;
+        let EmbedRequest { embedder, kind, urgency, whose, texts, .. } = request;
         let vectors = state.models.embed(&embedder, kind, urgency, &whose, texts).await?;
         Embedded::new(dimension, vectors.into_iter().map(Ok).collect(), Usage::default())
     };

@@ -4,16 +4,40 @@
 //! Operating System Concepts, "aging"). Within a class: round robin over tenants, and over the connections of a tenant,
 //! so that neither many requests nor many connections bring more than one share.
 
-use super::protocol::Urgency;
+use crate::sync::lock;
+use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use tokio::sync::oneshot;
+
+/// How long somebody can wait, the most urgent first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Urgency {
+    /// A question: one short text.
+    Query,
+    /// Many or long texts that somebody waits for.
+    Bulk,
+    Ingest,
+}
+
+/// Bytes of a question at most; a longer one is a bulk call.
+pub const QUESTION: usize = 8 * 1024;
+
+impl Urgency {
+    /// Of texts that somebody waits for.
+    pub fn of(texts: &[String]) -> Urgency {
+        match texts {
+            [text] if text.len() <= QUESTION => Urgency::Query,
+            _ => Urgency::Bulk,
+        }
+    }
+}
 
 /// A class that was passed over so often comes next, whatever is more urgent.
 pub const PASSED_OVER: u32 = 8;
 
-/// Whose work something is.
+/// Who some work is for.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Whose {
     /// Oid of the database.
@@ -159,7 +183,8 @@ pub struct Places {
 
 #[derive(Default)]
 struct State {
-    free: usize,
+    total: usize,
+    taken: usize,
     waiting: Turns<oneshot::Sender<Place>>,
 }
 
@@ -170,19 +195,21 @@ pub struct Place {
 
 impl Places {
     pub fn new(count: usize) -> Arc<Places> {
-        Arc::new(Places { state: Mutex::new(State { free: count, waiting: Turns::default() }) })
+        Arc::new(Places { state: Mutex::new(State { total: count, ..State::default() }) })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Changes how many there are. Where more than that are taken, those given back are not given out again.
+    pub fn resize(self: &Arc<Self>, count: usize) {
+        lock(&self.state).total = count;
+        self.give();
     }
 
     pub async fn take(self: &Arc<Self>, urgency: Urgency, whose: &Whose) -> Place {
         loop {
             let given = {
-                let mut state = self.lock();
-                if state.free > 0 {
-                    state.free -= 1;
+                let mut state = lock(&self.state);
+                if state.taken < state.total {
+                    state.taken += 1;
                     return Place { places: Some(Arc::clone(self)) };
                 }
                 let (give, given) = oneshot::channel();
@@ -196,19 +223,21 @@ impl Places {
         }
     }
 
-    /// Gives a place to who comes next and still waits.
-    fn give_on(self: &Arc<Self>) {
+    /// Gives the free places to those who come next and still wait.
+    fn give(self: &Arc<Self>) {
         loop {
             let next = {
-                let mut state = self.lock();
-                let next = state.waiting.pop();
-                state.free += usize::from(next.is_none());
+                let mut state = lock(&self.state);
+                if state.taken >= state.total {
+                    return;
+                }
+                let Some(next) = state.waiting.pop() else { return };
+                state.taken += 1;
                 next
             };
-            let Some(next) = next else { return };
-            match next.send(Place { places: Some(Arc::clone(self)) }) {
-                Ok(()) => return,
-                Err(mut place) => place.places = None,
+            if let Err(mut place) = next.send(Place { places: Some(Arc::clone(self)) }) {
+                place.places = None;
+                lock(&self.state).taken -= 1;
             }
         }
     }
@@ -217,7 +246,8 @@ impl Places {
 impl Drop for Place {
     fn drop(&mut self) {
         if let Some(places) = self.places.take() {
-            places.give_on();
+            lock(&places.state).taken -= 1;
+            places.give();
         }
     }
 }
@@ -226,6 +256,46 @@ impl Drop for Place {
 mod tests {
     use super::*;
     use Urgency::{Bulk, Ingest, Query};
+
+    #[test]
+    fn one_short_text_is_a_question_and_all_else_a_bulk_call() {
+        assert_eq!(Urgency::of(&["a".repeat(QUESTION)]), Query);
+        assert_eq!(Urgency::of(&["a".repeat(QUESTION + 1)]), Bulk);
+        assert_eq!(Urgency::of(&["a".into(), "b".into()]), Bulk);
+        assert_eq!(Urgency::of(&[]), Bulk);
+    }
+
+    #[test]
+    fn fewer_places_are_given_only_when_more_than_those_have_been_given_back() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let places = Places::new(3);
+            let mut taken = Vec::new();
+            for _ in 0..3 {
+                taken.push(places.take(Query, &whose("", 1)).await);
+            }
+            places.resize(1);
+            let mut waiting = Box::pin(async { places.take(Query, &whose("", 1)).await });
+            for _ in 0..2 {
+                assert!(is_waiting(&mut waiting).await);
+                taken.pop();
+            }
+            assert!(is_waiting(&mut waiting).await, "two had one of one place");
+            taken.pop();
+            let _first = waiting.await;
+            places.resize(2);
+            let _second = places.take(Query, &whose("", 1)).await;
+        });
+    }
+
+    /// Whether it still waits.
+    async fn is_waiting<T>(future: &mut (impl Future<Output = T> + Unpin)) -> bool {
+        tokio::select! {
+            biased;
+            _ = future => false,
+            () = tokio::task::yield_now() => true,
+        }
+    }
 
     fn whose(tenant: &str, connection: u64) -> Whose {
         Whose { database: 1, tenant: tenant.into(), connection }

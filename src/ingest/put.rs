@@ -2,22 +2,26 @@
 
 use crate::error::{Error, Result};
 use crate::ingest::parse;
-use crate::model::Json;
+use crate::model::{Json, id};
 use crate::pg::role::as_owner;
 use crate::pg::wake;
 use crate::settings;
 use crate::store::documents::{self, NewDocument, Put};
-use crate::store::jobs;
+use crate::store::jobs::{self, Subject};
 use crate::store::knowledge_bases::{self, KnowledgeBase};
 
-/// Bytes of an external id at most: it must fit an index row.
-const MAX_ID_BYTES: usize = 1000;
+/// What a document consists of, as a caller gives it.
+#[derive(Debug)]
+pub enum Content {
+    Text(String),
+    Bytes(Vec<u8>),
+}
 
 /// A document as a caller gives it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Given {
     pub external_id: String,
-    pub content: String,
+    pub content: Content,
     pub metadata: Option<Json>,
     pub title: Option<String>,
     pub content_type: Option<String>,
@@ -27,22 +31,26 @@ pub struct Given {
 /// Everything that can be wrong with a document is said here, before anything is stored.
 fn check(given: Given) -> Result<NewDocument> {
     let id = given.external_id;
-    if id.trim().is_empty() {
-        return Err(Error::Argument { argument: "external_id", problem: "must not be empty".into() });
-    }
-    if id.len() > MAX_ID_BYTES {
-        let problem = format!("it has {} bytes, at most {MAX_ID_BYTES} are taken", id.len());
+    if let Some(problem) = id::problem(&id, id::MAX_EXTERNAL_BYTES) {
         return Err(Error::Argument { argument: "external_id", problem });
     }
-    parse::check(&given.content, &id, settings::max_document_size())?;
+    let (original, content) = match given.content {
+        Content::Text(text) => (None, text),
+        Content::Bytes(bytes) => {
+            let text = parse::decode(&bytes, &id)?;
+            ((text.as_bytes() != bytes).then_some(bytes), text)
+        }
+    };
+    parse::check(&content, &id, settings::max_document_size())?;
     let content_type =
-        parse::ContentType::detect(given.content_type.as_deref(), &id, given.uri.as_deref(), &given.content)?;
+        parse::ContentType::detect(given.content_type.as_deref(), &id, given.uri.as_deref(), &content)?;
     if given.metadata.as_ref().is_some_and(|metadata| !metadata.is_object()) {
         return Err(Error::Argument { argument: "metadata", problem: "must be a JSON object".into() });
     }
     Ok(NewDocument {
         external_id: id,
-        content: given.content,
+        original,
+        content,
         content_type: content_type.name().to_string(),
         title: given.title,
         uri: given.uri,
@@ -60,7 +68,7 @@ pub fn put(kb_id: &str, given: Vec<Given>) -> Result<Vec<(String, Put)>> {
         if !seen.insert(document.external_id.clone()) {
             return Err(Error::Argument {
                 argument: "documents",
-                problem: format!("external_id \"{}\" stands twice", document.external_id),
+                problem: format!("external_id \"{}\" appears twice", document.external_id),
             });
         }
         documents.push(document);
@@ -68,13 +76,13 @@ pub fn put(kb_id: &str, given: Vec<Given>) -> Result<Vec<(String, Put)>> {
     // As the owner, because writers may not touch the tables themselves; the knowledge base is the caller's own.
     as_owner(|| {
         let ids: Vec<String> = documents.iter().map(|document| document.external_id.clone()).collect();
-        documents::lock(kb.kb_no, &ids)?;
+        documents::lock(kb.kb_no, &kb.tenant_id, &ids)?;
         let mut results = Vec::with_capacity(documents.len());
         let mut changed = Vec::new();
         for document in documents {
-            let put = documents::put(kb.kb_no, &kb.tenant_id, &document)?;
+            let put = documents::put(&kb, &document)?;
             if put != Put::Skipped {
-                changed.push(document.external_id.clone());
+                changed.push(Subject { tenant_id: kb.tenant_id.clone(), name: document.external_id.clone() });
             }
             results.push((document.external_id, put));
         }
@@ -84,11 +92,11 @@ pub fn put(kb_id: &str, given: Vec<Given>) -> Result<Vec<(String, Put)>> {
 }
 
 /// Enqueues edits, as the owner, and has the worker woken at commit.
-fn enqueue(kb: &KnowledgeBase, external_ids: &[String]) -> Result<()> {
-    if external_ids.is_empty() {
+fn enqueue(kb: &KnowledgeBase, documents: &[Subject]) -> Result<()> {
+    if documents.is_empty() {
         return Ok(());
     }
-    jobs::enqueue(kb.kb_no, &kb.tenant_id, external_ids, jobs::LIVE, None)?;
+    jobs::enqueue(kb.kb_no, documents, jobs::LIVE, None)?;
     wake::at_commit(kb.kb_no);
     Ok(())
 }
@@ -97,8 +105,11 @@ fn enqueue(kb: &KnowledgeBase, external_ids: &[String]) -> Result<()> {
 pub fn delete(kb_id: &str, external_ids: &[String]) -> Result<Vec<(String, bool)>> {
     let kb = knowledge_bases::get_own(kb_id)?;
     let deleted = as_owner(|| {
-        documents::lock(kb.kb_no, external_ids)?;
-        documents::delete(kb.kb_no, external_ids)
+        let locked = documents::lock(kb.kb_no, &kb.tenant_id, external_ids)?;
+        let deleted = documents::delete(&locked)?;
+        // After the documents: a job that somebody has just enqueued is seen then.
+        jobs::delete(kb.kb_no, &kb.tenant_id, external_ids)?;
+        Ok(deleted)
     })?;
     Ok(external_ids.iter().map(|id| (id.clone(), deleted.contains(id))).collect())
 }
@@ -107,8 +118,8 @@ pub fn delete(kb_id: &str, external_ids: &[String]) -> Result<Vec<(String, bool)
 pub fn retry(kb_id: &str, external_id: Option<&str>) -> Result<i64> {
     let kb = knowledge_bases::get_own(kb_id)?;
     as_owner(|| {
-        let ids = documents::reset(kb.kb_no, documents::Which::Failed, "", external_id)?;
-        enqueue(&kb, &ids)?;
-        Ok(ids.len() as i64)
+        let failed = documents::reset_failed(kb.kb_no, &kb.tenant_id, external_id)?;
+        enqueue(&kb, &failed)?;
+        Ok(failed.len() as i64)
     })
 }

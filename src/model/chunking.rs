@@ -1,6 +1,7 @@
 //! How a text is cut into chunks, and what a chunk is.
 
 use super::fields::Fields;
+use super::marks::Locator;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -167,8 +168,7 @@ pub struct Chunk {
     pub span: Span,
     /// In tokens of the tokeniser that sized it (the embedder's own for unit `characters`).
     pub token_count: usize,
-    /// Titles of the headings above the chunk's first character, outermost first.
-    pub headings: Vec<String>,
+    pub locator: Locator,
 }
 
 impl Chunk {

@@ -40,9 +40,9 @@ impl Json {
         tokens(&self.0).nth(1).is_some_and(|(_, token)| matches!(token, "}" | "]"))
     }
 
-    /// Whether it is no object or array, or one that holds none.
-    pub fn is_flat(&self) -> bool {
-        self.depth() <= 1
+    /// Whether it is neither an object nor an array.
+    pub fn is_scalar(&self) -> bool {
+        self.depth() == 0
     }
 
     fn depth(&self) -> usize {
@@ -95,21 +95,44 @@ impl Json {
         Some(taken)
     }
 
+    /// The keys of an object with their values, each as it is written; None where it is no object.
+    pub fn members(&self) -> Option<Vec<(String, Json)>> {
+        let member = |(_, key, value, end): (usize, &str, usize, usize)| {
+            Some((serde_json::from_str(key).ok()?, Json::new(self.0.get(value..end)?.trim())))
+        };
+        if self.is_object() { self.places().map(member).collect() } else { None }
+    }
+
+    /// The object of these members, whose keys differ.
+    pub fn object(members: &[(&str, &Json)]) -> Json {
+        let member = |(key, value): &(&str, &Json)| format!("{}: {value}", Value::from(*key));
+        Json(format!("{{{}}}", members.iter().map(member).collect::<Vec<_>>().join(", ")))
+    }
+
     /// Where a key of this object, its value, and what follows that begin.
     fn member(&self, key: &str) -> Option<(usize, usize, usize)> {
         let quoted = Value::from(key).to_string();
+        self.places().find(|place| place.1 == quoted).map(|(from, _, value, end)| (from, value, end))
+    }
+
+    /// Of each member of this object: where it begins, its key in quotes, where its value begins, and what follows.
+    fn places(&self) -> impl Iterator<Item = (usize, &str, usize, usize)> {
         let (mut depth, mut last, mut found) = (0usize, (0, ""), None);
-        for (at, token) in tokens(&self.0) {
-            match (token, depth, found) {
-                ("," | "}", 1, Some((from, value))) => return Some((from, value, at)),
-                (":", 1, None) if last.1 == quoted => found = Some((last.0, at + 1)),
-                ("{" | "[", ..) => depth += 1,
-                ("}" | "]", ..) => depth = depth.saturating_sub(1),
+        tokens(&self.0).filter_map(move |(at, token)| {
+            let mut place = None;
+            match (token, depth) {
+                (":", 1) if found.is_none() => found = Some((last.0, last.1, at + 1)),
+                ("," | "}", 1) => place = found.take().map(|(from, key, value)| (from, key, value, at)),
+                _ => {}
+            }
+            match token {
+                "{" | "[" => depth += 1,
+                "}" | "]" => depth = depth.saturating_sub(1),
                 _ => {}
             }
             last = (at, token);
-        }
-        None
+            place
+        })
     }
 }
 
@@ -242,8 +265,21 @@ mod tests {
     #[test]
     fn shapes_are_told_apart() {
         assert!(Json::new("{}").is_object() && Json::new("{}").is_empty());
-        assert!(Json::new(r#"{"a": 1, "b": "["}"#).is_flat() && !Json::new(r#"{"a": []}"#).is_flat());
+        assert!(Json::new("\"[\"").is_scalar() && !Json::new("[]").is_scalar());
         assert!(!Json::new("[1]").is_object() && !Json::new("\"{\"").is_object());
-        assert!(Json::new("null").is_flat() && !Json::new(r#"{"a": 1}"#).is_empty());
+        assert!(Json::new("null").is_scalar() && !Json::new(r#"{"a": 1}"#).is_empty());
+    }
+
+    #[test]
+    fn an_object_is_made_of_its_members_again() {
+        let text =
+            r#"{"a": {"m": 1, "z": [{}]}, "q\"": 12345678901234567890123.50, "s": "\"m\": }", "": null}"#;
+        let members = Json::new(text).members().unwrap();
+        let keys: Vec<&str> = members.iter().map(|(key, _)| key.as_str()).collect();
+        assert_eq!(keys, ["a", "q\"", "s", ""]);
+        let borrowed: Vec<(&str, &Json)> = members.iter().map(|(key, value)| (key.as_str(), value)).collect();
+        assert_eq!(Json::object(&borrowed).as_str(), text);
+        assert_eq!(Json::empty_object().members(), Some(vec![]));
+        assert_eq!(Json::new(r#"[{"a": 1}]"#).members(), None);
     }
 }

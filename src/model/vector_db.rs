@@ -4,7 +4,7 @@ use super::fields::Fields;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum VectorDbType {
     /// A table with an HNSW index.
@@ -34,7 +34,7 @@ impl VectorDbType {
 }
 
 /// How near two vectors are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Metric {
     Cosine,
@@ -86,7 +86,7 @@ impl Metric {
 }
 
 /// pgvector's column type.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Element {
     Vector,
@@ -119,8 +119,19 @@ impl Element {
     }
 }
 
+/// How the nearest are looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scan {
+    /// By the HNSW index if there is one, iterating until enough pass the filter.
+    Index { ef_search: usize },
+    /// Every vector that passes the filter.
+    Exact,
+    /// As Exact, and equal texts count once.
+    ExactDistinct,
+}
+
 /// The validated `config` of a vector database.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct VectorDbConfig {
     /// Table name in schema kb; None: made from the id.
     pub table: Option<String>,

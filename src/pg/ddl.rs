@@ -64,6 +64,15 @@ pub fn run_top_level(sql: &str) -> Result<()> {
     result
 }
 
+/// Whether schema kb has a table of this name.
+pub fn table_exists(table: &str) -> Result<bool> {
+    let name = CString::new(table).map_err(|e| Error::Internal(e.to_string()))?;
+    // SAFETY: catalog look-ups by name inside a transaction.
+    let relation =
+        unsafe { pg_sys::get_relname_relid(name.as_ptr(), pg_sys::get_namespace_oid(c"kb".as_ptr(), true)) };
+    Ok(relation != pg_sys::InvalidOid)
+}
+
 /// Has DROP EXTENSION kb drop this table of schema kb as well, although it is no member (members are
 /// not dumped with their definition, and vector tables must be).
 pub fn drop_with_extension(table: &str) -> Result<()> {

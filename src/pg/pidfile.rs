@@ -4,13 +4,14 @@
 //! This needs no shared memory and so works without shared_preload_libraries, and looking a process
 //! up cannot raise an error, so that it may be done while a transaction commits.
 
+use crate::sync;
 use pgrx::pg_sys;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::{Mutex, Once};
 use std::time::Duration;
 
 /// Relative to the data directory, which is every server process's working directory. The
@@ -47,7 +48,7 @@ static HELD: Mutex<Option<PidFile>> = Mutex::new(None);
 /// its way out must not be taken for one that can still be woken.
 pub fn hold(file: PidFile) {
     static AT_EXIT: Once = Once::new();
-    *HELD.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
+    *sync::lock(&HELD) = Some(file);
     // SAFETY: the callback stays loaded as long as the library; it runs before the process leaves the
     // activity view, and raises nothing.
     AT_EXIT.call_once(|| unsafe { pg_sys::before_shmem_exit(Some(at_exit), pg_sys::Datum::from(0)) });
@@ -55,13 +56,13 @@ pub fn hold(file: PidFile) {
 
 /// Lets go of the file that [`hold`] keeps.
 pub fn let_go() {
-    drop(HELD.lock().unwrap_or_else(PoisonError::into_inner).take());
+    drop(sync::lock(&HELD).take());
 }
 
 /// Writes down what the process is at, for the next holder of the held file if this one dies of it. May be called off
 /// the main thread.
 pub fn note(activity: Activity, work: Option<i64>) {
-    if let Some(held) = HELD.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
+    if let Some(held) = sync::lock(&HELD).as_ref() {
         // A note that cannot be written is not worth a failure.
         let at = NOTES_AT + NOTE_BYTES * activity as u64;
         let _ = held.file.write_all_at(format!("{:<20}\n", work.unwrap_or(NOTHING)).as_bytes(), at);

@@ -1,23 +1,32 @@
 //! Equal texts answered once.
 
-use super::Hit;
+use crate::model::Candidate;
 use std::collections::HashSet;
 
-/// Keeps the first of each text (hits come best first).
-pub fn distinct(hits: Vec<Hit>) -> Vec<Hit> {
+/// Keeps the first of each text (candidates come best first, with their rows).
+pub fn distinct(mut candidates: Vec<Candidate>) -> Vec<Candidate> {
     let mut seen = HashSet::new();
-    hits.into_iter().filter(|hit| seen.insert(hit.content_hash.clone())).collect()
+    candidates
+        .retain(|candidate| candidate.row.as_ref().is_some_and(|row| seen.insert(row.content_hash.clone())));
+    candidates
+}
+
+/// How many texts those are.
+pub fn count(candidates: &[Candidate]) -> usize {
+    let hashes = candidates.iter().filter_map(|candidate| Some(&candidate.row.as_ref()?.content_hash));
+    hashes.collect::<HashSet<_>>().len()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::test_hit;
+    use super::super::{test_candidate, test_scores};
     use super::*;
 
     #[test]
     fn the_best_of_each_text_stays() {
-        let hits = vec![test_hit("a", 0.9, 1), test_hit("b", 0.8, 1), test_hit("a", 0.7, 1)];
-        let kept: Vec<f64> = distinct(hits).iter().filter_map(|h| h.score).collect();
-        assert_eq!(kept, [0.9, 0.8]);
+        let candidates =
+            vec![test_candidate("a", 0.9, 1), test_candidate("b", 0.8, 1), test_candidate("a", 0.7, 1)];
+        assert_eq!(count(&candidates), 2);
+        assert_eq!(test_scores(&distinct(candidates)), [0.9, 0.8]);
     }
 }

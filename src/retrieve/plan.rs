@@ -1,42 +1,58 @@
-//! Which scan answers a query, and how far it looks.
+//! Which scans answer a query by vectors, and how far they look.
+
+use crate::model::vector_db::Scan;
 
 /// Chunks passing a filter up to which they are all compared: about what an HNSW scan looks at
 /// anyway, and exact.
 pub const EXACT_BELOW: usize = 20_000;
 
+/// One way of looking for the nearest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Step {
+    /// Chunks at most.
+    pub limit: usize,
+    pub scan: Scan,
+}
+
+impl Step {
+    pub fn exact(limit: usize) -> Step {
+        Step { limit, scan: Scan::Exact }
+    }
+
+    fn index(limit: usize, ef_search: Option<usize>) -> Step {
+        Step { limit, scan: Scan::Index { ef_search: self::ef_search(ef_search, limit) } }
+    }
+}
+
 /// HNSW candidates looked at when nothing else is said: pgvector's default, or twice what is asked
 /// for, within pgvector's limits.
-pub fn ef_search(configured: Option<usize>, limit: usize) -> usize {
+fn ef_search(configured: Option<usize>, limit: usize) -> usize {
     configured.unwrap_or(40).max(limit * 2).clamp(1, 1000)
 }
 
-/// One way of looking for the nearest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
-    /// By the index, this many rows.
-    Index { limit: usize },
-    /// Every row, this many.
-    Exact { limit: usize },
-    /// Every row, equal texts once, this many: after it nothing more can be found.
-    ExactDistinct { limit: usize },
-}
-
 /// What to try, in order, until enough rows are found. `matching` is how many chunks pass the filter
-/// (None: no filter, so all do).
-pub fn steps(top_k: usize, dedupe: bool, matching: Option<usize>) -> Vec<Step> {
-    let last = if dedupe { Step::ExactDistinct { limit: top_k } } else { Step::Exact { limit: top_k } };
+/// (None: no filter, so all do). After the last nothing more can be found.
+pub fn steps(top_k: usize, dedupe: bool, matching: Option<usize>, ef_search: Option<usize>) -> Vec<Step> {
+    let last = if dedupe { Step { limit: top_k, scan: Scan::ExactDistinct } } else { Step::exact(top_k) };
     match matching {
         Some(0) => Vec::new(),
         Some(matching) if matching <= EXACT_BELOW => {
             if dedupe {
-                vec![Step::Exact { limit: top_k }, last]
+                vec![Step::exact(top_k), last]
             } else {
                 vec![last]
             }
         }
-        _ if dedupe => vec![Step::Index { limit: top_k }, Step::Index { limit: top_k * 4 + 16 }, last],
-        _ => vec![Step::Index { limit: top_k }, last],
+        _ if dedupe => {
+            vec![Step::index(top_k, ef_search), Step::index(several(top_k), ef_search), last]
+        }
+        _ => vec![Step::index(top_k, ef_search), last],
     }
+}
+
+/// So many chunks hold `top_k` different texts, most of the time.
+pub fn several(top_k: usize) -> usize {
+    top_k * 4 + 16
 }
 
 /// Whether a step's rows answer the query: there are enough of them, or the last is already
@@ -58,17 +74,19 @@ mod tests {
 
     #[test]
     fn a_selective_filter_is_scanned_exactly() {
-        assert_eq!(steps(5, false, Some(20)), [Step::Exact { limit: 5 }]);
-        assert!(matches!(steps(5, true, Some(EXACT_BELOW + 1))[0], Step::Index { limit: 5 }));
-        assert!(steps(5, true, Some(0)).is_empty());
+        assert_eq!(steps(5, false, Some(20), None), [Step::exact(5)]);
+        let first = steps(5, true, Some(EXACT_BELOW + 1), None)[0];
+        assert_eq!(first, Step { limit: 5, scan: Scan::Index { ef_search: 40 } });
+        assert!(steps(5, true, Some(0), None).is_empty());
     }
 
     #[test]
     fn every_plan_ends_in_an_exact_scan() {
         for dedupe in [false, true] {
             for matching in [None, Some(1), Some(EXACT_BELOW * 2)] {
-                let last = *steps(7, dedupe, matching).last().unwrap();
-                assert!(matches!(last, Step::Exact { limit: 7 } | Step::ExactDistinct { limit: 7 }));
+                let last = *steps(7, dedupe, matching, None).last().unwrap();
+                assert_eq!(last.limit, 7);
+                assert!(matches!(last.scan, Scan::Exact | Scan::ExactDistinct));
             }
         }
     }

@@ -1,7 +1,9 @@
 //! kb.builds: the sets of chunks and vectors of a knowledge base.
 
-use super::vector_dbs::VectorTable;
+use super::arguments::Arguments;
+use super::vector_store::VectorDb;
 use crate::error::{Error, Result};
+use crate::model::states::BuildState;
 use crate::model::{Chunking, Preprocess};
 use crate::pg::spi::{self, Arg, Row};
 use serde_json::Value;
@@ -11,39 +13,53 @@ pub struct Build {
     pub build_no: i64,
     pub kb_no: i64,
     pub tenant_id: String,
-    /// live, next or old.
-    pub state: String,
+    pub state: BuildState,
     pub embedder: String,
     pub fingerprint: i64,
     pub chunking: Chunking,
     pub preprocess: Preprocess,
-    pub table: VectorTable,
+    pub vector_db: VectorDb,
     pub owns_table: bool,
     pub run_no: Option<i64>,
 }
 
-const COLUMNS: &str = "build_no, kb_no, tenant_id, state, embedder, fingerprint, chunking, preprocess,
-    table_name, dimension, type, metric, config, owns_table, run_no";
+/// The columns that [`build`] reads, of kb.builds b.
+fn columns() -> String {
+    format!(
+        "b.build_no, b.kb_no, b.tenant_id, b.state, b.embedder, b.fingerprint, b.chunking, b.preprocess, b.owns_table,
+         b.run_no, {}",
+        VectorDb::columns("b")
+    )
+}
 
 fn build(row: &Row) -> Result<Build> {
     let internal = |p: Vec<String>| Error::Internal(format!("stored settings of a build: {}", p.join("; ")));
-    let (kind, metric): (String, String) = (row.get(10)?, row.get(11)?);
     Ok(Build {
         build_no: row.get(0)?,
         kb_no: row.get(1)?,
         tenant_id: row.get(2)?,
-        state: row.get(3)?,
+        state: BuildState::stored(&row.get::<String>(3)?)?,
         embedder: row.get(4)?,
         fingerprint: row.get(5)?,
         chunking: Chunking::stored(&row.json(6)?).map_err(internal)?,
         preprocess: Preprocess::parse(&row.json(7)?).map_err(internal)?,
-        table: VectorTable::from_parts(row.get(8)?, row.get(9)?, &kind, &metric, &row.json(12)?)?,
-        owns_table: row.get(13)?,
-        run_no: row.opt(14)?,
+        vector_db: VectorDb::read(row, 10)?,
+        owns_table: row.get(8)?,
+        run_no: row.opt(9)?,
     })
 }
 
 impl Build {
+    /// Queries read it.
+    pub fn is_live(&self) -> bool {
+        self.state == BuildState::Live
+    }
+
+    /// A run fills it beside the live one.
+    pub fn is_next(&self) -> bool {
+        self.state == BuildState::Next
+    }
+
     /// Tells apart the builds and settings that a document's chunks were made under: the build's number
     /// and a hash over everything that decides its chunks and vectors.
     pub fn settings(&self) -> String {
@@ -60,7 +76,7 @@ impl Build {
 /// The build that queries of a knowledge base read. Under the caller's snapshot.
 pub fn live(kb_no: i64) -> Result<Build> {
     spi::read_one(
-        &format!("SELECT {COLUMNS} FROM kb.builds WHERE kb_no = $1 AND state = 'live'"),
+        &format!("SELECT {} FROM kb.builds b WHERE kb_no = $1 AND state = 'live'", columns()),
         &[Arg::Long(kb_no)],
         build,
     )?
@@ -71,7 +87,8 @@ pub fn live(kb_no: i64) -> Result<Build> {
 pub fn current(kb_no: i64) -> Result<Vec<Build>> {
     spi::write(
         &format!(
-            "SELECT {COLUMNS} FROM kb.builds WHERE kb_no = $1 AND state IN ('live', 'next') ORDER BY state"
+            "SELECT {} FROM kb.builds b WHERE kb_no = $1 AND state IN ('live', 'next') ORDER BY state",
+            columns()
         ),
         &[Arg::Long(kb_no)],
         build,
@@ -82,11 +99,12 @@ pub fn current(kb_no: i64) -> Result<Vec<Build>> {
 pub fn old() -> Result<Vec<Build>> {
     spi::write(
         &format!(
-            "SELECT {COLUMNS} FROM kb.builds b WHERE state = 'old' AND NOT EXISTS (
+            "SELECT {} FROM kb.builds b WHERE state = 'old' AND NOT EXISTS (
                  SELECT FROM pg_catalog.pg_stat_activity a
                  WHERE a.datname = pg_catalog.current_database() AND a.pid <> pg_catalog.pg_backend_pid()
                    AND pg_catalog.age(a.backend_xmin) >= pg_catalog.age(b.retired::xid))
-             ORDER BY build_no LIMIT 10"
+             ORDER BY build_no LIMIT 10",
+            columns()
         ),
         &[],
         build,
@@ -96,7 +114,7 @@ pub fn old() -> Result<Vec<Build>> {
 /// Live builds in unlogged tables, which a crash empties.
 pub fn unlogged() -> Result<Vec<Build>> {
     spi::write(
-        &format!("SELECT {COLUMNS} FROM kb.builds WHERE state = 'live' AND type = 'memory'"),
+        &format!("SELECT {} FROM kb.builds b WHERE state = 'live' AND type = 'memory'", columns()),
         &[],
         build,
     )
@@ -106,8 +124,9 @@ pub fn unlogged() -> Result<Vec<Build>> {
 pub fn finished_next() -> Result<Vec<Build>> {
     spi::write(
         &format!(
-            "SELECT {COLUMNS} FROM kb.builds b WHERE state = 'next'
-             AND NOT EXISTS (SELECT FROM kb.jobs j WHERE j.kb_no = b.kb_no)"
+            "SELECT {} FROM kb.builds b WHERE state = 'next'
+             AND NOT EXISTS (SELECT FROM kb.jobs j WHERE j.kb_no = b.kb_no)",
+            columns()
         ),
         &[],
         build,
@@ -122,28 +141,31 @@ pub fn next_number() -> Result<i64> {
 
 /// As the owner.
 pub fn insert(build: &Build) -> Result<()> {
+    let (chunking, preprocess) = (build.chunking.to_json(), build.preprocess.to_json());
+    let mut arguments = Arguments::default();
+    let values = [
+        Arg::Long(build.build_no),
+        Arg::Long(build.kb_no),
+        Arg::Text(&build.tenant_id),
+        Arg::Text(build.state.name()),
+        Arg::Text(&build.embedder),
+        Arg::Long(build.fingerprint),
+        Arg::Json(&chunking),
+        Arg::Json(&preprocess),
+        Arg::Bool(build.owns_table),
+        Arg::LongOrNull(build.run_no),
+        Arg::Text(build.vector_db.element.name()),
+    ]
+    .map(|value| arguments.add(value));
     spi::execute(
-        "INSERT INTO kb.builds (build_no, kb_no, tenant_id, state, embedder, fingerprint, dimension, chunking,
-             preprocess, table_name, owns_table, type, metric, element, config, run_no)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)",
-        &[
-            Arg::Long(build.build_no),
-            Arg::Long(build.kb_no),
-            Arg::Text(&build.tenant_id),
-            Arg::Text(&build.state),
-            Arg::Text(&build.embedder),
-            Arg::Long(build.fingerprint),
-            Arg::Int(build.table.dimension as i32),
-            Arg::Json(&build.chunking.to_json()),
-            Arg::Json(&build.preprocess.to_json()),
-            Arg::Text(&build.table.table_name),
-            Arg::Bool(build.owns_table),
-            Arg::Text(build.table.kind.name()),
-            Arg::Text(build.table.metric.name()),
-            Arg::Text(build.table.element.name()),
-            Arg::Json(&build.table.config_json()),
-            Arg::LongOrNull(build.run_no),
-        ],
+        &format!(
+            "INSERT INTO kb.builds (build_no, kb_no, tenant_id, state, embedder, fingerprint, chunking, preprocess,
+                 owns_table, run_no, element, {}) VALUES ({}, {})",
+            VectorDb::inserted(),
+            values.join(", "),
+            build.vector_db.values(&mut arguments),
+        ),
+        &arguments.all(),
     )?;
     Ok(())
 }
@@ -158,11 +180,11 @@ pub fn set_settings(build_no: i64, chunking: &Value, preprocess: &Value) -> Resu
 }
 
 /// As the owner or the worker.
-pub fn set_state(build_no: i64, state: &str) -> Result<()> {
+pub fn set_state(build_no: i64, state: BuildState) -> Result<()> {
     spi::execute(
         "UPDATE kb.builds SET state = $2,
              retired = CASE WHEN $2 = 'old' THEN pg_catalog.pg_current_xact_id() END WHERE build_no = $1",
-        &[Arg::Long(build_no), Arg::Text(state)],
+        &[Arg::Long(build_no), Arg::Text(state.name())],
     )?;
     Ok(())
 }
@@ -171,13 +193,4 @@ pub fn set_state(build_no: i64, state: &str) -> Result<()> {
 pub fn delete(build_no: i64) -> Result<()> {
     spi::execute("DELETE FROM kb.builds WHERE build_no = $1", &[Arg::Long(build_no)])?;
     Ok(())
-}
-
-/// Tables that belong to single builds of a knowledge base. As the owner.
-pub fn own_tables(kb_no: i64) -> Result<Vec<String>> {
-    spi::write(
-        "SELECT DISTINCT table_name FROM kb.builds WHERE kb_no = $1 AND owns_table",
-        &[Arg::Long(kb_no)],
-        |row| row.get(0),
-    )
 }

@@ -4,7 +4,6 @@ use super::builds::Build;
 use crate::error::Result;
 use crate::model::Chunk;
 use crate::pg::spi::{self, Arg};
-use serde_json::json;
 use uuid::Uuid;
 
 /// A chunk of the previous version of a document.
@@ -40,12 +39,9 @@ pub fn existing(document_id: i64, build_no: i64) -> Result<Vec<Existing>> {
 /// A chunk with its identity and place.
 pub type Placed = (Uuid, usize, Chunk);
 
-fn locator(chunk: &Chunk) -> serde_json::Value {
-    if chunk.headings.is_empty() { json!({}) } else { json!({ "headings": chunk.headings }) }
-}
-
-/// Inserts chunks of one document. An id that is there already (a crash after the commit, say) stays.
-pub fn insert(build: &Build, document_id: i64, chunks: &[Placed]) -> Result<()> {
+/// Inserts chunks of one document, which is the tenant's. An id that is there already (a crash after the commit, say)
+/// stays.
+pub fn insert(build: &Build, document_id: i64, tenant_id: &str, chunks: &[Placed]) -> Result<()> {
     // So many at once, to bound the size of one statement's arguments.
     for part in chunks.chunks(500) {
         let columns = Columns::of(part);
@@ -61,7 +57,7 @@ pub fn insert(build: &Build, document_id: i64, chunks: &[Placed]) -> Result<()> 
                 Arg::Long(build.build_no),
                 Arg::Long(document_id),
                 Arg::Long(build.kb_no),
-                Arg::Text(&build.tenant_id),
+                Arg::Text(tenant_id),
                 Arg::Uuids(&columns.ids),
                 Arg::Ints(&columns.ordinals),
                 Arg::Texts(&columns.contents),
@@ -137,7 +133,7 @@ impl Columns {
             columns.tokens.push(chunk.token_count as i32);
             columns.starts.push(chunk.span.start as i32);
             columns.ends.push(chunk.span.end as i32);
-            columns.locators.push(locator(chunk).to_string());
+            columns.locators.push(chunk.locator.to_json().to_string());
         }
         columns
     }

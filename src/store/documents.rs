@@ -1,14 +1,20 @@
 //! kb.documents.
 
+use super::BY_INDEX;
+use super::jobs::{Job, Subject};
+use super::knowledge_bases::KnowledgeBase;
 use crate::error::Result;
 use crate::model::Json;
-use crate::pg::spi::{self, Arg};
+use crate::pg::setting;
+use crate::pg::spi::{self, Arg, Row};
 use std::collections::HashSet;
 
 /// A document as it is put.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewDocument {
     pub external_id: String,
+    /// What was put, where `content` is not that byte for byte.
+    pub original: Option<Vec<u8>>,
     pub content: String,
     pub content_type: String,
     pub title: Option<String>,
@@ -47,20 +53,22 @@ impl Put {
     }
 }
 
-/// Inserts or updates. A failed document put again is an update, though its content be the same.
-pub fn put(kb_no: i64, tenant_id: &str, document: &NewDocument) -> Result<Put> {
+/// Inserts or updates a document of the knowledge base's own tenant. A failed document put again is an update, though its
+/// content be the same.
+pub fn put(kb: &KnowledgeBase, document: &NewDocument) -> Result<Put> {
     let hash = document.hash();
     let unchanged = spi::execute(
         "UPDATE kb.documents SET metadata = coalesce($4, metadata), uri = coalesce($5, uri),
              title = coalesce($6, title), updated_at = now()
-         WHERE kb_no = $1 AND external_id = $2 AND content_hash = $3 AND status <> 'failed'",
+         WHERE kb_no = $1 AND tenant_id = $7 AND external_id = $2 AND content_hash = $3 AND status <> 'failed'",
         &[
-            Arg::Long(kb_no),
+            Arg::Long(kb.kb_no),
             Arg::Text(&document.external_id),
             Arg::Bytes(&hash),
             Arg::JsonText(document.metadata.as_ref()),
             Arg::TextOrNull(document.uri.as_deref()),
             Arg::TextOrNull(document.title.as_deref()),
+            Arg::Text(&kb.tenant_id),
         ],
     )?;
     if unchanged > 0 {
@@ -68,16 +76,16 @@ pub fn put(kb_no: i64, tenant_id: &str, document: &NewDocument) -> Result<Put> {
     }
     let added = spi::write_one(
         "INSERT INTO kb.documents AS d
-             (kb_no, tenant_id, external_id, uri, title, content_type, content, content_hash, metadata)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, coalesce($9, '{}'))
-         ON CONFLICT (kb_no, external_id) DO UPDATE SET uri = coalesce($4, d.uri), title = EXCLUDED.title,
-             content_type = EXCLUDED.content_type, content = EXCLUDED.content, source = NULL,
+             (kb_no, tenant_id, external_id, uri, title, content_type, content, content_hash, metadata, kb_id, original)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, coalesce($9, '{}'), $10, $11)
+         ON CONFLICT (kb_no, tenant_id, external_id) DO UPDATE SET uri = coalesce($4, d.uri), title = EXCLUDED.title,
+             content_type = EXCLUDED.content_type, content = EXCLUDED.content, original = EXCLUDED.original,
              content_hash = EXCLUDED.content_hash, metadata = coalesce($9, d.metadata), status = 'pending',
              error = NULL, sqlstate = NULL, updated_at = now()
          RETURNING d.xmax = 0",
         &[
-            Arg::Long(kb_no),
-            Arg::Text(tenant_id),
+            Arg::Long(kb.kb_no),
+            Arg::Text(&kb.tenant_id),
             Arg::Text(&document.external_id),
             Arg::TextOrNull(document.uri.as_deref()),
             Arg::TextOrNull(document.title.as_deref()),
@@ -85,6 +93,8 @@ pub fn put(kb_no: i64, tenant_id: &str, document: &NewDocument) -> Result<Put> {
             Arg::Text(&document.content),
             Arg::Bytes(&hash),
             Arg::JsonText(document.metadata.as_ref()),
+            Arg::Text(&kb.id),
+            Arg::BytesOrNull(document.original.as_deref()),
         ],
         |row| row.get::<bool>(0),
     )?;
@@ -92,69 +102,83 @@ pub fn put(kb_no: i64, tenant_id: &str, document: &NewDocument) -> Result<Put> {
 }
 
 /// Locks what is there of these documents, in the worker's order (by document_id), so that a call over
-/// many documents and the worker do not deadlock.
-pub fn lock(kb_no: i64, external_ids: &[String]) -> Result<()> {
-    spi::execute(
-        "SELECT FROM kb.documents WHERE kb_no = $1 AND external_id = ANY ($2)
-         ORDER BY document_id FOR NO KEY UPDATE",
-        &[Arg::Long(kb_no), Arg::Texts(external_ids)],
-    )?;
-    Ok(())
-}
-
-/// Deletes documents with their chunks, vectors and jobs. The external ids that were there.
-pub fn delete(kb_no: i64, external_ids: &[String]) -> Result<Vec<String>> {
+/// many documents and the worker do not deadlock. Their document_ids.
+///
+/// Each id is looked up by itself: a plan over all of them at once that was made while the table was empty reads the whole
+/// knowledge base.
+pub fn lock(kb_no: i64, tenant_id: &str, external_ids: &[String]) -> Result<Vec<i64>> {
     spi::write(
-        "DELETE FROM kb.documents WHERE kb_no = $1 AND external_id = ANY ($2) RETURNING external_id",
-        &[Arg::Long(kb_no), Arg::Texts(external_ids)],
+        "SELECT l.document_id FROM (
+             SELECT (SELECT d.document_id FROM kb.documents d
+                     WHERE d.kb_no = $1 AND d.tenant_id = $2 AND d.external_id = u.id) AS document_id
+             FROM pg_catalog.unnest($3::text[]) AS u (id) ORDER BY 1) s
+         CROSS JOIN LATERAL (
+             SELECT d.document_id FROM kb.documents d WHERE d.document_id = s.document_id FOR NO KEY UPDATE) l",
+        &[Arg::Long(kb_no), Arg::Text(tenant_id), Arg::Texts(external_ids)],
         |row| row.get(0),
     )
+}
+
+/// Deletes locked documents with their chunks and vectors. The external ids that were there.
+pub fn delete(document_ids: &[i64]) -> Result<Vec<String>> {
+    setting::with(BY_INDEX, || {
+        spi::write(
+            "DELETE FROM kb.documents WHERE document_id = ANY ($1) RETURNING external_id",
+            &[Arg::Longs(document_ids)],
+            |row| row.get(0),
+        )
+    })
 }
 
 /// A document as the worker reads it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stored {
     pub document_id: i64,
-    pub kb_no: i64,
-    pub tenant_id: String,
-    pub external_id: String,
-    pub uri: Option<String>,
     pub content_type: String,
     /// As it was put.
-    pub raw: String,
-    /// Extraction changed it last time: what was put is in the column source.
-    pub has_source: bool,
+    pub original: Vec<u8>,
+    /// It is in the column original: extraction changed it last time, or it was no text.
+    pub has_original: bool,
     /// Settings of the live chunks, if there are any.
     pub settings: Option<String>,
     /// The chunks are not of this text.
     pub is_edited: bool,
-    pub generation: i64,
 }
 
 /// The document of a job, if both are still there and the generation is this one.
-pub fn read(kb_no: i64, external_id: &str, generation: i64) -> Result<Option<Stored>> {
+pub fn read(job: &Job) -> Result<Option<Stored>> {
     spi::write_one(
-        "SELECT d.document_id, d.tenant_id, d.uri, d.content_type, coalesce(d.source, d.content), d.settings,
-                d.source IS NOT NULL, d.indexed_hash IS DISTINCT FROM d.content_hash
-         FROM kb.documents d JOIN kb.jobs j USING (kb_no, external_id)
-         WHERE d.kb_no = $1 AND d.external_id = $2 AND j.generation = $3",
-        &[Arg::Long(kb_no), Arg::Text(external_id), Arg::Long(generation)],
+        "SELECT d.original, CASE WHEN d.original IS NULL THEN d.content END, d.document_id, d.content_type,
+                d.settings, d.original IS NOT NULL, d.indexed_hash IS DISTINCT FROM d.content_hash
+         FROM kb.documents d
+         WHERE d.kb_no = $1 AND d.tenant_id = $2 AND d.external_id = $3
+           AND EXISTS (SELECT FROM kb.jobs j WHERE j.job_no = $4 AND j.generation = $5)",
+        &[
+            Arg::Long(job.kb_no),
+            Arg::Text(&job.tenant_id),
+            Arg::Text(&job.external_id),
+            Arg::Long(job.job_no),
+            Arg::Long(job.generation),
+        ],
         |row| {
             Ok(Stored {
-                document_id: row.get(0)?,
-                kb_no,
-                tenant_id: row.get(1)?,
-                external_id: external_id.to_string(),
-                uri: row.opt(2)?,
+                original: original(row)?,
+                document_id: row.get(2)?,
                 content_type: row.get(3)?,
-                raw: row.get(4)?,
-                settings: row.opt(5)?,
-                has_source: row.get(6)?,
-                is_edited: row.get(7)?,
-                generation,
+                settings: row.opt(4)?,
+                has_original: row.get(5)?,
+                is_edited: row.get(6)?,
             })
         },
     )
+}
+
+/// What was put: the column original (0), else the text (1).
+fn original(row: &Row) -> Result<Vec<u8>> {
+    match row.opt::<Vec<u8>>(0)? {
+        Some(original) => Ok(original),
+        None => Ok(row.get::<String>(1)?.into_bytes()),
+    }
 }
 
 /// What [`lock_current`] found.
@@ -181,7 +205,8 @@ pub fn lock_current(keys: &[(i64, i64)]) -> Result<Locked> {
     let current = spi::write(
         "SELECT d.document_id FROM unnest($1::bigint[], $2::bigint[]) AS u (document_id, generation)
          JOIN kb.documents d USING (document_id)
-         JOIN kb.jobs j ON j.kb_no = d.kb_no AND j.external_id = d.external_id AND j.generation = u.generation",
+         JOIN kb.jobs j ON j.kb_no = d.kb_no AND j.tenant_id = d.tenant_id AND j.kind = 'document'
+             AND j.subject = d.external_id AND j.generation = u.generation",
         &[Arg::Longs(&ids), Arg::Longs(&generations)],
         |row| row.get::<i64>(0),
     )?;
@@ -190,34 +215,35 @@ pub fn lock_current(keys: &[(i64, i64)]) -> Result<Locked> {
     Ok(Locked { current, busy })
 }
 
-/// Locks one document, as [`lock_current`] does; whether it could be.
-pub fn lock_by_key(kb_no: i64, external_id: &str) -> Result<bool> {
+/// Locks a job's document, as [`lock_current`] does; whether it could be.
+pub fn lock_by_key(job: &Job) -> Result<bool> {
     let locked = spi::execute(
-        "SELECT FROM kb.documents WHERE kb_no = $1 AND external_id = $2 FOR NO KEY UPDATE SKIP LOCKED",
-        &[Arg::Long(kb_no), Arg::Text(external_id)],
+        "SELECT FROM kb.documents WHERE kb_no = $1 AND tenant_id = $2 AND external_id = $3
+         FOR NO KEY UPDATE SKIP LOCKED",
+        &[Arg::Long(job.kb_no), Arg::Text(&job.tenant_id), Arg::Text(&job.external_id)],
     )?;
     Ok(locked > 0)
 }
 
-/// What extraction found, written with the chunks it led to. `text`: (source, content) where the row
+/// What extraction found, written with the chunks it led to. `text`: (original, content) where the row
 /// must change.
 pub fn set_extracted(
     document_id: i64,
-    text: Option<(Option<&str>, &str)>,
+    text: Option<(Option<&[u8]>, &str)>,
     title: Option<&str>,
 ) -> Result<()> {
-    match text {
-        Some((source, content)) => spi::execute(
-            "UPDATE kb.documents SET source = $2, content = $3, title = coalesce(title, $4),
-                 indexed_hash = content_hash WHERE document_id = $1",
-            &[Arg::Long(document_id), Arg::TextOrNull(source), Arg::Text(content), Arg::TextOrNull(title)],
-        )?,
-        None => spi::execute(
-            "UPDATE kb.documents SET title = coalesce(title, $2), indexed_hash = content_hash
-             WHERE document_id = $1",
-            &[Arg::Long(document_id), Arg::TextOrNull(title)],
-        )?,
-    };
+    let (original, content) = text.map_or((None, None), |(original, content)| (original, Some(content)));
+    spi::execute(
+        "UPDATE kb.documents SET original = CASE WHEN $3 IS NULL THEN original ELSE $2 END,
+             content = coalesce($3, content), title = coalesce(title, $4), indexed_hash = content_hash
+         WHERE document_id = $1",
+        &[
+            Arg::Long(document_id),
+            Arg::BytesOrNull(original),
+            Arg::TextOrNull(content),
+            Arg::TextOrNull(title),
+        ],
+    )?;
     Ok(())
 }
 
@@ -236,65 +262,82 @@ pub fn set_ready(document_ids: &[i64], settings: &str) -> Result<()> {
     Ok(())
 }
 
-/// Records why a document could not be processed.
-pub fn set_failed(kb_no: i64, external_id: &str, error: &str, sqlstate: &str, attempts: i32) -> Result<()> {
+/// Records why a job's document could not be processed.
+pub fn set_failed(job: &Job, error: &str, sqlstate: &str) -> Result<()> {
     spi::execute(
-        "UPDATE kb.documents SET status = 'failed', error = $3, sqlstate = $4, attempts = $5,
-             processed_at = pg_catalog.clock_timestamp() WHERE kb_no = $1 AND external_id = $2",
+        "UPDATE kb.documents SET status = 'failed', error = $4, sqlstate = $5, attempts = $6,
+             processed_at = pg_catalog.clock_timestamp() WHERE kb_no = $1 AND tenant_id = $2 AND external_id = $3",
         &[
-            Arg::Long(kb_no),
-            Arg::Text(external_id),
+            Arg::Long(job.kb_no),
+            Arg::Text(&job.tenant_id),
+            Arg::Text(&job.external_id),
             Arg::Text(error),
             Arg::Text(sqlstate),
-            Arg::Int(attempts),
+            Arg::Int(job.attempts),
         ],
     )?;
     Ok(())
 }
 
-/// Puts documents back to pending, by status; their external ids.
-pub fn reset(kb_no: i64, which: Which, settings: &str, external_id: Option<&str>) -> Result<Vec<String>> {
+/// Puts documents of all tenants back to pending, by status.
+pub fn reset(kb_no: i64, which: Which, settings: &str) -> Result<Vec<Subject>> {
     let condition = match which {
         Which::All => "true",
-        Which::Failed => "status = 'failed'",
         Which::NotUnder => "(status = 'ready' AND settings IS DISTINCT FROM $2)",
         Which::Outdated => "(status <> 'ready' OR settings IS DISTINCT FROM $2)",
     };
     spi::write(
         &format!(
             "UPDATE kb.documents SET status = 'pending', error = NULL, sqlstate = NULL, attempts = 0
-             WHERE kb_no = $1 AND {condition} AND ($2 IS NOT NULL) AND ($3 IS NULL OR external_id = $3)
-             RETURNING external_id"
+             WHERE kb_no = $1 AND {condition} AND ($2 IS NOT NULL) RETURNING tenant_id, external_id"
         ),
-        &[Arg::Long(kb_no), Arg::Text(settings), Arg::TextOrNull(external_id)],
-        |row| row.get(0),
+        &[Arg::Long(kb_no), Arg::Text(settings)],
+        subject,
     )
+}
+
+/// Puts failed documents of a tenant, or the one named, back to pending.
+pub fn reset_failed(kb_no: i64, tenant_id: &str, external_id: Option<&str>) -> Result<Vec<Subject>> {
+    spi::write(
+        "UPDATE kb.documents SET status = 'pending', error = NULL, sqlstate = NULL, attempts = 0
+         WHERE kb_no = $1 AND tenant_id = $2 AND status = 'failed' AND ($3 IS NULL OR external_id = $3)
+         RETURNING tenant_id, external_id",
+        &[Arg::Long(kb_no), Arg::Text(tenant_id), Arg::TextOrNull(external_id)],
+        subject,
+    )
+}
+
+fn subject(row: &Row) -> Result<Subject> {
+    Ok(Subject { tenant_id: row.get(0)?, name: row.get(1)? })
 }
 
 /// Which documents [`reset`] takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which {
     All,
-    Failed,
     /// Not ready, or made under other settings.
     Outdated,
     /// Ready, but made under other settings.
     NotUnder,
 }
 
+/// Failed documents that the caller can see, and knowledge bases that have one. Works on a standby.
+pub fn failed() -> Result<(i64, i64)> {
+    let sql = "SELECT count(*), count(DISTINCT kb_no) FROM kb.documents WHERE status = 'failed'";
+    Ok(spi::read_one(sql, &[], |row| Ok((row.get(0)?, row.get(1)?)))?.unwrap_or((0, 0)))
+}
+
 /// Documents of a knowledge base.
 pub fn count(kb_no: i64) -> Result<i64> {
-    Ok(spi::write_one("SELECT count(*) FROM kb.documents WHERE kb_no = $1", &[Arg::Long(kb_no)], |row| {
-        row.get::<i64>(0)
-    })?
-    .unwrap_or(0))
+    let sql = "SELECT count(*) FROM kb.documents WHERE kb_no = $1";
+    Ok(spi::write_one(sql, &[Arg::Long(kb_no)], |row| row.get::<i64>(0))?.unwrap_or(0))
 }
 
 /// What kb.ingest would take up: documents that are not ready or were made under other settings (or `all`);
 /// their number and the length of their texts.
 pub fn to_ingest(kb_no: i64, settings: &str, all: bool) -> Result<(i64, i64)> {
     let found = spi::read_one(
-        "SELECT count(*), coalesce(sum(pg_catalog.octet_length(coalesce(source, content))), 0)::bigint
+        "SELECT count(*), coalesce(sum(coalesce(pg_catalog.octet_length(original), pg_catalog.octet_length(content))), 0)::bigint
          FROM kb.documents WHERE kb_no = $1 AND ($3 OR status <> 'ready' OR settings IS DISTINCT FROM $2)",
         &[Arg::Long(kb_no), Arg::Text(settings), Arg::Bool(all)],
         |row| Ok((row.get(0)?, row.get(1)?)),
@@ -313,37 +356,23 @@ pub fn sample(kb_no: i64, settings: &str, all: bool, limit: i64) -> Result<Vec<i
     )
 }
 
-/// Content type and text of a document as it was put.
-pub fn as_put(document_id: i64) -> Result<Option<(String, String)>> {
+/// Content type and bytes of a document as it was put.
+pub fn as_put(document_id: i64) -> Result<Option<(String, Vec<u8>)>> {
     spi::read_one(
-        "SELECT content_type, coalesce(source, content) FROM kb.documents WHERE document_id = $1",
+        "SELECT original, CASE WHEN original IS NULL THEN content END, content_type
+         FROM kb.documents WHERE document_id = $1",
         &[Arg::Long(document_id)],
-        |row| Ok((row.get(0)?, row.get(1)?)),
-    )
-}
-
-/// Ready documents that have no chunk in a build, or one without a vector.
-pub fn without_vectors(kb_no: i64, build_no: i64, table_name: &str) -> Result<Vec<String>> {
-    spi::write(
-        &format!(
-            "SELECT external_id FROM kb.documents d WHERE kb_no = $1 AND status = 'ready' AND (NOT EXISTS (
-                     SELECT FROM kb.chunks c WHERE c.document_id = d.document_id AND c.build_no = $2)
-                 OR EXISTS (SELECT FROM kb.chunks c WHERE c.document_id = d.document_id AND c.build_no = $2
-                     AND NOT EXISTS (SELECT FROM kb.{} v WHERE v.chunk_id = c.chunk_id AND v.build_no = c.build_no)))",
-            spi::quote(table_name)
-        ),
-        &[Arg::Long(kb_no), Arg::Long(build_no)],
-        |row| row.get(0),
+        |row| Ok((row.get(2)?, original(row)?)),
     )
 }
 
 /// Puts documents back to pending.
-pub fn set_pending(kb_no: i64, external_ids: &[String]) -> Result<()> {
-    spi::execute(
-        "UPDATE kb.documents SET status = 'pending' WHERE kb_no = $1 AND external_id = ANY ($2)",
-        &[Arg::Long(kb_no), Arg::Texts(external_ids)],
-    )?;
-    Ok(())
+pub fn set_pending(document_ids: &[i64]) -> Result<Vec<Subject>> {
+    spi::write(
+        "UPDATE kb.documents SET status = 'pending' WHERE document_id = ANY ($1) RETURNING tenant_id, external_id",
+        &[Arg::Longs(document_ids)],
+        subject,
+    )
 }
 
 /// Counts the chunks of the live build anew for all documents, after a switch of builds.

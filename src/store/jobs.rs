@@ -1,6 +1,8 @@
 //! kb.jobs: the queue.
 
+use super::BY_INDEX;
 use crate::error::Result;
+use crate::pg::setting;
 use crate::pg::spi::{self, Arg, Row};
 use std::collections::HashSet;
 use std::time::Duration;
@@ -9,14 +11,24 @@ use std::time::Duration;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Job {
     pub kb_no: i64,
+    /// Whose the document is.
+    pub tenant_id: String,
     pub external_id: String,
     pub generation: i64,
     pub attempts: i32,
     pub run_no: Option<i64>,
     /// [`LIVE`] or [`BACKFILL`].
     pub priority: i32,
-    /// Its place in the queue.
+    /// Its place in the queue, and what it is known by: the job of a document that was deleted and put again has another
+    /// one.
     pub job_no: i64,
+}
+
+/// What a job is about: the name (of a document its external_id) means something in its tenant only.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subject {
+    pub tenant_id: String,
+    pub name: String,
 }
 
 /// Priority of an edit somebody just made.
@@ -25,29 +37,54 @@ pub const LIVE: i32 = 0;
 pub const BACKFILL: i32 = 10;
 
 /// Upserts one job per document; one that is there, claimed or not, gets a new generation.
-pub fn enqueue(
-    kb_no: i64,
-    tenant_id: &str,
-    external_ids: &[String],
-    priority: i32,
-    run_no: Option<i64>,
-) -> Result<()> {
+pub fn enqueue(kb_no: i64, documents: &[Subject], priority: i32, run_no: Option<i64>) -> Result<()> {
+    let (tenants, names): (Vec<String>, Vec<String>) =
+        documents.iter().map(|subject| (subject.tenant_id.clone(), subject.name.clone())).unzip();
     spi::execute(
-        "INSERT INTO kb.jobs AS j (kb_no, tenant_id, external_id, priority, run_no)
-         SELECT $1, $2, u, $4, $5 FROM pg_catalog.unnest($3::text[]) AS u
-         ON CONFLICT (kb_no, external_id) DO UPDATE SET generation = EXCLUDED.generation,
-             priority = least(j.priority, EXCLUDED.priority), attempts = 0, next_attempt_at = now(), error = NULL,
+        "INSERT INTO kb.jobs AS j (kb_no, tenant_id, kind, subject, priority, run_no)
+         SELECT $1, u.tenant_id, 'document', u.name, $4, $5
+         FROM unnest($2::text[], $3::text[]) AS u (tenant_id, name)
+         ON CONFLICT (kb_no, tenant_id, kind, subject) DO UPDATE SET generation = EXCLUDED.generation,
+             priority = least(j.priority, EXCLUDED.priority), attempts = 0, next_attempt_at = now(), error = NULL, embedder = NULL,
              chunked = NULL,
              run_no = coalesce(EXCLUDED.run_no, j.run_no)",
         &[
             Arg::Long(kb_no),
-            Arg::Text(tenant_id),
-            Arg::Texts(external_ids),
+            Arg::Texts(&tenants),
+            Arg::Texts(&names),
             Arg::Int(priority),
             Arg::LongOrNull(run_no),
         ],
     )?;
     Ok(())
+}
+
+/// Deletes the jobs of a tenant's documents that are deleted.
+pub fn delete(kb_no: i64, tenant_id: &str, external_ids: &[String]) -> Result<()> {
+    setting::with(BY_INDEX, || {
+        spi::execute(
+            "DELETE FROM kb.jobs WHERE job_no = ANY (ARRAY(
+                 SELECT (SELECT j.job_no FROM kb.jobs j WHERE j.kb_no = $1 AND j.tenant_id = $2
+                             AND j.kind = 'document' AND j.subject = u.name)
+                 FROM pg_catalog.unnest($3::text[]) AS u (name)))",
+            &[Arg::Long(kb_no), Arg::Text(tenant_id), Arg::Texts(external_ids)],
+        )
+    })?;
+    Ok(())
+}
+
+/// Deletes a job whose document is gone, though nobody deleted the job with it (an owner's own DELETE or TRUNCATE); whether
+/// it was so.
+pub fn delete_if_orphan(job: &Job) -> Result<bool> {
+    let deleted = spi::execute(
+        "DELETE FROM kb.jobs WHERE job_no = (
+             SELECT j.job_no FROM kb.jobs j WHERE j.job_no = $1 AND j.generation = $2 AND j.kind = 'document' AND (
+                 SELECT d.document_id FROM kb.documents d
+                 WHERE d.kb_no = j.kb_no AND d.tenant_id = j.tenant_id AND d.external_id = j.subject) IS NULL
+             FOR UPDATE SKIP LOCKED)",
+        &[Arg::Long(job.job_no), Arg::Long(job.generation)],
+    )?;
+    Ok(deleted > 0)
 }
 
 /// Which jobs [`claim`] takes.
@@ -75,7 +112,7 @@ pub struct Wanted {
 pub fn claim(wanted: &Wanted, lease: Duration) -> Result<Vec<Job>> {
     spi::write(
         "WITH due AS (
-             SELECT j.kb_no, j.external_id
+             SELECT j.job_no
              FROM (SELECT k.kb_no, coalesce(f.floor, 0) AS floor, (
                        SELECT b.embedder = ANY ($6)
                            OR (b.embedder, k.tenant_id) IN (SELECT p.embedder, p.tenant
@@ -90,15 +127,15 @@ pub fn claim(wanted: &Wanted, lease: Duration) -> Result<Vec<Job>> {
                    ORDER BY row_number() OVER (PARTITION BY k.tenant_id ORDER BY pg_catalog.hashint8extended(k.kb_no, $1)),
                             pg_catalog.hashtextextended(k.tenant_id, $1)) k
              CROSS JOIN LATERAL (
-                 SELECT j.kb_no, j.external_id FROM kb.jobs j
+                 SELECT j.job_no FROM kb.jobs j
                  WHERE j.kb_no = k.kb_no AND j.priority = $9 AND j.job_no > k.floor AND j.next_attempt_at <= now()
                    AND (j.leased_until IS NULL OR j.leased_until < now())
                    AND NOT (k.paused AND j.chunked IS NOT DISTINCT FROM j.generation)
                  ORDER BY j.job_no LIMIT $2 FOR UPDATE SKIP LOCKED) j
              LIMIT $3)
          UPDATE kb.jobs j SET leased_until = now() + pg_catalog.make_interval(secs => $4), attempts = attempts + 1
-         FROM due WHERE j.kb_no = due.kb_no AND j.external_id = due.external_id
-         RETURNING j.kb_no, j.external_id, j.generation, j.attempts, j.run_no, j.priority::int, j.job_no",
+         FROM due WHERE j.job_no = due.job_no
+         RETURNING j.kb_no, j.tenant_id, j.subject, j.generation, j.attempts, j.run_no, j.priority::int, j.job_no",
         &[
             Arg::Long(wanted.turn),
             Arg::Long(wanted.share),
@@ -118,39 +155,33 @@ pub fn claim(wanted: &Wanted, lease: Duration) -> Result<Vec<Job>> {
 
 /// Keeps the leases of jobs that are being worked on, but for those that an open transaction has.
 pub fn extend(jobs: &[Job], lease: Duration) -> Result<()> {
-    let (kbs, ids) = keys(jobs);
     spi::execute(
-        "UPDATE kb.jobs j SET leased_until = now() + pg_catalog.make_interval(secs => $3)
-         FROM (SELECT j.kb_no, j.external_id FROM unnest($1::bigint[], $2::text[], $4::bigint[]) AS u (kb_no, external_id, job_no)
-               JOIN kb.jobs j ON j.kb_no = u.kb_no AND j.external_id = u.external_id AND j.job_no = u.job_no
+        "UPDATE kb.jobs j SET leased_until = now() + pg_catalog.make_interval(secs => $2)
+         FROM (SELECT j.job_no FROM pg_catalog.unnest($1::bigint[]) AS u (job_no) JOIN kb.jobs j USING (job_no)
                FOR UPDATE OF j SKIP LOCKED) u
-         WHERE j.kb_no = u.kb_no AND j.external_id = u.external_id",
-        &[Arg::Longs(&kbs), Arg::Texts(&ids), Arg::Double(lease.as_secs_f64()), Arg::Longs(&numbers(jobs))],
+         WHERE j.job_no = u.job_no",
+        &[Arg::Longs(&numbers(jobs)), Arg::Double(lease.as_secs_f64())],
     )?;
     Ok(())
 }
 
-fn keys(jobs: &[Job]) -> (Vec<i64>, Vec<String>) {
-    jobs.iter().map(|job| (job.kb_no, job.external_id.clone())).unzip()
-}
-
-/// The job of a document that was deleted and put again has another one.
 fn numbers(jobs: &[Job]) -> Vec<i64> {
     jobs.iter().map(|job| job.job_no).collect()
 }
 
+fn generations(jobs: &[Job]) -> Vec<i64> {
+    jobs.iter().map(|job| job.generation).collect()
+}
+
 /// Deletes jobs that nobody touched since they were claimed; the others are given back at once, to be
-/// done again under the new generation. The (kb_no, external_id) of the deleted. Call with their documents locked.
-pub fn finish(jobs: &[Job]) -> Result<Vec<(i64, String)>> {
-    let (kbs, ids) = keys(jobs);
-    let generations: Vec<i64> = jobs.iter().map(|job| job.generation).collect();
+/// done again under the new generation. The job_no of the deleted. Call with their documents locked.
+pub fn finish(jobs: &[Job]) -> Result<Vec<i64>> {
     let finished = spi::write(
-        "DELETE FROM kb.jobs j USING unnest($1::bigint[], $2::text[], $3::bigint[])
-             AS u (kb_no, external_id, generation)
-         WHERE j.kb_no = u.kb_no AND j.external_id = u.external_id AND j.generation = u.generation
-         RETURNING j.kb_no, j.external_id",
-        &[Arg::Longs(&kbs), Arg::Texts(&ids), Arg::Longs(&generations)],
-        |row| Ok((row.get::<i64>(0)?, row.get::<String>(1)?)),
+        "DELETE FROM kb.jobs j USING unnest($1::bigint[], $2::bigint[]) AS u (job_no, generation)
+         WHERE j.job_no = u.job_no AND j.generation = u.generation
+         RETURNING j.job_no",
+        &[Arg::Longs(&numbers(jobs)), Arg::Longs(&generations(jobs))],
+        |row| row.get::<i64>(0),
     )?;
     if finished.len() < jobs.len() {
         release(jobs, Duration::ZERO, None, false)?;
@@ -158,49 +189,53 @@ pub fn finish(jobs: &[Job]) -> Result<Vec<(i64, String)>> {
     Ok(finished)
 }
 
+/// Why a job is given back: the error in words, and the embedder whose fault it is.
+#[derive(Debug, Clone, Copy)]
+pub struct Fault<'a> {
+    pub text: &'a str,
+    pub embedder: Option<&'a str>,
+}
+
 /// Gives jobs back, to be tried again after `delay`; those edited meanwhile at once, and what went wrong with the
 /// text before is not said of them. An attempt that does not `count` is taken off again. Returned are those that could
 /// not be given back, for a transaction that is not over has them.
-pub fn release(jobs: &[Job], delay: Duration, error: Option<&str>, count: bool) -> Result<Vec<Job>> {
+pub fn release(jobs: &[Job], delay: Duration, error: Option<Fault>, count: bool) -> Result<Vec<Job>> {
     give_back(jobs, delay, error, count, false)
 }
 
 /// Gives back jobs whose chunks are written and whose embedder is paused; the attempt does not count. As [`release`].
-pub fn pause(jobs: &[Job], delay: Duration, error: &str) -> Result<Vec<Job>> {
+pub fn pause(jobs: &[Job], delay: Duration, error: Fault) -> Result<Vec<Job>> {
     give_back(jobs, delay, Some(error), false, true)
 }
 
 fn give_back(
     jobs: &[Job],
     delay: Duration,
-    error: Option<&str>,
+    error: Option<Fault>,
     count: bool,
     chunked: bool,
 ) -> Result<Vec<Job>> {
-    let (kbs, ids) = keys(jobs);
-    let generations: Vec<i64> = jobs.iter().map(|job| job.generation).collect();
     let given: HashSet<i64> = spi::write(
         "UPDATE kb.jobs j SET leased_until = NULL,
-             error = CASE WHEN j.generation = u.generation THEN $4 END,
+             error = CASE WHEN j.generation = u.generation THEN $3 END,
+             embedder = CASE WHEN j.generation = u.generation THEN $7 END,
              next_attempt_at = CASE WHEN j.generation = u.generation
-                 THEN now() + pg_catalog.make_interval(secs => $5) ELSE now() END,
-             attempts = CASE WHEN $6 THEN attempts ELSE greatest(attempts - 1, 0) END,
-             chunked = CASE WHEN $7 AND j.generation = u.generation THEN u.generation ELSE j.chunked END
-         FROM (SELECT u.kb_no, u.external_id, u.generation
-               FROM unnest($1::bigint[], $2::text[], $3::bigint[], $8::bigint[]) AS u (kb_no, external_id, generation, job_no)
-               JOIN kb.jobs j ON j.kb_no = u.kb_no AND j.external_id = u.external_id AND j.job_no = u.job_no
+                 THEN now() + pg_catalog.make_interval(secs => $4) ELSE now() END,
+             attempts = CASE WHEN $5 THEN attempts ELSE greatest(attempts - 1, 0) END,
+             chunked = CASE WHEN $6 AND j.generation = u.generation THEN u.generation ELSE j.chunked END
+         FROM (SELECT u.job_no, u.generation
+               FROM unnest($1::bigint[], $2::bigint[]) AS u (job_no, generation) JOIN kb.jobs j USING (job_no)
                FOR UPDATE OF j SKIP LOCKED) u
-         WHERE j.kb_no = u.kb_no AND j.external_id = u.external_id
+         WHERE j.job_no = u.job_no
          RETURNING j.job_no",
         &[
-            Arg::Longs(&kbs),
-            Arg::Texts(&ids),
-            Arg::Longs(&generations),
-            Arg::TextOrNull(error),
+            Arg::Longs(&numbers(jobs)),
+            Arg::Longs(&generations(jobs)),
+            Arg::TextOrNull(error.map(|fault| fault.text)),
             Arg::Double(delay.as_secs_f64()),
             Arg::Bool(count),
             Arg::Bool(chunked),
-            Arg::Longs(&numbers(jobs)),
+            Arg::TextOrNull(error.and_then(|fault| fault.embedder)),
         ],
         |row| row.get::<i64>(0),
     )?
@@ -211,9 +246,8 @@ fn give_back(
     }
     // A document that was deleted has no job any more.
     let there: HashSet<i64> = spi::write(
-        "SELECT j.job_no FROM unnest($1::bigint[], $2::text[]) AS u (kb_no, external_id)
-         JOIN kb.jobs j USING (kb_no, external_id)",
-        &[Arg::Longs(&kbs), Arg::Texts(&ids)],
+        "SELECT j.job_no FROM pg_catalog.unnest($1::bigint[]) AS u (job_no) JOIN kb.jobs j USING (job_no)",
+        &[Arg::Longs(&numbers(jobs))],
         |row| row.get::<i64>(0),
     )?
     .into_iter()
@@ -225,8 +259,8 @@ fn give_back(
 /// Has every job that nobody works on tried now; one that is just being enqueued is, anyway. As the owner.
 pub fn make_due() -> Result<()> {
     spi::execute(
-        "UPDATE kb.jobs SET next_attempt_at = now(), chunked = NULL WHERE (kb_no, external_id) IN (
-             SELECT kb_no, external_id FROM kb.jobs WHERE leased_until IS NULL FOR UPDATE SKIP LOCKED)",
+        "UPDATE kb.jobs SET next_attempt_at = now(), chunked = NULL WHERE job_no IN (
+             SELECT job_no FROM kb.jobs WHERE leased_until IS NULL FOR UPDATE SKIP LOCKED)",
         &[],
     )?;
     Ok(())
@@ -235,8 +269,8 @@ pub fn make_due() -> Result<()> {
 /// The same for documents that wait for one embedder. As the owner.
 pub fn make_due_of(embedder: &str) -> Result<()> {
     spi::execute(
-        "UPDATE kb.jobs SET next_attempt_at = now(), chunked = NULL WHERE (kb_no, external_id) IN (
-             SELECT kb_no, external_id FROM kb.jobs WHERE leased_until IS NULL
+        "UPDATE kb.jobs SET next_attempt_at = now(), chunked = NULL WHERE job_no IN (
+             SELECT job_no FROM kb.jobs WHERE leased_until IS NULL
              AND kb_no IN (SELECT kb_no FROM kb.builds WHERE embedder = $1 AND state <> 'old')
              FOR UPDATE SKIP LOCKED)",
         &[Arg::Text(embedder)],
@@ -249,15 +283,15 @@ pub fn make_due_of(embedder: &str) -> Result<()> {
 /// transaction has.
 pub fn release_all(delay: Duration, error: Option<&str>, count: bool) -> Result<Vec<Job>> {
     spi::execute(
-        "UPDATE kb.jobs SET leased_until = NULL, error = $2,
+        "UPDATE kb.jobs SET leased_until = NULL, error = $2, embedder = NULL,
              next_attempt_at = now() + pg_catalog.make_interval(secs => $1),
              attempts = CASE WHEN $3 THEN attempts ELSE greatest(attempts - 1, 0) END
-         WHERE (kb_no, external_id) IN (
-             SELECT kb_no, external_id FROM kb.jobs WHERE leased_until IS NOT NULL FOR UPDATE SKIP LOCKED)",
+         WHERE job_no IN (
+             SELECT job_no FROM kb.jobs WHERE leased_until IS NOT NULL FOR UPDATE SKIP LOCKED)",
         &[Arg::Double(delay.as_secs_f64()), Arg::TextOrNull(error), Arg::Bool(count)],
     )?;
     spi::write(
-        "SELECT kb_no, external_id, generation, attempts, run_no, priority::int, job_no FROM kb.jobs
+        "SELECT kb_no, tenant_id, subject, generation, attempts, run_no, priority::int, job_no FROM kb.jobs
          WHERE leased_until IS NOT NULL",
         &[],
         job,
@@ -269,9 +303,9 @@ pub fn release_all(delay: Duration, error: Option<&str>, count: bool) -> Result<
 pub fn take_over(job_no: i64) -> Result<Option<Job>> {
     spi::write_one(
         "UPDATE kb.jobs SET attempts = attempts + (leased_until IS NULL)::int, leased_until = coalesce(leased_until, now())
-         WHERE (kb_no, external_id) = (
-             SELECT kb_no, external_id FROM kb.jobs WHERE job_no = $1 FOR UPDATE SKIP LOCKED)
-         RETURNING kb_no, external_id, generation, attempts, run_no, priority::int, job_no",
+         WHERE job_no = (
+             SELECT job_no FROM kb.jobs WHERE job_no = $1 FOR UPDATE SKIP LOCKED)
+         RETURNING kb_no, tenant_id, subject, generation, attempts, run_no, priority::int, job_no",
         &[Arg::Long(job_no)],
         job,
     )
@@ -280,7 +314,7 @@ pub fn take_over(job_no: i64) -> Result<Option<Job>> {
 /// Jobs that were tried often enough.
 pub fn exhausted(max_attempts: i32) -> Result<Vec<Job>> {
     spi::write(
-        "SELECT kb_no, external_id, generation, attempts, run_no, priority::int, job_no FROM kb.jobs WHERE attempts >= $1 LIMIT 1000",
+        "SELECT kb_no, tenant_id, subject, generation, attempts, run_no, priority::int, job_no FROM kb.jobs WHERE attempts >= $1 LIMIT 1000",
         &[Arg::Int(max_attempts)],
         job,
     )
@@ -289,12 +323,13 @@ pub fn exhausted(max_attempts: i32) -> Result<Vec<Job>> {
 fn job(row: &Row) -> Result<Job> {
     Ok(Job {
         kb_no: row.get(0)?,
-        external_id: row.get(1)?,
-        generation: row.get(2)?,
-        attempts: row.get(3)?,
-        run_no: row.opt(4)?,
-        priority: row.get(5)?,
-        job_no: row.get(6)?,
+        tenant_id: row.get(1)?,
+        external_id: row.get(2)?,
+        generation: row.get(3)?,
+        attempts: row.get(4)?,
+        run_no: row.opt(5)?,
+        priority: row.get(6)?,
+        job_no: row.get(7)?,
     })
 }
 
@@ -339,7 +374,7 @@ pub fn waiting(kb_no: i64) -> Result<i64> {
 pub fn last_errors(of_embedders: bool, limit: i64) -> Result<Vec<String>> {
     spi::read(
         "SELECT pg_catalog.format('%s (%s documents)', pg_catalog.left(error, 300), count(*)) FROM kb.jobs
-         WHERE pg_catalog.starts_with(error, 'embedder \"') = $1
+         WHERE error IS NOT NULL AND (embedder IS NOT NULL) = $1
          GROUP BY pg_catalog.left(error, 300) ORDER BY count(*) DESC LIMIT $2",
         &[Arg::Bool(of_embedders), Arg::Long(limit)],
         |row| row.get(0),

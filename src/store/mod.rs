@@ -1,9 +1,16 @@
 //! The only room with SQL text: a file per table. Functions take and give plain values.
 
+use std::ffi::CStr;
+
+/// Settings under which rows are found by an index, though the plan be made (and kept) while the table is empty.
+const BY_INDEX: &[(&CStr, &CStr)] = &[(c"enable_seqscan", c"off")];
+
+pub mod arguments;
 pub mod builds;
 pub mod chunks;
 pub mod documents;
 pub mod embedders;
+pub mod filter;
 pub mod jobs;
 pub mod knowledge_bases;
 pub mod origins;
@@ -13,4 +20,4 @@ pub mod secrets;
 pub mod server;
 pub mod usage;
 pub mod vector_dbs;
-pub mod vectors;
+pub mod vector_store;

@@ -1,13 +1,14 @@
 //! kb.runs.
 
 use crate::error::{Error, Result};
+use crate::model::states::{RunState, RunStrategy};
 use crate::pg::spi::{self, Arg};
 
 /// Starts a run; its number.
-pub fn insert(kb_no: i64, tenant_id: &str, strategy: &str, scanned: i64) -> Result<i64> {
+pub fn insert(kb_no: i64, tenant_id: &str, strategy: RunStrategy, scanned: i64) -> Result<i64> {
     spi::write_one(
         "INSERT INTO kb.runs (kb_no, tenant_id, strategy, scanned) VALUES ($1, $2, $3, $4) RETURNING run_no",
-        &[Arg::Long(kb_no), Arg::Text(tenant_id), Arg::Text(strategy), Arg::Long(scanned)],
+        &[Arg::Long(kb_no), Arg::Text(tenant_id), Arg::Text(strategy.name()), Arg::Long(scanned)],
         |row| row.get::<i64>(0),
     )?
     .ok_or_else(|| Error::Internal("no run number".into()))
@@ -42,10 +43,10 @@ pub fn finish_idle() -> Result<u64> {
 }
 
 /// Ends a run.
-pub fn finish(run_no: i64, state: &str, error: Option<&str>) -> Result<()> {
+pub fn finish(run_no: i64, state: RunState, error: Option<&str>) -> Result<()> {
     spi::execute(
         "UPDATE kb.runs SET state = $2, error = $3, finished_at = pg_catalog.clock_timestamp() WHERE run_no = $1",
-        &[Arg::Long(run_no), Arg::Text(state), Arg::TextOrNull(error)],
+        &[Arg::Long(run_no), Arg::Text(state.name()), Arg::TextOrNull(error)],
     )?;
     Ok(())
 }
@@ -88,14 +89,14 @@ pub fn is_over(run_no: i64) -> Result<bool> {
     let found = spi::read_one(
         "SELECT state, coalesce(error, '') FROM kb.runs WHERE run_no = $1",
         &[Arg::Long(run_no)],
-        |row| Ok((row.get::<String>(0)?, row.get::<String>(1)?)),
+        |row| Ok((RunState::stored(&row.get::<String>(0)?)?, row.get::<String>(1)?)),
     )?;
     match found {
-        Some((state, error)) if state == "failed" => Err(Error::State {
+        Some((RunState::Failed, error)) => Err(Error::State {
             problem: format!("run {run_no} failed: {error}"),
             hint: "SELECT * FROM kb.failures says why.".into(),
         }),
-        Some((state, _)) => Ok(state != "running"),
+        Some((state, _)) => Ok(state == RunState::Done),
         None => Ok(true),
     }
 }

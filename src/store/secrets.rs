@@ -1,8 +1,8 @@
 //! kb.secrets, of the few who may touch it: keys go in and to the gateway, never out to a query.
 
 use crate::error::Result;
-use crate::gateway::seal::Kept;
-use crate::gateway::secret::Secret;
+use crate::gateway::endpoint::seal::Kept;
+use crate::gateway::endpoint::secret::Secret;
 use crate::pg::spi::{self, Arg};
 
 /// As the owner.

@@ -1,21 +1,24 @@
-//! kb.usage: what remote embedders were asked.
+//! kb.usage: what remote endpoints were asked.
 
 use crate::error::Result;
 use crate::gateway::protocol::{Spent, Usage};
 use crate::pg::spi::{self, Arg};
 
-/// Adds to today's figures of the tenant who asked; `price_micros` is millionths of the currency unit for a million
-/// tokens. As the worker.
+/// Adds to today's figures of an embedder and the tenant who asked; `price_micros` is millionths of the currency unit for
+/// a million tokens, so that twelve decimals are exact. As the worker.
 pub fn add(embedder: &str, kb_no: i64, tenant: &str, usage: &Usage, price_micros: Option<u64>) -> Result<()> {
     let long = |n: u64| Arg::Long(i64::try_from(n).unwrap_or(i64::MAX));
     spi::execute(
-        "INSERT INTO kb.usage AS u (embedder, kb_no, kb_id, tenant_id, day, requests, texts, tokens, retries, cost)
-         SELECT $1, $2, k.id, $8, (now() AT TIME ZONE 'UTC')::date, $3, $4, $5, $6,
-                $5::numeric * $7 / 1000000000000
+        "INSERT INTO kb.usage AS u
+             (capability, endpoint, kb_no, kb_id, tenant_id, day, requests, texts, tokens, retries, cost)
+         SELECT 'embed', $1, $2, k.id, $8, (now() AT TIME ZONE 'UTC')::date, $3, $4, $5, $6,
+                pg_catalog.trim_scale(pg_catalog.round($5::numeric * $7 / 1000000000000, 12))
          FROM (SELECT) one LEFT JOIN kb.knowledge_bases k ON k.kb_no = $2
-         ON CONFLICT (embedder, kb_no, tenant_id, day) DO UPDATE SET requests = u.requests + EXCLUDED.requests,
+         ON CONFLICT (endpoint, capability, kb_no, tenant_id, day) DO UPDATE SET
+             requests = u.requests + EXCLUDED.requests,
              texts = u.texts + EXCLUDED.texts, tokens = u.tokens + EXCLUDED.tokens,
-             retries = u.retries + EXCLUDED.retries, cost = u.cost + EXCLUDED.cost",
+             retries = u.retries + EXCLUDED.retries,
+             cost = pg_catalog.trim_scale(coalesce(u.cost + EXCLUDED.cost, u.cost, EXCLUDED.cost))",
         &[
             Arg::Text(embedder),
             Arg::Long(kb_no),
@@ -23,7 +26,7 @@ pub fn add(embedder: &str, kb_no: i64, tenant: &str, usage: &Usage, price_micros
             long(usage.texts),
             long(usage.tokens),
             long(usage.retries),
-            long(price_micros.unwrap_or(0)),
+            Arg::LongOrNull(price_micros.map(|price| i64::try_from(price).unwrap_or(i64::MAX))),
             Arg::Text(tenant),
         ],
     )?;
@@ -39,7 +42,7 @@ pub fn today(embedder: &str, tenant: &str) -> Result<Spent> {
          CROSS JOIN LATERAL (
              SELECT coalesce(sum(tokens), 0)::bigint AS tokens,
                     coalesce(sum(tokens) FILTER (WHERE u.tenant_id = $2), 0)::bigint AS by_tenant
-             FROM kb.usage u WHERE u.day = t.today AND u.embedder IN (
+             FROM kb.usage u WHERE u.day = t.today AND u.capability = 'embed' AND u.endpoint IN (
                  SELECT $1 UNION
                  SELECT other.id FROM kb.embedders e JOIN kb.embedders other USING (secret, secret_host)
                  WHERE e.id = $1)) u",

@@ -1,6 +1,7 @@
 //! Which jobs come next: live edits before backfill, each tenant and each of its knowledge bases in turn, from where
 //! the last look at the queue ended.
 
+use super::pauses::Paused;
 use crate::error::Result;
 use crate::pg::txn;
 use crate::store::jobs::{self, BACKFILL, Job, LIVE, Wanted};
@@ -28,20 +29,19 @@ impl Default for Claims {
 
 impl Claims {
     /// Claims at most `limit` jobs, no more than `share` of one knowledge base and priority. Passed over are
-    /// knowledge bases with one of the embedders `busy`, and documents that only wait for vectors of one `paused`,
-    /// or `paused_for` their tenant.
+    /// knowledge bases with one of the embedders `busy`, and documents that only wait for vectors of one `paused`.
     pub fn claim(
         &mut self,
         limit: usize,
         share: usize,
         lease: Duration,
         busy: Vec<String>,
-        paused: Vec<String>,
-        paused_for: (Vec<String>, Vec<String>),
+        paused: Paused,
     ) -> Result<Vec<Job>> {
         if self.from_start.elapsed() > FROM_START {
             self.start_again();
         }
+        let Paused { of_all: paused, of_one: paused_for } = paused;
         let mut wanted = Wanted { share: share as i64, busy, paused, paused_for, ..Wanted::default() };
         let mut claimed = self.look(&mut wanted, limit, lease)?;
         if claimed.is_empty() && self.from_start.elapsed() > FROM_START_IDLE && !self.floors.is_empty() {

@@ -1,68 +1,71 @@
 //! What is done beside documents: ending runs, switching and sweeping builds, asking for indexes, booking what queries
 //! spent.
 
-use super::runner::{FAULT_PAUSE, Runner};
+use super::indexes;
+use super::log::Log;
 use crate::catalog::builds as build_cases;
 use crate::error::Result;
 use crate::gateway::client;
-use crate::gateway::protocol::QueryUsage;
+use crate::gateway::protocol::UsageRow;
 use crate::pg::{setting, txn, wait, wake};
 use crate::settings;
-use crate::store::{builds, embedders, jobs, runs, usage, vectors};
+use crate::store::{builds, embedders, jobs, runs, usage, vector_store};
 use std::time::{Duration, Instant};
 
-/// How often that is while documents are under way.
-const HOUSEKEEP_EVERY: Duration = Duration::from_secs(2);
+/// How often that is done while documents are under way.
+const EVERY: Duration = Duration::from_secs(2);
 /// How often usage by queries is asked for.
 const BOOK_EVERY: Duration = Duration::from_secs(2);
 
-impl Runner {
-    /// Queries cannot write: what they spent is fetched from the gateway now and then.
-    fn book_query_usage(&mut self) -> Result<()> {
-        if self.booked.is_some_and(|at| at.elapsed() < BOOK_EVERY) || !wake::gateway_runs() {
-            return Ok(());
-        }
-        self.booked = Some(Instant::now());
-        let used = client::take_usage(settings::gateway_timeout())?;
-        txn::in_txn(|| {
-            for QueryUsage { embedder, kb_no, tenant, usage } in &used {
-                let price = embedders::find(embedder)?.and_then(|e| e.config.remote.price_micros);
-                usage::add(embedder, *kb_no, tenant, usage, price)?;
-            }
-            Ok(())
-        })
+pub struct Housekeeping {
+    done_at: Instant,
+    booked: Option<Instant>,
+    /// Vectors were written since indexes were looked at.
+    is_index_due: bool,
+    /// Vector tables were looked after since this worker started.
+    are_tables_checked: bool,
+}
+
+impl Housekeeping {
+    pub fn new() -> Housekeeping {
+        Housekeeping { done_at: Instant::now(), booked: None, is_index_due: true, are_tables_checked: false }
+    }
+
+    /// Vectors were written: a table may have enough of them for an index.
+    pub fn note_vectors(&mut self) {
+        self.is_index_due = true;
     }
 
     /// A knowledge base whose documents are all done does not wait for those of others.
-    pub(super) fn housekeep_now_and_then(&mut self) {
-        if self.housekept.elapsed() > HOUSEKEEP_EVERY {
-            self.housekeep();
+    pub fn run_now_and_then(&mut self, log: &mut Log) {
+        if self.done_at.elapsed() > EVERY {
+            self.run(log);
         }
     }
 
-    /// Mends what a restart or a restore did to vector tables: once, or until no lock is in the way.
-    pub(super) fn look_after_tables(&mut self) {
-        if self.is_mended {
+    /// Repairs what a restart or a restore did to vector tables: once, or until no lock is in the way.
+    pub fn check_tables(&mut self, log: &mut Log) {
+        if self.are_tables_checked {
             return;
         }
-        let mut results = vec![txn::in_txn(build_cases::attach_tables)];
+        let mut results = vec![txn::in_txn(vector_store::attach_restored)];
         match txn::in_txn(builds::unlogged) {
             Ok(unlogged) => results.extend(
                 unlogged.iter().map(|build| txn::in_txn(|| build_cases::enqueue_without_vectors(build))),
             ),
             Err(error) => results.push(Err(error)),
         }
-        self.is_mended = true;
+        self.are_tables_checked = true;
         for error in results.into_iter().filter_map(Result::err) {
-            self.is_mended &= !error.is_lock();
-            self.say("worker cannot look after vector tables", &error);
+            self.are_tables_checked &= !error.is_lock();
+            log.write("worker cannot look after vector tables", &error);
         }
     }
 
-    /// Ends runs, switches builds, sweeps old ones, has indexes built; true when nothing remains to be waited for.
-    pub(super) fn housekeep(&mut self) -> bool {
-        self.housekept = Instant::now();
-        self.look_after_tables();
+    /// Does all of it; true when nothing remains to be waited for.
+    pub fn run(&mut self, log: &mut Log) -> bool {
+        self.done_at = Instant::now();
+        self.check_tables(log);
         let result = txn::in_txn(|| {
             runs::finish_idle()?;
             builds::finished_next()
@@ -71,36 +74,62 @@ impl Runner {
             for build in finished {
                 // Somebody may be putting a document of it: not now, then.
                 if let Err(error) = txn::in_txn(|| build_cases::switch(&build)) {
-                    self.say(&format!("build {} cannot be switched to now", build.build_no), &error);
+                    log.write(&format!("build {} cannot be switched to now", build.build_no), &error);
                 }
             }
-            for build in txn::in_txn(builds::old)? {
-                // A query may be reading it: not now, then.
-                let swept = txn::in_txn(|| {
-                    setting::with(&[(c"lock_timeout", c"500ms")], || build_cases::sweep(&build))
-                });
-                if let Err(error) = swept {
-                    self.say(&format!("old build {} stays for now", build.build_no), &error);
-                }
-            }
+            sweep_old_builds(log)?;
             self.book_query_usage()?;
-            if self.index_due {
-                let states = txn::in_txn(vectors::without_index)?;
-                let wanted = states.iter().any(|state| state.is_wanted);
-                let started = wanted && wake::start_indexer();
-                self.index_due = states.iter().any(|state| state.is_filling) || wanted && !started;
-            }
+            self.have_indexes_built()?;
             txn::in_txn(|| Ok(!jobs::any()? && !runs::any_housekeeping()?))
         });
         match result {
             Ok(nothing_left) => nothing_left,
             Err(error) => {
-                self.say("worker housekeeping", &error);
+                log.write("worker housekeeping", &error);
                 if !error.is_lock() {
-                    wait::latch(FAULT_PAUSE.0);
+                    wait::latch(wait::LONGEST);
                 }
                 false
             }
         }
     }
+
+    /// Queries cannot write: what they spent is fetched from the gateway now and then.
+    fn book_query_usage(&mut self) -> Result<()> {
+        if self.booked.is_some_and(|at| at.elapsed() < BOOK_EVERY) || !wake::gateway_runs() {
+            return Ok(());
+        }
+        self.booked = Some(Instant::now());
+        let used = client::take_usage(settings::gateway_timeout())?;
+        txn::in_txn(|| {
+            for UsageRow { endpoint, kb_no, tenant, usage, .. } in &used {
+                let price = embedders::find(endpoint)?.and_then(|e| e.config.remote.price_micros);
+                usage::add(endpoint, *kb_no, tenant, usage, price)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn have_indexes_built(&mut self) -> Result<()> {
+        if !self.is_index_due {
+            return Ok(());
+        }
+        let work = indexes::find()?;
+        let is_wanted = !work.wanted.is_empty();
+        let is_started = is_wanted && wake::start_indexer();
+        self.is_index_due = work.is_more_expected || is_wanted && !is_started;
+        Ok(())
+    }
+}
+
+fn sweep_old_builds(log: &mut Log) -> Result<()> {
+    for build in txn::in_txn(builds::old)? {
+        // A query may be reading it: not now, then.
+        let swept =
+            txn::in_txn(|| setting::with(&[(c"lock_timeout", c"500ms")], || build_cases::sweep(&build)));
+        if let Err(error) = swept {
+            log.write(&format!("old build {} stays for now", build.build_no), &error);
+        }
+    }
+    Ok(())
 }

@@ -1,11 +1,22 @@
 //! The indexer: builds the HNSW indexes that are wanted in one database, then leaves. A process of its
 //! own, because CREATE INDEX CONCURRENTLY waits for older transactions, which the worker must not.
 
+use super::indexes;
 use crate::error::Result;
 use crate::pg::pidfile::PidFile;
-use crate::pg::{background, ddl, report, setting, txn, wake};
-use crate::store::{server, vectors};
+use crate::pg::{background, ddl, report, setting, txn, wait, wake};
+use crate::store::server;
+use crate::store::vector_store::VectorDb;
+use crate::store::vector_store::index::Unindexed;
 use pgrx::pg_sys;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// Whoever drops or locks a table comes before its index. The build is begun again when they are done: so often, and
+/// they are waited for at most so long.
+const ATTEMPTS: u32 = 10;
+const GIVE_WAY: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 pub fn main(database: pg_sys::Oid) {
     background::start();
@@ -14,12 +25,16 @@ pub fn main(database: pg_sys::Oid) {
     setting::pin_for_process();
     // In a deadlock (with a DROP, say) the one to give way.
     setting::set_for_process(c"deadlock_timeout", c"50ms");
+    let mut attempts = HashMap::new();
     loop {
-        match build_next() {
+        match build_next(&mut attempts) {
             Ok(true) => {}
             Ok(false) => break,
             Err(error) => {
-                report::log(&format!("index build failed: {error}"));
+                // Not where the extension was dropped meanwhile.
+                if matches!(txn::in_txn(server::is_installed), Ok(true)) {
+                    report::log(&format!("indexer cannot look for tables without an index: {error}"));
+                }
                 break;
             }
         }
@@ -27,26 +42,49 @@ pub fn main(database: pg_sys::Oid) {
     background::exit(0)
 }
 
-/// Builds one index; false when none is wanted.
-fn build_next() -> Result<bool> {
-    let wanted = txn::in_txn(|| {
-        if !server::is_installed()? {
-            return Ok(None);
-        }
-        let Some(state) = vectors::without_index()?.into_iter().find(|state| state.is_wanted) else {
-            return Ok(None);
-        };
-        let statement = vectors::create_index_statement(&state.table)?;
-        Ok(Some((state, statement)))
-    })?;
-    let Some((state, statement)) = wanted else { return Ok(false) };
+/// Builds one index; false when none is wanted that was not tried often enough. `attempts` counts them by table.
+fn build_next(attempts: &mut HashMap<VectorDb, u32>) -> Result<bool> {
+    if !txn::in_txn(server::is_installed)? {
+        return Ok(false);
+    }
+    let is_next = |table: &Unindexed| attempts.get(table.vector_db()).is_none_or(|count| *count < ATTEMPTS);
+    let Some(next) = indexes::find()?.wanted.into_iter().find(is_next) else { return Ok(false) };
+    let count = attempts.entry(next.vector_db().clone()).or_insert(0);
+    *count += 1;
+    let result = build(&next);
+    txn::report_activity(None);
+    let Err(error) = result else { return Ok(true) };
+    let gives_way = ["40P01", "57014"].contains(&error.sqlstate()) || txn::in_txn(|| next.is_going())?;
+    if gives_way && *count < ATTEMPTS {
+        wait_for_others(&next);
+        return Ok(true);
+    }
+    *count = ATTEMPTS;
+    let name = txn::in_txn(|| next.describe())?;
+    report::log(&format!("the index of {name} cannot be built: {error}"));
+    Ok(true)
+}
+
+fn build(table: &Unindexed) -> Result<()> {
+    let statement = txn::in_txn(|| table.create_statement())?;
     txn::report_activity(Some(&statement));
-    if state.valid.is_some() {
-        ddl::run_top_level(&vectors::drop_index_statement(&state.table))?;
+    if table.is_invalid {
+        ddl::run_top_level(&table.drop_statement())?;
     }
     ddl::run_top_level(&statement)?;
     // Much was written, and until autovacuum comes by, the planner would join chunks by scanning them all.
-    txn::in_txn(|| vectors::analyze(&state.table))?;
-    txn::report_activity(None);
-    Ok(true)
+    txn::in_txn(|| table.analyze())
+}
+
+/// Waits until nobody keeps others out of a table any more, or it is gone. Interrupts are served by the statements, so that a
+/// late request to cancel ends one of those and not the process.
+fn wait_for_others(table: &Unindexed) {
+    let begun = Instant::now();
+    loop {
+        wait::latch(LOOK_EVERY);
+        let is_locked = txn::in_txn(|| table.is_locked_exclusively()).unwrap_or(true);
+        if !is_locked || begun.elapsed() > GIVE_WAY {
+            return;
+        }
+    }
 }

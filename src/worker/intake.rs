@@ -1,19 +1,22 @@
 //! From the queue to chunks: claims jobs, reads and prepares documents in groups, writes their chunks.
 
-use super::document::{self, Intake, Prepared, Targets};
-use super::flights::Group;
-use super::offload::{self, Offloaded};
-use super::outcome::{self, BUSY, fail, hold_up};
-use super::runner::Runner;
+use super::claims::Claims;
+use super::helper_thread::{self, HelperThread};
+use super::open_documents::OpenDocuments;
+use super::outcome::BUSY;
+use super::pauses::Pauses;
+use super::prepare::{self, Document, Prepared};
+use super::send_queue::{Group, SendQueue};
+use super::statistics::Statistics;
+use super::target::Targets;
 use crate::error::{Error, Result};
-use crate::model::Embedder;
 use crate::pg::pidfile::{self, Activity};
 use crate::pg::txn;
 use crate::settings;
 use crate::store::documents::Locked;
 use crate::store::embedders;
 use crate::store::jobs::{self, Job};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 /// Documents under way at most: in all, of one local and of one remote embedder, so that a slow provider delays only
@@ -29,76 +32,107 @@ const GROUP_BYTES: usize = 2 * 1024 * 1024;
 const GROUP_DOCUMENTS: usize = 32;
 /// Documents that are remembered for having been in an open transaction.
 const FOUND_BUSY: usize = 100_000;
-/// How often paused embedders are compared with what they are now.
-const LOOK_AT_PAUSED: Duration = Duration::from_secs(1);
 
 /// A group of documents that is being prepared.
-pub(super) struct Preparing {
-    pub(super) jobs: Vec<Job>,
-    pub(super) results: Offloaded<Vec<Result<Prepared, (Job, Error)>>>,
+struct Preparing {
+    /// Empty when the group was given up: its end is waited for.
+    jobs: Vec<Job>,
+    results: HelperThread<Vec<Result<Prepared, (Job, Error)>>>,
 }
 
-impl Runner {
+#[derive(Default)]
+pub struct Intake {
+    claims: Claims,
+    claimed: VecDeque<Job>,
+    preparing: Option<Preparing>,
+    statistics: Statistics,
+    /// By job_no, how often a document was found in an open transaction.
+    found_busy: HashMap<i64, u32>,
+}
+
+impl Intake {
+    pub fn is_idle(&self) -> bool {
+        self.claimed.is_empty() && self.preparing.is_none()
+    }
+
+    pub fn is_preparing(&self) -> bool {
+        self.preparing.is_some()
+    }
+
+    /// Whether a group is prepared and can be written.
+    pub fn is_prepared(&mut self) -> bool {
+        self.preparing.as_mut().is_some_and(|preparing| preparing.results.is_done())
+    }
+
+    /// The jobs whose chunks are not written yet.
+    pub fn jobs(&self) -> impl Iterator<Item = Job> {
+        let preparing = self.preparing.iter().flat_map(|preparing| &preparing.jobs);
+        self.claimed.iter().chain(preparing).cloned()
+    }
+
+    /// Gives up all jobs; a group that is being prepared cannot be stopped.
+    pub fn clear(&mut self) {
+        self.claimed.clear();
+        if let Some(preparing) = &mut self.preparing {
+            preparing.jobs.clear();
+        }
+    }
+
     /// Claims jobs, and reads, prepares and writes documents in groups; while one group is written the next is prepared.
-    pub(super) fn take_in(&mut self) -> Result<bool> {
+    /// Nothing is claimed unless it `may_begin`. Whether anything moved.
+    pub fn take_in(
+        &mut self,
+        may_begin: bool,
+        open: &mut OpenDocuments,
+        queue: &mut SendQueue,
+        pauses: &mut Pauses,
+    ) -> Result<bool> {
         let mut results = None;
         if let Some(preparing) = &mut self.preparing {
             match preparing.results.take() {
                 None => return Ok(false),
                 Some(prepared) => {
-                    let given_up = preparing.jobs.is_empty();
+                    let is_given_up = preparing.jobs.is_empty();
                     self.preparing = None;
-                    results = (!given_up).then_some(prepared).transpose()?;
+                    results = (!is_given_up).then_some(prepared).transpose()?;
                 }
             }
         }
-        let begun = if self.leaving.is_none() { self.prepare_next() } else { Ok(false) };
+        let begun = if may_begin { self.prepare_next(open, pauses) } else { Ok(false) };
         // Though no more can be prepared, what is done is written.
         let Some(results) = results else { return begun };
         let mut prepared = Vec::new();
         for result in results {
             match result {
                 Ok(document) => prepared.push(document),
-                Err((job, error)) => fail(&job, &error)?,
+                Err((job, error)) => open.outcomes().fail(&job, &error)?,
             }
         }
-        self.write_group(prepared, &mut HashMap::new())?;
+        self.write_group(prepared, &mut HashMap::new(), open, queue)?;
         begun.map(|_| true)
     }
 
     /// Claims jobs if none is left, reads a group of documents and has it prepared; false when there is none.
-    fn prepare_next(&mut self) -> Result<bool> {
-        let room = OPEN_DOCUMENTS.saturating_sub(self.flights.open.len());
-        if self.claimed.is_empty() && room > 0 {
-            self.look_at_paused()?;
-            // No embedder takes more than half of what is left, so that however many are stuck another finds room.
-            let busy = self.flights.busy(OPEN_LOCAL, OPEN_REMOTE.min(room / 2));
-            let now = Instant::now();
-            self.paused.retain(|_, (until, ..)| *until > now);
-            let (of_all, of_one): (Vec<_>, Vec<_>) =
-                self.paused.keys().cloned().partition(|(_, tenant)| tenant.is_none());
-            let paused = of_all.into_iter().map(|(id, _)| id).collect();
-            let paused_for = of_one.into_iter().map(|(id, tenant)| (id, tenant.unwrap_or_default())).unzip();
-            let lease = settings::lease_duration();
-            let (most, share) = (CLAIM.min(room), SHARE.min(room));
-            self.claimed.extend(self.claims.claim(most, share, lease, busy, paused, paused_for)?);
+    fn prepare_next(&mut self, open: &mut OpenDocuments, pauses: &mut Pauses) -> Result<bool> {
+        if self.claimed.is_empty() {
+            self.claim(open, pauses)?;
         }
         if self.claimed.is_empty() {
             return Ok(false);
         }
-        let intakes = self.read_group()?;
-        let jobs: Vec<Job> = intakes.iter().map(|intake| intake.job.clone()).collect();
+        let documents = self.read_group(open)?;
+        let jobs: Vec<Job> = documents.iter().map(|document| document.job.clone()).collect();
         if jobs.is_empty() {
             return Ok(true);
         }
         let model_dir = settings::model_dir();
         let limits = settings::limits(|| {});
-        let results = offload::begin(move || {
-            let prepare = |intake: Intake| {
-                pidfile::note(Activity::Prepare, Some(intake.job.job_no));
-                document::prepare(intake, &model_dir, limits)
+        let results = helper_thread::begin(move || {
+            let prepare = |document: Document| {
+                pidfile::note(Activity::Prepare, Some(document.job.job_no));
+                prepare::prepare(document, &model_dir, limits)
             };
-            let results = intakes.into_iter().map(prepare).collect();
+            let results = documents.into_iter().map(prepare).collect();
             pidfile::note(Activity::Prepare, None);
             results
         })?;
@@ -106,85 +140,82 @@ impl Runner {
         Ok(true)
     }
 
-    /// An embedder that was altered is no longer paused, nor are documents that came back paused from it as it was,
-    /// perhaps after the change.
-    fn look_at_paused(&mut self) -> Result<()> {
-        if self.paused.is_empty() || self.paused_looked.elapsed() < LOOK_AT_PAUSED {
+    fn claim(&mut self, open: &OpenDocuments, pauses: &mut Pauses) -> Result<()> {
+        let room = OPEN_DOCUMENTS.saturating_sub(open.len());
+        if room == 0 {
             return Ok(());
         }
-        self.paused_looked = Instant::now();
-        let mut altered = BTreeSet::new();
-        let mut found: HashMap<&str, Option<Embedder>> = HashMap::new();
-        for ((id, _), (_, embedder, _)) in &self.paused {
-            let now = match found.get(id.as_str()) {
-                Some(now) => now,
-                None => {
-                    let now = txn::in_txn(|| embedders::find(id))?;
-                    found.entry(id).or_insert(now)
-                }
-            };
-            if now.as_ref() != Some(embedder) {
-                altered.insert(id.clone());
-            }
-        }
-        for id in altered {
-            txn::in_txn(|| jobs::make_due_of(&id))?;
-            self.paused.retain(|(of, _), _| *of != id);
-        }
+        end_pauses_of_altered(pauses)?;
+        // No embedder takes more than half of what is left, so that however many are stuck another finds room.
+        let busy = open.busy_embedders(OPEN_LOCAL, OPEN_REMOTE.min(room / 2));
+        let paused = pauses.current(Instant::now());
+        let lease = settings::lease_duration();
+        let (most, share) = (CLAIM.min(room), SHARE.min(room));
+        self.claimed.extend(self.claims.claim(most, share, lease, busy, paused)?);
         Ok(())
     }
 
     /// Reads documents up to a bound of bytes; if one cannot be read, each alone.
-    fn read_group(&mut self) -> Result<Vec<Intake>> {
+    fn read_group(&mut self, open: &mut OpenDocuments) -> Result<Vec<Document>> {
         let count = self.claimed.len().min(GROUP_DOCUMENTS);
         let mut group: Vec<Job> = self.claimed.drain(..count).collect();
-        if let Ok((intakes, left)) = txn::in_txn(|| read_some(&group, GROUP_BYTES)) {
-            for job in group.drain(..).rev().take(left) {
+        if let Ok(read) = txn::in_txn(|| read_some(&group)) {
+            open.outcomes().release_later(read.unreleased);
+            for job in group.drain(..).rev().take(read.left) {
                 self.claimed.push_front(job);
             }
-            return Ok(intakes);
+            return Ok(read.documents);
         }
-        let mut intakes = Vec::new();
+        let mut documents = Vec::new();
         for job in group {
-            match txn::in_txn(|| read_some(std::slice::from_ref(&job), GROUP_BYTES)) {
-                Ok((read, _)) => intakes.extend(read),
-                Err(error) => fail(&job, &error)?,
+            match txn::in_txn(|| read_some(std::slice::from_ref(&job))) {
+                Ok(read) => {
+                    open.outcomes().release_later(read.unreleased);
+                    documents.extend(read.documents);
+                }
+                Err(error) => open.outcomes().fail(&job, &error)?,
             }
         }
-        Ok(intakes)
+        Ok(documents)
     }
 
     /// Writes a group in one commit; if that fails, each alone, so that one bad document costs no other.
-    fn write_group(&mut self, prepared: Vec<Prepared>, locked: &mut HashMap<i64, Error>) -> Result<()> {
+    fn write_group(
+        &mut self,
+        prepared: Vec<Prepared>,
+        locked: &mut HashMap<i64, Error>,
+        open: &mut OpenDocuments,
+        queue: &mut SendQueue,
+    ) -> Result<()> {
         if prepared.is_empty() {
             return Ok(());
         }
         if let [document] = &prepared[..] {
             pidfile::note(Activity::Write, Some(document.job.job_no));
         }
-        let result = txn::in_txn(|| document::write(&prepared));
+        let result = txn::in_txn(|| prepare::write(&prepared));
         pidfile::note(Activity::Write, None);
         match result {
             Ok(written) => {
                 for (target, diff) in prepared.iter().flat_map(|document| &document.targets) {
-                    self.growth.add(diff.insert.len(), &target.build.table.table_name);
+                    self.statistics.add(diff.insert.len(), &target.build.vector_db);
                 }
-                self.growth.look();
-                self.follow(prepared, &written)
+                self.statistics.refresh_if_due();
+                self.open_written(prepared, &written, open, queue)
             }
             Err(_) if prepared.len() > 1 => {
                 for document in prepared {
                     // One wait for a lock is enough for all documents of a knowledge base.
                     match locked.get(&document.job.kb_no) {
-                        Some(error) => fail(&document.job, error)?,
-                        None => self.write_group(vec![document], locked)?,
+                        Some(error) => open.outcomes().fail(&document.job, error)?,
+                        None => self.write_group(vec![document], locked, open, queue)?,
                     }
                 }
                 Ok(())
             }
             Err(error) => {
                 for document in &prepared {
-                    fail(&document.job, &error)?;
+                    open.outcomes().fail(&document.job, &error)?;
                     if error.is_lock() {
                         locked.insert(document.job.kb_no, error.clone());
                     }
@@ -194,13 +225,20 @@ impl Runner {
         }
     }
 
-    /// Takes up what was written, by build, for its missing vectors; live edits first.
-    fn follow(&mut self, prepared: Vec<Prepared>, written: &Locked) -> Result<()> {
+    /// Queues what was written, by build, to be looked through for missing vectors; live edits first.
+    fn open_written(
+        &mut self,
+        prepared: Vec<Prepared>,
+        written: &Locked,
+        open: &mut OpenDocuments,
+        queue: &mut SendQueue,
+    ) -> Result<()> {
         let mut groups: BTreeMap<(i32, i64), Group> = BTreeMap::new();
         let (mut edited, mut busy) = (Vec::new(), BTreeMap::<Duration, Vec<Job>>::new());
         for document in prepared {
-            if !written.current.contains(&document.document_id) {
-                match written.busy.contains(&document.document_id) {
+            let document_id = document.document_id;
+            if !written.current.contains(&document_id) {
+                match written.busy.contains(&document_id) {
                     true => busy.entry(self.busy_pause(&document.job)).or_default().push(document.job),
                     false => edited.push(document.job),
                 }
@@ -208,20 +246,20 @@ impl Runner {
             }
             self.found_busy.remove(&document.job.job_no);
             let priority = document.job.priority;
-            for (target, id) in self.flights.add(document) {
+            for target in open.open(document) {
                 let key = (priority, target.build.build_no);
-                groups.entry(key).or_insert_with(|| Group::new(target)).documents.push(id);
+                groups.entry(key).or_insert_with(|| Group::new(target)).documents.push(document_id);
             }
         }
         for ((priority, _), mut group) in groups {
-            group.holders = self.flights.hold(group.documents.iter().copied());
+            group.holds = open.hold(group.documents.iter().copied());
             match priority {
-                jobs::LIVE => self.flights.groups.push_front(group),
-                _ => self.flights.groups.push_back(group),
+                jobs::LIVE => queue.push_first(group),
+                _ => queue.push(group),
             }
         }
-        outcome::give_back(&edited, Duration::ZERO)?;
-        busy.iter().try_for_each(|(pause, jobs)| outcome::give_back(jobs, *pause))
+        open.outcomes().give_back(&edited, Duration::ZERO)?;
+        busy.iter().try_for_each(|(pause, jobs)| open.outcomes().give_back(jobs, *pause))
     }
 
     /// The pause before a document is cut once more that an open transaction has: doubled each time.
@@ -235,25 +273,53 @@ impl Runner {
     }
 }
 
-/// Reads documents in order until they hold `bytes`; with the number of jobs not reached.
-fn read_some(jobs: &[Job], bytes: usize) -> Result<(Vec<Intake>, usize)> {
-    let (mut targets, mut intakes, mut held) = (Targets::default(), Vec::new(), 0);
-    for (i, job) in jobs.iter().enumerate() {
-        if held >= bytes {
-            return Ok((intakes, jobs.len() - i));
-        }
-        match document::read(job, &mut targets)? {
-            // A large one is alone in its group: should it be the end of this worker, it is known which it was.
-            Some(intake) if !intakes.is_empty() && held + intake.size() > bytes => {
-                return Ok((intakes, jobs.len() - i));
-            }
-            Some(intake) => {
-                held += intake.size();
-                intakes.push(intake);
-            }
-            // Edited since the claim, or deleted (then there is no row to release).
-            None => hold_up(jobs::release(std::slice::from_ref(job), Duration::ZERO, None, false)?),
+/// An embedder that was altered is no longer paused, nor are documents that came back paused from it as it was,
+/// perhaps after the change.
+fn end_pauses_of_altered(pauses: &mut Pauses) -> Result<()> {
+    for id in pauses.to_compare(Instant::now()) {
+        let embedder = txn::in_txn(|| embedders::find(&id))?;
+        if pauses.is_altered(&id, embedder.as_ref()) {
+            txn::in_txn(|| jobs::make_due_of(&id))?;
+            pauses.end(&id);
         }
     }
-    Ok((intakes, 0))
+    Ok(())
+}
+
+/// Documents as they were read, in the order of their jobs.
+struct Read {
+    documents: Vec<Document>,
+    /// Jobs at the end that were not reached.
+    left: usize,
+    /// Jobs of documents that need not be read, and that could not be released.
+    unreleased: Vec<Job>,
+}
+
+/// Reads documents in order until they hold [`GROUP_BYTES`].
+fn read_some(jobs: &[Job]) -> Result<Read> {
+    let mut read = Read { documents: Vec::new(), left: 0, unreleased: Vec::new() };
+    let (mut targets, mut held) = (Targets::default(), 0);
+    for (i, job) in jobs.iter().enumerate() {
+        let left = jobs.len() - i;
+        if held >= GROUP_BYTES {
+            return Ok(Read { left, ..read });
+        }
+        match prepare::read(job, &mut targets)? {
+            // A large one is alone in its group: should it be the end of this worker, it is known which it was.
+            Some(document) if !read.documents.is_empty() && held + document.size() > GROUP_BYTES => {
+                return Ok(Read { left, ..read });
+            }
+            Some(document) => {
+                held += document.size();
+                read.documents.push(document);
+            }
+            None if jobs::delete_if_orphan(job)? => {}
+            // Edited since the claim, or deleted with its job (then there is no row to release).
+            None => {
+                let left = jobs::release(std::slice::from_ref(job), Duration::ZERO, None, false)?;
+                read.unreleased.extend(left);
+            }
+        }
+    }
+    Ok(read)
 }

@@ -32,7 +32,7 @@ pub fn main() {
             Err(error) => report::log(&format!("launcher cannot list databases: {error}")),
         }
         let mut short = false;
-        while let Some(oid) = roster.next() {
+        while let Some(oid) = roster.take_next() {
             if !is_served(oid) && !background::register_dynamic(Process::Worker, pg_sys::Oid::from(oid)) {
                 // No slot is free (max_worker_processes): this one is first when one is.
                 roster.put_back(oid);

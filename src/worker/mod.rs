@@ -1,56 +1,57 @@
 //! The background processes: gateway, launcher, worker, indexer.
 
+// Pure: bookkeeping of the worker and the launcher.
+pub mod backoff;
+pub mod embed_batch;
+pub mod in_flight;
+pub mod pauses;
+pub mod roster;
+pub mod under_way;
+
+#[cfg(feature = "server")]
 mod claims;
-mod document;
-mod exchange;
-mod flights;
-mod gateway;
-mod growth;
+#[cfg(feature = "server")]
+mod entry;
+#[cfg(feature = "server")]
+mod gateway_link;
+#[cfg(feature = "server")]
+mod gateway_process;
+#[cfg(feature = "server")]
+mod helper_thread;
+#[cfg(feature = "server")]
 mod housekeeping;
+#[cfg(feature = "server")]
 mod indexer;
+#[cfg(feature = "server")]
+mod indexes;
+#[cfg(feature = "server")]
 mod intake;
-mod landing;
+#[cfg(feature = "server")]
 mod launcher;
+#[cfg(feature = "server")]
 mod leases;
-mod offload;
+#[cfg(feature = "server")]
+mod log;
+#[cfg(feature = "server")]
+mod open_documents;
+#[cfg(feature = "server")]
 mod outcome;
-mod roster;
+#[cfg(feature = "server")]
+mod prepare;
+#[cfg(feature = "server")]
+mod receive;
+#[cfg(feature = "server")]
 mod runner;
+#[cfg(feature = "server")]
+mod send;
+#[cfg(feature = "server")]
+mod send_queue;
+#[cfg(feature = "server")]
+mod statistics;
+#[cfg(feature = "server")]
+mod target;
+#[cfg(feature = "server")]
+mod unsaved;
 
-use crate::pg::background::{self, Process};
-use pgrx::pg_sys;
-use pgrx::prelude::*;
-
-/// Registers what runs for the whole cluster; from _PG_init under shared_preload_libraries.
-pub fn register() {
-    background::register_static(Process::Gateway);
-    background::register_static(Process::Launcher);
-}
-
-#[pg_guard]
-#[unsafe(no_mangle)]
-pub extern "C-unwind" fn kb_gateway_main(_arg: pg_sys::Datum) {
-    gateway::main();
-}
-
-#[pg_guard]
-#[unsafe(no_mangle)]
-pub extern "C-unwind" fn kb_launcher_main(_arg: pg_sys::Datum) {
-    launcher::main();
-}
-
-#[pg_guard]
-#[unsafe(no_mangle)]
-pub extern "C-unwind" fn kb_worker_main(arg: pg_sys::Datum) {
-    runner::main(database(arg));
-}
-
-#[pg_guard]
-#[unsafe(no_mangle)]
-pub extern "C-unwind" fn kb_indexer_main(arg: pg_sys::Datum) {
-    indexer::main(database(arg));
-}
-
-fn database(arg: pg_sys::Datum) -> pg_sys::Oid {
-    pg_sys::Oid::from(arg.value() as u32)
-}
+#[cfg(feature = "server")]
+pub use entry::register;

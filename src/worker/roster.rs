@@ -21,7 +21,7 @@ impl Roster {
     }
 
     /// The next to visit.
-    pub fn next(&mut self) -> Option<u32> {
+    pub fn take_next(&mut self) -> Option<u32> {
         self.waiting.pop_front()
     }
 
@@ -45,11 +45,11 @@ mod tests {
     fn one_that_could_not_be_visited_is_first_in_the_next_round() {
         let mut roster = Roster::default();
         roster.begin_round(&[1, 2, 3]);
-        assert_eq!(roster.next(), Some(1));
-        let two = roster.next().unwrap();
+        assert_eq!(roster.take_next(), Some(1));
+        let two = roster.take_next().unwrap();
         roster.put_back(two);
         roster.begin_round(&[1, 2, 3, 4]);
-        let order: Vec<u32> = std::iter::from_fn(|| roster.next()).collect();
+        let order: Vec<u32> = std::iter::from_fn(|| roster.take_next()).collect();
         assert_eq!(order, [2, 3, 1, 4]);
     }
 
@@ -58,7 +58,7 @@ mod tests {
         let mut roster = Roster::default();
         roster.begin_round(&[1, 2, 3, 4]);
         roster.defer(|oid| oid == 2);
-        let order: Vec<u32> = std::iter::from_fn(|| roster.next()).collect();
+        let order: Vec<u32> = std::iter::from_fn(|| roster.take_next()).collect();
         assert_eq!(order, [1, 3, 4, 2]);
     }
 
@@ -67,7 +67,7 @@ mod tests {
         let mut roster = Roster::default();
         roster.begin_round(&[1, 2]);
         roster.begin_round(&[2]);
-        assert_eq!(roster.next(), Some(2));
-        assert_eq!(roster.next(), None);
+        assert_eq!(roster.take_next(), Some(2));
+        assert_eq!(roster.take_next(), None);
     }
 }

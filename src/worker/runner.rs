@@ -1,34 +1,29 @@
 //! The worker's loop: takes jobs in, keeps the gateway busy, writes what comes back, leaves when idle.
 
-use super::claims::Claims;
-use super::flights::{Flights, Unsaved};
-use super::growth::Growth;
-use super::intake::Preparing;
-use super::outcome;
+use super::backoff::Backoff;
+use super::gateway_link::GatewayLink;
+use super::housekeeping::Housekeeping;
+use super::intake::Intake;
+use super::leases::{self, Leases};
+use super::log::Log;
+use super::open_documents::OpenDocuments;
+use super::pauses::Pauses;
+use super::send_queue::SendQueue;
+use super::unsaved::UnsavedVectors;
+use super::{receive, send};
 use crate::error::{Error, Result};
-use crate::gateway::client::Connection;
-use crate::gateway::protocol::Access;
-use crate::model::Embedder;
 use crate::pg::pidfile::{self, PidFile};
 use crate::pg::{background, report, setting, txn, wait, wake};
 use crate::settings;
 use crate::store::jobs::{self, Job};
 use crate::store::server;
 use pgrx::pg_sys;
-use std::collections::hash_map::Entry;
-use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// Pause after a fault of the gateway or the database: doubled with each in a row, up to the last.
-pub(super) const FAULT_PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 /// A worker works so long before it makes room for another database's, where process slots are short.
 const TURN: Duration = Duration::from_secs(5);
 /// What is at the gateway when that has been over for so long is waited for no longer: what waits there behind a rate is not paid for.
-const LAST_CALL: Duration = Duration::from_secs(30);
-/// After how long what was said in the log is said again, if it still lasts.
-const SAY_AGAIN_AFTER: Duration = Duration::from_secs(60);
-/// How often it is tried to give back jobs that an open transaction has.
-const GIVE_BACK_EVERY: Duration = Duration::from_secs(1);
+const LEAVE_WITHIN: Duration = Duration::from_secs(30);
 /// How often it is looked whether the extension is still there and nobody waits for the database.
 const CHECK_EVERY: Duration = Duration::from_millis(200);
 
@@ -76,7 +71,7 @@ pub fn main(database: pg_sys::Oid) {
     }
 }
 
-/// Why a worker left off.
+/// Why a worker stopped working.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Left {
     /// Nothing to do, or nothing that may be done.
@@ -85,88 +80,42 @@ enum Left {
     Turn,
 }
 
-pub(super) struct Runner {
+struct Runner {
     begun: Instant,
-    /// The jobs over which the worker before this one died; and whether what that one had leased was given back.
-    pub(super) died_at: Vec<i64>,
-    taken_over: bool,
-    /// Faults of gateway or database in a row; nothing is done before `resume_at`.
-    pub(super) faults: u32,
-    pub(super) resume_at: Instant,
-    /// The fault after which jobs could not even be given back.
-    pub(super) owed: Option<Error>,
-    /// Since when its turn is over: what is at the gateway is waited for, nothing more is sent.
-    pub(super) leaving: Option<Instant>,
-    pub(super) connection: Option<Connection>,
-    pub(super) flights: Flights,
-    pub(super) claimed: VecDeque<Job>,
-    /// Without jobs: was given up, and its end is waited for.
-    pub(super) preparing: Option<Preparing>,
-    /// Vectors that the database did not take, and when it is asked again.
-    pub(super) unsaved: Vec<Unsaved>,
-    pub(super) save_at: Instant,
-    pub(super) claims: Claims,
-    pub(super) growth: Growth,
     checked: Instant,
-    pub(super) renewed: Instant,
-    given_back: Instant,
-    /// What was said in the log lately, and when: a fault that lasts is met again and again.
-    said: HashMap<String, Instant>,
-    /// Vector tables were looked after since this worker started.
-    pub(super) is_mended: bool,
-    /// By job_no, how often a document was found in an open transaction.
-    pub(super) found_busy: HashMap<i64, u32>,
     /// When something last moved; None before anything has, so that a visit for nothing ends at once.
-    busy: Option<Instant>,
-    /// Vectors were written since indexes were looked at.
-    pub(super) index_due: bool,
-    /// Embedders that are not asked until then, as long as they are as they were, and why; for all tenants, or for the
-    /// one that is named.
-    pub(super) paused: HashMap<(String, Option<String>), (Instant, Embedder, Error)>,
-    pub(super) paused_looked: Instant,
-    /// Embedders as they were read in this round of sending, and the right to ask them; of a tenant, where that matters.
-    pub(super) asked_anew: HashMap<(String, String), (Embedder, Access)>,
-    pub(super) booked: Option<Instant>,
-    pub(super) housekept: Instant,
-    /// When the gateway last said something, and whether it has been asked if it lives.
-    pub(super) heard: Instant,
-    pub(super) asked: bool,
+    moved: Option<Instant>,
+    /// Since when its turn is over: what is at the gateway is waited for, nothing more is sent.
+    leaving: Option<Instant>,
+    leases: Leases,
+    backoff: Backoff,
+    intake: Intake,
+    open: OpenDocuments,
+    queue: SendQueue,
+    link: GatewayLink,
+    pauses: Pauses,
+    unsaved: UnsavedVectors,
+    housekeeping: Housekeeping,
+    log: Log,
 }
 
 impl Runner {
     fn new(died_at: Vec<i64>) -> Runner {
-        let now = Instant::now();
         Runner {
-            begun: now,
-            died_at,
-            taken_over: false,
-            faults: 0,
-            resume_at: now,
-            owed: None,
+            begun: Instant::now(),
+            checked: Instant::now(),
+            moved: None,
             leaving: None,
-            connection: None,
-            flights: Flights::default(),
-            claimed: VecDeque::new(),
-            preparing: None,
-            unsaved: Vec::new(),
-            save_at: now,
-            claims: Claims::default(),
-            growth: Growth::default(),
-            checked: now,
-            renewed: now,
-            given_back: now,
-            said: HashMap::new(),
-            is_mended: false,
-            found_busy: HashMap::new(),
-            busy: None,
-            index_due: true,
-            paused: HashMap::new(),
-            paused_looked: now,
-            asked_anew: HashMap::new(),
-            booked: None,
-            housekept: now,
-            heard: now,
-            asked: false,
+            leases: Leases::new(died_at),
+            backoff: Backoff::default(),
+            intake: Intake::default(),
+            open: OpenDocuments::default(),
+            queue: SendQueue::default(),
+            link: GatewayLink::new(),
+            pauses: Pauses::default(),
+            unsaved: UnsavedVectors::default(),
+            housekeeping: Housekeeping::new(),
+            log: Log::default(),
         }
     }
 
@@ -176,38 +125,36 @@ impl Runner {
         if !matches!(txn::in_txn(server::is_installed), Ok(true)) {
             return Left::Done;
         }
-        self.look_after_tables();
+        self.housekeeping.check_tables(&mut self.log);
         loop {
             report::check_interrupts();
             background::reload_settings();
             if self.checked.elapsed() > CHECK_EVERY {
                 self.checked = Instant::now();
-                if !self.may_stay() {
+                if !may_stay() {
                     return Left::Done;
                 }
-                let over = self.begun.elapsed() > TURN && wake::slots_are_short();
-                self.leaving = over.then(|| self.leaving.unwrap_or_else(Instant::now));
+                let is_over = self.begun.elapsed() > TURN && wake::slots_are_short();
+                self.leaving = is_over.then(|| self.leaving.unwrap_or_else(Instant::now));
             }
-            if Instant::now() < self.resume_at {
+            if self.backoff.is_waiting(Instant::now()) {
                 // In steps short enough to notice DROP DATABASE.
                 wait::latch(CHECK_EVERY);
                 continue;
             }
-            if self.owed.is_some() && self.leaving.is_some() {
+            if self.backoff.is_unfinished() && self.leaving.is_some() {
                 // The next worker takes over.
                 return Left::Turn;
             }
-            if let Some(error) = self.owed.take() {
-                self.give_back(error);
+            if let Some(fault) = self.backoff.take_unfinished() {
+                leases::give_back_all(fault, &mut self.backoff, self.open.outcomes());
                 continue;
             }
-            if !self.taken_over {
-                match self.take_over() {
-                    Ok(()) => self.taken_over = true,
-                    Err(error) => {
-                        report::log(&format!("worker cannot release leases: {error}"));
-                        self.resume_at = Instant::now() + self.next_pause();
-                    }
+            if !self.leases.is_taken_over() {
+                if let Err(error) = self.leases.take_over(self.open.outcomes()) {
+                    report::log(&format!("worker cannot release leases: {error}"));
+                    let pause = self.backoff.count_fault();
+                    self.backoff.wait(pause, Instant::now());
                 }
                 continue;
             }
@@ -219,26 +166,26 @@ impl Runner {
                     return Left::Turn;
                 }
                 Ok(true) => {
-                    self.busy = Some(Instant::now());
-                    self.faults = 0;
-                    self.housekeep_now_and_then();
+                    self.moved = Some(Instant::now());
+                    self.backoff.reset();
+                    self.housekeeping.run_now_and_then(&mut self.log);
                 }
                 Ok(false) if !self.is_idle() => {
-                    self.housekeep_now_and_then();
+                    self.housekeeping.run_now_and_then(&mut self.log);
                     self.pause();
                 }
                 Ok(false) => {
                     let idle_timeout = settings::worker_idle_timeout();
-                    let waited = self.busy.is_none_or(|busy| busy.elapsed() > idle_timeout);
+                    let has_waited = self.moved.is_none_or(|moved| moved.elapsed() > idle_timeout);
                     // While an index is being built, too: somebody has to end that for a DROP DATABASE.
-                    if self.housekeep() && waited && !wake::indexer_runs() {
+                    if self.housekeeping.run(&mut self.log) && has_waited && !wake::indexer_runs() {
                         return Left::Done;
                     }
                     self.pause();
                 }
                 // Nothing is lost but this round.
                 Err(error) if error.is_lock() => {
-                    self.say("worker waits for somebody's lock", &error);
+                    self.log.write("worker waits for somebody's lock", &error);
                     self.pause();
                 }
                 Err(error) => {
@@ -249,82 +196,86 @@ impl Runner {
         }
     }
 
-    /// False when the extension is gone, or somebody waits for the sessions of this database to leave.
-    fn may_stay(&self) -> bool {
-        let found = txn::in_txn(|| Ok((server::is_installed()?, background::database_is_wanted())));
-        match found {
-            Ok((true, false)) => true,
-            Ok((_, wanted)) => {
-                if wanted {
-                    wake::stop_indexer();
-                }
-                false
-            }
-            Err(_) => false,
-        }
-    }
-
-    fn is_idle(&self) -> bool {
-        let at_work = !self.claimed.is_empty() || self.preparing.is_some();
-        self.flights.is_idle() && !at_work && self.unsaved.is_empty()
-    }
-
-    fn may_leave(&self, since: Instant) -> bool {
-        let is_late = since.elapsed() > LAST_CALL;
-        if !self.unsaved.is_empty() {
-            return is_late;
-        }
-        // What is being prepared is written first, or a document that takes longer than a turn never would be.
-        self.preparing.is_none() && (self.flights.sent.is_empty() || is_late)
-    }
-
-    fn pause(&mut self) {
-        // It wakes this process only once. While vectors cannot be saved nothing is taken in.
-        let is_prepared = self.preparing.as_mut().is_some_and(|preparing| preparing.results.is_done());
-        if is_prepared && !self.is_stuck() {
-            return;
-        }
-        match &self.connection {
-            Some(connection) if !self.flights.sent.is_empty() => connection.wait(CHECK_EVERY),
-            _ => wait::latch(CHECK_EVERY),
-        };
-    }
-
-    /// Says in the log what went wrong; the same thing now and then only, and of locks any one.
-    pub(super) fn say(&mut self, what: &str, error: &Error) {
-        let line = format!("{what}: {error}");
-        let topic = if error.is_lock() { "a lock".to_string() } else { line.clone() };
-        self.said.retain(|_, at| at.elapsed() < SAY_AGAIN_AFTER);
-        if let Entry::Vacant(place) = self.said.entry(topic) {
-            place.insert(Instant::now());
-            report::log(&line);
-        }
-    }
-
-    /// Vectors wait that no table takes.
-    fn is_stuck(&self) -> bool {
-        self.unsaved.iter().any(|unsaved| !unsaved.is_of_table)
-    }
-
     /// One round; whether anything moved.
     fn step(&mut self) -> Result<bool> {
-        let received = self.save_again()? || self.receive()?;
+        let Runner { intake, open, queue, link, pauses, unsaved, .. } = self;
+        let saved = receive::save_again(link, open, pauses, unsaved);
+        let received = match saved {
+            Ok(false) => receive::receive(link, queue, open, pauses, unsaved),
+            saved => saved,
+        };
+        if !matches!(received, Ok(false)) {
+            self.housekeeping.note_vectors();
+        }
+        let received = received?;
+        let at_work = || jobs_at_work(open, intake);
         // Nothing more is bought while what was bought cannot be kept.
-        if self.is_stuck() {
+        if unsaved.is_stuck() {
             // On a full disk not even this can be written; nobody else takes the jobs of a worker that runs.
-            if let Err(error) = self.renew_leases() {
+            if let Err(error) = self.leases.renew(at_work) {
                 report::log(&format!("worker cannot renew leases: {error}"));
             }
             return Ok(received);
         }
         // First: a worker that slept longer than a lease must not claim what it has.
-        self.renew_leases()?;
-        if self.given_back.elapsed() > GIVE_BACK_EVERY {
-            self.given_back = Instant::now();
-            outcome::give_back_held_up(&self.jobs_at_work())?;
-        }
-        let taken = self.take_in()?;
-        let sent = self.leaving.is_none() && self.send()?;
+        self.leases.renew(at_work)?;
+        open.release_now_and_then(intake.jobs());
+        let may_begin = self.leaving.is_none();
+        let taken = intake.take_in(may_begin, open, queue, pauses)?;
+        let sent = may_begin && send::send(queue, link, open, pauses, unsaved)?;
         Ok(received || taken || sent)
     }
+
+    /// The gateway or the database failed under several documents: all that was under way is given back. Vectors that
+    /// could not be written are kept.
+    fn start_over(&mut self, fault: Error) {
+        self.link.close();
+        self.open.clear();
+        self.queue.clear();
+        self.intake.clear();
+        leases::give_back_all(fault, &mut self.backoff, self.open.outcomes());
+    }
+
+    fn is_idle(&self) -> bool {
+        let is_sending = !self.open.is_empty() || !self.queue.is_empty() || !self.link.in_flight().is_empty();
+        self.intake.is_idle() && !is_sending && self.unsaved.is_empty()
+    }
+
+    fn may_leave(&self, since: Instant) -> bool {
+        let is_late = since.elapsed() > LEAVE_WITHIN;
+        if !self.unsaved.is_empty() {
+            return is_late;
+        }
+        // What is being prepared is written first, or a document that takes longer than a turn never would be.
+        !self.intake.is_preparing() && (self.link.in_flight().is_empty() || is_late)
+    }
+
+    fn pause(&mut self) {
+        // It wakes this process only once. While vectors cannot be saved nothing is taken in.
+        if self.intake.is_prepared() && !self.unsaved.is_stuck() {
+            return;
+        }
+        if !self.link.wait(CHECK_EVERY) {
+            wait::latch(CHECK_EVERY);
+        }
+    }
+}
+
+/// False when the extension is gone, or somebody waits for the sessions of this database to leave.
+fn may_stay() -> bool {
+    let found = txn::in_txn(|| Ok((server::is_installed()?, background::database_is_wanted())));
+    match found {
+        Ok((true, false)) => true,
+        Ok((_, is_wanted)) => {
+            if is_wanted {
+                wake::stop_indexer();
+            }
+            false
+        }
+        Err(_) => false,
+    }
+}
+
+fn jobs_at_work(open: &OpenDocuments, intake: &Intake) -> Vec<Job> {
+    open.jobs().chain(intake.jobs()).collect()
 }

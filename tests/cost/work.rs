@@ -4,11 +4,13 @@ use super::inputs::{self, Input};
 use kb::error::Result;
 use kb::gateway::frame::{Envelope, Head, decode, encode_request};
 use kb::gateway::protocol::Request;
-use kb::ingest::chunk::chunk;
-use kb::ingest::diff::diff;
+use kb::ingest::chunk::{Outline, chunk};
+use kb::ingest::diff::{Identity, diff};
 use kb::ingest::parse::{ContentType, extract};
 use kb::ingest::rechunk::{PreviousChunk, rechunk};
-use kb::model::{Bounds, Chunk, Chunking, Embedder, EmbedderConfig, Limits, Preprocess, Strategy, Unit};
+use kb::model::{
+    Bounds, Chunk, Chunking, Embedder, EmbedderConfig, Limits, Marked, Preprocess, Strategy, Unit,
+};
 use kb::tokenizer::Tokenizer;
 
 /// The limits that the settings have by default, but no time.
@@ -50,7 +52,7 @@ pub fn all() -> Vec<Work> {
         let markdown = strategy == Strategy::Markdown;
         let texts = if markdown { inputs::markdown() } else { inputs::plain() };
         all.push(work(&format!("cut {name}"), texts, move |text, bounds| {
-            chunk(text, &setting, &Tokenizer::words(), markdown, bounds).map(drop)
+            chunk(text, &setting, &Tokenizer::words(), &marks(text, markdown, bounds)?, bounds).map(drop)
         }));
     }
     for strategy in [Strategy::Recursive, Strategy::Markdown, Strategy::Fixed] {
@@ -71,7 +73,7 @@ pub fn all() -> Vec<Work> {
     for (name, tokenizer) in tokenizers() {
         let setting = setting.clone();
         all.push(work(&format!("cut by {name}"), inputs::plain(), move |text, bounds| {
-            chunk(text, &setting, &tokenizer, false, bounds).map(drop)
+            chunk(text, &setting, &tokenizer, &[], bounds).map(drop)
         }));
     }
     all.push(work("the gateway's frames", inputs::plain(), |text, _| frame(text)));
@@ -172,15 +174,21 @@ fn unigram() -> serde_json::Value {
 /// An edit in the middle: cut, compared with what was there, and compared with itself.
 fn cut_again(text: &str, setting: &Chunking, markdown: bool, bounds: &Bounds) -> Result<()> {
     let words = Tokenizer::words();
-    let chunks = chunk(text, setting, &words, markdown, bounds)?;
+    let chunks = chunk(text, setting, &words, &marks(text, markdown, bounds)?, bounds)?;
     let previous: Vec<PreviousChunk> = chunks.iter().map(previous_of).collect();
-    let known = diff(1, "d", &[], chunks).insert;
+    let document = Identity { kb_no: 1, other_tenant: None, external_id: "d" };
+    let known = diff(document, &[], chunks).insert;
     let known: Vec<_> = known.iter().map(|(id, _, chunk)| (*id, chunk.hash())).collect();
     let middle = text.floor_char_boundary(text.len() / 2);
     let edited = format!("{} an edit {}", &text[..middle], &text[middle..]);
-    let again = rechunk(&edited, setting, &words, markdown, &previous, bounds)?;
-    diff(1, "d", &known, again);
+    let again = rechunk(&edited, setting, &words, &marks(&edited, markdown, bounds)?, &previous, bounds)?;
+    diff(document, &known, again);
     Ok(())
+}
+
+/// As extraction gives them.
+fn marks(text: &str, markdown: bool, bounds: &Bounds) -> Result<Vec<Marked>> {
+    if markdown { Ok(Outline::read(text, bounds)?.marks) } else { Ok(Vec::new()) }
 }
 
 fn previous_of(chunk: &Chunk) -> PreviousChunk {

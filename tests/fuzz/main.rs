@@ -24,7 +24,7 @@ fn variable(name: &str, default: u64) -> u64 {
 
 fn seeds(target: &Target) -> Vec<Vec<u8>> {
     let mut seeds = (target.seeds)();
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/seeds").join(target.name);
+    let dir = Path::new("tests/fuzz/seeds").join(target.name);
     let mut files: Vec<PathBuf> = std::fs::read_dir(dir).unwrap().map(|file| file.unwrap().path()).collect();
     files.sort();
     seeds.extend(files.iter().map(|file| std::fs::read(file).unwrap()));

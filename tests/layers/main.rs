@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used)] // a test says more by panicking
 
+mod circles;
+mod named_files;
 mod source;
 
 use source::{Source, Token};
@@ -14,8 +16,12 @@ const HEIGHTS: &[(&str, u8)] = &[
     ("kernels", 0),
     ("model", 0),
     ("model_files", 0),
+    ("sync", 0),
     ("tokenizer", 0),
-    ("gateway", 1),
+    ("gateway::cancellation", 1),
+    ("gateway::turns", 1),
+    ("gateway::endpoint", 1),
+    ("gateway", 2),
     ("pg", 1),
     ("settings", 1),
     ("store", 2),
@@ -29,8 +35,25 @@ const HEIGHTS: &[(&str, u8)] = &[
 
 /// Without PostgreSQL: no pgrx, and nothing from a module that has it. A module declared with
 /// `#[cfg(feature = "server")]` inside one of these (a use case, the gateway's client) is not pure.
-const PURE: &[&str] =
-    &["error", "kernels", "model", "model_files", "tokenizer", "gateway", "ingest", "retrieve"];
+const PURE: &[&str] = &[
+    "error",
+    "kernels",
+    "model",
+    "model_files",
+    "sync",
+    "tokenizer",
+    "gateway",
+    "ingest",
+    "retrieve",
+    "worker",
+];
+
+/// Rooms whose files import each other in one direction only.
+const WITHOUT_CIRCLES: &[&str] =
+    &["api", "catalog", "gateway", "ingest", "kernels", "model", "pg", "retrieve", "store"];
+
+/// What a room knows nothing of: no name in it has such a part.
+const UNKNOWN: &[(&str, &[&str])] = &[("gateway::endpoint", &["embed", "vector", "dimension"])];
 
 /// Where each may stand.
 const UNSAFE_ROOMS: &[&str] = &["pg", "kernels"];
@@ -52,6 +75,9 @@ const SQL_STARTS: &[&str] = &[
     "LOCK TABLE ",
     "COPY ",
 ];
+
+/// Where vectors are is known to who keeps them: words that appear in one room only, in code or in text.
+const NAMED_IN: &[(&str, &str)] = &[("table_name", "store::vector_store")];
 
 const MAX_LINES: usize = 400;
 
@@ -87,6 +113,12 @@ fn breaches(sources: &[Source]) -> Vec<String> {
         let t = &source.tokens;
         for (i, token) in t.iter().enumerate() {
             let after = |what: &[Token]| t[..i].ends_with(what);
+            for (word, room) in NAMED_IN {
+                breach_unless(
+                    !token.names(word) || within(module, room),
+                    format!("{word} is named in {room} only"),
+                );
+            }
             match token {
                 // `#[unsafe(no_mangle)]` is an attribute.
                 Token::Word(w) if w == "unsafe" && !after(&[Token::Mark('#'), Token::Mark('[')]) => {
@@ -97,6 +129,13 @@ fn breaches(sources: &[Source]) -> Vec<String> {
                 }
                 Token::Word(w) if w == "pgrx" => {
                     breach_unless(!is_pure(module), "names pgrx, and is pure".into());
+                }
+                Token::Word(w) => {
+                    let name = w.to_lowercase();
+                    for (room, words) in UNKNOWN.iter().filter(|(room, _)| within(module, room)) {
+                        let is_known = words.iter().any(|word| name.contains(word));
+                        breach_unless(!is_known, format!("names {w}, which {room} knows nothing of"));
+                    }
                 }
                 // `#[pg_extern(sql = "CREATE FUNCTION …")]` declares a function's signature.
                 Token::Text(text) if !after(&[Token::Word("sql".into()), Token::Mark('=')]) => {
@@ -130,12 +169,15 @@ fn breaches(sources: &[Source]) -> Vec<String> {
             );
         }
     }
+    for room in WITHOUT_CIRCLES {
+        out.extend(circles::circle(sources, room).map(|circle| format!("{room}: a circle: {circle}")));
+    }
     out
 }
 
 #[test]
 fn layers_import_downwards() {
-    let sources = source::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
+    let sources = source::read(Path::new("src"));
     assert!(sources.iter().any(|s| s.module == "error"), "src/ was not read");
     let breaches = breaches(&sources);
     assert!(breaches.is_empty(), "\n{}\n", breaches.join("\n"));
@@ -178,7 +220,27 @@ fn every_breach_is_seen() {
             "const Q: &str = r#\"\n  SELECT 1\"#;",
             "api::query: SQL text belongs in store: \"SELECT 1\"",
         ),
+        (
+            "store/builds.rs",
+            "fn f(b: &Build) -> &str { &b.table_name }",
+            "store::builds: table_name is named in store::vector_store only",
+        ),
+        (
+            "store/documents.rs",
+            "const Q: &str = \"SELECT b.table_name FROM kb.builds b\";",
+            "store::documents: table_name is named in store::vector_store only",
+        ),
         ("attic.rs", "", "attic: has no height: add it to HEIGHTS"),
+        (
+            "gateway/endpoint/call.rs",
+            "use super::super::provider::find;",
+            "gateway::endpoint::call: imports upwards: gateway::provider::find",
+        ),
+        (
+            "gateway/endpoint/call.rs",
+            "fn f(read_vectors: bool) {}",
+            "gateway::endpoint::call: names read_vectors, which gateway::endpoint knows nothing of",
+        ),
         ("error.rs", &long, "error: has 401 lines; past 400 it is two things"),
     ] {
         assert_eq!(breaches_of(&[("retrieve/mod.rs", server), (file, text)]), [expected], "{file}: {text}");
@@ -186,14 +248,30 @@ fn every_breach_is_seen() {
 }
 
 #[test]
+fn a_circle_is_seen_and_where_it_goes() {
+    let files = [
+        ("gateway/a.rs", "use super::b::B; use crate::gateway::c;"),
+        ("gateway/b.rs", "use super::c::{self, C};"),
+        ("gateway/c.rs", "fn f() { super::d::run() }"),
+        ("gateway/d/mod.rs", "mod e; pub trait T {}"),
+        ("gateway/d/e.rs", "use super::T; use super::super::b::B;"),
+    ];
+    assert_eq!(breaches_of(&files[..4]), [""; 0]);
+    let circle = "gateway::b → gateway::c → gateway::d → gateway::d::e → gateway::b";
+    assert_eq!(breaches_of(&files), [format!("gateway: a circle: {circle}")]);
+}
+
+#[test]
 fn what_is_allowed_passes() {
     for (file, text) in [
         (
-            "worker/mod.rs",
+            "api/mod.rs",
             "#[unsafe(no_mangle)] fn f() {} // unsafe SELECT 1\n/* use crate::x; */ use crate::store::jobs;",
         ),
         ("pg/spi.rs", "fn f<'a>(c: char) -> bool { c == '\"' || unsafe { g() } }"),
         ("api/query.rs", "#[pg_extern(sql = \"CREATE FUNCTION f()\")] fn f() {}"),
+        ("store/vector_store/table.rs", "const Q: &str = \"SELECT table_name\"; fn f(table_name: &str) {}"),
+        ("store/jobs.rs", "fn is_table_name() {} // table_name"),
         ("store/jobs.rs", "const CLAIM: &str = \"SELECT 1\"; use crate::pg::spi;"),
         ("retrieve/run.rs", "use crate::{pgrx_free, store::search, gateway::client}; use pgrx::JsonB;"),
         ("model/mod.rs", "#[cfg(test)]\nmod tests { use crate::store; const Q: &str = \"SELECT 1\"; }"),

@@ -23,6 +23,18 @@ impl Token {
     pub fn is_word(&self, word: &str) -> bool {
         matches!(self, Token::Word(w) if w == word)
     }
+
+    /// Whether it is this word, or a text that has it.
+    pub fn names(&self, word: &str) -> bool {
+        match self {
+            Token::Word(w) => w == word,
+            Token::Text(text) => {
+                let is_part = |c: char| !(c.is_alphanumeric() || c == '_');
+                text.split(is_part).any(|part| part == word)
+            }
+            Token::Mark(_) => false,
+        }
+    }
 }
 
 /// Words, string literals and marks; comments, numbers' details and lifetimes are of no interest.

@@ -84,7 +84,7 @@ const MAKE: &str = r#"SELECT kb.create_knowledge_base('ID', 'hash', chunking => 
 fn made(db: &mut Db, kb: &str) -> Vec<String> {
     let table = vector_table(db, kb);
     let name = table.trim_start_matches("kb.");
-    db.all::<String>(&format!(
+    let mut made = db.all::<String>(&format!(
         "SELECT to_jsonb(k) - '{{kb_no,id,etag,created_at,updated_at}}'::text[] || '{{}}' || (to_jsonb(b)
              - '{{build_no,kb_no,table_name,created_at,run_no}}'::text[]) || '{{}}'::jsonb #>> '{{}}'
          FROM kb.knowledge_bases k JOIN kb.builds b USING (kb_no) WHERE k.id = '{kb}'
@@ -101,7 +101,10 @@ fn made(db: &mut Db, kb: &str) -> Vec<String> {
          FROM pg_policy WHERE polrelid = '{table}'::regclass
          UNION ALL
          SELECT replace(pg_get_constraintdef(oid), '{name}', 'TABLE') FROM pg_constraint WHERE conrelid = '{table}'::regclass"
-    ))
+    ));
+    // In whatever order the catalogs gave them.
+    made.sort();
+    made
 }
 
 #[test]

@@ -200,7 +200,7 @@ fn a_document_over_which_workers_die_is_given_up_in_the_end() {
     let small = texts::documents(0..20, 30);
     db.put_all("k", &small);
     db.put_all("k", &[large]);
-    let job: i64 = db.one("SELECT job_no FROM kb.jobs WHERE external_id = 'large'");
+    let job: i64 = db.one("SELECT job_no FROM kb.jobs WHERE subject = 'large'");
     let mut killed = 0;
     for _ in 0..2 {
         let mut pid = None;

@@ -71,6 +71,24 @@ fn a_document_deleted_and_put_again_while_it_is_processed_is_the_new_one() {
 }
 
 #[test]
+fn a_job_whose_document_the_owner_deleted_by_hand_is_dropped() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "hash", "{}");
+    for how in ["DELETE FROM kb.documents", "TRUNCATE kb.documents CASCADE"] {
+        db.run("BEGIN");
+        db.put("k", "gone", "A short life.");
+        db.run(&format!("{how}; COMMIT"));
+        assert_eq!(db.count("kb.documents"), 0);
+        db.wait("k");
+        assert_eq!((db.jobs(), db.count("kb.failures")), (0, 0), "{how}");
+        db.put("k", "gone", "Another life.");
+        db.wait("k");
+        assert_sound(&mut db, "k", 1, 0);
+    }
+}
+
+#[test]
 fn a_knowledge_base_dropped_while_it_is_processed_is_gone() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);

@@ -61,7 +61,7 @@ fn what_is_deleted_put_anew_or_edited_while_it_is_cut_ends_as_it_was_put_last() 
         .collect();
     db.put_all("k", &large);
     let until_cut = |db: &mut Db, id: &str| {
-        let job: i64 = db.one_with("SELECT job_no FROM kb.jobs WHERE external_id = $1", &[&id]);
+        let job: i64 = db.one_with("SELECT job_no FROM kb.jobs WHERE subject = $1", &[&id]);
         until(LONG, "it is being cut", || cluster.worker_notes(db).get(1) == Some(&job));
     };
     let (anew, edited) = (texts::text(4, 5, 60), texts::text(5, 5, 60));

@@ -1,7 +1,7 @@
 //! The HNSW index appears by itself, and a query returns top_k rows whenever so many qualify.
 
 use crate::support::db::Document;
-use crate::support::{APP, Db, LONG, assert_sound, texts, until, vector_table};
+use crate::support::{APP, Cluster, Db, LONG, assert_sound, texts, until, vector_table};
 
 const DOCUMENTS: u64 = 5000;
 
@@ -188,4 +188,76 @@ fn vectors_too_wide_for_an_index_of_full_numbers_are_kept_and_found_as_halves() 
     for i in [3, 1234, 2499] {
         assert_eq!(db.found("k", &texts::paragraph(i, 25), 1), [format!("d{i}")]);
     }
+}
+
+/// Lines of the log about indexes or housekeeping that went wrong.
+fn complaints(cluster: &Cluster) -> Vec<String> {
+    let log = cluster.log();
+    let kb = log.lines().filter(|line| line.contains("LOG:  kb: "));
+    let is_complaint = |line: &&str| ["index", "housekeeping", "lock"].iter().any(|word| line.contains(word));
+    kb.filter(is_complaint).map(String::from).collect()
+}
+
+const BEING_BUILT: &str = "pg_stat_progress_create_index WHERE phase <> 'initializing'";
+
+#[test]
+fn dropping_a_knowledge_base_while_its_index_is_built_is_no_failure() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    let mut other = cluster.connect(APP);
+    let documents = texts::documents(0..1200, 10);
+    for round in 0..12 {
+        let kb = format!("k{round}");
+        db.create_kb(&kb, "hash", r#"{"strategy": "none"}"#);
+        db.put_all(&kb, &documents);
+        db.wait(&kb);
+        // At once, or when the build has begun.
+        if round % 2 == 1 {
+            until(LONG, "the index is being built", || other.count(BEING_BUILT) == 1);
+        }
+        db.run(&format!("SELECT kb.drop_knowledge_base('{kb}')"));
+    }
+    until(LONG, "the indexer has left", || cluster.processes("kb indexer", Some(APP)).is_empty());
+    assert_eq!(complaints(&cluster), [""; 0]);
+}
+
+#[test]
+fn a_transaction_for_whose_snapshot_the_index_waits_can_drop_its_knowledge_base() {
+    let cluster = crate::cluster!();
+    let (mut db, mut other) = (cluster.connect(APP), cluster.connect(APP));
+    let documents = texts::documents(0..1200, 10);
+    for end in ["ROLLBACK", "COMMIT"] {
+        db.create_kb(end, "hash", r#"{"strategy": "none"}"#);
+        db.put_all(end, &documents);
+        db.wait(end);
+        let table = vector_table(&mut db, end);
+        db.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM kb.documents");
+        until(LONG, "the index waits for the snapshot", || {
+            other.count("pg_stat_progress_create_index WHERE phase = 'waiting for old snapshots'") == 1
+        });
+        // Longer than its deadlock_timeout: it has looked, and there was no deadlock yet.
+        db.run("SELECT pg_sleep(0.3)");
+        db.run(&format!("SELECT kb.drop_knowledge_base('{end}'); {end}"));
+        if end == "ROLLBACK" {
+            until(LONG, "the index is there and valid", || indexes(&mut other, &table) == [true]);
+        }
+    }
+    until(LONG, "the indexer has left", || cluster.processes("kb indexer", Some(APP)).is_empty());
+    assert_eq!(complaints(&cluster), [""; 0]);
+}
+
+#[test]
+fn an_index_that_cannot_be_built_is_logged_once_with_its_knowledge_base_and_table() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    // A relation of another kind has the index's name.
+    let table = vector_table(&mut db, "k");
+    db.run(&format!("CREATE TABLE {table}_hnsw ()"));
+    db.put_all("k", &texts::documents(0..1200, 10));
+    db.wait("k");
+    let line = format!("the index of table {table} (knowledge base \"k\") cannot be built: ");
+    until(LONG, "it is logged", || cluster.log().contains(&line));
+    until(LONG, "the indexer has left", || cluster.processes("kb indexer", Some(APP)).is_empty());
+    assert_eq!(complaints(&cluster).len(), 1, "{:?}", complaints(&cluster));
 }

@@ -138,7 +138,7 @@ fn seal(cluster: &Cluster, db: &mut Db, key: Option<&str>) {
     cluster.configure(&[&setting]);
     cluster.reload();
     until(SOON, "the session has the setting", || {
-        setting.contains(&format!("'{}'", db.one::<String>("SHOW kb.secret_key")))
+        setting.contains(&format!("'{}'", db.one::<String>("SELECT coalesce(current_setting('kb.secret_key', true), '')")))
     });
 }
 

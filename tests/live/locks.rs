@@ -127,7 +127,7 @@ fn an_open_edit_that_keeps_a_build_from_being_switched_to_keeps_no_other_run_fro
     stub.hold(true);
     db.run(r#"SELECT kb.alter_knowledge_base('k', chunking => '{"size": 100, "overlap": 0}')"#);
     db.run("SELECT kb.ingest('k', 'replace')");
-    let job = |id: &str| format!("kb.jobs WHERE external_id = '{id}'");
+    let job = |id: &str| format!("kb.jobs WHERE subject = '{id}'");
     until(SOON, "the small one is done", || db.count(&job("small")) == 0);
     let mut open = cluster.connect(APP);
     open.run("BEGIN");

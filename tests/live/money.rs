@@ -42,7 +42,7 @@ fn usage_is_counted_per_embedder_knowledge_base_and_day() {
     db.wait("a");
     db.wait("b");
     let figures = |db: &mut crate::support::Db, kb: &str| -> (i64, i64, f64) {
-        let sql = "SELECT texts, tokens, cost::float8 FROM kb.usage WHERE embedder = 'e' AND kb_id = $1
+        let sql = "SELECT texts, tokens, cost::float8 FROM kb.usage WHERE endpoint = 'e' AND kb_id = $1
                    AND day = (now() AT TIME ZONE 'UTC')::date";
         let row = db.0.query_one(sql, &[&kb]).unwrap();
         (row.get(0), row.get(1), row.get(2))
@@ -65,6 +65,29 @@ fn usage_is_counted_per_embedder_knowledge_base_and_day() {
     // Another tenant's money is none of ours.
     db.run("CREATE ROLE reader IN ROLE kb_reader; SET ROLE reader; SET kb.tenant = 'x'");
     assert_eq!(db.count("kb.usage"), 0);
+}
+
+#[test]
+fn what_had_no_price_has_no_cost_and_what_had_one_has_it_exactly() {
+    on_one_day();
+    let stub = Stub::start(Options::default());
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_stub_embedder("e", &stub, "{}");
+    db.create_kb("k", "e", WHOLE);
+    db.put("k", "free", &texts::paragraph(1, 10));
+    db.wait("k");
+    let cost = "SELECT cost::text FROM kb.usage";
+    assert_eq!(db.one::<Option<String>>(cost), None);
+    db.run(
+        r#"SELECT kb.alter_embedder('e', config => config || '{"price_per_million_tokens": 0.02}')
+           FROM kb.embedders WHERE id = 'e'"#,
+    );
+    for (seed, id, expected) in [(2, "paid", "0.0000002"), (3, "more", "0.0000004")] {
+        db.put("k", id, &texts::paragraph(seed, 10));
+        db.wait("k");
+        assert_eq!(db.one::<Option<String>>(cost).as_deref(), Some(expected));
+    }
 }
 
 #[test]

@@ -314,7 +314,7 @@ fn what_comes_back_while_a_large_document_is_cut_is_written_meanwhile() {
     db.put_all("k", &documents(0, 5));
     until(SOON, "the provider is asked", || stub.request_count() > 0);
     db.put_all("large", &[large]);
-    let job: i64 = db.one("SELECT job_no FROM kb.jobs WHERE external_id = 'large'");
+    let job: i64 = db.one("SELECT job_no FROM kb.jobs WHERE subject = 'large'");
     until(SOON, "it is being cut", || cluster.worker_notes(&mut db).get(1) == Some(&job));
     stub.hold(false);
     db.wait("k");

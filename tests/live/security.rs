@@ -1,28 +1,15 @@
 //! docs/security.md says what is so: its table of functions and roles, and the tests that it names.
 
 use crate::support::APP;
+use crate::support::pages::{ROOT, quoted, rows, sections, text};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-const ROOT: &str = env!("CARGO_MANIFEST_DIR");
-
-/// The cells of the lines of the table under this heading, without its two first lines.
+/// The rows of the table under this heading.
 fn table(heading: &str) -> Vec<Vec<String>> {
-    let page = std::fs::read_to_string(Path::new(ROOT).join("docs/security.md")).unwrap();
-    let (_, section) = page.split_once(&format!("\n## {heading}\n")).unwrap();
-    let section = section.split("\n## ").next().unwrap();
-    let lines = section.lines().filter(|line| line.starts_with('|')).skip(2);
-    lines
-        .map(|line| {
-            line.trim_matches('|').split(" |").map(|cell| cell.trim().trim_matches('|').trim().into())
-        })
-        .map(Iterator::collect)
-        .collect()
-}
-
-/// What stands between backticks.
-fn quoted(cell: &str) -> impl Iterator<Item = &str> {
-    cell.split('`').skip(1).step_by(2)
+    let page = text("docs/security.md");
+    let found = sections(&page, "## ").into_iter().find(|(title, _)| *title == heading);
+    rows(found.unwrap().1)
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! Text, endpoint or chance: who is to blame for a fault, and that the others do not pay for it.
 
 use crate::stub::{Fault, Options, Stub};
-use crate::support::{Gateway, KEY, embedder, order};
+use crate::support::{Gateway, KEY, embedder, request};
 use kb::error::Error;
-use kb::gateway::asker::Asker;
+use kb::gateway::cancellation::CancellationToken;
 use kb::gateway::protocol::{Embedded, Urgency};
 use kb::model::{Embedder, Kind};
 use serde_json::{Value, json};
@@ -91,11 +91,11 @@ fn for_a_client_that_left_nothing_more_is_sent() {
     let (stub, gateway, embedder) =
         start(json!({"retry": {"max_attempts": 5, "base_ms": 300, "max_ms": 300}}));
     stub.always(Some(Fault::Status(500)));
-    let (waiting, asker) = Asker::new();
-    let mut query = order(&embedder, Kind::Query, Urgency::Query, &["what?"]);
-    query.asker = asker;
+    let (waiting, cancellation) = CancellationToken::new();
+    let mut query = request(&embedder, Kind::Query, Urgency::Query, &["what?"]);
+    query.cancellation = cancellation;
     std::thread::scope(|scope| {
-        let asking = scope.spawn(|| gateway.runtime.block_on(gateway.remote.embed(query)));
+        let asking = scope.spawn(|| gateway.runtime.block_on(gateway.queues.embed(query)));
         while stub.request_count() == 0 {
             std::thread::yield_now();
         }

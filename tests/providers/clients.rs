@@ -1,9 +1,9 @@
 //! What clients may hold in the gateway: over its socket, with the model `hash`. No PostgreSQL.
 
 use kb::error::Error;
+use kb::gateway::endpoint::access;
 use kb::gateway::frame::{self, Envelope, Head, MAX_TEXT, MAX_VECTORS};
 use kb::gateway::protocol::{Client, Request, Response, Urgency};
-use kb::gateway::remote;
 use kb::gateway::server::{Server, Settings};
 use kb::model::{Embedder, EmbedderConfig, Kind};
 use std::io::{ErrorKind, Read, Write};
@@ -20,8 +20,11 @@ struct Gateway {
 impl Gateway {
     fn start() -> Gateway {
         let dir = tempfile::tempdir().unwrap();
-        let settings =
-            Settings { model_dir: PathBuf::new(), query_cache_size: 0, remote: remote::Settings::default() };
+        let settings = Settings {
+            model_dir: PathBuf::new(),
+            query_cache_size: 0,
+            endpoints: access::Settings::default(),
+        };
         let server = Server::start(dir.path().join("socket").to_str().unwrap(), settings).unwrap();
         Gateway { dir, _server: server }
     }

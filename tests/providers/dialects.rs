@@ -2,9 +2,9 @@
 
 use crate::stub::{Kind as SeenKind, Options, Stub, vector};
 use crate::support::{Gateway, KEY, close, embedder};
-use kb::gateway::egress::AllowedHosts;
+use kb::gateway::endpoint::access::Settings;
+use kb::gateway::endpoint::egress::AllowedHosts;
 use kb::gateway::provider;
-use kb::gateway::remote::Settings;
 use kb::model::Kind;
 use serde_json::json;
 
@@ -43,10 +43,10 @@ fn a_provider_without_a_key_is_sent_none() {
     let stub = Stub::start(Options::default());
     let gateway = Gateway::new();
     let embedder = embedder(&stub, "ollama", json!({}));
-    let mut order =
-        crate::support::order(&embedder, Kind::Query, kb::gateway::protocol::Urgency::Query, &["a"]);
-    order.access.reference = None;
-    let embedded = gateway.runtime.block_on(gateway.remote.embed(order)).unwrap();
+    let mut request =
+        crate::support::request(&embedder, Kind::Query, kb::gateway::protocol::Urgency::Query, &["a"]);
+    request.access.reference = None;
+    let embedded = gateway.runtime.block_on(gateway.queues.embed(request)).unwrap();
     assert_eq!(embedded.failed, []);
     assert_eq!(stub.complaints(), [] as [String; 0]);
 }

@@ -1,12 +1,12 @@
 //! Where the gateway connects to and whose keys it reads, whatever an embedder's row says.
 
 use crate::stub::{Options, Stub};
-use crate::support::{Gateway, KEY, embedder, order};
+use crate::support::{Gateway, KEY, embedder, request};
 use kb::error::Error;
-use kb::gateway::egress::AllowedHosts;
+use kb::gateway::endpoint::access::Settings;
+use kb::gateway::endpoint::egress::AllowedHosts;
+use kb::gateway::endpoint::reference::{Reference, Sources, Variables};
 use kb::gateway::protocol::Urgency;
-use kb::gateway::remote::Settings;
-use kb::gateway::secret::{Reference, Sources, Variables};
 use kb::model::Kind;
 use serde_json::json;
 
@@ -26,11 +26,11 @@ fn provider_http_does_not_reach_this_machine_unless_it_is_named() {
     // A provider whose requests are embedders' and nothing else may, and so may this one once it is named.
     gateway.vectors(&embedder(&stub, "openai", json!({})), Kind::Document, &["a"]);
     let allowed_hosts = AllowedHosts::parse("127.0.0.1").unwrap();
-    gateway.remote.configure(Settings { allowed_hosts, ..Settings::default() });
+    gateway.queues.configure(Settings { allowed_hosts, ..Settings::default() });
     gateway.vectors(&free, Kind::Document, &["a"]);
     assert_eq!(stub.request_count(), 2);
     // And no more once it is not.
-    gateway.remote.configure(Settings::default());
+    gateway.queues.configure(Settings::default());
     assert!(gateway.ask(&free, Kind::Document, &["a"]).is_err());
     assert_eq!(stub.request_count(), 2);
 }
@@ -39,12 +39,12 @@ fn provider_http_does_not_reach_this_machine_unless_it_is_named() {
 fn a_variable_that_is_not_listed_is_never_sent_whatever_the_row_says() {
     let stub = Stub::start(Options::default());
     let embedder = embedder(&stub, "openai", json!({}));
-    let mut order = order(&embedder, Kind::Document, Urgency::Ingest, &["a"]);
+    let mut request = request(&embedder, Kind::Document, Urgency::Ingest, &["a"]);
     // Every process has it.
-    order.access.reference = Some(Reference::Env("PATH".into()));
-    order.access.stored = None;
+    request.access.reference = Some(Reference::Env("PATH".into()));
+    request.access.stored = None;
     let gateway = Gateway::new();
-    let error = gateway.runtime.block_on(gateway.remote.embed(order)).unwrap_err();
+    let error = gateway.runtime.block_on(gateway.queues.embed(request)).unwrap_err();
     assert!(error.to_string().contains("kb.secret_env"), "{error}");
     assert_eq!(stub.request_count(), 0);
 }
@@ -54,11 +54,11 @@ fn a_variable_that_is_listed_is_sent_as_the_key() {
     let path = std::env::var("PATH").unwrap();
     let stub = Stub::start(Options { key: Some(path), ..Options::default() });
     let embedder = embedder(&stub, "openai", json!({}));
-    let mut order = order(&embedder, Kind::Document, Urgency::Ingest, &["a"]);
-    order.access.reference = Some(Reference::Env("PATH".into()));
-    order.access.stored = None;
+    let mut request = request(&embedder, Kind::Document, Urgency::Ingest, &["a"]);
+    request.access.reference = Some(Reference::Env("PATH".into()));
+    request.access.stored = None;
     let secrets = Sources { variables: Variables::parse("PATH").unwrap(), ..Sources::default() };
     let gateway = Gateway::with(Settings { secrets, ..Settings::default() });
-    let embedded = gateway.runtime.block_on(gateway.remote.embed(order)).unwrap();
+    let embedded = gateway.runtime.block_on(gateway.queues.embed(request)).unwrap();
     assert_eq!((embedded.failed, stub.complaints()), (vec![], vec![]));
 }

@@ -1,11 +1,11 @@
 //! Who goes first at a provider, and what one tenant may spend of everybody's budget.
 
 use crate::stub::{Fault, Options, Stub};
-use crate::support::{Gateway, KEY, embedder, order};
+use crate::support::{Gateway, KEY, embedder, request};
 use kb::error::Error;
-use kb::gateway::asker::Asker;
+use kb::gateway::cancellation::CancellationToken;
+use kb::gateway::embed::queues::EmbedRequest;
 use kb::gateway::protocol::{Embedded, Spent, Urgency};
-use kb::gateway::remote::Order;
 use kb::gateway::turns::Whose;
 use kb::model::{Embedder, Kind};
 use serde_json::json;
@@ -17,10 +17,16 @@ fn stub(latency_ms: u64) -> Stub {
     Stub::start(Options { key: Some(KEY.into()), latency, ..Options::default() })
 }
 
-fn of(embedder: &Embedder, urgency: Urgency, tenant: &str, connection: u64, texts: &[String]) -> Order {
+fn of(
+    embedder: &Embedder,
+    urgency: Urgency,
+    tenant: &str,
+    connection: u64,
+    texts: &[String],
+) -> EmbedRequest {
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
     let whose = Whose { database: 1, tenant: tenant.into(), connection };
-    Order { whose, ..order(embedder, Kind::Document, urgency, &texts) }
+    EmbedRequest { whose, ..request(embedder, Kind::Document, urgency, &texts) }
 }
 
 fn texts(name: &str, count: usize) -> Vec<String> {
@@ -38,10 +44,10 @@ fn a_question_and_ingestion_are_answered_before_the_bulk_calls_that_came_first()
     let answered = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         let ask = |name: &'static str, urgency, connection, count| {
-            let order = of(&embedder, urgency, "", connection, &texts(name, count));
+            let request = of(&embedder, urgency, "", connection, &texts(name, count));
             let (gateway, answered) = (&gateway, &answered);
             scope.spawn(move || {
-                let embedded = gateway.runtime.block_on(gateway.remote.embed(order)).unwrap();
+                let embedded = gateway.runtime.block_on(gateway.queues.embed(request)).unwrap();
                 assert_eq!(embedded.failed, []);
                 answered.lock().unwrap().push(name);
             });
@@ -66,9 +72,9 @@ fn bulk_calls_of_clients_are_answered_by_turns() {
     let embedder = embedder(&stub, "openai", json!({"max_concurrency": 1, "batch_size": 1}));
     std::thread::scope(|scope| {
         let ask = |connection, texts: Vec<String>| {
-            let order = of(&embedder, Urgency::Bulk, "", connection, &texts);
+            let request = of(&embedder, Urgency::Bulk, "", connection, &texts);
             let gateway = &gateway;
-            scope.spawn(move || gateway.runtime.block_on(gateway.remote.embed(order)).unwrap());
+            scope.spawn(move || gateway.runtime.block_on(gateway.queues.embed(request)).unwrap());
         };
         ask(1, texts("large", 60));
         while stub.request_count() < 2 {
@@ -89,10 +95,10 @@ fn of_a_bulk_call_that_is_not_waited_for_no_more_is_sent() {
     let (stub, gateway) = (stub(0), Gateway::new());
     let embedder = embedder(&stub, "openai", json!({"max_concurrency": 1, "batch_size": 1}));
     stub.hold(true);
-    let (waiting, asker) = Asker::new();
-    let order = Order { asker, ..of(&embedder, Urgency::Bulk, "", 1, &texts("text", 50)) };
+    let (waiting, cancellation) = CancellationToken::new();
+    let request = EmbedRequest { cancellation, ..of(&embedder, Urgency::Bulk, "", 1, &texts("text", 50)) };
     let embedded = std::thread::scope(|scope| {
-        let asking = scope.spawn(|| gateway.runtime.block_on(gateway.remote.embed(order)));
+        let asking = scope.spawn(|| gateway.runtime.block_on(gateway.queues.embed(request)));
         while stub.request_count() < 1 {
             std::thread::yield_now();
         }
@@ -116,8 +122,8 @@ fn what_is_paused_for_one_clients_text_says_nothing_of_the_text_to_another() {
         let begun = Instant::now();
         let mut own = Vec::new();
         let paused = loop {
-            let order = of(&embedder, Urgency::Ingest, "a", 1, &[secret.to_string()]);
-            match errors(gateway.runtime.block_on(gateway.remote.embed(order)).unwrap()).remove(0) {
+            let request = of(&embedder, Urgency::Ingest, "a", 1, &[secret.to_string()]);
+            match errors(gateway.runtime.block_on(gateway.queues.embed(request)).unwrap()).remove(0) {
                 error @ Error::Paused { .. } => break error,
                 error => own.push(error.to_string()),
             }
@@ -125,8 +131,8 @@ fn what_is_paused_for_one_clients_text_says_nothing_of_the_text_to_another() {
         };
         // Whose text it was may be told all.
         assert!(own.iter().all(|error| error.contains("the stub says")), "{own:?}");
-        let order = of(&embedder, Urgency::Query, "b", 2, &["a question".to_string()]);
-        let told = errors(gateway.runtime.block_on(gateway.remote.embed(order)).unwrap()).remove(0);
+        let request = of(&embedder, Urgency::Query, "b", 2, &["a question".to_string()]);
+        let told = errors(gateway.runtime.block_on(gateway.queues.embed(request)).unwrap()).remove(0);
         for error in [&paused, &told] {
             assert!(matches!(error, Error::Paused { of_tenant: false, .. }), "{error}");
             assert!(error.to_string().contains(&fault.status().to_string()), "{error}");
@@ -149,10 +155,10 @@ fn a_tenant_that_spent_its_share_of_the_budget_waits_and_the_others_go_on() {
         // The stub counts a token a word.
         let ask = |tenant: &str, spent: Spent, texts: &[&str]| {
             let texts: Vec<String> = texts.iter().map(ToString::to_string).collect();
-            let mut order = of(&embedder, urgency, tenant, 1, &texts);
-            order.tokens = texts.iter().map(|text| text.split(' ').count() as u32).collect();
-            order.access.spent = spent;
-            gateway.runtime.block_on(gateway.remote.embed(order)).unwrap()
+            let mut request = of(&embedder, urgency, tenant, 1, &texts);
+            request.tokens = texts.iter().map(|text| text.split(' ').count() as u32).collect();
+            request.access.spent = spent;
+            gateway.runtime.block_on(gateway.queues.embed(request)).unwrap()
         };
         let none = Spent::default();
         assert_eq!(ask("a", none, &["one two three four", "five six seven eight"]).failed, []);
@@ -185,15 +191,15 @@ fn what_is_not_sent_or_refused_costs_a_tenant_nothing_of_its_share() {
     for urgency in [Urgency::Ingest, Urgency::Query] {
         stub.always(Some(Fault::Status(400)));
         for _ in 0..5 {
-            let mut order = of(&embedder, urgency, "a", 1, &["one two three four".to_string()]);
-            order.tokens = vec![4];
-            let error = errors(gateway.runtime.block_on(gateway.remote.embed(order)).unwrap()).remove(0);
+            let mut request = of(&embedder, urgency, "a", 1, &["one two three four".to_string()]);
+            request.tokens = vec![4];
+            let error = errors(gateway.runtime.block_on(gateway.queues.embed(request)).unwrap()).remove(0);
             assert!(matches!(error, Error::Provider { .. }), "{error}");
         }
         stub.always(None);
-        let mut order = of(&embedder, urgency, "a", 1, &["one two three four".to_string()]);
-        order.tokens = vec![4];
-        assert_eq!(gateway.runtime.block_on(gateway.remote.embed(order)).unwrap().failed, []);
+        let mut request = of(&embedder, urgency, "a", 1, &["one two three four".to_string()]);
+        request.tokens = vec![4];
+        assert_eq!(gateway.runtime.block_on(gateway.queues.embed(request)).unwrap().failed, []);
     }
 }
 
@@ -202,8 +208,8 @@ fn no_request_asks_for_a_larger_answer_than_is_read_at_once() {
     let (stub, gateway) = (stub(0), Gateway::new());
     let mut embedder = embedder(&stub, "openai", json!({"batch_size": 4096}));
     embedder.dimension = 4000;
-    let order = of(&embedder, Urgency::Ingest, "", 1, &texts("text", 300));
-    let embedded = gateway.runtime.block_on(gateway.remote.embed(order)).unwrap();
+    let request = of(&embedder, Urgency::Ingest, "", 1, &texts("text", 300));
+    let embedded = gateway.runtime.block_on(gateway.queues.embed(request)).unwrap();
     // The stub's vectors have 8 numbers: it is what was asked that counts.
     assert_eq!(embedded.failed.len(), 300);
     assert!(stub.requests().iter().all(|seen| seen.texts.len() <= 131), "a request of more than 16 MiB");

@@ -1,12 +1,13 @@
 //! What goes wrong at providers and on the way, and what the caller sees of it.
 
 use crate::stub::{Fault, Options, Stub, vector};
-use crate::support::{Gateway, KEY, close, embedder, order, rows};
+use crate::support::{Gateway, KEY, close, embedder, request, rows};
 use kb::error::Error;
-use kb::gateway::egress::AllowedHosts;
+use kb::gateway::endpoint::access::Settings;
+use kb::gateway::endpoint::egress::AllowedHosts;
+use kb::gateway::endpoint::reference::{Reference, Sources};
+use kb::gateway::endpoint::secret::Secret;
 use kb::gateway::protocol::{Embedded, Urgency};
-use kb::gateway::remote::Settings;
-use kb::gateway::secret::{Reference, Secret, Sources};
 use kb::model::{Embedder, Kind};
 use serde_json::json;
 use std::time::{Duration, Instant};
@@ -188,7 +189,7 @@ fn a_breaker_opens_after_repeated_faults_and_sends_nothing_while_open() {
     while !matches!(gateway.error(&embedder, "a").0, Error::Paused { .. }) {}
     let sent = stub.request_count();
     assert!(sent <= 6, "{sent}");
-    assert_eq!(gateway.remote.open_breakers(), 1);
+    assert_eq!(gateway.queues.open_breakers(), 1);
     for _ in 0..10 {
         let (error, usage) = gateway.error(&embedder, "a");
         assert!(matches!(error, Error::Paused { .. }), "{error}");
@@ -202,7 +203,7 @@ fn a_breaker_opens_after_repeated_faults_and_sends_nothing_while_open() {
         assert!(begun.elapsed() < Duration::from_secs(20), "the breaker never closed");
         std::thread::sleep(Duration::from_millis(50));
     }
-    assert_eq!(gateway.remote.open_breakers(), 0);
+    assert_eq!(gateway.queues.open_breakers(), 0);
 }
 
 #[test]
@@ -228,10 +229,10 @@ fn a_redirect_is_not_followed_and_the_key_goes_nowhere_else() {
 #[test]
 fn no_error_repeats_the_key() {
     let (stub, gateway, embedder) = start();
-    let mut order = order(&embedder, Kind::Document, Urgency::Ingest, &["a"]);
+    let mut request = request(&embedder, Kind::Document, Urgency::Ingest, &["a"]);
     let wrong = "sk-wrong-9876543210-secret";
-    order.access.stored = Some(Secret::new(wrong));
-    let embedded = gateway.runtime.block_on(gateway.remote.embed(order)).unwrap();
+    request.access.stored = Some(Secret::new(wrong));
+    let embedded = gateway.runtime.block_on(gateway.queues.embed(request)).unwrap();
     let error: Error = embedded.failed[0].1.clone().into();
     // The stub, as providers do, repeats the key it was given.
     assert!(error.to_string().contains("***"), "{error}");
@@ -243,9 +244,9 @@ fn no_error_repeats_the_key() {
 fn a_secret_goes_to_no_other_host_than_the_one_it_is_bound_to() {
     let (stub, gateway, embedder) = start();
     for host in [None, Some("127.0.0.1:1".to_string()), Some("api.openai.com:443".to_string())] {
-        let mut order = order(&embedder, Kind::Document, Urgency::Ingest, &["a"]);
-        order.access.host = host;
-        let error = gateway.runtime.block_on(gateway.remote.embed(order)).unwrap_err();
+        let mut request = request(&embedder, Kind::Document, Urgency::Ingest, &["a"]);
+        request.access.host = host;
+        let error = gateway.runtime.block_on(gateway.queues.embed(request)).unwrap_err();
         assert!(error.to_string().contains("not bound"), "{error}");
     }
     assert_eq!(stub.request_count(), 0);
@@ -272,10 +273,10 @@ fn a_key_file_is_read_anew_for_every_request() {
     let settings = Settings { secrets, ..Settings::default() };
     let gateway = Gateway::with(settings);
     let ask = || {
-        let mut order = order(&embedder, Kind::Document, Urgency::Ingest, &["a"]);
-        order.access.reference = Some(Reference::File("openai".into()));
-        order.access.stored = None;
-        gateway.runtime.block_on(gateway.remote.embed(order))
+        let mut request = request(&embedder, Kind::Document, Urgency::Ingest, &["a"]);
+        request.access.reference = Some(Reference::File("openai".into()));
+        request.access.stored = None;
+        gateway.runtime.block_on(gateway.queues.embed(request))
     };
     assert!(ask().unwrap_err().to_string().contains("openai"));
     std::fs::write(dir.path().join("openai"), "sk-old").unwrap();
@@ -300,7 +301,7 @@ fn a_text_that_a_provider_breaks_on_is_found_and_fails_alone() {
     assert!(texts.iter().filter(|text| !text.contains("poison")).all(|text| stub.answered(text) == 1));
     // Three tries, a probe, one request for each half, three tries of the text alone.
     assert!(stub.request_count() <= 21, "{}", stub.request_count());
-    assert_eq!(gateway.remote.open_breakers(), 0);
+    assert_eq!(gateway.queues.open_breakers(), 0);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Rates, budgets and who goes first.
 
 use crate::stub::{Options, Stub, on_one_day};
-use crate::support::{Gateway, KEY, embedder, order};
+use crate::support::{Gateway, KEY, embedder, request};
 use kb::error::Error;
 use kb::gateway::protocol::{Spent, Urgency};
 use kb::model::Kind;
@@ -67,8 +67,8 @@ fn a_query_goes_ahead_of_the_batches_that_wait() {
             std::thread::yield_now();
         }
         let before = stub.request_count();
-        let query = order(&embedder, Kind::Query, Urgency::Query, &["what?"]);
-        let embedded = gateway.runtime.block_on(gateway.remote.embed(query)).unwrap();
+        let query = request(&embedder, Kind::Query, Urgency::Query, &["what?"]);
+        let embedded = gateway.runtime.block_on(gateway.queues.embed(query)).unwrap();
         assert_eq!(embedded.failed, []);
         let sent = stub.request_count() - before;
         assert!(sent <= 5, "{sent} requests until the query was answered");
@@ -91,10 +91,10 @@ fn a_spent_budget_pauses_the_embedder_until_the_next_day() {
     assert!(retry_after_ms <= 86_400_000);
     assert_eq!((usage.requests, stub.request_count()), (0, 2));
     // What the database knows counts for a gateway that has just started.
-    let mut order = order(&embedder, Kind::Document, Urgency::Ingest, &["one"]);
-    order.access.spent = Spent { day: today(), tokens: 20, by_tenant: 0 };
+    let mut request = request(&embedder, Kind::Document, Urgency::Ingest, &["one"]);
+    request.access.spent = Spent { day: today(), tokens: 20, by_tenant: 0 };
     let gateway = Gateway::new();
-    let embedded = gateway.runtime.block_on(gateway.remote.embed(order)).unwrap();
+    let embedded = gateway.runtime.block_on(gateway.queues.embed(request)).unwrap();
     assert!(matches!(embedded.failed[0].1.clone().into(), Error::Paused { .. }));
 }
 
@@ -107,9 +107,9 @@ fn no_request_has_more_tokens_than_a_day_may_spend_or_than_a_part_of_a_minute() 
         for urgency in [Urgency::Ingest, Urgency::Query] {
             let (stub, gateway) = (stub(0), Gateway::new());
             let embedder = embedder(&stub, "openai", config.clone());
-            let mut order = order(&embedder, Kind::Document, urgency, &texts);
-            order.tokens = vec![10; 12];
-            let embedded = gateway.runtime.block_on(gateway.remote.embed(order)).unwrap();
+            let mut request = request(&embedder, Kind::Document, urgency, &texts);
+            request.tokens = vec![10; 12];
+            let embedded = gateway.runtime.block_on(gateway.queues.embed(request)).unwrap();
             assert_eq!(embedded.failed, [], "{config} {urgency:?}");
             assert!(stub.requests().iter().all(|seen| seen.texts.len() <= most), "{config} {urgency:?}");
         }
@@ -152,8 +152,8 @@ fn a_query_that_hangs_holds_up_no_ingestion() {
     let embedder = embedder(&stub, "openai", json!({"max_concurrency": 2, "timeout_ms": 3000}));
     stub.script(crate::stub::Fault::Never, 1);
     std::thread::scope(|scope| {
-        let query = order(&embedder, Kind::Query, Urgency::Query, &["what?"]);
-        let hanging = scope.spawn(|| gateway.runtime.block_on(gateway.remote.embed(query)));
+        let query = request(&embedder, Kind::Query, Urgency::Query, &["what?"]);
+        let hanging = scope.spawn(|| gateway.runtime.block_on(gateway.queues.embed(query)));
         while stub.request_count() < 1 {
             std::thread::yield_now();
         }
@@ -176,18 +176,18 @@ fn ingestion_that_waits_for_tokens_holds_up_no_query() {
     let config = json!({"tpm": 60, "batch_size": 1, "max_concurrency": 1});
     let embedder = embedder(&stub, "openai", config);
     let long = "word ".repeat(40);
-    let mut ingestion = order(&embedder, Kind::Document, Urgency::Ingest, &[&long]);
+    let mut ingestion = request(&embedder, Kind::Document, Urgency::Ingest, &[&long]);
     ingestion.tokens = vec![40];
-    let query = order(&embedder, Kind::Query, Urgency::Query, &["what?"]);
+    let query = request(&embedder, Kind::Query, Urgency::Query, &["what?"]);
     gateway.runtime.block_on(async {
-        let ingestion = gateway.remote.embed(ingestion);
+        let ingestion = gateway.queues.embed(ingestion);
         tokio::pin!(ingestion);
         // Until it waits.
         let begun = tokio::time::timeout(Duration::from_millis(300), &mut ingestion).await;
         assert!(begun.is_err(), "it did not wait");
         tokio::select! {
             _ = &mut ingestion => panic!("the query waited for ingestion"),
-            answer = gateway.remote.embed(query) => assert_eq!(answer.unwrap().failed, []),
+            answer = gateway.queues.embed(query) => assert_eq!(answer.unwrap().failed, []),
         }
     });
     assert_eq!(stub.request_count(), 1);
@@ -204,8 +204,8 @@ fn what_nobody_asks_is_forgotten_but_not_what_was_spent_of_a_budget() {
     gateway.vectors(&bound, Kind::Document, &["three tokens here"]);
     gateway.vectors(&free, Kind::Document, &["a"]);
     gateway.vectors(&free, Kind::Query, &["a"]);
-    gateway.remote.forget_idle(Duration::from_secs(600));
-    assert_eq!(gateway.remote.lanes(), 3, "they were asked just now");
+    gateway.queues.forget_idle(Duration::from_secs(600));
+    assert_eq!(gateway.queues.count(), 3, "they were asked just now");
     // One that is being asked is not forgotten.
     std::thread::scope(|scope| {
         let asked = stub.request_count();
@@ -213,16 +213,16 @@ fn what_nobody_asks_is_forgotten_but_not_what_was_spent_of_a_budget() {
         while stub.request_count() == asked && !asking.is_finished() {
             std::thread::yield_now();
         }
-        gateway.remote.forget_idle(Duration::ZERO);
-        assert_eq!(gateway.remote.lanes(), 1);
+        gateway.queues.forget_idle(Duration::ZERO);
+        assert_eq!(gateway.queues.count(), 1);
         asking.join().unwrap();
     });
-    // Limits would go in the sweep after their last lane has ended.
+    // Limits would go in the sweep after their last queue has ended.
     for _ in 0..50 {
-        gateway.remote.forget_idle(Duration::ZERO);
+        gateway.queues.forget_idle(Duration::ZERO);
         std::thread::sleep(Duration::from_millis(2));
     }
-    assert_eq!(gateway.remote.lanes(), 0);
+    assert_eq!(gateway.queues.count(), 0);
     // They are made anew when they are asked again.
     gateway.vectors(&free, Kind::Document, &["c"]);
     let (error, _) = gateway.error(&bound, "two tokens");

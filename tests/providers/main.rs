@@ -7,6 +7,7 @@ mod stub;
 
 mod blame;
 mod clients;
+mod congestion;
 mod dialects;
 mod egress;
 mod fair;

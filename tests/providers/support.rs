@@ -2,11 +2,13 @@
 
 use crate::stub::Stub;
 use kb::error::Error;
-use kb::gateway::asker::Asker;
-use kb::gateway::egress::origin;
+use kb::gateway::cancellation::CancellationToken;
+use kb::gateway::embed::queues::{EmbedRequest, Queues};
+use kb::gateway::endpoint::access::Settings;
+use kb::gateway::endpoint::egress::origin;
+use kb::gateway::endpoint::reference::Reference;
+use kb::gateway::endpoint::secret::Secret;
 use kb::gateway::protocol::{Access, Embedded, Spent, Urgency, Usage};
-use kb::gateway::remote::{Order, Remote, Settings};
-use kb::gateway::secret::{Reference, Secret};
 use kb::gateway::turns::Whose;
 use kb::model::{Embedder, EmbedderConfig, Kind};
 use serde_json::{Value, json};
@@ -16,7 +18,7 @@ pub const KEY: &str = "sk-test-0123456789";
 /// A gateway's remote half with a runtime of its own.
 pub struct Gateway {
     pub runtime: tokio::runtime::Runtime,
-    pub remote: Remote,
+    pub queues: Queues,
 }
 
 impl Gateway {
@@ -27,11 +29,11 @@ impl Gateway {
     pub fn with(settings: Settings) -> Gateway {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        Gateway { runtime, remote: Remote::new(settings) }
+        Gateway { runtime, queues: Queues::new(settings) }
     }
 
     pub fn ask(&self, embedder: &Embedder, kind: Kind, texts: &[&str]) -> Result<Embedded, Error> {
-        self.runtime.block_on(self.remote.embed(order(embedder, kind, Urgency::Ingest, texts)))
+        self.runtime.block_on(self.queues.embed(request(embedder, kind, Urgency::Ingest, texts)))
     }
 
     /// The vectors of texts that all get one.
@@ -49,7 +51,7 @@ impl Gateway {
     }
 }
 
-pub fn order(embedder: &Embedder, kind: Kind, urgency: Urgency, texts: &[&str]) -> Order {
+pub fn request(embedder: &Embedder, kind: Kind, urgency: Urgency, texts: &[&str]) -> EmbedRequest {
     let access = Access {
         reference: Some(Reference::Stored("test".into())),
         stored: Some(Secret::new(KEY)),
@@ -57,7 +59,7 @@ pub fn order(embedder: &Embedder, kind: Kind, urgency: Urgency, texts: &[&str]) 
         spent: Spent::default(),
     };
     let texts = texts.iter().map(|text| text.to_string()).collect();
-    Order {
+    EmbedRequest {
         embedder: embedder.clone(),
         access,
         kind,
@@ -65,8 +67,8 @@ pub fn order(embedder: &Embedder, kind: Kind, urgency: Urgency, texts: &[&str]) 
         texts,
         tokens: Vec::new(),
         whose: Whose::default(),
-        asker: Asker::default(),
-        held: None,
+        cancellation: CancellationToken::default(),
+        reservation: None,
     }
 }
 

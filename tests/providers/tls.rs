@@ -1,7 +1,7 @@
 //! TLS: whom the gateway believes, and HTTP/2.
 
 use crate::stub::{Options, Stub};
-use crate::support::{Gateway, KEY, embedder, order, rows};
+use crate::support::{Gateway, KEY, embedder, request, rows};
 use kb::error::Error;
 use kb::gateway::protocol::Urgency;
 use kb::model::Kind;
@@ -55,8 +55,8 @@ fn ask_many_at_once() {
     gateway.vectors(&embedder, Kind::Document, &["the first"]);
     let texts: Vec<String> = (0..15).map(|i| format!("text {i}")).collect();
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-    let order = order(&embedder, Kind::Document, Urgency::Ingest, &texts);
-    let embedded = gateway.runtime.block_on(gateway.remote.embed(order)).unwrap();
+    let request = request(&embedder, Kind::Document, Urgency::Ingest, &texts);
+    let embedded = gateway.runtime.block_on(gateway.queues.embed(request)).unwrap();
     assert_eq!(embedded.failed, []);
     assert_eq!(rows(&embedded).len(), 15);
 }

@@ -36,7 +36,7 @@ impl Machine {
     pub fn in_checkout(name: &str) -> Machine {
         let dir = tempfile::tempdir().unwrap();
         let checkout = dir.path().join(name);
-        let source = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let source = Path::new(".");
         fs::create_dir_all(checkout.join("tools")).unwrap();
         fs::copy(source.join("Cargo.toml"), checkout.join("Cargo.toml")).unwrap();
         for entry in fs::read_dir(source.join("tools")).unwrap() {

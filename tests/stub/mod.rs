@@ -168,6 +168,11 @@ impl Stub {
         self.shared.state().schedule.always = fault;
     }
 
+    /// A request that comes while so many are worked on gets a 429.
+    pub fn refuse_above(&self, most: usize) {
+        self.shared.state().most_at_work = Some(most);
+    }
+
     /// Any request with a text that contains `part` gets this fault, once the script is through.
     pub fn refuse_text(&self, part: &str, fault: Fault) {
         self.shared.state().schedule.refused.push((part.to_string(), fault));

@@ -5,7 +5,7 @@ use super::dialect::{Dialect, credential};
 use super::fault::Fault;
 use super::payload::Payload;
 use super::request::{self, Parsed};
-use super::state::{Flight, Shared};
+use super::state::{Flight, Shared, Work};
 use super::{Options, Seen};
 use bytes::Bytes;
 use http_body_util::BodyExt;
@@ -123,6 +123,7 @@ async fn handle(request: Request<Incoming>, shared: Arc<Shared>) -> io::Result<R
     let other_key = shared.state().other_key.clone();
     let examined = examine(&head, target, &headers, &json, &shared.options, other_key.as_deref());
     let (status, fault) = record(&shared, target, &headers, &json, &examined);
+    let _work = (status != 429).then(|| Work(shared.clone()));
 
     let key = credential(&headers);
     if examined.credential_problem.is_some() {
@@ -216,9 +217,15 @@ fn record(
         400
     } else {
         let is_long = texts.iter().any(|text| text.len() > limit && text.chars().count() > limit);
-        fault = if is_long { Some(Fault::Status(400)) } else { state.schedule.next(texts) };
+        let is_busy = state.most_at_work.is_some_and(|most| state.at_work >= most);
+        fault = match (is_long, is_busy) {
+            (true, _) => Some(Fault::Status(400)),
+            (_, true) => Some(Fault::Status(429)),
+            _ => state.schedule.next(texts),
+        };
         fault.as_ref().map_or(200, Fault::status)
     };
+    state.at_work += usize::from(status != 429);
     for problem in examined.problems.iter().chain(&examined.credential_problem) {
         state.complain(format!("{target}: {problem}"));
     }

@@ -33,6 +33,9 @@ pub struct State {
     /// How often each text was sent, and answered with a good vector.
     pub texts: HashMap<String, (usize, usize)>,
     pub complaints: Vec<String>,
+    /// Requests that are worked on at most, and are: for one more the answer is 429.
+    pub most_at_work: Option<usize>,
+    pub at_work: usize,
     pub in_flight: usize,
     pub in_flight_max: usize,
 }
@@ -85,6 +88,15 @@ impl State {
         self.texts.clear();
         self.complaints.clear();
         self.in_flight_max = self.in_flight;
+    }
+}
+
+/// A request that is worked on, which [`State::at_work`] counts, until this is dropped.
+pub struct Work(pub Arc<Shared>);
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        self.0.state().at_work -= 1;
     }
 }
 

@@ -4,7 +4,7 @@ use super::{LocalModel, load, load_for};
 use crate::kernels::InstructionSet;
 use crate::model::{Embedder, EmbedderConfig, Kind};
 use serde::Deserialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 #[derive(Deserialize)]
@@ -32,7 +32,7 @@ fn model_dir(test: &str) -> Option<PathBuf> {
 }
 
 fn reference(file: &str) -> Reference {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(file);
+    let path = Path::new("tests/data").join(file);
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
 }
 

@@ -33,7 +33,7 @@ impl Weights {
         Ok(Weights { file, data, metadata, prefix: String::new() })
     }
 
-    /// Every name from here on stands after `prefix` in the file ("bert." in some).
+    /// From here on every name follows `prefix` in the file ("bert." in some).
     pub fn with_prefix(mut self, prefix: &str) -> Weights {
         self.prefix = prefix.to_string();
         self

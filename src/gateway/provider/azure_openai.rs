@@ -1,7 +1,7 @@
-//! OpenAI's models as deployments in Azure: the same body without the model, which the URL stands for.
+//! OpenAI's models as deployments in Azure: the same body without the model, which the URL names.
 //! <https://learn.microsoft.com/azure/ai-services/openai/reference#embeddings>
 
-use super::{Answer, Auth, Call, Provider, read, url};
+use super::{Answer, Auth, HttpRequest, Provider, Unusable, read, url};
 use crate::model::remote::EncodingFormat;
 use crate::model::{Embedder, Kind};
 use serde_json::json;
@@ -40,7 +40,7 @@ impl Provider for AzureOpenAi {
         ]
     }
 
-    fn call(&self, embedder: &Embedder, _kind: Kind, texts: &[String]) -> Call {
+    fn request(&self, embedder: &Embedder, _kind: Kind, texts: &[String]) -> HttpRequest {
         let remote = &embedder.config.remote;
         let mut body = json!({
             "input": texts,
@@ -51,10 +51,10 @@ impl Provider for AzureOpenAi {
         }
         let version = remote.api_version.as_deref().unwrap_or("2024-10-21");
         let url = format!("{}?api-version={version}", url(embedder, "", "/embeddings"));
-        Call { method: "POST".to_string(), url, body }
+        HttpRequest { method: "POST".to_string(), url, body }
     }
 
-    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<Answer, String> {
+    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<Answer, Unusable> {
         read::openai(body, count)
     }
 }

@@ -1,6 +1,6 @@
 //! Cohere. <https://docs.cohere.com/reference/embed>
 
-use super::{Answer, Call, Provider, read, task, url};
+use super::{Answer, HttpRequest, Provider, Unusable, read, task, url};
 use crate::model::{Embedder, Kind};
 use serde::Deserialize;
 use serde_json::json;
@@ -48,7 +48,7 @@ impl Provider for Cohere {
         &["dimensions", "document_task", "query_task"]
     }
 
-    fn call(&self, embedder: &Embedder, kind: Kind, texts: &[String]) -> Call {
+    fn request(&self, embedder: &Embedder, kind: Kind, texts: &[String]) -> HttpRequest {
         let mut body = json!({
             "model": embedder.model,
             "texts": texts,
@@ -59,10 +59,10 @@ impl Provider for Cohere {
         if let Some(dimensions) = embedder.config.remote.dimensions {
             body["output_dimension"] = json!(dimensions);
         }
-        Call { method: "POST".to_string(), url: url(embedder, BASE, "/v2/embed"), body }
+        HttpRequest { method: "POST".to_string(), url: url(embedder, BASE, "/v2/embed"), body }
     }
 
-    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<Answer, String> {
+    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<Answer, Unusable> {
         let Embedded { embeddings, meta } = read::parse(body)?;
         let tokens = meta.and_then(|meta| meta.billed_units).and_then(|units| units.input_tokens);
         read::answer(embeddings.float, tokens.map(|tokens| tokens as u64), count)

@@ -1,7 +1,7 @@
 //! Google's Gemini API. It cuts a text that is too long without saying so.
 //! <https://ai.google.dev/api/embeddings#method:-models.batchembedcontents>
 
-use super::{Answer, Auth, Call, Provider, read, task, url};
+use super::{Answer, Auth, HttpRequest, Provider, Unusable, read, task, url};
 use crate::model::{Embedder, Kind};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -49,7 +49,7 @@ impl Provider for Gemini {
         &["dimensions", "document_task", "query_task"]
     }
 
-    fn call(&self, embedder: &Embedder, kind: Kind, texts: &[String]) -> Call {
+    fn request(&self, embedder: &Embedder, kind: Kind, texts: &[String]) -> HttpRequest {
         // Google's own lists name a model with this prefix.
         let model = embedder.model.strip_prefix("models/").unwrap_or(&embedder.model);
         let request = |text: &String| {
@@ -65,14 +65,14 @@ impl Provider for Gemini {
         };
         let requests: Vec<Value> = texts.iter().map(request).collect();
         let path = format!("/models/{model}:batchEmbedContents");
-        Call {
+        HttpRequest {
             method: "POST".to_string(),
             url: url(embedder, BASE, &path),
             body: json!({"requests": requests}),
         }
     }
 
-    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<Answer, String> {
+    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<Answer, Unusable> {
         let Embedded { embeddings, usage_metadata } = read::parse(body)?;
         let tokens = usage_metadata.and_then(|usage| usage.prompt_token_count);
         read::answer(embeddings.into_iter().map(|embedding| embedding.values).collect(), tokens, count)

@@ -2,13 +2,13 @@
 //! JSON pointers (RFC 6901) into the answer.
 
 use super::read::{self, Vector};
-use super::{Answer, Call, Provider, task, url};
+use super::{Answer, HttpRequest, Provider, Unusable, task, url};
 use crate::model::{Embedder, Kind};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 const METHODS: [&str; 3] = ["POST", "PUT", "PATCH"];
-/// Placeholders that become something else than a part of a string.
+/// Placeholders that are replaced by a whole value, not by a part of a string.
 const WHOLE: [&str; 3] = ["{{texts}}", "{{text}}", "{{dimension}}"];
 
 pub struct Http;
@@ -71,15 +71,15 @@ impl Provider for Http {
         problems
     }
 
-    fn call(&self, embedder: &Embedder, kind: Kind, texts: &[String]) -> Call {
-        Call {
+    fn request(&self, embedder: &Embedder, kind: Kind, texts: &[String]) -> HttpRequest {
+        HttpRequest {
             method: method(embedder).to_string(),
             url: url(embedder, "", ""),
             body: fill(template(embedder), embedder, kind, texts),
         }
     }
 
-    fn read(&self, embedder: &Embedder, body: &[u8], count: usize) -> Result<Answer, String> {
+    fn read(&self, embedder: &Embedder, body: &[u8], count: usize) -> Result<Answer, Unusable> {
         let remote = &embedder.config.remote;
         let answer: Value = read::parse(body)?;
         let items_pointer = remote.items_pointer.as_deref().unwrap_or("/data");
@@ -118,7 +118,7 @@ fn any_string(value: &Value, test: &dyn Fn(&str) -> bool) -> bool {
     }
 }
 
-/// The template with everything in its place. It is walked once: a text that holds "{{model}}" keeps it.
+/// The template with its placeholders replaced. It is walked once: a text that contains "{{model}}" keeps it.
 fn fill(template: Value, embedder: &Embedder, kind: Kind, texts: &[String]) -> Value {
     match template {
         Value::String(string) => match string.as_str() {

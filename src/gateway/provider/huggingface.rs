@@ -2,7 +2,7 @@
 //! <https://huggingface.github.io/text-embeddings-inference/> and
 //! <https://huggingface.co/docs/inference-providers/tasks/feature-extraction>
 
-use super::{Answer, Call, Provider, read, task, url};
+use super::{Answer, HttpRequest, Provider, Unusable, read, task, url};
 use crate::model::{Embedder, Kind};
 use serde_json::json;
 
@@ -43,7 +43,7 @@ impl Provider for HuggingFace {
         ]
     }
 
-    fn call(&self, embedder: &Embedder, kind: Kind, texts: &[String]) -> Call {
+    fn request(&self, embedder: &Embedder, kind: Kind, texts: &[String]) -> HttpRequest {
         let mut body = json!({"inputs": texts, "normalize": true, "truncate": embedder.config.truncate});
         if let Some(dimensions) = embedder.config.remote.dimensions {
             body["dimensions"] = json!(dimensions);
@@ -57,10 +57,10 @@ impl Provider for HuggingFace {
             Some(_) => "/embed".to_string(),
             None => format!("/models/{}/pipeline/feature-extraction", embedder.model),
         };
-        Call { method: "POST".to_string(), url: url(embedder, BASE, &path), body }
+        HttpRequest { method: "POST".to_string(), url: url(embedder, BASE, &path), body }
     }
 
-    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<Answer, String> {
+    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<Answer, Unusable> {
         let vectors = read::parse(body).map_err(|problem| {
             let opening = body.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).take(3);
             if opening.eq(*b"[[[") {

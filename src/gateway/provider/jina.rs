@@ -1,6 +1,6 @@
 //! Jina AI. <https://api.jina.ai/redoc>
 
-use super::{Answer, Call, Provider, read, task, url};
+use super::{Answer, HttpRequest, Provider, Unusable, read, task, url};
 use crate::model::remote::EncodingFormat;
 use crate::model::{Embedder, Kind};
 use serde_json::json;
@@ -26,7 +26,7 @@ impl Provider for Jina {
         &["dimensions", "document_task", "encoding_format", "query_task"]
     }
 
-    fn call(&self, embedder: &Embedder, kind: Kind, texts: &[String]) -> Call {
+    fn request(&self, embedder: &Embedder, kind: Kind, texts: &[String]) -> HttpRequest {
         let remote = &embedder.config.remote;
         // With late chunking a vector would depend on what else is in its batch.
         let mut body = json!({
@@ -40,10 +40,10 @@ impl Provider for Jina {
         if let Some(dimensions) = remote.dimensions {
             body["dimensions"] = json!(dimensions);
         }
-        Call { method: "POST".to_string(), url: url(embedder, BASE, "/embeddings"), body }
+        HttpRequest { method: "POST".to_string(), url: url(embedder, BASE, "/embeddings"), body }
     }
 
-    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<Answer, String> {
+    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<Answer, Unusable> {
         read::openai(body, count)
     }
 }

@@ -1,6 +1,6 @@
 //! Mistral AI. <https://docs.mistral.ai/api/endpoint/embeddings>
 
-use super::{Answer, Call, Provider, read, url};
+use super::{Answer, HttpRequest, Provider, Unusable, read, url};
 use crate::model::{Embedder, Kind};
 use serde_json::json;
 
@@ -25,15 +25,15 @@ impl Provider for Mistral {
         &["dimensions"]
     }
 
-    fn call(&self, embedder: &Embedder, _kind: Kind, texts: &[String]) -> Call {
+    fn request(&self, embedder: &Embedder, _kind: Kind, texts: &[String]) -> HttpRequest {
         let mut body = json!({"model": embedder.model, "input": texts});
         if let Some(dimensions) = embedder.config.remote.dimensions {
             body["output_dimension"] = json!(dimensions);
         }
-        Call { method: "POST".to_string(), url: url(embedder, BASE, "/embeddings"), body }
+        HttpRequest { method: "POST".to_string(), url: url(embedder, BASE, "/embeddings"), body }
     }
 
-    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<Answer, String> {
+    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<Answer, Unusable> {
         read::openai(body, count)
     }
 }

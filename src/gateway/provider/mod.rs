@@ -14,34 +14,14 @@ mod read;
 mod vertex;
 mod voyage;
 
+pub use super::endpoint::classify::Unusable;
+pub use super::endpoint::transport::{Auth, HttpRequest};
+
+use super::endpoint::classify;
 use crate::model::{Embedder, Kind};
-use serde_json::Value;
 
-/// How the key is sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Auth {
-    /// `Authorization: Bearer KEY`.
-    Bearer,
-    /// The key as the value of this header.
-    Header(&'static str),
-}
-
-/// One request, without its credential.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Call {
-    pub method: String,
-    pub url: String,
-    pub body: Value,
-}
-
-/// What an answer holds.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Answer {
-    /// One vector a text, in the order of the texts.
-    pub vectors: Vec<Vec<f32>>,
-    /// Tokens that the provider counted, where it says so.
-    pub tokens: Option<u64>,
-}
+/// The vectors of texts, in their order.
+pub type Answer = classify::Answer<Vec<Vec<f32>>>;
 
 /// A dialect.
 pub trait Provider: Send + Sync {
@@ -52,7 +32,7 @@ pub trait Provider: Send + Sync {
     fn auth(&self) -> Auth {
         Auth::Bearer
     }
-    /// Whether it answers nobody without a key.
+    /// Whether it answers only requests with a key.
     fn needs_secret(&self) -> bool {
         true
     }
@@ -70,13 +50,10 @@ pub trait Provider: Send + Sync {
         Vec::new()
     }
     /// The request for these texts (prefixes already there, at least one and at most `max_batch`).
-    fn call(&self, embedder: &Embedder, kind: Kind, texts: &[String]) -> Call;
+    fn request(&self, embedder: &Embedder, kind: Kind, texts: &[String]) -> HttpRequest;
     /// Reads the answer for `count` texts. The error says what is wrong with it, without repeating it.
-    fn read(&self, embedder: &Embedder, body: &[u8], count: usize) -> Result<Answer, String>;
+    fn read(&self, embedder: &Embedder, body: &[u8], count: usize) -> Result<Answer, Unusable>;
 }
-
-/// What [`Provider::read`] says when the provider has read only the start of a text, and was not to.
-pub const TRUNCATED: &str = "a text is longer than the model reads, and was cut";
 
 /// Names of all remote providers.
 pub const NAMES: [&str; 11] = [

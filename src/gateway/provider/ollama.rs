@@ -1,6 +1,6 @@
 //! Ollama's own API. <https://docs.ollama.com/api/embed>
 
-use super::{Answer, Call, Provider, read, url};
+use super::{Answer, HttpRequest, Provider, Unusable, read, url};
 use crate::model::{Embedder, Kind};
 use serde::Deserialize;
 use serde_json::json;
@@ -36,16 +36,16 @@ impl Provider for Ollama {
         &["dimensions"]
     }
 
-    fn call(&self, embedder: &Embedder, _kind: Kind, texts: &[String]) -> Call {
+    fn request(&self, embedder: &Embedder, _kind: Kind, texts: &[String]) -> HttpRequest {
         // truncate is always sent: Ollama's default is to cut a long text silently.
         let mut body = json!({"model": embedder.model, "input": texts, "truncate": embedder.config.truncate});
         if let Some(dimensions) = embedder.config.remote.dimensions {
             body["dimensions"] = json!(dimensions);
         }
-        Call { method: "POST".to_string(), url: url(embedder, BASE, "/api/embed"), body }
+        HttpRequest { method: "POST".to_string(), url: url(embedder, BASE, "/api/embed"), body }
     }
 
-    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<Answer, String> {
+    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<Answer, Unusable> {
         let Embedded { embeddings, prompt_eval_count } = read::parse(body)?;
         read::answer(embeddings, prompt_eval_count, count)
     }

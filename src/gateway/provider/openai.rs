@@ -1,7 +1,7 @@
 //! OpenAI, and every server that speaks its embeddings API.
 //! <https://platform.openai.com/docs/api-reference/embeddings/create>
 
-use super::{Answer, Call, Provider, read, url};
+use super::{Answer, HttpRequest, Provider, Unusable, read, url};
 use crate::model::remote::EncodingFormat;
 use crate::model::{Embedder, Kind};
 use serde_json::json;
@@ -32,7 +32,7 @@ impl Provider for OpenAi {
         &["dimensions", "encoding_format"]
     }
 
-    fn call(&self, embedder: &Embedder, _kind: Kind, texts: &[String]) -> Call {
+    fn request(&self, embedder: &Embedder, _kind: Kind, texts: &[String]) -> HttpRequest {
         let remote = &embedder.config.remote;
         let (host, base_path) = host_and_path(embedder.base_url.as_deref().unwrap_or(BASE));
         // Not every other server knows base64.
@@ -48,10 +48,10 @@ impl Provider for OpenAi {
         }
         // base_url is accepted with /v1, as OpenAI's own clients take it, and without.
         let path = if base_path.is_empty() { "/v1/embeddings" } else { "/embeddings" };
-        Call { method: "POST".to_string(), url: url(embedder, BASE, path), body }
+        HttpRequest { method: "POST".to_string(), url: url(embedder, BASE, path), body }
     }
 
-    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<Answer, String> {
+    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<Answer, Unusable> {
         read::openai(body, count)
     }
 }

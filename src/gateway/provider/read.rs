@@ -1,6 +1,6 @@
 //! What the dialects share in reading an answer: JSON straight into f32, a vector for each text, in order.
 
-use super::Answer;
+use super::{Answer, Unusable};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::de::value::SeqAccessDeserializer;
@@ -22,11 +22,11 @@ pub fn unexpected(error: &serde_json::Error) -> String {
 }
 
 /// The answer, if it has as many vectors as there were texts.
-pub fn answer(vectors: Vec<Vec<f32>>, tokens: Option<u64>, count: usize) -> Result<Answer, String> {
+pub fn answer(vectors: Vec<Vec<f32>>, tokens: Option<u64>, count: usize) -> Result<Answer, Unusable> {
     if vectors.len() != count {
-        return Err(format!("{} vectors came back for {count} texts", vectors.len()));
+        return Err(format!("{} vectors came back for {count} texts", vectors.len()).into());
     }
-    Ok(Answer { vectors, tokens })
+    Ok(Answer { value: vectors, tokens })
 }
 
 /// A vector as JSON numbers, or as little-endian f32 in base64. A number beyond f32 becomes infinite.
@@ -82,12 +82,12 @@ struct Usage {
 /// Reads an answer of the shape that OpenAI made common:
 /// `{"data": [{"index": 0, "embedding": […]}], "usage": {"total_tokens": 7}}`. Vectors are put in the
 /// order of `index`; where no item has one, they stay as they came.
-pub fn openai(body: &[u8], count: usize) -> Result<Answer, String> {
+pub fn openai(body: &[u8], count: usize) -> Result<Answer, Unusable> {
     let OpenAiAnswer { mut data, usage } = parse(body)?;
     if data.len() == count && data.iter().any(|item| item.index.is_some()) {
         data.sort_unstable_by_key(|item| item.index);
         if data.iter().enumerate().any(|(place, item)| item.index != Some(place)) {
-            return Err(format!("the indexes that came back are not 0 to {}, each once", count - 1));
+            return Err(format!("the indexes that came back are not 0 to {}, each once", count - 1).into());
         }
     }
     let tokens = usage.and_then(|usage| usage.total_tokens.or(usage.prompt_tokens));

@@ -6,7 +6,7 @@ use super::*;
 use crate::model::EmbedderConfig;
 use crate::model::fields::Fields;
 use crate::model::remote::{EncodingFormat, Remote};
-use serde_json::json;
+use serde_json::{Value, json};
 
 fn of(name: &str) -> &'static dyn Provider {
     find(name).unwrap()
@@ -27,8 +27,8 @@ fn plain(provider: &str) -> Embedder {
     embedder(provider, None, Remote::default())
 }
 
-fn call(embedder: &Embedder, kind: Kind) -> Call {
-    of(&embedder.provider).call(embedder, kind, &["a".to_string(), "b".to_string()])
+fn request_of(embedder: &Embedder, kind: Kind) -> HttpRequest {
+    of(&embedder.provider).request(embedder, kind, &["a".to_string(), "b".to_string()])
 }
 
 #[test]
@@ -166,8 +166,8 @@ fn every_request_is_what_the_provider_documents() {
         let embedder = embedder(request.provider, request.base_url, remote);
         for (kind, task) in [Kind::Document, Kind::Query].into_iter().zip(request.tasks) {
             let expected =
-                Call { method: "POST".into(), url: request.url.into(), body: (request.body)(task) };
-            assert_eq!(call(&embedder, kind), expected, "{}", request.provider);
+                HttpRequest { method: "POST".into(), url: request.url.into(), body: (request.body)(task) };
+            assert_eq!(request_of(&embedder, kind), expected, "{}", request.provider);
         }
     }
 }
@@ -176,7 +176,7 @@ fn every_request_is_what_the_provider_documents() {
 fn what_was_not_given_is_not_sent() {
     for request in REQUESTS {
         let embedder = embedder(request.provider, request.base_url, Remote::default());
-        let body = call(&embedder, Kind::Document).body.to_string();
+        let body = request_of(&embedder, Kind::Document).body.to_string();
         assert!(!body.contains("imension"), "{body}");
         assert!(!body.contains("null"), "{body}");
     }
@@ -192,8 +192,18 @@ fn the_configs_words_for_the_task_replace_the_dialects() {
             ..Remote::default()
         };
         let embedder = embedder(request.provider, request.base_url, remote);
-        assert_eq!(call(&embedder, Kind::Document).body, (request.body)("passage"), "{}", request.provider);
-        assert_eq!(call(&embedder, Kind::Query).body, (request.body)("question"), "{}", request.provider);
+        assert_eq!(
+            request_of(&embedder, Kind::Document).body,
+            (request.body)("passage"),
+            "{}",
+            request.provider
+        );
+        assert_eq!(
+            request_of(&embedder, Kind::Query).body,
+            (request.body)("question"),
+            "{}",
+            request.provider
+        );
     }
 }
 
@@ -208,7 +218,7 @@ fn openais_base_url_is_taken_with_and_without_v1() {
         ("http://h:1", Some("/vectors"), "http://h:1/vectors"),
     ] {
         let remote = Remote { path: path.map(String::from), ..Remote::default() };
-        assert_eq!(call(&embedder("openai", Some(base_url), remote), Kind::Query).url, url);
+        assert_eq!(request_of(&embedder("openai", Some(base_url), remote), Kind::Query).url, url);
     }
 }
 
@@ -222,14 +232,18 @@ fn only_openai_itself_is_asked_for_base64_unasked() {
         (Some("http://localhost:8000/v1"), Some(EncodingFormat::Base64), "base64"),
     ] {
         let remote = Remote { encoding_format: given, ..Remote::default() };
-        assert_eq!(call(&embedder("openai", base_url, remote), Kind::Query).body["encoding_format"], sent);
+        assert_eq!(
+            request_of(&embedder("openai", base_url, remote), Kind::Query).body["encoding_format"],
+            sent
+        );
     }
 }
 
 #[test]
 fn azures_api_version_is_the_given_one() {
     let remote = Remote { api_version: Some("2025-01-01-preview".into()), ..Remote::default() };
-    let url = call(&embedder("azure_openai", Some("http://a/openai/deployments/d"), remote), Kind::Query).url;
+    let url =
+        request_of(&embedder("azure_openai", Some("http://a/openai/deployments/d"), remote), Kind::Query).url;
     assert_eq!(url, "http://a/openai/deployments/d/embeddings?api-version=2025-01-01-preview");
 }
 
@@ -237,13 +251,13 @@ fn azures_api_version_is_the_given_one() {
 fn huggingface_without_a_server_is_the_hosted_api() {
     let mut embedder = plain("huggingface");
     embedder.model = "BAAI/bge-m3".into();
-    let expected = Call {
+    let expected = HttpRequest {
         method: "POST".into(),
         url: "https://router.huggingface.co/hf-inference/models/BAAI/bge-m3/pipeline/feature-extraction"
             .into(),
         body: json!({"inputs": ["a", "b"], "normalize": true, "truncate": false}),
     };
-    assert_eq!(call(&embedder, Kind::Query), expected);
+    assert_eq!(request_of(&embedder, Kind::Query), expected);
     assert!(of("huggingface").problems(&embedder).is_empty());
     embedder.config.remote.dimensions = Some(4);
     assert_eq!(of("huggingface").problems(&embedder).len(), 1);
@@ -253,15 +267,15 @@ fn huggingface_without_a_server_is_the_hosted_api() {
 fn huggingfaces_prompt_has_the_configs_name() {
     let remote = Remote { query_task: Some("query".into()), ..Remote::default() };
     let embedder = embedder("huggingface", Some("http://tei"), remote);
-    assert_eq!(call(&embedder, Kind::Query).body["prompt_name"], "query");
-    assert_eq!(call(&embedder, Kind::Document).body.get("prompt_name"), None);
+    assert_eq!(request_of(&embedder, Kind::Query).body["prompt_name"], "query");
+    assert_eq!(request_of(&embedder, Kind::Document).body.get("prompt_name"), None);
 }
 
 #[test]
 fn a_model_of_gemini_is_taken_with_and_without_its_prefix() {
     let mut prefixed = plain("gemini");
     prefixed.model = "models/m".into();
-    assert_eq!(call(&prefixed, Kind::Query), call(&plain("gemini"), Kind::Query));
+    assert_eq!(request_of(&prefixed, Kind::Query), request_of(&plain("gemini"), Kind::Query));
 }
 
 #[test]
@@ -276,7 +290,7 @@ fn truncate_is_the_users_choice() {
     ] {
         let mut embedder = plain(provider);
         embedder.config.truncate = true;
-        assert_eq!(call(&embedder, Kind::Document).body.pointer(pointer), Some(&value), "{provider}");
+        assert_eq!(request_of(&embedder, Kind::Document).body.pointer(pointer), Some(&value), "{provider}");
     }
 }
 
@@ -304,7 +318,7 @@ fn a_text_goes_through_the_template_unchanged() {
     };
     let embedder = embedder("http", Some("http://h/"), remote);
     assert!(of("http").problems(&embedder).is_empty());
-    let expected = Call {
+    let expected = HttpRequest {
         method: "PUT".into(),
         url: "http://h/x".into(),
         body: json!({
@@ -312,7 +326,7 @@ fn a_text_goes_through_the_template_unchanged() {
             "size": 4, "kind": "query", "as it is": [true, 1, null, "{{other}}"],
         }),
     };
-    assert_eq!(of("http").call(&embedder, Kind::Query, std::slice::from_ref(&text)), expected);
+    assert_eq!(of("http").request(&embedder, Kind::Query, std::slice::from_ref(&text)), expected);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Google's Vertex AI.
 //! <https://cloud.google.com/vertex-ai/generative-ai/docs/model-reference/text-embeddings-api>
 
-use super::{Answer, Call, Provider, read, task, url};
+use super::{Answer, HttpRequest, Provider, Unusable, read, task, url};
 use crate::model::{Embedder, Kind};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -61,7 +61,7 @@ impl Provider for Vertex {
         ]
     }
 
-    fn call(&self, embedder: &Embedder, kind: Kind, texts: &[String]) -> Call {
+    fn request(&self, embedder: &Embedder, kind: Kind, texts: &[String]) -> HttpRequest {
         let task = task(embedder, kind, "RETRIEVAL_DOCUMENT", "RETRIEVAL_QUERY");
         let instances: Vec<Value> =
             texts.iter().map(|text| json!({"content": text, "task_type": task})).collect();
@@ -71,20 +71,21 @@ impl Provider for Vertex {
             parameters["outputDimensionality"] = json!(dimensions);
         }
         let path = format!("/{}:predict", embedder.model);
-        Call {
+        HttpRequest {
             method: "POST".to_string(),
             url: url(embedder, "", &path),
             body: json!({"instances": instances, "parameters": parameters}),
         }
     }
 
-    fn read(&self, embedder: &Embedder, body: &[u8], count: usize) -> Result<Answer, String> {
+    fn read(&self, embedder: &Embedder, body: &[u8], count: usize) -> Result<Answer, Unusable> {
         let Predicted { predictions } = read::parse(body)?;
         let was_cut = |prediction: &Prediction| {
             prediction.embeddings.statistics.as_ref().is_some_and(|statistics| statistics.truncated)
         };
         if !embedder.config.truncate && predictions.iter().any(was_cut) {
-            return Err(super::TRUNCATED.to_string());
+            let problem = "a text is longer than the model reads, and was cut";
+            return Err(Unusable::Truncated(problem.into()));
         }
         let tokens: Option<f64> =
             predictions.iter().map(|prediction| prediction.embeddings.statistics.as_ref()?.token_count).sum();

@@ -1,6 +1,6 @@
 //! Voyage AI. <https://docs.voyageai.com/reference/embeddings-api>
 
-use super::{Answer, Call, Provider, read, task, url};
+use super::{Answer, HttpRequest, Provider, Unusable, read, task, url};
 use crate::model::{Embedder, Kind};
 use serde_json::json;
 
@@ -25,7 +25,7 @@ impl Provider for Voyage {
         &["dimensions", "document_task", "query_task"]
     }
 
-    fn call(&self, embedder: &Embedder, kind: Kind, texts: &[String]) -> Call {
+    fn request(&self, embedder: &Embedder, kind: Kind, texts: &[String]) -> HttpRequest {
         // truncation is always sent: the default is to cut a long text silently.
         let mut body = json!({
             "model": embedder.model,
@@ -36,10 +36,10 @@ impl Provider for Voyage {
         if let Some(dimensions) = embedder.config.remote.dimensions {
             body["output_dimension"] = json!(dimensions);
         }
-        Call { method: "POST".to_string(), url: url(embedder, BASE, "/embeddings"), body }
+        HttpRequest { method: "POST".to_string(), url: url(embedder, BASE, "/embeddings"), body }
     }
 
-    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<Answer, String> {
+    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<Answer, Unusable> {
         read::openai(body, count)
     }
 }

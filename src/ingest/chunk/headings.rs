@@ -2,13 +2,14 @@
 
 use super::containers::shallow;
 use crate::error::Result;
-use crate::model::Bounds;
+use crate::model::{Bounds, Mark, Marked};
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
 /// The structure of a Markdown text, in byte offsets.
 #[derive(Debug, Default)]
 pub struct Outline {
-    headings: Vec<Heading>,
+    /// Its headings.
+    pub marks: Vec<Marked>,
     /// Starts of the outermost blocks: from here on, a part reads as it does in the whole.
     blocks: Vec<usize>,
 }
@@ -20,13 +21,6 @@ const LONGEST_PART: usize = 2 * 1024 * 1024;
 const LONGEST_TITLE: usize = 1000;
 /// Work of an event of the parser, in bytes.
 const EVENT: usize = 8;
-
-#[derive(Debug)]
-struct Heading {
-    offset: usize,
-    level: usize,
-    title: String,
-}
 
 impl Outline {
     /// Reads the structure of `text`, in linear time. Errors: [`crate::error::Error::Limit`].
@@ -46,7 +40,8 @@ impl Outline {
             };
             bounds.spend(end - from)?;
             let part = Outline::read_part(&text[from..end], from, bounds)?;
-            let last = part.blocks.last().copied().filter(|last| *last > from);
+            // Not the part's own first block, which may begin behind its indentation: that would be no progress.
+            let last = part.blocks.last().copied().filter(|last| *last - from >= width / 8);
             from = match last {
                 _ if end == text.len() => end,
                 Some(last) => last,
@@ -59,7 +54,7 @@ impl Outline {
             };
             width = PART;
             outline.blocks.extend(part.blocks.into_iter().filter(|block| *block < from));
-            outline.headings.extend(part.headings.into_iter().filter(|heading| heading.offset < from));
+            outline.marks.extend(part.marks.into_iter().filter(|marked| marked.offset < from));
             if from == text.len() {
                 return Ok(outline);
             }
@@ -70,7 +65,7 @@ impl Outline {
     fn read_part(text: &str, from: usize, bounds: &Bounds) -> Result<Outline> {
         let mut outline = Outline::default();
         let mut depth = 0usize;
-        let mut open: Option<Heading> = None;
+        let mut open: Option<(usize, usize, String)> = None;
         // Front matter between --- lines would otherwise read as a heading.
         let front_matter = match from {
             0 => Options::ENABLE_YAML_STYLE_METADATA_BLOCKS,
@@ -86,31 +81,26 @@ impl Outline {
                     }
                     depth += 1;
                     if let Tag::Heading { level, .. } = tag {
-                        open = Some(Heading {
-                            offset: from + range.start,
-                            level: level as usize,
-                            title: String::new(),
-                        });
+                        open = Some((from + range.start, level as usize, String::new()));
                     }
                 }
                 Event::End(tag) => {
                     depth = depth.saturating_sub(1);
                     if matches!(tag, TagEnd::Heading(_))
-                        && let Some(mut heading) = open.take()
+                        && let Some((offset, level, title)) = open.take()
                     {
-                        heading.title.truncate(heading.title.floor_char_boundary(LONGEST_TITLE));
-                        heading.title = heading.title.trim().to_string();
-                        outline.headings.push(heading);
+                        let title = title[..title.floor_char_boundary(LONGEST_TITLE)].trim().to_string();
+                        outline.marks.push(Marked { offset, mark: Mark::Heading { level, title } });
                     }
                 }
                 Event::Text(s) | Event::Code(s) => {
-                    if let Some(heading) = &mut open {
-                        heading.title.push_str(&s);
+                    if let Some((.., title)) = &mut open {
+                        title.push_str(&s);
                     }
                 }
                 Event::SoftBreak | Event::HardBreak => {
-                    if let Some(heading) = &mut open {
-                        heading.title.push(' ');
+                    if let Some((.., title)) = &mut open {
+                        title.push(' ');
                     }
                 }
                 Event::Rule if depth == 0 => outline.blocks.push(from + range.start),
@@ -120,54 +110,34 @@ impl Outline {
         Ok(outline)
     }
 
-    /// The title of the first heading that has one.
-    pub fn title(&self) -> Option<&str> {
-        self.headings.iter().map(|h| h.title.as_str()).find(|t| !t.is_empty())
+    /// The title of the first heading before byte `end` that has one.
+    pub fn title(&self, end: usize) -> Option<&str> {
+        let beginning = self.marks.iter().take_while(|marked| marked.offset < end);
+        let titles = beginning.filter_map(|marked| match &marked.mark {
+            Mark::Heading { title, .. } => Some(title.as_str()),
+            _ => None,
+        });
+        titles.into_iter().find(|title| !title.is_empty())
     }
 
     /// Whether an outermost block begins at `offset`.
     pub fn begins_block(&self, offset: usize) -> bool {
         self.blocks.binary_search(&offset).is_ok()
     }
-
-    /// Walks down the text; see [`Path::at`].
-    pub fn path(&self) -> Path<'_> {
-        Path { rest: &self.headings, open: Vec::new() }
-    }
-}
-
-/// The headings above a place that moves down the text.
-pub struct Path<'a> {
-    rest: &'a [Heading],
-    open: Vec<&'a Heading>,
-}
-
-impl Path<'_> {
-    /// Titles of the headings above `offset`, one that begins there included, outermost first.
-    /// Offsets must not decrease from call to call.
-    pub fn at(&mut self, offset: usize) -> Vec<String> {
-        while let Some((next, rest)) = self.rest.split_first() {
-            if next.offset > offset {
-                break;
-            }
-            self.open.retain(|above| above.level < next.level);
-            self.open.push(next);
-            self.rest = rest;
-        }
-        self.open.iter().map(|h| h.title.clone()).filter(|t| !t.is_empty()).collect()
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::marks::Walk;
 
     fn read(text: &str) -> Outline {
         Outline::read(text, &Bounds::none()).unwrap()
     }
 
     fn path(text: &str, at: &str) -> Vec<String> {
-        read(text).path().at(text.find(at).unwrap())
+        let at = text.find(at).unwrap();
+        Walk::new(&read(text).marks).locate(at, at).headings
     }
 
     #[test]
@@ -184,7 +154,7 @@ mod tests {
     fn a_hash_in_a_fenced_block_or_front_matter_is_no_heading() {
         let text = "---\ntitle: x\n---\n\n# A\n\n```sh\n# not one\n```\n\nend";
         assert_eq!(path(text, "end"), ["A"]);
-        assert_eq!(read(text).title(), Some("A"));
+        assert_eq!(read(text).title(usize::MAX), Some("A"));
     }
 
     #[test]
@@ -205,17 +175,29 @@ mod tests {
             for (at, block) in one.blocks.iter().enumerate() {
                 assert_eq!(long.blocks[i * one.blocks.len() + at], i * part.len() + block);
             }
-            let heading = &long.headings[2 * i + 1];
-            assert_eq!(
-                (heading.offset, heading.title.as_str()),
-                (i * part.len() + one.headings[1].offset, "two")
-            );
+            let expected = Marked { offset: i * part.len() + one.marks[1].offset, ..one.marks[1].clone() };
+            assert_eq!(long.marks[2 * i + 1], expected);
         }
-        assert_eq!(long.headings.len(), text.len() / part.len() * 2);
+        assert_eq!(long.marks.len(), text.len() / part.len() * 2);
         // One block, one line, one word: cut somewhere, and no heading made of it.
         for unit in ["a line\n", "a word ", "["] {
             let outline = read(&format!("# A\n\n{}", unit.repeat(2 * LONGEST_PART / unit.len())));
-            assert_eq!(outline.headings.len(), 1, "{unit}");
+            assert_eq!(outline.marks.len(), 1, "{unit}");
+        }
+    }
+
+    #[test]
+    fn a_block_longer_than_a_part_is_read_in_linear_time() {
+        // Indented code begins behind its indentation.
+        for unit in ["    a = b\n\n", "> a\n", "- a\n\n"] {
+            let text = unit.repeat(2 * PART / unit.len());
+            let bounds = Bounds::none();
+            Outline::read(&text, &bounds).unwrap();
+            assert!(
+                bounds.spent() < 40 * text.len() as u64,
+                "{unit:?}: {}",
+                bounds.spent() / text.len() as u64
+            );
         }
     }
 

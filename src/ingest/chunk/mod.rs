@@ -20,7 +20,8 @@ pub(super) mod tests;
 pub use headings::Outline;
 
 use crate::error::Result;
-use crate::model::{Bounds, Chunk, Chunking, Span, Strategy};
+use crate::model::marks::Walk;
+use crate::model::{Bounds, Chunk, Chunking, Marked, Span, Strategy};
 use crate::tokenizer::Tokenizer;
 use std::ops::Range;
 
@@ -31,23 +32,23 @@ pub(super) struct Piece {
     pub tokens: Option<usize>,
 }
 
-/// Cuts `text`. `markdown`: the text is Markdown, so chunks carry the headings above them.
+/// Cuts `text`. `marks` are what stands at its places, of which chunks get their locators.
 /// Errors: [`crate::error::Error::Limit`].
 pub fn chunk(
     text: &str,
     chunking: &Chunking,
     tokenizer: &Tokenizer,
-    markdown: bool,
+    marks: &[Marked],
     bounds: &Bounds,
 ) -> Result<Vec<Chunk>> {
-    let outline = outline(text, chunking, markdown, bounds)?;
+    let outline = outline(text, chunking, bounds)?;
     let pieces = split(text, 0..text.len(), chunking, tokenizer, &outline, bounds)?;
-    finish(text, pieces, tokenizer, markdown.then_some(&outline), bounds)
+    finish(text, pieces, tokenizer, marks, bounds)
 }
 
-/// The structure of `text`, where anybody will ask for it.
-pub(super) fn outline(text: &str, chunking: &Chunking, markdown: bool, bounds: &Bounds) -> Result<Outline> {
-    match markdown || chunking.strategy == Strategy::Markdown {
+/// The structure of `text`, where the strategy asks for it.
+pub(super) fn outline(text: &str, chunking: &Chunking, bounds: &Bounds) -> Result<Outline> {
+    match chunking.strategy == Strategy::Markdown {
         true => Outline::read(text, bounds),
         false => Ok(Outline::default()),
     }
@@ -86,27 +87,27 @@ pub(super) fn ordered(mut pieces: Vec<Piece>) -> Vec<Piece> {
     pieces
 }
 
-/// Makes chunks of pieces: counts what is not counted yet, turns bytes into characters, adds headings.
+/// Makes chunks of pieces: counts what is not counted yet, turns bytes into characters, adds locators.
 pub(super) fn finish(
     text: &str,
     pieces: Vec<Piece>,
     tokenizer: &Tokenizer,
-    outline: Option<&Outline>,
+    marks: &[Marked],
     bounds: &Bounds,
 ) -> Result<Vec<Chunk>> {
     bounds.check_chunks(pieces.len())?;
     let mut starts = Characters::new(text);
     let mut ends = Characters::new(text);
-    let mut path = outline.map(Outline::path);
+    let mut walk = Walk::new(marks);
     let mut chunks = Vec::with_capacity(pieces.len());
     let mut bytes = 0usize;
     for piece in pieces {
         let content = text[piece.range.clone()].to_string();
         // Indentation may be kept before a heading, so its own start is asked for.
         let printing = piece.range.start + content.len() - content.trim_start().len();
-        let headings = path.as_mut().map_or_else(Vec::new, |path| path.at(printing));
+        let locator = walk.locate(printing, piece.range.end);
         // A long heading stands above each of many chunks.
-        let made = content.len() + headings.iter().map(String::len).sum::<usize>();
+        let made = content.len() + locator.size();
         bytes = bytes.saturating_add(made);
         bounds.check_bytes(bytes)?;
         bounds.spend(made)?;
@@ -116,7 +117,7 @@ pub(super) fn finish(
                 None => tokenizer.count(&content, bounds)?,
             },
             span: Span { start: starts.before(piece.range.start), end: ends.before(piece.range.end) },
-            headings,
+            locator,
             content,
         });
     }

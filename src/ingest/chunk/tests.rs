@@ -36,6 +36,21 @@ const WORDS: [&str; 16] = [
     "\u{301}combining",
 ];
 
+/// Cuts a text, as Markdown or as plain text.
+pub fn cut(
+    text: &str,
+    chunking: &Chunking,
+    tokenizer: &Tokenizer,
+    markdown: bool,
+    bounds: &Bounds,
+) -> Result<Vec<Chunk>> {
+    chunk(text, chunking, tokenizer, &marks(text, markdown), bounds)
+}
+
+pub fn marks(text: &str, markdown: bool) -> Vec<Marked> {
+    if markdown { Outline::read(text, &Bounds::none()).unwrap().marks } else { Vec::new() }
+}
+
 /// A paragraph of about `words` words.
 pub fn paragraph(random: &mut Random, words: usize) -> String {
     (0..words.max(1)).map(|_| WORDS[random.below(WORDS.len())]).collect::<Vec<_>>().join(" ")
@@ -102,7 +117,7 @@ fn every_strategy_keeps_every_promise_with_every_tokeniser() {
                     for unit in [Unit::Tokens, Unit::Characters] {
                         let setting = chunking(strategy, size, overlap, unit);
                         let chunks =
-                            chunk(&text, &setting, tokenizer, round % 2 == 0, &Bounds::none()).unwrap();
+                            cut(&text, &setting, tokenizer, round % 2 == 0, &Bounds::none()).unwrap();
                         check(&text, &chunks, &setting, tokenizer);
                     }
                 }
@@ -116,7 +131,7 @@ fn texts_of_nothing_have_no_chunks() {
     for text in ["", " ", "\n\n\u{a0}\t"] {
         for strategy in [Strategy::Recursive, Strategy::Markdown, Strategy::Fixed, Strategy::None] {
             let setting = chunking(strategy, 10, 0, Unit::Tokens);
-            assert_eq!(chunk(text, &setting, &Tokenizer::words(), true, &Bounds::none()).unwrap(), []);
+            assert_eq!(cut(text, &setting, &Tokenizer::words(), true, &Bounds::none()).unwrap(), []);
         }
     }
 }
@@ -147,26 +162,26 @@ fn cutting_by_windows_gives_the_chunks_of_one_cut() {
 fn markdown_sections_stay_whole_and_carry_their_headings() {
     let text = "# Guide\n\nIntro.\n\n## Install\n\nRun it here now.\n\n```sh\n# comment\nmake\n```\n\n## Use\n\nCall it there now.\n";
     let setting = chunking(Strategy::Markdown, 18, 0, Unit::Tokens);
-    let chunks = chunk(text, &setting, &Tokenizer::words(), true, &Bounds::none()).unwrap();
+    let chunks = cut(text, &setting, &Tokenizer::words(), true, &Bounds::none()).unwrap();
     let install = chunks.iter().find(|c| c.content.starts_with("## Install")).unwrap();
-    assert_eq!(install.headings, ["Guide", "Install"]);
+    assert_eq!(install.locator.headings, ["Guide", "Install"]);
     let last = chunks.last().unwrap();
-    assert_eq!(last.headings, ["Guide", "Use"]);
+    assert_eq!(last.locator.headings, ["Guide", "Use"]);
     assert!(last.content.starts_with("## Use"));
-    let plain = chunk(text, &setting, &Tokenizer::words(), false, &Bounds::none()).unwrap();
-    assert!(plain.iter().all(|c| c.headings.is_empty()));
+    let plain = cut(text, &setting, &Tokenizer::words(), false, &Bounds::none()).unwrap();
+    assert!(plain.iter().all(|c| c.locator.headings.is_empty()));
 }
 
 #[test]
 fn fixed_windows_are_full_and_overlap_as_asked() {
     let text = (0..100).map(|i| format!("w{i}")).collect::<Vec<_>>().join(" ");
     let setting = chunking(Strategy::Fixed, 10, 2, Unit::Tokens);
-    let chunks = chunk(&text, &setting, &Tokenizer::words(), false, &Bounds::none()).unwrap();
+    let chunks = cut(&text, &setting, &Tokenizer::words(), false, &Bounds::none()).unwrap();
     assert_eq!(chunks[0].content, "w0 w1 w2 w3 w4 w5 w6 w7 w8 w9");
     assert!(chunks[1].content.starts_with("w8 w9 w10"));
     assert!(chunks[..chunks.len() - 1].iter().all(|c| c.token_count == 10));
     let setting = chunking(Strategy::Fixed, 3, 0, Unit::Characters);
-    let chunks = chunk("äöü🦀éx", &setting, &Tokenizer::words(), false, &Bounds::none()).unwrap();
+    let chunks = cut("äöü🦀éx", &setting, &Tokenizer::words(), false, &Bounds::none()).unwrap();
     assert_eq!(chunks.iter().map(|c| c.content.as_str()).collect::<Vec<_>>(), ["äöü", "🦀éx"]);
 }
 
@@ -175,7 +190,7 @@ fn overlap_repeats_the_end_of_the_chunk_before() {
     let mut random = Random(3);
     let text = (0..50).map(|_| paragraph(&mut random, 8)).collect::<Vec<_>>().join("\n\n");
     let setting = chunking(Strategy::Recursive, 100, 40, Unit::Tokens);
-    let chunks = chunk(&text, &setting, &Tokenizer::words(), false, &Bounds::none()).unwrap();
+    let chunks = cut(&text, &setting, &Tokenizer::words(), false, &Bounds::none()).unwrap();
     let overlapping = chunks.windows(2).filter(|w| w[1].span.start < w[0].span.end).count();
     assert!(overlapping * 10 >= (chunks.len() - 1) * 9, "{overlapping} of {}", chunks.len());
 }
@@ -187,7 +202,7 @@ fn time_grows_with_the_length_of_the_text_only() {
     let time = |text: &str, strategy| {
         let began = std::time::Instant::now();
         let setting = chunking(strategy, 200, 30, Unit::Tokens);
-        chunk(text, &setting, &Tokenizer::words(), true, &Bounds::none()).unwrap();
+        cut(text, &setting, &Tokenizer::words(), true, &Bounds::none()).unwrap();
         began.elapsed().as_secs_f64()
     };
     for strategy in [Strategy::Recursive, Strategy::Markdown, Strategy::Fixed] {
@@ -212,7 +227,7 @@ fn time_grows_with_the_length_of_the_text_only() {
 /// What is spent on a text, whether it becomes chunks or an error.
 fn spent(text: &str, setting: &Chunking, tokenizer: &Tokenizer, limits: Limits) -> (Result<Vec<Chunk>>, u64) {
     let bounds = Bounds::begin(limits);
-    let result = chunk(text, setting, tokenizer, true, &bounds);
+    let result = cut(text, setting, tokenizer, true, &bounds);
     (result, bounds.spent())
 }
 
@@ -309,7 +324,7 @@ fn speed() {
         for strategy in [Strategy::Recursive, Strategy::Markdown, Strategy::Fixed] {
             let began = std::time::Instant::now();
             let chunks =
-                chunk(&text, &chunking(strategy, 254, 38, Unit::Tokens), tokenizer, true, &Bounds::none())
+                cut(&text, &chunking(strategy, 254, 38, Unit::Tokens), tokenizer, true, &Bounds::none())
                     .unwrap();
             let rate = text.len() as f64 / 1e6 / began.elapsed().as_secs_f64();
             println!("{name} {strategy:?}: {rate:.1} MB/s, {} chunks", chunks.len());

@@ -1,8 +1,7 @@
 //! HTML to Markdown (htmd), made for retrieval: text without addresses, markup or page furniture.
 
-use super::{Extracted, dom, tree};
+use super::{Extracted, dom, markdown, tree};
 use crate::error::{Error, Result};
-use crate::ingest::chunk::Outline;
 use crate::model::Bounds;
 use htmd::element_handler::{HandlerResult, Handlers};
 use htmd::options::{BulletListMarker, Options};
@@ -24,8 +23,6 @@ const DISGUISED: [(char, char); 10] = [
     ('>', '\u{10fa08}'),
     ('&', '\u{10fa09}'),
 ];
-/// Bytes within which a heading is the title.
-const BEGINNING: usize = 64 * 1024;
 /// Ends a cell on its way to its row.
 const CELL_END: char = '\u{10fa0a}';
 
@@ -103,15 +100,8 @@ pub fn extract(html: &str, bounds: &Bounds) -> Result<Extracted> {
         return Err(problem.clone());
     }
     let markdown = tidy(&reveal(&markdown));
-    let title = match title {
-        Some(title) => Some(title),
-        // A heading further down is no title.
-        None => {
-            let beginning = &markdown[..markdown.floor_char_boundary(BEGINNING)];
-            Outline::read(beginning, bounds)?.title().map(str::to_string)
-        }
-    };
-    Ok(Extracted { text: markdown, title, markdown: true })
+    let extracted = markdown::extract(markdown, bounds)?;
+    Ok(Extracted { title: title.or(extracted.title), ..extracted })
 }
 
 /// What the title element says, where the document can be parsed. Errors: [`Error::Limit`].

@@ -1,4 +1,4 @@
-//! Markdown: taken as it is, titled by its first heading.
+//! Markdown: taken as it is, marked by its headings and titled by the first.
 
 use super::Extracted;
 use crate::error::Result;
@@ -9,9 +9,9 @@ use crate::model::Bounds;
 const BEGINNING: usize = 64 * 1024;
 
 pub fn extract(text: String, bounds: &Bounds) -> Result<Extracted> {
-    let beginning = &text[..text.floor_char_boundary(BEGINNING)];
-    let title = Outline::read(beginning, bounds)?.title().map(str::to_string);
-    Ok(Extracted { text, title, markdown: true })
+    let outline = Outline::read(&text, bounds)?;
+    let title = outline.title(BEGINNING).map(str::to_string);
+    Ok(Extracted { text, title, marks: outline.marks })
 }
 
 #[cfg(test)]

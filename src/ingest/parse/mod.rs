@@ -8,7 +8,7 @@ mod tags;
 mod tree;
 
 use crate::error::{Error, Result};
-use crate::model::{Bounds, Preprocess};
+use crate::model::{Bounds, Marked, Preprocess};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ContentType {
@@ -108,8 +108,22 @@ pub struct Extracted {
     /// Line ends are \n.
     pub text: String,
     pub title: Option<String>,
-    /// `text` is Markdown.
-    pub markdown: bool,
+    /// What stands where in `text`: in Markdown its headings.
+    pub marks: Vec<Marked>,
+}
+
+/// Extracts the text of a document as it was put. Errors: as [`extract`], and [`Error::Argument`] for what is not UTF-8.
+pub fn extract_bytes(
+    original: &[u8],
+    content_type: ContentType,
+    preprocess: &Preprocess,
+    bounds: &Bounds,
+) -> Result<Extracted> {
+    let text = std::str::from_utf8(original).map_err(|e| Error::Argument {
+        argument: "content",
+        problem: format!("not valid UTF-8 at byte {}", e.valid_up_to()),
+    })?;
+    extract(text, content_type, preprocess, bounds)
 }
 
 /// Extracts the text of a document. HTML becomes Markdown unless `preprocess.remove_html` is off.
@@ -128,7 +142,7 @@ pub fn extract(
         ContentType::Plain => plain::extract(text),
         ContentType::Markdown => markdown::extract(text, bounds)?,
         ContentType::Html if preprocess.remove_html => html::extract(&text, bounds)?,
-        ContentType::Html => Extracted { title: html::title(&text, bounds)?, text, markdown: false },
+        ContentType::Html => Extracted { title: html::title(&text, bounds)?, text, marks: Vec::new() },
     };
     bounds.check_bytes(extracted.text.len())?;
     Ok(extracted)
@@ -225,7 +239,7 @@ mod tests {
         let keep = Preprocess { remove_html: false, ..Preprocess::default() };
         let source = "<title>T &amp; U</title>\n<p>a_b</p>";
         let extracted = extract(source, ContentType::Html, &keep, &Bounds::none()).unwrap();
-        assert_eq!((extracted.text.as_str(), extracted.markdown), (source, false));
+        assert_eq!((extracted.text.as_str(), extracted.marks), (source, vec![]));
         assert_eq!(extracted.title.as_deref(), Some("T & U"));
     }
 }

@@ -3,5 +3,5 @@
 use super::Extracted;
 
 pub fn extract(text: String) -> Extracted {
-    Extracted { text, title: None, markdown: false }
+    Extracted { text, title: None, marks: Vec::new() }
 }

@@ -3,7 +3,7 @@
 use super::chunk::windows::LONGEST_BLOCK;
 use super::chunk::{self, Characters, Outline, Piece};
 use crate::error::Result;
-use crate::model::{Bounds, Chunk, Chunking, Strategy, Unit};
+use crate::model::{Bounds, Chunk, Chunking, Marked, Strategy, Unit};
 use crate::tokenizer::Tokenizer;
 use std::ops::Range;
 
@@ -20,22 +20,22 @@ pub struct PreviousChunk {
     pub token_count: usize,
 }
 
-/// Cuts `text`, keeping the chunks in `previous` (in order of their starts) that lie before and
+/// Cuts `text`, whose marks are given, keeping the chunks in `previous` (in order of their starts) that lie before and
 /// behind the edit. With chunks that are not of such a text the result is still right, only new.
 pub fn rechunk(
     text: &str,
     chunking: &Chunking,
     tokenizer: &Tokenizer,
-    markdown: bool,
+    marks: &[Marked],
     previous: &[PreviousChunk],
     bounds: &Bounds,
 ) -> Result<Vec<Chunk>> {
     if previous.is_empty() || chunking.strategy == Strategy::None {
-        return chunk::chunk(text, chunking, tokenizer, markdown, bounds);
+        return chunk::chunk(text, chunking, tokenizer, marks, bounds);
     }
     // Looking for the chunks that stand where they stood, from both ends.
     bounds.spend(2 * text.len())?;
-    let outline = chunk::outline(text, chunking, markdown, bounds)?;
+    let outline = chunk::outline(text, chunking, bounds)?;
     let kept = |range: &Range<usize>, of: &PreviousChunk| Piece {
         range: range.clone(),
         tokens: Some(of.token_count),
@@ -55,7 +55,7 @@ pub fn rechunk(
         pieces.extend(trailing.ranges.iter().zip(behind).map(|(r, c)| kept(r, c)));
     }
     let pieces = chunk::ordered(pieces);
-    chunk::finish(text, pieces, tokenizer, markdown.then_some(&outline), bounds)
+    chunk::finish(text, pieces, tokenizer, marks, bounds)
 }
 
 /// The leading chunk to cut from: the last one, in Markdown the last one that begins a block, for

@@ -1,9 +1,21 @@
 //! Tests of cutting again after an edit.
 
 use super::*;
-use crate::ingest::chunk::tests::{Random, check, chunking, paragraph};
+use crate::ingest::chunk::tests::{Random, check, chunking, cut, marks, paragraph};
 use crate::tokenizer::tests::wordpiece;
 use std::collections::HashSet;
+
+/// Cuts again, as Markdown or as plain text.
+fn recut(
+    text: &str,
+    chunking: &Chunking,
+    tokenizer: &Tokenizer,
+    markdown: bool,
+    previous: &[PreviousChunk],
+    bounds: &Bounds,
+) -> Result<Vec<Chunk>> {
+    rechunk(text, chunking, tokenizer, &marks(text, markdown), previous, bounds)
+}
 
 fn previous(chunks: &[Chunk]) -> Vec<PreviousChunk> {
     let previous = |c: &Chunk| PreviousChunk {
@@ -52,11 +64,11 @@ fn an_edited_paragraph_changes_at_most_three_chunks_of_a_thousand() {
             }
         };
         let mut parts: Vec<String> = (0..50).map(|i| fresh(&format!("P{i}"))).collect();
-        let mut chunks = chunk::chunk(&parts.join("\n\n"), &setting, &words, true, &Bounds::none()).unwrap();
+        let mut chunks = cut(&parts.join("\n\n"), &setting, &words, true, &Bounds::none()).unwrap();
         while chunks.len() < 1000 {
             let wanted = parts.len() * 1000 / chunks.len() + 10;
             parts.extend((parts.len()..wanted).map(|i| fresh(&format!("P{i}"))));
-            chunks = chunk::chunk(&parts.join("\n\n"), &setting, &words, true, &Bounds::none()).unwrap();
+            chunks = cut(&parts.join("\n\n"), &setting, &words, true, &Bounds::none()).unwrap();
         }
         let mut most = 0;
         for round in 0..120usize {
@@ -75,7 +87,7 @@ fn an_edited_paragraph_changes_at_most_three_chunks_of_a_thousand() {
                 parts.insert(at, new.clone());
             }
             let text = parts.join("\n\n");
-            let edited = rechunk(&text, &setting, &words, true, &previous(&chunks), &Bounds::none()).unwrap();
+            let edited = recut(&text, &setting, &words, true, &previous(&chunks), &Bounds::none()).unwrap();
             check(&text, &edited, &setting, &words);
             let more =
                 |text: &str| words.count(text, &Bounds::none()).unwrap().saturating_sub(1) / setting.size;
@@ -109,8 +121,7 @@ fn any_edit_at_all_keeps_every_promise() {
             _ => "again and again\n\n".repeat(count).chars().collect(),
         };
         let mut chunks =
-            chunk::chunk(&text.iter().collect::<String>(), &setting, tokenizer, true, &Bounds::none())
-                .unwrap();
+            cut(&text.iter().collect::<String>(), &setting, tokenizer, true, &Bounds::none()).unwrap();
         for _ in 0..5 {
             let from = [0, text.len(), random.below(text.len() + 1)][random.below(3)];
             let to = (from + [0, 1, random.below(80)][random.below(3)]).min(text.len());
@@ -118,8 +129,7 @@ fn any_edit_at_all_keeps_every_promise() {
                 ["", " ", "\n\n", "x", "again and again\n\n", "```\n", "# H\n\nnew 漢字"][random.below(7)];
             text.splice(from..to, insert.chars());
             let edited: String = text.iter().collect();
-            chunks =
-                rechunk(&edited, &setting, tokenizer, true, &previous(&chunks), &Bounds::none()).unwrap();
+            chunks = recut(&edited, &setting, tokenizer, true, &previous(&chunks), &Bounds::none()).unwrap();
             check(&edited, &chunks, &setting, tokenizer);
         }
     }
@@ -132,16 +142,16 @@ fn an_unchanged_text_and_one_with_other_white_space_at_its_end_keep_all_chunks()
     for overlap in [0, 12] {
         let setting = chunking(Strategy::Recursive, 80, overlap, Unit::Tokens);
         let text = paragraphs(&mut random, 60, 40).join("\n\n");
-        let chunks = chunk::chunk(&text, &setting, &words, false, &Bounds::none()).unwrap();
+        let chunks = cut(&text, &setting, &words, false, &Bounds::none()).unwrap();
         for edited in [text.clone(), format!("{text}\n"), format!("{text} \n\n\t")] {
             assert_eq!(
-                rechunk(&edited, &setting, &words, false, &previous(&chunks), &Bounds::none()).unwrap(),
+                recut(&edited, &setting, &words, false, &previous(&chunks), &Bounds::none()).unwrap(),
                 chunks
             );
         }
         // The edit is at the start and the white space at the end differs too.
         let edited = format!("N {text}\n\n");
-        let again = rechunk(&edited, &setting, &words, false, &previous(&chunks), &Bounds::none()).unwrap();
+        let again = recut(&edited, &setting, &words, false, &previous(&chunks), &Bounds::none()).unwrap();
         assert!(hashes(&again).difference(&hashes(&chunks)).count() <= 2);
     }
 }
@@ -152,11 +162,10 @@ fn a_word_changed_for_one_as_long_leaves_every_boundary_where_it_was() {
     let text = (0..400).map(|i| format!("Sentence {i} has a word here.")).collect::<Vec<_>>().join("\n\n");
     for strategy in [Strategy::Recursive, Strategy::Markdown] {
         let setting = chunking(strategy, 40, 15, Unit::Tokens);
-        let chunks = chunk::chunk(&text, &setting, &words, false, &Bounds::none()).unwrap();
+        let chunks = cut(&text, &setting, &words, false, &Bounds::none()).unwrap();
         for i in [0, 7, 200, 201, 202, 203, 204, 399] {
             let edited = text.replace(&format!("{i} has a word"), &format!("{i} had a word"));
-            let again =
-                rechunk(&edited, &setting, &words, false, &previous(&chunks), &Bounds::none()).unwrap();
+            let again = recut(&edited, &setting, &words, false, &previous(&chunks), &Bounds::none()).unwrap();
             let spans = |chunks: &[Chunk]| chunks.iter().map(|c| c.span).collect::<Vec<_>>();
             assert_eq!(spans(&again), spans(&chunks), "{strategy:?} {i}");
         }
@@ -171,10 +180,9 @@ fn repeats_taken_from_a_text_of_repeats_do_not_make_the_two_runs_cross() {
         for overlap in [0, 2] {
             let setting = chunking(strategy, 4, overlap, Unit::Tokens);
             for (before, after) in [(10, 7), (10, 1), (10, 5), (3, 10), (10, 11)] {
-                let chunks = chunk::chunk(&text(before), &setting, &words, false, &Bounds::none()).unwrap();
-                let again =
-                    rechunk(&text(after), &setting, &words, false, &previous(&chunks), &Bounds::none())
-                        .unwrap();
+                let chunks = cut(&text(before), &setting, &words, false, &Bounds::none()).unwrap();
+                let again = recut(&text(after), &setting, &words, false, &previous(&chunks), &Bounds::none())
+                    .unwrap();
                 check(&text(after), &again, &setting, &words);
             }
         }
@@ -197,11 +205,11 @@ fn chunks_that_are_not_of_the_text_do_no_harm() {
         vec![stray("eight", 34, 39), stray("one", 0, 3)],
         vec![stray("two", 4, 7), stray("two", 4, 7), stray("", 0, 0)],
     ] {
-        let chunks = rechunk(text, &setting, &words, false, &wrong, &Bounds::none()).unwrap();
+        let chunks = recut(text, &setting, &words, false, &wrong, &Bounds::none()).unwrap();
         let joined: Vec<String> = chunks.iter().map(|c| c.content.clone()).collect();
         assert!(joined.join(" ").contains("one two") && joined.join(" ").contains("eight"), "{joined:?}");
     }
-    assert_eq!(rechunk("", &setting, &words, false, &[stray("a", 0, 1)], &Bounds::none()).unwrap(), []);
+    assert_eq!(recut("", &setting, &words, false, &[stray("a", 0, 1)], &Bounds::none()).unwrap(), []);
 }
 
 #[test]
@@ -210,12 +218,12 @@ fn small_remains_of_repeated_edits_do_not_add_up() {
     let mut random = Random(21);
     let setting = chunking(Strategy::Recursive, 100, 0, Unit::Tokens);
     let mut parts = paragraphs(&mut random, 200, 30);
-    let mut chunks = chunk::chunk(&parts.join("\n\n"), &setting, &words, false, &Bounds::none()).unwrap();
+    let mut chunks = cut(&parts.join("\n\n"), &setting, &words, false, &Bounds::none()).unwrap();
     for round in 0..200 {
         parts.insert(100, format!("N{round} some short words"));
-        chunks = rechunk(&parts.join("\n\n"), &setting, &words, false, &previous(&chunks), &Bounds::none())
-            .unwrap();
+        chunks =
+            recut(&parts.join("\n\n"), &setting, &words, false, &previous(&chunks), &Bounds::none()).unwrap();
     }
-    let fresh = chunk::chunk(&parts.join("\n\n"), &setting, &words, false, &Bounds::none()).unwrap();
+    let fresh = cut(&parts.join("\n\n"), &setting, &words, false, &Bounds::none()).unwrap();
     assert!(chunks.len() <= fresh.len() * 5 / 4, "{} chunks, cut afresh {}", chunks.len(), fresh.len());
 }

@@ -60,12 +60,13 @@ fn run(data: &[u8]) {
         let answer = match read {
             Ok(answer) => answer,
             Err(problem) => {
+                let problem = problem.to_string();
                 assert!(!problem.is_empty() && problem.len() <= 400, "{provider}: {problem:?}");
                 continue;
             }
         };
-        assert_eq!(answer.vectors.len(), count, "{provider}");
-        for vector in answer.vectors {
+        assert_eq!(answer.value.len(), count, "{provider}");
+        for vector in answer.value {
             let size = vector.len();
             let Ok(finished) = finish(&embedder, vector) else { continue };
             assert_eq!(finished.len(), size, "{provider}");

@@ -2,9 +2,9 @@
 
 use crate::memory::{Limits, measure};
 use crate::random::Random;
-use kb::ingest::chunk::chunk;
+use kb::ingest::chunk::{Outline, chunk};
 use kb::ingest::rechunk::{PreviousChunk, rechunk};
-use kb::model::{Bounds, Chunk, Chunking, Span, Strategy, Unit};
+use kb::model::{Bounds, Chunk, Chunking, Marked, Span, Strategy, Unit};
 use kb::tokenizer::Tokenizer;
 use std::sync::OnceLock;
 
@@ -19,15 +19,20 @@ pub fn cut(text: &str, markdown: bool, random: &mut Random) {
     let chunking = setting(random);
     let bounds = Bounds::none();
     let tokenizer = tokenizer(random);
-    let (chunks, cost) = measure(|| chunk(text, &chunking, tokenizer, markdown, &bounds).unwrap());
+    let marks_of = |text: &str| -> Vec<Marked> {
+        if markdown { Outline::read(text, &Bounds::none()).unwrap().marks } else { Vec::new() }
+    };
+    let marks = marks_of(text);
+    let (chunks, cost) = measure(|| chunk(text, &chunking, tokenizer, &marks, &bounds).unwrap());
     cost.within(&LIMITS, text.len());
     assert!(bounds.spent() <= WORK.0 + WORK.1 * text.len() as u64, "{} steps of work", bounds.spent());
     check(text, &chunks, &chunking, tokenizer);
-    let again = rechunk(text, &chunking, tokenizer, markdown, &previous(&chunks), &bounds).unwrap();
+    let again = rechunk(text, &chunking, tokenizer, &marks, &previous(&chunks), &bounds).unwrap();
     assert_eq!(again, chunks, "an unchanged text is cut as it was");
     let edited = edit(text, random);
+    let marks = marks_of(&edited);
     let (again, cost) =
-        measure(|| rechunk(&edited, &chunking, tokenizer, markdown, &previous(&chunks), &bounds).unwrap());
+        measure(|| rechunk(&edited, &chunking, tokenizer, &marks, &previous(&chunks), &bounds).unwrap());
     cost.within(&LIMITS, text.len() + edited.len());
     check(&edited, &again, &chunking, tokenizer);
 }

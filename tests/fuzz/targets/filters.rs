@@ -3,7 +3,7 @@
 
 use super::Target;
 use crate::memory::{Limits, measure};
-use kb::model::Json;
+use kb::model::{Filter, Json};
 use serde_json::Value;
 
 pub const TARGET: Target = Target {
@@ -60,12 +60,22 @@ fn run(data: &[u8]) {
         _ => Vec::new(),
     };
     assert_eq!(json.is_object(), value.is_object());
-    assert_eq!(json.is_flat(), !inner.iter().any(|value| is_container(value)));
+    assert_eq!(json.is_scalar(), !is_container(&value));
     assert!(!is_container(&value) || json.is_empty() == inner.is_empty());
     if let Ok(read) = json.value() {
         assert_eq!(read, value, "read as something else");
     }
     let Value::Object(mut members) = value else { return };
+    let pairs = json.members().unwrap();
+    let expected = members.iter().map(|(key, value)| (key.clone(), Json::new(value.to_string())));
+    assert_eq!(pairs, expected.collect::<Vec<_>>(), "{json}");
+    if let Ok(Filter::All(parts)) = Filter::parse(&json) {
+        let parts = parts.into_iter().map(|part| match part {
+            Filter::Equals { key, value } => (key, value),
+            Filter::All(_) => panic!("the short form has no trees in it"),
+        });
+        assert_eq!(parts.collect::<Vec<_>>(), pairs, "{json}");
+    }
     assert_eq!(json.take("no key of it is this"), None);
     while let Some(key) = members.keys().nth(members.len() / 2).cloned() {
         let expected = members.remove(&key).unwrap();
@@ -79,6 +89,7 @@ fn run(data: &[u8]) {
 }
 
 fn said_of(json: &Json, size: usize) {
-    let (_, cost) = measure(|| (json.is_object(), json.is_empty(), json.is_flat(), json.value()));
+    let (_, cost) =
+        measure(|| (json.is_object(), json.is_empty(), json.is_scalar(), json.members(), json.value()));
     cost.within(&LIMITS, size);
 }

@@ -72,5 +72,5 @@ fn run(data: &[u8]) {
         measure(|| extract(&text, content_type, &Preprocess::default(), &Bounds::none()).unwrap());
     cost.within(&LIMITS, text.len());
     assert!(!extracted.text.contains('\r'), "a line end of another kind");
-    chunks::cut(&extracted.text, extracted.markdown, &mut random);
+    chunks::cut(&extracted.text, content_type == ContentType::Markdown, &mut random);
 }

@@ -2,6 +2,7 @@
 
 pub mod cluster;
 pub mod db;
+pub mod pages;
 pub mod shadows;
 pub mod sound;
 pub mod texts;

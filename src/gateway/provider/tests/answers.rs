@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn read(provider: &str, body: &str, count: usize) -> Result<Answer, String> {
+fn read(provider: &str, body: &str, count: usize) -> Result<Answer, Unusable> {
     of(provider).read(&plain(provider), body.as_bytes(), count)
 }
 
@@ -35,7 +35,7 @@ fn written(provider: &str, first: &str, second: &str) -> String {
 fn every_answer_gives_its_vectors_and_tokens() {
     for provider in NAMES {
         let tokens = if ["huggingface", "http"].contains(&provider) { None } else { Some(7) };
-        let expected = Answer { vectors: vec![vec![1.5, -2.0], vec![0.0, 3.0]], tokens };
+        let expected = Answer { value: vec![vec![1.5, -2.0], vec![0.0, 3.0]], tokens };
         let body = written(provider, "[1.5, -2]", "[0, 3e0]");
         assert_eq!(read(provider, &body, 2), Ok(expected), "{provider}");
     }
@@ -60,7 +60,7 @@ fn what_is_no_number_is_never_a_number() {
             assert!(answer.is_err(), "{provider}: {vector}: {answer:?}");
         }
         let beyond_f32 = read(provider, &written(provider, "[1.5, 1e39]", "[3, 4]"), 2);
-        assert!(beyond_f32.is_err() || !beyond_f32.unwrap().vectors[0][1].is_finite(), "{provider}");
+        assert!(beyond_f32.is_err() || !beyond_f32.unwrap().value[0][1].is_finite(), "{provider}");
     }
 }
 
@@ -69,7 +69,7 @@ fn an_answer_cut_anywhere_is_refused() {
     for provider in NAMES {
         let body = written(provider, "[1.5, 2]", "[3, 4]");
         for end in 0..body.len() {
-            let problem = read(provider, &body[..end], 2).unwrap_err();
+            let problem = read(provider, &body[..end], 2).unwrap_err().to_string();
             assert!(problem.starts_with("the answer is not the JSON expected: "), "{provider}: {problem}");
         }
     }
@@ -79,7 +79,7 @@ fn an_answer_cut_anywhere_is_refused() {
 fn an_error_repeats_nothing_of_the_answer() {
     for provider in NAMES {
         for vector in ["\"a, expected secret\"", "[\"a, expected secret\"]", "{\"secret\": 1}"] {
-            let problem = read(provider, &written(provider, vector, "[3]"), 2).unwrap_err();
+            let problem = read(provider, &written(provider, vector, "[3]"), 2).unwrap_err().to_string();
             assert!(!problem.contains("secret"), "{provider}: {problem}");
         }
     }
@@ -89,7 +89,7 @@ fn an_error_repeats_nothing_of_the_answer() {
 fn a_wrong_number_of_vectors_is_refused() {
     for provider in NAMES {
         for count in [1, 3] {
-            let problem = read(provider, &written(provider, "[1]", "[2]"), count).unwrap_err();
+            let problem = read(provider, &written(provider, "[1]", "[2]"), count).unwrap_err().to_string();
             assert_eq!(problem, format!("2 vectors came back for {count} texts"), "{provider}");
         }
     }
@@ -103,7 +103,7 @@ fn vectors_are_put_in_the_order_of_the_texts() {
     let body =
         r#"{"data":[{"index":2,"embedding":[2]},{"embedding":[0],"index":0},{"index":1,"embedding":[1]}]}"#;
     for provider in INDEXED {
-        let vectors = read(provider, body, 3).unwrap().vectors;
+        let vectors = read(provider, body, 3).unwrap().value;
         assert_eq!(vectors, [[0.0f32], [1.0], [2.0]], "{provider}");
     }
 }
@@ -112,7 +112,7 @@ fn vectors_are_put_in_the_order_of_the_texts() {
 fn without_any_index_vectors_stay_as_they_came() {
     let body = r#"{"data":[{"embedding":[5]},{"embedding":[4]}],"usage":null}"#;
     for provider in INDEXED {
-        let expected = Answer { vectors: vec![vec![5.0], vec![4.0]], tokens: None };
+        let expected = Answer { value: vec![vec![5.0], vec![4.0]], tokens: None };
         assert_eq!(read(provider, body, 2), Ok(expected), "{provider}");
     }
 }
@@ -133,7 +133,7 @@ fn an_index_that_is_doubled_missing_or_out_of_range_is_refused() {
 fn base64_is_little_endian_f32_and_nothing_less() {
     for provider in INDEXED {
         let body = written(provider, "\"AADAPwAAAMA=\"", "\"AADAPw==\"");
-        assert_eq!(read(provider, &body, 2).unwrap().vectors, [vec![1.5f32, -2.0], vec![1.5]], "{provider}");
+        assert_eq!(read(provider, &body, 2).unwrap().value, [vec![1.5f32, -2.0], vec![1.5]], "{provider}");
         for broken in ["\"AADA\"", "\"AADAPwA=\"", "\"AADAPw\"", "\"1.5, 2\""] {
             assert!(read(provider, &written(provider, broken, "[1]"), 2).is_err(), "{provider}: {broken}");
         }
@@ -142,7 +142,7 @@ fn base64_is_little_endian_f32_and_nothing_less() {
 
 #[test]
 fn vectors_of_tokens_are_told_from_vectors_of_texts() {
-    let problem = read("huggingface", "[ [[1, 2], [3, 4]] ]", 1).unwrap_err();
+    let problem = read("huggingface", "[ [[1, 2], [3, 4]] ]", 1).unwrap_err().to_string();
     assert!(problem.contains("each token"), "{problem}");
 }
 
@@ -151,9 +151,10 @@ fn a_text_that_vertex_cut_is_an_error_unless_that_was_asked_for() {
     let body =
         r#"{"predictions":[{"embeddings":{"values":[1],"statistics":{"token_count":9,"truncated":true}}}]}"#;
     let mut embedder = plain("vertex");
-    assert!(of("vertex").read(&embedder, body.as_bytes(), 1).is_err());
+    let cut = of("vertex").read(&embedder, body.as_bytes(), 1);
+    assert!(matches!(cut, Err(Unusable::Truncated(_))), "{cut:?}");
     embedder.config.truncate = true;
-    let expected = Answer { vectors: vec![vec![1.0]], tokens: Some(9) };
+    let expected = Answer { value: vec![vec![1.0]], tokens: Some(9) };
     assert_eq!(of("vertex").read(&embedder, body.as_bytes(), 1), Ok(expected));
 }
 
@@ -178,8 +179,8 @@ fn pointers_lead_to_the_vectors_and_the_tokens() {
         };
         let answer = of("http").read(&embedder("http", None, remote), body.as_bytes(), count);
         let expected = expected
-            .map(|(vectors, tokens)| Answer { vectors, tokens })
-            .map_err(|problem| problem.to_string());
+            .map(|(value, tokens)| Answer { value, tokens })
+            .map_err(|problem| Unusable::Unreadable(problem.to_string()));
         assert_eq!(answer, expected, "{items} {vector} {body}");
     }
 }

@@ -19,7 +19,7 @@ pub struct Names {
 impl Names {
     /// Of every string in the rooms with SQL, and of the installation script's parts.
     pub fn of_kb() -> Names {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let root = Path::new(".");
         let mut names = Names::default();
         for file in source::read(&root.join("src")) {
             if !ROOMS.contains(&file.module.split("::").next().unwrap()) {
@@ -31,8 +31,9 @@ impl Names {
                 }
             }
         }
-        for entry in fs::read_dir(root.join("sql")).unwrap() {
-            names.read(&fs::read_to_string(entry.unwrap().path()).unwrap());
+        let parts = fs::read_dir(root.join("sql")).unwrap().map(|entry| entry.unwrap().path());
+        for part in parts.filter(|path| path.is_file()) {
+            names.read(&fs::read_to_string(part).unwrap());
         }
         // What stands for an operator without naming it: IN, BETWEEN, NULLIF, IS DISTINCT FROM, JOIN … USING, LIKE.
         names.words.extend(["=", "<>", "<", "<=", ">", ">=", "~~"].map(String::from));

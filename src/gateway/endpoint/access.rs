@@ -1,0 +1,75 @@
+//! The right to call an endpoint: its key, the host that this is bound to, and where a connection may lead.
+
+use super::budget::Spent;
+use super::egress::{AllowedHosts, Reach, origin};
+use super::reference::{Reference, Sources};
+use super::secret::Secret;
+use serde::{Deserialize, Serialize};
+
+/// What a client brings along.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Access {
+    /// What the endpoint's secret refers to.
+    pub reference: Option<Reference>,
+    /// The key itself, if it is stored in the database.
+    pub stored: Option<Secret>,
+    /// Scheme, host and port that the secret is bound to.
+    pub host: Option<String>,
+    pub spent: Spent,
+}
+
+/// What the server's configuration says of outbound connections.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Settings {
+    pub allowed_hosts: AllowedHosts,
+    pub secrets: Sources,
+}
+
+/// An access that was checked.
+#[derive(Debug)]
+pub struct Authorization {
+    /// Scheme, host and port.
+    pub host: String,
+    pub secret: Option<Secret>,
+    pub reach: Reach,
+}
+
+impl Authorization {
+    /// Checks everything that needs no connection. `is_free_form` as for [`AllowedHosts::check`].
+    pub fn check(
+        settings: &Settings,
+        base_url: &str,
+        is_free_form: bool,
+        access: &Access,
+    ) -> Result<Authorization, String> {
+        settings.allowed_hosts.check(base_url, is_free_form).map_err(|e| format!("base_url: {e}"))?;
+        let reach = settings.allowed_hosts.reach(is_free_form);
+        let host = origin(base_url).unwrap_or_default();
+        let secret = key(access, &host, &settings.secrets)?;
+        Ok(Authorization { host, secret, reach })
+    }
+
+    /// A digest of the key and of where it goes: what was learned by one right is not told to who has another.
+    pub fn digest(&self) -> [u8; 32] {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(self.host.as_bytes());
+        hasher.update(&[0, u8::from(self.secret.is_some())]);
+        hasher.update(self.secret.as_ref().map(Secret::expose).unwrap_or_default().as_bytes());
+        *hasher.finalize().as_bytes()
+    }
+}
+
+/// The key, which goes to no other host than the one it is bound to.
+fn key(access: &Access, host: &str, sources: &Sources) -> Result<Option<Secret>, String> {
+    let Some(reference) = &access.reference else { return Ok(None) };
+    if access.host.as_deref() != Some(host) {
+        return Err(format!(
+            "its secret is not bound to {host}: give it again with kb.alter_embedder(…, secret => …)"
+        ));
+    }
+    match (reference, &access.stored) {
+        (Reference::Stored(_), Some(secret)) => Ok(Some(secret.clone())),
+        (Reference::Stored(name), None) => Err(format!("secret kb:{name} does not exist; see kb.set_secret")),
+        (reference, _) => reference.resolve(sources).map(Some).map_err(|e| format!("secret: {e}")),
+    }
+}

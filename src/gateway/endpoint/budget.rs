@@ -1,0 +1,169 @@
+//! What one credential may spend: tokens a day.
+
+use super::limiter::Throttled;
+use crate::sync::lock;
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Tokens of one day, as far as the asking database knows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Spent {
+    /// Days since 1970, UTC.
+    pub day: u64,
+    pub tokens: u64,
+    /// Of these, by the tenant who asks; 0 where no tenant's share is bounded.
+    pub by_tenant: u64,
+}
+
+/// What was spent today under one key, by all endpoints that have it.
+#[derive(Debug, Default)]
+pub struct Budget {
+    today: Mutex<Today>,
+}
+
+#[derive(Debug, Default)]
+struct Today {
+    day: u64,
+    tokens: u64,
+    /// By digest of the tenant's name. A tenant is one over all databases.
+    of_tenants: HashMap<[u8; 32], u64>,
+}
+
+/// Tenants that are told apart; what more of them spend in a day counts together.
+const TENANTS: usize = 100_000;
+
+/// The days since 1970 (UTC), and how long until the next.
+fn today() -> (u64, Duration) {
+    const DAY: u64 = 86_400;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    (now / DAY, Duration::from_secs(DAY - now % DAY))
+}
+
+impl Budget {
+    /// What was spent today, and how long today lasts.
+    fn today(&self) -> (MutexGuard<'_, Today>, Duration) {
+        let (day, left) = today();
+        let mut today = lock(&self.today);
+        if today.day != day {
+            *today = Today { day, ..Today::default() };
+        }
+        (today, left)
+    }
+
+    /// Takes `count` of the `budget` tokens a day, if they are left; [`Budget::spend`] says what it really was.
+    /// `known` were spent before this gateway started, as far as the asking database knew when it asked.
+    pub fn reserve(&self, budget: u64, count: u64, known: Spent) -> Result<(), Throttled> {
+        let (mut today, left) = self.today();
+        // What was asked before midnight brings the figure of yesterday.
+        if known.day == today.day {
+            today.tokens = today.tokens.max(known.tokens);
+        }
+        if today.tokens.saturating_add(count) <= budget {
+            today.tokens += count;
+            return Ok(());
+        }
+        let reason = format!("its daily_token_budget of {budget} tokens is spent");
+        Err(Throttled { wait: left, reason })
+    }
+
+    /// So many tokens were spent, of which `reserved` had been taken.
+    pub fn spend(&self, tokens: u64, reserved: u64) {
+        let (mut today, _) = self.today();
+        today.tokens = today.tokens.saturating_add(tokens).saturating_sub(reserved);
+    }
+
+    /// Takes `count` of the `share` of tokens that each tenant may spend a day; as [`Budget::reserve`].
+    pub fn reserve_of_tenant(
+        &self,
+        tenant: &str,
+        share: u64,
+        count: u64,
+        known: Spent,
+    ) -> Result<(), Throttled> {
+        let (mut today, left) = self.today();
+        let is_of_today = known.day == today.day;
+        let spent = today.of_tenant(tenant);
+        if is_of_today {
+            *spent = known.by_tenant.max(*spent);
+        }
+        if spent.saturating_add(count) <= share {
+            *spent += count;
+            return Ok(());
+        }
+        let reason = format!(
+            "this tenant's share (tenant_share) of its daily_token_budget is spent, {share} tokens a day"
+        );
+        Err(Throttled { wait: left, reason })
+    }
+
+    /// What a tenant really spent; as [`Budget::spend`].
+    pub fn spend_of_tenant(&self, tenant: &str, tokens: u64, reserved: u64) {
+        let (mut today, _) = self.today();
+        let spent = today.of_tenant(tenant);
+        *spent = spent.saturating_add(tokens).saturating_sub(reserved);
+    }
+
+    /// Whether something was spent today.
+    pub fn is_needed(&self) -> bool {
+        let (today, _) = self.today();
+        today.tokens > 0 || today.of_tenants.values().any(|spent| *spent > 0)
+    }
+}
+
+impl Today {
+    fn of_tenant(&mut self, tenant: &str) -> &mut u64 {
+        let mut key = *blake3::hash(tenant.as_bytes()).as_bytes();
+        if self.of_tenants.len() >= TENANTS && !self.of_tenants.contains_key(&key) {
+            key = [0; 32];
+        }
+        self.of_tenants.entry(key).or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spent_budget_holds_until_the_day_is_over() {
+        // All of it on one day.
+        while today().1 < Duration::from_secs(5) {
+            std::thread::yield_now();
+        }
+        let budget = Budget::default();
+        let none = Spent::default();
+        budget.reserve(100, 70, none).unwrap();
+        // Before it is answered it counts already; it was less than thought.
+        assert!(budget.reserve(100, 31, none).is_err());
+        budget.spend(60, 70);
+        assert!(budget.reserve(100, 41, none).is_err());
+        budget.reserve(100, 40, none).unwrap();
+        // What the database knows counts, too: the gateway may have been restarted.
+        let budget = Budget::default();
+        let (day, _) = today();
+        // But not what it knew of yesterday, of a text that was queued before midnight.
+        budget.reserve(100, 1, Spent { day: day - 1, tokens: 100, by_tenant: 0 }).unwrap();
+        let throttled = budget.reserve(100, 1, Spent { day, tokens: 100, by_tenant: 0 }).unwrap_err();
+        assert!(throttled.wait <= Duration::from_secs(86_400));
+    }
+
+    #[test]
+    fn a_tenant_that_spent_its_share_is_throttled_and_no_other() {
+        let budget = Budget::default();
+        let none = Spent::default();
+        budget.reserve_of_tenant("a", 50, 50, none).unwrap();
+        let throttled = budget.reserve_of_tenant("a", 50, 1, none).unwrap_err();
+        assert!(throttled.reason.contains("tenant_share"), "{}", throttled.reason);
+        budget.reserve_of_tenant("b", 50, 50, none).unwrap();
+        // It was less than thought.
+        budget.spend_of_tenant("a", 20, 50);
+        budget.reserve_of_tenant("a", 50, 30, none).unwrap();
+        // What the database knows counts, as far as it is of today.
+        let (day, _) = today();
+        let known = Spent { day, tokens: 60, by_tenant: 45 };
+        assert!(budget.reserve_of_tenant("c", 50, 6, known).is_err());
+        budget.reserve_of_tenant("d", 50, 6, Spent { day: day - 1, ..known }).unwrap();
+    }
+}

@@ -1,0 +1,295 @@
+//! One call of an endpoint: limits, budget, breaker, transport, and what is to be done about the reply. What the call is
+//! for is an [`Operation`].
+
+use super::super::cancellation::CancellationToken;
+use super::super::turns::{Urgency, Whose};
+use super::breaker::{Breaker, Open, Pass};
+use super::budget::{Budget, Spent};
+use super::classify::{Answer, Outcome, Unusable, classify, unanswered};
+use super::limiter::{Limits, Permit, Throttled};
+use super::secret::Secret;
+use super::transport::{Auth, HttpRequest, Sending, Transport};
+use super::usage::Usage;
+use crate::model::remote::Retry;
+use backon::{BackoffBuilder, ExponentialBuilder};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// What an endpoint is called for: how a request is written and its reply read.
+pub trait Operation {
+    type Output;
+    fn request(&self) -> HttpRequest;
+    /// Bytes of a good reply at most.
+    fn max_reply(&self) -> usize;
+    fn read(&self, body: &[u8]) -> Result<Answer<Self::Output>, Unusable>;
+    /// A small one of the same kind that no endpoint has reason to reject.
+    fn probe(&self) -> Self;
+}
+
+/// How an endpoint is reached and what may be sent to it, as its row says.
+#[derive(Debug, Clone)]
+pub struct Configuration {
+    pub base_url: String,
+    /// What replaces the usual path.
+    pub path: Option<String>,
+    pub auth: Auth,
+    pub headers: BTreeMap<String, String>,
+    /// Of one request.
+    pub timeout: Duration,
+    pub retry: Retry,
+    pub rpm: Option<u32>,
+    pub tpm: Option<u32>,
+    pub max_concurrency: usize,
+    pub daily_token_budget: Option<u64>,
+    /// Of `daily_token_budget`, what one tenant may spend.
+    pub tenant_budget: Option<u64>,
+}
+
+/// An endpoint with one key, and what it shares with others: see [`super::pool::Endpoints`].
+pub struct Endpoint {
+    pub configuration: Configuration,
+    pub secret: Option<Secret>,
+    pub limits: Arc<Limits>,
+    pub budget: Arc<Budget>,
+    pub breaker: Arc<Breaker>,
+    pub transport: Arc<Transport>,
+}
+
+#[derive(Clone, Copy)]
+pub struct CallOptions<'a> {
+    /// Tokens that the request is thought to have.
+    pub estimate: u64,
+    /// What the asking database knows of the day's tokens.
+    pub spent: Spent,
+    /// The rate has let the first request go, and so many of its tokens.
+    pub admitted: Option<u32>,
+    /// What the endpoint says of an error may be passed on.
+    pub quote: bool,
+    /// Requests at most, those not counted that are refused for now.
+    pub attempts: u32,
+    /// A fault counts for the breaker.
+    pub blames_endpoint: bool,
+    /// It is what [`Operation::probe`] gives.
+    pub is_probe: bool,
+    pub urgency: Urgency,
+    pub whose: &'a Whose,
+    /// Nothing more is sent once it is cancelled.
+    pub cancellation: &'a CancellationToken,
+}
+
+/// Why a call has no answer.
+#[derive(Debug, Clone, PartialEq)]
+pub enum CallError {
+    /// Nothing is sent for a while: by limits, budget or breaker. `of_tenant`: for this tenant only.
+    Paused { throttled: Throttled, of_tenant: bool },
+    /// The client no longer waits.
+    Cancelled,
+    /// The endpoint does not take this request; `by_size`: for being too much or too long.
+    Rejected { problem: String, by_size: bool },
+    /// A fault that may pass, though it has not in as many attempts. Some endpoints answer so to what they cannot take.
+    Fault(String),
+    /// No request will do.
+    Refused(String),
+}
+
+fn paused(throttled: Throttled) -> CallError {
+    CallError::Paused { throttled, of_tenant: false }
+}
+
+fn is_open(open: Open) -> CallError {
+    let reason =
+        format!("its endpoint keeps failing and is left alone for a while; the last time {}", open.problem);
+    paused(Throttled { wait: open.wait, reason })
+}
+
+impl Endpoint {
+    /// Calls it, as often as the options say. `usage` gets what it cost.
+    pub async fn call<O: Operation>(
+        &self,
+        operation: &O,
+        options: &CallOptions<'_>,
+        usage: &mut Usage,
+    ) -> Result<O::Output, CallError> {
+        let (mut pauses, mut faults) = (self.backoff(), 0);
+        let (mut admitted, mut is_retry) = (options.admitted, false);
+        let cancellation = options.cancellation;
+        loop {
+            let admission = cancellation.run_until_cancelled(self.admit(options, admitted.take())).await;
+            let permit = admission.ok_or(CallError::Cancelled)??;
+            let reserved = self.reserve(options)?;
+            let pass = self.pass_breaker(operation, options, &permit, usage).await.inspect_err(|_| {
+                self.budget.spend(0, reserved);
+            })?;
+            usage.requests += 1;
+            usage.retries += u64::from(is_retry);
+            let outcome = self.send(operation, options.quote).await;
+            let spent = match &outcome {
+                Outcome::Answered(answer) => answer.tokens.unwrap_or(options.estimate),
+                _ => 0,
+            };
+            usage.tokens += spent;
+            self.budget.spend(spent, reserved);
+            self.inform(&outcome, &permit, options.blames_endpoint.then_some(pass));
+            drop(permit);
+            match outcome {
+                Outcome::Answered(answer) => return Ok(answer.value),
+                Outcome::Rejected { problem, by_size } => {
+                    return Err(CallError::Rejected { problem, by_size });
+                }
+                Outcome::Refused(problem) => return Err(CallError::Refused(problem)),
+                // The next one is admitted when the limits let it.
+                Outcome::Throttled { .. } => {}
+                Outcome::Fault(fault) => {
+                    faults += 1;
+                    if faults >= options.attempts {
+                        return Err(CallError::Fault(fault.problem));
+                    }
+                    let pause = tokio::time::sleep(pauses.next().unwrap_or_default());
+                    cancellation.run_until_cancelled(pause).await.ok_or(CallError::Cancelled)?;
+                }
+            }
+            is_retry = true;
+        }
+    }
+
+    /// Waits until a request may be sent. `admitted`: the rate has let it go, and so many of its tokens.
+    async fn admit(&self, options: &CallOptions<'_>, admitted: Option<u32>) -> Result<Permit, CallError> {
+        // Before a place in the rate is taken for nothing.
+        self.breaker.look(Instant::now()).map_err(is_open)?;
+        if admitted.is_none() {
+            self.limits.request().await.map_err(paused)?;
+        }
+        let tokens = u32::try_from(options.estimate).unwrap_or(u32::MAX);
+        self.limits.tokens(tokens.saturating_sub(admitted.unwrap_or(0))).await;
+        self.limits.permit(options.urgency, options.whose).await.map_err(paused)
+    }
+
+    /// Takes tokens of the day's budget. How many.
+    fn reserve(&self, options: &CallOptions<'_>) -> Result<u64, CallError> {
+        let Some(budget) = self.configuration.daily_token_budget else { return Ok(0) };
+        let tokens = options.estimate;
+        // 0 pauses all until it is raised.
+        if budget > 0 && tokens > budget {
+            let problem = format!("a request of {tokens} tokens is over its daily_token_budget of {budget}");
+            return Err(CallError::Rejected { problem, by_size: true });
+        }
+        self.budget.reserve(budget, tokens, options.spent).map_err(paused)?;
+        Ok(tokens)
+    }
+
+    /// Takes tokens of what a tenant may spend a day; [`Budget::spend_of_tenant`] says what it really was.
+    pub fn reserve_of_tenant(&self, tenant: &str, tokens: u64, spent: Spent) -> Result<(), CallError> {
+        let Some(share) = self.configuration.tenant_budget else {
+            // Counted all the same: another endpoint with this key may have a share.
+            self.budget.spend_of_tenant(tenant, tokens, 0);
+            return Ok(());
+        };
+        // 0 pauses all until it is raised.
+        if share > 0 && tokens > share {
+            return Err(CallError::Refused(format!(
+                "{tokens} tokens are over the {share} that a tenant may spend a day (tenant_share)"
+            )));
+        }
+        let reserved = self.budget.reserve_of_tenant(tenant, share, tokens, spent);
+        reserved.map_err(|throttled| CallError::Paused { throttled, of_tenant: true })
+    }
+
+    /// Whether the breaker lets nothing pass now.
+    pub fn is_open(&self) -> bool {
+        self.breaker.look(Instant::now()).is_err()
+    }
+
+    /// Asks the breaker. Where it is half open the probe goes first.
+    async fn pass_breaker<O: Operation>(
+        &self,
+        operation: &O,
+        options: &CallOptions<'_>,
+        permit: &Permit,
+        usage: &mut Usage,
+    ) -> Result<Pass, CallError> {
+        match self.breaker.admit(Instant::now()).map_err(is_open)? {
+            Pass::Probe if !options.is_probe => {
+                self.probe(operation, options, permit, usage).await.map(|()| Pass::Free)
+            }
+            pass => Ok(pass),
+        }
+    }
+
+    /// The half-open probe: whether the endpoint answers again.
+    async fn probe<O: Operation>(
+        &self,
+        operation: &O,
+        options: &CallOptions<'_>,
+        permit: &Permit,
+        usage: &mut Usage,
+    ) -> Result<(), CallError> {
+        let rate = options.cancellation.run_until_cancelled(self.limits.request()).await;
+        if let Err(error) = rate.ok_or(CallError::Cancelled).and_then(|rate| rate.map_err(paused)) {
+            self.breaker.abandon(Instant::now());
+            return Err(error);
+        }
+        usage.requests += 1;
+        let outcome = self.send(&operation.probe(), false).await;
+        let throttled = self.inform(&outcome, permit, Some(Pass::Probe));
+        match outcome {
+            Outcome::Fault(_) => self.breaker.look(Instant::now()).map_err(is_open),
+            Outcome::Answered(Answer { tokens, .. }) => {
+                let spent = tokens.unwrap_or(1);
+                usage.tokens += spent;
+                self.budget.spend(spent, 0);
+                Ok(())
+            }
+            // Whatever it said, it answers.
+            _ => throttled.map_or(Ok(()), |throttled| Err(paused(throttled))),
+        }
+    }
+
+    async fn send<O: Operation>(&self, operation: &O, quote: bool) -> Outcome<O::Output> {
+        let sending = Sending {
+            auth: self.configuration.auth,
+            secret: self.secret.as_ref(),
+            headers: &self.configuration.headers,
+            timeout: self.configuration.timeout,
+            cap: operation.max_reply(),
+        };
+        match self.transport.send(&operation.request(), sending).await {
+            Ok(reply) => classify(reply, self.secret.as_ref(), quote, |body| operation.read(body)),
+            Err(failure) => unanswered(failure),
+        }
+    }
+
+    /// Tells breaker and limits what came of a request, the breaker of a fault only if the request had a pass that
+    /// counts. What is waited for then.
+    fn inform<T>(&self, outcome: &Outcome<T>, permit: &Permit, pass: Option<Pass>) -> Option<Throttled> {
+        match outcome {
+            Outcome::Fault(fault) => {
+                if let Some(pass) = pass {
+                    self.breaker.fault(Instant::now(), &fault.status, pass);
+                }
+                return None;
+            }
+            Outcome::Throttled { retry_after, reason } => {
+                self.breaker.succeed();
+                let pause = |refusals: u32| self.backoff().nth(refusals as usize - 1).unwrap_or_default();
+                return Some(self.limits.throttle(permit, *retry_after, pause, reason.clone()));
+            }
+            Outcome::Answered(_) | Outcome::Rejected { .. } | Outcome::Refused(_) => {}
+        }
+        self.breaker.succeed();
+        self.limits.pass(permit);
+        None
+    }
+
+    /// Doubling pauses, jittered so that clients that failed together do not come back together. It never ends.
+    fn backoff(&self) -> impl Iterator<Item = Duration> + use<> {
+        let retry = self.configuration.retry;
+        ExponentialBuilder::default()
+            .with_min_delay(Duration::from_millis(retry.base_ms))
+            .with_max_delay(Duration::from_millis(retry.max_ms.max(retry.base_ms)))
+            .with_factor(2.0)
+            .with_jitter()
+            .without_max_times()
+            .build()
+    }
+}

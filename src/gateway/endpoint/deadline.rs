@@ -1,0 +1,62 @@
+//! Waiting for a call as long as its client does. A request that is sent is seen to its end though the client leaves: it
+//! is paid for, and an endpoint that does not answer must be known by that. Nothing more is sent then.
+
+use super::super::cancellation::CancellationToken;
+use std::future::Future;
+use std::time::Duration;
+
+/// Why there is no result.
+#[derive(Debug, PartialEq, thiserror::Error)]
+pub enum DeadlineError {
+    #[error(
+        "no answer within {0} ms: the provider is slow, or its limits (rpm, tpm, max_concurrency) are used up"
+    )]
+    Late(u128),
+    #[error("asking a provider failed")]
+    Panicked,
+}
+
+/// The result of work that runs as a task of its own. The work is cancelled when this returns or is dropped.
+pub async fn within<T, F>(
+    patience: Option<Duration>,
+    work: impl FnOnce(CancellationToken) -> F,
+) -> Result<T, DeadlineError>
+where
+    T: Send + 'static,
+    F: Future<Output = T> + Send + 'static,
+{
+    let (_guard, cancellation) = CancellationToken::new();
+    let task = tokio::spawn(work(cancellation));
+    let result = match patience {
+        None => task.await,
+        Some(patience) => {
+            // The client has a clock of its own: the endpoint is named before the client gives the gateway up.
+            let patience = patience - patience / 20;
+            let late = |_| DeadlineError::Late(patience.as_millis());
+            tokio::time::timeout(patience, task).await.map_err(late)?
+        }
+    };
+    result.map_err(|_| DeadlineError::Panicked)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::pending;
+
+    #[test]
+    fn at_the_deadline_the_client_is_told_and_the_work_cancelled() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            assert_eq!(within(Some(Duration::from_secs(60)), |_| async { 1 }).await, Ok(1));
+            assert_eq!(within(None, |_| async { 2 }).await, Ok(2));
+            let (tell, told) = tokio::sync::oneshot::channel();
+            let late = within(Some(Duration::from_millis(20)), |cancellation| async move {
+                let result = cancellation.run_until_cancelled(pending::<()>()).await;
+                let _ = tell.send(result);
+            });
+            assert_eq!(late.await, Err(DeadlineError::Late(19)));
+            assert_eq!(told.await, Ok(None));
+        });
+    }
+}

@@ -1,0 +1,108 @@
+//! What endpoints share, and endpoints made of it: HTTP clients, limits and budgets of a key, breakers.
+
+use super::access::{Access, Authorization, Settings};
+use super::breaker::Breaker;
+use super::budget::Budget;
+use super::call::{Configuration, Endpoint};
+use super::egress::Reach;
+use super::limiter::Limits;
+use super::secret::Secret;
+use super::transport::Transport;
+use crate::sync::lock;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+/// Host and digest of the key: who pays. The key itself is kept in endpoints only.
+type Account = (String, Option<[u8; 32]>);
+/// Account, requests and tokens a minute, requests in flight: endpoints alike in these share limits.
+type LimitsKey = (Account, Option<u32>, Option<u32>, usize);
+
+pub struct Endpoints {
+    settings: Mutex<Settings>,
+    /// Made when one is needed: without CA certificates there is none, which is no matter to local models.
+    transports: Mutex<HashMap<Reach, Arc<Transport>>>,
+    limits: Mutex<HashMap<LimitsKey, Arc<Limits>>>,
+    budgets: Mutex<HashMap<Account, Arc<Budget>>>,
+    /// By host, base URL and path.
+    breakers: Mutex<HashMap<String, Arc<Breaker>>>,
+}
+
+impl Endpoints {
+    pub fn new(settings: Settings) -> Endpoints {
+        Endpoints {
+            settings: Mutex::new(settings),
+            transports: Mutex::default(),
+            limits: Mutex::default(),
+            budgets: Mutex::default(),
+            breakers: Mutex::default(),
+        }
+    }
+
+    pub fn configure(&self, settings: Settings) {
+        *lock(&self.settings) = settings;
+    }
+
+    /// Checks under the present settings; see [`Authorization::check`].
+    pub fn authorize(
+        &self,
+        base_url: &str,
+        is_free_form: bool,
+        access: &Access,
+    ) -> Result<Authorization, String> {
+        let settings = lock(&self.settings).clone();
+        Authorization::check(&settings, base_url, is_free_form, access)
+    }
+
+    /// The endpoint that this right is for.
+    pub fn endpoint(
+        &self,
+        configuration: Configuration,
+        authorization: Authorization,
+    ) -> Result<Endpoint, String> {
+        let Authorization { host, secret, reach } = authorization;
+        let transport = self.transport(reach)?;
+        let digest =
+            secret.as_ref().map(|secret: &Secret| *blake3::hash(secret.expose().as_bytes()).as_bytes());
+        let place = format!(
+            "{host} {} {}",
+            configuration.base_url,
+            configuration.path.as_deref().unwrap_or_default()
+        );
+        let account = (host, digest);
+        let Configuration { rpm, tpm, max_concurrency, .. } = configuration;
+        let limits = Arc::clone(
+            lock(&self.limits)
+                .entry((account.clone(), rpm, tpm, max_concurrency))
+                .or_insert_with(|| Arc::new(Limits::new(max_concurrency, rpm, tpm))),
+        );
+        let budget = Arc::clone(lock(&self.budgets).entry(account).or_default());
+        let breaker = Arc::clone(lock(&self.breakers).entry(place).or_default());
+        Ok(Endpoint { configuration, secret, limits, budget, breaker, transport })
+    }
+
+    fn transport(&self, reach: Reach) -> Result<Arc<Transport>, String> {
+        let mut transports = lock(&self.transports);
+        if let Some(transport) = transports.get(&reach) {
+            return Ok(Arc::clone(transport));
+        }
+        let made = Transport::new(reach).map_err(|e| {
+            format!("no HTTP client can be made: {e} (Debian's package ca-certificates brings them)")
+        })?;
+        Ok(Arc::clone(transports.entry(reach).or_insert(Arc::new(made))))
+    }
+
+    /// Endpoints that nothing is sent to for now, since they keep failing.
+    pub fn open_breakers(&self) -> usize {
+        let now = Instant::now();
+        lock(&self.breakers).values().filter(|breaker| breaker.is_open(now)).count()
+    }
+
+    /// Forgets what no endpoint has any more and what says nothing.
+    pub fn forget_unused(&self) {
+        lock(&self.limits).retain(|_, limits| Arc::strong_count(limits) > 1 || limits.throttled().is_some());
+        lock(&self.budgets).retain(|_, budget| Arc::strong_count(budget) > 1 || budget.is_needed());
+        let now = Instant::now();
+        lock(&self.breakers).retain(|_, breaker| Arc::strong_count(breaker) > 1 || breaker.is_open(now));
+    }
+}

@@ -1,0 +1,67 @@
+//! A key, kept out of everything that is shown.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::path::Path;
+
+/// A key. It shows itself to nobody: not in logs, not in errors.
+#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Secret(String);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+impl Secret {
+    pub fn new(value: &str) -> Secret {
+        Secret(value.trim().to_string())
+    }
+
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+
+    /// `text` without the key, and without words that begin as the key does (providers echo keys with
+    /// their middle masked).
+    pub fn redact(&self, text: &str) -> String {
+        const START: usize = 6;
+        let whole = if self.0.is_empty() { text.to_string() } else { text.replace(&self.0, "***") };
+        let Some(start) = self.0.get(..START).filter(|start| start.len() < self.0.len()) else {
+            return whole;
+        };
+        let mut words = Vec::new();
+        for word in whole.split(' ') {
+            words.push(match word.find(start) {
+                Some(at) => format!("{}***", &word[..at]),
+                None => word.to_string(),
+            });
+        }
+        words.join(" ")
+    }
+}
+
+/// Bytes of a key file at most.
+const MAX_FILE: u64 = 64 * 1024;
+
+/// What a file with a key holds.
+pub(super) fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
+    use std::io::Read;
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)?.take(MAX_FILE).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_redacted_whole_and_masked() {
+        let secret = Secret::new("sk-proj-1234567890\n");
+        assert_eq!(secret.redact("bad key sk-proj-1234567890."), "bad key ***.");
+        assert_eq!(secret.redact("key \"sk-pro****7890\" is wrong"), "key \"*** is wrong");
+        assert_eq!(format!("{secret:?}"), "Secret(…)");
+    }
+}

@@ -1,0 +1,231 @@
+//! HTTP: one pooled client for all endpoints that may reach the same addresses. Connections are kept alive, addresses
+//! are checked where they are resolved, redirects are not followed, and no answer is read beyond its cap.
+
+use super::egress::{Reach, permitted};
+use super::secret::Secret;
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use reqwest::header::{HeaderName, HeaderValue, RETRY_AFTER};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Seconds that a provider's Retry-After counts at most.
+const LONGEST_WISH: f64 = 3600.0;
+const IDLE: Duration = Duration::from_secs(90);
+/// Bytes of an error's answer that are read.
+const ERROR_CAP: usize = 16 * 1024;
+
+/// How the key is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Auth {
+    /// `Authorization: Bearer KEY`.
+    Bearer,
+    /// The key as the value of this header.
+    Header(&'static str),
+}
+
+/// One request, without its credential.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HttpRequest {
+    pub method: String,
+    pub url: String,
+    pub body: Value,
+}
+
+/// An answer with its status.
+#[derive(Debug)]
+pub struct Reply {
+    pub status: u16,
+    pub retry_after: Option<Duration>,
+    /// Where a redirect would lead.
+    pub location: Option<String>,
+    pub body: Vec<u8>,
+}
+
+/// Why there is no answer, in words without the key or the URL.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Failure {
+    /// May pass: not reachable, too slow, cut off. What happened, and that with its cause.
+    Passing(&'static str, String),
+    /// Will not pass: a forbidden address, a certificate nobody vouches for.
+    Lasting(String),
+}
+
+pub struct Transport {
+    client: reqwest::Client,
+}
+
+/// What goes with a request.
+pub struct Sending<'a> {
+    pub auth: Auth,
+    pub secret: Option<&'a Secret>,
+    pub headers: &'a BTreeMap<String, String>,
+    pub timeout: Duration,
+    /// Bytes of a good answer at most.
+    pub cap: usize,
+}
+
+impl Transport {
+    pub fn new(reach: Reach) -> Result<Transport, String> {
+        // The first to come chooses for the process; the gateway is the only one.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = reqwest::Client::builder()
+            .user_agent(concat!("kb/", env!("CARGO_PKG_VERSION")))
+            .dns_resolver(Arc::new(CheckedResolver(reach)))
+            .redirect(reqwest::redirect::Policy::none())
+            .no_proxy()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .pool_idle_timeout(IDLE)
+            .tcp_keepalive(Duration::from_secs(30))
+            .gzip(true)
+            .build()
+            .map_err(|e| causes(&e).last().map_or_else(|| e.to_string(), ToString::to_string))?;
+        Ok(Transport { client })
+    }
+
+    /// Sends a request and reads its answer, all within the timeout.
+    pub async fn send(&self, request: &HttpRequest, sending: Sending<'_>) -> Result<Reply, Failure> {
+        let lasting = |what: &str| Failure::Lasting(what.to_string());
+        let method =
+            reqwest::Method::from_bytes(request.method.as_bytes()).map_err(|_| lasting("no such method"))?;
+        let mut request =
+            self.client.request(method, &request.url).timeout(sending.timeout).json(&request.body);
+        for (name, value) in sending.headers {
+            let name =
+                HeaderName::from_bytes(name.as_bytes()).map_err(|_| lasting("a header's name is invalid"))?;
+            let value = HeaderValue::from_str(value).map_err(|_| lasting("a header's value is invalid"))?;
+            request = request.header(name, value);
+        }
+        if let Some(secret) = sending.secret {
+            let (name, value) = match sending.auth {
+                Auth::Bearer => ("authorization", format!("Bearer {}", secret.expose())),
+                Auth::Header(name) => (name, secret.expose().to_string()),
+            };
+            let mut value =
+                HeaderValue::from_str(&value).map_err(|_| lasting("the key holds invalid characters"))?;
+            value.set_sensitive(true);
+            request = request.header(name, value);
+        }
+        let mut response = request.send().await.map_err(|e| classify(&e))?;
+        let status = response.status().as_u16();
+        let header = |name| response.headers().get(name).and_then(|v: &HeaderValue| v.to_str().ok());
+        let retry_after = header(RETRY_AFTER).and_then(|value| parse_retry_after(value, SystemTime::now()));
+        let location = header(reqwest::header::LOCATION).map(str::to_string);
+        let is_good = response.status().is_success();
+        let cap = if is_good { sending.cap } else { ERROR_CAP };
+        let mut body = Vec::new();
+        while let Some(part) = response.chunk().await.map_err(|e| classify(&e))? {
+            if body.len() + part.len() > cap {
+                if is_good {
+                    let problem = format!("its answer is larger than the {cap} bytes it may have");
+                    return Err(Failure::Passing("its answer is larger than it may be", problem));
+                }
+                break;
+            }
+            body.extend_from_slice(&part);
+        }
+        Ok(Reply { status, retry_after, location, body })
+    }
+}
+
+/// Resolves as the system does and lets through only addresses that may be connected to; those are the ones the
+/// connection is made to.
+struct CheckedResolver(Reach);
+
+impl Resolve for CheckedResolver {
+    fn resolve(&self, name: Name) -> Resolving {
+        let reach = self.0;
+        Box::pin(async move {
+            let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
+            let kept: Vec<SocketAddr> = permitted(found, reach)?;
+            Ok(Box::new(kept.into_iter()) as Addrs)
+        })
+    }
+}
+
+fn classify(error: &reqwest::Error) -> Failure {
+    let (what, text) = describe(error);
+    if is_lasting(error) { Failure::Lasting(text) } else { Failure::Passing(what, text) }
+}
+
+fn causes<'a>(error: &'a reqwest::Error) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
+    std::iter::successors(std::error::Error::source(error), |cause| cause.source())
+}
+
+/// A refused address or certificate is refused again the next time.
+fn is_lasting(error: &reqwest::Error) -> bool {
+    error.is_builder() || causes(error).any(is_refusal)
+}
+
+fn is_refusal(cause: &(dyn std::error::Error + 'static)) -> bool {
+    // An io::Error is no cause of its own but carries one.
+    let carried = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+    cause.is::<super::egress::Forbidden>()
+        || matches!(cause.downcast_ref(), Some(rustls::Error::InvalidCertificate(_)))
+        || carried.is_some_and(|carried| is_refusal(carried))
+}
+
+/// What happened, and that with the innermost cause, which says most, without the URL.
+fn describe(error: &reqwest::Error) -> (&'static str, String) {
+    let what = if error.is_timeout() {
+        "it did not answer in time"
+    } else if error.is_connect() {
+        "it cannot be reached"
+    } else {
+        "the connection failed"
+    };
+    match causes(error).last() {
+        Some(cause) if !error.is_timeout() => (what, format!("{what}: {cause}")),
+        _ => (what, what.to_string()),
+    }
+}
+
+/// Seconds, or a date (RFC 9110, 10.2.3).
+fn parse_retry_after(value: &str, now: SystemTime) -> Option<Duration> {
+    if let Ok(seconds) = value.trim().parse::<f64>() {
+        return Duration::try_from_secs_f64(seconds.min(LONGEST_WISH)).ok();
+    }
+    let date = httpdate::parse_http_date(value.trim()).ok()?;
+    let wish = date.duration_since(now).unwrap_or_default();
+    Some(wish.min(Duration::from_secs_f64(LONGEST_WISH)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_connected_to_only_where_its_addresses_are_within_reach() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let listener = std::net::TcpListener::bind("localhost:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let url = format!("http://localhost:{}/", listener.local_addr().unwrap().port());
+        let request = HttpRequest { method: "POST".into(), url, body: serde_json::json!({}) };
+        let fails = |reach| {
+            let (headers, timeout) = (BTreeMap::new(), Duration::from_millis(300));
+            let sending = Sending { auth: Auth::Bearer, secret: None, headers: &headers, timeout, cap: 0 };
+            runtime.block_on(Transport::new(reach).unwrap().send(&request, sending)).unwrap_err()
+        };
+        let refused = fails(Reach::Public);
+        assert!(matches!(&refused, Failure::Lasting(why) if why.contains("kb.allowed_hosts")), "{refused:?}");
+        assert!(listener.accept().is_err(), "it was connected to");
+        // The same one is connected to by the others; nobody answers.
+        assert!(matches!(fails(Reach::Anywhere), Failure::Passing(..)));
+        assert!(listener.accept().is_ok());
+    }
+
+    #[test]
+    fn retry_after_is_seconds_or_a_date() {
+        let now = httpdate::parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT").unwrap();
+        assert_eq!(parse_retry_after("120", now), Some(Duration::from_secs(120)));
+        assert_eq!(parse_retry_after("0.5", now), Some(Duration::from_millis(500)));
+        assert_eq!(parse_retry_after("Sun, 06 Nov 1994 08:50:07 GMT", now), Some(Duration::from_secs(30)));
+        assert_eq!(parse_retry_after("Sun, 06 Nov 1994 08:00:00 GMT", now), Some(Duration::ZERO));
+        assert_eq!(parse_retry_after("1e19", now), Some(Duration::from_secs(3600)));
+        assert_eq!(parse_retry_after("soon", now), None);
+        assert_eq!(parse_retry_after("-3", now), None);
+    }
+}

@@ -1,0 +1,52 @@
+//! A chunk on its way into an answer, through all stages of retrieval.
+
+use super::json::Json;
+use serde_json::Value;
+use uuid::Uuid;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Candidate {
+    pub chunk_id: Uuid,
+    /// Among the nearest vectors; the score is the similarity.
+    pub dense: Option<Found>,
+    /// Among the chunks that hold words of the question; the score is PostgreSQL's ts_rank, 0 to 1.
+    pub keyword: Option<Found>,
+    /// What the candidates are ordered by, once the sources are fused.
+    pub rank_score: Option<f64>,
+    /// None until it is read, as the caller, who may not see it.
+    pub row: Option<ChunkRow>,
+}
+
+/// Where one source has a chunk.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Found {
+    /// From 1.
+    pub rank: usize,
+    /// Larger is better.
+    pub score: f64,
+}
+
+/// What an answer tells of a chunk and its document.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ChunkRow {
+    pub external_id: String,
+    pub title: Option<String>,
+    pub content: String,
+    pub token_count: i32,
+    pub metadata: Json,
+    pub locator: Value,
+    /// The document has been edited since this chunk was made.
+    pub stale: bool,
+    pub content_hash: Vec<u8>,
+}
+
+impl Candidate {
+    pub fn new(chunk_id: Uuid) -> Candidate {
+        Candidate { chunk_id, dense: None, keyword: None, rank_score: None, row: None }
+    }
+
+    /// The similarity, where vectors were compared.
+    pub fn score(&self) -> Option<f64> {
+        self.dense.map(|found| found.score)
+    }
+}

@@ -1,0 +1,87 @@
+//! The states that rows go through, as they are written.
+
+use crate::error::{Error, Result};
+
+/// Of a build.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BuildState {
+    /// Queries read it.
+    Live,
+    /// A replacing run fills it.
+    Next,
+    /// Replaced or given up, to be swept.
+    Old,
+}
+
+impl BuildState {
+    pub fn name(self) -> &'static str {
+        match self {
+            BuildState::Live => "live",
+            BuildState::Next => "next",
+            BuildState::Old => "old",
+        }
+    }
+
+    /// From a stored name.
+    pub fn stored(name: &str) -> Result<Self> {
+        let all = [BuildState::Live, BuildState::Next, BuildState::Old];
+        all.into_iter().find(|state| state.name() == name).ok_or_else(|| unknown("build", name))
+    }
+}
+
+/// Of a run of kb.ingest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunState {
+    Running,
+    Done,
+    Failed,
+}
+
+impl RunState {
+    pub fn name(self) -> &'static str {
+        match self {
+            RunState::Running => "running",
+            RunState::Done => "done",
+            RunState::Failed => "failed",
+        }
+    }
+
+    /// From a stored name.
+    pub fn stored(name: &str) -> Result<Self> {
+        let all = [RunState::Running, RunState::Done, RunState::Failed];
+        all.into_iter().find(|state| state.name() == name).ok_or_else(|| unknown("run", name))
+    }
+}
+
+/// What a run of kb.ingest does with what is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunStrategy {
+    /// Documents that are not ready or were made under other settings, one by one.
+    Upsert,
+    /// All, beside what is there, and then the switch.
+    Replace,
+}
+
+impl RunStrategy {
+    pub fn name(self) -> &'static str {
+        match self {
+            RunStrategy::Upsert => "upsert",
+            RunStrategy::Replace => "replace",
+        }
+    }
+
+    pub fn parse(name: &str) -> Result<Self> {
+        match name {
+            "upsert" => Ok(RunStrategy::Upsert),
+            "replace" => Ok(RunStrategy::Replace),
+            other => Err(Error::Argument {
+                argument: "strategy",
+                problem: format!("\"{other}\" is not one of upsert, replace"),
+            }),
+        }
+    }
+}
+
+fn unknown(of: &str, name: &str) -> Error {
+    Error::Internal(format!("state \"{name}\" of a {of}"))
+}

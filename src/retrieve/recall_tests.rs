@@ -1,0 +1,151 @@
+//! Recall against a store in memory.
+
+use super::plan::{EXACT_BELOW, Step};
+use super::recall::{Vectors, dense, keyword};
+use super::request::AnswerBounds;
+use super::{test_candidate, test_scores};
+use crate::error::{Error, Result};
+use crate::model::Candidate;
+use crate::model::vector_db::Scan;
+use std::cell::RefCell;
+
+/// Texts from the nearest to the farthest: the first has score 1, each next one a hundredth less.
+#[derive(Default)]
+struct Fake {
+    texts: Vec<&'static str>,
+    /// What a filter keeps, where there is one.
+    matching: Option<usize>,
+    /// How many of the nearest the index misses.
+    missed: usize,
+    /// How many of the nearest the caller may not read.
+    hidden: usize,
+    steps: RefCell<Vec<Step>>,
+}
+
+impl Fake {
+    fn all(&self) -> Vec<Candidate> {
+        let near = |(i, text): (usize, &&str)| test_candidate(text, 1.0 - i as f64 / 100.0, 1);
+        self.texts.iter().enumerate().map(near).collect()
+    }
+
+    /// The scores found, and the kinds of scans that were made.
+    fn answer(&self, top_k: usize, min_score: f64, dedupe: bool) -> (Vec<f64>, String) {
+        let bounds = AnswerBounds { top_k, min_score, max_tokens: None, dedupe };
+        let found = dense(self, &bounds, None).unwrap();
+        let step = |step: &Step| match step.scan {
+            Scan::Index { .. } => format!("index {}", step.limit),
+            Scan::Exact => format!("exact {}", step.limit),
+            Scan::ExactDistinct => format!("distinct {}", step.limit),
+        };
+        (test_scores(&found), self.steps.borrow().iter().map(step).collect::<Vec<_>>().join(", "))
+    }
+}
+
+impl Vectors for Fake {
+    fn matching(&self, most: usize) -> Result<Option<usize>> {
+        Ok(self.matching.map(|matching| matching.min(most)))
+    }
+
+    fn nearest(&self, step: Step) -> Result<Vec<Candidate>> {
+        self.steps.borrow_mut().push(step);
+        let mut all = self.all();
+        match step.scan {
+            Scan::Index { .. } => all.drain(..self.missed).for_each(drop),
+            Scan::Exact => {}
+            Scan::ExactDistinct => all = super::dedupe::distinct(all),
+        }
+        all.truncate(step.limit);
+        // As the store gives them: without rows.
+        Ok(all.into_iter().map(|candidate| Candidate { row: None, ..candidate }).collect())
+    }
+
+    fn read(&self, candidates: Vec<Candidate>) -> Result<Vec<Candidate>> {
+        let readable: Vec<Candidate> = self.all().split_off(self.hidden);
+        let row = |id| Some(readable.iter().find(|candidate| candidate.chunk_id == id)?.row.clone());
+        Ok(candidates
+            .into_iter()
+            .filter_map(|candidate| Some(Candidate { row: row(candidate.chunk_id)?, ..candidate }))
+            .collect())
+    }
+}
+
+#[test]
+fn the_first_scan_that_gives_enough_is_the_last() {
+    let fake = Fake { texts: vec!["a", "b", "c"], ..Fake::default() };
+    assert_eq!(fake.answer(2, 0.0, true), (vec![1.0, 0.99], "index 2".into()));
+}
+
+#[test]
+fn what_the_index_misses_an_exact_scan_finds() {
+    let fake = Fake { texts: vec!["a", "b", "c"], missed: 2, ..Fake::default() };
+    assert_eq!(fake.answer(2, 0.0, false), (vec![1.0, 0.99], "index 2, exact 2".into()));
+}
+
+#[test]
+fn copies_of_one_text_are_looked_beyond() {
+    let fake = Fake { texts: vec!["a", "a", "a", "b"], ..Fake::default() };
+    // All rows come back, and only different texts were counted.
+    assert_eq!(fake.answer(2, 0.0, true), (vec![1.0, 0.99, 0.98, 0.97], "index 2, index 24".into()));
+    let many = Fake { texts: [vec!["a"; 30], vec!["b"]].concat(), ..Fake::default() };
+    assert_eq!(many.answer(2, 0.0, true), (vec![1.0, 0.7], "index 2, index 24, distinct 2".into()));
+}
+
+#[test]
+fn a_selective_filter_is_scanned_exactly_and_one_that_keeps_nothing_not_at_all() {
+    let selective = Fake { texts: vec!["a", "b"], matching: Some(2), missed: 2, ..Fake::default() };
+    assert_eq!(selective.answer(5, 0.0, true), (vec![1.0, 0.99], "exact 5".into()));
+    let wide = Fake { texts: vec!["a"], matching: Some(EXACT_BELOW * 2), ..Fake::default() };
+    assert_eq!(wide.answer(1, 0.0, true), (vec![1.0], "index 1".into()));
+    let empty = Fake { texts: vec!["a"], matching: Some(0), ..Fake::default() };
+    assert_eq!(empty.answer(1, 0.0, true), (vec![], String::new()));
+}
+
+#[test]
+fn rows_that_the_caller_may_not_read_are_made_up_for() {
+    let fake = Fake { texts: vec!["a", "b", "c", "d", "e", "f"], hidden: 5, ..Fake::default() };
+    let (scores, scans) = fake.answer(1, 0.0, false);
+    assert_eq!(scores, [0.95]);
+    assert_eq!(scans, "index 1, exact 1, exact 2, exact 4, exact 8");
+    // Where nothing is readable, it ends when all has been seen.
+    let none = Fake { texts: vec!["a", "b", "c"], hidden: 3, ..Fake::default() };
+    assert_eq!(none.answer(1, 0.0, false), (vec![], "index 1, exact 1, exact 2, exact 4".into()));
+}
+
+#[test]
+fn nothing_more_is_looked_for_below_the_least_score() {
+    let fake = Fake { texts: vec!["a", "a", "a"], ..Fake::default() };
+    assert_eq!(fake.answer(2, 0.995, true), (vec![1.0, 0.99], "index 2".into()));
+}
+
+#[test]
+fn a_fault_of_the_store_ends_it() {
+    struct Broken;
+    impl Vectors for Broken {
+        fn matching(&self, _: usize) -> Result<Option<usize>> {
+            Ok(None)
+        }
+        fn nearest(&self, _: Step) -> Result<Vec<Candidate>> {
+            Err(Error::Internal("it is broken".into()))
+        }
+        fn read(&self, _: Vec<Candidate>) -> Result<Vec<Candidate>> {
+            Ok(vec![])
+        }
+    }
+    let bounds = AnswerBounds { top_k: 1, min_score: 0.0, max_tokens: None, dedupe: true };
+    assert!(dense(&Broken, &bounds, None).is_err());
+}
+
+#[test]
+fn by_keyword_several_are_looked_for_where_equal_texts_count_once() {
+    let asked = |dedupe| {
+        let bounds = AnswerBounds { top_k: 5, min_score: 0.0, max_tokens: None, dedupe };
+        let mut limit = 0;
+        let search = |most| {
+            limit = most;
+            Ok(vec![])
+        };
+        keyword(search, &bounds).unwrap();
+        limit
+    };
+    assert_eq!((asked(false), asked(true)), (5, 36));
+}

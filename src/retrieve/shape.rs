@@ -1,0 +1,101 @@
+//! From ranked candidates to the rows of an answer: equal texts once, bounds, and what the locators tell.
+
+use super::request::AnswerBounds;
+use super::{dedupe, trim};
+use crate::model::{Candidate, Hit};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use uuid::Uuid;
+
+/// The rows of an answer, of candidates that come best first. One whose row the caller may not read is none.
+pub fn shape(mut candidates: Vec<Candidate>, kb_id: &str, bounds: &AnswerBounds) -> Vec<Hit> {
+    if bounds.dedupe {
+        candidates = dedupe::distinct(candidates);
+    }
+    let hit = |candidate: Candidate| {
+        Some(Hit {
+            kb_id: kb_id.to_string(),
+            chunk_id: candidate.chunk_id,
+            score: candidate.score(),
+            rank_score: candidate.rank_score,
+            row: candidate.row?,
+        })
+    };
+    trim::trim(candidates, bounds).into_iter().filter_map(hit).collect()
+}
+
+/// Names in each locator where else its text appears: `also_in`, a list of external_id and chunk_id. `places` are (content
+/// hash, chunk id, external id).
+pub fn add_places(hits: &mut [Hit], places: Vec<(Vec<u8>, Uuid, String)>) {
+    let mut by_hash: HashMap<Vec<u8>, Vec<(Uuid, String)>> = HashMap::new();
+    for (hash, chunk_id, external_id) in places {
+        by_hash.entry(hash).or_default().push((chunk_id, external_id));
+    }
+    for hit in hits {
+        let Some(all) = by_hash.get(&hit.row.content_hash) else { continue };
+        let others: Vec<Value> = all
+            .iter()
+            .filter(|(chunk_id, _)| *chunk_id != hit.chunk_id)
+            .map(|(chunk_id, external_id)| {
+                json!({ "external_id": external_id, "chunk_id": chunk_id.to_string() })
+            })
+            .collect();
+        if !others.is_empty() {
+            tell(hit, "also_in", Value::Array(others));
+        }
+    }
+}
+
+/// Says in each locator that no vectors were compared, and why.
+pub fn mark_keyword(hits: &mut [Hit], reason: &str) {
+    for hit in hits {
+        tell(hit, "answered_by", json!("keyword"));
+        tell(hit, "reason", json!(reason));
+    }
+}
+
+fn tell(hit: &mut Hit, key: &str, value: Value) {
+    if let Value::Object(locator) = &mut hit.row.locator {
+        locator.insert(key.into(), value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fuse::fuse;
+    use super::super::test_candidate;
+    use super::*;
+
+    fn shaped(candidates: Vec<Candidate>, dedupe: bool) -> Vec<Hit> {
+        let bounds = AnswerBounds { top_k: 2, min_score: 0.5, max_tokens: None, dedupe };
+        shape(fuse(candidates), "kb", &bounds)
+    }
+
+    #[test]
+    fn equal_texts_count_once_before_top_k_does() {
+        let candidates =
+            vec![test_candidate("a", 0.9, 1), test_candidate("a", 0.8, 1), test_candidate("b", 0.7, 1)];
+        let scores = |hits: Vec<Hit>| hits.iter().map(|hit| hit.score).collect::<Vec<_>>();
+        assert_eq!(scores(shaped(candidates.clone(), true)), [Some(0.9), Some(0.7)]);
+        assert_eq!(scores(shaped(candidates, false)), [Some(0.9), Some(0.8)]);
+    }
+
+    #[test]
+    fn a_candidate_without_a_row_is_no_answer() {
+        let hidden = Candidate { row: None, ..test_candidate("a", 0.9, 1) };
+        assert_eq!(shaped(vec![hidden, test_candidate("b", 0.7, 1)], false).len(), 1);
+    }
+
+    #[test]
+    fn locators_tell_other_places_and_keywords() {
+        let mut hits = shaped(vec![test_candidate("a", 0.9, 1), test_candidate("b", 0.8, 1)], true);
+        let (hash, own) = (hits[0].row.content_hash.clone(), hits[0].chunk_id);
+        add_places(&mut hits, vec![(hash.clone(), own, "d".into()), (hash, Uuid::nil(), "e".into())]);
+        let elsewhere = json!([{ "external_id": "e", "chunk_id": Uuid::nil().to_string() }]);
+        assert_eq!(hits[0].row.locator, json!({ "also_in": elsewhere }));
+        assert_eq!(hits[1].row.locator, json!({}));
+        mark_keyword(&mut hits, "the provider is down");
+        let expected = json!({ "answered_by": "keyword", "reason": "the provider is down" });
+        assert_eq!(hits[1].row.locator, expected);
+    }
+}

@@ -1,0 +1,65 @@
+//! Which vector tables there are, by the rows of kb.builds and kb.vector_dbs.
+
+use super::VectorDb;
+use super::table::attach;
+use crate::error::Result;
+use crate::pg::spi::{self, Arg};
+
+/// How many vectors a build has; 0 where the caller may not see the build, and where its store is gone or cannot be read.
+/// Works on a standby.
+pub fn count(build_no: i64) -> Result<i64> {
+    let vector_db = spi::read_one(
+        &format!("SELECT {} FROM kb.builds b WHERE b.build_no = $1", VectorDb::columns("b")),
+        &[Arg::Long(build_no)],
+        |row| VectorDb::read(row, 0),
+    )?;
+    vector_db.map_or(Ok(0), |vector_db| vector_db.store().count(build_no))
+}
+
+/// What belongs to single builds of a knowledge base. As the owner.
+pub fn owned(kb_no: i64) -> Result<Vec<VectorDb>> {
+    spi::write(
+        &format!("SELECT {} FROM kb.builds b WHERE b.kb_no = $1 AND b.owns_table", VectorDb::columns("b")),
+        &[Arg::Long(kb_no)],
+        |row| VectorDb::read(row, 0),
+    )
+}
+
+impl VectorDb {
+    /// How many builds of any tenant have vectors there. As the owner.
+    pub fn builds(&self) -> Result<i64> {
+        let builds = spi::write_one(
+            "SELECT count(*) FROM kb.builds WHERE table_name = $1",
+            &[Arg::Text(&self.table_name)],
+            |row| row.get::<i64>(0),
+        )?;
+        Ok(builds.unwrap_or(0))
+    }
+}
+
+/// Vector tables that are not there, of knowledge bases that the caller can see, in words. Works on a standby.
+pub fn lost() -> Result<Vec<String>> {
+    spi::read(
+        "SELECT DISTINCT pg_catalog.format('table kb.%I of knowledge base \"%s\" is gone', b.table_name, k.id)
+         FROM kb.builds b JOIN kb.knowledge_bases k USING (kb_no)
+         WHERE b.state = 'live' AND NOT EXISTS (SELECT FROM pg_catalog.pg_class t
+             WHERE t.relname = b.table_name AND t.relnamespace = 'kb'::regnamespace)
+         ORDER BY 1 LIMIT 5",
+        &[],
+        |row| row.get(0),
+    )
+}
+
+/// Ties vector tables in use that DROP EXTENSION would not drop to the extension: a restore makes them so.
+pub fn attach_restored() -> Result<()> {
+    let unattached: Vec<String> = spi::write(
+        "SELECT t.relname::text FROM pg_catalog.pg_class t
+         WHERE t.relnamespace = 'kb'::regnamespace
+           AND t.relname IN (SELECT table_name FROM kb.builds UNION SELECT table_name FROM kb.vector_dbs)
+           AND NOT EXISTS (SELECT FROM pg_catalog.pg_depend d WHERE d.classid = 'pg_class'::regclass
+               AND d.objid = t.oid AND d.refclassid = 'pg_extension'::regclass)",
+        &[],
+        |row| row.get(0),
+    )?;
+    unattached.iter().try_for_each(|table_name| attach(table_name))
+}

@@ -1,0 +1,14 @@
+//! Vectors in an unlogged table without an index, for development: quickly written, and emptied by a crash.
+
+use super::VectorDb;
+use super::table::Table;
+
+pub struct Memory<'a>(pub &'a VectorDb);
+
+impl Table for Memory<'_> {
+    const UNLOGGED: bool = true;
+
+    fn vector_db(&self) -> &VectorDb {
+        self.0
+    }
+}

@@ -1,0 +1,110 @@
+//! Chunks that have no vector in a table, and vectors of equal texts.
+
+use super::VectorDb;
+use crate::error::Result;
+use crate::pg::spi::{self, Arg};
+use crate::store::server::vector_schema;
+use uuid::Uuid;
+
+/// A chunk that has no vector yet.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Missing {
+    pub document_id: i64,
+    pub ordinal: i32,
+    pub chunk_id: Uuid,
+    pub content: String,
+    pub token_count: i32,
+}
+
+pub fn missing(
+    vector_db: &VectorDb,
+    build_no: i64,
+    document_ids: &[i64],
+    after: (i64, i32),
+    limit: i64,
+) -> Result<Vec<Missing>> {
+    spi::write(
+        &format!(
+            "SELECT c.document_id, c.ordinal, c.chunk_id, c.content, c.token_count FROM kb.chunks c
+             WHERE c.document_id = ANY ($2::bigint[]) AND c.build_no = $1
+               AND (c.document_id, c.ordinal) > ($3, $4)
+               AND NOT EXISTS (SELECT FROM {} v WHERE v.chunk_id = c.chunk_id AND v.build_no = c.build_no)
+             ORDER BY c.document_id, c.ordinal LIMIT $5",
+            vector_db.table()
+        ),
+        &[
+            Arg::Long(build_no),
+            Arg::Longs(document_ids),
+            Arg::Long(after.0),
+            Arg::Int(after.1),
+            Arg::Long(limit),
+        ],
+        |row| {
+            Ok(Missing {
+                document_id: row.get(0)?,
+                ordinal: row.get(1)?,
+                chunk_id: row.uuid(2)?,
+                content: row.get(3)?,
+                token_count: row.get(4)?,
+            })
+        },
+    )
+}
+
+pub fn incomplete(vector_db: &VectorDb, kb_no: i64, build_no: i64) -> Result<Vec<i64>> {
+    spi::write(
+        &format!(
+            "SELECT document_id FROM kb.documents d WHERE kb_no = $1 AND status = 'ready' AND (NOT EXISTS (
+                     SELECT FROM kb.chunks c WHERE c.document_id = d.document_id AND c.build_no = $2)
+                 OR EXISTS (SELECT FROM kb.chunks c WHERE c.document_id = d.document_id AND c.build_no = $2
+                     AND NOT EXISTS (SELECT FROM {} v WHERE v.chunk_id = c.chunk_id AND v.build_no = c.build_no)))",
+            vector_db.table()
+        ),
+        &[Arg::Long(kb_no), Arg::Long(build_no)],
+        |row| row.get(0),
+    )
+}
+
+pub fn twins(vector_db: &VectorDb, build_no: i64, fingerprint: i64, chunk_ids: &[Uuid]) -> Result<Vec<Uuid>> {
+    spi::write(
+        &format!(
+            "SELECT c.chunk_id FROM kb.chunks c WHERE c.build_no = $1 AND c.chunk_id = ANY ($3::uuid[]) AND EXISTS (
+                 SELECT FROM kb.chunks o JOIN {} v ON v.chunk_id = o.chunk_id AND v.build_no = o.build_no
+                 WHERE o.build_no = $1 AND o.content_hash = c.content_hash AND v.fingerprint = $2)",
+            vector_db.table()
+        ),
+        &[Arg::Long(build_no), Arg::Long(fingerprint), Arg::Uuids(chunk_ids)],
+        |row| row.uuid(0),
+    )
+}
+
+pub fn reuse(
+    vector_db: &VectorDb,
+    build_no: i64,
+    fingerprint: i64,
+    document_ids: &[i64],
+    lender: Option<(&VectorDb, i64)>,
+) -> Result<u64> {
+    let (table, column) = (vector_db.table(), vector_db.column_type(&vector_schema()?));
+    let mut copied = 0;
+    for (source, from_build) in [(vector_db, build_no)].into_iter().chain(lender) {
+        copied += spi::execute(
+            &format!(
+                "INSERT INTO {table} (chunk_id, build_no, kb_no, tenant_id, fingerprint, embedding)
+                 SELECT c.chunk_id, c.build_no, c.kb_no, c.tenant_id, $2, s.embedding::{column}
+                 FROM kb.chunks c CROSS JOIN LATERAL (
+                     SELECT v.embedding FROM kb.chunks o
+                     JOIN {source} v ON v.chunk_id = o.chunk_id AND v.build_no = o.build_no
+                     WHERE o.build_no = $4 AND o.content_hash = c.content_hash
+                       AND v.fingerprint = $2
+                     LIMIT 1) s
+                 WHERE c.document_id = ANY ($3::bigint[]) AND c.build_no = $1
+                   AND NOT EXISTS (SELECT FROM {table} h WHERE h.chunk_id = c.chunk_id AND h.build_no = $1)
+                 ON CONFLICT DO NOTHING",
+                source = source.table()
+            ),
+            &[Arg::Long(build_no), Arg::Long(fingerprint), Arg::Longs(document_ids), Arg::Long(from_build)],
+        )?;
+    }
+    Ok(copied)
+}

@@ -1,0 +1,99 @@
+//! Where vectors are kept: one trait, and an implementation for each type of vector database.
+
+pub mod index;
+mod inventory;
+mod memory;
+mod missing;
+mod nearest;
+mod pgvector;
+mod statistics;
+mod table;
+mod vector_db;
+
+pub use inventory::{attach_restored, count, lost, owned};
+pub use missing::Missing;
+pub use nearest::Search;
+pub use statistics::refresh as refresh_statistics;
+pub use vector_db::VectorDb;
+
+use crate::error::Result;
+use crate::model::{Candidate, VectorDbType};
+use std::collections::HashSet;
+use uuid::Uuid;
+
+/// Whether a store can be asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Health {
+    Ready,
+    /// Somebody dropped what held the vectors, or it has not been made.
+    Gone,
+    /// It is there and cannot be read now: an unlogged table, on a standby.
+    Unreadable,
+}
+
+/// What holds the vectors of one build or of several. Chunks and documents are always rows of kb.chunks and
+/// kb.documents, which decide what there is and who may read it: a vector whose chunk is gone answers nothing.
+pub trait VectorStore {
+    /// Makes it, empty. As the owner.
+    fn create(&self) -> Result<()>;
+
+    /// Removes it with all that is in it; fine if it is gone already. As the owner or the worker.
+    fn remove(&self) -> Result<()>;
+
+    fn health(&self) -> Result<Health>;
+
+    /// How many vectors of a build the caller's tenant has there; 0 unless it is ready. Works on a standby.
+    fn count(&self, build_no: i64) -> Result<i64>;
+
+    /// Writes vectors of chunks; `numbers` holds them one after the other. Chunks that went away in the meantime, or that a
+    /// transaction which is not over is deleting, are passed over: returned are the others.
+    fn write(
+        &self,
+        build_no: i64,
+        fingerprint: i64,
+        chunk_ids: &[Uuid],
+        numbers: &[f32],
+    ) -> Result<HashSet<Uuid>>;
+
+    /// Deletes the vectors of chunks that this transaction deletes.
+    fn delete(&self, build_no: i64, chunk_ids: &[Uuid]) -> Result<()>;
+
+    /// The nearest chunks, best first. Vectors are read as a role of kb's own, for callers have no right to: before a
+    /// caller sees anything of a chunk, its row is read as the caller.
+    fn search(&self, search: &Search) -> Result<Vec<Candidate>>;
+
+    /// The next chunks of documents that have no vector yet, by document and ordinal, after `after`.
+    fn missing(
+        &self,
+        build_no: i64,
+        document_ids: &[i64],
+        after: (i64, i32),
+        limit: i64,
+    ) -> Result<Vec<Missing>>;
+
+    /// Documents of a knowledge base that say they are ready, and have no chunk in the build or one without a vector.
+    fn incomplete(&self, kb_no: i64, build_no: i64) -> Result<Vec<i64>>;
+
+    /// Those of these chunks, none of which has a vector, whose text has one by now elsewhere in the build.
+    fn twins(&self, build_no: i64, fingerprint: i64, chunk_ids: &[Uuid]) -> Result<Vec<Uuid>>;
+
+    /// Gives chunks of these documents that have no vector yet the vector of the same text under the same fingerprint
+    /// elsewhere in the knowledge base, from this build or from `lender` (the live one). How many.
+    fn reuse(
+        &self,
+        build_no: i64,
+        fingerprint: i64,
+        document_ids: &[i64],
+        lender: Option<(&VectorDb, i64)>,
+    ) -> Result<u64>;
+}
+
+impl VectorDb {
+    /// The store that this describes.
+    pub fn store(&self) -> Box<dyn VectorStore + '_> {
+        match self.kind {
+            VectorDbType::Pgvector => Box::new(pgvector::Pgvector(self)),
+            VectorDbType::Memory => Box::new(memory::Memory(self)),
+        }
+    }
+}

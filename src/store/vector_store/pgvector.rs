@@ -1,0 +1,14 @@
+//! Vectors in an ordinary table, which gets an HNSW index (index.rs).
+
+use super::VectorDb;
+use super::table::Table;
+
+pub struct Pgvector<'a>(pub &'a VectorDb);
+
+impl Table for Pgvector<'_> {
+    const UNLOGGED: bool = false;
+
+    fn vector_db(&self) -> &VectorDb {
+        self.0
+    }
+}

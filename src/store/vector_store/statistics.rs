@@ -1,0 +1,22 @@
+//! The planner's statistics of what the worker fills.
+
+use super::VectorDb;
+use crate::error::Result;
+use crate::pg::spi;
+use crate::pg::{ddl, setting};
+
+/// Fresh statistics, so that plans made while the tables were small (the worker's own, and those of foreign keys) are made
+/// anew. Cheap: only of the columns that rows are looked up by. Gives up at once where an index is being built.
+pub fn refresh<'a>(vector_dbs: impl IntoIterator<Item = &'a VectorDb>) -> Result<()> {
+    let mut tables = String::from(
+        "kb.documents (document_id, kb_no, external_id, status), kb.jobs,
+         kb.chunks (build_no, chunk_id, document_id, kb_no, ordinal, content_hash)",
+    );
+    for vector_db in vector_dbs {
+        // It may have gone with its knowledge base.
+        if ddl::table_exists(&vector_db.table_name)? {
+            tables.push_str(&format!(", {} (build_no, chunk_id)", vector_db.table()));
+        }
+    }
+    setting::with(&[(c"lock_timeout", c"100ms")], || spi::execute_utility(&format!("ANALYZE {tables}")))
+}

@@ -1,0 +1,204 @@
+//! A vector store that is a table of this database: making it, filling it, dropping it.
+
+use super::missing;
+use super::nearest::{self, Search};
+use super::{Health, Missing, VectorDb, VectorStore};
+use crate::error::{Error, Result};
+use crate::model::Candidate;
+use crate::pg::spi::{self, Arg, quote};
+use crate::pg::{ddl, report, role, setting};
+use crate::store::server::vector_schema;
+use std::collections::HashSet;
+use uuid::Uuid;
+
+/// What tells one kind of table from another.
+pub trait Table {
+    /// A crash empties it, and a standby cannot read it.
+    const UNLOGGED: bool;
+
+    fn vector_db(&self) -> &VectorDb;
+}
+
+impl<T: Table> VectorStore for T {
+    fn create(&self) -> Result<()> {
+        create(self.vector_db(), if T::UNLOGGED { "UNLOGGED " } else { "" })
+    }
+
+    fn remove(&self) -> Result<()> {
+        // With what others made on it, such as views: those must not keep it, and their names are not told.
+        let table = self.vector_db().table();
+        cancel_index_build(self.vector_db())?;
+        setting::with(&[(c"client_min_messages", c"warning")], || {
+            spi::execute_utility(&format!("DROP TABLE IF EXISTS {table} CASCADE"))
+        })
+    }
+
+    fn health(&self) -> Result<Health> {
+        Ok(match ddl::table_exists(&self.vector_db().table_name)? {
+            false => Health::Gone,
+            true if T::UNLOGGED && report::in_recovery() => Health::Unreadable,
+            true => Health::Ready,
+        })
+    }
+
+    fn count(&self, build_no: i64) -> Result<i64> {
+        if self.health()? != Health::Ready {
+            return Ok(0);
+        }
+        let sql = format!("SELECT count(*) FROM {} WHERE build_no = $1", self.vector_db().table());
+        let counted = || spi::read_one(&sql, &[Arg::Long(build_no)], |row| row.get::<i64>(0));
+        // Whoever sees all tenants' rows sees all of their vectors, too.
+        let count =
+            if role::bypasses_policies() { role::as_owner(counted) } else { role::as_vector_reader(counted) };
+        Ok(count?.unwrap_or(0))
+    }
+
+    fn write(
+        &self,
+        build_no: i64,
+        fingerprint: i64,
+        chunk_ids: &[Uuid],
+        numbers: &[f32],
+    ) -> Result<HashSet<Uuid>> {
+        let vector_db = self.vector_db();
+        let found = spi::write(
+            &format!(
+                "WITH c AS MATERIALIZED (
+                     SELECT c.chunk_id, c.build_no, c.kb_no, c.tenant_id, u.i
+                     FROM pg_catalog.unnest($1::uuid[]) WITH ORDINALITY AS u (chunk_id, i)
+                     JOIN kb.chunks c ON c.chunk_id = u.chunk_id AND c.build_no = $2
+                     FOR KEY SHARE OF c SKIP LOCKED),
+                 inserted AS (
+                     INSERT INTO {table} (chunk_id, build_no, kb_no, tenant_id, fingerprint, embedding)
+                     SELECT c.chunk_id, c.build_no, c.kb_no, c.tenant_id, $3,
+                            ($4::real[])[(c.i - 1) * {d} + 1 : c.i * {d}]::{column}
+                     FROM c ON CONFLICT DO NOTHING)
+                 SELECT c.chunk_id FROM c",
+                table = vector_db.table(),
+                d = vector_db.dimension,
+                column = vector_db.column_type(&vector_schema()?),
+            ),
+            &[Arg::Uuids(chunk_ids), Arg::Long(build_no), Arg::Long(fingerprint), Arg::Floats(numbers)],
+            |row| row.uuid(0),
+        )?;
+        Ok(found.into_iter().collect())
+    }
+
+    fn delete(&self, _build_no: i64, _chunk_ids: &[Uuid]) -> Result<()> {
+        // The foreign key to kb.chunks does it, in the statement that deletes the chunks.
+        Ok(())
+    }
+
+    fn search(&self, search: &Search) -> Result<Vec<Candidate>> {
+        nearest::search(self.vector_db(), search)
+    }
+
+    fn missing(
+        &self,
+        build_no: i64,
+        document_ids: &[i64],
+        after: (i64, i32),
+        limit: i64,
+    ) -> Result<Vec<Missing>> {
+        missing::missing(self.vector_db(), build_no, document_ids, after, limit)
+    }
+
+    fn incomplete(&self, kb_no: i64, build_no: i64) -> Result<Vec<i64>> {
+        missing::incomplete(self.vector_db(), kb_no, build_no)
+    }
+
+    fn twins(&self, build_no: i64, fingerprint: i64, chunk_ids: &[Uuid]) -> Result<Vec<Uuid>> {
+        missing::twins(self.vector_db(), build_no, fingerprint, chunk_ids)
+    }
+
+    fn reuse(
+        &self,
+        build_no: i64,
+        fingerprint: i64,
+        document_ids: &[i64],
+        lender: Option<(&VectorDb, i64)>,
+    ) -> Result<u64> {
+        missing::reuse(self.vector_db(), build_no, fingerprint, document_ids, lender)
+    }
+}
+
+/// Ends the indexer's work on a table: it waits for older snapshots, this transaction's may be among them, and that
+/// would be a deadlock.
+fn cancel_index_build(vector_db: &VectorDb) -> Result<()> {
+    spi::write_one(
+        "SELECT count(pg_catalog.pg_cancel_backend(p.pid)) FROM pg_catalog.pg_stat_progress_create_index p
+         JOIN pg_catalog.pg_stat_activity a ON a.pid = p.pid AND a.backend_type = 'kb indexer'
+         WHERE p.datname = pg_catalog.current_database()
+           AND p.relid = pg_catalog.to_regclass('kb.' || pg_catalog.quote_ident($1))",
+        &[Arg::Text(&vector_db.table_name)],
+        |row| row.get::<i64>(0),
+    )?;
+    Ok(())
+}
+
+impl VectorDb {
+    /// The table in a statement.
+    pub(super) fn table(&self) -> String {
+        format!("kb.{}", quote(&self.table_name))
+    }
+
+    /// The type of its vectors in a statement.
+    pub(super) fn column_type(&self, vector_schema: &str) -> String {
+        format!("{vector_schema}.{}({})", self.element.name(), self.dimension)
+    }
+
+    /// An error where there is a table of that name already.
+    pub fn check_free(&self) -> Result<()> {
+        match ddl::table_exists(&self.table_name)? {
+            true => Err(Error::AlreadyExists { what: "table", id: format!("kb.{}", self.table_name) }),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Makes a vector table with the policies of every tenant table.
+fn create(vector_db: &VectorDb, unlogged: &str) -> Result<()> {
+    vector_db.check_free()?;
+    let table = vector_db.table();
+    for statement in [
+        format!(
+            "CREATE {unlogged}TABLE {table} (
+                 chunk_id uuid NOT NULL,
+                 build_no bigint NOT NULL,
+                 kb_no bigint NOT NULL,
+                 tenant_id text NOT NULL,
+                 fingerprint bigint NOT NULL,
+                 embedding {column} NOT NULL,
+                 PRIMARY KEY (build_no, chunk_id),
+                 FOREIGN KEY (build_no, chunk_id) REFERENCES kb.chunks (build_no, chunk_id) ON DELETE CASCADE)",
+            column = vector_db.column_type(&vector_schema()?)
+        ),
+        // Vectors do not compress, and inline ones spare a look-up each.
+        format!("ALTER TABLE {table} ALTER COLUMN embedding SET STORAGE PLAIN"),
+        format!("ALTER TABLE {table} ENABLE ROW LEVEL SECURITY"),
+        format!("ALTER TABLE {table} FORCE ROW LEVEL SECURITY"),
+        format!(
+            "CREATE POLICY tenant_read ON {table} FOR SELECT
+             USING (tenant_id = ANY ((SELECT kb.visible_tenants())::text[]))"
+        ),
+        format!(
+            "CREATE POLICY tenant_write ON {table} USING (tenant_id = (SELECT kb.current_tenant()))
+             WITH CHECK (tenant_id = (SELECT kb.current_tenant()))"
+        ),
+    ] {
+        // A vector of over about 2,000 numbers does not fit a page and must stay TOASTable.
+        let wide = vector_db.dimension * if vector_db.element.name() == "vector" { 4 } else { 2 } > 7000;
+        if wide && statement.contains("SET STORAGE PLAIN") {
+            continue;
+        }
+        spi::execute_utility(&statement)?;
+    }
+    attach(&vector_db.table_name)
+}
+
+/// Has DROP EXTENSION drop a vector table, and queries read it; nobody else does, for which vectors are near to what
+/// would tell of other tenants' documents.
+pub(super) fn attach(table_name: &str) -> Result<()> {
+    spi::execute_utility(&format!("GRANT SELECT ON kb.{} TO kb_vectors", quote(table_name)))?;
+    ddl::drop_with_extension(table_name)
+}

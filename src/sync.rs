@@ -1,0 +1,31 @@
+//! Locks that outlive a panic. What they guard is whole at every step, so a lock that a panicking thread left poisoned
+//! is taken like any other.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Gives the lock up until it is notified, and takes it again.
+pub fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+    condvar.wait(guard).unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    #[test]
+    fn a_lock_that_a_panic_left_is_taken_with_what_it_guards() {
+        let mutex = Mutex::new(1);
+        let panics = AssertUnwindSafe(|| {
+            *lock(&mutex) = 2;
+            let _guard = lock(&mutex);
+            panic!("with the lock held");
+        });
+        assert!(catch_unwind(panics).is_err() && mutex.is_poisoned());
+        assert_eq!(*lock(&mutex), 2);
+    }
+}

@@ -1,0 +1,47 @@
+//! The gateway process: holds the server's threads, and on the main thread only waits.
+
+use crate::gateway::endpoint::access;
+use crate::gateway::protocol::SOCKET_PATH;
+use crate::gateway::server::{Server, Settings};
+use crate::pg::pidfile::PidFile;
+use crate::pg::{background, report, wait, wake};
+use crate::settings;
+
+fn current_settings() -> Settings {
+    Settings {
+        model_dir: settings::model_dir(),
+        query_cache_size: settings::query_cache_size(),
+        endpoints: access::Settings {
+            allowed_hosts: settings::allowed_hosts(),
+            secrets: settings::secret_sources(),
+        },
+    }
+}
+
+pub fn main() {
+    background::start();
+    let _pidfile = match PidFile::acquire(wake::GATEWAY_NAME) {
+        Ok(Some(file)) => file,
+        // Another one runs: that is as good.
+        Ok(None) => background::exit(0),
+        Err(e) => {
+            report::log(&format!("gateway cannot write its pid file: {e}"));
+            background::exit(1)
+        }
+    };
+    let server = match background::without_signals(|| Server::start(SOCKET_PATH, current_settings())) {
+        Ok(server) => server,
+        Err(error) => {
+            report::log(&format!("gateway cannot start: {error}"));
+            background::exit(1)
+        }
+    };
+    loop {
+        wait::latch(wait::LONGEST);
+        // SIGTERM ends the process in here.
+        report::check_interrupts();
+        if background::reload_settings() {
+            server.configure(current_settings());
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! What is done to a document from its job to its chunks: read, prepare (off the main thread), write.
+
+use super::target::{Target, Targets};
+use crate::error::{Error, Result};
+use crate::ingest::diff::{Diff, Identity, diff};
+use crate::ingest::parse::{ContentType, Extracted, extract_bytes};
+use crate::ingest::rechunk::{PreviousChunk, rechunk};
+use crate::model::{Bounds, Limits};
+use crate::store::chunks::{self, Existing};
+use crate::store::documents::{self, Locked, Stored};
+use crate::store::jobs::Job;
+use crate::tokenizer::Tokenizer;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A document as it was read, with what it has in each build.
+pub struct Document {
+    pub job: Job,
+    stored: Stored,
+    targets: Vec<(Arc<Target>, Vec<Existing>)>,
+}
+
+impl Document {
+    /// Bytes that preparing it will hold at least.
+    pub fn size(&self) -> usize {
+        self.stored.original.len()
+    }
+}
+
+/// Reads a job's document; None when it is gone or was edited since the claim.
+pub fn read(job: &Job, targets: &mut Targets) -> Result<Option<Document>> {
+    let Some(stored) = documents::read(job)? else { return Ok(None) };
+    let mut with_existing = Vec::new();
+    for target in targets.of(job.kb_no)? {
+        let existing = chunks::existing(stored.document_id, target.build.build_no)?;
+        with_existing.push((target, existing));
+    }
+    Ok(Some(Document { job: job.clone(), stored, targets: with_existing }))
+}
+
+/// What is to be written for a document.
+pub struct Prepared {
+    pub job: Job,
+    pub document_id: i64,
+    /// Settings of the last build, under which the document now is.
+    pub settings: String,
+    /// It never had chunks before.
+    pub is_new: bool,
+    pub targets: Vec<(Arc<Target>, Diff)>,
+    /// (original, content), where the row must change.
+    text: Option<(Option<Vec<u8>>, String)>,
+    title: Option<String>,
+}
+
+/// Parses, cuts and compares. Calls nothing of PostgreSQL. Errors are the document's own.
+pub fn prepare(document: Document, model_dir: &Path, limits: Limits) -> Result<Prepared, (Job, Error)> {
+    let job = document.job.clone();
+    // A library that panics on one document must not cost the others.
+    let attempt =
+        std::panic::AssertUnwindSafe(|| prepare_document(document, model_dir, &Bounds::begin(limits)));
+    std::panic::catch_unwind(attempt)
+        .unwrap_or_else(|_| Err(Error::Internal("this document cannot be parsed or cut".into())))
+        .map_err(|error| {
+            let error = error.of_document(&job.external_id);
+            (job, error)
+        })
+}
+
+fn prepare_document(document: Document, model_dir: &Path, bounds: &Bounds) -> Result<Prepared> {
+    let Document { job, stored, targets } = document;
+    let content_type = ContentType::parse(&stored.content_type).ok_or_else(|| Error::ContentType {
+        external_id: job.external_id.clone(),
+        content_type: stored.content_type.clone(),
+    })?;
+    let mut prepared = Vec::new();
+    let (mut settings, mut text, mut title) = (String::new(), String::new(), None);
+    let in_next = targets.iter().any(|(target, _)| target.is_next());
+    for (target, existing) in targets {
+        let before: Vec<uuid::Uuid> = existing.iter().map(|e| e.chunk_id).collect();
+        match prepare_for(&job, &stored, content_type, Arc::clone(&target), existing, model_dir, bounds) {
+            Ok(found) => {
+                settings = found.target.build.settings();
+                text = found.extracted.text;
+                title = found.extracted.title;
+                prepared.push((found.target, found.diff));
+            }
+            // But a text that is gone is not answered with.
+            Err(_) if target.may_fail(in_next) => {
+                if stored.is_edited {
+                    prepared.push((target, Diff { delete: before, ..Diff::default() }));
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    let text = match (text.as_bytes() == stored.original, stored.has_original) {
+        (true, false) => None,
+        (true, true) => Some((None, text)),
+        (false, _) => Some((Some(stored.original), text)),
+    };
+    Ok(Prepared {
+        document_id: stored.document_id,
+        settings,
+        is_new: stored.settings.is_none(),
+        targets: prepared,
+        text,
+        title,
+        job,
+    })
+}
+
+/// What one build makes of a document.
+struct Found {
+    target: Arc<Target>,
+    extracted: Extracted,
+    diff: Diff,
+}
+
+fn prepare_for(
+    job: &Job,
+    stored: &Stored,
+    content_type: ContentType,
+    target: Arc<Target>,
+    existing: Vec<Existing>,
+    model_dir: &Path,
+    bounds: &Bounds,
+) -> Result<Found> {
+    let (build, embedder) = (&target.build, &target.embedder);
+    let extracted = extract_bytes(&stored.original, content_type, &build.preprocess, bounds)?;
+    let tokenizer = Tokenizer::for_chunking(&build.chunking, embedder, model_dir)?;
+    // Chunks made under other settings say nothing about where today's cuts would be.
+    let previous: Vec<PreviousChunk> = if stored.settings.as_deref() == Some(build.settings().as_str()) {
+        existing
+            .iter()
+            .map(|e| PreviousChunk {
+                content: e.content.clone(),
+                start: e.start,
+                end: e.end,
+                token_count: e.token_count,
+            })
+            .collect()
+    } else {
+        Vec::new()
+    };
+    let pieces = rechunk(&extracted.text, &build.chunking, &tokenizer, &extracted.marks, &previous, bounds)?;
+    if pieces.is_empty() {
+        let problem = "it holds no text".to_string();
+        return Err(Error::Document { external_id: job.external_id.clone(), problem });
+    }
+    let known: Vec<(uuid::Uuid, [u8; 32])> = existing
+        .iter()
+        .filter_map(|e| Some((e.chunk_id, <[u8; 32]>::try_from(e.content_hash.as_slice()).ok()?)))
+        .collect();
+    let other_tenant = (job.tenant_id != build.tenant_id).then_some(job.tenant_id.as_str());
+    let document = Identity { kb_no: job.kb_no, other_tenant, external_id: &job.external_id };
+    let diff = diff(document, &known, pieces);
+    Ok(Found { target, extracted, diff })
+}
+
+/// Writes chunks of documents that are still at the generation they were read at; gone text is deleted
+/// in the same commit. Those that are `current` are written; the others were edited, or are being edited, and are done
+/// again.
+pub fn write(prepared: &[Prepared]) -> Result<Locked> {
+    let keys: Vec<(i64, i64)> = prepared.iter().map(|p| (p.document_id, p.job.generation)).collect();
+    let locked = documents::lock_current(&keys)?;
+    let current = &locked.current;
+    let mut by_build: BTreeMap<i64, (Arc<Target>, Vec<i64>)> = BTreeMap::new();
+    for document in prepared.iter().filter(|p| current.contains(&p.document_id)) {
+        for (target, diff) in &document.targets {
+            let build = &target.build;
+            build.vector_db.store().delete(build.build_no, &diff.delete)?;
+            chunks::delete(build.build_no, &diff.delete)?;
+            chunks::insert(build, document.document_id, &document.job.tenant_id, &diff.insert)?;
+            chunks::update_places(build.build_no, &diff.keep)?;
+            by_build
+                .entry(build.build_no)
+                .or_insert_with(|| (target.clone(), Vec::new()))
+                .1
+                .push(document.document_id);
+        }
+        let text = document.text.as_ref().map(|(original, content)| (original.as_deref(), content.as_str()));
+        documents::set_extracted(document.document_id, text, document.title.as_deref())?;
+    }
+    // The live build comes first (it is older), and lends its vectors to the next one.
+    let mut live: Option<Arc<Target>> = None;
+    for (build_no, (target, document_ids)) in by_build {
+        let build = &target.build;
+        let lender = live.as_ref().map(|live| &live.build).filter(|live| live.kb_no == build.kb_no);
+        let lender = lender.map(|live| (&live.vector_db, live.build_no));
+        build.vector_db.store().reuse(build_no, build.fingerprint, &document_ids, lender)?;
+        if target.is_live() {
+            live = Some(target.clone());
+        }
+    }
+    Ok(locked)
+}

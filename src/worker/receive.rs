@@ -1,0 +1,152 @@
+//! What comes back from the gateway: vectors are written, documents that have all of theirs end, faults are sorted.
+
+use super::embed_batch::{Batch, Destination};
+use super::gateway_link::GatewayLink;
+use super::open_documents::OpenDocuments;
+use super::outcome;
+use super::pauses::Pauses;
+use super::send_queue::SendQueue;
+use super::target::Target;
+use super::unsaved::UnsavedVectors;
+use crate::error::{Error, Result};
+use crate::gateway::client;
+use crate::gateway::protocol::{Embedded, Response, Usage};
+use crate::pg::{report, txn};
+use crate::store::usage;
+use std::collections::HashSet;
+use std::time::Instant;
+use uuid::Uuid;
+
+/// Writes the vectors that have come, and finishes documents that have all of theirs; whether anything had come.
+pub fn receive(
+    link: &mut GatewayLink,
+    queue: &mut SendQueue,
+    open: &mut OpenDocuments,
+    pauses: &mut Pauses,
+    unsaved: &mut UnsavedVectors,
+) -> Result<bool> {
+    // One that fails does not take along the others, which are paid for, too.
+    let (received, mut first) = link.receive();
+    let moved = !received.is_empty();
+    for (batch, response) in received {
+        let count = batch.texts.len();
+        let answer = match response {
+            Response::Embedded(embedded) => client::check(embedded, &batch.target.embedder, count),
+            Response::Error(fault) => Err(fault.into()),
+            other => Err(Error::Internal(format!("unexpected answer of the gateway: {other:?}"))),
+        };
+        let ended = match answer {
+            Ok(embedded) => write(batch, embedded, link, open, pauses, unsaved),
+            Err(Error::InputTooLong { .. } | Error::Embedding { .. }) if count > 1 => {
+                queue.halve(batch, open)
+            }
+            Err(error) => open.fail(pauses, &batch.target, &batch.holds, &error),
+        };
+        first = first.and(ended);
+    }
+    first.map(|()| moved)
+}
+
+/// Vectors that the database did not take last time: again, until it does. They are paid for.
+pub fn save_again(
+    link: &mut GatewayLink,
+    open: &mut OpenDocuments,
+    pauses: &mut Pauses,
+    unsaved: &mut UnsavedVectors,
+) -> Result<bool> {
+    // What fails again goes to the end, and the others with it wait for the next time: one line of log a pause.
+    let mut due = unsaved.take_due().into_iter();
+    let mut saved = Ok(false);
+    while unsaved.is_empty() && saved.is_ok() {
+        let Some(next) = due.next() else { return saved };
+        saved = write(next.batch, next.embedded, link, open, pauses, unsaved).map(|()| true);
+    }
+    unsaved.put_back(due);
+    saved.map(|_| false)
+}
+
+/// Writes a batch's vectors, and ends the documents that have all of theirs with it.
+fn write(
+    batch: Batch<Target>,
+    embedded: Embedded,
+    link: &mut GatewayLink,
+    open: &mut OpenDocuments,
+    pauses: &mut Pauses,
+    unsaved: &mut UnsavedVectors,
+) -> Result<()> {
+    if batch.target.is_remote() && unsaved.is_table_locked(&batch.target) {
+        // Not once more for each batch.
+        unsaved.add(batch, embedded);
+        return Ok(());
+    }
+    let build = &batch.target.build;
+    let failed: Vec<usize> = embedded.failed.iter().map(|(text, _)| *text as usize).collect();
+    let (ids, numbers) = batch.spread(&embedded.vectors.numbers(), &failed);
+    note_faults(&batch, &embedded, open, pauses);
+    let ended = open.take_ended(batch.holds.iter().copied());
+    let result = txn::in_txn(|| {
+        // Nothing here waits for a document or a chunk, so the order of locks does not matter.
+        let mut blocked = HashSet::new();
+        if !ids.is_empty() {
+            let vectors = build.vector_db.store();
+            let kept = vectors.write(build.build_no, build.fingerprint, &ids, &numbers)?;
+            if kept.len() < ids.len() {
+                let wanted: HashSet<Uuid> = ids.iter().filter(|id| !kept.contains(id)).copied().collect();
+                let left_out = batch.chunks.iter().filter(|chunk| wanted.contains(&chunk.chunk_id));
+                blocked.extend(left_out.map(|chunk| chunk.document_id));
+            }
+        }
+        book(&batch, &embedded.usage)?;
+        let unreleased = outcome::finish(&ended.done, &blocked)?;
+        Ok((blocked, unreleased))
+    });
+    match result {
+        Ok((blocked, unreleased)) => {
+            open.outcomes().release_later(unreleased);
+            link.in_flight_mut().note_received(&batch);
+            for document_id in blocked {
+                open.note_busy(&batch.holds, document_id);
+            }
+            open.fail_broken(ended)
+        }
+        // A full disk, a deadlock, a locked table: the vectors are kept until the database takes them.
+        Err(error) if error.is_transient() && batch.target.is_remote() => {
+            report::log(&format!("worker keeps vectors that cannot be written now: {error}"));
+            open.put_back(&batch.holds, ended);
+            unsaved.add_refused(batch, embedded, error.is_lock());
+            Ok(())
+        }
+        Err(error) => {
+            // What was asked is to be paid, whatever became of it.
+            if let Err(error) = txn::in_txn(|| book(&batch, &embedded.usage)) {
+                report::log(&format!("worker cannot book what a request cost: {error}"));
+            }
+            for done in &ended.done {
+                open.outcomes().fail(&done.document.job, &error)?;
+            }
+            open.fail_broken(ended)?;
+            open.fail(pauses, &batch.target, &batch.holds, &error)
+        }
+    }
+}
+
+/// Remembers of a text's documents what is wrong with it; their other chunks go on.
+fn note_faults(batch: &Batch<Target>, embedded: &Embedded, open: &mut OpenDocuments, pauses: &mut Pauses) {
+    let target = &batch.target;
+    for (text, fault) in &embedded.failed {
+        let error: Error = fault.clone().into();
+        pauses.note(&target.embedder, &target.build.tenant_id, &error, Instant::now());
+        for chunk in batch.chunks.iter().filter(|chunk| chunk.text == *text as usize) {
+            open.note_fault(target, &batch.holds, chunk.document_id, error.clone().of_chunk(chunk.ordinal));
+        }
+    }
+}
+
+/// Adds to kb.usage what a batch's request cost.
+fn book(batch: &Batch<Target>, spent: &Usage) -> Result<()> {
+    let Target { build, embedder } = &*batch.target;
+    if !batch.target.is_remote() || *spent == Usage::default() {
+        return Ok(());
+    }
+    usage::add(&embedder.id, build.kb_no, &build.tenant_id, spent, embedder.config.remote.price_micros)
+}

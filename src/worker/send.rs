@@ -1,0 +1,229 @@
+//! To the gateway: batches of chunks that have no vector yet.
+
+use super::embed_batch::{Batch, BatchChunk, Destination};
+use super::gateway_link::GatewayLink;
+use super::open_documents::OpenDocuments;
+use super::pauses::Pauses;
+use super::send_queue::{Group, SendQueue};
+use super::target::Target;
+use super::under_way::Hold;
+use super::unsaved::UnsavedVectors;
+use crate::error::{Error, Result};
+use crate::gateway::frame;
+use crate::gateway::protocol::Access;
+use crate::gateway::request_memory::is_within_share;
+use crate::ingest::batch::Batcher;
+use crate::pg::txn;
+use crate::store::documents;
+use crate::store::vector_store::Missing;
+use std::sync::Arc;
+use std::time::Instant;
+use uuid::Uuid;
+
+/// Batches of a local model at the gateway at most: one being computed, the others on their way.
+const LOCAL_BATCHES: usize = 3;
+/// Tokens of one batch for a local model at most, so that a live edit does not wait behind a long one.
+const BATCH_TOKENS: usize = 8192;
+/// Bytes that batches at the gateway hold there at most, by [`frame::cost`]. Each embedder has at most as much as is
+/// free, so that however many are stuck another finds room.
+const AT_GATEWAY: usize = 128 * 1024 * 1024;
+
+/// Fills the gateway with batches; whether anything moved.
+pub fn send(
+    queue: &mut SendQueue,
+    link: &mut GatewayLink,
+    open: &mut OpenDocuments,
+    pauses: &mut Pauses,
+    unsaved: &UnsavedVectors,
+) -> Result<bool> {
+    let mut sent = false;
+    let mut left = queue.begin_round();
+    while let Some(half) = queue.pop_half() {
+        send_batch(half, queue, link, open, pauses)?;
+        sent = true;
+    }
+    // Each group is looked at as long as it has something to send and its embedder has room.
+    while left > 0 {
+        left -= 1;
+        let Some(mut group) = queue.pop() else { break };
+        let tenant = group.target.build.tenant_id.clone();
+        if !pauses.is_noted(&group.target.embedder.id, &tenant) && !has_room(link, unsaved, &group.target) {
+            queue.push(group);
+            continue;
+        }
+        let access = queue.read_access(&mut group);
+        let checked = access.and_then(|access| {
+            pauses.check(&group.target.embedder, &tenant, Instant::now()).map(|()| access)
+        });
+        match checked {
+            Err(error) => {
+                fail_if_needed(group, &error, open, pauses)?;
+                sent = true;
+            }
+            Ok(access) if has_room(link, unsaved, &group.target) => {
+                left += usize::from(send_slice(group, access, queue, link, open, pauses)?);
+                sent = true;
+            }
+            // A pause that is over, and no room yet: nothing has moved.
+            Ok(_) => queue.push(group),
+        }
+    }
+    Ok(sent)
+}
+
+fn has_room(link: &GatewayLink, unsaved: &UnsavedVectors, target: &Target) -> bool {
+    // Nothing more is bought for a table that takes nothing.
+    if unsaved.is_table_locked(target) {
+        return false;
+    }
+    let in_flight = link.in_flight();
+    if !target.is_remote() {
+        return in_flight.local_batches() < LOCAL_BATCHES;
+    }
+    let embedder = &target.embedder;
+    let (own, all) = in_flight.cost(&embedder.id);
+    // Twice what can be under way at the provider: the next batches wait at the gateway.
+    let most = 2 * embedder.config.remote.max_concurrency * embedder.config.batch_size;
+    in_flight.texts_of(&embedder.id) < most && is_within_share(own, 1, all, AT_GATEWAY)
+}
+
+/// Documents of an embedder that cannot be asked fail; those that want nothing of it are done.
+fn fail_if_needed(group: Group, error: &Error, open: &mut OpenDocuments, pauses: &mut Pauses) -> Result<()> {
+    let build = &group.target.build;
+    let missing =
+        txn::in_txn(|| build.vector_db.store().missing(build.build_no, &group.documents, group.after, 1));
+    match missing {
+        Ok(missing) if missing.is_empty() => open.let_go(group.holds),
+        Ok(_) => open.fail(pauses, &group.target, &group.holds, error),
+        Err(error) => open.fail(pauses, &group.target, &group.holds, &error),
+    }
+}
+
+/// The next chunks of a group without a vector, and whether there are no more. Those whose text has got one elsewhere
+/// by now are given it.
+fn next_slice(
+    group: &Group,
+    limit: usize,
+    link: &GatewayLink,
+    open: &OpenDocuments,
+) -> Result<(Vec<Missing>, bool)> {
+    let build = &group.target.build;
+    let vectors = build.vector_db.store();
+    let mut slice = vectors.missing(build.build_no, &group.documents, group.after, limit as i64)?;
+    let exhausted = slice.len() < limit;
+    if !slice.iter().any(|chunk| link.in_flight().was_received(build.build_no, &chunk.content)) {
+        return Ok((slice, exhausted));
+    }
+    let chunk_ids: Vec<Uuid> = slice.iter().map(|chunk| chunk.chunk_id).collect();
+    let twins = vectors.twins(build.build_no, build.fingerprint, &chunk_ids)?;
+    if !twins.is_empty() {
+        let mut ids: Vec<i64> = slice.iter().map(|chunk| chunk.document_id).collect();
+        ids.dedup();
+        let generation = |id: &i64| open.generation(*id).map(|generation| (*id, generation));
+        // Documents before chunks: the one order of locks.
+        let current =
+            documents::lock_current(&ids.iter().filter_map(generation).collect::<Vec<_>>())?.current;
+        ids.retain(|id| current.contains(id));
+        vectors.reuse(build.build_no, build.fingerprint, &ids, None)?;
+        slice.retain(|chunk| !(current.contains(&chunk.document_id) && twins.contains(&chunk.chunk_id)));
+    }
+    Ok((slice, exhausted))
+}
+
+/// Sends the next slice of a group; whether the group has more.
+fn send_slice(
+    mut group: Group,
+    access: Access,
+    queue: &mut SendQueue,
+    link: &mut GatewayLink,
+    open: &mut OpenDocuments,
+    pauses: &mut Pauses,
+) -> Result<bool> {
+    let embedder = &group.target.embedder;
+    let limit = embedder.config.batch_size.min(frame::max_texts(embedder.dimension));
+    let (slice, mut exhausted) = match txn::in_txn(|| next_slice(&group, limit, link, open)) {
+        Ok(found) => found,
+        // Its knowledge base was dropped meanwhile, say: nobody else's documents have to do with it.
+        Err(error) => {
+            open.fail(pauses, &group.target, &group.holds, &error)?;
+            return Ok(false);
+        }
+    };
+    let total = slice.len();
+    let slice = first_batch(slice, limit, group.target.is_remote());
+    exhausted &= slice.len() == total;
+    if let Some(last) = slice.last() {
+        group.after = (last.document_id, last.ordinal);
+    }
+    let mut batch = Batch::new(Arc::clone(&group.target), access);
+    batch.fill(join_sent(&group.target, slice, link, open));
+    if !batch.chunks.is_empty() {
+        batch.holds = open.hold(batch.documents());
+        send_batch(batch, queue, link, open, pauses)?;
+    }
+    // Documents that the slices have passed wait for nothing but their batches.
+    let after = if exhausted { i64::MAX } else { group.after.0 };
+    let (passed, left): (Vec<Hold>, Vec<Hold>) =
+        group.holds.into_iter().partition(|hold| hold.document_id < after);
+    group.holds = left;
+    open.let_go(passed)?;
+    if !exhausted {
+        queue.push(group);
+    }
+    Ok(!exhausted)
+}
+
+/// As many of the chunks as a request takes bytes, and a local model tokens.
+fn first_batch(chunks: Vec<Missing>, limit: usize, is_remote: bool) -> Vec<Missing> {
+    let mut batcher = Batcher::new(limit, frame::MAX_TEXTS);
+    for chunk in chunks {
+        let tokens = chunk.token_count.max(0) as usize;
+        let weight = match is_remote {
+            true => chunk.content.len(),
+            false => chunk.content.len().max(tokens * (frame::MAX_TEXTS / BATCH_TOKENS)),
+        };
+        if let Some(full) = batcher.push(chunk, weight) {
+            return full;
+        }
+    }
+    batcher.flush().unwrap_or_default()
+}
+
+/// Has chunks whose texts are at the gateway already wait for those, so that nothing is paid for twice; the others,
+/// each with its text and tokens.
+fn join_sent(
+    target: &Target,
+    chunks: Vec<Missing>,
+    link: &mut GatewayLink,
+    open: &mut OpenDocuments,
+) -> Vec<(BatchChunk, String, u32)> {
+    let in_flight = link.in_flight_mut();
+    let mut others = Vec::new();
+    for Missing { document_id, ordinal, chunk_id, content, token_count } in chunks {
+        let chunk = BatchChunk { chunk_id, document_id, ordinal, text: 0 };
+        match in_flight.find(target.build_no(), chunk_id, &content) {
+            Some(place) => in_flight.join(place, chunk, open.hold([document_id])),
+            None => others.push((chunk, content, u32::try_from(token_count).unwrap_or(0))),
+        }
+    }
+    others
+}
+
+fn send_batch(
+    batch: Batch<Target>,
+    queue: &mut SendQueue,
+    link: &mut GatewayLink,
+    open: &mut OpenDocuments,
+    pauses: &mut Pauses,
+) -> Result<()> {
+    // One that is too large for a request is alone in its batch.
+    let Some(text) = batch.texts.iter().find(|text| text.len() > frame::MAX_TEXT) else {
+        return link.send(batch);
+    };
+    if batch.texts.len() > 1 {
+        return queue.halve(batch, open);
+    }
+    let what = "a text to be embedded".to_string();
+    let error = Error::TooLarge { what, size: text.len(), limit: frame::MAX_TEXT };
+    open.fail(pauses, &batch.target, &batch.holds, &error)
+}

@@ -1,0 +1,110 @@
+//! What is to be sent to the gateway: documents whose chunks are looked through for missing vectors, and batches that
+//! were refused as a whole.
+
+use super::embed_batch::Batch;
+use super::open_documents::OpenDocuments;
+use super::target::Target;
+use super::under_way::Hold;
+use crate::catalog::access::access;
+use crate::error::Result;
+use crate::gateway::protocol::Access;
+use crate::model::Embedder;
+use crate::pg::txn;
+use crate::store::embedders;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+/// Documents of one build whose chunks are looked through for missing vectors, in order.
+pub struct Group {
+    pub target: Arc<Target>,
+    pub documents: Vec<i64>,
+    /// Document and ordinal up to which that is done.
+    pub after: (i64, i32),
+    pub holds: Vec<Hold>,
+}
+
+impl Group {
+    pub fn new(target: Arc<Target>) -> Group {
+        Group { target, documents: Vec::new(), after: (0, -1), holds: Vec::new() }
+    }
+}
+
+#[derive(Default)]
+pub struct SendQueue {
+    groups: VecDeque<Group>,
+    halves: Vec<Batch<Target>>,
+    /// Embedders as they were read in this round of sending, and the right to ask them; of a tenant, where that matters.
+    rights: HashMap<(String, String), (Embedder, Access)>,
+}
+
+impl SendQueue {
+    pub fn is_empty(&self) -> bool {
+        self.groups.is_empty() && self.halves.is_empty()
+    }
+
+    pub fn clear(&mut self) {
+        *self = SendQueue::default();
+    }
+
+    /// In a new round embedders and rights are read again; the number of groups that are there now.
+    pub fn begin_round(&mut self) -> usize {
+        self.rights.clear();
+        self.groups.len()
+    }
+
+    /// Adds a group behind all others.
+    pub fn push(&mut self, group: Group) {
+        self.groups.push_back(group);
+    }
+
+    /// Adds a group before all others.
+    pub fn push_first(&mut self, group: Group) {
+        self.groups.push_front(group);
+    }
+
+    pub fn pop(&mut self) -> Option<Group> {
+        self.groups.pop_front()
+    }
+
+    /// Adds both halves of a batch that was refused for one of its texts.
+    pub fn halve(&mut self, batch: Batch<Target>, documents: &mut OpenDocuments) -> Result<()> {
+        let holds = batch.holds.clone();
+        for half in batch.halves() {
+            documents.hold_again(&half.holds);
+            self.halves.push(half);
+        }
+        // Each document is held by the half or halves that have its chunks, so none ends by this.
+        documents.let_go(holds)
+    }
+
+    pub fn pop_half(&mut self) -> Option<Batch<Target>> {
+        self.halves.pop()
+    }
+
+    /// The right to ask a group's embedder, which is read anew in each round of sending: a key, an address, a limit may
+    /// be changed while a large document is under way.
+    pub fn read_access(&mut self, group: &mut Group) -> Result<Access> {
+        let known = &group.target.embedder;
+        // What a tenant spent counts only where it is bounded.
+        let tenant = match known.config.remote.tenant_share {
+            Some(_) => group.target.build.tenant_id.clone(),
+            None => String::new(),
+        };
+        let key = (known.id.clone(), tenant);
+        if let Some((embedder, access)) = self.rights.get(&key)
+            && embedder == known
+        {
+            return Ok(access.clone());
+        }
+        let (embedder, access) = txn::in_txn(|| {
+            let embedder = embedders::get(&known.id)?;
+            let access = access(&embedder, &group.target.build.tenant_id)?;
+            Ok((embedder, access))
+        })?;
+        self.rights.insert(key, (embedder.clone(), access.clone()));
+        if embedder != *known {
+            group.target = Arc::new(Target { build: group.target.build.clone(), embedder });
+        }
+        Ok(access)
+    }
+}

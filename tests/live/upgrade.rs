@@ -1,0 +1,112 @@
+//! Promise 10: an installation of every released version becomes the newest one by ALTER EXTENSION, with its data, and
+//! is then the same as a fresh one, object by object.
+
+use crate::support::{APP, Db, assert_sound};
+use std::collections::BTreeMap;
+use std::fs;
+
+/// Versions whose install scripts are kept in sql/released.
+fn released() -> Vec<String> {
+    let names =
+        fs::read_dir("sql/released").unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let version = |name: String| Some(name.strip_prefix("kb--")?.strip_suffix(".sql")?.to_string());
+    let mut versions: Vec<String> = names.filter_map(version).collect();
+    versions.sort();
+    versions
+}
+
+/// What fills an installation of this version: two knowledge bases, a document that is ready and one that waits.
+fn filling(version: &str) -> String {
+    let file = format!("tests/live/upgrade/fill-{version}.sql");
+    fs::read_to_string(&file).unwrap_or_else(|e| panic!("{file}: {e}"))
+}
+
+fn objects(db: &mut Db) -> BTreeMap<String, String> {
+    let rows = db.0.query(include_str!("upgrade/objects.sql"), &[]).unwrap();
+    rows.iter()
+        .map(|row| (row.get("object"), row.get::<_, Option<String>>("definition").unwrap_or_default()))
+        .collect()
+}
+
+/// What differs, a line each.
+fn differences(updated: &BTreeMap<String, String>, fresh: &BTreeMap<String, String>) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (object, definition) in fresh {
+        match updated.get(object) {
+            None => lines.push(format!("{object}: only in a fresh installation")),
+            Some(other) if other != definition => {
+                lines.push(format!("{object}\n    updated: {other}\n    fresh:   {definition}"));
+            }
+            Some(_) => {}
+        }
+    }
+    let left = updated.keys().filter(|object| !fresh.contains_key(*object));
+    lines.extend(left.map(|object| format!("{object}: only in an updated installation")));
+    lines
+}
+
+#[test]
+fn every_released_version_becomes_the_newest_and_keeps_its_data() {
+    let versions = released();
+    if versions.is_empty() {
+        eprintln!("nothing is released yet: sql/released is empty");
+        return;
+    }
+    let cluster = crate::cluster!();
+    let fresh = objects(&mut cluster.connect(APP));
+    for (i, version) in versions.iter().enumerate() {
+        let database = format!("old_{i}");
+        cluster.connect("postgres").run(&format!("CREATE DATABASE {database}"));
+        let mut db = cluster.connect(&database);
+        db.run(&format!("CREATE EXTENSION vector; CREATE EXTENSION kb VERSION '{version}.frozen'"));
+        db.run(&filling(version));
+        db.run("ALTER EXTENSION kb UPDATE");
+        let found = differences(&objects(&mut db), &fresh);
+        assert!(
+            found.is_empty(),
+            "{version}, updated by sql/upgrade, is not what sql/ makes. Was a script forgotten?\n{}",
+            found.join("\n")
+        );
+        db.wait("handbook");
+        assert_sound(&mut db, "handbook", 2, 0);
+        assert_eq!(db.found("handbook", "How many days of leave?", 1), ["ready"]);
+        assert_eq!(db.put("handbook", "new", "Put after the update."), "added");
+        db.wait("handbook");
+        assert_sound(&mut db, "handbook", 3, 0);
+    }
+}
+
+#[test]
+fn an_object_that_differs_is_told() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    let fresh = objects(&mut db);
+    assert!(fresh.len() > 200, "{}", fresh.len());
+    assert_eq!(differences(&objects(&mut db), &fresh), [""; 0]);
+    for change in [
+        "ALTER TABLE kb.jobs ADD COLUMN more text",
+        "ALTER TABLE kb.jobs ALTER COLUMN attempts SET DEFAULT 1",
+        "ALTER TABLE kb.runs ALTER COLUMN state DROP NOT NULL",
+        "ALTER TABLE kb.chunks NO FORCE ROW LEVEL SECURITY",
+        "ALTER TABLE kb.documents DROP CONSTRAINT documents_external_id_check",
+        "DROP INDEX kb.chunks_tsv",
+        "DROP POLICY tenant_read ON kb.usage",
+        "GRANT SELECT ON kb.secrets TO kb_reader",
+        "REVOKE EXECUTE ON FUNCTION kb.health() FROM kb_reader",
+        "COMMENT ON FUNCTION kb.health() IS 'another'",
+        "COMMENT ON COLUMN kb.documents.content IS NULL",
+        "ALTER FUNCTION kb.health() STABLE",
+        "CREATE OR REPLACE FUNCTION kb.visible_tenants() RETURNS text[] LANGUAGE sql STABLE PARALLEL SAFE
+            RETURN ARRAY['shared']",
+        "ALTER VIEW kb.failures SET (security_invoker = false)",
+        "CREATE TRIGGER t BEFORE DELETE ON kb.jobs FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()",
+        "ALTER SEQUENCE kb.job_no_seq CACHE 100",
+        "ALTER EXTENSION kb DROP FUNCTION kb.health()",
+        "DELETE FROM kb.embedders WHERE id = 'hash'",
+        "UPDATE pg_extension SET extconfig = extconfig[2:], extcondition = extcondition[2:] WHERE extname = 'kb'",
+    ] {
+        db.run(&format!("BEGIN; {change}"));
+        assert!(!differences(&objects(&mut db), &fresh).is_empty(), "{change}");
+        db.run("ROLLBACK");
+    }
+}

@@ -1,0 +1,83 @@
+//! An endpoint that refuses requests for now (429): how many are refused, and that all are let through in the end.
+
+use crate::stub::{Fault, Options, Stub};
+use crate::support::{Gateway, KEY, embedder, request};
+use kb::gateway::protocol::{Embedded, Urgency};
+use kb::model::{Embedder, Kind};
+use serde_json::json;
+use std::time::{Duration, Instant};
+
+fn stub() -> Stub {
+    let latency = Duration::from_millis(20);
+    Stub::start(Options { key: Some(KEY.into()), latency, ..Options::default() })
+}
+
+fn ask(gateway: &Gateway, embedder: &Embedder, count: usize) -> Embedded {
+    let texts: Vec<String> = (0..count).map(|i| format!("text {i}")).collect();
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    let request = request(embedder, Kind::Document, Urgency::Ingest, &texts);
+    gateway.runtime.block_on(gateway.queues.embed(request)).unwrap()
+}
+
+fn refused(stub: &Stub) -> usize {
+    stub.requests().iter().filter(|seen| seen.status == 429).count()
+}
+
+#[test]
+fn after_a_refusal_one_request_at_a_time_is_sent_until_one_passes_and_then_all_again() {
+    let (stub, gateway) = (stub(), Gateway::new());
+    let retry = json!({"max_attempts": 3, "base_ms": 100, "max_ms": 100});
+    let embedder = embedder(&stub, "openai", json!({"max_concurrency": 8, "batch_size": 1, "retry": retry}));
+    stub.always(Some(Fault::Status(429)));
+    let begun = Instant::now();
+    let (embedded, refused, most) = std::thread::scope(|scope| {
+        let asking = scope.spawn(|| ask(&gateway, &embedder, 120));
+        while refused(&stub) < 8 + 4 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        stub.always(None);
+        // Eight were in flight together; then each came after a pause and the latency.
+        let most = 8 + 1 + begun.elapsed().as_millis() as usize / 120;
+        let refused = refused(&stub);
+        stub.forget();
+        (asking.join().unwrap(), refused, most)
+    });
+    assert_eq!(embedded.failed, []);
+    assert!(refused <= most, "{refused} requests were refused, not {most} at most");
+    // What was sent again is counted.
+    assert_eq!((embedded.usage.requests, embedded.usage.retries), (120 + refused as u64, refused as u64));
+    // As many as may be are in flight again.
+    assert_eq!(stub.in_flight_max(), 8);
+}
+
+#[test]
+fn of_an_endpoint_that_takes_less_at_once_than_is_configured_few_requests_are_refused() {
+    let (stub, gateway) = (stub(), Gateway::new());
+    let embedder = embedder(&stub, "openai", json!({"max_concurrency": 16, "batch_size": 1}));
+    stub.refuse_above(4);
+    let embedded = ask(&gateway, &embedder, 160);
+    assert_eq!(embedded.failed, []);
+    let refused = refused(&stub);
+    // Twelve of the first sixteen; later about one in ten.
+    assert!(refused <= 12 + 160 / 5, "{refused} requests were refused");
+    assert_eq!((embedded.usage.requests, embedded.usage.retries), (160 + refused as u64, refused as u64));
+}
+
+#[test]
+fn a_question_goes_ahead_of_the_batches_that_were_refused() {
+    let (stub, gateway) = (stub(), Gateway::new());
+    let retry = json!({"max_attempts": 3, "base_ms": 100, "max_ms": 100});
+    let embedder = embedder(&stub, "openai", json!({"max_concurrency": 4, "batch_size": 1, "retry": retry}));
+    stub.script(Fault::Status(429), 4);
+    std::thread::scope(|scope| {
+        let ingestion = scope.spawn(|| ask(&gateway, &embedder, 40));
+        while stub.request_count() < 4 {
+            std::thread::yield_now();
+        }
+        let question = request(&embedder, Kind::Query, Urgency::Query, &["what?"]);
+        assert_eq!(gateway.runtime.block_on(gateway.queues.embed(question)).unwrap().failed, []);
+        let sent = stub.requests().iter().position(|seen| seen.texts == ["what?"]).unwrap();
+        assert!(sent <= 4 + 3, "{sent} requests were sent before it");
+        assert_eq!(ingestion.join().unwrap().failed, []);
+    });
+}
