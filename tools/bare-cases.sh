@@ -50,24 +50,24 @@ prepare_german_user() {
         >>"$case_log-prepare.log" 2>&1
 }
 
-# Headers without pgvector, while the system's own cluster runs on 5432, which is afterwards as it was.
-prepare_pgvector_missing() { whole_server && system_cluster_starts; }
-check_pgvector_missing() { system_cluster_is_as_it_was; }
+# Headers without pgvector.
+prepare_pgvector_missing() { whole_server; }
 whole_server() { case_apt "postgresql-$(case_major)" "postgresql-server-dev-$(case_major)"; }
 
 system_cluster_starts() {
     in_case sh -c "pg_ctlcluster $(case_major) main start || pg_ctlcluster $(case_major) main status" \
         >>"$case_log-prepare.log" 2>&1
-    system_cluster >"$bare/case/system-cluster"
+    system_cluster >"$case_dir/system-cluster"
 }
-system_cluster_is_as_it_was() { system_cluster | diff "$bare/case/system-cluster" -; }
+system_cluster_is_as_it_was() { system_cluster | diff "$case_dir/system-cluster" -; }
 system_cluster() {
     in_case runuser -u postgres -- psql --port 5432 --no-align --tuples-only \
         -c "SELECT pg_postmaster_start_time(), (SELECT string_agg(datname, ' ' ORDER BY oid) FROM pg_database),
             current_setting('shared_preload_libraries')"
 }
 
-# A pgvector older than 0.8, a running system cluster, a user with sudo, and languages that are not installed.
+# A pgvector older than 0.8; the system's own cluster runs on 5432 and is afterwards as it was; a user with sudo;
+# languages that are not installed.
 settings_pgvector_old() {
     case_user=ada case_checkout=/home/ada/kb
     case_env=(LANG=de_DE.UTF-8 LC_ALL=xx_YY.nonsense LANGUAGE=xx)

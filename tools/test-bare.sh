@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # make demo and make test in bare Debians: each case of tools/bare-cases.sh in a folder of its own, made by debootstrap
 # from the mirrors apt uses here. Needs root. Everything runs in namespaces of its own and ends with them; the Rust
-# toolchain is this machine's, cargo's downloads are shared by all, compiled dependencies by the cases of one Debian.
-# tools/test-bare.sh [CASE...]; COMMANDS="demo" leaves out make test, SUITE=trixie the other Debian. The results stand in
+# toolchain is this machine's, cargo's downloads and what it compiles are shared by the cases of one Debian.
+# The two Debians go side by side, each one case after the other.
+# tools/test-bare.sh [CASE...]; COMMANDS="demo" leaves out make test, SUITE=trixie the other Debian. The results are in
 # bench/bare.md.
 set -euo pipefail
 # shellcheck source=tools/env.sh
@@ -59,14 +60,17 @@ make_debian() {
     say "debootstrap $1"
     rm -rf "$debian.new"
     mkdir -p "$debian.new"
-    debootstrap --variant=minbase --include=make "$1" "$debian.new" "$mirror" >"$bare/debootstrap.log" 2>&1 ||
-        { tail -n 5 "$bare/debootstrap.log" >&2; die "debootstrap $1 failed"; }
+    debootstrap --variant=minbase --include=make "$1" "$debian.new" "$mirror" >"$bare/logs/debootstrap-$1.log" 2>&1 ||
+        { tail -n 5 "$bare/logs/debootstrap-$1.log" >&2; die "debootstrap $1 failed"; }
     {
         printf 'deb %s %s main\n' "$mirror" "$1" "$mirror" "$1-updates"
         [ -z "$security" ] || printf 'deb %s %s-security main\n' "$security" "$1"
     } >"$debian.new/etc/apt/sources.list"
     # As images for containers come: without apt's lists.
     rm -rf "$debian.new"/var/lib/apt/lists/*
+    # Nor does a package start its server there: the two Debians share the ports of this machine.
+    printf '#!/bin/sh\nexit 101\n' >"$debian.new/usr/sbin/policy-rc.d"
+    chmod +x "$debian.new/usr/sbin/policy-rc.d"
     # This machine's way to the network.
     cp /etc/hosts /etc/resolv.conf "$debian.new/etc/"
     cp -a /usr/local/share/ca-certificates "$debian.new/usr/local/share/" 2>/dev/null || true
@@ -77,25 +81,25 @@ make_debian() {
 
 # Mounts the case's Debian over the bare one, with the checkout in it. In the case's own namespace.
 mount_case() {
-    case_root=$bare/case/root
-    mkdir -p "$bare/case/upper" "$bare/case/work" "$case_root"
-    mount -t overlay overlay -o "lowerdir=$bare/debian/$suite,upperdir=$bare/case/upper,workdir=$bare/case/work" "$case_root"
+    case_root=$case_dir/root
+    mkdir -p "$case_dir/upper" "$case_dir/work" "$case_root"
+    mount -t overlay overlay -o "lowerdir=$bare/debian/$suite,upperdir=$case_dir/upper,workdir=$case_dir/work" "$case_root"
     mount -t proc proc "$case_root/proc"
     mount --rbind /dev "$case_root/dev"
     mount -t tmpfs tmpfs "$case_root/dev/shm"
     if [ "$case_user" != root ]; then in_case useradd --create-home --shell /bin/bash "$case_user"; fi
     # in_case has no /opt/rust yet, nor does useradd need it.
-    mkdir -p "$case_root/opt/rust" "$bare/cargo" "$bare/target-$suite" "$bare/apt-$suite/partial" "$case_root/opt/cargo"
+    mkdir -p "$case_root/opt/rust" "$bare/cargo-$suite" "$bare/target-$suite" "$bare/apt-$suite/partial" "$case_root/opt/cargo"
     mount --bind "$(rustc --print sysroot)" "$case_root/opt/rust"
     mount -o remount,bind,ro "$case_root/opt/rust"
-    mount --bind "$bare/cargo" "$case_root/opt/cargo"
+    mount --bind "$bare/cargo-$suite" "$case_root/opt/cargo"
     mount --bind "$bare/apt-$suite" "$case_root/var/cache/apt/archives"
     mkdir -p "$case_root$case_checkout/target"
     # What git does not ignore; of that, deleted files are missed.
     (cd "$root" && git ls-files -z --cached --others --exclude-standard |
         tar -c --null --ignore-failed-read --files-from - 2>/dev/null) | tar -x -C "$case_root$case_checkout"
     mount --bind "$bare/target-$suite" "$case_root$case_checkout/target"
-    chown -R "$(in_case id -u "$case_user")" "$bare/cargo" "$bare/target-$suite" "$case_root$case_checkout"
+    chown -R "$(in_case id -u "$case_user")" "$bare/cargo-$suite" "$bare/target-$suite" "$case_root$case_checkout"
 }
 
 # A row's cell for make demo: the demo answers three questions.
@@ -130,7 +134,7 @@ run_case() {
     local failed=0 demo='not run' tested='not run' day
     day=$(date -u +%F)
     case_name=$1 suite=$2 case_commands=$3 case_user=root case_checkout=/srv/kb case_env=() case_expects=
-    case_log=$bare/logs/$case_name-$suite
+    case_log=$bare/logs/$case_name-$suite case_dir=$bare/case-$suite
     rm -f "$case_log"-*.log
     if_any "settings_${case_name//-/_}"
     mount_case
@@ -150,6 +154,9 @@ run_case() {
 
 write_results() {
     local name suite
+    # The other Debian's cases write it, too.
+    exec 9>"$bare/results.lock"
+    flock 9
     {
         cat "$root/tools/bare-head.md"
         while read -r name suite _; do
@@ -160,6 +167,7 @@ write_results() {
             fi
         done <<<"$CASES"
     } >"$root/bench/bare.md"
+    exec 9>&-
 }
 
 if [ -n "${KB_BARE_INSIDE:-}" ]; then
@@ -172,21 +180,38 @@ wanted=("$@")
 for name in "${wanted[@]}"; do
     grep -q "^$name " <<<"$CASES" || die "test-bare knows no case $name: $(cut -d' ' -f1 <<<"$CASES" | tr '\n' ' ')"
 done
-failed=()
-while read -r name suite commands when <&3; do
-    if [ -n "${SUITE:-}" ] && [ "$SUITE" != "$suite" ]; then continue; fi
-    case "$when ${#wanted[@]}" in
-        'always 0') ;;
-        *) [[ " ${wanted[*]} " == *" $name "* ]] || continue ;;
-    esac
-    make_debian "$suite"
-    rm -rf "$bare/case"
-    say "case $name on $suite"
-    # The case's processes and mounts end with it.
-    KB_BARE_INSIDE=1 COMMANDS=$COMMANDS unshare --mount --pid --ipc --uts --fork --kill-child --mount-proc \
-        "$root/tools/test-bare.sh" "$name" "$suite" "$commands" || failed+=("$name on $suite")
-    rm -rf "$bare/case"
-    write_results
-done 3<<<"$CASES"
-[ ${#failed[@]} -eq 0 ] || die "failed: $(printf '%s; ' "${failed[@]}")the logs are in $bare/logs"
-say "test-bare: every case passed; results are in bench/bare.md"
+
+# run_suite SUITE: its cases, one after the other; fails naming those that failed in a file.
+run_suite() {
+    local name suite commands when
+    while read -r name suite commands when <&3; do
+        [ "$suite" = "$1" ] || continue
+        case "$when ${#wanted[@]}" in
+            'always 0') ;;
+            *) [[ " ${wanted[*]} " == *" $name "* ]] || continue ;;
+        esac
+        make_debian "$suite"
+        rm -rf "$bare/case-$suite"
+        say "case $name on $suite"
+        # The case's processes and mounts end with it.
+        KB_BARE_INSIDE=1 COMMANDS=$COMMANDS unshare --mount --pid --ipc --uts --fork --kill-child --mount-proc \
+            "$root/tools/test-bare.sh" "$name" "$suite" "$commands" || printf '%s on %s; ' "$name" "$suite" >>"$bare/failed"
+        rm -rf "$bare/case-$suite"
+        write_results
+    done 3<<<"$CASES"
+}
+
+: >"$bare/failed"
+# What runs in the background is not sent Ctrl-C.
+trap 'trap "" TERM; kill 0; exit 130' INT TERM
+suites=()
+for suite in bookworm trixie; do
+    [ "${SUITE:-$suite}" = "$suite" ] || continue
+    run_suite "$suite" &
+    suites+=("$!")
+done
+for pid in "${suites[@]}"; do
+    wait "$pid" || printf 'the cases of one Debian came to no end; ' >>"$bare/failed"
+done
+[ ! -s "$bare/failed" ] || die "failed: $(cat "$bare/failed")the logs are in $bare/logs"
+say "test-bare: every case passed in $((SECONDS / 60)) minutes; results are in bench/bare.md"
