@@ -1,4 +1,4 @@
-# The commands of the house; `make help` lists them. Each is a few lines of tools/.
+# The commands of this repository; `make help` lists them. Each calls a script of tools/.
 
 .PHONY: help setup build demo demo-stop test test-kernels test-real test-bare fuzz install installcheck lint bench freeze check-features
 .NOTPARALLEL:

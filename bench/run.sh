@@ -18,7 +18,7 @@ cleanup() {
 trap cleanup EXIT
 trap 'exit 130' INT TERM HUP
 
-# A Python and beside the checkout its own psycopg: a directory needs neither venv nor the right to install.
+# A Python with pip, and psycopg in a directory of the checkout, which needs neither venv nor the right to install.
 python=
 for candidate in python3 /usr/bin/python3; do
     if "$candidate" -m pip --version >/dev/null 2>&1; then python=$candidate; break; fi

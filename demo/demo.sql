@@ -22,7 +22,7 @@ FROM (SELECT html, kb.put_document('manual', page, html, content_type => 'text/h
             ORDER BY page) AS pages
       WHERE page NOT LIKE 'ddl-partitioning%') AS documents;
 
--- Chunked, embedded and indexed in the background; nothing more to do than to wait.
+-- They are chunked, embedded and indexed in the background; there is nothing to do but wait.
 SELECT kb.wait('manual', 600) \g /dev/null
 SELECT format('Searchable: %s documents, %s chunks, %s vectors; %s failed', ready, chunks, vectors, failed)
 FROM kb.status WHERE kb_id = 'manual';

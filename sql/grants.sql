@@ -65,11 +65,11 @@ COMMENT ON FUNCTION kb.alter_embedder(text, text, integer, text, text, jsonb) IS
 COMMENT ON FUNCTION kb.set_secret(text, text) IS
     'Keeps a key under a name, for embedders whose secret is kb:NAME: sealed where kb.secret_key is set. No role can read it; it is not dumped. Give the key as a parameter; where the server logs statements, use env: or file: instead. Needs kb_admin.';
 COMMENT ON FUNCTION kb.drop_secret(text) IS
-    'Forgets a key. Needs kb_admin.';
+    'Deletes a stored key. Needs kb_admin.';
 COMMENT ON FUNCTION kb.acknowledge_restore() IS
     'In a restored or cloned database: lets it spend at remote providers from now on. Needs kb_admin.';
 COMMENT ON FUNCTION kb.estimate_ingest(text) IS
-    'What kb.ingest would take up and send: documents, chunks, tokens, cost (NULL without price_per_million_tokens) and seconds. Sends nothing; of more than 200 documents a sample stands for all.';
+    'What kb.ingest would take up and send: documents, chunks, tokens, cost (NULL without price_per_million_tokens) and seconds. Sends nothing; of more than 200 documents it measures a sample.';
 COMMENT ON FUNCTION kb.drop_embedder(text) IS
     'Removes an embedder that nothing uses. Needs kb_admin.';
 COMMENT ON FUNCTION kb.check_embedder(text) IS
@@ -85,7 +85,7 @@ COMMENT ON FUNCTION kb.drop_vector_db(text) IS
 COMMENT ON FUNCTION kb.create_knowledge_base(text, text, text, text, jsonb, jsonb, jsonb, jsonb) IS
     'Makes a knowledge base for the current tenant. Defaults: embedder from kb.default_embedder, a vector table of its own, chunking {strategy recursive, size 800 tokens or what the model reads, overlap 15 %}, preprocess {dedupe true, remove_html true, language default_text_search_config}, retrieval {top_k 5, min_score 0, on_error error}. All problems are reported together.';
 COMMENT ON FUNCTION kb.alter_knowledge_base(text, text, text, jsonb, jsonb, jsonb, jsonb) IS
-    'Replaces what is given of a knowledge base, objects as a whole. Retrieval, description and metadata count at once; embedder, chunking and preprocess with the next kb.ingest.';
+    'Replaces what is given of a knowledge base, objects as a whole. Retrieval, description and metadata apply at once; embedder, chunking and preprocess with the next kb.ingest.';
 COMMENT ON FUNCTION kb.drop_knowledge_base(text) IS
     'Removes a knowledge base with its documents, chunks and vectors.';
 COMMENT ON FUNCTION kb.ingest(text, text) IS
@@ -93,7 +93,7 @@ COMMENT ON FUNCTION kb.ingest(text, text) IS
 COMMENT ON FUNCTION kb.put_document(text, text, text, jsonb, text, text, text) IS
     'Puts a document under an external_id: added, updated or skipped (unchanged). Content type is taken from content_type, else the extension of external_id or uri, else the text. It is searchable once the worker has processed it; see kb.wait.';
 COMMENT ON FUNCTION kb.put_document(text, text, bytea, jsonb, text, text, text) IS
-    'As with text, from bytes, which must be UTF-8. The argument has a name of its own: callers by names (PostgREST) know the two functions by it.';
+    'As with text, from bytes, which must be UTF-8. The argument has another name, so that callers by name (PostgREST) can tell the two functions apart.';
 COMMENT ON FUNCTION kb.put_documents(text, jsonb[]) IS
     'Puts documents given as {external_id, content, metadata, title, content_type, uri}, all or none: added, updated or skipped for each.';
 COMMENT ON FUNCTION kb.delete_document(text, text) IS
@@ -109,11 +109,11 @@ COMMENT ON FUNCTION kb.query(text, text, integer, double precision, jsonb, integ
 COMMENT ON FUNCTION kb.query_vector IS
     'As kb.query, for a question that is a vector already.';
 COMMENT ON FUNCTION kb.wait(text, double precision) IS
-    'Waits until no committed document of a knowledge base waits for processing, at most timeout seconds (NULL: without end). An error for what the own transaction has not committed.';
+    'Waits until no committed document of a knowledge base waits for processing, at most timeout seconds (NULL: without end). An error if it would wait for what this transaction has not committed.';
 COMMENT ON FUNCTION kb.wait(bigint, double precision) IS
-    'Waits until a run of kb.ingest is over.';
+    'Waits until a run of kb.ingest has ended.';
 COMMENT ON FUNCTION kb.health() IS
-    'What kb needs and how it is: pgvector, preload, gateway, providers, documents, failures, tables, worker, models; what is wrong and what to do.';
+    'The state of kb: pgvector, preload, gateway, providers, documents, failures, tables, worker, models; what is wrong and what to do.';
 COMMENT ON FUNCTION kb._vector_count(bigint) IS
     'Internal: how many vectors a build has, if the caller may see the build.';
 COMMENT ON FUNCTION kb._fingerprint(text, text, integer, jsonb) IS

@@ -1,6 +1,6 @@
 -- Row-level security: a tenant reads its own rows and those of tenant 'shared', and writes its own. The
--- function calls stand in scalar sub-selects so that they run once per statement, not per row.
--- Vector tables get the same policies when they are made (src/store/vectors.rs).
+-- function calls are in scalar sub-selects so that they run once per statement, not per row.
+-- Vector tables get the same policies when they are made (src/store/vector_store/table.rs).
 
 -- Pinned, as in roles.sql.
 SELECT pg_catalog.set_config('kb_install.search_path', pg_catalog.current_setting('search_path'), true),

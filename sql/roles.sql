@@ -1,5 +1,5 @@
 -- Every file of this folder is read under a pinned search_path, or an operator that somebody made in the schema of
--- an extension that kb needs would be stored in kb's own objects. The file's last line gives back the path that CREATE
+-- an extension that kb needs would be stored in kb's own objects. The file's last line restores the path that CREATE
 -- EXTENSION set.
 SELECT pg_catalog.set_config('kb_install.search_path', pg_catalog.current_setting('search_path'), true),
        pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
@@ -26,7 +26,7 @@ DECLARE
             ORDER BY 1 LIMIT 5) AS objects);
 BEGIN
     IF owner <> current_user AND NOT (SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = owner) THEN
-        RAISE EXCEPTION 'schema kb belongs to role "%", which is no superuser', owner USING
+        RAISE EXCEPTION 'schema kb belongs to role "%", which is not a superuser', owner USING
             ERRCODE = 'insufficient_privilege',
             HINT = 'Drop or rename that schema; CREATE EXTENSION makes its own.';
     END IF;
@@ -37,7 +37,7 @@ BEGIN
     END IF;
     IF EXISTS (SELECT FROM pg_catalog.pg_namespace, pg_catalog.aclexplode(nspacl) AS acl
                WHERE nspname = 'kb' AND acl.privilege_type = 'CREATE' AND acl.grantee <> nspowner) THEN
-        RAISE EXCEPTION 'others than its owner may create objects in schema kb' USING
+        RAISE EXCEPTION 'roles other than its owner may create objects in schema kb' USING
             ERRCODE = 'insufficient_privilege',
             HINT = 'REVOKE CREATE ON SCHEMA kb from them, or drop that schema; CREATE EXTENSION makes its own.';
     END IF;
@@ -56,12 +56,12 @@ BEGIN
     IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = 'kb_admin') THEN
         CREATE ROLE kb_admin NOLOGIN;
     END IF;
-    -- Nobody's: the library reads vectors as this role, under the policies of every tenant table.
+    -- Without members: the library reads vectors as this role, under the policies of every tenant table.
     IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = 'kb_vectors') THEN
         CREATE ROLE kb_vectors NOLOGIN;
     END IF;
     IF EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = 'kb_vectors' AND (rolsuper OR rolbypassrls OR rolcanlogin)) THEN
-        RAISE EXCEPTION 'role kb_vectors is there and may do more than it should' USING
+        RAISE EXCEPTION 'role kb_vectors exists and has more rights than it may have' USING
             ERRCODE = 'invalid_role_specification',
             HINT = 'ALTER ROLE kb_vectors NOSUPERUSER NOBYPASSRLS NOLOGIN;';
     END IF;

@@ -42,7 +42,7 @@ COMMENT ON TABLE kb.secrets IS 'Keys of providers, set by kb.set_secret and drop
 CREATE TABLE kb.origins (
     system_identifier bigint NOT NULL,
     database_oid      oid NOT NULL,
-    -- A publication of all tables lets rows without a key not be deleted.
+    -- Where a publication has all tables, rows of a table without a key cannot be deleted.
     PRIMARY KEY (system_identifier, database_oid)
 );
 COMMENT ON TABLE kb.origins IS 'The server and database that may spend at providers: this one, or while a restore is not acknowledged the one it comes from. Empty before there is a remote embedder.';
@@ -117,7 +117,7 @@ CREATE TABLE kb.builds (
     chunking    jsonb NOT NULL,
     preprocess  jsonb NOT NULL,
     table_name  text NOT NULL,
-    -- The table is this build's alone and goes with it.
+    -- The table belongs to this build alone and is dropped with it.
     owns_table  boolean NOT NULL,
     type        text NOT NULL,
     metric      text NOT NULL,
@@ -135,8 +135,8 @@ CREATE UNIQUE INDEX builds_one_next ON kb.builds (kb_no) WHERE state = 'next';
 CREATE INDEX builds_kb_no ON kb.builds (kb_no);
 COMMENT ON TABLE kb.builds IS 'Complete sets of chunks and vectors of a knowledge base: the live one, and while kb.ingest replaces it, the next one.';
 
--- tenant_id is whose the document is, which need not be whose the knowledge base is; an external_id is its tenant's own
--- name. So neither the key nor the foreign key tells one tenant of another's documents.
+-- tenant_id is the document's tenant, which need not be that of the knowledge base; an external_id is unique within its
+-- tenant. So neither the key nor the foreign key reveals one tenant's documents to another.
 CREATE SEQUENCE kb.document_id_seq;
 CREATE TABLE kb.documents (
     document_id  bigint PRIMARY KEY DEFAULT nextval('kb.document_id_seq'),
@@ -176,7 +176,7 @@ CREATE INDEX documents_failed ON kb.documents (kb_no) WHERE status = 'failed';
 COMMENT ON TABLE kb.documents IS 'Documents: what was put (original), extracted text (content), metadata and processing state.';
 COMMENT ON COLUMN kb.documents.kb_id IS 'The knowledge base''s id.';
 COMMENT ON COLUMN kb.documents.external_id IS 'The caller''s own name of the document, unique in its knowledge base and tenant.';
-COMMENT ON COLUMN kb.documents.original IS 'What was put, as content_type says; NULL where content, as UTF-8, is that byte for byte.';
+COMMENT ON COLUMN kb.documents.original IS 'What was put, of type content_type; NULL where content, as UTF-8, is the same byte for byte.';
 COMMENT ON COLUMN kb.documents.content IS 'The extracted text that chunks are slices of (once status is ready); NULL while nothing has been extracted from an original that is no text.';
 
 CREATE TABLE kb.chunks (
@@ -196,7 +196,7 @@ CREATE TABLE kb.chunks (
     enabled      boolean NOT NULL DEFAULT true,
     -- content in the knowledge base's language, for keyword search.
     tsv          tsvector,
-    -- Also the way to all chunks of a build.
+    -- Also finds all chunks of a build.
     PRIMARY KEY (build_no, chunk_id)
 );
 CREATE INDEX chunks_tsv ON kb.chunks USING gin (tsv);
@@ -214,8 +214,8 @@ CREATE TABLE kb.jobs (
     tenant_id       text NOT NULL DEFAULT kb.current_tenant(),
     kind            text NOT NULL DEFAULT 'document' CHECK (kind IN ('document')),
     subject         text NOT NULL,
-    -- A new one with every edit, never used twice (a document may be deleted and put again); a finish
-    -- under an older one is no finish.
+    -- A new one with every edit, never used twice (a document may be deleted and put again); a job is not
+    -- finished under an older one.
     generation      bigint NOT NULL DEFAULT nextval('kb.job_no_seq'),
     -- 0 live edits, 10 backfill.
     priority        smallint NOT NULL DEFAULT 0,
@@ -226,15 +226,15 @@ CREATE TABLE kb.jobs (
     -- The generation whose chunks are written; only vectors are missing then.
     chunked         bigint,
     error           text,
-    -- The embedder whose fault the error is; NULL: another's.
+    -- The embedder that caused the error; NULL: none did.
     embedder        text,
     run_no          bigint REFERENCES kb.runs ON DELETE SET NULL,
     UNIQUE (kb_no, tenant_id, kind, subject)
 );
 ALTER SEQUENCE kb.job_no_seq OWNED BY kb.jobs.job_no;
 CREATE INDEX jobs_next ON kb.jobs (kb_no, priority, job_no);
-COMMENT ON TABLE kb.jobs IS 'What waits for the worker, one row each; edits while waiting are coalesced.';
-COMMENT ON COLUMN kb.jobs.subject IS 'What it is about: of kind document an external_id.';
+COMMENT ON TABLE kb.jobs IS 'Documents that wait for the worker, one row each; edits while one waits are coalesced.';
+COMMENT ON COLUMN kb.jobs.subject IS 'What the job is about: for kind document an external_id.';
 
 CREATE TABLE kb.usage (
     capability text NOT NULL DEFAULT 'embed' CHECK (capability IN ('embed')),
@@ -242,7 +242,7 @@ CREATE TABLE kb.usage (
     -- 0: no knowledge base (kb.embed, kb.check_embedder).
     kb_no      bigint NOT NULL,
     kb_id      text,
-    -- Who asked: of a question the session's tenant, of a document its own.
+    -- For a question the session's tenant, for a document the knowledge base's.
     tenant_id  text NOT NULL,
     -- UTC.
     day        date NOT NULL,
@@ -253,7 +253,7 @@ CREATE TABLE kb.usage (
     cost       numeric,
     PRIMARY KEY (endpoint, capability, kb_no, tenant_id, day)
 );
-COMMENT ON TABLE kb.usage IS 'What remote endpoints were asked, per knowledge base, tenant who asked and day (UTC). Stays when a knowledge base is dropped.';
+COMMENT ON TABLE kb.usage IS 'Requests to remote endpoints, per knowledge base, tenant that caused them and day (UTC). Rows stay when a knowledge base is dropped.';
 COMMENT ON COLUMN kb.usage.endpoint IS 'Of capability embed: the id of an embedder.';
 COMMENT ON COLUMN kb.usage.cost IS 'In the currency of price_per_million_tokens, exactly; NULL where no request had a price.';
 

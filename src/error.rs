@@ -1,21 +1,46 @@
 //! The one error type: every variant names its object and picks its SQLSTATE.
 
+use std::fmt;
 use std::time::Duration;
 use thiserror::Error;
+
+/// What kind of thing an error names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Object {
+    KnowledgeBase,
+    Embedder,
+    VectorDb,
+    Secret,
+    Run,
+    Table,
+}
+
+impl fmt::Display for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Object::KnowledgeBase => "knowledge base",
+            Object::Embedder => "embedder",
+            Object::VectorDb => "vector database",
+            Object::Secret => "secret",
+            Object::Run => "run",
+            Object::Table => "table",
+        })
+    }
+}
 
 /// A problem, in words a PostgreSQL user can act on. `Display` is the primary message; see
 /// [`Error::detail`], [`Error::hint`] and [`Error::sqlstate`] for the rest of the report.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum Error {
     #[error("{what} \"{id}\" does not exist")]
-    NotFound { what: &'static str, id: String },
+    NotFound { what: Object, id: String },
     #[error("{what} \"{id}\" already exists")]
-    AlreadyExists { what: &'static str, id: String },
+    AlreadyExists { what: Object, id: String },
     #[error("{what} \"{id}\" is still used by {by}")]
-    InUse { what: &'static str, id: String, by: String },
-    /// Every problem of one configuration, reported together.
+    InUse { what: Object, id: String, by: String },
+    /// Every problem of one configuration, reported together. `setting`: the one that a superuser would change to allow it.
     #[error("invalid configuration of {object}")]
-    Configuration { object: String, problems: Vec<String> },
+    Configuration { object: String, problems: Vec<String>, setting: Option<Allowing> },
     #[error("{argument} must not be NULL")]
     Null { argument: &'static str },
     #[error("invalid {argument}: {problem}")]
@@ -68,12 +93,24 @@ pub enum Error {
     Internal(String),
 }
 
+/// A setting that allows what a configuration asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Allowing {
+    SecretEnv,
+    AllowedHosts,
+}
+
 /// lock_not_available.
 const LOCKED: &str = "55P03";
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
+    /// Every problem of one configuration.
+    pub fn configuration(object: impl Into<String>, problems: Vec<String>) -> Self {
+        Error::Configuration { object: object.into(), problems, setting: None }
+    }
+
     /// The five-character SQLSTATE of this error.
     pub fn sqlstate(&self) -> &str {
         match self {
@@ -117,24 +154,22 @@ impl Error {
     /// The HINT line: what to do about it.
     pub fn hint(&self) -> Option<String> {
         let text = match self {
-            Error::NotFound { what, .. } => match *what {
-                "knowledge base" => {
+            Error::NotFound { what, .. } => match what {
+                Object::KnowledgeBase => {
                     "List them with SELECT id FROM kb.knowledge_bases; create one with kb.create_knowledge_base(id)."
                 }
-                "embedder" => {
+                Object::Embedder => {
                     "List them with SELECT id FROM kb.embedders; create one with kb.create_embedder(id, provider, model, dimension)."
                 }
-                "vector database" => {
+                Object::VectorDb => {
                     "List them with SELECT id FROM kb.vector_dbs; create one with kb.create_vector_db(id, type, dimension)."
                 }
-                _ => return None,
+                Object::Secret | Object::Run | Object::Table => return None,
             },
-            Error::Configuration { problems, .. } if problems.iter().any(|p| p.contains("kb.secret_env")) => {
+            Error::Configuration { setting: Some(Allowing::SecretEnv), .. } => {
                 "A superuser lists the variable in kb.secret_env, in the server's configuration file. Keys in a file (file:NAME) or in the database (kb:NAME) need no such entry."
             }
-            Error::Configuration { problems, .. }
-                if problems.iter().any(|p| p.contains("kb.allowed_hosts")) =>
-            {
+            Error::Configuration { setting: Some(Allowing::AllowedHosts), .. } => {
                 "A superuser names the host in kb.allowed_hosts, in the server's configuration file."
             }
             Error::DocumentTooLarge { .. } => "Split the document, or raise kb.max_document_size.",
@@ -156,7 +191,7 @@ impl Error {
                 "Available are local, hash, openai (and whatever speaks its protocol, by base_url), azure_openai, ollama, huggingface, gemini, vertex, cohere, voyage, jina, mistral and http."
             }
             Error::Provider { passing: false, .. } => {
-                "Mend the embedder (kb.alter_embedder, kb.check_embedder), then kb.retry the documents."
+                "Fix the embedder (kb.alter_embedder, kb.check_embedder), then kb.retry the documents."
             }
             Error::Paused { .. } => {
                 "Documents wait for it and are not given up; SELECT * FROM kb.health() shows what is paused."
@@ -217,9 +252,9 @@ impl Error {
         }
     }
 
-    /// A transaction that is not over has what is wanted.
+    /// An unfinished transaction has locked what is wanted.
     pub fn busy() -> Error {
-        let message = "a transaction that is not over has this document".to_string();
+        let message = "an unfinished transaction has locked this document".to_string();
         Error::Database { sqlstate: LOCKED.into(), message }
     }
 
@@ -259,11 +294,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_problem_of_a_configuration_stands_in_the_detail() {
-        let error = Error::Configuration {
-            object: "knowledge base \"x\"".into(),
-            problems: vec!["a".into(), "b".into()],
-        };
+    fn every_problem_of_a_configuration_is_in_the_detail() {
+        let error = Error::configuration("knowledge base \"x\"", vec!["a".into(), "b".into()]);
         assert_eq!(error.detail().as_deref(), Some("a\nb"));
         assert_eq!(error.sqlstate(), "22023");
     }

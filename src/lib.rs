@@ -1,5 +1,5 @@
 //! kb: a PostgreSQL extension that makes a database its own retrieval engine.
-//! The table of contents; ARCHITECTURE.md says how the rooms hang together.
+//! The table of contents; ARCHITECTURE.md says what the rooms are and what each may use.
 
 // Pure: no PostgreSQL, tested without a server (`cargo test --no-default-features`).
 pub mod error;
@@ -23,13 +23,15 @@ mod pg;
 mod settings;
 #[cfg(feature = "server")]
 mod store;
+#[cfg(feature = "server")]
+mod use_cases;
 
 #[cfg(feature = "server")]
 pgrx::pg_module_magic!(name, version);
 
 #[cfg(feature = "server")]
 mod sql {
-    //! The schema, in load order; functions stand with their Rust.
+    //! The schema, in load order; functions are declared in their Rust files.
     use pgrx::extension_sql_file;
 
     extension_sql_file!("../sql/roles.sql", name = "roles", bootstrap);

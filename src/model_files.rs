@@ -32,7 +32,7 @@ pub struct ModelFiles {
 const SANE_MAX_LENGTH: u64 = 1_000_000;
 /// A header names tensors; hundreds of kilobytes are a lot. Stops a corrupt length from being allocated.
 const MAX_HEADER: u64 = 16 << 20;
-/// Names a static model's matrix goes by: model2vec's, wordllama's, and a plain one.
+/// Names of a static model's matrix: model2vec's, wordllama's, and a plain one.
 pub const MATRIX_NAMES: [&str; 3] = ["embeddings", "embedding.weight", "embedding"];
 
 impl ModelFiles {
@@ -222,9 +222,10 @@ pub fn read_header(file: &mut File) -> Result<(u64, Metadata), String> {
     let data = 8 + header;
     let end = metadata.tensors().values().map(|info| info.data_offsets.1 as u64).max().unwrap_or(0);
     let size = file.metadata().map_err(|e| bad(&e))?.len();
-    if size < data + end {
+    let promised = data.saturating_add(end);
+    if size < promised {
         // An interrupted download.
-        return Err(bad(&format_args!("{size} bytes, its header promises {}", data + end)));
+        return Err(bad(&format_args!("{size} bytes, its header promises {promised}")));
     }
     Ok((data, metadata))
 }

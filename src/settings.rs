@@ -34,8 +34,8 @@ const PROVIDERS_VARIABLES: &CStr = c"KB_*, OPENAI_API_KEY, AZURE_OPENAI_API_KEY,
 
 /// Defines all settings; from _PG_init.
 pub fn define() {
-    // Anybody: it is how a session says who it acts for; which roles may be which tenant is the
-    // application's business as long as kb.tenant_roles is not there.
+    // Anybody: it is how a session says who it acts for. Until there is kb.tenant_roles, the application decides
+    // which role may be which tenant.
     GucRegistry::define_string_guc(
         c"kb.tenant",
         c"Tenant that this session reads and writes as.",
@@ -73,13 +73,13 @@ pub fn define() {
     // The environment holds keys of others (POSTGRES_PASSWORD, say), and kb_admin may send a key to a host of its own.
     GucRegistry::define_string_guc(
         c"kb.secret_env",
-        c"Variables of the server's environment that an embedder's secret env:NAME may name: names separated by commas, or beginnings with * behind.",
-        c"Empty: none.",
+        c"Variables of the server's environment that an embedder's secret env:NAME may name.",
+        c"Names, or prefixes followed by *, separated by commas. Empty: none.",
         &SECRET_ENV,
         GucContext::Sighup,
         GucFlags::SUPERUSER_ONLY,
     );
-    // As kb.secret_dir, and it must not be changed by whoever may only set secrets.
+    // As kb.secret_dir; and a role that may only set secrets must not change it.
     GucRegistry::define_string_guc(
         c"kb.secret_key",
         c"Key that seals what kb.set_secret stores: file:/PATH or env:NAME.",
@@ -253,7 +253,7 @@ pub fn max_document_size() -> usize {
     whole(&MAX_DOCUMENT_SIZE) as usize * 1024
 }
 
-/// What a document may take and become; `interrupt` as [`Limits`] says.
+/// The limits of one document; `interrupt` as [`Limits`] says.
 pub fn limits(interrupt: fn()) -> Limits {
     let millis = whole(&EXTRACT_TIMEOUT);
     Limits {

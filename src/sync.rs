@@ -1,4 +1,4 @@
-//! Locks that outlive a panic. What they guard is whole at every step, so a lock that a panicking thread left poisoned
+//! Locks that survive a panic. What they guard is consistent at every step, so a lock that a panicking thread poisoned
 //! is taken like any other.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -7,7 +7,7 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Gives the lock up until it is notified, and takes it again.
+/// Releases the lock until it is notified, and takes it again.
 pub fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
     condvar.wait(guard).unwrap_or_else(PoisonError::into_inner)
 }

@@ -227,7 +227,7 @@ fn words(text: &str) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// Cuts a long text where no tokeniser joins what stands on both sides: after a line break that a
+/// Cuts a long text where no tokeniser joins what is on both sides: after a line break that a
 /// printing character follows, else before a lone space, else anywhere between characters.
 pub(crate) fn pieces(text: &str) -> impl Iterator<Item = Range<usize>> {
     let mut start = 0;

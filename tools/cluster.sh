@@ -3,7 +3,7 @@
 # shellcheck shell=bash
 
 PORT=54329
-# Whatever the caller's shell says about another server is not meant for ours.
+# The caller's variables are about another server.
 unset PGHOST PGHOSTADDR PGPORT PGUSER PGDATABASE PGPASSWORD PGPASSFILE PGSERVICE PGSERVICEFILE PGOPTIONS PGDATA
 
 make_server_dir() {
@@ -43,7 +43,7 @@ cluster_stop() {
         as_server "$PG_BIN/pg_ctl" stop --pgdata "$1/data" --mode immediate --timeout 30 >/dev/null
 }
 
-# clusters_stop DIR: whatever runs in DIR, at once.
+# clusters_stop DIR: stops all clusters in DIR at once.
 clusters_stop() {
     local pidfile
     while IFS= read -r pidfile; do

@@ -84,7 +84,7 @@ programs() {
     [ -n "$found" ] || packages+=(libclang-dev)
 }
 
-# Whether it is a server of Debian's packages, by whatever pg_config.
+# Whether it is a server of Debian's packages, though the pg_config may be another one.
 debians() {
     local bin
     [ -x "$1" ] || return 0

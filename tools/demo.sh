@@ -33,7 +33,7 @@ if ! cluster_runs "$dir"; then
     cluster_start "$dir" "shared_preload_libraries = 'kb'"
 fi
 
-# The database remembers which schema it was made with; a changed one is installed afresh.
+# The database remembers which schema it was made with; a changed one is installed again.
 made_with=$(cat "$schema" "${schema%.control}"--*.sql | cksum | cut -d' ' -f1)
 if [ "$(sql -d postgres -c "SELECT shobj_description(oid, 'pg_database') FROM pg_database WHERE datname = 'demo'")" \
     != "$made_with" ]; then

@@ -1,9 +1,9 @@
-# What every script of the house knows: where things are and who does what. Sourced, never run.
+# What all scripts share: where things are, and how to act as root and as the server. Sourced, never run.
 # shellcheck shell=bash
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 umask 022
-# Scripts read what programs say: in English, whatever the caller's language, and in a locale that is always there.
+# Scripts read what programs print: it must be English, in a locale that every system has.
 unset LANGUAGE
 export LC_ALL=C.UTF-8 LANG=C.UTF-8
 PATH=$PATH:${CARGO_HOME:-${HOME:-/root}/.cargo}/bin

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # The targets of tests/fuzz under libFuzzer, KB_FUZZ_SECONDS (half an hour) in all, as many at a time as there are
-# cores. What was found on the way is kept in .scratch/fuzz and gone on from; an input that fails is named.
+# cores. The inputs found are kept in .scratch/fuzz for the next run; one that fails is named.
 set -euo pipefail
 # shellcheck source=tools/env.sh
 . "$(dirname "$0")/env.sh"
 cd "$root"
 have c++ || die "libFuzzer is C++, and there is no compiler for it: apt-get install g++"
 
-# Only kb's own crates guide, so most others are those that the tests have built.
+# Only kb's own crates are compiled with coverage; most others are taken as the tests have built them.
 say "building the targets with coverage"
 RUSTC_WORKSPACE_WRAPPER=$root/tools/rustc-coverage.sh cargo build --package kb-fuzz
 program=${CARGO_TARGET_DIR:-$root/target}/debug/kb-fuzz

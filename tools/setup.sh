@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what is missing to build and try kb on Debian. Quick when nothing is missing. What to do is decide.sh's
-# to say; this does it. Everything is made under another name and moved, so that a run that was interrupted leaves
+# Installs what is missing to build and try kb on Debian. Quick when nothing is missing. decide.sh says what to do;
+# this does it. Everything is made under another name and moved, so that a run that was interrupted leaves
 # nothing that the next one takes for whole.
 # tools/setup.sh [PART...], parts: pgvector pgrx models manual (all of them when none is named).
 set -euo pipefail
@@ -14,7 +14,7 @@ log=$root/.scratch/setup.log
 # The last line of the log that says what was wrong.
 reason() { grep -E '^(E|error|ERROR|fatal)\b' "$log" | tail -n 1 || true; }
 
-# try COMMAND...: runs it, its output in the log. The lock is not for what a command leaves running.
+# try COMMAND...: runs it, its output in the log. Processes that it leaves running do not keep the lock.
 try() { "$@" >>"$log" 2>&1 </dev/null 9>&-; }
 
 # must WHAT ADVICE COMMAND...: or says in a line what failed and what to do.
@@ -100,7 +100,7 @@ build_cargo_pgrx() {
 # pgrx writes its configuration in place: here beside it, on a copy, which is then moved.
 configure_pgrx() {
     local home=${PGRX_HOME:-${HOME:-/root}/.pgrx} init
-    say "telling pgrx of $PG_CONFIG"
+    say "configuring pgrx for $PG_CONFIG"
     mkdir -p "$tmp/pgrx" "$home"
     init=(env "PGRX_HOME=$tmp/pgrx" cargo pgrx init "--pg$PG_MAJOR" "$PG_CONFIG" --no-run)
     cp "$home/config.toml" "$tmp/pgrx/" 2>/dev/null || true
@@ -127,7 +127,7 @@ fetch_models() {
 }
 
 # The demo's documents: PostgreSQL's manual, unpacked from its package and not installed (slim images drop
-# whatever a package puts under share/doc).
+# what packages put under share/doc).
 download_manual() {
     local package
     package=postgresql-doc-$(apt_major)
@@ -149,7 +149,7 @@ exec 9>>"$root/.scratch/setup.lock" || die "$root/.scratch is not $(id -un)'s: u
 flock --nonblock 9 || { say "waiting for another setup to end"; flock 9; }
 : >"$log"
 
-# What is chosen may change with what is installed: after packages, all is decided afresh.
+# What is chosen may change with what is installed: after packages, all is decided again.
 updated='' repaired='' before=''
 while true; do
     plan=$(KB_UPDATED=$updated "$root/tools/decide.sh" "$@") || die "tools/decide.sh failed"

@@ -171,6 +171,8 @@ write_results() {
 }
 
 if [ -n "${KB_BARE_INSIDE:-}" ]; then
+    # A case kills every process that it sees.
+    [ $$ = 1 ] || die "KB_BARE_INSIDE is set outside of a case's namespaces"
     run_case "$@"
     exit
 fi
@@ -211,7 +213,7 @@ for suite in bookworm trixie; do
     suites+=("$!")
 done
 for pid in "${suites[@]}"; do
-    wait "$pid" || printf 'the cases of one Debian came to no end; ' >>"$bare/failed"
+    wait "$pid" || printf 'the cases of one Debian did not finish; ' >>"$bare/failed"
 done
 [ ! -s "$bare/failed" ] || die "failed: $(cat "$bare/failed")the logs are in $bare/logs"
 say "test-bare: every case passed in $((SECONDS / 60)) minutes; results are in bench/bare.md"

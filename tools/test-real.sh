@@ -69,7 +69,7 @@ if [ ! -f "$venv/.complete" ]; then
     touch "$venv/.complete"
 fi
 
-# The model as sentence-transformers lays one out: kb's own files, and the list of layers that kb needs not.
+# The model as sentence-transformers lays one out: kb's own files, and the list of layers, which kb does not need.
 mkdir "$work/model"
 ln -s "$KB_MODEL_DIR/$MODEL"/* "$work/model/"
 if [ ! -e "$work/model/modules.json" ]; then
@@ -181,7 +181,7 @@ DECLARE
     tolerance CONSTANT float8 := current_setting('test.tolerance');
 BEGIN
     ASSERT (SELECT count(*) FROM differences) = 2 * 2 * 384 * (SELECT count(*) FROM texts), 'a coordinate is missing';
-    ASSERT (SELECT max(difference) <= tolerance FROM differences), format('a difference is over %s', tolerance);
+    ASSERT (SELECT max(difference) <= tolerance FROM differences), format('a difference is larger than %s', tolerance);
     ASSERT (SELECT count(*) = 50 AND bool_and(id = external_id AND score > 0.999) IS TRUE FROM found),
         'a document is not found by its own text';
 END $$;

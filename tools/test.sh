@@ -11,7 +11,7 @@ need_setup
 # A process by its number and its start, since numbers are given again.
 process() { printf '%s %s\n' "$1" "$(sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20)"; }
 
-# What a run that was killed left behind.
+# What killed runs have left.
 for run in "$KB_SCRATCH"/test.*.run; do
     [ -e "$run" ] || continue
     owner=$(cat "$run")
@@ -21,10 +21,12 @@ for run in "$KB_SCRATCH"/test.*.run; do
 done
 
 work=$(mktemp -d "$KB_SCRATCH/test.XXXXXX")
-process $$ >"$work.run"
+# In one step: an empty file would be that of a killed run.
+process $$ >"$work.new"
+mv "$work.new" "$work.run"
 if is_root; then chown postgres:postgres "$work"; fi
 
-# Also stops what a test left running: every cluster of this run lies in $work.
+# Also stops what a test left running: every cluster of this run is in $work.
 cleanup() {
     clusters_stop "$work"
     rm -rf "$work" "$work.run"
@@ -32,7 +34,7 @@ cleanup() {
 trap cleanup EXIT
 trap 'exit 130' INT TERM HUP
 
-# Keys of whoever runs the tests are not theirs to spend.
+# The tests must not spend the caller's keys.
 while IFS= read -r variable; do unset "$variable"; done < <(compgen -e | grep -E '_(KEY|TOKEN)$' || true)
 
 cd "$root"
@@ -53,5 +55,5 @@ if is_root; then export KB_SERVER_USER=postgres; else unset KB_SERVER_USER; fi
 say "unit tests and tests/"
 cargo=(cargo test --no-default-features --lib --tests)
 "${cargo[@]}" --no-run
-timeout --kill-after 30 2700 "${cargo[@]}" --no-fail-fast || failed="$failed cargo-test"
+timeout --kill-after 30 5400 "${cargo[@]}" --no-fail-fast || failed="$failed cargo-test"
 [ -z "$failed" ] || die "failed: $failed"

@@ -1,6 +1,6 @@
 """Runs the benchmarks that were asked for, in order, and prints one table.
 
-A missed target is said and fails nothing; a wrong result or an error ends in exit status 1.
+A missed target is reported and fails nothing; after a wrong result or an error the exit status is 1.
 """
 
 import argparse

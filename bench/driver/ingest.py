@@ -74,7 +74,7 @@ def vector_table(connection) -> str:
 
 
 def export(connection) -> dict[str, bytes]:
-    """The rows of each table, in the order in which its rows lie."""
+    """The rows of each table, in their physical order."""
     rows = {}
     for table in ("kb.documents", "kb.chunks", vector_table(connection)):
         with connection.cursor().copy(f"COPY {table} TO STDOUT (FORMAT binary)") as copy:
@@ -104,7 +104,7 @@ def by_hand(server: Server, rows: dict[str, bytes], definition: str):
 
 
 def bench_database(server: Server):
-    """A connection to the database of 20,000 chunks, made when no benchmark has made it yet."""
+    """A connection to the database of 20,000 chunks, which is made if no benchmark has made it yet."""
     if "bench" not in server.kept:
         server.kept["bench"] = by_kb(server, documents())[1]
     return server.kept["bench"]

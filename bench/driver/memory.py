@@ -9,7 +9,7 @@ from report import Report
 from server import Sampler, Server, adapt_vectors, memory_kb
 from texts import Writer
 
-# A hundred megabytes of text as many documents and as a few, the largest that kb.max_document_size lets in.
+# A hundred megabytes of text, as many documents and as a few of the largest that kb.max_document_size allows.
 SHAPES = ((200, 500_000, 10), (10, 10_000_000, 1))
 
 
@@ -31,7 +31,7 @@ def backend(server: Server, report: Report) -> None:
         with server.connect(ingest.DATABASE) as fresh:
             adapt_vectors(fresh)
             pid = fresh.info.backend_pid
-            # Its own: pages of shared buffers that nobody else has touched yet are no growth.
+            # Its own memory: pages of shared buffers that it is the first to touch are no growth.
             before = memory_kb(pid, "RssAnon")
             if len(fresh.execute(sql, [argument]).fetchall()) != query.TOP_K:
                 raise AssertionError(f"other than {query.TOP_K} rows: {sql}")
@@ -97,7 +97,7 @@ def worker(server: Server, report: Report, documents: int, size: int, batch_size
 
 
 def text(writer: Writer, stock: list[str], number: int, size: int) -> str:
-    """Paragraphs that stand nowhere else, a little less than `size` bytes of them."""
+    """Paragraphs that are in no other document, a little less than `size` bytes of them."""
     paragraphs, length = [], 0
     while True:
         paragraph = f"{len(paragraphs)} of {number}: {writer.chance.choice(stock)}"

@@ -15,7 +15,7 @@ from texts import Writer
 QUERIES, WARM_UP, RECALL_OVER, TOP_K = 500, 60, 200, 5
 COLUMNS = "chunk_id, kb_id, external_id, title, content, score, token_count, metadata, locator, stale"
 BY_KB = f"SELECT {COLUMNS} FROM kb.query_vector('bench', %s, {TOP_K})"
-# What somebody would write who knows the tables: the index scan alone below, its five rows joined above.
+# What somebody who knows the tables would write: the inner query scans the index, the outer one joins its five rows.
 BY_HAND = """
 SELECT c.chunk_id, 'bench'::text AS kb_id, d.external_id, d.title, c.content, 1 - s.distance AS score, c.token_count,
        d.metadata || c.metadata AS metadata, c.locator, d.content_hash IS DISTINCT FROM d.indexed_hash AS stale
@@ -47,7 +47,7 @@ def timed(connection, sql: str, argument):
 
 
 def side_by_side(connection, sides: list[tuple[str, list]], warm_up: int):
-    """Times and rows of statements over their arguments, taking turns, each first as often as the others."""
+    """Times and rows of statements over their arguments, in turn; each goes first as often as the others."""
     times = [[] for _ in sides]
     rows = [[] for _ in sides]
     for i in range(len(sides[0][1])):
@@ -68,7 +68,7 @@ def run(server: Server, report: Report) -> None:
     by_hand = BY_HAND.format(table=table, top_k=TOP_K)
     made.execute("DO $$BEGIN CREATE ROLE bench_reader IN ROLE kb_reader; EXCEPTION WHEN duplicate_object THEN END$$")
 
-    # Ingestion is over when kb's own processes have done their part; autovacuum has not (it is off).
+    # Ingestion ends when kb's own processes have done their part; autovacuum is off.
     waiting = time.monotonic()
     while server.processes("kb indexer") and time.monotonic() - waiting < 60:
         time.sleep(0.1)
@@ -98,7 +98,7 @@ def run(server: Server, report: Report) -> None:
             f" iterative_scan strict_order on both sides; {same} of {QUERIES} answers are equal row by row"
         )
     with session(server) as connection:
-        # By hand somebody must have given it: kb.query reads vectors for its caller.
+        # kb.query reads vectors for its caller; the hand-written SQL needs this grant.
         connection.execute(f"GRANT SELECT ON {table} TO bench_reader")
         connection.execute("SET ROLE bench_reader")
         measure(connection, report, vectors, by_hand, "the same as a kb_reader, under row-level security", None)

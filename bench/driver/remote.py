@@ -61,7 +61,7 @@ def seconds_to_ready(connection, given: list[dict]) -> float:
 
 
 def knowledge_base(connection, embedder: str, chunking: dict) -> None:
-    # No index: its building takes what it takes, whoever made the vectors.
+    # No index: building it takes the same time, whichever provider made the vectors.
     connection.execute(
         "SELECT kb.create_vector_db('exact', dimension => %s, config => %s)", [DIMENSION, Jsonb({"min_rows": 10**8})]
     )
@@ -88,7 +88,7 @@ def throughput(server: Server, report: Report) -> None:
             connection = server.fresh("bench_remote")
             create(connection, stub)
             knowledge_base(connection, embedder, CHUNKING)
-            # The gateway is there, and has its HTTP client.
+            # Now the gateway runs, and has its HTTP client.
             connection.execute("SELECT ok FROM kb.check_embedder('stub')")
             pid = server.processes("kb gateway")[0]
             before = memory_kb(pid, "RssAnon")
@@ -126,7 +126,7 @@ def edits(server: Server, report: Report) -> None:
     find = "SELECT count(*) FROM kb.query('bench', %s, 1) WHERE content = %s"
     times = []
     for i in range(EDITS):
-        # The text is the question and a number: of all vectors only its own can be nearest to itself.
+        # The text is the question and a number: only its own vector can be the nearest to it.
         text = f"{question} {i}"
         connection.execute("SELECT count(*) FROM kb.query('bench', %s, 1)", [text])
         connection.execute("SELECT kb.put_document('bench', %s, %s)", [f"d{i}", text])

@@ -45,7 +45,9 @@ class Report:
         say("  " + text)
 
     def broken(self, name: str, error: Exception) -> None:
-        self.lines.append(Line(name, f"{type(error).__name__}: {str(error).splitlines()[0][:90]}", verdict="BROKEN"))
+        # An error may have no text at all.
+        said = (str(error).splitlines() or [""])[0][:90]
+        self.lines.append(Line(name, f"{type(error).__name__}: {said}", verdict="BROKEN"))
 
     def text(self) -> str:
         rows = [line.cells() for line in [HEADER, *self.lines]]

@@ -13,7 +13,7 @@ TOPICS = 200
 
 
 class Writer:
-    """Words as common as in a language (Zipf), and a topic to each document, so that vectors lie in clusters."""
+    """Words as common as in a language (Zipf), and a topic for each document, so that vectors form clusters."""
 
     def __init__(self, seed: int):
         chance = random.Random(0)

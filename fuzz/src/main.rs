@@ -5,7 +5,7 @@
 
 #[path = "../../tests/fuzz/memory.rs"]
 mod memory;
-// tests/fuzz makes inputs itself, by more of these than libFuzzer needs.
+// tests/fuzz makes its inputs with more of these functions than libFuzzer needs.
 #[allow(dead_code)]
 #[path = "../../tests/fuzz/random.rs"]
 mod random;

@@ -1,4 +1,4 @@
--- The extension, what it brings, and a helper for the tests behind this one.
+-- The extension, what it brings, and helpers for the tests after this one.
 SET client_min_messages = warning;
 CREATE EXTENSION kb CASCADE;
 RESET client_min_messages;
@@ -19,7 +19,7 @@ SELECT c.relname, c.relrowsecurity, c.relforcerowsecurity
 FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'tenant_id'
 WHERE c.relnamespace = 'kb'::regnamespace AND c.relkind IN ('r', 'p') ORDER BY 1;
 
--- Views see with their reader's eyes.
+-- Views read with the rights of their caller.
 SELECT relname, reloptions FROM pg_class WHERE relnamespace = 'kb'::regnamespace AND relkind = 'v' ORDER BY 1;
 
 -- The functions an application calls, with the names of their arguments.
@@ -27,8 +27,8 @@ SELECT p.proname || '(' || pg_get_function_identity_arguments(p.oid) || ')' AS f
 FROM pg_proc p WHERE p.pronamespace = 'kb'::regnamespace AND p.proname !~ '^_'
 ORDER BY p.proname, pg_get_function_identity_arguments(p.oid);
 
--- Callers by names (PostgREST) know functions by the names of the arguments they give: no set of names fits two of them.
--- It fits where each takes what the other requires.
+-- Callers that name their arguments (PostgREST) choose a function by those names: no set of names may fit two functions.
+-- A set fits two where each takes what the other requires.
 CREATE TEMP VIEW ambiguous AS
 WITH f AS (
     SELECT oid, proname, coalesce(proargnames[1:pronargs], '{}') AS takes,
@@ -59,7 +59,7 @@ SET kb.gateway_timeout = 0;
 \set VERBOSITY default
 SELECT name, left(setting, 20) AS setting, unit, context, min_val, max_val FROM pg_settings
 WHERE name LIKE 'kb.%' AND name <> 'kb.model_dir' ORDER BY name COLLATE "C";
--- Where models lie is for the configuration file to say.
+-- Only the configuration file says where models are.
 SET kb.model_dir = '/tmp';
 
 -- For the tests: SQLSTATE, message, detail and hint of what a statement raises, or its first column.
@@ -78,7 +78,7 @@ END
 $$;
 SELECT try('SELECT 1'), try('SELECT 1/0');
 
--- And: waits until a condition holds, looking from a new transaction each time; an error after a minute.
+-- For the tests, too: waits until a condition holds, looking from a new transaction each time; an error after a minute.
 CREATE PROCEDURE until(condition text) LANGUAGE plpgsql AS $$
 DECLARE
     holds boolean; begun timestamptz := clock_timestamp();

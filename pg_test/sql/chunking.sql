@@ -1,4 +1,4 @@
--- kb.chunk and chunking as documents meet it.
+-- kb.chunk, and the chunking of documents.
 \pset format unaligned
 \pset tuples_only on
 SET kb.default_embedder = 'hash';
@@ -35,7 +35,7 @@ SELECT bool_and(start_char >= coalesce(before, 0)) AS apart FROM (
     SELECT start_char, lag(end_char) OVER (ORDER BY ordinal) AS before
     FROM kb.chunk((SELECT body FROM texts WHERE id = 'many'), '{"size": 30, "overlap": 0}')) s;
 
--- What it looks like.
+-- What chunks look like.
 SELECT ordinal, content, token_count, start_char, end_char, headings
 FROM texts t, kb.chunk(body, '{"size": 25, "overlap": 0}') WHERE id = 'prose' ORDER BY 1;
 SELECT ordinal, replace(content, E'\n', '|'), headings FROM texts t, kb.chunk(body, '{"strategy": "markdown", "size": 14, "overlap": 0}', content_type => 'text/markdown') WHERE id = 'markdown' ORDER BY 1;
@@ -63,7 +63,7 @@ SELECT try($$SELECT kb.chunk('x', '[]')$$);
 SELECT try($$SELECT kb.chunk('x', '{}', 'no_such')$$);
 SELECT try($$SELECT kb.chunk('x', '{}', content_type => 'application/pdf')$$);
 
--- What a text may become has limits, whoever asks.
+-- What a text may become is limited for every caller.
 SELECT count(*) FROM kb.chunk(repeat('word ', 1000), '{"size": 10, "overlap": 5}');
 SELECT try($$SELECT kb.chunk(repeat('word ', 1000), '{"size": 10, "overlap": 6}')$$);
 SET kb.max_chunks_per_document = 100;

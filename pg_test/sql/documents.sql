@@ -56,7 +56,7 @@ SELECT kb.wait('docs', 30);
 SELECT external_id, content = 'only once', length(content), status FROM kb.documents JOIN kb.knowledge_bases k USING (kb_no)
 WHERE k.id = 'docs' AND external_id IN ('bytes', 'bytes2', 'bom', 'crlf') ORDER BY 1;
 
--- What was put is kept where the extracted text is not that; and all are found by the knowledge base's id.
+-- What was put is kept where the extracted text differs from it; documents are found by kb_id.
 SELECT external_id, replace(replace(convert_from(original, 'UTF8'), E'\r', '<CR>'), U&'\FEFF', '<BOM>') FROM kb.documents WHERE kb_id = 'docs' AND original IS NOT NULL
 AND external_id !~ '^(page|type)' ORDER BY 1;
 SELECT bool_and(original IS NOT NULL) FROM kb.documents WHERE kb_id = 'docs' AND content_type = 'text/html';
@@ -72,7 +72,7 @@ SELECT try($$SELECT kb.put_document('docs', 'bad', '')$$);
 SELECT try($$SELECT kb.put_document('docs', 'bad', E' \t\r\n\u00a0')$$);
 SELECT try($$SELECT kb.put_document('docs', 'bad', '%PDF-1.7', content_type => 'application/pdf')$$);
 SELECT try($$SELECT kb.put_document('docs', 'bad', 'x', content_type => 'markdown')$$);
--- A name that says what kb does not read is no plain text; said to be text, it is.
+-- A name of a format that kb does not read is refused, unless the caller says that the document is text.
 SELECT try($$SELECT kb.put_document('docs', 'bad.pdf', '%PDF-1.7')$$) ~ '^0A000: document "bad.pdf": .*pdf';
 SELECT kb.put_document('docs', 'good.pdf', 'Text all the same.', content_type => 'text/plain');
 SELECT try($$SELECT kb.put_document('docs', '', 'x')$$);
@@ -80,7 +80,7 @@ SELECT try($$SELECT kb.put_document('docs', '   ', 'x')$$);
 SELECT try($$SELECT kb.put_document('docs', 'bad', 'x', '[1]')$$);
 SELECT try($$SELECT kb.put_document('docs', 'bad', 'x', '"x"')$$);
 SELECT try($$SELECT kb.put_document('docs_none', 'bad', 'x')$$);
--- An id too long for its index is told as such.
+-- An id that is too long for its index is refused as such.
 SELECT left(try($$SELECT kb.put_document('docs', (SELECT string_agg(md5(i::text), '') FROM generate_series(1, 500) i), 'x')$$), 35) LIKE '22023: invalid external_id%';
 SET kb.max_document_size = '1kB';
 SELECT try($$SELECT kb.put_document('docs', 'bad', repeat('x', 1025))$$);

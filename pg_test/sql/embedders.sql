@@ -99,7 +99,7 @@ RESET kb.default_embedder;
 SELECT try($$SELECT kb.alter_embedder('minilm', config => '{"truncate": true}')$$);
 SELECT try($$SELECT kb.drop_embedder('hash')$$);
 
--- In use: no drop, and no change of what vectors mean; batch size is no such thing.
+-- In use: no drop, and no change of what vectors mean; batch_size may change.
 SELECT try($$SELECT kb.create_knowledge_base('emb_kb', 'emb_plain')$$);
 SELECT try($$SELECT kb.drop_embedder('emb_plain')$$);
 SELECT try($$SELECT kb.alter_embedder('emb_plain', dimension => 65)$$);

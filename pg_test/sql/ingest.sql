@@ -24,13 +24,13 @@ SELECT max(token_count) BETWEEN 11 AND 20 FROM kb.chunks c JOIN kb.knowledge_bas
 SELECT kb.ingest('ing', 'upsert') AS run \gset
 SELECT kb.wait(:run, 30);
 SELECT * FROM ing_runs;
--- Back again: what a chunk is called comes of its content.
+-- Back again: a chunk's id comes from its content.
 SELECT kb.alter_knowledge_base('ing', chunking => '{"size": 10, "overlap": 0}');
 SELECT kb.ingest('ing') AS run \gset
 SELECT kb.wait(:run, 30);
 SELECT count(*) FROM (SELECT chunk_id FROM before EXCEPT SELECT chunk_id FROM kb.chunks) s;
 
--- replace: all again beside what is there, and the switch is one commit.
+-- replace: all is made again beside what is there; one commit switches.
 SELECT kb.ingest('ing', 'replace') AS run \gset
 SELECT kb.wait(:run, 30);
 SELECT * FROM ing_runs;
@@ -76,7 +76,7 @@ SELECT kb.wait('ing_edit', 30);
 SELECT count(*) AS chunks, count(b.chunk_id) AS kept FROM kb.chunks c JOIN kb.knowledge_bases k USING (kb_no) LEFT JOIN edit_before b USING (chunk_id) WHERE k.id = 'ing_edit';
 SELECT count(*), min(ordinal), max(ordinal), count(DISTINCT ordinal) FROM kb.chunks c JOIN kb.knowledge_bases k USING (kb_no) WHERE k.id = 'ing_edit';
 
--- Failures: listed with the reason, retried, and no burden to the rest.
+-- Failures: listed with the reason, retried, and no harm to other documents.
 SELECT kb.create_knowledge_base('ing_fail', 'ing_a', chunking => '{"strategy": "none"}');
 SELECT kb.put_document('ing_fail', 'good', 'A short text.'), kb.put_document('ing_fail', 'bad', repeat('word ', 51)), kb.put_document('ing_fail', 'worse', repeat('more ', 60));
 SELECT kb.wait('ing_fail', 30);
@@ -89,7 +89,7 @@ SELECT external_id FROM kb.failures ORDER BY 1;
 SELECT kb.ingest('ing_fail') AS run \gset
 SELECT kb.wait(:run, 30);
 SELECT r.state, scanned, added, updated, skipped, failed FROM kb.runs r WHERE run_no = :run;
--- A failed document put again is taken up; so is one whose settings have been put right.
+-- A failed document that is put again is tried again; so is one whose settings were corrected.
 SELECT kb.put_document('ing_fail', 'bad', 'Short now.');
 SELECT kb.wait('ing_fail', 30);
 SELECT external_id FROM kb.failures;
@@ -115,7 +115,7 @@ SELECT try($$SELECT kb.wait('ing', -1)$$);
 SELECT try($$SELECT kb.wait('ing', 'NaN')$$);
 SELECT try($$SELECT kb.wait('ing', 'Infinity')$$);
 SELECT try($$SELECT kb.wait('ing', 0)$$);
--- What its own transaction has not committed it could wait for for ever.
+-- It does not wait for what its own transaction has not committed: that would be for ever.
 BEGIN;
 SELECT kb.put_document('ing', 'mine', 'not committed');
 SELECT try($$SELECT kb.wait('ing', 30)$$);
@@ -127,7 +127,7 @@ SELECT kb.ingest('ing') AS run \gset
 SELECT regexp_replace(try(format('SELECT kb.wait(%s, 30)', :run)), '\d+ waits', 'N waits');
 COMMIT;
 SELECT kb.wait(:run, 30);
--- In a savepoint that was rolled back there is nothing of its own any more.
+-- What was put in a savepoint that was rolled back is not there any more.
 BEGIN;
 SAVEPOINT s;
 SELECT kb.put_document('ing', 'mine', 'not committed');

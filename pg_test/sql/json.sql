@@ -31,7 +31,7 @@ INSERT INTO call (statement) VALUES
     ($$SELECT * FROM kb.query_vector('js', '[1,0,0,0,0,0,0,0]', filter => %L)$$);
 -- Too deep.
 SELECT no, replace(try(format(statement, pg_temp.nested(101))), E'\n', ' ') FROM call ORDER BY no;
--- As deep as can be: kept, or a key that is not known. None is an internal error.
+-- As deep as is allowed: kept, or an unknown key. None is an internal error.
 SELECT no, left(replace(try(format(statement, pg_temp.nested(100))), E'\n', ' '), 72) FROM call ORDER BY no;
 SELECT count(*) FROM call WHERE try(format(statement, pg_temp.nested(1000))) !~ '^22023: .*nested';
 -- Numbers beyond a double, or of more digits.

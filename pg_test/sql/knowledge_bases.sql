@@ -68,7 +68,7 @@ SELECT etag AS before FROM kb.knowledge_bases WHERE id = 'kbs_all' \gset
 SELECT try($$SELECT kb.alter_knowledge_base('kbs_all', retrieval => '{"top_k": 7, "min_score": 0.25, "max_tokens": 1000, "ef_search": 100}', description => 'Fewer settings')$$);
 SELECT description, embedder, vector_db, chunking, preprocess, retrieval, metadata, etag <> :'before'
 FROM kb.knowledge_bases WHERE id = 'kbs_all';
--- A knowledge base without documents is remade at once, without a word.
+-- A knowledge base without documents is made again at once, without a notice.
 SELECT kb.alter_knowledge_base('kbs_hash', embedder => 'kbs_emb', chunking => '{"size": 40}');
 SELECT embedder, chunking FROM kb.knowledge_bases WHERE id = 'kbs_hash';
 SELECT b.state, b.embedder, b.chunking FROM kb.builds b JOIN kb.knowledge_bases k USING (kb_no) WHERE k.id = 'kbs_hash';

@@ -9,12 +9,12 @@ SELECT kb.put_document('prv', 'd', 'A document to read.');
 SELECT kb.wait('prv', 30);
 GRANT EXECUTE ON FUNCTION try(text) TO PUBLIC;
 
--- Functions: f may not, t may. (Arguments of no use, so that nothing happens.)
+-- Functions: f may not, t may.
 SELECT p.proname || '(' || pg_get_function_identity_arguments(p.oid) || ')',
        has_function_privilege('kbt_nobody', p.oid, 'EXECUTE') AS nobody, has_function_privilege('kbt_reader', p.oid, 'EXECUTE') AS reader,
        has_function_privilege('kbt_writer', p.oid, 'EXECUTE') AS writer, has_function_privilege('kbt_admin', p.oid, 'EXECUTE') AS admin
 FROM pg_proc p WHERE p.pronamespace = 'kb'::regnamespace ORDER BY p.proname, pg_get_function_identity_arguments(p.oid);
--- Tables and views: what reader, writer and admin hold.
+-- Tables and views: what reader, writer and admin may do.
 SELECT c.relname, r.role, (SELECT string_agg(x, ' ' ORDER BY x) FROM unnest('{SELECT,INSERT,UPDATE,DELETE,TRUNCATE,REFERENCES,TRIGGER}'::text[]) x
                            WHERE has_table_privilege(r.role, c.oid, x)) AS may
 FROM pg_class c, (VALUES (1, 'kbt_nobody'), (2, 'kbt_reader'), (3, 'kbt_writer'), (4, 'kbt_admin')) r (n, role)
@@ -45,7 +45,7 @@ SELECT try($$SELECT kb.ingest('prv')$$);
 SELECT try($$DELETE FROM kb.documents$$);
 SELECT left(try($$SELECT current_setting('kb.model_dir')$$), 5);
 SELECT try($$SELECT set_config('kb.max_document_size', '1GB', false)$$);
--- No message tells where on the server the models lie, nor does health.
+-- No message tells where on the server the models are, nor does health.
 SELECT count(*) FROM kb.health() WHERE detail LIKE '%/%' OR hint LIKE '%/%';
 SET ROLE kbt_writer;
 SELECT kb.put_document('prv', 'w', 'Written by a writer.');

@@ -70,7 +70,7 @@ SELECT try($$SELECT kb.set_secret('x', '')$$);
 SELECT try($$SELECT kb.set_secret('x', E'a\nb')$$);
 SELECT kb.drop_secret('local');
 SELECT try($$SELECT kb.drop_secret('local')$$);
--- Nobody is there, or no key: what check_embedder says. (No port 1 is ever open.)
+-- No server, or no key: what check_embedder says. (Port 1 is never open.)
 SELECT kb.alter_embedder('prov_ollama', base_url => 'http://127.0.0.1:1',
     config => '{"retry": {"max_attempts": 1}}');
 SELECT ok, dimension, problem ~ 'cannot be reached' FROM kb.check_embedder('prov_ollama');

@@ -14,20 +14,20 @@ SELECT kb.wait('q', 30);
 SELECT rank, kb_id, external_id, title, content, score > 0.3 AS good, score = rank_score AS same, token_count, metadata, locator, stale
 FROM kb.query('q', 'how many days of annual leave do employees have', 1);
 SELECT c.chunk_id = q.chunk_id FROM kb.query('q', 'annual leave', 1) q, kb.chunks c JOIN kb.documents d USING (document_id) WHERE d.external_id = 'leave';
--- Ranks count from 1, scores do not rise, all lie in 0..1; a knowledge base's own top_k is 5.
+-- Ranks count from 1, scores do not rise, all are in 0..1; a knowledge base's own top_k is 5.
 SELECT count(*), array_agg(rank ORDER BY rank), bool_and(score <= before) IS NOT FALSE AS falling, bool_and(score BETWEEN 0 AND 1) AS in_range
 FROM (SELECT rank, score, lag(score, 1, 2) OVER (ORDER BY rank) AS before FROM kb.query('q', 'employees travel')) s;
 SELECT count(*) FROM kb.query('q', 'employees', 2);
 SELECT count(*) FROM kb.query('q', 'employees', 10000);
 
--- The same text in two documents is answered once, and the locator says where else it stands.
+-- The same text in two documents is answered once, and the locator says where else it is.
 SELECT external_id, content, (SELECT jsonb_agg(a->'external_id') FROM jsonb_array_elements(locator->'also_in') a) AS also_in
 FROM kb.query('q', 'who books business travel', 1);
 SELECT count(*) FROM kb.query('q', 'who books business travel', 5) WHERE content LIKE 'Business%';
 SELECT a->>'chunk_id' = c.chunk_id::text AS names_the_chunk
 FROM kb.query('q', 'who books business travel', 1) q, jsonb_array_elements(q.locator->'also_in') a,
      kb.chunks c JOIN kb.documents d USING (document_id) WHERE d.external_id = a->>'external_id' AND c.content LIKE 'Business%';
--- Under a filter it is the other one, where only that qualifies.
+-- Under a filter the other document answers, if only that qualifies.
 SELECT external_id FROM kb.query('q', 'who books business travel', filter => '{"team": "sales"}');
 SELECT external_id FROM kb.query('q', 'who books business travel', filter => '{"team": "ops"}');
 -- Without dedupe both are rows.
@@ -103,7 +103,7 @@ SELECT count(*) FROM kb.put_documents('q_many', (SELECT array_agg(jsonb_build_ob
     'metadata', jsonb_build_object('rare', i % 1000 = 7, 'n', i))) FROM generate_series(1, 2000) i));
 SELECT kb.wait('q_many', 60);
 SELECT kb_id, documents, ready, chunks, vectors FROM kb.status WHERE kb_id = 'q_many';
--- The worker builds the index behind the last document, without blocking anybody.
+-- The worker builds the index after the last document, without blocking anybody.
 CALL until($$SELECT count(*) = 1 FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid JOIN pg_class x ON x.oid = i.indexrelid JOIN pg_am m ON m.oid = x.relam
     WHERE c.relname = (SELECT table_name FROM kb.vector_dbs WHERE id = 'q_small') AND m.amname = 'hnsw' AND i.indisvalid$$);
 SELECT count(*), count(DISTINCT chunk_id) FROM kb.query('q_many', 'document number', 100);

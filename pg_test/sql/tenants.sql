@@ -20,7 +20,7 @@ SELECT kb.wait(:run_b, 30);
 SELECT kb_no AS kb_b FROM kb.knowledge_bases WHERE id = 'ten' \gset
 SELECT document_id AS doc_b FROM kb.documents WHERE external_id = 'doc' AND kb_no = :kb_b \gset
 
--- A: the same names are others' names.
+-- A: the same names are another tenant's.
 SET kb.tenant = 'a';
 SELECT try($$SELECT kb.query('ten', 'secret')$$);
 SELECT try($$SELECT kb.query_vector('ten', array_fill(0.1, ARRAY[32])::vector)$$);
@@ -61,12 +61,12 @@ SELECT split_part(try(format($$INSERT INTO kb.documents (kb_no, kb_id, tenant_id
      = split_part(try(format($$INSERT INTO kb.documents (kb_no, kb_id, tenant_id, external_id, content_type, content, content_hash) VALUES (%s, 'ten', 'a', 'guess', 'text/plain', 'x', 'x')$$, :kb_b)), ':', 1) AS tells_nothing_of_documents;
 SELECT split_part(try(format($$INSERT INTO kb.jobs (kb_no, tenant_id, subject) VALUES (%s, 'a', 'doc')$$, :kb_b)), ':', 1)
      = split_part(try(format($$INSERT INTO kb.jobs (kb_no, tenant_id, subject) VALUES (%s, 'a', 'guess')$$, :kb_b)), ':', 1) AS tells_nothing_of_jobs;
--- Nor does a job made by hand stand in the way of the other's own.
+-- Nor does a job made by hand block the other tenant's own.
 SELECT try(format($$INSERT INTO kb.jobs (kb_no, tenant_id, subject, next_attempt_at) VALUES (%s, 'a', 'same', now() + interval '1 day')$$, :kb_b)) ~ '^ok' AS makes_work_for_another;
 SELECT try($$UPDATE kb.documents SET tenant_id = 'b'$$) ~ '^42501';
 SELECT try($$UPDATE kb.documents SET title = 'taken' WHERE external_id = 'doc'$$) ~ '^(ok|42501)';
 SELECT try($$DELETE FROM kb.documents WHERE external_id = 'fails'$$) ~ '^(ok|42501)';
--- A statement prepared as one tenant is another's under another.
+-- A statement prepared under one tenant answers for the tenant that executes it.
 PREPARE asked AS SELECT external_id, content FROM kb.query('ten', 'the secret of tenant', 1);
 EXECUTE asked;
 SET kb.tenant = 'b';
@@ -81,13 +81,13 @@ SELECT count(*) FROM kb.runs;
 RESET kb.tenant;
 SELECT count(*) FROM kb.documents;
 SELECT try($$SELECT kb.query('ten', 'secret')$$);
--- A name that tries its luck.
+-- Names that try to see more.
 SET kb.tenant = 'a'' OR true --';
 SELECT count(*) FROM kb.documents;
 SET kb.tenant = '%';
 SELECT count(*) FROM kb.documents;
 
--- Tenant shared: read by all, written by itself. One's own goes before it.
+-- Tenant shared: read by all, written by itself. A knowledge base of one's own comes first.
 SET kb.tenant = 'shared';
 SELECT kb.create_knowledge_base('ten_shared', 'ten_e'), kb.create_knowledge_base('ten', 'ten_e');
 SELECT kb.put_document('ten_shared', 'doc', 'For all to read.'), kb.put_document('ten', 'doc', 'The shared one.');
@@ -104,7 +104,7 @@ SELECT try($$WITH gone AS (DELETE FROM kb.documents WHERE tenant_id = 'shared' R
 SET kb.tenant = 'c';
 SELECT content FROM kb.query('ten', 'anything', 1);
 
--- Nobody's drop touches another's.
+-- A drop touches nothing of another tenant.
 SET kb.tenant = 'a';
 SELECT kb.drop_knowledge_base('ten');
 SET kb.tenant = 'b';

@@ -41,6 +41,6 @@ SELECT try($$SELECT kb.drop_vector_db('vdb_mem')$$);
 SELECT kb.drop_knowledge_base('vdb_kb');
 SELECT kb.drop_embedder('vdb_emb');
 
--- A drop takes the table along.
+-- A drop drops the table, too.
 SELECT try(format('SELECT kb.drop_vector_db(%L)', id)) FROM kb.vector_dbs ORDER BY id COLLATE "C";
 SELECT count(*) FROM pg_class WHERE relnamespace = 'kb'::regnamespace AND relkind = 'r' AND relname ~ 'vectors_|my_vectors';

@@ -2,11 +2,11 @@
 
 use super::{elements, json, required};
 use crate::error::Error;
-use crate::ingest::put::{self, Content, Given};
 use crate::model::Json;
 use crate::model::fields::Fields;
+use crate::model::states::PutStatus;
 use crate::pg::json::Jsonb;
-use crate::store::documents::Put;
+use crate::use_cases::{self, Content, Given};
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
@@ -64,7 +64,8 @@ fn given(
 }
 
 fn put_one(kb_id: &str, given: Given) -> Result<String, ErrorReport> {
-    let status = put::put(kb_id, vec![given])?.first().map_or(Put::Skipped, |(_, put)| *put);
+    let status =
+        use_cases::put_documents(kb_id, vec![given])?.first().map_or(PutStatus::Skipped, |(_, put)| *put);
     Ok(status.name().to_string())
 }
 
@@ -79,14 +80,14 @@ fn put_documents(
     for (i, Jsonb(document)) in documents.into_iter().enumerate() {
         all.push(read(i + 1, document)?);
     }
-    let results = put::put(kb_id, all)?;
+    let results = use_cases::put_documents(kb_id, all)?;
     Ok(TableIterator::new(results.into_iter().map(|(id, put)| (id, put.name().to_string()))))
 }
 
 /// An element of put_documents: {external_id, content, metadata, title, content_type, uri}.
 fn read(number: usize, mut document: Json) -> Result<Given, Error> {
     let name = format!("documents[{number}]");
-    let wrong = |problem| Error::Configuration { object: name.clone(), problems: vec![problem] };
+    let wrong = |problem| Error::configuration(name.clone(), vec![problem]);
     // Kept as it is; the rest is read.
     let metadata = document.take("metadata").filter(|metadata| metadata.as_str() != "null");
     let value = document.value().map_err(|problem| wrong(format!("{name}: {problem}")))?;
@@ -110,14 +111,14 @@ fn read(number: usize, mut document: Json) -> Result<Given, Error> {
         uri: fields.text("uri"),
     };
     let problems = fields.finish();
-    if problems.is_empty() { Ok(given) } else { Err(Error::Configuration { object: name, problems }) }
+    if problems.is_empty() { Ok(given) } else { Err(Error::configuration(name, problems)) }
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
 fn delete_document(kb_id: Option<&str>, external_id: Option<&str>) -> Result<bool, ErrorReport> {
     let kb_id = required("kb_id", kb_id)?;
     let external_id = required("external_id", external_id)?;
-    let results = put::delete(kb_id, &[external_id.to_string()])?;
+    let results = use_cases::delete_documents(kb_id, &[external_id.to_string()])?;
     Ok(results.iter().any(|(_, deleted)| *deleted))
 }
 
@@ -128,7 +129,7 @@ fn delete_documents(
 ) -> Result<TableIterator<'static, (name!(external_id, String), name!(status, String))>, ErrorReport> {
     let kb_id = required("kb_id", kb_id)?;
     let external_ids = elements("external_ids", required("external_ids", external_ids)?)?;
-    let results = put::delete(kb_id, &external_ids)?;
+    let results = use_cases::delete_documents(kb_id, &external_ids)?;
     Ok(TableIterator::new(
         results
             .into_iter()
@@ -139,5 +140,5 @@ fn delete_documents(
 #[pg_extern(volatile, parallel_unsafe)]
 fn retry(kb_id: Option<&str>, external_id: default!(Option<&str>, "NULL")) -> Result<i64, ErrorReport> {
     let kb_id = required("kb_id", kb_id)?;
-    Ok(put::retry(kb_id, external_id)?)
+    Ok(use_cases::retry(kb_id, external_id)?)
 }

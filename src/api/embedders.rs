@@ -1,17 +1,13 @@
 //! SQL functions over embedders.
 
 use super::{elements, required, value};
-use crate::catalog::access::access;
-use crate::catalog::embedders::{self as cases, Wanted};
+use crate::catalog::embedder_settings::WantedEmbedder;
 use crate::error::Error;
-use crate::gateway::client;
 use crate::model::{Embedder, EmbedderConfig, Kind};
 use crate::pg::json::Jsonb;
 use crate::pg::report;
 use crate::pg::vector::Vector;
-use crate::settings;
-use crate::store::embedders;
-use crate::store::knowledge_bases::current_tenant;
+use crate::use_cases;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
@@ -29,7 +25,10 @@ fn create_embedder(
     report::hidden(|| {
         let id = required("id", id)?;
         let provider = required("provider", provider)?;
-        Ok(cases::create(id, &wanted(Some(provider), model, dimension, base_url, secret, config)?)?)
+        Ok(use_cases::create_embedder(
+            id,
+            &wanted(Some(provider), model, dimension, base_url, secret, config)?,
+        )?)
     })
 }
 
@@ -44,7 +43,7 @@ fn alter_embedder(
 ) -> Result<(), ErrorReport> {
     report::hidden(|| {
         let id = required("id", id)?;
-        Ok(cases::alter(id, wanted(None, model, dimension, base_url, secret, config)?)?)
+        Ok(use_cases::alter_embedder(id, wanted(None, model, dimension, base_url, secret, config)?)?)
     })
 }
 
@@ -55,8 +54,8 @@ fn wanted(
     base_url: Option<&str>,
     secret: Option<&str>,
     config: Option<Jsonb>,
-) -> Result<Wanted, Error> {
-    Ok(Wanted {
+) -> Result<WantedEmbedder, Error> {
+    Ok(WantedEmbedder {
         provider: provider.map(str::to_string),
         model: model.map(str::to_string),
         dimension,
@@ -68,7 +67,7 @@ fn wanted(
 
 #[pg_extern(volatile, parallel_unsafe)]
 fn drop_embedder(id: Option<&str>) -> Result<(), ErrorReport> {
-    Ok(cases::drop(required("id", id)?)?)
+    Ok(use_cases::drop_embedder(required("id", id)?)?)
 }
 
 #[pg_extern(volatile, parallel_restricted)]
@@ -86,7 +85,7 @@ fn check_embedder(
     >,
     ErrorReport,
 > {
-    let check = cases::check(required("id", id)?)?;
+    let check = use_cases::check_embedder(required("id", id)?)?;
     let dimension = check.dimension.map(|d| d as i32);
     Ok(TableIterator::once((check.problem.is_none(), dimension, check.latency_ms, check.problem)))
 }
@@ -109,31 +108,21 @@ fn embed(
             })?;
         }
     };
-    let embedder = embedders::get(embedder)?;
-    let mut vectors = Vec::with_capacity(texts.len());
-    let tenant = current_tenant()?;
-    let access = access(&embedder, &tenant)?;
-    for part in client::parts(&embedder, &texts) {
-        let (whose, timeout) = (client::this_client(&tenant, 0), settings::gateway_timeout());
-        let answer = client::embed(&embedder, &access, kind, part.to_vec(), whose, timeout)?;
-        vectors.extend(answer.numbers().chunks(embedder.dimension).map(|v| Vector(v.to_vec())));
-    }
-    Ok(SetOfIterator::new(vectors))
+    let vectors = use_cases::embed(embedder, &texts, kind)?;
+    Ok(SetOfIterator::new(vectors.into_iter().map(Vector)))
 }
 
 #[pg_extern(stable, parallel_restricted)]
 fn count_tokens(text: Option<&str>, embedder: default!(Option<&str>, "NULL")) -> Result<i32, ErrorReport> {
     let text = required("text", text)?;
-    let id = embedder.map_or_else(settings::default_embedder, str::to_string);
-    let embedder = embedders::get(&id)?;
-    Ok(client::count_tokens(&embedder, text, settings::gateway_timeout())? as i32)
+    Ok(use_cases::count_tokens(text, embedder)? as i32)
 }
 
 /// For the rows that the extension's own script inserts.
 #[pg_extern(immutable, parallel_safe)]
 fn _fingerprint(provider: &str, model: &str, dimension: i32, config: Jsonb) -> Result<i64, ErrorReport> {
     let config = EmbedderConfig::parse(&required("config", value("config", Some(config))?)?)
-        .map_err(|problems| Error::Configuration { object: "config".into(), problems })?;
+        .map_err(|problems| Error::configuration("config", problems))?;
     let embedder = Embedder {
         id: String::new(),
         provider: provider.into(),

@@ -1,6 +1,6 @@
 //! kb.health(): what is wrong and what to do about it.
 
-use crate::catalog::health::{self, Finding};
+use crate::use_cases::{self, Finding};
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
@@ -12,8 +12,8 @@ fn health() -> Result<
     >,
     ErrorReport,
 > {
-    let findings = health::findings()?;
+    let findings = use_cases::health()?;
     Ok(TableIterator::new(findings.into_iter().map(|Finding { component, status, detail, hint }| {
-        (component.to_string(), status.to_string(), detail, hint)
+        (component.to_string(), status.name().to_string(), detail, hint)
     })))
 }

@@ -1,9 +1,10 @@
 //! SQL functions over knowledge bases.
 
 use super::{json, required, value};
-use crate::catalog::knowledge_bases::{self as cases, Wanted};
+use crate::catalog::knowledge_base_settings::WantedKnowledgeBase;
 use crate::model::states::RunStrategy;
 use crate::pg::json::Jsonb;
+use crate::use_cases;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
@@ -20,7 +21,7 @@ fn create_knowledge_base(
     metadata: default!(Option<Jsonb>, "NULL"),
 ) -> Result<(), ErrorReport> {
     let id = required("id", id)?;
-    let wanted = Wanted {
+    let wanted = WantedKnowledgeBase {
         embedder: embedder.map(str::to_string),
         vector_db: vector_db.map(str::to_string),
         description: description.map(str::to_string),
@@ -29,7 +30,7 @@ fn create_knowledge_base(
         retrieval: value("retrieval", retrieval)?,
         metadata: json("metadata", metadata)?,
     };
-    Ok(cases::create(id, wanted)?)
+    Ok(use_cases::create_knowledge_base(id, wanted)?)
 }
 
 #[allow(clippy::too_many_arguments)]
@@ -44,7 +45,7 @@ fn alter_knowledge_base(
     metadata: default!(Option<Jsonb>, "NULL"),
 ) -> Result<(), ErrorReport> {
     let id = required("id", id)?;
-    let wanted = Wanted {
+    let wanted = WantedKnowledgeBase {
         embedder: embedder.map(str::to_string),
         vector_db: None,
         description: description.map(str::to_string),
@@ -53,16 +54,16 @@ fn alter_knowledge_base(
         retrieval: value("retrieval", retrieval)?,
         metadata: json("metadata", metadata)?,
     };
-    Ok(cases::alter(id, wanted)?)
+    Ok(use_cases::alter_knowledge_base(id, wanted)?)
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
 fn drop_knowledge_base(id: Option<&str>) -> Result<(), ErrorReport> {
-    Ok(cases::drop(required("id", id)?)?)
+    Ok(use_cases::drop_knowledge_base(required("id", id)?)?)
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
 fn ingest(kb_id: Option<&str>, strategy: default!(Option<&str>, "'upsert'")) -> Result<i64, ErrorReport> {
     let (kb_id, strategy) = (required("kb_id", kb_id)?, required("strategy", strategy)?);
-    Ok(cases::ingest(kb_id, RunStrategy::parse(strategy)?)?)
+    Ok(use_cases::ingest(kb_id, RunStrategy::parse(strategy)?)?)
 }

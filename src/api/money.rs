@@ -1,7 +1,7 @@
 //! What embedding will cost, and whether a copy of a database may spend.
 
 use super::required;
-use crate::catalog::{estimate, restore};
+use crate::use_cases;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
@@ -21,11 +21,11 @@ fn estimate_ingest(
     >,
     ErrorReport,
 > {
-    let found = estimate::estimate(required("kb_id", kb_id)?)?;
+    let found = use_cases::estimate_ingest(required("kb_id", kb_id)?)?;
     Ok(TableIterator::once((found.documents, found.chunks, found.tokens, found.cost, found.seconds)))
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
 fn acknowledge_restore() -> Result<(), ErrorReport> {
-    Ok(restore::acknowledge()?)
+    Ok(use_cases::acknowledge_restore()?)
 }

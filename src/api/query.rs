@@ -4,7 +4,8 @@ use super::{json, required, value};
 use crate::pg::json::Jsonb;
 use crate::pg::uuid::to_pg;
 use crate::pg::vector::Vector;
-use crate::retrieve::{Request, run};
+use crate::retrieve::Request;
+use crate::use_cases;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 use pgrx::{JsonB, Uuid};
@@ -69,7 +70,7 @@ answers! {
         options: default!(Option<Jsonb>, "NULL"),
     ) {
         let request = request(kb_id, top_k, min_score, filter, max_tokens, mode, options)?;
-        run::by_text(&request, required("query", query)?)?
+        use_cases::query(&request, required("query", query)?)?
     }
 }
 
@@ -87,7 +88,7 @@ answers! {
         options: default!(Option<Jsonb>, "NULL"),
     ) {
         let request = request(kb_id, top_k, min_score, filter, max_tokens, mode, options)?;
-        run::by_vector(&request, &required("vector", vector)?.0)?
+        use_cases::query_vector(&request, &required("vector", vector)?.0)?
     }
 }
 

@@ -1,18 +1,18 @@
 //! kb.wait, for a knowledge base or a run.
 
 use super::required;
-use crate::ingest::wait;
+use crate::use_cases;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
 #[pg_extern(name = "wait", volatile, parallel_unsafe)]
 fn wait_kb(kb_id: Option<&str>, timeout: default!(Option<f64>, "NULL")) -> Result<(), ErrorReport> {
     let kb_id = required("kb_id", kb_id)?;
-    Ok(wait::for_knowledge_base(kb_id, timeout)?)
+    Ok(use_cases::wait_for_knowledge_base(kb_id, timeout)?)
 }
 
 #[pg_extern(name = "wait", volatile, parallel_unsafe)]
 fn wait_run(run: Option<i64>, timeout: default!(Option<f64>, "NULL")) -> Result<(), ErrorReport> {
     let run = required("run", run)?;
-    Ok(wait::for_run(run, timeout)?)
+    Ok(use_cases::wait_for_run(run, timeout)?)
 }

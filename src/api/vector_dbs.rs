@@ -1,8 +1,8 @@
 //! SQL functions over vector databases.
 
 use super::{required, value};
-use crate::catalog::vector_dbs as cases;
 use crate::pg::json::Jsonb;
+use crate::use_cases;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
@@ -29,15 +29,15 @@ fn create_vector_db(
     let (id, kind) = (required("id", id)?, required("type", kind)?);
     let (dimension, metric) = (required("dimension", dimension)?, required("metric", metric)?);
     let config = required("config", value("config", config)?)?;
-    Ok(cases::create(id, kind, dimension, metric, &config)?)
+    Ok(use_cases::create_vector_db(id, kind, dimension, metric, &config)?)
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
 fn drop_vector_db(id: Option<&str>) -> Result<(), ErrorReport> {
-    Ok(cases::drop(required("id", id)?)?)
+    Ok(use_cases::drop_vector_db(required("id", id)?)?)
 }
 
 #[pg_extern(stable, parallel_restricted)]
 fn _vector_count(build_no: Option<i64>) -> Result<i64, ErrorReport> {
-    Ok(crate::store::vector_store::count(required("build_no", build_no)?)?)
+    Ok(use_cases::vector_count(required("build_no", build_no)?)?)
 }

@@ -1,11 +1,7 @@
-//! Use cases over the catalogs: creating, altering and dropping what knowledge bases are made of.
+//! What several use cases and the worker share: the right to ask an embedder, builds, and the checks of settings.
 
-pub mod access;
-pub mod builds;
-pub mod embedders;
-pub mod estimate;
-pub mod health;
-pub mod knowledge_bases;
-pub mod restore;
-pub mod secrets;
-pub mod vector_dbs;
+pub mod build_lifecycle;
+pub mod embedder_access;
+pub mod embedder_settings;
+pub mod enqueue;
+pub mod knowledge_base_settings;

@@ -3,7 +3,7 @@
 use std::future::Future;
 use tokio::sync::watch;
 
-/// Known to the work for a client. The default is never cancelled: of work that is dropped with its client.
+/// Tells work whether its client still waits. The default is never cancelled: for work that is dropped with its client.
 #[derive(Debug, Clone, Default)]
 pub struct CancellationToken(Option<watch::Receiver<()>>);
 
@@ -23,7 +23,7 @@ impl CancellationToken {
         self.0.as_ref().is_some_and(|watching| watching.has_changed().is_err())
     }
 
-    /// What comes of a wait; None when it was cancelled before.
+    /// The result of `wait`; None if it was cancelled first.
     pub async fn run_until_cancelled<T>(&self, wait: impl Future<Output = T>) -> Option<T> {
         let cancelled = async {
             match &self.0 {

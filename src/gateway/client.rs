@@ -27,7 +27,7 @@ fn lost(e: &std::io::Error) -> Error {
 }
 
 impl Connection {
-    /// Connects, having the gateway started if it does not run; waits for it at most `timeout`.
+    /// Connects; starts the gateway if it does not run. Waits at most `timeout`.
     pub fn open(timeout: Duration) -> Result<Connection> {
         let deadline = Instant::now() + timeout;
         let mut asked = false;
@@ -63,7 +63,8 @@ impl Connection {
         }
     }
 
-    /// Queues a request; [`Connection::receive`] and [`Connection::flush`] send it. Its id.
+    /// Sends what the socket takes of a request now; [`Connection::receive`] and [`Connection::flush`] send the rest.
+    /// Returns its id.
     pub fn send(&mut self, request: &Request) -> Result<u64> {
         let id = self.next_id;
         self.next_id += 1;
@@ -88,7 +89,7 @@ impl Connection {
         Ok(())
     }
 
-    /// An answer that has come, if one has.
+    /// The next answer, if one has arrived.
     pub fn receive(&mut self) -> Result<Option<(u64, Response)>> {
         self.flush()?;
         let mut buffer = [0u8; 64 * 1024];
@@ -148,12 +149,12 @@ thread_local! {
     static KEPT: RefCell<Option<Connection>> = const { RefCell::new(None) };
 }
 
-/// One request over this backend's kept connection. The connection is out of its place while in use,
-/// so a cancel or an error in between closes it instead of leaving a stale answer in it.
+/// One request over this backend's kept connection. The connection is taken out while it is used, so that a cancel or
+/// an error closes it: an old answer cannot stay in it.
 fn ask(request: &Request, timeout: Duration) -> Result<Response> {
     let deadline = Instant::now() + timeout;
     if let Some(mut connection) = KEPT.take() {
-        // A kept connection may have outlived its gateway: then once more, over a new one.
+        // The gateway may have ended since: then the request is sent again, over a new connection.
         match connection.ask(request, deadline, timeout) {
             Ok(response) => {
                 KEPT.set(Some(connection));
@@ -163,7 +164,7 @@ fn ask(request: &Request, timeout: Duration) -> Result<Response> {
             Err(_) => {}
         }
     }
-    // A gateway on its way out may still take a connection and drop it: until its successor answers.
+    // A gateway that is shutting down may accept a connection and drop it: try until the next one answers.
     loop {
         let mut connection = Connection::open(deadline.saturating_duration_since(Instant::now()))?;
         match connection.ask(request, deadline, timeout) {
@@ -208,8 +209,7 @@ pub fn parts<'a>(embedder: &Embedder, mut texts: &'a [String]) -> impl Iterator<
     })
 }
 
-/// Vectors of texts that are no more than [`parts`] gives, one after the other; the first text that got none is the
-/// error.
+/// Vectors of the texts of one of [`parts`], in order. If some texts got none, the error is that of the first of them.
 pub fn embed(
     embedder: &Embedder,
     access: &Access,
@@ -258,7 +258,7 @@ pub fn check(embedded: Embedded, embedder: &Embedder, count: usize) -> Result<Em
     })
 }
 
-/// What queries of this database have spent since this was last asked.
+/// What queries of this database have spent since the last call.
 pub fn take_usage(timeout: Duration) -> Result<Vec<UsageRow>> {
     match ask(&Request::TakeUsage { database: this_client("", 0).database }, timeout)? {
         Response::Usage(usage) => Ok(usage),
@@ -275,7 +275,7 @@ pub fn count_tokens(embedder: &Embedder, text: &str, timeout: Duration) -> Resul
     }
 }
 
-/// What the gateway says of itself.
+/// What the gateway reports about itself.
 pub fn health(timeout: Duration) -> Result<Health> {
     match ask(&Request::Health, timeout)? {
         Response::Health(health) => Ok(health),

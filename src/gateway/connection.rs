@@ -1,6 +1,6 @@
 //! One connection to the gateway: requests are read as there is memory for them, and answered as they are done, in any
-//! order. What a client may take is bounded: the gateway stops reading, or closes a
-//! connection that makes no progress while others wait.
+//! order. What a client may take is bounded: the gateway stops reading, or closes a connection that makes no progress
+//! while others wait.
 
 use super::frame::{self, Head};
 use super::protocol::{Request, Response};
@@ -18,14 +18,14 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
 
-/// Connections at most, well below the files that a process may usually open. For one more the one that has been idle
-/// for longest is closed, which its client does not notice.
+/// Connections at most, well below the usual limit of open files. To accept one more, the gateway closes the one that
+/// has been idle longest; its client connects again for its next request.
 const CONNECTIONS: usize = 512;
-/// Answers of one connection that wait to be written; more wait before they get here.
+/// Answers of one connection that wait to be written; further ones wait in the tasks of their requests.
 const OUTBOX: usize = 64;
 /// A client that reads or sends nothing for so long, in the middle of a frame, is closed if memory is short.
 const STALL: Duration = Duration::from_secs(30);
-/// How often a client is told that the gateway lives, while its request waits for memory.
+/// How often a client is informed that the gateway lives, while its request waits for memory.
 const ALIVE: Duration = Duration::from_secs(5);
 /// Bytes that are read at a time.
 const PART: usize = 64 * 1024;
@@ -36,10 +36,10 @@ const REQUESTS: usize = 512 * 1024 * 1024;
 /// An answer that waits to be written, and the memory of its request.
 type Outgoing = (Vec<u8>, Option<Arc<Reservation>>);
 
-/// Who answers requests.
+/// What answers requests.
 pub trait Service: Send + Sync + 'static {
-    /// The answer to a request that came by a connection of this number. The memory goes with the request's texts: work
-    /// may go on when the client is gone.
+    /// The answer to a request from the connection of this number. Who keeps the request's texts keeps `memory`, too:
+    /// work may go on after the client has left.
     fn answer(
         self: &Arc<Self>,
         request: Request,
@@ -104,7 +104,7 @@ impl Default for Connections {
 }
 
 impl Connections {
-    /// Waits until there may be one more, and closes an idle one for it.
+    /// Waits until one more connection may be opened, and closes an idle one for it if need be.
     pub async fn make_room(&self) {
         loop {
             let closed = self.closed.notified();
@@ -166,7 +166,7 @@ pub async fn serve<S: Service>(stream: UnixStream, connections: Arc<Connections>
     connections.close(number);
 }
 
-/// Whom requests are read for.
+/// The client whose requests are read.
 struct Client<S> {
     number: u64,
     activity: Arc<Activity>,
@@ -176,7 +176,7 @@ struct Client<S> {
 }
 
 impl<S: Service> Client<S> {
-    /// Reads requests, as there is memory for each. None at the end, or after what is no request.
+    /// Reads requests, as there is memory for each, until the client leaves or sends what is no request.
     async fn read(&self, mut reader: OwnedReadHalf) -> Option<()> {
         let share = Share::default();
         let questions = Share::default();
@@ -185,7 +185,7 @@ impl<S: Service> Client<S> {
             reader.read_exact(&mut head).await.ok()?;
             let under_way = self.activity.begin();
             let head = Head::read(head).ok()?;
-            // A question does not wait for the memory of others.
+            // A question does not wait for memory that other requests have.
             let (memory, share) = match head.urgency {
                 Urgency::Query => (&self.connections.questions, &questions),
                 _ => (&self.connections.requests, &share),
@@ -216,7 +216,7 @@ impl<S: Service> Client<S> {
         }
     }
 
-    /// Waits for memory. The client is told that it is not forgotten.
+    /// Waits for memory. Meanwhile the client is informed that the gateway lives.
     async fn take(&self, memory: &Arc<Memory>, share: &Share, bytes: usize) -> Reservation {
         let taking = memory.take(share, bytes);
         tokio::pin!(taking);
@@ -233,7 +233,7 @@ impl<S: Service> Client<S> {
     }
 }
 
-/// So many bytes, which take memory only as they come.
+/// Reads `length` bytes. Memory is allocated only as they arrive.
 async fn read_content(reader: &mut OwnedReadHalf, length: usize, memory: &Memory) -> Option<Vec<u8>> {
     let mut content = Vec::new();
     let mut part = vec![0u8; PART.min(length)];

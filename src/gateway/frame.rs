@@ -1,7 +1,7 @@
 //! Frames of the gateway's socket: MessagePack behind a head, and how large anything in them may be.
 //!
 //! Before a request the head says how long it is, how large its answer can be and how urgent it is: so the gateway
-//! knows before it reads whether it has the memory, and a question does not wait for that of others.
+//! knows before it reads whether it has the memory, and a question does not wait for memory that other requests have.
 
 use super::protocol::{Request, Urgency};
 use crate::error::{Error, Result};
@@ -19,7 +19,7 @@ pub const MAX_TENANT: usize = 1024;
 /// What a request costs in memory beside its texts and vectors.
 const BASE: usize = 16 * 1024;
 
-/// A message and the number by which its answer is told from others on the connection.
+/// A message and its number on the connection, which its answer repeats.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Envelope<T> {
     pub id: u64,
@@ -92,15 +92,20 @@ fn bounded(length: usize, limit: usize) -> Result<usize> {
     }
 }
 
-/// What is too large of a request; `head` is what it came under.
+/// Refuses a request that is too large or is not what its head says.
 pub fn check(request: &Request, head: &Head) -> Result<()> {
-    let Request::Embed { embedder, urgency, texts, client, .. } = request else { return Ok(()) };
+    let Request::Embed { embedder, kind, urgency, texts, client, .. } = request else { return Ok(()) };
     let what = |what: &str, size, limit| Err(Error::TooLarge { what: what.into(), size, limit });
     if let Some(text) = texts.iter().find(|text| text.len() > MAX_TEXT) {
         return what("a text to be embedded", text.len(), MAX_TEXT);
     }
     if client.tenant.len() > MAX_TENANT {
         return what("the tenant's name", client.tenant.len(), MAX_TENANT);
+    }
+    // The prefix is in the frame once, and in memory before each text.
+    let prefixes = texts.len().saturating_mul(embedder.prefix(*kind).len());
+    if prefixes > MAX_FRAME {
+        return what("a request with the prefix before each text", prefixes, MAX_FRAME);
     }
     let vectors = vector_bytes(texts.len(), embedder.dimension);
     if vectors > head.answer {
@@ -113,7 +118,7 @@ pub fn check(request: &Request, head: &Head) -> Result<()> {
     Ok(())
 }
 
-/// A request's frame, with its head; nothing that is too large.
+/// A request's frame, with its head. A request that is too large is an error.
 pub fn encode_request(id: u64, request: &Request) -> Result<Vec<u8>> {
     let (answer, urgency) = match request {
         Request::Embed { embedder, urgency, texts, .. } => {
@@ -215,6 +220,12 @@ mod tests {
         assert!(refused(&request(Urgency::Bulk, 4, vec!["a".repeat(MAX_TEXT + 1)])));
         assert!(refused(&request(Urgency::Bulk, 4000, vec!["a".into(); max_texts(4000) + 1])));
         assert!(refused(&request(Urgency::Bulk, 4, vec!["a".repeat(MAX_TEXT); 17])));
+        let mut prefixed = request(Urgency::Bulk, 4, vec!["a".into(); 17]);
+        assert!(!refused(&prefixed));
+        if let Request::Embed { embedder, .. } = &mut prefixed {
+            embedder.config.document_prefix = "a".repeat(MAX_TEXT);
+        }
+        assert!(refused(&prefixed));
         assert!(refused(&Request::CountTokens {
             embedder: match request(Urgency::Bulk, 1, vec![]) {
                 Request::Embed { embedder, .. } => embedder,
@@ -233,7 +244,7 @@ mod tests {
         assert_eq!(check(&many, &head), Ok(()));
         assert!(check(&many, &Head { answer: 63, ..head }).is_err());
         assert!(check(&many, &Head { urgency: Urgency::Query, ..head }).is_err());
-        // Nobody calls many texts a question.
+        // Several texts are no question.
         assert!(encode_request(3, &request(Urgency::Query, 8, vec!["a".into(), "b".into()])).is_err());
     }
 }

@@ -1,7 +1,7 @@
 //! The loaded models, each loaded once, and the threads that run them.
 
 use super::local::{self, LocalModel};
-use super::turns::{Turns, Urgency, Whose};
+use super::turns::{PASSED_OVER, Turns, Urgency, Whose};
 use crate::error::{Error, Result};
 use crate::model::{Embedder, Kind};
 use crate::sync::{self, lock};
@@ -22,6 +22,8 @@ struct Task {
 /// Bytes of a piece at most (more only of a single longer text), about two passes of a model: so much is tokenised at
 /// once, and for so long another client waits. (A question goes ahead within a piece, too, between passes.)
 const PIECE: usize = 8 * 1024;
+/// Bytes that each text counts beside its own and the prefix's, for special tokens: a short text is not free.
+const SPECIAL: usize = 8;
 
 /// Models in memory at most; the one that was asked least recently goes.
 const LOADED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(15);
@@ -32,8 +34,8 @@ struct Queue {
     closed: bool,
 }
 
-/// Models by fingerprint, and one thread that computes: a model's forward pass uses all cores by
-/// itself, so a second one at a time would only divide them.
+/// Models by fingerprint, and one thread that computes: a model's forward pass uses all cores, so that a second one at
+/// the same time would only divide them.
 pub struct Models {
     shared: Arc<Shared>,
 }
@@ -59,7 +61,7 @@ impl Models {
         Ok(Models { shared })
     }
 
-    /// Vectors of texts: a piece of them at a time, each of which waits its turn. The first error ends it.
+    /// Vectors of texts, computed piece by piece; each piece waits its turn. Stops at the first error.
     pub async fn embed(
         &self,
         embedder: &Embedder,
@@ -68,12 +70,14 @@ impl Models {
         whose: &Whose,
         texts: Vec<String>,
     ) -> Result<Vec<Vec<f32>>> {
+        let prefix = embedder.prefix(kind).len();
+        let size = |text: &String| prefix + text.len() + SPECIAL;
         let (mut vectors, mut texts) = (Vec::new(), texts.into_iter().peekable());
         while let Some(first) = texts.next() {
-            let (mut piece, mut bytes) = (Vec::new(), first.len());
+            let (mut piece, mut bytes) = (Vec::new(), size(&first));
             piece.push(first);
-            while let Some(text) = texts.next_if(|text| bytes + text.len() <= PIECE) {
-                bytes += text.len();
+            while let Some(text) = texts.next_if(|text| bytes + size(text) <= PIECE) {
+                bytes += size(&text);
                 piece.push(text);
             }
             let (answer, answered) = oneshot::channel();
@@ -116,7 +120,11 @@ impl Shared {
         }
         let dir = lock(&self.model_dir).clone();
         let model: Arc<dyn LocalModel> = Arc::from(local::load(embedder, &dir)?);
-        lock(&self.loaded).put(fingerprint, Arc::clone(&model));
+        // One of a directory that was changed meanwhile is not kept.
+        let current = lock(&self.model_dir);
+        if *current == dir {
+            lock(&self.loaded).put(fingerprint, Arc::clone(&model));
+        }
         Ok(model)
     }
 }
@@ -135,12 +143,16 @@ fn compute(shared: &Shared) {
                 queue = sync::wait(&shared.filled, queue);
             }
         };
-        // In the pauses of a long batch the queries that have come meanwhile are answered.
-        serve(shared, task, &|| {
-            while let Some(query) = next_query(shared) {
-                serve(shared, query, &|| ());
-            }
-        });
+        serve(shared, task, &|| answer_questions(shared));
+    }
+}
+
+/// Answers questions between two passes of a model: no more than may go ahead of a class that waits, so that the piece
+/// comes to its next pass however many are asked.
+fn answer_questions(shared: &Shared) {
+    for _ in 0..PASSED_OVER {
+        let Some(question) = next_query(shared) else { return };
+        serve(shared, question, &|| ());
     }
 }
 
@@ -219,6 +231,26 @@ mod tests {
         assert_eq!(order.len(), 6);
         // Ingestion has its share, and a question waits for a piece or two.
         assert_eq!(order[2..], ["bulk"; 4], "{order:?}");
+    }
+
+    #[test]
+    fn between_two_passes_no_more_questions_are_answered_than_may_go_ahead_of_a_class() {
+        let shared = Shared {
+            queue: Mutex::default(),
+            filled: Condvar::new(),
+            loaded: Mutex::new(LruCache::new(LOADED)),
+            model_dir: Mutex::default(),
+        };
+        let mut answers = Vec::new();
+        for _ in 0..PASSED_OVER + 3 {
+            let (answer, answered) = oneshot::channel();
+            let task = Task { embedder: embedder(), kind: Kind::Query, texts: vec!["a".into()], answer };
+            lock(&shared.queue).turns.push(Urgency::Query, &Whose::default(), task);
+            answers.push(answered);
+        }
+        answer_questions(&shared);
+        let answered = answers.iter_mut().filter_map(|answer| answer.try_recv().ok()).count();
+        assert_eq!(answered, PASSED_OVER as usize);
     }
 
     #[test]

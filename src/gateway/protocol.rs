@@ -27,7 +27,7 @@ pub enum Request {
         /// How long the client waits for the answer, in ms; None: as long as it takes.
         patience_ms: Option<u64>,
     },
-    /// What queries of a database have spent since it was last asked for.
+    /// What queries of a database have spent since the last such request.
     TakeUsage { database: u32 },
     /// Tokens of each text, special tokens not counted.
     CountTokens { embedder: Embedder, texts: Vec<String> },
@@ -51,7 +51,7 @@ pub enum Response {
 pub struct Client {
     /// Oid of the database.
     pub database: u32,
-    /// Who asks: of a question the session's tenant, of a document its own.
+    /// Of a question the session's tenant, of a document the document's.
     pub tenant: String,
     /// kb_no of the knowledge base; 0: none.
     pub kb_no: i64,
@@ -131,7 +131,7 @@ pub struct Health {
     /// Models in memory.
     pub models: usize,
     pub model_dir: String,
-    /// Endpoints of providers that keep failing and are left alone for now.
+    /// Endpoints whose breaker is open.
     pub open_breakers: usize,
 }
 
@@ -156,7 +156,7 @@ impl From<Error> for Fault {
             Error::ModelFiles { model, problem } => Fault::ModelFiles { model, problem },
             Error::InputTooLong { model, tokens, limit } => Fault::InputTooLong { model, tokens, limit },
             Error::Embedding { embedder, problem } => Fault::Embedding { embedder, problem },
-            Error::Configuration { object, problems } => Fault::Configuration { object, problems },
+            Error::Configuration { object, problems, .. } => Fault::Configuration { object, problems },
             Error::ProviderUnavailable { provider } => Fault::ProviderUnavailable { provider },
             Error::Provider { embedder, problem, passing } => Fault::Provider { embedder, problem, passing },
             Error::Paused { embedder, problem, retry_after_ms, of_tenant } => {
@@ -164,6 +164,7 @@ impl From<Error> for Fault {
             }
             Error::TooLarge { what, size, limit } => Fault::TooLarge { what, size, limit },
             Error::Gateway { problem } => Fault::Gateway { problem },
+            Error::Internal(message) => Fault::Internal(message),
             other => Fault::Internal(other.to_string()),
         }
     }
@@ -175,7 +176,7 @@ impl From<Fault> for Error {
             Fault::ModelFiles { model, problem } => Error::ModelFiles { model, problem },
             Fault::InputTooLong { model, tokens, limit } => Error::InputTooLong { model, tokens, limit },
             Fault::Embedding { embedder, problem } => Error::Embedding { embedder, problem },
-            Fault::Configuration { object, problems } => Error::Configuration { object, problems },
+            Fault::Configuration { object, problems } => Error::configuration(object, problems),
             Fault::ProviderUnavailable { provider } => Error::ProviderUnavailable { provider },
             Fault::Provider { embedder, problem, passing } => Error::Provider { embedder, problem, passing },
             Fault::Paused { embedder, problem, retry_after_ms, of_tenant } => {
@@ -197,6 +198,8 @@ mod tests {
         let error = Error::InputTooLong { model: "m".into(), tokens: 300, limit: 256 };
         assert_eq!(Error::from(Fault::from(error.clone())), error);
         let error = Error::TooLarge { what: "a text".into(), size: 9, limit: 8 };
+        assert_eq!(Error::from(Fault::from(error.clone())), error);
+        let error = Error::Internal("a text was not answered".into());
         assert_eq!(Error::from(Fault::from(error.clone())), error);
     }
 }

@@ -28,7 +28,7 @@ pub struct Reservation {
     bytes: usize,
 }
 
-/// Whether a client that has `own` bytes may take so many `more`: it may as long as it then has no more than is left.
+/// Whether a client that has `own` bytes may take `more`: it may if it then has no more than is left.
 pub fn is_within_share(own: usize, more: usize, used: usize, total: usize) -> bool {
     own.saturating_add(more) <= total.saturating_sub(used).saturating_sub(more)
 }
@@ -38,7 +38,7 @@ impl Memory {
         Arc::new(Memory { total, used: Mutex::new(0), freed: Notify::new() })
     }
 
-    /// So many bytes, once they are free. The caller asks for half of all at most, for more are never free.
+    /// Takes bytes, once they are free. The caller asks for half of all at most: more are never free.
     pub async fn take(self: &Arc<Self>, share: &Share, bytes: usize) -> Reservation {
         loop {
             let freed = self.freed.notified();
@@ -62,7 +62,7 @@ impl Memory {
         Some(Reservation { memory: Arc::clone(self), share: share.clone(), bytes })
     }
 
-    /// Whether less than an eighth is free, so that somebody may wait.
+    /// Whether less than an eighth is free, so that a client may be waiting.
     pub fn is_short(&self) -> bool {
         *lock(&self.used) > self.total - self.total / 8
     }

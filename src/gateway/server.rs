@@ -23,7 +23,7 @@ use std::time::Duration;
 use tokio::net::UnixListener;
 use tokio::runtime::Runtime;
 
-/// What the gateway is told by the server's configuration.
+/// What the gateway takes from the server's configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     pub model_dir: PathBuf,
@@ -45,9 +45,9 @@ struct State {
 /// Database, endpoint, capability, knowledge base and tenant.
 type UsageKey = (u32, String, Capability, i64, String);
 
-/// Different keys that are kept; what is spent under more is booked for no knowledge base and the unnamed tenant. And how
-/// many rows one answer has at most.
+/// Keys at most; what is spent under further ones is booked for no knowledge base and the unnamed tenant.
 const USAGE_KEYS: usize = 10_000;
+/// Rows of one answer at most.
 const USAGE_PART: usize = 1000;
 
 /// A running gateway; dropping it ends it.
@@ -56,8 +56,9 @@ pub struct Server {
     state: Arc<State>,
 }
 
-/// A queue that is not used for so long is closed, and its key forgotten; and how often that is checked.
+/// A queue that is not used for so long is closed, and its key forgotten.
 const IDLE: Duration = Duration::from_secs(600);
+/// How often that is checked.
 const SWEEP: Duration = Duration::from_secs(60);
 
 impl Server {
@@ -104,7 +105,7 @@ impl Server {
                         let (connections, state) = (Arc::clone(&connections), Arc::clone(&accepting));
                         tokio::spawn(connection::serve(stream, connections, state));
                     }
-                    // Out of descriptors, say: others must close first.
+                    // Out of file descriptors, for example: other connections must close first.
                     Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
                 }
             }
@@ -215,14 +216,14 @@ impl State {
             .collect()
     }
 
-    /// What was remembered for this question, under this key.
+    /// The key under which a question's vector is remembered; None for any other request.
     fn cache_key(&self, request: &EmbedRequest, is_remote: bool) -> Result<Option<query_cache::CacheKey>> {
         let [text] = request.texts.as_slice() else { return Ok(None) };
         if request.kind != Kind::Query {
             return Ok(None);
         }
         let EmbedRequest { embedder, access, whose, .. } = request;
-        // Who may not ask is told so, whatever others were answered.
+        // The right is checked although the vector may be remembered: a client without it gets an error.
         let right = match is_remote {
             true => self.queues.right_digest(embedder, access)?,
             false => Default::default(),
@@ -231,14 +232,14 @@ impl State {
     }
 }
 
-/// In pieces, so that a long text takes no memory.
+/// Tokens of each text. The tokeniser takes a long text in pieces, so that it needs little memory.
 fn count_tokens(state: &State, embedder: &Embedder, texts: &[String]) -> Result<Vec<u32>> {
     let dir = lock(&state.settings).model_dir.clone();
     let tokenizer = Tokenizer::for_embedder(embedder, &dir)?;
     texts.iter().map(|text| Ok(tokenizer.count(text, &Bounds::none())? as u32)).collect()
 }
 
-/// A question to a provider, or texts that somebody waits for.
+/// Embeds a question or a bulk call at a provider, for as long as the client waits.
 async fn ask_provider(
     state: &Arc<State>,
     mut request: EmbedRequest,
@@ -258,7 +259,7 @@ async fn ask_provider(
     Ok(Response::Embedded(embedded?))
 }
 
-/// By a model here, or by a provider elsewhere; a single question from the cache if it was asked before.
+/// Embeds by a local model or at a provider; a question that was asked before has its vector in the cache.
 async fn embed(state: &State, request: EmbedRequest, kb_no: i64) -> Result<Embedded> {
     let dimension = request.embedder.dimension;
     let is_remote = provider::find(&request.embedder.provider).is_some();

@@ -47,7 +47,7 @@ pub struct Whose {
     pub connection: u64,
 }
 
-/// What waits, in the order of the classes and by turns.
+/// What waits, in the order in which it is served.
 pub struct Turns<T> {
     classes: [Class<T>; 3],
 }
@@ -89,7 +89,7 @@ impl<T> Turns<T> {
         self.pop_if(|_| true)
     }
 
-    /// What comes next, if it is like this.
+    /// Takes what comes next, if it is wanted.
     pub fn pop_if(&mut self, is_wanted: impl FnOnce(&T) -> bool) -> Option<T> {
         let next = self.next()?;
         if !is_wanted(self.classes[next].tenants.peek()?) {
@@ -102,7 +102,7 @@ impl<T> Turns<T> {
         self.classes[next].tenants.pop()
     }
 
-    /// The next of the most urgent class, and nothing of others.
+    /// Takes the next question, and nothing of other classes.
     pub fn pop_query(&mut self) -> Option<T> {
         self.classes[Urgency::Query as usize].tenants.pop()
     }
@@ -132,7 +132,7 @@ impl<T> Queue for VecDeque<T> {
     }
 }
 
-/// Queues that are served by turns. An empty one is forgotten.
+/// Queues that are served in turn. An empty one is removed.
 struct Ring<K, Q> {
     order: VecDeque<K>,
     queues: HashMap<K, Q>,
@@ -188,7 +188,7 @@ struct State {
     waiting: Turns<oneshot::Sender<Place>>,
 }
 
-/// A place, until it is dropped.
+/// A place; dropping it gives it back.
 pub struct Place {
     places: Option<Arc<Places>>,
 }
@@ -376,7 +376,7 @@ mod tests {
                 }));
                 tokio::task::yield_now().await;
             }
-            // One of the questions is not waited for any more.
+            // The client of one question leaves.
             tasks.remove(2).abort();
             tokio::task::yield_now().await;
             drop(held);

@@ -1,6 +1,6 @@
 //! Fills batches of texts over many documents, by count and by tokens.
 
-/// Collects items until a batch is full. Order is kept; bringing texts of one length together is
+/// Collects items until a batch is full. Order is kept; putting texts of one length together is
 /// left to the model, which pads.
 pub struct Batcher<T> {
     items: Vec<T>,
@@ -11,7 +11,7 @@ pub struct Batcher<T> {
 
 impl<T> Batcher<T> {
     /// A batch has at most `max_items` items (at least one) and at most `max_tokens` tokens, or one
-    /// item that has more by itself.
+    /// item that alone has more.
     pub fn new(max_items: usize, max_tokens: usize) -> Self {
         Batcher { items: Vec::new(), tokens: 0, max_items: max_items.max(1), max_tokens }
     }
@@ -22,7 +22,7 @@ impl<T> Batcher<T> {
         let mut full = if overflows { self.flush() } else { None };
         self.items.push(item);
         self.tokens = self.tokens.saturating_add(tokens);
-        // After an overflow, an item that fills a batch by itself waits for the next call.
+        // After an overflow, an item that alone fills a batch waits for the next call.
         if full.is_none() && (self.items.len() >= self.max_items || self.tokens >= self.max_tokens) {
             full = self.flush();
         }

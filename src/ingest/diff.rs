@@ -7,11 +7,11 @@ use uuid::Uuid;
 /// The version 5 namespace of chunk ids. Never to be changed: ids are stored.
 const NAMESPACE: Uuid = Uuid::from_u128(0x6b62_0001_9d5c_5c0e_8a51_6368_756e_6b73);
 
-/// Which document chunks are of. An external_id is its tenant's own name.
+/// The document that chunks are of. An external_id is its tenant's own name.
 #[derive(Debug, Clone, Copy)]
 pub struct Identity<'a> {
     pub kb_no: i64,
-    /// Whose the document is, where that is not whose the knowledge base is.
+    /// The document's tenant, if it is not that of the knowledge base.
     pub other_tenant: Option<&'a str>,
     pub external_id: &'a str,
 }

@@ -38,7 +38,7 @@ impl InstructionSet {
         InstructionSet::ALL.into_iter().filter(|set| product::is_available(*set)).collect()
     }
 
-    /// The one that gemm takes by itself.
+    /// The one that gemm takes unless told otherwise.
     fn best() -> InstructionSet {
         InstructionSet::available().last().copied().unwrap_or(InstructionSet::Portable)
     }
@@ -59,14 +59,12 @@ impl InstructionSet {
         };
         found.ok_or_else(|| {
             let names: Vec<&str> = available.iter().map(|set| set.name()).collect();
-            Error::Configuration {
-                object: format!("environment variable {VARIABLE}"),
-                problems: vec![format!(
-                    "\"{}\" is none of the instruction sets that this machine has: {}",
-                    name.unwrap_or_default(),
-                    names.join(", ")
-                )],
-            }
+            let problem = format!(
+                "\"{}\" is none of the instruction sets that this machine has: {}",
+                name.unwrap_or_default(),
+                names.join(", ")
+            );
+            Error::configuration(format!("environment variable {VARIABLE}"), vec![problem])
         })
     }
 }

@@ -1,5 +1,5 @@
 //! Matrix products under the instruction set of the caller's choice. gemm, by which candle multiplies, always takes the
-//! best that the machine has; portable code is asked of its microkernels directly.
+//! best that the machine has; for portable code its microkernels are called directly.
 
 use super::InstructionSet;
 use candle_core::{CpuStorage, CustomOp2, Error, Layout, Result, Shape, Tensor};
@@ -10,7 +10,7 @@ use gemm_common::simd::{MixedSimd, Scalar};
 pub struct Product(pub InstructionSet);
 
 impl Product {
-    /// left · right. Views are multiplied where they lie.
+    /// left · right. Views are multiplied without being copied.
     pub fn of(&self, left: &Tensor, right: &Tensor) -> Result<Tensor> {
         if self.0 == InstructionSet::best() {
             left.matmul(right)
@@ -54,7 +54,7 @@ impl CustomOp2 for Portable {
     }
 }
 
-/// Matrices of one size. Every element of each lies within `numbers`.
+/// Matrices of one size. Every element of each is within `numbers`.
 struct Matrices<'a> {
     numbers: &'a [f32],
     count: usize,
@@ -74,7 +74,7 @@ struct Matrix<'a> {
 }
 
 impl<'a> Matrices<'a> {
-    /// None unless the layout is that of matrices that lie within the numbers.
+    /// None unless the layout is that of matrices that are within the numbers.
     fn new(numbers: &'a [f32], layout: &Layout) -> Option<Matrices<'a>> {
         let numbers = numbers.get(layout.start_offset()..)?;
         let ([count, rows, columns], strides) = match (layout.dims(), layout.stride()) {
@@ -120,8 +120,8 @@ fn multiply(left: Matrix, right: Matrix, out: &mut [f32]) {
     // The kernels write columns: transposed, the rows of `out` are columns. As `gemm_common::gemm_def` calls it: the
     // width of the instructions is 1; m, n, k; dst, its column and row stride, whether it is added to; lhs, rhs and
     // their column and row strides; the factors of dst and of the product; what is to be conjugated.
-    // SAFETY: the elements of left and right lie within their slices (Matrices::new), and out has exactly the elements
-    // of the product and is nobody else's.
+    // SAFETY: the elements of left and right are within their slices (Matrices::new), and out has exactly the elements
+    // of the product and is borrowed by nobody else.
     unsafe {
         gemm_common::gemm::gemm_basic_generic::<_, f32, 1, MR_DIV_N, NR, MR_DIV_N, H_M, H_N>(
             simd,

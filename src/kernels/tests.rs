@@ -79,7 +79,7 @@ fn every_instruction_set_gives_the_products_of_a_plain_loop() {
 
 /// As attention has them: heads side by side in a row, the second transposed.
 #[test]
-fn views_of_a_tensor_are_multiplied_where_they_lie() {
+fn views_of_a_tensor_are_multiplied_without_a_copy() {
     let (length, heads, head) = (13, 4, 8);
     let joined = tensor(&[length + 2, 3 * heads * head], 5).narrow(0, 1, length).unwrap();
     let joined = joined.reshape((length, 3, heads, head)).unwrap();
@@ -99,7 +99,7 @@ fn tensors_that_have_no_product_are_refused() {
 }
 
 #[test]
-fn the_variable_forces_an_instruction_set_and_a_wrong_one_is_said() {
+fn the_variable_forces_an_instruction_set_and_a_wrong_one_is_an_error() {
     let available = InstructionSet::available();
     for set in &available {
         assert_eq!(InstructionSet::wished(Some(set.name())).unwrap(), *set);
@@ -107,7 +107,8 @@ fn the_variable_forces_an_instruction_set_and_a_wrong_one_is_said() {
     for none in [None, Some("")] {
         assert_eq!(InstructionSet::wished(none).unwrap(), *available.last().unwrap());
     }
-    let Error::Configuration { object, problems } = InstructionSet::wished(Some("sse9")).unwrap_err() else {
+    let Error::Configuration { object, problems, .. } = InstructionSet::wished(Some("sse9")).unwrap_err()
+    else {
         panic!("another error");
     };
     assert!(object.contains(super::VARIABLE));

@@ -22,7 +22,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// For texts of whoever starts the server: no limit, nothing to interrupt.
+    /// No limit, nothing to interrupt: for texts that are no documents.
     pub fn none() -> Limits {
         Limits { time: None, chunks: usize::MAX, bytes: usize::MAX, interrupt: || {} }
     }

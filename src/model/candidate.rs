@@ -26,7 +26,7 @@ pub struct Found {
     pub score: f64,
 }
 
-/// What an answer tells of a chunk and its document.
+/// What an answer says of a chunk and its document.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChunkRow {
     pub external_id: String,

@@ -29,7 +29,7 @@ impl Strategy {
         }
     }
 
-    /// `recursive_text_splitter` is accepted as the seeds' name for `recursive`.
+    /// `recursive_text_splitter` is another name for `recursive`.
     fn parse(name: &str) -> Option<Self> {
         match name {
             "recursive" | "recursive_text_splitter" => Some(Strategy::Recursive),
@@ -53,10 +53,10 @@ pub enum Unit {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Chunking {
     pub strategy: Strategy,
-    /// At most so many units a chunk.
+    /// Units of one chunk, at most.
     pub size: usize,
-    /// So many units at most of one chunk's end stand again at the next one's start; at most half of `size`, or the
-    /// chunks together would be many times the text.
+    /// Units at the end of one chunk that the next one repeats at its start, at most; not more than half of `size`, or
+    /// the chunks together would be many times the text.
     pub overlap: usize,
     pub unit: Unit,
     /// An OpenAI model or encoding name whose tokens are counted by tiktoken; None: the
@@ -104,8 +104,8 @@ impl Chunking {
         }
         let given_size = fields.integer("size", 1, 1_000_000).map(|n| n as usize);
         let given_overlap = fields.integer("overlap", 0, 1_000_000).map(|n| n as usize);
-        // Only the embedder's own tokens can be held against what its model reads; other units
-        // are held against it when a chunk is made.
+        // Only the embedder's own tokens can be compared with what its model reads; other units are checked when a
+        // chunk is made.
         let limit = (unit == Unit::Tokens && tokenizer.is_none()).then_some(max_tokens).flatten();
         let size = match (given_size, limit) {
             (Some(size), Some(limit)) if size > limit && strategy != Strategy::None => {
@@ -132,7 +132,7 @@ impl Chunking {
         }
     }
 
-    /// Reads a setting that is stored, perhaps by a version that took a larger overlap: that is then half of `size`.
+    /// Reads a stored setting. An overlap that is too large today, from an earlier version, is read as half of `size`.
     pub fn stored(value: &Value) -> Result<Self, Vec<String>> {
         Chunking::parse(&Chunking::repaired(value), None)
     }
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn the_seeds_name_for_recursive_is_accepted() {
+    fn recursive_has_another_name_that_is_accepted() {
         let c = Chunking::parse(
             &json!({"strategy": "recursive_text_splitter", "size": 800, "overlap": 120}),
             None,

@@ -5,7 +5,7 @@ use super::remote::Remote;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What a text is embedded as: some models want queries and documents told apart.
+/// What a text is embedded as: some models distinguish queries and documents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {

@@ -1,5 +1,5 @@
-//! JSON as PostgreSQL prints it: kept as text where it is only handed on, so that no number changes; read where kb
-//! itself needs it, with what cannot be read said in words.
+//! JSON as PostgreSQL prints it: kept as text where it is only handed on, so that no number changes; parsed where kb
+//! itself needs it, with an error in words where it cannot be.
 
 use serde_json::Value;
 use std::fmt;
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_taken_out_as_it_stands_and_the_rest_stays() {
+    fn a_key_is_taken_out_as_it_is_written_and_the_rest_stays() {
         let text = r#"{"a": {"m": 1}, "m": {"n": 12345678901234567890123.50, "s": "\"m\": }"}, "z": "m"}"#;
         let mut json = Json::new(text);
         assert_eq!(json.take("m").unwrap().as_str(), r#"{"n": 12345678901234567890123.50, "s": "\"m\": }"}"#);

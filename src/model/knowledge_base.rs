@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 pub struct Preprocess {
     /// The same text is embedded once and answered once; the answer's locator names every place.
     pub dedupe: bool,
-    /// HTML becomes Markdown (script and style gone); false keeps the source as it is.
+    /// HTML becomes Markdown, without script and style; false keeps the source as it is.
     pub remove_html: bool,
     /// Text search configuration for keywords.
     pub language: String,

@@ -1,4 +1,4 @@
-//! What stands at the places of an extracted text, and the locator that a chunk gets of it.
+//! Marks in an extracted text (headings, pages, cues, sheets), and the locator that a chunk gets from them.
 
 use serde_json::{Value, json};
 
@@ -15,14 +15,14 @@ pub enum Mark {
     Sheet(String),
 }
 
-/// A mark and the byte of the text where it stands. Marks are in the order of their offsets.
+/// A mark and the byte of the text where it is. Marks are in the order of their offsets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Marked {
     pub offset: usize,
     pub mark: Mark,
 }
 
-/// Where a chunk stands in its document, in the words by which a reader finds it there.
+/// Where a chunk is in its document, in words by which a reader finds it there.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Locator {
     /// Titles of the headings above the chunk's first character, outermost first.
@@ -60,7 +60,7 @@ impl Locator {
     }
 }
 
-/// Goes down a text from mark to mark.
+/// Walks through a text from mark to mark.
 #[derive(Debug)]
 pub struct Walk<'a> {
     rest: &'a [Marked],
@@ -75,8 +75,8 @@ impl<'a> Walk<'a> {
         Walk { rest: marks, open: Vec::new(), page: None, cue: None, sheet: None }
     }
 
-    /// The locator of what stands from byte `start` (a mark that stands there included) to byte `end`. Starts must not
-    /// decrease from call to call.
+    /// The locator of the text from byte `start` (a mark at that byte included) to byte `end`. Starts must not decrease
+    /// from call to call.
     pub fn locate(&mut self, start: usize, end: usize) -> Locator {
         while let Some((next, rest)) = self.rest.split_first() {
             if next.offset > start {

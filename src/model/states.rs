@@ -82,6 +82,51 @@ impl RunStrategy {
     }
 }
 
+/// How urgent a job is; the lower number is taken first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Priority {
+    /// An edit that somebody just made.
+    #[default]
+    Live,
+    /// What a run takes up again.
+    Backfill,
+}
+
+impl Priority {
+    pub fn number(self) -> i32 {
+        match self {
+            Priority::Live => 0,
+            Priority::Backfill => 10,
+        }
+    }
+
+    /// From a stored number.
+    pub fn stored(number: i32) -> Result<Self> {
+        let all = [Priority::Live, Priority::Backfill];
+        let found = all.into_iter().find(|priority| priority.number() == number);
+        found.ok_or_else(|| Error::Internal(format!("priority {number} of a job")))
+    }
+}
+
+/// What became of a document that was put.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PutStatus {
+    Added,
+    Updated,
+    /// Content and type are as before (metadata, title and uri were taken over).
+    Skipped,
+}
+
+impl PutStatus {
+    pub fn name(self) -> &'static str {
+        match self {
+            PutStatus::Added => "added",
+            PutStatus::Updated => "updated",
+            PutStatus::Skipped => "skipped",
+        }
+    }
+}
+
 fn unknown(of: &str, name: &str) -> Error {
     Error::Internal(format!("state \"{name}\" of a {of}"))
 }

@@ -1,4 +1,4 @@
-//! Where vectors live: type, metric, element type, index parameters.
+//! Where vectors are kept: type, metric, element type, index parameters.
 
 use super::fields::Fields;
 use serde::{Deserialize, Serialize};

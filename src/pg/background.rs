@@ -1,4 +1,4 @@
-//! Background processes: registering them, and the manners they share.
+//! Background processes: registering them, and what they have in common.
 
 use pgrx::pg_sys;
 use std::ffi::{CStr, c_char};
@@ -59,7 +59,7 @@ fn describe(process: Process, database: pg_sys::Oid) -> pg_sys::BackgroundWorker
         Process::Worker | Process::Indexer => {
             worker.bgw_flags |= pg_sys::BGWORKER_BACKEND_DATABASE_CONNECTION as i32;
             worker.bgw_start_time = pg_sys::BgWorkerStartTime::BgWorkerStart_RecoveryFinished;
-            // Its database may be gone by then; whoever has work for it starts it.
+            // Its database may be gone by then. A commit or the launcher starts it when there is work.
             worker.bgw_restart_time = pg_sys::BGW_NEVER_RESTART;
         }
     }
@@ -132,8 +132,8 @@ pub fn reload_settings() -> bool {
 
 /// Connects to a database as the bootstrap superuser; InvalidOid: to shared catalogs only.
 pub fn connect(database: pg_sys::Oid) {
-    // SAFETY: once, after `start`; a failure is FATAL and ends the process. Who connected as the bootstrap superuser may be
-    // it again, whatever session_authorization is set for the database; its own role is pinned (`setting`).
+    // SAFETY: once, after `start`; a failure is FATAL and ends the process. It may be the bootstrap superuser again,
+    // because it connected as that, if the database sets another session_authorization; `setting` pins the role.
     unsafe {
         pg_sys::BackgroundWorkerInitializeConnectionByOid(database, pg_sys::InvalidOid, 0);
         pg_sys::SetSessionAuthorization(pg_sys::Oid::from(pg_sys::BOOTSTRAP_SUPERUSERID), true);
@@ -148,7 +148,7 @@ pub fn exit(status: i32) -> ! {
     std::process::abort()
 }
 
-/// What tells this server's data from any other's; a standby has its primary's.
+/// Identifies this server's data; a standby has its primary's.
 pub fn system_identifier() -> i64 {
     // SAFETY: reads shared memory that is there from the start.
     unsafe { pg_sys::GetSystemIdentifier() as i64 }
@@ -200,6 +200,9 @@ pub fn database_is_wanted() -> bool {
     }
 }
 
+/// What datconnlimit is of a database whose DROP was interrupted: nobody can connect to it.
+const INVALID_DATABASE: i32 = -2;
+
 /// Oids of the databases that accept connections, templates left out. Needs a transaction and no
 /// more than the shared catalogs.
 pub fn databases() -> Vec<pg_sys::Oid> {
@@ -218,7 +221,7 @@ pub fn databases() -> Vec<pg_sys::Oid> {
             let header = (*tuple).t_data;
             let row =
                 (header as *const u8).add((*header).t_hoff as usize) as *const pg_sys::FormData_pg_database;
-            if (*row).datallowconn && !(*row).datistemplate {
+            if (*row).datallowconn && !(*row).datistemplate && (*row).datconnlimit != INVALID_DATABASE {
                 oids.push((*row).oid);
             }
         }

@@ -73,7 +73,7 @@ pub fn table_exists(table: &str) -> Result<bool> {
     Ok(relation != pg_sys::InvalidOid)
 }
 
-/// Has DROP EXTENSION kb drop this table of schema kb as well, although it is no member (members are
+/// Makes DROP EXTENSION kb drop this table of schema kb, too, although it is no member (members are
 /// not dumped with their definition, and vector tables must be).
 pub fn drop_with_extension(table: &str) -> Result<()> {
     let name = CString::new(table).map_err(|e| Error::Internal(e.to_string()))?;
@@ -83,7 +83,7 @@ pub fn drop_with_extension(table: &str) -> Result<()> {
         let relation = pg_sys::get_relname_relid(name.as_ptr(), schema);
         let extension = pg_sys::get_extension_oid(c"kb".as_ptr(), false);
         if relation == pg_sys::InvalidOid {
-            return Err(Error::Internal(format!("table kb.{table} is not there")));
+            return Err(Error::Internal(format!("table kb.{table} does not exist")));
         }
         let depender =
             pg_sys::ObjectAddress { classId: pg_sys::RelationRelationId, objectId: relation, objectSubId: 0 };

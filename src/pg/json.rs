@@ -1,5 +1,5 @@
-//! `jsonb` as a function argument, result and column: as the text that PostgreSQL prints of it, unread. pgrx's own type
-//! reads it by serde_json at once, which panics where that cannot, and changes numbers of many digits.
+//! `jsonb` as a function argument, result and column: as the text that PostgreSQL prints of it, not parsed. pgrx's own
+//! type parses it with serde_json at once, panics where that fails, and changes numbers of many digits.
 
 use crate::model::Json;
 use pgrx::callconv::{Arg, ArgAbi, BoxRet, FcInfo};
@@ -55,7 +55,7 @@ impl FromDatum for Jsonb {
             let printed: *mut std::ffi::c_char = printed.cast_mut_ptr();
             let Ok(text) = CStr::from_ptr(printed).to_str() else {
                 let code = PgSqlErrorCode::ERRCODE_CHARACTER_NOT_IN_REPERTOIRE;
-                pgrx::ereport!(ERROR, code, "a JSON value is no valid UTF-8");
+                pgrx::ereport!(ERROR, code, "a JSON value is not valid UTF-8");
             };
             let json = Json::new(text);
             pg_sys::pfree(printed.cast());
@@ -72,7 +72,7 @@ unsafe impl UnboxDatum for Jsonb {
     where
         Self: 'src,
     {
-        // SAFETY: the caller vouches for a jsonb that is not null.
+        // SAFETY: the caller guarantees a jsonb that is not null.
         let jsonb = unsafe { Jsonb::from_datum(datum.sans_lifetime(), false) };
         jsonb.unwrap_or_else(Jsonb::null)
     }
@@ -81,7 +81,7 @@ unsafe impl UnboxDatum for Jsonb {
 // SAFETY: unboxing is FromDatum above.
 unsafe impl<'fcx> ArgAbi<'fcx> for Jsonb {
     unsafe fn unbox_arg_unchecked(arg: Arg<'_, 'fcx>) -> Self {
-        // SAFETY: the caller vouches for a value that is not null.
+        // SAFETY: the caller guarantees a value that is not null.
         unsafe { arg.unbox_arg_using_from_datum() }.unwrap_or_else(Jsonb::null)
     }
 }

@@ -1,4 +1,4 @@
-//! The only room with `unsafe`: PostgreSQL's C interface behind safe functions.
+//! PostgreSQL's C interface behind safe functions. But for `kernels`, the only room with `unsafe`.
 
 pub mod background;
 pub mod ddl;

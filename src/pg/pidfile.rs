@@ -18,17 +18,17 @@ use std::time::Duration;
 /// contents of this folder are skipped by base backups.
 pub const DIRECTORY: &str = "pg_stat_tmp";
 
-/// Held while its process runs. The file holds the pid and, from [`NOTES_AT`] on, a number for each [`Activity`]: what
+/// Locked while its process runs. The file has the pid and, from [`NOTES_AT`] on, a number for each [`Activity`]: what
 /// is being worked on.
 #[derive(Debug)]
 pub struct PidFile {
     file: File,
     path: PathBuf,
-    /// What the holder before was at, when it died without letting go.
+    /// What the previous holder was working on, if it died without letting go.
     pub died_at: Vec<i64>,
 }
 
-/// What a process may be at, at one time.
+/// What a process may be doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Activity {
     Prepare,
@@ -39,13 +39,13 @@ pub enum Activity {
 const NOTES_AT: u64 = 16;
 /// A line of its own for each note.
 const NOTE_BYTES: u64 = 21;
-/// The note of a process that is at nothing.
+/// The note of a process that is not doing this.
 const NOTHING: i64 = 0;
 
 static HELD: Mutex<Option<PidFile>> = Mutex::new(None);
 
-/// Keeps a file until [`let_go`] or the process begins to exit, whichever is first: a process that is on
-/// its way out must not be taken for one that can still be woken.
+/// Keeps a file until [`let_go`] or until the process begins to exit: one that is exiting must not be taken for one
+/// that can still be woken.
 pub fn hold(file: PidFile) {
     static AT_EXIT: Once = Once::new();
     *sync::lock(&HELD) = Some(file);
@@ -59,8 +59,8 @@ pub fn let_go() {
     drop(sync::lock(&HELD).take());
 }
 
-/// Writes down what the process is at, for the next holder of the held file if this one dies of it. May be called off
-/// the main thread.
+/// Writes into the held file what the process is working on, for the next holder if this one dies of it. May be called
+/// off the main thread.
 pub fn note(activity: Activity, work: Option<i64>) {
     if let Some(held) = sync::lock(&HELD).as_ref() {
         // A note that cannot be written is not worth a failure.
@@ -93,7 +93,7 @@ impl PidFile {
     /// None when another process holds it.
     pub fn acquire(name: &str) -> io::Result<Option<PidFile>> {
         let path = path(name);
-        // A looker holds a shared lock for an instant: try a few times.
+        // `presence` has a shared lock for an instant: try a few times.
         for _ in 0..20 {
             let mut file = OpenOptions::new()
                 .read(true)
@@ -103,7 +103,7 @@ impl PidFile {
                 .mode(0o600)
                 .open(&path)?;
             if lock(&file, libc::LOCK_EX) {
-                // The holder before may have removed the file between our open and our lock.
+                // The previous holder may have removed the file between our open and our lock.
                 let same = std::fs::metadata(&path)
                     .is_ok_and(|m| file.metadata().is_ok_and(|f| f.ino() == m.ino() && f.dev() == m.dev()));
                 if !same {
@@ -121,7 +121,7 @@ impl PidFile {
     }
 }
 
-/// Pid and notes of a file, as far as it holds them.
+/// Pid and notes of a file, as far as it has them.
 fn read(file: &mut File) -> (Option<i32>, Vec<i64>) {
     let mut text = String::new();
     let _ = file.read_to_string(&mut text);
@@ -132,7 +132,7 @@ fn read(file: &mut File) -> (Option<i32>, Vec<i64>) {
 
 impl Drop for PidFile {
     fn drop(&mut self) {
-        // Removed before the lock goes, so that nobody finds it unlocked by its name.
+        // Removed before the lock is released, so that nobody finds it unlocked under its name.
         let _ = std::fs::remove_file(&self.path);
     }
 }

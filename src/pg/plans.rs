@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::ffi::CString;
 use std::rc::Rc;
 
-/// Plans kept per process. Past it the least recently used one that does not run goes.
+/// Plans kept per process. Above that the least recently used one that does not run is freed.
 const MAX_PLANS: usize = 256;
 
 struct Kept {
@@ -84,7 +84,7 @@ pub(super) fn plan(sql: &str, mut types: Vec<pg_sys::Oid>) -> Result<Plan> {
     let evicted = PLANS.with_borrow_mut(|plans| {
         let evicted = plans.evict();
         let kept = Kept { plan, types: types.clone(), running: Rc::default(), used: 0 };
-        // Parsing runs nothing of anybody's, so nobody has kept the same one meanwhile.
+        // Preparing runs no statement, so the same one cannot have been kept meanwhile.
         plans.by_text.insert(sql.to_string(), kept);
         evicted
     });

@@ -66,13 +66,14 @@ pub fn notice(message: &str) {
     pgrx::notice!("{message}");
 }
 
-/// Runs a call that may hold a key. The statement is taken out of pg_stat_activity, and out of what is logged or sent
-/// with an error, warning or notice: the statement itself, and the CONTEXT lines of functions around the call, which
-/// repeat the statements they run. An error that `work` returns must be raised as it is, without any other call between.
+/// Runs a call that may have a key in its arguments. The statement is taken out of pg_stat_activity, and out of what is
+/// logged or sent with an error, warning or notice: the statement itself, and the CONTEXT lines of functions around the
+/// call, which repeat the statements they run. An error that `work` returns must be raised as it is, with no other call
+/// in between.
 pub fn hidden<T, E>(work: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
-    // SAFETY: the text is copied; debug_query_string is only read (its owner frees its own pointer), and is set anew
-    // with the next statement. Those who add CONTEXT stand in a list that begins at error_context_stack; each sets its
-    // own beginning when it starts and ends, and so does whoever catches an error, so that it may be empty meanwhile.
+    // SAFETY: the text is copied; debug_query_string is only read (its owner frees its own pointer), and is set again
+    // with the next statement. error_context_stack is the head of the list of callbacks that add CONTEXT. Each sets the
+    // head when it is added and removed, and so does code that catches an error, so the list may be empty meanwhile.
     let around = unsafe {
         pg_sys::pgstat_report_activity(pg_sys::BackendState::STATE_RUNNING, c"<hidden by kb>".as_ptr());
         pg_sys::debug_query_string = std::ptr::null();

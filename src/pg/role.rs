@@ -1,4 +1,4 @@
-//! Who is asking, and doing a step as the extension's owner.
+//! The caller's rights, and doing a step as another role.
 
 use super::setting;
 use crate::error::{Error, Result};
@@ -9,18 +9,18 @@ use std::ffi::CStr;
 const VECTOR_READER: &CStr = c"kb_vectors";
 
 /// Runs `work` as the owner of the extension, in a security-restricted context with pinned settings: for the few
-/// writes that no role may do by itself (catalogs that steer the worker, DDL of vector tables). `work` must check by
-/// itself what the caller may do.
+/// writes that no role may do itself (catalogs that control the worker, DDL of vector tables). `work` must check what
+/// the caller may do.
 pub fn as_owner<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     as_role(extension_owner()?, || setting::with(&setting::AS_OWNER, work))
 }
 
-/// Runs `work` as the role that may read vector tables, which no caller may. The policies on them decide what it sees, by
-/// the caller's tenant. `work` gives the caller only what the caller may read by itself.
+/// Runs `work` as the role that may read vector tables, which no caller may. Their policies decide by the caller's
+/// tenant what it sees. `work` gives the caller only what the caller may read.
 pub fn as_vector_reader<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     // SAFETY: a look-up by name; a missing role is an ERROR that names it.
     let role = unsafe { pg_sys::get_role_oid(VECTOR_READER.as_ptr(), false) };
-    // Policies count, whatever a superuser's session says.
+    // Policies apply, even if a superuser's session has turned them off.
     as_role(role, || setting::with(&[(c"row_security", c"on")], work))
 }
 
@@ -43,7 +43,7 @@ fn as_role<T>(role: pg_sys::Oid, work: impl FnOnce() -> Result<T>) -> Result<T> 
     }
 }
 
-/// Who owns the extension's tables.
+/// The role that owns the extension's tables.
 fn extension_owner() -> Result<pg_sys::Oid> {
     // SAFETY: look-ups by name; the tuple is read before it is released.
     unsafe {

@@ -1,4 +1,4 @@
-//! Settings of other modules for the length of one piece of work.
+//! Settings of PostgreSQL and of other modules: set for one piece of work or for a process, and read.
 
 use pgrx::pg_sys;
 use std::ffi::CStr;
@@ -60,7 +60,7 @@ pub(super) fn pinned<T>(work: impl FnOnce() -> T) -> T {
     if count == 0 { work() } else { with(&changes[..count], work) }
 }
 
-/// Settings of a session that would have a say in what is made or deleted as the owner.
+/// Settings of a session that would affect what is made or deleted as the owner.
 pub(super) const AS_OWNER: [(&CStr, &CStr); 6] = [
     (c"search_path", PINNED_PATH),
     // The database's own.
@@ -74,7 +74,7 @@ pub(super) const AS_OWNER: [(&CStr, &CStr); 6] = [
 
 /// What a database's or a role's own settings would change in what a background process does.
 const AS_PROCESS: [(&CStr, &CStr); 10] = [
-    // Whom the process connected as.
+    // The role that the process connected as.
     (c"role", c"none"),
     (c"standard_conforming_strings", c"on"),
     (c"transform_null_equals", c"off"),
@@ -87,11 +87,13 @@ const AS_PROCESS: [(&CStr, &CStr); 10] = [
     (c"idle_in_transaction_session_timeout", c"0"),
 ];
 
-/// Pins all settings that would have a say in what a background process makes, for the rest of its life.
+/// Pins all settings that would affect what a background process makes, for the rest of its life.
 pub fn pin_for_process() {
     for (name, value) in AS_OWNER.iter().chain(&AS_PROCESS) {
         set_for_process(name, value);
     }
+    #[cfg(any(feature = "pg17", feature = "pg18"))]
+    set_for_process(c"transaction_timeout", c"0");
 }
 
 /// Sets a setting for the rest of a background process's life.
@@ -114,6 +116,8 @@ pub fn statements_are_logged() -> bool {
         pg_sys::log_statement == pg_sys::LogStmtLevel::LOGSTMT_ALL as i32
             || pg_sys::log_min_duration_statement >= 0
             || pg_sys::log_duration
+            || (pg_sys::log_min_duration_sample >= 0 && pg_sys::log_statement_sample_rate > 0.0)
+            || pg_sys::log_xact_sample_rate > 0.0
     }
 }
 

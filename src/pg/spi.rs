@@ -1,5 +1,5 @@
 //! SPI with kept plans: SQL text and owned arguments in, owned values out. Every statement is read and run under
-//! pinned settings ([`setting::pinned`]), so that nothing of a session's own stands for what kb means.
+//! pinned settings ([`setting::pinned`]), so that no object of a session is found in place of the one that kb means.
 
 use super::plans::plan;
 use super::setting;
@@ -10,7 +10,7 @@ use pgrx::{JsonB, pg_sys};
 use serde_json::Value;
 use std::ffi::{CString, c_char};
 
-/// A query argument. The SQL text casts where the type matters more exactly.
+/// A query argument. The SQL text casts where a more exact type matters.
 #[derive(Debug, Clone, Copy)]
 pub enum Arg<'a> {
     Text(&'a str),

@@ -27,17 +27,19 @@ pub fn in_txn<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     .catch_others(|caught| Err(from_caught(caught)))
     .catch_rust_panic(|caught| Err(from_caught(caught)))
     .execute();
-    if result.is_err() {
-        // SAFETY: a transaction may be open or half ended; this is what ends it (PostgresMain
-        // does the same after an ERROR). It pops snapshots and closes SPI.
-        unsafe {
+    // SAFETY: after an error a transaction may be open or half ended; AbortCurrentTransaction ends it (PostgresMain
+    // does the same), pops snapshots and closes SPI. Statistics are reported outside any transaction.
+    unsafe {
+        if result.is_err() {
             pg_sys::AbortCurrentTransaction();
         }
+        // Nothing else reports them for a background process: autovacuum must learn of rows that it changed.
+        pg_sys::pgstat_report_stat(false);
     }
     result
 }
 
-/// Statistics and the activity view are told what the process is doing.
+/// Shows in pg_stat_activity what the process is doing.
 pub fn report_activity(text: Option<&str>) {
     let state = match text {
         Some(_) => pg_sys::BackendState::STATE_RUNNING,

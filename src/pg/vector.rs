@@ -58,7 +58,7 @@ impl FromDatum for Vector {
 // SAFETY: unboxing is FromDatum above.
 unsafe impl<'fcx> ArgAbi<'fcx> for Vector {
     unsafe fn unbox_arg_unchecked(arg: Arg<'_, 'fcx>) -> Self {
-        // SAFETY: the caller vouches for a value that is not null.
+        // SAFETY: the caller guarantees a value that is not null.
         match unsafe { arg.unbox_arg_using_from_datum() } {
             Some(vector) => vector,
             None => Vector(Vec::new()),

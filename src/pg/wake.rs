@@ -16,7 +16,7 @@ thread_local! {
     static LAST_START: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// A process that was asked for is given so long to lock its pid file before it is asked for again.
+/// How long a process that was asked for has to lock its pid file before it is asked for again.
 const START_GRACE: Duration = Duration::from_millis(500);
 
 /// Remembers that work was enqueued: at commit, and only then, the worker is woken or started.
@@ -56,17 +56,17 @@ fn start_or_wake_worker() -> bool {
     if pidfile::wake(&worker_name(background::my_database())) {
         return true;
     }
-    // The launcher gives each database its turn; a busy one must not come before its own.
+    // The launcher gives each database its turn, and a busy one must wait for its own.
     if slots_are_short() {
         return false;
     }
-    // Without the grace, or a worker that just ended would leave this commit to nobody; with it for
-    // the kb.wait that comes next.
+    // START_GRACE is for the kb.wait that comes next, not for this commit: a worker started within it may have
+    // ended already, and nobody else would take this job.
     LAST_START.set(Some(Instant::now()));
     register_worker()
 }
 
-/// Asks for a worker; where no slot is free the launcher is told.
+/// Asks for a worker; where no slot is free, tells the launcher.
 fn register_worker() -> bool {
     let registered = background::register_dynamic(Process::Worker, background::my_database());
     if !registered && background::preloaded() {
@@ -101,12 +101,12 @@ const SHORT_PATH: &CStr = c"pg_stat_tmp/kb.slots_short";
 
 /// Whether the launcher found no process slot for some database, and gives each its turn.
 pub fn slots_are_short() -> bool {
-    // Without preload there is no launcher to give turns: the file is of an earlier start.
+    // Without preload there is no launcher to give turns: then the file is from an earlier start.
     // SAFETY: a system call on a constant path; nothing that can fail in a transaction's callback.
     background::preloaded() && unsafe { libc::access(SHORT_PATH.as_ptr(), libc::F_OK) == 0 }
 }
 
-/// Says that some database found no process slot.
+/// Tells the launcher that some database found no process slot.
 pub fn say_slots_short() {
     // SAFETY: a system call on a constant path; nothing that can fail in a transaction's callback.
     unsafe {
@@ -117,7 +117,7 @@ pub fn say_slots_short() {
     }
 }
 
-/// Takes that back.
+/// Undoes [`say_slots_short`].
 pub fn clear_slots_short() -> std::io::Result<()> {
     match std::fs::remove_file(SHORT_PATH.to_string_lossy().as_ref()) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e),
@@ -148,7 +148,7 @@ pub fn indexer_runs() -> bool {
     pidfile::presence(&indexer_name(background::my_database())) != pidfile::Presence::Absent
 }
 
-/// Ends this database's indexer; what it was building is built again another time.
+/// Ends this database's indexer; what it was building is built again later.
 pub fn stop_indexer() {
     pidfile::terminate(&indexer_name(background::my_database()));
 }

@@ -7,8 +7,6 @@ pub mod plan;
 pub mod recall;
 pub mod request;
 pub mod rerank;
-#[cfg(feature = "server")]
-pub mod run;
 pub mod shape;
 pub mod trim;
 

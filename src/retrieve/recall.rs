@@ -9,12 +9,12 @@ use crate::model::Candidate;
 use crate::model::vector_db::Scan;
 use std::collections::VecDeque;
 
-/// What recall by vectors asks of the store, about one question.
+/// What recall by vectors needs from the store for one question.
 pub trait Vectors {
     /// How many chunks pass the filter, counted up to `most`; None where there is no filter.
     fn matching(&self, most: usize) -> Result<Option<usize>>;
 
-    /// The nearest, best first, whoever may read them.
+    /// The nearest, best first, including those that the caller may not read.
     fn nearest(&self, step: Step) -> Result<Vec<Candidate>>;
 
     /// Those that the caller may read, with their rows, in their order.
@@ -31,11 +31,13 @@ pub fn dense(
     let matching = vectors.matching(plan::EXACT_BELOW + 1)?;
     let mut steps = VecDeque::from(plan::steps(top_k, dedupe, matching, ef_search));
     let mut candidates = Vec::new();
+    let mut is_hidden = false;
     while let Some(step) = steps.pop_front() {
         let near = vectors.nearest(step)?;
         let (found, last_score) = (near.len(), near.last().and_then(Candidate::score));
         candidates = vectors.read(near)?;
-        let is_hidden = candidates.len() < found;
+        // Once the last step had hidden rows, further ones need not meet any: copies of one text may come first.
+        is_hidden |= steps.is_empty() && candidates.len() < found;
         let kept = if dedupe { dedupe::count(&candidates) } else { candidates.len() };
         // An exact scan that gave fewer rows than it was asked for has seen them all.
         let exhausted = step.scan == Scan::Exact && found < step.limit;
@@ -43,15 +45,15 @@ pub fn dense(
             break;
         }
         // The caller may not read some of them, by a policy of the database's own: look further, twice as far each time.
-        if steps.is_empty() && is_hidden {
+        if is_hidden {
             steps.push_back(Step::exact(step.limit * 2));
         }
     }
     Ok(candidates)
 }
 
-/// Candidates by words, with their rows; `search` takes how many at most. Equal texts count once: of more copies than are
-/// looked for here the rest of the answer may be short.
+/// Candidates by words, with their rows; `search` takes how many at most. Equal texts count once: where one has more
+/// copies than are looked for here, the answer may have too few rows.
 pub fn keyword(
     search: impl FnOnce(usize) -> Result<Vec<Candidate>>,
     bounds: &AnswerBounds,

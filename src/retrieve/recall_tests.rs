@@ -19,6 +19,8 @@ struct Fake {
     missed: usize,
     /// How many of the nearest the caller may not read.
     hidden: usize,
+    /// Another text that the caller may not read.
+    unreadable: &'static str,
     steps: RefCell<Vec<Step>>,
 }
 
@@ -60,7 +62,8 @@ impl Vectors for Fake {
     }
 
     fn read(&self, candidates: Vec<Candidate>) -> Result<Vec<Candidate>> {
-        let readable: Vec<Candidate> = self.all().split_off(self.hidden);
+        let mut readable: Vec<Candidate> = self.all().split_off(self.hidden);
+        readable.retain(|candidate| candidate.row.as_ref().is_some_and(|row| row.content != self.unreadable));
         let row = |id| Some(readable.iter().find(|candidate| candidate.chunk_id == id)?.row.clone());
         Ok(candidates
             .into_iter()
@@ -109,6 +112,16 @@ fn rows_that_the_caller_may_not_read_are_made_up_for() {
     // Where nothing is readable, it ends when all has been seen.
     let none = Fake { texts: vec!["a", "b", "c"], hidden: 3, ..Fake::default() };
     assert_eq!(none.answer(1, 0.0, false), (vec![], "index 1, exact 1, exact 2, exact 4".into()));
+}
+
+#[test]
+fn a_hidden_row_is_made_up_for_though_copies_of_one_text_come_before_it() {
+    let texts = [vec!["a"; 30], vec!["hidden", "b"]].concat();
+    let fake = Fake { texts, unreadable: "hidden", ..Fake::default() };
+    let (scores, scans) = fake.answer(2, 0.0, true);
+    assert_eq!(scores.last(), Some(&0.69));
+    let further = "exact 4, exact 8, exact 16, exact 32";
+    assert_eq!(scans, format!("index 2, index 24, distinct 2, {further}"));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! A second opinion on the order of candidates, by who reads the question and each text together.
+//! Reranking: candidates ordered again by a model that reads the question and each text together.
 
 use crate::model::Candidate;
 

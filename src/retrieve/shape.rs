@@ -1,4 +1,4 @@
-//! From ranked candidates to the rows of an answer: equal texts once, bounds, and what the locators tell.
+//! From ranked candidates to the rows of an answer: equal texts once, bounds, and what the locators say.
 
 use super::request::AnswerBounds;
 use super::{dedupe, trim};
@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use std::collections::HashMap;
 use uuid::Uuid;
 
-/// The rows of an answer, of candidates that come best first. One whose row the caller may not read is none.
+/// The rows of an answer, of candidates that come best first. One without a row, which the caller may not read, is no
+/// row of it.
 pub fn shape(mut candidates: Vec<Candidate>, kb_id: &str, bounds: &AnswerBounds) -> Vec<Hit> {
     if bounds.dedupe {
         candidates = dedupe::distinct(candidates);
@@ -87,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn locators_tell_other_places_and_keywords() {
+    fn locators_name_other_places_and_keywords() {
         let mut hits = shaped(vec![test_candidate("a", 0.9, 1), test_candidate("b", 0.8, 1)], true);
         let (hash, own) = (hits[0].row.content_hash.clone(), hits[0].chunk_id);
         add_places(&mut hits, vec![(hash.clone(), own, "d".into()), (hash, Uuid::nil(), "e".into())]);

@@ -60,8 +60,8 @@ impl Build {
         self.state == BuildState::Next
     }
 
-    /// Tells apart the builds and settings that a document's chunks were made under: the build's number
-    /// and a hash over everything that decides its chunks and vectors.
+    /// Identifies the build and settings that a document's chunks were made under: the build's number and a hash of
+    /// everything that decides its chunks and vectors.
     pub fn settings(&self) -> String {
         self.settings_under(self.fingerprint, &self.chunking, &self.preprocess)
     }
@@ -120,7 +120,7 @@ pub fn unlogged() -> Result<Vec<Build>> {
     )
 }
 
-/// Next builds whose run waits for no document any more.
+/// Next builds of knowledge bases that have no job any more.
 pub fn finished_next() -> Result<Vec<Build>> {
     spi::write(
         &format!(
@@ -170,7 +170,7 @@ pub fn insert(build: &Build) -> Result<()> {
     Ok(())
 }
 
-/// Chunking and preprocessing that documents of this build are made under from now on. As the owner.
+/// Sets how documents are chunked and preprocessed in this build from now on. As the owner.
 pub fn set_settings(build_no: i64, chunking: &Value, preprocess: &Value) -> Result<()> {
     spi::execute(
         "UPDATE kb.builds SET chunking = $2, preprocess = $3 WHERE build_no = $1",

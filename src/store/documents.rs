@@ -5,6 +5,7 @@ use super::jobs::{Job, Subject};
 use super::knowledge_bases::KnowledgeBase;
 use crate::error::Result;
 use crate::model::Json;
+use crate::model::states::PutStatus;
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg, Row};
 use std::collections::HashSet;
@@ -34,28 +35,9 @@ impl NewDocument {
     }
 }
 
-/// What putting a document did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Put {
-    Added,
-    Updated,
-    /// Content and type are as before (metadata, title and uri were taken over).
-    Skipped,
-}
-
-impl Put {
-    pub fn name(self) -> &'static str {
-        match self {
-            Put::Added => "added",
-            Put::Updated => "updated",
-            Put::Skipped => "skipped",
-        }
-    }
-}
-
-/// Inserts or updates a document of the knowledge base's own tenant. A failed document put again is an update, though its
-/// content be the same.
-pub fn put(kb: &KnowledgeBase, document: &NewDocument) -> Result<Put> {
+/// Inserts or updates a document of the knowledge base's own tenant. A failed document that is put again is updated,
+/// even if its content is the same.
+pub fn put(kb: &KnowledgeBase, document: &NewDocument) -> Result<PutStatus> {
     let hash = document.hash();
     let unchanged = spi::execute(
         "UPDATE kb.documents SET metadata = coalesce($4, metadata), uri = coalesce($5, uri),
@@ -72,7 +54,7 @@ pub fn put(kb: &KnowledgeBase, document: &NewDocument) -> Result<Put> {
         ],
     )?;
     if unchanged > 0 {
-        return Ok(Put::Skipped);
+        return Ok(PutStatus::Skipped);
     }
     let added = spi::write_one(
         "INSERT INTO kb.documents AS d
@@ -81,7 +63,7 @@ pub fn put(kb: &KnowledgeBase, document: &NewDocument) -> Result<Put> {
          ON CONFLICT (kb_no, tenant_id, external_id) DO UPDATE SET uri = coalesce($4, d.uri), title = EXCLUDED.title,
              content_type = EXCLUDED.content_type, content = EXCLUDED.content, original = EXCLUDED.original,
              content_hash = EXCLUDED.content_hash, metadata = coalesce($9, d.metadata), status = 'pending',
-             error = NULL, sqlstate = NULL, updated_at = now()
+             error = NULL, sqlstate = NULL, attempts = 0, updated_at = now()
          RETURNING d.xmax = 0",
         &[
             Arg::Long(kb.kb_no),
@@ -98,14 +80,14 @@ pub fn put(kb: &KnowledgeBase, document: &NewDocument) -> Result<Put> {
         ],
         |row| row.get::<bool>(0),
     )?;
-    Ok(if added == Some(true) { Put::Added } else { Put::Updated })
+    Ok(if added == Some(true) { PutStatus::Added } else { PutStatus::Updated })
 }
 
-/// Locks what is there of these documents, in the worker's order (by document_id), so that a call over
-/// many documents and the worker do not deadlock. Their document_ids.
+/// Locks those of these documents that exist, in the worker's order (by document_id), so that a call over many
+/// documents and the worker do not deadlock. Returns their document_ids.
 ///
-/// Each id is looked up by itself: a plan over all of them at once that was made while the table was empty reads the whole
-/// knowledge base.
+/// Each id is looked up on its own: a plan for all of them at once that was made while the table was empty reads the
+/// whole knowledge base.
 pub fn lock(kb_no: i64, tenant_id: &str, external_ids: &[String]) -> Result<Vec<i64>> {
     spi::write(
         "SELECT l.document_id FROM (
@@ -119,7 +101,7 @@ pub fn lock(kb_no: i64, tenant_id: &str, external_ids: &[String]) -> Result<Vec<
     )
 }
 
-/// Deletes locked documents with their chunks and vectors. The external ids that were there.
+/// Deletes locked documents with their chunks and vectors. Returns their external_ids.
 pub fn delete(document_ids: &[i64]) -> Result<Vec<String>> {
     setting::with(BY_INDEX, || {
         spi::write(
@@ -186,7 +168,7 @@ fn original(row: &Row) -> Result<Vec<u8>> {
 pub struct Locked {
     /// Locked, and their jobs have the given generations.
     pub current: HashSet<i64>,
-    /// A transaction that is not over has them, or they are gone.
+    /// An open transaction has them locked, or they are gone.
     pub busy: HashSet<i64>,
 }
 
@@ -279,7 +261,7 @@ pub fn set_failed(job: &Job, error: &str, sqlstate: &str) -> Result<()> {
     Ok(())
 }
 
-/// Puts documents of all tenants back to pending, by status.
+/// Puts documents of all tenants back to pending, by status; locks them in the order of [`lock`].
 pub fn reset(kb_no: i64, which: Which, settings: &str) -> Result<Vec<Subject>> {
     let condition = match which {
         Which::All => "true",
@@ -288,20 +270,24 @@ pub fn reset(kb_no: i64, which: Which, settings: &str) -> Result<Vec<Subject>> {
     };
     spi::write(
         &format!(
-            "UPDATE kb.documents SET status = 'pending', error = NULL, sqlstate = NULL, attempts = 0
-             WHERE kb_no = $1 AND {condition} AND ($2 IS NOT NULL) RETURNING tenant_id, external_id"
+            "UPDATE kb.documents d SET status = 'pending', error = NULL, sqlstate = NULL, attempts = 0
+             FROM (SELECT document_id FROM kb.documents WHERE kb_no = $1 AND {condition} AND ($2 IS NOT NULL)
+                   ORDER BY document_id FOR NO KEY UPDATE) l
+             WHERE d.document_id = l.document_id RETURNING d.tenant_id, d.external_id"
         ),
         &[Arg::Long(kb_no), Arg::Text(settings)],
         subject,
     )
 }
 
-/// Puts failed documents of a tenant, or the one named, back to pending.
+/// Puts failed documents of a tenant, or the one named, back to pending; locks them in the order of [`lock`].
 pub fn reset_failed(kb_no: i64, tenant_id: &str, external_id: Option<&str>) -> Result<Vec<Subject>> {
     spi::write(
-        "UPDATE kb.documents SET status = 'pending', error = NULL, sqlstate = NULL, attempts = 0
-         WHERE kb_no = $1 AND tenant_id = $2 AND status = 'failed' AND ($3 IS NULL OR external_id = $3)
-         RETURNING tenant_id, external_id",
+        "UPDATE kb.documents d SET status = 'pending', error = NULL, sqlstate = NULL, attempts = 0
+         FROM (SELECT document_id FROM kb.documents
+               WHERE kb_no = $1 AND tenant_id = $2 AND status = 'failed' AND ($3 IS NULL OR external_id = $3)
+               ORDER BY document_id FOR NO KEY UPDATE) l
+         WHERE d.document_id = l.document_id RETURNING d.tenant_id, d.external_id",
         &[Arg::Long(kb_no), Arg::Text(tenant_id), Arg::TextOrNull(external_id)],
         subject,
     )
@@ -375,7 +361,7 @@ pub fn set_pending(document_ids: &[i64]) -> Result<Vec<Subject>> {
     )
 }
 
-/// Counts the chunks of the live build anew for all documents, after a switch of builds.
+/// Counts the chunks of the live build again for all documents, after a switch of builds.
 pub fn recount(kb_no: i64, build_no: i64) -> Result<()> {
     spi::execute(
         "UPDATE kb.documents d SET chunk_count = c.chunks, token_count = c.tokens

@@ -1,6 +1,6 @@
 //! kb.embedders.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Object, Result};
 use crate::model::{Embedder, EmbedderConfig};
 use crate::pg::spi::{self, Arg, Row};
 use serde_json::Value;
@@ -10,7 +10,7 @@ const COLUMNS: &str = "id, provider, model, dimension, config, base_url";
 fn embedder(row: &Row) -> Result<Embedder> {
     let id: String = row.get(0)?;
     let config = EmbedderConfig::parse(&row.json(4)?)
-        .map_err(|problems| Error::Configuration { object: format!("embedder \"{id}\""), problems })?;
+        .map_err(|problems| Error::configuration(format!("embedder \"{id}\""), problems))?;
     Ok(Embedder {
         id,
         provider: row.get(1)?,
@@ -26,7 +26,7 @@ pub fn find(id: &str) -> Result<Option<Embedder>> {
 }
 
 pub fn get(id: &str) -> Result<Embedder> {
-    find(id)?.ok_or_else(|| Error::NotFound { what: "embedder", id: id.into() })
+    find(id)?.ok_or_else(|| Error::NotFound { what: Object::Embedder, id: id.into() })
 }
 
 /// What else a row says: secret, the host it is bound to, config as written, seeded.
@@ -50,7 +50,7 @@ pub fn rest(id: &str) -> Result<Rest> {
             })
         },
     )?
-    .ok_or_else(|| Error::NotFound { what: "embedder", id: id.into() })
+    .ok_or_else(|| Error::NotFound { what: Object::Embedder, id: id.into() })
 }
 
 /// False when the id is taken.

@@ -17,7 +17,7 @@ pub fn condition(filter: &Filter, arguments: &mut Arguments) -> String {
             Filter::All(_) => conditions.push(condition(part, arguments)),
         }
     }
-    // One look into the index serves all keys. An object has each key once; what asks for another value of it is next.
+    // One look into the index serves all keys. An object has each key once: a second value of a key goes into the next.
     while !members.is_empty() {
         let mut keys = HashSet::new();
         let (object, again): (Vec<_>, Vec<_>) = members.into_iter().partition(|(key, _)| keys.insert(*key));
@@ -27,8 +27,8 @@ pub fn condition(filter: &Filter, arguments: &mut Arguments) -> String {
     if conditions.is_empty() { "true".into() } else { conditions.join(" AND ") }
 }
 
-/// Exact match of all these keys. Containment, which the index serves, is that for plain values, but takes supersets of
-/// arrays and objects: those are compared as well.
+/// Exact match of all these keys. For plain values containment, which the index serves, is enough; of arrays and
+/// objects it also accepts supersets, so those are compared as well.
 fn has(members: &[(&str, &Json)], arguments: &mut Arguments) -> String {
     let object = arguments.add_json(Json::object(members));
     let contains = format!("d.metadata @> {object}");

@@ -2,6 +2,7 @@
 
 use super::BY_INDEX;
 use crate::error::Result;
+use crate::model::states::Priority;
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg, Row};
 use std::collections::HashSet;
@@ -11,33 +12,26 @@ use std::time::Duration;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Job {
     pub kb_no: i64,
-    /// Whose the document is.
+    /// The document's tenant.
     pub tenant_id: String,
     pub external_id: String,
     pub generation: i64,
     pub attempts: i32,
     pub run_no: Option<i64>,
-    /// [`LIVE`] or [`BACKFILL`].
-    pub priority: i32,
-    /// Its place in the queue, and what it is known by: the job of a document that was deleted and put again has another
-    /// one.
+    pub priority: Priority,
+    /// Its place in the queue, and its identity: the job of a document that was deleted and put again has another one.
     pub job_no: i64,
 }
 
-/// What a job is about: the name (of a document its external_id) means something in its tenant only.
+/// What a job is about: a name (of a document its external_id) that is unique within its tenant only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subject {
     pub tenant_id: String,
     pub name: String,
 }
 
-/// Priority of an edit somebody just made.
-pub const LIVE: i32 = 0;
-/// Priority of documents that a run takes up again.
-pub const BACKFILL: i32 = 10;
-
 /// Upserts one job per document; one that is there, claimed or not, gets a new generation.
-pub fn enqueue(kb_no: i64, documents: &[Subject], priority: i32, run_no: Option<i64>) -> Result<()> {
+pub fn enqueue(kb_no: i64, documents: &[Subject], priority: Priority, run_no: Option<i64>) -> Result<()> {
     let (tenants, names): (Vec<String>, Vec<String>) =
         documents.iter().map(|subject| (subject.tenant_id.clone(), subject.name.clone())).unzip();
     spi::execute(
@@ -52,7 +46,7 @@ pub fn enqueue(kb_no: i64, documents: &[Subject], priority: i32, run_no: Option<
             Arg::Long(kb_no),
             Arg::Texts(&tenants),
             Arg::Texts(&names),
-            Arg::Int(priority),
+            Arg::Int(priority.number()),
             Arg::LongOrNull(run_no),
         ],
     )?;
@@ -73,8 +67,7 @@ pub fn delete(kb_no: i64, tenant_id: &str, external_ids: &[String]) -> Result<()
     Ok(())
 }
 
-/// Deletes a job whose document is gone, though nobody deleted the job with it (an owner's own DELETE or TRUNCATE); whether
-/// it was so.
+/// Deletes a job whose document an owner deleted by hand (DELETE or TRUNCATE), which leaves the job; whether it was so.
 pub fn delete_if_orphan(job: &Job) -> Result<bool> {
     let deleted = spi::execute(
         "DELETE FROM kb.jobs WHERE job_no = (
@@ -90,19 +83,18 @@ pub fn delete_if_orphan(job: &Job) -> Result<bool> {
 /// Which jobs [`claim`] takes.
 #[derive(Debug, Default)]
 pub struct Wanted {
-    /// [`LIVE`] or [`BACKFILL`].
-    pub priority: i32,
+    pub priority: Priority,
     /// Jobs at most, in all and of one knowledge base.
     pub limit: i64,
     pub share: i64,
-    /// Another number each time: it decides whose turn it is.
+    /// A different number each time: it draws the order of tenants and knowledge bases.
     pub turn: i64,
-    /// Knowledge base and job_no below which nothing is looked for: what was claimed leaves dead rows, which an old
-    /// snapshot anywhere keeps from being cleaned up.
+    /// Knowledge bases, and of each the job_no up to which nothing is looked for: what was claimed leaves dead rows,
+    /// which an old snapshot anywhere keeps from being cleaned up.
     pub floors: (Vec<i64>, Vec<i64>),
     /// Embedders whose knowledge bases are passed over.
     pub busy: Vec<String>,
-    /// Embedders for whose vectors alone no document is taken.
+    /// Embedders that are paused: a document that only waits for vectors of one is passed over.
     pub paused: Vec<String>,
     /// Embedders that are paused for one tenant, and the tenants.
     pub paused_for: (Vec<String>, Vec<String>),
@@ -123,7 +115,7 @@ pub fn claim(wanted: &Wanted, lease: Duration) -> Result<Vec<Job>> {
                    LEFT JOIN unnest($7::bigint[], $8::bigint[]) AS f (kb_no, floor) ON f.kb_no = k.kb_no
                    WHERE NOT EXISTS (SELECT FROM kb.builds b WHERE b.kb_no = k.kb_no
                          AND b.state <> 'old' AND b.embedder = ANY ($5))
-                   -- One knowledge base of each tenant, then a second one of each, all in an order drawn anew.
+                   -- One knowledge base of each tenant, then a second one of each, in an order that $1 draws.
                    ORDER BY row_number() OVER (PARTITION BY k.tenant_id ORDER BY pg_catalog.hashint8extended(k.kb_no, $1)),
                             pg_catalog.hashtextextended(k.tenant_id, $1)) k
              CROSS JOIN LATERAL (
@@ -145,7 +137,7 @@ pub fn claim(wanted: &Wanted, lease: Duration) -> Result<Vec<Job>> {
             Arg::Texts(&wanted.paused),
             Arg::Longs(&wanted.floors.0),
             Arg::Longs(&wanted.floors.1),
-            Arg::Int(wanted.priority),
+            Arg::Int(wanted.priority.number()),
             Arg::Texts(&wanted.paused_for.0),
             Arg::Texts(&wanted.paused_for.1),
         ],
@@ -153,7 +145,7 @@ pub fn claim(wanted: &Wanted, lease: Duration) -> Result<Vec<Job>> {
     )
 }
 
-/// Keeps the leases of jobs that are being worked on, but for those that an open transaction has.
+/// Extends the leases of jobs that are being worked on, except those that an open transaction has locked.
 pub fn extend(jobs: &[Job], lease: Duration) -> Result<()> {
     spi::execute(
         "UPDATE kb.jobs j SET leased_until = now() + pg_catalog.make_interval(secs => $2)
@@ -174,7 +166,7 @@ fn generations(jobs: &[Job]) -> Vec<i64> {
 }
 
 /// Deletes jobs that nobody touched since they were claimed; the others are given back at once, to be
-/// done again under the new generation. The job_no of the deleted. Call with their documents locked.
+/// done again under the new generation. Returns the job_no of the deleted ones. Call with their documents locked.
 pub fn finish(jobs: &[Job]) -> Result<Vec<i64>> {
     let finished = spi::write(
         "DELETE FROM kb.jobs j USING unnest($1::bigint[], $2::bigint[]) AS u (job_no, generation)
@@ -196,9 +188,9 @@ pub struct Fault<'a> {
     pub embedder: Option<&'a str>,
 }
 
-/// Gives jobs back, to be tried again after `delay`; those edited meanwhile at once, and what went wrong with the
-/// text before is not said of them. An attempt that does not `count` is taken off again. Returned are those that could
-/// not be given back, for a transaction that is not over has them.
+/// Gives jobs back, to be tried again after `delay`; those edited meanwhile at once and without the error, which was
+/// about the text before. An attempt that does not `count` is taken off again. Returns the jobs that could not be given
+/// back because an open transaction has them locked.
 pub fn release(jobs: &[Job], delay: Duration, error: Option<Fault>, count: bool) -> Result<Vec<Job>> {
     give_back(jobs, delay, error, count, false)
 }
@@ -256,7 +248,7 @@ fn give_back(
     Ok(jobs.iter().filter(is_left).cloned().collect())
 }
 
-/// Has every job that nobody works on tried now; one that is just being enqueued is, anyway. As the owner.
+/// Makes every job due that nobody works on; one that is just being enqueued is due anyway. As the owner.
 pub fn make_due() -> Result<()> {
     spi::execute(
         "UPDATE kb.jobs SET next_attempt_at = now(), chunked = NULL WHERE job_no IN (
@@ -278,9 +270,9 @@ pub fn make_due_of(embedder: &str) -> Result<()> {
     Ok(())
 }
 
-/// Ends every lease, to be tried again after `delay`; see [`release`]. A database has one worker at a time
-/// (its pid file says so), so what is leased was leased by the caller or by a dead one. Returned are those that an open
-/// transaction has.
+/// Ends every lease; the jobs are tried again after `delay` (see [`release`]). A database has one worker at a time
+/// (its pid file says so), so what is leased was leased by the caller or by a dead one. Returns the jobs that an open
+/// transaction has locked.
 pub fn release_all(delay: Duration, error: Option<&str>, count: bool) -> Result<Vec<Job>> {
     spi::execute(
         "UPDATE kb.jobs SET leased_until = NULL, error = $2, embedder = NULL,
@@ -298,8 +290,7 @@ pub fn release_all(delay: Duration, error: Option<&str>, count: bool) -> Result<
     )
 }
 
-/// A job over which a worker died, by its place in the queue. Its attempt counts, though the crash may have lost the
-/// claim.
+/// A job over which a worker died, by its place in the queue. Its attempt counts, even if the crash lost the claim.
 pub fn take_over(job_no: i64) -> Result<Option<Job>> {
     spi::write_one(
         "UPDATE kb.jobs SET attempts = attempts + (leased_until IS NULL)::int, leased_until = coalesce(leased_until, now())
@@ -311,7 +302,7 @@ pub fn take_over(job_no: i64) -> Result<Option<Job>> {
     )
 }
 
-/// Jobs that were tried often enough.
+/// Jobs that have had all their attempts, 1,000 at most.
 pub fn exhausted(max_attempts: i32) -> Result<Vec<Job>> {
     spi::write(
         "SELECT kb_no, tenant_id, subject, generation, attempts, run_no, priority::int, job_no FROM kb.jobs WHERE attempts >= $1 LIMIT 1000",
@@ -328,7 +319,7 @@ fn job(row: &Row) -> Result<Job> {
         generation: row.get(3)?,
         attempts: row.get(4)?,
         run_no: row.opt(5)?,
-        priority: row.get(6)?,
+        priority: Priority::stored(row.get(6)?)?,
         job_no: row.get(7)?,
     })
 }
@@ -343,11 +334,14 @@ pub fn any_visible() -> Result<bool> {
     Ok(spi::read_one("SELECT EXISTS (SELECT FROM kb.jobs)", &[], |row| row.get::<bool>(0))?.unwrap_or(false))
 }
 
-/// Whether this transaction has enqueued a job or begun a run that stands (a rolled-back savepoint's does
-/// not). A row that is visible though its transaction is in progress is the caller's own.
+/// Whether this transaction has enqueued a job or begun a run, other than in a savepoint that was rolled back. A row
+/// that is visible while its transaction is in progress is the caller's own.
 pub fn any_uncommitted(kb_no: i64) -> Result<bool> {
-    let own = "pg_catalog.pg_xact_status((((pg_catalog.pg_current_xact_id()::text::bigint >> 32) << 32)
-        + xmin::text::bigint)::text::xid8) = 'in progress'";
+    // An xmin older than this transaction may be of an earlier epoch. Under the current one it would name a transaction
+    // of the future, which is an error.
+    let own = "CASE WHEN pg_catalog.age(xmin) <= 0 THEN
+        pg_catalog.pg_xact_status((((pg_catalog.pg_current_xact_id()::text::bigint >> 32) << 32)
+            + xmin::text::bigint)::text::xid8) = 'in progress' END";
     let found = spi::write_one(
         &format!(
             "SELECT EXISTS (SELECT FROM kb.jobs WHERE kb_no = $1 AND {own})
@@ -369,7 +363,7 @@ pub fn waiting(kb_no: i64) -> Result<i64> {
     Ok(found.unwrap_or(0))
 }
 
-/// What documents the caller can see are waiting for after a failed attempt, the most frequent first: errors of
+/// Errors after which documents that the caller can see wait to be tried again, the most frequent first: those of
 /// embedders, or all others.
 pub fn last_errors(of_embedders: bool, limit: i64) -> Result<Vec<String>> {
     spi::read(

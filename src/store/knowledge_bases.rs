@@ -1,6 +1,6 @@
 //! kb.knowledge_bases.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Object, Result};
 use crate::model::{Chunking, Json, Preprocess, Retrieval};
 use crate::pg::json::Jsonb;
 use crate::pg::spi::{self, Arg, Row};
@@ -53,7 +53,7 @@ pub fn get(id: &str) -> Result<KnowledgeBase> {
         &[Arg::Text(id)],
         knowledge_base,
     )?
-    .ok_or_else(|| Error::NotFound { what: "knowledge base", id: id.into() })
+    .ok_or_else(|| Error::NotFound { what: Object::KnowledgeBase, id: id.into() })
 }
 
 /// As [`get`], but only one that the caller may change.

@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 
-/// Settings under which rows are found by an index, though the plan be made (and kept) while the table is empty.
+/// Settings under which rows are found by an index, even if the plan is made (and kept) while the table is empty.
 const BY_INDEX: &[(&CStr, &CStr)] = &[(c"enable_seqscan", c"off")];
 
 pub mod arguments;

@@ -14,7 +14,7 @@ pub fn insert(kb_no: i64, tenant_id: &str, strategy: RunStrategy, scanned: i64) 
     .ok_or_else(|| Error::Internal("no run number".into()))
 }
 
-/// Documents that needed nothing.
+/// Records how many documents needed nothing.
 pub fn set_skipped(run_no: i64, skipped: i64) -> Result<()> {
     spi::execute(
         "UPDATE kb.runs SET skipped = $2 WHERE run_no = $1",
@@ -84,7 +84,7 @@ pub fn knowledge_base(run_no: i64) -> Result<Option<i64>> {
     spi::read_one("SELECT kb_no FROM kb.runs WHERE run_no = $1", &[Arg::Long(run_no)], |row| row.get(0))
 }
 
-/// Whether a run is over (or gone); an error if it failed.
+/// Whether a run has ended (or is gone); an error if it failed.
 pub fn is_over(run_no: i64) -> Result<bool> {
     let found = spi::read_one(
         "SELECT state, coalesce(error, '') FROM kb.runs WHERE run_no = $1",

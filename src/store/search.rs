@@ -3,7 +3,7 @@
 use super::arguments::Arguments;
 use super::filter::condition;
 use super::vector_store::VectorDb;
-use crate::error::{Error, Result};
+use crate::error::{Error, Object, Result};
 use crate::model::candidate::{ChunkRow, Found};
 use crate::model::{Candidate, Embedder, EmbedderConfig, Filter, Preprocess, Retrieval};
 use crate::pg::json::Jsonb;
@@ -57,7 +57,7 @@ pub fn target(kb_id: &str) -> Result<Target> {
             })
         },
     )?
-    .ok_or_else(|| Error::NotFound { what: "knowledge base", id: kb_id.into() })
+    .ok_or_else(|| Error::NotFound { what: Object::KnowledgeBase, id: kb_id.into() })
 }
 
 /// The columns that [`chunk_row`] reads, after the chunk's id.
@@ -101,7 +101,7 @@ pub fn read(target: &Target, candidates: Vec<Candidate>) -> Result<Vec<Candidate
     Ok(candidates.into_iter().filter_map(with_row).collect())
 }
 
-/// Chunks that hold words of a question, most and rarest first, with their rows: full text search, which needs no vector.
+/// Chunks that hold words of a question, the best rank first, with their rows: full text search, which needs no vector.
 pub fn by_keyword(
     target: &Target,
     query: &str,
@@ -115,10 +115,12 @@ pub fn by_keyword(
     let language = arguments.add(Arg::Text(&target.preprocess.language));
     let filtered =
         filter.map_or(String::new(), |filter| format!("AND {}", condition(filter, &mut arguments)));
+    // Lexemes are quoted as tsquery reads them, which takes no E'…' of quote_literal.
     let found = spi::read(
         &format!(
             "SELECT {COLUMNS}, pg_catalog.ts_rank(c.tsv, q.words, 1 | 32)::float8
-             FROM (SELECT pg_catalog.string_agg(pg_catalog.quote_literal(lexeme), ' | ')::tsquery AS words
+             FROM (SELECT pg_catalog.string_agg('''' || pg_catalog.replace(
+                       pg_catalog.replace(lexeme, '\\', '\\\\'), '''', '''''') || '''', ' | ')::tsquery AS words
                    FROM pg_catalog.unnest(pg_catalog.to_tsvector({language}::regconfig, {query}))) q
              JOIN kb.chunks c ON c.tsv @@ q.words AND c.build_no = {build_no} AND c.enabled
              JOIN kb.documents d ON d.document_id = c.document_id AND d.kb_no = {kb_no} {filtered}
@@ -154,7 +156,7 @@ pub fn count_matching(target: &Target, filter: &Filter, most: usize) -> Result<u
     Ok(found.unwrap_or(0) as usize)
 }
 
-/// Where these texts appear: (content hash, chunk id, external id), in document order.
+/// Where these texts appear: (content hash, chunk id, external id), by external id and ordinal.
 pub fn places(target: &Target, hashes: &[Vec<u8>]) -> Result<Vec<(Vec<u8>, Uuid, String)>> {
     spi::read(
         "SELECT c.content_hash, c.chunk_id, d.external_id FROM kb.chunks c

@@ -1,4 +1,4 @@
-//! kb.secrets, of the few who may touch it: keys go in and to the gateway, never out to a query.
+//! kb.secrets: keys go in, and out to the gateway only, never to a query.
 
 use crate::error::Result;
 use crate::gateway::endpoint::seal::Kept;

@@ -3,8 +3,8 @@
 use crate::error::{Error, Result};
 use crate::pg::spi::{self, Arg};
 
-/// The schema of pgvector, quoted, in which its types and operators are written. Looked up each time: once it has moved,
-/// its old names are whoever's may create in the old schema.
+/// The schema of pgvector, quoted, in which its types and operators are written. Looked up each time: once it has
+/// moved, anybody who may create in the old schema can take the old names.
 pub fn vector_schema() -> Result<String> {
     spi::read_one(
         "SELECT pg_catalog.quote_ident(n.nspname) FROM pg_catalog.pg_extension e

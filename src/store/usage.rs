@@ -33,8 +33,8 @@ pub fn add(embedder: &str, kb_no: i64, tenant: &str, usage: &Usage, price_micros
     Ok(())
 }
 
-/// Tokens of an embedder today (UTC), of all tenants and of this one, and of others with the same key: what is bounded
-/// is what a key may spend. As the owner. Works on a standby.
+/// Tokens that an embedder, and others with the same key, spent today (UTC): of all tenants, and of this one. The
+/// budget bounds what a key may spend. As the owner. Works on a standby.
 pub fn today(embedder: &str, tenant: &str) -> Result<Spent> {
     let found = spi::read_one(
         "SELECT t.today - '1970-01-01'::date, u.tokens, u.by_tenant

@@ -3,8 +3,9 @@
 
 use super::pauses::Paused;
 use crate::error::Result;
+use crate::model::states::Priority;
 use crate::pg::txn;
-use crate::store::jobs::{self, BACKFILL, Job, LIVE, Wanted};
+use crate::store::jobs::{self, Job, Wanted};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,7 @@ const FROM_START_IDLE: Duration = Duration::from_millis(250);
 pub struct Claims {
     turn: i64,
     /// By priority and knowledge base, the job_no up to which the queue has been looked through.
-    floors: HashMap<(i32, i64), i64>,
+    floors: HashMap<(Priority, i64), i64>,
     from_start: Instant,
 }
 
@@ -58,17 +59,23 @@ impl Claims {
 
     fn look(&mut self, wanted: &mut Wanted, limit: usize, lease: Duration) -> Result<Vec<Job>> {
         let mut claimed: Vec<Job> = Vec::new();
-        for priority in [LIVE, BACKFILL] {
+        for priority in [Priority::Live, Priority::Backfill] {
             wanted.priority = priority;
             // A quarter is kept for backfill, or a steady stream of edits would keep it waiting for ever.
-            let most = if priority == LIVE { limit - limit / 4 } else { limit };
+            let most = if priority == Priority::Live { limit - limit / 4 } else { limit };
             wanted.limit = most.saturating_sub(claimed.len()) as i64;
             self.turn += 1;
             wanted.turn = self.turn;
             let floors = self.floors.iter().filter(|((of, _), _)| *of == priority);
             wanted.floors = floors.map(|((_, kb_no), floor)| (*kb_no, *floor)).unzip();
-            if wanted.limit > 0 {
-                claimed.extend(txn::in_txn(|| jobs::claim(wanted, lease))?);
+            if wanted.limit == 0 {
+                continue;
+            }
+            match txn::in_txn(|| jobs::claim(wanted, lease)) {
+                Ok(jobs) => claimed.extend(jobs),
+                Err(error) if claimed.is_empty() => return Err(error),
+                // What is claimed already has a lease: it must not be lost.
+                Err(_) => break,
             }
         }
         for job in &claimed {

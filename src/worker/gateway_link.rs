@@ -17,8 +17,8 @@ const SILENCE: Duration = Duration::from_secs(30);
 pub struct GatewayLink {
     connection: Option<Connection>,
     in_flight: InFlight<Target>,
-    /// When the gateway last said something, and whether it was asked since if it lives.
-    heard: Instant,
+    /// When the gateway last said something, and whether it has been asked since if it lives.
+    last_answer: Instant,
     is_asked: bool,
 }
 
@@ -27,7 +27,7 @@ impl GatewayLink {
         GatewayLink {
             connection: None,
             in_flight: InFlight::default(),
-            heard: Instant::now(),
+            last_answer: Instant::now(),
             is_asked: false,
         }
     }
@@ -64,21 +64,21 @@ impl GatewayLink {
             patience_ms: None,
         })?;
         if self.in_flight.is_empty() {
-            self.heard = Instant::now();
+            self.last_answer = Instant::now();
         }
         self.in_flight.add(id, batch);
         Ok(())
     }
 
-    /// The batches that have come back, and the fault that the connection met then, if any: what came before it is
-    /// paid for.
+    /// The batches that have come back, and the fault that the connection met after them, if any: the batches are paid
+    /// for all the same.
     pub fn receive(&mut self) -> (Vec<(Batch<Target>, Response)>, Result<()>) {
         let mut received = Vec::new();
         let Some(connection) = &mut self.connection else { return (received, Ok(())) };
         let lost = loop {
             match connection.receive() {
                 Ok(Some((id, response))) => {
-                    self.heard = Instant::now();
+                    self.last_answer = Instant::now();
                     self.is_asked = false;
                     if let Some(batch) = self.in_flight.remove(id) {
                         received.push((batch, response));
@@ -102,14 +102,14 @@ impl GatewayLink {
 
     /// A provider may take its time, but the gateway itself answers at once: one that does not is given up on.
     fn check_silence(&mut self) -> Result<()> {
-        if self.in_flight.is_empty() || self.heard.elapsed() < SILENCE {
+        if self.in_flight.is_empty() || self.last_answer.elapsed() < SILENCE {
             return Ok(());
         }
         if self.is_asked {
             return Err(Error::Gateway { problem: "does not answer".into() });
         }
         self.is_asked = true;
-        self.heard = Instant::now();
+        self.last_answer = Instant::now();
         if let Some(connection) = &mut self.connection {
             connection.send(&Request::Health)?;
         }

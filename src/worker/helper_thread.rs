@@ -10,7 +10,7 @@ pub struct HelperThread<T> {
     arrived: Option<Result<T>>,
 }
 
-/// Begins `work` on a thread with all signals blocked; the end of it wakes the main thread. `work` must not call
+/// Begins `work` on a thread with all signals blocked; its end wakes the main thread. `work` must not call
 /// PostgreSQL.
 pub fn begin<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<HelperThread<T>> {
     let (done, coming) = mpsc::channel();

@@ -3,11 +3,11 @@
 
 use super::indexes;
 use super::log::Log;
-use crate::catalog::builds as build_cases;
+use crate::catalog::build_lifecycle;
 use crate::error::Result;
 use crate::gateway::client;
 use crate::gateway::protocol::UsageRow;
-use crate::pg::{setting, txn, wait, wake};
+use crate::pg::{txn, wait, wake};
 use crate::settings;
 use crate::store::{builds, embedders, jobs, runs, usage, vector_store};
 use std::time::{Duration, Instant};
@@ -20,6 +20,8 @@ const BOOK_EVERY: Duration = Duration::from_secs(2);
 pub struct Housekeeping {
     done_at: Instant,
     booked: Option<Instant>,
+    /// What queries spent and is not written yet: the gateway says it once only.
+    unbooked: Vec<UsageRow>,
     /// Vectors were written since indexes were looked at.
     is_index_due: bool,
     /// Vector tables were looked after since this worker started.
@@ -28,7 +30,13 @@ pub struct Housekeeping {
 
 impl Housekeeping {
     pub fn new() -> Housekeeping {
-        Housekeeping { done_at: Instant::now(), booked: None, is_index_due: true, are_tables_checked: false }
+        Housekeeping {
+            done_at: Instant::now(),
+            booked: None,
+            unbooked: Vec::new(),
+            is_index_due: true,
+            are_tables_checked: false,
+        }
     }
 
     /// Vectors were written: a table may have enough of them for an index.
@@ -51,7 +59,7 @@ impl Housekeeping {
         let mut results = vec![txn::in_txn(vector_store::attach_restored)];
         match txn::in_txn(builds::unlogged) {
             Ok(unlogged) => results.extend(
-                unlogged.iter().map(|build| txn::in_txn(|| build_cases::enqueue_without_vectors(build))),
+                unlogged.iter().map(|build| txn::in_txn(|| build_lifecycle::enqueue_without_vectors(build))),
             ),
             Err(error) => results.push(Err(error)),
         }
@@ -62,7 +70,7 @@ impl Housekeeping {
         }
     }
 
-    /// Does all of it; true when nothing remains to be waited for.
+    /// Does all of it; true when nothing is left to wait for.
     pub fn run(&mut self, log: &mut Log) -> bool {
         self.done_at = Instant::now();
         self.check_tables(log);
@@ -72,8 +80,8 @@ impl Housekeeping {
         })
         .and_then(|finished| {
             for build in finished {
-                // Somebody may be putting a document of it: not now, then.
-                if let Err(error) = txn::in_txn(|| build_cases::switch(&build)) {
+                // Somebody may be putting a document of it: then it is switched later.
+                if let Err(error) = txn::in_txn(|| build_lifecycle::switch(&build)) {
                     log.write(&format!("build {} cannot be switched to now", build.build_no), &error);
                 }
             }
@@ -96,22 +104,27 @@ impl Housekeeping {
 
     /// Queries cannot write: what they spent is fetched from the gateway now and then.
     fn book_query_usage(&mut self) -> Result<()> {
-        if self.booked.is_some_and(|at| at.elapsed() < BOOK_EVERY) || !wake::gateway_runs() {
-            return Ok(());
+        if self.unbooked.is_empty() {
+            if self.booked.is_some_and(|at| at.elapsed() < BOOK_EVERY) || !wake::gateway_runs() {
+                return Ok(());
+            }
+            self.booked = Some(Instant::now());
+            self.unbooked = client::take_usage(settings::gateway_timeout())?;
         }
-        self.booked = Some(Instant::now());
-        let used = client::take_usage(settings::gateway_timeout())?;
         txn::in_txn(|| {
-            for UsageRow { endpoint, kb_no, tenant, usage, .. } in &used {
+            for UsageRow { endpoint, kb_no, tenant, usage, .. } in &self.unbooked {
                 let price = embedders::find(endpoint)?.and_then(|e| e.config.remote.price_micros);
                 usage::add(endpoint, *kb_no, tenant, usage, price)?;
             }
             Ok(())
-        })
+        })?;
+        self.unbooked.clear();
+        Ok(())
     }
 
     fn have_indexes_built(&mut self) -> Result<()> {
-        if !self.is_index_due {
+        // An indexer that runs looks for itself, and what comes after its last look is found when it has left.
+        if !self.is_index_due || wake::indexer_runs() {
             return Ok(());
         }
         let work = indexes::find()?;
@@ -124,10 +137,8 @@ impl Housekeeping {
 
 fn sweep_old_builds(log: &mut Log) -> Result<()> {
     for build in txn::in_txn(builds::old)? {
-        // A query may be reading it: not now, then.
-        let swept =
-            txn::in_txn(|| setting::with(&[(c"lock_timeout", c"500ms")], || build_cases::sweep(&build)));
-        if let Err(error) = swept {
+        // A query may be reading it: then it is swept later.
+        if let Err(error) = txn::in_txn(|| build_lifecycle::sweep(&build)) {
             log.write(&format!("old build {} stays for now", build.build_no), &error);
         }
     }

@@ -16,8 +16,8 @@ pub struct InFlight<T> {
     by_text: HashMap<(i64, u64), (u64, usize)>,
     /// Bytes that each batch holds at the gateway.
     costs: HashMap<u64, usize>,
-    /// Hashes of texts that got their vectors, by build, as far as there is room: who comes with one of them later
-    /// looks whether it can be had for nothing.
+    /// Hashes of texts that got their vectors, by build, as far as there is room: for a later chunk with such a text
+    /// the worker looks whether the vector can be copied.
     received: HashSet<(i64, u64)>,
 }
 

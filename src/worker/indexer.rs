@@ -12,9 +12,9 @@ use pgrx::pg_sys;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// Whoever drops or locks a table comes before its index. The build is begun again when they are done: so often, and
-/// they are waited for at most so long.
+/// How often a build is begun. A session that drops or locks the table comes first: it ends the build.
 const ATTEMPTS: u32 = 10;
+/// How long the indexer waits for such a session.
 const GIVE_WAY: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
@@ -23,7 +23,7 @@ pub fn main(database: pg_sys::Oid) {
     background::connect(database);
     let Ok(Some(_pidfile)) = PidFile::acquire(&wake::indexer_name(database)) else { background::exit(0) };
     setting::pin_for_process();
-    // In a deadlock (with a DROP, say) the one to give way.
+    // In a deadlock (with a DROP, say) the indexer gives way.
     setting::set_for_process(c"deadlock_timeout", c"50ms");
     let mut attempts = HashMap::new();
     loop {
@@ -72,12 +72,12 @@ fn build(table: &Unindexed) -> Result<()> {
         ddl::run_top_level(&table.drop_statement())?;
     }
     ddl::run_top_level(&statement)?;
-    // Much was written, and until autovacuum comes by, the planner would join chunks by scanning them all.
+    // Much was written, and until autovacuum has run the planner would join chunks by scanning them all.
     txn::in_txn(|| table.analyze())
 }
 
-/// Waits until nobody keeps others out of a table any more, or it is gone. Interrupts are served by the statements, so that a
-/// late request to cancel ends one of those and not the process.
+/// Waits until nobody locks all others out of a table any more, or it is gone. Interrupts are served by the statements,
+/// so that a late request to cancel ends one of those and not the process.
 fn wait_for_others(table: &Unindexed) {
     let begun = Instant::now();
     loop {

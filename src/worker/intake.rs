@@ -10,6 +10,7 @@ use super::send_queue::{Group, SendQueue};
 use super::statistics::Statistics;
 use super::target::Targets;
 use crate::error::{Error, Result};
+use crate::model::states::Priority;
 use crate::pg::pidfile::{self, Activity};
 use crate::pg::txn;
 use crate::settings;
@@ -30,7 +31,7 @@ const CLAIM: usize = 64;
 /// A group of documents is prepared together up to this many bytes.
 const GROUP_BYTES: usize = 2 * 1024 * 1024;
 const GROUP_DOCUMENTS: usize = 32;
-/// Documents that are remembered for having been in an open transaction.
+/// How many documents are remembered that an open transaction had locked.
 const FOUND_BUSY: usize = 100_000;
 
 /// A group of documents that is being prepared.
@@ -46,7 +47,7 @@ pub struct Intake {
     claimed: VecDeque<Job>,
     preparing: Option<Preparing>,
     statistics: Statistics,
-    /// By job_no, how often a document was found in an open transaction.
+    /// By job_no, how often an open transaction had locked the document.
     found_busy: HashMap<i64, u32>,
 }
 
@@ -78,7 +79,7 @@ impl Intake {
         }
     }
 
-    /// Claims jobs, and reads, prepares and writes documents in groups; while one group is written the next is prepared.
+    /// Claims jobs, and reads, prepares and writes documents in groups: one is prepared while another is written.
     /// Nothing is claimed unless it `may_begin`. Whether anything moved.
     pub fn take_in(
         &mut self,
@@ -99,7 +100,7 @@ impl Intake {
             }
         }
         let begun = if may_begin { self.prepare_next(open, pauses) } else { Ok(false) };
-        // Though no more can be prepared, what is done is written.
+        // Even if no more can be prepared, what is done is written.
         let Some(results) = results else { return begun };
         let mut prepared = Vec::new();
         for result in results {
@@ -233,7 +234,7 @@ impl Intake {
         open: &mut OpenDocuments,
         queue: &mut SendQueue,
     ) -> Result<()> {
-        let mut groups: BTreeMap<(i32, i64), Group> = BTreeMap::new();
+        let mut groups: BTreeMap<(Priority, i64), Group> = BTreeMap::new();
         let (mut edited, mut busy) = (Vec::new(), BTreeMap::<Duration, Vec<Job>>::new());
         for document in prepared {
             let document_id = document.document_id;
@@ -254,15 +255,15 @@ impl Intake {
         for ((priority, _), mut group) in groups {
             group.holds = open.hold(group.documents.iter().copied());
             match priority {
-                jobs::LIVE => queue.push_first(group),
-                _ => queue.push(group),
+                Priority::Live => queue.push_first(group),
+                Priority::Backfill => queue.push(group),
             }
         }
         open.outcomes().give_back(&edited, Duration::ZERO)?;
         busy.iter().try_for_each(|(pause, jobs)| open.outcomes().give_back(jobs, *pause))
     }
 
-    /// The pause before a document is cut once more that an open transaction has: doubled each time.
+    /// The pause before a document that an open transaction had locked is cut again: doubled each time.
     fn busy_pause(&mut self, job: &Job) -> Duration {
         if self.found_busy.len() > FOUND_BUSY {
             self.found_busy.clear();
@@ -273,8 +274,8 @@ impl Intake {
     }
 }
 
-/// An embedder that was altered is no longer paused, nor are documents that came back paused from it as it was,
-/// perhaps after the change.
+/// Ends the pauses of embedders that were altered, and those of their documents: some may have begun after the change,
+/// by an answer to a batch sent before it.
 fn end_pauses_of_altered(pauses: &mut Pauses) -> Result<()> {
     for id in pauses.to_compare(Instant::now()) {
         let embedder = txn::in_txn(|| embedders::find(&id))?;
@@ -305,7 +306,7 @@ fn read_some(jobs: &[Job]) -> Result<Read> {
             return Ok(Read { left, ..read });
         }
         match prepare::read(job, &mut targets)? {
-            // A large one is alone in its group: should it be the end of this worker, it is known which it was.
+            // A large one is alone in its group: if it kills this worker, it is known which it was.
             Some(document) if !read.documents.is_empty() && held + document.size() > GROUP_BYTES => {
                 return Ok(Read { left, ..read });
             }

@@ -22,7 +22,7 @@ pub fn main() {
         background::exit(0);
     }
     let mut roster = Roster::default();
-    // Whether it has been said in the log.
+    // Whether the log says already that slots are short.
     let mut said = false;
     clear_short();
     loop {

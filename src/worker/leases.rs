@@ -9,9 +9,9 @@ use crate::store::jobs::{self, Job};
 use std::time::{Duration, Instant};
 
 pub struct Leases {
-    /// The jobs over which the worker before this one died.
+    /// The jobs over which the previous worker died.
     died_at: Vec<i64>,
-    /// What the worker before this one had leased was released.
+    /// What the previous worker had leased was released.
     is_taken_over: bool,
     renewed: Instant,
 }
@@ -25,8 +25,8 @@ impl Leases {
         self.is_taken_over
     }
 
-    /// Releases what a dead worker had leased. The document over which it died (of the one that it prepared and the
-    /// one that it wrote, either) may have killed it: it has had an attempt, and so does not kill workers for ever.
+    /// Releases what a dead worker had leased. The document that it prepared and the one that it wrote may have killed
+    /// it: each has had an attempt, so that none kills workers for ever.
     pub fn take_over(&mut self, outcomes: &mut Outcomes) -> Result<()> {
         while let Some(job_no) = self.died_at.last() {
             if let Some(job) = txn::in_txn(|| jobs::take_over(*job_no))? {
@@ -56,11 +56,11 @@ impl Leases {
 }
 
 /// After a fault of the gateway, or of the database under several documents, gives back all jobs: what had been done of
-/// them is found done next time. What no document can help costs no attempt.
+/// them is found done next time. What is no document's fault costs no attempt.
 pub fn give_back_all(fault: Error, backoff: &mut Backoff, outcomes: &mut Outcomes) {
     let pause = backoff.count_fault();
     let count = fault.is_of_the_work();
-    // Every tenant whose document was under way sees it: not what it was, which is in the log.
+    // Every tenant whose document was under way sees this text: the fault itself may be about a document of another.
     let text = "the worker met a fault and starts over; see the server log";
     let given_back = txn::in_txn(|| {
         let left = jobs::release_all(pause, Some(text), count)?;
@@ -69,7 +69,8 @@ pub fn give_back_all(fault: Error, backoff: &mut Backoff, outcomes: &mut Outcome
     })
     .and_then(|(left, exhausted)| {
         outcomes.release_later(left);
-        exhausted.iter().try_for_each(|job| outcomes.fail(job, &fault))
+        let error = Error::Database { sqlstate: fault.sqlstate().to_string(), message: text.to_string() };
+        exhausted.iter().try_for_each(|job| outcomes.fail(job, &error))
     });
     match given_back {
         Ok(()) => backoff.wait_shortly(Instant::now()),

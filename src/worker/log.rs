@@ -16,7 +16,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// Logs what went wrong: the same now and then only, and of all locks any one.
+    /// Logs what went wrong: the same line only once in a while, and all faults that are locks as if they were one.
     pub fn write(&mut self, what: &str, error: &Error) {
         let line = format!("{what}: {error}");
         let topic = if error.is_lock() { "a lock".to_string() } else { line.clone() };

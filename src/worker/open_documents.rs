@@ -99,7 +99,7 @@ impl OpenDocuments {
         self.under_way.hold_again(holds);
     }
 
-    /// Documents wait for one thing less; those that wait for nothing any more end, well or not.
+    /// Documents wait for one thing less; those that wait for nothing any more end, ready or not.
     pub fn let_go(&mut self, holds: impl IntoIterator<Item = Hold>) -> Result<()> {
         let ended = self.take_ended(holds);
         if !ended.done.is_empty() {
@@ -130,7 +130,7 @@ impl OpenDocuments {
         Ok(())
     }
 
-    /// Ends documents of which nothing more can be had in a build, and pauses its embedder if the error says so.
+    /// Ends documents that get no more vectors in a build, and pauses its embedder if the error says so.
     pub fn fail(
         &mut self,
         pauses: &mut Pauses,
@@ -156,13 +156,13 @@ impl OpenDocuments {
         if target.may_fail(open.in_next) {
             return;
         }
-        // Of several the one that passes by itself counts: then all are tried again.
+        // Of several faults a passing one counts: then all chunks are tried again.
         if open.error.as_ref().is_none_or(|before| !before.is_transient()) {
             open.error = Some(error);
         }
     }
 
-    /// Remembers that an open transaction has chunks of a document: it is done again.
+    /// Remembers that an open transaction has locked chunks of a document: it is done again.
     pub fn note_busy(&mut self, holds: &[Hold], document_id: i64) {
         if let Some(open) = self.under_way.held(holds, document_id) {
             open.error.get_or_insert_with(Error::busy);

@@ -17,10 +17,10 @@ const RETRY: (Duration, Duration) = (Duration::from_secs(1), pauses::LONGEST);
 /// Pause after a fault that is not of the document: a full disk, say. It costs no attempt, so it cannot grow.
 const UNRELATED: Duration = Duration::from_secs(10);
 
-/// Pause before a document is looked at again that an open transaction has.
+/// Pause before a document that an open transaction has locked is tried again.
 pub const BUSY: Duration = Duration::from_secs(1);
 
-/// How often it is tried to release jobs that an open transaction has.
+/// How often the worker tries to release jobs that an open transaction has locked.
 const RELEASE_EVERY: Duration = Duration::from_secs(1);
 
 /// Ends jobs, and remembers those that cannot be ended now.
@@ -49,7 +49,7 @@ impl Outcomes {
         self.unreleased.extend(jobs);
     }
 
-    /// Tries again, now and then, to release what could not be, but for what is worked on again by now.
+    /// Tries again, now and then, to release those jobs, except the ones that are worked on again by now.
     pub fn release_now_and_then(&mut self, at_work: impl FnOnce() -> Vec<Job>) {
         if self.unreleased.is_empty() || self.tried.is_some_and(|at| at.elapsed() <= RELEASE_EVERY) {
             return;
@@ -107,7 +107,7 @@ impl Outcomes {
             self.log_once(text);
         }
         if !documents::lock_by_key(job)? {
-            // It may be edited, or deleted, or neither: then it will fail once more.
+            // Somebody may be editing or deleting it. If not, it fails once more.
             return jobs::release(this, BUSY, Some(fault), false);
         }
         if !jobs::finish(this)?.is_empty() {
@@ -119,8 +119,8 @@ impl Outcomes {
         Ok(Vec::new())
     }
 
-    /// What PostgreSQL says of a document that fails for good (a dropped table, say) is the operator's business, too;
-    /// of thousands that fail alike, once.
+    /// Operators, too, must learn what PostgreSQL says of a document that fails for good (a dropped table, say); once
+    /// if thousands fail alike.
     fn log_once(&mut self, text: &str) {
         if self.logged != text {
             report::log(&format!("a document failed: {text}"));
@@ -137,9 +137,9 @@ fn unless_locked(left: Result<Vec<Job>>, jobs: &[Job]) -> Result<Vec<Job>> {
     }
 }
 
-/// Ends the jobs of documents that have all their vectors, unless they were edited meanwhile. Those that somebody has in
-/// an open transaction, and the `blocked`, are released: they will be found done. Returned are the jobs that could not
-/// be released.
+/// Ends the jobs of documents that have all their vectors, unless they were edited meanwhile. Those that an open
+/// transaction has locked, and the `blocked`, are released: they will be found done. Returned are the jobs that could
+/// not be released.
 pub fn finish(done: &[Ended<OpenDocument>], blocked: &HashSet<i64>) -> Result<Vec<Job>> {
     if done.is_empty() {
         return Ok(Vec::new());

@@ -43,7 +43,7 @@ pub fn read(job: &Job, targets: &mut Targets) -> Result<Option<Document>> {
 pub struct Prepared {
     pub job: Job,
     pub document_id: i64,
-    /// Settings of the last build, under which the document now is.
+    /// Settings of the last build: what the document is made under now.
     pub settings: String,
     /// It never had chunks before.
     pub is_new: bool,
@@ -85,7 +85,7 @@ fn prepare_document(document: Document, model_dir: &Path, bounds: &Bounds) -> Re
                 title = found.extracted.title;
                 prepared.push((found.target, found.diff));
             }
-            // But a text that is gone is not answered with.
+            // But queries must not find text that is gone.
             Err(_) if target.may_fail(in_next) => {
                 if stored.is_edited {
                     prepared.push((target, Diff { delete: before, ..Diff::default() }));
@@ -182,15 +182,14 @@ pub fn write(prepared: &[Prepared]) -> Result<Locked> {
         let text = document.text.as_ref().map(|(original, content)| (original.as_deref(), content.as_str()));
         documents::set_extracted(document.document_id, text, document.title.as_deref())?;
     }
-    // The live build comes first (it is older), and lends its vectors to the next one.
-    let mut live: Option<Arc<Target>> = None;
+    // The live build comes first (it is older), and lends its vectors to the next one of its knowledge base.
+    let mut live: BTreeMap<i64, Arc<Target>> = BTreeMap::new();
     for (build_no, (target, document_ids)) in by_build {
         let build = &target.build;
-        let lender = live.as_ref().map(|live| &live.build).filter(|live| live.kb_no == build.kb_no);
-        let lender = lender.map(|live| (&live.vector_db, live.build_no));
+        let lender = live.get(&build.kb_no).map(|live| (&live.build.vector_db, live.build.build_no));
         build.vector_db.store().reuse(build_no, build.fingerprint, &document_ids, lender)?;
         if target.is_live() {
-            live = Some(target.clone());
+            live.insert(build.kb_no, Arc::clone(&target));
         }
     }
     Ok(locked)

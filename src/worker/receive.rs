@@ -25,7 +25,7 @@ pub fn receive(
     pauses: &mut Pauses,
     unsaved: &mut UnsavedVectors,
 ) -> Result<bool> {
-    // One that fails does not take along the others, which are paid for, too.
+    // One that fails must not stop the others, which are paid for, too.
     let (received, mut first) = link.receive();
     let moved = !received.is_empty();
     for (batch, response) in received {
@@ -54,7 +54,7 @@ pub fn save_again(
     pauses: &mut Pauses,
     unsaved: &mut UnsavedVectors,
 ) -> Result<bool> {
-    // What fails again goes to the end, and the others with it wait for the next time: one line of log a pause.
+    // What fails again goes to the end, and the others wait for the next time: one log line per pause.
     let mut due = unsaved.take_due().into_iter();
     let mut saved = Ok(false);
     while unsaved.is_empty() && saved.is_ok() {
@@ -75,7 +75,7 @@ fn write(
     unsaved: &mut UnsavedVectors,
 ) -> Result<()> {
     if batch.target.is_remote() && unsaved.is_table_locked(&batch.target) {
-        // Not once more for each batch.
+        // It is not tried again for each batch.
         unsaved.add(batch, embedded);
         return Ok(());
     }
@@ -117,14 +117,12 @@ fn write(
             Ok(())
         }
         Err(error) => {
-            // What was asked is to be paid, whatever became of it.
+            // The request is to be paid for, even if its vectors are of no use.
             if let Err(error) = txn::in_txn(|| book(&batch, &embedded.usage)) {
                 report::log(&format!("worker cannot book what a request cost: {error}"));
             }
-            for done in &ended.done {
-                open.outcomes().fail(&done.document.job, &error)?;
-            }
-            open.fail_broken(ended)?;
+            // Undone first: `fail` lets go of the documents that it spares, and this would be the second time.
+            open.put_back(&batch.holds, ended);
             open.fail(pauses, &batch.target, &batch.holds, &error)
         }
     }

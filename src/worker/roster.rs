@@ -30,7 +30,7 @@ impl Roster {
         self.waiting.push_front(oid);
     }
 
-    /// Those that have their turn now come after all that wait for one.
+    /// Databases that have their turn now come after all that wait for one.
     pub fn defer(&mut self, has_turn: impl Fn(u32) -> bool) {
         let (served, waiting): (Vec<_>, Vec<_>) = self.waiting.drain(..).partition(|oid| has_turn(*oid));
         self.waiting = waiting.into_iter().chain(served).collect();

@@ -20,11 +20,12 @@ use crate::store::server;
 use pgrx::pg_sys;
 use std::time::{Duration, Instant};
 
-/// A worker works so long before it makes room for another database's, where process slots are short.
+/// Where process slots are short, a worker works this long before it makes room for another database's.
 const TURN: Duration = Duration::from_secs(5);
-/// What is at the gateway when that has been over for so long is waited for no longer: what waits there behind a rate is not paid for.
+/// After its turn the worker waits at most this long for what is at the gateway. What waits there for a rate limit is
+/// not paid for.
 const LEAVE_WITHIN: Duration = Duration::from_secs(30);
-/// How often it is looked whether the extension is still there and nobody waits for the database.
+/// How often the worker checks that the extension is still there and nobody waits for the database.
 const CHECK_EVERY: Duration = Duration::from_millis(200);
 
 pub fn main(database: pg_sys::Oid) {
@@ -43,7 +44,7 @@ pub fn main(database: pg_sys::Oid) {
         }
     };
     setting::pin_for_process();
-    // In a deadlock the one to give way.
+    // In a deadlock the worker gives way.
     setting::set_for_process(c"deadlock_timeout", c"50ms");
     // One knowledge base whose tables somebody locks must not stop the others.
     setting::set_for_process(c"lock_timeout", c"200ms");
@@ -57,8 +58,8 @@ pub fn main(database: pg_sys::Oid) {
             // The launcher comes back to this database when the others have had theirs.
             background::exit(0);
         }
-        // Off the list first, then one more look: a commit in between either finds the list without
-        // us and starts another, or is seen by this look.
+        // The pid file first, then one more look for jobs: a commit in between either finds no file and starts
+        // another worker, or is seen by this look.
         pidfile::let_go();
         match txn::in_txn(|| Ok(server::is_installed()? && !background::database_is_wanted() && jobs::any()?))
         {
@@ -83,9 +84,9 @@ enum Left {
 struct Runner {
     begun: Instant,
     checked: Instant,
-    /// When something last moved; None before anything has, so that a visit for nothing ends at once.
+    /// When something last moved; None before anything has, so that a worker with nothing to do leaves at once.
     moved: Option<Instant>,
-    /// Since when its turn is over: what is at the gateway is waited for, nothing more is sent.
+    /// When its turn ended: it waits for what is at the gateway, and sends nothing more.
     leaving: Option<Instant>,
     leases: Leases,
     backoff: Backoff,
@@ -177,13 +178,13 @@ impl Runner {
                 Ok(false) => {
                     let idle_timeout = settings::worker_idle_timeout();
                     let has_waited = self.moved.is_none_or(|moved| moved.elapsed() > idle_timeout);
-                    // While an index is being built, too: somebody has to end that for a DROP DATABASE.
+                    // It stays while an index is being built, too: it must end that for a DROP DATABASE.
                     if self.housekeeping.run(&mut self.log) && has_waited && !wake::indexer_runs() {
                         return Left::Done;
                     }
                     self.pause();
                 }
-                // Nothing is lost but this round.
+                // Only this round is lost.
                 Err(error) if error.is_lock() => {
                     self.log.write("worker waits for somebody's lock", &error);
                     self.pause();
@@ -209,9 +210,9 @@ impl Runner {
         }
         let received = received?;
         let at_work = || jobs_at_work(open, intake);
-        // Nothing more is bought while what was bought cannot be kept.
+        // Nothing more is sent while vectors that are paid for cannot be written.
         if unsaved.is_stuck() {
-            // On a full disk not even this can be written; nobody else takes the jobs of a worker that runs.
+            // On a full disk this fails, too. No other worker takes the jobs of one that runs.
             if let Err(error) = self.leases.renew(at_work) {
                 report::log(&format!("worker cannot renew leases: {error}"));
             }
@@ -251,7 +252,7 @@ impl Runner {
     }
 
     fn pause(&mut self) {
-        // It wakes this process only once. While vectors cannot be saved nothing is taken in.
+        // The helper thread wakes this process only once. While vectors cannot be saved nothing is taken in.
         if self.intake.is_prepared() && !self.unsaved.is_stuck() {
             return;
         }

@@ -72,7 +72,7 @@ pub fn send(
 }
 
 fn has_room(link: &GatewayLink, unsaved: &UnsavedVectors, target: &Target) -> bool {
-    // Nothing more is bought for a table that takes nothing.
+    // Nothing more is sent for a table that takes no vectors.
     if unsaved.is_table_locked(target) {
         return false;
     }
@@ -143,7 +143,7 @@ fn send_slice(
     let limit = embedder.config.batch_size.min(frame::max_texts(embedder.dimension));
     let (slice, mut exhausted) = match txn::in_txn(|| next_slice(&group, limit, link, open)) {
         Ok(found) => found,
-        // Its knowledge base was dropped meanwhile, say: nobody else's documents have to do with it.
+        // Its knowledge base was dropped meanwhile, say: that is no fault of other documents.
         Err(error) => {
             open.fail(pauses, &group.target, &group.holds, &error)?;
             return Ok(false);
@@ -218,7 +218,12 @@ fn send_batch(
 ) -> Result<()> {
     // One that is too large for a request is alone in its batch.
     let Some(text) = batch.texts.iter().find(|text| text.len() > frame::MAX_TEXT) else {
-        return link.send(batch);
+        let (target, holds) = (Arc::clone(&batch.target), batch.holds.clone());
+        return match link.send(batch) {
+            // Of the tenant's name, say: a fault of these documents only.
+            Err(error @ Error::TooLarge { .. }) => open.fail(pauses, &target, &holds, &error),
+            sent => sent,
+        };
     };
     if batch.texts.len() > 1 {
         return queue.halve(batch, open);

@@ -5,7 +5,7 @@ use super::embed_batch::Batch;
 use super::open_documents::OpenDocuments;
 use super::target::Target;
 use super::under_way::Hold;
-use crate::catalog::access::access;
+use crate::catalog::embedder_access::access;
 use crate::error::Result;
 use crate::gateway::protocol::Access;
 use crate::model::Embedder;
@@ -33,7 +33,7 @@ impl Group {
 pub struct SendQueue {
     groups: VecDeque<Group>,
     halves: Vec<Batch<Target>>,
-    /// Embedders as they were read in this round of sending, and the right to ask them; of a tenant, where that matters.
+    /// Embedders as they were read in this round of sending, and the right to ask them; by tenant, where that matters.
     rights: HashMap<(String, String), (Embedder, Access)>,
 }
 
@@ -81,8 +81,8 @@ impl SendQueue {
         self.halves.pop()
     }
 
-    /// The right to ask a group's embedder, which is read anew in each round of sending: a key, an address, a limit may
-    /// be changed while a large document is under way.
+    /// The right to ask a group's embedder, which is read again in each round of sending: a key, an address or a limit
+    /// may change while a large document is under way.
     pub fn read_access(&mut self, group: &mut Group) -> Result<Access> {
         let known = &group.target.embedder;
         // What a tenant spent counts only where it is bounded.

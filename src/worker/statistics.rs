@@ -1,4 +1,4 @@
-//! Statistics of tables that have grown so much that plans made for them before will not do.
+//! Fresh planner statistics, once tables have grown so much that older plans no longer fit.
 
 use crate::pg::{report, txn};
 use crate::store::vector_store::{self, VectorDb};
@@ -6,6 +6,9 @@ use std::collections::HashSet;
 
 /// Chunks after which statistics are taken for the first time; then whenever there are twice as many.
 const FIRST: usize = 1_000;
+/// Vector tables of which statistics are taken at once, each of them locked until that is done; autovacuum takes those
+/// of others.
+const TABLES: usize = 64;
 
 /// Counts what a worker writes.
 pub struct Statistics {
@@ -21,21 +24,22 @@ impl Default for Statistics {
 }
 
 impl Statistics {
-    /// So many chunks were written, whose vectors go there.
+    /// Counts chunks that were written, whose vectors go to `vector_db`.
     pub fn add(&mut self, chunks: usize, vector_db: &VectorDb) {
         self.chunks += chunks;
-        if !self.vector_dbs.contains(vector_db) {
+        if self.vector_dbs.len() < TABLES && !self.vector_dbs.contains(vector_db) {
             self.vector_dbs.insert(vector_db.clone());
         }
     }
 
-    /// Takes statistics if the tables have grown. Statistics are no promise: a failure is logged and that is all.
+    /// Takes statistics if the tables have grown. A failure is only logged: nothing depends on them.
     pub fn refresh_if_due(&mut self) {
         if self.chunks < self.next {
             return;
         }
         self.next = self.chunks * 2;
-        if let Err(error) = txn::in_txn(|| vector_store::refresh_statistics(&self.vector_dbs)) {
+        let vector_dbs = std::mem::take(&mut self.vector_dbs);
+        if let Err(error) = txn::in_txn(|| vector_store::refresh_statistics(&vector_dbs)) {
             report::log(&format!("worker takes no statistics now: {error}"));
         }
     }

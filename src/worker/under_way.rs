@@ -1,8 +1,8 @@
 //! Documents under way, and how many things each of them still waits for. Pure.
 //!
-//! A document is done when it waits for nothing more. It can also end early (a pause, a fault) while something it
-//! waited for is still out, and be claimed again before that comes back. So each time it is claimed it gets a new
-//! ticket, and what comes back late counts for the old ticket only.
+//! A document is done when it waits for nothing more. It can also end early (a pause, a fault) while a batch that it
+//! waits for is still at the gateway, and be claimed again before that comes back. So each time it is claimed it gets a
+//! new ticket, and what comes back late counts for the old ticket only.
 
 use std::collections::HashMap;
 
@@ -82,7 +82,7 @@ impl<D> UnderWay<D> {
         holds
     }
 
-    /// What documents wait for became two things.
+    /// One thing that documents wait for became two.
     pub fn hold_again(&mut self, holds: &[Hold]) {
         for hold in holds {
             if let Some(entry) = self.entry(*hold) {

@@ -1,4 +1,5 @@
-//! Vectors that the database did not take (a full disk, a locked table): they are paid for, so they are kept until it does.
+//! Vectors that the database did not take (a full disk, a locked table): they are paid for, so they are kept until it
+//! does.
 
 use super::embed_batch::Batch;
 use super::target::Target;
@@ -11,7 +12,7 @@ const PAUSE: Duration = Duration::from_secs(2);
 pub struct Unsaved {
     pub batch: Batch<Target>,
     pub embedded: Embedded,
-    /// It is their table that cannot be written, for somebody's lock; others can.
+    /// Somebody has locked their table; others can be written.
     is_of_table: bool,
 }
 
@@ -26,7 +27,7 @@ impl UnsavedVectors {
         self.waiting.is_empty()
     }
 
-    /// Whether no table takes vectors: nothing more is bought while what was bought cannot be kept.
+    /// Whether no table takes vectors: then nothing more is sent, for what comes back could not be written.
     pub fn is_stuck(&self) -> bool {
         self.waiting.iter().any(|unsaved| !unsaved.is_of_table)
     }

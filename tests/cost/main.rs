@@ -16,7 +16,7 @@ const BYTES: usize = 16 * 1024;
 const TIMES: usize = 4;
 /// n log n from 16 kB to 64 kB grows 4.6-fold, n² 16-fold. A window may grow a few times before it stays as it is.
 const GROWTH: usize = 11;
-/// A cost of so many bytes or steps says nothing yet.
+/// A cost of fewer bytes or steps says nothing.
 const SMALL: usize = 1024 * 1024;
 /// Bytes held for a byte of text at most, above what is small: an encoding takes some 320 for each of the 32 kB that are
 /// tokenised at once.

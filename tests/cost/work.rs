@@ -200,7 +200,7 @@ fn previous_of(chunk: &Chunk) -> PreviousChunk {
     }
 }
 
-/// A request with as many texts as a text has kilobytes, over the wire and back.
+/// A request with as many texts as the text has kilobytes, encoded and decoded.
 fn frame(text: &str) -> Result<()> {
     let embedder = Embedder {
         id: "e".into(),

@@ -1,5 +1,5 @@
 //! Inputs that nobody thought of: each target gets mutations of its seeds for its part of a minute. What it asserts
-//! stands in targets/. `make fuzz` runs the same targets for half an hour, guided by what code an input reaches.
+//! is in targets/. `make fuzz` runs the same targets for half an hour, guided by what code an input reaches.
 //!
 //! KB_FUZZ_SECONDS: for all targets together. KB_FUZZ_SEED: another sequence of inputs.
 
@@ -62,7 +62,7 @@ fn fuzz(name: &str) {
         let input = mutate::mutate(&mut random, &inputs, target.words);
         run(target, &input);
         count += 1;
-        // Some are changed further; the seeds always stay.
+        // Some are mutated further; the seeds always stay.
         if random.below(20) == 0 {
             if inputs.len() < known + 200 {
                 inputs.push(input);

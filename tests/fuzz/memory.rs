@@ -1,4 +1,4 @@
-//! What a piece of work costs: an allocator that counts, for each thread.
+//! What a piece of work costs: an allocator that counts for each thread.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -41,13 +41,13 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Of one piece of work, on the thread that did it.
+/// What one piece of work took, on the thread that did it.
 #[derive(Debug, Clone, Copy)]
 pub struct Cost {
     pub allocations: usize,
     /// Bytes that were held at the same time, at most.
     pub bytes: usize,
-    /// Time of the processor, not of the clock.
+    /// Processor time, not that of the clock.
     pub seconds: f64,
 }
 
@@ -57,7 +57,7 @@ pub struct Limits {
     pub allocations: (usize, usize),
 }
 
-/// Time of the processor that no input of the size fuzzing makes may take, on the slowest machine and build.
+/// Processor time that an input may take at most, on the slowest machine and build.
 const SECONDS: f64 = 20.0;
 
 pub fn measure<T>(work: impl FnOnce() -> T) -> (T, Cost) {

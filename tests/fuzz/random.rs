@@ -1,4 +1,4 @@
-//! Numbers that look random and can be had again.
+//! Numbers that look random and can be repeated.
 
 /// xorshift64*.
 pub struct Random(u64);

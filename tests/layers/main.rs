@@ -29,8 +29,9 @@ const HEIGHTS: &[(&str, u8)] = &[
     ("catalog", 4),
     ("ingest", 4),
     ("retrieve", 4),
-    ("api", 5),
+    ("use_cases", 5),
     ("worker", 5),
+    ("api", 6),
 ];
 
 /// Without PostgreSQL: no pgrx, and nothing from a module that has it. A module declared with
@@ -50,10 +51,19 @@ const PURE: &[&str] = &[
 
 /// Rooms whose files import each other in one direction only.
 const WITHOUT_CIRCLES: &[&str] =
-    &["api", "catalog", "gateway", "ingest", "kernels", "model", "pg", "retrieve", "store"];
+    &["api", "catalog", "gateway", "ingest", "kernels", "model", "pg", "retrieve", "store", "use_cases"];
 
 /// What a room knows nothing of: no name in it has such a part.
 const UNKNOWN: &[(&str, &[&str])] = &[("gateway::endpoint", &["embed", "vector", "dimension"])];
+
+/// What a room does not import, though it is above.
+const NOT_IMPORTED: &[(&str, &[&str])] =
+    &[("api", &["gateway", "settings", "store", "tokenizer", "worker"]), ("worker", &["use_cases"])];
+
+/// SQL functions whose use case has another's file. A plural has its singular's.
+const SHARED_FILES: &[(&str, &str)] = &[("query_vector", "query"), ("_vector_count", "vector_count")];
+/// For the extension's own script: computes, and touches nothing.
+const WITHOUT_FILE: &[&str] = &["_fingerprint"];
 
 /// Where each may stand.
 const UNSAFE_ROOMS: &[&str] = &["pg", "kernels"];
@@ -163,6 +173,11 @@ fn breaches(sources: &[Source]) -> Vec<String> {
         for path in source::imports(source) {
             let Some(theirs) = height(&path) else { continue };
             breach_unless(theirs <= own, format!("imports upwards: {path}"));
+            let skipped = NOT_IMPORTED.iter().filter(|(room, _)| within(module, room));
+            breach_unless(
+                !skipped.flat_map(|(_, rooms)| rooms.iter()).any(|room| within(&path, room)),
+                format!("goes past the use cases: {path}"),
+            );
             breach_unless(
                 theirs > own || !is_pure(module) || is_pure(&path),
                 format!("is pure, and imports {path}"),
@@ -181,6 +196,34 @@ fn layers_import_downwards() {
     assert!(sources.iter().any(|s| s.module == "error"), "src/ was not read");
     let breaches = breaches(&sources);
     assert!(breaches.is_empty(), "\n{}\n", breaches.join("\n"));
+}
+
+/// SQL functions in Rust whose verb is no file of use_cases.
+fn without_use_case(sources: &[Source]) -> Vec<String> {
+    let has_file = |name: &str| sources.iter().any(|source| source.module == format!("use_cases::{name}"));
+    let mut out = Vec::new();
+    for source in sources.iter().filter(|source| within(&source.module, "api")) {
+        for function in source::sql_functions(source) {
+            let shared = SHARED_FILES.iter().find(|(name, _)| *name == function).map(|(_, file)| *file);
+            let singular = function.strip_suffix('s').unwrap_or(&function);
+            let is_found = [shared.unwrap_or(&function), singular].iter().any(|name| has_file(name));
+            if !is_found && !WITHOUT_FILE.contains(&function.as_str()) {
+                out.push(function);
+            }
+        }
+    }
+    out
+}
+
+#[test]
+fn every_sql_functions_use_case_is_the_file_of_its_name() {
+    let sources = source::read(Path::new("src"));
+    let functions: Vec<String> = sources.iter().flat_map(source::sql_functions).collect();
+    assert!(functions.iter().any(|name| name == "wait") && functions.len() > 25, "{functions:?}");
+    assert_eq!(without_use_case(&sources), [""; 0]);
+    let made = "#[pg_extern(name = \"fly\", volatile)]\nfn fly_kb(a: &str) {}";
+    let source = source::source(Path::new("api/flights.rs"), made);
+    assert_eq!(without_use_case(&[source]), ["fly"]);
 }
 
 fn breaches_of(files: &[(&str, &str)]) -> Vec<String> {
@@ -230,6 +273,11 @@ fn every_breach_is_seen() {
             "const Q: &str = \"SELECT b.table_name FROM kb.builds b\";",
             "store::documents: table_name is named in store::vector_store only",
         ),
+        (
+            "api/query.rs",
+            "use crate::store::search;",
+            "api::query: goes past the use cases: store::search",
+        ),
         ("attic.rs", "", "attic: has no height: add it to HEIGHTS"),
         (
             "gateway/endpoint/call.rs",
@@ -266,7 +314,7 @@ fn what_is_allowed_passes() {
     for (file, text) in [
         (
             "api/mod.rs",
-            "#[unsafe(no_mangle)] fn f() {} // unsafe SELECT 1\n/* use crate::x; */ use crate::store::jobs;",
+            "#[unsafe(no_mangle)] fn f() {} // unsafe SELECT 1\n/* use crate::x; */ use crate::use_cases::wait;",
         ),
         ("pg/spi.rs", "fn f<'a>(c: char) -> bool { c == '\"' || unsafe { g() } }"),
         ("api/query.rs", "#[pg_extern(sql = \"CREATE FUNCTION f()\")] fn f() {}"),

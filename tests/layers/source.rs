@@ -295,3 +295,22 @@ fn branch(t: &[Token], i: &mut usize, mut path: Vec<String>, out: &mut Vec<Strin
     }
     out.push(path.join("::"));
 }
+
+/// The SQL names of the functions that a file declares with `#[pg_extern]`.
+pub fn sql_functions(source: &Source) -> Vec<String> {
+    let t = &source.tokens;
+    let declared = (0..t.len())
+        .filter(|&i| t[i].is_word("pg_extern") && t[..i].ends_with(&[Token::Mark('#'), Token::Mark('[')]));
+    let name = |from: usize| {
+        let body = (from..t.len()).find(|&i| t[i].is_word("fn"))?;
+        let given = t[from..body].windows(3).find_map(|three| match three {
+            [n, Token::Mark('='), Token::Text(name)] if n.is_word("name") => Some(name.clone()),
+            _ => None,
+        });
+        given.or_else(|| match t.get(body + 1) {
+            Some(Token::Word(name)) => Some(name.clone()),
+            _ => None,
+        })
+    };
+    declared.filter_map(name).collect()
+}

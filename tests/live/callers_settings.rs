@@ -1,4 +1,4 @@
-//! What a caller's session, its role or its database sets has no say in what kb makes as the owner, nor in what it
+//! What a caller's session, its role or its database sets changes neither what kb makes as the owner nor what it
 //! answers.
 
 use crate::support::shadows::surface::{self, Answer, Call};
@@ -53,7 +53,7 @@ const SETTINGS: &[(&str, &str)] = &[
     ("hnsw.scan_mem_multiplier", "1"),
 ];
 
-/// A cluster in which all that can be set, and a session of a writer that has set nothing.
+/// A cluster in which all of these can be set, and a session of a writer that has set none.
 fn fixture() -> Option<(Cluster, Db, Db)> {
     let cluster = Cluster::start(&["allow_in_place_tablespaces = on"])?;
     let mut db = cluster.connect(APP);
@@ -102,7 +102,7 @@ fn made(db: &mut Db, kb: &str) -> Vec<String> {
          UNION ALL
          SELECT replace(pg_get_constraintdef(oid), '{name}', 'TABLE') FROM pg_constraint WHERE conrelid = '{table}'::regclass"
     ));
-    // In whatever order the catalogs gave them.
+    // The catalogs give them in any order.
     made.sort();
     made
 }
@@ -116,7 +116,7 @@ fn a_knowledge_base_is_made_the_same_under_any_settings_of_the_session() {
     let (plain_made, odd_made) = (made(&mut db, "plain"), made(&mut db, "odd"));
     assert!(plain_made.len() > 10, "{plain_made:?}");
     assert_eq!(odd_made, plain_made);
-    // The same where the table is made anew, and beside what is there.
+    // The same where the table is made again, and where another one is made beside it.
     for kb in ["plain", "odd"] {
         let session = if kb == "odd" { &mut session } else { &mut plain };
         session.run(&format!("SELECT kb.alter_knowledge_base('{kb}', 'static')"));
@@ -178,7 +178,7 @@ fn a_session_of_any_settings_gets_the_same_answers() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    // All the same where even showing is odd: nothing fails.
+    // With those settings, too, nothing fails.
     let mut odd = set_up(&cluster);
     for (sql, answer) in surface::play(&mut odd, calls.iter()) {
         assert_eq!(answer.is_ok(), expected[&sql].is_ok(), "{sql}: {answer:?}");

@@ -25,7 +25,7 @@ fn what_is_rolled_back_leaves_nothing_and_wakes_nobody() {
     other.create_kb("k", "hash", "{}");
     other.put("k", "a", "A text that is.");
     other.wait("k");
-    assert_eq!(cluster.processes("kb worker", Some("other")).len(), 1);
+    cluster.worker("other");
     assert!(cluster.processes("kb worker", Some(APP)).is_empty());
 }
 
@@ -85,7 +85,7 @@ fn after_wait_every_committed_document_is_found_or_listed_as_failed() {
                     db.put("k", &id, &texts::paragraph((session * 100 + i) as u64, words));
                 }
                 db.wait("k");
-                // What this session committed is done now, whatever the others still do.
+                // What this session committed is done now, though others may not be.
                 for i in 0..EACH {
                     let id = format!("{session}-{i}");
                     let text = texts::paragraph((session * 100 + i) as u64, 15);
@@ -198,7 +198,7 @@ fn a_prepared_transaction_counts_from_its_commit() {
         assert_eq!(db.count(&format!("kb.documents WHERE external_id = '{id}'")), 0, "before its commit");
         db.run(&format!("{end} PREPARED 'two phases'"));
     }
-    // Nobody was woken by the second phase, but whoever waits has it done.
+    // The second phase woke nobody; kb.wait starts the work.
     db.wait("k");
     assert_sound(&mut db, "k", 1, 0);
     assert_eq!(db.found("k", "harbor", 5), ["kept"]);

@@ -33,7 +33,7 @@ fn survives(mut cluster: Cluster, pid: impl Fn(&Cluster) -> Option<i32>) {
     assert_sound(&mut db, "calm", DOCUMENTS as i64, 0);
     db.put_all("k", &documents());
     for kill in 0..KILLS {
-        // By turns as soon as jobs are taken, and after more vectors have come.
+        // Alternately as soon as jobs are taken, and after more vectors have come.
         let vectors = db.vectors("k");
         until(SOON, "work is under way", || {
             if kill % 2 == 0 {
@@ -47,7 +47,7 @@ fn survives(mut cluster: Cluster, pid: impl Fn(&Cluster) -> Option<i32>) {
             victim = pid(&cluster);
             victim.is_some()
         });
-        assert!(db.jobs() > 0, "the work was over at kill {kill}: kill earlier or give more work");
+        assert!(db.jobs() > 0, "the work was done at kill {kill}: kill earlier or give more work");
         signal(victim.unwrap(), libc::SIGKILL);
         until(SOON, "the server notices", || db.0.simple_query("SELECT 1").is_err());
         db = cluster.reconnect(APP);
@@ -79,7 +79,7 @@ fn assert_same_vectors(db: &mut Db) {
 #[test]
 fn ten_kills_of_the_worker_lose_and_double_nothing() {
     let cluster = crate::cluster!(PRELOAD);
-    survives(cluster, |cluster| cluster.processes("kb worker", Some(APP)).first().copied());
+    survives(cluster, |cluster| Some(cluster.worker(APP)));
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn a_crash_of_the_whole_server_loses_and_doubles_nothing() {
     for round in 1..=3 {
         let vectors = db.vectors("k");
         until(SOON, "work is under way", || db.vectors("k") > vectors);
-        assert!(db.jobs() > 0, "the work was over in round {round}");
+        assert!(db.jobs() > 0, "the work was done in round {round}");
         cluster.stop("immediate", 30);
         cluster.up();
         db = cluster.reconnect(APP);
@@ -147,7 +147,7 @@ fn a_killed_indexer_leaves_no_invalid_index() {
     assert_eq!(db.count("pg_class WHERE relname LIKE '%hnsw%'"), 1);
 }
 
-/// Vectors in memory are lost in a crash; they come back by themselves.
+/// Vectors in memory are lost in a crash; the worker makes them again.
 #[test]
 fn a_knowledge_base_in_memory_is_filled_again_after_a_crash() {
     let mut cluster = crate::cluster!(PRELOAD, "kb.launcher_naptime = 1");
@@ -176,6 +176,7 @@ fn a_killed_launcher_comes_back_and_takes_up_what_waits() {
     db.create_slow_embedder(4);
     db.create_kb("k", "slow", CHUNKING);
     db.put_all("k", &documents());
+    until(SOON, "there is a launcher", || launcher(&cluster).is_some());
     let pid = launcher(&cluster).unwrap();
     signal(pid, libc::SIGKILL);
     until(SOON, "the server notices", || db.0.simple_query("SELECT 1").is_err());

@@ -120,7 +120,7 @@ fn a_database_can_be_copied_while_its_worker_works_and_while_it_idles() {
     assert_eq!(chunk_set(&mut db, "k"), chunk_set(&mut copy, "k"));
     drop(db);
     // Idle now, and it would stay for an hour.
-    assert_eq!(cluster.processes("kb worker", Some(APP)).len(), 1);
+    cluster.worker(APP);
     postgres.run(&format!("CREATE DATABASE again TEMPLATE {APP}"));
     let mut again = cluster.connect("again");
     assert_sound(&mut again, "k", 60, 0);
@@ -149,7 +149,7 @@ fn more_databases_than_worker_slots_are_all_served_in_turn() {
     assert!(left.iter().all(|left| *left > 0), "{left:?}");
     assert!(cluster.log().contains("served in turn"));
     assert!(cluster.log().matches("kb: no background worker slot").count() < 20, "the log is flooded");
-    // Those that pass their turn on lose nothing.
+    // A worker that leaves when its turn ends loses nothing.
     stub.set_latency(Duration::ZERO);
     for db in &mut all {
         db.wait("k");
@@ -157,7 +157,7 @@ fn more_databases_than_worker_slots_are_all_served_in_turn() {
     }
 }
 
-/// One that can save nothing (its disk is full, say) has its turn like any other, and no longer one.
+/// A database that can save nothing (its disk is full, say) has a turn like any other, and no longer one.
 #[test]
 fn a_database_that_can_save_nothing_leaves_the_slot_to_others() {
     let stub = Stub::start(Options::default());
@@ -190,12 +190,13 @@ fn a_database_without_the_extension_keeps_no_worker() {
     let cluster = crate::cluster!(PRELOAD, "kb.launcher_naptime = '1s'");
     let mut postgres = cluster.connect("postgres");
     postgres.run("CREATE DATABASE plain");
-    // Served in the launcher's next rounds, and left at once.
+    let visited = "SELECT xact_commit > 0 FROM pg_stat_database WHERE datname = 'plain'";
     let mut app = cluster.connect(APP);
     app.create_kb("k", "hash", "{}");
     for i in 0..3 {
         app.put("k", &format!("d{i}"), &texts::paragraph(i, 10));
         app.wait("k");
+        until(SOON, "the launcher has started a worker in it", || postgres.one(visited));
         until(SOON, "no worker in the database without kb", || {
             postgres.count("pg_stat_activity WHERE backend_type = 'kb worker' AND datname <> 'app'") == 0
         });

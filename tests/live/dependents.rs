@@ -1,4 +1,4 @@
-//! What others hang on a vector table: it holds up no drop and no sweeping of whose it is.
+//! Others' objects that depend on a vector table: they block neither its drop nor its sweeping.
 
 use crate::support::{APP, Cluster, Db, LONG, SOON, until, vector_table};
 
@@ -14,7 +14,7 @@ fn roles(cluster: &Cluster) -> (Db, Db, Db) {
     (db, a, b)
 }
 
-/// Everything that whoever sees a table's name can make of it, and what a superuser could besides.
+/// Everything that a role that sees a table's name can make of it, and what only a superuser can.
 fn hang_on(db: &mut Db, b: &mut Db, table: &str) {
     let name = table.trim_start_matches("kb.");
     for statement in [
@@ -77,7 +77,7 @@ fn what_others_make_of_a_vector_table_does_not_hold_up_dropping_its_knowledge_ba
     a.run("SELECT kb.drop_knowledge_base('k')");
     assert!(!is_there(&mut db, &table));
     assert_eq!(db.count("kb.knowledge_bases") + db.count("kb.chunks"), 0);
-    // An empty one makes its table anew when its settings change.
+    // An empty one makes its table again when its settings change.
     a.create_kb("l", "hash", "{}");
     let table = vector_table(&mut a, "l");
     hang_on(&mut db, &mut b, &table);

@@ -47,7 +47,8 @@ fn pages() -> Vec<Page> {
     files.iter().map(|file| Page::read(file)).collect()
 }
 
-/// The lines of a fenced block that begins at `start`, without the indentation of the fence; and the line behind it.
+/// The lines of a fenced block that begins at `start`, without the indentation of the fence; and the number of the line
+/// after it.
 fn block(lines: &[&str], start: usize) -> (String, usize) {
     let indent = lines[start].len() - lines[start].trim_start().len();
     let length = lines[start + 1..].iter().position(|line| line.trim() == "```").unwrap();
@@ -113,7 +114,7 @@ impl Page {
         if !script.contains("CREATE EXTENSION kb") {
             cluster.connect("doc").run("CREATE EXTENSION kb CASCADE");
         }
-        // One session, as of somebody who pastes; what it says goes one way, as in a terminal.
+        // One session, as of somebody who pastes; output and errors go to one file, as to a terminal.
         let log = std::fs::File::create(cluster.path("psql")).unwrap();
         let mut psql = cluster
             .program("psql")
@@ -148,7 +149,7 @@ impl Page {
     }
 }
 
-/// Without what the pages leave out (results of void functions, and whatever `kb.ingest` gives), and without the
+/// Without what the pages leave out (results of void functions, and the number that `kb.ingest` gives), and without the
 /// widths of columns.
 fn normal(output: &str, figures_vary: bool) -> String {
     let mut lines: Vec<&str> = output.lines().collect();
@@ -175,7 +176,8 @@ fn the_examples_of_every_page_give_what_it_prints() {
     let examples: usize = pages.iter().map(|page| page.examples.len()).sum();
     assert!(pages.len() > 20 && examples > 50, "{} pages, {examples} examples", pages.len());
     for set in InstructionSet::available() {
-        let mut cluster = crate::cluster!(PRELOAD);
+        // The launcher's own visits to databases would show among the processes.
+        let mut cluster = crate::cluster!(PRELOAD, "kb.launcher_naptime = '1d'");
         cluster.stop("fast", 30);
         cluster.give(VARIABLE, set.name());
         cluster.up();
@@ -185,7 +187,7 @@ fn the_examples_of_every_page_give_what_it_prints() {
     }
 }
 
-/// The longest run of digits behind a point.
+/// The longest run of digits after a point.
 fn decimals(text: &str) -> usize {
     let behind_points = text.split('.').skip(1);
     behind_points.map(|part| part.bytes().take_while(u8::is_ascii_digit).count()).max().unwrap_or(0)

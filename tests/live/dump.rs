@@ -52,7 +52,7 @@ fn a_restored_database_has_everything_and_answers_the_same() {
         let rows =
             format!("SELECT coalesce(md5(string_agg(t::text, ',' ORDER BY t::text)), '') FROM kb.{table} t");
         let rows = match table {
-            // Seeded anew by CREATE EXTENSION.
+            // CREATE EXTENSION makes the seeded ones.
             "embedders" => rows.replace("kb.embedders t", "kb.embedders t WHERE NOT seeded"),
             _ => rows,
         };

@@ -14,7 +14,7 @@ fn an_edit_during_processing_ends_at_the_edit() {
     db.create_kb("k", "slow", CHUNKING);
     db.create_kb("calm", "slow", CHUNKING);
     let old = texts::text(1, 60, 40).replace("river", "oldriver");
-    // Half of it is new, and the same half stands elsewhere.
+    // Half of it is new; the other half is of the old text, at another place.
     let new = texts::text(2, 10, 40) + "\n\n" + &texts::text(1, 10, 40);
     db.put("k", "d", &old);
     db.until_halfway("k", 8);
@@ -35,7 +35,7 @@ fn an_edit_back_to_the_first_version_during_processing_ends_at_the_first_version
     let mut db = cluster.connect(APP);
     db.create_slow_embedder(4);
     db.create_kb("k", "slow", CHUNKING);
-    let (one, two) = (texts::text(1, 4, 40), texts::text(2, 30, 40));
+    let (one, two) = (texts::text(1, 4, 40), texts::text(2, 60, 40));
     db.put("k", "d", &one);
     db.wait("k");
     let before = chunk_set(&mut db, "k");
@@ -168,7 +168,7 @@ fn a_live_edit_goes_ahead_of_a_backfill() {
     let documents = texts::documents(0..400, 40);
     db.put_all("k", &documents);
     db.wait("k");
-    // Everything is embedded anew, slowly.
+    // Everything is embedded again, slowly.
     db.run("SELECT kb.alter_knowledge_base('k', 'slow')");
     let run: i64 = db.one("SELECT kb.ingest('k')");
     let waiting = "kb.jobs WHERE priority > 0";

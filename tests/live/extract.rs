@@ -79,7 +79,7 @@ fn kb_chunk_is_cancelled_in_the_middle_of_its_work() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     db.run("SET kb.default_embedder = 'hash'");
-    // Left alone each ends by another error, and only at its end: what is cancelled late says so.
+    // Without a cancellation each fails otherwise, and only at its end: so one that comes late is noticed.
     db.run("SET kb.max_extracted_size = '3MB'");
     for (strategy, content_type, unit) in [
         ("recursive", "text/plain", "a word, and another. "),

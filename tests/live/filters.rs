@@ -82,7 +82,7 @@ fn any_filter_keeps_the_documents_that_have_what_it_names_or_is_refused() {
         kept += usize::from(!expected.is_empty() && expected.len() < metadata.len());
     }
     assert!(kept > 100, "{kept} filters told documents apart");
-    // What is no filter is refused as such, whatever its size.
+    // What is not a filter is refused as such, however large.
     let deep = |open: &str, close: &str| format!("{}1{}", open.repeat(400), close.repeat(400));
     for wrong in ["[]", "1", "\"a\"", "[{\"a\": 1}]", &deep("{\"a\":", "}"), &deep("[", "]")] {
         let fault = found(&mut db, KEPT, wrong).unwrap_err();

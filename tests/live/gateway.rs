@@ -30,7 +30,7 @@ fn a_stopped_gateway_gives_a_clear_error_in_time_and_serves_again_when_it_goes_o
             assert!(fault.text.contains("kb.health()"), "{fault:?}");
             assert!((1400..4000).contains(&took.as_millis()), "{statement}: {took:?}");
         }
-        // The session is of use, and kb.health() tells.
+        // The session still works, and kb.health() says what is wrong.
         assert!(session.count("kb.health() WHERE component = 'gateway' AND status <> 'ok'") > 0);
         assert_eq!(session.put("k", "d", "The harbor is south of the village."), "skipped");
     }
@@ -47,7 +47,7 @@ fn a_gateway_that_says_nothing_is_given_up_on_and_no_attempt_is_burnt() {
     stub.hold(true);
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
-    db.create_stub_embedder("e", &stub, "{}");
+    db.create_stub_embedder("e", &stub, r#"{"timeout_ms": 600000}"#);
     db.create_kb("k", "e", r#"{"strategy": "none"}"#);
     db.put_all("k", &texts::documents(0..5, 12));
     until(SOON, "the provider is asked", || stub.request_count() > 0);
@@ -196,7 +196,7 @@ fn a_text_beyond_what_any_model_reads_is_refused_before_it_is_sent() {
     db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
     let fault = db.fault("SELECT * FROM kb.query('k', repeat('word ', 5000000))");
     assert_eq!(fault.code, "54000", "{fault:?}");
-    // Of documents only the one that is too large, and the gateway has gone on.
+    // Of documents only the one that is too large fails, and the gateway still runs.
     let gateway = cluster.gateway();
     db.run("SELECT kb.put_document('k', 'large', repeat('word ', 5000000))");
     db.put("k", "small", "The harbor is south of the village.");

@@ -4,7 +4,7 @@
 use crate::support::shadows::surface;
 use crate::support::{APP, Db, SOON, until};
 
-/// When this server was started: another time after a crash of any of its processes.
+/// When this server was started; it changes when one of its processes crashes.
 fn started(db: &mut Db) -> String {
     db.one("SELECT pg_catalog.pg_postmaster_start_time()::text || (SELECT min(backend_start) FROM pg_stat_activity WHERE backend_type = 'checkpointer')::text")
 }
@@ -107,7 +107,7 @@ fn statements_nested_in_one_of_kb_by_a_trigger_free_no_plan_in_use() {
     three_documents(&mut db, "k");
     db.create_kb("other", "hash", r#"{"strategy": "none"}"#);
     let begun = started(&mut db);
-    // Nobody below a superuser can: it stands for whatever may run inside a statement of kb.
+    // Nobody below a superuser can: it is an example of what may run inside a statement of kb.
     db.run(&format!(
         "CREATE FUNCTION nest() RETURNS trigger LANGUAGE plpgsql AS $$ {} $$;
          CREATE TRIGGER nest BEFORE INSERT OR UPDATE OR DELETE ON kb.documents FOR EACH ROW EXECUTE FUNCTION nest()",
@@ -236,7 +236,7 @@ fn a_tenants_own_operators_change_nothing_of_another() {
 
 #[test]
 fn a_type_in_the_place_that_pgvector_has_left_is_not_taken_for_pgvectors() {
-    let cluster = crate::cluster!();
+    let cluster = crate::cluster!("kb.worker_idle_timeout = '1h'");
     let mut postgres = cluster.connect("postgres");
     postgres.run("CREATE ROLE boss LOGIN");
     postgres.run("CREATE DATABASE theirs OWNER boss");

@@ -1,4 +1,4 @@
-//! The HNSW index appears by itself, and a query returns top_k rows whenever so many qualify.
+//! The HNSW index is built automatically, and a query returns top_k rows whenever so many qualify.
 
 use crate::support::db::Document;
 use crate::support::{APP, Cluster, Db, LONG, assert_sound, texts, until, vector_table};
@@ -101,11 +101,14 @@ fn writers_are_not_blocked_while_the_index_is_built() {
         let text = format!("Number {i}: zebra, xylophone, quasar.");
         db.put("k", &format!("late{i}"), &text);
         db.run("SELECT kb.wait('k', 20)");
-        assert_eq!(db.found("k", &text, 1), [format!("late{i}")]);
+        let found = db.found("k", &text, 1);
         db.run(&format!("SELECT kb.delete_document('k', 'd{i}')"));
-        during += db.count(building);
+        let is_building = db.count(building) == 1;
+        // The finished index may miss a text like no other.
+        assert!(!is_building || found == [format!("late{i}")], "{found:?}");
+        during += i32::from(is_building);
     }
-    assert!(during > 0, "the build was over before anything was written: build more");
+    assert!(during > 0, "the build ended before anything was written: build more");
     let table = vector_table(&mut db, "k");
     until(LONG, "the index is there and valid", || indexes(&mut db, &table) == [true]);
     assert_sound(&mut db, "k", 3000, 0);
@@ -210,10 +213,13 @@ fn dropping_a_knowledge_base_while_its_index_is_built_is_no_failure() {
         let kb = format!("k{round}");
         db.create_kb(&kb, "hash", r#"{"strategy": "none"}"#);
         db.put_all(&kb, &documents);
-        db.wait(&kb);
-        // At once, or when the build has begun.
-        if round % 2 == 1 {
-            until(LONG, "the index is being built", || other.count(BEING_BUILT) == 1);
+        // When the documents are done, or when the build has begun, which may end soon after.
+        if round % 2 == 0 {
+            db.wait(&kb);
+        } else {
+            let table = vector_table(&mut db, &kb);
+            let being_built = format!("{BEING_BUILT} AND relid = '{table}'::regclass");
+            until(LONG, "the index is being built", || other.count(&being_built) == 1);
         }
         db.run(&format!("SELECT kb.drop_knowledge_base('{kb}')"));
     }
@@ -228,10 +234,14 @@ fn a_transaction_for_whose_snapshot_the_index_waits_can_drop_its_knowledge_base(
     let documents = texts::documents(0..1200, 10);
     for end in ["ROLLBACK", "COMMIT"] {
         db.create_kb(end, "hash", r#"{"strategy": "none"}"#);
+        let table = vector_table(&mut db, end);
+        // The build waits for this writer before it begins: so the snapshot is older than its end.
+        let mut writer = cluster.connect(APP);
+        writer.run(&format!("BEGIN; LOCK TABLE {table} IN ROW EXCLUSIVE MODE"));
         db.put_all(end, &documents);
         db.wait(end);
-        let table = vector_table(&mut db, end);
         db.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM kb.documents");
+        writer.run("COMMIT");
         until(LONG, "the index waits for the snapshot", || {
             other.count("pg_stat_progress_create_index WHERE phase = 'waiting for old snapshots'") == 1
         });

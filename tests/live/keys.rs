@@ -5,7 +5,7 @@ use crate::support::{APP, Cluster, Db, SOON, until};
 use std::path::Path;
 
 const KEY: &str = "sk-live-5f1e9b7c3a2d4068";
-/// What must not be found: whatever is masked, this would be left.
+/// A part of it that must not be found: masking the beginning or the end would leave it.
 const MARK: &str = "5f1e9b7c";
 
 #[test]
@@ -49,7 +49,7 @@ fn a_key_is_in_no_context_of_an_error_warning_or_notice() {
     // Somebody has the table: the call waits, and is cancelled.
     let mut holder = cluster.connect(APP);
     holder.run("BEGIN; LOCK TABLE kb.secrets");
-    db.run("SET statement_timeout = '200ms'");
+    db.run("SET statement_timeout = '1s'");
     let fault = db.fault(&format!("DO $do$ BEGIN PERFORM kb.set_secret('n', '{KEY}'); END $do$"));
     assert!(fault.code == "57014" && !fault.text.contains(MARK), "{fault:?}");
     holder.run("COMMIT");
@@ -62,7 +62,7 @@ fn a_key_is_in_no_context_of_an_error_warning_or_notice() {
     db.run(&format!(
         "DO $do$ BEGIN PERFORM kb.alter_embedder('e', base_url => 'https://two.example', {headers}); END $do$"
     ));
-    // What fails behind such a call says where, as ever.
+    // What fails after such a call says where, as usual.
     let fault =
         db.fault(&format!("DO $do$ BEGIN PERFORM kb.set_secret('n', '{KEY}'); PERFORM 1/0; END $do$"));
     assert!(fault.text.contains("SELECT 1/0") && !fault.text.contains(MARK), "{fault:?}");
@@ -125,7 +125,7 @@ fn holds(dir: &Path, text: &str) -> bool {
     })
 }
 
-/// Has secrets sealed under a key of its own, or none.
+/// Has the server seal secrets under a key of this name, or none.
 fn seal(cluster: &Cluster, db: &mut Db, key: Option<&str>) {
     let setting = match key {
         Some(name) => {
@@ -138,7 +138,10 @@ fn seal(cluster: &Cluster, db: &mut Db, key: Option<&str>) {
     cluster.configure(&[&setting]);
     cluster.reload();
     until(SOON, "the session has the setting", || {
-        setting.contains(&format!("'{}'", db.one::<String>("SELECT coalesce(current_setting('kb.secret_key', true), '')")))
+        setting.contains(&format!(
+            "'{}'",
+            db.one::<String>("SELECT coalesce(current_setting('kb.secret_key', true), '')")
+        ))
     });
 }
 
@@ -152,14 +155,14 @@ fn a_sealed_key_is_in_no_file_of_the_data_directory_and_works() {
     let stub = Stub::start(Options { key: Some(KEY.into()), ..Options::default() });
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
-    // Without a key of its own the database has it as it is, which also shows that this looks where it lies.
+    // Without a sealing key the database stores it as it is, which also shows that the search looks in the right place.
     set(&mut db, OPEN);
     db.run("CHECKPOINT");
     assert!(holds(&cluster.data(), OPEN));
     seal(&cluster, &mut db, Some("sealing"));
     let url = stub.base_url("openai");
     db.run(&format!("SELECT kb.create_embedder('e', 'openai', 'm', 8, '{url}', 'kb:openai')"));
-    // One from before is read as it was, until it is set again.
+    // One that was stored before is read as it is, until it is set again.
     let problem: String = db.one("SELECT problem FROM kb.check_embedder('e')");
     assert!(problem.contains("401"), "{problem}");
     set(&mut db, KEY);
@@ -167,7 +170,7 @@ fn a_sealed_key_is_in_no_file_of_the_data_directory_and_works() {
     assert!(db.one::<bool>("SELECT sealed FROM kb.secrets WHERE name = 'openai'"));
     assert!(db.one::<bool>("SELECT ok FROM kb.check_embedder('e')"));
     assert!(!holds(&cluster.data(), KEY));
-    // Nor is one taken for another that somebody who may write the table puts in its place.
+    // Nor does a sealed value that somebody copies to another name open there.
     db.run("INSERT INTO kb.secrets (name, value, sealed) SELECT 'other', value, sealed FROM kb.secrets");
     db.run("SELECT kb.alter_embedder('e', secret => 'kb:other')");
     let problem: String = db.one("SELECT problem FROM kb.check_embedder('e')");

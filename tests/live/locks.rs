@@ -6,7 +6,7 @@ use crate::support::{APP, Db, LONG, SOON, assert_sound, texts, until, vector_tab
 
 const CHUNKING: &str = r#"{"size": 60, "overlap": 0}"#;
 
-/// A large document and two small ones are at the provider, which answers when it is let.
+/// A large document and two small ones are at the provider, which answers when the test lets it.
 fn under_way(db: &mut Db, stub: &Stub) -> String {
     stub.hold(true);
     db.create_stub_embedder("e", stub, r#"{"batch_size": 8, "timeout_ms": 60000}"#);
@@ -79,7 +79,7 @@ fn a_locked_vector_table_holds_up_its_own_knowledge_base_and_nothing_is_paid_for
     open.run(&format!("BEGIN; LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE"));
     stub.hold(false);
     until(SOON, "vectors cannot be saved", || cluster.log().contains("worker keeps vectors"));
-    // A queue behind the lock.
+    // Jobs that wait for the lock.
     let more: Vec<Document> =
         (0..40).map(|i| Document::new(format!("q{i}"), texts::paragraph(500 + i, 12))).collect();
     db.put_all("k", &more);

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "../layers/source.rs"]
-#[allow(dead_code)] // of the layer test's needs
+#[allow(dead_code)] // what only the layer test needs
 mod source;
 #[path = "../stub/mod.rs"]
 mod stub;

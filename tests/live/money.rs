@@ -1,4 +1,4 @@
-//! What is asked of providers is counted, bounded, and not spent by a copy.
+//! Requests to providers are counted and bounded, and a copy of a database makes none.
 
 use crate::stub::{Options, Stub, on_one_day};
 use crate::support::cluster::succeed;
@@ -62,7 +62,7 @@ fn usage_is_counted_per_embedder_knowledge_base_and_day() {
     until(SOON, "the query is booked", || figures(&mut db, "a").0 == 12);
     db.run("SELECT kb.drop_knowledge_base('a')");
     assert_eq!(figures(&mut db, "a").0, 12, "what was spent was spent");
-    // Another tenant's money is none of ours.
+    // A tenant does not see what others spend.
     db.run("CREATE ROLE reader IN ROLE kb_reader; SET ROLE reader; SET kb.tenant = 'x'");
     assert_eq!(db.count("kb.usage"), 0);
 }
@@ -113,7 +113,7 @@ fn a_spent_budget_pauses_the_embedder_and_says_so() {
     assert_eq!(fault.code, "53400", "{fault:?}");
     let by = "SELECT locator ->> 'answered_by' FROM kb.query('k', $1, 1, options => '{\"on_error\": \"keyword\"}')";
     assert_eq!(db.all_with::<String>(by, &[&documents[9].content]), ["keyword"]);
-    // No attempt is burnt, and a gateway that starts anew knows what was spent.
+    // It costs no attempt, and a gateway that is started again knows what was spent.
     assert_eq!(db.count("kb.jobs WHERE attempts > 1"), 0);
     assert_eq!(stub.request_count(), sent);
     db.run(r#"SELECT kb.alter_embedder('e', config => '{"batch_size": 1}')"#);
@@ -123,7 +123,7 @@ fn a_spent_budget_pauses_the_embedder_and_says_so() {
     assert_sound(&mut db, "k", 11, 0);
 }
 
-/// A budget bounds what a key spends, by whichever embedder; also for a gateway that starts anew.
+/// A budget bounds what a key spends through all embedders; also for a gateway that is started again.
 #[test]
 fn what_other_embedders_spent_with_the_same_key_counts() {
     on_one_day();
@@ -153,7 +153,8 @@ fn a_restored_copy_spends_nothing_until_it_is_acknowledged() {
     let stub = Stub::start(Options::default());
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
-    db.create_stub_embedder("e", &stub, "{}");
+    // Longer than the test: nothing is sent again.
+    db.create_stub_embedder("e", &stub, r#"{"timeout_ms": 600000}"#);
     db.create_kb("k", "e", WHOLE);
     db.create_kb("here", "hash", WHOLE);
     db.put("k", "done", "A text about harbors.");
@@ -163,6 +164,7 @@ fn a_restored_copy_spends_nothing_until_it_is_acknowledged() {
     // A job that waits when the dump is made.
     stub.always(Some(crate::stub::Fault::Never));
     db.put("k", "waiting", "A text about castles.");
+    until(SOON, "the original has asked for it", || stub.seen("A text about castles.") == 1);
     let file = cluster.path("dump");
     succeed(cluster.program("pg_dump").args(["--format=custom", "--file"]).arg(&file).arg(APP));
     db.run("SELECT kb.drop_knowledge_base('k')");
@@ -227,6 +229,7 @@ fn a_database_made_of_a_template_with_nothing_but_the_extension_may_spend() {
 
 #[test]
 fn a_tenant_that_spent_its_share_waits_and_the_others_go_on() {
+    on_one_day();
     let stub = Stub::start(Options::default());
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
@@ -258,7 +261,7 @@ fn a_tenant_that_spent_its_share_waits_and_the_others_go_on() {
     assert_eq!(b.count("kb.documents WHERE status = 'ready'"), 2);
     assert_eq!(b.count(says), 0);
     b.found("k", "five words", 1);
-    // A gateway that starts anew knows what each has spent.
+    // A gateway that is started again knows what each has spent.
     drop((db, a, b));
     cluster.stop("fast", 30);
     cluster.up();

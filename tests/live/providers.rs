@@ -44,7 +44,8 @@ fn documents_and_questions_go_by_the_provider_and_each_text_once() {
 
 #[test]
 fn small_documents_of_many_knowledge_bases_share_requests() {
-    let stub = Stub::start(Options { latency: std::time::Duration::from_millis(100), ..Options::default() });
+    // While one request is answered, the texts of all come to the gateway.
+    let stub = Stub::start(Options { latency: std::time::Duration::from_secs(1), ..Options::default() });
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     db.create_stub_embedder("e", &stub, r#"{"max_concurrency": 1}"#);
@@ -171,7 +172,7 @@ fn a_provider_that_never_answers_delays_only_its_own_knowledge_bases() {
         assert_sound(&mut db, kb, 200, 0);
     }
     assert_eq!(db.count("kb.documents WHERE status = 'pending'"), 5600);
-    // Dropping what is stuck does not wait for it, and the connection of nobody is held up.
+    // Dropping what is stuck waits for nothing.
     for i in 0..7 {
         db.run(&format!("SELECT kb.drop_knowledge_base('stuck{i}')"));
     }
@@ -181,7 +182,8 @@ fn a_provider_that_never_answers_delays_only_its_own_knowledge_bases() {
 #[test]
 fn a_killed_worker_or_gateway_has_no_text_paid_for_more_than_twice() {
     let stub = Stub::start(Options { latency: std::time::Duration::from_millis(200), ..Options::default() });
-    let mut cluster = crate::cluster!(crate::support::cluster::PRELOAD);
+    // So a crash takes little of what the worker has committed (with synchronous_commit off).
+    let mut cluster = crate::cluster!(crate::support::cluster::PRELOAD, "wal_writer_delay = '10ms'");
     cluster.expects_crashes = true;
     let mut db = cluster.connect(APP);
     db.create_stub_embedder("e", &stub, r#"{"batch_size": 8, "max_concurrency": 2}"#);
@@ -244,11 +246,12 @@ fn an_embedder_altered_while_its_last_answer_is_on_its_way_is_tried_at_once() {
     db.create_kb("k", "e", WHOLE);
     db.put_all("k", &documents(0, 20));
     until(SOON, "it is being asked", || stub.request_count() > 0);
-    // Another rate is another set of limits, which nobody asked to wait.
-    db.run(r#"SELECT kb.alter_embedder('e', config => '{"rpm": 60000}')"#);
+    // The answer to this request is decided; later ones succeed.
     let asked = stub.request_count();
     stub.always(None);
-    until(SOON, "it is asked anew", || stub.request_count() > asked);
+    // With another rate it has other limits, which are not throttled.
+    db.run(r#"SELECT kb.alter_embedder('e', config => '{"rpm": 60000}')"#);
+    until(SOON, "it is asked again", || stub.request_count() > asked);
     db.run("SELECT kb.wait('k', 60)");
     assert_sound(&mut db, "k", 20, 0);
 }
@@ -307,7 +310,7 @@ fn what_comes_back_while_a_large_document_is_cut_is_written_meanwhile() {
     stub.hold(true);
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
-    db.create_stub_embedder("e", &stub, "{}");
+    db.create_stub_embedder("e", &stub, r#"{"timeout_ms": 600000}"#);
     db.create_kb("k", "e", WHOLE);
     db.create_kb("large", "hash", r#"{"tokenizer": "cl100k_base", "size": 500}"#);
     let large = Document::new("large", texts::text(7, 24_000, 60));
@@ -346,11 +349,11 @@ fn a_question_is_remembered_for_the_tenant_who_asked_and_by_its_right_only() {
     assert_eq!(asked(&mut db, "k", "a"), (1, true));
     assert_eq!(asked(&mut db, "k", "a"), (0, true), "it is remembered");
     assert_eq!(asked(&mut db, "k", "b"), (1, true), "another tenant learns that it was asked");
-    // An embedder alike but for a key that is not valid: the provider says no, whatever is remembered.
+    // The same embedder but for an invalid key: the provider refuses, though the vector is remembered.
     assert_eq!(asked(&mut db, "other", "a"), (1, false));
     // Nor does a key that was taken away open what it opened.
     db.run("SELECT kb.drop_secret('good')");
     assert_eq!(asked(&mut db, "k", "a"), (0, false));
-    // Nobody is told how many questions there were.
+    // Nobody learns how many questions there were.
     assert_eq!(db.count("kb.health() WHERE detail ~ 'quer|question|remember'"), 0);
 }

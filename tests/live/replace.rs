@@ -4,6 +4,7 @@ use crate::stub::{Fault, Options, Stub};
 use crate::support::db::Document;
 use crate::support::{APP, Cluster, LONG, SOON, assert_sound, chunk_set, texts, until, vector_table};
 use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const DOCUMENTS: u64 = 600;
@@ -32,16 +33,18 @@ fn queries_during_a_replacement_see_the_old_or_the_new_and_never_both_or_nothing
     let Some(cluster) = about_to_be_replaced(&[]) else { return };
     let mut db = cluster.connect(APP);
     let old = contents(&cluster);
-    let over = AtomicBool::new(false);
+    let is_done = AtomicBool::new(false);
     let answers: Vec<Vec<Vec<String>>> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..2)
             .map(|thread| {
-                let (cluster, over) = (&cluster, &over);
+                let (cluster, is_done) = (&cluster, &is_done);
                 scope.spawn(move || {
                     let mut db = cluster.connect(APP);
                     let mut answers = Vec::new();
-                    let mut seed = thread;
-                    while !over.load(Ordering::Relaxed) {
+                    let (mut seed, mut is_last) = (thread, false);
+                    while !is_last {
+                        // So the last question comes after the switch.
+                        is_last = is_done.load(Ordering::Relaxed);
                         seed += 2;
                         let question = texts::paragraph(seed, 8);
                         answers.push(db.all_with(
@@ -56,9 +59,12 @@ fn queries_during_a_replacement_see_the_old_or_the_new_and_never_both_or_nothing
         let run: i64 = db.one("SELECT kb.ingest('k', 'replace')");
         // However the waiting ends, the queries do.
         let waited = db.try_run(&format!("SELECT kb.wait({run}::bigint, 180)"));
-        until(SOON, "the old build is swept", || db.count("kb.builds") == 1);
-        over.store(true, Ordering::Relaxed);
+        let swept = catch_unwind(AssertUnwindSafe(|| {
+            until(SOON, "the old build is swept", || db.count("kb.builds") == 1);
+        }));
+        is_done.store(true, Ordering::Relaxed);
         waited.unwrap();
+        swept.unwrap();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     let new = contents(&cluster);
@@ -124,7 +130,7 @@ fn what_is_put_edited_or_deleted_during_a_replacement_is_so_after_it() {
     ] {
         assert_eq!(db.found("k", question, 1), [id]);
     }
-    // The same as one made anew of the same documents.
+    // The same as a new one of the same documents.
     db.create_kb("calm", "static", r#"{"size": 70, "overlap": 0}"#);
     db.run(
         "SELECT kb.put_document('calm', external_id, content) FROM kb.documents
@@ -145,11 +151,11 @@ fn a_transaction_that_began_before_the_switch_still_gets_its_answer() {
     until(LONG, "the new build is live", || {
         db.count("kb.builds WHERE state = 'live' AND embedder = 'static'") == 1
     });
-    // Give the worker every opportunity to sweep the old one in spite of the reader: it is through with its
-    // work, and again with more of it.
+    // Give the worker every opportunity to sweep the old one in spite of the reader: it finishes its work, and more of
+    // it, again and again.
     for i in 0..20 {
         db.put("k", &format!("after{i}"), "One more round of the worker.");
-        until(LONG, "the worker is through", || db.jobs() == 0);
+        until(LONG, "the worker has nothing to do", || db.jobs() == 0);
     }
     assert_eq!(reader.found("k", "river and mountain", 5).len(), 5);
     reader.run("COMMIT");
@@ -211,7 +217,7 @@ fn an_upsert_takes_up_what_was_made_under_other_settings_and_nothing_else() {
     assert_eq!(chunk_set(&mut db, "k"), chunk_set(&mut db, "calm"));
 }
 
-/// What a replace that fails leaves: chunks that are slices of the text as it stands.
+/// After a replace that fails, chunks are slices of the current text.
 #[test]
 fn a_replace_that_fails_takes_back_how_it_extracted_texts() {
     let stub = Stub::start(Options::default());
@@ -249,8 +255,8 @@ fn an_edit_that_the_live_build_cannot_take_is_not_answered_with_the_old_text() {
     db.wait("k");
     db.run(r#"SELECT kb.alter_knowledge_base('k', 'e', preprocess => '{"remove_html": false}')"#);
     db.run("SELECT kb.ingest('k', 'replace')");
-    // As HTML that is nothing, as it stands it is a text.
+    // Read as HTML it has no text; read as plain text it has.
     db.put("k", "edited.html", "<html><body><script>let ship = 1;</script></body></html>");
     until(SOON, "the old text is gone", || db.found("k", "ships harbor", 5) == ["other.html"]);
-    assert!(db.count("kb.jobs") > 0, "the replace was over");
+    assert!(db.count("kb.jobs") > 0, "the replace was done");
 }

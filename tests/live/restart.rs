@@ -3,10 +3,11 @@
 use crate::stub::{Options, Stub};
 use crate::support::cluster::PRELOAD;
 use crate::support::{APP, Cluster, LONG, SOON, assert_sound, signal, texts, until};
+use std::collections::BTreeSet;
 
 const DOCUMENTS: i64 = 30;
 
-/// Documents that wait for certain: no background process can have begun with them.
+/// Documents that certainly wait: no background process can have started on them.
 fn with_pending(databases: &[&str]) -> Option<Cluster> {
     let cluster = Cluster::start(&["max_worker_processes = 0"])?;
     for database in databases {
@@ -33,14 +34,16 @@ fn with_preload_waiting_work_is_done_after_a_restart_though_nobody_connects() {
     let Some(cluster) = with_pending(&[APP, "untouched"]) else { return };
     restart(&cluster, &[PRELOAD, "kb.worker_idle_timeout = '1s'"]);
     let mut watch = cluster.connect("postgres");
-    for database in [APP, "untouched"] {
-        // Statistics of a database nobody connects to are the worker's own doing.
-        let workers = format!("pg_stat_activity WHERE backend_type = 'kb worker' AND datname = '{database}'");
-        until(LONG, &format!("{database} has a worker"), || watch.count(&workers) == 1);
-        until(LONG, &format!("the worker of {database} leaves, its work done"), || {
-            watch.count(&workers) == 0
-        });
-    }
+    let workers = "SELECT datname::text FROM pg_stat_activity
+                   WHERE backend_type = 'kb worker' AND datname IN ('app', 'untouched')";
+    // Both at once: the one may have had its worker before the other's leaves.
+    let mut served = BTreeSet::new();
+    until(LONG, "each database has had a worker, and all workers have left", || {
+        let now: Vec<String> = watch.all(workers);
+        let is_quiet = now.is_empty();
+        served.extend(now);
+        is_quiet && served.len() == 2
+    });
     for database in [APP, "untouched"] {
         let mut db = cluster.connect(database);
         assert_sound(&mut db, "k", DOCUMENTS, 0);

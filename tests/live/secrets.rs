@@ -153,12 +153,15 @@ fn a_key_file_and_a_changed_setting_are_taken_up_by_a_reload() {
     cluster.configure(&[&dir]);
     cluster.reload();
     until(SOON, "the gateway finds the key", || db.one::<bool>("SELECT ok FROM kb.check_embedder('e')"));
-    // And hosts can be closed, whatever the embedder says.
+    // And hosts can be forbidden, whatever an embedder's row says.
     cluster.configure(&[&dir, "kb.allowed_hosts = 'api.openai.com'"]);
     cluster.reload();
     until(SOON, "the host is not allowed", || {
         db.one::<Option<String>>("SELECT problem FROM kb.check_embedder('e')")
             .is_some_and(|problem| problem.contains("kb.allowed_hosts"))
+    });
+    until(SOON, "the session has the setting", || {
+        db.one::<String>("SELECT current_setting('kb.allowed_hosts')") == "api.openai.com"
     });
     assert_eq!(db.fault("SELECT kb.create_embedder('f', 'ollama')").code, "22023");
 }

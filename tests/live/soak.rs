@@ -41,9 +41,9 @@ fn ten_thousand_documents_survive_a_failing_provider_and_thirty_kills() {
         until(Duration::from_secs(300), &format!("{wanted} documents are settled"), || {
             db.count(settled) >= wanted
         });
-        assert!(db.jobs() > 0, "the work was over at kill {kill}");
+        assert!(db.jobs() > 0, "the work was done at kill {kill}");
         paid = pay(&stub, &paid);
-        // Whom it hits is drawn, the same each time.
+        // Pseudo-random numbers say what is killed: the same each time.
         chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         match (chance >> 33) % 3 {
             0 => kill_process(&cluster, cluster.worker(APP), &mut db),
@@ -80,7 +80,7 @@ fn ten_thousand_documents_survive_a_failing_provider_and_thirty_kills() {
         twice <= KILLS * 2 * BATCH * CONCURRENCY * 2,
         "{twice} vectors were paid for again by {KILLS} kills"
     );
-    // Mended, everything that was listed works.
+    // Once the provider works again, everything that was listed does.
     stub.calm();
     db.run("SELECT kb.retry('k')");
     db.run("SELECT kb.wait('k', 300)");
@@ -88,8 +88,8 @@ fn ten_thousand_documents_survive_a_failing_provider_and_thirty_kills() {
 }
 
 /// How often each text has been answered by now, `before` having been at the last kill. Of the work since then no text
-/// may be there more than twice: once for what the kill before took away, and once as it must be. (No document has the
-/// harmless text by which the gateway tells who is to blame, and whether an endpoint answers again.)
+/// may be there more than twice: once for what the kill before took away, and once as it must be. (The text
+/// of probes is left out; no document has it.)
 fn pay(stub: &Stub, before: &HashMap<String, usize>) -> HashMap<String, usize> {
     let counts = stub.counts().into_iter().filter(|(text, _)| text != "text");
     let now: HashMap<String, usize> = counts.map(|(text, (_, answered))| (text, answered)).collect();

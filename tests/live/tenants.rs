@@ -256,7 +256,7 @@ fn documents_of_two_tenants_by_one_name_in_one_knowledge_base_do_not_meet() {
     let theirs: Vec<String> =
         db.all("SELECT tenant_id FROM kb.documents WHERE kb_id = 'only_shared' ORDER BY 1");
     assert_eq!(theirs, ["a", "b"]);
-    // A run has every document.
+    // A run takes up every tenant's documents.
     shared.run("SELECT kb.ingest('only_shared', 'replace')");
     db.wait("only_shared");
     until(SOON, "the old build is swept", || db.count("kb.builds WHERE state = 'old'") == 0);

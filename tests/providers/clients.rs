@@ -90,11 +90,11 @@ fn a_client_that_does_not_read_its_answers_holds_a_bounded_part_and_others_are_a
     let gateway = Gateway::start();
     let (mut deaf, mut other) = (gateway.connect(), gateway.connect());
     let before = peak();
-    // Answers of 840 MB, asked for by little. Each is computed in turn with the other's.
+    // Small requests whose answers have 840 MB. The two clients take turns.
     let (texts, count) = (vec!["a".to_string(); frame::max_texts(4000)], 100);
     let mut writer = deaf.try_clone().unwrap();
     std::thread::scope(|scope| {
-        // It blocks when the gateway does not read on.
+        // This blocks while the gateway does not read on.
         scope.spawn(|| {
             for id in 0..count {
                 let request = embed(Urgency::Bulk, 4000, texts.clone());
@@ -109,7 +109,7 @@ fn a_client_that_does_not_read_its_answers_holds_a_bounded_part_and_others_are_a
         assert!(matches!(ask(&mut other, &question), Response::Embedded(_)));
         let grown = peak() - before;
         assert!(grown < 600 * 1024 * 1024, "{} MB in memory", grown / 1024 / 1024);
-        // Nothing is lost for it.
+        // In the end it gets all its answers.
         let mut ids: Vec<u64> = (0..count).map(|_| receive(&mut deaf).unwrap().id).collect();
         ids.sort_unstable();
         assert_eq!(ids, (0..count).collect::<Vec<_>>());
@@ -156,10 +156,10 @@ fn what_is_too_large_is_refused_or_ends_the_connection_and_nothing_else() {
     };
     let error = send(&body, Urgency::Bulk);
     assert_eq!(error.sqlstate(), "54000", "{error}");
-    // Nor is a bulk call a question because it says so.
+    // Nor is a bulk call taken for a question because it says so.
     let many = frame::encode(1, embed(Urgency::Query, 8, vec!["a".into(), "b".into()])).unwrap();
     send(&many, Urgency::Query);
-    // A frame beyond all bounds is no frame.
+    // A head that announces too much ends the connection.
     client.write_all(&head(u32::MAX as usize, 0, Urgency::Bulk)).unwrap();
     let end = receive(&mut client).unwrap_err();
     assert!(matches!(end.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset), "{end}");

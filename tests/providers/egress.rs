@@ -23,13 +23,13 @@ fn provider_http_does_not_reach_this_machine_unless_it_is_named() {
         assert!(error.to_string().contains("kb.allowed_hosts"), "{host}: {error}");
     }
     assert_eq!(stub.request_count(), 0);
-    // A provider whose requests are embedders' and nothing else may, and so may this one once it is named.
+    // Other providers may reach it, and so may http once the host is named.
     gateway.vectors(&embedder(&stub, "openai", json!({})), Kind::Document, &["a"]);
     let allowed_hosts = AllowedHosts::parse("127.0.0.1").unwrap();
     gateway.queues.configure(Settings { allowed_hosts, ..Settings::default() });
     gateway.vectors(&free, Kind::Document, &["a"]);
     assert_eq!(stub.request_count(), 2);
-    // And no more once it is not.
+    // But not when it is no longer named.
     gateway.queues.configure(Settings::default());
     assert!(gateway.ask(&free, Kind::Document, &["a"]).is_err());
     assert_eq!(stub.request_count(), 2);
@@ -40,7 +40,7 @@ fn a_variable_that_is_not_listed_is_never_sent_whatever_the_row_says() {
     let stub = Stub::start(Options::default());
     let embedder = embedder(&stub, "openai", json!({}));
     let mut request = request(&embedder, Kind::Document, Urgency::Ingest, &["a"]);
-    // Every process has it.
+    // Every process has this variable.
     request.access.reference = Some(Reference::Env("PATH".into()));
     request.access.stored = None;
     let gateway = Gateway::new();

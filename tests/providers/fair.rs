@@ -1,6 +1,6 @@
-//! Who goes first at a provider, and what one tenant may spend of everybody's budget.
+//! Who goes first at a provider, and what one tenant may spend of the common budget.
 
-use crate::stub::{Fault, Options, Stub};
+use crate::stub::{Fault, Options, Stub, on_one_day};
 use crate::support::{Gateway, KEY, embedder, request};
 use kb::error::Error;
 use kb::gateway::cancellation::CancellationToken;
@@ -85,7 +85,7 @@ fn bulk_calls_of_clients_are_answered_by_turns() {
     let sent: Vec<String> = stub.requests().iter().flat_map(|seen| seen.texts.clone()).collect();
     let first = sent.iter().position(|text| text.starts_with("small")).unwrap();
     let last = sent.iter().rposition(|text| text.starts_with("small")).unwrap();
-    // One of the other's between any two.
+    // At most one text of the other call between any two.
     assert!(last - first <= 2 * 5, "{sent:?}");
     assert!(last < 30, "{sent:?}");
 }
@@ -113,7 +113,7 @@ fn of_a_bulk_call_that_is_not_waited_for_no_more_is_sent() {
 
 #[test]
 fn what_is_paused_for_one_clients_text_says_nothing_of_the_text_to_another() {
-    // The stub repeats what it is told in its message.
+    // The stub's message repeats what it was sent.
     let secret = "the secret of tenant a";
     for fault in [Fault::Status(500), Fault::RetryAfter { status: 429, seconds: 3600 }] {
         let (stub, gateway) = (self::stub(0), Gateway::new());
@@ -129,11 +129,11 @@ fn what_is_paused_for_one_clients_text_says_nothing_of_the_text_to_another() {
             }
             assert!(begun.elapsed() < Duration::from_secs(20), "it is never paused");
         };
-        // Whose text it was may be told all.
+        // The client whose text it was may read the provider's words.
         assert!(own.iter().all(|error| error.contains("the stub says")), "{own:?}");
         let request = of(&embedder, Urgency::Query, "b", 2, &["a question".to_string()]);
-        let told = errors(gateway.runtime.block_on(gateway.queues.embed(request)).unwrap()).remove(0);
-        for error in [&paused, &told] {
+        let other = errors(gateway.runtime.block_on(gateway.queues.embed(request)).unwrap()).remove(0);
+        for error in [&paused, &other] {
             assert!(matches!(error, Error::Paused { of_tenant: false, .. }), "{error}");
             assert!(error.to_string().contains(&fault.status().to_string()), "{error}");
             assert!(!error.to_string().contains("the stub says"), "{error}");
@@ -148,6 +148,7 @@ fn today() -> u64 {
 
 #[test]
 fn a_tenant_that_spent_its_share_of_the_budget_waits_and_the_others_go_on() {
+    on_one_day();
     let config = json!({"daily_token_budget": 20, "tenant_share": 0.5, "batch_size": 4});
     for urgency in [Urgency::Ingest, Urgency::Bulk, Urgency::Query] {
         let (stub, gateway) = (stub(0), Gateway::new());
@@ -162,7 +163,7 @@ fn a_tenant_that_spent_its_share_of_the_budget_waits_and_the_others_go_on() {
         };
         let none = Spent::default();
         assert_eq!(ask("a", none, &["one two three four", "five six seven eight"]).failed, []);
-        // Of texts that share a request with others' only its own.
+        // Nothing more of this tenant is sent.
         let refused = ask("a", none, &["one two three"]);
         assert_eq!(refused.usage.requests, 0, "{urgency:?}");
         let error = errors(refused).remove(0);
@@ -210,7 +211,7 @@ fn no_request_asks_for_a_larger_answer_than_is_read_at_once() {
     embedder.dimension = 4000;
     let request = of(&embedder, Urgency::Ingest, "", 1, &texts("text", 300));
     let embedded = gateway.runtime.block_on(gateway.queues.embed(request)).unwrap();
-    // The stub's vectors have 8 numbers: it is what was asked that counts.
+    // All fail, for the stub's vectors have 8 numbers; this test is about what was sent.
     assert_eq!(embedded.failed.len(), 300);
     assert!(stub.requests().iter().all(|seen| seen.texts.len() <= 131), "a request of more than 16 MiB");
 }

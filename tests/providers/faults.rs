@@ -196,7 +196,7 @@ fn a_breaker_opens_after_repeated_faults_and_sends_nothing_while_open() {
         assert_eq!(usage.requests, 0);
     }
     assert_eq!(stub.request_count(), sent);
-    // Mended: the first request after the pause finds out.
+    // When the endpoint works again, the first request after the pause finds out.
     stub.always(None);
     let begun = Instant::now();
     while !gateway.ask(&embedder, Kind::Document, &["a"]).unwrap().failed.is_empty() {
@@ -295,7 +295,7 @@ fn a_text_that_a_provider_breaks_on_is_found_and_fails_alone() {
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
     let embedded = gateway.ask(&embedder, Kind::Document, &texts).unwrap();
     assert_eq!(failed(&embedded), [60]);
-    // The provider may be mended, so the text is tried again another time.
+    // The provider may be fixed some day, so the text is tried again another time.
     let error: Error = embedded.failed[0].1.clone().into();
     assert!(matches!(error, Error::Provider { passing: true, .. }), "{error}");
     assert!(texts.iter().filter(|text| !text.contains("poison")).all(|text| stub.answered(text) == 1));
@@ -323,7 +323,7 @@ fn what_a_provider_says_of_one_clients_text_is_not_told_to_another() {
             .collect();
         let said: Vec<String> = asking.into_iter().map(|thread| thread.join().unwrap()).collect();
         assert!(said.iter().all(|error| error.contains("403")), "{said:?}");
-        // The first went alone and may be told all; those that shared a request only the status.
+        // The first went alone, so its client reads all; those that shared a request read only the status.
         let told = said.iter().filter(|error| error.contains("the stub says")).count();
         assert!(told < 10 - told, "{said:?}");
     });

@@ -24,7 +24,7 @@ fn no_window_of_time_sees_more_requests_than_the_rate_allows() {
     let times: Vec<Instant> = stub.requests().iter().map(|seen| seen.at).collect();
     assert_eq!(times.len(), 60);
     // 1,200 a minute is one in 50 ms; a full bucket lets some go at once at the beginning, and requests
-    // may be held up on their way by a busy machine.
+    // may be delayed on their way by a busy machine.
     let took = times[59] - times[0];
     assert!(took >= Duration::from_millis(50 * (60 - 12)), "{took:?}");
 }
@@ -49,7 +49,7 @@ fn requests_one_after_the_other_share_a_connection() {
         gateway.vectors(&embedder, Kind::Document, &[text]);
     }
     assert_eq!(stub.request_count(), 5);
-    // One may be asked for before the last is given back.
+    // A request may begin before the connection of the one before is back in the pool.
     assert!(stub.connections() < 5, "{} connections", stub.connections());
     assert!(stub.requests().iter().all(|seen| seen.version == hyper::Version::HTTP_11));
 }
@@ -114,7 +114,7 @@ fn no_request_has_more_tokens_than_a_day_may_spend_or_than_a_part_of_a_minute() 
             assert!(stub.requests().iter().all(|seen| seen.texts.len() <= most), "{config} {urgency:?}");
         }
     }
-    // A budget of nothing holds everything until it is raised.
+    // A budget of 0 pauses everything until it is raised.
     let (stub, gateway) = (self::stub(0), Gateway::new());
     let embedder = embedder(&stub, "openai", json!({"daily_token_budget": 0}));
     assert!(matches!(gateway.error(&embedder, "a").0, Error::Paused { .. }));
@@ -158,7 +158,7 @@ fn a_query_that_hangs_holds_up_no_ingestion() {
             std::thread::yield_now();
         }
         gateway.vectors(&embedder, Kind::Document, &["a", "b"]);
-        assert!(!hanging.is_finished(), "ingestion was over only after the query");
+        assert!(!hanging.is_finished(), "ingestion ended only after the query");
         hanging.join().unwrap().unwrap();
     });
 }
@@ -200,7 +200,7 @@ fn what_nobody_asks_is_forgotten_but_not_what_was_spent_of_a_budget() {
     let gateway = Gateway::new();
     let free = embedder(&stub, "openai", json!({}));
     let bound = embedder(&stub, "cohere", json!({"daily_token_budget": 7, "rpm": 60000}));
-    // Of one key, and so of one account, whatever the rates.
+    // One host and key: one account, whatever the rates.
     gateway.vectors(&bound, Kind::Document, &["three tokens here"]);
     gateway.vectors(&free, Kind::Document, &["a"]);
     gateway.vectors(&free, Kind::Query, &["a"]);
@@ -223,7 +223,7 @@ fn what_nobody_asks_is_forgotten_but_not_what_was_spent_of_a_budget() {
         std::thread::sleep(Duration::from_millis(2));
     }
     assert_eq!(gateway.queues.count(), 0);
-    // They are made anew when they are asked again.
+    // They are made again when they are asked again.
     gateway.vectors(&free, Kind::Document, &["c"]);
     let (error, _) = gateway.error(&bound, "two tokens");
     assert!(matches!(error, Error::Paused { .. }), "{error}");

@@ -1,11 +1,11 @@
-//! setup.sh killed in the middle of each thing it makes: nothing half is taken for whole, and the next run goes on.
+//! setup.sh killed in the middle of each thing it makes: nothing half-made counts as made, and the next run goes on.
 
 use crate::machine::Machine;
 use crate::machine::Part::{Headers, Pgvector, Server};
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 
-/// The first time only, what runs this is killed with all its processes.
+/// The first time that a script runs this, it is killed with all its processes.
 const KILLED: &str = "if [ ! -e \"$KB_ROOT/killed\" ]; then : >\"$KB_ROOT/killed\"; kill -9 0; fi";
 
 #[track_caller]

@@ -1,4 +1,4 @@
-//! A machine that is not there: servers, packages and programs as files and small scripts in a temporary directory.
+//! A fake machine: servers, packages and programs are files and small scripts in a temporary directory.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -198,7 +198,7 @@ impl Machine {
                 at(&lib)
             ),
         );
-        // pgrx is told of the last one made.
+        // pgrx knows the last one made.
         self.file(".pgrx/config.toml", &format!("[configs]\npg{major} = \"{}\"\n", at(&config)));
         root.join(config)
     }

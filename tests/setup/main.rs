@@ -1,4 +1,4 @@
-//! What setup chooses (tools/decide.sh), against fake trees: a directory that stands for `/`, and a PATH with
+//! What setup chooses (tools/decide.sh), against fake trees: a directory in place of `/`, and a PATH with
 //! nothing on it but what the case has. No PostgreSQL, no apt, no network.
 
 #![cfg(unix)]

@@ -1,4 +1,4 @@
-//! What cannot be had is said in one line, with what to do.
+//! What cannot be installed is said in one line, with what to do.
 
 use crate::machine::Machine;
 use crate::machine::Part::{Headers, Pgvector, Server};

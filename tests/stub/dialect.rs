@@ -1,4 +1,4 @@
-//! The dialects: where each is, how it is told the key, and what its errors look like.
+//! The dialects: where each is, how it gets the key, and what its errors look like.
 
 use serde_json::{Value, json};
 use std::collections::HashMap;

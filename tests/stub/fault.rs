@@ -1,4 +1,4 @@
-//! The faults that a stub provider can be told to have, and which request gets which.
+//! The faults that a stub provider can have, and which request gets which.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -14,7 +14,7 @@ pub enum Fault {
     RetryAfterDate { status: u16, seconds: u64 },
     /// The right answer, so much later.
     Slow(Duration),
-    /// Holds the request open until the client goes.
+    /// No answer: the request stays open until the client leaves.
     Never,
     /// Headers and half of the right body, then the connection breaks (HTTP/2: the stream is reset).
     CloseMidway,
@@ -167,7 +167,7 @@ impl Schedule {
         self.chaos.as_mut()?.next()
     }
 
-    /// Whether the next connection gets a certificate that nobody vouches for.
+    /// Whether the next connection gets a certificate that no client trusts.
     pub fn is_strange(&mut self) -> bool {
         self.chaos.as_mut().is_some_and(Chaos::strikes)
     }

@@ -1,5 +1,5 @@
 //! A stub of every embedding provider: a real HTTP server in this process that is strict about what it
-//! is sent, answers with vectors that are known beforehand, and has the faults it is told to have.
+//! is sent, answers with vectors that are known beforehand, and has the faults that a test wants.
 
 #![allow(dead_code, unused_imports)] // no binary uses all of it
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -52,7 +52,7 @@ pub struct Options {
     pub concurrency: usize,
     /// The credential that every request must carry, in its dialect's place. None: none may carry one.
     pub key: Option<String>,
-    /// HTTPS under a certificate for localhost that nobody knows; see [`Stub::certificate`].
+    /// HTTPS under a certificate for localhost that no system trusts; see [`Stub::certificate`].
     pub tls: bool,
     /// With TLS: whether HTTP/2 is offered, too.
     pub http2: bool,
@@ -173,7 +173,7 @@ impl Stub {
         self.shared.state().most_at_work = Some(most);
     }
 
-    /// Any request with a text that contains `part` gets this fault, once the script is through.
+    /// Any request with a text that contains `part` gets this fault, once the script is used up.
     pub fn refuse_text(&self, part: &str, fault: Fault) {
         self.shared.state().schedule.refused.push((part.to_string(), fault));
     }
@@ -184,7 +184,7 @@ impl Stub {
     }
 
     /// Each request that has no other fault gets one with this probability, any; redirects lead to the URL `elsewhere`.
-    /// With TLS, a new connection gets a certificate that nobody vouches for as often. `seed` decides which.
+    /// With TLS, a new connection gets a certificate that no client trusts as often. `seed` decides which.
     pub fn chaos(&self, rate: f64, seed: u64, elsewhere: &str) {
         self.shared.state().schedule.chaos = Some(Chaos::new(rate, seed, elsewhere));
     }
@@ -194,7 +194,7 @@ impl Stub {
         self.shared.state().schedule.chaos = None;
     }
 
-    /// Connections that got a certificate nobody vouches for by chaos.
+    /// Connections that chaos gave a certificate that no client trusts.
     pub fn strangers(&self) -> usize {
         self.shared.state().strangers
     }
@@ -239,7 +239,7 @@ impl Stub {
         self.shared.state().complaints.clone()
     }
 
-    /// From now on this key is as good as that of the options.
+    /// From now on this key is accepted beside that of the options.
     pub fn take_key(&self, key: &str) {
         self.shared.state().other_key = Some(key.to_string());
     }

@@ -50,7 +50,7 @@ fn options() -> Options {
 }
 
 fn number<T: FromStr>(name: &str, value: &str) -> T {
-    value.parse().unwrap_or_else(|_| fail(&format!("{name} {value} is no number that it can be")))
+    value.parse().unwrap_or_else(|_| fail(&format!("{name}: {value} is no number that it takes")))
 }
 
 fn fail(problem: &str) -> ! {

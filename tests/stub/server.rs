@@ -27,10 +27,10 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
-/// TLS under a certificate for localhost, made anew each time: nobody vouches for it but who is given it.
+/// TLS under a certificate for localhost that is made at each start: only clients that are given it trust it.
 pub struct Tls {
     acceptor: TlsAcceptor,
-    /// The same, and nobody is given that one.
+    /// The same under another certificate, which no client is given.
     strange: TlsAcceptor,
     /// The first one's as PEM.
     pub certificate: String,

@@ -1,4 +1,4 @@
-//! What a stub remembers and is told: shared by the server's tasks and the tests' thread.
+//! What a stub remembers and is to do: shared by the server's tasks and the tests' thread.
 
 use super::fault::{Fault, Schedule};
 use super::{Options, Seen};
@@ -23,17 +23,17 @@ pub struct Shared {
 pub struct State {
     pub schedule: Schedule,
     pub latency: Duration,
-    /// A credential that is as good as that of the options.
+    /// A credential that is accepted beside that of the options.
     pub other_key: Option<String>,
     pub requests: Vec<Seen>,
     pub request_count: usize,
     pub connections: usize,
-    /// Of these, those under a certificate that nobody vouches for.
+    /// Of these, those under a certificate that no client trusts.
     pub strangers: usize,
     /// How often each text was sent, and answered with a good vector.
     pub texts: HashMap<String, (usize, usize)>,
     pub complaints: Vec<String>,
-    /// Requests that are worked on at most, and are: for one more the answer is 429.
+    /// Requests that may be worked on, and those that are: for one more the answer is 429.
     pub most_at_work: Option<usize>,
     pub at_work: usize,
     pub in_flight: usize,

@@ -48,11 +48,11 @@ impl QueryCache {
     }
 }
 
-/// Whose question to what, and by what right: see [`key`].
+/// A hash of all that an entry is for: see [`key`].
 pub type CacheKey = [u8; 32];
 
 /// A vector is found only by the tenant who asked, in that database, for the embedder as it is now, and by the right by
-/// which it was asked: otherwise the time an answer takes would tell of others' questions.
+/// which it was asked: otherwise the time of an answer would reveal what other tenants have asked.
 pub fn key(whose: &Whose, embedder: &Embedder, right: &[u8; 32], kind: Kind, text: &str) -> Option<CacheKey> {
     let mut hasher = blake3::Hasher::new();
     let embedder = rmp_serde::to_vec(embedder).ok()?;

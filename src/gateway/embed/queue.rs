@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, oneshot};
 
-/// A request has at most this part of the tokens a minute: by so much a minute may see more.
+/// A call has at most `tpm` divided by this, for it is sent all at once: a minute may exceed `tpm` by so much.
 const TPM_PARTS: u64 = 8;
 
 /// A vector or an error for each text, in order.
@@ -31,14 +31,14 @@ pub struct Queue {
     is_closed: AtomicBool,
 }
 
-/// Who waits for vectors, and what is known of that.
+/// Who waits for vectors.
 #[derive(Debug, Clone)]
 pub struct Requester {
     pub urgency: Urgency,
     pub whose: Whose,
     pub spent: Spent,
     pub cancellation: CancellationToken,
-    /// Memory that the request has, as long as any of its texts is there.
+    /// The request's memory, kept as long as any of its texts.
     pub _reservation: Option<Arc<Reservation>>,
 }
 
@@ -50,7 +50,7 @@ struct WaitingText {
     tokens: u32,
 }
 
-/// A request that has not all its results.
+/// A request that waits for results.
 struct PendingRequest {
     requester: Requester,
     state: Mutex<State>,
@@ -87,7 +87,7 @@ impl Queue {
         *lock(&self.used) = Instant::now();
     }
 
-    /// Closes a queue that has not been used for so long and has nothing to do; false when it is needed. The caller keeps
+    /// Closes a queue that has not been used for so long and has nothing to do; false when it is needed. The caller has
     /// the lock under which handles are given out.
     pub fn close_if_idle(queue: &Arc<Queue>, idle: Duration) -> bool {
         // Besides the caller's and the queue's own there are those of requests and of batches under way.
@@ -99,7 +99,7 @@ impl Queue {
         !is_needed
     }
 
-    /// A question: past the queue, in a call of its own.
+    /// Embeds a question in a call of its own, which does not wait in the queue.
     pub async fn ask(&self, texts: Vec<String>, tokens: Vec<u32>, requester: &Requester) -> (Results, Usage) {
         let (mut results, mut usage) = (Vec::new(), Usage::default());
         let Requester { urgency, whose, spent, cancellation, .. } = requester;
@@ -131,13 +131,13 @@ impl Queue {
             results.extend(some);
             usage.add(&part);
         }
-        // The client is gone and reads no results.
+        // The client has left and reads no results.
         results.resize_with(texts.len(), || Err(cancelled()));
         self.touch();
         (results, usage)
     }
 
-    /// Waits for the rate in turn. False when nothing may be sent for long: then the call says why.
+    /// Waits in turn until the rate lets a request go. False if nothing may be sent for long: then the call says why.
     async fn admit(&self, urgency: Urgency, whose: &Whose) -> bool {
         let endpoint = &self.model.endpoint;
         !endpoint.is_open() && endpoint.limits.request_in_turn(urgency, whose).await.is_ok()
@@ -158,7 +158,7 @@ impl Queue {
         batches
     }
 
-    /// Texts that wait their turn, in batches with those of others.
+    /// Puts texts into the queue, where they share batches with those of other requests, and waits for their results.
     pub async fn wait(&self, texts: Vec<String>, tokens: Vec<u32>, requester: Requester) -> (Results, Usage) {
         if texts.is_empty() {
             return (Vec::new(), Usage::default());
@@ -187,8 +187,7 @@ impl Queue {
         })
     }
 
-    /// Tokens at most of a call with several texts: no more than the budget of a day, and a small part of `tpm`, for it is
-    /// sent all at once.
+    /// Tokens at most of a call with several texts: no more than the budget of a day, and a small part of `tpm`.
     fn batch_tokens(&self) -> u64 {
         let configuration = &self.model.endpoint.configuration;
         let limits = [
@@ -199,8 +198,8 @@ impl Queue {
         limits.into_iter().flatten().min().unwrap_or(u64::MAX)
     }
 
-    /// Adds waiting texts to a batch, as many as one call may have, but at least one. Those whose client is gone or whose
-    /// tenant has spent its share are answered with that.
+    /// Adds waiting texts to a batch, as many as one call may have, but at least one. Those whose client has left or
+    /// whose tenant has spent its share get that as their error.
     fn fill(&self, batch: &mut Vec<WaitingText>) {
         let (size, most) = (self.model.max_batch(), self.batch_tokens());
         let mut tokens: u64 = batch.iter().map(|text| u64::from(text.tokens)).sum();
@@ -227,7 +226,7 @@ impl Queue {
         }
     }
 
-    /// Takes out of a batch those whose client has left since.
+    /// Removes texts from a batch whose client has left.
     fn drop_cancelled(&self, batch: &mut Vec<WaitingText>) {
         for text in batch.extract_if(.., |text| text.request.is_cancelled()) {
             let tenant = &text.request.requester.whose.tenant;
@@ -237,8 +236,7 @@ impl Queue {
     }
 }
 
-/// A queue's loop: one batch after the other, as many at a time as the limits have places. A batch fills while it
-/// waits.
+/// A queue's loop: batch after batch, as many at a time as the limits have places. A batch fills while it waits.
 async fn serve(queue: Arc<Queue>) {
     loop {
         while lock(&queue.waiting).is_empty() {
@@ -295,18 +293,19 @@ async fn send(
     }
     let tokens: Vec<u32> = origins.iter().map(|(_, _, tokens)| *tokens).collect();
     let is_of_one = origins.windows(2).all(|two| Arc::ptr_eq(&two[0].0, &two[1].0));
-    // What is sent for a worker is of use though that is gone, and of several clients one may be.
+    // A batch may be of several clients: it is sent though one of them leaves.
     let cancellation = &CancellationToken::default();
     let batch =
         Batch { texts: &texts, tokens: &tokens, spent, admitted, is_of_one, urgency, whose, cancellation };
     let (results, usage) = model.embed(&batch).await;
-    let estimated: u128 = tokens.iter().map(|n| u128::from(*n)).sum::<u128>().max(1);
+    // A text that was counted as 0 tokens has a share, too.
+    let estimated: u128 = tokens.iter().map(|n| u128::from((*n).max(1))).sum();
     let (mut weight, mut given) = (0, 0);
     // Requests are counted once, with the batch's first text; tokens as the texts' share.
     let mut whole = Usage { texts: 0, tokens: 0, ..usage };
     for ((request, index, tokens), result) in origins.into_iter().zip(results) {
         // Of the sum so far, so that nothing is lost in rounding.
-        weight += u128::from(tokens);
+        weight += u128::from(tokens.max(1));
         let due = (u128::from(usage.tokens) * weight / estimated) as u64;
         let share = due - std::mem::replace(&mut given, due);
         let tenant = &request.requester.whose.tenant;

@@ -30,13 +30,13 @@ pub struct EmbedRequest {
     /// Tokens of each text where they are known.
     pub tokens: Vec<u32>,
     pub whose: Whose,
-    /// Of texts that somebody waits for.
+    /// Cancelled when the client of a question or bulk call leaves.
     pub cancellation: CancellationToken,
-    /// Memory that the request has, as long as any of its texts is there.
+    /// The request's memory, kept as long as any of its texts.
     pub reservation: Option<Arc<Reservation>>,
 }
 
-/// An embedder, what its texts are, the key and where it may connect to: what one batch may mix.
+/// Texts that are alike in embedder, kind, key and reach may share a batch.
 type QueueKey = (Embedder, Kind, Option<Secret>, Reach);
 
 pub struct Queues {
@@ -53,7 +53,7 @@ impl Queues {
         self.endpoints.configure(settings);
     }
 
-    /// Endpoints that nothing is sent to for now, since they keep failing.
+    /// Endpoints whose breaker is open.
     pub fn open_breakers(&self) -> usize {
         self.endpoints.open_breakers()
     }
@@ -82,7 +82,7 @@ impl Queues {
         Ok(Embedded::new(dimension, results, usage))
     }
 
-    /// Whether an embedder may be asked by this right, and a digest of the right.
+    /// A digest of the right to ask an embedder; an error if there is no such right.
     pub fn right_digest(&self, embedder: &Embedder, access: &Access) -> Result<[u8; 32]> {
         Ok(self.authorize(embedder, access)?.1.digest())
     }

@@ -38,7 +38,7 @@ pub struct Batch<'a> {
     pub tokens: &'a [u32],
     /// What the asking database knows of the day's tokens.
     pub spent: Spent,
-    /// The rate has let the first request go, and so many of its tokens.
+    /// The rate has already let the first request go, and so many of its tokens.
     pub admitted: Option<u32>,
     /// All texts are of one client's request.
     pub is_of_one: bool,
@@ -166,7 +166,7 @@ impl RemoteModel {
         }
     }
 
-    /// As it is told to clients.
+    /// The error that clients get.
     pub fn error(&self, error: CallError) -> Error {
         let embedder = self.embedder.id.clone();
         match error {
@@ -187,7 +187,7 @@ impl RemoteModel {
 
 /// For texts that nobody waits for.
 pub fn cancelled() -> Error {
-    Error::Gateway { problem: "is not waited for".into() }
+    Error::Gateway { problem: "dropped a text whose client has left".into() }
 }
 
 fn probe_options<'a>(batch: &Batch<'a>) -> CallOptions<'a> {

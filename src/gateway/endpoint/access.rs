@@ -6,7 +6,7 @@ use super::reference::{Reference, Sources};
 use super::secret::Secret;
 use serde::{Deserialize, Serialize};
 
-/// What a client brings along.
+/// What a client sends along with a request.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Access {
     /// What the endpoint's secret refers to.
@@ -49,7 +49,7 @@ impl Authorization {
         Ok(Authorization { host, secret, reach })
     }
 
-    /// A digest of the key and of where it goes: what was learned by one right is not told to who has another.
+    /// A digest of the key and of where it goes: an answer that one right gave is not given to a client with another.
     pub fn digest(&self) -> [u8; 32] {
         let mut hasher = blake3::Hasher::new();
         hasher.update(self.host.as_bytes());

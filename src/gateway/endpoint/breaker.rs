@@ -1,20 +1,21 @@
 //! A circuit breaker per endpoint: after repeated faults it opens, and nothing is sent for a while; then it is half
-//! open, one request probes, and its success closes the breaker (Nygard, Release It!, 2007). The probe is a request that
-//! no endpoint has reason to refuse: were it one that the endpoint breaks on, the breaker would stay open for it.
+//! open, one request probes, and its success closes the breaker (Nygard, Release It!, 2007). The probe is a request
+//! that no endpoint has reason to refuse: one that the endpoint breaks on would keep the breaker open.
 
 use crate::sync::lock;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Faults in a row that open it, and how often that may double. It does each time that the first probe after an opening
-/// succeeds: then single requests were to blame, and these must come to an end.
+/// Faults in a row that open it.
 const FAULTS: u32 = 5;
+/// How often that number may double. It does when the first probe after an opening succeeds: then single requests were
+/// to blame, and must get through all their attempts.
 const DOUBLINGS: u32 = 4;
 /// How long it stays open: doubled each time the probe fails, up to the last.
 const OPEN: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
 /// A false alarm counts for so long.
 const REMEMBERED: Duration = Duration::from_secs(600);
-/// A probe that never reported back is given up on.
+/// A probe that has no result after so long is given up.
 const PROBE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]
@@ -33,7 +34,7 @@ struct State {
     /// Openings whose first probe succeeded, and when the last of them was.
     false_alarms: u32,
     alarmed: Option<Instant>,
-    /// The last fault, as it may be told to everybody.
+    /// The last fault, in words that everybody may read.
     problem: String,
 }
 

@@ -27,11 +27,11 @@ pub struct Budget {
 struct Today {
     day: u64,
     tokens: u64,
-    /// By digest of the tenant's name. A tenant is one over all databases.
+    /// By digest of the tenant's name. Tenants of one name in several databases are one.
     of_tenants: HashMap<[u8; 32], u64>,
 }
 
-/// Tenants that are told apart; what more of them spend in a day counts together.
+/// Tenants that are counted each for itself at most; further ones share one count.
 const TENANTS: usize = 100_000;
 
 /// The days since 1970 (UTC), and how long until the next.
@@ -52,11 +52,11 @@ impl Budget {
         (today, left)
     }
 
-    /// Takes `count` of the `budget` tokens a day, if they are left; [`Budget::spend`] says what it really was.
+    /// Takes `count` of the `budget` tokens a day, if they are left; [`Budget::spend`] corrects that afterwards.
     /// `known` were spent before this gateway started, as far as the asking database knew when it asked.
     pub fn reserve(&self, budget: u64, count: u64, known: Spent) -> Result<(), Throttled> {
         let (mut today, left) = self.today();
-        // What was asked before midnight brings the figure of yesterday.
+        // A request from before midnight brings yesterday's figure.
         if known.day == today.day {
             today.tokens = today.tokens.max(known.tokens);
         }
@@ -135,7 +135,7 @@ mod tests {
         let budget = Budget::default();
         let none = Spent::default();
         budget.reserve(100, 70, none).unwrap();
-        // Before it is answered it counts already; it was less than thought.
+        // It counts before it is answered, and then turns out to be less.
         assert!(budget.reserve(100, 31, none).is_err());
         budget.spend(60, 70);
         assert!(budget.reserve(100, 41, none).is_err());

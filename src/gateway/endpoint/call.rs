@@ -1,5 +1,5 @@
-//! One call of an endpoint: limits, budget, breaker, transport, and what is to be done about the reply. What the call is
-//! for is an [`Operation`].
+//! One call of an endpoint: limits, budget, breaker, transport, and what is to be done about the reply. What the call
+//! is for is an [`Operation`].
 
 use super::super::cancellation::CancellationToken;
 use super::super::turns::{Urgency, Whose};
@@ -58,19 +58,19 @@ pub struct Endpoint {
 
 #[derive(Clone, Copy)]
 pub struct CallOptions<'a> {
-    /// Tokens that the request is thought to have.
+    /// Tokens of the request, as estimated.
     pub estimate: u64,
     /// What the asking database knows of the day's tokens.
     pub spent: Spent,
-    /// The rate has let the first request go, and so many of its tokens.
+    /// The rate has already let the first request go, and so many of its tokens.
     pub admitted: Option<u32>,
     /// What the endpoint says of an error may be passed on.
     pub quote: bool,
-    /// Requests at most, those not counted that are refused for now.
+    /// Requests at most; those that are throttled are not counted.
     pub attempts: u32,
-    /// A fault counts for the breaker.
+    /// Whether a fault counts for the breaker.
     pub blames_endpoint: bool,
-    /// It is what [`Operation::probe`] gives.
+    /// Whether the operation is what [`Operation::probe`] gives.
     pub is_probe: bool,
     pub urgency: Urgency,
     pub whose: &'a Whose,
@@ -87,9 +87,9 @@ pub enum CallError {
     Cancelled,
     /// The endpoint does not take this request; `by_size`: for being too much or too long.
     Rejected { problem: String, by_size: bool },
-    /// A fault that may pass, though it has not in as many attempts. Some endpoints answer so to what they cannot take.
+    /// A fault that may pass but did not within the attempts. Some endpoints answer so to what they cannot take.
     Fault(String),
-    /// No request will do.
+    /// The endpoint takes no request at all, for example because of the key.
     Refused(String),
 }
 
@@ -138,7 +138,7 @@ impl Endpoint {
                     return Err(CallError::Rejected { problem, by_size });
                 }
                 Outcome::Refused(problem) => return Err(CallError::Refused(problem)),
-                // The next one is admitted when the limits let it.
+                // The next attempt waits for the limits.
                 Outcome::Throttled { .. } => {}
                 Outcome::Fault(fault) => {
                     faults += 1;
@@ -153,9 +153,9 @@ impl Endpoint {
         }
     }
 
-    /// Waits until a request may be sent. `admitted`: the rate has let it go, and so many of its tokens.
+    /// Waits until a request may be sent. `admitted` as in [`CallOptions`].
     async fn admit(&self, options: &CallOptions<'_>, admitted: Option<u32>) -> Result<Permit, CallError> {
-        // Before a place in the rate is taken for nothing.
+        // First, so that nothing of the rate is used in vain.
         self.breaker.look(Instant::now()).map_err(is_open)?;
         if admitted.is_none() {
             self.limits.request().await.map_err(paused)?;
@@ -165,7 +165,7 @@ impl Endpoint {
         self.limits.permit(options.urgency, options.whose).await.map_err(paused)
     }
 
-    /// Takes tokens of the day's budget. How many.
+    /// Takes tokens of the day's budget; returns how many.
     fn reserve(&self, options: &CallOptions<'_>) -> Result<u64, CallError> {
         let Some(budget) = self.configuration.daily_token_budget else { return Ok(0) };
         let tokens = options.estimate;
@@ -178,7 +178,7 @@ impl Endpoint {
         Ok(tokens)
     }
 
-    /// Takes tokens of what a tenant may spend a day; [`Budget::spend_of_tenant`] says what it really was.
+    /// Takes tokens of what a tenant may spend a day; [`Budget::spend_of_tenant`] corrects that afterwards.
     pub fn reserve_of_tenant(&self, tenant: &str, tokens: u64, spent: Spent) -> Result<(), CallError> {
         let Some(share) = self.configuration.tenant_budget else {
             // Counted all the same: another endpoint with this key may have a share.
@@ -259,8 +259,8 @@ impl Endpoint {
         }
     }
 
-    /// Tells breaker and limits what came of a request, the breaker of a fault only if the request had a pass that
-    /// counts. What is waited for then.
+    /// Informs breaker and limits of the outcome of a request, the breaker of a fault only if there is a `pass`.
+    /// Returns the pause, if the endpoint asked for one.
     fn inform<T>(&self, outcome: &Outcome<T>, permit: &Permit, pass: Option<Pass>) -> Option<Throttled> {
         match outcome {
             Outcome::Fault(fault) => {

@@ -1,4 +1,4 @@
-//! What a reply means: an answer, a refusal for now, a fault that may pass, a rejection. A value, which the caller acts on.
+//! What a reply means, as a value: an answer, a refusal for now, a fault that may pass, a rejection.
 
 use super::egress::origin;
 use super::secret::Secret;
@@ -40,20 +40,20 @@ impl From<String> for Unusable {
     }
 }
 
-/// A fault that may pass, told in two ways.
+/// A fault that may pass, in two wordings.
 #[derive(Debug, PartialEq)]
 pub struct Fault {
-    /// To the client whose request it was.
+    /// For the client whose request it was.
     pub problem: String,
-    /// To everybody else: without the endpoint's words, which may repeat a text.
+    /// For everybody else: without the endpoint's words, which may repeat a text.
     pub status: String,
 }
 
 #[derive(Debug, PartialEq)]
 pub enum Outcome<T> {
     Answered(Answer<T>),
-    /// The endpoint wants nothing to be sent for a while; no failure. The reason has none of the endpoint's words, for
-    /// everybody is told.
+    /// The endpoint wants nothing to be sent for a while; no failure. The reason has none of the endpoint's words:
+    /// everybody may read it.
     Throttled {
         retry_after: Option<Duration>,
         reason: String,
@@ -64,7 +64,7 @@ pub enum Outcome<T> {
         problem: String,
         by_size: bool,
     },
-    /// No request will do.
+    /// The endpoint takes no request at all, for example because of the key.
     Refused(String),
 }
 

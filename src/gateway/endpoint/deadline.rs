@@ -1,5 +1,5 @@
-//! Waiting for a call as long as its client does. A request that is sent is seen to its end though the client leaves: it
-//! is paid for, and an endpoint that does not answer must be known by that. Nothing more is sent then.
+//! Waiting for a call as long as its client does. A request that was sent goes on when the client leaves: it is paid
+//! for, and the breaker must learn of an endpoint that does not answer. But nothing more is sent then.
 
 use super::super::cancellation::CancellationToken;
 use std::future::Future;
@@ -30,7 +30,7 @@ where
     let result = match patience {
         None => task.await,
         Some(patience) => {
-            // The client has a clock of its own: the endpoint is named before the client gives the gateway up.
+            // A little earlier than the client's own timeout: this error names the endpoint, that one only the gateway.
             let patience = patience - patience / 20;
             let late = |_| DeadlineError::Late(patience.as_millis());
             tokio::time::timeout(patience, task).await.map_err(late)?

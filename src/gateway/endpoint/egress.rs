@@ -75,17 +75,18 @@ impl AllowedHosts {
 
     /// Whether an endpoint's address may be used, `is_free_form` as for [`AllowedHosts::reach`]; the error says what is
     /// wrong with it. What a name resolves to is looked at when it is connected to.
-    pub fn check(&self, address: &str, is_free_form: bool) -> Result<Url, String> {
-        let url = Url::parse(address).map_err(|e| format!("it is no URL ({e})"))?;
+    pub fn check(&self, address: &str, is_free_form: bool) -> Result<Url, AddressError> {
+        let invalid = |problem: &str| Err(AddressError::Invalid(problem.into()));
+        let url = Url::parse(address).map_err(|e| AddressError::Invalid(format!("it is no URL ({e})")))?;
         if !matches!(url.scheme(), "http" | "https") {
-            return Err(format!("its scheme is {}, not http or https", url.scheme()));
+            return invalid(&format!("its scheme is {}, not http or https", url.scheme()));
         }
         if !url.username().is_empty() || url.password().is_some() {
-            return Err(
-                "it holds a user name or password; give a key as secret, a reference such as env:NAME".into(),
+            return invalid(
+                "it holds a user name or password; give a key as secret, a reference such as env:NAME",
             );
         }
-        let Some(host) = url.host() else { return Err("it names no host".into()) };
+        let Some(host) = url.host() else { return invalid("it names no host") };
         let literal = match host {
             Host::Domain(_) => None,
             Host::Ipv4(ip) => Some(IpAddr::V4(ip)),
@@ -95,16 +96,34 @@ impl AllowedHosts {
         let name = name.trim_end_matches('.');
         let reach = self.reach(is_free_form);
         if let Some(address) = literal {
-            refusal(address, reach).map_or(Ok(()), |refusal| Err(refusal.to_string()))?;
+            refusal(address, reach).map_or(Ok(()), |refusal| Err(AddressError::Forbidden(refusal)))?;
         }
         if reach == Reach::Public && (name == "localhost" || name.ends_with(".localhost")) {
-            return Err(Forbidden::Private.to_string());
+            return Err(AddressError::Forbidden(Forbidden::Private));
         }
         let port = url.port_or_known_default().unwrap_or(0);
         if !self.allow(name, port) {
-            return Err(format!("host {name} is not in kb.allowed_hosts"));
+            return Err(AddressError::NotListed(name.to_string()));
         }
         Ok(url)
+    }
+}
+
+/// Why an endpoint's address may not be used.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AddressError {
+    #[error("{0}")]
+    Invalid(String),
+    #[error("{0}")]
+    Forbidden(Forbidden),
+    #[error("host {0} is not in kb.allowed_hosts")]
+    NotListed(String),
+}
+
+impl AddressError {
+    /// Whether an entry of kb.allowed_hosts would allow it.
+    pub fn can_be_allowed(&self) -> bool {
+        matches!(self, AddressError::NotListed(_) | AddressError::Forbidden(Forbidden::Private))
     }
 }
 
@@ -346,7 +365,7 @@ mod tests {
         let none = AllowedHosts::parse("").unwrap();
         for host in PRIVATE.iter().chain(&["localhost", "LOCALHOST.", "a.localhost"]) {
             let address = format!("http://{host}:8500/v1");
-            let problem = none.check(&address, true).unwrap_err();
+            let problem = none.check(&address, true).unwrap_err().to_string();
             assert!(problem.contains("kb.allowed_hosts"), "{host}: {problem}");
             assert!(none.check(&address, false).is_ok(), "{host}");
         }

@@ -16,11 +16,11 @@ type Bucket = RateLimiter<NotKeyed, InMemoryState, DefaultClock>;
 /// begins, sees more than is allowed.
 const FILL: f64 = 0.985;
 
-/// Longer pauses than this, and more refusals in a row, are not waited for here: the caller is told.
+/// Longer pauses than this, and more refusals in a row, are not waited for here: the caller gets an error.
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
 const REFUSALS: u32 = 10;
 
-/// Nothing may be sent for so long, and why. Everybody under the same limits is told, so the reason has none of an
+/// Nothing may be sent for so long, and why. Everybody under the same limits may read the reason, so it has none of an
 /// endpoint's words, which may repeat a text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Throttled {
@@ -35,14 +35,14 @@ pub struct Limits {
     /// For requests in flight, as many as the window has.
     in_flight: Arc<Places>,
     window: Mutex<Window>,
-    /// Who waits for the rate: one at a time, or those that are less urgent would be served as often.
+    /// One request at a time waits for the rate: otherwise less urgent ones would be served as often.
     rate: Arc<Places>,
     requests: Option<Bucket>,
     tokens: Option<(Bucket, u32)>,
     throttled: Mutex<Option<(Instant, String)>>,
 }
 
-/// Leave for one request to be in flight, until this is dropped.
+/// Permission for one request to be in flight, until this is dropped.
 pub struct Permit {
     _place: Place,
     round: u64,
@@ -140,8 +140,8 @@ impl Limits {
         self.change_window(|window| window.pass(permit.round));
     }
 
-    /// A request was refused for now; `asked` is how long the endpoint wants nothing to be sent. Nothing is for that
-    /// long, and at least for `pause` of the number of refusals in a row: a wrong clock or a zero must not make it spin.
+    /// A request was refused for now; `asked` is how long the endpoint wants nothing to be sent. The pause is that
+    /// long, and at least `pause` of the number of refusals in a row: a wrong clock or a zero must cause no busy loop.
     pub fn throttle(
         &self,
         permit: &Permit,
@@ -159,7 +159,7 @@ impl Limits {
         Throttled { wait, reason }
     }
 
-    /// Changes how many requests may be in flight. Refusals in a row.
+    /// Changes how many requests may be in flight; returns the refusals in a row.
     fn change_window(&self, change: impl FnOnce(&mut Window)) -> u32 {
         let mut window = lock(&self.window);
         change(&mut window);
@@ -167,7 +167,7 @@ impl Limits {
         window.refusals()
     }
 
-    /// What the endpoint asked for and is not over.
+    /// The pause that still lasts, if there is one.
     pub fn throttled(&self) -> Option<Throttled> {
         let mut throttled = lock(&self.throttled);
         let (until, reason) = throttled.as_ref()?;

@@ -20,7 +20,7 @@ type LimitsKey = (Account, Option<u32>, Option<u32>, usize);
 
 pub struct Endpoints {
     settings: Mutex<Settings>,
-    /// Made when one is needed: without CA certificates there is none, which is no matter to local models.
+    /// Made when one is needed: without CA certificates that fails, and local models must run all the same.
     transports: Mutex<HashMap<Reach, Arc<Transport>>>,
     limits: Mutex<HashMap<LimitsKey, Arc<Limits>>>,
     budgets: Mutex<HashMap<Account, Arc<Budget>>>,
@@ -92,13 +92,13 @@ impl Endpoints {
         Ok(Arc::clone(transports.entry(reach).or_insert(Arc::new(made))))
     }
 
-    /// Endpoints that nothing is sent to for now, since they keep failing.
+    /// Endpoints whose breaker is open.
     pub fn open_breakers(&self) -> usize {
         let now = Instant::now();
         lock(&self.breakers).values().filter(|breaker| breaker.is_open(now)).count()
     }
 
-    /// Forgets what no endpoint has any more and what says nothing.
+    /// Forgets limits, budgets and breakers that no endpoint has any more and that have nothing to remember.
     pub fn forget_unused(&self) {
         lock(&self.limits).retain(|_, limits| Arc::strong_count(limits) > 1 || limits.throttled().is_some());
         lock(&self.budgets).retain(|_, budget| Arc::strong_count(budget) > 1 || budget.is_needed());

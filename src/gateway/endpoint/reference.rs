@@ -27,7 +27,7 @@ enum Variable {
 }
 
 impl Variables {
-    /// Names separated by commas, or beginnings of names with `*` behind.
+    /// Names separated by commas, or beginnings of names followed by `*`.
     pub fn parse(text: &str) -> Result<Variables, String> {
         let mut variables = Vec::new();
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
@@ -150,7 +150,7 @@ mod tests {
         for list in ["*", "A-B", "A=B", "a b", "*_KEY"] {
             assert!(Variables::parse(list).is_err(), "{list}");
         }
-        // The key of keys is none of an endpoint's, though it is listed.
+        // The sealing key is never an endpoint's key, though it is listed.
         let problem = path.resolve(&sources("PATH", "file:/x, env:PATH")).unwrap_err();
         assert!(problem.contains("kb.secret_key"), "{problem}");
     }

@@ -1,4 +1,4 @@
-//! Keys at rest: what kb.set_secret stores is sealed under the key that setting kb.secret_key names, where it names one.
+//! Keys at rest: what kb.set_secret stores is sealed under the key that setting kb.secret_key names, if it is set.
 
 use super::secret::{Secret, read_file};
 use base64::Engine;
@@ -99,7 +99,7 @@ fn open(key: &LessSafeKey, name: &str, bytes: &[u8]) -> Option<Secret> {
     std::str::from_utf8(opened).ok().map(Secret::new)
 }
 
-/// The key behind a reference, read anew each time.
+/// The key behind a reference, read again each time.
 fn key(reference: &str) -> Result<LessSafeKey, String> {
     let material = match reference.split_once(':') {
         Some(("file", path)) if path.starts_with('/') => {

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::Path;
 
-/// A key. It shows itself to nobody: not in logs, not in errors.
+/// A key. It appears in no log and no error: its `Debug` shows nothing.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Secret(String);
 

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Seconds that a provider's Retry-After counts at most.
-const LONGEST_WISH: f64 = 3600.0;
+/// Seconds of a Retry-After at most.
+const MAX_RETRY_AFTER: f64 = 3600.0;
 const IDLE: Duration = Duration::from_secs(90);
 /// Bytes of an error's answer that are read.
 const ERROR_CAP: usize = 16 * 1024;
@@ -48,9 +48,9 @@ pub struct Reply {
 /// Why there is no answer, in words without the key or the URL.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Failure {
-    /// May pass: not reachable, too slow, cut off. What happened, and that with its cause.
+    /// May pass: not reachable, too slow, cut off. What happened, without and with its cause.
     Passing(&'static str, String),
-    /// Will not pass: a forbidden address, a certificate nobody vouches for.
+    /// Will not pass: a forbidden address, a certificate that is not trusted.
     Lasting(String),
 }
 
@@ -70,7 +70,7 @@ pub struct Sending<'a> {
 
 impl Transport {
     pub fn new(reach: Reach) -> Result<Transport, String> {
-        // The first to come chooses for the process; the gateway is the only one.
+        // Set once for the process; a second call has no effect.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder()
             .user_agent(concat!("kb/", env!("CARGO_PKG_VERSION")))
@@ -168,7 +168,7 @@ fn is_refusal(cause: &(dyn std::error::Error + 'static)) -> bool {
         || carried.is_some_and(|carried| is_refusal(carried))
 }
 
-/// What happened, and that with the innermost cause, which says most, without the URL.
+/// What happened, without and with the innermost cause, which says most; never the URL.
 fn describe(error: &reqwest::Error) -> (&'static str, String) {
     let what = if error.is_timeout() {
         "it did not answer in time"
@@ -186,11 +186,11 @@ fn describe(error: &reqwest::Error) -> (&'static str, String) {
 /// Seconds, or a date (RFC 9110, 10.2.3).
 fn parse_retry_after(value: &str, now: SystemTime) -> Option<Duration> {
     if let Ok(seconds) = value.trim().parse::<f64>() {
-        return Duration::try_from_secs_f64(seconds.min(LONGEST_WISH)).ok();
+        return Duration::try_from_secs_f64(seconds.min(MAX_RETRY_AFTER)).ok();
     }
     let date = httpdate::parse_http_date(value.trim()).ok()?;
-    let wish = date.duration_since(now).unwrap_or_default();
-    Some(wish.min(Duration::from_secs_f64(LONGEST_WISH)))
+    let wait = date.duration_since(now).unwrap_or_default();
+    Some(wait.min(Duration::from_secs_f64(MAX_RETRY_AFTER)))
 }
 
 #[cfg(test)]
@@ -212,7 +212,7 @@ mod tests {
         let refused = fails(Reach::Public);
         assert!(matches!(&refused, Failure::Lasting(why) if why.contains("kb.allowed_hosts")), "{refused:?}");
         assert!(listener.accept().is_err(), "it was connected to");
-        // The same one is connected to by the others; nobody answers.
+        // Other providers may connect to it; nobody answers.
         assert!(matches!(fails(Reach::Anywhere), Failure::Passing(..)));
         assert!(listener.accept().is_ok());
     }

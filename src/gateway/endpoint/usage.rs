@@ -2,12 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Models in this server cost nothing.
+/// Local models cost nothing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     /// HTTP requests, retries included.
     pub requests: u64,
-    /// Of these, those that sent again what had failed or had been refused for now.
+    /// Of these, those that repeated a request after a fault or a refusal for now.
     pub retries: u64,
     /// Texts with a result.
     pub texts: u64,

@@ -15,9 +15,9 @@ use std::path::Path;
 
 /// A loaded model with the settings of one embedder.
 pub trait LocalModel: Send + Sync {
-    /// Numbers a vector.
+    /// Numbers of a vector.
     fn dimension(&self) -> usize;
-    /// One vector a text, in order; the embedder's prefix for `kind` is put before each text. `pause` is
+    /// One vector for each text, in order; the embedder's prefix for `kind` is put before each text. `pause` is
     /// called every second or so of work, to let something more urgent go first.
     ///
     /// Errors: `InputTooLong` when a text (with prefix and special tokens) is longer than the model
@@ -83,7 +83,7 @@ fn check(embedder: &Embedder, problems: &[Option<String>]) -> Result<()> {
     if problems.is_empty() {
         return Ok(());
     }
-    Err(Error::Configuration { object: format!("embedder \"{}\"", embedder.id), problems })
+    Err(Error::configuration(format!("embedder \"{}\"", embedder.id), problems))
 }
 
 /// The last step of every model, local or remote: unit length where the embedder wants it, and nothing but numbers.

@@ -22,7 +22,7 @@ struct Text {
     vector: Vec<f32>,
 }
 
-/// None (and a word about it) without KB_MODEL_DIR; with it, missing files fail the test.
+/// None, and a line that says so, without KB_MODEL_DIR; with it, missing files fail the test.
 fn model_dir(test: &str) -> Option<PathBuf> {
     let dir = std::env::var_os("KB_MODEL_DIR").map(PathBuf::from);
     if dir.is_none() {

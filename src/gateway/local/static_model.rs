@@ -1,7 +1,7 @@
 //! Static embeddings: the mean of a text's token vectors, no network.
 //!
 //! Reads wordllama's files (github.com/dleemiller/WordLlama) and model2vec's
-//! (github.com/MinishLab/model2vec), whose newer ones add a weight a token and a token-to-row mapping.
+//! (github.com/MinishLab/model2vec), whose newer ones add a weight for each token and a token-to-row mapping.
 
 use super::tokens::Tokens;
 use super::weights::{Matrix, Weights};

@@ -276,7 +276,7 @@ fn an_embedder_that_does_not_fit_its_model_names_every_problem() {
     write_bert(models.path(), "tiny", "");
     let config = EmbedderConfig { max_input_tokens: Some(2), ..EmbedderConfig::default() };
     let wrong = Embedder { dimension: 7, ..embedder("tiny", config) };
-    let Err(Error::Configuration { object, problems }) = load(&wrong, models.path()) else {
+    let Err(Error::Configuration { object, problems, .. }) = load(&wrong, models.path()) else {
         panic!("loaded");
     };
     assert_eq!((object.as_str(), problems.len()), ("embedder \"e\"", 2));

@@ -1,9 +1,9 @@
-//! BERT's forward pass over texts laid end to end.
+//! BERT's forward pass over several texts, one behind the other.
 //!
 //! Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers", 2019. The tokens of all
 //! texts form one matrix, so that every linear layer is one product and no padding is ever computed;
 //! only attention looks at the texts one by one. Without padding there is no mask to get wrong, and a
-//! text's vector does not depend on its company. candle-transformers' BertModel pads, masks and
+//! text's vector does not depend on the texts beside it. candle-transformers' BertModel pads, masks and
 //! copies each head; this is the same arithmetic without those.
 
 use super::weights::Weights;
@@ -264,6 +264,7 @@ mod tests {
             }
         }
     }
+
     #[test]
     fn attention_in_parts_is_attention() {
         let tensor = |shape: (usize, usize, usize)| Tensor::randn(0f32, 1f32, shape, &Device::Cpu).unwrap();

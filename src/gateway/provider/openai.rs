@@ -19,7 +19,7 @@ impl Provider for OpenAi {
         Some(("text-embedding-3-small", 1536))
     }
 
-    /// A server of one's own may ask for no key.
+    /// A self-hosted server may need no key.
     fn needs_secret(&self) -> bool {
         false
     }

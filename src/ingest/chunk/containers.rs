@@ -1,13 +1,13 @@
 //! Keeps quotes and lists of a Markdown text from nesting deeper than in any real one.
 //!
-//! The Markdown parser goes through all that are open for every line, blank ones included.
+//! For every line, even a blank one, the Markdown parser goes through all quotes and lists that are open.
 
 use std::borrow::Cow;
 
 /// Columns of a line in which a quote or a list item may begin.
 const COLUMNS: usize = 100;
 
-/// The text with a letter in place of what begins a quote or list item further in. Every byte keeps its place.
+/// The text with the letter x in place of the marks that begin a quote or list item further in. No byte moves.
 pub fn shallow(text: &str) -> Cow<'_, str> {
     let mut changed: Option<Vec<u8>> = None;
     let mut start = 0;
@@ -22,7 +22,7 @@ pub fn shallow(text: &str) -> Cow<'_, str> {
     changed.and_then(|bytes| String::from_utf8(bytes).ok()).map_or(Cow::Borrowed(text), Cow::Owned)
 }
 
-/// The first marker of a line that stands too far in: its place and length.
+/// The first mark of a line that is too far in: its offset and length.
 fn too_deep(line: &[u8]) -> Option<(usize, usize)> {
     let (mut at, mut column) = (0, 0);
     loop {

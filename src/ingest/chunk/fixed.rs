@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::model::{Chunking, Unit};
 use std::ops::Range;
 
-/// Work of a window, in bytes.
+/// Work counted for a window, in bytes.
 const WINDOW: usize = 16;
 
 /// Cuts one window; byte ranges within it, trimmed, none of white space only. Never inside a character.
@@ -13,7 +13,7 @@ pub fn cut(text: &str, chunking: &Chunking, sizer: &WindowSizer) -> Result<Vec<R
     // Where a chunk may begin: at each token or character.
     let starts = sizer.starts();
     let byte = |unit: usize| match unit {
-        // What stands before the first token (a tokeniser may drop odd characters) is text too.
+        // Text before the first token (a tokeniser may drop odd characters) is text too.
         0 => 0,
         unit => starts.get(unit).copied().unwrap_or(text.len()),
     };
@@ -23,14 +23,14 @@ pub fn cut(text: &str, chunking: &Chunking, sizer: &WindowSizer) -> Result<Vec<R
         let mut to = (from + chunking.size).min(starts.len());
         let cuts_word = inside_word(text, byte(from)) || inside_word(text, byte(to));
         if chunking.unit == Unit::Tokens && cuts_word {
-            // Cut inside a word, a part can have more tokens by itself than it had in the whole.
+            // A part that is cut inside a word can have more tokens alone than it had in the text.
             let mut tries = 0;
             while to > from + 1 {
                 let over = sizer.count(text[byte(from)..byte(to)].trim())?.saturating_sub(chunking.size);
                 if over == 0 {
                     break;
                 }
-                // Few tries are enough; should they not be, the steps grow.
+                // A few tries are enough; if not, the steps grow.
                 to = to.saturating_sub(over << (tries / 4)).max(from + 1);
                 tries = (tries + 1).min(100);
             }
@@ -41,7 +41,7 @@ pub fn cut(text: &str, chunking: &Chunking, sizer: &WindowSizer) -> Result<Vec<R
         if to >= starts.len() {
             return Ok(ranges);
         }
-        // A window that became shorter overlaps by half of what it is at most.
+        // A window that became shorter overlaps by half its length at most.
         from = to.saturating_sub(chunking.overlap).max(from + (to - from).div_ceil(2)).max(from + 1);
     }
 }

@@ -10,42 +10,42 @@ use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 pub struct Outline {
     /// Its headings.
     pub marks: Vec<Marked>,
-    /// Starts of the outermost blocks: from here on, a part reads as it does in the whole.
+    /// Starts of the outermost blocks: from such a place on, a part reads as it does in the whole.
     blocks: Vec<usize>,
 }
 
-/// Bytes of a text that are read at once, and at most where no block ends.
+/// Bytes of a text that are read at once, and the most where no block ends.
 const PART: usize = 512 * 1024;
 const LONGEST_PART: usize = 2 * 1024 * 1024;
-/// Bytes of a title at most: every chunk below carries it.
+/// Bytes of a title at most: every chunk below it carries it.
 const LONGEST_TITLE: usize = 1000;
-/// Work of an event of the parser, in bytes.
+/// Work counted for an event of the parser, in bytes.
 const EVENT: usize = 8;
 
 impl Outline {
     /// Reads the structure of `text`, in linear time. Errors: [`crate::error::Error::Limit`].
     ///
     /// A long text is read part by part, each from where a block begins: the parser cannot be stopped, and holds up to a
-    /// hundred bytes for each of the text.
+    /// hundred bytes of memory for each byte of text.
     pub fn read(text: &str, bounds: &Bounds) -> Result<Outline> {
-        let text = &*shallow(text);
         let mut outline = Outline::default();
         let (mut from, mut width) = (0, PART);
         loop {
             let end = text.floor_char_boundary(from + width);
-            // At the end of a line, if it has one.
+            // At the end of a line, if the part has one.
             let end = match text[from..end].rfind('\n') {
                 Some(at) if end < text.len() => from + at + 1,
                 _ => end,
             };
             bounds.spend(end - from)?;
-            let part = Outline::read_part(&text[from..end], from, bounds)?;
-            // Not the part's own first block, which may begin behind its indentation: that would be no progress.
+            // For each part, not for the text: one that begins inside a line may begin with any number of containers.
+            let part = Outline::read_part(&shallow(&text[from..end]), from, bounds)?;
+            // Not the part's own first block, which may begin after its indentation: that would be no progress.
             let last = part.blocks.last().copied().filter(|last| *last - from >= width / 8);
             from = match last {
                 _ if end == text.len() => end,
                 Some(last) => last,
-                // A block without an end in sight is read on, and in the end cut.
+                // A block that does not end in the part is read again in a longer one, and cut in the longest.
                 None if width < LONGEST_PART => {
                     width *= 2;
                     continue;
@@ -207,5 +207,12 @@ mod tests {
             // Blank lines belong to all lists that are open.
             read(&format!("{}\n{}", unit.repeat(100_000), "\n".repeat(100_000)));
         }
+    }
+
+    #[test]
+    fn a_part_that_begins_inside_a_line_nests_no_deeper() {
+        // Every blank line of the code block would go through all lists that the rest of the line opens.
+        let line = "1. ".repeat((LONGEST_PART + PART / 2) / 3);
+        read(&format!("{line}```\n{}", "\n".repeat(PART)));
     }
 }

@@ -1,4 +1,4 @@
-//! Holds every chunk to its size by counting it as the model will read it.
+//! Keeps every chunk within its size, counted as the model will read it.
 
 use super::recursive::config;
 use super::sizer::Counter;
@@ -9,9 +9,9 @@ use crate::tokenizer::Tokenizer;
 use std::ops::Range;
 use text_splitter::{TextSplitter, TryChunkSizer};
 
-/// Counts each range by itself and cuts again the few that have more tokens than they had as a part
-/// of the whole (a cut inside a word, a space that is gone). Nothing comes out over the size but a
-/// single character of more tokens than that.
+/// Counts each range alone, and cuts again the few that have more tokens alone than they had as a
+/// part of the text (a cut inside a word, a space that is gone). Only a single character can remain
+/// over the size.
 pub fn enforce(
     text: &str,
     ranges: Vec<Range<usize>>,
@@ -55,7 +55,7 @@ fn halve(
     let Some(range) = trim(text, range) else { return Ok(()) };
     let tokens = counter.try_size(&text[range.clone()])?;
     let middle = text.floor_char_boundary(range.start + range.len().div_ceil(2));
-    // No boundary between the ends: one character.
+    // One character has no boundary between its ends.
     let middle = if middle == range.start { text.ceil_char_boundary(middle + 1) } else { middle };
     if tokens <= size || middle >= range.end {
         pieces.push(Piece { range, tokens: Some(tokens) });

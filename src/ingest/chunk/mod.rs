@@ -32,7 +32,7 @@ pub(super) struct Piece {
     pub tokens: Option<usize>,
 }
 
-/// Cuts `text`. `marks` are what stands at its places, of which chunks get their locators.
+/// Cuts `text`. `marks` say what is where in it; from them chunks get their locators.
 /// Errors: [`crate::error::Error::Limit`].
 pub fn chunk(
     text: &str,
@@ -46,7 +46,7 @@ pub fn chunk(
     finish(text, pieces, tokenizer, marks, bounds)
 }
 
-/// The structure of `text`, where the strategy asks for it.
+/// The structure of `text`, if the strategy needs it.
 pub(super) fn outline(text: &str, chunking: &Chunking, bounds: &Bounds) -> Result<Outline> {
     match chunking.strategy == Strategy::Markdown {
         true => Outline::read(text, bounds),
@@ -54,8 +54,8 @@ pub(super) fn outline(text: &str, chunking: &Chunking, bounds: &Bounds) -> Resul
     }
 }
 
-/// Cuts the part `region` (bytes) of `text` as if nothing stood around it. In order, none of them
-/// inside another.
+/// Cuts the part `region` (bytes) of `text` as if there were nothing around it. Pieces are in order,
+/// none of them inside another.
 pub(super) fn split(
     text: &str,
     region: Range<usize>,
@@ -74,7 +74,7 @@ pub(super) fn split(
     Ok(ordered(limit::enforce(text, ranges, chunking, tokenizer, bounds)?))
 }
 
-/// Sorts, and drops what lies inside another: with overlap, cutting an over-long chunk again can
+/// Sorts, and drops pieces inside another one: with overlap, cutting an over-long chunk again can
 /// give a piece that the next chunk has too.
 pub(super) fn ordered(mut pieces: Vec<Piece>) -> Vec<Piece> {
     pieces.sort_by_key(|p| (p.range.start, std::cmp::Reverse(p.range.end)));
@@ -103,10 +103,10 @@ pub(super) fn finish(
     let mut bytes = 0usize;
     for piece in pieces {
         let content = text[piece.range.clone()].to_string();
-        // Indentation may be kept before a heading, so its own start is asked for.
+        // A chunk may begin with indentation before a heading: it is located by its first printing character.
         let printing = piece.range.start + content.len() - content.trim_start().len();
         let locator = walk.locate(printing, piece.range.end);
-        // A long heading stands above each of many chunks.
+        // A long heading is repeated in the locator of every chunk below it.
         let made = content.len() + locator.size();
         bytes = bytes.saturating_add(made);
         bounds.check_bytes(bytes)?;
@@ -151,7 +151,7 @@ impl<'a> Characters<'a> {
         self.characters
     }
 
-    /// The byte offset of character `index`; None behind the end. Indices never decrease either.
+    /// The byte offset of character `index`; None after the end. Indices never decrease either.
     pub fn byte_of(&mut self, index: usize) -> Option<usize> {
         let ahead = index.checked_sub(self.characters)?;
         let rest = &self.text[self.byte..];

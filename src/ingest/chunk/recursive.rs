@@ -11,7 +11,7 @@ use text_splitter::{ChunkConfig, TextSplitter, TryChunkSizer};
 pub struct Cut {
     /// Byte ranges within it.
     pub ranges: Vec<Range<usize>>,
-    /// Where the rest begins, that must be cut by itself.
+    /// Where the rest begins, if it must be cut separately.
     pub rest: Option<usize>,
 }
 
@@ -21,7 +21,7 @@ pub fn cut(window: &str, chunking: &Chunking, sizer: &WindowSizer) -> Result<Cut
     collect(splitter.try_chunk_indices(window), window, sizer)
 }
 
-/// Takes chunks as the splitter makes them, until it no longer comes forward.
+/// Takes chunks as the splitter makes them, until it makes no more progress.
 pub fn collect<'a>(
     chunks: impl Iterator<Item = Result<(usize, &'a str)>>,
     window: &str,
@@ -37,7 +37,7 @@ pub fn collect<'a>(
             }
             chunk => chunk?,
         };
-        // The splitter goes through all that is left of the window, for every chunk.
+        // For every chunk the splitter goes through all that is left of the window.
         sizer.bounds.spend((window.len() - start) / 64)?;
         let end = start + part.len();
         if end <= reached {

@@ -8,7 +8,7 @@ use std::ops::Range;
 use text_splitter::TryChunkSizer;
 
 /// Knows where the tokens of one window of text are. A part's size is the number of tokens it
-/// touches: what it has by itself, unless it is cut inside a word, when it may be a few off.
+/// touches: as many as it has alone, or a few off where it is cut inside a word.
 pub struct WindowSizer<'a> {
     window: &'a str,
     tokenizer: &'a Tokenizer,
@@ -19,13 +19,13 @@ pub struct WindowSizer<'a> {
     left: Cell<Option<usize>>,
 }
 
-/// Sizes that the splitter asks for to make a chunk, at most: some dozens are usual.
+/// Sizes that the splitter may ask for to make a chunk. Some dozens are usual.
 const ASKED: usize = 2000;
 
-/// A part counts a token for so many bytes at least. What a tokeniser drops or takes for one unknown word has no size
-/// else, and the splitter goes through all of it again and again for one chunk.
+/// A part counts as a token at least for so many bytes. Otherwise text that a tokeniser drops, or takes for one unknown
+/// word, would have no size, and the splitter would go through all of it again and again for one chunk.
 const LONGEST_TOKEN: usize = 64;
-/// Work of looking up a part's tokens, in bytes.
+/// Work counted for looking up a part's tokens, in bytes.
 const LOOKUP: usize = 4;
 
 impl<'a> WindowSizer<'a> {
@@ -37,14 +37,14 @@ impl<'a> WindowSizer<'a> {
         Ok(WindowSizer { window, tokenizer, bounds, tokens, left: Cell::new(None) })
     }
 
-    /// Says that the splitter made a chunk: sizes are answered for one more.
+    /// Notes that the splitter made a chunk: it may ask for the sizes of one more.
     pub fn made_chunk(&self) {
         self.left.set(Some(ASKED));
     }
 
     /// Whether the splitter asked for more sizes than a chunk takes, and so got an error. With overlap it goes back over
-    /// parts of a chunk and tries again from each of them, at the cost of all that is left of the window, and says
-    /// nothing as long as it reaches no further.
+    /// parts of a chunk and tries again from each of them. Each try goes through all that is left of the window, and
+    /// gives no chunk until one reaches further.
     pub fn is_stalled(&self) -> bool {
         self.left.get() == Some(0)
     }
@@ -69,15 +69,15 @@ impl<'a> WindowSizer<'a> {
             return Ok(part.chars().count());
         };
         self.bounds.spend(LOOKUP)?;
-        // The splitter only ever asks about slices of the window; should it one day ask about a
-        // copy, the address tells and the copy is really tokenised.
+        // The splitter only asks about slices of the window. If it ever asks about a copy, the
+        // address shows it, and the copy is tokenised.
         let start = (part.as_ptr() as usize).wrapping_sub(self.window.as_ptr() as usize);
         let Some(end) = start.checked_add(part.len()).filter(|end| *end <= self.window.len()) else {
             return self.count(part);
         };
         let first = tokens.partition_point(|t| t.start < start);
         let last = tokens.partition_point(|t| t.start < end);
-        // A token the part begins or ends inside of leaves at least one token of its own.
+        // A token that the part begins or ends inside leaves at least one token in the part.
         let cut_at_start = first > 0 && tokens[first - 1].end > start;
         let tokens = last - first + usize::from(cut_at_start && end > start);
         Ok(tokens.max(part.len() / LONGEST_TOKEN))
@@ -91,7 +91,7 @@ impl TryChunkSizer for &WindowSizer<'_> {
         // Between two sizes the splitter may go through all that is left.
         self.bounds.spend(self.window.len() / 4096)?;
         match self.left.get() {
-            Some(0) => return Err(Error::Internal("the splitter came to a stop".into())),
+            Some(0) => return Err(Error::Internal("the splitter makes no progress".into())),
             left => self.left.set(left.map(|left| left - 1)),
         }
         self.size(part)

@@ -16,13 +16,13 @@ use crate::tokenizer::Tokenizer;
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Bytes a window at least. The splitter goes through all line breaks of a window for each chunk, so that small chunks
-/// want small windows.
+/// Bytes of a window at least. The splitter goes through all line breaks of a window for each chunk, so that small
+/// chunks need small windows.
 const WINDOW: usize = 4 * 1024;
-/// Chunks a window about, at four bytes a unit: so few are cut twice.
+/// Chunks of a window, about, at four bytes a unit: enough that few are cut twice.
 const CHUNKS: usize = 12;
-/// Bytes, and four windows, within which the start of a Markdown block is looked for. A block that is longer is cut
-/// inside, where a code block may read as text: worse cuts, but time stays in proportion.
+/// Bytes within which the start of a Markdown block is looked for; two usual windows where that is more, four where that
+/// is less. A longer block is cut inside, where code may read as text: worse cuts, but time stays in proportion.
 pub const LONGEST_BLOCK: usize = 128 * 1024;
 
 /// Blank lines (about), or characters of white space, that end a stretch; see [`stretches`].
@@ -51,7 +51,7 @@ pub fn split(
 }
 
 /// The parts between long runs of blank lines. With overlap text-splitter steps back over white
-/// space, which has no size, and then goes through it a line at a time, each time at the cost of a
+/// space, which has no size, and then goes through it a line at a time, each line at the cost of a
 /// chunk: a run of some thousand blank lines would take minutes.
 fn stretches(text: &str, region: Range<usize>) -> Vec<Range<usize>> {
     let mut stretches = Vec::new();
@@ -134,7 +134,7 @@ impl Cutter<'_> {
         width: usize,
         usual: usize,
     ) -> Result<Option<usize>> {
-        // A chunk is certain when more than one chunk's size follows its start in the window.
+        // A chunk is certain if more than one chunk's size follows its start in the window.
         let mut certain = 0;
         for (i, range) in cut.iter().enumerate().rev() {
             if sizer.size(&self.text[range.start..end])? > self.chunking.size {
@@ -143,7 +143,7 @@ impl Cutter<'_> {
             }
         }
         let last = certain.min(cut.len().saturating_sub(1));
-        // In Markdown a window begins where a block does: inside a fence all would read inside out.
+        // In Markdown a window begins where a block does: inside a fence, code would read as text and text as code.
         if self.chunking.strategy == Strategy::Markdown {
             let long = width >= usual.saturating_mul(4).min(LONGEST_BLOCK.max(2 * usual));
             let begins_block = |i: &usize| self.outline.begins_block(cut[*i].start);

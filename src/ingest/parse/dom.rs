@@ -1,11 +1,11 @@
-//! Parses HTML to a tree that is neither too deep nor larger than its text gives reason for.
+//! Parses HTML to a tree that is neither too deep nor too large for its text.
 //!
 //! The converter recurses into the tree, and a stack overflow ends the process, which in PostgreSQL
 //! restarts the whole cluster. So depth is measured as the parser itself builds it: no scan of the
 //! tags can foresee it (end tags left out, `<div/>`, quotes, comments, foreign elements).
 //!
-//! The parser goes through an element's attributes for each attribute, and so on; whatever it does at the cost of all
-//! that was before is counted here, and has a limit.
+//! For each attribute of an element the parser goes through all attributes before it, and so on. Whatever costs as much
+//! as all that was before it is counted here, and has a limit.
 
 use super::tags::Attributes;
 use super::tree::walk;
@@ -31,7 +31,7 @@ pub const MAX_DEPTH: usize = 200;
 const SPARE_NODES: usize = 10_000;
 /// Nodes at most whatever the text: each takes some 200 bytes.
 const MAX_NODES: usize = 2_000_000;
-/// Misplaced content of tables at most: each piece is moved at the cost of all that were before.
+/// Misplaced pieces of content in tables at most: moving one costs as much as all that were before it.
 const MAX_MISPLACED: usize = 5_000;
 /// Attributes of a tag at most: each is compared with all before it.
 const MAX_ATTRIBUTES: usize = 256;
@@ -62,11 +62,11 @@ pub fn parse(html: &str, bounds: &Bounds) -> Result<Handle> {
             None => Ok(()),
         }
     };
-    // The tag that has begun, if the tokeniser has begun one: it says nothing until a tag is complete.
+    // The tag that the tokeniser is in, if any: it reports a tag only when it is complete.
     let mut tag: Option<Attributes> = None;
     let mut rest = html;
     while !rest.is_empty() {
-        // A '<' by itself, or what stands up to the next.
+        // A '<' alone, or the text up to the next one.
         let opens = rest.starts_with('<');
         let length = if opens { 1 } else { rest.floor_char_boundary(STEP) };
         let piece = &rest[..length];
@@ -100,7 +100,7 @@ pub fn parse(html: &str, bounds: &Bounds) -> Result<Handle> {
     }
 }
 
-/// Hands the tokeniser's tokens on, and notes that there were any.
+/// Passes the tokeniser's tokens on, and notes that there were some.
 struct Tokens {
     builder: TreeBuilder<Handle, Sink>,
     seen: Cell<bool>,
@@ -203,7 +203,7 @@ fn keep_used(name: &LocalName, attrs: &mut Vec<Attribute>) {
         local_name!("img") => Some(local_name!("alt")),
         local_name!("ol") => Some(local_name!("start")),
         local_name!("div") => Some(local_name!("class")),
-        // Mathematics are marked by a class, and by nothing else.
+        // Mathematics is marked by a class, and by nothing else.
         local_name!("span") if attrs.len() == 1 => Some(local_name!("class")),
         _ => None,
     };
@@ -217,8 +217,8 @@ fn parent_of(node: &Node) -> Option<Rc<Node>> {
     parent
 }
 
-/// All by RcDom itself but errors, which nobody reads, processing instructions, which the converter
-/// does not expect, and <selectedcontent>, which it would copy by recursion.
+/// RcDom does everything but errors, which nobody reads, processing instructions, which the converter
+/// does not expect, and <selectedcontent>, which RcDom would copy by recursion.
 impl TreeSink for Sink {
     type Handle = Handle;
     type Output = Self;
@@ -302,7 +302,7 @@ impl TreeSink for Sink {
         self.dom.append_before_sibling(sibling, child)
     }
 
-    /// Those of a second <html> or <body>. Nobody reads them, and each would be compared with all before.
+    /// Attributes of a second <html> or <body>. Nobody reads them, and each would be compared with all before it.
     fn add_attrs_if_missing(&self, _: &Handle, _: Vec<Attribute>) {}
 
     fn remove_from_parent(&self, target: &Handle) {

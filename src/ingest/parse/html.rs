@@ -1,4 +1,4 @@
-//! HTML to Markdown (htmd), made for retrieval: text without addresses, markup or page furniture.
+//! HTML to Markdown (htmd), made for retrieval: text without addresses, markup or navigation.
 
 use super::{Extracted, dom, markdown, tree};
 use crate::error::{Error, Result};
@@ -9,8 +9,8 @@ use htmd::{Element, HtmlToMarkdown};
 use std::sync::{Arc, OnceLock};
 
 /// htmd escapes what Markdown could mistake for markup. In text that is embedded and searched,
-/// pg\_class is noise and does not match pg_class, so these characters pass the converter in
-/// disguise, as private characters that no document has.
+/// pg\_class is noise and does not match pg_class, so these characters pass the converter
+/// disguised as private characters, which documents do not have.
 const DISGUISED: [(char, char); 10] = [
     ('_', '\u{10fa00}'),
     ('*', '\u{10fa01}'),
@@ -23,10 +23,10 @@ const DISGUISED: [(char, char); 10] = [
     ('>', '\u{10fa08}'),
     ('&', '\u{10fa09}'),
 ];
-/// Ends a cell on its way to its row.
+/// Ends a cell until its row is made.
 const CELL_END: char = '\u{10fa0a}';
 
-/// Elements that are blocks to the converter: each is a place to stop at.
+/// Elements at which the converter can be stopped.
 const BLOCKS: [&str; 56] = [
     "html",
     "body",
@@ -86,7 +86,7 @@ const BLOCKS: [&str; 56] = [
     "textarea",
 ];
 
-/// Markdown of an HTML document. Errors: [`Error::Argument`] when elements nest too deep or the like;
+/// The Markdown of an HTML document. Errors: [`Error::Argument`] when elements nest too deep or the like;
 /// [`Error::Limit`].
 pub fn extract(html: &str, bounds: &Bounds) -> Result<Extracted> {
     let document = dom::parse(html, bounds)?;
@@ -113,7 +113,7 @@ pub fn title(html: &str, bounds: &Bounds) -> Result<Option<String>> {
     }
 }
 
-/// The converter; it stops by itself once there is a `problem`.
+/// The converter; it stops once there is a `problem`.
 fn converter(bounds: Bounds, problem: Arc<OnceLock<Error>>) -> HtmlToMarkdown {
     let options = Options {
         bullet_list_marker: BulletListMarker::Dash,
@@ -143,8 +143,8 @@ fn converter(bounds: Bounds, problem: Arc<OnceLock<Error>>) -> HtmlToMarkdown {
         .build()
 }
 
-/// Converts an element if there is no problem yet. An element's text is copied once for each element around it, and
-/// list items and quotes add to every line.
+/// Converts an element if there is no problem yet. The work is counted, because an element's text is copied once for
+/// each element around it, and list items and quotes add to every line.
 fn guarded(
     handlers: &dyn Handlers,
     element: Element,
@@ -156,7 +156,7 @@ fn guarded(
     }
     let result = handlers.fallback(element);
     let made = result.as_ref().map_or(0, |result| result.content.len());
-    // Half of the text may be white space that goes in the end.
+    // Half of the text may be white space that is removed in the end.
     if let Err(error) = bounds.spend(64 + made / 16).and_then(|()| bounds.check_bytes(made / 2)) {
         let _ = problem.set(error);
         return None;
@@ -218,7 +218,7 @@ fn cell(handlers: &dyn Handlers, element: Element) -> Option<HandlerResult> {
     Some(format!("{}{CELL_END}", handlers.walk_children(element.node).content).into())
 }
 
-/// Undoes the disguise. What is left of attributes (alt) was not disguised and needs nothing.
+/// Undoes the disguise. Text of attributes (alt) was not disguised and needs nothing.
 fn reveal(markdown: &str) -> String {
     markdown
         .chars()

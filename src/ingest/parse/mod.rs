@@ -51,12 +51,17 @@ impl ContentType {
         }
     }
 
-    /// By how the text begins; only whole HTML documents are told.
+    /// By how the text begins; only whole HTML documents are recognised.
     pub fn sniff(text: &str) -> ContentType {
         let mut start = text.trim_start_matches('\u{feff}').trim_start();
-        while let Some(rest) = start.strip_prefix("<!--").or_else(|| start.strip_prefix("<?")) {
-            let Some(end) = rest.find('>') else { break };
-            start = rest[end + 1..].trim_start();
+        // What may precede a document's first tag: where it ends.
+        let end = |start: &str| match start {
+            comment if comment.starts_with("<!--") => comment.find("-->").map(|at| at + 3),
+            instruction if instruction.starts_with("<?") => instruction.find('>').map(|at| at + 1),
+            _ => None,
+        };
+        while let Some(end) = end(start) {
+            start = start[end..].trim_start();
         }
         let begins = |tag: &str| start.get(..tag.len()).is_some_and(|head| head.eq_ignore_ascii_case(tag));
         if begins("<!doctype html") || begins("<html") { ContentType::Html } else { ContentType::Plain }
@@ -108,7 +113,7 @@ pub struct Extracted {
     /// Line ends are \n.
     pub text: String,
     pub title: Option<String>,
-    /// What stands where in `text`: in Markdown its headings.
+    /// What is where in `text`: in Markdown its headings.
     pub marks: Vec<Marked>,
 }
 
@@ -127,8 +132,8 @@ pub fn extract_bytes(
 }
 
 /// Extracts the text of a document. HTML becomes Markdown unless `preprocess.remove_html` is off.
-/// Errors: [`Error::Argument`], for HTML that nests too deep and the like; [`Error::Limit`]. It is for the caller to
-/// name the document ([`Error::of_document`]).
+/// Errors: [`Error::Argument`], for HTML that nests too deep and the like; [`Error::Limit`]. The caller names the
+/// document in them ([`Error::of_document`]).
 pub fn extract(
     text: &str,
     content_type: ContentType,
@@ -156,7 +161,7 @@ pub fn decode(bytes: &[u8], external_id: &str) -> Result<String> {
         fault(format!("not valid UTF-8 at byte {}; convert it to UTF-8 first", start + e.valid_up_to()))
     })?;
     match text.find('\0') {
-        Some(at) => Err(fault(format!("NUL at byte {}: this is no text", start + at))),
+        Some(at) => Err(fault(format!("NUL at byte {}: this is not text", start + at))),
         None => Ok(text.to_string()),
     }
 }
@@ -168,12 +173,12 @@ pub fn check(text: &str, external_id: &str, max_size: usize) -> Result<()> {
         let external_id = external_id.to_string();
         return Err(Error::DocumentTooLarge { external_id, size: text.len(), limit: max_size });
     }
-    // A byte order mark alone is no text either.
+    // A byte order mark alone is not text either.
     if text.trim_matches(|c: char| c.is_whitespace() || c == '\u{feff}').is_empty() {
         return fault("there is no text in it".to_string());
     }
     match text.find('\0') {
-        Some(at) => fault(format!("NUL at byte {at}: this is no text")),
+        Some(at) => fault(format!("NUL at byte {at}: this is not text")),
         None => Ok(()),
     }
 }
@@ -207,6 +212,7 @@ mod tests {
             detect(None, "17", None, "\n<?xml version='1.0'?><!-- x --><HTML lang=en>"),
             ContentType::Html
         );
+        assert_eq!(detect(None, "17", None, "<!-- a > b --><html>"), ContentType::Html);
         assert_eq!(detect(None, "v1.2/notes", None, "<p>a"), ContentType::Plain);
         let refused = ContentType::detect(Some("application/pdf"), "a.txt", None, "x").unwrap_err();
         assert_eq!(refused.sqlstate(), "0A000");

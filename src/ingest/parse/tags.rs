@@ -1,8 +1,8 @@
 //! Counts the attributes of a tag that has begun and not ended.
 //!
-//! The parser compares each attribute with all before it in the tag, and hands a tag over only when it is complete.
+//! The parser compares each attribute with all before it in the tag, and reports a tag only when it is complete.
 
-/// Reads a tag's text from behind its '<', as the HTML standard's tokeniser does (13.2.5.6 to 13.2.5.40).
+/// Reads a tag's text from after its '<', as the HTML standard's tokeniser does (13.2.5.6 to 13.2.5.40).
 #[derive(Debug, Default)]
 pub struct Attributes {
     state: State,
@@ -22,7 +22,7 @@ enum State {
     /// Up to this quote.
     Quoted(u8),
     Unquoted,
-    /// A comment or the like, or behind the tag.
+    /// A comment or the like, or after the tag.
     NoTag,
 }
 

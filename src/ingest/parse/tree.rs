@@ -1,4 +1,4 @@
-//! What is asked of, and done to, the tree of an HTML document. Nothing here recurses.
+//! Reads and changes the tree of an HTML document. Nothing here recurses.
 
 use crate::error::Result;
 use crate::model::Bounds;
@@ -6,9 +6,9 @@ use html5ever::tendril::StrTendril;
 use html5ever::{local_name, ns};
 use markup5ever_rcdom::{Handle, NodeData};
 
-/// Work of visiting a node, in bytes.
+/// Work counted for visiting a node, in bytes.
 const NODE: usize = 16;
-/// The converter takes neighbours of these names for one element, of two names if they are in one group.
+/// The converter takes neighbours for one element also where they have two names of one of these groups.
 const SAME: [&[&str]; 2] = [&["i", "em"], &["b", "strong"]];
 
 /// What the first title element of a tree says, on one line.
@@ -43,8 +43,8 @@ pub fn replace(document: &Handle, bounds: &Bounds, replacement: impl Fn(char) ->
     })
 }
 
-/// Joins inline elements that stand side by side, are alike and hold nothing but text. The converter would, too, but
-/// copies all that it has joined, and moves all that follow, for each.
+/// Joins inline elements that are side by side, alike, and hold nothing but text. The converter would, too, but for each
+/// it copies all that it has joined and moves all that follow.
 pub fn join(document: &Handle, bounds: &Bounds) -> Result<()> {
     walk(document, bounds, |node, _| {
         let mut children = node.children.borrow_mut();

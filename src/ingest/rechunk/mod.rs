@@ -20,8 +20,8 @@ pub struct PreviousChunk {
     pub token_count: usize,
 }
 
-/// Cuts `text`, whose marks are given, keeping the chunks in `previous` (in order of their starts) that lie before and
-/// behind the edit. With chunks that are not of such a text the result is still right, only new.
+/// Cuts `text`, whose marks are given, keeping the chunks in `previous` (in order of their starts) that are before and
+/// after the edit. If `previous` is of another text, the result is still right, but all chunks are new.
 pub fn rechunk(
     text: &str,
     chunking: &Chunking,
@@ -33,7 +33,7 @@ pub fn rechunk(
     if previous.is_empty() || chunking.strategy == Strategy::None {
         return chunk::chunk(text, chunking, tokenizer, marks, bounds);
     }
-    // Looking for the chunks that stand where they stood, from both ends.
+    // Looking, from both ends, for the chunks that are still in their places.
     bounds.spend(2 * text.len())?;
     let outline = chunk::outline(text, chunking, bounds)?;
     let kept = |range: &Range<usize>, of: &PreviousChunk| Piece {
@@ -58,8 +58,8 @@ pub fn rechunk(
     chunk::finish(text, pieces, tokenizer, marks, bounds)
 }
 
-/// The leading chunk to cut from: the last one, in Markdown the last one that begins a block, for
-/// inside a fence the text would read as its opposite.
+/// The leading chunk to cut from: the last one, in Markdown the last one that begins a block, because
+/// inside a fence code would read as text and text as code.
 fn restart(leading: &[Range<usize>], chunking: &Chunking, outline: &Outline) -> usize {
     let last = leading.len().saturating_sub(1);
     if chunking.strategy != Strategy::Markdown {
@@ -70,7 +70,7 @@ fn restart(leading: &[Range<usize>], chunking: &Chunking, outline: &Outline) -> 
     (0..leading.len()).rev().take_while(near).find(begins_block).unwrap_or(last)
 }
 
-/// Byte ranges of the longest run of chunks from the first that stand where they stood.
+/// Byte ranges of the longest run of chunks, from the first on, that are still in their places.
 fn leading(text: &str, previous: &[PreviousChunk]) -> Vec<Range<usize>> {
     let mut characters = Characters::new(text);
     let mut ranges: Vec<Range<usize>> = Vec::new();
@@ -94,8 +94,8 @@ struct Trailing {
     region_end: usize,
 }
 
-/// The longest run of chunks up to the last that stand as far from the end as they stood, behind
-/// the leading ones. Distances are taken from where the last chunk ends, that is where the text
+/// The longest run of chunks, up to the last, that are as far from the end as they were, and after
+/// the leading ones. Distances are taken from where the last chunk ends, which is where the text
 /// without white space at its end ends: the length of the previous text is not known.
 fn trailing(
     text: &str,
@@ -129,12 +129,12 @@ fn trailing(
         }
     }
     if ranges.len() == previous.len() - leading.len() {
-        // Nothing stood between the runs: the chunk before is the last leading one.
+        // There was nothing between the runs: the chunk before is the last leading one.
         before = leading.len().checked_sub(1).and_then(|i| end_of(&previous[i]));
     }
     ranges.reverse();
-    // A small chunk behind the edit is most likely what an earlier edit could not fit in: taken
-    // along, such remains do not add up.
+    // A small chunk after the edit is most likely what an earlier edit could not fit in. It is cut
+    // again, too, so that such remains do not add up.
     if let [first, second, ..] = &ranges[..]
         && units(&previous[previous.len() - ranges.len()], chunking) * 4 < chunking.size
     {
@@ -143,8 +143,8 @@ fn trailing(
         return Trailing { ranges, region_end };
     }
     let start = ranges.first().map_or(text.len(), |r| r.start);
-    // With overlap the chunk before the run ended inside it, and shall again; that place is behind
-    // the edit when the run's first chunk is.
+    // With overlap the chunk before the run ended inside it, and should again; that place is after
+    // the edit if the run's first chunk is.
     let region_end = match before {
         Some(end) if !ranges.is_empty() => end.max(start),
         _ => start,
@@ -159,7 +159,7 @@ fn units(chunk: &PreviousChunk, chunking: &Chunking) -> usize {
     }
 }
 
-/// Whether nothing but white space stands in the range; an empty or inverted range has nothing.
+/// Whether the range holds nothing but white space; an empty or inverted range holds nothing.
 fn blank(text: &str, range: Range<usize>) -> bool {
     text.get(range).is_none_or(|between| between.trim().is_empty())
 }

@@ -52,8 +52,8 @@ impl Unindexed {
         Ok(found.unwrap_or(0) >= least)
     }
 
-    /// Whether it is dropped, or somebody is about to drop it or has locked it: what went wrong with its index then is no
-    /// failure. The lock is looked at first, for a drop gives it up only when the table is gone.
+    /// Whether it is dropped, or somebody is about to drop it or has locked it: then an error of its index is no
+    /// failure. The lock is looked at first, since a drop releases it only when the table is gone.
     pub fn is_going(&self) -> Result<bool> {
         Ok(self.is_locked_exclusively()? || self.vector_db.store().health()? == Health::Gone)
     }
@@ -69,7 +69,7 @@ impl Unindexed {
         Ok(format!("table kb.{} (knowledge base {})", self.vector_db.table_name, ids.join(", ")))
     }
 
-    /// Whether somebody has or awaits a lock on it that keeps all others out: who drops it, say.
+    /// Whether somebody holds or awaits a lock on it that keeps all others out: a session that drops it, say.
     pub fn is_locked_exclusively(&self) -> Result<bool> {
         let found = spi::write_one(
         "SELECT EXISTS (SELECT FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_class t ON t.oid = l.relation
@@ -101,7 +101,7 @@ impl Unindexed {
         format!("DROP INDEX CONCURRENTLY IF EXISTS kb.{}", quote(&self.index_name()))
     }
 
-    /// Has the planner know what a query touches.
+    /// Gives the planner fresh statistics of what a query reads.
     pub fn analyze(&self) -> Result<()> {
         spi::execute_utility(&format!("ANALYZE kb.documents, kb.chunks, {}", self.vector_db.table()))
     }

@@ -16,7 +16,7 @@ pub fn count(build_no: i64) -> Result<i64> {
     vector_db.map_or(Ok(0), |vector_db| vector_db.store().count(build_no))
 }
 
-/// What belongs to single builds of a knowledge base. As the owner.
+/// Tables that belong to single builds of a knowledge base. As the owner.
 pub fn owned(kb_no: i64) -> Result<Vec<VectorDb>> {
     spi::write(
         &format!("SELECT {} FROM kb.builds b WHERE b.kb_no = $1 AND b.owns_table", VectorDb::columns("b")),
@@ -50,7 +50,7 @@ pub fn lost() -> Result<Vec<String>> {
     )
 }
 
-/// Ties vector tables in use that DROP EXTENSION would not drop to the extension: a restore makes them so.
+/// Makes DROP EXTENSION drop the vector tables in use that it would leave: those of a restore.
 pub fn attach_restored() -> Result<()> {
     let unattached: Vec<String> = spi::write(
         "SELECT t.relname::text FROM pg_catalog.pg_class t

@@ -32,7 +32,7 @@ pub enum Health {
 }
 
 /// What holds the vectors of one build or of several. Chunks and documents are always rows of kb.chunks and
-/// kb.documents, which decide what there is and who may read it: a vector whose chunk is gone answers nothing.
+/// kb.documents, which decide what there is and who may read it: a vector whose chunk is gone is in no answer.
 pub trait VectorStore {
     /// Makes it, empty. As the owner.
     fn create(&self) -> Result<()>;
@@ -45,8 +45,8 @@ pub trait VectorStore {
     /// How many vectors of a build the caller's tenant has there; 0 unless it is ready. Works on a standby.
     fn count(&self, build_no: i64) -> Result<i64>;
 
-    /// Writes vectors of chunks; `numbers` holds them one after the other. Chunks that went away in the meantime, or that a
-    /// transaction which is not over is deleting, are passed over: returned are the others.
+    /// Writes vectors of chunks; `numbers` holds them one after the other. Chunks that were deleted meanwhile, or that
+    /// an open transaction is deleting, are passed over; returns the others.
     fn write(
         &self,
         build_no: i64,
@@ -58,8 +58,8 @@ pub trait VectorStore {
     /// Deletes the vectors of chunks that this transaction deletes.
     fn delete(&self, build_no: i64, chunk_ids: &[Uuid]) -> Result<()>;
 
-    /// The nearest chunks, best first. Vectors are read as a role of kb's own, for callers have no right to: before a
-    /// caller sees anything of a chunk, its row is read as the caller.
+    /// The nearest chunks, best first. Vectors are read as a role of kb's own, since callers have no right to read
+    /// them: before a caller sees anything of a chunk, its row is read as the caller.
     fn search(&self, search: &Search) -> Result<Vec<Candidate>>;
 
     /// The next chunks of documents that have no vector yet, by document and ordinal, after `after`.
@@ -71,14 +71,15 @@ pub trait VectorStore {
         limit: i64,
     ) -> Result<Vec<Missing>>;
 
-    /// Documents of a knowledge base that say they are ready, and have no chunk in the build or one without a vector.
+    /// Documents of a knowledge base whose status is ready, but which have no chunk in the build, or one without a
+    /// vector.
     fn incomplete(&self, kb_no: i64, build_no: i64) -> Result<Vec<i64>>;
 
     /// Those of these chunks, none of which has a vector, whose text has one by now elsewhere in the build.
     fn twins(&self, build_no: i64, fingerprint: i64, chunk_ids: &[Uuid]) -> Result<Vec<Uuid>>;
 
     /// Gives chunks of these documents that have no vector yet the vector of the same text under the same fingerprint
-    /// elsewhere in the knowledge base, from this build or from `lender` (the live one). How many.
+    /// elsewhere in the knowledge base, from this build or from `lender` (the live one). Returns how many.
     fn reuse(
         &self,
         build_no: i64,

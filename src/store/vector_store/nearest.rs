@@ -46,7 +46,7 @@ pub fn search(vector_db: &VectorDb, search: &Search) -> Result<Vec<Candidate>> {
          JOIN kb.documents d ON d.document_id = c.document_id {filtered}"
     );
     let found = as_vector_reader(|| match scan {
-        // Without a filter the index scan stands alone.
+        // Without a filter the index is scanned without joins.
         Scan::Index { ef_search } => {
             let joins = if filter.is_none() { "" } else { joins.as_str() };
             let sql = format!(

@@ -3,7 +3,7 @@
 use super::missing;
 use super::nearest::{self, Search};
 use super::{Health, Missing, VectorDb, VectorStore};
-use crate::error::{Error, Result};
+use crate::error::{Error, Object, Result};
 use crate::model::Candidate;
 use crate::pg::spi::{self, Arg, quote};
 use crate::pg::{ddl, report, role, setting};
@@ -25,7 +25,7 @@ impl<T: Table> VectorStore for T {
     }
 
     fn remove(&self) -> Result<()> {
-        // With what others made on it, such as views: those must not keep it, and their names are not told.
+        // With what others made on it, such as views: those must not keep the table, and no message names them.
         let table = self.vector_db().table();
         cancel_index_build(self.vector_db())?;
         setting::with(&[(c"client_min_messages", c"warning")], || {
@@ -47,7 +47,7 @@ impl<T: Table> VectorStore for T {
         }
         let sql = format!("SELECT count(*) FROM {} WHERE build_no = $1", self.vector_db().table());
         let counted = || spi::read_one(&sql, &[Arg::Long(build_no)], |row| row.get::<i64>(0));
-        // Whoever sees all tenants' rows sees all of their vectors, too.
+        // A role that sees all tenants' rows sees all of their vectors, too.
         let count =
             if role::bypasses_policies() { role::as_owner(counted) } else { role::as_vector_reader(counted) };
         Ok(count?.unwrap_or(0))
@@ -122,8 +122,8 @@ impl<T: Table> VectorStore for T {
     }
 }
 
-/// Ends the indexer's work on a table: it waits for older snapshots, this transaction's may be among them, and that
-/// would be a deadlock.
+/// Cancels the indexer's build on a table: it waits for older snapshots, and if this transaction's is among them, that
+/// is a deadlock.
 fn cancel_index_build(vector_db: &VectorDb) -> Result<()> {
     spi::write_one(
         "SELECT count(pg_catalog.pg_cancel_backend(p.pid)) FROM pg_catalog.pg_stat_progress_create_index p
@@ -150,7 +150,7 @@ impl VectorDb {
     /// An error where there is a table of that name already.
     pub fn check_free(&self) -> Result<()> {
         match ddl::table_exists(&self.table_name)? {
-            true => Err(Error::AlreadyExists { what: "table", id: format!("kb.{}", self.table_name) }),
+            true => Err(Error::AlreadyExists { what: Object::Table, id: format!("kb.{}", self.table_name) }),
             false => Ok(()),
         }
     }
@@ -186,7 +186,7 @@ fn create(vector_db: &VectorDb, unlogged: &str) -> Result<()> {
              WITH CHECK (tenant_id = (SELECT kb.current_tenant()))"
         ),
     ] {
-        // A vector of over about 2,000 numbers does not fit a page and must stay TOASTable.
+        // A vector of over 7,000 bytes may not fit a page and must stay TOASTable.
         let wide = vector_db.dimension * if vector_db.element.name() == "vector" { 4 } else { 2 } > 7000;
         if wide && statement.contains("SET STORAGE PLAIN") {
             continue;
@@ -196,8 +196,8 @@ fn create(vector_db: &VectorDb, unlogged: &str) -> Result<()> {
     attach(&vector_db.table_name)
 }
 
-/// Has DROP EXTENSION drop a vector table, and queries read it; nobody else does, for which vectors are near to what
-/// would tell of other tenants' documents.
+/// Makes DROP EXTENSION drop a vector table, and lets queries read it. Nobody else may: distances between vectors would
+/// tell of other tenants' documents.
 pub(super) fn attach(table_name: &str) -> Result<()> {
     spi::execute_utility(&format!("GRANT SELECT ON kb.{} TO kb_vectors", quote(table_name)))?;
     ddl::drop_with_extension(table_name)

@@ -104,7 +104,8 @@ impl VectorDb {
     }
 }
 
-/// Letters and digits of the id, and enough of a hash that two ids never make one name.
+/// Letters and digits of the id, and the beginning of a hash, so that similar ids seldom make one name. Where two do,
+/// creating the second is an error; `config.table` names another.
 fn name_of(id: &str) -> String {
     let plain: String =
         id.to_lowercase().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).take(30).collect();

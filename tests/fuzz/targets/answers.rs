@@ -1,4 +1,4 @@
-//! Answers of providers: refused, or a vector for each text; and what becomes of a vector has a number in each place.
+//! Answers of providers: refused, or a vector for each text; and a vector that is made of it has a number in each place.
 
 use super::Target;
 use crate::memory::{Limits, measure};

@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 /// Regular expressions keep some megabytes from their first use on.
 const LIMITS: Limits = Limits { bytes: (32 << 20, 600), allocations: (20_000, 60) };
 
-/// Work that a text may take, and each byte of it: 1,500 where chunks have one unit, in proportion to the length.
+/// Work that a text may take, and each byte of it. Chunks of one unit take some 1,500 a byte.
 const WORK: (u64, u64) = (100_000, 6000);
 
 /// Cuts the text under some setting, edits it, cuts it again.

@@ -97,7 +97,7 @@ fn run(data: &[u8]) {
     assert_eq!(rmp_serde::from_slice::<EmbedderConfig>(&sent).unwrap(), config, "not what is sent");
 }
 
-/// The setting, if it is one; else every problem says of what.
+/// The setting, if it is one; else every problem must begin with its name.
 fn named<T>(name: &str, parsed: Result<T, Vec<String>>) -> Option<T> {
     if let Err(problems) = &parsed {
         assert!(
@@ -109,7 +109,7 @@ fn named<T>(name: &str, parsed: Result<T, Vec<String>>) -> Option<T> {
     parsed.ok()
 }
 
-/// What is taken prints as what is taken for the same.
+/// A setting that is accepted prints as one that reads as the same setting.
 fn kept<T: PartialEq + std::fmt::Debug>(
     value: &Value,
     name: &str,

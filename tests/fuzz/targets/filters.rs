@@ -1,5 +1,5 @@
-//! Filters and metadata: JSON that is handed on as text is what it was, and what is said of it is true. What a filter
-//! keeps is SQL's to decide: tests/live/filters.rs.
+//! Filters and metadata: JSON that is passed on as text is unchanged, and what `Json` says of it is true. What a filter
+//! keeps is decided by SQL: tests/live/filters.rs.
 
 use super::Target;
 use crate::memory::{Limits, measure};
@@ -48,7 +48,7 @@ const LIMITS: Limits = Limits { bytes: (1 << 16, 100), allocations: (500, 4) };
 
 fn run(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    // Of any text, though PostgreSQL hands over nothing but JSON.
+    // Of any text, though PostgreSQL gives nothing but JSON.
     said_of(&Json::new(text), text.len());
     let Ok(value) = serde_json::from_str::<Value>(text) else { return };
     // As PostgreSQL has it: each key once.

@@ -13,7 +13,7 @@ pub struct Target {
     /// Also the folder of its seeds, tests/fuzz/seeds/NAME.
     pub name: &'static str,
     pub run: fn(&[u8]),
-    /// Seeds that are made, beside those that lie in files.
+    /// Seeds that are made, beside those in files.
     pub seeds: fn() -> Vec<Vec<u8>>,
     /// What its language is made of.
     pub words: &'static [&'static str],

@@ -1,5 +1,5 @@
-//! The gateway's protocol: a frame is refused, or read, and what was read is what is sent again. What is announced
-//! in a frame costs nothing before it is there.
+//! The gateway's protocol: a frame is refused, or read, and what was read can be sent again unchanged. A size that a
+//! frame announces costs nothing before the bytes are there.
 
 use super::Target;
 use crate::memory::{Limits, measure};
@@ -45,7 +45,7 @@ fn run(data: &[u8]) {
         && let Ok(head) = Head::read(head)
     {
         assert!(head.length <= MAX_FRAME && head.answer <= MAX_VECTORS);
-        // What is taken under one head can be sent under one, which it fits.
+        // A request that fits its head can be sent again, under a head that it fits.
         if let Ok(Envelope { id, body }) = decode::<Request>(rest)
             && check(&body, &head).is_ok()
             && let Ok(frame) = encode_request(id, &body)

@@ -36,8 +36,7 @@ fn environment() -> Option<&'static Environment> {
                 PathBuf::from(std::env::var_os(name).unwrap_or_else(|| {
                     panic!(
                         "{name} is not set: the tests of tests/live need a server with kb installed. `make test` \
-                         sets everything; unit tests alone are `cargo test --lib`; KB_SKIP_LIVE=1 passes over \
-                         these."
+                         sets everything; unit tests alone are `cargo test --lib`; KB_SKIP_LIVE=1 skips these."
                     )
                 }))
             };
@@ -67,7 +66,7 @@ impl Environment {
             None => Command::new(program),
         };
         command.current_dir("/").env("LC_ALL", "C.UTF-8").env_remove("PGHOST").env_remove("PGPORT");
-        // Keys of whoever runs the tests are not theirs to spend.
+        // The tests must not spend the caller's keys.
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().ends_with("_KEY") || name.to_string_lossy().ends_with("_TOKEN") {
                 command.env_remove(name);
@@ -133,7 +132,7 @@ pub fn succeed(command: &mut Command) -> Output {
 pub struct Cluster {
     environment: &'static Environment,
     dir: PathBuf,
-    /// More of the server's environment.
+    /// Variables for the server's environment.
     variables: Vec<(&'static str, String)>,
     /// The test kills processes, which the log may say.
     pub expects_crashes: bool,
@@ -177,7 +176,7 @@ impl Cluster {
         standby
     }
 
-    /// Sets the configuration; [`Cluster::up`] or [`Cluster::reload`] makes it count.
+    /// Writes the configuration; [`Cluster::up`] or [`Cluster::reload`] applies it.
     pub fn configure(&self, settings: &[&str]) {
         let text = format!(
             "listen_addresses = ''\nport = {PORT}\nunix_socket_directories = '{}'\nkb.model_dir = '{}'\n\
@@ -234,7 +233,7 @@ impl Cluster {
         fs::read_to_string(self.dir.join("log")).unwrap_or_default()
     }
 
-    /// One of PostgreSQL's client programs, told where this cluster is.
+    /// One of PostgreSQL's client programs, with the variables that lead to this cluster.
     pub fn program(&self, name: &str) -> Command {
         let mut command = self.environment.command(self.environment.bin.join(name));
         command.env("PGHOST", &self.dir).env("PGPORT", PORT.to_string()).env("PGUSER", "postgres");
@@ -285,7 +284,7 @@ impl Cluster {
         rows.unwrap().iter().map(|row| row.get(0)).collect()
     }
 
-    /// The pid of a database's worker, once it has one, and one that came second has left.
+    /// The pid of a database's worker, once there is just one: a second one leaves soon.
     pub fn worker(&self, database: &str) -> i32 {
         let mut pids = Vec::new();
         until(SOON, &format!("{database} has a worker"), || {

@@ -154,6 +154,6 @@ impl Db {
         until(Duration::from_secs(90), &format!("{vectors} vectors of {kb} are written"), || {
             self.vectors(kb) >= vectors
         });
-        assert!(self.jobs() > 0, "the work was over before it could be interrupted");
+        assert!(self.jobs() > 0, "the work was done before it could be interrupted");
     }
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// Rooms of src/ in which SQL text stands: statements in store, declarations of functions in api.
-const ROOMS: &[&str] = &["api", "catalog", "pg", "store", "worker"];
+/// Rooms of src/ with SQL text: statements in store, declarations of functions in api.
+const ROOMS: &[&str] = &["api", "catalog", "pg", "store", "use_cases", "worker"];
 
 #[derive(Debug, Default)]
 pub struct Names {
@@ -35,7 +35,7 @@ impl Names {
         for part in parts.filter(|path| path.is_file()) {
             names.read(&fs::read_to_string(part).unwrap());
         }
-        // What stands for an operator without naming it: IN, BETWEEN, NULLIF, IS DISTINCT FROM, JOIN … USING, LIKE.
+        // What calls an operator without naming it: IN, BETWEEN, NULLIF, IS DISTINCT FROM, JOIN … USING, LIKE.
         names.words.extend(["=", "<>", "<", "<=", ">", ">=", "~~"].map(String::from));
         names
     }

@@ -1,5 +1,5 @@
 -- Makes shadows: objects with the names that kb's SQL uses, which leave evidence when they are called. Run under
--- search_path = pg_catalog, by whoever owns the database.
+-- search_path = pg_catalog, by the database's owner.
 CREATE SCHEMA evil;
 GRANT USAGE ON SCHEMA evil TO PUBLIC;
 
@@ -11,7 +11,7 @@ BEGIN
 END
 $$;
 
--- Words and operators of kb's SQL, and what stands after "::" in it.
+-- Words and operators of kb's SQL, and what follows "::" in it.
 CREATE TABLE evil.words (word text PRIMARY KEY);
 CREATE TABLE evil.casts (type text PRIMARY KEY);
 CREATE SEQUENCE evil.number;
@@ -35,7 +35,7 @@ WHERE t.typcategory <> 'A' AND t.typtype = 'b' AND (
                  JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 'kb' AND a.attnum > 0)
     OR (t.typname IN (SELECT type FROM evil.casts UNION ALL VALUES ('vector'), ('halfvec')) AND t.typnamespace IN (SELECT oid FROM evil.homes)));
 
--- Domains and views: in pg_temp, too, by whoever's session it is. With a base, all domains are over that type.
+-- Domains and views; any session can make them in its pg_temp, too. With a base, all domains are over that type.
 CREATE FUNCTION evil.shadow_types(schema text, base text DEFAULT NULL) RETURNS bigint LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -94,8 +94,8 @@ BEGIN
 END
 $$;
 
--- A function with this declaration, or that of an operator, whose name it returns; `value` is what it returns. With a lie, it returns one of that type instead,
--- unless the truth is a boolean: then the statement would not be planned at all.
+-- Makes a function with this declaration, or one for an operator, and returns its name; `value` is what it returns. With
+-- a lie, it returns one of that type instead, unless the truth is a boolean: then the statement would not be planned at all.
 CREATE FUNCTION evil.shadow(schema text, kind text, name text, arguments text, result text, value text, lie text)
 RETURNS text LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone)]
 pub struct Call {
     pub sql: String,
-    /// Sensible arguments: it works for whoever may call it.
+    /// Sensible arguments: it works for everybody who may call it.
     pub is_plausible: bool,
     /// The same answer every time.
     pub is_repeatable: bool,

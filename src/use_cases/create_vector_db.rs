@@ -1,6 +1,6 @@
-//! Creating and dropping shared vector tables.
+//! kb.create_vector_db.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Object, Result};
 use crate::model::vector_db::Element;
 use crate::model::{Metric, VectorDbConfig, VectorDbType, id};
 use crate::pg::role::as_owner;
@@ -9,7 +9,7 @@ use crate::store::vector_store::VectorDb;
 use serde_json::Value;
 
 /// A vector database from what was asked for; all problems at once.
-fn validate(id: &str, kind: &str, dimension: i32, metric: &str, config: &Value) -> Result<VectorDb> {
+fn check(id: &str, kind: &str, dimension: i32, metric: &str, config: &Value) -> Result<VectorDb> {
     let mut problems = Vec::new();
     problems.extend(id::problem(id, id::MAX_BYTES).map(|problem| format!("id: {problem}")));
     let kind = VectorDbType::parse(kind).map_err(|p| problems.push(p)).ok();
@@ -35,37 +35,22 @@ fn validate(id: &str, kind: &str, dimension: i32, metric: &str, config: &Value) 
     let (Some(kind), Some(metric), Some(by_dimension), Some(config), true) =
         (kind, metric, by_dimension, config, problems.is_empty())
     else {
-        return Err(Error::Configuration { object: format!("vector database \"{id}\""), problems });
+        return Err(Error::configuration(format!("vector database \"{id}\""), problems));
     };
     let element = config.element.unwrap_or(by_dimension);
     Ok(VectorDb::shared(id, dimension as usize, kind, metric, element, config))
 }
 
-pub fn create(id: &str, kind: &str, dimension: i32, metric: &str, config: &Value) -> Result<()> {
-    let vector_db = validate(id, kind, dimension, metric, config)?;
+/// Makes a vector table that several knowledge bases can share.
+pub fn create_vector_db(id: &str, kind: &str, dimension: i32, metric: &str, config: &Value) -> Result<()> {
+    let vector_db = check(id, kind, dimension, metric, config)?;
     as_owner(|| {
         if vector_dbs::find(id)?.is_none() {
             vector_db.check_free()?;
         }
         if !vector_dbs::insert(id, &vector_db)? {
-            return Err(Error::AlreadyExists { what: "vector database", id: id.into() });
+            return Err(Error::AlreadyExists { what: Object::VectorDb, id: id.into() });
         }
         vector_db.store().create()
-    })
-}
-
-pub fn drop(id: &str) -> Result<()> {
-    let vector_db =
-        vector_dbs::find(id)?.ok_or_else(|| Error::NotFound { what: "vector database", id: id.into() })?;
-    as_owner(|| {
-        if vector_dbs::uses(id, &vector_db)? > 0 {
-            return Err(Error::InUse {
-                what: "vector database",
-                id: id.into(),
-                by: "knowledge bases".into(),
-            });
-        }
-        vector_dbs::delete(id)?;
-        vector_db.store().remove()
     })
 }

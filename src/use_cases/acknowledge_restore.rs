@@ -1,4 +1,4 @@
-//! What a copy of a database may do by itself.
+//! kb.acknowledge_restore: a copy of a database may ask remote embedders, too.
 
 use crate::error::Result;
 use crate::pg::role::as_owner;
@@ -6,7 +6,7 @@ use crate::pg::wake;
 use crate::store::{jobs, origins};
 
 /// The embedders of this copy are its own from now on, and what waited for this is due.
-pub fn acknowledge() -> Result<()> {
+pub fn acknowledge_restore() -> Result<()> {
     as_owner(|| {
         origins::adopt()?;
         jobs::make_due()

@@ -1,4 +1,4 @@
-//! Keeping keys of providers.
+//! kb.set_secret.
 
 use crate::error::{Error, Result};
 use crate::gateway::endpoint::reference::Reference;
@@ -11,7 +11,8 @@ use crate::store::secrets;
 /// Characters of a key at most.
 const MAX_KEY: usize = 64 * 1024;
 
-pub fn set(name: &str, value: &str) -> Result<()> {
+/// Stores a key, sealed where the server has a sealing key.
+pub fn set_secret(name: &str, value: &str) -> Result<()> {
     check_name(name)?;
     let argument = |problem: &str| Err(Error::Argument { argument: "value", problem: problem.into() });
     let secret = Secret::new(value);
@@ -35,15 +36,8 @@ pub fn set(name: &str, value: &str) -> Result<()> {
     Ok(())
 }
 
-pub fn drop(name: &str) -> Result<()> {
-    check_name(name)?;
-    if as_owner(|| secrets::delete(name))? {
-        return Ok(());
-    }
-    Err(Error::NotFound { what: "secret", id: name.into() })
-}
-
-fn check_name(name: &str) -> Result<()> {
+/// A name that an embedder can refer to.
+pub fn check_name(name: &str) -> Result<()> {
     match Reference::parse(&format!("kb:{name}")) {
         Ok(_) => Ok(()),
         Err(problem) => Err(Error::Argument { argument: "name", problem: problem.into() }),

@@ -1,4 +1,4 @@
-//! What ingesting a knowledge base would cost, without sending anything.
+//! kb.estimate_ingest: what ingesting a knowledge base would cost, without sending anything.
 
 use crate::error::Result;
 use crate::gateway::provider;
@@ -28,7 +28,8 @@ pub struct Estimate {
     pub seconds: f64,
 }
 
-pub fn estimate(kb_id: &str) -> Result<Estimate> {
+/// Cuts a sample of the documents and scales it up.
+pub fn estimate_ingest(kb_id: &str) -> Result<Estimate> {
     let kb = knowledge_bases::get(kb_id)?;
     let live = builds::live(kb.kb_no)?;
     let embedder = embedders::get(&kb.embedder)?;

@@ -36,9 +36,8 @@ pub fn access(embedder: &Embedder, tenant: &str) -> Result<Access> {
         }
         let rest = embedders::rest(&embedder.id)?;
         let reference = rest.secret.as_deref().map(Reference::parse).transpose();
-        let reference = reference.map_err(|problem| Error::Configuration {
-            object: format!("embedder \"{}\"", embedder.id),
-            problems: vec![format!("secret: {problem}")],
+        let reference = reference.map_err(|problem| {
+            Error::configuration(format!("embedder \"{}\"", embedder.id), vec![format!("secret: {problem}")])
         })?;
         let stored = match &reference {
             Some(Reference::Stored(name)) => {

@@ -1,8 +1,8 @@
 //! Making builds, and switching from one to the next.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Object, Result};
 use crate::model::Chunking;
-use crate::model::states::{BuildState, RunState};
+use crate::model::states::{BuildState, Priority, RunState};
 use crate::store::builds::{self, Build};
 use crate::store::documents::Which;
 use crate::store::knowledge_bases::KnowledgeBase;
@@ -17,7 +17,7 @@ pub fn create(kb: &KnowledgeBase, state: BuildState, run_no: Option<i64>) -> Res
     let (vector_db, owns_table) = match &kb.vector_db {
         Some(id) => {
             let vector_db = vector_dbs::find(id)?
-                .ok_or_else(|| Error::NotFound { what: "vector database", id: id.clone() })?;
+                .ok_or_else(|| Error::NotFound { what: Object::VectorDb, id: id.clone() })?;
             (vector_db, false)
         }
         None => {
@@ -39,7 +39,7 @@ pub fn create(kb: &KnowledgeBase, state: BuildState, run_no: Option<i64>) -> Res
         embedder: embedder.id.clone(),
         fingerprint: embedder.fingerprint(),
         chunking: Chunking::stored(&kb.chunking)
-            .map_err(|problems| Error::Configuration { object: "chunking".into(), problems })?,
+            .map_err(|problems| Error::configuration("chunking", problems))?,
         preprocess: kb.preprocess.clone(),
         vector_db,
         owns_table,
@@ -54,7 +54,7 @@ pub fn create(kb: &KnowledgeBase, state: BuildState, run_no: Option<i64>) -> Res
 pub fn switch(next: &Build) -> Result<bool> {
     let missed = documents::reset(next.kb_no, Which::NotUnder, &next.settings())?;
     if !missed.is_empty() {
-        jobs::enqueue(next.kb_no, &missed, jobs::BACKFILL, next.run_no)?;
+        jobs::enqueue(next.kb_no, &missed, Priority::Backfill, next.run_no)?;
         return Ok(false);
     }
     let failed = next.run_no.map_or(Ok(0), runs::failed)?;
@@ -69,7 +69,7 @@ pub fn switch(next: &Build) -> Result<bool> {
             if live.preprocess != next.preprocess {
                 // The text of each document is now as the next build extracted it: chunks must be slices of it.
                 let others = documents::reset(live.kb_no, Which::NotUnder, &live.settings())?;
-                jobs::enqueue(live.kb_no, &others, jobs::BACKFILL, None)?;
+                jobs::enqueue(live.kb_no, &others, Priority::Backfill, None)?;
             }
             enqueue_without_vectors(live)?;
         }
@@ -100,7 +100,7 @@ pub fn enqueue_without_vectors(build: &Build) -> Result<()> {
     if lost.is_empty() {
         return Ok(());
     }
-    jobs::enqueue(build.kb_no, &lost, jobs::BACKFILL, None)
+    jobs::enqueue(build.kb_no, &lost, Priority::Backfill, None)
 }
 
 /// Removes an old build: its chunks and vectors, and its table if that is its alone. By the worker.

@@ -1,14 +1,15 @@
-//! The use case behind kb.put_document: check, store, enqueue; the worker does the rest.
+//! kb.put_document and kb.put_documents: check, store, enqueue; the worker does the rest.
 
+use crate::catalog::enqueue;
 use crate::error::{Error, Result};
 use crate::ingest::parse;
+use crate::model::states::PutStatus;
 use crate::model::{Json, id};
 use crate::pg::role::as_owner;
-use crate::pg::wake;
 use crate::settings;
-use crate::store::documents::{self, NewDocument, Put};
-use crate::store::jobs::{self, Subject};
-use crate::store::knowledge_bases::{self, KnowledgeBase};
+use crate::store::documents::{self, NewDocument};
+use crate::store::jobs::Subject;
+use crate::store::knowledge_bases;
 
 /// What a document consists of, as a caller gives it.
 #[derive(Debug)]
@@ -59,7 +60,7 @@ fn check(given: Given) -> Result<NewDocument> {
 }
 
 /// Puts documents, all or none; what happened to each, in order.
-pub fn put(kb_id: &str, given: Vec<Given>) -> Result<Vec<(String, Put)>> {
+pub fn put_documents(kb_id: &str, given: Vec<Given>) -> Result<Vec<(String, PutStatus)>> {
     let kb = knowledge_bases::get_own(kb_id)?;
     let mut documents = Vec::with_capacity(given.len());
     let mut seen = std::collections::HashSet::new();
@@ -81,45 +82,12 @@ pub fn put(kb_id: &str, given: Vec<Given>) -> Result<Vec<(String, Put)>> {
         let mut changed = Vec::new();
         for document in documents {
             let put = documents::put(&kb, &document)?;
-            if put != Put::Skipped {
+            if put != PutStatus::Skipped {
                 changed.push(Subject { tenant_id: kb.tenant_id.clone(), name: document.external_id.clone() });
             }
             results.push((document.external_id, put));
         }
-        enqueue(&kb, &changed)?;
+        enqueue::edits(&kb, &changed)?;
         Ok(results)
-    })
-}
-
-/// Enqueues edits, as the owner, and has the worker woken at commit.
-fn enqueue(kb: &KnowledgeBase, documents: &[Subject]) -> Result<()> {
-    if documents.is_empty() {
-        return Ok(());
-    }
-    jobs::enqueue(kb.kb_no, documents, jobs::LIVE, None)?;
-    wake::at_commit(kb.kb_no);
-    Ok(())
-}
-
-/// Deletes documents; for each id in order whether it was there.
-pub fn delete(kb_id: &str, external_ids: &[String]) -> Result<Vec<(String, bool)>> {
-    let kb = knowledge_bases::get_own(kb_id)?;
-    let deleted = as_owner(|| {
-        let locked = documents::lock(kb.kb_no, &kb.tenant_id, external_ids)?;
-        let deleted = documents::delete(&locked)?;
-        // After the documents: a job that somebody has just enqueued is seen then.
-        jobs::delete(kb.kb_no, &kb.tenant_id, external_ids)?;
-        Ok(deleted)
-    })?;
-    Ok(external_ids.iter().map(|id| (id.clone(), deleted.contains(id))).collect())
-}
-
-/// Puts failed documents back into the queue; how many.
-pub fn retry(kb_id: &str, external_id: Option<&str>) -> Result<i64> {
-    let kb = knowledge_bases::get_own(kb_id)?;
-    as_owner(|| {
-        let failed = documents::reset_failed(kb.kb_no, &kb.tenant_id, external_id)?;
-        enqueue(&kb, &failed)?;
-        Ok(failed.len() as i64)
     })
 }

@@ -1,4 +1,4 @@
-//! Looks at every part that a working kb needs.
+//! kb.health: looks at every part that a working kb needs.
 
 use crate::error::Result;
 use crate::gateway::client;
@@ -9,23 +9,41 @@ use crate::pg::{background, report, wake};
 use crate::settings;
 use crate::store::{documents, embedders, jobs, origins, server, vector_store};
 
+/// How a component is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    Ok,
+    Warning,
+    Error,
+}
+
+impl Status {
+    pub fn name(self) -> &'static str {
+        match self {
+            Status::Ok => "ok",
+            Status::Warning => "warning",
+            Status::Error => "error",
+        }
+    }
+}
+
 /// One line of the report.
 pub struct Finding {
     pub component: &'static str,
-    /// ok, warning or error.
-    pub status: &'static str,
+    pub status: Status,
     pub detail: String,
     pub hint: Option<String>,
 }
 
-fn finding(component: &'static str, status: &'static str, detail: String, hint: &str) -> Finding {
+fn finding(component: &'static str, status: Status, detail: String, hint: &str) -> Finding {
     Finding { component, status, detail, hint: (!hint.is_empty()).then(|| hint.to_string()) }
 }
 
 /// pgvector before this has no iterative scan.
 const PGVECTOR_NEEDED: (u32, u32) = (0, 8);
 
-pub fn findings() -> Result<Vec<Finding>> {
+/// A finding per component, in the order in which one would look.
+pub fn health() -> Result<Vec<Finding>> {
     Ok(vec![
         pgvector()?,
         preload(),
@@ -44,20 +62,20 @@ fn pgvector() -> Result<Finding> {
     let mut numbers = version.split('.').map(|n| n.parse::<u32>().unwrap_or(0));
     let found = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     let (status, hint) = if found >= PGVECTOR_NEEDED {
-        ("ok", "")
+        (Status::Ok, "")
     } else {
-        ("error", "Install pgvector 0.8 or later and ALTER EXTENSION vector UPDATE.")
+        (Status::Error, "Install pgvector 0.8 or later and ALTER EXTENSION vector UPDATE.")
     };
     Ok(finding("pgvector", status, format!("version {version}"), hint))
 }
 
 fn preload() -> Finding {
     if background::preloaded() {
-        return finding("preload", "ok", "kb is in shared_preload_libraries".into(), "");
+        return finding("preload", Status::Ok, "kb is in shared_preload_libraries".into(), "");
     }
     finding(
         "preload",
-        "ok",
+        Status::Ok,
         "kb is not in shared_preload_libraries; workers start on demand".into(),
         "With it, pending documents are also taken up after a restart before anybody uses the database, and the \
          first query does not wait for the gateway to start.",
@@ -68,13 +86,13 @@ fn gateway() -> Finding {
     match client::health(settings::gateway_timeout()) {
         Ok(health) => finding(
             "gateway",
-            "ok",
+            Status::Ok,
             format!("{} models loaded, {} endpoints paused", health.models, health.open_breakers),
             "",
         ),
         Err(error) => finding(
             "gateway",
-            "error",
+            Status::Error,
             error.to_string(),
             "Look in the server log for lines with \"kb\"; raise max_worker_processes if no slot is free.",
         ),
@@ -87,7 +105,7 @@ fn providers() -> Result<Finding> {
     if !as_owner(origins::is_own)? {
         return Ok(finding(
             name,
-            "warning",
+            Status::Warning,
             "this database was restored or cloned from another and asks no remote embedder".into(),
             "If this copy is to spend money at providers, SELECT kb.acknowledge_restore();",
         ));
@@ -115,11 +133,11 @@ fn failures() -> Result<Finding> {
     let name = "failures";
     let (failed, knowledge_bases) = documents::failed()?;
     if failed == 0 {
-        return Ok(finding(name, "ok", "no document failed".into(), ""));
+        return Ok(finding(name, Status::Ok, "no document failed".into(), ""));
     }
     Ok(finding(
         name,
-        "warning",
+        Status::Warning,
         format!("failed documents: {failed}, in knowledge bases: {knowledge_bases}"),
         "Which and why: SELECT * FROM kb.failures. kb.retry(kb_id) tries them again.",
     ))
@@ -129,8 +147,8 @@ fn failures() -> Result<Finding> {
 fn waiting(name: &'static str, of_embedders: bool, nothing: &str, hint: &str) -> Result<Finding> {
     let errors = jobs::last_errors(of_embedders, 5)?;
     Ok(match errors.is_empty() {
-        true => finding(name, "ok", nothing.into(), ""),
-        false => finding(name, "warning", errors.join("; "), hint),
+        true => finding(name, Status::Ok, nothing.into(), ""),
+        false => finding(name, Status::Warning, errors.join("; "), hint),
     })
 }
 
@@ -138,11 +156,11 @@ fn waiting(name: &'static str, of_embedders: bool, nothing: &str, hint: &str) ->
 fn tables() -> Result<Finding> {
     let lost = vector_store::lost()?;
     if lost.is_empty() {
-        return Ok(finding("tables", "ok", "every vector table is there".into(), ""));
+        return Ok(finding("tables", Status::Ok, "every vector table is there".into(), ""));
     }
     Ok(finding(
         "tables",
-        "error",
+        Status::Error,
         lost.join("; "),
         "kb.ingest(kb_id, 'replace') makes a table anew and embeds the documents again.",
     ))
@@ -150,32 +168,32 @@ fn tables() -> Result<Finding> {
 
 fn worker() -> Result<Finding> {
     if report::in_recovery() {
-        return Ok(finding("worker", "ok", "this is a standby: queries only".into(), ""));
+        return Ok(finding("worker", Status::Ok, "this is a standby: queries only".into(), ""));
     }
     let running = presence(&wake::worker_name(background::my_database()));
     let waiting = jobs::any_visible()?;
     Ok(match (running, waiting) {
-        (Presence::Running(pid), _) => finding("worker", "ok", format!("running as process {pid}"), ""),
-        (Presence::Absent, false) => finding("worker", "ok", "not running, nothing waits".into(), ""),
+        (Presence::Running(pid), _) => finding("worker", Status::Ok, format!("running as process {pid}"), ""),
+        (Presence::Absent, false) => finding("worker", Status::Ok, "not running, nothing waits".into(), ""),
         (Presence::Absent, true) => {
             if wake::slots_are_short() {
                 finding(
                     "worker",
-                    "warning",
+                    Status::Warning,
                     "documents wait for a background worker slot; databases are served in turn".into(),
                     "Raise max_worker_processes (needs a restart) to serve more at a time.",
                 )
             } else if wake::ensure_worker() {
                 finding(
                     "worker",
-                    "warning",
+                    Status::Warning,
                     "documents wait and no worker ran; it has been started".into(),
                     "",
                 )
             } else {
                 finding(
                     "worker",
-                    "error",
+                    Status::Error,
                     "documents wait and no worker can be started".into(),
                     "Raise max_worker_processes (needs a restart).",
                 )
@@ -194,11 +212,11 @@ fn models() -> Result<Finding> {
         }
     }
     Ok(if missing.is_empty() {
-        finding("models", "ok", format!("files of {found} local models are there"), "")
+        finding("models", Status::Ok, format!("files of {found} local models are there"), "")
     } else {
         finding(
             "models",
-            "warning",
+            Status::Warning,
             missing.join("; "),
             "Put the files under kb.model_dir, or use another embedder (hash needs none).",
         )

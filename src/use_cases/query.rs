@@ -1,15 +1,15 @@
-//! The use case behind kb.query: embed the question, recall, and shape the answer.
+//! kb.query and kb.query_vector: embed the question, recall, fuse, rerank, shape.
 
-use super::plan::Step;
-use super::recall::{self, Vectors};
-use super::request::{AnswerBounds, Request};
-use super::{fuse, rerank, shape};
-use crate::catalog::access::access;
+use crate::catalog::embedder_access::access;
 use crate::error::{Error, Result};
 use crate::gateway::client;
 use crate::model::knowledge_base::OnError;
 use crate::model::{Candidate, Filter, Hit, Kind};
 use crate::pg::{report, wake};
+use crate::retrieve::plan::Step;
+use crate::retrieve::recall::{self, Vectors};
+use crate::retrieve::request::{AnswerBounds, Request};
+use crate::retrieve::{fuse, rerank, shape};
 use crate::settings;
 use crate::store::jobs;
 use crate::store::knowledge_bases::current_tenant;
@@ -17,7 +17,7 @@ use crate::store::search::{self, Target};
 use crate::store::vector_store::Search;
 
 /// Answers a question in words.
-pub fn by_text(request: &Request, query: &str) -> Result<Vec<Hit>> {
+pub fn query(request: &Request, query: &str) -> Result<Vec<Hit>> {
     if query.trim().is_empty() {
         return Err(Error::Argument { argument: "query", problem: "it is empty".into() });
     }
@@ -44,7 +44,7 @@ pub fn by_text(request: &Request, query: &str) -> Result<Vec<Hit>> {
 }
 
 /// Answers a question that is a vector already.
-pub fn by_vector(request: &Request, vector: &[f32]) -> Result<Vec<Hit>> {
+pub fn query_vector(request: &Request, vector: &[f32]) -> Result<Vec<Hit>> {
     let target = search::target(&request.kb_id)?;
     if vector.len() != target.vector_db.dimension {
         return Err(Error::Argument {

@@ -1,6 +1,6 @@
-//! The use case behind kb.wait.
+//! kb.wait, for a knowledge base or a run.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Object, Result};
 use crate::pg::{report, txn, wait, wake};
 use crate::store::{jobs, knowledge_bases, runs};
 use std::time::{Duration, Instant};
@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(200));
 
 /// Waits until no committed document of a knowledge base is waiting.
-pub fn for_knowledge_base(kb_id: &str, timeout: Option<f64>) -> Result<()> {
+pub fn wait_for_knowledge_base(kb_id: &str, timeout: Option<f64>) -> Result<()> {
     let kb = knowledge_bases::get(kb_id)?;
     wait_for(&format!("knowledge base \"{kb_id}\""), kb.kb_no, None, timeout)
 }
 
-/// Waits until a run is over.
-pub fn for_run(run_no: i64, timeout: Option<f64>) -> Result<()> {
+/// Waits until a run has ended.
+pub fn wait_for_run(run_no: i64, timeout: Option<f64>) -> Result<()> {
     let kb_no = runs::knowledge_base(run_no)?
-        .ok_or_else(|| Error::NotFound { what: "run", id: run_no.to_string() })?;
+        .ok_or_else(|| Error::NotFound { what: Object::Run, id: run_no.to_string() })?;
     wait_for(&format!("run {run_no}"), kb_no, Some(run_no), timeout)
 }
 

@@ -1,0 +1,250 @@
+//! The settings of an embedder: what may be asked for, and what it comes to.
+
+use crate::error::{Allowing, Error, Result};
+use crate::gateway::endpoint::egress::origin;
+use crate::gateway::endpoint::reference::Reference;
+use crate::gateway::provider::{self, Provider};
+use crate::model::vector_db::HALFVEC_MAX_DIMENSION;
+use crate::model::{Embedder, EmbedderConfig, id};
+use crate::model_files::ModelFiles;
+use crate::settings;
+use crate::store::origins;
+use serde_json::{Map, Value};
+
+/// An embedder as it is asked for; None is the provider's default (on creation) or no change.
+#[derive(Debug, Default)]
+pub struct WantedEmbedder {
+    pub provider: Option<String>,
+    pub model: Option<String>,
+    pub dimension: Option<i32>,
+    pub base_url: Option<String>,
+    pub secret: Option<String>,
+    pub config: Option<Value>,
+}
+
+/// Dimension of provider `hash` when none is given.
+const HASH_DIMENSION: usize = 384;
+
+/// Keys of `config` that every provider takes.
+const COMMON_KEYS: [&str; 6] =
+    ["normalize", "query_prefix", "document_prefix", "truncate", "batch_size", "max_input_tokens"];
+const LOCAL_KEYS: [&str; 1] = ["pooling"];
+const REMOTE_KEYS: [&str; 12] = [
+    "max_batch_tokens",
+    "strip_newlines",
+    "timeout_ms",
+    "retry",
+    "rpm",
+    "tpm",
+    "daily_token_budget",
+    "tenant_share",
+    "price_per_million_tokens",
+    "max_concurrency",
+    "path",
+    "headers",
+];
+
+/// Checks everything and reports all problems at once.
+pub fn check(id: &str, wanted: &WantedEmbedder) -> Result<(Embedder, Value)> {
+    let name = wanted.provider.clone().unwrap_or_default();
+    let own_keys: &[&str] = match (name.as_str(), provider::find(&name)) {
+        ("hash", _) => &[],
+        ("local", _) => &LOCAL_KEYS,
+        (_, Some(provider)) => &[&REMOTE_KEYS, provider.keys()].concat(),
+        _ => return Err(Error::ProviderUnavailable { provider: name }),
+    };
+    let known = [&COMMON_KEYS, own_keys].concat();
+    let mut problems = Vec::new();
+    let mut setting = None;
+    problems.extend(id::problem(id, id::MAX_BYTES).map(|problem| format!("id: {problem}")));
+    let config_json = wanted.config.clone().unwrap_or_else(|| Value::Object(Default::default()));
+    // What is a key of another provider's is unknown to this one, and not read.
+    let (read, unknown) = with_keys(&config_json, &known);
+    let config = EmbedderConfig::parse(&read).unwrap_or_else(|more| {
+        problems.extend(more);
+        EmbedderConfig::default()
+    });
+    let dimension = match wanted.dimension {
+        Some(d) if !(1..=HALFVEC_MAX_DIMENSION as i32).contains(&d) => {
+            problems.push(format!("dimension: {d} is not in 1 to {HALFVEC_MAX_DIMENSION}"));
+            None
+        }
+        other => other.map(|d| d as usize),
+    };
+    let (model, dimension) = match (name.as_str(), provider::find(&name)) {
+        ("local", _) => local(wanted, dimension, &config, &mut problems),
+        (_, Some(provider)) => {
+            let found = remote(provider, wanted, dimension, &config, &mut problems);
+            setting = address_and_secret(provider, wanted, &mut problems);
+            found
+        }
+        _ => hash(wanted, dimension, &mut problems),
+    };
+    for key in unknown {
+        problems.push(format!("config.{key}: unknown key; provider {name} knows {}", known.join(", ")));
+    }
+    let base_url = wanted.base_url.clone();
+    let embedder = Embedder { id: id.to_string(), provider: name, model, dimension, base_url, config };
+    if let Some(provider) = provider::find(&embedder.provider) {
+        problems.extend(provider.problems(&embedder));
+    }
+    if problems.is_empty() {
+        return Ok((embedder, config_json));
+    }
+    Err(Error::Configuration { object: format!("embedder \"{id}\""), problems, setting })
+}
+
+/// A configuration with its known keys only, and the names of the others. What is no object is left as it is.
+fn with_keys(config: &Value, known: &[&str]) -> (Value, Vec<String>) {
+    let Value::Object(map) = config else { return (config.clone(), Vec::new()) };
+    let (read, unknown): (Map<_, _>, Map<_, _>) =
+        map.clone().into_iter().partition(|(key, _)| known.contains(&key.as_str()));
+    (Value::Object(read), unknown.into_iter().map(|(key, _)| key).collect())
+}
+
+/// Model and dimension of provider hash.
+fn hash(wanted: &WantedEmbedder, dimension: Option<usize>, problems: &mut Vec<String>) -> (String, usize) {
+    refuse_address(wanted, "hash", problems);
+    if wanted.model.as_ref().is_some_and(|model| model != "hash") {
+        problems.push("model: provider hash takes none".into());
+    }
+    ("hash".to_string(), dimension.unwrap_or(HASH_DIMENSION))
+}
+
+fn refuse_address(wanted: &WantedEmbedder, provider: &str, problems: &mut Vec<String>) {
+    for (name, value) in [("base_url", &wanted.base_url), ("secret", &wanted.secret)] {
+        if value.is_some() {
+            problems.push(format!("{name}: provider {provider} takes none"));
+        }
+    }
+}
+
+/// Model and dimension of a model whose files are here.
+fn local(
+    wanted: &WantedEmbedder,
+    dimension: Option<usize>,
+    config: &EmbedderConfig,
+    problems: &mut Vec<String>,
+) -> (String, usize) {
+    refuse_address(wanted, "local", problems);
+    let Some(model) = &wanted.model else {
+        problems.push("model: must be named: a directory under kb.model_dir".into());
+        return (String::new(), dimension.unwrap_or(1));
+    };
+    let files = match ModelFiles::open(&settings::model_dir(), model) {
+        Ok(files) => files,
+        Err(error) => {
+            problems.push(error.to_string());
+            return (model.clone(), dimension.unwrap_or(1));
+        }
+    };
+    if let Some(d) = dimension.filter(|d| *d != files.dimension) {
+        problems.push(format!("dimension: {d} was given, model {model} has {}", files.dimension));
+    }
+    if let (Some(lower), Some(most)) = (config.max_input_tokens, files.max_tokens)
+        && lower > most
+    {
+        problems.push(format!(
+            "config.max_input_tokens: {lower} is more than the {most} that model {model} reads"
+        ));
+    }
+    (model.clone(), files.dimension)
+}
+
+/// Model and dimension of a model at a provider.
+fn remote(
+    provider: &dyn Provider,
+    wanted: &WantedEmbedder,
+    dimension: Option<usize>,
+    config: &EmbedderConfig,
+    problems: &mut Vec<String>,
+) -> (String, usize) {
+    let name = wanted.provider.as_deref().unwrap_or_default();
+    let default = provider.model();
+    let model = wanted.model.clone().or(default.map(|(model, _)| model.to_string()));
+    if model.is_none() && !matches!(name, "http" | "azure_openai") {
+        problems.push(format!("model: must be named for provider {name}"));
+    }
+    let asked = config.remote.dimensions;
+    let own = default.filter(|(of, _)| model.as_deref() == Some(*of)).map(|(_, dimension)| dimension);
+    let dimension = dimension.or(asked).or(own).unwrap_or_else(|| {
+        problems.push("dimension: must be given: the numbers of one of the model's vectors".into());
+        1
+    });
+    if let Some(asked) = asked.filter(|asked| *asked != dimension) {
+        problems.push(format!("config.dimensions: {asked} is not the embedder's dimension, {dimension}"));
+    }
+    if dimension > HALFVEC_MAX_DIMENSION {
+        problems
+            .push(format!("dimension: {dimension} is over the {HALFVEC_MAX_DIMENSION} that can be stored"));
+    }
+    (model.unwrap_or_default(), dimension)
+}
+
+/// Where a remote provider is and what key it is sent; the setting that would allow what is refused.
+fn address_and_secret(
+    provider: &dyn Provider,
+    wanted: &WantedEmbedder,
+    problems: &mut Vec<String>,
+) -> Option<Allowing> {
+    let name = wanted.provider.as_deref().unwrap_or_default();
+    let mut setting = None;
+    match wanted.base_url.as_deref().or(provider.base_url()) {
+        // The dialect says what it looks like.
+        None => {}
+        Some(base) => match settings::allowed_hosts().check(base, provider.is_free_form()) {
+            Err(problem) => {
+                setting = problem.can_be_allowed().then_some(Allowing::AllowedHosts);
+                problems.push(format!("base_url: {problem}"));
+            }
+            Ok(url) if url.query().is_some() || url.fragment().is_some() => {
+                problems.push(
+                    "base_url: it must have no ? and no #; what is no credential can go into config.path"
+                        .into(),
+                );
+            }
+            Ok(_) => {}
+        },
+    }
+    match wanted.secret.as_deref().map(Reference::parse) {
+        Some(Err(problem)) => problems.push(format!("secret: {problem}")),
+        Some(Ok(Reference::Env(variable))) => {
+            if let Err(problem) = settings::secret_sources().variables.check(&variable) {
+                setting = Some(Allowing::SecretEnv);
+                problems.push(format!("secret: {problem}"));
+            }
+        }
+        None if (provider.needs_secret() || name == "openai") && wanted.base_url.is_none() => {
+            problems.push(format!(
+                "secret: provider {name} answers nobody without a key; give env:NAME, file:NAME or kb:NAME"
+            ))
+        }
+        _ => {}
+    }
+    setting
+}
+
+/// Scheme, host and port of an embedder, to which its secret is bound.
+pub fn host(embedder: &Embedder) -> Option<String> {
+    let default = provider::find(&embedder.provider).and_then(Provider::base_url);
+    origin(embedder.base_url.as_deref().or(default)?)
+}
+
+/// With the first remote embedder a database becomes one that may spend, and its copies ones that may not.
+pub fn own(embedder: &Embedder) -> Result<()> {
+    match provider::find(&embedder.provider) {
+        Some(_) => origins::adopt_if_none(),
+        None => Ok(()),
+    }
+}
+
+/// Refuses to change an embedder that comes with the extension.
+pub fn refuse_seeded(id: &str, seeded: bool, verb: &str) -> Result<()> {
+    if !seeded {
+        return Ok(());
+    }
+    Err(Error::State {
+        problem: format!("embedder \"{id}\" comes with kb and cannot be {verb}"),
+        hint: "Create one of your own with kb.create_embedder.".into(),
+    })
+}

@@ -1,0 +1,91 @@
+//! The settings of a knowledge base: what may be asked for, and what it comes to.
+
+use crate::error::{Error, Result};
+use crate::model::{Chunking, Embedder, Json, Preprocess, Retrieval, id};
+use crate::settings;
+use crate::store::knowledge_bases::KnowledgeBase;
+use crate::store::{embedders, server, vector_dbs};
+use crate::tokenizer::max_content_tokens;
+use serde_json::{Value, json};
+
+/// Settings as they are asked for; None is the default (on creation) or no change.
+#[derive(Debug, Default)]
+pub struct WantedKnowledgeBase {
+    pub embedder: Option<String>,
+    pub vector_db: Option<String>,
+    pub description: Option<String>,
+    pub chunking: Option<Value>,
+    pub preprocess: Option<Value>,
+    pub retrieval: Option<Value>,
+    pub metadata: Option<Json>,
+}
+
+/// Checks everything against everything and reports all problems at once.
+pub fn check(id: &str, tenant_id: String, wanted: WantedKnowledgeBase) -> Result<KnowledgeBase> {
+    let mut problems = Vec::new();
+    problems.extend(id::problem(id, id::MAX_BYTES).map(|problem| format!("id: {problem}")));
+    let embedder_id = wanted.embedder.unwrap_or_else(settings::default_embedder);
+    let embedder = embedders::find(&embedder_id)?;
+    if embedder.is_none() {
+        problems.push(format!("embedder: \"{embedder_id}\" does not exist"));
+    }
+    let max_tokens = embedder.as_ref().and_then(|e| model_limit(e, &mut problems));
+    if let Some(vector_db) = &wanted.vector_db {
+        match (vector_dbs::find(vector_db)?, &embedder) {
+            (None, _) => problems.push(format!("vector_db: \"{vector_db}\" does not exist")),
+            (Some(found), Some(e)) if found.dimension != e.dimension => problems.push(format!(
+                "vector_db: \"{vector_db}\" has dimension {}, embedder \"{embedder_id}\" has {}",
+                found.dimension, e.dimension
+            )),
+            _ => {}
+        }
+    }
+    let empty = || json!({});
+    let chunking = Chunking::parse(&wanted.chunking.unwrap_or_else(empty), max_tokens)
+        .map_err(|p| problems.extend(p))
+        .ok();
+    let mut preprocess_json = wanted.preprocess.unwrap_or_else(empty);
+    if let Some(map) = preprocess_json.as_object_mut()
+        && !map.contains_key("language")
+    {
+        map.insert("language".into(), json!(server::default_language()?));
+    }
+    let preprocess = Preprocess::parse(&preprocess_json).map_err(|p| problems.extend(p)).ok();
+    if let Some(preprocess) = &preprocess
+        && !server::language_exists(&preprocess.language)?
+    {
+        problems.push(format!(
+            "preprocess.language: text search configuration \"{}\" does not exist",
+            preprocess.language
+        ));
+    }
+    let retrieval =
+        Retrieval::parse(&wanted.retrieval.unwrap_or_else(empty)).map_err(|p| problems.extend(p)).ok();
+    let metadata = wanted.metadata.unwrap_or_else(Json::empty_object);
+    if !metadata.is_object() {
+        problems.push(format!("metadata: must be a JSON object, not {metadata}"));
+    }
+    match (chunking, preprocess, retrieval) {
+        (Some(chunking), Some(preprocess), Some(retrieval)) if problems.is_empty() => Ok(KnowledgeBase {
+            kb_no: 0,
+            tenant_id,
+            id: id.to_string(),
+            description: wanted.description,
+            embedder: embedder_id,
+            vector_db: wanted.vector_db,
+            chunking: chunking.to_json(),
+            preprocess,
+            retrieval,
+            metadata,
+        }),
+        _ => Err(Error::configuration(format!("knowledge base \"{id}\""), problems)),
+    }
+}
+
+/// What the embedder's model reads; a model whose files are missing is a problem of its own.
+fn model_limit(embedder: &Embedder, problems: &mut Vec<String>) -> Option<usize> {
+    max_content_tokens(embedder, &settings::model_dir())
+        .map_err(|error| problems.push(format!("embedder: {error}")))
+        .ok()
+        .flatten()
+}

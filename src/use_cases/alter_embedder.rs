@@ -1,0 +1,56 @@
+//! kb.alter_embedder.
+
+use crate::catalog::embedder_settings::{self, WantedEmbedder, host, own};
+use crate::error::{Error, Object, Result};
+use crate::pg::role::as_owner;
+use crate::pg::{report, wake};
+use crate::store::embedders::{self, Rest};
+use crate::store::jobs;
+
+/// What would change the meaning of stored vectors is refused while anything uses the embedder. A secret stays
+/// bound to the host it was given for.
+pub fn alter_embedder(id: &str, wanted: WantedEmbedder) -> Result<()> {
+    let before = embedders::get(id)?;
+    let rest = embedders::rest(id)?;
+    embedder_settings::refuse_seeded(id, rest.seeded, "altered")?;
+    let same_model = wanted.model.as_ref().is_none_or(|m| *m == before.model);
+    let secret_given = wanted.secret.is_some();
+    let merged = WantedEmbedder {
+        provider: Some(wanted.provider.unwrap_or_else(|| before.provider.clone())),
+        model: Some(wanted.model.unwrap_or_else(|| before.model.clone())),
+        dimension: wanted.dimension.or(same_model.then_some(before.dimension as i32)),
+        base_url: wanted.base_url.or_else(|| before.base_url.clone()),
+        secret: wanted.secret.or(rest.secret),
+        config: Some(wanted.config.unwrap_or(rest.config)),
+    };
+    let (after, config) = embedder_settings::check(id, &merged)?;
+    let secret_host = match secret_given {
+        true => host(&after),
+        false => rest.secret_host.filter(|bound| host(&after).as_ref() == Some(bound)),
+    };
+    if merged.secret.is_some() && secret_host.is_none() {
+        report::notice(&format!(
+            "the secret of embedder \"{id}\" was given for another host and is sent to none until it is given again: \
+             kb.alter_embedder(…, secret => …)"
+        ));
+    }
+    let rest = Rest { secret: merged.secret, secret_host, config, seeded: false };
+    as_owner(|| {
+        if after.fingerprint() != before.fingerprint() && embedders::uses(id)? > 0 {
+            return Err(Error::InUse {
+                what: Object::Embedder,
+                id: id.into(),
+                by:
+                    "knowledge bases whose vectors this change would invalidate; create another embedder and \
+                     give it to them with kb.alter_knowledge_base"
+                        .into(),
+            });
+        }
+        own(&after)?;
+        embedders::update(&after, &rest)?;
+        // What waited for it as it was is tried with it as it is.
+        jobs::make_due_of(id)
+    })?;
+    wake::at_commit(0);
+    Ok(())
+}

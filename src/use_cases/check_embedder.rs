@@ -1,0 +1,41 @@
+//! kb.check_embedder.
+
+use crate::catalog::embedder_access::access;
+use crate::error::Result;
+use crate::gateway::client;
+use crate::model::Kind;
+use crate::settings;
+use crate::store::embedders;
+use crate::store::knowledge_bases::current_tenant;
+use std::time::Instant;
+
+/// What embedding a probe showed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Check {
+    pub dimension: Option<usize>,
+    pub latency_ms: f64,
+    pub problem: Option<String>,
+}
+
+/// Embeds a probe text; a failure is an answer, not an error.
+pub fn check_embedder(id: &str) -> Result<Check> {
+    let embedder = embedders::get(id)?;
+    let begun = Instant::now();
+    // A text no cache has seen, so that the model really works.
+    let nanos = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |since| since.as_nanos());
+    let tenant = current_tenant()?;
+    let answer = access(&embedder, &tenant).and_then(|access| {
+        let (texts, whose) = (vec![format!("probe {nanos}")], client::this_client(&tenant, 0));
+        client::embed(&embedder, &access, Kind::Query, texts, whose, settings::gateway_timeout())
+    });
+    let latency_ms = begun.elapsed().as_secs_f64() * 1000.0;
+    Ok(match answer {
+        Ok(vectors) => Check { dimension: Some(vectors.dimension), latency_ms, problem: None },
+        Err(error) => {
+            let hint = error.hint().map(|h| format!(" {h}")).unwrap_or_default();
+            Check { dimension: None, latency_ms, problem: Some(format!("{error}.{hint}")) }
+        }
+    })
+}

@@ -1,0 +1,38 @@
+//! kb.chunk: what a chunking setting does to a text.
+
+use crate::error::{Error, Result};
+use crate::ingest;
+use crate::ingest::parse::ContentType;
+use crate::model::chunking::Chunk;
+use crate::model::{Bounds, Chunking, Preprocess};
+use crate::pg::report;
+use crate::settings;
+use crate::store::embedders;
+use crate::tokenizer::{Tokenizer, max_content_tokens};
+use serde_json::Value;
+
+/// The chunks that an embedder (the default one when None) would be given of a text.
+pub fn chunk(text: &str, chunking: &Value, embedder: Option<&str>, content_type: &str) -> Result<Vec<Chunk>> {
+    let embedder = embedders::get(embedder.map_or_else(settings::default_embedder, str::to_string).as_str())?;
+    let dir = settings::model_dir();
+    let chunking = Chunking::parse(chunking, max_content_tokens(&embedder, &dir)?)
+        .map_err(|problems| Error::configuration("chunking", problems))?;
+    let content_type = ContentType::parse(content_type).ok_or_else(|| Error::Argument {
+        argument: "content_type",
+        problem: format!("\"{content_type}\" is not one of text/plain, text/markdown, text/html"),
+    })?;
+    let tokenizer = Tokenizer::for_chunking(&chunking, &embedder, &dir)?;
+    // As for a document.
+    let most = settings::max_document_size();
+    if text.len() > most {
+        return Err(Error::Limit {
+            object: "the text".into(),
+            problem: format!("it has {} bytes; at most {most} are taken", text.len()),
+            setting: "kb.max_document_size",
+        });
+    }
+    // A cancelled statement ends in the middle of the work.
+    let bounds = Bounds::begin(settings::limits(report::check_interrupts));
+    let extracted = ingest::parse::extract(text, content_type, &Preprocess::default(), &bounds)?;
+    ingest::chunk::chunk(&extracted.text, &chunking, &tokenizer, &extracted.marks, &bounds)
+}

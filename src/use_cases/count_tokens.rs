@@ -1,0 +1,12 @@
+//! kb.count_tokens.
+
+use crate::error::Result;
+use crate::gateway::client;
+use crate::settings;
+use crate::store::embedders;
+
+/// The tokens of a text as an embedder (the default one when None) counts them.
+pub fn count_tokens(text: &str, embedder: Option<&str>) -> Result<u32> {
+    let id = embedder.map_or_else(settings::default_embedder, str::to_string);
+    client::count_tokens(&embedders::get(&id)?, text, settings::gateway_timeout())
+}

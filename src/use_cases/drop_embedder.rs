@@ -1,0 +1,16 @@
+//! kb.drop_embedder.
+
+use crate::catalog::embedder_settings;
+use crate::error::{Error, Object, Result};
+use crate::pg::role::as_owner;
+use crate::store::embedders;
+
+/// Refused while a knowledge base uses the embedder.
+pub fn drop_embedder(id: &str) -> Result<()> {
+    embedders::get(id)?;
+    embedder_settings::refuse_seeded(id, embedders::rest(id)?.seeded, "dropped")?;
+    as_owner(|| match embedders::uses(id)? {
+        0 => embedders::delete(id),
+        _ => Err(Error::InUse { what: Object::Embedder, id: id.into(), by: "knowledge bases".into() }),
+    })
+}

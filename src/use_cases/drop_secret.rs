@@ -1,0 +1,14 @@
+//! kb.drop_secret.
+
+use super::set_secret::check_name;
+use crate::error::{Error, Object, Result};
+use crate::pg::role::as_owner;
+use crate::store::secrets;
+
+pub fn drop_secret(name: &str) -> Result<()> {
+    check_name(name)?;
+    if as_owner(|| secrets::delete(name))? {
+        return Ok(());
+    }
+    Err(Error::NotFound { what: Object::Secret, id: name.into() })
+}

@@ -1,0 +1,16 @@
+//! kb.retry.
+
+use crate::catalog::enqueue;
+use crate::error::Result;
+use crate::pg::role::as_owner;
+use crate::store::{documents, knowledge_bases};
+
+/// Puts failed documents back into the queue; how many.
+pub fn retry(kb_id: &str, external_id: Option<&str>) -> Result<i64> {
+    let kb = knowledge_bases::get_own(kb_id)?;
+    as_owner(|| {
+        let failed = documents::reset_failed(kb.kb_no, &kb.tenant_id, external_id)?;
+        enqueue::edits(&kb, &failed)?;
+        Ok(failed.len() as i64)
+    })
+}
