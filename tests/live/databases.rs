@@ -54,7 +54,7 @@ fn drop_extension_succeeds_while_the_worker_works_and_the_extension_can_come_bac
 }
 
 #[test]
-fn an_extension_made_anew_at_once_is_served_without_preload() {
+fn an_extension_made_again_at_once_is_served_without_preload() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     let oid: u32 = db.one("SELECT oid FROM pg_database WHERE datname = current_database()");

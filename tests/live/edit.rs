@@ -48,7 +48,7 @@ fn an_edit_back_to_the_first_version_during_processing_ends_at_the_first_version
 }
 
 #[test]
-fn what_is_deleted_put_anew_or_edited_while_it_is_cut_ends_as_it_was_put_last() {
+fn what_is_deleted_put_again_or_edited_while_it_is_cut_ends_as_it_was_put_last() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     let tokens = r#"{"tokenizer": "cl100k_base", "size": 500}"#;

@@ -187,7 +187,7 @@ fn what_nothing_can_be_written_of_is_taken_up_again_when_there_is_room() {
 }
 
 #[test]
-fn a_dropped_vector_table_is_named_and_a_replace_makes_it_anew() {
+fn a_dropped_vector_table_is_named_and_a_replace_makes_it_again() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     for kb in ["k", "other"] {

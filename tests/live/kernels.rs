@@ -1,9 +1,9 @@
-//! Which instructions local models are computed with is the server's environment's to say.
+//! The server's environment says which instructions local models are computed with.
 
 use crate::support::APP;
 use kb::kernels::{InstructionSet, VARIABLE};
 
-/// One that this machine has not is an error; those that it has give vectors that differ in their last digits.
+/// One that this machine lacks is an error; those that it has give vectors that differ in their last digits.
 #[test]
 fn a_server_computes_with_the_instructions_that_its_environment_names() {
     let available = InstructionSet::available();

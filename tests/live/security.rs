@@ -1,4 +1,4 @@
-//! docs/security.md says what is so: its table of functions and roles, and the tests that it names.
+//! docs/security.md is right: its table of functions and roles, and the tests that it names.
 
 use crate::support::APP;
 use crate::support::pages::{ROOT, quoted, rows, sections, text};

@@ -1,4 +1,4 @@
-//! Statements of kb are kb's own: whatever names somebody puts in their way, kb's SQL means pg_catalog's. Names are
+//! Statements of kb are kb's own: its SQL means the names of pg_catalog, though others make the same names. Names are
 //! found in the source and functions in the catalog, so that new ones are covered.
 
 use crate::support::shadows::PATHS;
@@ -62,7 +62,7 @@ fn play_all(cluster: &Cluster, calls: &[Call], expected: &BTreeMap<String, Answe
             let mut session = cluster.connect_as(DATABASE, role).safe();
             session.make_temporary_shadows(lie);
             session.run(&format!("SET search_path = {path}"));
-            // What is hostile in itself once per role.
+            // Hostile calls are made once per role.
             let is_last = path == PATHS.last().unwrap();
             let answers = surface::play(&mut session, calls.iter().filter(|c| c.is_plausible || is_last));
             for call in calls.iter().filter(|c| c.is_plausible) {

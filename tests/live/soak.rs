@@ -46,8 +46,8 @@ fn ten_thousand_documents_survive_a_failing_provider_and_thirty_kills() {
         // Pseudo-random numbers say what is killed: the same each time.
         chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         match (chance >> 33) % 3 {
-            0 => kill_process(&cluster, cluster.worker(APP), &mut db),
-            1 => kill_process(&cluster, cluster.gateway(), &mut db),
+            0 => kill_process(cluster.worker(APP), &mut db),
+            1 => kill_process(cluster.gateway(), &mut db),
             _ => {
                 cluster.stop("immediate", 30);
                 cluster.up();
@@ -100,8 +100,7 @@ fn pay(stub: &Stub, before: &HashMap<String, usize>) -> HashMap<String, usize> {
     now
 }
 
-fn kill_process(cluster: &crate::support::Cluster, pid: i32, db: &mut crate::support::Db) {
-    let _ = cluster;
+fn kill_process(pid: i32, db: &mut crate::support::Db) {
     signal(pid, libc::SIGKILL);
     until(SOON, "the server notices", || db.0.simple_query("SELECT 1").is_err());
 }

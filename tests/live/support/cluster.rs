@@ -36,7 +36,8 @@ fn environment() -> Option<&'static Environment> {
                 PathBuf::from(std::env::var_os(name).unwrap_or_else(|| {
                     panic!(
                         "{name} is not set: the tests of tests/live need a server with kb installed. `make test` \
-                         sets everything; unit tests alone are `cargo test --lib`; KB_SKIP_LIVE=1 skips these."
+                         sets everything; unit tests alone are `cargo test --lib`; KB_SKIP_LIVE=1 skips \
+                         these."
                     )
                 }))
             };
