@@ -39,9 +39,11 @@ pub fn with<T>(settings: &[(&CStr, &CStr)], work: impl FnOnce() -> T) -> T {
 const PINNED_PATH: &CStr = c"pg_catalog, pg_temp";
 
 /// Runs `work`, which runs statements of kb, whatever the session has set: under the search_path pg_catalog, pg_temp,
-/// and with the settings that decide how SQL text is read at their defaults. Free where it is so already.
+/// and with the settings that decide how SQL text is read at their defaults. Without JIT: a statement of kb takes
+/// milliseconds, and its estimated cost (without statistics, say) can ask for a second of compiling. Free where it is so
+/// already.
 pub(super) fn pinned<T>(work: impl FnOnce() -> T) -> T {
-    let mut changes: [(&CStr, &CStr); 4] = [(c"", c""); 4];
+    let mut changes: [(&CStr, &CStr); 5] = [(c"", c""); 5];
     let mut count = 0;
     let mut change = |wanted: bool, name, value| {
         if wanted {
@@ -56,6 +58,7 @@ pub(super) fn pinned<T>(work: impl FnOnce() -> T) -> T {
         change(!pg_sys::standard_conforming_strings, c"standard_conforming_strings", c"on");
         change(pg_sys::Transform_null_equals, c"transform_null_equals", c"off");
         change(pg_sys::quote_all_identifiers, c"quote_all_identifiers", c"off");
+        change(pg_sys::jit_enabled, c"jit", c"off");
     }
     if count == 0 { work() } else { with(&changes[..count], work) }
 }
@@ -73,12 +76,13 @@ pub(super) const AS_OWNER: [(&CStr, &CStr); 6] = [
 ];
 
 /// What a database's or a role's own settings would change in what a background process does.
-const AS_PROCESS: [(&CStr, &CStr); 10] = [
+const AS_PROCESS: [(&CStr, &CStr); 11] = [
     // The role that the process connected as.
     (c"role", c"none"),
     (c"standard_conforming_strings", c"on"),
     (c"transform_null_equals", c"off"),
     (c"quote_all_identifiers", c"off"),
+    (c"jit", c"off"),
     (c"default_transaction_read_only", c"off"),
     (c"default_transaction_isolation", c"read committed"),
     (c"default_transaction_deferrable", c"off"),

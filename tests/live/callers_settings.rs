@@ -241,6 +241,24 @@ fn a_worker_decides_itself_what_its_transactions_are_like() {
 }
 
 #[test]
+fn the_worker_has_no_statement_compiled_whatever_it_is_estimated_to_cost() {
+    let cluster = crate::cluster!("log_min_messages = debug1", "jit_above_cost = 0");
+    let mut db = cluster.connect(APP);
+    // The server has a compiler, and this statement uses it.
+    db.run("SELECT count(*) FROM pg_class");
+    let compiled = |line: &&str| line.contains("time to inline");
+    let log = cluster.log();
+    let Some(seen) = log.lines().find(compiled) else { return eprintln!("this server has no JIT compiler") };
+    assert!(seen.contains("client backend"), "{seen}");
+    db.create_kb("k", "hash", r#"{"size": 30, "overlap": 0}"#);
+    db.put_all("k", &texts::documents(0..5, 60));
+    db.wait("k");
+    let log = cluster.log();
+    let lines: Vec<&str> = log.lines().filter(compiled).filter(|line| line.contains("kb worker")).collect();
+    assert!(lines.is_empty(), "{lines:?}");
+}
+
+#[test]
 fn a_worker_is_who_it_is_whatever_role_the_database_sets() {
     for setting in ["role", "session_authorization"] {
         let Some((cluster, mut db, _)) = fixture() else { return };
