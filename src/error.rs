@@ -207,8 +207,8 @@ impl Error {
         Some(text.to_string())
     }
 
-    /// How long to wait before trying again, where that is no failure and no attempt: nothing was sent, or
-    /// the provider asked to be left alone.
+    /// How long to wait before the next try, where this one counts as no attempt: nothing was sent, or the provider
+    /// asked to wait.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Error::Paused { retry_after_ms, .. } => Some(Duration::from_millis(*retry_after_ms)),
@@ -216,7 +216,7 @@ impl Error {
         }
     }
 
-    /// The embedder whose fault it is.
+    /// The embedder that caused it.
     pub fn embedder(&self) -> Option<&str> {
         match self {
             Error::Embedding { embedder, .. }
@@ -258,13 +258,13 @@ impl Error {
         Error::Database { sqlstate: LOCKED.into(), message }
     }
 
-    /// Whether somebody else's lock was in the way.
+    /// Whether another session's lock was in the way.
     pub fn is_lock(&self) -> bool {
         matches!(self, Error::Database { sqlstate, .. } if sqlstate == LOCKED)
     }
 
-    /// Whether a fault can be of what was worked on. Not of it are a gateway that is gone, a full disk, too
-    /// few resources, an administrator's shutdown, somebody's lock: a document is not given up for those.
+    /// Whether the document that was worked on can be the cause. A missing gateway, a full disk, too few resources, a
+    /// shutdown and a lock are not caused by it: no document fails for those.
     pub fn is_of_the_work(&self) -> bool {
         match self {
             Error::Gateway { .. } => false,

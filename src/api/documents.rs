@@ -88,12 +88,12 @@ fn put_documents(
 fn read(number: usize, mut document: Json) -> Result<Given, Error> {
     let name = format!("documents[{number}]");
     let wrong = |problem| Error::configuration(name.clone(), vec![problem]);
-    // Kept as it is; the rest is read.
+    // Metadata is stored as given; the other keys are read.
     let metadata = document.take("metadata").filter(|metadata| metadata.as_str() != "null");
     let value = document.value().map_err(|problem| wrong(format!("{name}: {problem}")))?;
     let mut fields = Fields::new(&name, &value);
     let (external_id, content) = (fields.required_text("external_id"), fields.required_text("content"));
-    // Known, though it is not there any more.
+    // The key is allowed, though its value has been taken out.
     fields.object("metadata");
     match &metadata {
         Some(metadata) if !metadata.is_object() => fields.problem("metadata", "must be a JSON object"),

@@ -21,7 +21,7 @@ fn create_embedder(
     secret: default!(Option<&str>, "NULL"),
     config: default!(Option<Jsonb>, "NULL"),
 ) -> Result<(), ErrorReport> {
-    // Whatever is wrong with the call, a key may stand in it.
+    // The call may contain a key, so its errors do not show the statement.
     report::hidden(|| {
         let id = required("id", id)?;
         let provider = required("provider", provider)?;

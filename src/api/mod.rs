@@ -18,13 +18,13 @@ fn elements<T>(argument: &'static str, values: Vec<Option<T>>) -> Result<Vec<T>>
         .ok_or_else(|| Error::Argument { argument, problem: "an element is NULL".into() })
 }
 
-/// JSON that is handed on as it is.
+/// A JSON argument that is passed on unread.
 fn json(argument: &'static str, given: Option<Jsonb>) -> Result<Option<Json>> {
     let checked = given.map(|Jsonb(json)| json.check().map(|()| json)).transpose();
     checked.map_err(|problem| Error::Argument { argument, problem })
 }
 
-/// JSON that is read here.
+/// A JSON argument as a value.
 fn value(argument: &'static str, given: Option<Jsonb>) -> Result<Option<Value>> {
     let read = given.map(|Jsonb(json)| json.value()).transpose();
     read.map_err(|problem| Error::Argument { argument, problem })

@@ -92,7 +92,7 @@ answers! {
     }
 }
 
-/// What both are asked, but for the question.
+/// The arguments that both functions share.
 fn request(
     kb_id: Option<&str>,
     top_k: Option<i32>,

@@ -8,7 +8,7 @@ use pgrx::prelude::*;
 
 #[pg_extern(volatile, parallel_unsafe)]
 fn set_secret(name: Option<&str>, value: Option<&str>) -> Result<(), ErrorReport> {
-    // Whatever is wrong with the call, the statement holds a key.
+    // The statement contains a key, so its errors do not show it.
     report::hidden(|| Ok(use_cases::set_secret(required("name", name)?, required("value", value)?)?))
 }
 

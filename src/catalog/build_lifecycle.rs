@@ -1,4 +1,4 @@
-//! Making builds, and switching from one to the next.
+//! The life of a build: made, switched to, replaced, swept.
 
 use crate::error::{Error, Object, Result};
 use crate::model::Chunking;
@@ -9,8 +9,8 @@ use crate::store::knowledge_bases::KnowledgeBase;
 use crate::store::vector_store::{Health, VectorDb};
 use crate::store::{documents, embedders, jobs, runs, vector_dbs};
 
-/// Makes a build under the knowledge base's settings of now, with a table of its own unless the knowledge
-/// base names a shared one. As the owner.
+/// Makes a build under the present settings of the knowledge base, with a table of its own unless the knowledge
+/// base names a shared one. To be called as the owner.
 pub fn create(kb: &KnowledgeBase, state: BuildState, run_no: Option<i64>) -> Result<Build> {
     let embedder = embedders::get(&kb.embedder)?;
     let mut build_no = builds::next_number()?;
@@ -49,8 +49,8 @@ pub fn create(kb: &KnowledgeBase, state: BuildState, run_no: Option<i64>) -> Res
     Ok(build)
 }
 
-/// Makes a finished next build the live one; by the worker, in a transaction. False when documents
-/// were found that are not in it (put while the run began): they are enqueued first.
+/// Makes a finished next build the live one; the worker calls it in a transaction. Returns false when documents are
+/// missing from it (put while the run began): it enqueues them instead.
 pub fn switch(next: &Build) -> Result<bool> {
     let missed = documents::reset(next.kb_no, Which::NotUnder, &next.settings())?;
     if !missed.is_empty() {
@@ -64,7 +64,7 @@ pub fn switch(next: &Build) -> Result<bool> {
             let error = format!("documents failed: {failed}; the knowledge base stays as it was");
             runs::finish(run_no, RunState::Failed, Some(&error))?;
         }
-        // What was put meanwhile may be in the next build alone, where the live one's embedder failed.
+        // If the live build's embedder failed, documents that were put meanwhile may be in the next build only.
         for live in builds::current(next.kb_no)?.iter().filter(|build| build.is_live()) {
             if live.preprocess != next.preprocess {
                 // The text of each document is now as the next build extracted it: chunks must be slices of it.
@@ -88,10 +88,10 @@ pub fn switch(next: &Build) -> Result<bool> {
     Ok(true)
 }
 
-/// Documents that say they are ready and are not wholly in a build are done again: after a crash has emptied its unlogged
-/// table, say.
+/// Enqueues documents that are marked ready and lack vectors in a build, for example after a crash that emptied its
+/// unlogged table.
 pub fn enqueue_without_vectors(build: &Build) -> Result<()> {
-    // Somebody dropped it; see kb.health().
+    // Somebody dropped the table; kb.health() reports it.
     let vectors = build.vector_db.store();
     if vectors.health()? == Health::Gone {
         return Ok(());
@@ -103,7 +103,7 @@ pub fn enqueue_without_vectors(build: &Build) -> Result<()> {
     jobs::enqueue(build.kb_no, &lost, Priority::Backfill, None)
 }
 
-/// Removes an old build: its chunks and vectors, and its table if that is its alone. By the worker.
+/// Removes an old build: its chunks, its vectors, and its table unless that is shared. The worker calls it.
 pub fn sweep(build: &Build) -> Result<()> {
     if build.owns_table {
         build.vector_db.store().remove()?;

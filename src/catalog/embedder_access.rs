@@ -1,4 +1,4 @@
-//! By what right an embedder may be asked: its key, and whether this database may spend at all.
+//! Access to an embedder: its key, and whether this database may spend money at providers.
 
 use crate::error::{Error, Result};
 use crate::gateway::endpoint::reference::Reference;
@@ -9,16 +9,16 @@ use crate::pg::role::as_owner;
 use crate::settings;
 use crate::store::{embedders, origins, secrets, usage};
 
-/// How often a worker looks whether a restore has been acknowledged.
+/// How often a worker checks whether a restore has been acknowledged.
 const RESTORED_PAUSE_MS: u64 = 10_000;
 
-/// How often a worker looks whether a sealed secret can be opened.
+/// How often a worker checks whether a sealed secret can be opened.
 const SEALED_PAUSE_MS: u64 = 10_000;
 
-/// What goes to the gateway with every request of a tenant. Nothing for local models, which need no key and cost nothing.
+/// The credentials that go to the gateway with every request of a tenant; empty for local models, which need none.
 ///
-/// Errors: `Paused` in a restored or cloned database until the restore is acknowledged, and while the key is missing under
-/// which its secret is sealed: that is of the server's configuration, and no document's fault.
+/// Errors: `Paused` in a restored or cloned database until the restore is acknowledged, and while the key that opens its
+/// sealed secret is missing. Both concern the server, so no document fails for them.
 pub fn access(embedder: &Embedder, tenant: &str) -> Result<Access> {
     if provider::find(&embedder.provider).is_none() {
         return Ok(Access::default());

@@ -1,4 +1,4 @@
-//! The settings of an embedder: what may be asked for, and what it comes to.
+//! The settings of an embedder: checked, and completed with defaults.
 
 use crate::error::{Allowing, Error, Result};
 use crate::gateway::endpoint::egress::origin;
@@ -58,7 +58,7 @@ pub fn check(id: &str, wanted: &WantedEmbedder) -> Result<(Embedder, Value)> {
     let mut setting = None;
     problems.extend(id::problem(id, id::MAX_BYTES).map(|problem| format!("id: {problem}")));
     let config_json = wanted.config.clone().unwrap_or_else(|| Value::Object(Default::default()));
-    // What is a key of another provider's is unknown to this one, and not read.
+    // Keys of other providers are unknown to this one and are not read.
     let (read, unknown) = with_keys(&config_json, &known);
     let config = EmbedderConfig::parse(&read).unwrap_or_else(|more| {
         problems.extend(more);
@@ -94,7 +94,7 @@ pub fn check(id: &str, wanted: &WantedEmbedder) -> Result<(Embedder, Value)> {
     Err(Error::Configuration { object: format!("embedder \"{id}\""), problems, setting })
 }
 
-/// A configuration with its known keys only, and the names of the others. What is no object is left as it is.
+/// A configuration reduced to its known keys, and the names of the others. A value that is not an object is unchanged.
 fn with_keys(config: &Value, known: &[&str]) -> (Value, Vec<String>) {
     let Value::Object(map) = config else { return (config.clone(), Vec::new()) };
     let (read, unknown): (Map<_, _>, Map<_, _>) =
@@ -181,7 +181,7 @@ fn remote(
     (model.unwrap_or_default(), dimension)
 }
 
-/// Where a remote provider is and what key it is sent; the setting that would allow what is refused.
+/// Checks address and secret of a remote embedder. Returns the setting that would allow what was refused.
 fn address_and_secret(
     provider: &dyn Provider,
     wanted: &WantedEmbedder,
@@ -190,7 +190,7 @@ fn address_and_secret(
     let name = wanted.provider.as_deref().unwrap_or_default();
     let mut setting = None;
     match wanted.base_url.as_deref().or(provider.base_url()) {
-        // The dialect says what it looks like.
+        // The provider itself checks that an address is given.
         None => {}
         Some(base) => match settings::allowed_hosts().check(base, provider.is_free_form()) {
             Err(problem) => {
@@ -230,7 +230,7 @@ pub fn host(embedder: &Embedder) -> Option<String> {
     origin(embedder.base_url.as_deref().or(default)?)
 }
 
-/// With the first remote embedder a database becomes one that may spend, and its copies ones that may not.
+/// Notes with the first remote embedder that this database may spend money, so that its copies may not.
 pub fn own(embedder: &Embedder) -> Result<()> {
     match provider::find(&embedder.provider) {
         Some(_) => origins::adopt_if_none(),

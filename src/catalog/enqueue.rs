@@ -1,4 +1,4 @@
-//! Enqueueing what a caller edited.
+//! Enqueueing documents that a caller edited.
 
 use crate::error::Result;
 use crate::model::states::Priority;

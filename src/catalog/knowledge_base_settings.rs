@@ -1,4 +1,4 @@
-//! The settings of a knowledge base: what may be asked for, and what it comes to.
+//! The settings of a knowledge base: checked, and completed with defaults.
 
 use crate::error::{Error, Result};
 use crate::model::{Chunking, Embedder, Json, Preprocess, Retrieval, id};
@@ -20,7 +20,7 @@ pub struct WantedKnowledgeBase {
     pub metadata: Option<Json>,
 }
 
-/// Checks everything against everything and reports all problems at once.
+/// Checks the settings, also against each other, and reports all problems at once.
 pub fn check(id: &str, tenant_id: String, wanted: WantedKnowledgeBase) -> Result<KnowledgeBase> {
     let mut problems = Vec::new();
     problems.extend(id::problem(id, id::MAX_BYTES).map(|problem| format!("id: {problem}")));
@@ -82,7 +82,7 @@ pub fn check(id: &str, tenant_id: String, wanted: WantedKnowledgeBase) -> Result
     }
 }
 
-/// What the embedder's model reads; a model whose files are missing is a problem of its own.
+/// The most tokens that the embedder's model reads; missing model files are reported as a problem.
 fn model_limit(embedder: &Embedder, problems: &mut Vec<String>) -> Option<usize> {
     max_content_tokens(embedder, &settings::model_dir())
         .map_err(|error| problems.push(format!("embedder: {error}")))

@@ -1,4 +1,4 @@
-//! What several use cases and the worker share: the right to ask an embedder, builds, and the checks of settings.
+//! What several use cases and the worker share: access to embedders, the life of a build, checks of settings, enqueueing.
 
 pub mod build_lifecycle;
 pub mod embedder_access;

@@ -1,4 +1,4 @@
-//! The states that rows go through, as they are written.
+//! The states of rows, and their names in the tables.
 
 use crate::error::{Error, Result};
 
@@ -108,7 +108,7 @@ impl Priority {
     }
 }
 
-/// What became of a document that was put.
+/// What putting a document did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PutStatus {
     Added,

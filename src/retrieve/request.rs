@@ -1,4 +1,4 @@
-//! What a query asks for, checked.
+//! The arguments of a query, checked.
 
 use crate::error::{Error, Result};
 use crate::model::fields::Fields;
@@ -17,7 +17,7 @@ pub struct Request {
     pub on_error: Option<OnError>,
 }
 
-/// What the rows of an answer must keep to.
+/// The limits that an answer must keep to.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AnswerBounds {
     pub top_k: usize,
@@ -82,7 +82,7 @@ impl Request {
         })
     }
 
-    /// What is asked for, or else what the knowledge base says.
+    /// The arguments, with the knowledge base's settings for what the call leaves out.
     pub fn bounds(&self, retrieval: &Retrieval, preprocess: &Preprocess) -> AnswerBounds {
         AnswerBounds {
             top_k: self.top_k.unwrap_or(retrieval.top_k),

@@ -1,11 +1,11 @@
-//! kb.acknowledge_restore: a copy of a database may ask remote embedders, too.
+//! kb.acknowledge_restore: allows a copy of a database to ask remote embedders.
 
 use crate::error::Result;
 use crate::pg::role::as_owner;
 use crate::pg::wake;
 use crate::store::{jobs, origins};
 
-/// The embedders of this copy are its own from now on, and what waited for this is due.
+/// Lets this copy ask its remote embedders from now on, and makes the jobs due that waited for this.
 pub fn acknowledge_restore() -> Result<()> {
     as_owner(|| {
         origins::adopt()?;

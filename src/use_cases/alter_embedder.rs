@@ -7,8 +7,8 @@ use crate::pg::{report, wake};
 use crate::store::embedders::{self, Rest};
 use crate::store::jobs;
 
-/// What would change the meaning of stored vectors is refused while anything uses the embedder. A secret stays
-/// bound to the host it was given for.
+/// Refuses a change that would give stored vectors another meaning while a knowledge base uses the embedder. A secret
+/// stays bound to the host that it was given for.
 pub fn alter_embedder(id: &str, wanted: WantedEmbedder) -> Result<()> {
     let before = embedders::get(id)?;
     let rest = embedders::rest(id)?;
@@ -48,7 +48,7 @@ pub fn alter_embedder(id: &str, wanted: WantedEmbedder) -> Result<()> {
         }
         own(&after)?;
         embedders::update(&after, &rest)?;
-        // What waited for it as it was is tried with it as it is.
+        // Jobs that waited for the embedder are tried again with its new settings.
         jobs::make_due_of(id)
     })?;
     wake::at_commit(0);

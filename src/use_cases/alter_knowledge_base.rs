@@ -13,8 +13,8 @@ use crate::store::{builds, documents, embedders, knowledge_bases};
 use crate::tokenizer::max_content_tokens;
 use serde_json::{Value, json};
 
-/// What is given replaces what was, objects as a whole. Retrieval, description and metadata take effect at once; embedder, chunking and preprocess with the next
-/// kb.ingest, or at once while there are no documents.
+/// Replaces the settings that are given, objects as a whole. Retrieval, description and metadata take effect at once;
+/// embedder, chunking and preprocess with the next kb.ingest, or at once while there are no documents.
 pub fn alter_knowledge_base(id: &str, wanted: WantedKnowledgeBase) -> Result<()> {
     let before = knowledge_bases::get_own(id)?;
     let wanted = WantedKnowledgeBase {
@@ -54,7 +54,7 @@ pub fn alter_knowledge_base(id: &str, wanted: WantedKnowledgeBase) -> Result<()>
     Ok(())
 }
 
-/// Chunking as it was, but no larger than a new embedder's model reads; a NOTICE says when that changed it.
+/// The present chunking, with a size that a new embedder's model can read; a NOTICE reports a change.
 fn fitted(chunking: &Value, embedder: &str) -> Result<Value> {
     let mut fitted = Chunking::repaired(chunking);
     let Some(embedder) = embedders::find(embedder)? else { return Ok(fitted) };

@@ -9,7 +9,7 @@ use crate::store::embedders;
 use crate::store::knowledge_bases::current_tenant;
 use std::time::Instant;
 
-/// What embedding a probe showed.
+/// The result of embedding a probe text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Check {
     pub dimension: Option<usize>,
@@ -21,7 +21,7 @@ pub struct Check {
 pub fn check_embedder(id: &str) -> Result<Check> {
     let embedder = embedders::get(id)?;
     let begun = Instant::now();
-    // A text no cache has seen, so that the model really works.
+    // A text that no cache has, so that the model is really asked.
     let nanos = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |since| since.as_nanos());

@@ -22,7 +22,7 @@ pub fn chunk(text: &str, chunking: &Value, embedder: Option<&str>, content_type:
         problem: format!("\"{content_type}\" is not one of text/plain, text/markdown, text/html"),
     })?;
     let tokenizer = Tokenizer::for_chunking(&chunking, &embedder, &dir)?;
-    // As for a document.
+    // The same limit as for a document.
     let most = settings::max_document_size();
     if text.len() > most {
         return Err(Error::Limit {
@@ -31,7 +31,7 @@ pub fn chunk(text: &str, chunking: &Value, embedder: Option<&str>, content_type:
             setting: "kb.max_document_size",
         });
     }
-    // A cancelled statement ends in the middle of the work.
+    // A cancelled statement stops the work.
     let bounds = Bounds::begin(settings::limits(report::check_interrupts));
     let extracted = ingest::parse::extract(text, content_type, &Preprocess::default(), &bounds)?;
     ingest::chunk::chunk(&extracted.text, &chunking, &tokenizer, &extracted.marks, &bounds)

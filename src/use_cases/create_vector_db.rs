@@ -8,7 +8,7 @@ use crate::store::vector_dbs;
 use crate::store::vector_store::VectorDb;
 use serde_json::Value;
 
-/// A vector database from what was asked for; all problems at once.
+/// Checks the arguments and reports all problems at once.
 fn check(id: &str, kind: &str, dimension: i32, metric: &str, config: &Value) -> Result<VectorDb> {
     let mut problems = Vec::new();
     problems.extend(id::problem(id, id::MAX_BYTES).map(|problem| format!("id: {problem}")));

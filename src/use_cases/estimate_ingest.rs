@@ -10,9 +10,9 @@ use crate::settings;
 use crate::store::{builds, documents, embedders, knowledge_bases};
 use crate::tokenizer::Tokenizer;
 
-/// Documents that are cut for the estimate at most; of more, these stand for all.
+/// At most so many documents are cut for the estimate; a larger number is extrapolated from them.
 const SAMPLE: i64 = 200;
-/// Seconds that a request is taken to last where no limit says more.
+/// Assumed seconds of a request, where no limit makes it last longer.
 const REQUEST_SECONDS: f64 = 0.5;
 /// Tokens a second of a local model on two cores.
 const LOCAL_TOKENS: f64 = 1_500.0;
@@ -33,7 +33,7 @@ pub fn estimate_ingest(kb_id: &str) -> Result<Estimate> {
     let kb = knowledge_bases::get(kb_id)?;
     let live = builds::live(kb.kb_no)?;
     let embedder = embedders::get(&kb.embedder)?;
-    // What kb.ingest would do: everything under a new embedder, else what is not ready under these settings.
+    // As kb.ingest: all documents under a new embedder, otherwise those that are not ready under these settings.
     let all = embedder.fingerprint() != live.fingerprint;
     let chunking = kb.chunking()?;
     let settings = live.settings_under(embedder.fingerprint(), &chunking, &kb.preprocess);
@@ -42,7 +42,7 @@ pub fn estimate_ingest(kb_id: &str) -> Result<Estimate> {
     let tokenizer = Tokenizer::for_chunking(&chunking, &embedder, &settings::model_dir())?;
     let (mut chunks, mut tokens, mut sampled) = (0i64, 0i64, 0i64);
     for document_id in sample {
-        // One text in memory at a time, and a cancel is heard between them.
+        // One text in memory at a time; a cancellation takes effect between two.
         report::check_interrupts();
         let Some((content_type, original)) = documents::as_put(document_id)? else { continue };
         sampled += original.len() as i64;
@@ -63,7 +63,7 @@ pub fn estimate_ingest(kb_id: &str) -> Result<Estimate> {
     Ok(Estimate { documents: count, chunks, tokens, cost, seconds: seconds(&embedder, chunks, tokens) })
 }
 
-/// The longest of what each limit alone would make it last.
+/// The time that the tightest limit alone would make it take.
 fn seconds(embedder: &Embedder, chunks: i64, tokens: i64) -> f64 {
     match embedder.provider.as_str() {
         "hash" => return 0.0,
@@ -75,7 +75,7 @@ fn seconds(embedder: &Embedder, chunks: i64, tokens: i64) -> f64 {
     let by_count = chunks as f64 / embedder.config.batch_size.min(most).max(1) as f64;
     let by_tokens = remote.max_batch_tokens.map_or(0.0, |most| tokens as f64 / most as f64);
     let requests = by_count.max(by_tokens).ceil();
-    // What one day does not allow waits for the next.
+    // What exceeds a day's budget waits for the next day.
     let days = remote.daily_token_budget.map_or(1.0, |budget| (tokens as f64 / budget as f64).ceil());
     let at_rate = |n: f64, per_minute: Option<u32>| per_minute.map_or(0.0, |rate| n * 60.0 / f64::from(rate));
     let at_once = requests * REQUEST_SECONDS / remote.max_concurrency as f64;

@@ -9,7 +9,7 @@ use crate::pg::{background, report, wake};
 use crate::settings;
 use crate::store::{documents, embedders, jobs, origins, server, vector_store};
 
-/// How a component is.
+/// The condition of a component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
     Ok,
@@ -42,7 +42,7 @@ fn finding(component: &'static str, status: Status, detail: String, hint: &str) 
 /// pgvector before this has no iterative scan.
 const PGVECTOR_NEEDED: (u32, u32) = (0, 8);
 
-/// A finding per component, in the order in which one would look.
+/// One finding per component, in the order in which an operator would check them.
 pub fn health() -> Result<Vec<Finding>> {
     Ok(vec![
         pgvector()?,
@@ -99,7 +99,7 @@ fn gateway() -> Finding {
     }
 }
 
-/// Embedders at remote providers: what of them documents wait for.
+/// Remote embedders that documents wait for.
 fn providers() -> Result<Finding> {
     let name = "providers";
     if !as_owner(origins::is_own)? {
@@ -118,7 +118,7 @@ fn providers() -> Result<Finding> {
     )
 }
 
-/// What documents wait for that has nothing to do with an embedder: a full disk, say.
+/// Faults other than embedders' that documents wait for, such as a full disk.
 fn documents() -> Result<Finding> {
     waiting(
         "documents",
@@ -128,7 +128,7 @@ fn documents() -> Result<Finding> {
     )
 }
 
-/// Documents that were given up.
+/// Documents that failed.
 fn failures() -> Result<Finding> {
     let name = "failures";
     let (failed, knowledge_bases) = documents::failed()?;
@@ -143,7 +143,7 @@ fn failures() -> Result<Finding> {
     ))
 }
 
-/// What documents wait for: errors of embedders, or all others.
+/// The errors that documents wait for: those of embedders, or all others.
 fn waiting(name: &'static str, of_embedders: bool, nothing: &str, hint: &str) -> Result<Finding> {
     let errors = jobs::last_errors(of_embedders, 5)?;
     Ok(match errors.is_empty() {
@@ -162,7 +162,7 @@ fn tables() -> Result<Finding> {
         "tables",
         Status::Error,
         lost.join("; "),
-        "kb.ingest(kb_id, 'replace') makes a table anew and embeds the documents again.",
+        "kb.ingest(kb_id, 'replace') makes a new table and embeds the documents again.",
     ))
 }
 

@@ -8,7 +8,7 @@ use crate::pg::wake;
 use crate::store::documents::Which;
 use crate::store::{builds, documents, embedders, jobs, knowledge_bases, runs};
 
-/// Starts a run over the documents that the knowledge base holds; its number.
+/// Starts a run over the documents of the knowledge base. Returns its number.
 pub fn ingest(id: &str, strategy: RunStrategy) -> Result<i64> {
     let kb = knowledge_bases::get_own(id)?;
     let live = builds::live(kb.kb_no)?;
@@ -23,7 +23,7 @@ pub fn ingest(id: &str, strategy: RunStrategy) -> Result<i64> {
     let replace = strategy == RunStrategy::Replace || fingerprint != live.fingerprint;
     let strategy = if replace { RunStrategy::Replace } else { RunStrategy::Upsert };
     as_owner(|| {
-        // Of all tenants: a build has every document.
+        // A build has the documents of all tenants.
         let scanned = documents::count(kb.kb_no)?;
         let run_no = runs::insert(kb.kb_no, &kb.tenant_id, strategy, scanned)?;
         let taken_up = if replace {
@@ -31,7 +31,7 @@ pub fn ingest(id: &str, strategy: RunStrategy) -> Result<i64> {
             documents::reset(kb.kb_no, Which::All, "")?
         } else {
             builds::set_settings(live.build_no, &kb.chunking, &kb.preprocess.to_json())?;
-            // Read again, for the settings as they are now.
+            // Read again, because the settings have just changed.
             let settings =
                 builds::current(kb.kb_no)?.first().map(builds::Build::settings).unwrap_or_default();
             let outdated = documents::reset(kb.kb_no, Which::Outdated, &settings)?;

@@ -11,7 +11,7 @@ use crate::store::documents::{self, NewDocument};
 use crate::store::jobs::Subject;
 use crate::store::knowledge_bases;
 
-/// What a document consists of, as a caller gives it.
+/// The content of a document, as a caller gives it.
 #[derive(Debug)]
 pub enum Content {
     Text(String),
@@ -29,7 +29,7 @@ pub struct Given {
     pub uri: Option<String>,
 }
 
-/// Everything that can be wrong with a document is said here, before anything is stored.
+/// Checks a document completely, before anything is stored.
 fn check(given: Given) -> Result<NewDocument> {
     let id = given.external_id;
     if let Some(problem) = id::problem(&id, id::MAX_EXTERNAL_BYTES) {
@@ -59,7 +59,7 @@ fn check(given: Given) -> Result<NewDocument> {
     })
 }
 
-/// Puts documents, all or none; what happened to each, in order.
+/// Puts all documents or none. Returns what happened to each, in order.
 pub fn put_documents(kb_id: &str, given: Vec<Given>) -> Result<Vec<(String, PutStatus)>> {
     let kb = knowledge_bases::get_own(kb_id)?;
     let mut documents = Vec::with_capacity(given.len());

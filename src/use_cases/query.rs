@@ -21,7 +21,7 @@ pub fn query(request: &Request, query: &str) -> Result<Vec<Hit>> {
     if query.trim().is_empty() {
         return Err(Error::Argument { argument: "query", problem: "it is empty".into() });
     }
-    // Without preload, whoever comes first after a restart has the waiting work taken up.
+    // Without preload, the first question after a restart starts the worker if jobs wait.
     if !report::in_recovery() && !wake::worker_runs() && jobs::any_visible()? {
         wake::ensure_worker();
     }
@@ -66,14 +66,14 @@ fn dense(target: &Target, request: &Request, vector: &[f32]) -> Result<Vec<Hit>>
     finish(target, &bounds, recall::dense(&question, &bounds, target.retrieval.ef_search)?)
 }
 
-/// The answer without a vector.
+/// Answers by keyword, without a vector.
 fn keyword(target: &Target, request: &Request, query: &str) -> Result<Vec<Hit>> {
     let bounds = request.bounds(&target.retrieval, &target.preprocess);
     let search = |limit| search::by_keyword(target, query, request.filter.as_ref(), limit);
     finish(target, &bounds, recall::keyword(search, &bounds)?)
 }
 
-/// What follows recall, whatever was asked by.
+/// The stages after recall, which both kinds of search share.
 fn finish(target: &Target, bounds: &AnswerBounds, candidates: Vec<Candidate>) -> Result<Vec<Hit>> {
     let ranked = rerank::rerank(fuse::fuse(candidates));
     let mut hits = shape::shape(ranked, &target.kb_id, bounds);

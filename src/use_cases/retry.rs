@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::pg::role::as_owner;
 use crate::store::{documents, knowledge_bases};
 
-/// Puts failed documents back into the queue; how many.
+/// Puts failed documents back into the queue. Returns how many.
 pub fn retry(kb_id: &str, external_id: Option<&str>) -> Result<i64> {
     let kb = knowledge_bases::get_own(kb_id)?;
     as_owner(|| {

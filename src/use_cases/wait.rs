@@ -5,7 +5,7 @@ use crate::pg::{report, txn, wait, wake};
 use crate::store::{jobs, knowledge_bases, runs};
 use std::time::{Duration, Instant};
 
-/// First and longest pause between two looks.
+/// First and longest pause between two checks.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(200));
 
 /// Waits until no committed document of a knowledge base is waiting.
@@ -46,7 +46,7 @@ fn wait_for(what: &str, kb_no: i64, run_no: Option<i64>, timeout: Option<f64>) -
     loop {
         let over = txn::with_latest_snapshot(|| match run_no {
             None => Ok(jobs::waiting(kb_no)? == 0 && !runs::is_running(kb_no)?),
-            // The run's own end: for a replacing one that is the switch.
+            // The end of the run itself: a replacing run ends with the switch.
             Some(run_no) => runs::is_over(run_no),
         })?;
         if over {
