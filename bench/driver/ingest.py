@@ -105,9 +105,9 @@ def by_hand(server: Server, rows: dict[str, bytes], definition: str):
 
 def bench_database(server: Server):
     """A connection to the database of 20,000 chunks, which is made if no benchmark has made it yet."""
-    if "bench" not in server.kept:
-        server.kept["bench"] = by_kb(server, documents())[1]
-    return server.kept["bench"]
+    if "bench" not in server.shared:
+        server.shared["bench"] = by_kb(server, documents())[1]
+    return server.shared["bench"]
 
 
 def settle(connection) -> None:
@@ -121,12 +121,12 @@ def run(server: Server, report: Report) -> None:
     ours, theirs = [], []
     for _ in range(ROUNDS):
         # The worker of the round before must be gone: it would take part of the machine.
-        if old := server.kept.pop("bench", None):
+        if old := server.shared.pop("bench", None):
             old.close()
         times, connection = by_kb(server, given)
         ours.append(times)
         theirs.append(by_hand(server, export(connection), index_definition(connection)))
-        server.kept["bench"] = connection
+        server.shared["bench"] = connection
     kb, hand = min(ours, key=sum), min(theirs, key=sum)
     ratio = sum(kb) / sum(hand)
     report.add(

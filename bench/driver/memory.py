@@ -45,7 +45,7 @@ def backend(server: Server, report: Report) -> None:
 
 
 def gateway(server: Server, report: Report) -> None:
-    if "minilm worked" not in server.kept:
+    if "minilm worked" not in server.shared:
         connection = server.fresh("bench_model")
         chunks = model.batches(server, connection)["chunks of 256 tokens"]
         model.embed(connection, "minilm", [content for content, _ in chunks[: model.BATCH]])

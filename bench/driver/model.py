@@ -17,14 +17,14 @@ TARGET = 1_400
 
 def batches(server: Server, connection) -> dict[str, list[tuple[str, int]]]:
     """Chunks of the manual, with the tokens that the model reads of each, by what they are."""
-    if "batches" not in server.kept:
+    if "batches" not in server.shared:
         text = texts.manual(server.manual)[:1_500_000]
         kinds = {
             "chunks of 128 tokens": {"strategy": "fixed", "size": 126, "overlap": 0},
             "chunks of 256 tokens": {"strategy": "fixed", "size": 254, "overlap": 0},
             "chunks of 20 to 256 tokens, mixed": {"strategy": "recursive", "size": 254, "overlap": 0},
         }
-        server.kept["batches"] = {
+        server.shared["batches"] = {
             what: connection.execute(
                 "SELECT content, token_count + %s FROM kb.chunk(%s, %s, 'minilm') ORDER BY ordinal",
                 [SPECIAL, text, Jsonb(setting)],
@@ -32,8 +32,8 @@ def batches(server: Server, connection) -> dict[str, list[tuple[str, int]]]:
             for what, setting in kinds.items()
         }
         mixed = "chunks of 20 to 256 tokens, mixed"
-        server.kept["batches"][mixed] = [c for c in server.kept["batches"][mixed] if c[1] >= 20]
-    return server.kept["batches"]
+        server.shared["batches"][mixed] = [c for c in server.shared["batches"][mixed] if c[1] >= 20]
+    return server.shared["batches"]
 
 
 def embed(connection, embedder: str, batch: list[str]) -> None:
@@ -83,5 +83,5 @@ def run(server: Server, report: Report) -> None:
     report.note(
         f"model: kb.embed, {BATCH} texts of PostgreSQL's manual a call; tokens as the model reads them, [CLS] and [SEP] included"
     )
-    server.kept["minilm worked"] = True
+    server.shared["minilm worked"] = True
     connection.close()

@@ -26,7 +26,7 @@ class Server:
         self.manual = options.manual
         self.cranfield = Path(options.cranfield) if options.cranfield else None
         # What one benchmark leaves to the next, by name; see ingest.bench_database and model.batches.
-        self.kept = {}
+        self.shared = {}
 
     def connect(self, database: str = "postgres") -> psycopg.Connection:
         connection = psycopg.connect(

@@ -35,7 +35,8 @@ fn seeds(target: &Target) -> Vec<Vec<u8>> {
 fn run(target: &Target, input: &[u8]) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| (target.run)(input))) {
         let dir = std::env::temp_dir();
-        let file = dir.join(format!("kb-fuzz-{}-{:08x}", target.name, Random::of(input).below(usize::MAX)));
+        let file =
+            dir.join(format!("kb-fuzz-{}-{:08x}", target.name, Random::seeded_by(input).below(usize::MAX)));
         std::fs::write(&file, input).unwrap();
         eprintln!(
             "the input is in {}; keep it in tests/fuzz/seeds/{}: {:?}",

@@ -9,7 +9,7 @@ impl Random {
     }
 
     /// For choices that belong to an input: the same input, the same choices.
-    pub fn of(input: &[u8]) -> Random {
+    pub fn seeded_by(input: &[u8]) -> Random {
         let mut hash = 0xcbf2_9ce4_8422_2325u64;
         for byte in input {
             hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
@@ -24,13 +24,13 @@ impl Random {
         (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) as usize % limit.max(1)
     }
 
-    /// At least 1, mostly few, less than 2^bits.
-    pub fn some(&mut self, bits: usize) -> usize {
+    /// At least 1, mostly few, 2^(bits - 1) at most.
+    pub fn mostly_few(&mut self, bits: usize) -> usize {
         let bits = self.below(bits);
         1 + self.below(1 << bits)
     }
 
-    pub fn one<'a, T>(&mut self, of: &'a [T]) -> &'a T {
-        &of[self.below(of.len())]
+    pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
+        &from[self.below(from.len())]
     }
 }

@@ -35,13 +35,13 @@ fn value(random: &mut Random, depth: usize) -> String {
         4 => format!("[{}]", (0..items).map(|_| value(random, depth - 1)).collect::<Vec<_>>().join(", ")),
         5 => object(random, depth - 1),
         6 => format!("[{0}, {0}]", value(random, depth - 1)),
-        _ => random.one(&SCALARS).to_string(),
+        _ => random.pick(&SCALARS).to_string(),
     }
 }
 
 fn object(random: &mut Random, depth: usize) -> String {
     let pairs: Vec<String> = (0..random.below(4))
-        .map(|_| format!("\"{}\": {}", random.one(&KEYS), value(random, depth)))
+        .map(|_| format!("\"{}\": {}", random.pick(&KEYS), value(random, depth)))
         .collect();
     format!("{{{}}}", pairs.join(", "))
 }
@@ -75,7 +75,7 @@ fn any_filter_keeps_the_documents_that_have_what_it_names_or_is_refused() {
     for round in 0..400 {
         let filter = match round % 2 {
             0 => object(&mut random, 3),
-            _ => random.one(&metadata).clone(),
+            _ => random.pick(&metadata).clone(),
         };
         let expected = found(&mut db, EXPECTED, &filter).unwrap();
         assert_eq!(found(&mut db, KEPT, &filter), Ok(expected.clone()), "{filter}");

@@ -7,10 +7,10 @@
 mod containers;
 mod fixed;
 mod headings;
-mod limit;
 mod markdown;
 mod none;
 mod recursive;
+mod size_limit;
 mod sizer;
 pub(super) mod windows;
 
@@ -71,7 +71,7 @@ pub(super) fn split(
         }
         _ => windows::split(text, region, chunking, tokenizer, outline, bounds)?,
     };
-    Ok(ordered(limit::enforce(text, ranges, chunking, tokenizer, bounds)?))
+    Ok(ordered(size_limit::enforce(text, ranges, chunking, tokenizer, bounds)?))
 }
 
 /// Sorts, and drops pieces inside another one: with overlap, cutting an over-long chunk again can

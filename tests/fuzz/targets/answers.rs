@@ -51,7 +51,7 @@ pub const TARGET: Target = Target {
 const LIMITS: Limits = Limits { bytes: (1 << 16, 100), allocations: (200, 4) };
 
 fn run(data: &[u8]) {
-    let mut random = Random::of(data);
+    let mut random = Random::seeded_by(data);
     let count = 1 + random.below(3);
     for provider in NAMES {
         let embedder = embedder(provider, random.below(2) == 0);

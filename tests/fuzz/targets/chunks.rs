@@ -38,13 +38,13 @@ pub fn cut(text: &str, markdown: bool, random: &mut Random) {
 }
 
 fn setting(random: &mut Random) -> Chunking {
-    let size = *random.one(&[1, 2, 7, 40, 254, 800]);
+    let size = *random.pick(&[1, 2, 7, 40, 254, 800]);
     let overlap = random.below(size / 2 + 1);
     Chunking {
-        strategy: *random.one(&[Strategy::Recursive, Strategy::Markdown, Strategy::Fixed, Strategy::None]),
+        strategy: *random.pick(&[Strategy::Recursive, Strategy::Markdown, Strategy::Fixed, Strategy::None]),
         size,
         overlap,
-        unit: *random.one(&[Unit::Tokens, Unit::Characters]),
+        unit: *random.pick(&[Unit::Tokens, Unit::Characters]),
         tokenizer: None,
     }
 }
@@ -63,7 +63,7 @@ fn edit(text: &str, random: &mut Random) -> String {
     let mut characters: Vec<char> = text.chars().collect();
     let from = random.below(characters.len() + 1);
     let to = (from + random.below(40)).min(characters.len());
-    let new = random.one(&["", " ", "\n\n", "x", "```\n", "# H\n\nnew 漢字", "a b c d. E"]);
+    let new = random.pick(&["", " ", "\n\n", "x", "```\n", "# H\n\nnew 漢字", "a b c d. E"]);
     characters.splice(from..to, new.chars());
     characters.into_iter().collect()
 }

@@ -97,7 +97,7 @@ fn run(data: &[u8]) {
     if check(&html, "d", 1 << 20).is_err() {
         return;
     }
-    let mut random = Random::of(data);
+    let mut random = Random::seeded_by(data);
     let preprocess = Preprocess { remove_html: random.below(8) != 0, ..Preprocess::default() };
     let bounds = Bounds::none();
     let (extracted, cost) = measure(|| extract(&html, ContentType::Html, &preprocess, &bounds));

@@ -66,8 +66,8 @@ fn run(data: &[u8]) {
     if check(&text, "d", 1 << 20).is_err() {
         return;
     }
-    let mut random = Random::of(data);
-    let content_type = *random.one(&[ContentType::Markdown, ContentType::Markdown, ContentType::Plain]);
+    let mut random = Random::seeded_by(data);
+    let content_type = *random.pick(&[ContentType::Markdown, ContentType::Markdown, ContentType::Plain]);
     let (extracted, cost) =
         measure(|| extract(&text, content_type, &Preprocess::default(), &Bounds::none()).unwrap());
     cost.within(&LIMITS, text.len());
