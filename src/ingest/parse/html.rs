@@ -155,9 +155,10 @@ fn guarded(
         return None;
     }
     let result = handlers.fallback(element);
-    let made = result.as_ref().map_or(0, |result| result.content.len());
+    let made = result.as_ref().map_or("", |result| result.content.as_str());
     // Half of the text may be white space that is removed in the end.
-    if let Err(error) = bounds.spend(64 + made / 16).and_then(|()| bounds.check_bytes(made / 2)) {
+    let check = || bounds.check_bytes(made.len() / 2).or_else(|_| bounds.check_bytes(revealed_len(made) / 2));
+    if let Err(error) = bounds.spend(64 + made.len() / 16).and_then(|()| check()) {
         let _ = problem.set(error);
         return None;
     }
@@ -220,10 +221,16 @@ fn cell(handlers: &dyn Handlers, element: Element) -> Option<HandlerResult> {
 
 /// Undoes the disguise. Text of attributes (alt) was not disguised and needs nothing.
 fn reveal(markdown: &str) -> String {
-    markdown
-        .chars()
-        .map(|c| DISGUISED.iter().find(|(_, hidden)| *hidden == c).map_or(c, |(p, _)| *p))
-        .collect()
+    markdown.chars().map(revealed).collect()
+}
+
+fn revealed(c: char) -> char {
+    DISGUISED.iter().find(|(_, hidden)| *hidden == c).map_or(c, |(plain, _)| *plain)
+}
+
+/// Bytes of a text without its disguise.
+fn revealed_len(markdown: &str) -> usize {
+    markdown.chars().map(|c| revealed(c).len_utf8()).sum()
 }
 
 /// No white space at line ends, no more than one blank line together, no no-break spaces, no line ends but \n (`&#13;`).

@@ -1,6 +1,7 @@
 //! Tests of HTML extraction.
 
 use super::*;
+use crate::model::Limits;
 
 fn extract(html: &str) -> Result<Extracted> {
     super::extract(html, &Bounds::none())
@@ -132,4 +133,12 @@ fn large_and_broken_html_takes_linear_time() {
         }
     }
     assert!(began.elapsed().as_secs() < 30, "{:?}", began.elapsed());
+}
+
+#[test]
+fn disguised_signs_count_as_what_they_stand_for() {
+    let html = format!("<p>{}</p>", "._*<".repeat(1000).replace('<', "&lt;"));
+    let extract = |bytes| super::extract(&html, &Bounds::begin(Limits { bytes, ..Limits::none() }));
+    assert_eq!(extract(4000).unwrap().text.len(), 4000);
+    assert!(matches!(extract(1900), Err(Error::Limit { setting: "kb.max_extracted_size", .. })));
 }
