@@ -24,7 +24,7 @@ const ASKED: usize = 2000;
 
 /// A part counts as a token at least for so many bytes. Otherwise text that a tokeniser drops, or takes for one unknown
 /// word, would have no size, and the splitter would go through all of it again and again for one chunk.
-const LONGEST_TOKEN: usize = 64;
+pub const LONGEST_TOKEN: usize = 64;
 /// Work counted for looking up a part's tokens, in bytes.
 const LOOKUP: usize = 4;
 
@@ -49,12 +49,28 @@ impl<'a> WindowSizer<'a> {
         self.left.get() == Some(0)
     }
 
-    /// Where each unit begins: tokens that share a character count as one.
+    /// Where each unit begins, the first at 0: tokens that share a character count as one, longer ones as several.
     pub fn starts(&self) -> Vec<usize> {
-        match &self.tokens {
-            Some(tokens) => disjoint(tokens).iter().map(|token| token.start).collect(),
-            None => self.window.char_indices().map(|(i, _)| i).collect(),
+        let Some(tokens) = &self.tokens else {
+            return self.window.char_indices().map(|(i, _)| i).collect();
+        };
+        let mut starts = vec![0];
+        let mut last = 0;
+        let spans = disjoint(tokens);
+        for start in spans.iter().skip(1).map(|token| token.start).chain([self.window.len()]) {
+            while start - last > LONGEST_TOKEN {
+                last = self.window.floor_char_boundary(last + LONGEST_TOKEN);
+                // A gap between words is no unit.
+                if !self.window[last..].starts_with(char::is_whitespace) {
+                    starts.push(last);
+                }
+            }
+            last = start;
+            starts.push(start);
         }
+        // The end of the window is no start.
+        starts.pop();
+        starts
     }
 
     /// How many tokens a part has by itself.
@@ -133,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_from_elsewhere_is_counted_itself() {
+    fn a_text_outside_the_window_is_tokenised() {
         let tokenizer = Tokenizer::words();
         let bounds = Bounds::none();
         let sizer = WindowSizer::new("a b", Unit::Tokens, &tokenizer, &bounds).unwrap();

@@ -186,6 +186,23 @@ fn fixed_windows_are_full_and_overlap_as_asked() {
 }
 
 #[test]
+fn a_fixed_chunk_is_no_longer_than_its_units_whatever_the_tokeniser_makes_of_the_text() {
+    let tokenizer = wordpiece();
+    let setting = chunking(Strategy::Fixed, 20, 5, Unit::Tokens);
+    // One unknown word for each piece that is tokenised; nothing at all; no more than a unit of nothing.
+    for text in ["x".repeat(200_000), "é".repeat(100_000), "\u{200b}".repeat(60_000), "\u{200b}".into()] {
+        let chunks = cut(&text, &setting, &tokenizer, false, &Bounds::none()).unwrap();
+        check(&text, &chunks, &setting, &tokenizer);
+        let longest = chunks.iter().map(|chunk| chunk.content.len()).max();
+        assert!(longest.is_some_and(|longest| longest <= 20 * sizer::LONGEST_TOKEN), "{longest:?}");
+    }
+    // A gap between words is no unit.
+    let gaps = "hello".to_string() + &format!("{}world", " ".repeat(200)).repeat(100);
+    let chunks = cut(&gaps, &setting, &tokenizer, false, &Bounds::none()).unwrap();
+    assert!(chunks[..chunks.len() - 1].iter().all(|chunk| chunk.token_count == 20));
+}
+
+#[test]
 fn overlap_repeats_the_end_of_the_chunk_before() {
     let mut random = Random(3);
     let text = (0..50).map(|_| paragraph(&mut random, 8)).collect::<Vec<_>>().join("\n\n");
