@@ -7,6 +7,9 @@ mod inputs;
 mod memory;
 mod work;
 
+use kb::ingest::chunk::chunk;
+use kb::model::Chunking;
+use kb::tokenizer::Tokenizer;
 use work::{Work, bounds};
 
 #[global_allocator]
@@ -27,7 +30,7 @@ fn cost(work: &Work, input: &inputs::Input, bytes: usize) -> [usize; 3] {
     let text = input.text(bytes);
     let bounds = bounds();
     // Refused or not: what it took to find that out counts.
-    let (_, allocated, held) = memory::of(|| (work.run)(&text, &bounds));
+    let (_, allocated, held) = memory::measure(|| (work.run)(&text, &bounds));
     [allocated, held, bounds.spent() as usize]
 }
 
@@ -78,6 +81,21 @@ fn cutting_costs_no_more_than_n_log_n_whatever_the_strategy() {
     check(|name| {
         ["cut recursive", "cut fixed", "cut none", "cut by"].iter().any(|cut| name.starts_with(cut))
     });
+}
+
+#[test]
+fn large_chunks_take_no_more_memory_at_once_than_two_of_them() {
+    let brackets = "[".repeat(6_000_000);
+    for size in [100_000, 1_000_000] {
+        let unit = kb::model::Unit::Characters;
+        let setting =
+            Chunking { strategy: kb::model::Strategy::Markdown, size, overlap: 0, unit, tokenizer: None };
+        let (chunks, _, held) =
+            memory::measure(|| chunk(&brackets, &setting, &Tokenizer::words(), &[], &bounds()).unwrap());
+        assert_eq!(chunks.len(), brackets.len() / size);
+        // Parser and splitter hold some 150 for each byte that they read at once, a third of the text here at most.
+        assert!(held < 60 * brackets.len(), "{size}: {} bytes a byte", held / brackets.len());
+    }
 }
 
 #[test]

@@ -46,7 +46,7 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 /// What a call allocated in all, and held at its most, in bytes.
-pub fn of<T>(call: impl FnOnce() -> T) -> (T, usize, usize) {
+pub fn measure<T>(call: impl FnOnce() -> T) -> (T, usize, usize) {
     let (allocated, held) = (ALLOCATED.get(), HELD.get());
     MOST.set(held);
     let result = call();

@@ -45,9 +45,9 @@ impl Outline {
             from = match last {
                 _ if end == text.len() => end,
                 Some(last) => last,
-                // A block that does not end in the part is read again in a longer one, and cut in the longest.
+                // A block that does not end in the part is read once more, in the longest, and cut if it is longer.
                 None if width < LONGEST_PART => {
-                    width *= 2;
+                    width = LONGEST_PART;
                     continue;
                 }
                 None => end,

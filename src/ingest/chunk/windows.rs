@@ -18,11 +18,14 @@ use std::ops::Range;
 
 /// Bytes of a window at least. The splitter goes through all line breaks of a window for each chunk, so that small
 /// chunks need small windows.
-const WINDOW: usize = 4 * 1024;
+const WINDOW: usize = 1024;
 /// Chunks of a window, about, at four bytes a unit: enough that few are cut twice.
 const CHUNKS: usize = 12;
+/// Bytes of a window at most, unless two chunks have more: the Markdown parser holds some 112 bytes for each.
+const LONGEST_WINDOW: usize = 1024 * 1024;
 /// Bytes within which the start of a Markdown block is looked for; two usual windows where that is more, four where that
-/// is less. A longer block is cut inside, where code may read as text: worse cuts, but time stays in proportion.
+/// is less, and never more than a window may have. A longer block is cut inside, where code may read as text: worse
+/// cuts, but time stays in proportion.
 pub const LONGEST_BLOCK: usize = 128 * 1024;
 
 /// Blank lines (about), or characters of white space, that end a stretch; see [`stretches`].
@@ -87,7 +90,9 @@ impl Cutter<'_> {
     /// Adds the chunks of a region.
     fn cut(&self, region: Range<usize>, chunks: &mut Vec<Range<usize>>) -> Result<()> {
         let (text, chunking) = (self.text, self.chunking);
-        let usual = WINDOW.max(chunking.size.saturating_mul(4 * CHUNKS));
+        let longest = LONGEST_WINDOW.max(chunking.size.saturating_mul(2));
+        let usual = WINDOW.max(chunking.size.saturating_mul(4 * CHUNKS)).min(longest);
+        let long = usual.saturating_mul(4).min(LONGEST_BLOCK.max(2 * usual)).min(longest);
         let mut at = region.start;
         let mut width = usual;
         while at < region.end {
@@ -111,7 +116,7 @@ impl Cutter<'_> {
                 chunks.extend(cut);
                 return Ok(());
             }
-            match self.kept(&cut, &sizer, end, width, usual)? {
+            match self.kept(&cut, &sizer, end, width >= long)? {
                 Some(kept) => {
                     at = cut[kept].start;
                     chunks.extend(cut.into_iter().take(kept));
@@ -119,20 +124,22 @@ impl Cutter<'_> {
                 }
                 // Nothing but white space so far.
                 None if cut.is_empty() => at = end,
+                // A window of the longest holds no chunk only where a unit has more than two bytes.
+                None if width < longest => width = width.saturating_mul(2).min(longest),
                 None => width = width.saturating_mul(2),
             }
         }
         Ok(())
     }
 
-    /// How many of a window's chunks its end could not have changed, if any. The next window begins where they end.
+    /// How many of a window's chunks its end could not have changed, if any. The next window begins where they end; in
+    /// Markdown also inside a block, if the window is `long`.
     fn kept(
         &self,
         cut: &[Range<usize>],
         sizer: &WindowSizer,
         end: usize,
-        width: usize,
-        usual: usize,
+        long: bool,
     ) -> Result<Option<usize>> {
         // A chunk is certain if more than one chunk's size follows its start in the window.
         let mut certain = 0;
@@ -145,9 +152,11 @@ impl Cutter<'_> {
         let last = certain.min(cut.len().saturating_sub(1));
         // In Markdown a window begins where a block does: inside a fence, code would read as text and text as code.
         if self.chunking.strategy == Strategy::Markdown {
-            let long = width >= usual.saturating_mul(4).min(LONGEST_BLOCK.max(2 * usual));
             let begins_block = |i: &usize| self.outline.begins_block(cut[*i].start);
-            let any = (long && last > 0).then_some(last);
+            // Else where a line does: link definitions that begin inside a line would read as one long paragraph.
+            let begins_line = |i: &usize| self.text[..cut[*i].start].ends_with('\n');
+            let any =
+                (long && last > 0).then(|| (last.div_ceil(2)..=last).rev().find(begins_line).unwrap_or(last));
             return Ok((1..=last).rev().find(begins_block).or(any));
         }
         Ok((last > 0).then_some(last))
