@@ -124,7 +124,7 @@ impl Cutter<'_> {
                 }
                 // Nothing but white space so far.
                 None if cut.is_empty() => at = end,
-                // A window of the longest holds no chunk only where a unit has more than two bytes.
+                // The longest window has no certain chunk only where a unit has two bytes or more.
                 None if width < longest => width = width.saturating_mul(2).min(longest),
                 None => width = width.saturating_mul(2),
             }
