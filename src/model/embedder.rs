@@ -5,6 +5,11 @@ use super::remote::Remote;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+/// Bytes of a prefix at most: it is put before every text.
+const MAX_PREFIX: usize = 8 * 1024;
+/// Bytes of a config at most, as JSON: it is sent to the gateway with every request.
+const MAX_CONFIG: usize = 64 * 1024;
+
 /// What a text is embedded as: some models distinguish queries and documents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -59,6 +64,12 @@ impl EmbedderConfig {
     /// Errors are the complete list of problems.
     pub fn parse(value: &Value) -> Result<Self, Vec<String>> {
         let mut fields = Fields::new("config", value);
+        let size = value.to_string().len();
+        if size > MAX_CONFIG {
+            fields
+                .problems
+                .push(format!("config has {size} bytes as JSON; at most {MAX_CONFIG} are allowed"));
+        }
         let default = EmbedderConfig::default();
         let config = EmbedderConfig {
             normalize: fields.boolean("normalize").unwrap_or(default.normalize),
@@ -71,8 +82,8 @@ impl EmbedderConfig {
                     None
                 }
             },
-            query_prefix: fields.text("query_prefix").unwrap_or_default(),
-            document_prefix: fields.text("document_prefix").unwrap_or_default(),
+            query_prefix: prefix(&mut fields, "query_prefix"),
+            document_prefix: prefix(&mut fields, "document_prefix"),
             truncate: fields.boolean("truncate").unwrap_or(default.truncate),
             batch_size: fields.integer("batch_size", 1, 4096).map_or(default.batch_size, |n| n as usize),
             max_input_tokens: fields.integer("max_input_tokens", 1, 1_000_000).map(|n| n as usize),
@@ -81,6 +92,15 @@ impl EmbedderConfig {
         let problems = fields.finish();
         if problems.is_empty() { Ok(config) } else { Err(problems) }
     }
+}
+
+fn prefix(fields: &mut Fields, key: &'static str) -> String {
+    let prefix = fields.text(key).unwrap_or_default();
+    if prefix.len() > MAX_PREFIX {
+        let size = prefix.len();
+        fields.problem(key, format_args!("has {size} bytes; at most {MAX_PREFIX} are allowed"));
+    }
+    prefix
 }
 
 /// A row of kb.embedders, as sent to the gateway with every request.
@@ -177,5 +197,19 @@ mod tests {
         let problems =
             EmbedderConfig::parse(&json!({"pooling": "max", "batch_size": 0, "temperature": 1})).unwrap_err();
         assert_eq!(problems.len(), 3, "{problems:?}");
+    }
+
+    #[test]
+    fn a_prefix_and_a_whole_config_have_a_size_at_most() {
+        let parse = |config| EmbedderConfig::parse(&config);
+        let (fits, long) = ("é".repeat(4096), "a".repeat(8193));
+        assert!(parse(json!({"query_prefix": fits, "document_prefix": fits})).is_ok());
+        let problems = parse(json!({"query_prefix": long, "document_prefix": long})).unwrap_err();
+        let expected = |key| format!("config.{key}: has 8193 bytes; at most 8192 are allowed");
+        assert_eq!(problems, [expected("query_prefix"), expected("document_prefix")]);
+        // All but the letters has 17 bytes.
+        assert!(parse(json!({"body": {"a": "a".repeat(65_536 - 17)}})).is_ok());
+        let problems = parse(json!({"body": {"a": "a".repeat(65_536 - 16)}})).unwrap_err();
+        assert_eq!(problems, ["config has 65537 bytes as JSON; at most 65536 are allowed"]);
     }
 }
