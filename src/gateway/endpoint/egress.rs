@@ -39,12 +39,13 @@ impl AllowedHosts {
                 _ => (part, None),
             };
             let (host, below) = host.strip_prefix("*.").map_or((host, false), |domain| (domain, true));
-            if host.is_empty() || host.contains(['*', '/', '@']) {
-                return Err(format!(
-                    "\"{part}\" is no host; write api.example.com, *.example.com or host:port"
-                ));
-            }
-            patterns.push(Pattern { host: host.to_ascii_lowercase(), below, port });
+            // Written as a URL's host, with which it is compared.
+            let known = Host::parse(host.trim_end_matches('.')).ok().filter(|_| !host.contains('*'));
+            let Some(host) = known.map(|host| host.to_string()) else {
+                let write = "write api.example.com, *.example.com or host:port, an IPv6 address as [::1]";
+                return Err(format!("\"{part}\" is no host; {write}"));
+            };
+            patterns.push(Pattern { host, below, port });
         }
         Ok(AllowedHosts(patterns))
     }
@@ -276,8 +277,11 @@ mod tests {
         assert!(!allowed("localhost:11434", "http://localhost:80"));
         assert!(!allowed("localhost:443", "http://localhost"));
         assert!(allowed("[::1]:8080", "http://[::1]:8080/x"));
-        assert!(AllowedHosts::parse("http://x").is_err());
-        assert!(AllowedHosts::parse("*").is_err());
+        assert!(allowed("[FD12::0:1]", "http://[fd12::1]"));
+        for pattern in ["::1:8080", "fd12::1", "*", "*.", "a.*", "a b", "user@a", "http://x"] {
+            assert!(AllowedHosts::parse(pattern).is_err(), "{pattern}");
+        }
+        assert!(AllowedHosts::parse("::1").unwrap_err().contains("an IPv6 address as [::1]"));
     }
 
     #[test]
