@@ -82,6 +82,17 @@ impl Activity {
     fn used(&self) -> Instant {
         *lock(&self.used)
     }
+
+    /// Waits until it is closed for another connection's sake. A request may have begun since that was decided: then
+    /// it goes on.
+    async fn closed(&self) {
+        loop {
+            self.close.notified().await;
+            if self.under_way.load(Ordering::SeqCst) == 0 {
+                return;
+            }
+        }
+    }
 }
 
 impl Drop for UnderWay {
@@ -157,9 +168,11 @@ pub async fn serve<S: Service>(stream: UnixStream, connections: Arc<Connections>
         outbox,
     };
     tokio::select! {
+        // In this order: a request that has come is seen before the connection is closed.
+        biased;
         _ = client.read(reader) => {}
         () = client.outbox.closed() => {}
-        () = activity.close.notified() => {}
+        () = activity.closed() => {}
     }
     // Ending the writer closes the channel, which drops what is unanswered.
     writing.abort();
@@ -282,6 +295,52 @@ mod tests {
                 connections.close(*number);
             });
             connections.make_room().await;
+        });
+    }
+
+    /// Answers when it may.
+    #[derive(Default)]
+    struct Held {
+        begun: Notify,
+        may_answer: Notify,
+    }
+
+    impl Service for Held {
+        async fn answer(self: &Arc<Self>, _: Request, _: u64, _: Arc<Reservation>) -> Result<Response> {
+            self.begun.notify_one();
+            self.may_answer.notified().await;
+            Ok(Response::Counts(vec![7]))
+        }
+    }
+
+    #[test]
+    fn a_connection_that_is_to_be_closed_is_not_while_a_request_is_under_way() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (mut client, stream) = UnixStream::pair().unwrap();
+            let connections = Arc::new(Connections { most: 1, ..Connections::default() });
+            let service = Arc::new(Held::default());
+            tokio::spawn(serve(stream, Arc::clone(&connections), Arc::clone(&service)));
+            client.write_all(&frame::encode_request(3, &Request::Health).unwrap()).await.unwrap();
+            service.begun.notified().await;
+            // As if that had been decided just before.
+            let activity = lock(&connections.state).connections.values().next().cloned().unwrap();
+            activity.close.notify_one();
+            // Until that is seen.
+            while timeout(Duration::ZERO, activity.close.notified()).await.is_ok() {
+                activity.close.notify_one();
+                tokio::task::yield_now().await;
+            }
+            service.may_answer.notify_one();
+            let mut prefix = [0; 4];
+            client.read_exact(&mut prefix).await.unwrap();
+            let mut content = vec![0; frame::frame_length(prefix).unwrap()];
+            client.read_exact(&mut content).await.unwrap();
+            let answer = frame::decode::<Response>(&content).unwrap();
+            assert_eq!((answer.id, answer.body), (3, Response::Counts(vec![7])));
+            // Now it is idle.
+            connections.make_room().await;
+            assert_eq!(client.read(&mut prefix).await.unwrap(), 0);
         });
     }
 }
