@@ -70,10 +70,6 @@ fn pool(pooling: Pooling, rows: &[&[f32]], dimension: usize) -> Vec<f32> {
 }
 
 impl LocalModel for Bert {
-    fn dimension(&self) -> usize {
-        self.dimension
-    }
-
     fn embed(&self, texts: &[String], kind: Kind, pause: &dyn Fn()) -> Result<Vec<Vec<f32>>> {
         let encoded = self.tokens.encode(&self.embedder, texts, kind)?;
         let mut vectors = Vec::with_capacity(texts.len());
@@ -93,10 +89,6 @@ impl LocalModel for Bert {
             vectors.extend(self.embed_batch(&batch)?);
         }
         Ok(vectors)
-    }
-
-    fn count_tokens(&self, text: &str) -> usize {
-        self.tokens.count(text)
     }
 
     fn max_input_tokens(&self) -> Option<usize> {

@@ -7,8 +7,7 @@
 
 use super::{LocalModel, finish, or_first_axis};
 use crate::error::{Error, Result};
-use crate::model::{Bounds, Embedder, Kind};
-use crate::tokenizer::Tokenizer;
+use crate::model::{Embedder, Kind};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
@@ -74,10 +73,6 @@ fn lower(word: &str) -> Cow<'_, str> {
 }
 
 impl LocalModel for Hash {
-    fn dimension(&self) -> usize {
-        self.embedder.dimension
-    }
-
     fn embed(&self, texts: &[String], kind: Kind, _pause: &dyn Fn()) -> Result<Vec<Vec<f32>>> {
         let prefix = self.embedder.prefix(kind);
         let limit = self.max_input_tokens().unwrap_or(usize::MAX);
@@ -93,11 +88,6 @@ impl LocalModel for Hash {
                 finish(&self.embedder, self.vector(&words))
             })
             .collect()
-    }
-
-    /// As the chunker counts: words, and signs one by one.
-    fn count_tokens(&self, text: &str) -> usize {
-        Tokenizer::words().count(text, &Bounds::none()).unwrap_or(text.len())
     }
 
     fn max_input_tokens(&self) -> Option<usize> {

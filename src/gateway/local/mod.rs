@@ -15,16 +15,12 @@ use std::path::Path;
 
 /// A loaded model with the settings of one embedder.
 pub trait LocalModel: Send + Sync {
-    /// Numbers of a vector.
-    fn dimension(&self) -> usize;
     /// One vector for each text, in order; the embedder's prefix for `kind` is put before each text. `pause` is
     /// called every second or so of work, to let something more urgent go first.
     ///
     /// Errors: `InputTooLong` when a text (with prefix and special tokens) is longer than the model
     /// reads and the embedder does not say truncate; `Embedding` when a vector is not finite.
     fn embed(&self, texts: &[String], kind: Kind, pause: &dyn Fn()) -> Result<Vec<Vec<f32>>>;
-    /// Tokens of a text, without prefix and special tokens, whatever the model's limit.
-    fn count_tokens(&self, text: &str) -> usize;
     /// Tokens the model reads, special tokens included; None: any number.
     fn max_input_tokens(&self) -> Option<usize>;
 }

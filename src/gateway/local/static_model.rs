@@ -103,17 +103,9 @@ fn unknown_token(files: &ModelFiles) -> Result<Option<String>, String> {
 }
 
 impl LocalModel for StaticModel {
-    fn dimension(&self) -> usize {
-        self.dimension
-    }
-
     fn embed(&self, texts: &[String], kind: Kind, _pause: &dyn Fn()) -> Result<Vec<Vec<f32>>> {
         let encoded = self.tokens.encode(&self.embedder, texts, kind)?;
         encoded.iter().map(|ids| finish(&self.embedder, self.mean(ids))).collect()
-    }
-
-    fn count_tokens(&self, text: &str) -> usize {
-        self.tokens.count(text)
     }
 
     fn max_input_tokens(&self) -> Option<usize> {

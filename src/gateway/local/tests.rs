@@ -161,7 +161,7 @@ fn norm(vector: &[f32]) -> f32 {
 }
 
 #[test]
-fn a_text_has_the_same_vector_alone_and_in_any_company() {
+fn a_text_has_the_same_vector_alone_and_in_any_batch() {
     let model = bert_with(EmbedderConfig::default());
     let texts = [
         "alpha beta gamma delta one two",
@@ -195,7 +195,6 @@ fn vectors_come_back_in_the_order_of_the_texts_over_many_forward_passes() {
 #[test]
 fn the_tokenizer_files_own_truncation_and_padding_are_not_used() {
     let model = bert_with(EmbedderConfig::default());
-    assert_eq!(model.count_tokens("alpha beta gamma delta one"), 5);
     let vectors = documents(model.as_ref(), &["alpha beta gamma", "alpha beta gamma delta"]).unwrap();
     assert!(distance(&vectors[0], &vectors[1]) > 1e-3);
 }
@@ -297,7 +296,7 @@ fn a_static_vector_is_the_mean_of_its_known_tokens() {
     write_static(models.path(), "static", &[]);
     let config = EmbedderConfig { normalize: false, ..EmbedderConfig::default() };
     let model = load(&embedder("static", config), models.path()).unwrap();
-    assert_eq!((model.max_input_tokens(), model.count_tokens("one two unheard")), (None, 3));
+    assert_eq!(model.max_input_tokens(), None);
     let matrix = numbers(WORDS.len() * HIDDEN, 7);
     let expected: Vec<f32> =
         (0..HIDDEN).map(|i| (matrix[8 * HIDDEN + i] + matrix[9 * HIDDEN + i]) / 2.0).collect();

@@ -129,13 +129,6 @@ impl Tokens {
         Error::InputTooLong { model: self.model.clone(), tokens, limit }
     }
 
-    /// Without special tokens.
-    pub fn count(&self, text: &str) -> usize {
-        // Only a tokeniser without an unknown token can fail on a text; counting bytes is then safe.
-        let count = |part: &str| self.tokenizer.encode_fast(part, false).map_or(part.len(), |e| e.len());
-        pieces(text).map(|piece| count(&text[piece])).sum()
-    }
-
     pub fn id_of(&self, token: &str) -> Option<u32> {
         self.tokenizer.token_to_id(token)
     }

@@ -31,7 +31,6 @@ fn a_long_text_that_fits_has_the_vector_of_its_words() {
     let vectors =
         documents(model.as_ref(), &["alpha beta one", &format!("{gap}alpha{gap}beta{gap}one{gap}")]).unwrap();
     assert!(distance(&vectors[0], &vectors[1]) < 1e-6);
-    assert_eq!(model.count_tokens(&words(60_000)), 60_000);
 }
 
 #[test]
