@@ -1,11 +1,12 @@
-//! Whether the client of a request still waits for the answer.
+//! Whether a client still waits for the answer.
 
 use std::future::Future;
 use tokio::sync::watch;
 
-/// Tells work whether its client still waits. The default is never cancelled: for work that is dropped with its client.
+/// Tells work whether any of its clients still waits. The default is never cancelled: for work that is dropped with its
+/// client.
 #[derive(Debug, Clone, Default)]
-pub struct CancellationToken(Option<watch::Receiver<()>>);
+pub struct CancellationToken(Vec<watch::Receiver<()>>);
 
 /// Kept as long as the client waits; dropping it cancels.
 #[derive(Debug)]
@@ -16,19 +17,33 @@ pub struct CancellationGuard {
 impl CancellationToken {
     pub fn new() -> (CancellationGuard, CancellationToken) {
         let (alive, watching) = watch::channel(());
-        (CancellationGuard { _alive: alive }, CancellationToken(Some(watching)))
+        (CancellationGuard { _alive: alive }, CancellationToken(vec![watching]))
+    }
+
+    /// For work of several clients: cancelled when all of them have left.
+    pub fn of_all<'a>(tokens: impl IntoIterator<Item = &'a CancellationToken>) -> CancellationToken {
+        let mut all = Vec::new();
+        for token in tokens {
+            if token.0.is_empty() {
+                return CancellationToken::default();
+            }
+            all.extend_from_slice(&token.0);
+        }
+        CancellationToken(all)
     }
 
     pub fn is_cancelled(&self) -> bool {
-        self.0.as_ref().is_some_and(|watching| watching.has_changed().is_err())
+        !self.0.is_empty() && self.0.iter().all(|watching| watching.has_changed().is_err())
     }
 
     /// The result of `wait`; None if it was cancelled first.
     pub async fn run_until_cancelled<T>(&self, wait: impl Future<Output = T>) -> Option<T> {
         let cancelled = async {
-            match &self.0 {
-                Some(watching) => while watching.clone().changed().await.is_ok() {},
-                None => std::future::pending().await,
+            if self.0.is_empty() {
+                std::future::pending::<()>().await;
+            }
+            for watching in &self.0 {
+                while watching.clone().changed().await.is_ok() {}
             }
         };
         tokio::select! {
@@ -61,6 +76,23 @@ mod tests {
             assert!(token.is_cancelled() && !CancellationToken::default().is_cancelled());
             assert_eq!(waits.await.unwrap(), None);
             assert_eq!(token.run_until_cancelled(ready(3)).await, None);
+        });
+    }
+
+    #[test]
+    fn work_of_several_is_cancelled_when_the_last_has_left() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let (first, second) = (CancellationToken::new(), CancellationToken::new());
+            let both = CancellationToken::of_all([&first.1, &second.1]);
+            drop(first.0);
+            assert!(!both.is_cancelled());
+            assert_eq!(both.run_until_cancelled(ready(1)).await, Some(1));
+            drop(second.0);
+            assert!(both.is_cancelled());
+            assert_eq!(both.run_until_cancelled(pending::<i32>()).await, None);
+            let with_one_that_stays = CancellationToken::of_all([&first.1, &CancellationToken::default()]);
+            assert!(!with_one_that_stays.is_cancelled());
         });
     }
 }

@@ -152,7 +152,9 @@ impl Service for State {
             Request::Embed { embedder, access, kind, urgency, texts, tokens, client, patience_ms } => {
                 let Client { database, tenant, kb_no } = client;
                 let whose = Whose { database, tenant, connection };
-                let (cancellation, reservation) = (CancellationToken::default(), Some(memory));
+                // Dropped with this, when the client leaves.
+                let (_waits, cancellation) = CancellationToken::new();
+                let reservation = Some(memory);
                 let request = EmbedRequest {
                     embedder,
                     access,

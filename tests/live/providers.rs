@@ -84,7 +84,7 @@ fn of_a_refused_text_only_its_chunk_fails_and_retry_sends_only_that() {
     assert_eq!(db.count("kb.documents WHERE status = 'ready'"), 50);
     // Its other chunks are there and found.
     assert_eq!(db.found("k", &parts[4], 1), ["bad"]);
-    stub.forgive_texts();
+    stub.accept_texts();
     stub.forget();
     assert_eq!(db.one::<i64>("SELECT kb.retry('k', 'bad')"), 1);
     db.wait("k");

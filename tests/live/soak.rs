@@ -72,7 +72,7 @@ fn ten_thousand_documents_survive_a_failing_provider_and_thirty_kills() {
     assert_sound(&mut db, "k", documents as i64 - failed, failed);
     assert_eq!(stub.complaints(), [] as [String; 0]);
     assert_eq!(db.count(&format!("kb.failures WHERE error !~ '{known}'")), 0);
-    assert!(stub.strangers() > 0);
+    assert!(stub.untrusted_connections() > 0);
     assert_eq!(elsewhere.request_count(), 0, "a redirect was followed");
     // At a kill as much is lost as was under way: at the provider, and with the worker.
     let twice: usize = pay(&stub, &paid).values().map(|times| times.saturating_sub(1)).sum();
@@ -81,7 +81,7 @@ fn ten_thousand_documents_survive_a_failing_provider_and_thirty_kills() {
         "{twice} vectors were paid for again by {KILLS} kills"
     );
     // Once the provider works again, everything that was listed does.
-    stub.calm();
+    stub.end_chaos();
     db.run("SELECT kb.retry('k')");
     db.run("SELECT kb.wait('k', 300)");
     assert_sound(&mut db, "k", documents as i64, 0);

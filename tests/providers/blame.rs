@@ -20,7 +20,7 @@ fn errors(embedded: Embedded) -> Vec<Error> {
 }
 
 #[test]
-fn a_text_that_a_provider_breaks_on_comes_to_an_end_though_it_is_alone_and_often_tried() {
+fn a_text_that_a_provider_breaks_on_gets_its_error_though_it_is_alone_and_often_tried() {
     // More tries than faults that open the breaker: without an end it would be paused for ever.
     let (stub, gateway, embedder) =
         start(json!({"batch_size": 1, "retry": {"max_attempts": 7, "base_ms": 1, "max_ms": 1}}));
@@ -64,7 +64,7 @@ fn an_outage_while_it_is_asked_who_is_to_blame_gives_up_no_text() {
     assert_eq!(errors.len(), 3);
     assert!(errors.iter().all(Error::is_transient), "{errors:?}");
     // When that is over only the bad one fails.
-    stub.forgive_texts();
+    stub.accept_texts();
     stub.refuse_text("bad", Fault::Status(400));
     let embedded = gateway.ask(&embedder, Kind::Document, &["one", "bad", "three"]).unwrap();
     assert_eq!(embedded.failed.len(), 1);

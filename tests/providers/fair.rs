@@ -112,6 +112,38 @@ fn of_a_bulk_call_that_is_not_waited_for_no_more_is_sent() {
 }
 
 #[test]
+fn a_batch_is_neither_halved_nor_sent_again_when_all_its_clients_have_left() {
+    for fault in [Fault::Status(400), Fault::Status(413), Fault::Status(429), Fault::Status(500)] {
+        let (stub, gateway) = (stub(0), Gateway::new());
+        let embedder = embedder(&stub, "openai", json!({"max_concurrency": 1}));
+        stub.always(Some(fault.clone()));
+        stub.hold(true);
+        let clients: Vec<_> = (0..2).map(|_| CancellationToken::new()).collect();
+        let (guards, tokens): (Vec<_>, Vec<_>) = clients.into_iter().unzip();
+        std::thread::scope(|scope| {
+            let ask = |urgency, connection, cancellation| {
+                let request = of(&embedder, urgency, "", connection, &texts("text", 8));
+                let request = EmbedRequest { cancellation, ..request };
+                scope.spawn(|| gateway.runtime.block_on(gateway.queues.embed(request)).unwrap())
+            };
+            let asking: Vec<_> = (0..)
+                .zip(tokens)
+                .map(|(connection, token)| ask(Urgency::Ingest, connection, token))
+                .collect();
+            while stub.request_count() < 1 {
+                std::thread::yield_now();
+            }
+            drop(guards);
+            stub.hold(false);
+            for thread in asking {
+                assert_eq!(thread.join().unwrap().failed.len(), 8, "{fault:?}");
+            }
+        });
+        assert_eq!(stub.request_count(), 1, "{fault:?}");
+    }
+}
+
+#[test]
 fn what_is_paused_for_one_clients_text_says_nothing_of_the_text_to_another() {
     // The stub's message repeats what it was sent.
     let secret = "the secret of tenant a";

@@ -24,7 +24,7 @@ fn failed(embedded: &Embedded) -> Vec<u32> {
 }
 
 #[test]
-fn a_batch_refused_for_one_text_is_halved_until_that_text_stands_alone() {
+fn a_batch_refused_for_one_text_is_halved_until_that_text_is_alone() {
     for status in [400, 413, 422] {
         let (stub, gateway, embedder) = start();
         stub.refuse_text("bad", Fault::Status(status));
@@ -266,7 +266,7 @@ fn a_host_that_is_not_allowed_is_not_connected_to() {
 }
 
 #[test]
-fn a_key_file_is_read_anew_for_every_request() {
+fn a_key_file_is_read_again_for_every_request() {
     let (stub, _, embedder) = start();
     let dir = tempfile::tempdir().unwrap();
     let secrets = Sources { dir: Some(dir.path().into()), ..Sources::default() };

@@ -13,7 +13,7 @@ use std::time::Duration;
 const STUB_URL: &str = "KB_TEST_STUB_URL";
 
 #[test]
-fn a_certificate_that_nobody_vouches_for_is_refused_and_not_tried_again() {
+fn a_certificate_that_is_not_trusted_is_refused_and_not_tried_again() {
     let stub = Stub::start(Options { key: Some(KEY.into()), tls: true, ..Options::default() });
     let (error, usage) = Gateway::new().error(&embedder(&stub, "openai", json!({})), "a");
     assert!(matches!(error, Error::Provider { passing: false, .. }), "{error}");
@@ -23,7 +23,7 @@ fn a_certificate_that_nobody_vouches_for_is_refused_and_not_tried_again() {
 
 /// A process reads what it trusts when its HTTP client is made: so a process of its own asks.
 #[test]
-fn a_server_that_the_system_vouches_for_is_asked_by_http_2() {
+fn a_server_that_the_system_trusts_is_asked_by_http_2() {
     let latency = Duration::from_millis(50);
     let stub = Stub::start(Options { key: Some(KEY.into()), tls: true, latency, ..Options::default() });
     let trusted = tempfile::NamedTempFile::new().unwrap();

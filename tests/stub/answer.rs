@@ -19,10 +19,18 @@ pub fn vector(text: &str, dimension: usize) -> Vec<f32> {
     numbers.iter().map(|x| ((x / norm * SCALE).round() / SCALE) as f32).collect()
 }
 
-/// The body of an answer. Tokens are words between white space.
+/// Tokens are words between white space.
+pub fn tokens(texts: &[&str]) -> usize {
+    texts.iter().map(|text| tokens_of(text)).sum()
+}
+
+fn tokens_of(text: &str) -> usize {
+    text.split_whitespace().count()
+}
+
+/// The body of an answer.
 pub fn write(dialect: Dialect, request: &Parsed, vectors: &[Vec<f32>], is_reversed: bool) -> Vec<u8> {
-    let words = |text: &&str| text.split_whitespace().count();
-    let tokens: usize = request.texts.iter().map(words).sum();
+    let tokens = tokens(&request.texts);
     let size: usize = vectors.iter().map(|vector| vector.len() * 11 + 128).sum();
     let mut out = Vec::with_capacity(size + 256);
     match dialect {
@@ -72,7 +80,7 @@ pub fn write(dialect: Dialect, request: &Parsed, vectors: &[Vec<f32>], is_revers
         Dialect::Vertex => {
             put(&mut out, r#"{"predictions":"#);
             list(&mut out, vectors, false, |out, i, vector| {
-                let tokens = request.texts.get(i).map_or(0, words);
+                let tokens = request.texts.get(i).map_or(0, |text| tokens_of(text));
                 put(out, r#"{"embeddings":{"statistics":{"truncated":false,"token_count":"#);
                 put(out, &tokens.to_string());
                 put(out, r#"},"values":"#);

@@ -63,7 +63,7 @@ impl Fault {
     }
 
     /// Makes right vectors (at least one) wrong. An infinite number will be written as null.
-    pub fn bend(&self, vectors: &mut Vec<Vec<f32>>) {
+    pub fn spoil(&self, vectors: &mut Vec<Vec<f32>>) {
         match self {
             Fault::NaN => vectors[0][0] = f32::NAN,
             Fault::Null => vectors[0][0] = f32::INFINITY,
@@ -121,12 +121,12 @@ impl Chaos {
     }
 
     /// Whether something goes wrong now.
-    fn strikes(&mut self) -> bool {
+    fn draws_fault(&mut self) -> bool {
         unit(split_mix(&mut self.state)) < self.rate
     }
 
     fn next(&mut self) -> Option<Fault> {
-        if !self.strikes() {
+        if !self.draws_fault() {
             return None;
         }
         let choice = (unit(split_mix(&mut self.state)) * self.faults.len() as f64) as usize;
@@ -168,8 +168,8 @@ impl Schedule {
     }
 
     /// Whether the next connection gets a certificate that no client trusts.
-    pub fn is_strange(&mut self) -> bool {
-        self.chaos.as_mut().is_some_and(Chaos::strikes)
+    pub fn is_untrusted(&mut self) -> bool {
+        self.chaos.as_mut().is_some_and(Chaos::draws_fault)
     }
 }
 

@@ -173,13 +173,18 @@ impl Stub {
         self.shared.state().most_at_work = Some(most);
     }
 
+    /// A request with more tokens than that gets a 429, whenever it comes.
+    pub fn refuse_tokens_above(&self, most: usize) {
+        self.shared.state().most_tokens = Some(most);
+    }
+
     /// Any request with a text that contains `part` gets this fault, once the script is used up.
     pub fn refuse_text(&self, part: &str, fault: Fault) {
         self.shared.state().schedule.refused.push((part.to_string(), fault));
     }
 
     /// Forgets every `refuse_text`.
-    pub fn forgive_texts(&self) {
+    pub fn accept_texts(&self) {
         self.shared.state().schedule.refused.clear();
     }
 
@@ -190,13 +195,13 @@ impl Stub {
     }
 
     /// Ends [`Stub::chaos`].
-    pub fn calm(&self) {
+    pub fn end_chaos(&self) {
         self.shared.state().schedule.chaos = None;
     }
 
     /// Connections that chaos gave a certificate that no client trusts.
-    pub fn strangers(&self) -> usize {
-        self.shared.state().strangers
+    pub fn untrusted_connections(&self) -> usize {
+        self.shared.state().untrusted_connections
     }
 
     /// All requests in order; none with `record: false`.

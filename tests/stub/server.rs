@@ -5,7 +5,7 @@ use super::dialect::{Dialect, credential};
 use super::fault::Fault;
 use super::payload::Payload;
 use super::request::{self, Parsed};
-use super::state::{Flight, Shared, Work};
+use super::state::{InFlightRequest, Shared, Work};
 use super::{Options, Seen};
 use bytes::Bytes;
 use http_body_util::BodyExt;
@@ -31,7 +31,7 @@ use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 pub struct Tls {
     acceptor: TlsAcceptor,
     /// The same under another certificate, which no client is given.
-    strange: TlsAcceptor,
+    untrusted: TlsAcceptor,
     /// The first one's as PEM.
     pub certificate: String,
 }
@@ -39,7 +39,7 @@ pub struct Tls {
 impl Tls {
     pub fn new(http2: bool) -> Tls {
         let (acceptor, certificate) = acceptor(http2);
-        Tls { acceptor, strange: self::acceptor(http2).0, certificate }
+        Tls { acceptor, untrusted: self::acceptor(http2).0, certificate }
     }
 }
 
@@ -71,11 +71,11 @@ pub async fn serve(listener: TcpListener, tls: Option<Tls>, shared: Arc<Shared>)
             let mut state = shared.state();
             state.connections += 1;
             tls.as_ref().map(|tls| {
-                if !state.schedule.is_strange() {
+                if !state.schedule.is_untrusted() {
                     return tls.acceptor.clone();
                 }
-                state.strangers += 1;
-                tls.strange.clone()
+                state.untrusted_connections += 1;
+                tls.untrusted.clone()
             })
         };
         let shared = shared.clone();
@@ -114,7 +114,7 @@ struct Examined<'a> {
 
 /// The error breaks the connection.
 async fn handle(request: Request<Incoming>, shared: Arc<Shared>) -> io::Result<Response<Payload>> {
-    let _flight = Flight::begin(&shared);
+    let _in_flight = InFlightRequest::begin(&shared);
     let (head, body) = request.into_parts();
     let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
     let headers = strings(&head.headers);
@@ -217,7 +217,8 @@ fn record(
         400
     } else {
         let is_long = texts.iter().any(|text| text.len() > limit && text.chars().count() > limit);
-        let is_busy = state.most_at_work.is_some_and(|most| state.at_work >= most);
+        let is_busy = state.most_at_work.is_some_and(|most| state.at_work >= most)
+            || state.most_tokens.is_some_and(|most| answer::tokens(texts) > most);
         fault = match (is_long, is_busy) {
             (true, _) => Some(Fault::Status(400)),
             (_, true) => Some(Fault::Status(429)),
@@ -287,7 +288,7 @@ async fn perform(
     let mut vectors: Vec<Vec<f32>> =
         parsed.texts.iter().map(|text| answer::vector(text, dimension)).collect();
     if let Some(fault) = &fault {
-        fault.bend(&mut vectors);
+        fault.spoil(&mut vectors);
     }
     let is_reversed = fault == Some(Fault::Shuffled);
     let bytes = Bytes::from(answer::write(dialect, parsed, &vectors, is_reversed));

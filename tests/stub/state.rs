@@ -29,10 +29,12 @@ pub struct State {
     pub request_count: usize,
     pub connections: usize,
     /// Of these, those under a certificate that no client trusts.
-    pub strangers: usize,
+    pub untrusted_connections: usize,
     /// How often each text was sent, and answered with a good vector.
     pub texts: HashMap<String, (usize, usize)>,
     pub complaints: Vec<String>,
+    /// Tokens that a request may have: for more the answer is 429.
+    pub most_tokens: Option<usize>,
     /// Requests that may be worked on, and those that are: for one more the answer is 429.
     pub most_at_work: Option<usize>,
     pub at_work: usize,
@@ -101,18 +103,18 @@ impl Drop for Work {
 }
 
 /// A request under way, until this is dropped.
-pub struct Flight(Arc<Shared>);
+pub struct InFlightRequest(Arc<Shared>);
 
-impl Flight {
-    pub fn begin(shared: &Arc<Shared>) -> Flight {
+impl InFlightRequest {
+    pub fn begin(shared: &Arc<Shared>) -> InFlightRequest {
         let mut state = shared.state();
         state.in_flight += 1;
         state.in_flight_max = state.in_flight_max.max(state.in_flight);
-        Flight(shared.clone())
+        InFlightRequest(shared.clone())
     }
 }
 
-impl Drop for Flight {
+impl Drop for InFlightRequest {
     fn drop(&mut self) {
         self.0.state().in_flight -= 1;
     }

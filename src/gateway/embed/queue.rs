@@ -78,7 +78,7 @@ impl Queue {
     }
 
     /// A handle for one more request.
-    pub fn take_up(queue: &Arc<Queue>) -> Arc<Queue> {
+    pub fn handle(queue: &Arc<Queue>) -> Arc<Queue> {
         queue.touch();
         Arc::clone(queue)
     }
@@ -293,8 +293,8 @@ async fn send(
     }
     let tokens: Vec<u32> = origins.iter().map(|(_, _, tokens)| *tokens).collect();
     let is_of_one = origins.windows(2).all(|two| Arc::ptr_eq(&two[0].0, &two[1].0));
-    // A batch may be of several clients: it is sent though one of them leaves.
-    let cancellation = &CancellationToken::default();
+    let clients = origins.iter().map(|(request, _, _)| &request.requester.cancellation);
+    let cancellation = &CancellationToken::of_all(clients);
     let batch =
         Batch { texts: &texts, tokens: &tokens, spent, admitted, is_of_one, urgency, whose, cancellation };
     let (results, usage) = model.embed(&batch).await;
@@ -319,7 +319,6 @@ async fn send(
 impl PendingRequest {
     fn is_cancelled(&self) -> bool {
         self.requester.cancellation.is_cancelled()
-            || lock(&self.state).answer.as_ref().is_none_or(oneshot::Sender::is_closed)
     }
 
     /// Takes one text's result; with the last the request is answered.

@@ -30,7 +30,7 @@ pub struct EmbedRequest {
     /// Tokens of each text where they are known.
     pub tokens: Vec<u32>,
     pub whose: Whose,
-    /// Cancelled when the client of a question or bulk call leaves.
+    /// Cancelled when the client leaves.
     pub cancellation: CancellationToken,
     /// The request's memory, kept as long as any of its texts.
     pub reservation: Option<Arc<Reservation>>,
@@ -96,7 +96,7 @@ impl Queues {
             .ok_or_else(|| Error::ProviderUnavailable { provider: embedder.provider.clone() })?;
         let authorization =
             self.endpoints.authorize(base_url(embedder, provider), provider.is_free_form(), access);
-        Ok((provider, authorization.map_err(|problem| unreachable_endpoint(embedder, problem))?))
+        Ok((provider, authorization.map_err(|problem| provider_error(embedder, problem))?))
     }
 
     fn queue(&self, request: &EmbedRequest) -> Result<Arc<Queue>> {
@@ -104,13 +104,13 @@ impl Queues {
         let (provider, authorization) = self.authorize(embedder, access)?;
         let key = (embedder.clone(), *kind, authorization.secret.clone(), authorization.reach);
         if let Some(queue) = lock(&self.queues).get(&key) {
-            return Ok(Queue::take_up(queue));
+            return Ok(Queue::handle(queue));
         }
         let endpoint = self.endpoints.endpoint(configuration(embedder, provider), authorization);
-        let endpoint = endpoint.map_err(|problem| unreachable_endpoint(embedder, problem))?;
+        let endpoint = endpoint.map_err(|problem| provider_error(embedder, problem))?;
         let model = RemoteModel { embedder: embedder.clone(), kind: *kind, provider, endpoint };
         // Another task may have been quicker: its queue is the one that is served.
-        Ok(Queue::take_up(lock(&self.queues).entry(key).or_insert_with(|| Queue::open(model))))
+        Ok(Queue::handle(lock(&self.queues).entry(key).or_insert_with(|| Queue::open(model))))
     }
 
     /// Closes queues that have not been used for so long, and forgets their keys and what they shared.
@@ -126,7 +126,7 @@ impl Queues {
     }
 }
 
-fn unreachable_endpoint(embedder: &Embedder, problem: String) -> Error {
+fn provider_error(embedder: &Embedder, problem: String) -> Error {
     Error::Provider { embedder: embedder.id.clone(), problem, passing: false }
 }
 

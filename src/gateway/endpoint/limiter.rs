@@ -16,9 +16,9 @@ type Bucket = RateLimiter<NotKeyed, InMemoryState, DefaultClock>;
 /// begins, sees more than is allowed.
 const FILL: f64 = 0.985;
 
-/// Longer pauses than this, and more refusals in a row, are not waited for here: the caller gets an error.
+/// Longer pauses than this, and those after so many refusals in a row, are not waited for here: the caller gets an error.
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
-const REFUSALS: u32 = 10;
+pub const REFUSALS: u32 = 10;
 
 /// Nothing may be sent for so long, and why. Everybody under the same limits may read the reason, so it has none of an
 /// endpoint's words, which may repeat a text.
@@ -77,7 +77,14 @@ impl Limits {
     /// Waits until a request may be sent, after those that are more urgent; as [`Limits::request`].
     pub async fn request_in_turn(&self, urgency: Urgency, whose: &Whose) -> Result<(), Throttled> {
         let _turn = self.rate.take(urgency, whose).await;
-        self.request().await
+        self.request(REFUSALS).await
+    }
+
+    /// After how many refusals in a row a request does not wait any more. A probe, which finds out whether anything
+    /// passes, waits until one more is refused: of several probes only the first is sent then.
+    pub fn patience(&self, is_probe: bool) -> u32 {
+        let refusals = lock(&self.window).refusals();
+        if is_probe { REFUSALS.max(refusals + 1) } else { REFUSALS }
     }
 
     /// Whether tokens are bounded.
@@ -85,11 +92,12 @@ impl Limits {
         self.tokens.is_some()
     }
 
-    /// Waits until the rate lets a request go, as long as that is not too long.
-    pub async fn request(&self) -> Result<(), Throttled> {
+    /// Waits until the rate lets a request go, as long as that is not too long and there are fewer than `patience`
+    /// refusals in a row.
+    pub async fn request(&self, patience: u32) -> Result<(), Throttled> {
         loop {
             if let Some(throttled) = self.throttled() {
-                self.sit_out(throttled).await?;
+                self.wait_out(throttled, patience).await?;
                 continue;
             }
             let Some(bucket) = &self.requests else { return Ok(()) };
@@ -114,8 +122,9 @@ impl Limits {
         }
     }
 
-    /// Waits until one more request may be in flight, after those that are more urgent.
-    pub async fn permit(&self, urgency: Urgency, whose: &Whose) -> Result<Permit, Throttled> {
+    /// Waits until one more request may be in flight, after those that are more urgent; `patience` as for
+    /// [`Limits::request`].
+    pub async fn permit(&self, urgency: Urgency, whose: &Whose, patience: u32) -> Result<Permit, Throttled> {
         loop {
             let place = self.in_flight.take(urgency, whose).await;
             // What the endpoint said to others meanwhile counts for this one, too.
@@ -123,12 +132,12 @@ impl Limits {
                 return Ok(Permit { _place: place, round: lock(&self.window).round() });
             };
             drop(place);
-            self.sit_out(throttled).await?;
+            self.wait_out(throttled, patience).await?;
         }
     }
 
-    async fn sit_out(&self, throttled: Throttled) -> Result<(), Throttled> {
-        if throttled.wait > LONGEST_WAIT || lock(&self.window).refusals() >= REFUSALS {
+    async fn wait_out(&self, throttled: Throttled, patience: u32) -> Result<(), Throttled> {
+        if throttled.wait > LONGEST_WAIT || lock(&self.window).refusals() >= patience {
             return Err(throttled);
         }
         tokio::time::sleep(throttled.wait).await;
@@ -205,11 +214,11 @@ mod tests {
             let limits = Limits::new(1, Some(1200), None);
             let (_, burst) = bucket(1200).unwrap();
             for _ in 0..burst {
-                limits.request().await.unwrap();
+                limits.request(REFUSALS).await.unwrap();
             }
             let begun = Instant::now();
             for _ in 0..4 {
-                limits.request().await.unwrap();
+                limits.request(REFUSALS).await.unwrap();
             }
             // Four of 50.8 ms each, the first of which began when the bucket ran empty.
             assert!(begun.elapsed() >= Duration::from_millis(190), "{:?}", begun.elapsed());
@@ -217,7 +226,7 @@ mod tests {
     }
 
     async fn permit(limits: &Limits) -> Permit {
-        limits.permit(Urgency::Ingest, &Whose::default()).await.unwrap()
+        limits.permit(Urgency::Ingest, &Whose::default(), REFUSALS).await.unwrap()
     }
 
     #[test]
@@ -230,11 +239,11 @@ mod tests {
                 limits.throttle(&refused, Some(asked), |_| Duration::ZERO, reason.into());
             };
             throttle(Duration::from_millis(30), "busy");
-            limits.request().await.unwrap();
+            limits.request(REFUSALS).await.unwrap();
             assert!(begun.elapsed() >= Duration::from_millis(30));
             throttle(Duration::from_secs(3600), "quota");
             throttle(Duration::from_secs(1), "shorter");
-            let throttled = limits.request().await.unwrap_err();
+            let throttled = limits.request(REFUSALS).await.unwrap_err();
             assert_eq!(throttled.reason, "quota");
             assert!(throttled.wait > Duration::from_secs(3500));
         });
@@ -254,7 +263,7 @@ mod tests {
             drop(refused);
             let first = permit(&limits).await;
             let whose = Whose::default();
-            let second = limits.permit(Urgency::Query, &whose);
+            let second = limits.permit(Urgency::Query, &whose, REFUSALS);
             tokio::pin!(second);
             let early = tokio::time::timeout(Duration::from_millis(20), &mut second).await;
             assert!(early.is_err(), "two were in flight");
@@ -268,7 +277,7 @@ mod tests {
         runtime().block_on(async {
             let limits = Limits::new(4, None, None);
             let mut pauses = Vec::new();
-            while let Ok(permit) = limits.permit(Urgency::Ingest, &Whose::default()).await {
+            while let Ok(permit) = limits.permit(Urgency::Ingest, &Whose::default(), REFUSALS).await {
                 let pause = |refusals| {
                     pauses.push(refusals);
                     Duration::from_millis(5)
@@ -279,6 +288,26 @@ mod tests {
             // One more is sent when the pause is over.
             tokio::time::sleep(Duration::from_millis(10)).await;
             permit(&limits).await;
+        });
+    }
+
+    #[test]
+    fn a_probe_waits_where_others_do_not_until_one_more_is_refused() {
+        runtime().block_on(async {
+            let limits = Limits::new(1, None, None);
+            let refuse = async || {
+                let patience = limits.patience(true);
+                let permit = limits.permit(Urgency::Ingest, &Whose::default(), patience).await.unwrap();
+                limits.throttle(&permit, None, |_| Duration::from_millis(5), "busy".into());
+            };
+            for _ in 0..REFUSALS {
+                refuse().await;
+            }
+            let (patience, other) = (limits.patience(true), limits.patience(false));
+            assert!(limits.request(other).await.is_err());
+            limits.request(patience).await.unwrap();
+            refuse().await;
+            assert!(limits.request(patience).await.is_err(), "a second probe is sent");
         });
     }
 
@@ -301,7 +330,7 @@ mod tests {
             let limits = Arc::new(Limits::new(1, Some(1200), None));
             let (_, burst) = bucket(1200).unwrap();
             for _ in 0..burst {
-                limits.request().await.unwrap();
+                limits.request(REFUSALS).await.unwrap();
             }
             let order = Arc::new(Mutex::new(Vec::new()));
             let mut tasks = Vec::new();

@@ -9,7 +9,7 @@ pub mod classify;
 mod congestion;
 pub mod deadline;
 pub mod egress;
-mod limiter;
+pub mod limiter;
 pub mod pool;
 pub mod reference;
 pub mod seal;
