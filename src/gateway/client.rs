@@ -2,7 +2,7 @@
 
 use super::frame;
 use super::protocol::{
-    Access, Client, Embedded, Health, Request, Response, SOCKET_PATH, Urgency, UsageRow, Vectors,
+    Access, Client, Embedded, Health, Request, Response, SOCKET_PATH, Urgency, UsagePart, Vectors,
 };
 use crate::error::{Error, Result};
 use crate::model::{Embedder, Kind};
@@ -258,10 +258,10 @@ pub fn check(embedded: Embedded, embedder: &Embedder, count: usize) -> Result<Em
     })
 }
 
-/// What queries of this database have spent since the last call.
-pub fn take_usage(timeout: Duration) -> Result<Vec<UsageRow>> {
-    match ask(&Request::TakeUsage { database: this_client("", 0).database }, timeout)? {
-        Response::Usage(usage) => Ok(usage),
+/// What queries of this database have spent. The gateway gives a part again until its number comes as `booked`.
+pub fn take_usage(booked: u64, timeout: Duration) -> Result<UsagePart> {
+    match ask(&Request::TakeUsage { database: this_client("", 0).database, booked }, timeout)? {
+        Response::Usage(part) => Ok(part),
         other => Err(unexpected(other)),
     }
 }

@@ -11,6 +11,7 @@ pub mod local;
 pub mod models;
 pub mod protocol;
 pub mod provider;
+mod query_usage;
 pub mod request_memory;
 pub mod server;
 pub mod turns;

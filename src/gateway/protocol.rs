@@ -27,8 +27,9 @@ pub enum Request {
         /// How long the client waits for the answer, in ms; None: as long as it takes.
         patience_ms: Option<u64>,
     },
-    /// What queries of a database have spent since the last such request.
-    TakeUsage { database: u32 },
+    /// What queries of a database have spent: part after part, each again and again until its number comes back in
+    /// `booked` (0: none).
+    TakeUsage { database: u32, booked: u64 },
     /// Tokens of each text, special tokens not counted.
     CountTokens { embedder: Embedder, texts: Vec<String> },
     /// What the gateway knows about itself.
@@ -38,7 +39,7 @@ pub enum Request {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Response {
     Embedded(Embedded),
-    Usage(Vec<UsageRow>),
+    Usage(UsagePart),
     Counts(Vec<u32>),
     Health(Health),
     /// Nothing new, but the gateway lives: it waits for memory before it reads on.
@@ -61,6 +62,13 @@ pub struct Client {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Capability {
     Embed,
+}
+
+/// Some of what queries of a database spent. Without rows it has the number 0.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct UsagePart {
+    pub number: u64,
+    pub rows: Vec<UsageRow>,
 }
 
 /// What queries spent at an endpoint.

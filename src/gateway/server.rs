@@ -8,15 +8,15 @@ use super::endpoint::access;
 use super::endpoint::deadline::{self, DeadlineError};
 use super::endpoint::usage::Usage;
 use super::models::Models;
-use super::protocol::{Capability, Client, Embedded, Health, Request, Response, UsageRow};
+use super::protocol::{Capability, Client, Embedded, Health, Request, Response};
 use super::provider;
+use super::query_usage::QueryUsage;
 use super::request_memory::Reservation;
 use super::turns::{Places, Urgency, Whose};
 use crate::error::{Error, Result};
 use crate::model::{Bounds, Embedder, Kind};
 use crate::sync::lock;
 use crate::tokenizer::Tokenizer;
-use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -34,21 +34,12 @@ pub struct Settings {
 struct State {
     models: Models,
     queues: Queues,
-    /// What queries spent, until their database asks for it.
-    query_usage: Mutex<HashMap<UsageKey, Usage>>,
+    query_usage: Mutex<QueryUsage>,
     cache: QueryCache,
     settings: Mutex<Settings>,
     /// Tokens are counted for one request at a time.
     counting: Arc<Places>,
 }
-
-/// Database, endpoint, capability, knowledge base and tenant.
-type UsageKey = (u32, String, Capability, i64, String);
-
-/// Keys at most; what is spent under further ones is booked for no knowledge base and the unnamed tenant.
-const USAGE_KEYS: usize = 10_000;
-/// Rows of one answer at most.
-const USAGE_PART: usize = 1000;
 
 /// A running gateway; dropping it ends it.
 pub struct Server {
@@ -71,7 +62,7 @@ impl Server {
             Models::start(settings.model_dir.clone()).map_err(|e| problem("start its model thread", e))?;
         let cache = QueryCache::new(settings.query_cache_size);
         let queues = Queues::new(settings.endpoints.clone());
-        let query_usage = Mutex::default();
+        let query_usage = Mutex::new(QueryUsage::new());
         let state = Arc::new(State {
             models,
             queues,
@@ -171,7 +162,9 @@ impl Service for State {
                 }
                 ask_provider(self, request, kb_no, patience_ms.map(Duration::from_millis)).await
             }
-            Request::TakeUsage { database } => Ok(Response::Usage(self.take_usage(database))),
+            Request::TakeUsage { database, booked } => {
+                Ok(Response::Usage(lock(&self.query_usage).take(database, booked)))
+            }
             Request::CountTokens { embedder, texts } => {
                 let whose = Whose { connection, ..Whose::default() };
                 let place = self.counting.take(Urgency::of(&texts), &whose).await;
@@ -196,28 +189,6 @@ impl Service for State {
 }
 
 impl State {
-    fn add_usage(&self, key: UsageKey, usage: &Usage) {
-        let mut all = lock(&self.query_usage);
-        let is_known = all.len() < USAGE_KEYS || all.contains_key(&key);
-        let key = if is_known { key } else { (key.0, key.1, key.2, 0, String::new()) };
-        all.entry(key).or_default().add(usage);
-    }
-
-    /// Some of what queries of a database cost.
-    fn take_usage(&self, database: u32) -> Vec<UsageRow> {
-        let mut all = lock(&self.query_usage);
-        all.extract_if(|key, _| key.0 == database)
-            .take(USAGE_PART)
-            .map(|((_, endpoint, capability, kb_no, tenant), usage)| UsageRow {
-                endpoint,
-                capability,
-                kb_no,
-                tenant,
-                usage,
-            })
-            .collect()
-    }
-
     /// The key under which a question's vector is remembered; None for any other request.
     fn cache_key(&self, request: &EmbedRequest, is_remote: bool) -> Result<Option<query_cache::CacheKey>> {
         let [text] = request.texts.as_slice() else { return Ok(None) };
@@ -275,7 +246,8 @@ async fn embed(state: &State, request: EmbedRequest, kb_no: i64) -> Result<Embed
         let embedded = state.queues.embed(request).await?;
         // The worker books what it sees in the answer; a query cannot write.
         if urgency != Urgency::Ingest && embedded.usage != Usage::default() {
-            state.add_usage((database, embedder, Capability::Embed, kb_no, tenant), &embedded.usage);
+            let key = (database, embedder, Capability::Embed, kb_no, tenant);
+            lock(&state.query_usage).add(key, &embedded.usage);
         }
         embedded
     } else {

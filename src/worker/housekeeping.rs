@@ -8,7 +8,6 @@ use crate::error::Result;
 use crate::gateway::client;
 use crate::gateway::protocol::UsageRow;
 use crate::pg::{txn, wait, wake};
-use crate::settings;
 use crate::store::{builds, embedders, jobs, runs, usage, vector_store};
 use std::time::{Duration, Instant};
 
@@ -16,12 +15,15 @@ use std::time::{Duration, Instant};
 const EVERY: Duration = Duration::from_secs(2);
 /// How often usage by queries is asked for.
 const BOOK_EVERY: Duration = Duration::from_secs(2);
+/// How long the gateway's answer is waited for: what does not come now comes the next time.
+const BOOK_WITHIN: Duration = Duration::from_secs(2);
 
 pub struct Housekeeping {
     done_at: Instant,
-    booked: Option<Instant>,
-    /// What queries spent and is not written yet: the gateway says it once only.
-    unbooked: Vec<UsageRow>,
+    /// When usage by queries was asked for.
+    asked_at: Option<Instant>,
+    /// The last part of it that was written, as the gateway numbers them; 0: none.
+    booked: u64,
     /// Vectors were written since indexes were looked at.
     is_index_due: bool,
     /// Vector tables were looked after since this worker started.
@@ -32,8 +34,8 @@ impl Housekeeping {
     pub fn new() -> Housekeeping {
         Housekeeping {
             done_at: Instant::now(),
-            booked: None,
-            unbooked: Vec::new(),
+            asked_at: None,
+            booked: 0,
             is_index_due: true,
             are_tables_checked: false,
         }
@@ -86,8 +88,8 @@ impl Housekeeping {
                 }
             }
             sweep_old_builds(log)?;
-            self.book_query_usage()?;
             self.have_indexes_built()?;
+            self.book_query_usage()?;
             txn::in_txn(|| Ok(!jobs::any()? && !runs::any_housekeeping()?))
         });
         match result {
@@ -104,22 +106,25 @@ impl Housekeeping {
 
     /// Queries cannot write: what they spent is fetched from the gateway now and then.
     fn book_query_usage(&mut self) -> Result<()> {
-        if self.unbooked.is_empty() {
-            if self.booked.is_some_and(|at| at.elapsed() < BOOK_EVERY) || !wake::gateway_runs() {
+        if self.asked_at.is_some_and(|at| at.elapsed() < BOOK_EVERY) || !wake::gateway_runs() {
+            return Ok(());
+        }
+        self.asked_at = Some(Instant::now());
+        loop {
+            // This also says that the part before is booked, at once: another worker would get it again.
+            let part = client::take_usage(self.booked, BOOK_WITHIN)?;
+            if part.rows.is_empty() {
                 return Ok(());
             }
-            self.booked = Some(Instant::now());
-            self.unbooked = client::take_usage(settings::gateway_timeout())?;
+            txn::in_txn(|| {
+                for UsageRow { endpoint, kb_no, tenant, usage, .. } in &part.rows {
+                    let price = embedders::find(endpoint)?.and_then(|e| e.config.remote.price_micros);
+                    usage::add(endpoint, *kb_no, tenant, usage, price)?;
+                }
+                Ok(())
+            })?;
+            self.booked = part.number;
         }
-        txn::in_txn(|| {
-            for UsageRow { endpoint, kb_no, tenant, usage, .. } in &self.unbooked {
-                let price = embedders::find(endpoint)?.and_then(|e| e.config.remote.price_micros);
-                usage::add(endpoint, *kb_no, tenant, usage, price)?;
-            }
-            Ok(())
-        })?;
-        self.unbooked.clear();
-        Ok(())
     }
 
     fn have_indexes_built(&mut self) -> Result<()> {

@@ -68,6 +68,42 @@ fn usage_is_counted_per_embedder_knowledge_base_and_day() {
 }
 
 #[test]
+fn what_a_question_spent_is_booked_once_though_a_worker_dies_before_it_has_written_it() {
+    let stub = Stub::start(Options::default());
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_stub_embedder("e", &stub, "{}");
+    db.create_kb("k", "e", WHOLE);
+    db.put("k", "d", "A text about harbors.");
+    db.wait("k");
+    let booked =
+        |db: &mut crate::support::Db| -> i64 { db.one("SELECT sum(requests)::bigint FROM kb.usage") };
+    until(SOON, "the document is booked", || booked(&mut db) == 1);
+    let mut other = cluster.connect(APP);
+    other.run("BEGIN; LOCK TABLE kb.usage IN ACCESS EXCLUSIVE MODE");
+    db.found("k", "a question of five words", 1);
+    // It wants to write what it got from the gateway.
+    let waits = "pg_locks l JOIN pg_stat_activity a USING (pid)
+                 WHERE l.relation = 'kb.usage'::regclass AND NOT l.granted AND a.backend_type = 'kb worker'";
+    until(SOON, "the worker waits for the table", || db.count(waits) > 0);
+    let worker = cluster.worker(APP);
+    db.run(&format!("SELECT pg_terminate_backend({worker})"));
+    until(SOON, "the worker is gone", || db.count(&format!("pg_stat_activity WHERE pid = {worker}")) == 0);
+    other.run("COMMIT");
+    db.put("k", "more", "A text about castles.");
+    db.wait("k");
+    until(SOON, "the question is booked", || booked(&mut db) == 3);
+    // Nothing comes twice, from this worker or the next.
+    let worker = cluster.worker(APP);
+    db.run(&format!("SELECT pg_terminate_backend({worker})"));
+    db.found("k", "another question", 1);
+    db.put("k", "last", "A text about rivers.");
+    db.wait("k");
+    until(SOON, "the last question is booked", || booked(&mut db) >= 5);
+    assert_eq!((booked(&mut db), stub.request_count()), (5, 5));
+}
+
+#[test]
 fn what_had_no_price_has_no_cost_and_what_had_one_has_it_exactly() {
     on_one_day();
     let stub = Stub::start(Options::default());

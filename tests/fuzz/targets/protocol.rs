@@ -93,7 +93,7 @@ fn seeds() -> Vec<Vec<u8>> {
             client: Client::default(),
             patience_ms: Some(3),
         },
-        Request::TakeUsage { database: 5 },
+        Request::TakeUsage { database: 5, booked: 6 },
         Request::CountTokens { embedder, texts },
         Request::Health,
     ];
