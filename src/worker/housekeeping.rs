@@ -1,7 +1,7 @@
 //! What is done beside documents: ending runs, switching and sweeping builds, asking for indexes, booking what queries
 //! spent.
 
-use super::indexes;
+use super::indexes::Indexes;
 use super::log::Log;
 use crate::catalog::build_lifecycle;
 use crate::error::Result;
@@ -22,8 +22,6 @@ pub struct Housekeeping {
     booked: Option<Instant>,
     /// What queries spent and is not written yet: the gateway says it once only.
     unbooked: Vec<UsageRow>,
-    /// Vectors were written since indexes were looked at.
-    is_index_due: bool,
     /// Vector tables were looked after since this worker started.
     are_tables_checked: bool,
 }
@@ -34,20 +32,14 @@ impl Housekeeping {
             done_at: Instant::now(),
             booked: None,
             unbooked: Vec::new(),
-            is_index_due: true,
             are_tables_checked: false,
         }
     }
 
-    /// Vectors were written: a table may have enough of them for an index.
-    pub fn note_vectors(&mut self) {
-        self.is_index_due = true;
-    }
-
     /// A knowledge base whose documents are all done does not wait for those of others.
-    pub fn run_now_and_then(&mut self, log: &mut Log) {
+    pub fn run_now_and_then(&mut self, indexes: &mut Indexes, log: &mut Log) {
         if self.done_at.elapsed() > EVERY {
-            self.run(log);
+            self.run(indexes, log);
         }
     }
 
@@ -71,7 +63,7 @@ impl Housekeeping {
     }
 
     /// Does all of it; true when nothing is left to wait for.
-    pub fn run(&mut self, log: &mut Log) -> bool {
+    pub fn run(&mut self, indexes: &mut Indexes, log: &mut Log) -> bool {
         self.done_at = Instant::now();
         self.check_tables(log);
         let result = txn::in_txn(|| {
@@ -87,7 +79,7 @@ impl Housekeeping {
             }
             sweep_old_builds(log)?;
             self.book_query_usage()?;
-            self.have_indexes_built()?;
+            indexes.have_built()?;
             txn::in_txn(|| Ok(!jobs::any()? && !runs::any_housekeeping()?))
         });
         match result {
@@ -119,18 +111,6 @@ impl Housekeeping {
             Ok(())
         })?;
         self.unbooked.clear();
-        Ok(())
-    }
-
-    fn have_indexes_built(&mut self) -> Result<()> {
-        // An indexer that runs looks for itself, and what comes after its last look is found when it has left.
-        if !self.is_index_due || wake::indexer_runs() {
-            return Ok(());
-        }
-        let work = indexes::find()?;
-        let is_wanted = !work.wanted.is_empty();
-        let is_started = is_wanted && wake::start_indexer();
-        self.is_index_due = work.is_more_expected || is_wanted && !is_started;
         Ok(())
     }
 }

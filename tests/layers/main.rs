@@ -273,11 +273,7 @@ fn every_breach_is_seen() {
             "const Q: &str = \"SELECT b.table_name FROM kb.builds b\";",
             "store::documents: table_name is named in store::vector_store only",
         ),
-        (
-            "api/query.rs",
-            "use crate::store::search;",
-            "api::query: goes past the use cases: store::search",
-        ),
+        ("api/query.rs", "use crate::store::search;", "api::query: goes past the use cases: store::search"),
         ("attic.rs", "", "attic: has no height: add it to HEIGHTS"),
         (
             "gateway/endpoint/call.rs",
