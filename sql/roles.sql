@@ -46,6 +46,8 @@ $$;
 
 -- Group roles. They belong to the cluster, so they may be there already and stay after DROP EXTENSION.
 DO $$
+DECLARE
+    members pg_catalog.text;
 BEGIN
     IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = 'kb_reader') THEN
         CREATE ROLE kb_reader NOLOGIN;
@@ -64,6 +66,14 @@ BEGIN
         RAISE EXCEPTION 'role kb_vectors exists and has more rights than it may have' USING
             ERRCODE = 'invalid_role_specification',
             HINT = 'ALTER ROLE kb_vectors NOSUPERUSER NOBYPASSRLS NOLOGIN;';
+    END IF;
+    members := (SELECT pg_catalog.string_agg(pg_catalog.quote_ident(rolname), ', ' ORDER BY rolname)
+                FROM pg_catalog.pg_roles WHERE oid IN (
+                    SELECT member FROM pg_catalog.pg_auth_members WHERE roleid = 'kb_vectors'::pg_catalog.regrole));
+    IF members IS NOT NULL THEN
+        RAISE EXCEPTION 'role kb_vectors has members, who could read vectors of every tenant: %', members USING
+            ERRCODE = 'invalid_role_specification',
+            HINT = pg_catalog.format('REVOKE kb_vectors FROM %s;', members);
     END IF;
 END
 $$;

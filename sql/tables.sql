@@ -133,6 +133,8 @@ ALTER SEQUENCE kb.build_no_seq OWNED BY kb.builds.build_no;
 CREATE UNIQUE INDEX builds_one_live ON kb.builds (kb_no) WHERE state = 'live';
 CREATE UNIQUE INDEX builds_one_next ON kb.builds (kb_no) WHERE state = 'next';
 CREATE INDEX builds_kb_no ON kb.builds (kb_no);
+-- For the foreign key, when runs are deleted.
+CREATE INDEX builds_run_no ON kb.builds (run_no) WHERE run_no IS NOT NULL;
 COMMENT ON TABLE kb.builds IS 'Complete sets of chunks and vectors of a knowledge base: the live one, and while kb.ingest replaces it, the next one.';
 
 -- tenant_id is the document's tenant, which need not be that of the knowledge base; an external_id is unique within its
@@ -233,6 +235,8 @@ CREATE TABLE kb.jobs (
 );
 ALTER SEQUENCE kb.job_no_seq OWNED BY kb.jobs.job_no;
 CREATE INDEX jobs_next ON kb.jobs (kb_no, priority, job_no);
+-- For the foreign key, and to see whether a run still has jobs.
+CREATE INDEX jobs_run_no ON kb.jobs (run_no) WHERE run_no IS NOT NULL;
 COMMENT ON TABLE kb.jobs IS 'Documents that wait for the worker, one row each; edits while one waits are coalesced.';
 COMMENT ON COLUMN kb.jobs.subject IS 'What the job is about: for kind document an external_id.';
 

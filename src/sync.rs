@@ -18,7 +18,7 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     #[test]
-    fn a_lock_that_a_panic_left_is_taken_with_what_it_guards() {
+    fn a_poisoned_lock_is_taken_with_what_it_guards() {
         let mutex = Mutex::new(1);
         let panics = AssertUnwindSafe(|| {
             *lock(&mutex) = 2;

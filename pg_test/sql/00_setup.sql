@@ -19,6 +19,11 @@ SELECT c.relname, c.relrowsecurity, c.relforcerowsecurity
 FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'tenant_id'
 WHERE c.relnamespace = 'kb'::regnamespace AND c.relkind IN ('r', 'p') ORDER BY 1;
 
+-- A deletion finds by an index what it deletes or clears with it.
+SELECT c.conrelid::regclass, c.conname FROM pg_constraint c
+WHERE c.connamespace = 'kb'::regnamespace AND c.contype = 'f' AND c.confdeltype IN ('c', 'n')
+  AND NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.conrelid AND i.indkey[0] = c.conkey[1]);
+
 -- Views read with the rights of their caller.
 SELECT relname, reloptions FROM pg_class WHERE relnamespace = 'kb'::regnamespace AND relkind = 'v' ORDER BY 1;
 

@@ -142,9 +142,14 @@ SELECT try($$SELECT kb.query_vector('q', '[1,2,3]')$$);
 SELECT try($$SELECT kb.query_vector('q_none', '[1,2,3]')$$);
 SELECT try($$SELECT kb.query_vector('q', '[1,2,3]', 0)$$);
 SELECT try($$SELECT kb.query('q_minilm', repeat('word ', 300))$$);
--- A zero vector has no direction; that is no crash.
+-- A zero vector has no direction, also one that is zero as the table stores it.
 SELECT try($$SELECT count(*) FROM kb.query_vector('q_l2', array_fill(0, ARRAY[64])::vector)$$);
-SELECT try($$SELECT count(*) >= 0 FROM kb.query_vector('q', array_fill(0, ARRAY[384])::vector)$$);
+SELECT try($$SELECT kb.query_vector('q', array_fill(0, ARRAY[384])::vector)$$);
+SELECT try($$SELECT kb.query_vector('q', array_fill(1e-30, ARRAY[384])::vector)$$);
+SELECT kb.create_vector_db('q_half', dimension => 384, config => '{"element": "halfvec"}'), kb.create_knowledge_base('q_half', 'hash', 'q_half');
+SELECT try($$SELECT kb.query_vector('q_half', array_fill(1e-9, ARRAY[384])::vector)$$);
+SELECT try($$SELECT kb.query_vector('q_half', array_fill(1e6, ARRAY[384])::vector)$$);
+SELECT try($$SELECT count(*) FROM kb.query_vector('q_half', array_fill(1, ARRAY[384])::vector)$$);
 
 SELECT kb.drop_knowledge_base(id) FROM kb.knowledge_bases WHERE id ~ '^q(_|$)';
 SELECT kb.drop_vector_db(id) FROM kb.vector_dbs WHERE id LIKE 'q\_%';

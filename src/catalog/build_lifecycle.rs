@@ -52,7 +52,7 @@ pub fn create(kb: &KnowledgeBase, state: BuildState, run_no: Option<i64>) -> Res
 /// Makes a finished next build the live one; the worker calls it in a transaction. Returns false when documents are
 /// missing from it (put while the run began): it enqueues them instead.
 pub fn switch(next: &Build) -> Result<bool> {
-    let missed = documents::reset(next.kb_no, Which::NotUnder, &next.settings())?;
+    let missed = documents::reset(next.kb_no, Which::ReadyUnderOthers, &next.settings())?;
     if !missed.is_empty() {
         jobs::enqueue(next.kb_no, &missed, Priority::Backfill, next.run_no)?;
         return Ok(false);
@@ -68,7 +68,7 @@ pub fn switch(next: &Build) -> Result<bool> {
         for live in builds::current(next.kb_no)?.iter().filter(|build| build.is_live()) {
             if live.preprocess != next.preprocess {
                 // The text of each document is now as the next build extracted it: chunks must be slices of it.
-                let others = documents::reset(live.kb_no, Which::NotUnder, &live.settings())?;
+                let others = documents::reset(live.kb_no, Which::ReadyUnderOthers, &live.settings())?;
                 jobs::enqueue(live.kb_no, &others, Priority::Backfill, None)?;
             }
             enqueue_without_vectors(live)?;

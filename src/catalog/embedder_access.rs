@@ -34,8 +34,8 @@ pub fn access(embedder: &Embedder, tenant: &str) -> Result<Access> {
                 of_tenant: false,
             });
         }
-        let rest = embedders::rest(&embedder.id)?;
-        let reference = rest.secret.as_deref().map(Reference::parse).transpose();
+        let others = embedders::other_columns(&embedder.id)?;
+        let reference = others.secret.as_deref().map(Reference::parse).transpose();
         let reference = reference.map_err(|problem| {
             Error::configuration(format!("embedder \"{}\"", embedder.id), vec![format!("secret: {problem}")])
         })?;
@@ -55,6 +55,6 @@ pub fn access(embedder: &Embedder, tenant: &str) -> Result<Access> {
             Some(_) => usage::today(&embedder.id, tenant)?,
             None => Spent::default(),
         };
-        Ok(Access { reference, stored, host: rest.secret_host, spent })
+        Ok(Access { reference, stored, host: others.secret_host, spent })
     })
 }

@@ -208,9 +208,14 @@ fn address_and_secret(
     }
     match wanted.secret.as_deref().map(Reference::parse) {
         Some(Err(problem)) => problems.push(format!("secret: {problem}")),
-        Some(Ok(Reference::Env(variable))) => {
-            if let Err(problem) = settings::secret_sources().variables.check(&variable) {
+        Some(Ok(reference)) => {
+            let sources = settings::secret_sources();
+            if let Reference::Env(variable) = &reference
+                && let Err(problem) = sources.variables.check(variable)
+            {
                 setting = Some(Allowing::SecretEnv);
+                problems.push(format!("secret: {problem}"));
+            } else if let Err(problem) = reference.check_use(&sources) {
                 problems.push(format!("secret: {problem}"));
             }
         }

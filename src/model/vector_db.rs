@@ -93,6 +93,25 @@ pub enum Element {
     Halfvec,
 }
 
+/// Why a question's vector cannot be compared with those of a table: the table's elements cannot hold one of its numbers,
+/// or it has no direction.
+pub fn question_problem(metric: Metric, element: Element, vector: &[f32]) -> Option<String> {
+    let held = |number: f32| match element {
+        Element::Vector => number,
+        Element::Halfvec => half::f16::from_f32(number).to_f32(),
+    };
+    if let Some(number) = vector.iter().find(|number| !held(**number).is_finite()) {
+        return Some(format!("the vectors are of type {}, which cannot hold {number}", element.name()));
+    }
+    // In 32 bits, as pgvector computes it: the distance from a vector without a length is not a number.
+    let square: f32 = vector.iter().map(|number| held(*number) * held(*number)).sum();
+    let has_direction = square > 0.0 && square.is_finite();
+    (metric == Metric::Cosine && !has_direction).then(|| {
+        "metric cosine compares directions, and it has none: its length is 0, or too small or too large to be computed"
+            .into()
+    })
+}
+
 /// Dimensions at most that pgvector's HNSW indexes as `vector`.
 pub const VECTOR_MAX_DIMENSION: usize = 2000;
 /// Dimensions at most that pgvector's HNSW indexes as `halfvec`.

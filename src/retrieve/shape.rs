@@ -42,7 +42,7 @@ pub fn add_places(hits: &mut [Hit], places: Vec<(Vec<u8>, Uuid, String)>) {
             })
             .collect();
         if !others.is_empty() {
-            tell(hit, "also_in", Value::Array(others));
+            add_to_locator(hit, "also_in", Value::Array(others));
         }
     }
 }
@@ -50,12 +50,12 @@ pub fn add_places(hits: &mut [Hit], places: Vec<(Vec<u8>, Uuid, String)>) {
 /// Says in each locator that no vectors were compared, and why.
 pub fn mark_keyword(hits: &mut [Hit], reason: &str) {
     for hit in hits {
-        tell(hit, "answered_by", json!("keyword"));
-        tell(hit, "reason", json!(reason));
+        add_to_locator(hit, "answered_by", json!("keyword"));
+        add_to_locator(hit, "reason", json!(reason));
     }
 }
 
-fn tell(hit: &mut Hit, key: &str, value: Value) {
+fn add_to_locator(hit: &mut Hit, key: &str, value: Value) {
     if let Value::Object(locator) = &mut hit.row.locator {
         locator.insert(key.into(), value);
     }

@@ -83,6 +83,15 @@ pub fn live(kb_no: i64) -> Result<Build> {
     .ok_or_else(|| Error::Internal(format!("knowledge base {kb_no} has no live build")))
 }
 
+/// The build that a run fills beside the live one. Under the caller's snapshot.
+pub fn next(kb_no: i64) -> Result<Option<Build>> {
+    spi::read_one(
+        &format!("SELECT {} FROM kb.builds b WHERE kb_no = $1 AND state = 'next'", columns()),
+        &[Arg::Long(kb_no)],
+        build,
+    )
+}
+
 /// The builds that a document must be in: live first, then next.
 pub fn current(kb_no: i64) -> Result<Vec<Build>> {
     spi::write(

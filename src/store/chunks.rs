@@ -37,11 +37,11 @@ pub fn existing(document_id: i64, build_no: i64) -> Result<Vec<Existing>> {
 }
 
 /// A chunk with its identity and place.
-pub type Placed = (Uuid, usize, Chunk);
+pub type PlacedChunk = (Uuid, usize, Chunk);
 
 /// Inserts chunks of one document, which is the tenant's. An id that is there already (a crash after the commit, say)
 /// stays.
-pub fn insert(build: &Build, document_id: i64, tenant_id: &str, chunks: &[Placed]) -> Result<()> {
+pub fn insert(build: &Build, document_id: i64, tenant_id: &str, chunks: &[PlacedChunk]) -> Result<()> {
     // So many at once, to bound the size of one statement's arguments.
     for part in chunks.chunks(500) {
         let columns = Columns::of(part);
@@ -74,7 +74,7 @@ pub fn insert(build: &Build, document_id: i64, tenant_id: &str, chunks: &[Placed
 }
 
 /// Moves kept chunks to their new place; rows that did not move are not touched.
-pub fn update_places(build_no: i64, chunks: &[Placed]) -> Result<()> {
+pub fn update_places(build_no: i64, chunks: &[PlacedChunk]) -> Result<()> {
     for part in chunks.chunks(500) {
         let columns = Columns::of(part);
         spi::execute(
@@ -123,7 +123,7 @@ struct Columns {
 }
 
 impl Columns {
-    fn of(chunks: &[Placed]) -> Self {
+    fn of(chunks: &[PlacedChunk]) -> Self {
         let mut columns = Columns::default();
         for (id, ordinal, chunk) in chunks {
             columns.ids.push(*id);

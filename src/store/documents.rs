@@ -265,7 +265,7 @@ pub fn set_failed(job: &Job, error: &str, sqlstate: &str) -> Result<()> {
 pub fn reset(kb_no: i64, which: Which, settings: &str) -> Result<Vec<Subject>> {
     let condition = match which {
         Which::All => "true",
-        Which::NotUnder => "(status = 'ready' AND settings IS DISTINCT FROM $2)",
+        Which::ReadyUnderOthers => "(status = 'ready' AND settings IS DISTINCT FROM $2)",
         Which::Outdated => "(status <> 'ready' OR settings IS DISTINCT FROM $2)",
     };
     spi::write(
@@ -304,7 +304,7 @@ pub enum Which {
     /// Not ready, or made under other settings.
     Outdated,
     /// Ready, but made under other settings.
-    NotUnder,
+    ReadyUnderOthers,
 }
 
 /// Failed documents that the caller can see, and knowledge bases that have one. Works on a standby.
@@ -343,7 +343,7 @@ pub fn sample(kb_no: i64, settings: &str, all: bool, limit: i64) -> Result<Vec<i
 }
 
 /// Content type and bytes of a document as it was put.
-pub fn as_put(document_id: i64) -> Result<Option<(String, Vec<u8>)>> {
+pub fn original_of(document_id: i64) -> Result<Option<(String, Vec<u8>)>> {
     spi::read_one(
         "SELECT original, CASE WHEN original IS NULL THEN content END, content_type
          FROM kb.documents WHERE document_id = $1",

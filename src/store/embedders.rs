@@ -30,19 +30,19 @@ pub fn get(id: &str) -> Result<Embedder> {
 }
 
 /// What else a row says: secret, the host it is bound to, config as written, seeded.
-pub struct Rest {
+pub struct OtherColumns {
     pub secret: Option<String>,
     pub secret_host: Option<String>,
     pub config: Value,
     pub seeded: bool,
 }
 
-pub fn rest(id: &str) -> Result<Rest> {
+pub fn other_columns(id: &str) -> Result<OtherColumns> {
     spi::read_one(
         "SELECT secret, secret_host, config, seeded FROM kb.embedders WHERE id = $1",
         &[Arg::Text(id)],
         |row| {
-            Ok(Rest {
+            Ok(OtherColumns {
                 secret: row.opt(0)?,
                 secret_host: row.opt(1)?,
                 config: row.json(2)?,
@@ -54,34 +54,34 @@ pub fn rest(id: &str) -> Result<Rest> {
 }
 
 /// False when the id is taken.
-pub fn insert(embedder: &Embedder, rest: &Rest) -> Result<bool> {
+pub fn insert(embedder: &Embedder, others: &OtherColumns) -> Result<bool> {
     let inserted = spi::execute(
         "INSERT INTO kb.embedders (id, provider, model, dimension, base_url, secret, secret_host, config, fingerprint)
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (id) DO NOTHING",
-        &arguments(embedder, rest),
+        &arguments(embedder, others),
     )?;
     Ok(inserted == 1)
 }
 
-pub fn update(embedder: &Embedder, rest: &Rest) -> Result<()> {
+pub fn update(embedder: &Embedder, others: &OtherColumns) -> Result<()> {
     spi::execute(
         "UPDATE kb.embedders SET provider = $2, model = $3, dimension = $4, base_url = $5, secret = $6,
                 secret_host = $7, config = $8, fingerprint = $9, updated_at = now() WHERE id = $1",
-        &arguments(embedder, rest),
+        &arguments(embedder, others),
     )?;
     Ok(())
 }
 
-fn arguments<'a>(embedder: &'a Embedder, rest: &'a Rest) -> [Arg<'a>; 9] {
+fn arguments<'a>(embedder: &'a Embedder, others: &'a OtherColumns) -> [Arg<'a>; 9] {
     [
         Arg::Text(&embedder.id),
         Arg::Text(&embedder.provider),
         Arg::Text(&embedder.model),
         Arg::Int(embedder.dimension as i32),
         Arg::TextOrNull(embedder.base_url.as_deref()),
-        Arg::TextOrNull(rest.secret.as_deref()),
-        Arg::TextOrNull(rest.secret_host.as_deref()),
-        Arg::Json(&rest.config),
+        Arg::TextOrNull(others.secret.as_deref()),
+        Arg::TextOrNull(others.secret_host.as_deref()),
+        Arg::Json(&others.config),
         Arg::Long(embedder.fingerprint()),
     ]
 }

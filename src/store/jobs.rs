@@ -259,7 +259,7 @@ pub fn make_due() -> Result<()> {
 }
 
 /// The same for documents that wait for one embedder. As the owner.
-pub fn make_due_of(embedder: &str) -> Result<()> {
+pub fn make_due_for_embedder(embedder: &str) -> Result<()> {
     spi::execute(
         "UPDATE kb.jobs SET next_attempt_at = now(), chunked = NULL WHERE job_no IN (
              SELECT job_no FROM kb.jobs WHERE leased_until IS NULL

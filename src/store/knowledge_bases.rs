@@ -1,7 +1,7 @@
 //! kb.knowledge_bases.
 
 use crate::error::{Error, Object, Result};
-use crate::model::{Chunking, Json, Preprocess, Retrieval};
+use crate::model::{Chunking, Json, Preprocess, Retrieval, id};
 use crate::pg::json::Jsonb;
 use crate::pg::spi::{self, Arg, Row};
 use serde_json::Value;
@@ -27,6 +27,10 @@ impl KnowledgeBase {
     }
 }
 
+/// The columns that [`knowledge_base`] reads.
+const COLUMNS: &str =
+    "kb_no, tenant_id, id, description, embedder, vector_db, chunking, preprocess, retrieval, metadata";
+
 fn knowledge_base(row: &Row) -> Result<KnowledgeBase> {
     let internal =
         |p: Vec<String>| Error::Internal(format!("stored settings of a knowledge base: {}", p.join("; ")));
@@ -47,9 +51,11 @@ fn knowledge_base(row: &Row) -> Result<KnowledgeBase> {
 /// The knowledge base that the caller means: its own tenant's, else one shared with it.
 pub fn get(id: &str) -> Result<KnowledgeBase> {
     spi::write_one(
-        "SELECT kb_no, tenant_id, id, description, embedder, vector_db, chunking, preprocess, retrieval, metadata
-         FROM kb.knowledge_bases WHERE id = $1 AND tenant_id = ANY ((SELECT kb.visible_tenants())::text[])
-         ORDER BY tenant_id = (SELECT kb.current_tenant()) DESC LIMIT 1",
+        &format!(
+            "SELECT {COLUMNS} FROM kb.knowledge_bases
+             WHERE id = $1 AND tenant_id = ANY ((SELECT kb.visible_tenants())::text[])
+             ORDER BY tenant_id = (SELECT kb.current_tenant()) DESC LIMIT 1"
+        ),
         &[Arg::Text(id)],
         knowledge_base,
     )?
@@ -67,9 +73,21 @@ pub fn get_own(id: &str) -> Result<KnowledgeBase> {
     })
 }
 
+/// The tenant that the session acts for. Its name stands in rows, keys and requests, so it must be one for these.
 pub fn current_tenant() -> Result<String> {
-    spi::read_one("SELECT kb.current_tenant()", &[], |row| row.get::<String>(0))?
-        .ok_or_else(|| Error::Internal("no current tenant".into()))
+    let tenant = spi::read_one("SELECT kb.current_tenant()", &[], |row| row.get::<String>(0))?
+        .ok_or_else(|| Error::Internal("no current tenant".into()))?;
+    match id::tenant_problem(&tenant) {
+        None => Ok(tenant),
+        Some(problem) => Err(Error::Argument { argument: "kb.tenant", problem }),
+    }
+}
+
+/// Locks a knowledge base until the transaction ends, against others that do so; as it is then, if it is still there. As
+/// the owner.
+pub fn lock(kb_no: i64) -> Result<Option<KnowledgeBase>> {
+    let sql = format!("SELECT {COLUMNS} FROM kb.knowledge_bases WHERE kb_no = $1 FOR NO KEY UPDATE");
+    spi::write_one(&sql, &[Arg::Long(kb_no)], knowledge_base)
 }
 
 /// The number of the new knowledge base; None when the id is taken. As the owner.

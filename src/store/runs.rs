@@ -5,20 +5,20 @@ use crate::model::states::{RunState, RunStrategy};
 use crate::pg::spi::{self, Arg};
 
 /// Starts a run; its number.
-pub fn insert(kb_no: i64, tenant_id: &str, strategy: RunStrategy, scanned: i64) -> Result<i64> {
+pub fn insert(kb_no: i64, tenant_id: &str, strategy: RunStrategy) -> Result<i64> {
     spi::write_one(
-        "INSERT INTO kb.runs (kb_no, tenant_id, strategy, scanned) VALUES ($1, $2, $3, $4) RETURNING run_no",
-        &[Arg::Long(kb_no), Arg::Text(tenant_id), Arg::Text(strategy.name()), Arg::Long(scanned)],
+        "INSERT INTO kb.runs (kb_no, tenant_id, strategy) VALUES ($1, $2, $3) RETURNING run_no",
+        &[Arg::Long(kb_no), Arg::Text(tenant_id), Arg::Text(strategy.name())],
         |row| row.get::<i64>(0),
     )?
     .ok_or_else(|| Error::Internal("no run number".into()))
 }
 
-/// Records how many documents needed nothing.
-pub fn set_skipped(run_no: i64, skipped: i64) -> Result<()> {
+/// Records how many documents a run looked at, and how many of them needed nothing.
+pub fn set_scanned(run_no: i64, scanned: i64, skipped: i64) -> Result<()> {
     spi::execute(
-        "UPDATE kb.runs SET skipped = $2 WHERE run_no = $1",
-        &[Arg::Long(run_no), Arg::Long(skipped)],
+        "UPDATE kb.runs SET scanned = $2, skipped = $3 WHERE run_no = $1",
+        &[Arg::Long(run_no), Arg::Long(scanned), Arg::Long(skipped)],
     )?;
     Ok(())
 }

@@ -18,6 +18,20 @@ pub fn vector_schema() -> Result<String> {
     })
 }
 
+/// Where the role that reads vectors may not use pgvector's schema, since pgvector was moved: that schema, quoted, and the
+/// statement that lets it. Works on a standby.
+pub fn vector_schema_without_usage() -> Result<Option<(String, String)>> {
+    spi::read_one(
+        "SELECT pg_catalog.quote_ident(n.nspname),
+                pg_catalog.format('GRANT USAGE ON SCHEMA %I TO kb_vectors;', n.nspname)
+         FROM pg_catalog.pg_extension e
+         JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace
+         WHERE e.extname = 'vector' AND NOT pg_catalog.has_schema_privilege('kb_vectors', n.oid, 'USAGE')",
+        &[],
+        |row| Ok((row.get(0)?, row.get(1)?)),
+    )
+}
+
 /// Version of an installed extension.
 pub fn extension_version(name: &str) -> Result<Option<String>> {
     spi::read_one(

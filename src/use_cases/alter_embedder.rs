@@ -4,15 +4,15 @@ use crate::catalog::embedder_settings::{self, WantedEmbedder, host, own};
 use crate::error::{Error, Object, Result};
 use crate::pg::role::as_owner;
 use crate::pg::{report, wake};
-use crate::store::embedders::{self, Rest};
+use crate::store::embedders::{self, OtherColumns};
 use crate::store::jobs;
 
 /// Refuses a change that would give stored vectors another meaning while a knowledge base uses the embedder. A secret
 /// stays bound to the host that it was given for.
 pub fn alter_embedder(id: &str, wanted: WantedEmbedder) -> Result<()> {
     let before = embedders::get(id)?;
-    let rest = embedders::rest(id)?;
-    embedder_settings::refuse_seeded(id, rest.seeded, "altered")?;
+    let others = embedders::other_columns(id)?;
+    embedder_settings::refuse_seeded(id, others.seeded, "altered")?;
     let same_model = wanted.model.as_ref().is_none_or(|m| *m == before.model);
     let secret_given = wanted.secret.is_some();
     let merged = WantedEmbedder {
@@ -20,13 +20,13 @@ pub fn alter_embedder(id: &str, wanted: WantedEmbedder) -> Result<()> {
         model: Some(wanted.model.unwrap_or_else(|| before.model.clone())),
         dimension: wanted.dimension.or(same_model.then_some(before.dimension as i32)),
         base_url: wanted.base_url.or_else(|| before.base_url.clone()),
-        secret: wanted.secret.or(rest.secret),
-        config: Some(wanted.config.unwrap_or(rest.config)),
+        secret: wanted.secret.or(others.secret),
+        config: Some(wanted.config.unwrap_or(others.config)),
     };
     let (after, config) = embedder_settings::check(id, &merged)?;
     let secret_host = match secret_given {
         true => host(&after),
-        false => rest.secret_host.filter(|bound| host(&after).as_ref() == Some(bound)),
+        false => others.secret_host.filter(|bound| host(&after).as_ref() == Some(bound)),
     };
     if merged.secret.is_some() && secret_host.is_none() {
         report::notice(&format!(
@@ -34,7 +34,7 @@ pub fn alter_embedder(id: &str, wanted: WantedEmbedder) -> Result<()> {
              kb.alter_embedder(…, secret => …)"
         ));
     }
-    let rest = Rest { secret: merged.secret, secret_host, config, seeded: false };
+    let others = OtherColumns { secret: merged.secret, secret_host, config, seeded: false };
     as_owner(|| {
         if after.fingerprint() != before.fingerprint() && embedders::uses(id)? > 0 {
             return Err(Error::InUse {
@@ -47,9 +47,9 @@ pub fn alter_embedder(id: &str, wanted: WantedEmbedder) -> Result<()> {
             });
         }
         own(&after)?;
-        embedders::update(&after, &rest)?;
+        embedders::update(&after, &others)?;
         // Jobs that waited for the embedder are tried again with its new settings.
-        jobs::make_due_of(id)
+        jobs::make_due_for_embedder(id)
     })?;
     wake::at_commit(0);
     Ok(())

@@ -3,17 +3,17 @@
 use crate::catalog::embedder_settings::{self, WantedEmbedder};
 use crate::error::{Error, Object, Result};
 use crate::pg::role::as_owner;
-use crate::store::embedders::{self, Rest};
+use crate::store::embedders::{self, OtherColumns};
 
 /// Checks everything, and reports all problems at once.
 pub fn create_embedder(id: &str, wanted: &WantedEmbedder) -> Result<()> {
     let (embedder, config) = embedder_settings::check(id, wanted)?;
     let secret = wanted.secret.clone();
     let secret_host = secret.is_some().then(|| embedder_settings::host(&embedder)).flatten();
-    let rest = Rest { secret, secret_host, config, seeded: false };
+    let others = OtherColumns { secret, secret_host, config, seeded: false };
     let inserted = as_owner(|| {
         embedder_settings::own(&embedder)?;
-        embedders::insert(&embedder, &rest)
+        embedders::insert(&embedder, &others)
     })?;
     if inserted { Ok(()) } else { Err(Error::AlreadyExists { what: Object::Embedder, id: id.into() }) }
 }

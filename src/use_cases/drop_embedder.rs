@@ -8,7 +8,7 @@ use crate::store::embedders;
 /// Refused while a knowledge base uses the embedder.
 pub fn drop_embedder(id: &str) -> Result<()> {
     embedders::get(id)?;
-    embedder_settings::refuse_seeded(id, embedders::rest(id)?.seeded, "dropped")?;
+    embedder_settings::refuse_seeded(id, embedders::other_columns(id)?.seeded, "dropped")?;
     as_owner(|| match embedders::uses(id)? {
         0 => embedders::delete(id),
         _ => Err(Error::InUse { what: Object::Embedder, id: id.into(), by: "knowledge bases".into() }),

@@ -44,7 +44,7 @@ pub fn estimate_ingest(kb_id: &str) -> Result<Estimate> {
     for document_id in sample {
         // One text in memory at a time; a cancellation takes effect between two.
         report::check_interrupts();
-        let Some((content_type, original)) = documents::as_put(document_id)? else { continue };
+        let Some((content_type, original)) = documents::original_of(document_id)? else { continue };
         sampled += original.len() as i64;
         let Some(content_type) = ContentType::parse(&content_type) else { continue };
         // What cannot be cut costs nothing: it will be listed in kb.failures.

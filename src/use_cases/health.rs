@@ -61,12 +61,22 @@ fn pgvector() -> Result<Finding> {
     let version = server::extension_version("vector")?.unwrap_or_default();
     let mut numbers = version.split('.').map(|n| n.parse::<u32>().unwrap_or(0));
     let found = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    let (status, hint) = if found >= PGVECTOR_NEEDED {
-        (Status::Ok, "")
-    } else {
-        (Status::Error, "Install pgvector 0.8 or later and ALTER EXTENSION vector UPDATE.")
-    };
-    Ok(finding("pgvector", status, format!("version {version}"), hint))
+    let detail = format!("version {version}");
+    if found < PGVECTOR_NEEDED {
+        let hint = "Install pgvector 0.8 or later and ALTER EXTENSION vector UPDATE.";
+        return Ok(finding("pgvector", Status::Error, detail, hint));
+    }
+    match server::vector_schema_without_usage()? {
+        None => Ok(finding("pgvector", Status::Ok, detail, "")),
+        Some((schema, grant)) => Ok(finding(
+            "pgvector",
+            Status::Error,
+            format!(
+                "{detail} is in schema {schema}, which role kb_vectors may not use: queries by vector fail"
+            ),
+            &grant,
+        )),
+    }
 }
 
 fn preload() -> Finding {

@@ -1,18 +1,22 @@
 //! kb.ingest.
 
 use crate::catalog::build_lifecycle;
-use crate::error::{Error, Result};
+use crate::error::{Error, Object, Result};
 use crate::model::states::{BuildState, Priority, RunStrategy};
 use crate::pg::role::as_owner;
-use crate::pg::wake;
+use crate::pg::{txn, wake};
 use crate::store::documents::Which;
 use crate::store::{builds, documents, embedders, jobs, knowledge_bases, runs};
 
 /// Starts a run over the documents of the knowledge base. Returns its number.
 pub fn ingest(id: &str, strategy: RunStrategy) -> Result<i64> {
-    let kb = knowledge_bases::get_own(id)?;
-    let live = builds::live(kb.kb_no)?;
-    if let Some(next) = builds::current(kb.kb_no)?.iter().find(|build| build.is_next()) {
+    let kb_no = knowledge_bases::get_own(id)?.kb_no;
+    // One after the other: of two that replace at once, the second finds the first's build.
+    let kb = as_owner(|| knowledge_bases::lock(kb_no))?
+        .ok_or_else(|| Error::NotFound { what: Object::KnowledgeBase, id: id.into() })?;
+    // Builds as they are now, even in a transaction that began before the first one's ended.
+    let (live, next) = txn::with_latest_snapshot(|| Ok((builds::live(kb.kb_no)?, builds::next(kb.kb_no)?)))?;
+    if let Some(next) = next {
         return Err(Error::State {
             problem: format!("knowledge base \"{id}\" is being replaced by run {}", next.run_no.unwrap_or(0)),
             hint: "Wait for it with kb.wait.".into(),
@@ -23,9 +27,7 @@ pub fn ingest(id: &str, strategy: RunStrategy) -> Result<i64> {
     let replace = strategy == RunStrategy::Replace || fingerprint != live.fingerprint;
     let strategy = if replace { RunStrategy::Replace } else { RunStrategy::Upsert };
     as_owner(|| {
-        // A build has the documents of all tenants.
-        let scanned = documents::count(kb.kb_no)?;
-        let run_no = runs::insert(kb.kb_no, &kb.tenant_id, strategy, scanned)?;
+        let run_no = runs::insert(kb.kb_no, &kb.tenant_id, strategy)?;
         let taken_up = if replace {
             build_lifecycle::create(&kb, BuildState::Next, Some(run_no))?;
             documents::reset(kb.kb_no, Which::All, "")?
@@ -34,10 +36,13 @@ pub fn ingest(id: &str, strategy: RunStrategy) -> Result<i64> {
             // Read again, because the settings have just changed.
             let settings =
                 builds::current(kb.kb_no)?.first().map(builds::Build::settings).unwrap_or_default();
-            let outdated = documents::reset(kb.kb_no, Which::Outdated, &settings)?;
-            runs::set_skipped(run_no, scanned - outdated.len() as i64)?;
-            outdated
+            documents::reset(kb.kb_no, Which::Outdated, &settings)?
         };
+        let updated = taken_up.len() as i64;
+        // Of all tenants: a build has every document. Counted after those that are locked by now, so never fewer; one that
+        // was put in between is not the run's.
+        let scanned = if replace { updated } else { documents::count(kb.kb_no)? };
+        runs::set_scanned(run_no, scanned, scanned - updated)?;
         jobs::enqueue(kb.kb_no, &taken_up, Priority::Backfill, Some(run_no))?;
         wake::at_commit(kb.kb_no);
         Ok(run_no)

@@ -10,6 +10,7 @@ use crate::settings;
 use crate::store::documents::{self, NewDocument};
 use crate::store::jobs::Subject;
 use crate::store::knowledge_bases;
+use std::collections::{HashMap, HashSet};
 
 /// The content of a document, as a caller gives it.
 #[derive(Debug)]
@@ -63,7 +64,7 @@ fn check(given: Given) -> Result<NewDocument> {
 pub fn put_documents(kb_id: &str, given: Vec<Given>) -> Result<Vec<(String, PutStatus)>> {
     let kb = knowledge_bases::get_own(kb_id)?;
     let mut documents = Vec::with_capacity(given.len());
-    let mut seen = std::collections::HashSet::new();
+    let mut seen = HashSet::new();
     for given in given {
         let document = check(given)?;
         if !seen.insert(document.external_id.clone()) {
@@ -78,15 +79,19 @@ pub fn put_documents(kb_id: &str, given: Vec<Given>) -> Result<Vec<(String, PutS
     as_owner(|| {
         let ids: Vec<String> = documents.iter().map(|document| document.external_id.clone()).collect();
         documents::lock(kb.kb_no, &kb.tenant_id, &ids)?;
-        let mut results = Vec::with_capacity(documents.len());
-        let mut changed = Vec::new();
+        // New ones cannot be locked before: two calls that put the same ones must not wait for each other.
+        documents.sort_by(|a, b| a.external_id.cmp(&b.external_id));
+        let mut put = HashMap::with_capacity(documents.len());
         for document in documents {
-            let put = documents::put(&kb, &document)?;
-            if put != PutStatus::Skipped {
-                changed.push(Subject { tenant_id: kb.tenant_id.clone(), name: document.external_id.clone() });
-            }
-            results.push((document.external_id, put));
+            let status = documents::put(&kb, &document)?;
+            put.insert(document.external_id, status);
         }
+        let results: Vec<_> = ids.into_iter().filter_map(|id| put.remove_entry(&id)).collect();
+        let changed: Vec<Subject> = results
+            .iter()
+            .filter(|(_, status)| *status != PutStatus::Skipped)
+            .map(|(id, _)| Subject { tenant_id: kb.tenant_id.clone(), name: id.clone() })
+            .collect();
         enqueue::edits(&kb, &changed)?;
         Ok(results)
     })

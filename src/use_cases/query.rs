@@ -4,6 +4,7 @@ use crate::catalog::embedder_access::access;
 use crate::error::{Error, Result};
 use crate::gateway::client;
 use crate::model::knowledge_base::OnError;
+use crate::model::vector_db::question_problem;
 use crate::model::{Candidate, Filter, Hit, Kind};
 use crate::pg::{report, wake};
 use crate::retrieve::plan::Step;
@@ -14,7 +15,7 @@ use crate::settings;
 use crate::store::jobs;
 use crate::store::knowledge_bases::current_tenant;
 use crate::store::search::{self, Target};
-use crate::store::vector_store::Search;
+use crate::store::vector_store::{Search, VectorDb};
 
 /// Answers a question in words.
 pub fn query(request: &Request, query: &str) -> Result<Vec<Hit>> {
@@ -56,6 +57,10 @@ pub fn query_vector(request: &Request, vector: &[f32]) -> Result<Vec<Hit>> {
                 target.vector_db.dimension
             ),
         });
+    }
+    let VectorDb { metric, element, .. } = target.vector_db;
+    if let Some(problem) = question_problem(metric, element, vector) {
+        return Err(Error::Argument { argument: "vector", problem });
     }
     dense(&target, request, vector)
 }

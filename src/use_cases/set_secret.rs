@@ -29,8 +29,8 @@ pub fn set_secret(name: &str, value: &str) -> Result<()> {
     as_owner(|| secrets::set(name, &kept))?;
     if setting::statements_are_logged() {
         report::warning(
-            "statements are being logged on this server (log_statement, log_min_duration_statement): the key may \
-             stand in its log",
+            "statements are being logged on this server (log_statement, log_min_duration_statement) or a sample of \
+             them (log_min_duration_sample, log_transaction_sample_rate): the key may be in its log",
         );
     }
     Ok(())

@@ -19,7 +19,7 @@ pub struct GatewayLink {
     in_flight: InFlight<Target>,
     /// When the gateway last said something, and whether it has been asked since if it lives.
     last_answer: Instant,
-    is_asked: bool,
+    is_health_asked: bool,
 }
 
 impl GatewayLink {
@@ -28,7 +28,7 @@ impl GatewayLink {
             connection: None,
             in_flight: InFlight::default(),
             last_answer: Instant::now(),
-            is_asked: false,
+            is_health_asked: false,
         }
     }
 
@@ -43,7 +43,7 @@ impl GatewayLink {
     /// Closes the connection; what was sent over it is forgotten.
     pub fn close(&mut self) {
         self.connection = None;
-        self.is_asked = false;
+        self.is_health_asked = false;
         self.in_flight.clear();
     }
 
@@ -79,7 +79,7 @@ impl GatewayLink {
             match connection.receive() {
                 Ok(Some((id, response))) => {
                     self.last_answer = Instant::now();
-                    self.is_asked = false;
+                    self.is_health_asked = false;
                     if let Some(batch) = self.in_flight.remove(id) {
                         received.push((batch, response));
                     }
@@ -105,10 +105,10 @@ impl GatewayLink {
         if self.in_flight.is_empty() || self.last_answer.elapsed() < SILENCE {
             return Ok(());
         }
-        if self.is_asked {
+        if self.is_health_asked {
             return Err(Error::Gateway { problem: "does not answer".into() });
         }
-        self.is_asked = true;
+        self.is_health_asked = true;
         self.last_answer = Instant::now();
         if let Some(connection) = &mut self.connection {
             connection.send(&Request::Health)?;

@@ -1,7 +1,7 @@
 //! What is done beside documents: ending runs, switching and sweeping builds, asking for indexes, booking what queries
 //! spent.
 
-use super::indexes;
+use super::indexes::Indexes;
 use super::log::Log;
 use crate::catalog::build_lifecycle;
 use crate::error::Result;
@@ -24,32 +24,19 @@ pub struct Housekeeping {
     asked_at: Option<Instant>,
     /// The last part of it that was written, as the gateway numbers them; 0: none.
     booked: u64,
-    /// Vectors were written since indexes were looked at.
-    is_index_due: bool,
     /// Vector tables were looked after since this worker started.
     are_tables_checked: bool,
 }
 
 impl Housekeeping {
     pub fn new() -> Housekeeping {
-        Housekeeping {
-            done_at: Instant::now(),
-            asked_at: None,
-            booked: 0,
-            is_index_due: true,
-            are_tables_checked: false,
-        }
-    }
-
-    /// Vectors were written: a table may have enough of them for an index.
-    pub fn note_vectors(&mut self) {
-        self.is_index_due = true;
+        Housekeeping { done_at: Instant::now(), asked_at: None, booked: 0, are_tables_checked: false }
     }
 
     /// A knowledge base whose documents are all done does not wait for those of others.
-    pub fn run_now_and_then(&mut self, log: &mut Log) {
+    pub fn run_now_and_then(&mut self, indexes: &mut Indexes, log: &mut Log) {
         if self.done_at.elapsed() > EVERY {
-            self.run(log);
+            self.run(indexes, log);
         }
     }
 
@@ -73,7 +60,7 @@ impl Housekeeping {
     }
 
     /// Does all of it; true when nothing is left to wait for.
-    pub fn run(&mut self, log: &mut Log) -> bool {
+    pub fn run(&mut self, indexes: &mut Indexes, log: &mut Log) -> bool {
         self.done_at = Instant::now();
         self.check_tables(log);
         let result = txn::in_txn(|| {
@@ -88,7 +75,7 @@ impl Housekeeping {
                 }
             }
             sweep_old_builds(log)?;
-            self.have_indexes_built()?;
+            indexes.have_built()?;
             self.book_query_usage()?;
             txn::in_txn(|| Ok(!jobs::any()? && !runs::any_housekeeping()?))
         });
@@ -125,18 +112,6 @@ impl Housekeeping {
             })?;
             self.booked = part.number;
         }
-    }
-
-    fn have_indexes_built(&mut self) -> Result<()> {
-        // An indexer that runs looks for itself, and what comes after its last look is found when it has left.
-        if !self.is_index_due || wake::indexer_runs() {
-            return Ok(());
-        }
-        let work = indexes::find()?;
-        let is_wanted = !work.wanted.is_empty();
-        let is_started = is_wanted && wake::start_indexer();
-        self.is_index_due = work.is_more_expected || is_wanted && !is_started;
-        Ok(())
     }
 }
 

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_that_comes_back_does_not_take_along_where_a_later_one_is() {
+    fn removing_a_batch_keeps_the_places_of_a_later_one() {
         let mut in_flight = InFlight::default();
         let target = build(1, "e", "hash");
         in_flight.add(5, batch(&target, &[(1, "a")]));

@@ -48,7 +48,7 @@ fn build_next(attempts: &mut HashMap<VectorDb, u32>) -> Result<bool> {
         return Ok(false);
     }
     let is_next = |table: &Unindexed| attempts.get(table.vector_db()).is_none_or(|count| *count < ATTEMPTS);
-    let Some(next) = indexes::find()?.wanted.into_iter().find(is_next) else { return Ok(false) };
+    let Some(next) = indexes::wanted()?.into_iter().find(is_next) else { return Ok(false) };
     let count = attempts.entry(next.vector_db().clone()).or_insert(0);
     *count += 1;
     let result = build(&next);

@@ -2,6 +2,7 @@
 
 use super::claims::Claims;
 use super::helper_thread::{self, HelperThread};
+use super::indexes::Indexes;
 use super::open_documents::OpenDocuments;
 use super::outcome::BUSY;
 use super::pauses::Pauses;
@@ -81,12 +82,13 @@ impl Intake {
 
     /// Claims jobs, and reads, prepares and writes documents in groups: one is prepared while another is written.
     /// Nothing is claimed unless it `may_begin`. Whether anything moved.
-    pub fn take_in(
+    pub fn advance(
         &mut self,
         may_begin: bool,
         open: &mut OpenDocuments,
         queue: &mut SendQueue,
         pauses: &mut Pauses,
+        indexes: &mut Indexes,
     ) -> Result<bool> {
         let mut results = None;
         if let Some(preparing) = &mut self.preparing {
@@ -109,7 +111,7 @@ impl Intake {
                 Err((job, error)) => open.outcomes().fail(&job, &error)?,
             }
         }
-        self.write_group(prepared, &mut HashMap::new(), open, queue)?;
+        self.write_group(prepared, &mut HashMap::new(), open, queue, indexes)?;
         begun.map(|_| true)
     }
 
@@ -187,6 +189,7 @@ impl Intake {
         locked: &mut HashMap<i64, Error>,
         open: &mut OpenDocuments,
         queue: &mut SendQueue,
+        indexes: &mut Indexes,
     ) -> Result<()> {
         if prepared.is_empty() {
             return Ok(());
@@ -200,6 +203,8 @@ impl Intake {
             Ok(written) => {
                 for (target, diff) in prepared.iter().flat_map(|document| &document.targets) {
                     self.statistics.add(diff.insert.len(), &target.build.vector_db);
+                    // Equal texts have their vectors by now; the others come later.
+                    indexes.note_vectors(&target.build.vector_db);
                 }
                 self.statistics.refresh_if_due();
                 self.open_written(prepared, &written, open, queue)
@@ -209,7 +214,7 @@ impl Intake {
                     // One wait for a lock is enough for all documents of a knowledge base.
                     match locked.get(&document.job.kb_no) {
                         Some(error) => open.outcomes().fail(&document.job, error)?,
-                        None => self.write_group(vec![document], locked, open, queue)?,
+                        None => self.write_group(vec![document], locked, open, queue, indexes)?,
                     }
                 }
                 Ok(())
@@ -280,7 +285,7 @@ fn end_pauses_of_altered(pauses: &mut Pauses) -> Result<()> {
     for id in pauses.to_compare(Instant::now()) {
         let embedder = txn::in_txn(|| embedders::find(&id))?;
         if pauses.is_altered(&id, embedder.as_ref()) {
-            txn::in_txn(|| jobs::make_due_of(&id))?;
+            txn::in_txn(|| jobs::make_due_for_embedder(&id))?;
             pauses.end(&id);
         }
     }

@@ -4,6 +4,7 @@
 pub mod backoff;
 pub mod embed_batch;
 pub mod in_flight;
+pub mod index_schedule;
 pub mod pauses;
 pub mod roster;
 pub mod under_way;

@@ -2,6 +2,7 @@
 
 use super::embed_batch::{Batch, Destination};
 use super::gateway_link::GatewayLink;
+use super::indexes::Indexes;
 use super::open_documents::OpenDocuments;
 use super::outcome;
 use super::pauses::Pauses;
@@ -24,6 +25,7 @@ pub fn receive(
     open: &mut OpenDocuments,
     pauses: &mut Pauses,
     unsaved: &mut UnsavedVectors,
+    indexes: &mut Indexes,
 ) -> Result<bool> {
     // One that fails must not stop the others, which are paid for, too.
     let (received, mut first) = link.receive();
@@ -36,7 +38,7 @@ pub fn receive(
             other => Err(Error::Internal(format!("unexpected answer of the gateway: {other:?}"))),
         };
         let ended = match answer {
-            Ok(embedded) => write(batch, embedded, link, open, pauses, unsaved),
+            Ok(embedded) => write(batch, embedded, link, open, pauses, unsaved, indexes),
             Err(Error::InputTooLong { .. } | Error::Embedding { .. }) if count > 1 => {
                 queue.halve(batch, open)
             }
@@ -53,13 +55,14 @@ pub fn save_again(
     open: &mut OpenDocuments,
     pauses: &mut Pauses,
     unsaved: &mut UnsavedVectors,
+    indexes: &mut Indexes,
 ) -> Result<bool> {
     // What fails again goes to the end, and the others wait for the next time: one log line per pause.
     let mut due = unsaved.take_due().into_iter();
     let mut saved = Ok(false);
     while unsaved.is_empty() && saved.is_ok() {
         let Some(next) = due.next() else { return saved };
-        saved = write(next.batch, next.embedded, link, open, pauses, unsaved).map(|()| true);
+        saved = write(next.batch, next.embedded, link, open, pauses, unsaved, indexes).map(|()| true);
     }
     unsaved.put_back(due);
     saved.map(|_| false)
@@ -73,6 +76,7 @@ fn write(
     open: &mut OpenDocuments,
     pauses: &mut Pauses,
     unsaved: &mut UnsavedVectors,
+    indexes: &mut Indexes,
 ) -> Result<()> {
     if batch.target.is_remote() && unsaved.is_table_locked(&batch.target) {
         // It is not tried again for each batch.
@@ -102,6 +106,7 @@ fn write(
     });
     match result {
         Ok((blocked, unreleased)) => {
+            indexes.note_vectors(&build.vector_db);
             open.outcomes().release_later(unreleased);
             link.in_flight_mut().note_received(&batch);
             for document_id in blocked {

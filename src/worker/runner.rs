@@ -3,6 +3,7 @@
 use super::backoff::Backoff;
 use super::gateway_link::GatewayLink;
 use super::housekeeping::Housekeeping;
+use super::indexes::Indexes;
 use super::intake::Intake;
 use super::leases::{self, Leases};
 use super::log::Log;
@@ -97,6 +98,7 @@ struct Runner {
     pauses: Pauses,
     unsaved: UnsavedVectors,
     housekeeping: Housekeeping,
+    indexes: Indexes,
     log: Log,
 }
 
@@ -116,6 +118,7 @@ impl Runner {
             pauses: Pauses::default(),
             unsaved: UnsavedVectors::default(),
             housekeeping: Housekeeping::new(),
+            indexes: Indexes::default(),
             log: Log::default(),
         }
     }
@@ -169,17 +172,20 @@ impl Runner {
                 Ok(true) => {
                     self.moved = Some(Instant::now());
                     self.backoff.reset();
-                    self.housekeeping.run_now_and_then(&mut self.log);
+                    self.housekeeping.run_now_and_then(&mut self.indexes, &mut self.log);
                 }
                 Ok(false) if !self.is_idle() => {
-                    self.housekeeping.run_now_and_then(&mut self.log);
+                    self.housekeeping.run_now_and_then(&mut self.indexes, &mut self.log);
                     self.pause();
                 }
                 Ok(false) => {
                     let idle_timeout = settings::worker_idle_timeout();
                     let has_waited = self.moved.is_none_or(|moved| moved.elapsed() > idle_timeout);
                     // It stays while an index is being built, too: it must end that for a DROP DATABASE.
-                    if self.housekeeping.run(&mut self.log) && has_waited && !wake::indexer_runs() {
+                    if self.housekeeping.run(&mut self.indexes, &mut self.log)
+                        && has_waited
+                        && !wake::indexer_runs()
+                    {
                         return Left::Done;
                     }
                     self.pause();
@@ -199,16 +205,11 @@ impl Runner {
 
     /// One round; whether anything moved.
     fn step(&mut self) -> Result<bool> {
-        let Runner { intake, open, queue, link, pauses, unsaved, .. } = self;
-        let saved = receive::save_again(link, open, pauses, unsaved);
-        let received = match saved {
-            Ok(false) => receive::receive(link, queue, open, pauses, unsaved),
-            saved => saved,
+        let Runner { intake, open, queue, link, pauses, unsaved, indexes, .. } = self;
+        let received = match receive::save_again(link, open, pauses, unsaved, indexes)? {
+            false => receive::receive(link, queue, open, pauses, unsaved, indexes)?,
+            true => true,
         };
-        if !matches!(received, Ok(false)) {
-            self.housekeeping.note_vectors();
-        }
-        let received = received?;
         let at_work = || jobs_at_work(open, intake);
         // Nothing more is sent while vectors that are paid for cannot be written.
         if unsaved.is_stuck() {
@@ -222,7 +223,7 @@ impl Runner {
         self.leases.renew(at_work)?;
         open.release_now_and_then(intake.jobs());
         let may_begin = self.leaving.is_none();
-        let taken = intake.take_in(may_begin, open, queue, pauses)?;
+        let taken = intake.advance(may_begin, open, queue, pauses, indexes)?;
         let sent = may_begin && send::send(queue, link, open, pauses, unsaved)?;
         Ok(received || taken || sent)
     }

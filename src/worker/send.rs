@@ -115,8 +115,8 @@ fn next_slice(
         return Ok((slice, exhausted));
     }
     let chunk_ids: Vec<Uuid> = slice.iter().map(|chunk| chunk.chunk_id).collect();
-    let twins = vectors.twins(build.build_no, build.fingerprint, &chunk_ids)?;
-    if !twins.is_empty() {
+    let with_equal_text = vectors.with_equal_text(build.build_no, build.fingerprint, &chunk_ids)?;
+    if !with_equal_text.is_empty() {
         let mut ids: Vec<i64> = slice.iter().map(|chunk| chunk.document_id).collect();
         ids.dedup();
         let generation = |id: &i64| open.generation(*id).map(|generation| (*id, generation));
@@ -125,7 +125,9 @@ fn next_slice(
             documents::lock_current(&ids.iter().filter_map(generation).collect::<Vec<_>>())?.current;
         ids.retain(|id| current.contains(id));
         vectors.reuse(build.build_no, build.fingerprint, &ids, None)?;
-        slice.retain(|chunk| !(current.contains(&chunk.document_id) && twins.contains(&chunk.chunk_id)));
+        slice.retain(|chunk| {
+            !(current.contains(&chunk.document_id) && with_equal_text.contains(&chunk.chunk_id))
+        });
     }
     Ok((slice, exhausted))
 }

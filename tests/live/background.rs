@@ -118,3 +118,17 @@ fn while_the_gateway_does_not_answer_the_worker_holds_no_transaction_and_no_row(
     db.wait("k");
     assert_sound(&mut db, "k", 39, 0);
 }
+
+#[test]
+fn statistics_count_what_a_worker_changes_while_it_runs() {
+    let cluster = crate::cluster!("kb.worker_idle_timeout = '1h'");
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "hash", "{}");
+    db.put("k", "d", "Ships lie in the harbor.");
+    db.wait("k");
+    let worker = cluster.worker(APP);
+    // Nobody but the worker claims and ends jobs.
+    let counted = "pg_stat_user_tables WHERE relid = 'kb.jobs'::regclass AND n_tup_upd > 0 AND n_tup_del > 0";
+    until(SOON, "its changes are counted", || db.count(counted) == 1);
+    assert_eq!(cluster.worker(APP), worker);
+}

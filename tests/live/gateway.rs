@@ -42,7 +42,7 @@ fn a_stopped_gateway_gives_a_clear_error_in_time_and_serves_again_when_it_goes_o
 }
 
 #[test]
-fn a_gateway_that_says_nothing_is_given_up_on_and_no_attempt_is_burnt() {
+fn a_gateway_that_says_nothing_is_given_up_on_and_costs_no_attempt() {
     let stub = Stub::start(Options::default());
     stub.hold(true);
     let cluster = crate::cluster!();

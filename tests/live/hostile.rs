@@ -246,7 +246,7 @@ fn a_type_in_the_place_that_pgvector_has_left_is_not_taken_for_pgvectors() {
     let worker = cluster.worker("theirs");
     assert_eq!(db.count("kb.query('k', 'where is the harbor?', 3)"), 3);
     db.run(
-        "CREATE SCHEMA moved; GRANT USAGE ON SCHEMA moved TO PUBLIC; ALTER EXTENSION vector SET SCHEMA moved",
+        "CREATE SCHEMA moved; GRANT USAGE ON SCHEMA moved TO kb_vectors, boss; ALTER EXTENSION vector SET SCHEMA moved",
     );
     // Who owns the database may create in public.
     let mut boss = cluster.connect_as("theirs", "boss");

@@ -1,7 +1,7 @@
 //! The HNSW index is built automatically, and a query returns top_k rows whenever so many qualify.
 
 use crate::support::db::Document;
-use crate::support::{APP, Cluster, Db, LONG, assert_sound, texts, until, vector_table};
+use crate::support::{APP, Cluster, Db, LONG, SOON, assert_sound, texts, until, vector_table};
 
 const DOCUMENTS: u64 = 5000;
 
@@ -115,7 +115,7 @@ fn writers_are_not_blocked_while_the_index_is_built() {
 }
 
 #[test]
-fn a_text_that_stands_often_takes_one_place_among_top_k() {
+fn a_repeated_text_takes_one_place_among_top_k() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     db.run("SELECT kb.create_knowledge_base('k', 'hash', chunking => '{\"strategy\": \"none\"}')");
@@ -270,4 +270,58 @@ fn an_index_that_cannot_be_built_is_logged_once_with_its_knowledge_base_and_tabl
     until(LONG, "it is logged", || cluster.log().contains(&line));
     until(LONG, "the indexer has left", || cluster.processes("kb indexer", Some(APP)).is_empty());
     assert_eq!(complaints(&cluster).len(), 1, "{:?}", complaints(&cluster));
+}
+
+#[test]
+fn an_index_that_cannot_be_built_is_tried_after_longer_and_longer_pauses() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    let table = vector_table(&mut db, "k");
+    db.run(&format!("CREATE TABLE {table}_hnsw ()"));
+    db.put_all("k", &texts::documents(0..1200, 10));
+    // Vectors are written all the time.
+    let (mut seen, mut number) = (Vec::new(), 2000);
+    let begun = std::time::Instant::now();
+    while seen.len() < 3 {
+        db.put("k", &format!("d{number}"), &texts::paragraph(number, 10));
+        db.wait("k");
+        number += 1;
+        if complaints(&cluster).len() > seen.len() {
+            seen.push(std::time::Instant::now());
+        }
+        assert!(begun.elapsed() < LONG, "{seen:?}");
+    }
+    // 2 s and 4 s at least.
+    assert!(seen[2] - seen[0] > std::time::Duration::from_millis(5500), "{seen:?}");
+}
+
+#[test]
+fn a_table_is_looked_at_for_an_index_only_after_it_got_vectors() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    for kb in ["idle", "busy"] {
+        db.create_kb(kb, "hash", r#"{"strategy": "none"}"#);
+        db.put(kb, "d", "Ships lie in the harbor.");
+        db.wait(kb);
+    }
+    let (idle, busy) = (vector_table(&mut db, "idle"), vector_table(&mut db, "busy"));
+    let scans = |db: &mut Db, table: &str| -> i64 {
+        let columns = "seq_scan + coalesce(idx_scan, 0)";
+        db.one(&format!("SELECT {columns} FROM pg_stat_user_tables WHERE relid = '{table}'::regclass"))
+    };
+    let mut number = 0;
+    let mut round = |db: &mut Db| {
+        // A new document reads its own vector table only (an edit reads all); the worker reports its reads together.
+        let before = scans(db, &busy);
+        number += 1;
+        db.put("busy", &format!("d{number}"), &texts::paragraph(number, 10));
+        db.wait("busy");
+        until(SOON, "what the worker read is counted", || scans(db, &busy) > before);
+    };
+    // What was still to be done for the idle one is done.
+    (0..3).for_each(|_| round(&mut db));
+    let before = scans(&mut db, &idle);
+    (0..5).for_each(|_| round(&mut db));
+    assert_eq!(scans(&mut db, &idle), before);
 }

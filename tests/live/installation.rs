@@ -1,6 +1,6 @@
 //! CREATE EXTENSION in a database of somebody who is not to be trusted.
 
-use crate::support::{APP, Cluster, Db};
+use crate::support::{APP, Cluster, Db, Fault};
 
 /// A database that `boss` owns, with pgvector and shadows in public made by him.
 fn trapped() -> Option<(Cluster, Db)> {
@@ -100,4 +100,41 @@ fn a_schema_kb_that_is_not_the_installers_or_not_empty_is_refused() {
     // What is left of an installation before is the installer's and empty.
     db.run("CREATE SCHEMA kb; CREATE EXTENSION kb");
     assert_eq!(db.count("kb.embedders"), 3);
+}
+
+/// The last line of what a fault says.
+fn hint(fault: &Fault) -> String {
+    fault.text.lines().find(|line| line.ends_with(';')).unwrap_or_default().to_string()
+}
+
+#[test]
+fn a_role_that_reads_vectors_and_has_members_is_refused() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.run("DROP EXTENSION kb CASCADE; DROP SCHEMA IF EXISTS kb CASCADE; CREATE ROLE \"Mallory\"; CREATE ROLE eve");
+    db.run("GRANT kb_vectors TO \"Mallory\", eve");
+    let fault = db.fault("CREATE EXTENSION kb");
+    assert!(fault.message.contains("\"Mallory\", eve"), "{fault:?}");
+    assert_eq!(hint(&fault), "REVOKE kb_vectors FROM \"Mallory\", eve;");
+    db.run(&hint(&fault));
+    db.run("CREATE EXTENSION kb");
+}
+
+#[test]
+fn health_says_what_to_grant_after_pgvector_was_moved() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "hash", "{}");
+    db.put("k", "d", "Ships lie in the harbor.");
+    db.wait("k");
+    db.run(r#"CREATE SCHEMA "where it is"; ALTER EXTENSION vector SET SCHEMA "where it is""#);
+    let mut new = cluster.connect(APP);
+    assert_eq!(new.fault("SELECT * FROM kb.query('k', 'harbor')").code, "42501");
+    let status = "SELECT status FROM kb.health() WHERE component = 'pgvector'";
+    assert_eq!(new.one::<String>(status), "error");
+    let hint: String = new.one("SELECT hint FROM kb.health() WHERE component = 'pgvector'");
+    assert_eq!(hint, r#"GRANT USAGE ON SCHEMA "where it is" TO kb_vectors;"#);
+    new.run(&hint);
+    assert_eq!(new.one::<String>(status), "ok");
+    assert_eq!(new.found("k", "harbor", 1), ["d"]);
 }

@@ -207,3 +207,18 @@ fn documents_wait_and_do_not_fail_while_the_sealing_key_is_another_or_missing() 
     db.wait("k");
     assert_eq!(db.found("k", "harbor", 1), ["d"]);
 }
+
+#[test]
+fn an_embedder_that_names_the_sealing_key_is_refused() {
+    let cluster = crate::cluster!("kb.secret_key = 'env:KB_SEALING'");
+    let mut db = cluster.connect(APP);
+    db.run("SELECT kb.create_embedder('e', 'openai', 'm', 8, 'https://one.example')");
+    for statement in [
+        "SELECT kb.create_embedder('x', 'openai', 'm', 8, 'https://one.example', 'env:KB_SEALING')",
+        "SELECT kb.alter_embedder('e', secret => 'env:KB_SEALING')",
+    ] {
+        let fault = db.fault(statement);
+        assert!(fault.code == "22023" && fault.text.contains("kb.secret_key"), "{fault:?}");
+    }
+    db.run("SELECT kb.alter_embedder('e', secret => 'env:KB_OTHER')");
+}

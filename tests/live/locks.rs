@@ -145,3 +145,43 @@ fn an_open_edit_that_keeps_a_build_from_being_switched_to_keeps_no_other_run_fro
     assert_sound(&mut db, "k", 2, 0);
     assert_eq!(db.count("kb.chunks WHERE content LIKE 'Edited in a transaction%'"), 1);
 }
+
+/// The live build's batches are refused one by one; documents that are put into both builds must not end with those.
+#[test]
+fn a_locked_table_of_the_live_build_costs_the_next_one_no_vector_and_fails_no_document() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_slow_embedder(2);
+    db.create_kb("k", "slow", CHUNKING);
+    db.run(r#"SELECT kb.alter_knowledge_base('k', chunking => '{"size": 30, "overlap": 0}')"#);
+    // The next build has more chunks: batches of it are under way when those of the live one are all refused.
+    let documents: Vec<Document> =
+        (0..3).map(|i| Document::new(format!("d{i}"), texts::text(1000 + i, 8, 40))).collect();
+    db.run("BEGIN; SELECT kb.ingest('k', 'replace')");
+    db.put_all("k", &documents);
+    db.run("COMMIT");
+    let live = vector_table(&mut db, "k");
+    until(SOON, "the chunks of both builds are written", || {
+        db.one("SELECT count(DISTINCT build_no) = 2 FROM kb.chunks")
+    });
+    let mut open = cluster.connect(APP);
+    open.run(&format!("BEGIN; LOCK TABLE {live} IN SHARE MODE"));
+    until(LONG, "the next build is live", || db.count("kb.builds WHERE state = 'old'") == 1);
+    let next = vector_table(&mut db, "k");
+    let without = |table: &str, state: &str| {
+        format!(
+            "kb.chunks c JOIN kb.builds b USING (build_no) WHERE b.state = '{state}'
+             AND NOT EXISTS (SELECT FROM {table} v WHERE v.chunk_id = c.chunk_id AND v.build_no = c.build_no)"
+        )
+    };
+    assert_eq!(
+        db.count(&without(&next, "live")),
+        0,
+        "chunks without a vector when the build was switched to"
+    );
+    assert!(db.count(&without(&live, "old")) > 0, "all vectors were written before the table was locked");
+    open.run("COMMIT");
+    db.wait("k");
+    until(SOON, "the old build is swept", || db.count("kb.builds") == 1);
+    assert_sound(&mut db, "k", 3, 0);
+}

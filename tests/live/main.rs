@@ -41,5 +41,6 @@ mod shadows;
 mod soak;
 mod standby;
 mod tenants;
+mod together;
 mod upgrade;
 mod vectors;

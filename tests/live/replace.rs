@@ -260,3 +260,33 @@ fn an_edit_that_the_live_build_cannot_take_is_not_answered_with_the_old_text() {
     until(SOON, "the old text is gone", || db.found("k", "ships harbor", 5) == ["other.html"]);
     assert!(db.count("kb.jobs") > 0, "the replace was done");
 }
+
+#[test]
+fn what_knowledge_bases_have_is_not_bought_again_when_they_are_replaced_at_once() {
+    let stub = Stub::start(Options::default());
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_stub_embedder("e", &stub, "{}");
+    for (i, kb) in ["k0", "k1"].iter().enumerate() {
+        db.create_kb(kb, "e", r#"{"size": 60, "overlap": 0}"#);
+        let documents: Vec<Document> = (0..5)
+            .map(|d| Document::new(format!("d{d}"), texts::paragraph(100 * i as u64 + d, 12)))
+            .collect();
+        db.put_all(kb, &documents);
+        db.wait(kb);
+        db.run(&format!(
+            r#"SELECT kb.alter_knowledge_base('{kb}', chunking => '{{"size": 80, "overlap": 0}}')"#
+        ));
+    }
+    stub.forget();
+    // In one transaction, so that the worker writes documents of both together.
+    db.run("BEGIN; SELECT kb.ingest('k0', 'replace'); SELECT kb.ingest('k1', 'replace'); COMMIT");
+    for kb in ["k0", "k1"] {
+        db.wait(kb);
+    }
+    until(SOON, "the old builds are swept", || db.count("kb.builds") == 2);
+    for kb in ["k0", "k1"] {
+        assert_sound(&mut db, kb, 5, 0);
+    }
+    assert_eq!(stub.request_count(), 0);
+}

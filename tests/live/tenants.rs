@@ -280,3 +280,51 @@ fn the_caller_of_a_function_is_no_more_than_itself() {
         assert_eq!(onlooker.fault(statement).code, "42501", "{statement}");
     }
 }
+
+#[test]
+fn a_tenant_with_an_impossible_name_is_refused_and_its_rows_cost_no_other_an_attempt() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    for kb in ["mine", "theirs"] {
+        db.create_kb(kb, "hash", r#"{"strategy": "none"}"#);
+    }
+    let mut other = cluster.connect(APP);
+    for name in ["repeat('t', 1100)", "E'a\\nb'", "repeat('t', 256)"] {
+        other.run(&format!("SELECT set_config('kb.tenant', {name}, false)"));
+        for statement in [
+            "SELECT kb.create_knowledge_base('k', 'hash')",
+            "SELECT kb.put_document('mine', 'd', 'A text.')",
+            "SELECT kb.embed('hash', '{a text}')",
+        ] {
+            let fault = other.fault(statement);
+            // Nobody has a knowledge base under that name.
+            let is_refused = fault.code == "22023" && fault.message.contains("kb.tenant");
+            assert!(is_refused || fault.code == "42704", "{name}: {statement}: {fault:?}");
+            assert!(is_refused || statement.contains("put"), "{name}: {statement}: {fault:?}");
+        }
+    }
+    assert_eq!(db.count("kb.knowledge_bases"), 2);
+    // Nor does one that a superuser wrote by hand stop the others.
+    db.run(
+        "SET session_replication_role = replica;
+         UPDATE kb.knowledge_bases SET tenant_id = repeat('t', 1100) WHERE id = 'theirs';
+         UPDATE kb.builds SET tenant_id = k.tenant_id FROM kb.knowledge_bases k WHERE k.kb_no = builds.kb_no;
+         RESET session_replication_role;
+         BEGIN;
+         INSERT INTO kb.documents (kb_no, kb_id, tenant_id, external_id, content_type, content, content_hash)
+             SELECT kb_no, id, tenant_id, 'd', 'text/plain', 'A text of theirs.', 'x' FROM kb.knowledge_bases WHERE id = 'theirs';
+         INSERT INTO kb.jobs (kb_no, tenant_id, subject)
+             SELECT kb_no, tenant_id, 'd' FROM kb.knowledge_bases WHERE id = 'theirs'",
+    );
+    db.put_all("mine", &crate::support::texts::documents(0..50, 12));
+    db.run("COMMIT");
+    db.wait("mine");
+    assert_sound(&mut db, "mine", 50, 0);
+    assert_eq!(db.count("kb.documents WHERE kb_id = 'mine' AND attempts > 0"), 0);
+    until(SOON, "theirs is listed", || {
+        db.count("kb.documents WHERE kb_id = 'theirs' AND status = 'failed'") == 1
+    });
+    let error: String = db.one("SELECT sqlstate || ' ' || error FROM kb.documents WHERE kb_id = 'theirs'");
+    assert!(error.starts_with("54000 ") && error.contains("tenant"), "{error}");
+    assert!(!cluster.log().contains("kb: worker: "), "the worker began again");
+}

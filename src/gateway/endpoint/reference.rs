@@ -83,22 +83,31 @@ impl Reference {
         }
     }
 
+    /// Refuses what setting kb.secret_key names: that key is never an endpoint's.
+    pub fn check_use(&self, sources: &Sources) -> Result<(), String> {
+        let (is_sealing, what) = match self {
+            Reference::Env(name) => (sources.sealing.is_variable(name), format!("variable {name}")),
+            Reference::File(name) => {
+                let is_it = |dir: &PathBuf| sources.sealing.is_file(&dir.join(name));
+                (sources.dir.as_ref().is_some_and(is_it), format!("file {name} in kb.secret_dir"))
+            }
+            Reference::Stored(_) => return Ok(()),
+        };
+        if is_sealing { Err(format!("{what} is the key of kb.secret_key")) } else { Ok(()) }
+    }
+
     /// The key itself, of a reference that this process can follow.
     pub fn resolve(&self, sources: &Sources) -> Result<Secret, String> {
         let value = match self {
             Reference::Env(name) => {
                 sources.variables.check(name)?;
-                if sources.sealing.is_variable(name) {
-                    return Err(format!("variable {name} is the key of kb.secret_key"));
-                }
+                self.check_use(sources)?;
                 std::env::var(name)
                     .map_err(|_| format!("variable {name} is not in the server's environment"))?
             }
             Reference::File(name) => {
                 let path = sources.dir.as_ref().ok_or("kb.secret_dir is not set")?.join(name);
-                if sources.sealing.is_file(&path) {
-                    return Err(format!("file {name} in kb.secret_dir is the key of kb.secret_key"));
-                }
+                self.check_use(sources)?;
                 let bytes = read_file(&path).map_err(|e| format!("file {name} in kb.secret_dir: {e}"))?;
                 String::from_utf8(bytes).map_err(|_| format!("file {name} in kb.secret_dir is no text"))?
             }

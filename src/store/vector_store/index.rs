@@ -18,8 +18,9 @@ pub struct Unindexed {
     pub is_filling: bool,
 }
 
-/// Tables whose HNSW index is missing or invalid.
-pub fn unindexed() -> Result<Vec<Unindexed>> {
+/// Those of these tables, or of all, whose HNSW index is missing or invalid.
+pub fn unindexed(only: Option<&[VectorDb]>) -> Result<Vec<Unindexed>> {
+    let names: Vec<String> = only.unwrap_or_default().iter().map(|table| table.table_name.clone()).collect();
     let waiting = "(SELECT FROM kb.jobs j JOIN kb.builds o USING (kb_no)
                     WHERE o.table_name = b.table_name AND o.state <> 'old'";
     let sql = format!(
@@ -30,10 +31,11 @@ pub fn unindexed() -> Result<Vec<Unindexed>> {
          LEFT JOIN pg_catalog.pg_class x ON x.relname = b.table_name || '_hnsw' AND x.relnamespace = t.relnamespace
          LEFT JOIN pg_catalog.pg_index i ON i.indexrelid = x.oid AND i.indrelid = t.oid
          WHERE b.state <> 'old' AND b.type = 'pgvector' AND i.indisvalid IS DISTINCT FROM true
+           AND ($1 OR b.table_name = ANY ($2))
          ORDER BY b.table_name",
         VectorDb::columns("b")
     );
-    spi::write(&sql, &[], |row| {
+    spi::write(&sql, &[Arg::Bool(only.is_none()), Arg::Texts(&names)], |row| {
         let (is_invalid, is_filling) = (row.get(5)?, row.get(6)?);
         Ok(Unindexed { vector_db: VectorDb::read(row, 0)?, is_invalid, is_filling })
     })

@@ -65,7 +65,12 @@ pub fn incomplete(vector_db: &VectorDb, kb_no: i64, build_no: i64) -> Result<Vec
     )
 }
 
-pub fn twins(vector_db: &VectorDb, build_no: i64, fingerprint: i64, chunk_ids: &[Uuid]) -> Result<Vec<Uuid>> {
+pub fn with_equal_text(
+    vector_db: &VectorDb,
+    build_no: i64,
+    fingerprint: i64,
+    chunk_ids: &[Uuid],
+) -> Result<Vec<Uuid>> {
     spi::write(
         &format!(
             "SELECT c.chunk_id FROM kb.chunks c WHERE c.build_no = $1 AND c.chunk_id = ANY ($3::uuid[]) AND EXISTS (

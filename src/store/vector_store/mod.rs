@@ -76,7 +76,7 @@ pub trait VectorStore {
     fn incomplete(&self, kb_no: i64, build_no: i64) -> Result<Vec<i64>>;
 
     /// Those of these chunks, none of which has a vector, whose text has one by now elsewhere in the build.
-    fn twins(&self, build_no: i64, fingerprint: i64, chunk_ids: &[Uuid]) -> Result<Vec<Uuid>>;
+    fn with_equal_text(&self, build_no: i64, fingerprint: i64, chunk_ids: &[Uuid]) -> Result<Vec<Uuid>>;
 
     /// Gives chunks of these documents that have no vector yet the vector of the same text under the same fingerprint
     /// elsewhere in the knowledge base, from this build or from `lender` (the live one). Returns how many.

@@ -107,8 +107,8 @@ impl<T: Table> VectorStore for T {
         missing::incomplete(self.vector_db(), kb_no, build_no)
     }
 
-    fn twins(&self, build_no: i64, fingerprint: i64, chunk_ids: &[Uuid]) -> Result<Vec<Uuid>> {
-        missing::twins(self.vector_db(), build_no, fingerprint, chunk_ids)
+    fn with_equal_text(&self, build_no: i64, fingerprint: i64, chunk_ids: &[Uuid]) -> Result<Vec<Uuid>> {
+        missing::with_equal_text(self.vector_db(), build_no, fingerprint, chunk_ids)
     }
 
     fn reuse(

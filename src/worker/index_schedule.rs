@@ -1,0 +1,107 @@
+//! Which vector tables are looked at for an index, and when one is asked for again that was not built. Pure.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::time::{Duration, Instant};
+
+/// The pause after an index was asked for, and the longest one: it doubles each time that the index is still wanted.
+const FIRST: Duration = Duration::from_secs(2);
+const LONGEST: Duration = Duration::from_secs(600);
+
+#[derive(Default)]
+struct Entry {
+    /// It got vectors since it was looked at.
+    is_due: bool,
+    /// How often its index was asked for.
+    asked: u32,
+    resume_at: Option<Instant>,
+}
+
+/// Tables by what identifies them: those that got vectors, and those whose index was asked for and is not there.
+pub struct IndexSchedule<T>(HashMap<T, Entry>);
+
+impl<T> Default for IndexSchedule<T> {
+    fn default() -> Self {
+        IndexSchedule(HashMap::new())
+    }
+}
+
+impl<T: Clone + Eq + Hash> IndexSchedule<T> {
+    /// A table may want an index: it got vectors, say.
+    pub fn note(&mut self, table: &T) {
+        match self.0.get_mut(table) {
+            Some(entry) => entry.is_due = true,
+            None => drop(self.0.insert(table.clone(), Entry { is_due: true, ..Entry::default() })),
+        }
+    }
+
+    /// The tables to be looked at now.
+    pub fn due(&self, now: Instant) -> Vec<T> {
+        let is_due = |entry: &Entry| entry.is_due && entry.resume_at.is_none_or(|at| at <= now);
+        self.0.iter().filter(|(_, entry)| is_due(entry)).map(|(table, _)| table.clone()).collect()
+    }
+
+    /// A table has its index, or is gone.
+    pub fn forget(&mut self, table: &T) {
+        self.0.remove(table);
+    }
+
+    /// A table wants no index before it gets more vectors.
+    pub fn settle(&mut self, table: &T) {
+        if let Some(entry) = self.0.get_mut(table) {
+            entry.is_due = false;
+        }
+    }
+
+    /// Somebody builds a table's index now. If that fails it is asked for again after a pause, and only if the table
+    /// got more vectors.
+    pub fn note_asked(&mut self, table: &T, now: Instant) {
+        let entry = self.0.entry(table.clone()).or_default();
+        let pause = FIRST.saturating_mul(1 << entry.asked.min(16)).min(LONGEST);
+        entry.asked += 1;
+        entry.is_due = false;
+        entry.resume_at = Some(now + pause);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_due_once_for_all_vectors_that_it_got() {
+        let (mut schedule, now) = (IndexSchedule::default(), Instant::now());
+        schedule.note(&"a");
+        schedule.note(&"a");
+        assert_eq!(schedule.due(now), ["a"]);
+        schedule.settle(&"a");
+        assert_eq!(schedule.due(now), [""; 0]);
+        schedule.note(&"b");
+        assert_eq!(schedule.due(now), ["b"]);
+        schedule.note(&"a");
+        schedule.forget(&"b");
+        assert_eq!(schedule.due(now), ["a"]);
+    }
+
+    #[test]
+    fn the_pause_of_an_index_that_is_not_built_doubles_up_to_ten_minutes() {
+        let (mut schedule, mut now) = (IndexSchedule::default(), Instant::now());
+        for pause in [2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600] {
+            schedule.note_asked(&"a", now);
+            assert_eq!(schedule.due(now + LONGEST), [""; 0], "it got no vectors since");
+            schedule.note(&"a");
+            now += Duration::from_secs(pause);
+            assert_eq!(schedule.due(now - Duration::from_millis(1)), [""; 0], "{pause} s");
+            assert_eq!(schedule.due(now), ["a"], "{pause} s");
+        }
+        // The pause of one is none of another's, and ends with the index.
+        schedule.note_asked(&"a", now);
+        schedule.note(&"b");
+        schedule.note(&"a");
+        assert_eq!(schedule.due(now), ["b"]);
+        schedule.forget(&"a");
+        schedule.note(&"a");
+        schedule.settle(&"b");
+        assert_eq!(schedule.due(now), ["a"]);
+    }
+}
