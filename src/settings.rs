@@ -1,8 +1,8 @@
 //! Every setting: its default, its range, who may set it and why.
 
 use crate::gateway::endpoint::egress::AllowedHosts;
-use crate::gateway::endpoint::reference::{Sources, Variables};
 use crate::gateway::endpoint::seal::SealingKeys;
+use crate::gateway::endpoint::secret_reference::{Sources, Variables};
 use crate::model::Limits;
 use crate::pg::setting::share_dir;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};

@@ -1,7 +1,7 @@
 //! Access to an embedder: its key, and whether this database may spend money at providers.
 
 use crate::error::{Error, Result};
-use crate::gateway::endpoint::reference::Reference;
+use crate::gateway::endpoint::secret_reference::Reference;
 use crate::gateway::protocol::{Access, Spent};
 use crate::gateway::provider;
 use crate::model::Embedder;

@@ -2,7 +2,7 @@
 
 use crate::error::{Allowing, Error, Result};
 use crate::gateway::endpoint::egress::origin;
-use crate::gateway::endpoint::reference::Reference;
+use crate::gateway::endpoint::secret_reference::Reference;
 use crate::gateway::provider::{self, Provider};
 use crate::model::vector_db::HALFVEC_MAX_DIMENSION;
 use crate::model::{Embedder, EmbedderConfig, id};

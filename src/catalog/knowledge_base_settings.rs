@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::model::{Chunking, Embedder, Json, Preprocess, Retrieval, id};
 use crate::settings;
 use crate::store::knowledge_bases::KnowledgeBase;
-use crate::store::{embedders, server, vector_dbs};
+use crate::store::{embedders, server_catalogs, vector_dbs};
 use crate::tokenizer::max_content_tokens;
 use serde_json::{Value, json};
 
@@ -48,11 +48,11 @@ pub fn check(id: &str, tenant_id: String, wanted: WantedKnowledgeBase) -> Result
     if let Some(map) = preprocess_json.as_object_mut()
         && !map.contains_key("language")
     {
-        map.insert("language".into(), json!(server::default_language()?));
+        map.insert("language".into(), json!(server_catalogs::default_language()?));
     }
     let preprocess = Preprocess::parse(&preprocess_json).map_err(|p| problems.extend(p)).ok();
     if let Some(preprocess) = &preprocess
-        && !server::language_exists(&preprocess.language)?
+        && !server_catalogs::language_exists(&preprocess.language)?
     {
         problems.push(format!(
             "preprocess.language: text search configuration \"{}\" does not exist",

@@ -6,7 +6,7 @@ use super::protocol::{
 };
 use crate::error::{Error, Result};
 use crate::model::{Embedder, Kind};
-use crate::pg::{background, report, wait, wake};
+use crate::pg::{background, latch, report, wake};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -57,7 +57,7 @@ impl Connection {
                         });
                     }
                     report::check_interrupts();
-                    wait::latch(Duration::from_millis(10));
+                    latch::wait(Duration::from_millis(10));
                 }
             }
         }
@@ -120,8 +120,8 @@ impl Connection {
     }
 
     /// Waits for the socket or the latch, at most `timeout`.
-    pub fn wait(&self, timeout: Duration) -> wait::Woken {
-        wait::socket(self.stream.as_raw_fd(), !self.outgoing.is_empty(), timeout)
+    pub fn wait(&self, timeout: Duration) -> latch::Woken {
+        latch::wait_for_socket(self.stream.as_raw_fd(), !self.outgoing.is_empty(), timeout)
     }
 
     /// Sends one request and waits for its answer; interrupts are served while waiting.
@@ -174,7 +174,7 @@ fn ask(request: &Request, timeout: Duration) -> Result<Response> {
             }
             Err(error) if !error.is_transient() || Instant::now() >= deadline => return Err(error),
             Err(_) => {
-                wait::latch(Duration::from_millis(10));
+                latch::wait(Duration::from_millis(10));
                 report::check_interrupts();
             }
         }

@@ -3,7 +3,7 @@
 use super::cancellation::CancellationToken;
 use super::connection::{self, Connections, Service};
 use super::embed::query_cache::{self, QueryCache};
-use super::embed::queues::{EmbedRequest, Queues};
+use super::embed::queue_registry::{EmbedRequest, Queues};
 use super::endpoint::access;
 use super::endpoint::deadline::{self, DeadlineError};
 use super::endpoint::usage::Usage;

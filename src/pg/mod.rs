@@ -3,14 +3,15 @@
 pub mod background;
 pub mod ddl;
 pub mod json;
+pub mod latch;
 pub mod pidfile;
 mod plans;
 pub mod report;
 pub mod role;
+mod search_path;
 pub mod setting;
 pub mod spi;
 pub mod txn;
 pub mod uuid;
 pub mod vector;
-pub mod wait;
 pub mod wake;

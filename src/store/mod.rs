@@ -17,7 +17,7 @@ pub mod origins;
 pub mod runs;
 pub mod search;
 pub mod secrets;
-pub mod server;
+pub mod server_catalogs;
 pub mod usage;
 pub mod vector_dbs;
 pub mod vector_store;

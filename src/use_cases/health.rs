@@ -7,7 +7,7 @@ use crate::pg::pidfile::{Presence, presence};
 use crate::pg::role::as_owner;
 use crate::pg::{background, report, wake};
 use crate::settings;
-use crate::store::{documents, embedders, jobs, origins, server, vector_store};
+use crate::store::{documents, embedders, jobs, origins, server_catalogs, vector_store};
 
 /// The condition of a component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +58,7 @@ pub fn health() -> Result<Vec<Finding>> {
 }
 
 fn pgvector() -> Result<Finding> {
-    let version = server::extension_version("vector")?.unwrap_or_default();
+    let version = server_catalogs::extension_version("vector")?.unwrap_or_default();
     let mut numbers = version.split('.').map(|n| n.parse::<u32>().unwrap_or(0));
     let found = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     let detail = format!("version {version}");
@@ -66,7 +66,7 @@ fn pgvector() -> Result<Finding> {
         let hint = "Install pgvector 0.8 or later and ALTER EXTENSION vector UPDATE.";
         return Ok(finding("pgvector", Status::Error, detail, hint));
     }
-    match server::vector_schema_without_usage()? {
+    match server_catalogs::vector_schema_without_usage()? {
         None => Ok(finding("pgvector", Status::Ok, detail, "")),
         Some((schema, grant)) => Ok(finding(
             "pgvector",

@@ -1,8 +1,8 @@
 //! kb.set_secret.
 
 use crate::error::{Error, Result};
-use crate::gateway::endpoint::reference::Reference;
 use crate::gateway::endpoint::secret::Secret;
+use crate::gateway::endpoint::secret_reference::Reference;
 use crate::pg::role::as_owner;
 use crate::pg::{report, setting};
 use crate::settings;

@@ -1,7 +1,7 @@
 //! kb.wait, for a knowledge base or a run.
 
 use crate::error::{Error, Object, Result};
-use crate::pg::{report, txn, wait, wake};
+use crate::pg::{latch, report, txn, wake};
 use crate::store::{jobs, knowledge_bases, runs};
 use std::time::{Duration, Instant};
 
@@ -61,7 +61,7 @@ fn wait_for(what: &str, kb_no: i64, run_no: Option<i64>, timeout: Option<f64>) -
             report::warning("no background worker slot is free (max_worker_processes); waiting for one");
         }
         report::check_interrupts();
-        wait::latch(pause);
+        latch::wait(pause);
         pause = (pause * 2).min(PAUSES.1);
     }
 }

@@ -1,6 +1,6 @@
 //! Where PostgreSQL enters the background processes.
 
-use super::{gateway_process, indexer, launcher, runner};
+use super::{gateway_process, index_process, launcher, runner};
 use crate::pg::background::{self, Process};
 use pgrx::pg_sys;
 use pgrx::prelude::*;
@@ -32,7 +32,7 @@ pub extern "C-unwind" fn kb_worker_main(arg: pg_sys::Datum) {
 #[pg_guard]
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn kb_indexer_main(arg: pg_sys::Datum) {
-    indexer::main(database(arg));
+    index_process::main(database(arg));
 }
 
 fn database(arg: pg_sys::Datum) -> pg_sys::Oid {

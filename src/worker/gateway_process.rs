@@ -4,7 +4,7 @@ use crate::gateway::endpoint::access;
 use crate::gateway::protocol::SOCKET_PATH;
 use crate::gateway::server::{Server, Settings};
 use crate::pg::pidfile::PidFile;
-use crate::pg::{background, report, wait, wake};
+use crate::pg::{background, latch, report, wake};
 use crate::settings;
 
 fn current_settings() -> Settings {
@@ -37,7 +37,7 @@ pub fn main() {
         }
     };
     loop {
-        wait::latch(wait::LONGEST);
+        latch::wait(latch::LONGEST);
         // SIGTERM ends the process in here.
         report::check_interrupts();
         if background::reload_settings() {

@@ -7,7 +7,7 @@ use crate::catalog::build_lifecycle;
 use crate::error::Result;
 use crate::gateway::client;
 use crate::gateway::protocol::UsageRow;
-use crate::pg::{txn, wait, wake};
+use crate::pg::{latch, txn, wake};
 use crate::store::{builds, embedders, jobs, runs, usage, vector_store};
 use std::time::{Duration, Instant};
 
@@ -84,7 +84,7 @@ impl Housekeeping {
             Err(error) => {
                 log.write("worker housekeeping", &error);
                 if !error.is_lock() {
-                    wait::latch(wait::LONGEST);
+                    latch::wait(latch::LONGEST);
                 }
                 false
             }

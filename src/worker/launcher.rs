@@ -5,7 +5,7 @@
 use super::roster::Roster;
 use crate::pg::background::{self, Process};
 use crate::pg::pidfile::{Presence, presence};
-use crate::pg::{report, txn, wait, wake};
+use crate::pg::{latch, report, txn, wake};
 use crate::settings;
 use pgrx::pg_sys;
 use std::time::{Duration, Instant};
@@ -75,7 +75,7 @@ fn clear_short() {
 fn pause(time: Duration) {
     let begun = Instant::now();
     while begun.elapsed() < time {
-        wait::latch(time.saturating_sub(begun.elapsed()));
+        latch::wait(time.saturating_sub(begun.elapsed()));
         report::check_interrupts();
         background::reload_settings();
     }

@@ -22,7 +22,7 @@ mod helper_thread;
 #[cfg(feature = "server")]
 mod housekeeping;
 #[cfg(feature = "server")]
-mod indexer;
+mod index_process;
 #[cfg(feature = "server")]
 mod indexes;
 #[cfg(feature = "server")]

@@ -14,10 +14,10 @@ use super::unsaved::UnsavedVectors;
 use super::{receive, send};
 use crate::error::{Error, Result};
 use crate::pg::pidfile::{self, PidFile};
-use crate::pg::{background, report, setting, txn, wait, wake};
+use crate::pg::{background, latch, report, setting, txn, wake};
 use crate::settings;
 use crate::store::jobs::{self, Job};
-use crate::store::server;
+use crate::store::server_catalogs;
 use pgrx::pg_sys;
 use std::time::{Duration, Instant};
 
@@ -62,8 +62,9 @@ pub fn main(database: pg_sys::Oid) {
         // The pid file first, then one more look for jobs: a commit in between either finds no file and starts
         // another worker, or is seen by this look.
         pidfile::let_go();
-        match txn::in_txn(|| Ok(server::is_installed()? && !background::database_is_wanted() && jobs::any()?))
-        {
+        match txn::in_txn(|| {
+            Ok(server_catalogs::is_installed()? && !background::database_is_wanted() && jobs::any()?)
+        }) {
             Ok(true) => match PidFile::acquire(&name) {
                 Ok(Some(file)) => pidfile::hold(file),
                 _ => background::exit(0),
@@ -126,7 +127,7 @@ impl Runner {
     /// Works until there is nothing to do for a while, the database is wanted, the extension is gone, or others
     /// want the process slot.
     fn work(&mut self) -> Left {
-        if !matches!(txn::in_txn(server::is_installed), Ok(true)) {
+        if !matches!(txn::in_txn(server_catalogs::is_installed), Ok(true)) {
             return Left::Done;
         }
         self.housekeeping.check_tables(&mut self.log);
@@ -143,7 +144,7 @@ impl Runner {
             }
             if self.backoff.is_waiting(Instant::now()) {
                 // In steps short enough to notice DROP DATABASE.
-                wait::latch(CHECK_EVERY);
+                latch::wait(CHECK_EVERY);
                 continue;
             }
             if self.backoff.is_unfinished() && self.leaving.is_some() {
@@ -258,14 +259,14 @@ impl Runner {
             return;
         }
         if !self.link.wait(CHECK_EVERY) {
-            wait::latch(CHECK_EVERY);
+            latch::wait(CHECK_EVERY);
         }
     }
 }
 
 /// False when the extension is gone, or somebody waits for the sessions of this database to leave.
 fn may_stay() -> bool {
-    let found = txn::in_txn(|| Ok((server::is_installed()?, background::database_is_wanted())));
+    let found = txn::in_txn(|| Ok((server_catalogs::is_installed()?, background::database_is_wanted())));
     match found {
         Ok((true, false)) => true,
         Ok((_, is_wanted)) => {

@@ -5,7 +5,7 @@ use crate::support::{Gateway, KEY, embedder, request};
 use kb::error::Error;
 use kb::gateway::endpoint::access::Settings;
 use kb::gateway::endpoint::egress::AllowedHosts;
-use kb::gateway::endpoint::reference::{Reference, Sources, Variables};
+use kb::gateway::endpoint::secret_reference::{Reference, Sources, Variables};
 use kb::gateway::protocol::Urgency;
 use kb::model::Kind;
 use serde_json::json;

@@ -4,7 +4,7 @@ use crate::stub::{Fault, Options, Stub, on_one_day};
 use crate::support::{Gateway, KEY, embedder, request};
 use kb::error::Error;
 use kb::gateway::cancellation::CancellationToken;
-use kb::gateway::embed::queues::EmbedRequest;
+use kb::gateway::embed::queue_registry::EmbedRequest;
 use kb::gateway::protocol::{Embedded, Spent, Urgency};
 use kb::gateway::turns::Whose;
 use kb::model::{Embedder, Kind};

@@ -3,11 +3,11 @@
 use crate::stub::Stub;
 use kb::error::Error;
 use kb::gateway::cancellation::CancellationToken;
-use kb::gateway::embed::queues::{EmbedRequest, Queues};
+use kb::gateway::embed::queue_registry::{EmbedRequest, Queues};
 use kb::gateway::endpoint::access::Settings;
 use kb::gateway::endpoint::egress::origin;
-use kb::gateway::endpoint::reference::Reference;
 use kb::gateway::endpoint::secret::Secret;
+use kb::gateway::endpoint::secret_reference::Reference;
 use kb::gateway::protocol::{Access, Embedded, Spent, Urgency, Usage};
 use kb::gateway::turns::Whose;
 use kb::model::{Embedder, EmbedderConfig, Kind};

@@ -2,5 +2,5 @@
 
 pub mod query_cache;
 mod queue;
-pub mod queues;
+pub mod queue_registry;
 mod remote_model;

@@ -2,8 +2,8 @@
 
 use super::budget::Spent;
 use super::egress::{AllowedHosts, Reach, origin};
-use super::reference::{Reference, Sources};
 use super::secret::Secret;
+use super::secret_reference::{Reference, Sources};
 use serde::{Deserialize, Serialize};
 
 /// What a client sends along with a request.

@@ -6,9 +6,9 @@
 
 mod containers;
 mod fixed;
-mod headings;
 mod markdown;
 mod none;
+mod outline;
 mod recursive;
 mod size_limit;
 mod sizer;
@@ -17,7 +17,7 @@ pub(super) mod windows;
 #[cfg(test)]
 pub(super) mod tests;
 
-pub use headings::Outline;
+pub use outline::Outline;
 
 use crate::error::Result;
 use crate::model::marks::Walk;

@@ -6,7 +6,7 @@
 //! next window begins where the first of them began: the result is that of one cut over the whole.
 
 use super::containers::shallow;
-use super::headings::Outline;
+use super::outline::Outline;
 use super::recursive::Cut;
 use super::sizer::WindowSizer;
 use super::{fixed, markdown, recursive};

@@ -3,7 +3,7 @@
 use super::{Health, VectorDb};
 use crate::error::Result;
 use crate::pg::spi::{self, Arg, quote};
-use crate::store::server::vector_schema;
+use crate::store::server_catalogs::vector_schema;
 
 /// As long as no document has waited for longer, a bulk build is better than one insertion after the other.
 const FILLING: &str = "10 min";

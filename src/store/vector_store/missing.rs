@@ -3,7 +3,7 @@
 use super::VectorDb;
 use crate::error::Result;
 use crate::pg::spi::{self, Arg};
-use crate::store::server::vector_schema;
+use crate::store::server_catalogs::vector_schema;
 use uuid::Uuid;
 
 /// A chunk that has no vector yet.

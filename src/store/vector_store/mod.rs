@@ -1,19 +1,19 @@
 //! Where vectors are kept: one trait, and an implementation for each type of vector database.
 
+mod analyze;
 pub mod index;
 mod inventory;
 mod memory;
 mod missing;
 mod nearest;
 mod pgvector;
-mod statistics;
 mod table;
 mod vector_db;
 
+pub use analyze::refresh as refresh_statistics;
 pub use inventory::{attach_restored, count, lost, owned};
 pub use missing::Missing;
 pub use nearest::Search;
-pub use statistics::refresh as refresh_statistics;
 pub use vector_db::VectorDb;
 
 use crate::error::Result;

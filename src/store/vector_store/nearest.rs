@@ -10,7 +10,7 @@ use crate::pg::setting;
 use crate::pg::spi::{self, Arg};
 use crate::store::arguments::Arguments;
 use crate::store::filter::condition;
-use crate::store::server::vector_schema;
+use crate::store::server_catalogs::vector_schema;
 use std::ffi::CString;
 
 /// What is looked for among the vectors of a build.

@@ -7,7 +7,7 @@ use crate::error::{Error, Object, Result};
 use crate::model::Candidate;
 use crate::pg::spi::{self, Arg, quote};
 use crate::pg::{ddl, report, role, setting};
-use crate::store::server::vector_schema;
+use crate::store::server_catalogs::vector_schema;
 use std::collections::HashSet;
 use uuid::Uuid;
 

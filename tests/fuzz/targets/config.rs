@@ -2,7 +2,7 @@
 
 use super::Target;
 use crate::memory::{Limits, measure};
-use kb::gateway::endpoint::reference::Reference;
+use kb::gateway::endpoint::secret_reference::Reference;
 use kb::model::{EmbedderConfig, Preprocess, Retrieval, VectorDbConfig};
 use serde_json::Value;
 

@@ -16,16 +16,16 @@ pub enum Woken {
 pub const LONGEST: Duration = Duration::from_secs(1);
 
 /// Waits for the latch at most `timeout` (cut to a second). Ends the process when the postmaster died.
-pub fn latch(timeout: Duration) -> Woken {
-    wait(None, false, timeout)
+pub fn wait(timeout: Duration) -> Woken {
+    wait_on(None, false, timeout)
 }
 
 /// Waits for the latch or for the socket to be readable (and writable, when `write`).
-pub fn socket(fd: RawFd, write: bool, timeout: Duration) -> Woken {
-    wait(Some(fd), write, timeout)
+pub fn wait_for_socket(fd: RawFd, write: bool, timeout: Duration) -> Woken {
+    wait_on(Some(fd), write, timeout)
 }
 
-fn wait(fd: Option<RawFd>, write: bool, timeout: Duration) -> Woken {
+fn wait_on(fd: Option<RawFd>, write: bool, timeout: Duration) -> Woken {
     let mut events = pg_sys::WL_LATCH_SET | pg_sys::WL_TIMEOUT | pg_sys::WL_EXIT_ON_PM_DEATH;
     if fd.is_some() {
         events |= pg_sys::WL_SOCKET_READABLE;

@@ -4,8 +4,8 @@
 use super::indexes;
 use crate::error::Result;
 use crate::pg::pidfile::PidFile;
-use crate::pg::{background, ddl, report, setting, txn, wait, wake};
-use crate::store::server;
+use crate::pg::{background, ddl, latch, report, setting, txn, wake};
+use crate::store::server_catalogs;
 use crate::store::vector_store::VectorDb;
 use crate::store::vector_store::index::Unindexed;
 use pgrx::pg_sys;
@@ -32,7 +32,7 @@ pub fn main(database: pg_sys::Oid) {
             Ok(false) => break,
             Err(error) => {
                 // Not where the extension was dropped meanwhile.
-                if matches!(txn::in_txn(server::is_installed), Ok(true)) {
+                if matches!(txn::in_txn(server_catalogs::is_installed), Ok(true)) {
                     report::log(&format!("indexer cannot look for tables without an index: {error}"));
                 }
                 break;
@@ -44,7 +44,7 @@ pub fn main(database: pg_sys::Oid) {
 
 /// Builds one index; false when none is wanted that was not tried often enough. `attempts` counts them by table.
 fn build_next(attempts: &mut HashMap<VectorDb, u32>) -> Result<bool> {
-    if !txn::in_txn(server::is_installed)? {
+    if !txn::in_txn(server_catalogs::is_installed)? {
         return Ok(false);
     }
     let is_next = |table: &Unindexed| attempts.get(table.vector_db()).is_none_or(|count| *count < ATTEMPTS);
@@ -81,7 +81,7 @@ fn build(table: &Unindexed) -> Result<()> {
 fn wait_for_others(table: &Unindexed) {
     let begun = Instant::now();
     loop {
-        wait::latch(LOOK_EVERY);
+        latch::wait(LOOK_EVERY);
         let is_locked = txn::in_txn(|| table.is_locked_exclusively()).unwrap_or(true);
         if !is_locked || begun.elapsed() > GIVE_WAY {
             return;
