@@ -23,10 +23,11 @@ const SHORTEST: f64 = 0.002;
 /// is measured at four times the size again, until it grows less than this or all windows are full. n log n grows less
 /// than 5-fold, n² 16-fold; a text of a few windows may have one more than its share.
 const MOST_BEYOND: f64 = 7.0;
-/// Bytes at which all windows are full: four of the longest of `chunk::windows`.
-const FULL: usize = 4 * 1024 * 1024;
+/// Bytes at which a text four times smaller fills all windows, also the longest: the 2 MB of Markdown that `Outline` reads
+/// at once.
+const FULL: usize = 8 * 1024 * 1024;
 /// Bytes of the smallest text, from and up to.
-const SMALLEST: usize = 4 * 1024;
+const SMALLEST: usize = 2 * 1024;
 const LARGEST: usize = 128 * 1024;
 
 fn option(name: &str) -> Option<String> {
@@ -52,41 +53,32 @@ fn main() {
     }
 }
 
-/// Processor time (the shortest of `runs`), bytes held at most for each of the text, and why the text was refused, if it
-/// was.
-fn cost(work: &work::Work, input: &inputs::Input, bytes: usize, runs: usize) -> (f64, f64, String) {
+/// Processor time, bytes held at most for each of the text, and why the text was refused, if it was.
+fn cost(work: &work::Work, input: &inputs::Input, bytes: usize) -> (f64, f64, String) {
     let text = input.text(bytes);
-    let mut cost = (f64::MAX, 0.0, String::new());
-    for _ in 0..runs {
-        let bounds = work::bounds();
-        let begun = time::spent();
-        let (result, _, most) = memory::measure(|| (work.run)(&text, &bounds));
-        let seconds = (time::spent() - begun).as_secs_f64();
-        let refused = result.err().map_or(String::new(), |error| error.to_string());
-        cost = (seconds.min(cost.0), most as f64 / text.len() as f64, refused);
-    }
-    cost
+    let bounds = work::bounds();
+    let begun = time::spent();
+    let (result, _, most) = memory::measure(|| (work.run)(&text, &bounds));
+    let seconds = (time::spent() - begun).as_secs_f64();
+    let refused = result.err().map_or(String::new(), |error| error.to_string());
+    (seconds, most as f64 / text.len() as f64, refused)
 }
 
 fn measure(work: &work::Work, input: &inputs::Input) {
     // The size from which on its time says something.
     let mut bytes = SMALLEST;
-    while bytes < LARGEST && cost(work, input, bytes, 1).0 < SHORTEST {
+    while bytes < LARGEST && cost(work, input, bytes).0 < SHORTEST {
         bytes *= 2;
     }
-    let at = |times: usize, runs| cost(work, input, bytes * times, runs);
+    let cost_at = |times: usize| cost(work, input, bytes * times);
     let growth = |costs: &[(f64, f64, String)]| costs[3].0 / costs[0].0.max(SHORTEST);
-    let mut costs = [1, 2, 4, 8].map(|times| at(times, 1));
-    if growth(&costs) > MOST {
-        // Once more, against noise.
-        costs = [1, 2, 4, 8].map(|times| at(times, 2));
-    }
+    let costs = [1, 2, 4, 8].map(cost_at);
     let mut verdict = "ok".to_string();
     if growth(&costs) > MOST {
         let (mut times, mut before) = (8, costs[3].0);
         verdict = loop {
             times *= 4;
-            let beyond = at(times, 1).0;
+            let beyond = cost_at(times).0;
             if beyond <= MOST_BEYOND * before {
                 break format!("ok beyond: {times} n {beyond:.3}");
             }
