@@ -1,6 +1,6 @@
 //! The caller's rights, and doing a step as another role.
 
-use super::setting;
+use super::{pinned_settings, setting};
 use crate::error::{Error, Result};
 use pgrx::pg_sys;
 use std::ffi::CStr;
@@ -12,7 +12,7 @@ const VECTOR_READER: &CStr = c"kb_vectors";
 /// writes that no role may do itself (catalogs that control the worker, DDL of vector tables). `work` must check what
 /// the caller may do.
 pub fn as_owner<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
-    as_role(extension_owner()?, || setting::with(&setting::AS_OWNER, work))
+    as_role(extension_owner()?, || setting::with(&pinned_settings::AS_OWNER, work))
 }
 
 /// Runs `work` as the role that may read vector tables, which no caller may. Their policies decide by the caller's

@@ -1,6 +1,5 @@
 //! Settings of PostgreSQL and of other modules: set for one piece of work or for a process, and read.
 
-use super::search_path::PINNED_PATH;
 use pgrx::pg_sys;
 use std::ffi::CStr;
 
@@ -33,43 +32,6 @@ pub fn with<T>(settings: &[(&CStr, &CStr)], work: impl FnOnce() -> T) -> T {
         pg_sys::AtEOXact_GUC(true, level);
         result
     }
-}
-
-/// Settings of a session that would affect what is made or deleted as the owner.
-pub(super) const AS_OWNER: [(&CStr, &CStr); 6] = [
-    (c"search_path", PINNED_PATH),
-    // The database's own.
-    (c"default_tablespace", c""),
-    (c"default_table_access_method", c"heap"),
-    (c"default_toast_compression", c"pglz"),
-    // A superuser in mode replica would delete documents and leave their chunks.
-    (c"session_replication_role", c"origin"),
-    (c"row_security", c"on"),
-];
-
-/// What a database's or a role's own settings would change in what a background process does.
-const AS_PROCESS: [(&CStr, &CStr); 11] = [
-    // The role that the process connected as.
-    (c"role", c"none"),
-    (c"standard_conforming_strings", c"on"),
-    (c"transform_null_equals", c"off"),
-    (c"quote_all_identifiers", c"off"),
-    (c"jit", c"off"),
-    (c"default_transaction_read_only", c"off"),
-    (c"default_transaction_isolation", c"read committed"),
-    (c"default_transaction_deferrable", c"off"),
-    (c"statement_timeout", c"0"),
-    (c"lock_timeout", c"0"),
-    (c"idle_in_transaction_session_timeout", c"0"),
-];
-
-/// Pins all settings that would affect what a background process makes, for the rest of its life.
-pub fn pin_for_process() {
-    for (name, value) in AS_OWNER.iter().chain(&AS_PROCESS) {
-        set_for_process(name, value);
-    }
-    #[cfg(any(feature = "pg17", feature = "pg18"))]
-    set_for_process(c"transaction_timeout", c"0");
 }
 
 /// Sets a setting for the rest of a background process's life.

@@ -1,8 +1,8 @@
 //! SPI with kept plans: SQL text and owned arguments in, owned values out. Every statement is read and run under
-//! pinned settings ([`search_path::pinned`]), so that no object of a session is found in place of the one that kb means.
+//! pinned settings ([`pinned_settings::pinned`]), so that no object of a session is found in place of the one that kb means.
 
+use super::pinned_settings;
 use super::plans::plan;
-use super::search_path;
 use crate::error::{Error, Result};
 use crate::model::Json;
 use pgrx::datum::{FromDatum, IntoDatum};
@@ -146,7 +146,7 @@ fn run<T>(
     // SAFETY: connect and finish pair up on every path that returns; an ERROR unwinds and
     // transaction abort closes SPI. Results are copied out before SPI_finish frees them. The plan is not freed
     // while it runs, whatever the statement calls.
-    search_path::pinned(|| unsafe {
+    pinned_settings::pinned(|| unsafe {
         if pg_sys::SPI_connect() != pg_sys::SPI_OK_CONNECT as i32 {
             return Err(Error::Internal("SPI_connect failed".into()));
         }
@@ -209,7 +209,7 @@ pub fn execute(sql: &str, args: &[Arg]) -> Result<u64> {
 pub fn execute_utility(sql: &str) -> Result<()> {
     let text = CString::new(sql).map_err(|e| Error::Internal(e.to_string()))?;
     // SAFETY: as in `run`.
-    search_path::pinned(|| unsafe {
+    pinned_settings::pinned(|| unsafe {
         if pg_sys::SPI_connect() != pg_sys::SPI_OK_CONNECT as i32 {
             return Err(Error::Internal("SPI_connect failed".into()));
         }

@@ -4,7 +4,7 @@
 use super::indexes;
 use crate::error::Result;
 use crate::pg::pidfile::PidFile;
-use crate::pg::{background, ddl, latch, report, setting, txn, wake};
+use crate::pg::{background, ddl, latch, pinned_settings, report, setting, txn, wake};
 use crate::store::server_catalogs;
 use crate::store::vector_store::VectorDb;
 use crate::store::vector_store::index::Unindexed;
@@ -22,7 +22,7 @@ pub fn main(database: pg_sys::Oid) {
     background::start();
     background::connect(database);
     let Ok(Some(_pidfile)) = PidFile::acquire(&wake::indexer_name(database)) else { background::exit(0) };
-    setting::pin_for_process();
+    pinned_settings::pin_for_process();
     // In a deadlock (with a DROP, say) the indexer gives way.
     setting::set_for_process(c"deadlock_timeout", c"50ms");
     let mut attempts = HashMap::new();

@@ -14,7 +14,7 @@ use super::unsaved::UnsavedVectors;
 use super::{receive, send};
 use crate::error::{Error, Result};
 use crate::pg::pidfile::{self, PidFile};
-use crate::pg::{background, latch, report, setting, txn, wake};
+use crate::pg::{background, latch, pinned_settings, report, setting, txn, wake};
 use crate::settings;
 use crate::store::jobs::{self, Job};
 use crate::store::server_catalogs;
@@ -44,7 +44,7 @@ pub fn main(database: pg_sys::Oid) {
             background::exit(0)
         }
     };
-    setting::pin_for_process();
+    pinned_settings::pin_for_process();
     // In a deadlock the worker gives way.
     setting::set_for_process(c"deadlock_timeout", c"50ms");
     // One knowledge base whose tables somebody locks must not stop the others.
