@@ -206,8 +206,8 @@ run_suite() {
 }
 
 : >"$bare/failed"
-# What runs in the background is not sent Ctrl-C.
-trap 'trap "" TERM; kill 0; exit 130' INT TERM
+# What runs in the background is not sent Ctrl-C, and unshare ignores SIGTERM: with it dies all that is in the case.
+trap 'kill -KILL 0' INT TERM
 suites=()
 for suite in bookworm trixie; do
     [ "${SUITE:-$suite}" = "$suite" ] || continue
