@@ -287,6 +287,11 @@ fn an_index_that_cannot_be_built_is_tried_after_longer_and_longer_pauses() {
         db.put("k", &format!("d{number}"), &texts::paragraph(number, 10));
         db.wait("k");
         number += 1;
+        // While a document waits no index is built: between two edits the worker has the time to try.
+        let edited = std::time::Instant::now();
+        while complaints(&cluster).len() == seen.len() && edited.elapsed() < std::time::Duration::from_secs(1) {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
         if complaints(&cluster).len() > seen.len() {
             seen.push(std::time::Instant::now());
         }
