@@ -289,7 +289,8 @@ fn an_index_that_cannot_be_built_is_tried_after_longer_and_longer_pauses() {
         number += 1;
         // While a document waits no index is built: between two edits the worker has the time to try.
         let edited = std::time::Instant::now();
-        while complaints(&cluster).len() == seen.len() && edited.elapsed() < std::time::Duration::from_secs(1) {
+        while complaints(&cluster).len() == seen.len() && edited.elapsed() < std::time::Duration::from_secs(1)
+        {
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
         if complaints(&cluster).len() > seen.len() {
