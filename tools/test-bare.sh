@@ -60,7 +60,8 @@ make_debian() {
     say "debootstrap $1"
     rm -rf "$debian.new"
     mkdir -p "$debian.new"
-    debootstrap --variant=minbase --include=make "$1" "$debian.new" "$mirror" >"$bare/logs/debootstrap-$1.log" 2>&1 ||
+    # Its mounts end with it, also when it is killed.
+    unshare --mount debootstrap --variant=minbase --include=make "$1" "$debian.new" "$mirror" >"$bare/logs/debootstrap-$1.log" 2>&1 ||
         { tail -n 5 "$bare/logs/debootstrap-$1.log" >&2; die "debootstrap $1 failed"; }
     {
         printf 'deb %s %s main\n' "$mirror" "$1" "$mirror" "$1-updates"

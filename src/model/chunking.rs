@@ -13,7 +13,7 @@ pub enum Strategy {
     Recursive,
     /// Markdown's own structure first (headings, blocks), then as `Recursive`.
     Markdown,
-    /// Windows of exactly `size`, whatever the text.
+    /// Windows of `size` units, wherever sentences end; a token over 64 bytes counts as several.
     Fixed,
     /// The whole text is one chunk.
     None,

@@ -26,6 +26,8 @@ const MOST_BEYOND: f64 = 7.0;
 /// Bytes at which a text four times smaller fills all windows, also the longest: the 2 MB of Markdown that `Outline` reads
 /// at once.
 const FULL: usize = 8 * 1024 * 1024;
+/// Seconds after which no larger text is tried.
+const TOO_LONG: f64 = 20.0;
 /// Bytes of the smallest text, from and up to.
 const SMALLEST: usize = 2 * 1024;
 const LARGEST: usize = 128 * 1024;
@@ -82,7 +84,7 @@ fn measure(work: &work::Work, input: &inputs::Input) {
             if beyond <= MOST_BEYOND * before {
                 break format!("ok beyond: {times} n {beyond:.3}");
             }
-            if bytes * times >= FULL {
+            if bytes * times >= FULL || beyond > TOO_LONG {
                 break format!("MISSED: {times} n {beyond:.3}");
             }
             before = beyond;

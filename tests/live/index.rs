@@ -256,15 +256,20 @@ fn a_transaction_for_whose_snapshot_the_index_waits_can_drop_its_knowledge_base(
     assert_eq!(complaints(&cluster), [""; 0]);
 }
 
+/// Puts enough documents for an index into `k`, whose index's name a relation of another kind has. The vector table.
+fn with_an_index_that_cannot_be_built(db: &mut Db) -> String {
+    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    let table = vector_table(db, "k");
+    db.run(&format!("CREATE TABLE {table}_hnsw ()"));
+    db.put_all("k", &texts::documents(0..1200, 10));
+    table
+}
+
 #[test]
 fn an_index_that_cannot_be_built_is_logged_once_with_its_knowledge_base_and_table() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
-    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
-    // A relation of another kind has the index's name.
-    let table = vector_table(&mut db, "k");
-    db.run(&format!("CREATE TABLE {table}_hnsw ()"));
-    db.put_all("k", &texts::documents(0..1200, 10));
+    let table = with_an_index_that_cannot_be_built(&mut db);
     db.wait("k");
     let line = format!("the index of table {table} (knowledge base \"k\") cannot be built: ");
     until(LONG, "it is logged", || cluster.log().contains(&line));
@@ -276,10 +281,7 @@ fn an_index_that_cannot_be_built_is_logged_once_with_its_knowledge_base_and_tabl
 fn an_index_that_cannot_be_built_is_tried_after_longer_and_longer_pauses() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
-    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
-    let table = vector_table(&mut db, "k");
-    db.run(&format!("CREATE TABLE {table}_hnsw ()"));
-    db.put_all("k", &texts::documents(0..1200, 10));
+    with_an_index_that_cannot_be_built(&mut db);
     // Vectors are written all the time.
     let (mut seen, mut number) = (Vec::new(), 2000);
     let begun = std::time::Instant::now();

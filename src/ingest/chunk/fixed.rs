@@ -1,4 +1,4 @@
-//! Windows of a fixed number of tokens or characters, whatever the text says.
+//! Windows of a fixed number of tokens or characters, wherever sentences end.
 
 use super::sizer::WindowSizer;
 use crate::error::Result;
@@ -12,11 +12,7 @@ const WINDOW: usize = 16;
 pub fn cut(text: &str, chunking: &Chunking, sizer: &WindowSizer) -> Result<Vec<Range<usize>>> {
     // Where a chunk may begin: at each token or character.
     let starts = sizer.starts();
-    let byte = |unit: usize| match unit {
-        // Text before the first token (a tokeniser may drop odd characters) is text too.
-        0 => 0,
-        unit => starts.get(unit).copied().unwrap_or(text.len()),
-    };
+    let byte = |unit: usize| starts.get(unit).copied().unwrap_or(text.len());
     let mut ranges = Vec::new();
     let mut from = 0;
     loop {

@@ -58,12 +58,11 @@ impl<'a> WindowSizer<'a> {
         let mut last = 0;
         let spans = disjoint(tokens);
         for start in spans.iter().skip(1).map(|token| token.start).chain([self.window.len()]) {
-            while start - last > LONGEST_TOKEN {
+            // A gap between words is no unit, however long.
+            let filled = last + self.window[last..start].trim_end().len();
+            while filled > last + LONGEST_TOKEN {
                 last = self.window.floor_char_boundary(last + LONGEST_TOKEN);
-                // A gap between words is no unit.
-                if !self.window[last..].starts_with(char::is_whitespace) {
-                    starts.push(last);
-                }
+                starts.push(last);
             }
             last = start;
             starts.push(start);

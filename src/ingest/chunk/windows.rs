@@ -162,3 +162,36 @@ impl Cutter<'_> {
         Ok((last > 0).then_some(last))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Unit;
+
+    #[test]
+    fn inside_a_block_of_markdown_a_window_begins_at_a_line() {
+        let text = "[a]: https://a.example/b 'c d'\n".repeat(400);
+        let chunking = Chunking {
+            strategy: Strategy::Markdown,
+            size: 1,
+            overlap: 0,
+            unit: Unit::Tokens,
+            tokenizer: None,
+        };
+        let (tokenizer, bounds) = (Tokenizer::words(), Bounds::none());
+        let outline = Outline::read(&text, &bounds).unwrap();
+        let cutter = Cutter {
+            text: &text,
+            chunking: &chunking,
+            tokenizer: &tokenizer,
+            outline: &outline,
+            bounds: &bounds,
+        };
+        let end = 8 * WINDOW;
+        let sizer = WindowSizer::new(&text[..end], Unit::Tokens, &tokenizer, &bounds).unwrap();
+        let cut = markdown::cut(&text[..end], &chunking, &sizer).unwrap().ranges;
+        let kept = cutter.kept(&cut, &sizer, end, true).unwrap().unwrap();
+        let start = cut[kept].start;
+        assert!(kept > cut.len() / 3 && text[..start].ends_with('\n'), "{:?}", &text[start - 9..start]);
+    }
+}
