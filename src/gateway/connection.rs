@@ -33,8 +33,11 @@ const PART: usize = 64 * 1024;
 const QUESTIONS: usize = 64 * 1024 * 1024;
 const REQUESTS: usize = 512 * 1024 * 1024;
 
-/// An answer that waits to be written, and the memory of its request.
-type Outgoing = (Vec<u8>, Option<Arc<Reservation>>);
+/// An answer that waits to be written, and what its request has until then: its memory, and that it is under way.
+struct Outgoing {
+    frame: Vec<u8>,
+    _kept: Option<(Arc<Reservation>, UnderWay)>,
+}
 
 /// What answers requests.
 pub trait Service: Send + Sync + 'static {
@@ -210,7 +213,6 @@ impl<S: Service> Client<S> {
             let refused = frame::check(&request.body, &head).err();
             let (service, outbox, number) = (Arc::clone(&self.service), self.outbox.clone(), self.number);
             tokio::spawn(async move {
-                let _under_way = under_way;
                 let answer = match refused {
                     Some(error) => Err(error),
                     // A client that is gone closes the channel; then the work is dropped at its next await.
@@ -223,7 +225,7 @@ impl<S: Service> Client<S> {
                 let frame = frame::encode(request.id, response)
                     .or_else(|error| frame::encode(request.id, Response::Error(error.into())));
                 if let Ok(frame) = frame {
-                    let _ = outbox.send((frame, Some(reservation))).await;
+                    let _ = outbox.send(Outgoing { frame, _kept: Some((reservation, under_way)) }).await;
                 }
             });
         }
@@ -238,7 +240,7 @@ impl<S: Service> Client<S> {
                 Ok(reservation) => return reservation,
                 Err(_) => {
                     if let Ok(frame) = frame::encode(0, Response::Alive) {
-                        let _ = self.outbox.try_send((frame, None));
+                        let _ = self.outbox.try_send(Outgoing { frame, _kept: None });
                     }
                 }
             }
@@ -263,7 +265,7 @@ async fn read_content(reader: &mut OwnedReadHalf, length: usize, memory: &Memory
 }
 
 async fn write(mut writer: OwnedWriteHalf, mut outgoing: mpsc::Receiver<Outgoing>, memory: Arc<Memory>) {
-    while let Some((frame, _reservation)) = outgoing.recv().await {
+    while let Some(Outgoing { frame, _kept }) = outgoing.recv().await {
         let mut left = frame.as_slice();
         while !left.is_empty() {
             match timeout(STALL, writer.write(left)).await {
@@ -298,9 +300,10 @@ mod tests {
         });
     }
 
-    /// Answers when it may.
+    /// Answers with so many numbers when it may.
     #[derive(Default)]
     struct Held {
+        numbers: usize,
         begun: Notify,
         may_answer: Notify,
     }
@@ -309,38 +312,47 @@ mod tests {
         async fn answer(self: &Arc<Self>, _: Request, _: u64, _: Arc<Reservation>) -> Result<Response> {
             self.begun.notify_one();
             self.may_answer.notified().await;
-            Ok(Response::Counts(vec![7]))
+            Ok(Response::Counts(vec![7; self.numbers]))
+        }
+    }
+
+    /// As if it had been decided just before to close the only connection; returns when that has been seen.
+    async fn try_to_close(connections: &Connections) {
+        let activity = lock(&connections.state).connections.values().next().cloned().unwrap();
+        activity.close.notify_one();
+        while timeout(Duration::ZERO, activity.close.notified()).await.is_ok() {
+            activity.close.notify_one();
+            tokio::task::yield_now().await;
         }
     }
 
     #[test]
-    fn a_connection_that_is_to_be_closed_is_not_while_a_request_is_under_way() {
+    fn a_connection_is_not_closed_before_its_request_is_answered_and_the_answer_is_written() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let (mut client, stream) = UnixStream::pair().unwrap();
-            let connections = Arc::new(Connections { most: 1, ..Connections::default() });
-            let service = Arc::new(Held::default());
-            tokio::spawn(serve(stream, Arc::clone(&connections), Arc::clone(&service)));
-            client.write_all(&frame::encode_request(3, &Request::Health).unwrap()).await.unwrap();
-            service.begun.notified().await;
-            // As if that had been decided just before.
-            let activity = lock(&connections.state).connections.values().next().cloned().unwrap();
-            activity.close.notify_one();
-            // Until that is seen.
-            while timeout(Duration::ZERO, activity.close.notified()).await.is_ok() {
-                activity.close.notify_one();
-                tokio::task::yield_now().await;
+            // Many more bytes than a socket takes before its client reads.
+            for numbers in [1, 2_000_000] {
+                let (mut client, stream) = UnixStream::pair().unwrap();
+                let connections = Arc::new(Connections { most: 1, ..Connections::default() });
+                let service = Arc::new(Held { numbers, ..Held::default() });
+                tokio::spawn(serve(stream, Arc::clone(&connections), Arc::clone(&service)));
+                client.write_all(&frame::encode_request(3, &Request::Health).unwrap()).await.unwrap();
+                service.begun.notified().await;
+                try_to_close(&connections).await;
+                service.may_answer.notify_one();
+                let mut prefix = [0; 4];
+                client.read_exact(&mut prefix).await.unwrap();
+                if numbers > 1 {
+                    try_to_close(&connections).await;
+                }
+                let mut content = vec![0; frame::frame_length(prefix).unwrap()];
+                client.read_exact(&mut content).await.unwrap();
+                let answer = frame::decode::<Response>(&content).unwrap();
+                assert_eq!((answer.id, answer.body), (3, Response::Counts(vec![7; numbers])));
+                // Now it is idle.
+                connections.make_room().await;
+                assert_eq!(client.read(&mut prefix).await.unwrap(), 0);
             }
-            service.may_answer.notify_one();
-            let mut prefix = [0; 4];
-            client.read_exact(&mut prefix).await.unwrap();
-            let mut content = vec![0; frame::frame_length(prefix).unwrap()];
-            client.read_exact(&mut content).await.unwrap();
-            let answer = frame::decode::<Response>(&content).unwrap();
-            assert_eq!((answer.id, answer.body), (3, Response::Counts(vec![7])));
-            // Now it is idle.
-            connections.make_room().await;
-            assert_eq!(client.read(&mut prefix).await.unwrap(), 0);
         });
     }
 }

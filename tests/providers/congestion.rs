@@ -84,59 +84,53 @@ fn a_question_goes_ahead_of_the_batches_that_were_refused() {
 }
 
 #[test]
-fn batches_that_an_endpoint_always_refuses_for_now_are_halved_until_they_pass() {
-    // Alone, and several that are refused in turn.
-    for (texts, concurrency) in [(8, 1), (96, 12)] {
-        let (stub, gateway) = (stub(), Gateway::new());
-        let config = json!({"max_concurrency": concurrency, "batch_size": 8});
-        let embedder = embedder(&stub, "openai", config);
-        // Two tokens each: three fit.
-        stub.refuse_tokens_above(6);
-        let embedded = ask(&gateway, &embedder, texts);
-        assert_eq!(embedded.failed, [], "{texts} texts");
-        assert_eq!(embedded.usage.tokens as usize, 2 * texts + probes(&stub), "{texts} texts");
-    }
-}
-
-fn probes(stub: &Stub) -> usize {
-    stub.requests().iter().filter(|seen| seen.texts == ["text"]).count()
-}
-
-#[test]
-fn a_text_that_is_always_refused_for_now_is_given_back_while_others_pass() {
+fn a_batch_that_is_always_refused_for_now_is_given_back_though_others_pass() {
     let (stub, gateway) = (stub(), Gateway::new());
-    let embedder = embedder(&stub, "openai", json!({"max_concurrency": 2}));
+    let retry = json!({"max_attempts": 3, "base_ms": 1, "max_ms": 1});
+    let embedder = embedder(&stub, "openai", json!({"max_concurrency": 2, "retry": retry}));
     stub.refuse_tokens_above(6);
-    let long = "a text of more than six words";
     std::thread::scope(|scope| {
-        let asking =
-            scope.spawn(|| gateway.ask(&embedder, Kind::Document, &["short", long, "brief"]).unwrap());
+        let asking = scope.spawn(|| ask(&gateway, &embedder, 8));
         // Each time that one passes, the limits forget what they refused.
         while !asking.is_finished() {
-            gateway.ask(&embedder, Kind::Query, &["what?"]).unwrap();
+            assert_eq!(gateway.ask(&embedder, Kind::Query, &["what?"]).unwrap().failed, []);
         }
         let embedded = asking.join().unwrap();
-        let [(1, fault)] = &embedded.failed[..] else { panic!("{:?}", embedded.failed) };
-        let error: Error = fault.clone().into();
-        assert!(matches!(error, Error::Paused { of_tenant: false, .. }), "{error}");
+        assert_eq!(embedded.failed.len(), 8);
+        assert_paused(embedded);
     });
-    let refused = stub.requests().iter().filter(|seen| seen.status == 429).count();
-    assert!(refused <= 5 + 1 + 10, "{refused} requests were refused");
+    // Whole each time: a provider that limits requests would refuse its halves, too.
+    let sent: Vec<_> = stub.requests().into_iter().filter(|seen| seen.status == 429).collect();
+    assert_eq!(sent.len(), 10);
+    assert!(sent.iter().all(|seen| seen.texts.len() == 8));
+}
+
+fn assert_paused(embedded: Embedded) {
+    for (_, fault) in embedded.failed {
+        let error: Error = fault.into();
+        assert!(matches!(error, Error::Paused { of_tenant: false, .. }), "{error}");
+    }
 }
 
 #[test]
 fn batches_at_an_endpoint_that_refuses_everything_for_now_are_given_back_soon() {
     let (stub, gateway) = (stub(), Gateway::new());
-    let retry = json!({"max_attempts": 3, "base_ms": 100, "max_ms": 100});
+    let retry = json!({"max_attempts": 3, "base_ms": 200, "max_ms": 200});
     let config = json!({"max_concurrency": 12, "batch_size": 8, "retry": retry});
     let embedder = embedder(&stub, "openai", config);
     stub.always(Some(Fault::Status(429)));
-    let embedded = ask(&gateway, &embedder, 96);
-    assert_eq!(embedded.failed.len(), 96);
-    for (_, fault) in embedded.failed {
-        let error: Error = fault.into();
-        assert!(matches!(error, Error::Paused { .. }), "{error}");
-    }
-    // Twelve at once, nine more in turn, and one probe.
-    assert!(stub.request_count() <= 12 + 9 + 1, "{} requests", stub.request_count());
+    stub.hold(true);
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| ask(&gateway, &embedder, 96));
+        // What is in flight together is refused together.
+        while stub.request_count() < 12 {
+            std::thread::yield_now();
+        }
+        stub.hold(false);
+        let embedded = asking.join().unwrap();
+        assert_eq!(embedded.failed.len(), 96);
+        assert_paused(embedded);
+    });
+    // Twelve at once, and nine more in turn.
+    assert!(stub.request_count() <= 12 + 9, "{} requests", stub.request_count());
 }

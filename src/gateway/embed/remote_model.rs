@@ -1,10 +1,9 @@
-//! A model at an endpoint, and one batch of texts for it: sent in one call, and halved until a refused text is alone.
+//! A model at an endpoint, and one batch of texts for it: sent in one call, and halved until a rejected text is alone.
 
 use super::super::cancellation::CancellationToken;
 use super::super::endpoint::budget::Spent;
 use super::super::endpoint::call::{CallError, CallOptions, Endpoint, Operation};
 use super::super::endpoint::classify::{Answer, Unusable};
-use super::super::endpoint::limiter::{REFUSALS, Throttled};
 use super::super::endpoint::transport::HttpRequest;
 use super::super::endpoint::usage::Usage;
 use super::super::local::finish;
@@ -47,16 +46,6 @@ pub struct Batch<'a> {
     pub whose: &'a Whose,
     /// Nothing more is sent once it is cancelled.
     pub cancellation: &'a CancellationToken,
-}
-
-/// What is done about texts that got no answer.
-enum Step {
-    Again,
-    Halve,
-    /// The one text has this error.
-    Fail(Error),
-    /// All texts that have no result have this error.
-    FailAll(Error),
 }
 
 /// The operation of an endpoint: vectors of texts.
@@ -121,12 +110,6 @@ impl RemoteModel {
                 quote: batch.is_of_one || range.len() == 1,
                 // While a bad text is looked for, nothing is tried twice, and the endpoint is not to blame.
                 attempts: if is_of_texts { 1 } else { self.endpoint.configuration.retry.max_attempts },
-                // Several texts may be more at once than the endpoint ever takes; one alone waits.
-                refusals: match range.len() {
-                    1 => REFUSALS,
-                    _ if is_of_texts => 1,
-                    _ => REFUSALS / 2,
-                },
                 blames_endpoint: !is_of_texts,
                 is_probe: false,
                 ..probe_options(batch)
@@ -141,64 +124,37 @@ impl RemoteModel {
                 }
                 Err(error) => error,
             };
-            match self.after(error, range.len(), &mut is_of_texts, batch, &mut usage).await {
-                Step::Again => ranges.push(range),
-                Step::Halve => {
-                    let middle = range.start + range.len() / 2;
-                    ranges.push(middle..range.end);
-                    ranges.push(range.start..middle);
+            if range.len() == 1 && (is_of_texts || texts.len() == 1) {
+                results[range.start] = Some(Err(self.error(error)));
+                continue;
+            }
+            let by_size = matches!(error, CallError::Rejected { by_size: true, .. });
+            let may_be_of_texts = matches!(error, CallError::Rejected { .. } | CallError::Fault(_));
+            let mut error = self.error(error);
+            is_of_texts |= by_size;
+            if may_be_of_texts && !is_of_texts {
+                match self.answers_probe(batch, &mut usage).await {
+                    Ok(()) => is_of_texts = true,
+                    // What is to blame is not known, so no text fails for good.
+                    Err(passing) if passing.is_transient() => error = passing,
+                    Err(_) => {}
                 }
-                Step::Fail(error) => results[range.start] = Some(Err(error)),
-                Step::FailAll(error) => {
-                    for i in std::iter::once(range).chain(ranges.drain(..)).flatten() {
-                        results[i] = Some(Err(error.clone()));
-                    }
-                }
+            }
+            if may_be_of_texts && is_of_texts {
+                let middle = range.start + range.len() / 2;
+                ranges.push(middle..range.end);
+                ranges.push(range.start..middle);
+                continue;
+            }
+            // What fails for every text is not tried with the others.
+            for i in std::iter::once(range).chain(ranges.drain(..)).flatten() {
+                results[i] = Some(Err(error.clone()));
             }
         }
         let lost = || Err(Error::Internal("a text was not answered".into()));
         let results: Vec<_> = results.into_iter().map(|result| result.unwrap_or_else(lost)).collect();
         usage.texts = results.iter().filter(|result| result.is_ok()).count() as u64;
         (results, usage)
-    }
-
-    /// What is to be done about so many texts of a batch that got no answer. `is_of_texts`: it is known that texts are
-    /// to blame, not the endpoint.
-    async fn after(
-        &self,
-        error: CallError,
-        count: usize,
-        is_of_texts: &mut bool,
-        batch: &Batch<'_>,
-        usage: &mut Usage,
-    ) -> Step {
-        let was_sent = !matches!(error, CallError::Throttled { refusals: 0, .. });
-        if was_sent && count == 1 && (*is_of_texts || batch.texts.len() == 1) {
-            return Step::Fail(self.error(error));
-        }
-        let may_be_of_texts = matches!(
-            error,
-            CallError::Rejected { .. } | CallError::Fault(_) | CallError::Throttled { refusals: 1.., .. }
-        );
-        *is_of_texts |= matches!(error, CallError::Rejected { by_size: true, .. });
-        match (may_be_of_texts, *is_of_texts) {
-            (true, true) => return Step::Halve,
-            // Other parts and batches were refused too often; this one is not known to be too large.
-            (false, true) if !was_sent => {}
-            (true, false) => {}
-            // What fails for every text is not tried with the others.
-            _ => return Step::FailAll(self.error(error)),
-        }
-        match self.answers_probe(batch, usage).await {
-            Ok(()) if !was_sent => Step::Again,
-            Ok(()) => {
-                *is_of_texts = true;
-                Step::Halve
-            }
-            // What is to blame is not known, so no text fails for good.
-            Err(passing) if passing.is_transient() => Step::FailAll(passing),
-            Err(_) => Step::FailAll(self.error(error)),
-        }
     }
 
     /// Whether the provider answers a text that it has no reason to reject: then one of the batch's is to blame.
@@ -214,8 +170,12 @@ impl RemoteModel {
     pub fn error(&self, error: CallError) -> Error {
         let embedder = self.embedder.id.clone();
         match error {
-            CallError::Paused { throttled, of_tenant } => paused(embedder, throttled, of_tenant),
-            CallError::Throttled { throttled, .. } => paused(embedder, throttled, false),
+            CallError::Paused { throttled, of_tenant } => Error::Paused {
+                embedder,
+                problem: throttled.reason,
+                retry_after_ms: u64::try_from(throttled.wait.as_millis()).unwrap_or(u64::MAX),
+                of_tenant,
+            },
             CallError::Cancelled => cancelled(),
             CallError::Fault(problem) => Error::Provider { embedder, problem, passing: true },
             CallError::Rejected { problem, .. } | CallError::Refused(problem) => {
@@ -223,11 +183,6 @@ impl RemoteModel {
             }
         }
     }
-}
-
-fn paused(embedder: String, throttled: Throttled, of_tenant: bool) -> Error {
-    let retry_after_ms = u64::try_from(throttled.wait.as_millis()).unwrap_or(u64::MAX);
-    Error::Paused { embedder, problem: throttled.reason, retry_after_ms, of_tenant }
 }
 
 /// For texts that nobody waits for.
@@ -242,7 +197,6 @@ fn probe_options<'a>(batch: &Batch<'a>) -> CallOptions<'a> {
         admitted: None,
         quote: false,
         attempts: 1,
-        refusals: REFUSALS / 2,
         blames_endpoint: true,
         is_probe: true,
         urgency: batch.urgency,

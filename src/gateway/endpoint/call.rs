@@ -68,8 +68,6 @@ pub struct CallOptions<'a> {
     pub quote: bool,
     /// Requests at most; those that are throttled are not counted.
     pub attempts: u32,
-    /// So many throttled requests end the call.
-    pub refusals: u32,
     /// Whether a fault counts for the breaker.
     pub blames_endpoint: bool,
     /// Whether the operation is what [`Operation::probe`] gives.
@@ -83,10 +81,8 @@ pub struct CallOptions<'a> {
 /// Why a call has no answer.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CallError {
-    /// Nothing is sent for a while: by budget or breaker. `of_tenant`: for this tenant only.
+    /// Nothing is sent for a while: by limits, budget or breaker. `of_tenant`: for this tenant only.
     Paused { throttled: Throttled, of_tenant: bool },
-    /// The endpoint refuses requests for now: this one so often (0: it was not sent), and perhaps others.
-    Throttled { throttled: Throttled, refusals: u32 },
     /// The client no longer waits.
     Cancelled,
     /// The endpoint does not take this request; `by_size`: for being too much or too long.
@@ -99,10 +95,6 @@ pub enum CallError {
 
 fn paused(throttled: Throttled) -> CallError {
     CallError::Paused { throttled, of_tenant: false }
-}
-
-fn throttled(throttled: Throttled) -> CallError {
-    CallError::Throttled { throttled, refusals: 0 }
 }
 
 fn is_open(open: Open) -> CallError {
@@ -121,15 +113,10 @@ impl Endpoint {
     ) -> Result<O::Output, CallError> {
         let (mut pauses, mut faults, mut refusals) = (self.backoff(), 0, 0);
         let (mut admitted, mut is_retry) = (options.admitted, false);
-        let patience = self.limits.patience(options.is_probe);
         let cancellation = options.cancellation;
         loop {
-            let admission = self.admit(options, admitted.take(), patience);
-            let admission = cancellation.run_until_cancelled(admission).await;
-            let permit = admission.ok_or(CallError::Cancelled)?.map_err(|error| match error {
-                CallError::Throttled { throttled, .. } => CallError::Throttled { throttled, refusals },
-                error => error,
-            })?;
+            let admission = cancellation.run_until_cancelled(self.admit(options, admitted.take())).await;
+            let permit = admission.ok_or(CallError::Cancelled)??;
             let reserved = self.reserve(options)?;
             let pass = self.pass_breaker(operation, options, &permit, usage).await.inspect_err(|_| {
                 self.budget.spend(0, reserved);
@@ -146,10 +133,10 @@ impl Endpoint {
             let throttled = self.inform(&outcome, &permit, options.blames_endpoint.then_some(pass));
             drop(permit);
             if let Some(throttled) = throttled {
-                // Of this call: the limits forget them when another one passes.
+                // The limits forget theirs when another call passes, and this one may never.
                 refusals += 1;
-                if refusals >= options.refusals {
-                    return Err(CallError::Throttled { throttled, refusals });
+                if refusals == REFUSALS {
+                    return Err(paused(throttled));
                 }
             }
             match outcome {
@@ -173,21 +160,16 @@ impl Endpoint {
         }
     }
 
-    /// Waits until a request may be sent. `admitted` as in [`CallOptions`], `patience` as for [`Limits::request`].
-    async fn admit(
-        &self,
-        options: &CallOptions<'_>,
-        admitted: Option<u32>,
-        patience: u32,
-    ) -> Result<Permit, CallError> {
+    /// Waits until a request may be sent. `admitted` as in [`CallOptions`].
+    async fn admit(&self, options: &CallOptions<'_>, admitted: Option<u32>) -> Result<Permit, CallError> {
         // First, so that nothing of the rate is used in vain.
         self.breaker.look(Instant::now()).map_err(is_open)?;
         if admitted.is_none() {
-            self.limits.request(patience).await.map_err(throttled)?;
+            self.limits.request().await.map_err(paused)?;
         }
         let tokens = u32::try_from(options.estimate).unwrap_or(u32::MAX);
         self.limits.tokens(tokens.saturating_sub(admitted.unwrap_or(0))).await;
-        self.limits.permit(options.urgency, options.whose, patience).await.map_err(throttled)
+        self.limits.permit(options.urgency, options.whose).await.map_err(paused)
     }
 
     /// Takes tokens of the day's budget; returns how many.
@@ -249,14 +231,14 @@ impl Endpoint {
         permit: &Permit,
         usage: &mut Usage,
     ) -> Result<(), CallError> {
-        let rate = options.cancellation.run_until_cancelled(self.limits.request(REFUSALS)).await;
-        if let Err(error) = rate.ok_or(CallError::Cancelled).and_then(|rate| rate.map_err(throttled)) {
+        let rate = options.cancellation.run_until_cancelled(self.limits.request()).await;
+        if let Err(error) = rate.ok_or(CallError::Cancelled).and_then(|rate| rate.map_err(paused)) {
             self.breaker.abandon(Instant::now());
             return Err(error);
         }
         usage.requests += 1;
         let outcome = self.send(&operation.probe(), false).await;
-        let pause = self.inform(&outcome, permit, Some(Pass::Probe));
+        let throttled = self.inform(&outcome, permit, Some(Pass::Probe));
         match outcome {
             Outcome::Fault(_) => self.breaker.look(Instant::now()).map_err(is_open),
             Outcome::Answered(Answer { tokens, .. }) => {
@@ -266,7 +248,7 @@ impl Endpoint {
                 Ok(())
             }
             // Whatever it said, it answers.
-            _ => pause.map_or(Ok(()), |pause| Err(throttled(pause))),
+            _ => throttled.map_or(Ok(()), |throttled| Err(paused(throttled))),
         }
     }
 

@@ -16,7 +16,8 @@ type Bucket = RateLimiter<NotKeyed, InMemoryState, DefaultClock>;
 /// begins, sees more than is allowed.
 const FILL: f64 = 0.985;
 
-/// Longer pauses than this, and those after so many refusals in a row, are not waited for here: the caller gets an error.
+/// Longer pauses than this, and more refusals, in a row under these limits or of one call, are not waited for: the
+/// caller gets an error.
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
 pub const REFUSALS: u32 = 10;
 
@@ -77,14 +78,7 @@ impl Limits {
     /// Waits until a request may be sent, after those that are more urgent; as [`Limits::request`].
     pub async fn request_in_turn(&self, urgency: Urgency, whose: &Whose) -> Result<(), Throttled> {
         let _turn = self.rate.take(urgency, whose).await;
-        self.request(REFUSALS).await
-    }
-
-    /// After how many refusals in a row a request does not wait any more. A probe, which finds out whether anything
-    /// passes, waits until one more is refused: of several probes only the first is sent then.
-    pub fn patience(&self, is_probe: bool) -> u32 {
-        let refusals = lock(&self.window).refusals();
-        if is_probe { REFUSALS.max(refusals + 1) } else { REFUSALS }
+        self.request().await
     }
 
     /// Whether tokens are bounded.
@@ -92,12 +86,11 @@ impl Limits {
         self.tokens.is_some()
     }
 
-    /// Waits until the rate lets a request go, as long as that is not too long and there are fewer than `patience`
-    /// refusals in a row.
-    pub async fn request(&self, patience: u32) -> Result<(), Throttled> {
+    /// Waits until the rate lets a request go, as long as that is not too long.
+    pub async fn request(&self) -> Result<(), Throttled> {
         loop {
             if let Some(throttled) = self.throttled() {
-                self.wait_out(throttled, patience).await?;
+                self.sit_out(throttled).await?;
                 continue;
             }
             let Some(bucket) = &self.requests else { return Ok(()) };
@@ -122,9 +115,8 @@ impl Limits {
         }
     }
 
-    /// Waits until one more request may be in flight, after those that are more urgent; `patience` as for
-    /// [`Limits::request`].
-    pub async fn permit(&self, urgency: Urgency, whose: &Whose, patience: u32) -> Result<Permit, Throttled> {
+    /// Waits until one more request may be in flight, after those that are more urgent.
+    pub async fn permit(&self, urgency: Urgency, whose: &Whose) -> Result<Permit, Throttled> {
         loop {
             let place = self.in_flight.take(urgency, whose).await;
             // What the endpoint said to others meanwhile counts for this one, too.
@@ -132,12 +124,12 @@ impl Limits {
                 return Ok(Permit { _place: place, round: lock(&self.window).round() });
             };
             drop(place);
-            self.wait_out(throttled, patience).await?;
+            self.sit_out(throttled).await?;
         }
     }
 
-    async fn wait_out(&self, throttled: Throttled, patience: u32) -> Result<(), Throttled> {
-        if throttled.wait > LONGEST_WAIT || lock(&self.window).refusals() >= patience {
+    async fn sit_out(&self, throttled: Throttled) -> Result<(), Throttled> {
+        if throttled.wait > LONGEST_WAIT || lock(&self.window).refusals() >= REFUSALS {
             return Err(throttled);
         }
         tokio::time::sleep(throttled.wait).await;
@@ -214,11 +206,11 @@ mod tests {
             let limits = Limits::new(1, Some(1200), None);
             let (_, burst) = bucket(1200).unwrap();
             for _ in 0..burst {
-                limits.request(REFUSALS).await.unwrap();
+                limits.request().await.unwrap();
             }
             let begun = Instant::now();
             for _ in 0..4 {
-                limits.request(REFUSALS).await.unwrap();
+                limits.request().await.unwrap();
             }
             // Four of 50.8 ms each, the first of which began when the bucket ran empty.
             assert!(begun.elapsed() >= Duration::from_millis(190), "{:?}", begun.elapsed());
@@ -226,7 +218,7 @@ mod tests {
     }
 
     async fn permit(limits: &Limits) -> Permit {
-        limits.permit(Urgency::Ingest, &Whose::default(), REFUSALS).await.unwrap()
+        limits.permit(Urgency::Ingest, &Whose::default()).await.unwrap()
     }
 
     #[test]
@@ -239,11 +231,11 @@ mod tests {
                 limits.throttle(&refused, Some(asked), |_| Duration::ZERO, reason.into());
             };
             throttle(Duration::from_millis(30), "busy");
-            limits.request(REFUSALS).await.unwrap();
+            limits.request().await.unwrap();
             assert!(begun.elapsed() >= Duration::from_millis(30));
             throttle(Duration::from_secs(3600), "quota");
             throttle(Duration::from_secs(1), "shorter");
-            let throttled = limits.request(REFUSALS).await.unwrap_err();
+            let throttled = limits.request().await.unwrap_err();
             assert_eq!(throttled.reason, "quota");
             assert!(throttled.wait > Duration::from_secs(3500));
         });
@@ -263,7 +255,7 @@ mod tests {
             drop(refused);
             let first = permit(&limits).await;
             let whose = Whose::default();
-            let second = limits.permit(Urgency::Query, &whose, REFUSALS);
+            let second = limits.permit(Urgency::Query, &whose);
             tokio::pin!(second);
             let early = tokio::time::timeout(Duration::from_millis(20), &mut second).await;
             assert!(early.is_err(), "two were in flight");
@@ -277,37 +269,17 @@ mod tests {
         runtime().block_on(async {
             let limits = Limits::new(4, None, None);
             let mut pauses = Vec::new();
-            while let Ok(permit) = limits.permit(Urgency::Ingest, &Whose::default(), REFUSALS).await {
+            while let Ok(permit) = limits.permit(Urgency::Ingest, &Whose::default()).await {
                 let pause = |refusals| {
                     pauses.push(refusals);
-                    Duration::from_millis(5)
+                    Duration::from_millis(200)
                 };
                 limits.throttle(&permit, None, pause, "busy".into());
             }
             assert_eq!(pauses, (1..=REFUSALS).collect::<Vec<_>>());
             // One more is sent when the pause is over.
-            tokio::time::sleep(Duration::from_millis(10)).await;
+            tokio::time::sleep(Duration::from_millis(250)).await;
             permit(&limits).await;
-        });
-    }
-
-    #[test]
-    fn a_probe_waits_where_others_do_not_until_one_more_is_refused() {
-        runtime().block_on(async {
-            let limits = Limits::new(1, None, None);
-            let refuse = async || {
-                let patience = limits.patience(true);
-                let permit = limits.permit(Urgency::Ingest, &Whose::default(), patience).await.unwrap();
-                limits.throttle(&permit, None, |_| Duration::from_millis(5), "busy".into());
-            };
-            for _ in 0..REFUSALS {
-                refuse().await;
-            }
-            let (patience, other) = (limits.patience(true), limits.patience(false));
-            assert!(limits.request(other).await.is_err());
-            limits.request(patience).await.unwrap();
-            refuse().await;
-            assert!(limits.request(patience).await.is_err(), "a second probe is sent");
         });
     }
 
@@ -330,7 +302,7 @@ mod tests {
             let limits = Arc::new(Limits::new(1, Some(1200), None));
             let (_, burst) = bucket(1200).unwrap();
             for _ in 0..burst {
-                limits.request(REFUSALS).await.unwrap();
+                limits.request().await.unwrap();
             }
             let order = Arc::new(Mutex::new(Vec::new()));
             let mut tasks = Vec::new();

@@ -9,7 +9,7 @@ pub mod classify;
 mod congestion;
 pub mod deadline;
 pub mod egress;
-pub mod limiter;
+mod limiter;
 pub mod pool;
 pub mod seal;
 pub mod secret;
