@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The benchmarks, against a scratch cluster of their own; expects kb installed (make bench sees to it).
-# bench/run.sh [--only NAME,...] [--cranfield DIR], names: ingest query seen remote model memory edit cost cranfield.
+# bench/run.sh [--only NAME,...] [--cranfield DIR], names: ingest query seen remote model memory edit many cost cranfield.
 set -euo pipefail
 # shellcheck source=tools/env.sh
 . "$(dirname "$0")/../tools/env.sh"

@@ -100,6 +100,7 @@ CREATE TABLE kb.runs (
 );
 ALTER SEQUENCE kb.run_no_seq OWNED BY kb.runs.run_no;
 CREATE INDEX runs_kb_no ON kb.runs (kb_no, run_no);
+CREATE INDEX runs_running ON kb.runs (run_no) WHERE state = 'running';
 COMMENT ON TABLE kb.runs IS 'One row per kb.ingest: what it was asked and what it did.';
 
 -- A build is one complete set of chunks and vectors of a knowledge base, made under one embedder, chunking
@@ -133,6 +134,8 @@ ALTER SEQUENCE kb.build_no_seq OWNED BY kb.builds.build_no;
 CREATE UNIQUE INDEX builds_one_live ON kb.builds (kb_no) WHERE state = 'live';
 CREATE UNIQUE INDEX builds_one_next ON kb.builds (kb_no) WHERE state = 'next';
 CREATE INDEX builds_kb_no ON kb.builds (kb_no);
+CREATE INDEX builds_old ON kb.builds (build_no) WHERE state = 'old';
+CREATE INDEX builds_memory ON kb.builds (build_no) WHERE type = 'memory';
 -- For the foreign key, when runs are deleted.
 CREATE INDEX builds_run_no ON kb.builds (run_no) WHERE run_no IS NOT NULL;
 COMMENT ON TABLE kb.builds IS 'Complete sets of chunks and vectors of a knowledge base: the live one, and while kb.ingest replaces it, the next one.';
@@ -223,7 +226,8 @@ CREATE TABLE kb.jobs (
     priority        smallint NOT NULL DEFAULT 0,
     attempts        integer NOT NULL DEFAULT 0,
     leased_until    timestamptz,
-    next_attempt_at timestamptz NOT NULL DEFAULT now(),
+    -- NULL: it is due.
+    next_attempt_at timestamptz,
     queued_at       timestamptz NOT NULL DEFAULT now(),
     -- The generation whose chunks are written; only vectors are missing then.
     chunked         bigint,
@@ -234,7 +238,11 @@ CREATE TABLE kb.jobs (
     UNIQUE (kb_no, tenant_id, kind, subject)
 );
 ALTER SEQUENCE kb.job_no_seq OWNED BY kb.jobs.job_no;
-CREATE INDEX jobs_next ON kb.jobs (kb_no, priority, job_no);
+-- What may be claimed, in the order of turns; what is delayed; what is leased. So nothing is looked for among the others.
+CREATE INDEX jobs_due ON kb.jobs (priority, tenant_id, kb_no, job_no)
+    WHERE leased_until IS NULL AND next_attempt_at IS NULL;
+CREATE INDEX jobs_delayed ON kb.jobs (next_attempt_at) WHERE next_attempt_at IS NOT NULL;
+CREATE INDEX jobs_leased ON kb.jobs (leased_until) WHERE leased_until IS NOT NULL;
 -- For the foreign key, and to see whether a run still has jobs.
 CREATE INDEX jobs_run_no ON kb.jobs (run_no) WHERE run_no IS NOT NULL;
 COMMENT ON TABLE kb.jobs IS 'Documents that wait for the worker, one row each; edits while one waits are coalesced.';

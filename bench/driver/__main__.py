@@ -15,6 +15,7 @@ import cranfield
 import edit
 import ingest
 import memory
+import many
 import model
 import query
 import remote
@@ -30,6 +31,7 @@ BENCHMARKS = {
     "model": model.run,
     "memory": memory.run,
     "edit": edit.run,
+    "many": many.run,
     "cost": cost.run,
     "cranfield": cranfield.run,
 }

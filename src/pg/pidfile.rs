@@ -155,12 +155,43 @@ pub fn terminate(name: &str) {
     }
 }
 
-/// Sets the latch of the named process if it runs; false when it does not.
-pub fn wake(name: &str) -> bool {
-    match presence(name) {
-        Presence::Absent => false,
-        Presence::Running(0) => true,
-        // SAFETY: the lock proves the process alive; PostgreSQL's SIGUSR1 handler sets its latch.
-        Presence::Running(pid) => unsafe { libc::kill(pid, libc::SIGUSR1) == 0 },
+/// A named process that is woken often: its file stays open, so that nothing is looked up.
+#[derive(Debug)]
+pub struct Watched(Option<File>);
+
+impl Watched {
+    pub const fn new() -> Watched {
+        Watched(None)
+    }
+
+    /// Sets the latch of the process if it runs; false when it does not. Always of the same name.
+    pub fn wake(&mut self, name: &str) -> bool {
+        let pid = match self.pid() {
+            None => {
+                self.0 = File::open(path(name)).ok();
+                self.pid()
+            }
+            pid => pid,
+        };
+        match pid {
+            None => false,
+            Some(0) => true,
+            // SAFETY: the lock proves the process alive; PostgreSQL's SIGUSR1 handler sets its latch.
+            Some(pid) => unsafe { libc::kill(pid, libc::SIGUSR1) == 0 },
+        }
+    }
+
+    /// The pid of the process that has the open file locked, 0 if it is about to write it.
+    fn pid(&mut self) -> Option<i32> {
+        let file = self.0.as_ref()?;
+        if lock(file, libc::LOCK_SH) {
+            // Closing it lets go of the lock.
+            self.0 = None;
+            return None;
+        }
+        let mut text = [0; NOTES_AT as usize];
+        let length = file.read_at(&mut text, 0).unwrap_or(0);
+        let text = std::str::from_utf8(&text[..length]).unwrap_or_default();
+        Some(text.trim().parse().unwrap_or(0))
     }
 }

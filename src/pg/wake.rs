@@ -3,6 +3,7 @@
 use super::{background, pidfile};
 use background::Process;
 use pgrx::pg_sys;
+use pidfile::Watched;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::ffi::CStr;
@@ -14,6 +15,8 @@ thread_local! {
     static ENQUEUED: RefCell<BTreeSet<i64>> = const { RefCell::new(BTreeSet::new()) };
     static PENDING: Cell<bool> = const { Cell::new(false) };
     static LAST_START: Cell<Option<Instant>> = const { Cell::new(None) };
+    /// This database's worker.
+    static WORKER: RefCell<Watched> = const { RefCell::new(Watched::new()) };
 }
 
 /// How long a process that was asked for has to lock its pid file before it is asked for again.
@@ -53,7 +56,8 @@ unsafe extern "C-unwind" fn on_xact_event(event: pg_sys::XactEvent::Type, _arg: 
 
 /// Wakes this database's worker, or has one started; false when no process slot is free.
 fn start_or_wake_worker() -> bool {
-    if pidfile::wake(&worker_name(background::my_database())) {
+    let is_awake = WORKER.with_borrow_mut(|worker| worker.wake(&worker_name(background::my_database())));
+    if is_awake {
         return true;
     }
     // The launcher gives each database its turn, and a busy one must wait for its own.

@@ -1,4 +1,4 @@
-//! kb.jobs: the queue.
+//! kb.jobs: the queue. What may be claimed is in due_jobs.rs.
 
 use super::BY_INDEX;
 use crate::error::Result;
@@ -7,6 +7,10 @@ use crate::pg::setting;
 use crate::pg::spi::{self, Arg, Row};
 use std::collections::HashSet;
 use std::time::Duration;
+
+/// The columns that [`job`] reads.
+pub(super) const COLUMNS: &str =
+    "kb_no, tenant_id, subject, generation, attempts, run_no, priority::int, job_no";
 
 /// A document that a worker holds a lease on.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,7 +43,7 @@ pub fn enqueue(kb_no: i64, documents: &[Subject], priority: Priority, run_no: Op
          SELECT $1, u.tenant_id, 'document', u.name, $4, $5
          FROM unnest($2::text[], $3::text[]) AS u (tenant_id, name)
          ON CONFLICT (kb_no, tenant_id, kind, subject) DO UPDATE SET generation = EXCLUDED.generation,
-             priority = least(j.priority, EXCLUDED.priority), attempts = 0, next_attempt_at = now(), error = NULL, embedder = NULL,
+             priority = least(j.priority, EXCLUDED.priority), attempts = 0, next_attempt_at = NULL, error = NULL, embedder = NULL,
              chunked = NULL,
              run_no = coalesce(EXCLUDED.run_no, j.run_no)",
         &[
@@ -78,71 +82,6 @@ pub fn delete_if_orphan(job: &Job) -> Result<bool> {
         &[Arg::Long(job.job_no), Arg::Long(job.generation)],
     )?;
     Ok(deleted > 0)
-}
-
-/// Which jobs [`claim`] takes.
-#[derive(Debug, Default)]
-pub struct Wanted {
-    pub priority: Priority,
-    /// Jobs at most, in all and of one knowledge base.
-    pub limit: i64,
-    pub share: i64,
-    /// A different number each time: it draws the order of tenants and knowledge bases.
-    pub turn: i64,
-    /// Knowledge bases, and of each the job_no up to which nothing is looked for: what was claimed leaves dead rows,
-    /// which an old snapshot anywhere keeps from being cleaned up.
-    pub floors: (Vec<i64>, Vec<i64>),
-    /// Embedders whose knowledge bases are passed over.
-    pub busy: Vec<String>,
-    /// Embedders that are paused: a document that only waits for vectors of one is passed over.
-    pub paused: Vec<String>,
-    /// Embedders that are paused for one tenant, and the tenants.
-    pub paused_for: (Vec<String>, Vec<String>),
-}
-
-/// Takes due jobs, in the order in which they came.
-pub fn claim(wanted: &Wanted, lease: Duration) -> Result<Vec<Job>> {
-    spi::write(
-        "WITH due AS (
-             SELECT j.job_no
-             FROM (SELECT k.kb_no, coalesce(f.floor, 0) AS floor, (
-                       SELECT b.embedder = ANY ($6)
-                           OR (b.embedder, k.tenant_id) IN (SELECT p.embedder, p.tenant
-                               FROM unnest($10::text[], $11::text[]) AS p (embedder, tenant))
-                       FROM kb.builds b
-                       WHERE b.kb_no = k.kb_no AND b.state <> 'old' ORDER BY b.build_no DESC LIMIT 1) AS paused
-                   FROM kb.knowledge_bases k
-                   LEFT JOIN unnest($7::bigint[], $8::bigint[]) AS f (kb_no, floor) ON f.kb_no = k.kb_no
-                   WHERE NOT EXISTS (SELECT FROM kb.builds b WHERE b.kb_no = k.kb_no
-                         AND b.state <> 'old' AND b.embedder = ANY ($5))
-                   -- One knowledge base of each tenant, then a second one of each, in an order that $1 draws.
-                   ORDER BY row_number() OVER (PARTITION BY k.tenant_id ORDER BY pg_catalog.hashint8extended(k.kb_no, $1)),
-                            pg_catalog.hashtextextended(k.tenant_id, $1)) k
-             CROSS JOIN LATERAL (
-                 SELECT j.job_no FROM kb.jobs j
-                 WHERE j.kb_no = k.kb_no AND j.priority = $9 AND j.job_no > k.floor AND j.next_attempt_at <= now()
-                   AND (j.leased_until IS NULL OR j.leased_until < now())
-                   AND NOT (k.paused AND j.chunked IS NOT DISTINCT FROM j.generation)
-                 ORDER BY j.job_no LIMIT $2 FOR UPDATE SKIP LOCKED) j
-             LIMIT $3)
-         UPDATE kb.jobs j SET leased_until = now() + pg_catalog.make_interval(secs => $4), attempts = attempts + 1
-         FROM due WHERE j.job_no = due.job_no
-         RETURNING j.kb_no, j.tenant_id, j.subject, j.generation, j.attempts, j.run_no, j.priority::int, j.job_no",
-        &[
-            Arg::Long(wanted.turn),
-            Arg::Long(wanted.share),
-            Arg::Long(wanted.limit),
-            Arg::Double(lease.as_secs_f64()),
-            Arg::Texts(&wanted.busy),
-            Arg::Texts(&wanted.paused),
-            Arg::Longs(&wanted.floors.0),
-            Arg::Longs(&wanted.floors.1),
-            Arg::Int(wanted.priority.number()),
-            Arg::Texts(&wanted.paused_for.0),
-            Arg::Texts(&wanted.paused_for.1),
-        ],
-        job,
-    )
 }
 
 /// Extends the leases of jobs that are being worked on, except those that an open transaction has locked.
@@ -211,8 +150,8 @@ fn give_back(
         "UPDATE kb.jobs j SET leased_until = NULL,
              error = CASE WHEN j.generation = u.generation THEN $3 END,
              embedder = CASE WHEN j.generation = u.generation THEN $7 END,
-             next_attempt_at = CASE WHEN j.generation = u.generation
-                 THEN now() + pg_catalog.make_interval(secs => $4) ELSE now() END,
+             next_attempt_at = CASE WHEN j.generation = u.generation AND $4 > 0
+                 THEN now() + pg_catalog.make_interval(secs => $4) END,
              attempts = CASE WHEN $5 THEN attempts ELSE greatest(attempts - 1, 0) END,
              chunked = CASE WHEN $6 AND j.generation = u.generation THEN u.generation ELSE j.chunked END
          FROM (SELECT u.job_no, u.generation
@@ -251,8 +190,9 @@ fn give_back(
 /// Makes every job due that nobody works on; one that is just being enqueued is due anyway. As the owner.
 pub fn make_due() -> Result<()> {
     spi::execute(
-        "UPDATE kb.jobs SET next_attempt_at = now(), chunked = NULL WHERE job_no IN (
-             SELECT job_no FROM kb.jobs WHERE leased_until IS NULL FOR UPDATE SKIP LOCKED)",
+        "UPDATE kb.jobs SET next_attempt_at = NULL, chunked = NULL WHERE job_no IN (
+             SELECT job_no FROM kb.jobs
+             WHERE leased_until IS NULL AND (next_attempt_at IS NOT NULL OR chunked IS NOT NULL) FOR UPDATE SKIP LOCKED)",
         &[],
     )?;
     Ok(())
@@ -261,8 +201,9 @@ pub fn make_due() -> Result<()> {
 /// The same for documents that wait for one embedder. As the owner.
 pub fn make_due_for_embedder(embedder: &str) -> Result<()> {
     spi::execute(
-        "UPDATE kb.jobs SET next_attempt_at = now(), chunked = NULL WHERE job_no IN (
-             SELECT job_no FROM kb.jobs WHERE leased_until IS NULL
+        "UPDATE kb.jobs SET next_attempt_at = NULL, chunked = NULL WHERE job_no IN (
+             SELECT job_no FROM kb.jobs
+             WHERE leased_until IS NULL AND (next_attempt_at IS NOT NULL OR chunked IS NOT NULL)
              AND kb_no IN (SELECT kb_no FROM kb.builds WHERE embedder = $1 AND state <> 'old')
              FOR UPDATE SKIP LOCKED)",
         &[Arg::Text(embedder)],
@@ -276,27 +217,24 @@ pub fn make_due_for_embedder(embedder: &str) -> Result<()> {
 pub fn release_all(delay: Duration, error: Option<&str>, count: bool) -> Result<Vec<Job>> {
     spi::execute(
         "UPDATE kb.jobs SET leased_until = NULL, error = $2, embedder = NULL,
-             next_attempt_at = now() + pg_catalog.make_interval(secs => $1),
+             next_attempt_at = CASE WHEN $1 > 0 THEN now() + pg_catalog.make_interval(secs => $1) END,
              attempts = CASE WHEN $3 THEN attempts ELSE greatest(attempts - 1, 0) END
          WHERE job_no IN (
              SELECT job_no FROM kb.jobs WHERE leased_until IS NOT NULL FOR UPDATE SKIP LOCKED)",
         &[Arg::Double(delay.as_secs_f64()), Arg::TextOrNull(error), Arg::Bool(count)],
     )?;
-    spi::write(
-        "SELECT kb_no, tenant_id, subject, generation, attempts, run_no, priority::int, job_no FROM kb.jobs
-         WHERE leased_until IS NOT NULL",
-        &[],
-        job,
-    )
+    spi::write(&format!("SELECT {COLUMNS} FROM kb.jobs WHERE leased_until IS NOT NULL"), &[], job)
 }
 
 /// A job over which a worker died, by its place in the queue. Its attempt counts, even if the crash lost the claim.
 pub fn take_over(job_no: i64) -> Result<Option<Job>> {
     spi::write_one(
-        "UPDATE kb.jobs SET attempts = attempts + (leased_until IS NULL)::int, leased_until = coalesce(leased_until, now())
-         WHERE job_no = (
-             SELECT job_no FROM kb.jobs WHERE job_no = $1 FOR UPDATE SKIP LOCKED)
-         RETURNING kb_no, tenant_id, subject, generation, attempts, run_no, priority::int, job_no",
+        &format!(
+            "UPDATE kb.jobs SET attempts = attempts + (leased_until IS NULL)::int, leased_until = coalesce(leased_until, now())
+             WHERE job_no = (
+                 SELECT job_no FROM kb.jobs WHERE job_no = $1 FOR UPDATE SKIP LOCKED)
+             RETURNING {COLUMNS}"
+        ),
         &[Arg::Long(job_no)],
         job,
     )
@@ -305,13 +243,13 @@ pub fn take_over(job_no: i64) -> Result<Option<Job>> {
 /// Jobs that have had all their attempts, 1,000 at most.
 pub fn exhausted(max_attempts: i32) -> Result<Vec<Job>> {
     spi::write(
-        "SELECT kb_no, tenant_id, subject, generation, attempts, run_no, priority::int, job_no FROM kb.jobs WHERE attempts >= $1 LIMIT 1000",
+        &format!("SELECT {COLUMNS} FROM kb.jobs WHERE attempts >= $1 LIMIT 1000"),
         &[Arg::Int(max_attempts)],
         job,
     )
 }
 
-fn job(row: &Row) -> Result<Job> {
+pub(super) fn job(row: &Row) -> Result<Job> {
     Ok(Job {
         kb_no: row.get(0)?,
         tenant_id: row.get(1)?,

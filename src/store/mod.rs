@@ -9,6 +9,7 @@ pub mod arguments;
 pub mod builds;
 pub mod chunks;
 pub mod documents;
+pub mod due_jobs;
 pub mod embedders;
 pub mod filter;
 pub mod jobs;

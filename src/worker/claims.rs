@@ -1,36 +1,54 @@
-//! Which jobs come next: live edits before backfill, each tenant and each of its knowledge bases in turn, from where
-//! the last look at the queue ended.
+//! Which jobs come next: live edits before backfill, each tenant and each of its knowledge bases in turn.
 
 use super::pauses::Paused;
+use super::round_robin::{RoundRobin, Turn};
 use crate::error::Result;
 use crate::model::states::Priority;
 use crate::pg::txn;
-use crate::store::jobs::{self, Job, Wanted};
-use std::collections::HashMap;
+use crate::store::due_jobs::{self, Backlog, Wanted};
+use crate::store::jobs::Job;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-/// How often the queue is looked at from its beginning: for jobs that were given back, and those edited while
-/// they were worked on.
+/// How often a backlog is looked through from its beginning.
 const FROM_START: Duration = Duration::from_secs(2);
-/// The same while nothing is found.
-const FROM_START_IDLE: Duration = Duration::from_millis(250);
+/// How often it is looked who has due jobs, while turns are left. A look that takes long (rows that an old snapshot
+/// keeps, say) has a longer pause after it in any case.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+const LONG_LOOK: Duration = Duration::from_millis(5);
+const LOOK_SHARE: u32 = 20;
+/// Turns that are kept, about.
+const TURNS: usize = 256;
+/// Turns of one claim at most: so many one-job backlogs are claimed from at once.
+const TURNS_AT_ONCE: usize = 64;
+/// Looks and claims of one call at most, where nothing is found.
+const ROUNDS: usize = 8;
+/// How often jobs whose delay is over are made due.
+const RETURN_EVERY: Duration = Duration::from_millis(250);
 
+#[derive(Default)]
 pub struct Claims {
-    turn: i64,
-    /// By priority and knowledge base, the job_no up to which the queue has been looked through.
-    floors: HashMap<(Priority, i64), i64>,
-    from_start: Instant,
+    live: Turns,
+    backfill: Turns,
+    returned: Option<Instant>,
 }
 
-impl Default for Claims {
-    fn default() -> Self {
-        Claims { turn: 0, floors: HashMap::new(), from_start: Instant::now() }
-    }
+/// Whose turn it is, of one priority.
+#[derive(Default)]
+struct Turns {
+    waiting: RoundRobin<Backlog>,
+    /// The last tenant that was found; None: the next look begins at the first.
+    after: Option<String>,
+    /// Of tenants with more knowledge bases than were looked at, the last one that was.
+    after_kb: HashMap<String, i64>,
+    /// When the last look ended, and how long it took.
+    looked: Option<(Instant, Duration)>,
+    from_start: Option<Instant>,
 }
 
 impl Claims {
-    /// Claims at most `limit` jobs, no more than `share` of one knowledge base and priority. Passed over are
-    /// knowledge bases with one of the embedders `busy`, and documents that only wait for vectors of one `paused`.
+    /// Claims at most `limit` jobs, no more than `share` of one backlog. Passed over are knowledge bases with one of
+    /// the embedders `busy`, and documents that only wait for vectors of one `paused`.
     pub fn claim(
         &mut self,
         limit: usize,
@@ -39,49 +57,140 @@ impl Claims {
         busy: Vec<String>,
         paused: Paused,
     ) -> Result<Vec<Job>> {
-        if self.from_start.elapsed() > FROM_START {
-            self.start_again();
+        if self.returned.is_none_or(|at| at.elapsed() > RETURN_EVERY) {
+            self.returned = Some(Instant::now());
+            txn::in_txn(due_jobs::return_delayed)?;
         }
         let Paused { of_all: paused, of_one: paused_for } = paused;
-        let mut wanted = Wanted { share: share as i64, busy, paused, paused_for, ..Wanted::default() };
-        let mut claimed = self.look(&mut wanted, limit, lease)?;
-        if claimed.is_empty() && self.from_start.elapsed() > FROM_START_IDLE && !self.floors.is_empty() {
-            self.start_again();
-            claimed = self.look(&mut wanted, limit, lease)?;
-        }
-        Ok(claimed)
-    }
-
-    fn start_again(&mut self) {
-        self.floors.clear();
-        self.from_start = Instant::now();
-    }
-
-    fn look(&mut self, wanted: &mut Wanted, limit: usize, lease: Duration) -> Result<Vec<Job>> {
-        let mut claimed: Vec<Job> = Vec::new();
-        for priority in [Priority::Live, Priority::Backfill] {
-            wanted.priority = priority;
-            // A quarter is kept for backfill, or a steady stream of edits would keep it waiting for ever.
-            let most = if priority == Priority::Live { limit - limit / 4 } else { limit };
-            wanted.limit = most.saturating_sub(claimed.len()) as i64;
-            self.turn += 1;
-            wanted.turn = self.turn;
-            let floors = self.floors.iter().filter(|((of, _), _)| *of == priority);
-            wanted.floors = floors.map(|((_, kb_no), floor)| (*kb_no, *floor)).unzip();
-            if wanted.limit == 0 {
-                continue;
-            }
-            match txn::in_txn(|| jobs::claim(wanted, lease)) {
-                Ok(jobs) => claimed.extend(jobs),
-                Err(error) if claimed.is_empty() => return Err(error),
+        let mut wanted = Wanted { limit: 0, share, busy, paused, paused_for };
+        let mut claimed = Vec::new();
+        // A quarter is kept for backfill, or a steady stream of edits would keep it waiting for ever.
+        for (turns, priority, most) in [
+            (&mut self.live, Priority::Live, limit - limit / 4),
+            (&mut self.backfill, Priority::Backfill, limit),
+        ] {
+            match turns.claim(priority, &mut wanted, most.saturating_sub(claimed.len()), lease) {
+                (jobs, Ok(())) => claimed.extend(jobs),
                 // What is claimed already has a lease: it must not be lost.
-                Err(_) => break,
+                (jobs, Err(error)) => {
+                    claimed.extend(jobs);
+                    return if claimed.is_empty() { Err(error) } else { Ok(claimed) };
+                }
             }
         }
-        for job in &claimed {
-            let floor = self.floors.entry((job.priority, job.kb_no)).or_insert(0);
-            *floor = job.job_no.max(*floor);
-        }
         Ok(claimed)
+    }
+}
+
+impl Turns {
+    /// Claims at most `limit` jobs: what was claimed before an error, too.
+    fn claim(
+        &mut self,
+        priority: Priority,
+        wanted: &mut Wanted,
+        limit: usize,
+        lease: Duration,
+    ) -> (Vec<Job>, Result<()>) {
+        let mut claimed: Vec<Job> = Vec::new();
+        let mut tried = HashSet::new();
+        let result = (0..ROUNDS).try_fold(true, |goes_on, _| {
+            wanted.limit = limit - claimed.len();
+            if !goes_on || wanted.limit == 0 {
+                return Ok(false);
+            }
+            self.look_if_due(priority)?;
+            let taken = self.waiting.take(TURNS_AT_ONCE);
+            let is_new = taken.iter().filter(|turn| tried.insert(turn.whose.clone())).count() > 0;
+            let jobs = self.claim_in_turn(priority, taken, wanted, lease)?;
+            let has_moved = is_new || !jobs.is_empty();
+            claimed.extend(jobs);
+            Ok(has_moved)
+        });
+        (claimed, result.map(|_| ()))
+    }
+
+    fn claim_in_turn(
+        &mut self,
+        priority: Priority,
+        taken: Vec<Turn<Backlog>>,
+        wanted: &Wanted,
+        lease: Duration,
+    ) -> Result<Vec<Job>> {
+        if taken.is_empty() {
+            return Ok(Vec::new());
+        }
+        let backlogs: Vec<(Backlog, i64)> =
+            taken.iter().map(|turn| (turn.whose.clone(), turn.floor)).collect();
+        let jobs = txn::in_txn(|| due_jobs::claim(priority, &backlogs, wanted, lease))?;
+        let claimed: Vec<(Backlog, i64)> = jobs
+            .iter()
+            .map(|job| (Backlog { tenant_id: job.tenant_id.clone(), kb_no: job.kb_no }, job.job_no))
+            .collect();
+        self.waiting.give_back(taken, &claimed, wanted.share, jobs.len() >= wanted.limit);
+        Ok(jobs)
+    }
+
+    /// Looks who has due jobs, if that is not known.
+    fn look_if_due(&mut self, priority: Priority) -> Result<()> {
+        let now = Instant::now();
+        if self.from_start.is_none_or(|at| now.duration_since(at) > FROM_START) {
+            self.from_start = Some(now);
+            self.waiting.start_again();
+        }
+        let is_due = self.looked.is_none_or(|(at, took)| {
+            let pause = match took {
+                _ if took > LONG_LOOK => LOOK_EVERY.max(took * LOOK_SHARE).min(FROM_START),
+                _ if self.waiting.is_empty() => Duration::ZERO,
+                _ => LOOK_EVERY,
+            };
+            now.duration_since(at) >= pause
+        });
+        if self.waiting.len() >= TURNS || !is_due {
+            return Ok(());
+        }
+        if self.looked.is_none() {
+            self.after = txn::in_txn(due_jobs::some_tenant)?;
+        }
+        txn::in_txn(|| self.look(priority))?;
+        let ended = Instant::now();
+        self.looked = Some((ended, ended.duration_since(now)));
+        Ok(())
+    }
+
+    /// Adds the next turns: of the tenants after the last one that was found, one knowledge base of each, then a second
+    /// one of each.
+    fn look(&mut self, priority: Priority) -> Result<()> {
+        let mut tenants = due_jobs::tenants(priority, self.after.as_deref(), TURNS)?;
+        if tenants.is_empty() && self.after.is_some() {
+            tenants = due_jobs::tenants(priority, None, TURNS)?;
+        }
+        // The last ones may have been reached: then the next look begins at the first.
+        self.after = tenants.last().cloned().filter(|_| tenants.len() == TURNS);
+        if tenants.is_empty() {
+            self.after_kb.clear();
+            return Ok(());
+        }
+        let each = TURNS.div_ceil(tenants.len());
+        let from = |tenant: String| {
+            let after = self.after_kb.get(&tenant).copied().unwrap_or(0);
+            (tenant, after)
+        };
+        let from: Vec<(String, i64)> = tenants.into_iter().map(from).collect();
+        let found = due_jobs::backlogs(priority, &from, each)?;
+        let mut of_tenant: HashMap<&str, (usize, i64)> = HashMap::new();
+        for backlog in &found {
+            let (count, last) = of_tenant.entry(&backlog.tenant_id).or_default();
+            *count += 1;
+            *last = backlog.kb_no;
+        }
+        for (tenant, _) in &from {
+            match of_tenant.get(tenant.as_str()) {
+                Some((count, last)) if *count == each => drop(self.after_kb.insert(tenant.clone(), *last)),
+                // Its last ones: it begins at the first next time.
+                _ => drop(self.after_kb.remove(tenant)),
+            }
+        }
+        self.waiting.add(found);
+        Ok(())
     }
 }

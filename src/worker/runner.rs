@@ -45,6 +45,10 @@ pub fn main(database: pg_sys::Oid) {
         }
     };
     pinned_settings::pin_for_process();
+    // Its statements find few rows, by index, in tables of any size; what statistics say of these may be old or missing.
+    for name in [c"enable_seqscan", c"enable_hashjoin", c"enable_mergejoin"] {
+        setting::set_for_process(name, c"off");
+    }
     // In a deadlock the worker gives way.
     setting::set_for_process(c"deadlock_timeout", c"50ms");
     // One knowledge base whose tables somebody locks must not stop the others.

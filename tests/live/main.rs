@@ -29,6 +29,7 @@ mod installation;
 mod kernels;
 mod keys;
 mod locks;
+mod many;
 mod money;
 mod outage;
 mod providers;

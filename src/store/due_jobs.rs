@@ -1,0 +1,187 @@
+//! Which jobs of kb.jobs may be worked on now. What is found here costs what is due, however many tenants and knowledge
+//! bases there are: nothing is looked for where no job waits, and every step is one descent of an index.
+
+use super::jobs::{self, Job};
+use crate::error::Result;
+use crate::model::states::Priority;
+use crate::pg::setting;
+use crate::pg::spi::{self, Arg};
+use std::ffi::CStr;
+use std::time::Duration;
+
+/// As the index kb.jobs_due has it.
+const DUE: &str = "j.priority = $1 AND j.leased_until IS NULL AND j.next_attempt_at IS NULL";
+
+/// Settings under which rows come in the order of an index, whatever statistics say when the plan is made.
+const IN_ORDER: &[(&CStr, &CStr)] =
+    &[(c"enable_seqscan", c"off"), (c"enable_bitmapscan", c"off"), (c"enable_sort", c"off")];
+
+/// Jobs that are delayed or leased, and made due at once.
+const RETURNED: i64 = 1000;
+
+/// The jobs of one tenant in one knowledge base. The tenant is that of the documents.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Backlog {
+    pub tenant_id: String,
+    pub kb_no: i64,
+}
+
+/// Tenants that have a due job, in their order, from `after` on; None: from the first.
+pub fn tenants(priority: Priority, after: Option<&str>, limit: usize) -> Result<Vec<String>> {
+    // No text comes before ''.
+    let is_after = if after.is_some() { ">" } else { ">=" };
+    setting::with(IN_ORDER, || {
+        spi::write(
+            &format!(
+                "WITH RECURSIVE t AS (
+                     (SELECT j.tenant_id FROM kb.jobs j WHERE {DUE} AND j.tenant_id {is_after} $2
+                      ORDER BY j.tenant_id LIMIT 1)
+                     UNION ALL
+                     SELECT (SELECT j.tenant_id FROM kb.jobs j WHERE {DUE} AND j.tenant_id > t.tenant_id
+                             ORDER BY j.tenant_id LIMIT 1)
+                     FROM t WHERE t.tenant_id IS NOT NULL)
+                 SELECT t.tenant_id FROM t WHERE t.tenant_id IS NOT NULL LIMIT $3"
+            ),
+            &[Arg::Int(priority.number()), Arg::Text(after.unwrap_or("")), Arg::Long(limit as i64)],
+            |row| row.get(0),
+        )
+    })
+}
+
+/// The tenant of some due job: where a worker begins, so that none is always the first.
+pub fn some_tenant() -> Result<Option<String>> {
+    setting::with(IN_ORDER, || {
+        spi::write_one(
+            "SELECT j.tenant_id FROM kb.jobs j, (
+                 SELECT (SELECT k.job_no FROM kb.jobs k ORDER BY k.job_no LIMIT 1) AS first,
+                        (SELECT k.job_no FROM kb.jobs k ORDER BY k.job_no DESC LIMIT 1) AS last) b
+             WHERE j.job_no >= b.first + pg_catalog.floor(pg_catalog.random() * (b.last - b.first))::bigint
+             ORDER BY j.job_no LIMIT 1",
+            &[],
+            |row| row.get(0),
+        )
+    })
+}
+
+/// The next knowledge bases, at most `each` of each tenant, after the kb_no that is given with it: one of each tenant,
+/// then a second one of each.
+pub fn backlogs(priority: Priority, tenants: &[(String, i64)], each: usize) -> Result<Vec<Backlog>> {
+    let (names, after): (Vec<String>, Vec<i64>) = tenants.iter().cloned().unzip();
+    setting::with(IN_ORDER, || {
+        spi::write(
+            &format!(
+                "SELECT s.tenant_id, k.kb_no
+                 FROM pg_catalog.unnest($2::text[], $3::bigint[]) WITH ORDINALITY AS s (tenant_id, after, place)
+                 CROSS JOIN LATERAL (
+                     WITH RECURSIVE k AS (
+                         (SELECT j.kb_no, 1 AS round FROM kb.jobs j
+                          WHERE {DUE} AND j.tenant_id = s.tenant_id AND j.kb_no > s.after ORDER BY j.kb_no LIMIT 1)
+                         UNION ALL
+                         SELECT (SELECT j.kb_no FROM kb.jobs j
+                                 WHERE {DUE} AND j.tenant_id = s.tenant_id AND j.kb_no > k.kb_no
+                                 ORDER BY j.kb_no LIMIT 1), k.round + 1
+                         FROM k WHERE k.kb_no IS NOT NULL AND k.round < $4)
+                     SELECT k.kb_no, k.round FROM k WHERE k.kb_no IS NOT NULL) k
+                 ORDER BY k.round, s.place"
+            ),
+            &[
+                Arg::Int(priority.number()),
+                Arg::Texts(&names),
+                Arg::Longs(&after),
+                Arg::Int(i32::try_from(each).unwrap_or(i32::MAX)),
+            ],
+            |row| Ok(Backlog { tenant_id: row.get(0)?, kb_no: row.get(1)? }),
+        )
+    })
+}
+
+/// Which jobs [`claim`] takes.
+#[derive(Debug, Default)]
+pub struct Wanted {
+    /// Jobs at most, in all and of one backlog.
+    pub limit: usize,
+    pub share: usize,
+    /// Embedders whose knowledge bases are passed over.
+    pub busy: Vec<String>,
+    /// Embedders that are paused: a document that only waits for vectors of one is passed over.
+    pub paused: Vec<String>,
+    /// Embedders that are paused for one tenant, and the tenants.
+    pub paused_for: (Vec<String>, Vec<String>),
+}
+
+/// Takes due jobs of these backlogs, in their order; of each those after its job_no, in the order in which they came.
+pub fn claim(
+    priority: Priority,
+    backlogs: &[(Backlog, i64)],
+    wanted: &Wanted,
+    lease: Duration,
+) -> Result<Vec<Job>> {
+    let mut columns = (Vec::new(), Vec::new(), Vec::new());
+    for (backlog, floor) in backlogs {
+        columns.0.push(backlog.tenant_id.clone());
+        columns.1.push(backlog.kb_no);
+        columns.2.push(*floor);
+    }
+    setting::with(IN_ORDER, || {
+        spi::write(
+            &format!(
+                "UPDATE kb.jobs j SET leased_until = now() + pg_catalog.make_interval(secs => $5), attempts = attempts + 1
+                 WHERE j.job_no = ANY (ARRAY(
+                     SELECT d.job_no
+                     FROM (SELECT u.tenant_id, u.kb_no, u.floor, b.is_paused
+                           FROM pg_catalog.unnest($2::text[], $3::bigint[], $4::bigint[]) WITH ORDINALITY
+                               AS u (tenant_id, kb_no, floor, place)
+                           CROSS JOIN LATERAL (
+                               SELECT pg_catalog.bool_or(b.embedder = ANY ($8)) AS is_busy,
+                                   (pg_catalog.array_agg(b.embedder = ANY ($9)
+                                       OR (b.embedder, b.tenant_id) IN (SELECT p.embedder, p.tenant
+                                           FROM pg_catalog.unnest($10::text[], $11::text[]) AS p (embedder, tenant))
+                                       ORDER BY b.build_no DESC))[1] AS is_paused
+                               FROM kb.builds b WHERE b.kb_no = u.kb_no AND b.state <> 'old') b
+                           WHERE b.is_busy IS NOT TRUE ORDER BY u.place) u
+                     CROSS JOIN LATERAL (
+                         SELECT j.job_no FROM kb.jobs j
+                         WHERE {DUE} AND j.tenant_id = u.tenant_id AND j.kb_no = u.kb_no AND j.job_no > u.floor
+                           AND NOT (u.is_paused IS TRUE AND j.chunked IS NOT DISTINCT FROM j.generation)
+                         ORDER BY j.job_no LIMIT $6 FOR UPDATE SKIP LOCKED) d
+                     LIMIT $7))
+                 RETURNING {}",
+                jobs::COLUMNS
+            ),
+            &[
+                Arg::Int(priority.number()),
+                Arg::Texts(&columns.0),
+                Arg::Longs(&columns.1),
+                Arg::Longs(&columns.2),
+                Arg::Double(lease.as_secs_f64()),
+                Arg::Long(wanted.share as i64),
+                Arg::Long(wanted.limit as i64),
+                Arg::Texts(&wanted.busy),
+                Arg::Texts(&wanted.paused),
+                Arg::Texts(&wanted.paused_for.0),
+                Arg::Texts(&wanted.paused_for.1),
+            ],
+            jobs::job,
+        )
+    })
+}
+
+/// Makes delayed jobs due whose time has come, and those whose lease is over; not the ones that a transaction has
+/// locked.
+pub fn return_delayed() -> Result<()> {
+    setting::with(IN_ORDER, || {
+        for (set, order) in
+            [("next_attempt_at = NULL", "next_attempt_at"), ("leased_until = NULL", "leased_until")]
+        {
+            spi::execute(
+                &format!(
+                    "UPDATE kb.jobs SET {set} WHERE job_no = ANY (ARRAY(
+                         SELECT j.job_no FROM kb.jobs j WHERE j.{order} <= now()
+                         ORDER BY j.{order} LIMIT $1 FOR UPDATE SKIP LOCKED))"
+                ),
+                &[Arg::Long(RETURNED)],
+            )?;
+        }
+        Ok(())
+    })
+}

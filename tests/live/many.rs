@@ -1,0 +1,132 @@
+//! Many knowledge bases and tenants: what has no work costs nothing, and all who have some take turns.
+
+use crate::support::{APP, Db, Document, LONG, SOON, assert_sound, texts, until};
+
+/// So many knowledge bases of the session's tenant, in one shared vector table.
+fn create_many(db: &mut Db, prefix: &str, count: usize) {
+    db.run(&format!(
+        "SELECT kb.create_knowledge_base('{prefix}' || i, embedder => 'hash', vector_db => 'shared') FROM generate_series(1, {count}) AS i"
+    ));
+}
+
+fn create_shared_table(db: &mut Db) {
+    db.run("SELECT kb.create_vector_db('shared', 'pgvector', 384)");
+}
+
+/// Rows of kb's tables that statements have read since the server started, by index or not.
+fn rows_read(db: &mut Db) -> i64 {
+    db.one(
+        "SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0))::bigint FROM pg_stat_user_tables
+         WHERE schemaname = 'kb' AND relname <> 'embedders'",
+    )
+}
+
+/// How often the worker has looked for due jobs; it reports statistics once a second.
+fn looks(db: &mut Db) -> i64 {
+    db.one("SELECT idx_scan FROM pg_stat_user_indexes WHERE schemaname = 'kb' AND indexrelname = 'jobs_due'")
+}
+
+/// Rows read for documents of one knowledge base, and then by the idle worker looking for more.
+fn cost_of_documents(db: &mut Db, round: usize) -> i64 {
+    // What was done before is reported.
+    let settle = |db: &mut Db| {
+        let from = looks(db);
+        until(LONG, "the idle worker looks for jobs", || looks(db) > from + 40);
+        rows_read(db)
+    };
+    let before = settle(db);
+    for i in 0..10 {
+        db.put("k1", &format!("{round}-{i}"), &texts::paragraph((round * 10 + i) as u64, 20));
+        db.wait("k1");
+    }
+    settle(db) - before
+}
+
+#[test]
+fn knowledge_bases_and_tenants_without_work_cost_the_worker_nothing() {
+    let cluster = crate::cluster!("kb.worker_idle_timeout = '1h'", "autovacuum = off");
+    let mut db = cluster.connect(APP);
+    create_shared_table(&mut db);
+    create_many(&mut db, "k", 10);
+    db.put("k1", "first", &texts::paragraph(1, 20));
+    db.wait("k1");
+    let few = cost_of_documents(&mut db, 1);
+    create_many(&mut db, "more", 600);
+    for tenant in 0..60 {
+        db.run(&format!("SET kb.tenant = 't{tenant}'"));
+        create_many(&mut db, "k", 10);
+    }
+    db.run("RESET kb.tenant");
+    let many = cost_of_documents(&mut db, 2);
+    // There are 1,200 more: one visit to each would show.
+    assert!(many < 2 * few + 500, "{few} rows were read for 10 knowledge bases, {many} for 1,210");
+    assert_sound(&mut db, "k1", 21, 0);
+}
+
+#[test]
+fn a_tenant_of_many_knowledge_bases_delays_no_other() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    create_shared_table(&mut db);
+    let documents: Vec<Document> =
+        (0..20).map(|i| Document::new(i.to_string(), texts::paragraph(i, 20))).collect();
+    // All are committed at once.
+    db.run("BEGIN; SET LOCAL kb.tenant = 'large'");
+    create_many(&mut db, "k", 60);
+    for kb in 1..=60 {
+        db.put_all(&format!("k{kb}"), &documents);
+    }
+    for tenant in ["before", "small"] {
+        db.run(&format!("SET LOCAL kb.tenant = '{tenant}'"));
+        create_many(&mut db, "s", 1);
+        db.put("s1", "d", "A question of fairness.");
+    }
+    db.run("COMMIT");
+    until(LONG, "all are ready", || db.count("kb.documents WHERE status = 'ready'") == 1202);
+    for tenant in ["before", "small"] {
+        let earlier = db.count(&format!(
+            "kb.documents WHERE tenant_id = 'large' AND processed_at <
+             (SELECT processed_at FROM kb.documents WHERE tenant_id = '{tenant}')"
+        ));
+        assert!(earlier < 200, "{earlier} of 1,200 documents came before that of tenant {tenant}");
+    }
+}
+
+#[test]
+fn every_backlog_of_many_tenants_is_worked_off() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    create_shared_table(&mut db);
+    // More tenants than get turns at once, some with several knowledge bases.
+    db.run("BEGIN");
+    let mut documents = 0;
+    for tenant in 0..300 {
+        db.run(&format!("SET LOCAL kb.tenant = 'tenant {tenant}'"));
+        let kbs = if tenant % 50 == 0 { 10 } else { 1 };
+        create_many(&mut db, "k", kbs);
+        for kb in 1..=kbs {
+            db.put(&format!("k{kb}"), "d", &texts::paragraph(tenant, 10));
+            documents += 1;
+        }
+    }
+    db.run("COMMIT");
+    until(LONG, "all are ready", || db.count("kb.documents WHERE status = 'ready'") == documents);
+    assert_eq!(db.jobs(), 0);
+}
+
+#[test]
+fn a_delayed_job_is_due_again_when_its_time_has_come_and_not_before() {
+    let cluster = crate::cluster!("kb.worker_idle_timeout = '1h'");
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "hash", "{}");
+    db.run("BEGIN");
+    db.put("k", "d", "It waits for a while.");
+    db.run("UPDATE kb.jobs SET next_attempt_at = clock_timestamp() + interval '2 s'");
+    let begun: f64 = db.one("SELECT extract(epoch FROM clock_timestamp())::float8");
+    db.run("COMMIT");
+    until(SOON, "it is ready", || db.count("kb.documents WHERE external_id = 'd' AND status = 'ready'") == 1);
+    let took: f64 = db.one(&format!(
+        "SELECT extract(epoch FROM processed_at)::float8 - {begun} FROM kb.documents WHERE external_id = 'd'"
+    ));
+    assert!(took >= 2.0, "it was worked on after {took} s");
+}
