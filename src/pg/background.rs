@@ -93,8 +93,7 @@ fn request(mut worker: pg_sys::BackgroundWorker) -> bool {
 /// How many tables an indexer can be asked for: as many oids as a registration has room for.
 pub const MOST_ASKED: usize = pg_sys::BGW_EXTRALEN as usize / size_of::<u32>();
 
-/// As [`register_dynamic`], for an indexer that is asked for the indexes of these tables; what it can be asked for at most
-/// is [`MOST_ASKED`].
+/// As [`register_dynamic`], for an indexer that is asked for the indexes of these tables, [`MOST_ASKED`] at most.
 pub fn register_indexer(database: pg_sys::Oid, tables: &[u32]) -> bool {
     let mut worker = describe(Process::Indexer, database);
     let bytes = tables.iter().flat_map(|table| table.to_ne_bytes());

@@ -73,7 +73,7 @@ pub fn get_own(id: &str) -> Result<KnowledgeBase> {
     })
 }
 
-/// The tenant that the session acts for; an error where its name is none that a tenant may have.
+/// The tenant that the session acts for. An error if the setting is no name of a tenant.
 pub fn current_tenant() -> Result<String> {
     let tenant = spi::read_one("SELECT kb.current_tenant()", &[], |row| row.get::<String>(0))?
         .ok_or_else(|| Error::Internal("no current tenant".into()))?;

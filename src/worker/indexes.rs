@@ -29,7 +29,7 @@ fn look(table: &Unindexed, is_asked: bool) -> Result<Wish> {
     match txn::in_txn(|| table.has_min_rows()) {
         Ok(true) => Ok(Wish::Index),
         Ok(false) => Ok(Wish::Nothing),
-        Err(_) if txn::in_txn(|| table.is_going())? => Ok(Wish::Later),
+        Err(error) if error.is_lock() || txn::in_txn(|| table.is_going())? => Ok(Wish::Later),
         Err(error) => Err(error),
     }
 }
