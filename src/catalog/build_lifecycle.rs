@@ -3,6 +3,7 @@
 use crate::error::{Error, Object, Result};
 use crate::model::Chunking;
 use crate::model::states::{BuildState, Priority, RunState};
+use crate::pg::txn;
 use crate::store::builds::{self, Build};
 use crate::store::documents::Which;
 use crate::store::knowledge_bases::KnowledgeBase;
@@ -47,6 +48,23 @@ pub fn create(kb: &KnowledgeBase, state: BuildState, run_no: Option<i64>) -> Res
     };
     builds::insert(&build)?;
     Ok(build)
+}
+
+/// The live build of a knowledge base that is locked, as it is now, even in a transaction that began earlier; an error
+/// while a run makes another one.
+pub fn only_live(kb: &KnowledgeBase) -> Result<Build> {
+    let (live, next) = txn::with_latest_snapshot(|| Ok((builds::live(kb.kb_no)?, builds::next(kb.kb_no)?)))?;
+    match next {
+        None => Ok(live),
+        Some(next) => Err(Error::State {
+            problem: format!(
+                "knowledge base \"{}\" is being replaced by run {}",
+                kb.id,
+                next.run_no.unwrap_or(0)
+            ),
+            hint: "Wait for it with kb.wait.".into(),
+        }),
+    }
 }
 
 /// Makes a finished next build the live one; the worker calls it in a transaction. Returns false when documents are
@@ -103,7 +121,7 @@ pub fn enqueue_without_vectors(build: &Build) -> Result<()> {
     jobs::enqueue(build.kb_no, &lost, Priority::Backfill, None)
 }
 
-/// Removes an old build: its chunks, its vectors, and its table unless that is shared. The worker calls it.
+/// Removes a build: its chunks, its vectors, and its table unless that is shared. By the worker or as the owner.
 pub fn sweep(build: &Build) -> Result<()> {
     if build.owns_table {
         build.vector_db.store().remove()?;

@@ -82,9 +82,34 @@ pub fn register_static(process: Process) {
 /// Asks the postmaster for a process; false when no slot is free (max_worker_processes). Allocates
 /// nothing and raises nothing, so that it may be called while a transaction commits.
 pub fn register_dynamic(process: Process, database: pg_sys::Oid) -> bool {
-    let mut worker = describe(process, database);
+    request(describe(process, database))
+}
+
+fn request(mut worker: pg_sys::BackgroundWorker) -> bool {
     // SAFETY: the struct is valid and copied; no handle is asked for.
     unsafe { pg_sys::RegisterDynamicBackgroundWorker(&mut worker, std::ptr::null_mut()) }
+}
+
+/// How many tables an indexer can be asked for: as many oids as a registration has room for.
+pub const MOST_ASKED: usize = pg_sys::BGW_EXTRALEN as usize / size_of::<u32>();
+
+/// As [`register_dynamic`], for an indexer that is asked for the indexes of these tables, [`MOST_ASKED`] at most.
+pub fn register_indexer(database: pg_sys::Oid, tables: &[u32]) -> bool {
+    let mut worker = describe(Process::Indexer, database);
+    let bytes = tables.iter().flat_map(|table| table.to_ne_bytes());
+    for (to, from) in worker.bgw_extra.iter_mut().zip(bytes) {
+        *to = from as c_char;
+    }
+    request(worker)
+}
+
+/// The tables that this indexer was asked for.
+pub fn asked_tables() -> Vec<u32> {
+    // SAFETY: points to the registration of this process for all of its life; copied.
+    let extra = unsafe { (*pg_sys::MyBgworkerEntry).bgw_extra };
+    let bytes = extra.map(|byte| byte as u8);
+    let (oids, _) = bytes.as_chunks::<4>();
+    oids.iter().map(|oid| u32::from_ne_bytes(*oid)).take_while(|oid| *oid != 0).collect()
 }
 
 unsafe extern "C-unwind" {

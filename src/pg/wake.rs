@@ -140,11 +140,14 @@ pub fn gateway_runs() -> bool {
     pidfile::presence(GATEWAY_NAME) != pidfile::Presence::Absent
 }
 
-/// Has this database's indexer started if it does not run.
-pub fn start_indexer() -> bool {
+/// How many indexes the indexer can be asked for at once.
+pub const MOST_INDEXES: usize = background::MOST_ASKED;
+
+/// Has this database's indexer started if it does not run, and asks it for the indexes of these tables.
+pub fn start_indexer(tables: &[u32]) -> bool {
     let database = background::my_database();
     pidfile::presence(&indexer_name(database)) != pidfile::Presence::Absent
-        || background::register_dynamic(Process::Indexer, database)
+        || background::register_indexer(database, tables)
 }
 
 /// Whether this database's indexer runs.

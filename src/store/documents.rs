@@ -319,6 +319,12 @@ pub fn count(kb_no: i64) -> Result<i64> {
     Ok(spi::write_one(sql, &[Arg::Long(kb_no)], |row| row.get::<i64>(0))?.unwrap_or(0))
 }
 
+/// Whether a knowledge base has documents, of any tenant. Under the caller's snapshot; as the owner.
+pub fn any(kb_no: i64) -> Result<bool> {
+    let sql = "SELECT EXISTS (SELECT FROM kb.documents WHERE kb_no = $1)";
+    Ok(spi::read_one(sql, &[Arg::Long(kb_no)], |row| row.get(0))?.unwrap_or(false))
+}
+
 /// What kb.ingest would take up: documents that are not ready or were made under other settings (or `all`);
 /// their number and the length of their texts.
 pub fn to_ingest(kb_no: i64, settings: &str, all: bool) -> Result<(i64, i64)> {

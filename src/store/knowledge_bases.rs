@@ -73,7 +73,7 @@ pub fn get_own(id: &str) -> Result<KnowledgeBase> {
     })
 }
 
-/// The tenant that the session acts for. Its name stands in rows, keys and requests, so it must be one for these.
+/// The tenant that the session acts for. An error if the setting is no name of a tenant.
 pub fn current_tenant() -> Result<String> {
     let tenant = spi::read_one("SELECT kb.current_tenant()", &[], |row| row.get::<String>(0))?
         .ok_or_else(|| Error::Internal("no current tenant".into()))?;
@@ -83,11 +83,23 @@ pub fn current_tenant() -> Result<String> {
     }
 }
 
-/// Locks a knowledge base until the transaction ends, against others that do so; as it is then, if it is still there. As
-/// the owner.
-pub fn lock(kb_no: i64) -> Result<Option<KnowledgeBase>> {
-    let sql = format!("SELECT {COLUMNS} FROM kb.knowledge_bases WHERE kb_no = $1 FOR NO KEY UPDATE");
-    spi::write_one(&sql, &[Arg::Long(kb_no)], knowledge_base)
+/// Locks a knowledge base until the transaction ends, and waits for another transaction that has it locked. Returns the
+/// knowledge base as it is once it is locked, or an error if it was dropped meanwhile. As the owner.
+pub fn lock(kb: &KnowledgeBase) -> Result<KnowledgeBase> {
+    lock_for(kb, "NO KEY UPDATE")
+}
+
+/// As [`lock`], also against transactions that put new documents into it: waits for those that have, and others wait for
+/// this one.
+pub fn lock_with_documents(kb: &KnowledgeBase) -> Result<KnowledgeBase> {
+    // The foreign key of a new document locks it FOR KEY SHARE.
+    lock_for(kb, "UPDATE")
+}
+
+fn lock_for(kb: &KnowledgeBase, strength: &str) -> Result<KnowledgeBase> {
+    let sql = format!("SELECT {COLUMNS} FROM kb.knowledge_bases WHERE kb_no = $1 FOR {strength}");
+    spi::write_one(&sql, &[Arg::Long(kb.kb_no)], knowledge_base)?
+        .ok_or_else(|| Error::NotFound { what: Object::KnowledgeBase, id: kb.id.clone() })
 }
 
 /// The number of the new knowledge base; None when the id is taken. As the owner.

@@ -6,17 +6,20 @@ use crate::error::Result;
 use crate::model::Chunking;
 use crate::model::chunking::DEFAULT_OVERLAP;
 use crate::model::states::BuildState;
-use crate::pg::report;
 use crate::pg::role::as_owner;
+use crate::pg::{report, txn};
 use crate::settings;
-use crate::store::{builds, documents, embedders, knowledge_bases};
+use crate::store::knowledge_bases::{self, KnowledgeBase};
+use crate::store::{documents, embedders};
 use crate::tokenizer::max_content_tokens;
 use serde_json::{Value, json};
 
 /// Replaces the settings that are given, objects as a whole. Retrieval, description and metadata take effect at once;
 /// embedder, chunking and preprocess with the next kb.ingest, or at once while there are no documents.
 pub fn alter_knowledge_base(id: &str, wanted: WantedKnowledgeBase) -> Result<()> {
-    let before = knowledge_bases::get_own(id)?;
+    let own = knowledge_bases::get_own(id)?;
+    // One after the other: the second changes what the first has made of it.
+    let before = as_owner(|| knowledge_bases::lock(&own))?;
     let wanted = WantedKnowledgeBase {
         chunking: match (wanted.chunking, &wanted.embedder) {
             (Some(chunking), _) => Some(chunking),
@@ -34,24 +37,35 @@ pub fn alter_knowledge_base(id: &str, wanted: WantedKnowledgeBase) -> Result<()>
     after.kb_no = before.kb_no;
     let remade = (&after.embedder, &after.chunking, &after.preprocess)
         != (&before.embedder, &before.chunking, &before.preprocess);
-    let is_empty = as_owner(|| {
-        let is_empty = documents::count(before.kb_no)? == 0;
+    let stays = as_owner(|| {
+        let stays = remade && !remake_if_empty(&after)?;
         knowledge_bases::update(&after)?;
-        if remade && is_empty {
-            for build in builds::current(after.kb_no)? {
-                build_lifecycle::sweep(&build)?;
-            }
-            build_lifecycle::create(&after, BuildState::Live, None)?;
-        }
-        Ok(is_empty)
+        Ok(stays)
     })?;
-    if remade && !is_empty {
+    if stays {
         report::notice(&format!(
             "documents of knowledge base \"{id}\" stay as they are until SELECT kb.ingest('{}');",
             id.replace('\'', "''")
         ));
     }
     Ok(())
+}
+
+/// Makes the live build again, under new settings, if the knowledge base has no documents; whether it did.
+fn remake_if_empty(kb: &KnowledgeBase) -> Result<bool> {
+    // As it is now, even in a transaction that began earlier.
+    let is_empty = || txn::with_latest_snapshot(|| Ok(!documents::any(kb.kb_no)?));
+    if !is_empty()? {
+        return Ok(false);
+    }
+    // No document comes before this is over: the worker would put it into the build that goes.
+    knowledge_bases::lock_with_documents(kb)?;
+    if !is_empty()? {
+        return Ok(false);
+    }
+    build_lifecycle::sweep(&build_lifecycle::only_live(kb)?)?;
+    build_lifecycle::create(kb, BuildState::Live, None)?;
+    Ok(true)
 }
 
 /// The present chunking, with a size that a new embedder's model can read; a NOTICE reports a change.

@@ -3,13 +3,14 @@
 use crate::error::Result;
 use crate::pg::role::as_owner;
 use crate::store::{documents, jobs, knowledge_bases};
+use std::collections::HashSet;
 
 /// Deletes documents. Returns for each id, in order, whether it existed.
 pub fn delete_documents(kb_id: &str, external_ids: &[String]) -> Result<Vec<(String, bool)>> {
     let kb = knowledge_bases::get_own(kb_id)?;
     let deleted = as_owner(|| {
         let locked = documents::lock(kb.kb_no, &kb.tenant_id, external_ids)?;
-        let deleted = documents::delete(&locked)?;
+        let deleted: HashSet<String> = documents::delete(&locked)?.into_iter().collect();
         // After the documents: this way a job that was enqueued meanwhile is deleted, too.
         jobs::delete(kb.kb_no, &kb.tenant_id, external_ids)?;
         Ok(deleted)

@@ -2,13 +2,17 @@
 
 use crate::error::Result;
 use crate::pg::role::as_owner;
+use crate::pg::txn;
 use crate::store::{knowledge_bases, vector_store};
 
 /// Drops its documents, chunks, vectors and runs with it.
 pub fn drop_knowledge_base(id: &str) -> Result<()> {
     let kb = knowledge_bases::get_own(id)?;
     as_owner(|| {
-        for vector_db in vector_store::owned(kb.kb_no)? {
+        // Whoever is putting documents or beginning a run is waited for before any table is locked.
+        knowledge_bases::lock_with_documents(&kb)?;
+        // Tables that are there now, even in a transaction that began earlier.
+        for vector_db in txn::with_latest_snapshot(|| vector_store::owned(kb.kb_no))? {
             vector_db.store().remove()?;
         }
         knowledge_bases::delete(kb.kb_no)

@@ -1,27 +1,19 @@
 //! kb.ingest.
 
 use crate::catalog::build_lifecycle;
-use crate::error::{Error, Object, Result};
+use crate::error::Result;
 use crate::model::states::{BuildState, Priority, RunStrategy};
 use crate::pg::role::as_owner;
-use crate::pg::{txn, wake};
+use crate::pg::wake;
 use crate::store::documents::Which;
 use crate::store::{builds, documents, embedders, jobs, knowledge_bases, runs};
 
 /// Starts a run over the documents of the knowledge base. Returns its number.
 pub fn ingest(id: &str, strategy: RunStrategy) -> Result<i64> {
-    let kb_no = knowledge_bases::get_own(id)?.kb_no;
+    let own = knowledge_bases::get_own(id)?;
     // One after the other: of two that replace at once, the second finds the first's build.
-    let kb = as_owner(|| knowledge_bases::lock(kb_no))?
-        .ok_or_else(|| Error::NotFound { what: Object::KnowledgeBase, id: id.into() })?;
-    // Builds as they are now, even in a transaction that began before the first one's ended.
-    let (live, next) = txn::with_latest_snapshot(|| Ok((builds::live(kb.kb_no)?, builds::next(kb.kb_no)?)))?;
-    if let Some(next) = next {
-        return Err(Error::State {
-            problem: format!("knowledge base \"{id}\" is being replaced by run {}", next.run_no.unwrap_or(0)),
-            hint: "Wait for it with kb.wait.".into(),
-        });
-    }
+    let kb = as_owner(|| knowledge_bases::lock(&own))?;
+    let live = build_lifecycle::only_live(&kb)?;
     let fingerprint = embedders::get(&kb.embedder)?.fingerprint();
     // Vectors of two embedders cannot be compared, so a change of embedder cannot go document by document.
     let replace = strategy == RunStrategy::Replace || fingerprint != live.fingerprint;

@@ -79,7 +79,7 @@ pub fn put_documents(kb_id: &str, given: Vec<Given>) -> Result<Vec<(String, PutS
     as_owner(|| {
         let ids: Vec<String> = documents.iter().map(|document| document.external_id.clone()).collect();
         documents::lock(kb.kb_no, &kb.tenant_id, &ids)?;
-        // New ones cannot be locked before: two calls that put the same ones must not wait for each other.
+        // New ones cannot be locked before: two calls that put the same ones must not deadlock.
         documents.sort_by(|a, b| a.external_id.cmp(&b.external_id));
         let mut put = HashMap::with_capacity(documents.len());
         for document in documents {

@@ -75,7 +75,7 @@ impl Housekeeping {
                 }
             }
             sweep_old_builds(log)?;
-            indexes.have_built()?;
+            indexes.have_built(log)?;
             self.book_query_usage()?;
             txn::in_txn(|| Ok(!jobs::any()? && !runs::any_housekeeping()?))
         });

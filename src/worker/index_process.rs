@@ -25,9 +25,10 @@ pub fn main(database: pg_sys::Oid) {
     pinned_settings::pin_for_process();
     // In a deadlock (with a DROP, say) the indexer gives way.
     setting::set_for_process(c"deadlock_timeout", c"50ms");
+    let asked = background::asked_tables();
     let mut attempts = HashMap::new();
     loop {
-        match build_next(&mut attempts) {
+        match build_wanted(&asked, &mut attempts) {
             Ok(true) => {}
             Ok(false) => break,
             Err(error) => {
@@ -42,27 +43,42 @@ pub fn main(database: pg_sys::Oid) {
     background::exit(0)
 }
 
-/// Builds one index; false when none is wanted that was not tried often enough. `attempts` counts them by table.
-fn build_next(attempts: &mut HashMap<VectorDb, u32>) -> Result<bool> {
+/// Looks at all tables once, and builds the indexes that are wanted; false when none is that was not tried often enough.
+/// `attempts` counts them by table.
+fn build_wanted(asked: &[u32], attempts: &mut HashMap<VectorDb, u32>) -> Result<bool> {
     if !txn::in_txn(server_catalogs::is_installed)? {
         return Ok(false);
     }
-    let is_next = |table: &Unindexed| attempts.get(table.vector_db()).is_none_or(|count| *count < ATTEMPTS);
-    let Some(next) = indexes::wanted()?.into_iter().find(is_next) else { return Ok(false) };
-    let count = attempts.entry(next.vector_db().clone()).or_insert(0);
-    *count += 1;
-    let result = build(&next);
-    txn::report_activity(None);
-    let Err(error) = result else { return Ok(true) };
-    let gives_way = ["40P01", "57014"].contains(&error.sqlstate()) || txn::in_txn(|| next.is_going())?;
-    if gives_way && *count < ATTEMPTS {
-        wait_for_others(&next);
-        return Ok(true);
+    let mut wanted = indexes::wanted(None, asked)?;
+    wanted.retain(|table| attempts.get(table.vector_db()).is_none_or(|count| *count < ATTEMPTS));
+    for table in &wanted {
+        let count = attempts.entry(table.vector_db().clone()).or_insert(0);
+        build_one(table.vector_db(), asked, count)?;
     }
-    *count = ATTEMPTS;
-    let name = txn::in_txn(|| next.describe())?;
-    report::log(&format!("the index of {name} cannot be built: {error}"));
-    Ok(true)
+    Ok(!wanted.is_empty())
+}
+
+/// Builds one index, if it is still wanted; again when a session that came first has ended the build.
+fn build_one(table: &VectorDb, asked: &[u32], count: &mut u32) -> Result<()> {
+    while *count < ATTEMPTS {
+        *count += 1;
+        // As it is now: the builds before took their time, and one that was ended leaves an invalid index.
+        let Some(next) = indexes::wanted(Some(std::slice::from_ref(table)), asked)?.pop() else {
+            return Ok(());
+        };
+        let result = build(&next);
+        txn::report_activity(None);
+        let Err(error) = result else { return Ok(()) };
+        let gives_way = ["40P01", "57014"].contains(&error.sqlstate()) || txn::in_txn(|| next.is_going())?;
+        if gives_way && *count < ATTEMPTS {
+            wait_for_others(&next);
+            continue;
+        }
+        *count = ATTEMPTS;
+        let name = txn::in_txn(|| next.describe())?;
+        report::log(&format!("the index of {name} cannot be built: {error}"));
+    }
+    Ok(())
 }
 
 fn build(table: &Unindexed) -> Result<()> {

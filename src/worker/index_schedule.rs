@@ -1,19 +1,19 @@
-//! Which vector tables are looked at for an index, and when one is asked for again that was not built. Pure.
+//! Which vector tables are looked at for an index, and when one is looked at again whose index was not built. Pure.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-/// The pause after an index was asked for, and the longest one: it doubles each time that the index is still wanted.
+/// The pause after an index was asked for, and the longest one: it doubles each time.
 const FIRST: Duration = Duration::from_secs(2);
 const LONGEST: Duration = Duration::from_secs(600);
 
 #[derive(Default)]
 struct Entry {
-    /// It got vectors since it was looked at.
+    /// It is to be looked at: it got vectors, say.
     is_due: bool,
-    /// How often its index was asked for.
-    asked: u32,
+    /// How often it had to pause.
+    pauses: u32,
     resume_at: Option<Instant>,
 }
 
@@ -48,19 +48,29 @@ impl<T: Clone + Eq + Hash> IndexSchedule<T> {
 
     /// A table wants no index before it gets more vectors.
     pub fn settle(&mut self, table: &T) {
-        if let Some(entry) = self.0.get_mut(table) {
-            entry.is_due = false;
+        match self.0.get_mut(table) {
+            Some(entry) if entry.pauses > 0 => entry.is_due = false,
+            _ => self.forget(table),
         }
     }
 
-    /// Somebody builds a table's index now. If that fails it is asked for again after a pause, and only if the table
+    /// Somebody builds a table's index now. If that fails, the table is looked at again after a pause, and only if it
     /// got more vectors.
     pub fn note_asked(&mut self, table: &T, now: Instant) {
+        self.pause(table, now).is_due = false;
+    }
+
+    /// A table could not be looked at: it is looked at again after a pause, even if it gets no more vectors.
+    pub fn put_off(&mut self, table: &T, now: Instant) {
+        self.pause(table, now).is_due = true;
+    }
+
+    fn pause(&mut self, table: &T, now: Instant) -> &mut Entry {
         let entry = self.0.entry(table.clone()).or_default();
-        let pause = FIRST.saturating_mul(1 << entry.asked.min(16)).min(LONGEST);
-        entry.asked += 1;
-        entry.is_due = false;
+        let pause = FIRST.saturating_mul(1 << entry.pauses.min(16)).min(LONGEST);
+        entry.pauses += 1;
         entry.resume_at = Some(now + pause);
+        entry
     }
 }
 
@@ -103,5 +113,31 @@ mod tests {
         schedule.note(&"a");
         schedule.settle(&"b");
         assert_eq!(schedule.due(now), ["a"]);
+    }
+
+    #[test]
+    fn a_table_that_cannot_be_looked_at_is_due_again_after_pauses_that_double() {
+        let (mut schedule, mut now) = (IndexSchedule::default(), Instant::now());
+        schedule.note(&"a");
+        for pause in [2, 4, 8] {
+            schedule.put_off(&"a", now);
+            now += Duration::from_secs(pause);
+            assert_eq!(schedule.due(now - Duration::from_millis(1)), [""; 0], "{pause} s");
+            assert_eq!(schedule.due(now), ["a"], "{pause} s");
+        }
+    }
+
+    #[test]
+    fn only_tables_that_are_due_or_had_to_pause_are_remembered() {
+        let (mut schedule, now) = (IndexSchedule::default(), Instant::now());
+        for table in ["a", "b", "c"] {
+            schedule.note(&table);
+        }
+        schedule.settle(&"a");
+        schedule.note_asked(&"b", now);
+        schedule.settle(&"b");
+        schedule.forget(&"c");
+        schedule.settle(&"never noted");
+        assert_eq!(schedule.0.into_keys().collect::<Vec<_>>(), ["b"]);
     }
 }

@@ -1,6 +1,7 @@
 //! Which vector tables want an HNSW index, and having them built.
 
 use super::index_schedule::IndexSchedule;
+use super::log::Log;
 use crate::error::Result;
 use crate::pg::{txn, wake};
 use crate::store::vector_store::VectorDb;
@@ -19,29 +20,26 @@ enum Wish {
     Nothing,
 }
 
-/// Looks at these vector tables, or at all; one that is dropped meanwhile wants no index.
-fn look(only: Option<&[VectorDb]>) -> Result<Vec<(Unindexed, Wish)>> {
-    let mut looked = Vec::new();
-    for table in txn::in_txn(|| index::unindexed(only))? {
-        let wish = if table.is_filling || txn::in_txn(|| table.is_locked_exclusively())? {
-            Wish::Later
-        } else {
-            match txn::in_txn(|| table.has_min_rows()) {
-                Ok(true) => Wish::Index,
-                Ok(false) => Wish::Nothing,
-                Err(_) if txn::in_txn(|| table.is_going())? => Wish::Later,
-                Err(error) => return Err(error),
-            }
-        };
-        looked.push((table, wish));
+/// What a table wants; one that is dropped meanwhile wants no index. What was put since its index was asked for does not
+/// make it wait.
+fn look(table: &Unindexed, is_asked: bool) -> Result<Wish> {
+    if (table.is_filling && !is_asked) || txn::in_txn(|| table.is_locked_exclusively())? {
+        return Ok(Wish::Later);
     }
-    Ok(looked)
+    match txn::in_txn(|| table.has_min_rows()) {
+        Ok(true) => Ok(Wish::Index),
+        Ok(false) => Ok(Wish::Nothing),
+        Err(error) if error.is_lock() || txn::in_txn(|| table.is_going())? => Ok(Wish::Later),
+        Err(error) => Err(error),
+    }
 }
 
-/// The tables whose index is to be built now; for the indexer.
-pub fn wanted() -> Result<Vec<Unindexed>> {
-    let looked = look(None)?.into_iter();
-    Ok(looked.filter(|(_, wish)| *wish == Wish::Index).map(|(table, _)| table).collect())
+/// Those of these tables, or of all, whose index is to be built now; for the indexer, which was `asked` for some.
+pub fn wanted(only: Option<&[VectorDb]>, asked: &[u32]) -> Result<Vec<Unindexed>> {
+    let mut tables = txn::in_txn(|| index::unindexed(only))?;
+    // The worker logs which one cannot be looked at; the others get their indexes.
+    tables.retain(|table| matches!(look(table, asked.contains(&table.oid)), Ok(Wish::Index)));
+    Ok(tables)
 }
 
 /// The worker's part: looks at tables that got vectors, and starts the indexer.
@@ -59,28 +57,43 @@ impl Indexes {
     }
 
     /// Starts the indexer if a table wants an index.
-    pub fn have_built(&mut self) -> Result<()> {
+    pub fn have_built(&mut self, log: &mut Log) -> Result<()> {
         // An indexer that runs looks for itself, and what comes after its last look is found when it has left.
         if wake::indexer_runs() {
             return Ok(());
         }
-        let now = Instant::now();
-        let due = self.schedule.due(now);
+        let due = self.schedule.due(Instant::now());
         if self.are_all_known && due.is_empty() {
             return Ok(());
         }
-        let looked = look(self.are_all_known.then_some(due.as_slice()))?;
-        let unindexed: HashSet<&VectorDb> = looked.iter().map(|(table, _)| table.vector_db()).collect();
+        let tables = txn::in_txn(|| index::unindexed(self.are_all_known.then_some(due.as_slice())))?;
+        let unindexed: HashSet<&VectorDb> = tables.iter().map(Unindexed::vector_db).collect();
         due.iter().filter(|table| !unindexed.contains(table)).for_each(|table| self.schedule.forget(table));
-        let is_started = looked.iter().any(|(_, wish)| *wish == Wish::Index) && wake::start_indexer();
-        for (table, wish) in &looked {
-            let table = table.vector_db();
-            match wish {
-                Wish::Nothing => self.schedule.settle(table),
-                Wish::Index if is_started => self.schedule.note_asked(table, now),
-                Wish::Index | Wish::Later => self.schedule.note(table),
+        let mut ready = Vec::new();
+        for table in &tables {
+            match look(table, false) {
+                Ok(Wish::Index) => ready.push(table),
+                Ok(Wish::Later) => self.schedule.note(table.vector_db()),
+                Ok(Wish::Nothing) => self.schedule.settle(table.vector_db()),
+                // Only this one waits.
+                Err(error) => {
+                    self.schedule.put_off(table.vector_db(), Instant::now());
+                    let name = txn::in_txn(|| table.describe())?;
+                    log.write(&format!("worker cannot tell whether {name} wants an index"), &error);
+                }
             }
         }
+        let (asked, later) = ready.split_at(ready.len().min(wake::MOST_INDEXES));
+        let oids: Vec<u32> = asked.iter().map(|table| table.oid).collect();
+        let is_started = !asked.is_empty() && wake::start_indexer(&oids);
+        for table in asked {
+            match is_started {
+                // The pause begins when the indexer can.
+                true => self.schedule.note_asked(table.vector_db(), Instant::now()),
+                false => self.schedule.note(table.vector_db()),
+            }
+        }
+        later.iter().for_each(|table| self.schedule.note(table.vector_db()));
         self.are_all_known = true;
         Ok(())
     }

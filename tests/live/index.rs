@@ -1,12 +1,12 @@
 //! The HNSW index is built automatically, and a query returns top_k rows whenever so many qualify.
 
 use crate::support::db::Document;
-use crate::support::{APP, Cluster, Db, LONG, SOON, assert_sound, texts, until, vector_table};
+use crate::support::{APP, Db, LONG, assert_sound, texts, until, vector_table};
 
 const DOCUMENTS: u64 = 5000;
 
 /// The validity of the HNSW indexes on a table.
-fn indexes(db: &mut Db, table: &str) -> Vec<bool> {
+pub fn indexes(db: &mut Db, table: &str) -> Vec<bool> {
     db.all(&format!(
         "SELECT indisvalid FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am a ON a.oid = c.relam
          WHERE indrelid = '{table}'::regclass AND amname = 'hnsw'"
@@ -191,145 +191,4 @@ fn vectors_too_wide_for_an_index_of_full_numbers_are_kept_and_found_as_halves() 
     for i in [3, 1234, 2499] {
         assert_eq!(db.found("k", &texts::paragraph(i, 25), 1), [format!("d{i}")]);
     }
-}
-
-/// Lines of the log about indexes or housekeeping that went wrong.
-fn complaints(cluster: &Cluster) -> Vec<String> {
-    let log = cluster.log();
-    let kb = log.lines().filter(|line| line.contains("LOG:  kb: "));
-    let is_complaint = |line: &&str| ["index", "housekeeping", "lock"].iter().any(|word| line.contains(word));
-    kb.filter(is_complaint).map(String::from).collect()
-}
-
-const BEING_BUILT: &str = "pg_stat_progress_create_index WHERE phase <> 'initializing'";
-
-#[test]
-fn dropping_a_knowledge_base_while_its_index_is_built_is_no_failure() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
-    let mut other = cluster.connect(APP);
-    let documents = texts::documents(0..1200, 10);
-    for round in 0..12 {
-        let kb = format!("k{round}");
-        db.create_kb(&kb, "hash", r#"{"strategy": "none"}"#);
-        db.put_all(&kb, &documents);
-        // When the documents are done, or when the build has begun, which may end soon after.
-        if round % 2 == 0 {
-            db.wait(&kb);
-        } else {
-            let table = vector_table(&mut db, &kb);
-            let being_built = format!("{BEING_BUILT} AND relid = '{table}'::regclass");
-            until(LONG, "the index is being built", || other.count(&being_built) == 1);
-        }
-        db.run(&format!("SELECT kb.drop_knowledge_base('{kb}')"));
-    }
-    until(LONG, "the indexer has left", || cluster.processes("kb indexer", Some(APP)).is_empty());
-    assert_eq!(complaints(&cluster), [""; 0]);
-}
-
-#[test]
-fn a_transaction_for_whose_snapshot_the_index_waits_can_drop_its_knowledge_base() {
-    let cluster = crate::cluster!();
-    let (mut db, mut other) = (cluster.connect(APP), cluster.connect(APP));
-    let documents = texts::documents(0..1200, 10);
-    for end in ["ROLLBACK", "COMMIT"] {
-        db.create_kb(end, "hash", r#"{"strategy": "none"}"#);
-        let table = vector_table(&mut db, end);
-        // The build waits for this writer before it begins: so the snapshot is older than its end.
-        let mut writer = cluster.connect(APP);
-        writer.run(&format!("BEGIN; LOCK TABLE {table} IN ROW EXCLUSIVE MODE"));
-        db.put_all(end, &documents);
-        db.wait(end);
-        db.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM kb.documents");
-        writer.run("COMMIT");
-        until(LONG, "the index waits for the snapshot", || {
-            other.count("pg_stat_progress_create_index WHERE phase = 'waiting for old snapshots'") == 1
-        });
-        // Longer than its deadlock_timeout: it has looked, and there was no deadlock yet.
-        db.run("SELECT pg_sleep(0.3)");
-        db.run(&format!("SELECT kb.drop_knowledge_base('{end}'); {end}"));
-        if end == "ROLLBACK" {
-            until(LONG, "the index is there and valid", || indexes(&mut other, &table) == [true]);
-        }
-    }
-    until(LONG, "the indexer has left", || cluster.processes("kb indexer", Some(APP)).is_empty());
-    assert_eq!(complaints(&cluster), [""; 0]);
-}
-
-/// Puts enough documents for an index into `k`, whose index's name a relation of another kind has. The vector table.
-fn with_an_index_that_cannot_be_built(db: &mut Db) -> String {
-    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
-    let table = vector_table(db, "k");
-    db.run(&format!("CREATE TABLE {table}_hnsw ()"));
-    db.put_all("k", &texts::documents(0..1200, 10));
-    table
-}
-
-#[test]
-fn an_index_that_cannot_be_built_is_logged_once_with_its_knowledge_base_and_table() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
-    let table = with_an_index_that_cannot_be_built(&mut db);
-    db.wait("k");
-    let line = format!("the index of table {table} (knowledge base \"k\") cannot be built: ");
-    until(LONG, "it is logged", || cluster.log().contains(&line));
-    until(LONG, "the indexer has left", || cluster.processes("kb indexer", Some(APP)).is_empty());
-    assert_eq!(complaints(&cluster).len(), 1, "{:?}", complaints(&cluster));
-}
-
-#[test]
-fn an_index_that_cannot_be_built_is_tried_after_longer_and_longer_pauses() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
-    with_an_index_that_cannot_be_built(&mut db);
-    // Vectors are written all the time.
-    let (mut seen, mut number) = (Vec::new(), 2000);
-    let begun = std::time::Instant::now();
-    while seen.len() < 3 {
-        db.put("k", &format!("d{number}"), &texts::paragraph(number, 10));
-        db.wait("k");
-        number += 1;
-        // While a document waits no index is built: between two edits the worker has the time to try.
-        let edited = std::time::Instant::now();
-        while complaints(&cluster).len() == seen.len() && edited.elapsed() < std::time::Duration::from_secs(1)
-        {
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
-        if complaints(&cluster).len() > seen.len() {
-            seen.push(std::time::Instant::now());
-        }
-        assert!(begun.elapsed() < LONG, "{seen:?}");
-    }
-    // 2 s and 4 s at least.
-    assert!(seen[2] - seen[0] > std::time::Duration::from_millis(5500), "{seen:?}");
-}
-
-#[test]
-fn a_table_is_looked_at_for_an_index_only_after_it_got_vectors() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
-    for kb in ["idle", "busy"] {
-        db.create_kb(kb, "hash", r#"{"strategy": "none"}"#);
-        db.put(kb, "d", "Ships lie in the harbor.");
-        db.wait(kb);
-    }
-    let (idle, busy) = (vector_table(&mut db, "idle"), vector_table(&mut db, "busy"));
-    let scans = |db: &mut Db, table: &str| -> i64 {
-        let columns = "seq_scan + coalesce(idx_scan, 0)";
-        db.one(&format!("SELECT {columns} FROM pg_stat_user_tables WHERE relid = '{table}'::regclass"))
-    };
-    let mut number = 0;
-    let mut round = |db: &mut Db| {
-        // A new document reads its own vector table only (an edit reads all); the worker reports its reads together.
-        let before = scans(db, &busy);
-        number += 1;
-        db.put("busy", &format!("d{number}"), &texts::paragraph(number, 10));
-        db.wait("busy");
-        until(SOON, "what the worker read is counted", || scans(db, &busy) > before);
-    };
-    // What was still to be done for the idle one is done.
-    (0..3).for_each(|_| round(&mut db));
-    let before = scans(&mut db, &idle);
-    (0..5).for_each(|_| round(&mut db));
-    assert_eq!(scans(&mut db, &idle), before);
 }

@@ -102,7 +102,7 @@ fn a_schema_kb_that_is_not_the_installers_or_not_empty_is_refused() {
     assert_eq!(db.count("kb.embedders"), 3);
 }
 
-/// The last line of what a fault says.
+/// The statement in what a fault says: the first line that ends in `;`.
 fn hint(fault: &Fault) -> String {
     fault.text.lines().find(|line| line.ends_with(';')).unwrap_or_default().to_string()
 }

@@ -153,18 +153,19 @@ fn a_locked_table_of_the_live_build_costs_the_next_one_no_vector_and_fails_no_do
     let mut db = cluster.connect(APP);
     db.create_slow_embedder(2);
     db.create_kb("k", "slow", CHUNKING);
-    db.run(r#"SELECT kb.alter_knowledge_base('k', chunking => '{"size": 30, "overlap": 0}')"#);
-    // The next build has more chunks: batches of it are under way when those of the live one are all refused.
+    let (live, mut open) = (vector_table(&mut db, "k"), cluster.connect(APP));
     let documents: Vec<Document> =
-        (0..3).map(|i| Document::new(format!("d{i}"), texts::text(1000 + i, 8, 40))).collect();
-    db.run("BEGIN; SELECT kb.ingest('k', 'replace')");
+        (0..3).map(|i| Document::new(format!("d{i}"), texts::text(1000 + i, 16, 40))).collect();
+    db.run("BEGIN");
     db.put_all("k", &documents);
-    db.run("COMMIT");
-    let live = vector_table(&mut db, "k");
+    // The next build has more chunks: batches of it are under way when those of the live one are all refused.
+    db.run(
+        r#"SELECT kb.alter_knowledge_base('k', chunking => '{"size": 30, "overlap": 0}');
+           SELECT kb.ingest('k', 'replace'); COMMIT"#,
+    );
     until(SOON, "the chunks of both builds are written", || {
         db.one("SELECT count(DISTINCT build_no) = 2 FROM kb.chunks")
     });
-    let mut open = cluster.connect(APP);
     open.run(&format!("BEGIN; LOCK TABLE {live} IN SHARE MODE"));
     until(LONG, "the next build is live", || db.count("kb.builds WHERE state = 'old'") == 1);
     let next = vector_table(&mut db, "k");

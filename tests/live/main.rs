@@ -25,6 +25,7 @@ mod filters;
 mod gateway;
 mod hostile;
 mod index;
+mod indexer;
 mod installation;
 mod kernels;
 mod keys;

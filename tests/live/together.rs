@@ -134,3 +134,120 @@ fn a_run_counts_documents_that_come_while_it_begins() {
         "SELECT scanned = 2 AND skipped BETWEEN 0 AND 2 AND added + updated + skipped <= 2 FROM kb.runs";
     assert!(db.one::<bool>(sums), "{:?}", db.all::<String>("SELECT r::text FROM kb.runs r"));
 }
+
+/// The embedder of the live build of `k`.
+fn live_embedder(db: &mut Db) -> String {
+    db.one(
+        "SELECT b.embedder FROM kb.builds b JOIN kb.knowledge_bases k USING (kb_no)
+         WHERE k.id = 'k' AND b.state = 'live'",
+    )
+}
+
+#[test]
+fn of_two_alters_at_once_both_hold() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "hash", "{}");
+    let mut first = session(&cluster);
+    first.run("BEGIN; SELECT kb.alter_knowledge_base('k', description => 'Ships')");
+    std::thread::scope(|scope| {
+        let mut second = session(&cluster);
+        let alter = r#"SELECT kb.alter_knowledge_base('k', metadata => '{"n": 1}')"#;
+        let second = scope.spawn(move || second.run(alter));
+        until_waiting(&mut db, 1);
+        first.run("COMMIT");
+        second.join().unwrap();
+    });
+    let both = r#"kb.knowledge_bases WHERE description = 'Ships' AND metadata = '{"n": 1}'"#;
+    assert_eq!(db.count(both), 1);
+}
+
+#[test]
+fn documents_that_come_while_an_alter_of_an_empty_knowledge_base_waits_stay_searchable() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    for isolation in ["READ COMMITTED", "REPEATABLE READ"] {
+        db.create_kb("k", "hash", "{}");
+        let mut holder = cluster.connect(APP);
+        holder.run("BEGIN; SELECT FROM kb.knowledge_bases FOR NO KEY UPDATE");
+        std::thread::scope(|scope| {
+            let mut other = session(&cluster);
+            other.run(&format!("BEGIN ISOLATION LEVEL {isolation}; SELECT count(*) FROM kb.documents"));
+            let alter = "SELECT kb.alter_knowledge_base('k', 'static'); COMMIT";
+            let other = scope.spawn(move || other.run(alter));
+            until_waiting(&mut db, 1);
+            db.put("k", "d", "Ships lie in the harbor.");
+            db.wait("k");
+            holder.run("COMMIT");
+            other.join().unwrap();
+        });
+        db.wait("k");
+        assert_sound(&mut db, "k", 1, 0);
+        assert_eq!(db.found("k", "harbor", 1), ["d"], "{isolation}");
+        db.run("SELECT kb.drop_knowledge_base('k')");
+    }
+}
+
+#[test]
+fn an_empty_knowledge_base_is_altered_before_a_put_or_after_it_and_never_in_between() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    let put = "SELECT kb.put_document('k', 'd', 'Ships lie in the harbor.')";
+    let alter = "SELECT kb.alter_knowledge_base('k', 'static')";
+    for (first, second, embedder) in [(put, alter, "hash"), (alter, put, "static")] {
+        db.create_kb("k", "hash", "{}");
+        let mut holder = session(&cluster);
+        holder.run(&format!("BEGIN; {first}"));
+        std::thread::scope(|scope| {
+            let mut other = session(&cluster);
+            let other = scope.spawn(move || other.run(second));
+            until_waiting(&mut db, 1);
+            holder.run("COMMIT");
+            other.join().unwrap();
+        });
+        db.wait("k");
+        assert_sound(&mut db, "k", 1, 0);
+        assert_eq!(live_embedder(&mut db), embedder);
+        db.run("SELECT kb.drop_knowledge_base('k')");
+    }
+}
+
+#[test]
+fn an_alter_while_an_empty_knowledge_base_is_being_replaced_is_refused_and_the_run_ends() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "hash", "{}");
+    db.run("BEGIN");
+    let run: i64 = db.one("SELECT kb.ingest('k', 'replace')");
+    db.run("SAVEPOINT s");
+    let fault = db.fault("SELECT kb.alter_knowledge_base('k', 'static')");
+    assert_eq!(fault.code, "55000", "{fault:?}");
+    assert!(fault.message.contains(&format!("is being replaced by run {run}")), "{fault:?}");
+    // What needs no other build is altered all the same.
+    db.run("ROLLBACK TO s; SELECT kb.alter_knowledge_base('k', description => 'Ships'); COMMIT");
+    db.run(&format!("SELECT kb.wait({run}::bigint, 60)"));
+    db.run("SELECT kb.alter_knowledge_base('k', 'static')");
+    until(SOON, "the old build is swept", || db.count("kb.builds") == 1);
+    assert_eq!(live_embedder(&mut db), "static");
+}
+
+#[test]
+fn a_drop_while_a_run_begins_leaves_no_vector_table() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "hash", "{}");
+    db.put("k", "d", "Ships lie in the harbor.");
+    db.wait("k");
+    let mut first = session(&cluster);
+    first.run("BEGIN; SELECT kb.ingest('k', 'replace')");
+    std::thread::scope(|scope| {
+        let mut second = session(&cluster);
+        let second = scope.spawn(move || second.run("SELECT kb.drop_knowledge_base('k')"));
+        until_waiting(&mut db, 1);
+        first.run("COMMIT");
+        second.join().unwrap();
+    });
+    assert_eq!(db.count("kb.knowledge_bases"), 0);
+    let tables = "pg_class WHERE relnamespace = 'kb'::regnamespace AND relname ~ '^vectors_[0-9]+$'";
+    assert_eq!(db.count(tables), 0);
+}

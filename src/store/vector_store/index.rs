@@ -12,6 +12,8 @@ const FILLING: &str = "10 min";
 #[derive(Debug, Clone, PartialEq)]
 pub struct Unindexed {
     vector_db: VectorDb,
+    /// Identifies the table for as long as it is there.
+    pub oid: u32,
     /// There is an invalid one, which a failed build left behind.
     pub is_invalid: bool,
     /// Much is about to be written: the index is built when that is done, or has lasted for [`FILLING`].
@@ -25,7 +27,8 @@ pub fn unindexed(only: Option<&[VectorDb]>) -> Result<Vec<Unindexed>> {
                     WHERE o.table_name = b.table_name AND o.state <> 'old'";
     let sql = format!(
         "SELECT DISTINCT ON (b.table_name) {}, coalesce(NOT i.indisvalid, false),
-                EXISTS {waiting}) AND NOT EXISTS {waiting} AND j.queued_at < now() - '{FILLING}'::interval)
+                EXISTS {waiting}) AND NOT EXISTS {waiting} AND j.queued_at < now() - '{FILLING}'::interval),
+                t.oid::bigint
          FROM kb.builds b
          JOIN pg_catalog.pg_class t ON t.relname = b.table_name AND t.relnamespace = 'kb'::regnamespace
          LEFT JOIN pg_catalog.pg_class x ON x.relname = b.table_name || '_hnsw' AND x.relnamespace = t.relnamespace
@@ -37,7 +40,8 @@ pub fn unindexed(only: Option<&[VectorDb]>) -> Result<Vec<Unindexed>> {
     );
     spi::write(&sql, &[Arg::Bool(only.is_none()), Arg::Texts(&names)], |row| {
         let (is_invalid, is_filling) = (row.get(5)?, row.get(6)?);
-        Ok(Unindexed { vector_db: VectorDb::read(row, 0)?, is_invalid, is_filling })
+        let oid = row.get::<i64>(7)? as u32;
+        Ok(Unindexed { vector_db: VectorDb::read(row, 0)?, oid, is_invalid, is_filling })
     })
 }
 

@@ -16,9 +16,9 @@ pub fn count(build_no: i64) -> Result<i64> {
     vector_db.map_or(Ok(0), |vector_db| vector_db.store().count(build_no))
 }
 
-/// Tables that belong to single builds of a knowledge base. As the owner.
+/// Tables that belong to single builds of a knowledge base. Under the caller's snapshot; as the owner.
 pub fn owned(kb_no: i64) -> Result<Vec<VectorDb>> {
-    spi::write(
+    spi::read(
         &format!("SELECT {} FROM kb.builds b WHERE b.kb_no = $1 AND b.owns_table", VectorDb::columns("b")),
         &[Arg::Long(kb_no)],
         |row| VectorDb::read(row, 0),

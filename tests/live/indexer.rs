@@ -1,0 +1,199 @@
+//! When the indexer is asked for an index, and what becomes of one that cannot be built.
+
+use crate::index::indexes;
+use crate::stub::{Options, Stub};
+use crate::support::{APP, Cluster, Db, LONG, SOON, assert_sound, texts, until, vector_table};
+
+/// Lines of the log about indexes or housekeeping that went wrong.
+fn complaints(cluster: &Cluster) -> Vec<String> {
+    let log = cluster.log();
+    let kb = log.lines().filter(|line| line.contains("LOG:  kb: "));
+    let is_complaint = |line: &&str| ["index", "housekeeping", "lock"].iter().any(|word| line.contains(word));
+    kb.filter(is_complaint).map(String::from).collect()
+}
+
+const BEING_BUILT: &str = "pg_stat_progress_create_index WHERE phase <> 'initializing'";
+
+#[test]
+fn dropping_a_knowledge_base_while_its_index_is_built_is_no_failure() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    let mut other = cluster.connect(APP);
+    let documents = texts::documents(0..1200, 10);
+    for round in 0..12 {
+        let kb = format!("k{round}");
+        db.create_kb(&kb, "hash", r#"{"strategy": "none"}"#);
+        db.put_all(&kb, &documents);
+        // When the documents are done, or when the build has begun, which may end soon after.
+        if round % 2 == 0 {
+            db.wait(&kb);
+        } else {
+            let table = vector_table(&mut db, &kb);
+            let being_built = format!("{BEING_BUILT} AND relid = '{table}'::regclass");
+            until(LONG, "the index is being built", || other.count(&being_built) == 1);
+        }
+        db.run(&format!("SELECT kb.drop_knowledge_base('{kb}')"));
+    }
+    until(LONG, "the indexer has left", || cluster.processes("kb indexer", Some(APP)).is_empty());
+    assert_eq!(complaints(&cluster), [""; 0]);
+}
+
+#[test]
+fn a_transaction_for_whose_snapshot_the_index_waits_can_drop_its_knowledge_base() {
+    let cluster = crate::cluster!();
+    let (mut db, mut other) = (cluster.connect(APP), cluster.connect(APP));
+    let documents = texts::documents(0..1200, 10);
+    for end in ["ROLLBACK", "COMMIT"] {
+        db.create_kb(end, "hash", r#"{"strategy": "none"}"#);
+        let table = vector_table(&mut db, end);
+        // The build waits for this writer before it begins: so the snapshot is older than its end.
+        let mut writer = cluster.connect(APP);
+        writer.run(&format!("BEGIN; LOCK TABLE {table} IN ROW EXCLUSIVE MODE"));
+        db.put_all(end, &documents);
+        db.wait(end);
+        db.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM kb.documents");
+        writer.run("COMMIT");
+        until(LONG, "the index waits for the snapshot", || {
+            other.count("pg_stat_progress_create_index WHERE phase = 'waiting for old snapshots'") == 1
+        });
+        // Longer than its deadlock_timeout: it has looked, and there was no deadlock yet.
+        db.run("SELECT pg_sleep(0.3)");
+        db.run(&format!("SELECT kb.drop_knowledge_base('{end}'); {end}"));
+        if end == "ROLLBACK" {
+            until(LONG, "the index is there and valid", || indexes(&mut other, &table) == [true]);
+        }
+    }
+    until(LONG, "the indexer has left", || cluster.processes("kb indexer", Some(APP)).is_empty());
+    assert_eq!(complaints(&cluster), [""; 0]);
+}
+
+/// Puts enough documents for an index into `k`, whose index's name a relation of another kind has. The vector table.
+fn with_an_index_that_cannot_be_built(db: &mut Db) -> String {
+    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    let table = vector_table(db, "k");
+    db.run(&format!("CREATE TABLE {table}_hnsw ()"));
+    db.put_all("k", &texts::documents(0..1200, 10));
+    table
+}
+
+#[test]
+fn an_index_that_cannot_be_built_is_logged_once_with_its_knowledge_base_and_table() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    let table = with_an_index_that_cannot_be_built(&mut db);
+    db.wait("k");
+    let line = format!("the index of table {table} (knowledge base \"k\") cannot be built: ");
+    until(LONG, "it is logged", || cluster.log().contains(&line));
+    until(LONG, "the indexer has left", || cluster.processes("kb indexer", Some(APP)).is_empty());
+    assert_eq!(complaints(&cluster).len(), 1, "{:?}", complaints(&cluster));
+}
+
+/// When indexers were started, in seconds of the day, as the server's log says at debug1.
+fn starts(cluster: &Cluster) -> Vec<f64> {
+    let log = cluster.log();
+    let lines = log.lines().filter(|line| line.contains("starting background worker process \"kb indexer\""));
+    let seconds =
+        |time: &str| time.split(':').fold(0.0, |sum, part| sum * 60.0 + part.parse::<f64>().unwrap());
+    lines.map(|line| seconds(line.split_whitespace().nth(1).unwrap())).collect()
+}
+
+#[test]
+fn an_index_that_cannot_be_built_is_tried_after_longer_and_longer_pauses() {
+    // One worker all the time: the next one knows nothing of these pauses.
+    let cluster = crate::cluster!("log_min_messages = debug1", "kb.worker_idle_timeout = '1h'");
+    let mut db = cluster.connect(APP);
+    with_an_index_that_cannot_be_built(&mut db);
+    db.wait("k");
+    for number in 1..4 {
+        until(LONG, "the index is tried", || starts(&cluster).len() >= number);
+        // Vectors do not shorten the pause, and without new ones it would not be tried again.
+        for i in 0..3 {
+            let name = format!("late {number} {i}");
+            db.put("k", &name, &name);
+            db.wait("k");
+        }
+    }
+    until(LONG, "the index is tried once more", || starts(&cluster).len() >= 4);
+    let starts = starts(&cluster);
+    // The pauses are at least 2, 4 and 8 s. The server may be late to start what the worker asked for, but not by 3 s.
+    let last = (starts[3] - starts[2]).rem_euclid(86_400.0);
+    assert!(last > 5.0, "{starts:?}");
+}
+
+#[test]
+fn an_index_is_built_though_a_document_is_put_before_the_indexer_looks() {
+    let stub = Stub::start(Options::default());
+    let cluster = crate::cluster!("autovacuum = off", "kb.worker_idle_timeout = '1h'");
+    let (mut db, mut holder) = (cluster.connect(APP), cluster.connect(APP));
+    db.create_stub_embedder("e", &stub, r#"{"timeout_ms": 600000}"#);
+    db.run("SELECT kb.create_vector_db('v', dimension => 8, config => '{\"min_rows\": 5}')");
+    db.run("SELECT kb.create_knowledge_base('k', 'e', 'v', chunking => '{\"strategy\": \"none\"}')");
+    db.put_all("k", &texts::documents(0..4, 10));
+    db.wait("k");
+    // Processes that connect from now on wait for this lock: the indexer, which the fifth document asks for.
+    holder.run("BEGIN; LOCK TABLE pg_db_role_setting IN ACCESS EXCLUSIVE MODE");
+    db.put("k", "fifth", &texts::paragraph(5, 10));
+    until(LONG, "the indexer is asked for", || {
+        db.count("pg_locks WHERE relation = 'pg_db_role_setting'::regclass AND NOT granted") == 1
+    });
+    stub.hold(true);
+    db.put("k", "sixth", &texts::paragraph(6, 10));
+    holder.run("COMMIT");
+    let table = vector_table(&mut db, "k");
+    until(LONG, "the index is there and valid", || indexes(&mut db, &table) == [true]);
+    assert_eq!(db.jobs(), 1);
+    stub.hold(false);
+    db.wait("k");
+    assert_sound(&mut db, "k", 6, 0);
+}
+
+#[test]
+fn a_table_that_cannot_be_read_keeps_no_other_from_its_index() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_kb("broken", "hash", r#"{"strategy": "none"}"#);
+    let broken = vector_table(&mut db, "broken");
+    // Before there is a worker, which looks at all tables first. A wrapper without a handler reads nothing.
+    db.run(&format!(
+        "ALTER TABLE {broken} RENAME TO moved; CREATE FOREIGN DATA WRAPPER w; CREATE SERVER s FOREIGN DATA WRAPPER w;
+         CREATE FOREIGN TABLE {broken} (embedding vector(384)) SERVER s"
+    ));
+    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    db.put_all("k", &texts::documents(0..1200, 10));
+    db.wait("k");
+    let table = vector_table(&mut db, "k");
+    until(LONG, "the index is there and valid", || indexes(&mut db, &table) == [true]);
+    let line = format!("cannot tell whether table {broken} (knowledge base \"broken\") wants an index");
+    until(SOON, "the other one is in the log", || cluster.log().contains(&line));
+}
+
+#[test]
+fn a_table_is_looked_at_for_an_index_only_after_it_got_vectors() {
+    // One worker all the time: a worker that starts looks at all tables.
+    let cluster = crate::cluster!("kb.worker_idle_timeout = '1h'");
+    let mut db = cluster.connect(APP);
+    for kb in ["idle", "busy"] {
+        db.create_kb(kb, "hash", r#"{"strategy": "none"}"#);
+        db.put(kb, "d", "Ships lie in the harbor.");
+        db.wait(kb);
+    }
+    let (idle, busy) = (vector_table(&mut db, "idle"), vector_table(&mut db, "busy"));
+    let scans = |db: &mut Db, table: &str| -> i64 {
+        let columns = "seq_scan + coalesce(idx_scan, 0)";
+        db.one(&format!("SELECT {columns} FROM pg_stat_user_tables WHERE relid = '{table}'::regclass"))
+    };
+    let mut number = 0;
+    let mut round = |db: &mut Db| {
+        // A new document reads its own vector table only (an edit reads all); the worker reports its reads together.
+        let before = scans(db, &busy);
+        number += 1;
+        db.put("busy", &format!("d{number}"), &texts::paragraph(number, 10));
+        db.wait("busy");
+        until(SOON, "what the worker read is counted", || scans(db, &busy) > before);
+    };
+    // What was still to be done for the idle one is done.
+    (0..3).for_each(|_| round(&mut db));
+    let before = scans(&mut db, &idle);
+    (0..5).for_each(|_| round(&mut db));
+    assert_eq!(scans(&mut db, &idle), before);
+}
