@@ -64,14 +64,19 @@ pub fn some_tenant() -> Result<Option<String>> {
 }
 
 /// The next knowledge bases, at most `each` of each tenant, after the kb_no that is given with it: one of each tenant,
-/// then a second one of each.
-pub fn backlogs(priority: Priority, tenants: &[(String, i64)], each: usize) -> Result<Vec<Backlog>> {
+/// then a second one of each. With the embedders of their builds.
+pub fn backlogs(
+    priority: Priority,
+    tenants: &[(String, i64)],
+    each: usize,
+) -> Result<Vec<(Backlog, Vec<String>)>> {
     let (names, after): (Vec<String>, Vec<i64>) = tenants.iter().cloned().unzip();
     setting::with(IN_ORDER, || {
         spi::write(
             &format!(
-                "SELECT s.tenant_id, k.kb_no
-                 FROM pg_catalog.unnest($2::text[], $3::bigint[]) WITH ORDINALITY AS s (tenant_id, after, place)
+                "SELECT s.tenant_id, k.kb_no, (SELECT coalesce(pg_catalog.array_agg(b.embedder), '{{}}')
+                     FROM kb.builds b WHERE b.kb_no = k.kb_no AND b.state <> 'old')
+                 FROM unnest($2::text[], $3::bigint[]) WITH ORDINALITY AS s (tenant_id, after, place)
                  CROSS JOIN LATERAL (
                      WITH RECURSIVE k AS (
                          (SELECT j.kb_no, 1 AS round FROM kb.jobs j
@@ -90,7 +95,7 @@ pub fn backlogs(priority: Priority, tenants: &[(String, i64)], each: usize) -> R
                 Arg::Longs(&after),
                 Arg::Int(i32::try_from(each).unwrap_or(i32::MAX)),
             ],
-            |row| Ok(Backlog { tenant_id: row.get(0)?, kb_no: row.get(1)? }),
+            |row| Ok((Backlog { tenant_id: row.get(0)?, kb_no: row.get(1)? }, row.get(2)?)),
         )
     })
 }
@@ -101,8 +106,6 @@ pub struct Wanted {
     /// Jobs at most, in all and of one backlog.
     pub limit: usize,
     pub share: usize,
-    /// Embedders whose knowledge bases are passed over.
-    pub busy: Vec<String>,
     /// Embedders that are paused: a document that only waits for vectors of one is passed over.
     pub paused: Vec<String>,
     /// Embedders that are paused for one tenant, and the tenants.
@@ -128,17 +131,15 @@ pub fn claim(
                 "UPDATE kb.jobs j SET leased_until = now() + pg_catalog.make_interval(secs => $5), attempts = attempts + 1
                  WHERE j.job_no = ANY (ARRAY(
                      SELECT d.job_no
-                     FROM (SELECT u.tenant_id, u.kb_no, u.floor, b.is_paused
-                           FROM pg_catalog.unnest($2::text[], $3::bigint[], $4::bigint[]) WITH ORDINALITY
-                               AS u (tenant_id, kb_no, floor, place)
-                           CROSS JOIN LATERAL (
-                               SELECT pg_catalog.bool_or(b.embedder = ANY ($8)) AS is_busy,
-                                   (pg_catalog.array_agg(b.embedder = ANY ($9)
+                     FROM (SELECT u.tenant_id, u.kb_no, u.floor, (
+                               SELECT (pg_catalog.array_agg(b.embedder = ANY ($8)
                                        OR (b.embedder, b.tenant_id) IN (SELECT p.embedder, p.tenant
-                                           FROM pg_catalog.unnest($10::text[], $11::text[]) AS p (embedder, tenant))
-                                       ORDER BY b.build_no DESC))[1] AS is_paused
-                               FROM kb.builds b WHERE b.kb_no = u.kb_no AND b.state <> 'old') b
-                           WHERE b.is_busy IS NOT TRUE ORDER BY u.place) u
+                                           FROM unnest($9::text[], $10::text[]) AS p (embedder, tenant))
+                                       ORDER BY b.build_no DESC))[1]
+                               FROM kb.builds b WHERE b.kb_no = u.kb_no AND b.state <> 'old') AS is_paused
+                           FROM unnest($2::text[], $3::bigint[], $4::bigint[]) WITH ORDINALITY
+                               AS u (tenant_id, kb_no, floor, place)
+                           ORDER BY u.place) u
                      CROSS JOIN LATERAL (
                          SELECT j.job_no FROM kb.jobs j
                          WHERE {DUE} AND j.tenant_id = u.tenant_id AND j.kb_no = u.kb_no AND j.job_no > u.floor
@@ -156,7 +157,6 @@ pub fn claim(
                 Arg::Double(lease.as_secs_f64()),
                 Arg::Long(wanted.share as i64),
                 Arg::Long(wanted.limit as i64),
-                Arg::Texts(&wanted.busy),
                 Arg::Texts(&wanted.paused),
                 Arg::Texts(&wanted.paused_for.0),
                 Arg::Texts(&wanted.paused_for.1),

@@ -41,6 +41,8 @@ struct Turns {
     after: Option<String>,
     /// Of tenants with more knowledge bases than were looked at, the last one that was.
     after_kb: HashMap<String, i64>,
+    /// The embedders of knowledge bases that wait, as they were when they were looked for.
+    embedders: HashMap<i64, Vec<String>>,
     /// When the last look ended, and how long it took.
     looked: Option<(Instant, Duration)>,
     from_start: Option<Instant>,
@@ -62,14 +64,15 @@ impl Claims {
             txn::in_txn(due_jobs::return_delayed)?;
         }
         let Paused { of_all: paused, of_one: paused_for } = paused;
-        let mut wanted = Wanted { limit: 0, share, busy, paused, paused_for };
+        let mut wanted = Wanted { limit: 0, share, paused, paused_for };
         let mut claimed = Vec::new();
         // A quarter is kept for backfill, or a steady stream of edits would keep it waiting for ever.
         for (turns, priority, most) in [
             (&mut self.live, Priority::Live, limit - limit / 4),
             (&mut self.backfill, Priority::Backfill, limit),
         ] {
-            match turns.claim(priority, &mut wanted, most.saturating_sub(claimed.len()), lease) {
+            wanted.limit = most.saturating_sub(claimed.len());
+            match turns.claim(priority, &mut wanted, &busy, lease) {
                 (jobs, Ok(())) => claimed.extend(jobs),
                 // What is claimed already has a lease: it must not be lost.
                 (jobs, Err(error)) => {
@@ -83,30 +86,36 @@ impl Claims {
 }
 
 impl Turns {
-    /// Claims at most `limit` jobs: what was claimed before an error, too.
+    /// Claims as many jobs as are wanted at most; what was claimed before an error, too.
     fn claim(
         &mut self,
         priority: Priority,
         wanted: &mut Wanted,
-        limit: usize,
+        busy: &[String],
         lease: Duration,
     ) -> (Vec<Job>, Result<()>) {
         let mut claimed: Vec<Job> = Vec::new();
         let mut tried = HashSet::new();
-        let result = (0..ROUNDS).try_fold(true, |goes_on, _| {
-            wanted.limit = limit - claimed.len();
-            if !goes_on || wanted.limit == 0 {
-                return Ok(false);
+        for _ in 0..ROUNDS {
+            if wanted.limit == 0 {
+                break;
             }
-            self.look_if_due(priority)?;
-            let taken = self.waiting.take(TURNS_AT_ONCE);
+            if let Err(error) = self.look_if_due(priority, busy) {
+                return (claimed, Err(error));
+            }
+            let embedders = &self.embedders;
+            let taken = self.waiting.take(TURNS_AT_ONCE, |backlog| !is_busy(embedders, backlog, busy));
             let is_new = taken.iter().filter(|turn| tried.insert(turn.whose.clone())).count() > 0;
-            let jobs = self.claim_in_turn(priority, taken, wanted, lease)?;
-            let has_moved = is_new || !jobs.is_empty();
-            claimed.extend(jobs);
-            Ok(has_moved)
-        });
-        (claimed, result.map(|_| ()))
+            match self.claim_in_turn(priority, taken, wanted, lease) {
+                Ok(jobs) if jobs.is_empty() && !is_new => break,
+                Ok(jobs) => {
+                    wanted.limit -= jobs.len().min(wanted.limit);
+                    claimed.extend(jobs);
+                }
+                Err(error) => return (claimed, Err(error)),
+            }
+        }
+        (claimed, Ok(()))
     }
 
     fn claim_in_turn(
@@ -131,7 +140,7 @@ impl Turns {
     }
 
     /// Looks who has due jobs, if that is not known.
-    fn look_if_due(&mut self, priority: Priority) -> Result<()> {
+    fn look_if_due(&mut self, priority: Priority, busy: &[String]) -> Result<()> {
         let now = Instant::now();
         if self.from_start.is_none_or(|at| now.duration_since(at) > FROM_START) {
             self.from_start = Some(now);
@@ -145,8 +154,17 @@ impl Turns {
             };
             now.duration_since(at) >= pause
         });
-        if self.waiting.len() >= TURNS || !is_due {
+        let embedders = &self.embedders;
+        let is_free = |backlog: &Backlog| !is_busy(embedders, backlog, busy);
+        if !is_due || self.waiting.count(is_free) >= TURNS {
             return Ok(());
+        }
+        if self.waiting.len() >= TURNS {
+            // Room for others, who may be free; these are found again.
+            self.waiting.retain(is_free);
+        }
+        if self.waiting.is_empty() {
+            self.embedders.clear();
         }
         if self.looked.is_none() {
             self.after = txn::in_txn(due_jobs::some_tenant)?;
@@ -171,14 +189,14 @@ impl Turns {
             return Ok(());
         }
         let each = TURNS.div_ceil(tenants.len());
-        let from = |tenant: String| {
+        let with_kb = |tenant: String| {
             let after = self.after_kb.get(&tenant).copied().unwrap_or(0);
             (tenant, after)
         };
-        let from: Vec<(String, i64)> = tenants.into_iter().map(from).collect();
+        let from: Vec<(String, i64)> = tenants.into_iter().map(with_kb).collect();
         let found = due_jobs::backlogs(priority, &from, each)?;
         let mut of_tenant: HashMap<&str, (usize, i64)> = HashMap::new();
-        for backlog in &found {
+        for (backlog, _) in &found {
             let (count, last) = of_tenant.entry(&backlog.tenant_id).or_default();
             *count += 1;
             *last = backlog.kb_no;
@@ -190,7 +208,16 @@ impl Turns {
                 _ => drop(self.after_kb.remove(tenant)),
             }
         }
-        self.waiting.add(found);
+        for (backlog, embedders) in found {
+            self.embedders.insert(backlog.kb_no, embedders);
+            self.waiting.add([backlog]);
+        }
         Ok(())
     }
+}
+
+/// Whether one of a knowledge base's embedders is busy.
+fn is_busy(embedders: &HashMap<i64, Vec<String>>, backlog: &Backlog, busy: &[String]) -> bool {
+    let own = embedders.get(&backlog.kb_no);
+    !busy.is_empty() && own.is_some_and(|own| own.iter().any(|embedder| busy.contains(embedder)))
 }

@@ -43,13 +43,30 @@ impl<T: Clone + Eq + Hash> RoundRobin<T> {
         }
     }
 
-    /// Takes the first turns.
-    pub fn take(&mut self, count: usize) -> Vec<Turn<T>> {
-        let taken: Vec<Turn<T>> = self.turns.drain(..count.min(self.turns.len())).collect();
-        for turn in &taken {
-            self.waiting.remove(&turn.whose);
+    /// Takes the first turns of those who `may` have one; the others keep their places.
+    pub fn take(&mut self, count: usize, may: impl Fn(&T) -> bool) -> Vec<Turn<T>> {
+        let (mut taken, mut left) = (Vec::new(), VecDeque::with_capacity(self.turns.len()));
+        for turn in self.turns.drain(..) {
+            if taken.len() < count && may(&turn.whose) {
+                self.waiting.remove(&turn.whose);
+                taken.push(turn);
+            } else {
+                left.push_back(turn);
+            }
         }
+        self.turns = left;
         taken
+    }
+
+    /// How many wait that `may` have a turn.
+    pub fn count(&self, may: impl Fn(&T) -> bool) -> usize {
+        self.turns.iter().filter(|turn| may(&turn.whose)).count()
+    }
+
+    /// Forgets the others.
+    pub fn retain(&mut self, may: impl Fn(&T) -> bool) {
+        self.turns.retain(|turn| may(&turn.whose));
+        self.waiting.retain(may);
     }
 
     /// After jobs of the turns `taken` were `claimed` (whose, and job_no), at most `share` of each: who got as many may
@@ -98,7 +115,7 @@ mod tests {
     fn who_was_served_comes_last_and_who_has_nothing_more_not_at_all() {
         let mut all = RoundRobin::default();
         all.add(["a", "b", "c", "a"]);
-        let taken = all.take(2);
+        let taken = all.take(2, |_| true);
         all.add(["d"]);
         // Two of a, which may have more, and one of b.
         all.give_back(taken, &[("a", 7), ("b", 9), ("a", 8)], 2, false);
@@ -113,14 +130,28 @@ mod tests {
     fn whom_a_full_claim_did_not_reach_keeps_the_place() {
         let mut all = RoundRobin::default();
         all.add(["a", "b", "c", "d", "e"]);
-        let taken = all.take(4);
+        let taken = all.take(4, |_| true);
         // a had nothing; of b one was claimed, which made the claim full.
         all.give_back(taken, &[("b", 3)], 2, true);
         assert_eq!(order(&all), [("c", 0), ("d", 0), ("e", 0), ("b", 3)]);
         // A claim of nothing at all reaches nobody.
-        let taken = all.take(2);
+        let taken = all.take(2, |_| true);
         all.give_back(taken, &[], 2, true);
         assert_eq!(order(&all), [("c", 0), ("d", 0), ("e", 0), ("b", 3)]);
+    }
+
+    #[test]
+    fn who_may_have_no_turn_keeps_the_place() {
+        let mut all = RoundRobin::default();
+        all.add(["a", "b", "c", "d"]);
+        let taken = all.take(2, |whose| *whose != "a");
+        assert_eq!(taken.iter().map(|turn| turn.whose).collect::<Vec<_>>(), ["b", "c"]);
+        all.give_back(taken, &[("b", 5)], 1, false);
+        assert_eq!(order(&all), [("a", 0), ("d", 0), ("b", 5)]);
+        assert_eq!((all.count(|whose| *whose != "a"), all.len()), (2, 3));
+        all.retain(|whose| *whose != "a");
+        all.add(["a", "d"]);
+        assert_eq!(order(&all), [("d", 0), ("b", 5), ("a", 0)]);
     }
 
     #[test]
@@ -129,7 +160,7 @@ mod tests {
         all.add(0..10);
         let mut served = [0; 10];
         for _ in 0..50 {
-            let taken = all.take(3);
+            let taken = all.take(3, |_| true);
             let claimed: Vec<(usize, i64)> = taken.iter().map(|turn| (turn.whose, turn.floor + 1)).collect();
             claimed.iter().for_each(|(whose, _)| served[*whose] += 1);
             all.give_back(taken, &claimed, 1, false);

@@ -1,6 +1,7 @@
 //! Many knowledge bases and tenants: what has no work costs nothing, and all who have some take turns.
 
-use crate::support::{APP, Db, Document, LONG, SOON, assert_sound, texts, until};
+use crate::support::db::Document;
+use crate::support::{APP, Db, LONG, SOON, assert_sound, texts, until};
 
 /// So many knowledge bases of the session's tenant, in one shared vector table.
 fn create_many(db: &mut Db, prefix: &str, count: usize) {
