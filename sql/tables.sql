@@ -134,6 +134,7 @@ ALTER SEQUENCE kb.build_no_seq OWNED BY kb.builds.build_no;
 CREATE UNIQUE INDEX builds_one_live ON kb.builds (kb_no) WHERE state = 'live';
 CREATE UNIQUE INDEX builds_one_next ON kb.builds (kb_no) WHERE state = 'next';
 CREATE INDEX builds_kb_no ON kb.builds (kb_no);
+CREATE INDEX builds_table_name ON kb.builds (table_name);
 CREATE INDEX builds_old ON kb.builds (build_no) WHERE state = 'old';
 CREATE INDEX builds_memory ON kb.builds (build_no) WHERE type = 'memory';
 -- For the foreign key, when runs are deleted.

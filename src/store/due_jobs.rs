@@ -52,10 +52,10 @@ pub fn tenants(priority: Priority, after: Option<&str>, limit: usize) -> Result<
 pub fn some_tenant() -> Result<Option<String>> {
     setting::with(IN_ORDER, || {
         spi::write_one(
-            "SELECT j.tenant_id FROM kb.jobs j, (
-                 SELECT (SELECT k.job_no FROM kb.jobs k ORDER BY k.job_no LIMIT 1) AS first,
-                        (SELECT k.job_no FROM kb.jobs k ORDER BY k.job_no DESC LIMIT 1) AS last) b
-             WHERE j.job_no >= b.first + pg_catalog.floor(pg_catalog.random() * (b.last - b.first))::bigint
+            "SELECT j.tenant_id FROM kb.jobs j WHERE j.job_no >= (
+                 SELECT b.first + pg_catalog.floor(pg_catalog.random() * (b.last - b.first))::bigint
+                 FROM (SELECT (SELECT k.job_no FROM kb.jobs k ORDER BY k.job_no LIMIT 1) AS first,
+                              (SELECT k.job_no FROM kb.jobs k ORDER BY k.job_no DESC LIMIT 1) AS last) b)
              ORDER BY j.job_no LIMIT 1",
             &[],
             |row| row.get(0),

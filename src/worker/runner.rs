@@ -46,7 +46,7 @@ pub fn main(database: pg_sys::Oid) {
     };
     pinned_settings::pin_for_process();
     // Its statements find few rows, by index, in tables of any size; what statistics say of these may be old or missing.
-    for name in [c"enable_seqscan", c"enable_hashjoin", c"enable_mergejoin"] {
+    for name in [c"enable_seqscan", c"enable_bitmapscan", c"enable_hashjoin", c"enable_mergejoin"] {
         setting::set_for_process(name, c"off");
     }
     // In a deadlock the worker gives way.

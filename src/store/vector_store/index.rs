@@ -20,25 +20,48 @@ pub struct Unindexed {
     pub is_filling: bool,
 }
 
+/// Names of all tables that builds have: from one to the next, since many builds may share one.
+const ALL_NAMES: &str = "WITH RECURSIVE a AS (
+        (SELECT b.table_name AS name FROM kb.builds b ORDER BY b.table_name LIMIT 1)
+        UNION ALL
+        SELECT (SELECT b.table_name FROM kb.builds b WHERE b.table_name > a.name ORDER BY b.table_name LIMIT 1)
+        FROM a WHERE a.name IS NOT NULL)
+    SELECT a.name FROM a WHERE a.name IS NOT NULL";
+
+/// Whether a job waits for a table: of the builds that have it for themselves, or, where many share it, of the queue.
+fn waiting(condition: &str) -> String {
+    format!(
+        "CASE WHEN b.owns_table THEN EXISTS (
+             SELECT FROM kb.builds o JOIN kb.jobs j USING (kb_no)
+             WHERE o.table_name = n.name AND o.state <> 'old' AND {condition})
+         ELSE EXISTS (
+             SELECT FROM kb.jobs j WHERE {condition} AND (
+                 SELECT pg_catalog.bool_or(o.table_name = n.name) FROM kb.builds o
+                 WHERE o.kb_no = j.kb_no AND o.state <> 'old')) END"
+    )
+}
+
 /// Those of these tables, or of all, whose HNSW index is missing or invalid.
 pub fn unindexed(only: Option<&[VectorDb]>) -> Result<Vec<Unindexed>> {
     let names: Vec<String> = only.unwrap_or_default().iter().map(|table| table.table_name.clone()).collect();
-    let waiting = "(SELECT FROM kb.jobs j JOIN kb.builds o USING (kb_no)
-                    WHERE o.table_name = b.table_name AND o.state <> 'old'";
     let sql = format!(
-        "SELECT DISTINCT ON (b.table_name) {}, coalesce(NOT i.indisvalid, false),
-                EXISTS {waiting}) AND NOT EXISTS {waiting} AND j.queued_at < now() - '{FILLING}'::interval),
-                t.oid::bigint
-         FROM kb.builds b
-         JOIN pg_catalog.pg_class t ON t.relname = b.table_name AND t.relnamespace = 'kb'::regnamespace
-         LEFT JOIN pg_catalog.pg_class x ON x.relname = b.table_name || '_hnsw' AND x.relnamespace = t.relnamespace
-         LEFT JOIN pg_catalog.pg_index i ON i.indexrelid = x.oid AND i.indrelid = t.oid
-         WHERE b.state <> 'old' AND b.type = 'pgvector' AND i.indisvalid IS DISTINCT FROM true
-           AND ($1 OR b.table_name = ANY ($2))
-         ORDER BY b.table_name",
-        VectorDb::columns("b")
+        "SELECT {}, coalesce(NOT i.indisvalid, false), {} AND NOT {}, t.oid::bigint
+         FROM ({}) n
+         CROSS JOIN LATERAL (
+             SELECT * FROM kb.builds b WHERE b.table_name = n.name AND b.state <> 'old' AND b.type = 'pgvector'
+             LIMIT 1) b
+         CROSS JOIN LATERAL (
+             SELECT pg_catalog.to_regclass(pg_catalog.format('kb.%I', n.name))::oid AS oid,
+                 pg_catalog.to_regclass(pg_catalog.format('kb.%I', n.name || '_hnsw'))::oid AS index_oid) t
+         LEFT JOIN pg_catalog.pg_index i ON i.indexrelid = t.index_oid AND i.indrelid = t.oid
+         WHERE t.oid IS NOT NULL AND i.indisvalid IS DISTINCT FROM true
+         ORDER BY n.name",
+        VectorDb::columns("b"),
+        waiting("true"),
+        waiting(&format!("j.queued_at < now() - '{FILLING}'::interval")),
+        if only.is_some() { "SELECT u.name FROM pg_catalog.unnest($1::text[]) AS u (name)" } else { ALL_NAMES },
     );
-    spi::write(&sql, &[Arg::Bool(only.is_none()), Arg::Texts(&names)], |row| {
+    spi::write(&sql, &[Arg::Texts(&names)], |row| {
         let (is_invalid, is_filling) = (row.get(5)?, row.get(6)?);
         let oid = row.get::<i64>(7)? as u32;
         Ok(Unindexed { vector_db: VectorDb::read(row, 0)?, oid, is_invalid, is_filling })

@@ -55,7 +55,8 @@ pub fn attach_restored() -> Result<()> {
     let unattached: Vec<String> = spi::write(
         "SELECT t.relname::text FROM pg_catalog.pg_class t
          WHERE t.relnamespace = 'kb'::regnamespace
-           AND t.relname IN (SELECT table_name FROM kb.builds UNION SELECT table_name FROM kb.vector_dbs)
+           AND (EXISTS (SELECT FROM kb.builds b WHERE b.table_name = t.relname::text COLLATE pg_catalog.\"default\")
+                OR EXISTS (SELECT FROM kb.vector_dbs v WHERE v.table_name = t.relname::text COLLATE pg_catalog.\"default\"))
            AND NOT EXISTS (SELECT FROM pg_catalog.pg_depend d WHERE d.classid = 'pg_class'::regclass
                AND d.objid = t.oid AND d.refclassid = 'pg_extension'::regclass)",
         &[],
