@@ -115,7 +115,8 @@ def commit_alone(connection, report: Report, writer: Writer) -> None:
 
 def idle(server: Server, connection, report: Report) -> None:
     """What the worker uses while nothing changes."""
-    connection.execute("SELECT kb.put_document('one1', 'last', 'Wakes the worker.'), kb.wait('one1', 60)")
+    connection.execute("SELECT kb.put_document('one1', 'last', 'Wakes the worker.')")
+    connection.execute("SELECT kb.wait('one1', 60)")
     time.sleep(1)
     workers = server.processes("kb worker")
     if not workers:

@@ -21,7 +21,8 @@ SELECT count(*) FROM kb.query('q', 'employees', 2);
 SELECT count(*) FROM kb.query('q', 'employees', 10000);
 
 -- The same text in two documents is answered once, and the locator says where else it is.
-SELECT external_id, content, (SELECT jsonb_agg(a->'external_id') FROM jsonb_array_elements(locator->'also_in') a) AS also_in
+SELECT (SELECT array_agg(x ORDER BY x) FROM unnest(external_id || ARRAY(
+            SELECT a->>'external_id' FROM jsonb_array_elements(locator->'also_in') a)) x) AS documents, content
 FROM kb.query('q', 'who books business travel', 1);
 SELECT count(*) FROM kb.query('q', 'who books business travel', 5) WHERE content LIKE 'Business%';
 SELECT a->>'chunk_id' = c.chunk_id::text AS names_the_chunk

@@ -1,7 +1,7 @@
 //! Which jobs come next: live edits before backfill, each tenant and each of its knowledge bases in turn.
 
 use super::pauses::Paused;
-use super::round_robin::{RoundRobin, Turn};
+use super::round_robin::{Member, RoundRobin, Turn};
 use crate::error::Result;
 use crate::model::states::Priority;
 use crate::pg::txn;
@@ -25,6 +25,12 @@ const TURNS_AT_ONCE: usize = 64;
 const ROUNDS: usize = 8;
 /// How often jobs whose delay is over are made due.
 const RETURN_EVERY: Duration = Duration::from_millis(250);
+
+impl Member for Backlog {
+    fn group(&self) -> &str {
+        &self.tenant_id
+    }
+}
 
 #[derive(Default)]
 pub struct Claims {

@@ -1,4 +1,5 @@
-//! Whose jobs are claimed next: each of those that wait gets its turn, the one that was served comes last. Pure.
+//! Whose jobs are claimed next: groups (tenants) take turns, and within each its members (knowledge bases); who was served
+//! comes last. Pure.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::Hash;
@@ -12,20 +13,28 @@ pub struct Turn<T> {
     pub floor: i64,
 }
 
+/// Who belongs to a group that gets no more than any other.
+pub trait Member: Clone + Eq + Hash {
+    fn group(&self) -> &str;
+}
+
 /// Turns in their order. Nobody has two.
 #[derive(Debug)]
 pub struct RoundRobin<T> {
     turns: VecDeque<Turn<T>>,
     waiting: HashSet<T>,
+    /// By group, when it was served last; none: not since it waits.
+    served: HashMap<String, u64>,
+    clock: u64,
 }
 
 impl<T> Default for RoundRobin<T> {
     fn default() -> Self {
-        RoundRobin { turns: VecDeque::new(), waiting: HashSet::new() }
+        RoundRobin { turns: VecDeque::new(), waiting: HashSet::new(), served: HashMap::new(), clock: 0 }
     }
 }
 
-impl<T: Clone + Eq + Hash> RoundRobin<T> {
+impl<T: Member> RoundRobin<T> {
     pub fn len(&self) -> usize {
         self.turns.len()
     }
@@ -43,18 +52,33 @@ impl<T: Clone + Eq + Hash> RoundRobin<T> {
         }
     }
 
-    /// Takes the first turns of those who `may` have one; the others keep their places.
+    /// Takes the first turns of those who `may` have one, in the order in which they are to be served: one of each group,
+    /// the one first that was not served for longest, then a second one of each. The others keep their places.
     pub fn take(&mut self, count: usize, may: impl Fn(&T) -> bool) -> Vec<Turn<T>> {
-        let (mut taken, mut left) = (Vec::new(), VecDeque::with_capacity(self.turns.len()));
-        for turn in self.turns.drain(..) {
-            if taken.len() < count && may(&turn.whose) {
-                self.waiting.remove(&turn.whose);
-                taken.push(turn);
-            } else {
-                left.push_back(turn);
+        let mut of_group: HashMap<&str, usize> = HashMap::new();
+        let mut order: Vec<(usize, u64, usize)> = Vec::new();
+        for (place, turn) in self.turns.iter().enumerate().filter(|(_, turn)| may(&turn.whose)) {
+            let round = of_group.entry(turn.whose.group()).or_insert(0);
+            order.push((*round, self.served.get(turn.whose.group()).copied().unwrap_or(0), place));
+            *round += 1;
+        }
+        order.sort_unstable();
+        order.truncate(count);
+        let rank: HashMap<usize, usize> =
+            order.iter().enumerate().map(|(i, (_, _, place))| (*place, i)).collect();
+        let (mut taken, mut left) = (Vec::with_capacity(order.len()), VecDeque::new());
+        for (place, turn) in self.turns.drain(..).enumerate() {
+            match rank.get(&place) {
+                Some(rank) => taken.push((*rank, turn)),
+                None => left.push_back(turn),
             }
         }
         self.turns = left;
+        taken.sort_unstable_by_key(|(rank, _)| *rank);
+        let taken: Vec<Turn<T>> = taken.into_iter().map(|(_, turn)| turn).collect();
+        for turn in &taken {
+            self.waiting.remove(&turn.whose);
+        }
         taken
     }
 
@@ -83,6 +107,11 @@ impl<T: Clone + Eq + Hash> RoundRobin<T> {
         let mut unreached = Vec::new();
         for (i, turn) in taken.into_iter().enumerate() {
             let (count, last) = by_turn.get(&turn.whose).copied().unwrap_or((0, 0));
+            // One that was only begun is the first next time.
+            if count > 0 && !(is_full && reached == Some(i) && count < share) {
+                self.clock += 1;
+                self.served.insert(turn.whose.group().to_string(), self.clock);
+            }
             if is_full && reached.is_none_or(|reached| i > reached) {
                 unreached.push(turn);
             } else if count >= share || (is_full && reached == Some(i)) {
@@ -93,6 +122,10 @@ impl<T: Clone + Eq + Hash> RoundRobin<T> {
         for turn in unreached.into_iter().rev() {
             self.waiting.insert(turn.whose.clone());
             self.turns.push_front(turn);
+        }
+        if self.served.len() > 2 * self.turns.len() + 64 {
+            let waiting: HashSet<&str> = self.turns.iter().map(|turn| turn.whose.group()).collect();
+            self.served.retain(|group, _| waiting.contains(group.as_str()));
         }
     }
 
@@ -107,8 +140,19 @@ impl<T: Clone + Eq + Hash> RoundRobin<T> {
 mod tests {
     use super::*;
 
+    /// A member, whose group is its first letter.
+    impl Member for &'static str {
+        fn group(&self) -> &str {
+            &self[..1]
+        }
+    }
+
     fn order(round_robin: &RoundRobin<&'static str>) -> Vec<(&'static str, i64)> {
         round_robin.turns.iter().map(|turn| (turn.whose, turn.floor)).collect()
+    }
+
+    fn names(taken: &[Turn<&'static str>]) -> Vec<&'static str> {
+        taken.iter().map(|turn| turn.whose).collect()
     }
 
     #[test]
@@ -145,7 +189,7 @@ mod tests {
         let mut all = RoundRobin::default();
         all.add(["a", "b", "c", "d"]);
         let taken = all.take(2, |whose| *whose != "a");
-        assert_eq!(taken.iter().map(|turn| turn.whose).collect::<Vec<_>>(), ["b", "c"]);
+        assert_eq!(names(&taken), ["b", "c"]);
         all.give_back(taken, &[("b", 5)], 1, false);
         assert_eq!(order(&all), [("a", 0), ("d", 0), ("b", 5)]);
         assert_eq!((all.count(|whose| *whose != "a"), all.len()), (2, 3));
@@ -155,16 +199,30 @@ mod tests {
     }
 
     #[test]
-    fn everybody_gets_as_many_turns_as_anybody() {
+    fn groups_get_the_same_however_many_members_they_have() {
         let mut all = RoundRobin::default();
-        all.add(0..10);
-        let mut served = [0; 10];
-        for _ in 0..50 {
-            let taken = all.take(3, |_| true);
-            let claimed: Vec<(usize, i64)> = taken.iter().map(|turn| (turn.whose, turn.floor + 1)).collect();
-            claimed.iter().for_each(|(whose, _)| served[*whose] += 1);
-            all.give_back(taken, &claimed, 1, false);
+        all.add(["a1", "a2", "a3", "a4", "b1", "c1"]);
+        let mut served: HashMap<&str, usize> = HashMap::new();
+        for _ in 0..60 {
+            // Three jobs a claim, two of each at most: the second one is only begun.
+            let taken = all.take(4, |_| true);
+            let claimed = [(taken[0].whose, 1), (taken[0].whose, 2), (taken[1].whose, 1)];
+            assert_ne!(taken[0].whose.group(), taken[1].whose.group());
+            claimed.iter().for_each(|(whose, _)| *served.entry(&whose[..1]).or_default() += 1);
+            all.give_back(taken, &claimed, 2, true);
         }
-        assert_eq!(served, [15; 10]);
+        for group in ["a", "b", "c"] {
+            assert!((55..=65).contains(&served[group]), "{served:?}");
+        }
+        // Within a group, too.
+        let firsts: Vec<_> = (0..4)
+            .map(|_| {
+                let taken = all.take(1, |whose| whose.starts_with('a'));
+                let claimed = [(taken[0].whose, 1)];
+                all.give_back(taken, &claimed, 1, false);
+                claimed[0].0
+            })
+            .collect();
+        assert_eq!(firsts.iter().collect::<HashSet<_>>().len(), 4, "{firsts:?}");
     }
 }

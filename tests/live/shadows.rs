@@ -125,8 +125,7 @@ fn the_names_of_kbs_sql_are_found_in_its_source() {
         "to_tsvector",
         "format",
         "sum",
-        "md5",
-        "row_number", // functions
+        "md5", // functions
         "jobs",
         "documents",
         "pg_class",
