@@ -16,7 +16,7 @@ const DUE: &str = "j.priority = $1 AND j.leased_until IS NULL AND j.next_attempt
 const IN_ORDER: &[(&CStr, &CStr)] =
     &[(c"enable_seqscan", c"off"), (c"enable_bitmapscan", c"off"), (c"enable_sort", c"off")];
 
-/// Jobs that are delayed or leased, and made due at once.
+/// Jobs that are made due at once, of those that were delayed or leased.
 const RETURNED: i64 = 1000;
 
 /// The jobs of one tenant in one knowledge base. The tenant is that of the documents.
@@ -48,7 +48,7 @@ pub fn tenants(priority: Priority, after: Option<&str>, limit: usize) -> Result<
     })
 }
 
-/// The tenant of some due job: where a worker begins, so that none is always the first.
+/// The tenant of some job: where a worker begins, so that none is always the first.
 pub fn some_tenant() -> Result<Option<String>> {
     setting::with(IN_ORDER, || {
         spi::write_one(
@@ -166,22 +166,26 @@ pub fn claim(
     })
 }
 
-/// Makes delayed jobs due whose time has come, and those whose lease is over; not the ones that a transaction has
-/// locked.
+/// Makes delayed jobs due whose time has come; not the ones that a transaction has locked.
 pub fn return_delayed() -> Result<()> {
+    return_by("next_attempt_at")
+}
+
+/// Ends leases that are over: of jobs that the worker could not renew because a transaction had locked them.
+pub fn return_expired() -> Result<()> {
+    return_by("leased_until")
+}
+
+fn return_by(column: &str) -> Result<()> {
     setting::with(IN_ORDER, || {
-        for (set, order) in
-            [("next_attempt_at = NULL", "next_attempt_at"), ("leased_until = NULL", "leased_until")]
-        {
-            spi::execute(
-                &format!(
-                    "UPDATE kb.jobs SET {set} WHERE job_no = ANY (ARRAY(
-                         SELECT j.job_no FROM kb.jobs j WHERE j.{order} <= now()
-                         ORDER BY j.{order} LIMIT $1 FOR UPDATE SKIP LOCKED))"
-                ),
-                &[Arg::Long(RETURNED)],
-            )?;
-        }
-        Ok(())
-    })
+        spi::execute(
+            &format!(
+                "UPDATE kb.jobs SET {column} = NULL WHERE job_no = ANY (ARRAY(
+                     SELECT j.job_no FROM kb.jobs j WHERE j.{column} <= now()
+                     ORDER BY j.{column} LIMIT $1 FOR UPDATE SKIP LOCKED))"
+            ),
+            &[Arg::Long(RETURNED)],
+        )
+    })?;
+    Ok(())
 }

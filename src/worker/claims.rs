@@ -1,5 +1,6 @@
 //! Which jobs come next: live edits before backfill, each tenant and each of its knowledge bases in turn.
 
+use super::pace::Pace;
 use super::pauses::Paused;
 use super::round_robin::{Member, RoundRobin, Turn};
 use crate::error::Result;
@@ -12,19 +13,17 @@ use std::time::{Duration, Instant};
 
 /// How often a backlog is looked through from its beginning.
 const FROM_START: Duration = Duration::from_secs(2);
-/// How often it is looked who has due jobs, while turns are left. A look that takes long (rows that an old snapshot
-/// keeps, say) has a longer pause after it in any case.
+/// How often it is looked who has due jobs, while turns are left.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-const LONG_LOOK: Duration = Duration::from_millis(5);
-const LOOK_SHARE: u32 = 20;
+/// How often jobs are made due whose delay is over, and those whose lease is.
+const DELAYED_EVERY: Duration = Duration::from_millis(250);
+const EXPIRED_EVERY: Duration = Duration::from_secs(2);
 /// Turns that are kept, about.
 const TURNS: usize = 256;
 /// Turns of one claim at most: so many one-job backlogs are claimed from at once.
 const TURNS_AT_ONCE: usize = 64;
 /// Looks and claims of one call at most, where nothing is found.
 const ROUNDS: usize = 8;
-/// How often jobs whose delay is over are made due.
-const RETURN_EVERY: Duration = Duration::from_millis(250);
 
 impl Member for Backlog {
     fn group(&self) -> &str {
@@ -36,7 +35,8 @@ impl Member for Backlog {
 pub struct Claims {
     live: Turns,
     backfill: Turns,
-    returned: Option<Instant>,
+    delayed: Pace,
+    expired: Pace,
 }
 
 /// Whose turn it is, of one priority.
@@ -49,8 +49,7 @@ struct Turns {
     after_kb: HashMap<String, i64>,
     /// The embedders of knowledge bases that wait, as they were when they were looked for.
     embedders: HashMap<i64, Vec<String>>,
-    /// When the last look ended, and how long it took.
-    looked: Option<(Instant, Duration)>,
+    looked: Pace,
     from_start: Option<Instant>,
 }
 
@@ -65,9 +64,15 @@ impl Claims {
         busy: Vec<String>,
         paused: Paused,
     ) -> Result<Vec<Job>> {
-        if self.returned.is_none_or(|at| at.elapsed() > RETURN_EVERY) {
-            self.returned = Some(Instant::now());
+        let begun = Instant::now();
+        if self.delayed.is_due(DELAYED_EVERY, begun) {
             txn::in_txn(due_jobs::return_delayed)?;
+            self.delayed.note(begun, Instant::now());
+        }
+        let begun = Instant::now();
+        if self.expired.is_due(EXPIRED_EVERY, begun) {
+            txn::in_txn(due_jobs::return_expired)?;
+            self.expired.note(begun, Instant::now());
         }
         let Paused { of_all: paused, of_one: paused_for } = paused;
         let mut wanted = Wanted { limit: 0, share, paused, paused_for };
@@ -152,14 +157,8 @@ impl Turns {
             self.from_start = Some(now);
             self.waiting.start_again();
         }
-        let is_due = self.looked.is_none_or(|(at, took)| {
-            let pause = match took {
-                _ if took > LONG_LOOK => LOOK_EVERY.max(took * LOOK_SHARE).min(FROM_START),
-                _ if self.waiting.is_empty() => Duration::ZERO,
-                _ => LOOK_EVERY,
-            };
-            now.duration_since(at) >= pause
-        });
+        let every = if self.waiting.is_empty() { Duration::ZERO } else { LOOK_EVERY };
+        let is_due = self.looked.is_due(every, now);
         let embedders = &self.embedders;
         let is_free = |backlog: &Backlog| !is_busy(embedders, backlog, busy);
         if !is_due || self.waiting.count(is_free) >= TURNS {
@@ -172,12 +171,11 @@ impl Turns {
         if self.waiting.is_empty() {
             self.embedders.clear();
         }
-        if self.looked.is_none() {
+        if self.looked.is_first() {
             self.after = txn::in_txn(due_jobs::some_tenant)?;
         }
         txn::in_txn(|| self.look(priority))?;
-        let ended = Instant::now();
-        self.looked = Some((ended, ended.duration_since(now)));
+        self.looked.note(now, Instant::now());
         Ok(())
     }
 
@@ -200,6 +198,23 @@ impl Turns {
             (tenant, after)
         };
         let from: Vec<(String, i64)> = tenants.into_iter().map(with_kb).collect();
+        let ended = self.add_backlogs(priority, from, each)?;
+        // Its first ones come after its last ones.
+        let from: Vec<_> =
+            ended.into_iter().filter(|(_, after)| *after > 0).map(|(tenant, _)| (tenant, 0)).collect();
+        if !from.is_empty() {
+            self.add_backlogs(priority, from, each)?;
+        }
+        Ok(())
+    }
+
+    /// Adds turns of these tenants' knowledge bases after the given ones. Returns the tenants that have no more.
+    fn add_backlogs(
+        &mut self,
+        priority: Priority,
+        from: Vec<(String, i64)>,
+        each: usize,
+    ) -> Result<Vec<(String, i64)>> {
         let found = due_jobs::backlogs(priority, &from, each)?;
         let mut of_tenant: HashMap<&str, (usize, i64)> = HashMap::new();
         for (backlog, _) in &found {
@@ -207,18 +222,21 @@ impl Turns {
             *count += 1;
             *last = backlog.kb_no;
         }
-        for (tenant, _) in &from {
+        let mut ended = Vec::new();
+        for (tenant, after) in from {
             match of_tenant.get(tenant.as_str()) {
-                Some((count, last)) if *count == each => drop(self.after_kb.insert(tenant.clone(), *last)),
-                // Its last ones: it begins at the first next time.
-                _ => drop(self.after_kb.remove(tenant)),
+                Some((count, last)) if *count == each => drop(self.after_kb.insert(tenant, *last)),
+                _ => {
+                    self.after_kb.remove(&tenant);
+                    ended.push((tenant, after));
+                }
             }
         }
         for (backlog, embedders) in found {
             self.embedders.insert(backlog.kb_no, embedders);
             self.waiting.add([backlog]);
         }
-        Ok(())
+        Ok(ended)
     }
 }
 

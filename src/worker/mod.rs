@@ -5,6 +5,7 @@ pub mod backoff;
 pub mod embed_batch;
 pub mod in_flight;
 pub mod index_schedule;
+pub mod pace;
 pub mod pauses;
 pub mod roster;
 pub mod round_robin;
