@@ -1,4 +1,4 @@
-//! Fresh planner statistics, once tables have grown so much that older plans no longer fit.
+//! Fresh planner statistics, once tables have grown so much that older plans of sessions no longer fit.
 
 use crate::pg::{report, txn};
 use crate::store::vector_store::{self, VectorDb};

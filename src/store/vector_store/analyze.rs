@@ -5,8 +5,8 @@ use crate::error::Result;
 use crate::pg::spi;
 use crate::pg::{ddl, setting};
 
-/// Takes statistics, so that plans made while the tables were small (the worker's own, and those of foreign keys) are
-/// made again. Cheap: only of the columns that rows are looked up by. An error where an index is being built.
+/// Takes statistics, so that sessions' plans made while the tables were small are made again. Cheap: only of the columns
+/// that rows are looked up by. An error where an index is being built.
 pub fn refresh<'a>(vector_dbs: impl IntoIterator<Item = &'a VectorDb>) -> Result<()> {
     let mut tables = String::from(
         "kb.documents (document_id, kb_no, external_id, status), kb.jobs,
