@@ -112,7 +112,8 @@ pub struct Wanted {
     pub paused_for: (Vec<String>, Vec<String>),
 }
 
-/// Takes due jobs of these backlogs, in their order; of each those after its job_no, in the order in which they came.
+/// Takes due jobs of these backlogs, in their order; of each those after its job_no, in the order in which they came. No
+/// aggregate has an ORDER BY: from PostgreSQL 16 on all builds would be walked in that order.
 pub fn claim(
     priority: Priority,
     backlogs: &[(Backlog, i64)],
@@ -132,11 +133,14 @@ pub fn claim(
                  WHERE j.job_no = ANY (ARRAY(
                      SELECT d.job_no
                      FROM (SELECT u.tenant_id, u.kb_no, u.floor, (
-                               SELECT (pg_catalog.array_agg(b.embedder = ANY ($8)
-                                       OR (b.embedder, b.tenant_id) IN (SELECT p.embedder, p.tenant
-                                           FROM unnest($9::text[], $10::text[]) AS p (embedder, tenant))
-                                       ORDER BY b.build_no DESC))[1]
-                               FROM kb.builds b WHERE b.kb_no = u.kb_no AND b.state <> 'old') AS is_paused
+                               SELECT coalesce(pg_catalog.bool_or(p.is_paused) FILTER (WHERE b.state = 'next'),
+                                               pg_catalog.bool_or(p.is_paused))
+                               FROM kb.builds b
+                               CROSS JOIN LATERAL (
+                                   SELECT b.embedder = ANY ($8) OR (b.embedder, b.tenant_id) IN (
+                                       SELECT p.embedder, p.tenant
+                                       FROM unnest($9::text[], $10::text[]) AS p (embedder, tenant)) AS is_paused) p
+                               WHERE b.kb_no = u.kb_no AND b.state <> 'old') AS is_paused
                            FROM unnest($2::text[], $3::bigint[], $4::bigint[]) WITH ORDINALITY
                                AS u (tenant_id, kb_no, floor, place)
                            ORDER BY u.place) u
