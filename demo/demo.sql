@@ -1,4 +1,4 @@
--- The demo: PostgreSQL's manual becomes a knowledge base and answers three questions.
+-- The demo: PostgreSQL's manual becomes a knowledge base and answers three questions; then a table is attached.
 -- Run by tools/demo.sh, as often as you like: what is there already is left as it is.
 \pset tuples_only on
 \pset format unaligned
@@ -37,4 +37,22 @@ FROM (VALUES (1, 'How can I build an index without blocking writes to the table?
              (3, 'How do I let each user see only their own rows?')) AS questions (number, question),
      LATERAL kb.query('manual', question, 2)
 ORDER BY number, rank;
+\echo
+-- A table that is there already: its rows follow every commit.
+CREATE TABLE IF NOT EXISTS articles (id integer PRIMARY KEY, title text, body text, status text);
+SELECT kb.create_knowledge_base('articles')
+WHERE NOT EXISTS (SELECT FROM kb.knowledge_bases WHERE id = 'articles') \g /dev/null
+SELECT kb.attach_table('articles', 'articles', content => '{title, body}', published_when => 'status = ''published''',
+    title => 'title')
+WHERE NOT EXISTS (SELECT FROM kb.sources WHERE relation = 'articles'::regclass) \g /dev/null
+TRUNCATE articles;
+INSERT INTO articles VALUES
+    (1, 'Remote work', 'You may work from home up to three days a week.', 'published'),
+    (2, 'Parental leave', 'Each parent may take twenty weeks.', 'draft');
+SELECT kb.wait('articles', 600) \g /dev/null
+SELECT format(E'A table of articles, one published, one a draft: can I work from home?\n')
+    || string_agg(format('  article %s, %s (score %s)', external_id, title, round(score::numeric, 2)), E'\n' ORDER BY rank)
+FROM kb.query('articles', 'can I work from home?', 5);
+UPDATE articles SET status = 'draft' WHERE id = 1;
+SELECT format('Unpublished: %s answers, at that commit', count(*)) FROM kb.query('articles', 'can I work from home?', 5);
 \echo

@@ -8,7 +8,7 @@ GRANT USAGE ON SCHEMA kb TO kb_reader;
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA kb FROM PUBLIC;
 
 GRANT SELECT ON kb.embedders, kb.vector_dbs, kb.knowledge_bases, kb.runs, kb.builds, kb.documents, kb.chunks,
-    kb.jobs, kb.usage, kb.status, kb.failures TO kb_reader;
+    kb.jobs, kb.sources, kb.usage, kb.status, kb.failures TO kb_reader;
 
 -- What a search looks at beside the vectors.
 GRANT USAGE ON SCHEMA kb TO kb_vectors;
@@ -35,6 +35,7 @@ GRANT EXECUTE ON FUNCTION kb.count_tokens(text, text) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.chunk(text, jsonb, text, text) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.query(text, text, integer, double precision, jsonb, integer, text, jsonb) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.query_vector TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.query_rows(text, text, integer, double precision, jsonb, integer, text, jsonb) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.wait(text, double precision) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.wait(bigint, double precision) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.health() TO kb_reader;
@@ -49,6 +50,12 @@ GRANT EXECUTE ON FUNCTION kb.put_documents(text, jsonb[]) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.delete_document(text, text) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.delete_documents(text, text[]) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.retry(text, text) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.row_status(regclass, text) TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.attach_table(text, regclass, text, text, text[], text, text, text, text, boolean) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.detach_table(text, regclass, boolean) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.reconcile(text) TO kb_writer;
+-- Whoever restores a dump makes the triggers again.
+GRANT EXECUTE ON FUNCTION kb._rows_changed() TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.create_embedder(text, text, text, integer, text, text, jsonb) TO kb_admin;
 GRANT EXECUTE ON FUNCTION kb.alter_embedder(text, text, integer, text, text, jsonb) TO kb_admin;
 GRANT EXECUTE ON FUNCTION kb.drop_embedder(text) TO kb_admin;
@@ -114,6 +121,18 @@ COMMENT ON FUNCTION kb.wait(bigint, double precision) IS
     'Waits until a run of kb.ingest has ended.';
 COMMENT ON FUNCTION kb.health() IS
     'The state of kb: pgvector, preload, gateway, providers, documents, failures, tables, worker, models; what is wrong and what to do.';
+COMMENT ON FUNCTION kb.attach_table(text, regclass, text, text, text[], text, text, text, text, boolean) IS
+    'Makes the rows of a table documents of a knowledge base, now and with every change. content: names of columns ({title, body}), or a template ({{title}}: {{body}}). published_when: a condition on the row; other rows are absent. metadata: columns that become metadata. tenant, title, uri, content_type: columns that say these. replicated: also rows that logical replication brings. external_id is the primary key. Again for an attached table: changes how it is read. Returns the source_no. Needs kb_writer and the table''s owner.';
+COMMENT ON FUNCTION kb.detach_table(text, regclass, boolean) IS
+    'Lets go of an attached table. Its documents are deleted, or with keep stay as if they had been put; how many.';
+COMMENT ON FUNCTION kb.reconcile(text) IS
+    'Compares the tables attached to a knowledge base with their documents and mends what differs, as after triggers were disabled: for each table its published rows, and how many had no document (missing), one of another text (changed), and how many documents had no such row (orphaned).';
+COMMENT ON FUNCTION kb.query_rows(text, text, integer, double precision, jsonb, integer, text, jsonb) IS
+    'As kb.query, with the rows of attached tables as the caller sees them now: their key and themselves as JSON objects. Rows that the caller may not see are left out; of a document that was put both are NULL.';
+COMMENT ON FUNCTION kb.row_status(regclass, text) IS
+    'What a row of an attached table is in each of its knowledge bases, by its external_id: absent, pending, ready, stale (an older version answers) or failed, and since when.';
+COMMENT ON FUNCTION kb._rows_changed() IS
+    'Internal: the triggers of attached tables call it.';
 COMMENT ON FUNCTION kb._vector_count(bigint) IS
     'Internal: how many vectors a build has, if the caller may see the build.';
 COMMENT ON FUNCTION kb._fingerprint(text, text, integer, jsonb) IS

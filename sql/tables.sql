@@ -171,6 +171,8 @@ CREATE TABLE kb.documents (
     created_at   timestamptz NOT NULL DEFAULT now(),
     updated_at   timestamptz NOT NULL DEFAULT now(),
     processed_at timestamptz,
+    -- The source that it comes from; NULL: it was put.
+    source_no    bigint,
     UNIQUE (kb_no, tenant_id, external_id),
     FOREIGN KEY (kb_no, kb_id) REFERENCES kb.knowledge_bases (kb_no, id) ON UPDATE CASCADE ON DELETE CASCADE,
     CHECK (content IS NOT NULL OR original IS NOT NULL)
@@ -179,6 +181,7 @@ ALTER SEQUENCE kb.document_id_seq OWNED BY kb.documents.document_id;
 CREATE INDEX documents_kb_id ON kb.documents (kb_id);
 CREATE INDEX documents_metadata ON kb.documents USING gin (metadata jsonb_path_ops);
 CREATE INDEX documents_failed ON kb.documents (kb_no) WHERE status = 'failed';
+CREATE INDEX documents_source_no ON kb.documents (source_no) WHERE source_no IS NOT NULL;
 COMMENT ON TABLE kb.documents IS 'Documents: what was put (original), extracted text (content), metadata and processing state.';
 COMMENT ON COLUMN kb.documents.kb_id IS 'The knowledge base''s id.';
 COMMENT ON COLUMN kb.documents.external_id IS 'The caller''s own name of the document, unique in its knowledge base and tenant.';
@@ -236,6 +239,8 @@ CREATE TABLE kb.jobs (
     -- The embedder that caused the error; NULL: none did.
     embedder        text,
     run_no          bigint REFERENCES kb.runs ON DELETE SET NULL,
+    -- The source whose row is to be read first; NULL: the document is as it was put.
+    source_no       bigint,
     UNIQUE (kb_no, tenant_id, kind, subject)
 );
 ALTER SEQUENCE kb.job_no_seq OWNED BY kb.jobs.job_no;
@@ -270,6 +275,56 @@ COMMENT ON TABLE kb.usage IS 'Requests to remote endpoints, per knowledge base, 
 COMMENT ON COLUMN kb.usage.endpoint IS 'Of capability embed: the id of an embedder.';
 COMMENT ON COLUMN kb.usage.cost IS 'In the currency of price_per_million_tokens, exactly; NULL where no request had a price.';
 
+-- Where documents come from, if they are not put: a table, whose triggers write kb.changes.
+CREATE SEQUENCE kb.source_no_seq;
+CREATE TABLE kb.sources (
+    source_no     bigint PRIMARY KEY DEFAULT nextval('kb.source_no_seq'),
+    kb_no         bigint NOT NULL,
+    tenant_id     text NOT NULL DEFAULT kb.current_tenant(),
+    type          text NOT NULL CHECK (type IN ('table')),
+    -- After a restore another one: then the table is found by its name.
+    relation      oid NOT NULL,
+    relation_name text NOT NULL,
+    -- The table's owner when it was attached: rows are read with this role's rights, while it is the owner.
+    role_name     name NOT NULL,
+    key           text[] NOT NULL,
+    config        jsonb NOT NULL,
+    -- The key up to which rows that were there already are enqueued, {} at first; NULL: all are.
+    backfill      text[],
+    -- What is wrong with the source as a whole, as the worker last found it.
+    error         text,
+    created_at    timestamptz NOT NULL DEFAULT now(),
+    updated_at    timestamptz NOT NULL DEFAULT now(),
+    UNIQUE (kb_no, relation),
+    FOREIGN KEY (kb_no, tenant_id) REFERENCES kb.knowledge_bases (kb_no, tenant_id) ON DELETE CASCADE
+);
+ALTER SEQUENCE kb.source_no_seq OWNED BY kb.sources.source_no;
+CREATE INDEX sources_backfill ON kb.sources (source_no) WHERE backfill IS NOT NULL;
+COMMENT ON TABLE kb.sources IS 'Tables whose rows are documents of a knowledge base. Changed by kb.attach_table and kb.detach_table.';
+COMMENT ON COLUMN kb.sources.key IS 'The columns of the primary key; their values are the external_id.';
+
+-- What statements did to rows of sources, written by their triggers and read by the worker. Its rows are of many tenants:
+-- no role has any right on it, no policy shows a row of it; the library reads it as the owner.
+CREATE TABLE kb.changes (
+    source_no  bigint NOT NULL,
+    -- In the order of time, about (UUID version 7).
+    change_id  uuid NOT NULL,
+    -- changed: these rows are to be read again; gone: they are in no answer any more; truncated: so are all.
+    change     text NOT NULL CHECK (change IN ('changed', 'gone', 'truncated')),
+    -- The tenant of each key; {}: the source's.
+    tenants    text[] NOT NULL,
+    keys       text[] NOT NULL,
+    changed_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (source_no, change_id)
+);
+-- Not compressed: a statement of a user waits for what it writes.
+ALTER TABLE kb.changes ALTER COLUMN keys SET STORAGE EXTERNAL;
+-- What a query must leave out.
+CREATE INDEX changes_gone ON kb.changes (source_no) WHERE change <> 'changed';
+ALTER TABLE kb.changes ENABLE ROW LEVEL SECURITY;
+ALTER TABLE kb.changes FORCE ROW LEVEL SECURITY;
+COMMENT ON TABLE kb.changes IS 'Rows of attached tables that were changed since the worker last looked. Nobody reads it but the library.';
+
 -- The rows of users are theirs and are dumped; what the extension seeds is not.
 SELECT pg_catalog.pg_extension_config_dump('kb.embedders', 'WHERE NOT seeded');
 SELECT pg_catalog.pg_extension_config_dump('kb.origins', '');
@@ -281,10 +336,13 @@ SELECT pg_catalog.pg_extension_config_dump('kb.builds', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.documents', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.chunks', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.jobs', '');
+SELECT pg_catalog.pg_extension_config_dump('kb.sources', '');
+SELECT pg_catalog.pg_extension_config_dump('kb.changes', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.kb_no_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.run_no_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.build_no_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.document_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.job_no_seq', '');
+SELECT pg_catalog.pg_extension_config_dump('kb.source_no_seq', '');
 
 SELECT pg_catalog.set_config('search_path', pg_catalog.current_setting('kb_install.search_path'), true);

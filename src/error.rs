@@ -13,6 +13,9 @@ pub enum Object {
     Secret,
     Run,
     Table,
+    Role,
+    Column,
+    Source,
 }
 
 impl fmt::Display for Object {
@@ -24,6 +27,9 @@ impl fmt::Display for Object {
             Object::Secret => "secret",
             Object::Run => "run",
             Object::Table => "table",
+            Object::Role => "role",
+            Object::Column => "column",
+            Object::Source => "attached table",
         })
     }
 }
@@ -164,7 +170,10 @@ impl Error {
                 Object::VectorDb => {
                     "List them with SELECT id FROM kb.vector_dbs; create one with kb.create_vector_db(id, type, dimension)."
                 }
-                Object::Secret | Object::Run | Object::Table => return None,
+                Object::Source => {
+                    "List them with SELECT * FROM kb.sources; attach one with kb.attach_table(kb_id, table, content)."
+                }
+                Object::Secret | Object::Run | Object::Table | Object::Role | Object::Column => return None,
             },
             Error::Configuration { setting: Some(Allowing::SecretEnv), .. } => {
                 "A superuser lists the variable in kb.secret_env, in the server's configuration file. Keys in a file (file:NAME) or in the database (kb:NAME) need no such entry."
@@ -249,6 +258,14 @@ impl Error {
                 Error::Document { external_id: external_id.to_string(), problem }
             }
             other => other,
+        }
+    }
+
+    /// A document that is a row of an attached table is changed by that table only.
+    pub fn of_a_row(external_id: &str, hint: &str) -> Error {
+        Error::State {
+            problem: format!("document \"{external_id}\" is a row of an attached table"),
+            hint: format!("{hint}, or detach the table (kb.detach_table)."),
         }
     }
 

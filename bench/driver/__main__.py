@@ -19,6 +19,7 @@ import many
 import model
 import query
 import remote
+import tables
 from report import Report, say
 from server import Server
 
@@ -32,6 +33,7 @@ BENCHMARKS = {
     "memory": memory.run,
     "edit": edit.run,
     "many": many.run,
+    "tables": tables.run,
     "cost": cost.run,
     "cranfield": cranfield.run,
 }

@@ -1,12 +1,13 @@
 //! SQL functions over documents.
 
 use super::{elements, json, required};
+use crate::catalog::new_document::{Content, Given};
 use crate::error::Error;
 use crate::model::Json;
 use crate::model::fields::Fields;
 use crate::model::states::PutStatus;
 use crate::pg::json::Jsonb;
-use crate::use_cases::{self, Content, Given};
+use crate::use_cases;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 

@@ -39,4 +39,5 @@ mod money;
 mod query;
 mod runs;
 mod secrets;
+mod sources;
 mod vector_dbs;

@@ -92,7 +92,39 @@ answers! {
     }
 }
 
-/// The arguments that both functions share.
+#[allow(clippy::too_many_arguments)]
+#[pg_extern(stable, parallel_restricted)]
+fn query_rows(
+    kb_id: Option<&str>,
+    query: Option<&str>,
+    top_k: default!(Option<i32>, "NULL"),
+    min_score: default!(Option<f64>, "NULL"),
+    filter: default!(Option<Jsonb>, "NULL"),
+    max_tokens: default!(Option<i32>, "NULL"),
+    mode: default!(Option<&str>, "'dense'"),
+    options: default!(Option<Jsonb>, "NULL"),
+) -> Result<
+    TableIterator<
+        'static,
+        (
+            name!(external_id, String),
+            name!(key, Option<Jsonb>),
+            name!(row, Option<Jsonb>),
+            name!(score, Option<f64>),
+            name!(content, String),
+        ),
+    >,
+    ErrorReport,
+> {
+    let request = request(kb_id, top_k, min_score, filter, max_tokens, mode, options)?;
+    let found = use_cases::query_rows(&request, required("query", query)?)?;
+    Ok(TableIterator::new(found.into_iter().map(|found| {
+        let (key, row) = found.row.map(|(key, row)| (Jsonb(key), Jsonb(row))).unzip();
+        (found.hit.row.external_id, key, row, found.hit.score, found.hit.row.content)
+    })))
+}
+
+/// The arguments that the functions share.
 fn request(
     kb_id: Option<&str>,
     top_k: Option<i32>,

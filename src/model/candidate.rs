@@ -38,6 +38,8 @@ pub struct ChunkRow {
     /// The document has been edited since this chunk was made.
     pub stale: bool,
     pub content_hash: Vec<u8>,
+    /// Where the document is a row of an attached table: its source_no and tenant.
+    pub source: Option<(i64, String)>,
 }
 
 impl Candidate {

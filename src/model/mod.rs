@@ -12,7 +12,10 @@ pub mod json;
 pub mod knowledge_base;
 pub mod marks;
 pub mod remote;
+pub mod row_key;
+pub mod row_source;
 pub mod states;
+pub mod template;
 pub mod vector_db;
 
 pub use bounds::{Bounds, Limits};
@@ -24,4 +27,5 @@ pub use hit::Hit;
 pub use json::Json;
 pub use knowledge_base::{Preprocess, Retrieval};
 pub use marks::{Locator, Mark, Marked};
+pub use row_source::{RowContent, RowSource};
 pub use vector_db::{Metric, VectorDbConfig, VectorDbType};

@@ -1,9 +1,9 @@
 //! The caller's rights, and doing a step as another role.
 
 use super::{pinned_settings, setting};
-use crate::error::{Error, Result};
+use crate::error::{Error, Object, Result};
 use pgrx::pg_sys;
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 
 /// The role that reads vectors for a query: no superuser, and under row-level security (sql/roles.sql).
 const VECTOR_READER: &CStr = c"kb_vectors";
@@ -21,6 +21,19 @@ pub fn as_vector_reader<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     // SAFETY: a look-up by name; a missing role is an ERROR that names it.
     let role = unsafe { pg_sys::get_role_oid(VECTOR_READER.as_ptr(), false) };
     // Policies apply, even if a superuser's session has turned them off.
+    as_role(role, || setting::with(&[(c"row_security", c"on")], work))
+}
+
+/// Runs `work` as the role of this name, under the policies that bind it: for what somebody who is not here any more has
+/// asked for. An error if there is no such role.
+pub fn as_role_of_name<T>(name: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    let role = CString::new(name).map_or(pg_sys::InvalidOid, |name| {
+        // SAFETY: a look-up by name; no role is InvalidOid.
+        unsafe { pg_sys::get_role_oid(name.as_ptr(), true) }
+    });
+    if role == pg_sys::InvalidOid {
+        return Err(Error::NotFound { what: Object::Role, id: name.into() });
+    }
     as_role(role, || setting::with(&[(c"row_security", c"on")], work))
 }
 

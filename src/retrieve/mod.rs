@@ -31,6 +31,7 @@ pub(crate) fn test_candidate(content: &str, score: f64, token_count: i32) -> cra
             locator: serde_json::json!({}),
             stale: false,
             content_hash: content.as_bytes().to_vec(),
+            source: None,
         }),
         ..Candidate::new(id)
     }

@@ -1,87 +1,11 @@
-//! kb.documents.
+//! kb.documents. How they are put is in new_documents.rs.
 
 use super::BY_INDEX;
 use super::jobs::{Job, Subject};
-use super::knowledge_bases::KnowledgeBase;
 use crate::error::Result;
-use crate::model::Json;
-use crate::model::states::PutStatus;
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg, Row};
 use std::collections::HashSet;
-
-/// A document as it is put.
-#[derive(Debug, Clone, PartialEq)]
-pub struct NewDocument {
-    pub external_id: String,
-    /// What was put, where `content` is not that byte for byte.
-    pub original: Option<Vec<u8>>,
-    pub content: String,
-    pub content_type: String,
-    pub title: Option<String>,
-    pub uri: Option<String>,
-    /// None: what the document has already, or none.
-    pub metadata: Option<Json>,
-}
-
-impl NewDocument {
-    /// Changes when the document must be processed again.
-    pub fn hash(&self) -> [u8; 32] {
-        let mut hasher = blake3::Hasher::new();
-        hasher.update(self.content_type.as_bytes());
-        hasher.update(&[0]);
-        hasher.update(self.content.as_bytes());
-        *hasher.finalize().as_bytes()
-    }
-}
-
-/// Inserts or updates a document of the knowledge base's own tenant. A failed document that is put again is updated,
-/// even if its content is the same.
-pub fn put(kb: &KnowledgeBase, document: &NewDocument) -> Result<PutStatus> {
-    let hash = document.hash();
-    let unchanged = spi::execute(
-        "UPDATE kb.documents SET metadata = coalesce($4, metadata), uri = coalesce($5, uri),
-             title = coalesce($6, title), updated_at = now()
-         WHERE kb_no = $1 AND tenant_id = $7 AND external_id = $2 AND content_hash = $3 AND status <> 'failed'",
-        &[
-            Arg::Long(kb.kb_no),
-            Arg::Text(&document.external_id),
-            Arg::Bytes(&hash),
-            Arg::JsonText(document.metadata.as_ref()),
-            Arg::TextOrNull(document.uri.as_deref()),
-            Arg::TextOrNull(document.title.as_deref()),
-            Arg::Text(&kb.tenant_id),
-        ],
-    )?;
-    if unchanged > 0 {
-        return Ok(PutStatus::Skipped);
-    }
-    let added = spi::write_one(
-        "INSERT INTO kb.documents AS d
-             (kb_no, tenant_id, external_id, uri, title, content_type, content, content_hash, metadata, kb_id, original)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, coalesce($9, '{}'), $10, $11)
-         ON CONFLICT (kb_no, tenant_id, external_id) DO UPDATE SET uri = coalesce($4, d.uri), title = EXCLUDED.title,
-             content_type = EXCLUDED.content_type, content = EXCLUDED.content, original = EXCLUDED.original,
-             content_hash = EXCLUDED.content_hash, metadata = coalesce($9, d.metadata), status = 'pending',
-             error = NULL, sqlstate = NULL, attempts = 0, updated_at = now()
-         RETURNING d.xmax = 0",
-        &[
-            Arg::Long(kb.kb_no),
-            Arg::Text(&kb.tenant_id),
-            Arg::Text(&document.external_id),
-            Arg::TextOrNull(document.uri.as_deref()),
-            Arg::TextOrNull(document.title.as_deref()),
-            Arg::Text(&document.content_type),
-            Arg::Text(&document.content),
-            Arg::Bytes(&hash),
-            Arg::JsonText(document.metadata.as_ref()),
-            Arg::Text(&kb.id),
-            Arg::BytesOrNull(document.original.as_deref()),
-        ],
-        |row| row.get::<bool>(0),
-    )?;
-    Ok(if added == Some(true) { PutStatus::Added } else { PutStatus::Updated })
-}
 
 /// Locks those of these documents that exist, in the worker's order (by document_id), so that a call over many
 /// documents and the worker do not deadlock. Returns their document_ids.
@@ -273,7 +197,7 @@ pub fn reset(kb_no: i64, which: Which, settings: &str) -> Result<Vec<Subject>> {
             "UPDATE kb.documents d SET status = 'pending', error = NULL, sqlstate = NULL, attempts = 0
              FROM (SELECT document_id FROM kb.documents WHERE kb_no = $1 AND {condition} AND ($2 IS NOT NULL)
                    ORDER BY document_id FOR NO KEY UPDATE) l
-             WHERE d.document_id = l.document_id RETURNING d.tenant_id, d.external_id"
+             WHERE d.document_id = l.document_id RETURNING d.tenant_id, d.external_id, d.source_no"
         ),
         &[Arg::Long(kb_no), Arg::Text(settings)],
         subject,
@@ -287,14 +211,14 @@ pub fn reset_failed(kb_no: i64, tenant_id: &str, external_id: Option<&str>) -> R
          FROM (SELECT document_id FROM kb.documents
                WHERE kb_no = $1 AND tenant_id = $2 AND status = 'failed' AND ($3 IS NULL OR external_id = $3)
                ORDER BY document_id FOR NO KEY UPDATE) l
-         WHERE d.document_id = l.document_id RETURNING d.tenant_id, d.external_id",
+         WHERE d.document_id = l.document_id RETURNING d.tenant_id, d.external_id, d.source_no",
         &[Arg::Long(kb_no), Arg::Text(tenant_id), Arg::TextOrNull(external_id)],
         subject,
     )
 }
 
 fn subject(row: &Row) -> Result<Subject> {
-    Ok(Subject { tenant_id: row.get(0)?, name: row.get(1)? })
+    Ok(Subject { tenant_id: row.get(0)?, name: row.get(1)?, source_no: row.opt(2)? })
 }
 
 /// Which documents [`reset`] takes.
@@ -361,7 +285,8 @@ pub fn original_of(document_id: i64) -> Result<Option<(String, Vec<u8>)>> {
 /// Puts documents back to pending.
 pub fn set_pending(document_ids: &[i64]) -> Result<Vec<Subject>> {
     spi::write(
-        "UPDATE kb.documents SET status = 'pending' WHERE document_id = ANY ($1) RETURNING tenant_id, external_id",
+        "UPDATE kb.documents SET status = 'pending' WHERE document_id = ANY ($1)
+         RETURNING tenant_id, external_id, source_no",
         &[Arg::Longs(document_ids)],
         subject,
     )

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// The columns that [`job`] reads.
 pub(super) const COLUMNS: &str =
-    "kb_no, tenant_id, subject, generation, attempts, run_no, priority::int, job_no";
+    "kb_no, tenant_id, subject, generation, attempts, run_no, priority::int, job_no, source_no";
 
 /// A document that a worker holds a lease on.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,6 +25,8 @@ pub struct Job {
     pub priority: Priority,
     /// Its place in the queue, and its identity: the job of a document that was deleted and put again has another one.
     pub job_no: i64,
+    /// The source whose row is the document; None: it was put.
+    pub source_no: Option<i64>,
 }
 
 /// What a job is about: a name (of a document its external_id) that is unique within its tenant only.
@@ -32,19 +34,22 @@ pub struct Job {
 pub struct Subject {
     pub tenant_id: String,
     pub name: String,
+    /// The source whose row is the document; None: it was put.
+    pub source_no: Option<i64>,
 }
 
 /// Upserts one job per document; one that is there, claimed or not, gets a new generation.
 pub fn enqueue(kb_no: i64, documents: &[Subject], priority: Priority, run_no: Option<i64>) -> Result<()> {
     let (tenants, names): (Vec<String>, Vec<String>) =
         documents.iter().map(|subject| (subject.tenant_id.clone(), subject.name.clone())).unzip();
+    let sources: Vec<i64> = documents.iter().map(|subject| subject.source_no.unwrap_or(0)).collect();
     spi::execute(
-        "INSERT INTO kb.jobs AS j (kb_no, tenant_id, kind, subject, priority, run_no)
-         SELECT $1, u.tenant_id, 'document', u.name, $4, $5
-         FROM unnest($2::text[], $3::text[]) AS u (tenant_id, name)
+        "INSERT INTO kb.jobs AS j (kb_no, tenant_id, kind, subject, priority, run_no, source_no)
+         SELECT $1, u.tenant_id, 'document', u.name, $4, $5, nullif(u.source_no, 0)
+         FROM unnest($2::text[], $3::text[], $6::bigint[]) AS u (tenant_id, name, source_no)
          ON CONFLICT (kb_no, tenant_id, kind, subject) DO UPDATE SET generation = EXCLUDED.generation,
              priority = least(j.priority, EXCLUDED.priority), attempts = 0, next_attempt_at = NULL, error = NULL, embedder = NULL,
-             chunked = NULL,
+             chunked = NULL, source_no = EXCLUDED.source_no,
              run_no = coalesce(EXCLUDED.run_no, j.run_no)",
         &[
             Arg::Long(kb_no),
@@ -52,6 +57,7 @@ pub fn enqueue(kb_no: i64, documents: &[Subject], priority: Priority, run_no: Op
             Arg::Texts(&names),
             Arg::Int(priority.number()),
             Arg::LongOrNull(run_no),
+            Arg::Longs(&sources),
         ],
     )?;
     Ok(())
@@ -259,6 +265,7 @@ pub(super) fn job(row: &Row) -> Result<Job> {
         run_no: row.opt(5)?,
         priority: Priority::stored(row.get(6)?)?,
         job_no: row.get(7)?,
+        source_no: row.opt(8)?,
     })
 }
 

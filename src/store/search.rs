@@ -63,7 +63,10 @@ pub fn target(kb_id: &str) -> Result<Target> {
 /// The columns that [`chunk_row`] reads, after the chunk's id.
 const COLUMNS: &str = "c.chunk_id, d.external_id, d.title, c.content, c.token_count,
     CASE WHEN c.metadata = '{}' THEN d.metadata ELSE d.metadata || c.metadata END, c.locator,
-    d.content_hash IS DISTINCT FROM d.indexed_hash, c.content_hash";
+    d.content_hash IS DISTINCT FROM d.indexed_hash OR d.source_no IS NOT NULL AND EXISTS (
+        SELECT FROM kb.jobs j WHERE j.kb_no = d.kb_no AND j.tenant_id = d.tenant_id AND j.kind = 'document'
+            AND j.subject = d.external_id AND j.priority = 0),
+    c.content_hash, d.source_no, d.tenant_id";
 
 fn chunk_row(row: &Row) -> Result<ChunkRow> {
     Ok(ChunkRow {
@@ -75,6 +78,10 @@ fn chunk_row(row: &Row) -> Result<ChunkRow> {
         locator: row.json(6)?,
         stale: row.get(7)?,
         content_hash: row.get(8)?,
+        source: match row.opt(9)? {
+            Some(source_no) => Some((source_no, row.get(10)?)),
+            None => None,
+        },
     })
 }
 
@@ -124,10 +131,10 @@ pub fn by_keyword(
                    FROM pg_catalog.unnest(pg_catalog.to_tsvector({language}::regconfig, {query}))) q
              JOIN kb.chunks c ON c.tsv @@ q.words AND c.build_no = {build_no} AND c.enabled
              JOIN kb.documents d ON d.document_id = c.document_id AND d.kb_no = {kb_no} {filtered}
-             ORDER BY 10 DESC, c.chunk_id LIMIT {limit}"
+             ORDER BY 12 DESC, c.chunk_id LIMIT {limit}"
         ),
         &arguments.all(),
-        |row| Ok((row.uuid(0)?, chunk_row(row)?, row.get::<f64>(9)?)),
+        |row| Ok((row.uuid(0)?, chunk_row(row)?, row.get::<f64>(11)?)),
     )?;
     let candidate = |(rank, (chunk_id, row, score))| Candidate {
         keyword: Some(Found { rank, score }),

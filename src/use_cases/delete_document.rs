@@ -1,8 +1,8 @@
 //! kb.delete_document and kb.delete_documents.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::pg::role::as_owner;
-use crate::store::{documents, jobs, knowledge_bases};
+use crate::store::{documents, jobs, knowledge_bases, row_documents};
 use std::collections::HashSet;
 
 /// Deletes documents. Returns for each id, in order, whether it existed.
@@ -10,6 +10,9 @@ pub fn delete_documents(kb_id: &str, external_ids: &[String]) -> Result<Vec<(Str
     let kb = knowledge_bases::get_own(kb_id)?;
     let deleted = as_owner(|| {
         let locked = documents::lock(kb.kb_no, &kb.tenant_id, external_ids)?;
+        if let Some(external_id) = row_documents::any_of(&locked)? {
+            return Err(Error::of_a_row(&external_id, "Delete the row"));
+        }
         let deleted: HashSet<String> = documents::delete(&locked)?.into_iter().collect();
         // After the documents: this way a job that was enqueued meanwhile is deleted, too.
         jobs::delete(kb.kb_no, &kb.tenant_id, external_ids)?;

@@ -1,8 +1,10 @@
 //! kb.drop_knowledge_base.
 
+use crate::catalog::source_tables;
 use crate::error::Result;
 use crate::pg::role::as_owner;
 use crate::pg::txn;
+use crate::store::sources::catalog;
 use crate::store::{knowledge_bases, vector_store};
 
 /// Drops its documents, chunks, vectors and runs with it.
@@ -11,6 +13,9 @@ pub fn drop_knowledge_base(id: &str) -> Result<()> {
     as_owner(|| {
         // Whoever is putting documents or beginning a run is waited for before any table is locked.
         knowledge_bases::lock_with_documents(&kb)?;
+        for source in txn::with_latest_snapshot(|| catalog::of_knowledge_base(kb.kb_no))? {
+            source_tables::let_go(&source)?;
+        }
         // Tables that are there now, even in a transaction that began earlier.
         for vector_db in txn::with_latest_snapshot(|| vector_store::owned(kb.kb_no))? {
             vector_db.store().remove()?;

@@ -7,6 +7,7 @@ use crate::pg::pidfile::{Presence, presence};
 use crate::pg::role::as_owner;
 use crate::pg::{background, report, wake};
 use crate::settings;
+use crate::store::sources::catalog;
 use crate::store::{documents, embedders, jobs, origins, server_catalogs, vector_store};
 
 /// The condition of a component.
@@ -51,6 +52,7 @@ pub fn health() -> Result<Vec<Finding>> {
         providers()?,
         documents()?,
         failures()?,
+        sources()?,
         tables()?,
         worker()?,
         models()?,
@@ -150,6 +152,21 @@ fn failures() -> Result<Finding> {
         Status::Warning,
         format!("failed documents: {failed}, in knowledge bases: {knowledge_bases}"),
         "Which and why: SELECT * FROM kb.failures. kb.retry(kb_id) tries them again.",
+    ))
+}
+
+/// Attached tables that cannot be read as they were.
+fn sources() -> Result<Finding> {
+    let faults = catalog::with_errors()?;
+    if faults.is_empty() {
+        return Ok(finding("sources", Status::Ok, "every attached table can be read".into(), ""));
+    }
+    let faults: Vec<String> = faults.into_iter().map(|(table, error)| format!("{table}: {error}")).collect();
+    Ok(finding(
+        "sources",
+        Status::Warning,
+        faults.join("; "),
+        "Attach the table again as it is now (kb.attach_table), or let go of it (kb.detach_table).",
     ))
 }
 

@@ -6,16 +6,19 @@ use crate::gateway::client;
 use crate::model::knowledge_base::OnError;
 use crate::model::vector_db::question_problem;
 use crate::model::{Candidate, Filter, Hit, Kind};
+use crate::pg::role::as_owner;
 use crate::pg::{report, wake};
 use crate::retrieve::plan::Step;
 use crate::retrieve::recall::{self, Vectors};
 use crate::retrieve::request::{AnswerBounds, Request};
 use crate::retrieve::{fuse, rerank, shape};
 use crate::settings;
+use crate::store::changes::{self, What};
 use crate::store::jobs;
 use crate::store::knowledge_bases::current_tenant;
 use crate::store::search::{self, Target};
 use crate::store::vector_store::{Search, VectorDb};
+use std::collections::HashSet;
 
 /// Answers a question in words.
 pub fn query(request: &Request, query: &str) -> Result<Vec<Hit>> {
@@ -23,7 +26,10 @@ pub fn query(request: &Request, query: &str) -> Result<Vec<Hit>> {
         return Err(Error::Argument { argument: "query", problem: "it is empty".into() });
     }
     // Without preload, the first question after a restart starts the worker if jobs wait.
-    if !report::in_recovery() && !wake::worker_runs() && jobs::any_visible()? {
+    if !report::in_recovery()
+        && !wake::worker_runs()
+        && (jobs::any_visible()? || as_owner(changes::any_waiting)?)
+    {
         wake::ensure_worker();
     }
     let target = search::target(&request.kb_id)?;
@@ -74,7 +80,7 @@ fn dense(target: &Target, request: &Request, vector: &[f32]) -> Result<Vec<Hit>>
 /// Answers by keyword, without a vector.
 fn keyword(target: &Target, request: &Request, query: &str) -> Result<Vec<Hit>> {
     let bounds = request.bounds(&target.retrieval, &target.preprocess);
-    let search = |limit| search::by_keyword(target, query, request.filter.as_ref(), limit);
+    let search = |limit| without_gone(search::by_keyword(target, query, request.filter.as_ref(), limit)?);
     finish(target, &bounds, recall::keyword(search, &bounds)?)
 }
 
@@ -113,6 +119,34 @@ impl Vectors for Question<'_> {
     }
 
     fn read(&self, candidates: Vec<Candidate>) -> Result<Vec<Candidate>> {
-        search::read(self.target, candidates)
+        without_gone(search::read(self.target, candidates)?)
     }
+}
+
+/// Leaves out the rows of attached tables that are gone, though the worker has not taken that up yet, and marks those that
+/// were changed since.
+fn without_gone(mut candidates: Vec<Candidate>) -> Result<Vec<Candidate>> {
+    let (mut source_nos, mut tenants, mut external_ids, mut places) = (vec![], vec![], vec![], vec![]);
+    for (place, row) in candidates.iter().enumerate().filter_map(|(place, c)| Some((place, c.row.as_ref()?)))
+    {
+        if let Some((source_no, tenant)) = &row.source {
+            source_nos.push(*source_no);
+            tenants.push(tenant.clone());
+            external_ids.push(row.external_id.clone());
+            places.push(place);
+        }
+    }
+    if places.is_empty() {
+        return Ok(candidates);
+    }
+    let mut gone = HashSet::new();
+    for (found, what) in as_owner(|| changes::of_documents(&source_nos, &tenants, &external_ids))? {
+        match (what, candidates[places[found]].row.as_mut()) {
+            (What::Changed, Some(row)) => row.stale = true,
+            _ => drop(gone.insert(places[found])),
+        }
+    }
+    let mut place = 0..;
+    candidates.retain(|_| place.next().is_some_and(|place| !gone.contains(&place)));
+    Ok(candidates)
 }

@@ -1,8 +1,9 @@
 //! kb.wait, for a knowledge base or a run.
 
 use crate::error::{Error, Object, Result};
+use crate::pg::role::as_owner;
 use crate::pg::{latch, report, txn, wake};
-use crate::store::{jobs, knowledge_bases, runs};
+use crate::store::{changes, jobs, knowledge_bases, runs};
 use std::time::{Duration, Instant};
 
 /// First and longest pause between two checks.
@@ -25,7 +26,9 @@ fn wait_for(what: &str, kb_no: i64, run_no: Option<i64>, timeout: Option<f64>) -
     if report::in_recovery() {
         return Err(Error::ReadOnly { what: "kb.wait" });
     }
-    if wake::enqueued_here(kb_no) && jobs::any_uncommitted(kb_no)? {
+    if wake::enqueued_here(kb_no)
+        && (jobs::any_uncommitted(kb_no)? || as_owner(|| changes::any_uncommitted(kb_no))?)
+    {
         return Err(Error::State {
             problem: format!("{what} waits for work that this transaction has not committed"),
             hint: "COMMIT first: the worker sees documents only then.".into(),
@@ -45,7 +48,9 @@ fn wait_for(what: &str, kb_no: i64, run_no: Option<i64>, timeout: Option<f64>) -
     let mut warned = false;
     loop {
         let over = txn::with_latest_snapshot(|| match run_no {
-            None => Ok(jobs::waiting(kb_no)? == 0 && !runs::is_running(kb_no)?),
+            None => Ok(jobs::waiting(kb_no)? == 0
+                && !runs::is_running(kb_no)?
+                && !as_owner(|| changes::waiting(kb_no))?),
             // The end of the run itself: a replacing run ends with the switch.
             Some(run_no) => runs::is_over(run_no),
         })?;

@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::gateway::client;
 use crate::gateway::protocol::UsageRow;
 use crate::pg::{latch, txn, wake};
-use crate::store::{builds, embedders, jobs, runs, usage, vector_store};
+use crate::store::{builds, changes, embedders, jobs, runs, usage, vector_store};
 use std::time::{Duration, Instant};
 
 /// How often that is done while documents are under way.
@@ -77,7 +77,7 @@ impl Housekeeping {
             sweep_old_builds(log)?;
             indexes.have_built(log)?;
             self.book_query_usage()?;
-            txn::in_txn(|| Ok(!jobs::any()? && !runs::any_housekeeping()?))
+            txn::in_txn(|| Ok(!jobs::any()? && !changes::any_waiting()? && !runs::any_housekeeping()?))
         });
         match result {
             Ok(nothing_left) => nothing_left,

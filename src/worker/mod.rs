@@ -44,11 +44,15 @@ mod prepare;
 #[cfg(feature = "server")]
 mod receive;
 #[cfg(feature = "server")]
+mod row_intake;
+#[cfg(feature = "server")]
 mod runner;
 #[cfg(feature = "server")]
 mod send;
 #[cfg(feature = "server")]
 mod send_queue;
+#[cfg(feature = "server")]
+mod source_changes;
 #[cfg(feature = "server")]
 mod statistics;
 #[cfg(feature = "server")]

@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::pg::pidfile::{self, PidFile};
 use crate::pg::{background, latch, pinned_settings, report, setting, txn, wake};
 use crate::settings;
+use crate::store::changes;
 use crate::store::jobs::{self, Job};
 use crate::store::server_catalogs;
 use pgrx::pg_sys;
@@ -67,7 +68,9 @@ pub fn main(database: pg_sys::Oid) {
         // another worker, or is seen by this look.
         pidfile::let_go();
         match txn::in_txn(|| {
-            Ok(server_catalogs::is_installed()? && !background::database_is_wanted() && jobs::any()?)
+            Ok(server_catalogs::is_installed()?
+                && !background::database_is_wanted()
+                && (jobs::any()? || changes::any_waiting()?))
         }) {
             Ok(true) => match PidFile::acquire(&name) {
                 Ok(Some(file)) => pidfile::hold(file),

@@ -148,6 +148,7 @@ fn a_session_of_any_settings_gets_the_same_answers() {
         let text = format!("Ships {i} were running. {}", texts::paragraph(i, 60));
         plain.run(&format!("SELECT kb.put_document('k', 'd{i}', '{text}', '{metadata}')"));
     }
+    db.run(surface::ATTACHED);
     plain.run("SELECT kb.ingest('k')");
     plain.wait("k");
     let index =

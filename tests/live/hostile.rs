@@ -22,6 +22,7 @@ fn a_temporary_type_over_another_is_never_read_as_what_it_is_named_after() {
         "SELECT kb.set_secret('key', 'sk-of-nobody'); SELECT kb.create_knowledge_base('k', 'tiny', 'shared')",
     );
     db.put("k", "d1", "Ships were running to the harbor.");
+    db.run(surface::ATTACHED);
     db.run("SELECT kb.ingest('k')");
     db.wait("k");
     let calls = surface::calls(&mut db);

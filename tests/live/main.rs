@@ -42,6 +42,8 @@ mod security;
 mod shadows;
 mod soak;
 mod standby;
+mod sync;
+mod tables;
 mod tenants;
 mod together;
 mod upgrade;

@@ -46,6 +46,7 @@ fn fixture() -> Option<(Cluster, Db)> {
             ));
         }
     }
+    db.run(surface::ATTACHED);
     db.run("SELECT kb.ingest('k')");
     db.wait("k");
     let chunked = "kb.documents d JOIN kb.knowledge_bases k USING (kb_no) WHERE k.id = 'words'

@@ -19,7 +19,10 @@ fn tenants() -> Option<(Cluster, Db)> {
         session.create_kb("failing", "minilm", r#"{"strategy": "none"}"#);
         session.put("failing", &format!("{tenant}-long"), &format!("secret {tenant} ").repeat(400));
         session.wait("failing");
-        session.run("SELECT kb.ingest('handbook')");
+        db.run(&format!("CREATE TABLE rows_{tenant} (id int PRIMARY KEY, body text); ALTER TABLE rows_{tenant} OWNER TO {tenant}"));
+        session.run(&format!(
+            "SELECT kb.attach_table('handbook', 'rows_{tenant}', 'body'); SELECT kb.ingest('handbook')"
+        ));
         session.wait("handbook");
     }
     Some((cluster, db))
@@ -38,8 +41,8 @@ fn no_table_or_view_shows_a_tenant_more_than_its_own_and_what_is_shared() {
         "SELECT format('kb.%I', c.relname) FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
          WHERE c.relnamespace = 'kb'::regnamespace AND c.relkind IN ('r', 'v') AND a.attname = 'tenant_id'",
     );
-    // 7 tables, 2 views, 9 vector tables.
-    assert_eq!(relations.len(), 18, "{relations:?}");
+    // 8 tables, 2 views, 9 vector tables.
+    assert_eq!(relations.len(), 19, "{relations:?}");
     db.run(
         "INSERT INTO kb.jobs (kb_no, tenant_id, subject, next_attempt_at)
             SELECT kb_no, tenant_id, external_id, 'infinity' FROM kb.documents WHERE external_id = 'd'",

@@ -55,10 +55,14 @@ BEGIN
         END;
     END LOOP;
     FOR t IN
-        SELECT c.relname AS name, s.nspname AS home FROM pg_class c JOIN pg_namespace s ON s.oid = c.relnamespace
+        -- A view has no column of a pseudo-type.
+        SELECT c.relname AS name, s.nspname AS home,
+               (SELECT string_agg(quote_ident(a.attname), ', ') FROM pg_attribute a
+                WHERE a.attrelid = c.oid AND a.attnum > 0 AND a.atttypid <> 'anyarray'::regtype) AS columns
+        FROM pg_class c JOIN pg_namespace s ON s.oid = c.relnamespace
         WHERE c.relkind IN ('r', 'v') AND s.nspname IN ('pg_catalog', 'kb') AND c.relname IN (SELECT word FROM evil.words)
     LOOP
-        EXECUTE format('CREATE VIEW %s.%I AS SELECT * FROM %I.%I WHERE evil.called(%L)', schema, t.name, t.home, t.name,
+        EXECUTE format('CREATE VIEW %s.%I AS SELECT %s FROM %I.%I WHERE evil.called(%L)', schema, t.name, t.columns, t.home, t.name,
                        format('relation %s.%s', schema, t.name));
         n := n + 1;
     END LOOP;

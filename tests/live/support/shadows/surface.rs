@@ -13,6 +13,14 @@ pub struct Call {
     pub is_repeatable: bool,
 }
 
+/// A table of the writers that is attached to knowledge base k, for [`calls`].
+pub const ATTACHED: &str = "
+    CREATE TABLE public.attached (id integer PRIMARY KEY, body text);
+    ALTER TABLE public.attached OWNER TO kb_writer;
+    GRANT SELECT ON public.attached TO kb_reader;
+    INSERT INTO public.attached VALUES (1, 'Ships in a row of a table.');
+    SELECT kb.attach_table('k', 'public.attached', '{body}')";
+
 /// The rows of an answer as text, or how it failed.
 pub type Answer = Result<Vec<String>, Fault>;
 
@@ -73,6 +81,9 @@ fn call(function: &str, names: &[String], types: &[String], values: &[Option<Str
 /// An argument that makes sense for what [`super::fixture`] makes. None: NULL, which is its default.
 fn plausible(function: &str, name: &str, ty: &str) -> Option<String> {
     let text = match (function, name) {
+        ("attach_table", "tenant" | "title" | "uri" | "content_type") => return None,
+        ("attach_table", "content" | "metadata") => "{body}",
+        ("attach_table", "published_when") => "id IS NOT NULL",
         (_, "model" | "base_url" | "secret" | "tokenizer") => return None,
         ("create_knowledge_base" | "create_embedder" | "create_vector_db", "id") => "fresh",
         ("alter_embedder" | "drop_embedder" | "drop_vector_db", "id") => "spare",
@@ -106,6 +117,7 @@ fn plausible(function: &str, name: &str, ty: &str) -> Option<String> {
             "jsonb" => "{}",
             "bool" => "true",
             "bytea" => "Some bytes.",
+            "regclass" => "public.attached",
             ty if ty.starts_with('_') => "{}",
             _ => "1",
         },
@@ -122,6 +134,7 @@ fn hostile(ty: &str) -> &'static [&'static str] {
         "float8" => &["NaN", "Infinity", "-1", "1e308"],
         "jsonb" => &["null", "[]", "\"x\"", r#"{"": {"a": [[]]}}"#, r#"{"language": "pg_temp.english"}"#],
         "bytea" => &["\\xff00"],
+        "regclass" => &["0", "1", "pg_catalog.pg_class", "kb.documents"],
         "_text" | "_jsonb" => &["{}", "{NULL}"],
         _ => &[],
     }

@@ -1,0 +1,99 @@
+//! SQL functions over attached tables.
+
+use super::{elements, required};
+use crate::pg::regclass::Regclass;
+use crate::pg::trigger::Firing;
+use crate::use_cases::{self, WantedTable};
+use pgrx::datum::TimestampWithTimeZone;
+use pgrx::pg_sys::panic::ErrorReport;
+use pgrx::prelude::*;
+
+#[allow(clippy::too_many_arguments)]
+#[pg_extern(volatile, parallel_unsafe)]
+fn attach_table(
+    kb_id: Option<&str>,
+    relation: Option<Regclass>,
+    content: Option<&str>,
+    published_when: default!(Option<&str>, "NULL"),
+    metadata: default!(Option<Vec<Option<String>>>, "'{}'"),
+    tenant: default!(Option<&str>, "NULL"),
+    title: default!(Option<&str>, "NULL"),
+    uri: default!(Option<&str>, "NULL"),
+    content_type: default!(Option<&str>, "NULL"),
+    replicated: default!(Option<bool>, "false"),
+) -> Result<i64, ErrorReport> {
+    let (kb_id, Regclass(relation)) = (required("kb_id", kb_id)?, required("relation", relation)?);
+    let text = |given: Option<&str>| given.map(str::to_string);
+    let wanted = WantedTable {
+        content: required("content", content)?.to_string(),
+        published_when: text(published_when),
+        metadata: elements("metadata", required("metadata", metadata)?)?,
+        tenant: text(tenant),
+        title: text(title),
+        uri: text(uri),
+        content_type: text(content_type),
+        replicated: required("replicated", replicated)?,
+    };
+    Ok(use_cases::attach_table(kb_id, relation, wanted)?)
+}
+
+#[pg_extern(volatile, parallel_unsafe)]
+fn detach_table(
+    kb_id: Option<&str>,
+    relation: Option<Regclass>,
+    keep: default!(Option<bool>, "false"),
+) -> Result<i64, ErrorReport> {
+    let (kb_id, Regclass(relation)) = (required("kb_id", kb_id)?, required("relation", relation)?);
+    Ok(use_cases::detach_table(kb_id, relation, required("keep", keep)?)?)
+}
+
+#[pg_extern(volatile, parallel_unsafe)]
+fn reconcile(
+    kb_id: Option<&str>,
+) -> Result<
+    TableIterator<
+        'static,
+        (
+            name!(relation, String),
+            name!(rows, i64),
+            name!(missing, i64),
+            name!(changed, i64),
+            name!(orphaned, i64),
+        ),
+    >,
+    ErrorReport,
+> {
+    let found = use_cases::reconcile(required("kb_id", kb_id)?)?;
+    Ok(TableIterator::new(
+        found
+            .into_iter()
+            .map(|drift| (drift.table, drift.rows, drift.missing, drift.changed, drift.orphaned)),
+    ))
+}
+
+#[pg_extern(stable, parallel_restricted)]
+fn row_status(
+    relation: Option<Regclass>,
+    key: Option<&str>,
+) -> Result<
+    TableIterator<
+        'static,
+        (name!(kb_id, String), name!(status, String), name!(since, Option<TimestampWithTimeZone>)),
+    >,
+    ErrorReport,
+> {
+    let (Regclass(relation), key) = (required("relation", relation)?, required("key", key)?);
+    let found = use_cases::row_status(relation, key)?;
+    Ok(TableIterator::new(found.into_iter().map(|(kb_id, row)| (kb_id, row.status, row.since))))
+}
+
+/// Called by the triggers of attached tables.
+#[pg_trigger]
+fn _rows_changed<'a>(
+    trigger: &'a PgTrigger<'a>,
+) -> Result<Option<PgHeapTuple<'a, AllocatedByRust>>, ErrorReport> {
+    if let Err(error) = Firing::of(trigger).and_then(|firing| use_cases::rows_changed(&firing)) {
+        ErrorReport::from(error).report(PgLogLevel::ERROR);
+    }
+    Ok(None)
+}

@@ -1,0 +1,55 @@
+//! A document as it is given, by a caller or by a row: checked completely before anything is stored.
+
+use crate::error::{Error, Result};
+use crate::ingest::parse;
+use crate::model::{Json, id};
+use crate::settings;
+use crate::store::new_documents::NewDocument;
+
+/// The content of a document, as a caller gives it.
+#[derive(Debug)]
+pub enum Content {
+    Text(String),
+    Bytes(Vec<u8>),
+}
+
+/// A document as a caller gives it.
+#[derive(Debug)]
+pub struct Given {
+    pub external_id: String,
+    pub content: Content,
+    pub metadata: Option<Json>,
+    pub title: Option<String>,
+    pub content_type: Option<String>,
+    pub uri: Option<String>,
+}
+
+/// Checks a document completely, before anything is stored.
+pub fn check(given: Given) -> Result<NewDocument> {
+    let id = given.external_id;
+    if let Some(problem) = id::problem(&id, id::MAX_EXTERNAL_BYTES) {
+        return Err(Error::Argument { argument: "external_id", problem });
+    }
+    let (original, content) = match given.content {
+        Content::Text(text) => (None, text),
+        Content::Bytes(bytes) => {
+            let text = parse::decode(&bytes, &id)?;
+            ((text.as_bytes() != bytes).then_some(bytes), text)
+        }
+    };
+    parse::check(&content, &id, settings::max_document_size())?;
+    let content_type =
+        parse::ContentType::detect(given.content_type.as_deref(), &id, given.uri.as_deref(), &content)?;
+    if given.metadata.as_ref().is_some_and(|metadata| !metadata.is_object()) {
+        return Err(Error::Argument { argument: "metadata", problem: "must be a JSON object".into() });
+    }
+    Ok(NewDocument {
+        external_id: id,
+        original,
+        content,
+        content_type: content_type.name().to_string(),
+        title: given.title,
+        uri: given.uri,
+        metadata: given.metadata,
+    })
+}

@@ -1,0 +1,40 @@
+//! Attached tables: where they are now, and letting go of them.
+
+use crate::error::{Error, Result};
+use crate::pg::role::as_owner;
+use crate::store::changes;
+use crate::store::sources::table::{self, Located};
+use crate::store::sources::{Source, catalog};
+
+/// The source with its table as it is now: under another name, or under another oid after a restore. An error where the
+/// table is gone or another's.
+pub fn located(source: Source) -> Result<Source> {
+    let Source { source_no, kb_id, relation_name, .. } = &source;
+    let found = table::locate(&source)?;
+    let problem = match &found {
+        None => "is gone, or its triggers are",
+        Some(found) if !found.is_same_owner => "has another owner, who must attach it again",
+        Some(Located { relation, name, .. }) => {
+            if *relation != source.relation || name != relation_name {
+                as_owner(|| catalog::set_relation(*source_no, *relation, name))?;
+            }
+            return Ok(Source { relation: *relation, relation_name: name.clone(), ..source });
+        }
+    };
+    Err(Error::State {
+        problem: format!("table {relation_name} of knowledge base \"{kb_id}\" {problem}"),
+        hint: format!(
+            "Attach it again (kb.attach_table), or let go of it: kb.detach_table('{kb_id}', {}).",
+            source.relation
+        ),
+    })
+}
+
+/// Takes the triggers off a source's table, if that is still there, and forgets what waits. As the owner.
+pub fn let_go(source: &Source) -> Result<()> {
+    if let Some(Located { relation, name, .. }) = table::locate(source)? {
+        table::drop_triggers(source.source_no, relation, &name)?;
+    }
+    changes::delete_all(source.source_no)?;
+    catalog::delete(source.source_no)
+}

@@ -1,0 +1,132 @@
+//! A text with columns of a row in it: `{{title}}\n\n{{body}}`.
+
+use serde::{Deserialize, Serialize};
+
+/// A template that was read: its literal parts, and the columns between them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Template {
+    source: String,
+    parts: Vec<Part>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Part {
+    Text(String),
+    Column(String),
+}
+
+impl Template {
+    /// Whether a text is meant as a template.
+    pub fn is_template(text: &str) -> bool {
+        text.contains("{{")
+    }
+
+    /// Reads a template. A column is named between `{{` and `}}`, exactly as it is in the table; blanks around it do not
+    /// count.
+    pub fn parse(source: &str) -> Result<Template, String> {
+        let mut parts = Vec::new();
+        let mut rest = source;
+        while let Some((text, after)) = rest.split_once("{{") {
+            let Some((name, after)) = after.split_once("}}") else {
+                return Err(format!("\"{{{{{after}\" has no }}}}"));
+            };
+            let name = name.trim();
+            if name.is_empty() || name.contains('{') {
+                return Err(format!("\"{{{{{name}}}}}\" names no column"));
+            }
+            if !text.is_empty() {
+                parts.push(Part::Text(text.to_string()));
+            }
+            parts.push(Part::Column(name.to_string()));
+            rest = after;
+        }
+        if !rest.is_empty() {
+            parts.push(Part::Text(rest.to_string()));
+        }
+        if !parts.iter().any(|part| matches!(part, Part::Column(_))) {
+            return Err("it names no column".into());
+        }
+        Ok(Template { source: source.to_string(), parts })
+    }
+
+    /// The columns that it names, in their order, each as often as it is named.
+    pub fn columns(&self) -> impl Iterator<Item = &str> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Column(name) => Some(name.as_str()),
+            Part::Text(_) => None,
+        })
+    }
+
+    /// The text for the given values of [`Template::columns`]. NULL is no text. Where all values are blank, so is the
+    /// result: then there is nothing to say.
+    pub fn render(&self, values: &[Option<String>]) -> String {
+        let mut values = values.iter();
+        let mut text = String::new();
+        let mut is_blank = true;
+        for part in &self.parts {
+            match part {
+                Part::Text(literal) => text.push_str(literal),
+                Part::Column(_) => {
+                    if let Some(value) = values.next().and_then(Option::as_deref) {
+                        is_blank &= value.trim().is_empty();
+                        text.push_str(value);
+                    }
+                }
+            }
+        }
+        if is_blank { String::new() } else { text }
+    }
+}
+
+impl TryFrom<String> for Template {
+    type Error = String;
+
+    fn try_from(source: String) -> Result<Template, String> {
+        Template::parse(&source)
+    }
+}
+
+impl From<Template> for String {
+    fn from(template: Template) -> String {
+        template.source
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Template;
+
+    fn some(texts: &[&str]) -> Vec<Option<String>> {
+        texts.iter().map(|text| Some((*text).to_string())).collect()
+    }
+
+    #[test]
+    fn values_stand_where_their_columns_are_named() {
+        let template = Template::parse("# {{ title }}\n\n{{body}} ({{title}})").unwrap();
+        assert_eq!(template.columns().collect::<Vec<_>>(), ["title", "body", "title"]);
+        assert_eq!(template.render(&some(&["A", "{{b}}", "A"])), "# A\n\n{{b}} (A)");
+        assert_eq!(template.render(&[None, Some("b".into()), None]), "# \n\nb ()");
+    }
+
+    #[test]
+    fn a_row_without_any_value_makes_no_text() {
+        let template = Template::parse("Title: {{title}}").unwrap();
+        assert_eq!(template.render(&[None]), "");
+        assert_eq!(template.render(&some(&[" \n"])), "");
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_told() {
+        for (source, problem) in [
+            ("{{title", "no }}"),
+            ("{{}}", "names no column"),
+            ("{{ {{a}} }}", "names no column"),
+            ("plain", "names no column"),
+            ("", "names no column"),
+        ] {
+            let error = Template::parse(source).unwrap_err();
+            assert!(error.contains(problem), "{source}: {error}");
+        }
+    }
+}

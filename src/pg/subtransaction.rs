@@ -1,0 +1,42 @@
+//! A piece of work whose errors undo it, and nothing else of the transaction.
+
+use super::report::from_caught;
+use crate::error::{Error, Result};
+use pgrx::{PgTryBuilder, pg_sys};
+use std::panic::AssertUnwindSafe;
+
+/// Runs `work` in a subtransaction: on Err, ERROR or panic it is rolled back, and the error is returned.
+pub fn in_subtransaction<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    // SAFETY: as PL/pgSQL does for a block with EXCEPTION: context and resource owner are those from before, and begin
+    // pairs with one release or rollback.
+    let (context, owner) = unsafe { (pg_sys::CurrentMemoryContext, pg_sys::CurrentResourceOwner) };
+    let result = PgTryBuilder::new(AssertUnwindSafe(|| {
+        // SAFETY: as above.
+        unsafe {
+            pg_sys::BeginInternalSubTransaction(std::ptr::null());
+            pg_sys::CurrentMemoryContext = context;
+        }
+        let value = work()?;
+        // SAFETY: as above.
+        unsafe { pg_sys::ReleaseCurrentSubTransaction() };
+        Ok(value)
+    }))
+    .catch_others(|caught| Err(from_caught(caught)))
+    .catch_rust_panic(|caught| Err(from_caught(caught)))
+    .execute();
+    // SAFETY: as above.
+    unsafe {
+        if result.is_err() {
+            pg_sys::CurrentMemoryContext = context;
+            pg_sys::RollbackAndReleaseCurrentSubTransaction();
+        }
+        pg_sys::CurrentMemoryContext = context;
+        pg_sys::CurrentResourceOwner = owner;
+    }
+    result
+}
+
+/// Whether the error is a wish of the user or the operator, which must not be ignored.
+pub fn is_cancel(error: &Error) -> bool {
+    matches!(error, Error::Database { sqlstate, .. } if sqlstate.starts_with("57"))
+}

@@ -1,0 +1,35 @@
+//! A bound on how long statements of a background process run that call what users wrote.
+
+use pgrx::pg_sys;
+use std::time::Duration;
+
+/// PostgreSQL's own timer of statements (utils/timeout.h), which nothing sets in a background process.
+const STATEMENT_TIMEOUT: i32 = 3;
+
+unsafe extern "C-unwind" {
+    fn enable_timeout_after(id: i32, delay_ms: i32);
+    fn disable_timeout(id: i32, keep_indicator: bool);
+}
+
+/// Runs `work`; a statement in it that is still running when the time is over ends with an ERROR (57014). For background
+/// processes only.
+pub fn within<T>(limit: Duration, work: impl FnOnce() -> T) -> T {
+    let milliseconds = i32::try_from(limit.as_millis()).unwrap_or(i32::MAX).max(1);
+    // SAFETY: the timer is registered for every process that is connected to a database.
+    unsafe { enable_timeout_after(STATEMENT_TIMEOUT, milliseconds) };
+    let _timer = Timer;
+    work()
+}
+
+/// Ends the timer when it is dropped, also by an error.
+struct Timer;
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        // SAFETY: as above. What it asked for just before its end must cancel nothing later.
+        unsafe {
+            disable_timeout(STATEMENT_TIMEOUT, false);
+            pg_sys::QueryCancelPending = 0;
+        }
+    }
+}

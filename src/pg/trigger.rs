@@ -1,0 +1,397 @@
+//! What a statement-level trigger sees: the rows before and after a statement, read from its transition tables.
+
+use super::condition::{Condition, Evaluation};
+use super::pinned_settings;
+use crate::error::{Error, Result};
+use pgrx::{PgTrigger, pg_sys};
+use std::cell::UnsafeCell;
+use std::ffi::{CStr, CString, c_char};
+
+/// What a statement did to a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    Insert,
+    Update,
+    Delete,
+    Truncate,
+}
+
+/// One call of a trigger function, while it lasts.
+#[derive(Clone, Copy)]
+pub struct Firing {
+    data: *mut pg_sys::TriggerData,
+}
+
+/// Columns of the table by their numbers.
+pub struct Columns {
+    pub key: Vec<i16>,
+    pub tenant: Option<i16>,
+    /// Where none of them changes, an update of a row is no change; None: every update is one.
+    pub watched: Option<Vec<i16>>,
+}
+
+/// What identifies a row: its tenant, if a column says that, and the parts of its key, as PostgreSQL prints them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RowId {
+    /// None: no column says it; empty: it is NULL.
+    pub tenant: Option<String>,
+    pub key: Vec<String>,
+}
+
+/// What became of a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// It is there, and new or other than it was.
+    Changed(RowId),
+    /// It is not there any more, or the condition is not true of it any more.
+    Gone(RowId),
+}
+
+impl Firing {
+    /// An error if the function was not called by an AFTER trigger for each statement.
+    pub fn of(trigger: &PgTrigger<'_>) -> Result<Firing> {
+        let data = trigger.trigger_data();
+        let is_after = data.tg_event & pg_sys::TRIGGER_EVENT_TIMINGMASK == pg_sys::TRIGGER_EVENT_AFTER;
+        if !is_after || data.tg_event & pg_sys::TRIGGER_EVENT_ROW != 0 {
+            return Err(Error::State {
+                problem: "this function is called by the triggers that kb.attach_table makes".into(),
+                hint: String::new(),
+            });
+        }
+        Ok(Firing { data: std::ptr::from_ref(data).cast_mut() })
+    }
+
+    pub fn event(&self) -> Event {
+        // SAFETY: see `of`.
+        match unsafe { (*self.data).tg_event } & pg_sys::TRIGGER_EVENT_OPMASK {
+            pg_sys::TRIGGER_EVENT_INSERT => Event::Insert,
+            pg_sys::TRIGGER_EVENT_UPDATE => Event::Update,
+            pg_sys::TRIGGER_EVENT_DELETE => Event::Delete,
+            _ => Event::Truncate,
+        }
+    }
+
+    /// Identifies the trigger: another one has another number, even under the same name.
+    pub fn trigger(&self) -> u32 {
+        // SAFETY: see `of`.
+        unsafe { (*(*self.data).tg_trigger).tgoid.to_u32() }
+    }
+
+    pub fn relation(&self) -> u32 {
+        // SAFETY: see `of`; the table is open.
+        unsafe { (*(*self.data).tg_relation).rd_id.to_u32() }
+    }
+
+    /// The role that owns the table now.
+    pub fn owner(&self) -> String {
+        // SAFETY: see `of`; the name of a role that is there, copied.
+        unsafe {
+            let owner = (*(*(*self.data).tg_relation).rd_rel).relowner;
+            CStr::from_ptr(pg_sys::GetUserNameFromId(owner, false)).to_string_lossy().into_owned()
+        }
+    }
+
+    /// The only argument of CREATE TRIGGER, a number.
+    pub fn argument(&self) -> Result<i64> {
+        // SAFETY: see `of`; there are tgnargs C strings.
+        let text = unsafe {
+            let trigger = &*(*self.data).tg_trigger;
+            (trigger.tgnargs == 1).then(|| CStr::from_ptr(*trigger.tgargs).to_string_lossy().into_owned())
+        };
+        text.and_then(|text| text.parse().ok())
+            .ok_or_else(|| Error::Argument { argument: "source_no", problem: "it is not a number".into() })
+    }
+
+    /// The number of a column; None if there is none of this name.
+    pub fn column(&self, name: &str) -> Option<i16> {
+        column(self.relation(), name)
+    }
+
+    /// Whether how a key is printed depends on settings of the session.
+    pub fn prints_by_settings(&self, columns: &Columns) -> bool {
+        const PLAIN: [pg_sys::Oid; 9] = [
+            pg_sys::INT2OID,
+            pg_sys::INT4OID,
+            pg_sys::INT8OID,
+            pg_sys::NUMERICOID,
+            pg_sys::TEXTOID,
+            pg_sys::VARCHAROID,
+            pg_sys::BPCHAROID,
+            pg_sys::UUIDOID,
+            pg_sys::BOOLOID,
+        ];
+        let relation = pg_sys::Oid::from(self.relation());
+        let mut columns = columns.key.iter().chain(&columns.tenant);
+        // SAFETY: a look-up of a column of an open table.
+        columns.any(|column| !PLAIN.contains(&unsafe { pg_sys::get_atttype(relation, *column) }))
+    }
+
+    /// Calls `found` for each row that the statement changed, in the order in which it did. Where there is a condition,
+    /// rows of which it is not true are taken for rows that are not there; it is evaluated with the rights of the role
+    /// that is current now, and as the worker does: what it calls finds the same objects in every session.
+    pub fn changes(
+        &self,
+        columns: &Columns,
+        condition: Option<&Condition>,
+        found: impl FnMut(Change) -> Result<()>,
+    ) -> Result<()> {
+        match condition {
+            Some(_) => pinned_settings::pinned(|| self.each_change(columns, condition, found)),
+            None => self.each_change(columns, None, found),
+        }
+    }
+
+    fn each_change(
+        &self,
+        columns: &Columns,
+        condition: Option<&Condition>,
+        mut found: impl FnMut(Change) -> Result<()>,
+    ) -> Result<()> {
+        let types = Types::of(self.relation(), columns);
+        let condition = condition.map(Evaluation::of);
+        // SAFETY: see `of`: transition tables that the trigger asked for are there, and live as long as the call.
+        let (old, new) = unsafe {
+            (Rows::of((*self.data).tg_oldtable, self.data), Rows::of((*self.data).tg_newtable, self.data))
+        };
+        let is_there = |rows: &Rows| {
+            // SAFETY: the rows are of the table that the condition was parsed for (the caller parsed it for this one).
+            condition.as_ref().is_none_or(|condition| unsafe { condition.is_true(rows.slot) })
+        };
+        match (old, new) {
+            (Some(mut old), Some(mut new)) => loop {
+                super::report::check_interrupts();
+                match (old.next(), new.next()) {
+                    (false, false) => return Ok(()),
+                    (true, true) if types.same_id(&old, &new) => {
+                        if types.same_watched(&old, &new) {
+                            continue;
+                        }
+                        match (is_there(&old), is_there(&new)) {
+                            (_, true) => found(Change::Changed(types.id(&new)?))?,
+                            (true, false) => found(Change::Gone(types.id(&new)?))?,
+                            (false, false) => {}
+                        }
+                    }
+                    (is_old, is_new) => {
+                        if is_old && is_there(&old) {
+                            found(Change::Gone(types.id(&old)?))?;
+                        }
+                        if is_new && is_there(&new) {
+                            found(Change::Changed(types.id(&new)?))?;
+                        }
+                    }
+                }
+            },
+            (old, new) => {
+                let is_new = new.is_some();
+                let Some(mut rows) = old.or(new) else { return Ok(()) };
+                while rows.next() {
+                    super::report::check_interrupts();
+                    if is_there(&rows) {
+                        let id = types.id(&rows)?;
+                        found(if is_new { Change::Changed(id) } else { Change::Gone(id) })?;
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The number of a table's column; None if there is none of this name.
+pub fn column(relation: u32, name: &str) -> Option<i16> {
+    let name = CString::new(name).ok()?;
+    // SAFETY: a look-up by name.
+    let number = unsafe { pg_sys::get_attnum(pg_sys::Oid::from(relation), name.as_ptr()) };
+    (number > 0).then_some(number)
+}
+
+/// The rows of a transition table, one after the other.
+struct Rows {
+    table: *mut pg_sys::Tuplestorestate,
+    pointer: i32,
+    slot: *mut pg_sys::TupleTableSlot,
+}
+
+impl Rows {
+    /// None: the trigger has no such table.
+    unsafe fn of(table: *mut pg_sys::Tuplestorestate, data: *mut pg_sys::TriggerData) -> Option<Rows> {
+        if table.is_null() {
+            return None;
+        }
+        // SAFETY: other triggers read the same table, so this reads by a pointer of its own, as the executor does.
+        unsafe {
+            let pointer = pg_sys::tuplestore_alloc_read_pointer(table, pg_sys::EXEC_FLAG_REWIND as i32);
+            pg_sys::tuplestore_select_read_pointer(table, pointer);
+            pg_sys::tuplestore_rescan(table);
+            let descriptor = (*(*data).tg_relation).rd_att;
+            let slot = pg_sys::MakeSingleTupleTableSlot(descriptor, &pg_sys::TTSOpsMinimalTuple);
+            Some(Rows { table, pointer, slot })
+        }
+    }
+
+    /// Takes the next row; false at the end.
+    fn next(&mut self) -> bool {
+        // SAFETY: the slot is of the table's kind of tuples.
+        unsafe {
+            pg_sys::tuplestore_select_read_pointer(self.table, self.pointer);
+            pg_sys::tuplestore_gettupleslot(self.table, true, false, self.slot)
+        }
+    }
+
+    /// The value of a column of the current row; None: it is NULL.
+    fn value(&self, column: i16) -> Option<pg_sys::Datum> {
+        // SAFETY: the slot holds a row; columns are numbered from 1, and those up to `column` are taken apart first.
+        unsafe {
+            if (*self.slot).tts_nvalid < column {
+                pg_sys::slot_getsomeattrs_int(self.slot, i32::from(column));
+            }
+            let index = column as usize - 1;
+            (!*(*self.slot).tts_isnull.add(index)).then(|| *(*self.slot).tts_values.add(index))
+        }
+    }
+}
+
+impl Drop for Rows {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            // SAFETY: made by `of`, and not used any more.
+            unsafe { pg_sys::ExecDropSingleTupleTableSlot(self.slot) };
+        }
+    }
+}
+
+/// How a type's values are stored.
+#[derive(Clone, Copy)]
+struct Stored {
+    length: i16,
+    is_by_value: bool,
+}
+
+/// A column that is printed.
+struct Printed {
+    column: i16,
+    stored: Stored,
+    /// The type's output function, looked up once for all rows.
+    output: Box<UnsafeCell<pg_sys::FmgrInfo>>,
+}
+
+/// The columns with what must be known of their types.
+struct Types {
+    key: Vec<Printed>,
+    tenant: Option<Printed>,
+    watched: Option<Vec<(i16, Stored)>>,
+}
+
+impl Types {
+    fn of(relation: u32, columns: &Columns) -> Types {
+        let relation = pg_sys::Oid::from(relation);
+        // SAFETY: look-ups of the columns of an open table.
+        let stored = |column: i16| unsafe {
+            let (mut length, mut is_by_value) = (0, false);
+            let typ = pg_sys::get_atttype(relation, column);
+            pg_sys::get_typlenbyval(typ, &mut length, &mut is_by_value);
+            (typ, Stored { length, is_by_value })
+        };
+        let printed = |column: i16| {
+            let (typ, stored) = stored(column);
+            let (mut output, mut is_varlena) = (pg_sys::InvalidOid, false);
+            let looked_up = Box::new(UnsafeCell::new(pg_sys::FmgrInfo::default()));
+            // SAFETY: as above; the function's memory is that of the trigger's call, which outlives the look-up.
+            unsafe {
+                pg_sys::getTypeOutputInfo(typ, &mut output, &mut is_varlena);
+                pg_sys::fmgr_info(output, looked_up.get());
+            }
+            Printed { column, stored, output: looked_up }
+        };
+        Types {
+            key: columns.key.iter().copied().map(printed).collect(),
+            tenant: columns.tenant.map(printed),
+            watched: columns
+                .watched
+                .as_ref()
+                .map(|watched| watched.iter().map(|column| (*column, stored(*column).1)).collect()),
+        }
+    }
+
+    fn same_id(&self, old: &Rows, new: &Rows) -> bool {
+        let mut columns = self.key.iter().chain(&self.tenant);
+        columns.all(|Printed { column, stored, .. }| same(*stored, old.value(*column), new.value(*column)))
+    }
+
+    fn same_watched(&self, old: &Rows, new: &Rows) -> bool {
+        let is_same =
+            |(column, stored): &(i16, Stored)| same(*stored, old.value(*column), new.value(*column));
+        self.watched.as_ref().is_some_and(|watched| watched.iter().all(is_same))
+    }
+
+    fn id(&self, rows: &Rows) -> Result<RowId> {
+        let tenant = self.tenant.as_ref().map(|tenant| tenant.print(rows).unwrap_or_default());
+        let part = |part: &Printed| {
+            part.print(rows).ok_or_else(|| Error::Internal("a part of a key is NULL".into()))
+        };
+        Ok(RowId { tenant, key: self.key.iter().map(part).collect::<Result<_>>()? })
+    }
+}
+
+impl Printed {
+    /// The value as its type's output function prints it; None where it is NULL.
+    fn print(&self, rows: &Rows) -> Option<String> {
+        let value = rows.value(self.column)?;
+        // SAFETY: the value is of the type whose output function this is; the result is a C string that is copied and
+        // freed. A database in UTF-8 has no other text.
+        unsafe {
+            let printed: *mut c_char = pg_sys::OutputFunctionCall(self.output.get(), value);
+            let text = CStr::from_ptr(printed).to_str().ok().map(str::to_string);
+            pg_sys::pfree(printed.cast());
+            text
+        }
+    }
+}
+
+/// Whether two values are the same byte for byte. Large values that are stored outside the row are not read where both
+/// are the same stored value.
+fn same(stored: Stored, old: Option<pg_sys::Datum>, new: Option<pg_sys::Datum>) -> bool {
+    let (old, new) = match (old, new) {
+        (None, None) => return true,
+        (Some(old), Some(new)) => (old, new),
+        _ => return false,
+    };
+    if stored.is_by_value {
+        return old.value() == new.value();
+    }
+    let (a, b): (*mut u8, *mut u8) = (old.cast_mut_ptr(), new.cast_mut_ptr());
+    // SAFETY: both are pointers to values of the type that is stored so.
+    unsafe {
+        match stored.length {
+            -1 => same_varlena(a.cast(), b.cast()),
+            -2 => CStr::from_ptr(a.cast()) == CStr::from_ptr(b.cast()),
+            length => bytes(a, length as usize) == bytes(b, length as usize),
+        }
+    }
+}
+
+unsafe fn bytes<'a>(start: *const u8, length: usize) -> &'a [u8] {
+    // SAFETY: the caller knows that so many bytes are there.
+    unsafe { std::slice::from_raw_parts(start, length) }
+}
+
+unsafe fn same_varlena(a: *mut pg_sys::varlena, b: *mut pg_sys::varlena) -> bool {
+    use pgrx::varlena::{vardata_any, varsize_any, varsize_any_exhdr};
+    // SAFETY: both are values with a length word; detoasting returns the value itself where it is in plain form.
+    unsafe {
+        let stored = |value: *mut pg_sys::varlena| bytes(value.cast(), varsize_any(value));
+        if stored(a) == stored(b) {
+            return true;
+        }
+        let (plain_a, plain_b) = (pg_sys::pg_detoast_datum_packed(a), pg_sys::pg_detoast_datum_packed(b));
+        let plain = |value: *mut pg_sys::varlena| bytes(vardata_any(value).cast(), varsize_any_exhdr(value));
+        let is_same = plain(plain_a) == plain(plain_b);
+        for (plain, given) in [(plain_a, a), (plain_b, b)] {
+            if plain != given {
+                pg_sys::pfree(plain.cast());
+            }
+        }
+        is_same
+    }
+}

@@ -1,0 +1,107 @@
+//! kb.documents: putting one.
+
+use crate::error::Result;
+use crate::model::Json;
+use crate::model::states::PutStatus;
+use crate::pg::spi::{self, Arg};
+
+/// A document as it is put.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewDocument {
+    pub external_id: String,
+    /// What was put, where `content` is not that byte for byte.
+    pub original: Option<Vec<u8>>,
+    pub content: String,
+    pub content_type: String,
+    pub title: Option<String>,
+    pub uri: Option<String>,
+    /// None: what the document has already, or none.
+    pub metadata: Option<Json>,
+}
+
+impl NewDocument {
+    /// What stands for a row that could not be read.
+    pub fn without_text(external_id: &str) -> NewDocument {
+        NewDocument {
+            external_id: external_id.to_string(),
+            original: None,
+            content: String::new(),
+            content_type: "text/plain".into(),
+            title: None,
+            uri: None,
+            metadata: None,
+        }
+    }
+
+    /// Changes when the document must be processed again.
+    pub fn hash(&self) -> [u8; 32] {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(self.content_type.as_bytes());
+        hasher.update(&[0]);
+        hasher.update(self.content.as_bytes());
+        *hasher.finalize().as_bytes()
+    }
+}
+
+/// Whose a document is, and where it comes from.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Place<'a> {
+    pub kb_no: i64,
+    pub kb_id: &'a str,
+    pub tenant_id: &'a str,
+    /// None: it is put by a caller.
+    pub source_no: Option<i64>,
+}
+
+/// Inserts or updates a document. A failed document that is put again is updated, even if its content is the same. None,
+/// and nothing is done, where the external_id is taken by a document that comes from elsewhere.
+pub fn put(place: &Place, document: &NewDocument) -> Result<Option<PutStatus>> {
+    let hash = document.hash();
+    let unchanged = spi::execute(
+        "UPDATE kb.documents SET metadata = coalesce($4, metadata), uri = coalesce($5, uri),
+             title = coalesce($6, title), updated_at = now()
+         WHERE kb_no = $1 AND tenant_id = $7 AND external_id = $2 AND content_hash = $3 AND status <> 'failed'
+           AND source_no IS NOT DISTINCT FROM $8",
+        &[
+            Arg::Long(place.kb_no),
+            Arg::Text(&document.external_id),
+            Arg::Bytes(&hash),
+            Arg::JsonText(document.metadata.as_ref()),
+            Arg::TextOrNull(document.uri.as_deref()),
+            Arg::TextOrNull(document.title.as_deref()),
+            Arg::Text(place.tenant_id),
+            Arg::LongOrNull(place.source_no),
+        ],
+    )?;
+    if unchanged > 0 {
+        return Ok(Some(PutStatus::Skipped));
+    }
+    let added = spi::write_one(
+        "INSERT INTO kb.documents AS d
+             (kb_no, tenant_id, external_id, uri, title, content_type, content, content_hash, metadata, kb_id, original,
+              source_no)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, coalesce($9, '{}'), $10, $11, $12)
+         ON CONFLICT (kb_no, tenant_id, external_id) DO UPDATE SET uri = coalesce($4, d.uri), title = EXCLUDED.title,
+             content_type = EXCLUDED.content_type, content = EXCLUDED.content, original = EXCLUDED.original,
+             content_hash = EXCLUDED.content_hash, metadata = coalesce($9, d.metadata), status = 'pending',
+             error = NULL, sqlstate = NULL, attempts = 0, updated_at = now()
+             WHERE d.source_no IS NOT DISTINCT FROM $12
+         RETURNING d.xmax = 0",
+        &[
+            Arg::Long(place.kb_no),
+            Arg::Text(place.tenant_id),
+            Arg::Text(&document.external_id),
+            Arg::TextOrNull(document.uri.as_deref()),
+            Arg::TextOrNull(document.title.as_deref()),
+            Arg::Text(&document.content_type),
+            Arg::Text(&document.content),
+            Arg::Bytes(&hash),
+            Arg::JsonText(document.metadata.as_ref()),
+            Arg::Text(place.kb_id),
+            Arg::BytesOrNull(document.original.as_deref()),
+            Arg::LongOrNull(place.source_no),
+        ],
+        |row| row.get::<bool>(0),
+    )?;
+    Ok(added.map(|added| if added { PutStatus::Added } else { PutStatus::Updated }))
+}

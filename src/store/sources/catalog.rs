@@ -1,0 +1,177 @@
+//! kb.sources.
+
+use crate::error::{Error, Result};
+use crate::model::RowSource;
+use crate::pg::spi::{self, Arg, Row};
+
+/// A table whose rows are documents of a knowledge base.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Source {
+    pub source_no: i64,
+    pub kb_no: i64,
+    pub kb_id: String,
+    /// The knowledge base's.
+    pub tenant_id: String,
+    /// The table's oid, as it was when it was attached or last found.
+    pub relation: u32,
+    /// With its schema, quoted.
+    pub relation_name: String,
+    pub role_name: String,
+    /// The columns of its primary key.
+    pub key: Vec<String>,
+    pub config: RowSource,
+    /// The key up to which rows that were there already are enqueued, empty at first; None: all are.
+    pub backfill: Option<Vec<String>>,
+}
+
+const COLUMNS: &str =
+    "s.source_no, s.kb_no, k.id, s.tenant_id, s.relation::bigint, s.relation_name, s.role_name::text, s.key,
+    s.config, s.backfill";
+
+fn source(row: &Row) -> Result<Source> {
+    let config = serde_json::from_value(row.json(8)?)
+        .map_err(|error| Error::Internal(format!("stored configuration of a source: {error}")))?;
+    Ok(Source {
+        source_no: row.get(0)?,
+        kb_no: row.get(1)?,
+        kb_id: row.get(2)?,
+        tenant_id: row.get(3)?,
+        relation: u32::try_from(row.get::<i64>(4)?).unwrap_or(0),
+        relation_name: row.get(5)?,
+        role_name: row.get(6)?,
+        key: row.get(7)?,
+        config,
+        backfill: row.opt(9)?,
+    })
+}
+
+/// The source of this number, if the caller may see it.
+pub fn find(source_no: i64) -> Result<Option<Source>> {
+    spi::write_one(
+        &format!(
+            "SELECT {COLUMNS} FROM kb.sources s JOIN kb.knowledge_bases k USING (kb_no) WHERE s.source_no = $1"
+        ),
+        &[Arg::Long(source_no)],
+        source,
+    )
+}
+
+/// The same under the caller's snapshot.
+pub fn read(source_no: i64) -> Result<Option<Source>> {
+    spi::read_one(
+        &format!(
+            "SELECT {COLUMNS} FROM kb.sources s JOIN kb.knowledge_bases k USING (kb_no) WHERE s.source_no = $1"
+        ),
+        &[Arg::Long(source_no)],
+        source,
+    )
+}
+
+/// The sources of a knowledge base, in the order in which they were attached.
+pub fn of_knowledge_base(kb_no: i64) -> Result<Vec<Source>> {
+    spi::write(
+        &format!(
+            "SELECT {COLUMNS} FROM kb.sources s JOIN kb.knowledge_bases k USING (kb_no)
+             WHERE s.kb_no = $1 ORDER BY s.source_no"
+        ),
+        &[Arg::Long(kb_no)],
+        source,
+    )
+}
+
+/// The sources that a table is, of knowledge bases that the caller can see.
+pub fn of_table(relation: u32) -> Result<Vec<Source>> {
+    spi::read(
+        &format!(
+            "SELECT {COLUMNS} FROM kb.sources s JOIN kb.knowledge_bases k USING (kb_no)
+             WHERE s.relation = $1::oid ORDER BY s.source_no"
+        ),
+        &[Arg::Long(i64::from(relation))],
+        source,
+    )
+}
+
+/// The sources with rows that were there before they were attached and are not enqueued yet.
+pub fn backfilling() -> Result<Vec<i64>> {
+    spi::write("SELECT source_no FROM kb.sources WHERE backfill IS NOT NULL ORDER BY source_no", &[], |row| {
+        row.get(0)
+    })
+}
+
+/// Adds a source, or changes the one that there is of this table: all rows are looked at again. Its number. As the owner.
+pub fn put(source: &Source) -> Result<i64> {
+    let config = serde_json::to_value(&source.config).map_err(|error| Error::Internal(error.to_string()))?;
+    spi::write_one(
+        "INSERT INTO kb.sources (kb_no, tenant_id, type, relation, relation_name, role_name, key, config, backfill)
+         VALUES ($1, $2, 'table', $3::oid, $4, $5::name, $6, $7, '{}')
+         ON CONFLICT (kb_no, relation) DO UPDATE SET relation_name = EXCLUDED.relation_name,
+             role_name = EXCLUDED.role_name, key = EXCLUDED.key, config = EXCLUDED.config, backfill = '{}', error = NULL,
+             updated_at = now()
+         RETURNING source_no",
+        &[
+            Arg::Long(source.kb_no),
+            Arg::Text(&source.tenant_id),
+            Arg::Long(i64::from(source.relation)),
+            Arg::Text(&source.relation_name),
+            Arg::Text(&source.role_name),
+            Arg::Texts(&source.key),
+            Arg::Json(&config),
+        ],
+        |row| row.get(0),
+    )?
+    .ok_or_else(|| Error::Internal("no source number".into()))
+}
+
+/// As the owner.
+pub fn delete(source_no: i64) -> Result<()> {
+    spi::execute("DELETE FROM kb.sources WHERE source_no = $1", &[Arg::Long(source_no)])?;
+    Ok(())
+}
+
+/// Has all rows enqueued that are there.
+pub fn begin_backfill(source_no: i64) -> Result<()> {
+    spi::execute("UPDATE kb.sources SET backfill = '{}' WHERE source_no = $1", &[Arg::Long(source_no)])?;
+    Ok(())
+}
+
+/// How far the rows that were there already are enqueued; None: all are.
+pub fn set_backfill(source_no: i64, key: Option<&[String]>) -> Result<()> {
+    match key {
+        Some(key) => spi::execute(
+            "UPDATE kb.sources SET backfill = $2 WHERE source_no = $1 AND backfill IS NOT NULL",
+            &[Arg::Long(source_no), Arg::Texts(key)],
+        )?,
+        None => spi::execute(
+            "UPDATE kb.sources SET backfill = NULL WHERE source_no = $1",
+            &[Arg::Long(source_no)],
+        )?,
+    };
+    Ok(())
+}
+
+/// What is wrong with the source as a whole; None: nothing is.
+pub fn set_error(source_no: i64, error: Option<&str>) -> Result<()> {
+    spi::execute(
+        "UPDATE kb.sources SET error = $2 WHERE source_no = $1 AND error IS DISTINCT FROM $2",
+        &[Arg::Long(source_no), Arg::TextOrNull(error)],
+    )?;
+    Ok(())
+}
+
+/// Where the table is now, after a restore or under another name.
+pub fn set_relation(source_no: i64, relation: u32, name: &str) -> Result<()> {
+    spi::execute(
+        "UPDATE kb.sources SET relation = $2::oid, relation_name = $3 WHERE source_no = $1",
+        &[Arg::Long(source_no), Arg::Long(i64::from(relation)), Arg::Text(name)],
+    )?;
+    Ok(())
+}
+
+/// Sources that the caller can see and with which something is wrong: table and problem. Works on a standby.
+pub fn with_errors() -> Result<Vec<(String, String)>> {
+    spi::read(
+        "SELECT relation_name, error FROM kb.sources WHERE error IS NOT NULL ORDER BY source_no",
+        &[],
+        |row| Ok((row.get(0)?, row.get(1)?)),
+    )
+}

@@ -1,0 +1,185 @@
+//! What must be known of a table before its rows become documents, and the triggers that tell of its changes.
+
+use super::{Source, literal};
+use crate::error::{Error, Object, Result};
+use crate::pg::spi::{self, Arg, quote};
+
+/// A table as its catalogs describe it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Table {
+    pub relation: u32,
+    /// With its schema, quoted.
+    pub name: String,
+    pub schema: String,
+    /// As pg_class.relkind.
+    pub kind: String,
+    pub is_temporary: bool,
+    pub owner: String,
+    /// The caller is its owner, or has that role's rights.
+    pub is_own: bool,
+    /// The columns of its primary key.
+    pub key: Vec<String>,
+}
+
+/// A table by its oid; None where there is no such relation.
+pub fn find(relation: u32) -> Result<Option<Table>> {
+    spi::write_one(
+        "SELECT pg_catalog.format('%I.%I', n.nspname, c.relname), n.nspname::text, c.relkind::text, c.relpersistence = 't',
+                pg_catalog.pg_get_userbyid(c.relowner)::text, pg_catalog.pg_has_role(c.relowner, 'USAGE'),
+                ARRAY(SELECT a.attname::text
+                      FROM pg_catalog.pg_index i
+                      CROSS JOIN LATERAL pg_catalog.unnest(i.indkey) WITH ORDINALITY AS k (attnum, place)
+                      JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+                      WHERE i.indrelid = c.oid AND i.indisprimary AND k.place <= i.indnkeyatts ORDER BY k.place)
+         FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = $1::oid",
+        &[Arg::Long(i64::from(relation))],
+        |row| {
+            Ok(Table {
+                relation,
+                name: row.get(0)?,
+                schema: row.get(1)?,
+                kind: row.get(2)?,
+                is_temporary: row.get(3)?,
+                owner: row.get(4)?,
+                is_own: row.get(5)?,
+                key: row.get(6)?,
+            })
+        },
+    )
+}
+
+/// Where a source's table is now.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Located {
+    pub relation: u32,
+    /// With its schema, quoted.
+    pub name: String,
+    /// Its owner is still the role whose rights it is read with. Another one could have other code run with them.
+    pub is_same_owner: bool,
+}
+
+/// A source's table, under its oid or after a restore under its name; None where it is gone, or its triggers are.
+pub fn locate(source: &Source) -> Result<Option<Located>> {
+    spi::write_one(
+        "SELECT c.oid::bigint, pg_catalog.format('%I.%I', n.nspname, c.relname),
+                pg_catalog.pg_get_userbyid(c.relowner)::text COLLATE pg_catalog.\"C\" = $4
+         FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+         WHERE c.oid IN ($1::oid, pg_catalog.to_regclass($2)::oid) AND EXISTS (
+             SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid AND t.tgname::text COLLATE pg_catalog.\"C\" = $3)
+         ORDER BY c.oid = $1::oid DESC LIMIT 1",
+        &[
+            Arg::Long(i64::from(source.relation)),
+            Arg::Text(&source.relation_name),
+            Arg::Text(&trigger(source.source_no, "insert")),
+            Arg::Text(&source.role_name),
+        ],
+        |row| {
+            Ok(Located {
+                relation: u32::try_from(row.get::<i64>(0)?).unwrap_or(0),
+                name: row.get(1)?,
+                is_same_owner: row.get(2)?,
+            })
+        },
+    )
+}
+
+/// A type and the operators of its order, as SQL names them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KeyType {
+    pub column: String,
+    /// The type's name, qualified.
+    pub name: String,
+    /// The schema of its operators = and >, quoted.
+    pub operators: String,
+}
+
+/// The types of these columns of a table, by whose primary key they are compared.
+pub fn key_types(relation: u32, columns: &[String]) -> Result<Vec<KeyType>> {
+    let types = spi::write(
+        "SELECT a.attname::text, pg_catalog.format_type(a.atttypid, -1), pg_catalog.quote_ident(n.nspname)
+         FROM unnest($2::text[]) WITH ORDINALITY AS u (name, place)
+         JOIN pg_catalog.pg_attribute a ON a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped
+             AND a.attname::text COLLATE pg_catalog.\"C\" = u.name
+         JOIN pg_catalog.pg_index i ON i.indrelid = a.attrelid AND i.indisprimary
+         CROSS JOIN LATERAL unnest(i.indkey, i.indclass) AS k (attnum, opclass)
+         JOIN pg_catalog.pg_opclass c ON c.oid = k.opclass
+         JOIN pg_catalog.pg_amop o ON o.amopfamily = c.opcfamily AND o.amopstrategy = 3
+             AND o.amoplefttype = c.opcintype AND o.amoprighttype = c.opcintype
+         JOIN pg_catalog.pg_operator p ON p.oid = o.amopopr
+         JOIN pg_catalog.pg_namespace n ON n.oid = p.oprnamespace
+         WHERE k.attnum = a.attnum ORDER BY u.place",
+        &[Arg::Long(i64::from(relation)), Arg::Texts(columns)],
+        |row| Ok(KeyType { column: row.get(0)?, name: row.get(1)?, operators: row.get(2)? }),
+    )?;
+    if types.len() == columns.len() {
+        return Ok(types);
+    }
+    let missing = columns.iter().find(|column| !types.iter().any(|typ| typ.column == **column));
+    Err(Error::NotFound { what: Object::Column, id: missing.cloned().unwrap_or_default() })
+}
+
+/// The names of columns by their numbers.
+pub fn column_names(relation: u32, columns: &[i16]) -> Result<Vec<String>> {
+    let columns: Vec<i32> = columns.iter().copied().map(i32::from).collect();
+    spi::write(
+        "SELECT a.attname::text FROM pg_catalog.pg_attribute a
+         WHERE a.attrelid = $1::oid AND a.attnum = ANY ($2) AND NOT a.attisdropped ORDER BY a.attnum",
+        &[Arg::Long(i64::from(relation)), Arg::Ints(&columns)],
+        |row| row.get(0),
+    )
+}
+
+/// The names that a text in PostgreSQL's array syntax has; a text in another form is one name.
+pub fn names(text: &str) -> Result<Vec<String>> {
+    if !text.trim_start().starts_with('{') {
+        return Ok(vec![text.trim().to_string()]);
+    }
+    let names =
+        spi::write_one("SELECT $1::text[]", &[Arg::Text(text)], |row| row.get::<Vec<Option<String>>>(0))?;
+    Ok(names.unwrap_or_default().into_iter().flatten().collect())
+}
+
+/// What a source's triggers are for.
+const EVENTS: &[(&str, &str)] = &[
+    ("insert", "REFERENCING NEW TABLE AS kb_new"),
+    ("update", "REFERENCING OLD TABLE AS kb_old NEW TABLE AS kb_new"),
+    ("delete", "REFERENCING OLD TABLE AS kb_old"),
+    ("truncate", ""),
+];
+
+fn trigger(source_no: i64, event: &str) -> String {
+    format!("kb_{source_no}_{event}")
+}
+
+/// Makes the triggers that tell of a table's changes, in place of those that there are. They fire for rows that logical
+/// replication brings if they are `replicated`. As the owner.
+pub fn create_triggers(source_no: i64, table: &Table, replicated: bool) -> Result<()> {
+    drop_triggers(source_no, table.relation, &table.name)?;
+    for (event, referencing) in EVENTS {
+        let (name, table) = (quote(&trigger(source_no, event)), &table.name);
+        spi::execute_utility(&format!(
+            "CREATE TRIGGER {name} AFTER {event} ON {table} {referencing} FOR EACH STATEMENT EXECUTE FUNCTION kb._rows_changed({})",
+            literal(&source_no.to_string())
+        ))?;
+        // Dropped with the extension, which otherwise could not be dropped.
+        spi::execute_utility(&format!("ALTER TRIGGER {name} ON {table} DEPENDS ON EXTENSION kb"))?;
+        if replicated {
+            spi::execute_utility(&format!("ALTER TABLE {table} ENABLE ALWAYS TRIGGER {name}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Drops a source's triggers, if they are there. As the owner.
+pub fn drop_triggers(source_no: i64, relation: u32, table: &str) -> Result<()> {
+    let names: Vec<String> = EVENTS.iter().map(|(event, _)| trigger(source_no, event)).collect();
+    let there: Vec<String> = spi::write(
+        "SELECT tgname::text FROM pg_catalog.pg_trigger
+         WHERE tgrelid = $1::oid AND tgname::text COLLATE pg_catalog.\"C\" = ANY ($2)",
+        &[Arg::Long(i64::from(relation)), Arg::Texts(&names)],
+        |row| row.get(0),
+    )?;
+    there
+        .iter()
+        .try_for_each(|name| spi::execute_utility(&format!("DROP TRIGGER {} ON {table}", quote(name))))
+}

@@ -1,0 +1,189 @@
+//! kb.attach_table: a table's rows become documents, now and with every change.
+
+use crate::error::{Error, Object, Result};
+use crate::model::template::Template;
+use crate::model::{RowContent, RowSource};
+use crate::pg::condition::Condition;
+use crate::pg::role::{as_owner, as_role_of_name};
+use crate::pg::{trigger, wake};
+use crate::store::changes::{self, What};
+use crate::store::knowledge_bases;
+use crate::store::row_documents;
+use crate::store::sources::table::{self, Table};
+use crate::store::sources::{Source, catalog, rows};
+
+/// What a caller asks for.
+#[derive(Debug)]
+pub struct WantedTable {
+    /// A template, or names of columns.
+    pub content: String,
+    pub published_when: Option<String>,
+    pub metadata: Vec<String>,
+    pub tenant: Option<String>,
+    pub title: Option<String>,
+    pub uri: Option<String>,
+    pub content_type: Option<String>,
+    pub replicated: bool,
+}
+
+/// Rows that are looked at together when a condition changed.
+const BATCH: usize = 1000;
+
+/// Attaches a table, or changes how an attached one is read. Returns the source's number.
+pub fn attach_table(kb_id: &str, relation: u32, wanted: WantedTable) -> Result<i64> {
+    let kb = knowledge_bases::get_own(kb_id)?;
+    let table = table::find(relation)?
+        .ok_or_else(|| Error::NotFound { what: Object::Table, id: relation.to_string() })?;
+    check_table(&table)?;
+    let config = check_config(&table, wanted)?;
+    let mut source = Source {
+        source_no: 0,
+        kb_no: kb.kb_no,
+        kb_id: kb.id.clone(),
+        tenant_id: kb.tenant_id.clone(),
+        relation,
+        relation_name: table.name.clone(),
+        role_name: table.owner.clone(),
+        key: table.key.clone(),
+        config,
+        backfill: None,
+    };
+    // As the worker will read it: what the role may not do is told now.
+    rows::check(&source)?;
+    as_owner(|| {
+        knowledge_bases::lock(&kb)?;
+        let sources = catalog::of_knowledge_base(kb.kb_no)?;
+        let before = sources.into_iter().find(|before| before.relation == relation);
+        source.source_no = catalog::put(&source)?;
+        table::create_triggers(source.source_no, &table, source.config.replicated)?;
+        if let Some(before) = before {
+            hide_what_is_no_more(&before, &source)?;
+        }
+        wake::at_commit(kb.kb_no);
+        Ok(source.source_no)
+    })
+}
+
+/// Where documents could now be of rows that they are not made of any more: those are gone at this commit.
+fn hide_what_is_no_more(before: &Source, source: &Source) -> Result<()> {
+    if before.key != source.key || before.config.tenant != source.config.tenant {
+        return changes::append(source.source_no, What::Truncated, &[], &[]);
+    }
+    if before.config.published_when == source.config.published_when && before.role_name == source.role_name {
+        return Ok(());
+    }
+    let mut after = 0;
+    loop {
+        let documents = row_documents::after(source.source_no, after, BATCH)?;
+        let Some(last) = documents.last() else { return Ok(()) };
+        after = last.document_id;
+        let gone = row_documents::without_row(source, &documents)?;
+        let (tenants, keys): (Vec<String>, Vec<String>) =
+            gone.into_iter().map(|document| (document.tenant_id, document.external_id)).unzip();
+        if !keys.is_empty() {
+            changes::append(source.source_no, What::Gone, &tenants, &keys)?;
+        }
+    }
+}
+
+fn check_table(table: &Table) -> Result<()> {
+    let refuse = |problem: String, hint: &str| Err(Error::State { problem, hint: hint.into() });
+    let name = &table.name;
+    match table.kind.as_str() {
+        "r" => {}
+        "v" => {
+            return refuse(
+                format!("{name} is a view"),
+                "Attach the tables that it reads; published_when and a template say what it would.",
+            );
+        }
+        "m" => {
+            return refuse(
+                format!("{name} is a materialized view"),
+                "Attach the tables that it reads, or a table that is filled from it.",
+            );
+        }
+        "f" => {
+            return refuse(
+                format!("{name} is a foreign table"),
+                "It tells of no changes: copy it into a table, and attach that.",
+            );
+        }
+        "p" => return refuse(format!("{name} is partitioned"), "Attach its partitions, each by itself."),
+        _ => return refuse(format!("{name} is no table"), "Attach a table."),
+    }
+    if table.is_temporary {
+        return refuse(
+            format!("{name} is a temporary table"),
+            "Only its own session sees its rows: attach a permanent one.",
+        );
+    }
+    if ["kb", "pg_catalog", "information_schema"].contains(&table.schema.as_str()) {
+        return refuse(format!("{name} belongs to the system"), "Attach a table of your own.");
+    }
+    if !table.is_own {
+        return Err(Error::Permission { problem: format!("table {name} belongs to another role") });
+    }
+    if table.key.is_empty() {
+        return refuse(
+            format!("table {name} has no primary key"),
+            "A document is named by its row's key: ALTER TABLE … ADD PRIMARY KEY (…).",
+        );
+    }
+    Ok(())
+}
+
+/// Reads and checks everything that was asked for; all problems are reported together.
+fn check_config(table: &Table, wanted: WantedTable) -> Result<RowSource> {
+    let mut problems = Vec::new();
+    let names =
+        if Template::is_template(&wanted.content) { Vec::new() } else { table::names(&wanted.content)? };
+    let content = RowContent::parse(&wanted.content, names).unwrap_or_else(|problem| {
+        problems.push(format!("content: {problem}"));
+        RowContent::Columns(Vec::new())
+    });
+    let mut source = RowSource {
+        content,
+        metadata: wanted.metadata,
+        title: wanted.title,
+        uri: wanted.uri,
+        content_type: wanted.content_type,
+        tenant: wanted.tenant,
+        published_when: None,
+        published_columns: Vec::new(),
+        replicated: wanted.replicated,
+    };
+    let tenant = source.tenant.iter().map(|column| ("tenant", column.as_str()));
+    let mut named: Vec<(&str, &str)> = tenant.collect();
+    named.extend(source.content.columns().into_iter().map(|column| ("content", column)));
+    named.extend(source.metadata.iter().map(|column| ("metadata", column.as_str())));
+    for (argument, column) in
+        [("title", &source.title), ("uri", &source.uri), ("content_type", &source.content_type)]
+    {
+        named.extend(column.iter().map(|column| (argument, column.as_str())));
+    }
+    for (argument, column) in named {
+        if trigger::column(table.relation, column).is_none() {
+            problems.push(format!("{argument}: there is no column \"{column}\""));
+        }
+    }
+    if let Some(text) = &wanted.published_when {
+        // Literals are read by the types of columns, which may be the owner's work.
+        let condition = as_role_of_name(&table.owner, || Condition::parse(table.relation, text))?;
+        if condition.is_mutable() {
+            problems.push(
+                "published_when: it calls a function that is not IMMUTABLE; a row must be published until it changes".into(),
+            );
+        }
+        match condition.columns() {
+            Some(numbers) => source.published_columns = table::column_names(table.relation, &numbers)?,
+            None => problems
+                .push("published_when: it reads a whole row or a system column; name the columns".into()),
+        }
+        source.published_when = Some(condition.print());
+    }
+    match problems.is_empty() {
+        true => Ok(source),
+        false => Err(Error::configuration(format!("table {}", table.name), problems)),
+    }
+}

@@ -1,0 +1,19 @@
+//! kb.row_status: what has become of a row of an attached table.
+
+use crate::error::Result;
+use crate::pg::role::as_owner;
+use crate::store::knowledge_bases::current_tenant;
+use crate::store::row_documents::{self, RowStatus};
+use crate::store::sources::catalog;
+
+/// The status of a row in each knowledge base that its table is attached to, by their ids. The row is one of the session's
+/// tenant, where a column says whose rows are.
+pub fn row_status(relation: u32, external_id: &str) -> Result<Vec<(String, RowStatus)>> {
+    let tenant = current_tenant()?;
+    let of_source = |source: catalog::Source| {
+        let tenant = if source.config.tenant.is_some() { &tenant } else { &source.tenant_id };
+        let status = as_owner(|| row_documents::status(&source, tenant, external_id))?;
+        Ok((source.kb_id, status))
+    };
+    catalog::of_table(relation)?.into_iter().map(of_source).collect()
+}

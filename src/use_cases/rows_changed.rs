@@ -1,0 +1,159 @@
+//! kb._rows_changed: the trigger of an attached table writes down which rows a statement changed. It reads nothing else of
+//! them, and no fault of kb's, or of a condition that a user wrote, fails the statement.
+
+use crate::error::{Error, Result};
+use crate::model::row_key;
+use crate::pg::condition::Condition;
+use crate::pg::role::{as_owner, as_role_of_name};
+use crate::pg::setting;
+use crate::pg::subtransaction::{in_subtransaction, is_cancel};
+use crate::pg::trigger::{Change, Columns, Event, Firing, RowId};
+use crate::pg::wake;
+use crate::store::changes::{self, What};
+use crate::store::sources::{PRINTED, Source, catalog, table};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+/// Keys that are written down together.
+const BATCH: usize = 1000;
+
+thread_local! {
+    /// Sources by the oids of their triggers. A source that is changed gets new triggers.
+    static SOURCES: RefCell<HashMap<u32, Rc<Source>>> = RefCell::default();
+}
+
+/// Writes down what the statement did.
+pub fn rows_changed(firing: &Firing) -> Result<()> {
+    let Some(source) = source(firing)? else { return Ok(()) };
+    let mut changes = Written::new(&source);
+    if firing.event() == Event::Truncate {
+        return changes.note(What::Truncated);
+    }
+    let Some(columns) = columns(firing, &source) else {
+        // A column of the key is gone: the worker finds out which, and says so.
+        return changes.note(What::Changed);
+    };
+    let printed = Printed(firing.prints_by_settings(&columns));
+    let Some(condition) = &source.config.published_when else {
+        printed.run(|| firing.changes(&columns, None, |change| changes.add(change)))?;
+        return changes.flush();
+    };
+    let with_condition = in_subtransaction(|| {
+        if firing.owner() != source.role_name {
+            return Err(Error::Internal("the table has another owner".into()));
+        }
+        as_role_of_name(&source.role_name, || {
+            let condition = Condition::parse_printed(firing.relation(), condition)?;
+            printed.run(|| firing.changes(&columns, Some(&condition), |change| changes.add(change)))
+        })?;
+        changes.flush()
+    });
+    match with_condition {
+        Err(error) if is_cancel(&error) => Err(error),
+        Err(_) => {
+            // Whether the rows are published cannot be told here: they are hidden until the worker has looked.
+            let mut changes = Written::new(&source);
+            printed.run(|| firing.changes(&columns, None, |change| changes.add_gone(change)))?;
+            changes.flush()
+        }
+        Ok(()) => Ok(()),
+    }
+}
+
+/// The source that the trigger is of; None where there is none any more, or it is another table's.
+fn source(firing: &Firing) -> Result<Option<Rc<Source>>> {
+    let trigger = firing.trigger();
+    if let Some(source) = SOURCES.with_borrow(|sources| sources.get(&trigger).cloned()) {
+        return Ok(Some(source));
+    }
+    let found = as_owner(|| {
+        let Some(source) = catalog::find(firing.argument()?)? else { return Ok(None) };
+        let is_here = table::locate(&source)?.is_some_and(|found| found.relation == firing.relation());
+        Ok(is_here.then(|| Rc::new(source)))
+    })?;
+    if let Some(source) = &found {
+        SOURCES.with_borrow_mut(|sources| sources.insert(trigger, Rc::clone(source)));
+    }
+    Ok(found)
+}
+
+/// The columns by their numbers now; None where the key is not what it was.
+fn columns(firing: &Firing, source: &Source) -> Option<Columns> {
+    let number = |name: &str| firing.column(name);
+    let key: Option<Vec<i16>> = source.key.iter().map(|name| number(name)).collect();
+    let tenant = match &source.config.tenant {
+        Some(name) => Some(number(name)?),
+        None => None,
+    };
+    let watched: Option<Vec<i16>> = source.config.watched().into_iter().map(number).collect();
+    Some(Columns { key: key?, tenant, watched })
+}
+
+/// Has keys printed the same in every session; true: settings decide how.
+struct Printed(bool);
+
+impl Printed {
+    fn run<T>(&self, work: impl FnOnce() -> T) -> T {
+        if self.0 { setting::with(PRINTED, work) } else { work() }
+    }
+}
+
+/// What is written down of one statement.
+struct Written<'a> {
+    source: &'a Source,
+    changed: (Vec<String>, Vec<String>),
+    gone: (Vec<String>, Vec<String>),
+}
+
+impl Written<'_> {
+    fn new(source: &Source) -> Written<'_> {
+        Written { source, changed: Default::default(), gone: Default::default() }
+    }
+
+    fn add(&mut self, change: Change) -> Result<()> {
+        let (to, id) = match change {
+            Change::Changed(id) => (&mut self.changed, id),
+            Change::Gone(id) => (&mut self.gone, id),
+        };
+        push(to, id);
+        self.flush_if_full()
+    }
+
+    fn add_gone(&mut self, change: Change) -> Result<()> {
+        let (Change::Changed(id) | Change::Gone(id)) = change;
+        push(&mut self.gone, id);
+        self.flush_if_full()
+    }
+
+    fn flush_if_full(&mut self) -> Result<()> {
+        if self.changed.1.len().max(self.gone.1.len()) >= BATCH { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        for (what, (tenants, keys)) in
+            [(What::Changed, std::mem::take(&mut self.changed)), (What::Gone, std::mem::take(&mut self.gone))]
+        {
+            if !keys.is_empty() {
+                self.append(what, &tenants, &keys)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes down a change of no row in particular.
+    fn note(&mut self, what: What) -> Result<()> {
+        self.append(what, &[], &[])
+    }
+
+    fn append(&self, what: What, tenants: &[String], keys: &[String]) -> Result<()> {
+        as_owner(|| changes::append(self.source.source_no, what, tenants, keys))?;
+        wake::at_commit(self.source.kb_no);
+        Ok(())
+    }
+}
+
+fn push((tenants, keys): &mut (Vec<String>, Vec<String>), id: RowId) {
+    tenants.extend(id.tenant);
+    keys.push(row_key::encode(&id.key));
+}

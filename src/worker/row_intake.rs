@@ -1,0 +1,190 @@
+//! Reads rows of attached tables before their documents are processed: each becomes a document, or is no document any more.
+
+use super::open_documents::OpenDocuments;
+use super::outcome::BUSY;
+use super::target::Targets;
+use crate::catalog::row_document;
+use crate::catalog::source_tables::located;
+use crate::error::{Error, Result};
+use crate::model::row_key;
+use crate::model::states::PutStatus;
+use crate::pg::{time_limit, txn};
+use crate::settings;
+use crate::store::documents;
+use crate::store::jobs::{self, Job};
+use crate::store::new_documents::{self, NewDocument, Place};
+use crate::store::row_documents::{self, Found};
+use crate::store::sources::rows::{self, SourceRow};
+use crate::store::sources::{Source, catalog};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How long a statement may run that reads users' rows: conditions and columns may call what users wrote.
+pub const TIME_LIMIT: Duration = Duration::from_secs(10);
+/// query_canceled: the time is over.
+const CANCELED: &str = "57014";
+/// Rows that are read at once.
+const AT_ONCE: usize = 16;
+
+/// What became of a row's job.
+enum Read {
+    /// The document is as the row is, and is to be processed.
+    Current(Job),
+    /// There is nothing more to do.
+    Done,
+    /// Somebody has locked the document.
+    Locked(Job),
+    Failed(Job, Error),
+}
+
+/// Makes the documents of these jobs as their rows are now. Returns the jobs that are to be processed, in their order;
+/// the others have ended.
+pub fn refresh(jobs: Vec<Job>, open: &mut OpenDocuments) -> Result<Vec<Job>> {
+    if jobs.iter().all(|job| job.source_no.is_none()) {
+        return Ok(jobs);
+    }
+    let order: BTreeMap<i64, usize> =
+        jobs.iter().enumerate().map(|(place, job)| (job.job_no, place)).collect();
+    let mut by_source: BTreeMap<Option<i64>, Vec<Job>> = BTreeMap::new();
+    for job in jobs {
+        by_source.entry(job.source_no).or_default().push(job);
+    }
+    let mut current = by_source.remove(&None).unwrap_or_default();
+    for (source_no, jobs) in by_source {
+        for jobs in jobs.chunks(AT_ONCE) {
+            for read in read_rows(source_no.unwrap_or(0), jobs) {
+                match read {
+                    Read::Current(job) => current.push(job),
+                    Read::Done => {}
+                    Read::Locked(job) => open.outcomes().give_back(&[job], BUSY)?,
+                    Read::Failed(job, error) => fail(&job, &error, open)?,
+                }
+            }
+        }
+    }
+    current.sort_by_key(|job| order.get(&job.job_no).copied());
+    Ok(current)
+}
+
+/// Rows that cannot be read together are read one by one, so that one costs no other.
+fn read_rows(source_no: i64, jobs: &[Job]) -> Vec<Read> {
+    match txn::in_txn(|| read_some(source_no, jobs)) {
+        Ok(read) => read,
+        Err(_) if jobs.len() > 1 => jobs
+            .iter()
+            .map(|job| match txn::in_txn(|| read_some(source_no, std::slice::from_ref(job))) {
+                Ok(mut read) => read.pop().unwrap_or(Read::Done),
+                Err(error) => Read::Failed(job.clone(), of_row(job, error)),
+            })
+            .collect(),
+        Err(error) => jobs.iter().map(|job| Read::Failed(job.clone(), of_row(job, error.clone()))).collect(),
+    }
+}
+
+/// An error of reading one row. That it takes too long does not pass by itself.
+fn of_row(job: &Job, error: Error) -> Error {
+    match error {
+        Error::Database { sqlstate, .. } if sqlstate == CANCELED => Error::Document {
+            external_id: job.external_id.clone(),
+            problem: format!("reading its row took longer than {} s", TIME_LIMIT.as_secs()),
+        },
+        other => other,
+    }
+}
+
+fn read_some(source_no: i64, jobs: &[Job]) -> Result<Vec<Read>> {
+    let Some(source) = catalog::find(source_no)? else {
+        // Detached: the documents are as if they had been put, or gone.
+        return Ok(jobs.iter().cloned().map(Read::Current).collect());
+    };
+    let source = located(source)?;
+    let keys: Vec<Vec<String>> = jobs
+        .iter()
+        .map(|job| row_key::decode(&job.external_id, source.key.len()))
+        .collect::<Option<_>>()
+        .ok_or_else(|| Error::State {
+            problem: format!("the primary key of {} has changed", source.relation_name),
+            hint: format!(
+                "Detach the table and attach it again: kb.detach_table('{}', {}).",
+                source.kb_id, source.relation
+            ),
+        })?;
+    let most = settings::max_document_size();
+    let found = time_limit::within(TIME_LIMIT, || rows::read(&source, &keys, most))?;
+    let mut rows: BTreeMap<usize, SourceRow> = found.into_iter().map(|row| (row.place, row)).collect();
+    let mut targets = Targets::default();
+    let read = |(place, job): (usize, &Job)| take(&source, job, rows.remove(&place), most, &mut targets);
+    jobs.iter().enumerate().map(read).collect()
+}
+
+/// Makes the document of one row, or deletes it where there is no such row, or none with text.
+fn take(
+    source: &Source,
+    job: &Job,
+    row: Option<SourceRow>,
+    most: usize,
+    targets: &mut Targets,
+) -> Result<Read> {
+    let row = row.filter(|row| row.tenant.as_ref().is_none_or(|tenant| *tenant == job.tenant_id));
+    let document = row.map(|row| row_document::of_row(source, &job.external_id, row, most)).transpose();
+    let present = match row_documents::lock(source, &job.tenant_id, &job.external_id)? {
+        Found::Locked => return Ok(Read::Locked(job.clone())),
+        Found::Present(present) if !present.is_own => {
+            let error =
+                format!("document \"{}\" was there before the row: delete one of them", job.external_id);
+            catalog::set_error(source.source_no, Some(&error))?;
+            jobs::finish(std::slice::from_ref(job))?;
+            return Ok(Read::Done);
+        }
+        Found::Present(present) => Some(present),
+        Found::None => None,
+    };
+    let place = Place {
+        kb_no: source.kb_no,
+        kb_id: &source.kb_id,
+        tenant_id: &job.tenant_id,
+        source_no: Some(source.source_no),
+    };
+    let document = match document {
+        Ok(Some(Some(document))) => document,
+        Ok(_) => {
+            if let Some(present) = present {
+                documents::delete(&[present.document_id])?;
+            }
+            jobs::finish(std::slice::from_ref(job))?;
+            return Ok(Read::Done);
+        }
+        Err(error) => return Ok(Read::Failed(job.clone(), error)),
+    };
+    let status = new_documents::put(&place, &document)?;
+    if status == Some(PutStatus::Skipped)
+        && job.run_no.is_none()
+        && let Some(present) = present.filter(|present| present.is_ready)
+        && let [target] = &targets.of(job.kb_no)?[..]
+        && present.settings.as_deref() == Some(target.build.settings().as_str())
+    {
+        jobs::finish(std::slice::from_ref(job))?;
+        return Ok(Read::Done);
+    }
+    Ok(Read::Current(job.clone()))
+}
+
+/// Records a failure. A row that has never been a document becomes one without text, so that it is listed.
+fn fail(job: &Job, error: &Error, open: &mut OpenDocuments) -> Result<()> {
+    if !error.is_transient() {
+        txn::in_txn(|| {
+            let Some(source) = job.source_no.map_or(Ok(None), catalog::find)? else { return Ok(()) };
+            if row_documents::lock(&source, &job.tenant_id, &job.external_id)? != Found::None {
+                return Ok(());
+            }
+            let place = Place {
+                kb_no: source.kb_no,
+                kb_id: &source.kb_id,
+                tenant_id: &job.tenant_id,
+                source_no: Some(source.source_no),
+            };
+            new_documents::put(&place, &NewDocument::without_text(&job.external_id)).map(|_| ())
+        })?;
+    }
+    open.outcomes().fail(job, error)
+}

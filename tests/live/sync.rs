@@ -1,0 +1,131 @@
+//! Whatever is done to an attached table, from many sessions and while the worker is killed: at rest its knowledge base is
+//! what a fresh one over the same table would be.
+
+use crate::support::cluster::PRELOAD;
+use crate::support::{APP, Cluster, Db, LONG, assert_sound, chunk_set, signal, until};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+const SESSIONS: u64 = 8;
+const STATEMENTS: usize = 60;
+const KILLS: usize = 5;
+const ATTACH: &str = "content => '{{title}}: {{body}}', published_when => 'n % 3 <> 0', metadata => '{n}'";
+
+/// Random numbers that are the same each time.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % n
+    }
+}
+
+fn statement(random: &mut Random) -> String {
+    let (id, n) = (random.below(60), random.below(9));
+    match random.below(20) {
+        0..=4 => format!(
+            "INSERT INTO t VALUES ({id}, 'Title {n}', 'Body {id} {n}', {n}) ON CONFLICT (id) DO UPDATE SET body = 'Put {n}'"
+        ),
+        5..=8 => format!("UPDATE t SET body = 'Edited {n}', n = {n} WHERE id = {id}"),
+        9..=10 => format!("UPDATE t SET other = other + 1 WHERE id <= {id}"),
+        11..=12 => format!("UPDATE t SET n = n + 1 WHERE id BETWEEN {id} AND {id} + 3"),
+        13..=14 => format!("DELETE FROM t WHERE id = {id}"),
+        15 => format!("UPDATE t SET id = id + 1000 WHERE id = {id}"),
+        16 => format!("DELETE FROM t WHERE id > 1000; UPDATE t SET title = NULL, body = ' ' WHERE id = {id}"),
+        17 => format!(
+            "BEGIN; DELETE FROM t WHERE id = {id}; INSERT INTO t VALUES ({id}, 'Again', 'The same key {n}', {n}); COMMIT"
+        ),
+        18 => format!(
+            "BEGIN; SAVEPOINT s; DELETE FROM t; ROLLBACK TO s; UPDATE t SET n = {n} WHERE id = {id}; COMMIT"
+        ),
+        _ if random.below(10) == 0 => "TRUNCATE t".to_string(),
+        _ => format!("BEGIN; UPDATE t SET body = 'Never' WHERE id < {id}; ROLLBACK"),
+    }
+}
+
+fn disturb(cluster: &Cluster, seed: u64) {
+    let mut random = Random(seed * 7919 + 1);
+    let mut db = cluster.connect(APP);
+    for _ in 0..STATEMENTS {
+        let statement = statement(&mut random);
+        let Err(fault) = db.try_run(&statement) else { continue };
+        match fault.code.as_str() {
+            // The server restarts, since a process was killed.
+            "" | "57P01" | "57P02" | "57P03" => db = cluster.reconnect(APP),
+            // Sessions that change the same rows in other orders.
+            "40P01" | "23505" => drop(db.try_run("ROLLBACK")),
+            _ => panic!("{statement}: {fault:?}"),
+        }
+    }
+}
+
+/// The workers' pids, also while the server restarts.
+fn workers(cluster: &Cluster) -> Vec<i32> {
+    let sql = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'kb worker' AND datname = $1";
+    let rows = cluster.reconnect("postgres").0.query(sql, &[&APP]);
+    rows.unwrap_or_default().iter().map(|row| row.get(0)).collect()
+}
+
+#[test]
+fn an_attached_table_ends_as_a_fresh_one_would_whatever_is_done_to_it_and_whoever_is_killed() {
+    let mut cluster = crate::cluster!(PRELOAD);
+    cluster.expects_crashes = true;
+    let mut db = cluster.connect(APP);
+    db.run("CREATE TABLE t (id int PRIMARY KEY, title text, body text, n int, other int DEFAULT 0)");
+    db.create_kb("k", "hash", "{}");
+    db.run(&format!("SELECT kb.attach_table('k', 't', {ATTACH})"));
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let sessions: Vec<_> = (0..SESSIONS)
+            .map(|seed| {
+                scope.spawn({
+                    let cluster = &cluster;
+                    move || disturb(cluster, seed)
+                })
+            })
+            .collect();
+        let (cluster, is_over) = (&cluster, &is_over);
+        scope.spawn(move || {
+            for kill in 0..KILLS {
+                let mut worker = None;
+                until(LONG, "a worker to end", || {
+                    worker = workers(cluster).first().copied();
+                    worker.is_some() || is_over.load(Ordering::Relaxed)
+                });
+                if let Some(worker) = worker {
+                    // The second takes the whole server down.
+                    signal(worker, if kill % 2 == 0 { libc::SIGTERM } else { libc::SIGKILL });
+                    until(LONG, "it has ended", || !workers(cluster).contains(&worker));
+                }
+            }
+        });
+        for session in sessions {
+            session.join().unwrap();
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert_in_step(&mut cluster.reconnect(APP));
+}
+
+/// The knowledge base is what a fresh one is.
+fn assert_in_step(db: &mut Db) {
+    db.wait("k");
+    db.create_kb("fresh", "hash", "{}");
+    db.run(&format!("SELECT kb.attach_table('fresh', 't', {ATTACH})"));
+    db.wait("fresh");
+    let published = db.count("t WHERE n % 3 <> 0 AND coalesce(title, '') || coalesce(body, '') ~ '\\S'");
+    for kb in ["k", "fresh"] {
+        assert_sound(db, kb, published, 0);
+    }
+    assert_eq!(chunk_set(db, "k"), chunk_set(db, "fresh"));
+    let documents = |db: &mut Db, kb: &str| -> Vec<String> {
+        db.all(&format!(
+            "SELECT concat_ws('|', external_id, content, metadata) FROM kb.documents WHERE kb_id = '{kb}' ORDER BY 1"
+        ))
+    };
+    assert_eq!(documents(db, "k"), documents(db, "fresh"));
+    assert_eq!(db.count("kb.changes") + db.count("kb.jobs"), 0);
+}

@@ -1,0 +1,81 @@
+//! Detached, dropped, restored, mended.
+
+use super::{ready, with_articles, without_worker};
+use crate::support::cluster::succeed;
+use crate::support::{APP, Db, assert_sound};
+
+#[test]
+fn what_is_detached_or_dropped_leaves_nothing_behind() {
+    let Some((_cluster, mut db)) = with_articles() else { return };
+    db.create_kb("second", "hash", "{}");
+    db.run("SELECT kb.attach_table('second', 'articles', 'body')");
+    db.run("INSERT INTO articles (body, status) VALUES ('One', 'published'), ('Two', 'draft')");
+    db.wait("k");
+    db.wait("second");
+    assert_eq!((ready(&mut db, "k").len(), ready(&mut db, "second").len()), (1, 2));
+    db.run("UPDATE articles SET body = body || '!'");
+    assert_eq!(db.one::<i64>("SELECT kb.detach_table('k', 'articles')"), 1);
+    assert_eq!(db.count("pg_trigger WHERE tgname LIKE 'kb\\_%'"), 4);
+    db.wait("second");
+    assert_sound(&mut db, "k", 0, 0);
+    db.run("SELECT kb.drop_knowledge_base('second'); UPDATE articles SET body = 'x'");
+    assert_eq!(db.count("pg_trigger WHERE tgname LIKE 'kb\\_%'"), 0);
+    assert_eq!(db.count("kb.sources") + db.count("kb.changes"), 0);
+    db.run("SELECT kb.attach_table('k', 'articles', 'body'); DROP EXTENSION kb");
+    assert_eq!(db.count("pg_trigger WHERE NOT tgisinternal"), 0);
+    db.run("UPDATE articles SET body = 'y'");
+}
+
+#[test]
+fn a_restored_dump_goes_on_following_its_tables() {
+    let Some((cluster, mut db)) = with_articles() else { return };
+    db.run(
+        "INSERT INTO articles (body, status) SELECT 'Text ' || n, 'published' FROM generate_series(1, 5) n",
+    );
+    db.wait("k");
+    without_worker(&cluster, || {
+        db.run("UPDATE articles SET body = 'Changed before the dump' WHERE id = 1; DELETE FROM articles WHERE id = 2");
+        succeed(
+            cluster.program("pg_dump").args(["--format=custom", "--file"]).arg(cluster.path("dump")).arg(APP),
+        );
+    });
+    // In another order of oids.
+    let mut postgres = cluster.connect("postgres");
+    postgres.run("CREATE DATABASE other");
+    cluster.connect("other").run("CREATE TABLE filler (a int); DROP TABLE filler");
+    succeed(
+        cluster.program("pg_restore").args(["--exit-on-error", "--dbname=other"]).arg(cluster.path("dump")),
+    );
+    let mut other = cluster.connect("other");
+    other.run("INSERT INTO articles (id, body, status) VALUES (77, 'After the restore', 'published')");
+    other.wait("k");
+    assert_eq!(ready(&mut other, "k"), ["1", "3", "4", "5", "77"]);
+    assert_eq!(
+        other.one::<String>("SELECT content FROM kb.documents WHERE external_id = '1'"),
+        "Changed before the dump"
+    );
+    assert_sound(&mut other, "k", 5, 0);
+    assert!(other.one::<bool>("SELECT relation = 'articles'::regclass FROM kb.sources"));
+}
+
+#[test]
+fn what_happened_while_triggers_were_off_is_found_and_mended() {
+    let Some((_cluster, mut db)) = with_articles() else { return };
+    db.run("INSERT INTO articles (body, status) SELECT 'Text ' || n, 'published' FROM generate_series(1, 1200) n");
+    db.wait("k");
+    let drift = |db: &mut Db| -> String {
+        db.one("SELECT concat_ws(' ', relation, rows, missing, changed, orphaned) FROM kb.reconcile('k')")
+    };
+    assert_eq!(drift(&mut db), "public.articles 1200 0 0 0");
+    db.run(
+        "SET session_replication_role = replica;
+         DELETE FROM articles WHERE id <= 3; UPDATE articles SET status = 'draft' WHERE id = 4;
+         UPDATE articles SET body = 'Changed' WHERE id IN (5, 6); INSERT INTO articles (id, body, status) VALUES
+             (9001, 'New', 'published'), (9002, 'New draft', 'draft'), (9003, ' ', 'published');
+         RESET session_replication_role",
+    );
+    assert_eq!(drift(&mut db), "public.articles 1197 1 2 4");
+    db.wait("k");
+    assert_eq!(drift(&mut db), "public.articles 1197 0 0 0");
+    assert_sound(&mut db, "k", 1197, 0);
+}

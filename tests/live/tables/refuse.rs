@@ -1,0 +1,147 @@
+//! What cannot be attached, and what goes wrong later: it is told, and fails no statement of users.
+
+use super::{ready, with_articles};
+use crate::support::{APP, Db, SOON, assert_sound, until};
+
+#[test]
+fn what_cannot_be_attached_is_refused_with_what_to_do() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.run(
+        "CREATE TABLE t (id int PRIMARY KEY, body text, status text, at timestamptz);
+         CREATE VIEW v AS SELECT * FROM t; CREATE MATERIALIZED VIEW m AS SELECT * FROM t;
+         CREATE TEMP TABLE tmp (id int PRIMARY KEY, body text); CREATE TABLE nokey (body text);
+         CREATE FOREIGN DATA WRAPPER w; CREATE SERVER s FOREIGN DATA WRAPPER w;
+         CREATE FOREIGN TABLE f (id int, body text) SERVER s;
+         CREATE ROLE writer LOGIN IN ROLE kb_writer; GRANT SELECT ON t TO writer",
+    );
+    db.create_kb("k", "hash", "{}");
+    for (table, code, says) in [
+        ("v", "55000", "is a view\nAttach the tables"),
+        ("m", "55000", "is a materialized view"),
+        ("f", "55000", "is a foreign table"),
+        ("tmp", "55000", "temporary"),
+        ("nokey", "55000", "has no primary key\n"),
+        ("kb.documents", "55000", "belongs to the system"),
+        ("t_pkey", "55000", "is no table"),
+        ("nowhere", "42P01", "does not exist"),
+    ] {
+        let fault = db.fault(&format!("SELECT kb.attach_table('k', '{table}', 'body')"));
+        assert_eq!(fault.code, code, "{table}: {fault:?}");
+        assert!(fault.text.contains(says), "{table}: {fault:?}");
+    }
+    let fault = db.fault("SELECT kb.attach_table('k', 't', '{body, nope}', title => 'none', tenant => 'x')");
+    assert_eq!(fault.code, "22023");
+    for problem in
+        ["content: there is no column \"nope\"", "title: there is no column \"none\"", "tenant: there is"]
+    {
+        assert!(fault.text.contains(problem), "{fault:?}");
+    }
+    for (condition, code, says) in [
+        ("at <= now()", "22023", "not IMMUTABLE"),
+        ("t.ctid = '(0,1)'", "22023", "system column"),
+        ("t IS NOT NULL", "22023", "whole row"),
+        ("status = 'x') OR (true", "42601", "syntax error"),
+        ("true FROM pg_authid", "22023", "one condition"),
+        ("true; DROP TABLE t", "42601", "syntax error"),
+        ("EXISTS (SELECT FROM pg_authid)", "0A000", "subquery"),
+        ("count(*) > 1", "42803", "aggregate"),
+        ("status", "42804", "boolean"),
+        ("nope = 1", "42703", "does not exist"),
+        ("", "22023", "one condition"),
+    ] {
+        let fault = db
+            .fault(&format!("SELECT kb.attach_table('k', 't', 'body', published_when => $x${condition}$x$)"));
+        assert_eq!(fault.code, code, "{condition}: {fault:?}");
+        assert!(fault.text.contains(says), "{condition}: {fault:?}");
+    }
+    let mut writer = cluster.connect_as(APP, "writer");
+    assert_eq!(writer.fault("SELECT kb.attach_table('k', 't', 'body')").code, "42501");
+    assert_eq!(db.count("kb.sources"), 0);
+    assert_eq!(db.count("pg_trigger WHERE tgname LIKE 'kb\\_%'"), 0);
+}
+
+#[test]
+fn no_fault_of_kb_or_of_a_condition_fails_the_users_statement() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.run(
+        "CREATE TABLE t (id int PRIMARY KEY, body text, n int DEFAULT 1, other text);
+         INSERT INTO t VALUES (1, 'One'), (2, 'Two'), (3, 'Three')",
+    );
+    db.create_kb("k", "hash", "{}");
+    db.run("SELECT kb.attach_table('k', 't', 'body', published_when => '10 / n > 0')");
+    db.wait("k");
+    let all = |db: &mut Db| -> Vec<String> {
+        db.all("SELECT external_id FROM kb.query('k', 'one', 50, min_score => 0) ORDER BY external_id")
+    };
+    assert_eq!(all(&mut db), ["1", "2", "3"]);
+    // The condition divides by zero: whether the row is published cannot be told, so it is not.
+    db.run("UPDATE t SET n = 0 WHERE id = 1");
+    assert_eq!(all(&mut db), ["2", "3"]);
+    db.run("UPDATE t SET n = 0, body = 'Changed' WHERE id = 2; INSERT INTO t VALUES (4, 'Four', 0), (5, 'Five', 1)");
+    db.wait("k");
+    assert_eq!(all(&mut db), ["3", "5"]);
+    db.run("UPDATE t SET n = 1");
+    db.wait("k");
+    assert_eq!(all(&mut db), ["1", "2", "3", "4", "5"]);
+    // A column that is read is renamed: statements go on, the rows are listed, other tables go on.
+    db.run("CREATE TABLE other (id int PRIMARY KEY, body text)");
+    db.create_kb("o", "hash", "{}");
+    db.run("SELECT kb.attach_table('o', 'other', 'body')");
+    db.run("ALTER TABLE t RENAME COLUMN body TO text; UPDATE t SET text = 'Renamed' WHERE id = 1");
+    db.run("INSERT INTO other VALUES (1, 'Goes on')");
+    db.wait("o");
+    db.wait("k");
+    assert_eq!(all(&mut db).len(), 5);
+    assert!(db.one::<String>("SELECT error FROM kb.failures WHERE external_id = '1'").contains("body"));
+    db.run("SELECT kb.attach_table('k', 't', 'text', published_when => '10 / n > 0')");
+    db.wait("k");
+    assert_eq!(db.count("kb.failures"), 0);
+    assert_eq!(
+        db.one::<String>("SELECT content FROM kb.documents WHERE kb_id = 'k' AND external_id = '1'"),
+        "Renamed"
+    );
+    // The key is renamed, the table is dropped.
+    db.run(
+        "ALTER TABLE t RENAME COLUMN id TO number; INSERT INTO t VALUES (6, 'Six'); UPDATE t SET text = 'x'",
+    );
+    until(SOON, "health tells of the key", || {
+        db.count("kb.health() WHERE component = 'sources' AND status = 'warning' AND detail LIKE '%\"id\"%'")
+            == 1
+    });
+    db.run("DROP TABLE t; INSERT INTO other VALUES (2, 'Goes on, too')");
+    db.wait("o");
+    assert_eq!(ready(&mut db, "o"), ["1", "2"]);
+    let relation: i64 = db.one("SELECT relation::bigint FROM kb.sources WHERE relation_name LIKE '%.t'");
+    assert_eq!(db.one::<i64>(&format!("SELECT kb.detach_table('k', {relation})")), 5);
+    assert_eq!(db.count("kb.health() WHERE component = 'sources' AND status = 'ok'"), 1);
+}
+
+#[test]
+fn a_row_is_its_tables_and_nobody_elses() {
+    let Some((_cluster, mut db)) = with_articles() else { return };
+    db.put("k", "2", "Put by hand.");
+    db.run("INSERT INTO articles (body, status) VALUES ('One', 'published'), ('Two', 'published')");
+    db.wait("k");
+    assert_eq!(db.one::<String>("SELECT content FROM kb.documents WHERE external_id = '2'"), "Put by hand.");
+    assert!(
+        db.one::<String>("SELECT detail FROM kb.health() WHERE component = 'sources'")
+            .contains("\"2\" was there")
+    );
+    for statement in [
+        "SELECT kb.put_document('k', '1', 'Another')",
+        "SELECT kb.put_documents('k', ARRAY['{\"external_id\": \"1\", \"content\": \"One\"}'::jsonb])",
+        "SELECT kb.delete_document('k', '1')",
+    ] {
+        let fault = db.fault(statement);
+        assert_eq!(fault.code, "55000", "{fault:?}");
+        assert!(fault.text.contains("row of an attached table"), "{fault:?}");
+    }
+    assert_eq!(db.one::<i64>("SELECT kb.detach_table('k', 'articles', keep => true)"), 1);
+    db.put("k", "1", "Now it is anybody's.");
+    db.run("UPDATE articles SET body = 'Nobody looks'; SELECT kb.delete_document('k', '2')");
+    db.wait("k");
+    assert_sound(&mut db, "k", 1, 0);
+    assert_eq!(db.count("pg_trigger WHERE tgname LIKE 'kb\\_%'"), 0);
+}

@@ -1,0 +1,146 @@
+//! With whose rights rows are read, and who sees them.
+
+use super::{ready, with_articles};
+use crate::support::{APP, Cluster, Db, SOON, until};
+
+#[test]
+fn the_worker_reads_with_the_rights_and_the_row_security_of_the_tables_owner() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.run(
+        "CREATE ROLE author LOGIN IN ROLE kb_writer; GRANT CREATE ON SCHEMA public TO author;
+         CREATE FUNCTION spy(text) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS
+             $$BEGIN RAISE LOG 'spy as %', current_user; RETURN true; END$$;
+         CREATE FUNCTION closed(text) RETURNS boolean LANGUAGE sql IMMUTABLE RETURN true;
+         REVOKE EXECUTE ON FUNCTION closed(text) FROM PUBLIC",
+    );
+    let mut author = cluster.connect_as(APP, "author");
+    author.run(
+        "CREATE TABLE t (id int PRIMARY KEY, body text, mine boolean);
+                SELECT kb.create_knowledge_base('k', 'hash')",
+    );
+    let fault = author.fault("SELECT kb.attach_table('k', 't', 'body', published_when => 'closed(body)')");
+    assert_eq!(fault.code, "42501", "{fault:?}");
+    author.run("SELECT kb.attach_table('k', 't', 'body', published_when => 'spy(body)')");
+    // Whoever changes the table, and whoever attached it: the condition runs as the owner.
+    db.run("SELECT kb.attach_table('k', 't', 'body', published_when => 'spy(body)')");
+    db.run("INSERT INTO t VALUES (1, 'Seen', true), (2, 'Not seen', false)");
+    db.wait("k");
+    assert_eq!(ready(&mut db, "k"), ["1", "2"]);
+    let log = cluster.log();
+    assert!(log.contains("spy as author") && !log.contains("spy as postgres"), "{log}");
+    author.run(
+        "ALTER TABLE t ENABLE ROW LEVEL SECURITY; ALTER TABLE t FORCE ROW LEVEL SECURITY;
+         CREATE POLICY p ON t USING (mine); SELECT kb.attach_table('k', 't', 'body')",
+    );
+    db.wait("k");
+    assert_eq!(ready(&mut db, "k"), ["1"]);
+    db.run("INSERT INTO t VALUES (3, 'Not seen', false), (4, 'Seen', true)");
+    db.wait("k");
+    assert_eq!(ready(&mut db, "k"), ["1", "4"]);
+    // Another owner could have other code run with the rights of the one before; what is deleted is gone all the same.
+    author.run("SELECT kb.attach_table('k', 't', 'body', published_when => 'spy(body)')");
+    db.wait("k");
+    db.run("CREATE ROLE other IN ROLE kb_writer; GRANT CREATE ON SCHEMA public TO other; ALTER TABLE t OWNER TO other");
+    db.run("INSERT INTO t VALUES (5, 'Not read', true)");
+    until(SOON, "health tells of the owner", || {
+        db.count("kb.health() WHERE component = 'sources' AND detail LIKE '%another owner%'") == 1
+    });
+    db.wait("k");
+    assert_eq!(ready(&mut db, "k"), ["1", "4"]);
+    let spied = |cluster: &Cluster| cluster.log().matches("spy as ").count();
+    let before = spied(&cluster);
+    db.run("UPDATE t SET body = 'Other' WHERE id = 4; DELETE FROM t WHERE id = 1");
+    assert_eq!(db.count("kb.query('k', 'seen', 9, min_score => 0)"), 0);
+    assert_eq!(spied(&cluster), before);
+}
+
+#[test]
+fn what_a_tables_owner_wrote_runs_as_nobody_else() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.run("CREATE ROLE author LOGIN IN ROLE kb_writer; GRANT CREATE ON SCHEMA public TO author");
+    let mut author = cluster.connect_as(APP, "author");
+    author.run(
+        "CREATE FUNCTION evil() RETURNS boolean LANGUAGE plpgsql AS
+             $$BEGIN RAISE LOG 'evil as %', current_user; RETURN true; END$$;
+         CREATE DOMAIN number AS int CHECK (public.evil());
+         CREATE TYPE pair AS (a text, b text);
+         CREATE FUNCTION pair_text(pair) RETURNS text LANGUAGE sql AS $$SELECT public.evil()::text || ($1).a$$;
+         CREATE FUNCTION pair_json(pair) RETURNS json LANGUAGE sql AS $$SELECT to_json(public.evil()::text || ($1).a)$$;
+         CREATE CAST (pair AS text) WITH FUNCTION pair_text(pair);
+         CREATE CAST (pair AS json) WITH FUNCTION pair_json(pair);
+         CREATE TABLE t (id number PRIMARY KEY, body pair); GRANT ALL ON t TO PUBLIC;
+         INSERT INTO t VALUES (1, ('one', 'x'))",
+    );
+    db.create_kb("k", "hash", "{}");
+    db.run("SELECT kb.attach_table('k', 't', '{body}', metadata => '{body}', published_when => 'id <> 9')");
+    db.wait("k");
+    db.run("UPDATE t SET body = ('other', 'x')");
+    db.wait("k");
+    assert_eq!(db.one::<String>("SELECT content FROM kb.documents"), "trueother");
+    assert_eq!(db.one::<String>("SELECT row -> 'body' ->> 'a' FROM kb.query_rows('k', 'one')"), "other");
+    db.run("SELECT * FROM kb.row_status('t', '1'); SELECT * FROM kb.reconcile('k'); DELETE FROM t; SELECT kb.detach_table('k', 't')");
+    let log = cluster.log();
+    assert!(log.contains("evil as author"), "{log}");
+    let others: Vec<&str> = log
+        .lines()
+        .filter(|line| line.contains("LOG:  evil as ") && !line.contains("evil as author"))
+        .collect();
+    assert_eq!(others, [""; 0]);
+}
+
+#[test]
+fn rows_with_a_tenant_are_that_tenants_only() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.run("CREATE TABLE t (id int PRIMARY KEY, domain_id int, body text); SET kb.tenant = 'shared'");
+    db.create_kb("k", "hash", "{}");
+    db.run("SELECT kb.attach_table('k', 't', 'body', tenant => 'domain_id')");
+    db.run("INSERT INTO t VALUES (1, 7, 'Of seven'), (2, 8, 'Of eight'), (3, 7, 'Also of seven'), (4, NULL, 'Of none')");
+    db.wait("k");
+    let tenant_sees = |db: &mut Db, tenant: &str| -> Vec<String> {
+        db.run(&format!("SET kb.tenant = '{tenant}'"));
+        let mut reader = db.all("SELECT external_id FROM kb.query('k', 'of', 50, min_score => 0) ORDER BY 1");
+        reader.dedup();
+        reader
+    };
+    db.run("CREATE ROLE reader IN ROLE kb_reader; SET ROLE reader");
+    assert_eq!(tenant_sees(&mut db, "7"), ["1", "3"]);
+    assert_eq!(tenant_sees(&mut db, "8"), ["2"]);
+    assert_eq!(tenant_sees(&mut db, ""), ["4"]);
+    db.run("RESET ROLE; UPDATE t SET domain_id = 8 WHERE id = 1; SET ROLE reader");
+    assert_eq!(tenant_sees(&mut db, "7"), ["3"]);
+    db.run("RESET ROLE");
+    db.run("SET kb.tenant = 'shared'");
+    db.wait("k");
+    db.run("SET ROLE reader");
+    assert_eq!(tenant_sees(&mut db, "8"), ["1", "2"]);
+}
+
+#[test]
+fn a_question_is_answered_with_the_rows_that_the_caller_may_see() {
+    let Some((cluster, mut db)) = with_articles() else { return };
+    db.run(
+        "INSERT INTO articles (title, body, status) VALUES ('One', 'A text about leave', 'published'),
+             ('Two', 'Another text about leave', 'published');
+         CREATE ROLE reader LOGIN IN ROLE kb_reader",
+    );
+    db.put("k", "by hand", "This text about leave was put");
+    db.wait("k");
+    let all = "SELECT concat_ws(' ', external_id, key, row ->> 'title', row ->> 'status') FROM kb.query_rows('k', 'leave', 9)
+               ORDER BY 1";
+    assert_eq!(
+        db.all::<String>(all),
+        ["1 {\"id\": 1} One published", "2 {\"id\": 2} Two published", "by hand"]
+    );
+    let mut reader = cluster.connect_as(APP, "reader");
+    assert_eq!(reader.fault(all).code, "42501");
+    db.run(
+        "GRANT SELECT ON articles TO reader; ALTER TABLE articles ENABLE ROW LEVEL SECURITY;
+            CREATE POLICY p ON articles USING (title = 'Two')",
+    );
+    assert_eq!(reader.all::<String>(all), ["2 {\"id\": 2} Two published", "by hand"]);
+    db.run("ALTER TABLE articles RENAME TO renamed");
+    assert_eq!(reader.all::<String>(all).len(), 2);
+}
