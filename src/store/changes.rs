@@ -149,23 +149,27 @@ pub fn any_uncommitted(kb_no: i64) -> Result<bool> {
     Ok(found.unwrap_or(false))
 }
 
-/// What waits of documents: (gone, changed), each as places in the given lists. Works on a standby.
+/// What waits of documents that are rows of attached tables, written down or enqueued, each as a place in the given lists.
+/// Works on a standby.
 pub fn of_documents(
     source_nos: &[i64],
     tenants: &[String],
     external_ids: &[String],
 ) -> Result<Vec<(usize, What)>> {
-    let found = spi::read(
-        "SELECT DISTINCT u.place, c.change
+    spi::read(
+        "SELECT u.place, w.change
          FROM unnest($1::bigint[], $2::text[], $3::text[]) WITH ORDINALITY AS u (source_no, tenant_id, external_id, place)
-         JOIN kb.changes c ON c.source_no = u.source_no
-             AND (c.change = 'truncated' OR u.external_id = ANY (c.keys))
-         LEFT JOIN kb.sources s ON s.source_no = u.source_no
-         WHERE c.change = 'truncated' OR EXISTS (
-             SELECT FROM unnest(c.keys) WITH ORDINALITY AS k (key, n)
-             WHERE k.key = u.external_id AND coalesce(c.tenants[k.n::int], s.tenant_id) = u.tenant_id)",
+         JOIN kb.sources s ON s.source_no = u.source_no
+         CROSS JOIN LATERAL (
+             SELECT c.change FROM kb.changes c
+             WHERE c.source_no = u.source_no AND (c.change = 'truncated' OR u.external_id = ANY (c.keys) AND EXISTS (
+                 SELECT FROM unnest(c.keys) WITH ORDINALITY AS k (key, n)
+                 WHERE k.key = u.external_id AND coalesce(c.tenants[k.n::int], s.tenant_id) = u.tenant_id))
+             UNION ALL
+             SELECT 'changed' FROM kb.jobs j
+             WHERE j.kb_no = s.kb_no AND j.tenant_id = u.tenant_id AND j.kind = 'document'
+               AND j.subject = u.external_id AND j.priority = 0) w",
         &[Arg::Longs(source_nos), Arg::Texts(tenants), Arg::Texts(external_ids)],
         |row| Ok((row.get::<i64>(0)? as usize - 1, What::stored(&row.get::<String>(1)?)?)),
-    )?;
-    Ok(found)
+    )
 }

@@ -63,10 +63,7 @@ pub fn target(kb_id: &str) -> Result<Target> {
 /// The columns that [`chunk_row`] reads, after the chunk's id.
 const COLUMNS: &str = "c.chunk_id, d.external_id, d.title, c.content, c.token_count,
     CASE WHEN c.metadata = '{}' THEN d.metadata ELSE d.metadata || c.metadata END, c.locator,
-    d.content_hash IS DISTINCT FROM d.indexed_hash OR d.source_no IS NOT NULL AND EXISTS (
-        SELECT FROM kb.jobs j WHERE j.kb_no = d.kb_no AND j.tenant_id = d.tenant_id AND j.kind = 'document'
-            AND j.subject = d.external_id AND j.priority = 0),
-    c.content_hash, d.source_no, d.tenant_id";
+    d.content_hash IS DISTINCT FROM d.indexed_hash, c.content_hash, d.source_no, d.tenant_id";
 
 fn chunk_row(row: &Row) -> Result<ChunkRow> {
     Ok(ChunkRow {
