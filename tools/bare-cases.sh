@@ -5,16 +5,16 @@
 
 # Name, Debian, the commands that are run, and when: each condition once in those that are run always, so that they end
 # within two hours; the others when they are named.
-CASES='spaces bookworm demo,test always
-headers-missing bookworm demo,test always
+CASES='headers-missing bookworm demo,test always
 german-user trixie demo,test always
-majors trixie demo,test always
 pgvector-old bookworm demo,test always
-pgvector-missing trixie demo,test always
+majors trixie demo,test always
 no-sudo-nothing bookworm demo always
 no-sudo-nothing trixie demo always
 no-rust bookworm demo always
 interrupted bookworm demo always
+spaces bookworm demo,test named
+pgvector-missing trixie demo,test named
 no-sudo bookworm demo,test named
 no-sudo trixie demo,test named
 majors bookworm demo,test named
@@ -27,7 +27,8 @@ interrupted trixie demo named'
 # Debian's own PostgreSQL.
 case_major() { case $suite in bookworm) echo 15 ;; *) echo 17 ;; esac; }
 
-# A server without its headers: what the first user had.
+# A server without its headers: what the first user had; root; a checkout whose path has spaces.
+settings_headers_missing() { settings_spaces; }
 prepare_headers_missing() { case_apt "postgresql-$(case_major)" libpq-dev gcc libc6-dev python3; }
 
 # Nothing but make; root; a checkout whose path has spaces.
@@ -88,16 +89,16 @@ prepare_pgvector_old() {
 # Headers without a server.
 prepare_server_missing() { case_apt "postgresql-server-dev-$(case_major)"; }
 
-# Two majors; root, in root's home, where user postgres may not go. On trixie, 15 is what an upgrade from bookworm
-# leaves: apt knows it no more, and neither has its headers. On bookworm, 18 is a server from the Python package index,
-# laid where Debian's would be, complete but for pgvector.
+# Two majors; root, in root's home, where user postgres may not go; headers without pgvector. On trixie, 15 is what an
+# upgrade from bookworm leaves: apt knows it no more. On bookworm, 18 is a server from the Python package index, laid
+# where Debian's would be, complete but for pgvector.
 settings_majors() { case_checkout=/root/kb; }
 prepare_majors() {
     local list=$case_root/etc/apt/sources.list
     if [ "$suite" = trixie ]; then
         cp "$list" "$list.trixie"
         sed 's/trixie/bookworm/g' "$list.trixie" >>"$list"
-        case_apt postgresql-15 postgresql-17
+        case_apt postgresql-15 postgresql-17 postgresql-server-dev-17
         mv "$list.trixie" "$list"
         in_case apt-get update >>"$case_log-prepare.log" 2>&1
     else
