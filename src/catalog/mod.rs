@@ -8,4 +8,5 @@ pub mod enqueue;
 pub mod knowledge_base_settings;
 pub mod new_document;
 pub mod row_document;
+pub mod row_presence;
 pub mod source_tables;

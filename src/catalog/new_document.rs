@@ -51,5 +51,7 @@ pub fn check(given: Given) -> Result<NewDocument> {
         title: given.title,
         uri: given.uri,
         metadata: given.metadata,
+        title_is_given: false,
+        uri_is_given: false,
     })
 }

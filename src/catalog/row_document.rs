@@ -17,17 +17,22 @@ pub fn of_row(
     let Some(values) = row.values else {
         return Err(Error::DocumentTooLarge { external_id, size: row.size, limit: most });
     };
-    let text = source.config.content.text(&values);
+    let text = source.config.content.text(&values.content);
     if text.trim().is_empty() {
         return Ok(None);
     }
     let given = Given {
         external_id,
         content: Content::Text(text),
-        metadata: Some(row.metadata),
-        title: row.title,
-        content_type: row.content_type,
-        uri: row.uri,
+        metadata: Some(values.metadata),
+        title: values.title,
+        content_type: values.content_type,
+        uri: values.uri,
     };
-    new_document::check(given).map(Some)
+    let document = new_document::check(given)?;
+    Ok(Some(NewDocument {
+        title_is_given: source.config.title.is_some(),
+        uri_is_given: source.config.uri.is_some(),
+        ..document
+    }))
 }

@@ -2,9 +2,9 @@
 
 use crate::error::{Error, Result};
 use crate::pg::role::as_owner;
-use crate::store::changes;
 use crate::store::sources::table::{self, Located};
 use crate::store::sources::{Source, catalog};
+use crate::store::{changes, row_documents};
 
 /// The source with its table as it is now: under another name, or under another oid after a restore. An error where the
 /// table is gone or another's.
@@ -13,6 +13,9 @@ pub fn located(source: Source) -> Result<Source> {
     let found = table::locate(&source)?;
     let problem = match &found {
         None => "is gone, or its triggers are",
+        Some(found) if found.has_relatives => {
+            "is a partition or inherits by now: statements on the other tables fire none of its triggers"
+        }
         Some(found) if !found.is_same_owner => "has another owner, who must attach it again",
         Some(Located { relation, name, .. }) => {
             if *relation != source.relation || name != relation_name {
@@ -30,11 +33,13 @@ pub fn located(source: Source) -> Result<Source> {
     })
 }
 
-/// Takes the triggers off a source's table, if that is still there, and forgets what waits. As the owner.
+/// Takes the triggers off a source's table, if that is still there, and forgets what waits; documents of rows that are gone
+/// are deleted. As the owner.
 pub fn let_go(source: &Source) -> Result<()> {
     if let Some(Located { relation, name, .. }) = table::locate(source)? {
         table::drop_triggers(source.source_no, relation, &name)?;
     }
+    row_documents::delete_hidden(source)?;
     changes::delete_all(source.source_no)?;
     catalog::delete(source.source_no)
 }

@@ -1,5 +1,6 @@
 //! Plain types shared by every layer: what things are, not what is done with them.
 
+pub mod bisect;
 mod bounds;
 pub mod candidate;
 pub mod chunking;

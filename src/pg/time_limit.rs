@@ -1,7 +1,7 @@
 //! A bound on how long statements of a background process run that call what users wrote.
 
 use pgrx::pg_sys;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// PostgreSQL's own timer of statements (utils/timeout.h), which nothing sets in a background process.
 const STATEMENT_TIMEOUT: i32 = 3;
@@ -11,21 +11,25 @@ unsafe extern "C-unwind" {
     fn disable_timeout(id: i32, keep_indicator: bool);
 }
 
-/// Runs `work`; a statement in it that is still running when the time is over ends with an ERROR (57014). For background
-/// processes only.
-pub fn within<T>(limit: Duration, work: impl FnOnce() -> T) -> T {
+/// Runs `work`; a statement in it that is still running when the time is over ends with an ERROR (57014). What it took is
+/// added to `spent`, also after an error. For background processes only.
+pub fn within<T>(limit: Duration, spent: &mut Duration, work: impl FnOnce() -> T) -> T {
     let milliseconds = i32::try_from(limit.as_millis()).unwrap_or(i32::MAX).max(1);
     // SAFETY: the timer is registered for every process that is connected to a database.
     unsafe { enable_timeout_after(STATEMENT_TIMEOUT, milliseconds) };
-    let _timer = Timer;
+    let _timer = Timer { begun: Instant::now(), spent };
     work()
 }
 
 /// Ends the timer when it is dropped, also by an error.
-struct Timer;
+struct Timer<'a> {
+    begun: Instant,
+    spent: &'a mut Duration,
+}
 
-impl Drop for Timer {
+impl Drop for Timer<'_> {
     fn drop(&mut self) {
+        *self.spent += self.begun.elapsed();
         // SAFETY: as above. What it asked for just before its end must cancel nothing later.
         unsafe {
             disable_timeout(STATEMENT_TIMEOUT, false);

@@ -52,11 +52,22 @@ pub fn dense(
     Ok(candidates)
 }
 
-/// Candidates by words, with their rows; `search` takes how many at most. Equal texts count once: where one has more
-/// copies than are looked for here, the answer may have too few rows.
+/// Candidates by words, with their rows; `search` takes how many at most, and gives how many it found and those of them that
+/// are to be answered. Equal texts count once: where one has more copies than are looked for here, the answer may have too
+/// few rows.
 pub fn keyword(
-    search: impl FnOnce(usize) -> Result<Vec<Candidate>>,
+    search: impl Fn(usize) -> Result<(usize, Vec<Candidate>)>,
     bounds: &AnswerBounds,
 ) -> Result<Vec<Candidate>> {
-    search(if bounds.dedupe { plan::several(bounds.top_k) } else { bounds.top_k })
+    let AnswerBounds { top_k, dedupe, .. } = *bounds;
+    let mut limit = if dedupe { plan::several(top_k) } else { top_k };
+    loop {
+        let (found, candidates) = search(limit)?;
+        let kept = if dedupe { dedupe::count(&candidates) } else { candidates.len() };
+        // Where some were left out, others may come after them.
+        if kept >= top_k || found < limit || candidates.len() == found {
+            return Ok(candidates);
+        }
+        limit *= 2;
+    }
 }

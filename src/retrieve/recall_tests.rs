@@ -148,17 +148,33 @@ fn a_fault_of_the_store_ends_it() {
     assert!(dense(&Broken, &bounds, None).is_err());
 }
 
+/// Asks by keyword of texts, of which those named "gone" are left out: the scores found, and the limits asked with.
+fn by_keyword(texts: &[&'static str], top_k: usize, dedupe: bool) -> (Vec<f64>, Vec<usize>) {
+    let fake = Fake { texts: texts.to_vec(), ..Fake::default() };
+    let limits = RefCell::new(vec![]);
+    let search = |most| {
+        limits.borrow_mut().push(most);
+        let mut found = fake.all();
+        found.truncate(most);
+        let count = found.len();
+        found.retain(|candidate| candidate.row.as_ref().is_some_and(|row| row.content != "gone"));
+        Ok((count, found))
+    };
+    let bounds = AnswerBounds { top_k, min_score: 0.0, max_tokens: None, dedupe };
+    let found = keyword(search, &bounds).unwrap();
+    (test_scores(&found), limits.into_inner())
+}
+
 #[test]
 fn by_keyword_several_are_looked_for_where_equal_texts_count_once() {
-    let asked = |dedupe| {
-        let bounds = AnswerBounds { top_k: 5, min_score: 0.0, max_tokens: None, dedupe };
-        let mut limit = 0;
-        let search = |most| {
-            limit = most;
-            Ok(vec![])
-        };
-        keyword(search, &bounds).unwrap();
-        limit
-    };
-    assert_eq!((asked(false), asked(true)), (5, 36));
+    assert_eq!(by_keyword(&[], 5, false), (vec![], vec![5]));
+    assert_eq!(by_keyword(&[], 5, true), (vec![], vec![36]));
+    assert_eq!(by_keyword(&["a"; 40], 5, true).1, [36]);
+}
+
+#[test]
+fn by_keyword_what_is_left_out_is_made_up_for() {
+    let texts = ["gone", "gone", "gone", "a", "gone", "b", "c"];
+    assert_eq!(by_keyword(&texts, 2, false), (vec![0.97, 0.95, 0.94], vec![2, 4, 8]));
+    assert_eq!(by_keyword(&["gone", "gone"], 2, false), (vec![], vec![2, 4]));
 }

@@ -1,5 +1,6 @@
 //! kb.changes: what statements did to rows of attached tables, until the worker has taken it up. As the owner.
 
+use super::{IN_ORDER, IS_UNCOMMITTED};
 use crate::error::{Error, Result};
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg};
@@ -42,9 +43,12 @@ pub struct Changes {
     pub keys: Vec<String>,
 }
 
-/// Rows come in the order of the primary key, whatever statistics say.
-const IN_ORDER: &[(&CStr, &CStr)] =
-    &[(c"enable_seqscan", c"off"), (c"enable_bitmapscan", c"off"), (c"enable_sort", c"off")];
+/// Rows of kb.changes that are read at once at most, and the bytes of keys after which no more are.
+const ROWS: i64 = 256;
+const BYTES: i64 = 128 * 1024;
+
+/// Keys that are asked for are hashed once, and what waits is gone through once.
+const BY_HASH: &[(&CStr, &CStr)] = &[(c"enable_nestloop", c"off"), (c"enable_mergejoin", c"off")];
 
 /// Writes down what became of rows; see [`Changes`] for `tenants` and `keys`.
 pub fn append(source_no: i64, what: What, tenants: &[String], keys: &[String]) -> Result<()> {
@@ -81,12 +85,16 @@ pub fn truncation(source_no: i64) -> Result<Option<Uuid>> {
     )
 }
 
-/// The oldest changes of a source.
-pub fn oldest(source_no: i64, limit: usize) -> Result<Vec<Changes>> {
+/// The oldest changes of a source: at least one, if there are any, and [`BYTES`] of keys about.
+pub fn oldest(source_no: i64) -> Result<Vec<Changes>> {
     setting::with(IN_ORDER, || {
         spi::write(
-            "SELECT change_id, change, tenants, keys FROM kb.changes WHERE source_no = $1 ORDER BY change_id LIMIT $2",
-            &[Arg::Long(source_no), Arg::Long(limit as i64)],
+            "SELECT change_id, change, tenants, keys
+             FROM (SELECT *, pg_catalog.sum(bytes) OVER (ORDER BY change_id) - bytes AS before
+                   FROM (SELECT *, pg_catalog.pg_column_size(keys)::bigint + pg_catalog.pg_column_size(tenants) AS bytes
+                         FROM kb.changes WHERE source_no = $1 ORDER BY change_id LIMIT $2) o) w
+             WHERE before < $3 ORDER BY change_id",
+            &[Arg::Long(source_no), Arg::Long(ROWS), Arg::Long(BYTES)],
             |row| {
                 Ok(Changes {
                     change_id: row.uuid(0)?,
@@ -114,13 +122,19 @@ pub fn delete_all(source_no: i64) -> Result<()> {
     Ok(())
 }
 
-/// Whether rows of a knowledge base wait to be taken up: changed ones, or those that were there before their table was
-/// attached. Works on a standby.
-pub fn waiting(kb_no: i64) -> Result<bool> {
+/// Whether rows of a knowledge base wait to be taken up: changed ones of these tenants (None: of all), or those that were
+/// there before their table was attached, whose tenants nobody knows yet. Works on a standby.
+pub fn waiting(kb_no: i64, tenants: Option<&[String]>) -> Result<bool> {
+    let of_tenants = if tenants.is_some() { "AND (c.tenants = '{}' OR c.tenants && $2)" } else { "" };
+    let mut arguments = vec![Arg::Long(kb_no)];
+    arguments.extend(tenants.map(Arg::Texts));
     let found = spi::read_one(
-        "SELECT EXISTS (SELECT FROM kb.sources s WHERE s.kb_no = $1 AND (s.backfill IS NOT NULL
-             OR (SELECT c.change_id FROM kb.changes c WHERE c.source_no = s.source_no LIMIT 1) IS NOT NULL))",
-        &[Arg::Long(kb_no)],
+        &format!(
+            "SELECT EXISTS (SELECT FROM kb.sources s WHERE s.kb_no = $1 AND (s.backfill IS NOT NULL
+                 OR (SELECT c.change_id FROM kb.changes c WHERE c.source_no = s.source_no {of_tenants} LIMIT 1)
+                     IS NOT NULL))"
+        ),
+        &arguments,
         |row| row.get(0),
     )?;
     Ok(found.unwrap_or(false))
@@ -139,10 +153,10 @@ pub fn any_waiting() -> Result<bool> {
 /// Whether this transaction has written changes for a knowledge base that are not rolled back.
 pub fn any_uncommitted(kb_no: i64) -> Result<bool> {
     let found = spi::write_one(
-        "SELECT EXISTS (SELECT FROM kb.sources s JOIN kb.changes c USING (source_no)
-             WHERE s.kb_no = $1 AND CASE WHEN pg_catalog.age(c.xmin) <= 0 THEN
-                 pg_catalog.pg_xact_status((((pg_catalog.pg_current_xact_id()::text::bigint >> 32) << 32)
-                     + c.xmin::text::bigint)::text::xid8) = 'in progress' END)",
+        &format!(
+            "SELECT EXISTS (SELECT FROM kb.changes WHERE {IS_UNCOMMITTED} AND source_no = ANY (ARRAY(
+                 SELECT source_no FROM kb.sources WHERE kb_no = $1)))"
+        ),
         &[Arg::Long(kb_no)],
         |row| row.get(0),
     )?;
@@ -150,26 +164,43 @@ pub fn any_uncommitted(kb_no: i64) -> Result<bool> {
 }
 
 /// What waits of documents that are rows of attached tables, written down or enqueued, each as a place in the given lists.
-/// Works on a standby.
+/// Costs what is asked for and what waits, not one times the other. Works on a standby.
 pub fn of_documents(
     source_nos: &[i64],
     tenants: &[String],
     external_ids: &[String],
 ) -> Result<Vec<(usize, What)>> {
-    spi::read(
+    let mut sources = source_nos.to_vec();
+    sources.sort_unstable();
+    sources.dedup();
+    let asked = [Arg::Longs(source_nos), Arg::Texts(tenants), Arg::Texts(external_ids)];
+    let found = |row: &spi::Row| Ok((row.get::<i64>(0)? as usize - 1, What::stored(&row.get::<String>(1)?)?));
+    let mut waiting = setting::with(BY_HASH, || {
+        spi::read(
+            "WITH asked AS (SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[]) WITH ORDINALITY
+                 AS u (source_no, tenant_id, external_id, place)),
+             waiting AS MATERIALIZED (SELECT c.source_no, c.change, s.tenant_id, c.tenants, c.keys
+                 FROM kb.changes c JOIN kb.sources s USING (source_no) WHERE c.source_no = ANY ($4) AND s.source_no = ANY ($4))
+             SELECT a.place, w.change FROM asked a JOIN waiting w USING (source_no) WHERE w.change = 'truncated'
+             UNION ALL
+             SELECT a.place, w.change
+             FROM (SELECT source_no, change, tenant_id, unnest(tenants) AS tenant, unnest(keys) AS key FROM waiting) w
+             JOIN asked a ON a.external_id = w.key AND a.source_no = w.source_no
+                 AND a.tenant_id = coalesce(w.tenant, w.tenant_id)",
+            &[asked[0], asked[1], asked[2], Arg::Longs(&sources)],
+            found,
+        )
+    })?;
+    waiting.extend(spi::read(
         "SELECT u.place, w.change
          FROM unnest($1::bigint[], $2::text[], $3::text[]) WITH ORDINALITY AS u (source_no, tenant_id, external_id, place)
          JOIN kb.sources s ON s.source_no = u.source_no
          CROSS JOIN LATERAL (
-             SELECT c.change FROM kb.changes c
-             WHERE c.source_no = u.source_no AND (c.change = 'truncated' OR u.external_id = ANY (c.keys) AND EXISTS (
-                 SELECT FROM unnest(c.keys) WITH ORDINALITY AS k (key, n)
-                 WHERE k.key = u.external_id AND coalesce(c.tenants[k.n::int], s.tenant_id) = u.tenant_id))
-             UNION ALL
-             SELECT 'changed' FROM kb.jobs j
+             SELECT 'changed' AS change FROM kb.jobs j
              WHERE j.kb_no = s.kb_no AND j.tenant_id = u.tenant_id AND j.kind = 'document'
-               AND j.subject = u.external_id AND j.priority = 0) w",
-        &[Arg::Longs(source_nos), Arg::Texts(tenants), Arg::Texts(external_ids)],
-        |row| Ok((row.get::<i64>(0)? as usize - 1, What::stored(&row.get::<String>(1)?)?)),
-    )
+               AND j.subject = u.external_id AND j.priority = 0 LIMIT 1) w",
+        &asked,
+        found,
+    )?);
+    Ok(waiting)
 }

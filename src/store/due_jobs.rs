@@ -1,20 +1,16 @@
 //! Which jobs of kb.jobs may be worked on now. What is found here costs what is due, however many tenants and knowledge
 //! bases there are: nothing is looked for where no job waits, and every step is one descent of an index.
 
+use super::IN_ORDER;
 use super::jobs::{self, Job};
 use crate::error::Result;
 use crate::model::states::Priority;
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg};
-use std::ffi::CStr;
 use std::time::Duration;
 
 /// As the index kb.jobs_due has it.
 const DUE: &str = "j.priority = $1 AND j.leased_until IS NULL AND j.next_attempt_at IS NULL";
-
-/// Settings under which rows come in the order of an index, whatever statistics say when the plan is made.
-const IN_ORDER: &[(&CStr, &CStr)] =
-    &[(c"enable_seqscan", c"off"), (c"enable_bitmapscan", c"off"), (c"enable_sort", c"off")];
 
 /// Jobs that are made due at once, of those that were delayed or leased.
 const RETURNED: i64 = 1000;

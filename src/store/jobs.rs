@@ -1,6 +1,6 @@
 //! kb.jobs: the queue. What may be claimed is in due_jobs.rs.
 
-use super::BY_INDEX;
+use super::{BY_INDEX, IS_UNCOMMITTED};
 use crate::error::Result;
 use crate::model::states::Priority;
 use crate::pg::setting;
@@ -279,18 +279,12 @@ pub fn any_visible() -> Result<bool> {
     Ok(spi::read_one("SELECT EXISTS (SELECT FROM kb.jobs)", &[], |row| row.get::<bool>(0))?.unwrap_or(false))
 }
 
-/// Whether this transaction has enqueued a job or begun a run, other than in a savepoint that was rolled back. A row
-/// that is visible while its transaction is in progress is the caller's own.
+/// Whether this transaction has enqueued a job or begun a run, other than in a savepoint that was rolled back.
 pub fn any_uncommitted(kb_no: i64) -> Result<bool> {
-    // An xmin older than this transaction may be of an earlier epoch. Under the current one it would name a transaction
-    // of the future, which is an error.
-    let own = "CASE WHEN pg_catalog.age(xmin) <= 0 THEN
-        pg_catalog.pg_xact_status((((pg_catalog.pg_current_xact_id()::text::bigint >> 32) << 32)
-            + xmin::text::bigint)::text::xid8) = 'in progress' END";
     let found = spi::write_one(
         &format!(
-            "SELECT EXISTS (SELECT FROM kb.jobs WHERE kb_no = $1 AND {own})
-                 OR EXISTS (SELECT FROM kb.runs WHERE kb_no = $1 AND {own})"
+            "SELECT EXISTS (SELECT FROM kb.jobs WHERE kb_no = $1 AND {IS_UNCOMMITTED})
+                 OR EXISTS (SELECT FROM kb.runs WHERE kb_no = $1 AND {IS_UNCOMMITTED})"
         ),
         &[Arg::Long(kb_no)],
         |row| row.get::<bool>(0),

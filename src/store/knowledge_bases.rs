@@ -83,6 +83,12 @@ pub fn current_tenant() -> Result<String> {
     }
 }
 
+/// The tenants whose rows the session may read.
+pub fn visible_tenants() -> Result<Vec<String>> {
+    let tenants = spi::read_one("SELECT kb.visible_tenants()", &[], |row| row.get(0))?;
+    tenants.ok_or_else(|| Error::Internal("no visible tenants".into()))
+}
+
 /// Locks a knowledge base until the transaction ends, and waits for another transaction that has it locked. Returns the
 /// knowledge base as it is once it is locked, or an error if it was dropped meanwhile. As the owner.
 pub fn lock(kb: &KnowledgeBase) -> Result<KnowledgeBase> {

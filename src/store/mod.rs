@@ -5,6 +5,17 @@ use std::ffi::CStr;
 /// Settings under which rows are found by an index, even if the plan is made (and kept) while the table is empty.
 const BY_INDEX: &[(&CStr, &CStr)] = &[(c"enable_seqscan", c"off")];
 
+/// Settings under which rows come in the order of an index, whatever statistics say when the plan is made.
+const IN_ORDER: &[(&CStr, &CStr)] =
+    &[(c"enable_seqscan", c"off"), (c"enable_bitmapscan", c"off"), (c"enable_sort", c"off")];
+
+/// Whether this transaction has written a row of a table, other than in a savepoint that was rolled back: a row that is
+/// visible while its transaction is in progress is the caller's own. An xmin older than this transaction may be of an earlier
+/// epoch; under the current one it would name a transaction of the future, which is an error.
+const IS_UNCOMMITTED: &str = "CASE WHEN pg_catalog.age(xmin) <= 0 THEN
+    pg_catalog.pg_xact_status((((pg_catalog.pg_current_xact_id()::text::bigint >> 32) << 32)
+        + xmin::text::bigint)::text::xid8) = 'in progress' END";
+
 pub mod arguments;
 pub mod builds;
 pub mod changes;

@@ -1,5 +1,6 @@
 //! kb.documents: putting one.
 
+use super::sources::Source;
 use crate::error::Result;
 use crate::model::Json;
 use crate::model::states::PutStatus;
@@ -17,6 +18,9 @@ pub struct NewDocument {
     pub uri: Option<String>,
     /// None: what the document has already, or none.
     pub metadata: Option<Json>,
+    /// No title, and no uri, means that there is none, not that it stays as it is.
+    pub title_is_given: bool,
+    pub uri_is_given: bool,
 }
 
 impl NewDocument {
@@ -30,6 +34,8 @@ impl NewDocument {
             title: None,
             uri: None,
             metadata: None,
+            title_is_given: false,
+            uri_is_given: false,
         }
     }
 
@@ -53,13 +59,21 @@ pub struct Place<'a> {
     pub source_no: Option<i64>,
 }
 
+impl<'a> Place<'a> {
+    /// The place of a row of an attached table.
+    pub fn of_row(source: &'a Source, tenant_id: &'a str) -> Place<'a> {
+        Place { kb_no: source.kb_no, kb_id: &source.kb_id, tenant_id, source_no: Some(source.source_no) }
+    }
+}
+
 /// Inserts or updates a document. A failed document that is put again is updated, even if its content is the same. None,
 /// and nothing is done, where the external_id is taken by a document that comes from elsewhere.
 pub fn put(place: &Place, document: &NewDocument) -> Result<Option<PutStatus>> {
     let hash = document.hash();
     let unchanged = spi::execute(
-        "UPDATE kb.documents SET metadata = coalesce($4, metadata), uri = coalesce($5, uri),
-             title = coalesce($6, title), updated_at = now()
+        "UPDATE kb.documents SET metadata = coalesce($4, metadata),
+             uri = CASE WHEN $9 THEN $5 ELSE coalesce($5, uri) END,
+             title = CASE WHEN $10 THEN $6 ELSE coalesce($6, title) END, updated_at = now()
          WHERE kb_no = $1 AND tenant_id = $7 AND external_id = $2 AND content_hash = $3 AND status <> 'failed'
            AND source_no IS NOT DISTINCT FROM $8",
         &[
@@ -71,6 +85,8 @@ pub fn put(place: &Place, document: &NewDocument) -> Result<Option<PutStatus>> {
             Arg::TextOrNull(document.title.as_deref()),
             Arg::Text(place.tenant_id),
             Arg::LongOrNull(place.source_no),
+            Arg::Bool(document.uri_is_given),
+            Arg::Bool(document.title_is_given),
         ],
     )?;
     if unchanged > 0 {
@@ -81,7 +97,8 @@ pub fn put(place: &Place, document: &NewDocument) -> Result<Option<PutStatus>> {
              (kb_no, tenant_id, external_id, uri, title, content_type, content, content_hash, metadata, kb_id, original,
               source_no)
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, coalesce($9, '{}'), $10, $11, $12)
-         ON CONFLICT (kb_no, tenant_id, external_id) DO UPDATE SET uri = coalesce($4, d.uri), title = EXCLUDED.title,
+         ON CONFLICT (kb_no, tenant_id, external_id) DO UPDATE SET
+             uri = CASE WHEN $13 THEN $4 ELSE coalesce($4, d.uri) END, title = EXCLUDED.title,
              content_type = EXCLUDED.content_type, content = EXCLUDED.content, original = EXCLUDED.original,
              content_hash = EXCLUDED.content_hash, metadata = coalesce($9, d.metadata), status = 'pending',
              error = NULL, sqlstate = NULL, attempts = 0, updated_at = now()
@@ -100,6 +117,7 @@ pub fn put(place: &Place, document: &NewDocument) -> Result<Option<PutStatus>> {
             Arg::Text(place.kb_id),
             Arg::BytesOrNull(document.original.as_deref()),
             Arg::LongOrNull(place.source_no),
+            Arg::Bool(document.uri_is_given),
         ],
         |row| row.get::<bool>(0),
     )?;

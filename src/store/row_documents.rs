@@ -1,8 +1,7 @@
 //! Documents that are rows of attached tables. As the owner.
 
-use super::sources::{Source, rows};
+use super::sources::Source;
 use crate::error::{Error, Result};
-use crate::model::row_key;
 use crate::pg::spi::{self, Arg};
 use pgrx::datum::TimestampWithTimeZone;
 
@@ -14,6 +13,13 @@ pub struct RowDocument {
     pub external_id: String,
 }
 
+impl RowDocument {
+    /// Tenant and external_id.
+    pub fn name(&self) -> (&str, &str) {
+        (&self.tenant_id, &self.external_id)
+    }
+}
+
 /// The next documents of a source, in the order of their document_ids.
 pub fn after(source_no: i64, document_id: i64, limit: usize) -> Result<Vec<RowDocument>> {
     spi::write(
@@ -22,19 +28,6 @@ pub fn after(source_no: i64, document_id: i64, limit: usize) -> Result<Vec<RowDo
         &[Arg::Long(source_no), Arg::Long(document_id), Arg::Long(limit as i64)],
         |row| Ok(RowDocument { document_id: row.get(0)?, tenant_id: row.get(1)?, external_id: row.get(2)? }),
     )
-}
-
-/// Those of these documents of a source that have no row which is there, published and visible to the table's owner.
-pub fn without_row(source: &Source, documents: &[RowDocument]) -> Result<Vec<RowDocument>> {
-    let key =
-        |document: &RowDocument| row_key::decode(&document.external_id, source.key.len()).unwrap_or_default();
-    let keys: Vec<Vec<String>> = documents.iter().map(key).collect();
-    let there = rows::existing(source, &keys)?;
-    let has_row = |place: usize, document: &RowDocument| {
-        there.contains(&(place, None)) || there.contains(&(place, Some(document.tenant_id.clone())))
-    };
-    let without = documents.iter().enumerate().filter(|(place, document)| !has_row(*place, document));
-    Ok(without.map(|(_, document)| document.clone()).collect())
 }
 
 /// Content hashes of a source's documents, by tenants and external_ids, in their order; None where there is no document.
@@ -74,6 +67,28 @@ pub fn keep(source_no: i64) -> Result<i64> {
 /// Deletes the documents of a source, with their chunks and vectors. Returns how many.
 pub fn delete_all(source_no: i64) -> Result<i64> {
     Ok(spi::execute("DELETE FROM kb.documents WHERE source_no = $1", &[Arg::Long(source_no)])? as i64)
+}
+
+/// Deletes the documents of a source that no answer has, since their rows are gone, though the worker has not taken that up.
+pub fn delete_hidden(source: &Source) -> Result<()> {
+    let arguments = [Arg::Long(source.source_no), Arg::Long(source.kb_no), Arg::Text(&source.tenant_id)];
+    spi::execute(
+        "DELETE FROM kb.documents WHERE source_no = $1 AND EXISTS (
+             SELECT FROM kb.changes c WHERE c.source_no = $1 AND c.change = 'truncated')",
+        &arguments[..1],
+    )?;
+    spi::execute(
+        "DELETE FROM kb.documents WHERE document_id = ANY (ARRAY(
+             SELECT d.document_id
+             FROM (SELECT unnest(tenants) AS tenant_id, unnest(keys) AS key
+                   FROM kb.changes WHERE source_no = $1 AND change = 'gone') g
+             CROSS JOIN LATERAL (
+                 SELECT d.document_id FROM kb.documents d WHERE d.kb_no = $2
+                   AND d.tenant_id = coalesce(g.tenant_id, $3) AND d.external_id = g.key AND d.source_no = $1
+                 LIMIT 1) d))",
+        &arguments,
+    )?;
+    Ok(())
 }
 
 /// Deletes some documents of a source that nobody has locked. Returns how many.
@@ -197,8 +212,8 @@ pub fn status(source: &Source, tenant_id: &str, external_id: &str) -> Result<Row
                    UNION ALL
                    SELECT c.changed_at, c.change <> 'changed' FROM kb.changes c
                    WHERE c.source_no = $2 AND (c.change = 'truncated' OR EXISTS (
-                       SELECT FROM unnest(c.keys) WITH ORDINALITY AS k (key, n)
-                       WHERE k.key = $4 AND coalesce(c.tenants[k.n::int], $5) = $3))) a) w
+                       SELECT FROM unnest(c.tenants, c.keys) AS k (tenant_id, key)
+                       WHERE k.key = $4 AND coalesce(k.tenant_id, $5) = $3))) a) w
          LEFT JOIN kb.documents d
              ON d.kb_no = $1 AND d.tenant_id = $3 AND d.external_id = $4 AND d.source_no = $2",
         &[

@@ -65,6 +65,14 @@ const COLUMNS: &str = "c.chunk_id, d.external_id, d.title, c.content, c.token_co
     CASE WHEN c.metadata = '{}' THEN d.metadata ELSE d.metadata || c.metadata END, c.locator,
     d.content_hash IS DISTINCT FROM d.indexed_hash, c.content_hash, d.source_no, d.tenant_id";
 
+/// The source of a row of an attached table and the document's tenant, in two columns from this one on.
+fn source(row: &Row, column: usize) -> Result<Option<(i64, String)>> {
+    match row.opt(column)? {
+        Some(source_no) => Ok(Some((source_no, row.get(column + 1)?))),
+        None => Ok(None),
+    }
+}
+
 fn chunk_row(row: &Row) -> Result<ChunkRow> {
     Ok(ChunkRow {
         external_id: row.get(1)?,
@@ -75,10 +83,7 @@ fn chunk_row(row: &Row) -> Result<ChunkRow> {
         locator: row.json(6)?,
         stale: row.get(7)?,
         content_hash: row.get(8)?,
-        source: match row.opt(9)? {
-            Some(source_no) => Some((source_no, row.get(10)?)),
-            None => None,
-        },
+        source: source(row, 9)?,
     })
 }
 
@@ -160,14 +165,31 @@ pub fn count_matching(target: &Target, filter: &Filter, most: usize) -> Result<u
     Ok(found.unwrap_or(0) as usize)
 }
 
-/// Where these texts appear: (content hash, chunk id, external id), by external id and ordinal.
-pub fn places(target: &Target, hashes: &[Vec<u8>]) -> Result<Vec<(Vec<u8>, Uuid, String)>> {
+/// Where a text appears.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TextPlace {
+    pub content_hash: Vec<u8>,
+    pub chunk_id: Uuid,
+    pub external_id: String,
+    /// As [`ChunkRow::source`].
+    pub source: Option<(i64, String)>,
+}
+
+/// Where these texts appear, by external id and ordinal.
+pub fn places(target: &Target, hashes: &[Vec<u8>]) -> Result<Vec<TextPlace>> {
     spi::read(
-        "SELECT c.content_hash, c.chunk_id, d.external_id FROM kb.chunks c
+        "SELECT c.content_hash, c.chunk_id, d.external_id, d.source_no, d.tenant_id FROM kb.chunks c
          JOIN kb.documents d ON d.document_id = c.document_id
          WHERE c.build_no = $1 AND c.content_hash = ANY ($2) AND c.enabled
          ORDER BY d.external_id, c.ordinal",
         &[Arg::Long(target.build_no), Arg::BytesArray(hashes)],
-        |row| Ok((row.get(0)?, row.uuid(1)?, row.get(2)?)),
+        |row| {
+            Ok(TextPlace {
+                content_hash: row.get(0)?,
+                chunk_id: row.uuid(1)?,
+                external_id: row.get(2)?,
+                source: source(row, 3)?,
+            })
+        },
     )
 }

@@ -1,5 +1,6 @@
 //! kb.attach_table: a table's rows become documents, now and with every change.
 
+use crate::catalog::row_presence::{Presence, presence};
 use crate::error::{Error, Object, Result};
 use crate::model::template::Template;
 use crate::model::{RowContent, RowSource};
@@ -8,7 +9,7 @@ use crate::pg::role::{as_owner, as_role_of_name};
 use crate::pg::{trigger, wake};
 use crate::store::changes::{self, What};
 use crate::store::knowledge_bases;
-use crate::store::row_documents;
+use crate::store::row_documents::{self, RowDocument};
 use crate::store::sources::table::{self, Table};
 use crate::store::sources::{Source, catalog, rows};
 
@@ -25,6 +26,9 @@ pub struct WantedTable {
     pub content_type: Option<String>,
     pub replicated: bool,
 }
+
+/// What to do where triggers would not tell of all changes.
+const RELATIVES: &str = "A statement fires the triggers of the table that it names only, so changes would be missed: attach a table of its own.";
 
 /// Rows that are looked at together when a condition changed.
 const BATCH: usize = 1000;
@@ -77,9 +81,13 @@ fn hide_what_is_no_more(before: &Source, source: &Source) -> Result<()> {
         let documents = row_documents::after(source.source_no, after, BATCH)?;
         let Some(last) = documents.last() else { return Ok(()) };
         after = last.document_id;
-        let gone = row_documents::without_row(source, &documents)?;
-        let (tenants, keys): (Vec<String>, Vec<String>) =
-            gone.into_iter().map(|document| (document.tenant_id, document.external_id)).unzip();
+        let names: Vec<_> = documents.iter().map(RowDocument::name).collect();
+        let Presence { absent, unreadable } = presence(source, &names)?;
+        let (tenants, keys): (Vec<String>, Vec<String>) = absent
+            .into_iter()
+            .chain(unreadable)
+            .map(|place| (documents[place].tenant_id.clone(), documents[place].external_id.clone()))
+            .unzip();
         if !keys.is_empty() {
             changes::append(source.source_no, What::Gone, &tenants, &keys)?;
         }
@@ -109,8 +117,11 @@ fn check_table(table: &Table) -> Result<()> {
                 "It tells of no changes: copy it into a table, and attach that.",
             );
         }
-        "p" => return refuse(format!("{name} is partitioned"), "Attach its partitions, each by itself."),
+        "p" => return refuse(format!("{name} is partitioned"), RELATIVES),
         _ => return refuse(format!("{name} is no table"), "Attach a table."),
+    }
+    if table.has_relatives {
+        return refuse(format!("{name} is a partition or inherits"), RELATIVES);
     }
     if table.is_temporary {
         return refuse(

@@ -18,7 +18,8 @@ use crate::store::jobs;
 use crate::store::knowledge_bases::current_tenant;
 use crate::store::search::{self, Target};
 use crate::store::vector_store::{Search, VectorDb};
-use std::collections::HashSet;
+use std::collections::HashMap;
+use uuid::Uuid;
 
 /// Answers a question in words.
 pub fn query(request: &Request, query: &str) -> Result<Vec<Hit>> {
@@ -80,7 +81,10 @@ fn dense(target: &Target, request: &Request, vector: &[f32]) -> Result<Vec<Hit>>
 /// Answers by keyword, without a vector.
 fn keyword(target: &Target, request: &Request, query: &str) -> Result<Vec<Hit>> {
     let bounds = request.bounds(&target.retrieval, &target.preprocess);
-    let search = |limit| without_gone(search::by_keyword(target, query, request.filter.as_ref(), limit)?);
+    let search = |limit| {
+        let found = search::by_keyword(target, query, request.filter.as_ref(), limit)?;
+        Ok((found.len(), without_gone(found)?))
+    };
     finish(target, &bounds, recall::keyword(search, &bounds)?)
 }
 
@@ -90,7 +94,7 @@ fn finish(target: &Target, bounds: &AnswerBounds, candidates: Vec<Candidate>) ->
     let mut hits = shape::shape(ranked, &target.kb_id, bounds);
     if bounds.dedupe && !hits.is_empty() {
         let hashes: Vec<Vec<u8>> = hits.iter().map(|hit| hit.row.content_hash.clone()).collect();
-        shape::add_places(&mut hits, search::places(target, &hashes)?);
+        shape::add_places(&mut hits, present_places(target, &hashes)?);
     }
     Ok(hits)
 }
@@ -126,27 +130,55 @@ impl Vectors for Question<'_> {
 /// Leaves out the rows of attached tables that are gone, though the worker has not taken that up yet, and marks those that
 /// were changed since.
 fn without_gone(mut candidates: Vec<Candidate>) -> Result<Vec<Candidate>> {
+    let place = |candidate: &Candidate| {
+        candidate.row.as_ref().and_then(|row| Some((row.source.clone()?, row.external_id.clone())))
+    };
+    let waiting = waiting(candidates.iter().map(place))?;
+    let mut places = 0..;
+    candidates.retain_mut(|candidate| match places.next().and_then(|place| waiting.get(&place)) {
+        None => true,
+        Some(What::Changed) => {
+            candidate.row.iter_mut().for_each(|row| row.stale = true);
+            true
+        }
+        Some(What::Gone | What::Truncated) => false,
+    });
+    Ok(candidates)
+}
+
+/// Where texts appear, but for documents whose rows are gone.
+fn present_places(target: &Target, hashes: &[Vec<u8>]) -> Result<Vec<(Vec<u8>, Uuid, String)>> {
+    let mut places = search::places(target, hashes)?;
+    let waiting =
+        waiting(places.iter().map(|place| Some((place.source.clone()?, place.external_id.clone()))))?;
+    let mut numbers = 0..;
+    places.retain(|_| {
+        let what = numbers.next().and_then(|place| waiting.get(&place));
+        matches!(what, None | Some(What::Changed))
+    });
+    Ok(places.into_iter().map(|place| (place.content_hash, place.chunk_id, place.external_id)).collect())
+}
+
+/// What waits of documents, by their places: of those that are rows of attached tables, given by source with tenant and
+/// external_id. What is gone counts more than what changed.
+fn waiting(documents: impl Iterator<Item = Option<((i64, String), String)>>) -> Result<HashMap<usize, What>> {
     let (mut source_nos, mut tenants, mut external_ids, mut places) = (vec![], vec![], vec![], vec![]);
-    for (place, row) in candidates.iter().enumerate().filter_map(|(place, c)| Some((place, c.row.as_ref()?)))
-    {
-        if let Some((source_no, tenant)) = &row.source {
-            source_nos.push(*source_no);
-            tenants.push(tenant.clone());
-            external_ids.push(row.external_id.clone());
+    for (place, document) in documents.enumerate() {
+        if let Some(((source_no, tenant), external_id)) = document {
+            source_nos.push(source_no);
+            tenants.push(tenant);
+            external_ids.push(external_id);
             places.push(place);
         }
     }
+    let mut waiting = HashMap::new();
     if places.is_empty() {
-        return Ok(candidates);
+        return Ok(waiting);
     }
-    let mut gone = HashSet::new();
     for (found, what) in as_owner(|| changes::of_documents(&source_nos, &tenants, &external_ids))? {
-        match (what, candidates[places[found]].row.as_mut()) {
-            (What::Changed, Some(row)) => row.stale = true,
-            _ => drop(gone.insert(places[found])),
+        if what != What::Changed || !waiting.contains_key(&places[found]) {
+            waiting.insert(places[found], what);
         }
     }
-    let mut place = 0..;
-    candidates.retain(|_| place.next().is_some_and(|place| !gone.contains(&place)));
-    Ok(candidates)
+    Ok(waiting)
 }

@@ -1,6 +1,7 @@
 //! kb.reconcile: compares attached tables with their documents, and mends what differs: after triggers were disabled, say.
 
 use crate::catalog::row_document;
+use crate::catalog::row_presence::{presence, read_apart};
 use crate::catalog::source_tables::located;
 use crate::error::Result;
 use crate::model::row_key;
@@ -8,8 +9,9 @@ use crate::pg::role::as_owner;
 use crate::pg::{report, wake};
 use crate::settings;
 use crate::store::changes::{self, What};
+use crate::store::knowledge_bases;
+use crate::store::row_documents::{self, RowDocument};
 use crate::store::sources::{Source, catalog, rows};
-use crate::store::{knowledge_bases, row_documents};
 
 /// Rows and documents that are compared together.
 const BATCH: usize = 500;
@@ -37,6 +39,8 @@ pub fn reconcile(kb_id: &str) -> Result<Vec<Drift>> {
         let mut found = Vec::new();
         for source in catalog::of_knowledge_base(kb.kb_no)? {
             let source = located(source)?;
+            // What is wrong still is found again.
+            catalog::set_error(source.source_no, None)?;
             let mut drift = Drift { table: source.relation_name.clone(), ..Drift::default() };
             compare_rows(&source, &mut drift)?;
             compare_documents(&source, &mut drift)?;
@@ -53,12 +57,23 @@ fn compare_rows(source: &Source, drift: &mut Drift) -> Result<()> {
     let mut after = Vec::new();
     loop {
         report::check_interrupts();
-        let page = rows::after(source, &after, BATCH)?;
-        let Some((_, last)) = page.last() else { return Ok(()) };
-        after = last.clone();
-        let keys: Vec<Vec<String>> = page.into_iter().map(|(_, key)| key).collect();
+        let page = rows::after(source, &after, BATCH, false)?;
+        let Some(last) = page.last() else { return Ok(()) };
+        after = last.key.clone();
+        let keys: Vec<Vec<String>> = page.iter().map(|row| row.key.clone()).collect();
         let (mut tenants, mut external_ids, mut hashes) = (Vec::new(), Vec::new(), Vec::new());
-        for row in rows::read(source, &keys, most)? {
+        let (rows, unreadable) = read_apart(keys.len(), |range| {
+            let mut rows = rows::read(source, &keys[range.clone()], most)?;
+            rows.iter_mut().for_each(|row| row.place += range.start);
+            Ok(rows)
+        })?;
+        // A row that cannot be read has a document that says why.
+        for place in unreadable {
+            tenants.push(page[place].tenant.clone().unwrap_or_else(|| source.tenant_id.clone()));
+            external_ids.push(row_key::encode(&keys[place]));
+            hashes.push(None);
+        }
+        for row in rows {
             let (external_id, tenant) = (row_key::encode(&keys[row.place]), row.tenant.clone());
             // A row that cannot become a document has one that says why.
             let hash = match row_document::of_row(source, &external_id, row, most) {
@@ -96,11 +111,14 @@ fn compare_documents(source: &Source, drift: &mut Drift) -> Result<()> {
         let page = row_documents::after(source.source_no, after, BATCH)?;
         let Some(last) = page.last() else { return Ok(()) };
         after = last.document_id;
-        let orphaned = row_documents::without_row(source, &page)?;
+        let names: Vec<_> = page.iter().map(RowDocument::name).collect();
+        let orphaned = presence(source, &names)?.absent;
         drift.orphaned += orphaned.len() as i64;
         if !orphaned.is_empty() {
-            let (tenants, external_ids): (Vec<String>, Vec<String>) =
-                orphaned.into_iter().map(|document| (document.tenant_id, document.external_id)).unzip();
+            let (tenants, external_ids): (Vec<String>, Vec<String>) = orphaned
+                .into_iter()
+                .map(|place| (page[place].tenant_id.clone(), page[place].external_id.clone()))
+                .unzip();
             changes::append(source.source_no, What::Gone, &tenants, &external_ids)?;
         }
     }

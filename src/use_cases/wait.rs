@@ -1,7 +1,7 @@
 //! kb.wait, for a knowledge base or a run.
 
 use crate::error::{Error, Object, Result};
-use crate::pg::role::as_owner;
+use crate::pg::role::{as_owner, bypasses_policies};
 use crate::pg::{latch, report, txn, wake};
 use crate::store::{changes, jobs, knowledge_bases, runs};
 use std::time::{Duration, Instant};
@@ -43,6 +43,11 @@ fn wait_for(what: &str, kb_no: i64, run_no: Option<i64>, timeout: Option<f64>) -
         }
         other => other.map(Duration::from_secs_f64),
     };
+    // As many as the policies on jobs let the caller wait for.
+    let tenants = match bypasses_policies() {
+        true => None,
+        false => Some(knowledge_bases::visible_tenants()?),
+    };
     let begun = Instant::now();
     let mut pause = PAUSES.0;
     let mut warned = false;
@@ -50,7 +55,7 @@ fn wait_for(what: &str, kb_no: i64, run_no: Option<i64>, timeout: Option<f64>) -
         let over = txn::with_latest_snapshot(|| match run_no {
             None => Ok(jobs::waiting(kb_no)? == 0
                 && !runs::is_running(kb_no)?
-                && !as_owner(|| changes::waiting(kb_no))?),
+                && !as_owner(|| changes::waiting(kb_no, tenants.as_deref()))?),
             // The end of the run itself: a replacing run ends with the switch.
             Some(run_no) => runs::is_over(run_no),
         })?;

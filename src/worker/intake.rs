@@ -7,6 +7,7 @@ use super::open_documents::OpenDocuments;
 use super::outcome::BUSY;
 use super::pauses::Pauses;
 use super::prepare::{self, Document, Prepared};
+use super::rests::Rests;
 use super::row_intake;
 use super::send_queue::{Group, SendQueue};
 use super::source_changes::SourceChanges;
@@ -47,6 +48,7 @@ struct Preparing {
 #[derive(Default)]
 pub struct Intake {
     sources: SourceChanges,
+    rests: Rests,
     claims: Claims,
     claimed: VecDeque<Job>,
     preparing: Option<Preparing>,
@@ -151,7 +153,7 @@ impl Intake {
         if room == 0 {
             return Ok(());
         }
-        self.sources.take_up()?;
+        self.sources.take_up(&mut self.rests)?;
         end_pauses_of_altered(pauses)?;
         // No embedder takes more than half of what is left, so that however many are stuck another finds room.
         let busy = open.busy_embedders(OPEN_LOCAL, OPEN_REMOTE.min(room / 2));
@@ -165,7 +167,8 @@ impl Intake {
     /// Reads documents up to a bound of bytes; if one cannot be read, each alone.
     fn read_group(&mut self, open: &mut OpenDocuments) -> Result<Vec<Document>> {
         let count = self.claimed.len().min(GROUP_DOCUMENTS);
-        let mut group = row_intake::refresh(self.claimed.drain(..count).collect(), open)?;
+        let claimed = self.claimed.drain(..count).collect();
+        let mut group = row_intake::refresh(claimed, &mut self.rests, open)?;
         if let Ok(read) = txn::in_txn(|| read_some(&group)) {
             open.outcomes().release_later(read.unreleased);
             for job in group.drain(..).rev().take(read.left) {

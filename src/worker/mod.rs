@@ -7,6 +7,7 @@ pub mod in_flight;
 pub mod index_schedule;
 pub mod pace;
 pub mod pauses;
+pub mod rests;
 pub mod roster;
 pub mod round_robin;
 pub mod under_way;

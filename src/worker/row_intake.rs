@@ -2,6 +2,7 @@
 
 use super::open_documents::OpenDocuments;
 use super::outcome::BUSY;
+use super::rests::{End, Rests};
 use super::target::Targets;
 use crate::catalog::row_document;
 use crate::catalog::source_tables::located;
@@ -17,14 +18,15 @@ use crate::store::row_documents::{self, Found};
 use crate::store::sources::rows::{self, SourceRow};
 use crate::store::sources::{Source, catalog};
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a statement may run that reads users' rows: conditions and columns may call what users wrote.
-pub const TIME_LIMIT: Duration = Duration::from_secs(10);
-/// query_canceled: the time is over.
-const CANCELED: &str = "57014";
-/// Rows that are read at once.
-const AT_ONCE: usize = 16;
+pub const TIME_LIMIT: Duration = Duration::from_secs(5);
+/// Rows that are read at once: each may have as many bytes as a document.
+const AT_ONCE: usize = 8;
+
+/// What kb.sources says, which has no value of any row: other tenants may read it.
+const TAKEN: &str = "documents that were put have the keys of rows as their external_id, and stay as they were put: delete them, then call kb.reconcile";
 
 /// What became of a row's job.
 enum Read {
@@ -34,12 +36,14 @@ enum Read {
     Done,
     /// Somebody has locked the document.
     Locked(Job),
+    /// Its table is left alone for a while.
+    Later(Job),
     Failed(Job, Error),
 }
 
 /// Makes the documents of these jobs as their rows are now. Returns the jobs that are to be processed, in their order;
-/// the others have ended.
-pub fn refresh(jobs: Vec<Job>, open: &mut OpenDocuments) -> Result<Vec<Job>> {
+/// the others have ended, or wait while their tables rest.
+pub fn refresh(jobs: Vec<Job>, rests: &mut Rests, open: &mut OpenDocuments) -> Result<Vec<Job>> {
     if jobs.iter().all(|job| job.source_no.is_none()) {
         return Ok(jobs);
     }
@@ -51,48 +55,85 @@ pub fn refresh(jobs: Vec<Job>, open: &mut OpenDocuments) -> Result<Vec<Job>> {
     }
     let mut current = by_source.remove(&None).unwrap_or_default();
     for (source_no, jobs) in by_source {
+        let (source_no, mut later) = (source_no.unwrap_or(0), Vec::new());
         for jobs in jobs.chunks(AT_ONCE) {
-            for read in read_rows(source_no.unwrap_or(0), jobs) {
+            for read in read_rows(source_no, jobs, rests) {
                 match read {
                     Read::Current(job) => current.push(job),
                     Read::Done => {}
                     Read::Locked(job) => open.outcomes().give_back(&[job], BUSY)?,
+                    Read::Later(job) => later.push(job),
                     Read::Failed(job, error) => fail(&job, &error, open)?,
                 }
             }
         }
+        open.outcomes().give_back(&later, rests.left(source_no, Instant::now()).unwrap_or(BUSY))?;
     }
     current.sort_by_key(|job| order.get(&job.job_no).copied());
     Ok(current)
 }
 
-/// Rows that cannot be read together are read one by one, so that one costs no other.
-fn read_rows(source_no: i64, jobs: &[Job]) -> Vec<Read> {
-    match txn::in_txn(|| read_some(source_no, jobs)) {
-        Ok(read) => read,
-        Err(_) if jobs.len() > 1 => jobs
-            .iter()
-            .map(|job| match txn::in_txn(|| read_some(source_no, std::slice::from_ref(job))) {
-                Ok(mut read) => read.pop().unwrap_or(Read::Done),
-                Err(error) => Read::Failed(job.clone(), of_row(job, error)),
-            })
-            .collect(),
-        Err(error) => jobs.iter().map(|job| Read::Failed(job.clone(), of_row(job, error.clone()))).collect(),
+/// Rows that cannot be read together are read one by one, so that one costs no other; none of a table that rests.
+fn read_rows(source_no: i64, jobs: &[Job], rests: &mut Rests) -> Vec<Read> {
+    if rests.left(source_no, Instant::now()).is_some() {
+        return jobs.iter().cloned().map(Read::Later).collect();
     }
+    if jobs.len() > 1 && !rests.is_one_by_one(source_no) {
+        match read_timed(source_no, jobs, rests) {
+            Ok(read) => return read,
+            Err(error) if error.is_lock() || is_over_time(&error) => {
+                return jobs.iter().cloned().map(Read::Later).collect();
+            }
+            Err(_) => {}
+        }
+    }
+    let one = |job: &Job| {
+        if rests.left(source_no, Instant::now()).is_some() {
+            return Read::Later(job.clone());
+        }
+        match read_timed(source_no, std::slice::from_ref(job), rests) {
+            Ok(mut read) => read.pop().unwrap_or(Read::Done),
+            Err(error) if error.is_lock() => Read::Later(job.clone()),
+            Err(error) => Read::Failed(job.clone(), of_row(job, error)),
+        }
+    };
+    let read: Vec<Read> = jobs.iter().map(one).collect();
+    if rests.left(source_no, Instant::now()).is_none() {
+        rests.end_one_by_one(source_no);
+    }
+    read
+}
+
+/// Reads rows, and notes how long that took.
+fn read_timed(source_no: i64, jobs: &[Job], rests: &mut Rests) -> Result<Vec<Read>> {
+    let mut spent = Duration::ZERO;
+    let result = txn::in_txn(|| read_some(source_no, jobs, &mut spent));
+    let end = match &result {
+        Err(error) if error.is_lock() => End::Fault,
+        Err(error) if is_over_time(error) => End::OverTime,
+        _ => End::Read,
+    };
+    rests.note(source_no, spent, Instant::now(), end);
+    result
+}
+
+/// Whether a statement was ended since its time was over (query_canceled).
+pub fn is_over_time(error: &Error) -> bool {
+    matches!(error, Error::Database { sqlstate, .. } if sqlstate == "57014")
 }
 
 /// An error of reading one row. That it takes too long does not pass by itself.
 fn of_row(job: &Job, error: Error) -> Error {
-    match error {
-        Error::Database { sqlstate, .. } if sqlstate == CANCELED => Error::Document {
-            external_id: job.external_id.clone(),
-            problem: format!("reading its row took longer than {} s", TIME_LIMIT.as_secs()),
-        },
-        other => other,
+    if !is_over_time(&error) {
+        return error;
+    }
+    Error::Document {
+        external_id: job.external_id.clone(),
+        problem: format!("reading its row took longer than {} s", TIME_LIMIT.as_secs()),
     }
 }
 
-fn read_some(source_no: i64, jobs: &[Job]) -> Result<Vec<Read>> {
+fn read_some(source_no: i64, jobs: &[Job], spent: &mut Duration) -> Result<Vec<Read>> {
     let Some(source) = catalog::find(source_no)? else {
         // Detached: the documents are as if they had been put, or gone.
         return Ok(jobs.iter().cloned().map(Read::Current).collect());
@@ -110,7 +151,7 @@ fn read_some(source_no: i64, jobs: &[Job]) -> Result<Vec<Read>> {
             ),
         })?;
     let most = settings::max_document_size();
-    let found = time_limit::within(TIME_LIMIT, || rows::read(&source, &keys, most))?;
+    let found = time_limit::within(TIME_LIMIT, spent, || rows::read(&source, &keys, most))?;
     let mut rows: BTreeMap<usize, SourceRow> = found.into_iter().map(|row| (row.place, row)).collect();
     let mut targets = Targets::default();
     let read = |(place, job): (usize, &Job)| take(&source, job, rows.remove(&place), most, &mut targets);
@@ -130,20 +171,12 @@ fn take(
     let present = match row_documents::lock(source, &job.tenant_id, &job.external_id)? {
         Found::Locked => return Ok(Read::Locked(job.clone())),
         Found::Present(present) if !present.is_own => {
-            let error =
-                format!("document \"{}\" was there before the row: delete one of them", job.external_id);
-            catalog::set_error(source.source_no, Some(&error))?;
+            catalog::set_error(source.source_no, Some(TAKEN))?;
             jobs::finish(std::slice::from_ref(job))?;
             return Ok(Read::Done);
         }
         Found::Present(present) => Some(present),
         Found::None => None,
-    };
-    let place = Place {
-        kb_no: source.kb_no,
-        kb_id: &source.kb_id,
-        tenant_id: &job.tenant_id,
-        source_no: Some(source.source_no),
     };
     let document = match document {
         Ok(Some(Some(document))) => document,
@@ -156,8 +189,11 @@ fn take(
         }
         Err(error) => return Ok(Read::Failed(job.clone(), error)),
     };
-    let status = new_documents::put(&place, &document)?;
+    let status = new_documents::put(&Place::of_row(source, &job.tenant_id), &document)?;
+    // Without a title of its own it has the one that its text says.
+    let has_all = document.title.is_some() || !document.title_is_given;
     if status == Some(PutStatus::Skipped)
+        && has_all
         && job.run_no.is_none()
         && let Some(present) = present.filter(|present| present.is_ready)
         && let [target] = &targets.of(job.kb_no)?[..]
@@ -177,12 +213,7 @@ fn fail(job: &Job, error: &Error, open: &mut OpenDocuments) -> Result<()> {
             if row_documents::lock(&source, &job.tenant_id, &job.external_id)? != Found::None {
                 return Ok(());
             }
-            let place = Place {
-                kb_no: source.kb_no,
-                kb_id: &source.kb_id,
-                tenant_id: &job.tenant_id,
-                source_no: Some(source.source_no),
-            };
+            let place = Place::of_row(&source, &job.tenant_id);
             new_documents::put(&place, &NewDocument::without_text(&job.external_id)).map(|_| ())
         })?;
     }

@@ -2,41 +2,43 @@
 
 use super::log::Log;
 use super::pace::Pace;
+use super::rests::{End, Rests};
 use super::row_intake::TIME_LIMIT;
+use crate::catalog::row_presence::{Presence, presence};
 use crate::catalog::source_tables::located;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::states::Priority;
 use crate::model::{id, row_key};
 use crate::pg::{time_limit, txn};
 use crate::store::changes::{self, Changes, What};
 use crate::store::jobs::{self, Subject};
 use crate::store::row_documents;
-use crate::store::sources::{Source, catalog, rows};
+use crate::store::sources::rows::{self, KeyRow};
+use crate::store::sources::{Source, catalog};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
-/// Sources, rows of kb.changes of one, and keys that are taken up at once.
+/// Sources, and keys of one, that are taken up at once.
 const SOURCES: usize = 16;
-const ROWS: usize = 64;
 const KEYS: usize = 4096;
 /// Documents of a truncated table that are deleted at once.
 const DELETED: usize = 1000;
-/// Rows that were there before, enqueued at once; and how many jobs a knowledge base may have when more are.
+/// Rows that were there before, enqueued at once; how many jobs a knowledge base may have when more are; and for how long
+/// rows are looked through that are not published.
 const BACKFILL: usize = 1000;
 const BACKFILL_BELOW: i64 = 500;
+const BACKFILL_TIME: Duration = Duration::from_millis(100);
 /// How often it is looked for rows that were there before.
 const BACKFILL_EVERY: Duration = Duration::from_millis(500);
-/// How long a source waits that somebody has locked or that cannot be read: doubled each time, up to the last.
-const LATER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 #[derive(Default)]
 pub struct SourceChanges {
     /// The last source whose turn it was.
     after: i64,
     backfilled: Pace,
-    /// Sources that could not be read: until when they wait, and how often that was so.
-    later: HashMap<i64, (Instant, u32)>,
+    /// What kb.sources says of sources that could not be read.
+    told: HashMap<i64, String>,
     log: Log,
 }
 
@@ -45,33 +47,25 @@ type Name = (String, String);
 
 impl SourceChanges {
     /// Takes up what waits: each source in its turn; live changes, then rows that were there before.
-    pub fn take_up(&mut self) -> Result<()> {
+    pub fn take_up(&mut self, rests: &mut Rests) -> Result<()> {
         let mut tried = HashSet::new();
         for _ in 0..SOURCES {
             let Some(source_no) = self.next_source()? else { break };
             if !tried.insert(source_no) {
                 break;
             }
-            if !self.is_later(source_no) {
-                let result = take_up_changes(source_no);
-                self.note(source_no, "changed rows", result)?;
-            }
+            self.attend(source_no, "changed rows", rests, |spent| take_up_changes(source_no, spent))?;
         }
         let begun = Instant::now();
         if self.backfilled.is_due(BACKFILL_EVERY, begun) {
             for source_no in txn::in_txn(catalog::backfilling)? {
-                if !self.is_later(source_no) {
-                    let result = backfill(source_no);
-                    self.note(source_no, "rows", result)?;
-                }
+                let asks_published = !rests.is_one_by_one(source_no);
+                let work = |spent: &mut Duration| backfill(source_no, asks_published, spent);
+                self.attend(source_no, "rows", rests, work)?;
             }
             self.backfilled.note(begun, Instant::now());
         }
         Ok(())
-    }
-
-    fn is_later(&self, source_no: i64) -> bool {
-        self.later.get(&source_no).is_some_and(|(until, _)| *until > Instant::now())
     }
 
     fn next_source(&mut self) -> Result<Option<i64>> {
@@ -84,30 +78,57 @@ impl SourceChanges {
         Ok(found)
     }
 
-    /// One source's fault stops no other. It is shown by kb.health(), unless it is only a lock.
-    fn note(&mut self, source_no: i64, what: &str, result: Result<()>) -> Result<()> {
-        let Err(error) = result else {
-            self.later.remove(&source_no);
+    /// Does something for a source, unless it rests; it says what time it has spent on reading rows. Its fault stops no other,
+    /// and is shown by kb.health() until it is over, unless it is only a lock.
+    fn attend(
+        &mut self,
+        source_no: i64,
+        what: &str,
+        rests: &mut Rests,
+        work: impl FnOnce(&mut Duration) -> Result<()>,
+    ) -> Result<()> {
+        if rests.left(source_no, Instant::now()).is_some() {
             return Ok(());
+        }
+        let mut spent = Duration::ZERO;
+        let result = work(&mut spent);
+        let end = match &result {
+            Err(_) => End::Fault,
+            Ok(()) if spent >= TIME_LIMIT => End::OverTime,
+            Ok(()) => End::Read,
         };
-        let times = self.later.get(&source_no).map_or(0, |(_, times)| *times);
-        let pause = LATER.0.saturating_mul(1 << times.min(16)).min(LATER.1);
-        self.later.insert(source_no, (Instant::now() + pause, times + 1));
+        rests.note(source_no, spent, Instant::now(), end);
+        let Err(error) = result else {
+            return match self.told.remove(&source_no) {
+                Some(told) => txn::in_txn(|| catalog::end_error(source_no, &told)),
+                None => Ok(()),
+            };
+        };
         self.log.write(&format!("{what} of source {source_no} wait"), &error);
         if !error.is_lock() {
-            let text = match error.hint() {
-                Some(hint) => format!("{error} ({hint})"),
-                None => error.to_string(),
-            };
+            let text = told(&error);
             txn::in_txn(|| catalog::set_error(source_no, Some(&text)))?;
+            self.told.insert(source_no, text);
         }
         Ok(())
     }
 }
 
-fn take_up_changes(source_no: i64) -> Result<()> {
+/// What may be told of a fault to all tenants of a knowledge base: no value of a row. A message of PostgreSQL can have one,
+/// unless it is of a name that is missing or of a right.
+fn told(error: &Error) -> String {
+    match (error, error.hint()) {
+        (Error::Database { sqlstate, .. }, _) if !sqlstate.starts_with("42") => {
+            format!("its rows cannot be read: SQLSTATE {sqlstate}; the server log has the message")
+        }
+        (_, Some(hint)) => format!("{error} ({hint})"),
+        (_, None) => error.to_string(),
+    }
+}
+
+fn take_up_changes(source_no: i64, spent: &mut Duration) -> Result<()> {
     let (source, truncation, found) = txn::in_txn(|| {
-        Ok((catalog::find(source_no)?, changes::truncation(source_no)?, changes::oldest(source_no, ROWS)?))
+        Ok((catalog::find(source_no)?, changes::truncation(source_no)?, changes::oldest(source_no)?))
     })?;
     let Some(source) = source else {
         // It was detached meanwhile.
@@ -148,7 +169,7 @@ fn take_up_changes(source_no: i64) -> Result<()> {
         }
         Err(error) => return Err(error),
     };
-    let (again, absent) = look_again(&source, gone)?;
+    let (again, absent) = look_again(&source, gone, spent)?;
     changed.extend(again);
     finish(&source, &taken, changed, absent)
 }
@@ -162,60 +183,50 @@ fn names(source: &Source, row: Changes) -> impl Iterator<Item = Name> {
 
 /// Of rows that are said to be gone: those that are to be read again, and those whose documents are deleted. A row that
 /// cannot be read is both, so that it is listed.
-fn look_again(source: &Source, gone: BTreeSet<Name>) -> Result<(BTreeSet<Name>, BTreeSet<Name>)> {
-    if gone.is_empty() {
-        return Ok(Default::default());
-    }
-    let gone: Vec<Name> = gone.into_iter().collect();
-    let keys: Vec<Vec<String>> = gone
-        .iter()
-        .map(|(_, external_id)| row_key::decode(external_id, source.key.len()).unwrap_or_default())
-        .collect();
-    let existing = |keys: &[Vec<String>]| {
-        txn::in_txn(|| time_limit::within(TIME_LIMIT, || rows::existing(source, keys)))
-    };
-    let (mut there, mut unreadable) = (HashSet::new(), HashSet::new());
-    match existing(&keys) {
-        Ok(found) => there = found,
+fn look_again(
+    source: &Source,
+    gone: BTreeSet<Name>,
+    spent: &mut Duration,
+) -> Result<(BTreeSet<Name>, BTreeSet<Name>)> {
+    let names: Vec<(&str, &str)> = gone.iter().map(|(tenant, id)| (tenant.as_str(), id.as_str())).collect();
+    let found = txn::in_txn(|| time_limit::within(TIME_LIMIT, spent, || presence(source, &names)));
+    let Presence { absent, unreadable } = match found {
         Err(error) if error.is_lock() => return Err(error),
-        // One of them cannot be read: the others are looked at one by one.
-        Err(_) => {
-            for (place, key) in keys.iter().enumerate() {
-                match existing(std::slice::from_ref(key)) {
-                    Ok(found) => there.extend(found.into_iter().map(|(_, tenant)| (place, tenant))),
-                    Err(error) if error.is_lock() => return Err(error),
-                    Err(_) => drop(unreadable.insert(place)),
-                }
-            }
-        }
-    }
-    let (mut again, mut absent) = (BTreeSet::new(), BTreeSet::new());
+        // None of them can be read, or not in this time: they are read one by one, as jobs.
+        Err(_) => Presence { absent: Vec::new(), unreadable: (0..names.len()).collect() },
+        Ok(found) => found,
+    };
+    let absent: BTreeSet<usize> = absent.into_iter().collect();
+    let unreadable: BTreeSet<usize> = unreadable.into_iter().collect();
+    let (mut again, mut deleted) = (BTreeSet::new(), BTreeSet::new());
     for (place, name) in gone.into_iter().enumerate() {
-        let is_there = there.contains(&(place, None)) || there.contains(&(place, Some(name.0.clone())));
-        if is_there || unreadable.contains(&place) {
-            again.insert(name.clone());
+        let (is_absent, is_unreadable) = (absent.contains(&place), unreadable.contains(&place));
+        if is_absent || is_unreadable {
+            deleted.insert(name.clone());
         }
-        if !is_there {
-            absent.insert(name);
+        if !is_absent {
+            again.insert(name);
         }
     }
-    Ok((again, absent))
+    Ok((again, deleted))
 }
 
 /// Deletes the documents of rows that are gone, and enqueues those that changed, in one commit with the end of the changes.
+/// An error after it where somebody has locked some of them: they stay gone from answers, and are deleted later.
 fn finish(source: &Source, taken: &[Uuid], changed: BTreeSet<Name>, absent: BTreeSet<Name>) -> Result<()> {
-    txn::in_txn(|| {
+    let is_locked = txn::in_txn(|| {
         let (tenants, external_ids): (Vec<String>, Vec<String>) = absent.into_iter().unzip();
         let locked = row_documents::delete_gone(source, &tenants, &external_ids)?;
         if !locked.is_empty() {
-            // Somebody has them locked: they stay gone from answers, and are deleted later.
             let pick =
                 |texts: &[String]| locked.iter().map(|place| texts[*place].clone()).collect::<Vec<_>>();
             changes::append(source.source_no, What::Gone, &pick(&tenants), &pick(&external_ids))?;
         }
         enqueue(source, changed, Priority::Live)?;
-        changes::delete(source.source_no, taken)
-    })
+        changes::delete(source.source_no, taken)?;
+        Ok(!locked.is_empty())
+    })?;
+    if is_locked { Err(Error::busy()) } else { Ok(()) }
 }
 
 /// Enqueues rows; not those whose key is too long for an external_id.
@@ -240,32 +251,40 @@ fn enqueue(source: &Source, names: impl IntoIterator<Item = Name>, priority: Pri
 }
 
 /// Enqueues the next rows that were there before the table was attached.
-fn backfill(source_no: i64) -> Result<()> {
-    let Some(source) = txn::in_txn(|| catalog::find(source_no))? else { return Ok(()) };
-    let Some(after) = source.backfill.clone() else { return Ok(()) };
-    if txn::in_txn(|| jobs::waiting(source.kb_no))? >= BACKFILL_BELOW {
-        return Ok(());
-    }
-    let result = txn::in_txn(|| {
-        let source = located(source)?;
-        let found = time_limit::within(TIME_LIMIT, || rows::after(&source, &after, BACKFILL))?;
-        let last = found.last().map(|(_, key)| key.clone()).filter(|_| found.len() == BACKFILL);
-        let name = |(tenant, key): (Option<String>, Vec<String>)| {
-            (tenant.unwrap_or_else(|| source.tenant_id.clone()), row_key::encode(&key))
-        };
-        enqueue(&source, found.into_iter().map(name), Priority::Backfill)?;
-        catalog::set_backfill(source_no, last.as_deref())?;
-        if last.is_none() {
-            catalog::set_error(source_no, None)?;
+fn backfill(source_no: i64, mut asks_published: bool, spent: &mut Duration) -> Result<()> {
+    let begun = Instant::now();
+    while begun.elapsed() < BACKFILL_TIME {
+        let Some(source) = txn::in_txn(|| catalog::find(source_no))? else { return Ok(()) };
+        let Some(after) = source.backfill.clone() else { return Ok(()) };
+        if txn::in_txn(|| jobs::waiting(source.kb_no))? >= BACKFILL_BELOW {
+            return Ok(());
         }
-        Ok(())
-    });
-    match result {
-        // It does not pass by itself: nobody must wait for it. Attaching the table again begins anew.
-        Err(error) if !error.is_transient() => {
-            txn::in_txn(|| catalog::set_backfill(source_no, None))?;
-            Err(error)
+        let mut page = |asked| txn::in_txn(|| backfill_page(source.clone(), &after, asked, &mut *spent));
+        let mut result = page(asks_published);
+        if asks_published && result.as_ref().is_err_and(|error| !error.is_lock()) {
+            // The condition fails, or takes too long: whether they are published is found out row by row.
+            asks_published = false;
+            result = page(asks_published);
         }
-        result => result,
+        if let Err(error) = result {
+            // What does not pass by itself: nobody must wait for it. Attaching the table again begins anew.
+            if !error.is_transient() {
+                txn::in_txn(|| catalog::set_backfill(source_no, None))?;
+            }
+            return Err(error);
+        }
     }
+    Ok(())
+}
+
+fn backfill_page(source: Source, after: &[String], asks_published: bool, spent: &mut Duration) -> Result<()> {
+    let source = located(source)?;
+    let found =
+        time_limit::within(TIME_LIMIT, spent, || rows::after(&source, after, BACKFILL, asks_published))?;
+    let last = found.last().map(|row| row.key.clone()).filter(|_| found.len() == BACKFILL);
+    let name =
+        |row: KeyRow| (row.tenant.unwrap_or_else(|| source.tenant_id.clone()), row_key::encode(&row.key));
+    let published = found.into_iter().filter(|row| row.is_published);
+    enqueue(&source, published.map(name), Priority::Backfill)?;
+    catalog::set_backfill(source.source_no, last.as_deref())
 }

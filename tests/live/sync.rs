@@ -9,7 +9,7 @@ use std::thread;
 const SESSIONS: u64 = 8;
 const STATEMENTS: usize = 60;
 const KILLS: usize = 5;
-const ATTACH: &str = "content => '{{title}}: {{body}}', published_when => 'n % 3 <> 0', metadata => '{n}'";
+const ATTACH: &str = "content => '{{title}}: {{body}}', published_when => 'n % 3 <> 0', metadata => '{n}', title => 'title', uri => 'uri'";
 
 /// Random numbers that are the same each time.
 struct Random(u64);
@@ -25,7 +25,7 @@ impl Random {
 
 fn statement(random: &mut Random) -> String {
     let (id, n) = (random.below(60), random.below(9));
-    match random.below(20) {
+    match random.below(22) {
         0..=4 => format!(
             "INSERT INTO t VALUES ({id}, 'Title {n}', 'Body {id} {n}', {n}) ON CONFLICT (id) DO UPDATE SET body = 'Put {n}'"
         ),
@@ -41,6 +41,8 @@ fn statement(random: &mut Random) -> String {
         18 => format!(
             "BEGIN; SAVEPOINT s; DELETE FROM t; ROLLBACK TO s; UPDATE t SET n = {n} WHERE id = {id}; COMMIT"
         ),
+        19 => format!("UPDATE t SET uri = CASE WHEN n % 2 = 0 THEN 'a:{n}' END WHERE id < {id}"),
+        20 => format!("UPDATE t SET title = CASE WHEN title IS NULL THEN 'Title {n}' END WHERE id = {id}"),
         _ if random.below(10) == 0 => "TRUNCATE t".to_string(),
         _ => format!("BEGIN; UPDATE t SET body = 'Never' WHERE id < {id}; ROLLBACK"),
     }
@@ -74,7 +76,9 @@ fn an_attached_table_ends_as_a_fresh_one_would_whatever_is_done_to_it_and_whoeve
     let mut cluster = crate::cluster!(PRELOAD);
     cluster.expects_crashes = true;
     let mut db = cluster.connect(APP);
-    db.run("CREATE TABLE t (id int PRIMARY KEY, title text, body text, n int, other int DEFAULT 0)");
+    db.run(
+        "CREATE TABLE t (id int PRIMARY KEY, title text, body text, n int, other int DEFAULT 0, uri text)",
+    );
     db.create_kb("k", "hash", "{}");
     db.run(&format!("SELECT kb.attach_table('k', 't', {ATTACH})"));
     let is_over = AtomicBool::new(false);
@@ -123,7 +127,7 @@ fn assert_in_step(db: &mut Db) {
     assert_eq!(chunk_set(db, "k"), chunk_set(db, "fresh"));
     let documents = |db: &mut Db, kb: &str| -> Vec<String> {
         db.all(&format!(
-            "SELECT concat_ws('|', external_id, content, metadata) FROM kb.documents WHERE kb_id = '{kb}' ORDER BY 1"
+            "SELECT concat_ws('|', external_id, content, metadata, title, uri) FROM kb.documents WHERE kb_id = '{kb}' ORDER BY 1"
         ))
     };
     assert_eq!(documents(db, "k"), documents(db, "fresh"));

@@ -158,6 +158,15 @@ pub fn set_error(source_no: i64, error: Option<&str>) -> Result<()> {
     Ok(())
 }
 
+/// This is not wrong with the source any more.
+pub fn end_error(source_no: i64, error: &str) -> Result<()> {
+    spi::execute(
+        "UPDATE kb.sources SET error = NULL WHERE source_no = $1 AND error = $2",
+        &[Arg::Long(source_no), Arg::Text(error)],
+    )?;
+    Ok(())
+}
+
 /// Where the table is now, after a restore or under another name.
 pub fn set_relation(source_no: i64, relation: u32, name: &str) -> Result<()> {
     spi::execute(

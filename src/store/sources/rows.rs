@@ -1,5 +1,6 @@
 //! The rows of an attached table, read as the role that owns it.
 
+use super::super::IN_ORDER;
 use super::table::{KeyType, key_types};
 use super::{PRINTED, Source, literal};
 use crate::error::{Error, Result};
@@ -17,75 +18,126 @@ pub struct SourceRow {
     pub place: usize,
     /// As its column says; None: NULL, or there is no such column.
     pub tenant: Option<String>,
+    /// Bytes of all that it has, together.
+    pub size: usize,
+    /// None where they are larger than was asked for.
+    pub values: Option<RowValues>,
+}
+
+/// What a document is made of.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RowValues {
+    /// The values of the columns of `RowContent::columns`, in their order.
+    pub content: Vec<Option<String>>,
     pub title: Option<String>,
     pub uri: Option<String>,
     pub content_type: Option<String>,
     pub metadata: Json,
-    /// Bytes of all values together.
-    pub size: usize,
-    /// The values of the columns of `RowContent::columns`, in their order; None where they are larger than was asked for.
-    pub values: Option<Vec<Option<String>>>,
 }
 
-/// The published rows with these keys that the role may see; without their text where it has more than `most` bytes.
+/// The published rows with these keys that the role may see; without their values where those have more than `most` bytes.
 pub fn read(source: &Source, keys: &[Vec<String>], most: usize) -> Result<Vec<SourceRow>> {
     let config = &source.config;
     let text = |column: &str| format!("t.{}::text", quote(column));
     let optional = |column: &Option<String>| column.as_deref().map_or("NULL::text".to_string(), text);
-    let values: Vec<String> = config.content.columns().into_iter().map(text).collect();
+    let mut texts: Vec<String> =
+        [&config.title, &config.uri, &config.content_type].into_iter().map(optional).collect();
+    texts.extend(config.content.columns().into_iter().map(text));
     let metadata: Vec<String> = config
         .metadata
         .iter()
         .map(|column| format!("pg_catalog.jsonb_build_object({}, t.{})", literal(column), quote(column)))
         .collect();
     let metadata = if metadata.is_empty() { "'{}'::jsonb".to_string() } else { metadata.join(" || ") };
-    let sizes: Vec<String> =
-        values.iter().map(|value| format!("coalesce(pg_catalog.octet_length({value}), 0)::bigint")).collect();
-    let (size, values) = (sizes.join(" + "), values.join(", "));
-    let columns = format!(
-        "u.kb_place, {}, {}, {}, {}, {metadata}, {size}, CASE WHEN {size} <= {most} THEN ARRAY[{values}]::text[] END",
-        tenant(source),
-        optional(&config.title),
-        optional(&config.uri),
-        optional(&config.content_type),
-    );
-    select(source, keys, &columns, |row| {
+    let named: Vec<String> = texts.iter().enumerate().map(|(n, text)| format!("{text} AS v{n}")).collect();
+    let columns =
+        format!("u.kb_place, {} AS tenant, {metadata} AS metadata, {}", tenant(source), named.join(", "));
+    let names: Vec<String> = (0..texts.len()).map(|n| format!("r.v{n}")).collect();
+    let sizes: Vec<String> = names
+        .iter()
+        .map(|name| format!("coalesce(pg_catalog.octet_length({name}), 0)::bigint"))
+        .chain([String::from("pg_catalog.pg_column_size(r.metadata)")])
+        .collect();
+    let (size, values) = (sizes.join(" + "), names.join(", "));
+    // Each value is made once.
+    let around = |rows: &str| {
+        format!(
+            "SELECT r.kb_place, r.tenant, {size}, CASE WHEN {size} <= {most} THEN ARRAY[{values}]::text[] END,
+                 CASE WHEN {size} <= {most} THEN r.metadata END FROM ({rows} OFFSET 0) r"
+        )
+    };
+    select(source, keys, &columns, around, |row| {
+        let values = match (row.opt::<Vec<Option<String>>>(3)?, row.opt::<Jsonb>(4)?) {
+            (Some(mut texts), Some(Jsonb(metadata))) if texts.len() >= 3 => {
+                let content = texts.split_off(3);
+                let (content_type, uri, title) = (texts.pop(), texts.pop(), texts.pop());
+                Some(RowValues {
+                    content,
+                    title: title.flatten(),
+                    uri: uri.flatten(),
+                    content_type: content_type.flatten(),
+                    metadata,
+                })
+            }
+            _ => None,
+        };
         Ok(SourceRow {
             place: row.get::<i64>(0)? as usize - 1,
             tenant: row.opt(1)?,
-            title: row.opt(2)?,
-            uri: row.opt(3)?,
-            content_type: row.opt(4)?,
-            metadata: row.get::<Jsonb>(5)?.0,
-            size: row.get::<i64>(6)? as usize,
-            values: row.opt(7)?,
+            size: row.get::<i64>(2)? as usize,
+            values,
         })
     })
 }
 
 /// Which of these rows are there, published and visible to the role: their places and tenants.
-pub fn existing(source: &Source, keys: &[Vec<String>]) -> Result<HashSet<(usize, Option<String>)>> {
+pub fn existing(source: &Source, keys: &[Vec<String>]) -> Result<Vec<(usize, Option<String>)>> {
     let columns = format!("u.kb_place, {}", tenant(source));
-    let found = select(source, keys, &columns, |row| Ok((row.get::<i64>(0)? as usize - 1, row.opt(1)?)))?;
-    Ok(found.into_iter().collect())
+    select(source, keys, &columns, str::to_string, |row| Ok((row.get::<i64>(0)? as usize - 1, row.opt(1)?)))
 }
 
-/// The next published rows in the order of their keys, after this one (empty: from the first): tenants and keys.
-pub fn after(source: &Source, key: &[String], limit: usize) -> Result<Vec<(Option<String>, Vec<String>)>> {
+/// A row by its key.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KeyRow {
+    /// As its column says; None: there is no such column.
+    pub tenant: Option<String>,
+    pub key: Vec<String>,
+    /// True also where that was not asked.
+    pub is_published: bool,
+}
+
+/// The next rows in the order of their keys, after this one (empty: from the first). Costs as many rows as it gives, also
+/// where few are published.
+pub fn after(source: &Source, key: &[String], limit: usize, asks_published: bool) -> Result<Vec<KeyRow>> {
     let types = key_types(source.relation, &source.key)?;
     let columns: Vec<String> = types.iter().map(|typ| format!("t.{}", quote(&typ.column))).collect();
     let printed: Vec<String> = columns.iter().map(|column| format!("pg_catalog.concat({column})")).collect();
     let follows = if key.is_empty() { "true".to_string() } else { follows(&types) };
+    let mut needed: Vec<&String> = source.key.iter().chain(&source.config.tenant).collect();
+    if asks_published {
+        needed.extend(&source.config.published_columns);
+    }
+    needed.sort_unstable();
+    needed.dedup();
+    let needed: Vec<String> = needed.into_iter().map(|column| format!("t.{}", quote(column))).collect();
+    let order = columns.join(", ");
     let sql = format!(
-        "SELECT {}, ARRAY[{}]::text[] FROM {} AS t WHERE {follows} AND {} ORDER BY {} LIMIT {limit}",
+        "SELECT {}, ARRAY[{}]::text[], {} FROM (SELECT {} FROM {} AS t WHERE {follows} ORDER BY {order} LIMIT {limit}) AS t
+         ORDER BY {order}",
         tenant(source),
         printed.join(", "),
+        if asks_published { format!("{} IS TRUE", published(source)) } else { "true".to_string() },
+        needed.join(", "),
         source.relation_name,
-        published(source),
-        columns.join(", ")
     );
     let key: Vec<Arg> = key.iter().map(|part| Arg::Text(part)).collect();
-    as_table_owner(source, || spi::write(&sql, &key, |row| Ok((row.opt(0)?, row.get(1)?))))
+    as_table_owner(source, || {
+        setting::with(IN_ORDER, || {
+            spi::write(&sql, &key, |row| {
+                Ok(KeyRow { tenant: row.opt(0)?, key: row.get(1)?, is_published: row.get(2)? })
+            })
+        })
+    })
 }
 
 /// Reads nothing, but fails as reading rows would: for want of a column or of a right.
@@ -132,16 +184,18 @@ pub fn of_caller(source: &Source, keys: &[Vec<String>]) -> Result<Vec<(usize, Js
     Ok(found.into_iter().map(|(n, key, row, _)| (n, key, row)).collect())
 }
 
+/// Rows by their keys, of a statement `around` the one that finds them.
 fn select<T>(
     source: &Source,
     keys: &[Vec<String>],
     columns: &str,
+    around: impl FnOnce(&str) -> String,
     each: impl FnMut(&spi::Row) -> Result<T>,
 ) -> Result<Vec<T>> {
     let types = key_types(source.relation, &source.key)?;
     let parts = parts(keys, types.len());
     let arguments: Vec<Arg> = parts.iter().map(|part| Arg::Texts(part)).collect();
-    let sql = statement(source, &types, columns, &published(source));
+    let sql = around(&statement(source, &types, columns, &published(source)));
     as_table_owner(source, || spi::write(&sql, &arguments, each))
 }
 
@@ -172,7 +226,7 @@ fn statement(source: &Source, types: &[KeyType], columns: &str, condition: &str)
 }
 
 fn published(source: &Source) -> String {
-    source.config.published_when.as_ref().map_or("true".to_string(), |condition| format!("({condition})"))
+    source.config.published_when.as_ref().map_or("(true)".to_string(), |condition| format!("({condition})"))
 }
 
 fn tenant(source: &Source) -> String {

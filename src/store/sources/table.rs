@@ -14,6 +14,8 @@ pub struct Table {
     /// As pg_class.relkind.
     pub kind: String,
     pub is_temporary: bool,
+    /// It is a partition, or inherits from another table or is inherited from.
+    pub has_relatives: bool,
     pub owner: String,
     /// The caller is its owner, or has that role's rights.
     pub is_own: bool,
@@ -25,6 +27,8 @@ pub struct Table {
 pub fn find(relation: u32) -> Result<Option<Table>> {
     spi::write_one(
         "SELECT pg_catalog.format('%I.%I', n.nspname, c.relname), n.nspname::text, c.relkind::text, c.relpersistence = 't',
+                EXISTS (SELECT FROM pg_catalog.pg_inherits i WHERE i.inhrelid = c.oid)
+                    OR EXISTS (SELECT FROM pg_catalog.pg_inherits i WHERE i.inhparent = c.oid),
                 pg_catalog.pg_get_userbyid(c.relowner)::text, pg_catalog.pg_has_role(c.relowner, 'USAGE'),
                 ARRAY(SELECT a.attname::text
                       FROM pg_catalog.pg_index i
@@ -40,9 +44,10 @@ pub fn find(relation: u32) -> Result<Option<Table>> {
                 schema: row.get(1)?,
                 kind: row.get(2)?,
                 is_temporary: row.get(3)?,
-                owner: row.get(4)?,
-                is_own: row.get(5)?,
-                key: row.get(6)?,
+                has_relatives: row.get(4)?,
+                owner: row.get(5)?,
+                is_own: row.get(6)?,
+                key: row.get(7)?,
             })
         },
     )
@@ -56,13 +61,17 @@ pub struct Located {
     pub name: String,
     /// Its owner is still the role whose rights it is read with. Another one could have other code run with them.
     pub is_same_owner: bool,
+    /// It is a partition, or inherits from another table or is inherited from: triggers do not tell of all its changes.
+    pub has_relatives: bool,
 }
 
 /// A source's table, under its oid or after a restore under its name; None where it is gone, or its triggers are.
 pub fn locate(source: &Source) -> Result<Option<Located>> {
     spi::write_one(
         "SELECT c.oid::bigint, pg_catalog.format('%I.%I', n.nspname, c.relname),
-                pg_catalog.pg_get_userbyid(c.relowner)::text COLLATE pg_catalog.\"C\" = $4
+                pg_catalog.pg_get_userbyid(c.relowner)::text COLLATE pg_catalog.\"C\" = $4,
+                EXISTS (SELECT FROM pg_catalog.pg_inherits i WHERE i.inhrelid = c.oid)
+                    OR EXISTS (SELECT FROM pg_catalog.pg_inherits i WHERE i.inhparent = c.oid)
          FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
          WHERE c.oid IN ($1::oid, pg_catalog.to_regclass($2)::oid) AND EXISTS (
              SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid AND t.tgname::text COLLATE pg_catalog.\"C\" = $3)
@@ -78,6 +87,7 @@ pub fn locate(source: &Source) -> Result<Option<Located>> {
                 relation: u32::try_from(row.get::<i64>(0)?).unwrap_or(0),
                 name: row.get(1)?,
                 is_same_owner: row.get(2)?,
+                has_relatives: row.get(3)?,
             })
         },
     )

@@ -79,3 +79,28 @@ fn what_happened_while_triggers_were_off_is_found_and_mended() {
     assert_eq!(drift(&mut db), "public.articles 1197 0 0 0");
     assert_sound(&mut db, "k", 1197, 0);
 }
+
+#[test]
+fn what_was_gone_when_its_table_was_let_go_is_not_kept() {
+    let Some((cluster, mut db)) = with_articles() else { return };
+    db.run(
+        "INSERT INTO articles (body, status) SELECT 'Text ' || n, 'published' FROM generate_series(1, 4) n",
+    );
+    db.wait("k");
+    without_worker(&cluster, || {
+        db.run("DELETE FROM articles WHERE id = 1; UPDATE articles SET status = 'draft' WHERE id = 2");
+        assert_eq!(db.one::<i64>("SELECT kb.detach_table('k', 'articles', keep => true)"), 2);
+        assert_eq!(ready(&mut db, "k"), ["3", "4"]);
+    });
+    db.wait("k");
+    assert_sound(&mut db, "k", 2, 0);
+    db.run("SELECT kb.delete_document('k', '3'), kb.delete_document('k', '4'), kb.attach_table('k', 'articles', 'body')");
+    db.wait("k");
+    assert_sound(&mut db, "k", 3, 0);
+    without_worker(&cluster, || {
+        db.run("TRUNCATE articles");
+        assert_eq!(db.one::<i64>("SELECT kb.detach_table('k', 'articles', keep => true)"), 0);
+    });
+    db.wait("k");
+    assert_sound(&mut db, "k", 0, 0);
+}

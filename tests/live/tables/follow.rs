@@ -161,3 +161,96 @@ fn rows_that_were_there_are_taken_up_in_the_order_of_their_keys_and_live_ones_fi
     assert_eq!(db.count("kb.documents WHERE content LIKE '%.'"), 3501);
     assert_eq!(db.count("kb.sources"), 1);
 }
+
+#[test]
+fn what_foreign_keys_delete_and_what_replication_brings_is_followed() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.run(
+        "CREATE TABLE authors (id int PRIMARY KEY);
+         CREATE TABLE t (id int PRIMARY KEY, author int REFERENCES authors ON DELETE CASCADE ON UPDATE SET NULL, body text);
+         CREATE TABLE local (id int PRIMARY KEY, body text); INSERT INTO authors VALUES (1), (2), (3)",
+    );
+    db.create_kb("k", "hash", "{}");
+    db.create_kb("l", "hash", "{}");
+    db.run("SELECT kb.attach_table('k', 't', '{{body}} of {{author}}', replicated => true); SELECT kb.attach_table('l', 'local', 'body')");
+    db.run("INSERT INTO t SELECT n, 1 + n % 3, 'Text ' || n FROM generate_series(1, 6) n");
+    db.wait("k");
+    without_worker(&cluster, || {
+        db.run("DELETE FROM authors WHERE id = 1");
+        assert_eq!(
+            db.all::<String>("SELECT external_id FROM kb.query('k', 'text', 9, min_score => 0) ORDER BY 1"),
+            ["1", "2", "4", "5"]
+        );
+        db.run("UPDATE authors SET id = 9 WHERE id = 2");
+    });
+    db.wait("k");
+    assert_eq!(
+        db.all::<String>("SELECT content FROM kb.documents ORDER BY external_id"),
+        ["Text 1 of ", "Text 2 of 3", "Text 4 of ", "Text 5 of 3"]
+    );
+    // As logical replication applies rows.
+    db.run(
+        "SET session_replication_role = replica; INSERT INTO t VALUES (7, NULL, 'Replicated'); DELETE FROM t WHERE id = 1;
+         INSERT INTO local VALUES (1, 'Not asked for'); RESET session_replication_role",
+    );
+    db.wait("k");
+    db.wait("l");
+    assert_eq!(ready(&mut db, "k"), ["2", "4", "5", "7"]);
+    assert_eq!(ready(&mut db, "l"), [""; 0]);
+}
+
+#[test]
+fn where_else_a_text_appears_is_said_of_rows_that_are_there() {
+    let Some((cluster, mut db)) = with_articles() else { return };
+    db.run(
+        "INSERT INTO articles (body, status) SELECT 'The same text', 'published' FROM generate_series(1, 3)",
+    );
+    db.wait("k");
+    let places = |db: &mut Db| -> String {
+        db.one(
+            "SELECT concat_ws(' ', external_id, (SELECT string_agg(p ->> 'external_id', ',' ORDER BY p ->> 'external_id')
+                 FROM jsonb_array_elements(locator -> 'also_in') p)) FROM kb.query('k', 'the same text', 3)",
+        )
+    };
+    let mut named: Vec<char> = places(&mut db).chars().filter(char::is_ascii_digit).collect();
+    named.sort_unstable();
+    assert_eq!(named, ['1', '2', '3']);
+    without_worker(&cluster, || {
+        db.run("DELETE FROM articles WHERE id = 2");
+        let mut named: Vec<char> = places(&mut db).chars().filter(char::is_ascii_digit).collect();
+        named.sort_unstable();
+        assert_eq!(named, ['1', '3']);
+        db.run("UPDATE articles SET status = 'draft' WHERE id = 1");
+        assert_eq!(places(&mut db), "3");
+    });
+}
+
+#[test]
+fn a_title_that_is_null_is_no_title() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.run("CREATE TABLE t (id int PRIMARY KEY, title text, uri text, type text, body text)");
+    db.create_kb("k", "hash", "{}");
+    db.run(
+        "SELECT kb.attach_table('k', 't', 'body', title => 'title', uri => 'uri', content_type => 'type')",
+    );
+    db.run("INSERT INTO t VALUES (1, 'One', 'a:1', 'text/plain', 'Body'), (2, 'Two', 'a:2', 'text/markdown', E'# Heading\n\nBody')");
+    db.wait("k");
+    let told = |db: &mut Db| -> Vec<String> {
+        db.all("SELECT concat_ws('|', external_id, title, uri) FROM kb.documents ORDER BY 1")
+    };
+    assert_eq!(told(&mut db), ["1|One|a:1", "2|Two|a:2"]);
+    db.run("UPDATE t SET title = NULL, uri = NULL");
+    db.wait("k");
+    // As of a document that is put without one.
+    db.create_kb("put", "hash", "{}");
+    db.run("SELECT kb.put_document('put', id::text, body, content_type => type) FROM t");
+    db.wait("put");
+    let of = |db: &mut Db, kb: &str| -> Vec<String> {
+        db.all(&format!(
+            "SELECT concat_ws('|', external_id, title, uri) FROM kb.documents WHERE kb_id = '{kb}' ORDER BY 1"
+        ))
+    };
+    assert_eq!(of(&mut db, "k"), of(&mut db, "put"));
+}

@@ -2,6 +2,7 @@
 
 mod ends;
 mod follow;
+mod others;
 mod refuse;
 mod rights;
 

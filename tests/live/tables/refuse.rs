@@ -13,6 +13,10 @@ fn what_cannot_be_attached_is_refused_with_what_to_do() {
          CREATE TEMP TABLE tmp (id int PRIMARY KEY, body text); CREATE TABLE nokey (body text);
          CREATE FOREIGN DATA WRAPPER w; CREATE SERVER s FOREIGN DATA WRAPPER w;
          CREATE FOREIGN TABLE f (id int, body text) SERVER s;
+         CREATE TABLE parts (id int PRIMARY KEY, body text) PARTITION BY RANGE (id);
+         CREATE TABLE part PARTITION OF parts DEFAULT;
+         CREATE TABLE parent (id int PRIMARY KEY, body text);
+         CREATE TABLE child (PRIMARY KEY (id)) INHERITS (parent);
          CREATE ROLE writer LOGIN IN ROLE kb_writer; GRANT SELECT ON t TO writer",
     );
     db.create_kb("k", "hash", "{}");
@@ -22,6 +26,10 @@ fn what_cannot_be_attached_is_refused_with_what_to_do() {
         ("f", "55000", "is a foreign table"),
         ("tmp", "55000", "temporary"),
         ("nokey", "55000", "has no primary key\n"),
+        ("parts", "55000", "is partitioned"),
+        ("part", "55000", "is a partition or inherits"),
+        ("parent", "55000", "is a partition or inherits"),
+        ("child", "55000", "is a partition or inherits"),
         ("kb.documents", "55000", "belongs to the system"),
         ("t_pkey", "55000", "is no table"),
         ("nowhere", "42P01", "does not exist"),
@@ -127,7 +135,7 @@ fn a_row_is_its_tables_and_nobody_elses() {
     assert_eq!(db.one::<String>("SELECT content FROM kb.documents WHERE external_id = '2'"), "Put by hand.");
     assert!(
         db.one::<String>("SELECT detail FROM kb.health() WHERE component = 'sources'")
-            .contains("\"2\" was there")
+            .contains("have the keys of rows")
     );
     for statement in [
         "SELECT kb.put_document('k', '1', 'Another')",
@@ -144,4 +152,101 @@ fn a_row_is_its_tables_and_nobody_elses() {
     db.wait("k");
     assert_sound(&mut db, "k", 1, 0);
     assert_eq!(db.count("pg_trigger WHERE tgname LIKE 'kb\\_%'"), 0);
+}
+
+#[test]
+fn a_table_that_becomes_a_partition_is_told_and_goes_on_when_it_is_one_no_more() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.run("CREATE TABLE t (id int PRIMARY KEY, body text); INSERT INTO t VALUES (1, 'One')");
+    db.create_kb("k", "hash", "{}");
+    db.run("SELECT kb.attach_table('k', 't', 'body')");
+    db.wait("k");
+    db.run(
+        "CREATE TABLE parts (id int PRIMARY KEY, body text) PARTITION BY RANGE (id);
+         ALTER TABLE parts ATTACH PARTITION t DEFAULT; INSERT INTO t VALUES (2, 'Two')",
+    );
+    until(SOON, "health tells of the partition", || {
+        db.count("kb.health() WHERE component = 'sources' AND detail LIKE '%is a partition%'") == 1
+    });
+    db.run("ALTER TABLE parts DETACH PARTITION t; INSERT INTO t VALUES (3, 'Three')");
+    until(SOON, "health tells of nothing", || {
+        db.count("kb.health() WHERE component = 'sources' AND status = 'ok'") == 1
+    });
+    db.run("SELECT kb.reconcile('k')");
+    db.wait("k");
+    assert_eq!(ready(&mut db, "k"), ["1", "2", "3"]);
+}
+
+#[test]
+fn rows_that_were_there_are_taken_up_though_one_cannot_be_read_and_few_are_published() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.run(
+        "CREATE TABLE t (id int PRIMARY KEY, body text, n int);
+         INSERT INTO t SELECT i, 'Text ' || i, CASE WHEN i = 1500 THEN 0 ELSE 1 END FROM generate_series(1, 2200) i;
+         CREATE TABLE sparse (id int PRIMARY KEY, body text, n int);
+         INSERT INTO sparse SELECT i, 'Text ' || i, i FROM generate_series(1, 50000) i",
+    );
+    db.create_kb("k", "hash", "{}");
+    db.create_kb("s", "hash", "{}");
+    db.run("SELECT kb.attach_table('k', 't', 'body', published_when => '10 / n > 0')");
+    db.run("SELECT kb.attach_table('s', 'sparse', 'body', published_when => 'n IN (3, 49999)')");
+    db.wait("s");
+    assert_eq!(ready(&mut db, "s"), ["3", "49999"]);
+    db.wait("k");
+    assert_eq!(ready(&mut db, "k").len(), 2199);
+    assert_eq!(db.all::<String>("SELECT external_id FROM kb.failures"), ["1500"]);
+    assert_eq!(db.count("kb.sources WHERE error IS NOT NULL OR backfill IS NOT NULL"), 0);
+    // The same row is in nobody's way when all are compared, or looked at again.
+    let drift: String =
+        db.one("SELECT concat_ws(' ', rows, missing, changed, orphaned) FROM kb.reconcile('k')");
+    assert_eq!(drift, "2200 0 0 0");
+    db.run("SELECT kb.attach_table('k', 't', 'body', published_when => '20 / n > 0')");
+    db.wait("k");
+    assert_eq!(ready(&mut db, "k").len(), 2199);
+    db.run("UPDATE t SET n = 0 WHERE id = 7; UPDATE t SET n = 2 WHERE id = 1500");
+    db.wait("k");
+    assert_eq!(db.all::<String>("SELECT external_id FROM kb.failures"), ["7"]);
+    assert_sound(&mut db, "k", 2199, 1);
+}
+
+#[test]
+fn what_is_wrong_with_a_table_is_told_without_a_value_of_a_row_and_until_it_is_mended() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.run(
+        "CREATE ROLE author LOGIN IN ROLE kb_writer; GRANT CREATE ON SCHEMA public TO author;
+         CREATE TABLE names (id text PRIMARY KEY, body text)",
+    );
+    let mut author = cluster.connect_as(APP, "author");
+    author.run(
+        "CREATE TABLE t (id int PRIMARY KEY, body text); INSERT INTO t VALUES (1, 'secret text');
+         SELECT kb.create_knowledge_base('k', 'hash'); SELECT kb.attach_table('k', 't', 'body')",
+    );
+    db.wait("k");
+    author.run(
+        "ALTER TABLE t ENABLE ROW LEVEL SECURITY; ALTER TABLE t FORCE ROW LEVEL SECURITY;
+         CREATE POLICY p ON t USING (body::int > 0)",
+    );
+    db.run("UPDATE kb.sources SET backfill = '{}'; INSERT INTO t VALUES (2, 'secret, too')");
+    let error = "SELECT coalesce((SELECT error FROM kb.sources WHERE kb_no = (SELECT min(kb_no) FROM kb.knowledge_bases)), '')";
+    until(SOON, "an error is told", || !db.one::<String>(error).is_empty());
+    let told: String = db.one(error);
+    assert!(told.contains("SQLSTATE 22P02") && !told.contains("secret"), "{told}");
+    db.run("DROP POLICY p ON t; CREATE POLICY p ON t USING (true); SELECT kb.attach_table('k', 't', 'body')");
+    db.wait("k");
+    assert_eq!(db.one::<String>(error), "");
+    assert_eq!(ready(&mut db, "k"), ["1", "2"]);
+    // A key that no external_id can be: told until the row is gone and all rows are compared.
+    db.create_kb("n", "hash", "{}");
+    db.run("INSERT INTO names VALUES (repeat('x', 1100), 'Too long a key'), ('short', 'A short key')");
+    db.run("SELECT kb.attach_table('n', 'names', 'body')");
+    db.wait("n");
+    assert_eq!(ready(&mut db, "n"), ["short"]);
+    let error = "SELECT coalesce(max(error), '') FROM kb.sources";
+    assert!(db.one::<String>(error).contains("1100 bytes"));
+    db.run("DELETE FROM names WHERE id <> 'short'; SELECT * FROM kb.reconcile('n')");
+    db.wait("n");
+    assert_eq!(db.one::<String>(error), "");
 }
