@@ -41,3 +41,13 @@ fn chunk(
         )
     })))
 }
+
+#[pg_extern(stable, parallel_safe)]
+fn extract_text(
+    value: Option<Jsonb>,
+    fields: default!(Option<Jsonb>, "NULL"),
+) -> Result<Option<String>, ErrorReport> {
+    let fields = super::value("fields", fields)?.unwrap_or_default();
+    let text = value.map(|Jsonb(json)| use_cases::extract_text(&json, &fields)).transpose()?;
+    Ok(text)
+}

@@ -1,6 +1,7 @@
 //! SQL functions over attached tables.
 
-use super::{elements, required};
+use super::{elements, required, value};
+use crate::pg::json::Jsonb;
 use crate::pg::regclass::Regclass;
 use crate::pg::trigger::Firing;
 use crate::use_cases::{self, WantedTable};
@@ -21,11 +22,13 @@ fn attach_table(
     uri: default!(Option<&str>, "NULL"),
     content_type: default!(Option<&str>, "NULL"),
     replicated: default!(Option<bool>, "false"),
+    json_fields: default!(Option<Jsonb>, "NULL"),
 ) -> Result<i64, ErrorReport> {
     let (kb_id, Regclass(relation)) = (required("kb_id", kb_id)?, required("relation", relation)?);
     let text = |given: Option<&str>| given.map(str::to_string);
     let wanted = WantedTable {
         content: required("content", content)?.to_string(),
+        json_fields: value("json_fields", json_fields)?.unwrap_or_default(),
         published_when: text(published_when),
         metadata: elements("metadata", required("metadata", metadata)?)?,
         tenant: text(tenant),

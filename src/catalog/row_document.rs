@@ -2,6 +2,10 @@
 
 use super::new_document::{self, Content, Given};
 use crate::error::{Error, Result};
+use crate::ingest::json_text;
+use crate::model::{Bounds, Json};
+use crate::pg::report;
+use crate::settings;
 use crate::store::new_documents::NewDocument;
 use crate::store::sources::Source;
 use crate::store::sources::rows::SourceRow;
@@ -14,9 +18,20 @@ pub fn of_row(
     most: usize,
 ) -> Result<Option<NewDocument>> {
     let external_id = external_id.to_string();
-    let Some(values) = row.values else {
+    let Some(mut values) = row.values else {
         return Err(Error::DocumentTooLarge { external_id, size: row.size, limit: most });
     };
+    let config = &source.config;
+    let fields = config.json_fields.of(values.json_type.as_deref());
+    let bounds = Bounds::begin(settings::limits(report::check_interrupts));
+    for (column, value) in config.content.columns().into_iter().zip(&mut values.content) {
+        if config.json_columns.iter().any(|json| json == column)
+            && let Some(json) = value.take()
+        {
+            let text = json_text::extract(&Json::new(json), fields, &bounds);
+            *value = Some(text.map_err(|error| error.of_document(&external_id))?);
+        }
+    }
     let text = source.config.content.text(&values.content);
     if text.trim().is_empty() {
         return Ok(None);

@@ -1,7 +1,8 @@
-//! From a document to chunks: parse, chunk, diff, batch. Pure.
+//! From a document to chunks: text of JSON, parse, chunk, diff, batch. Pure.
 
 pub mod batch;
 pub mod chunk;
 pub mod diff;
+pub mod json_text;
 pub mod parse;
 pub mod rechunk;

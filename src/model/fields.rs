@@ -101,6 +101,17 @@ impl<'a> Fields<'a> {
         }
     }
 
+    pub fn texts(&mut self, key: &'static str) -> Option<Vec<String>> {
+        let texts = match self.take(key)? {
+            Value::Array(values) => values.iter().map(|value| value.as_str().map(str::to_string)).collect(),
+            _ => None,
+        };
+        if texts.is_none() {
+            self.problem(key, "must be an array of strings");
+        }
+        texts
+    }
+
     /// Ends the reading: a key that was never asked for is a problem.
     pub fn finish(mut self) -> Vec<String> {
         let known = self.known.join(", ");

@@ -63,6 +63,11 @@ impl Json {
         1 + tokens(&self.0).filter(|(_, token)| *token == ",").count()
     }
 
+    /// Strings with their quotes, punctuation, and words (numbers, true, false, null), in their order.
+    pub fn tokens(&self) -> impl Iterator<Item = &str> {
+        tokens(&self.0).map(|(_, token)| token)
+    }
+
     /// Whether it can be stored and read again; the error says what is wrong.
     pub fn check(&self) -> Result<(), String> {
         match self.depth() {

@@ -10,6 +10,8 @@ pub mod filter;
 pub mod hit;
 pub mod id;
 pub mod json;
+pub mod json_fields;
+pub mod json_path;
 pub mod knowledge_base;
 pub mod marks;
 pub mod remote;

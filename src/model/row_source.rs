@@ -1,5 +1,6 @@
 //! How the rows of a table become documents: what kb.attach_table was asked for.
 
+use super::json_fields::RowJsonFields;
 use super::template::Template;
 use serde::{Deserialize, Serialize};
 
@@ -7,6 +8,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RowSource {
     pub content: RowContent,
+    /// Those of its columns that hold JSON, and which of their values are text.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub json_columns: Vec<String>,
+    #[serde(default, skip_serializing_if = "RowJsonFields::is_empty")]
+    pub json_fields: RowJsonFields,
     /// Columns that become metadata, by their names.
     #[serde(default)]
     pub metadata: Vec<String>,
@@ -75,7 +81,7 @@ impl RowSource {
     /// The columns that a document depends on beside the key and the tenant: where none of them changes, nothing is to be
     /// done.
     pub fn watched(&self) -> Vec<&str> {
-        let named = [&self.title, &self.uri, &self.content_type];
+        let named = [&self.title, &self.uri, &self.content_type, &self.json_fields.type_column];
         let mut columns = self.content.columns();
         columns.extend(self.metadata.iter().map(String::as_str));
         columns.extend(named.into_iter().flatten().map(String::as_str));
@@ -93,6 +99,8 @@ mod tests {
     fn source(content: RowContent) -> RowSource {
         RowSource {
             content,
+            json_columns: vec!["body".into()],
+            json_fields: RowJsonFields { type_column: Some("schema".into()), ..RowJsonFields::default() },
             metadata: vec!["tags".into()],
             title: Some("title".into()),
             uri: None,
@@ -115,7 +123,7 @@ mod tests {
     #[test]
     fn all_columns_that_a_document_is_made_of_are_watched_once() {
         let content = RowContent::parse("{{title}}: {{body}}", Vec::new()).unwrap();
-        assert_eq!(source(content).watched(), ["body", "status", "tags", "title"]);
+        assert_eq!(source(content).watched(), ["body", "schema", "status", "tags", "title"]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use crate::catalog::row_presence::{Presence, presence};
 use crate::error::{Error, Object, Result};
+use crate::model::json_fields::RowJsonFields;
 use crate::model::template::Template;
 use crate::model::{RowContent, RowSource};
 use crate::pg::condition::Condition;
@@ -12,12 +13,15 @@ use crate::store::knowledge_bases;
 use crate::store::row_documents::{self, RowDocument};
 use crate::store::sources::table::{self, Table};
 use crate::store::sources::{Source, catalog, rows};
+use serde_json::Value;
 
 /// What a caller asks for.
 #[derive(Debug)]
 pub struct WantedTable {
     /// A template, or names of columns.
     pub content: String,
+    /// Which values of JSON are text: {include, exclude, type_column, types}.
+    pub json_fields: Value,
     pub published_when: Option<String>,
     pub metadata: Vec<String>,
     pub tenant: Option<String>,
@@ -153,8 +157,18 @@ fn check_config(table: &Table, wanted: WantedTable) -> Result<RowSource> {
         problems.push(format!("content: {problem}"));
         RowContent::Columns(Vec::new())
     });
+    let json_columns = table::json_columns(table.relation, &content.columns())?;
+    let json_fields = RowJsonFields::parse("json_fields", &wanted.json_fields).unwrap_or_else(|found| {
+        problems.extend(found);
+        RowJsonFields::default()
+    });
+    if !wanted.json_fields.is_null() && json_columns.is_empty() {
+        problems.push("json_fields: no column of content holds json or jsonb".into());
+    }
     let mut source = RowSource {
         content,
+        json_columns,
+        json_fields,
         metadata: wanted.metadata,
         title: wanted.title,
         uri: wanted.uri,
@@ -168,9 +182,12 @@ fn check_config(table: &Table, wanted: WantedTable) -> Result<RowSource> {
     let mut named: Vec<(&str, &str)> = tenant.collect();
     named.extend(source.content.columns().into_iter().map(|column| ("content", column)));
     named.extend(source.metadata.iter().map(|column| ("metadata", column.as_str())));
-    for (argument, column) in
-        [("title", &source.title), ("uri", &source.uri), ("content_type", &source.content_type)]
-    {
+    for (argument, column) in [
+        ("title", &source.title),
+        ("uri", &source.uri),
+        ("content_type", &source.content_type),
+        ("json_fields.type_column", &source.json_fields.type_column),
+    ] {
         named.extend(column.iter().map(|column| (argument, column.as_str())));
     }
     for (argument, column) in named {

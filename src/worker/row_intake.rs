@@ -134,7 +134,8 @@ fn of_row(job: &Job, error: Error) -> Error {
 }
 
 fn read_some(source_no: i64, jobs: &[Job], spent: &mut Duration) -> Result<Vec<Read>> {
-    let Some(source) = catalog::find(source_no)? else {
+    // A document that is put after the table was let go would be nobody's.
+    let Some(source) = catalog::hold(source_no)? else {
         // Detached: the documents are as if they had been put, or gone.
         return Ok(jobs.iter().cloned().map(Read::Current).collect());
     };
@@ -208,14 +209,20 @@ fn take(
 /// Records a failure. A row that has never been a document becomes one without text, so that it is listed.
 fn fail(job: &Job, error: &Error, open: &mut OpenDocuments) -> Result<()> {
     if !error.is_transient() {
-        txn::in_txn(|| {
-            let Some(source) = job.source_no.map_or(Ok(None), catalog::find)? else { return Ok(()) };
+        let listed = txn::in_txn(|| {
+            let Some(source) = job.source_no.map_or(Ok(None), catalog::hold)? else { return Ok(()) };
             if row_documents::lock(&source, &job.tenant_id, &job.external_id)? != Found::None {
                 return Ok(());
             }
             let place = Place::of_row(&source, &job.tenant_id);
             new_documents::put(&place, &NewDocument::without_text(&job.external_id)).map(|_| ())
-        })?;
+        });
+        match listed {
+            Err(error) if error.is_lock() => {
+                return open.outcomes().give_back(std::slice::from_ref(job), BUSY);
+            }
+            listed => listed?,
+        }
     }
     open.outcomes().fail(job, error)
 }

@@ -29,6 +29,7 @@ mod indexer;
 mod installation;
 mod kernels;
 mod keys;
+mod leak;
 mod locks;
 mod many;
 mod money;

@@ -56,6 +56,18 @@ pub fn find(source_no: i64) -> Result<Option<Source>> {
     )
 }
 
+/// As [`find`]; it cannot be detached before the transaction ends. An error (55P03) where it is just being detached.
+pub fn hold(source_no: i64) -> Result<Option<Source>> {
+    spi::write_one(
+        &format!(
+            "SELECT {COLUMNS} FROM kb.sources s JOIN kb.knowledge_bases k USING (kb_no) WHERE s.source_no = $1
+             FOR KEY SHARE OF s NOWAIT"
+        ),
+        &[Arg::Long(source_no)],
+        source,
+    )
+}
+
 /// The same under the caller's snapshot.
 pub fn read(source_no: i64) -> Result<Option<Source>> {
     spi::read_one(

@@ -29,6 +29,8 @@ pub struct SourceRow {
 pub struct RowValues {
     /// The values of the columns of `RowContent::columns`, in their order.
     pub content: Vec<Option<String>>,
+    /// Of what type the JSON in it is.
+    pub json_type: Option<String>,
     pub title: Option<String>,
     pub uri: Option<String>,
     pub content_type: Option<String>,
@@ -41,7 +43,10 @@ pub fn read(source: &Source, keys: &[Vec<String>], most: usize) -> Result<Vec<So
     let text = |column: &str| format!("t.{}::text", quote(column));
     let optional = |column: &Option<String>| column.as_deref().map_or("NULL::text".to_string(), text);
     let mut texts: Vec<String> =
-        [&config.title, &config.uri, &config.content_type].into_iter().map(optional).collect();
+        [&config.title, &config.uri, &config.content_type, &config.json_fields.type_column]
+            .into_iter()
+            .map(optional)
+            .collect();
     texts.extend(config.content.columns().into_iter().map(text));
     let metadata: Vec<String> = config
         .metadata
@@ -68,16 +73,11 @@ pub fn read(source: &Source, keys: &[Vec<String>], most: usize) -> Result<Vec<So
     };
     select(source, keys, &columns, around, |row| {
         let values = match (row.opt::<Vec<Option<String>>>(3)?, row.opt::<Jsonb>(4)?) {
-            (Some(mut texts), Some(Jsonb(metadata))) if texts.len() >= 3 => {
-                let content = texts.split_off(3);
-                let (content_type, uri, title) = (texts.pop(), texts.pop(), texts.pop());
-                Some(RowValues {
-                    content,
-                    title: title.flatten(),
-                    uri: uri.flatten(),
-                    content_type: content_type.flatten(),
-                    metadata,
-                })
+            (Some(mut texts), Some(Jsonb(metadata))) if texts.len() >= 4 => {
+                let content = texts.split_off(4);
+                let (json_type, content_type) = (texts.pop().flatten(), texts.pop().flatten());
+                let (uri, title) = (texts.pop().flatten(), texts.pop().flatten());
+                Some(RowValues { content, json_type, title, uri, content_type, metadata })
             }
             _ => None,
         };

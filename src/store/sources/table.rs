@@ -139,6 +139,20 @@ pub fn column_names(relation: u32, columns: &[i16]) -> Result<Vec<String>> {
     )
 }
 
+/// Those of these columns that are of type json or jsonb, or of a domain over one.
+pub fn json_columns(relation: u32, columns: &[&str]) -> Result<Vec<String>> {
+    let columns: Vec<String> = columns.iter().map(|column| column.to_string()).collect();
+    spi::write(
+        "SELECT a.attname::text FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
+         WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped
+           AND a.attname::text COLLATE pg_catalog.\"C\" = ANY ($2)
+           AND coalesce(nullif(t.typbasetype, 0::oid), t.oid) IN ('pg_catalog.json'::regtype, 'pg_catalog.jsonb'::regtype)
+         ORDER BY a.attnum",
+        &[Arg::Long(i64::from(relation)), Arg::Texts(&columns)],
+        |row| row.get(0),
+    )
+}
+
 /// The names that a text in PostgreSQL's array syntax has; a text in another form is one name.
 pub fn names(text: &str) -> Result<Vec<String>> {
     if !text.trim_start().starts_with('{') {

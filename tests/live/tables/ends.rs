@@ -2,7 +2,7 @@
 
 use super::{ready, with_articles, without_worker};
 use crate::support::cluster::succeed;
-use crate::support::{APP, Db, assert_sound};
+use crate::support::{APP, Db, SOON, assert_sound, until};
 
 #[test]
 fn what_is_detached_or_dropped_leaves_nothing_behind() {
@@ -101,6 +101,24 @@ fn what_was_gone_when_its_table_was_let_go_is_not_kept() {
         db.run("TRUNCATE articles");
         assert_eq!(db.one::<i64>("SELECT kb.detach_table('k', 'articles', keep => true)"), 0);
     });
+    db.wait("k");
+    assert_sound(&mut db, "k", 0, 0);
+}
+
+#[test]
+fn a_row_that_is_read_while_its_table_is_let_go_becomes_no_document() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.run("CREATE TABLE t (id int PRIMARY KEY, body text); INSERT INTO t SELECT n, 'Text' FROM generate_series(1, 20) n");
+    db.create_kb("k", "hash", "{}");
+    for n in 0..30 {
+        db.run(&format!("SELECT kb.attach_table('k', 't', '{{{{body}}}} {n}')"));
+        db.run("UPDATE t SET body = body || '.'");
+        // Somewhere between the changes that the worker finds and the documents that it makes.
+        until(SOON, "the worker is at it", || db.count("kb.changes") < 1 + n % 2);
+        db.run("SELECT kb.detach_table('k', 't')");
+        assert_eq!(db.count("kb.documents"), 0);
+    }
     db.wait("k");
     assert_sound(&mut db, "k", 0, 0);
 }

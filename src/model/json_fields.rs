@@ -1,0 +1,145 @@
+//! Which values of a JSON document are its text.
+
+use super::fields::Fields;
+use super::json_path::JsonPath;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// Paths of one setting, and types that have one, at most.
+const MAX_PATHS: usize = 32;
+const MAX_TYPES: usize = 1000;
+
+/// The values at these paths, or the usual ones where none is included; but for those at the excluded paths.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JsonFields {
+    #[serde(default)]
+    pub include: Vec<JsonPath>,
+    #[serde(default)]
+    pub exclude: Vec<JsonPath>,
+}
+
+impl JsonFields {
+    /// Reads `{"include": [path, …], "exclude": [path, …]}`; null is {}. The errors are all problems.
+    pub fn parse(name: &str, value: &Value) -> Result<JsonFields, Vec<String>> {
+        let mut fields = Fields::new(name, value);
+        let parsed = JsonFields::take(&mut fields);
+        match fields.finish() {
+            problems if problems.is_empty() => Ok(parsed),
+            problems => Err(problems),
+        }
+    }
+
+    fn take(fields: &mut Fields) -> JsonFields {
+        let mut paths = |key: &'static str| -> Vec<JsonPath> {
+            let texts = fields.texts(key).unwrap_or_default();
+            if texts.len() > MAX_PATHS {
+                fields.problem(
+                    key,
+                    format_args!("it has {} paths; at most {MAX_PATHS} are taken", texts.len()),
+                );
+                return Vec::new();
+            }
+            let parse =
+                |text: &String| JsonPath::parse(text).map_err(|problem| fields.problem(key, problem)).ok();
+            texts.iter().filter_map(parse).collect()
+        };
+        JsonFields { include: paths("include"), exclude: paths("exclude") }
+    }
+}
+
+/// The same for rows, of which a column can say of what type each is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RowJsonFields {
+    /// Of rows of no type that is named here.
+    #[serde(flatten)]
+    pub other: JsonFields,
+    /// The column that says the type.
+    #[serde(default)]
+    pub type_column: Option<String>,
+    #[serde(default)]
+    pub types: BTreeMap<String, JsonFields>,
+}
+
+impl RowJsonFields {
+    /// Reads `{"include": …, "exclude": …, "type_column": name, "types": {type: {"include": …, "exclude": …}, …}}`.
+    pub fn parse(name: &str, value: &Value) -> Result<RowJsonFields, Vec<String>> {
+        let mut fields = Fields::new(name, value);
+        let other = JsonFields::take(&mut fields);
+        let type_column = fields.text("type_column");
+        let mut types = BTreeMap::new();
+        let given = fields.object("types");
+        if given.is_some() != type_column.is_some() {
+            fields.problem("types", "types and type_column belong together");
+        }
+        if let Some(Value::Object(given)) = given {
+            if given.len() > MAX_TYPES {
+                fields.problem(
+                    "types",
+                    format_args!("it has {} types; at most {MAX_TYPES} are taken", given.len()),
+                );
+            }
+            for (typ, value) in given.iter().take(MAX_TYPES) {
+                match JsonFields::parse(&format!("{name}.types.{typ}"), value) {
+                    Ok(parsed) => drop(types.insert(typ.clone(), parsed)),
+                    Err(problems) => fields.problems.extend(problems),
+                }
+            }
+        }
+        match fields.finish() {
+            problems if problems.is_empty() => Ok(RowJsonFields { other, type_column, types }),
+            problems => Err(problems),
+        }
+    }
+
+    /// Whether it says nothing.
+    pub fn is_empty(&self) -> bool {
+        *self == RowJsonFields::default()
+    }
+
+    /// What holds for a row of this type.
+    pub fn of(&self, typ: Option<&str>) -> &JsonFields {
+        typ.and_then(|typ| self.types.get(typ)).unwrap_or(&self.other)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_type_has_its_own_paths_and_the_others_the_rest() {
+        let given =
+            json!({"exclude": ["$.id"], "type_column": "schema", "types": {"post": {"include": ["$.body"]}}});
+        let fields = RowJsonFields::parse("json_fields", &given).unwrap();
+        assert_eq!(fields.of(Some("post")).include, [JsonPath::parse("$.body").unwrap()]);
+        for typ in [Some("page"), None] {
+            assert_eq!(fields.of(typ).exclude, [JsonPath::parse("$.id").unwrap()]);
+            assert!(fields.of(typ).include.is_empty());
+        }
+        let stored = serde_json::to_value(&fields).unwrap();
+        assert_eq!(serde_json::from_value::<RowJsonFields>(stored).unwrap(), fields);
+        assert_eq!(RowJsonFields::parse("json_fields", &Value::Null).unwrap(), RowJsonFields::default());
+    }
+
+    #[test]
+    fn all_problems_are_told_together() {
+        let given =
+            json!({"include": "$.a", "exclude": ["b", 1], "types": {"post": {"includes": []}}, "more": 1});
+        let problems = RowJsonFields::parse("json_fields", &given).unwrap_err().join("\n");
+        for says in [
+            "json_fields.include: must be an array",
+            "exclude: must be an array",
+            "json_fields.types.post.includes: unknown",
+            "belong together",
+            "json_fields.more: unknown",
+        ] {
+            assert!(problems.contains(says), "{says}: {problems}");
+        }
+        let problems = JsonFields::parse("fields", &json!({"exclude": ["b"]})).unwrap_err();
+        assert_eq!(problems, ["fields.exclude: \"b\": a path begins with $"]);
+        let many = vec!["$.a"; MAX_PATHS + 1];
+        assert!(JsonFields::parse("fields", &json!({"include": many})).is_err());
+    }
+}

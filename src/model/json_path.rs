@@ -1,0 +1,212 @@
+//! Paths to values in a JSON document: the part of JSONPath (RFC 9535) that needs no filter. Names, positions, wildcards and
+//! descendants: `$.title`, `$['a b'][0]`, `$.tags[*]`, `$..text`.
+
+use serde::{Deserialize, Serialize};
+
+/// Bytes and steps that a path may have.
+const MAX_BYTES: usize = 1000;
+const MAX_STEPS: usize = 16;
+
+/// A path that was read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct JsonPath {
+    source: String,
+    steps: Vec<Step>,
+}
+
+/// From values to some of those in them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// Also of all values below (`..`).
+    pub descends: bool,
+    pub selector: Selector,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Selector {
+    /// The member of an object.
+    Name(String),
+    /// The element of an array, from 0; from the end where it is negative.
+    Index(i64),
+    /// All members or elements.
+    All,
+}
+
+impl JsonPath {
+    pub fn parse(source: &str) -> Result<JsonPath, String> {
+        let problem = |problem: String| format!("\"{source}\": {problem}");
+        if source.len() > MAX_BYTES {
+            return Err(format!("a path has {} bytes; at most {MAX_BYTES} are taken", source.len()));
+        }
+        let Some(mut rest) = source.trim().strip_prefix('$') else {
+            return Err(problem("a path begins with $".into()));
+        };
+        let mut steps = Vec::new();
+        while !rest.is_empty() {
+            let (step, after) = step(rest).map_err(problem)?;
+            steps.push(step);
+            rest = after;
+        }
+        if steps.len() > MAX_STEPS {
+            return Err(problem(format!("it has {} steps; at most {MAX_STEPS} are taken", steps.len())));
+        }
+        Ok(JsonPath { source: source.to_string(), steps })
+    }
+
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+}
+
+impl TryFrom<String> for JsonPath {
+    type Error = String;
+
+    fn try_from(source: String) -> Result<JsonPath, String> {
+        JsonPath::parse(&source)
+    }
+}
+
+impl From<JsonPath> for String {
+    fn from(path: JsonPath) -> String {
+        path.source
+    }
+}
+
+/// The first step of what is left of a path, and what follows it.
+fn step(rest: &str) -> Result<(Step, &str), String> {
+    let (descends, after) = match (rest.strip_prefix(".."), rest.strip_prefix('.')) {
+        (Some(after), _) => (true, after),
+        (None, Some(after)) if after.starts_with('[') => return Err("a name is missing after .".into()),
+        (None, Some(after)) => (false, after),
+        (None, None) => (false, rest),
+    };
+    let is_bare = after.len() == rest.len();
+    let (selector, after) = match after.strip_prefix('[') {
+        Some(inside) => in_brackets(inside)?,
+        None if is_bare => return Err(format!("{rest} is no step; one begins with . or [")),
+        None => match after.strip_prefix('*') {
+            Some(after) => (Selector::All, after),
+            None => {
+                let end = after.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(after.len());
+                let (name, after) = after.split_at(end);
+                if name.is_empty() {
+                    return Err("a name is missing after .; one of other signs is written ['…']".into());
+                }
+                (Selector::Name(name.to_string()), after)
+            }
+        },
+    };
+    Ok((Step { descends, selector }, after))
+}
+
+/// What stands in brackets, and what follows them.
+fn in_brackets(inside: &str) -> Result<(Selector, &str), String> {
+    let inside = inside.trim_start();
+    let (selector, after) = match inside.chars().next() {
+        Some('*') => (Selector::All, &inside[1..]),
+        Some(quote @ ('\'' | '"')) => {
+            let (name, after) = quoted(inside, quote)?;
+            (Selector::Name(name), after)
+        }
+        _ => {
+            let end = inside.find(|c: char| !(c.is_ascii_digit() || c == '-')).unwrap_or(inside.len());
+            let (number, after) = inside.split_at(end);
+            let index = number.parse();
+            let index = index.map_err(|_| {
+                "in [ ] stands a name in quotes, a position or *; filters and slices are not taken"
+                    .to_string()
+            })?;
+            (Selector::Index(index), after)
+        }
+    };
+    let after = after.trim_start().strip_prefix(']').ok_or("a ] is missing")?;
+    Ok((selector, after))
+}
+
+/// The name in quotes that a text begins with, with the escapes of JSON, and what follows it.
+fn quoted(text: &str, quote: char) -> Result<(String, &str), String> {
+    let mut json = String::from("\"");
+    let mut signs = text.char_indices().skip(1);
+    while let Some((place, sign)) = signs.next() {
+        match sign {
+            _ if sign == quote => {
+                json.push('"');
+                let name = serde_json::from_str(&json).map_err(|_| "a name in quotes is no JSON string")?;
+                return Ok((name, &text[place + 1..]));
+            }
+            '"' => json.push_str("\\\""),
+            '\\' => match signs.next() {
+                Some((_, '\'')) => json.push('\''),
+                Some((_, escaped)) => json.extend(['\\', escaped]),
+                None => break,
+            },
+            _ => json.push(sign),
+        }
+    }
+    Err(format!("a {quote} is missing"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_step_is_read() {
+        let name = |name: &str| Selector::Name(name.into());
+        for (path, steps) in [
+            ("$", vec![]),
+            ("$.title", vec![(false, name("title"))]),
+            ("$.Größe.b_2", vec![(false, name("Größe")), (false, name("b_2"))]),
+            ("$['a b'][\"c.d\"]", vec![(false, name("a b")), (false, name("c.d"))]),
+            (r#"$['it\'s "so"\n']"#, vec![(false, name("it's \"so\"\n"))]),
+            (
+                "$[0][ -1 ][*].*",
+                vec![
+                    (false, Selector::Index(0)),
+                    (false, Selector::Index(-1)),
+                    (false, Selector::All),
+                    (false, Selector::All),
+                ],
+            ),
+            ("$..text..*..['x']", vec![(true, name("text")), (true, Selector::All), (true, name("x"))]),
+        ] {
+            let steps: Vec<Step> =
+                steps.into_iter().map(|(descends, selector)| Step { descends, selector }).collect();
+            assert_eq!(JsonPath::parse(path).unwrap().steps(), steps, "{path}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_path_is_refused_in_words() {
+        for (path, says) in [
+            ("", "begins with $"),
+            ("title", "begins with $"),
+            ("$title", "is no step"),
+            ("$.", "a name is missing"),
+            ("$..", "a name is missing"),
+            ("$.a-b", "is no step"),
+            ("$.[0]", "a name is missing"),
+            ("$[", "in [ ] stands"),
+            ("$[?(@.a)]", "filters and slices"),
+            ("$[1:2]", "a ] is missing"),
+            ("$['a]", "a ' is missing"),
+            ("$[\"\\x\"]", "no JSON string"),
+            ("$[99999999999999999999]", "in [ ] stands"),
+        ] {
+            let problem = JsonPath::parse(path).unwrap_err();
+            assert!(problem.contains(says), "{path}: {problem}");
+        }
+        assert!(JsonPath::parse(&format!("${}", ".a".repeat(MAX_STEPS))).is_ok());
+        assert!(JsonPath::parse(&format!("${}", ".a".repeat(MAX_STEPS + 1))).unwrap_err().contains("steps"));
+        assert!(JsonPath::parse(&format!("$.{}", "a".repeat(MAX_BYTES))).unwrap_err().contains("bytes"));
+    }
+
+    #[test]
+    fn what_is_stored_is_read_again() {
+        let path = JsonPath::parse("$..['a']").unwrap();
+        let stored = serde_json::to_value(&path).unwrap();
+        assert_eq!(stored, "$..['a']");
+        assert_eq!(serde_json::from_value::<JsonPath>(stored).unwrap(), path);
+    }
+}

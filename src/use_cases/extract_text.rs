@@ -1,0 +1,26 @@
+//! kb.extract_text: the text of a JSON document.
+
+use crate::error::{Error, Result};
+use crate::ingest::json_text;
+use crate::model::json_fields::JsonFields;
+use crate::model::{Bounds, Json};
+use crate::pg::report;
+use crate::settings;
+use serde_json::Value;
+
+/// The text that a row with this JSON as its content would have; `fields` are {include, exclude}.
+pub fn extract_text(json: &Json, fields: &Value) -> Result<String> {
+    let fields =
+        JsonFields::parse("fields", fields).map_err(|problems| Error::configuration("fields", problems))?;
+    let (size, most) = (json.as_str().len(), settings::max_document_size());
+    if size > most {
+        return Err(Error::Limit {
+            object: "the JSON value".into(),
+            problem: format!("it has {size} bytes; at most {most} are taken"),
+            setting: "kb.max_document_size",
+        });
+    }
+    // A cancelled statement stops the work.
+    let bounds = Bounds::begin(settings::limits(report::check_interrupts));
+    json_text::extract(json, &fields, &bounds)
+}

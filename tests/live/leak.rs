@@ -1,0 +1,212 @@
+//! Promise 6 over the whole surface: whatever a tenant calls answers the same, whether others are there or not. Functions
+//! and views come from the catalog, so that new ones are covered.
+
+use crate::support::shadows::surface::{self, Answer, Call};
+use crate::support::{APP, Cluster, Db, texts};
+use std::collections::BTreeMap;
+
+/// What only other tenants have in their names, ids and texts.
+const MARK: &str = "victim";
+const ROLES: &[&str] = &["reader", "writer", "admin"];
+/// A knowledge base of others, and one that all tenants share, each with its own rows.
+const THEIRS: &str = "of_others";
+const COMMON: &str = "common";
+
+/// One tenant with something of everything, and what all share.
+fn fixture(cluster: &Cluster) -> Db {
+    let mut db = cluster.connect(APP);
+    for role in ROLES {
+        db.run(&format!("CREATE ROLE {role} LOGIN IN ROLE kb_{role}"));
+    }
+    for id in ["tiny", "spare"] {
+        db.run(&format!("SELECT kb.create_embedder('{id}', 'hash', dimension => 16)"));
+        db.run(&format!("SELECT kb.create_vector_db('{id}', dimension => 16)"));
+    }
+    db.run("SELECT kb.create_vector_db('shared', dimension => 16), kb.set_secret('key', 'sk-of-nobody')");
+    db.run("SET kb.tenant = 'shared'; CREATE TABLE rows_of_all (id int PRIMARY KEY, domain text, body text)");
+    db.run(&format!(
+        "SELECT kb.create_knowledge_base('{COMMON}', 'tiny', 'shared');
+         SELECT kb.attach_table('{COMMON}', 'rows_of_all', 'body', tenant => 'domain');
+         INSERT INTO rows_of_all VALUES (1, 'me', 'Ships of mine in the harbor.'), (2, 'shared', 'Ships of all.')"
+    ));
+    db.wait(COMMON);
+    db.run("SET kb.tenant = 'me'");
+    db.run("SELECT kb.create_knowledge_base('k', 'tiny', 'shared', chunking => '{\"size\": 30, \"overlap\": 0}')");
+    for i in 0..5 {
+        db.put(
+            "k",
+            &format!("d{i}"),
+            &format!("Ships were running to the harbor. {}", texts::paragraph(i, 60)),
+        );
+    }
+    db.run(surface::ATTACHED);
+    db.run("SELECT kb.ingest('k')");
+    db.wait("k");
+    db
+}
+
+/// Other tenants, with the same ids and texts like those of the first, in tables of their own and in the shared one.
+fn others_come(cluster: &Cluster) {
+    let mut db = cluster.connect(APP);
+    for n in 0..4 {
+        db.run(&format!("SET kb.tenant = '{MARK}-{n}'"));
+        let vector_db = if n % 2 == 0 { "'shared'" } else { "NULL" };
+        for kb in ["k", THEIRS] {
+            db.run(&format!(
+                "SELECT kb.create_knowledge_base('{kb}', 'tiny', {vector_db}, description => 'of {MARK}')"
+            ));
+            for i in 0..8 {
+                let text = texts::paragraph(100 * n + i, 20 + 10 * n as usize);
+                db.put(
+                    kb,
+                    &format!("d{i}"),
+                    &format!("Ships of the {MARK} were running to the harbor. {text}"),
+                );
+            }
+        }
+        db.run(&format!(
+            "CREATE TABLE {MARK}_{n} (id int PRIMARY KEY, body text);
+             INSERT INTO {MARK}_{n} VALUES (1, 'The {MARK} has ships'), (2, 'and a harbor');
+             SELECT kb.attach_table('{THEIRS}', '{MARK}_{n}', 'body'); SELECT kb.ingest('k');
+             INSERT INTO rows_of_all SELECT 10 * {n} + i, '{MARK}-{n}', 'Ships of the {MARK} {n}' FROM generate_series(10, 15) i;
+             UPDATE kb.sources SET error = 'told of a {MARK}' WHERE kb_no IN (
+                 SELECT kb_no FROM kb.knowledge_bases WHERE tenant_id = '{MARK}-{n}')"
+        ));
+        for kb in ["k", THEIRS] {
+            db.wait(kb);
+        }
+        db.run(&format!("UPDATE kb.documents SET status = 'failed', error = 'the {MARK} is ill' WHERE external_id = 'd7' AND kb_id = '{THEIRS}'"));
+        db.run("INSERT INTO kb.jobs (kb_no, tenant_id, subject, next_attempt_at)
+                SELECT kb_no, tenant_id, external_id, 'infinity' FROM kb.documents WHERE external_id = 'd6' AND tenant_id <> 'me'
+                ON CONFLICT DO NOTHING");
+    }
+}
+
+/// The surface, and the same calls about what others have.
+fn calls(db: &mut Db) -> Vec<Call> {
+    let mut calls = surface::calls(db);
+    // What waits is waited for by those whose it is; here it has been done.
+    let about = |call: &Call| {
+        let own = "'k'::pg_catalog.text";
+        [THEIRS, COMMON].map(|kb| Call {
+            sql: call.sql.replace(own, &format!("'{kb}'::pg_catalog.text")),
+            ..call.clone()
+        })
+    };
+    let others: Vec<Call> = calls
+        .iter()
+        .filter(|call| call.is_plausible && call.sql.contains("'k'::pg_catalog.text"))
+        .flat_map(about)
+        .collect();
+    calls.extend(others);
+    let explained =
+        "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) SELECT * FROM kb.query('k', 'ships', 3)";
+    calls.push(Call { sql: explained.into(), is_plausible: true, is_repeatable: true });
+    calls
+}
+
+fn play(cluster: &Cluster, calls: &[Call]) -> BTreeMap<String, Answer> {
+    let mut all = BTreeMap::new();
+    for role in ROLES {
+        let mut session = cluster.connect_as(APP, role);
+        session.run("SET kb.tenant = 'me'");
+        let answers = surface::play(&mut session, calls.iter());
+        all.extend(answers.into_iter().map(|(sql, answer)| (format!("{role}: {sql}"), answer)));
+    }
+    all
+}
+
+/// An answer as words; its rows in any order.
+fn words(answer: &Answer) -> Vec<String> {
+    let split = |text: &str| -> Vec<String> {
+        text.split(|c: char| !(c.is_alphanumeric() || c == '.')).map(str::to_string).collect()
+    };
+    match answer {
+        Ok(rows) => {
+            let mut rows: Vec<Vec<String>> = rows.iter().map(|row| split(row)).collect();
+            rows.sort();
+            rows.into_iter().flat_map(|row| row.into_iter().chain(["|".to_string()])).collect()
+        }
+        Err(fault) => split(&format!("{} {}", fault.code, fault.text)),
+    }
+}
+
+/// Words that differ though nobody else came: numbers of a sequence, times.
+fn differs_by_itself(once: &[String], again: &[String]) -> Vec<bool> {
+    once.iter().zip(again).map(|(once, again)| once != again).collect()
+}
+
+#[test]
+fn no_function_or_view_answers_a_tenant_otherwise_because_of_others() {
+    let cluster = crate::cluster!();
+    let mut db = fixture(&cluster);
+    let calls = calls(&mut db);
+    let (once, again) = (play(&cluster, &calls), play(&cluster, &calls));
+    others_come(&cluster);
+    let logged = cluster.log().len();
+    let (then, later) = (play(&cluster, &calls), play(&cluster, &calls));
+    let (mut wrong, mut compared) = (Vec::new(), 0);
+    for (call, answer) in &then {
+        assert!(!format!("{answer:?}").contains(MARK), "{call}: {answer:?}");
+        let all = [&once[call], &again[call], answer, &later[call]].map(words);
+        let [before, before_again, after, after_again] = &all;
+        if before.len() != before_again.len() || after.len() != after_again.len() {
+            continue;
+        }
+        compared += 1;
+        let volatile = differs_by_itself(before, before_again);
+        let volatile_later = differs_by_itself(after, after_again);
+        let is_same = before.len() == after.len()
+            && (0..before.len()).all(|i| volatile[i] || volatile_later[i] || before[i] == after[i]);
+        if !is_same {
+            wrong.push(format!("{call}\n  before {:?}\n  after  {answer:?}", once[call]));
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {compared}:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(compared * 10 > then.len() * 9, "{compared} of {} are compared", then.len());
+    let log = cluster.log();
+    let told: Vec<&str> = log[logged..]
+        .lines()
+        .filter(|line| {
+            ["NOTICE", "WARNING", "INFO"].iter().any(|level| line.contains(level)) && line.contains(MARK)
+        })
+        .collect();
+    assert!(told.is_empty(), "{told:?}");
+}
+
+#[test]
+fn policies_are_asked_once_for_a_statement_and_leave_its_indexes_usable() {
+    let cluster = crate::cluster!();
+    let mut db = fixture(&cluster);
+    let relations: Vec<String> = db.all(
+        "SELECT format('kb.%I', c.relname) FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'tenant_id'
+         WHERE c.relnamespace = 'kb'::regnamespace AND c.relkind = 'r' ORDER BY 1",
+    );
+    assert!(relations.len() > 8, "{relations:?}");
+    let plan = |db: &mut Db, sql: &str| -> String { db.all::<String>(&format!("EXPLAIN {sql}")).join("\n") };
+    for relation in &relations {
+        let role = if relation.contains(".vectors_") { "kb_vectors" } else { "reader" };
+        db.run(&format!("SET ROLE {role}"));
+        let plan = plan(&mut db, &format!("SELECT tenant_id FROM {relation}"));
+        db.run("RESET ROLE");
+        let filters: Vec<&str> =
+            plan.lines().filter(|line| line.contains("Filter:") || line.contains("Cond:")).collect();
+        assert!(plan.contains("InitPlan"), "{relation}: {plan}");
+        assert!(
+            !filters.is_empty() && filters.iter().all(|line| !line.contains("current_setting")),
+            "{relation}: {plan}"
+        );
+    }
+    db.run("SET ROLE reader; SET enable_seqscan = off; SET enable_bitmapscan = off");
+    for (sql, condition) in [
+        ("kb.documents WHERE kb_no = 1 AND external_id = 'd1'", "external_id = 'd1'"),
+        ("kb.documents WHERE document_id = 1", "document_id = 1"),
+        ("kb.chunks WHERE build_no = 1 AND chunk_id = gen_random_uuid()", "build_no = 1"),
+        ("kb.chunks WHERE document_id = 1", "document_id = 1"),
+        ("kb.jobs WHERE kb_no = 1 AND subject = 'd1'", "kb_no = 1"),
+    ] {
+        let plan = plan(&mut db, &format!("SELECT * FROM {sql}"));
+        let is_by_index = plan.lines().any(|line| line.contains("Index Cond") && line.contains(condition));
+        assert!(is_by_index, "{sql}: {plan}");
+    }
+}
