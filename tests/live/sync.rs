@@ -11,6 +11,16 @@ const STATEMENTS: usize = 60;
 const KILLS: usize = 5;
 const ATTACH: &str = "content => '{{title}}: {{body}}', published_when => 'n % 3 <> 0', metadata => '{n}', title => 'title', uri => 'uri'";
 
+/// Changes of one thing each, of different rows.
+const LAST: &[&str] = &[
+    "UPDATE t SET body = body || ' at last' WHERE id % 6 = 0",
+    "UPDATE t SET title = 'Last title' WHERE id % 6 = 1",
+    "UPDATE t SET n = n + 1 WHERE id % 6 = 2",
+    "UPDATE t SET uri = 'last:' || id WHERE id % 6 = 3",
+    "UPDATE t SET id = id + 2000 WHERE id % 6 = 4 AND id < 60",
+    "DELETE FROM t WHERE id % 6 = 5",
+];
+
 /// Random numbers that are the same each time.
 struct Random(u64);
 
@@ -111,7 +121,16 @@ fn an_attached_table_ends_as_a_fresh_one_would_whatever_is_done_to_it_and_whoeve
         }
         is_over.store(true, Ordering::Relaxed);
     });
-    assert_in_step(&mut cluster.reconnect(APP));
+    let mut db = cluster.reconnect(APP);
+    db.run(
+        "INSERT INTO t SELECT id, 'Title', 'Body', 1 FROM generate_series(0, 59) id ON CONFLICT DO NOTHING",
+    );
+    db.wait("k");
+    // What nothing after it makes good: each row's last change is of one column.
+    for last in LAST {
+        db.run(last);
+    }
+    assert_in_step(&mut db);
 }
 
 /// The knowledge base is what a fresh one is.

@@ -133,12 +133,12 @@ fn trailing(
         before = leading.len().checked_sub(1).and_then(|i| end_of(&previous[i]));
     }
     ranges.reverse();
-    // A small chunk after the edit is most likely what an earlier edit could not fit in. It is cut
-    // again, too, so that such remains do not add up.
-    if let [first, second, ..] = &ranges[..]
+    // A small chunk after the edit is most likely what an earlier edit could not fit in, or the whole of a short text. It is
+    // cut again, too, so that such remains do not add up, and a short text stays one chunk.
+    if let [first, rest @ ..] = &ranges[..]
         && units(&previous[previous.len() - ranges.len()], chunking) * 4 < chunking.size
     {
-        let region_end = second.start.max(first.end);
+        let region_end = rest.first().map_or(text.len(), |second| second.start.max(first.end));
         ranges.remove(0);
         return Trailing { ranges, region_end };
     }

@@ -227,3 +227,22 @@ fn small_remains_of_repeated_edits_do_not_add_up() {
     let fresh = cut(&parts.join("\n\n"), &setting, &words, false, &Bounds::none()).unwrap();
     assert!(chunks.len() <= fresh.len() * 5 / 4, "{} chunks, cut afresh {}", chunks.len(), fresh.len());
 }
+
+#[test]
+fn a_short_text_that_is_edited_anywhere_is_cut_as_if_it_were_new() {
+    let (words, none) = (Tokenizer::words(), Bounds::none());
+    let setting = chunking(Strategy::Recursive, 100, 15, Unit::Tokens);
+    let texts =
+        ["The body of it.", "Title: The body of it.", "Title: The body.", "The body of it. At last.", "It."];
+    for before in texts {
+        let old = previous(&cut(before, &setting, &words, false, &none).unwrap());
+        for after in texts {
+            let again = recut(after, &setting, &words, false, &old, &none).unwrap();
+            assert_eq!(
+                hashes(&again),
+                hashes(&cut(after, &setting, &words, false, &none).unwrap()),
+                "{before:?}, then {after:?}"
+            );
+        }
+    }
+}
