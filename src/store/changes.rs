@@ -163,7 +163,7 @@ pub fn any_uncommitted(kb_no: i64) -> Result<bool> {
     Ok(found.unwrap_or(false))
 }
 
-/// What waits of documents that are rows of attached tables, written down or enqueued, each as a place in the given lists.
+/// What is written down of documents that are rows of attached tables, each as a place in the given lists.
 /// Costs what is asked for and what waits, not one times the other. Works on a standby.
 pub fn of_documents(
     source_nos: &[i64],
@@ -173,9 +173,7 @@ pub fn of_documents(
     let mut sources = source_nos.to_vec();
     sources.sort_unstable();
     sources.dedup();
-    let asked = [Arg::Longs(source_nos), Arg::Texts(tenants), Arg::Texts(external_ids)];
-    let found = |row: &spi::Row| Ok((row.get::<i64>(0)? as usize - 1, What::stored(&row.get::<String>(1)?)?));
-    let mut waiting = setting::with(BY_HASH, || {
+    setting::with(BY_HASH, || {
         spi::read(
             "WITH asked AS (SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[]) WITH ORDINALITY
                  AS u (source_no, tenant_id, external_id, place)),
@@ -187,20 +185,23 @@ pub fn of_documents(
              FROM (SELECT source_no, change, tenant_id, unnest(tenants) AS tenant, unnest(keys) AS key FROM waiting) w
              JOIN asked a ON a.external_id = w.key AND a.source_no = w.source_no
                  AND a.tenant_id = coalesce(w.tenant, w.tenant_id)",
-            &[asked[0], asked[1], asked[2], Arg::Longs(&sources)],
-            found,
+            &[Arg::Longs(source_nos), Arg::Texts(tenants), Arg::Texts(external_ids), Arg::Longs(&sources)],
+            |row| Ok((row.get::<i64>(0)? as usize - 1, What::stored(&row.get::<String>(1)?)?)),
         )
-    })?;
-    waiting.extend(spi::read(
-        "SELECT u.place, w.change
+    })
+}
+
+/// Which of these documents, by their places, wait to be read again as jobs. Works on a standby.
+pub fn enqueued(source_nos: &[i64], tenants: &[String], external_ids: &[String]) -> Result<Vec<usize>> {
+    spi::read(
+        "SELECT u.place
          FROM unnest($1::bigint[], $2::text[], $3::text[]) WITH ORDINALITY AS u (source_no, tenant_id, external_id, place)
          JOIN kb.sources s ON s.source_no = u.source_no
          CROSS JOIN LATERAL (
-             SELECT 'changed' AS change FROM kb.jobs j
+             SELECT FROM kb.jobs j
              WHERE j.kb_no = s.kb_no AND j.tenant_id = u.tenant_id AND j.kind = 'document'
                AND j.subject = u.external_id AND j.priority = 0 LIMIT 1) w",
-        &asked,
-        found,
-    )?);
-    Ok(waiting)
+        &[Arg::Longs(source_nos), Arg::Texts(tenants), Arg::Texts(external_ids)],
+        |row| Ok(row.get::<i64>(0)? as usize - 1),
+    )
 }

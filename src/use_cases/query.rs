@@ -16,9 +16,9 @@ use crate::settings;
 use crate::store::changes::{self, What};
 use crate::store::jobs;
 use crate::store::knowledge_bases::current_tenant;
-use crate::store::search::{self, Target};
+use crate::store::search::{self, Target, TextPlace};
 use crate::store::vector_store::{Search, VectorDb};
-use std::collections::HashMap;
+use std::collections::HashSet;
 use uuid::Uuid;
 
 /// Answers a question in words.
@@ -133,52 +133,80 @@ fn without_gone(mut candidates: Vec<Candidate>) -> Result<Vec<Candidate>> {
     let place = |candidate: &Candidate| {
         candidate.row.as_ref().and_then(|row| Some((row.source.clone()?, row.external_id.clone())))
     };
-    let waiting = waiting(candidates.iter().map(place))?;
-    let mut places = 0..;
-    candidates.retain_mut(|candidate| match places.next().and_then(|place| waiting.get(&place)) {
-        None => true,
-        Some(What::Changed) => {
-            candidate.row.iter_mut().for_each(|row| row.stale = true);
-            true
-        }
-        Some(What::Gone | What::Truncated) => false,
-    });
+    let rows = Rows::of(candidates.iter().map(place));
+    let (written, enqueued) = (rows.written_down()?, rows.enqueued()?);
+    for place in written.stale.into_iter().chain(enqueued) {
+        candidates[place].row.iter_mut().for_each(|row| row.stale = true);
+    }
+    retain_places(&mut candidates, |place| !written.gone.contains(&place));
     Ok(candidates)
 }
 
 /// Where texts appear, but for documents whose rows are gone.
 fn present_places(target: &Target, hashes: &[Vec<u8>]) -> Result<Vec<(Vec<u8>, Uuid, String)>> {
     let mut places = search::places(target, hashes)?;
-    let waiting =
-        waiting(places.iter().map(|place| Some((place.source.clone()?, place.external_id.clone()))))?;
-    let mut numbers = 0..;
-    places.retain(|_| {
-        let what = numbers.next().and_then(|place| waiting.get(&place));
-        matches!(what, None | Some(What::Changed))
-    });
+    let of = |place: &TextPlace| Some((place.source.clone()?, place.external_id.clone()));
+    let gone = Rows::of(places.iter().map(of)).written_down()?.gone;
+    retain_places(&mut places, |place| !gone.contains(&place));
     Ok(places.into_iter().map(|place| (place.content_hash, place.chunk_id, place.external_id)).collect())
 }
 
-/// What waits of documents, by their places: of those that are rows of attached tables, given by source with tenant and
-/// external_id. What is gone counts more than what changed.
-fn waiting(documents: impl Iterator<Item = Option<((i64, String), String)>>) -> Result<HashMap<usize, What>> {
-    let (mut source_nos, mut tenants, mut external_ids, mut places) = (vec![], vec![], vec![], vec![]);
-    for (place, document) in documents.enumerate() {
-        if let Some(((source_no, tenant), external_id)) = document {
-            source_nos.push(source_no);
-            tenants.push(tenant);
-            external_ids.push(external_id);
-            places.push(place);
+fn retain_places<T>(items: &mut Vec<T>, is_kept: impl Fn(usize) -> bool) {
+    let mut places = 0..;
+    items.retain(|_| places.next().is_some_and(&is_kept));
+}
+
+/// Those of some documents that are rows of attached tables, with their places.
+#[derive(Default)]
+struct Rows {
+    source_nos: Vec<i64>,
+    tenants: Vec<String>,
+    external_ids: Vec<String>,
+    places: Vec<usize>,
+}
+
+/// What is written down of rows, by their places.
+#[derive(Default)]
+struct WrittenDown {
+    gone: HashSet<usize>,
+    stale: Vec<usize>,
+}
+
+impl Rows {
+    /// Of documents given by source with tenant, where they have one, and external_id.
+    fn of(documents: impl Iterator<Item = Option<((i64, String), String)>>) -> Rows {
+        let mut rows = Rows::default();
+        for (place, document) in documents.enumerate() {
+            if let Some(((source_no, tenant), external_id)) = document {
+                rows.source_nos.push(source_no);
+                rows.tenants.push(tenant);
+                rows.external_ids.push(external_id);
+                rows.places.push(place);
+            }
         }
+        rows
     }
-    let mut waiting = HashMap::new();
-    if places.is_empty() {
-        return Ok(waiting);
-    }
-    for (found, what) in as_owner(|| changes::of_documents(&source_nos, &tenants, &external_ids))? {
-        if what != What::Changed || !waiting.contains_key(&places[found]) {
-            waiting.insert(places[found], what);
+
+    fn written_down(&self) -> Result<WrittenDown> {
+        let mut found = WrittenDown::default();
+        if self.places.is_empty() {
+            return Ok(found);
         }
+        let of_documents = || changes::of_documents(&self.source_nos, &self.tenants, &self.external_ids);
+        for (row, what) in as_owner(of_documents)? {
+            match what {
+                What::Changed => found.stale.push(self.places[row]),
+                What::Gone | What::Truncated => drop(found.gone.insert(self.places[row])),
+            }
+        }
+        Ok(found)
     }
-    Ok(waiting)
+
+    fn enqueued(&self) -> Result<Vec<usize>> {
+        if self.places.is_empty() {
+            return Ok(Vec::new());
+        }
+        let found = as_owner(|| changes::enqueued(&self.source_nos, &self.tenants, &self.external_ids))?;
+        Ok(found.into_iter().map(|row| self.places[row]).collect())
+    }
 }

@@ -155,20 +155,28 @@ fn read_some(source_no: i64, jobs: &[Job], spent: &mut Duration) -> Result<Vec<R
     let found = time_limit::within(TIME_LIMIT, spent, || rows::read(&source, &keys, most))?;
     let mut rows: BTreeMap<usize, SourceRow> = found.into_iter().map(|row| (row.place, row)).collect();
     let mut targets = Targets::default();
-    let read = |(place, job): (usize, &Job)| take(&source, job, rows.remove(&place), most, &mut targets);
+    let read = |(place, job): (usize, &Job)| {
+        let begun = Instant::now();
+        let row = rows.remove(&place).filter(|row| is_of(row, job));
+        let document = row.map(|row| row_document::of_row(&source, &job.external_id, row, most)).transpose();
+        *spent += begun.elapsed();
+        take(&source, job, document, &mut targets)
+    };
     jobs.iter().enumerate().map(read).collect()
 }
 
-/// Makes the document of one row, or deletes it where there is no such row, or none with text.
+/// Whether a row is of the job's tenant.
+fn is_of(row: &SourceRow, job: &Job) -> bool {
+    row.tenant.as_ref().is_none_or(|tenant| *tenant == job.tenant_id)
+}
+
+/// Stores the document of one row, or deletes it where there is no such row, or none with text.
 fn take(
     source: &Source,
     job: &Job,
-    row: Option<SourceRow>,
-    most: usize,
+    document: Result<Option<Option<NewDocument>>>,
     targets: &mut Targets,
 ) -> Result<Read> {
-    let row = row.filter(|row| row.tenant.as_ref().is_none_or(|tenant| *tenant == job.tenant_id));
-    let document = row.map(|row| row_document::of_row(source, &job.external_id, row, most)).transpose();
     let present = match row_documents::lock(source, &job.tenant_id, &job.external_id)? {
         Found::Locked => return Ok(Read::Locked(job.clone())),
         Found::Present(present) if !present.is_own => {

@@ -97,7 +97,10 @@ impl SourceChanges {
             Ok(()) if spent >= TIME_LIMIT => End::OverTime,
             Ok(()) => End::Read,
         };
-        rests.note(source_no, spent, Instant::now(), end);
+        // Where nothing was read nothing is learnt of how long that takes.
+        if result.is_err() || !spent.is_zero() {
+            rests.note(source_no, spent, Instant::now(), end);
+        }
         let Err(error) = result else {
             return match self.told.remove(&source_no) {
                 Some(told) => txn::in_txn(|| catalog::end_error(source_no, &told)),

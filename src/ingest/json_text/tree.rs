@@ -38,7 +38,9 @@ impl Tree {
     pub fn parse(json: &Json, bounds: &Bounds) -> Result<Tree> {
         let problem = |problem: String| Error::Argument { argument: "content", problem };
         json.check().map_err(problem)?;
-        if json.values() > MAX_VALUES {
+        // Objects and arrays are values, too, though no comma is between those in each other.
+        let opened = json.tokens().filter(|token| matches!(*token, "," | "[" | "{"));
+        if opened.count() > MAX_VALUES {
             return Err(problem(format!("it holds more than {MAX_VALUES} JSON values")));
         }
         bounds.spend(json.as_str().len())?;
@@ -244,6 +246,9 @@ mod tests {
         let refused = |json: String| Tree::parse(&Json::new(json), &Bounds::none()).unwrap_err().to_string();
         assert!(refused("[".repeat(101) + &"]".repeat(101)).contains("levels deep"));
         assert!(refused(format!("[{}0]", "0,".repeat(MAX_VALUES))).contains("1000000 JSON values"));
+        let nested = format!("{}0{}", "[".repeat(90), "]".repeat(90));
+        let many = vec![nested; MAX_VALUES / 90 + 1].join(",");
+        assert!(refused(format!("[{many}]")).contains("1000000 JSON values"));
         for json in ["", "[", "{\"a\"", "{a: 1}", "\"\\x\""] {
             assert!(refused(json.into()).contains("cannot be read"), "{json}");
         }
