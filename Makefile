@@ -1,6 +1,6 @@
 # The commands of this repository; `make help` lists them. Each calls a script of tools/.
 
-.PHONY: help setup build demo demo-stop test test-kernels test-real test-bare fuzz install installcheck lint bench freeze check-features
+.PHONY: help setup build demo demo-stop test test-kernels test-real test-bare fuzz install installcheck lint bench bench-full freeze check-features
 .NOTPARALLEL:
 
 # As in tools/env.sh; here, so that no shell on the way complains of a locale that is not installed.
@@ -55,6 +55,11 @@ bench: ## the benchmarks, on a release build; CRANFIELD=dir for the retrieval fi
 	@tools/setup.sh
 	@tools/install.sh release
 	@CRANFIELD='$(CRANFIELD)' bench/run.sh
+
+bench-full: ## the benchmark of a shared vector table with 1,000,000 chunks, on a release build (hours)
+	@tools/setup.sh
+	@tools/install.sh release
+	@BENCH_TIMEOUT=14400 bench/run.sh --only tenants --chunks 1000000
 
 freeze: build ## keep this version's install script in sql/released: it is released, and changes no more
 	@tools/freeze.sh

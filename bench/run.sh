@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The benchmarks, against a scratch cluster of their own; expects kb installed (make bench sees to it).
-# bench/run.sh [--only NAME,...] [--cranfield DIR], names: ingest query seen remote model memory edit many cost cranfield.
+# bench/run.sh [--only NAME,...] [--cranfield DIR] [--chunks N], names: ingest query seen remote model memory edit many
+# tenants tables cost cranfield; N chunks for tenants. BENCH_TIMEOUT=n: seconds for all, 3600 unless given.
 set -euo pipefail
 # shellcheck source=tools/env.sh
 . "$(dirname "$0")/../tools/env.sh"
@@ -56,7 +57,7 @@ cluster_start "$dir" "shared_preload_libraries = 'kb'" "max_wal_size = '4GB'" "a
 postmaster=$(as_server head -n 1 "$dir/data/postmaster.pid")
 
 export PYTHONPATH=$libraries PYTHONDONTWRITEBYTECODE=1
-timeout --foreground --kill-after 30 3600 "$python" "$root/bench/driver" \
+timeout --foreground --kill-after 30 "${BENCH_TIMEOUT:-3600}" "$python" "$root/bench/driver" \
     --host "$dir" --port "$PORT" --postmaster "$postmaster" --profile "$profile" --manual "$KB_SCRATCH/manual" \
     --results "$root/bench/results.md" --stub "$stub" --cost "$examples/cost" \
     --cranfield "${CRANFIELD:-}" "$@"

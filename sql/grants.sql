@@ -8,12 +8,13 @@ GRANT USAGE ON SCHEMA kb TO kb_reader;
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA kb FROM PUBLIC;
 
 GRANT SELECT ON kb.embedders, kb.vector_dbs, kb.knowledge_bases, kb.runs, kb.builds, kb.documents, kb.chunks,
-    kb.jobs, kb.sources, kb.usage, kb.status, kb.failures TO kb_reader;
+    kb.jobs, kb.sources, kb.usage, kb.shares, kb.quotas, kb.quota_counts, kb.status, kb.failures, kb.quota_status TO kb_reader;
+GRANT SELECT ON kb.tenant_roles TO kb_admin;
 
 -- What a search looks at beside the vectors.
 GRANT USAGE ON SCHEMA kb TO kb_vectors;
-GRANT SELECT ON kb.chunks, kb.documents TO kb_vectors;
-GRANT EXECUTE ON FUNCTION kb.current_tenant(), kb.visible_tenants() TO kb_vectors;
+GRANT SELECT ON kb.chunks, kb.documents, kb.shares TO kb_vectors;
+GRANT EXECUTE ON FUNCTION kb.current_tenant(), kb.visible_tenants(), kb.readable_tenants() TO kb_vectors;
 DO $$
 DECLARE
     vector_schema pg_catalog.text := (
@@ -28,6 +29,8 @@ $$;
 
 GRANT EXECUTE ON FUNCTION kb.current_tenant() TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.visible_tenants() TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.readable_tenants() TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.bound_tenants() TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb._vector_count(bigint) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.check_embedder(text) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.embed(text, text[], text) TO kb_reader;
@@ -51,6 +54,8 @@ GRANT EXECUTE ON FUNCTION kb.put_documents(text, jsonb[]) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.delete_document(text, text) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.delete_documents(text, text[]) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.retry(text, text) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.share(text, text) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.unshare(text, text) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.row_status(regclass, text) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.attach_table(text, regclass, text, text, text[], text, text, text, text, boolean, jsonb) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.detach_table(text, regclass, boolean) TO kb_writer;
@@ -63,6 +68,9 @@ GRANT EXECUTE ON FUNCTION kb.drop_embedder(text) TO kb_admin;
 GRANT EXECUTE ON FUNCTION kb.set_secret(text, text) TO kb_admin;
 GRANT EXECUTE ON FUNCTION kb.drop_secret(text) TO kb_admin;
 GRANT EXECUTE ON FUNCTION kb.acknowledge_restore() TO kb_admin;
+GRANT EXECUTE ON FUNCTION kb.bind_role(text, text) TO kb_admin;
+GRANT EXECUTE ON FUNCTION kb.set_quota(text, bigint, bigint, bigint, bigint, bigint) TO kb_admin;
+GRANT EXECUTE ON FUNCTION kb.unbind_role(text, text) TO kb_admin;
 GRANT EXECUTE ON FUNCTION kb.create_vector_db(text, text, integer, text, jsonb) TO kb_admin;
 GRANT EXECUTE ON FUNCTION kb.drop_vector_db(text) TO kb_admin;
 
@@ -116,6 +124,26 @@ COMMENT ON FUNCTION kb.query(text, text, integer, double precision, jsonb, integ
     'The chunks of a knowledge base nearest to a question, best first: at most top_k, each with a score (similarity, larger is nearer; cosine: 0 to 1) of at least min_score, of documents whose metadata contains filter; the lowest scored are dropped until the rest have at most max_tokens. NULL takes the knowledge base''s own setting. mode: dense. options {on_error}: with keyword, full text answers while the embedder fails; such rows have no score and say answered_by in locator.';
 COMMENT ON FUNCTION kb.query_vector IS
     'As kb.query, for a question that is a vector already.';
+COMMENT ON FUNCTION kb.current_tenant() IS
+    'The tenant this session acts for: setting kb.tenant, '''' when unset, or the only tenant that its roles are bound to. An error if they are bound to others.';
+COMMENT ON FUNCTION kb.visible_tenants() IS
+    'The tenants all of whose rows this session may read: its own and ''shared''.';
+COMMENT ON FUNCTION kb.readable_tenants() IS
+    'The tenants of whom this session may read something: its own, ''shared'', and those who share a knowledge base with it.';
+COMMENT ON FUNCTION kb.bound_tenants() IS
+    'The tenants that this session may act for (kb.bind_role), sorted; NULL: any.';
+COMMENT ON FUNCTION kb.bind_role(text, text) IS
+    'Binds a role, and the roles that have its rights, to a tenant: they may act for no other, but those that they are bound to as well. False if it was bound to it. Needs kb_admin, not bound itself.';
+COMMENT ON FUNCTION kb.unbind_role(text, text) IS
+    'Ends the binding of a role to a tenant (NULL: to all); how many. A role that is bound to none may act for any. Needs kb_admin, not bound itself.';
+COMMENT ON FUNCTION kb.share(text, text) IS
+    'Lets another tenant read a knowledge base: ask it, and see its documents as far as they are of the tenant that owns it. False if it was shared with that tenant.';
+COMMENT ON FUNCTION kb.unshare(text, text) IS
+    'Ends the sharing of a knowledge base with a tenant at this commit; false if it was not shared with it.';
+COMMENT ON FUNCTION kb.set_quota(text, bigint, bigint, bigint, bigint, bigint) IS
+    'Sets what a tenant may have: bytes of all its documents, documents in one knowledge base, bytes of one document, knowledge bases, tokens a day at remote endpoints; NULL: as much as it likes. What it has already stays. Needs kb_admin, not bound.';
+COMMENT ON FUNCTION kb._tenants_changed() IS
+    'Internal: tells all sessions that bindings, shares or quotas have changed.';
 COMMENT ON FUNCTION kb.wait(text, double precision) IS
     'Waits until no committed document of a knowledge base waits for processing, at most timeout seconds (NULL: without end). An error if it would wait for what this transaction has not committed.';
 COMMENT ON FUNCTION kb.wait(bigint, double precision) IS

@@ -1,6 +1,7 @@
--- Row-level security: a tenant reads its own rows and those of tenant 'shared', and writes its own. The
--- function calls are in scalar sub-selects so that they run once per statement, not per row.
--- Vector tables get the same policies when they are made (src/store/vector_store/table.rs).
+-- Row-level security: a tenant reads its own rows, those of tenant 'shared', and of a knowledge base that is shared with it
+-- those of its owner; it writes its own. The function calls are in scalar sub-selects so that they run once per statement,
+-- not per row, and writing has policies of its own, so that reading has one condition, which an index serves. kb.readable_tenants() is more than a tenant may read, but what an index can look up.
+-- Vector tables get theirs when they are made (src/store/vector_store/table.rs).
 
 -- Pinned, as in roles.sql.
 SELECT pg_catalog.set_config('kb_install.search_path', pg_catalog.current_setting('search_path'), true),
@@ -10,15 +11,45 @@ DO $$
 DECLARE
     t text;
 BEGIN
-    FOREACH t IN ARRAY ARRAY['knowledge_bases', 'runs', 'builds', 'documents', 'chunks', 'jobs', 'sources', 'usage'] LOOP
+    FOREACH t IN ARRAY ARRAY['knowledge_bases', 'runs', 'builds', 'documents', 'chunks', 'jobs', 'sources', 'usage',
+                             'tenant_roles', 'shares', 'quotas', 'quota_counts'] LOOP
         EXECUTE pg_catalog.format('ALTER TABLE kb.%I ENABLE ROW LEVEL SECURITY', t);
         EXECUTE pg_catalog.format('ALTER TABLE kb.%I FORCE ROW LEVEL SECURITY', t);
+    END LOOP;
+    FOREACH t IN ARRAY ARRAY['runs', 'sources', 'usage'] LOOP
         EXECUTE pg_catalog.format(
             'CREATE POLICY tenant_read ON kb.%I FOR SELECT USING (tenant_id = ANY ((SELECT kb.visible_tenants())::text[]))', t);
+    END LOOP;
+    FOREACH t IN ARRAY ARRAY['knowledge_bases', 'builds', 'documents', 'chunks', 'jobs'] LOOP
         EXECUTE pg_catalog.format(
-            'CREATE POLICY tenant_write ON kb.%I USING (tenant_id = (SELECT kb.current_tenant())) WITH CHECK (tenant_id = (SELECT kb.current_tenant()))', t);
+            'CREATE POLICY tenant_read ON kb.%I FOR SELECT USING (
+                 tenant_id = ANY ((SELECT kb.readable_tenants())::text[])
+                 AND (tenant_id = ANY ((SELECT kb.visible_tenants())::text[])
+                      OR (kb_no, tenant_id) IN (SELECT s.kb_no, s.owner_id FROM kb.shares s
+                                                WHERE s.tenant_id = (SELECT kb.current_tenant()))))', t);
+    END LOOP;
+    FOREACH t IN ARRAY ARRAY['knowledge_bases', 'runs', 'builds', 'documents', 'chunks', 'jobs', 'sources', 'usage'] LOOP
+        EXECUTE pg_catalog.format(
+            'CREATE POLICY tenant_insert ON kb.%I FOR INSERT WITH CHECK (tenant_id = (SELECT kb.current_tenant()))', t);
+        EXECUTE pg_catalog.format(
+            'CREATE POLICY tenant_update ON kb.%I FOR UPDATE USING (tenant_id = (SELECT kb.current_tenant()))', t);
+        EXECUTE pg_catalog.format(
+            'CREATE POLICY tenant_delete ON kb.%I FOR DELETE USING (tenant_id = (SELECT kb.current_tenant()))', t);
     END LOOP;
 END
 $$;
+-- Both sides of a share see it.
+CREATE POLICY tenant_read ON kb.shares FOR SELECT USING (
+    tenant_id = (SELECT kb.current_tenant()) OR owner_id = (SELECT kb.current_tenant()));
+-- Who is bound himself sees the bindings to his tenants.
+CREATE POLICY tenant_read ON kb.tenant_roles FOR SELECT USING (
+    (SELECT kb.bound_tenants() IS NULL) OR tenant_id = ANY ((SELECT kb.bound_tenants())::text[]));
+-- What a tenant may have it knows itself, and who sets it.
+CREATE POLICY tenant_read ON kb.quotas FOR SELECT USING (
+    tenant_id = (SELECT kb.current_tenant())
+    OR (SELECT kb.bound_tenants() IS NULL AND pg_catalog.pg_has_role('kb_admin', 'USAGE')));
+CREATE POLICY tenant_read ON kb.quota_counts FOR SELECT USING (
+    tenant_id = (SELECT kb.current_tenant())
+    OR (SELECT kb.bound_tenants() IS NULL AND pg_catalog.pg_has_role('kb_admin', 'USAGE')));
 
 SELECT pg_catalog.set_config('search_path', pg_catalog.current_setting('kb_install.search_path'), true);

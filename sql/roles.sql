@@ -80,17 +80,4 @@ $$;
 GRANT kb_reader TO kb_writer;
 GRANT kb_writer TO kb_admin;
 
--- Which tenant the session acts for. '' (unset) is a tenant of its own, never all of them.
-CREATE FUNCTION kb.current_tenant() RETURNS text
-    LANGUAGE sql STABLE PARALLEL SAFE
-    RETURN coalesce(pg_catalog.current_setting('kb.tenant', true), '');
-COMMENT ON FUNCTION kb.current_tenant() IS
-    'The tenant this session acts for: setting kb.tenant, '''' when unset.';
-
-CREATE FUNCTION kb.visible_tenants() RETURNS text[]
-    LANGUAGE sql STABLE PARALLEL SAFE
-    RETURN ARRAY[kb.current_tenant(), 'shared'];
-COMMENT ON FUNCTION kb.visible_tenants() IS
-    'The tenants whose rows this session may read: its own and ''shared''.';
-
 SELECT pg_catalog.set_config('search_path', pg_catalog.current_setting('kb_install.search_path'), true);

@@ -295,10 +295,10 @@ CREATE TABLE kb.sources (
     error         text,
     created_at    timestamptz NOT NULL DEFAULT now(),
     updated_at    timestamptz NOT NULL DEFAULT now(),
-    UNIQUE (kb_no, relation),
     FOREIGN KEY (kb_no, tenant_id) REFERENCES kb.knowledge_bases (kb_no, tenant_id) ON DELETE CASCADE
 );
 ALTER SEQUENCE kb.source_no_seq OWNED BY kb.sources.source_no;
+CREATE INDEX sources_kb_no ON kb.sources (kb_no);
 CREATE INDEX sources_backfill ON kb.sources (source_no) WHERE backfill IS NOT NULL;
 COMMENT ON TABLE kb.sources IS 'Tables whose rows are documents of a knowledge base. Changed by kb.attach_table and kb.detach_table.';
 COMMENT ON COLUMN kb.sources.key IS 'The columns of the primary key; their values are the external_id.';
@@ -325,6 +325,88 @@ ALTER TABLE kb.changes ENABLE ROW LEVEL SECURITY;
 ALTER TABLE kb.changes FORCE ROW LEVEL SECURITY;
 COMMENT ON TABLE kb.changes IS 'Rows of attached tables that were changed since the worker last looked. Nobody reads it but the library.';
 
+-- Which tenants a role may act for; a role that is named nowhere may act for any.
+CREATE TABLE kb.tenant_roles (
+    role_name name NOT NULL,
+    -- Filled in by the trigger; NULL where there is no such role (yet).
+    role      oid,
+    tenant_id text NOT NULL,
+    PRIMARY KEY (role_name, tenant_id)
+);
+COMMENT ON TABLE kb.tenant_roles IS 'The tenants that roles, and roles that have their rights, are bound to. Changed by kb.bind_role and kb.unbind_role.';
+COMMENT ON COLUMN kb.tenant_roles.role IS 'The role''s oid: it stays bound under another name.';
+CREATE FUNCTION kb._tenant_role() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS
+$$BEGIN
+    NEW.role := (SELECT oid FROM pg_roles WHERE rolname = NEW.role_name);
+    RETURN NEW;
+END$$;
+COMMENT ON FUNCTION kb._tenant_role() IS 'Internal: finds the role that a row of kb.tenant_roles names.';
+CREATE TRIGGER tenant_role BEFORE INSERT ON kb.tenant_roles FOR EACH ROW EXECUTE FUNCTION kb._tenant_role();
+CREATE TRIGGER tenants_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON kb.tenant_roles
+    FOR EACH STATEMENT EXECUTE FUNCTION kb._tenants_changed();
+
+-- Knowledge bases that another tenant may read: the documents of the tenant that owns them.
+CREATE TABLE kb.shares (
+    tenant_id  text NOT NULL,
+    kb_no      bigint NOT NULL,
+    owner_id   text NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (tenant_id, kb_no),
+    FOREIGN KEY (kb_no, owner_id) REFERENCES kb.knowledge_bases (kb_no, tenant_id) ON DELETE CASCADE,
+    CHECK (tenant_id <> owner_id)
+);
+CREATE INDEX shares_kb_no ON kb.shares (kb_no);
+COMMENT ON TABLE kb.shares IS 'Knowledge bases that tenants share with others, who read them. Changed by kb.share and kb.unshare.';
+COMMENT ON COLUMN kb.shares.tenant_id IS 'The tenant that may read it.';
+COMMENT ON COLUMN kb.shares.owner_id IS 'The tenant that it belongs to.';
+CREATE TRIGGER tenants_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON kb.shares
+    FOR EACH STATEMENT EXECUTE FUNCTION kb._tenants_changed();
+
+-- What tenants may have. A tenant without a row, and a limit that is NULL, has none. Documents are charged to the tenant that
+-- owns their knowledge base.
+CREATE TABLE kb.quotas (
+    tenant_id       text PRIMARY KEY,
+    bytes           bigint CHECK (bytes >= 0),
+    documents       bigint CHECK (documents >= 0),
+    document_bytes  bigint CHECK (document_bytes >= 0),
+    knowledge_bases bigint CHECK (knowledge_bases >= 0),
+    tokens_per_day  bigint CHECK (tokens_per_day >= 0),
+    -- The transaction that set it; once all that run are younger, what the tenant has is counted once more.
+    unsettled       xid8,
+    updated_at      timestamptz NOT NULL DEFAULT now()
+);
+COMMENT ON TABLE kb.quotas IS 'What tenants may have; NULL: as much as they like. Changed by kb.set_quota; kb.quota_status says what they have.';
+COMMENT ON COLUMN kb.quotas.bytes IS 'Of all documents of the tenant''s knowledge bases, as they were put.';
+COMMENT ON COLUMN kb.quotas.documents IS 'In one knowledge base.';
+COMMENT ON COLUMN kb.quotas.document_bytes IS 'Of one document, as it was put.';
+COMMENT ON COLUMN kb.quotas.tokens_per_day IS 'Sent to remote endpoints, by the day in UTC.';
+CREATE TRIGGER tenants_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON kb.quotas
+    FOR EACH STATEMENT EXECUTE FUNCTION kb._tenants_changed();
+
+-- What tenants with a quota have: the sums of these rows. Who deletes adds a row below zero, and waits for nobody.
+CREATE TABLE kb.quota_counts (
+    tenant_id text NOT NULL,
+    kb_no     bigint NOT NULL,
+    documents bigint NOT NULL,
+    bytes     bigint NOT NULL
+);
+CREATE INDEX quota_counts_tenant_id ON kb.quota_counts (tenant_id, kb_no);
+COMMENT ON TABLE kb.quota_counts IS 'Documents and bytes of tenants that have a quota: rows that add up.';
+CREATE FUNCTION kb._documents_deleted() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS
+$$BEGIN
+    IF EXISTS (SELECT FROM kb.quotas) THEN
+        INSERT INTO kb.quota_counts (tenant_id, kb_no, documents, bytes)
+        SELECT q.tenant_id, g.kb_no, -count(*), -sum(coalesce(octet_length(g.original), octet_length(g.content), 0))
+        FROM gone g JOIN kb.knowledge_bases k USING (kb_no) JOIN kb.quotas q ON q.tenant_id = k.tenant_id
+        GROUP BY q.tenant_id, g.kb_no;
+    END IF;
+    RETURN NULL;
+END$$;
+COMMENT ON FUNCTION kb._documents_deleted() IS 'Internal: takes deleted documents off what a tenant with a quota has.';
+CREATE TRIGGER documents_deleted AFTER DELETE ON kb.documents REFERENCING OLD TABLE AS gone
+    FOR EACH STATEMENT EXECUTE FUNCTION kb._documents_deleted();
+CREATE INDEX usage_tenant_id ON kb.usage (tenant_id, day);
+
 -- The rows of users are theirs and are dumped; what the extension seeds is not.
 SELECT pg_catalog.pg_extension_config_dump('kb.embedders', 'WHERE NOT seeded');
 SELECT pg_catalog.pg_extension_config_dump('kb.origins', '');
@@ -337,6 +419,10 @@ SELECT pg_catalog.pg_extension_config_dump('kb.documents', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.chunks', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.jobs', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.sources', '');
+SELECT pg_catalog.pg_extension_config_dump('kb.tenant_roles', '');
+SELECT pg_catalog.pg_extension_config_dump('kb.shares', '');
+SELECT pg_catalog.pg_extension_config_dump('kb.quotas', '');
+SELECT pg_catalog.pg_extension_config_dump('kb.quota_counts', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.changes', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.kb_no_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.run_no_seq', '');

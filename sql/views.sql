@@ -39,4 +39,23 @@ SELECT kb_id, tenant_id, external_id, error, sqlstate, attempts, processed_at AS
 FROM kb.documents WHERE status = 'failed';
 COMMENT ON VIEW kb.failures IS 'Documents that could not be processed, and why; kb.retry puts them back.';
 
+CREATE VIEW kb.quota_status WITH (security_invoker = true) AS
+SELECT q.tenant_id, u.kb_id, u.what, u.used, u.allowed
+FROM kb.quotas q
+CROSS JOIN LATERAL (
+    SELECT NULL::text AS kb_id, 'bytes' AS what, coalesce(sum(c.bytes), 0)::bigint AS used, q.bytes AS allowed
+    FROM kb.quota_counts c JOIN kb.knowledge_bases k USING (kb_no) WHERE c.tenant_id = q.tenant_id
+    UNION ALL
+    SELECT k.id, 'documents', coalesce(sum(c.documents), 0)::bigint, q.documents
+    FROM kb.knowledge_bases k LEFT JOIN kb.quota_counts c ON c.kb_no = k.kb_no AND c.tenant_id = q.tenant_id
+    WHERE k.tenant_id = q.tenant_id GROUP BY k.kb_no, k.id
+    UNION ALL
+    SELECT NULL, 'knowledge_bases', count(*), q.knowledge_bases FROM kb.knowledge_bases k WHERE k.tenant_id = q.tenant_id
+    UNION ALL
+    SELECT NULL, 'tokens_per_day', coalesce(sum(t.tokens), 0)::bigint, q.tokens_per_day FROM kb.usage t
+    WHERE t.tenant_id = q.tenant_id AND t.day = (now() AT TIME ZONE 'UTC')::date) u
+WHERE u.allowed IS NOT NULL;
+COMMENT ON VIEW kb.quota_status IS
+    'What of their quotas tenants have used: bytes, documents of each knowledge base, knowledge_bases, tokens_per_day (today in UTC).';
+
 SELECT pg_catalog.set_config('search_path', pg_catalog.current_setting('kb_install.search_path'), true);

@@ -1,5 +1,6 @@
 //! The one error type: every variant names its object and picks its SQLSTATE.
 
+use crate::model::quota::Shortage;
 use std::fmt;
 use std::time::Duration;
 use thiserror::Error;
@@ -65,6 +66,12 @@ pub enum Error {
     Died { external_id: String },
     #[error("permission denied: {problem}")]
     Permission { problem: String },
+    /// The session's roles may not act for the tenant that it asks for.
+    #[error("permission denied: {problem}")]
+    Tenant { problem: String },
+    /// A tenant's quota does not suffice.
+    #[error("tenant \"{tenant}\" may have {} {} at most", .shortage.allowed, .shortage.what)]
+    Quota { tenant: String, shortage: Shortage },
     /// The files of a local model are missing or unusable.
     #[error("model \"{model}\": {problem}")]
     ModelFiles { model: String, problem: String },
@@ -132,6 +139,8 @@ impl Error {
             Error::ContentType { .. } => "0A000",             // feature_not_supported
             Error::Died { .. } => "58000",                    // system_error
             Error::Permission { .. } => "42501",              // insufficient_privilege
+            Error::Tenant { .. } => "42501",                  // insufficient_privilege
+            Error::Quota { .. } => "53400",                   // configuration_limit_exceeded
             Error::ModelFiles { .. } => "58030",              // io_error
             Error::InputTooLong { .. } => "54000",            // program_limit_exceeded
             Error::TooLarge { .. } => "54000",                // program_limit_exceeded
@@ -153,6 +162,9 @@ impl Error {
     pub fn detail(&self) -> Option<String> {
         match self {
             Error::Configuration { problems, .. } => Some(problems.join("\n")),
+            Error::Quota { shortage: Shortage { used, needed, .. }, .. } => {
+                Some(format!("It has {used}; this needs {needed} more."))
+            }
             _ => None,
         }
     }
@@ -183,6 +195,12 @@ impl Error {
             }
             Error::DocumentTooLarge { .. } => "Split the document, or raise kb.max_document_size.",
             Error::Limit { setting, .. } => return Some(format!("Split the document, or raise {setting}.")),
+            Error::Quota { .. } => {
+                "SELECT * FROM kb.quota_status; delete what is not needed, or ask kb_admin for more (kb.set_quota)."
+            }
+            Error::Tenant { .. } => {
+                "SELECT kb.bound_tenants() says for which tenants; name one of them: SET kb.tenant = '...'."
+            }
             Error::ContentType { .. } => {
                 "Supported are text/plain, text/markdown and text/html: convert the document, or name its content_type."
             }

@@ -35,8 +35,21 @@ mod sql {
     use pgrx::extension_sql_file;
 
     extension_sql_file!("../sql/roles.sql", name = "roles", bootstrap);
-    extension_sql_file!("../sql/tables.sql", name = "tables", requires = ["roles"]);
-    extension_sql_file!("../sql/policies.sql", name = "policies", requires = ["tables"]);
+    extension_sql_file!(
+        "../sql/tables.sql",
+        name = "tables",
+        requires = ["roles", kb::api::tenants::current_tenant, kb::api::tenants::_tenants_changed]
+    );
+    extension_sql_file!(
+        "../sql/policies.sql",
+        name = "policies",
+        requires = [
+            "tables",
+            kb::api::tenants::visible_tenants,
+            kb::api::tenants::readable_tenants,
+            kb::api::tenants::bound_tenants
+        ]
+    );
     extension_sql_file!(
         "../sql/views.sql",
         name = "views",

@@ -34,8 +34,7 @@ const PROVIDERS_VARIABLES: &CStr = c"KB_*, OPENAI_API_KEY, AZURE_OPENAI_API_KEY,
 
 /// Defines all settings; from _PG_init.
 pub fn define() {
-    // Anybody: it is how a session says who it acts for. Until there is kb.tenant_roles, the application decides
-    // which role may be which tenant.
+    // Anybody: it is how a session says who it acts for. kb.tenant_roles says which tenants a role may name.
     GucRegistry::define_string_guc(
         c"kb.tenant",
         c"Tenant that this session reads and writes as.",
@@ -210,6 +209,12 @@ fn whole(setting: &GucSetting<i32>) -> u64 {
     u64::try_from(setting.get()).unwrap_or(0)
 }
 
+/// The tenant that the session asks to act for; empty where it names none.
+pub fn tenant() -> String {
+    text(&TENANT)
+}
+
+/// Of a knowledge base that is created without naming one.
 pub fn default_embedder() -> String {
     text(&DEFAULT_EMBEDDER)
 }

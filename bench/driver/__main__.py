@@ -20,6 +20,7 @@ import model
 import query
 import remote
 import tables
+import tenants
 from report import Report, say
 from server import Server
 
@@ -33,6 +34,7 @@ BENCHMARKS = {
     "memory": memory.run,
     "edit": edit.run,
     "many": many.run,
+    "tenants": tenants.run,
     "tables": tables.run,
     "cost": cost.run,
     "cranfield": cranfield.run,
@@ -51,6 +53,8 @@ def main() -> int:
     parser.add_argument("--cost", default="")
     parser.add_argument("--cranfield", default="")
     parser.add_argument("--only", default="")
+    # Of the tenants in their shared table.
+    parser.add_argument("--chunks", type=int, default=100_000)
     options = parser.parse_args()
     names = [name for name in options.only.split(",") if name] or list(BENCHMARKS)
     if unknown := set(names) - set(BENCHMARKS):

@@ -1,7 +1,7 @@
 -- Tenants: one sees nothing of another, by tables, views, functions or errors.
 \pset format unaligned
 \pset tuples_only on
-CREATE ROLE kbt_tenant IN ROLE kb_writer;
+CREATE ROLE kbt_tenant IN ROLE kb_writer; CREATE ROLE kbt_shared IN ROLE kb_admin;
 GRANT EXECUTE ON FUNCTION try(text) TO PUBLIC;
 SELECT kb.create_embedder('ten_e', 'hash', dimension => 32, config => '{"max_input_tokens": 20}');
 SELECT kb.create_vector_db('ten_v', 'pgvector', 32);
@@ -87,11 +87,15 @@ SELECT count(*) FROM kb.documents;
 SET kb.tenant = '%';
 SELECT count(*) FROM kb.documents;
 
--- Tenant shared: read by all, written by itself. A knowledge base of one's own comes first.
+-- Tenant shared: read by all, written by members of kb_admin. A knowledge base of one's own comes first.
 SET kb.tenant = 'shared';
+SELECT try($$SELECT kb.create_knowledge_base('ten_shared', 'ten_e')$$);
+SELECT try($$SELECT count(*) FROM kb.documents$$);
+SET ROLE kbt_shared;
 SELECT kb.create_knowledge_base('ten_shared', 'ten_e'), kb.create_knowledge_base('ten', 'ten_e');
 SELECT kb.put_document('ten_shared', 'doc', 'For all to read.'), kb.put_document('ten', 'doc', 'The shared one.');
 SELECT kb.wait('ten_shared', 30), kb.wait('ten', 30);
+SET ROLE kbt_tenant;
 SET kb.tenant = 'a';
 SELECT content FROM kb.query('ten_shared', 'read', 1);
 SELECT content FROM kb.query('ten', 'secret', 1);
@@ -110,12 +114,14 @@ SELECT kb.drop_knowledge_base('ten');
 SET kb.tenant = 'b';
 SELECT content FROM kb.query('ten', 'the secret of tenant', 1);
 SELECT kb.drop_knowledge_base('ten'), kb.drop_knowledge_base('ten_own_b');
+SET ROLE kbt_shared;
 SET kb.tenant = 'shared';
 SELECT kb.drop_knowledge_base('ten'), kb.drop_knowledge_base('ten_shared');
 RESET kb.tenant;
+SET ROLE kbt_tenant;
 DROP TABLE seen;
 DROP FUNCTION pg_temp.leak;
 RESET ROLE;
 SELECT count(*) FROM kb.knowledge_bases;
 SELECT kb.drop_vector_db('ten_v'), kb.drop_embedder('ten_e');
-DROP ROLE kbt_tenant;
+DROP ROLE kbt_tenant, kbt_shared;

@@ -40,4 +40,5 @@ mod query;
 mod runs;
 mod secrets;
 mod sources;
+mod tenants;
 mod vector_dbs;

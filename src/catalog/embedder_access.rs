@@ -7,7 +7,7 @@ use crate::gateway::provider;
 use crate::model::Embedder;
 use crate::pg::role::as_owner;
 use crate::settings;
-use crate::store::{embedders, origins, secrets, usage};
+use crate::store::{embedders, origins, quotas, secrets, usage};
 
 /// How often a worker checks whether a restore has been acknowledged.
 const RESTORED_PAUSE_MS: u64 = 10_000;
@@ -51,10 +51,14 @@ pub fn access(embedder: &Embedder, tenant: &str) -> Result<Access> {
             }
             _ => None,
         };
-        let spent = match embedder.config.remote.daily_token_budget {
+        let mut spent = match embedder.config.remote.daily_token_budget {
             Some(_) => usage::today(&embedder.id, tenant)?,
             None => Spent::default(),
         };
+        if let Some(quota) = quotas::of(tenant).and_then(|quota| quota.tokens_per_day) {
+            spent.quota = Some(u64::try_from(quota).unwrap_or(0));
+            (spent.day, spent.of_quota) = usage::today_of_tenant(tenant)?;
+        }
         Ok(Access { reference, stored, host: others.secret_host, spent })
     })
 }

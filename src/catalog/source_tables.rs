@@ -28,9 +28,19 @@ pub fn located(source: Source) -> Result<Source> {
         problem: format!("table {relation_name} of knowledge base \"{kb_id}\" {problem}"),
         hint: format!(
             "Attach it again (kb.attach_table), or let go of it: kb.detach_table('{kb_id}', {}).",
-            source.relation
+            found.map_or(source.relation, |found| found.relation)
         ),
     })
+}
+
+/// The source of a knowledge base that a table is. As the owner.
+pub fn of_knowledge_base(kb_no: i64, relation: u32) -> Result<Option<Source>> {
+    for source in catalog::of_knowledge_base(kb_no)? {
+        if table::is_of(&source, relation)? {
+            return Ok(Some(source));
+        }
+    }
+    Ok(None)
 }
 
 /// Takes the triggers off a source's table, if that is still there, and forgets what waits; documents of rows that are gone

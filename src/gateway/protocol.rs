@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 pub const SOCKET_PATH: &str = "pg_stat_tmp/kb.gateway.sock";
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[allow(clippy::large_enum_variant)] // one at a time, on its way into a frame
 pub enum Request {
     /// A vector per text, in order, or what is wrong with it.
     Embed {

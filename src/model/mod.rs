@@ -14,11 +14,13 @@ pub mod json_fields;
 pub mod json_path;
 pub mod knowledge_base;
 pub mod marks;
+pub mod quota;
 pub mod remote;
 pub mod row_key;
 pub mod row_source;
 pub mod states;
 pub mod template;
+pub mod tenancy;
 pub mod vector_db;
 
 pub use bounds::{Bounds, Limits};

@@ -3,7 +3,13 @@
 use super::{pinned_settings, setting};
 use crate::error::{Error, Object, Result};
 use pgrx::pg_sys;
+use std::cell::Cell;
 use std::ffi::{CStr, CString};
+
+thread_local! {
+    /// Who called kb, while it does a step as a role of its own.
+    static CALLER: Cell<Option<pg_sys::Oid>> = const { Cell::new(None) };
+}
 
 /// The role that reads vectors for a query: no superuser, and under row-level security (sql/roles.sql).
 const VECTOR_READER: &CStr = c"kb_vectors";
@@ -12,7 +18,8 @@ const VECTOR_READER: &CStr = c"kb_vectors";
 /// writes that no role may do itself (catalogs that control the worker, DDL of vector tables). `work` must check what
 /// the caller may do.
 pub fn as_owner<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
-    as_role(extension_owner()?, || setting::with(&pinned_settings::AS_OWNER, work))
+    let owner = extension_owner()?;
+    for_caller(Some(caller()), || as_role(owner, || setting::with(&pinned_settings::AS_OWNER, work)))
 }
 
 /// Runs `work` as the role that may read vector tables, which no caller may. Their policies decide by the caller's
@@ -21,20 +28,67 @@ pub fn as_vector_reader<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     // SAFETY: a look-up by name; a missing role is an ERROR that names it.
     let role = unsafe { pg_sys::get_role_oid(VECTOR_READER.as_ptr(), false) };
     // Policies apply, even if a superuser's session has turned them off.
-    as_role(role, || setting::with(&[(c"row_security", c"on")], work))
+    for_caller(Some(caller()), || as_role(role, || setting::with(&[(c"row_security", c"on")], work)))
 }
 
 /// Runs `work` as the role of this name, under the policies that bind it: for what somebody who is not here any more has
 /// asked for. An error if there is no such role.
 pub fn as_role_of_name<T>(name: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
-    let role = CString::new(name).map_or(pg_sys::InvalidOid, |name| {
-        // SAFETY: a look-up by name; no role is InvalidOid.
-        unsafe { pg_sys::get_role_oid(name.as_ptr(), true) }
-    });
-    if role == pg_sys::InvalidOid {
-        return Err(Error::NotFound { what: Object::Role, id: name.into() });
+    let role = find(name).ok_or_else(|| Error::NotFound { what: Object::Role, id: name.into() })?;
+    for_caller(None, || as_role(role, || setting::with(&[(c"row_security", c"on")], work)))
+}
+
+/// The role of a name.
+pub(super) fn find(name: &str) -> Option<pg_sys::Oid> {
+    let name = CString::new(name).ok()?;
+    // SAFETY: a look-up by name; no role is InvalidOid.
+    let role = unsafe { pg_sys::get_role_oid(name.as_ptr(), true) };
+    (role != pg_sys::InvalidOid).then_some(role)
+}
+
+/// The roles that the session acts as: the one that logged in, the one that was SET, the one whose rights count now. While
+/// kb does a step as a role of its own, the last is its caller.
+pub(super) fn acting() -> [pg_sys::Oid; 3] {
+    // SAFETY: they read this process's variables.
+    unsafe { [pg_sys::GetSessionUserId(), pg_sys::GetOuterUserId(), caller()] }
+}
+
+/// Whether the caller has the rights of a role.
+pub fn caller_is(name: &str) -> bool {
+    is_member(caller(), name)
+}
+
+/// Whether a role, given by name, has the rights of another.
+pub fn is(role: &str, name: &str) -> bool {
+    find(role).is_some_and(|role| is_member(role, name))
+}
+
+fn is_member(role: pg_sys::Oid, name: &str) -> bool {
+    // SAFETY: look-ups by oid.
+    find(name).is_some_and(|group| unsafe { pg_sys::has_privs_of_role(role, group) })
+}
+
+/// Whether row-level security does not bind a role, given by name; None: there is no such role.
+pub fn bypasses(name: &str) -> Option<bool> {
+    // SAFETY: a look-up by oid.
+    find(name).map(|role| unsafe { pg_sys::has_bypassrls_privilege(role) })
+}
+
+fn caller() -> pg_sys::Oid {
+    // SAFETY: it reads this process's variable.
+    CALLER.get().unwrap_or_else(|| unsafe { pg_sys::GetUserId() })
+}
+
+/// Runs `work` for this caller; None: for whoever it then runs as.
+fn for_caller<T>(caller: Option<pg_sys::Oid>, work: impl FnOnce() -> T) -> T {
+    struct Back(Option<pg_sys::Oid>);
+    impl Drop for Back {
+        fn drop(&mut self) {
+            CALLER.set(self.0);
+        }
     }
-    as_role(role, || setting::with(&[(c"row_security", c"on")], work))
+    let _back = Back(CALLER.replace(caller));
+    work()
 }
 
 /// Whether row-level security does not bind the caller: a superuser, or a role with BYPASSRLS.

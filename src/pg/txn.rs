@@ -3,7 +3,9 @@
 use super::report::from_caught;
 use crate::error::Result;
 use pgrx::{PgTryBuilder, pg_sys};
+use std::cell::Cell;
 use std::panic::AssertUnwindSafe;
+use std::sync::Once;
 
 /// Runs `work` in a transaction of its own: commits on Ok, aborts on Err, ERROR or panic, which all
 /// come back as Err. For background processes only, outside any transaction.
@@ -60,4 +62,48 @@ pub fn with_latest_snapshot<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     // SAFETY: as above.
     unsafe { pg_sys::PopActiveSnapshot() };
     result
+}
+
+thread_local! {
+    /// Counts transactions that have ended, and savepoints that were rolled back.
+    static ENDED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// A number that stays the same while what this transaction has written stays.
+pub fn epoch() -> u64 {
+    static REGISTER: Once = Once::new();
+    REGISTER.call_once(|| {
+        // SAFETY: the callbacks stay loaded as long as the library.
+        unsafe {
+            pg_sys::RegisterXactCallback(Some(on_end), std::ptr::null_mut());
+            pg_sys::RegisterSubXactCallback(Some(on_rollback), std::ptr::null_mut());
+        }
+    });
+    ENDED.get()
+}
+
+/// HAZARD: runs while the transaction ends; an ERROR or panic here takes the whole cluster down.
+unsafe extern "C-unwind" fn on_end(event: pg_sys::XactEvent::Type, _argument: *mut std::ffi::c_void) {
+    use pg_sys::XactEvent::{XACT_EVENT_ABORT, XACT_EVENT_COMMIT, XACT_EVENT_PREPARE};
+    if [XACT_EVENT_ABORT, XACT_EVENT_COMMIT, XACT_EVENT_PREPARE].contains(&event) {
+        ENDED.set(ENDED.get().wrapping_add(1));
+    }
+}
+
+/// HAZARD: as above.
+unsafe extern "C-unwind" fn on_rollback(
+    event: pg_sys::SubXactEvent::Type,
+    _this: pg_sys::SubTransactionId,
+    _parent: pg_sys::SubTransactionId,
+    _argument: *mut std::ffi::c_void,
+) {
+    if event == pg_sys::SubXactEvent::SUBXACT_EVENT_ABORT_SUB {
+        ENDED.set(ENDED.get().wrapping_add(1));
+    }
+}
+
+/// Whether each statement sees what was committed before it.
+pub fn is_read_committed() -> bool {
+    // SAFETY: reads this process's variable.
+    unsafe { pg_sys::XactIsoLevel <= pg_sys::XACT_READ_COMMITTED as i32 }
 }

@@ -65,11 +65,13 @@ pub fn append(source_no: i64, what: What, tenants: &[String], keys: &[String]) -
     Ok(())
 }
 
-/// The first source after this one that has changes.
+/// The first source after this one that has changes. A restore may not have come to the others yet.
 pub fn next_source(after: i64) -> Result<Option<i64>> {
     setting::with(IN_ORDER, || {
         spi::write_one(
-            "SELECT source_no FROM kb.changes WHERE source_no > $1 ORDER BY source_no LIMIT 1",
+            "SELECT c.source_no FROM kb.changes c WHERE c.source_no > $1
+               AND (SELECT true FROM kb.sources s WHERE s.source_no = c.source_no)
+             ORDER BY c.source_no LIMIT 1",
             &[Arg::Long(after)],
             |row| row.get(0),
         )
@@ -143,7 +145,8 @@ pub fn waiting(kb_no: i64, tenants: Option<&[String]>) -> Result<bool> {
 /// Whether any row waits to be taken up.
 pub fn any_waiting() -> Result<bool> {
     let found = spi::read_one(
-        "SELECT EXISTS (SELECT FROM kb.changes) OR EXISTS (SELECT FROM kb.sources WHERE backfill IS NOT NULL)",
+        "SELECT EXISTS (SELECT FROM kb.changes c WHERE (SELECT true FROM kb.sources s WHERE s.source_no = c.source_no))
+             OR EXISTS (SELECT FROM kb.sources WHERE backfill IS NOT NULL)",
         &[],
         |row| row.get(0),
     )?;

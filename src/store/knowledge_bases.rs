@@ -1,7 +1,8 @@
 //! kb.knowledge_bases.
 
+use super::tenants;
 use crate::error::{Error, Object, Result};
-use crate::model::{Chunking, Json, Preprocess, Retrieval, id};
+use crate::model::{Chunking, Json, Preprocess, Retrieval};
 use crate::pg::json::Jsonb;
 use crate::pg::spi::{self, Arg, Row};
 use serde_json::Value;
@@ -28,8 +29,7 @@ impl KnowledgeBase {
 }
 
 /// The columns that [`knowledge_base`] reads.
-const COLUMNS: &str =
-    "kb_no, tenant_id, id, description, embedder, vector_db, chunking, preprocess, retrieval, metadata";
+const COLUMNS: &str = "k.kb_no, k.tenant_id, k.id, k.description, k.embedder, k.vector_db, k.chunking, k.preprocess, k.retrieval, k.metadata";
 
 fn knowledge_base(row: &Row) -> Result<KnowledgeBase> {
     let internal =
@@ -48,14 +48,18 @@ fn knowledge_base(row: &Row) -> Result<KnowledgeBase> {
     })
 }
 
-/// The knowledge base that the caller means: its own tenant's, else one shared with it.
+/// Of knowledge bases k with the id $1, the one that the caller means: its own tenant's, else tenant shared's, else the one
+/// that was first shared with its tenant.
+pub(super) const MEANT: &str = "
+    LEFT JOIN kb.shares s ON s.tenant_id = (SELECT kb.current_tenant()) AND s.kb_no = k.kb_no
+    WHERE k.id = $1 AND k.tenant_id = ANY ((SELECT kb.readable_tenants())::text[])
+      AND (k.tenant_id = ANY ((SELECT kb.visible_tenants())::text[]) OR s.kb_no IS NOT NULL)
+    ORDER BY k.tenant_id = (SELECT kb.current_tenant()) DESC, s.kb_no IS NULL DESC, s.created_at, k.kb_no LIMIT 1";
+
+/// The knowledge base that the caller means.
 pub fn get(id: &str) -> Result<KnowledgeBase> {
     spi::write_one(
-        &format!(
-            "SELECT {COLUMNS} FROM kb.knowledge_bases
-             WHERE id = $1 AND tenant_id = ANY ((SELECT kb.visible_tenants())::text[])
-             ORDER BY tenant_id = (SELECT kb.current_tenant()) DESC LIMIT 1"
-        ),
+        &format!("SELECT {COLUMNS} FROM kb.knowledge_bases k {MEANT}"),
         &[Arg::Text(id)],
         knowledge_base,
     )?
@@ -65,28 +69,12 @@ pub fn get(id: &str) -> Result<KnowledgeBase> {
 /// As [`get`], but only one that the caller may change.
 pub fn get_own(id: &str) -> Result<KnowledgeBase> {
     let kb = get(id)?;
-    if kb.tenant_id == current_tenant()? {
+    if kb.tenant_id == tenants::current()? {
         return Ok(kb);
     }
     Err(Error::Permission {
         problem: format!("knowledge base \"{id}\" belongs to tenant \"{}\"", kb.tenant_id),
     })
-}
-
-/// The tenant that the session acts for. An error if the setting is no name of a tenant.
-pub fn current_tenant() -> Result<String> {
-    let tenant = spi::read_one("SELECT kb.current_tenant()", &[], |row| row.get::<String>(0))?
-        .ok_or_else(|| Error::Internal("no current tenant".into()))?;
-    match id::tenant_problem(&tenant) {
-        None => Ok(tenant),
-        Some(problem) => Err(Error::Argument { argument: "kb.tenant", problem }),
-    }
-}
-
-/// The tenants whose rows the session may read.
-pub fn visible_tenants() -> Result<Vec<String>> {
-    let tenants = spi::read_one("SELECT kb.visible_tenants()", &[], |row| row.get(0))?;
-    tenants.ok_or_else(|| Error::Internal("no visible tenants".into()))
 }
 
 /// Locks a knowledge base until the transaction ends, and waits for another transaction that has it locked. Returns the
@@ -103,7 +91,7 @@ pub fn lock_with_documents(kb: &KnowledgeBase) -> Result<KnowledgeBase> {
 }
 
 fn lock_for(kb: &KnowledgeBase, strength: &str) -> Result<KnowledgeBase> {
-    let sql = format!("SELECT {COLUMNS} FROM kb.knowledge_bases WHERE kb_no = $1 FOR {strength}");
+    let sql = format!("SELECT {COLUMNS} FROM kb.knowledge_bases k WHERE kb_no = $1 FOR {strength}");
     spi::write_one(&sql, &[Arg::Long(kb.kb_no)], knowledge_base)?
         .ok_or_else(|| Error::NotFound { what: Object::KnowledgeBase, id: kb.id.clone() })
 }

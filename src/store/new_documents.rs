@@ -39,6 +39,11 @@ impl NewDocument {
         }
     }
 
+    /// Bytes, as it was put.
+    pub fn size(&self) -> i64 {
+        self.original.as_ref().map_or(self.content.len(), Vec::len) as i64
+    }
+
     /// Changes when the document must be processed again.
     pub fn hash(&self) -> [u8; 32] {
         let mut hasher = blake3::Hasher::new();

@@ -2,6 +2,7 @@
 
 use super::arguments::Arguments;
 use super::filter::condition;
+use super::knowledge_bases::MEANT;
 use super::vector_store::VectorDb;
 use crate::error::{Error, Object, Result};
 use crate::model::candidate::{ChunkRow, Found};
@@ -21,20 +22,22 @@ pub struct Target {
     pub preprocess: Preprocess,
     pub embedder: Embedder,
     pub vector_db: VectorDb,
+    /// Whether the vectors can be read; not where a restore has left the rights out, until the worker has come.
+    pub is_readable: bool,
 }
 
-/// The knowledge base that the caller means (own tenant's, else a shared one), with its live build.
+/// The knowledge base that the caller means, with its live build.
 pub fn target(kb_id: &str) -> Result<Target> {
     let internal = |p: Vec<String>| Error::Internal(format!("stored settings: {}", p.join("; ")));
     spi::read_one(
         &format!(
             "SELECT k.kb_no, b.build_no, k.retrieval, b.preprocess, e.id, e.provider, e.model, e.dimension, e.config,
-                    e.base_url, {}
+                    e.base_url, {}, pg_catalog.has_table_privilege('kb_vectors',
+                        pg_catalog.to_regclass('kb.' || pg_catalog.quote_ident(b.table_name))::oid, 'SELECT')
              FROM kb.knowledge_bases k
              JOIN kb.builds b ON b.kb_no = k.kb_no AND b.state = 'live'
              JOIN kb.embedders e ON e.id = b.embedder
-             WHERE k.id = $1 AND k.tenant_id = ANY ((SELECT kb.visible_tenants())::text[])
-             ORDER BY k.tenant_id = (SELECT kb.current_tenant()) DESC LIMIT 1",
+             {MEANT}",
             VectorDb::columns("b")
         ),
         &[Arg::Text(kb_id)],
@@ -54,6 +57,7 @@ pub fn target(kb_id: &str) -> Result<Target> {
                     config: EmbedderConfig::parse(&row.json(8)?).map_err(internal)?,
                 },
                 vector_db: VectorDb::read(row, 10)?,
+                is_readable: row.opt::<bool>(15)? != Some(false),
             })
         },
     )?

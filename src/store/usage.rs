@@ -33,6 +33,19 @@ pub fn add(embedder: &str, kb_no: i64, tenant: &str, usage: &Usage, price_micros
     Ok(())
 }
 
+/// Tokens that a tenant spent today (UTC) at all endpoints, with the day. As the owner. Works on a standby.
+pub fn today_of_tenant(tenant: &str) -> Result<(u64, u64)> {
+    let found = spi::read_one(
+        "SELECT t.today - '1970-01-01'::date, (
+             SELECT coalesce(sum(u.tokens), 0)::bigint FROM kb.usage u WHERE u.tenant_id = $1 AND u.day = t.today)
+         FROM (SELECT (now() AT TIME ZONE 'UTC')::date AS today) t",
+        &[Arg::Text(tenant)],
+        |row| Ok((row.get::<i32>(0)?, row.get::<i64>(1)?)),
+    )?;
+    let (day, tokens) = found.unwrap_or_default();
+    Ok((u64::try_from(day).unwrap_or(0), u64::try_from(tokens).unwrap_or(0)))
+}
+
 /// Tokens that an embedder, and others with the same key, spent today (UTC): of all tenants, and of this one. The
 /// budget bounds what a key may spend. As the owner. Works on a standby.
 pub fn today(embedder: &str, tenant: &str) -> Result<Spent> {
@@ -51,5 +64,10 @@ pub fn today(embedder: &str, tenant: &str) -> Result<Spent> {
     )?;
     let (day, tokens, by_tenant) = found.unwrap_or_default();
     let number = |n: i64| u64::try_from(n).unwrap_or(0);
-    Ok(Spent { day: number(i64::from(day)), tokens: number(tokens), by_tenant: number(by_tenant) })
+    Ok(Spent {
+        day: number(i64::from(day)),
+        tokens: number(tokens),
+        by_tenant: number(by_tenant),
+        ..Spent::default()
+    })
 }

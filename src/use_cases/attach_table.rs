@@ -1,6 +1,7 @@
 //! kb.attach_table: a table's rows become documents, now and with every change.
 
 use crate::catalog::row_presence::{Presence, presence};
+use crate::catalog::source_tables;
 use crate::error::{Error, Object, Result};
 use crate::model::json_fields::RowJsonFields;
 use crate::model::template::Template;
@@ -60,8 +61,8 @@ pub fn attach_table(kb_id: &str, relation: u32, wanted: WantedTable) -> Result<i
     rows::check(&source)?;
     as_owner(|| {
         knowledge_bases::lock(&kb)?;
-        let sources = catalog::of_knowledge_base(kb.kb_no)?;
-        let before = sources.into_iter().find(|before| before.relation == relation);
+        let before = source_tables::of_knowledge_base(kb.kb_no, relation)?;
+        source.source_no = before.as_ref().map_or(0, |before| before.source_no);
         source.source_no = catalog::put(&source)?;
         table::create_triggers(source.source_no, &table, source.config.replicated)?;
         if let Some(before) = before {

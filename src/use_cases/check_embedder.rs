@@ -6,7 +6,7 @@ use crate::gateway::client;
 use crate::model::Kind;
 use crate::settings;
 use crate::store::embedders;
-use crate::store::knowledge_bases::current_tenant;
+use crate::store::tenants;
 use std::time::Instant;
 
 /// The result of embedding a probe text.
@@ -25,7 +25,7 @@ pub fn check_embedder(id: &str) -> Result<Check> {
     let nanos = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |since| since.as_nanos());
-    let tenant = current_tenant()?;
+    let tenant = tenants::current()?;
     let answer = access(&embedder, &tenant).and_then(|access| {
         let (texts, whose) = (vec![format!("probe {nanos}")], client::this_client(&tenant, 0));
         client::embed(&embedder, &access, Kind::Query, texts, whose, settings::gateway_timeout())

@@ -1,5 +1,6 @@
 //! kb.delete_document and kb.delete_documents.
 
+use crate::catalog::quota;
 use crate::error::{Error, Result};
 use crate::pg::role::as_owner;
 use crate::store::{documents, jobs, knowledge_bases, row_documents};
@@ -16,6 +17,7 @@ pub fn delete_documents(kb_id: &str, external_ids: &[String]) -> Result<Vec<(Str
         let deleted: HashSet<String> = documents::delete(&locked)?.into_iter().collect();
         // After the documents: this way a job that was enqueued meanwhile is deleted, too.
         jobs::delete(kb.kb_no, &kb.tenant_id, external_ids)?;
+        quota::forget();
         Ok(deleted)
     })?;
     Ok(external_ids.iter().map(|id| (id.clone(), deleted.contains(id))).collect())

@@ -1,9 +1,8 @@
 //! kb.detach_table.
 
-use crate::catalog::source_tables;
+use crate::catalog::{quota, source_tables};
 use crate::error::{Error, Object, Result};
 use crate::pg::role::as_owner;
-use crate::store::sources::catalog;
 use crate::store::{knowledge_bases, row_documents};
 
 /// Lets go of a table: its rows' documents are deleted, or stay as if they had been put. Returns how many those are.
@@ -11,12 +10,11 @@ pub fn detach_table(kb_id: &str, relation: u32, keep: bool) -> Result<i64> {
     let kb = knowledge_bases::get_own(kb_id)?;
     as_owner(|| {
         knowledge_bases::lock(&kb)?;
-        let source = catalog::of_knowledge_base(kb.kb_no)?
-            .into_iter()
-            .find(|source| source.relation == relation)
+        let source = source_tables::of_knowledge_base(kb.kb_no, relation)?
             .ok_or_else(|| Error::NotFound { what: Object::Source, id: relation.to_string() })?;
         source_tables::let_go(&source)?;
         row_documents::delete_jobs(&source)?;
+        quota::forget();
         match keep {
             true => row_documents::keep(source.source_no),
             false => row_documents::delete_all(source.source_no),

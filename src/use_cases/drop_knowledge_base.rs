@@ -1,6 +1,6 @@
 //! kb.drop_knowledge_base.
 
-use crate::catalog::source_tables;
+use crate::catalog::{quota, source_tables};
 use crate::error::Result;
 use crate::pg::role::as_owner;
 use crate::pg::txn;
@@ -20,6 +20,7 @@ pub fn drop_knowledge_base(id: &str) -> Result<()> {
         for vector_db in txn::with_latest_snapshot(|| vector_store::owned(kb.kb_no))? {
             vector_db.store().remove()?;
         }
+        quota::forget();
         knowledge_bases::delete(kb.kb_no)
     })
 }

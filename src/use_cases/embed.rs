@@ -6,13 +6,13 @@ use crate::gateway::client;
 use crate::model::Kind;
 use crate::settings;
 use crate::store::embedders;
-use crate::store::knowledge_bases::current_tenant;
+use crate::store::tenants;
 
 /// A vector per text, in order, of the embedder's dimension.
 pub fn embed(embedder: &str, texts: &[String], kind: Kind) -> Result<Vec<Vec<f32>>> {
     let embedder = embedders::get(embedder)?;
     let mut vectors = Vec::with_capacity(texts.len());
-    let tenant = current_tenant()?;
+    let tenant = tenants::current()?;
     let access = access(&embedder, &tenant)?;
     for part in client::parts(&embedder, texts) {
         let (whose, timeout) = (client::this_client(&tenant, 0), settings::gateway_timeout());

@@ -2,6 +2,7 @@
 
 use crate::catalog::enqueue;
 use crate::catalog::new_document::{Given, check};
+use crate::catalog::quota::Charge;
 use crate::error::{Error, Result};
 use crate::model::states::PutStatus;
 use crate::pg::role::as_owner;
@@ -29,16 +30,21 @@ pub fn put_documents(kb_id: &str, given: Vec<Given>) -> Result<Vec<(String, PutS
     // As the owner, because writers may not touch the tables themselves; the knowledge base is the caller's own.
     as_owner(|| {
         let ids: Vec<String> = documents.iter().map(|document| document.external_id.clone()).collect();
+        // Before any document is locked: who has it locks further ones.
+        let mut charge = Charge::begin(&kb.tenant_id, kb.kb_no, true)?;
         documents::lock(kb.kb_no, &kb.tenant_id, &ids)?;
+        charge.as_mut().map_or(Ok(()), |charge| charge.look(&kb.tenant_id, &ids))?;
         // New ones cannot be locked before: two calls that put the same ones must not deadlock.
         documents.sort_by(|a, b| a.external_id.cmp(&b.external_id));
         let mut put = HashMap::with_capacity(documents.len());
         let place = Place { kb_no: kb.kb_no, kb_id: &kb.id, tenant_id: &kb.tenant_id, source_no: None };
         for document in documents {
+            charge.as_mut().map_or(Ok(()), |charge| charge.add(&document))?;
             let status = new_documents::put(&place, &document)?
                 .ok_or_else(|| Error::of_a_row(&document.external_id, "Update the row"))?;
             put.insert(document.external_id, status);
         }
+        charge.map_or(Ok(()), Charge::book)?;
         let results: Vec<_> = ids.into_iter().filter_map(|id| put.remove_entry(&id)).collect();
         let changed: Vec<Subject> = results
             .iter()

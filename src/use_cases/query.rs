@@ -7,7 +7,7 @@ use crate::model::knowledge_base::OnError;
 use crate::model::vector_db::question_problem;
 use crate::model::{Candidate, Filter, Hit, Kind};
 use crate::pg::role::as_owner;
-use crate::pg::{report, wake};
+use crate::pg::{latch, report, txn, wake};
 use crate::retrieve::plan::Step;
 use crate::retrieve::recall::{self, Vectors};
 use crate::retrieve::request::{AnswerBounds, Request};
@@ -15,10 +15,11 @@ use crate::retrieve::{fuse, rerank, shape};
 use crate::settings;
 use crate::store::changes::{self, What};
 use crate::store::jobs;
-use crate::store::knowledge_bases::current_tenant;
 use crate::store::search::{self, Target, TextPlace};
+use crate::store::tenants;
 use crate::store::vector_store::{Search, VectorDb};
 use std::collections::HashSet;
+use std::time::{Duration, Instant};
 use uuid::Uuid;
 
 /// Answers a question in words.
@@ -35,7 +36,7 @@ pub fn query(request: &Request, query: &str) -> Result<Vec<Hit>> {
     }
     let target = search::target(&request.kb_id)?;
     let timeout = settings::gateway_timeout();
-    let tenant = current_tenant()?;
+    let tenant = tenants::current()?;
     let vectors = access(&target.embedder, &tenant).and_then(|access| {
         let (texts, whose) = (vec![query.to_string()], client::this_client(&tenant, target.kb_no));
         client::embed(&target.embedder, &access, Kind::Query, texts, whose, timeout)
@@ -73,9 +74,23 @@ pub fn query_vector(request: &Request, vector: &[f32]) -> Result<Vec<Hit>> {
 }
 
 fn dense(target: &Target, request: &Request, vector: &[f32]) -> Result<Vec<Hit>> {
+    if !target.is_readable && !report::in_recovery() {
+        await_rights(&target.vector_db)?;
+    }
     let bounds = request.bounds(&target.retrieval, &target.preprocess);
     let question = Question { target, vector, filter: request.filter.as_ref() };
     finish(target, &bounds, recall::dense(&question, &bounds, target.retrieval.ef_search)?)
+}
+
+/// Waits for the worker to give the rights on a vector table that a restore has left out.
+fn await_rights(vector_db: &VectorDb) -> Result<()> {
+    let (begun, limit) = (Instant::now(), settings::gateway_timeout());
+    while begun.elapsed() < limit && !txn::with_latest_snapshot(|| vector_db.is_readable())? {
+        wake::ensure_worker();
+        report::check_interrupts();
+        latch::wait(Duration::from_millis(20));
+    }
+    Ok(())
 }
 
 /// Answers by keyword, without a vector.

@@ -2,18 +2,24 @@
 
 use crate::error::Result;
 use crate::pg::role::as_owner;
-use crate::store::knowledge_bases::current_tenant;
 use crate::store::row_documents::{self, RowStatus};
-use crate::store::sources::catalog;
+use crate::store::sources::{catalog, table};
+use crate::store::tenants;
 
 /// The status of a row in each knowledge base that its table is attached to, by their ids. The row is one of the session's
 /// tenant, where a column says whose rows are.
 pub fn row_status(relation: u32, external_id: &str) -> Result<Vec<(String, RowStatus)>> {
-    let tenant = current_tenant()?;
+    let tenant = tenants::current()?;
     let of_source = |source: catalog::Source| {
         let tenant = if source.config.tenant.is_some() { &tenant } else { &source.tenant_id };
         let status = as_owner(|| row_documents::status(&source, tenant, external_id))?;
         Ok((source.kb_id, status))
     };
-    catalog::of_table(relation)?.into_iter().map(of_source).collect()
+    let mut sources = catalog::of_table(relation)?;
+    for place in (0..sources.len()).rev() {
+        if !table::is_of(&sources[place], relation)? {
+            sources.remove(place);
+        }
+    }
+    sources.into_iter().map(of_source).collect()
 }

@@ -3,7 +3,7 @@
 use crate::error::{Error, Object, Result};
 use crate::pg::role::{as_owner, bypasses_policies};
 use crate::pg::{latch, report, txn, wake};
-use crate::store::{changes, jobs, knowledge_bases, runs};
+use crate::store::{changes, jobs, knowledge_bases, runs, tenants};
 use std::time::{Duration, Instant};
 
 /// First and longest pause between two checks.
@@ -12,17 +12,23 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_m
 /// Waits until no committed document of a knowledge base is waiting.
 pub fn wait_for_knowledge_base(kb_id: &str, timeout: Option<f64>) -> Result<()> {
     let kb = knowledge_bases::get(kb_id)?;
-    wait_for(&format!("knowledge base \"{kb_id}\""), kb.kb_no, None, timeout)
+    wait_for(&format!("knowledge base \"{kb_id}\""), kb.kb_no, Some(kb.tenant_id), None, timeout)
 }
 
 /// Waits until a run has ended.
 pub fn wait_for_run(run_no: i64, timeout: Option<f64>) -> Result<()> {
     let kb_no = runs::knowledge_base(run_no)?
         .ok_or_else(|| Error::NotFound { what: Object::Run, id: run_no.to_string() })?;
-    wait_for(&format!("run {run_no}"), kb_no, Some(run_no), timeout)
+    wait_for(&format!("run {run_no}"), kb_no, None, Some(run_no), timeout)
 }
 
-fn wait_for(what: &str, kb_no: i64, run_no: Option<i64>, timeout: Option<f64>) -> Result<()> {
+fn wait_for(
+    what: &str,
+    kb_no: i64,
+    owner: Option<String>,
+    run_no: Option<i64>,
+    timeout: Option<f64>,
+) -> Result<()> {
     if report::in_recovery() {
         return Err(Error::ReadOnly { what: "kb.wait" });
     }
@@ -46,7 +52,7 @@ fn wait_for(what: &str, kb_no: i64, run_no: Option<i64>, timeout: Option<f64>) -
     // As many as the policies on jobs let the caller wait for.
     let tenants = match bypasses_policies() {
         true => None,
-        false => Some(knowledge_bases::visible_tenants()?),
+        false => Some(tenants::visible()?.into_iter().chain(owner).collect::<Vec<_>>()),
     };
     let begun = Instant::now();
     let mut pause = PAUSES.0;

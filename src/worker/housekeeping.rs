@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::gateway::client;
 use crate::gateway::protocol::UsageRow;
 use crate::pg::{latch, txn, wake};
-use crate::store::{builds, changes, embedders, jobs, runs, usage, vector_store};
+use crate::store::{builds, changes, embedders, jobs, quotas, runs, usage, vector_store};
 use std::time::{Duration, Instant};
 
 /// How often that is done while documents are under way.
@@ -75,9 +75,15 @@ impl Housekeeping {
                 }
             }
             sweep_old_builds(log)?;
+            settle_quotas(log)?;
             indexes.have_built(log)?;
             self.book_query_usage()?;
-            txn::in_txn(|| Ok(!jobs::any()? && !changes::any_waiting()? && !runs::any_housekeeping()?))
+            txn::in_txn(|| {
+                Ok(!jobs::any()?
+                    && !changes::any_waiting()?
+                    && !runs::any_housekeeping()?
+                    && !quotas::any_unsettled()?)
+            })
         });
         match result {
             Ok(nothing_left) => nothing_left,
@@ -120,6 +126,23 @@ fn sweep_old_builds(log: &mut Log) -> Result<()> {
         // A query may be reading it: then it is swept later.
         if let Err(error) = txn::in_txn(|| build_lifecycle::sweep(&build)) {
             log.write(&format!("old build {} stays for now", build.build_no), &error);
+        }
+    }
+    Ok(())
+}
+
+/// Counts what tenants have whose quota was set a while ago, now that whoever did not know of it has ended.
+fn settle_quotas(log: &mut Log) -> Result<()> {
+    for tenant in txn::in_txn(quotas::to_settle)? {
+        let settled = txn::in_txn(|| {
+            if quotas::lock(&tenant, false)? {
+                quotas::count_again(&tenant)?;
+                quotas::settle(&tenant)?;
+            }
+            Ok(())
+        });
+        if let Err(error) = settled {
+            log.write("what a tenant with a quota has cannot be counted now", &error);
         }
     }
     Ok(())

@@ -4,6 +4,7 @@ use super::open_documents::OpenDocuments;
 use super::outcome::BUSY;
 use super::rests::{End, Rests};
 use super::target::Targets;
+use crate::catalog::quota::Charge;
 use crate::catalog::row_document;
 use crate::catalog::source_tables::located;
 use crate::error::{Error, Result};
@@ -136,8 +137,8 @@ fn of_row(job: &Job, error: Error) -> Error {
 fn read_some(source_no: i64, jobs: &[Job], spent: &mut Duration) -> Result<Vec<Read>> {
     // A document that is put after the table was let go would be nobody's.
     let Some(source) = catalog::hold(source_no)? else {
-        // Detached: the documents are as if they had been put, or gone.
-        return Ok(jobs.iter().cloned().map(Read::Current).collect());
+        // Detached, and so are its jobs; or a restore has not come to it yet.
+        return Ok(jobs.iter().cloned().map(Read::Later).collect());
     };
     let source = located(source)?;
     let keys: Vec<Vec<String>> = jobs
@@ -170,6 +171,16 @@ fn is_of(row: &SourceRow, job: &Job) -> bool {
     row.tenant.as_ref().is_none_or(|tenant| *tenant == job.tenant_id)
 }
 
+/// Charges the owner of the knowledge base with a row's document. An error where it is too much, or (55P03) where somebody else
+/// adds documents now.
+fn charge(source: &Source, tenant: &str, document: &NewDocument) -> Result<()> {
+    let ids = std::slice::from_ref(&document.external_id);
+    let Some(mut charge) = Charge::begin(&source.tenant_id, source.kb_no, false)? else { return Ok(()) };
+    charge.look(tenant, ids)?;
+    charge.add(document)?;
+    charge.book()
+}
+
 /// Stores the document of one row, or deletes it where there is no such row, or none with text.
 fn take(
     source: &Source,
@@ -198,6 +209,9 @@ fn take(
         }
         Err(error) => return Ok(Read::Failed(job.clone(), error)),
     };
+    if let Err(error) = charge(source, &job.tenant_id, &document) {
+        return if error.is_lock() { Err(error) } else { Ok(Read::Failed(job.clone(), error)) };
+    }
     let status = new_documents::put(&Place::of_row(source, &job.tenant_id), &document)?;
     // Without a title of its own it has the one that its text says.
     let has_all = document.title.is_some() || !document.title_is_given;

@@ -19,6 +19,7 @@ use crate::settings;
 use crate::store::changes;
 use crate::store::jobs::{self, Job};
 use crate::store::server_catalogs;
+use crate::store::vector_store;
 use pgrx::pg_sys;
 use std::time::{Duration, Instant};
 
@@ -136,6 +137,10 @@ impl Runner {
     fn work(&mut self) -> Left {
         if !matches!(txn::in_txn(server_catalogs::is_installed), Ok(true)) {
             return Left::Done;
+        }
+        // What it changed now would not fit what comes after.
+        if matches!(txn::in_txn(vector_store::is_being_restored), Ok(true)) {
+            return Left::Turn;
         }
         self.housekeeping.check_tables(&mut self.log);
         loop {

@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::gateway::protocol::Access;
 use crate::model::Embedder;
 use crate::pg::txn;
-use crate::store::embedders;
+use crate::store::{embedders, quotas};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
@@ -86,10 +86,10 @@ impl SendQueue {
     pub fn read_access(&mut self, group: &mut Group) -> Result<Access> {
         let known = &group.target.embedder;
         // What a tenant spent counts only where it is bounded.
-        let tenant = match known.config.remote.tenant_share {
-            Some(_) => group.target.build.tenant_id.clone(),
-            None => String::new(),
-        };
+        let owner = &group.target.build.tenant_id;
+        let is_bounded = known.config.remote.tenant_share.is_some()
+            || txn::in_txn(|| Ok(quotas::of(owner)))?.is_some_and(|quota| quota.tokens_per_day.is_some());
+        let tenant = if is_bounded { owner.clone() } else { String::new() };
         let key = (known.id.clone(), tenant);
         if let Some((embedder, access)) = self.rights.get(&key)
             && embedder == known

@@ -15,6 +15,7 @@ use crate::store::jobs::{self, Subject};
 use crate::store::row_documents;
 use crate::store::sources::rows::{self, KeyRow};
 use crate::store::sources::{Source, catalog};
+use crate::store::tenants;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
 use uuid::Uuid;
@@ -218,6 +219,10 @@ fn look_again(
 /// An error after it where somebody has locked some of them: they stay gone from answers, and are deleted later.
 fn finish(source: &Source, taken: &[Uuid], changed: BTreeSet<Name>, absent: BTreeSet<Name>) -> Result<()> {
     let is_locked = txn::in_txn(|| {
+        // Jobs of a table that is let go meanwhile would be nobody's.
+        if catalog::hold(source.source_no)?.is_none() {
+            return Ok(false);
+        }
         let (tenants, external_ids): (Vec<String>, Vec<String>) = absent.into_iter().unzip();
         let locked = row_documents::delete_gone(source, &tenants, &external_ids)?;
         if !locked.is_empty() {
@@ -232,23 +237,32 @@ fn finish(source: &Source, taken: &[Uuid], changed: BTreeSet<Name>, absent: BTre
     if is_locked { Err(Error::busy()) } else { Ok(()) }
 }
 
-/// Enqueues rows; not those whose key is too long for an external_id.
+/// Why a row cannot become a document, without any value of the row.
+fn problem(source: &Source, tenant_id: &str, name: &str) -> Option<String> {
+    if let Some(problem) = id::problem(name, id::MAX_EXTERNAL_BYTES).or_else(|| id::tenant_problem(tenant_id))
+    {
+        return Some(format!("its key or tenant: {problem}"));
+    }
+    let is_own = source.config.tenant.is_none() || tenants::may_act_for(&source.role_name, tenant_id);
+    (!is_own).then(|| format!("role \"{}\" may not act for its tenant", source.role_name))
+}
+
+/// Enqueues rows; not those that cannot become documents.
 fn enqueue(source: &Source, names: impl IntoIterator<Item = Name>, priority: Priority) -> Result<()> {
-    let (mut subjects, mut too_long) = (Vec::new(), None);
+    let (mut subjects, mut refused) = (Vec::new(), None);
     for (tenant_id, name) in names {
-        match id::problem(&name, id::MAX_EXTERNAL_BYTES).or_else(|| id::tenant_problem(&tenant_id)) {
-            Some(problem) => too_long = Some(problem),
+        match problem(source, &tenant_id, &name) {
+            Some(problem) => refused = Some(problem),
             None => subjects.push(Subject { tenant_id, name, source_no: Some(source.source_no) }),
         }
     }
     if !subjects.is_empty() {
         jobs::enqueue(source.kb_no, &subjects, priority, None)?;
     }
-    match too_long {
-        Some(problem) => catalog::set_error(
-            source.source_no,
-            Some(&format!("a row cannot become a document: its key or tenant: {problem}")),
-        ),
+    match refused {
+        Some(problem) => {
+            catalog::set_error(source.source_no, Some(&format!("a row cannot become a document: {problem}")))
+        }
         None => Ok(()),
     }
 }
@@ -281,6 +295,9 @@ fn backfill(source_no: i64, mut asks_published: bool, spent: &mut Duration) -> R
 }
 
 fn backfill_page(source: Source, after: &[String], asks_published: bool, spent: &mut Duration) -> Result<()> {
+    if catalog::hold(source.source_no)?.is_none() {
+        return Ok(());
+    }
     let source = located(source)?;
     let found =
         time_limit::within(TIME_LIMIT, spent, || rows::after(&source, after, BACKFILL, asks_published))?;

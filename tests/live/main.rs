@@ -38,6 +38,7 @@ mod providers;
 mod reference;
 mod replace;
 mod restart;
+mod restore;
 mod secrets;
 mod security;
 mod shadows;

@@ -204,7 +204,7 @@ fn a_tenant_that_spent_its_share_of_the_budget_waits_and_the_others_go_on() {
         assert!((1..=86_400_000).contains(retry_after_ms));
         assert_eq!(ask("b", none, &["one two three", "four"]).failed, [], "{urgency:?}");
         // What its database knows counts for a gateway that has just started.
-        let known = Spent { day: today(), tokens: 12, by_tenant: 9 };
+        let known = Spent { day: today(), tokens: 12, by_tenant: 9, ..Spent::default() };
         assert!(matches!(errors(ask("c", known, &["one two"]))[..], [Error::Paused { of_tenant: true, .. }]));
         assert_eq!(ask("c", known, &["one"]).failed, []);
         // One text alone that is over the share of any day does not wait for tomorrow.

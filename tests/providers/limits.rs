@@ -92,7 +92,7 @@ fn a_spent_budget_pauses_the_embedder_until_the_next_day() {
     assert_eq!((usage.requests, stub.request_count()), (0, 2));
     // What the database knows counts for a gateway that has just started.
     let mut request = request(&embedder, Kind::Document, Urgency::Ingest, &["one"]);
-    request.access.spent = Spent { day: today(), tokens: 20, by_tenant: 0 };
+    request.access.spent = Spent { day: today(), tokens: 20, ..Spent::default() };
     let gateway = Gateway::new();
     let embedded = gateway.runtime.block_on(gateway.queues.embed(request)).unwrap();
     assert!(matches!(embedded.failed[0].1.clone().into(), Error::Paused { .. }));

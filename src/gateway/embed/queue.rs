@@ -103,17 +103,17 @@ impl Queue {
     pub async fn ask(&self, texts: Vec<String>, tokens: Vec<u32>, requester: &Requester) -> (Results, Usage) {
         let (mut results, mut usage) = (Vec::new(), Usage::default());
         let Requester { urgency, whose, spent, cancellation, .. } = requester;
-        let (endpoint, tenant) = (&self.model.endpoint, &whose.tenant);
+        let endpoint = &self.model.endpoint;
         for range in self.batches(&tokens) {
             let (texts, tokens) = (&texts[range.clone()], &tokens[range]);
             let estimate = tokens.iter().map(|n| u64::from(*n)).sum();
-            if let Err(error) = endpoint.reserve_of_tenant(tenant, estimate, *spent) {
+            if let Err(error) = endpoint.reserve_of_tenant(whose, estimate, *spent) {
                 let error = self.model.error(error);
                 results.extend(texts.iter().map(|_| Err(error.clone())));
                 continue;
             }
             let Some(may_go) = cancellation.run_until_cancelled(self.admit(*urgency, whose)).await else {
-                endpoint.budget.spend_of_tenant(tenant, 0, estimate);
+                endpoint.spend_of_tenant(whose, 0, estimate);
                 break;
             };
             let batch = Batch {
@@ -127,7 +127,7 @@ impl Queue {
                 cancellation,
             };
             let (some, part) = self.model.embed(&batch).await;
-            endpoint.budget.spend_of_tenant(tenant, part.tokens, estimate);
+            endpoint.spend_of_tenant(whose, part.tokens, estimate);
             results.extend(some);
             usage.add(&part);
         }
@@ -214,7 +214,7 @@ impl Queue {
             let Requester { whose, spent, .. } = &text.request.requester;
             let reserved = match text.request.is_cancelled() {
                 true => Err(CallError::Cancelled),
-                false => self.model.endpoint.reserve_of_tenant(&whose.tenant, u64::from(text.tokens), *spent),
+                false => self.model.endpoint.reserve_of_tenant(whose, u64::from(text.tokens), *spent),
             };
             if let Err(error) = reserved {
                 text.request.settle(text.index, Err(self.model.error(error)), &Usage::default());
@@ -229,8 +229,8 @@ impl Queue {
     /// Removes texts from a batch whose client has left.
     fn drop_cancelled(&self, batch: &mut Vec<WaitingText>) {
         for text in batch.extract_if(.., |text| text.request.is_cancelled()) {
-            let tenant = &text.request.requester.whose.tenant;
-            self.model.endpoint.budget.spend_of_tenant(tenant, 0, u64::from(text.tokens));
+            let whose = &text.request.requester.whose;
+            self.model.endpoint.spend_of_tenant(whose, 0, u64::from(text.tokens));
             text.request.settle(text.index, Err(cancelled()), &Usage::default());
         }
     }
@@ -308,8 +308,7 @@ async fn send(
         weight += u128::from(tokens.max(1));
         let due = (u128::from(usage.tokens) * weight / estimated) as u64;
         let share = due - std::mem::replace(&mut given, due);
-        let tenant = &request.requester.whose.tenant;
-        model.endpoint.budget.spend_of_tenant(tenant, share, u64::from(tokens));
+        model.endpoint.spend_of_tenant(&request.requester.whose, share, u64::from(tokens));
         let texts = u64::from(result.is_ok());
         let part = Usage { texts, tokens: share, ..std::mem::take(&mut whole) };
         request.settle(index, result, &part);

@@ -15,6 +15,10 @@ pub struct Spent {
     pub tokens: u64,
     /// Of these, by the tenant who asks; 0 where no tenant's share is bounded.
     pub by_tenant: u64,
+    /// What that tenant may spend a day at all endpoints; None: there is no such limit.
+    pub quota: Option<u64>,
+    /// What it has spent at all endpoints; 0 without such a limit.
+    pub of_quota: u64,
 }
 
 /// What was spent today under one key, by all endpoints that have it.
@@ -74,28 +78,26 @@ impl Budget {
         today.tokens = today.tokens.saturating_add(tokens).saturating_sub(reserved);
     }
 
-    /// Takes `count` of the `share` of tokens that each tenant may spend a day; as [`Budget::reserve`].
+    /// Takes `count` of the `share` of tokens that a tenant may spend a day, of which it has spent `known` on a day; as
+    /// [`Budget::reserve`]. An error is how long today lasts.
     pub fn reserve_of_tenant(
         &self,
         tenant: &str,
         share: u64,
         count: u64,
-        known: Spent,
-    ) -> Result<(), Throttled> {
+        (day, known): (u64, u64),
+    ) -> Result<(), Duration> {
         let (mut today, left) = self.today();
-        let is_of_today = known.day == today.day;
+        let is_of_today = day == today.day;
         let spent = today.of_tenant(tenant);
         if is_of_today {
-            *spent = known.by_tenant.max(*spent);
+            *spent = known.max(*spent);
         }
         if spent.saturating_add(count) <= share {
             *spent += count;
             return Ok(());
         }
-        let reason = format!(
-            "this tenant's share (tenant_share) of its daily_token_budget is spent, {share} tokens a day"
-        );
-        Err(Throttled { wait: left, reason })
+        Err(left)
     }
 
     /// What a tenant really spent; as [`Budget::spend`].
@@ -144,26 +146,23 @@ mod tests {
         let budget = Budget::default();
         let (day, _) = today();
         // But not what it knew of yesterday, of a text that was queued before midnight.
-        budget.reserve(100, 1, Spent { day: day - 1, tokens: 100, by_tenant: 0 }).unwrap();
-        let throttled = budget.reserve(100, 1, Spent { day, tokens: 100, by_tenant: 0 }).unwrap_err();
+        budget.reserve(100, 1, Spent { day: day - 1, tokens: 100, ..none }).unwrap();
+        let throttled = budget.reserve(100, 1, Spent { day, tokens: 100, ..none }).unwrap_err();
         assert!(throttled.wait <= Duration::from_secs(86_400));
     }
 
     #[test]
     fn a_tenant_that_spent_its_share_is_throttled_and_no_other() {
         let budget = Budget::default();
-        let none = Spent::default();
-        budget.reserve_of_tenant("a", 50, 50, none).unwrap();
-        let throttled = budget.reserve_of_tenant("a", 50, 1, none).unwrap_err();
-        assert!(throttled.reason.contains("tenant_share"), "{}", throttled.reason);
-        budget.reserve_of_tenant("b", 50, 50, none).unwrap();
+        budget.reserve_of_tenant("a", 50, 50, (0, 0)).unwrap();
+        assert!(budget.reserve_of_tenant("a", 50, 1, (0, 0)).is_err());
+        budget.reserve_of_tenant("b", 50, 50, (0, 0)).unwrap();
         // It was less than thought.
         budget.spend_of_tenant("a", 20, 50);
-        budget.reserve_of_tenant("a", 50, 30, none).unwrap();
+        budget.reserve_of_tenant("a", 50, 30, (0, 0)).unwrap();
         // What the database knows counts, as far as it is of today.
         let (day, _) = today();
-        let known = Spent { day, tokens: 60, by_tenant: 45 };
-        assert!(budget.reserve_of_tenant("c", 50, 6, known).is_err());
-        budget.reserve_of_tenant("d", 50, 6, Spent { day: day - 1, ..known }).unwrap();
+        assert!(budget.reserve_of_tenant("c", 50, 6, (day, 45)).is_err());
+        budget.reserve_of_tenant("d", 50, 6, (day - 1, 45)).unwrap();
     }
 }

@@ -52,6 +52,8 @@ pub struct Endpoint {
     pub secret: Option<Secret>,
     pub limits: Arc<Limits>,
     pub budget: Arc<Budget>,
+    /// What tenants spend at all endpoints.
+    pub quotas: Arc<Budget>,
     pub breaker: Arc<Breaker>,
     pub transport: Arc<Transport>,
 }
@@ -101,6 +103,26 @@ fn is_open(open: Open) -> CallError {
     let reason =
         format!("its endpoint keeps failing and is left alone for a while; the last time {}", open.problem);
     paused(Throttled { wait: open.wait, reason })
+}
+
+/// Quotas are set for tenants of a database.
+fn quota_key(whose: &Whose) -> String {
+    format!("{} {}", whose.database, whose.tenant)
+}
+
+/// What alone is over a limit would wait for ever; 0 pauses all until it is raised.
+fn too_much(tokens: u64, most: u64, what: &dyn Fn() -> String) -> Result<(), CallError> {
+    match most > 0 && tokens > most {
+        true => Err(CallError::Refused(format!("{tokens} tokens are over the {}", what()))),
+        false => Ok(()),
+    }
+}
+
+fn spent_by_tenant(wait: Duration, what: &str) -> CallError {
+    CallError::Paused {
+        throttled: Throttled { wait, reason: format!("this tenant has spent the {what}") },
+        of_tenant: true,
+    }
 }
 
 impl Endpoint {
@@ -185,21 +207,45 @@ impl Endpoint {
         Ok(tokens)
     }
 
-    /// Takes tokens of what a tenant may spend a day; [`Budget::spend_of_tenant`] corrects that afterwards.
-    pub fn reserve_of_tenant(&self, tenant: &str, tokens: u64, spent: Spent) -> Result<(), CallError> {
-        let Some(share) = self.configuration.tenant_budget else {
-            // Counted all the same: another endpoint with this key may have a share.
-            self.budget.spend_of_tenant(tenant, tokens, 0);
-            return Ok(());
-        };
-        // 0 pauses all until it is raised.
-        if share > 0 && tokens > share {
-            return Err(CallError::Refused(format!(
-                "{tokens} tokens are over the {share} that a tenant may spend a day (tenant_share)"
-            )));
+    /// Takes tokens of what a tenant may spend a day, here and at all endpoints; [`Endpoint::spend_of_tenant`] corrects that
+    /// afterwards.
+    pub fn reserve_of_tenant(&self, whose: &Whose, tokens: u64, spent: Spent) -> Result<(), CallError> {
+        let key = quota_key(whose);
+        // What has no limit is counted all the same: another endpoint may have one, and one may be set.
+        match spent.quota {
+            None => self.quotas.spend_of_tenant(&key, tokens, 0),
+            Some(quota) => {
+                let known = (spent.day, spent.of_quota);
+                let what = || format!("{quota} tokens that this tenant may spend a day (kb.set_quota)");
+                too_much(tokens, quota, &what)?;
+                let reserved = self.quotas.reserve_of_tenant(&key, quota, tokens, known);
+                reserved.map_err(|wait| spent_by_tenant(wait, &what()))?;
+            }
         }
-        let reserved = self.budget.reserve_of_tenant(tenant, share, tokens, spent);
-        reserved.map_err(|throttled| CallError::Paused { throttled, of_tenant: true })
+        let share = match self.configuration.tenant_budget {
+            None => {
+                self.budget.spend_of_tenant(&whose.tenant, tokens, 0);
+                Ok(())
+            }
+            Some(share) => {
+                let what = || {
+                    format!(
+                        "{share} tokens that a tenant may spend a day (tenant_share of daily_token_budget)"
+                    )
+                };
+                let known = (spent.day, spent.by_tenant);
+                let reserve = || self.budget.reserve_of_tenant(&whose.tenant, share, tokens, known);
+                too_much(tokens, share, &what)
+                    .and_then(|()| reserve().map_err(|wait| spent_by_tenant(wait, &what())))
+            }
+        };
+        share.inspect_err(|_| self.quotas.spend_of_tenant(&key, 0, tokens))
+    }
+
+    /// What a tenant really spent; as [`Budget::spend_of_tenant`].
+    pub fn spend_of_tenant(&self, whose: &Whose, tokens: u64, reserved: u64) {
+        self.quotas.spend_of_tenant(&quota_key(whose), tokens, reserved);
+        self.budget.spend_of_tenant(&whose.tenant, tokens, reserved);
     }
 
     /// Whether the breaker lets nothing pass now.

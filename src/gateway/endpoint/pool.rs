@@ -24,6 +24,8 @@ pub struct Endpoints {
     transports: Mutex<HashMap<Reach, Arc<Transport>>>,
     limits: Mutex<HashMap<LimitsKey, Arc<Limits>>>,
     budgets: Mutex<HashMap<Account, Arc<Budget>>>,
+    /// What tenants spend, whatever the account.
+    quotas: Arc<Budget>,
     /// By host, base URL and path.
     breakers: Mutex<HashMap<String, Arc<Breaker>>>,
 }
@@ -35,6 +37,7 @@ impl Endpoints {
             transports: Mutex::default(),
             limits: Mutex::default(),
             budgets: Mutex::default(),
+            quotas: Arc::default(),
             breakers: Mutex::default(),
         }
     }
@@ -78,7 +81,8 @@ impl Endpoints {
         );
         let budget = Arc::clone(lock(&self.budgets).entry(account).or_default());
         let breaker = Arc::clone(lock(&self.breakers).entry(place).or_default());
-        Ok(Endpoint { configuration, secret, limits, budget, breaker, transport })
+        let quotas = Arc::clone(&self.quotas);
+        Ok(Endpoint { configuration, secret, limits, budget, quotas, breaker, transport })
     }
 
     fn transport(&self, reach: Reach) -> Result<Arc<Transport>, String> {

@@ -91,12 +91,16 @@ pub fn of_knowledge_base(kb_no: i64) -> Result<Vec<Source>> {
     )
 }
 
-/// The sources that a table is, of knowledge bases that the caller can see.
+/// The sources that a table may be, by its oid or its name, of knowledge bases that the caller can see: after a restore the
+/// oid is another's (see [`super::table::is_of`]).
 pub fn of_table(relation: u32) -> Result<Vec<Source>> {
     spi::read(
         &format!(
             "SELECT {COLUMNS} FROM kb.sources s JOIN kb.knowledge_bases k USING (kb_no)
-             WHERE s.relation = $1::oid ORDER BY s.source_no"
+             WHERE s.relation = $1::oid OR s.relation_name = (
+                 SELECT pg_catalog.format('%I.%I', n.nspname, c.relname)
+                 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = $1::oid)
+             ORDER BY s.source_no"
         ),
         &[Arg::Long(i64::from(relation))],
         source,
@@ -110,28 +114,33 @@ pub fn backfilling() -> Result<Vec<i64>> {
     })
 }
 
-/// Adds a source, or changes the one that there is of this table: all rows are looked at again. Its number. As the owner.
+/// Adds a source, or with its number changes it: all rows are looked at again. Its number. As the owner, with the knowledge
+/// base locked.
 pub fn put(source: &Source) -> Result<i64> {
     let config = serde_json::to_value(&source.config).map_err(|error| Error::Internal(error.to_string()))?;
-    spi::write_one(
-        "INSERT INTO kb.sources (kb_no, tenant_id, type, relation, relation_name, role_name, key, config, backfill)
-         VALUES ($1, $2, 'table', $3::oid, $4, $5::name, $6, $7, '{}')
-         ON CONFLICT (kb_no, relation) DO UPDATE SET relation_name = EXCLUDED.relation_name,
-             role_name = EXCLUDED.role_name, key = EXCLUDED.key, config = EXCLUDED.config, backfill = '{}', error = NULL,
-             updated_at = now()
-         RETURNING source_no",
-        &[
-            Arg::Long(source.kb_no),
-            Arg::Text(&source.tenant_id),
-            Arg::Long(i64::from(source.relation)),
-            Arg::Text(&source.relation_name),
-            Arg::Text(&source.role_name),
-            Arg::Texts(&source.key),
-            Arg::Json(&config),
-        ],
-        |row| row.get(0),
-    )?
-    .ok_or_else(|| Error::Internal("no source number".into()))
+    let arguments = [
+        Arg::Long(source.kb_no),
+        Arg::Text(&source.tenant_id),
+        Arg::Long(i64::from(source.relation)),
+        Arg::Text(&source.relation_name),
+        Arg::Text(&source.role_name),
+        Arg::Texts(&source.key),
+        Arg::Json(&config),
+        Arg::Long(source.source_no),
+    ];
+    let sql = match source.source_no {
+        0 => {
+            "INSERT INTO kb.sources (kb_no, tenant_id, type, relation, relation_name, role_name, key, config, backfill)
+             SELECT $1, $2, 'table', $3::oid, $4, $5::name, $6, $7, '{}' WHERE $8 = 0 RETURNING source_no"
+        }
+        _ => {
+            "UPDATE kb.sources SET relation = $3::oid, relation_name = $4, role_name = $5::name, key = $6, config = $7,
+                 backfill = '{}', error = NULL, updated_at = now()
+             WHERE source_no = $8 AND kb_no = $1 AND tenant_id = $2 RETURNING source_no"
+        }
+    };
+    spi::write_one(sql, &arguments, |row| row.get(0))?
+        .ok_or_else(|| Error::Internal("no source number".into()))
 }
 
 /// As the owner.

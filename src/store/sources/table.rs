@@ -93,6 +93,11 @@ pub fn locate(source: &Source) -> Result<Option<Located>> {
     )
 }
 
+/// Whether a table is a source's: the one that has its triggers, or where none has, the one that had.
+pub fn is_of(source: &Source, relation: u32) -> Result<bool> {
+    Ok(locate(source)?.map_or(source.relation, |located| located.relation) == relation)
+}
+
 /// A type and the operators of its order, as SQL names them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KeyType {

@@ -50,17 +50,43 @@ pub fn lost() -> Result<Vec<String>> {
     )
 }
 
-/// Makes DROP EXTENSION drop the vector tables in use that it would leave: those of a restore.
+/// Vector tables t in use that are not part of the extension: those of a restore.
+const UNATTACHED: &str = "FROM pg_catalog.pg_class t
+     WHERE t.relnamespace = 'kb'::regnamespace
+       AND (EXISTS (SELECT FROM kb.builds b WHERE b.table_name = t.relname::text COLLATE pg_catalog.\"default\")
+            OR EXISTS (SELECT FROM kb.vector_dbs v WHERE v.table_name = t.relname::text COLLATE pg_catalog.\"default\"))
+       AND NOT EXISTS (SELECT FROM pg_catalog.pg_depend d WHERE d.classid = 'pg_class'::regclass
+           AND d.objid = t.oid AND d.refclassid = 'pg_extension'::regclass)";
+
+/// Makes DROP EXTENSION drop the vector tables that it would leave, and lets queries read them.
 pub fn attach_restored() -> Result<()> {
-    let unattached: Vec<String> = spi::write(
-        "SELECT t.relname::text FROM pg_catalog.pg_class t
-         WHERE t.relnamespace = 'kb'::regnamespace
-           AND (EXISTS (SELECT FROM kb.builds b WHERE b.table_name = t.relname::text COLLATE pg_catalog.\"default\")
-                OR EXISTS (SELECT FROM kb.vector_dbs v WHERE v.table_name = t.relname::text COLLATE pg_catalog.\"default\"))
-           AND NOT EXISTS (SELECT FROM pg_catalog.pg_depend d WHERE d.classid = 'pg_class'::regclass
-               AND d.objid = t.oid AND d.refclassid = 'pg_extension'::regclass)",
+    let unattached: Vec<String> =
+        spi::write(&format!("SELECT t.relname::text {UNATTACHED}"), &[], |row| row.get(0))?;
+    unattached.iter().try_for_each(|table_name| attach(table_name))
+}
+
+/// Whether a restore has not come to its end: it makes foreign keys last.
+pub fn is_being_restored() -> Result<bool> {
+    let found = spi::write_one(
+        &format!(
+            "SELECT EXISTS (SELECT {UNATTACHED} AND NOT EXISTS (
+                 SELECT FROM pg_catalog.pg_constraint f WHERE f.conrelid = t.oid AND f.contype = 'f'))"
+        ),
         &[],
         |row| row.get(0),
     )?;
-    unattached.iter().try_for_each(|table_name| attach(table_name))
+    Ok(found.unwrap_or(false))
+}
+
+impl VectorDb {
+    /// Whether the role that reads vectors may read the table: a restore can have left its rights out.
+    pub fn is_readable(&self) -> Result<bool> {
+        let found = spi::read_one(
+            "SELECT pg_catalog.has_table_privilege(
+                 'kb_vectors', pg_catalog.to_regclass('kb.' || pg_catalog.quote_ident($1))::oid, 'SELECT')",
+            &[Arg::Text(&self.table_name)],
+            |row| Ok(row.opt::<bool>(0)? != Some(false)),
+        )?;
+        Ok(found != Some(false))
+    }
 }

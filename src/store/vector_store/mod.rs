@@ -11,7 +11,7 @@ mod table;
 mod vector_db;
 
 pub use analyze::refresh as refresh_statistics;
-pub use inventory::{attach_restored, count, lost, owned};
+pub use inventory::{attach_restored, count, is_being_restored, lost, owned};
 pub use missing::Missing;
 pub use nearest::Search;
 pub use vector_db::VectorDb;

@@ -156,6 +156,8 @@ impl VectorDb {
     }
 }
 
+const OWN: &str = "tenant_id = (SELECT kb.current_tenant())";
+
 /// Makes a vector table with the policies of every tenant table.
 fn create(vector_db: &VectorDb, unlogged: &str) -> Result<()> {
     vector_db.check_free()?;
@@ -179,12 +181,11 @@ fn create(vector_db: &VectorDb, unlogged: &str) -> Result<()> {
         format!("ALTER TABLE {table} FORCE ROW LEVEL SECURITY"),
         format!(
             "CREATE POLICY tenant_read ON {table} FOR SELECT
-             USING (tenant_id = ANY ((SELECT kb.visible_tenants())::text[]))"
+             USING (tenant_id = ANY ((SELECT kb.readable_tenants())::text[]))"
         ),
-        format!(
-            "CREATE POLICY tenant_write ON {table} USING (tenant_id = (SELECT kb.current_tenant()))
-             WITH CHECK (tenant_id = (SELECT kb.current_tenant()))"
-        ),
+        format!("CREATE POLICY tenant_insert ON {table} FOR INSERT WITH CHECK ({OWN})"),
+        format!("CREATE POLICY tenant_update ON {table} FOR UPDATE USING ({OWN})"),
+        format!("CREATE POLICY tenant_delete ON {table} FOR DELETE USING ({OWN})"),
     ] {
         // A vector of over 7,000 bytes may not fit a page and must stay TOASTable.
         let wide = vector_db.dimension * if vector_db.element.name() == "vector" { 4 } else { 2 } > 7000;

@@ -1,0 +1,71 @@
+//! SQL functions over tenants: whom a session acts for, roles that are bound, knowledge bases that are shared.
+
+use super::required;
+use crate::model::quota::Quota;
+use crate::pg::trigger::Firing;
+use crate::use_cases;
+use pgrx::pg_sys::panic::ErrorReport;
+use pgrx::prelude::*;
+
+#[pg_extern(stable, parallel_safe)]
+fn current_tenant() -> Result<String, ErrorReport> {
+    Ok(use_cases::current_tenant()?)
+}
+
+#[pg_extern(stable, parallel_safe)]
+fn visible_tenants() -> Result<Vec<String>, ErrorReport> {
+    Ok(use_cases::visible_tenants()?)
+}
+
+#[pg_extern(stable, parallel_safe)]
+fn readable_tenants() -> Result<Vec<String>, ErrorReport> {
+    Ok(use_cases::readable_tenants()?)
+}
+
+#[pg_extern(stable, parallel_safe)]
+fn bound_tenants() -> Option<Vec<String>> {
+    use_cases::bound_tenants()
+}
+
+#[pg_extern(volatile, parallel_unsafe)]
+fn bind_role(role_name: Option<&str>, tenant: Option<&str>) -> Result<bool, ErrorReport> {
+    Ok(use_cases::bind_role(required("role_name", role_name)?, required("tenant", tenant)?)?)
+}
+
+#[pg_extern(volatile, parallel_unsafe)]
+fn unbind_role(role_name: Option<&str>, tenant: default!(Option<&str>, "NULL")) -> Result<i64, ErrorReport> {
+    Ok(use_cases::unbind_role(required("role_name", role_name)?, tenant)?)
+}
+
+#[pg_extern(volatile, parallel_unsafe)]
+fn share(kb_id: Option<&str>, tenant: Option<&str>) -> Result<bool, ErrorReport> {
+    Ok(use_cases::share(required("kb_id", kb_id)?, required("tenant", tenant)?)?)
+}
+
+#[pg_extern(volatile, parallel_unsafe)]
+fn unshare(kb_id: Option<&str>, tenant: Option<&str>) -> Result<bool, ErrorReport> {
+    Ok(use_cases::unshare(required("kb_id", kb_id)?, required("tenant", tenant)?)?)
+}
+
+#[pg_extern(volatile, parallel_unsafe)]
+fn set_quota(
+    tenant: Option<&str>,
+    bytes: default!(Option<i64>, "NULL"),
+    documents: default!(Option<i64>, "NULL"),
+    document_bytes: default!(Option<i64>, "NULL"),
+    knowledge_bases: default!(Option<i64>, "NULL"),
+    tokens_per_day: default!(Option<i64>, "NULL"),
+) -> Result<(), ErrorReport> {
+    let quota = Quota { bytes, documents, document_bytes, knowledge_bases, tokens_per_day };
+    Ok(use_cases::set_quota(required("tenant", tenant)?, quota)?)
+}
+
+/// Called by the triggers of kb.tenant_roles, kb.shares and kb.quotas.
+#[pg_trigger]
+fn _tenants_changed<'a>(
+    trigger: &'a PgTrigger<'a>,
+) -> Result<Option<PgHeapTuple<'a, AllocatedByRust>>, ErrorReport> {
+    let firing = Firing::of(trigger).map_err(ErrorReport::from)?;
+    use_cases::tenants_changed(&firing);
+    Ok(None)
+}

@@ -1,0 +1,67 @@
+//! Which tenants the session's roles are bound to: kb.tenant_roles.
+
+use super::role;
+use super::watched::{self, Columns, Kept};
+use crate::model::tenancy::{Bound, in_common};
+use pgrx::datum::FromDatum;
+use pgrx::pg_sys;
+use std::cell::RefCell;
+use std::ffi::CStr;
+use std::rc::Rc;
+
+thread_local! {
+    static BOUND: RefCell<Kept<pg_sys::Oid, Bound>> = RefCell::default();
+}
+
+pub const TABLE: &CStr = c"tenant_roles";
+/// Columns of it.
+const ROLE_NAME: usize = 1;
+const ROLE: usize = 2;
+const TENANT: usize = 3;
+
+/// The tenants that the session may act for; None: any. A role is bound as the roles are whose rights it has. The login
+/// role, the role that was SET and the role whose rights count now (a function's owner, in a SECURITY DEFINER function)
+/// must all be allowed to.
+pub fn allowed() -> Option<Vec<String>> {
+    in_common(&role::acting().map(of))
+}
+
+/// The tenants that the role of a name is bound to: to none that there is, where there is no such role.
+pub fn of_name(name: &str) -> Bound {
+    role::find(name).map_or_else(|| Some(Rc::from([])), of)
+}
+
+/// A superuser is never bound.
+fn of(role: pg_sys::Oid) -> Bound {
+    watched::get(&BOUND, &role, || {
+        // SAFETY: a look-up by oid.
+        if unsafe { pg_sys::superuser_arg(role) } {
+            return None;
+        }
+        let mut tenants = Vec::new();
+        watched::scan(TABLE, None, |row| {
+            if binds(row, role) {
+                tenants.extend(row.text(TENANT));
+            }
+        });
+        tenants.sort();
+        tenants.dedup();
+        (!tenants.is_empty()).then(|| tenants.into())
+    })
+}
+
+/// Whether a row binds a role: one that it names, or that has the rights of one that it names. By oid a role is known that was
+/// renamed, by name one of a restored dump.
+fn binds(row: &Columns, role: pg_sys::Oid) -> bool {
+    // SAFETY: the column is of type name; look-ups by name and oid.
+    let by_name = unsafe {
+        row.datum(ROLE_NAME)
+            .and_then(|name| <&CStr>::from_datum(name, false))
+            .map_or(pg_sys::InvalidOid, |name| pg_sys::get_role_oid(name.as_ptr(), true))
+    };
+    let by_oid = row.datum(ROLE).map_or(pg_sys::InvalidOid, |oid| pg_sys::Oid::from(oid.value() as u32));
+    [by_name, by_oid].into_iter().any(|bound| {
+        // SAFETY: a look-up by oid; a role that there is not has no members.
+        bound != pg_sys::InvalidOid && unsafe { pg_sys::has_privs_of_role(role, bound) }
+    })
+}

@@ -1,0 +1,184 @@
+//! Small tables of kb that nearly every statement asks about: a process keeps what it has read of them until one of them,
+//! a role or a membership changes.
+
+use pgrx::htup::heap_getattr_raw;
+use pgrx::pg_sys;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::ffi::CStr;
+use std::hash::Hash;
+use std::num::NonZeroUsize;
+use std::thread::LocalKey;
+
+/// Keys of which something is kept at most.
+const MOST: usize = 10_000;
+
+thread_local! {
+    /// Counts the changes.
+    static EPOCH: Cell<u64> = const { Cell::new(0) };
+    /// The tables that were read.
+    static TABLES: RefCell<Vec<pg_sys::Oid>> = const { RefCell::new(Vec::new()) };
+    static IS_WATCHING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What was read of such a table, by key.
+pub struct Kept<K, V> {
+    epoch: u64,
+    values: HashMap<K, V>,
+}
+
+impl<K, V> Default for Kept<K, V> {
+    fn default() -> Self {
+        Kept { epoch: 0, values: HashMap::new() }
+    }
+}
+
+/// The value of a key: what is kept, else what `read` says.
+pub fn get<K: Eq + Hash + Clone, V: Clone>(
+    kept: &'static LocalKey<RefCell<Kept<K, V>>>,
+    key: &K,
+    read: impl FnOnce() -> V,
+) -> V {
+    watch();
+    let epoch = EPOCH.get();
+    let found = kept.with_borrow_mut(|kept| {
+        if kept.epoch != epoch || kept.values.len() > MOST {
+            *kept = Kept { epoch, values: HashMap::new() };
+        }
+        kept.values.get(key).cloned()
+    });
+    if let Some(value) = found {
+        return value;
+    }
+    let value = read();
+    kept.with_borrow_mut(|kept| {
+        // What was read while something changed is not kept.
+        if EPOCH.get() == epoch && kept.epoch == epoch {
+            kept.values.insert(key.clone(), value.clone());
+        }
+    });
+    value
+}
+
+/// The columns of one row, by their numbers from 1.
+pub struct Columns {
+    tuple: pg_sys::HeapTuple,
+    descriptor: pg_sys::TupleDesc,
+}
+
+impl Columns {
+    pub fn datum(&self, number: usize) -> Option<pg_sys::Datum> {
+        let number = NonZeroUsize::new(number)?;
+        // SAFETY: the tuple is valid while the scan visits it; the number is checked.
+        unsafe { heap_getattr_raw(self.tuple, number, self.descriptor) }
+    }
+
+    pub fn long(&self, number: usize) -> Option<i64> {
+        // Of type bigint, which is passed by value.
+        self.datum(number).map(|datum| datum.value() as i64)
+    }
+
+    pub fn text(&self, number: usize) -> Option<String> {
+        use pgrx::datum::FromDatum;
+        // SAFETY: the columns that are read so are of type text (sql/tables.sql).
+        unsafe { String::from_datum(self.datum(number)?, false) }
+    }
+}
+
+/// Visits the rows of a table of kb with the newest snapshot, whatever the transaction's is; nothing where there is no such
+/// table. `of`: only those with this text in their first column, by the index of this name.
+pub fn scan(table: &CStr, of: Option<(&CStr, &str)>, mut visit: impl FnMut(&Columns)) {
+    use pgrx::datum::IntoDatum;
+    let Some(table) = find(table) else { return };
+    let index = of.and_then(|(index, text)| Some((find(index)?, text.into_datum()?)));
+    // SAFETY: the relation is open while it is scanned, and each tuple valid until the next. A scan without a snapshot has
+    // the newest one, as scans of catalogs have.
+    unsafe {
+        let relation = pg_sys::table_open(table, pg_sys::AccessShareLock as i32);
+        let mut key = pg_sys::ScanKeyData::default();
+        if let Some((_, text)) = index {
+            pg_sys::ScanKeyEntryInitialize(
+                &mut key,
+                0,
+                1,
+                pg_sys::BTEqualStrategyNumber as pg_sys::StrategyNumber,
+                pg_sys::InvalidOid,
+                pg_sys::DEFAULT_COLLATION_OID,
+                pg_sys::Oid::from(pg_sys::F_TEXTEQ),
+                text,
+            );
+        }
+        let scan = pg_sys::systable_beginscan(
+            relation,
+            index.map_or(pg_sys::InvalidOid, |(index, _)| index),
+            index.is_some(),
+            std::ptr::null_mut(),
+            i32::from(index.is_some()),
+            &mut key,
+        );
+        loop {
+            let tuple = pg_sys::systable_getnext(scan);
+            if tuple.is_null() {
+                break;
+            }
+            visit(&Columns { tuple, descriptor: (*relation).rd_att });
+        }
+        pg_sys::systable_endscan(scan);
+        pg_sys::table_close(relation, pg_sys::AccessShareLock as i32);
+    }
+}
+
+/// Has all sessions read a table again, once this transaction has committed; this one after this command.
+pub fn changed(table: u32) {
+    // SAFETY: it looks the table up.
+    unsafe { pg_sys::CacheInvalidateRelcacheByRelid(pg_sys::Oid::from(table)) };
+}
+
+fn find(relation: &CStr) -> Option<pg_sys::Oid> {
+    // SAFETY: look-ups by name; what is missing is InvalidOid.
+    let oid = unsafe {
+        let schema = pg_sys::get_namespace_oid(c"kb".as_ptr(), true);
+        if schema == pg_sys::InvalidOid {
+            return None;
+        }
+        pg_sys::get_relname_relid(relation.as_ptr(), schema)
+    };
+    if oid == pg_sys::InvalidOid {
+        return None;
+    }
+    TABLES.with_borrow_mut(|tables| {
+        if !tables.contains(&oid) {
+            tables.push(oid);
+        }
+    });
+    Some(oid)
+}
+
+/// Once a process: to be told of changes.
+fn watch() {
+    if IS_WATCHING.replace(true) {
+        return;
+    }
+    // SAFETY: the functions live as long as the process, since the library is never unloaded.
+    unsafe {
+        pg_sys::CacheRegisterRelcacheCallback(Some(on_relation), pg_sys::Datum::from(0));
+        for cache in [pg_sys::SysCacheIdentifier::AUTHOID, pg_sys::SysCacheIdentifier::AUTHMEMROLEMEM] {
+            pg_sys::CacheRegisterSyscacheCallback(cache as i32, Some(on_role), pg_sys::Datum::from(0));
+        }
+    }
+}
+
+#[pgrx::pg_guard]
+unsafe extern "C-unwind" fn on_relation(_argument: pg_sys::Datum, relation: pg_sys::Oid) {
+    // A table that is made later is none of those that were read.
+    let concerns = relation == pg_sys::InvalidOid
+        || TABLES.with(|tables| tables.try_borrow().map_or(true, |tables| tables.contains(&relation)));
+    if concerns {
+        EPOCH.set(EPOCH.get() + 1);
+    }
+}
+
+#[pgrx::pg_guard]
+unsafe extern "C-unwind" fn on_role(_argument: pg_sys::Datum, _cache: i32, _hash: u32) {
+    EPOCH.set(EPOCH.get() + 1);
+}

@@ -1,0 +1,188 @@
+//! kb.quotas and kb.quota_counts: what tenants may have, and what they have. Counts are sums of rows, which those who delete
+//! add to without waiting for anybody; who adds documents locks the tenant's quota.
+
+use crate::error::{Error, Result};
+use crate::model::quota::{Quota, Volume};
+use crate::pg::spi::{self, Arg};
+use crate::pg::txn;
+use crate::pg::watched::{self, Columns, Kept};
+use std::cell::RefCell;
+
+thread_local! {
+    static QUOTAS: RefCell<Kept<String, Option<Quota>>> = RefCell::default();
+}
+
+/// The first of the columns of kb.quotas that are limits.
+const LIMITS: usize = 2;
+
+/// Rows of counts of a tenant that are made one per knowledge base.
+const FOLDED_FROM: i64 = 64;
+
+/// Bytes of a document as it was put.
+const SIZE: &str =
+    "coalesce(pg_catalog.octet_length(d.original), pg_catalog.octet_length(d.content), 0)::bigint";
+
+/// The quota of a tenant, if it has one.
+pub fn of(tenant_id: &str) -> Option<Quota> {
+    watched::get(&QUOTAS, &tenant_id.to_string(), || {
+        let mut found = None;
+        watched::scan(c"quotas", Some((c"quotas_pkey", tenant_id)), |row| found = Some(quota(row)));
+        found
+    })
+}
+
+fn quota(row: &Columns) -> Quota {
+    Quota {
+        bytes: row.long(LIMITS),
+        documents: row.long(LIMITS + 1),
+        document_bytes: row.long(LIMITS + 2),
+        knowledge_bases: row.long(LIMITS + 3),
+        tokens_per_day: row.long(LIMITS + 4),
+    }
+}
+
+/// Sets a tenant's quota. As the owner.
+pub fn set(tenant_id: &str, quota: &Quota) -> Result<()> {
+    spi::execute(
+        "INSERT INTO kb.quotas
+             (tenant_id, bytes, documents, document_bytes, knowledge_bases, tokens_per_day, unsettled)
+         VALUES ($1, $2, $3, $4, $5, $6, pg_catalog.pg_current_xact_id())
+         ON CONFLICT (tenant_id) DO UPDATE SET bytes = EXCLUDED.bytes, documents = EXCLUDED.documents,
+             document_bytes = EXCLUDED.document_bytes, knowledge_bases = EXCLUDED.knowledge_bases,
+             tokens_per_day = EXCLUDED.tokens_per_day, unsettled = EXCLUDED.unsettled, updated_at = now()",
+        &[
+            Arg::Text(tenant_id),
+            Arg::LongOrNull(quota.bytes),
+            Arg::LongOrNull(quota.documents),
+            Arg::LongOrNull(quota.document_bytes),
+            Arg::LongOrNull(quota.knowledge_bases),
+            Arg::LongOrNull(quota.tokens_per_day),
+        ],
+    )?;
+    Ok(())
+}
+
+/// Ends it. As the owner.
+pub fn delete(tenant_id: &str) -> Result<()> {
+    spi::execute("DELETE FROM kb.quotas WHERE tenant_id = $1", &[Arg::Text(tenant_id)])?;
+    spi::execute("DELETE FROM kb.quota_counts WHERE tenant_id = $1", &[Arg::Text(tenant_id)])?;
+    Ok(())
+}
+
+/// Locks a tenant's quota until the transaction ends: nobody else adds to what it has. False: it has none. `waits`: for another
+/// transaction that has it; else an error (55P03). As the owner.
+pub fn lock(tenant_id: &str, waits: bool) -> Result<bool> {
+    let waiting = if waits { "" } else { "NOWAIT" };
+    let locked = spi::execute(
+        &format!("SELECT FROM kb.quotas WHERE tenant_id = $1 FOR NO KEY UPDATE {waiting}"),
+        &[Arg::Text(tenant_id)],
+    )?;
+    Ok(locked > 0)
+}
+
+/// What a locked tenant has in a knowledge base and in all, whatever the transaction's snapshot. As the owner.
+pub fn used(tenant_id: &str, kb_no: i64) -> Result<Volume> {
+    let (rows, volume) = txn::with_latest_snapshot(|| {
+        let found = spi::read_one(
+            "SELECT count(*), coalesce(sum(c.documents) FILTER (WHERE c.kb_no = $2), 0)::bigint,
+                    coalesce(sum(c.bytes), 0)::bigint
+             FROM kb.quota_counts c WHERE c.tenant_id = $1
+               AND EXISTS (SELECT FROM kb.knowledge_bases k WHERE k.kb_no = c.kb_no)",
+            &[Arg::Text(tenant_id), Arg::Long(kb_no)],
+            |row| Ok((row.get::<i64>(0)?, Volume { documents: row.get(1)?, bytes: row.get(2)? })),
+        )?;
+        found.ok_or_else(|| Error::Internal("no counts".into()))
+    })?;
+    // Under an older snapshot rows that others have folded since cannot be deleted.
+    if rows > FOLDED_FROM && txn::is_read_committed() {
+        fold(tenant_id)?;
+    }
+    Ok(volume)
+}
+
+fn fold(tenant_id: &str) -> Result<()> {
+    spi::execute(
+        "WITH taken AS (DELETE FROM kb.quota_counts WHERE tenant_id = $1 RETURNING kb_no, documents, bytes)
+         INSERT INTO kb.quota_counts (tenant_id, kb_no, documents, bytes)
+         SELECT $1, kb_no, sum(documents), sum(bytes) FROM taken
+         WHERE EXISTS (SELECT FROM kb.knowledge_bases k WHERE k.kb_no = taken.kb_no) GROUP BY kb_no",
+        &[Arg::Text(tenant_id)],
+    )?;
+    Ok(())
+}
+
+/// Adds to what a tenant has. As the owner.
+pub fn add(tenant_id: &str, kb_no: i64, more: Volume) -> Result<()> {
+    spi::execute(
+        "INSERT INTO kb.quota_counts (tenant_id, kb_no, documents, bytes) VALUES ($1, $2, $3, $4)",
+        &[Arg::Text(tenant_id), Arg::Long(kb_no), Arg::Long(more.documents), Arg::Long(more.bytes)],
+    )?;
+    Ok(())
+}
+
+/// Counts anew what a locked tenant has. What others delete meanwhile is subtracted when they commit. As the owner.
+pub fn count_again(tenant_id: &str) -> Result<()> {
+    spi::execute(
+        &format!(
+            "WITH old AS (DELETE FROM kb.quota_counts WHERE tenant_id = $1)
+             INSERT INTO kb.quota_counts (tenant_id, kb_no, documents, bytes)
+             SELECT $1, d.kb_no, count(*), sum({SIZE}) FROM kb.knowledge_bases k JOIN kb.documents d USING (kb_no)
+             WHERE k.tenant_id = $1 GROUP BY d.kb_no"
+        ),
+        &[Arg::Text(tenant_id)],
+    )?;
+    Ok(())
+}
+
+/// Tenants whose quota was set by a transaction that is older than all that run now: whoever added documents without knowing
+/// of it has ended. A number of the future is of another server, from a restore.
+pub fn to_settle() -> Result<Vec<String>> {
+    spi::write(
+        "SELECT tenant_id FROM kb.quotas WHERE unsettled IS NOT NULL
+           AND (unsettled < pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())
+                OR unsettled > pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot()))",
+        &[],
+        |row| row.get(0),
+    )
+}
+
+/// The counts of a tenant are exact from now on.
+pub fn settle(tenant_id: &str) -> Result<()> {
+    spi::execute("UPDATE kb.quotas SET unsettled = NULL WHERE tenant_id = $1", &[Arg::Text(tenant_id)])?;
+    Ok(())
+}
+
+/// Whether a quota's counts are not exact yet.
+pub fn any_unsettled() -> Result<bool> {
+    let found =
+        spi::read_one("SELECT EXISTS (SELECT FROM kb.quotas WHERE unsettled IS NOT NULL)", &[], |row| {
+            row.get(0)
+        })?;
+    Ok(found.unwrap_or(false))
+}
+
+/// Knowledge bases of a tenant, up to `most`. As the owner.
+pub fn knowledge_bases(tenant_id: &str, most: i64) -> Result<i64> {
+    let found = txn::with_latest_snapshot(|| {
+        spi::read_one(
+            "SELECT count(*) FROM (SELECT FROM kb.knowledge_bases WHERE tenant_id = $1 LIMIT $2) k",
+            &[Arg::Text(tenant_id), Arg::Long(most)],
+            |row| row.get::<i64>(0),
+        )
+    })?;
+    Ok(found.unwrap_or(0))
+}
+
+/// The bytes of those of these documents that there are, by their external_ids. As the owner.
+pub fn sizes(kb_no: i64, tenant_id: &str, external_ids: &[String]) -> Result<Vec<(String, i64)>> {
+    spi::write(
+        &format!(
+            "SELECT u.id, d.size FROM pg_catalog.unnest($3::text[]) AS u (id)
+             CROSS JOIN LATERAL (
+                 SELECT {SIZE} AS size FROM kb.documents d
+                 WHERE d.kb_no = $1 AND d.tenant_id = $2 AND d.external_id = u.id LIMIT 1) d"
+        ),
+        &[Arg::Long(kb_no), Arg::Text(tenant_id), Arg::Texts(external_ids)],
+        |row| Ok((row.get(0)?, row.get(1)?)),
+    )
+}

@@ -1,0 +1,45 @@
+//! kb.shares: knowledge bases that tenants share with others.
+
+use super::knowledge_bases::KnowledgeBase;
+use crate::error::Result;
+use crate::pg::spi::{self, Arg};
+use crate::pg::watched::{self, Kept};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+thread_local! {
+    static OWNERS: RefCell<Kept<String, Rc<[String]>>> = RefCell::default();
+}
+
+/// The column owner_id.
+const OWNER: usize = 3;
+
+/// The tenants who share something with a tenant.
+pub fn owners(tenant_id: &str) -> Vec<String> {
+    let found = watched::get(&OWNERS, &tenant_id.to_string(), || {
+        let mut owners = Vec::new();
+        watched::scan(c"shares", Some((c"shares_pkey", tenant_id)), |row| owners.extend(row.text(OWNER)));
+        owners.sort();
+        owners.dedup();
+        owners.into()
+    });
+    found.to_vec()
+}
+
+/// Shares a knowledge base with a tenant. False: it was. As the owner.
+pub fn put(kb: &KnowledgeBase, tenant_id: &str) -> Result<bool> {
+    let put = spi::execute(
+        "INSERT INTO kb.shares (tenant_id, kb_no, owner_id) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
+        &[Arg::Text(tenant_id), Arg::Long(kb.kb_no), Arg::Text(&kb.tenant_id)],
+    )?;
+    Ok(put > 0)
+}
+
+/// Ends that; false: it was not shared. As the owner.
+pub fn delete(kb_no: i64, tenant_id: &str) -> Result<bool> {
+    let deleted = spi::execute(
+        "DELETE FROM kb.shares WHERE kb_no = $1 AND tenant_id = $2",
+        &[Arg::Long(kb_no), Arg::Text(tenant_id)],
+    )?;
+    Ok(deleted > 0)
+}

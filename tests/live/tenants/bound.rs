@@ -1,0 +1,262 @@
+//! Roles that are bound to tenants (kb.tenant_roles): they leave them by no setting, no SET ROLE and no function's owner.
+
+use crate::support::{APP, Cluster, Db};
+
+/// Knowledge base k of tenants a, b and c, each with a document of its own; roles a and b are bound to their tenants, either to
+/// a and b, pool to none; all may write.
+fn bound() -> Option<(Cluster, Db)> {
+    let cluster = Cluster::start(&[])?;
+    let mut db = cluster.connect(APP);
+    for tenant in ["a", "b", "c"] {
+        db.run(&format!("SET kb.tenant = '{tenant}'"));
+        db.create_kb("k", "hash", "{}");
+        db.put("k", tenant, &format!("What {tenant} knows."));
+        db.wait("k");
+    }
+    db.run("RESET kb.tenant");
+    for (role, tenants) in [("a", &["a"][..]), ("b", &["b"]), ("either", &["a", "b"]), ("pool", &[])] {
+        db.run(&format!("CREATE ROLE {role} LOGIN IN ROLE kb_writer"));
+        for tenant in tenants {
+            assert!(db.one::<bool>(&format!("SELECT kb.bind_role('{role}', '{tenant}')")));
+        }
+    }
+    Some((cluster, db))
+}
+
+fn documents(db: &mut Db) -> Vec<String> {
+    db.all("SELECT external_id FROM kb.documents ORDER BY 1")
+}
+
+#[test]
+fn a_role_of_one_tenant_is_in_it_without_a_setting_and_leaves_it_by_none() {
+    let Some((cluster, mut db)) = bound() else { return };
+    let mut a = cluster.connect_as(APP, "a");
+    assert_eq!(documents(&mut a), ["a"]);
+    assert_eq!(a.found("k", "what is known?", 9), ["a"]);
+    assert_eq!(a.one::<String>("SELECT kb.current_tenant()"), "a");
+    assert_eq!(a.one::<Vec<String>>("SELECT kb.bound_tenants()"), ["a"]);
+    for setting in
+        ["SET kb.tenant = 'b'", "SET kb.tenant = 'shared'", "SELECT set_config('kb.tenant', 'b', false)"]
+    {
+        a.run(setting);
+        for sql in [
+            "SELECT count(*) FROM kb.documents",
+            "SELECT count(*) FROM kb.chunks",
+            "SELECT count(*) FROM kb.knowledge_bases",
+            "SELECT * FROM kb.status",
+            "SELECT * FROM kb.query('k', 'what')",
+            "SELECT kb.put_document('k', 'x', 'A text of a.')",
+            "SELECT kb.drop_knowledge_base('k')",
+            "SELECT * FROM kb.embed('hash', '{a}', 'query')",
+            "SELECT kb.current_tenant()",
+        ] {
+            let fault = a.fault(sql);
+            assert_eq!(fault.code, "42501", "{setting}; {sql}: {fault:?}");
+        }
+        a.run("RESET kb.tenant");
+    }
+    // What an administrator sets for the role does not either.
+    db.run("ALTER ROLE a SET kb.tenant = 'b'");
+    assert_eq!(cluster.connect_as(APP, "a").fault("SELECT FROM kb.documents").code, "42501");
+}
+
+#[test]
+fn a_role_of_several_tenants_says_which_in_each_transaction() {
+    let Some((cluster, _db)) = bound() else { return };
+    let mut either = cluster.connect_as(APP, "either");
+    assert_eq!(either.fault("SELECT FROM kb.documents").code, "42501");
+    // As a proxy that pools transactions needs it.
+    for tenant in ["a", "b", "a"] {
+        either.run(&format!("BEGIN; SET LOCAL kb.tenant = '{tenant}'"));
+        assert_eq!(documents(&mut either), [tenant]);
+        assert_eq!(either.found("k", "what is known?", 9), [tenant]);
+        either.run("COMMIT");
+    }
+    either.run("SET kb.tenant = 'c'");
+    assert_eq!(either.fault("SELECT FROM kb.documents").code, "42501");
+}
+
+#[test]
+fn neither_set_role_nor_a_functions_owner_leads_out() {
+    let Some((cluster, mut db)) = bound() else { return };
+    // A login role of a pool, which takes the role of its user.
+    db.run("CREATE ROLE proxy LOGIN NOINHERIT IN ROLE a, b; GRANT CREATE ON SCHEMA public TO a, pool");
+    let mut proxy = cluster.connect_as(APP, "proxy");
+    for role in ["a", "b", "a"] {
+        proxy.run(&format!("SET ROLE {role}"));
+        assert_eq!(documents(&mut proxy), [role]);
+    }
+    proxy.run("SET kb.tenant = 'b'");
+    assert_eq!(proxy.fault("SELECT FROM kb.documents").code, "42501");
+    proxy.run("RESET kb.tenant");
+    // Functions that run with their owners' rights.
+    for owner in ["a", "pool"] {
+        let functions = [
+            ("documents", "SELECT external_id FROM kb.documents"),
+            ("found", "SELECT external_id FROM kb.query('k', 'what')"),
+            ("put", "SELECT kb.put_document('k', 'x', 'A text of ' || kb.current_tenant())"),
+        ];
+        for (name, body) in functions {
+            db.run(&format!(
+                "SET ROLE {owner}; CREATE FUNCTION public.{name}_of_{owner}() RETURNS SETOF text LANGUAGE sql
+                 SECURITY DEFINER AS $${body}$$; RESET ROLE"
+            ));
+        }
+    }
+    let mut a = cluster.connect_as(APP, "a");
+    let mut pool = cluster.connect_as(APP, "pool");
+    // a is bound, in a function of pool, too; pool is, in a function of a; and proxy is while it is a.
+    for (session, of) in [(&mut a, "pool"), (&mut pool, "a"), (&mut proxy, "pool")] {
+        for function in ["documents", "found"] {
+            assert_eq!(
+                session.all::<String>(&format!("SELECT {function}_of_{of}()")),
+                ["a"],
+                "{function} {of}"
+            );
+        }
+        session.run("SET kb.tenant = 'b'");
+        for function in ["documents", "found", "put"] {
+            let fault = session.fault(&format!("SELECT {function}_of_{of}()"));
+            assert_eq!(fault.code, "42501", "{function} {of}: {fault:?}");
+        }
+        session.run("RESET kb.tenant");
+    }
+    assert_eq!(pool.all::<String>("SELECT put_of_a()"), ["added"]);
+    assert_eq!(db.all::<String>("SELECT tenant_id FROM kb.documents WHERE external_id = 'x'"), ["a"]);
+    // Without a's rights pool is anybody.
+    pool.run("SET kb.tenant = 'b'");
+    assert_eq!(documents(&mut pool), ["b"]);
+}
+
+#[test]
+fn roles_with_the_rights_of_a_bound_one_are_bound_and_a_new_name_frees_none() {
+    let Some((cluster, mut db)) = bound() else { return };
+    db.run("CREATE ROLE clerk LOGIN IN ROLE a");
+    assert_eq!(documents(&mut cluster.connect_as(APP, "clerk")), ["a"]);
+    db.run("ALTER ROLE a RENAME TO a_by_another_name");
+    let mut renamed = cluster.connect_as(APP, "a_by_another_name");
+    assert_eq!(documents(&mut renamed), ["a"]);
+    renamed.run("SET kb.tenant = 'b'");
+    assert_eq!(renamed.fault("SELECT FROM kb.documents").code, "42501");
+    // Who gets the old name is bound, too; and so is a role that was dropped and made again.
+    db.run("CREATE ROLE a LOGIN IN ROLE kb_reader; DROP ROLE b; CREATE ROLE b LOGIN IN ROLE kb_reader");
+    assert_eq!(documents(&mut cluster.connect_as(APP, "a")), ["a"]);
+    assert_eq!(documents(&mut cluster.connect_as(APP, "b")), ["b"]);
+    assert_eq!(db.one::<i64>("SELECT kb.unbind_role('a_by_another_name', 'a')"), 1);
+    renamed.run("SET kb.tenant = 'b'");
+    assert_eq!(documents(&mut renamed), ["b"]);
+}
+
+#[test]
+fn sessions_that_are_open_are_bound_and_unbound_at_the_commit() {
+    let Some((cluster, mut db)) = bound() else { return };
+    let mut pool = cluster.connect_as(APP, "pool");
+    pool.run("SET kb.tenant = 'c'");
+    assert_eq!(documents(&mut pool), ["c"]);
+    // Also one with a snapshot from before.
+    let mut old = cluster.connect_as(APP, "pool");
+    old.run("SET kb.tenant = 'c'; BEGIN ISOLATION LEVEL REPEATABLE READ");
+    assert_eq!(documents(&mut old), ["c"]);
+    db.run("BEGIN; SELECT kb.bind_role('pool', 'a')");
+    assert_eq!(documents(&mut pool), ["c"]);
+    db.run("COMMIT");
+    for session in [&mut pool, &mut old] {
+        assert_eq!(session.fault("SELECT FROM kb.documents").code, "42501");
+    }
+    pool.run("RESET kb.tenant");
+    assert_eq!(documents(&mut pool), ["a"]);
+    // By hand, as a superuser may.
+    db.run("DELETE FROM kb.tenant_roles WHERE role_name = 'pool'");
+    pool.run("SET kb.tenant = 'c'");
+    assert_eq!(documents(&mut pool), ["c"]);
+    db.run("INSERT INTO kb.tenant_roles VALUES ('pool', NULL, 'b')");
+    assert_eq!(pool.fault("SELECT FROM kb.documents").code, "42501");
+    assert_eq!(db.one::<i64>("SELECT kb.unbind_role('pool')"), 1);
+    assert_eq!(documents(&mut pool), ["c"]);
+}
+
+#[test]
+fn who_is_bound_binds_nobody_and_nobody_binds_what_cannot_be_bound() {
+    let Some((cluster, mut db)) = bound() else { return };
+    db.run("CREATE ROLE chief LOGIN IN ROLE kb_admin; CREATE ROLE free LOGIN IN ROLE kb_admin; CREATE ROLE blind BYPASSRLS");
+    db.run("SELECT kb.bind_role('chief', 'a')");
+    let (mut chief, mut free) = (cluster.connect_as(APP, "chief"), cluster.connect_as(APP, "free"));
+    for sql in [
+        "SELECT kb.bind_role('pool', 'a')",
+        "SELECT kb.unbind_role('chief')",
+        "SELECT kb.bind_role('chief', 'b')",
+    ] {
+        assert_eq!(chief.fault(sql).code, "42501", "{sql}");
+    }
+    assert_eq!(
+        chief.all::<String>("SELECT role_name::text FROM kb.tenant_roles ORDER BY 1"),
+        ["a", "chief", "either"]
+    );
+    assert_eq!(free.count("kb.tenant_roles"), 5);
+    assert!(!free.one::<bool>("SELECT kb.bind_role('chief', 'a')"));
+    for (sql, code) in [
+        ("SELECT kb.bind_role('postgres', 'a')", "22023"),
+        ("SELECT kb.bind_role('blind', 'a')", "22023"),
+        ("SELECT kb.bind_role('kb_reader', 'a')", "22023"),
+        ("SELECT kb.bind_role('is_not_there', 'a')", "42704"),
+        ("SELECT kb.bind_role('pool', E'a\\nb')", "22023"),
+        ("SELECT kb.bind_role(NULL, 'a')", "22004"),
+    ] {
+        let fault = free.fault(sql);
+        assert_eq!(fault.code, code, "{sql}: {fault:?}");
+    }
+    let mut a = cluster.connect_as(APP, "a");
+    for sql in [
+        "SELECT kb.bind_role('pool', 'a')",
+        "SELECT FROM kb.tenant_roles",
+        "INSERT INTO kb.tenant_roles VALUES ('pool', 0, 'a')",
+    ] {
+        assert_eq!(a.fault(sql).code, "42501", "{sql}");
+    }
+}
+
+#[test]
+fn what_is_shared_is_written_by_kb_admin_only() {
+    let Some((cluster, mut db)) = bound() else { return };
+    db.run("CREATE ROLE librarian LOGIN IN ROLE kb_admin; CREATE TABLE t (id int PRIMARY KEY, tenant text, body text)");
+    db.run("ALTER TABLE t OWNER TO pool; INSERT INTO t VALUES (1, 'a', 'A row of a.'), (2, 'shared', 'A row of all.')");
+    let mut pool = cluster.connect_as(APP, "pool");
+    pool.run("SET kb.tenant = 'shared'");
+    for sql in [
+        "SELECT kb.create_knowledge_base('for all', 'hash')",
+        "SELECT kb.put_document('k', 'd', 'x')",
+        "SELECT kb.attach_table('k', 't', 'body')",
+        "SELECT * FROM kb.embed('hash', '{a}', 'query')",
+    ] {
+        assert_eq!(pool.fault(sql).code, "42501", "{sql}");
+    }
+    let mut librarian = cluster.connect_as(APP, "librarian");
+    librarian.run("SET kb.tenant = 'shared'; SELECT kb.create_knowledge_base('for all', 'hash')");
+    librarian.put("for all", "d", "What everybody may read.");
+    librarian.wait("for all");
+    assert_eq!(cluster.connect_as(APP, "a").found("for all", "what", 9), ["d"]);
+    // Nor by a column that says so: pool owns the table, and is no kb_admin.
+    pool.run("SET kb.tenant = 'c'; SELECT kb.attach_table('k', 't', 'body', tenant => 'tenant')");
+    pool.wait("k");
+    assert_eq!(db.all::<String>("SELECT tenant_id FROM kb.documents WHERE external_id IN ('1', '2')"), ["a"]);
+    let error: String = pool.one("SELECT error FROM kb.sources");
+    assert!(error.contains("\"pool\" may not act for its tenant"), "{error}");
+}
+
+#[test]
+fn rows_of_a_bound_roles_table_are_of_its_tenants_only() {
+    let Some((cluster, mut db)) = bound() else { return };
+    db.run("CREATE TABLE t (id int PRIMARY KEY, tenant text, body text); ALTER TABLE t OWNER TO a");
+    db.run("INSERT INTO t VALUES (1, 'a', 'Seen by its own.'), (2, 'b', 'Smuggled to another.')");
+    let mut a = cluster.connect_as(APP, "a");
+    a.run("SELECT kb.attach_table('k', 't', 'body', tenant => 'tenant')");
+    a.wait("k");
+    a.run("INSERT INTO t VALUES (3, 'c', 'Smuggled to a third.'), (4, 'a', 'Seen as well.'); UPDATE t SET tenant = 'b' WHERE id = 1");
+    a.wait("k");
+    assert_eq!(
+        db.all::<String>(
+            "SELECT concat(tenant_id, ' ', external_id) FROM kb.documents WHERE source_no IS NOT NULL"
+        ),
+        ["a 4"]
+    );
+}

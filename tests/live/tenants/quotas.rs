@@ -1,0 +1,204 @@
+//! What a tenant may have (kb.set_quota): no more, by whatever way and in however many sessions, and counted exactly.
+
+use crate::stub::{Options, Stub};
+use crate::support::{APP, Cluster, Db, SOON, until};
+
+/// Tenant a, whose role may write, with knowledge base k, and its quota.
+fn tenant(quota: &str) -> Option<(Cluster, Db, Db)> {
+    let cluster = Cluster::start(&[])?;
+    let mut db = cluster.connect(APP);
+    db.run("CREATE ROLE a LOGIN IN ROLE kb_writer; SELECT kb.bind_role('a', 'a')");
+    let mut a = cluster.connect_as(APP, "a");
+    a.run("SELECT kb.create_knowledge_base('k', 'hash')");
+    db.run(&format!("SELECT kb.set_quota('a', {quota})"));
+    Some((cluster, db, a))
+}
+
+fn put(a: &mut Db, id: &str, bytes: usize) -> Result<(), String> {
+    // Different texts, as equal ones are one.
+    let text = format!("{id}{}", "x".repeat(bytes - id.len()));
+    let put = a.0.execute("SELECT kb.put_document('k', $1, $2)", &[&id, &text]);
+    put.map(|_| ()).map_err(|error| error.code().map(|code| code.code().to_string()).unwrap_or_default())
+}
+
+/// What is counted, in all: bytes, and documents of k.
+fn counted(db: &mut Db) -> (i64, i64) {
+    let one = |what: &str| {
+        format!(
+            "SELECT coalesce(sum({what}), 0)::bigint FROM kb.quota_counts JOIN kb.knowledge_bases USING (kb_no)"
+        )
+    };
+    (db.one(&one("bytes")), db.one(&one("documents")))
+}
+
+const FULL: &str = "53400";
+
+#[test]
+fn a_tenant_has_no_more_bytes_and_documents_than_its_quota_and_room_again_when_some_are_gone() {
+    let Some((cluster, mut db, mut a)) = tenant("bytes => 100, documents => 3") else { return };
+    put(&mut a, "d1", 50).unwrap();
+    put(&mut a, "d2", 50).unwrap();
+    let fault = a.fault("SELECT kb.put_document('k', 'd3', 'x')");
+    assert_eq!(fault.code, FULL);
+    assert!(
+        fault.text.contains("may have 100 bytes") && fault.text.contains("It has 100; this needs 1 more"),
+        "{fault:?}"
+    );
+    // Another version counts as much as it has more.
+    assert_eq!(put(&mut a, "d1", 51), Err(FULL.into()));
+    put(&mut a, "d1", 20).unwrap();
+    put(&mut a, "d3", 30).unwrap();
+    assert_eq!(counted(&mut db), (100, 3));
+    a.run("SELECT kb.delete_document('k', 'd2')");
+    put(&mut a, "d4", 10).unwrap();
+    // Three are there, with 60 bytes.
+    assert_eq!(put(&mut a, "d5", 10), Err(FULL.into()));
+    assert_eq!(counted(&mut db), (60, 3));
+    // What is rolled back counts nothing, in part or whole, and what the same transaction deletes makes room.
+    a.run("BEGIN; SELECT kb.delete_document('k', 'd4'); SAVEPOINT s");
+    put(&mut a, "d6", 40).unwrap();
+    a.run("ROLLBACK TO s");
+    put(&mut a, "d7", 70 - 20).unwrap();
+    a.run("SELECT kb.delete_document('k', 'd7')");
+    put(&mut a, "d8", 50).unwrap();
+    a.run("COMMIT");
+    assert_eq!(counted(&mut db), (100, 3));
+    // All or none.
+    a.run("SELECT kb.delete_documents('k', '{d8,d3}')");
+    let three = "SELECT kb.put_documents('k', ARRAY['{\"external_id\": \"n1\", \"content\": \"one\"}',
+        '{\"external_id\": \"n2\", \"content\": \"two\"}', '{\"external_id\": \"n3\", \"content\": \"three\"}']::jsonb[])";
+    assert_eq!(a.fault(three).code, FULL);
+    assert_eq!(counted(&mut db), (20, 1));
+    a.run("SELECT kb.drop_knowledge_base('k')");
+    assert_eq!(counted(&mut db), (0, 0));
+    // The other tenants are as free as before.
+    db.run("SET kb.tenant = 'b'");
+    db.create_kb("k", "hash", "{}");
+    for i in 0..5 {
+        db.put("k", &format!("d{i}"), &format!("{i} {}", "y".repeat(100)));
+    }
+    db.run("SET kb.tenant = 'a'; SELECT kb.set_quota('a')");
+    let mut a = cluster.connect_as(APP, "a");
+    a.run("SELECT kb.create_knowledge_base('k', 'hash')");
+    put(&mut a, "large", 10_000).unwrap();
+    assert_eq!(db.count("kb.quota_counts"), 0);
+}
+
+#[test]
+fn a_document_and_the_number_of_knowledge_bases_are_bounded_and_said() {
+    let Some((_cluster, mut db, mut a)) = tenant("document_bytes => 10, knowledge_bases => 2") else {
+        return;
+    };
+    put(&mut a, "d1", 10).unwrap();
+    assert_eq!(put(&mut a, "d2", 11), Err(FULL.into()));
+    a.run("SELECT kb.create_knowledge_base('k2', 'hash')");
+    assert_eq!(a.fault("SELECT kb.create_knowledge_base('k3', 'hash')").code, FULL);
+    a.run("SELECT kb.drop_knowledge_base('k2'); SELECT kb.create_knowledge_base('k3', 'hash')");
+    db.run(
+        "SELECT kb.set_quota('a', bytes => 1000, documents => 5, knowledge_bases => 2, tokens_per_day => 7)",
+    );
+    assert_eq!(
+        a.all::<String>("SELECT concat_ws(' ', kb_id, what, used, allowed) FROM kb.quota_status ORDER BY 1"),
+        ["bytes 10 1000", "k documents 1 5", "k3 documents 0 5", "knowledge_bases 2 2", "tokens_per_day 0 7"]
+    );
+    for (sql, code) in [
+        ("SELECT kb.set_quota('a', bytes => -1)", "22023"),
+        ("SELECT kb.set_quota(E'a\\n')", "22023"),
+        ("SELECT kb.set_quota(NULL)", "22004"),
+    ] {
+        assert_eq!(db.fault(sql).code, code, "{sql}");
+    }
+    assert_eq!(a.fault("SELECT kb.set_quota('a')").code, "42501");
+    db.run("CREATE ROLE chief IN ROLE kb_admin; SELECT kb.bind_role('chief', 'a'); SET ROLE chief");
+    assert_eq!(db.fault("SELECT kb.set_quota('a')").code, "42501");
+}
+
+#[test]
+fn sessions_that_put_at_once_have_no_more_together() {
+    let Some((cluster, mut db, _)) = tenant("documents => 20, bytes => 1000") else { return };
+    let taken: usize = std::thread::scope(|scope| {
+        let sessions: Vec<_> = (0..4)
+            .map(|n| {
+                let mut a = cluster.connect_as(APP, "a");
+                scope
+                    .spawn(move || (0..10).filter(|i| put(&mut a, &format!("s{n} d{i}"), 20).is_ok()).count())
+            })
+            .collect();
+        sessions.into_iter().map(|session| session.join().unwrap()).sum()
+    });
+    assert_eq!(taken, 20);
+    assert_eq!(db.count("kb.documents"), 20);
+    assert_eq!(counted(&mut db), (400, 20));
+    // Also for who looks at an older state of things.
+    let mut old = cluster.connect_as(APP, "a");
+    old.run(
+        "SELECT kb.delete_document('k', external_id) FROM (SELECT external_id FROM kb.documents LIMIT 1) d",
+    );
+    old.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM kb.documents");
+    put(&mut cluster.connect_as(APP, "a"), "another", 20).unwrap();
+    assert_eq!(put(&mut old, "mine", 20), Err(FULL.into()));
+}
+
+#[test]
+fn who_added_documents_without_knowing_of_a_new_quota_is_counted_when_it_has_ended() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.run("CREATE ROLE a LOGIN IN ROLE kb_writer; SELECT kb.bind_role('a', 'a')");
+    let mut a = cluster.connect_as(APP, "a");
+    a.run("SELECT kb.create_knowledge_base('k', 'hash')");
+    put(&mut a, "before", 30).unwrap();
+    a.run("BEGIN");
+    put(&mut a, "under way", 40).unwrap();
+    db.run("SELECT kb.set_quota('a', bytes => 75)");
+    assert_eq!(counted(&mut db), (30, 1));
+    a.run("COMMIT");
+    until(SOON, "the counts to be exact", || db.count("kb.quotas WHERE unsettled IS NULL") == 1);
+    assert_eq!(counted(&mut db), (70, 2));
+    assert_eq!(put(&mut a, "too much", 10), Err(FULL.into()));
+    put(&mut a, "just enough", 11).unwrap_err();
+    put(&mut a, "fits", 5).unwrap();
+}
+
+#[test]
+fn rows_of_attached_tables_beyond_a_quota_fail_and_are_retried_when_there_is_room() {
+    let Some((_cluster, mut db, mut a)) = tenant("documents => 2") else { return };
+    db.run("CREATE TABLE t (id int PRIMARY KEY, body text); ALTER TABLE t OWNER TO a");
+    db.run("INSERT INTO t VALUES (1, 'The first row.'), (2, 'The second row.'), (3, 'The third row.')");
+    a.run("SELECT kb.attach_table('k', 't', 'body')");
+    a.wait("k");
+    assert_eq!(a.count("kb.documents WHERE status = 'ready'"), 2);
+    assert_eq!(a.all::<String>("SELECT sqlstate FROM kb.failures"), [FULL]);
+    // Whoever's table it is: the statement does not fail.
+    a.run("INSERT INTO t VALUES (4, 'The fourth row.'); DELETE FROM t WHERE id < 4");
+    a.wait("k");
+    db.run("SELECT kb.set_quota('a', documents => 10)");
+    a.run("SELECT kb.retry('k')");
+    a.wait("k");
+    assert_eq!(a.all::<String>("SELECT external_id FROM kb.documents WHERE status = 'ready'"), ["4"]);
+    let (_, documents) = counted(&mut db);
+    assert_eq!(documents, a.count("kb.documents"));
+}
+
+#[test]
+fn a_tenant_that_has_spent_its_tokens_of_the_day_waits_at_every_endpoint_and_no_other_does() {
+    let cluster = crate::cluster!();
+    let (one, two) = (Stub::start(Options::default()), Stub::start(Options::default()));
+    let mut db = cluster.connect(APP);
+    db.create_stub_embedder("one", &one, "{}");
+    db.create_stub_embedder("two", &two, "{}");
+    db.run("SELECT kb.set_quota('a', tokens_per_day => 15)");
+    let embed = |tenant: &str, embedder: &str, text: &str| {
+        format!(
+            "SET kb.tenant = '{tenant}'; SELECT count(*) FROM kb.embed('{embedder}', '{{{text}}}', 'query')"
+        )
+    };
+    // Of ten tokens, about.
+    db.run(&embed("a", "one", "one two three four five six seven eight nine ten"));
+    let fault = db.fault(&embed("a", "two", "ten nine eight seven six five four three two one"));
+    assert_eq!(fault.code, FULL);
+    assert!(fault.text.contains("that this tenant may spend a day (kb.set_quota)"), "{fault:?}");
+    db.run(&embed("b", "two", "one nine two seven six five four three eight ten"));
+    // Raised, it goes on.
+    db.run("SELECT kb.set_quota('a', tokens_per_day => 1000)");
+    db.run(&embed("a", "two", "two nine eight seven six five four three one ten"));
+}
