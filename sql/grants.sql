@@ -142,7 +142,9 @@ COMMENT ON FUNCTION kb.unshare(text, text) IS
     'Ends the sharing of a knowledge base with a tenant at this commit; false if it was not shared with it.';
 COMMENT ON FUNCTION kb.set_quota(text, bigint, bigint, bigint, bigint, bigint) IS
     'Sets what a tenant may have: bytes of all its documents, documents in one knowledge base, bytes of one document, knowledge bases, tokens a day at remote endpoints; NULL: as much as it likes. What it has already stays. Needs kb_admin, not bound.';
-COMMENT ON FUNCTION kb._tenants_changed() IS
+COMMENT ON FUNCTION kb._tables_altered() IS
+    'Internal: follows partitions of attached tables that come and go.';
+COMMENT ON FUNCTION kb._watched_changed() IS
     'Internal: tells all sessions that bindings, shares or quotas have changed.';
 COMMENT ON FUNCTION kb.wait(text, double precision) IS
     'Waits until no committed document of a knowledge base waits for processing, at most timeout seconds (NULL: without end). An error if it would wait for what this transaction has not committed.';

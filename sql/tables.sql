@@ -295,6 +295,7 @@ CREATE TABLE kb.sources (
     error         text,
     created_at    timestamptz NOT NULL DEFAULT now(),
     updated_at    timestamptz NOT NULL DEFAULT now(),
+    is_partitioned boolean NOT NULL DEFAULT false,
     FOREIGN KEY (kb_no, tenant_id) REFERENCES kb.knowledge_bases (kb_no, tenant_id) ON DELETE CASCADE
 );
 ALTER SEQUENCE kb.source_no_seq OWNED BY kb.sources.source_no;
@@ -325,6 +326,16 @@ ALTER TABLE kb.changes ENABLE ROW LEVEL SECURITY;
 ALTER TABLE kb.changes FORCE ROW LEVEL SECURITY;
 COMMENT ON TABLE kb.changes IS 'Rows of attached tables that were changed since the worker last looked. Nobody reads it but the library.';
 
+CREATE TRIGGER watched_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON kb.sources
+    FOR EACH STATEMENT EXECUTE FUNCTION kb._watched_changed();
+-- Partitions come and go by DDL.
+CREATE EVENT TRIGGER kb_tables_altered ON ddl_command_end WHEN TAG IN ('CREATE TABLE', 'ALTER TABLE')
+    EXECUTE FUNCTION kb._tables_altered();
+CREATE EVENT TRIGGER kb_tables_dropping ON ddl_command_start WHEN TAG IN ('DROP TABLE')
+    EXECUTE FUNCTION kb._tables_altered();
+CREATE EVENT TRIGGER kb_tables_dropped ON sql_drop WHEN TAG IN ('DROP SCHEMA', 'DROP OWNED')
+    EXECUTE FUNCTION kb._tables_altered();
+
 -- Which tenants a role may act for; a role that is named nowhere may act for any.
 CREATE TABLE kb.tenant_roles (
     role_name name NOT NULL,
@@ -342,8 +353,8 @@ $$BEGIN
 END$$;
 COMMENT ON FUNCTION kb._tenant_role() IS 'Internal: finds the role that a row of kb.tenant_roles names.';
 CREATE TRIGGER tenant_role BEFORE INSERT ON kb.tenant_roles FOR EACH ROW EXECUTE FUNCTION kb._tenant_role();
-CREATE TRIGGER tenants_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON kb.tenant_roles
-    FOR EACH STATEMENT EXECUTE FUNCTION kb._tenants_changed();
+CREATE TRIGGER watched_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON kb.tenant_roles
+    FOR EACH STATEMENT EXECUTE FUNCTION kb._watched_changed();
 
 -- Knowledge bases that another tenant may read: the documents of the tenant that owns them.
 CREATE TABLE kb.shares (
@@ -359,8 +370,8 @@ CREATE INDEX shares_kb_no ON kb.shares (kb_no);
 COMMENT ON TABLE kb.shares IS 'Knowledge bases that tenants share with others, who read them. Changed by kb.share and kb.unshare.';
 COMMENT ON COLUMN kb.shares.tenant_id IS 'The tenant that may read it.';
 COMMENT ON COLUMN kb.shares.owner_id IS 'The tenant that it belongs to.';
-CREATE TRIGGER tenants_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON kb.shares
-    FOR EACH STATEMENT EXECUTE FUNCTION kb._tenants_changed();
+CREATE TRIGGER watched_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON kb.shares
+    FOR EACH STATEMENT EXECUTE FUNCTION kb._watched_changed();
 
 -- What tenants may have. A tenant without a row, and a limit that is NULL, has none. Documents are charged to the tenant that
 -- owns their knowledge base.
@@ -380,8 +391,8 @@ COMMENT ON COLUMN kb.quotas.bytes IS 'Of all documents of the tenant''s knowledg
 COMMENT ON COLUMN kb.quotas.documents IS 'In one knowledge base.';
 COMMENT ON COLUMN kb.quotas.document_bytes IS 'Of one document, as it was put.';
 COMMENT ON COLUMN kb.quotas.tokens_per_day IS 'Sent to remote endpoints, by the day in UTC.';
-CREATE TRIGGER tenants_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON kb.quotas
-    FOR EACH STATEMENT EXECUTE FUNCTION kb._tenants_changed();
+CREATE TRIGGER watched_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON kb.quotas
+    FOR EACH STATEMENT EXECUTE FUNCTION kb._watched_changed();
 
 -- What tenants with a quota have: the sums of these rows. Who deletes adds a row below zero, and waits for nobody.
 CREATE TABLE kb.quota_counts (

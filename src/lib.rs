@@ -38,7 +38,12 @@ mod sql {
     extension_sql_file!(
         "../sql/tables.sql",
         name = "tables",
-        requires = ["roles", kb::api::tenants::current_tenant, kb::api::tenants::_tenants_changed]
+        requires = [
+            "roles",
+            kb::api::tenants::current_tenant,
+            kb::api::tenants::_watched_changed,
+            kb::api::sources::_tables_altered
+        ]
     );
     extension_sql_file!(
         "../sql/policies.sql",

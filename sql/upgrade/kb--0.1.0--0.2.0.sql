@@ -28,6 +28,7 @@ CREATE TABLE kb.sources (
     error         text,
     created_at    timestamptz NOT NULL DEFAULT now(),
     updated_at    timestamptz NOT NULL DEFAULT now(),
+    is_partitioned boolean NOT NULL DEFAULT false,
     FOREIGN KEY (kb_no, tenant_id) REFERENCES kb.knowledge_bases (kb_no, tenant_id) ON DELETE CASCADE
 );
 ALTER SEQUENCE kb.source_no_seq OWNED BY kb.sources.source_no;
@@ -78,7 +79,18 @@ CREATE FUNCTION kb.set_quota(
     tenant text, bytes bigint DEFAULT NULL, documents bigint DEFAULT NULL, document_bytes bigint DEFAULT NULL,
     knowledge_bases bigint DEFAULT NULL, tokens_per_day bigint DEFAULT NULL
 ) RETURNS void VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'set_quota_wrapper';
-CREATE FUNCTION kb._tenants_changed() RETURNS trigger LANGUAGE c AS 'MODULE_PATHNAME', '_tenants_changed_wrapper';
+CREATE FUNCTION kb._tables_altered() RETURNS event_trigger LANGUAGE c AS 'MODULE_PATHNAME', '_tables_altered_wrapper';
+CREATE FUNCTION kb._watched_changed() RETURNS trigger LANGUAGE c AS 'MODULE_PATHNAME', '_watched_changed_wrapper';
+
+CREATE TRIGGER watched_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON kb.sources
+    FOR EACH STATEMENT EXECUTE FUNCTION kb._watched_changed();
+-- Partitions come and go by DDL.
+CREATE EVENT TRIGGER kb_tables_altered ON ddl_command_end WHEN TAG IN ('CREATE TABLE', 'ALTER TABLE')
+    EXECUTE FUNCTION kb._tables_altered();
+CREATE EVENT TRIGGER kb_tables_dropping ON ddl_command_start WHEN TAG IN ('DROP TABLE')
+    EXECUTE FUNCTION kb._tables_altered();
+CREATE EVENT TRIGGER kb_tables_dropped ON sql_drop WHEN TAG IN ('DROP SCHEMA', 'DROP OWNED')
+    EXECUTE FUNCTION kb._tables_altered();
 
 -- Which tenants a role may act for; a role that is named nowhere may act for any.
 CREATE TABLE kb.tenant_roles (
@@ -97,8 +109,8 @@ $$BEGIN
 END$$;
 COMMENT ON FUNCTION kb._tenant_role() IS 'Internal: finds the role that a row of kb.tenant_roles names.';
 CREATE TRIGGER tenant_role BEFORE INSERT ON kb.tenant_roles FOR EACH ROW EXECUTE FUNCTION kb._tenant_role();
-CREATE TRIGGER tenants_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON kb.tenant_roles
-    FOR EACH STATEMENT EXECUTE FUNCTION kb._tenants_changed();
+CREATE TRIGGER watched_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON kb.tenant_roles
+    FOR EACH STATEMENT EXECUTE FUNCTION kb._watched_changed();
 
 -- Knowledge bases that another tenant may read: the documents of the tenant that owns them.
 CREATE TABLE kb.shares (
@@ -114,8 +126,8 @@ CREATE INDEX shares_kb_no ON kb.shares (kb_no);
 COMMENT ON TABLE kb.shares IS 'Knowledge bases that tenants share with others, who read them. Changed by kb.share and kb.unshare.';
 COMMENT ON COLUMN kb.shares.tenant_id IS 'The tenant that may read it.';
 COMMENT ON COLUMN kb.shares.owner_id IS 'The tenant that it belongs to.';
-CREATE TRIGGER tenants_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON kb.shares
-    FOR EACH STATEMENT EXECUTE FUNCTION kb._tenants_changed();
+CREATE TRIGGER watched_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON kb.shares
+    FOR EACH STATEMENT EXECUTE FUNCTION kb._watched_changed();
 
 -- What tenants may have. A tenant without a row, and a limit that is NULL, has none. Documents are charged to the tenant that
 -- owns their knowledge base.
@@ -135,8 +147,8 @@ COMMENT ON COLUMN kb.quotas.bytes IS 'Of all documents of the tenant''s knowledg
 COMMENT ON COLUMN kb.quotas.documents IS 'In one knowledge base.';
 COMMENT ON COLUMN kb.quotas.document_bytes IS 'Of one document, as it was put.';
 COMMENT ON COLUMN kb.quotas.tokens_per_day IS 'Sent to remote endpoints, by the day in UTC.';
-CREATE TRIGGER tenants_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON kb.quotas
-    FOR EACH STATEMENT EXECUTE FUNCTION kb._tenants_changed();
+CREATE TRIGGER watched_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON kb.quotas
+    FOR EACH STATEMENT EXECUTE FUNCTION kb._watched_changed();
 
 -- What tenants with a quota have: the sums of these rows. Who deletes adds a row below zero, and waits for nobody.
 CREATE TABLE kb.quota_counts (
@@ -295,7 +307,7 @@ COMMENT ON FUNCTION kb._rows_changed() IS
     'Internal: the triggers of attached tables call it.';
 
 REVOKE ALL ON FUNCTION kb.readable_tenants, kb.bound_tenants, kb.bind_role, kb.unbind_role, kb.share, kb.unshare,
-    kb.set_quota, kb._tenants_changed, kb._tenant_role, kb._documents_deleted FROM PUBLIC;
+    kb.set_quota, kb._tables_altered, kb._watched_changed, kb._tenant_role, kb._documents_deleted FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION kb.readable_tenants TO kb_vectors;
 GRANT EXECUTE ON FUNCTION kb.readable_tenants, kb.bound_tenants TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.share, kb.unshare TO kb_writer;
@@ -318,7 +330,9 @@ COMMENT ON FUNCTION kb.unshare(text, text) IS
     'Ends the sharing of a knowledge base with a tenant at this commit; false if it was not shared with it.';
 COMMENT ON FUNCTION kb.set_quota(text, bigint, bigint, bigint, bigint, bigint) IS
     'Sets what a tenant may have: bytes of all its documents, documents in one knowledge base, bytes of one document, knowledge bases, tokens a day at remote endpoints; NULL: as much as it likes. What it has already stays. Needs kb_admin, not bound.';
-COMMENT ON FUNCTION kb._tenants_changed() IS
+COMMENT ON FUNCTION kb._tables_altered() IS
+    'Internal: follows partitions of attached tables that come and go.';
+COMMENT ON FUNCTION kb._watched_changed() IS
     'Internal: tells all sessions that bindings, shares or quotas have changed.';
 
 SELECT pg_catalog.set_config('search_path', pg_catalog.current_setting('kb_install.search_path'), true);

@@ -1,6 +1,7 @@
 //! SQL functions over attached tables.
 
 use super::{elements, required, value};
+use crate::pg::ddl_event::DdlEvent;
 use crate::pg::json::Jsonb;
 use crate::pg::regclass::Regclass;
 use crate::pg::trigger::Firing;
@@ -88,6 +89,14 @@ fn row_status(
     let (Regclass(relation), key) = (required("relation", relation)?, required("key", key)?);
     let found = use_cases::row_status(relation, key)?;
     Ok(TableIterator::new(found.into_iter().map(|(kb_id, row)| (kb_id, row.status, row.since))))
+}
+
+/// Called by event triggers.
+#[pg_extern(
+    sql = "CREATE FUNCTION kb._tables_altered() RETURNS event_trigger LANGUAGE c AS 'MODULE_PATHNAME', '@FUNCTION_NAME@';"
+)]
+fn _tables_altered(call: pgrx::pg_sys::FunctionCallInfo) -> Result<(), ErrorReport> {
+    Ok(use_cases::tables_altered(&DdlEvent::of(call)?)?)
 }
 
 /// Called by the triggers of attached tables.

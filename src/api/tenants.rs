@@ -62,10 +62,10 @@ fn set_quota(
 
 /// Called by the triggers of kb.tenant_roles, kb.shares and kb.quotas.
 #[pg_trigger]
-fn _tenants_changed<'a>(
+fn _watched_changed<'a>(
     trigger: &'a PgTrigger<'a>,
 ) -> Result<Option<PgHeapTuple<'a, AllocatedByRust>>, ErrorReport> {
     let firing = Firing::of(trigger).map_err(ErrorReport::from)?;
-    use_cases::tenants_changed(&firing);
+    use_cases::watched_changed(&firing);
     Ok(None)
 }

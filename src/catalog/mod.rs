@@ -7,6 +7,7 @@ pub mod embedder_settings;
 pub mod enqueue;
 pub mod knowledge_base_settings;
 pub mod new_document;
+pub mod partitions;
 pub mod quota;
 pub mod row_document;
 pub mod row_presence;

@@ -33,6 +33,12 @@ pub fn located(source: Source) -> Result<Source> {
     })
 }
 
+/// The source with its table as it is now, whoever owns that; None where it is gone.
+pub fn relocated(source: Source) -> Result<Option<Source>> {
+    let found = table::locate(&source)?;
+    Ok(found.map(|found| Source { relation: found.relation, relation_name: found.name, ..source }))
+}
+
 /// The source of a knowledge base that a table is. As the owner.
 pub fn of_knowledge_base(kb_no: i64, relation: u32) -> Result<Option<Source>> {
     for source in catalog::of_knowledge_base(kb_no)? {
@@ -43,12 +49,9 @@ pub fn of_knowledge_base(kb_no: i64, relation: u32) -> Result<Option<Source>> {
     Ok(None)
 }
 
-/// Takes the triggers off a source's table, if that is still there, and forgets what waits; documents of rows that are gone
-/// are deleted. As the owner.
+/// Takes a source's triggers off its table, and forgets what waits; documents of rows that are gone are deleted. As the owner.
 pub fn let_go(source: &Source) -> Result<()> {
-    if let Some(Located { relation, name, .. }) = table::locate(source)? {
-        table::drop_triggers(source.source_no, relation, &name)?;
-    }
+    table::drop_triggers(source.source_no, None)?;
     row_documents::delete_hidden(source)?;
     changes::delete_all(source.source_no)?;
     catalog::delete(source.source_no)

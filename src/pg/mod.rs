@@ -3,6 +3,7 @@
 pub mod background;
 pub mod condition;
 pub mod ddl;
+pub mod ddl_event;
 pub mod json;
 pub mod latch;
 pub mod pidfile;

@@ -107,3 +107,9 @@ pub fn is_read_committed() -> bool {
     // SAFETY: reads this process's variable.
     unsafe { pg_sys::XactIsoLevel <= pg_sys::XACT_READ_COMMITTED as i32 }
 }
+
+/// The transaction and the command in it that writes next: equal as long as nothing else has been written between.
+pub fn next_write() -> (u32, u32) {
+    // SAFETY: reads this process's variables.
+    unsafe { (pg_sys::GetTopTransactionIdIfAny().into(), pg_sys::GetCurrentCommandId(false)) }
+}

@@ -78,6 +78,11 @@ impl Columns {
         self.datum(number).map(|datum| datum.value() as i64)
     }
 
+    pub fn bool(&self, number: usize) -> bool {
+        // Of type boolean; NULL is false.
+        self.datum(number).is_some_and(|datum| datum.value() as u8 != 0)
+    }
+
     pub fn text(&self, number: usize) -> Option<String> {
         use pgrx::datum::FromDatum;
         // SAFETY: the columns that are read so are of type text (sql/tables.sql).

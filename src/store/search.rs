@@ -32,13 +32,13 @@ pub fn target(kb_id: &str) -> Result<Target> {
     spi::read_one(
         &format!(
             "SELECT k.kb_no, b.build_no, k.retrieval, b.preprocess, e.id, e.provider, e.model, e.dimension, e.config,
-                    e.base_url, {}, pg_catalog.has_table_privilege('kb_vectors',
-                        pg_catalog.to_regclass('kb.' || pg_catalog.quote_ident(b.table_name))::oid, 'SELECT')
+                    e.base_url, {}, {}
              FROM kb.knowledge_bases k
              JOIN kb.builds b ON b.kb_no = k.kb_no AND b.state = 'live'
              JOIN kb.embedders e ON e.id = b.embedder
              {MEANT}",
-            VectorDb::columns("b")
+            VectorDb::columns("b"),
+            VectorDb::readable("b")
         ),
         &[Arg::Text(kb_id)],
         |row| {

@@ -12,7 +12,7 @@ use crate::pg::{trigger, wake};
 use crate::store::changes::{self, What};
 use crate::store::knowledge_bases;
 use crate::store::row_documents::{self, RowDocument};
-use crate::store::sources::table::{self, Table};
+use crate::store::sources::table::{self, Member, Table};
 use crate::store::sources::{Source, catalog, rows};
 use serde_json::Value;
 
@@ -33,7 +33,7 @@ pub struct WantedTable {
 }
 
 /// What to do where triggers would not tell of all changes.
-const RELATIVES: &str = "A statement fires the triggers of the table that it names only, so changes would be missed: attach a table of its own.";
+const RELATIVES: &str = "A statement fires the triggers of the table that it names only, so changes would be missed: attach the partitioned table, or a table of its own.";
 
 /// Rows that are looked at together when a condition changed.
 const BATCH: usize = 1000;
@@ -56,6 +56,7 @@ pub fn attach_table(kb_id: &str, relation: u32, wanted: WantedTable) -> Result<i
         key: table.key.clone(),
         config,
         backfill: None,
+        is_partitioned: table.is_partitioned,
     };
     // As the worker will read it: what the role may not do is told now.
     rows::check(&source)?;
@@ -64,13 +65,27 @@ pub fn attach_table(kb_id: &str, relation: u32, wanted: WantedTable) -> Result<i
         let before = source_tables::of_knowledge_base(kb.kb_no, relation)?;
         source.source_no = before.as_ref().map_or(0, |before| before.source_no);
         source.source_no = catalog::put(&source)?;
-        table::create_triggers(source.source_no, &table, source.config.replicated)?;
+        create_triggers(&source)?;
         if let Some(before) = before {
             hide_what_is_no_more(&before, &source)?;
         }
         wake::at_commit(kb.kb_no);
         Ok(source.source_no)
     })
+}
+
+/// Makes a source's triggers, in place of those that there are.
+fn create_triggers(source: &Source) -> Result<()> {
+    table::drop_triggers(source.source_no, None)?;
+    let create = |member: &Member| table::create_triggers(source.source_no, member, source.is_partitioned);
+    // Those of the table itself first: they lock it, so that it gets no further partitions.
+    table::members(source.relation)?.first().map_or(Ok(()), create)?;
+    let members = table::members(source.relation)?;
+    members.iter().skip(1).try_for_each(create)?;
+    match source.config.replicated {
+        true => members.iter().try_for_each(|member| table::enable_always(source.source_no, member)),
+        false => Ok(()),
+    }
 }
 
 /// Where documents could now be of rows that they are not made of any more: those are gone at this commit.
@@ -103,7 +118,7 @@ fn check_table(table: &Table) -> Result<()> {
     let refuse = |problem: String, hint: &str| Err(Error::State { problem, hint: hint.into() });
     let name = &table.name;
     match table.kind.as_str() {
-        "r" => {}
+        "r" | "p" => {}
         "v" => {
             return refuse(
                 format!("{name} is a view"),
@@ -122,7 +137,6 @@ fn check_table(table: &Table) -> Result<()> {
                 "It tells of no changes: copy it into a table, and attach that.",
             );
         }
-        "p" => return refuse(format!("{name} is partitioned"), RELATIVES),
         _ => return refuse(format!("{name} is no table"), "Attach a table."),
     }
     if table.has_relatives {

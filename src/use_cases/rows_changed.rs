@@ -1,6 +1,7 @@
 //! kb._rows_changed: the trigger of an attached table writes down which rows a statement changed. It reads nothing else of
 //! them, and no fault of kb's, or of a condition that a user wrote, fails the statement.
 
+use crate::catalog::partitions;
 use crate::error::{Error, Result};
 use crate::model::row_key;
 use crate::pg::condition::Condition;
@@ -8,10 +9,10 @@ use crate::pg::role::{as_owner, as_role_of_name};
 use crate::pg::setting;
 use crate::pg::subtransaction::{in_subtransaction, is_cancel};
 use crate::pg::trigger::{Change, Columns, Event, Firing, RowId};
-use crate::pg::wake;
+use crate::pg::{txn, wake};
 use crate::store::changes::{self, What};
 use crate::store::sources::{PRINTED, Source, catalog, table};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -21,6 +22,8 @@ const BATCH: usize = 1000;
 thread_local! {
     /// Sources by the oids of their triggers. A source that is changed gets new triggers.
     static SOURCES: RefCell<HashMap<u32, Rc<Source>>> = RefCell::default();
+    /// The source whose table was truncated, and what could write next then.
+    static ROOT_TRUNCATED: Cell<Option<(i64, (u32, u32))>> = const { Cell::new(None) };
 }
 
 /// Writes down what the statement did.
@@ -28,7 +31,7 @@ pub fn rows_changed(firing: &Firing) -> Result<()> {
     let Some(source) = source(firing)? else { return Ok(()) };
     let mut changes = Written::new(&source);
     if firing.event() == Event::Truncate {
-        return changes.note(What::Truncated);
+        return truncated(firing, &source, &mut changes);
     }
     let Some(columns) = columns(firing, &source) else {
         // A column of the key is gone: the worker finds out which, and says so.
@@ -61,6 +64,24 @@ pub fn rows_changed(firing: &Firing) -> Result<()> {
     }
 }
 
+/// TRUNCATE of a partitioned table calls its own trigger first, then those of its partitions, which must not name each row.
+fn truncated(firing: &Firing, source: &Source, changes: &mut Written) -> Result<()> {
+    if !firing.is_partition() {
+        changes.note(What::Truncated)?;
+        ROOT_TRUNCATED.set(Some((source.source_no, txn::next_write())));
+        return Ok(());
+    }
+    if ROOT_TRUNCATED.get() == Some((source.source_no, txn::next_write())) {
+        return Ok(());
+    }
+    as_owner(|| match table::members(firing.relation())?.into_iter().next() {
+        Some(partition) => partitions::note(source, &partition, What::Gone),
+        None => Ok(()),
+    })?;
+    wake::at_commit(source.kb_no);
+    Ok(())
+}
+
 /// The source that the trigger is of; None where there is none any more, or it is another table's.
 fn source(firing: &Firing) -> Result<Option<Rc<Source>>> {
     let trigger = firing.trigger();
@@ -69,7 +90,11 @@ fn source(firing: &Firing) -> Result<Option<Rc<Source>>> {
     }
     let found = as_owner(|| {
         let Some(source) = catalog::find(firing.argument()?)? else { return Ok(None) };
-        let is_here = table::locate(&source)?.is_some_and(|found| found.relation == firing.relation());
+        let is_here = match table::locate(&source)? {
+            None => false,
+            Some(found) if found.relation == firing.relation() => true,
+            Some(found) => table::is_partition_of(firing.relation(), found.relation)?,
+        };
         Ok(is_here.then(|| Rc::new(source)))
     })?;
     if let Some(source) = &found {

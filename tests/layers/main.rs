@@ -61,7 +61,15 @@ const NOT_IMPORTED: &[(&str, &[&str])] =
     &[("api", &["gateway", "settings", "store", "tokenizer", "worker"]), ("worker", &["use_cases"])];
 
 /// SQL functions whose use case has another's file. A plural has its singular's.
-const SHARED_FILES: &[(&str, &str)] = &[("query_vector", "query"), ("_vector_count", "vector_count")];
+const SHARED_FILES: &[(&str, &str)] = &[
+    ("query_vector", "query"),
+    ("_vector_count", "vector_count"),
+    ("visible_tenants", "current_tenant"),
+    ("readable_tenants", "current_tenant"),
+    ("bound_tenants", "current_tenant"),
+    ("unbind_role", "bind_role"),
+    ("unshare", "share"),
+];
 /// For the extension's own script: computes, and touches nothing.
 const WITHOUT_FILE: &[&str] = &["_fingerprint"];
 

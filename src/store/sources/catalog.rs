@@ -3,6 +3,15 @@
 use crate::error::{Error, Result};
 use crate::model::RowSource;
 use crate::pg::spi::{self, Arg, Row};
+use crate::pg::watched::{self, Kept};
+use std::cell::RefCell;
+
+thread_local! {
+    static PARTITIONED: RefCell<Kept<(), bool>> = RefCell::default();
+}
+
+/// The column is_partitioned.
+const IS_PARTITIONED: usize = 14;
 
 /// A table whose rows are documents of a knowledge base.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,11 +31,12 @@ pub struct Source {
     pub config: RowSource,
     /// The key up to which rows that were there already are enqueued, empty at first; None: all are.
     pub backfill: Option<Vec<String>>,
+    pub is_partitioned: bool,
 }
 
 const COLUMNS: &str =
     "s.source_no, s.kb_no, k.id, s.tenant_id, s.relation::bigint, s.relation_name, s.role_name::text, s.key,
-    s.config, s.backfill";
+    s.config, s.backfill, s.is_partitioned";
 
 fn source(row: &Row) -> Result<Source> {
     let config = serde_json::from_value(row.json(8)?)
@@ -42,6 +52,7 @@ fn source(row: &Row) -> Result<Source> {
         key: row.get(7)?,
         config,
         backfill: row.opt(9)?,
+        is_partitioned: row.get(10)?,
     })
 }
 
@@ -107,6 +118,27 @@ pub fn of_table(relation: u32) -> Result<Vec<Source>> {
     )
 }
 
+/// Whether any source is a partitioned table: asked by every statement that makes or changes a table.
+pub fn any_partitioned() -> bool {
+    watched::get(&PARTITIONED, &(), || {
+        let mut any = false;
+        watched::scan(c"sources", None, |row| any |= row.bool(IS_PARTITIONED));
+        any
+    })
+}
+
+/// The sources that are partitioned tables.
+pub fn partitioned() -> Result<Vec<Source>> {
+    spi::write(
+        &format!(
+            "SELECT {COLUMNS} FROM kb.sources s JOIN kb.knowledge_bases k USING (kb_no)
+             WHERE s.is_partitioned ORDER BY s.source_no"
+        ),
+        &[],
+        source,
+    )
+}
+
 /// The sources with rows that were there before they were attached and are not enqueued yet.
 pub fn backfilling() -> Result<Vec<i64>> {
     spi::write("SELECT source_no FROM kb.sources WHERE backfill IS NOT NULL ORDER BY source_no", &[], |row| {
@@ -127,15 +159,16 @@ pub fn put(source: &Source) -> Result<i64> {
         Arg::Texts(&source.key),
         Arg::Json(&config),
         Arg::Long(source.source_no),
+        Arg::Bool(source.is_partitioned),
     ];
     let sql = match source.source_no {
         0 => {
-            "INSERT INTO kb.sources (kb_no, tenant_id, type, relation, relation_name, role_name, key, config, backfill)
-             SELECT $1, $2, 'table', $3::oid, $4, $5::name, $6, $7, '{}' WHERE $8 = 0 RETURNING source_no"
+            "INSERT INTO kb.sources (kb_no, tenant_id, type, relation, relation_name, role_name, key, config, backfill, is_partitioned)
+             SELECT $1, $2, 'table', $3::oid, $4, $5::name, $6, $7, '{}', $9 WHERE $8 = 0 RETURNING source_no"
         }
         _ => {
             "UPDATE kb.sources SET relation = $3::oid, relation_name = $4, role_name = $5::name, key = $6, config = $7,
-                 backfill = '{}', error = NULL, updated_at = now()
+                 backfill = '{}', error = NULL, updated_at = now(), is_partitioned = $9
              WHERE source_no = $8 AND kb_no = $1 AND tenant_id = $2 RETURNING source_no"
         }
     };

@@ -150,6 +150,9 @@ fn as_table_owner<T>(source: &Source, work: impl FnOnce() -> Result<T>) -> Resul
     as_role_of_name(&source.role_name, || setting::with(PRINTED, work))
 }
 
+/// Where a row is stored, in whichever partition.
+const ROW_PLACE: &str = "pg_catalog.concat(t.tableoid, ' ', t.ctid)";
+
 /// Rows that the caller may see, as they are: their places among these keys, their keys and themselves as JSON objects. Under
 /// the caller's snapshot. They are made JSON as the role that owns the table, since that calls what its owner wrote; what the
 /// caller may see is asked as the caller.
@@ -158,21 +161,23 @@ pub fn of_caller(source: &Source, keys: &[Vec<String>]) -> Result<Vec<(usize, Js
     let object =
         |column: &String| format!("pg_catalog.jsonb_build_object({}, t.{})", literal(column), quote(column));
     let key: Vec<String> = source.key.iter().map(object).collect();
-    let columns = format!("u.kb_place, {}, pg_catalog.to_jsonb(t), t.ctid::text", key.join(" || "));
+    let columns =
+        format!("u.kb_place, {}, pg_catalog.to_jsonb(t), {ROW_PLACE}, t.ctid::text", key.join(" || "));
     let parts = parts(keys, types.len());
     let arguments: Vec<Arg> = parts.iter().map(|part| Arg::Texts(part)).collect();
     let sql = statement(source, &types, &columns, "true");
     let mut found = as_role_of_name(&source.role_name, || {
         spi::read(&sql, &arguments, |row| {
             let json = |column| Ok::<_, Error>(row.get::<Jsonb>(column)?.0);
-            Ok((row.get::<i64>(0)? as usize - 1, json(1)?, json(2)?, row.get::<String>(3)?))
+            let place = (row.get::<String>(3)?, row.get::<String>(4)?);
+            Ok((row.get::<i64>(0)? as usize - 1, json(1)?, json(2)?, place))
         })
     })?;
-    let places: Vec<String> = found.iter().map(|(_, _, _, place)| place.clone()).collect();
+    let places: Vec<String> = found.iter().map(|(_, _, _, (_, ctid))| ctid.clone()).collect();
     // Naming the whole row takes the right to read every column.
     let visible: HashSet<String> = spi::read(
         &format!(
-            "SELECT t.ctid::text FROM {} AS t WHERE t.ctid = ANY ($1::tid[]) AND (t IS NULL) IS NOT NULL",
+            "SELECT {ROW_PLACE} FROM {} AS t WHERE t.ctid = ANY ($1::tid[]) AND (t IS NULL) IS NOT NULL",
             source.relation_name
         ),
         &[Arg::Texts(&places)],
@@ -180,7 +185,7 @@ pub fn of_caller(source: &Source, keys: &[Vec<String>]) -> Result<Vec<(usize, Js
     )?
     .into_iter()
     .collect();
-    found.retain(|(_, _, _, place)| visible.contains(place));
+    found.retain(|(_, _, _, (place, _))| visible.contains(place));
     Ok(found.into_iter().map(|(n, key, row, _)| (n, key, row)).collect())
 }
 

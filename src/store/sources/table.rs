@@ -14,8 +14,9 @@ pub struct Table {
     /// As pg_class.relkind.
     pub kind: String,
     pub is_temporary: bool,
-    /// It is a partition, or inherits from another table or is inherited from.
+    /// It is a partition, or inherits from another table or is inherited from, other than as a partitioned table.
     pub has_relatives: bool,
+    pub is_partitioned: bool,
     pub owner: String,
     /// The caller is its owner, or has that role's rights.
     pub is_own: bool,
@@ -23,26 +24,32 @@ pub struct Table {
     pub key: Vec<String>,
 }
 
+/// Of pg_class c: [`Table::has_relatives`].
+const HAS_RELATIVES: &str = "c.relispartition OR c.relkind <> 'p' AND (
+    EXISTS (SELECT FROM pg_catalog.pg_inherits i WHERE i.inhrelid = c.oid)
+    OR EXISTS (SELECT FROM pg_catalog.pg_inherits i WHERE i.inhparent = c.oid))";
+
 /// A table by its oid; None where there is no such relation.
 pub fn find(relation: u32) -> Result<Option<Table>> {
     spi::write_one(
-        "SELECT pg_catalog.format('%I.%I', n.nspname, c.relname), n.nspname::text, c.relkind::text, c.relpersistence = 't',
-                EXISTS (SELECT FROM pg_catalog.pg_inherits i WHERE i.inhrelid = c.oid)
-                    OR EXISTS (SELECT FROM pg_catalog.pg_inherits i WHERE i.inhparent = c.oid),
+        &format!("SELECT pg_catalog.format('%I.%I', n.nspname, c.relname), n.nspname::text, c.relkind::text, c.relpersistence = 't',
+                {HAS_RELATIVES},
                 pg_catalog.pg_get_userbyid(c.relowner)::text, pg_catalog.pg_has_role(c.relowner, 'USAGE'),
                 ARRAY(SELECT a.attname::text
                       FROM pg_catalog.pg_index i
                       CROSS JOIN LATERAL pg_catalog.unnest(i.indkey) WITH ORDINALITY AS k (attnum, place)
                       JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
                       WHERE i.indrelid = c.oid AND i.indisprimary AND k.place <= i.indnkeyatts ORDER BY k.place)
-         FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = $1::oid",
+         FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = $1::oid"),
         &[Arg::Long(i64::from(relation))],
         |row| {
+            let kind: String = row.get(2)?;
             Ok(Table {
                 relation,
+                is_partitioned: kind == "p",
                 name: row.get(0)?,
                 schema: row.get(1)?,
-                kind: row.get(2)?,
+                kind,
                 is_temporary: row.get(3)?,
                 has_relatives: row.get(4)?,
                 owner: row.get(5)?,
@@ -68,14 +75,13 @@ pub struct Located {
 /// A source's table, under its oid or after a restore under its name; None where it is gone, or its triggers are.
 pub fn locate(source: &Source) -> Result<Option<Located>> {
     spi::write_one(
-        "SELECT c.oid::bigint, pg_catalog.format('%I.%I', n.nspname, c.relname),
+        &format!("SELECT c.oid::bigint, pg_catalog.format('%I.%I', n.nspname, c.relname),
                 pg_catalog.pg_get_userbyid(c.relowner)::text COLLATE pg_catalog.\"C\" = $4,
-                EXISTS (SELECT FROM pg_catalog.pg_inherits i WHERE i.inhrelid = c.oid)
-                    OR EXISTS (SELECT FROM pg_catalog.pg_inherits i WHERE i.inhparent = c.oid)
+                {HAS_RELATIVES}
          FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
          WHERE c.oid IN ($1::oid, pg_catalog.to_regclass($2)::oid) AND EXISTS (
              SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid AND t.tgname::text COLLATE pg_catalog.\"C\" = $3)
-         ORDER BY c.oid = $1::oid DESC LIMIT 1",
+         ORDER BY c.oid = $1::oid DESC LIMIT 1"),
         &[
             Arg::Long(i64::from(source.relation)),
             Arg::Text(&source.relation_name),
@@ -180,35 +186,114 @@ fn trigger(source_no: i64, event: &str) -> String {
     format!("kb_{source_no}_{event}")
 }
 
-/// Makes the triggers that tell of a table's changes, in place of those that there are. They fire for rows that logical
-/// replication brings if they are `replicated`. As the owner.
-pub fn create_triggers(source_no: i64, table: &Table, replicated: bool) -> Result<()> {
-    drop_triggers(source_no, table.relation, &table.name)?;
+/// A table whose statements fire triggers of their own: an attached table, or one of the partitions of one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    pub relation: u32,
+    /// With its schema, quoted.
+    pub name: String,
+}
+
+fn member(row: &spi::Row) -> Result<Member> {
+    Ok(Member { relation: u32::try_from(row.get::<i64>(0)?).unwrap_or(0), name: row.get(1)? })
+}
+
+const MEMBER: &str = "SELECT c.oid::bigint, pg_catalog.format('%I.%I', n.nspname, c.relname)
+     FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace";
+
+/// A table with all its partitions. None is a foreign table where there is a primary key.
+pub fn members(relation: u32) -> Result<Vec<Member>> {
+    spi::write(
+        &format!(
+            "{MEMBER} WHERE c.oid = $1::oid
+                 OR c.oid IN (SELECT relid FROM pg_catalog.pg_partition_tree($1::oid::regclass)) ORDER BY c.oid = $1::oid DESC, c.oid"
+        ),
+        &[Arg::Long(i64::from(relation))],
+        member,
+    )
+}
+
+/// The tables that have a source's triggers.
+pub fn followed(source_no: i64) -> Result<Vec<Member>> {
+    spi::write(
+        &format!(
+            "{MEMBER} WHERE c.oid IN (
+                 SELECT t.tgrelid FROM pg_catalog.pg_trigger t
+                 WHERE t.tgname::text COLLATE pg_catalog.\"C\" = $1 AND t.tgfoid = 'kb._rows_changed'::regproc) ORDER BY c.oid"
+        ),
+        &[Arg::Text(&trigger(source_no, "insert"))],
+        member,
+    )
+}
+
+/// The numbers of the sources whose triggers a table has.
+pub fn sources_on(relation: u32) -> Result<Vec<i64>> {
+    spi::write(
+        "SELECT pg_catalog.substring(t.tgname::text, '^kb_([0-9]{1,18})_insert$')::bigint FROM pg_catalog.pg_trigger t
+         WHERE t.tgrelid = $1::oid AND t.tgfoid = 'kb._rows_changed'::regproc AND t.tgname::text ~ '^kb_[0-9]{1,18}_insert$'",
+        &[Arg::Long(i64::from(relation))],
+        |row| row.get(0),
+    )
+}
+
+/// Whether a table is one of the partitions of another.
+pub fn is_partition_of(relation: u32, root: u32) -> Result<bool> {
+    let found = spi::write_one(
+        "SELECT pg_catalog.pg_partition_root($1::oid::regclass) = $2::oid::regclass AND $1::oid <> $2::oid",
+        &[Arg::Long(i64::from(relation)), Arg::Long(i64::from(root))],
+        |row| row.opt::<bool>(0),
+    )?;
+    Ok(found.flatten().unwrap_or(false))
+}
+
+/// Makes the triggers that tell of the changes of a source's table, or of one of its partitions. As the owner.
+pub fn create_triggers(source_no: i64, table: &Member, is_partitioned: bool) -> Result<()> {
     for (event, referencing) in EVENTS {
         let (name, table) = (quote(&trigger(source_no, event)), &table.name);
+        // Which rows a partition had can be read before only.
+        let when = if is_partitioned && *event == "truncate" { "BEFORE" } else { "AFTER" };
         spi::execute_utility(&format!(
-            "CREATE TRIGGER {name} AFTER {event} ON {table} {referencing} FOR EACH STATEMENT EXECUTE FUNCTION kb._rows_changed({})",
+            "CREATE TRIGGER {name} {when} {event} ON {table} {referencing} FOR EACH STATEMENT EXECUTE FUNCTION kb._rows_changed({})",
             literal(&source_no.to_string())
         ))?;
         // Dropped with the extension, which otherwise could not be dropped.
         spi::execute_utility(&format!("ALTER TRIGGER {name} ON {table} DEPENDS ON EXTENSION kb"))?;
-        if replicated {
-            spi::execute_utility(&format!("ALTER TABLE {table} ENABLE ALWAYS TRIGGER {name}"))?;
-        }
     }
     Ok(())
 }
 
-/// Drops a source's triggers, if they are there. As the owner.
-pub fn drop_triggers(source_no: i64, relation: u32, table: &str) -> Result<()> {
+/// Has these triggers fire for rows that logical replication brings, too. As the owner.
+pub fn enable_always(source_no: i64, table: &Member) -> Result<()> {
+    EVENTS.iter().try_for_each(|(event, _)| {
+        let trigger = quote(&trigger(source_no, event));
+        spi::execute_utility(&format!("ALTER TABLE {} ENABLE ALWAYS TRIGGER {trigger}", table.name))
+    })
+}
+
+/// Drops a source's triggers on a table, or with None on all. As the owner.
+pub fn drop_triggers(source_no: i64, only: Option<u32>) -> Result<()> {
     let names: Vec<String> = EVENTS.iter().map(|(event, _)| trigger(source_no, event)).collect();
-    let there: Vec<String> = spi::write(
-        "SELECT tgname::text FROM pg_catalog.pg_trigger
-         WHERE tgrelid = $1::oid AND tgname::text COLLATE pg_catalog.\"C\" = ANY ($2)",
-        &[Arg::Long(i64::from(relation)), Arg::Texts(&names)],
-        |row| row.get(0),
+    let there: Vec<(String, String)> = spi::write(
+        "SELECT t.tgname::text, pg_catalog.format('%I.%I', n.nspname, c.relname)
+         FROM pg_catalog.pg_trigger t JOIN pg_catalog.pg_class c ON c.oid = t.tgrelid
+         JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+         WHERE t.tgname::text COLLATE pg_catalog.\"C\" = ANY ($1) AND t.tgfoid = 'kb._rows_changed'::regproc
+           AND ($2 = 0 OR t.tgrelid = $2::oid)",
+        &[Arg::Texts(&names), Arg::Long(only.map_or(0, i64::from))],
+        |row| Ok((row.get(0)?, row.get(1)?)),
     )?;
-    there
-        .iter()
-        .try_for_each(|name| spi::execute_utility(&format!("DROP TRIGGER {} ON {table}", quote(name))))
+    there.iter().try_for_each(|(name, table)| {
+        spi::execute_utility(&format!("DROP TRIGGER {} ON {table}", quote(name)))
+    })
+}
+
+/// The numbers of the sources whose triggers the statement has dropped; for event triggers of sql_drop.
+pub fn dropped() -> Result<Vec<i64>> {
+    spi::write(
+        "SELECT DISTINCT pg_catalog.substring(o.address_names[3], '^kb_([0-9]{1,18})_insert$')::bigint
+         FROM pg_catalog.pg_event_trigger_dropped_objects() o
+         WHERE o.object_type = 'trigger' AND o.address_names[3] ~ '^kb_[0-9]{1,18}_insert$'",
+        &[],
+        |row| row.get(0),
+    )
 }

@@ -79,11 +79,18 @@ pub fn is_being_restored() -> Result<bool> {
 }
 
 impl VectorDb {
+    /// What [`VectorDb::is_readable`] asks, in a statement that has the columns of one as `alias`.
+    pub fn readable(alias: &str) -> String {
+        format!(
+            "pg_catalog.has_table_privilege('kb_vectors',
+                 pg_catalog.to_regclass('kb.' || pg_catalog.quote_ident({alias}.table_name))::oid, 'SELECT')"
+        )
+    }
+
     /// Whether the role that reads vectors may read the table: a restore can have left its rights out.
     pub fn is_readable(&self) -> Result<bool> {
         let found = spi::read_one(
-            "SELECT pg_catalog.has_table_privilege(
-                 'kb_vectors', pg_catalog.to_regclass('kb.' || pg_catalog.quote_ident($1))::oid, 'SELECT')",
+            &format!("SELECT {} FROM (SELECT $1 AS table_name) b", Self::readable("b")),
             &[Arg::Text(&self.table_name)],
             |row| Ok(row.opt::<bool>(0)? != Some(false)),
         )?;

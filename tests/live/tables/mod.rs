@@ -3,6 +3,7 @@
 mod ends;
 mod follow;
 mod others;
+mod partitions;
 mod refuse;
 mod rights;
 

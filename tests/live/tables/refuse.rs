@@ -26,7 +26,6 @@ fn what_cannot_be_attached_is_refused_with_what_to_do() {
         ("f", "55000", "is a foreign table"),
         ("tmp", "55000", "temporary"),
         ("nokey", "55000", "has no primary key\n"),
-        ("parts", "55000", "is partitioned"),
         ("part", "55000", "is a partition or inherits"),
         ("parent", "55000", "is a partition or inherits"),
         ("child", "55000", "is a partition or inherits"),

@@ -1,0 +1,74 @@
+//! What becomes of the rows of a partition as a whole: it is truncated, attached, detached or dropped. As the owner.
+
+use crate::error::Result;
+use crate::model::row_key;
+use crate::pg::report;
+use crate::pg::subtransaction::{in_subtransaction, is_cancel};
+use crate::store::changes::{self, What};
+use crate::store::row_documents::{self, RowDocument};
+use crate::store::sources::table::{self, Member};
+use crate::store::sources::{Source, rows};
+
+/// Keys that are written down together.
+const BATCH: usize = 1000;
+
+/// Has the rows of a partition read again (changed), or hidden (gone). Where they cannot be read, all documents of the source
+/// are hidden until the worker has looked.
+pub fn note(source: &Source, partition: &Member, what: What) -> Result<()> {
+    let noted = in_subtransaction(|| note_rows(source, partition, what));
+    match noted {
+        Err(error) if is_cancel(&error) => Err(error),
+        Err(_) => hide_all(source),
+        Ok(()) => Ok(()),
+    }
+}
+
+fn note_rows(source: &Source, partition: &Member, what: What) -> Result<()> {
+    let part =
+        Source { relation: partition.relation, relation_name: partition.name.clone(), ..source.clone() };
+    let mut after = Vec::new();
+    loop {
+        report::check_interrupts();
+        let page = rows::after(&part, &after, BATCH, false)?;
+        let Some(last) = page.last() else { return Ok(()) };
+        after = last.key.clone();
+        let tenants: Vec<String> = page.iter().filter_map(|row| row.tenant.clone()).collect();
+        let keys: Vec<String> = page.iter().map(|row| row_key::encode(&row.key)).collect();
+        changes::append(source.source_no, what, &tenants, &keys)?;
+    }
+}
+
+/// Hides all documents of a source until the worker has looked whether their rows are there.
+pub fn hide_all(source: &Source) -> Result<()> {
+    let mut after = 0;
+    loop {
+        report::check_interrupts();
+        let documents = row_documents::after(source.source_no, after, BATCH)?;
+        let Some(last) = documents.last() else { return Ok(()) };
+        after = last.document_id;
+        let (tenants, keys): (Vec<String>, Vec<String>) = documents
+            .iter()
+            .map(RowDocument::name)
+            .map(|(tenant, id)| (tenant.to_string(), id.to_string()))
+            .unzip();
+        changes::append(source.source_no, What::Gone, &tenants, &keys)?;
+    }
+}
+
+/// Follows the partitions that a source's table has got, and lets go of those that it has no more.
+pub fn follow(source: &Source) -> Result<()> {
+    let members = table::members(source.relation)?;
+    let followed = table::followed(source.source_no)?;
+    for member in members.iter().filter(|member| !followed.contains(member)) {
+        table::create_triggers(source.source_no, member, true)?;
+        if source.config.replicated {
+            table::enable_always(source.source_no, member)?;
+        }
+        note(source, member, What::Changed)?;
+    }
+    for former in followed.iter().filter(|former| !members.contains(former)) {
+        note(source, former, What::Gone)?;
+        table::drop_triggers(source.source_no, Some(former.relation))?;
+    }
+    Ok(())
+}
