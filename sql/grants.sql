@@ -57,7 +57,7 @@ GRANT EXECUTE ON FUNCTION kb.retry(text, text) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.share(text, text) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.unshare(text, text) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.row_status(regclass, text) TO kb_reader;
-GRANT EXECUTE ON FUNCTION kb.attach_table(text, regclass, text, text, text[], text, text, text, text, boolean, jsonb) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.attach_table(text, regclass, text, text, text[], text, text, text, text, boolean, jsonb, text) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.detach_table(text, regclass, boolean) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.reconcile(text) TO kb_writer;
 -- Whoever restores a dump makes the triggers again.
@@ -152,8 +152,8 @@ COMMENT ON FUNCTION kb.wait(bigint, double precision) IS
     'Waits until a run of kb.ingest has ended.';
 COMMENT ON FUNCTION kb.health() IS
     'The state of kb: pgvector, preload, gateway, providers, documents, failures, tables, worker, models; what is wrong and what to do.';
-COMMENT ON FUNCTION kb.attach_table(text, regclass, text, text, text[], text, text, text, text, boolean, jsonb) IS
-    'Makes the rows of a table documents of a knowledge base, now and with every change. content: names of columns ({title, body}), or a template ({{title}}: {{body}}). published_when: a condition on the row; other rows are absent. metadata: columns that become metadata. tenant, title, uri, content_type: columns that say these. replicated: also rows that logical replication brings. json_fields: which values are the text of columns of JSON ({include, exclude}, lists of paths), for rows of other types others ({type_column, types}). external_id is the primary key. Again for an attached table: changes how it is read. Returns the source_no. Needs kb_writer and the table''s owner.';
+COMMENT ON FUNCTION kb.attach_table(text, regclass, text, text, text[], text, text, text, text, boolean, jsonb, text) IS
+    'Makes the rows of a table documents of a knowledge base, now and with every change. content: names of columns ({title, body}), or a template ({{title}}: {{body}}). published_when: a condition on the row; other rows are absent. metadata: columns that become metadata. tenant, title, uri, content_type: columns that say these. replicated: also rows that logical replication brings. json_fields: which values are the text of columns of JSON ({include, exclude}, lists of paths), for rows of other types others ({type_column, types}). adopt: a column of vectors that the embedder''s model has made of the rows that are there; a row that becomes one chunk is not embedded again. external_id is the primary key. Again for an attached table: changes how it is read. Returns the source_no. Needs kb_writer and the table''s owner.';
 COMMENT ON FUNCTION kb.extract_text(jsonb, jsonb) IS
     'The text of a JSON document: the values at the paths of fields ({include, exclude}), else the first of content, text, description, title, summary, body, name that has text, else every string with the names that lead to it, sorted.';
 COMMENT ON FUNCTION kb.detach_table(text, regclass, boolean) IS

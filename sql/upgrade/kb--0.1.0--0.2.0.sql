@@ -269,7 +269,7 @@ $$;
 CREATE FUNCTION kb.attach_table(
     kb_id text, relation regclass, content text, published_when text DEFAULT NULL, metadata text[] DEFAULT '{}',
     tenant text DEFAULT NULL, title text DEFAULT NULL, uri text DEFAULT NULL, content_type text DEFAULT NULL,
-    replicated boolean DEFAULT false, json_fields jsonb DEFAULT NULL
+    replicated boolean DEFAULT false, json_fields jsonb DEFAULT NULL, adopt text DEFAULT NULL
 ) RETURNS bigint VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'attach_table_wrapper';
 CREATE FUNCTION kb.extract_text(value jsonb, fields jsonb DEFAULT NULL) RETURNS text
     STABLE PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'extract_text_wrapper';
@@ -291,8 +291,8 @@ CREATE FUNCTION kb._rows_changed() RETURNS trigger LANGUAGE c AS 'MODULE_PATHNAM
 REVOKE ALL ON FUNCTION kb.attach_table, kb.detach_table, kb.reconcile, kb.query_rows, kb.row_status, kb.extract_text, kb._rows_changed FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION kb.query_rows, kb.row_status, kb.extract_text TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.attach_table, kb.detach_table, kb.reconcile, kb._rows_changed TO kb_writer;
-COMMENT ON FUNCTION kb.attach_table(text, regclass, text, text, text[], text, text, text, text, boolean, jsonb) IS
-    'Makes the rows of a table documents of a knowledge base, now and with every change. content: names of columns ({title, body}), or a template ({{title}}: {{body}}). published_when: a condition on the row; other rows are absent. metadata: columns that become metadata. tenant, title, uri, content_type: columns that say these. replicated: also rows that logical replication brings. json_fields: which values are the text of columns of JSON ({include, exclude}, lists of paths), for rows of other types others ({type_column, types}). external_id is the primary key. Again for an attached table: changes how it is read. Returns the source_no. Needs kb_writer and the table''s owner.';
+COMMENT ON FUNCTION kb.attach_table(text, regclass, text, text, text[], text, text, text, text, boolean, jsonb, text) IS
+    'Makes the rows of a table documents of a knowledge base, now and with every change. content: names of columns ({title, body}), or a template ({{title}}: {{body}}). published_when: a condition on the row; other rows are absent. metadata: columns that become metadata. tenant, title, uri, content_type: columns that say these. replicated: also rows that logical replication brings. json_fields: which values are the text of columns of JSON ({include, exclude}, lists of paths), for rows of other types others ({type_column, types}). adopt: a column of vectors that the embedder''s model has made of the rows that are there; a row that becomes one chunk is not embedded again. external_id is the primary key. Again for an attached table: changes how it is read. Returns the source_no. Needs kb_writer and the table''s owner.';
 COMMENT ON FUNCTION kb.extract_text(jsonb, jsonb) IS
     'The text of a JSON document: the values at the paths of fields ({include, exclude}), else the first of content, text, description, title, summary, body, name that has text, else every string with the names that lead to it, sorted.';
 COMMENT ON FUNCTION kb.detach_table(text, regclass, boolean) IS

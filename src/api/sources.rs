@@ -24,6 +24,7 @@ fn attach_table(
     content_type: default!(Option<&str>, "NULL"),
     replicated: default!(Option<bool>, "false"),
     json_fields: default!(Option<Jsonb>, "NULL"),
+    adopt: default!(Option<&str>, "NULL"),
 ) -> Result<i64, ErrorReport> {
     let (kb_id, Regclass(relation)) = (required("kb_id", kb_id)?, required("relation", relation)?);
     let text = |given: Option<&str>| given.map(str::to_string);
@@ -37,6 +38,7 @@ fn attach_table(
         uri: text(uri),
         content_type: text(content_type),
         replicated: required("replicated", replicated)?,
+        adopt: text(adopt),
     };
     Ok(use_cases::attach_table(kb_id, relation, wanted)?)
 }

@@ -32,5 +32,5 @@ pub use hit::Hit;
 pub use json::Json;
 pub use knowledge_base::{Preprocess, Retrieval};
 pub use marks::{Locator, Mark, Marked};
-pub use row_source::{RowContent, RowSource};
+pub use row_source::{Adopt, RowContent, RowSource};
 pub use vector_db::{Metric, VectorDbConfig, VectorDbType};

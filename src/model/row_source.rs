@@ -34,6 +34,16 @@ pub struct RowSource {
     /// Rows that logical replication brings are taken up, too.
     #[serde(default)]
     pub replicated: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adopt: Option<Adopt>,
+}
+
+/// Vectors that rows have already.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Adopt {
+    pub column: String,
+    /// Of the embedder whose model they are of.
+    pub fingerprint: i64,
 }
 
 /// Where the text comes from.
@@ -109,6 +119,7 @@ mod tests {
             published_when: Some("t.status = 'published'::text".into()),
             published_columns: vec!["status".into()],
             replicated: false,
+            adopt: None,
         }
     }
 

@@ -6,6 +6,7 @@ use crate::model::states::Priority;
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg, Row};
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The columns that [`job`] reads.
@@ -27,6 +28,8 @@ pub struct Job {
     pub job_no: i64,
     /// The source whose row is the document; None: it was put.
     pub source_no: Option<i64>,
+    /// The vector that its row had already, and the fingerprint of the embedder that it is of.
+    pub adopted: Option<(i64, Arc<[f32]>)>,
 }
 
 /// What a job is about: a name (of a document its external_id) that is unique within its tenant only.
@@ -266,6 +269,7 @@ pub(super) fn job(row: &Row) -> Result<Job> {
         priority: Priority::stored(row.get(6)?)?,
         job_no: row.get(7)?,
         source_no: row.opt(8)?,
+        adopted: None,
     })
 }
 

@@ -48,13 +48,17 @@ fn knowledge_base(row: &Row) -> Result<KnowledgeBase> {
     })
 }
 
-/// Of knowledge bases k with the id $1, the one that the caller means: its own tenant's, else tenant shared's, else the one
-/// that was first shared with its tenant.
-pub(super) const MEANT: &str = "
-    LEFT JOIN kb.shares s ON s.tenant_id = (SELECT kb.current_tenant()) AND s.kb_no = k.kb_no
-    WHERE k.id = $1 AND k.tenant_id = ANY ((SELECT kb.readable_tenants())::text[])
-      AND (k.tenant_id = ANY ((SELECT kb.visible_tenants())::text[]) OR s.kb_no IS NOT NULL)
-    ORDER BY k.tenant_id = (SELECT kb.current_tenant()) DESC, s.kb_no IS NULL DESC, s.created_at, k.kb_no LIMIT 1";
+/// Of knowledge bases k the one with the id $1 that the caller means: its own tenant's, else tenant shared's, else the one that
+/// was first shared with its tenant. In a sub-select, so that the rest is found by its number whatever statistics say.
+pub(super) const MEANT: &str = "WHERE k.kb_no = (
+    SELECT m.kb_no FROM kb.knowledge_bases m
+    WHERE m.id = $1 AND m.tenant_id = ANY ((SELECT kb.readable_tenants())::text[])
+      AND (m.tenant_id = ANY ((SELECT kb.visible_tenants())::text[]) OR EXISTS (
+          SELECT FROM kb.shares s WHERE s.tenant_id = (SELECT kb.current_tenant()) AND s.kb_no = m.kb_no))
+    ORDER BY m.tenant_id = (SELECT kb.current_tenant()) DESC, m.tenant_id = 'shared' DESC,
+        (SELECT s.created_at FROM kb.shares s WHERE s.tenant_id = (SELECT kb.current_tenant()) AND s.kb_no = m.kb_no),
+        m.kb_no
+    LIMIT 1)";
 
 /// The knowledge base that the caller means.
 pub fn get(id: &str) -> Result<KnowledgeBase> {

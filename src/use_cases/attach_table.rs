@@ -5,15 +5,15 @@ use crate::catalog::source_tables;
 use crate::error::{Error, Object, Result};
 use crate::model::json_fields::RowJsonFields;
 use crate::model::template::Template;
-use crate::model::{RowContent, RowSource};
+use crate::model::{Adopt, Embedder, RowContent, RowSource};
 use crate::pg::condition::Condition;
 use crate::pg::role::{as_owner, as_role_of_name};
 use crate::pg::{trigger, wake};
 use crate::store::changes::{self, What};
-use crate::store::knowledge_bases;
 use crate::store::row_documents::{self, RowDocument};
 use crate::store::sources::table::{self, Member, Table};
 use crate::store::sources::{Source, catalog, rows};
+use crate::store::{embedders, knowledge_bases};
 use serde_json::Value;
 
 /// What a caller asks for.
@@ -30,6 +30,8 @@ pub struct WantedTable {
     pub uri: Option<String>,
     pub content_type: Option<String>,
     pub replicated: bool,
+    /// A column of vectors that the embedder's model has made.
+    pub adopt: Option<String>,
 }
 
 /// What to do where triggers would not tell of all changes.
@@ -44,7 +46,8 @@ pub fn attach_table(kb_id: &str, relation: u32, wanted: WantedTable) -> Result<i
     let table = table::find(relation)?
         .ok_or_else(|| Error::NotFound { what: Object::Table, id: relation.to_string() })?;
     check_table(&table)?;
-    let config = check_config(&table, wanted)?;
+    let embedder = wanted.adopt.is_some().then(|| embedders::get(&kb.embedder)).transpose()?;
+    let config = check_config(&table, wanted, embedder.as_ref())?;
     let mut source = Source {
         source_no: 0,
         kb_no: kb.kb_no,
@@ -164,7 +167,7 @@ fn check_table(table: &Table) -> Result<()> {
 }
 
 /// Reads and checks everything that was asked for; all problems are reported together.
-fn check_config(table: &Table, wanted: WantedTable) -> Result<RowSource> {
+fn check_config(table: &Table, wanted: WantedTable, embedder: Option<&Embedder>) -> Result<RowSource> {
     let mut problems = Vec::new();
     let names =
         if Template::is_template(&wanted.content) { Vec::new() } else { table::names(&wanted.content)? };
@@ -192,7 +195,22 @@ fn check_config(table: &Table, wanted: WantedTable) -> Result<RowSource> {
         published_when: None,
         published_columns: Vec::new(),
         replicated: wanted.replicated,
+        adopt: None,
     };
+    if let (Some(column), Some(embedder)) = (wanted.adopt, embedder) {
+        match table::vector_dimension(table.relation, &column)? {
+            None => {
+                problems.push(format!("adopt: there is no column \"{column}\" of type vector or halfvec"))
+            }
+            Some(found) if found.is_some_and(|found| found != embedder.dimension) => problems.push(format!(
+                "adopt: column \"{column}\" holds vectors of {} dimensions, those of embedder \"{}\" have {}",
+                found.unwrap_or(0),
+                embedder.id,
+                embedder.dimension
+            )),
+            Some(_) => source.adopt = Some(Adopt { column, fingerprint: embedder.fingerprint() }),
+        }
+    }
     let tenant = source.tenant.iter().map(|column| ("tenant", column.as_str()));
     let mut named: Vec<(&str, &str)> = tenant.collect();
     named.extend(source.content.columns().into_iter().map(|column| ("content", column)));

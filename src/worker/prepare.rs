@@ -5,10 +5,12 @@ use crate::error::{Error, Result};
 use crate::ingest::diff::{Diff, Identity, diff};
 use crate::ingest::parse::{ContentType, Extracted, extract_bytes};
 use crate::ingest::rechunk::{PreviousChunk, rechunk};
+use crate::model::vector_db::question_problem;
 use crate::model::{Bounds, Limits};
 use crate::store::chunks::{self, Existing};
 use crate::store::documents::{self, Locked, Stored};
 use crate::store::jobs::Job;
+use crate::store::vector_store::VectorDb;
 use crate::tokenizer::Tokenizer;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -158,6 +160,24 @@ fn prepare_for(
     Ok(Found { target, extracted, diff })
 }
 
+/// Gives the only chunk of a row the vector that the row had already, where that is one of the build's.
+fn adopt(document: &Prepared, target: &Target, diff: &Diff) -> Result<()> {
+    let build = &target.build;
+    let (Some((fingerprint, vector)), [(chunk_id, _, _)], []) =
+        (&document.job.adopted, &diff.insert[..], &diff.keep[..])
+    else {
+        return Ok(());
+    };
+    let VectorDb { dimension, metric, element, .. } = build.vector_db;
+    let fits = *fingerprint == build.fingerprint
+        && vector.len() == dimension
+        && question_problem(metric, element, vector).is_none();
+    if fits {
+        build.vector_db.store().write(build.build_no, build.fingerprint, &[*chunk_id], vector)?;
+    }
+    Ok(())
+}
+
 /// Writes chunks of documents that are still at the generation they were read at; gone text is deleted
 /// in the same commit. Those that are `current` are written; the others were edited, or are being edited, and are done
 /// again.
@@ -173,6 +193,7 @@ pub fn write(prepared: &[Prepared]) -> Result<Locked> {
             chunks::delete(build.build_no, &diff.delete)?;
             chunks::insert(build, document.document_id, &document.job.tenant_id, &diff.insert)?;
             chunks::update_places(build.build_no, &diff.keep)?;
+            adopt(document, target, diff)?;
             by_build
                 .entry(build.build_no)
                 .or_insert_with(|| (target.clone(), Vec::new()))

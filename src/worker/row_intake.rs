@@ -9,9 +9,10 @@ use crate::catalog::row_document;
 use crate::catalog::source_tables::located;
 use crate::error::{Error, Result};
 use crate::model::row_key;
-use crate::model::states::PutStatus;
+use crate::model::states::{Priority, PutStatus};
 use crate::pg::{time_limit, txn};
 use crate::settings;
+use crate::store::changes;
 use crate::store::documents;
 use crate::store::jobs::{self, Job};
 use crate::store::new_documents::{self, NewDocument, Place};
@@ -19,6 +20,7 @@ use crate::store::row_documents::{self, Found};
 use crate::store::sources::rows::{self, SourceRow};
 use crate::store::sources::{Source, catalog};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long a statement may run that reads users' rows: conditions and columns may call what users wrote.
@@ -156,14 +158,48 @@ fn read_some(source_no: i64, jobs: &[Job], spent: &mut Duration) -> Result<Vec<R
     let found = time_limit::within(TIME_LIMIT, spent, || rows::read(&source, &keys, most))?;
     let mut rows: BTreeMap<usize, SourceRow> = found.into_iter().map(|row| (row.place, row)).collect();
     let mut targets = Targets::default();
+    // After the rows were read: an edit that they show is written down by its commit, or is a live job by now.
+    let edited = edited(&source, jobs)?;
     let read = |(place, job): (usize, &Job)| {
         let begun = Instant::now();
         let row = rows.remove(&place).filter(|row| is_of(row, job));
+        let job = &Job {
+            adopted: adopted(&source, job, row.as_ref()).filter(|_| !edited.contains(&place)),
+            ..job.clone()
+        };
         let document = row.map(|row| row_document::of_row(&source, &job.external_id, row, most)).transpose();
         *spent += begun.elapsed();
         take(&source, job, document, &mut targets)
     };
     jobs.iter().enumerate().map(read).collect()
+}
+
+/// The places of rows that were edited since their jobs were made, if vectors of rows are adopted at all.
+fn edited(source: &Source, jobs: &[Job]) -> Result<Vec<usize>> {
+    if source.config.adopt.is_none() {
+        return Ok(Vec::new());
+    }
+    let source_nos = vec![source.source_no; jobs.len()];
+    let tenants: Vec<String> = jobs.iter().map(|job| job.tenant_id.clone()).collect();
+    let external_ids: Vec<String> = jobs.iter().map(|job| job.external_id.clone()).collect();
+    let mut edited: Vec<usize> = changes::of_documents(&source_nos, &tenants, &external_ids)?
+        .into_iter()
+        .map(|(place, _)| place)
+        .collect();
+    edited.extend(changes::enqueued(&source_nos, &tenants, &external_ids)?);
+    Ok(edited)
+}
+
+/// The vector that a row has had since before its table was attached. Of one that was edited since nobody knows whether
+/// it is of the text.
+fn adopted(source: &Source, job: &Job, row: Option<&SourceRow>) -> Option<(i64, Arc<[f32]>)> {
+    let adopt = source
+        .config
+        .adopt
+        .as_ref()
+        .filter(|_| job.priority == Priority::Backfill && job.run_no.is_none())?;
+    let vector: Vec<f32> = serde_json::from_str(row?.values.as_ref()?.vector.as_ref()?).ok()?;
+    Some((adopt.fingerprint, vector.into()))
 }
 
 /// Whether a row is of the job's tenant.

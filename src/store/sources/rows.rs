@@ -35,6 +35,8 @@ pub struct RowValues {
     pub uri: Option<String>,
     pub content_type: Option<String>,
     pub metadata: Json,
+    /// The vector that it has already, as pgvector prints it.
+    pub vector: Option<String>,
 }
 
 /// The published rows with these keys that the role may see; without their values where those have more than `most` bytes.
@@ -42,8 +44,9 @@ pub fn read(source: &Source, keys: &[Vec<String>], most: usize) -> Result<Vec<So
     let config = &source.config;
     let text = |column: &str| format!("t.{}::text", quote(column));
     let optional = |column: &Option<String>| column.as_deref().map_or("NULL::text".to_string(), text);
+    let adopted = config.adopt.as_ref().map(|adopt| adopt.column.clone());
     let mut texts: Vec<String> =
-        [&config.title, &config.uri, &config.content_type, &config.json_fields.type_column]
+        [&config.title, &config.uri, &config.content_type, &config.json_fields.type_column, &adopted]
             .into_iter()
             .map(optional)
             .collect();
@@ -73,11 +76,12 @@ pub fn read(source: &Source, keys: &[Vec<String>], most: usize) -> Result<Vec<So
     };
     select(source, keys, &columns, around, |row| {
         let values = match (row.opt::<Vec<Option<String>>>(3)?, row.opt::<Jsonb>(4)?) {
-            (Some(mut texts), Some(Jsonb(metadata))) if texts.len() >= 4 => {
-                let content = texts.split_off(4);
+            (Some(mut texts), Some(Jsonb(metadata))) if texts.len() >= 5 => {
+                let content = texts.split_off(5);
+                let vector = texts.pop().flatten();
                 let (json_type, content_type) = (texts.pop().flatten(), texts.pop().flatten());
                 let (uri, title) = (texts.pop().flatten(), texts.pop().flatten());
-                Some(RowValues { content, json_type, title, uri, content_type, metadata })
+                Some(RowValues { content, json_type, title, uri, content_type, metadata, vector })
             }
             _ => None,
         };

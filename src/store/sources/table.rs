@@ -164,6 +164,18 @@ pub fn json_columns(relation: u32, columns: &[&str]) -> Result<Vec<String>> {
     )
 }
 
+/// How many numbers the vectors of a column have (None: any number); None where it is no column of vectors.
+pub fn vector_dimension(relation: u32, column: &str) -> Result<Option<Option<usize>>> {
+    spi::write_one(
+        "SELECT a.atttypmod FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
+         WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attname::text COLLATE pg_catalog.\"C\" = $2
+           AND t.typname IN ('vector', 'halfvec') AND t.typnamespace = (
+               SELECT extnamespace FROM pg_catalog.pg_extension WHERE extname = 'vector')",
+        &[Arg::Long(i64::from(relation)), Arg::Text(column)],
+        |row| Ok(usize::try_from(row.get::<i32>(0)?).ok().filter(|dimension| *dimension > 0)),
+    )
+}
+
 /// The names that a text in PostgreSQL's array syntax has; a text in another form is one name.
 pub fn names(text: &str) -> Result<Vec<String>> {
     if !text.trim_start().starts_with('{') {

@@ -1,5 +1,6 @@
 //! Attached tables: their rows are documents, in step with every statement.
 
+mod adopt;
 mod ends;
 mod follow;
 mod others;

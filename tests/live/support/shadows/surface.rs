@@ -84,7 +84,7 @@ fn plausible(function: &str, name: &str, ty: &str) -> Option<String> {
         ("attach_table", "tenant" | "title" | "uri" | "content_type") => return None,
         ("attach_table", "content" | "metadata") => "{body}",
         ("attach_table", "published_when") => "id IS NOT NULL",
-        ("attach_table", "json_fields") => return None,
+        ("attach_table", "json_fields" | "adopt") => return None,
         ("extract_text", "value") => r#"{"title": "One", "tags": ["a", {"b": 1}]}"#,
         ("extract_text", "fields") => r#"{"include": ["$.tags..*"], "exclude": ["$.title"]}"#,
         ("bind_role" | "unbind_role", "role_name") => "pg_monitor",
