@@ -69,6 +69,7 @@ const SHARED_FILES: &[(&str, &str)] = &[
     ("bound_tenants", "current_tenant"),
     ("unbind_role", "bind_role"),
     ("unshare", "share"),
+    ("_tables_altered", "tables_altered"),
 ];
 /// For the extension's own script: computes, and touches nothing.
 const WITHOUT_FILE: &[&str] = &["_fingerprint"];

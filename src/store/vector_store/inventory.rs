@@ -37,13 +37,16 @@ impl VectorDb {
     }
 }
 
-/// Vector tables that are not there, of knowledge bases that the caller can see, in words. Works on a standby.
+/// Vector tables that are not there, or not as they were made, of knowledge bases that the caller can see, in words. Works on a
+/// standby.
 pub fn lost() -> Result<Vec<String>> {
     spi::read(
-        "SELECT DISTINCT pg_catalog.format('table kb.%I of knowledge base \"%s\" is gone', b.table_name, k.id)
+        "SELECT DISTINCT pg_catalog.format('table kb.%I of knowledge base \"%s\" %s', b.table_name, k.id,
+             CASE WHEN t.oid IS NULL THEN 'is gone' ELSE 'has no foreign key: a restore has not ended, or it was dropped' END)
          FROM kb.builds b JOIN kb.knowledge_bases k USING (kb_no)
-         WHERE b.state = 'live' AND NOT EXISTS (SELECT FROM pg_catalog.pg_class t
-             WHERE t.relname = b.table_name AND t.relnamespace = 'kb'::regnamespace)
+         LEFT JOIN pg_catalog.pg_class t ON t.relname = b.table_name AND t.relnamespace = 'kb'::regnamespace
+         WHERE b.state = 'live' AND (t.oid IS NULL OR t.relkind = 'r' AND NOT EXISTS (
+             SELECT FROM pg_catalog.pg_constraint f WHERE f.conrelid = t.oid AND f.contype = 'f'))
          ORDER BY 1 LIMIT 5",
         &[],
         |row| row.get(0),
@@ -69,7 +72,7 @@ pub fn attach_restored() -> Result<()> {
 pub fn is_being_restored() -> Result<bool> {
     let found = spi::write_one(
         &format!(
-            "SELECT EXISTS (SELECT {UNATTACHED} AND NOT EXISTS (
+            "SELECT EXISTS (SELECT {UNATTACHED} AND t.relkind = 'r' AND NOT EXISTS (
                  SELECT FROM pg_catalog.pg_constraint f WHERE f.conrelid = t.oid AND f.contype = 'f'))"
         ),
         &[],
