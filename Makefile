@@ -1,6 +1,6 @@
 # The commands of this repository; `make help` lists them. Each calls a script of tools/.
 
-.PHONY: help setup build demo demo-stop test test-kernels test-real test-bare fuzz install installcheck lint bench bench-full freeze check-features
+.PHONY: help setup build demo demo-stop test test-kernels test-real test-bare test-pg-upgrade fuzz install installcheck lint bench bench-full freeze check-features
 .NOTPARALLEL:
 
 # As in tools/env.sh; here, so that no shell on the way complains of a locale that is not installed.
@@ -40,6 +40,9 @@ test-real: build ## kb against a real embedding server (3 GB from the Python pac
 
 test-bare: ## demo and test in bare Debians (root, two hours); CASES="majors german-user" and COMMANDS=demo for less
 	@COMMANDS='$(COMMANDS)' tools/test-bare.sh $(CASES)
+
+test-pg-upgrade: build ## pg_upgrade of a filled database to a newer server with pgvector: NEW=.../pg_config
+	@tools/test-pg-upgrade.sh '$(NEW)'
 
 install: ## build for release and install into the server of PG_CONFIG=...
 	@tools/setup.sh pgrx models

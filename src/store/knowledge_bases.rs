@@ -1,7 +1,8 @@
 //! kb.knowledge_bases.
 
-use super::tenants;
+use super::{shares, tenants};
 use crate::error::{Error, Object, Result};
+use crate::model::tenancy::SHARED;
 use crate::model::{Chunking, Json, Preprocess, Retrieval};
 use crate::pg::json::Jsonb;
 use crate::pg::spi::{self, Arg, Row};
@@ -48,23 +49,49 @@ fn knowledge_base(row: &Row) -> Result<KnowledgeBase> {
     })
 }
 
-/// Of knowledge bases k the one with the id $1 that the caller means: its own tenant's, else tenant shared's, else the one that
-/// was first shared with its tenant. In a sub-select, so that the rest is found by its number whatever statistics say.
-pub(super) const MEANT: &str = "WHERE k.kb_no = (
-    SELECT m.kb_no FROM kb.knowledge_bases m
-    WHERE m.id = $1 AND m.tenant_id = ANY ((SELECT kb.readable_tenants())::text[])
-      AND (m.tenant_id = ANY ((SELECT kb.visible_tenants())::text[]) OR EXISTS (
-          SELECT FROM kb.shares s WHERE s.tenant_id = (SELECT kb.current_tenant()) AND s.kb_no = m.kb_no))
-    ORDER BY m.tenant_id = (SELECT kb.current_tenant()) DESC, m.tenant_id = 'shared' DESC,
-        (SELECT s.created_at FROM kb.shares s WHERE s.tenant_id = (SELECT kb.current_tenant()) AND s.kb_no = m.kb_no),
-        m.kb_no
-    LIMIT 1)";
+/// The knowledge base that the caller means by an id: its own tenant's, else tenant shared's, else the one that was first shared
+/// with its tenant.
+pub(super) struct Meant {
+    tenant: String,
+    readable: Vec<String>,
+}
+
+impl Meant {
+    pub fn of_session() -> Result<Meant> {
+        let tenant = tenants::current()?;
+        let mut readable = vec![tenant.clone(), SHARED.into()];
+        readable.extend(shares::owners(&tenant));
+        Ok(Meant { tenant, readable })
+    }
+
+    /// Of knowledge bases k. In a sub-select, so that the rest is found by its number whatever statistics say.
+    pub fn condition(&self) -> &'static str {
+        // Nearly always nobody shares anything.
+        if self.readable.len() == 2 {
+            return "WHERE k.kb_no = (
+                SELECT m.kb_no FROM kb.knowledge_bases m WHERE m.id = $1 AND m.tenant_id = ANY ($2)
+                ORDER BY m.tenant_id = $3 DESC LIMIT 1)";
+        }
+        "WHERE k.kb_no = (
+            SELECT m.kb_no FROM kb.knowledge_bases m
+            WHERE m.id = $1 AND m.tenant_id = ANY ($2) AND (m.tenant_id IN ($3, 'shared') OR EXISTS (
+                SELECT FROM kb.shares s WHERE s.tenant_id = $3 AND s.kb_no = m.kb_no))
+            ORDER BY m.tenant_id = $3 DESC, m.tenant_id = 'shared' DESC,
+                (SELECT s.created_at FROM kb.shares s WHERE s.tenant_id = $3 AND s.kb_no = m.kb_no), m.kb_no
+            LIMIT 1)"
+    }
+
+    pub fn arguments<'a>(&'a self, id: &'a str) -> [Arg<'a>; 3] {
+        [Arg::Text(id), Arg::Texts(&self.readable), Arg::Text(&self.tenant)]
+    }
+}
 
 /// The knowledge base that the caller means.
 pub fn get(id: &str) -> Result<KnowledgeBase> {
+    let meant = Meant::of_session()?;
     spi::write_one(
-        &format!("SELECT {COLUMNS} FROM kb.knowledge_bases k {MEANT}"),
-        &[Arg::Text(id)],
+        &format!("SELECT {COLUMNS} FROM kb.knowledge_bases k {}", meant.condition()),
+        &meant.arguments(id),
         knowledge_base,
     )?
     .ok_or_else(|| Error::NotFound { what: Object::KnowledgeBase, id: id.into() })

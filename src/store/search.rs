@@ -2,7 +2,7 @@
 
 use super::arguments::Arguments;
 use super::filter::condition;
-use super::knowledge_bases::MEANT;
+use super::knowledge_bases::Meant;
 use super::vector_store::VectorDb;
 use crate::error::{Error, Object, Result};
 use crate::model::candidate::{ChunkRow, Found};
@@ -29,6 +29,7 @@ pub struct Target {
 /// The knowledge base that the caller means, with its live build.
 pub fn target(kb_id: &str) -> Result<Target> {
     let internal = |p: Vec<String>| Error::Internal(format!("stored settings: {}", p.join("; ")));
+    let meant = Meant::of_session()?;
     spi::read_one(
         &format!(
             "SELECT k.kb_no, b.build_no, k.retrieval, b.preprocess, e.id, e.provider, e.model, e.dimension, e.config,
@@ -36,11 +37,12 @@ pub fn target(kb_id: &str) -> Result<Target> {
              FROM kb.knowledge_bases k
              JOIN kb.builds b ON b.kb_no = k.kb_no AND b.state = 'live'
              JOIN kb.embedders e ON e.id = b.embedder
-             {MEANT}",
+             {}",
             VectorDb::columns("b"),
-            VectorDb::readable("b")
+            VectorDb::readable("b"),
+            meant.condition()
         ),
-        &[Arg::Text(kb_id)],
+        &meant.arguments(kb_id),
         |row| {
             Ok(Target {
                 kb_no: row.get(0)?,

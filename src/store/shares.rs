@@ -1,6 +1,5 @@
 //! kb.shares: knowledge bases that tenants share with others.
 
-use super::knowledge_bases::KnowledgeBase;
 use crate::error::Result;
 use crate::pg::spi::{self, Arg};
 use crate::pg::watched::{self, Kept};
@@ -26,11 +25,11 @@ pub fn owners(tenant_id: &str) -> Vec<String> {
     found.to_vec()
 }
 
-/// Shares a knowledge base with a tenant. False: it was. As the owner.
-pub fn put(kb: &KnowledgeBase, tenant_id: &str) -> Result<bool> {
+/// Shares a knowledge base with a tenant, of the tenant that owns it. False: it was shared. As the owner.
+pub fn put(kb_no: i64, owner: &str, tenant_id: &str) -> Result<bool> {
     let put = spi::execute(
         "INSERT INTO kb.shares (tenant_id, kb_no, owner_id) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
-        &[Arg::Text(tenant_id), Arg::Long(kb.kb_no), Arg::Text(&kb.tenant_id)],
+        &[Arg::Text(tenant_id), Arg::Long(kb_no), Arg::Text(owner)],
     )?;
     Ok(put > 0)
 }

@@ -24,7 +24,7 @@ pub fn share(kb_id: &str, tenant: &str) -> Result<bool> {
             "no tenant's rows are read as \"{SHARED}\"; what is for all, it puts itself"
         ));
     }
-    as_owner(|| shares::put(&kb, tenant))
+    as_owner(|| shares::put(kb.kb_no, &kb.tenant_id, tenant))
 }
 
 /// Ends that; false: it was not shared with this tenant.
