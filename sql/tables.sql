@@ -296,6 +296,8 @@ CREATE TABLE kb.sources (
     created_at    timestamptz NOT NULL DEFAULT now(),
     updated_at    timestamptz NOT NULL DEFAULT now(),
     is_partitioned boolean NOT NULL DEFAULT false,
+    -- Its partitions that have triggers.
+    partitions    oid[] NOT NULL DEFAULT '{}',
     FOREIGN KEY (kb_no, tenant_id) REFERENCES kb.knowledge_bases (kb_no, tenant_id) ON DELETE CASCADE
 );
 ALTER SEQUENCE kb.source_no_seq OWNED BY kb.sources.source_no;
@@ -329,11 +331,11 @@ COMMENT ON TABLE kb.changes IS 'Rows of attached tables that were changed since 
 CREATE TRIGGER watched_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON kb.sources
     FOR EACH STATEMENT EXECUTE FUNCTION kb._watched_changed();
 -- Partitions come and go by DDL.
-CREATE EVENT TRIGGER kb_tables_altered ON ddl_command_end WHEN TAG IN ('CREATE TABLE', 'ALTER TABLE')
+CREATE EVENT TRIGGER kb_tables_altered ON ddl_command_end WHEN TAG IN ('CREATE TABLE', 'ALTER TABLE', 'CREATE SCHEMA')
     EXECUTE FUNCTION kb._tables_altered();
 CREATE EVENT TRIGGER kb_tables_dropping ON ddl_command_start WHEN TAG IN ('DROP TABLE')
     EXECUTE FUNCTION kb._tables_altered();
-CREATE EVENT TRIGGER kb_tables_dropped ON sql_drop WHEN TAG IN ('DROP SCHEMA', 'DROP OWNED')
+CREATE EVENT TRIGGER kb_tables_dropped ON sql_drop WHEN TAG IN ('DROP TABLE', 'DROP SCHEMA', 'DROP OWNED')
     EXECUTE FUNCTION kb._tables_altered();
 
 -- Which tenants a role may act for; a role that is named nowhere may act for any.
@@ -382,8 +384,10 @@ CREATE TABLE kb.quotas (
     document_bytes  bigint CHECK (document_bytes >= 0),
     knowledge_bases bigint CHECK (knowledge_bases >= 0),
     tokens_per_day  bigint CHECK (tokens_per_day >= 0),
-    -- The transaction that set it; once all that run are younger, what the tenant has is counted once more.
-    unsettled       xid8,
+    -- What older transactions added may be missing in the counts.
+    is_settled      boolean NOT NULL DEFAULT false,
+    -- Once all transactions that run are younger, what the tenant has is counted once more; NULL: the worker has not seen it.
+    settle_after    xid8,
     updated_at      timestamptz NOT NULL DEFAULT now()
 );
 COMMENT ON TABLE kb.quotas IS 'What tenants may have; NULL: as much as they like. Changed by kb.set_quota; kb.quota_status says what they have.';
@@ -396,6 +400,8 @@ CREATE TRIGGER watched_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON k
 
 -- What tenants with a quota have: the sums of these rows. Who deletes adds a row below zero, and waits for nobody.
 CREATE TABLE kb.quota_counts (
+    -- For a publication of all tables.
+    count_id  uuid PRIMARY KEY DEFAULT gen_random_uuid(),
     tenant_id text NOT NULL,
     kb_no     bigint NOT NULL,
     documents bigint NOT NULL,
@@ -407,7 +413,8 @@ CREATE FUNCTION kb._documents_deleted() RETURNS trigger LANGUAGE plpgsql SET sea
 $$BEGIN
     IF EXISTS (SELECT FROM kb.quotas) THEN
         INSERT INTO kb.quota_counts (tenant_id, kb_no, documents, bytes)
-        SELECT q.tenant_id, g.kb_no, -count(*), -sum(coalesce(octet_length(g.original), octet_length(g.content), 0))
+        SELECT q.tenant_id, g.kb_no, -count(*) FILTER (WHERE coalesce(octet_length(g.original), octet_length(g.content), 0) > 0),
+               -sum(coalesce(octet_length(g.original), octet_length(g.content), 0))
         FROM gone g JOIN kb.knowledge_bases k USING (kb_no) JOIN kb.quotas q ON q.tenant_id = k.tenant_id
         GROUP BY q.tenant_id, g.kb_no;
     END IF;

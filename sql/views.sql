@@ -54,8 +54,8 @@ CROSS JOIN LATERAL (
     UNION ALL
     SELECT NULL, 'tokens_per_day', coalesce(sum(t.tokens), 0)::bigint, q.tokens_per_day FROM kb.usage t
     WHERE t.tenant_id = q.tenant_id AND t.day = (now() AT TIME ZONE 'UTC')::date) u
-WHERE u.allowed IS NOT NULL;
+WHERE u.allowed IS NOT NULL AND q.tenant_id = (SELECT kb.current_tenant());
 COMMENT ON VIEW kb.quota_status IS
-    'What of their quotas tenants have used: bytes, documents of each knowledge base, knowledge_bases, tokens_per_day (today in UTC).';
+    'What the session''s tenant has used of its quota: bytes, documents of each knowledge base, knowledge_bases, tokens_per_day (today in UTC).';
 
 SELECT pg_catalog.set_config('search_path', pg_catalog.current_setting('kb_install.search_path'), true);

@@ -29,6 +29,8 @@ CREATE TABLE kb.sources (
     created_at    timestamptz NOT NULL DEFAULT now(),
     updated_at    timestamptz NOT NULL DEFAULT now(),
     is_partitioned boolean NOT NULL DEFAULT false,
+    -- Its partitions that have triggers.
+    partitions    oid[] NOT NULL DEFAULT '{}',
     FOREIGN KEY (kb_no, tenant_id) REFERENCES kb.knowledge_bases (kb_no, tenant_id) ON DELETE CASCADE
 );
 ALTER SEQUENCE kb.source_no_seq OWNED BY kb.sources.source_no;
@@ -85,11 +87,11 @@ CREATE FUNCTION kb._watched_changed() RETURNS trigger LANGUAGE c AS 'MODULE_PATH
 CREATE TRIGGER watched_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON kb.sources
     FOR EACH STATEMENT EXECUTE FUNCTION kb._watched_changed();
 -- Partitions come and go by DDL.
-CREATE EVENT TRIGGER kb_tables_altered ON ddl_command_end WHEN TAG IN ('CREATE TABLE', 'ALTER TABLE')
+CREATE EVENT TRIGGER kb_tables_altered ON ddl_command_end WHEN TAG IN ('CREATE TABLE', 'ALTER TABLE', 'CREATE SCHEMA')
     EXECUTE FUNCTION kb._tables_altered();
 CREATE EVENT TRIGGER kb_tables_dropping ON ddl_command_start WHEN TAG IN ('DROP TABLE')
     EXECUTE FUNCTION kb._tables_altered();
-CREATE EVENT TRIGGER kb_tables_dropped ON sql_drop WHEN TAG IN ('DROP SCHEMA', 'DROP OWNED')
+CREATE EVENT TRIGGER kb_tables_dropped ON sql_drop WHEN TAG IN ('DROP TABLE', 'DROP SCHEMA', 'DROP OWNED')
     EXECUTE FUNCTION kb._tables_altered();
 
 -- Which tenants a role may act for; a role that is named nowhere may act for any.
@@ -138,8 +140,10 @@ CREATE TABLE kb.quotas (
     document_bytes  bigint CHECK (document_bytes >= 0),
     knowledge_bases bigint CHECK (knowledge_bases >= 0),
     tokens_per_day  bigint CHECK (tokens_per_day >= 0),
-    -- The transaction that set it; once all that run are younger, what the tenant has is counted once more.
-    unsettled       xid8,
+    -- What older transactions added may be missing in the counts.
+    is_settled      boolean NOT NULL DEFAULT false,
+    -- Once all transactions that run are younger, what the tenant has is counted once more; NULL: the worker has not seen it.
+    settle_after    xid8,
     updated_at      timestamptz NOT NULL DEFAULT now()
 );
 COMMENT ON TABLE kb.quotas IS 'What tenants may have; NULL: as much as they like. Changed by kb.set_quota; kb.quota_status says what they have.';
@@ -152,6 +156,8 @@ CREATE TRIGGER watched_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON k
 
 -- What tenants with a quota have: the sums of these rows. Who deletes adds a row below zero, and waits for nobody.
 CREATE TABLE kb.quota_counts (
+    -- For a publication of all tables.
+    count_id  uuid PRIMARY KEY DEFAULT gen_random_uuid(),
     tenant_id text NOT NULL,
     kb_no     bigint NOT NULL,
     documents bigint NOT NULL,
@@ -163,7 +169,8 @@ CREATE FUNCTION kb._documents_deleted() RETURNS trigger LANGUAGE plpgsql SET sea
 $$BEGIN
     IF EXISTS (SELECT FROM kb.quotas) THEN
         INSERT INTO kb.quota_counts (tenant_id, kb_no, documents, bytes)
-        SELECT q.tenant_id, g.kb_no, -count(*), -sum(coalesce(octet_length(g.original), octet_length(g.content), 0))
+        SELECT q.tenant_id, g.kb_no, -count(*) FILTER (WHERE coalesce(octet_length(g.original), octet_length(g.content), 0) > 0),
+               -sum(coalesce(octet_length(g.original), octet_length(g.content), 0))
         FROM gone g JOIN kb.knowledge_bases k USING (kb_no) JOIN kb.quotas q ON q.tenant_id = k.tenant_id
         GROUP BY q.tenant_id, g.kb_no;
     END IF;
@@ -222,9 +229,9 @@ CROSS JOIN LATERAL (
     UNION ALL
     SELECT NULL, 'tokens_per_day', coalesce(sum(t.tokens), 0)::bigint, q.tokens_per_day FROM kb.usage t
     WHERE t.tenant_id = q.tenant_id AND t.day = (now() AT TIME ZONE 'UTC')::date) u
-WHERE u.allowed IS NOT NULL;
+WHERE u.allowed IS NOT NULL AND q.tenant_id = (SELECT kb.current_tenant());
 COMMENT ON VIEW kb.quota_status IS
-    'What of their quotas tenants have used: bytes, documents of each knowledge base, knowledge_bases, tokens_per_day (today in UTC).';
+    'What the session''s tenant has used of its quota: bytes, documents of each knowledge base, knowledge_bases, tokens_per_day (today in UTC).';
 
 GRANT SELECT ON kb.quotas, kb.quota_counts, kb.quota_status TO kb_reader;
 GRANT SELECT ON kb.shares TO kb_reader, kb_vectors;
@@ -292,7 +299,7 @@ REVOKE ALL ON FUNCTION kb.attach_table, kb.detach_table, kb.reconcile, kb.query_
 GRANT EXECUTE ON FUNCTION kb.query_rows, kb.row_status, kb.extract_text TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.attach_table, kb.detach_table, kb.reconcile, kb._rows_changed TO kb_writer;
 COMMENT ON FUNCTION kb.attach_table(text, regclass, text, text, text[], text, text, text, text, boolean, jsonb, text) IS
-    'Makes the rows of a table documents of a knowledge base, now and with every change. content: names of columns ({title, body}), or a template ({{title}}: {{body}}). published_when: a condition on the row; other rows are absent. metadata: columns that become metadata. tenant, title, uri, content_type: columns that say these. replicated: also rows that logical replication brings. json_fields: which values are the text of columns of JSON ({include, exclude}, lists of paths), for rows of other types others ({type_column, types}). adopt: a column of vectors that the embedder''s model has made of the rows that are there; a row that becomes one chunk is not embedded again. external_id is the primary key. Again for an attached table: changes how it is read. Returns the source_no. Needs kb_writer and the table''s owner.';
+    'Makes the rows of a table documents of a knowledge base, now and with every change. content: names of columns ({title, body}), or a template ({{title}}: {{body}}). published_when: a condition on the row; other rows are absent. metadata: columns that become metadata. tenant, title, uri, content_type: columns that say these. replicated: also rows of sessions that replay a replica, and of the initial copy of a subscription. json_fields: which values are the text of columns of JSON ({include, exclude}, lists of paths), for rows of other types others ({type_column, types}). adopt: a column of vectors that the embedder''s model has made of the rows that are there; a row that becomes one chunk is not embedded again. external_id is the primary key. Again for an attached table: changes how it is read. Returns the source_no. Needs kb_writer and the table''s owner.';
 COMMENT ON FUNCTION kb.extract_text(jsonb, jsonb) IS
     'The text of a JSON document: the values at the paths of fields ({include, exclude}), else the first of content, text, description, title, summary, body, name that has text, else every string with the names that lead to it, sorted.';
 COMMENT ON FUNCTION kb.detach_table(text, regclass, boolean) IS

@@ -2,24 +2,33 @@
 
 use crate::error::Result;
 use crate::model::row_key;
-use crate::pg::report;
 use crate::pg::subtransaction::{in_subtransaction, is_cancel};
+use crate::pg::{report, txn};
 use crate::store::changes::{self, What};
 use crate::store::row_documents::{self, RowDocument};
 use crate::store::sources::table::{self, Member};
-use crate::store::sources::{Source, rows};
+use crate::store::sources::{Source, catalog, rows};
 
 /// Keys that are written down together.
 const BATCH: usize = 1000;
 
-/// Has the rows of a partition read again (changed), or hidden (gone). Where they cannot be read, all documents of the source
-/// are hidden until the worker has looked.
+/// Has the rows of a partition read again (changed), or hidden (gone). Where it is another role's than the table, whose code
+/// must not be run, or its rows cannot be read, all rows are read again, or all documents hidden until the worker has looked.
 pub fn note(source: &Source, partition: &Member, what: What) -> Result<()> {
-    let noted = in_subtransaction(|| note_rows(source, partition, what));
-    match noted {
-        Err(error) if is_cancel(&error) => Err(error),
-        Err(_) => hide_all(source),
-        Ok(()) => Ok(()),
+    // Under an older snapshot rows would be missing.
+    let is_readable =
+        partition.owner == source.role_name && !partition.has_policies && txn::is_read_committed();
+    if is_readable {
+        match in_subtransaction(|| note_rows(source, partition, what)) {
+            Err(error) if is_cancel(&error) => return Err(error),
+            Err(_) => {}
+            Ok(()) => return Ok(()),
+        }
+    }
+    match what {
+        What::Changed => catalog::begin_backfill(source.source_no),
+        _ if txn::is_read_committed() => hide_all(source),
+        _ => changes::append(source.source_no, What::Truncated, &[], &[]),
     }
 }
 
@@ -55,20 +64,29 @@ pub fn hide_all(source: &Source) -> Result<()> {
     }
 }
 
-/// Follows the partitions that a source's table has got, and lets go of those that it has no more.
-pub fn follow(source: &Source) -> Result<()> {
-    let members = table::members(source.relation)?;
-    let followed = table::followed(source.source_no)?;
-    for member in members.iter().filter(|member| !followed.contains(member)) {
+/// Follows the partitions that a source's table has got, and lets go of those that it has no more. Whether there were any.
+pub fn follow(source: &Source) -> Result<bool> {
+    let members: Vec<Member> = table::members(source.relation)?.into_iter().skip(1).collect();
+    let oids: Vec<i64> = members.iter().map(|member| i64::from(member.relation)).collect();
+    let gone: Vec<i64> = source.partitions.iter().copied().filter(|oid| !oids.contains(oid)).collect();
+    let new: Vec<&Member> =
+        members.iter().filter(|member| !source.partitions.contains(&i64::from(member.relation))).collect();
+    if new.is_empty() && gone.is_empty() {
+        return Ok(false);
+    }
+    // After a restore all have other oids, and their triggers.
+    let followed = table::followed(source.source_no, &oids)?;
+    for member in new.into_iter().filter(|member| !followed.contains(member)) {
         table::create_triggers(source.source_no, member, true)?;
         if source.config.replicated {
             table::enable_always(source.source_no, member)?;
         }
         note(source, member, What::Changed)?;
     }
-    for former in followed.iter().filter(|former| !members.contains(former)) {
-        note(source, former, What::Gone)?;
+    for former in table::followed(source.source_no, &gone)? {
+        note(source, &former, What::Gone)?;
         table::drop_triggers(source.source_no, Some(former.relation))?;
     }
-    Ok(())
+    catalog::set_partitions(source.source_no, &oids)?;
+    Ok(true)
 }

@@ -57,14 +57,15 @@ impl Charge {
     pub fn add(&mut self, document: &NewDocument) -> Result<()> {
         let size = document.size();
         let error = |shortage| Err(Error::Quota { tenant: self.owner.clone(), shortage });
-        let before = self.sizes.insert(document.external_id.clone(), size);
-        if let Some(allowed) =
-            self.quota.document_bytes.filter(|allowed| size > *allowed && before != Some(size))
-        {
+        // What stands for a row that could not be read has no bytes, and does not count.
+        let before = self.sizes.insert(document.external_id.clone(), size).filter(|before| *before > 0);
+        let is_larger = before.is_none_or(|before| size > before);
+        if let Some(allowed) = self.quota.document_bytes.filter(|allowed| size > *allowed && is_larger) {
             let what = "bytes in one document";
             return error(Shortage { what, allowed, used: 0, needed: size });
         }
-        let more = Volume { documents: i64::from(before.is_none()), bytes: size - before.unwrap_or(0) };
+        let more =
+            Volume { documents: i64::from(before.is_none() && size > 0), bytes: size - before.unwrap_or(0) };
         if let Some(shortage) = self.quota.shortage(self.used.plus(self.more), more) {
             return error(shortage);
         }

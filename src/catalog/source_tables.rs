@@ -33,9 +33,9 @@ pub fn located(source: Source) -> Result<Source> {
     })
 }
 
-/// The source with its table as it is now, whoever owns that; None where it is gone.
+/// The source with its table as it is now; None where that is gone, or another role's, whose code must not be run.
 pub fn relocated(source: Source) -> Result<Option<Source>> {
-    let found = table::locate(&source)?;
+    let found = table::locate(&source)?.filter(|found| found.is_same_owner);
     Ok(found.map(|found| Source { relation: found.relation, relation_name: found.name, ..source }))
 }
 

@@ -9,6 +9,8 @@ use std::ffi::{CStr, CString};
 thread_local! {
     /// Who called kb, while it does a step as a role of its own.
     static CALLER: Cell<Option<pg_sys::Oid>> = const { Cell::new(None) };
+    /// The role that it does a step for ([`as_role_of_name`]).
+    static NAMED: Cell<Option<pg_sys::Oid>> = const { Cell::new(None) };
 }
 
 /// The role that reads vectors for a query: no superuser, and under row-level security (sql/roles.sql).
@@ -35,7 +37,18 @@ pub fn as_vector_reader<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
 /// asked for. An error if there is no such role.
 pub fn as_role_of_name<T>(name: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
     let role = find(name).ok_or_else(|| Error::NotFound { what: Object::Role, id: name.into() })?;
-    for_caller(None, || as_role(role, || setting::with(&[(c"row_security", c"on")], work)))
+    let before = NAMED.replace(Some(role));
+    let _back = Back(|| NAMED.set(before));
+    for_caller(None, || as_role(role, || setting::with_none_kept(&[(c"row_security", c"on")], work)))
+}
+
+/// Does something at the end of its scope, also where that ends by an error.
+struct Back<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for Back<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
 }
 
 /// The role of a name.
@@ -47,10 +60,12 @@ pub(super) fn find(name: &str) -> Option<pg_sys::Oid> {
 }
 
 /// The roles that the session acts as: the one that logged in, the one that was SET, the one whose rights count now. While
-/// kb does a step as a role of its own, the last is its caller.
-pub(super) fn acting() -> [pg_sys::Oid; 3] {
+/// kb does a step as a role of its own, the last is its caller; while it does one for another role, that role counts, too,
+/// whatever functions are called then.
+pub(super) fn acting() -> [pg_sys::Oid; 4] {
+    let caller = caller();
     // SAFETY: they read this process's variables.
-    unsafe { [pg_sys::GetSessionUserId(), pg_sys::GetOuterUserId(), caller()] }
+    unsafe { [pg_sys::GetSessionUserId(), pg_sys::GetOuterUserId(), caller, NAMED.get().unwrap_or(caller)] }
 }
 
 /// Whether the caller has the rights of a role.
@@ -81,13 +96,8 @@ fn caller() -> pg_sys::Oid {
 
 /// Runs `work` for this caller; None: for whoever it then runs as.
 fn for_caller<T>(caller: Option<pg_sys::Oid>, work: impl FnOnce() -> T) -> T {
-    struct Back(Option<pg_sys::Oid>);
-    impl Drop for Back {
-        fn drop(&mut self) {
-            CALLER.set(self.0);
-        }
-    }
-    let _back = Back(CALLER.replace(caller));
+    let before = CALLER.replace(caller);
+    let _back = Back(|| CALLER.set(before));
     work()
 }
 

@@ -22,6 +22,15 @@ pub(super) fn set(name: &CStr, value: &CStr) {
 
 /// Runs `work` with settings that end with it (and with an error).
 pub fn with<T>(settings: &[(&CStr, &CStr)], work: impl FnOnce() -> T) -> T {
+    at_level(settings, true, work)
+}
+
+/// The same, and whatever `work` sets ends with it as well: code of users must not set anything for a process.
+pub fn with_none_kept<T>(settings: &[(&CStr, &CStr)], work: impl FnOnce() -> T) -> T {
+    at_level(settings, false, work)
+}
+
+fn at_level<T>(settings: &[(&CStr, &CStr)], keeps_others: bool, work: impl FnOnce() -> T) -> T {
     // SAFETY: the level is closed on return; after an ERROR the transaction's abort closes it.
     unsafe {
         let level = pg_sys::NewGUCNestLevel();
@@ -29,7 +38,7 @@ pub fn with<T>(settings: &[(&CStr, &CStr)], work: impl FnOnce() -> T) -> T {
             set(name, value);
         }
         let result = work();
-        pg_sys::AtEOXact_GUC(true, level);
+        pg_sys::AtEOXact_GUC(keeps_others, level);
         result
     }
 }

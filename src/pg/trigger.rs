@@ -73,6 +73,12 @@ impl Firing {
         }
     }
 
+    /// Whether the statement is still to be done.
+    pub fn is_before(&self) -> bool {
+        // SAFETY: see `of`.
+        unsafe { (*self.data).tg_event & pg_sys::TRIGGER_EVENT_TIMINGMASK == pg_sys::TRIGGER_EVENT_BEFORE }
+    }
+
     /// Whether the table is a partition of another.
     pub fn is_partition(&self) -> bool {
         // SAFETY: see `of`; the table is open.

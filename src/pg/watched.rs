@@ -19,6 +19,8 @@ thread_local! {
     /// The tables that were read.
     static TABLES: RefCell<Vec<pg_sys::Oid>> = const { RefCell::new(Vec::new()) };
     static IS_WATCHING: Cell<bool> = const { Cell::new(false) };
+    /// A table was not there: any that comes may be it.
+    static IS_MISSING: Cell<bool> = const { Cell::new(false) };
 }
 
 /// What was read of such a table, by key.
@@ -40,6 +42,9 @@ pub fn get<K: Eq + Hash + Clone, V: Clone>(
     read: impl FnOnce() -> V,
 ) -> V {
     watch();
+    // What others have committed counts now, also in the middle of a transaction.
+    // SAFETY: as PostgreSQL does whenever it locks a table.
+    unsafe { pg_sys::AcceptInvalidationMessages() };
     let epoch = EPOCH.get();
     let found = kept.with_borrow_mut(|kept| {
         if kept.epoch != epoch || kept.values.len() > MOST {
@@ -149,6 +154,7 @@ fn find(relation: &CStr) -> Option<pg_sys::Oid> {
         pg_sys::get_relname_relid(relation.as_ptr(), schema)
     };
     if oid == pg_sys::InvalidOid {
+        IS_MISSING.set(true);
         return None;
     }
     TABLES.with_borrow_mut(|tables| {
@@ -175,8 +181,8 @@ fn watch() {
 
 #[pgrx::pg_guard]
 unsafe extern "C-unwind" fn on_relation(_argument: pg_sys::Datum, relation: pg_sys::Oid) {
-    // A table that is made later is none of those that were read.
     let concerns = relation == pg_sys::InvalidOid
+        || IS_MISSING.get()
         || TABLES.with(|tables| tables.try_borrow().map_or(true, |tables| tables.contains(&relation)));
     if concerns {
         EPOCH.set(EPOCH.get() + 1);

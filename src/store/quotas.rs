@@ -15,7 +15,7 @@ thread_local! {
 /// The first of the columns of kb.quotas that are limits.
 const LIMITS: usize = 2;
 
-/// Rows of counts of a tenant that are made one per knowledge base.
+/// A tenant's rows of counts are made one per knowledge base when there are so many more than two of each.
 const FOLDED_FROM: i64 = 64;
 
 /// Bytes of a document as it was put.
@@ -45,11 +45,11 @@ fn quota(row: &Columns) -> Quota {
 pub fn set(tenant_id: &str, quota: &Quota) -> Result<()> {
     spi::execute(
         "INSERT INTO kb.quotas
-             (tenant_id, bytes, documents, document_bytes, knowledge_bases, tokens_per_day, unsettled)
-         VALUES ($1, $2, $3, $4, $5, $6, pg_catalog.pg_current_xact_id())
+             (tenant_id, bytes, documents, document_bytes, knowledge_bases, tokens_per_day)
+         VALUES ($1, $2, $3, $4, $5, $6)
          ON CONFLICT (tenant_id) DO UPDATE SET bytes = EXCLUDED.bytes, documents = EXCLUDED.documents,
              document_bytes = EXCLUDED.document_bytes, knowledge_bases = EXCLUDED.knowledge_bases,
-             tokens_per_day = EXCLUDED.tokens_per_day, unsettled = EXCLUDED.unsettled, updated_at = now()",
+             tokens_per_day = EXCLUDED.tokens_per_day, is_settled = false, settle_after = NULL, updated_at = now()",
         &[
             Arg::Text(tenant_id),
             Arg::LongOrNull(quota.bytes),
@@ -82,9 +82,9 @@ pub fn lock(tenant_id: &str, waits: bool) -> Result<bool> {
 
 /// What a locked tenant has in a knowledge base and in all, whatever the transaction's snapshot. As the owner.
 pub fn used(tenant_id: &str, kb_no: i64) -> Result<Volume> {
-    let (rows, volume) = txn::with_latest_snapshot(|| {
+    let (spare, volume) = txn::with_latest_snapshot(|| {
         let found = spi::read_one(
-            "SELECT count(*), coalesce(sum(c.documents) FILTER (WHERE c.kb_no = $2), 0)::bigint,
+            "SELECT count(*) - 2 * count(DISTINCT c.kb_no), coalesce(sum(c.documents) FILTER (WHERE c.kb_no = $2), 0)::bigint,
                     coalesce(sum(c.bytes), 0)::bigint
              FROM kb.quota_counts c WHERE c.tenant_id = $1
                AND EXISTS (SELECT FROM kb.knowledge_bases k WHERE k.kb_no = c.kb_no)",
@@ -94,7 +94,7 @@ pub fn used(tenant_id: &str, kb_no: i64) -> Result<Volume> {
         found.ok_or_else(|| Error::Internal("no counts".into()))
     })?;
     // Under an older snapshot rows that others have folded since cannot be deleted.
-    if rows > FOLDED_FROM && txn::is_read_committed() {
+    if spare > FOLDED_FROM && txn::is_read_committed() {
         fold(tenant_id)?;
     }
     Ok(volume)
@@ -126,7 +126,7 @@ pub fn count_again(tenant_id: &str) -> Result<()> {
         &format!(
             "WITH old AS (DELETE FROM kb.quota_counts WHERE tenant_id = $1)
              INSERT INTO kb.quota_counts (tenant_id, kb_no, documents, bytes)
-             SELECT $1, d.kb_no, count(*), sum({SIZE}) FROM kb.knowledge_bases k JOIN kb.documents d USING (kb_no)
+             SELECT $1, d.kb_no, count(*) FILTER (WHERE {SIZE} > 0), sum({SIZE}) FROM kb.knowledge_bases k JOIN kb.documents d USING (kb_no)
              WHERE k.tenant_id = $1 GROUP BY d.kb_no"
         ),
         &[Arg::Text(tenant_id)],
@@ -134,13 +134,23 @@ pub fn count_again(tenant_id: &str) -> Result<()> {
     Ok(())
 }
 
-/// Tenants whose quota was set by a transaction that is older than all that run now: whoever added documents without knowing
-/// of it has ended. A number of the future is of another server, from a restore.
+/// Notes of quotas that are new which transactions may not know of them: all that run now.
+pub fn note_new() -> Result<()> {
+    spi::execute(
+        "UPDATE kb.quotas SET settle_after = pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())
+         WHERE NOT is_settled AND settle_after IS NULL",
+        &[],
+    )?;
+    Ok(())
+}
+
+/// Tenants whose quota is known to all that run now: whoever added documents without knowing of it has ended. A number of the
+/// future is of another server, from a restore.
 pub fn to_settle() -> Result<Vec<String>> {
     spi::write(
-        "SELECT tenant_id FROM kb.quotas WHERE unsettled IS NOT NULL
-           AND (unsettled < pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())
-                OR unsettled > pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot()))",
+        "SELECT tenant_id FROM kb.quotas WHERE NOT is_settled
+           AND (settle_after <= pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())
+                OR settle_after > pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot()))",
         &[],
         |row| row.get(0),
     )
@@ -148,16 +158,14 @@ pub fn to_settle() -> Result<Vec<String>> {
 
 /// The counts of a tenant are exact from now on.
 pub fn settle(tenant_id: &str) -> Result<()> {
-    spi::execute("UPDATE kb.quotas SET unsettled = NULL WHERE tenant_id = $1", &[Arg::Text(tenant_id)])?;
+    spi::execute("UPDATE kb.quotas SET is_settled = true WHERE tenant_id = $1", &[Arg::Text(tenant_id)])?;
     Ok(())
 }
 
 /// Whether a quota's counts are not exact yet.
 pub fn any_unsettled() -> Result<bool> {
     let found =
-        spi::read_one("SELECT EXISTS (SELECT FROM kb.quotas WHERE unsettled IS NOT NULL)", &[], |row| {
-            row.get(0)
-        })?;
+        spi::read_one("SELECT EXISTS (SELECT FROM kb.quotas WHERE NOT is_settled)", &[], |row| row.get(0))?;
     Ok(found.unwrap_or(false))
 }
 

@@ -59,11 +59,14 @@ pub fn may_act_for(role: &str, tenant: &str) -> bool {
 
 /// Binds a role to a tenant. False: it was. As the owner.
 pub fn bind(role_name: &str, tenant_id: &str) -> Result<bool> {
-    let bound = spi::execute(
-        "INSERT INTO kb.tenant_roles (role_name, tenant_id) VALUES ($1::name, $2) ON CONFLICT DO NOTHING",
+    // A role of that name may be another one than when it was bound: the trigger finds out.
+    let is_new = spi::write_one(
+        "INSERT INTO kb.tenant_roles AS t (role_name, tenant_id) VALUES ($1::name, $2)
+         ON CONFLICT (role_name, tenant_id) DO UPDATE SET role = EXCLUDED.role RETURNING t.xmax = 0",
         &[Arg::Text(role_name), Arg::Text(tenant_id)],
+        |row| row.get(0),
     )?;
-    Ok(bound > 0)
+    Ok(is_new == Some(true))
 }
 
 /// Ends a role's binding to a tenant, or with None to all. Returns how many there were. As the owner.

@@ -60,6 +60,7 @@ pub fn attach_table(kb_id: &str, relation: u32, wanted: WantedTable) -> Result<i
         config,
         backfill: None,
         is_partitioned: table.is_partitioned,
+        partitions: Vec::new(),
     };
     // As the worker will read it: what the role may not do is told now.
     rows::check(&source)?;
@@ -85,6 +86,8 @@ fn create_triggers(source: &Source) -> Result<()> {
     table::members(source.relation)?.first().map_or(Ok(()), create)?;
     let members = table::members(source.relation)?;
     members.iter().skip(1).try_for_each(create)?;
+    let partitions: Vec<i64> = members.iter().skip(1).map(|member| i64::from(member.relation)).collect();
+    catalog::set_partitions(source.source_no, &partitions)?;
     match source.config.replicated {
         true => members.iter().try_for_each(|member| table::enable_always(source.source_no, member)),
         false => Ok(()),

@@ -23,7 +23,7 @@ thread_local! {
     /// Sources by the oids of their triggers. A source that is changed gets new triggers.
     static SOURCES: RefCell<HashMap<u32, Rc<Source>>> = RefCell::default();
     /// The source whose table was truncated, and what could write next then.
-    static ROOT_TRUNCATED: Cell<Option<(i64, (u32, u32))>> = const { Cell::new(None) };
+    static ROOT_TRUNCATED: Cell<Option<(i64, u64, (u32, u32))>> = const { Cell::new(None) };
 }
 
 /// Writes down what the statement did.
@@ -66,12 +66,13 @@ pub fn rows_changed(firing: &Firing) -> Result<()> {
 
 /// TRUNCATE of a partitioned table calls its own trigger first, then those of its partitions, which must not name each row.
 fn truncated(firing: &Firing, source: &Source, changes: &mut Written) -> Result<()> {
-    if !firing.is_partition() {
+    // Of a table that became a partition later nobody knows the rows any more.
+    if !firing.is_before() || !firing.is_partition() {
         changes.note(What::Truncated)?;
-        ROOT_TRUNCATED.set(Some((source.source_no, txn::next_write())));
+        ROOT_TRUNCATED.set(Some((source.source_no, txn::epoch(), txn::next_write())));
         return Ok(());
     }
-    if ROOT_TRUNCATED.get() == Some((source.source_no, txn::next_write())) {
+    if ROOT_TRUNCATED.get() == Some((source.source_no, txn::epoch(), txn::next_write())) {
         return Ok(());
     }
     as_owner(|| match table::members(firing.relation())?.into_iter().next() {

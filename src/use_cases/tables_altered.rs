@@ -9,8 +9,10 @@ use crate::pg::role::as_owner;
 use crate::pg::subtransaction::{in_subtransaction, is_cancel};
 use crate::pg::{report, wake};
 use crate::store::changes::What;
-use crate::store::sources::{Source, catalog, table};
+use crate::store::sources::{catalog, table};
 use std::cell::Cell;
+
+const NOT_FOLLOWED: &str = "its new partitions could not be given triggers, or those of former ones not be taken off: attach it again";
 
 thread_local! {
     static IS_FOLLOWING: Cell<bool> = const { Cell::new(false) };
@@ -32,64 +34,72 @@ pub fn tables_altered(event: &DdlEvent) -> Result<()> {
     match followed {
         Err(error) if is_cancel(&error) => Err(error),
         Err(error) => {
-            report::warning(&format!(
-                "partitions of attached tables are not followed: {error}; kb.reconcile mends what is missed"
-            ));
+            report::log(&format!("partitions of attached tables are not followed: {error}"));
+            report::warning(
+                "partitions of attached tables are not followed; kb.reconcile mends what is missed",
+            );
             Ok(())
         }
         Ok(()) => Ok(()),
     }
 }
 
+/// The fault of one source stops no other; it is shown by kb.sources.
 fn after_alter() -> Result<()> {
     for source in catalog::partitioned()? {
-        let Some(source) = relocated(source)? else { continue };
-        partitions::follow(&source)?;
-        wake::at_commit(source.kb_no);
+        let source_no = source.source_no;
+        let kb_no = source.kb_no;
+        match in_subtransaction(|| relocated(source)?.map_or(Ok(false), |source| partitions::follow(&source)))
+        {
+            Ok(true) => wake::at_commit(kb_no),
+            Ok(false) => {}
+            Err(error) if is_cancel(&error) => return Err(error),
+            Err(_) => catalog::set_error(source_no, Some(NOT_FOLLOWED))?,
+        }
     }
     Ok(())
 }
 
-/// The rows of a partition can be read until it is dropped, by whom it belongs to.
+/// The rows of a partition can be read until it is dropped, by whoever may drop it.
 fn before_drop(event: &DdlEvent) -> Result<()> {
     for relation in event.tables() {
-        let Some(table) = table::find(relation)?.filter(|table| table.is_own) else { continue };
-        let sources = as_owner(|| sources_of_partition(relation))?;
-        if sources.is_empty() {
+        let sources = as_owner(|| catalog::of_partitions(&[i64::from(relation)]))?;
+        if sources.is_empty() || !table::may_drop(relation)? {
             continue;
         }
+        // In the order in which DROP locks them.
+        table::parent(relation)?.into_iter().for_each(ddl_event::lock_to_drop);
         ddl_event::lock_to_drop(relation);
-        let partition = table::Member { relation, name: table.name };
-        for source in sources {
-            as_owner(|| partitions::note(&source, &partition, What::Gone))?;
-            wake::at_commit(source.kb_no);
-        }
+        as_owner(|| {
+            // Its own partitions go with it.
+            let members = table::members(relation)?;
+            let oids: Vec<i64> = members.iter().map(|member| i64::from(member.relation)).collect();
+            let Some(partition) = members.into_iter().next() else { return Ok(()) };
+            for source in sources {
+                let left: Vec<i64> =
+                    source.partitions.iter().copied().filter(|oid| !oids.contains(oid)).collect();
+                catalog::set_partitions(source.source_no, &left)?;
+                if let Some(source) = relocated(source)? {
+                    partitions::note(&source, &partition, What::Gone)?;
+                    wake::at_commit(source.kb_no);
+                }
+            }
+            Ok(())
+        })?;
     }
     Ok(())
 }
 
-fn sources_of_partition(relation: u32) -> Result<Vec<Source>> {
-    let mut found = Vec::new();
-    for source_no in table::sources_on(relation)? {
-        let Some(source) = source(source_no)? else { continue };
-        if table::is_partition_of(relation, source.relation)? {
-            found.push(source);
-        }
-    }
-    Ok(found)
-}
-
-/// Partitions were dropped with their schema or owner: nobody knows which rows they had.
+/// Of partitions that went with their schema, their owner or their parent nobody knows which rows they had.
 fn after_drop() -> Result<()> {
-    for source_no in table::dropped()? {
-        if let Some(source) = source(source_no)? {
+    let dropped = table::dropped()?;
+    for source in catalog::of_partitions(&dropped)? {
+        let left: Vec<i64> = source.partitions.iter().copied().filter(|oid| !dropped.contains(oid)).collect();
+        catalog::set_partitions(source.source_no, &left)?;
+        if let Some(source) = relocated(source)? {
             partitions::hide_all(&source)?;
             wake::at_commit(source.kb_no);
         }
     }
     Ok(())
-}
-
-fn source(source_no: i64) -> Result<Option<Source>> {
-    catalog::find(source_no)?.map_or(Ok(None), relocated)
 }

@@ -133,6 +133,10 @@ fn sweep_old_builds(log: &mut Log) -> Result<()> {
 
 /// Counts what tenants have whose quota was set a while ago, now that whoever did not know of it has ended.
 fn settle_quotas(log: &mut Log) -> Result<()> {
+    if !txn::in_txn(quotas::any_unsettled)? {
+        return Ok(());
+    }
+    txn::in_txn(quotas::note_new)?;
     for tenant in txn::in_txn(quotas::to_settle)? {
         let settled = txn::in_txn(|| {
             if quotas::lock(&tenant, false)? {

@@ -182,12 +182,13 @@ fn edited(source: &Source, jobs: &[Job]) -> Result<Vec<usize>> {
     let source_nos = vec![source.source_no; jobs.len()];
     let tenants: Vec<String> = jobs.iter().map(|job| job.tenant_id.clone()).collect();
     let external_ids: Vec<String> = jobs.iter().map(|job| job.external_id.clone()).collect();
-    let mut edited: Vec<usize> = changes::of_documents(&source_nos, &tenants, &external_ids)?
-        .into_iter()
-        .map(|(place, _)| place)
-        .collect();
-    edited.extend(changes::enqueued(&source_nos, &tenants, &external_ids)?);
-    Ok(edited)
+    // Not under the snapshot that the transaction began with: the rows may be younger.
+    txn::with_latest_snapshot(|| {
+        let written = changes::of_documents(&source_nos, &tenants, &external_ids)?;
+        let mut edited: Vec<usize> = written.into_iter().map(|(place, _)| place).collect();
+        edited.extend(changes::enqueued(&source_nos, &tenants, &external_ids)?);
+        Ok(edited)
+    })
 }
 
 /// The vector that a row has had since before its table was attached. Of one that was edited since nobody knows whether

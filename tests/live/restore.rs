@@ -95,7 +95,7 @@ fn filled() -> Option<(Cluster, Db)> {
         "CREATE ROLE clerk; SELECT kb.bind_role('clerk', 'a'); SELECT kb.set_quota('a', bytes => 1000000, documents => 9);
          SET kb.tenant = 'a'; SELECT kb.share('handbook', 'c'); RESET kb.tenant",
     );
-    until(SOON, "the counts to be exact", || db.count("kb.quotas WHERE unsettled IS NULL") == 1);
+    until(SOON, "the counts to be exact", || db.count("kb.quotas WHERE is_settled") == 1);
     wait_for_tables(&mut db);
     Some((cluster, db))
 }

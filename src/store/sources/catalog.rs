@@ -32,11 +32,13 @@ pub struct Source {
     /// The key up to which rows that were there already are enqueued, empty at first; None: all are.
     pub backfill: Option<Vec<String>>,
     pub is_partitioned: bool,
+    /// The oids of its partitions that have triggers, as far as is known.
+    pub partitions: Vec<i64>,
 }
 
 const COLUMNS: &str =
     "s.source_no, s.kb_no, k.id, s.tenant_id, s.relation::bigint, s.relation_name, s.role_name::text, s.key,
-    s.config, s.backfill, s.is_partitioned";
+    s.config, s.backfill, s.is_partitioned, s.partitions::bigint[]";
 
 fn source(row: &Row) -> Result<Source> {
     let config = serde_json::from_value(row.json(8)?)
@@ -53,6 +55,7 @@ fn source(row: &Row) -> Result<Source> {
         config,
         backfill: row.opt(9)?,
         is_partitioned: row.get(10)?,
+        partitions: row.get(11)?,
     })
 }
 
@@ -137,6 +140,27 @@ pub fn partitioned() -> Result<Vec<Source>> {
         &[],
         source,
     )
+}
+
+/// Those that have one of these tables as a partition.
+pub fn of_partitions(relations: &[i64]) -> Result<Vec<Source>> {
+    spi::write(
+        &format!(
+            "SELECT {COLUMNS} FROM kb.sources s JOIN kb.knowledge_bases k USING (kb_no)
+             WHERE s.is_partitioned AND s.partitions::bigint[] && $1 ORDER BY s.source_no"
+        ),
+        &[Arg::Longs(relations)],
+        source,
+    )
+}
+
+/// Notes which partitions have triggers. As the owner.
+pub fn set_partitions(source_no: i64, relations: &[i64]) -> Result<()> {
+    spi::execute(
+        "UPDATE kb.sources SET partitions = $2::oid[] WHERE source_no = $1",
+        &[Arg::Long(source_no), Arg::Longs(relations)],
+    )?;
+    Ok(())
 }
 
 /// The sources with rows that were there before they were attached and are not enqueued yet.

@@ -80,7 +80,7 @@ pub fn locate(source: &Source) -> Result<Option<Located>> {
                 {HAS_RELATIVES}
          FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
          WHERE c.oid IN ($1::oid, pg_catalog.to_regclass($2)::oid) AND EXISTS (
-             SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid AND t.tgname::text COLLATE pg_catalog.\"C\" = $3)
+             SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid AND t.tgname::text COLLATE pg_catalog.\"C\" = $3 AND t.tgfoid = 'kb._rows_changed'::regproc)
          ORDER BY c.oid = $1::oid DESC LIMIT 1"),
         &[
             Arg::Long(i64::from(source.relation)),
@@ -204,47 +204,69 @@ pub struct Member {
     pub relation: u32,
     /// With its schema, quoted.
     pub name: String,
+    pub owner: String,
+    /// Row-level security may hide rows of it.
+    pub has_policies: bool,
 }
 
 fn member(row: &spi::Row) -> Result<Member> {
-    Ok(Member { relation: u32::try_from(row.get::<i64>(0)?).unwrap_or(0), name: row.get(1)? })
+    Ok(Member {
+        relation: u32::try_from(row.get::<i64>(0)?).unwrap_or(0),
+        name: row.get(1)?,
+        owner: row.get(2)?,
+        has_policies: row.get(3)?,
+    })
 }
 
-const MEMBER: &str = "SELECT c.oid::bigint, pg_catalog.format('%I.%I', n.nspname, c.relname)
+const MEMBER: &str = "SELECT c.oid::bigint, pg_catalog.format('%I.%I', n.nspname, c.relname),
+         pg_catalog.pg_get_userbyid(c.relowner)::text, c.relrowsecurity
      FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace";
 
-/// A table with all its partitions. None is a foreign table where there is a primary key.
+/// A table, first, with all its partitions. None is a foreign table where there is a primary key. Locks none of them.
 pub fn members(relation: u32) -> Result<Vec<Member>> {
     spi::write(
         &format!(
-            "{MEMBER} WHERE c.oid = $1::oid
-                 OR c.oid IN (SELECT relid FROM pg_catalog.pg_partition_tree($1::oid::regclass)) ORDER BY c.oid = $1::oid DESC, c.oid"
+            "WITH RECURSIVE tree AS (
+                 SELECT $1::oid AS oid
+                 UNION ALL
+                 SELECT i.inhrelid FROM tree JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.oid AND NOT i.inhdetachpending)
+             {MEMBER} WHERE c.oid IN (SELECT tree.oid FROM tree) ORDER BY c.oid = $1::oid DESC, c.oid"
         ),
         &[Arg::Long(i64::from(relation))],
         member,
     )
 }
 
-/// The tables that have a source's triggers.
-pub fn followed(source_no: i64) -> Result<Vec<Member>> {
+/// Those of these tables that have a source's triggers.
+pub fn followed(source_no: i64, relations: &[i64]) -> Result<Vec<Member>> {
     spi::write(
         &format!(
-            "{MEMBER} WHERE c.oid IN (
-                 SELECT t.tgrelid FROM pg_catalog.pg_trigger t
-                 WHERE t.tgname::text COLLATE pg_catalog.\"C\" = $1 AND t.tgfoid = 'kb._rows_changed'::regproc) ORDER BY c.oid"
+            "{MEMBER} WHERE c.oid::bigint = ANY ($2) AND EXISTS (
+                 SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid
+                   AND t.tgname::text COLLATE pg_catalog.\"C\" = $1 AND t.tgfoid = 'kb._rows_changed'::regproc) ORDER BY c.oid"
         ),
-        &[Arg::Text(&trigger(source_no, "insert"))],
+        &[Arg::Text(&trigger(source_no, "insert")), Arg::Longs(relations)],
         member,
     )
 }
 
-/// The numbers of the sources whose triggers a table has.
-pub fn sources_on(relation: u32) -> Result<Vec<i64>> {
-    spi::write(
-        "SELECT pg_catalog.substring(t.tgname::text, '^kb_([0-9]{1,18})_insert$')::bigint FROM pg_catalog.pg_trigger t
-         WHERE t.tgrelid = $1::oid AND t.tgfoid = 'kb._rows_changed'::regproc AND t.tgname::text ~ '^kb_[0-9]{1,18}_insert$'",
+/// Whether the caller may drop a table, as its owner or its schema's.
+pub fn may_drop(relation: u32) -> Result<bool> {
+    let found = spi::write_one(
+        "SELECT pg_catalog.pg_has_role(c.relowner, 'USAGE') OR pg_catalog.pg_has_role(n.nspowner, 'USAGE')
+         FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = $1::oid",
         &[Arg::Long(i64::from(relation))],
         |row| row.get(0),
+    )?;
+    Ok(found.unwrap_or(false))
+}
+
+/// The table that a table is a partition of.
+pub fn parent(relation: u32) -> Result<Option<u32>> {
+    spi::write_one(
+        "SELECT i.inhparent::bigint FROM pg_catalog.pg_inherits i WHERE i.inhrelid = $1::oid LIMIT 1",
+        &[Arg::Long(i64::from(relation))],
+        |row| Ok(u32::try_from(row.get::<i64>(0)?).unwrap_or(0)),
     )
 }
 
@@ -299,12 +321,11 @@ pub fn drop_triggers(source_no: i64, only: Option<u32>) -> Result<()> {
     })
 }
 
-/// The numbers of the sources whose triggers the statement has dropped; for event triggers of sql_drop.
+/// The tables that the statement has dropped; for event triggers of sql_drop.
 pub fn dropped() -> Result<Vec<i64>> {
     spi::write(
-        "SELECT DISTINCT pg_catalog.substring(o.address_names[3], '^kb_([0-9]{1,18})_insert$')::bigint
-         FROM pg_catalog.pg_event_trigger_dropped_objects() o
-         WHERE o.object_type = 'trigger' AND o.address_names[3] ~ '^kb_[0-9]{1,18}_insert$'",
+        "SELECT o.objid::bigint FROM pg_catalog.pg_event_trigger_dropped_objects() o
+         WHERE o.classid = 'pg_catalog.pg_class'::regclass AND o.objsubid = 0",
         &[],
         |row| row.get(0),
     )
