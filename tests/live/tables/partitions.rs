@@ -178,3 +178,34 @@ fn rows_of_partitions_that_replication_brings_are_followed_and_a_dump_brings_all
     assert!(found(&mut copy).contains(&"2025/8".to_string()));
     assert_eq!(triggers(&mut copy).len(), 8);
 }
+
+#[test]
+fn what_users_wrote_sets_nothing_for_the_worker_and_runs_with_nobody_elses_rights() {
+    let Some((_cluster, mut db)) = partitioned("") else { return };
+    db.run(
+        "CREATE ROLE evil LOGIN IN ROLE kb_writer; GRANT CREATE ON SCHEMA public TO evil; SET ROLE evil;
+         CREATE FUNCTION set_all(int) RETURNS boolean IMMUTABLE LANGUAGE plpgsql AS $$BEGIN
+             PERFORM set_config('default_transaction_read_only', 'on', false), set_config('kb.tenant', 'other', false);
+             RETURN true; END$$;
+         CREATE TABLE t (id int PRIMARY KEY, body text); INSERT INTO t VALUES (1, 'Something to read')",
+    );
+    db.create_kb("of evil", "hash", "{}");
+    db.run("SELECT kb.attach_table('of evil', 't', 'body', published_when => 'public.set_all(id)')");
+    db.wait("of evil");
+    // A trigger of the name that p's has, on a table whose key runs code: nobody takes that for a partition.
+    db.run(
+        "CREATE TABLE seen (who name);
+         CREATE FUNCTION note(int) RETURNS boolean LANGUAGE plpgsql AS $$BEGIN INSERT INTO seen VALUES (current_user); RETURN true; END$$;
+         GRANT INSERT ON seen TO PUBLIC; CREATE DOMAIN d AS int CHECK (note(VALUE));
+         CREATE TABLE forged (year int, id d, PRIMARY KEY (year, id)); GRANT SELECT ON forged TO PUBLIC;
+         INSERT INTO forged VALUES (1999, 1); TRUNCATE seen;
+         CREATE TRIGGER kb_1_insert AFTER INSERT ON forged FOR EACH STATEMENT EXECUTE FUNCTION kb._rows_changed(1)",
+    );
+    db.run("CREATE TABLE another (a int); ALTER TABLE another ADD b int; DROP TABLE another; DROP TABLE forged; RESET ROLE");
+    assert_eq!(db.count("seen"), 0);
+    assert_eq!(found(&mut db), ALL);
+    // The worker still writes.
+    db.run("INSERT INTO p VALUES (9, 2025, 'Written after all that')");
+    db.wait("k");
+    assert!(found(&mut db).contains(&"2025/9".to_string()));
+}
