@@ -328,7 +328,8 @@ ALTER TABLE kb.changes ENABLE ROW LEVEL SECURITY;
 ALTER TABLE kb.changes FORCE ROW LEVEL SECURITY;
 COMMENT ON TABLE kb.changes IS 'Rows of attached tables that were changed since the worker last looked. Nobody reads it but the library.';
 
-CREATE TRIGGER watched_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON kb.sources
+-- Not of every update: the worker notes here how far it is, and each change has all sessions plan anew.
+CREATE TRIGGER watched_changed AFTER INSERT OR UPDATE OF is_partitioned OR DELETE OR TRUNCATE ON kb.sources
     FOR EACH STATEMENT EXECUTE FUNCTION kb._watched_changed();
 -- Partitions come and go by DDL.
 CREATE EVENT TRIGGER kb_tables_altered ON ddl_command_end WHEN TAG IN ('CREATE TABLE', 'ALTER TABLE', 'CREATE SCHEMA')
@@ -409,14 +410,17 @@ CREATE TABLE kb.quota_counts (
 );
 CREATE INDEX quota_counts_tenant_id ON kb.quota_counts (tenant_id, kb_no);
 COMMENT ON TABLE kb.quota_counts IS 'Documents and bytes of tenants that have a quota: rows that add up.';
+-- Knowledge bases and quotas are looked up by their keys, whatever statistics say when the plan is made.
 CREATE FUNCTION kb._documents_deleted() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS
 $$BEGIN
     IF EXISTS (SELECT FROM kb.quotas) THEN
         INSERT INTO kb.quota_counts (tenant_id, kb_no, documents, bytes)
-        SELECT q.tenant_id, g.kb_no, -count(*) FILTER (WHERE coalesce(octet_length(g.original), octet_length(g.content), 0) > 0),
-               -sum(coalesce(octet_length(g.original), octet_length(g.content), 0))
-        FROM gone g JOIN kb.knowledge_bases k USING (kb_no) JOIN kb.quotas q ON q.tenant_id = k.tenant_id
-        GROUP BY q.tenant_id, g.kb_no;
+        SELECT o.tenant_id, o.kb_no, -o.documents, -o.bytes
+        FROM (SELECT g.kb_no, count(*) FILTER (WHERE g.size > 0) AS documents, sum(g.size) AS bytes,
+                     (SELECT k.tenant_id FROM kb.knowledge_bases k WHERE k.kb_no = g.kb_no) AS tenant_id
+              FROM (SELECT kb_no, coalesce(octet_length(original), octet_length(content), 0) AS size FROM gone) g
+              GROUP BY g.kb_no) o
+        WHERE (SELECT true FROM kb.quotas q WHERE q.tenant_id = o.tenant_id);
     END IF;
     RETURN NULL;
 END$$;

@@ -84,7 +84,8 @@ CREATE FUNCTION kb.set_quota(
 CREATE FUNCTION kb._tables_altered() RETURNS event_trigger LANGUAGE c AS 'MODULE_PATHNAME', '_tables_altered_wrapper';
 CREATE FUNCTION kb._watched_changed() RETURNS trigger LANGUAGE c AS 'MODULE_PATHNAME', '_watched_changed_wrapper';
 
-CREATE TRIGGER watched_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON kb.sources
+-- Not of every update: the worker notes here how far it is, and each change has all sessions plan anew.
+CREATE TRIGGER watched_changed AFTER INSERT OR UPDATE OF is_partitioned OR DELETE OR TRUNCATE ON kb.sources
     FOR EACH STATEMENT EXECUTE FUNCTION kb._watched_changed();
 -- Partitions come and go by DDL.
 CREATE EVENT TRIGGER kb_tables_altered ON ddl_command_end WHEN TAG IN ('CREATE TABLE', 'ALTER TABLE', 'CREATE SCHEMA')
@@ -165,14 +166,17 @@ CREATE TABLE kb.quota_counts (
 );
 CREATE INDEX quota_counts_tenant_id ON kb.quota_counts (tenant_id, kb_no);
 COMMENT ON TABLE kb.quota_counts IS 'Documents and bytes of tenants that have a quota: rows that add up.';
+-- Knowledge bases and quotas are looked up by their keys, whatever statistics say when the plan is made.
 CREATE FUNCTION kb._documents_deleted() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS
 $$BEGIN
     IF EXISTS (SELECT FROM kb.quotas) THEN
         INSERT INTO kb.quota_counts (tenant_id, kb_no, documents, bytes)
-        SELECT q.tenant_id, g.kb_no, -count(*) FILTER (WHERE coalesce(octet_length(g.original), octet_length(g.content), 0) > 0),
-               -sum(coalesce(octet_length(g.original), octet_length(g.content), 0))
-        FROM gone g JOIN kb.knowledge_bases k USING (kb_no) JOIN kb.quotas q ON q.tenant_id = k.tenant_id
-        GROUP BY q.tenant_id, g.kb_no;
+        SELECT o.tenant_id, o.kb_no, -o.documents, -o.bytes
+        FROM (SELECT g.kb_no, count(*) FILTER (WHERE g.size > 0) AS documents, sum(g.size) AS bytes,
+                     (SELECT k.tenant_id FROM kb.knowledge_bases k WHERE k.kb_no = g.kb_no) AS tenant_id
+              FROM (SELECT kb_no, coalesce(octet_length(original), octet_length(content), 0) AS size FROM gone) g
+              GROUP BY g.kb_no) o
+        WHERE (SELECT true FROM kb.quotas q WHERE q.tenant_id = o.tenant_id);
     END IF;
     RETURN NULL;
 END$$;
@@ -299,7 +303,7 @@ REVOKE ALL ON FUNCTION kb.attach_table, kb.detach_table, kb.reconcile, kb.query_
 GRANT EXECUTE ON FUNCTION kb.query_rows, kb.row_status, kb.extract_text TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.attach_table, kb.detach_table, kb.reconcile, kb._rows_changed TO kb_writer;
 COMMENT ON FUNCTION kb.attach_table(text, regclass, text, text, text[], text, text, text, text, boolean, jsonb, text) IS
-    'Makes the rows of a table documents of a knowledge base, now and with every change. content: names of columns ({title, body}), or a template ({{title}}: {{body}}). published_when: a condition on the row; other rows are absent. metadata: columns that become metadata. tenant, title, uri, content_type: columns that say these. replicated: also rows of sessions that replay a replica, and of the initial copy of a subscription. json_fields: which values are the text of columns of JSON ({include, exclude}, lists of paths), for rows of other types others ({type_column, types}). adopt: a column of vectors that the embedder''s model has made of the rows that are there; a row that becomes one chunk is not embedded again. external_id is the primary key. Again for an attached table: changes how it is read. Returns the source_no. Needs kb_writer and the table''s owner.';
+    'Makes the rows of a table documents of a knowledge base, now and with every change. content: names of columns ({title, body}), or a template ({{title}}: {{body}}). published_when: a condition on the row; other rows are absent. metadata: columns that become metadata. tenant, title, uri, content_type: columns that say these. replicated: also rows that logical replication brings. json_fields: which values are the text of columns of JSON ({include, exclude}, lists of paths), for rows of other types others ({type_column, types}). adopt: a column of vectors that the embedder''s model has made of the rows that are there; a row that becomes one chunk is not embedded again. external_id is the primary key. Again for an attached table: changes how it is read. Returns the source_no. Needs kb_writer and the table''s owner.';
 COMMENT ON FUNCTION kb.extract_text(jsonb, jsonb) IS
     'The text of a JSON document: the values at the paths of fields ({include, exclude}), else the first of content, text, description, title, summary, body, name that has text, else every string with the names that lead to it, sorted.';
 COMMENT ON FUNCTION kb.detach_table(text, regclass, boolean) IS

@@ -67,25 +67,23 @@ pub fn hide_all(source: &Source) -> Result<()> {
 /// Follows the partitions that a source's table has got, and lets go of those that it has no more. Whether there were any.
 pub fn follow(source: &Source) -> Result<bool> {
     let members: Vec<Member> = table::members(source.relation)?.into_iter().skip(1).collect();
-    let oids: Vec<i64> = members.iter().map(|member| i64::from(member.relation)).collect();
+    let oids: Vec<i64> = members.iter().map(Member::oid).collect();
     let gone: Vec<i64> = source.partitions.iter().copied().filter(|oid| !oids.contains(oid)).collect();
     let new: Vec<&Member> =
-        members.iter().filter(|member| !source.partitions.contains(&i64::from(member.relation))).collect();
+        members.iter().filter(|member| !source.partitions.contains(&member.oid())).collect();
     if new.is_empty() && gone.is_empty() {
         return Ok(false);
     }
     // After a restore all have other oids, and their triggers.
     let followed = table::followed(source.source_no, &oids)?;
     for member in new.into_iter().filter(|member| !followed.contains(member)) {
-        table::create_triggers(source.source_no, member, true)?;
-        if source.config.replicated {
-            table::enable_always(source.source_no, member)?;
-        }
+        table::create_triggers(source, member)?;
+        table::set_firing(source, member)?;
         note(source, member, What::Changed)?;
     }
     for former in table::followed(source.source_no, &gone)? {
         note(source, &former, What::Gone)?;
-        table::drop_triggers(source.source_no, Some(former.relation))?;
+        table::drop_triggers(source.source_no, &[former.oid()])?;
     }
     catalog::set_partitions(source.source_no, &oids)?;
     Ok(true)

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::pg::role::as_owner;
-use crate::store::sources::table::{self, Located};
+use crate::store::sources::table::{self, Located, Member};
 use crate::store::sources::{Source, catalog};
 use crate::store::{changes, row_documents};
 
@@ -51,8 +51,16 @@ pub fn of_knowledge_base(kb_no: i64, relation: u32) -> Result<Option<Source>> {
 
 /// Takes a source's triggers off its table, and forgets what waits; documents of rows that are gone are deleted. As the owner.
 pub fn let_go(source: &Source) -> Result<()> {
-    table::drop_triggers(source.source_no, None)?;
+    drop_triggers(source)?;
     row_documents::delete_hidden(source)?;
     changes::delete_all(source.source_no)?;
     catalog::delete(source.source_no)
+}
+
+/// Takes a source's triggers off its table and all partitions that this has or had. As the owner.
+pub fn drop_triggers(source: &Source) -> Result<()> {
+    let relation = table::locate(source)?.map_or(source.relation, |found| found.relation);
+    let mut relations: Vec<i64> = table::members(relation)?.iter().map(Member::oid).collect();
+    relations.extend(&source.partitions);
+    table::drop_triggers(source.source_no, &relations)
 }

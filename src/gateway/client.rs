@@ -30,7 +30,6 @@ impl Connection {
     /// Connects; starts the gateway if it does not run. Waits at most `timeout`.
     pub fn open(timeout: Duration) -> Result<Connection> {
         let deadline = Instant::now() + timeout;
-        let mut asked = false;
         loop {
             match UnixStream::connect(SOCKET_PATH) {
                 Ok(stream) => {
@@ -43,14 +42,13 @@ impl Connection {
                     });
                 }
                 Err(e) => {
-                    if !asked && !wake::start_gateway() {
+                    if !wake::start_gateway() {
                         return Err(Error::Gateway {
                             problem:
                                 "cannot be started: no background worker slot is free (max_worker_processes)"
                                     .into(),
                         });
                     }
-                    asked = true;
                     if Instant::now() >= deadline {
                         return Err(Error::Gateway {
                             problem: format!("did not answer within {} ms ({e})", timeout.as_millis()),

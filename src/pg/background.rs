@@ -34,7 +34,8 @@ impl Process {
     }
 }
 
-/// Seconds until a gateway or launcher that exited with an error is started again.
+/// Seconds until a gateway or launcher of shared_preload_libraries that exited with an error is started again. Others are
+/// asked for by who needs them.
 const RESTART_SECONDS: i32 = 1;
 
 fn describe(process: Process, database: pg_sys::Oid) -> pg_sys::BackgroundWorker {
@@ -45,22 +46,16 @@ fn describe(process: Process, database: pg_sys::Oid) -> pg_sys::BackgroundWorker
     copy(&mut worker.bgw_function_name, process.function());
     worker.bgw_flags = pg_sys::BGWORKER_SHMEM_ACCESS as i32;
     worker.bgw_main_arg = pg_sys::Datum::from(database);
+    // A commit, a question or the launcher starts it when it is needed; its database may be gone by then.
+    worker.bgw_restart_time = pg_sys::BGW_NEVER_RESTART;
     match process {
         Process::Gateway => {
             // Serves queries on a hot standby too.
             worker.bgw_start_time = pg_sys::BgWorkerStartTime::BgWorkerStart_ConsistentState;
-            worker.bgw_restart_time = RESTART_SECONDS;
         }
-        Process::Launcher => {
+        Process::Launcher | Process::Worker | Process::Indexer => {
             worker.bgw_flags |= pg_sys::BGWORKER_BACKEND_DATABASE_CONNECTION as i32;
             worker.bgw_start_time = pg_sys::BgWorkerStartTime::BgWorkerStart_RecoveryFinished;
-            worker.bgw_restart_time = RESTART_SECONDS;
-        }
-        Process::Worker | Process::Indexer => {
-            worker.bgw_flags |= pg_sys::BGWORKER_BACKEND_DATABASE_CONNECTION as i32;
-            worker.bgw_start_time = pg_sys::BgWorkerStartTime::BgWorkerStart_RecoveryFinished;
-            // Its database may be gone by then. A commit or the launcher starts it when there is work.
-            worker.bgw_restart_time = pg_sys::BGW_NEVER_RESTART;
         }
     }
     worker
@@ -75,6 +70,7 @@ fn copy(to: &mut [c_char], from: &CStr) {
 /// Registers a process from _PG_init under shared_preload_libraries.
 pub fn register_static(process: Process) {
     let mut worker = describe(process, pg_sys::InvalidOid);
+    worker.bgw_restart_time = RESTART_SECONDS;
     // SAFETY: called in the postmaster while preloading; the struct is copied.
     unsafe { pg_sys::RegisterBackgroundWorker(&mut worker) };
 }

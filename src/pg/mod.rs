@@ -14,6 +14,7 @@ pub mod report;
 pub mod role;
 pub mod setting;
 pub mod spi;
+mod start_mark;
 mod stored;
 pub mod subtransaction;
 pub mod tenant_roles;

@@ -13,7 +13,7 @@ thread_local! {
     static BOUND: RefCell<Kept<pg_sys::Oid, Bound>> = RefCell::default();
 }
 
-pub const TABLE: &CStr = c"tenant_roles";
+const TABLE: &CStr = c"tenant_roles";
 /// Columns of it.
 const ROLE_NAME: usize = 1;
 const ROLE: usize = 2;

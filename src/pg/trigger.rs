@@ -1,4 +1,4 @@
-//! What a statement-level trigger sees: the rows before and after a statement, read from its transition tables.
+//! What a trigger sees: the rows before and after a statement, read from its transition tables, or one row.
 
 use super::condition::{Condition, Evaluation};
 use super::pinned_settings;
@@ -49,12 +49,12 @@ pub enum Change {
 }
 
 impl Firing {
-    /// An error if the function was not called by an AFTER trigger for each statement, or a BEFORE one of TRUNCATE.
+    /// An error if the function was not called by an AFTER trigger, or a BEFORE one of TRUNCATE.
     pub fn of(trigger: &PgTrigger<'_>) -> Result<Firing> {
         let data = trigger.trigger_data();
         let is_after = data.tg_event & pg_sys::TRIGGER_EVENT_TIMINGMASK == pg_sys::TRIGGER_EVENT_AFTER;
         let is_truncate = data.tg_event & pg_sys::TRIGGER_EVENT_OPMASK == pg_sys::TRIGGER_EVENT_TRUNCATE;
-        if !(is_after || is_truncate) || data.tg_event & pg_sys::TRIGGER_EVENT_ROW != 0 {
+        if !(is_after || is_truncate) {
             return Err(Error::State {
                 problem: "this function is called by the triggers that kb.attach_table makes".into(),
                 hint: String::new(),
@@ -155,6 +155,23 @@ impl Firing {
         }
     }
 
+    /// The rows before and after the change; None where the event has no such rows.
+    fn rows(&self) -> (Option<Rows>, Option<Rows>) {
+        // SAFETY: see `of`: transition tables that the trigger asked for, and the slots of a trigger for each row, are there
+        // and live as long as the call.
+        unsafe {
+            let data = &*self.data;
+            if data.tg_event & pg_sys::TRIGGER_EVENT_ROW == 0 {
+                return (Rows::of(data.tg_oldtable, self.data), Rows::of(data.tg_newtable, self.data));
+            }
+            match self.event() {
+                Event::Insert => (None, Some(Rows::one(data.tg_trigslot))),
+                Event::Update => (Some(Rows::one(data.tg_trigslot)), Some(Rows::one(data.tg_newslot))),
+                _ => (Some(Rows::one(data.tg_trigslot)), None),
+            }
+        }
+    }
+
     fn each_change(
         &self,
         columns: &Columns,
@@ -163,10 +180,7 @@ impl Firing {
     ) -> Result<()> {
         let types = Types::of(self.relation(), columns);
         let condition = condition.map(Evaluation::of);
-        // SAFETY: see `of`: transition tables that the trigger asked for are there, and live as long as the call.
-        let (old, new) = unsafe {
-            (Rows::of((*self.data).tg_oldtable, self.data), Rows::of((*self.data).tg_newtable, self.data))
-        };
+        let (old, new) = self.rows();
         let is_there = |rows: &Rows| {
             // SAFETY: the rows are of the table that the condition was parsed for (the caller parsed it for this one).
             condition.as_ref().is_none_or(|condition| unsafe { condition.is_true(rows.slot) })
@@ -220,11 +234,16 @@ pub fn column(relation: u32, name: &str) -> Option<i16> {
     (number > 0).then_some(number)
 }
 
-/// The rows of a transition table, one after the other.
+/// The rows of a transition table, one after the other, or a single row.
 struct Rows {
-    table: *mut pg_sys::Tuplestorestate,
-    pointer: i32,
+    from: From,
     slot: *mut pg_sys::TupleTableSlot,
+}
+
+enum From {
+    Table(*mut pg_sys::Tuplestorestate, i32),
+    /// The slot holds the row; whether it was taken.
+    Slot(bool),
 }
 
 impl Rows {
@@ -240,16 +259,24 @@ impl Rows {
             pg_sys::tuplestore_rescan(table);
             let descriptor = (*(*data).tg_relation).rd_att;
             let slot = pg_sys::MakeSingleTupleTableSlot(descriptor, &pg_sys::TTSOpsMinimalTuple);
-            Some(Rows { table, pointer, slot })
+            Some(Rows { from: From::Table(table, pointer), slot })
         }
+    }
+
+    /// The row that a slot holds.
+    unsafe fn one(slot: *mut pg_sys::TupleTableSlot) -> Rows {
+        Rows { from: From::Slot(false), slot }
     }
 
     /// Takes the next row; false at the end.
     fn next(&mut self) -> bool {
-        // SAFETY: the slot is of the table's kind of tuples.
-        unsafe {
-            pg_sys::tuplestore_select_read_pointer(self.table, self.pointer);
-            pg_sys::tuplestore_gettupleslot(self.table, true, false, self.slot)
+        match &mut self.from {
+            // SAFETY: the slot is of the table's kind of tuples.
+            From::Table(table, pointer) => unsafe {
+                pg_sys::tuplestore_select_read_pointer(*table, *pointer);
+                pg_sys::tuplestore_gettupleslot(*table, true, false, self.slot)
+            },
+            From::Slot(was_taken) => !std::mem::replace(was_taken, true),
         }
     }
 
@@ -268,7 +295,7 @@ impl Rows {
 
 impl Drop for Rows {
     fn drop(&mut self) {
-        if !std::thread::panicking() {
+        if matches!(self.from, From::Table(..)) && !std::thread::panicking() {
             // SAFETY: made by `of`, and not used any more.
             unsafe { pg_sys::ExecDropSingleTupleTableSlot(self.slot) };
         }

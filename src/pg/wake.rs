@@ -1,6 +1,6 @@
 //! Waking the worker at commit, and knowing what this transaction has enqueued.
 
-use super::{background, pidfile};
+use super::{background, pidfile, start_mark};
 use background::Process;
 use pgrx::pg_sys;
 use pidfile::Watched;
@@ -8,19 +8,14 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::ffi::CStr;
 use std::sync::Once;
-use std::time::{Duration, Instant};
 
 thread_local! {
     /// Knowledge bases for which the open transaction enqueued work.
     static ENQUEUED: RefCell<BTreeSet<i64>> = const { RefCell::new(BTreeSet::new()) };
     static PENDING: Cell<bool> = const { Cell::new(false) };
-    static LAST_START: Cell<Option<Instant>> = const { Cell::new(None) };
     /// This database's worker.
     static WORKER: RefCell<Watched> = const { RefCell::new(Watched::new()) };
 }
-
-/// How long a process that was asked for has to lock its pid file before it is asked for again.
-const START_GRACE: Duration = Duration::from_millis(500);
 
 /// Remembers that work was enqueued: at commit, and only then, the worker is woken or started.
 pub fn at_commit(kb_no: i64) {
@@ -57,26 +52,7 @@ unsafe extern "C-unwind" fn on_xact_event(event: pg_sys::XactEvent::Type, _arg: 
 /// Wakes this database's worker, or has one started; false when no process slot is free.
 fn start_or_wake_worker() -> bool {
     let is_awake = WORKER.with_borrow_mut(|worker| worker.wake(&worker_name(background::my_database())));
-    if is_awake {
-        return true;
-    }
-    // The launcher gives each database its turn, and a busy one must wait for its own.
-    if slots_are_short() {
-        return false;
-    }
-    // START_GRACE is for the kb.wait that comes next, not for this commit: a worker started within it may have
-    // ended already, and nobody else would take this job.
-    LAST_START.set(Some(Instant::now()));
-    register_worker()
-}
-
-/// Asks for a worker; where no slot is free, tells the launcher.
-fn register_worker() -> bool {
-    let registered = background::register_dynamic(Process::Worker, background::my_database());
-    if !registered && background::preloaded() {
-        say_slots_short();
-    }
-    registered
+    is_awake || start_worker()
 }
 
 /// Has this database's worker started if it does not run; false when no process slot is free.
@@ -89,15 +65,35 @@ pub fn worker_runs() -> bool {
     pidfile::presence(&worker_name(background::my_database())) != pidfile::Presence::Absent
 }
 
+/// Asks for a worker that does not run; where no slot is free, tells the launcher.
 fn start_worker() -> bool {
+    // The launcher gives each database its turn, and a busy one must wait for its own.
     if slots_are_short() {
         return false;
     }
-    if LAST_START.get().is_some_and(|at| at.elapsed() < START_GRACE) {
+    let database = background::my_database();
+    let is_asked = start(&worker_name(database), || background::register_dynamic(Process::Worker, database));
+    if !is_asked && background::preloaded() {
+        say_slots_short();
+    }
+    is_asked
+}
+
+/// Asks for a process, if nobody has a moment ago: that one looks for work when it is there. False when no slot is free.
+fn start(name: &str, ask: impl FnOnce() -> bool) -> bool {
+    if !start_mark::take(name) {
         return true;
     }
-    LAST_START.set(Some(Instant::now()));
-    register_worker()
+    let is_asked = ask();
+    if !is_asked {
+        start_mark::clear(name);
+    }
+    is_asked
+}
+
+/// This process has its pid file and works: when it has ended, another may be started at once.
+pub fn has_started(name: &str) {
+    start_mark::clear(name);
 }
 
 /// A file that is there while databases wait for a process slot.
@@ -131,8 +127,8 @@ pub fn clear_slots_short() -> std::io::Result<()> {
 
 /// Has the gateway started if it does not run; false when no process slot is free.
 pub fn start_gateway() -> bool {
-    pidfile::presence(GATEWAY_NAME) != pidfile::Presence::Absent
-        || background::register_dynamic(Process::Gateway, pg_sys::InvalidOid)
+    gateway_runs()
+        || start(GATEWAY_NAME, || background::register_dynamic(Process::Gateway, pg_sys::InvalidOid))
 }
 
 /// Whether the gateway runs.

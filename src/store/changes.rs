@@ -153,12 +153,13 @@ pub fn any_waiting() -> Result<bool> {
     Ok(found.unwrap_or(false))
 }
 
-/// Whether this transaction has written changes for a knowledge base that are not rolled back.
+/// Whether this transaction has written changes for a knowledge base, or attached a table to it, and has not rolled that back.
 pub fn any_uncommitted(kb_no: i64) -> Result<bool> {
     let found = spi::write_one(
         &format!(
             "SELECT EXISTS (SELECT FROM kb.changes WHERE {IS_UNCOMMITTED} AND source_no = ANY (ARRAY(
-                 SELECT source_no FROM kb.sources WHERE kb_no = $1)))"
+                 SELECT source_no FROM kb.sources WHERE kb_no = $1)))
+                 OR EXISTS (SELECT FROM kb.sources WHERE kb_no = $1 AND backfill IS NOT NULL AND {IS_UNCOMMITTED})"
         ),
         &[Arg::Long(kb_no)],
         |row| row.get(0),

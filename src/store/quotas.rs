@@ -1,11 +1,12 @@
 //! kb.quotas and kb.quota_counts: what tenants may have, and what they have. Counts are sums of rows, which those who delete
 //! add to without waiting for anybody; who adds documents locks the tenant's quota.
 
+use super::BY_INDEX;
 use crate::error::{Error, Result};
 use crate::model::quota::{Quota, Volume};
 use crate::pg::spi::{self, Arg};
-use crate::pg::txn;
 use crate::pg::watched::{self, Columns, Kept};
+use crate::pg::{setting, txn};
 use std::cell::RefCell;
 
 thread_local! {
@@ -82,17 +83,18 @@ pub fn lock(tenant_id: &str, waits: bool) -> Result<bool> {
 
 /// What a locked tenant has in a knowledge base and in all, whatever the transaction's snapshot. As the owner.
 pub fn used(tenant_id: &str, kb_no: i64) -> Result<Volume> {
-    let (spare, volume) = txn::with_latest_snapshot(|| {
+    let count = || {
         let found = spi::read_one(
             "SELECT count(*) - 2 * count(DISTINCT c.kb_no), coalesce(sum(c.documents) FILTER (WHERE c.kb_no = $2), 0)::bigint,
                     coalesce(sum(c.bytes), 0)::bigint
              FROM kb.quota_counts c WHERE c.tenant_id = $1
-               AND EXISTS (SELECT FROM kb.knowledge_bases k WHERE k.kb_no = c.kb_no)",
+               AND (SELECT true FROM kb.knowledge_bases k WHERE k.kb_no = c.kb_no)",
             &[Arg::Text(tenant_id), Arg::Long(kb_no)],
             |row| Ok((row.get::<i64>(0)?, Volume { documents: row.get(1)?, bytes: row.get(2)? })),
         )?;
         found.ok_or_else(|| Error::Internal("no counts".into()))
-    })?;
+    };
+    let (spare, volume) = txn::with_latest_snapshot(|| setting::with(BY_INDEX, count))?;
     // Under an older snapshot rows that others have folded since cannot be deleted.
     if spare > FOLDED_FROM && txn::is_read_committed() {
         fold(tenant_id)?;
@@ -101,13 +103,15 @@ pub fn used(tenant_id: &str, kb_no: i64) -> Result<Volume> {
 }
 
 fn fold(tenant_id: &str) -> Result<()> {
-    spi::execute(
-        "WITH taken AS (DELETE FROM kb.quota_counts WHERE tenant_id = $1 RETURNING kb_no, documents, bytes)
-         INSERT INTO kb.quota_counts (tenant_id, kb_no, documents, bytes)
-         SELECT $1, kb_no, sum(documents), sum(bytes) FROM taken
-         WHERE EXISTS (SELECT FROM kb.knowledge_bases k WHERE k.kb_no = taken.kb_no) GROUP BY kb_no",
-        &[Arg::Text(tenant_id)],
-    )?;
+    setting::with(BY_INDEX, || {
+        spi::execute(
+            "WITH taken AS (DELETE FROM kb.quota_counts WHERE tenant_id = $1 RETURNING kb_no, documents, bytes)
+             INSERT INTO kb.quota_counts (tenant_id, kb_no, documents, bytes)
+             SELECT $1, kb_no, sum(documents), sum(bytes) FROM taken
+             WHERE (SELECT true FROM kb.knowledge_bases k WHERE k.kb_no = taken.kb_no) GROUP BY kb_no",
+            &[Arg::Text(tenant_id)],
+        )
+    })?;
     Ok(())
 }
 
@@ -122,22 +126,27 @@ pub fn add(tenant_id: &str, kb_no: i64, more: Volume) -> Result<()> {
 
 /// Counts anew what a locked tenant has. What others delete meanwhile is subtracted when they commit. As the owner.
 pub fn count_again(tenant_id: &str) -> Result<()> {
-    spi::execute(
-        &format!(
-            "WITH old AS (DELETE FROM kb.quota_counts WHERE tenant_id = $1)
-             INSERT INTO kb.quota_counts (tenant_id, kb_no, documents, bytes)
-             SELECT $1, d.kb_no, count(*) FILTER (WHERE {SIZE} > 0), sum({SIZE}) FROM kb.knowledge_bases k JOIN kb.documents d USING (kb_no)
-             WHERE k.tenant_id = $1 GROUP BY d.kb_no"
-        ),
-        &[Arg::Text(tenant_id)],
-    )?;
+    setting::with(BY_INDEX, || {
+        spi::execute(
+            &format!(
+                "WITH old AS (DELETE FROM kb.quota_counts WHERE tenant_id = $1)
+                 INSERT INTO kb.quota_counts (tenant_id, kb_no, documents, bytes)
+                 SELECT $1, k.kb_no, n.documents, n.bytes FROM kb.knowledge_bases k CROSS JOIN LATERAL (
+                     SELECT count(*) FILTER (WHERE {SIZE} > 0) AS documents, sum({SIZE}) AS bytes
+                     FROM kb.documents d WHERE d.kb_no = k.kb_no) n
+                 WHERE k.tenant_id = $1 AND n.bytes IS NOT NULL"
+            ),
+            &[Arg::Text(tenant_id)],
+        )
+    })?;
     Ok(())
 }
 
-/// Notes of quotas that are new which transactions may not know of them: all that run now.
+/// Notes of quotas that are new which transactions may not know of them: all that run now, whose numbers are below that of
+/// this one. (A snapshot's xmax may be the number of one that runs.)
 pub fn note_new() -> Result<()> {
     spi::execute(
-        "UPDATE kb.quotas SET settle_after = pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())
+        "UPDATE kb.quotas SET settle_after = pg_catalog.pg_current_xact_id()
          WHERE NOT is_settled AND settle_after IS NULL",
         &[],
     )?;
@@ -171,13 +180,14 @@ pub fn any_unsettled() -> Result<bool> {
 
 /// Knowledge bases of a tenant, up to `most`. As the owner.
 pub fn knowledge_bases(tenant_id: &str, most: i64) -> Result<i64> {
-    let found = txn::with_latest_snapshot(|| {
+    let count = || {
         spi::read_one(
             "SELECT count(*) FROM (SELECT FROM kb.knowledge_bases WHERE tenant_id = $1 LIMIT $2) k",
             &[Arg::Text(tenant_id), Arg::Long(most)],
             |row| row.get::<i64>(0),
         )
-    })?;
+    };
+    let found = txn::with_latest_snapshot(|| setting::with(BY_INDEX, count))?;
     Ok(found.unwrap_or(0))
 }
 

@@ -69,6 +69,7 @@ pub fn attach_table(kb_id: &str, relation: u32, wanted: WantedTable) -> Result<i
         let before = source_tables::of_knowledge_base(kb.kb_no, relation)?;
         source.source_no = before.as_ref().map_or(0, |before| before.source_no);
         source.source_no = catalog::put(&source)?;
+        before.as_ref().map_or(Ok(()), source_tables::drop_triggers)?;
         create_triggers(&source)?;
         if let Some(before) = before {
             hide_what_is_no_more(&before, &source)?;
@@ -78,20 +79,17 @@ pub fn attach_table(kb_id: &str, relation: u32, wanted: WantedTable) -> Result<i
     })
 }
 
-/// Makes a source's triggers, in place of those that there are.
+/// Makes a source's triggers.
 fn create_triggers(source: &Source) -> Result<()> {
-    table::drop_triggers(source.source_no, None)?;
-    let create = |member: &Member| table::create_triggers(source.source_no, member, source.is_partitioned);
+    let create = |member: &Member| table::create_triggers(source, member);
     // Those of the table itself first: they lock it, so that it gets no further partitions.
     table::members(source.relation)?.first().map_or(Ok(()), create)?;
     let members = table::members(source.relation)?;
     members.iter().skip(1).try_for_each(create)?;
-    let partitions: Vec<i64> = members.iter().skip(1).map(|member| i64::from(member.relation)).collect();
+    let partitions: Vec<i64> = members.iter().skip(1).map(Member::oid).collect();
     catalog::set_partitions(source.source_no, &partitions)?;
-    match source.config.replicated {
-        true => members.iter().try_for_each(|member| table::enable_always(source.source_no, member)),
-        false => Ok(()),
-    }
+    // ALTER TABLE has new partitions followed, of which there must be none by now.
+    members.iter().try_for_each(|member| table::set_firing(source, member))
 }
 
 /// Where documents could now be of rows that they are not made of any more: those are gone at this commit.

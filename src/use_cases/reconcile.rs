@@ -63,7 +63,7 @@ fn compare_rows(source: &Source, drift: &mut Drift) -> Result<()> {
         let keys: Vec<Vec<String>> = page.iter().map(|row| row.key.clone()).collect();
         let (mut tenants, mut external_ids, mut hashes) = (Vec::new(), Vec::new(), Vec::new());
         let (rows, unreadable) = read_apart(keys.len(), |range| {
-            let mut rows = rows::read(source, &keys[range.clone()], most)?;
+            let mut rows = rows::read(source, &keys[range.clone()], most, false)?;
             rows.iter_mut().for_each(|row| row.place += range.start);
             Ok(rows)
         })?;

@@ -49,8 +49,7 @@ pub fn rows_changed(firing: &Firing) -> Result<()> {
         as_role_of_name(&source.role_name, || {
             let condition = Condition::parse_printed(firing.relation(), condition)?;
             printed.run(|| firing.changes(&columns, Some(&condition), |change| changes.add(change)))
-        })?;
-        changes.flush()
+        })
     });
     match with_condition {
         Err(error) if is_cancel(&error) => Err(error),
@@ -60,7 +59,8 @@ pub fn rows_changed(firing: &Firing) -> Result<()> {
             printed.run(|| firing.changes(&columns, None, |change| changes.add_gone(change)))?;
             changes.flush()
         }
-        Ok(()) => Ok(()),
+        // Outside of the subtransaction, which then needs no number of its own: a row each may call this.
+        Ok(()) => changes.flush(),
     }
 }
 

@@ -9,7 +9,8 @@ use crate::pg::role::as_owner;
 use crate::pg::subtransaction::{in_subtransaction, is_cancel};
 use crate::pg::{report, wake};
 use crate::store::changes::What;
-use crate::store::sources::{catalog, table};
+use crate::store::sources::catalog;
+use crate::store::sources::table::{self, Member};
 use std::cell::Cell;
 
 const NOT_FOLLOWED: &str = "its new partitions could not be given triggers, or those of former ones not be taken off: attach it again";
@@ -73,7 +74,7 @@ fn before_drop(event: &DdlEvent) -> Result<()> {
         as_owner(|| {
             // Its own partitions go with it.
             let members = table::members(relation)?;
-            let oids: Vec<i64> = members.iter().map(|member| i64::from(member.relation)).collect();
+            let oids: Vec<i64> = members.iter().map(Member::oid).collect();
             let Some(partition) = members.into_iter().next() else { return Ok(()) };
             for source in sources {
                 let left: Vec<i64> =

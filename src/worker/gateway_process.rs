@@ -36,6 +36,7 @@ pub fn main() {
             background::exit(1)
         }
     };
+    wake::has_started(wake::GATEWAY_NAME);
     loop {
         latch::wait(latch::LONGEST);
         // SIGTERM ends the process in here.

@@ -155,7 +155,8 @@ fn read_some(source_no: i64, jobs: &[Job], spent: &mut Duration) -> Result<Vec<R
             ),
         })?;
     let most = settings::max_document_size();
-    let found = time_limit::within(TIME_LIMIT, spent, || rows::read(&source, &keys, most))?;
+    let adopts = jobs.iter().any(may_adopt);
+    let found = time_limit::within(TIME_LIMIT, spent, || rows::read(&source, &keys, most, adopts))?;
     let mut rows: BTreeMap<usize, SourceRow> = found.into_iter().map(|row| (row.place, row)).collect();
     let mut targets = Targets::default();
     // After the rows were read: an edit that they show is written down by its commit, or is a live job by now.
@@ -191,14 +192,15 @@ fn edited(source: &Source, jobs: &[Job]) -> Result<Vec<usize>> {
     })
 }
 
+/// Whether a job is of a row that was there when its table was attached.
+fn may_adopt(job: &Job) -> bool {
+    job.priority == Priority::Backfill && job.run_no.is_none()
+}
+
 /// The vector that a row has had since before its table was attached. Of one that was edited since nobody knows whether
 /// it is of the text.
 fn adopted(source: &Source, job: &Job, row: Option<&SourceRow>) -> Option<(i64, Arc<[f32]>)> {
-    let adopt = source
-        .config
-        .adopt
-        .as_ref()
-        .filter(|_| job.priority == Priority::Backfill && job.run_no.is_none())?;
+    let adopt = source.config.adopt.as_ref().filter(|_| may_adopt(job))?;
     let vector: Vec<f32> = serde_json::from_str(row?.values.as_ref()?.vector.as_ref()?).ok()?;
     Some((adopt.fingerprint, vector.into()))
 }

@@ -60,9 +60,9 @@ pub fn main(database: pg_sys::Oid) {
     setting::set_for_process(c"synchronous_commit", c"off");
     let mut runner = Runner::new(file.died_at.clone());
     pidfile::hold(file);
+    wake::has_started(&name);
     loop {
-        if runner.work() == Left::Turn {
-            // The launcher comes back to this database when the others have had theirs.
+        if runner.work() == Left::Early {
             background::exit(0);
         }
         // The pid file first, then one more look for jobs: a commit in between either finds no file and starts
@@ -85,10 +85,10 @@ pub fn main(database: pg_sys::Oid) {
 /// Why a worker stopped working.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Left {
-    /// Nothing to do, or nothing that may be done.
+    /// Nothing to do.
     Done,
-    /// Its turn is over: other databases wait for its process slot.
-    Turn,
+    /// Others want its process slot or its database, or the extension is gone. The launcher or a later commit comes back to it.
+    Early,
 }
 
 struct Runner {
@@ -136,11 +136,11 @@ impl Runner {
     /// want the process slot.
     fn work(&mut self) -> Left {
         if !matches!(txn::in_txn(server_catalogs::is_installed), Ok(true)) {
-            return Left::Done;
+            return Left::Early;
         }
         // What it changed now would not fit what comes after.
         if matches!(txn::in_txn(vector_store::is_being_restored), Ok(true)) {
-            return Left::Turn;
+            return Left::Early;
         }
         self.housekeeping.check_tables(&mut self.log);
         loop {
@@ -149,7 +149,7 @@ impl Runner {
             if self.checked.elapsed() > CHECK_EVERY {
                 self.checked = Instant::now();
                 if !may_stay() {
-                    return Left::Done;
+                    return Left::Early;
                 }
                 let is_over = self.begun.elapsed() > TURN && wake::slots_are_short();
                 self.leaving = is_over.then(|| self.leaving.unwrap_or_else(Instant::now));
@@ -161,7 +161,7 @@ impl Runner {
             }
             if self.backoff.is_unfinished() && self.leaving.is_some() {
                 // The next worker takes over.
-                return Left::Turn;
+                return Left::Early;
             }
             if let Some(fault) = self.backoff.take_unfinished() {
                 leases::give_back_all(fault, &mut self.backoff, self.open.outcomes());
@@ -180,7 +180,7 @@ impl Runner {
                     if let Err(error) = txn::in_txn(|| jobs::release_all(Duration::ZERO, None, false)) {
                         report::log(&format!("worker cannot give jobs back: {error}"));
                     }
-                    return Left::Turn;
+                    return Left::Early;
                 }
                 Ok(true) => {
                     self.moved = Some(Instant::now());

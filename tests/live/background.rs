@@ -132,3 +132,53 @@ fn statistics_count_what_a_worker_changes_while_it_runs() {
     until(SOON, "its changes are counted", || db.count(counted) == 1);
     assert_eq!(cluster.worker(APP), worker);
 }
+
+#[test]
+fn a_worker_or_gateway_that_cannot_start_is_not_forked_by_every_session_that_asks_for_it() {
+    let cluster = crate::cluster!("log_min_messages = debug1", "kb.worker_idle_timeout = '1s'");
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "hash", "{}");
+    let database: u32 = db.one("SELECT oid FROM pg_database WHERE datname = current_database()");
+    let sessions = || (0..4).map(|_| cluster.connect(APP)).collect::<Vec<_>>();
+    for (process, file) in
+        [("worker", format!("kb.worker.{database}.pid")), ("gateway", "kb.gateway.pid".into())]
+    {
+        // Nobody can lock that.
+        let file = cluster.data().join("pg_stat_tmp").join(file);
+        if process == "gateway" {
+            until(SOON, "the worker leaves", || cluster.processes("kb worker", Some(APP)).is_empty());
+            signal(cluster.gateway(), libc::SIGTERM);
+            until(SOON, "the gateway has ended", || cluster.processes("kb gateway", None).is_empty());
+            // What an ended gateway leaves, locked by nobody.
+            std::fs::remove_file(&file).unwrap();
+        }
+        std::fs::create_dir(&file).unwrap();
+        let starts =
+            || cluster.log().matches(&format!("starting background worker process \"kb {process}\"")).count();
+        let (before, begun) = (starts(), Instant::now());
+        std::thread::scope(|scope| {
+            for (n, mut session) in sessions().into_iter().enumerate() {
+                scope.spawn(move || {
+                    let mut i = 0;
+                    while begun.elapsed() < Duration::from_secs(3) {
+                        i += 1;
+                        match process {
+                            "worker" => {
+                                drop(session.put("k", &format!("{n} {i}"), &format!("Text {i} of {n}")))
+                            }
+                            _ => drop(session.try_run("SELECT kb.embed('static', '{word}')").unwrap_err()),
+                        }
+                    }
+                    assert!(i > 0);
+                });
+            }
+        });
+        // The worker's own questions for a gateway included.
+        let (started, seconds) = (starts() - before, begun.elapsed().as_secs() as usize);
+        assert!((1..=seconds + 2).contains(&started), "{started} times a {process} in {seconds} s");
+        std::fs::remove_dir(&file).unwrap();
+        db.put("k", process, &format!("A text after the {process} was ill"));
+        db.wait("k");
+    }
+    assert_eq!(db.one::<i64>("SELECT count(*) FROM kb.embed('static', '{word}')"), 1);
+}

@@ -26,6 +26,7 @@ mod gateway;
 mod hostile;
 mod index;
 mod indexer;
+mod injection;
 mod installation;
 mod kernels;
 mod keys;

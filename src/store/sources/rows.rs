@@ -40,11 +40,12 @@ pub struct RowValues {
 }
 
 /// The published rows with these keys that the role may see; without their values where those have more than `most` bytes.
-pub fn read(source: &Source, keys: &[Vec<String>], most: usize) -> Result<Vec<SourceRow>> {
+/// `adopts`: with the vectors that they have, if such are adopted.
+pub fn read(source: &Source, keys: &[Vec<String>], most: usize, adopts: bool) -> Result<Vec<SourceRow>> {
     let config = &source.config;
     let text = |column: &str| format!("t.{}::text", quote(column));
     let optional = |column: &Option<String>| column.as_deref().map_or("NULL::text".to_string(), text);
-    let adopted = config.adopt.as_ref().map(|adopt| adopt.column.clone());
+    let adopted = config.adopt.as_ref().filter(|_| adopts).map(|adopt| adopt.column.clone());
     let mut texts: Vec<String> =
         [&config.title, &config.uri, &config.content_type, &config.json_fields.type_column, &adopted]
             .into_iter()
@@ -146,7 +147,7 @@ pub fn after(source: &Source, key: &[String], limit: usize, asks_published: bool
 
 /// Reads nothing, but fails as reading rows would: for want of a column or of a right.
 pub fn check(source: &Source) -> Result<()> {
-    read(source, &[], 0).map(|_| ())
+    read(source, &[], 0, true).map(|_| ())
 }
 
 /// Runs `work` as the role that owns the table, with values printed the same everywhere.

@@ -194,6 +194,9 @@ const EVENTS: &[(&str, &str)] = &[
     ("truncate", ""),
 ];
 
+/// The trigger for each row that logical replication applies, which fires no other.
+const EACH_ROW: &str = "row";
+
 fn trigger(source_no: i64, event: &str) -> String {
     format!("kb_{source_no}_{event}")
 }
@@ -207,6 +210,8 @@ pub struct Member {
     pub owner: String,
     /// Row-level security may hide rows of it.
     pub has_policies: bool,
+    /// It has rows of its own, not those of partitions.
+    pub has_rows: bool,
 }
 
 fn member(row: &spi::Row) -> Result<Member> {
@@ -215,12 +220,19 @@ fn member(row: &spi::Row) -> Result<Member> {
         name: row.get(1)?,
         owner: row.get(2)?,
         has_policies: row.get(3)?,
+        has_rows: row.get(4)?,
     })
 }
 
 const MEMBER: &str = "SELECT c.oid::bigint, pg_catalog.format('%I.%I', n.nspname, c.relname),
-         pg_catalog.pg_get_userbyid(c.relowner)::text, c.relrowsecurity
+         pg_catalog.pg_get_userbyid(c.relowner)::text, c.relrowsecurity, c.relkind <> 'p'
      FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace";
+
+impl Member {
+    pub fn oid(&self) -> i64 {
+        i64::from(self.relation)
+    }
+}
 
 /// A table, first, with all its partitions. None is a foreign table where there is a primary key. Locks none of them.
 pub fn members(relation: u32) -> Result<Vec<Member>> {
@@ -281,39 +293,57 @@ pub fn is_partition_of(relation: u32, root: u32) -> Result<bool> {
 }
 
 /// Makes the triggers that tell of the changes of a source's table, or of one of its partitions. As the owner.
-pub fn create_triggers(source_no: i64, table: &Member, is_partitioned: bool) -> Result<()> {
+pub fn create_triggers(source: &Source, table: &Member) -> Result<()> {
     for (event, referencing) in EVENTS {
-        let (name, table) = (quote(&trigger(source_no, event)), &table.name);
         // Which rows a partition had can be read before only.
-        let when = if is_partitioned && *event == "truncate" { "BEFORE" } else { "AFTER" };
-        spi::execute_utility(&format!(
-            "CREATE TRIGGER {name} {when} {event} ON {table} {referencing} FOR EACH STATEMENT EXECUTE FUNCTION kb._rows_changed({})",
-            literal(&source_no.to_string())
-        ))?;
-        // Dropped with the extension, which otherwise could not be dropped.
-        spi::execute_utility(&format!("ALTER TRIGGER {name} ON {table} DEPENDS ON EXTENSION kb"))?;
+        let when = if source.is_partitioned && *event == "truncate" { "BEFORE" } else { "AFTER" };
+        let rest = format!("{referencing} FOR EACH STATEMENT");
+        create_trigger(source, table, event, &format!("{when} {event}"), &rest)?;
     }
-    Ok(())
+    match is_followed_by_row(source, table) {
+        true => create_trigger(source, table, EACH_ROW, "AFTER INSERT OR UPDATE OR DELETE", "FOR EACH ROW"),
+        false => Ok(()),
+    }
 }
 
-/// Has these triggers fire for rows that logical replication brings, too. As the owner.
-pub fn enable_always(source_no: i64, table: &Member) -> Result<()> {
-    EVENTS.iter().try_for_each(|(event, _)| {
-        let trigger = quote(&trigger(source_no, event));
-        spi::execute_utility(&format!("ALTER TABLE {} ENABLE ALWAYS TRIGGER {trigger}", table.name))
-    })
+fn is_followed_by_row(source: &Source, table: &Member) -> bool {
+    source.config.replicated && table.has_rows
 }
 
-/// Drops a source's triggers on a table, or with None on all. As the owner.
-pub fn drop_triggers(source_no: i64, only: Option<u32>) -> Result<()> {
-    let names: Vec<String> = EVENTS.iter().map(|(event, _)| trigger(source_no, event)).collect();
+/// Says which of these triggers fire in sessions that replay changes of another database, where that was asked for. The
+/// processes of a subscription fire triggers for each row, and those of TRUNCATE. As the owner.
+pub fn set_firing(source: &Source, table: &Member) -> Result<()> {
+    let set = |event: &str, when: &str| {
+        let trigger = quote(&trigger(source.source_no, event));
+        spi::execute_utility(&format!("ALTER TABLE ONLY {} ENABLE {when} TRIGGER {trigger}", table.name))
+    };
+    if source.config.replicated {
+        set("truncate", "ALWAYS")?;
+    }
+    if is_followed_by_row(source, table) { set(EACH_ROW, "REPLICA") } else { Ok(()) }
+}
+
+fn create_trigger(source: &Source, table: &Member, event: &str, when: &str, rest: &str) -> Result<()> {
+    let (name, table) = (quote(&trigger(source.source_no, event)), &table.name);
+    let argument = literal(&source.source_no.to_string());
+    spi::execute_utility(&format!(
+        "CREATE TRIGGER {name} {when} ON {table} {rest} EXECUTE FUNCTION kb._rows_changed({argument})"
+    ))?;
+    // Dropped with the extension, which otherwise could not be dropped.
+    spi::execute_utility(&format!("ALTER TRIGGER {name} ON {table} DEPENDS ON EXTENSION kb"))
+}
+
+/// Drops a source's triggers on those of these tables that are there. As the owner.
+pub fn drop_triggers(source_no: i64, relations: &[i64]) -> Result<()> {
+    let events = EVENTS.iter().map(|(event, _)| *event).chain([EACH_ROW]);
+    let names: Vec<String> = events.map(|event| trigger(source_no, event)).collect();
     let there: Vec<(String, String)> = spi::write(
         "SELECT t.tgname::text, pg_catalog.format('%I.%I', n.nspname, c.relname)
          FROM pg_catalog.pg_trigger t JOIN pg_catalog.pg_class c ON c.oid = t.tgrelid
          JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-         WHERE t.tgname::text COLLATE pg_catalog.\"C\" = ANY ($1) AND t.tgfoid = 'kb._rows_changed'::regproc
-           AND ($2 = 0 OR t.tgrelid = $2::oid)",
-        &[Arg::Texts(&names), Arg::Long(only.map_or(0, i64::from))],
+         WHERE t.tgrelid = ANY ($2::oid[]) AND t.tgname::text COLLATE pg_catalog.\"C\" = ANY ($1)
+           AND t.tgfoid = 'kb._rows_changed'::regproc",
+        &[Arg::Texts(&names), Arg::Longs(relations)],
         |row| Ok((row.get(0)?, row.get(1)?)),
     )?;
     there.iter().try_for_each(|(name, table)| {

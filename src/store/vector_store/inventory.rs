@@ -1,7 +1,7 @@
 //! Which vector tables there are, by the rows of kb.builds and kb.vector_dbs.
 
 use super::VectorDb;
-use super::table::attach;
+use super::table::{attach, replace_policies};
 use crate::error::Result;
 use crate::pg::spi::{self, Arg};
 
@@ -61,11 +61,14 @@ const UNATTACHED: &str = "FROM pg_catalog.pg_class t
        AND NOT EXISTS (SELECT FROM pg_catalog.pg_depend d WHERE d.classid = 'pg_class'::regclass
            AND d.objid = t.oid AND d.refclassid = 'pg_extension'::regclass)";
 
-/// Makes DROP EXTENSION drop the vector tables that it would leave, and lets queries read them.
+/// Makes DROP EXTENSION drop the vector tables that it would leave, and lets queries read them under this version's policies.
 pub fn attach_restored() -> Result<()> {
     let unattached: Vec<String> =
         spi::write(&format!("SELECT t.relname::text {UNATTACHED}"), &[], |row| row.get(0))?;
-    unattached.iter().try_for_each(|table_name| attach(table_name))
+    unattached.iter().try_for_each(|table_name| {
+        replace_policies(table_name)?;
+        attach(table_name)
+    })
 }
 
 /// Whether a restore has not come to its end: it makes foreign keys last.

@@ -156,8 +156,6 @@ impl VectorDb {
     }
 }
 
-const OWN: &str = "tenant_id = (SELECT kb.current_tenant())";
-
 /// Makes a vector table with the policies of every tenant table.
 fn create(vector_db: &VectorDb, unlogged: &str) -> Result<()> {
     vector_db.check_free()?;
@@ -179,13 +177,6 @@ fn create(vector_db: &VectorDb, unlogged: &str) -> Result<()> {
         format!("ALTER TABLE {table} ALTER COLUMN embedding SET STORAGE PLAIN"),
         format!("ALTER TABLE {table} ENABLE ROW LEVEL SECURITY"),
         format!("ALTER TABLE {table} FORCE ROW LEVEL SECURITY"),
-        format!(
-            "CREATE POLICY tenant_read ON {table} FOR SELECT
-             USING (tenant_id = ANY ((SELECT kb.readable_tenants())::text[]))"
-        ),
-        format!("CREATE POLICY tenant_insert ON {table} FOR INSERT WITH CHECK ({OWN})"),
-        format!("CREATE POLICY tenant_update ON {table} FOR UPDATE USING ({OWN})"),
-        format!("CREATE POLICY tenant_delete ON {table} FOR DELETE USING ({OWN})"),
     ] {
         // A vector of over 7,000 bytes may not fit a page and must stay TOASTable.
         let wide = vector_db.dimension * if vector_db.element.name() == "vector" { 4 } else { 2 } > 7000;
@@ -194,7 +185,37 @@ fn create(vector_db: &VectorDb, unlogged: &str) -> Result<()> {
         }
         spi::execute_utility(&statement)?;
     }
+    make_policies(&vector_db.table_name)?;
     attach(&vector_db.table_name)
+}
+
+/// Gives a vector table of a restore this version's policies, in place of those that it was dumped with.
+pub(super) fn replace_policies(table_name: &str) -> Result<()> {
+    let policies: Vec<String> = spi::write(
+        "SELECT p.polname::text FROM pg_catalog.pg_policy p
+         WHERE p.polrelid = pg_catalog.to_regclass('kb.' || pg_catalog.quote_ident($1))::oid
+           AND p.polname IN ('tenant_read', 'tenant_write', 'tenant_insert', 'tenant_update', 'tenant_delete')",
+        &[Arg::Text(table_name)],
+        |row| row.get(0),
+    )?;
+    let table = format!("kb.{}", quote(table_name));
+    policies
+        .iter()
+        .try_for_each(|policy| spi::execute_utility(&format!("DROP POLICY {} ON {table}", quote(policy))))?;
+    make_policies(table_name)
+}
+
+fn make_policies(table_name: &str) -> Result<()> {
+    let table = format!("kb.{}", quote(table_name));
+    for policy in [
+        "tenant_read ON {table} FOR SELECT USING (tenant_id = ANY ((SELECT kb.readable_tenants())::text[]))",
+        "tenant_insert ON {table} FOR INSERT WITH CHECK (tenant_id = (SELECT kb.current_tenant()))",
+        "tenant_update ON {table} FOR UPDATE USING (tenant_id = (SELECT kb.current_tenant()))",
+        "tenant_delete ON {table} FOR DELETE USING (tenant_id = (SELECT kb.current_tenant()))",
+    ] {
+        spi::execute_utility(&format!("CREATE POLICY {}", policy.replace("{table}", &table)))?;
+    }
+    Ok(())
 }
 
 /// Makes DROP EXTENSION drop a vector table, and lets queries read it. Nobody else may: distances between vectors would

@@ -60,6 +60,10 @@ fn vectors_that_rows_have_are_adopted_and_nothing_is_sent_for_them() {
     db.run("SELECT kb.attach_table('k', 't', 'body', adopt => 'embedding')");
     db.wait("k");
     assert_eq!((vectors(&mut db).len(), sent(&stub).len()), (48, before));
+    // The column is not needed any more.
+    db.run("ALTER TABLE t DROP COLUMN embedding; UPDATE t SET body = 'Row 7 has another text' WHERE id = 7");
+    db.wait("k");
+    assert_eq!((vectors(&mut db).len(), db.count("kb.failures")), (47, 0));
     // A build of another model adopts nothing.
     db.run("SELECT kb.alter_knowledge_base('k', embedder => 'hash')");
     let run: i64 = db.one("SELECT kb.ingest('k', 'replace')");

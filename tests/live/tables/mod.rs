@@ -7,6 +7,7 @@ mod others;
 mod partitions;
 mod refuse;
 mod rights;
+mod subscription;
 
 use crate::support::{APP, Cluster, Db, signal};
 

@@ -154,6 +154,16 @@ fn a_row_is_its_tables_and_nobody_elses() {
 }
 
 #[test]
+fn who_attaches_and_waits_in_one_transaction_is_told_at_once() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.run("CREATE TABLE t (id int PRIMARY KEY, body text); INSERT INTO t VALUES (1, 'One')");
+    db.create_kb("k", "hash", "{}");
+    let fault = db.fault("SELECT kb.attach_table('k', 't', 'body'); SELECT kb.wait('k', 60)");
+    assert_eq!(fault.code, "55000", "{fault:?}");
+}
+
+#[test]
 fn a_table_that_becomes_a_partition_is_told_and_goes_on_when_it_is_one_no_more() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);

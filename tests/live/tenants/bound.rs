@@ -260,3 +260,52 @@ fn rows_of_a_bound_roles_table_are_of_its_tenants_only() {
         ["a 4"]
     );
 }
+
+#[test]
+fn a_role_that_was_made_again_and_bound_again_is_bound_under_a_new_name_too() {
+    let Some((cluster, mut db)) = bound() else { return };
+    db.run("DROP ROLE b; CREATE ROLE b LOGIN IN ROLE kb_reader");
+    assert!(!db.one::<bool>("SELECT kb.bind_role('b', 'b')"));
+    db.run("ALTER ROLE b RENAME TO b_by_another_name");
+    let mut renamed = cluster.connect_as(APP, "b_by_another_name");
+    assert_eq!(documents(&mut renamed), ["b"]);
+    renamed.run("SET kb.tenant = 'a'");
+    assert_eq!(renamed.fault("SELECT FROM kb.documents").code, "42501");
+}
+
+#[test]
+fn a_prepared_statement_in_an_open_transaction_is_bound_too() {
+    let Some((cluster, mut db)) = bound() else { return };
+    let mut pool = cluster.connect_as(APP, "pool");
+    pool.run("SET kb.tenant = 'c'; PREPARE p AS SELECT count(*) FROM kb.documents");
+    // Often enough for a plan that is kept.
+    pool.run(&"EXECUTE p;".repeat(7));
+    pool.run("BEGIN; EXECUTE p");
+    db.run("SELECT kb.bind_role('pool', 'a')");
+    assert_eq!(pool.fault("EXECUTE p").code, "42501");
+}
+
+#[test]
+fn what_a_bound_roles_table_runs_in_the_worker_is_bound_too() {
+    let Some((cluster, mut db)) = bound() else { return };
+    db.run("GRANT CREATE ON SCHEMA public TO a, pool; SET ROLE pool");
+    // A function of a role that is not bound, and one of a bound role that calls it where its rows are read.
+    db.run(
+        "CREATE FUNCTION documents_of(tenant text) RETURNS text LANGUAGE plpgsql SECURITY DEFINER AS $$BEGIN
+             PERFORM set_config('kb.tenant', tenant, true);
+             RETURN (SELECT string_agg(content, ' ') FROM kb.documents);
+         END$$; SET ROLE a;
+         CREATE FUNCTION spy(id int) RETURNS boolean IMMUTABLE LANGUAGE plpgsql AS $$BEGIN
+             RAISE LOG 'spied: %', public.documents_of('b');
+             RETURN true;
+         EXCEPTION WHEN insufficient_privilege THEN RAISE LOG 'refused to spy'; RETURN true; END$$;
+         CREATE TABLE t (id int PRIMARY KEY, body text); INSERT INTO t VALUES (1, 'A row'); RESET ROLE",
+    );
+    let mut a = cluster.connect_as(APP, "a");
+    a.run("SELECT kb.attach_table('k', 't', 'body', published_when => 'public.spy(id)')");
+    a.wait("k");
+    a.run("UPDATE t SET body = 'Another row'");
+    a.wait("k");
+    let log = cluster.log();
+    assert!(log.contains("refused to spy") && !log.contains("spied: "), "{log}");
+}

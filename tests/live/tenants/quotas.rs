@@ -207,3 +207,66 @@ fn a_tenant_that_has_spent_its_tokens_of_the_day_waits_at_every_endpoint_and_no_
     db.run("SELECT kb.set_quota('a', tokens_per_day => 1000)");
     db.run(&embed("a", "two", "two nine eight seven six five four three one ten"));
 }
+
+#[test]
+fn who_began_before_a_quota_was_committed_is_counted_when_it_has_ended() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.run("CREATE ROLE a LOGIN IN ROLE kb_writer; SELECT kb.bind_role('a', 'a')");
+    let mut a = cluster.connect_as(APP, "a");
+    a.run("SELECT kb.create_knowledge_base('k', 'hash')");
+    // The younger transaction does not know of the quota of the older one.
+    db.run("BEGIN; SELECT kb.set_quota('a', documents => 3)");
+    a.run("BEGIN");
+    put(&mut a, "one", 10).unwrap();
+    put(&mut a, "two", 10).unwrap();
+    db.run("COMMIT");
+    let seen = "kb.quotas WHERE settle_after IS NOT NULL";
+    until(SOON, "the worker has seen the quota", || db.count(seen) == 1);
+    assert_eq!(db.count("kb.quotas WHERE is_settled"), 0);
+    a.run("COMMIT");
+    until(SOON, "the counts to be exact", || db.count("kb.quotas WHERE is_settled") == 1);
+    assert_eq!(counted(&mut db), (20, 2));
+}
+
+#[test]
+fn quotas_work_where_all_tables_are_published() {
+    let Some((_cluster, mut db, mut a)) = tenant("documents => 100") else { return };
+    db.run("SET client_min_messages = error; CREATE PUBLICATION p FOR ALL TABLES; RESET client_min_messages");
+    for i in 0..70 {
+        put(&mut a, &format!("d{i}"), 10).unwrap();
+    }
+    db.run("SELECT kb.set_quota('a', documents => 80)");
+    assert_eq!(counted(&mut db).1, 70);
+    db.run("SELECT kb.set_quota('a')");
+}
+
+#[test]
+fn what_others_have_costs_a_tenant_with_a_quota_nothing() {
+    let Some((_cluster, mut db, mut a)) = tenant("documents => 1000, bytes => 100000") else { return };
+    // Plans are made while tables are nearly empty.
+    for i in 0..10 {
+        put(&mut a, &format!("d{i}"), 10).unwrap();
+        a.run(&format!("SELECT kb.delete_document('k', 'd{i}')"));
+    }
+    db.run(
+        "ALTER TABLE kb.knowledge_bases SET (autovacuum_enabled = off); ALTER TABLE kb.quotas SET (autovacuum_enabled = off);
+         INSERT INTO kb.knowledge_bases (tenant_id, id, embedder, chunking, preprocess, retrieval, etag)
+             SELECT 't' || i, 'k', 'hash', '{}', '{}', '{}', '' FROM generate_series(1, 3000) i;
+         INSERT INTO kb.quotas (tenant_id, documents, is_settled) SELECT 't' || i, 5, true FROM generate_series(1, 3000) i",
+    );
+    let read = "SELECT sum(seq_tup_read)::bigint FROM pg_stat_user_tables WHERE relid IN (
+        'kb.knowledge_bases'::regclass, 'kb.quotas'::regclass, 'kb.documents'::regclass, 'kb.quota_counts'::regclass)";
+    let mut rows_read = |a: &mut Db| -> i64 {
+        a.run("SELECT pg_stat_force_next_flush()");
+        db.run("SELECT pg_stat_clear_snapshot()");
+        db.one(read)
+    };
+    let before = rows_read(&mut a);
+    for i in 0..100 {
+        put(&mut a, &format!("e{i}"), 10).unwrap();
+        a.run(&format!("SELECT kb.delete_document('k', 'e{i}')"));
+    }
+    let each = (rows_read(&mut a) - before) / 100;
+    assert!(each < 300, "{each} rows are read one by one for a put and a delete");
+}
