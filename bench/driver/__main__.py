@@ -55,6 +55,8 @@ def main() -> int:
     parser.add_argument("--only", default="")
     # Of the tenants in their shared table.
     parser.add_argument("--chunks", type=int, default=100_000)
+    # Idle ones, beside the one that has work.
+    parser.add_argument("--knowledge-bases", type=int, default=10_000)
     options = parser.parse_args()
     names = [name for name in options.only.split(",") if name] or list(BENCHMARKS)
     if unknown := set(names) - set(BENCHMARKS):

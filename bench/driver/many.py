@@ -10,7 +10,6 @@ from report import Report, percentile
 from server import Server, cpu_seconds
 from texts import Writer
 
-KNOWLEDGE_BASES = 10_000
 TENANTS = 2_000
 COMMITS = 60
 
@@ -24,11 +23,12 @@ def run(server: Server, report: Report) -> None:
     one = commits_to_found(connection, writer)
     in_a_transaction(connection, report, writer)
     commit_alone(connection, report, writer)
-    create(connection, "idle", KNOWLEDGE_BASES)
+    idle_ones = server.options.knowledge_bases
+    create(connection, "idle", idle_ones)
     many = commits_to_found(connection, writer)
     ratio = percentile(many, 50) / percentile(one, 50)
     report.add(
-        f"commit to found, one of {KNOWLEDGE_BASES:,} knowledge bases, p50",
+        f"commit to found, one of {idle_ones:,} knowledge bases, p50",
         f"{percentile(many, 50):.1f} ms",
         f"{percentile(one, 50):.1f} ms (the only one)",
         f"{ratio:.2f}",

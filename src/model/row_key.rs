@@ -7,25 +7,29 @@ const EMPTY: &str = "\\0";
 /// and, where there are several parts, before each `/`.
 pub fn encode(parts: &[impl AsRef<str>]) -> String {
     let mut id = String::new();
-    for (i, part) in parts.iter().enumerate() {
-        if i > 0 {
-            id.push('/');
-        }
-        let part = part.as_ref();
-        if part.is_empty() {
-            id.push_str(EMPTY);
-        } else if !part.contains(['\\', '/']) {
-            id.push_str(part);
-            continue;
-        }
-        for c in part.chars() {
-            if c == '\\' || (c == '/' && parts.len() > 1) {
-                id.push('\\');
-            }
-            id.push(c);
-        }
+    for (place, part) in parts.iter().enumerate() {
+        push(&mut id, part.as_ref(), place, parts.len());
     }
     id
+}
+
+/// Adds to an external_id the part of the key at `place` of `count`: after those before it, nothing else makes it.
+pub fn push(id: &mut String, part: &str, place: usize, count: usize) {
+    if place > 0 {
+        id.push('/');
+    }
+    if part.is_empty() {
+        id.push_str(EMPTY);
+    } else if !part.bytes().any(|byte| matches!(byte, b'\\' | b'/')) {
+        id.push_str(part);
+        return;
+    }
+    for c in part.chars() {
+        if c == '\\' || (c == '/' && count > 1) {
+            id.push('\\');
+        }
+        id.push(c);
+    }
 }
 
 /// The parts of an external_id that [`encode`] made of `count` parts; None if it made none such.

@@ -67,7 +67,7 @@ impl Arg<'_> {
             Arg::Floats(v) => Some(float_array(v)),
             Arg::Ints(v) => v.to_vec().into_datum(),
             Arg::Longs(v) => v.to_vec().into_datum(),
-            Arg::Texts(v) => v.iter().map(String::as_str).collect::<Vec<_>>().into_datum(),
+            Arg::Texts(v) => Some(text_array(v)),
             Arg::Uuids(v) => v.iter().map(|u| super::uuid::to_pg(*u)).collect::<Vec<_>>().into_datum(),
             Arg::BytesArray(v) => v.iter().map(Vec::as_slice).collect::<Vec<_>>().into_datum(),
         }
@@ -76,22 +76,48 @@ impl Arg<'_> {
 
 /// A `real[]` in one copy: an array of many vectors would be slow element by element.
 fn float_array(values: &[f32]) -> pg_sys::Datum {
-    // SAFETY: construct_array copies `nelems` datums of a by-value 4-byte type; the datum vector
-    // outlives the call.
+    // SAFETY: the array has room for as many bytes as the values have.
     unsafe {
-        let header = std::mem::size_of::<pg_sys::ArrayType>() + 2 * std::mem::size_of::<i32>();
-        let size = header + std::mem::size_of_val(values);
-        let array = pg_sys::palloc0(size) as *mut pg_sys::ArrayType;
-        pgrx::varlena::set_varsize_4b(array.cast(), size as i32);
+        let size = std::mem::size_of_val(values);
+        let (array, data) = new_array(pg_sys::FLOAT4OID, values.len(), size);
+        std::ptr::copy_nonoverlapping(values.as_ptr().cast(), data, size);
+        array
+    }
+}
+
+/// A `text[]` in one copy: it may have a thousand keys, for each of which PostgreSQL would allocate twice.
+fn text_array(values: &[String]) -> pg_sys::Datum {
+    const HEADER: usize = pg_sys::VARHDRSZ;
+    let size_of = |text: &String| (HEADER + text.len()).next_multiple_of(align_of::<i32>());
+    // SAFETY: the array has room for all texts, each with its header at a multiple of four.
+    unsafe {
+        if values.is_empty() {
+            return pg_sys::Datum::from(pg_sys::construct_empty_array(pg_sys::TEXTOID));
+        }
+        let (array, mut data) = new_array(pg_sys::TEXTOID, values.len(), values.iter().map(size_of).sum());
+        for text in values {
+            pgrx::varlena::set_varsize_4b(data.cast(), (HEADER + text.len()) as i32);
+            std::ptr::copy_nonoverlapping(text.as_ptr(), data.add(HEADER), text.len());
+            data = data.add(size_of(text));
+        }
+        array
+    }
+}
+
+/// A new array of one dimension with elements of `size` bytes in all, none of them NULL, and where these go.
+unsafe fn new_array(element: pg_sys::Oid, count: usize, size: usize) -> (pg_sys::Datum, *mut u8) {
+    // SAFETY: zeroed memory of the size of header, dimensions and elements, or an ERROR.
+    unsafe {
+        let header = size_of::<pg_sys::ArrayType>() + 2 * size_of::<i32>();
+        let array = pg_sys::palloc0(header + size) as *mut pg_sys::ArrayType;
+        pgrx::varlena::set_varsize_4b(array.cast(), (header + size) as i32);
         (*array).ndim = 1;
         (*array).dataoffset = 0;
-        (*array).elemtype = pg_sys::FLOAT4OID;
-        let dims = (array as *mut u8).add(std::mem::size_of::<pg_sys::ArrayType>()) as *mut i32;
-        dims.write(values.len() as i32);
+        (*array).elemtype = element;
+        let dims = (array as *mut u8).add(size_of::<pg_sys::ArrayType>()) as *mut i32;
+        dims.write(count as i32);
         dims.add(1).write(1);
-        let data = (array as *mut u8).add(header);
-        std::ptr::copy_nonoverlapping(values.as_ptr().cast(), data, std::mem::size_of_val(values));
-        pg_sys::Datum::from(array)
+        (pg_sys::Datum::from(array), (array as *mut u8).add(header))
     }
 }
 

@@ -4,6 +4,7 @@ use super::condition::{Condition, Evaluation};
 use super::pinned_settings;
 use super::stored::{Stored, same};
 use crate::error::{Error, Result};
+use crate::model::row_key;
 use pgrx::{PgTrigger, pg_sys};
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, CString, c_char};
@@ -31,12 +32,12 @@ pub struct Columns {
     pub watched: Option<Vec<i16>>,
 }
 
-/// What identifies a row: its tenant, if a column says that, and the parts of its key, as PostgreSQL prints them.
+/// What identifies a row: its tenant, if a column says that, and the external_id of its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowId {
     /// None: no column says it; empty: it is NULL.
     pub tenant: Option<String>,
-    pub key: Vec<String>,
+    pub external_id: String,
 }
 
 /// What became of a row.
@@ -360,25 +361,28 @@ impl Types {
     }
 
     fn id(&self, rows: &Rows) -> Result<RowId> {
-        let tenant = self.tenant.as_ref().map(|tenant| tenant.print(rows).unwrap_or_default());
-        let part = |part: &Printed| {
-            part.print(rows).ok_or_else(|| Error::Internal("a part of a key is NULL".into()))
-        };
-        Ok(RowId { tenant, key: self.key.iter().map(part).collect::<Result<_>>()? })
+        let tenant =
+            self.tenant.as_ref().map(|tenant| tenant.print(rows, str::to_string).unwrap_or_default());
+        let mut external_id = String::new();
+        for (place, part) in self.key.iter().enumerate() {
+            part.print(rows, |text| row_key::push(&mut external_id, text, place, self.key.len()))
+                .ok_or_else(|| Error::Internal("a part of a key is NULL".into()))?;
+        }
+        Ok(RowId { tenant, external_id })
     }
 }
 
 impl Printed {
-    /// The value as its type's output function prints it; None where it is NULL.
-    fn print(&self, rows: &Rows) -> Option<String> {
+    /// Reads the value as its type's output function prints it; None where it is NULL.
+    fn print<T>(&self, rows: &Rows, read: impl FnOnce(&str) -> T) -> Option<T> {
         let value = rows.value(self.column)?;
-        // SAFETY: the value is of the type whose output function this is; the result is a C string that is copied and
+        // SAFETY: the value is of the type whose output function this is; the result is a C string that is read and
         // freed. A database in UTF-8 has no other text.
         unsafe {
             let printed: *mut c_char = pg_sys::OutputFunctionCall(self.output.get(), value);
-            let text = CStr::from_ptr(printed).to_str().ok().map(str::to_string);
+            let found = CStr::from_ptr(printed).to_str().ok().map(read);
             pg_sys::pfree(printed.cast());
-            text
+            found
         }
     }
 }

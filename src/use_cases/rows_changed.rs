@@ -3,7 +3,6 @@
 
 use crate::catalog::partitions;
 use crate::error::{Error, Result};
-use crate::model::row_key;
 use crate::pg::condition::Condition;
 use crate::pg::role::{as_owner, as_role_of_name};
 use crate::pg::setting;
@@ -181,5 +180,5 @@ impl Written<'_> {
 
 fn push((tenants, keys): &mut (Vec<String>, Vec<String>), id: RowId) {
     tenants.extend(id.tenant);
-    keys.push(row_key::encode(&id.key));
+    keys.push(id.external_id);
 }

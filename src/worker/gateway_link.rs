@@ -52,7 +52,7 @@ impl GatewayLink {
             Some(connection) => connection,
             none => none.insert(Connection::open(START)?),
         };
-        let Target { build, embedder } = &*batch.target;
+        let Target { build, embedder, .. } = &*batch.target;
         let id = connection.send(&Request::Embed {
             embedder: embedder.clone(),
             access: batch.access.clone(),

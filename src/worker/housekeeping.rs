@@ -76,6 +76,7 @@ impl Housekeeping {
             }
             sweep_old_builds(log)?;
             settle_quotas(log)?;
+            indexes.move_large_builds(log);
             indexes.have_built(log)?;
             self.book_query_usage()?;
             txn::in_txn(|| {

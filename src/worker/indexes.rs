@@ -1,11 +1,13 @@
-//! Which vector tables want an HNSW index, and having them built.
+//! Which vector tables want an HNSW index, and having them built; which builds have outgrown a shared table.
 
+use super::growth::Growth;
 use super::index_schedule::IndexSchedule;
 use super::log::Log;
+use super::target::{Target, has_moved};
 use crate::error::Result;
 use crate::pg::{txn, wake};
-use crate::store::vector_store::VectorDb;
 use crate::store::vector_store::index::{self, Unindexed};
+use crate::store::vector_store::{self, VectorDb};
 use std::collections::HashSet;
 use std::time::Instant;
 
@@ -46,14 +48,42 @@ pub fn wanted(only: Option<&[VectorDb]>, asked: &[u32]) -> Result<Vec<Unindexed>
 #[derive(Default)]
 pub struct Indexes {
     schedule: IndexSchedule<VectorDb>,
+    /// Of builds in shared tables.
+    growth: Growth,
     /// All tables were looked at since this worker started.
     are_all_known: bool,
 }
 
 impl Indexes {
-    /// Vectors were written to a table: it may have enough of them for an index.
-    pub fn note_vectors(&mut self, vector_db: &VectorDb) {
+    /// Vectors were written to a table: it may have enough of them for an index, or a build for a table of its own.
+    pub fn note_vectors(&mut self, target: &Target, vectors: usize) {
+        let vector_db = target.vector_db();
         self.schedule.note(vector_db);
+        // One that has moved is not looked for in the shared table any more.
+        if !target.build.owns_table && vector_db == &target.build.vector_db {
+            self.growth.note(target.build.build_no, vectors, vector_db.config.min_rows);
+        }
+    }
+
+    /// Gives builds that have outgrown a shared table one of their own.
+    pub fn move_large_builds(&mut self, log: &mut Log) {
+        for build_no in self.growth.take_due() {
+            let moved = txn::in_txn(|| match vector_store::outgrown(build_no)? {
+                Some(shared) => vector_store::move_out(build_no, &shared),
+                None => Ok(None),
+            });
+            match moved {
+                Ok(Some(own)) => {
+                    self.schedule.note(&own);
+                    has_moved(build_no, own);
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    self.growth.put_back(build_no);
+                    log.write(&format!("build {build_no} stays in its shared table for now"), &error);
+                }
+            }
+        }
     }
 
     /// Starts the indexer if a table wants an index.

@@ -209,9 +209,9 @@ impl Intake {
         match result {
             Ok(written) => {
                 for (target, diff) in prepared.iter().flat_map(|document| &document.targets) {
-                    self.statistics.add(diff.insert.len(), &target.build.vector_db);
+                    self.statistics.add(diff.insert.len(), target.vector_db());
                     // Equal texts have their vectors by now; the others come later.
-                    indexes.note_vectors(&target.build.vector_db);
+                    indexes.note_vectors(target, diff.insert.len());
                 }
                 self.statistics.refresh_if_due();
                 self.open_written(prepared, &written, open, queue)

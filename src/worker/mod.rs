@@ -3,6 +3,7 @@
 // Pure: bookkeeping of the worker and the launcher.
 pub mod backoff;
 pub mod embed_batch;
+pub mod growth;
 pub mod in_flight;
 pub mod index_schedule;
 pub mod pace;

@@ -168,12 +168,12 @@ fn adopt(document: &Prepared, target: &Target, diff: &Diff) -> Result<()> {
     else {
         return Ok(());
     };
-    let VectorDb { dimension, metric, element, .. } = build.vector_db;
+    let VectorDb { dimension, metric, element, .. } = *target.vector_db();
     let fits = *fingerprint == build.fingerprint
         && vector.len() == dimension
         && question_problem(metric, element, vector).is_none();
     if fits {
-        build.vector_db.store().write(build.build_no, build.fingerprint, &[*chunk_id], vector)?;
+        target.vectors().write(build.build_no, build.fingerprint, &[*chunk_id], vector)?;
     }
     Ok(())
 }
@@ -189,7 +189,7 @@ pub fn write(prepared: &[Prepared]) -> Result<Locked> {
     for document in prepared.iter().filter(|p| current.contains(&p.document_id)) {
         for (target, diff) in &document.targets {
             let build = &target.build;
-            build.vector_db.store().delete(build.build_no, &diff.delete)?;
+            target.vectors().delete(build.build_no, &diff.delete)?;
             chunks::delete(build.build_no, &diff.delete)?;
             chunks::insert(build, document.document_id, &document.job.tenant_id, &diff.insert)?;
             chunks::update_places(build.build_no, &diff.keep)?;
@@ -207,8 +207,8 @@ pub fn write(prepared: &[Prepared]) -> Result<Locked> {
     let mut live: BTreeMap<i64, Arc<Target>> = BTreeMap::new();
     for (build_no, (target, document_ids)) in by_build {
         let build = &target.build;
-        let lender = live.get(&build.kb_no).map(|live| (&live.build.vector_db, live.build.build_no));
-        build.vector_db.store().reuse(build_no, build.fingerprint, &document_ids, lender)?;
+        let lender = live.get(&build.kb_no).map(|live| (live.vector_db(), live.build.build_no));
+        target.vectors().reuse(build_no, build.fingerprint, &document_ids, lender)?;
         if target.is_live() {
             live.insert(build.kb_no, Arc::clone(&target));
         }

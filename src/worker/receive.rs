@@ -92,7 +92,7 @@ fn write(
         // Nothing here waits for a document or a chunk, so the order of locks does not matter.
         let mut blocked = HashSet::new();
         if !ids.is_empty() {
-            let vectors = build.vector_db.store();
+            let vectors = batch.target.vectors();
             let kept = vectors.write(build.build_no, build.fingerprint, &ids, &numbers)?;
             if kept.len() < ids.len() {
                 let wanted: HashSet<Uuid> = ids.iter().filter(|id| !kept.contains(id)).copied().collect();
@@ -106,7 +106,7 @@ fn write(
     });
     match result {
         Ok((blocked, unreleased)) => {
-            indexes.note_vectors(&build.vector_db);
+            indexes.note_vectors(&batch.target, ids.len());
             open.outcomes().release_later(unreleased);
             link.in_flight_mut().note_received(&batch);
             for document_id in blocked {
@@ -147,7 +147,7 @@ fn note_faults(batch: &Batch<Target>, embedded: &Embedded, open: &mut OpenDocume
 
 /// Adds to kb.usage what a batch's request cost.
 fn book(batch: &Batch<Target>, spent: &Usage) -> Result<()> {
-    let Target { build, embedder } = &*batch.target;
+    let Target { build, embedder, .. } = &*batch.target;
     if !batch.target.is_remote() || *spent == Usage::default() {
         return Ok(());
     }

@@ -91,7 +91,7 @@ fn has_room(link: &GatewayLink, unsaved: &UnsavedVectors, target: &Target) -> bo
 fn fail_if_needed(group: Group, error: &Error, open: &mut OpenDocuments, pauses: &mut Pauses) -> Result<()> {
     let build = &group.target.build;
     let missing =
-        txn::in_txn(|| build.vector_db.store().missing(build.build_no, &group.documents, group.after, 1));
+        txn::in_txn(|| group.target.vectors().missing(build.build_no, &group.documents, group.after, 1));
     match missing {
         Ok(missing) if missing.is_empty() => open.let_go(group.holds),
         Ok(_) => open.fail(pauses, &group.target, &group.holds, error),
@@ -108,7 +108,7 @@ fn next_slice(
     open: &OpenDocuments,
 ) -> Result<(Vec<Missing>, bool)> {
     let build = &group.target.build;
-    let vectors = build.vector_db.store();
+    let vectors = group.target.vectors();
     let mut slice = vectors.missing(build.build_no, &group.documents, group.after, limit as i64)?;
     let exhausted = slice.len() < limit;
     if !slice.iter().any(|chunk| link.in_flight().was_received(build.build_no, &chunk.content)) {

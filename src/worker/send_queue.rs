@@ -103,7 +103,7 @@ impl SendQueue {
         })?;
         self.rights.insert(key, (embedder.clone(), access.clone()));
         if embedder != *known {
-            group.target = Arc::new(Target { build: group.target.build.clone(), embedder });
+            group.target = Arc::new(group.target.with(embedder));
         }
         Ok(access)
     }

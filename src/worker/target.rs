@@ -5,14 +5,35 @@ use crate::error::Result;
 use crate::model::Embedder;
 use crate::store::builds::{self, Build};
 use crate::store::embedders;
-use crate::store::vector_store::Health;
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use crate::store::vector_store::{Health, VectorDb, VectorStore};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, OnceLock};
+
+thread_local! {
+    /// Where builds have moved to that documents are put into, by their numbers.
+    static MOVED: RefCell<HashMap<i64, Arc<OnceLock<VectorDb>>>> = RefCell::default();
+}
+
+/// More entries are looked through for those that nobody needs any more.
+const MOVED_MOST: usize = 1000;
 
 #[derive(Debug)]
 pub struct Target {
     pub build: Build,
     pub embedder: Embedder,
+    /// Filled when the build gets a table of its own, while documents are under way.
+    moved: Arc<OnceLock<VectorDb>>,
+}
+
+/// A build has moved: what is under way goes to its own table.
+pub fn has_moved(build_no: i64, own: VectorDb) {
+    MOVED.with_borrow(|moved| {
+        if let Some(moved) = moved.get(&build_no) {
+            // It moves once.
+            let _ = moved.set(own);
+        }
+    });
 }
 
 impl Destination for Target {
@@ -26,6 +47,30 @@ impl Destination for Target {
 }
 
 impl Target {
+    pub fn new(build: Build, embedder: Embedder) -> Target {
+        let moved = MOVED.with_borrow_mut(|moved| {
+            if moved.len() > MOVED_MOST {
+                moved.retain(|_, cell| Arc::strong_count(cell) > 1);
+            }
+            Arc::clone(moved.entry(build.build_no).or_default())
+        });
+        Target { build, embedder, moved }
+    }
+
+    /// The same build under an embedder that was changed.
+    pub fn with(&self, embedder: Embedder) -> Target {
+        Target { build: self.build.clone(), embedder, moved: Arc::clone(&self.moved) }
+    }
+
+    /// Where its vectors are now.
+    pub fn vector_db(&self) -> &VectorDb {
+        self.moved.get().unwrap_or(&self.build.vector_db)
+    }
+
+    pub fn vectors(&self) -> Box<dyn VectorStore + '_> {
+        self.vector_db().store()
+    }
+
     pub fn is_live(&self) -> bool {
         self.build.is_live()
     }
@@ -56,9 +101,9 @@ impl Targets {
         let in_next = builds.len() > 1;
         for build in builds {
             let embedder = embedders::get(&build.embedder)?;
-            let target = Target { build, embedder };
+            let target = Target::new(build, embedder);
             // Somebody may have dropped its table.
-            if target.may_fail(in_next) && target.build.vector_db.store().health()? == Health::Gone {
+            if target.may_fail(in_next) && target.vectors().health()? == Health::Gone {
                 continue;
             }
             targets.push(Arc::new(target));

@@ -34,8 +34,7 @@ impl UnsavedVectors {
 
     /// Whether vectors wait for the lock of a build's table.
     pub fn is_table_locked(&self, target: &Target) -> bool {
-        let vector_db = &target.build.vector_db;
-        let is_of_it = |unsaved: &Unsaved| unsaved.batch.target.build.vector_db == *vector_db;
+        let is_of_it = |unsaved: &Unsaved| unsaved.batch.target.vector_db() == target.vector_db();
         self.waiting.iter().any(|unsaved| unsaved.is_of_table && is_of_it(unsaved))
     }
 

@@ -35,6 +35,7 @@ mod locks;
 mod many;
 mod money;
 mod outage;
+mod outgrown;
 mod providers;
 mod reference;
 mod replace;

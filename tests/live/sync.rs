@@ -2,7 +2,7 @@
 //! what a fresh one over the same table would be.
 
 use crate::support::cluster::PRELOAD;
-use crate::support::{APP, Cluster, Db, LONG, assert_sound, chunk_set, signal, until};
+use crate::support::{APP, Cluster, Db, LONG, Random, assert_sound, chunk_set, signal, until};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -20,18 +20,6 @@ const LAST: &[&str] = &[
     "UPDATE t SET id = id + 2000 WHERE id % 6 = 4 AND id < 60",
     "DELETE FROM t WHERE id % 6 = 5",
 ];
-
-/// Random numbers that are the same each time.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % n
-    }
-}
 
 fn statement(random: &mut Random) -> String {
     let (id, n) = (random.below(60), random.below(9));
@@ -59,7 +47,7 @@ fn statement(random: &mut Random) -> String {
 }
 
 fn disturb(cluster: &Cluster, seed: u64) {
-    let mut random = Random(seed * 7919 + 1);
+    let mut random = Random::new(seed * 7919 + 1);
     let mut db = cluster.connect(APP);
     for _ in 0..STATEMENTS {
         let statement = statement(&mut random);

@@ -1,5 +1,6 @@
 //! HNSW indexes: which tables want one, and the statements that build it.
 
+use super::own_table::IS_SHARED;
 use super::{Health, VectorDb};
 use crate::error::Result;
 use crate::pg::spi::{self, Arg, quote};
@@ -41,7 +42,8 @@ fn waiting(condition: &str) -> String {
     )
 }
 
-/// Those of these tables, or of all, whose HNSW index is missing or invalid.
+/// Those of these tables, or of all, whose HNSW index is missing or invalid; a table that several knowledge bases share has
+/// none.
 pub fn unindexed(only: Option<&[VectorDb]>) -> Result<Vec<Unindexed>> {
     let names: Vec<String> = only.unwrap_or_default().iter().map(|table| table.table_name.clone()).collect();
     let sql = format!(
@@ -49,7 +51,7 @@ pub fn unindexed(only: Option<&[VectorDb]>) -> Result<Vec<Unindexed>> {
          FROM ({}) n
          CROSS JOIN LATERAL (
              SELECT * FROM kb.builds b WHERE b.table_name = n.name AND b.state <> 'old' AND b.type = 'pgvector'
-             LIMIT 1) b
+               AND NOT {IS_SHARED} LIMIT 1) b
          CROSS JOIN LATERAL (
              SELECT pg_catalog.to_regclass(pg_catalog.format('kb.%I', n.name))::oid AS oid,
                  pg_catalog.to_regclass(pg_catalog.format('kb.%I', n.name || '_hnsw'))::oid AS index_oid) t

@@ -6,6 +6,7 @@ mod inventory;
 mod memory;
 mod missing;
 mod nearest;
+mod own_table;
 mod pgvector;
 mod table;
 mod vector_db;
@@ -14,6 +15,7 @@ pub use analyze::refresh as refresh_statistics;
 pub use inventory::{attach_restored, count, is_being_restored, lost, owned};
 pub use missing::Missing;
 pub use nearest::Search;
+pub use own_table::{move_out, outgrown};
 pub use vector_db::VectorDb;
 
 use crate::error::Result;

@@ -158,6 +158,19 @@ impl VectorDb {
 
 /// Makes a vector table with the policies of every tenant table.
 fn create(vector_db: &VectorDb, unlogged: &str) -> Result<()> {
+    create_without_foreign_key(vector_db, unlogged)?;
+    add_foreign_key(vector_db)
+}
+
+/// Vectors go with their chunks.
+pub(super) fn add_foreign_key(vector_db: &VectorDb) -> Result<()> {
+    spi::execute_utility(&format!(
+        "ALTER TABLE {} ADD FOREIGN KEY (build_no, chunk_id) REFERENCES kb.chunks (build_no, chunk_id) ON DELETE CASCADE",
+        vector_db.table()
+    ))
+}
+
+pub(super) fn create_without_foreign_key(vector_db: &VectorDb, unlogged: &str) -> Result<()> {
     vector_db.check_free()?;
     let table = vector_db.table();
     for statement in [
@@ -169,8 +182,7 @@ fn create(vector_db: &VectorDb, unlogged: &str) -> Result<()> {
                  tenant_id text NOT NULL,
                  fingerprint bigint NOT NULL,
                  embedding {column} NOT NULL,
-                 PRIMARY KEY (build_no, chunk_id),
-                 FOREIGN KEY (build_no, chunk_id) REFERENCES kb.chunks (build_no, chunk_id) ON DELETE CASCADE)",
+                 PRIMARY KEY (build_no, chunk_id))",
             column = vector_db.column_type(&vector_schema()?)
         ),
         // Vectors do not compress, and inline ones spare a look-up each.
