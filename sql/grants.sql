@@ -32,6 +32,7 @@ GRANT EXECUTE ON FUNCTION kb.visible_tenants() TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.readable_tenants() TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.bound_tenants() TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb._vector_count(bigint) TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb._microseconds(text) TO kb_reader, kb_vectors;
 GRANT EXECUTE ON FUNCTION kb.check_embedder(text) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.embed(text, text[], text) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.count_tokens(text, text) TO kb_reader;
@@ -53,6 +54,7 @@ GRANT EXECUTE ON FUNCTION kb.put_document(text, text, bytea, jsonb, text, text, 
 GRANT EXECUTE ON FUNCTION kb.put_documents(text, jsonb[]) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.delete_document(text, text) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.delete_documents(text, text[]) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.delete_by_filter(text, jsonb) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.retry(text, text) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.share(text, text) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.unshare(text, text) TO kb_writer;
@@ -116,6 +118,8 @@ COMMENT ON FUNCTION kb.delete_document(text, text) IS
     'Deletes a document with its chunks and vectors at this commit; false when it was not there.';
 COMMENT ON FUNCTION kb.delete_documents(text, text[]) IS
     'Deletes documents at this commit; for each id deleted or not found.';
+COMMENT ON FUNCTION kb.delete_by_filter(text, jsonb) IS
+    'Deletes the documents that pass a filter, at this commit; how many. The empty filter is refused.';
 COMMENT ON FUNCTION kb.retry(text, text) IS
     'Puts failed documents (or the one named) back into the queue; how many.';
 COMMENT ON FUNCTION kb.chunk(text, jsonb, text, text) IS
@@ -166,6 +170,8 @@ COMMENT ON FUNCTION kb.row_status(regclass, text) IS
     'What a row of an attached table is in each of its knowledge bases, by its external_id: absent, pending, ready, stale (an older version answers) or failed, and since when.';
 COMMENT ON FUNCTION kb._rows_changed() IS
     'Internal: the triggers of attached tables call it.';
+COMMENT ON FUNCTION kb._microseconds(text) IS
+    'Microseconds since 1970 of a text that is an ISO 8601 timestamp or date (UTC where it says no offset), else NULL. Filters compare by it.';
 COMMENT ON FUNCTION kb._vector_count(bigint) IS
     'Internal: how many vectors a build has, if the caller may see the build.';
 COMMENT ON FUNCTION kb._fingerprint(text, text, integer, jsonb) IS

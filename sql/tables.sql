@@ -391,6 +391,7 @@ CREATE TABLE kb.quotas (
     settle_after    xid8,
     updated_at      timestamptz NOT NULL DEFAULT now()
 );
+CREATE INDEX quotas_unsettled ON kb.quotas (tenant_id) WHERE NOT is_settled;
 COMMENT ON TABLE kb.quotas IS 'What tenants may have; NULL: as much as they like. Changed by kb.set_quota; kb.quota_status says what they have.';
 COMMENT ON COLUMN kb.quotas.bytes IS 'Of all documents of the tenant''s knowledge bases, as they were put.';
 COMMENT ON COLUMN kb.quotas.documents IS 'In one knowledge base.';

@@ -147,6 +147,7 @@ CREATE TABLE kb.quotas (
     settle_after    xid8,
     updated_at      timestamptz NOT NULL DEFAULT now()
 );
+CREATE INDEX quotas_unsettled ON kb.quotas (tenant_id) WHERE NOT is_settled;
 COMMENT ON TABLE kb.quotas IS 'What tenants may have; NULL: as much as they like. Changed by kb.set_quota; kb.quota_status says what they have.';
 COMMENT ON COLUMN kb.quotas.bytes IS 'Of all documents of the tenant''s knowledge bases, as they were put.';
 COMMENT ON COLUMN kb.quotas.documents IS 'In one knowledge base.';
@@ -284,6 +285,10 @@ CREATE FUNCTION kb.attach_table(
 ) RETURNS bigint VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'attach_table_wrapper';
 CREATE FUNCTION kb.extract_text(value jsonb, fields jsonb DEFAULT NULL) RETURNS text
     STABLE PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'extract_text_wrapper';
+CREATE FUNCTION kb.delete_by_filter(kb_id text, filter jsonb) RETURNS bigint
+    VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'delete_by_filter_wrapper';
+CREATE FUNCTION kb._microseconds(text text) RETURNS bigint
+    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', '_microseconds_wrapper';
 CREATE FUNCTION kb.detach_table(kb_id text, relation regclass, keep boolean DEFAULT false)
     RETURNS bigint VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'detach_table_wrapper';
 CREATE FUNCTION kb.row_status(relation regclass, key text)
@@ -299,6 +304,13 @@ CREATE FUNCTION kb.query_rows(
     STABLE PARALLEL RESTRICTED LANGUAGE c AS 'MODULE_PATHNAME', 'query_rows_wrapper';
 CREATE FUNCTION kb._rows_changed() RETURNS trigger LANGUAGE c AS 'MODULE_PATHNAME', '_rows_changed_wrapper';
 
+REVOKE ALL ON FUNCTION kb.delete_by_filter, kb._microseconds FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION kb.delete_by_filter TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb._microseconds TO kb_reader, kb_vectors;
+COMMENT ON FUNCTION kb.delete_by_filter(text, jsonb) IS
+    'Deletes the documents that pass a filter, at this commit; how many. The empty filter is refused.';
+COMMENT ON FUNCTION kb._microseconds(text) IS
+    'Microseconds since 1970 of a text that is an ISO 8601 timestamp or date (UTC where it says no offset), else NULL. Filters compare by it.';
 REVOKE ALL ON FUNCTION kb.attach_table, kb.detach_table, kb.reconcile, kb.query_rows, kb.row_status, kb.extract_text, kb._rows_changed FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION kb.query_rows, kb.row_status, kb.extract_text TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.attach_table, kb.detach_table, kb.reconcile, kb._rows_changed TO kb_writer;

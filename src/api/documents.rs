@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::model::Json;
 use crate::model::fields::Fields;
 use crate::model::states::PutStatus;
+use crate::model::timestamp;
 use crate::pg::json::Jsonb;
 use crate::use_cases;
 use pgrx::pg_sys::panic::ErrorReport;
@@ -136,6 +137,19 @@ fn delete_documents(
             .into_iter()
             .map(|(id, deleted)| (id, if deleted { "deleted" } else { "not found" }.to_string())),
     ))
+}
+
+#[pg_extern(volatile, parallel_unsafe)]
+fn delete_by_filter(kb_id: Option<&str>, filter: Option<Jsonb>) -> Result<i64, ErrorReport> {
+    let kb_id = required("kb_id", kb_id)?;
+    let Jsonb(filter) = required("filter", filter)?;
+    Ok(use_cases::delete_by_filter(kb_id, &filter)?)
+}
+
+/// Microseconds since 1970 of a text that is a timestamp; NULL of another. For filters, in SQL.
+#[pg_extern(immutable, parallel_safe, strict)]
+fn _microseconds(text: &str) -> Option<i64> {
+    timestamp::microseconds(text)
 }
 
 #[pg_extern(volatile, parallel_unsafe)]

@@ -108,6 +108,42 @@ impl Json {
         if self.is_object() { self.places().map(member).collect() } else { None }
     }
 
+    /// The elements of an array, each as it is written; None where it is no array.
+    pub fn elements(&self) -> Option<Vec<Json>> {
+        let mut all = tokens(&self.0);
+        let mut from = all.next().filter(|(_, token)| *token == "[").map(|(at, _)| at + 1)?;
+        let (mut depth, mut elements) = (1usize, Vec::new());
+        for (at, token) in all {
+            match token {
+                "{" | "[" => depth += 1,
+                "}" | "]" => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            if (token == "," && depth == 1) || depth == 0 {
+                let element = self.0.get(from..at)?.trim();
+                if !element.is_empty() {
+                    elements.push(Json::new(element));
+                }
+                from = at + 1;
+            }
+        }
+        Some(elements)
+    }
+
+    /// The text of a string; None where it is no string.
+    pub fn text(&self) -> Option<String> {
+        if self.0.starts_with('"') { serde_json::from_str(&self.0).ok() } else { None }
+    }
+
+    pub fn is_number(&self) -> bool {
+        self.0.starts_with(|c: char| c == '-' || c.is_ascii_digit())
+    }
+
+    /// The array of these elements.
+    pub fn array(elements: &[Json]) -> Json {
+        Json(format!("[{}]", elements.iter().map(Json::as_str).collect::<Vec<_>>().join(", ")))
+    }
+
     /// The object of these members, whose keys differ.
     pub fn object(members: &[(&str, &Json)]) -> Json {
         let member = |(key, value): &(&str, &Json)| format!("{}: {value}", Value::from(*key));

@@ -52,6 +52,9 @@ pub struct Retrieval {
     pub ef_search: Option<usize>,
     /// What a query does when its embedder fails.
     pub on_error: OnError,
+    /// The keys that metadata and filters may have; empty: any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allowed_metadata_keys: Vec<String>,
 }
 
 /// What a query does when its embedder fails.
@@ -77,14 +80,32 @@ impl OnError {
 
 impl Default for Retrieval {
     fn default() -> Self {
-        Retrieval { top_k: 5, min_score: 0.0, max_tokens: None, ef_search: None, on_error: OnError::Error }
+        Retrieval {
+            top_k: 5,
+            min_score: 0.0,
+            max_tokens: None,
+            ef_search: None,
+            on_error: OnError::Error,
+            allowed_metadata_keys: Vec::new(),
+        }
     }
 }
 
 /// Rows at most that one query may ask for.
 pub const MAX_TOP_K: i64 = 10_000;
 
+/// Keys of metadata at most that a knowledge base can be bound to.
+const MAX_ALLOWED_KEYS: usize = 1000;
+
 impl Retrieval {
+    /// What is wrong with keys of metadata, if not all are allowed.
+    pub fn key_problem<'a>(&self, keys: impl IntoIterator<Item = &'a str>) -> Option<String> {
+        let allowed = &self.allowed_metadata_keys;
+        let is_allowed = |key: &str| allowed.is_empty() || allowed.iter().any(|allowed| allowed == key);
+        let wrong = keys.into_iter().find(|key| !is_allowed(key))?;
+        Some(format!("metadata key \"{wrong}\" is not allowed; allowed are {}", allowed.join(", ")))
+    }
+
     /// Errors are the complete list of problems.
     pub fn parse(value: &Value) -> Result<Self, Vec<String>> {
         let mut fields = Fields::new("retrieval", value);
@@ -100,7 +121,11 @@ impl Retrieval {
                     default.on_error
                 })
             }),
+            allowed_metadata_keys: fields.texts("allowed_metadata_keys").unwrap_or_default(),
         };
+        if retrieval.allowed_metadata_keys.len() > MAX_ALLOWED_KEYS {
+            fields.problem("allowed_metadata_keys", format_args!("at most {MAX_ALLOWED_KEYS} are taken"));
+        }
         let problems = fields.finish();
         if problems.is_empty() { Ok(retrieval) } else { Err(problems) }
     }
@@ -120,6 +145,16 @@ mod tests {
         assert_eq!(Retrieval::parse(&retrieval.to_json()).unwrap(), retrieval);
         let preprocess = Preprocess::parse(&json!({"dedupe": false})).unwrap();
         assert_eq!(Preprocess::parse(&preprocess.to_json()).unwrap(), preprocess);
+    }
+
+    #[test]
+    fn keys_are_bound_only_where_some_are_named() {
+        let bound = Retrieval::parse(&json!({"allowed_metadata_keys": ["a", "b"]})).unwrap();
+        assert_eq!(Retrieval::parse(&bound.to_json()).unwrap(), bound);
+        assert_eq!(bound.key_problem(["b", "a"]), None);
+        assert!(bound.key_problem(["a", "c"]).is_some_and(|p| p.contains("\"c\"") && p.contains("a, b")));
+        assert_eq!(Retrieval::default().key_problem(["c"]), None);
+        assert!(Retrieval::parse(&json!({"allowed_metadata_keys": "a"})).is_err());
     }
 
     #[test]

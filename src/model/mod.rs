@@ -7,6 +7,7 @@ pub mod chunking;
 pub mod embedder;
 pub mod fields;
 pub mod filter;
+mod filter_parts;
 pub mod hit;
 pub mod id;
 pub mod json;
@@ -21,6 +22,7 @@ pub mod row_source;
 pub mod states;
 pub mod template;
 pub mod tenancy;
+pub mod timestamp;
 pub mod vector_db;
 
 pub use bounds::{Bounds, Limits};

@@ -1,8 +1,11 @@
 //! kb.documents. How they are put is in new_documents.rs.
 
 use super::BY_INDEX;
+use super::arguments::Arguments;
+use super::filter::condition;
 use super::jobs::{Job, Subject};
 use crate::error::Result;
+use crate::model::Filter;
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg, Row};
 use std::collections::HashSet;
@@ -21,6 +24,22 @@ pub fn lock(kb_no: i64, tenant_id: &str, external_ids: &[String]) -> Result<Vec<
          CROSS JOIN LATERAL (
              SELECT d.document_id FROM kb.documents d WHERE d.document_id = s.document_id FOR NO KEY UPDATE) l",
         &[Arg::Long(kb_no), Arg::Text(tenant_id), Arg::Texts(external_ids)],
+        |row| row.get(0),
+    )
+}
+
+/// Locks the documents of a tenant that pass a filter, in the order of [`lock`]. Returns their document_ids.
+pub fn lock_matching(kb_no: i64, tenant_id: &str, filter: &Filter) -> Result<Vec<i64>> {
+    let mut arguments = Arguments::default();
+    let (kb_no, tenant_id) = (arguments.add(Arg::Long(kb_no)), arguments.add(Arg::Text(tenant_id)));
+    let condition = condition(filter, &mut arguments);
+    spi::write(
+        &format!(
+            "SELECT d.document_id FROM kb.documents d
+             WHERE d.kb_no = {kb_no} AND d.tenant_id = {tenant_id} AND {condition}
+             ORDER BY d.document_id FOR NO KEY UPDATE"
+        ),
+        &arguments.all(),
         |row| row.get(0),
     )
 }

@@ -1,20 +1,36 @@
 //! A filter as a condition on kb.documents, which the statement calls d.
 
 use super::arguments::Arguments;
-use crate::model::{Filter, Json};
+use crate::model::Json;
+use crate::model::filter::{Bound, Comparison, Field, Filter, Key, Test};
+use crate::pg::spi::Arg;
 use std::collections::HashSet;
 
-/// The condition, its values among the arguments. Its text depends on the filter's shape only.
-pub fn condition(filter: &Filter, arguments: &mut Arguments) -> String {
-    let parts = match filter {
-        Filter::All(parts) => parts.as_slice(),
-        Filter::Equals { .. } => std::slice::from_ref(filter),
-    };
+/// Values that are looked up in the index one by one; of more, each document's is looked for among them.
+const LOOKED_UP: usize = 32;
+
+/// The condition, its values among the arguments. Its text depends on the filter's shape only. NULL is as good as false.
+pub fn condition<'a>(filter: &'a Filter, arguments: &mut Arguments<'a>) -> String {
+    match filter {
+        Filter::All(parts) => all(parts, arguments),
+        Filter::Is(Key::Metadata(_), Test::Equals(_)) => all(std::slice::from_ref(filter), arguments),
+        Filter::Any(parts) if parts.is_empty() => "false".into(),
+        Filter::Any(parts) => {
+            let parts: Vec<String> = parts.iter().map(|part| condition(part, arguments)).collect();
+            format!("({})", parts.join(" OR "))
+        }
+        Filter::Not(part) => format!("(({}) IS NOT TRUE)", condition(part, arguments)),
+        Filter::Is(Key::Metadata(key), test) => of_metadata(key, test, arguments),
+        Filter::Is(Key::Field(field), test) => of_field(*field, test, arguments),
+    }
+}
+
+fn all<'a>(parts: &'a [Filter], arguments: &mut Arguments<'a>) -> String {
     let (mut members, mut conditions) = (Vec::new(), Vec::new());
     for part in parts {
         match part {
-            Filter::Equals { key, value } => members.push((key.as_str(), value)),
-            Filter::All(_) => conditions.push(condition(part, arguments)),
+            Filter::Is(Key::Metadata(key), Test::Equals(value)) => members.push((key.as_str(), value)),
+            part => conditions.push(condition(part, arguments)),
         }
     }
     // One look into the index serves all keys. An object has each key once: a second value of a key goes into the next.
@@ -24,7 +40,7 @@ pub fn condition(filter: &Filter, arguments: &mut Arguments) -> String {
         conditions.push(has(&object, arguments));
         members = again;
     }
-    if conditions.is_empty() { "true".into() } else { conditions.join(" AND ") }
+    if conditions.is_empty() { "true".into() } else { format!("({})", conditions.join(" AND ")) }
 }
 
 /// Exact match of all these keys. For plain values containment, which the index serves, is enough; of arrays and
@@ -39,4 +55,96 @@ fn has(members: &[(&str, &Json)], arguments: &mut Arguments) -> String {
         "{contains} AND NOT EXISTS (SELECT FROM pg_catalog.jsonb_each({object}) f
              WHERE d.metadata -> f.key IS DISTINCT FROM f.value)"
     )
+}
+
+fn of_metadata<'a>(key: &'a str, test: &'a Test, arguments: &mut Arguments<'a>) -> String {
+    match test {
+        Test::Equals(value) => has(&[(key, value)], arguments),
+        Test::OneOf(values) if values.is_empty() => "false".into(),
+        Test::OneOf(values) if values.len() <= LOOKED_UP && values.iter().all(Json::is_scalar) => {
+            let each: Vec<String> = values.iter().map(|value| has(&[(key, value)], arguments)).collect();
+            format!("({})", each.join(" OR "))
+        }
+        Test::OneOf(values) => {
+            let (key, values) = (arguments.add(Arg::Text(key)), arguments.add_json(Json::array(values)));
+            format!("(d.metadata -> {key} IN (SELECT pg_catalog.jsonb_array_elements({values})))")
+        }
+        Test::Contains(values) => {
+            let array = Json::array(values);
+            format!("(d.metadata @> {})", arguments.add_json(Json::object(&[(key, &array)])))
+        }
+        Test::Exists => format!("(d.metadata ? {})", arguments.add(Arg::Text(key))),
+        Test::Compares(comparison, bound) => {
+            let (key, operator) = (arguments.add(Arg::Text(key)), operator(*comparison));
+            let typed = |kind: &str, value: &str| {
+                format!("CASE WHEN pg_catalog.jsonb_typeof(d.metadata -> {key}) = '{kind}' THEN {value} END")
+            };
+            match bound {
+                Bound::Number(number) => {
+                    let value = typed("number", &format!("(d.metadata -> {key})::numeric"));
+                    format!("({value} {operator} ({})::numeric)", arguments.add_json(number.clone()))
+                }
+                Bound::Text(text) => {
+                    let value = typed("string", &format!("d.metadata ->> {key}"));
+                    format!("(({value}) COLLATE \"C\" {operator} {})", arguments.add(Arg::Text(text)))
+                }
+                Bound::Time(time) => {
+                    let value = typed("string", &format!("kb._microseconds(d.metadata ->> {key})"));
+                    format!("({value} {operator} {})", arguments.add(Arg::Long(*time)))
+                }
+            }
+        }
+        // Of fields only.
+        Test::At(_) => "false".into(),
+    }
+}
+
+fn of_field<'a>(field: Field, test: &'a Test, arguments: &mut Arguments<'a>) -> String {
+    const TIME: &str = "'epoch'::timestamptz + u * '1 microsecond'::interval";
+    let column = match field {
+        Field::ExternalId => "d.external_id",
+        Field::Uri => "d.uri",
+        Field::Title => "d.title",
+        Field::ContentType => "d.content_type",
+        Field::CreatedAt => "d.created_at",
+    };
+    let one_of = |values: &[Json], arguments: &mut Arguments<'a>| {
+        let is_null = match values.iter().any(|value| value.as_str() == "null") {
+            true => format!("{column} IS NULL OR "),
+            false => String::new(),
+        };
+        let values = arguments.add_json(Json::array(values));
+        format!("({is_null}{column} = ANY (ARRAY(SELECT pg_catalog.jsonb_array_elements_text({values}))))")
+    };
+    match test {
+        Test::Equals(value) => one_of(std::slice::from_ref(value), arguments),
+        Test::OneOf(values) => one_of(values, arguments),
+        Test::At(times) => {
+            let times = arguments.add(Arg::Longs(times));
+            format!("({column} = ANY (ARRAY(SELECT {TIME} FROM pg_catalog.unnest({times}) u)))")
+        }
+        Test::Compares(comparison, Bound::Time(time)) => {
+            let time = arguments.add(Arg::Long(*time));
+            format!(
+                "({column} {} 'epoch'::timestamptz + {time} * '1 microsecond'::interval)",
+                operator(*comparison)
+            )
+        }
+        Test::Compares(comparison, Bound::Text(text)) => {
+            let text = arguments.add(Arg::Text(text));
+            format!("({column} COLLATE \"C\" {} {text})", operator(*comparison))
+        }
+        Test::Exists => format!("({column} IS NOT NULL)"),
+        // Of metadata only.
+        Test::Compares(_, Bound::Number(_)) | Test::Contains(_) => "false".into(),
+    }
+}
+
+fn operator(comparison: Comparison) -> &'static str {
+    match comparison {
+        Comparison::Greater => ">",
+        Comparison::GreaterOrEqual => ">=",
+        Comparison::Less => "<",
+        Comparison::LessOrEqual => "<=",
+    }
 }

@@ -47,6 +47,9 @@ pub fn attach_table(kb_id: &str, relation: u32, wanted: WantedTable) -> Result<i
         .ok_or_else(|| Error::NotFound { what: Object::Table, id: relation.to_string() })?;
     check_table(&table)?;
     let embedder = wanted.adopt.is_some().then(|| embedders::get(&kb.embedder)).transpose()?;
+    if let Some(problem) = kb.retrieval.key_problem(wanted.metadata.iter().map(String::as_str)) {
+        return Err(Error::Argument { argument: "metadata", problem });
+    }
     let config = check_config(&table, wanted, embedder.as_ref())?;
     let mut source = Source {
         source_no: 0,

@@ -1,7 +1,8 @@
-//! kb.delete_document and kb.delete_documents.
+//! kb.delete_document, kb.delete_documents and kb.delete_by_filter.
 
 use crate::catalog::quota;
 use crate::error::{Error, Result};
+use crate::model::{Filter, Json};
 use crate::pg::role::as_owner;
 use crate::store::{documents, jobs, knowledge_bases, row_documents};
 use std::collections::HashSet;
@@ -21,4 +22,27 @@ pub fn delete_documents(kb_id: &str, external_ids: &[String]) -> Result<Vec<(Str
         Ok(deleted)
     })?;
     Ok(external_ids.iter().map(|id| (id.clone(), deleted.contains(id))).collect())
+}
+
+/// Deletes the documents that pass a filter. Returns how many.
+pub fn delete_by_filter(kb_id: &str, filter: &Json) -> Result<i64> {
+    let kb = knowledge_bases::get_own(kb_id)?;
+    let argument = |problem: String| Error::Argument { argument: "filter", problem };
+    let filter = Filter::parse(filter).map_err(argument)?;
+    if filter.is_empty() {
+        return Err(argument("it is empty, and would delete all documents; {\"type\": \"exists\", \"key\": \"$external_id\"} means all".into()));
+    }
+    if let Some(problem) = kb.retrieval.key_problem(filter.metadata_keys()) {
+        return Err(argument(problem));
+    }
+    as_owner(|| {
+        let locked = documents::lock_matching(kb.kb_no, &kb.tenant_id, &filter)?;
+        if let Some(external_id) = row_documents::any_of(&locked)? {
+            return Err(Error::of_a_row(&external_id, "Delete the row"));
+        }
+        let deleted = documents::delete(&locked)?;
+        jobs::delete(kb.kb_no, &kb.tenant_id, &deleted)?;
+        quota::forget();
+        Ok(deleted.len() as i64)
+    })
 }

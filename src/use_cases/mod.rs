@@ -50,7 +50,7 @@ pub use create_embedder::create_embedder;
 pub use create_knowledge_base::create_knowledge_base;
 pub use create_vector_db::create_vector_db;
 pub use current_tenant::{bound_tenants, current_tenant, readable_tenants, visible_tenants};
-pub use delete_document::delete_documents;
+pub use delete_document::{delete_by_filter, delete_documents};
 pub use detach_table::detach_table;
 pub use drop_embedder::drop_embedder;
 pub use drop_knowledge_base::drop_knowledge_base;

@@ -5,12 +5,26 @@ use crate::catalog::new_document::{Given, check};
 use crate::catalog::quota::Charge;
 use crate::error::{Error, Result};
 use crate::model::states::PutStatus;
+use crate::model::{Json, Retrieval};
 use crate::pg::role::as_owner;
 use crate::store::documents;
 use crate::store::jobs::Subject;
 use crate::store::knowledge_bases;
 use crate::store::new_documents::{self, Place};
 use std::collections::{HashMap, HashSet};
+
+/// An error where metadata has a key that is not among those that the knowledge base allows.
+fn check_keys(retrieval: &Retrieval, metadata: Option<&Json>) -> Result<()> {
+    let members = match metadata {
+        Some(metadata) if !retrieval.allowed_metadata_keys.is_empty() => metadata.members(),
+        _ => None,
+    };
+    let members = members.unwrap_or_default();
+    match retrieval.key_problem(members.iter().map(|(key, _)| key.as_str())) {
+        None => Ok(()),
+        Some(problem) => Err(Error::Argument { argument: "metadata", problem }),
+    }
+}
 
 /// Puts all documents or none. Returns what happened to each, in order.
 pub fn put_documents(kb_id: &str, given: Vec<Given>) -> Result<Vec<(String, PutStatus)>> {
@@ -19,6 +33,7 @@ pub fn put_documents(kb_id: &str, given: Vec<Given>) -> Result<Vec<(String, PutS
     let mut seen = HashSet::new();
     for given in given {
         let document = check(given)?;
+        check_keys(&kb.retrieval, document.metadata.as_ref())?;
         if !seen.insert(document.external_id.clone()) {
             return Err(Error::Argument {
                 argument: "documents",

@@ -34,7 +34,7 @@ pub fn query(request: &Request, query: &str) -> Result<Vec<Hit>> {
     {
         wake::ensure_worker();
     }
-    let target = search::target(&request.kb_id)?;
+    let target = target(request)?;
     let timeout = settings::gateway_timeout();
     let tenant = tenants::current()?;
     let vectors = access(&target.embedder, &tenant).and_then(|access| {
@@ -52,9 +52,19 @@ pub fn query(request: &Request, query: &str) -> Result<Vec<Hit>> {
     }
 }
 
+/// The knowledge base that is asked; an error where the filter names a key that it does not allow.
+fn target(request: &Request) -> Result<Target> {
+    let target = search::target(&request.kb_id)?;
+    let keys = request.filter.as_ref().map(Filter::metadata_keys).unwrap_or_default();
+    match target.retrieval.key_problem(keys) {
+        None => Ok(target),
+        Some(problem) => Err(Error::Argument { argument: "filter", problem }),
+    }
+}
+
 /// Answers a question that is a vector already.
 pub fn query_vector(request: &Request, vector: &[f32]) -> Result<Vec<Hit>> {
-    let target = search::target(&request.kb_id)?;
+    let target = target(request)?;
     if vector.len() != target.vector_db.dimension {
         return Err(Error::Argument {
             argument: "vector",

@@ -1,11 +1,6 @@
 //! Filters that nobody thought of. A part of the fuzzing of tests/fuzz, here because SQL decides what a filter keeps.
 
-#[path = "../fuzz/random.rs"]
-#[allow(dead_code)] // of what the other targets need
-mod random;
-
-use crate::support::{APP, Db, Fault};
-use random::Random;
+use crate::support::{APP, Db, Fault, Random};
 
 const KEYS: [&str; 6] = ["a", "b", "é", "", "a b\\\"c", "long key of several words"];
 const SCALARS: [&str; 18] = [

@@ -64,10 +64,9 @@ const OTHERS: &[&str] =
 fn others_come(cluster: &Cluster, random: &mut Random) {
     let mut db = cluster.connect(APP);
     let count = 2 + random.below(4);
-    let first = random.below(OTHERS.len() as u64);
-    let tenants: Vec<String> = (0..count)
-        .map(|n| OTHERS[((first + n) % OTHERS.len() as u64) as usize].replace('\'', "''"))
-        .collect();
+    let first = random.below(OTHERS.len());
+    let tenants: Vec<String> =
+        (0..count).map(|n| OTHERS[(first + n) % OTHERS.len()].replace('\'', "''")).collect();
     for (n, tenant) in tenants.iter().enumerate() {
         db.run(&format!("SET kb.tenant = '{tenant}'"));
         for kb in ["k", THEIRS] {
@@ -76,7 +75,7 @@ fn others_come(cluster: &Cluster, random: &mut Random) {
                 "SELECT kb.create_knowledge_base('{kb}', 'tiny', {vector_db}, description => 'of {MARK}')"
             ));
             for i in 0..3 + random.below(10) {
-                let text = texts::paragraph(random.below(1000), 10 + random.below(60) as usize);
+                let text = texts::paragraph(random.below(1000) as u64, 10 + random.below(60));
                 db.put(
                     kb,
                     &format!("d{i}"),

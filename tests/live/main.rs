@@ -21,6 +21,7 @@ mod dump;
 mod edit;
 mod extract;
 mod failures;
+mod filter_language;
 mod filters;
 mod gateway;
 mod hostile;

@@ -51,12 +51,12 @@ pub fn unindexed(only: Option<&[VectorDb]>) -> Result<Vec<Unindexed>> {
          FROM ({}) n
          CROSS JOIN LATERAL (
              SELECT * FROM kb.builds b WHERE b.table_name = n.name AND b.state <> 'old' AND b.type = 'pgvector'
-               AND NOT {IS_SHARED} LIMIT 1) b
+             LIMIT 1) b
          CROSS JOIN LATERAL (
              SELECT pg_catalog.to_regclass(pg_catalog.format('kb.%I', n.name))::oid AS oid,
                  pg_catalog.to_regclass(pg_catalog.format('kb.%I', n.name || '_hnsw'))::oid AS index_oid) t
          LEFT JOIN pg_catalog.pg_index i ON i.indexrelid = t.index_oid AND i.indrelid = t.oid
-         WHERE t.oid IS NOT NULL AND i.indisvalid IS DISTINCT FROM true
+         WHERE t.oid IS NOT NULL AND i.indisvalid IS DISTINCT FROM true AND NOT {IS_SHARED}
          ORDER BY n.name",
         VectorDb::columns("b"),
         waiting("true"),

@@ -3,13 +3,21 @@
 
 use super::Target;
 use crate::memory::{Limits, measure};
+use kb::model::filter::{Key, Test};
 use kb::model::{Filter, Json};
 use serde_json::Value;
 
 pub const TARGET: Target = Target {
     name: "filters",
     run,
-    seeds: || vec![format!("{}1{}", "{\"a\":[".repeat(60), "]}".repeat(60)).into_bytes()],
+    seeds: || {
+        let not = "{\"type\":\"not\",\"filter\":";
+        vec![
+            format!("{}1{}", "{\"a\":[".repeat(60), "]}".repeat(60)).into_bytes(),
+            format!("{}{{\"$title\":null}}{}", not.repeat(20), "}".repeat(20)).into_bytes(),
+            br#"{"type":"or","filters":[{"type":"gte","key":"$created_at","value":"2024-01-01T00:00:00Z"},{"type":"in","key":"$$a","value":[1,"x",[]]}]}"#.to_vec(),
+        ]
+    },
     words: &[
         "{",
         "}",
@@ -35,6 +43,12 @@ pub const TARGET: Target = Target {
         "12345678901234567890123",
         "0.1234567890123456789",
         "{\"a\":1}",
+        "{\"type\":\"and\",\"filters\":[",
+        "{\"type\":\"not\",\"filter\":",
+        "{\"type\":\"lt\",\"key\":\"a\",\"value\":",
+        "{\"type\":\"contains\",\"key\":\"$tags\",\"value\":",
+        "\"$uri\":",
+        "\"2024-02-29 10:00:00+01\"",
         "[[[[[[[[",
         "]]]]]]]]",
         " ",
@@ -62,6 +76,11 @@ fn run(data: &[u8]) {
     assert_eq!(json.is_object(), value.is_object());
     assert_eq!(json.is_scalar(), !is_container(&value));
     assert!(!is_container(&value) || json.is_empty() == inner.is_empty());
+    if let Value::Array(items) = &value {
+        let expected: Vec<Json> = items.iter().map(|item| Json::new(item.to_string())).collect();
+        assert_eq!(json.elements(), Some(expected.clone()), "{json}");
+        assert_eq!(Json::array(&expected).elements(), Some(expected));
+    }
     if let Ok(read) = json.value() {
         assert_eq!(read, value, "read as something else");
     }
@@ -69,12 +88,13 @@ fn run(data: &[u8]) {
     let pairs = json.members().unwrap();
     let expected = members.iter().map(|(key, value)| (key.clone(), Json::new(value.to_string())));
     assert_eq!(pairs, expected.collect::<Vec<_>>(), "{json}");
-    if let Ok(Filter::All(parts)) = Filter::parse(&json) {
-        let parts = parts.into_iter().map(|part| match part {
-            Filter::Equals { key, value } => (key, value),
-            Filter::All(_) => panic!("the short form has no trees in it"),
-        });
-        assert_eq!(parts.collect::<Vec<_>>(), pairs, "{json}");
+    let filter = Filter::parse(&json);
+    let is_short = |(key, _): &(String, Json)| key != "type" && !key.starts_with('$');
+    if let Ok(Filter::All(parts)) = &filter
+        && pairs.iter().all(is_short)
+    {
+        let equals = |(key, value): (String, Json)| Filter::Is(Key::Metadata(key), Test::Equals(value));
+        assert_eq!(*parts, pairs.into_iter().map(equals).collect::<Vec<_>>(), "{json}");
     }
     // Longer than any key of it.
     let absent = format!("{json}.");

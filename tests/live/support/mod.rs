@@ -3,12 +3,16 @@
 pub mod cluster;
 pub mod db;
 pub mod pages;
+#[path = "../../fuzz/random.rs"]
+#[allow(dead_code)] // of what the targets of fuzzing need
+pub mod random;
 pub mod shadows;
 pub mod sound;
 pub mod texts;
 
 pub use cluster::{APP, Cluster};
 pub use db::{Db, Fault};
+pub use random::Random;
 pub use sound::{assert_sound, chunk_set, vector_table};
 
 use std::time::{Duration, Instant};
@@ -44,24 +48,4 @@ pub fn signal(pid: i32, signal: i32) {
     // SAFETY: kill takes plain numbers; the pid was read from the test's own cluster.
     let sent = unsafe { libc::kill(pid, signal) };
     assert_eq!(sent, 0, "signal {signal} to {pid}: {}", std::io::Error::last_os_error());
-}
-
-/// Random numbers that are the same for the same seed.
-pub struct Random(u64);
-
-impl Random {
-    pub fn new(seed: u64) -> Random {
-        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % n
-    }
-
-    pub fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
-        &of[self.below(of.len() as u64) as usize]
-    }
 }

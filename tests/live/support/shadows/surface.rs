@@ -101,6 +101,7 @@ fn plausible(function: &str, name: &str, ty: &str) -> Option<String> {
         (_, "texts") => "{one,two}",
         (_, "vector") => "[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]",
         (_, "vector_db") => "shared",
+        ("delete_by_filter", "filter") => r#"{"type": "eq", "key": "$external_id", "value": "d1"}"#,
         (_, "filter") => r#"{"n": 1, "tags": ["a"]}"#,
         (_, "options") => r#"{"on_error": "keyword"}"#,
         (_, "chunking") => r#"{"size": 40, "overlap": 0}"#,

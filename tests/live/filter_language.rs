@@ -1,0 +1,318 @@
+//! The filter language against a plain model of it: random filters over random documents keep the same ones.
+
+use crate::support::{APP, Db, Random};
+use serde_json::{Value, json};
+
+const CASES: usize = 10_000;
+const DOCUMENTS: usize = 80;
+const KEYS: &[&str] = &["a", "b", "é \"'", "$x", "tags"];
+/// Those that are timestamps, with their times.
+const TIMES: [(&str, i64); 4] = [
+    ("2024-01-01", 1_704_067_200),
+    ("2024-01-01T00:00:00Z", 1_704_067_200),
+    ("2024-01-01T00:30:00+01:00", 1_704_065_400),
+    ("2025-06-01 12:00:00.5", 1_748_779_200),
+];
+
+#[derive(Debug)]
+struct Document {
+    external_id: String,
+    title: Option<String>,
+    uri: Option<String>,
+    content_type: &'static str,
+    metadata: Value,
+}
+
+fn scalar(random: &mut Random) -> Value {
+    match random.below(9) {
+        0 => json!(null),
+        1 => json!(random.below(2) == 0),
+        2 => json!(*random.pick(&[-1.5, 1e10, 0.1])),
+        3..=5 => json!(random.below(4) as i64 - 1),
+        6 => json!(random.pick(&TIMES).0),
+        _ => json!(*random.pick(&["", "a", "A", "b", "é", "\u{1F600}", "a'; --", "2024", "1"])),
+    }
+}
+
+fn value(random: &mut Random) -> Value {
+    match random.below(8) {
+        0 | 1 => (0..random.below(4)).map(|_| scalar(random)).collect(),
+        2 => json!({*random.pick(&["a", "b"]): scalar(random)}),
+        3 => json!([[scalar(random)], {"a": scalar(random)}]),
+        _ => scalar(random),
+    }
+}
+
+fn document(random: &mut Random, number: usize) -> Document {
+    let mut metadata = json!({});
+    for key in KEYS {
+        if random.below(3) > 0 {
+            metadata[key] = value(random);
+        }
+    }
+    let maybe =
+        |random: &mut Random, text: &str| (random.below(3) > 0).then(|| format!("{text}{}", random.below(5)));
+    Document {
+        external_id: format!("d{number}"),
+        title: maybe(random, "Title "),
+        uri: maybe(random, "uri:"),
+        content_type: ["text/plain", "text/markdown"][random.below(2)],
+        metadata,
+    }
+}
+
+fn filter(random: &mut Random, depth: usize) -> Value {
+    let parts =
+        |random: &mut Random| (0..random.below(4)).map(|_| filter(random, depth - 1)).collect::<Value>();
+    match random.below(if depth == 0 { 6 } else { 10 }) {
+        6 => json!({"type": "and", "filters": parts(random)}),
+        7 => json!({"type": "or", "filters": parts(random)}),
+        8 => json!({"type": "not", "filter": filter(random, depth - 1)}),
+        9 => {
+            let mut short = json!({});
+            for _ in 0..1 + random.below(2) {
+                short[name(KEYS[random.below(KEYS.len())])] = value(random);
+            }
+            short
+        }
+        5 => field(random),
+        _ => {
+            let key = name(KEYS[random.below(KEYS.len())]);
+            match *random.pick(&["eq", "ne", "in", "nin", "gt", "gte", "lt", "lte", "contains", "exists"]) {
+                "exists" => json!({"type": "exists", "key": key, "value": random.below(2) == 0}),
+                operator @ ("in" | "nin") => {
+                    // More than are looked up one by one.
+                    let count = if random.below(8) == 0 { 40 } else { random.below(4) };
+                    let values: Value = (0..count).map(|_| value(random)).collect();
+                    json!({"type": operator, "key": key, "value": values})
+                }
+                operator @ ("gt" | "gte" | "lt" | "lte") => {
+                    let bound = loop {
+                        let bound = scalar(random);
+                        if bound.is_number() || bound.is_string() {
+                            break bound;
+                        }
+                    };
+                    json!({"type": operator, "key": key, "value": bound})
+                }
+                "contains" if random.below(2) == 0 => {
+                    let values: Value = (0..random.below(3)).map(|_| scalar(random)).collect();
+                    json!({"type": "contains", "key": key, "value": values})
+                }
+                "contains" => json!({"type": "contains", "key": key, "value": scalar(random)}),
+                operator => json!({"type": operator, "key": key, "value": value(random)}),
+            }
+        }
+    }
+}
+
+/// As a filter names a key of metadata.
+fn name(key: &str) -> String {
+    if key.starts_with('$') { format!("${key}") } else { key.to_string() }
+}
+
+fn field(random: &mut Random) -> Value {
+    let key = *random.pick(&["$external_id", "$title", "$uri", "$content_type", "$created_at", "$tags"]);
+    if key == "$tags" {
+        return json!({"type": "contains", "key": key, "value": scalar(random)});
+    }
+    let some = |random: &mut Random| match key {
+        "$created_at" => json!(*random.pick(&["1999-12-31", "2999-01-01T00:00:00Z"])),
+        _ => json!(*random.pick(&["d1", "d22", "Title 1", "uri:3", "text/plain", "U"])),
+    };
+    let operator = *random.pick(&["eq", "ne", "in", "nin", "gt", "gte", "lt", "lte", "exists"]);
+    match operator {
+        "exists" => json!({"type": "exists", "key": key}),
+        "in" | "nin" => {
+            let mut values: Vec<Value> = (0..random.below(4)).map(|_| some(random)).collect();
+            if key != "$created_at" && random.below(3) == 0 {
+                values.push(json!(null));
+            }
+            json!({"type": operator, "key": key, "value": values})
+        }
+        _ => json!({"type": operator, "key": key, "value": some(random)}),
+    }
+}
+
+/// Whether a document passes: what docs/how-to/filters.md says.
+fn keeps(filter: &Value, document: &Document) -> bool {
+    let parts = || filter["filters"].as_array().unwrap().iter();
+    match filter["type"].as_str() {
+        Some("and") => return parts().all(|part| keeps(part, document)),
+        Some("or") => return parts().any(|part| keeps(part, document)),
+        Some("not") => return !keeps(&filter["filter"], document),
+        _ => {}
+    }
+    let Some(operator) = filter["type"].as_str() else {
+        let mut members = filter.as_object().unwrap().iter();
+        return members.all(|(key, value)| is(document, key).is_some_and(|found| same(&found, value)));
+    };
+    let found = is(document, filter["key"].as_str().unwrap());
+    let value = &filter["value"];
+    let is_one_of = || {
+        let mut values = value.as_array().unwrap().iter();
+        values.any(|value| found.as_ref().is_some_and(|found| same(found, value)))
+    };
+    match operator {
+        "eq" => found.is_some_and(|found| same(&found, value)),
+        "ne" => !found.is_some_and(|found| same(&found, value)),
+        "in" => is_one_of(),
+        "nin" => !is_one_of(),
+        "exists"
+            if filter["key"].as_str().unwrap().starts_with('$')
+                && filter["key"] != "$tags"
+                && filter["key"] != "$$x" =>
+        {
+            found.is_some_and(|found| !found.is_null()) != (value == &json!(false))
+        }
+        "exists" => found.is_some() != (value == &json!(false)),
+        "contains" => {
+            let wanted = value.as_array().cloned().unwrap_or_else(|| vec![value.clone()]);
+            found.as_ref().and_then(Value::as_array).is_some_and(|elements| {
+                wanted.iter().all(|wanted| elements.iter().any(|element| same(element, wanted)))
+            })
+        }
+        _ => found.and_then(|found| compare(&found, value)).is_some_and(|order| match operator {
+            "gt" => order.is_gt(),
+            "gte" => order.is_ge(),
+            "lt" => order.is_lt(),
+            _ => order.is_le(),
+        }),
+    }
+}
+
+/// The value of a key or field; a field that is NULL is JSON's null.
+fn is(document: &Document, key: &str) -> Option<Value> {
+    match key {
+        "$external_id" => Some(json!(document.external_id)),
+        "$title" => Some(json!(document.title)),
+        "$uri" => Some(json!(document.uri)),
+        "$content_type" => Some(json!(document.content_type)),
+        // Of some time between the bounds that are asked for.
+        "$created_at" => Some(json!("2025-06-01 12:00:00.5")),
+        "$tags" => document.metadata.get("tags").cloned(),
+        "$$x" => document.metadata.get("$x").cloned(),
+        key => document.metadata.get(key).cloned(),
+    }
+}
+
+fn same(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Number(a), Value::Number(b)) => a.as_f64() == b.as_f64(),
+        (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b)),
+        (Value::Object(a), Value::Object(b)) => {
+            a.len() == b.len() && a.iter().all(|(key, a)| b.get(key).is_some_and(|b| same(a, b)))
+        }
+        (a, b) => a == b,
+    }
+}
+
+fn compare(found: &Value, bound: &Value) -> Option<std::cmp::Ordering> {
+    if let (Some(found), Some(bound)) = (found.as_f64(), bound.as_f64()) {
+        return found.partial_cmp(&bound);
+    }
+    let (found, bound) = (found.as_str()?, bound.as_str()?);
+    let time = |text: &str| match text {
+        "1999-12-31" => Some(946_598_400.0),
+        "2999-01-01T00:00:00Z" => Some(32_472_144_000.0),
+        text => TIMES
+            .iter()
+            .find(|(known, _)| *known == text)
+            .map(|(text, seconds)| *seconds as f64 + if text.ends_with(".5") { 0.5 } else { 0.0 }),
+    };
+    match time(bound) {
+        Some(bound) => time(found)?.partial_cmp(&bound),
+        None => Some(found.cmp(bound)),
+    }
+}
+
+fn put(db: &mut Db, document: &Document) {
+    db.0.execute(
+        "SELECT kb.put_document('k', $1, $2, metadata => $3::text::jsonb, title => $4, uri => $5, content_type => $6)",
+        &[
+            &document.external_id,
+            &format!("The harbor of {}.", document.external_id),
+            &document.metadata.to_string(),
+            &document.title,
+            &document.uri,
+            &document.content_type,
+        ],
+    )
+    .unwrap();
+}
+
+#[test]
+fn ten_thousand_filters_keep_what_a_plain_model_of_them_keeps() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    let mut random = Random::new(3);
+    let documents: Vec<Document> = (0..DOCUMENTS).map(|number| document(&mut random, number)).collect();
+    documents.iter().for_each(|document| put(&mut db, document));
+    db.wait("k");
+    let sql = db.0.prepare(
+        "SELECT external_id FROM kb.query('k', 'harbor', 1000, min_score => -1, filter => $1::text::jsonb)",
+    );
+    let (sql, mut telling) = (sql.unwrap(), 0);
+    for _ in 0..CASES {
+        let filter = filter(&mut random, 3);
+        let rows = db.0.query(&sql, &[&filter.to_string()]);
+        let rows = rows.unwrap_or_else(|error| panic!("{filter}: {error:?}"));
+        let mut found: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+        found.sort();
+        let mut kept: Vec<String> = documents
+            .iter()
+            .filter(|document| keeps(&filter, document))
+            .map(|document| document.external_id.clone())
+            .collect();
+        kept.sort();
+        assert_eq!(found, kept, "{filter}");
+        telling += usize::from(!kept.is_empty() && kept.len() < DOCUMENTS);
+    }
+    assert!(telling * 3 > CASES, "{telling} filters told documents apart");
+    // A reader, under row-level security, gets the same; and what is deleted by a filter is what it keeps.
+    db.run("CREATE ROLE reader LOGIN IN ROLE kb_reader");
+    let mut reader = cluster.connect_as(APP, "reader");
+    let filter = json!({"type": "and", "filters": [{"type": "exists", "key": "a"}, {"type": "ne", "key": "$title", "value": "Title 1"}]});
+    let kept = documents.iter().filter(|document| keeps(&filter, document)).count() as i64;
+    let count = format!("kb.query('k', 'harbor', 1000, min_score => -1, filter => '{filter}')");
+    assert_eq!((reader.count(&count), db.count(&count)), (kept, kept));
+    assert_eq!(reader.fault(&format!("SELECT kb.delete_by_filter('k', '{filter}')")).code, "42501");
+    assert_eq!(db.one::<i64>(&format!("SELECT kb.delete_by_filter('k', '{filter}')")), kept);
+    assert_eq!(db.count("kb.documents"), DOCUMENTS as i64 - kept);
+    assert_eq!(db.count(&count) + db.one::<i64>(&format!("SELECT kb.delete_by_filter('k', '{filter}')")), 0);
+}
+
+#[test]
+fn a_knowledge_base_that_names_its_keys_takes_no_others() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.run(
+        "SELECT kb.create_knowledge_base('k', 'hash', retrieval => '{\"allowed_metadata_keys\": [\"lang\", \"year\"]}');
+         CREATE TABLE t (id int PRIMARY KEY, body text, lang text, secret text)",
+    );
+    db.run("SELECT kb.put_document('k', 'a', 'The harbor', metadata => '{\"lang\": \"en\"}'), kb.put_document('k', 'b', 'The village')");
+    db.wait("k");
+    for wrong in [
+        "SELECT kb.put_document('k', 'c', 'x', metadata => '{\"lang\": \"en\", \"mood\": 1}')",
+        "SELECT kb.put_documents('k', ARRAY['{\"external_id\": \"c\", \"content\": \"x\", \"metadata\": {\"mood\": 1}}'::jsonb])",
+        "SELECT kb.attach_table('k', 't', 'body', metadata => '{lang, secret}')",
+        "SELECT * FROM kb.query('k', 'harbor', filter => '{\"mood\": 1}')",
+        "SELECT * FROM kb.query('k', 'harbor', filter => '{\"type\": \"not\", \"filter\": {\"type\": \"exists\", \"key\": \"mood\"}}')",
+        "SELECT kb.delete_by_filter('k', '{\"mood\": 1}')",
+    ] {
+        let fault = db.fault(wrong);
+        assert_eq!(fault.code, "22023", "{wrong}: {fault:?}");
+        assert!(fault.text.contains("lang, year"), "{wrong}: {fault:?}");
+    }
+    db.run("SELECT kb.attach_table('k', 't', 'body', metadata => '{lang}')");
+    let found = "SELECT string_agg(external_id, ' ') FROM kb.query('k', 'harbor', min_score => -1, filter => '{\"lang\": \"en\", \"$external_id\": \"a\"}')";
+    assert_eq!(db.one::<String>(found), "a");
+    // Everything by mistake: no.
+    assert_eq!(db.fault("SELECT kb.delete_by_filter('k', '{}')").code, "22023");
+    // Rows go by their table.
+    db.run("INSERT INTO t VALUES (1, 'A row', 'en', 'x')");
+    db.wait("k");
+    assert_eq!(db.fault("SELECT kb.delete_by_filter('k', '{\"lang\": \"en\"}')").code, "55000");
+    db.run("SELECT kb.alter_knowledge_base('k', retrieval => '{}'); SELECT kb.put_document('k', 'c', 'x', metadata => '{\"mood\": 1}')");
+}
