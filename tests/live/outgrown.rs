@@ -37,6 +37,15 @@ fn indexes(db: &mut Db) -> Vec<String> {
     )
 }
 
+/// Says at its end that it is over.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 fn until_moved(db: &mut Db) -> String {
     until(LONG, "large has a table of its own", || vector_table(db, "large") != "kb.vectors_both");
     vector_table(db, "large")
@@ -122,9 +131,18 @@ fn a_move_in_the_middle_of_the_work_loses_no_vector_and_keeps_nobody_waiting() {
             }
             questions
         });
+        // Also when an assertion fails: the scope waits for the thread.
+        let over = Over(&is_over);
         deleting.run("COMMIT");
-        until_moved(&mut db);
-        is_over.store(true, Ordering::Relaxed);
+        let own = until_moved(&mut db);
+        // What is under way goes there, too.
+        let (jobs, vectors) = (db.jobs(), db.count(&own));
+        assert!(jobs > 100, "{jobs} jobs are left: give more work");
+        until(LONG, "more vectors are written", || {
+            db.count(&own) + db.count("kb.vectors_both") > vectors + 100
+        });
+        assert_eq!(db.count("kb.vectors_both"), 18);
+        drop(over);
         asking.join().unwrap()
     });
     assert!(questions > 0);
