@@ -1,13 +1,6 @@
 //! A filter: what the metadata and the other fields of a document must be, as a tree. A store compiles it.
 
-use super::filter_parts::{self, OPERATORS};
 use super::json::Json;
-
-/// Values at most, nested ones too: PostgreSQL compares each with every value of a document's metadata.
-const MAX_VALUES: usize = 1000;
-
-/// Levels of `and`, `or` and `not` in each other at most.
-const MAX_DEPTH: usize = 20;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Filter {
@@ -71,67 +64,6 @@ pub enum Bound {
 }
 
 impl Filter {
-    /// From its JSON: `{"type": "eq", "key": …, "value": …}`, `{"type": "and", "filters": […]}` and so on, or the short
-    /// form, an object of keys and the values they must have. The error says what is wrong with it, or that it would cost
-    /// too much.
-    pub fn parse(json: &Json) -> Result<Filter, String> {
-        let values = json.values();
-        if values > MAX_VALUES {
-            return Err(format!("it has {values} values; at most {MAX_VALUES} are taken"));
-        }
-        Filter::parse_at(json, 0)
-    }
-
-    fn parse_at(json: &Json, depth: usize) -> Result<Filter, String> {
-        if depth > MAX_DEPTH {
-            return Err(format!("it is nested more than {MAX_DEPTH} levels deep"));
-        }
-        let Some(mut members) = json.members() else {
-            return Err(
-                "must be a JSON object: keys and the values they must have, or type, key and value".into()
-            );
-        };
-        let get = |name: &str| members.iter().find(|(key, _)| key == name).map(|(_, value)| value);
-        let parts = |list: &Json| -> Result<Vec<Filter>, String> {
-            let parts = list.elements().ok_or("filters must be an array")?;
-            parts.iter().map(|part| Filter::parse_at(part, depth + 1)).collect()
-        };
-        let operator = get("type").and_then(Json::text);
-        let known = match (operator.as_deref(), get("filters"), get("filter"), get("key"), get("value")) {
-            (Some("and"), Some(list), None, None, None) => Filter::All(parts(list)?),
-            (Some("or"), Some(list), None, None, None) => Filter::Any(parts(list)?),
-            (Some("not"), None, Some(part), None, None) => {
-                Filter::Not(Box::new(Filter::parse_at(part, depth + 1)?))
-            }
-            (Some(operator), None, None, Some(key), value) if key.text().is_some() => {
-                if !OPERATORS.contains(&operator) && value.is_none() {
-                    return Filter::short(members);
-                }
-                let key = Key::parse(&key.text().unwrap_or_default())?;
-                filter_parts::condition(operator, key, value)?
-            }
-            (Some("and" | "or"), _, None, None, None) if members.len() == 1 => return Filter::short(members),
-            (Some(operator), list, part, None, None) if list.is_some() || part.is_some() => {
-                return Err(format!(
-                    "type \"{operator}\" has no such members: and, or take filters (an array), not takes filter (an object)"
-                ));
-            }
-            _ => return Filter::short(members),
-        };
-        members.retain(|(key, _)| !["type", "key", "value", "filter", "filters"].contains(&key.as_str()));
-        match members.first() {
-            None => Ok(known),
-            Some((key, _)) => Err(format!("\"{key}\" is no member of a filter that has a type")),
-        }
-    }
-
-    /// Every key with its value.
-    fn short(members: Vec<(String, Json)>) -> Result<Filter, String> {
-        let equals =
-            |(key, value): (String, Json)| filter_parts::condition("eq", Key::parse(&key)?, Some(&value));
-        Ok(Filter::All(members.into_iter().map(equals).collect::<Result<_, _>>()?))
-    }
-
     /// Whether every document passes.
     pub fn is_empty(&self) -> bool {
         matches!(self, Filter::All(parts) if parts.is_empty())
@@ -148,148 +80,15 @@ impl Filter {
     }
 }
 
-impl Key {
-    /// From its name: that of a field begins with `$`; `$$` is a `$` that a key of metadata begins with.
-    fn parse(name: &str) -> Result<Key, String> {
-        let Some(field) = name.strip_prefix('$') else { return Ok(Key::Metadata(name.into())) };
-        Ok(match field {
-            "external_id" => Key::Field(Field::ExternalId),
-            "uri" => Key::Field(Field::Uri),
-            "title" => Key::Field(Field::Title),
-            "content_type" => Key::Field(Field::ContentType),
-            "created_at" => Key::Field(Field::CreatedAt),
-            "tags" => Key::Metadata("tags".into()),
-            _ if field.starts_with('$') => Key::Metadata(field.into()),
-            _ => {
-                return Err(format!(
-                    "there is no field \"{name}\"; there are $external_id, $uri, $title, $created_at, $content_type and $tags, and a key of metadata that begins with $ is written with two"
-                ));
-            }
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::{Value, json};
-
-    fn parse(filter: Value) -> Result<Filter, String> {
-        Filter::parse(&Json::new(filter.to_string()))
-    }
-
-    fn equals(key: &str, value: &str) -> Filter {
-        Filter::Is(Key::Metadata(key.into()), Test::Equals(Json::new(value)))
-    }
-
-    #[test]
-    fn a_filter_of_too_many_values_is_refused_however_they_are_nested() {
-        let many: Vec<usize> = (0..MAX_VALUES).collect();
-        let keys: serde_json::Map<String, Value> = many.iter().map(|i| (format!("k{i}"), json!(i))).collect();
-        assert!(parse(json!({"a": 1, "b": {"c": [1, "x", null]}})).is_ok());
-        assert!(parse(Value::Object(keys.clone())).is_ok());
-        let more: Vec<usize> = (0..=MAX_VALUES).collect();
-        let empty = vec![json!({}); MAX_VALUES + 1];
-        let (more, empty) = (json!({"a": more}), json!({"a": empty}));
-        for filter in [more, empty, json!({"a": {"b": [keys]}, "c": 1}), json!([1]), json!("x")] {
-            assert!(parse(filter.clone()).is_err(), "{filter}");
-        }
-        let nested = |levels: usize| {
-            (0..levels).fold(json!({"a": 1}), |part, _| json!({"type": "not", "filter": part}))
-        };
-        assert!(parse(nested(MAX_DEPTH)).is_ok());
-        assert!(parse(nested(MAX_DEPTH + 1)).is_err());
-    }
-
-    #[test]
-    fn the_short_form_is_every_key_with_its_value_as_it_was_written() {
-        let filter = Filter::parse(&Json::new(r#"{"a\"b": 1.50, "c": {"d": [1, "}"]}}"#)).unwrap();
-        assert_eq!(filter, Filter::All(vec![equals("a\"b", "1.50"), equals("c", r#"{"d": [1, "}"]}"#)]));
-        assert!(!filter.is_empty());
-        assert!(Filter::parse(&Json::empty_object()).unwrap().is_empty());
-        // Metadata may have these keys, too.
-        assert_eq!(parse(json!({"type": "report"})), Ok(Filter::All(vec![equals("type", "\"report\"")])));
-        assert_eq!(parse(json!({"type": "or"})), Ok(Filter::All(vec![equals("type", "\"or\"")])));
-        assert_eq!(parse(json!({"key": "a"})), Ok(Filter::All(vec![equals("key", "\"a\"")])));
-    }
-
-    #[test]
-    fn the_long_form_has_operators_and_combines_them() {
-        let number = |comparison, text| Test::Compares(comparison, Bound::Number(Json::new(text)));
-        let filter = parse(json!({"type": "and", "filters": [
-            {"type": "eq", "key": "lang", "value": "en"}, {"type": "gte", "key": "year", "value": 2024},
-            {"type": "or", "filters": [{"type": "nin", "key": "n", "value": [1, 2]}, {"lang": "de"}]}]}));
-        let is = |key: &str, test| Filter::Is(Key::Metadata(key.into()), test);
-        let one_of = Test::OneOf(vec![Json::new("1"), Json::new("2")]);
-        let expected = Filter::All(vec![
-            equals("lang", "\"en\""),
-            is("year", number(Comparison::GreaterOrEqual, "2024")),
-            Filter::Any(vec![
-                Filter::Not(Box::new(is("n", one_of))),
-                Filter::All(vec![equals("lang", "\"de\"")]),
-            ]),
-        ]);
-        assert_eq!(filter.as_ref(), Ok(&expected));
-        assert_eq!(filter.unwrap().metadata_keys(), ["lang", "year", "n", "lang"]);
-    }
-
-    #[test]
-    fn fields_are_named_with_a_dollar() {
-        let key = |name: &str| match parse(json!({"type": "exists", "key": name})) {
-            Ok(Filter::Is(key, Test::Exists)) => Ok(key),
-            Ok(other) => Err(format!("{other:?}")),
-            Err(problem) => Err(problem),
-        };
-        assert_eq!(key("$title"), Ok(Key::Field(Field::Title)));
-        assert_eq!(key("$tags"), Ok(Key::Metadata("tags".into())));
-        assert_eq!(key("$$ref"), Ok(Key::Metadata("$ref".into())));
-        assert!(key("$nothing").unwrap_err().contains("$external_id"));
-        assert!(parse(json!({"$nothing": 1})).is_err());
-        let is = |test| Filter::Is(Key::Field(Field::CreatedAt), test);
-        assert_eq!(
-            parse(json!({"type": "gt", "key": "$created_at", "value": "1970-01-01T00:00:01Z"})),
-            Ok(is(Test::Compares(Comparison::Greater, Bound::Time(1_000_000))))
-        );
-    }
-
-    #[test]
-    fn in_takes_any_number_of_values() {
-        let test = |values: Value| match parse(json!({"type": "in", "key": "a", "value": values})) {
-            Ok(Filter::Is(_, test)) => test,
-            other => panic!("{other:?}"),
-        };
-        assert_eq!(test(json!([1])), Test::Equals(Json::new("1")));
-        assert_eq!(test(json!([])), Test::OneOf(Vec::new()));
-        assert_eq!(
-            test(json!([{"a": [1]}, null])),
-            Test::OneOf(vec![Json::new("{\"a\":[1]}"), Json::new("null")])
-        );
-    }
-
-    #[test]
-    fn what_is_no_filter_is_refused_and_says_why() {
-        for (wrong, word) in [
-            (json!({"type": "equals", "key": "a", "value": 1}), "equals"),
-            (json!({"type": "eq", "key": "a"}), "value"),
-            (json!({"type": "in", "key": "a", "value": 1}), "array"),
-            (json!({"type": "gt", "key": "a", "value": true}), "number"),
-            (json!({"type": "gt", "key": "a", "value": null}), "number"),
-            (json!({"type": "and", "filters": {"a": 1}}), "array"),
-            (json!({"type": "and", "filter": {"a": 1}}), "filters"),
-            (json!({"type": "not", "filters": [{"a": 1}]}), "filter"),
-            (json!({"type": "xor", "filters": [{"a": 1}]}), "xor"),
-            (json!({"type": "and", "filters": [1]}), "object"),
-            (json!({"type": "eq", "key": "a", "value": 1, "more": 2}), "more"),
-            (json!({"type": "contains", "key": "a", "value": {"b": 1}}), "contains"),
-            (json!({"type": "contains", "key": "$title", "value": "a"}), "$title"),
-            (json!({"type": "exists", "key": "a", "value": 1}), "exists"),
-            (json!({"type": "gt", "key": "$title", "value": 1}), "string"),
-            (json!({"type": "gt", "key": "$created_at", "value": "yesterday"}), "2024"),
-            (json!({"$created_at": 5}), "2024"),
-            (json!({"$title": 5}), "string"),
-        ] {
-            let problem = parse(wrong.clone()).unwrap_err();
-            assert!(problem.contains(word), "{wrong}: {problem}");
+impl Field {
+    /// As a filter names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Field::ExternalId => "$external_id",
+            Field::Uri => "$uri",
+            Field::Title => "$title",
+            Field::ContentType => "$content_type",
+            Field::CreatedAt => "$created_at",
         }
     }
 }

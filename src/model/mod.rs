@@ -7,7 +7,7 @@ pub mod chunking;
 pub mod embedder;
 pub mod fields;
 pub mod filter;
-mod filter_parts;
+mod filter_syntax;
 pub mod hit;
 pub mod id;
 pub mod json;

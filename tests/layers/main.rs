@@ -70,9 +70,10 @@ const SHARED_FILES: &[(&str, &str)] = &[
     ("unbind_role", "bind_role"),
     ("unshare", "share"),
     ("_tables_altered", "tables_altered"),
+    ("delete_by_filter", "delete_document"),
 ];
-/// For the extension's own script: computes, and touches nothing.
-const WITHOUT_FILE: &[&str] = &["_fingerprint"];
+/// For SQL of the extension's own: they compute, and touch nothing.
+const WITHOUT_FILE: &[&str] = &["_fingerprint", "_microseconds"];
 
 /// Where each may stand.
 const UNSAFE_ROOMS: &[&str] = &["pg", "kernels"];
