@@ -119,7 +119,7 @@ COMMENT ON FUNCTION kb.delete_document(text, text) IS
 COMMENT ON FUNCTION kb.delete_documents(text, text[]) IS
     'Deletes documents at this commit; for each id deleted or not found.';
 COMMENT ON FUNCTION kb.delete_by_filter(text, jsonb) IS
-    'Deletes the documents that pass a filter, at this commit; how many. The empty filter is refused.';
+    'Deletes the documents that pass a filter, at this commit; how many. A filter that all documents pass is refused.';
 COMMENT ON FUNCTION kb.retry(text, text) IS
     'Puts failed documents (or the one named) back into the queue; how many.';
 COMMENT ON FUNCTION kb.chunk(text, jsonb, text, text) IS

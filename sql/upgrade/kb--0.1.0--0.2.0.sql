@@ -308,7 +308,7 @@ REVOKE ALL ON FUNCTION kb.delete_by_filter, kb._microseconds FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION kb.delete_by_filter TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb._microseconds TO kb_reader, kb_vectors;
 COMMENT ON FUNCTION kb.delete_by_filter(text, jsonb) IS
-    'Deletes the documents that pass a filter, at this commit; how many. The empty filter is refused.';
+    'Deletes the documents that pass a filter, at this commit; how many. A filter that all documents pass is refused.';
 COMMENT ON FUNCTION kb._microseconds(text) IS
     'Microseconds since 1970 of a text that is an ISO 8601 timestamp or date (UTC where it says no offset), else NULL. Filters compare by it.';
 REVOKE ALL ON FUNCTION kb.attach_table, kb.detach_table, kb.reconcile, kb.query_rows, kb.row_status, kb.extract_text, kb._rows_changed FROM PUBLIC;

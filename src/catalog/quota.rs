@@ -38,6 +38,8 @@ impl Charge {
     /// for other transactions that add documents of the owner, or with `waits` false is an error (55P03). As the owner of
     /// the extension.
     pub fn begin(owner: &str, kb_no: i64, waits: bool) -> Result<Option<Charge>> {
+        // Before the look: who sets a quota waits for all with a number who may not know of it.
+        txn::take_number();
         let Some(quota) = quotas::of(owner) else { return Ok(None) };
         if !quota.bounds_documents() && quota.document_bytes.is_none() {
             return Ok(None);

@@ -64,9 +64,26 @@ pub enum Bound {
 }
 
 impl Filter {
-    /// Whether every document passes.
-    pub fn is_empty(&self) -> bool {
-        matches!(self, Filter::All(parts) if parts.is_empty())
+    /// Whether every document passes, whatever it is.
+    pub fn is_always(&self) -> bool {
+        match self {
+            Filter::All(parts) => parts.iter().all(Filter::is_always),
+            Filter::Any(parts) => parts.iter().any(Filter::is_always),
+            Filter::Not(part) => part.is_never(),
+            Filter::Is(..) => false,
+        }
+    }
+
+    /// Whether none does.
+    fn is_never(&self) -> bool {
+        match self {
+            Filter::All(parts) => parts.iter().any(Filter::is_never),
+            Filter::Any(parts) => parts.iter().all(Filter::is_never),
+            Filter::Not(part) => part.is_always(),
+            Filter::Is(_, Test::OneOf(values)) => values.is_empty(),
+            Filter::Is(_, Test::At(times)) => times.is_empty(),
+            Filter::Is(..) => false,
+        }
     }
 
     /// The keys of metadata that it names.

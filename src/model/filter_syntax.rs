@@ -7,8 +7,14 @@ use super::timestamp;
 /// Values at most, nested ones too: PostgreSQL compares each with every value of a document's metadata.
 const MAX_VALUES: usize = 1000;
 
+/// Bytes at most, numbers written out: each level of a filter is copied.
+const MAX_BYTES: usize = 256 * 1024;
+
 /// Levels of `and`, `or` and `not` in each other at most.
 const MAX_DEPTH: usize = 20;
+
+/// What the long form can have.
+const MEMBERS: [&str; 5] = ["type", "key", "value", "filter", "filters"];
 
 const OPERATORS: [&str; 10] = ["eq", "ne", "gt", "gte", "lt", "lte", "in", "nin", "contains", "exists"];
 
@@ -17,6 +23,10 @@ impl Filter {
     /// form, an object of keys and the values they must have. The error says what is wrong with it, or that it would cost
     /// too much.
     pub fn parse(json: &Json) -> Result<Filter, String> {
+        let bytes = json.as_str().len();
+        if bytes > MAX_BYTES {
+            return Err(format!("it has {bytes} bytes; at most {MAX_BYTES} are taken"));
+        }
         let values = json.values();
         if values > MAX_VALUES {
             return Err(format!("it has {values} values; at most {MAX_VALUES} are taken"));
@@ -28,7 +38,7 @@ impl Filter {
         if depth > MAX_DEPTH {
             return Err(format!("it is nested more than {MAX_DEPTH} levels deep"));
         }
-        let Some(mut members) = json.members() else {
+        let Some(members) = json.members() else {
             return Err(
                 "must be a JSON object: keys and the values they must have, or type, key and value".into()
             );
@@ -39,38 +49,46 @@ impl Filter {
             parts.iter().map(|part| Filter::parse_at(part, depth + 1)).collect()
         };
         let operator = get("type").and_then(Json::text);
-        let known = match (operator.as_deref(), get("filters"), get("filter"), get("key"), get("value")) {
-            (Some("and"), Some(list), None, None, None) => Filter::All(parts(list)?),
-            (Some("or"), Some(list), None, None, None) => Filter::Any(parts(list)?),
-            (Some("not"), None, Some(part), None, None) => {
-                Filter::Not(Box::new(Filter::parse_at(part, depth + 1)?))
-            }
-            (Some(operator), None, None, Some(key), value) if key.text().is_some() => {
-                if !OPERATORS.contains(&operator) && value.is_none() {
-                    return Filter::short(members);
+        let takes: &[&str] = match operator.as_deref() {
+            None => return Filter::short(&members),
+            // Metadata may have a key "type", too.
+            Some(_) if members.len() == 1 => return Filter::short(&members),
+            Some("and" | "or") => &["type", "filters"],
+            Some("not") => &["type", "filter"],
+            Some(operator) if OPERATORS.contains(&operator) => &["type", "key", "value"],
+            Some(operator) => {
+                if !members.iter().any(|(key, _)| MEMBERS[1..].contains(&key.as_str())) {
+                    return Filter::short(&members);
                 }
-                let key = Key::parse(&key.text().unwrap_or_default())?;
-                condition(operator, key, value)?
-            }
-            (Some("and" | "or"), _, None, None, None) if members.len() == 1 => return Filter::short(members),
-            (Some(operator), list, part, None, None) if list.is_some() || part.is_some() => {
                 return Err(format!(
-                    "type \"{operator}\" has no such members: and, or take filters (an array), not takes filter (an object)"
+                    "there is no type \"{operator}\"; there are and, or, not, {}",
+                    OPERATORS.join(", ")
                 ));
             }
-            _ => return Filter::short(members),
         };
-        members.retain(|(key, _)| !["type", "key", "value", "filter", "filters"].contains(&key.as_str()));
-        match members.first() {
-            None => Ok(known),
-            Some((key, _)) => Err(format!("\"{key}\" is no member of a filter that has a type")),
+        let operator = operator.unwrap_or_default();
+        if let Some((wrong, _)) = members.iter().find(|(key, _)| !takes.contains(&key.as_str())) {
+            return Err(format!(
+                "type \"{operator}\" takes {}, and no \"{wrong}\"",
+                takes[1..].join(" and ")
+            ));
         }
+        let given = |name: &str| get(name).ok_or_else(|| format!("type \"{operator}\" takes {name}"));
+        Ok(match operator.as_str() {
+            "and" => Filter::All(parts(given("filters")?)?),
+            "or" => Filter::Any(parts(given("filters")?)?),
+            "not" => Filter::Not(Box::new(Filter::parse_at(given("filter")?, depth + 1)?)),
+            operator => {
+                let key = given("key")?.text().ok_or("key must be a string")?;
+                condition(operator, Key::parse(&key)?, get("value"))?
+            }
+        })
     }
 
     /// Every key with its value.
-    fn short(members: Vec<(String, Json)>) -> Result<Filter, String> {
-        let equals = |(key, value): (String, Json)| condition("eq", Key::parse(&key)?, Some(&value));
-        Ok(Filter::All(members.into_iter().map(equals).collect::<Result<_, _>>()?))
+    fn short(members: &[(String, Json)]) -> Result<Filter, String> {
+        let equals = |(key, value): &(String, Json)| condition("eq", Key::parse(key)?, Some(value));
+        Ok(Filter::All(members.iter().map(equals).collect::<Result<_, _>>()?))
     }
 }
 
@@ -97,12 +115,6 @@ impl Key {
 
 /// The condition of an operator, on what `key` names.
 fn condition(operator: &str, key: Key, value: Option<&Json>) -> Result<Filter, String> {
-    if !OPERATORS.contains(&operator) {
-        return Err(format!(
-            "there is no type \"{operator}\"; there are and, or, not, {}",
-            OPERATORS.join(", ")
-        ));
-    }
     let given = || value.ok_or_else(|| format!("{operator} takes a value"));
     let test = match operator {
         "eq" | "ne" => equals(&key, std::slice::from_ref(given()?))?,
@@ -165,9 +177,13 @@ fn bound(operator: &str, key: &Key, value: &Json) -> Result<Bound, String> {
     }
     let text = value.text();
     match (key, text) {
-        (Key::Metadata(_), Some(text)) => {
-            Ok(timestamp::microseconds(&text).map_or(Bound::Text(text), Bound::Time))
-        }
+        (Key::Metadata(_), Some(text)) => match timestamp::microseconds(&text) {
+            Some(time) => Ok(Bound::Time(time)),
+            None if timestamp::is_like_one(&text) => {
+                Err("it looks like a timestamp, and cannot be read as one".into())
+            }
+            None => Ok(Bound::Text(text)),
+        },
         (Key::Field(_), Some(text)) => Ok(Bound::Text(text)),
         (Key::Field(field), None) => Err(format!("{} is compared with a string", field.name())),
         (Key::Metadata(_), None) if value.is_number() => Ok(Bound::Number(value.clone())),
@@ -218,8 +234,23 @@ mod tests {
     fn the_short_form_is_every_key_with_its_value_as_it_was_written() {
         let filter = Filter::parse(&Json::new(r#"{"a\"b": 1.50, "c": {"d": [1, "}"]}}"#)).unwrap();
         assert_eq!(filter, Filter::All(vec![equals("a\"b", "1.50"), equals("c", r#"{"d": [1, "}"]}"#)]));
-        assert!(!filter.is_empty());
-        assert!(Filter::parse(&Json::empty_object()).unwrap().is_empty());
+        assert!(!filter.is_always());
+        let parsed = |filter: Value| parse(filter).unwrap();
+        let nothing = json!({"type": "or", "filters": []});
+        for all in [
+            json!({}),
+            json!({"type": "nin", "key": "a", "value": []}),
+            json!({"type": "nin", "key": "$created_at", "value": []}),
+            json!({"type": "and", "filters": [{}]}),
+            json!({"type": "or", "filters": [{"a": 1}, {}]}),
+            json!({"type": "not", "filter": nothing}),
+        ] {
+            assert!(parsed(all.clone()).is_always(), "{all}");
+        }
+        assert!(
+            !parsed(nothing).is_always()
+                && !parsed(json!({"type": "ne", "key": "a", "value": 1})).is_always()
+        );
         // Metadata may have these keys, too.
         assert_eq!(parse(json!({"type": "report"})), Ok(Filter::All(vec![equals("type", "\"report\"")])));
         assert_eq!(parse(json!({"type": "or"})), Ok(Filter::All(vec![equals("type", "\"or\"")])));
@@ -283,6 +314,15 @@ mod tests {
     fn what_is_no_filter_is_refused_and_says_why() {
         for (wrong, word) in [
             (json!({"type": "equals", "key": "a", "value": 1}), "equals"),
+            (json!({"type": "exist", "key": "a"}), "exist"),
+            (json!({"type": "eq", "field": "a", "value": 1}), "field"),
+            (json!({"type": "ne", "value": 1}), "key"),
+            (json!({"type": "eq", "key": 5, "value": 1}), "key"),
+            (json!({"type": "eq", "key": "a", "value": 1, "filter": {}}), "filter"),
+            (json!({"type": "and", "filters": [], "key": "x"}), "key"),
+            (json!({"type": "or", "fliters": []}), "fliters"),
+            (json!({"type": "gt", "key": "a", "value": "2024-01-01T24:00:00Z"}), "timestamp"),
+            (json!({"type": "eq", "key": "a", "value": "x".repeat(MAX_BYTES)}), "bytes"),
             (json!({"type": "eq", "key": "a"}), "value"),
             (json!({"type": "in", "key": "a", "value": 1}), "array"),
             (json!({"type": "gt", "key": "a", "value": true}), "number"),

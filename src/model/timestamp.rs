@@ -1,7 +1,7 @@
 //! Points in time as people and programs write them.
 
-use time::format_description::well_known::Iso8601;
-use time::{Date, OffsetDateTime, PrimitiveDateTime, UtcDateTime};
+use time::format_description::well_known::{Iso8601, Rfc3339};
+use time::{Date, OffsetDateTime};
 
 /// Bytes of the longest that is read.
 const MAX_BYTES: usize = 64;
@@ -10,33 +10,59 @@ const MAX_BYTES: usize = 64;
 /// "2024-12-31T23:59:59.5Z", "2024-12-31 23:59:59+01:00"), of the years 0 to 9999. What has no offset is UTC. None: it is
 /// no such text.
 pub fn microseconds(text: &str) -> Option<i64> {
-    let bytes = text.as_bytes();
-    // With hyphens only: a word or number of digits is no date.
-    let is_date = bytes.len() >= 10
-        && bytes.len() <= MAX_BYTES
-        && bytes[..10].iter().enumerate().all(|(at, byte)| match at {
-            4 | 7 => *byte == b'-',
-            _ => byte.is_ascii_digit(),
-        });
-    if !is_date {
+    if text.len() > MAX_BYTES || !begins_with_date(text) {
         return None;
     }
-    if bytes.len() == 10 {
-        let date = Date::parse(text, &Iso8601::DATE).ok()?;
-        return Some(since_1970(UtcDateTime::new(date, time::Time::MIDNIGHT)));
+    let (date, clock) = (text.get(..10)?, text.get(10..)?);
+    if clock.is_empty() {
+        let date = Date::parse(date, &Iso8601::DATE).ok()?;
+        return micros(date.midnight().assume_utc());
     }
-    if !matches!(bytes[10], b'T' | b't' | b' ') {
+    let clock = clock.strip_prefix(['T', 't', ' '])?;
+    let (clock, offset) = clock.split_at(clock.find(['Z', 'z', '+', '-']).unwrap_or(clock.len()));
+    let (time, fraction) = clock.split_once('.').unwrap_or((clock, "0"));
+    let is_clock = is_in_pairs(time) && matches!(time.len(), 5 | 8) && (time.len() == 8 || clock == time);
+    let is_fraction = !fraction.is_empty() && fraction.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_clock || !is_fraction || time.ends_with(":60") {
         return None;
     }
-    let text = format!("{}T{}", text.get(..10)?, text.get(11..)?.to_ascii_uppercase());
-    match OffsetDateTime::parse(&text, &Iso8601::DEFAULT) {
-        Ok(at) => Some(since_1970(at.to_utc())),
-        Err(_) => PrimitiveDateTime::parse(&text, &Iso8601::DEFAULT).ok().map(|at| since_1970(at.as_utc())),
-    }
+    let offset = match offset {
+        "" | "Z" | "z" => "Z".into(),
+        _ => match (offset.len(), is_in_pairs(offset.get(1..)?)) {
+            (3, true) => format!("{offset}:00"),
+            (6, true) => offset.into(),
+            (5, _) => format!("{}:{}", offset.get(..3)?, offset.get(3..)?),
+            _ => return None,
+        },
+    };
+    let seconds = if time.len() == 5 { ":00" } else { "" };
+    let fraction = fraction.get(..fraction.len().min(9))?;
+    micros(OffsetDateTime::parse(&format!("{date}T{time}{seconds}.{fraction}{offset}"), &Rfc3339).ok()?)
 }
 
-fn since_1970(at: UtcDateTime) -> i64 {
-    (at.unix_timestamp_nanos().div_euclid(1000)) as i64
+/// Whether a text begins like a date with a time, though it may be none.
+pub fn is_like_one(text: &str) -> bool {
+    let rest = text.as_bytes().get(10..).unwrap_or_default();
+    begins_with_date(text) && (rest.is_empty() || matches!(rest, [b'T' | b't' | b' ', b'0'..=b'9', ..]))
+}
+
+/// With hyphens: a number of digits is no date.
+fn begins_with_date(text: &str) -> bool {
+    text.len() >= 10
+        && text.bytes().take(10).enumerate().all(|(at, byte)| match at {
+            4 | 7 => byte == b'-',
+            _ => byte.is_ascii_digit(),
+        })
+}
+
+/// Two digits each, with colons between.
+fn is_in_pairs(text: &str) -> bool {
+    text.split(':').all(|pair| pair.len() == 2 && pair.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// Not by way of UTC's calendar, in which the last hours of the year 9999 may have no place.
+fn micros(at: OffsetDateTime) -> Option<i64> {
+    i64::try_from(at.unix_timestamp_nanos().div_euclid(1000)).ok()
 }
 
 #[cfg(test)]
@@ -57,6 +83,10 @@ mod tests {
             ("1969-12-31T23:59:59.999999Z", -1),
             ("1970-01-01T00:01", 60_000_000),
             ("2024-02-29", 1_709_164_800_000_000),
+            ("1970-01-01T00:00:00.9999999999Z", 999_999),
+            ("1970-01-01 05:30:00+0530", 0),
+            ("9999-12-31T23:59:59-05:00", 253_402_318_799_000_000),
+            ("0000-01-01T00:00:00+01:00", -62_167_222_800_000_000),
         ] {
             assert_eq!(microseconds(text), Some(expected), "{text}");
         }
@@ -81,6 +111,16 @@ mod tests {
             "2024-01-01T00:00:00+99:00",
             "yesterday",
             " 2024-01-01",
+            "2024-01-01T24:00:00Z",
+            "2024-01-01T10.5Z",
+            "2024-01-01T10:30.5Z",
+            "2024-01-01 12",
+            "2024-01-01T1030",
+            "2024-01-01T10:30:60Z",
+            "2024-01-01T10:30:00.Z",
+            "2024-01-01T10:30:00+1",
+            "2024-01-01T10:30:00+é",
+            "2024-01-01 00:00:00 UTC",
             "2024-01-01T00:00:00Z ",
             "２024-01-01",
             &long,

@@ -7,6 +7,9 @@ use std::collections::HashMap;
 use std::ffi::CString;
 use std::rc::Rc;
 
+/// Bytes of a statement's text from which one plan is kept at most: that of a filter of a thousand parts has megabytes.
+const LARGE: usize = 8 * 1024;
+
 /// Plans kept per process. Above that the least recently used one that does not run is freed.
 const MAX_PLANS: usize = 256;
 
@@ -54,15 +57,14 @@ impl Plans {
 
     /// Removes the plan to be freed before one more is kept. None where all run: then one more is kept.
     fn evict(&mut self) -> Option<pg_sys::SPIPlanPtr> {
-        if self.by_text.len() < MAX_PLANS {
-            return None;
-        }
-        let oldest = self
-            .by_text
-            .iter()
-            .filter(|(_, kept)| kept.running.get() == 0)
-            .min_by_key(|(_, kept)| kept.used)
-            .map(|(sql, _)| sql.clone())?;
+        let idle = || self.by_text.iter().filter(|(_, kept)| kept.running.get() == 0);
+        let large = idle().find(|(sql, _)| sql.len() > LARGE);
+        let oldest = match large {
+            None if self.by_text.len() < MAX_PLANS => return None,
+            None => idle().min_by_key(|(_, kept)| kept.used)?,
+            Some(large) => large,
+        };
+        let oldest = oldest.0.clone();
         self.by_text.remove(&oldest).map(|kept| kept.plan)
     }
 }

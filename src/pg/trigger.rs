@@ -47,6 +47,8 @@ pub enum Change {
     Changed(RowId),
     /// It is not there any more, or the condition is not true of it any more.
     Gone(RowId),
+    /// A part of its key is NULL: the table has no such key any more.
+    Unknown,
 }
 
 impl Firing {
@@ -196,17 +198,17 @@ impl Firing {
                             continue;
                         }
                         match (is_there(&old), is_there(&new)) {
-                            (_, true) => found(Change::Changed(types.id(&new)?))?,
-                            (true, false) => found(Change::Gone(types.id(&new)?))?,
+                            (_, true) => found(types.changed(&new))?,
+                            (true, false) => found(types.gone(&new))?,
                             (false, false) => {}
                         }
                     }
                     (is_old, is_new) => {
                         if is_old && is_there(&old) {
-                            found(Change::Gone(types.id(&old)?))?;
+                            found(types.gone(&old))?;
                         }
                         if is_new && is_there(&new) {
-                            found(Change::Changed(types.id(&new)?))?;
+                            found(types.changed(&new))?;
                         }
                     }
                 }
@@ -217,8 +219,7 @@ impl Firing {
                 while rows.next() {
                     super::report::check_interrupts();
                     if is_there(&rows) {
-                        let id = types.id(&rows)?;
-                        found(if is_new { Change::Changed(id) } else { Change::Gone(id) })?;
+                        found(if is_new { types.changed(&rows) } else { types.gone(&rows) })?;
                     }
                 }
                 Ok(())
@@ -360,15 +361,23 @@ impl Types {
         self.watched.as_ref().is_some_and(|watched| watched.iter().all(is_same))
     }
 
-    fn id(&self, rows: &Rows) -> Result<RowId> {
+    fn changed(&self, rows: &Rows) -> Change {
+        self.id(rows).map_or(Change::Unknown, Change::Changed)
+    }
+
+    fn gone(&self, rows: &Rows) -> Change {
+        self.id(rows).map_or(Change::Unknown, Change::Gone)
+    }
+
+    /// None: a part of the key is NULL.
+    fn id(&self, rows: &Rows) -> Option<RowId> {
         let tenant =
             self.tenant.as_ref().map(|tenant| tenant.print(rows, str::to_string).unwrap_or_default());
         let mut external_id = String::new();
         for (place, part) in self.key.iter().enumerate() {
-            part.print(rows, |text| row_key::push(&mut external_id, text, place, self.key.len()))
-                .ok_or_else(|| Error::Internal("a part of a key is NULL".into()))?;
+            part.print(rows, |text| row_key::push(&mut external_id, text, place, self.key.len()))?;
         }
-        Ok(RowId { tenant, external_id })
+        Some(RowId { tenant, external_id })
     }
 }
 

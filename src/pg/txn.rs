@@ -108,6 +108,12 @@ pub fn is_read_committed() -> bool {
     unsafe { pg_sys::XactIsoLevel <= pg_sys::XACT_READ_COMMITTED as i32 }
 }
 
+/// Gives this transaction its number now, not with the first row that it writes.
+pub fn take_number() {
+    // SAFETY: an ERROR at most, on a standby.
+    unsafe { pg_sys::GetTopTransactionId() };
+}
+
 /// The transaction and the command in it that writes next: equal as long as nothing else has been written between.
 pub fn next_write() -> (u32, u32) {
     // SAFETY: reads this process's variables.

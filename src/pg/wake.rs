@@ -127,7 +127,9 @@ pub fn clear_slots_short() -> std::io::Result<()> {
 
 /// Has the gateway started if it does not run; false when no process slot is free.
 pub fn start_gateway() -> bool {
+    // With preload the postmaster starts it again, and keeps its slot.
     gateway_runs()
+        || background::preloaded()
         || start(GATEWAY_NAME, || background::register_dynamic(Process::Gateway, pg_sys::InvalidOid))
 }
 

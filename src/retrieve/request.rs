@@ -56,7 +56,7 @@ impl Request {
             return argument("max_tokens", format!("{tokens} is below 1"));
         }
         let filter = match filter.map(|filter| Filter::parse(&filter)).transpose() {
-            Ok(filter) => filter.filter(|filter| !filter.is_empty()),
+            Ok(filter) => filter.filter(|filter| !filter.is_always()),
             Err(problem) => return argument("filter", problem),
         };
         if mode != "dense" {

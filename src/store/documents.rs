@@ -33,15 +33,18 @@ pub fn lock_matching(kb_no: i64, tenant_id: &str, filter: &Filter) -> Result<Vec
     let mut arguments = Arguments::default();
     let (kb_no, tenant_id) = (arguments.add(Arg::Long(kb_no)), arguments.add(Arg::Text(tenant_id)));
     let condition = condition(filter, &mut arguments);
-    spi::write(
-        &format!(
-            "SELECT d.document_id FROM kb.documents d
-             WHERE d.kb_no = {kb_no} AND d.tenant_id = {tenant_id} AND {condition}
-             ORDER BY d.document_id FOR NO KEY UPDATE"
-        ),
-        &arguments.all(),
-        |row| row.get(0),
-    )
+    // Whatever others have: not by the index on all tenants' metadata, which is read by bitmaps only.
+    setting::with(&[(c"enable_seqscan", c"off"), (c"enable_bitmapscan", c"off")], || {
+        spi::write(
+            &format!(
+                "SELECT d.document_id FROM kb.documents d
+                 WHERE d.kb_no = {kb_no} AND d.tenant_id = {tenant_id} AND {condition}
+                 ORDER BY d.document_id FOR NO KEY UPDATE"
+            ),
+            &arguments.all(),
+            |row| row.get(0),
+        )
+    })
 }
 
 /// Deletes locked documents with their chunks and vectors. Returns their external_ids.

@@ -4,7 +4,7 @@ use super::arguments::Arguments;
 use crate::model::Json;
 use crate::model::filter::{Bound, Comparison, Field, Filter, Key, Test};
 use crate::pg::spi::Arg;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// Values that are looked up in the index one by one; of more, each document's is looked for among them.
 const LOOKED_UP: usize = 32;
@@ -34,32 +34,37 @@ fn all<'a>(parts: &'a [Filter], arguments: &mut Arguments<'a>) -> String {
         }
     }
     // One look into the index serves all keys. An object has each key once: a second value of a key goes into the next.
-    while !members.is_empty() {
-        let mut keys = HashSet::new();
-        let (object, again): (Vec<_>, Vec<_>) = members.into_iter().partition(|(key, _)| keys.insert(*key));
-        conditions.push(has(&object, arguments));
-        members = again;
+    let mut objects: Vec<Vec<(&str, &Json)>> = Vec::new();
+    let mut seen: HashMap<&str, HashSet<&str>> = HashMap::new();
+    for (key, value) in members {
+        let values = seen.entry(key).or_default();
+        let place = values.len();
+        // The same one twice is one.
+        if values.insert(value.as_str()) {
+            if place == objects.len() {
+                objects.push(Vec::new());
+            }
+            objects[place].push((key, value));
+        }
     }
+    conditions.extend(objects.iter().map(|object| has(object, arguments)));
     if conditions.is_empty() { "true".into() } else { format!("({})", conditions.join(" AND ")) }
 }
 
 /// Exact match of all these keys. For plain values containment, which the index serves, is enough; of arrays and
 /// objects it also accepts supersets, so those are compared as well.
-fn has(members: &[(&str, &Json)], arguments: &mut Arguments) -> String {
-    let object = arguments.add_json(Json::object(members));
-    let contains = format!("d.metadata @> {object}");
-    if members.iter().all(|(_, value)| value.is_scalar()) {
-        return contains;
+fn has<'a>(members: &[(&'a str, &Json)], arguments: &mut Arguments<'a>) -> String {
+    let mut conditions = vec![format!("d.metadata @> {}", arguments.add_json(Json::object(members)))];
+    for (key, value) in members.iter().filter(|(_, value)| !value.is_scalar()) {
+        let (key, value) = (arguments.add(Arg::Text(key)), arguments.add_json((*value).clone()));
+        conditions.push(format!("d.metadata -> {key} = {value}"));
     }
-    format!(
-        "{contains} AND NOT EXISTS (SELECT FROM pg_catalog.jsonb_each({object}) f
-             WHERE d.metadata -> f.key IS DISTINCT FROM f.value)"
-    )
+    conditions.join(" AND ")
 }
 
 fn of_metadata<'a>(key: &'a str, test: &'a Test, arguments: &mut Arguments<'a>) -> String {
     match test {
-        Test::Equals(value) => has(&[(key, value)], arguments),
+        Test::Equals(value) => format!("({})", has(&[(key, value)], arguments)),
         Test::OneOf(values) if values.is_empty() => "false".into(),
         Test::OneOf(values) if values.len() <= LOOKED_UP && values.iter().all(Json::is_scalar) => {
             let each: Vec<String> = values.iter().map(|value| has(&[(key, value)], arguments)).collect();
@@ -67,7 +72,7 @@ fn of_metadata<'a>(key: &'a str, test: &'a Test, arguments: &mut Arguments<'a>) 
         }
         Test::OneOf(values) => {
             let (key, values) = (arguments.add(Arg::Text(key)), arguments.add_json(Json::array(values)));
-            format!("(d.metadata -> {key} IN (SELECT pg_catalog.jsonb_array_elements({values})))")
+            format!("((d.metadata -> {key} IN (SELECT pg_catalog.jsonb_array_elements({values}))) IS TRUE)")
         }
         Test::Contains(values) => {
             let array = Json::array(values);

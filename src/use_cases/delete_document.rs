@@ -29,8 +29,11 @@ pub fn delete_by_filter(kb_id: &str, filter: &Json) -> Result<i64> {
     let kb = knowledge_bases::get_own(kb_id)?;
     let argument = |problem: String| Error::Argument { argument: "filter", problem };
     let filter = Filter::parse(filter).map_err(argument)?;
-    if filter.is_empty() {
-        return Err(argument("it is empty, and would delete all documents; {\"type\": \"exists\", \"key\": \"$external_id\"} means all".into()));
+    if filter.is_always() {
+        return Err(argument(
+            "it would delete all documents; {\"type\": \"exists\", \"key\": \"$external_id\"} means all"
+                .into(),
+        ));
     }
     if let Some(problem) = kb.retrieval.key_problem(filter.metadata_keys()) {
         return Err(argument(problem));

@@ -129,26 +129,36 @@ struct Written<'a> {
     source: &'a Source,
     changed: (Vec<String>, Vec<String>),
     gone: (Vec<String>, Vec<String>),
+    /// That rows without a key changed.
+    is_noted: bool,
 }
 
 impl Written<'_> {
     fn new(source: &Source) -> Written<'_> {
-        Written { source, changed: Default::default(), gone: Default::default() }
+        Written { source, changed: Default::default(), gone: Default::default(), is_noted: false }
     }
 
     fn add(&mut self, change: Change) -> Result<()> {
         let (to, id) = match change {
             Change::Changed(id) => (&mut self.changed, id),
             Change::Gone(id) => (&mut self.gone, id),
+            // The worker finds out that the key is gone, and says so.
+            Change::Unknown => return self.note_once(),
         };
         push(to, id);
         self.flush_if_full()
     }
 
     fn add_gone(&mut self, change: Change) -> Result<()> {
-        let (Change::Changed(id) | Change::Gone(id)) = change;
-        push(&mut self.gone, id);
+        match change {
+            Change::Changed(id) | Change::Gone(id) => push(&mut self.gone, id),
+            Change::Unknown => return self.note_once(),
+        }
         self.flush_if_full()
+    }
+
+    fn note_once(&mut self) -> Result<()> {
+        if std::mem::replace(&mut self.is_noted, true) { Ok(()) } else { self.note(What::Changed) }
     }
 
     fn flush_if_full(&mut self) -> Result<()> {

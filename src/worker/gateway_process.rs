@@ -23,7 +23,10 @@ pub fn main() {
     let _pidfile = match PidFile::acquire(wake::GATEWAY_NAME) {
         Ok(Some(file)) => file,
         // Another one runs: that is as good.
-        Ok(None) => background::exit(0),
+        Ok(None) => {
+            wake::has_started(wake::GATEWAY_NAME);
+            background::exit(0)
+        }
         Err(e) => {
             report::log(&format!("gateway cannot write its pid file: {e}"));
             background::exit(1)

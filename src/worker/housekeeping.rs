@@ -79,8 +79,10 @@ impl Housekeeping {
             indexes.move_large_builds(log);
             indexes.have_built(log)?;
             self.book_query_usage()?;
+            let is_moving = indexes.is_moving();
             txn::in_txn(|| {
-                Ok(!jobs::any()?
+                Ok(!is_moving
+                    && !jobs::any()?
                     && !changes::any_waiting()?
                     && !runs::any_housekeeping()?
                     && !quotas::any_unsettled()?)

@@ -7,7 +7,7 @@ use super::target::{Target, has_moved};
 use crate::error::Result;
 use crate::pg::{txn, wake};
 use crate::store::vector_store::index::{self, Unindexed};
-use crate::store::vector_store::{self, VectorDb};
+use crate::store::vector_store::{self, Size, VectorDb};
 use std::collections::HashSet;
 use std::time::Instant;
 
@@ -44,6 +44,21 @@ pub fn wanted(only: Option<&[VectorDb]>, asked: &[u32]) -> Result<Vec<Unindexed>
     Ok(tables)
 }
 
+/// What became of a build that got vectors.
+enum Moved {
+    To(VectorDb),
+    No,
+    NotYet,
+}
+
+fn move_if_large(build_no: i64) -> Result<Moved> {
+    Ok(match vector_store::size(build_no)? {
+        Size::Small => Moved::No,
+        Size::Alone => Moved::NotYet,
+        Size::Outgrown(shared) => vector_store::move_out(build_no, &shared)?.map_or(Moved::No, Moved::To),
+    })
+}
+
 /// The worker's part: looks at tables that got vectors, and starts the indexer.
 #[derive(Default)]
 pub struct Indexes {
@@ -67,23 +82,30 @@ impl Indexes {
 
     /// Gives builds that have outgrown a shared table one of their own.
     pub fn move_large_builds(&mut self, log: &mut Log) {
-        for build_no in self.growth.take_due() {
-            let moved = txn::in_txn(|| match vector_store::outgrown(build_no)? {
-                Some(shared) => vector_store::move_out(build_no, &shared),
-                None => Ok(None),
-            });
-            match moved {
-                Ok(Some(own)) => {
+        let mut due = self.growth.take_due(Instant::now()).into_iter();
+        while let Some(build_no) = due.next() {
+            match txn::in_txn(|| move_if_large(build_no)) {
+                Ok(Moved::To(own)) => {
+                    self.growth.resume();
                     self.schedule.note(&own);
                     has_moved(build_no, own);
                 }
-                Ok(None) => {}
+                Ok(Moved::No) => {}
+                // Others may come to its table before it has its index.
+                Ok(Moved::NotYet) => self.growth.put_back(build_no),
                 Err(error) => {
-                    self.growth.put_back(build_no);
                     log.write(&format!("build {build_no} stays in its shared table for now"), &error);
+                    self.growth.put_back(build_no);
+                    due.by_ref().for_each(|build_no| self.growth.put_back(build_no));
+                    self.growth.pause(Instant::now());
                 }
             }
         }
+    }
+
+    /// Whether a build is soon to be moved.
+    pub fn is_moving(&self) -> bool {
+        self.growth.is_pausing()
     }
 
     /// Starts the indexer if a table wants an index.

@@ -40,7 +40,11 @@ pub fn main(database: pg_sys::Oid) {
     }
     let file = match PidFile::acquire(&name) {
         Ok(Some(file)) => file,
-        Ok(None) => background::exit(0),
+        // Another one runs: that is as good.
+        Ok(None) => {
+            wake::has_started(&name);
+            background::exit(0)
+        }
         Err(error) => {
             report::log(&format!("worker cannot write its pid file: {error}"));
             background::exit(0)
@@ -85,9 +89,9 @@ pub fn main(database: pg_sys::Oid) {
 /// Why a worker stopped working.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Left {
-    /// Nothing to do.
+    /// Nothing to do, or nothing that may be done.
     Done,
-    /// Others want its process slot or its database, or the extension is gone. The launcher or a later commit comes back to it.
+    /// Other databases wait for its process slot, or a restore has not ended. The launcher or a later commit comes back to it.
     Early,
 }
 
@@ -136,7 +140,7 @@ impl Runner {
     /// want the process slot.
     fn work(&mut self) -> Left {
         if !matches!(txn::in_txn(server_catalogs::is_installed), Ok(true)) {
-            return Left::Early;
+            return Left::Done;
         }
         // What it changed now would not fit what comes after.
         if matches!(txn::in_txn(vector_store::is_being_restored), Ok(true)) {
@@ -149,7 +153,7 @@ impl Runner {
             if self.checked.elapsed() > CHECK_EVERY {
                 self.checked = Instant::now();
                 if !may_stay() {
-                    return Left::Early;
+                    return Left::Done;
                 }
                 let is_over = self.begun.elapsed() > TURN && wake::slots_are_short();
                 self.leaving = is_over.then(|| self.leaving.unwrap_or_else(Instant::now));

@@ -98,7 +98,7 @@ fn tables_columns_keys_and_values_of_any_name_are_followed_like_others() {
                      filter => jsonb_build_object({}, jsonb_build_object({}, {})))",
                 literal(&columns[0]),
                 literal(&columns[4]),
-                literal(&columns[3]),
+                literal(&if columns[3].starts_with('$') { format!("${}", columns[3]) } else { columns[3].clone() }),
                 literal(key),
                 literal(name)
             );

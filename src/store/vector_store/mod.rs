@@ -15,7 +15,7 @@ pub use analyze::refresh as refresh_statistics;
 pub use inventory::{attach_restored, count, is_being_restored, lost, owned};
 pub use missing::Missing;
 pub use nearest::Search;
-pub use own_table::{move_out, outgrown};
+pub use own_table::{Size, move_out, size};
 pub use vector_db::VectorDb;
 
 use crate::error::Result;

@@ -12,26 +12,56 @@ use crate::store::arguments::Arguments;
 pub(super) const IS_SHARED: &str = "EXISTS (SELECT FROM kb.builds o
     WHERE o.table_name = b.table_name AND o.kb_no <> b.kb_no AND o.state <> 'old')";
 
-/// The shared table of a build that has so many vectors there that a table of its own would have an index; None for other
-/// builds. By the worker.
-pub fn outgrown(build_no: i64) -> Result<Option<VectorDb>> {
-    let shared = spi::write_one(
+/// Builds of more vectors stay: a move keeps those who delete waiting. They have had an index before others came.
+const MOST: i64 = 100_000;
+/// Tables that there can be before no more builds move: who deletes a chunk looks into each for its vector.
+const MOST_TABLES: i64 = 200;
+
+/// What becomes of a build that got vectors.
+#[derive(Debug, PartialEq)]
+pub enum Size {
+    /// It stays as it is, for now.
+    Small,
+    /// It is large, and nobody else uses its table.
+    Alone,
+    /// A table of its own would have an index. This is the one that it shares.
+    Outgrown(VectorDb),
+}
+
+/// How large a build in a table that others may share is. By the worker.
+pub fn size(build_no: i64) -> Result<Size> {
+    let found = spi::write_one(
         &format!(
-            "SELECT {} FROM kb.builds b
-             WHERE b.build_no = $1 AND NOT b.owns_table AND b.state <> 'old' AND b.type = 'pgvector' AND {IS_SHARED}",
+            "SELECT {}, {IS_SHARED} FROM kb.builds b
+             WHERE b.build_no = $1 AND NOT b.owns_table AND b.state <> 'old' AND b.type = 'pgvector'",
             VectorDb::columns("b")
         ),
         &[Arg::Long(build_no)],
-        |row| VectorDb::read(row, 0),
+        |row| Ok((VectorDb::read(row, 0)?, row.get::<bool>(5)?)),
     )?;
-    let Some(shared) = shared else { return Ok(None) };
-    let least = shared.config.min_rows.max(1) as i64;
-    let found = spi::write_one(
-        &format!("SELECT count(*) FROM (SELECT FROM {} WHERE build_no = $1 LIMIT $2) t", shared.table()),
-        &[Arg::Long(build_no), Arg::Long(least)],
+    let Some((table, is_shared)) = found else { return Ok(Size::Small) };
+    let least = table.config.min_rows.max(1) as i64;
+    let count = |most: i64| -> Result<i64> {
+        let found = spi::write_one(
+            &format!("SELECT count(*) FROM (SELECT FROM {} WHERE build_no = $1 LIMIT $2) t", table.table()),
+            &[Arg::Long(build_no), Arg::Long(most)],
+            |row| row.get(0),
+        )?;
+        Ok(found.unwrap_or(0))
+    };
+    if count(least)? < least {
+        return Ok(Size::Small);
+    }
+    if !is_shared {
+        return Ok(Size::Alone);
+    }
+    let tables = spi::write_one(
+        "SELECT count(*) FROM pg_catalog.pg_constraint c WHERE c.contype = 'f' AND c.confrelid = 'kb.chunks'::regclass",
+        &[],
         |row| row.get::<i64>(0),
     )?;
-    Ok((found == Some(least)).then_some(shared))
+    let may_move = tables.unwrap_or(0) < MOST_TABLES && count(MOST + 1)? <= MOST;
+    Ok(if may_move { Size::Outgrown(table) } else { Size::Small })
 }
 
 /// Moves a build out of its shared table; None where it has no such table any more, or is being dropped. An error where

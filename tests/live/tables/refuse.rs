@@ -154,6 +154,22 @@ fn a_row_is_its_tables_and_nobody_elses() {
 }
 
 #[test]
+fn a_row_whose_key_is_null_fails_nobodys_statement() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.run("CREATE TABLE t (id int PRIMARY KEY, body text); INSERT INTO t VALUES (1, 'One')");
+    db.create_kb("k", "hash", "{}");
+    db.run(
+        "SELECT kb.attach_table('k', 't', 'body', published_when => 'body IS NOT NULL', replicated => true)",
+    );
+    db.wait("k");
+    db.run("ALTER TABLE t DROP CONSTRAINT t_pkey; ALTER TABLE t ALTER id DROP NOT NULL");
+    db.run("INSERT INTO t VALUES (NULL, 'Nameless'), (NULL, 'Too'), (2, 'Two'); UPDATE t SET body = 'x' WHERE id IS NULL; DELETE FROM t WHERE id IS NULL");
+    db.run("SET session_replication_role = replica; INSERT INTO t VALUES (NULL, 'Replayed'); RESET session_replication_role");
+    assert_eq!(db.count("t"), 3);
+}
+
+#[test]
 fn who_attaches_and_waits_in_one_transaction_is_told_at_once() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
