@@ -108,10 +108,12 @@ pub fn is_read_committed() -> bool {
     unsafe { pg_sys::XactIsoLevel <= pg_sys::XACT_READ_COMMITTED as i32 }
 }
 
-/// Gives this transaction its number now, not with the first row that it writes.
+/// Gives this transaction its number now, not with the first row that it writes. On a standby there are none.
 pub fn take_number() {
-    // SAFETY: an ERROR at most, on a standby.
-    unsafe { pg_sys::GetTopTransactionId() };
+    if !super::report::in_recovery() {
+        // SAFETY: in a transaction of a server that writes.
+        unsafe { pg_sys::GetTopTransactionId() };
+    }
 }
 
 /// The transaction and the command in it that writes next: equal as long as nothing else has been written between.

@@ -26,8 +26,9 @@ pub fn condition<'a>(filter: &'a Filter, arguments: &mut Arguments<'a>) -> Strin
 }
 
 fn all<'a>(parts: &'a [Filter], arguments: &mut Arguments<'a>) -> String {
-    let (mut members, mut conditions) = (Vec::new(), Vec::new());
-    for part in parts {
+    let (mut members, mut conditions, mut flat) = (Vec::new(), Vec::new(), Vec::new());
+    flatten(parts, &mut flat);
+    for part in flat {
         match part {
             Filter::Is(Key::Metadata(key), Test::Equals(value)) => members.push((key.as_str(), value)),
             part => conditions.push(condition(part, arguments)),
@@ -49,6 +50,16 @@ fn all<'a>(parts: &'a [Filter], arguments: &mut Arguments<'a>) -> String {
     }
     conditions.extend(objects.iter().map(|object| has(object, arguments)));
     if conditions.is_empty() { "true".into() } else { format!("({})", conditions.join(" AND ")) }
+}
+
+/// What all of these say, without those that only say it of several.
+fn flatten<'a>(parts: &'a [Filter], into: &mut Vec<&'a Filter>) {
+    for part in parts {
+        match part {
+            Filter::All(parts) => flatten(parts, into),
+            part => into.push(part),
+        }
+    }
 }
 
 /// Exact match of all these keys. For plain values containment, which the index serves, is enough; of arrays and
