@@ -22,10 +22,10 @@ pub fn main() {
     background::start();
     let _pidfile = match PidFile::acquire(wake::GATEWAY_NAME) {
         Ok(Some(file)) => file,
-        // Another one runs: that is as good.
+        // Another one runs: that is as good. With preload this one is tried again, for nobody else asks for one then.
         Ok(None) => {
             wake::has_started(wake::GATEWAY_NAME);
-            background::exit(0)
+            background::exit(i32::from(background::preloaded()))
         }
         Err(e) => {
             report::log(&format!("gateway cannot write its pid file: {e}"));

@@ -183,7 +183,7 @@ fn a_template_a_path_and_a_condition_are_nothing_but_that() {
 #[test]
 fn ids_tenants_roles_secrets_and_texts_of_any_name_are_what_they_are() {
     let Some((cluster, mut db)) = with_victim() else { return };
-    let mut servers = 0;
+    let mut roles = 0;
     for name in NAMES {
         let quoted = literal(name);
         let is_tenant = !name.chars().any(char::is_control);
@@ -210,7 +210,7 @@ fn ids_tenants_roles_secrets_and_texts_of_any_name_are_what_they_are() {
                 "SELECT kb.create_knowledge_base({quoted}, {quoted}, {quoted}, description => {quoted})"
             ));
             bound.run(&format!("SELECT kb.share({quoted}, 'another'), kb.put_document({quoted}, {quoted}, {quoted}, title => {quoted})"));
-            servers += 1;
+            roles += 1;
         } else {
             db.run(&format!("SELECT kb.create_knowledge_base({quoted}, {quoted}, {quoted})"));
             db.run(&format!("SELECT kb.put_document({quoted}, {quoted}, {quoted}, metadata => jsonb_build_object({quoted}, {quoted}))"));
@@ -260,6 +260,6 @@ fn ids_tenants_roles_secrets_and_texts_of_any_name_are_what_they_are() {
         ));
         assert_unharmed(&mut db, name);
     }
-    assert!(servers > 10, "{servers} roles");
+    assert!(roles > 10, "{roles} roles");
     until(SOON, "nothing is left", || db.count("kb.documents") + db.jobs() == 0);
 }

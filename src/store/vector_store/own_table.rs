@@ -22,7 +22,7 @@ const MOST_TABLES: i64 = 200;
 pub enum Size {
     /// It stays as it is, for now.
     Small,
-    /// It is large, and nobody else uses its table.
+    /// It is large, nobody else uses its table, and that has no index yet.
     Alone,
     /// A table of its own would have an index. This is the one that it shares.
     Outgrown(VectorDb),
@@ -32,14 +32,17 @@ pub enum Size {
 pub fn size(build_no: i64) -> Result<Size> {
     let found = spi::write_one(
         &format!(
-            "SELECT {}, {IS_SHARED} FROM kb.builds b
+            "SELECT {}, {IS_SHARED}, EXISTS (
+                 SELECT FROM pg_catalog.pg_index i
+                 WHERE i.indexrelid = pg_catalog.to_regclass(pg_catalog.format('kb.%I', b.table_name || '_hnsw'))::oid AND i.indisvalid)
+             FROM kb.builds b
              WHERE b.build_no = $1 AND NOT b.owns_table AND b.state <> 'old' AND b.type = 'pgvector'",
             VectorDb::columns("b")
         ),
         &[Arg::Long(build_no)],
-        |row| Ok((VectorDb::read(row, 0)?, row.get::<bool>(5)?)),
+        |row| Ok((VectorDb::read(row, 0)?, row.get::<bool>(5)?, row.get::<bool>(6)?)),
     )?;
-    let Some((table, is_shared)) = found else { return Ok(Size::Small) };
+    let Some((table, is_shared, is_indexed)) = found else { return Ok(Size::Small) };
     let least = table.config.min_rows.max(1) as i64;
     let count = |most: i64| -> Result<i64> {
         let found = spi::write_one(
@@ -53,7 +56,7 @@ pub fn size(build_no: i64) -> Result<Size> {
         return Ok(Size::Small);
     }
     if !is_shared {
-        return Ok(Size::Alone);
+        return Ok(if is_indexed { Size::Small } else { Size::Alone });
     }
     let tables = spi::write_one(
         "SELECT count(*) FROM pg_catalog.pg_constraint c WHERE c.contype = 'f' AND c.confrelid = 'kb.chunks'::regclass",
