@@ -8,7 +8,7 @@ GRANT USAGE ON SCHEMA kb TO kb_reader;
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA kb FROM PUBLIC;
 
 GRANT SELECT ON kb.embedders, kb.vector_dbs, kb.knowledge_bases, kb.runs, kb.builds, kb.documents, kb.chunks,
-    kb.jobs, kb.sources, kb.usage, kb.shares, kb.quotas, kb.quota_counts, kb.status, kb.failures, kb.quota_status TO kb_reader;
+    kb.bm25_segments, kb.jobs, kb.sources, kb.usage, kb.shares, kb.quotas, kb.quota_counts, kb.status, kb.failures, kb.quota_status TO kb_reader;
 GRANT SELECT ON kb.tenant_roles TO kb_admin;
 
 -- What a search looks at beside the vectors.
@@ -41,6 +41,9 @@ GRANT EXECUTE ON FUNCTION kb.extract_text(jsonb, jsonb) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.query(text, text, integer, double precision, jsonb, integer, text, jsonb) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.query_vector TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.query_rows(text, text, integer, double precision, jsonb, integer, text, jsonb) TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.query(text[], text, integer, double precision, jsonb, integer, text, jsonb) TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.context(text, text, integer, text, integer, double precision, jsonb, text, jsonb) TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.annotate(text, uuid[]) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.wait(text, double precision) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.wait(bigint, double precision) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.health() TO kb_reader;
@@ -101,7 +104,7 @@ COMMENT ON FUNCTION kb.create_vector_db(text, text, integer, text, jsonb) IS
 COMMENT ON FUNCTION kb.drop_vector_db(text) IS
     'Removes a vector table that no knowledge base uses. Needs kb_admin.';
 COMMENT ON FUNCTION kb.create_knowledge_base(text, text, text, text, jsonb, jsonb, jsonb, jsonb) IS
-    'Makes a knowledge base for the current tenant. Defaults: embedder from kb.default_embedder, a vector table of its own, chunking {strategy recursive, size 800 tokens or what the model reads, overlap 15 %}, preprocess {dedupe true, remove_html true, language default_text_search_config}, retrieval {top_k 5, min_score 0, on_error error}. All problems are reported together.';
+    'Makes a knowledge base for the current tenant. Defaults: embedder from kb.default_embedder, a vector table of its own, chunking {strategy recursive, size 800 tokens or what the model reads, overlap 15 %}, preprocess {dedupe true, remove_html true, language english}, retrieval {mode dense, top_k 5, min_score 0, on_error error}. All problems are reported together.';
 COMMENT ON FUNCTION kb.alter_knowledge_base(text, text, text, jsonb, jsonb, jsonb, jsonb) IS
     'Replaces what is given of a knowledge base, objects as a whole. Retrieval, description and metadata apply at once; embedder, chunking and preprocess with the next kb.ingest.';
 COMMENT ON FUNCTION kb.drop_knowledge_base(text) IS
@@ -125,7 +128,13 @@ COMMENT ON FUNCTION kb.retry(text, text) IS
 COMMENT ON FUNCTION kb.chunk(text, jsonb, text, text) IS
     'What a chunking setting makes of a text: content, tokens, start_char (from 0) and end_char (exclusive), headings. Stores nothing.';
 COMMENT ON FUNCTION kb.query(text, text, integer, double precision, jsonb, integer, text, jsonb) IS
-    'The chunks of a knowledge base nearest to a question, best first: at most top_k, each with a score (similarity, larger is nearer; cosine: 0 to 1) of at least min_score, of documents whose metadata contains filter; the lowest scored are dropped until the rest have at most max_tokens. NULL takes the knowledge base''s own setting. mode: dense. options {on_error}: with keyword, full text answers while the embedder fails; such rows have no score and say answered_by in locator.';
+    'The chunks of a knowledge base that answer a question, best first: at most top_k, each with a score (similarity, larger is nearer; cosine: 0 to 1) of at least min_score, of documents that pass filter; the lowest ranked are dropped until the rest have at most max_tokens. NULL takes the knowledge base''s own setting. mode: dense (by meaning), keyword (by words, with BM25; "quoted phrases" and -exclusions are honoured; no score), hybrid (both, fused). options: settings of retrieval for this call, and explain: locator says the ranks.';
+COMMENT ON FUNCTION kb.query(text[], text, integer, double precision, jsonb, integer, text, jsonb) IS
+    'Asks several knowledge bases at once: each as kb.query does, then their rows by their ranks, equal texts once. kb_id says where a row is from; scores of different knowledge bases are not comparable.';
+COMMENT ON FUNCTION kb.context(text, text, integer, text, integer, double precision, jsonb, text, jsonb) IS
+    'The answer of kb.query as one text for a prompt: numbered blocks with title, uri, headings and characters, chunks that meet joined, at most max_tokens with all that is around them. format: markdown, xml or json.';
+COMMENT ON FUNCTION kb.annotate(text, uuid[]) IS
+    'The spans of an answer that quote these chunks, as an array of file_citation annotations: index, start_index, end_index (characters), file_id (external_id), filename (title), chunk_id, quote. Chunks that the caller may not read are passed over.';
 COMMENT ON FUNCTION kb.query_vector IS
     'As kb.query, for a question that is a vector already.';
 COMMENT ON FUNCTION kb.current_tenant() IS
@@ -172,9 +181,70 @@ COMMENT ON FUNCTION kb._rows_changed() IS
     'Internal: the triggers of attached tables call it.';
 COMMENT ON FUNCTION kb._microseconds(text) IS
     'Microseconds since 1970 of a text that is an ISO 8601 timestamp or date (UTC where it says no offset), else NULL. Filters compare by it.';
+COMMENT ON FUNCTION kb._terms(text, text) IS
+    'Internal: the words of a text in a text search configuration, as kb.chunks.terms has them.';
 COMMENT ON FUNCTION kb._vector_count(bigint) IS
     'Internal: how many vectors a build has, if the caller may see the build.';
 COMMENT ON FUNCTION kb._fingerprint(text, text, integer, jsonb) IS
     'Internal: an embedder''s fingerprint.';
+
+-- Rerankers and chat models.
+GRANT EXECUTE ON FUNCTION kb.check_reranker(text) TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.check_llm(text) TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.create_reranker(text, text, text, text, text, jsonb) TO kb_admin;
+GRANT EXECUTE ON FUNCTION kb.alter_reranker(text, text, text, text, jsonb) TO kb_admin;
+GRANT EXECUTE ON FUNCTION kb.drop_reranker(text) TO kb_admin;
+GRANT EXECUTE ON FUNCTION kb.create_llm(text, text, text, text, text, jsonb) TO kb_admin;
+GRANT EXECUTE ON FUNCTION kb.alter_llm(text, text, text, text, jsonb) TO kb_admin;
+GRANT EXECUTE ON FUNCTION kb.drop_llm(text) TO kb_admin;
+GRANT SELECT ON kb.rerankers, kb.llms TO kb_reader;
+COMMENT ON FUNCTION kb.create_reranker(text, text, text, text, text, jsonb) IS
+    'Adds a reranker: provider (cohere, jina, voyage, tei, llm or local), model (for local a directory under kb.model_dir with a BERT cross-encoder), base_url, secret (a reference: env:NAME, file:NAME or kb:NAME, never a key), config (max_chars, batch_size, limits, retries, prices; for llm also llm, the id of a chat model, and scoring, batch or single). Errors list every problem. Needs kb_admin.';
+COMMENT ON FUNCTION kb.alter_reranker(text, text, text, text, jsonb) IS
+    'Changes a reranker; NULL leaves a part as it is. A secret stays bound to the host that it was given for. Needs kb_admin.';
+COMMENT ON FUNCTION kb.drop_reranker(text) IS
+    'Drops a reranker that no knowledge base uses. Needs kb_admin.';
+COMMENT ON FUNCTION kb.check_reranker(text) IS
+    'Has a reranker score two texts: whether it works, how long it took in ms, and what is wrong.';
+COMMENT ON FUNCTION kb.create_llm(text, text, text, text, text, jsonb) IS
+    'Adds a chat model: provider (openai, or whatever speaks its protocol by base_url; ollama), model, base_url, secret (a reference, never a key), config (temperature, max_output_tokens, limits, retries, prices). Errors list every problem. Needs kb_admin.';
+COMMENT ON FUNCTION kb.alter_llm(text, text, text, text, jsonb) IS
+    'Changes a chat model; NULL leaves a part as it is. A secret stays bound to the host that it was given for. Needs kb_admin.';
+COMMENT ON FUNCTION kb.drop_llm(text) IS
+    'Drops a chat model that no reranker and no knowledge base uses. Needs kb_admin.';
+COMMENT ON FUNCTION kb.check_llm(text) IS
+    'Asks a chat model for a word: whether it works, how long it took in ms, and what is wrong.';
+GRANT SELECT ON kb.metadata_indexes TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.index_metadata(text, text, text), kb.unindex_metadata(text, text, text) TO kb_writer;
+COMMENT ON FUNCTION kb.index_metadata(text, text, text) IS
+    'Has an index built on a key of metadata, of the values of type text, number or timestamp: filters of the knowledge base look them up in ranges (gt, gte, lt, lte). False if it is indexed already. Built beside writes, soon after the commit.';
+COMMENT ON FUNCTION kb.unindex_metadata(text, text, text) IS
+    'Ends the index on a key of metadata (type NULL: of every type); how many there were. It is dropped when no knowledge base wants it any more.';
+-- Measuring.
+GRANT SELECT ON kb.eval_sets, kb.eval_questions, kb.index_recall TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.evaluate(text, text, jsonb[]) TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.create_eval_set(text, text) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.drop_eval_set(text, text) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.put_eval_question(text, text, text, text, jsonb, jsonb) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.delete_eval_question(text, text, text) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.load_eval(text, text, text, text) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.tune(text, text, boolean) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.measure_recall(text, integer) TO kb_writer;
+COMMENT ON FUNCTION kb.create_eval_set(text, text) IS
+    'Makes an evaluation set, without questions, of a knowledge base.';
+COMMENT ON FUNCTION kb.drop_eval_set(text, text) IS
+    'Drops an evaluation set with its questions.';
+COMMENT ON FUNCTION kb.put_eval_question(text, text, text, text, jsonb, jsonb) IS
+    'Adds a question to an evaluation set, or replaces the one of that id. relevant: an array of external_ids, or of objects {external_id, grade, start, end}; grade is 1 where it is left out, and relevant from 1 on; start (from 0) and end (exclusive) are characters of the document''s text. filter: as of kb.query.';
+COMMENT ON FUNCTION kb.delete_eval_question(text, text, text) IS
+    'Deletes a question of an evaluation set; false if there is none of that id.';
+COMMENT ON FUNCTION kb.load_eval(text, text, text, text) IS
+    'Puts a data set in BEIR''s form into an evaluation set, which is made if there is none: the contents of queries.jsonl (_id, text) and of qrels.tsv (query-id, corpus-id, score). Queries without judgements are left out; how many questions were put.';
+COMMENT ON FUNCTION kb.evaluate(text, text, jsonb[]) IS
+    'Asks the questions of an evaluation set under each of some options (as of kb.query, and k, 10 where it is left out; NULL: the knowledge base''s own settings) and measures the answers as trec_eval does: means of recall, precision, ndcg and hit_rate at k, and of mrr; ann_recall: what the index finds of what an exact search finds; p50_ms and p95_ms: how long a question takes, without its embedding; unanswered: questions that got no row.';
+COMMENT ON FUNCTION kb.tune(text, text, boolean) IS
+    'Measures the present settings of a knowledge base, modes dense and keyword, and hybrid with several weights, by an evaluation set, and proposes one by nDCG at 10, if the gain is no chance (cross-validation). With apply, what is proposed becomes the knowledge base''s retrieval.';
+COMMENT ON FUNCTION kb.measure_recall(text, integer) IS
+    'Compares the index of a knowledge base with exact search by the vectors of sample chunks, without themselves: recall, how many were compared, and the ef_search used (NULL: there is no index, every search is exact). Keeps the result in kb.index_recall for kb.health. Where ef_search is auto, chooses the least one that finds 0.97.';
 
 SELECT pg_catalog.set_config('search_path', pg_catalog.current_setting('kb_install.search_path'), true);

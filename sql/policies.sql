@@ -12,15 +12,17 @@ DECLARE
     t text;
 BEGIN
     FOREACH t IN ARRAY ARRAY['knowledge_bases', 'runs', 'builds', 'documents', 'chunks', 'jobs', 'sources', 'usage',
-                             'tenant_roles', 'shares', 'quotas', 'quota_counts'] LOOP
+                             'bm25_segments', 'tenant_roles', 'shares', 'quotas', 'quota_counts', 'metadata_indexes',
+                             'eval_sets', 'eval_questions', 'index_recall'] LOOP
         EXECUTE pg_catalog.format('ALTER TABLE kb.%I ENABLE ROW LEVEL SECURITY', t);
         EXECUTE pg_catalog.format('ALTER TABLE kb.%I FORCE ROW LEVEL SECURITY', t);
     END LOOP;
-    FOREACH t IN ARRAY ARRAY['runs', 'sources', 'usage'] LOOP
+    FOREACH t IN ARRAY ARRAY['runs', 'sources', 'usage', 'metadata_indexes', 'eval_sets', 'eval_questions',
+                             'index_recall'] LOOP
         EXECUTE pg_catalog.format(
             'CREATE POLICY tenant_read ON kb.%I FOR SELECT USING (tenant_id = ANY ((SELECT kb.visible_tenants())::text[]))', t);
     END LOOP;
-    FOREACH t IN ARRAY ARRAY['knowledge_bases', 'builds', 'documents', 'chunks', 'jobs'] LOOP
+    FOREACH t IN ARRAY ARRAY['knowledge_bases', 'builds', 'documents', 'chunks', 'jobs', 'bm25_segments'] LOOP
         EXECUTE pg_catalog.format(
             'CREATE POLICY tenant_read ON kb.%I FOR SELECT USING (
                  tenant_id = ANY ((SELECT kb.readable_tenants())::text[])
@@ -28,7 +30,8 @@ BEGIN
                       OR (kb_no, tenant_id) IN (SELECT s.kb_no, s.owner_id FROM kb.shares s
                                                 WHERE s.tenant_id = (SELECT kb.current_tenant()))))', t);
     END LOOP;
-    FOREACH t IN ARRAY ARRAY['knowledge_bases', 'runs', 'builds', 'documents', 'chunks', 'jobs', 'sources', 'usage'] LOOP
+    FOREACH t IN ARRAY ARRAY['knowledge_bases', 'runs', 'builds', 'documents', 'chunks', 'jobs', 'sources', 'usage',
+                             'metadata_indexes', 'eval_sets', 'eval_questions', 'index_recall'] LOOP
         EXECUTE pg_catalog.format(
             'CREATE POLICY tenant_insert ON kb.%I FOR INSERT WITH CHECK (tenant_id = (SELECT kb.current_tenant()))', t);
         EXECUTE pg_catalog.format(

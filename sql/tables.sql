@@ -47,6 +47,38 @@ CREATE TABLE kb.origins (
 );
 COMMENT ON TABLE kb.origins IS 'The server and database that may spend at providers: this one, or while a restore is not acknowledged the one it comes from. Empty before there is a remote embedder.';
 
+-- Rerankers and chat models: how each is reached, like an embedder.
+CREATE TABLE kb.llms (
+    id          text PRIMARY KEY CHECK (id <> ''),
+    provider    text NOT NULL,
+    model       text NOT NULL,
+    base_url    text,
+    secret      text,
+    -- Scheme, host and port that the secret may be sent to; NULL: to none until it is given again.
+    secret_host text,
+    config      jsonb NOT NULL DEFAULT '{}',
+    created_at  timestamptz NOT NULL DEFAULT now(),
+    updated_at  timestamptz NOT NULL DEFAULT now()
+);
+COMMENT ON TABLE kb.llms IS 'Chat models. Changed by kb.create_llm, kb.alter_llm, kb.drop_llm.';
+COMMENT ON COLUMN kb.llms.secret IS 'A reference to a key (env:NAME, file:NAME, kb:NAME), never the key.';
+CREATE TABLE kb.rerankers (
+    id          text PRIMARY KEY CHECK (id <> ''),
+    provider    text NOT NULL,
+    -- '' where the provider has only one, or asks a chat model.
+    model       text NOT NULL,
+    base_url    text,
+    secret      text,
+    secret_host text,
+    config      jsonb NOT NULL DEFAULT '{}',
+    -- The chat model that it asks.
+    llm         text GENERATED ALWAYS AS (config ->> 'llm') STORED REFERENCES kb.llms,
+    created_at  timestamptz NOT NULL DEFAULT now(),
+    updated_at  timestamptz NOT NULL DEFAULT now()
+);
+COMMENT ON TABLE kb.rerankers IS 'Models that score how well each text answers a question. Changed by kb.create_reranker, kb.alter_reranker, kb.drop_reranker.';
+COMMENT ON COLUMN kb.rerankers.secret IS 'A reference to a key (env:NAME, file:NAME, kb:NAME), never the key.';
+
 CREATE TABLE kb.vector_dbs (
     id         text PRIMARY KEY CHECK (id <> ''),
     type       text NOT NULL CHECK (type IN ('pgvector', 'memory')),
@@ -128,6 +160,8 @@ CREATE TABLE kb.builds (
     -- The transaction that made it old; swept once no snapshot is older.
     retired     xid8,
     created_at  timestamptz NOT NULL DEFAULT now(),
+    -- For retrieval's ef_search auto: what kb.measure_recall has chosen.
+    ef_search   bigint,
     FOREIGN KEY (kb_no, tenant_id) REFERENCES kb.knowledge_bases (kb_no, tenant_id) ON DELETE CASCADE
 );
 ALTER SEQUENCE kb.build_no_seq OWNED BY kb.builds.build_no;
@@ -203,18 +237,101 @@ CREATE TABLE kb.chunks (
     locator      jsonb NOT NULL DEFAULT '{}',
     metadata     jsonb NOT NULL DEFAULT '{}',
     enabled      boolean NOT NULL DEFAULT true,
-    -- content in the knowledge base's language, for keyword search.
-    tsv          tsvector,
+    -- The words of content in the knowledge base's language and how often it has each (src/bm25/terms.rs).
+    terms        bytea NOT NULL,
     -- Also finds all chunks of a build.
     PRIMARY KEY (build_no, chunk_id)
 );
-CREATE INDEX chunks_tsv ON kb.chunks USING gin (tsv);
 CREATE INDEX chunks_document ON kb.chunks (document_id, build_no, ordinal);
 CREATE INDEX chunks_content ON kb.chunks (build_no, content_hash);
 COMMENT ON TABLE kb.chunks IS 'Chunks: slices of documents'' extracted text.';
 COMMENT ON COLUMN kb.chunks.start_char IS 'First character in documents.content, from 0: content is substr(documents.content, start_char + 1, end_char - start_char).';
 COMMENT ON COLUMN kb.chunks.end_char IS 'One past the last character.';
 COMMENT ON COLUMN kb.chunks.chunk_id IS 'Stable: made of knowledge base, external_id, tenant where it is not the knowledge base''s, content hash and ordinal among equal hashes.';
+
+-- Keyword search: which chunks have which words, in segments that never change (src/bm25). A chunk that comes or goes has a row
+-- in bm25_pending until the worker folds those of a build and tenant into a segment; it merges segments into larger ones.
+-- Numbers of chunks and words of a segment are those that came less those that went: sums over what a snapshot sees are true.
+CREATE SEQUENCE kb.segment_no_seq;
+CREATE TABLE kb.bm25_segments (
+    segment_no bigint PRIMARY KEY DEFAULT nextval('kb.segment_no_seq'),
+    build_no   bigint NOT NULL REFERENCES kb.builds ON DELETE CASCADE,
+    kb_no      bigint NOT NULL,
+    tenant_id  text NOT NULL,
+    -- In the order of time: what a segment says is gone is in those below it.
+    age        bigint NOT NULL,
+    -- Chunks that it has postings of.
+    came       integer NOT NULL,
+    -- Chunks that older segments have and that are gone.
+    went       integer NOT NULL,
+    sum_length bigint NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT now()
+);
+ALTER SEQUENCE kb.segment_no_seq OWNED BY kb.bm25_segments.segment_no;
+CREATE INDEX bm25_segments_build_no ON kb.bm25_segments (build_no, tenant_id, age);
+COMMENT ON TABLE kb.bm25_segments IS 'Segments of keyword search: parts of the index of words, of one tenant''s chunks in one build each. They never change; the worker merges them into larger ones.';
+COMMENT ON COLUMN kb.bm25_segments.came IS 'Chunks that it has postings of.';
+COMMENT ON COLUMN kb.bm25_segments.went IS 'Chunks that older segments have and that are gone.';
+COMMENT ON COLUMN kb.bm25_segments.sum_length IS 'Words of the chunks that came, less those of the chunks that went.';
+
+-- Words and postings, sorted. No role has any right on these three, no policy shows a row of them; the library reads them as
+-- the owner, of segments that the caller may see.
+CREATE TABLE kb.bm25_terms (
+    segment_no bigint NOT NULL REFERENCES kb.bm25_segments ON DELETE CASCADE,
+    first_term bytea NOT NULL,
+    page_no    integer NOT NULL,
+    page       bytea NOT NULL,
+    PRIMARY KEY (segment_no, first_term, page_no)
+);
+-- A page of postings fills a page of the table, and does not compress.
+ALTER TABLE kb.bm25_terms ALTER COLUMN page SET STORAGE PLAIN;
+COMMENT ON TABLE kb.bm25_terms IS 'Words of segments, with the chunks that have them. Nobody reads it but the library.';
+
+-- The ids of a segment's chunks in the order of their numbers, 256 to a row: those that came and those that went.
+CREATE TABLE kb.bm25_chunks (
+    segment_no bigint NOT NULL REFERENCES kb.bm25_segments ON DELETE CASCADE,
+    is_gone    boolean NOT NULL,
+    part       integer NOT NULL,
+    chunk_ids  bytea NOT NULL,
+    PRIMARY KEY (segment_no, is_gone, part)
+);
+ALTER TABLE kb.bm25_chunks ALTER COLUMN chunk_ids SET STORAGE PLAIN;
+COMMENT ON TABLE kb.bm25_chunks IS 'The chunks of segments. Nobody reads it but the library.';
+
+CREATE SEQUENCE kb.pending_no_seq;
+CREATE TABLE kb.bm25_pending (
+    pending_no bigint PRIMARY KEY DEFAULT nextval('kb.pending_no_seq'),
+    -- Not a foreign key: whoever writes chunks waits for what it costs. The worker deletes rows of builds that are gone.
+    build_no   bigint NOT NULL,
+    tenant_id  text NOT NULL,
+    chunk_id   uuid NOT NULL,
+    -- NULL: the chunk came; else it went, and these were its words.
+    terms      bytea
+);
+ALTER SEQUENCE kb.pending_no_seq OWNED BY kb.bm25_pending.pending_no;
+CREATE INDEX bm25_pending_build_no ON kb.bm25_pending (build_no, tenant_id);
+COMMENT ON TABLE kb.bm25_pending IS 'Chunks that came or went since the worker last folded those of their build into a segment. Nobody reads it but the library.';
+DO $$
+DECLARE
+    t text;
+BEGIN
+    FOREACH t IN ARRAY ARRAY['bm25_terms', 'bm25_chunks', 'bm25_pending'] LOOP
+        EXECUTE pg_catalog.format('ALTER TABLE kb.%I ENABLE ROW LEVEL SECURITY', t);
+        EXECUTE pg_catalog.format('ALTER TABLE kb.%I FORCE ROW LEVEL SECURITY', t);
+    END LOOP;
+END
+$$;
+-- With their builds, chunks go without a row for each.
+CREATE FUNCTION kb._chunks_deleted() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS
+$$BEGIN
+    INSERT INTO kb.bm25_pending (build_no, tenant_id, chunk_id, terms)
+    SELECT g.build_no, g.tenant_id, g.chunk_id, g.terms FROM gone g
+    WHERE (SELECT b.state <> 'old' FROM kb.builds b WHERE b.build_no = g.build_no);
+    RETURN NULL;
+END$$;
+COMMENT ON FUNCTION kb._chunks_deleted() IS 'Internal: notes that the words of deleted chunks are gone.';
+CREATE TRIGGER chunks_deleted AFTER DELETE ON kb.chunks REFERENCING OLD TABLE AS gone
+    FOR EACH STATEMENT EXECUTE FUNCTION kb._chunks_deleted();
 
 CREATE SEQUENCE kb.job_no_seq;
 CREATE TABLE kb.jobs (
@@ -255,7 +372,7 @@ COMMENT ON TABLE kb.jobs IS 'Documents that wait for the worker, one row each; e
 COMMENT ON COLUMN kb.jobs.subject IS 'What the job is about: for kind document an external_id.';
 
 CREATE TABLE kb.usage (
-    capability text NOT NULL DEFAULT 'embed' CHECK (capability IN ('embed')),
+    capability text NOT NULL DEFAULT 'embed' CHECK (capability IN ('embed', 'rerank', 'chat')),
     endpoint   text NOT NULL,
     -- 0: no knowledge base (kb.embed, kb.check_embedder).
     kb_no      bigint NOT NULL,
@@ -272,7 +389,7 @@ CREATE TABLE kb.usage (
     PRIMARY KEY (endpoint, capability, kb_no, tenant_id, day)
 );
 COMMENT ON TABLE kb.usage IS 'Requests to remote endpoints, per knowledge base, tenant that caused them and day (UTC). Rows stay when a knowledge base is dropped.';
-COMMENT ON COLUMN kb.usage.endpoint IS 'Of capability embed: the id of an embedder.';
+COMMENT ON COLUMN kb.usage.endpoint IS 'The id of an embedder (capability embed), of a reranker (rerank) or of a chat model (chat).';
 COMMENT ON COLUMN kb.usage.cost IS 'In the currency of price_per_million_tokens, exactly; NULL where no request had a price.';
 
 -- Where documents come from, if they are not put: a table, whose triggers write kb.changes.
@@ -430,8 +547,24 @@ CREATE TRIGGER documents_deleted AFTER DELETE ON kb.documents REFERENCING OLD TA
     FOR EACH STATEMENT EXECUTE FUNCTION kb._documents_deleted();
 CREATE INDEX usage_tenant_id ON kb.usage (tenant_id, day);
 
+-- Keys of metadata that filters look up in ranges. The indexes themselves are on kb.documents, one for each key and type,
+-- whichever knowledge bases want it; the indexer builds and drops them.
+CREATE TABLE kb.metadata_indexes (
+    kb_no      bigint NOT NULL,
+    tenant_id  text NOT NULL DEFAULT kb.current_tenant(),
+    key        text NOT NULL,
+    type       text NOT NULL CHECK (type IN ('text', 'number', 'timestamp')),
+    created_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (kb_no, key, type),
+    FOREIGN KEY (kb_no, tenant_id) REFERENCES kb.knowledge_bases (kb_no, tenant_id) ON DELETE CASCADE
+);
+CREATE INDEX metadata_indexes_key ON kb.metadata_indexes (key, type);
+COMMENT ON TABLE kb.metadata_indexes IS 'Keys of metadata whose values filters look up in ranges. Changed by kb.index_metadata and kb.unindex_metadata.';
+
 -- The rows of users are theirs and are dumped; what the extension seeds is not.
 SELECT pg_catalog.pg_extension_config_dump('kb.embedders', 'WHERE NOT seeded');
+SELECT pg_catalog.pg_extension_config_dump('kb.llms', '');
+SELECT pg_catalog.pg_extension_config_dump('kb.rerankers', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.origins', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.usage', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.vector_dbs', '');
@@ -440,6 +573,10 @@ SELECT pg_catalog.pg_extension_config_dump('kb.runs', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.builds', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.documents', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.chunks', '');
+SELECT pg_catalog.pg_extension_config_dump('kb.bm25_segments', '');
+SELECT pg_catalog.pg_extension_config_dump('kb.bm25_terms', '');
+SELECT pg_catalog.pg_extension_config_dump('kb.bm25_chunks', '');
+SELECT pg_catalog.pg_extension_config_dump('kb.bm25_pending', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.jobs', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.sources', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.tenant_roles', '');
@@ -447,11 +584,60 @@ SELECT pg_catalog.pg_extension_config_dump('kb.shares', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.quotas', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.quota_counts', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.changes', '');
+SELECT pg_catalog.pg_extension_config_dump('kb.metadata_indexes', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.kb_no_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.run_no_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.build_no_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.document_id_seq', '');
+SELECT pg_catalog.pg_extension_config_dump('kb.segment_no_seq', '');
+SELECT pg_catalog.pg_extension_config_dump('kb.pending_no_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.job_no_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.source_no_seq', '');
+
+-- Questions of users with what ought to be in their answers, for kb.evaluate and kb.tune. They belong to the knowledge base's
+-- tenant.
+CREATE SEQUENCE kb.eval_set_no_seq;
+CREATE TABLE kb.eval_sets (
+    eval_set_no bigint PRIMARY KEY DEFAULT nextval('kb.eval_set_no_seq'),
+    kb_no       bigint NOT NULL,
+    tenant_id   text NOT NULL DEFAULT kb.current_tenant(),
+    name        text NOT NULL CHECK (name <> ''),
+    created_at  timestamptz NOT NULL DEFAULT now(),
+    UNIQUE (kb_no, name),
+    UNIQUE (eval_set_no, tenant_id),
+    FOREIGN KEY (kb_no, tenant_id) REFERENCES kb.knowledge_bases (kb_no, tenant_id) ON DELETE CASCADE
+);
+ALTER SEQUENCE kb.eval_set_no_seq OWNED BY kb.eval_sets.eval_set_no;
+COMMENT ON TABLE kb.eval_sets IS 'Evaluation sets: questions to measure a knowledge base by. Changed by kb.create_eval_set, kb.load_eval and kb.drop_eval_set.';
+CREATE TABLE kb.eval_questions (
+    eval_set_no bigint NOT NULL,
+    question_id text NOT NULL CHECK (question_id <> ''),
+    tenant_id   text NOT NULL DEFAULT kb.current_tenant(),
+    question    text NOT NULL,
+    relevant    jsonb NOT NULL,
+    filter      jsonb,
+    PRIMARY KEY (eval_set_no, question_id),
+    FOREIGN KEY (eval_set_no, tenant_id) REFERENCES kb.eval_sets (eval_set_no, tenant_id) ON DELETE CASCADE
+);
+COMMENT ON TABLE kb.eval_questions IS 'The questions of evaluation sets. Changed by kb.put_eval_question, kb.delete_eval_question and kb.load_eval.';
+COMMENT ON COLUMN kb.eval_questions.relevant IS 'What is judged: objects of external_id and grade (from 1 on it is relevant), with start and end where a part of the text is.';
+
+CREATE TABLE kb.index_recall (
+    kb_no       bigint PRIMARY KEY,
+    tenant_id   text NOT NULL DEFAULT kb.current_tenant(),
+    build_no    bigint NOT NULL,
+    measured_at timestamptz NOT NULL,
+    recall      double precision NOT NULL,
+    sample      bigint NOT NULL,
+    -- NULL: there was no index.
+    ef_search   bigint,
+    FOREIGN KEY (kb_no, tenant_id) REFERENCES kb.knowledge_bases (kb_no, tenant_id) ON DELETE CASCADE
+);
+COMMENT ON TABLE kb.index_recall IS 'How much of what an exact search finds the index of each knowledge base found, when kb.measure_recall last looked.';
+
+SELECT pg_catalog.pg_extension_config_dump('kb.eval_sets', '');
+SELECT pg_catalog.pg_extension_config_dump('kb.eval_questions', '');
+SELECT pg_catalog.pg_extension_config_dump('kb.index_recall', '');
+SELECT pg_catalog.pg_extension_config_dump('kb.eval_set_no_seq', '');
 
 SELECT pg_catalog.set_config('search_path', pg_catalog.current_setting('kb_install.search_path'), true);

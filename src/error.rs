@@ -1,15 +1,18 @@
 //! The one error type: every variant names its object and picks its SQLSTATE.
 
 use crate::model::quota::Shortage;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
 use thiserror::Error;
 
 /// What kind of thing an error names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Object {
     KnowledgeBase,
     Embedder,
+    Reranker,
+    Llm,
     VectorDb,
     Secret,
     Run,
@@ -17,6 +20,7 @@ pub enum Object {
     Role,
     Column,
     Source,
+    EvalSet,
 }
 
 impl fmt::Display for Object {
@@ -24,6 +28,8 @@ impl fmt::Display for Object {
         f.write_str(match self {
             Object::KnowledgeBase => "knowledge base",
             Object::Embedder => "embedder",
+            Object::Reranker => "reranker",
+            Object::Llm => "llm",
             Object::VectorDb => "vector database",
             Object::Secret => "secret",
             Object::Run => "run",
@@ -31,6 +37,7 @@ impl fmt::Display for Object {
             Object::Role => "role",
             Object::Column => "column",
             Object::Source => "attached table",
+            Object::EvalSet => "evaluation set",
         })
     }
 }
@@ -86,6 +93,9 @@ pub enum Error {
     /// `of_tenant`: for the tenant who asked, and no other.
     #[error("embedder \"{embedder}\" is paused: {problem}")]
     Paused { embedder: String, problem: String, retry_after_ms: u64, of_tenant: bool },
+    /// A reranker or chat model gave no answer; `passing`: it may later.
+    #[error("{what} \"{id}\": {problem}")]
+    Service { what: Object, id: String, problem: String, passing: bool },
     /// More bytes than one request may hold.
     #[error("{what} has {size} bytes; at most {limit} are taken")]
     TooLarge { what: String, size: usize, limit: usize },
@@ -95,6 +105,9 @@ pub enum Error {
     Gateway { problem: String },
     #[error("timed out after {seconds} s waiting for {what}")]
     Timeout { what: String, seconds: f64 },
+    /// A question of an evaluation set that could not be answered.
+    #[error("question \"{id}\": {error}")]
+    Question { id: String, error: Box<Error> },
     #[error("{problem}")]
     State { problem: String, hint: String },
     #[error("cannot execute {what} during recovery")]
@@ -148,11 +161,14 @@ impl Error {
             Error::Provider { passing: true, .. } => "08006", // connection_failure
             Error::Provider { .. } => "58000",                // system_error
             Error::Paused { .. } => "53400",                  // configuration_limit_exceeded
+            Error::Service { passing: true, .. } => "08006",  // connection_failure
+            Error::Service { .. } => "58000",                 // system_error
             Error::ProviderUnavailable { .. } => "0A000",     // feature_not_supported
             Error::Gateway { .. } => "08006",                 // connection_failure
             Error::Timeout { .. } => "55P03",                 // lock_not_available, as of lock_timeout
             Error::State { .. } => "55000",                   // object_not_in_prerequisite_state
             Error::ReadOnly { .. } => "25006",                // read_only_sql_transaction
+            Error::Question { error, .. } => error.sqlstate(),
             Error::Database { sqlstate, .. } => sqlstate,
             Error::Internal(_) => "XX000", // internal_error
         }
@@ -162,6 +178,7 @@ impl Error {
     pub fn detail(&self) -> Option<String> {
         match self {
             Error::Configuration { problems, .. } => Some(problems.join("\n")),
+            Error::Question { error, .. } => error.detail(),
             Error::Quota { shortage: Shortage { used, needed, .. }, .. } => {
                 Some(format!("It has {used}; this needs {needed} more."))
             }
@@ -179,11 +196,20 @@ impl Error {
                 Object::Embedder => {
                     "List them with SELECT id FROM kb.embedders; create one with kb.create_embedder(id, provider, model, dimension)."
                 }
+                Object::Reranker => {
+                    "List them with SELECT id FROM kb.rerankers; create one with kb.create_reranker(id, provider)."
+                }
+                Object::Llm => {
+                    "List them with SELECT id FROM kb.llms; create one with kb.create_llm(id, provider)."
+                }
                 Object::VectorDb => {
                     "List them with SELECT id FROM kb.vector_dbs; create one with kb.create_vector_db(id, type, dimension)."
                 }
                 Object::Source => {
                     "List them with SELECT * FROM kb.sources; attach one with kb.attach_table(kb_id, table, content)."
+                }
+                Object::EvalSet => {
+                    "List them with SELECT name FROM kb.eval_sets; make one with kb.create_eval_set(kb_id, eval_set)."
                 }
                 Object::Secret | Object::Run | Object::Table | Object::Role | Object::Column => return None,
             },
@@ -193,6 +219,7 @@ impl Error {
             Error::Configuration { setting: Some(Allowing::AllowedHosts), .. } => {
                 "A superuser names the host in kb.allowed_hosts, in the server's configuration file."
             }
+            Error::Question { error, .. } => return error.hint(),
             Error::DocumentTooLarge { .. } => "Split the document, or raise kb.max_document_size.",
             Error::Limit { setting, .. } => return Some(format!("Split the document, or raise {setting}.")),
             Error::Quota { .. } => {
@@ -219,6 +246,12 @@ impl Error {
             }
             Error::Provider { passing: false, .. } => {
                 "Fix the embedder (kb.alter_embedder, kb.check_embedder), then kb.retry the documents."
+            }
+            Error::Service { what: Object::Reranker, passing: false, .. } => {
+                "Fix the reranker (kb.alter_reranker, kb.check_reranker)."
+            }
+            Error::Service { what: Object::Llm, passing: false, .. } => {
+                "Fix the chat model (kb.alter_llm, kb.check_llm)."
             }
             Error::Paused { .. } => {
                 "Documents wait for it and are not given up; SELECT * FROM kb.health() shows what is paused."
@@ -314,7 +347,7 @@ impl Error {
     pub fn is_transient(&self) -> bool {
         match self {
             Error::Gateway { .. } | Error::Timeout { .. } | Error::Paused { .. } | Error::Died { .. } => true,
-            Error::Provider { passing, .. } => *passing,
+            Error::Provider { passing, .. } | Error::Service { passing, .. } => *passing,
             // Serialisation, resources, intervention, system: the classes that pass.
             Error::Database { sqlstate, .. } => {
                 ["40", "53", "55", "57", "58"].iter().any(|class| sqlstate.starts_with(class))

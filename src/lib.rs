@@ -2,6 +2,7 @@
 //! The table of contents; ARCHITECTURE.md says what the rooms are and what each may use.
 
 // Pure: no PostgreSQL, tested without a server (`cargo test --no-default-features`).
+pub mod bm25;
 pub mod error;
 pub mod gateway;
 pub mod ingest;

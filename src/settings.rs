@@ -4,6 +4,7 @@ use crate::gateway::endpoint::egress::AllowedHosts;
 use crate::gateway::endpoint::seal::SealingKeys;
 use crate::gateway::endpoint::secret_reference::{Sources, Variables};
 use crate::model::Limits;
+use crate::model::vector_db::Forced;
 use crate::pg::setting::share_dir;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
 use std::ffi::{CStr, CString};
@@ -27,6 +28,8 @@ static EXTRACT_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(60_000);
 static WORKER_IDLE_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(10_000);
 static LEASE_DURATION: GucSetting<i32> = GucSetting::<i32>::new(120);
 static MAX_ATTEMPTS: GucSetting<i32> = GucSetting::<i32>::new(8);
+#[cfg(debug_assertions)]
+static FORCED_SCAN: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
 static LAUNCHER_NAPTIME: GucSetting<i32> = GucSetting::<i32>::new(60);
 
 /// Variables that providers' documentation names for their keys, and kb's own.
@@ -198,6 +201,16 @@ pub fn define() {
         GucContext::Sighup,
         GucFlags::UNIT_S,
     );
+    // For tests; there is none in a release.
+    #[cfg(debug_assertions)]
+    GucRegistry::define_string_guc(
+        c"kb.forced_scan",
+        c"How a filtered question looks for the nearest vectors: list, index or join.",
+        c"",
+        &FORCED_SCAN,
+        GucContext::Suset,
+        GucFlags::NO_SHOW_ALL,
+    );
     crate::pg::setting::reserve_prefix(c"kb");
 }
 
@@ -283,4 +296,17 @@ pub fn max_attempts() -> i32 {
 
 pub fn launcher_naptime() -> Duration {
     Duration::from_secs(whole(&LAUNCHER_NAPTIME))
+}
+
+/// How a test has filtered questions look for vectors.
+pub fn forced_scan() -> Option<Forced> {
+    #[cfg(debug_assertions)]
+    return match text(&FORCED_SCAN).as_str() {
+        "list" => Some(Forced::List),
+        "index" => Some(Forced::Index),
+        "join" => Some(Forced::Join),
+        _ => None,
+    };
+    #[cfg(not(debug_assertions))]
+    None
 }

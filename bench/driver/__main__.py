@@ -13,6 +13,7 @@ from pathlib import Path
 import cost
 import cranfield
 import edit
+import filters
 import ingest
 import memory
 import many
@@ -35,6 +36,7 @@ BENCHMARKS = {
     "edit": edit.run,
     "many": many.run,
     "tenants": tenants.run,
+    "filters": filters.run,
     "tables": tables.run,
     "cost": cost.run,
     "cranfield": cranfield.run,
@@ -55,6 +57,8 @@ def main() -> int:
     parser.add_argument("--only", default="")
     # Of the tenants in their shared table.
     parser.add_argument("--chunks", type=int, default=100_000)
+    # Under filters.
+    parser.add_argument("--filtered-chunks", type=int, default=50_000)
     # Idle ones, beside the one that has work.
     parser.add_argument("--knowledge-bases", type=int, default=10_000)
     options = parser.parse_args()

@@ -134,9 +134,10 @@ SELECT try($$SELECT kb.query('q', 'x', min_score => 'Infinity')$$) ~ '^22023: in
 SELECT try($$SELECT kb.query('q', 'x', filter => '[]')$$);
 SELECT try($$SELECT kb.query('q', 'x', filter => '"team"')$$);
 SELECT try($$SELECT kb.query('q', 'x', max_tokens => 0)$$);
-SELECT try($$SELECT kb.query('q', 'x', mode => 'hybrid')$$);
+SELECT try($$SELECT count(*) FROM kb.query('q', 'sick', mode => 'hybrid')$$);
 SELECT try($$SELECT kb.query('q', 'x', mode => 'fast')$$);
-SELECT try($$SELECT kb.query('q', 'x', options => '{"ef_search": 100}')$$);
+SELECT try($$SELECT count(*) FROM kb.query('q', 'sick', options => '{"ef_search": 100}')$$);
+SELECT try($$SELECT count(*) FROM kb.query('q', 'sick', options => '{"ef": 100}')$$);
 SELECT try($$SELECT kb.query('q', 'x', options => '[]')$$);
 SELECT try($$SELECT count(*) FROM kb.query('q', 'x', options => '{}')$$);
 SELECT try($$SELECT kb.query_vector('q', '[1,2,3]')$$);

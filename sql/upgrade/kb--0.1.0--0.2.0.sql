@@ -299,7 +299,7 @@ CREATE FUNCTION kb.reconcile(kb_id text)
     VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'reconcile_wrapper';
 CREATE FUNCTION kb.query_rows(
     kb_id text, query text, top_k integer DEFAULT NULL, min_score double precision DEFAULT NULL, filter jsonb DEFAULT NULL,
-    max_tokens integer DEFAULT NULL, mode text DEFAULT 'dense', options jsonb DEFAULT NULL
+    max_tokens integer DEFAULT NULL, mode text DEFAULT NULL, options jsonb DEFAULT NULL
 ) RETURNS TABLE (external_id text, key jsonb, "row" jsonb, score double precision, content text)
     STABLE PARALLEL RESTRICTED LANGUAGE c AS 'MODULE_PATHNAME', 'query_rows_wrapper';
 CREATE FUNCTION kb._rows_changed() RETURNS trigger LANGUAGE c AS 'MODULE_PATHNAME', '_rows_changed_wrapper';
@@ -357,5 +357,392 @@ COMMENT ON FUNCTION kb._tables_altered() IS
     'Internal: follows partitions of attached tables that come and go.';
 COMMENT ON FUNCTION kb._watched_changed() IS
     'Internal: tells all sessions that bindings, shares or quotas have changed.';
+
+-- Modes beside dense.
+CREATE OR REPLACE FUNCTION kb.query(
+    kb_id text, query text, top_k integer DEFAULT NULL, min_score double precision DEFAULT NULL, filter jsonb DEFAULT NULL,
+    max_tokens integer DEFAULT NULL, mode text DEFAULT NULL, options jsonb DEFAULT NULL
+) RETURNS TABLE (rank integer, chunk_id uuid, kb_id text, external_id text, title text, content text,
+    score double precision, rank_score double precision, token_count integer, metadata jsonb, locator jsonb, stale boolean)
+    STABLE PARALLEL RESTRICTED LANGUAGE c AS 'MODULE_PATHNAME', 'query_wrapper';
+DO $$
+BEGIN
+    EXECUTE pg_catalog.format($query_vector$
+CREATE OR REPLACE FUNCTION kb.query_vector(
+    kb_id text, vector %I.vector, top_k integer DEFAULT NULL, min_score double precision DEFAULT NULL, filter jsonb DEFAULT NULL,
+    max_tokens integer DEFAULT NULL, mode text DEFAULT NULL, options jsonb DEFAULT NULL
+) RETURNS TABLE (rank integer, chunk_id uuid, kb_id text, external_id text, title text, content text,
+    score double precision, rank_score double precision, token_count integer, metadata jsonb, locator jsonb, stale boolean)
+    STABLE PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'query_vector_wrapper'$query_vector$,
+        (SELECT n.nspname FROM pg_catalog.pg_extension e JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace
+         WHERE e.extname = 'vector'));
+END
+$$;
+COMMENT ON FUNCTION kb.query(text, text, integer, double precision, jsonb, integer, text, jsonb) IS
+    'The chunks of a knowledge base that answer a question, best first: at most top_k, each with a score (similarity, larger is nearer; cosine: 0 to 1) of at least min_score, of documents that pass filter; the lowest ranked are dropped until the rest have at most max_tokens. NULL takes the knowledge base''s own setting. mode: dense (by meaning), keyword (by words, with BM25; "quoted phrases" and -exclusions are honoured; no score), hybrid (both, fused). options: settings of retrieval for this call, and explain: locator says the ranks.';
+COMMENT ON FUNCTION kb.create_knowledge_base(text, text, text, text, jsonb, jsonb, jsonb, jsonb) IS
+    'Makes a knowledge base for the current tenant. Defaults: embedder from kb.default_embedder, a vector table of its own, chunking {strategy recursive, size 800 tokens or what the model reads, overlap 15 %}, preprocess {dedupe true, remove_html true, language english}, retrieval {mode dense, top_k 5, min_score 0, on_error error}. All problems are reported together.';
+
+-- Keyword search: which chunks have which words, in segments that never change (src/bm25). A chunk that comes or goes has a row
+-- in bm25_pending until the worker folds those of a build and tenant into a segment; it merges segments into larger ones.
+-- Numbers of chunks and words of a segment are those that came less those that went: sums over what a snapshot sees are true.
+CREATE SEQUENCE kb.segment_no_seq;
+CREATE TABLE kb.bm25_segments (
+    segment_no bigint PRIMARY KEY DEFAULT nextval('kb.segment_no_seq'),
+    build_no   bigint NOT NULL REFERENCES kb.builds ON DELETE CASCADE,
+    kb_no      bigint NOT NULL,
+    tenant_id  text NOT NULL,
+    -- In the order of time: what a segment says is gone is in those below it.
+    age        bigint NOT NULL,
+    -- Chunks that it has postings of.
+    came       integer NOT NULL,
+    -- Chunks that older segments have and that are gone.
+    went       integer NOT NULL,
+    sum_length bigint NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT now()
+);
+ALTER SEQUENCE kb.segment_no_seq OWNED BY kb.bm25_segments.segment_no;
+CREATE INDEX bm25_segments_build_no ON kb.bm25_segments (build_no, tenant_id, age);
+COMMENT ON TABLE kb.bm25_segments IS 'Segments of keyword search: parts of the index of words, of one tenant''s chunks in one build each. They never change; the worker merges them into larger ones.';
+COMMENT ON COLUMN kb.bm25_segments.came IS 'Chunks that it has postings of.';
+COMMENT ON COLUMN kb.bm25_segments.went IS 'Chunks that older segments have and that are gone.';
+COMMENT ON COLUMN kb.bm25_segments.sum_length IS 'Words of the chunks that came, less those of the chunks that went.';
+
+-- Words and postings, sorted. No role has any right on these three, no policy shows a row of them; the library reads them as
+-- the owner, of segments that the caller may see.
+CREATE TABLE kb.bm25_terms (
+    segment_no bigint NOT NULL REFERENCES kb.bm25_segments ON DELETE CASCADE,
+    first_term bytea NOT NULL,
+    page_no    integer NOT NULL,
+    page       bytea NOT NULL,
+    PRIMARY KEY (segment_no, first_term, page_no)
+);
+-- A page of postings fills a page of the table, and does not compress.
+ALTER TABLE kb.bm25_terms ALTER COLUMN page SET STORAGE PLAIN;
+COMMENT ON TABLE kb.bm25_terms IS 'Words of segments, with the chunks that have them. Nobody reads it but the library.';
+
+-- The ids of a segment's chunks in the order of their numbers, 256 to a row: those that came and those that went.
+CREATE TABLE kb.bm25_chunks (
+    segment_no bigint NOT NULL REFERENCES kb.bm25_segments ON DELETE CASCADE,
+    is_gone    boolean NOT NULL,
+    part       integer NOT NULL,
+    chunk_ids  bytea NOT NULL,
+    PRIMARY KEY (segment_no, is_gone, part)
+);
+ALTER TABLE kb.bm25_chunks ALTER COLUMN chunk_ids SET STORAGE PLAIN;
+COMMENT ON TABLE kb.bm25_chunks IS 'The chunks of segments. Nobody reads it but the library.';
+
+CREATE SEQUENCE kb.pending_no_seq;
+CREATE TABLE kb.bm25_pending (
+    pending_no bigint PRIMARY KEY DEFAULT nextval('kb.pending_no_seq'),
+    -- Not a foreign key: whoever writes chunks waits for what it costs. The worker deletes rows of builds that are gone.
+    build_no   bigint NOT NULL,
+    tenant_id  text NOT NULL,
+    chunk_id   uuid NOT NULL,
+    -- NULL: the chunk came; else it went, and these were its words.
+    terms      bytea
+);
+ALTER SEQUENCE kb.pending_no_seq OWNED BY kb.bm25_pending.pending_no;
+CREATE INDEX bm25_pending_build_no ON kb.bm25_pending (build_no, tenant_id);
+COMMENT ON TABLE kb.bm25_pending IS 'Chunks that came or went since the worker last folded those of their build into a segment. Nobody reads it but the library.';
+DO $$
+DECLARE
+    t text;
+BEGIN
+    FOREACH t IN ARRAY ARRAY['bm25_terms', 'bm25_chunks', 'bm25_pending'] LOOP
+        EXECUTE pg_catalog.format('ALTER TABLE kb.%I ENABLE ROW LEVEL SECURITY', t);
+        EXECUTE pg_catalog.format('ALTER TABLE kb.%I FORCE ROW LEVEL SECURITY', t);
+    END LOOP;
+END
+$$;
+-- With their builds, chunks go without a row for each.
+CREATE FUNCTION kb._chunks_deleted() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS
+$$BEGIN
+    INSERT INTO kb.bm25_pending (build_no, tenant_id, chunk_id, terms)
+    SELECT g.build_no, g.tenant_id, g.chunk_id, g.terms FROM gone g
+    WHERE (SELECT b.state <> 'old' FROM kb.builds b WHERE b.build_no = g.build_no);
+    RETURN NULL;
+END$$;
+COMMENT ON FUNCTION kb._chunks_deleted() IS 'Internal: notes that the words of deleted chunks are gone.';
+CREATE TRIGGER chunks_deleted AFTER DELETE ON kb.chunks REFERENCING OLD TABLE AS gone
+    FOR EACH STATEMENT EXECUTE FUNCTION kb._chunks_deleted();
+
+ALTER TABLE kb.bm25_segments ENABLE ROW LEVEL SECURITY;
+ALTER TABLE kb.bm25_segments FORCE ROW LEVEL SECURITY;
+CREATE POLICY tenant_read ON kb.bm25_segments FOR SELECT USING (
+    tenant_id = ANY ((SELECT kb.readable_tenants())::text[])
+    AND (tenant_id = ANY ((SELECT kb.visible_tenants())::text[])
+         OR (kb_no, tenant_id) IN (SELECT s.kb_no, s.owner_id FROM kb.shares s
+                                   WHERE s.tenant_id = (SELECT kb.current_tenant()))));
+GRANT SELECT ON kb.bm25_segments TO kb_reader;
+SELECT pg_catalog.pg_extension_config_dump('kb.bm25_segments', '');
+SELECT pg_catalog.pg_extension_config_dump('kb.bm25_terms', '');
+SELECT pg_catalog.pg_extension_config_dump('kb.bm25_chunks', '');
+SELECT pg_catalog.pg_extension_config_dump('kb.bm25_pending', '');
+SELECT pg_catalog.pg_extension_config_dump('kb.segment_no_seq', '');
+SELECT pg_catalog.pg_extension_config_dump('kb.pending_no_seq', '');
+CREATE FUNCTION kb._terms(content text, language text) RETURNS bytea
+    STRICT STABLE PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', '_terms_wrapper';
+COMMENT ON FUNCTION kb._terms(text, text) IS
+    'Internal: the words of a text in a text search configuration, as kb.chunks.terms has them.';
+REVOKE ALL ON FUNCTION kb._terms(text, text), kb._chunks_deleted() FROM PUBLIC;
+-- The words of the chunks that are there; the worker folds them.
+ALTER TABLE kb.chunks DROP COLUMN tsv, ADD COLUMN terms bytea;
+UPDATE kb.chunks c SET terms = kb._terms(c.content, coalesce(b.preprocess->>'language', 'english'))
+FROM kb.builds b WHERE b.build_no = c.build_no;
+ALTER TABLE kb.chunks ALTER COLUMN terms SET NOT NULL;
+INSERT INTO kb.bm25_pending (build_no, tenant_id, chunk_id)
+SELECT c.build_no, c.tenant_id, c.chunk_id FROM kb.chunks c JOIN kb.builds b USING (build_no) WHERE b.state <> 'old'
+ORDER BY c.document_id, c.ordinal;
+-- Keys of metadata that filters look up in ranges. The indexes themselves are on kb.documents, one for each key and type,
+-- whichever knowledge bases want it; the indexer builds and drops them.
+CREATE TABLE kb.metadata_indexes (
+    kb_no      bigint NOT NULL,
+    tenant_id  text NOT NULL DEFAULT kb.current_tenant(),
+    key        text NOT NULL,
+    type       text NOT NULL CHECK (type IN ('text', 'number', 'timestamp')),
+    created_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (kb_no, key, type),
+    FOREIGN KEY (kb_no, tenant_id) REFERENCES kb.knowledge_bases (kb_no, tenant_id) ON DELETE CASCADE
+);
+CREATE INDEX metadata_indexes_key ON kb.metadata_indexes (key, type);
+COMMENT ON TABLE kb.metadata_indexes IS 'Keys of metadata whose values filters look up in ranges. Changed by kb.index_metadata and kb.unindex_metadata.';
+SELECT pg_catalog.pg_extension_config_dump('kb.metadata_indexes', '');
+ALTER TABLE kb.metadata_indexes ENABLE ROW LEVEL SECURITY;
+ALTER TABLE kb.metadata_indexes FORCE ROW LEVEL SECURITY;
+CREATE POLICY tenant_read ON kb.metadata_indexes FOR SELECT USING (tenant_id = ANY ((SELECT kb.visible_tenants())::text[]));
+CREATE POLICY tenant_insert ON kb.metadata_indexes FOR INSERT WITH CHECK (tenant_id = (SELECT kb.current_tenant()));
+CREATE POLICY tenant_update ON kb.metadata_indexes FOR UPDATE USING (tenant_id = (SELECT kb.current_tenant()));
+CREATE POLICY tenant_delete ON kb.metadata_indexes FOR DELETE USING (tenant_id = (SELECT kb.current_tenant()));
+CREATE FUNCTION kb.index_metadata(kb_id text, key text, type text) RETURNS boolean
+    VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'index_metadata_wrapper';
+CREATE FUNCTION kb.unindex_metadata(kb_id text, key text, type text DEFAULT NULL) RETURNS bigint
+    VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'unindex_metadata_wrapper';
+REVOKE ALL ON FUNCTION kb.index_metadata, kb.unindex_metadata FROM PUBLIC;
+GRANT SELECT ON kb.metadata_indexes TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.index_metadata(text, text, text), kb.unindex_metadata(text, text, text) TO kb_writer;
+COMMENT ON FUNCTION kb.index_metadata(text, text, text) IS
+    'Has an index built on a key of metadata, of the values of type text, number or timestamp: filters of the knowledge base look them up in ranges (gt, gte, lt, lte). False if it is indexed already. Built beside writes, soon after the commit.';
+COMMENT ON FUNCTION kb.unindex_metadata(text, text, text) IS
+    'Ends the index on a key of metadata (type NULL: of every type); how many there were. It is dropped when no knowledge base wants it any more.';
+
+-- Measuring.
+ALTER TABLE kb.builds ADD COLUMN ef_search bigint;
+-- Questions of users with what ought to be in their answers, for kb.evaluate and kb.tune. They belong to the knowledge base's
+-- tenant.
+CREATE SEQUENCE kb.eval_set_no_seq;
+CREATE TABLE kb.eval_sets (
+    eval_set_no bigint PRIMARY KEY DEFAULT nextval('kb.eval_set_no_seq'),
+    kb_no       bigint NOT NULL,
+    tenant_id   text NOT NULL DEFAULT kb.current_tenant(),
+    name        text NOT NULL CHECK (name <> ''),
+    created_at  timestamptz NOT NULL DEFAULT now(),
+    UNIQUE (kb_no, name),
+    UNIQUE (eval_set_no, tenant_id),
+    FOREIGN KEY (kb_no, tenant_id) REFERENCES kb.knowledge_bases (kb_no, tenant_id) ON DELETE CASCADE
+);
+ALTER SEQUENCE kb.eval_set_no_seq OWNED BY kb.eval_sets.eval_set_no;
+COMMENT ON TABLE kb.eval_sets IS 'Evaluation sets: questions to measure a knowledge base by. Changed by kb.create_eval_set, kb.load_eval and kb.drop_eval_set.';
+CREATE TABLE kb.eval_questions (
+    eval_set_no bigint NOT NULL,
+    question_id text NOT NULL CHECK (question_id <> ''),
+    tenant_id   text NOT NULL DEFAULT kb.current_tenant(),
+    question    text NOT NULL,
+    relevant    jsonb NOT NULL,
+    filter      jsonb,
+    PRIMARY KEY (eval_set_no, question_id),
+    FOREIGN KEY (eval_set_no, tenant_id) REFERENCES kb.eval_sets (eval_set_no, tenant_id) ON DELETE CASCADE
+);
+COMMENT ON TABLE kb.eval_questions IS 'The questions of evaluation sets. Changed by kb.put_eval_question, kb.delete_eval_question and kb.load_eval.';
+COMMENT ON COLUMN kb.eval_questions.relevant IS 'What is judged: objects of external_id and grade (from 1 on it is relevant), with start and end where a part of the text is.';
+
+CREATE TABLE kb.index_recall (
+    kb_no       bigint PRIMARY KEY,
+    tenant_id   text NOT NULL DEFAULT kb.current_tenant(),
+    build_no    bigint NOT NULL,
+    measured_at timestamptz NOT NULL,
+    recall      double precision NOT NULL,
+    sample      bigint NOT NULL,
+    -- NULL: there was no index.
+    ef_search   bigint,
+    FOREIGN KEY (kb_no, tenant_id) REFERENCES kb.knowledge_bases (kb_no, tenant_id) ON DELETE CASCADE
+);
+COMMENT ON TABLE kb.index_recall IS 'How much of what an exact search finds the index of each knowledge base found, when kb.measure_recall last looked.';
+
+SELECT pg_catalog.pg_extension_config_dump('kb.eval_sets', '');
+SELECT pg_catalog.pg_extension_config_dump('kb.eval_questions', '');
+SELECT pg_catalog.pg_extension_config_dump('kb.index_recall', '');
+SELECT pg_catalog.pg_extension_config_dump('kb.eval_set_no_seq', '');
+DO $$
+DECLARE
+    t text;
+BEGIN
+    FOREACH t IN ARRAY ARRAY['eval_sets', 'eval_questions', 'index_recall'] LOOP
+        EXECUTE pg_catalog.format('ALTER TABLE kb.%I ENABLE ROW LEVEL SECURITY', t);
+        EXECUTE pg_catalog.format('ALTER TABLE kb.%I FORCE ROW LEVEL SECURITY', t);
+        EXECUTE pg_catalog.format(
+            'CREATE POLICY tenant_read ON kb.%I FOR SELECT USING (tenant_id = ANY ((SELECT kb.visible_tenants())::text[]))', t);
+        EXECUTE pg_catalog.format(
+            'CREATE POLICY tenant_insert ON kb.%I FOR INSERT WITH CHECK (tenant_id = (SELECT kb.current_tenant()))', t);
+        EXECUTE pg_catalog.format(
+            'CREATE POLICY tenant_update ON kb.%I FOR UPDATE USING (tenant_id = (SELECT kb.current_tenant()))', t);
+        EXECUTE pg_catalog.format(
+            'CREATE POLICY tenant_delete ON kb.%I FOR DELETE USING (tenant_id = (SELECT kb.current_tenant()))', t);
+    END LOOP;
+END
+$$;
+CREATE FUNCTION kb.create_eval_set(kb_id text, eval_set text) RETURNS void
+    VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'create_eval_set_wrapper';
+CREATE FUNCTION kb.drop_eval_set(kb_id text, eval_set text) RETURNS void
+    VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'drop_eval_set_wrapper';
+CREATE FUNCTION kb.put_eval_question(
+    kb_id text, eval_set text, question_id text, question text, relevant jsonb, filter jsonb DEFAULT NULL
+) RETURNS void VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'put_eval_question_wrapper';
+CREATE FUNCTION kb.delete_eval_question(kb_id text, eval_set text, question_id text) RETURNS boolean
+    VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'delete_eval_question_wrapper';
+CREATE FUNCTION kb.load_eval(kb_id text, eval_set text, queries text, qrels text) RETURNS bigint
+    VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'load_eval_wrapper';
+CREATE FUNCTION kb.evaluate(kb_id text, eval_set text, option_sets jsonb[] DEFAULT NULL)
+    RETURNS TABLE (options jsonb, k integer, questions bigint, recall double precision, "precision" double precision,
+        mrr double precision, ndcg double precision, hit_rate double precision, ann_recall double precision,
+        p50_ms double precision, p95_ms double precision, unanswered bigint)
+    VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'evaluate_wrapper';
+CREATE FUNCTION kb.tune(kb_id text, eval_set text, apply boolean DEFAULT false)
+    RETURNS TABLE (options jsonb, k integer, questions bigint, recall double precision, "precision" double precision,
+        mrr double precision, ndcg double precision, hit_rate double precision, p50_ms double precision,
+        p95_ms double precision, gain double precision, gain_error double precision, present boolean, proposed boolean)
+    VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'tune_wrapper';
+CREATE FUNCTION kb.measure_recall(kb_id text, sample integer DEFAULT 100)
+    RETURNS TABLE (recall double precision, sample bigint, ef_search integer)
+    VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'measure_recall_wrapper';
+REVOKE ALL ON FUNCTION kb.create_eval_set, kb.drop_eval_set, kb.put_eval_question, kb.delete_eval_question, kb.load_eval,
+    kb.evaluate, kb.tune, kb.measure_recall FROM PUBLIC;
+GRANT SELECT ON kb.eval_sets, kb.eval_questions, kb.index_recall TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.evaluate(text, text, jsonb[]) TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.create_eval_set(text, text) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.drop_eval_set(text, text) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.put_eval_question(text, text, text, text, jsonb, jsonb) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.delete_eval_question(text, text, text) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.load_eval(text, text, text, text) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.tune(text, text, boolean) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.measure_recall(text, integer) TO kb_writer;
+COMMENT ON FUNCTION kb.create_eval_set(text, text) IS
+    'Makes an evaluation set, without questions, of a knowledge base.';
+COMMENT ON FUNCTION kb.drop_eval_set(text, text) IS
+    'Drops an evaluation set with its questions.';
+COMMENT ON FUNCTION kb.put_eval_question(text, text, text, text, jsonb, jsonb) IS
+    'Adds a question to an evaluation set, or replaces the one of that id. relevant: an array of external_ids, or of objects {external_id, grade, start, end}; grade is 1 where it is left out, and relevant from 1 on; start (from 0) and end (exclusive) are characters of the document''s text. filter: as of kb.query.';
+COMMENT ON FUNCTION kb.delete_eval_question(text, text, text) IS
+    'Deletes a question of an evaluation set; false if there is none of that id.';
+COMMENT ON FUNCTION kb.load_eval(text, text, text, text) IS
+    'Puts a data set in BEIR''s form into an evaluation set, which is made if there is none: the contents of queries.jsonl (_id, text) and of qrels.tsv (query-id, corpus-id, score). Queries without judgements are left out; how many questions were put.';
+COMMENT ON FUNCTION kb.evaluate(text, text, jsonb[]) IS
+    'Asks the questions of an evaluation set under each of some options (as of kb.query, and k, 10 where it is left out; NULL: the knowledge base''s own settings) and measures the answers as trec_eval does: means of recall, precision, ndcg and hit_rate at k, and of mrr; ann_recall: what the index finds of what an exact search finds; p50_ms and p95_ms: how long a question takes, without its embedding; unanswered: questions that got no row.';
+COMMENT ON FUNCTION kb.tune(text, text, boolean) IS
+    'Measures the present settings of a knowledge base, modes dense and keyword, and hybrid with several weights, by an evaluation set, and proposes one by nDCG at 10, if the gain is no chance (cross-validation). With apply, what is proposed becomes the knowledge base''s retrieval.';
+COMMENT ON FUNCTION kb.measure_recall(text, integer) IS
+    'Compares the index of a knowledge base with exact search by the vectors of sample chunks, without themselves: recall, how many were compared, and the ef_search used (NULL: there is no index, every search is exact). Keeps the result in kb.index_recall for kb.health. Where ef_search is auto, chooses the least one that finds 0.97.';
+
+-- Rerankers and chat models: how each is reached, like an embedder.
+CREATE TABLE kb.llms (
+    id          text PRIMARY KEY CHECK (id <> ''),
+    provider    text NOT NULL,
+    model       text NOT NULL,
+    base_url    text,
+    secret      text,
+    -- Scheme, host and port that the secret may be sent to; NULL: to none until it is given again.
+    secret_host text,
+    config      jsonb NOT NULL DEFAULT '{}',
+    created_at  timestamptz NOT NULL DEFAULT now(),
+    updated_at  timestamptz NOT NULL DEFAULT now()
+);
+COMMENT ON TABLE kb.llms IS 'Chat models. Changed by kb.create_llm, kb.alter_llm, kb.drop_llm.';
+COMMENT ON COLUMN kb.llms.secret IS 'A reference to a key (env:NAME, file:NAME, kb:NAME), never the key.';
+CREATE TABLE kb.rerankers (
+    id          text PRIMARY KEY CHECK (id <> ''),
+    provider    text NOT NULL,
+    -- '' where the provider has only one, or asks a chat model.
+    model       text NOT NULL,
+    base_url    text,
+    secret      text,
+    secret_host text,
+    config      jsonb NOT NULL DEFAULT '{}',
+    -- The chat model that it asks.
+    llm         text GENERATED ALWAYS AS (config ->> 'llm') STORED REFERENCES kb.llms,
+    created_at  timestamptz NOT NULL DEFAULT now(),
+    updated_at  timestamptz NOT NULL DEFAULT now()
+);
+COMMENT ON TABLE kb.rerankers IS 'Models that score how well each text answers a question. Changed by kb.create_reranker, kb.alter_reranker, kb.drop_reranker.';
+COMMENT ON COLUMN kb.rerankers.secret IS 'A reference to a key (env:NAME, file:NAME, kb:NAME), never the key.';
+SELECT pg_catalog.pg_extension_config_dump('kb.llms', '');
+SELECT pg_catalog.pg_extension_config_dump('kb.rerankers', '');
+ALTER TABLE kb.usage DROP CONSTRAINT usage_capability_check,
+    ADD CONSTRAINT usage_capability_check CHECK (capability IN ('embed', 'rerank', 'chat'));
+COMMENT ON COLUMN kb.usage.endpoint IS 'The id of an embedder (capability embed), of a reranker (rerank) or of a chat model (chat).';
+CREATE FUNCTION kb.create_reranker(id text, provider text, model text DEFAULT NULL, base_url text DEFAULT NULL, secret text DEFAULT NULL, config jsonb DEFAULT NULL) RETURNS void
+    VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'create_reranker_wrapper';
+CREATE FUNCTION kb.alter_reranker(id text, model text DEFAULT NULL, base_url text DEFAULT NULL, secret text DEFAULT NULL, config jsonb DEFAULT NULL) RETURNS void
+    VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'alter_reranker_wrapper';
+CREATE FUNCTION kb.drop_reranker(id text) RETURNS void
+    VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'drop_reranker_wrapper';
+CREATE FUNCTION kb.check_reranker(id text) RETURNS TABLE (ok boolean, latency_ms double precision, problem text)
+    VOLATILE PARALLEL RESTRICTED LANGUAGE c AS 'MODULE_PATHNAME', 'check_reranker_wrapper';
+CREATE FUNCTION kb.create_llm(id text, provider text, model text DEFAULT NULL, base_url text DEFAULT NULL, secret text DEFAULT NULL, config jsonb DEFAULT NULL) RETURNS void
+    VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'create_llm_wrapper';
+CREATE FUNCTION kb.alter_llm(id text, model text DEFAULT NULL, base_url text DEFAULT NULL, secret text DEFAULT NULL, config jsonb DEFAULT NULL) RETURNS void
+    VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'alter_llm_wrapper';
+CREATE FUNCTION kb.drop_llm(id text) RETURNS void
+    VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'drop_llm_wrapper';
+CREATE FUNCTION kb.check_llm(id text) RETURNS TABLE (ok boolean, latency_ms double precision, problem text)
+    VOLATILE PARALLEL RESTRICTED LANGUAGE c AS 'MODULE_PATHNAME', 'check_llm_wrapper';
+REVOKE ALL ON FUNCTION kb.create_reranker, kb.alter_reranker, kb.drop_reranker, kb.check_reranker, kb.create_llm, kb.alter_llm,
+    kb.drop_llm, kb.check_llm FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION kb.check_reranker(text) TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.check_llm(text) TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.create_reranker(text, text, text, text, text, jsonb) TO kb_admin;
+GRANT EXECUTE ON FUNCTION kb.alter_reranker(text, text, text, text, jsonb) TO kb_admin;
+GRANT EXECUTE ON FUNCTION kb.drop_reranker(text) TO kb_admin;
+GRANT EXECUTE ON FUNCTION kb.create_llm(text, text, text, text, text, jsonb) TO kb_admin;
+GRANT EXECUTE ON FUNCTION kb.alter_llm(text, text, text, text, jsonb) TO kb_admin;
+GRANT EXECUTE ON FUNCTION kb.drop_llm(text) TO kb_admin;
+GRANT SELECT ON kb.rerankers, kb.llms TO kb_reader;
+COMMENT ON FUNCTION kb.create_reranker(text, text, text, text, text, jsonb) IS
+    'Adds a reranker: provider (cohere, jina, voyage, tei, llm or local), model (for local a directory under kb.model_dir with a BERT cross-encoder), base_url, secret (a reference: env:NAME, file:NAME or kb:NAME, never a key), config (max_chars, batch_size, limits, retries, prices; for llm also llm, the id of a chat model, and scoring, batch or single). Errors list every problem. Needs kb_admin.';
+COMMENT ON FUNCTION kb.alter_reranker(text, text, text, text, jsonb) IS
+    'Changes a reranker; NULL leaves a part as it is. A secret stays bound to the host that it was given for. Needs kb_admin.';
+COMMENT ON FUNCTION kb.drop_reranker(text) IS
+    'Drops a reranker that no knowledge base uses. Needs kb_admin.';
+COMMENT ON FUNCTION kb.check_reranker(text) IS
+    'Has a reranker score two texts: whether it works, how long it took in ms, and what is wrong.';
+COMMENT ON FUNCTION kb.create_llm(text, text, text, text, text, jsonb) IS
+    'Adds a chat model: provider (openai, or whatever speaks its protocol by base_url; ollama), model, base_url, secret (a reference, never a key), config (temperature, max_output_tokens, limits, retries, prices). Errors list every problem. Needs kb_admin.';
+COMMENT ON FUNCTION kb.alter_llm(text, text, text, text, jsonb) IS
+    'Changes a chat model; NULL leaves a part as it is. A secret stays bound to the host that it was given for. Needs kb_admin.';
+COMMENT ON FUNCTION kb.drop_llm(text) IS
+    'Drops a chat model that no reranker and no knowledge base uses. Needs kb_admin.';
+COMMENT ON FUNCTION kb.check_llm(text) IS
+    'Asks a chat model for a word: whether it works, how long it took in ms, and what is wrong.';
+
+-- Several knowledge bases at once; passages for a prompt; quotes in an answer.
+CREATE FUNCTION kb.query(
+    kb_ids text[], query text, top_k integer DEFAULT NULL, min_score double precision DEFAULT NULL, filter jsonb DEFAULT NULL,
+    max_tokens integer DEFAULT NULL, mode text DEFAULT NULL, options jsonb DEFAULT NULL
+) RETURNS TABLE (rank integer, chunk_id uuid, kb_id text, external_id text, title text, content text, score double precision,
+    rank_score double precision, token_count integer, metadata jsonb, locator jsonb, stale boolean)
+    STABLE PARALLEL RESTRICTED LANGUAGE c AS 'MODULE_PATHNAME', 'query_several_wrapper';
+CREATE FUNCTION kb.context(
+    kb_id text, query text, max_tokens integer DEFAULT NULL, format text DEFAULT 'markdown', top_k integer DEFAULT NULL,
+    min_score double precision DEFAULT NULL, filter jsonb DEFAULT NULL, mode text DEFAULT NULL, options jsonb DEFAULT NULL
+) RETURNS text STABLE PARALLEL RESTRICTED LANGUAGE c AS 'MODULE_PATHNAME', 'context_wrapper';
+CREATE FUNCTION kb.annotate(answer text, chunk_ids uuid[]) RETURNS jsonb
+    STABLE PARALLEL RESTRICTED LANGUAGE c AS 'MODULE_PATHNAME', 'annotate_wrapper';
+REVOKE ALL ON FUNCTION kb.query(text[], text, integer, double precision, jsonb, integer, text, jsonb), kb.context, kb.annotate FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION kb.query(text[], text, integer, double precision, jsonb, integer, text, jsonb), kb.context, kb.annotate TO kb_reader;
+COMMENT ON FUNCTION kb.query(text[], text, integer, double precision, jsonb, integer, text, jsonb) IS
+    'Asks several knowledge bases at once: each as kb.query does, then their rows by their ranks, equal texts once. kb_id says where a row is from; scores of different knowledge bases are not comparable.';
+COMMENT ON FUNCTION kb.context(text, text, integer, text, integer, double precision, jsonb, text, jsonb) IS
+    'The answer of kb.query as one text for a prompt: numbered blocks with title, uri, headings and characters, chunks that meet joined, at most max_tokens with all that is around them. format: markdown, xml or json.';
+COMMENT ON FUNCTION kb.annotate(text, uuid[]) IS
+    'The spans of an answer that quote these chunks, as an array of file_citation annotations: index, start_index, end_index (characters), file_id (external_id), filename (title), chunk_id, quote. Chunks that the caller may not read are passed over.';
 
 SELECT pg_catalog.set_config('search_path', pg_catalog.current_setting('kb_install.search_path'), true);

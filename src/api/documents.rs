@@ -157,3 +157,9 @@ fn retry(kb_id: Option<&str>, external_id: default!(Option<&str>, "NULL")) -> Re
     let kb_id = required("kb_id", kb_id)?;
     Ok(use_cases::retry(kb_id, external_id)?)
 }
+
+/// The words of a text, as kb.chunks.terms has them. For the script that upgrades.
+#[pg_extern(stable, strict, parallel_safe)]
+fn _terms(content: &str, language: &str) -> Result<Vec<u8>, ErrorReport> {
+    Ok(use_cases::terms(content, language)?)
+}

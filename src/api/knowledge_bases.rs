@@ -67,3 +67,37 @@ fn ingest(kb_id: Option<&str>, strategy: default!(Option<&str>, "'upsert'")) -> 
     let (kb_id, strategy) = (required("kb_id", kb_id)?, required("strategy", strategy)?);
     Ok(use_cases::ingest(kb_id, RunStrategy::parse(strategy)?)?)
 }
+
+#[pg_extern(
+    volatile,
+    parallel_unsafe,
+    sql = "
+CREATE FUNCTION kb.index_metadata(kb_id text, key text, type text) RETURNS boolean
+    VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', '@FUNCTION_NAME@';
+"
+)]
+fn index_metadata(
+    kb_id: Option<&str>,
+    key: Option<&str>,
+    index_type: Option<&str>,
+) -> Result<bool, ErrorReport> {
+    let (kb_id, key) = (required("kb_id", kb_id)?, required("key", key)?);
+    Ok(use_cases::index_metadata(kb_id, key, required("type", index_type)?)?)
+}
+
+#[pg_extern(
+    volatile,
+    parallel_unsafe,
+    sql = "
+CREATE FUNCTION kb.unindex_metadata(kb_id text, key text, type text DEFAULT NULL) RETURNS bigint
+    VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', '@FUNCTION_NAME@';
+"
+)]
+fn unindex_metadata(
+    kb_id: Option<&str>,
+    key: Option<&str>,
+    index_type: Option<&str>,
+) -> Result<i64, ErrorReport> {
+    let (kb_id, key) = (required("kb_id", kb_id)?, required("key", key)?);
+    Ok(use_cases::unindex_metadata(kb_id, key, index_type)?)
+}

@@ -31,12 +31,15 @@ fn value(argument: &'static str, given: Option<Jsonb>) -> Result<Option<Value>> 
 }
 
 mod chunking;
+mod context;
 mod documents;
 mod embedders;
+mod evaluation;
 mod health;
 mod knowledge_bases;
 mod money;
 mod query;
+mod rerankers;
 mod runs;
 mod secrets;
 mod sources;

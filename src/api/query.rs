@@ -1,6 +1,6 @@
 //! kb.query and kb.query_vector.
 
-use super::{json, required, value};
+use super::{elements, json, required, value};
 use crate::pg::json::Jsonb;
 use crate::pg::uuid::to_pg;
 use crate::pg::vector::Vector;
@@ -66,11 +66,30 @@ answers! {
         min_score: default!(Option<f64>, "NULL"),
         filter: default!(Option<Jsonb>, "NULL"),
         max_tokens: default!(Option<i32>, "NULL"),
-        mode: default!(Option<&str>, "'dense'"),
+        mode: default!(Option<&str>, "NULL"),
         options: default!(Option<Jsonb>, "NULL"),
     ) {
         let request = request(kb_id, top_k, min_score, filter, max_tokens, mode, options)?;
         use_cases::query(&request, required("query", query)?)?
+    }
+}
+
+answers! {
+    #[allow(clippy::too_many_arguments)]
+    #[pg_extern(name = "query", stable, parallel_restricted)]
+    fn query_several(
+        kb_ids: Option<Vec<Option<String>>>,
+        query: Option<&str>,
+        top_k: default!(Option<i32>, "NULL"),
+        min_score: default!(Option<f64>, "NULL"),
+        filter: default!(Option<Jsonb>, "NULL"),
+        max_tokens: default!(Option<i32>, "NULL"),
+        mode: default!(Option<&str>, "NULL"),
+        options: default!(Option<Jsonb>, "NULL"),
+    ) {
+        let kb_ids = elements("kb_ids", required("kb_ids", kb_ids)?)?;
+        let request = request(Some(""), top_k, min_score, filter, max_tokens, mode, options)?;
+        use_cases::query_several(&kb_ids, &request, required("query", query)?)?
     }
 }
 
@@ -84,7 +103,7 @@ answers! {
         min_score: default!(Option<f64>, "NULL"),
         filter: default!(Option<Jsonb>, "NULL"),
         max_tokens: default!(Option<i32>, "NULL"),
-        mode: default!(Option<&str>, "'dense'"),
+        mode: default!(Option<&str>, "NULL"),
         options: default!(Option<Jsonb>, "NULL"),
     ) {
         let request = request(kb_id, top_k, min_score, filter, max_tokens, mode, options)?;
@@ -101,7 +120,7 @@ fn query_rows(
     min_score: default!(Option<f64>, "NULL"),
     filter: default!(Option<Jsonb>, "NULL"),
     max_tokens: default!(Option<i32>, "NULL"),
-    mode: default!(Option<&str>, "'dense'"),
+    mode: default!(Option<&str>, "NULL"),
     options: default!(Option<Jsonb>, "NULL"),
 ) -> Result<
     TableIterator<
@@ -125,7 +144,7 @@ fn query_rows(
 }
 
 /// The arguments that the functions share.
-fn request(
+pub(super) fn request(
     kb_id: Option<&str>,
     top_k: Option<i32>,
     min_score: Option<f64>,
@@ -134,7 +153,7 @@ fn request(
     mode: Option<&str>,
     options: Option<Jsonb>,
 ) -> crate::error::Result<Request> {
-    let (kb_id, mode) = (required("kb_id", kb_id)?, required("mode", mode)?);
+    let kb_id = required("kb_id", kb_id)?;
     let (filter, options) = (json("filter", filter)?, value("options", options)?);
     Request::new(kb_id, top_k, min_score, filter, max_tokens, mode, options)
 }

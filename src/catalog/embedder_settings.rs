@@ -1,15 +1,15 @@
 //! The settings of an embedder: checked, and completed with defaults.
 
+use super::endpoint_settings::{Address, ENDPOINT_KEYS, refuse_address, with_keys};
 use crate::error::{Allowing, Error, Result};
 use crate::gateway::endpoint::egress::origin;
-use crate::gateway::endpoint::secret_reference::Reference;
 use crate::gateway::provider::{self, Provider};
 use crate::model::vector_db::HALFVEC_MAX_DIMENSION;
 use crate::model::{Embedder, EmbedderConfig, id};
 use crate::model_files::ModelFiles;
 use crate::settings;
 use crate::store::origins;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 /// An embedder as it is asked for; None is the provider's default (on creation) or no change.
 #[derive(Debug, Default)]
@@ -29,20 +29,7 @@ const HASH_DIMENSION: usize = 384;
 const COMMON_KEYS: [&str; 6] =
     ["normalize", "query_prefix", "document_prefix", "truncate", "batch_size", "max_input_tokens"];
 const LOCAL_KEYS: [&str; 1] = ["pooling"];
-const REMOTE_KEYS: [&str; 12] = [
-    "max_batch_tokens",
-    "strip_newlines",
-    "timeout_ms",
-    "retry",
-    "rpm",
-    "tpm",
-    "daily_token_budget",
-    "tenant_share",
-    "price_per_million_tokens",
-    "max_concurrency",
-    "path",
-    "headers",
-];
+const REMOTE_KEYS: [&str; 2] = ["max_batch_tokens", "strip_newlines"];
 
 /// Checks everything and reports all problems at once.
 pub fn check(id: &str, wanted: &WantedEmbedder) -> Result<(Embedder, Value)> {
@@ -50,7 +37,7 @@ pub fn check(id: &str, wanted: &WantedEmbedder) -> Result<(Embedder, Value)> {
     let own_keys: &[&str] = match (name.as_str(), provider::find(&name)) {
         ("hash", _) => &[],
         ("local", _) => &LOCAL_KEYS,
-        (_, Some(provider)) => &[&REMOTE_KEYS, provider.keys()].concat(),
+        (_, Some(provider)) => &[&REMOTE_KEYS[..], &ENDPOINT_KEYS, provider.keys()].concat(),
         _ => return Err(Error::ProviderUnavailable { provider: name }),
     };
     let known = [&COMMON_KEYS, own_keys].concat();
@@ -94,29 +81,13 @@ pub fn check(id: &str, wanted: &WantedEmbedder) -> Result<(Embedder, Value)> {
     Err(Error::Configuration { object: format!("embedder \"{id}\""), problems, setting })
 }
 
-/// A configuration reduced to its known keys, and the names of the others. A value that is not an object is unchanged.
-fn with_keys(config: &Value, known: &[&str]) -> (Value, Vec<String>) {
-    let Value::Object(map) = config else { return (config.clone(), Vec::new()) };
-    let (read, unknown): (Map<_, _>, Map<_, _>) =
-        map.clone().into_iter().partition(|(key, _)| known.contains(&key.as_str()));
-    (Value::Object(read), unknown.into_iter().map(|(key, _)| key).collect())
-}
-
 /// Model and dimension of provider hash.
 fn hash(wanted: &WantedEmbedder, dimension: Option<usize>, problems: &mut Vec<String>) -> (String, usize) {
-    refuse_address(wanted, "hash", problems);
+    refuse_address("hash", wanted.base_url.as_deref(), wanted.secret.as_deref(), problems);
     if wanted.model.as_ref().is_some_and(|model| model != "hash") {
         problems.push("model: provider hash takes none".into());
     }
     ("hash".to_string(), dimension.unwrap_or(HASH_DIMENSION))
-}
-
-fn refuse_address(wanted: &WantedEmbedder, provider: &str, problems: &mut Vec<String>) {
-    for (name, value) in [("base_url", &wanted.base_url), ("secret", &wanted.secret)] {
-        if value.is_some() {
-            problems.push(format!("{name}: provider {provider} takes none"));
-        }
-    }
 }
 
 /// Model and dimension of a model whose files are here.
@@ -126,7 +97,7 @@ fn local(
     config: &EmbedderConfig,
     problems: &mut Vec<String>,
 ) -> (String, usize) {
-    refuse_address(wanted, "local", problems);
+    refuse_address("local", wanted.base_url.as_deref(), wanted.secret.as_deref(), problems);
     let Some(model) = &wanted.model else {
         problems.push("model: must be named: a directory under kb.model_dir".into());
         return (String::new(), dimension.unwrap_or(1));
@@ -188,45 +159,16 @@ fn address_and_secret(
     problems: &mut Vec<String>,
 ) -> Option<Allowing> {
     let name = wanted.provider.as_deref().unwrap_or_default();
-    let mut setting = None;
-    match wanted.base_url.as_deref().or(provider.base_url()) {
-        // The provider itself checks that an address is given.
-        None => {}
-        Some(base) => match settings::allowed_hosts().check(base, provider.is_free_form()) {
-            Err(problem) => {
-                setting = problem.can_be_allowed().then_some(Allowing::AllowedHosts);
-                problems.push(format!("base_url: {problem}"));
-            }
-            Ok(url) if url.query().is_some() || url.fragment().is_some() => {
-                problems.push(
-                    "base_url: it must have no ? and no #; what is no credential can go into config.path"
-                        .into(),
-                );
-            }
-            Ok(_) => {}
-        },
-    }
-    match wanted.secret.as_deref().map(Reference::parse) {
-        Some(Err(problem)) => problems.push(format!("secret: {problem}")),
-        Some(Ok(reference)) => {
-            let sources = settings::secret_sources();
-            if let Reference::Env(variable) = &reference
-                && let Err(problem) = sources.variables.check(variable)
-            {
-                setting = Some(Allowing::SecretEnv);
-                problems.push(format!("secret: {problem}"));
-            } else if let Err(problem) = reference.check_use(&sources) {
-                problems.push(format!("secret: {problem}"));
-            }
-        }
-        None if (provider.needs_secret() || name == "openai") && wanted.base_url.is_none() => {
-            problems.push(format!(
-                "secret: provider {name} answers nobody without a key; give env:NAME, file:NAME or kb:NAME"
-            ))
-        }
-        _ => {}
-    }
-    setting
+    let address = Address {
+        provider: name,
+        base_url: wanted.base_url.as_deref(),
+        secret: wanted.secret.as_deref(),
+        // The provider itself checks that an address is given where it has none.
+        own: provider.base_url(),
+        is_free_form: provider.is_free_form(),
+        needs_secret: provider.needs_secret() || name == "openai",
+    };
+    address.check(problems)
 }
 
 /// Scheme, host and port of an embedder, to which its secret is bound.

@@ -1,10 +1,10 @@
 //! The settings of a knowledge base: checked, and completed with defaults.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Object, Result};
 use crate::model::{Chunking, Embedder, Json, Preprocess, Retrieval, id};
 use crate::settings;
 use crate::store::knowledge_bases::KnowledgeBase;
-use crate::store::{embedders, server_catalogs, vector_dbs};
+use crate::store::{embedders, server_catalogs, services, vector_dbs};
 use crate::tokenizer::max_content_tokens;
 use serde_json::{Value, json};
 
@@ -44,13 +44,8 @@ pub fn check(id: &str, tenant_id: String, wanted: WantedKnowledgeBase) -> Result
     let chunking = Chunking::parse(&wanted.chunking.unwrap_or_else(empty), max_tokens)
         .map_err(|p| problems.extend(p))
         .ok();
-    let mut preprocess_json = wanted.preprocess.unwrap_or_else(empty);
-    if let Some(map) = preprocess_json.as_object_mut()
-        && !map.contains_key("language")
-    {
-        map.insert("language".into(), json!(server_catalogs::default_language()?));
-    }
-    let preprocess = Preprocess::parse(&preprocess_json).map_err(|p| problems.extend(p)).ok();
+    let preprocess =
+        Preprocess::parse(&wanted.preprocess.unwrap_or_else(empty)).map_err(|p| problems.extend(p)).ok();
     if let Some(preprocess) = &preprocess
         && !server_catalogs::language_exists(&preprocess.language)?
     {
@@ -61,6 +56,16 @@ pub fn check(id: &str, tenant_id: String, wanted: WantedKnowledgeBase) -> Result
     }
     let retrieval =
         Retrieval::parse(&wanted.retrieval.unwrap_or_else(empty)).map_err(|p| problems.extend(p)).ok();
+    if let Some(rerank) = retrieval.as_ref().and_then(|retrieval| retrieval.rerank.as_ref())
+        && services::find(Object::Reranker, &rerank.reranker)?.is_none()
+    {
+        problems.push(format!("retrieval.rerank: reranker \"{}\" does not exist", rerank.reranker));
+    }
+    if let Some(transform) = retrieval.as_ref().and_then(|retrieval| retrieval.transform.as_ref())
+        && services::find(Object::Llm, &transform.llm)?.is_none()
+    {
+        problems.push(format!("retrieval.transform: llm \"{}\" does not exist", transform.llm));
+    }
     let metadata = wanted.metadata.unwrap_or_else(Json::empty_object);
     if !metadata.is_object() {
         problems.push(format!("metadata: must be a JSON object, not {metadata}"));

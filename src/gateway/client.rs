@@ -2,10 +2,10 @@
 
 use super::frame;
 use super::protocol::{
-    Access, Client, Embedded, Health, Request, Response, SOCKET_PATH, Urgency, UsagePart, Vectors,
+    Access, Client, Embedded, Health, Prompt, Request, Response, SOCKET_PATH, Urgency, UsagePart, Vectors,
 };
 use crate::error::{Error, Result};
-use crate::model::{Embedder, Kind};
+use crate::model::{Embedder, Kind, Llm, Reranker};
 use crate::pg::{background, latch, report, wake};
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -235,6 +235,45 @@ pub fn embed(
                 false => Err(embedded.failed.swap_remove(0).1.into()),
             }
         }
+        other => Err(unexpected(other)),
+    }
+}
+
+/// How well each text answers a question: a score for each, larger is better.
+#[allow(clippy::too_many_arguments)]
+pub fn rerank(
+    reranker: &Reranker,
+    llm: Option<&Llm>,
+    access: Access,
+    query: &str,
+    texts: Vec<String>,
+    client: Client,
+    timeout: Duration,
+) -> Result<Vec<f64>> {
+    let count = texts.len();
+    let request = Request::Rerank {
+        reranker: reranker.clone(),
+        llm: llm.cloned(),
+        access,
+        query: query.to_string(),
+        texts,
+        client,
+        patience_ms: u64::try_from(timeout.as_millis()).ok(),
+    };
+    match ask(&request, timeout)? {
+        Response::Reranked(scores) if scores.len() == count => Ok(scores),
+        Response::Reranked(scores) => {
+            Err(Error::Internal(format!("{} scores came back for {count} texts", scores.len())))
+        }
+        other => Err(unexpected(other)),
+    }
+}
+
+/// What a chat model answers.
+pub fn chat(llm: &Llm, access: Access, prompt: Prompt, client: Client, timeout: Duration) -> Result<String> {
+    let patience_ms = u64::try_from(timeout.as_millis()).ok();
+    match ask(&Request::Chat { llm: llm.clone(), access, prompt, client, patience_ms }, timeout)? {
+        Response::Chatted(answer) => Ok(answer),
         other => Err(unexpected(other)),
     }
 }

@@ -16,6 +16,8 @@ pub const MAX_TEXTS: usize = 4 * 1024 * 1024;
 pub const MAX_VECTORS: usize = 8 * 1024 * 1024;
 /// Bytes at most of a tenant's name.
 pub const MAX_TENANT: usize = 1024;
+/// Bytes at most of what a chat model answers.
+pub const MAX_CHAT: usize = 256 * 1024;
 /// What a request costs in memory beside its texts and vectors.
 const BASE: usize = 16 * 1024;
 
@@ -94,8 +96,23 @@ fn bounded(length: usize, limit: usize) -> Result<usize> {
 
 /// Refuses a request that is too large or is not what its head says.
 pub fn check(request: &Request, head: &Head) -> Result<()> {
-    let Request::Embed { embedder, kind, urgency, texts, client, .. } = request else { return Ok(()) };
     let what = |what: &str, size, limit| Err(Error::TooLarge { what: what.into(), size, limit });
+    let (embedder, kind, urgency, texts, client) = match request {
+        Request::Embed { embedder, kind, urgency, texts, client, .. } => {
+            (embedder, kind, urgency, texts, client)
+        }
+        Request::Rerank { client, .. } | Request::Chat { client, .. } => {
+            if client.tenant.len() > MAX_TENANT {
+                return what("the tenant's name", client.tenant.len(), MAX_TENANT);
+            }
+            // The memory of questions is for short ones.
+            return match head.urgency {
+                Urgency::Bulk => Ok(()),
+                _ => Err(Error::Internal("a request is not as urgent as it says".into())),
+            };
+        }
+        _ => return Ok(()),
+    };
     if let Some(text) = texts.iter().find(|text| text.len() > MAX_TEXT) {
         return what("a text to be embedded", text.len(), MAX_TEXT);
     }
@@ -124,6 +141,8 @@ pub fn encode_request(id: u64, request: &Request) -> Result<Vec<u8>> {
         Request::Embed { embedder, urgency, texts, .. } => {
             (vector_bytes(texts.len(), embedder.dimension), *urgency)
         }
+        Request::Rerank { texts, .. } => (vector_bytes(texts.len(), 2), Urgency::Bulk),
+        Request::Chat { .. } => (MAX_CHAT, Urgency::Bulk),
         Request::CountTokens { texts, .. } => (vector_bytes(texts.len(), 1), Urgency::of(texts)),
         Request::TakeUsage { .. } | Request::Health => (0, Urgency::Query),
     };

@@ -1,6 +1,8 @@
 //! The one process that loads models and opens outbound connections, and the way to it.
 
+mod asked;
 pub mod cancellation;
+pub mod chat;
 #[cfg(feature = "server")]
 pub mod client;
 mod connection;
@@ -13,5 +15,7 @@ pub mod protocol;
 pub mod provider;
 mod query_usage;
 pub mod request_memory;
+pub mod rerank;
 pub mod server;
+pub mod services;
 pub mod turns;

@@ -1,9 +1,9 @@
 //! The loaded models, each loaded once, and the threads that run them.
 
-use super::local::{self, LocalModel};
+use super::local::{self, CrossEncoder, LocalModel};
 use super::turns::{PASSED_OVER, Turns, Urgency, Whose};
-use crate::error::{Error, Result};
-use crate::model::{Embedder, Kind};
+use crate::error::{Error, Object, Result};
+use crate::model::{Embedder, Kind, Reranker};
 use crate::sync::{self, lock};
 use lru::LruCache;
 use std::num::NonZeroUsize;
@@ -13,10 +13,37 @@ use tokio::sync::oneshot;
 
 /// A piece of a request.
 struct Task {
-    embedder: Embedder,
-    kind: Kind,
+    work: Work,
     texts: Vec<String>,
     answer: oneshot::Sender<Result<Vec<Vec<f32>>>>,
+}
+
+/// What is to be computed of each text: a vector, or a score, which is a vector of one number.
+#[derive(Clone)]
+enum Work {
+    Embed(Embedder, Kind),
+    Rank(Reranker, String),
+}
+
+impl Work {
+    /// Bytes that each text has beside its own.
+    fn beside(&self) -> usize {
+        match self {
+            Work::Embed(embedder, kind) => embedder.prefix(*kind).len(),
+            Work::Rank(_, query) => query.len(),
+        }
+    }
+
+    fn failed(&self) -> Error {
+        let problem = "the model failed on these texts".to_string();
+        match self {
+            Work::Embed(embedder, _) => Error::Embedding { embedder: embedder.id.clone(), problem },
+            Work::Rank(reranker, _) => {
+                let id = reranker.id.clone();
+                Error::Service { what: Object::Reranker, id, problem, passing: false }
+            }
+        }
+    }
 }
 
 /// Bytes of a piece at most (more only of a single longer text), about two passes of a model: so much is tokenised at
@@ -27,6 +54,8 @@ const SPECIAL: usize = 8;
 
 /// Models in memory at most; the one that was asked least recently goes.
 const LOADED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(15);
+/// The same of rerankers.
+const RERANKERS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(3);
 
 #[derive(Default)]
 struct Queue {
@@ -44,6 +73,7 @@ struct Shared {
     queue: Mutex<Queue>,
     filled: Condvar,
     loaded: Mutex<LruCache<i64, Arc<dyn LocalModel>>>,
+    rerankers: Mutex<LruCache<Reranker, Arc<CrossEncoder>>>,
     model_dir: Mutex<PathBuf>,
 }
 
@@ -54,6 +84,7 @@ impl Models {
             queue: Mutex::new(Queue::default()),
             filled: Condvar::new(),
             loaded: Mutex::new(LruCache::new(LOADED)),
+            rerankers: Mutex::new(LruCache::new(RERANKERS)),
             model_dir: Mutex::new(model_dir),
         });
         let worker = Arc::clone(&shared);
@@ -70,8 +101,31 @@ impl Models {
         whose: &Whose,
         texts: Vec<String>,
     ) -> Result<Vec<Vec<f32>>> {
-        let prefix = embedder.prefix(kind).len();
-        let size = |text: &String| prefix + text.len() + SPECIAL;
+        self.compute(Work::Embed(embedder.clone(), kind), urgency, whose, texts).await
+    }
+
+    /// How well each text answers a question, by a local model.
+    pub async fn rank(
+        &self,
+        reranker: &Reranker,
+        urgency: Urgency,
+        whose: &Whose,
+        query: String,
+        texts: Vec<String>,
+    ) -> Result<Vec<f64>> {
+        let scores = self.compute(Work::Rank(reranker.clone(), query), urgency, whose, texts).await?;
+        Ok(scores.into_iter().flatten().map(f64::from).collect())
+    }
+
+    async fn compute(
+        &self,
+        work: Work,
+        urgency: Urgency,
+        whose: &Whose,
+        texts: Vec<String>,
+    ) -> Result<Vec<Vec<f32>>> {
+        let beside = work.beside();
+        let size = |text: &String| beside + text.len() + SPECIAL;
         let (mut vectors, mut texts) = (Vec::new(), texts.into_iter().peekable());
         while let Some(first) = texts.next() {
             let (mut piece, mut bytes) = (Vec::new(), size(&first));
@@ -81,7 +135,7 @@ impl Models {
                 piece.push(text);
             }
             let (answer, answered) = oneshot::channel();
-            let task = Task { embedder: embedder.clone(), kind, texts: piece, answer };
+            let task = Task { work: work.clone(), texts: piece, answer };
             lock(&self.shared.queue).turns.push(urgency, whose, task);
             self.shared.filled.notify_one();
             let ended = |_| Error::Internal("the model thread ended".into());
@@ -92,7 +146,7 @@ impl Models {
 
     /// Models in memory.
     pub fn loaded(&self) -> usize {
-        lock(&self.shared.loaded).len()
+        lock(&self.shared.loaded).len() + lock(&self.shared.rerankers).len()
     }
 
     /// A change of directory forgets what was loaded from the old one.
@@ -101,6 +155,7 @@ impl Models {
         if *current != model_dir {
             *current = model_dir;
             lock(&self.shared.loaded).clear();
+            lock(&self.shared.rerankers).clear();
         }
     }
 }
@@ -126,6 +181,31 @@ impl Shared {
             lock(&self.loaded).put(fingerprint, Arc::clone(&model));
         }
         Ok(model)
+    }
+
+    fn reranker(&self, reranker: &Reranker) -> Result<Arc<CrossEncoder>> {
+        // Two rows of one model share it.
+        let key = Reranker { id: String::new(), ..reranker.clone() };
+        if let Some(model) = lock(&self.rerankers).get(&key) {
+            return Ok(Arc::clone(model));
+        }
+        let dir = lock(&self.model_dir).clone();
+        let model = Arc::new(CrossEncoder::load(reranker, &dir)?);
+        let current = lock(&self.model_dir);
+        if *current == dir {
+            lock(&self.rerankers).put(key, Arc::clone(&model));
+        }
+        Ok(model)
+    }
+
+    fn work(&self, task: &Task, pause: &dyn Fn()) -> Result<Vec<Vec<f32>>> {
+        match &task.work {
+            Work::Embed(embedder, kind) => self.model(embedder)?.embed(&task.texts, *kind, pause),
+            Work::Rank(reranker, query) => {
+                let scores = self.reranker(reranker)?.scores(&reranker.id, query, &task.texts, pause)?;
+                Ok(scores.into_iter().map(|score| vec![score]).collect())
+            }
+        }
     }
 }
 
@@ -165,15 +245,8 @@ fn serve(shared: &Shared, task: Task, pause: &dyn Fn()) {
     if task.answer.is_closed() {
         return;
     }
-    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        shared.model(&task.embedder)?.embed(&task.texts, task.kind, pause)
-    }))
-    .unwrap_or_else(|_| {
-        Err(Error::Embedding {
-            embedder: task.embedder.id.clone(),
-            problem: "the model failed on these texts".into(),
-        })
-    });
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| shared.work(&task, pause)))
+        .unwrap_or_else(|_| Err(task.work.failed()));
     let _ = task.answer.send(result);
 }
 
@@ -239,12 +312,14 @@ mod tests {
             queue: Mutex::default(),
             filled: Condvar::new(),
             loaded: Mutex::new(LruCache::new(LOADED)),
+            rerankers: Mutex::new(LruCache::new(RERANKERS)),
             model_dir: Mutex::default(),
         };
         let mut answers = Vec::new();
         for _ in 0..PASSED_OVER + 3 {
             let (answer, answered) = oneshot::channel();
-            let task = Task { embedder: embedder(), kind: Kind::Query, texts: vec!["a".into()], answer };
+            let work = Work::Embed(embedder(), Kind::Query);
+            let task = Task { work, texts: vec!["a".into()], answer };
             lock(&shared.queue).turns.push(Urgency::Query, &Whose::default(), task);
             answers.push(answered);
         }

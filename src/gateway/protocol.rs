@@ -4,8 +4,8 @@ pub use super::endpoint::access::Access;
 pub use super::endpoint::budget::Spent;
 pub use super::endpoint::usage::Usage;
 pub use super::turns::Urgency;
-use crate::error::{Error, Result};
-use crate::model::{Embedder, Kind};
+use crate::error::{Error, Object, Result};
+use crate::model::{Embedder, Kind, Llm, Reranker};
 use serde::{Deserialize, Serialize};
 
 /// The socket, relative to the data directory (every server process's working directory); base
@@ -28,6 +28,19 @@ pub enum Request {
         /// How long the client waits for the answer, in ms; None: as long as it takes.
         patience_ms: Option<u64>,
     },
+    /// How well each text answers a question, in order.
+    Rerank {
+        reranker: Reranker,
+        /// The chat model of a reranker that asks one.
+        llm: Option<Llm>,
+        access: Access,
+        query: String,
+        texts: Vec<String>,
+        client: Client,
+        patience_ms: Option<u64>,
+    },
+    /// What a chat model answers.
+    Chat { llm: Llm, access: Access, prompt: Prompt, client: Client, patience_ms: Option<u64> },
     /// What queries of a database have spent: part after part, each again and again until its number comes back in
     /// `booked` (0: none).
     TakeUsage { database: u32, booked: u64 },
@@ -40,12 +53,23 @@ pub enum Request {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Response {
     Embedded(Embedded),
+    /// A score for each text; larger is better.
+    Reranked(Vec<f64>),
+    Chatted(String),
     Usage(UsagePart),
     Counts(Vec<u32>),
     Health(Health),
     /// Nothing new, but the gateway lives: it waits for memory before it reads on.
     Alive,
     Error(Fault),
+}
+
+/// What a chat model is asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Prompt {
+    /// Instructions, which no text of a user is part of.
+    pub system: String,
+    pub user: String,
 }
 
 /// For whom something is embedded.
@@ -63,6 +87,19 @@ pub struct Client {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Capability {
     Embed,
+    Rerank,
+    Chat,
+}
+
+impl Capability {
+    /// As in kb.usage.
+    pub fn name(self) -> &'static str {
+        match self {
+            Capability::Embed => "embed",
+            Capability::Rerank => "rerank",
+            Capability::Chat => "chat",
+        }
+    }
 }
 
 /// Some of what queries of a database spent. Without rows it has the number 0.
@@ -75,7 +112,7 @@ pub struct UsagePart {
 /// What queries spent at an endpoint.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct UsageRow {
-    /// Id of the row that configures the endpoint: for [`Capability::Embed`] an embedder's.
+    /// Id of the row that configures the endpoint: an embedder's, a reranker's, a chat model's.
     pub endpoint: String,
     pub capability: Capability,
     pub kb_no: i64,
@@ -154,6 +191,7 @@ pub enum Fault {
     ProviderUnavailable { provider: String },
     Provider { embedder: String, problem: String, passing: bool },
     Paused { embedder: String, problem: String, retry_after_ms: u64, of_tenant: bool },
+    Service { what: Object, id: String, problem: String, passing: bool },
     TooLarge { what: String, size: usize, limit: usize },
     Gateway { problem: String },
     Internal(String),
@@ -171,6 +209,7 @@ impl From<Error> for Fault {
             Error::Paused { embedder, problem, retry_after_ms, of_tenant } => {
                 Fault::Paused { embedder, problem, retry_after_ms, of_tenant }
             }
+            Error::Service { what, id, problem, passing } => Fault::Service { what, id, problem, passing },
             Error::TooLarge { what, size, limit } => Fault::TooLarge { what, size, limit },
             Error::Gateway { problem } => Fault::Gateway { problem },
             Error::Internal(message) => Fault::Internal(message),
@@ -191,6 +230,7 @@ impl From<Fault> for Error {
             Fault::Paused { embedder, problem, retry_after_ms, of_tenant } => {
                 Error::Paused { embedder, problem, retry_after_ms, of_tenant }
             }
+            Fault::Service { what, id, problem, passing } => Error::Service { what, id, problem, passing },
             Fault::TooLarge { what, size, limit } => Error::TooLarge { what, size, limit },
             Fault::Gateway { problem } => Error::Gateway { problem },
             Fault::Internal(message) => Error::Internal(message),

@@ -1,5 +1,6 @@
 //! The gateway's server: accepts connections on the Unix socket and answers requests concurrently.
 
+use super::asked::Asked;
 use super::cancellation::CancellationToken;
 use super::connection::{self, Connections, Service};
 use super::embed::query_cache::{self, QueryCache};
@@ -12,6 +13,8 @@ use super::protocol::{Capability, Client, Embedded, Health, Request, Response};
 use super::provider;
 use super::query_usage::QueryUsage;
 use super::request_memory::Reservation;
+use super::rerank::Question;
+use super::services::{Caller, Services};
 use super::turns::{Places, Urgency, Whose};
 use crate::error::{Error, Result};
 use crate::model::{Bounds, Embedder, Kind};
@@ -34,6 +37,7 @@ pub struct Settings {
 struct State {
     models: Models,
     queues: Queues,
+    services: Services,
     query_usage: Mutex<QueryUsage>,
     cache: QueryCache,
     settings: Mutex<Settings>,
@@ -65,6 +69,7 @@ impl Server {
         let query_usage = Mutex::new(QueryUsage::new());
         let state = Arc::new(State {
             models,
+            services: Services::new(queues.endpoints()),
             queues,
             query_usage,
             cache,
@@ -105,6 +110,7 @@ impl Server {
         runtime.spawn(async move {
             loop {
                 tokio::time::sleep(SWEEP).await;
+                swept.services.forget_idle(IDLE);
                 swept.queues.forget_idle(IDLE);
             }
         });
@@ -161,6 +167,14 @@ impl Service for State {
                     return Ok(Response::Embedded(embed(self, request, kb_no).await?));
                 }
                 ask_provider(self, request, kb_no, patience_ms.map(Duration::from_millis)).await
+            }
+            Request::Rerank { reranker, llm, access, query, texts, client, patience_ms } => {
+                let asked = Asked::Scores(Box::new(Question { reranker, llm, access, query, texts }));
+                ask_service(self, asked, client, connection, memory, patience_ms).await
+            }
+            Request::Chat { llm, access, prompt, client, patience_ms } => {
+                let asked = Asked::Words(Box::new(llm), access, prompt);
+                ask_service(self, asked, client, connection, memory, patience_ms).await
             }
             Request::TakeUsage { database, booked } => {
                 Ok(Response::Usage(lock(&self.query_usage).take(database, booked)))
@@ -230,6 +244,36 @@ async fn ask_provider(
         DeadlineError::Panicked => Error::Internal(error.to_string()),
     })?;
     Ok(Response::Embedded(embedded?))
+}
+
+/// Asks a reranker or chat model, for as long as the client waits.
+async fn ask_service(
+    state: &Arc<State>,
+    asked: Asked,
+    client: Client,
+    connection: u64,
+    memory: Arc<Reservation>,
+    patience_ms: Option<u64>,
+) -> Result<Response> {
+    let (late, state) = (asked.late(), Arc::clone(state));
+    let answer = deadline::within(patience_ms.map(Duration::from_millis), |cancellation| async move {
+        let _until_done = memory;
+        let Client { database, tenant, kb_no } = client;
+        let whose = Whose { database, tenant: tenant.clone(), connection };
+        let caller = Caller { whose, spent: asked.spent(), cancellation };
+        let (endpoint, capability) = asked.booked_as();
+        let mut usage = Usage::default();
+        let answer = asked.answer(&state.services, &state.models, &caller, &mut usage).await;
+        // A query cannot write: the worker books it.
+        if usage != Usage::default() {
+            lock(&state.query_usage).add((database, endpoint, capability, kb_no, tenant), &usage);
+        }
+        answer
+    });
+    answer.await.map_err(|error| match error {
+        DeadlineError::Late(_) => late(error.to_string()),
+        DeadlineError::Panicked => Error::Internal(error.to_string()),
+    })?
 }
 
 /// Embeds by a local model or at a provider; a question that was asked before has its vector in the cache.

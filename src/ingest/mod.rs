@@ -1,6 +1,7 @@
-//! From a document to chunks: text of JSON, parse, chunk, diff, batch. Pure.
+//! From a document to chunks: text of JSON, parse, chunk, diff, batch; and questions to evaluate with. Pure.
 
 pub mod batch;
+pub mod beir;
 pub mod chunk;
 pub mod diff;
 pub mod json_text;

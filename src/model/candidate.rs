@@ -9,8 +9,12 @@ pub struct Candidate {
     pub chunk_id: Uuid,
     /// Among the nearest vectors; the score is the similarity.
     pub dense: Option<Found>,
-    /// Among the chunks that hold words of the question; the score is PostgreSQL's ts_rank, 0 to 1.
+    /// Among the chunks that hold words of the question; the score is that of BM25.
     pub keyword: Option<Found>,
+    /// The similarity of a chunk that is not among the nearest vectors, where it was asked for.
+    pub similarity: Option<f64>,
+    /// Among what a reranker has read.
+    pub reranked: Option<Found>,
     /// What the candidates are ordered by, once the sources are fused.
     pub rank_score: Option<f64>,
     /// None until it is read, as the caller, who may not see it.
@@ -38,17 +42,36 @@ pub struct ChunkRow {
     /// The document has been edited since this chunk was made.
     pub stale: bool,
     pub content_hash: Vec<u8>,
+    pub place: ChunkPlace,
     /// Where the document is a row of an attached table: its source_no and tenant.
     pub source: Option<(i64, String)>,
 }
 
+/// Where a chunk is in its document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChunkPlace {
+    pub document_id: i64,
+    pub ordinal: i32,
+    /// Characters from the document's first, the end exclusive.
+    pub start: i32,
+    pub end: i32,
+}
+
 impl Candidate {
     pub fn new(chunk_id: Uuid) -> Candidate {
-        Candidate { chunk_id, dense: None, keyword: None, rank_score: None, row: None }
+        Candidate {
+            chunk_id,
+            dense: None,
+            keyword: None,
+            similarity: None,
+            reranked: None,
+            rank_score: None,
+            row: None,
+        }
     }
 
     /// The similarity, where vectors were compared.
     pub fn score(&self) -> Option<f64> {
-        self.dense.map(|found| found.score)
+        self.dense.map(|found| found.score).or(self.similarity)
     }
 }

@@ -36,6 +36,12 @@ impl<'a> Fields<'a> {
         self.problems.push(format!("{}.{key}: {problem}", self.name));
     }
 
+    /// Adds the problems of an object within this one.
+    pub fn extend(&mut self, inner: Fields) {
+        let problems = inner.finish();
+        self.problems.extend(problems.into_iter().map(|problem| format!("{}.{problem}", self.name)));
+    }
+
     pub fn text(&mut self, key: &'static str) -> Option<String> {
         match self.take(key)? {
             Value::String(s) => Some(s),
@@ -78,6 +84,20 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// A whole number in `min..=max`, or this word: then Some(None).
+    pub fn integer_or(&mut self, key: &'static str, word: &str, min: i64, max: i64) -> Option<Option<i64>> {
+        let value = self.take(key)?;
+        match value.as_i64() {
+            Some(n) if (min..=max).contains(&n) => Some(Some(n)),
+            None if value == word => Some(None),
+            _ => {
+                let expected = format_args!("must be \"{word}\" or a whole number from {min} to {max}");
+                self.problem(key, format_args!("{expected}, not {value}"));
+                None
+            }
+        }
+    }
+
     /// A number in `min..=max`.
     pub fn number(&mut self, key: &'static str, min: f64, max: f64) -> Option<f64> {
         let value = self.take(key)?;
@@ -99,6 +119,15 @@ impl<'a> Fields<'a> {
                 None
             }
         }
+    }
+
+    /// An object, or Some(None) where it says null.
+    pub fn object_or_null(&mut self, key: &'static str) -> Option<Option<Value>> {
+        if self.map.get(key).is_some_and(Value::is_null) {
+            self.take(key);
+            return Some(None);
+        }
+        self.object(key).map(Some)
     }
 
     pub fn texts(&mut self, key: &'static str) -> Option<Vec<String>> {

@@ -63,6 +63,37 @@ pub enum Bound {
     Time(i64),
 }
 
+/// What an index on a key of metadata holds: values of one kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum IndexType {
+    Text,
+    Number,
+    Timestamp,
+}
+
+impl IndexType {
+    pub fn name(self) -> &'static str {
+        match self {
+            IndexType::Text => "text",
+            IndexType::Number => "number",
+            IndexType::Timestamp => "timestamp",
+        }
+    }
+
+    pub fn parse(name: &str) -> Option<IndexType> {
+        [IndexType::Text, IndexType::Number, IndexType::Timestamp].into_iter().find(|t| t.name() == name)
+    }
+
+    /// That of the index in which values are looked up that compare with this bound.
+    pub fn of(bound: &Bound) -> IndexType {
+        match bound {
+            Bound::Number(_) => IndexType::Number,
+            Bound::Text(_) => IndexType::Text,
+            Bound::Time(_) => IndexType::Timestamp,
+        }
+    }
+}
+
 impl Filter {
     /// Whether every document passes, whatever it is.
     pub fn is_always(&self) -> bool {
@@ -83,6 +114,16 @@ impl Filter {
             Filter::Is(_, Test::OneOf(values)) => values.is_empty(),
             Filter::Is(_, Test::At(times)) => times.is_empty(),
             Filter::Is(..) => false,
+        }
+    }
+
+    /// Whether it compares values of metadata by their order.
+    pub fn has_ranges(&self) -> bool {
+        match self {
+            Filter::All(parts) | Filter::Any(parts) => parts.iter().any(Filter::has_ranges),
+            Filter::Not(part) => part.has_ranges(),
+            Filter::Is(Key::Metadata(_), test) => matches!(test, Test::Compares(..)),
+            Filter::Is(Key::Field(_), _) => false,
         }
     }
 

@@ -94,7 +94,7 @@ impl Filter {
 
 impl Key {
     /// From its name: that of a field begins with `$`; `$$` is a `$` that a key of metadata begins with.
-    fn parse(name: &str) -> Result<Key, String> {
+    pub fn parse(name: &str) -> Result<Key, String> {
         let Some(field) = name.strip_prefix('$') else { return Ok(Key::Metadata(name.into())) };
         Ok(match field {
             "external_id" => Key::Field(Field::ExternalId),

@@ -141,12 +141,32 @@ impl Element {
 /// How the nearest are looked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scan {
-    /// By the HNSW index if there is one, iterating until enough pass the filter.
-    Index { ef_search: usize },
+    /// By the HNSW index if there is one, iterating until enough pass the filter, or so many vectors were visited.
+    Index { ef_search: usize, visits: usize },
     /// Every vector that passes the filter.
     Exact,
     /// As Exact, and equal texts count once.
     ExactDistinct,
+}
+
+/// What a filter keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kept {
+    /// So many chunks, which were counted.
+    Exactly(usize),
+    /// About so many, more than were counted.
+    About(usize),
+}
+
+/// A way of looking for the nearest that a test asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Forced {
+    /// All that a filter keeps are listed, and those compared.
+    List,
+    /// The index is scanned, whatever the filter keeps.
+    Index,
+    /// Vectors are joined with the documents that a filter keeps, and compared.
+    Join,
 }
 
 /// The validated `config` of a vector database.

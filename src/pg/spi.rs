@@ -1,8 +1,8 @@
 //! SPI with kept plans: SQL text and owned arguments in, owned values out. Every statement is read and run under
 //! pinned settings ([`pinned_settings::pinned`]), so that no object of a session is found in place of the one that kb means.
 
-use super::pinned_settings;
 use super::plans::plan;
+use super::{pinned_settings, setting};
 use crate::error::{Error, Result};
 use crate::model::Json;
 use pgrx::datum::{FromDatum, IntoDatum};
@@ -33,7 +33,7 @@ pub enum Arg<'a> {
 }
 
 impl Arg<'_> {
-    fn type_oid(&self) -> pg_sys::Oid {
+    pub(super) fn type_oid(&self) -> pg_sys::Oid {
         match self {
             Arg::Text(_) | Arg::TextOrNull(_) => pg_sys::TEXTOID,
             Arg::Int(_) => pg_sys::INT4OID,
@@ -51,7 +51,7 @@ impl Arg<'_> {
         }
     }
 
-    fn datum(&self) -> Option<pg_sys::Datum> {
+    pub(super) fn datum(&self) -> Option<pg_sys::Datum> {
         match *self {
             Arg::Text(v) => v.into_datum(),
             Arg::TextOrNull(v) => v.into_datum(),
@@ -211,6 +211,12 @@ pub fn read<T>(sql: &str, args: &[Arg], each: impl FnMut(&Row) -> Result<T>) -> 
     Ok(run(sql, args, true, each)?.0)
 }
 
+/// As [`read`], with a plan for these very arguments: where the right plan depends on what they match, or an index on what
+/// they are.
+pub fn read_planned<T>(sql: &str, args: &[Arg], each: impl FnMut(&Row) -> Result<T>) -> Result<Vec<T>> {
+    setting::with(&[(c"plan_cache_mode", c"force_custom_plan")], || read(sql, args, each))
+}
+
 /// The first row of [`read`], if any.
 pub fn read_one<T>(sql: &str, args: &[Arg], each: impl FnMut(&Row) -> Result<T>) -> Result<Option<T>> {
     Ok(read(sql, args, each)?.into_iter().next())
@@ -251,4 +257,9 @@ pub fn execute_utility(sql: &str) -> Result<()> {
 /// An identifier, quoted where needed.
 pub fn quote(identifier: &str) -> String {
     pgrx::spi::quote_identifier(identifier)
+}
+
+/// A text as a literal, for statements that take no arguments.
+pub fn literal(text: &str) -> String {
+    pgrx::spi::quote_literal(text)
 }

@@ -1,14 +1,36 @@
 //! From a question to ranked rows, in stages: recall, fuse, rerank, shape. Each takes candidates and gives candidates; the
 //! last gives hits.
 
+mod automaton;
+mod collapse;
+pub mod context;
 pub mod dedupe;
+#[cfg(feature = "server")]
+pub mod dense;
+pub mod diversity;
 pub mod fuse;
+#[cfg(feature = "server")]
+pub mod gone;
+#[cfg(feature = "server")]
+pub mod index_recall;
+#[cfg(feature = "server")]
+pub mod keyword;
+pub mod metrics;
+mod mmr;
+pub mod passages;
 pub mod plan;
+pub mod quotes;
 pub mod recall;
 pub mod request;
 pub mod rerank;
+pub mod several;
 pub mod shape;
+#[cfg(feature = "server")]
+pub mod surroundings;
+pub mod transform;
 pub mod trim;
+pub mod tuning;
+pub mod words;
 
 pub use request::Request;
 
@@ -18,7 +40,7 @@ mod recall_tests;
 /// A candidate of the vectors with its row; the content makes its id and its hash.
 #[cfg(test)]
 pub(crate) fn test_candidate(content: &str, score: f64, token_count: i32) -> crate::model::Candidate {
-    use crate::model::candidate::{Candidate, ChunkRow, Found};
+    use crate::model::candidate::{Candidate, ChunkPlace, ChunkRow, Found};
     let id = uuid::Uuid::new_v5(&uuid::Uuid::NAMESPACE_OID, format!("{content}{score}").as_bytes());
     Candidate {
         dense: Some(Found { rank: 1, score }),
@@ -31,6 +53,7 @@ pub(crate) fn test_candidate(content: &str, score: f64, token_count: i32) -> cra
             locator: serde_json::json!({}),
             stale: false,
             content_hash: content.as_bytes().to_vec(),
+            place: ChunkPlace { document_id: 1, ordinal: 0, start: 0, end: content.chars().count() as i32 },
             source: None,
         }),
         ..Candidate::new(id)

@@ -2,23 +2,44 @@
 //! that this is tested without one.
 
 use super::dedupe;
-use super::plan::{self, Step};
+use super::plan::{self, Step, Wanted};
 use super::request::AnswerBounds;
 use crate::error::Result;
 use crate::model::Candidate;
-use crate::model::vector_db::Scan;
+use crate::model::vector_db::{Forced, Kept, Scan};
 use std::collections::VecDeque;
 
 /// What recall by vectors needs from the store for one question.
 pub trait Vectors {
-    /// How many chunks pass the filter, counted up to `most`; None where there is no filter.
-    fn matching(&self, most: usize) -> Result<Option<usize>>;
+    /// How many vectors the index has; None: there is no index.
+    fn indexed(&self) -> Result<Option<usize>>;
+
+    /// How many chunks pass the filter, counted where they seem to be `most` at most; None where there is no filter.
+    fn kept(&self, most: usize) -> Result<Option<Kept>>;
+
+    /// The way of looking that a test asks for.
+    fn forced(&self) -> Option<Forced> {
+        None
+    }
 
     /// The nearest, best first, including those that the caller may not read.
     fn nearest(&self, step: Step) -> Result<Vec<Candidate>>;
 
     /// Those that the caller may read, with their rows, in their order.
     fn read(&self, candidates: Vec<Candidate>) -> Result<Vec<Candidate>>;
+}
+
+/// The steps that a question takes, until one gives enough.
+pub fn steps(
+    vectors: &impl Vectors,
+    top_k: usize,
+    dedupe: bool,
+    ef_search: Option<usize>,
+) -> Result<Vec<Step>> {
+    let indexed = vectors.indexed()?;
+    let kept = vectors.kept(plan::exact_up_to(top_k, indexed))?;
+    let wanted = Wanted { top_k, dedupe, kept, vectors: indexed, ef_search };
+    Ok(plan::steps(wanted, vectors.forced()))
 }
 
 /// Candidates by similarity: step by step until they answer the question, or nothing more can be found.
@@ -28,8 +49,7 @@ pub fn dense(
     ef_search: Option<usize>,
 ) -> Result<Vec<Candidate>> {
     let AnswerBounds { top_k, min_score, dedupe, .. } = *bounds;
-    let matching = vectors.matching(plan::EXACT_BELOW + 1)?;
-    let mut steps = VecDeque::from(plan::steps(top_k, dedupe, matching, ef_search));
+    let mut steps = VecDeque::from(steps(vectors, top_k, dedupe, ef_search)?);
     let mut candidates = Vec::new();
     let mut is_hidden = false;
     while let Some(step) = steps.pop_front() {
@@ -44,6 +64,10 @@ pub fn dense(
         if exhausted || plan::is_enough(kept, top_k, found, step.limit, last_score, min_score) {
             break;
         }
+        // A scan of the index that gave too few gives no more where more are asked for.
+        if found < step.limit {
+            steps.retain(|next| !matches!(next.scan, Scan::Index { .. }));
+        }
         // The caller may not read some of them, by a policy of the database's own: look further, twice as far each time.
         if is_hidden {
             steps.push_back(Step::exact(step.limit * 2));
@@ -52,20 +76,20 @@ pub fn dense(
     Ok(candidates)
 }
 
-/// Candidates by words, with their rows; `search` takes how many at most, and gives how many it found and those of them that
-/// are to be answered. Equal texts count once: where one has more copies than are looked for here, the answer may have too
-/// few rows.
+/// Candidates by words, with their rows. `further` takes how many of the best to look at, and gives, best first, those that it
+/// did not give before and that are to be answered; and whether there are no others.
 pub fn keyword(
-    search: impl Fn(usize) -> Result<(usize, Vec<Candidate>)>,
+    mut further: impl FnMut(usize) -> Result<(Vec<Candidate>, bool)>,
     bounds: &AnswerBounds,
 ) -> Result<Vec<Candidate>> {
     let AnswerBounds { top_k, dedupe, .. } = *bounds;
     let mut limit = if dedupe { plan::several(top_k) } else { top_k };
+    let mut candidates = Vec::new();
     loop {
-        let (found, candidates) = search(limit)?;
+        let (found, is_all) = further(limit)?;
+        candidates.extend(found);
         let kept = if dedupe { dedupe::count(&candidates) } else { candidates.len() };
-        // Where some were left out, others may come after them.
-        if kept >= top_k || found < limit || candidates.len() == found {
+        if kept >= top_k || is_all {
             return Ok(candidates);
         }
         limit *= 2;

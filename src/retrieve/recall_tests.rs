@@ -1,12 +1,12 @@
 //! Recall against a store in memory.
 
-use super::plan::{EXACT_BELOW, Step};
+use super::plan::Step;
 use super::recall::{Vectors, dense, keyword};
 use super::request::AnswerBounds;
 use super::{test_candidate, test_scores};
 use crate::error::{Error, Result};
 use crate::model::Candidate;
-use crate::model::vector_db::Scan;
+use crate::model::vector_db::{Kept, Scan};
 use std::cell::RefCell;
 
 /// Texts from the nearest to the farthest: the first has score 1, each next one a hundredth less.
@@ -14,7 +14,7 @@ use std::cell::RefCell;
 struct Fake {
     texts: Vec<&'static str>,
     /// What a filter keeps, where there is one.
-    matching: Option<usize>,
+    kept: Option<Kept>,
     /// How many of the nearest the index misses.
     missed: usize,
     /// How many of the nearest the caller may not read.
@@ -44,8 +44,12 @@ impl Fake {
 }
 
 impl Vectors for Fake {
-    fn matching(&self, most: usize) -> Result<Option<usize>> {
-        Ok(self.matching.map(|matching| matching.min(most)))
+    fn indexed(&self) -> Result<Option<usize>> {
+        Ok(Some(100_000))
+    }
+
+    fn kept(&self, _: usize) -> Result<Option<Kept>> {
+        Ok(self.kept)
     }
 
     fn nearest(&self, step: Step) -> Result<Vec<Candidate>> {
@@ -95,12 +99,20 @@ fn copies_of_one_text_are_looked_beyond() {
 
 #[test]
 fn a_selective_filter_is_scanned_exactly_and_one_that_keeps_nothing_not_at_all() {
-    let selective = Fake { texts: vec!["a", "b"], matching: Some(2), missed: 2, ..Fake::default() };
+    let selective =
+        Fake { texts: vec!["a", "b"], kept: Some(Kept::Exactly(2)), missed: 2, ..Fake::default() };
     assert_eq!(selective.answer(5, 0.0, true), (vec![1.0, 0.99], "exact 5".into()));
-    let wide = Fake { texts: vec!["a"], matching: Some(EXACT_BELOW * 2), ..Fake::default() };
+    let wide = Fake { texts: vec!["a"], kept: Some(Kept::About(50_000)), ..Fake::default() };
     assert_eq!(wide.answer(1, 0.0, true), (vec![1.0], "index 1".into()));
-    let empty = Fake { texts: vec!["a"], matching: Some(0), ..Fake::default() };
+    let empty = Fake { texts: vec!["a"], kept: Some(Kept::Exactly(0)), ..Fake::default() };
     assert_eq!(empty.answer(1, 0.0, true), (vec![], String::new()));
+}
+
+#[test]
+fn an_index_scan_that_finds_too_few_is_followed_by_the_exact_one_at_once() {
+    let kept = Some(Kept::About(50_000));
+    let far = Fake { texts: vec!["a", "b", "c", "d"], kept, missed: 3, ..Fake::default() };
+    assert_eq!(far.answer(2, 0.0, true), (vec![1.0, 0.99], "index 2, distinct 2".into()));
 }
 
 #[test]
@@ -134,7 +146,10 @@ fn nothing_more_is_looked_for_below_the_least_score() {
 fn a_fault_of_the_store_ends_it() {
     struct Broken;
     impl Vectors for Broken {
-        fn matching(&self, _: usize) -> Result<Option<usize>> {
+        fn indexed(&self) -> Result<Option<usize>> {
+            Ok(None)
+        }
+        fn kept(&self, _: usize) -> Result<Option<Kept>> {
             Ok(None)
         }
         fn nearest(&self, _: Step) -> Result<Vec<Candidate>> {
@@ -151,25 +166,29 @@ fn a_fault_of_the_store_ends_it() {
 /// Asks by keyword of texts, of which those named "gone" are left out: the scores found, and the limits asked with.
 fn by_keyword(texts: &[&'static str], top_k: usize, dedupe: bool) -> (Vec<f64>, Vec<usize>) {
     let fake = Fake { texts: texts.to_vec(), ..Fake::default() };
-    let limits = RefCell::new(vec![]);
-    let search = |most| {
-        limits.borrow_mut().push(most);
+    let (mut limits, mut seen) = (vec![], 0);
+    let further = |limit| {
+        limits.push(limit);
         let mut found = fake.all();
-        found.truncate(most);
-        let count = found.len();
-        found.retain(|candidate| candidate.row.as_ref().is_some_and(|row| row.content != "gone"));
-        Ok((count, found))
+        let is_all = found.len() < limit;
+        found.truncate(limit);
+        let mut new = found.split_off(seen);
+        seen += new.len();
+        new.retain(|candidate| candidate.row.as_ref().is_some_and(|row| row.content != "gone"));
+        Ok((new, is_all))
     };
     let bounds = AnswerBounds { top_k, min_score: 0.0, max_tokens: None, dedupe };
-    let found = keyword(search, &bounds).unwrap();
-    (test_scores(&found), limits.into_inner())
+    let found = keyword(further, &bounds).unwrap();
+    (test_scores(&found), limits)
 }
 
 #[test]
-fn by_keyword_several_are_looked_for_where_equal_texts_count_once() {
+fn by_keyword_copies_of_one_text_are_looked_beyond() {
     assert_eq!(by_keyword(&[], 5, false), (vec![], vec![5]));
     assert_eq!(by_keyword(&[], 5, true), (vec![], vec![36]));
-    assert_eq!(by_keyword(&["a"; 40], 5, true).1, [36]);
+    let many = [vec!["a"; 50], vec!["b"]].concat();
+    let (scores, limits) = by_keyword(&many, 2, true);
+    assert_eq!((scores.len(), scores.last(), limits), (51, Some(&0.5), vec![24, 48, 96]));
 }
 
 #[test]

@@ -1,20 +1,25 @@
 //! The arguments of a query, checked.
 
 use crate::error::{Error, Result};
-use crate::model::fields::Fields;
-use crate::model::knowledge_base::{MAX_TOP_K, OnError};
-use crate::model::{Filter, Json, Preprocess, Retrieval};
+use crate::model::retrieval::MAX_TOP_K;
+use crate::model::{Filter, Json, Mode, Preprocess, Retrieval};
 use serde_json::Value;
 
-/// A question's bounds; None means the knowledge base's own setting.
+/// A question's arguments; None means the knowledge base's own setting.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
     pub kb_id: String,
-    pub top_k: Option<usize>,
-    pub min_score: Option<f64>,
     pub filter: Option<Filter>,
-    pub max_tokens: Option<usize>,
-    pub on_error: Option<OnError>,
+    /// Each row's locator says which rank and score it had by meaning and by words.
+    pub explain: bool,
+    /// The rows become one text: chunks that meet in a document are one row.
+    pub as_context: bool,
+    top_k: Option<usize>,
+    min_score: Option<f64>,
+    max_tokens: Option<usize>,
+    mode: Option<Mode>,
+    /// Settings of retrieval for this call.
+    options: Value,
 }
 
 /// The limits that an answer must keep to.
@@ -29,14 +34,15 @@ pub struct AnswerBounds {
 }
 
 impl Request {
-    /// Checks every argument; `mode` must be dense in this version, `options` is {on_error}.
+    /// Checks every argument. `options` has keys of retrieval, for this call, and `explain`; what has an argument of its own
+    /// is taken from there.
     pub fn new(
         kb_id: &str,
         top_k: Option<i32>,
         min_score: Option<f64>,
         filter: Option<Json>,
         max_tokens: Option<i32>,
-        mode: &str,
+        mode: Option<&str>,
         options: Option<Value>,
     ) -> Result<Self> {
         let argument = |argument, problem: String| Err(Error::Argument { argument, problem });
@@ -59,35 +65,59 @@ impl Request {
             Ok(filter) => filter.filter(|filter| !filter.is_always()),
             Err(problem) => return argument("filter", problem),
         };
-        if mode != "dense" {
-            return argument("mode", format!("\"{mode}\" is not available in this version of kb; use dense"));
-        }
-        let mut fields = Fields::new("options", options.as_ref().unwrap_or(&Value::Null));
-        let on_error = fields.text("on_error");
-        if let Some(word) = &on_error
-            && OnError::parse(word).is_none()
-        {
-            fields.problem("on_error", format_args!("\"{word}\" is not one of error, keyword"));
-        }
-        if let Some(problem) = fields.finish().into_iter().next() {
-            return argument("options", problem);
+        let mode = match mode.map(|word| Mode::parse(word).ok_or(word)).transpose() {
+            Ok(mode) => mode,
+            Err(word) => {
+                return argument("mode", format!("\"{word}\" is not one of dense, keyword, hybrid"));
+            }
+        };
+        let mut options = options.unwrap_or_default();
+        let explain = match options.as_object_mut().and_then(|options| options.remove("explain")) {
+            None | Some(Value::Null) => false,
+            Some(Value::Bool(explain)) => explain,
+            Some(other) => {
+                return argument("options", format!("options.explain: must be true or false, not {other}"));
+            }
+        };
+        let problems = Retrieval::options_problems(&options);
+        if !problems.is_empty() {
+            return argument("options", problems.join("; "));
         }
         Ok(Request {
             kb_id: kb_id.to_string(),
+            filter,
+            explain,
+            as_context: false,
             top_k: top_k.map(|k| k as usize),
             min_score,
-            filter,
             max_tokens: max_tokens.map(|t| t as usize),
-            on_error: on_error.as_deref().and_then(OnError::parse),
+            mode,
+            options,
         })
     }
 
-    /// The arguments, with the knowledge base's settings for what the call leaves out.
-    pub fn bounds(&self, retrieval: &Retrieval, preprocess: &Preprocess) -> AnswerBounds {
+    /// What the call says, with the knowledge base's settings for what it leaves out.
+    pub fn retrieval(&self, own: &Retrieval) -> Result<Retrieval> {
+        let mut retrieval = match self.options.as_object().is_none_or(|options| options.is_empty()) {
+            true => own.clone(),
+            false => own
+                .with_options(&self.options)
+                .map_err(|problems| Error::Argument { argument: "options", problem: problems.join("; ") })?,
+        };
+        retrieval.top_k = self.top_k.unwrap_or(retrieval.top_k);
+        retrieval.min_score = self.min_score.unwrap_or(retrieval.min_score);
+        retrieval.max_tokens = self.max_tokens.or(retrieval.max_tokens);
+        retrieval.mode = self.mode.unwrap_or(retrieval.mode);
+        Ok(retrieval)
+    }
+}
+
+impl AnswerBounds {
+    pub fn new(retrieval: &Retrieval, preprocess: &Preprocess) -> AnswerBounds {
         AnswerBounds {
-            top_k: self.top_k.unwrap_or(retrieval.top_k),
-            min_score: self.min_score.unwrap_or(retrieval.min_score),
-            max_tokens: self.max_tokens.or(retrieval.max_tokens),
+            top_k: retrieval.top_k,
+            min_score: retrieval.min_score,
+            max_tokens: retrieval.max_tokens,
             dedupe: preprocess.dedupe,
         }
     }
@@ -100,9 +130,12 @@ mod tests {
 
     #[test]
     fn what_the_call_leaves_open_is_the_knowledge_bases() {
-        let request = Request::new("kb", Some(3), None, None, None, "dense", None).unwrap();
-        let retrieval = Retrieval { min_score: 0.2, max_tokens: Some(9), ..Retrieval::default() };
-        let bounds = request.bounds(&retrieval, &Preprocess::default());
+        let options = json!({"mode": "keyword", "top_k": 9, "explain": true});
+        let request = Request::new("kb", Some(3), None, None, None, None, Some(options)).unwrap();
+        let own = Retrieval { min_score: 0.2, max_tokens: Some(9), ..Retrieval::default() };
+        let retrieval = request.retrieval(&own).unwrap();
+        assert_eq!((retrieval.mode, request.explain), (Mode::Keyword, true));
+        let bounds = AnswerBounds::new(&retrieval, &Preprocess::default());
         let expected = AnswerBounds { top_k: 3, min_score: 0.2, max_tokens: Some(9), dedupe: true };
         assert_eq!(bounds, expected);
     }
@@ -112,12 +145,14 @@ mod tests {
         let new = |top_k, filter: Value, mode, options| {
             Request::new("kb", top_k, None, Some(Json::new(filter.to_string())), None, mode, Some(options))
         };
-        assert_eq!(new(None, json!({}), "dense", json!({})).unwrap().filter, None);
+        assert_eq!(new(None, json!({}), Some("dense"), json!({})).unwrap().filter, None);
         for (wrong, argument) in [
-            (new(Some(0), json!({}), "dense", json!({})), "top_k"),
-            (new(None, json!([]), "dense", json!({})), "filter"),
-            (new(None, json!({}), "fast", json!({})), "mode"),
-            (new(None, json!({}), "dense", json!({"on_error": "retry"})), "options"),
+            (new(Some(0), json!({}), None, json!({})), "top_k"),
+            (new(None, json!([]), None, json!({})), "filter"),
+            (new(None, json!({}), Some("fast"), json!({})), "mode"),
+            (new(None, json!({}), None, json!({"on_error": "retry"})), "options"),
+            (new(None, json!({}), None, json!({"explain": 1})), "options"),
+            (new(None, json!({}), None, json!([])), "options"),
         ] {
             let error = wrong.unwrap_err();
             assert_eq!(error.sqlstate(), "22023");

@@ -2,27 +2,37 @@
 
 use super::request::AnswerBounds;
 use super::{dedupe, trim};
+use crate::model::candidate::Found;
 use crate::model::{Candidate, Hit};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use uuid::Uuid;
 
 /// The rows of an answer, of candidates that come best first. One without a row, which the caller may not read, is no
-/// row of it.
-pub fn shape(mut candidates: Vec<Candidate>, kb_id: &str, bounds: &AnswerBounds) -> Vec<Hit> {
+/// row of it. With `explain` each locator says which rank and score it had by meaning and by words (`ranks`).
+pub fn shape(mut candidates: Vec<Candidate>, kb_id: &str, bounds: &AnswerBounds, explain: bool) -> Vec<Hit> {
     if bounds.dedupe {
         candidates = dedupe::distinct(candidates);
     }
     let hit = |candidate: Candidate| {
-        Some(Hit {
-            kb_id: kb_id.to_string(),
-            chunk_id: candidate.chunk_id,
-            score: candidate.score(),
-            rank_score: candidate.rank_score,
-            row: candidate.row?,
-        })
+        let (score, ranks) = (candidate.score(), explain.then(|| ranks(&candidate)));
+        let Candidate { chunk_id, rank_score, row, .. } = candidate;
+        let mut hit = Hit { kb_id: kb_id.to_string(), chunk_id, score, rank_score, row: row? };
+        if let Some(ranks) = ranks {
+            add_to_locator(&mut hit, "ranks", ranks);
+        }
+        Some(hit)
     };
     trim::trim(candidates, bounds).into_iter().filter_map(hit).collect()
+}
+
+fn ranks(candidate: &Candidate) -> Value {
+    let sources =
+        [("dense", candidate.dense), ("keyword", candidate.keyword), ("rerank", candidate.reranked)];
+    let has = |(name, found): (&str, Option<Found>)| {
+        found.map(|found| (name.to_string(), json!({ "rank": found.rank, "score": found.score })))
+    };
+    Value::Object(sources.into_iter().filter_map(has).collect())
 }
 
 /// Names in each locator where else its text appears: `also_in`, a list of external_id and chunk_id. `places` are (content
@@ -55,6 +65,20 @@ pub fn mark_keyword(hits: &mut [Hit], reason: &str) {
     }
 }
 
+/// Says in each locator why no reranker has ordered the rows.
+pub fn mark_not_reranked(hits: &mut [Hit], reason: &str) {
+    for hit in hits {
+        add_to_locator(hit, "rerank_status", json!(reason));
+    }
+}
+
+/// Says in each locator why other words of the question were not searched for.
+pub fn mark_not_reworded(hits: &mut [Hit], reason: &str) {
+    for hit in hits {
+        add_to_locator(hit, "transform_status", json!(reason));
+    }
+}
+
 fn add_to_locator(hit: &mut Hit, key: &str, value: Value) {
     if let Value::Object(locator) = &mut hit.row.locator {
         locator.insert(key.into(), value);
@@ -63,13 +87,13 @@ fn add_to_locator(hit: &mut Hit, key: &str, value: Value) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fuse::fuse;
+    use super::super::fuse::of_one;
     use super::super::test_candidate;
     use super::*;
 
     fn shaped(candidates: Vec<Candidate>, dedupe: bool) -> Vec<Hit> {
         let bounds = AnswerBounds { top_k: 2, min_score: 0.5, max_tokens: None, dedupe };
-        shape(fuse(candidates), "kb", &bounds)
+        shape(of_one(candidates), "kb", &bounds, false)
     }
 
     #[test]
@@ -85,6 +109,13 @@ mod tests {
     fn a_candidate_without_a_row_is_no_answer() {
         let hidden = Candidate { row: None, ..test_candidate("a", 0.9, 1) };
         assert_eq!(shaped(vec![hidden, test_candidate("b", 0.7, 1)], false).len(), 1);
+    }
+
+    #[test]
+    fn what_is_to_be_explained_has_its_ranks() {
+        let bounds = AnswerBounds { top_k: 2, min_score: 0.5, max_tokens: None, dedupe: true };
+        let hits = shape(of_one(vec![test_candidate("a", 0.75, 1)]), "kb", &bounds, true);
+        assert_eq!(hits[0].row.locator, json!({"ranks": {"dense": {"rank": 1, "score": 0.75}}}));
     }
 
     #[test]

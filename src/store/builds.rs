@@ -201,5 +201,7 @@ pub fn set_state(build_no: i64, state: BuildState) -> Result<()> {
 /// Deletes a build with its chunks (and, by cascade, vectors). As the owner or the worker.
 pub fn delete(build_no: i64) -> Result<()> {
     spi::execute("DELETE FROM kb.builds WHERE build_no = $1", &[Arg::Long(build_no)])?;
+    // What waits to be folded has no foreign key.
+    spi::execute("DELETE FROM kb.bm25_pending WHERE build_no = $1", &[Arg::Long(build_no)])?;
     Ok(())
 }

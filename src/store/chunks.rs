@@ -1,5 +1,6 @@
 //! kb.chunks.
 
+use super::bm25::words::Language;
 use super::builds::Build;
 use crate::error::Result;
 use crate::model::Chunk;
@@ -43,16 +44,21 @@ pub type PlacedChunk = (Uuid, usize, Chunk);
 /// stays.
 pub fn insert(build: &Build, document_id: i64, tenant_id: &str, chunks: &[PlacedChunk]) -> Result<()> {
     // So many at once, to bound the size of one statement's arguments.
+    let language = Language::named(&build.preprocess.language)?;
     for part in chunks.chunks(500) {
         let columns = Columns::of(part);
+        let terms =
+            part.iter().map(|(_, _, chunk)| language.terms(&chunk.content)).collect::<Result<Vec<_>>>()?;
         spi::execute(
-            "INSERT INTO kb.chunks (chunk_id, build_no, document_id, kb_no, tenant_id, ordinal, content, content_hash,
-                 token_count, start_char, end_char, locator, tsv)
-             SELECT u.id, $1, $2, $3, $4, u.ordinal, u.content, u.hash, u.tokens, u.s, u.e, u.locator::jsonb,
-                    pg_catalog.to_tsvector($13::regconfig, pg_catalog.left(u.content, 100000))
-             FROM unnest($5::uuid[], $6::int[], $7::text[], $8::bytea[], $9::int[], $10::int[],
-                 $11::int[], $12::text[]) AS u (id, ordinal, content, hash, tokens, s, e, locator)
-             ON CONFLICT DO NOTHING",
+            "WITH inserted AS (
+                 INSERT INTO kb.chunks (chunk_id, build_no, document_id, kb_no, tenant_id, ordinal, content, content_hash,
+                     token_count, start_char, end_char, locator, terms)
+                 SELECT u.id, $1, $2, $3, $4, u.ordinal, u.content, u.hash, u.tokens, u.s, u.e, u.locator::jsonb, u.terms
+                 FROM unnest($5::uuid[], $6::int[], $7::text[], $8::bytea[], $9::int[], $10::int[],
+                     $11::int[], $12::text[], $13::bytea[]) AS u (id, ordinal, content, hash, tokens, s, e, locator, terms)
+                 ON CONFLICT DO NOTHING RETURNING build_no, tenant_id, chunk_id)
+             INSERT INTO kb.bm25_pending (build_no, tenant_id, chunk_id)
+             SELECT i.build_no, i.tenant_id, i.chunk_id FROM inserted i",
             &[
                 Arg::Long(build.build_no),
                 Arg::Long(document_id),
@@ -66,7 +72,7 @@ pub fn insert(build: &Build, document_id: i64, tenant_id: &str, chunks: &[Placed
                 Arg::Ints(&columns.starts),
                 Arg::Ints(&columns.ends),
                 Arg::Texts(&columns.locators),
-                Arg::Text(&build.preprocess.language),
+                Arg::BytesArray(&terms),
             ],
         )?;
     }

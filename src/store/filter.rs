@@ -1,8 +1,9 @@
 //! A filter as a condition on kb.documents, which the statement calls d.
 
 use super::arguments::Arguments;
+use super::metadata_indexes::{MetadataIndex, key_expression, shortened_number, shortened_text};
 use crate::model::Json;
-use crate::model::filter::{Bound, Comparison, Field, Filter, Key, Test};
+use crate::model::filter::{Bound, Comparison, Field, Filter, IndexType, Key, Test};
 use crate::pg::spi::Arg;
 use std::collections::{HashMap, HashSet};
 
@@ -11,27 +12,40 @@ const LOOKED_UP: usize = 32;
 
 /// The condition, its values among the arguments. Its text depends on the filter's shape only. NULL is as good as false.
 pub fn condition<'a>(filter: &'a Filter, arguments: &mut Arguments<'a>) -> String {
+    indexed_condition(filter, &[], arguments)
+}
+
+/// As [`condition`], for a statement that looks up in these indexes on keys of metadata. They serve a plan that is made for
+/// the arguments' values (`spi::read_planned`), because they name the key.
+pub fn indexed_condition<'a>(
+    filter: &'a Filter,
+    indexes: &[MetadataIndex],
+    arguments: &mut Arguments<'a>,
+) -> String {
     match filter {
-        Filter::All(parts) => all(parts, arguments),
-        Filter::Is(Key::Metadata(_), Test::Equals(_)) => all(std::slice::from_ref(filter), arguments),
+        Filter::All(parts) => all(parts, indexes, arguments),
+        Filter::Is(Key::Metadata(_), Test::Equals(_)) => {
+            all(std::slice::from_ref(filter), indexes, arguments)
+        }
         Filter::Any(parts) if parts.is_empty() => "false".into(),
         Filter::Any(parts) => {
-            let parts: Vec<String> = parts.iter().map(|part| condition(part, arguments)).collect();
+            let parts: Vec<String> =
+                parts.iter().map(|part| indexed_condition(part, indexes, arguments)).collect();
             format!("({})", parts.join(" OR "))
         }
-        Filter::Not(part) => format!("(({}) IS NOT TRUE)", condition(part, arguments)),
-        Filter::Is(Key::Metadata(key), test) => of_metadata(key, test, arguments),
+        Filter::Not(part) => format!("(({}) IS NOT TRUE)", indexed_condition(part, indexes, arguments)),
+        Filter::Is(Key::Metadata(key), test) => of_metadata(key, test, indexes, arguments),
         Filter::Is(Key::Field(field), test) => of_field(*field, test, arguments),
     }
 }
 
-fn all<'a>(parts: &'a [Filter], arguments: &mut Arguments<'a>) -> String {
+fn all<'a>(parts: &'a [Filter], indexes: &[MetadataIndex], arguments: &mut Arguments<'a>) -> String {
     let (mut members, mut conditions, mut flat) = (Vec::new(), Vec::new(), Vec::new());
     flatten(parts, &mut flat);
     for part in flat {
         match part {
             Filter::Is(Key::Metadata(key), Test::Equals(value)) => members.push((key.as_str(), value)),
-            part => conditions.push(condition(part, arguments)),
+            part => conditions.push(indexed_condition(part, indexes, arguments)),
         }
     }
     // One look into the index serves all keys. An object has each key once: a second value of a key goes into the next.
@@ -73,7 +87,12 @@ fn has<'a>(members: &[(&'a str, &Json)], arguments: &mut Arguments<'a>) -> Strin
     conditions.join(" AND ")
 }
 
-fn of_metadata<'a>(key: &'a str, test: &'a Test, arguments: &mut Arguments<'a>) -> String {
+fn of_metadata<'a>(
+    key: &'a str,
+    test: &'a Test,
+    indexes: &[MetadataIndex],
+    arguments: &mut Arguments<'a>,
+) -> String {
     match test {
         Test::Equals(value) => format!("({})", has(&[(key, value)], arguments)),
         Test::OneOf(values) if values.is_empty() => "false".into(),
@@ -91,21 +110,36 @@ fn of_metadata<'a>(key: &'a str, test: &'a Test, arguments: &mut Arguments<'a>) 
         }
         Test::Exists => format!("(d.metadata ? {})", arguments.add(Arg::Text(key))),
         Test::Compares(comparison, bound) => {
+            let has_index = indexes.iter().any(|index| index.serves(key, bound));
             let (key, operator) = (arguments.add(Arg::Text(key)), operator(*comparison));
             let typed = |kind: &str, value: &str| {
                 format!("CASE WHEN pg_catalog.jsonb_typeof(d.metadata -> {key}) = '{kind}' THEN {value} END")
             };
+            // What an index holds is shortened: it finds a few too many, and the value itself decides.
+            let looked_up = |value: &str| match has_index {
+                true => format!(
+                    "{} {} {value} AND ",
+                    key_expression(IndexType::of(bound), "d.metadata", &key),
+                    operator_or_equal(*comparison)
+                ),
+                false => String::new(),
+            };
             match bound {
                 Bound::Number(number) => {
                     let value = typed("number", &format!("(d.metadata -> {key})::numeric"));
-                    format!("({value} {operator} ({})::numeric)", arguments.add_json(number.clone()))
+                    let number = format!("({})::numeric", arguments.add_json(number.clone()));
+                    format!("({}{value} {operator} {number})", looked_up(&shortened_number(&number)))
                 }
                 Bound::Text(text) => {
                     let value = typed("string", &format!("d.metadata ->> {key}"));
-                    format!("(({value}) COLLATE \"C\" {operator} {})", arguments.add(Arg::Text(text)))
+                    let text = arguments.add(Arg::Text(text));
+                    format!(
+                        "({}({value}) COLLATE \"C\" {operator} {text})",
+                        looked_up(&shortened_text(&text))
+                    )
                 }
                 Bound::Time(time) => {
-                    let value = typed("string", &format!("kb._microseconds(d.metadata ->> {key})"));
+                    let value = key_expression(IndexType::Timestamp, "d.metadata", &key);
                     format!("({value} {operator} {})", arguments.add(Arg::Long(*time)))
                 }
             }
@@ -162,5 +196,28 @@ fn operator(comparison: Comparison) -> &'static str {
         Comparison::GreaterOrEqual => ">=",
         Comparison::Less => "<",
         Comparison::LessOrEqual => "<=",
+    }
+}
+
+fn operator_or_equal(comparison: Comparison) -> &'static str {
+    match comparison {
+        Comparison::Greater | Comparison::GreaterOrEqual => ">=",
+        Comparison::Less | Comparison::LessOrEqual => "<=",
+    }
+}
+
+/// Whether the planner can tell by its statistics what a filter keeps; of other conditions it takes a guess.
+pub fn is_estimated(filter: &Filter, indexes: &[MetadataIndex]) -> bool {
+    match filter {
+        Filter::All(parts) | Filter::Any(parts) => parts.iter().all(|part| is_estimated(part, indexes)),
+        Filter::Not(part) => is_estimated(part, indexes),
+        Filter::Is(Key::Metadata(key), test) => match test {
+            Test::Equals(value) => value.is_scalar(),
+            Test::OneOf(values) => values.len() <= LOOKED_UP && values.iter().all(Json::is_scalar),
+            Test::Compares(_, bound) => indexes.iter().any(|index| index.serves(key, bound)),
+            Test::Contains(_) | Test::Exists => true,
+            Test::At(_) => false,
+        },
+        Filter::Is(Key::Field(_), _) => false,
     }
 }

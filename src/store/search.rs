@@ -1,15 +1,18 @@
 //! What a query reads besides vectors: the knowledge base it is about, the rows of chunks, words.
 
+use super::BY_INDEX;
 use super::arguments::Arguments;
 use super::filter::condition;
 use super::knowledge_bases::Meant;
 use super::vector_store::VectorDb;
 use crate::error::{Error, Object, Result};
-use crate::model::candidate::{ChunkRow, Found};
+use crate::model::candidate::{ChunkPlace, ChunkRow};
+use crate::model::retrieval::EfSearch;
 use crate::model::{Candidate, Embedder, EmbedderConfig, Filter, Preprocess, Retrieval};
 use crate::pg::json::Jsonb;
+use crate::pg::setting;
 use crate::pg::spi::{self, Arg, Row};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use uuid::Uuid;
 
 /// Everything a query needs to know of a knowledge base, read at once.
@@ -24,6 +27,18 @@ pub struct Target {
     pub vector_db: VectorDb,
     /// Whether the vectors can be read; not where a restore has left the rights out, until the worker has come.
     pub is_readable: bool,
+    /// What kb.measure_recall has found to suffice, for ef_search auto.
+    pub measured_ef_search: Option<usize>,
+}
+
+impl Target {
+    /// HNSW candidates looked at, where a setting or a measurement says so.
+    pub fn ef_search(&self) -> Option<usize> {
+        match self.retrieval.ef_search? {
+            EfSearch::Fixed(ef_search) => Some(ef_search),
+            EfSearch::Auto(_) => self.measured_ef_search,
+        }
+    }
 }
 
 /// The knowledge base that the caller means, with its live build.
@@ -33,7 +48,7 @@ pub fn target(kb_id: &str) -> Result<Target> {
     spi::read_one(
         &format!(
             "SELECT k.kb_no, b.build_no, k.retrieval, b.preprocess, e.id, e.provider, e.model, e.dimension, e.config,
-                    e.base_url, {}, {}
+                    e.base_url, {}, {}, b.ef_search
              FROM kb.knowledge_bases k
              JOIN kb.builds b ON b.kb_no = k.kb_no AND b.state = 'live'
              JOIN kb.embedders e ON e.id = b.embedder
@@ -60,6 +75,7 @@ pub fn target(kb_id: &str) -> Result<Target> {
                 },
                 vector_db: VectorDb::read(row, 10)?,
                 is_readable: row.opt::<bool>(15)? != Some(false),
+                measured_ef_search: row.opt::<i64>(16)?.map(|ef_search| ef_search as usize),
             })
         },
     )?
@@ -69,7 +85,8 @@ pub fn target(kb_id: &str) -> Result<Target> {
 /// The columns that [`chunk_row`] reads, after the chunk's id.
 const COLUMNS: &str = "c.chunk_id, d.external_id, d.title, c.content, c.token_count,
     CASE WHEN c.metadata = '{}' THEN d.metadata ELSE d.metadata || c.metadata END, c.locator,
-    d.content_hash IS DISTINCT FROM d.indexed_hash, c.content_hash, d.source_no, d.tenant_id";
+    d.content_hash IS DISTINCT FROM d.indexed_hash, c.content_hash, d.source_no, d.tenant_id,
+    d.document_id, c.ordinal, c.start_char, c.end_char";
 
 /// The source of a row of an attached table and the document's tenant, in two columns from this one on.
 fn source(row: &Row, column: usize) -> Result<Option<(i64, String)>> {
@@ -90,19 +107,53 @@ fn chunk_row(row: &Row) -> Result<ChunkRow> {
         stale: row.get(7)?,
         content_hash: row.get(8)?,
         source: source(row, 9)?,
+        place: ChunkPlace {
+            document_id: row.get(11)?,
+            ordinal: row.get(12)?,
+            start: row.get(13)?,
+            end: row.get(14)?,
+        },
     })
+}
+
+/// What the rows of an answer must be.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Condition<'a> {
+    pub filter: Option<&'a Filter>,
+    /// Word after word in the chunk, as its language has words; of its first 200,000 characters.
+    pub phrases: &'a [String],
+    /// None of these is.
+    pub excluded_phrases: &'a [String],
 }
 
 /// Those candidates that the caller may read, with their rows, in their order: as the caller, so that every policy on
 /// chunks and documents decides.
 pub fn read(target: &Target, candidates: Vec<Candidate>) -> Result<Vec<Candidate>> {
+    read_where(target, candidates, &Condition::default())
+}
+
+/// The same of those whose rows are as the condition says.
+pub fn read_where(target: &Target, candidates: Vec<Candidate>, is: &Condition) -> Result<Vec<Candidate>> {
     let ids: Vec<Uuid> = candidates.iter().map(|candidate| candidate.chunk_id).collect();
     let mut arguments = Arguments::default();
     let (build_no, ids) = (arguments.add(Arg::Long(target.build_no)), arguments.add(Arg::Uuids(&ids)));
+    let mut conditions = String::new();
+    if let Some(filter) = is.filter {
+        conditions += &format!(" AND {}", condition(filter, &mut arguments));
+    }
+    let phrases = is.phrases.iter().map(|phrase| (phrase, "AND"));
+    for (phrase, and) in phrases.chain(is.excluded_phrases.iter().map(|phrase| (phrase, "AND NOT"))) {
+        let language = arguments.add(Arg::Text(&target.preprocess.language));
+        let phrase = arguments.add(Arg::Text(phrase));
+        conditions += &format!(
+            " {and} (pg_catalog.to_tsvector({language}::regconfig, pg_catalog.left(c.content, 200000))
+                     @@ pg_catalog.phraseto_tsquery({language}::regconfig, {phrase}))"
+        );
+    }
     let mut found: HashMap<Uuid, ChunkRow> = spi::read(
         &format!(
             "SELECT {COLUMNS} FROM kb.chunks c JOIN kb.documents d ON d.document_id = c.document_id
-             WHERE c.build_no = {build_no} AND c.chunk_id = ANY ({ids}) AND c.enabled"
+             WHERE c.build_no = {build_no} AND c.chunk_id = ANY ({ids}) AND c.enabled{conditions}"
         ),
         &arguments.all(),
         |row| Ok((row.uuid(0)?, chunk_row(row)?)),
@@ -114,61 +165,6 @@ pub fn read(target: &Target, candidates: Vec<Candidate>) -> Result<Vec<Candidate
         Some(Candidate { row: Some(row), ..candidate })
     };
     Ok(candidates.into_iter().filter_map(with_row).collect())
-}
-
-/// Chunks that hold words of a question, the best rank first, with their rows: full text search, which needs no vector.
-pub fn by_keyword(
-    target: &Target,
-    query: &str,
-    filter: Option<&Filter>,
-    limit: usize,
-) -> Result<Vec<Candidate>> {
-    let mut arguments = Arguments::default();
-    let build_no = arguments.add(Arg::Long(target.build_no));
-    let kb_no = arguments.add(Arg::Long(target.kb_no));
-    let query = arguments.add(Arg::Text(query));
-    let language = arguments.add(Arg::Text(&target.preprocess.language));
-    let filtered =
-        filter.map_or(String::new(), |filter| format!("AND {}", condition(filter, &mut arguments)));
-    // Lexemes are quoted as tsquery reads them, which takes no E'…' of quote_literal.
-    let found = spi::read(
-        &format!(
-            "SELECT {COLUMNS}, pg_catalog.ts_rank(c.tsv, q.words, 1 | 32)::float8
-             FROM (SELECT pg_catalog.string_agg('''' || pg_catalog.replace(
-                       pg_catalog.replace(lexeme, '\\', '\\\\'), '''', '''''') || '''', ' | ')::tsquery AS words
-                   FROM pg_catalog.unnest(pg_catalog.to_tsvector({language}::regconfig, {query}))) q
-             JOIN kb.chunks c ON c.tsv @@ q.words AND c.build_no = {build_no} AND c.enabled
-             JOIN kb.documents d ON d.document_id = c.document_id AND d.kb_no = {kb_no} {filtered}
-             ORDER BY 12 DESC, c.chunk_id LIMIT {limit}"
-        ),
-        &arguments.all(),
-        |row| Ok((row.uuid(0)?, chunk_row(row)?, row.get::<f64>(11)?)),
-    )?;
-    let candidate = |(rank, (chunk_id, row, score))| Candidate {
-        keyword: Some(Found { rank, score }),
-        row: Some(row),
-        ..Candidate::new(chunk_id)
-    };
-    Ok((1..).zip(found).map(candidate).collect())
-}
-
-/// Chunks that pass a filter, counted up to `most`.
-pub fn count_matching(target: &Target, filter: &Filter, most: usize) -> Result<usize> {
-    let mut arguments = Arguments::default();
-    let (build_no, kb_no) =
-        (arguments.add(Arg::Long(target.build_no)), arguments.add(Arg::Long(target.kb_no)));
-    let condition = condition(filter, &mut arguments);
-    let found = spi::read_one(
-        &format!(
-            "SELECT count(*) FROM (
-                 SELECT FROM kb.documents d
-                 JOIN kb.chunks c ON c.document_id = d.document_id AND c.build_no = {build_no}
-                 WHERE d.kb_no = {kb_no} AND {condition} LIMIT {most}) t"
-        ),
-        &arguments.all(),
-        |row| row.get::<i64>(0),
-    )?;
-    Ok(found.unwrap_or(0) as usize)
 }
 
 /// Where a text appears.
@@ -198,4 +194,32 @@ pub fn places(target: &Target, hashes: &[Vec<u8>]) -> Result<Vec<TextPlace>> {
             })
         },
     )
+}
+
+/// Of chunks of live builds, wherever they are: the condition that [`by_ids`] and [`size_of`] share.
+const LIVE_BY_ID: &str = "FROM pg_catalog.unnest($1::uuid[]) WITH ORDINALITY u (chunk_id, place)
+     JOIN kb.builds b ON b.state = 'live'
+     JOIN kb.chunks c ON c.build_no = b.build_no AND c.chunk_id = u.chunk_id AND c.enabled
+     JOIN kb.documents d ON d.document_id = c.document_id";
+
+/// Bytes of the texts of chunks, as far as the caller may read them.
+pub fn size_of(chunk_ids: &[Uuid]) -> Result<i64> {
+    let sql = format!(
+        "SELECT coalesce(pg_catalog.sum(pg_catalog.octet_length(c.content)), 0)::bigint {LIVE_BY_ID}"
+    );
+    let found = setting::with(BY_INDEX, || spi::read_one(&sql, &[Arg::Uuids(chunk_ids)], |row| row.get(0)))?;
+    Ok(found.unwrap_or(0))
+}
+
+/// The chunks of these ids that the caller may read, each once, in the order in which they are first named.
+pub fn by_ids(chunk_ids: &[Uuid]) -> Result<Vec<Candidate>> {
+    let sql = format!("SELECT {COLUMNS} {LIVE_BY_ID} ORDER BY u.place, c.build_no");
+    let found = setting::with(BY_INDEX, || {
+        spi::read(&sql, &[Arg::Uuids(chunk_ids)], |row| Ok((row.uuid(0)?, chunk_row(row)?)))
+    })?;
+    let mut seen = HashSet::new();
+    let candidate = |(chunk_id, row)| {
+        seen.insert(chunk_id).then_some(Candidate { row: Some(row), ..Candidate::new(chunk_id) })
+    };
+    Ok(found.into_iter().filter_map(candidate).collect())
 }

@@ -47,15 +47,6 @@ pub fn is_installed() -> Result<bool> {
         .unwrap_or(false))
 }
 
-/// The text search configuration that the session uses by default.
-pub fn default_language() -> Result<String> {
-    let name =
-        spi::read_one("SELECT pg_catalog.get_current_ts_config()::oid::regconfig::text", &[], |row| {
-            row.get::<String>(0)
-        })?;
-    Ok(name.unwrap_or_else(|| "simple".into()))
-}
-
 /// Whether there is such a text search configuration: in pg_catalog, or named with its schema.
 pub fn language_exists(name: &str) -> Result<bool> {
     let found = spi::read_one(

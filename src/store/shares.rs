@@ -25,6 +25,15 @@ pub fn owners(tenant_id: &str) -> Vec<String> {
     found.to_vec()
 }
 
+/// Who shares a knowledge base with a tenant. As that tenant or the owner.
+pub fn owner(tenant_id: &str, kb_no: i64) -> Result<Option<String>> {
+    spi::read_one(
+        "SELECT s.owner_id FROM kb.shares s WHERE s.tenant_id = $1 AND s.kb_no = $2",
+        &[Arg::Text(tenant_id), Arg::Long(kb_no)],
+        |row| row.get(0),
+    )
+}
+
 /// Shares a knowledge base with a tenant, of the tenant that owns it. False: it was shared. As the owner.
 pub fn put(kb_no: i64, owner: &str, tenant_id: &str) -> Result<bool> {
     let put = spi::execute(

@@ -1,17 +1,24 @@
 //! kb.usage: what remote endpoints were asked.
 
 use crate::error::Result;
-use crate::gateway::protocol::{Spent, Usage};
+use crate::gateway::protocol::{Capability, Spent, Usage};
 use crate::pg::spi::{self, Arg};
 
-/// Adds to today's figures of an embedder and the tenant who asked; `price_micros` is millionths of the currency unit for
-/// a million tokens, so that twelve decimals are exact. As the worker.
-pub fn add(embedder: &str, kb_no: i64, tenant: &str, usage: &Usage, price_micros: Option<u64>) -> Result<()> {
+/// Adds to today's figures of an endpoint (an embedder's id, say) and the tenant who asked; `price_micros` is millionths of
+/// the currency unit for a million tokens, so that twelve decimals are exact. As the worker.
+pub fn add(
+    capability: Capability,
+    endpoint: &str,
+    kb_no: i64,
+    tenant: &str,
+    usage: &Usage,
+    price_micros: Option<u64>,
+) -> Result<()> {
     let long = |n: u64| Arg::Long(i64::try_from(n).unwrap_or(i64::MAX));
     spi::execute(
         "INSERT INTO kb.usage AS u
              (capability, endpoint, kb_no, kb_id, tenant_id, day, requests, texts, tokens, retries, cost)
-         SELECT 'embed', $1, $2, k.id, $8, (now() AT TIME ZONE 'UTC')::date, $3, $4, $5, $6,
+         SELECT $9, $1, $2, k.id, $8, (now() AT TIME ZONE 'UTC')::date, $3, $4, $5, $6,
                 pg_catalog.trim_scale(pg_catalog.round($5::numeric * $7 / 1000000000000, 12))
          FROM (SELECT) one LEFT JOIN kb.knowledge_bases k ON k.kb_no = $2
          ON CONFLICT (endpoint, capability, kb_no, tenant_id, day) DO UPDATE SET
@@ -20,7 +27,7 @@ pub fn add(embedder: &str, kb_no: i64, tenant: &str, usage: &Usage, price_micros
              retries = u.retries + EXCLUDED.retries,
              cost = pg_catalog.trim_scale(coalesce(u.cost + EXCLUDED.cost, u.cost, EXCLUDED.cost))",
         &[
-            Arg::Text(embedder),
+            Arg::Text(endpoint),
             Arg::Long(kb_no),
             long(usage.requests),
             long(usage.texts),
@@ -28,6 +35,7 @@ pub fn add(embedder: &str, kb_no: i64, tenant: &str, usage: &Usage, price_micros
             long(usage.retries),
             Arg::LongOrNull(price_micros.map(|price| i64::try_from(price).unwrap_or(i64::MAX))),
             Arg::Text(tenant),
+            Arg::Text(capability.name()),
         ],
     )?;
     Ok(())
@@ -46,20 +54,25 @@ pub fn today_of_tenant(tenant: &str) -> Result<(u64, u64)> {
     Ok((u64::try_from(day).unwrap_or(0), u64::try_from(tokens).unwrap_or(0)))
 }
 
-/// Tokens that an embedder, and others with the same key, spent today (UTC): of all tenants, and of this one. The
-/// budget bounds what a key may spend. As the owner. Works on a standby.
-pub fn today(embedder: &str, tenant: &str) -> Result<Spent> {
+/// Tokens that an endpoint, and others with the same key, spent today (UTC): of all tenants, and of this one. The budget
+/// bounds what a key may spend. As the owner. Works on a standby.
+pub fn today(capability: Capability, endpoint: &str, tenant: &str) -> Result<Spent> {
     let found = spi::read_one(
-        "SELECT t.today - '1970-01-01'::date, u.tokens, u.by_tenant
+        "WITH endpoints AS (
+             SELECT 'embed' AS capability, id, secret, secret_host FROM kb.embedders UNION ALL
+             SELECT 'rerank', id, secret, secret_host FROM kb.rerankers UNION ALL
+             SELECT 'chat', id, secret, secret_host FROM kb.llms)
+         SELECT t.today - '1970-01-01'::date, u.tokens, u.by_tenant
          FROM (SELECT (now() AT TIME ZONE 'UTC')::date AS today) t
          CROSS JOIN LATERAL (
              SELECT coalesce(sum(tokens), 0)::bigint AS tokens,
                     coalesce(sum(tokens) FILTER (WHERE u.tenant_id = $2), 0)::bigint AS by_tenant
-             FROM kb.usage u WHERE u.day = t.today AND u.capability = 'embed' AND u.endpoint IN (
-                 SELECT $1 UNION
-                 SELECT other.id FROM kb.embedders e JOIN kb.embedders other USING (secret, secret_host)
-                 WHERE e.id = $1)) u",
-        &[Arg::Text(embedder), Arg::Text(tenant)],
+             FROM kb.usage u WHERE u.day = t.today AND (u.capability, u.endpoint) IN (
+                 SELECT $3, $1 UNION
+                 SELECT other.capability, other.id
+                 FROM endpoints e JOIN endpoints other USING (secret, secret_host)
+                 WHERE e.id = $1 AND e.capability = $3)) u",
+        &[Arg::Text(endpoint), Arg::Text(tenant), Arg::Text(capability.name())],
         |row| Ok((row.get::<i32>(0)?, row.get::<i64>(1)?, row.get::<i64>(2)?)),
     )?;
     let (day, tokens, by_tenant) = found.unwrap_or_default();

@@ -4,8 +4,12 @@ use crate::catalog::quota;
 use crate::error::{Error, Result};
 use crate::model::{Filter, Json};
 use crate::pg::role::as_owner;
+use crate::pg::wake;
 use crate::store::{documents, jobs, knowledge_bases, row_documents};
 use std::collections::HashSet;
+
+/// Documents from which on a deletion has the worker look: so many went that their words are worth folding.
+const MANY: usize = 256;
 
 /// Deletes documents. Returns for each id, in order, whether it existed.
 pub fn delete_documents(kb_id: &str, external_ids: &[String]) -> Result<Vec<(String, bool)>> {
@@ -21,6 +25,9 @@ pub fn delete_documents(kb_id: &str, external_ids: &[String]) -> Result<Vec<(Str
         quota::forget();
         Ok(deleted)
     })?;
+    if deleted.len() >= MANY {
+        wake::ensure_worker();
+    }
     Ok(external_ids.iter().map(|id| (id.clone(), deleted.contains(id))).collect())
 }
 
@@ -46,6 +53,9 @@ pub fn delete_by_filter(kb_id: &str, filter: &Json) -> Result<i64> {
         let deleted = documents::delete(&locked)?;
         jobs::delete(kb.kb_no, &kb.tenant_id, &deleted)?;
         quota::forget();
+        if deleted.len() >= MANY {
+            wake::ensure_worker();
+        }
         Ok(deleted.len() as i64)
     })
 }

@@ -3,9 +3,9 @@
 use crate::catalog::{quota, source_tables};
 use crate::error::Result;
 use crate::pg::role::as_owner;
-use crate::pg::txn;
+use crate::pg::{txn, wake};
 use crate::store::sources::catalog;
-use crate::store::{knowledge_bases, vector_store};
+use crate::store::{knowledge_bases, metadata_indexes, vector_store};
 
 /// Drops its documents, chunks, vectors and runs with it.
 pub fn drop_knowledge_base(id: &str) -> Result<()> {
@@ -21,6 +21,10 @@ pub fn drop_knowledge_base(id: &str) -> Result<()> {
             vector_db.store().remove()?;
         }
         quota::forget();
+        // The indexes that nobody else wants are dropped by the indexer.
+        if metadata_indexes::any_of(kb.kb_no)? {
+            wake::at_commit(0);
+        }
         knowledge_bases::delete(kb.kb_no)
     })
 }

@@ -1,14 +1,17 @@
 //! kb.health: looks at every part that a working kb needs.
 
-use crate::error::Result;
+use crate::error::{Object, Result};
 use crate::gateway::client;
+use crate::gateway::local::CrossEncoder;
 use crate::model_files::ModelFiles;
 use crate::pg::pidfile::{Presence, presence};
 use crate::pg::role::as_owner;
 use crate::pg::{background, report, wake};
 use crate::settings;
 use crate::store::sources::catalog;
-use crate::store::{documents, embedders, jobs, origins, server_catalogs, vector_store};
+use crate::store::{
+    documents, embedders, index_recall, jobs, origins, server_catalogs, services, vector_store,
+};
 
 /// The condition of a component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +57,7 @@ pub fn health() -> Result<Vec<Finding>> {
         failures()?,
         sources()?,
         tables()?,
+        recall()?,
         worker()?,
         models()?,
     ])
@@ -193,6 +197,26 @@ fn tables() -> Result<Finding> {
     ))
 }
 
+/// What an index must find of what an exact search finds.
+const LEAST_RECALL: f64 = 0.9;
+
+/// Indexes that miss too much, as it was last measured.
+fn recall() -> Result<Finding> {
+    let name = "recall";
+    let low = index_recall::below(LEAST_RECALL, 5)?;
+    if low.is_empty() {
+        return Ok(finding(name, Status::Ok, "no index was measured to miss much".into(), ""));
+    }
+    let low: Vec<String> =
+        low.into_iter().map(|(kb, recall)| format!("knowledge base \"{kb}\": {recall:.2}")).collect();
+    Ok(finding(
+        name,
+        Status::Warning,
+        format!("an index finds too little of what an exact search finds: {}", low.join("; ")),
+        "Set ef_search in retrieval to \"auto\" (kb.alter_knowledge_base) and measure again: kb.measure_recall(kb_id).",
+    ))
+}
+
 fn worker() -> Result<Finding> {
     if report::in_recovery() {
         return Ok(finding("worker", Status::Ok, "this is a standby: queries only".into(), ""));
@@ -236,6 +260,12 @@ fn models() -> Result<Finding> {
         match ModelFiles::open(&settings::model_dir(), &embedder.model) {
             Ok(_) => found += 1,
             Err(error) => missing.push(format!("embedder \"{}\": {error}", embedder.id)),
+        }
+    }
+    for reranker in services::all(Object::Reranker)?.iter().filter(|row| row.provider == "local") {
+        match CrossEncoder::check(&settings::model_dir(), &reranker.model) {
+            Ok(_) => found += 1,
+            Err(error) => missing.push(format!("reranker \"{}\": {error}", reranker.id)),
         }
     }
     Ok(if missing.is_empty() {

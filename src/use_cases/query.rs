@@ -1,25 +1,25 @@
-//! kb.query and kb.query_vector: embed the question, recall, fuse, rerank, shape.
+//! kb.query and kb.query_vector: embed the question, recall, fuse, rerank, diversify, shape, surround.
 
 use crate::catalog::embedder_access::access;
-use crate::error::{Error, Result};
+use crate::catalog::reranking;
+use crate::catalog::rewording::{Reworded, reworded};
+use crate::error::{Error, Object, Result};
 use crate::gateway::client;
-use crate::model::knowledge_base::OnError;
+use crate::model::retrieval::OnError;
 use crate::model::vector_db::question_problem;
-use crate::model::{Candidate, Filter, Hit, Kind};
+use crate::model::{Candidate, Filter, Hit, Kind, Mode, Retrieval};
 use crate::pg::role::as_owner;
-use crate::pg::{latch, report, txn, wake};
-use crate::retrieve::plan::Step;
-use crate::retrieve::recall::{self, Vectors};
+use crate::pg::{report, wake};
+use crate::retrieve::dense::{dense, similarities};
+use crate::retrieve::gone::present_places;
+use crate::retrieve::keyword::keyword;
 use crate::retrieve::request::{AnswerBounds, Request};
-use crate::retrieve::{fuse, rerank, shape};
+use crate::retrieve::surroundings::surrounded;
+use crate::retrieve::{diversity, fuse, shape, transform};
 use crate::settings;
-use crate::store::changes::{self, What};
-use crate::store::jobs;
-use crate::store::search::{self, Target, TextPlace};
-use crate::store::tenants;
-use crate::store::vector_store::{Search, VectorDb};
-use std::collections::HashSet;
-use std::time::{Duration, Instant};
+use crate::store::search::{self, Target};
+use crate::store::vector_store::VectorDb;
+use crate::store::{changes, jobs, services, tenants};
 use uuid::Uuid;
 
 /// Answers a question in words.
@@ -35,26 +35,135 @@ pub fn query(request: &Request, query: &str) -> Result<Vec<Hit>> {
         wake::ensure_worker();
     }
     let target = target(request)?;
-    let timeout = settings::gateway_timeout();
-    let tenant = tenants::current()?;
-    let vectors = access(&target.embedder, &tenant).and_then(|access| {
-        let (texts, whose) = (vec![query.to_string()], client::this_client(&tenant, target.kb_no));
-        client::embed(&target.embedder, &access, Kind::Query, texts, whose, timeout)
-    });
-    match vectors {
-        Ok(vectors) => dense(&target, request, &vectors.numbers()),
-        Err(error) if request.on_error.unwrap_or(target.retrieval.on_error) == OnError::Keyword => {
-            let mut hits = keyword(&target, request, query)?;
-            shape::mark_keyword(&mut hits, &error.to_string());
-            Ok(hits)
+    let bounds = AnswerBounds::new(&target.retrieval, &target.preprocess);
+    let mut failed = None;
+    let mut vector = None;
+    if target.retrieval.mode != Mode::Keyword {
+        match embed(&target, Kind::Query, &[query.to_string()]) {
+            Ok(mut vectors) => vector = vectors.pop(),
+            Err(error) if target.retrieval.on_error == OnError::Keyword => failed = Some(error),
+            Err(error) => return Err(error),
         }
-        Err(error) => Err(error),
+    }
+    // A reranker reads more candidates than the answer has rows.
+    let wide = AnswerBounds { top_k: target.retrieval.recalled(), ..bounds };
+    let filter = request.filter.as_ref();
+    let find =
+        |bounds: &AnswerBounds| Search { target: &target, filter, bounds }.find(query, vector.as_deref());
+    let mut candidates = diversity::recalled(&target.retrieval.diversity, &wide, find)?;
+    let mut problem = None;
+    if failed.is_none() && target.retrieval.transform.is_some() {
+        let search = Search { target: &target, filter, bounds: &wide };
+        (candidates, problem) = search.find_reworded(query, vector.as_deref(), candidates)?;
+    }
+    let mut hits = finish(&target, request, &bounds, Some(query), candidates)?;
+    if let Some(error) = failed {
+        shape::mark_keyword(&mut hits, &error.to_string());
+    }
+    if let Some(problem) = problem {
+        shape::mark_not_reworded(&mut hits, &problem);
+    }
+    Ok(hits)
+}
+
+/// Where candidates are looked for.
+struct Search<'a> {
+    target: &'a Target,
+    filter: Option<&'a Filter>,
+    bounds: &'a AnswerBounds,
+}
+
+impl Search<'_> {
+    /// Candidates for a question, best first; without a vector by its words.
+    fn find(&self, words: &str, vector: Option<&[f32]>) -> Result<Vec<Candidate>> {
+        let Search { target, filter, bounds } = *self;
+        Ok(match vector {
+            None => fuse::of_one(keyword(target, words, filter, bounds)?),
+            Some(vector) if target.retrieval.mode == Mode::Hybrid => {
+                let top_k = bounds.top_k.max(target.retrieval.hybrid.candidates);
+                let side = AnswerBounds { top_k, ..*bounds };
+                let found = (dense(target, vector, filter, &side)?, keyword(target, words, filter, &side)?);
+                let mut fused = fuse::fuse(found.0, found.1, bounds.dedupe, &target.retrieval.hybrid);
+                similarities(target, vector, &mut fused)?;
+                fused
+            }
+            Some(vector) => fuse::of_one(dense(target, vector, filter, bounds)?),
+        })
+    }
+
+    /// The question's candidates and those for other words of it, as one list, and why some of these are not there.
+    fn find_reworded(
+        &self,
+        question: &str,
+        vector: Option<&[f32]>,
+        own: Vec<Candidate>,
+    ) -> Result<(Vec<Candidate>, Option<String>)> {
+        let Search { target, filter, bounds } = *self;
+        let Reworded { questions, passage, mut problem } =
+            reworded(&target.retrieval, target.kb_no, question, vector.is_some());
+        let mut lists = vec![own];
+        let mut embedded = |kind, texts: &[String]| match embed(target, kind, texts) {
+            Ok(vectors) => vectors,
+            Err(error) => {
+                problem = Some(error.to_string());
+                Vec::new()
+            }
+        };
+        match vector {
+            None => {
+                for words in &questions {
+                    lists.push(self.find(words, None)?);
+                }
+            }
+            Some(_) => {
+                for (words, vector) in questions.iter().zip(embedded(Kind::Query, &questions)) {
+                    lists.push(self.find(words, Some(&vector))?);
+                }
+                for vector in embedded(Kind::Document, passage.as_slice()) {
+                    lists.push(dense(target, &vector, filter, bounds)?);
+                }
+            }
+        }
+        if lists.len() == 1 {
+            return Ok((lists.swap_remove(0), problem));
+        }
+        let mut fused = transform::fuse(lists, bounds.dedupe, target.retrieval.hybrid.k);
+        if let Some(vector) = vector {
+            similarities(target, vector, &mut fused)?;
+        }
+        Ok((fused, problem))
     }
 }
 
+/// Vectors of texts, in order.
+pub(super) fn embed(target: &Target, kind: Kind, texts: &[String]) -> Result<Vec<Vec<f32>>> {
+    if texts.is_empty() {
+        return Ok(Vec::new());
+    }
+    let timeout = settings::gateway_timeout();
+    let tenant = tenants::current()?;
+    let access = access(&target.embedder, &tenant)?;
+    let whose = client::this_client(&tenant, target.kb_no);
+    let vectors = client::embed(&target.embedder, &access, kind, texts.to_vec(), whose, timeout)?;
+    Ok(vectors.numbers().chunks(target.embedder.dimension).map(<[f32]>::to_vec).collect())
+}
+
 /// The knowledge base that is asked; an error where the filter names a key that it does not allow.
-fn target(request: &Request) -> Result<Target> {
-    let target = search::target(&request.kb_id)?;
+pub(super) fn target(request: &Request) -> Result<Target> {
+    let mut target = search::target(&request.kb_id)?;
+    let own = std::mem::take(&mut target.retrieval);
+    target.retrieval = request.retrieval(&own)?;
+    // A call's mistake is an error, before anything is paid for; what is wrong with a knowledge base's own is not the caller's.
+    let chosen = |retrieval: &Retrieval| {
+        let reranker = retrieval.rerank.as_ref().map(|rerank| rerank.reranker.clone());
+        let llm = retrieval.transform.as_ref().map(|transform| transform.llm.clone());
+        [(Object::Reranker, reranker), (Object::Llm, llm)]
+    };
+    for ((what, id), (_, known)) in chosen(&target.retrieval).into_iter().zip(chosen(&own)) {
+        if let Some(id) = id.filter(|id| known.as_ref() != Some(id)) {
+            services::get(what, &id)?;
+        }
+    }
     let keys = request.filter.as_ref().map(Filter::metadata_keys).unwrap_or_default();
     match target.retrieval.key_problem(keys) {
         None => Ok(target),
@@ -80,158 +189,31 @@ pub fn query_vector(request: &Request, vector: &[f32]) -> Result<Vec<Hit>> {
     if let Some(problem) = question_problem(metric, element, vector) {
         return Err(Error::Argument { argument: "vector", problem });
     }
-    dense(&target, request, vector)
+    let bounds = AnswerBounds::new(&target.retrieval, &target.preprocess);
+    let filter = request.filter.as_ref();
+    let find = |bounds: &AnswerBounds| Ok(fuse::of_one(dense(&target, vector, filter, bounds)?));
+    let candidates = diversity::recalled(&target.retrieval.diversity, &bounds, find)?;
+    finish(&target, request, &bounds, None, candidates)
 }
 
-fn dense(target: &Target, request: &Request, vector: &[f32]) -> Result<Vec<Hit>> {
-    if !target.is_readable && !report::in_recovery() {
-        await_rights(&target.vector_db)?;
+/// The stages after recall and fusion. `question`: in words, where it has some.
+fn finish(
+    target: &Target,
+    request: &Request,
+    bounds: &AnswerBounds,
+    question: Option<&str>,
+    candidates: Vec<Candidate>,
+) -> Result<Vec<Hit>> {
+    let (ranked, why_not) = reranking::rerank(target, bounds, question, candidates);
+    let vectors = |ids: &[Uuid]| target.vector_db.store().vectors(target.build_no, ids);
+    let ranked = diversity::diverse(ranked, &target.retrieval.diversity, bounds, vectors)?;
+    let mut hits = shape::shape(ranked, &target.kb_id, bounds, request.explain);
+    if let Some(why_not) = why_not {
+        shape::mark_not_reranked(&mut hits, &why_not);
     }
-    let bounds = request.bounds(&target.retrieval, &target.preprocess);
-    let question = Question { target, vector, filter: request.filter.as_ref() };
-    finish(target, &bounds, recall::dense(&question, &bounds, target.retrieval.ef_search)?)
-}
-
-/// Waits for the worker to give the rights on a vector table that a restore has left out.
-fn await_rights(vector_db: &VectorDb) -> Result<()> {
-    let (begun, limit) = (Instant::now(), settings::gateway_timeout());
-    while begun.elapsed() < limit && !txn::with_latest_snapshot(|| vector_db.is_readable())? {
-        wake::ensure_worker();
-        report::check_interrupts();
-        latch::wait(Duration::from_millis(20));
-    }
-    Ok(())
-}
-
-/// Answers by keyword, without a vector.
-fn keyword(target: &Target, request: &Request, query: &str) -> Result<Vec<Hit>> {
-    let bounds = request.bounds(&target.retrieval, &target.preprocess);
-    let search = |limit| {
-        let found = search::by_keyword(target, query, request.filter.as_ref(), limit)?;
-        Ok((found.len(), without_gone(found)?))
-    };
-    finish(target, &bounds, recall::keyword(search, &bounds)?)
-}
-
-/// The stages after recall, which both kinds of search share.
-fn finish(target: &Target, bounds: &AnswerBounds, candidates: Vec<Candidate>) -> Result<Vec<Hit>> {
-    let ranked = rerank::rerank(fuse::fuse(candidates));
-    let mut hits = shape::shape(ranked, &target.kb_id, bounds);
     if bounds.dedupe && !hits.is_empty() {
         let hashes: Vec<Vec<u8>> = hits.iter().map(|hit| hit.row.content_hash.clone()).collect();
         shape::add_places(&mut hits, present_places(target, &hashes)?);
     }
-    Ok(hits)
-}
-
-/// A question to the vectors of a knowledge base.
-struct Question<'a> {
-    target: &'a Target,
-    vector: &'a [f32],
-    filter: Option<&'a Filter>,
-}
-
-impl Vectors for Question<'_> {
-    fn matching(&self, most: usize) -> Result<Option<usize>> {
-        self.filter.map(|filter| search::count_matching(self.target, filter, most)).transpose()
-    }
-
-    fn nearest(&self, step: Step) -> Result<Vec<Candidate>> {
-        self.target.vector_db.store().search(&Search {
-            kb_no: self.target.kb_no,
-            build_no: self.target.build_no,
-            vector: self.vector,
-            filter: self.filter,
-            limit: step.limit,
-            scan: step.scan,
-        })
-    }
-
-    fn read(&self, candidates: Vec<Candidate>) -> Result<Vec<Candidate>> {
-        without_gone(search::read(self.target, candidates)?)
-    }
-}
-
-/// Leaves out the rows of attached tables that are gone, though the worker has not taken that up yet, and marks those that
-/// were changed since.
-fn without_gone(mut candidates: Vec<Candidate>) -> Result<Vec<Candidate>> {
-    let place = |candidate: &Candidate| {
-        candidate.row.as_ref().and_then(|row| Some((row.source.clone()?, row.external_id.clone())))
-    };
-    let rows = Rows::of(candidates.iter().map(place));
-    let (written, enqueued) = (rows.written_down()?, rows.enqueued()?);
-    for place in written.stale.into_iter().chain(enqueued) {
-        candidates[place].row.iter_mut().for_each(|row| row.stale = true);
-    }
-    retain_places(&mut candidates, |place| !written.gone.contains(&place));
-    Ok(candidates)
-}
-
-/// Where texts appear, but for documents whose rows are gone.
-fn present_places(target: &Target, hashes: &[Vec<u8>]) -> Result<Vec<(Vec<u8>, Uuid, String)>> {
-    let mut places = search::places(target, hashes)?;
-    let of = |place: &TextPlace| Some((place.source.clone()?, place.external_id.clone()));
-    let gone = Rows::of(places.iter().map(of)).written_down()?.gone;
-    retain_places(&mut places, |place| !gone.contains(&place));
-    Ok(places.into_iter().map(|place| (place.content_hash, place.chunk_id, place.external_id)).collect())
-}
-
-fn retain_places<T>(items: &mut Vec<T>, is_kept: impl Fn(usize) -> bool) {
-    let mut places = 0..;
-    items.retain(|_| places.next().is_some_and(&is_kept));
-}
-
-/// Those of some documents that are rows of attached tables, with their places.
-#[derive(Default)]
-struct Rows {
-    source_nos: Vec<i64>,
-    tenants: Vec<String>,
-    external_ids: Vec<String>,
-    places: Vec<usize>,
-}
-
-/// What is written down of rows, by their places.
-#[derive(Default)]
-struct WrittenDown {
-    gone: HashSet<usize>,
-    stale: Vec<usize>,
-}
-
-impl Rows {
-    /// Of documents given by source with tenant, where they have one, and external_id.
-    fn of(documents: impl Iterator<Item = Option<((i64, String), String)>>) -> Rows {
-        let mut rows = Rows::default();
-        for (place, document) in documents.enumerate() {
-            if let Some(((source_no, tenant), external_id)) = document {
-                rows.source_nos.push(source_no);
-                rows.tenants.push(tenant);
-                rows.external_ids.push(external_id);
-                rows.places.push(place);
-            }
-        }
-        rows
-    }
-
-    fn written_down(&self) -> Result<WrittenDown> {
-        let mut found = WrittenDown::default();
-        if self.places.is_empty() {
-            return Ok(found);
-        }
-        let of_documents = || changes::of_documents(&self.source_nos, &self.tenants, &self.external_ids);
-        for (row, what) in as_owner(of_documents)? {
-            match what {
-                What::Changed => found.stale.push(self.places[row]),
-                What::Gone | What::Truncated => drop(found.gone.insert(self.places[row])),
-            }
-        }
-        Ok(found)
-    }
-
-    fn enqueued(&self) -> Result<Vec<usize>> {
-        if self.places.is_empty() {
-            return Ok(Vec::new());
-        }
-        let found = as_owner(|| changes::enqueued(&self.source_nos, &self.tenants, &self.external_ids))?;
-        Ok(found.into_iter().map(|row| self.places[row]).collect())
-    }
+    surrounded(target, hits, bounds, request.as_context)
 }

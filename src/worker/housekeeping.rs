@@ -2,13 +2,14 @@
 //! spent.
 
 use super::indexes::Indexes;
+use super::keyword_index::KeywordIndex;
 use super::log::Log;
 use crate::catalog::build_lifecycle;
-use crate::error::Result;
+use crate::error::{Object, Result};
 use crate::gateway::client;
-use crate::gateway::protocol::UsageRow;
+use crate::gateway::protocol::{Capability, UsageRow};
 use crate::pg::{latch, txn, wake};
-use crate::store::{builds, changes, embedders, jobs, quotas, runs, usage, vector_store};
+use crate::store::{builds, changes, embedders, jobs, quotas, runs, services, usage, vector_store};
 use std::time::{Duration, Instant};
 
 /// How often that is done while documents are under way.
@@ -26,11 +27,18 @@ pub struct Housekeeping {
     booked: u64,
     /// Vector tables were looked after since this worker started.
     are_tables_checked: bool,
+    keyword_index: KeywordIndex,
 }
 
 impl Housekeeping {
     pub fn new() -> Housekeeping {
-        Housekeeping { done_at: Instant::now(), asked_at: None, booked: 0, are_tables_checked: false }
+        Housekeeping {
+            done_at: Instant::now(),
+            asked_at: None,
+            booked: 0,
+            are_tables_checked: false,
+            keyword_index: KeywordIndex::default(),
+        }
     }
 
     /// A knowledge base whose documents are all done does not wait for those of others.
@@ -78,6 +86,8 @@ impl Housekeeping {
             settle_quotas(log)?;
             indexes.move_large_builds(log);
             indexes.have_built(log)?;
+            self.keyword_index.run(log)?;
+            indexes.have_metadata_indexed()?;
             self.book_query_usage()?;
             let is_moving = indexes.is_moving();
             txn::in_txn(|| {
@@ -113,15 +123,31 @@ impl Housekeeping {
                 return Ok(());
             }
             txn::in_txn(|| {
-                for UsageRow { endpoint, kb_no, tenant, usage, .. } in &part.rows {
-                    let price = embedders::find(endpoint)?.and_then(|e| e.config.remote.price_micros);
-                    usage::add(endpoint, *kb_no, tenant, usage, price)?;
+                for UsageRow { capability, endpoint, kb_no, tenant, usage } in &part.rows {
+                    let price = price(*capability, endpoint)?;
+                    usage::add(*capability, endpoint, *kb_no, tenant, usage, price)?;
                 }
                 Ok(())
             })?;
             self.booked = part.number;
         }
     }
+}
+
+/// As `price_per_million_tokens` says, in millionths; None: it says nothing, or the row is gone.
+fn price(capability: Capability, endpoint: &str) -> Result<Option<u64>> {
+    let remote = match capability {
+        Capability::Embed => embedders::find(endpoint)?.map(|embedder| embedder.config.remote),
+        Capability::Rerank => services::find(Object::Reranker, endpoint)?
+            .map(|row| row.reranker())
+            .transpose()?
+            .map(|reranker| reranker.config.remote),
+        Capability::Chat => services::find(Object::Llm, endpoint)?
+            .map(|row| row.llm())
+            .transpose()?
+            .map(|llm| llm.config.remote),
+    };
+    Ok(remote.and_then(|remote| remote.price_micros))
 }
 
 fn sweep_old_builds(log: &mut Log) -> Result<()> {

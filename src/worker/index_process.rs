@@ -1,10 +1,11 @@
-//! The indexer: builds the HNSW indexes that are wanted in one database, then leaves. A process of its
+//! The indexer: builds the HNSW indexes and those on keys of metadata that are wanted in one database, then leaves. A process of its
 //! own, because CREATE INDEX CONCURRENTLY waits for older transactions, which the worker must not.
 
 use super::indexes;
 use crate::error::Result;
 use crate::pg::pidfile::PidFile;
 use crate::pg::{background, ddl, latch, pinned_settings, report, setting, txn, wake};
+use crate::store::metadata_indexes::{self, Task};
 use crate::store::server_catalogs;
 use crate::store::vector_store::VectorDb;
 use crate::store::vector_store::index::Unindexed;
@@ -40,7 +41,45 @@ pub fn main(database: pg_sys::Oid) {
             }
         }
     }
+    if let Err(error) = keep_metadata_indexes() {
+        report::log(&format!("indexer cannot look for keys of metadata without an index: {error}"));
+    }
     background::exit(0)
+}
+
+/// Makes the indexes on keys of metadata that are wanted, and drops those that are not any more.
+fn keep_metadata_indexes() -> Result<()> {
+    let mut attempts: HashMap<Task, u32> = HashMap::new();
+    loop {
+        if !txn::in_txn(server_catalogs::is_installed)? {
+            return Ok(());
+        }
+        // As it is now: the tasks before took their time.
+        let mut tasks = txn::in_txn(metadata_indexes::tasks)?.into_iter();
+        let Some(task) = tasks.find(|task| attempts.get(task).is_none_or(|count| *count < ATTEMPTS)) else {
+            return Ok(());
+        };
+        let count = attempts.entry(task.clone()).or_insert(0);
+        *count += 1;
+        let result = do_task(&task);
+        txn::report_activity(None);
+        let Err(error) = result else { continue };
+        let gives_way = ["40P01", "57014"].contains(&error.sqlstate());
+        if !gives_way || *count == ATTEMPTS {
+            *count = ATTEMPTS;
+            report::log(&format!("index {} of kb.documents cannot be made or dropped: {error}", task.name));
+        } else {
+            latch::wait(latch::LONGEST);
+        }
+    }
+}
+
+fn do_task(task: &Task) -> Result<()> {
+    for statement in task.statements() {
+        txn::report_activity(Some(&statement));
+        ddl::run_top_level(&statement)?;
+    }
+    txn::in_txn(metadata_indexes::analyze)
 }
 
 /// Looks at all tables once, and builds the indexes that are wanted; false when none is that was not tried often enough.

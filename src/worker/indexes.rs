@@ -6,6 +6,7 @@ use super::log::Log;
 use super::target::{Target, has_moved};
 use crate::error::Result;
 use crate::pg::{txn, wake};
+use crate::store::metadata_indexes;
 use crate::store::vector_store::index::{self, Unindexed};
 use crate::store::vector_store::{self, Size, VectorDb};
 use std::collections::HashSet;
@@ -67,6 +68,8 @@ pub struct Indexes {
     growth: Growth,
     /// All tables were looked at since this worker started.
     are_all_known: bool,
+    /// Of the indexes on keys of metadata, all together.
+    metadata: IndexSchedule<()>,
 }
 
 impl Indexes {
@@ -106,6 +109,23 @@ impl Indexes {
     /// Whether a build is soon to be moved.
     pub fn is_moving(&self) -> bool {
         self.growth.is_pausing()
+    }
+
+    /// Starts the indexer if an index on a key of metadata is to be made or dropped.
+    pub fn have_metadata_indexed(&mut self) -> Result<()> {
+        if wake::indexer_runs() {
+            return Ok(());
+        }
+        if txn::in_txn(metadata_indexes::tasks)?.is_empty() {
+            self.metadata.forget(&());
+            return Ok(());
+        }
+        self.metadata.note(&());
+        let now = Instant::now();
+        if !self.metadata.due(now).is_empty() && wake::start_indexer(&[]) {
+            self.metadata.note_asked(&(), now);
+        }
+        Ok(())
     }
 
     /// Starts the indexer if a table wants an index.

@@ -32,6 +32,8 @@ mod indexes;
 #[cfg(feature = "server")]
 mod intake;
 #[cfg(feature = "server")]
+mod keyword_index;
+#[cfg(feature = "server")]
 mod launcher;
 #[cfg(feature = "server")]
 mod leases;

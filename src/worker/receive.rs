@@ -11,7 +11,7 @@ use super::target::Target;
 use super::unsaved::UnsavedVectors;
 use crate::error::{Error, Result};
 use crate::gateway::client;
-use crate::gateway::protocol::{Embedded, Response, Usage};
+use crate::gateway::protocol::{Capability, Embedded, Response, Usage};
 use crate::pg::{report, txn};
 use crate::store::usage;
 use std::collections::HashSet;
@@ -151,5 +151,6 @@ fn book(batch: &Batch<Target>, spent: &Usage) -> Result<()> {
     if !batch.target.is_remote() || *spent == Usage::default() {
         return Ok(());
     }
-    usage::add(&embedder.id, build.kb_no, &build.tenant_id, spent, embedder.config.remote.price_micros)
+    let price = embedder.config.remote.price_micros;
+    usage::add(Capability::Embed, &embedder.id, build.kb_no, &build.tenant_id, spent, price)
 }

@@ -21,6 +21,13 @@ fn a_temporary_type_over_another_is_never_read_as_what_it_is_named_after() {
     db.run(
         "SELECT kb.set_secret('key', 'sk-of-nobody'); SELECT kb.create_knowledge_base('k', 'tiny', 'shared')",
     );
+    // Nobody is there: a check says so.
+    for id in ["talker", "spare"] {
+        db.run(&format!(
+            r#"SELECT kb.create_llm('{id}', 'openai', base_url => 'http://127.0.0.1:1/v1', config => '{{"retry": {{"max_attempts": 1}}}}')"#
+        ));
+    }
+    db.run(r#"SELECT kb.create_reranker('judge', 'llm', config => '{"llm": "talker"}')"#);
     db.put("k", "d1", "Ships were running to the harbor.");
     db.run(surface::ATTACHED);
     db.run("SELECT kb.ingest('k')");

@@ -51,6 +51,8 @@ fn a_transaction_for_whose_snapshot_the_index_waits_can_drop_its_knowledge_base(
         writer.run(&format!("BEGIN; LOCK TABLE {table} IN ROW EXCLUSIVE MODE"));
         db.put_all(end, &documents);
         db.wait(end);
+        // What the worker writes after the snapshot could not be dropped under it.
+        until(LONG, "words are folded", || db.count("kb.bm25_pending") < 256);
         db.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM kb.documents");
         writer.run("COMMIT");
         until(LONG, "the index waits for the snapshot", || {

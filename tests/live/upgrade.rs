@@ -89,7 +89,7 @@ fn an_object_that_differs_is_told() {
         "ALTER TABLE kb.runs ALTER COLUMN state DROP NOT NULL",
         "ALTER TABLE kb.chunks NO FORCE ROW LEVEL SECURITY",
         "ALTER TABLE kb.documents DROP CONSTRAINT documents_external_id_check",
-        "DROP INDEX kb.chunks_tsv",
+        "DROP INDEX kb.chunks_content",
         "DROP POLICY tenant_read ON kb.usage",
         "GRANT SELECT ON kb.secrets TO kb_reader",
         "REVOKE EXECUTE ON FUNCTION kb.health() FROM kb_reader",

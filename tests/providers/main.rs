@@ -13,5 +13,6 @@ mod egress;
 mod fair;
 mod faults;
 mod limits;
+mod rerank;
 mod support;
 mod tls;

@@ -19,6 +19,69 @@ pub fn vector(text: &str, dimension: usize) -> Vec<f32> {
     numbers.iter().map(|x| ((x / norm * SCALE).round() / SCALE) as f32).collect()
 }
 
+/// How well a text answers a question, from 0 to 1: the share of the question's words that it has, and a little of its
+/// hash, so that no two texts have the same.
+pub fn score(query: &str, text: &str) -> f32 {
+    let (query, lower) = (query.to_lowercase(), text.to_lowercase());
+    let words: Vec<&str> =
+        query.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).collect();
+    let has = |word: &&&str| lower.split(|c: char| !c.is_alphanumeric()).any(|other| other == **word);
+    let share = words.iter().filter(has).count() as f64 / words.len().max(1) as f64;
+    let hash =
+        f64::from(u16::from_le_bytes(*blake3::hash(text.as_bytes()).as_bytes().first_chunk().unwrap()));
+    (((share * 0.9 + hash / 65_536.0 * 0.09) * SCALE).round() / SCALE) as f32
+}
+
+/// What a chat model says where nothing else is told: ratings where it is asked for such, otherwise "yes".
+pub fn words(prompt: &str) -> String {
+    let asked: serde_json::Value = serde_json::from_str(prompt).unwrap_or_default();
+    let query = asked["question"].as_str().unwrap_or_default();
+    let rating = |text: &serde_json::Value| score(query, text.as_str().unwrap_or_default()) * 10.0;
+    if let Some(passages) = asked["passages"].as_array() {
+        let scores: serde_json::Map<String, serde_json::Value> = passages
+            .iter()
+            .map(|passage| (passage["number"].to_string(), rating(&passage["text"]).into()))
+            .collect();
+        return serde_json::json!({"scores": scores}).to_string();
+    }
+    match asked.get("passage") {
+        Some(text) => format!("I say {}.", rating(text)),
+        None => "yes".to_string(),
+    }
+}
+
+/// The body of a chat model's answer.
+pub fn write_words(dialect: Dialect, request: &Parsed, words: &str) -> Vec<u8> {
+    let tokens = tokens(&request.texts);
+    let message = serde_json::json!({"role": "assistant", "content": words});
+    let body = match dialect {
+        Dialect::OllamaChat => serde_json::json!({
+            "model": request.model, "message": message, "done": true, "prompt_eval_count": tokens, "eval_count": 1
+        }),
+        _ => serde_json::json!({
+            "id": "stub", "object": "chat.completion", "model": request.model,
+            "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+            "usage": {"prompt_tokens": tokens, "completion_tokens": 1, "total_tokens": tokens + 1},
+        }),
+    };
+    body.to_string().into_bytes()
+}
+
+/// Scores, the best first, as `[{"index": 1, "relevance_score": 0.9}, …]`. One that was given a second number has an index
+/// that no text has.
+fn list_scores(out: &mut Vec<u8>, name: &str, scores: &[Vec<f32>]) {
+    let mut order: Vec<usize> = (0..scores.len()).collect();
+    order.sort_by(|a, b| scores[*b][0].total_cmp(&scores[*a][0]));
+    out.push(b'[');
+    for (turn, place) in order.into_iter().enumerate() {
+        let index = if scores[place].len() > 1 { place + 1000 } else { place };
+        put(out, &format!(r#"{}{{"index":{index},"{name}":"#, if turn > 0 { "," } else { "" }));
+        write_number(out, scores[place][0]);
+        out.push(b'}');
+    }
+    out.push(b']');
+}
+
 /// Tokens are words between white space.
 pub fn tokens(texts: &[&str]) -> usize {
     texts.iter().map(|text| tokens_of(text)).sum()
@@ -95,6 +158,26 @@ pub fn write(dialect: Dialect, request: &Parsed, vectors: &[Vec<f32>], is_revers
             put(&mut out, r#"},"response_type":"embeddings_by_type","meta":{"api_version":{"version":"2"},"#);
             put(&mut out, &format!(r#""billed_units":{{"input_tokens":{tokens}}}}}}}"#));
         }
+        Dialect::CohereRerank => {
+            put(&mut out, r#"{"id":"stub","results":"#);
+            list_scores(&mut out, "relevance_score", vectors);
+            put(&mut out, r#","meta":{"api_version":{"version":"2"},"billed_units":{"search_units":1}}}"#);
+        }
+        Dialect::JinaRerank => {
+            put(&mut out, &format!(r#"{{"model":{},"results":"#, quoted(request.model)));
+            list_scores(&mut out, "relevance_score", vectors);
+            put(&mut out, &format!(r#","usage":{{"total_tokens":{tokens}}}}}"#));
+        }
+        Dialect::VoyageRerank => {
+            put(&mut out, r#"{"object":"list","data":"#);
+            list_scores(&mut out, "relevance_score", vectors);
+            put(
+                &mut out,
+                &format!(r#","model":{},"usage":{{"total_tokens":{tokens}}}}}"#, quoted(request.model)),
+            );
+        }
+        Dialect::TeiRerank => list_scores(&mut out, "score", vectors),
+        Dialect::OpenAiChat | Dialect::OllamaChat => out = write_words(dialect, request, "yes"),
         Dialect::Http => {
             put(&mut out, r#"{"out":"#);
             list(&mut out, vectors, false, |out, _, vector| {

@@ -16,10 +16,16 @@ pub enum Dialect {
     Jina,
     Mistral,
     Http,
+    CohereRerank,
+    JinaRerank,
+    VoyageRerank,
+    TeiRerank,
+    OpenAiChat,
+    OllamaChat,
 }
 
 /// Each under the name of its provider, which is the first part of every path at the stub.
-const NAMES: [(&str, Dialect); 11] = [
+const NAMES: [(&str, Dialect); 17] = [
     ("openai", Dialect::OpenAi),
     ("azure_openai", Dialect::AzureOpenAi),
     ("ollama", Dialect::Ollama),
@@ -31,6 +37,12 @@ const NAMES: [(&str, Dialect); 11] = [
     ("jina", Dialect::Jina),
     ("mistral", Dialect::Mistral),
     ("http", Dialect::Http),
+    ("rerank_cohere", Dialect::CohereRerank),
+    ("rerank_jina", Dialect::JinaRerank),
+    ("rerank_voyage", Dialect::VoyageRerank),
+    ("rerank_tei", Dialect::TeiRerank),
+    ("chat_openai", Dialect::OpenAiChat),
+    ("chat_ollama", Dialect::OllamaChat),
 ];
 
 /// Headers that can carry a key; in lower case, as HTTP/2 has them.
@@ -53,6 +65,8 @@ impl Dialect {
     pub fn base(self) -> &'static str {
         match self {
             Dialect::OpenAi | Dialect::Voyage | Dialect::Jina | Dialect::Mistral => "/v1",
+            Dialect::JinaRerank | Dialect::VoyageRerank | Dialect::OpenAiChat => "/v1",
+            Dialect::CohereRerank | Dialect::TeiRerank | Dialect::OllamaChat => "",
             Dialect::AzureOpenAi => "/openai/deployments/dep",
             Dialect::Gemini => "/v1beta",
             Dialect::Vertex => "/v1/projects/p/locations/l/publishers/google/models",
@@ -81,7 +95,25 @@ impl Dialect {
             },
             Dialect::Cohere => plain("/v2/embed"),
             Dialect::Http => plain("/vectorise"),
+            Dialect::CohereRerank => plain("/v2/rerank"),
+            Dialect::JinaRerank | Dialect::VoyageRerank => plain("/v1/rerank"),
+            Dialect::TeiRerank => plain("/rerank"),
+            Dialect::OpenAiChat => plain("/v1/chat/completions"),
+            Dialect::OllamaChat => plain("/api/chat"),
         }
+    }
+
+    /// Whether it scores texts.
+    pub fn is_rerank(self) -> bool {
+        matches!(
+            self,
+            Dialect::CohereRerank | Dialect::JinaRerank | Dialect::VoyageRerank | Dialect::TeiRerank
+        )
+    }
+
+    /// Whether it answers in words.
+    pub fn is_chat(self) -> bool {
+        matches!(self, Dialect::OpenAiChat | Dialect::OllamaChat)
     }
 
     /// The model that the path names, "" where this dialect's path names none. The error says what is
@@ -121,17 +153,21 @@ impl Dialect {
     /// The body of an error.
     pub fn error(self, status: u16, message: &str) -> Value {
         match self {
-            Dialect::OpenAi => json!({
+            Dialect::OpenAi | Dialect::OpenAiChat => json!({
                 "error": {"message": message, "type": "invalid_request_error", "param": null, "code": null}
             }),
             Dialect::AzureOpenAi => json!({"error": {"code": status.to_string(), "message": message}}),
-            Dialect::Ollama => json!({"error": message}),
-            Dialect::HuggingFace => json!({"error": message, "error_type": "Validation"}),
+            Dialect::Ollama | Dialect::OllamaChat => json!({"error": message}),
+            Dialect::HuggingFace | Dialect::TeiRerank => {
+                json!({"error": message, "error_type": "Validation"})
+            }
             Dialect::Gemini | Dialect::Vertex => {
                 json!({"error": {"code": status, "message": message, "status": google_status(status)}})
             }
-            Dialect::Cohere => json!({"id": "stub", "message": message}),
-            Dialect::Voyage | Dialect::Jina => json!({"detail": message}),
+            Dialect::Cohere | Dialect::CohereRerank => json!({"id": "stub", "message": message}),
+            Dialect::Voyage | Dialect::Jina | Dialect::VoyageRerank | Dialect::JinaRerank => {
+                json!({"detail": message})
+            }
             Dialect::Mistral => json!({
                 "object": "error", "message": message, "type": "invalid_request_error", "param": null,
                 "code": status.to_string()

@@ -12,7 +12,7 @@ mod request;
 mod server;
 mod state;
 
-pub use answer::vector;
+pub use answer::{score, vector};
 pub use fault::Fault;
 
 use dialect::Dialect;
@@ -257,6 +257,11 @@ impl Stub {
     /// Holds all answers back, or lets them go.
     pub fn hold(&self, is_held: bool) {
         self.shared.is_held.send_replace(is_held);
+    }
+
+    /// Chat models answer with these words; None: with what fits.
+    pub fn say(&self, words: Option<&str>) {
+        self.shared.state().words = words.map(str::to_string);
     }
 
     pub fn set_latency(&self, latency: Duration) {

@@ -14,6 +14,8 @@ pub struct Parsed<'a> {
     pub model: &'a str,
     /// Numbers a vector is to have, where the request says so.
     pub dimension: Option<usize>,
+    /// What texts are scored for.
+    pub query: &'a str,
     /// Vectors as base64 of little-endian f32.
     pub is_base64: bool,
 }
@@ -67,6 +69,43 @@ pub fn parse<'a>(
             fields.one_of("truncation_direction", &["Left", "Right"], false);
             fields.string("prompt_name", false);
             parsed.dimension = fields.positive("dimensions");
+        }
+        Dialect::CohereRerank | Dialect::JinaRerank | Dialect::VoyageRerank => {
+            parsed.model = fields.string("model", true).unwrap_or_default();
+            parsed.query = fields.string("query", true).unwrap_or_default();
+            parsed.texts = fields.texts("documents");
+            if dialect != Dialect::CohereRerank && fields.boolean("return_documents", true) == Some(true) {
+                fields.problem("return_documents", "asks for what is known");
+            }
+            match dialect {
+                Dialect::VoyageRerank => drop(fields.boolean("truncation", true)),
+                Dialect::CohereRerank => drop(fields.positive("max_tokens_per_doc")),
+                _ => {}
+            }
+        }
+        Dialect::TeiRerank => {
+            parsed.query = fields.string("query", true).unwrap_or_default();
+            parsed.texts = fields.texts("texts");
+            for key in ["raw_scores", "return_text", "truncate"] {
+                fields.boolean(key, true);
+            }
+            if parsed.texts.len() > 32 {
+                fields.problem("texts", "are more than --max-client-batch-size");
+            }
+        }
+        Dialect::OpenAiChat | Dialect::OllamaChat => {
+            parsed.model = fields.string("model", true).unwrap_or_default();
+            parse_messages(&mut fields, &mut parsed);
+            if fields.boolean("stream", true) == Some(true) {
+                fields.problem("stream", "asks for what is not read");
+            }
+            match dialect {
+                Dialect::OpenAiChat => {
+                    fields.get("temperature", false);
+                    fields.positive("max_tokens");
+                }
+                _ => drop(fields.get("options", false)),
+            }
         }
         Dialect::Gemini => parse_gemini(&mut fields, &mut parsed),
         Dialect::Vertex => parse_vertex(&mut fields, &mut parsed),
@@ -152,6 +191,23 @@ fn parse_gemini<'a>(fields: &mut Fields<'a, '_>, parsed: &mut Parsed<'a>) {
             let mut part = Fields::new(format!("body.requests[{i}].content.parts[]."), part, fields.problems);
             parsed.texts.extend(part.string("text", true));
             part.finish();
+        }
+    }
+}
+
+/// Instructions, then what the user says, which is the text.
+fn parse_messages<'a>(fields: &mut Fields<'a, '_>, parsed: &mut Parsed<'a>) {
+    let messages = fields.items("messages");
+    if messages.len() != 2 {
+        fields.problem("messages", "are not two");
+    }
+    for (i, item) in messages.iter().enumerate() {
+        let mut message = Fields::new(format!("body.messages[{i}]."), item, fields.problems);
+        message.one_of("role", &[["system", "user"][i.min(1)]], true);
+        let content = message.string("content", true);
+        message.finish();
+        if i > 0 {
+            parsed.texts.extend(content);
         }
     }
 }

@@ -285,13 +285,23 @@ async fn perform(
         _ => {}
     }
     let dimension = parsed.dimension.unwrap_or(shared.options.dimension);
-    let mut vectors: Vec<Vec<f32>> =
-        parsed.texts.iter().map(|text| answer::vector(text, dimension)).collect();
+    let made = |text: &&str| match dialect.is_rerank() {
+        true => vec![answer::score(parsed.query, text)],
+        false => answer::vector(text, dimension),
+    };
+    let mut vectors: Vec<Vec<f32>> = parsed.texts.iter().map(made).collect();
     if let Some(fault) = &fault {
         fault.spoil(&mut vectors);
     }
     let is_reversed = fault == Some(Fault::Shuffled);
-    let bytes = Bytes::from(answer::write(dialect, parsed, &vectors, is_reversed));
+    let bytes = Bytes::from(match dialect.is_chat() {
+        true => {
+            let told = shared.state().words.clone();
+            let prompt = parsed.texts.first().copied().unwrap_or_default();
+            answer::write_words(dialect, parsed, &told.unwrap_or_else(|| answer::words(prompt)))
+        }
+        false => answer::write(dialect, parsed, &vectors, is_reversed),
+    });
     if shared.options.record && fault.as_ref().is_none_or(Fault::is_good) {
         shared.state().answer(&parsed.texts);
     }

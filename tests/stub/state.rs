@@ -23,6 +23,8 @@ pub struct Shared {
 pub struct State {
     pub schedule: Schedule,
     pub latency: Duration,
+    /// What chat models answer; None: what fits.
+    pub words: Option<String>,
     /// A credential that is accepted beside that of the options.
     pub other_key: Option<String>,
     pub requests: Vec<Seen>,

@@ -40,13 +40,18 @@ pub struct EmbedRequest {
 type QueueKey = (Embedder, Kind, Option<Secret>, Reach);
 
 pub struct Queues {
-    endpoints: Endpoints,
+    endpoints: Arc<Endpoints>,
     queues: Mutex<HashMap<QueueKey, Arc<Queue>>>,
 }
 
 impl Queues {
     pub fn new(settings: Settings) -> Queues {
-        Queues { endpoints: Endpoints::new(settings), queues: Mutex::default() }
+        Queues { endpoints: Arc::new(Endpoints::new(settings)), queues: Mutex::default() }
+    }
+
+    /// What all endpoints share, those that are called for something else included.
+    pub fn endpoints(&self) -> Arc<Endpoints> {
+        Arc::clone(&self.endpoints)
     }
 
     pub fn configure(&self, settings: Settings) {

@@ -1,11 +1,14 @@
 //! Local models: texts become vectors inside this process.
 
 mod bert;
+mod cross_encoder;
 mod hash;
 mod static_model;
 mod tokens;
 mod transformer;
 mod weights;
+
+pub use cross_encoder::CrossEncoder;
 
 use crate::error::{Error, Result};
 use crate::kernels::InstructionSet;

@@ -13,6 +13,7 @@ const WORDS: [&str; 12] =
     ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "alpha", "beta", "gamma", "delta", "one", "two", "three", "four"];
 
 mod long;
+mod pairs;
 
 fn strings(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|t| t.to_string()).collect()

@@ -4,6 +4,7 @@ use crate::error::{Error, Result};
 use crate::model::{Embedder, Kind};
 use crate::model_files::ModelFiles;
 use crate::tokenizer::pieces;
+use std::path::Path;
 use tokenizers::{Encoding, Tokenizer};
 
 /// Bytes tokenised at a time, about: an encoding takes some 260 bytes for each of the text.
@@ -23,13 +24,8 @@ pub struct Tokens {
 
 impl Tokens {
     pub fn load(embedder: &Embedder, files: &ModelFiles) -> Result<Tokens> {
-        let mut tokenizer = Tokenizer::from_file(&files.tokenizer).map_err(|e| Error::ModelFiles {
-            model: embedder.model.clone(),
-            problem: format!("tokenizer.json cannot be used: {e}"),
-        })?;
-        // The file's own settings (MiniLM's cut at 128 and pad to 128) would cut texts silently.
-        tokenizer.with_padding(None);
-        let _ = tokenizer.with_truncation(None);
+        let tokenizer = open_tokenizer(&files.tokenizer)
+            .map_err(|problem| Error::ModelFiles { model: embedder.model.clone(), problem })?;
         let special = tokenizer.encode_fast("", true).map_or(0, |encoding| encoding.len());
         if files.special_tokens > 0 && special != files.special_tokens {
             return Err(Error::ModelFiles {
@@ -134,8 +130,30 @@ impl Tokens {
     }
 }
 
+/// A tokeniser without the file's own settings (MiniLM's cut at 128 and pad to 128), which would cut texts silently.
+pub fn open_tokenizer(path: &Path) -> Result<Tokenizer, String> {
+    let mut tokenizer =
+        Tokenizer::from_file(path).map_err(|e| format!("tokenizer.json cannot be used: {e}"))?;
+    tokenizer.with_padding(None);
+    let _ = tokenizer.with_truncation(None);
+    Ok(tokenizer)
+}
+
+/// The first ids of a text, without special tokens; no more of it is tokenised than need be.
+pub fn limited(tokenizer: &Tokenizer, text: &str, most: usize) -> tokenizers::Result<Vec<u32>> {
+    let mut ids = Vec::new();
+    for piece in pieces(text) {
+        ids.extend(tokenizer.encode_fast(&text[piece], false)?.get_ids());
+        if ids.len() >= most {
+            break;
+        }
+    }
+    ids.truncate(most);
+    Ok(ids)
+}
+
 /// The special tokens before and behind a text.
-fn around(tokenizer: &Tokenizer) -> (Vec<u32>, Vec<u32>) {
+pub fn around(tokenizer: &Tokenizer) -> (Vec<u32>, Vec<u32>) {
     let Ok(encoding) = tokenizer.encode("a", true) else { return Default::default() };
     let (ids, mask) = (encoding.get_ids(), encoding.get_special_tokens_mask());
     let opening = mask.iter().take_while(|m| **m == 1).count();

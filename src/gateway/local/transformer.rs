@@ -41,7 +41,7 @@ pub struct Config {
     position_embedding_type: Option<String>,
 }
 
-struct Linear {
+pub struct Linear {
     /// (in, out)
     weight: Tensor,
     bias: Tensor,
@@ -49,13 +49,13 @@ struct Linear {
 
 impl Linear {
     /// The file has (out, in).
-    fn load(weights: &mut Weights, name: &str, input: usize, output: usize) -> Result<Linear, String> {
+    pub fn load(weights: &mut Weights, name: &str, input: usize, output: usize) -> Result<Linear, String> {
         let weight = weights.tensor(&format!("{name}.weight"), &[output, input])?;
         let bias = weights.tensor(&format!("{name}.bias"), &[output])?;
         Ok(Linear { weight: weight.t().and_then(|w| w.contiguous()).map_err(|e| e.to_string())?, bias })
     }
 
-    fn forward(&self, x: &Tensor, product: &Product) -> Result<Tensor> {
+    pub fn forward(&self, x: &Tensor, product: &Product) -> Result<Tensor> {
         product.of(x, &self.weight)?.broadcast_add(&self.bias)
     }
 }
@@ -166,6 +166,8 @@ pub struct Transformer {
     words: Tensor,
     /// Positions with token type 0 already added: a single text is all type 0.
     positions: Tensor,
+    /// What a token of type 1, the second text of a pair, has more than one of type 0.
+    second: Option<Tensor>,
     norm: Norm,
     layers: Vec<Layer>,
     config: Config,
@@ -193,23 +195,56 @@ impl Transformer {
             .narrow(0, 0, 1)
             .and_then(|first| positions.broadcast_add(&first))
             .map_err(|e| e.to_string())?;
+        let row = |i| types.narrow(0, i, 1).map_err(|e: Error| e.to_string());
+        let second = match c.type_vocab_size {
+            0 | 1 => None,
+            _ => Some((row(1)? - row(0)?).map_err(|e| e.to_string())?),
+        };
         let norm = Norm::load(&mut weights, "embeddings.LayerNorm", c)?;
         let layers = (0..c.num_hidden_layers)
             .map(|i| Layer::load(&mut weights, &format!("encoder.layer.{i}"), c))
             .collect::<Result<_, String>>()?;
-        Ok(Transformer { words, positions, norm, layers, config, product: Product(set) })
+        Ok(Transformer { words, positions, second, norm, layers, config, product: Product(set) })
     }
 
     /// Hidden states (tokens of all texts, hidden) of the last layer, text after text. No text may be
     /// empty or longer than the model has positions.
     pub fn forward(&self, texts: &[&[u32]]) -> Result<Tensor> {
-        let product = &self.product;
+        self.encode(texts, self.embed(texts)?)
+    }
+
+    /// Whether it tells the two texts of a pair apart.
+    pub fn has_second_type(&self) -> bool {
+        self.second.is_some()
+    }
+
+    /// As [`Transformer::forward`], of pairs: of each the first so many tokens are of type 0, the others of type 1.
+    pub fn forward_pairs(&self, pairs: &[&[u32]], firsts: &[usize]) -> Result<Tensor> {
+        let mut x = self.embed(pairs)?;
+        if let Some(second) = &self.second {
+            let is_second = |(ids, first): (&&[u32], &usize)| {
+                let first = *first;
+                (0..ids.len()).map(move |place| if place < first { 0f32 } else { 1f32 })
+            };
+            let types: Vec<f32> = pairs.iter().zip(firsts).flat_map(is_second).collect();
+            let types = Tensor::from_vec(types, (x.dim(0)?, 1), &Device::Cpu)?;
+            x = (x + types.broadcast_mul(second)?)?;
+        }
+        self.encode(pairs, x)
+    }
+
+    /// What words and positions give, before the first norm.
+    fn embed(&self, texts: &[&[u32]]) -> Result<Tensor> {
         let total = texts.iter().map(|ids| ids.len()).sum::<usize>();
         let ids = Tensor::from_vec(texts.concat(), total, &Device::Cpu)?;
         let places: Vec<u32> = texts.iter().flat_map(|ids| 0..ids.len() as u32).collect();
         let places = Tensor::from_vec(places, total, &Device::Cpu)?;
-        let mut x = (self.words.index_select(&ids, 0)? + self.positions.index_select(&places, 0)?)?;
-        x = self.norm.forward(&x)?;
+        self.words.index_select(&ids, 0)? + self.positions.index_select(&places, 0)?
+    }
+
+    fn encode(&self, texts: &[&[u32]], x: Tensor) -> Result<Tensor> {
+        let product = &self.product;
+        let mut x = self.norm.forward(&x)?;
         for layer in &self.layers {
             let attended = self.attention(&layer.query_key_value.forward(&x, product)?, texts)?;
             x = layer.attention_norm.forward(&(layer.attention_output.forward(&attended, product)? + x)?)?;

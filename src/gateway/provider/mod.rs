@@ -16,6 +16,7 @@ mod voyage;
 
 pub use super::endpoint::classify::Unusable;
 pub use super::endpoint::transport::{Auth, HttpRequest};
+pub use read::parse;
 
 use super::endpoint::classify;
 use crate::model::{Embedder, Kind};

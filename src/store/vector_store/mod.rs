@@ -8,6 +8,7 @@ mod missing;
 mod nearest;
 mod own_table;
 mod pgvector;
+mod sample;
 mod table;
 mod vector_db;
 
@@ -20,7 +21,7 @@ pub use vector_db::VectorDb;
 
 use crate::error::Result;
 use crate::model::{Candidate, VectorDbType};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use uuid::Uuid;
 
 /// Whether a store can be asked.
@@ -63,6 +64,18 @@ pub trait VectorStore {
     /// The nearest chunks, best first. Vectors are read as a role of kb's own, since callers have no right to read
     /// them: before a caller sees anything of a chunk, its row is read as the caller.
     fn search(&self, search: &Search) -> Result<Vec<Candidate>>;
+
+    /// How many vectors its index has, of all builds; None: it has no index, so that every search is exact.
+    fn indexed(&self) -> Result<Option<usize>>;
+
+    /// The similarity of a vector to those of these chunks, as [`VectorStore::search`] reads them; of those that have one.
+    fn similarities(&self, build_no: i64, vector: &[f32], chunk_ids: &[Uuid]) -> Result<HashMap<Uuid, f64>>;
+
+    /// Chunks of a build chosen at random, with their vectors, read as [`VectorStore::search`] does.
+    fn sample(&self, build_no: i64, most: i64) -> Result<Vec<(Uuid, Vec<f32>)>>;
+
+    /// The vectors of these chunks, as [`VectorStore::search`] reads them; of those that have one.
+    fn vectors(&self, build_no: i64, chunk_ids: &[Uuid]) -> Result<HashMap<Uuid, Vec<f32>>>;
 
     /// The next chunks of documents that have no vector yet, by document and ordinal, after `after`.
     fn missing(

@@ -8,10 +8,13 @@ use crate::model::{Candidate, Filter};
 use crate::pg::role::as_vector_reader;
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg};
+use crate::store::IN_ORDER;
 use crate::store::arguments::Arguments;
 use crate::store::filter::condition;
 use crate::store::server_catalogs::vector_schema;
+use std::collections::HashMap;
 use std::ffi::CString;
+use uuid::Uuid;
 
 /// What is looked for among the vectors of a build.
 pub struct Search<'a> {
@@ -20,13 +23,15 @@ pub struct Search<'a> {
     pub vector: &'a [f32],
     /// On the documents.
     pub filter: Option<&'a Filter>,
+    /// All chunks that pass the filter, where they are few enough to be listed; for the exact scans.
+    pub among: Option<&'a [Uuid]>,
     /// Chunks at most.
     pub limit: usize,
     pub scan: Scan,
 }
 
 pub fn search(vector_db: &VectorDb, search: &Search) -> Result<Vec<Candidate>> {
-    let Search { kb_no, build_no, vector, filter, limit, scan } = *search;
+    let Search { kb_no, build_no, vector, filter, among, limit, scan } = *search;
     let mut arguments = Arguments::default();
     let schema = vector_schema()?;
     let operator = format!("OPERATOR({schema}.{})", vector_db.metric.operator());
@@ -35,36 +40,57 @@ pub fn search(vector_db: &VectorDb, search: &Search) -> Result<Vec<Candidate>> {
         arguments.add(Arg::Floats(vector)),
         vector_db.column_type(&schema)
     );
-    let of_build = format!("v.build_no = {}", arguments.add(Arg::Long(build_no)));
-    let filtered = filter.map_or(String::new(), |filter| {
-        let of_kb = arguments.add(Arg::Long(kb_no));
-        format!("AND d.kb_no = {of_kb} AND {}", condition(filter, &mut arguments))
-    });
+    let mut of_build = format!("v.build_no = {}", arguments.add(Arg::Long(build_no)));
+    let mut joins =
+        String::from("JOIN kb.chunks c ON c.chunk_id = v.chunk_id AND c.build_no = v.build_no AND c.enabled");
+    match (among, filter) {
+        // They are enabled chunks of documents that pass.
+        (Some(among), _) => {
+            of_build.push_str(&format!(" AND v.chunk_id = ANY ({})", arguments.add(Arg::Uuids(among))));
+            if scan == Scan::Exact {
+                joins.clear();
+            }
+        }
+        (None, Some(filter)) => {
+            let of_kb = arguments.add(Arg::Long(kb_no));
+            let condition = condition(filter, &mut arguments);
+            joins.push_str(&format!(
+                " JOIN kb.documents d ON d.document_id = c.document_id AND d.kb_no = {of_kb} AND {condition}"
+            ));
+        }
+        (None, None) => joins.push_str(" JOIN kb.documents d ON d.document_id = c.document_id"),
+    }
     let table = vector_db.table();
-    let joins = format!(
-        "JOIN kb.chunks c ON c.chunk_id = v.chunk_id AND c.build_no = v.build_no AND c.enabled
-         JOIN kb.documents d ON d.document_id = c.document_id {filtered}"
-    );
-    let found = as_vector_reader(|| match scan {
-        // Without a filter the index is scanned without joins.
-        Scan::Index { ef_search } => {
+    let mut found = as_vector_reader(|| match scan {
+        Scan::Index { ef_search, visits } => {
+            // Without a filter the index is scanned without joins.
             let joins = if filter.is_none() { "" } else { joins.as_str() };
             let sql = format!(
                 "SELECT v.chunk_id, {distance} FROM {table} v {joins}
                  WHERE {of_build} ORDER BY {distance} LIMIT {limit}"
             );
+            let text = |number: usize| CString::new(number.to_string()).unwrap_or_default();
+            let (ef_search, visits) = (text(ef_search), text(visits));
+            // Relaxed: what comes late and is nearer than what came before is not left out. It is put in order below.
+            let order = if filter.is_none() { c"strict_order" } else { c"relaxed_order" };
             setting::load_pgvector();
-            let ef_search = CString::new(ef_search.to_string()).unwrap_or_default();
-            setting::with(
-                &[(c"hnsw.ef_search", &ef_search), (c"hnsw.iterative_scan", c"strict_order")],
-                || spi::read(&sql, &arguments.all(), pair),
-            )
+            let settings = [
+                (c"hnsw.ef_search", ef_search.as_c_str()),
+                (c"hnsw.iterative_scan", order),
+                (c"hnsw.max_scan_tuples", visits.as_c_str()),
+            ];
+            let read = || spi::read(&sql, &arguments.all(), pair);
+            setting::with(&settings, || match filter {
+                None => read(),
+                // How many vectors the scan visits is decided already (retrieve/plan.rs).
+                Some(_) => setting::with(IN_ORDER, read),
+            })
         }
         // "+ 0" keeps the planner off the index.
         Scan::Exact => spi::read(
             &format!(
                 "SELECT v.chunk_id, ({distance}) + 0 FROM {table} v {joins}
-                 WHERE {of_build} ORDER BY ({distance}) + 0 LIMIT {limit}"
+                 WHERE {of_build} ORDER BY ({distance}) + 0, v.chunk_id LIMIT {limit}"
             ),
             &arguments.all(),
             pair,
@@ -75,12 +101,13 @@ pub fn search(vector_db: &VectorDb, search: &Search) -> Result<Vec<Candidate>> {
                      SELECT DISTINCT ON (c.content_hash) c.chunk_id, ({distance}) + 0 AS distance
                      FROM {table} v {joins}
                      WHERE {of_build} ORDER BY c.content_hash, c.document_id, c.ordinal) s
-                 ORDER BY s.distance LIMIT {limit}"
+                 ORDER BY s.distance, s.chunk_id LIMIT {limit}"
             ),
             &arguments.all(),
             pair,
         ),
     })?;
+    found.sort_by(|(_, a), (_, b)| a.total_cmp(b));
     let candidate = |(rank, (chunk_id, distance))| Candidate {
         dense: Some(Found { rank, score: vector_db.metric.score(distance) }),
         ..Candidate::new(chunk_id)
@@ -88,7 +115,51 @@ pub fn search(vector_db: &VectorDb, search: &Search) -> Result<Vec<Candidate>> {
     Ok((1..).zip(found).map(candidate).collect())
 }
 
+/// How many vectors the HNSW index of a table has, about; None: it has none that is valid.
+pub fn indexed(vector_db: &VectorDb) -> Result<Option<usize>> {
+    let rows = spi::read_one(
+        "SELECT t.reltuples::float8 FROM pg_catalog.pg_class t JOIN pg_catalog.pg_index i ON i.indrelid = t.oid
+         WHERE t.oid = pg_catalog.to_regclass('kb.' || pg_catalog.quote_ident($1))::oid
+           AND i.indexrelid = pg_catalog.to_regclass('kb.' || pg_catalog.quote_ident($1 || '_hnsw'))::oid
+           AND i.indisvalid",
+        &[Arg::Text(&vector_db.table_name)],
+        |row| row.get::<f64>(0),
+    )?;
+    Ok(rows.map(|rows| rows.max(0.0) as usize))
+}
+
+/// The similarity of a vector to those of chunks, of those that have one.
+pub fn similarities(
+    vector_db: &VectorDb,
+    build_no: i64,
+    vector: &[f32],
+    chunk_ids: &[Uuid],
+) -> Result<HashMap<Uuid, f64>> {
+    let schema = vector_schema()?;
+    let sql = format!(
+        "SELECT v.chunk_id, v.embedding OPERATOR({schema}.{}) ($3::real[])::{}
+         FROM {} v WHERE v.build_no = $1 AND v.chunk_id = ANY ($2)",
+        vector_db.metric.operator(),
+        vector_db.column_type(&schema),
+        vector_db.table()
+    );
+    let arguments = [Arg::Long(build_no), Arg::Uuids(chunk_ids), Arg::Floats(vector)];
+    let found = as_vector_reader(|| spi::read(&sql, &arguments, pair))?;
+    Ok(found.into_iter().map(|(chunk_id, distance)| (chunk_id, vector_db.metric.score(distance))).collect())
+}
+
+/// The vectors of chunks, of those that have one.
+pub fn vectors(vector_db: &VectorDb, build_no: i64, chunk_ids: &[Uuid]) -> Result<HashMap<Uuid, Vec<f32>>> {
+    let sql = format!(
+        "SELECT v.chunk_id, v.embedding::real[] FROM {} v WHERE v.build_no = $1 AND v.chunk_id = ANY ($2)",
+        vector_db.table()
+    );
+    let arguments = [Arg::Long(build_no), Arg::Uuids(chunk_ids)];
+    let read = |row: &spi::Row| Ok((row.uuid(0)?, row.get::<Vec<f32>>(1)?));
+    Ok(as_vector_reader(|| spi::read(&sql, &arguments, read))?.into_iter().collect())
+}
+
 /// A chunk and its distance.
-fn pair(row: &spi::Row) -> Result<(uuid::Uuid, f64)> {
+fn pair(row: &spi::Row) -> Result<(Uuid, f64)> {
     Ok((row.uuid(0)?, row.get(1)?))
 }

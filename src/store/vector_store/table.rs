@@ -2,13 +2,13 @@
 
 use super::missing;
 use super::nearest::{self, Search};
-use super::{Health, Missing, VectorDb, VectorStore};
+use super::{Health, Missing, VectorDb, VectorStore, sample};
 use crate::error::{Error, Object, Result};
 use crate::model::Candidate;
 use crate::pg::spi::{self, Arg, quote};
 use crate::pg::{ddl, report, role, setting};
 use crate::store::server_catalogs::vector_schema;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use uuid::Uuid;
 
 /// What tells one kind of table from another.
@@ -91,6 +91,22 @@ impl<T: Table> VectorStore for T {
 
     fn search(&self, search: &Search) -> Result<Vec<Candidate>> {
         nearest::search(self.vector_db(), search)
+    }
+
+    fn indexed(&self) -> Result<Option<usize>> {
+        nearest::indexed(self.vector_db())
+    }
+
+    fn similarities(&self, build_no: i64, vector: &[f32], chunk_ids: &[Uuid]) -> Result<HashMap<Uuid, f64>> {
+        nearest::similarities(self.vector_db(), build_no, vector, chunk_ids)
+    }
+
+    fn sample(&self, build_no: i64, most: i64) -> Result<Vec<(Uuid, Vec<f32>)>> {
+        sample::sample(self.vector_db(), build_no, most)
+    }
+
+    fn vectors(&self, build_no: i64, chunk_ids: &[Uuid]) -> Result<HashMap<Uuid, Vec<f32>>> {
+        nearest::vectors(self.vector_db(), build_no, chunk_ids)
     }
 
     fn missing(

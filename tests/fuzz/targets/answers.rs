@@ -5,6 +5,7 @@ use crate::memory::{Limits, measure};
 use crate::random::Random;
 use kb::gateway::local::finish;
 use kb::gateway::provider::{NAMES, find};
+use kb::gateway::{chat, rerank};
 use kb::model::{Embedder, EmbedderConfig};
 use serde_json::json;
 
@@ -13,6 +14,12 @@ pub const TARGET: Target = Target {
     run,
     seeds: Vec::new,
     words: &[
+        "\"results\":",
+        "{\"index\":0,\"relevance_score\":0.5}",
+        "{\"index\":1,\"score\":1e400}",
+        "\"choices\":",
+        "\"message\":",
+        "\"content\":",
         "\"data\":",
         "\"index\":",
         "\"embedding\":",
@@ -50,9 +57,25 @@ pub const TARGET: Target = Target {
 
 const LIMITS: Limits = Limits { bytes: (1 << 16, 100), allocations: (200, 4) };
 
+/// Of rerankers: refused, or a number for each text. Of chat models: refused, or words.
+fn read_scores_and_words(data: &[u8], count: usize) {
+    for provider in rerank::NAMES {
+        let (read, cost) = measure(|| rerank::find(provider).unwrap().read(data, count));
+        cost.within(&LIMITS, data.len());
+        if let Ok(answer) = read {
+            assert_eq!(answer.value.len(), count, "{provider}");
+        }
+    }
+    for provider in chat::NAMES {
+        let (_, cost) = measure(|| chat::find(provider).unwrap().read(data));
+        cost.within(&LIMITS, data.len());
+    }
+}
+
 fn run(data: &[u8]) {
     let mut random = Random::seeded_by(data);
     let count = 1 + random.below(3);
+    read_scores_and_words(data, count);
     for provider in NAMES {
         let embedder = embedder(provider, random.below(2) == 0);
         let (read, cost) = measure(|| find(provider).unwrap().read(&embedder, data, count));

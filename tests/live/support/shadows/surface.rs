@@ -13,13 +13,15 @@ pub struct Call {
     pub is_repeatable: bool,
 }
 
-/// A table of the writers that is attached to knowledge base k, for [`calls`].
-pub const ATTACHED: &str = "
+/// A table of the writers that is attached to knowledge base k, and an evaluation set, for [`calls`].
+pub const ATTACHED: &str = r#"
     CREATE TABLE public.attached (id integer PRIMARY KEY, body text);
     ALTER TABLE public.attached OWNER TO kb_writer;
     GRANT SELECT ON public.attached TO kb_reader;
     INSERT INTO public.attached VALUES (1, 'Ships in a row of a table.');
-    SELECT kb.attach_table('k', 'public.attached', '{body}')";
+    SELECT kb.attach_table('k', 'public.attached', '{body}');
+    SELECT kb.create_eval_set('k', 's');
+    SELECT kb.put_eval_question('k', 's', 'q1', 'Where is the harbor?', '["d1"]')"#;
 
 /// The rows of an answer as text, or how it failed.
 pub type Answer = Result<Vec<String>, Fault>;
@@ -87,18 +89,44 @@ fn plausible(function: &str, name: &str, ty: &str) -> Option<String> {
         ("attach_table", "json_fields" | "adopt") => return None,
         ("extract_text", "value") => r#"{"title": "One", "tags": ["a", {"b": 1}]}"#,
         ("extract_text", "fields") => r#"{"include": ["$.tags..*"], "exclude": ["$.title"]}"#,
+        ("load_eval", "queries") => r#"{"_id": "q9", "text": "Where is the harbor?"}"#,
+        ("load_eval", "qrels") => "query-id\tcorpus-id\tscore\nq9\td1\t1",
+        ("create_eval_set", "eval_set") => "fresh",
+        (_, "eval_set") => "s",
+        (_, "question_id") => "q1",
+        (_, "question") => "Where is the harbor?",
+        (_, "relevant") => r#"["d1", {"external_id": "d2", "grade": 2, "start": 0, "end": 9}]"#,
+        (_, "option_sets") => r#"ARRAY['{"mode": "keyword", "k": 3}'::pg_catalog.jsonb]"#,
         ("bind_role" | "unbind_role", "role_name") => "pg_monitor",
         ("bind_role" | "unbind_role" | "share" | "unshare" | "set_quota", "tenant") => "other",
         ("set_quota", "documents") => "1",
+        ("create_reranker" | "create_llm", "id") => "fresh",
+        ("create_reranker", "provider") => "llm",
+        ("create_llm", "provider") => "openai",
+        ("create_llm" | "alter_llm", "base_url") => "http://127.0.0.1:1",
+        ("create_reranker" | "alter_reranker", "config") => r#"{"llm": "talker", "scoring": "single"}"#,
+        ("create_llm" | "alter_llm", "config") => r#"{"temperature": 0}"#,
+        ("alter_reranker" | "check_reranker" | "drop_reranker", "id") => "judge",
+        ("alter_llm" | "check_llm", "id") => "talker",
+        ("drop_llm", "id") => "spare",
+        ("index_metadata" | "unindex_metadata", "key") => "n",
+        ("index_metadata" | "unindex_metadata", "type") => "number",
         (_, "model" | "base_url" | "secret" | "tokenizer") => return None,
         ("create_knowledge_base" | "create_embedder" | "create_vector_db", "id") => "fresh",
         ("alter_embedder" | "drop_embedder" | "drop_vector_db", "id") => "spare",
         ("check_embedder", "id") | (_, "embedder") => "tiny",
+        ("annotate", "chunk_ids") => {
+            "ARRAY[(SELECT c.chunk_id FROM kb.chunks c ORDER BY c.chunk_id LIMIT 1)]"
+        }
+        ("annotate", "answer") => "Where is the harbor of the town?",
+        ("context", "format") => "xml",
+        (_, "kb_ids") => "{k}",
         (_, "kb_id" | "id") => "k",
         (_, "external_id") => "d1",
         (_, "external_ids") => "{d1,none}",
         (_, "documents") => r#"ARRAY['{"external_id": "new", "content": "A new text."}'::pg_catalog.jsonb]"#,
         (_, "texts") => "{one,two}",
+        (_, "language") => "english",
         (_, "vector") => "[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]",
         (_, "vector_db") => "shared",
         ("delete_by_filter", "filter") => r#"{"type": "eq", "key": "$external_id", "value": "d1"}"#,
@@ -142,7 +170,7 @@ fn hostile(ty: &str) -> &'static [&'static str] {
         "jsonb" => &["null", "[]", "\"x\"", r#"{"": {"a": [[]]}}"#, r#"{"language": "pg_temp.english"}"#],
         "bytea" => &["\\xff00"],
         "regclass" => &["0", "1", "pg_catalog.pg_class", "kb.documents"],
-        "_text" | "_jsonb" => &["{}", "{NULL}"],
+        "_text" | "_jsonb" | "_uuid" => &["{}", "{NULL}"],
         _ => &[],
     }
 }

@@ -1,0 +1,182 @@
+"""Questions under filters that keep from everything to nearly nothing, against the best SQL by hand for the same columns: exact,
+or by the index with iterative scan and as small an ef_search as finds enough. Vectors are clustered, as those of texts are."""
+
+import time
+from statistics import median
+
+from psycopg.types.json import Jsonb
+
+from report import Report, percentile
+from server import Server, Vector, adapt_vectors
+
+DATABASE = "bench_filters"
+DIMENSION, QUERIES, WARM_UP, TOP_K = 384, 60, 10, 10
+RECALL, RATIO = 0.97, 1.3
+EF_SEARCH = (40, 100, 200, 400, 1000)
+# What a filter keeps, in percent; a bucket each.
+PARTS = (100, 10, 1, 0.1, 0.01)
+COLUMNS = "chunk_id, kb_id, external_id, title, content, score, token_count, metadata, locator, stale"
+BY_KB = f"SELECT {COLUMNS} FROM kb.query_vector('bench', %s, {TOP_K}, filter => '{{filter}}')"
+OUTER = """
+SELECT c.chunk_id, 'bench'::text AS kb_id, d.external_id, d.title, c.content, 1 - s.distance AS score, c.token_count,
+       d.metadata || c.metadata AS metadata, c.locator, d.content_hash IS DISTINCT FROM d.indexed_hash AS stale
+FROM ({inner}) s JOIN kb.chunks c USING (chunk_id, build_no) JOIN kb.documents d USING (document_id) ORDER BY s.distance"""
+INNER = """
+SELECT v.chunk_id, v.build_no, {distance} AS distance FROM {table} v
+JOIN kb.chunks c ON c.chunk_id = v.chunk_id AND c.build_no = v.build_no
+JOIN kb.documents d ON d.document_id = c.document_id
+WHERE d.metadata @> '{filter}' ORDER BY {distance} LIMIT {top_k}"""
+# Clusters in clusters in clusters, each level nearer than the one before.
+LEVELS = ((0.002, 1.0), (0.04, 0.7), (0.2, 0.5), (1, 0.35))
+
+
+def run(server: Server, report: Report) -> None:
+    chunks = server.options.filtered_chunks
+    connection = server.fresh(DATABASE)
+    connection.execute("SET statement_timeout = 0")
+    connection.execute(f"ALTER DATABASE {DATABASE} SET maintenance_work_mem = '{64 + chunks * 3 // 1000}MB'")
+    connection.execute(f"ALTER DATABASE {DATABASE} SET max_parallel_maintenance_workers = 0")
+    begun = time.monotonic()
+    vectors = fill(server, connection, chunks)
+    report.note(f"filters: {chunks:,} chunks of {DIMENSION} dimensions, made and indexed in {time.monotonic() - begun:.0f} s")
+    connection.execute(
+        "DO $$BEGIN CREATE ROLE bench_reader IN ROLE kb_reader; EXCEPTION WHEN duplicate_object THEN END$$"
+    )
+    table = connection.execute("SELECT 'kb.' || quote_ident(table_name) FROM kb.builds").fetchone()[0]
+    for part in PARTS:
+        kept = f"{part:g} %, {max(1, round(chunks * part / 100)):,}"
+        compare(server, report, table, f'{{"part": "{part:g}"}}' if part < 100 else '{"all": true}', kept, vectors)
+    # A tenth, all of it far from nearly every question.
+    compare(server, report, table, '{"far": true}', "some clusters", vectors)
+    connection.close()
+    server.drop(DATABASE)
+
+
+def fill(server: Server, connection, chunks: int) -> list[Vector]:
+    """A table whose rows have vectors already, attached; and questions, which are vectors near to some of them."""
+    connection.execute("SELECT setseed(0.5)")
+    count = 1
+    connection.execute(f"CREATE TABLE level_0 AS SELECT 0 AS i, array_fill(0::real, '{{{DIMENSION}}}')::vector AS v")
+    for level, (share, width) in enumerate(LEVELS, 1):
+        before, count = count, max(10, int(chunks * share))
+        connection.execute(
+            f"""CREATE TABLE level_{level} AS SELECT g AS i, p.v + ARRAY(
+                    SELECT (random() - 0.5) * {width} FROM generate_series(1, {DIMENSION}) WHERE g IS NOT NULL)::real[]::vector AS v
+                FROM generate_series(0, {count} - 1) g JOIN level_{level - 1} p ON p.i = g % {before}"""
+        )
+    first = max(10, int(chunks * LEVELS[0][0]))
+    # Those that a part keeps are spread evenly over the clusters.
+    buckets = " ".join(f"WHEN r < {sum(p for p in PARTS[i:] if p < 100) / 100} THEN '{PARTS[i]:g}'" for i in range(len(PARTS) - 1, 0, -1))
+    connection.execute(
+        f"""CREATE TABLE rows AS SELECT i AS id, 'text number ' || i AS body, true AS "all", i % {first} < {first} / 10 AS far,
+                CASE {buckets} ELSE 'other' END AS part, v
+            FROM (SELECT *, random() AS r FROM level_{len(LEVELS)} ORDER BY i) l"""
+    )
+    connection.execute("ALTER TABLE rows ADD PRIMARY KEY (id)")
+    connection.execute(
+        "SELECT kb.create_knowledge_base('bench', embedder => 'hash', chunking => %s)", [Jsonb({"strategy": "none"})]
+    )
+    connection.execute(
+        "SELECT kb.attach_table('bench', 'rows', '{body}', metadata => '{all,far,part}', adopt => 'v')"
+    )
+    connection.execute("SELECT kb.wait('bench', %s)", [600 + chunks / 50])
+    begun = time.monotonic()
+    while not connection.execute("SELECT indexed FROM kb.status").fetchone()[0] or server.processes("kb indexer"):
+        if time.monotonic() - begun > 600 + chunks / 50:
+            raise TimeoutError("the index is not built")
+        time.sleep(0.2)
+    connection.execute("VACUUM ANALYZE")
+    connection.execute("CHECKPOINT")
+    found = connection.execute(
+        f"SELECT (v + ARRAY(SELECT (random() - 0.5) * 0.35 FROM generate_series(1, {DIMENSION}) WHERE id IS NOT NULL)::real[]::vector)"
+        f" FROM rows WHERE NOT far ORDER BY md5(id::text) LIMIT {QUERIES + WARM_UP}",
+        binary=True,
+    ).fetchall()
+    return [Vector(vector) for (vector,) in found]
+
+
+def compare(server: Server, report: Report, table: str, filter: str, kept: str, vectors: list[Vector]) -> None:
+    """One line, p50 against that of the better SQL by hand; and the recall of both."""
+    with session(server) as connection:
+        exact = by_hand(table, filter, "(v.embedding <=> %s) + 0")
+        index = by_hand(table, filter, "v.embedding <=> %s")
+        by_kb = BY_KB.replace("{filter}", filter)
+        nearest = [{row[0] for row in answer(connection, exact, vector)} for vector in vectors]
+        expected = [len(ids) for ids in nearest]
+
+        def recall(rows) -> float:
+            found = sum(len({row[0] for row in r} & ids) for r, ids in zip(rows, nearest[WARM_UP:]))
+            return found / max(1, sum(expected[WARM_UP:]))
+
+        ef_search = smallest_ef_search(connection, index, vectors, nearest)
+        times, rows = side_by_side(connection, [by_kb, exact, index], vectors, ef_search)
+    if [len(found) for found in rows[0]] != expected[WARM_UP:]:
+        raise AssertionError(f"under {filter} some answers have fewer rows than qualify")
+    kb, all_of_them, by_index = (median(side) for side in times)
+    # The index counts as by hand only where it finds enough.
+    finds = recall(rows[2]) >= RECALL
+    hand = min(all_of_them, by_index) if finds else all_of_them
+    way = f"by index, ef_search {ef_search}" if finds and by_index < all_of_them else "exact"
+    report.add(
+        f"a filter keeps {kept}: p50, top_k {TOP_K}",
+        f"{kb:.2f} ms",
+        f"{hand:.2f} ms ({way}; exact {all_of_them:.2f}, index {by_index:.2f})",
+        f"{kb / hand:.2f}",
+        f"<= {RATIO}",
+        kb / hand <= RATIO,
+    )
+    found = recall(rows[0])
+    report.add(
+        f"  recall@{TOP_K} against an exact scan; p95",
+        f"{found:.3f}; {percentile(times[0], 95):.2f} ms",
+        f"{recall(rows[2]):.3f} (index)",
+        "",
+        f">= {RECALL}",
+        found >= RECALL,
+    )
+
+
+def by_hand(table: str, filter: str, distance: str) -> str:
+    """The vector is a named argument, since it is there twice."""
+    inner = INNER.format(table=table, filter=filter, top_k=TOP_K, distance=distance.replace("%s", "%(vector)s"))
+    return OUTER.format(inner=inner)
+
+
+def session(server: Server):
+    connection = server.connect(DATABASE)
+    adapt_vectors(connection)
+    for statement in ("LOAD 'vector'", "SET hnsw.iterative_scan = relaxed_order", "SET jit = off"):
+        connection.execute(statement)
+    return connection
+
+
+def answer(connection, sql: str, vector: Vector):
+    arguments = {"vector": vector} if "%(vector)s" in sql else [vector]
+    return connection.execute(sql, arguments, prepare=True, binary=True).fetchall()
+
+
+def smallest_ef_search(connection, index: str, vectors: list[Vector], nearest) -> int:
+    """With which the index finds enough of the nearest; the largest where none does."""
+    for ef_search in EF_SEARCH:
+        connection.execute(f"SET hnsw.ef_search = {ef_search}")
+        sample = list(zip(vectors, nearest))[:20]
+        found = sum(len({row[0] for row in answer(connection, index, vector)} & ids) for vector, ids in sample)
+        if found >= RECALL * sum(len(ids) for _, ids in sample):
+            return ef_search
+    return EF_SEARCH[-1]
+
+
+def side_by_side(connection, sides: list[str], vectors: list[Vector], ef_search: int):
+    """Times and rows of each side over all questions, taking turns."""
+    connection.execute(f"SET hnsw.ef_search = {ef_search}")
+    times, rows = [[] for _ in sides], [[] for _ in sides]
+    for i, vector in enumerate(vectors):
+        for j in range(len(sides)):
+            side = (i + j) % len(sides)
+            begun = time.perf_counter()
+            found = answer(connection, sides[side], vector)
+            took = (time.perf_counter() - begun) * 1000
+            if i >= WARM_UP:
+                times[side].append(took)
+                rows[side].append(found)
+    return times, rows

@@ -1,0 +1,160 @@
+//! SQL functions that measure: evaluation sets, what answers are worth, what the index misses.
+
+use super::{elements, json, required, value};
+use crate::pg::json::Jsonb;
+use crate::use_cases::{self, Evaluated, Tuned};
+use pgrx::JsonB;
+use pgrx::pg_sys::panic::ErrorReport;
+use pgrx::prelude::*;
+
+#[pg_extern(volatile, parallel_unsafe)]
+fn create_eval_set(kb_id: Option<&str>, eval_set: Option<&str>) -> Result<(), ErrorReport> {
+    Ok(use_cases::create_eval_set(required("kb_id", kb_id)?, required("eval_set", eval_set)?)?)
+}
+
+#[pg_extern(volatile, parallel_unsafe)]
+fn drop_eval_set(kb_id: Option<&str>, eval_set: Option<&str>) -> Result<(), ErrorReport> {
+    Ok(use_cases::drop_eval_set(required("kb_id", kb_id)?, required("eval_set", eval_set)?)?)
+}
+
+#[pg_extern(volatile, parallel_unsafe)]
+fn put_eval_question(
+    kb_id: Option<&str>,
+    eval_set: Option<&str>,
+    question_id: Option<&str>,
+    question: Option<&str>,
+    relevant: Option<Jsonb>,
+    filter: default!(Option<Jsonb>, "NULL"),
+) -> Result<(), ErrorReport> {
+    let (kb_id, eval_set) = (required("kb_id", kb_id)?, required("eval_set", eval_set)?);
+    let (id, question) = (required("question_id", question_id)?, required("question", question)?);
+    let relevant = required("relevant", value("relevant", relevant)?)?;
+    Ok(use_cases::put_eval_question(kb_id, eval_set, id, question, &relevant, json("filter", filter)?)?)
+}
+
+#[pg_extern(volatile, parallel_unsafe)]
+fn delete_eval_question(
+    kb_id: Option<&str>,
+    eval_set: Option<&str>,
+    question_id: Option<&str>,
+) -> Result<bool, ErrorReport> {
+    let (kb_id, eval_set) = (required("kb_id", kb_id)?, required("eval_set", eval_set)?);
+    Ok(use_cases::delete_eval_question(kb_id, eval_set, required("question_id", question_id)?)?)
+}
+
+#[pg_extern(volatile, parallel_unsafe)]
+fn load_eval(
+    kb_id: Option<&str>,
+    eval_set: Option<&str>,
+    queries: Option<&str>,
+    qrels: Option<&str>,
+) -> Result<i64, ErrorReport> {
+    let (kb_id, eval_set) = (required("kb_id", kb_id)?, required("eval_set", eval_set)?);
+    Ok(use_cases::load_eval(kb_id, eval_set, required("queries", queries)?, required("qrels", qrels)?)?)
+}
+
+#[pg_extern(volatile, parallel_unsafe)]
+fn evaluate(
+    kb_id: Option<&str>,
+    eval_set: Option<&str>,
+    option_sets: default!(Option<Vec<Option<Jsonb>>>, "NULL"),
+) -> Result<
+    TableIterator<
+        'static,
+        (
+            name!(options, JsonB),
+            name!(k, i32),
+            name!(questions, i64),
+            name!(recall, f64),
+            name!(precision, f64),
+            name!(mrr, f64),
+            name!(ndcg, f64),
+            name!(hit_rate, f64),
+            name!(ann_recall, Option<f64>),
+            name!(p50_ms, Option<f64>),
+            name!(p95_ms, Option<f64>),
+            name!(unanswered, i64),
+        ),
+    >,
+    ErrorReport,
+> {
+    let (kb_id, eval_set) = (required("kb_id", kb_id)?, required("eval_set", eval_set)?);
+    let mut trials = Vec::new();
+    for given in elements("option_sets", option_sets.unwrap_or_default())? {
+        trials.extend(value("option_sets", Some(given))?);
+    }
+    let evaluated = use_cases::evaluate(kb_id, eval_set, trials)?;
+    Ok(TableIterator::new(evaluated.into_iter().map(|evaluated| {
+        let Evaluated { options, k, questions, mean, ann_recall, p50_ms, p95_ms, unanswered } = evaluated;
+        let (ndcg, hit_rate) = (mean.ndcg, mean.hit);
+        let (recall, precision, mrr) = (mean.recall, mean.precision, mean.reciprocal_rank);
+        let options = JsonB(options);
+        (
+            options, k, questions, recall, precision, mrr, ndcg, hit_rate, ann_recall, p50_ms, p95_ms,
+            unanswered,
+        )
+    })))
+}
+
+#[pg_extern(volatile, parallel_unsafe)]
+fn tune(
+    kb_id: Option<&str>,
+    eval_set: Option<&str>,
+    apply: default!(Option<bool>, "false"),
+) -> Result<
+    TableIterator<
+        'static,
+        (
+            name!(options, JsonB),
+            name!(k, i32),
+            name!(questions, i64),
+            name!(recall, f64),
+            name!(precision, f64),
+            name!(mrr, f64),
+            name!(ndcg, f64),
+            name!(hit_rate, f64),
+            name!(p50_ms, Option<f64>),
+            name!(p95_ms, Option<f64>),
+            name!(gain, f64),
+            name!(gain_error, Option<f64>),
+            name!(present, bool),
+            name!(proposed, bool),
+        ),
+    >,
+    ErrorReport,
+> {
+    let (kb_id, eval_set) = (required("kb_id", kb_id)?, required("eval_set", eval_set)?);
+    let tuned = use_cases::tune(kb_id, eval_set, required("apply", apply)?)?;
+    Ok(TableIterator::new(tuned.into_iter().map(|Tuned { evaluated, gain, is_present, is_proposed }| {
+        let Evaluated { options, k, questions, mean, p50_ms, p95_ms, .. } = evaluated;
+        (
+            JsonB(options),
+            k,
+            questions,
+            mean.recall,
+            mean.precision,
+            mean.reciprocal_rank,
+            mean.ndcg,
+            mean.hit,
+            p50_ms,
+            p95_ms,
+            gain.mean,
+            Some(gain.error).filter(|error| error.is_finite()),
+            is_present,
+            is_proposed,
+        )
+    })))
+}
+
+#[pg_extern(volatile, parallel_unsafe)]
+fn measure_recall(
+    kb_id: Option<&str>,
+    sample: default!(Option<i32>, "100"),
+) -> Result<
+    TableIterator<'static, (name!(recall, f64), name!(sample, i64), name!(ef_search, Option<i32>))>,
+    ErrorReport,
+> {
+    let measured = use_cases::measure_recall(required("kb_id", kb_id)?, required("sample", sample)?)?;
+    let ef_search = measured.ef_search.map(|ef_search| ef_search as i32);
+    Ok(TableIterator::once((measured.recall, measured.sample as i64, ef_search)))
+}

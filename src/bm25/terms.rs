@@ -1,0 +1,191 @@
+//! The terms of one chunk, and their bytes.
+
+use super::bytes::{Reader, put_number, put_term, read_term};
+use super::corrupt::Corrupt;
+
+/// PostgreSQL's lexemes have at most so many bytes.
+pub const MAX_TERM: usize = 2046;
+
+const VERSION: u8 = 1;
+
+/// The greatest length of terms that their key tells from all others. Most terms are no longer.
+pub const SHORT: usize = 15;
+
+/// Sorts as terms do, but is the same for long terms with the same beginning: the first bytes, then the length, or 16
+/// for all that are longer than `SHORT`.
+pub fn key(term: &[u8]) -> u128 {
+    let mut bytes = [0; SHORT + 1];
+    let count = term.len().min(SHORT);
+    bytes[..count].copy_from_slice(&term[..count]);
+    bytes[SHORT] = term.len().min(SHORT + 1) as u8;
+    u128::from_be_bytes(bytes)
+}
+
+/// Distinct terms, ascending bytewise, each with how often the chunk has it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Terms {
+    terms: Vec<(Vec<u8>, u32)>,
+}
+
+impl Terms {
+    /// Takes terms in any order. Equal terms are added up; empty ones and those with frequency 0 are left out.
+    pub fn new(terms: impl IntoIterator<Item = (Vec<u8>, u32)>) -> Self {
+        let mut terms: Vec<_> = terms.into_iter().filter(|(term, f)| !term.is_empty() && *f > 0).collect();
+        terms.sort_unstable();
+        terms.dedup_by(|next, kept| {
+            let equal = next.0 == kept.0;
+            if equal {
+                kept.1 = kept.1.saturating_add(next.1);
+            }
+            equal
+        });
+        Terms { terms }
+    }
+
+    /// The sum of the frequencies.
+    pub fn length(&self) -> u32 {
+        self.terms.iter().fold(0, |sum, (_, f)| sum.saturating_add(*f))
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], u32)> {
+        self.terms.iter().map(|(term, f)| (term.as_slice(), *f))
+    }
+
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![VERSION];
+        put_number(&mut out, self.length().into());
+        let mut previous: &[u8] = &[];
+        for (term, frequency) in self.iter() {
+            let repeated = frequency > 1;
+            put_term(&mut out, repeated, previous, term);
+            if repeated {
+                put_number(&mut out, frequency.into());
+            }
+            previous = term;
+        }
+        out
+    }
+
+    pub fn decode(encoded: &[u8]) -> Result<Self, Corrupt> {
+        let mut decoder = Decoder::new(encoded)?;
+        let mut terms = Vec::new();
+        while let Some((term, frequency)) = decoder.next_term()? {
+            terms.push((term.to_vec(), frequency));
+        }
+        Ok(Terms { terms })
+    }
+}
+
+/// Reads encoded terms one after the other, into one buffer.
+pub struct Decoder<'a> {
+    reader: Reader<'a>,
+    term: Vec<u8>,
+    length: u32,
+    sum: u32,
+}
+
+impl<'a> Decoder<'a> {
+    pub fn new(encoded: &'a [u8]) -> Result<Self, Corrupt> {
+        let mut reader = Reader::new(encoded);
+        if reader.byte()? != VERSION {
+            return Err(Corrupt("a chunk's terms have an unknown version"));
+        }
+        let length = reader.small()?;
+        Ok(Decoder { reader, term: Vec::new(), length, sum: 0 })
+    }
+
+    /// The chunk's length: the sum of the frequencies.
+    pub fn length(&self) -> u32 {
+        self.length
+    }
+
+    pub fn next_term(&mut self) -> Result<Option<(&[u8], u32)>, Corrupt> {
+        if self.reader.is_empty() {
+            let complete = self.sum == self.length;
+            return if complete {
+                Ok(None)
+            } else {
+                Err(Corrupt("a chunk's terms are not as many as its length"))
+            };
+        }
+        let repeated = read_term(&mut self.reader, &mut self.term)?;
+        let frequency = if repeated { self.reader.small()? } else { 1 };
+        if frequency == 0 {
+            return Err(Corrupt("a frequency is 0"));
+        }
+        self.sum = self.sum.saturating_add(frequency);
+        Ok(Some((&self.term, frequency)))
+    }
+}
+
+/// The chunk's length, and for each of `terms` (ascending bytewise, distinct) its frequency: 0 where the chunk lacks it.
+/// Reads no further than it must.
+pub fn frequencies(encoded: &[u8], terms: &[&[u8]]) -> Result<(u32, Vec<u32>), Corrupt> {
+    debug_assert!(terms.is_sorted_by(|a, b| a < b));
+    let mut decoder = Decoder::new(encoded)?;
+    let mut found = vec![0; terms.len()];
+    let mut wanted = terms.iter().zip(&mut found).peekable();
+    'terms: while wanted.peek().is_some() {
+        let Some((term, frequency)) = decoder.next_term()? else { break };
+        while let Some((want, slot)) = wanted.next_if(|(want, _)| **want <= term) {
+            if *want == term {
+                *slot = frequency;
+                continue 'terms;
+            }
+        }
+    }
+    Ok((decoder.length(), found))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn terms(list: &[(&str, u32)]) -> Terms {
+        Terms::new(list.iter().map(|(term, f)| (term.as_bytes().to_vec(), *f)))
+    }
+
+    #[test]
+    fn terms_are_sorted_distinct_and_come_back() {
+        let terms = terms(&[("b", 2), ("a", 1), ("", 9), ("b", 3), ("c", 0), ("abc", 70_000)]);
+        let list: Vec<_> = terms.iter().collect();
+        assert_eq!(list, [(b"a".as_slice(), 1), (b"abc", 70_000), (b"b", 5)]);
+        assert_eq!(terms.length(), 70_006);
+        assert_eq!(Terms::decode(&terms.encode()).unwrap(), terms);
+        assert_eq!(Terms::decode(&Terms::default().encode()).unwrap(), Terms::default());
+    }
+
+    #[test]
+    fn a_length_over_the_limit_saturates() {
+        let terms = terms(&[("a", u32::MAX), ("b", 5), ("c", u32::MAX)]);
+        assert_eq!(terms.length(), u32::MAX);
+        assert_eq!(Terms::decode(&terms.encode()).unwrap(), terms);
+    }
+
+    #[test]
+    fn frequencies_are_those_of_the_terms_asked_for() {
+        let encoded = terms(&[("b", 2), ("bb", 1), ("d", 7)]).encode();
+        let ask = |list: &[&str]| {
+            frequencies(&encoded, &list.iter().map(|t| t.as_bytes()).collect::<Vec<_>>()).unwrap()
+        };
+        assert_eq!(ask(&["a", "b", "ba", "bb", "c", "d", "e"]), (10, vec![0, 2, 0, 1, 0, 7, 0]));
+        assert_eq!(ask(&["d"]), (10, vec![7]));
+        assert_eq!(ask(&["x", "y"]), (10, vec![0, 0]));
+        assert_eq!(ask(&[]), (10, vec![]));
+    }
+
+    #[test]
+    fn keys_sort_as_terms_do() {
+        let mut terms: Vec<Vec<u8>> = Vec::new();
+        for length in [1, 2, 14, 15, 16, 17, 40] {
+            for (fill, last) in [(b'a', b'a'), (b'a', 0), (b'a', 0xff), (0, 0), (0xff, 0xff), (0xff, 0)] {
+                terms.push([vec![fill; length - 1], vec![last]].concat());
+            }
+        }
+        for (a, b) in terms.iter().flat_map(|a| terms.iter().map(move |b| (a, b))) {
+            let both_long = a.len() > SHORT && b.len() > SHORT;
+            let order = key(a).cmp(&key(b));
+            assert!(order == a.cmp(b) || (order.is_eq() && both_long), "{a:?} {b:?}");
+        }
+    }
+}

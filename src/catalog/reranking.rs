@@ -1,0 +1,108 @@
+//! Asking rerankers and chat models, and reranking the candidates of a question.
+
+use super::endpoint_access::{self, Called};
+use crate::error::{Error, Object, Result};
+use crate::gateway::client;
+use crate::gateway::protocol::{Access, Capability, Prompt};
+use crate::model::{Candidate, Llm, Reranker};
+use crate::retrieve::request::AnswerBounds;
+use crate::retrieve::rerank;
+use crate::store::search::Target;
+use crate::store::services::{self, ServiceRow};
+use crate::store::tenants;
+use std::time::Duration;
+
+/// A reranker with the chat model that it asks, if it does.
+pub struct Chosen {
+    reranker: Reranker,
+    row: ServiceRow,
+    llm: Option<(Llm, ServiceRow)>,
+}
+
+pub fn choose(id: &str) -> Result<Chosen> {
+    let row = services::get(Object::Reranker, id)?;
+    let reranker = row.reranker()?;
+    let llm = match &reranker.config.llm {
+        Some(id) => {
+            let row = services::get(Object::Llm, id)?;
+            Some((row.llm()?, row))
+        }
+        None => None,
+    };
+    Ok(Chosen { reranker, row, llm })
+}
+
+/// How well each text answers a question, in order; larger is better.
+pub fn scores(
+    chosen: &Chosen,
+    query: &str,
+    texts: Vec<String>,
+    kb_no: i64,
+    timeout: Duration,
+) -> Result<Vec<f64>> {
+    let tenant = tenants::current()?;
+    let Chosen { reranker, row, llm } = chosen;
+    let access = match llm {
+        Some((llm, row)) => access(Object::Llm, row, llm.config.remote.daily_token_budget, &tenant)?,
+        None if reranker.provider == "local" => Access::default(),
+        None => access(Object::Reranker, row, reranker.config.remote.daily_token_budget, &tenant)?,
+    };
+    // What is longer is cut by the gateway, too, by characters.
+    let most = reranker.config.max_chars.saturating_mul(4);
+    let texts = texts.into_iter().map(|text| beginning(&text, most).to_string()).collect();
+    let whose = client::this_client(&tenant, kb_no);
+    let llm = llm.as_ref().map(|(llm, _)| llm);
+    client::rerank(reranker, llm, access, beginning(query, most), texts, whose, timeout)
+}
+
+/// What a chat model answers.
+pub fn chat(id: &str, prompt: Prompt, kb_no: i64, timeout: Duration) -> Result<String> {
+    let row = services::get(Object::Llm, id)?;
+    let (tenant, llm) = (tenants::current()?, row.llm()?);
+    let access = access(Object::Llm, &row, llm.config.remote.daily_token_budget, &tenant)?;
+    client::chat(&llm, access, prompt, client::this_client(&tenant, kb_no), timeout)
+}
+
+fn access(what: Object, row: &ServiceRow, budget: Option<u64>, tenant: &str) -> Result<Access> {
+    let called = Called {
+        capability: if what == Object::Llm { Capability::Chat } else { Capability::Rerank },
+        id: row.id.clone(),
+        secret: row.secret.clone(),
+        secret_host: row.secret_host.clone(),
+        has_budget: budget.is_some(),
+    };
+    let fault = |problem, passing| Error::Service { what, id: row.id.clone(), problem, passing };
+    let paused = |problem: String, _| fault(format!("is paused: {problem}"), true);
+    endpoint_access::access(&called, tenant, paused, |problem| fault(problem, false))
+}
+
+/// At most so many bytes of a text, whole characters.
+fn beginning(text: &str, most: usize) -> &str {
+    &text[..text.floor_char_boundary(most)]
+}
+
+/// Candidates in the reranker's order, where the knowledge base or the call names one. If it cannot say, they stay as they
+/// were, and the reason is given.
+pub fn rerank(
+    target: &Target,
+    bounds: &AnswerBounds,
+    question: Option<&str>,
+    candidates: Vec<Candidate>,
+) -> (Vec<Candidate>, Option<String>) {
+    let Some(wanted) = &target.retrieval.rerank else { return (candidates, None) };
+    let Some(question) = question else {
+        let why = "the question is a vector, and has no words for a reranker to read";
+        return (candidates, Some(why.into()));
+    };
+    let split = rerank::split(candidates, bounds, bounds.top_k.saturating_mul(wanted.factor));
+    if split.read.is_empty() {
+        return (split.unchanged(), None);
+    }
+    let timeout = Duration::from_millis(wanted.timeout_ms);
+    let scored = choose(&wanted.reranker)
+        .and_then(|chosen| scores(&chosen, question, split.texts(), target.kb_no, timeout));
+    match scored {
+        Ok(scores) => (split.by(&scores), None),
+        Err(error) => (split.unchanged(), Some(error.to_string())),
+    }
+}

@@ -1,0 +1,82 @@
+//! OpenAI, and every server that speaks its chat API. <https://platform.openai.com/docs/api-reference/chat/create>
+
+use super::super::provider::parse;
+use super::{Answer, Dialect, Prompt, Unusable};
+use crate::model::Llm;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+const BASE: &str = "https://api.openai.com/v1";
+
+pub struct OpenAi;
+
+#[derive(Deserialize)]
+struct Completion {
+    choices: Vec<Choice>,
+    usage: Option<Usage>,
+}
+
+#[derive(Deserialize)]
+struct Choice {
+    message: Message,
+}
+
+#[derive(Deserialize)]
+struct Message {
+    content: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Usage {
+    total_tokens: Option<u64>,
+}
+
+impl Dialect for OpenAi {
+    fn base_url(&self) -> &'static str {
+        BASE
+    }
+
+    fn model(&self) -> Option<&'static str> {
+        Some("gpt-4o-mini")
+    }
+
+    fn needs_secret(&self) -> bool {
+        true
+    }
+
+    /// base_url is accepted with /v1, as OpenAI's own clients take it, and without.
+    fn path(&self, base_url: &str) -> &'static str {
+        let rest = base_url.split_once("://").map_or(base_url, |(_, rest)| rest);
+        match rest.split_once('/').is_some_and(|(_, path)| !path.trim_matches('/').is_empty()) {
+            true => "/chat/completions",
+            false => "/v1/chat/completions",
+        }
+    }
+
+    fn body(&self, llm: &Llm, prompt: &Prompt) -> Value {
+        let mut body = json!({
+            "model": llm.model,
+            "messages": [
+                {"role": "system", "content": prompt.system},
+                {"role": "user", "content": prompt.user},
+            ],
+            "stream": false,
+        });
+        if let Some(millis) = llm.config.temperature_millis {
+            body["temperature"] = json!(f64::from(millis) / 1000.0);
+        }
+        // Newer models of OpenAI's refuse max_tokens, and other servers know nothing else.
+        if let Some(most) = llm.config.max_output_tokens {
+            let is_own = llm.base_url.as_deref().is_none_or(|base| base.contains("://api.openai.com"));
+            body[if is_own { "max_completion_tokens" } else { "max_tokens" }] = json!(most);
+        }
+        body
+    }
+
+    fn read(&self, body: &[u8]) -> Result<Answer<String>, Unusable> {
+        let Completion { choices, usage } = parse(body)?;
+        let content = choices.into_iter().next().and_then(|choice| choice.message.content);
+        let value = content.ok_or_else(|| Unusable::Unreadable("the answer has no message".to_string()))?;
+        Ok(Answer { value, tokens: usage.and_then(|usage| usage.total_tokens) })
+    }
+}

@@ -1,0 +1,182 @@
+//! BERT cross-encoders (ms-marco-MiniLM and the like): question and text are read together, and get one score.
+//!
+//! Nogueira, Cho: "Passage Re-ranking with BERT", 2019; the head is that of transformers' BertForSequenceClassification with
+//! one label. The score is the logistic function of the logit, as sentence-transformers' CrossEncoder gives it by default:
+//! from 0 to 1, in the order of the logits.
+
+use super::tokens::{around, least, limited, open_tokenizer};
+use super::transformer::{Config, Linear, Transformer};
+use super::weights::Weights;
+use crate::error::{Error, Object, Result};
+use crate::kernels::{InstructionSet, Product};
+use crate::model::Reranker;
+use crate::model_files::{Architecture, ModelFiles, open_weights, read_header};
+use candle_core::{Device, Tensor};
+use std::path::Path;
+use tokenizers::Tokenizer;
+
+/// Tokens of a forward pass at most (more only for a single longer pair), as for embedding.
+const BATCH_TOKENS: usize = 1024;
+/// Special tokens of a pair: [CLS] question [SEP] text [SEP].
+const SPECIAL: usize = 3;
+const HEAD: &str = "classifier.weight";
+
+pub struct CrossEncoder {
+    tokenizer: Tokenizer,
+    opening: Vec<u32>,
+    closing: Vec<u32>,
+    /// Special tokens included.
+    limit: usize,
+    transformer: Transformer,
+    pooler: Linear,
+    classifier: Linear,
+    product: Product,
+}
+
+/// A pair's tokens, and how many of them are the question's.
+struct Pair {
+    ids: Vec<u32>,
+    first: usize,
+}
+
+impl CrossEncoder {
+    /// Whether a model's directory holds one; its weights' header only is read. Errors: `ModelFiles`.
+    pub fn check(model_dir: &Path, model: &str) -> Result<ModelFiles> {
+        let fail = |problem: String| Error::ModelFiles { model: model.to_string(), problem };
+        let files = ModelFiles::open(model_dir, model)?;
+        if files.architecture != Architecture::Bert {
+            return Err(fail("is no cross-encoder: kb runs those of model_type bert".into()));
+        }
+        let (_, metadata) =
+            open_weights(&files.weights).and_then(|mut file| read_header(&mut file)).map_err(fail)?;
+        match metadata.info(HEAD).map(|info| info.shape.as_slice()) {
+            Some([1, _]) => Ok(files),
+            Some(shape) => {
+                let labels = shape.first().copied().unwrap_or(0);
+                Err(fail(format!(
+                    "is no cross-encoder that gives one score: it tells {labels} classes apart"
+                )))
+            }
+            None => Err(fail(format!("is no cross-encoder: its weights lack the tensor \"{HEAD}\""))),
+        }
+    }
+
+    pub fn load(reranker: &Reranker, model_dir: &Path) -> Result<CrossEncoder> {
+        Self::load_for(InstructionSet::chosen()?, reranker, model_dir)
+    }
+
+    pub(super) fn load_for(
+        set: InstructionSet,
+        reranker: &Reranker,
+        model_dir: &Path,
+    ) -> Result<CrossEncoder> {
+        let fail = |problem: String| Error::ModelFiles { model: reranker.model.clone(), problem };
+        let files = Self::check(model_dir, &reranker.model)?;
+        let path = files.config.as_ref().ok_or_else(|| fail("config.json is missing".into()))?;
+        let json = std::fs::read(path).map_err(|e| fail(format!("cannot read config.json: {e}")))?;
+        let config: Config =
+            serde_json::from_slice(&json).map_err(|e| fail(format!("config.json cannot be used: {e}")))?;
+        let hidden = files.dimension;
+        let mut head = Weights::open(&files.weights).map_err(fail)?;
+        let classifier = Linear::load(&mut head, "classifier", hidden, 1).map_err(fail)?;
+        let mut pooled = if head.has("bert.pooler.dense.weight") { head.with_prefix("bert.") } else { head };
+        let pooler = Linear::load(&mut pooled, "pooler.dense", hidden, hidden).map_err(fail)?;
+        let weights = Weights::open(&files.weights).map_err(fail)?;
+        let transformer = Transformer::load(weights, config, set).map_err(fail)?;
+        if !transformer.has_second_type() {
+            return Err(fail("config.json: a cross-encoder needs a type_vocab_size of 2".into()));
+        }
+        let tokenizer = open_tokenizer(&files.tokenizer).map_err(fail)?;
+        let (opening, closing) = around(&tokenizer);
+        if (opening.len(), closing.len()) != (1, 1) {
+            return Err(fail("tokenizer.json does not put [CLS] and [SEP] around a text".into()));
+        }
+        let limit = least(files.max_tokens, reranker.config.max_input_tokens).unwrap_or(usize::MAX);
+        let product = Product(set);
+        Ok(CrossEncoder { tokenizer, opening, closing, limit, transformer, pooler, classifier, product })
+    }
+
+    /// A score from 0 to 1 for each text. What is longer than the model reads is cut, the longer of question and text first.
+    /// `pause` is called between two passes.
+    pub fn scores(&self, id: &str, query: &str, texts: &[String], pause: &dyn Fn()) -> Result<Vec<f32>> {
+        let fail = |problem: String| Error::Service {
+            what: Object::Reranker,
+            id: id.to_string(),
+            problem,
+            passing: false,
+        };
+        let most = self.limit.saturating_sub(SPECIAL);
+        let ids = |text: &str| limited(&self.tokenizer, text, most).map_err(|e| fail(e.to_string()));
+        let question = ids(query)?;
+        let mut scores = Vec::with_capacity(texts.len());
+        let (mut batch, mut size) = (Vec::new(), 0);
+        for text in texts {
+            let pair = self.pair(&question, &ids(text)?, most);
+            if !batch.is_empty() && size + pair.ids.len() > BATCH_TOKENS {
+                scores.extend(self.pass(&batch).map_err(|e| fail(e.to_string()))?);
+                pause();
+                batch.clear();
+                size = 0;
+            }
+            size += pair.ids.len();
+            batch.push(pair);
+        }
+        if !batch.is_empty() {
+            scores.extend(self.pass(&batch).map_err(|e| fail(e.to_string()))?);
+        }
+        Ok(scores)
+    }
+
+    fn pair(&self, question: &[u32], text: &[u32], most: usize) -> Pair {
+        let (of_question, of_text) = longest_first(question.len(), text.len(), most);
+        let first = [&self.opening, &question[..of_question], &self.closing].concat();
+        Pair { ids: [&first, &text[..of_text], &self.closing].concat(), first: first.len() }
+    }
+
+    fn pass(&self, batch: &[Pair]) -> candle_core::Result<Vec<f32>> {
+        let texts: Vec<&[u32]> = batch.iter().map(|pair| pair.ids.as_slice()).collect();
+        let firsts: Vec<usize> = batch.iter().map(|pair| pair.first).collect();
+        let hidden = self.transformer.forward_pairs(&texts, &firsts)?;
+        let mut next = 0;
+        let starts: Vec<u32> = texts
+            .iter()
+            .map(|ids| {
+                next += ids.len() as u32;
+                next - ids.len() as u32
+            })
+            .collect();
+        let starts = Tensor::from_vec(starts, batch.len(), &Device::Cpu)?;
+        let pooled = self.pooler.forward(&hidden.index_select(&starts, 0)?, &self.product)?.tanh()?;
+        let logits = self.classifier.forward(&pooled, &self.product)?.flatten_all()?.to_vec1::<f32>()?;
+        Ok(logits.into_iter().map(|logit| (1.0 / (1.0 + f64::from(-logit).exp())) as f32).collect())
+    }
+}
+
+/// How many tokens of the first and of the second stay, of both together at most so many: the longer one is cut, and both to
+/// a half where that does not do (strategy longest_first of crate tokenizers, as transformers has it).
+fn longest_first(first: usize, second: usize, most: usize) -> (usize, usize) {
+    if first + second <= most {
+        return (first, second);
+    }
+    let (short, long) = (first.min(second), first.max(second));
+    let (short, long) = match short <= most / 2 {
+        true => (short, long.min(most - short)),
+        false => (most / 2, most - most / 2),
+    };
+    if first > second { (long, short) } else { (short, long) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pair_that_is_too_long_loses_the_end_of_the_longer_part_first() {
+        assert_eq!(longest_first(5, 7, 12), (5, 7));
+        assert_eq!(longest_first(5, 70, 12), (5, 7));
+        assert_eq!(longest_first(70, 5, 12), (7, 5));
+        assert_eq!(longest_first(70, 80, 13), (6, 7));
+        assert_eq!(longest_first(80, 70, 13), (7, 6));
+        assert_eq!(longest_first(3, 3, 0), (0, 0));
+    }
+}

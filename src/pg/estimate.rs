@@ -1,0 +1,51 @@
+//! What the planner expects of a statement, without running it.
+
+use super::plans::plan;
+use super::spi::Arg;
+use super::{pinned_settings, setting};
+use crate::error::{Error, Result};
+use pgrx::pg_sys;
+
+/// How many rows the planner expects of a statement with these arguments, by its statistics. Runs nothing.
+pub fn rows(sql: &str, args: &[Arg]) -> Result<f64> {
+    // By the values of the arguments: a plan for any arguments knows nothing of what they match.
+    let settings = [(c"plan_cache_mode", c"force_custom_plan")];
+    pinned_settings::pinned(|| setting::with(&settings, || expected(sql, args)))
+}
+
+fn expected(sql: &str, args: &[Arg]) -> Result<f64> {
+    // SAFETY: connect and finish pair up on every path that returns; an ERROR unwinds and the transaction's abort closes SPI
+    // and releases the plan, which the current resource owner has. The list has room for as many parameters as there are
+    // arguments. What is read of the plan is copied before it is released.
+    unsafe {
+        if pg_sys::SPI_connect() != pg_sys::SPI_OK_CONNECT as i32 {
+            return Err(Error::Internal("SPI_connect failed".into()));
+        }
+        let result = (|| {
+            let plan = plan(sql, args.iter().map(Arg::type_oid).collect())?;
+            let sources = pg_sys::SPI_plan_get_plan_sources(plan.ptr);
+            if sources.is_null() || (*sources).length != 1 {
+                return Err(Error::Internal(format!("this is not one statement: {sql}")));
+            }
+            let source = (*(*sources).elements).ptr_value as *mut pg_sys::CachedPlanSource;
+            let list = pg_sys::makeParamList(args.len() as i32);
+            let parameters = (&raw mut (*list).params) as *mut pg_sys::ParamExternData;
+            for (i, arg) in args.iter().enumerate() {
+                let datum = arg.datum();
+                let parameter = &mut *parameters.add(i);
+                parameter.isnull = datum.is_none();
+                parameter.value = datum.unwrap_or(pg_sys::Datum::from(0usize));
+                parameter.pflags = pg_sys::PARAM_FLAG_CONST as u16;
+                parameter.ptype = arg.type_oid();
+            }
+            let owner = pg_sys::CurrentResourceOwner;
+            let cached = pg_sys::GetCachedPlan(source, list, owner, std::ptr::null_mut());
+            let statement = (*(*(*cached).stmt_list).elements).ptr_value as *mut pg_sys::PlannedStmt;
+            let rows = (*(*statement).planTree).plan_rows;
+            pg_sys::ReleaseCachedPlan(cached, owner);
+            Ok(rows)
+        })();
+        pg_sys::SPI_finish();
+        result
+    }
+}

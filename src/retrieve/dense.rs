@@ -1,0 +1,164 @@
+//! Candidates by similarity: the nearest vectors, with the rows that the caller may read.
+
+use super::gone::without_gone;
+use super::plan::{MOST_LISTED, Step};
+use super::recall::{self, Vectors};
+use super::request::AnswerBounds;
+use crate::error::Result;
+use crate::model::vector_db::{Forced, Kept, Scan};
+use crate::model::{Candidate, Filter};
+use crate::pg::{latch, report, txn, wake};
+use crate::settings;
+use crate::store::candidates;
+use crate::store::search::{self, Target};
+use crate::store::vector_store::{Search, VectorDb};
+use std::cell::RefCell;
+use std::time::{Duration, Instant};
+use uuid::Uuid;
+
+/// The chunks nearest to a vector, best first. It has the dimension of the knowledge base's.
+pub fn dense(
+    target: &Target,
+    vector: &[f32],
+    filter: Option<&Filter>,
+    bounds: &AnswerBounds,
+) -> Result<Vec<Candidate>> {
+    if !target.is_readable && !report::in_recovery() {
+        await_rights(&target.vector_db)?;
+    }
+    let question = Question { target, vector, filter, listed: RefCell::default() };
+    recall::dense(&question, bounds, target.ef_search())
+}
+
+/// How a query for `top_k` chunks scans first; None: no chunk passes the filter.
+pub fn first_step(
+    target: &Target,
+    vector: &[f32],
+    filter: Option<&Filter>,
+    top_k: usize,
+    ef_search: Option<usize>,
+) -> Result<Option<Step>> {
+    let question = Question { target, vector, filter, listed: RefCell::default() };
+    Ok(recall::steps(&question, top_k, false, ef_search)?.first().copied())
+}
+
+/// Gives candidates that are not among the nearest their similarity, where they have a vector.
+pub fn similarities(target: &Target, vector: &[f32], candidates: &mut [Candidate]) -> Result<()> {
+    let ids: Vec<Uuid> =
+        candidates.iter().filter(|c| c.dense.is_none()).map(|candidate| candidate.chunk_id).collect();
+    if ids.is_empty() {
+        return Ok(());
+    }
+    let found = target.vector_db.store().similarities(target.build_no, vector, &ids)?;
+    for candidate in candidates.iter_mut().filter(|candidate| candidate.dense.is_none()) {
+        candidate.similarity = found.get(&candidate.chunk_id).copied();
+    }
+    Ok(())
+}
+
+/// Waits for the worker to give the rights on a vector table that a restore has left out.
+fn await_rights(vector_db: &VectorDb) -> Result<()> {
+    let (begun, limit) = (Instant::now(), settings::gateway_timeout());
+    while begun.elapsed() < limit && !txn::with_latest_snapshot(|| vector_db.is_readable())? {
+        wake::ensure_worker();
+        report::check_interrupts();
+        latch::wait(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+/// A question to the vectors of a knowledge base.
+struct Question<'a> {
+    target: &'a Target,
+    vector: &'a [f32],
+    filter: Option<&'a Filter>,
+    listed: RefCell<Listed>,
+}
+
+/// The chunks that pass the filter.
+#[derive(Default)]
+enum Listed {
+    #[default]
+    NotYet,
+    All(Vec<Uuid>),
+    /// They are too many.
+    No,
+}
+
+impl Question<'_> {
+    /// Lists the chunks that pass the filter, if they are `most` at most; how many there are.
+    fn list(&self, filter: &Filter, most: usize) -> Result<Option<usize>> {
+        let found = candidates::matching_chunks(self.target, filter, most)?;
+        let count = found.as_ref().map(Vec::len);
+        self.listed.replace(match found {
+            Some(chunks) => Listed::All(chunks),
+            None if most >= MOST_LISTED => Listed::No,
+            None => Listed::NotYet,
+        });
+        Ok(count)
+    }
+
+    /// About how many vectors of the index pass the filter, by the planner's statistics.
+    fn expected(&self, filter: &Filter) -> Result<Option<usize>> {
+        let Some(vectors) = self.indexed()? else { return Ok(None) };
+        let part = candidates::expected_part(self.target, filter)?;
+        Ok(part.map(|part| (part * vectors as f64) as usize))
+    }
+}
+
+impl Vectors for Question<'_> {
+    fn indexed(&self) -> Result<Option<usize>> {
+        self.target.vector_db.store().indexed()
+    }
+
+    fn kept(&self, most: usize) -> Result<Option<Kept>> {
+        let Some(filter) = self.filter else { return Ok(None) };
+        let most = match self.forced() {
+            None => most,
+            Some(Forced::List) => MOST_LISTED,
+            Some(Forced::Index | Forced::Join) => 0,
+        };
+        let expected = self.expected(filter)?;
+        // Counting many in vain would cost as much as the scan of the index.
+        if let Some(expected) = expected.filter(|expected| *expected > most.saturating_mul(2)) {
+            return Ok(Some(Kept::About(expected)));
+        }
+        Ok(Some(match self.list(filter, most)? {
+            Some(count) => Kept::Exactly(count),
+            None => Kept::About(expected.unwrap_or_default().max(most + 1)),
+        }))
+    }
+
+    fn forced(&self) -> Option<Forced> {
+        settings::forced_scan()
+    }
+
+    fn nearest(&self, step: Step) -> Result<Vec<Candidate>> {
+        let is_exact = !matches!(step.scan, Scan::Index { .. });
+        if let Some(filter) = self.filter
+            && is_exact
+            && matches!(*self.listed.borrow(), Listed::NotYet)
+            && self.forced() != Some(Forced::Join)
+        {
+            self.list(filter, MOST_LISTED)?;
+        }
+        let listed = self.listed.borrow();
+        let among = match &*listed {
+            Listed::All(chunks) if is_exact => Some(chunks.as_slice()),
+            _ => None,
+        };
+        self.target.vector_db.store().search(&Search {
+            kb_no: self.target.kb_no,
+            build_no: self.target.build_no,
+            vector: self.vector,
+            filter: self.filter,
+            among,
+            limit: step.limit,
+            scan: step.scan,
+        })
+    }
+
+    fn read(&self, candidates: Vec<Candidate>) -> Result<Vec<Candidate>> {
+        without_gone(search::read(self.target, candidates)?)
+    }
+}

@@ -1,0 +1,93 @@
+//! Rows of attached tables that are gone or changed, though the worker has not taken that up yet.
+
+use crate::error::Result;
+use crate::model::Candidate;
+use crate::pg::role::as_owner;
+use crate::store::changes::{self, What};
+use crate::store::search::{self, Target, TextPlace};
+use std::collections::HashSet;
+use uuid::Uuid;
+
+/// Leaves out the rows of attached tables that are gone, though the worker has not taken that up yet, and marks those that
+/// were changed since.
+pub fn without_gone(mut candidates: Vec<Candidate>) -> Result<Vec<Candidate>> {
+    let place = |candidate: &Candidate| {
+        candidate.row.as_ref().and_then(|row| Some((row.source.clone()?, row.external_id.clone())))
+    };
+    let rows = Rows::of(candidates.iter().map(place));
+    let (written, enqueued) = (rows.written_down()?, rows.enqueued()?);
+    for place in written.stale.into_iter().chain(enqueued) {
+        candidates[place].row.iter_mut().for_each(|row| row.stale = true);
+    }
+    retain_places(&mut candidates, |place| !written.gone.contains(&place));
+    Ok(candidates)
+}
+
+/// Where texts appear, but for documents whose rows are gone.
+pub fn present_places(target: &Target, hashes: &[Vec<u8>]) -> Result<Vec<(Vec<u8>, Uuid, String)>> {
+    let mut places = search::places(target, hashes)?;
+    let of = |place: &TextPlace| Some((place.source.clone()?, place.external_id.clone()));
+    let gone = Rows::of(places.iter().map(of)).written_down()?.gone;
+    retain_places(&mut places, |place| !gone.contains(&place));
+    Ok(places.into_iter().map(|place| (place.content_hash, place.chunk_id, place.external_id)).collect())
+}
+
+fn retain_places<T>(items: &mut Vec<T>, is_kept: impl Fn(usize) -> bool) {
+    let mut places = 0..;
+    items.retain(|_| places.next().is_some_and(&is_kept));
+}
+
+/// Those of some documents that are rows of attached tables, with their places.
+#[derive(Default)]
+struct Rows {
+    source_nos: Vec<i64>,
+    tenants: Vec<String>,
+    external_ids: Vec<String>,
+    places: Vec<usize>,
+}
+
+/// What is written down of rows, by their places.
+#[derive(Default)]
+struct WrittenDown {
+    gone: HashSet<usize>,
+    stale: Vec<usize>,
+}
+
+impl Rows {
+    /// Of documents given by source with tenant, where they have one, and external_id.
+    fn of(documents: impl Iterator<Item = Option<((i64, String), String)>>) -> Rows {
+        let mut rows = Rows::default();
+        for (place, document) in documents.enumerate() {
+            if let Some(((source_no, tenant), external_id)) = document {
+                rows.source_nos.push(source_no);
+                rows.tenants.push(tenant);
+                rows.external_ids.push(external_id);
+                rows.places.push(place);
+            }
+        }
+        rows
+    }
+
+    fn written_down(&self) -> Result<WrittenDown> {
+        let mut found = WrittenDown::default();
+        if self.places.is_empty() {
+            return Ok(found);
+        }
+        let of_documents = || changes::of_documents(&self.source_nos, &self.tenants, &self.external_ids);
+        for (row, what) in as_owner(of_documents)? {
+            match what {
+                What::Changed => found.stale.push(self.places[row]),
+                What::Gone | What::Truncated => drop(found.gone.insert(self.places[row])),
+            }
+        }
+        Ok(found)
+    }
+
+    fn enqueued(&self) -> Result<Vec<usize>> {
+        if self.places.is_empty() {
+            return Ok(Vec::new());
+        }
+        let found = as_owner(|| changes::enqueued(&self.source_nos, &self.tenants, &self.external_ids))?;
+        Ok(found.into_iter().map(|row| self.places[row]).collect())
+    }
+}

@@ -1,0 +1,74 @@
+//! How much of what an exact search finds the index finds.
+
+use super::dense;
+use super::plan::Step;
+use crate::error::Result;
+use crate::model::Filter;
+use crate::model::candidate::Candidate;
+use crate::model::vector_db::Scan;
+use crate::store::search::Target;
+use crate::store::vector_store::Search;
+use uuid::Uuid;
+
+/// A vector whose nearest are looked for.
+#[derive(Clone, Copy)]
+pub struct Probe<'a> {
+    pub target: &'a Target,
+    pub vector: &'a [f32],
+    pub filter: Option<&'a Filter>,
+    /// The chunk that the vector is of, which does not count.
+    pub own: Option<Uuid>,
+    /// How many of the nearest count.
+    pub k: usize,
+}
+
+/// What an exact search finds.
+#[derive(Debug, Clone, Copy)]
+pub struct Exact {
+    count: usize,
+    /// The score of the last one. Others may have it, too: one of those is as good.
+    least: f64,
+}
+
+impl Probe<'_> {
+    fn limit(&self) -> usize {
+        self.k + usize::from(self.own.is_some())
+    }
+
+    /// The scores of the nearest, best first.
+    fn nearest(&self, step: Step) -> Result<Vec<f64>> {
+        let found = self.target.vector_db.store().search(&Search {
+            kb_no: self.target.kb_no,
+            build_no: self.target.build_no,
+            vector: self.vector,
+            filter: self.filter,
+            among: None,
+            limit: step.limit,
+            scan: step.scan,
+        })?;
+        let others = found.iter().filter(|candidate| Some(candidate.chunk_id) != self.own);
+        Ok(others.filter_map(Candidate::score).take(self.k).collect())
+    }
+
+    /// None: there is nothing to find.
+    pub fn exact(&self) -> Result<Option<Exact>> {
+        let scores = self.nearest(Step::exact(self.limit()))?;
+        Ok(scores.last().map(|least| Exact { count: scores.len(), least: *least }))
+    }
+
+    /// How a query scans first.
+    pub fn first_scan(&self, ef_search: Option<usize>) -> Result<Option<Step>> {
+        dense::first_step(self.target, self.vector, self.filter, self.limit(), ef_search)
+    }
+
+    /// From 0 to 1: what a query's first scan finds of it.
+    pub fn recall(&self, exact: &Exact, ef_search: Option<usize>) -> Result<f64> {
+        match self.first_scan(ef_search)? {
+            Some(step @ Step { scan: Scan::Index { .. }, .. }) => {
+                let found = self.nearest(step)?.into_iter().filter(|score| *score >= exact.least).count();
+                Ok(found.min(exact.count) as f64 / exact.count as f64)
+            }
+            _ => Ok(1.0),
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! Candidates by words: BM25 over the knowledge base's segments and the chunks that wait to be folded into one.
+
+use super::gone::without_gone;
+use super::recall;
+use super::request::AnswerBounds;
+use super::words::{self, Words};
+use crate::bm25::{self, List, Parameters, Question, Scorer, Top, Totals};
+use crate::error::{Error, Result};
+use crate::model::candidate::Found;
+use crate::model::{Candidate, Filter};
+use crate::pg::{report, wake};
+use crate::store::bm25::read::{self, Pending, Segment};
+use crate::store::bm25::words::Language;
+use crate::store::candidates;
+use crate::store::search::{self, Condition, Target};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use uuid::Uuid;
+
+/// Chunks that wait to be folded from which on a question has the worker look.
+const MANY_WAIT: usize = 256;
+/// Different words of a question.
+const MOST_TERMS: usize = 1_024;
+/// Chunks that pass a filter up to which their words are looked at one by one.
+const FEW: usize = 1_000;
+/// The same where the best by words have shown that few of them pass.
+const SEVERAL: usize = 50_000;
+/// So many of the best by words show that.
+const ENOUGH_TO_TELL: usize = 4_000;
+
+/// Chunks that hold words of a question, best first, with the rows that the caller may read.
+pub fn keyword(
+    target: &Target,
+    query: &str,
+    filter: Option<&Filter>,
+    bounds: &AnswerBounds,
+) -> Result<Vec<Candidate>> {
+    let index = Index::open(target, query)?;
+    if index.terms.is_empty() {
+        return Ok(Vec::new());
+    }
+    let few = filter.map(|filter| candidates::matching_chunks(target, filter, FEW)).transpose()?.flatten();
+    let mut all = few.map(|chunks| index.of_chunks(&chunks)).transpose()?;
+    let condition = index.condition(filter);
+    let mut seen = 0;
+    let further = |limit: usize| {
+        if all.is_none()
+            && limit > ENOUGH_TO_TELL
+            && let Some(filter) = filter
+        {
+            let several = candidates::matching_chunks(target, filter, SEVERAL)?;
+            all = several.map(|chunks| index.of_chunks(&chunks)).transpose()?;
+        }
+        let (best, is_all) = match &all {
+            Some(all) => (all.clone(), true),
+            None => index.best(limit)?,
+        };
+        // The best come first again, whatever the limit.
+        let new: Vec<Candidate> = best.into_iter().skip(seen).collect();
+        seen += new.len();
+        Ok((without_gone(search::read_where(target, new, &condition)?)?, is_all))
+    };
+    recall::keyword(further, bounds)
+}
+
+/// What an index of words has for one question.
+struct Index<'a> {
+    target: &'a Target,
+    /// Sorted.
+    terms: Vec<Vec<u8>>,
+    scorer: Scorer,
+    /// Places of terms: a chunk must have all of these, and none of those.
+    required: Vec<usize>,
+    excluded: Vec<usize>,
+    /// Phrases, and exclusions of more than a word: looked at in the text.
+    phrases: Vec<String>,
+    excluded_phrases: Vec<String>,
+    segments: Vec<Segment>,
+    /// Of each segment and term.
+    pages: Vec<Vec<Vec<Vec<u8>>>>,
+    /// Chunks that are in no segment yet.
+    pending: Vec<(Uuid, Vec<u8>)>,
+}
+
+/// The part of a term in a question.
+#[derive(Default)]
+struct Part {
+    times: u32,
+    is_required: bool,
+    is_excluded: bool,
+}
+
+impl<'a> Index<'a> {
+    fn open(target: &'a Target, query: &str) -> Result<Index<'a>> {
+        let language = Language::named(&target.preprocess.language)?;
+        let Words { text, phrases, excluded } = words::parse(query);
+        let mut parts: BTreeMap<Vec<u8>, Part> = BTreeMap::new();
+        for (term, times) in language.words(&text)? {
+            parts.entry(term).or_default().times = times;
+        }
+        // Of one word nothing is left to look at in the text.
+        let is_one = |words: &BTreeMap<Vec<u8>, u32>| words.values().sum::<u32>() <= 1;
+        let (mut of_several, mut excluded_of_several) = (Vec::new(), Vec::new());
+        for phrase in phrases {
+            let words = language.words(&phrase)?;
+            if !is_one(&words) {
+                of_several.push(phrase);
+            }
+            for term in words.into_keys() {
+                parts.entry(term).or_default().is_required = true;
+            }
+        }
+        for phrase in excluded {
+            let words = language.words(&phrase)?;
+            if !is_one(&words) {
+                excluded_of_several.push(phrase);
+                continue;
+            }
+            for term in words.into_keys() {
+                parts.entry(term).or_default().is_excluded = true;
+            }
+        }
+        if parts.len() > MOST_TERMS {
+            let problem =
+                format!("it has {} different words, at most {MOST_TERMS} are looked for", parts.len());
+            return Err(Error::Argument { argument: "query", problem });
+        }
+        let place = |is: fn(&Part) -> bool| {
+            parts.values().enumerate().filter(move |(_, part)| is(part)).map(|(i, _)| i)
+        };
+        let required = place(|part| part.is_required).collect();
+        let excluded = place(|part| part.is_excluded).collect();
+        let times: Vec<u32> = parts.values().map(|part| part.times).collect();
+        let terms: Vec<Vec<u8>> = parts.into_keys().collect();
+
+        let build_no = target.build_no;
+        let tenants = read::readable_tenants(target.kb_no)?;
+        let segments = read::segments(build_no, &tenants)?;
+        let segment_nos: Vec<i64> = segments.iter().map(|segment| segment.segment_no).collect();
+        let pages = read::pages(&segment_nos, &terms)?;
+        let mut statistics = Statistics::new(&terms);
+        for (segment, pages) in segments.iter().zip(&pages) {
+            statistics.add_segment(segment.totals, &lists(&terms, pages)?);
+        }
+        let pending = read::pending(build_no, &tenants)?;
+        // A worker that died before it folded them, or a large deletion without one.
+        if pending.len() >= MANY_WAIT && !report::in_recovery() {
+            wake::ensure_worker();
+        }
+        let pending = statistics.add_pending(pending)?;
+        let bm25 = target.retrieval.bm25;
+        let parameters = Parameters::new(bm25.k1, bm25.b)
+            .ok_or_else(|| Error::Internal("stored settings: bm25 is out of range".into()))?;
+        let scorer = statistics.scorer(parameters, &times);
+        Ok(Index {
+            target,
+            terms,
+            scorer,
+            required,
+            excluded,
+            phrases: of_several,
+            excluded_phrases: excluded_of_several,
+            segments,
+            pages,
+            pending,
+        })
+    }
+
+    /// What the rows of candidates must be, beside what their words say.
+    fn condition<'b>(&'b self, filter: Option<&'b Filter>) -> Condition<'b> {
+        Condition { filter, phrases: &self.phrases, excluded_phrases: &self.excluded_phrases }
+    }
+
+    /// The best by their words, and whether there are no others.
+    fn best(&self, limit: usize) -> Result<(Vec<Candidate>, bool)> {
+        let mut top = Top::new(limit);
+        let question = Question { scorer: &self.scorer, required: &self.required, excluded: &self.excluded };
+        for (n, pages) in self.pages.iter().enumerate() {
+            bm25::search(&question, &lists(&self.terms, pages)?, n as u32, &mut top)?;
+        }
+        let waiting = self.segments.len() as u32;
+        self.offer(&self.pending, waiting, &mut top)?;
+        let hits = top.into_hits();
+        let is_all = hits.len() < limit;
+        let in_segments: Vec<(i64, u32)> = hits
+            .iter()
+            .filter_map(|hit| Some((self.segments.get(hit.segment as usize)?.segment_no, hit.chunk)))
+            .collect();
+        let mut ids = read::chunk_ids(&in_segments)?.into_iter();
+        let mut candidates = Vec::with_capacity(hits.len());
+        for hit in hits {
+            let id = match hit.segment == waiting {
+                true => self.pending.get(hit.chunk as usize).map(|(id, _)| *id),
+                false => ids.next(),
+            };
+            candidates.extend(id.map(|id| (id, hit.score)));
+        }
+        Ok((ranked(candidates), is_all))
+    }
+
+    /// Those of these chunks that hold words of the question, best first.
+    fn of_chunks(&self, chunk_ids: &[Uuid]) -> Result<Vec<Candidate>> {
+        let chunks = read::terms(self.target.build_no, chunk_ids)?;
+        let mut top = Top::new(chunks.len());
+        self.offer(&chunks, 0, &mut top)?;
+        Ok(ranked(
+            top.into_hits().iter().filter_map(|hit| Some((chunks.get(hit.chunk as usize)?.0, hit.score))),
+        ))
+    }
+
+    /// Offers chunks given with their words.
+    fn offer(&self, chunks: &[(Uuid, Vec<u8>)], segment: u32, top: &mut Top) -> Result<()> {
+        let terms: Vec<&[u8]> = self.terms.iter().map(Vec::as_slice).collect();
+        for (chunk, (_, words)) in (0..).zip(chunks) {
+            let (length, frequencies) = bm25::frequencies(words, &terms)?;
+            let has = |place: &usize| frequencies.get(*place).is_some_and(|frequency| *frequency > 0);
+            if self.required.iter().all(has) && !self.excluded.iter().any(has) {
+                top.offer(bm25::Hit { score: self.scorer.score(length, &frequencies), segment, chunk });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn ranked(chunks: impl IntoIterator<Item = (Uuid, f64)>) -> Vec<Candidate> {
+    let candidate = |(rank, (chunk_id, score))| Candidate {
+        keyword: Some(Found { rank, score }),
+        ..Candidate::new(chunk_id)
+    };
+    // One that went and came again may be both in a segment and waiting.
+    let mut seen = HashSet::new();
+    let first = chunks.into_iter().filter(|(chunk_id, _)| seen.insert(*chunk_id));
+    (1..).zip(first.collect::<Vec<_>>()).map(candidate).collect()
+}
+
+fn lists<'a>(terms: &[Vec<u8>], pages: &'a [Vec<Vec<u8>>]) -> Result<Vec<List<'a>>> {
+    let find = |(term, pages): (&Vec<u8>, &'a Vec<Vec<u8>>)| {
+        let pages: Vec<&[u8]> = pages.iter().map(Vec::as_slice).collect();
+        Ok(bm25::find(term, &pages)?.unwrap_or_default())
+    };
+    terms.iter().zip(pages).map(find).collect()
+}
+
+/// How many chunks there are, how long, and how many have each term.
+struct Statistics<'a> {
+    terms: Vec<&'a [u8]>,
+    totals: Totals,
+    dfs: Vec<i64>,
+}
+
+impl<'a> Statistics<'a> {
+    fn new(terms: &'a [Vec<u8>]) -> Self {
+        let terms: Vec<&[u8]> = terms.iter().map(Vec::as_slice).collect();
+        Statistics { totals: Totals::default(), dfs: vec![0; terms.len()], terms }
+    }
+
+    fn add_segment(&mut self, totals: Totals, lists: &[List]) {
+        self.totals += totals;
+        for (df, list) in self.dfs.iter_mut().zip(lists) {
+            *df += list.df;
+        }
+    }
+
+    /// Gives those that are there.
+    fn add_pending(&mut self, pending: Vec<Pending>) -> Result<Vec<(Uuid, Vec<u8>)>> {
+        let mut passed: HashMap<Uuid, usize> = HashMap::new();
+        for chunk in &pending {
+            if let Pending::CameAndWent(id) = chunk {
+                *passed.entry(*id).or_default() += 1;
+            }
+        }
+        let mut here = Vec::new();
+        for chunk in pending {
+            match chunk {
+                Pending::Came(id, words) => {
+                    self.add(&words, 1)?;
+                    here.push((id, words));
+                }
+                // Each that came and went takes one away, and added none.
+                Pending::Went(id, words) => match passed.get_mut(&id).filter(|times| **times > 0) {
+                    Some(times) => *times -= 1,
+                    None => self.add(&words, -1)?,
+                },
+                Pending::CameAndWent(_) => {}
+            }
+        }
+        Ok(here)
+    }
+
+    fn add(&mut self, words: &[u8], times: i64) -> Result<()> {
+        let (length, frequencies) = bm25::frequencies(words, &self.terms)?;
+        self.totals += Totals { chunks: times, sum_length: times * i64::from(length) };
+        for (df, frequency) in self.dfs.iter_mut().zip(frequencies) {
+            *df += times * i64::from(frequency > 0);
+        }
+        Ok(())
+    }
+
+    fn scorer(&self, parameters: Parameters, times: &[u32]) -> Scorer {
+        let weight = |(df, times): (&i64, &u32)| bm25::idf(*df, self.totals.chunks) * f64::from(*times);
+        let weights: Vec<f64> = self.dfs.iter().zip(times).map(weight).collect();
+        Scorer::new(parameters, self.totals, &weights)
+    }
+}

@@ -1,0 +1,87 @@
+//! The answers of several knowledge bases become one.
+
+use crate::model::Hit;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+
+/// As in reciprocal rank fusion of modes (Cormack, Clarke, Büttcher 2009): a larger one makes the first ranks less important.
+const K: f64 = 60.0;
+
+/// The rows of all answers, each of which comes best first, in the order of their ranks there; of equal ranks in the order of
+/// the answers. Scores are not compared: those of different embedders mean different things. A text that several
+/// knowledge bases have counts once, as its best row: a copy is no vote for it. The locator says where else it is. Then at
+/// most `top_k` rows stay, and the last go until the rest have at most `max_tokens` together.
+pub fn fused(answers: Vec<Vec<Hit>>, top_k: usize, max_tokens: Option<usize>) -> Vec<Hit> {
+    let ranked = answers.into_iter().flat_map(|hits| (1u32..).zip(hits));
+    let mut ranked: Vec<(u32, Hit)> = ranked.collect();
+    ranked.sort_by_key(|(rank, _)| *rank);
+    let mut places: HashMap<String, usize> = HashMap::new();
+    let mut rows: Vec<Hit> = Vec::new();
+    for (rank, mut hit) in ranked {
+        match places.get(&hit.row.content) {
+            Some(place) => also_in(&mut rows[*place], &hit),
+            None => {
+                places.insert(hit.row.content.clone(), rows.len());
+                hit.rank_score = Some(1.0 / (K + f64::from(rank)));
+                rows.push(hit);
+            }
+        }
+    }
+    rows.truncate(top_k);
+    let size = |hit: &Hit| hit.row.token_count.max(0) as usize;
+    let mut tokens: usize = rows.iter().map(size).sum();
+    while max_tokens.is_some_and(|most| tokens > most) {
+        let Some(last) = rows.pop() else { break };
+        tokens -= size(&last);
+    }
+    rows
+}
+
+/// Names another place of a row's text in its locator.
+fn also_in(row: &mut Hit, other: &Hit) {
+    let Value::Object(locator) = &mut row.row.locator else { return };
+    let places = locator.entry("also_in").or_insert_with(|| json!([]));
+    if let Value::Array(places) = places {
+        places.push(json!({
+            "kb_id": other.kb_id,
+            "external_id": other.row.external_id,
+            "chunk_id": other.chunk_id.to_string(),
+        }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::request::AnswerBounds;
+    use super::super::{fuse, shape, test_candidate};
+    use super::*;
+
+    fn answer(kb_id: &str, texts: &[&str], score: f64) -> Vec<Hit> {
+        let candidates = texts.iter().map(|text| test_candidate(text, score, 10)).collect();
+        let bounds = AnswerBounds { top_k: 9, min_score: -1e9, max_tokens: None, dedupe: true };
+        shape::shape(fuse::of_one(candidates), kb_id, &bounds, false)
+    }
+
+    fn texts(hits: &[Hit]) -> Vec<String> {
+        hits.iter().map(|hit| format!("{}:{}", hit.kb_id, hit.row.content)).collect()
+    }
+
+    #[test]
+    fn ranks_decide_and_not_scores() {
+        let answers = vec![answer("a", &["1", "2", "3"], 0.1), answer("b", &["x", "y"], 250.0)];
+        let rows = fused(answers.clone(), 9, None);
+        assert_eq!(texts(&rows), ["a:1", "b:x", "a:2", "b:y", "a:3"]);
+        assert!(rows.is_sorted_by(|l, r| l.rank_score >= r.rank_score));
+        assert_eq!((rows[0].score, rows[1].score), (Some(0.1), Some(250.0)));
+        assert_eq!(texts(&fused(answers.clone(), 3, None)).len(), 3);
+        assert_eq!(texts(&fused(answers, 9, Some(25))), ["a:1", "b:x"]);
+        assert!(fused(vec![vec![], vec![]], 5, None).is_empty());
+    }
+
+    #[test]
+    fn a_text_of_several_counts_once_where_it_is_best() {
+        let rows = fused(vec![answer("a", &["1", "same"], 0.9), answer("b", &["same", "2"], 0.2)], 9, None);
+        assert_eq!(texts(&rows), ["a:1", "b:same", "b:2"]);
+        assert_eq!(rows[1].row.locator["also_in"][0]["kb_id"], "a");
+    }
+}

@@ -1,0 +1,126 @@
+//! Which of several settings to propose, by what each question got under each of them, without taking noise for a gain.
+
+/// Parts of the questions: each is left out once while the best is chosen by the others (cross-validation).
+const FOLDS: usize = 5;
+/// Questions at least; of fewer nothing can be told.
+pub const LEAST_QUESTIONS: usize = 10;
+/// What a change must gain at least.
+pub const LEAST_GAIN: f64 = 0.01;
+/// And how many of its standard errors.
+const ERRORS: f64 = 2.0;
+
+/// A mean difference to the present settings over all questions, and its standard error.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Gain {
+    pub mean: f64,
+    /// Infinite where there are fewer than two questions.
+    pub error: f64,
+}
+
+/// What is proposed: a place among the settings.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Proposal {
+    pub place: usize,
+    /// Of the best settings over all questions, proposed or not.
+    pub best: usize,
+    /// What choosing gains: for each question, of the settings that are the best for the other folds.
+    pub held_out: Gain,
+}
+
+/// The difference of two settings, question by question.
+pub fn gain(scores: &[f64], present: &[f64]) -> Gain {
+    gain_of(&scores.iter().zip(present).map(|(score, present)| score - present).collect::<Vec<_>>())
+}
+
+fn gain_of(differences: &[f64]) -> Gain {
+    let count = differences.len() as f64;
+    let mean = if differences.is_empty() { 0.0 } else { differences.iter().sum::<f64>() / count };
+    let squares: f64 = differences.iter().map(|difference| (difference - mean).powi(2)).sum();
+    let error = if count < 2.0 { f64::INFINITY } else { (squares / (count - 1.0) / count).sqrt() };
+    Gain { mean, error }
+}
+
+/// `scores` has for each of the settings a score per question; the first are the present ones. They stay unless the choice
+/// gains enough for questions that it was not made by.
+pub fn propose(scores: &[Vec<f64>]) -> Proposal {
+    let questions = scores.first().map_or(0, Vec::len);
+    let mut differences = vec![0.0; questions];
+    for fold in 0..FOLDS {
+        let best = best(scores, |question| question % FOLDS != fold);
+        for question in (fold..questions).step_by(FOLDS) {
+            differences[question] = scores[best][question] - scores[0][question];
+        }
+    }
+    let held_out = gain_of(&differences);
+    let is_gain = questions >= LEAST_QUESTIONS
+        && held_out.mean >= LEAST_GAIN
+        && held_out.mean >= ERRORS * held_out.error;
+    let best = best(scores, |_| true);
+    Proposal { place: if is_gain { best } else { 0 }, best, held_out }
+}
+
+/// The settings with the greatest sum over these questions; of equal ones the first.
+fn best(scores: &[Vec<f64>], counts: impl Fn(usize) -> bool) -> usize {
+    let sum = |of: &Vec<f64>| of.iter().enumerate().filter(|(i, _)| counts(*i)).map(|(_, score)| score).sum();
+    let sums: Vec<f64> = scores.iter().map(sum).collect();
+    let better = |best: usize, place: usize| if sums[place] > sums[best] { place } else { best };
+    (1..sums.len()).fold(0, better)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers from 0 to 1 without order (a linear congruential generator).
+    fn noise(seed: u64, count: usize) -> Vec<f64> {
+        let mut state = seed;
+        let mut next = || {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) as f64 / (1u64 << 31) as f64
+        };
+        (0..count).map(|_| next()).collect()
+    }
+
+    #[test]
+    fn what_is_better_for_most_questions_is_proposed() {
+        let present = noise(1, 100);
+        let better = present.iter().zip(noise(2, 100)).map(|(p, n)| p + 0.1 * n).collect();
+        let worse = noise(3, 100).iter().map(|score| score * 0.8).collect();
+        let proposal = propose(&[present, worse, better]);
+        assert_eq!((proposal.place, proposal.best), (2, 2));
+        assert!((proposal.held_out.mean - 0.05).abs() < 0.02, "{proposal:?}");
+    }
+
+    #[test]
+    fn the_luckiest_of_many_settings_that_are_all_alike_is_seldom_proposed() {
+        let mut proposed = 0;
+        for seed in 0..200 {
+            let settings: Vec<Vec<f64>> = (0..9).map(|i| noise(seed * 100 + i, 50)).collect();
+            let proposal = propose(&settings);
+            assert!(proposal.place == 0 || proposal.place == proposal.best);
+            proposed += usize::from(proposal.place != 0);
+        }
+        assert!(proposed <= 14, "{proposed} of 200");
+    }
+
+    #[test]
+    fn small_differences_few_questions_and_equals_leave_the_present() {
+        let present = noise(1, 100);
+        let slightly = present.iter().map(|p| p + 0.005).collect();
+        assert_eq!(propose(&[present.clone(), slightly]).place, 0);
+        let few = vec![0.1; LEAST_QUESTIONS - 1];
+        assert_eq!(propose(&[few.clone(), few.iter().map(|p| p + 0.5).collect()]).place, 0);
+        assert_eq!(
+            propose(&[present.clone(), present.clone()]),
+            Proposal { place: 0, best: 0, held_out: Gain { mean: 0.0, error: 0.0 } }
+        );
+        assert_eq!(propose(&[Vec::new(), Vec::new()]).place, 0);
+        assert_eq!(propose(&[vec![0.0], vec![1.0]]).place, 0);
+    }
+
+    #[test]
+    fn a_gain_is_a_paired_difference() {
+        let found = gain(&[0.5, 0.7, 0.9], &[0.4, 0.4, 0.4]);
+        assert!((found.mean - 0.3).abs() < 1e-12 && (found.error - 0.115470).abs() < 1e-6, "{found:?}");
+    }
+}

@@ -1,0 +1,101 @@
+//! Merging: segments of one build and tenant become one, without what is gone.
+
+use super::segments::{self, Owner, Pages, Writer};
+use crate::bm25::{self, DEAD, Source, Totals, levels};
+use crate::error::Result;
+use crate::pg::spi::{self, Arg};
+use std::collections::{HashMap, HashSet};
+use uuid::Uuid;
+
+struct Segment {
+    segment_no: i64,
+    age: i64,
+    sum_length: i64,
+    came: i32,
+    went: i32,
+}
+
+/// Merges the youngest segments where they are many for their size, or all where many of their chunks are gone. Returns
+/// whether it did.
+pub fn merge(owner: &Owner) -> Result<bool> {
+    let segments = segments_of(owner)?;
+    let sizes: Vec<levels::Size> = segments
+        .iter()
+        .map(|segment| levels::Size { came: segment.came as u64, went: segment.went as u64 })
+        .collect();
+    let Some(first) = levels::first_to_merge(&sizes) else { return Ok(false) };
+    let merged = &segments[first..];
+    let (numbers, came, went) = renumber(merged, first == 0)?;
+    let numbers_of: Vec<i64> = merged.iter().map(|segment| segment.segment_no).collect();
+    if !came.is_empty() || !went.is_empty() {
+        let mut pages: Vec<Pages> = merged.iter().map(|segment| Pages::of(segment.segment_no)).collect();
+        let sources = pages
+            .iter_mut()
+            .zip(&numbers)
+            .map(|(pages, numbers)| Source { pages: || pages.next_page(), numbers })
+            .collect();
+        let age = merged.iter().map(|segment| segment.age).max();
+        let mut writer = Writer::begin(owner, age, &came, &went)?;
+        bm25::merge(sources, |page| writer.write(page))?;
+        let sum_length = merged.iter().map(|segment| segment.sum_length).sum();
+        writer.finish(Totals { chunks: 0, sum_length })?;
+    }
+    spi::execute("DELETE FROM kb.bm25_segments WHERE segment_no = ANY ($1)", &[Arg::Longs(&numbers_of)])?;
+    Ok(true)
+}
+
+/// The oldest first.
+fn segments_of(owner: &Owner) -> Result<Vec<Segment>> {
+    spi::write(
+        "SELECT segment_no, age, sum_length, came, went FROM kb.bm25_segments
+         WHERE build_no = $1 AND tenant_id = $2 ORDER BY age",
+        &[Arg::Long(owner.build_no), Arg::Text(&owner.tenant_id)],
+        |row| {
+            Ok(Segment {
+                segment_no: row.get(0)?,
+                age: row.get(1)?,
+                sum_length: row.get(2)?,
+                came: row.get(3)?,
+                went: row.get(4)?,
+            })
+        },
+    )
+}
+
+/// New numbers of each segment's chunks, the chunks in the order of these, and the chunks of still older segments that
+/// went; `are_all`: there are none older.
+fn renumber(merged: &[Segment], are_all: bool) -> Result<(Vec<Vec<u32>>, Vec<Uuid>, Vec<Uuid>)> {
+    let came = merged.iter().map(|s| segments::ids(s.segment_no, false)).collect::<Result<Vec<_>>>()?;
+    let went = merged.iter().map(|s| segments::ids(s.segment_no, true)).collect::<Result<Vec<_>>>()?;
+    let ever_went: HashSet<Uuid> = went.iter().flatten().copied().collect();
+    let mut here: HashMap<Uuid, (usize, usize)> = HashMap::new();
+    let mut dead: HashSet<(usize, usize)> = HashSet::new();
+    let mut remain = Vec::new();
+    for (source, (came, went)) in came.iter().zip(&went).enumerate() {
+        // What a segment says is gone is in older ones, not among its own.
+        for id in went {
+            match here.remove(id) {
+                Some(place) => drop(dead.insert(place)),
+                None => remain.push(*id),
+            }
+        }
+        let known = came.iter().enumerate().filter(|(_, id)| ever_went.contains(*id));
+        here.extend(known.map(|(number, id)| (*id, (source, number))));
+    }
+    let mut kept = Vec::new();
+    let mut numbers = Vec::with_capacity(came.len());
+    for (source, came) in came.iter().enumerate() {
+        let renumbered = came.iter().enumerate().map(|(number, id)| {
+            if dead.contains(&(source, number)) {
+                return DEAD;
+            }
+            kept.push(*id);
+            kept.len() as u32 - 1
+        });
+        numbers.push(renumbered.collect());
+    }
+    if are_all {
+        remain.clear();
+    }
+    Ok((numbers, kept, remain))
+}

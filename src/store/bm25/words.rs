@@ -1,0 +1,36 @@
+//! The words of texts, as a text search configuration makes them.
+
+use crate::bm25::Terms;
+use crate::error::{Error, Result};
+use crate::pg::spi::{self, Arg};
+use crate::pg::text_search;
+use std::collections::BTreeMap;
+
+/// A text search configuration, looked up.
+#[derive(Debug, Clone, Copy)]
+pub struct Language(u32);
+
+impl Language {
+    /// By its name in pg_catalog or with its schema.
+    pub fn named(name: &str) -> Result<Language> {
+        let oid =
+            spi::read_one("SELECT $1::regconfig::oid::bigint", &[Arg::Text(name)], |row| row.get::<i64>(0))?;
+        let oid = oid.and_then(|oid| u32::try_from(oid).ok());
+        oid.map(Language).ok_or_else(|| Error::Internal(format!("no text search configuration {name}")))
+    }
+
+    /// The words of a text and how often it has each.
+    pub fn words(self, text: &str) -> Result<BTreeMap<Vec<u8>, u32>> {
+        let mut words: BTreeMap<Vec<u8>, u32> = BTreeMap::new();
+        text_search::lexemes(self.0, text, |lexeme| match words.get_mut(lexeme) {
+            Some(frequency) => *frequency = frequency.saturating_add(1),
+            None => drop(words.insert(lexeme.to_vec(), 1)),
+        })?;
+        Ok(words)
+    }
+
+    /// The same as kb.chunks.terms has it.
+    pub fn terms(self, text: &str) -> Result<Vec<u8>> {
+        Ok(Terms::new(self.words(text)?).encode())
+    }
+}

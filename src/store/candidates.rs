@@ -1,0 +1,73 @@
+//! What a filter keeps: chunks, and how many there may be.
+//!
+//! Under row-level security PostgreSQL looks nothing up in an index on metadata: the operators of jsonb might tell of rows that
+//! policies hide. So this is done as the owner, with the condition of the policies written out. What is found is only ever a
+//! candidate: its row is read as the caller, under all policies. No condition of a filter raises an error for what a document
+//! has, so that none tells of another tenant's.
+
+use super::arguments::Arguments;
+use super::filter;
+use super::search::Target;
+use super::{metadata_indexes, shares, tenants};
+use crate::error::Result;
+use crate::model::Filter;
+use crate::pg::estimate;
+use crate::pg::role::as_owner;
+use crate::pg::spi::{self, Arg};
+use uuid::Uuid;
+
+/// The chunks of the live build that pass a filter, of documents that the caller's tenant may read; None: they are more than
+/// `most`.
+pub fn matching_chunks(target: &Target, filter: &Filter, most: usize) -> Result<Option<Vec<Uuid>>> {
+    let tenants = readable(target.kb_no)?;
+    let found = as_owner(|| {
+        let indexes = metadata_indexes::of_filter(target.kb_no, filter)?;
+        let mut arguments = Arguments::default();
+        let build_no = arguments.add(Arg::Long(target.build_no));
+        let kb_no = arguments.add(Arg::Long(target.kb_no));
+        let tenants = arguments.add(Arg::Texts(&tenants));
+        let limit = arguments.add(Arg::Long(most as i64 + 1));
+        let condition = filter::indexed_condition(filter, &indexes, &mut arguments);
+        // "OFFSET 0": documents are looked for by the filter, never by way of all chunks.
+        spi::read_planned(
+            &format!(
+                "SELECT c.chunk_id FROM (
+                     SELECT d.document_id FROM kb.documents d
+                     WHERE d.kb_no = {kb_no} AND d.tenant_id = ANY ({tenants}) AND {condition} OFFSET 0) d
+                 JOIN kb.chunks c ON c.document_id = d.document_id AND c.build_no = {build_no} AND c.enabled
+                 LIMIT {limit}"
+            ),
+            &arguments.all(),
+            |row| row.uuid(0),
+        )
+    })?;
+    Ok((found.len() <= most).then_some(found))
+}
+
+/// Which part of all documents passes a filter, from 0 to 1, as far as the planner's statistics tell; None: they do not tell.
+pub fn expected_part(target: &Target, filter: &Filter) -> Result<Option<f64>> {
+    as_owner(|| {
+        let indexes = metadata_indexes::of_filter(target.kb_no, filter)?;
+        if !filter::is_estimated(filter, &indexes) {
+            return Ok(None);
+        }
+        let mut arguments = Arguments::default();
+        let condition = filter::indexed_condition(filter, &indexes, &mut arguments);
+        let sql = format!("SELECT FROM kb.documents d WHERE {condition}");
+        let passing = estimate::rows(&sql, &arguments.all())?;
+        let all = estimate::rows("SELECT FROM kb.documents d", &[])?;
+        Ok((all > 0.0).then(|| (passing / all).min(1.0)))
+    })
+}
+
+/// The tenants whose documents of a knowledge base the caller may read: what the policy tenant_read of kb.documents says
+/// (sql/policies.sql), for one knowledge base.
+fn readable(kb_no: i64) -> Result<Vec<String>> {
+    let mut tenants = tenants::visible()?;
+    let current = tenants::current()?;
+    // Nearly always nobody shares anything.
+    if !shares::owners(&current).is_empty() {
+        tenants.extend(shares::owner(&current, kb_no)?);
+    }
+    Ok(tenants)
+}

@@ -1,0 +1,177 @@
+//! kb.metadata_indexes: keys of metadata whose values can be looked up in ranges, and the indexes that do it.
+//!
+//! An index on a key and type is one for all knowledge bases that want it, with the knowledge base before the value: a write
+//! to kb.documents, and the planning of each statement that reads it, pays for every index on it, so there must not be one for
+//! each knowledge base. Documents without such a value are not in it.
+
+use crate::error::Result;
+use crate::model::Filter;
+use crate::model::filter::{Bound, IndexType};
+use crate::pg::spi::{self, Arg, literal, quote};
+
+/// Indexes on different keys and types that there can be at most, of all tenants.
+pub const MOST: i64 = 32;
+
+/// A key of metadata that is indexed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MetadataIndex {
+    pub key: String,
+    pub index_type: IndexType,
+}
+
+impl MetadataIndex {
+    /// Whether values of a key that compare with a bound are looked up in it.
+    pub fn serves(&self, key: &str, bound: &Bound) -> bool {
+        self.key == key && self.index_type == IndexType::of(bound)
+    }
+}
+
+/// What the index holds of a key, given as an expression: the condition of a filter and the definition of the index must have
+/// the same text. Bounded in size, and nothing in it raises an error: otherwise an index would refuse documents.
+pub fn key_expression(index_type: IndexType, metadata: &str, key: &str) -> String {
+    let typed = |kind: &str, value: &str| {
+        format!("CASE WHEN pg_catalog.jsonb_typeof({metadata} -> {key}) = '{kind}' THEN {value} END")
+    };
+    match index_type {
+        IndexType::Number => typed("number", &shortened_number(&format!("({metadata} -> {key})::numeric"))),
+        IndexType::Text => {
+            format!(
+                "({}) COLLATE \"C\"",
+                typed("string", &shortened_text(&format!("({metadata} ->> {key})")))
+            )
+        }
+        IndexType::Timestamp => typed("string", &format!("kb._microseconds({metadata} ->> {key})")),
+    }
+}
+
+/// A number as an index holds it. What is greater is greater or equal when shortened.
+pub fn shortened_number(number: &str) -> String {
+    format!("pg_catalog.round(LEAST(GREATEST({number}, -1e15), 1e15), 6)")
+}
+
+/// A text as an index holds it. What is greater is greater or equal when shortened.
+pub fn shortened_text(text: &str) -> String {
+    format!("pg_catalog.left({text}, 100)")
+}
+
+/// Those that a filter of a knowledge base can use. As the owner.
+pub fn of_filter(kb_no: i64, filter: &Filter) -> Result<Vec<MetadataIndex>> {
+    if !filter.has_ranges() {
+        return Ok(Vec::new());
+    }
+    let found = spi::read(
+        "SELECT m.key, m.type FROM kb.metadata_indexes m WHERE m.kb_no = $1",
+        &[Arg::Long(kb_no)],
+        |row| Ok((row.get::<String>(0)?, row.get::<String>(1)?)),
+    )?;
+    let read =
+        |(key, name): (String, String)| Some(MetadataIndex { key, index_type: IndexType::parse(&name)? });
+    Ok(found.into_iter().filter_map(read).collect())
+}
+
+/// Keeps others from adding or ending one until the transaction ends. As the owner.
+pub fn lock() -> Result<()> {
+    spi::execute_utility("LOCK TABLE kb.metadata_indexes IN SHARE ROW EXCLUSIVE MODE")
+}
+
+/// Whether any knowledge base wants an index on this key and type. As the owner.
+pub fn is_wanted(index: &MetadataIndex) -> Result<bool> {
+    let found = spi::write_one(
+        "SELECT EXISTS (SELECT FROM kb.metadata_indexes m WHERE m.key = $1 AND m.type = $2)",
+        &[Arg::Text(&index.key), Arg::Text(index.index_type.name())],
+        |row| row.get(0),
+    )?;
+    Ok(found.unwrap_or(false))
+}
+
+/// Keys and types that are wanted, each once, however many knowledge bases want it: from one to the next.
+const WANTED: &str = "WITH RECURSIVE w AS (
+        (SELECT m.key, m.type FROM kb.metadata_indexes m ORDER BY m.key, m.type LIMIT 1)
+        UNION ALL
+        SELECT n.key, n.type FROM w CROSS JOIN LATERAL (
+            SELECT m.key, m.type FROM kb.metadata_indexes m WHERE (m.key, m.type) > (w.key, w.type)
+            ORDER BY m.key, m.type LIMIT 1) n)";
+
+/// How many indexes there are. As the owner.
+pub fn count() -> Result<i64> {
+    let found = spi::write_one(&format!("{WANTED} SELECT count(*) FROM w"), &[], |row| row.get(0))?;
+    Ok(found.unwrap_or(0))
+}
+
+/// Whether a knowledge base has any. As the owner.
+pub fn any_of(kb_no: i64) -> Result<bool> {
+    let sql = "SELECT EXISTS (SELECT FROM kb.metadata_indexes m WHERE m.kb_no = $1)";
+    Ok(spi::write_one(sql, &[Arg::Long(kb_no)], |row| row.get(0))?.unwrap_or(false))
+}
+
+/// False: it was there. As the owner.
+pub fn put(kb_no: i64, tenant_id: &str, index: &MetadataIndex) -> Result<bool> {
+    let put = spi::execute(
+        "INSERT INTO kb.metadata_indexes (kb_no, tenant_id, key, type) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING",
+        &[Arg::Long(kb_no), Arg::Text(tenant_id), Arg::Text(&index.key), Arg::Text(index.index_type.name())],
+    )?;
+    Ok(put > 0)
+}
+
+/// How many were deleted. As the owner.
+pub fn delete(kb_no: i64, key: &str, index_type: Option<IndexType>) -> Result<i64> {
+    let deleted = spi::execute(
+        "DELETE FROM kb.metadata_indexes WHERE kb_no = $1 AND key = $2 AND ($3 IS NULL OR type = $3)",
+        &[Arg::Long(kb_no), Arg::Text(key), Arg::TextOrNull(index_type.map(IndexType::name))],
+    )?;
+    Ok(deleted as i64)
+}
+
+/// An index that is to be made or dropped.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Task {
+    pub name: String,
+    /// What is to be made; None: nobody wants it any more.
+    wanted: Option<(String, IndexType)>,
+    /// There is one of this name: not wanted any more, or what a failed build left.
+    is_there: bool,
+}
+
+/// What is to be done, so that there is a valid index for each key and type that is wanted, and no other. By the worker and
+/// the indexer.
+pub fn tasks() -> Result<Vec<Task>> {
+    let sql = format!(
+        "{WANTED}, wanted AS (
+            SELECT w.key, w.type,
+                'documents_' || w.type || '_' || pg_catalog.left(pg_catalog.md5(w.key), 24) AS name FROM w),
+        present AS (
+            SELECT c.relname::text AS name, i.indisvalid FROM pg_catalog.pg_index i
+            JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid
+            WHERE i.indrelid = 'kb.documents'::regclass
+              AND c.relname ~ '^documents_(text|number|timestamp)_[0-9a-f]{{24}}$')
+        SELECT coalesce(wanted.name, present.name), wanted.key, wanted.type, present.name IS NOT NULL
+        FROM wanted FULL JOIN present ON present.name = wanted.name
+        WHERE wanted.name IS NULL OR present.indisvalid IS DISTINCT FROM true ORDER BY 1"
+    );
+    spi::write(&sql, &[], |row| {
+        let (key, type_name): (Option<String>, Option<String>) = (row.opt(1)?, row.opt(2)?);
+        let index_type = type_name.as_deref().and_then(IndexType::parse);
+        Ok(Task { name: row.get(0)?, wanted: key.zip(index_type), is_there: row.get(3)? })
+    })
+}
+
+impl Task {
+    /// The statements that do it, without blocking those who write; each to be run at top level.
+    pub fn statements(&self) -> Vec<String> {
+        let drop =
+            self.is_there.then(|| format!("DROP INDEX CONCURRENTLY IF EXISTS kb.{}", quote(&self.name)));
+        let create = self.wanted.as_ref().map(|(key, index_type)| {
+            let value = key_expression(*index_type, "metadata", &literal(key));
+            format!(
+                "CREATE INDEX CONCURRENTLY {} ON kb.documents (kb_no, ({value})) WHERE ({value}) IS NOT NULL",
+                quote(&self.name)
+            )
+        });
+        drop.into_iter().chain(create).collect()
+    }
+}
+
+/// Gives the planner statistics of what the indexes hold.
+pub fn analyze() -> Result<()> {
+    spi::execute_utility("ANALYZE kb.documents")
+}

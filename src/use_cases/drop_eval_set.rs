@@ -1,0 +1,11 @@
+//! kb.drop_eval_set.
+
+use crate::error::Result;
+use crate::pg::role::as_owner;
+use crate::store::{eval_sets, knowledge_bases};
+
+/// Drops an evaluation set with its questions.
+pub fn drop_eval_set(kb_id: &str, name: &str) -> Result<()> {
+    let kb = knowledge_bases::get_own(kb_id)?;
+    as_owner(|| eval_sets::delete(kb.kb_no, name))
+}

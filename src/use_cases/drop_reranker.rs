@@ -1,0 +1,19 @@
+//! kb.drop_reranker.
+
+use crate::error::{Error, Object, Result};
+use crate::pg::role::as_owner;
+use crate::store::services;
+
+/// Refused while a knowledge base uses it.
+pub fn drop_reranker(id: &str) -> Result<()> {
+    drop_service(Object::Reranker, id, "knowledge bases")
+}
+
+/// Drops a reranker or a chat model that nothing uses.
+pub(super) fn drop_service(what: Object, id: &str, by: &str) -> Result<()> {
+    services::get(what, id)?;
+    as_owner(|| match services::is_used(what, id)? {
+        false => services::delete(what, id),
+        true => Err(Error::InUse { what, id: id.into(), by: by.into() }),
+    })
+}

@@ -1,0 +1,235 @@
+//! kb.evaluate: asks the questions of an evaluation set under several settings, and measures the answers.
+
+use super::query::{embed, query, target};
+use crate::error::{Error, Result};
+use crate::model::judgement::{Judgement, Question};
+use crate::model::{Filter, Hit, Kind, Mode};
+use crate::pg::report;
+use crate::retrieve::Request;
+use crate::retrieve::index_recall::{Exact, Probe};
+use crate::retrieve::metrics::{self, Measures, Place};
+use crate::retrieve::request::AnswerBounds;
+use crate::store::eval_sets;
+use crate::store::search::{self, Target};
+use serde_json::{Map, Value};
+use std::collections::HashMap;
+use std::time::Instant;
+
+/// Documents of an answer that count, where nothing else is said.
+const DEFAULT_K: i32 = 10;
+const MAX_K: i64 = 1000;
+/// Settings at most that are measured side by side.
+const MAX_TRIALS: usize = 100;
+
+/// Settings to be measured.
+#[derive(Debug, Clone)]
+pub struct Trial {
+    /// As they were given: what `options` of kb.query takes, and k.
+    pub options: Value,
+    pub k: i32,
+    /// Chunks asked for; None: as many as it takes to have k documents.
+    top_k: Option<i32>,
+    asked: Value,
+}
+
+/// What one question got under one trial.
+#[derive(Debug, Clone, Copy)]
+pub struct Outcome {
+    pub measures: Measures,
+    pub millis: f64,
+    pub is_answered: bool,
+    /// None: no vectors were compared, or there is nothing to find.
+    pub ann_recall: Option<f64>,
+}
+
+/// What the questions of a set got under one trial.
+#[derive(Debug, Clone)]
+pub struct Evaluated {
+    pub options: Value,
+    pub k: i32,
+    pub questions: i64,
+    pub mean: Measures,
+    /// Of what an exact search by vectors finds, what the index finds.
+    pub ann_recall: Option<f64>,
+    pub p50_ms: Option<f64>,
+    pub p95_ms: Option<f64>,
+    /// Questions that got no row.
+    pub unanswered: i64,
+}
+
+/// Measures each of these settings, in their order; none: the knowledge base's own.
+pub fn evaluate(kb_id: &str, eval_set: &str, options: Vec<Value>) -> Result<Vec<Evaluated>> {
+    let options = if options.is_empty() { vec![Value::Object(Map::new())] } else { options };
+    if options.len() > MAX_TRIALS {
+        let problem = format!("it has {} elements; at most {MAX_TRIALS} are taken", options.len());
+        return Err(Error::Argument { argument: "option_sets", problem });
+    }
+    let trials = options.into_iter().map(|options| Trial::new(kb_id, options)).collect::<Result<Vec<_>>>()?;
+    let outcomes = measure(kb_id, eval_set, &trials, true)?;
+    Ok(trials.iter().zip(&outcomes).map(|(trial, outcomes)| Evaluated::of(trial, outcomes)).collect())
+}
+
+impl Trial {
+    pub fn new(kb_id: &str, options: Value) -> Result<Trial> {
+        let refused = |problem: String| Err(Error::Argument { argument: "option_sets", problem });
+        let Value::Object(mut asked) = options.clone() else {
+            return refused("each element must be a JSON object".into());
+        };
+        let k = match asked.remove("k").filter(|k| !k.is_null()) {
+            None => DEFAULT_K,
+            Some(k) => match k.as_i64().filter(|k| (1..=MAX_K).contains(k)) {
+                Some(k) => k as i32,
+                None => {
+                    return refused(format!("k: must be a whole number from 1 to {MAX_K}, not {k}"));
+                }
+            },
+        };
+        let trial = Trial { k, top_k: None, asked: Value::Object(asked), options };
+        // Before anything is asked, all that can be told without asking.
+        let retrieval = trial.request(kb_id, None, None)?.retrieval(&Default::default())?;
+        let names_top_k = trial.asked.get("top_k").is_some_and(|top_k| !top_k.is_null());
+        Ok(Trial { top_k: names_top_k.then_some(retrieval.top_k as i32), ..trial })
+    }
+
+    fn request(&self, kb_id: &str, question: Option<&Question>, top_k: Option<i32>) -> Result<Request> {
+        let filter = question.and_then(|question| question.filter.clone());
+        Request::new(kb_id, top_k, None, filter, None, None, Some(self.asked.clone()))
+    }
+}
+
+/// What each trial, each question (in the order of their ids) got.
+pub fn measure(kb_id: &str, eval_set: &str, trials: &[Trial], with_ann: bool) -> Result<Vec<Vec<Outcome>>> {
+    let kb = search::target(kb_id)?;
+    let questions = eval_sets::questions(kb.kb_no, eval_set)?;
+    let mut outcomes: Vec<Vec<Outcome>> =
+        trials.iter().map(|_| Vec::with_capacity(questions.len())).collect();
+    for (number, question) in questions.iter().enumerate() {
+        let named = |error| Error::Question { id: question.id.clone(), error: Box::new(error) };
+        let asked = ask(kb_id, question, trials, number, with_ann).map_err(named)?;
+        outcomes.iter_mut().zip(asked).for_each(|(of_trial, outcome)| of_trial.push(outcome));
+    }
+    Ok(outcomes)
+}
+
+/// Asks one question under each trial. Another one begins each time, because the first finds less in caches.
+fn ask(
+    kb_id: &str,
+    question: &Question,
+    trials: &[Trial],
+    number: usize,
+    with_ann: bool,
+) -> Result<Vec<Outcome>> {
+    let mut vector = None;
+    let mut exact: HashMap<usize, Option<Exact>> = HashMap::new();
+    let mut outcomes: Vec<(usize, Outcome)> = Vec::with_capacity(trials.len());
+    for turn in 0..trials.len() {
+        report::check_interrupts();
+        let place = (turn + number) % trials.len();
+        let trial = &trials[place];
+        let request = trial.request(kb_id, Some(question), Some(trial.top_k.unwrap_or(trial.k)))?;
+        let target = target(&request)?;
+        // An embedder that fails is no property of the settings, even if words would answer. And the gateway remembers the
+        // vector, so that no trial waits longer than another.
+        if target.retrieval.mode != Mode::Keyword && vector.is_none() {
+            vector = embed(&target, Kind::Query, std::slice::from_ref(&question.question))?.pop();
+        }
+        let begun = Instant::now();
+        let hits = query(&request, &question.question)?;
+        let millis = begun.elapsed().as_secs_f64() * 1000.0;
+        let is_answered = !hits.is_empty();
+        let measures = measure_answer(kb_id, question, trial, &target, hits)?;
+        let ann_recall = match (&vector, request.filter.as_ref()) {
+            (Some(vector), filter) if with_ann && target.retrieval.mode != Mode::Keyword => {
+                ann_recall(&target, vector, filter, &mut exact)?
+            }
+            _ => None,
+        };
+        outcomes.push((place, Outcome { measures, millis, is_answered, ann_recall }));
+    }
+    outcomes.sort_unstable_by_key(|(place, _)| *place);
+    Ok(outcomes.into_iter().map(|(_, outcome)| outcome).collect())
+}
+
+/// The measures of an answer. Where chunks of few documents are in it, more are asked for, until there are k documents.
+fn measure_answer(
+    kb_id: &str,
+    question: &Question,
+    trial: &Trial,
+    target: &Target,
+    mut hits: Vec<Hit>,
+) -> Result<Measures> {
+    let k = trial.k as usize;
+    let mut top_k = trial.top_k.unwrap_or(trial.k) as usize;
+    let ranking = loop {
+        let mut ranking = metrics::ranking(&places(target, question, &hits)?, &question.judgements);
+        if trial.top_k.is_some() || hits.len() < top_k || ranking.len() >= k {
+            ranking.truncate(if trial.top_k.is_some() { usize::MAX } else { k });
+            break ranking;
+        }
+        if top_k >= MAX_CHUNKS {
+            break ranking;
+        }
+        top_k = (top_k * 2).min(MAX_CHUNKS);
+        let request = trial.request(kb_id, Some(question), Some(top_k as i32))?;
+        hits = query(&request, &question.question)?;
+    };
+    let judged: Vec<i32> = question.judgements.iter().map(|judgement| judgement.grade).collect();
+    Ok(metrics::measure(&ranking, &judged, k))
+}
+
+/// Chunks at most that are asked for to have k documents.
+const MAX_CHUNKS: usize = crate::model::retrieval::MAX_TOP_K as usize;
+
+/// The documents of the hits, and where in them the chunks are if that counts.
+fn places(target: &Target, question: &Question, hits: &[Hit]) -> Result<Vec<Place>> {
+    let in_parts = |judgement: &Judgement| judgement.span.is_some();
+    let spans: HashMap<_, _> = match question.judgements.iter().any(in_parts) {
+        true => {
+            let ids: Vec<_> = hits.iter().map(|hit| hit.chunk_id).collect();
+            eval_sets::spans(target.build_no, &ids)?.into_iter().collect()
+        }
+        false => HashMap::new(),
+    };
+    let place = |hit: &Hit| Place {
+        external_id: hit.row.external_id.clone(),
+        span: spans.get(&hit.chunk_id).copied(),
+    };
+    Ok(hits.iter().map(place).collect())
+}
+
+fn ann_recall(
+    target: &Target,
+    vector: &[f32],
+    filter: Option<&Filter>,
+    exact: &mut HashMap<usize, Option<Exact>>,
+) -> Result<Option<f64>> {
+    let top_k = AnswerBounds::new(&target.retrieval, &target.preprocess).top_k;
+    let k = match target.retrieval.mode {
+        Mode::Hybrid => top_k.max(target.retrieval.hybrid.candidates),
+        Mode::Dense | Mode::Keyword => top_k,
+    };
+    let probe = Probe { target, vector, filter, own: None, k };
+    let exact = match exact.get(&k) {
+        Some(exact) => *exact,
+        None => *exact.entry(k).or_insert(probe.exact()?),
+    };
+    exact.map(|exact| probe.recall(&exact, target.ef_search())).transpose()
+}
+
+impl Evaluated {
+    pub fn of(trial: &Trial, outcomes: &[Outcome]) -> Evaluated {
+        let measures: Vec<Measures> = outcomes.iter().map(|outcome| outcome.measures).collect();
+        let millis: Vec<f64> = outcomes.iter().map(|outcome| outcome.millis).collect();
+        let recalls: Vec<f64> = outcomes.iter().filter_map(|outcome| outcome.ann_recall).collect();
+        Evaluated {
+            options: trial.options.clone(),
+            k: trial.k,
+            questions: outcomes.len() as i64,
+            mean: metrics::mean(&measures),
+            ann_recall: (!recalls.is_empty()).then(|| recalls.iter().sum::<f64>() / recalls.len() as f64),
+            p50_ms: metrics::percentile(&millis, 0.5),
+            p95_ms: metrics::percentile(&millis, 0.95),
+            unanswered: outcomes.iter().filter(|outcome| !outcome.is_answered).count() as i64,
+        }
+    }
+}

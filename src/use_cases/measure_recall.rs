@@ -1,0 +1,68 @@
+//! kb.measure_recall: compares the index of a knowledge base with exact search.
+
+use crate::error::{Error, Result};
+use crate::model::retrieval::EfSearch;
+use crate::model::vector_db::Scan;
+use crate::pg::report;
+use crate::pg::role::as_owner;
+use crate::retrieve::index_recall::{Exact, Probe};
+use crate::retrieve::plan::Step;
+use crate::store::index_recall::{self, Measured};
+use crate::store::{knowledge_bases, search};
+
+const MAX_SAMPLE: i32 = 10_000;
+/// The nearest chunks that are compared, unless the knowledge base answers with more.
+const LEAST_K: usize = 10;
+/// With ef_search auto the least of these is taken that finds so much.
+const TARGET: f64 = 0.97;
+const EF_SEARCH: [usize; 6] = [40, 80, 160, 320, 640, 1000];
+
+/// Looks for the nearest of some chunks, chosen at random, other than themselves, by the index and exactly, and keeps the
+/// result. With ef_search auto, chooses what queries use from now on.
+pub fn measure_recall(kb_id: &str, sample: i32) -> Result<Measured> {
+    if !(1..=MAX_SAMPLE).contains(&sample) {
+        let problem = format!("{sample} is not in 1 to {MAX_SAMPLE}");
+        return Err(Error::Argument { argument: "sample", problem });
+    }
+    let kb = knowledge_bases::get_own(kb_id)?;
+    let target = search::target(kb_id)?;
+    let store = target.vector_db.store();
+    if store.indexed()?.is_none() {
+        let measured = Measured { recall: 1.0, sample: 0, ef_search: None };
+        as_owner(|| index_recall::put(&kb, target.build_no, &measured))?;
+        return Ok(measured);
+    }
+    let vectors = store.sample(target.build_no, i64::from(sample))?;
+    let k = target.retrieval.top_k.max(LEAST_K);
+    let mut probes: Vec<(Probe, Exact)> = Vec::with_capacity(vectors.len());
+    for (chunk_id, vector) in &vectors {
+        report::check_interrupts();
+        let probe = Probe { target: &target, vector, filter: None, own: Some(*chunk_id), k };
+        probes.extend(probe.exact()?.map(|exact| (probe, exact)));
+    }
+    let is_auto = matches!(target.retrieval.ef_search, Some(EfSearch::Auto(_)));
+    let tried = if is_auto { EF_SEARCH.map(Some).to_vec() } else { vec![target.ef_search()] };
+    let mut measured = Measured { recall: 1.0, sample: probes.len(), ef_search: None };
+    for ef_search in tried {
+        let mut sum = 0.0;
+        for (probe, exact) in &probes {
+            report::check_interrupts();
+            sum += probe.recall(exact, ef_search)?;
+            measured.ef_search = match probe.first_scan(ef_search)? {
+                Some(Step { scan: Scan::Index { ef_search, .. }, .. }) => Some(ef_search),
+                _ => None,
+            };
+        }
+        measured.recall = if probes.is_empty() { 1.0 } else { sum / probes.len() as f64 };
+        if measured.recall >= TARGET {
+            break;
+        }
+    }
+    as_owner(|| {
+        if let Some(ef_search) = measured.ef_search.filter(|_| is_auto) {
+            index_recall::set_ef_search(target.build_no, ef_search)?;
+        }
+        index_recall::put(&kb, target.build_no, &measured)
+    })?;
+    Ok(measured)
+}

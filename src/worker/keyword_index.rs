@@ -1,0 +1,85 @@
+//! Keeps the segments of keyword search few: folds chunks that wait into one, and merges them.
+
+use super::log::Log;
+use crate::error::Result;
+use crate::pg::{report, txn};
+use crate::store::bm25::{fold, merge};
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// So many chunks of a build and tenant are folded; fewer are quickly looked at one by one.
+const FOLD_AT: i64 = 256;
+/// How often it looks for new ones.
+const EVERY: Duration = Duration::from_secs(1);
+/// How often it counts all of them, at least: a transaction that took its numbers long ago may have committed since.
+const COUNT_EVERY: Duration = Duration::from_secs(60);
+/// Counting takes at most this share of the worker's time.
+const COUNT_SHARE: u32 = 100;
+
+/// Whose chunks: a build and a tenant.
+type Whose = (i64, String);
+
+#[derive(Default)]
+pub struct KeywordIndex {
+    /// How many wait.
+    waiting: HashMap<Whose, i64>,
+    /// The last number that was counted.
+    last: i64,
+    looked_at: Option<Instant>,
+    count_again_at: Option<Instant>,
+}
+
+impl KeywordIndex {
+    pub fn run(&mut self, log: &mut Log) -> Result<()> {
+        if self.looked_at.is_some_and(|at| at.elapsed() < EVERY) {
+            return Ok(());
+        }
+        self.count()?;
+        self.looked_at = Some(Instant::now());
+        let due: Vec<Whose> = self
+            .waiting
+            .iter()
+            .filter(|(_, waiting)| **waiting >= FOLD_AT)
+            .map(|(whose, _)| whose.clone())
+            .collect();
+        for whose in due {
+            self.waiting.remove(&whose);
+            // It is counted again.
+            if let Err(error) = work(&whose) {
+                log.write(&format!("worker cannot index words of build {} now", whose.0), &error);
+                self.count_again_at = None;
+            }
+        }
+        Ok(())
+    }
+
+    fn count(&mut self) -> Result<()> {
+        let begun = Instant::now();
+        let is_all = self.count_again_at.is_none_or(|at| at <= begun);
+        if is_all {
+            txn::in_txn(fold::delete_of_gone)?;
+            self.waiting.clear();
+            self.last = 0;
+        }
+        for (build_no, tenant_id, chunks, last) in txn::in_txn(|| fold::waiting(self.last))? {
+            *self.waiting.entry((build_no, tenant_id)).or_default() += chunks;
+            self.last = self.last.max(last);
+        }
+        if is_all {
+            self.count_again_at = Some(Instant::now() + COUNT_EVERY.max(begun.elapsed() * COUNT_SHARE));
+        }
+        Ok(())
+    }
+}
+
+/// Folds what waits, then merges as long as there are too many segments: each in a transaction of its own.
+fn work((build_no, tenant_id): &Whose) -> Result<()> {
+    let Some(owner) = txn::in_txn(|| fold::owner(*build_no, tenant_id))? else { return Ok(()) };
+    while txn::in_txn(|| fold::fold(&owner))? {
+        report::check_interrupts();
+    }
+    while txn::in_txn(|| merge::merge(&owner))? {
+        report::check_interrupts();
+    }
+    Ok(())
+}

@@ -1,0 +1,245 @@
+//! However a filtered question is answered, the answer is the same; and what tenants may not read is in none. Keys of metadata
+//! that are indexed.
+
+use crate::support::db::Document;
+use crate::support::{APP, Cluster, Db, LONG, SOON, until};
+use serde_json::json;
+
+const DOCUMENTS: usize = 3000;
+
+/// A knowledge base with an index: documents on ten topics, whose metadata say the topic and numbers.
+fn fixture() -> Option<(Cluster, Db)> {
+    let cluster = Cluster::start(&[])?;
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    let documents: Vec<Document> = (0..DOCUMENTS)
+        .map(|i| {
+            let topic = TOPICS[i % TOPICS.len()];
+            let content = format!("{topic} {topic} {topic}, note {i} of shelf {}", i / 7);
+            let metadata = json!({"topic": topic, "n": i, "tenth": i / 7 % 10, "day": format!("2024-01-{:02}", i % 28 + 1)});
+            Document { id: format!("d{i}"), content, metadata }
+        })
+        .collect();
+    db.put_all("k", &documents);
+    db.wait("k");
+    until(LONG, "the index is built, and statistics are taken", || {
+        db.one("SELECT indexed FROM kb.status WHERE kb_id = 'k'")
+            && db.count("pg_stats WHERE tablename = 'documents' AND attname = 'metadata'") > 0
+    });
+    Some((cluster, db))
+}
+
+const TOPICS: [&str; 10] = [
+    "harbor", "village", "mountain", "library", "kitchen", "railway", "garden", "theater", "bridge", "winter",
+];
+
+/// The external ids of an answer, best first.
+fn answer(db: &mut Db, query: &str, top_k: i32, filter: &str) -> Vec<String> {
+    let sql = "SELECT external_id FROM kb.query('k', $1, $2, min_score => -1, filter => $3::text::jsonb) ORDER BY rank";
+    db.all_with(sql, &[&query, &top_k, &filter])
+}
+
+/// The same with their similarities.
+fn scored(db: &mut Db, query: &str, top_k: i32, filter: &str) -> Vec<(String, f64)> {
+    let sql = "SELECT external_id, score FROM kb.query('k', $1, $2, min_score => -1, filter => $3::text::jsonb) ORDER BY rank";
+    let rows = db.0.query(sql, &[&query, &top_k, &filter]).unwrap();
+    rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+}
+
+/// Waits until the database has so many indexes on keys of metadata, all valid.
+pub fn until_metadata_indexes(db: &mut Db, count: i64) {
+    let found = "pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+        WHERE i.indrelid = 'kb.documents'::regclass AND c.relname ~ '^documents_(text|number|timestamp)_'";
+    until(SOON, &format!("there are {count} indexes on keys of metadata"), || {
+        db.count(found) == count && db.count(&format!("{found} AND i.indisvalid")) == count
+    });
+}
+
+#[test]
+fn every_way_of_looking_gives_the_same_nearest_rows_and_as_many_as_qualify() {
+    let Some((_cluster, mut db)) = fixture() else { return };
+    for (filter, kept) in [
+        (r#"{"type": "exists", "key": "n"}"#, DOCUMENTS),
+        (r#"{"type": "lt", "key": "tenth", "value": 5}"#, 1502),
+        (r#"{"topic": "village"}"#, 300),
+        (
+            r#"{"type": "and", "filters": [{"topic": "village"}, {"type": "lt", "key": "n", "value": 400}]}"#,
+            40,
+        ),
+        (r#"{"n": 17}"#, 1),
+        (r#"{"n": -1}"#, 0),
+    ] {
+        // One that is near to what the filter keeps, and one that is far from it.
+        for query in ["the village, note 41 of shelf 5", "winter"] {
+            for top_k in [3, 60] {
+                let rows = kept.min(top_k as usize);
+                db.run("SET kb.forced_scan = 'list'");
+                let listed = scored(&mut db, query, top_k, filter);
+                assert_eq!(listed.len(), rows, "{filter} {query}");
+                for forced in ["join", "index", ""] {
+                    db.run(&format!("SET kb.forced_scan = '{forced}'"));
+                    let found = scored(&mut db, query, top_k, filter);
+                    assert_eq!(found.len(), rows, "{forced}: {filter} {query}");
+                    // Of equal similarities any may be there.
+                    let worst = listed.last().map_or(0.0, |(_, score)| score - 1e-6);
+                    let near = found.iter().filter(|(_, score)| *score >= worst).count();
+                    let least = if forced == "join" { rows } else { rows * 9 / 10 };
+                    assert!(
+                        near >= least,
+                        "{forced}: {filter} {query}: {near} of {rows}\n{found:?}\n{listed:?}"
+                    );
+                }
+            }
+        }
+    }
+    // Settings are changed for a statement only.
+    for setting in ["enable_seqscan", "enable_sort", "hnsw.iterative_scan", "plan_cache_mode"] {
+        let source: String = db.one(&format!("SELECT source FROM pg_settings WHERE name = '{setting}'"));
+        assert_eq!(source, "default", "{setting}");
+    }
+}
+
+#[test]
+fn a_filtered_answer_has_what_the_callers_tenant_may_read_whichever_way_it_is_looked_for() {
+    let Some((cluster, mut db)) = fixture() else { return };
+    db.run("CREATE ROLE a LOGIN IN ROLE kb_writer; CREATE ROLE b LOGIN IN ROLE kb_reader");
+    // Rows of several tenants in one knowledge base: some are tenant b's, some a third one's.
+    db.run("UPDATE kb.documents SET tenant_id = CASE (metadata->>'n')::int % 3 WHEN 0 THEN '' WHEN 1 THEN 'b' ELSE 'c' END;
+            UPDATE kb.chunks c SET tenant_id = d.tenant_id FROM kb.documents d WHERE d.document_id = c.document_id");
+    let table = crate::support::vector_table(&mut db, "k");
+    db.run(&format!(
+        "UPDATE {table} v SET tenant_id = c.tenant_id FROM kb.chunks c WHERE c.chunk_id = v.chunk_id"
+    ));
+    let mut b = cluster.connect_as(APP, "b");
+    b.run("SET kb.tenant = 'b'");
+    let filter =
+        r#"{"type": "and", "filters": [{"topic": "village"}, {"type": "gte", "key": "n", "value": 0}]}"#;
+    assert_eq!(
+        b.fault(&format!("SELECT * FROM kb.query('k', 'village', filter => '{filter}')")).code,
+        "42704"
+    );
+    let own = |found: &[String], allowed: &[usize]| {
+        assert!(!found.is_empty());
+        found.iter().all(|id| allowed.contains(&(id[1..].parse::<usize>().unwrap() % 3)))
+    };
+    let mut a = cluster.connect_as(APP, "a");
+    for forced in ["list", "join", "index", ""] {
+        db.run(&format!(
+            "ALTER ROLE a SET kb.forced_scan = '{forced}'; ALTER ROLE b SET kb.forced_scan = '{forced}'"
+        ));
+        let mut owner = cluster.connect_as(APP, "a");
+        let found = answer(&mut owner, "the village", 1000, filter);
+        assert_eq!((found.len(), own(&found, &[0])), (100, true), "{forced}");
+        a.run("SELECT kb.share('k', 'b')");
+        let mut reader = cluster.connect_as(APP, "b");
+        reader.run("SET kb.tenant = 'b'");
+        let found = answer(&mut reader, "the village", 1000, filter);
+        assert_eq!((found.len(), own(&found, &[0, 1])), (200, true), "{forced}");
+        a.run("SELECT kb.unshare('k', 'b')");
+        assert_eq!(
+            reader.fault(&format!("SELECT * FROM kb.query('k', 'village', filter => '{filter}')")).code,
+            "42704"
+        );
+    }
+}
+
+#[test]
+fn a_range_of_an_indexed_key_is_looked_up_by_readers_too_and_answers_as_before() {
+    let Some((cluster, mut db)) = fixture() else { return };
+    db.run("CREATE ROLE reader LOGIN IN ROLE kb_reader");
+    let mut reader = cluster.connect_as(APP, "reader");
+    let ranges = [
+        (
+            r#"{"type": "and", "filters": [{"type": "gt", "key": "n", "value": 100}, {"type": "lte", "key": "n", "value": 120}]}"#,
+            20,
+            "number",
+        ),
+        (r#"{"type": "lt", "key": "day", "value": "2024-01-02"}"#, 108, "timestamp"),
+        (r#"{"type": "gt", "key": "topic", "value": "village"}"#, 300, "text"),
+    ];
+    for (filter, rows, _) in &ranges {
+        assert_eq!(answer(&mut reader, "note", 1000, filter).len(), *rows, "{filter}");
+    }
+    for (key, index_type) in [("n", "number"), ("day", "timestamp"), ("topic", "text")] {
+        let sql = format!("SELECT kb.index_metadata('k', '{key}', '{index_type}')");
+        assert_eq!((db.one::<bool>(&sql), db.one::<bool>(&sql)), (true, false));
+    }
+    until_metadata_indexes(&mut db, 3);
+    for (filter, rows, index_type) in &ranges {
+        let scans = format!(
+            "SELECT idx_scan FROM pg_stat_user_indexes WHERE indexrelname LIKE 'documents_{index_type}_%'"
+        );
+        let before: i64 = db.one(&scans);
+        // A session that asks has told of its scans when it has ended.
+        let mut asking = cluster.connect_as(APP, "reader");
+        assert_eq!(answer(&mut asking, "note", 1000, filter).len(), *rows, "{filter}");
+        drop(asking);
+        until(SOON, &format!("the index is scanned for {filter}"), || db.one::<i64>(&scans) > before);
+    }
+    // Values that no index could hold whole.
+    let long = "x".repeat(100_000);
+    let digits: String = (0..20_000).map(|i| char::from(b'1' + (i * 7 % 9) as u8)).collect();
+    for (id, metadata) in [
+        ("long", format!(r#"{{"topic": "zz{long}", "day": "{long}"}}"#)),
+        ("large", format!(r#"{{"n": {digits}}}"#)),
+        ("small", format!(r#"{{"n": -0.{}}}"#, &digits[..16_000])),
+        ("power", r#"{"n": 1e30000}"#.to_string()),
+        ("none", r#"{"n": null, "topic": [1], "day": {}}"#.to_string()),
+    ] {
+        let sql =
+            "SELECT kb.put_document('k', $1, 'A note of another kind: ' || $1, metadata => $2::text::jsonb)";
+        db.one_with::<String>(sql, &[&id, &metadata]);
+    }
+    db.wait("k");
+    let above = |value: &str| format!(r#"{{"type": "gt", "key": "n", "value": {value}}}"#);
+    let mut found = answer(&mut reader, "note", 1000, &above("1e15"));
+    found.sort();
+    assert_eq!(found, ["large", "power"]);
+    assert_eq!(answer(&mut reader, "note", 1000, &above(&digits)), ["power"]);
+    assert_eq!(answer(&mut reader, "note", 1000, r#"{"type": "lt", "key": "n", "value": 0}"#), ["small"]);
+    let after = format!(r#"{{"type": "gt", "key": "topic", "value": "zz{}"}}"#, "x".repeat(99_999));
+    assert_eq!(answer(&mut reader, "note", 1000, &after), ["long"]);
+}
+
+#[test]
+fn an_index_on_a_key_is_made_for_all_who_want_it_and_goes_with_the_last_of_them() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.run("CREATE ROLE reader LOGIN IN ROLE kb_reader; CREATE ROLE a LOGIN IN ROLE kb_writer");
+    for kb in ["k", "l", "m"] {
+        db.create_kb(kb, "hash", "{}");
+        db.run(&format!("SELECT kb.index_metadata('{kb}', 'it''s \\ \"n\"', 'number')"));
+    }
+    until_metadata_indexes(&mut db, 1);
+    assert_eq!(db.one::<i64>(r#"SELECT kb.unindex_metadata('k', 'it''s \ "n"')"#), 1);
+    db.run("SELECT kb.drop_knowledge_base('l')");
+    assert_eq!(db.count("kb.metadata_indexes"), 1);
+    // Something else is made meanwhile: the worker has looked, and the one that is wanted stays.
+    db.run("SELECT kb.index_metadata('k', 'other', 'text')");
+    until_metadata_indexes(&mut db, 2);
+    db.run("SELECT kb.drop_knowledge_base('m')");
+    until_metadata_indexes(&mut db, 1);
+    // One that was dropped, as a restore leaves it out, is made again.
+    let name: String = db.one("SELECT indexrelid::regclass::text FROM pg_index JOIN pg_class c ON c.oid = indexrelid WHERE c.relname LIKE 'documents_text_%'");
+    db.run(&format!("DROP INDEX {name}; SELECT kb.put_document('k', 'd', 'A text.')"));
+    db.wait("k");
+    until_metadata_indexes(&mut db, 1);
+
+    let mut reader = cluster.connect_as(APP, "reader");
+    assert_eq!(reader.fault("SELECT kb.index_metadata('k', 'n', 'number')").code, "42501");
+    let mut a = cluster.connect_as(APP, "a");
+    a.run("SET kb.tenant = 'a'");
+    assert_eq!(a.fault("SELECT kb.index_metadata('k', 'n', 'number')").code, "42704");
+    assert_eq!(a.count("kb.metadata_indexes"), 0);
+    for (key, index_type) in
+        [("$title", "text"), ("$nothing", "text"), ("n", "boolean"), (&"x".repeat(201), "text")]
+    {
+        let fault = db.fault(&format!("SELECT kb.index_metadata('k', '{key}', '{index_type}')"));
+        assert_eq!(fault.code, "22023", "{key} {index_type}: {fault:?}");
+    }
+    // No more than the database's writes can bear.
+    let fault = db.fault("SELECT kb.index_metadata('k', 'key' || i, 'number') FROM generate_series(1, 32) i");
+    assert_eq!(fault.code, "55000", "{fault:?}");
+    db.run("SELECT kb.drop_knowledge_base('k')");
+    until_metadata_indexes(&mut db, 0);
+}

@@ -1,0 +1,133 @@
+//! What a question in words may be: phrases, exclusions, languages, anything.
+
+use super::{answer, create};
+use crate::support::{APP, Db, SOON, texts, until};
+
+fn ids(db: &mut Db, question: &str) -> Vec<String> {
+    let mut ids: Vec<String> = answer(db, "k", question, 50, "{}").into_iter().map(|(id, _)| id).collect();
+    ids.sort();
+    ids
+}
+
+#[test]
+fn quoted_phrases_and_exclusions_are_honoured_before_and_after_folding() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.run("SELECT kb.create_knowledge_base('k', 'hash', retrieval => '{\"mode\": \"keyword\"}')");
+    for (id, text) in [
+        ("joins", "Hash joins build a table of the smaller input."),
+        ("loops", "A nested loop joins every row; a hash of the row is not needed."),
+        ("plans", "The planner joins tables by hash, merge or nested loops."),
+        ("other", "Vacuum reclaims the storage of dead rows."),
+    ] {
+        db.put("k", id, text);
+    }
+    db.wait("k");
+    for folded in [false, true] {
+        assert_eq!(ids(&mut db, "hash join"), ["joins", "loops", "plans"]);
+        assert_eq!(ids(&mut db, "\"hash joins\""), ["joins"]);
+        assert_eq!(ids(&mut db, "\"joining hash\" dead"), [""; 0]);
+        assert_eq!(ids(&mut db, "join -nested"), ["joins"]);
+        assert_eq!(ids(&mut db, "rows -\"nested loop\""), ["other"]);
+        assert_eq!(ids(&mut db, "rows -\"loop nested\""), ["loops", "other"]);
+        assert_eq!(ids(&mut db, "\"nested loop\" planner -vacuum"), ["loops", "plans"]);
+        // Words that say nothing, none at all, and none that is there.
+        for nothing in ["the of a", "?!", "-hash", "\"\"", "zebra", "-\"hash joins\""] {
+            assert_eq!(ids(&mut db, nothing), [""; 0], "{nothing}");
+        }
+        if !folded {
+            for n in 0..300 {
+                db.put("k", &format!("p{n}"), &format!("Chapter {n}: {}", texts::paragraph(n, 5)));
+            }
+            db.wait("k");
+            until(SOON, "chunks are folded", || db.count("kb.bm25_segments") > 0);
+            db.run(
+                "SELECT kb.delete_by_filter('k', '{\"type\": \"nin\", \"key\": \"$external_id\",
+                        \"value\": [\"joins\", \"loops\", \"plans\", \"other\"]}')",
+            );
+        }
+    }
+}
+
+#[test]
+fn any_text_may_be_asked_for_and_any_may_be_put() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    create(&mut db, "k");
+    let long = "x".repeat(3_000);
+    let many = "again ".repeat(50_000);
+    let different = (0..60_000).map(|n| format!("n{n}")).collect::<Vec<_>>().join(" ");
+    for (id, text) in [
+        ("signs", "\u{1F600} \u{0301} ' \" \\ %s \u{200B} -- /* */ $1 {{}}"),
+        ("long", &format!("{long} before {} after", "y".repeat(2_000))),
+        ("many", &format!("{many} rare")),
+        ("different", &different),
+    ] {
+        db.put("k", id, text);
+    }
+    db.wait("k");
+    let first = |db: &mut Db, question: &str| answer(db, "k", question, 1, "{}").pop().map(|(id, _)| id);
+    assert_eq!(first(&mut db, "after").as_deref(), Some("long"));
+    assert_eq!(first(&mut db, "rare").as_deref(), Some("many"));
+    assert_eq!(first(&mut db, "n59999").as_deref(), Some("different"));
+    for question in ["'", "\"", "\\", "-", "a & b | !c", "n1:*", "<->", "\u{0}1", &"\"".repeat(999), &long] {
+        let question = question.replace('\u{0}', "");
+        answer(&mut db, "k", &question, 5, "{}");
+    }
+    let fault = db.0.query("SELECT kb.query('k', $1)", &[&different]).unwrap_err();
+    let message = fault.as_db_error().map(|error| error.message().to_string()).unwrap_or_default();
+    assert!(message.contains("60000 different words"), "{message}");
+    let fault = db.fault("SELECT kb.query('k', '  ', mode => 'keyword')");
+    assert_eq!(fault.code, "22023", "{fault:?}");
+    for options in [
+        r#"{"bm25": {"k1": -1}}"#,
+        r#"{"bm25": {"b": 1.5}}"#,
+        r#"{"bm25": {"k": 1}}"#,
+        r#"{"hybrid": {"weights": {"dense": "NaN"}}}"#,
+        r#"{"hybrid": {"weights": {"dense": 0, "keyword": 0}}}"#,
+        r#"{"hybrid": {"fusion": "sum"}}"#,
+        r#"{"mode": "fast"}"#,
+    ] {
+        let fault = db.fault(&format!("SELECT kb.query('k', 'x', options => '{options}')"));
+        assert_eq!(fault.code, "22023", "{options}: {fault:?}");
+    }
+}
+
+#[test]
+fn both_sides_of_hybrid_obey_filter_flag_and_bounds_and_say_their_ranks() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.run("SELECT kb.create_knowledge_base('k', 'hash', retrieval => '{\"mode\": \"hybrid\"}')");
+    for n in 0..40 {
+        let metadata = format!("{{\"n\": {n}}}");
+        let text = format!("Note {n} on apples. {}", texts::paragraph(n, 12));
+        db.run(&format!("SELECT kb.put_document('k', 'd{n}', $x${text}$x$, '{metadata}')"));
+    }
+    db.wait("k");
+    db.run("UPDATE kb.chunks SET enabled = false WHERE content LIKE 'Note 7 %'");
+    let sql = |what: &str, more: &str| {
+        format!(
+            "SELECT {what} FROM kb.query('k', 'apples note 7 8', 10, options => '{{\"explain\": true}}' {more})"
+        )
+    };
+    let found: Vec<String> = db.all(&sql("external_id", ""));
+    assert_eq!((found.len(), found.contains(&"d7".to_string())), (10, false), "{found:?}");
+    assert!(db.one::<bool>(&sql(
+        "bool_and(locator ? 'ranks' AND locator->'ranks' ? 'keyword' AND score IS NOT NULL)",
+        ""
+    )));
+    let ranked: Vec<f64> = db.all(&sql("rank_score", ""));
+    assert!(ranked.is_sorted_by(|a, b| a >= b) && ranked[0] <= 2.0 / 61.0 + 1e-12, "{ranked:?}");
+    let kept: Vec<String> =
+        db.all(&sql("external_id", ", filter => '{\"type\": \"lt\", \"key\": \"n\", \"value\": 4}'"));
+    assert_eq!(kept.len(), 4);
+    let least: f64 = db.one(&sql("min(score)", ", min_score => 0.2"));
+    assert!(least >= 0.2);
+    // Words only, where the weight of meaning is 0; the similarity is told all the same.
+    let words = "'{\"hybrid\": {\"weights\": {\"dense\": 0}}}'";
+    let by_words: Vec<String> =
+        db.all("SELECT external_id FROM kb.query('k', 'apples note 7 8', 3, mode => 'keyword')");
+    let hybrid: Vec<String> =
+        db.all(&format!("SELECT external_id FROM kb.query('k', 'apples note 7 8', 3, options => {words})"));
+    assert_eq!(hybrid[0], by_words[0]);
+}
