@@ -44,6 +44,7 @@ GRANT EXECUTE ON FUNCTION kb.query_rows(text, text, integer, double precision, j
 GRANT EXECUTE ON FUNCTION kb.query(text[], text, integer, double precision, jsonb, integer, text, jsonb) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.context(text, text, integer, text, integer, double precision, jsonb, text, jsonb) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.annotate(text, uuid[]) TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.explain TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.wait(text, double precision) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.wait(bigint, double precision) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.health() TO kb_reader;
@@ -133,6 +134,8 @@ COMMENT ON FUNCTION kb.query(text[], text, integer, double precision, jsonb, int
     'Asks several knowledge bases at once: each as kb.query does, then their rows by their ranks, equal texts once. kb_id says where a row is from; scores of different knowledge bases are not comparable.';
 COMMENT ON FUNCTION kb.context(text, text, integer, text, integer, double precision, jsonb, text, jsonb) IS
     'The answer of kb.query as one text for a prompt: numbered blocks with title, uri, headings and characters, chunks that meet joined, at most max_tokens with all that is around them. format: markdown, xml or json.';
+COMMENT ON FUNCTION kb.explain(text, text, integer, double precision, jsonb, integer, text, jsonb, text, uuid) IS
+    'How kb.query answers a question: settings, scans, candidates of each leg and stage, what was left out and why, milliseconds of each step; of external_id or chunk_id, why it is not in the answer. What the caller may not read is as if absent.';
 COMMENT ON FUNCTION kb.annotate(text, uuid[]) IS
     'The spans of an answer that quote these chunks, as an array of file_citation annotations: index, start_index, end_index (characters), file_id (external_id), filename (title), chunk_id, quote. Chunks that the caller may not read are passed over.';
 COMMENT ON FUNCTION kb.query_vector IS

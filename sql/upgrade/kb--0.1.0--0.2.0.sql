@@ -744,5 +744,14 @@ COMMENT ON FUNCTION kb.context(text, text, integer, text, integer, double precis
     'The answer of kb.query as one text for a prompt: numbered blocks with title, uri, headings and characters, chunks that meet joined, at most max_tokens with all that is around them. format: markdown, xml or json.';
 COMMENT ON FUNCTION kb.annotate(text, uuid[]) IS
     'The spans of an answer that quote these chunks, as an array of file_citation annotations: index, start_index, end_index (characters), file_id (external_id), filename (title), chunk_id, quote. Chunks that the caller may not read are passed over.';
+CREATE FUNCTION kb.explain(
+    kb_id text, query text, top_k integer DEFAULT NULL, min_score double precision DEFAULT NULL, filter jsonb DEFAULT NULL,
+    max_tokens integer DEFAULT NULL, mode text DEFAULT NULL, options jsonb DEFAULT NULL, external_id text DEFAULT NULL,
+    chunk_id uuid DEFAULT NULL
+) RETURNS jsonb STABLE PARALLEL RESTRICTED LANGUAGE c AS 'MODULE_PATHNAME', 'explain_wrapper';
+REVOKE ALL ON FUNCTION kb.explain FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION kb.explain TO kb_reader;
+COMMENT ON FUNCTION kb.explain(text, text, integer, double precision, jsonb, integer, text, jsonb, text, uuid) IS
+    'How kb.query answers a question: settings, scans, candidates of each leg and stage, what was left out and why, milliseconds of each step; of external_id or chunk_id, why it is not in the answer. What the caller may not read is as if absent.';
 
 SELECT pg_catalog.set_config('search_path', pg_catalog.current_setting('kb_install.search_path'), true);

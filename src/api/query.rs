@@ -1,11 +1,12 @@
-//! kb.query and kb.query_vector.
+//! kb.query, kb.query_vector, kb.query_rows and kb.explain.
 
 use super::{elements, json, required, value};
+use crate::error::Error;
 use crate::pg::json::Jsonb;
-use crate::pg::uuid::to_pg;
+use crate::pg::uuid::{from_pg, to_pg};
 use crate::pg::vector::Vector;
 use crate::retrieve::Request;
-use crate::use_cases;
+use crate::use_cases::{self, Named};
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 use pgrx::{JsonB, Uuid};
@@ -141,6 +142,33 @@ fn query_rows(
         let (key, row) = found.row.map(|(key, row)| (Jsonb(key), Jsonb(row))).unzip();
         (found.hit.row.external_id, key, row, found.hit.score, found.hit.row.content)
     })))
+}
+
+#[allow(clippy::too_many_arguments)]
+#[pg_extern(stable, parallel_restricted)]
+fn explain(
+    kb_id: Option<&str>,
+    query: Option<&str>,
+    top_k: default!(Option<i32>, "NULL"),
+    min_score: default!(Option<f64>, "NULL"),
+    filter: default!(Option<Jsonb>, "NULL"),
+    max_tokens: default!(Option<i32>, "NULL"),
+    mode: default!(Option<&str>, "NULL"),
+    options: default!(Option<Jsonb>, "NULL"),
+    external_id: default!(Option<&str>, "NULL"),
+    chunk_id: default!(Option<Uuid>, "NULL"),
+) -> Result<JsonB, ErrorReport> {
+    let request = request(kb_id, top_k, min_score, filter, max_tokens, mode, options)?;
+    let named = match (external_id, chunk_id) {
+        (Some(_), Some(_)) => {
+            let problem = "external_id names a document already".to_string();
+            Err(Error::Argument { argument: "chunk_id", problem })?
+        }
+        (Some(external_id), None) => Some(Named::Document(external_id)),
+        (None, Some(chunk_id)) => Some(Named::Chunk(from_pg(chunk_id))),
+        (None, None) => None,
+    };
+    Ok(JsonB(use_cases::explain(&request, required("query", query)?, named)?))
 }
 
 /// The arguments that the functions share.

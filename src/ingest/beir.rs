@@ -7,6 +7,9 @@ use std::collections::{HashMap, HashSet};
 
 /// Problems told at most.
 const MAX_PROBLEMS: usize = 20;
+/// Questions and judgements at most: many times what the collections of BEIR have, and what fits in memory.
+const MAX_QUESTIONS: usize = 200_000;
+const MAX_LINES: usize = 2_000_000;
 
 /// A line of queries.jsonl; what else is in it is passed over.
 #[derive(Deserialize)]
@@ -22,6 +25,10 @@ pub fn parse(queries: &str, qrels: &str) -> Result<(Vec<Question>, usize), Vec<S
     let mut questions = Vec::new();
     let mut places: HashMap<String, usize> = HashMap::new();
     for (number, line) in (1..).zip(queries.lines()).filter(|(_, line)| !line.trim().is_empty()) {
+        if questions.len() == MAX_QUESTIONS {
+            problems.push(format!("queries has more than {MAX_QUESTIONS} questions"));
+            return Err(problems);
+        }
         match question(line) {
             Ok(found) if places.insert(found.id.clone(), questions.len()).is_none() => questions.push(found),
             Ok(found) => problems.push(format!("queries, line {number}: _id \"{}\" appears twice", found.id)),
@@ -35,6 +42,10 @@ pub fn parse(queries: &str, qrels: &str) -> Result<(Vec<Question>, usize), Vec<S
     for (number, line) in (1..).zip(qrels.lines()).filter(|(_, line)| !line.trim().is_empty()) {
         if number == 1 && line.starts_with("query-id") {
             continue;
+        }
+        if number > MAX_LINES {
+            problems.push(format!("qrels has more than {MAX_LINES} lines"));
+            break;
         }
         let problem = match judgement(line) {
             Err(problem) => Some(problem),

@@ -1,6 +1,7 @@
 //! Candidates by similarity: the nearest vectors, with the rows that the caller may read.
 
 use super::gone::without_gone;
+use super::journal::Journal;
 use super::plan::{MOST_LISTED, Step};
 use super::recall::{self, Vectors};
 use super::request::AnswerBounds;
@@ -22,12 +23,24 @@ pub fn dense(
     vector: &[f32],
     filter: Option<&Filter>,
     bounds: &AnswerBounds,
+    journal: &Journal,
 ) -> Result<Vec<Candidate>> {
     if !target.is_readable && !report::in_recovery() {
         await_rights(&target.vector_db)?;
     }
     let question = Question { target, vector, filter, listed: RefCell::default() };
-    recall::dense(&question, bounds, target.ef_search())
+    recall::dense(&question, bounds, target.ef_search(), journal)
+}
+
+/// The `limit` nearest of those that pass the filter, each compared, best first; without those that the caller may not read.
+pub fn nearest(
+    target: &Target,
+    vector: &[f32],
+    filter: Option<&Filter>,
+    limit: usize,
+) -> Result<Vec<Candidate>> {
+    let question = Question { target, vector, filter, listed: RefCell::default() };
+    question.read(question.nearest(Step::exact(limit))?)
 }
 
 /// How a query for `top_k` chunks scans first; None: no chunk passes the filter.

@@ -2,6 +2,7 @@
 //! unlike those before them come earlier.
 
 use super::collapse::Sketch;
+use super::journal::Journal;
 use super::request::AnswerBounds;
 use super::{dedupe, mmr, plan};
 use crate::error::Result;
@@ -36,7 +37,8 @@ pub fn recalled(
         let candidates = recall(&AnswerBounds { top_k, ..*bounds })?;
         let found = if bounds.dedupe { dedupe::count(&candidates) } else { candidates.len() };
         let is_all = found < top_k || top_k == most || is_past(&candidates, bounds);
-        if is_all || places(&candidates, diversity, bounds).len() >= bounds.top_k {
+        let stay = places(&candidates, diversity, bounds, &Journal::closed());
+        if is_all || stay.len() >= bounds.top_k {
             return Ok(candidates);
         }
         top_k = (top_k * WIDER).min(most);
@@ -57,11 +59,12 @@ pub fn diverse(
     diversity: &Diversity,
     bounds: &AnswerBounds,
     vectors: impl FnOnce(&[Uuid]) -> Result<HashMap<Uuid, Vec<f32>>>,
+    journal: &Journal,
 ) -> Result<Vec<Candidate>> {
     if diversity.is_none() {
         return Ok(candidates);
     }
-    let stay: HashSet<usize> = places(&candidates, diversity, bounds).into_iter().collect();
+    let stay: HashSet<usize> = places(&candidates, diversity, bounds, journal).into_iter().collect();
     let mut all = 0..;
     let mut candidates = candidates;
     candidates.retain(|_| all.next().is_some_and(|place| stay.contains(&place)));
@@ -72,7 +75,12 @@ pub fn diverse(
 
 /// The places of those that stay: that have the least score, the first of each text and of those that resemble it, and the
 /// first so many of each document.
-fn places(candidates: &[Candidate], diversity: &Diversity, bounds: &AnswerBounds) -> Vec<usize> {
+fn places(
+    candidates: &[Candidate],
+    diversity: &Diversity,
+    bounds: &AnswerBounds,
+    journal: &Journal,
+) -> Vec<usize> {
     let (mut texts, mut of_documents) = (HashSet::new(), HashMap::new());
     let (mut sketches, mut places) = (VecDeque::new(), Vec::new());
     for (place, candidate) in candidates.iter().enumerate() {
@@ -85,17 +93,24 @@ fn places(candidates: &[Candidate], diversity: &Diversity, bounds: &AnswerBounds
         // What a document has too many of hides nothing that resembles it in other documents.
         let rows: &mut usize = of_documents.entry(row.place.document_id).or_default();
         if diversity.per_document.is_some_and(|most| *rows >= most) {
+            journal.reason(candidate.chunk_id, || {
+                format!("{rows} chunks of its document rank before it, and per_document allows no more")
+            });
             continue;
         }
         if let Some(least) = diversity.collapse {
             let sketch = Sketch::of(&row.content);
-            if sketches.iter().any(|other: &Sketch| other.resemblance(&sketch) >= least) {
+            let resembles = |(_, other): &&(Uuid, Sketch)| other.resemblance(&sketch) >= least;
+            if let Some((other, _)) = sketches.iter().find(resembles) {
+                journal.reason(candidate.chunk_id, || {
+                    format!("its text resembles that of chunk {other}, which ranks before it (collapse)")
+                });
                 continue;
             }
             if sketches.len() == COMPARED {
                 sketches.pop_front();
             }
-            sketches.push_back(sketch);
+            sketches.push_back((candidate.chunk_id, sketch));
         }
         *rows += 1;
         places.push(place);
@@ -129,7 +144,9 @@ mod tests {
     }
 
     fn kept<'a>(all: &'a [(&'a str, i64)], diversity: Diversity) -> Vec<&'a str> {
-        let found = diverse(candidates(all), &diversity, &bounds(9), |_| Ok(HashMap::new())).unwrap();
+        let found =
+            diverse(candidates(all), &diversity, &bounds(9), |_| Ok(HashMap::new()), &Journal::closed())
+                .unwrap();
         let kept: Vec<String> = texts(&found).into_iter().map(Into::into).collect();
         all.iter().map(|(text, _)| *text).filter(|text| kept.contains(&text.to_string())).collect()
     }
@@ -166,14 +183,21 @@ mod tests {
     fn vectors_are_read_for_mmr_only() {
         let unread = |_: &[Uuid]| -> Result<HashMap<Uuid, Vec<f32>>> { panic!("vectors were read") };
         let per_document = Diversity { per_document: Some(1), ..Diversity::default() };
-        assert_eq!(diverse(candidates(&[("a", 1)]), &per_document, &bounds(1), unread).unwrap().len(), 1);
+        assert_eq!(
+            diverse(candidates(&[("a", 1)]), &per_document, &bounds(1), unread, &Journal::closed())
+                .unwrap()
+                .len(),
+            1
+        );
         let asked = RefCell::new(0);
         let read = |ids: &[Uuid]| {
             *asked.borrow_mut() = ids.len();
             Ok(ids.iter().map(|id| (*id, vec![1.0])).collect())
         };
         let mmr = Diversity { mmr: Some(Mmr { lambda: 0.5 }), ..Diversity::default() };
-        let found = diverse(candidates(&[("a", 1), ("b", 1), ("c", 1)]), &mmr, &bounds(2), read).unwrap();
+        let found =
+            diverse(candidates(&[("a", 1), ("b", 1), ("c", 1)]), &mmr, &bounds(2), read, &Journal::closed())
+                .unwrap();
         assert_eq!((asked.into_inner(), found.len()), (3, 2));
     }
 
@@ -189,7 +213,7 @@ mod tests {
             Ok(found)
         };
         let found = recalled(&diversity, &bounds, recall).unwrap();
-        let found = diverse(found, &diversity, &bounds, |_| Ok(HashMap::new())).unwrap();
+        let found = diverse(found, &diversity, &bounds, |_| Ok(HashMap::new()), &Journal::closed()).unwrap();
         (found.len(), looks.into_inner())
     }
 

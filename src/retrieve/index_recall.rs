@@ -5,7 +5,7 @@ use super::plan::Step;
 use crate::error::Result;
 use crate::model::Filter;
 use crate::model::candidate::Candidate;
-use crate::model::vector_db::Scan;
+use crate::model::vector_db::{Metric, Scan};
 use crate::store::search::Target;
 use crate::store::vector_store::Search;
 use uuid::Uuid;
@@ -50,9 +50,13 @@ impl Probe<'_> {
         Ok(others.filter_map(Candidate::score).take(self.k).collect())
     }
 
-    /// None: there is nothing to find.
+    /// None: there is nothing to find. What is no nearer than at a right angle has the least score, 0, by cosine, and cannot be
+    /// told apart: it does not count.
     pub fn exact(&self) -> Result<Option<Exact>> {
-        let scores = self.nearest(Step::exact(self.limit()))?;
+        let mut scores = self.nearest(Step::exact(self.limit()))?;
+        if self.target.vector_db.metric == Metric::Cosine {
+            scores.retain(|score| *score > 0.0);
+        }
         Ok(scores.last().map(|least| Exact { count: scores.len(), least: *least }))
     }
 
@@ -65,7 +69,12 @@ impl Probe<'_> {
     pub fn recall(&self, exact: &Exact, ef_search: Option<usize>) -> Result<f64> {
         match self.first_scan(ef_search)? {
             Some(step @ Step { scan: Scan::Index { .. }, .. }) => {
-                let found = self.nearest(step)?.into_iter().filter(|score| *score >= exact.least).count();
+                let found = self.nearest(step)?;
+                // Of too few the query makes an exact scan.
+                if found.len() < self.k {
+                    return Ok(1.0);
+                }
+                let found = found.into_iter().filter(|score| *score >= exact.least).count();
                 Ok(found.min(exact.count) as f64 / exact.count as f64)
             }
             _ => Ok(1.0),

@@ -1,6 +1,7 @@
 //! Candidates by words: BM25 over the knowledge base's segments and the chunks that wait to be folded into one.
 
 use super::gone::without_gone;
+use super::journal::Journal;
 use super::recall;
 use super::request::AnswerBounds;
 use super::words::{self, Words};
@@ -13,6 +14,7 @@ use crate::store::bm25::read::{self, Pending, Segment};
 use crate::store::bm25::words::Language;
 use crate::store::candidates;
 use crate::store::search::{self, Condition, Target};
+use serde_json::json;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use uuid::Uuid;
 
@@ -22,6 +24,8 @@ const MANY_WAIT: usize = 256;
 const MOST_TERMS: usize = 1_024;
 /// Chunks that pass a filter up to which their words are looked at one by one.
 const FEW: usize = 1_000;
+/// Chunks whose words are in memory together.
+const AT_A_TIME: usize = 250;
 /// The same where the best by words have shown that few of them pass.
 const SEVERAL: usize = 50_000;
 /// So many of the best by words show that.
@@ -33,15 +37,17 @@ pub fn keyword(
     query: &str,
     filter: Option<&Filter>,
     bounds: &AnswerBounds,
+    journal: &Journal,
 ) -> Result<Vec<Candidate>> {
     let index = Index::open(target, query)?;
+    index.describe(journal);
     if index.terms.is_empty() {
         return Ok(Vec::new());
     }
     let few = filter.map(|filter| candidates::matching_chunks(target, filter, FEW)).transpose()?.flatten();
     let mut all = few.map(|chunks| index.of_chunks(&chunks)).transpose()?;
     let condition = index.condition(filter);
-    let mut seen = 0;
+    let mut given = HashSet::new();
     let further = |limit: usize| {
         if all.is_none()
             && limit > ENOUGH_TO_TELL
@@ -54,12 +60,17 @@ pub fn keyword(
             Some(all) => (all.clone(), true),
             None => index.best(limit)?,
         };
-        // The best come first again, whatever the limit.
-        let new: Vec<Candidate> = best.into_iter().skip(seen).collect();
-        seen += new.len();
+        // The best come first again, whatever the limit; of those that pass the filter only, once they are listed.
+        let new: Vec<Candidate> = best.into_iter().filter(|best| given.insert(best.chunk_id)).collect();
         Ok((without_gone(search::read_where(target, new, &condition)?)?, is_all))
     };
-    recall::keyword(further, bounds)
+    recall::keyword(further, bounds, journal)
+}
+
+/// Those of some chunks that hold words of the question, as it asks for them, with their scores, best first.
+pub fn scored(target: &Target, query: &str, chunk_ids: &[Uuid]) -> Result<Vec<Candidate>> {
+    let index = Index::open(target, query)?;
+    if index.terms.is_empty() { Ok(Vec::new()) } else { index.of_chunks(chunk_ids) }
 }
 
 /// What an index of words has for one question.
@@ -165,6 +176,18 @@ impl<'a> Index<'a> {
         })
     }
 
+    fn describe(&self, journal: &Journal) {
+        let words = |places: &[usize]| {
+            let word = |place: &usize| String::from_utf8_lossy(&self.terms[*place]).into_owned();
+            json!(places.iter().map(word).collect::<Vec<String>>())
+        };
+        journal.note("keyword", "words", || words(&(0..self.terms.len()).collect::<Vec<usize>>()));
+        journal.note("keyword", "required", || words(&self.required));
+        journal.note("keyword", "excluded", || words(&self.excluded));
+        journal.note("keyword", "segments", || json!(self.segments.len()));
+        journal.note("keyword", "not_in_segments", || json!(self.pending.len()));
+    }
+
     /// What the rows of candidates must be, beside what their words say.
     fn condition<'b>(&'b self, filter: Option<&'b Filter>) -> Condition<'b> {
         Condition { filter, phrases: &self.phrases, excluded_phrases: &self.excluded_phrases }
@@ -178,7 +201,7 @@ impl<'a> Index<'a> {
             bm25::search(&question, &lists(&self.terms, pages)?, n as u32, &mut top)?;
         }
         let waiting = self.segments.len() as u32;
-        self.offer(&self.pending, waiting, &mut top)?;
+        self.offer(&self.pending, waiting, 0, &mut top)?;
         let hits = top.into_hits();
         let is_all = hits.len() < limit;
         let in_segments: Vec<(i64, u32)> = hits
@@ -199,18 +222,22 @@ impl<'a> Index<'a> {
 
     /// Those of these chunks that hold words of the question, best first.
     fn of_chunks(&self, chunk_ids: &[Uuid]) -> Result<Vec<Candidate>> {
-        let chunks = read::terms(self.target.build_no, chunk_ids)?;
-        let mut top = Top::new(chunks.len());
-        self.offer(&chunks, 0, &mut top)?;
-        Ok(ranked(
-            top.into_hits().iter().filter_map(|hit| Some((chunks.get(hit.chunk as usize)?.0, hit.score))),
-        ))
+        let mut top = Top::new(chunk_ids.len());
+        let mut ids = Vec::with_capacity(chunk_ids.len());
+        // Some at a time: the words of a chunk may be as many as those of a book.
+        for some in chunk_ids.chunks(AT_A_TIME) {
+            report::check_interrupts();
+            let chunks = read::terms(self.target.build_no, some)?;
+            self.offer(&chunks, 0, ids.len() as u32, &mut top)?;
+            ids.extend(chunks.into_iter().map(|(id, _)| id));
+        }
+        Ok(ranked(top.into_hits().iter().filter_map(|hit| Some((*ids.get(hit.chunk as usize)?, hit.score)))))
     }
 
-    /// Offers chunks given with their words.
-    fn offer(&self, chunks: &[(Uuid, Vec<u8>)], segment: u32, top: &mut Top) -> Result<()> {
+    /// Offers chunks given with their words, by numbers from `first` on.
+    fn offer(&self, chunks: &[(Uuid, Vec<u8>)], segment: u32, first: u32, top: &mut Top) -> Result<()> {
         let terms: Vec<&[u8]> = self.terms.iter().map(Vec::as_slice).collect();
-        for (chunk, (_, words)) in (0..).zip(chunks) {
+        for (chunk, (_, words)) in (first..).zip(chunks) {
             let (length, frequencies) = bm25::frequencies(words, &terms)?;
             let has = |place: &usize| frequencies.get(*place).is_some_and(|frequency| *frequency > 0);
             if self.required.iter().all(has) && !self.excluded.iter().any(has) {

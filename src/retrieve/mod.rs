@@ -8,11 +8,13 @@ pub mod dedupe;
 #[cfg(feature = "server")]
 pub mod dense;
 pub mod diversity;
+pub mod explanation;
 pub mod fuse;
 #[cfg(feature = "server")]
 pub mod gone;
 #[cfg(feature = "server")]
 pub mod index_recall;
+pub mod journal;
 #[cfg(feature = "server")]
 pub mod keyword;
 pub mod metrics;

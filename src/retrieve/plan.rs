@@ -88,6 +88,7 @@ pub fn steps(wanted: Wanted, forced: Option<Forced>) -> Vec<Step> {
     match (kept, vectors) {
         (Some(Kept::Exactly(0)), _) => Vec::new(),
         (Some(Kept::Exactly(_)), _) if forced != Some(Forced::Index) => exact,
+        (Some(_), _) if forced == Some(Forced::Join) => exact,
         (Some(Kept::Exactly(kept) | Kept::About(kept)), Some(vectors)) => {
             index(&|limit| Step::filtered(limit, ef_search, kept, vectors))
         }
@@ -136,6 +137,7 @@ mod tests {
         assert_eq!(steps(kept(Kept::About(25_000)), None), [index(40, 20_000), Step::exact(5)]);
         let forced = steps(kept(Kept::Exactly(2500)), Some(Forced::Index));
         assert_eq!(forced, [index(150, 7500), Step::exact(5)]);
+        assert_eq!(steps(kept(Kept::About(25_000)), Some(Forced::Join)), [Step::exact(5)]);
         let without_index = Wanted { vectors: None, ..kept(Kept::About(25_000)) };
         assert_eq!(steps(without_index, None), [Step::exact(5)]);
     }

@@ -2,11 +2,13 @@
 //! that this is tested without one.
 
 use super::dedupe;
+use super::journal::Journal;
 use super::plan::{self, Step, Wanted};
 use super::request::AnswerBounds;
 use crate::error::Result;
 use crate::model::Candidate;
 use crate::model::vector_db::{Forced, Kept, Scan};
+use serde_json::{Value, json};
 use std::collections::VecDeque;
 
 /// What recall by vectors needs from the store for one question.
@@ -47,9 +49,19 @@ pub fn dense(
     vectors: &impl Vectors,
     bounds: &AnswerBounds,
     ef_search: Option<usize>,
+    journal: &Journal,
 ) -> Result<Vec<Candidate>> {
     let AnswerBounds { top_k, min_score, dedupe, .. } = *bounds;
-    let mut steps = VecDeque::from(steps(vectors, top_k, dedupe, ef_search)?);
+    let indexed = vectors.indexed()?;
+    let kept = vectors.kept(plan::exact_up_to(top_k, indexed))?;
+    journal.note("dense", "has_index", || json!(indexed.is_some()));
+    if journal.tells_all() {
+        journal.note("dense", "index_vectors", || json!(indexed));
+    }
+    journal.note("dense", "filter_keeps", || kept_json(kept, journal.tells_all()));
+    let is_told = kept.is_none() || journal.tells_all();
+    let wanted = Wanted { top_k, dedupe, kept, vectors: indexed, ef_search };
+    let mut steps = VecDeque::from(plan::steps(wanted, vectors.forced()));
     let mut candidates = Vec::new();
     let mut is_hidden = false;
     while let Some(step) = steps.pop_front() {
@@ -59,6 +71,7 @@ pub fn dense(
         // Once the last step had hidden rows, further ones need not meet any: copies of one text may come first.
         is_hidden |= steps.is_empty() && candidates.len() < found;
         let kept = if dedupe { dedupe::count(&candidates) } else { candidates.len() };
+        journal.add("dense", "scans", || scan_json(step, candidates.len(), is_told));
         // An exact scan that gave fewer rows than it was asked for has seen them all.
         let exhausted = step.scan == Scan::Exact && found < step.limit;
         if exhausted || plan::is_enough(kept, top_k, found, step.limit, last_score, min_score) {
@@ -76,11 +89,36 @@ pub fn dense(
     Ok(candidates)
 }
 
+/// Estimates are of everybody's rows.
+fn kept_json(kept: Option<Kept>, tells_all: bool) -> Value {
+    match kept {
+        None => Value::Null,
+        Some(Kept::Exactly(chunks)) => json!({"chunks": chunks, "counted": true}),
+        Some(Kept::About(chunks)) => json!({"chunks": tells_all.then_some(chunks), "counted": false}),
+    }
+}
+
+/// `found`: rows that the caller may read. How far the index is looked through depends, with a filter, on everybody's rows.
+fn scan_json(step: Step, found: usize, is_told: bool) -> Value {
+    let mut scan = match step.scan {
+        Scan::Index { ef_search, visits } if is_told => {
+            json!({"scan": "index", "ef_search": ef_search, "max_scan_tuples": visits})
+        }
+        Scan::Index { .. } => json!({"scan": "index"}),
+        Scan::Exact => json!({"scan": "exact"}),
+        Scan::ExactDistinct => json!({"scan": "exact, each text once"}),
+    };
+    scan["limit"] = json!(step.limit);
+    scan["found"] = json!(found);
+    scan
+}
+
 /// Candidates by words, with their rows. `further` takes how many of the best to look at, and gives, best first, those that it
 /// did not give before and that are to be answered; and whether there are no others.
 pub fn keyword(
     mut further: impl FnMut(usize) -> Result<(Vec<Candidate>, bool)>,
     bounds: &AnswerBounds,
+    journal: &Journal,
 ) -> Result<Vec<Candidate>> {
     let AnswerBounds { top_k, dedupe, .. } = *bounds;
     let mut limit = if dedupe { plan::several(top_k) } else { top_k };
@@ -88,6 +126,7 @@ pub fn keyword(
     loop {
         let (found, is_all) = further(limit)?;
         candidates.extend(found);
+        journal.add("keyword", "looks", || json!({"limit": limit, "found": candidates.len()}));
         let kept = if dedupe { dedupe::count(&candidates) } else { candidates.len() };
         if kept >= top_k || is_all {
             return Ok(candidates);

@@ -1,5 +1,6 @@
 //! Recall against a store in memory.
 
+use super::journal::Journal;
 use super::plan::Step;
 use super::recall::{Vectors, dense, keyword};
 use super::request::AnswerBounds;
@@ -33,7 +34,7 @@ impl Fake {
     /// The scores found, and the kinds of scans that were made.
     fn answer(&self, top_k: usize, min_score: f64, dedupe: bool) -> (Vec<f64>, String) {
         let bounds = AnswerBounds { top_k, min_score, max_tokens: None, dedupe };
-        let found = dense(self, &bounds, None).unwrap();
+        let found = dense(self, &bounds, None, &Journal::closed()).unwrap();
         let step = |step: &Step| match step.scan {
             Scan::Index { .. } => format!("index {}", step.limit),
             Scan::Exact => format!("exact {}", step.limit),
@@ -160,7 +161,7 @@ fn a_fault_of_the_store_ends_it() {
         }
     }
     let bounds = AnswerBounds { top_k: 1, min_score: 0.0, max_tokens: None, dedupe: true };
-    assert!(dense(&Broken, &bounds, None).is_err());
+    assert!(dense(&Broken, &bounds, None, &Journal::closed()).is_err());
 }
 
 /// Asks by keyword of texts, of which those named "gone" are left out: the scores found, and the limits asked with.
@@ -178,7 +179,7 @@ fn by_keyword(texts: &[&'static str], top_k: usize, dedupe: bool) -> (Vec<f64>, 
         Ok((new, is_all))
     };
     let bounds = AnswerBounds { top_k, min_score: 0.0, max_tokens: None, dedupe };
-    let found = keyword(further, &bounds).unwrap();
+    let found = keyword(further, &bounds, &Journal::closed()).unwrap();
     (test_scores(&found), limits)
 }
 

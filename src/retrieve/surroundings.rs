@@ -20,7 +20,7 @@ pub fn surrounded(
     as_context: bool,
 ) -> Result<Vec<Hit>> {
     let settings = target.retrieval.surroundings;
-    if hits.is_empty() || (settings.is_none() && !as_context) {
+    if hits.is_empty() {
         return Ok(hits);
     }
     let mut documents = pieces(target.build_no, &ranges(&hits, settings.neighbors, settings.section))?;

@@ -69,9 +69,10 @@ pub fn of_filter(kb_no: i64, filter: &Filter) -> Result<Vec<MetadataIndex>> {
     Ok(found.into_iter().filter_map(read).collect())
 }
 
-/// Keeps others from adding or ending one until the transaction ends. As the owner.
+/// Keeps others that ask for this from adding one until the transaction ends; rows can be written, also by a knowledge base
+/// that is dropped, for which all queries may wait. As the owner.
 pub fn lock() -> Result<()> {
-    spi::execute_utility("LOCK TABLE kb.metadata_indexes IN SHARE ROW EXCLUSIVE MODE")
+    spi::execute_utility("LOCK TABLE kb.metadata_indexes IN SHARE UPDATE EXCLUSIVE MODE")
 }
 
 /// Whether any knowledge base wants an index on this key and type. As the owner.

@@ -3,17 +3,17 @@
 use super::query::{embed, query, target};
 use crate::error::{Error, Result};
 use crate::model::judgement::{Judgement, Question};
-use crate::model::{Filter, Hit, Kind, Mode};
+use crate::model::{Filter, Hit, Kind, Mode, Retrieval};
 use crate::pg::report;
 use crate::retrieve::Request;
 use crate::retrieve::index_recall::{Exact, Probe};
 use crate::retrieve::metrics::{self, Measures, Place};
-use crate::retrieve::request::AnswerBounds;
 use crate::store::eval_sets;
 use crate::store::search::{self, Target};
 use serde_json::{Map, Value};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Instant;
+use uuid::Uuid;
 
 /// Documents of an answer that count, where nothing else is said.
 const DEFAULT_K: i32 = 10;
@@ -64,13 +64,19 @@ pub fn evaluate(kb_id: &str, eval_set: &str, options: Vec<Value>) -> Result<Vec<
         let problem = format!("it has {} elements; at most {MAX_TRIALS} are taken", options.len());
         return Err(Error::Argument { argument: "option_sets", problem });
     }
-    let trials = options.into_iter().map(|options| Trial::new(kb_id, options)).collect::<Result<Vec<_>>>()?;
+    let trials = Trial::all(kb_id, options)?;
     let outcomes = measure(kb_id, eval_set, &trials, true)?;
     Ok(trials.iter().zip(&outcomes).map(|(trial, outcomes)| Evaluated::of(trial, outcomes)).collect())
 }
 
 impl Trial {
-    pub fn new(kb_id: &str, options: Value) -> Result<Trial> {
+    /// Of the options of each, as a knowledge base takes them.
+    pub fn all(kb_id: &str, options: Vec<Value>) -> Result<Vec<Trial>> {
+        let own = search::target(kb_id)?.retrieval;
+        options.into_iter().map(|options| Trial::new(kb_id, &own, options)).collect()
+    }
+
+    fn new(kb_id: &str, own: &Retrieval, options: Value) -> Result<Trial> {
         let refused = |problem: String| Err(Error::Argument { argument: "option_sets", problem });
         let Value::Object(mut asked) = options.clone() else {
             return refused("each element must be a JSON object".into());
@@ -86,7 +92,7 @@ impl Trial {
         };
         let trial = Trial { k, top_k: None, asked: Value::Object(asked), options };
         // Before anything is asked, all that can be told without asking.
-        let retrieval = trial.request(kb_id, None, None)?.retrieval(&Default::default())?;
+        let retrieval = trial.request(kb_id, None, None)?.retrieval(own)?;
         let names_top_k = trial.asked.get("top_k").is_some_and(|top_k| !top_k.is_null());
         Ok(Trial { top_k: names_top_k.then_some(retrieval.top_k as i32), ..trial })
     }
@@ -136,6 +142,7 @@ fn ask(
         let begun = Instant::now();
         let hits = query(&request, &question.question)?;
         let millis = begun.elapsed().as_secs_f64() * 1000.0;
+        is_whole(&hits)?;
         let is_answered = !hits.is_empty();
         let measures = measure_answer(kb_id, question, trial, &target, hits)?;
         let ann_recall = match (&vector, request.filter.as_ref()) {
@@ -150,7 +157,23 @@ fn ask(
     Ok(outcomes.into_iter().map(|(_, outcome)| outcome).collect())
 }
 
-/// The measures of an answer. Where chunks of few documents are in it, more are asked for, until there are k documents.
+/// A reranker or a chat model that fails is no property of the settings, either.
+fn is_whole(hits: &[Hit]) -> Result<()> {
+    let failed = |hit: &Hit| {
+        let status = |key| hit.row.locator.get(key).and_then(Value::as_str).map(str::to_string);
+        status("rerank_status").or_else(|| status("transform_status"))
+    };
+    match hits.first().and_then(failed) {
+        None => Ok(()),
+        Some(problem) => Err(Error::State {
+            problem: format!("the answer is not what the settings ask for: {problem}"),
+            hint: "SELECT * FROM kb.check_reranker(...) or kb.check_llm(...), and measure again.".into(),
+        }),
+    }
+}
+
+/// The measures of an answer. Where chunks of few documents are in it, more are asked for, until there are k documents, and what
+/// is new comes behind; but not of a reranker or a chat model, which would be paid again and again.
 fn measure_answer(
     kb_id: &str,
     question: &Question,
@@ -160,18 +183,20 @@ fn measure_answer(
 ) -> Result<Measures> {
     let k = trial.k as usize;
     let mut top_k = trial.top_k.unwrap_or(trial.k) as usize;
+    let is_paid = target.retrieval.rerank.is_some() || target.retrieval.transform.is_some();
+    let mut is_all = trial.top_k.is_some() || is_paid || hits.len() < top_k;
     let ranking = loop {
         let mut ranking = metrics::ranking(&places(target, question, &hits)?, &question.judgements);
-        if trial.top_k.is_some() || hits.len() < top_k || ranking.len() >= k {
+        if is_all || ranking.len() >= k || top_k >= MAX_CHUNKS {
             ranking.truncate(if trial.top_k.is_some() { usize::MAX } else { k });
-            break ranking;
-        }
-        if top_k >= MAX_CHUNKS {
             break ranking;
         }
         top_k = (top_k * 2).min(MAX_CHUNKS);
         let request = trial.request(kb_id, Some(question), Some(top_k as i32))?;
-        hits = query(&request, &question.question)?;
+        let wider = query(&request, &question.question)?;
+        is_all = wider.len() < top_k;
+        let known: HashSet<Uuid> = hits.iter().map(|hit| hit.chunk_id).collect();
+        hits.extend(wider.into_iter().filter(|hit| !known.contains(&hit.chunk_id)));
     };
     let judged: Vec<i32> = question.judgements.iter().map(|judgement| judgement.grade).collect();
     Ok(metrics::measure(&ranking, &judged, k))
@@ -203,7 +228,7 @@ fn ann_recall(
     filter: Option<&Filter>,
     exact: &mut HashMap<usize, Option<Exact>>,
 ) -> Result<Option<f64>> {
-    let top_k = AnswerBounds::new(&target.retrieval, &target.preprocess).top_k;
+    let top_k = target.retrieval.recalled();
     let k = match target.retrieval.mode {
         Mode::Hybrid => top_k.max(target.retrieval.hybrid.candidates),
         Mode::Dense | Mode::Keyword => top_k,

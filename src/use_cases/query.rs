@@ -12,6 +12,7 @@ use crate::pg::role::as_owner;
 use crate::pg::{report, wake};
 use crate::retrieve::dense::{dense, similarities};
 use crate::retrieve::gone::present_places;
+use crate::retrieve::journal::Journal;
 use crate::retrieve::keyword::keyword;
 use crate::retrieve::request::{AnswerBounds, Request};
 use crate::retrieve::surroundings::surrounded;
@@ -20,10 +21,25 @@ use crate::settings;
 use crate::store::search::{self, Target};
 use crate::store::vector_store::VectorDb;
 use crate::store::{changes, jobs, services, tenants};
+use serde_json::json;
 use uuid::Uuid;
 
 /// Answers a question in words.
 pub fn query(request: &Request, query: &str) -> Result<Vec<Hit>> {
+    Ok(answer(request, query, &Journal::closed())?.hits)
+}
+
+/// An answer, and what it was looked for with.
+pub(super) struct Answer {
+    pub hits: Vec<Hit>,
+    pub target: Target,
+    pub bounds: AnswerBounds,
+    /// The question's; None where it was not embedded.
+    pub vector: Option<Vec<f32>>,
+}
+
+/// Answers a question in words, and writes down how.
+pub(super) fn answer(request: &Request, query: &str, journal: &Journal) -> Result<Answer> {
     if query.trim().is_empty() {
         return Err(Error::Argument { argument: "query", problem: "it is empty".into() });
     }
@@ -39,7 +55,7 @@ pub fn query(request: &Request, query: &str) -> Result<Vec<Hit>> {
     let mut failed = None;
     let mut vector = None;
     if target.retrieval.mode != Mode::Keyword {
-        match embed(&target, Kind::Query, &[query.to_string()]) {
+        match journal.time("embed", || embed(&target, Kind::Query, &[query.to_string()])) {
             Ok(mut vectors) => vector = vectors.pop(),
             Err(error) if target.retrieval.on_error == OnError::Keyword => failed = Some(error),
             Err(error) => return Err(error),
@@ -48,22 +64,24 @@ pub fn query(request: &Request, query: &str) -> Result<Vec<Hit>> {
     // A reranker reads more candidates than the answer has rows.
     let wide = AnswerBounds { top_k: target.retrieval.recalled(), ..bounds };
     let filter = request.filter.as_ref();
-    let find =
-        |bounds: &AnswerBounds| Search { target: &target, filter, bounds }.find(query, vector.as_deref());
+    let find = |bounds: &AnswerBounds| {
+        Search { target: &target, filter, bounds, journal }.find(query, vector.as_deref())
+    };
     let mut candidates = diversity::recalled(&target.retrieval.diversity, &wide, find)?;
     let mut problem = None;
     if failed.is_none() && target.retrieval.transform.is_some() {
-        let search = Search { target: &target, filter, bounds: &wide };
+        let search = Search { target: &target, filter, bounds: &wide, journal };
         (candidates, problem) = search.find_reworded(query, vector.as_deref(), candidates)?;
+        journal.stage("transform", &candidates);
     }
-    let mut hits = finish(&target, request, &bounds, Some(query), candidates)?;
+    let mut hits = finish(&target, request, &bounds, Some(query), candidates, journal)?;
     if let Some(error) = failed {
         shape::mark_keyword(&mut hits, &error.to_string());
     }
     if let Some(problem) = problem {
         shape::mark_not_reworded(&mut hits, &problem);
     }
-    Ok(hits)
+    Ok(Answer { hits, bounds, vector, target })
 }
 
 /// Where candidates are looked for.
@@ -71,24 +89,42 @@ struct Search<'a> {
     target: &'a Target,
     filter: Option<&'a Filter>,
     bounds: &'a AnswerBounds,
+    journal: &'a Journal,
 }
 
 impl Search<'_> {
     /// Candidates for a question, best first; without a vector by its words.
     fn find(&self, words: &str, vector: Option<&[f32]>) -> Result<Vec<Candidate>> {
-        let Search { target, filter, bounds } = *self;
+        let Search { target, bounds, journal, .. } = *self;
         Ok(match vector {
-            None => fuse::of_one(keyword(target, words, filter, bounds)?),
+            None => fuse::of_one(self.by_words(words, bounds)?),
             Some(vector) if target.retrieval.mode == Mode::Hybrid => {
                 let top_k = bounds.top_k.max(target.retrieval.hybrid.candidates);
                 let side = AnswerBounds { top_k, ..*bounds };
-                let found = (dense(target, vector, filter, &side)?, keyword(target, words, filter, &side)?);
-                let mut fused = fuse::fuse(found.0, found.1, bounds.dedupe, &target.retrieval.hybrid);
-                similarities(target, vector, &mut fused)?;
-                fused
+                let found = (self.by_meaning(vector, &side)?, self.by_words(words, &side)?);
+                journal.time("fuse", || {
+                    let mut fused = fuse::fuse(found.0, found.1, bounds.dedupe, &target.retrieval.hybrid);
+                    similarities(target, vector, &mut fused)?;
+                    journal.stage("fuse", &fused);
+                    Ok::<_, Error>(fused)
+                })?
             }
-            Some(vector) => fuse::of_one(dense(target, vector, filter, bounds)?),
+            Some(vector) => fuse::of_one(self.by_meaning(vector, bounds)?),
         })
+    }
+
+    fn by_meaning(&self, vector: &[f32], bounds: &AnswerBounds) -> Result<Vec<Candidate>> {
+        let Search { target, filter, journal, .. } = *self;
+        let found = journal.time("dense", || dense(target, vector, filter, bounds, journal))?;
+        journal.stage("dense", &found);
+        Ok(found)
+    }
+
+    fn by_words(&self, words: &str, bounds: &AnswerBounds) -> Result<Vec<Candidate>> {
+        let Search { target, filter, journal, .. } = *self;
+        let found = journal.time("keyword", || keyword(target, words, filter, bounds, journal))?;
+        journal.stage("keyword", &found);
+        Ok(found)
     }
 
     /// The question's candidates and those for other words of it, as one list, and why some of these are not there.
@@ -98,9 +134,14 @@ impl Search<'_> {
         vector: Option<&[f32]>,
         own: Vec<Candidate>,
     ) -> Result<(Vec<Candidate>, Option<String>)> {
-        let Search { target, filter, bounds } = *self;
-        let Reworded { questions, passage, mut problem } =
-            reworded(&target.retrieval, target.kb_no, question, vector.is_some());
+        let Search { target, bounds, journal, .. } = *self;
+        let Reworded { questions, passage, mut problem } = journal
+            .time("transform", || reworded(&target.retrieval, target.kb_no, question, vector.is_some()));
+        journal.note("transform", "questions", || json!(questions));
+        journal.note("transform", "passage", || json!(passage));
+        // What they find is not what the question finds.
+        let closed = Journal::closed();
+        let others = Search { journal: &closed, ..*self };
         let mut lists = vec![own];
         let mut embedded = |kind, texts: &[String]| match embed(target, kind, texts) {
             Ok(vectors) => vectors,
@@ -112,15 +153,15 @@ impl Search<'_> {
         match vector {
             None => {
                 for words in &questions {
-                    lists.push(self.find(words, None)?);
+                    lists.push(others.find(words, None)?);
                 }
             }
             Some(_) => {
                 for (words, vector) in questions.iter().zip(embedded(Kind::Query, &questions)) {
-                    lists.push(self.find(words, Some(&vector))?);
+                    lists.push(others.find(words, Some(&vector))?);
                 }
                 for vector in embedded(Kind::Document, passage.as_slice()) {
-                    lists.push(dense(target, &vector, filter, bounds)?);
+                    lists.push(others.by_meaning(&vector, bounds)?);
                 }
             }
         }
@@ -191,9 +232,10 @@ pub fn query_vector(request: &Request, vector: &[f32]) -> Result<Vec<Hit>> {
     }
     let bounds = AnswerBounds::new(&target.retrieval, &target.preprocess);
     let filter = request.filter.as_ref();
-    let find = |bounds: &AnswerBounds| Ok(fuse::of_one(dense(&target, vector, filter, bounds)?));
+    let journal = Journal::closed();
+    let find = |bounds: &AnswerBounds| Ok(fuse::of_one(dense(&target, vector, filter, bounds, &journal)?));
     let candidates = diversity::recalled(&target.retrieval.diversity, &bounds, find)?;
-    finish(&target, request, &bounds, None, candidates)
+    finish(&target, request, &bounds, None, candidates, &journal)
 }
 
 /// The stages after recall and fusion. `question`: in words, where it has some.
@@ -203,11 +245,23 @@ fn finish(
     bounds: &AnswerBounds,
     question: Option<&str>,
     candidates: Vec<Candidate>,
+    journal: &Journal,
 ) -> Result<Vec<Hit>> {
-    let (ranked, why_not) = reranking::rerank(target, bounds, question, candidates);
+    let (ranked, why_not) =
+        journal.time("rerank", || reranking::rerank(target, bounds, question, candidates));
+    if target.retrieval.rerank.is_some() {
+        journal.stage("rerank", &ranked);
+        journal.note("rerank", "problem", || json!(why_not));
+    }
     let vectors = |ids: &[Uuid]| target.vector_db.store().vectors(target.build_no, ids);
-    let ranked = diversity::diverse(ranked, &target.retrieval.diversity, bounds, vectors)?;
-    let mut hits = shape::shape(ranked, &target.kb_id, bounds, request.explain);
+    let diversity = &target.retrieval.diversity;
+    let ranked =
+        journal.time("diversity", || diversity::diverse(ranked, diversity, bounds, vectors, journal))?;
+    if !diversity.is_none() {
+        journal.stage("diversity", &ranked);
+    }
+    let mut hits = journal.time("shape", || shape::shape(ranked, &target.kb_id, bounds, request.explain));
+    journal.rows("shape", &hits);
     if let Some(why_not) = why_not {
         shape::mark_not_reranked(&mut hits, &why_not);
     }
@@ -215,5 +269,10 @@ fn finish(
         let hashes: Vec<Vec<u8>> = hits.iter().map(|hit| hit.row.content_hash.clone()).collect();
         shape::add_places(&mut hits, present_places(target, &hashes)?);
     }
-    surrounded(target, hits, bounds, request.as_context)
+    if target.retrieval.surroundings.is_none() && !request.as_context {
+        return Ok(hits);
+    }
+    let hits = journal.time("surround", || surrounded(target, hits, bounds, request.as_context))?;
+    journal.rows("surround", &hits);
+    Ok(hits)
 }

@@ -6,6 +6,7 @@ use crate::catalog::knowledge_base_settings::WantedKnowledgeBase;
 use crate::error::{Error, Result};
 use crate::model::Retrieval;
 use crate::pg::report;
+use crate::pg::role::as_owner;
 use crate::retrieve::tuning::{self, Gain, LEAST_QUESTIONS, Proposal, propose};
 use crate::store::{knowledge_bases, search};
 use serde_json::{Value, json};
@@ -30,7 +31,7 @@ pub fn tune(kb_id: &str, eval_set: &str, apply: bool) -> Result<Vec<Tuned>> {
     options.extend(
         candidates().into_iter().filter(|candidate| own.with_options(candidate).as_ref() != Ok(&own)),
     );
-    let trials = options.into_iter().map(|options| Trial::new(kb_id, options)).collect::<Result<Vec<_>>>()?;
+    let trials = Trial::all(kb_id, options)?;
     let outcomes = measure(kb_id, eval_set, &trials, false)?;
     let scores: Vec<Vec<f64>> = outcomes
         .iter()
@@ -39,7 +40,8 @@ pub fn tune(kb_id: &str, eval_set: &str, apply: bool) -> Result<Vec<Tuned>> {
     let proposal = propose(&scores);
     explain(&proposal, &trials[proposal.best].options, scores[0].len());
     if apply && proposal.place > 0 {
-        let now = knowledge_bases::get_own(kb_id)?.retrieval;
+        let kb = knowledge_bases::get_own(kb_id)?;
+        let now = as_owner(|| knowledge_bases::lock(&kb))?.retrieval;
         apply_options(kb_id, &now, &trials[proposal.place].options)?;
     }
     let rows = trials.iter().zip(&outcomes).zip(&scores).enumerate();

@@ -21,6 +21,7 @@ mod docs;
 mod dump;
 mod edit;
 mod evaluate;
+mod explain;
 mod extract;
 mod failures;
 mod filter_language;

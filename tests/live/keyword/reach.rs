@@ -47,6 +47,31 @@ fn a_filter_leaves_no_row_out_that_qualifies() {
 }
 
 #[test]
+fn a_filter_that_keeps_what_comes_late_loses_none_of_it() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    create(&mut db, "k");
+    let mut model = Model::default();
+    // The later, the less of the word; so many that the chunks that pass are listed only after thousands were looked at.
+    let count = 6_500;
+    let documents: Vec<Document> = (0..count)
+        .map(|n| {
+            let id = format!("d{n}");
+            let text = format!("{}{}n{n}", "harbor ".repeat(5 - n / 1_500), "other ".repeat(1 + n / 1_500));
+            model.0.insert(id.clone(), text.clone());
+            Document { metadata: json!({ "n": n }), ..Document::new(id, text) }
+        })
+        .collect();
+    db.put_all("k", &documents);
+    db.wait("k");
+    until(SOON, "chunks are folded", || db.count("kb.bm25_pending") < 256);
+    for (least, top_k) in [(5_000, 5), (5_000, 2_000), (3_000, 5), (1_400, 3_000)] {
+        let filter = json!({"type": "gte", "key": "n", "value": least}).to_string();
+        compare_where(&mut db, "k", &model, "harbor", top_k, &filter, |id| number(id) >= least);
+    }
+}
+
+#[test]
 fn words_of_other_tenants_change_no_score() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);

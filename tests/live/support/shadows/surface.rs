@@ -77,7 +77,14 @@ fn call(function: &str, names: &[String], types: &[String], values: &[Option<Str
         Some(value) => format!("\"{name}\" => '{}'::{ty}", value.replace('\'', "''")),
         None => format!("\"{name}\" => NULL::{ty}"),
     });
-    format!("SELECT * FROM kb.\"{function}\"({})", arguments.collect::<Vec<_>>().join(", "))
+    let arguments = arguments.collect::<Vec<_>>().join(", ");
+    match function {
+        // Times are never the same.
+        "explain" => {
+            format!("SELECT kb.explain({arguments}) OPERATOR(pg_catalog.-) 'milliseconds'::pg_catalog.text")
+        }
+        _ => format!("SELECT * FROM kb.\"{function}\"({arguments})"),
+    }
 }
 
 /// An argument that makes sense for what [`super::fixture`] makes. None: NULL, which is its default.
@@ -86,7 +93,7 @@ fn plausible(function: &str, name: &str, ty: &str) -> Option<String> {
         ("attach_table", "tenant" | "title" | "uri" | "content_type") => return None,
         ("attach_table", "content" | "metadata") => "{body}",
         ("attach_table", "published_when") => "id IS NOT NULL",
-        ("attach_table", "json_fields" | "adopt") => return None,
+        ("attach_table", "json_fields" | "adopt") | ("explain", "chunk_id") => return None,
         ("extract_text", "value") => r#"{"title": "One", "tags": ["a", {"b": 1}]}"#,
         ("extract_text", "fields") => r#"{"include": ["$.tags..*"], "exclude": ["$.title"]}"#,
         ("load_eval", "queries") => r#"{"_id": "q9", "text": "Where is the harbor?"}"#,

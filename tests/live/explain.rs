@@ -1,0 +1,169 @@
+//! kb.explain: the answer is kb.query's, and of what is missed it says why, as far as the caller may know.
+
+use crate::support::db::Document;
+use crate::support::{APP, Cluster, Db, LONG, until};
+use serde_json::{Value, json};
+
+fn explained(db: &mut Db, query: &str, arguments: &str) -> Value {
+    let text: String = db.one_with(&format!("SELECT kb.explain('k', $1, {arguments})::text"), &[&query]);
+    serde_json::from_str(&text).unwrap()
+}
+
+/// Stage and reason of the first chunk of what is asked about.
+fn why(db: &mut Db, query: &str, arguments: &str) -> (String, String) {
+    let about = explained(db, query, arguments)["asked_about"].clone();
+    let chunk = if about["chunks"].is_null() { &about } else { &about["chunks"][0] };
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
+    (text(&chunk["stage"]), text(&chunk["why"]))
+}
+
+fn fixture() -> Option<(Cluster, Db)> {
+    let cluster = Cluster::start(&[])?;
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    for (id, text) in [
+        ("ships", "ships in the harbor"),
+        ("ships again", "ships in the harbor"),
+        ("boats", "boats in the harbor of the town"),
+        ("bread", "bread from the bakery"),
+        ("flour", "flour for the bakery of the town"),
+    ] {
+        db.put("k", id, text);
+    }
+    let metadata = json!({"year": 1900});
+    db.put_all("k", &[Document { metadata, ..Document::new("old", "ships in the harbor, old ones") }]);
+    db.wait("k");
+    Some((cluster, db))
+}
+
+#[test]
+fn what_is_not_in_an_answer_has_its_stage_and_reason() {
+    let Some((cluster, mut db)) = fixture() else { return };
+    let query = "ships in the harbor";
+    let mut told = |arguments: &str, stage: &str, words: &str| {
+        let (found, why) = why(&mut db, query, arguments);
+        assert!(found == stage && why.contains(words), "{arguments}: {found}: {why}");
+    };
+    told("1, external_id => 'boats'", "recall", "and 1 were looked for");
+    told("9, external_id => 'old', filter => '{\"year\": 2000}'", "filter", "does not pass the filter");
+    told("9, external_id => 'bread', min_score => 0.5", "shape", "is below min_score");
+    told("9, external_id => 'bread', mode => 'keyword'", "recall", "does not hold the words");
+    told("9, external_id => 'old', mode => 'keyword', options => '{\"bm25\": {\"b\": 0}}'", "", "");
+    told("2, external_id => 'bread', mode => 'hybrid'", "shape", "and top_k is 2");
+    told("9, external_id => 'boats', max_tokens => 8", "shape", "and max_tokens, 8, are full before it");
+    told("9, external_id => 'old', options => '{\"collapse\": 0.3}'", "diversity", "resembles");
+    told("2, external_id => 'old', options => '{\"mmr\": {\"lambda\": 0.1}}'", "diversity", "mmr");
+    told("9, external_id => 'nobody'", "", "");
+    // Of two documents with one text, one stands for both.
+    let twins = explained(&mut db, query, "9, external_id => 'ships'")["asked_about"]["chunks"][0].clone();
+    let again =
+        explained(&mut db, query, "9, external_id => 'ships again'")["asked_about"]["chunks"][0].clone();
+    let (shown, hidden) = if twins["rank"].is_null() { (again, twins) } else { (twins, again) };
+    assert_eq!(shown["rank"], 1, "{shown}");
+    assert!(hidden["why"].as_str().unwrap().contains("has the same text"), "{hidden}");
+    let chunk: String = db.one("SELECT chunk_id::text FROM kb.chunks JOIN kb.documents USING (document_id) WHERE external_id = 'bread'");
+    assert_eq!(why(&mut db, query, &format!("1, chunk_id => '{chunk}'")).0, "recall");
+    let nobody = explained(&mut db, query, "1, chunk_id => '00000000-0000-0000-0000-000000000000'");
+    assert!(nobody["asked_about"]["why"].as_str().unwrap().contains("no chunk of this id"));
+    let fault = db.fault(&format!("SELECT kb.explain('k', 'x', external_id => 'a', chunk_id => '{chunk}')"));
+    assert_eq!(fault.code, "22023", "{fault:?}");
+
+    // As an operator might find it.
+    db.run("UPDATE kb.chunks SET enabled = false WHERE document_id = (SELECT document_id FROM kb.documents WHERE external_id = 'flour')");
+    assert_eq!(why(&mut db, query, "9, external_id => 'flour'").0, "enabled");
+    let table = crate::support::vector_table(&mut db, "k");
+    db.run(&format!("DELETE FROM {table} WHERE chunk_id = '{chunk}'"));
+    let (stage, reason) = why(&mut db, query, "9, external_id => 'bread'");
+    assert_eq!((stage.as_str(), reason.as_str()), ("recall", "it has no vector yet"));
+    db.run("DELETE FROM kb.chunks USING kb.documents d WHERE d.document_id = chunks.document_id AND external_id = 'boats';
+            UPDATE kb.documents SET status = 'failed', error = 'it is torn' WHERE external_id = 'boats'");
+    let about = explained(&mut db, query, "9, external_id => 'boats'")["asked_about"].clone();
+    assert_eq!(
+        (&about["why"], &about["status"]),
+        (&json!("it has no chunks: it is failed: it is torn"), &json!(["failed"]))
+    );
+
+    // What another tenant has is as if it were absent.
+    db.run("CREATE ROLE b LOGIN IN ROLE kb_reader; SELECT kb.share('k', 'b')");
+    db.run("UPDATE kb.documents SET tenant_id = 'c' WHERE external_id = 'old';
+            UPDATE kb.chunks SET tenant_id = 'c' WHERE document_id = (SELECT document_id FROM kb.documents WHERE external_id = 'old')");
+    let mut b = cluster.connect_as(APP, "b");
+    b.run("SET kb.tenant = 'b'");
+    let theirs = explained(&mut b, query, "9, external_id => 'old'");
+    let none = explained(&mut b, query, "9, external_id => 'nobody'");
+    assert_eq!(theirs["asked_about"]["why"], none["asked_about"]["why"]);
+    assert!(!theirs.to_string().contains("old ones"), "{theirs}");
+    assert!(theirs["dense"]["index_vectors"].is_null(), "{theirs}");
+}
+
+#[test]
+fn what_the_index_misses_is_told() {
+    let Some((_cluster, mut db)) = fixture() else { return };
+    let documents: Vec<_> = (0..1_200)
+        .map(|i| Document {
+            id: format!("n{i}"),
+            content: format!("note {i} about the fields and the weather of day {i}"),
+            metadata: json!({}),
+        })
+        .collect();
+    db.put_all("k", &documents);
+    db.wait("k");
+    until(LONG, "the index is built", || db.one("SELECT indexed FROM kb.status WHERE kb_id = 'k'"));
+    let table = crate::support::vector_table(&mut db, "k");
+    let ready = |ready: bool| {
+        format!(
+            "SET allow_system_table_mods = on; UPDATE pg_index SET indisready = {ready} WHERE indrelid = '{table}'::regclass AND indexrelid = ('{table}_hnsw')::regclass"
+        )
+    };
+    // What is written now is not in the index.
+    db.run(&ready(false));
+    assert_eq!(db.count("pg_index WHERE NOT indisready"), 1);
+    db.put("k", "missed", "lighthouse on the cliff");
+    db.wait("k");
+    assert_eq!(db.count("pg_index WHERE NOT indisready"), 1);
+    db.run(&ready(true));
+    // The table is so small that the planner may sort all of it.
+    db.run("SET enable_seqscan = off; SET enable_sort = off");
+    let about = explained(&mut db, "lighthouse on the cliff", "3, external_id => 'missed'");
+    let chunk = &about["asked_about"]["chunks"][0];
+    assert_eq!((&chunk["stage"], &chunk["dense"]["rank"]), (&json!("recall"), &json!(1)), "{about}");
+    assert!(chunk["why"].as_str().unwrap().contains("the index missed it"), "{chunk}");
+    assert_eq!(about["dense"]["scans"][0]["scan"], "index");
+    assert_eq!(about["dense"]["scans"][0]["ef_search"], 40);
+}
+
+#[test]
+fn what_is_explained_is_the_answer_of_the_same_question() {
+    let Some((_cluster, mut db)) = fixture() else { return };
+    for options in [
+        r#"{}"#,
+        r#"{"mode": "keyword"}"#,
+        r#"{"mode": "hybrid"}"#,
+        r#"{"mode": "hybrid", "per_document": 1, "mmr": {"lambda": 0.5}, "neighbors": 1}"#,
+    ] {
+        let query = "harbor of the town";
+        let answer: Vec<String> = db.all_with(
+            "SELECT chunk_id || ' ' || coalesce(rank_score::text, '') FROM kb.query('k', $1, 4, options => $2::text::jsonb) ORDER BY rank",
+            &[&query, &options],
+        );
+        let explained: Vec<String> = db.all_with(
+            "SELECT (h ->> 'chunk_id') || ' ' || coalesce((h ->> 'rank_score')::float8::text, '')
+             FROM jsonb_array_elements(kb.explain('k', $1, 4, options => $2::text::jsonb) -> 'hits') h",
+            &[&query, &options],
+        );
+        assert_eq!(answer, explained, "{options}");
+        let whole = explained_whole(&mut db, query, options);
+        let last = whole["stages"].as_array().unwrap().last().unwrap();
+        assert_eq!(last["candidates"], answer.len(), "{whole}");
+        assert!(whole["milliseconds"]["total"].as_f64().unwrap() > 0.0);
+        let has_words = whole["keyword"]["words"].as_array().is_some_and(|words| words.len() == 2);
+        assert_eq!(has_words, options.contains("keyword") || options.contains("hybrid"), "{whole}");
+        assert_eq!(whole["milliseconds"]["embed"].is_null(), options.contains("keyword"));
+    }
+}
+
+fn explained_whole(db: &mut Db, query: &str, options: &str) -> Value {
+    let text: String =
+        db.one_with("SELECT kb.explain('k', $1, 4, options => $2::text::jsonb)::text", &[&query, &options]);
+    serde_json::from_str(&text).unwrap()
+}
