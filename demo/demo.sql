@@ -1,4 +1,4 @@
--- The demo: PostgreSQL's manual becomes a knowledge base and answers three questions; then a table is attached.
+-- The demo: PostgreSQL's manual becomes a knowledge base and answers questions, one of them three ways; then a table is attached.
 -- Run by tools/demo.sh, as often as you like: what is there already is left as it is.
 \pset tuples_only on
 \pset format unaligned
@@ -37,6 +37,20 @@ FROM (VALUES (1, 'How can I build an index without blocking writes to the table?
              (3, 'How do I let each user see only their own rows?')) AS questions (number, question),
      LATERAL kb.query('manual', question, 2)
 ORDER BY number, rank;
+\echo
+-- One question three ways: by meaning, by words, and by both. A number is the rank in that answer.
+\set question 'What does pg_dumpall save that pg_dump does not?'
+SELECT format(E'One question three ways: %s\n\n  meaning  words  both  passage', :'question');
+SELECT format('  %s  %s  %s  %s', lpad(coalesce(dense::text, '-'), 7), lpad(coalesce(keyword::text, '-'), 5),
+              lpad(coalesce(hybrid::text, '-'), 4), place)
+FROM (SELECT chunk_id, min(rank) FILTER (WHERE mode = 'dense') AS dense, min(rank) FILTER (WHERE mode = 'keyword') AS keyword,
+             min(rank) FILTER (WHERE mode = 'hybrid') AS hybrid,
+             min(external_id || ': ' || left(regexp_replace(content, '\s+', ' ', 'g'), 70)) || ' …' AS place
+      FROM unnest('{dense,keyword,hybrid}'::text[]) AS mode, LATERAL kb.query('manual', :'question', 5, mode => mode)
+      GROUP BY chunk_id) AS found
+ORDER BY hybrid, dense, keyword;
+SELECT E'\nThe same as a prompt''s context of at most 500 tokens:\n';
+SELECT '  ' || replace(rtrim(kb.context('manual', :'question', 500, mode => 'hybrid'), E'\n'), E'\n', E'\n  ');
 \echo
 -- A table that is there already: its rows follow every commit.
 CREATE TABLE IF NOT EXISTS articles (id integer PRIMARY KEY, title text, body text, status text);

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The demo: a scratch cluster that stays, PostgreSQL's manual in it, three questions.
+# The demo: a scratch cluster that stays, PostgreSQL's manual in it, some questions.
 # tools/demo.sh [stop]
 set -euo pipefail
 # shellcheck source=tools/env.sh

@@ -15,6 +15,7 @@ import cranfield
 import edit
 import filters
 import ingest
+import keyword_search
 import memory
 import many
 import model
@@ -37,6 +38,7 @@ BENCHMARKS = {
     "many": many.run,
     "tenants": tenants.run,
     "filters": filters.run,
+    "keyword": keyword_search.run,
     "tables": tables.run,
     "cost": cost.run,
     "cranfield": cranfield.run,
@@ -59,6 +61,8 @@ def main() -> int:
     parser.add_argument("--chunks", type=int, default=100_000)
     # Under filters.
     parser.add_argument("--filtered-chunks", type=int, default=50_000)
+    # Of questions by words.
+    parser.add_argument("--keyword-chunks", type=int, default=50_000)
     # Idle ones, beside the one that has work.
     parser.add_argument("--knowledge-bases", type=int, default=10_000)
     options = parser.parse_args()

@@ -48,7 +48,7 @@ pub fn scores(
         None => access(Object::Reranker, row, reranker.config.remote.daily_token_budget, &tenant)?,
     };
     // What is longer is cut by the gateway, too, by characters.
-    let most = reranker.config.max_chars.saturating_mul(4);
+    let most = longest(reranker);
     let texts = texts.into_iter().map(|text| beginning(&text, most).to_string()).collect();
     let whose = client::this_client(&tenant, kb_no);
     let llm = llm.as_ref().map(|(llm, _)| llm);
@@ -76,6 +76,11 @@ fn access(what: Object, row: &ServiceRow, budget: Option<u64>, tenant: &str) -> 
     endpoint_access::access(&called, tenant, paused, |problem| fault(problem, false))
 }
 
+/// Bytes of a text at most that are sent to the gateway.
+fn longest(reranker: &Reranker) -> usize {
+    reranker.config.max_chars.saturating_mul(4)
+}
+
 /// At most so many bytes of a text, whole characters.
 fn beginning(text: &str, most: usize) -> &str {
     &text[..text.floor_char_boundary(most)]
@@ -94,14 +99,17 @@ pub fn rerank(
         let why = "the question is a vector, and has no words for a reranker to read";
         return (candidates, Some(why.into()));
     };
-    let split = rerank::split(candidates, bounds, bounds.top_k.saturating_mul(wanted.factor));
+    let chosen = match choose(&wanted.reranker) {
+        Ok(chosen) => chosen,
+        Err(error) => return (candidates, Some(error.to_string())),
+    };
+    let most = bounds.top_k.saturating_mul(wanted.factor);
+    let split = rerank::split(candidates, bounds, most, longest(&chosen.reranker));
     if split.read.is_empty() {
         return (split.unchanged(), None);
     }
     let timeout = Duration::from_millis(wanted.timeout_ms);
-    let scored = choose(&wanted.reranker)
-        .and_then(|chosen| scores(&chosen, question, split.texts(), target.kb_no, timeout));
-    match scored {
+    match scores(&chosen, question, split.texts(), target.kb_no, timeout) {
         Ok(scores) => (split.by(&scores), None),
         Err(error) => (split.unchanged(), Some(error.to_string())),
     }

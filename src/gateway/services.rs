@@ -78,6 +78,7 @@ impl Service {
         Configuration {
             base_url: self.base_url.clone(),
             path: Some(self.path.clone()),
+            is_service: true,
             auth: Auth::Bearer,
             headers: remote.headers.clone(),
             timeout: Duration::from_millis(remote.timeout_ms),

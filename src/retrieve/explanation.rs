@@ -82,9 +82,6 @@ fn stages(notes: &Notes) -> Vec<(&'static str, Vec<Passed>)> {
 /// What a stage does with what comes at such a place.
 fn reason(stage: &str, place: usize, bounds: &AnswerBounds) -> String {
     match stage {
-        "rerank" => {
-            format!("it is candidate {place}, behind those that the reranker reads (factor times top_k)")
-        }
         "diversity" => "rows that are as relevant are less like one another (mmr)".to_string(),
         "shape" if place > bounds.top_k => format!("it is candidate {place}, and top_k is {}", bounds.top_k),
         "shape" => match bounds.max_tokens {

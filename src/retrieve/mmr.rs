@@ -57,7 +57,10 @@ pub fn order(
 }
 
 fn relevance(candidates: &[Candidate]) -> Vec<f64> {
-    let scores: Vec<f64> = candidates.iter().map(|candidate| candidate.rank_score.unwrap_or(0.0)).collect();
+    // What a reranker has not read is behind all that it has.
+    let least = candidates.iter().filter_map(|candidate| candidate.rank_score).fold(f64::INFINITY, f64::min);
+    let least = if least.is_finite() { least } else { 0.0 };
+    let scores: Vec<f64> = candidates.iter().map(|candidate| candidate.rank_score.unwrap_or(least)).collect();
     let is_similarity = |candidate: &Candidate| {
         candidate.score() == candidate.rank_score
             && candidate.score().is_some_and(|s| (0.0..=1.0).contains(&s))
@@ -65,7 +68,6 @@ fn relevance(candidates: &[Candidate]) -> Vec<f64> {
     if candidates.iter().all(is_similarity) {
         return scores;
     }
-    let least = scores.iter().copied().fold(f64::INFINITY, f64::min);
     let width = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max) - least;
     scores.iter().map(|score| if width > 0.0 { (score - least) / width } else { 1.0 }).collect()
 }

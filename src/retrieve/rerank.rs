@@ -17,18 +17,18 @@ pub struct Split {
 }
 
 /// Chooses what a reranker reads: of the candidates that may be in the answer the first `most`. Each text counts once, where
-/// the answer has it once; one without a row, which the caller may not read, is left out.
-pub fn split(mut candidates: Vec<Candidate>, bounds: &AnswerBounds, most: usize) -> Split {
+/// the answer has it once; one without a row, which the caller may not read, is left out. Of a text at most `longest` bytes
+/// are sent.
+pub fn split(mut candidates: Vec<Candidate>, bounds: &AnswerBounds, most: usize, longest: usize) -> Split {
     candidates.retain(|candidate| {
         candidate.row.is_some() && candidate.score().is_none_or(|score| score >= bounds.min_score)
     });
     if bounds.dedupe {
         candidates = dedupe::distinct(candidates);
     }
-    candidates.truncate(most.max(bounds.top_k));
     let mut bytes = 0;
     let fits = |candidate: &&Candidate| {
-        bytes += candidate.row.as_ref().map_or(0, |row| row.content.len());
+        bytes += candidate.row.as_ref().map_or(0, |row| row.content.len().min(longest));
         bytes <= MAX_BYTES
     };
     let count = candidates.iter().take(most.min(MAX_TEXTS)).take_while(fits).count();
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn what_is_not_in_the_answer_is_not_sent_and_the_scores_give_the_order() {
-        let split = split(candidates(), &bounds(2, true), 6);
+        let split = split(candidates(), &bounds(2, true), 6, 100);
         assert_eq!(split.texts(), ["a", "b", "c", "d"]);
         let ranked = split.by(&[0.1, 0.7, 0.9, 0.7]);
         assert_eq!(texts(&ranked), "cbda");
@@ -98,17 +98,17 @@ mod tests {
 
     #[test]
     fn what_the_reranker_did_not_read_stays_behind() {
-        let split = split(candidates(), &bounds(4, true), 2);
+        let split = split(candidates(), &bounds(4, true), 2, 100);
         assert_eq!(split.texts(), ["a", "b"]);
         let ranked = split.by(&[-5.0, -4.0]);
-        assert_eq!(texts(&ranked), "bacd");
+        assert_eq!(texts(&ranked), "bacd", "and all of it, for later stages that leave some out");
         assert_eq!(ranked[2].rank_score, None);
     }
 
     #[test]
     fn without_scores_the_order_stays() {
         let before = candidates();
-        let split = split(before.clone(), &bounds(5, false), 3);
+        let split = split(before.clone(), &bounds(5, false), 3, 100);
         assert_eq!(split.texts(), ["a", "b", "b"]);
         assert_eq!(split.unchanged()[..], before[..5]);
     }
@@ -116,10 +116,12 @@ mod tests {
     #[test]
     fn texts_are_bounded_in_number_and_bytes() {
         let many: Vec<Candidate> = (0..1500).map(|i| test_candidate(&format!("t{i}"), 0.9, 1)).collect();
-        let split_many = split(of_one(many), &bounds(1500, false), 3000);
+        let split_many = split(of_one(many), &bounds(1500, false), 3000, 100);
         assert_eq!((split_many.read.len(), split_many.behind.len()), (MAX_TEXTS, 500));
         let long: Vec<Candidate> =
             ["a", "b", "c", "d"].map(|c| test_candidate(&c.repeat(1024 * 1024), 0.9, 1)).to_vec();
-        assert_eq!(split(of_one(long), &bounds(4, false), 4).read.len(), 3);
+        assert_eq!(split(of_one(long.clone()), &bounds(4, false), 4, MAX_BYTES).read.len(), 3);
+        // What is cut before it is sent counts as it is sent.
+        assert_eq!(split(of_one(long), &bounds(4, false), 4, 8_000).read.len(), 4);
     }
 }

@@ -53,9 +53,10 @@ pub fn read_questions(answer: &str, original: &str, count: usize) -> Result<Vec<
 
 /// The passage in an answer.
 pub fn read_passage(answer: &str) -> Result<String, String> {
+    // PostgreSQL's texts hold no NUL character.
     match beginning(answer.trim(), MAX_PASSAGE) {
         "" => Err("its answer is empty".to_string()),
-        passage => Ok(passage.to_string()),
+        passage => Ok(passage.replace('\0', " ")),
     }
 }
 

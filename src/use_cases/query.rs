@@ -69,7 +69,7 @@ pub(super) fn answer(request: &Request, query: &str, journal: &Journal) -> Resul
     };
     let mut candidates = diversity::recalled(&target.retrieval.diversity, &wide, find)?;
     let mut problem = None;
-    if failed.is_none() && target.retrieval.transform.is_some() {
+    if target.retrieval.transform.is_some() {
         let search = Search { target: &target, filter, bounds: &wide, journal };
         (candidates, problem) = search.find_reworded(query, vector.as_deref(), candidates)?;
         journal.stage("transform", &candidates);
@@ -144,7 +144,11 @@ impl Search<'_> {
         let others = Search { journal: &closed, ..*self };
         let mut lists = vec![own];
         let mut embedded = |kind, texts: &[String]| match embed(target, kind, texts) {
-            Ok(vectors) => vectors,
+            Ok(vectors) => vectors.into_iter().map(Some).collect(),
+            // A model reads only so much, which a chat model does not know.
+            Err(Error::InputTooLong { .. }) => {
+                texts.iter().map(|text| beginning(target, kind, text)).collect()
+            }
             Err(error) => {
                 problem = Some(error.to_string());
                 Vec::new()
@@ -157,10 +161,12 @@ impl Search<'_> {
                 }
             }
             Some(_) => {
-                for (words, vector) in questions.iter().zip(embedded(Kind::Query, &questions)) {
+                let vectors: Vec<Option<Vec<f32>>> = embedded(Kind::Query, &questions);
+                for (words, vector) in questions.iter().zip(vectors) {
+                    let Some(vector) = vector else { continue };
                     lists.push(others.find(words, Some(&vector))?);
                 }
-                for vector in embedded(Kind::Document, passage.as_slice()) {
+                for vector in embedded(Kind::Document, passage.as_slice()).into_iter().flatten() {
                     lists.push(others.by_meaning(&vector, bounds)?);
                 }
             }
@@ -174,6 +180,12 @@ impl Search<'_> {
         }
         Ok((fused, problem))
     }
+}
+
+/// The vector of as much of a text as the model reads: all of it, a half, a quarter, an eighth.
+fn beginning(target: &Target, kind: Kind, text: &str) -> Option<Vec<f32>> {
+    let parts = (0..4).map(|times| text[..text.floor_char_boundary(text.len() >> times)].to_string());
+    parts.into_iter().find_map(|part| embed(target, kind, &[part]).ok()?.pop())
 }
 
 /// Vectors of texts, in order.

@@ -111,7 +111,10 @@ fn when_reranking_fails_the_order_stays_and_every_row_says_why() {
     stub.always(Some(Fault::Never));
     let answer = ask(&mut db, r#"{"rerank": {"reranker": "tei", "factor": 4, "timeout_ms": 300}}"#);
     assert_eq!(scores(&answer), plain);
-    assert!(answer[0].3.is_some());
+    // Its own limit is 20 s.
+    let why = answer[0].3.clone().unwrap_or_default();
+    let millis = why.split("within ").nth(1).and_then(|rest| rest.split(' ').next()).and_then(|n| n.parse().ok());
+    assert!(millis.is_some_and(|millis: u32| millis <= 300), "{why}");
     stub.always(None);
     // What is wrong with the call is its error, before anything is asked.
     let fault =
@@ -233,4 +236,27 @@ fn other_words_of_a_question_find_what_its_own_do_not_and_without_them_the_answe
         db.fault(r#"SELECT * FROM kb.query('k', 'x', options => '{"transform": {"llm": "none"}}')"#).code,
         "42704"
     );
+}
+
+#[test]
+fn an_answer_that_is_reranked_and_varied_has_as_many_rows_as_qualify() {
+    let stub = Stub::start(Options::default());
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "hash", r#"{"size": 6, "overlap": 0}"#);
+    let long: Vec<String> = (0..60).map(|i| format!("Where is the old harbor {i}?")).collect();
+    db.put("k", "long", &long.join("\n\n"));
+    for i in 0..4 {
+        db.put("k", &format!("d{i}"), &format!("A harbor, said {i}."));
+    }
+    db.wait("k");
+    create_reranker(&mut db, "jina", "jina", &stub, "{}");
+    for fault in [None, Some(Fault::Status(500))] {
+        stub.always(fault.clone());
+        let rows: i64 = db.one_with(
+            r#"SELECT count(*) FROM kb.query('k', $1, 5, options => '{"per_document": 1, "rerank": {"reranker": "jina"}}')"#,
+            &[&QUESTION],
+        );
+        assert_eq!(rows, 5, "{fault:?}");
+    }
 }

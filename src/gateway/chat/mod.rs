@@ -69,13 +69,10 @@ impl Operation for Exchange<'_> {
     }
 
     fn read(&self, body: &[u8]) -> std::result::Result<Answer<String>, Unusable> {
-        let answer = self.chat.dialect.read(body)?;
-        if answer.value.len() > MAX_CHAT {
-            return Err(Unusable::Unexpected(format!(
-                "an answer of {} bytes came back; at most {MAX_CHAT} are read",
-                answer.value.len()
-            )));
-        }
+        let mut answer = self.chat.dialect.read(body)?;
+        // It is paid for.
+        let most = answer.value.floor_char_boundary(MAX_CHAT);
+        answer.value.truncate(most);
         Ok(answer)
     }
 

@@ -75,8 +75,10 @@ impl Dialect for OpenAi {
 
     fn read(&self, body: &[u8]) -> Result<Answer<String>, Unusable> {
         let Completion { choices, usage } = parse(body)?;
-        let content = choices.into_iter().next().and_then(|choice| choice.message.content);
-        let value = content.ok_or_else(|| Unusable::Unreadable("the answer has no message".to_string()))?;
+        let choice = choices.into_iter().next();
+        let choice = choice.ok_or_else(|| Unusable::Unreadable("the answer has no message".to_string()))?;
+        // A model that has thought until its tokens ended has said nothing, and is paid for all the same.
+        let value = choice.message.content.unwrap_or_default();
         Ok(Answer { value, tokens: usage.and_then(|usage| usage.total_tokens) })
     }
 }

@@ -144,6 +144,7 @@ fn configuration(embedder: &Embedder, provider: &dyn Provider) -> Configuration 
     Configuration {
         base_url: base_url(embedder, provider).to_string(),
         path: remote.path.clone(),
+        is_service: false,
         auth: provider.auth(),
         headers: remote.headers.clone(),
         timeout: Duration::from_millis(remote.timeout_ms),

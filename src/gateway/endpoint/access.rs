@@ -63,9 +63,7 @@ impl Authorization {
 fn key(access: &Access, host: &str, sources: &Sources) -> Result<Option<Secret>, String> {
     let Some(reference) = &access.reference else { return Ok(None) };
     if access.host.as_deref() != Some(host) {
-        return Err(format!(
-            "its secret is not bound to {host}: give it again with kb.alter_embedder(…, secret => …)"
-        ));
+        return Err(format!("its secret is not bound to {host}: give it again (secret => …)"));
     }
     match (reference, &access.stored) {
         (Reference::Stored(_), Some(secret)) => Ok(Some(secret.clone())),

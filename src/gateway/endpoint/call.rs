@@ -33,6 +33,8 @@ pub struct Configuration {
     pub base_url: String,
     /// What replaces the usual path.
     pub path: Option<String>,
+    /// Asked for something else than vectors.
+    pub is_service: bool,
     pub auth: Auth,
     pub headers: BTreeMap<String, String>,
     /// Of one request.

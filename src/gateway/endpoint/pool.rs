@@ -15,8 +15,9 @@ use std::time::Instant;
 
 /// Host and digest of the key: who pays. The key itself is kept in endpoints only.
 type Account = (String, Option<[u8; 32]>);
-/// Account, requests and tokens a minute, requests in flight: endpoints alike in these share limits.
-type LimitsKey = (Account, Option<u32>, Option<u32>, usize);
+/// Account, what is asked for there beside embedding, requests and tokens a minute, requests in flight: endpoints alike in these
+/// share limits. A chat model that hangs or is throttled keeps no embedder of the same account waiting.
+type LimitsKey = (Account, Option<String>, Option<u32>, Option<u32>, usize);
 
 pub struct Endpoints {
     settings: Mutex<Settings>,
@@ -74,9 +75,10 @@ impl Endpoints {
         );
         let account = (host, digest);
         let Configuration { rpm, tpm, max_concurrency, .. } = configuration;
+        let service = configuration.path.clone().filter(|_| configuration.is_service);
         let limits = Arc::clone(
             lock(&self.limits)
-                .entry((account.clone(), rpm, tpm, max_concurrency))
+                .entry((account.clone(), service, rpm, tpm, max_concurrency))
                 .or_insert_with(|| Arc::new(Limits::new(max_concurrency, rpm, tpm))),
         );
         let budget = Arc::clone(lock(&self.budgets).entry(account).or_default());

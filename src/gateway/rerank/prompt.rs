@@ -28,31 +28,51 @@ pub fn of_one(query: &str, text: &str) -> Prompt {
 }
 
 /// The scores of `count` texts; one that is missing or no number is 0. The error says what is wrong with an answer that is no
-/// JSON object.
+/// JSON object, or has no score at all.
 pub fn read_many(answer: &str, count: usize) -> Result<Vec<f64>, String> {
     let wrong = || "its answer is not the JSON object of scores that it was asked for".to_string();
     let begin = answer.find('{').ok_or_else(wrong)?;
     let end = answer.rfind('}').filter(|end| *end > begin).ok_or_else(wrong)?;
     let read: Value = serde_json::from_str(&answer[begin..=end]).map_err(|_| wrong())?;
     let scores = read.get("scores").unwrap_or(&read);
-    if !scores.is_object() && !scores.is_array() {
+    let number = |value: &Value| value.as_f64().or_else(|| value.as_str()?.trim().parse().ok());
+    // A list has a score in each place, or objects that say number and score.
+    let of_number = |list: &[Value], place: usize| {
+        let says = |item: &&Value| item.get("number").and_then(number) == Some((place + 1) as f64);
+        list.iter().find(says).and_then(|item| number(item.get("score")?))
+    };
+    let score = |place: usize| match scores {
+        Value::Array(list) if list.iter().any(Value::is_object) => of_number(list, place),
+        Value::Array(list) => list.get(place).and_then(number),
+        scores => scores.get((place + 1).to_string()).and_then(number),
+    };
+    let found: Vec<Option<f64>> = (0..count).map(score).collect();
+    if found.iter().all(Option::is_none) {
         return Err(wrong());
     }
-    let score = |place: usize| match scores {
-        Value::Array(list) => list.get(place),
-        scores => scores.get((place + 1).to_string()),
-    };
-    let number = |value: &Value| value.as_f64().or_else(|| value.as_str()?.trim().parse().ok());
-    Ok((0..count).map(|place| bounded(score(place).and_then(number))).collect())
+    Ok(found.into_iter().map(bounded).collect())
 }
 
-/// The score in an answer, which may have words around it; 0 where it has none.
+/// The score in an answer, which may have words around it, and a scale behind a slash: the last number, after what the model
+/// thought; 0 where it has none.
 pub fn read_one(answer: &str) -> f64 {
-    let is_part = |c: char| c.is_ascii_digit() || c == '.';
-    let Some(begin) = answer.find(|c: char| c.is_ascii_digit()) else { return 0.0 };
-    let rest = &answer[begin..];
-    let number = &rest[..rest.find(|c| !is_part(c)).unwrap_or(rest.len())];
-    bounded(number.trim_end_matches('.').parse().ok())
+    let said = answer.rsplit("</think>").next().unwrap_or(answer).trim();
+    if let Ok(score) = said.parse() {
+        return bounded(Some(score));
+    }
+    let is_part = |c: char| c.is_ascii_digit() || c == '.' || c == '-';
+    let mut last = None;
+    let mut rest = said;
+    while let Some(begin) = rest.find(is_part) {
+        let is_scale = rest[..begin].trim_end().ends_with('/');
+        let number = &rest[begin..];
+        let end = number.find(|c| !is_part(c)).unwrap_or(number.len());
+        if !is_scale && let Ok(score) = number[..end].trim_end_matches('.').parse::<f64>() {
+            last = Some(score);
+        }
+        rest = &rest[begin + end..];
+    }
+    bounded(last)
 }
 
 fn bounded(score: Option<f64>) -> f64 {
@@ -72,7 +92,12 @@ mod tests {
             [0.0, 0.0, 0.0, 9.0]
         );
         assert_eq!(read(r#"Here: {"scores": [1, 2, "NaN", "inf"]}"#), [1.0, 2.0, 0.0, 0.0]);
-        for wrong in ["", "7", "} {", "{", r#"{"scores": 5}"#, "{nonsense}"] {
+        assert_eq!(
+            read(r#"{"scores": [{"number": 2, "score": 7}, {"number": 1, "score": "3"}]}"#),
+            [3.0, 7.0, 0.0, 0.0]
+        );
+        let none = ["{}", r#"{"error": "overloaded"}"#, r#"{"scores": {}}"#, r#"{"scores": {"9": 1}}"#];
+        for wrong in ["", "7", "} {", "{", r#"{"scores": 5}"#, "{nonsense}"].into_iter().chain(none) {
             assert!(read_many(wrong, 2).is_err(), "{wrong}");
         }
     }
@@ -85,6 +110,11 @@ mod tests {
             ("10/10", 10.0),
             ("none", 0.0),
             ("1.2.3", 0.0),
+            ("Score (0-10): 8", 8.0),
+            ("On a scale of 0 to 10: 9 / 10", 9.0),
+            ("-5", 0.0),
+            (".5", 0.5),
+            ("<think>Is it 3 or 9?</think>\n4", 4.0),
             ("55", 10.0),
             ("", 0.0),
         ] {

@@ -1,0 +1,124 @@
+"""Questions of five words, common ones among them, by BM25, against PostgreSQL's own full text search; and hybrid answers
+against their two legs."""
+
+import time
+from statistics import median
+
+from psycopg.types.json import Jsonb
+
+from report import Report, percentile
+from server import Server
+from texts import Writer
+
+DATABASE = "bench_keyword"
+WORDS, TOP_K, QUERIES, WARM_UP = 150, 10, 100, 20
+BATCH = 1_000
+# Milliseconds, by the number of chunks up to which they hold.
+TARGETS = ((50_000, 10.0), (500_000, 40.0))
+HYBRID = 1.1
+BY_KB = f"SELECT chunk_id, content, rank_score FROM kb.query('bench', %s, {TOP_K}, mode => '{{mode}}')"
+BY_HAND = f"""
+SELECT id, body, ts_rank_cd(words, q) AS rank FROM by_hand, CAST(replace(plainto_tsquery('english', %s)::text, '&', '|') AS tsquery) q
+WHERE words @@ q ORDER BY rank DESC LIMIT {TOP_K}"""
+
+
+def run(server: Server, report: Report) -> None:
+    chunks = server.options.keyword_chunks
+    connection = server.fresh(DATABASE)
+    connection.execute("SET statement_timeout = 0")
+    connection.execute(f"ALTER DATABASE {DATABASE} SET maintenance_work_mem = '{64 + chunks * 3 // 1000}MB'")
+    connection.execute(
+        "SELECT kb.create_knowledge_base('bench', embedder => 'hash', chunking => %s)", [Jsonb({"strategy": "none"})]
+    )
+    begun = time.monotonic()
+    fill(connection, chunks)
+    wait(server, connection, chunks)
+    segments = connection.execute("SELECT count(*) FROM kb.bm25_segments").fetchone()[0]
+    report.note(
+        f"keyword: {chunks:,} chunks of {WORDS} words in {segments} segments, made and indexed in {time.monotonic() - begun:.0f} s"
+    )
+    connection.execute(
+        "CREATE TABLE by_hand AS SELECT row_number() OVER () AS id, content AS body, to_tsvector('english', content) AS words FROM kb.chunks"
+    )
+    connection.execute("CREATE INDEX ON by_hand USING gin (words)")
+    connection.execute("VACUUM ANALYZE")
+    connection.execute("CHECKPOINT")
+    questions = five_words(QUERIES + WARM_UP)
+    times = side_by_side(
+        server.connect(DATABASE), [BY_KB.format(mode=mode) for mode in ("keyword", "dense", "hybrid")] + [BY_HAND], questions
+    )
+    keyword, dense, hybrid, by_hand = (median(side) for side in times)
+    target = next((ms for most, ms in TARGETS if chunks <= most), None)
+    report.add(
+        f"kb.query by words p50, {chunks:,} chunks, five words, top_k {TOP_K}",
+        f"{keyword:.2f} ms",
+        f"{by_hand:.2f} ms (GIN, ts_rank_cd)",
+        f"{keyword / by_hand:.2f}",
+        f"<= {target:g} ms" if target else "",
+        keyword <= target if target else None,
+    )
+    report.add("  p95", f"{percentile(times[0], 95):.2f} ms", f"{percentile(times[3], 95):.2f} ms")
+    report.add(
+        "  hybrid p50, against the sum of its legs",
+        f"{hybrid:.2f} ms",
+        f"{dense + keyword:.2f} ms (by meaning {dense:.2f})",
+        f"{hybrid / (dense + keyword):.2f}",
+        f"<= {HYBRID}",
+        hybrid <= HYBRID * (dense + keyword),
+    )
+    connection.close()
+    server.drop(DATABASE)
+
+
+def fill(connection, chunks: int) -> None:
+    writer = Writer(11)
+    for first in range(0, chunks, BATCH):
+        documents = [
+            Jsonb({"external_id": str(i), "content": " ".join(writer.words(WORDS, i)), "content_type": "text/plain"})
+            for i in range(first, min(first + BATCH, chunks))
+        ]
+        connection.execute("SELECT count(*) FROM kb.put_documents('bench', %s)", [documents])
+
+
+def wait(server: Server, connection, chunks: int) -> None:
+    """Until every chunk has its vector, the index is there, and words are folded and merged."""
+    limit = 600 + chunks / 50
+    connection.execute("SELECT kb.wait('bench', %s)", [limit])
+    begun, before = time.monotonic(), None
+    while True:
+        now = connection.execute(
+            "SELECT (SELECT count(*) FROM kb.bm25_pending) / 256, array_agg(segment_no ORDER BY segment_no) FROM kb.bm25_segments"
+        ).fetchone()
+        indexed = connection.execute("SELECT indexed FROM kb.status").fetchone()[0]
+        if indexed and now[0] == 0 and now == before and not server.processes("kb indexer"):
+            return
+        if time.monotonic() - begun > limit:
+            raise TimeoutError("the indexes are not built")
+        before = now
+        time.sleep(3)
+
+
+def five_words(count: int) -> list[str]:
+    """Two of the most common words, one less common, two of a topic."""
+    writer = Writer(12)
+    questions = []
+    for i in range(count):
+        words = writer.chance.sample(writer.common[:50], 2) + writer.chance.sample(writer.common[50:1_000], 1)
+        words += writer.chance.sample(writer.topics[i % len(writer.topics)], 2)
+        writer.chance.shuffle(words)
+        questions.append(" ".join(words))
+    return questions
+
+
+def side_by_side(connection, sides: list[str], questions: list[str]) -> list[list[float]]:
+    """Milliseconds of each side over all questions, taking turns."""
+    times = [[] for _ in sides]
+    for i, question in enumerate(questions):
+        for j in range(len(sides)):
+            side = (i + j) % len(sides)
+            begun = time.perf_counter()
+            connection.execute(sides[side], [question], prepare=True, binary=True).fetchall()
+            if i >= WARM_UP:
+                times[side].append((time.perf_counter() - begun) * 1000)
+    connection.close()
+    return times
