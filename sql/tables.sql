@@ -239,6 +239,8 @@ CREATE TABLE kb.chunks (
     enabled      boolean NOT NULL DEFAULT true,
     -- The words of content in the knowledge base's language and how often it has each (src/bm25/terms.rs).
     terms        bytea NOT NULL,
+    -- What is embedded before content, and whose words are in terms, too.
+    context      text,
     -- Also finds all chunks of a build.
     PRIMARY KEY (build_no, chunk_id)
 );
@@ -248,6 +250,7 @@ COMMENT ON TABLE kb.chunks IS 'Chunks: slices of documents'' extracted text.';
 COMMENT ON COLUMN kb.chunks.start_char IS 'First character in documents.content, from 0: content is substr(documents.content, start_char + 1, end_char - start_char).';
 COMMENT ON COLUMN kb.chunks.end_char IS 'One past the last character.';
 COMMENT ON COLUMN kb.chunks.chunk_id IS 'Stable: made of knowledge base, external_id, tenant where it is not the knowledge base''s, content hash and ordinal among equal hashes.';
+COMMENT ON COLUMN kb.chunks.context IS 'What is embedded before content, and found by its words, too (chunking.context); NULL: nothing. content_hash includes it.';
 
 -- Keyword search: which chunks have which words, in segments that never change (src/bm25). A chunk that comes or goes has a row
 -- in bm25_pending until the worker folds those of a build and tenant into a segment; it merges segments into larger ones.

@@ -2,6 +2,7 @@
 against their two legs."""
 
 import time
+from random import Random
 from statistics import median
 
 from psycopg.types.json import Jsonb
@@ -16,7 +17,9 @@ BATCH = 1_000
 # Milliseconds, by the number of chunks up to which they hold.
 TARGETS = ((50_000, 10.0), (500_000, 40.0))
 HYBRID = 1.1
-BY_KB = f"SELECT chunk_id, content, rank_score FROM kb.query('bench', %s, {TOP_K}, mode => '{{mode}}')"
+# Each leg of a hybrid answer looks for so many.
+LEG = 100
+BY_KB = "SELECT chunk_id, content, rank_score FROM kb.query('bench', %s, {top_k}, mode => '{mode}')"
 BY_HAND = f"""
 SELECT id, body, ts_rank_cd(words, q) AS rank FROM by_hand, CAST(replace(plainto_tsquery('english', %s)::text, '&', '|') AS tsquery) q
 WHERE words @@ q ORDER BY rank DESC LIMIT {TOP_K}"""
@@ -44,10 +47,12 @@ def run(server: Server, report: Report) -> None:
     connection.execute("VACUUM ANALYZE")
     connection.execute("CHECKPOINT")
     questions = five_words(QUERIES + WARM_UP)
-    times = side_by_side(
-        server.connect(DATABASE), [BY_KB.format(mode=mode) for mode in ("keyword", "dense", "hybrid")] + [BY_HAND], questions
-    )
-    keyword, dense, hybrid, by_hand = (median(side) for side in times)
+    asked = (("keyword", TOP_K), ("hybrid", TOP_K), ("dense", LEG), ("keyword", LEG))
+    sides = [BY_KB.format(mode=mode, top_k=top_k) for mode, top_k in asked]
+    # The side by hand reads so much that what comes after it finds nothing in the processor's caches: it is measured alone.
+    times = side_by_side(server.connect(DATABASE), sides, questions)
+    times += side_by_side(server.connect(DATABASE), [BY_HAND], questions)
+    keyword, hybrid, by_meaning, by_words, by_hand = (median(side) for side in times)
     target = next((ms for most, ms in TARGETS if chunks <= most), None)
     report.add(
         f"kb.query by words p50, {chunks:,} chunks, five words, top_k {TOP_K}",
@@ -57,14 +62,15 @@ def run(server: Server, report: Report) -> None:
         f"<= {target:g} ms" if target else "",
         keyword <= target if target else None,
     )
-    report.add("  p95", f"{percentile(times[0], 95):.2f} ms", f"{percentile(times[3], 95):.2f} ms")
+    report.add("  p95", f"{percentile(times[0], 95):.2f} ms", f"{percentile(times[4], 95):.2f} ms")
+    legs = by_meaning + by_words
     report.add(
-        "  hybrid p50, against the sum of its legs",
+        f"  hybrid p50, against its legs, {LEG} candidates each",
         f"{hybrid:.2f} ms",
-        f"{dense + keyword:.2f} ms (by meaning {dense:.2f})",
-        f"{hybrid / (dense + keyword):.2f}",
+        f"{legs:.2f} ms (by meaning {by_meaning:.2f}, by words {by_words:.2f})",
+        f"{hybrid / legs:.2f}",
         f"<= {HYBRID}",
-        hybrid <= HYBRID * (dense + keyword),
+        hybrid <= HYBRID * legs,
     )
     connection.close()
     server.drop(DATABASE)
@@ -111,11 +117,10 @@ def five_words(count: int) -> list[str]:
 
 
 def side_by_side(connection, sides: list[str], questions: list[str]) -> list[list[float]]:
-    """Milliseconds of each side over all questions, taking turns."""
-    times = [[] for _ in sides]
+    """Milliseconds of each side over all questions, in an order that changes: who comes first finds less in caches."""
+    times, chance = [[] for _ in sides], Random(5)
     for i, question in enumerate(questions):
-        for j in range(len(sides)):
-            side = (i + j) % len(sides)
+        for side in chance.sample(range(len(sides)), len(sides)):
             begun = time.perf_counter()
             connection.execute(sides[side], [question], prepare=True, binary=True).fetchall()
             if i >= WARM_UP:

@@ -487,7 +487,8 @@ COMMENT ON FUNCTION kb._terms(text, text) IS
     'Internal: the words of a text in a text search configuration, as kb.chunks.terms has them.';
 REVOKE ALL ON FUNCTION kb._terms(text, text), kb._chunks_deleted() FROM PUBLIC;
 -- The words of the chunks that are there; the worker folds them.
-ALTER TABLE kb.chunks DROP COLUMN tsv, ADD COLUMN terms bytea;
+ALTER TABLE kb.chunks DROP COLUMN tsv, ADD COLUMN terms bytea, ADD COLUMN context text;
+COMMENT ON COLUMN kb.chunks.context IS 'What is embedded before content, and found by its words, too (chunking.context); NULL: nothing. content_hash includes it.';
 UPDATE kb.chunks c SET terms = kb._terms(c.content, coalesce(b.preprocess->>'language', 'english'))
 FROM kb.builds b WHERE b.build_no = c.build_no;
 ALTER TABLE kb.chunks ALTER COLUMN terms SET NOT NULL;

@@ -73,6 +73,7 @@ mod tests {
     fn chunks(texts: &[&str]) -> Vec<Chunk> {
         let chunk = |t: &&str| Chunk {
             content: t.to_string(),
+            context: None,
             span: Span { start: 0, end: t.chars().count() },
             token_count: 1,
             locator: Locator::default(),

@@ -3,6 +3,7 @@
 pub mod batch;
 pub mod beir;
 pub mod chunk;
+pub mod context;
 pub mod diff;
 pub mod json_text;
 pub mod parse;

@@ -1,9 +1,11 @@
 //! How a text is cut into chunks, and what a chunk is.
 
+use super::chunk_context::{ContextTemplate, MAX_TOKENS};
 use super::fields::Fields;
 use super::marks::Locator;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use std::borrow::Cow;
 
 /// Which boundaries are preferred when a text is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,6 +64,9 @@ pub struct Chunking {
     /// An OpenAI model or encoding name whose tokens are counted by tiktoken; None: the
     /// embedder's own tokeniser.
     pub tokenizer: Option<String>,
+    /// What is embedded, and found by its words, with each chunk, though it is not in its content.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<ContextTemplate>,
 }
 
 /// Chunk size when none is given and the model reads that much.
@@ -70,7 +75,7 @@ pub const DEFAULT_SIZE: usize = 800;
 pub const DEFAULT_OVERLAP: f64 = 0.15;
 
 impl Chunking {
-    /// Reads `{strategy, size, overlap, unit, tokenizer}`. `max_tokens` is what the embedder's
+    /// Reads `{strategy, size, overlap, unit, tokenizer, context}`. `max_tokens` is what the embedder's
     /// model reads, special tokens taken off; None when it reads any length.
     /// Errors are the complete list of problems.
     pub fn parse(value: &Value, max_tokens: Option<usize>) -> Result<Self, Vec<String>> {
@@ -102,6 +107,11 @@ impl Chunking {
                 format_args!("\"{name}\" is no model or encoding of OpenAI's that tiktoken knows"),
             );
         }
+        let context = fields.text("context").and_then(|text| {
+            let read = ContextTemplate::try_from(text);
+            read.map_err(|problem| fields.problem("context", format_args!("{problem}"))).ok()
+        });
+        let max_tokens = Chunking::limit(max_tokens, context.is_some());
         let given_size = fields.integer("size", 1, 1_000_000).map(|n| n as usize);
         let given_overlap = fields.integer("overlap", 0, 1_000_000).map(|n| n as usize);
         // Only the embedder's own tokens can be compared with what its model reads; other units are checked when a
@@ -111,7 +121,10 @@ impl Chunking {
             (Some(size), Some(limit)) if size > limit && strategy != Strategy::None => {
                 fields.problem(
                     "size",
-                    format_args!("{size} tokens are more than the {limit} that the embedder's model reads"),
+                    format_args!(
+                        "{size} tokens are more than the {limit} that the embedder's model reads{}",
+                        if context.is_some() { " beside a context" } else { "" }
+                    ),
                 );
                 size
             }
@@ -126,10 +139,16 @@ impl Chunking {
         }
         let problems = fields.finish();
         if problems.is_empty() {
-            Ok(Chunking { strategy, size, overlap, unit, tokenizer })
+            Ok(Chunking { strategy, size, overlap, unit, tokenizer, context })
         } else {
             Err(problems)
         }
+    }
+
+    /// Tokens of a chunk's own text that a model reads, of those that it reads in all.
+    pub fn limit(max_tokens: Option<usize>, has_context: bool) -> Option<usize> {
+        let context = if has_context { MAX_TOKENS } else { 0 };
+        max_tokens.map(|most| most.saturating_sub(context).max(1))
     }
 
     /// Reads a stored setting. An overlap that is too large today, from an earlier version, is read as half of `size`.
@@ -165,6 +184,8 @@ pub struct Span {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Chunk {
     pub content: String,
+    /// What is embedded before it, and found by its words, too.
+    pub context: Option<String>,
     pub span: Span,
     /// In tokens of the tokeniser that sized it (the embedder's own for unit `characters`).
     pub token_count: usize,
@@ -172,9 +193,24 @@ pub struct Chunk {
 }
 
 impl Chunk {
-    /// Identity of the content: BLAKE3, 32 bytes.
+    /// Identity of the content, and of the context where there is one: equal ones have one vector. BLAKE3, 32 bytes.
     pub fn hash(&self) -> [u8; 32] {
-        *blake3::hash(self.content.as_bytes()).as_bytes()
+        let mut hasher = blake3::Hasher::new();
+        if let Some(context) = &self.context {
+            // No text of PostgreSQL's has a NUL, so no content is taken for a context with one.
+            hasher.update(context.as_bytes());
+            hasher.update(&[0]);
+        }
+        hasher.update(self.content.as_bytes());
+        *hasher.finalize().as_bytes()
+    }
+
+    /// Context and content, as they are embedded.
+    pub fn whole(&self) -> Cow<'_, str> {
+        match &self.context {
+            Some(context) => format!("{context}\n\n{}", self.content).into(),
+            None => self.content.as_str().into(),
+        }
     }
 }
 
@@ -224,6 +260,27 @@ mod tests {
         let problems = Chunking::parse(&json!({"size": 10, "overlap": 10, "sise": 3, "strategy": "x"}), None)
             .unwrap_err();
         assert_eq!(problems.len(), 3, "{problems:?}");
+    }
+
+    #[test]
+    fn a_context_leaves_less_of_what_the_model_reads_and_is_part_of_the_identity() {
+        let c = Chunking::parse(&json!({"context": "title>heading"}), Some(254)).unwrap();
+        assert_eq!((c.size, &c.to_json()["context"]), (190, &json!("title > heading")));
+        assert_eq!(Chunking::parse(&c.to_json(), Some(254)).unwrap(), c);
+        assert!(Chunking::parse(&json!({"size": 200, "context": "title"}), Some(254)).is_err());
+        assert!(Chunking::parse(&json!({"context": "author"}), None).is_err());
+        assert!(Chunking::parse(&json!({}), None).unwrap().to_json().get("context").is_none());
+        let plain = Chunk {
+            content: "a".into(),
+            context: None,
+            span: Span { start: 0, end: 1 },
+            token_count: 1,
+            locator: Locator::default(),
+        };
+        assert_eq!(plain.hash(), *blake3::hash(b"a").as_bytes());
+        let with = |context: &str| Chunk { context: Some(context.into()), ..plain.clone() };
+        assert_ne!(with("x").hash(), plain.hash());
+        assert_ne!(with("x").hash(), with("y").hash());
     }
 
     #[test]

@@ -4,6 +4,7 @@ pub mod answer_settings;
 pub mod bisect;
 mod bounds;
 pub mod candidate;
+pub mod chunk_context;
 pub mod chunking;
 pub mod context_format;
 pub mod embedder;

@@ -60,6 +60,14 @@ impl Metric {
         }
     }
 
+    /// No score is less.
+    pub fn least_score(self) -> f64 {
+        match self {
+            Metric::Cosine | Metric::L2 => 0.0,
+            Metric::Ip => f64::NEG_INFINITY,
+        }
+    }
+
     /// pgvector's distance operator; smaller is nearer for each.
     pub fn operator(self) -> &'static str {
         match self {

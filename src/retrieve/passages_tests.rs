@@ -39,7 +39,7 @@ fn hits(pieces: &[Piece], places: &[usize]) -> Vec<Hit> {
         candidate
     });
     let bounds = AnswerBounds { top_k: 100_000, min_score: -1e9, max_tokens: None, dedupe: false };
-    shape::shape(fuse::of_one(candidates.collect()), "kb", &bounds, false)
+    shape::hits(shape::choose(fuse::of_one(candidates.collect()), &bounds), "kb", false)
 }
 
 /// The contents of the rows, each checked to be the slice of the text that it says.

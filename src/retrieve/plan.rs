@@ -39,16 +39,11 @@ impl Step {
     fn filtered(limit: usize, ef_search: Option<usize>, kept: usize, vectors: usize) -> Step {
         // The scan gives so many chunks until enough of them have passed, if what passes is spread evenly.
         let given = limit.saturating_mul(vectors.max(kept)) / kept.max(1);
-        // All at once: going on after too few costs more, and finds less.
-        let ef_search =
-            ef_search.unwrap_or(40).max(limit * 2).max(given.saturating_add(given / 2)).clamp(1, 1000);
-        // Where it is not spread evenly, and lies far from the question, the scan ends when it has cost about twice what the
-        // exact one does, which then follows.
-        let visits = kept
-            .saturating_mul(3)
-            .min(MOST_VISITED)
-            .max(given.saturating_mul(VISITED * 2))
-            .min(i32::MAX as usize);
+        // All at once: going on after too few costs more, and finds less. Twice as many, so that chance seldom leaves too few.
+        let ef_search = ef_search.unwrap_or(40).max(limit * 2).max(given.saturating_mul(2)).clamp(1, 1000);
+        // Where what passes is not spread evenly, and lies far from the question, the scan soon ends, and the exact one follows:
+        // far from the question the index gives what passes in a poor order.
+        let visits = given.max(ef_search).saturating_mul(VISITED * 2).min(i32::MAX as usize);
         Step { limit, scan: Scan::Index { ef_search, visits } }
     }
 }
@@ -134,9 +129,9 @@ mod tests {
     fn what_was_counted_is_compared_all_and_what_is_more_is_looked_for_by_the_index() {
         assert_eq!(steps(kept(Kept::Exactly(20)), None), [Step::exact(5)]);
         assert!(steps(kept(Kept::Exactly(0)), None).is_empty());
-        assert_eq!(steps(kept(Kept::About(25_000)), None), [index(40, 20_000), Step::exact(5)]);
+        assert_eq!(steps(kept(Kept::About(25_000)), None), [index(40, 40 * VISITED * 2), Step::exact(5)]);
         let forced = steps(kept(Kept::Exactly(2500)), Some(Forced::Index));
-        assert_eq!(forced, [index(150, 7500), Step::exact(5)]);
+        assert_eq!(forced, [index(200, 200 * VISITED * 2), Step::exact(5)]);
         assert_eq!(steps(kept(Kept::About(25_000)), Some(Forced::Join)), [Step::exact(5)]);
         let without_index = Wanted { vectors: None, ..kept(Kept::About(25_000)) };
         assert_eq!(steps(without_index, None), [Step::exact(5)]);
@@ -153,13 +148,13 @@ mod tests {
     }
 
     #[test]
-    fn an_index_scan_ends_before_it_costs_many_times_the_exact_one_but_not_before_it_can_have_enough() {
+    fn a_filtered_index_scan_ends_soon_after_it_can_have_enough() {
         let visits = |top_k, kept: usize, vectors| match Step::filtered(top_k, None, kept, vectors).scan {
             Scan::Index { visits, .. } => visits,
             _ => 0,
         };
-        assert_eq!(visits(10, 2000, 50_000), 6000);
-        assert_eq!(visits(10, 25_000, 50_000), 20_000);
+        assert_eq!(visits(10, 2000, 50_000), 500 * VISITED * 2);
+        assert_eq!(visits(10, 25_000, 50_000), 40 * VISITED * 2);
         assert_eq!(visits(1000, 25_000, 50_000), 2000 * VISITED * 2);
         // Statistics that are wrong overflow nothing.
         assert!(visits(10_000, 0, usize::MAX / 4) <= i32::MAX as usize);

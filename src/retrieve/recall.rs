@@ -5,7 +5,7 @@ use super::dedupe;
 use super::journal::Journal;
 use super::plan::{self, Step, Wanted};
 use super::request::AnswerBounds;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::Candidate;
 use crate::model::vector_db::{Forced, Kept, Scan};
 use serde_json::{Value, json};
@@ -52,8 +52,10 @@ pub fn dense(
     journal: &Journal,
 ) -> Result<Vec<Candidate>> {
     let AnswerBounds { top_k, min_score, dedupe, .. } = *bounds;
-    let indexed = vectors.indexed()?;
-    let kept = vectors.kept(plan::exact_up_to(top_k, indexed))?;
+    let (indexed, kept) = journal.time("plan", || {
+        let indexed = vectors.indexed()?;
+        Ok::<_, Error>((indexed, vectors.kept(plan::exact_up_to(top_k, indexed))?))
+    })?;
     journal.note("dense", "has_index", || json!(indexed.is_some()));
     if journal.tells_all() {
         journal.note("dense", "index_vectors", || json!(indexed));
@@ -65,9 +67,9 @@ pub fn dense(
     let mut candidates = Vec::new();
     let mut is_hidden = false;
     while let Some(step) = steps.pop_front() {
-        let near = vectors.nearest(step)?;
+        let near = journal.time("scan", || vectors.nearest(step))?;
         let (found, last_score) = (near.len(), near.last().and_then(Candidate::score));
-        candidates = vectors.read(near)?;
+        candidates = journal.time("read", || vectors.read(near))?;
         // Once the last step had hidden rows, further ones need not meet any: copies of one text may come first.
         is_hidden |= steps.is_empty() && candidates.len() < found;
         let kept = if dedupe { dedupe::count(&candidates) } else { candidates.len() };
@@ -121,7 +123,8 @@ pub fn keyword(
     journal: &Journal,
 ) -> Result<Vec<Candidate>> {
     let AnswerBounds { top_k, dedupe, .. } = *bounds;
-    let mut limit = if dedupe { plan::several(top_k) } else { top_k };
+    // Most texts are there once.
+    let mut limit = top_k;
     let mut candidates = Vec::new();
     loop {
         let (found, is_all) = further(limit)?;
@@ -131,6 +134,6 @@ pub fn keyword(
         if kept >= top_k || is_all {
             return Ok(candidates);
         }
-        limit *= 2;
+        limit = if dedupe && limit == top_k { plan::several(top_k) } else { limit * 2 };
     }
 }

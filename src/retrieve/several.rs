@@ -59,7 +59,7 @@ mod tests {
     fn answer(kb_id: &str, texts: &[&str], score: f64) -> Vec<Hit> {
         let candidates = texts.iter().map(|text| test_candidate(text, score, 10)).collect();
         let bounds = AnswerBounds { top_k: 9, min_score: -1e9, max_tokens: None, dedupe: true };
-        shape::shape(fuse::of_one(candidates), kb_id, &bounds, false)
+        shape::hits(shape::choose(fuse::of_one(candidates), &bounds), kb_id, false)
     }
 
     fn texts(hits: &[Hit]) -> Vec<String> {

@@ -8,12 +8,17 @@ use serde_json::{Value, json};
 use std::collections::HashMap;
 use uuid::Uuid;
 
-/// The rows of an answer, of candidates that come best first. One without a row, which the caller may not read, is no
-/// row of it. With `explain` each locator says which rank and score it had by meaning and by words (`ranks`).
-pub fn shape(mut candidates: Vec<Candidate>, kb_id: &str, bounds: &AnswerBounds, explain: bool) -> Vec<Hit> {
+/// Those of candidates, which come best first, that are in the answer.
+pub fn choose(mut candidates: Vec<Candidate>, bounds: &AnswerBounds) -> Vec<Candidate> {
     if bounds.dedupe {
         candidates = dedupe::distinct(candidates);
     }
+    trim::trim(candidates, bounds)
+}
+
+/// The rows of an answer. A candidate without a row, which the caller may not read, is none of them. With `explain` each locator
+/// says which rank and score it had by meaning and by words (`ranks`).
+pub fn hits(candidates: Vec<Candidate>, kb_id: &str, explain: bool) -> Vec<Hit> {
     let hit = |candidate: Candidate| {
         let (score, ranks) = (candidate.score(), explain.then(|| ranks(&candidate)));
         let Candidate { chunk_id, rank_score, row, .. } = candidate;
@@ -23,7 +28,7 @@ pub fn shape(mut candidates: Vec<Candidate>, kb_id: &str, bounds: &AnswerBounds,
         }
         Some(hit)
     };
-    trim::trim(candidates, bounds).into_iter().filter_map(hit).collect()
+    candidates.into_iter().filter_map(hit).collect()
 }
 
 fn ranks(candidate: &Candidate) -> Value {
@@ -93,7 +98,7 @@ mod tests {
 
     fn shaped(candidates: Vec<Candidate>, dedupe: bool) -> Vec<Hit> {
         let bounds = AnswerBounds { top_k: 2, min_score: 0.5, max_tokens: None, dedupe };
-        shape(of_one(candidates), "kb", &bounds, false)
+        hits(choose(of_one(candidates), &bounds), "kb", false)
     }
 
     #[test]
@@ -114,7 +119,7 @@ mod tests {
     #[test]
     fn what_is_to_be_explained_has_its_ranks() {
         let bounds = AnswerBounds { top_k: 2, min_score: 0.5, max_tokens: None, dedupe: true };
-        let hits = shape(of_one(vec![test_candidate("a", 0.75, 1)]), "kb", &bounds, true);
+        let hits = hits(choose(of_one(vec![test_candidate("a", 0.75, 1)]), &bounds), "kb", true);
         assert_eq!(hits[0].row.locator, json!({"ranks": {"dense": {"rank": 1, "score": 0.75}}}));
     }
 

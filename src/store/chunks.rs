@@ -48,14 +48,16 @@ pub fn insert(build: &Build, document_id: i64, tenant_id: &str, chunks: &[Placed
     for part in chunks.chunks(500) {
         let columns = Columns::of(part);
         let terms =
-            part.iter().map(|(_, _, chunk)| language.terms(&chunk.content)).collect::<Result<Vec<_>>>()?;
+            part.iter().map(|(_, _, chunk)| language.terms(&chunk.whole())).collect::<Result<Vec<_>>>()?;
         spi::execute(
             "WITH inserted AS (
                  INSERT INTO kb.chunks (chunk_id, build_no, document_id, kb_no, tenant_id, ordinal, content, content_hash,
-                     token_count, start_char, end_char, locator, terms)
-                 SELECT u.id, $1, $2, $3, $4, u.ordinal, u.content, u.hash, u.tokens, u.s, u.e, u.locator::jsonb, u.terms
+                     token_count, start_char, end_char, locator, terms, context)
+                 SELECT u.id, $1, $2, $3, $4, u.ordinal, u.content, u.hash, u.tokens, u.s, u.e, u.locator::jsonb, u.terms,
+                     nullif(u.context, '')
                  FROM unnest($5::uuid[], $6::int[], $7::text[], $8::bytea[], $9::int[], $10::int[],
-                     $11::int[], $12::text[], $13::bytea[]) AS u (id, ordinal, content, hash, tokens, s, e, locator, terms)
+                     $11::int[], $12::text[], $13::bytea[], $14::text[])
+                     AS u (id, ordinal, content, hash, tokens, s, e, locator, terms, context)
                  ON CONFLICT DO NOTHING RETURNING build_no, tenant_id, chunk_id)
              INSERT INTO kb.bm25_pending (build_no, tenant_id, chunk_id)
              SELECT i.build_no, i.tenant_id, i.chunk_id FROM inserted i",
@@ -73,6 +75,7 @@ pub fn insert(build: &Build, document_id: i64, tenant_id: &str, chunks: &[Placed
                 Arg::Ints(&columns.ends),
                 Arg::Texts(&columns.locators),
                 Arg::BytesArray(&terms),
+                Arg::Texts(&columns.contexts),
             ],
         )?;
     }
@@ -126,6 +129,8 @@ struct Columns {
     starts: Vec<i32>,
     ends: Vec<i32>,
     locators: Vec<String>,
+    /// Empty: it has none.
+    contexts: Vec<String>,
 }
 
 impl Columns {
@@ -140,6 +145,7 @@ impl Columns {
             columns.starts.push(chunk.span.start as i32);
             columns.ends.push(chunk.span.end as i32);
             columns.locators.push(chunk.locator.to_json().to_string());
+            columns.contexts.push(chunk.context.clone().unwrap_or_default());
         }
         columns
     }

@@ -71,13 +71,14 @@ pub struct Stored {
     pub settings: Option<String>,
     /// The chunks are not of this text.
     pub is_edited: bool,
+    pub title: Option<String>,
 }
 
 /// The document of a job, if both are still there and the generation is this one.
 pub fn read(job: &Job) -> Result<Option<Stored>> {
     spi::write_one(
         "SELECT d.original, CASE WHEN d.original IS NULL THEN d.content END, d.document_id, d.content_type,
-                d.settings, d.original IS NOT NULL, d.indexed_hash IS DISTINCT FROM d.content_hash
+                d.settings, d.original IS NOT NULL, d.indexed_hash IS DISTINCT FROM d.content_hash, d.title
          FROM kb.documents d
          WHERE d.kb_no = $1 AND d.tenant_id = $2 AND d.external_id = $3
            AND EXISTS (SELECT FROM kb.jobs j WHERE j.job_no = $4 AND j.generation = $5)",
@@ -96,6 +97,7 @@ pub fn read(job: &Job) -> Result<Option<Stored>> {
                 settings: row.opt(4)?,
                 has_original: row.get(5)?,
                 is_edited: row.get(6)?,
+                title: row.opt(7)?,
             })
         },
     )

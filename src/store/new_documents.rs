@@ -71,7 +71,8 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Inserts or updates a document. A failed document that is put again is updated, even if its content is the same. None,
+/// Inserts or updates a document. A failed document that is put again is updated, even if its content is the same; so is one
+/// that gets another title where that is part of its chunks' context. None,
 /// and nothing is done, where the external_id is taken by a document that comes from elsewhere.
 pub fn put(place: &Place, document: &NewDocument) -> Result<Option<PutStatus>> {
     let hash = document.hash();
@@ -80,7 +81,9 @@ pub fn put(place: &Place, document: &NewDocument) -> Result<Option<PutStatus>> {
              uri = CASE WHEN $9 THEN $5 ELSE coalesce($5, uri) END,
              title = CASE WHEN $10 THEN $6 ELSE coalesce($6, title) END, updated_at = now()
          WHERE kb_no = $1 AND tenant_id = $7 AND external_id = $2 AND content_hash = $3 AND status <> 'failed'
-           AND source_no IS NOT DISTINCT FROM $8",
+           AND source_no IS NOT DISTINCT FROM $8
+           AND (title IS NOT DISTINCT FROM CASE WHEN $10 THEN $6 ELSE coalesce($6, title) END
+                OR NOT EXISTS (SELECT FROM kb.builds b WHERE b.kb_no = $1 AND b.chunking ->> 'context' LIKE '%title%'))",
         &[
             Arg::Long(place.kb_no),
             Arg::Text(&document.external_id),

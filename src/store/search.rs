@@ -146,7 +146,8 @@ pub fn read_where(target: &Target, candidates: Vec<Candidate>, is: &Condition) -
         let language = arguments.add(Arg::Text(&target.preprocess.language));
         let phrase = arguments.add(Arg::Text(phrase));
         conditions += &format!(
-            " {and} (pg_catalog.to_tsvector({language}::regconfig, pg_catalog.left(c.content, 200000))
+            " {and} (pg_catalog.to_tsvector({language}::regconfig,
+                         coalesce(c.context || E'\\n\\n', '') || pg_catalog.left(c.content, 200000))
                      @@ pg_catalog.phraseto_tsquery({language}::regconfig, {phrase}))"
         );
     }

@@ -72,7 +72,8 @@ fn remake_if_empty(kb: &KnowledgeBase) -> Result<bool> {
 fn fitted(chunking: &Value, embedder: &str) -> Result<Value> {
     let mut fitted = Chunking::repaired(chunking);
     let Some(embedder) = embedders::find(embedder)? else { return Ok(fitted) };
-    let Some(limit) = max_content_tokens(&embedder, &settings::model_dir())? else { return Ok(fitted) };
+    let most = max_content_tokens(&embedder, &settings::model_dir())?;
+    let Some(limit) = Chunking::limit(most, chunking["context"].is_string()) else { return Ok(fitted) };
     let own_tokens = chunking["unit"] == "tokens" && chunking["tokenizer"].is_null();
     if own_tokens && chunking["size"].as_u64().is_some_and(|size| size > limit as u64) {
         let overlap = limit as f64 * DEFAULT_OVERLAP;

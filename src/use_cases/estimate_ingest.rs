@@ -4,6 +4,7 @@ use crate::error::Result;
 use crate::gateway::provider;
 use crate::ingest::chunk::chunk;
 use crate::ingest::parse::{ContentType, extract_bytes};
+use crate::model::chunk_context::MAX_TOKENS;
 use crate::model::{Bounds, Embedder};
 use crate::pg::report;
 use crate::settings;
@@ -54,7 +55,8 @@ pub fn estimate_ingest(kb_id: &str) -> Result<Estimate> {
             continue;
         };
         chunks += pieces.len() as i64;
-        tokens += pieces.iter().map(|piece| piece.token_count as i64).sum::<i64>();
+        let context = if chunking.context.is_some() { MAX_TOKENS } else { 0 };
+        tokens += pieces.iter().map(|piece| (piece.token_count + context) as i64).sum::<i64>();
     }
     let scale = if sampled > 0 { bytes as f64 / sampled as f64 } else { 0.0 };
     let scaled = |n: i64| (n as f64 * scale).round() as i64;

@@ -74,7 +74,8 @@ pub(super) fn answer(request: &Request, query: &str, journal: &Journal) -> Resul
         (candidates, problem) = search.find_reworded(query, vector.as_deref(), candidates)?;
         journal.stage("transform", &candidates);
     }
-    let mut hits = finish(&target, request, &bounds, Some(query), candidates, journal)?;
+    let asked = Question { words: Some(query), vector: vector.as_deref() };
+    let mut hits = finish(&target, request, &bounds, asked, candidates, journal)?;
     if let Some(error) = failed {
         shape::mark_keyword(&mut hits, &error.to_string());
     }
@@ -104,13 +105,21 @@ impl Search<'_> {
                 let found = (self.by_meaning(vector, &side)?, self.by_words(words, &side)?);
                 journal.time("fuse", || {
                     let mut fused = fuse::fuse(found.0, found.1, bounds.dedupe, &target.retrieval.hybrid);
-                    similarities(target, vector, &mut fused)?;
+                    self.compare(vector, &mut fused)?;
                     journal.stage("fuse", &fused);
                     Ok::<_, Error>(fused)
                 })?
             }
             Some(vector) => fuse::of_one(self.by_meaning(vector, bounds)?),
         })
+    }
+
+    /// Gives what has no similarity its own, where that can leave it out; what is in the answer gets it in any case.
+    fn compare(&self, vector: &[f32], candidates: &mut [Candidate]) -> Result<()> {
+        match self.bounds.min_score > self.target.vector_db.metric.least_score() {
+            true => similarities(self.target, vector, candidates),
+            false => Ok(()),
+        }
     }
 
     fn by_meaning(&self, vector: &[f32], bounds: &AnswerBounds) -> Result<Vec<Candidate>> {
@@ -176,7 +185,7 @@ impl Search<'_> {
         }
         let mut fused = transform::fuse(lists, bounds.dedupe, target.retrieval.hybrid.k);
         if let Some(vector) = vector {
-            similarities(target, vector, &mut fused)?;
+            self.compare(vector, &mut fused)?;
         }
         Ok((fused, problem))
     }
@@ -247,20 +256,27 @@ pub fn query_vector(request: &Request, vector: &[f32]) -> Result<Vec<Hit>> {
     let journal = Journal::closed();
     let find = |bounds: &AnswerBounds| Ok(fuse::of_one(dense(&target, vector, filter, bounds, &journal)?));
     let candidates = diversity::recalled(&target.retrieval.diversity, &bounds, find)?;
-    finish(&target, request, &bounds, None, candidates, &journal)
+    let asked = Question { words: None, vector: Some(vector) };
+    finish(&target, request, &bounds, asked, candidates, &journal)
 }
 
-/// The stages after recall and fusion. `question`: in words, where it has some.
+/// A question in words, where it has some, and as a vector, where it was embedded.
+struct Question<'a> {
+    words: Option<&'a str>,
+    vector: Option<&'a [f32]>,
+}
+
+/// The stages after recall and fusion.
 fn finish(
     target: &Target,
     request: &Request,
     bounds: &AnswerBounds,
-    question: Option<&str>,
+    question: Question,
     candidates: Vec<Candidate>,
     journal: &Journal,
 ) -> Result<Vec<Hit>> {
     let (ranked, why_not) =
-        journal.time("rerank", || reranking::rerank(target, bounds, question, candidates));
+        journal.time("rerank", || reranking::rerank(target, bounds, question.words, candidates));
     if target.retrieval.rerank.is_some() {
         journal.stage("rerank", &ranked);
         journal.note("rerank", "problem", || json!(why_not));
@@ -272,8 +288,12 @@ fn finish(
     if !diversity.is_none() {
         journal.stage("diversity", &ranked);
     }
-    let mut hits = journal.time("shape", || shape::shape(ranked, &target.kb_id, bounds, request.explain));
-    journal.rows("shape", &hits);
+    let mut chosen = journal.time("shape", || shape::choose(ranked, bounds));
+    journal.stage("shape", &chosen);
+    if let Some(vector) = question.vector {
+        journal.time("compare", || similarities(target, vector, &mut chosen))?;
+    }
+    let mut hits = shape::hits(chosen, &target.kb_id, request.explain);
     if let Some(why_not) = why_not {
         shape::mark_not_reranked(&mut hits, &why_not);
     }

@@ -2,6 +2,7 @@
 
 use super::target::{Target, Targets};
 use crate::error::{Error, Result};
+use crate::ingest::context;
 use crate::ingest::diff::{Diff, Identity, diff};
 use crate::ingest::parse::{ContentType, Extracted, extract_bytes};
 use crate::ingest::rechunk::{PreviousChunk, rechunk};
@@ -145,10 +146,15 @@ fn prepare_for(
     } else {
         Vec::new()
     };
-    let pieces = rechunk(&extracted.text, &build.chunking, &tokenizer, &extracted.marks, &previous, bounds)?;
+    let mut pieces =
+        rechunk(&extracted.text, &build.chunking, &tokenizer, &extracted.marks, &previous, bounds)?;
     if pieces.is_empty() {
         let problem = "it holds no text".to_string();
         return Err(Error::Document { external_id: job.external_id.clone(), problem });
+    }
+    if let Some(template) = &build.chunking.context {
+        let title = stored.title.as_deref().or(extracted.title.as_deref());
+        context::give(&mut pieces, template, title, &tokenizer, bounds)?;
     }
     let known: Vec<(uuid::Uuid, [u8; 32])> = existing
         .iter()
@@ -169,6 +175,10 @@ fn adopt(document: &Prepared, target: &Target, diff: &Diff) -> Result<()> {
         return Ok(());
     };
     let VectorDb { dimension, metric, element, .. } = *target.vector_db();
+    // It is the vector of the text without the context.
+    if build.chunking.context.is_some() {
+        return Ok(());
+    }
     let fits = *fingerprint == build.fingerprint
         && vector.len() == dimension
         && question_problem(metric, element, vector).is_none();

@@ -88,8 +88,14 @@ fn large_chunks_take_no_more_memory_at_once_than_two_of_them() {
     let brackets = "[".repeat(6_000_000);
     for size in [100_000, 1_000_000] {
         let unit = kb::model::Unit::Characters;
-        let setting =
-            Chunking { strategy: kb::model::Strategy::Markdown, size, overlap: 0, unit, tokenizer: None };
+        let setting = Chunking {
+            strategy: kb::model::Strategy::Markdown,
+            size,
+            overlap: 0,
+            unit,
+            tokenizer: None,
+            context: None,
+        };
         let (chunks, _, held) =
             memory::measure(|| chunk(&brackets, &setting, &Tokenizer::words(), &[], &bounds()).unwrap());
         assert_eq!(chunks.len(), brackets.len() / size);

@@ -47,7 +47,7 @@ pub fn all() -> Vec<Work> {
         }));
     }
     for (strategy, size, overlap, unit) in SETTINGS {
-        let setting = Chunking { strategy, size, overlap, unit, tokenizer: None };
+        let setting = Chunking { strategy, size, overlap, unit, tokenizer: None, context: None };
         let name = name_of(&setting);
         let markdown = strategy == Strategy::Markdown;
         let texts = if markdown { inputs::markdown() } else { inputs::plain() };
@@ -56,7 +56,8 @@ pub fn all() -> Vec<Work> {
         }));
     }
     for strategy in [Strategy::Recursive, Strategy::Markdown, Strategy::Fixed] {
-        let setting = Chunking { strategy, size: 50, overlap: 25, unit: Unit::Tokens, tokenizer: None };
+        let setting =
+            Chunking { strategy, size: 50, overlap: 25, unit: Unit::Tokens, tokenizer: None, context: None };
         let markdown = strategy == Strategy::Markdown;
         let texts = if markdown { inputs::markdown() } else { inputs::plain() };
         all.push(work(&format!("cut again {}", name_of(&setting)), texts, move |text, bounds| {
@@ -69,6 +70,7 @@ pub fn all() -> Vec<Work> {
         overlap: 50,
         unit: Unit::Tokens,
         tokenizer: None,
+        context: None,
     };
     for (name, tokenizer) in tokenizers() {
         let setting = setting.clone();

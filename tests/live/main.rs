@@ -11,6 +11,7 @@ mod support;
 
 mod background;
 mod callers_settings;
+mod chunk_context;
 mod commit;
 mod context;
 mod crash;

@@ -113,7 +113,8 @@ fn when_reranking_fails_the_order_stays_and_every_row_says_why() {
     assert_eq!(scores(&answer), plain);
     // Its own limit is 20 s.
     let why = answer[0].3.clone().unwrap_or_default();
-    let millis = why.split("within ").nth(1).and_then(|rest| rest.split(' ').next()).and_then(|n| n.parse().ok());
+    let millis =
+        why.split("within ").nth(1).and_then(|rest| rest.split(' ').next()).and_then(|n| n.parse().ok());
     assert!(millis.is_some_and(|millis: u32| millis <= 300), "{why}");
     stub.always(None);
     // What is wrong with the call is its error, before anything is asked.

@@ -119,6 +119,7 @@ pub(super) fn finish(
             span: Span { start: starts.before(piece.range.start), end: ends.before(piece.range.end) },
             locator,
             content,
+            context: None,
         });
     }
     Ok(chunks)

@@ -73,7 +73,7 @@ fn document(random: &mut Random, blocks: usize) -> String {
 }
 
 pub fn chunking(strategy: Strategy, size: usize, overlap: usize, unit: Unit) -> Chunking {
-    Chunking { strategy, size, overlap, unit, tokenizer: None }
+    Chunking { strategy, size, overlap, unit, tokenizer: None, context: None }
 }
 
 /// Checks all that is promised of a text's chunks.

@@ -177,6 +177,7 @@ mod tests {
             overlap: 0,
             unit: Unit::Tokens,
             tokenizer: None,
+            context: None,
         };
         let (tokenizer, bounds) = (Tokenizer::words(), Bounds::none());
         let outline = Outline::read(&text, &bounds).unwrap();

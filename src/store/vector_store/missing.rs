@@ -2,6 +2,7 @@
 
 use super::VectorDb;
 use crate::error::Result;
+use crate::model::chunk_context::MAX_TOKENS;
 use crate::pg::spi::{self, Arg};
 use crate::store::server_catalogs::vector_schema;
 use uuid::Uuid;
@@ -12,7 +13,9 @@ pub struct Missing {
     pub document_id: i64,
     pub ordinal: i32,
     pub chunk_id: Uuid,
+    /// With its context.
     pub content: String,
+    /// At most.
     pub token_count: i32,
 }
 
@@ -25,7 +28,8 @@ pub fn missing(
 ) -> Result<Vec<Missing>> {
     spi::write(
         &format!(
-            "SELECT c.document_id, c.ordinal, c.chunk_id, c.content, c.token_count FROM kb.chunks c
+            "SELECT c.document_id, c.ordinal, c.chunk_id, coalesce(c.context || E'\\n\\n' || c.content, c.content),
+                 c.token_count + CASE WHEN c.context IS NULL THEN 0 ELSE {MAX_TOKENS} END FROM kb.chunks c
              WHERE c.document_id = ANY ($2::bigint[]) AND c.build_no = $1
                AND (c.document_id, c.ordinal) > ($3, $4)
                AND NOT EXISTS (SELECT FROM {} v WHERE v.chunk_id = c.chunk_id AND v.build_no = c.build_no)

@@ -54,19 +54,26 @@ pub fn search(vector_db: &VectorDb, search: &Search) -> Result<Vec<Candidate>> {
         (None, Some(filter)) => {
             let of_kb = arguments.add(Arg::Long(kb_no));
             let condition = condition(filter, &mut arguments);
-            joins.push_str(&format!(
-                " JOIN kb.documents d ON d.document_id = c.document_id AND d.kb_no = {of_kb} AND {condition}"
-            ));
+            let document = format!("kb.documents d ON d.document_id = c.document_id AND d.kb_no = {of_kb}");
+            match scan {
+                // A subquery for each vector that the index gives. The planner knows nothing of what a condition on jsonb keeps
+                // under row-level security, and where it expects little it would join all chunks before the first.
+                Scan::Index { .. } => of_build.push_str(&format!(
+                    " AND (SELECT {condition} FROM kb.chunks c JOIN {document}
+                           WHERE c.chunk_id = v.chunk_id AND c.build_no = v.build_no AND c.enabled)"
+                )),
+                Scan::Exact | Scan::ExactDistinct => {
+                    joins.push_str(&format!(" JOIN {document} AND {condition}"))
+                }
+            }
         }
         (None, None) => joins.push_str(" JOIN kb.documents d ON d.document_id = c.document_id"),
     }
     let table = vector_db.table();
     let mut found = as_vector_reader(|| match scan {
         Scan::Index { ef_search, visits } => {
-            // Without a filter the index is scanned without joins.
-            let joins = if filter.is_none() { "" } else { joins.as_str() };
             let sql = format!(
-                "SELECT v.chunk_id, {distance} FROM {table} v {joins}
+                "SELECT v.chunk_id, {distance} FROM {table} v
                  WHERE {of_build} ORDER BY {distance} LIMIT {limit}"
             );
             let text = |number: usize| CString::new(number.to_string()).unwrap_or_default();

@@ -46,6 +46,7 @@ fn setting(random: &mut Random) -> Chunking {
         overlap,
         unit: *random.pick(&[Unit::Tokens, Unit::Characters]),
         tokenizer: None,
+        context: None,
     }
 }
 

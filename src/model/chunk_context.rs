@@ -1,0 +1,107 @@
+//! What is put before a chunk's text for its vector and its words, as a template: "title > heading".
+
+use serde::{Deserialize, Serialize};
+
+/// Tokens of a context at most, with what joins it to the text.
+pub const MAX_TOKENS: usize = 64;
+/// Characters of a part at most.
+const MAX_PART: usize = 300;
+const SEPARATOR: &str = " > ";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// The document's title.
+    Title,
+    /// The headings above the chunk, outermost first.
+    Heading,
+}
+
+/// Which parts, in which order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct ContextTemplate(Vec<Part>);
+
+impl TryFrom<String> for ContextTemplate {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let problem = || {
+            format!("\"{text}\" is not title, heading, or both with > between them, as in title > heading")
+        };
+        let mut parts = Vec::new();
+        for name in text.split('>') {
+            let part = match name.trim() {
+                "title" => Part::Title,
+                "heading" => Part::Heading,
+                _ => return Err(problem()),
+            };
+            if parts.contains(&part) {
+                return Err(problem());
+            }
+            parts.push(part);
+        }
+        Ok(ContextTemplate(parts))
+    }
+}
+
+impl From<ContextTemplate> for String {
+    fn from(template: ContextTemplate) -> String {
+        let name = |part: &Part| match part {
+            Part::Title => "title",
+            Part::Heading => "heading",
+        };
+        template.0.iter().map(name).collect::<Vec<_>>().join(SEPARATOR)
+    }
+}
+
+impl ContextTemplate {
+    /// The context of a chunk. What there is not, and a first heading that is the title, is left out; None: nothing is left.
+    pub fn text(&self, title: Option<&str>, headings: &[String]) -> Option<String> {
+        let title = title.map(str::trim).filter(|title| !title.is_empty());
+        let mut texts: Vec<String> = Vec::new();
+        for part in &self.0 {
+            let found: Vec<&str> = match part {
+                Part::Title => title.into_iter().collect(),
+                Part::Heading => headings.iter().map(|heading| heading.trim()).collect(),
+            };
+            for text in found.into_iter().filter(|text| !text.is_empty()) {
+                let text: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
+                let text: String = text.chars().take(MAX_PART).collect();
+                if texts.last() != Some(&text) {
+                    texts.push(text);
+                }
+            }
+        }
+        (!texts.is_empty()).then(|| texts.join(SEPARATOR))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn template(text: &str) -> ContextTemplate {
+        ContextTemplate::try_from(text.to_string()).unwrap()
+    }
+
+    #[test]
+    fn what_a_chunk_lacks_is_left_out_with_its_separator() {
+        let headings = ["Leave".to_string(), " Annual\nleave ".to_string()];
+        let both = template("title>heading");
+        assert_eq!(both.text(Some("Handbook"), &headings).unwrap(), "Handbook > Leave > Annual leave");
+        assert_eq!(both.text(Some("Leave"), &headings).unwrap(), "Leave > Annual leave");
+        assert_eq!(both.text(None, &headings).unwrap(), "Leave > Annual leave");
+        assert_eq!(both.text(Some(" "), &[]), None);
+        assert_eq!(template("title").text(Some("Handbook"), &headings).unwrap(), "Handbook");
+        assert_eq!(template("heading").text(Some(&"x".repeat(999)), &[]), None);
+        assert_eq!(both.text(Some(&"é".repeat(999)), &[]).unwrap().chars().count(), MAX_PART);
+    }
+
+    #[test]
+    fn only_known_names_are_taken_and_each_once() {
+        assert_eq!(String::from(template(" heading >title ")), "heading > title");
+        for wrong in ["", "title >", "uri", "title > title", "title heading", "{title}"] {
+            assert!(ContextTemplate::try_from(wrong.to_string()).is_err(), "{wrong}");
+        }
+    }
+}
