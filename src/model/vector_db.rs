@@ -149,7 +149,7 @@ impl Element {
 /// How the nearest are looked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scan {
-    /// By the HNSW index if there is one, iterating until enough pass the filter, or so many vectors were visited.
+    /// By the HNSW index if there is one, iterating until enough pass the filter, or so many vectors were visited; 0: in one pass.
     Index { ef_search: usize, visits: usize },
     /// Every vector that passes the filter.
     Exact,

@@ -104,7 +104,7 @@ fn kept_json(kept: Option<Kept>, tells_all: bool) -> Value {
 fn scan_json(step: Step, found: usize, is_told: bool) -> Value {
     let mut scan = match step.scan {
         Scan::Index { ef_search, visits } if is_told => {
-            json!({"scan": "index", "ef_search": ef_search, "max_scan_tuples": visits})
+            json!({"scan": "index", "ef_search": ef_search, "max_scan_tuples": (visits > 0).then_some(visits)})
         }
         Scan::Index { .. } => json!({"scan": "index"}),
         Scan::Exact => json!({"scan": "exact"}),

@@ -77,9 +77,13 @@ pub fn search(vector_db: &VectorDb, search: &Search) -> Result<Vec<Candidate>> {
                  WHERE {of_build} ORDER BY {distance} LIMIT {limit}"
             );
             let text = |number: usize| CString::new(number.to_string()).unwrap_or_default();
-            let (ef_search, visits) = (text(ef_search), text(visits));
             // Relaxed: what comes late and is nearer than what came before is not left out. It is put in order below.
-            let order = if filter.is_none() { c"strict_order" } else { c"relaxed_order" };
+            let order = match (visits, filter) {
+                (0, _) => c"off",
+                (_, None) => c"strict_order",
+                (_, Some(_)) => c"relaxed_order",
+            };
+            let (ef_search, visits) = (text(ef_search), text(visits.max(1)));
             setting::load_pgvector();
             let settings = [
                 (c"hnsw.ef_search", ef_search.as_c_str()),
