@@ -34,6 +34,7 @@ pub mod metadata_indexes;
 pub mod new_documents;
 pub mod origins;
 pub mod passages;
+pub mod query_log;
 pub mod quotas;
 pub mod row_documents;
 pub mod runs;

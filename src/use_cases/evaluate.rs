@@ -1,6 +1,6 @@
 //! kb.evaluate: asks the questions of an evaluation set under several settings, and measures the answers.
 
-use super::query::{embed, query, target};
+use super::query::{answer, embed, target};
 use crate::error::{Error, Result};
 use crate::model::judgement::{Judgement, Question};
 use crate::model::{Filter, Hit, Kind, Mode};
@@ -134,7 +134,7 @@ fn ask(
             vector = embed(&target, Kind::Query, std::slice::from_ref(&question.question))?.pop();
         }
         let begun = Instant::now();
-        let hits = query(&request, &question.question)?;
+        let (_, hits) = answer(&request, &question.question)?;
         let millis = begun.elapsed().as_secs_f64() * 1000.0;
         let is_answered = !hits.is_empty();
         let measures = measure_answer(kb_id, question, trial, &target, hits)?;
@@ -171,7 +171,7 @@ fn measure_answer(
         }
         top_k = (top_k * 2).min(MAX_CHUNKS);
         let request = trial.request(kb_id, Some(question), Some(top_k as i32))?;
-        hits = query(&request, &question.question)?;
+        hits = answer(&request, &question.question)?.1;
     };
     let judged: Vec<i32> = question.judgements.iter().map(|judgement| judgement.grade).collect();
     Ok(metrics::measure(&ranking, &judged, k))

@@ -1,5 +1,6 @@
 //! kb.query and kb.query_vector: embed the question, recall, fuse, rerank, diversify, shape, surround.
 
+use super::query_log;
 use crate::catalog::embedder_access::access;
 use crate::catalog::reranking;
 use crate::catalog::rewording::{Reworded, reworded};
@@ -20,10 +21,19 @@ use crate::settings;
 use crate::store::search::{self, Target};
 use crate::store::vector_store::VectorDb;
 use crate::store::{changes, jobs, services, tenants};
+use std::time::Instant;
 use uuid::Uuid;
 
-/// Answers a question in words.
+/// Answers a question in words, and logs it where the knowledge base wants that.
 pub fn query(request: &Request, query: &str) -> Result<Vec<Hit>> {
+    let begun = Instant::now();
+    let (target, mut hits) = answer(request, query)?;
+    query_log::log(&target, request, query, begun.elapsed(), &mut hits);
+    Ok(hits)
+}
+
+/// As [`query`], but never logs.
+pub(super) fn answer(request: &Request, query: &str) -> Result<(Target, Vec<Hit>)> {
     if query.trim().is_empty() {
         return Err(Error::Argument { argument: "query", problem: "it is empty".into() });
     }
@@ -63,7 +73,7 @@ pub fn query(request: &Request, query: &str) -> Result<Vec<Hit>> {
     if let Some(problem) = problem {
         shape::mark_not_reworded(&mut hits, &problem);
     }
-    Ok(hits)
+    Ok((target, hits))
 }
 
 /// Where candidates are looked for.
