@@ -97,6 +97,34 @@ fn a_question_is_logged_though_its_transaction_rolls_back_or_may_not_write_or_it
 }
 
 #[test]
+fn a_share_of_the_questions_is_logged_and_their_rows_say_which() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    fill(&mut db, "half", 0.5);
+    let asked: Vec<Option<String>> =
+        (0..200).map(|i| ask(&mut db, "half", &format!("number {i}?")).1).collect();
+    let logged: Vec<String> = asked.into_iter().flatten().collect();
+    assert!((60..140).contains(&logged.len()), "{}", logged.len());
+    until(SOON, "they are logged", || db.count("kb.query_log") == logged.len() as i64);
+    let sql = "SELECT count(*) FROM kb.query_log WHERE query_id::text = ANY ($1)";
+    assert_eq!(db.one_with::<i64>(sql, &[&logged]), logged.len() as i64);
+}
+
+#[test]
+fn a_standby_answers_and_logs_nothing() {
+    let primary = crate::cluster!("wal_level = replica");
+    let mut db = primary.connect(APP);
+    fill(&mut db, "k", 1.0);
+    assert!(ask(&mut db, "k", "on the primary?").1.is_some());
+    let standby = primary.standby(&[]);
+    let mut replica = standby.connect(APP);
+    until(SOON, "the documents have arrived", || {
+        replica.count("kb.documents WHERE status = 'ready'") == 3 && replica.count("kb.status") == 1
+    });
+    assert_eq!(ask(&mut replica, "k", "on the standby?").1, None);
+}
+
+#[test]
 fn tenants_see_only_their_own_questions_and_readers_none_and_nobody_writes_them() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);

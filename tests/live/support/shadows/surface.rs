@@ -105,6 +105,7 @@ fn plausible(function: &str, name: &str, ty: &str) -> Option<String> {
         ("feedback", "chunk_id") => LOGGED_CHUNK,
         (_, "question_id") => "q1",
         (_, "question") => "Where is the harbor?",
+        ("feedback", "relevant") => "true",
         (_, "relevant") => r#"["d1", {"external_id": "d2", "grade": 2, "start": 0, "end": 9}]"#,
         (_, "option_sets") => r#"ARRAY['{"mode": "keyword", "k": 3}'::pg_catalog.jsonb]"#,
         ("bind_role" | "unbind_role", "role_name") => "pg_monitor",
