@@ -249,5 +249,10 @@ COMMENT ON FUNCTION kb.tune(text, text, boolean) IS
     'Measures the present settings of a knowledge base, modes dense and keyword, and hybrid with several weights, by an evaluation set, and proposes one by nDCG at 10, if the gain is no chance (cross-validation). With apply, what is proposed becomes the knowledge base''s retrieval.';
 COMMENT ON FUNCTION kb.measure_recall(text, integer) IS
     'Compares the index of a knowledge base with exact search by the vectors of sample chunks, without themselves: recall, how many were compared, and the ef_search used (NULL: there is no index, every search is exact). Keeps the result in kb.index_recall for kb.health. Where ef_search is auto, chooses the least one that finds 0.97.';
+-- The query log.
+GRANT SELECT ON kb.query_log, kb.query_feedback TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.feedback(uuid, uuid, boolean) TO kb_reader;
+COMMENT ON FUNCTION kb.feedback(uuid, uuid, boolean) IS
+    'Says whether a chunk of the answer to a logged question (query_id in the locator of its rows) was relevant; the last word counts, and NULL takes it back. Only for questions of the session''s tenant. Kept in kb.query_feedback.';
 
 SELECT pg_catalog.set_config('search_path', pg_catalog.current_setting('kb_install.search_path'), true);

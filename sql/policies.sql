@@ -55,4 +55,24 @@ CREATE POLICY tenant_read ON kb.quota_counts FOR SELECT USING (
     tenant_id = (SELECT kb.current_tenant())
     OR (SELECT kb.bound_tenants() IS NULL AND pg_catalog.pg_has_role('kb_admin', 'USAGE')));
 
+-- Not even of tenant 'shared': what somebody asks is for those who asked.
+DO $$
+DECLARE
+    t text;
+BEGIN
+    FOREACH t IN ARRAY ARRAY['query_log', 'query_feedback'] LOOP
+        EXECUTE pg_catalog.format('ALTER TABLE kb.%I ENABLE ROW LEVEL SECURITY', t);
+        EXECUTE pg_catalog.format('ALTER TABLE kb.%I FORCE ROW LEVEL SECURITY', t);
+        EXECUTE pg_catalog.format(
+            'CREATE POLICY tenant_read ON kb.%I FOR SELECT USING (tenant_id = (SELECT kb.current_tenant()))', t);
+        EXECUTE pg_catalog.format(
+            'CREATE POLICY tenant_insert ON kb.%I FOR INSERT WITH CHECK (tenant_id = (SELECT kb.current_tenant()))', t);
+        EXECUTE pg_catalog.format(
+            'CREATE POLICY tenant_update ON kb.%I FOR UPDATE USING (tenant_id = (SELECT kb.current_tenant()))', t);
+        EXECUTE pg_catalog.format(
+            'CREATE POLICY tenant_delete ON kb.%I FOR DELETE USING (tenant_id = (SELECT kb.current_tenant()))', t);
+    END LOOP;
+END
+$$;
+
 SELECT pg_catalog.set_config('search_path', pg_catalog.current_setting('kb_install.search_path'), true);

@@ -30,6 +30,7 @@ static LEASE_DURATION: GucSetting<i32> = GucSetting::<i32>::new(120);
 static MAX_ATTEMPTS: GucSetting<i32> = GucSetting::<i32>::new(8);
 #[cfg(debug_assertions)]
 static FORCED_SCAN: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
+static QUERY_LOG_DAYS: GucSetting<i32> = GucSetting::<i32>::new(30);
 static LAUNCHER_NAPTIME: GucSetting<i32> = GucSetting::<i32>::new(60);
 
 /// Variables that providers' documentation names for their keys, and kb's own.
@@ -201,6 +202,16 @@ pub fn define() {
         GucContext::Sighup,
         GucFlags::UNIT_S,
     );
+    GucRegistry::define_int_guc(
+        c"kb.query_log_days",
+        c"Days after which the worker deletes logged questions.",
+        c"",
+        &QUERY_LOG_DAYS,
+        1,
+        36_500,
+        GucContext::Sighup,
+        GucFlags::default(),
+    );
     // For tests; there is none in a release.
     #[cfg(debug_assertions)]
     GucRegistry::define_string_guc(
@@ -292,6 +303,10 @@ pub fn lease_duration() -> Duration {
 
 pub fn max_attempts() -> i32 {
     MAX_ATTEMPTS.get()
+}
+
+pub fn query_log_days() -> i64 {
+    i64::from(QUERY_LOG_DAYS.get())
 }
 
 pub fn launcher_naptime() -> Duration {

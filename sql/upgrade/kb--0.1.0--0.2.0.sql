@@ -644,6 +644,76 @@ COMMENT ON FUNCTION kb.tune(text, text, boolean) IS
 COMMENT ON FUNCTION kb.measure_recall(text, integer) IS
     'Compares the index of a knowledge base with exact search by the vectors of sample chunks, without themselves: recall, how many were compared, and the ef_search used (NULL: there is no index, every search is exact). Keeps the result in kb.index_recall for kb.health. Where ef_search is auto, chooses the least one that finds 0.97.';
 
+-- Questions of knowledge bases whose retrieval says log, and what was said to their answers. Both belong to the tenant that
+-- asked, which need not be the knowledge base's. The worker writes the log; what was said may come before it, so it refers to
+-- the knowledge base only.
+CREATE TABLE kb.query_log (
+    query_id    uuid PRIMARY KEY,
+    kb_no       bigint NOT NULL REFERENCES kb.knowledge_bases (kb_no) ON DELETE CASCADE,
+    tenant_id   text NOT NULL,
+    asked_at    timestamptz NOT NULL,
+    query       text NOT NULL,
+    mode        text NOT NULL,
+    filter      jsonb,
+    top_k       integer NOT NULL,
+    row_count   integer NOT NULL,
+    score       double precision,
+    chunk_ids   uuid[] NOT NULL,
+    duration_ms double precision NOT NULL
+);
+CREATE INDEX query_log_kb_no ON kb.query_log (kb_no, asked_at);
+CREATE INDEX query_log_asked_at ON kb.query_log (asked_at);
+COMMENT ON TABLE kb.query_log IS 'Questions of knowledge bases whose retrieval says log, with what they got. Written by the worker, deleted after kb.query_log_days.';
+COMMENT ON COLUMN kb.query_log.tenant_id IS 'The tenant that asked.';
+COMMENT ON COLUMN kb.query_log.query IS 'The first 1000 characters of the question.';
+COMMENT ON COLUMN kb.query_log.filter IS 'NULL: there was none, or it was longer than 4000 bytes.';
+COMMENT ON COLUMN kb.query_log.row_count IS 'Rows of the answer; 0: nothing was found.';
+COMMENT ON COLUMN kb.query_log.score IS 'The similarity of the first row; NULL: there is none, or no vectors were compared.';
+COMMENT ON COLUMN kb.query_log.chunk_ids IS 'The first 100 rows of the answer, in their order.';
+COMMENT ON COLUMN kb.query_log.duration_ms IS 'How long the answer took.';
+CREATE TABLE kb.query_feedback (
+    query_id  uuid NOT NULL,
+    chunk_id  uuid NOT NULL,
+    kb_no     bigint NOT NULL REFERENCES kb.knowledge_bases (kb_no) ON DELETE CASCADE,
+    tenant_id text NOT NULL,
+    relevant  boolean NOT NULL,
+    given_at  timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (query_id, chunk_id)
+);
+CREATE INDEX query_feedback_kb_no ON kb.query_feedback (kb_no);
+CREATE INDEX query_feedback_given_at ON kb.query_feedback (given_at);
+COMMENT ON TABLE kb.query_feedback IS 'Whether rows of answers were what logged questions wanted. Changed by kb.feedback.';
+COMMENT ON COLUMN kb.query_feedback.tenant_id IS 'The tenant that asked.';
+SELECT pg_catalog.pg_extension_config_dump('kb.query_log', '');
+SELECT pg_catalog.pg_extension_config_dump('kb.query_feedback', '');
+-- Not even of tenant 'shared': what somebody asks is for those who asked.
+DO $$
+DECLARE
+    t text;
+BEGIN
+    FOREACH t IN ARRAY ARRAY['query_log', 'query_feedback'] LOOP
+        EXECUTE pg_catalog.format('ALTER TABLE kb.%I ENABLE ROW LEVEL SECURITY', t);
+        EXECUTE pg_catalog.format('ALTER TABLE kb.%I FORCE ROW LEVEL SECURITY', t);
+        EXECUTE pg_catalog.format(
+            'CREATE POLICY tenant_read ON kb.%I FOR SELECT USING (tenant_id = (SELECT kb.current_tenant()))', t);
+        EXECUTE pg_catalog.format(
+            'CREATE POLICY tenant_insert ON kb.%I FOR INSERT WITH CHECK (tenant_id = (SELECT kb.current_tenant()))', t);
+        EXECUTE pg_catalog.format(
+            'CREATE POLICY tenant_update ON kb.%I FOR UPDATE USING (tenant_id = (SELECT kb.current_tenant()))', t);
+        EXECUTE pg_catalog.format(
+            'CREATE POLICY tenant_delete ON kb.%I FOR DELETE USING (tenant_id = (SELECT kb.current_tenant()))', t);
+    END LOOP;
+END
+$$;
+CREATE FUNCTION kb.feedback(query_id uuid, chunk_id uuid, relevant boolean) RETURNS void
+    VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'feedback_wrapper';
+REVOKE ALL ON FUNCTION kb.feedback FROM PUBLIC;
+-- The query log.
+GRANT SELECT ON kb.query_log, kb.query_feedback TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.feedback(uuid, uuid, boolean) TO kb_reader;
+COMMENT ON FUNCTION kb.feedback(uuid, uuid, boolean) IS
+    'Says whether a chunk of the answer to a logged question (query_id in the locator of its rows) was relevant; the last word counts, and NULL takes it back. Only for questions of the session''s tenant. Kept in kb.query_feedback.';
+
 -- Rerankers and chat models: how each is reached, like an embedder.
 CREATE TABLE kb.llms (
     id          text PRIMARY KEY CHECK (id <> ''),

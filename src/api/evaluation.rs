@@ -2,8 +2,10 @@
 
 use super::{elements, json, required, value};
 use crate::pg::json::Jsonb;
+use crate::pg::uuid::from_pg;
 use crate::use_cases::{self, Evaluated, Tuned};
 use pgrx::JsonB;
+use pgrx::Uuid;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
@@ -144,6 +146,16 @@ fn tune(
             is_proposed,
         )
     })))
+}
+
+#[pg_extern(volatile, parallel_unsafe)]
+fn feedback(
+    query_id: Option<Uuid>,
+    chunk_id: Option<Uuid>,
+    relevant: Option<bool>,
+) -> Result<(), ErrorReport> {
+    let (query_id, chunk_id) = (required("query_id", query_id)?, required("chunk_id", chunk_id)?);
+    Ok(use_cases::feedback(from_pg(query_id), from_pg(chunk_id), relevant)?)
 }
 
 #[pg_extern(volatile, parallel_unsafe)]

@@ -2,17 +2,19 @@
 
 use super::frame;
 use super::protocol::{
-    Access, Client, Embedded, Health, Prompt, Request, Response, SOCKET_PATH, Urgency, UsagePart, Vectors,
+    Access, Client, Embedded, Health, LoggedQuestion, Prompt, Request, Response, SOCKET_PATH, Urgency,
+    UsagePart, Vectors,
 };
 use crate::error::{Error, Result};
 use crate::model::{Embedder, Kind, Llm, Reranker};
 use crate::pg::{background, latch, report, wake};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
+use uuid::Uuid;
 
 /// A connection to the gateway. Many requests can be under way; answers come in any order.
 pub struct Connection {
@@ -31,16 +33,8 @@ impl Connection {
     pub fn open(timeout: Duration) -> Result<Connection> {
         let deadline = Instant::now() + timeout;
         loop {
-            match UnixStream::connect(SOCKET_PATH) {
-                Ok(stream) => {
-                    stream.set_nonblocking(true).map_err(|e| lost(&e))?;
-                    return Ok(Connection {
-                        stream,
-                        next_id: 1,
-                        incoming: Vec::new(),
-                        outgoing: VecDeque::new(),
-                    });
-                }
+            match Connection::try_open() {
+                Ok(connection) => return Ok(connection),
                 Err(e) => {
                     if !wake::start_gateway() {
                         return Err(Error::Gateway {
@@ -57,6 +51,24 @@ impl Connection {
                     report::check_interrupts();
                     latch::wait(Duration::from_millis(10));
                 }
+            }
+        }
+    }
+
+    /// Connects to a gateway that runs.
+    fn try_open() -> std::io::Result<Connection> {
+        let stream = UnixStream::connect(SOCKET_PATH)?;
+        stream.set_nonblocking(true)?;
+        Ok(Connection { stream, next_id: 1, incoming: Vec::new(), outgoing: VecDeque::new() })
+    }
+
+    /// Reads answers that nobody waits for; whether the gateway is still there.
+    fn drop_answers(&mut self) -> bool {
+        loop {
+            match self.receive() {
+                Ok(Some(_)) => {}
+                Ok(None) => return true,
+                Err(_) => return false,
             }
         }
     }
@@ -145,7 +157,12 @@ impl Connection {
 
 thread_local! {
     static KEPT: RefCell<Option<Connection>> = const { RefCell::new(None) };
+    /// Until when no question is given to the gateway for the log, because it took none.
+    static LOG_RESTS: Cell<Option<Instant>> = const { Cell::new(None) };
 }
+
+/// How long a gateway that took no question for the log is given none.
+const LOG_REST: Duration = Duration::from_secs(10);
 
 /// One request over this backend's kept connection. The connection is taken out while it is used, so that a cancel or
 /// an error closes it: an old answer cannot stay in it.
@@ -299,6 +316,44 @@ pub fn check(embedded: Embedded, embedder: &Embedder, count: usize) -> Result<Em
 pub fn take_usage(booked: u64, timeout: Duration) -> Result<UsagePart> {
     match ask(&Request::TakeUsage { database: this_client("", 0).database, booked }, timeout)? {
         Response::Usage(part) => Ok(part),
+        other => Err(unexpected(other)),
+    }
+}
+
+/// Gives a question to the gateway for the log, and waits for nothing: a gateway that does not run or does not read keeps no
+/// question back. False: it was not given.
+pub fn log_question(question: LoggedQuestion) -> bool {
+    if LOG_RESTS.get().is_some_and(|until| Instant::now() < until) {
+        return false;
+    }
+    let database = this_client("", 0).database;
+    let kept = KEPT.take().and_then(|mut kept| kept.drop_answers().then_some(kept));
+    let Some(mut connection) = kept.or_else(|| Connection::try_open().ok()) else {
+        // For the next one.
+        wake::start_gateway();
+        return false;
+    };
+    let is_sent = connection.send(&Request::LogQuestion { database, question: Box::new(question) }).is_ok()
+        && connection.outgoing.is_empty();
+    // A connection with half a request in it is closed. A gateway that accepts none would have connect() wait after many.
+    KEPT.set(is_sent.then_some(connection));
+    LOG_RESTS.set((!is_sent).then(|| Instant::now() + LOG_REST));
+    is_sent
+}
+
+/// Questions of this database that wait for the log, and the number of the last of them. The gateway gives them again until
+/// their number comes as `written`.
+pub fn take_questions(written: u64, timeout: Duration) -> Result<(u64, Vec<LoggedQuestion>)> {
+    match ask(&Request::TakeQuestions { database: this_client("", 0).database, written }, timeout)? {
+        Response::Questions(number, questions) => Ok((number, questions)),
+        other => Err(unexpected(other)),
+    }
+}
+
+/// A question that waits for the log, if the gateway has it.
+pub fn find_question(query_id: Uuid, timeout: Duration) -> Result<Option<LoggedQuestion>> {
+    match ask(&Request::FindQuestion { database: this_client("", 0).database, query_id }, timeout)? {
+        Response::Question(question) => Ok(question.map(|question| *question)),
         other => Err(unexpected(other)),
     }
 }

@@ -216,7 +216,9 @@ impl<S: Service> Client<S> {
                 let answer = match refused {
                     Some(error) => Err(error),
                     // A client that is gone closes the channel; then the work is dropped at its next await.
+                    // First, or what needs no answer might not be done for a client that leaves at once.
                     None => tokio::select! {
+                        biased;
                         answer = service.answer(request.body, number, Arc::clone(&reservation)) => answer,
                         () = outbox.closed() => return,
                     },

@@ -4,6 +4,7 @@
 //! knows before it reads whether it has the memory, and a question does not wait for memory that other requests have.
 
 use super::protocol::{Request, Urgency};
+use super::query_log;
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 
@@ -144,7 +145,11 @@ pub fn encode_request(id: u64, request: &Request) -> Result<Vec<u8>> {
         Request::Rerank { texts, .. } => (vector_bytes(texts.len(), 2), Urgency::Bulk),
         Request::Chat { .. } => (MAX_CHAT, Urgency::Bulk),
         Request::CountTokens { texts, .. } => (vector_bytes(texts.len(), 1), Urgency::of(texts)),
-        Request::TakeUsage { .. } | Request::Health => (0, Urgency::Query),
+        Request::TakeQuestions { .. } => (2 * query_log::PART_BYTES, Urgency::Bulk),
+        Request::TakeUsage { .. }
+        | Request::LogQuestion { .. }
+        | Request::FindQuestion { .. }
+        | Request::Health => (0, Urgency::Query),
     };
     let mut frame = vec![0; Head::SIZE];
     write(&mut frame, id, request)?;

@@ -13,6 +13,7 @@ pub mod local;
 pub mod models;
 pub mod protocol;
 pub mod provider;
+mod query_log;
 mod query_usage;
 pub mod request_memory;
 pub mod rerank;

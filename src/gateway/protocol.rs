@@ -7,6 +7,7 @@ pub use super::turns::Urgency;
 use crate::error::{Error, Object, Result};
 use crate::model::{Embedder, Kind, Llm, Reranker};
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 /// The socket, relative to the data directory (every server process's working directory); base
 /// backups skip this folder.
@@ -44,6 +45,12 @@ pub enum Request {
     /// What queries of a database have spent: part after part, each again and again until its number comes back in
     /// `booked` (0: none).
     TakeUsage { database: u32, booked: u64 },
+    /// Keeps a question for the log until a worker has written it.
+    LogQuestion { database: u32, question: Box<LoggedQuestion> },
+    /// The questions of a database that wait for the log, part after part; those up to the number `written` are written.
+    TakeQuestions { database: u32, written: u64 },
+    /// A question that waits for the log.
+    FindQuestion { database: u32, query_id: Uuid },
     /// Tokens of each text, special tokens not counted.
     CountTokens { embedder: Embedder, texts: Vec<String> },
     /// What the gateway knows about itself.
@@ -57,11 +64,37 @@ pub enum Response {
     Reranked(Vec<f64>),
     Chatted(String),
     Usage(UsagePart),
+    /// The number of the last of them, and the questions.
+    Questions(u64, Vec<LoggedQuestion>),
+    Question(Option<Box<LoggedQuestion>>),
+    /// It was taken, or there is no room for it.
+    Done,
     Counts(Vec<u32>),
     Health(Health),
     /// Nothing new, but the gateway lives: it waits for memory before it reads on.
     Alive,
     Error(Fault),
+}
+
+/// A question with what it got, as kb.query_log has it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LoggedQuestion {
+    pub query_id: Uuid,
+    pub kb_no: i64,
+    /// Who asked.
+    pub tenant: String,
+    /// Microseconds since 1970.
+    pub asked_at: i64,
+    pub query: String,
+    pub mode: String,
+    pub filter: Option<String>,
+    pub top_k: i32,
+    pub row_count: i32,
+    /// Of the first row.
+    pub score: Option<f64>,
+    /// Of the first rows, in their order.
+    pub chunk_ids: Vec<Uuid>,
+    pub duration_ms: f64,
 }
 
 /// What a chat model is asked.

@@ -11,6 +11,7 @@ use super::endpoint::usage::Usage;
 use super::models::Models;
 use super::protocol::{Capability, Client, Embedded, Health, Request, Response};
 use super::provider;
+use super::query_log::QueryLog;
 use super::query_usage::QueryUsage;
 use super::request_memory::Reservation;
 use super::rerank::Question;
@@ -39,6 +40,7 @@ struct State {
     queues: Queues,
     services: Services,
     query_usage: Mutex<QueryUsage>,
+    query_log: Mutex<QueryLog>,
     cache: QueryCache,
     settings: Mutex<Settings>,
     /// Tokens are counted for one request at a time.
@@ -72,6 +74,7 @@ impl Server {
             services: Services::new(queues.endpoints()),
             queues,
             query_usage,
+            query_log: Mutex::new(QueryLog::new()),
             cache,
             settings: Mutex::new(settings),
             counting: Places::new(1),
@@ -112,6 +115,7 @@ impl Server {
                 tokio::time::sleep(SWEEP).await;
                 swept.services.forget_idle(IDLE);
                 swept.queues.forget_idle(IDLE);
+                lock(&swept.query_log).forget_old();
             }
         });
         Ok(Server { runtime: Some(runtime), state })
@@ -178,6 +182,17 @@ impl Service for State {
             }
             Request::TakeUsage { database, booked } => {
                 Ok(Response::Usage(lock(&self.query_usage).take(database, booked)))
+            }
+            Request::LogQuestion { database, question } => {
+                lock(&self.query_log).add(database, *question);
+                Ok(Response::Done)
+            }
+            Request::TakeQuestions { database, written } => {
+                let (number, questions) = lock(&self.query_log).take(database, written);
+                Ok(Response::Questions(number, questions))
+            }
+            Request::FindQuestion { database, query_id } => {
+                Ok(Response::Question(lock(&self.query_log).find(database, query_id).map(Box::new)))
             }
             Request::CountTokens { embedder, texts } => {
                 let whose = Whose { connection, ..Whose::default() };

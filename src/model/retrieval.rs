@@ -34,6 +34,13 @@ pub struct Retrieval {
     /// The keys that metadata and filters may have; empty: any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allowed_metadata_keys: Vec<String>,
+    /// The share of questions that are logged, 0 to 1.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub log: f64,
+}
+
+fn is_zero(number: &f64) -> bool {
+    *number == 0.0
 }
 
 /// How many candidates an HNSW scan looks at.
@@ -158,6 +165,7 @@ impl Default for Retrieval {
             diversity: Diversity::default(),
             surroundings: Surroundings::default(),
             allowed_metadata_keys: Vec::new(),
+            log: 0.0,
         }
     }
 }
@@ -199,6 +207,8 @@ impl Retrieval {
         if retrieval.allowed_metadata_keys.len() > MAX_ALLOWED_KEYS {
             fields.problem("allowed_metadata_keys", format_args!("at most {MAX_ALLOWED_KEYS} are taken"));
         }
+        // Only the knowledge base's own: a call cannot have more written than its owner wants, nor hide.
+        retrieval.log = fields.number("log", 0.0, 1.0).unwrap_or_default();
         retrieval.finish(fields)
     }
 
@@ -347,5 +357,19 @@ mod tests {
         assert_eq!(asked.hybrid.weights, Weights { dense: 2.0, keyword: 3.0 });
         assert_eq!(own.with_options(&Value::Null).unwrap(), own);
         assert!(own.with_options(&json!({"allowed_metadata_keys": []})).is_err());
+    }
+
+    #[test]
+    fn questions_are_logged_only_where_the_knowledge_base_says_so_and_no_call_changes_it() {
+        assert_eq!(Retrieval::default().to_json().get("log"), None);
+        let logging = Retrieval::parse(&json!({"log": 0.25})).unwrap();
+        assert_eq!(Retrieval::parse(&logging.to_json()).unwrap(), logging);
+        assert_eq!(logging.with_options(&json!({"top_k": 3})).unwrap().log, 0.25);
+        for log in [json!(0), json!(1)] {
+            assert!(logging.with_options(&json!({ "log": log })).is_err());
+        }
+        for wrong in [json!(1.5), json!(-0.1), json!("all")] {
+            assert!(Retrieval::parse(&json!({ "log": wrong })).is_err(), "{wrong}");
+        }
     }
 }

@@ -10,6 +10,8 @@ use serde_json::Value;
 pub struct Request {
     pub kb_id: String,
     pub filter: Option<Filter>,
+    /// The filter as it was given.
+    pub filter_text: Option<Json>,
     /// Each row's locator says which rank and score it had by meaning and by words.
     pub explain: bool,
     /// The rows become one text: chunks that meet in a document are one row.
@@ -61,6 +63,7 @@ impl Request {
         {
             return argument("max_tokens", format!("{tokens} is below 1"));
         }
+        let filter_text = filter.clone();
         let filter = match filter.map(|filter| Filter::parse(&filter)).transpose() {
             Ok(filter) => filter.filter(|filter| !filter.is_always()),
             Err(problem) => return argument("filter", problem),
@@ -85,6 +88,7 @@ impl Request {
         }
         Ok(Request {
             kb_id: kb_id.to_string(),
+            filter_text: filter_text.filter(|_| filter.is_some()),
             filter,
             explain,
             as_context: false,

@@ -84,6 +84,13 @@ pub fn mark_not_reworded(hits: &mut [Hit], reason: &str) {
     }
 }
 
+/// Says in each locator under which id the question is logged.
+pub fn mark_logged(hits: &mut [Hit], query_id: Uuid) {
+    for hit in hits {
+        add_to_locator(hit, "query_id", json!(query_id.to_string()));
+    }
+}
+
 fn add_to_locator(hit: &mut Hit, key: &str, value: Value) {
     if let Value::Object(locator) = &mut hit.row.locator {
         locator.insert(key.into(), value);

@@ -35,6 +35,7 @@ pub mod named_chunks;
 pub mod new_documents;
 pub mod origins;
 pub mod passages;
+pub mod query_log;
 pub mod quotas;
 pub mod row_documents;
 pub mod runs;

@@ -1,12 +1,13 @@
 //! kb.evaluate: asks the questions of an evaluation set under several settings, and measures the answers.
 
-use super::query::{embed, query, target};
+use super::query::{answer, embed, target};
 use crate::error::{Error, Result};
 use crate::model::judgement::{Judgement, Question};
 use crate::model::{Filter, Hit, Kind, Mode, Retrieval};
 use crate::pg::report;
 use crate::retrieve::Request;
 use crate::retrieve::index_recall::{Exact, Probe};
+use crate::retrieve::journal::Journal;
 use crate::retrieve::metrics::{self, Measures, Place};
 use crate::store::eval_sets;
 use crate::store::search::{self, Target};
@@ -140,7 +141,7 @@ fn ask(
             vector = embed(&target, Kind::Query, std::slice::from_ref(&question.question))?.pop();
         }
         let begun = Instant::now();
-        let hits = query(&request, &question.question)?;
+        let hits = answer(&request, &question.question, &Journal::closed())?.hits;
         let millis = begun.elapsed().as_secs_f64() * 1000.0;
         is_whole(&hits)?;
         let is_answered = !hits.is_empty();
@@ -193,7 +194,7 @@ fn measure_answer(
         }
         top_k = (top_k * 2).min(MAX_CHUNKS);
         let request = trial.request(kb_id, Some(question), Some(top_k as i32))?;
-        let wider = query(&request, &question.question)?;
+        let wider = answer(&request, &question.question, &Journal::closed())?.hits;
         is_all = wider.len() < top_k;
         let known: HashSet<Uuid> = hits.iter().map(|hit| hit.chunk_id).collect();
         hits.extend(wider.into_iter().filter(|hit| !known.contains(&hit.chunk_id)));

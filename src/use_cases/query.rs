@@ -1,5 +1,6 @@
 //! kb.query and kb.query_vector: embed the question, recall, fuse, rerank, diversify, shape, surround.
 
+use super::query_log;
 use crate::catalog::embedder_access::access;
 use crate::catalog::reranking;
 use crate::catalog::rewording::{Reworded, reworded};
@@ -22,11 +23,15 @@ use crate::store::search::{self, Target};
 use crate::store::vector_store::VectorDb;
 use crate::store::{changes, jobs, services, tenants};
 use serde_json::json;
+use std::time::Instant;
 use uuid::Uuid;
 
-/// Answers a question in words.
+/// Answers a question in words, and logs it where the knowledge base wants that.
 pub fn query(request: &Request, query: &str) -> Result<Vec<Hit>> {
-    Ok(answer(request, query, &Journal::closed())?.hits)
+    let begun = Instant::now();
+    let Answer { target, mut hits, .. } = answer(request, query, &Journal::closed())?;
+    query_log::log(&target, request, query, begun.elapsed(), &mut hits);
+    Ok(hits)
 }
 
 /// An answer, and what it was looked for with.
@@ -38,7 +43,7 @@ pub(super) struct Answer {
     pub vector: Option<Vec<f32>>,
 }
 
-/// Answers a question in words, and writes down how.
+/// As [`query`], but never logs, and writes down how.
 pub(super) fn answer(request: &Request, query: &str, journal: &Journal) -> Result<Answer> {
     if query.trim().is_empty() {
         return Err(Error::Argument { argument: "query", problem: "it is empty".into() });

@@ -4,6 +4,7 @@
 use super::indexes::Indexes;
 use super::keyword_index::KeywordIndex;
 use super::log::Log;
+use super::query_log::QueryLog;
 use crate::catalog::build_lifecycle;
 use crate::error::{Object, Result};
 use crate::gateway::client;
@@ -28,6 +29,9 @@ pub struct Housekeeping {
     /// Vector tables were looked after since this worker started.
     are_tables_checked: bool,
     keyword_index: KeywordIndex,
+    query_log: QueryLog,
+    /// Questions were logged since that was last asked.
+    has_logged: bool,
 }
 
 impl Housekeeping {
@@ -38,6 +42,8 @@ impl Housekeeping {
             booked: 0,
             are_tables_checked: false,
             keyword_index: KeywordIndex::default(),
+            query_log: QueryLog::default(),
+            has_logged: false,
         }
     }
 
@@ -88,6 +94,7 @@ impl Housekeeping {
             indexes.have_built(log)?;
             self.keyword_index.run(log)?;
             indexes.have_metadata_indexed()?;
+            self.has_logged |= self.query_log.run(log);
             self.book_query_usage()?;
             let is_moving = indexes.is_moving();
             txn::in_txn(|| {
@@ -108,6 +115,16 @@ impl Housekeeping {
                 false
             }
         }
+    }
+
+    /// Whether questions were logged since this was last asked: more may come.
+    pub fn has_logged(&mut self) -> bool {
+        std::mem::take(&mut self.has_logged)
+    }
+
+    /// Writes the questions that wait, before the worker leaves.
+    pub fn write_query_log(&mut self, log: &mut Log) {
+        self.query_log.fetch(log);
     }
 
     /// Queries cannot write: what they spent is fetched from the gateway now and then.

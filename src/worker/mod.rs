@@ -46,6 +46,8 @@ mod outcome;
 #[cfg(feature = "server")]
 mod prepare;
 #[cfg(feature = "server")]
+mod query_log;
+#[cfg(feature = "server")]
 mod receive;
 #[cfg(feature = "server")]
 mod row_intake;

@@ -72,11 +72,11 @@ pub fn main(database: pg_sys::Oid) {
         // The pid file first, then one more look for jobs: a commit in between either finds no file and starts
         // another worker, or is seen by this look.
         pidfile::let_go();
-        match txn::in_txn(|| {
-            Ok(server_catalogs::is_installed()?
-                && !background::database_is_wanted()
-                && (jobs::any()? || changes::any_waiting()?))
-        }) {
+        let may_stay = may_stay();
+        if may_stay {
+            runner.housekeeping.write_query_log(&mut runner.log);
+        }
+        match txn::in_txn(|| Ok(may_stay && (jobs::any()? || changes::any_waiting()?))) {
             Ok(true) => match PidFile::acquire(&name) {
                 Ok(Some(file)) => pidfile::hold(file),
                 _ => background::exit(0),
@@ -199,10 +199,10 @@ impl Runner {
                     let idle_timeout = settings::worker_idle_timeout();
                     let has_waited = self.moved.is_none_or(|moved| moved.elapsed() > idle_timeout);
                     // It stays while an index is being built, too: it must end that for a DROP DATABASE.
-                    if self.housekeeping.run(&mut self.indexes, &mut self.log)
-                        && has_waited
-                        && !wake::indexer_runs()
-                    {
+                    let nothing_left = self.housekeeping.run(&mut self.indexes, &mut self.log);
+                    if self.housekeeping.has_logged() {
+                        self.moved = Some(Instant::now());
+                    } else if nothing_left && has_waited && !wake::indexer_runs() {
                         return Left::Done;
                     }
                     self.pause();

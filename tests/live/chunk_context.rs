@@ -37,7 +37,7 @@ fn a_chunk_is_embedded_and_found_with_its_context_which_is_not_in_its_text() {
     assert!(texts.iter().all(|text| text.starts_with("Handbook > Leave")), "{texts:?}");
     assert!(texts.iter().any(|text| text.starts_with("Handbook > Leave > Sick\n\n## Sick")), "{texts:?}");
     let stored: Vec<String> =
-        db.all("SELECT context || E'\\n\\n' || content FROM kb.chunks ORDER BY 1 COLLATE \"C\"");
+        db.all("SELECT * FROM (SELECT context || E'\\n\\n' || content AS whole FROM kb.chunks) c ORDER BY whole COLLATE \"C\"");
     assert_eq!(stored, texts);
     assert_eq!(
         db.count(

@@ -44,6 +44,7 @@ mod money;
 mod outage;
 mod outgrown;
 mod providers;
+mod query_log;
 mod reference;
 mod replace;
 mod rerank;

@@ -21,7 +21,15 @@ pub const ATTACHED: &str = r#"
     INSERT INTO public.attached VALUES (1, 'Ships in a row of a table.');
     SELECT kb.attach_table('k', 'public.attached', '{body}');
     SELECT kb.create_eval_set('k', 's');
-    SELECT kb.put_eval_question('k', 's', 'q1', 'Where is the harbor?', '["d1"]')"#;
+    SELECT kb.put_eval_question('k', 's', 'q1', 'Where is the harbor?', '["d1"]');
+    INSERT INTO kb.query_log (query_id, kb_no, tenant_id, asked_at, query, mode, top_k, row_count, chunk_ids, duration_ms)
+    SELECT '00000000-0000-4000-8000-000000000001', kb_no, tenant_id, now(), 'Where is the harbor?', 'dense', 5, 1,
+           '{00000000-0000-4000-8000-000000000002}', 1
+    FROM kb.knowledge_bases WHERE id = 'k'"#;
+
+/// A question of the log and the row of its answer, for [`calls`].
+const LOGGED: &str = "00000000-0000-4000-8000-000000000001";
+const LOGGED_CHUNK: &str = "00000000-0000-4000-8000-000000000002";
 
 /// The rows of an answer as text, or how it failed.
 pub type Answer = Result<Vec<String>, Fault>;
@@ -101,8 +109,11 @@ fn plausible(function: &str, name: &str, ty: &str) -> Option<String> {
         ("load_eval", "qrels") => "query-id\tcorpus-id\tscore\nq9\td1\t1",
         ("create_eval_set", "eval_set") => "fresh",
         (_, "eval_set") => "s",
+        ("feedback", "query_id") => LOGGED,
+        ("feedback", "chunk_id") => LOGGED_CHUNK,
         (_, "question_id") => "q1",
         (_, "question") => "Where is the harbor?",
+        ("feedback", "relevant") => "true",
         (_, "relevant") => r#"["d1", {"external_id": "d2", "grade": 2, "start": 0, "end": 9}]"#,
         (_, "option_sets") => r#"ARRAY['{"mode": "keyword", "k": 3}'::pg_catalog.jsonb]"#,
         ("bind_role" | "unbind_role", "role_name") => "pg_monitor",

@@ -1,0 +1,179 @@
+//! Questions that wait until the worker of their database has written them to the log.
+
+use super::protocol::LoggedQuestion;
+use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, SystemTime};
+use uuid::Uuid;
+
+/// Questions at most that wait in a database, and of one knowledge base, so that none takes the place of all others.
+const OF_DATABASE: usize = 4000;
+const OF_KNOWLEDGE_BASE: usize = 1000;
+/// Bytes at most that all take.
+const BYTES: usize = 32 * 1024 * 1024;
+/// Bytes of one part, about.
+pub const PART_BYTES: usize = 512 * 1024;
+/// What is not fetched for so long is forgotten: its database may be gone.
+const OLDEST: Duration = Duration::from_secs(3600);
+
+/// Waiting questions of each database, oldest first, each with its number.
+pub struct QueryLog {
+    databases: HashMap<u32, VecDeque<(u64, LoggedQuestion)>>,
+    bytes: usize,
+    last_number: u64,
+}
+
+impl QueryLog {
+    pub fn new() -> QueryLog {
+        // By the clock, so that no number of an earlier gateway comes again.
+        QueryLog { databases: HashMap::new(), bytes: 0, last_number: now().unsigned_abs() }
+    }
+
+    /// Where there is no room, the question is not logged.
+    pub fn add(&mut self, database: u32, question: LoggedQuestion) {
+        let bytes = size(&question);
+        let waiting = self.databases.entry(database).or_default();
+        let of_the_same = waiting.iter().filter(|(_, other)| other.kb_no == question.kb_no).count();
+        if waiting.len() < OF_DATABASE
+            && of_the_same < OF_KNOWLEDGE_BASE
+            && self.bytes.saturating_add(bytes) <= BYTES
+        {
+            self.last_number += 1;
+            self.bytes += bytes;
+            waiting.push_back((self.last_number, question));
+        }
+    }
+
+    /// Forgets what is written, up to this number, and gives the next ones, with the number of the last.
+    pub fn take(&mut self, database: u32, written: u64) -> (u64, Vec<LoggedQuestion>) {
+        let Some(waiting) = self.databases.get_mut(&database) else { return (written, Vec::new()) };
+        while let Some((_, question)) = waiting.pop_front_if(|(number, _)| *number <= written) {
+            self.bytes -= size(&question);
+        }
+        let (mut last, mut bytes, mut part) = (written, 0, Vec::new());
+        for (number, question) in waiting.iter() {
+            bytes += size(question);
+            if bytes > PART_BYTES && !part.is_empty() {
+                break;
+            }
+            last = *number;
+            part.push(question.clone());
+        }
+        if waiting.is_empty() {
+            self.databases.remove(&database);
+        }
+        (last, part)
+    }
+
+    pub fn find(&self, database: u32, query_id: Uuid) -> Option<LoggedQuestion> {
+        let waiting = self.databases.get(&database)?;
+        waiting
+            .iter()
+            .find(|(_, question)| question.query_id == query_id)
+            .map(|(_, question)| question.clone())
+    }
+
+    pub fn forget_old(&mut self) {
+        let oldest = now() - i64::try_from(OLDEST.as_micros()).unwrap_or(i64::MAX);
+        let bytes = &mut self.bytes;
+        for waiting in self.databases.values_mut() {
+            while let Some((_, question)) = waiting.pop_front_if(|(_, question)| question.asked_at < oldest) {
+                *bytes -= size(&question);
+            }
+        }
+        self.databases.retain(|_, waiting| !waiting.is_empty());
+    }
+}
+
+/// Microseconds since 1970.
+fn now() -> i64 {
+    let age = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(age.as_micros()).unwrap_or_default()
+}
+
+fn size(question: &LoggedQuestion) -> usize {
+    let texts =
+        question.query.len() + question.tenant.len() + question.filter.as_ref().map_or(0, String::len);
+    size_of::<LoggedQuestion>() + texts + size_of_val(question.chunk_ids.as_slice())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn question(kb_no: i64, query: &str) -> LoggedQuestion {
+        LoggedQuestion {
+            query_id: Uuid::new_v4(),
+            kb_no,
+            tenant: String::new(),
+            asked_at: now(),
+            query: query.into(),
+            mode: "dense".into(),
+            filter: None,
+            top_k: 5,
+            row_count: 0,
+            score: None,
+            chunk_ids: Vec::new(),
+            duration_ms: 1.0,
+        }
+    }
+
+    fn words((_, questions): &(u64, Vec<LoggedQuestion>)) -> Vec<&str> {
+        questions.iter().map(|question| question.query.as_str()).collect()
+    }
+
+    #[test]
+    fn what_is_not_known_to_be_written_is_given_again_and_what_is_written_never() {
+        let mut log = QueryLog::new();
+        log.add(1, question(1, "a"));
+        log.add(2, question(1, "of another database"));
+        let first = log.take(1, 0);
+        assert_eq!(words(&first), ["a"]);
+        let waits = first.1[0].query_id;
+        assert!(log.find(1, waits).is_some() && log.find(2, waits).is_none());
+        log.add(1, question(1, "b"));
+        assert_eq!(words(&log.take(1, 0)), ["a", "b"]);
+        let second = log.take(1, first.0);
+        assert_eq!(words(&second), ["b"]);
+        assert!(log.find(1, waits).is_none());
+        assert_eq!(log.take(1, second.0), (second.0, Vec::new()));
+        assert_eq!(words(&log.take(2, 0)), ["of another database"]);
+    }
+
+    #[test]
+    fn a_flood_stays_bounded_and_leaves_room_for_other_knowledge_bases() {
+        let mut log = QueryLog::new();
+        for _ in 0..2 * OF_KNOWLEDGE_BASE {
+            log.add(1, question(1, "flood"));
+        }
+        log.add(1, question(2, "drop"));
+        let waiting = &log.databases[&1];
+        assert_eq!(
+            (waiting.len(), waiting.back().unwrap().1.query.as_str()),
+            (OF_KNOWLEDGE_BASE + 1, "drop")
+        );
+        let long = "x".repeat(PART_BYTES);
+        for kb_no in 3..1000 {
+            log.add(1, question(kb_no, &long));
+        }
+        assert!(log.bytes <= BYTES && log.bytes > BYTES / 2, "{}", log.bytes);
+        let mut written = 0;
+        loop {
+            let (number, part) = log.take(1, written);
+            if part.is_empty() {
+                break;
+            }
+            assert!(part.len() == 1 || part.iter().map(size).sum::<usize>() <= PART_BYTES);
+            written = number;
+        }
+        assert_eq!((log.bytes, log.databases.len()), (0, 0));
+    }
+
+    #[test]
+    fn what_nobody_fetches_is_forgotten() {
+        let mut log = QueryLog::new();
+        log.add(1, LoggedQuestion { asked_at: now() - 2 * 3600 * 1_000_000, ..question(1, "old") });
+        log.add(2, question(1, "new"));
+        log.forget_old();
+        assert!(log.databases.contains_key(&2) && log.databases.len() == 1);
+    }
+}
