@@ -168,7 +168,7 @@ fn is_whole(hits: &[Hit]) -> Result<()> {
         None => Ok(()),
         Some(problem) => Err(Error::State {
             problem: format!("the answer is not what the settings ask for: {problem}"),
-            hint: "SELECT * FROM kb.check_reranker(...) or kb.check_llm(...), and measure again.".into(),
+            hint: "Look with kb.check_reranker or kb.check_llm, and measure again.".into(),
         }),
     }
 }
