@@ -233,6 +233,7 @@ fn policies_are_asked_once_for_a_statement_and_leave_its_indexes_usable() {
         let role = match relation {
             relation if relation.contains(".vectors_") => "kb_vectors",
             relation if relation == "kb.tenant_roles" => "admin",
+            relation if relation.starts_with("kb.query_") => "writer",
             _ => "reader",
         };
         db.run(&format!("SET ROLE {role}"));

@@ -48,8 +48,6 @@ impl Dialect for Ollama {
             ],
             // It streams otherwise.
             "stream": false,
-            // It would cut what its window does not hold, and answer about the rest.
-            "truncate": false,
         });
         let mut options = Map::new();
         if let Some(millis) = llm.config.temperature_millis {
