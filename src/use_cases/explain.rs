@@ -7,7 +7,7 @@ use crate::pg::role;
 use crate::retrieve::dense;
 use crate::retrieve::explanation::{Dropped, dropped, dropped_json};
 use crate::retrieve::gone::without_gone;
-use crate::retrieve::journal::Journal;
+use crate::retrieve::journal::{Journal, Notes};
 use crate::retrieve::keyword;
 use crate::retrieve::request::{AnswerBounds, Request};
 use crate::store::named_chunks::{self, NamedChunk};
@@ -40,7 +40,7 @@ pub fn explain(request: &Request, question: &str, named: Option<Named>) -> Resul
     let total = begun.elapsed();
     let notes = journal.into_notes();
     let dropped = dropped(&notes, &answer.bounds);
-    let about = named.map(|named| about(&answer, request, question, &dropped, named)).transpose()?;
+    let about = named.map(|named| about(&answer, request, question, &notes, &dropped, named)).transpose()?;
 
     let milliseconds = |time: std::time::Duration| json!((time.as_secs_f64() * 1e6).round() / 1e3);
     let mut times: Map<String, Value> =
@@ -87,6 +87,7 @@ fn about(
     answer: &Answer,
     request: &Request,
     question: &str,
+    notes: &Notes,
     dropped: &[Dropped],
     named: Named,
 ) -> Result<Value> {
@@ -97,7 +98,9 @@ fn about(
                 "chunk_id": chunk_id.to_string(),
                 "why": "the knowledge base has no chunk of this id that you may read",
             }),
-            Some(chunk) => Standing::look(answer, request, question, dropped, &[chunk])?.json().remove(0),
+            Some(chunk) => {
+                Standing::look(answer, request, question, (notes, dropped), &[chunk])?.json().remove(0)
+            }
         }),
         Named::Document(external_id) => {
             let documents = named_chunks::documents(target, external_id)?;
@@ -114,7 +117,7 @@ fn about(
                 }),
                 Some(_) => None,
             };
-            let standing = Standing::look(answer, request, question, dropped, &chunks)?;
+            let standing = Standing::look(answer, request, question, (notes, dropped), &chunks)?;
             let statuses: Vec<&str> = documents.iter().map(|document| document.status.as_str()).collect();
             Ok(json!({
                 "external_id": external_id,
@@ -130,6 +133,7 @@ fn about(
 /// Where named chunks stand.
 struct Standing<'a> {
     answer: &'a Answer,
+    notes: &'a Notes,
     dropped: &'a [Dropped],
     chunks: &'a [NamedChunk],
     /// Those whose row is there, with the hash of their text, and those that pass the filter.
@@ -148,7 +152,7 @@ impl<'a> Standing<'a> {
         answer: &'a Answer,
         request: &Request,
         question: &str,
-        dropped: &'a [Dropped],
+        (notes, dropped): (&'a Notes, &'a [Dropped]),
         chunks: &'a [NamedChunk],
     ) -> Result<Standing<'a>> {
         let Answer { target, vector, .. } = answer;
@@ -159,6 +163,7 @@ impl<'a> Standing<'a> {
         let passing = search::read_where(target, candidates.clone(), &condition)?;
         let mut standing = Standing {
             answer,
+            notes,
             dropped,
             chunks,
             present: without_gone(search::read(target, candidates)?)?
@@ -256,13 +261,15 @@ impl<'a> Standing<'a> {
         ("recall", reasons.join("; "))
     }
 
-    /// Candidates that each leg looks for.
-    fn looked_for(&self) -> usize {
+    /// Candidates that a leg looked for at least: more than it begins with where later stages left out too many.
+    fn looked_for(&self, leg: &str) -> usize {
         let retrieval = &self.answer.target.retrieval;
-        match retrieval.mode {
+        let first = match retrieval.mode {
             Mode::Hybrid => retrieval.recalled().max(retrieval.hybrid.candidates),
-            _ => retrieval.recalled(),
-        }
+            Mode::Dense | Mode::Keyword => retrieval.recalled(),
+        };
+        let found = self.notes.stages.iter().find(|(stage, _)| *stage == leg);
+        found.map_or(0, |(_, passed)| passed.len()).max(first)
     }
 
     fn why_not_by_meaning(&self, id: &Uuid) -> String {
@@ -274,11 +281,11 @@ impl<'a> Standing<'a> {
             Some(rank) if *score < self.answer.bounds.min_score => {
                 format!("by meaning it is number {rank}, and its score {score} is below min_score")
             }
-            Some(rank) if *rank <= self.looked_for() => format!(
+            Some(rank) if *rank <= self.looked_for("dense") => format!(
                 "by meaning it is number {rank}, and the index missed it: a larger ef_search makes that less likely"
             ),
             Some(rank) => {
-                format!("by meaning it is number {rank}, and {} were looked for", self.looked_for())
+                format!("by meaning it is number {rank}, and {} were looked for", self.looked_for("dense"))
             }
         }
     }
@@ -291,7 +298,9 @@ impl<'a> Standing<'a> {
             None => format!(
                 "by words it is behind the first {RANKED}, or lacks a phrase that the question asks for"
             ),
-            Some(rank) => format!("by words it is number {rank}, and {} were looked for", self.looked_for()),
+            Some(rank) => {
+                format!("by words it is number {rank}, and {} were looked for", self.looked_for("keyword"))
+            }
         }
     }
 }
