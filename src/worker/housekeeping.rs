@@ -93,12 +93,13 @@ impl Housekeeping {
             indexes.move_large_builds(log);
             indexes.have_built(log)?;
             self.keyword_index.run(log)?;
-            indexes.have_metadata_indexed()?;
+            let are_keys_indexed = indexes.have_metadata_indexed()?;
             self.has_logged |= self.query_log.run(log);
             self.book_query_usage()?;
             let is_moving = indexes.is_moving();
             txn::in_txn(|| {
                 Ok(!is_moving
+                    && are_keys_indexed
                     && !jobs::any()?
                     && !changes::any_waiting()?
                     && !runs::any_housekeeping()?

@@ -17,6 +17,9 @@ struct Entry {
     resume_at: Option<Instant>,
 }
 
+/// After so many failures nobody waits for an index any more; it is tried again all the same.
+const HOPELESS: u32 = 4;
+
 /// Tables by what identifies them: those that got vectors, and those whose index was asked for and is not there.
 pub struct IndexSchedule<T>(HashMap<T, Entry>);
 
@@ -39,6 +42,20 @@ impl<T: Clone + Eq + Hash> IndexSchedule<T> {
     pub fn due(&self, now: Instant) -> Vec<T> {
         let is_due = |entry: &Entry| entry.is_due && entry.resume_at.is_none_or(|at| at <= now);
         self.0.iter().filter(|(_, entry)| is_due(entry)).map(|(table, _)| table.clone()).collect()
+    }
+
+    /// Forgets all others: they have their index, or want none.
+    pub fn keep(&mut self, is_kept: impl Fn(&T) -> bool) {
+        self.0.retain(|table, _| is_kept(table));
+    }
+
+    pub fn knows(&self, table: &T) -> bool {
+        self.0.contains_key(table)
+    }
+
+    /// Whether an index of this one is likely to be there soon: it was not asked for in vain time and again.
+    pub fn is_hopeful(&self, table: &T) -> bool {
+        self.0.get(table).is_none_or(|entry| entry.pauses < HOPELESS)
     }
 
     /// A table has its index, or is gone.
@@ -125,6 +142,25 @@ mod tests {
             assert_eq!(schedule.due(now - Duration::from_millis(1)), [""; 0], "{pause} s");
             assert_eq!(schedule.due(now), ["a"], "{pause} s");
         }
+    }
+
+    #[test]
+    fn an_index_that_was_built_and_is_wanted_again_is_asked_for_at_once_and_one_that_fails_is_given_up_hope_of()
+     {
+        let (mut schedule, mut now) = (IndexSchedule::default(), Instant::now());
+        schedule.note_asked(&"built", now);
+        schedule.note_asked(&"fails", now);
+        schedule.keep(|table| *table == "fails");
+        assert!(!schedule.knows(&"built") && schedule.knows(&"fails"));
+        schedule.note(&"built");
+        schedule.note(&"fails");
+        assert_eq!(schedule.due(now), ["built"]);
+        for _ in 1..HOPELESS {
+            assert!(schedule.is_hopeful(&"fails"));
+            now += LONGEST;
+            schedule.note_asked(&"fails", now);
+        }
+        assert!(!schedule.is_hopeful(&"fails") && schedule.is_hopeful(&"built"));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::log::Log;
 use super::target::{Target, has_moved};
 use crate::error::Result;
 use crate::pg::{txn, wake};
-use crate::store::metadata_indexes;
+use crate::store::metadata_indexes::{self, Task};
 use crate::store::vector_store::index::{self, Unindexed};
 use crate::store::vector_store::{self, Size, VectorDb};
 use std::collections::HashSet;
@@ -68,8 +68,8 @@ pub struct Indexes {
     growth: Growth,
     /// All tables were looked at since this worker started.
     are_all_known: bool,
-    /// Of the indexes on keys of metadata, all together.
-    metadata: IndexSchedule<()>,
+    /// Of the indexes on keys of metadata.
+    metadata: IndexSchedule<Task>,
 }
 
 impl Indexes {
@@ -111,21 +111,27 @@ impl Indexes {
         self.growth.is_pausing()
     }
 
-    /// Starts the indexer if an index on a key of metadata is to be made or dropped.
-    pub fn have_metadata_indexed(&mut self) -> Result<()> {
+    /// Starts the indexer if an index on a key of metadata is to be made or dropped. False: one is, and nobody is about to
+    /// do it now.
+    pub fn have_metadata_indexed(&mut self) -> Result<bool> {
         if wake::indexer_runs() {
-            return Ok(());
+            return Ok(true);
         }
-        if txn::in_txn(metadata_indexes::tasks)?.is_empty() {
-            self.metadata.forget(&());
-            return Ok(());
-        }
-        self.metadata.note(&());
+        let tasks: HashSet<Task> = txn::in_txn(metadata_indexes::tasks)?.into_iter().collect();
+        // What was done is asked for without a pause when it is wanted once more.
+        self.metadata.keep(|task| tasks.contains(task));
+        tasks.iter().for_each(|task| self.metadata.note(task));
         let now = Instant::now();
-        if !self.metadata.due(now).is_empty() && wake::start_indexer(&[]) {
-            self.metadata.note_asked(&(), now);
+        let due = self.metadata.due(now);
+        if !due.is_empty() && wake::start_indexer(&[]) {
+            tasks.iter().for_each(|task| self.metadata.note_asked(task, now));
         }
-        Ok(())
+        Ok(!tasks.iter().any(|task| self.metadata.is_hopeful(task)))
+    }
+
+    /// Whether an index on a key of metadata is to be made or dropped that this worker has not seen.
+    pub fn has_new_metadata_indexes(&self) -> Result<bool> {
+        Ok(metadata_indexes::tasks()?.iter().any(|task| !self.metadata.knows(task)))
     }
 
     /// Starts the indexer if a table wants an index.

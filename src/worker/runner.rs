@@ -76,7 +76,10 @@ pub fn main(database: pg_sys::Oid) {
         if may_stay {
             runner.housekeeping.write_query_log(&mut runner.log);
         }
-        match txn::in_txn(|| Ok(may_stay && (jobs::any()? || changes::any_waiting()?))) {
+        let has_work = || -> Result<bool> {
+            Ok(jobs::any()? || changes::any_waiting()? || runner.indexes.has_new_metadata_indexes()?)
+        };
+        match txn::in_txn(|| Ok(may_stay && has_work()?)) {
             Ok(true) => match PidFile::acquire(&name) {
                 Ok(Some(file)) => pidfile::hold(file),
                 _ => background::exit(0),

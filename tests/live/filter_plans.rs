@@ -219,6 +219,13 @@ fn an_index_on_a_key_is_made_for_all_who_want_it_and_goes_with_the_last_of_them(
     until_metadata_indexes(&mut db, 2);
     db.run("SELECT kb.drop_knowledge_base('m')");
     until_metadata_indexes(&mut db, 1);
+    // However often it is wanted again, it does not wait for what came before.
+    for _ in 0..6 {
+        db.run("SELECT kb.index_metadata('k', 'often', 'number')");
+        until_metadata_indexes(&mut db, 2);
+        db.run("SELECT kb.unindex_metadata('k', 'often')");
+        until_metadata_indexes(&mut db, 1);
+    }
     // One that was dropped, as a restore leaves it out, is made again.
     let name: String = db.one("SELECT indexrelid::regclass::text FROM pg_index JOIN pg_class c ON c.oid = indexrelid WHERE c.relname LIKE 'documents_text_%'");
     db.run(&format!("DROP INDEX {name}; SELECT kb.put_document('k', 'd', 'A text.')"));
