@@ -232,7 +232,7 @@ GRANT EXECUTE ON FUNCTION kb.put_eval_question(text, text, text, text, jsonb, js
 GRANT EXECUTE ON FUNCTION kb.delete_eval_question(text, text, text) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.load_eval(text, text, text, text) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.tune(text, text, boolean) TO kb_writer;
-GRANT EXECUTE ON FUNCTION kb.measure_recall(text, integer) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.measure_recall(text, integer, text) TO kb_writer;
 COMMENT ON FUNCTION kb.create_eval_set(text, text) IS
     'Makes an evaluation set, without questions, of a knowledge base.';
 COMMENT ON FUNCTION kb.drop_eval_set(text, text) IS
@@ -247,8 +247,8 @@ COMMENT ON FUNCTION kb.evaluate(text, text, jsonb[]) IS
     'Asks the questions of an evaluation set under each of some options (as of kb.query, and k, 10 where it is left out; NULL: the knowledge base''s own settings) and measures the answers as trec_eval does: means of recall, precision, ndcg and hit_rate at k, and of mrr; ann_recall: what the index finds of what an exact search finds; p50_ms and p95_ms: how long a question takes, without its embedding; unanswered: questions that got no row.';
 COMMENT ON FUNCTION kb.tune(text, text, boolean) IS
     'Measures the present settings of a knowledge base, modes dense and keyword, and hybrid with several weights, by an evaluation set, and proposes one by nDCG at 10, if the gain is no chance (cross-validation). With apply, what is proposed becomes the knowledge base''s retrieval.';
-COMMENT ON FUNCTION kb.measure_recall(text, integer) IS
-    'Compares the index of a knowledge base with exact search by the vectors of sample chunks, without themselves: recall, how many were compared, and the ef_search used (NULL: there is no index, every search is exact). Keeps the result in kb.index_recall for kb.health. Where ef_search is auto, chooses the least one that finds 0.97.';
+COMMENT ON FUNCTION kb.measure_recall(text, integer, text) IS
+    'Compares the index of a knowledge base with exact search by the vectors of sample chunks, without themselves, or with source log by sample questions of the session''s tenant in kb.query_log, which are embedded anew: recall, how many were compared, and the ef_search used (NULL: there is no index, every search is exact). Keeps the result in kb.index_recall for kb.health. Where ef_search is auto, chooses the least one that finds 0.97.';
 -- The query log.
 GRANT SELECT ON kb.query_log, kb.query_feedback TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.feedback(uuid, uuid, boolean) TO kb_reader;

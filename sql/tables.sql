@@ -207,6 +207,8 @@ CREATE TABLE kb.documents (
     processed_at timestamptz,
     -- The source that it comes from; NULL: it was put.
     source_no    bigint,
+    -- What models said of it while it was cut (MessagePack), so that an edit asks only for what it changed.
+    answers      bytea,
     UNIQUE (kb_no, tenant_id, external_id),
     FOREIGN KEY (kb_no, kb_id) REFERENCES kb.knowledge_bases (kb_no, id) ON UPDATE CASCADE ON DELETE CASCADE,
     CHECK (content IS NOT NULL OR original IS NOT NULL)
@@ -220,6 +222,7 @@ COMMENT ON TABLE kb.documents IS 'Documents: what was put (original), extracted 
 COMMENT ON COLUMN kb.documents.kb_id IS 'The knowledge base''s id.';
 COMMENT ON COLUMN kb.documents.external_id IS 'The caller''s own name of the document, unique in its knowledge base and tenant.';
 COMMENT ON COLUMN kb.documents.original IS 'What was put, of type content_type; NULL where content, as UTF-8, is the same byte for byte.';
+COMMENT ON COLUMN kb.documents.answers IS 'What models said of it while it was cut; NULL where none was asked. Internal.';
 COMMENT ON COLUMN kb.documents.content IS 'The extracted text that chunks are slices of (once status is ready); NULL while nothing has been extracted from an original that is no text.';
 
 CREATE TABLE kb.chunks (

@@ -96,6 +96,9 @@ pub enum Error {
     /// A reranker or chat model gave no answer; `passing`: it may later.
     #[error("{what} \"{id}\": {problem}")]
     Service { what: Object, id: String, problem: String, passing: bool },
+    /// A reranker or chat model is not asked for a while: limits, budget, an open breaker.
+    #[error("{what} \"{id}\" is paused: {problem}")]
+    ServicePaused { what: Object, id: String, problem: String },
     /// More bytes than one request may hold.
     #[error("{what} has {size} bytes; at most {limit} are taken")]
     TooLarge { what: String, size: usize, limit: usize },
@@ -163,6 +166,7 @@ impl Error {
             Error::Paused { .. } => "53400",                  // configuration_limit_exceeded
             Error::Service { passing: true, .. } => "08006",  // connection_failure
             Error::Service { .. } => "58000",                 // system_error
+            Error::ServicePaused { .. } => "53400",           // configuration_limit_exceeded
             Error::ProviderUnavailable { .. } => "0A000",     // feature_not_supported
             Error::Gateway { .. } => "08006",                 // connection_failure
             Error::Timeout { .. } => "55P03",                 // lock_not_available, as of lock_timeout
@@ -335,7 +339,7 @@ impl Error {
     /// shutdown and a lock are not caused by it: no document fails for those.
     pub fn is_of_the_work(&self) -> bool {
         match self {
-            Error::Gateway { .. } => false,
+            Error::Gateway { .. } | Error::ServicePaused { .. } => false,
             Error::Database { sqlstate, .. } => {
                 sqlstate != LOCKED && !["53", "57", "58"].iter().any(|class| sqlstate.starts_with(class))
             }
@@ -347,6 +351,7 @@ impl Error {
     pub fn is_transient(&self) -> bool {
         match self {
             Error::Gateway { .. } | Error::Timeout { .. } | Error::Paused { .. } | Error::Died { .. } => true,
+            Error::ServicePaused { .. } => true,
             Error::Provider { passing, .. } | Error::Service { passing, .. } => *passing,
             // Serialisation, resources, intervention, system: the classes that pass.
             Error::Database { sqlstate, .. } => {

@@ -5,6 +5,8 @@ SELECT pg_catalog.set_config('kb_install.search_path', pg_catalog.current_settin
        pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
 
 ALTER TABLE kb.documents ADD COLUMN source_no bigint;
+ALTER TABLE kb.documents ADD COLUMN answers bytea;
+COMMENT ON COLUMN kb.documents.answers IS 'What models said of it while it was cut; NULL where none was asked. Internal.';
 CREATE INDEX documents_source_no ON kb.documents (source_no) WHERE source_no IS NOT NULL;
 ALTER TABLE kb.jobs ADD COLUMN source_no bigint;
 
@@ -613,7 +615,7 @@ CREATE FUNCTION kb.tune(kb_id text, eval_set text, apply boolean DEFAULT false)
         mrr double precision, ndcg double precision, hit_rate double precision, p50_ms double precision,
         p95_ms double precision, gain double precision, gain_error double precision, present boolean, proposed boolean)
     VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'tune_wrapper';
-CREATE FUNCTION kb.measure_recall(kb_id text, sample integer DEFAULT 100)
+CREATE FUNCTION kb.measure_recall(kb_id text, sample integer DEFAULT 100, source text DEFAULT 'chunks')
     RETURNS TABLE (recall double precision, sample bigint, ef_search integer)
     VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'measure_recall_wrapper';
 REVOKE ALL ON FUNCTION kb.create_eval_set, kb.drop_eval_set, kb.put_eval_question, kb.delete_eval_question, kb.load_eval,
@@ -626,7 +628,7 @@ GRANT EXECUTE ON FUNCTION kb.put_eval_question(text, text, text, text, jsonb, js
 GRANT EXECUTE ON FUNCTION kb.delete_eval_question(text, text, text) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.load_eval(text, text, text, text) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.tune(text, text, boolean) TO kb_writer;
-GRANT EXECUTE ON FUNCTION kb.measure_recall(text, integer) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.measure_recall(text, integer, text) TO kb_writer;
 COMMENT ON FUNCTION kb.create_eval_set(text, text) IS
     'Makes an evaluation set, without questions, of a knowledge base.';
 COMMENT ON FUNCTION kb.drop_eval_set(text, text) IS
@@ -641,8 +643,8 @@ COMMENT ON FUNCTION kb.evaluate(text, text, jsonb[]) IS
     'Asks the questions of an evaluation set under each of some options (as of kb.query, and k, 10 where it is left out; NULL: the knowledge base''s own settings) and measures the answers as trec_eval does: means of recall, precision, ndcg and hit_rate at k, and of mrr; ann_recall: what the index finds of what an exact search finds; p50_ms and p95_ms: how long a question takes, without its embedding; unanswered: questions that got no row.';
 COMMENT ON FUNCTION kb.tune(text, text, boolean) IS
     'Measures the present settings of a knowledge base, modes dense and keyword, and hybrid with several weights, by an evaluation set, and proposes one by nDCG at 10, if the gain is no chance (cross-validation). With apply, what is proposed becomes the knowledge base''s retrieval.';
-COMMENT ON FUNCTION kb.measure_recall(text, integer) IS
-    'Compares the index of a knowledge base with exact search by the vectors of sample chunks, without themselves: recall, how many were compared, and the ef_search used (NULL: there is no index, every search is exact). Keeps the result in kb.index_recall for kb.health. Where ef_search is auto, chooses the least one that finds 0.97.';
+COMMENT ON FUNCTION kb.measure_recall(text, integer, text) IS
+    'Compares the index of a knowledge base with exact search by the vectors of sample chunks, without themselves, or with source log by sample questions of the session''s tenant in kb.query_log, which are embedded anew: recall, how many were compared, and the ef_search used (NULL: there is no index, every search is exact). Keeps the result in kb.index_recall for kb.health. Where ef_search is auto, chooses the least one that finds 0.97.';
 
 -- Questions of knowledge bases whose retrieval says log, and what was said to their answers. Both belong to the tenant that
 -- asked, which need not be the knowledge base's. The worker writes the log; what was said may come before it, so it refers to

@@ -162,11 +162,13 @@ fn feedback(
 fn measure_recall(
     kb_id: Option<&str>,
     sample: default!(Option<i32>, "100"),
+    source: default!(Option<&str>, "'chunks'"),
 ) -> Result<
     TableIterator<'static, (name!(recall, f64), name!(sample, i64), name!(ef_search, Option<i32>))>,
     ErrorReport,
 > {
-    let measured = use_cases::measure_recall(required("kb_id", kb_id)?, required("sample", sample)?)?;
+    let (kb_id, sample) = (required("kb_id", kb_id)?, required("sample", sample)?);
+    let measured = use_cases::measure_recall(kb_id, sample, required("source", source)?)?;
     let ef_search = measured.ef_search.map(|ef_search| ef_search as i32);
     Ok(TableIterator::once((measured.recall, measured.sample as i64, ef_search)))
 }

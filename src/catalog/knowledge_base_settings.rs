@@ -66,6 +66,11 @@ pub fn check(id: &str, tenant_id: String, wanted: WantedKnowledgeBase) -> Result
     {
         problems.push(format!("retrieval.transform: llm \"{}\" does not exist", transform.llm));
     }
+    if let Some(llm) = chunking.as_ref().and_then(|chunking| chunking.context_llm.as_ref())
+        && services::find(Object::Llm, llm)?.is_none()
+    {
+        problems.push(format!("chunking.context_llm: llm \"{llm}\" does not exist"));
+    }
     let metadata = wanted.metadata.unwrap_or_else(Json::empty_object);
     if !metadata.is_object() {
         problems.push(format!("metadata: must be a JSON object, not {metadata}"));

@@ -58,9 +58,16 @@ pub fn scores(
 /// What a chat model answers.
 pub fn chat(id: &str, prompt: Prompt, kb_no: i64, timeout: Duration) -> Result<String> {
     let row = services::get(Object::Llm, id)?;
-    let (tenant, llm) = (tenants::current()?, row.llm()?);
-    let access = access(Object::Llm, &row, llm.config.remote.daily_token_budget, &tenant)?;
+    let tenant = tenants::current()?;
+    let (llm, access) = chat_access(&row, &tenant)?;
     client::chat(&llm, access, prompt, client::this_client(&tenant, kb_no), timeout)
+}
+
+/// A chat model, and the right to ask it for a tenant.
+pub fn chat_access(row: &ServiceRow, tenant: &str) -> Result<(Llm, Access)> {
+    let llm = row.llm()?;
+    let access = access(Object::Llm, row, llm.config.remote.daily_token_budget, tenant)?;
+    Ok((llm, access))
 }
 
 fn access(what: Object, row: &ServiceRow, budget: Option<u64>, tenant: &str) -> Result<Access> {
@@ -71,9 +78,9 @@ fn access(what: Object, row: &ServiceRow, budget: Option<u64>, tenant: &str) -> 
         secret_host: row.secret_host.clone(),
         has_budget: budget.is_some(),
     };
-    let fault = |problem, passing| Error::Service { what, id: row.id.clone(), problem, passing };
-    let paused = |problem: String, _| fault(format!("is paused: {problem}"), true);
-    endpoint_access::access(&called, tenant, paused, |problem| fault(problem, false))
+    let wrong = |problem| Error::Service { what, id: row.id.clone(), problem, passing: false };
+    let paused = |problem, _| Error::ServicePaused { what, id: row.id.clone(), problem };
+    endpoint_access::access(&called, tenant, paused, wrong)
 }
 
 /// Bytes of a text at most that are sent to the gateway.

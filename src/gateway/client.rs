@@ -8,6 +8,8 @@ use super::protocol::{
 use crate::error::{Error, Result};
 use crate::model::{Embedder, Kind, Llm, Reranker};
 use crate::pg::{background, latch, report, wake};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -56,7 +58,7 @@ impl Connection {
     }
 
     /// Connects to a gateway that runs.
-    fn try_open() -> std::io::Result<Connection> {
+    pub fn try_open() -> std::io::Result<Connection> {
         let stream = UnixStream::connect(SOCKET_PATH)?;
         stream.set_nonblocking(true)?;
         Ok(Connection { stream, next_id: 1, incoming: Vec::new(), outgoing: VecDeque::new() })
@@ -132,6 +134,16 @@ impl Connection {
     /// Waits for the socket or the latch, at most `timeout`.
     pub fn wait(&self, timeout: Duration) -> latch::Woken {
         latch::wait_for_socket(self.stream.as_raw_fd(), !self.outgoing.is_empty(), timeout)
+    }
+
+    /// Waits for the socket at most `timeout`, on a thread that must not call PostgreSQL.
+    pub fn wait_on_thread(&self, timeout: Duration) -> Result<()> {
+        let wanted = if self.outgoing.is_empty() { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT };
+        let timeout = Timespec::try_from(timeout).ok();
+        match poll(&mut [PollFd::new(&self.stream, wanted)], timeout.as_ref()) {
+            Err(e) if e != Errno::INTR => Err(lost(&e.into())),
+            _ => Ok(()),
+        }
     }
 
     /// Sends one request and waits for its answer; interrupts are served while waiting.

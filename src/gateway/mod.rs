@@ -13,6 +13,8 @@ pub mod local;
 pub mod models;
 pub mod protocol;
 pub mod provider;
+#[cfg(feature = "server")]
+pub mod pump;
 mod query_log;
 mod query_usage;
 pub mod request_memory;

@@ -225,6 +225,7 @@ pub enum Fault {
     Provider { embedder: String, problem: String, passing: bool },
     Paused { embedder: String, problem: String, retry_after_ms: u64, of_tenant: bool },
     Service { what: Object, id: String, problem: String, passing: bool },
+    ServicePaused { what: Object, id: String, problem: String },
     TooLarge { what: String, size: usize, limit: usize },
     Gateway { problem: String },
     Internal(String),
@@ -243,6 +244,7 @@ impl From<Error> for Fault {
                 Fault::Paused { embedder, problem, retry_after_ms, of_tenant }
             }
             Error::Service { what, id, problem, passing } => Fault::Service { what, id, problem, passing },
+            Error::ServicePaused { what, id, problem } => Fault::ServicePaused { what, id, problem },
             Error::TooLarge { what, size, limit } => Fault::TooLarge { what, size, limit },
             Error::Gateway { problem } => Fault::Gateway { problem },
             Error::Internal(message) => Fault::Internal(message),
@@ -264,6 +266,7 @@ impl From<Fault> for Error {
                 Error::Paused { embedder, problem, retry_after_ms, of_tenant }
             }
             Fault::Service { what, id, problem, passing } => Error::Service { what, id, problem, passing },
+            Fault::ServicePaused { what, id, problem } => Error::ServicePaused { what, id, problem },
             Fault::TooLarge { what, size, limit } => Error::TooLarge { what, size, limit },
             Fault::Gateway { problem } => Error::Gateway { problem },
             Fault::Internal(message) => Error::Internal(message),

@@ -275,7 +275,9 @@ async fn ask_service(
         let _until_done = memory;
         let Client { database, tenant, kb_no } = client;
         let whose = Whose { database, tenant: tenant.clone(), connection };
-        let caller = Caller { whose, spent: asked.spent(), cancellation };
+        // Who ingests waits as long as it takes.
+        let urgency = if patience_ms.is_some() { Urgency::Query } else { Urgency::Ingest };
+        let caller = Caller { whose, spent: asked.spent(), urgency, cancellation };
         let (endpoint, capability) = asked.booked_as();
         let mut usage = Usage::default();
         let answer = asked.answer(&state.services, &state.models, &caller, &mut usage).await;

@@ -34,6 +34,7 @@ pub struct Service {
 pub struct Caller {
     pub whose: Whose,
     pub spent: Spent,
+    pub urgency: Urgency,
     /// Cancelled when the client leaves.
     pub cancellation: CancellationToken,
 }
@@ -105,7 +106,7 @@ impl Service {
         caller: &Caller,
         usage: &mut Usage,
     ) -> Result<O::Output> {
-        let Caller { whose, spent, cancellation } = caller;
+        let Caller { whose, spent, urgency, cancellation } = caller;
         endpoint.reserve_of_tenant(whose, estimate, *spent).map_err(|error| self.error(error))?;
         let options = CallOptions {
             estimate,
@@ -115,7 +116,7 @@ impl Service {
             attempts: endpoint.configuration.retry.max_attempts,
             blames_endpoint: true,
             is_probe: false,
-            urgency: Urgency::Query,
+            urgency: *urgency,
             whose,
             cancellation,
         };
@@ -129,7 +130,10 @@ impl Service {
     /// The error that the client gets.
     pub fn error(&self, error: CallError) -> Error {
         let (problem, passing) = match error {
-            CallError::Paused { throttled, .. } => (format!("is paused: {}", throttled.reason), true),
+            CallError::Paused { throttled, .. } => {
+                let (what, id) = (self.what, self.id.clone());
+                return Error::ServicePaused { what, id, problem: throttled.reason };
+            }
             CallError::Cancelled => return left(self.what, &self.id),
             CallError::Fault(problem) => (problem, true),
             CallError::Rejected { problem, .. } | CallError::Refused(problem) => (problem, false),

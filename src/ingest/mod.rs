@@ -1,5 +1,6 @@
 //! From a document to chunks: text of JSON, parse, chunk, diff, batch; and questions to evaluate with. Pure.
 
+pub mod answers;
 pub mod batch;
 pub mod beir;
 pub mod chunk;

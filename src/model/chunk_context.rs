@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 
 /// Tokens of a context at most, with what joins it to the text.
 pub const MAX_TOKENS: usize = 64;
+/// Tokens at most of the sentence that a chat model makes for a chunk, with what joins it to the text.
+pub const MAX_SENTENCE_TOKENS: usize = 96;
 /// Characters of a part at most.
 const MAX_PART: usize = 300;
 const SEPARATOR: &str = " > ";

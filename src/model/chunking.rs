@@ -1,6 +1,6 @@
 //! How a text is cut into chunks, and what a chunk is.
 
-use super::chunk_context::{ContextTemplate, MAX_TOKENS};
+use super::chunk_context::{ContextTemplate, MAX_SENTENCE_TOKENS, MAX_TOKENS};
 use super::fields::Fields;
 use super::marks::Locator;
 use serde::{Deserialize, Serialize};
@@ -17,6 +17,8 @@ pub enum Strategy {
     Markdown,
     /// Windows of `size` units, wherever sentences end; a token over 64 bytes counts as several.
     Fixed,
+    /// Between sentences that say different things: where the vectors of neighbours are far apart, as seen in this document.
+    Semantic,
     /// The whole text is one chunk.
     None,
 }
@@ -27,6 +29,7 @@ impl Strategy {
             Strategy::Recursive => "recursive",
             Strategy::Markdown => "markdown",
             Strategy::Fixed => "fixed",
+            Strategy::Semantic => "semantic",
             Strategy::None => "none",
         }
     }
@@ -37,6 +40,7 @@ impl Strategy {
             "recursive" | "recursive_text_splitter" => Some(Strategy::Recursive),
             "markdown" => Some(Strategy::Markdown),
             "fixed" => Some(Strategy::Fixed),
+            "semantic" => Some(Strategy::Semantic),
             "none" => Some(Strategy::None),
             _ => None,
         }
@@ -64,10 +68,20 @@ pub struct Chunking {
     /// An OpenAI model or encoding name whose tokens are counted by tiktoken; None: the
     /// embedder's own tokeniser.
     pub tokenizer: Option<String>,
+    /// Of strategy semantic: which of a document's distances between neighbouring sentences, in percent from the smallest
+    /// to the largest, a distance must exceed to be cut at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub percentile: Option<u8>,
     /// What is embedded, and found by its words, with each chunk, though it is not in its content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<ContextTemplate>,
+    /// A chat model that says for each chunk in a sentence what it is about in its document: a part of its context.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context_llm: Option<String>,
 }
+
+/// Percentile when none is given.
+pub const DEFAULT_PERCENTILE: u8 = 95;
 
 /// Chunk size when none is given and the model reads that much.
 pub const DEFAULT_SIZE: usize = 800;
@@ -75,7 +89,7 @@ pub const DEFAULT_SIZE: usize = 800;
 pub const DEFAULT_OVERLAP: f64 = 0.15;
 
 impl Chunking {
-    /// Reads `{strategy, size, overlap, unit, tokenizer, context}`. `max_tokens` is what the embedder's
+    /// Reads `{strategy, size, overlap, unit, tokenizer, percentile, context, context_llm}`. `max_tokens` is what the embedder's
     /// model reads, special tokens taken off; None when it reads any length.
     /// Errors are the complete list of problems.
     pub fn parse(value: &Value, max_tokens: Option<usize>) -> Result<Self, Vec<String>> {
@@ -85,7 +99,7 @@ impl Chunking {
             Some(name) => Strategy::parse(&name).unwrap_or_else(|| {
                 fields.problem(
                     "strategy",
-                    format_args!("\"{name}\" is not one of recursive, markdown, fixed, none"),
+                    format_args!("\"{name}\" is not one of recursive, markdown, fixed, semantic, none"),
                 );
                 Strategy::Recursive
             }),
@@ -111,7 +125,9 @@ impl Chunking {
             let read = ContextTemplate::try_from(text);
             read.map_err(|problem| fields.problem("context", format_args!("{problem}"))).ok()
         });
-        let max_tokens = Chunking::limit(max_tokens, context.is_some());
+        let context_llm = fields.text("context_llm");
+        let beside = context_tokens(context.is_some(), context_llm.is_some());
+        let max_tokens = max_tokens.map(|most| most.saturating_sub(beside).max(1));
         let given_size = fields.integer("size", 1, 1_000_000).map(|n| n as usize);
         let given_overlap = fields.integer("overlap", 0, 1_000_000).map(|n| n as usize);
         // Only the embedder's own tokens can be compared with what its model reads; other units are checked when a
@@ -123,7 +139,7 @@ impl Chunking {
                     "size",
                     format_args!(
                         "{size} tokens are more than the {limit} that the embedder's model reads{}",
-                        if context.is_some() { " beside a context" } else { "" }
+                        if beside > 0 { " beside a context" } else { "" }
                     ),
                 );
                 size
@@ -132,23 +148,42 @@ impl Chunking {
             (None, Some(limit)) => DEFAULT_SIZE.min(limit),
             (None, None) => DEFAULT_SIZE,
         };
-        let overlap = given_overlap.unwrap_or((size as f64 * DEFAULT_OVERLAP) as usize);
+        let is_semantic = strategy == Strategy::Semantic;
+        let default_overlap = if is_semantic { 0 } else { (size as f64 * DEFAULT_OVERLAP) as usize };
+        let overlap = given_overlap.unwrap_or(default_overlap);
+        if is_semantic && overlap > 0 {
+            fields.problem("overlap", format_args!("{overlap} must be 0 with strategy semantic"));
+        }
+        let given_percentile = fields.integer("percentile", 1, 99).map(|n| n as u8);
+        if given_percentile.is_some() && !is_semantic {
+            fields.problem("percentile", format_args!("is taken with strategy semantic only"));
+        }
+        let percentile = is_semantic.then(|| given_percentile.unwrap_or(DEFAULT_PERCENTILE));
         if overlap > size / 2 {
             let most = size / 2;
             fields.problem("overlap", format_args!("{overlap} must be at most {most}, half of size {size}"));
         }
         let problems = fields.finish();
         if problems.is_empty() {
-            Ok(Chunking { strategy, size, overlap, unit, tokenizer, context })
+            Ok(Chunking { strategy, size, overlap, unit, tokenizer, percentile, context, context_llm })
         } else {
             Err(problems)
         }
     }
 
-    /// Tokens of a chunk's own text that a model reads, of those that it reads in all.
-    pub fn limit(max_tokens: Option<usize>, has_context: bool) -> Option<usize> {
-        let context = if has_context { MAX_TOKENS } else { 0 };
-        max_tokens.map(|most| most.saturating_sub(context).max(1))
+    /// Whether a context is made for each chunk.
+    pub fn has_context(&self) -> bool {
+        self.context.is_some() || self.context_llm.is_some()
+    }
+
+    /// Tokens of a chunk's context at most.
+    pub fn context_tokens(&self) -> usize {
+        context_tokens(self.context.is_some(), self.context_llm.is_some())
+    }
+
+    /// Whether models are asked while a text is cut.
+    pub fn asks_models(&self) -> bool {
+        self.strategy == Strategy::Semantic || self.context_llm.is_some()
     }
 
     /// Reads a stored setting. An overlap that is too large today, from an earlier version, is read as half of `size`.
@@ -171,6 +206,10 @@ impl Chunking {
     pub fn to_json(&self) -> Value {
         json!(self)
     }
+}
+
+fn context_tokens(has_template: bool, has_sentence: bool) -> usize {
+    usize::from(has_template) * MAX_TOKENS + usize::from(has_sentence) * MAX_SENTENCE_TOKENS
 }
 
 /// A slice of an extracted text, in characters (not bytes), end exclusive.
@@ -281,6 +320,22 @@ mod tests {
         let with = |context: &str| Chunk { context: Some(context.into()), ..plain.clone() };
         assert_ne!(with("x").hash(), plain.hash());
         assert_ne!(with("x").hash(), with("y").hash());
+    }
+
+    #[test]
+    fn semantic_has_a_percentile_and_no_overlap() {
+        let c = Chunking::parse(&json!({"strategy": "semantic"}), Some(254)).unwrap();
+        assert_eq!((c.size, c.overlap, c.percentile), (254, 0, Some(95)));
+        assert_eq!(Chunking::stored(&c.to_json()).unwrap(), c);
+        for wrong in [
+            json!({"strategy": "semantic", "overlap": 1}),
+            json!({"strategy": "semantic", "percentile": 100}),
+            json!({"strategy": "semantic", "percentile": 0}),
+            json!({"percentile": 90}),
+        ] {
+            assert!(Chunking::parse(&wrong, None).is_err(), "{wrong}");
+        }
+        assert!(Chunking::parse(&json!({}), None).unwrap().to_json().get("percentile").is_none());
     }
 
     #[test]

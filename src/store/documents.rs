@@ -72,13 +72,15 @@ pub struct Stored {
     /// The chunks are not of this text.
     pub is_edited: bool,
     pub title: Option<String>,
+    /// What models said of it; see [`set_answers`].
+    pub answers: Option<Vec<u8>>,
 }
 
 /// The document of a job, if both are still there and the generation is this one.
 pub fn read(job: &Job) -> Result<Option<Stored>> {
     spi::write_one(
         "SELECT d.original, CASE WHEN d.original IS NULL THEN d.content END, d.document_id, d.content_type,
-                d.settings, d.original IS NOT NULL, d.indexed_hash IS DISTINCT FROM d.content_hash, d.title
+                d.settings, d.original IS NOT NULL, d.indexed_hash IS DISTINCT FROM d.content_hash, d.title, d.answers
          FROM kb.documents d
          WHERE d.kb_no = $1 AND d.tenant_id = $2 AND d.external_id = $3
            AND EXISTS (SELECT FROM kb.jobs j WHERE j.job_no = $4 AND j.generation = $5)",
@@ -98,6 +100,7 @@ pub fn read(job: &Job) -> Result<Option<Stored>> {
                 has_original: row.get(5)?,
                 is_edited: row.get(6)?,
                 title: row.opt(7)?,
+                answers: row.opt(8)?,
             })
         },
     )
@@ -173,6 +176,15 @@ pub fn set_extracted(
             Arg::TextOrNull(content),
             Arg::TextOrNull(title),
         ],
+    )?;
+    Ok(())
+}
+
+/// Keeps what models said of a document while it was cut.
+pub fn set_answers(document_id: i64, answers: Option<&[u8]>) -> Result<()> {
+    spi::execute(
+        "UPDATE kb.documents SET answers = $2 WHERE document_id = $1",
+        &[Arg::Long(document_id), Arg::BytesOrNull(answers)],
     )?;
     Ok(())
 }

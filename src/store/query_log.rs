@@ -2,6 +2,8 @@
 
 use crate::error::Result;
 use crate::gateway::protocol::LoggedQuestion;
+use crate::model::Json;
+use crate::pg::json::Jsonb;
 use crate::pg::spi::{self, Arg};
 use uuid::Uuid;
 
@@ -101,4 +103,16 @@ pub fn delete_feedback(query_id: Uuid, chunk_id: Uuid) -> Result<()> {
         &[Arg::Uuids(&[query_id, chunk_id])],
     )?;
     Ok(())
+}
+
+/// Some of the questions that the session's tenant asked of a knowledge base and that were compared with vectors, chosen at
+/// random, with their filters; each once.
+pub fn sample(kb_no: i64, most: i64) -> Result<Vec<(String, Option<Json>)>> {
+    spi::read(
+        "SELECT s.query, s.filter FROM (
+             SELECT DISTINCT l.query, l.filter FROM kb.query_log l WHERE l.kb_no = $1 AND l.mode <> 'keyword') s
+         ORDER BY pg_catalog.random() LIMIT $2",
+        &[Arg::Long(kb_no), Arg::Long(most)],
+        |row| Ok((row.get(0)?, row.opt::<Jsonb>(1)?.map(|Jsonb(filter)| filter))),
+    )
 }

@@ -97,7 +97,8 @@ pub fn is_used(what: Object, id: &str) -> Result<bool> {
     let found = spi::write_one(
         "SELECT EXISTS (SELECT FROM kb.knowledge_bases k
                         WHERE $2 AND k.retrieval #>> '{rerank,reranker}' = $1
-                           OR NOT $2 AND k.retrieval #>> '{transform,llm}' = $1)
+                           OR NOT $2 AND (k.retrieval #>> '{transform,llm}' = $1 OR k.chunking ->> 'context_llm' = $1))
+             OR NOT $2 AND EXISTS (SELECT FROM kb.builds b WHERE b.chunking ->> 'context_llm' = $1)
              OR NOT $2 AND EXISTS (SELECT FROM kb.rerankers r WHERE r.llm = $1)",
         &[Arg::Text(id), Arg::Bool(what == Object::Reranker)],
         |row| row.get::<bool>(0),

@@ -73,12 +73,14 @@ fn fitted(chunking: &Value, embedder: &str) -> Result<Value> {
     let mut fitted = Chunking::repaired(chunking);
     let Some(embedder) = embedders::find(embedder)? else { return Ok(fitted) };
     let most = max_content_tokens(&embedder, &settings::model_dir())?;
-    let Some(limit) = Chunking::limit(most, chunking["context"].is_string()) else { return Ok(fitted) };
+    let beside = Chunking::stored(&fitted).map_or(0, |chunking| chunking.context_tokens());
+    let Some(limit) = most.map(|most| most.saturating_sub(beside).max(1)) else { return Ok(fitted) };
     let own_tokens = chunking["unit"] == "tokens" && chunking["tokenizer"].is_null();
     if own_tokens && chunking["size"].as_u64().is_some_and(|size| size > limit as u64) {
-        let overlap = limit as f64 * DEFAULT_OVERLAP;
         fitted["size"] = json!(limit);
-        fitted["overlap"] = json!(overlap as u64);
+        if chunking["overlap"] != 0 {
+            fitted["overlap"] = json!((limit as f64 * DEFAULT_OVERLAP) as u64);
+        }
         report::notice(&format!(
             "chunking size is now {limit} tokens, which is what embedder \"{}\" reads",
             embedder.id

@@ -1,10 +1,13 @@
 //! kb.chunk: what a chunking setting does to a text.
 
+use super::embed::embed;
 use crate::error::{Error, Result};
 use crate::ingest;
+use crate::ingest::answers::distance;
+use crate::ingest::chunk::{Sentences, semantic_chunk};
 use crate::ingest::parse::ContentType;
 use crate::model::chunking::Chunk;
-use crate::model::{Bounds, Chunking, Preprocess};
+use crate::model::{Bounds, Chunking, Embedder, Kind, Preprocess, Strategy};
 use crate::pg::report;
 use crate::settings;
 use crate::store::embedders;
@@ -34,5 +37,29 @@ pub fn chunk(text: &str, chunking: &Value, embedder: Option<&str>, content_type:
     // A cancelled statement stops the work.
     let bounds = Bounds::begin(settings::limits(report::check_interrupts));
     let extracted = ingest::parse::extract(text, content_type, &Preprocess::default(), &bounds)?;
-    ingest::chunk::chunk(&extracted.text, &chunking, &tokenizer, &extracted.marks, &bounds)
+    if chunking.strategy != Strategy::Semantic {
+        return ingest::chunk::chunk(&extracted.text, &chunking, &tokenizer, &extracted.marks, &bounds);
+    }
+    let sentences = Sentences::of(&extracted.text, &chunking, &tokenizer, &bounds)?;
+    let distances = distances(&embedder, &sentences.texts())?;
+    // The models' time is not the text's.
+    let bounds = Bounds::begin(settings::limits(report::check_interrupts));
+    semantic_chunk(&sentences, &distances, &chunking, &tokenizer, &extracted.marks, &bounds)
 }
+
+/// How far each sentence is from the next one.
+fn distances(embedder: &Embedder, sentences: &[&str]) -> Result<Vec<f32>> {
+    let mut distances = Vec::with_capacity(sentences.len().saturating_sub(1));
+    let mut before: Option<Vec<f32>> = None;
+    for part in sentences.chunks(PART) {
+        let texts: Vec<String> = part.iter().map(|sentence| sentence.to_string()).collect();
+        for vector in embed(&embedder.id, &texts, Kind::Document)? {
+            distances.extend(before.map(|before| distance(&before, &vector)));
+            before = Some(vector);
+        }
+    }
+    Ok(distances)
+}
+
+/// Sentences that are embedded at a time.
+const PART: usize = 1_000;

@@ -1,14 +1,13 @@
 //! kb.estimate_ingest: what ingesting a knowledge base would cost, without sending anything.
 
-use crate::error::Result;
+use crate::error::{Object, Result};
 use crate::gateway::provider;
 use crate::ingest::chunk::chunk;
 use crate::ingest::parse::{ContentType, extract_bytes};
-use crate::model::chunk_context::MAX_TOKENS;
-use crate::model::{Bounds, Embedder};
+use crate::model::{Bounds, Embedder, Strategy};
 use crate::pg::report;
 use crate::settings;
-use crate::store::{builds, documents, embedders, knowledge_bases};
+use crate::store::{builds, documents, embedders, knowledge_bases, services};
 use crate::tokenizer::Tokenizer;
 
 /// At most so many documents are cut for the estimate; a larger number is extrapolated from them.
@@ -17,6 +16,9 @@ const SAMPLE: i64 = 200;
 const REQUEST_SECONDS: f64 = 0.5;
 /// Tokens a second of a local model on two cores.
 const LOCAL_TOKENS: f64 = 1_500.0;
+
+/// Tokens that a chat model is sent beside a chunk's own, and that it answers with.
+const SITUATE_TOKENS: i64 = 800;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Estimate {
@@ -41,7 +43,7 @@ pub fn estimate_ingest(kb_id: &str) -> Result<Estimate> {
     let (count, bytes) = documents::to_ingest(kb.kb_no, &settings, all)?;
     let sample = documents::sample(kb.kb_no, &settings, all, SAMPLE)?;
     let tokenizer = Tokenizer::for_chunking(&chunking, &embedder, &settings::model_dir())?;
-    let (mut chunks, mut tokens, mut sampled) = (0i64, 0i64, 0i64);
+    let (mut chunks, mut chunked, mut tokens, mut sampled) = (0i64, 0i64, 0i64, 0i64);
     for document_id in sample {
         // One text in memory at a time; a cancellation takes effect between two.
         report::check_interrupts();
@@ -55,13 +57,24 @@ pub fn estimate_ingest(kb_id: &str) -> Result<Estimate> {
             continue;
         };
         chunks += pieces.len() as i64;
-        let context = if chunking.context.is_some() { MAX_TOKENS } else { 0 };
-        tokens += pieces.iter().map(|piece| (piece.token_count + context) as i64).sum::<i64>();
+        let context = chunking.context_tokens();
+        chunked += pieces.iter().map(|piece| piece.token_count as i64).sum::<i64>();
+        // Its sentences are embedded before its chunks.
+        let times = if chunking.strategy == Strategy::Semantic { 2 } else { 1 };
+        tokens += pieces.iter().map(|piece| (times * piece.token_count + context) as i64).sum::<i64>();
     }
     let scale = if sampled > 0 { bytes as f64 / sampled as f64 } else { 0.0 };
     let scaled = |n: i64| (n as f64 * scale).round() as i64;
-    let (chunks, tokens) = (scaled(chunks), scaled(tokens));
-    let cost = embedder.config.remote.price_micros.map(|price| tokens as f64 * price as f64 / 1e12);
+    let (chunks, chunked, tokens) = (scaled(chunks), scaled(chunked), scaled(tokens));
+    let llm = chunking.context_llm.as_deref().map(|id| services::get(Object::Llm, id)?.llm()).transpose()?;
+    let chat_price = llm.and_then(|llm| llm.config.remote.price_micros).unwrap_or(0);
+    let chat_tokens = match chunking.context_llm {
+        Some(_) => chunks * SITUATE_TOKENS + chunked,
+        None => 0,
+    };
+    let price = embedder.config.remote.price_micros.or((chat_price > 0).then_some(0));
+    let cost =
+        price.map(|price| (tokens as f64 * price as f64 + chat_tokens as f64 * chat_price as f64) / 1e12);
     Ok(Estimate { documents: count, chunks, tokens, cost, seconds: seconds(&embedder, chunks, tokens) })
 }
 

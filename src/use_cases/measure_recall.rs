@@ -1,14 +1,18 @@
 //! kb.measure_recall: compares the index of a knowledge base with exact search.
 
+use super::query::embed;
 use crate::error::{Error, Result};
 use crate::model::retrieval::EfSearch;
 use crate::model::vector_db::Scan;
+use crate::model::{Filter, Kind};
 use crate::pg::report;
 use crate::pg::role::as_owner;
 use crate::retrieve::index_recall::{Exact, Probe};
 use crate::retrieve::plan::Step;
 use crate::store::index_recall::{self, Measured};
-use crate::store::{knowledge_bases, search};
+use crate::store::search::Target;
+use crate::store::{knowledge_bases, query_log, search};
+use uuid::Uuid;
 
 const MAX_SAMPLE: i32 = 10_000;
 /// The nearest chunks that are compared, unless the knowledge base answers with more.
@@ -17,9 +21,25 @@ const LEAST_K: usize = 10;
 const TARGET: f64 = 0.97;
 const EF_SEARCH: [usize; 6] = [40, 80, 160, 320, 640, 1000];
 
-/// Looks for the nearest of some chunks, chosen at random, other than themselves, by the index and exactly, and keeps the
-/// result. With ef_search auto, chooses what queries use from now on.
-pub fn measure_recall(kb_id: &str, sample: i32) -> Result<Measured> {
+/// A vector that is looked for.
+struct Question {
+    vector: Vec<f32>,
+    filter: Option<Filter>,
+    /// The chunk that it is of.
+    own: Option<Uuid>,
+}
+
+/// Looks for the nearest of some chunks, chosen at random, other than themselves, or of logged questions (`source`: chunks or
+/// log), by the index and exactly, and keeps the result. With ef_search auto, chooses what queries use from now on.
+pub fn measure_recall(kb_id: &str, sample: i32, source: &str) -> Result<Measured> {
+    let is_log = match source {
+        "chunks" => false,
+        "log" => true,
+        other => {
+            let problem = format!("\"{other}\" is not one of chunks, log");
+            return Err(Error::Argument { argument: "source", problem });
+        }
+    };
     if !(1..=MAX_SAMPLE).contains(&sample) {
         let problem = format!("{sample} is not in 1 to {MAX_SAMPLE}");
         return Err(Error::Argument { argument: "sample", problem });
@@ -32,12 +52,19 @@ pub fn measure_recall(kb_id: &str, sample: i32) -> Result<Measured> {
         as_owner(|| index_recall::put(&kb, target.build_no, &measured))?;
         return Ok(measured);
     }
-    let vectors = store.sample(target.build_no, i64::from(sample))?;
+    let questions = match is_log {
+        true => logged(&target, i64::from(sample))?,
+        false => {
+            let vectors = store.sample(target.build_no, i64::from(sample))?;
+            let of = |(own, vector)| Question { vector, filter: None, own: Some(own) };
+            vectors.into_iter().map(of).collect()
+        }
+    };
     let k = target.retrieval.top_k.max(LEAST_K);
-    let mut probes: Vec<(Probe, Exact)> = Vec::with_capacity(vectors.len());
-    for (chunk_id, vector) in &vectors {
+    let mut probes: Vec<(Probe, Exact)> = Vec::with_capacity(questions.len());
+    for Question { vector, filter, own } in &questions {
         report::check_interrupts();
-        let probe = Probe { target: &target, vector, filter: None, own: Some(*chunk_id), k };
+        let probe = Probe { target: &target, vector, filter: filter.as_ref(), own: *own, k };
         probes.extend(probe.exact()?.map(|exact| (probe, exact)));
     }
     let is_auto = matches!(target.retrieval.ef_search, Some(EfSearch::Auto(_)));
@@ -66,3 +93,22 @@ pub fn measure_recall(kb_id: &str, sample: i32) -> Result<Measured> {
     })?;
     Ok(measured)
 }
+
+/// Questions of the session's tenant that were logged, chosen at random.
+fn logged(target: &Target, sample: i64) -> Result<Vec<Question>> {
+    let mut questions = Vec::new();
+    let logged = query_log::sample(target.kb_no, sample)?;
+    for part in logged.chunks(EMBEDDED_AT_ONCE) {
+        report::check_interrupts();
+        let texts: Vec<String> = part.iter().map(|(query, _)| query.clone()).collect();
+        for (vector, (_, filter)) in embed(target, Kind::Query, &texts)?.into_iter().zip(part) {
+            // One that was valid when it was asked.
+            let filter = filter.as_ref().map(Filter::parse).transpose();
+            questions.extend(filter.ok().map(|filter| Question { vector, filter, own: None }));
+        }
+    }
+    Ok(questions)
+}
+
+/// Questions that are embedded by one request.
+const EMBEDDED_AT_ONCE: usize = 16;

@@ -6,13 +6,12 @@ use super::target::Target;
 use crate::error::{Error, Result};
 use crate::gateway::client::{self, Connection};
 use crate::gateway::protocol::{Request, Response, Urgency};
+use crate::gateway::pump::SILENCE;
 use crate::model::Kind;
 use std::time::{Duration, Instant};
 
 /// How long a gateway that does not run is waited for.
 const START: Duration = Duration::from_secs(10);
-/// A gateway that says nothing for so long is asked whether it lives, and given up on after as long again.
-const SILENCE: Duration = Duration::from_secs(30);
 
 pub struct GatewayLink {
     connection: Option<Connection>,

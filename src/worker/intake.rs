@@ -10,10 +10,12 @@ use super::prepare::{self, Document, Prepared};
 use super::rests::Rests;
 use super::row_intake;
 use super::send_queue::{Group, SendQueue};
+use super::slow_intake::SlowIntake;
 use super::source_changes::SourceChanges;
 use super::statistics::Statistics;
 use super::target::Targets;
 use crate::error::{Error, Result};
+use crate::ingest::answers::Consulted;
 use crate::model::states::Priority;
 use crate::pg::pidfile::{self, Activity};
 use crate::pg::txn;
@@ -52,6 +54,7 @@ pub struct Intake {
     claims: Claims,
     claimed: VecDeque<Job>,
     preparing: Option<Preparing>,
+    slow: SlowIntake,
     statistics: Statistics,
     /// By job_no, how often an open transaction had locked the document.
     found_busy: HashMap<i64, u32>,
@@ -59,22 +62,23 @@ pub struct Intake {
 
 impl Intake {
     pub fn is_idle(&self) -> bool {
-        self.claimed.is_empty() && self.preparing.is_none()
+        self.claimed.is_empty() && self.preparing.is_none() && self.slow.is_empty()
     }
 
     pub fn is_preparing(&self) -> bool {
-        self.preparing.is_some()
+        self.preparing.is_some() || !self.slow.is_empty()
     }
 
     /// Whether a group is prepared and can be written.
     pub fn is_prepared(&mut self) -> bool {
         self.preparing.as_mut().is_some_and(|preparing| preparing.results.is_done())
+            || self.slow.is_prepared()
     }
 
     /// The jobs whose chunks are not written yet.
     pub fn jobs(&self) -> impl Iterator<Item = Job> {
         let preparing = self.preparing.iter().flat_map(|preparing| &preparing.jobs);
-        self.claimed.iter().chain(preparing).cloned()
+        self.claimed.iter().chain(preparing).chain(self.slow.jobs()).cloned()
     }
 
     /// Gives up all jobs; a group that is being prepared cannot be stopped.
@@ -83,11 +87,27 @@ impl Intake {
         if let Some(preparing) = &mut self.preparing {
             preparing.jobs.clear();
         }
+        self.slow.clear();
     }
 
     /// Claims jobs, and reads, prepares and writes documents in groups: one is prepared while another is written.
     /// Nothing is claimed unless it `may_begin`. Whether anything moved.
     pub fn advance(
+        &mut self,
+        may_begin: bool,
+        open: &mut OpenDocuments,
+        queue: &mut SendQueue,
+        pauses: &mut Pauses,
+        indexes: &mut Indexes,
+    ) -> Result<bool> {
+        let (prepared, slow_moved) = self.slow.advance(may_begin, open, pauses)?;
+        self.write_group(prepared, &mut HashMap::new(), open, queue, indexes)?;
+        let moved = self.advance_others(may_begin, open, queue, pauses, indexes)?;
+        Ok(moved || slow_moved)
+    }
+
+    /// The same for documents that are cut without asking models.
+    fn advance_others(
         &mut self,
         may_begin: bool,
         open: &mut OpenDocuments,
@@ -128,7 +148,9 @@ impl Intake {
         if self.claimed.is_empty() {
             return Ok(false);
         }
-        let documents = self.read_group(open)?;
+        let (slow, documents): (Vec<_>, Vec<_>) =
+            self.read_group(open)?.into_iter().partition(Document::asks_models);
+        slow.into_iter().for_each(|document| self.slow.add(document));
         let jobs: Vec<Job> = documents.iter().map(|document| document.job.clone()).collect();
         if jobs.is_empty() {
             return Ok(true);
@@ -138,7 +160,10 @@ impl Intake {
         let results = helper_thread::begin(move || {
             let prepare = |document: Document| {
                 pidfile::note(Activity::Prepare, Some(document.job.job_no));
-                prepare::prepare(document, &model_dir, limits)
+                let job = document.job.clone();
+                let asks_none = || Error::Internal("a document was not to ask models".into());
+                let prepared = prepare::prepare(document, &model_dir, limits, &mut Consulted::default());
+                prepared.and_then(|prepared| prepared.ok_or_else(|| (job, asks_none())))
             };
             let results = documents.into_iter().map(prepare).collect();
             pidfile::note(Activity::Prepare, None);
@@ -156,7 +181,8 @@ impl Intake {
         self.sources.take_up(&mut self.rests)?;
         end_pauses_of_altered(pauses)?;
         // No embedder takes more than half of what is left, so that however many are stuck another finds room.
-        let busy = open.busy_embedders(OPEN_LOCAL, OPEN_REMOTE.min(room / 2));
+        let mut busy = open.busy_embedders(OPEN_LOCAL, OPEN_REMOTE.min(room / 2));
+        busy.extend(self.slow.full_embedders());
         let paused = pauses.current(Instant::now());
         let lease = settings::lease_duration();
         let (most, share) = (CLAIM.min(room), SHARE.min(room));

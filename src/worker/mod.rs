@@ -16,6 +16,10 @@ pub mod under_way;
 #[cfg(feature = "server")]
 mod claims;
 #[cfg(feature = "server")]
+mod compare;
+#[cfg(feature = "server")]
+mod consult;
+#[cfg(feature = "server")]
 mod entry;
 #[cfg(feature = "server")]
 mod gateway_link;
@@ -57,6 +61,8 @@ mod runner;
 mod send;
 #[cfg(feature = "server")]
 mod send_queue;
+#[cfg(feature = "server")]
+mod slow_intake;
 #[cfg(feature = "server")]
 mod source_changes;
 #[cfg(feature = "server")]

@@ -2,12 +2,14 @@
 
 use super::target::{Target, Targets};
 use crate::error::{Error, Result};
+use crate::ingest::answers::Consulted;
+use crate::ingest::chunk::{Sentences, semantic_chunk};
 use crate::ingest::context;
 use crate::ingest::diff::{Diff, Identity, diff};
 use crate::ingest::parse::{ContentType, Extracted, extract_bytes};
 use crate::ingest::rechunk::{PreviousChunk, rechunk};
 use crate::model::vector_db::question_problem;
-use crate::model::{Bounds, Limits};
+use crate::model::{Bounds, Limits, Strategy};
 use crate::store::chunks::{self, Existing};
 use crate::store::documents::{self, Locked, Stored};
 use crate::store::jobs::Job;
@@ -18,16 +20,22 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// A document as it was read, with what it has in each build.
+#[derive(Clone)]
 pub struct Document {
     pub job: Job,
-    stored: Stored,
-    targets: Vec<(Arc<Target>, Vec<Existing>)>,
+    pub stored: Stored,
+    pub targets: Vec<(Arc<Target>, Vec<Existing>)>,
 }
 
 impl Document {
     /// Bytes that preparing it will hold at least.
     pub fn size(&self) -> usize {
         self.stored.original.len()
+    }
+
+    /// Whether models are asked before it can be cut.
+    pub fn asks_models(&self) -> bool {
+        self.targets.iter().any(|(target, _)| target.asks_models())
     }
 }
 
@@ -54,14 +62,24 @@ pub struct Prepared {
     /// (original, content), where the row must change.
     text: Option<(Option<Vec<u8>>, String)>,
     title: Option<String>,
+    /// What models said of it, where the row must change.
+    answers: Option<Option<Vec<u8>>>,
 }
 
-/// Parses, cuts and compares. Calls nothing of PostgreSQL. Errors are the document's own.
-pub fn prepare(document: Document, model_dir: &Path, limits: Limits) -> Result<Prepared, (Job, Error)> {
+/// Parses, cuts and compares. Calls nothing of PostgreSQL. None: what `consulted` wants is to be asked first. Errors are the
+/// document's own.
+pub fn prepare(
+    document: Document,
+    model_dir: &Path,
+    limits: Limits,
+    consulted: &mut Consulted,
+) -> Result<Option<Prepared>, (Job, Error)> {
     let job = document.job.clone();
+    consulted.begin();
     // A library that panics on one document must not cost the others.
-    let attempt =
-        std::panic::AssertUnwindSafe(|| prepare_document(document, model_dir, &Bounds::begin(limits)));
+    let attempt = std::panic::AssertUnwindSafe(|| {
+        prepare_document(document, model_dir, &Bounds::begin(limits), consulted)
+    });
     std::panic::catch_unwind(attempt)
         .unwrap_or_else(|_| Err(Error::Internal("this document cannot be parsed or cut".into())))
         .map_err(|error| {
@@ -70,7 +88,12 @@ pub fn prepare(document: Document, model_dir: &Path, limits: Limits) -> Result<P
         })
 }
 
-fn prepare_document(document: Document, model_dir: &Path, bounds: &Bounds) -> Result<Prepared> {
+fn prepare_document(
+    document: Document,
+    model_dir: &Path,
+    bounds: &Bounds,
+    consulted: &mut Consulted,
+) -> Result<Option<Prepared>> {
     let Document { job, stored, targets } = document;
     let content_type = ContentType::parse(&stored.content_type).ok_or_else(|| Error::ContentType {
         external_id: job.external_id.clone(),
@@ -81,8 +104,10 @@ fn prepare_document(document: Document, model_dir: &Path, bounds: &Bounds) -> Re
     let in_next = targets.iter().any(|(target, _)| target.is_next());
     for (target, existing) in targets {
         let before: Vec<uuid::Uuid> = existing.iter().map(|e| e.chunk_id).collect();
-        match prepare_for(&job, &stored, content_type, Arc::clone(&target), existing, model_dir, bounds) {
-            Ok(found) => {
+        let of = Arc::clone(&target);
+        match prepare_for(&job, &stored, content_type, of, existing, model_dir, bounds, consulted) {
+            Ok(None) => {}
+            Ok(Some(found)) => {
                 settings = found.target.build.settings();
                 text = found.extracted.text;
                 title = found.extracted.title;
@@ -97,20 +122,25 @@ fn prepare_document(document: Document, model_dir: &Path, bounds: &Bounds) -> Re
             Err(error) => return Err(error),
         }
     }
+    if !consulted.is_complete() {
+        return Ok(None);
+    }
+    let answers = consulted.used.encode()?;
     let text = match (text.as_bytes() == stored.original, stored.has_original) {
         (true, false) => None,
         (true, true) => Some((None, text)),
         (false, _) => Some((Some(stored.original), text)),
     };
-    Ok(Prepared {
+    Ok(Some(Prepared {
         document_id: stored.document_id,
         settings,
         is_new: stored.settings.is_none(),
         targets: prepared,
         text,
         title,
+        answers: (answers != stored.answers).then_some(answers),
         job,
-    })
+    }))
 }
 
 /// What one build makes of a document.
@@ -120,6 +150,7 @@ struct Found {
     diff: Diff,
 }
 
+#[allow(clippy::too_many_arguments)]
 fn prepare_for(
     job: &Job,
     stored: &Stored,
@@ -128,13 +159,21 @@ fn prepare_for(
     existing: Vec<Existing>,
     model_dir: &Path,
     bounds: &Bounds,
-) -> Result<Found> {
+    consulted: &mut Consulted,
+) -> Result<Option<Found>> {
     let (build, embedder) = (&target.build, &target.embedder);
     let extracted = extract_bytes(&stored.original, content_type, &build.preprocess, bounds)?;
     let tokenizer = Tokenizer::for_chunking(&build.chunking, embedder, model_dir)?;
-    // Chunks made under other settings say nothing about where today's cuts would be.
-    let previous: Vec<PreviousChunk> = if stored.settings.as_deref() == Some(build.settings().as_str()) {
-        existing
+    let mut pieces = if build.chunking.strategy == Strategy::Semantic {
+        let sentences = Sentences::of(&extracted.text, &build.chunking, &tokenizer, bounds)?;
+        let distances = consulted.distances(build.build_no, build.fingerprint, &sentences.texts())?;
+        let Some(distances) = distances else { return Ok(None) };
+        semantic_chunk(&sentences, &distances, &build.chunking, &tokenizer, &extracted.marks, bounds)?
+    } else {
+        // Chunks made under other settings say nothing about where today's cuts would be.
+        let is_same = stored.settings.as_deref() == Some(build.settings().as_str());
+        let previous = if is_same { &existing[..] } else { &[] };
+        let previous: Vec<PreviousChunk> = previous
             .iter()
             .map(|e| PreviousChunk {
                 content: e.content.clone(),
@@ -142,19 +181,23 @@ fn prepare_for(
                 end: e.end,
                 token_count: e.token_count,
             })
-            .collect()
-    } else {
-        Vec::new()
+            .collect();
+        rechunk(&extracted.text, &build.chunking, &tokenizer, &extracted.marks, &previous, bounds)?
     };
-    let mut pieces =
-        rechunk(&extracted.text, &build.chunking, &tokenizer, &extracted.marks, &previous, bounds)?;
     if pieces.is_empty() {
         let problem = "it holds no text".to_string();
         return Err(Error::Document { external_id: job.external_id.clone(), problem });
     }
+    let title = stored.title.as_deref().or(extracted.title.as_deref());
     if let Some(template) = &build.chunking.context {
-        let title = stored.title.as_deref().or(extracted.title.as_deref());
         context::give(&mut pieces, template, title, &tokenizer, bounds)?;
+    }
+    if let Some(row) = &target.llm {
+        let whose = (build.build_no, &row.llm()?);
+        let text = &extracted.text;
+        if !context::situate(&mut pieces, text, title, whose, consulted, &tokenizer, bounds)? {
+            return Ok(None);
+        }
     }
     let known: Vec<(uuid::Uuid, [u8; 32])> = existing
         .iter()
@@ -163,7 +206,7 @@ fn prepare_for(
     let other_tenant = (job.tenant_id != build.tenant_id).then_some(job.tenant_id.as_str());
     let document = Identity { kb_no: job.kb_no, other_tenant, external_id: &job.external_id };
     let diff = diff(document, &known, pieces);
-    Ok(Found { target, extracted, diff })
+    Ok(Some(Found { target, extracted, diff }))
 }
 
 /// Gives the only chunk of a row the vector that the row had already, where that is one of the build's.
@@ -176,7 +219,7 @@ fn adopt(document: &Prepared, target: &Target, diff: &Diff) -> Result<()> {
     };
     let VectorDb { dimension, metric, element, .. } = *target.vector_db();
     // It is the vector of the text without the context.
-    if build.chunking.context.is_some() {
+    if build.chunking.has_context() {
         return Ok(());
     }
     let fits = *fingerprint == build.fingerprint
@@ -212,6 +255,9 @@ pub fn write(prepared: &[Prepared]) -> Result<Locked> {
         }
         let text = document.text.as_ref().map(|(original, content)| (original.as_deref(), content.as_str()));
         documents::set_extracted(document.document_id, text, document.title.as_deref())?;
+        if let Some(answers) = &document.answers {
+            documents::set_answers(document.document_id, answers.as_deref())?;
+        }
     }
     // The live build comes first (it is older), and lends its vectors to the next one of its knowledge base.
     let mut live: BTreeMap<i64, Arc<Target>> = BTreeMap::new();

@@ -1,10 +1,11 @@
 //! A build that documents are put into, with its embedder.
 
 use super::embed_batch::Destination;
-use crate::error::Result;
+use crate::error::{Object, Result};
 use crate::model::Embedder;
 use crate::store::builds::{self, Build};
 use crate::store::embedders;
+use crate::store::services::{self, ServiceRow};
 use crate::store::vector_store::{Health, VectorDb, VectorStore};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -22,6 +23,8 @@ const MOVED_MOST: usize = 1000;
 pub struct Target {
     pub build: Build,
     pub embedder: Embedder,
+    /// The chat model that says what its chunks are about.
+    pub llm: Option<ServiceRow>,
     /// Filled when the build gets a table of its own, while documents are under way.
     moved: Arc<OnceLock<VectorDb>>,
 }
@@ -47,19 +50,19 @@ impl Destination for Target {
 }
 
 impl Target {
-    pub fn new(build: Build, embedder: Embedder) -> Target {
+    pub fn new(build: Build, embedder: Embedder, llm: Option<ServiceRow>) -> Target {
         let moved = MOVED.with_borrow_mut(|moved| {
             if moved.len() > MOVED_MOST {
                 moved.retain(|_, cell| Arc::strong_count(cell) > 1);
             }
             Arc::clone(moved.entry(build.build_no).or_default())
         });
-        Target { build, embedder, moved }
+        Target { build, embedder, llm, moved }
     }
 
     /// The same build under an embedder that was changed.
     pub fn with(&self, embedder: Embedder) -> Target {
-        Target { build: self.build.clone(), embedder, moved: Arc::clone(&self.moved) }
+        Target { build: self.build.clone(), embedder, llm: self.llm.clone(), moved: Arc::clone(&self.moved) }
     }
 
     /// Where its vectors are now.
@@ -69,6 +72,11 @@ impl Target {
 
     pub fn vectors(&self) -> Box<dyn VectorStore + '_> {
         self.vector_db().store()
+    }
+
+    /// Whether a document's text cannot be cut without asking models.
+    pub fn asks_models(&self) -> bool {
+        self.build.chunking.asks_models()
     }
 
     pub fn is_live(&self) -> bool {
@@ -101,7 +109,9 @@ impl Targets {
         let in_next = builds.len() > 1;
         for build in builds {
             let embedder = embedders::get(&build.embedder)?;
-            let target = Target::new(build, embedder);
+            let llm = build.chunking.context_llm.as_deref();
+            let llm = llm.map(|id| services::get(Object::Llm, id)).transpose()?;
+            let target = Target::new(build, embedder, llm);
             // Somebody may have dropped its table.
             if target.may_fail(in_next) && target.vectors().health()? == Health::Gone {
                 continue;

@@ -94,7 +94,9 @@ fn large_chunks_take_no_more_memory_at_once_than_two_of_them() {
             overlap: 0,
             unit,
             tokenizer: None,
+            percentile: None,
             context: None,
+            context_llm: None,
         };
         let (chunks, _, held) =
             memory::measure(|| chunk(&brackets, &setting, &Tokenizer::words(), &[], &bounds()).unwrap());

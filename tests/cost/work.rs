@@ -4,7 +4,7 @@ use super::inputs::{self, Input};
 use kb::error::Result;
 use kb::gateway::frame::{Envelope, Head, decode, encode_request};
 use kb::gateway::protocol::Request;
-use kb::ingest::chunk::{Outline, chunk};
+use kb::ingest::chunk::{Outline, Sentences, chunk, semantic_chunk};
 use kb::ingest::diff::{Identity, diff};
 use kb::ingest::parse::{ContentType, extract};
 use kb::ingest::rechunk::{PreviousChunk, rechunk};
@@ -47,7 +47,16 @@ pub fn all() -> Vec<Work> {
         }));
     }
     for (strategy, size, overlap, unit) in SETTINGS {
-        let setting = Chunking { strategy, size, overlap, unit, tokenizer: None, context: None };
+        let setting = Chunking {
+            strategy,
+            size,
+            overlap,
+            unit,
+            tokenizer: None,
+            percentile: None,
+            context: None,
+            context_llm: None,
+        };
         let name = name_of(&setting);
         let markdown = strategy == Strategy::Markdown;
         let texts = if markdown { inputs::markdown() } else { inputs::plain() };
@@ -56,8 +65,16 @@ pub fn all() -> Vec<Work> {
         }));
     }
     for strategy in [Strategy::Recursive, Strategy::Markdown, Strategy::Fixed] {
-        let setting =
-            Chunking { strategy, size: 50, overlap: 25, unit: Unit::Tokens, tokenizer: None, context: None };
+        let setting = Chunking {
+            strategy,
+            size: 50,
+            overlap: 25,
+            unit: Unit::Tokens,
+            tokenizer: None,
+            percentile: None,
+            context: None,
+            context_llm: None,
+        };
         let markdown = strategy == Strategy::Markdown;
         let texts = if markdown { inputs::markdown() } else { inputs::plain() };
         all.push(work(&format!("cut again {}", name_of(&setting)), texts, move |text, bounds| {
@@ -70,13 +87,24 @@ pub fn all() -> Vec<Work> {
         overlap: 50,
         unit: Unit::Tokens,
         tokenizer: None,
+        percentile: None,
         context: None,
+        context_llm: None,
     };
     for (name, tokenizer) in tokenizers() {
         let setting = setting.clone();
         all.push(work(&format!("cut by {name}"), inputs::plain(), move |text, bounds| {
             chunk(text, &setting, &tokenizer, &[], bounds).map(drop)
         }));
+    }
+    for (size, unit) in [(10, Unit::Tokens), (800, Unit::Tokens), (200, Unit::Characters)] {
+        let settings = serde_json::json!({"strategy": "semantic", "size": size,
+            "unit": if unit == Unit::Tokens { "tokens" } else { "characters" }});
+        let setting = Chunking::parse(&settings, None).unwrap();
+        for texts in [inputs::plain(), inputs::markdown()] {
+            let (name, setting) = (format!("cut {}", name_of(&setting)), setting.clone());
+            all.push(work(&name, texts, move |text, bounds| cut_semantic(text, &setting, bounds)));
+        }
     }
     all.push(work("the gateway's frames", inputs::plain(), |text, _| frame(text)));
     all
@@ -216,4 +244,13 @@ fn frame(text: &str) -> Result<()> {
     let frame = encode_request(1, &Request::CountTokens { embedder, texts })?;
     let _: Envelope<Request> = decode(&frame[Head::SIZE..])?;
     Ok(())
+}
+
+/// With distances that rise and fall.
+fn cut_semantic(text: &str, setting: &Chunking, bounds: &Bounds) -> Result<()> {
+    let tokenizer = Tokenizer::words();
+    let sentences = Sentences::of(text, setting, &tokenizer, bounds)?;
+    let count = sentences.texts().len();
+    let distances: Vec<f32> = (1..count).map(|i| (i * 7919 % 1000) as f32 / 1000.0).collect();
+    semantic_chunk(&sentences, &distances, setting, &tokenizer, &[], bounds).map(drop)
 }

@@ -265,4 +265,21 @@ fn what_an_index_misses_is_measured_and_told_by_health() {
         ef_search.map(i64::from)
     );
     assert_eq!(status(&mut db), if recall < 0.9 { "warning" } else { "ok" });
+    // By what is asked: nothing yet, then the logged questions, each once, with their filters.
+    let by_log = |db: &mut Db| {
+        let row = db.0.query_one("SELECT * FROM kb.measure_recall('k', 50, 'log')", &[]).unwrap();
+        (row.get::<_, f64>(0), row.get::<_, i64>(1))
+    };
+    assert_eq!(by_log(&mut db), (1.0, 0));
+    db.run(r#"SELECT kb.alter_knowledge_base('k', retrieval => '{"ef_search": 1, "log": 1}')"#);
+    for i in 0..30 {
+        db.run(&format!("SELECT count(*) FROM kb.query('k', '{}')", texts::paragraph(10_000 + i % 15, 8)));
+    }
+    db.run(r#"SELECT count(*) FROM kb.query('k', 'a filtered question', filter => '{"no": "such"}')"#);
+    db.run("SELECT count(*) FROM kb.query('k', 'words only', mode => 'keyword')");
+    crate::support::until(crate::support::SOON, "they are logged", || db.count("kb.query_log") == 32);
+    let (recall, sample) = by_log(&mut db);
+    assert!(sample == 15 && recall < 0.97, "{recall} of {sample}");
+    assert_eq!(db.one::<f64>("SELECT recall FROM kb.index_recall"), recall);
+    assert_eq!(db.fault("SELECT kb.measure_recall('k', 50, 'guess')").code, "22023");
 }

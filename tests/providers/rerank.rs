@@ -14,7 +14,7 @@ use kb::gateway::models::Models;
 use kb::gateway::protocol::{Access, Prompt, Spent, Usage};
 use kb::gateway::rerank::{self, Question};
 use kb::gateway::services::{Caller, Services};
-use kb::gateway::turns::Whose;
+use kb::gateway::turns::{Urgency, Whose};
 use kb::model::{Llm, LlmConfig, Reranker, RerankerConfig};
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -54,7 +54,12 @@ impl Gateway {
 }
 
 fn caller(spent: Spent) -> Caller {
-    Caller { whose: Whose::default(), spent, cancellation: CancellationToken::default() }
+    Caller {
+        whose: Whose::default(),
+        spent,
+        urgency: Urgency::Query,
+        cancellation: CancellationToken::default(),
+    }
 }
 
 fn stub() -> Stub {

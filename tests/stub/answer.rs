@@ -32,7 +32,8 @@ pub fn score(query: &str, text: &str) -> f32 {
     (((share * 0.9 + hash / 65_536.0 * 0.09) * SCALE).round() / SCALE) as f32
 }
 
-/// What a chat model says where nothing else is told: ratings where it is asked for such, otherwise "yes".
+/// What a chat model says where nothing else is told: ratings where it is asked for such, a sentence with the first word of a
+/// part of a document, otherwise "yes".
 pub fn words(prompt: &str) -> String {
     let asked: serde_json::Value = serde_json::from_str(prompt).unwrap_or_default();
     let query = asked["question"].as_str().unwrap_or_default();
@@ -43,6 +44,10 @@ pub fn words(prompt: &str) -> String {
             .map(|passage| (passage["number"].to_string(), rating(&passage["text"]).into()))
             .collect();
         return serde_json::json!({"scores": scores}).to_string();
+    }
+    if let Some(part) = asked["part"].as_str() {
+        let first = part.split_whitespace().next().unwrap_or_default();
+        return format!("Situated{first} by number {}.", &blake3::hash(prompt.as_bytes()).to_hex()[..8]);
     }
     match asked.get("passage") {
         Some(text) => format!("I say {}.", rating(text)),

@@ -10,6 +10,8 @@ mod markdown;
 mod none;
 mod outline;
 mod recursive;
+mod semantic;
+mod sentences;
 mod size_limit;
 mod sizer;
 pub(super) mod windows;
@@ -23,6 +25,7 @@ use crate::error::Result;
 use crate::model::marks::Walk;
 use crate::model::{Bounds, Chunk, Chunking, Marked, Span, Strategy};
 use crate::tokenizer::Tokenizer;
+use sentences::Sentence;
 use std::ops::Range;
 
 /// A chunk in the making: a byte range, and its tokens where they have been counted.
@@ -32,7 +35,8 @@ pub(super) struct Piece {
     pub tokens: Option<usize>,
 }
 
-/// Cuts `text`. `marks` say what is where in it; from them chunks get their locators.
+/// Cuts `text`. `marks` say what is where in it; from them chunks get their locators. Strategy semantic, which needs vectors
+/// (see [`semantic_chunk`]), cuts as strategy recursive here.
 /// Errors: [`crate::error::Error::Limit`].
 pub fn chunk(
     text: &str,
@@ -43,6 +47,43 @@ pub fn chunk(
 ) -> Result<Vec<Chunk>> {
     let outline = outline(text, chunking, bounds)?;
     let pieces = split(text, 0..text.len(), chunking, tokenizer, &outline, bounds)?;
+    finish(text, pieces, tokenizer, marks, bounds)
+}
+
+/// The sentences that strategy semantic compares.
+pub struct Sentences<'a> {
+    text: &'a str,
+    sentences: Vec<Sentence>,
+}
+
+impl<'a> Sentences<'a> {
+    /// Errors: [`crate::error::Error::Limit`].
+    pub fn of(
+        text: &'a str,
+        chunking: &Chunking,
+        tokenizer: &Tokenizer,
+        bounds: &Bounds,
+    ) -> Result<Sentences<'a>> {
+        Ok(Sentences { text, sentences: sentences::sentences(text, chunking, tokenizer, bounds)? })
+    }
+
+    /// In order.
+    pub fn texts(&self) -> Vec<&'a str> {
+        self.sentences.iter().map(|sentence| &self.text[sentence.range.clone()]).collect()
+    }
+}
+
+/// Cuts a text by strategy semantic. `distances[i]` is the cosine distance (0 to 2) of sentence i from the next one.
+pub fn semantic_chunk(
+    sentences: &Sentences,
+    distances: &[f32],
+    chunking: &Chunking,
+    tokenizer: &Tokenizer,
+    marks: &[Marked],
+    bounds: &Bounds,
+) -> Result<Vec<Chunk>> {
+    let Sentences { text, sentences } = sentences;
+    let pieces = semantic::pieces(text, sentences, distances, chunking, tokenizer, bounds)?;
     finish(text, pieces, tokenizer, marks, bounds)
 }
 

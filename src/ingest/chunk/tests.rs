@@ -73,7 +73,8 @@ fn document(random: &mut Random, blocks: usize) -> String {
 }
 
 pub fn chunking(strategy: Strategy, size: usize, overlap: usize, unit: Unit) -> Chunking {
-    Chunking { strategy, size, overlap, unit, tokenizer: None, context: None }
+    let percentile = (strategy == Strategy::Semantic).then_some(50);
+    Chunking { strategy, size, overlap, unit, tokenizer: None, percentile, context: None, context_llm: None }
 }
 
 /// Checks all that is promised of a text's chunks.
@@ -121,6 +122,34 @@ fn every_strategy_keeps_every_promise_with_every_tokeniser() {
                         check(&text, &chunks, &setting, tokenizer);
                     }
                 }
+            }
+        }
+    }
+}
+
+#[test]
+fn strategy_semantic_keeps_every_promise_whatever_the_distances() {
+    let mut random = Random(17);
+    let tokenizers = [Tokenizer::words(), wordpiece(), Tokenizer::tiktoken("cl100k_base").unwrap()];
+    for round in 0..12 {
+        let text = document(&mut random, round * 4);
+        for tokenizer in &tokenizers {
+            for (size, unit) in
+                [1, 7, 40, 400].into_iter().flat_map(|n| [(n, Unit::Tokens), (n, Unit::Characters)])
+            {
+                let setting = chunking(Strategy::Semantic, size, 0, unit);
+                let bounds = Bounds::none();
+                let sentences = Sentences::of(&text, &setting, tokenizer, &bounds).unwrap();
+                let count = sentences.texts().len();
+                let mut distances: Vec<f32> =
+                    (1..count).map(|_| random.below(2000) as f32 / 1000.0).collect();
+                if round % 3 == 0 {
+                    distances.fill(f32::NAN);
+                }
+                let marks = marks(&text, false);
+                let chunks =
+                    semantic_chunk(&sentences, &distances, &setting, tokenizer, &marks, &bounds).unwrap();
+                check(&text, &chunks, &setting, tokenizer);
             }
         }
     }

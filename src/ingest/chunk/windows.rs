@@ -177,7 +177,9 @@ mod tests {
             overlap: 0,
             unit: Unit::Tokens,
             tokenizer: None,
+            percentile: None,
             context: None,
+            context_llm: None,
         };
         let (tokenizer, bounds) = (Tokenizer::words(), Bounds::none());
         let outline = Outline::read(&text, &bounds).unwrap();

@@ -46,7 +46,9 @@ fn setting(random: &mut Random) -> Chunking {
         overlap,
         unit: *random.pick(&[Unit::Tokens, Unit::Characters]),
         tokenizer: None,
+        percentile: None,
         context: None,
+        context_llm: None,
     }
 }
 

@@ -1,0 +1,89 @@
+//! A client of the gateway for threads that must not call PostgreSQL: sends requests, some at a time, and hands out the
+//! answers as they come.
+
+use super::client::Connection;
+use super::protocol::{Request, Response};
+use crate::error::{Error, Result};
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// How long a gateway that does not run is waited for; the caller has started it.
+const START: Duration = Duration::from_secs(10);
+/// A gateway that says nothing for so long is asked whether it lives, and given up on after as long again.
+pub const SILENCE: Duration = Duration::from_secs(30);
+
+pub struct Pump {
+    connection: Connection,
+    last_answer: Instant,
+    is_health_asked: bool,
+}
+
+impl Pump {
+    pub fn open() -> Result<Pump> {
+        let begun = Instant::now();
+        loop {
+            match Connection::try_open() {
+                Ok(connection) => {
+                    return Ok(Pump { connection, last_answer: Instant::now(), is_health_asked: false });
+                }
+                Err(_) if begun.elapsed() < START => std::thread::sleep(Duration::from_millis(10)),
+                Err(e) => return Err(Error::Gateway { problem: format!("does not answer ({e})") }),
+            }
+        }
+    }
+
+    /// Sends what `next` gives, at most `most` requests at a time, and hands each answer to `take` with the number of its
+    /// request, from 0. Ends when `next` gives nothing more and all answers are there. `next` is asked again after each
+    /// answer.
+    pub fn run(
+        &mut self,
+        most: usize,
+        mut next: impl FnMut() -> Option<Request>,
+        mut take: impl FnMut(usize, Response),
+    ) -> Result<()> {
+        let mut waiting: HashMap<u64, usize> = HashMap::new();
+        let mut number = 0;
+        loop {
+            while waiting.len() < most.max(1)
+                && let Some(request) = next()
+            {
+                waiting.insert(self.connection.send(&request)?, number);
+                number += 1;
+                self.hear();
+            }
+            if waiting.is_empty() {
+                return Ok(());
+            }
+            match self.connection.receive()? {
+                Some((id, response)) => {
+                    self.hear();
+                    if let Some(number) = waiting.remove(&id) {
+                        take(number, response);
+                    }
+                }
+                None => {
+                    self.connection.wait_on_thread(Duration::from_secs(1))?;
+                    self.check_silence()?;
+                }
+            }
+        }
+    }
+
+    fn hear(&mut self) {
+        self.last_answer = Instant::now();
+        self.is_health_asked = false;
+    }
+
+    /// A provider may take its time, but the gateway itself answers at once.
+    fn check_silence(&mut self) -> Result<()> {
+        if self.last_answer.elapsed() < SILENCE {
+            return Ok(());
+        }
+        if self.is_health_asked {
+            return Err(Error::Gateway { problem: "does not answer".into() });
+        }
+        self.connection.send(&Request::Health)?;
+        (self.is_health_asked, self.last_answer) = (true, Instant::now());
+        Ok(())
+    }
+}

@@ -1,0 +1,134 @@
+//! The sentences of a text, by the rules of Unicode (UAX #29), as they are compared for strategy semantic.
+
+use super::{Outline, trim, windows};
+use crate::error::Result;
+use crate::model::{Bounds, Chunking, Strategy, Unit};
+use crate::tokenizer::Tokenizer;
+use std::ops::Range;
+use unicode_segmentation::UnicodeSegmentation;
+
+/// What has fewer characters says too little to be compared: it goes with what follows.
+const SHORTEST: usize = 20;
+
+/// A sentence: a byte range without white space at its ends, and how many units it has; in characters with the white space
+/// behind it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sentence {
+    pub range: Range<usize>,
+    pub units: usize,
+}
+
+/// The sentences of `text`, in order; together they hold all of it but white space. One that is over `size` units is cut as by
+/// strategy recursive.
+pub fn sentences(
+    text: &str,
+    chunking: &Chunking,
+    tokenizer: &Tokenizer,
+    bounds: &Bounds,
+) -> Result<Vec<Sentence>> {
+    let unwrapped = unwrapped(text);
+    let mut found = Vec::new();
+    let mut start = 0;
+    for (at, part) in unwrapped.split_sentence_bound_indices() {
+        bounds.spend(part.len())?;
+        let end = at + part.len();
+        let is_last = end == text.len();
+        if let Some(range) = trim(text, start..end) {
+            let is_short = text[range.clone()].chars().take(SHORTEST).count() < SHORTEST;
+            if is_short && !is_last {
+                continue;
+            }
+            add(text, range, chunking, tokenizer, bounds, &mut found)?;
+            bounds.check_chunks(found.len())?;
+        }
+        start = end;
+    }
+    if chunking.unit == Unit::Characters {
+        let starts: Vec<usize> = found.iter().skip(1).map(|next| next.range.start).collect();
+        for (sentence, next) in found.iter_mut().zip(starts) {
+            sentence.units += text[sentence.range.end..next].chars().count();
+        }
+    }
+    Ok(found)
+}
+
+fn add(
+    text: &str,
+    range: Range<usize>,
+    chunking: &Chunking,
+    tokenizer: &Tokenizer,
+    bounds: &Bounds,
+    found: &mut Vec<Sentence>,
+) -> Result<()> {
+    let units = units(&text[range.clone()], chunking, tokenizer, bounds)?;
+    if units <= chunking.size {
+        found.push(Sentence { range, units });
+        return Ok(());
+    }
+    let recursive = Chunking { strategy: Strategy::Recursive, ..chunking.clone() };
+    for range in windows::split(text, range, &recursive, tokenizer, &Outline::default(), bounds)? {
+        let units = self::units(&text[range.clone()], chunking, tokenizer, bounds)?;
+        found.push(Sentence { range, units });
+    }
+    Ok(())
+}
+
+fn units(text: &str, chunking: &Chunking, tokenizer: &Tokenizer, bounds: &Bounds) -> Result<usize> {
+    match chunking.unit {
+        Unit::Tokens => tokenizer.count(text, bounds),
+        Unit::Characters => Ok(text.chars().count()),
+    }
+}
+
+/// The text with spaces for line feeds inside paragraphs, because the rules end a sentence at every line: byte for byte in
+/// the same places. A line that begins with anything but a letter or a digit (a list's, a table's) stays one.
+fn unwrapped(text: &str) -> String {
+    let mut rest = text.chars().peekable();
+    let mut unwrapped = String::with_capacity(text.len());
+    let mut previous = '\n';
+    while let Some(c) = rest.next() {
+        let is_wrap = c == '\n' && previous != '\n' && rest.peek().is_some_and(|next| next.is_alphanumeric());
+        unwrapped.push(if is_wrap { ' ' } else { c });
+        previous = c;
+    }
+    unwrapped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str, size: usize) -> Vec<String> {
+        let chunking = Chunking::parse(
+            &serde_json::json!({"strategy": "semantic", "unit": "characters", "size": size}),
+            None,
+        );
+        let found = sentences(text, &chunking.unwrap(), &Tokenizer::words(), &Bounds::none()).unwrap();
+        found.iter().map(|sentence| text[sentence.range.clone()].to_string()).collect()
+    }
+
+    #[test]
+    fn sentences_end_where_unicode_says_and_lines_do_not_end_them() {
+        let text = "# Leave\n\nEvery employee has 25 days of\nleave. Dr. Smith has 3.5 weeks more! Yes.\n- one list item of some words\n- another item of some words\n";
+        assert_eq!(
+            of(text, 1000),
+            [
+                "# Leave\n\nEvery employee has 25 days of\nleave.",
+                "Dr. Smith has 3.5 weeks more!",
+                "Yes.\n- one list item of some words",
+                "- another item of some words"
+            ]
+        );
+        assert!(of(" \n\n ", 1000).is_empty());
+        assert_eq!(of("Short.", 1000), ["Short."]);
+    }
+
+    #[test]
+    fn a_sentence_over_the_size_is_cut_and_nothing_is_lost() {
+        let text = format!("{} End of it all, at last.", "漢字 word ".repeat(200));
+        let found = of(&text, 50);
+        assert!(found.iter().all(|part| part.chars().count() <= 50));
+        let plain = |text: &str| text.chars().filter(|c| !c.is_whitespace()).collect::<String>();
+        assert_eq!(plain(&found.concat()), plain(&text));
+    }
+}
