@@ -293,7 +293,7 @@ fn day(cluster: &Cluster, watch: &mut Db, role: &str) {
     run("SELECT kb.delete_document('own', 'd3.md')");
     run("SELECT kb.wait('own', 180)");
     // Other settings: document by document, then beside what is there.
-    run(r#"SELECT kb.alter_knowledge_base('own', chunking => '{"size": 50, "overlap": 5}')"#);
+    run(r#"SELECT kb.alter_knowledge_base('own', chunking => '{"strategy": "semantic", "size": 50}')"#);
     run("SELECT kb.ingest('own', 'upsert')");
     run("SELECT kb.wait('own', 180)");
     run("SELECT kb.ingest('own', 'replace')");

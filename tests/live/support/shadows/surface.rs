@@ -157,6 +157,7 @@ fn plausible(function: &str, name: &str, ty: &str) -> Option<String> {
         (_, "metadata") => r#"{"n": 1}"#,
         (_, "mode") => "dense",
         (_, "content_type") => "text/markdown",
+        ("measure_recall", "source") => "log",
         (_, "strategy") => "upsert",
         (_, "provider") => "hash",
         (_, "kind") => "query",
