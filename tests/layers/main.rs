@@ -27,6 +27,7 @@ const HEIGHTS: &[(&str, u8)] = &[
     ("settings", 1),
     ("store", 2),
     ("gateway::client", 3),
+    ("gateway::pump", 3),
     ("catalog", 4),
     ("ingest", 4),
     ("retrieve", 4),
