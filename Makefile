@@ -54,10 +54,10 @@ installcheck: ## run pg_test/ against the server of PGHOST and PGPORT
 lint: setup ## rustfmt, clippy, and cargo-deny and shellcheck where installed
 	@tools/lint.sh
 
-bench: ## the benchmarks, on a release build; CRANFIELD=dir for the retrieval figures
+bench: ## the benchmarks, on a release build; CRANFIELD=dir for the retrieval figures, ONNX=dir for ONNX Runtime's
 	@tools/setup.sh
 	@tools/install.sh release
-	@CRANFIELD='$(CRANFIELD)' bench/run.sh
+	@CRANFIELD='$(CRANFIELD)' ONNX='$(ONNX)' bench/run.sh
 
 bench-full: ## 1,000,000 chunks in a shared vector table, 500,000 under filters, 100,000 knowledge bases; on a release build (hours)
 	@tools/setup.sh

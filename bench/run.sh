@@ -2,7 +2,7 @@
 # The benchmarks, against a scratch cluster of their own; expects kb installed (make bench sees to it).
 # bench/run.sh [--only NAME,...] [--cranfield DIR] [--chunks N], names: ingest query seen remote model memory edit many
 # tenants filters keyword tables cost cranfield; N chunks for tenants, --filtered-chunks N for filters, --keyword-chunks N for
-# keyword. BENCH_TIMEOUT=n: seconds for all, 3600 unless given.
+# keyword. ONNX=dir: graphs for ONNX Runtime, to stand beside the local model. BENCH_TIMEOUT=n: seconds for all, 3600 unless given.
 set -euo pipefail
 # shellcheck source=tools/env.sh
 . "$(dirname "$0")/../tools/env.sh"
@@ -35,6 +35,19 @@ if [ ! -d "$libraries" ]; then
     mv "$libraries.new" "$libraries"
 fi
 
+# ONNX=dir: a directory with graphs of MiniLM (f32.onnx, f32_nomask.onnx) that ONNX Runtime computes beside kb.
+onnx_libraries=
+if [ -n "${ONNX:-}" ]; then
+    onnx_libraries=$libraries-onnx
+    if [ ! -d "$onnx_libraries" ]; then
+        say "fetching onnxruntime"
+        rm -rf "$onnx_libraries.new"
+        "$python" -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --only-binary=:all: \
+            --target "$onnx_libraries.new" onnxruntime numpy tokenizers
+        mv "$onnx_libraries.new" "$onnx_libraries"
+    fi
+fi
+
 # Which build is installed: the one whose stage it equals.
 library=$("$PG_CONFIG" --pkglibdir)/kb.so
 profile=unknown
@@ -61,4 +74,5 @@ export PYTHONPATH=$libraries PYTHONDONTWRITEBYTECODE=1
 timeout --foreground --kill-after 30 "${BENCH_TIMEOUT:-3600}" "$python" "$root/bench/driver" \
     --host "$dir" --port "$PORT" --postmaster "$postmaster" --profile "$profile" --manual "$KB_SCRATCH/manual" \
     --results "$root/bench/results.md" --stub "$stub" --cost "$examples/cost" \
-    --cranfield "${CRANFIELD:-}" "$@"
+    --cranfield "${CRANFIELD:-}" --onnx "${ONNX:-}" --onnx-libraries "$onnx_libraries" \
+    --models "$("$PG_CONFIG" --sharedir)/kb/models" "$@"

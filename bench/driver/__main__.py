@@ -56,6 +56,9 @@ def main() -> int:
     parser.add_argument("--stub", default="")
     parser.add_argument("--cost", default="")
     parser.add_argument("--cranfield", default="")
+    parser.add_argument("--onnx", default="")
+    parser.add_argument("--onnx-libraries", default="")
+    parser.add_argument("--models", default="")
     parser.add_argument("--only", default="")
     # Of the tenants in their shared table.
     parser.add_argument("--chunks", type=int, default=100_000)

@@ -1,6 +1,12 @@
 """MiniLM through the gateway: batches of chunks, and one short question at a time."""
 
+import json
+import os
+import subprocess
+import sys
+import threading
 import time
+from pathlib import Path
 from statistics import median
 
 from psycopg.types.json import Jsonb
@@ -12,7 +18,10 @@ from server import Server, cpu_seconds
 BATCH, CALLS, QUESTIONS = 96, 2, 60
 # [CLS] and [SEP], which the model reads with every text.
 SPECIAL = 2
-TARGET = 1_400
+TARGET = 4_000
+THREADS = os.cpu_count() or 1
+# How long sessions ask.
+SECONDS = 4
 
 
 def batches(server: Server, connection) -> dict[str, list[tuple[str, int]]]:
@@ -42,10 +51,44 @@ def embed(connection, embedder: str, batch: list[str]) -> None:
         raise AssertionError(f"{len(rows)} vectors came back for {len(batch)} texts")
 
 
+def beside(server: Server, batches_of: dict[str, list[str]]) -> dict | None:
+    """ONNX Runtime on the same texts, where its graphs are given: rates by what they are, and the time of a question."""
+    options = server.options
+    if not options.onnx:
+        return None
+    tokenizer = f"{options.models}/all-MiniLM-L6-v2/tokenizer.json"
+    program = [sys.executable, str(Path(__file__).with_name("onnx.py")), tokenizer, options.onnx, str(THREADS)]
+    environment = {**os.environ, "PYTHONPATH": options.onnx_libraries}
+    done = subprocess.run(
+        program, input=json.dumps(batches_of), env=environment, capture_output=True, text=True, check=True, timeout=600
+    )
+    return json.loads(done.stdout)
+
+
+def questions_at_once(server: Server, sessions: int) -> float:
+    """Questions a second of so many sessions, each of which asks another one as soon as it has its vector."""
+    until, counts = time.perf_counter() + SECONDS, [0] * sessions
+
+    def ask(number: int) -> None:
+        with server.connect("bench_model") as connection:
+            while time.perf_counter() < until:
+                question = f"how do I drop table number {number} {counts[number]} of {sessions}?"
+                connection.execute("SELECT v FROM kb.embed('minilm', %s, 'query') AS v", [[question]]).fetchall()
+                counts[number] += 1
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(sessions)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sum(counts) / SECONDS
+
+
 def run(server: Server, report: Report) -> None:
     connection = server.fresh("bench_model")
     embed(connection, "minilm", ["The model is loaded by now."])
     gateway = server.processes("kb gateway")[0]
+    measured, texts_of = {}, {}
     for what, chunks in batches(server, connection).items():
         calls = CALLS if "mixed" not in what else 1
         # Other texts in each call, from all over the manual.
@@ -56,14 +99,8 @@ def run(server: Server, report: Report) -> None:
         took = time.perf_counter() - begun
         cores = (cpu_seconds(gateway) - cpu) / took
         tokens = sum(count for batch in taken for _, count in batch)
-        report.add(
-            f"MiniLM, {what}",
-            f"{tokens / took:,.0f} tokens/s, {calls * BATCH / took:.1f} chunks/s",
-            "",
-            f"{cores:.1f} cores busy, {tokens / took / cores:,.0f} tokens/s of each",
-            f">= {TARGET:,} tokens/s",
-            tokens / took >= TARGET,
-        )
+        measured[what] = (tokens / took, calls * BATCH / took, cores)
+        texts_of[what] = [content for batch in taken for content, _ in batch]
     times = []
     for i in range(QUESTIONS + 5):
         begun = time.perf_counter()
@@ -72,16 +109,38 @@ def run(server: Server, report: Report) -> None:
         ).fetchall()
         times.append((time.perf_counter() - begun) * 1000)
     times = times[5:]
+    onnx = beside(server, texts_of)
+    for what, (rate, chunks_a_second, cores) in measured.items():
+        other = onnx["rates"][what] if onnx else None
+        report.add(
+            f"MiniLM, {what}",
+            f"{rate:,.0f} tokens/s, {chunks_a_second:.1f} chunks/s",
+            f"ONNX Runtime f32 {other:,.0f}" if other else "",
+            f"{rate / other:.2f}, {cores:.1f} cores busy" if other else f"{cores:.1f} cores busy",
+            ">= 1.1" if other else f">= {TARGET:,} tokens/s",
+            rate / other >= 1.1 if other else rate >= TARGET,
+        )
     report.add(
         "MiniLM, one short query, warm, p50",
         f"{median(times):.1f} ms",
-        "",
+        f"ONNX Runtime f32 {onnx['query_ms']:.1f} ms" if onnx else "",
         f"p95 {percentile(times, 95):.1f} ms",
-        "<= 30 ms",
-        median(times) <= 30,
+        "<= its" if onnx else "<= 10 ms",
+        median(times) <= (onnx["query_ms"] if onnx else 10),
+    )
+    one, eight = questions_at_once(server, 1), questions_at_once(server, 8)
+    report.add(
+        "MiniLM, questions of eight sessions at once",
+        f"{eight:.0f}/s",
+        f"of one {one:.0f}/s",
+        f"{eight / one:.1f}",
+        ">= 5",
+        eight / one >= 5,
     )
     report.note(
-        f"model: kb.embed, {BATCH} texts of PostgreSQL's manual a call; tokens as the model reads them, [CLS] and [SEP] included"
+        f"model: kb.embed, {BATCH} texts of PostgreSQL's manual a call; tokens as the model reads them, [CLS] and [SEP] "
+        "included. ONNX=directory of its graphs puts ONNX Runtime beside it; on the machine of 2026-11-21 it gave 8,928 "
+        "tokens/s at 128 tokens, 8,256 at 256, and 2.3 ms for a query."
     )
     server.shared["minilm worked"] = True
     connection.close()

@@ -18,6 +18,13 @@ struct Task {
     answer: oneshot::Sender<Result<Vec<Vec<f32>>>>,
 }
 
+impl Task {
+    fn bytes(&self) -> usize {
+        let beside = self.work.beside() + SPECIAL;
+        self.texts.iter().map(|text| text.len() + beside).sum()
+    }
+}
+
 /// What is to be computed of each text: a vector, or a score, which is a vector of one number.
 #[derive(Clone)]
 enum Work {
@@ -26,6 +33,14 @@ enum Work {
 }
 
 impl Work {
+    /// Whether texts of both are computed by one pass.
+    fn goes_with(&self, other: &Work) -> bool {
+        match (self, other) {
+            (Work::Embed(one, kind), Work::Embed(other, other_kind)) => kind == other_kind && one == other,
+            _ => false,
+        }
+    }
+
     /// Bytes that each text has beside its own.
     fn beside(&self) -> usize {
         match self {
@@ -198,11 +213,11 @@ impl Shared {
         Ok(model)
     }
 
-    fn work(&self, task: &Task, pause: &dyn Fn()) -> Result<Vec<Vec<f32>>> {
-        match &task.work {
-            Work::Embed(embedder, kind) => self.model(embedder)?.embed(&task.texts, *kind, pause),
+    fn work(&self, work: &Work, texts: &[String], pause: &dyn Fn()) -> Result<Vec<Vec<f32>>> {
+        match work {
+            Work::Embed(embedder, kind) => self.model(embedder)?.embed(texts, *kind, pause),
             Work::Rank(reranker, query) => {
-                let scores = self.reranker(reranker)?.scores(&reranker.id, query, &task.texts, pause)?;
+                let scores = self.reranker(reranker)?.scores(&reranker.id, query, texts, pause)?;
                 Ok(scores.into_iter().map(|score| vec![score]).collect())
             }
         }
@@ -211,11 +226,11 @@ impl Shared {
 
 fn compute(shared: &Shared) {
     loop {
-        let task = {
+        let tasks = {
             let mut queue = lock(&shared.queue);
             loop {
-                if let Some(task) = queue.turns.pop() {
-                    break task;
+                if let Some(tasks) = take(&mut queue.turns) {
+                    break tasks;
                 }
                 if queue.closed {
                     return;
@@ -223,31 +238,78 @@ fn compute(shared: &Shared) {
                 queue = sync::wait(&shared.filled, queue);
             }
         };
-        serve(shared, task, &|| answer_questions(shared));
+        serve(shared, tasks, &|| answer_questions(shared));
+    }
+}
+
+/// What comes next, with what comes after it and is computed by the same pass: questions of many sessions, say.
+fn take(turns: &mut Turns<Task>) -> Option<Vec<Task>> {
+    let first = turns.pop()?;
+    Some(together(first, usize::MAX, |is_wanted| turns.pop_if(is_wanted)))
+}
+
+/// The same of questions only, at most so many.
+fn take_questions(turns: &mut Turns<Task>, most: usize) -> Option<Vec<Task>> {
+    let first = turns.pop_query_if(|_| true)?;
+    Some(together(first, most, |is_wanted| turns.pop_query_if(is_wanted)))
+}
+
+/// A task with others of the same work, so many at most in all, and up to the size of a piece.
+fn together(
+    first: Task,
+    most: usize,
+    mut pop_if: impl FnMut(&dyn Fn(&Task) -> bool) -> Option<Task>,
+) -> Vec<Task> {
+    let mut bytes = first.bytes();
+    let mut tasks = vec![first];
+    loop {
+        if tasks.len() >= most {
+            return tasks;
+        }
+        let goes_with = |next: &Task| bytes + next.bytes() <= PIECE && tasks[0].work.goes_with(&next.work);
+        let Some(next) = pop_if(&goes_with) else { return tasks };
+        bytes += next.bytes();
+        tasks.push(next);
     }
 }
 
 /// Answers questions between two passes of a model: no more than may go ahead of a class that waits, so that the piece
 /// comes to its next pass however many are asked.
 fn answer_questions(shared: &Shared) {
-    for _ in 0..PASSED_OVER {
-        let Some(question) = next_query(shared) else { return };
-        serve(shared, question, &|| ());
+    let mut left = PASSED_OVER as usize;
+    while left > 0 {
+        let questions = take_questions(&mut lock(&shared.queue).turns, left);
+        let Some(questions) = questions else { return };
+        left = left.saturating_sub(questions.len());
+        serve(shared, questions, &|| ());
     }
 }
 
-fn next_query(shared: &Shared) -> Option<Task> {
-    lock(&shared.queue).turns.pop_query()
+/// Computes what tasks of one work want.
+fn serve(shared: &Shared, mut tasks: Vec<Task>, pause: &dyn Fn()) {
+    // Their clients have cancelled.
+    tasks.retain(|task| !task.answer.is_closed());
+    if tasks.len() > 1 {
+        let texts: Vec<String> = tasks.iter().flat_map(|task| task.texts.iter().cloned()).collect();
+        if let Ok(vectors) = attempt(shared, &tasks[0].work, &texts, pause) {
+            let mut vectors = vectors.into_iter();
+            for task in tasks {
+                let own = vectors.by_ref().take(task.texts.len()).collect();
+                let _ = task.answer.send(Ok(own));
+            }
+            return;
+        }
+    }
+    // One whose texts are refused costs no other its vectors.
+    for task in tasks {
+        let result = attempt(shared, &task.work, &task.texts, pause);
+        let _ = task.answer.send(result);
+    }
 }
 
-fn serve(shared: &Shared, task: Task, pause: &dyn Fn()) {
-    // The client has cancelled.
-    if task.answer.is_closed() {
-        return;
-    }
-    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| shared.work(&task, pause)))
-        .unwrap_or_else(|_| Err(task.work.failed()));
-    let _ = task.answer.send(result);
+fn attempt(shared: &Shared, work: &Work, texts: &[String], pause: &dyn Fn()) -> Result<Vec<Vec<f32>>> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| shared.work(work, texts, pause)))
+        .unwrap_or_else(|_| Err(work.failed()))
 }
 
 #[cfg(test)]

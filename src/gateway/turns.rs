@@ -102,9 +102,10 @@ impl<T> Turns<T> {
         self.classes[next].tenants.pop()
     }
 
-    /// Takes the next question, and nothing of other classes.
-    pub fn pop_query(&mut self) -> Option<T> {
-        self.classes[Urgency::Query as usize].tenants.pop()
+    /// Takes the next question, if it is wanted, and nothing of other classes.
+    pub fn pop_query_if(&mut self, is_wanted: impl FnOnce(&T) -> bool) -> Option<T> {
+        let questions = &mut self.classes[Urgency::Query as usize].tenants;
+        questions.peek().is_some_and(is_wanted).then(|| questions.pop())?
     }
 }
 

@@ -1,6 +1,5 @@
-//! Which instruction set the local models are computed with: the best that the machine has and crate gemm is built for,
-//! or the one that KB_INSTRUCTION_SET names. (gemm's kernels for AVX-512 are left out: measured on an Intel Xeon with
-//! AVX-512 they embed 2,200 tokens a second where those for AVX2 embed 3,000.)
+//! Which instruction set the local models are computed with: the best that the machine has, or the one that
+//! KB_INSTRUCTION_SET names.
 
 mod product;
 
@@ -19,17 +18,21 @@ pub enum InstructionSet {
     Neon,
     /// x86-64 with AVX2 and FMA.
     Avx2,
+    /// The best of this machine, AVX-512 included, as crate rten chooses: not by candle.
+    Native,
 }
 
 impl InstructionSet {
     /// Slowest first.
-    const ALL: [InstructionSet; 3] = [InstructionSet::Portable, InstructionSet::Neon, InstructionSet::Avx2];
+    const ALL: [InstructionSet; 4] =
+        [InstructionSet::Portable, InstructionSet::Neon, InstructionSet::Avx2, InstructionSet::Native];
 
     pub fn name(self) -> &'static str {
         match self {
             InstructionSet::Portable => "portable",
             InstructionSet::Neon => "neon",
             InstructionSet::Avx2 => "avx2",
+            InstructionSet::Native => "native",
         }
     }
 
@@ -38,9 +41,11 @@ impl InstructionSet {
         InstructionSet::ALL.into_iter().filter(|set| product::is_available(*set)).collect()
     }
 
-    /// The one that gemm takes unless told otherwise.
-    fn best() -> InstructionSet {
-        InstructionSet::available().last().copied().unwrap_or(InstructionSet::Portable)
+    /// Whether candle computes with it unless told otherwise.
+    fn is_candles(self) -> bool {
+        let mut best = [InstructionSet::Avx2, InstructionSet::Neon].into_iter();
+        let best = best.find(|set| product::is_available(*set)).unwrap_or(InstructionSet::Portable);
+        self == InstructionSet::Native || self == best
     }
 
     /// The one to compute with.

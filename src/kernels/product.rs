@@ -12,11 +12,7 @@ pub struct Product(pub InstructionSet);
 impl Product {
     /// left · right. Views are multiplied without being copied.
     pub fn of(&self, left: &Tensor, right: &Tensor) -> Result<Tensor> {
-        if self.0 == InstructionSet::best() {
-            left.matmul(right)
-        } else {
-            left.apply_op2_no_bwd(right, &Portable)
-        }
+        if self.0.is_candles() { left.matmul(right) } else { left.apply_op2_no_bwd(right, &Portable) }
     }
 }
 
@@ -155,7 +151,7 @@ fn multiply(left: Matrix, right: Matrix, out: &mut [f32]) {
 /// Whether gemm takes it on this machine if it has no better one.
 pub fn is_available(set: InstructionSet) -> bool {
     match set {
-        InstructionSet::Portable => true,
+        InstructionSet::Portable | InstructionSet::Native => true,
         InstructionSet::Neon => cfg!(target_arch = "aarch64"),
         #[cfg(target_arch = "x86_64")]
         InstructionSet::Avx2 => <gemm_common::simd::V3 as MixedSimd<f32, f32, f32, f32>>::try_new().is_some(),

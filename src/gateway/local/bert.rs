@@ -1,7 +1,8 @@
 //! BERT sentence embeddings (MiniLM, BGE, E5 …), equal to sentence-transformers'.
 
+use super::config::Config;
+use super::pass::Pass;
 use super::tokens::Tokens;
-use super::transformer::{Config, Transformer};
 use super::weights::Weights;
 use super::{LocalModel, finish};
 use crate::error::{Error, Result};
@@ -12,7 +13,7 @@ use crate::model_files::ModelFiles;
 pub struct Bert {
     embedder: Embedder,
     tokens: Tokens,
-    transformer: Transformer,
+    pass: Pass,
     pooling: Pooling,
     dimension: usize,
 }
@@ -31,7 +32,7 @@ impl Bert {
         let weights = Weights::open(&files.weights).map_err(fail)?;
         Ok(Bert {
             tokens: Tokens::load(embedder, files)?,
-            transformer: Transformer::load(weights, config, set).map_err(fail)?,
+            pass: Pass::load(weights, config, set).map_err(fail)?,
             pooling: embedder.config.pooling.unwrap_or(files.pooling),
             dimension: files.dimension,
             embedder: embedder.clone(),
@@ -39,10 +40,8 @@ impl Bert {
     }
 
     fn embed_batch(&self, batch: &[&[u32]]) -> Result<Vec<Vec<f32>>> {
-        let hidden =
-            self.transformer.forward(batch).and_then(|x| x.flatten_all()?.to_vec1::<f32>()).map_err(|e| {
-                Error::Embedding { embedder: self.embedder.id.clone(), problem: e.to_string() }
-            })?;
+        let fail = |problem| Error::Embedding { embedder: self.embedder.id.clone(), problem };
+        let hidden = self.pass.forward(batch, None).map_err(fail)?;
         let mut rows = hidden.chunks_exact(self.dimension);
         batch
             .iter()

@@ -4,14 +4,15 @@
 //! one label. The score is the logistic function of the logit, as sentence-transformers' CrossEncoder gives it by default:
 //! from 0 to 1, in the order of the logits.
 
+use super::config::Config;
+use super::encoder::Linear;
+use super::pass::Pass;
 use super::tokens::{around, least, limited, open_tokenizer};
-use super::transformer::{Config, Linear, Transformer};
 use super::weights::Weights;
 use crate::error::{Error, Object, Result};
-use crate::kernels::{InstructionSet, Product};
+use crate::kernels::InstructionSet;
 use crate::model::Reranker;
 use crate::model_files::{Architecture, ModelFiles, open_weights, read_header};
-use candle_core::{Device, Tensor};
 use std::path::Path;
 use tokenizers::Tokenizer;
 
@@ -27,10 +28,10 @@ pub struct CrossEncoder {
     closing: Vec<u32>,
     /// Special tokens included.
     limit: usize,
-    transformer: Transformer,
+    pass: Pass,
     pooler: Linear,
     classifier: Linear,
-    product: Product,
+    hidden: usize,
 }
 
 /// A pair's tokens, and how many of them are the question's.
@@ -82,8 +83,8 @@ impl CrossEncoder {
         let mut pooled = if head.has("bert.pooler.dense.weight") { head.with_prefix("bert.") } else { head };
         let pooler = Linear::load(&mut pooled, "pooler.dense", hidden, hidden).map_err(fail)?;
         let weights = Weights::open(&files.weights).map_err(fail)?;
-        let transformer = Transformer::load(weights, config, set).map_err(fail)?;
-        if !transformer.has_second_type() {
+        let pass = Pass::load(weights, config, set).map_err(fail)?;
+        if !pass.has_second_type() {
             return Err(fail("config.json: a cross-encoder needs a type_vocab_size of 2".into()));
         }
         let tokenizer = open_tokenizer(&files.tokenizer).map_err(fail)?;
@@ -92,8 +93,7 @@ impl CrossEncoder {
             return Err(fail("tokenizer.json does not put [CLS] and [SEP] around a text".into()));
         }
         let limit = least(files.max_tokens, reranker.config.max_input_tokens).unwrap_or(usize::MAX);
-        let product = Product(set);
-        Ok(CrossEncoder { tokenizer, opening, closing, limit, transformer, pooler, classifier, product })
+        Ok(CrossEncoder { tokenizer, opening, closing, limit, pass, pooler, classifier, hidden })
     }
 
     /// A score from 0 to 1 for each text. What is longer than the model reads is cut, the longer of question and text first.
@@ -113,7 +113,7 @@ impl CrossEncoder {
         for text in texts {
             let pair = self.pair(&question, &ids(text)?, most);
             if !batch.is_empty() && size + pair.ids.len() > BATCH_TOKENS {
-                scores.extend(self.pass(&batch).map_err(|e| fail(e.to_string()))?);
+                scores.extend(self.score(&batch).map_err(fail)?);
                 pause();
                 batch.clear();
                 size = 0;
@@ -122,7 +122,7 @@ impl CrossEncoder {
             batch.push(pair);
         }
         if !batch.is_empty() {
-            scores.extend(self.pass(&batch).map_err(|e| fail(e.to_string()))?);
+            scores.extend(self.score(&batch).map_err(fail)?);
         }
         Ok(scores)
     }
@@ -133,21 +133,21 @@ impl CrossEncoder {
         Pair { ids: [&first, &text[..of_text], &self.closing].concat(), first: first.len() }
     }
 
-    fn pass(&self, batch: &[Pair]) -> candle_core::Result<Vec<f32>> {
+    fn score(&self, batch: &[Pair]) -> Result<Vec<f32>, String> {
         let texts: Vec<&[u32]> = batch.iter().map(|pair| pair.ids.as_slice()).collect();
         let firsts: Vec<usize> = batch.iter().map(|pair| pair.first).collect();
-        let hidden = self.transformer.forward_pairs(&texts, &firsts)?;
-        let mut next = 0;
-        let starts: Vec<u32> = texts
-            .iter()
-            .map(|ids| {
-                next += ids.len() as u32;
-                next - ids.len() as u32
-            })
-            .collect();
-        let starts = Tensor::from_vec(starts, batch.len(), &Device::Cpu)?;
-        let pooled = self.pooler.forward(&hidden.index_select(&starts, 0)?, &self.product)?.tanh()?;
-        let logits = self.classifier.forward(&pooled, &self.product)?.flatten_all()?.to_vec1::<f32>()?;
+        let states = self.pass.forward(&texts, Some(&firsts))?;
+        let mut opening = Vec::with_capacity(batch.len() * self.hidden);
+        let mut start = 0;
+        for ids in &texts {
+            opening.extend_from_slice(&states[start * self.hidden..(start + 1) * self.hidden]);
+            start += ids.len();
+        }
+        let mut pooled = vec![0f32; opening.len()];
+        self.pooler.apply(&opening, &mut pooled)?;
+        pooled.iter_mut().for_each(|x| *x = x.tanh());
+        let mut logits = vec![0f32; batch.len()];
+        self.classifier.apply(&pooled, &mut logits)?;
         Ok(logits.into_iter().map(|logit| (1.0 / (1.0 + f64::from(-logit).exp())) as f32).collect())
     }
 }

@@ -1,8 +1,11 @@
 //! Local models: texts become vectors inside this process.
 
 mod bert;
+mod config;
 mod cross_encoder;
+mod encoder;
 mod hash;
+mod pass;
 mod static_model;
 mod tokens;
 mod transformer;

@@ -1,4 +1,4 @@
-//! BERT's forward pass over several texts, one behind the other.
+//! BERT's forward pass by candle, for an instruction set that the server's environment names; see encoder.rs for the usual one.
 //!
 //! Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers", 2019. The tokens of all
 //! texts form one matrix, so that every linear layer is one product and no padding is ever computed;
@@ -6,42 +6,16 @@
 //! text's vector does not depend on the texts beside it. candle-transformers' BertModel pads, masks and
 //! copies each head; this is the same arithmetic without those.
 
+use super::config::{Activation, Config};
 use super::weights::Weights;
 use crate::kernels::{InstructionSet, Product};
 use candle_core::{D, Device, Error, Tensor};
 use candle_nn::ops::{layer_norm, softmax_last_dim};
 use rayon::prelude::*;
-use serde::Deserialize;
 
 type Result<T, E = Error> = std::result::Result<T, E>;
 
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
-enum Activation {
-    #[serde(rename = "gelu")]
-    Gelu,
-    #[serde(rename = "gelu_new", alias = "gelu_pytorch_tanh", alias = "gelu_fast")]
-    GeluTanh,
-    #[serde(rename = "relu")]
-    Relu,
-}
-
-/// What is used of config.json.
-#[derive(Debug, Clone, Deserialize)]
-pub struct Config {
-    vocab_size: usize,
-    hidden_size: usize,
-    num_hidden_layers: usize,
-    num_attention_heads: usize,
-    intermediate_size: usize,
-    hidden_act: Activation,
-    max_position_embeddings: usize,
-    type_vocab_size: usize,
-    layer_norm_eps: f64,
-    #[serde(default)]
-    position_embedding_type: Option<String>,
-}
-
-pub struct Linear {
+struct Linear {
     /// (in, out)
     weight: Tensor,
     bias: Tensor,
@@ -49,13 +23,13 @@ pub struct Linear {
 
 impl Linear {
     /// The file has (out, in).
-    pub fn load(weights: &mut Weights, name: &str, input: usize, output: usize) -> Result<Linear, String> {
+    fn load(weights: &mut Weights, name: &str, input: usize, output: usize) -> Result<Linear, String> {
         let weight = weights.tensor(&format!("{name}.weight"), &[output, input])?;
         let bias = weights.tensor(&format!("{name}.bias"), &[output])?;
         Ok(Linear { weight: weight.t().and_then(|w| w.contiguous()).map_err(|e| e.to_string())?, bias })
     }
 
-    pub fn forward(&self, x: &Tensor, product: &Product) -> Result<Tensor> {
+    fn forward(&self, x: &Tensor, product: &Product) -> Result<Tensor> {
         product.of(x, &self.weight)?.broadcast_add(&self.bias)
     }
 }
@@ -68,15 +42,11 @@ struct Norm {
 
 impl Norm {
     fn load(weights: &mut Weights, name: &str, config: &Config) -> Result<Norm, String> {
-        // Files converted from TensorFlow call them gamma and beta.
-        let (weight, bias) = match weights.has(&format!("{name}.gamma")) {
-            true => ("gamma", "beta"),
-            false => ("weight", "bias"),
-        };
+        let [weight, bias] = Config::norm_names(weights, name);
         let shape = [config.hidden_size];
         Ok(Norm {
-            weight: weights.tensor(&format!("{name}.{weight}"), &shape)?,
-            bias: weights.tensor(&format!("{name}.{bias}"), &shape)?,
+            weight: weights.tensor(&weight, &shape)?,
+            bias: weights.tensor(&bias, &shape)?,
             eps: config.layer_norm_eps as f32,
         })
     }
@@ -177,15 +147,8 @@ pub struct Transformer {
 impl Transformer {
     pub fn load(mut weights: Weights, config: Config, set: InstructionSet) -> Result<Transformer, String> {
         let c = &config;
-        if c.num_attention_heads == 0 || !c.hidden_size.is_multiple_of(c.num_attention_heads) {
-            return Err("config.json: hidden_size is no multiple of num_attention_heads".into());
-        }
-        if c.position_embedding_type.as_deref().is_some_and(|t| t != "absolute") {
-            return Err("config.json: kb runs position_embedding_type \"absolute\" only".into());
-        }
-        if !weights.has("embeddings.word_embeddings.weight") {
-            weights = weights.with_prefix("bert.");
-        }
+        c.check()?;
+        weights = c.find(weights);
         let words = weights.tensor("embeddings.word_embeddings.weight", &[c.vocab_size, c.hidden_size])?;
         let positions = weights
             .tensor("embeddings.position_embeddings.weight", &[c.max_position_embeddings, c.hidden_size])?;
@@ -207,30 +170,24 @@ impl Transformer {
         Ok(Transformer { words, positions, second, norm, layers, config, product: Product(set) })
     }
 
-    /// Hidden states (tokens of all texts, hidden) of the last layer, text after text. No text may be
-    /// empty or longer than the model has positions.
-    pub fn forward(&self, texts: &[&[u32]]) -> Result<Tensor> {
-        self.encode(texts, self.embed(texts)?)
-    }
-
     /// Whether it tells the two texts of a pair apart.
     pub fn has_second_type(&self) -> bool {
         self.second.is_some()
     }
 
-    /// As [`Transformer::forward`], of pairs: of each the first so many tokens are of type 0, the others of type 1.
-    pub fn forward_pairs(&self, pairs: &[&[u32]], firsts: &[usize]) -> Result<Tensor> {
-        let mut x = self.embed(pairs)?;
-        if let Some(second) = &self.second {
+    /// See [`super::pass::Pass::forward`].
+    pub fn forward(&self, texts: &[&[u32]], firsts: Option<&[usize]>) -> Result<Vec<f32>> {
+        let mut x = self.embed(texts)?;
+        if let (Some(second), Some(firsts)) = (&self.second, firsts) {
             let is_second = |(ids, first): (&&[u32], &usize)| {
                 let first = *first;
                 (0..ids.len()).map(move |place| if place < first { 0f32 } else { 1f32 })
             };
-            let types: Vec<f32> = pairs.iter().zip(firsts).flat_map(is_second).collect();
+            let types: Vec<f32> = texts.iter().zip(firsts).flat_map(is_second).collect();
             let types = Tensor::from_vec(types, (x.dim(0)?, 1), &Device::Cpu)?;
             x = (x + types.broadcast_mul(second)?)?;
         }
-        self.encode(pairs, x)
+        self.encode(texts, x)?.flatten_all()?.to_vec1::<f32>()
     }
 
     /// What words and positions give, before the first norm.

@@ -43,12 +43,18 @@ impl Weights {
         self.metadata.info(&format!("{}{name}", self.prefix)).is_some()
     }
 
-    /// A tensor as f32; an error when it is missing or of another shape.
-    pub fn tensor(&mut self, name: &str, shape: &[usize]) -> Result<Tensor, String> {
+    /// A tensor's numbers as f32; an error when it is missing or of another shape.
+    pub fn numbers(&mut self, name: &str, shape: &[usize]) -> Result<Vec<f32>, String> {
         let (values, found) = self.f32s(name)?;
         if found != shape {
             return Err(format!("tensor \"{name}\" has shape {found:?}, config.json says {shape:?}"));
         }
+        Ok(values)
+    }
+
+    /// The same as a tensor of candle's.
+    pub fn tensor(&mut self, name: &str, shape: &[usize]) -> Result<Tensor, String> {
+        let values = self.numbers(name, shape)?;
         Tensor::from_vec(values, shape, &Device::Cpu).map_err(|e| format!("tensor \"{name}\": {e}"))
     }
 

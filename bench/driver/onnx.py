@@ -1,0 +1,87 @@
+"""A program: ONNX Runtime's rate on the texts that kb embeds, and its time for a question. Reads the texts as JSON from
+standard input.
+
+onnx.py TOKENIZER.json GRAPHS THREADS    GRAPHS has f32.onnx (input_ids, mask) and f32_nomask.onnx (input_ids)
+"""
+
+import json
+import queue
+import sys
+import threading
+import time
+from statistics import median
+
+import numpy
+import onnxruntime
+from tokenizers import Tokenizer
+
+TOGETHER = 4
+
+
+def session(path: str, threads: int) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads, options.log_severity_level = threads, 1, 3
+    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+def run(sessions, batch: list[list[int]]) -> None:
+    masked, plain = sessions
+    longest = max(len(ids) for ids in batch)
+    if all(len(ids) == longest for ids in batch):
+        plain.run(None, {"input_ids": numpy.array(batch, numpy.int32)})
+        return
+    padded = numpy.zeros((len(batch), longest), numpy.int32)
+    mask = numpy.zeros_like(padded)
+    for row, ids in enumerate(batch):
+        padded[row, : len(ids)] = ids
+        mask[row, : len(ids)] = 1
+    masked.run(None, {"input_ids": padded, "mask": mask})
+
+
+def rate(tokenizer: Tokenizer, workers, texts: list[str]) -> float:
+    """Tokens a second: a session of one thread on each core, texts of about one length together, the longest first."""
+    begun = time.perf_counter()
+    encoded = sorted((encoding.ids for encoding in tokenizer.encode_batch(texts)), key=len, reverse=True)
+    waiting = queue.SimpleQueue()
+    for start in range(0, len(encoded), TOGETHER):
+        waiting.put(encoded[start : start + TOGETHER])
+
+    def drain(sessions) -> None:
+        while True:
+            try:
+                run(sessions, waiting.get_nowait())
+            except queue.Empty:
+                return
+
+    threads = [threading.Thread(target=drain, args=(sessions,)) for sessions in workers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sum(map(len, encoded)) / (time.perf_counter() - begun)
+
+
+def main() -> None:
+    path, graphs, threads = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    tokenizer = Tokenizer.from_file(path)
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(256)
+
+    def both(count: int):
+        return session(f"{graphs}/f32.onnx", count), session(f"{graphs}/f32_nomask.onnx", count)
+
+    workers = [both(1) for _ in range(threads)]
+    rates = {}
+    for what, texts in json.load(sys.stdin).items():
+        rate(tokenizer, workers, texts[:8])
+        rates[what] = median(rate(tokenizer, workers, texts) for _ in range(3))
+    one, times = both(threads), []
+    for i in range(60):
+        ids = tokenizer.encode(f"how do I create table number {i}?").ids
+        begun = time.perf_counter()
+        run(one, [ids])
+        times.append((time.perf_counter() - begun) * 1000)
+    print(json.dumps({"rates": rates, "query_ms": median(times[10:])}))
+
+
+main()
