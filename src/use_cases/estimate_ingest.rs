@@ -15,7 +15,7 @@ const SAMPLE: i64 = 200;
 /// Assumed seconds of a request, where no limit makes it last longer.
 const REQUEST_SECONDS: f64 = 0.5;
 /// Tokens a second of a local model on two cores.
-const LOCAL_TOKENS: f64 = 1_500.0;
+const LOCAL_TOKENS: f64 = 4_000.0;
 
 /// Tokens that a chat model is sent beside a chunk's own, and that it answers with.
 const SITUATE_TOKENS: i64 = 800;

@@ -159,15 +159,12 @@ impl Intake {
         let limits = settings::limits(|| {});
         let results = helper_thread::begin(move || {
             let prepare = |document: Document| {
-                pidfile::note(Activity::Prepare, Some(document.job.job_no));
                 let job = document.job.clone();
                 let asks_none = || Error::Internal("a document was not to ask models".into());
                 let prepared = prepare::prepare(document, &model_dir, limits, &mut Consulted::default());
                 prepared.and_then(|prepared| prepared.ok_or_else(|| (job, asks_none())))
             };
-            let results = documents.into_iter().map(prepare).collect();
-            pidfile::note(Activity::Prepare, None);
-            results
+            documents.into_iter().map(prepare).collect()
         })?;
         self.preparing = Some(Preparing { jobs, results });
         Ok(true)

@@ -10,14 +10,16 @@ use crate::ingest::parse::{ContentType, Extracted, extract_bytes};
 use crate::ingest::rechunk::{PreviousChunk, rechunk};
 use crate::model::vector_db::question_problem;
 use crate::model::{Bounds, Limits, Strategy};
+use crate::pg::pidfile::{self, Activity};
 use crate::store::chunks::{self, Existing};
 use crate::store::documents::{self, Locked, Stored};
 use crate::store::jobs::Job;
 use crate::store::vector_store::VectorDb;
+use crate::sync::lock;
 use crate::tokenizer::Tokenizer;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// A document as it was read, with what it has in each build.
 #[derive(Clone)]
@@ -76,17 +78,24 @@ pub fn prepare(
 ) -> Result<Option<Prepared>, (Job, Error)> {
     let job = document.job.clone();
     consulted.begin();
+    // One at a time: if one kills this worker, it is known which it was.
+    let _one = lock(&PREPARING);
+    pidfile::note(Activity::Prepare, Some(job.job_no));
     // A library that panics on one document must not cost the others.
     let attempt = std::panic::AssertUnwindSafe(|| {
         prepare_document(document, model_dir, &Bounds::begin(limits), consulted)
     });
-    std::panic::catch_unwind(attempt)
-        .unwrap_or_else(|_| Err(Error::Internal("this document cannot be parsed or cut".into())))
-        .map_err(|error| {
-            let error = error.of_document(&job.external_id);
-            (job, error)
-        })
+    let prepared = std::panic::catch_unwind(attempt)
+        .unwrap_or_else(|_| Err(Error::Internal("this document cannot be parsed or cut".into())));
+    pidfile::note(Activity::Prepare, None);
+    prepared.map_err(|error| {
+        let error = error.of_document(&job.external_id);
+        (job, error)
+    })
 }
+
+/// Held while a document is parsed and cut, on whichever thread.
+static PREPARING: Mutex<()> = Mutex::new(());
 
 fn prepare_document(
     document: Document,

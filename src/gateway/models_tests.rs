@@ -1,0 +1,133 @@
+//! How requests share the models, by the model that needs no files.
+
+use super::*;
+
+fn embedder() -> Embedder {
+    Embedder {
+        id: "hash".into(),
+        provider: "hash".into(),
+        model: "hash".into(),
+        dimension: 4,
+        base_url: None,
+        config: Default::default(),
+    }
+}
+
+fn shared() -> Shared {
+    Shared {
+        queue: Mutex::default(),
+        filled: Condvar::new(),
+        loaded: Mutex::new(LruCache::new(LOADED)),
+        rerankers: Mutex::new(LruCache::new(RERANKERS)),
+        model_dir: Mutex::default(),
+    }
+}
+
+/// Who was answered, in that order: four bulk calls of two connections, an ingestion and a question, all of which
+/// wait when the model begins.
+fn order_of_answers() -> Vec<&'static str> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let models = Arc::new(Models::start(PathBuf::new()).unwrap());
+    let answered = Arc::new(Mutex::new(Vec::new()));
+    runtime.block_on(async {
+        let asks = [("bulk", 1), ("bulk", 1), ("bulk", 2), ("bulk", 2), ("ingest", 3), ("question", 4)];
+        let mut tasks = Vec::new();
+        for (name, connection) in asks {
+            let (models, answered) = (Arc::clone(&models), Arc::clone(&answered));
+            let (urgency, count) = match name {
+                "bulk" => (Urgency::Bulk, 40),
+                "ingest" => (Urgency::Ingest, 1),
+                _ => (Urgency::Query, 1),
+            };
+            // Each text is a piece.
+            let texts = vec!["a word ".repeat(PIECE / 7); count];
+            tasks.push(tokio::spawn(async move {
+                let whose = Whose { connection, ..Whose::default() };
+                models.embed(&embedder(), Kind::Query, urgency, &whose, texts).await.unwrap();
+                lock(&answered).push(name);
+            }));
+            tokio::task::yield_now().await;
+        }
+        for task in tasks {
+            task.await.unwrap();
+        }
+    });
+    let answered = lock(&answered);
+    answered.clone()
+}
+
+#[test]
+fn a_question_and_ingestion_are_answered_before_the_bulk_calls_that_came_first() {
+    let order = order_of_answers();
+    assert_eq!(order.len(), 6);
+    // Ingestion has its share, and a question waits for a piece or two.
+    assert_eq!(order[2..], ["bulk"; 4], "{order:?}");
+}
+
+#[test]
+fn between_two_passes_no_more_questions_are_answered_than_may_go_ahead_of_a_class() {
+    let shared = shared();
+    let mut answers = Vec::new();
+    for _ in 0..PASSED_OVER + 3 {
+        let (answer, answered) = oneshot::channel();
+        let work = Work::Embed(embedder(), Kind::Query);
+        let task = Task { work, texts: vec!["a".into()], answer };
+        lock(&shared.queue).turns.push(Urgency::Query, &Whose::default(), task);
+        answers.push(answered);
+    }
+    answer_questions(&shared);
+    let answered = answers.iter_mut().filter_map(|answer| answer.try_recv().ok()).count();
+    assert_eq!(answered, PASSED_OVER as usize);
+}
+
+#[test]
+fn of_more_models_than_may_be_in_memory_the_least_recently_asked_goes() {
+    let models = Models::start(PathBuf::new()).unwrap();
+    for dimension in 1..100 {
+        models.shared.model(&Embedder { dimension, ..embedder() }).unwrap();
+    }
+    assert_eq!(models.loaded(), LOADED.get());
+}
+
+/// Tasks of one text each, and their answers.
+fn waiting_tasks(texts: &[&str]) -> (Vec<Task>, Vec<oneshot::Receiver<Result<Vec<Vec<f32>>>>>) {
+    let one = |text: &&str| {
+        let (answer, answered) = oneshot::channel();
+        let work = Work::Embed(embedder(), Kind::Query);
+        (Task { work, texts: vec![text.to_string()], answer }, answered)
+    };
+    texts.iter().map(one).unzip()
+}
+
+#[test]
+fn questions_of_one_embedder_share_a_pass_and_each_gets_its_own_vector() {
+    let (tasks, answers) = waiting_tasks(&["one", "two", "three"]);
+    let mut turns = Turns::default();
+    for (connection, task) in (0..).zip(tasks) {
+        turns.push(Urgency::Query, &Whose { connection, ..Whose::default() }, task);
+    }
+    let other = Embedder { dimension: 5, ..embedder() };
+    let (answer, _unread) = oneshot::channel();
+    let work = Work::Embed(other, Kind::Query);
+    turns.push(
+        Urgency::Query,
+        &Whose { connection: 9, ..Whose::default() },
+        Task { work, texts: vec!["x".into()], answer },
+    );
+    let together = take(&mut turns).unwrap();
+    assert_eq!(together.len(), 3, "another embedder's waits");
+    assert_eq!(take(&mut turns).unwrap().len(), 1);
+    let shared = shared();
+    serve(&shared, together, &|| ());
+    let alone =
+        |text: &str| attempt(&shared, &Work::Embed(embedder(), Kind::Query), &[text.into()], &|| ()).unwrap();
+    for (mut answer, text) in answers.into_iter().zip(["one", "two", "three"]) {
+        assert_eq!(answer.try_recv().unwrap().unwrap(), alone(text), "{text}");
+    }
+    // No more than a piece at once.
+    let long = "a word ".repeat(PIECE / 14);
+    let (tasks, _answers) = waiting_tasks(&[&long, &long, &long]);
+    let mut turns = Turns::default();
+    tasks.into_iter().for_each(|task| turns.push(Urgency::Bulk, &Whose::default(), task));
+    assert_eq!(take(&mut turns).unwrap().len(), 1);
+}
