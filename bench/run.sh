@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The benchmarks, against a scratch cluster of their own; expects kb installed (make bench sees to it).
 # bench/run.sh [--only NAME,...] [--cranfield DIR] [--chunks N], names: ingest query seen remote model memory edit many
-# tenants filters keyword tables cost cranfield; N chunks for tenants, --filtered-chunks N for filters, --keyword-chunks N for
-# keyword. ONNX=dir: graphs for ONNX Runtime, to stand beside the local model. BENCH_TIMEOUT=n: seconds for all, 3600 unless given.
+# tenants filters grown keyword tables cost cranfield; N chunks for tenants, --filtered-chunks N for filters, --grown-chunks N for grown,
+# --keyword-chunks N for keyword. ONNX=dir: graphs for ONNX Runtime, to stand beside the local model. BENCH_TIMEOUT=n: seconds for all, 3600 unless given.
 set -euo pipefail
 # shellcheck source=tools/env.sh
 . "$(dirname "$0")/../tools/env.sh"

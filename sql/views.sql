@@ -10,10 +10,12 @@ SELECT k.id AS kb_id,
        d.documents, d.ready, d.pending, d.failed,
        coalesce(c.chunks, 0) AS chunks,
        coalesce(c.vectors, 0) AS vectors,
-       coalesce(c.indexed, false) AS indexed,
+       coalesce(c.index_state[1] > 0, false) AS indexed,
        round(r.rate::numeric, 2) AS rate,
        CASE WHEN d.pending = 0 THEN interval '0'
-            WHEN r.rate > 0 THEN make_interval(secs => ceil(d.pending / r.rate)) END AS eta
+            WHEN r.rate > 0 THEN make_interval(secs => ceil(d.pending / r.rate)) END AS eta,
+       coalesce(c.index_state[1], 0) AS segments,
+       coalesce(c.index_state[2], 0) AS unindexed
 FROM kb.knowledge_bases k
 CROSS JOIN LATERAL (
     SELECT count(*) AS documents,
@@ -28,11 +30,10 @@ CROSS JOIN LATERAL (
 LEFT JOIN LATERAL (
     SELECT (SELECT count(*) FROM kb.chunks WHERE build_no = b.build_no) AS chunks,
            kb._vector_count(b.build_no) AS vectors,
-           (SELECT i.indisvalid FROM pg_catalog.pg_index i
-            WHERE i.indexrelid = pg_catalog.to_regclass(pg_catalog.format('kb.%I', b.table_name || '_hnsw'))) AS indexed
-    FROM kb.builds b WHERE b.kb_no = k.kb_no AND b.state = 'live') c ON true;
+           kb._index_state(b.build_no) AS index_state
+    FROM kb.builds b WHERE b.kb_no = k.kb_no AND b.state = 'live' OFFSET 0) c ON true;
 COMMENT ON VIEW kb.status IS
-    'Per knowledge base: documents by state, chunks, vectors, whether the HNSW index is built (indexed), documents per second over the last minute (rate), and the time left at that rate (eta; NULL when nothing moved).';
+    'Per knowledge base: documents by state, chunks, vectors, whether an HNSW index is built (indexed), documents per second over the last minute (rate), the time left at that rate (eta; NULL when nothing moved), and how many segments the index has and how many vectors none (segments, unindexed).';
 
 CREATE VIEW kb.failures WITH (security_invoker = true) AS
 SELECT kb_id, tenant_id, external_id, error, sqlstate, attempts, processed_at AS failed_at

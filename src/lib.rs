@@ -59,7 +59,7 @@ mod sql {
     extension_sql_file!(
         "../sql/views.sql",
         name = "views",
-        requires = ["policies", kb::api::vector_dbs::_vector_count]
+        requires = ["policies", kb::api::vector_dbs::_vector_count, kb::api::vector_dbs::_index_state]
     );
     extension_sql_file!(
         "../sql/embedders.sql",

@@ -10,6 +10,7 @@ use std::path::{Component, Path, PathBuf};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Architecture {
+    /// A BERT, or what computes the same: RoBERTa, XLM-RoBERTa, DistilBERT.
     Bert,
     Static,
 }
@@ -62,10 +63,10 @@ impl ModelFiles {
         let config = read_json(dir, "config.json")?;
         let architecture = match config.as_ref().map(|c| c["model_type"].as_str().unwrap_or("")) {
             None | Some("model2vec") => Architecture::Static,
-            Some("bert") => Architecture::Bert,
+            Some("bert" | "roberta" | "xlm-roberta" | "distilbert") => Architecture::Bert,
             Some(other) => {
                 return Err(format!(
-                    "config.json says model_type \"{other}\"; kb runs bert and model2vec (or a bare matrix of token vectors, without config.json)"
+                    "config.json says model_type \"{other}\"; kb runs bert, roberta, xlm-roberta, distilbert and model2vec (or a bare matrix of token vectors, without config.json)"
                 ));
             }
         };
@@ -80,7 +81,11 @@ impl ModelFiles {
                 max_tokens: Some(max_tokens(dir, &config)?),
                 special_tokens: 2,
                 pooling: pooling(dir)?,
-                dimension: positive(&config, "config.json", "hidden_size")?,
+                dimension: positive(
+                    &config,
+                    "config.json",
+                    if config["dim"].is_null() { "hidden_size" } else { "dim" },
+                )?,
             }),
             _ => Ok(ModelFiles {
                 architecture,
@@ -140,7 +145,12 @@ fn positive(config: &Value, file: &str, key: &str) -> Result<usize, String> {
 
 /// The least of what sentence-transformers reads and what the model has positions for.
 fn max_tokens(dir: &Path, config: &Value) -> Result<usize, String> {
-    let positions = positive(config, "config.json", "max_position_embeddings")?;
+    let mut positions = positive(config, "config.json", "max_position_embeddings")?;
+    if config["model_type"].as_str().is_some_and(|kind| kind.ends_with("roberta")) {
+        // It counts them from behind the number of its padding.
+        let padding = config["pad_token_id"].as_u64().unwrap_or(1) as usize;
+        positions = positions.saturating_sub(padding.saturating_add(1));
+    }
     let sentence = read_json(dir, "sentence_bert_config.json")?.and_then(|c| c["max_seq_length"].as_u64());
     let given = match sentence {
         Some(n) => Some(n),

@@ -109,8 +109,13 @@ fn pooling_is_what_the_file_says_and_mean_without_one() {
 
 #[test]
 fn models_that_would_run_wrongly_are_refused() {
-    let roberta = models(&[("config.json", json!({"model_type": "roberta"}))]);
-    assert!(problem(open(&roberta)).contains("roberta"));
+    let deberta = models(&[("config.json", json!({"model_type": "deberta-v2"}))]);
+    assert!(problem(open(&deberta)).contains("deberta-v2"));
+    // The numbers before its first position are of none.
+    let mut roberta = bert();
+    roberta["model_type"] = json!("roberta");
+    let positions = bert()["max_position_embeddings"].as_u64().unwrap() as usize;
+    assert_eq!(open(&models(&[("config.json", roberta)])).unwrap().max_tokens, Some(positions - 2));
     let dense = json!([{"type": "sentence_transformers.models.Transformer"}, {"type": "sentence_transformers.models.Dense"}]);
     assert!(problem(open(&models(&[("config.json", bert()), ("modules.json", dense)]))).contains("Dense"));
     assert!(

@@ -32,6 +32,8 @@ static MAX_ATTEMPTS: GucSetting<i32> = GucSetting::<i32>::new(8);
 static FORCED_SCAN: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
 static QUERY_LOG_DAYS: GucSetting<i32> = GucSetting::<i32>::new(30);
 static LAUNCHER_NAPTIME: GucSetting<i32> = GucSetting::<i32>::new(60);
+static MODEL_THREADS: GucSetting<i32> = GucSetting::<i32>::new(0);
+static MAX_INDEX_BUILDS: GucSetting<i32> = GucSetting::<i32>::new(1);
 
 /// Variables that providers' documentation names for their keys, and kb's own.
 const PROVIDERS_VARIABLES: &CStr = c"KB_*, OPENAI_API_KEY, AZURE_OPENAI_API_KEY, AZURE_OPENAI_KEY, COHERE_API_KEY, CO_API_KEY, VOYAGE_API_KEY, JINA_API_KEY, MISTRAL_API_KEY, GEMINI_API_KEY, GOOGLE_API_KEY, HF_TOKEN, HUGGINGFACE_API_KEY, HUGGINGFACEHUB_API_TOKEN, OPENROUTER_API_KEY, LITELLM_API_KEY";
@@ -120,6 +122,16 @@ pub fn define() {
         GucContext::Sighup,
         GucFlags::default(),
     );
+    GucRegistry::define_int_guc(
+        c"kb.model_threads",
+        c"Threads that local models are computed with.",
+        c"0 is one for each core.",
+        &MODEL_THREADS,
+        0,
+        1024,
+        GucContext::Sighup,
+        GucFlags::default(),
+    );
     // It bounds the memory of the worker, which all tenants share.
     GucRegistry::define_int_guc(
         c"kb.max_document_size",
@@ -189,6 +201,17 @@ pub fn define() {
         &MAX_ATTEMPTS,
         1,
         1000,
+        GucContext::Sighup,
+        GucFlags::default(),
+    );
+    // Each takes up to maintenance_work_mem.
+    GucRegistry::define_int_guc(
+        c"kb.max_index_builds",
+        c"HNSW indexes that are built at a time, in all databases together.",
+        c"",
+        &MAX_INDEX_BUILDS,
+        1,
+        64,
         GucContext::Sighup,
         GucFlags::default(),
     );
@@ -307,6 +330,14 @@ pub fn max_attempts() -> i32 {
 
 pub fn query_log_days() -> i64 {
     i64::from(QUERY_LOG_DAYS.get())
+}
+
+pub fn model_threads() -> usize {
+    MODEL_THREADS.get().max(0) as usize
+}
+
+pub fn max_index_builds() -> i32 {
+    MAX_INDEX_BUILDS.get()
 }
 
 pub fn launcher_naptime() -> Duration {

@@ -14,6 +14,7 @@ import cost
 import cranfield
 import edit
 import filters
+import grown
 import ingest
 import keyword_search
 import memory
@@ -38,6 +39,7 @@ BENCHMARKS = {
     "many": many.run,
     "tenants": tenants.run,
     "filters": filters.run,
+    "grown": grown.run,
     "keyword": keyword_search.run,
     "tables": tables.run,
     "cost": cost.run,
@@ -64,6 +66,8 @@ def main() -> int:
     parser.add_argument("--chunks", type=int, default=100_000)
     # Under filters.
     parser.add_argument("--filtered-chunks", type=int, default=50_000)
+    # That a knowledge base has before it grows to three times as many.
+    parser.add_argument("--grown-chunks", type=int, default=100_000)
     # Of questions by words.
     parser.add_argument("--keyword-chunks", type=int, default=50_000)
     # Idle ones, beside the one that has work.

@@ -6,6 +6,7 @@ from statistics import median
 
 from psycopg.types.json import Jsonb
 
+import ingest
 from report import Report, percentile
 from server import Server, Vector, adapt_vectors
 
@@ -42,7 +43,7 @@ def run(server: Server, report: Report) -> None:
     connection.execute(
         "DO $$BEGIN CREATE ROLE bench_reader IN ROLE kb_reader; EXCEPTION WHEN duplicate_object THEN END$$"
     )
-    table = connection.execute("SELECT 'kb.' || quote_ident(table_name) FROM kb.builds").fetchone()[0]
+    table = ingest.hand_table(connection)
     for part in PARTS:
         kept = f"{part:g} %, {max(1, round(chunks * part / 100)):,}"
         compare(server, report, table, f'{{"part": "{part:g}"}}' if part < 100 else '{"all": true}', kept, vectors)

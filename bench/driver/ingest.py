@@ -40,7 +40,8 @@ def index_definition(connection) -> str | None:
         " JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am a ON a.oid = c.relam AND a.amname = 'hnsw'"
         " WHERE b.state = 'live' AND i.indisvalid"
     ).fetchone()
-    return row and row[0]
+    # By hand it is for all rows.
+    return row and row[0].split(" WHERE ")[0]
 
 
 def by_kb(server: Server, given: list[dict]):
@@ -71,6 +72,29 @@ def vector_table(connection) -> str:
     return connection.execute("SELECT 'kb.' || quote_ident(table_name) FROM kb.builds WHERE state = 'live'").fetchone()[
         0
     ]
+
+
+def hand_table(connection) -> str:
+    """A copy of the vectors with one HNSW index, as somebody would have it by hand, with the policies of kb's."""
+    table = vector_table(connection)
+    (m, ef_construction), = connection.execute(
+        "SELECT config->>'m', config->>'ef_construction' FROM kb.builds WHERE state = 'live'"
+    ).fetchall()
+    connection.execute("SET maintenance_work_mem = '2GB'")
+    for statement in (
+        "DROP TABLE IF EXISTS public.by_hand",
+        f"CREATE TABLE public.by_hand (LIKE {table} INCLUDING STORAGE)",
+        f"INSERT INTO public.by_hand SELECT * FROM {table}",
+        "ALTER TABLE public.by_hand ADD PRIMARY KEY (build_no, chunk_id)",
+        "CREATE INDEX by_hand_index ON public.by_hand USING hnsw (embedding vector_cosine_ops)"
+        f" WITH (m = {m}, ef_construction = {ef_construction})",
+        "ALTER TABLE public.by_hand ENABLE ROW LEVEL SECURITY",
+        "CREATE POLICY tenant_read ON public.by_hand USING (tenant_id = ANY ((SELECT kb.readable_tenants())::text[]))",
+        "VACUUM ANALYZE public.by_hand",
+    ):
+        connection.execute(statement)
+    connection.execute("RESET maintenance_work_mem")
+    return "public.by_hand"
 
 
 def export(connection) -> dict[str, bytes]:

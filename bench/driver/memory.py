@@ -23,7 +23,7 @@ def run(server: Server, report: Report) -> None:
 def backend(server: Server, report: Report) -> None:
     connection = ingest.bench_database(server)
     ingest.settle(connection)
-    table = ingest.vector_table(connection)
+    table = ingest.hand_table(connection)
     vector = query.vectors_of(connection, "hash", ["what is it?"])[0]
 
     def growth(sql: str, argument) -> float:

@@ -63,7 +63,7 @@ def side_by_side(connection, sides: list[tuple[str, list]], warm_up: int):
 
 def run(server: Server, report: Report) -> None:
     made = ingest.bench_database(server)
-    table = ingest.vector_table(made)
+    table = ingest.hand_table(made)
     vectors = vectors_of(made, "hash", questions(QUERIES + WARM_UP))
     by_hand = BY_HAND.format(table=table, top_k=TOP_K)
     made.execute("DO $$BEGIN CREATE ROLE bench_reader IN ROLE kb_reader; EXCEPTION WHEN duplicate_object THEN END$$")
@@ -116,7 +116,7 @@ def session(server: Server):
 def measure(connection, report: Report, vectors: list[Vector], by_hand: str, what: str, target: float | None):
     """One line, p50 against p50. Milliseconds and rows of each side."""
     plan = connection.execute("EXPLAIN " + by_hand, [vectors[0]]).fetchall()
-    if not any("_hnsw" in line for (line,) in plan):
+    if not any("by_hand_index" in line for (line,) in plan):
         raise AssertionError("the hand-written SQL does not use the HNSW index")
     times, rows = side_by_side(connection, [(BY_KB, vectors), (by_hand, vectors)], WARM_UP)
     if any(len(found) != TOP_K for side in rows for found in side):

@@ -827,4 +827,55 @@ GRANT EXECUTE ON FUNCTION kb.explain TO kb_reader;
 COMMENT ON FUNCTION kb.explain(text, text, integer, double precision, jsonb, integer, text, jsonb, text, uuid) IS
     'How kb.query answers a question: settings, scans, candidates of each leg and stage, what was left out and why, milliseconds of each step; of external_id or chunk_id, why it is not in the answer. What the caller may not read is as if absent.';
 
+-- Vectors in segments, each with an HNSW index of its own.
+DO $$
+DECLARE
+    name text;
+BEGIN
+    FOR name IN SELECT DISTINCT t.relname FROM pg_class t
+        WHERE t.relnamespace = 'kb'::regnamespace AND t.relkind = 'r'
+          AND (EXISTS (SELECT FROM kb.builds b WHERE b.table_name = t.relname::text)
+               OR EXISTS (SELECT FROM kb.vector_dbs v WHERE v.table_name = t.relname::text))
+    LOOP
+        EXECUTE format('ALTER TABLE kb.%I ADD COLUMN segment integer NOT NULL DEFAULT 0', name);
+        EXECUTE format('CREATE INDEX ON kb.%I (segment)', name);
+    END LOOP;
+END $$;
+CREATE FUNCTION kb._index_state(build_no bigint) RETURNS bigint[]
+    STABLE PARALLEL RESTRICTED LANGUAGE c AS 'MODULE_PATHNAME', '_index_state_wrapper';
+REVOKE ALL ON FUNCTION kb._index_state FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION kb._index_state(bigint) TO kb_reader;
+COMMENT ON FUNCTION kb._index_state(bigint) IS
+    'Internal: how many segments of a build''s vector table have an index, and how many of its vectors have none.';
+CREATE OR REPLACE VIEW kb.status WITH (security_invoker = true) AS
+SELECT k.id AS kb_id,
+       k.tenant_id,
+       d.documents, d.ready, d.pending, d.failed,
+       coalesce(c.chunks, 0) AS chunks,
+       coalesce(c.vectors, 0) AS vectors,
+       coalesce(c.index_state[1] > 0, false) AS indexed,
+       round(r.rate::numeric, 2) AS rate,
+       CASE WHEN d.pending = 0 THEN interval '0'
+            WHEN r.rate > 0 THEN make_interval(secs => ceil(d.pending / r.rate)) END AS eta,
+       coalesce(c.index_state[1], 0) AS segments,
+       coalesce(c.index_state[2], 0) AS unindexed
+FROM kb.knowledge_bases k
+CROSS JOIN LATERAL (
+    SELECT count(*) AS documents,
+           count(*) FILTER (WHERE status = 'ready') AS ready,
+           count(*) FILTER (WHERE status = 'pending') AS pending,
+           count(*) FILTER (WHERE status = 'failed') AS failed,
+           count(*) FILTER (WHERE processed_at > clock_timestamp() - interval '60 s') AS recent,
+           min(processed_at) FILTER (WHERE processed_at > clock_timestamp() - interval '60 s') AS since
+    FROM kb.documents WHERE kb_no = k.kb_no) d
+CROSS JOIN LATERAL (
+    SELECT d.recent / greatest(extract(epoch FROM clock_timestamp() - d.since), 1) AS rate) r
+LEFT JOIN LATERAL (
+    SELECT (SELECT count(*) FROM kb.chunks WHERE build_no = b.build_no) AS chunks,
+           kb._vector_count(b.build_no) AS vectors,
+           kb._index_state(b.build_no) AS index_state
+    FROM kb.builds b WHERE b.kb_no = k.kb_no AND b.state = 'live' OFFSET 0) c ON true;
+COMMENT ON VIEW kb.status IS
+    'Per knowledge base: documents by state, chunks, vectors, whether an HNSW index is built (indexed), documents per second over the last minute (rate), the time left at that rate (eta; NULL when nothing moved), and how many segments the index has and how many vectors none (segments, unindexed).';
+
 SELECT pg_catalog.set_config('search_path', pg_catalog.current_setting('kb_install.search_path'), true);

@@ -38,6 +38,11 @@ fn drop_vector_db(id: Option<&str>) -> Result<(), ErrorReport> {
 }
 
 #[pg_extern(stable, parallel_restricted)]
+fn _index_state(build_no: Option<i64>) -> Result<Vec<i64>, ErrorReport> {
+    Ok(use_cases::index_state(required("build_no", build_no)?)?)
+}
+
+#[pg_extern(stable, parallel_restricted)]
 fn _vector_count(build_no: Option<i64>) -> Result<i64, ErrorReport> {
     Ok(use_cases::vector_count(required("build_no", build_no)?)?)
 }

@@ -7,7 +7,7 @@ mod build;
 mod bytes;
 mod corrupt;
 mod cursor;
-pub mod levels;
+
 mod merge;
 mod page;
 mod page_writer;

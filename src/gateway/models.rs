@@ -6,6 +6,7 @@ use crate::error::{Error, Object, Result};
 use crate::model::{Embedder, Kind, Reranker};
 use crate::sync::{self, lock};
 use lru::LruCache;
+use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex};
@@ -90,6 +91,28 @@ struct Shared {
     loaded: Mutex<LruCache<i64, Arc<dyn LocalModel>>>,
     rerankers: Mutex<LruCache<Reranker, Arc<CrossEncoder>>>,
     model_dir: Mutex<PathBuf>,
+    threads: Mutex<Threads>,
+}
+
+/// The threads that compute.
+#[derive(Default)]
+struct Threads {
+    /// How many there are to be; 0: one for each core.
+    wanted: usize,
+    /// Those that there are.
+    pool: Option<Arc<ThreadPool>>,
+}
+
+impl Threads {
+    /// None: those that every program has, one for each core. Call with signals blocked.
+    fn pool(&mut self) -> Option<Arc<ThreadPool>> {
+        let current = self.pool.as_ref().map_or(0, |pool| pool.current_num_threads());
+        if current != self.wanted {
+            let build = || ThreadPoolBuilder::new().num_threads(self.wanted).build().ok();
+            self.pool = if self.wanted == 0 { None } else { build().map(Arc::new) };
+        }
+        self.pool.clone()
+    }
 }
 
 impl Models {
@@ -101,6 +124,7 @@ impl Models {
             loaded: Mutex::new(LruCache::new(LOADED)),
             rerankers: Mutex::new(LruCache::new(RERANKERS)),
             model_dir: Mutex::new(model_dir),
+            threads: Mutex::default(),
         });
         let worker = Arc::clone(&shared);
         std::thread::Builder::new().name("kb-models".into()).spawn(move || compute(&worker))?;
@@ -162,6 +186,11 @@ impl Models {
     /// Models in memory.
     pub fn loaded(&self) -> usize {
         lock(&self.shared.loaded).len() + lock(&self.shared.rerankers).len()
+    }
+
+    /// How many threads compute from now on; 0: one for each core.
+    pub fn set_threads(&self, threads: usize) {
+        lock(&self.shared.threads).wanted = threads;
     }
 
     /// A change of directory forgets what was loaded from the old one.
@@ -238,7 +267,12 @@ fn compute(shared: &Shared) {
                 queue = sync::wait(&shared.filled, queue);
             }
         };
-        serve(shared, tasks, &|| answer_questions(shared));
+        let pool = lock(&shared.threads).pool();
+        let serve = || serve(shared, tasks, &|| answer_questions(shared));
+        match pool {
+            Some(pool) => pool.install(serve),
+            None => serve(),
+        }
     }
 }
 

@@ -20,6 +20,7 @@ fn shared() -> Shared {
         loaded: Mutex::new(LruCache::new(LOADED)),
         rerankers: Mutex::new(LruCache::new(RERANKERS)),
         model_dir: Mutex::default(),
+        threads: Mutex::default(),
     }
 }
 
@@ -130,4 +131,27 @@ fn questions_of_one_embedder_share_a_pass_and_each_gets_its_own_vector() {
     let mut turns = Turns::default();
     tasks.into_iter().for_each(|task| turns.push(Urgency::Bulk, &Whose::default(), task));
     assert_eq!(take(&mut turns).unwrap().len(), 1);
+}
+
+#[test]
+fn as_many_threads_compute_as_are_set_and_as_there_are_cores_where_none_is() {
+    let mut threads = Threads::default();
+    assert!(threads.pool().is_none());
+    for wanted in [3, 1, 3] {
+        threads.wanted = wanted;
+        let pool = threads.pool().unwrap();
+        assert_eq!(pool.install(rayon::current_num_threads), wanted);
+        // They stay.
+        assert!(Arc::ptr_eq(&pool, &threads.pool().unwrap()));
+    }
+    threads.wanted = 0;
+    assert!(threads.pool().is_none());
+    // And what is computed by them is the same.
+    let models = Models::start(PathBuf::new()).unwrap();
+    models.set_threads(2);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let texts = vec!["a word".to_string()];
+    let (embedder, whose) = (embedder(), Whose::default());
+    let vectors = models.embed(&embedder, Kind::Document, Urgency::Bulk, &whose, texts);
+    assert_eq!(runtime.block_on(vectors).unwrap().len(), 1);
 }

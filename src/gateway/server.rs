@@ -31,6 +31,8 @@ use tokio::runtime::Runtime;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     pub model_dir: PathBuf,
+    /// 0: one for each core.
+    pub model_threads: usize,
     pub query_cache_size: usize,
     pub endpoints: access::Settings,
 }
@@ -66,6 +68,7 @@ impl Server {
             |what: &str, e: std::io::Error| Error::Gateway { problem: format!("cannot {what}: {e}") };
         let models =
             Models::start(settings.model_dir.clone()).map_err(|e| problem("start its model thread", e))?;
+        models.set_threads(settings.model_threads);
         let cache = QueryCache::new(settings.query_cache_size);
         let queues = Queues::new(settings.endpoints.clone());
         let query_usage = Mutex::new(QueryUsage::new());
@@ -128,6 +131,7 @@ impl Server {
             self.state.models.set_model_dir(settings.model_dir.clone());
             self.state.cache.clear();
         }
+        self.state.models.set_threads(settings.model_threads);
         self.state.queues.configure(settings.endpoints.clone());
         self.state.cache.resize(settings.query_cache_size);
         *current = settings;

@@ -111,7 +111,7 @@ fn multiply(left: Matrix, right: Matrix, out: &mut [f32]) {
     use gemm_f32::microkernel::scalar::f32::{H_M, H_N, H_UKR, MR_DIV_N, NR, UKR};
     assert!(left.columns == right.rows && out.len() == left.rows * right.columns);
     let Some(simd) = <Scalar as MixedSimd<f32, f32, f32, f32>>::try_new() else { return };
-    let threads = candle_core::utils::get_num_threads();
+    let threads = rayon::current_num_threads();
     let parallelism = if threads > 1 { Parallelism::Rayon(threads) } else { Parallelism::None };
     // The kernels write columns: transposed, the rows of `out` are columns. As `gemm_common::gemm_def` calls it: the
     // width of the instructions is 1; m, n, k; dst, its column and row stride, whether it is added to; lhs, rhs and

@@ -141,6 +141,20 @@ pub fn start() {
     }
 }
 
+static LOW_PRIORITY: AtomicBool = AtomicBool::new(false);
+
+/// Whether [`lower_priority`] was called.
+pub fn has_low_priority() -> bool {
+    LOW_PRIORITY.load(Ordering::Relaxed)
+}
+
+/// Lets other processes have the processor first, from now on.
+pub fn lower_priority() {
+    LOW_PRIORITY.store(true, Ordering::Relaxed);
+    // SAFETY: a system call on this process. It may be refused; then nothing changes.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 10) };
+}
+
 /// Re-reads the configuration files if SIGHUP came; true when it did.
 pub fn reload_settings() -> bool {
     if !RELOAD.swap(false, Ordering::SeqCst) {

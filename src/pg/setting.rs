@@ -1,7 +1,8 @@
 //! Settings of PostgreSQL and of other modules: set for one piece of work or for a process, and read.
 
 use pgrx::pg_sys;
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
+use std::sync::OnceLock;
 
 /// Sets a setting at the current nesting level, with the rights of the extension.
 pub(super) fn set(name: &CStr, value: &CStr) {
@@ -54,6 +55,16 @@ pub fn set_for_process(name: &CStr, value: &CStr) {
             pg_sys::GucSource::PGC_S_SESSION,
         );
     }
+}
+
+/// Sets how many processes help to build an index, for the rest of a background process's life; None: as many as the configuration
+/// says.
+pub fn set_parallel_maintenance_workers(workers: Option<i32>) {
+    static CONFIGURED: OnceLock<i32> = OnceLock::new();
+    // SAFETY: a plain setting of this process.
+    let configured = *CONFIGURED.get_or_init(|| unsafe { pg_sys::max_parallel_maintenance_workers });
+    let value = CString::new(workers.unwrap_or(configured).to_string()).unwrap_or_default();
+    set_for_process(c"max_parallel_maintenance_workers", &value);
 }
 
 /// Whether the server writes statements to its log as they are.

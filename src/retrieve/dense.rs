@@ -12,8 +12,8 @@ use crate::pg::{latch, report, txn, wake};
 use crate::settings;
 use crate::store::candidates;
 use crate::store::search::{self, Target};
-use crate::store::vector_store::{Search, VectorDb};
-use std::cell::RefCell;
+use crate::store::vector_store::{Search, Searched, VectorDb};
+use std::cell::{OnceCell, RefCell};
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
@@ -28,7 +28,7 @@ pub fn dense(
     if !target.is_readable && !report::in_recovery() {
         await_rights(&target.vector_db)?;
     }
-    let question = Question { target, vector, filter, listed: RefCell::default() };
+    let question = Question { target, vector, filter, listed: RefCell::default(), searched: OnceCell::new() };
     recall::dense(&question, bounds, target.ef_search(), journal)
 }
 
@@ -39,7 +39,7 @@ pub fn nearest(
     filter: Option<&Filter>,
     limit: usize,
 ) -> Result<Vec<Candidate>> {
-    let question = Question { target, vector, filter, listed: RefCell::default() };
+    let question = Question { target, vector, filter, listed: RefCell::default(), searched: OnceCell::new() };
     question.read(question.nearest(Step::exact(limit))?)
 }
 
@@ -51,7 +51,7 @@ pub fn first_step(
     top_k: usize,
     ef_search: Option<usize>,
 ) -> Result<Option<Step>> {
-    let question = Question { target, vector, filter, listed: RefCell::default() };
+    let question = Question { target, vector, filter, listed: RefCell::default(), searched: OnceCell::new() };
     Ok(recall::steps(&question, top_k, false, ef_search)?.first().copied())
 }
 
@@ -86,6 +86,8 @@ struct Question<'a> {
     vector: &'a [f32],
     filter: Option<&'a Filter>,
     listed: RefCell<Listed>,
+    /// What a scan by index looks at, once it was asked.
+    searched: OnceCell<Option<Searched>>,
 }
 
 /// The chunks that pass the filter.
@@ -99,6 +101,13 @@ enum Listed {
 }
 
 impl Question<'_> {
+    fn searched(&self) -> Result<Option<&Searched>> {
+        if self.searched.get().is_none() {
+            let _ = self.searched.set(self.target.vector_db.store().searched()?);
+        }
+        Ok(self.searched.get().and_then(Option::as_ref))
+    }
+
     /// Lists the chunks that pass the filter, if they are `most` at most; how many there are.
     fn list(&self, filter: &Filter, most: usize) -> Result<Option<usize>> {
         let found = candidates::matching_chunks(self.target, filter, most)?;
@@ -121,7 +130,7 @@ impl Question<'_> {
 
 impl Vectors for Question<'_> {
     fn indexed(&self) -> Result<Option<usize>> {
-        self.target.vector_db.store().indexed()
+        Ok(self.searched()?.map(|searched| searched.vectors))
     }
 
     fn kept(&self, most: usize) -> Result<Option<Kept>> {
@@ -160,6 +169,8 @@ impl Vectors for Question<'_> {
             Listed::All(chunks) if is_exact => Some(chunks.as_slice()),
             _ => None,
         };
+        let segments =
+            if is_exact { &[] } else { self.searched()?.map_or(&[][..], |searched| &searched.cover) };
         self.target.vector_db.store().search(&Search {
             kb_no: self.target.kb_no,
             build_no: self.target.build_no,
@@ -168,6 +179,7 @@ impl Vectors for Question<'_> {
             among,
             limit: step.limit,
             scan: step.scan,
+            segments,
         })
     }
 

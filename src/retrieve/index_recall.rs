@@ -37,7 +37,9 @@ impl Probe<'_> {
 
     /// The scores of the nearest, best first.
     fn nearest(&self, step: Step) -> Result<Vec<f64>> {
-        let found = self.target.vector_db.store().search(&Search {
+        let store = self.target.vector_db.store();
+        let searched = if matches!(step.scan, Scan::Index { .. }) { store.searched()? } else { None };
+        let found = store.search(&Search {
             kb_no: self.target.kb_no,
             build_no: self.target.build_no,
             vector: self.vector,
@@ -45,6 +47,7 @@ impl Probe<'_> {
             among: None,
             limit: step.limit,
             scan: step.scan,
+            segments: searched.as_ref().map_or(&[], |searched| &searched.cover),
         })?;
         let others = found.iter().filter(|candidate| Some(candidate.chunk_id) != self.own);
         Ok(others.filter_map(Candidate::score).take(self.k).collect())

@@ -47,7 +47,7 @@ pub fn measure_recall(kb_id: &str, sample: i32, source: &str) -> Result<Measured
     let kb = knowledge_bases::get_own(kb_id)?;
     let target = search::target(kb_id)?;
     let store = target.vector_db.store();
-    if store.indexed()?.is_none() {
+    if store.searched()?.is_none() {
         let measured = Measured { recall: 1.0, sample: 0, ef_search: None };
         as_owner(|| index_recall::put(&kb, target.build_no, &measured))?;
         return Ok(measured);

@@ -10,6 +10,7 @@ use crate::settings;
 fn current_settings() -> Settings {
     Settings {
         model_dir: settings::model_dir(),
+        model_threads: settings::model_threads(),
         query_cache_size: settings::query_cache_size(),
         endpoints: access::Settings {
             allowed_hosts: settings::allowed_hosts(),

@@ -1,14 +1,16 @@
 //! The indexer: builds the HNSW indexes and those on keys of metadata that are wanted in one database, then leaves. A process of its
 //! own, because CREATE INDEX CONCURRENTLY waits for older transactions, which the worker must not.
 
-use super::indexes;
+use super::indexes::{Wish, look};
 use crate::error::Result;
+use crate::model::segments::Traffic;
 use crate::pg::pidfile::PidFile;
 use crate::pg::{background, ddl, latch, pinned_settings, report, setting, txn, wake};
+use crate::settings;
 use crate::store::metadata_indexes::{self, Task};
 use crate::store::server_catalogs;
 use crate::store::vector_store::VectorDb;
-use crate::store::vector_store::index::Unindexed;
+use crate::store::vector_store::index::{self, Build, Table, Work};
 use pgrx::pg_sys;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -18,6 +20,11 @@ const ATTEMPTS: u32 = 10;
 /// How long the indexer waits for such a session.
 const GIVE_WAY: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Large segments are merged when nothing was written to their table for so long.
+const QUIET: Duration = Duration::from_secs(10);
+/// How often a table is looked at that may want something soon, and all others meanwhile.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+const LOOK_AT_ALL: Duration = Duration::from_secs(10);
 
 pub fn main(database: pg_sys::Oid) {
     background::start();
@@ -27,9 +34,9 @@ pub fn main(database: pg_sys::Oid) {
     // In a deadlock (with a DROP, say) the indexer gives way.
     setting::set_for_process(c"deadlock_timeout", c"50ms");
     let asked = background::asked_tables();
-    let mut attempts = HashMap::new();
+    let mut tables = Tables::default();
     loop {
-        match build_wanted(&asked, &mut attempts) {
+        match build_wanted(&asked, &mut tables) {
             Ok(true) => {}
             Ok(false) => break,
             Err(error) => {
@@ -82,58 +89,142 @@ fn do_task(task: &Task) -> Result<()> {
     txn::in_txn(metadata_indexes::analyze)
 }
 
-/// Looks at all tables once, and builds the indexes that are wanted; false when none is that was not tried often enough.
-/// `attempts` counts them by table.
-fn build_wanted(asked: &[u32], attempts: &mut HashMap<VectorDb, u32>) -> Result<bool> {
+/// What this process knows of one table.
+#[derive(Default)]
+struct Known {
+    /// Builds that failed or were ended, one after the other.
+    failures: u32,
+    has_built: bool,
+    /// Its largest number when segments were to be merged as soon as it is quiet, and since when.
+    since: Option<(i32, Instant)>,
+}
+
+/// The tables that have wanted something.
+#[derive(Default)]
+struct Tables {
+    known: HashMap<VectorDb, Known>,
+    /// When all tables were looked at.
+    all_seen: Option<Instant>,
+}
+
+/// Does what tables want, each until it wants nothing more now; whether there may be more to do soon.
+fn build_wanted(asked: &[u32], tables: &mut Tables) -> Result<bool> {
     if !txn::in_txn(server_catalogs::is_installed)? {
         return Ok(false);
     }
-    let mut wanted = indexes::wanted(None, asked)?;
-    wanted.retain(|table| attempts.get(table.vector_db()).is_none_or(|count| *count < ATTEMPTS));
-    for table in &wanted {
-        let count = attempts.entry(table.vector_db().clone()).or_insert(0);
-        build_one(table.vector_db(), asked, count)?;
-    }
-    Ok(!wanted.is_empty())
-}
-
-/// Builds one index, if it is still wanted; again when a session that came first has ended the build.
-fn build_one(table: &VectorDb, asked: &[u32], count: &mut u32) -> Result<()> {
-    while *count < ATTEMPTS {
-        *count += 1;
-        // As it is now: the builds before took their time, and one that was ended leaves an invalid index.
-        let Some(next) = indexes::wanted(Some(std::slice::from_ref(table)), asked)?.pop() else {
-            return Ok(());
-        };
-        let result = build(&next);
-        txn::report_activity(None);
-        let Err(error) = result else { return Ok(()) };
-        let gives_way = ["40P01", "57014"].contains(&error.sqlstate()) || txn::in_txn(|| next.is_going())?;
-        if gives_way && *count < ATTEMPTS {
-            wait_for_others(&next);
+    let is_all = tables.all_seen.is_none_or(|at| at.elapsed() >= LOOK_AT_ALL);
+    let only: Option<Vec<VectorDb>> = (!is_all).then(|| tables.known.keys().cloned().collect());
+    let (mut has_worked, mut is_waiting, mut is_busy) = (false, false, false);
+    for table in txn::in_txn(|| index::tables(only.as_deref()))? {
+        let is_known = tables.known.contains_key(table.vector_db());
+        // The worker logs which one cannot be looked at; the others get their indexes.
+        if !is_known && !matches!(look(&table, asked.contains(&table.oid), false), Ok(Wish::Work(_))) {
             continue;
         }
-        *count = ATTEMPTS;
-        let name = txn::in_txn(|| next.describe())?;
-        report::log(&format!("the index of {name} cannot be built: {error}"));
+        let known = tables.known.entry(table.vector_db().clone()).or_default();
+        while known.failures < ATTEMPTS {
+            match next(&table, asked, known)? {
+                Next::Done => has_worked = true,
+                Next::Wait => {
+                    is_waiting = true;
+                    is_busy |= table.is_waited_for;
+                    break;
+                }
+                Next::Nothing => break,
+            }
+        }
     }
-    Ok(())
+    // What came to tables behind which others took their time is seen now.
+    tables.all_seen =
+        if is_all && !has_worked { Some(Instant::now()) } else { tables.all_seen.filter(|_| !has_worked) };
+    if !has_worked && is_waiting {
+        latch::wait(LOOK_AGAIN);
+    }
+    // What is urgent is done by another indexer, which the worker asks for.
+    let stays = (has_worked || is_waiting) && !(is_busy && background::has_low_priority());
+    Ok(stays && !txn::in_txn(|| Ok(background::database_is_wanted()))?)
 }
 
-fn build(table: &Unindexed) -> Result<()> {
-    let statement = txn::in_txn(|| table.create_statement())?;
-    txn::report_activity(Some(&statement));
-    if table.is_invalid {
-        ddl::run_top_level(&table.drop_statement())?;
+enum Next {
+    /// Something was done, or failed and is to be tried again.
+    Done,
+    /// Something may have to be done soon.
+    Wait,
+    Nothing,
+}
+
+/// Does the next thing that a table wants.
+fn next(table: &Table, asked: &[u32], known: &mut Known) -> Result<Next> {
+    // Other databases' indexers may be building as many as may be at a time.
+    let Some(_place) = place_to_build() else { return Ok(Next::Wait) };
+    // As it is now: what was built before took its time.
+    let Some(table) = txn::in_txn(|| index::tables(Some(std::slice::from_ref(table.vector_db()))))?.pop()
+    else {
+        return Ok(Next::Nothing);
+    };
+    let is_quiet = known.since.is_some_and(|(_, since)| since.elapsed() >= QUIET);
+    let work = match look(&table, asked.contains(&table.oid), is_quiet) {
+        Ok(Wish::Work(work)) => work,
+        // One with indexes that is being filled is looked at again: the worker looks less often.
+        Ok(Wish::Later) if known.has_built => return Ok(Next::Wait),
+        _ => return Ok(Next::Nothing),
+    };
+    let result = match &work {
+        Work::WhenQuiet { last } => {
+            if known.since.is_none_or(|(before, _)| before != *last) {
+                known.since = Some((*last, Instant::now()));
+            }
+            return Ok(Next::Wait);
+        }
+        Work::Nothing => return Ok(Next::Nothing),
+        Work::Drop { name } => run(&index::drop_statement(name)),
+        Work::Build(build) => have_built(&table, build),
+    };
+    txn::report_activity(None);
+    let Err(error) = result else {
+        known.failures = 0;
+        known.has_built = true;
+        return Ok(Next::Done);
+    };
+    known.failures += 1;
+    known.since = None;
+    let gives_way = ["40P01", "57014"].contains(&error.sqlstate()) || txn::in_txn(|| table.is_going())?;
+    if gives_way && known.failures < ATTEMPTS {
+        wait_for_others(&table);
+        return Ok(Next::Done);
     }
-    ddl::run_top_level(&statement)?;
+    known.failures = ATTEMPTS;
+    let name = txn::in_txn(|| table.describe())?;
+    report::log(&format!("the index of {name} cannot be built: {error}"));
+    Ok(Next::Nothing)
+}
+
+fn run(statement: &str) -> Result<()> {
+    txn::report_activity(Some(statement));
+    ddl::run_top_level(statement)
+}
+
+fn have_built(table: &Table, build: &Build) -> Result<()> {
+    // While documents come, who writes and asks has the other cores. A merge gives way to everybody, and takes what is left.
+    let is_quiet = build.traffic == Traffic::Quiet;
+    setting::set_parallel_maintenance_workers(if is_quiet { None } else { Some(0) });
+    if is_quiet {
+        background::lower_priority();
+    }
+    run(&txn::in_txn(|| table.create_statement(build))?)?;
     // Much was written, and until autovacuum has run the planner would join chunks by scanning them all.
-    txn::in_txn(|| table.analyze())
+    txn::in_txn(|| table.analyze_after(build))
+}
+
+/// One of the places of `kb.max_index_builds`, held until it is dropped; None: all are taken.
+fn place_to_build() -> Option<PidFile> {
+    let place = |number| PidFile::acquire(&format!("index_build_{number}")).ok().flatten();
+    (0..settings::max_index_builds()).find_map(place)
 }
 
 /// Waits until nobody locks all others out of a table any more, or it is gone. Interrupts are served by the statements,
 /// so that a late request to cancel ends one of those and not the process.
-fn wait_for_others(table: &Unindexed) {
+fn wait_for_others(table: &Table) {
     let begun = Instant::now();
     loop {
         latch::wait(LOOK_EVERY);

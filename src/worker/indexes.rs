@@ -5,44 +5,34 @@ use super::index_schedule::IndexSchedule;
 use super::log::Log;
 use super::target::{Target, has_moved};
 use crate::error::Result;
+use crate::model::segments::MOST_REST;
 use crate::pg::{txn, wake};
 use crate::store::metadata_indexes::{self, Task};
-use crate::store::vector_store::index::{self, Unindexed};
+use crate::store::vector_store::index::{self, Table, Work};
 use crate::store::vector_store::{self, Size, VectorDb};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
-/// What a vector table without an index wants.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wish {
-    /// It has as many rows as its configuration asks for.
-    Index,
-    /// It may want one soon: it is being filled, or somebody has locked it.
+/// What a vector table wants.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Wish {
+    Work(Work),
+    /// It may want something soon: it is being filled, or somebody has locked it.
     Later,
-    /// It has too few rows.
     Nothing,
 }
 
-/// What a table wants; one that is dropped meanwhile wants no index. What was put since its index was asked for does not
-/// make it wait.
-fn look(table: &Unindexed, is_asked: bool) -> Result<Wish> {
-    if (table.is_filling && !is_asked) || txn::in_txn(|| table.is_locked_exclusively())? {
+/// What a table wants; one that is dropped meanwhile wants no index. See [`Table::work`].
+pub fn look(table: &Table, is_asked: bool, is_quiet: bool) -> Result<Wish> {
+    if txn::in_txn(|| table.is_locked_exclusively())? {
         return Ok(Wish::Later);
     }
-    match txn::in_txn(|| table.has_min_rows()) {
-        Ok(true) => Ok(Wish::Index),
-        Ok(false) => Ok(Wish::Nothing),
+    match txn::in_txn(|| table.work(is_asked, is_quiet)) {
+        Ok(Work::Nothing) => Ok(if table.is_waited_for { Wish::Later } else { Wish::Nothing }),
+        Ok(work) => Ok(Wish::Work(work)),
         Err(error) if error.is_lock() || txn::in_txn(|| table.is_going())? => Ok(Wish::Later),
         Err(error) => Err(error),
     }
-}
-
-/// Those of these tables, or of all, whose index is to be built now; for the indexer, which was `asked` for some.
-pub fn wanted(only: Option<&[VectorDb]>, asked: &[u32]) -> Result<Vec<Unindexed>> {
-    let mut tables = txn::in_txn(|| index::unindexed(only))?;
-    // The worker logs which one cannot be looked at; the others get their indexes.
-    tables.retain(|table| matches!(look(table, asked.contains(&table.oid)), Ok(Wish::Index)));
-    Ok(tables)
 }
 
 /// What became of a build that got vectors.
@@ -60,10 +50,18 @@ fn move_if_large(build_no: i64) -> Result<Moved> {
     })
 }
 
+struct Asked {
+    work: Work,
+    /// Vectors that the table got since then.
+    vectors: u64,
+}
+
 /// The worker's part: looks at tables that got vectors, and starts the indexer.
 #[derive(Default)]
 pub struct Indexes {
     schedule: IndexSchedule<VectorDb>,
+    /// What each table was last asked for.
+    asked: HashMap<VectorDb, Asked>,
     /// Of builds in shared tables.
     growth: Growth,
     /// All tables were looked at since this worker started.
@@ -77,6 +75,9 @@ impl Indexes {
     pub fn note_vectors(&mut self, target: &Target, vectors: usize) {
         let vector_db = target.vector_db();
         self.schedule.note(vector_db);
+        if let Some(asked) = self.asked.get_mut(vector_db) {
+            asked.vectors += vectors as u64;
+        }
         // One that has moved is not looked for in the shared table any more.
         if !target.build.owns_table && vector_db == &target.build.vector_db {
             self.growth.note(target.build.build_no, vectors, vector_db.config.min_rows);
@@ -138,19 +139,30 @@ impl Indexes {
     pub fn have_built(&mut self, log: &mut Log) -> Result<()> {
         // An indexer that runs looks for itself, and what comes after its last look is found when it has left.
         if wake::indexer_runs() {
-            return Ok(());
+            return self.end_merges();
         }
         let due = self.schedule.due(Instant::now());
         if self.are_all_known && due.is_empty() {
             return Ok(());
         }
-        let tables = txn::in_txn(|| index::unindexed(self.are_all_known.then_some(due.as_slice())))?;
-        let unindexed: HashSet<&VectorDb> = tables.iter().map(Unindexed::vector_db).collect();
-        due.iter().filter(|table| !unindexed.contains(table)).for_each(|table| self.schedule.forget(table));
+        let tables = txn::in_txn(|| index::tables(self.are_all_known.then_some(due.as_slice())))?;
+        let there: HashSet<&VectorDb> = tables.iter().map(Table::vector_db).collect();
+        due.iter().filter(|table| !there.contains(table)).for_each(|table| self.schedule.forget(table));
         let mut ready = Vec::new();
         for table in &tables {
-            match look(table, false) {
-                Ok(Wish::Index) => ready.push(table),
+            let wish = look(table, false, false);
+            // It has what it was asked for: it waits for no pause when it wants something else.
+            let is_done = |asked: &Asked| match &wish {
+                Ok(Wish::Work(work)) => !work.is_same(&asked.work),
+                Ok(Wish::Nothing) => true,
+                Ok(Wish::Later) | Err(_) => false,
+            };
+            if self.asked.get(table.vector_db()).is_some_and(is_done) {
+                self.asked.remove(table.vector_db());
+                self.schedule.forget(table.vector_db());
+            }
+            match wish {
+                Ok(Wish::Work(work)) => ready.push((table, work)),
                 Ok(Wish::Later) => self.schedule.note(table.vector_db()),
                 Ok(Wish::Nothing) => self.schedule.settle(table.vector_db()),
                 // Only this one waits.
@@ -161,18 +173,32 @@ impl Indexes {
                 }
             }
         }
-        let (asked, later) = ready.split_at(ready.len().min(wake::MOST_INDEXES));
-        let oids: Vec<u32> = asked.iter().map(|table| table.oid).collect();
-        let is_started = !asked.is_empty() && wake::start_indexer(&oids);
-        for table in asked {
+        let later = ready.split_off(ready.len().min(wake::MOST_INDEXES));
+        let oids: Vec<u32> = ready.iter().map(|(table, _)| table.oid).collect();
+        let is_started = !ready.is_empty() && wake::start_indexer(&oids);
+        for (table, work) in ready {
             match is_started {
                 // The pause begins when the indexer can.
-                true => self.schedule.note_asked(table.vector_db(), Instant::now()),
+                true => {
+                    self.schedule.note_asked(table.vector_db(), Instant::now());
+                    self.asked.insert(table.vector_db().clone(), Asked { work, vectors: 0 });
+                }
                 false => self.schedule.note(table.vector_db()),
             }
         }
-        later.iter().for_each(|table| self.schedule.note(table.vector_db()));
+        later.iter().for_each(|(table, _)| self.schedule.note(table.vector_db()));
         self.are_all_known = true;
+        Ok(())
+    }
+
+    /// What is written while segments are merged has no index: where that is much, the merge is put off.
+    fn end_merges(&mut self) -> Result<()> {
+        for (table, asked) in &mut self.asked {
+            if asked.vectors >= MOST_REST {
+                asked.vectors = 0;
+                txn::in_txn(|| index::cancel_merge(table))?;
+            }
+        }
         Ok(())
     }
 }

@@ -152,7 +152,7 @@ fn a_session_of_any_settings_gets_the_same_answers() {
     plain.run("SELECT kb.ingest('k')");
     plain.wait("k");
     let index =
-        "pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE c.relname LIKE '%_hnsw' AND i.indisvalid";
+        "pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE c.relname LIKE '%_hnsw%' AND i.indisvalid";
     until(LONG, "the index is there and valid", || db.count(index) == 1);
     let mut calls: Vec<Call> = surface::calls(&mut db).into_iter().filter(|call| call.is_plausible).collect();
     for arguments in
@@ -200,7 +200,7 @@ fn work(db: &mut Db, settings: &[(&str, &str)]) {
     db.run("SELECT kb.wait('k', 60)");
     assert_sound(db, "k", 20, 0);
     let index =
-        "pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE c.relname LIKE '%_hnsw' AND i.indisvalid";
+        "pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE c.relname LIKE '%_hnsw%' AND i.indisvalid";
     until(LONG, "the index is there and valid", || db.count(index) == 1);
     assert_eq!(db.count("pg_class WHERE relnamespace = 'kb'::regnamespace AND reltablespace <> 0"), 0);
     db.run("SELECT kb.delete_document('k', 'd1')");

@@ -139,11 +139,7 @@ fn a_killed_indexer_leaves_no_invalid_index() {
     }
     db.wait("k");
     let table = vector_table(&mut db, "k");
-    until(SOON * 6, "the index is there and valid", || {
-        db.all::<bool>(&format!(
-            "SELECT indisvalid FROM pg_index WHERE indrelid = '{table}'::regclass AND NOT indisprimary"
-        )) == [true]
-    });
+    until(SOON * 6, "the index is there and valid", || crate::index::indexes(&mut db, &table) == [true]);
     assert_eq!(db.count("pg_class WHERE relname LIKE '%hnsw%'"), 1);
 }
 

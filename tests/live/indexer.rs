@@ -69,11 +69,14 @@ fn a_transaction_for_whose_snapshot_the_index_waits_can_drop_its_knowledge_base(
     assert_eq!(complaints(&cluster), [""; 0]);
 }
 
-/// Puts enough documents for an index into `k`, whose index's name a relation of another kind has. The vector table.
+/// Puts enough documents for an index into `k`, where the database refuses to make one. The vector table.
 fn with_an_index_that_cannot_be_built(db: &mut Db) -> String {
     db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
     let table = vector_table(db, "k");
-    db.run(&format!("CREATE TABLE {table}_hnsw ()"));
+    db.run(
+        "CREATE FUNCTION refuse() RETURNS event_trigger LANGUAGE plpgsql AS $$BEGIN RAISE 'no indexes here'; END$$;
+         CREATE EVENT TRIGGER refuse ON ddl_command_start WHEN TAG IN ('CREATE INDEX') EXECUTE FUNCTION refuse()",
+    );
     db.put_all("k", &texts::documents(0..1200, 10));
     table
 }

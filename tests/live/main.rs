@@ -53,6 +53,7 @@ mod restart;
 mod restore;
 mod secrets;
 mod security;
+mod segments;
 mod semantic;
 mod shadows;
 mod soak;

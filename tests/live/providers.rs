@@ -223,7 +223,7 @@ fn a_stuck_knowledge_base_holds_up_no_run_no_switch_and_no_index_of_another() {
     db.put_all("k", &documents(100, 1200));
     db.wait("k");
     let index =
-        "pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE c.relname LIKE '%hnsw' AND indisvalid";
+        "pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE c.relname LIKE '%hnsw%' AND indisvalid";
     until(LONG, "its index is built", || db.count(index) == 1);
     for strategy in ["upsert", "replace"] {
         let run: i64 = db.one(&format!("SELECT kb.ingest('k', '{strategy}')"));

@@ -284,7 +284,7 @@ fn day(cluster: &Cluster, watch: &mut Db, role: &str) {
     let table: String = watch.one("SELECT table_name FROM kb.vector_dbs WHERE id = 'indexed'");
     until(LONG, "the index is there and valid", || {
         watch.count(&format!(
-            "pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE c.relname = '{table}_hnsw' AND i.indisvalid"
+            "pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE c.relname LIKE '{table}_hnsw%' AND i.indisvalid"
         )) == 1
     });
     // An edit in the middle, one that changes nothing, one that goes.

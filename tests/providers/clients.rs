@@ -22,6 +22,7 @@ impl Gateway {
         let dir = tempfile::tempdir().unwrap();
         let settings = Settings {
             model_dir: PathBuf::new(),
+            model_threads: 0,
             query_cache_size: 0,
             endpoints: access::Settings::default(),
         };

@@ -1,4 +1,4 @@
-//! BERT sentence embeddings (MiniLM, BGE, E5 …), equal to sentence-transformers'.
+//! Sentence embeddings of BERT and models like it (MiniLM, BGE, E5 …), equal to sentence-transformers'.
 
 use super::config::Config;
 use super::pass::Pass;
@@ -27,8 +27,7 @@ impl Bert {
         let fail = |problem: String| Error::ModelFiles { model: embedder.model.clone(), problem };
         let path = files.config.as_ref().ok_or_else(|| fail("config.json is missing".into()))?;
         let json = std::fs::read(path).map_err(|e| fail(format!("cannot read config.json: {e}")))?;
-        let config: Config =
-            serde_json::from_slice(&json).map_err(|e| fail(format!("config.json cannot be used: {e}")))?;
+        let config = Config::read(&json).map_err(fail)?;
         let weights = Weights::open(&files.weights).map_err(fail)?;
         Ok(Bert {
             tokens: Tokens::load(embedder, files)?,

@@ -1,10 +1,10 @@
-//! BERT cross-encoders (ms-marco-MiniLM and the like): question and text are read together, and get one score.
+//! Cross-encoders (ms-marco-MiniLM, bge-reranker and the like): question and text are read together, and get one score.
 //!
 //! Nogueira, Cho: "Passage Re-ranking with BERT", 2019; the head is that of transformers' BertForSequenceClassification with
-//! one label. The score is the logistic function of the logit, as sentence-transformers' CrossEncoder gives it by default:
+//! one label, or of the same for RoBERTa and DistilBERT. The score is the logistic function of the logit, as sentence-transformers' CrossEncoder gives it by default:
 //! from 0 to 1, in the order of the logits.
 
-use super::config::Config;
+use super::config::{Config, Family};
 use super::encoder::Linear;
 use super::pass::Pass;
 use super::tokens::{around, least, limited, open_tokenizer};
@@ -18,9 +18,8 @@ use tokenizers::Tokenizer;
 
 /// Tokens of a forward pass at most (more only for a single longer pair), as for embedding.
 const BATCH_TOKENS: usize = 1024;
-/// Special tokens of a pair: [CLS] question [SEP] text [SEP].
-const SPECIAL: usize = 3;
-const HEAD: &str = "classifier.weight";
+/// What gives the score, of one family or another.
+const HEADS: [&str; 2] = ["classifier.weight", "classifier.out_proj.weight"];
 
 pub struct CrossEncoder {
     tokenizer: Tokenizer,
@@ -32,6 +31,7 @@ pub struct CrossEncoder {
     pooler: Linear,
     classifier: Linear,
     hidden: usize,
+    family: Family,
 }
 
 /// A pair's tokens, and how many of them are the question's.
@@ -46,11 +46,11 @@ impl CrossEncoder {
         let fail = |problem: String| Error::ModelFiles { model: model.to_string(), problem };
         let files = ModelFiles::open(model_dir, model)?;
         if files.architecture != Architecture::Bert {
-            return Err(fail("is no cross-encoder: kb runs those of model_type bert".into()));
+            return Err(fail("is no cross-encoder: kb runs those of a BERT or a model like it".into()));
         }
         let (_, metadata) =
             open_weights(&files.weights).and_then(|mut file| read_header(&mut file)).map_err(fail)?;
-        match metadata.info(HEAD).map(|info| info.shape.as_slice()) {
+        match HEADS.iter().find_map(|head| metadata.info(head)).map(|info| info.shape.as_slice()) {
             Some([1, _]) => Ok(files),
             Some(shape) => {
                 let labels = shape.first().copied().unwrap_or(0);
@@ -58,7 +58,7 @@ impl CrossEncoder {
                     "is no cross-encoder that gives one score: it tells {labels} classes apart"
                 )))
             }
-            None => Err(fail(format!("is no cross-encoder: its weights lack the tensor \"{HEAD}\""))),
+            None => Err(fail(format!("is no cross-encoder: its weights lack the tensor \"{}\"", HEADS[0]))),
         }
     }
 
@@ -75,25 +75,29 @@ impl CrossEncoder {
         let files = Self::check(model_dir, &reranker.model)?;
         let path = files.config.as_ref().ok_or_else(|| fail("config.json is missing".into()))?;
         let json = std::fs::read(path).map_err(|e| fail(format!("cannot read config.json: {e}")))?;
-        let config: Config =
-            serde_json::from_slice(&json).map_err(|e| fail(format!("config.json cannot be used: {e}")))?;
-        let hidden = files.dimension;
-        let mut head = Weights::open(&files.weights).map_err(fail)?;
-        let classifier = Linear::load(&mut head, "classifier", hidden, 1).map_err(fail)?;
-        let mut pooled = if head.has("bert.pooler.dense.weight") { head.with_prefix("bert.") } else { head };
-        let pooler = Linear::load(&mut pooled, "pooler.dense", hidden, hidden).map_err(fail)?;
+        let config = Config::read(&json).map_err(fail)?;
+        let (hidden, family) = (files.dimension, config.family);
+        let head = Weights::open(&files.weights).map_err(fail)?;
+        let (first, last, mut head) = match family {
+            Family::Bert if head.has("bert.pooler.dense.weight") => ("bert.pooler.dense", "classifier", head),
+            Family::Bert => ("pooler.dense", "classifier", head),
+            Family::Roberta => ("classifier.dense", "classifier.out_proj", head),
+            Family::Distilbert => ("pre_classifier", "classifier", head),
+        };
+        let classifier = Linear::load(&mut head, last, hidden, 1).map_err(fail)?;
+        let pooler = Linear::load(&mut head, first, hidden, hidden).map_err(fail)?;
         let weights = Weights::open(&files.weights).map_err(fail)?;
         let pass = Pass::load(weights, config, set).map_err(fail)?;
-        if !pass.has_second_type() {
+        if family == Family::Bert && !pass.has_second_type() {
             return Err(fail("config.json: a cross-encoder needs a type_vocab_size of 2".into()));
         }
         let tokenizer = open_tokenizer(&files.tokenizer).map_err(fail)?;
         let (opening, closing) = around(&tokenizer);
         if (opening.len(), closing.len()) != (1, 1) {
-            return Err(fail("tokenizer.json does not put [CLS] and [SEP] around a text".into()));
+            return Err(fail("tokenizer.json does not put one token before and one behind a text".into()));
         }
         let limit = least(files.max_tokens, reranker.config.max_input_tokens).unwrap_or(usize::MAX);
-        Ok(CrossEncoder { tokenizer, opening, closing, limit, pass, pooler, classifier, hidden })
+        Ok(CrossEncoder { tokenizer, opening, closing, limit, pass, pooler, classifier, hidden, family })
     }
 
     /// A score from 0 to 1 for each text. What is longer than the model reads is cut, the longer of question and text first.
@@ -105,7 +109,7 @@ impl CrossEncoder {
             problem,
             passing: false,
         };
-        let most = self.limit.saturating_sub(SPECIAL);
+        let most = self.limit.saturating_sub(if self.family == Family::Roberta { 4 } else { 3 });
         let ids = |text: &str| limited(&self.tokenizer, text, most).map_err(|e| fail(e.to_string()));
         let question = ids(query)?;
         let mut scores = Vec::with_capacity(texts.len());
@@ -130,7 +134,9 @@ impl CrossEncoder {
     fn pair(&self, question: &[u32], text: &[u32], most: usize) -> Pair {
         let (of_question, of_text) = longest_first(question.len(), text.len(), most);
         let first = [&self.opening, &question[..of_question], &self.closing].concat();
-        Pair { ids: [&first, &text[..of_text], &self.closing].concat(), first: first.len() }
+        // RoBERTa, which knows no types of tokens, has a token more between the two.
+        let between = if self.family == Family::Roberta { self.closing.as_slice() } else { &[] };
+        Pair { ids: [&first, between, &text[..of_text], &self.closing].concat(), first: first.len() }
     }
 
     fn score(&self, batch: &[Pair]) -> Result<Vec<f32>, String> {
@@ -145,7 +151,10 @@ impl CrossEncoder {
         }
         let mut pooled = vec![0f32; opening.len()];
         self.pooler.apply(&opening, &mut pooled)?;
-        pooled.iter_mut().for_each(|x| *x = x.tanh());
+        match self.family {
+            Family::Distilbert => pooled.iter_mut().for_each(|x| *x = x.max(0.0)),
+            _ => pooled.iter_mut().for_each(|x| *x = x.tanh()),
+        }
         let mut logits = vec![0f32; batch.len()];
         self.classifier.apply(&pooled, &mut logits)?;
         Ok(logits.into_iter().map(|logit| (1.0 / (1.0 + f64::from(-logit).exp())) as f32).collect())

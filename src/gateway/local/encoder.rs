@@ -6,7 +6,7 @@
 //! are shared between threads rather than operations, in groups small enough that what a layer makes stays in the
 //! processor's cache.
 
-use super::config::{Activation, Config};
+use super::config::{Activation, Config, Places};
 use super::weights::Weights;
 use rayon::prelude::*;
 use rten_gemm::{BiasVector, GemmExecutor, GemmInputA, GemmInputB, GemmOptions, PackedBMatrix};
@@ -141,9 +141,8 @@ impl Layer {
 
 pub struct Encoder {
     words: Vec<f32>,
-    /// Positions with token type 0 already added: a single text is all type 0.
+    /// See [`Places`].
     positions: Vec<f32>,
-    /// What a token of type 1, the second text of a pair, has more than one of type 0.
     second: Option<Vec<f32>>,
     norm: Norm,
     layers: Vec<Layer>,
@@ -187,16 +186,7 @@ impl Encoder {
         let c = &config;
         let hidden = c.hidden_size;
         let words = weights.numbers("embeddings.word_embeddings.weight", &[c.vocab_size, hidden])?;
-        let mut positions =
-            weights.numbers("embeddings.position_embeddings.weight", &[c.max_position_embeddings, hidden])?;
-        let types =
-            weights.numbers("embeddings.token_type_embeddings.weight", &[c.type_vocab_size, hidden])?;
-        let mut types = types.chunks_exact(hidden);
-        let first = types.next().ok_or("config.json: type_vocab_size is 0")?;
-        for row in positions.chunks_exact_mut(hidden) {
-            row.iter_mut().zip(first).for_each(|(x, y)| *x += y);
-        }
-        let second = types.next().map(|row| row.iter().zip(first).map(|(x, y)| x - y).collect());
+        let Places { positions, second } = c.places(&mut weights)?;
         let norm = Norm::load(&mut weights, "embeddings.LayerNorm", c)?;
         let layers = (0..c.num_hidden_layers)
             .map(|i| Layer::load(&mut weights, &format!("encoder.layer.{i}"), c))

@@ -12,6 +12,7 @@ const HIDDEN: usize = 8;
 const WORDS: [&str; 12] =
     ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "alpha", "beta", "gamma", "delta", "one", "two", "three", "four"];
 
+mod families;
 mod long;
 mod pairs;
 

@@ -6,7 +6,7 @@
 //! text's vector does not depend on the texts beside it. candle-transformers' BertModel pads, masks and
 //! copies each head; this is the same arithmetic without those.
 
-use super::config::{Activation, Config};
+use super::config::{Activation, Config, Places};
 use super::weights::Weights;
 use crate::kernels::{InstructionSet, Product};
 use candle_core::{D, Device, Error, Tensor};
@@ -134,9 +134,8 @@ fn attend(
 
 pub struct Transformer {
     words: Tensor,
-    /// Positions with token type 0 already added: a single text is all type 0.
+    /// See [`Places`].
     positions: Tensor,
-    /// What a token of type 1, the second text of a pair, has more than one of type 0.
     second: Option<Tensor>,
     norm: Norm,
     layers: Vec<Layer>,
@@ -150,19 +149,12 @@ impl Transformer {
         c.check()?;
         weights = c.find(weights);
         let words = weights.tensor("embeddings.word_embeddings.weight", &[c.vocab_size, c.hidden_size])?;
-        let positions = weights
-            .tensor("embeddings.position_embeddings.weight", &[c.max_position_embeddings, c.hidden_size])?;
-        let types =
-            weights.tensor("embeddings.token_type_embeddings.weight", &[c.type_vocab_size, c.hidden_size])?;
-        let positions = types
-            .narrow(0, 0, 1)
-            .and_then(|first| positions.broadcast_add(&first))
-            .map_err(|e| e.to_string())?;
-        let row = |i| types.narrow(0, i, 1).map_err(|e: Error| e.to_string());
-        let second = match c.type_vocab_size {
-            0 | 1 => None,
-            _ => Some((row(1)? - row(0)?).map_err(|e| e.to_string())?),
+        let Places { positions, second } = c.places(&mut weights)?;
+        let rows = |numbers: Vec<f32>| {
+            let shape = (numbers.len() / c.hidden_size, c.hidden_size);
+            Tensor::from_vec(numbers, shape, &Device::Cpu).map_err(|e| e.to_string())
         };
+        let (positions, second) = (rows(positions)?, second.map(rows).transpose()?);
         let norm = Norm::load(&mut weights, "embeddings.LayerNorm", c)?;
         let layers = (0..c.num_hidden_layers)
             .map(|i| Layer::load(&mut weights, &format!("encoder.layer.{i}"), c))

@@ -18,6 +18,7 @@ pub struct Weights {
     data: u64,
     pub metadata: Metadata,
     prefix: String,
+    name: fn(&str) -> String,
 }
 
 /// A matrix, row by row, in the precision of its file where that saves memory.
@@ -30,7 +31,7 @@ impl Weights {
     pub fn open(path: &Path) -> Result<Weights, String> {
         let mut file = open_weights(path)?;
         let (data, metadata) = read_header(&mut file)?;
-        Ok(Weights { file, data, metadata, prefix: String::new() })
+        Ok(Weights { file, data, metadata, prefix: String::new(), name: str::to_string })
     }
 
     /// From here on every name follows `prefix` in the file ("bert." in some).
@@ -39,8 +40,18 @@ impl Weights {
         self
     }
 
+    /// From here on `name` says what the file calls what is asked for.
+    pub fn named(mut self, name: fn(&str) -> String) -> Weights {
+        self.name = name;
+        self
+    }
+
+    fn full(&self, name: &str) -> String {
+        format!("{}{}", self.prefix, (self.name)(name))
+    }
+
     pub fn has(&self, name: &str) -> bool {
-        self.metadata.info(&format!("{}{name}", self.prefix)).is_some()
+        self.metadata.info(&self.full(name)).is_some()
     }
 
     /// A tensor's numbers as f32; an error when it is missing or of another shape.
@@ -109,8 +120,8 @@ impl Weights {
     fn bytes(&mut self, name: &str) -> Result<(Dtype, Vec<usize>, Vec<u8>), String> {
         let info = self
             .metadata
-            .info(&format!("{}{name}", self.prefix))
-            .ok_or_else(|| format!("its weights lack the tensor \"{name}\""))?;
+            .info(&self.full(name))
+            .ok_or_else(|| format!("its weights lack the tensor \"{}\"", self.full(name)))?;
         let (start, end) = info.data_offsets;
         let (dtype, shape) = (info.dtype, info.shape.clone());
         let mut bytes = vec![0u8; end - start];

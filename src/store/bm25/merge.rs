@@ -1,8 +1,9 @@
 //! Merging: segments of one build and tenant become one, without what is gone.
 
 use super::segments::{self, Owner, Pages, Writer};
-use crate::bm25::{self, DEAD, Source, Totals, levels};
+use crate::bm25::{self, DEAD, Source, Totals};
 use crate::error::Result;
+use crate::model::levels;
 use crate::pg::spi::{self, Arg};
 use std::collections::{HashMap, HashSet};
 use uuid::Uuid;

@@ -1,25 +1,73 @@
-//! HNSW indexes: which tables want one, and the statements that build it.
+//! HNSW indexes: which segments of which tables want one, and the statements that build and drop them.
 
 use super::own_table::IS_SHARED;
+use super::segments::{self, behind, indexes};
 use super::{Health, VectorDb};
 use crate::error::Result;
+use crate::model::segments::{MOST_REST, Next, Segment, Traffic, cover, is_redundant, next};
 use crate::pg::spi::{self, Arg, quote};
 use crate::store::server_catalogs::vector_schema;
 
-/// As long as no document has waited for longer, a bulk build is better than one insertion after the other.
-const FILLING: &str = "10 min";
-
-/// A vector table whose index is missing or invalid.
+/// A vector table that may have indexes.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Unindexed {
+pub struct Table {
     vector_db: VectorDb,
     /// Identifies the table for as long as it is there.
     pub oid: u32,
-    /// There is an invalid one, which a failed build left behind.
-    pub is_invalid: bool,
-    /// Much is about to be written: the index is built when that is done, or has lasted for [`FILLING`].
-    pub is_filling: bool,
+    /// Documents wait that are put into it.
+    pub is_waited_for: bool,
+    /// One of them for longer than [`FILLING`].
+    has_waited_long: bool,
+    /// Several knowledge bases use it: then it gets no first index.
+    is_shared: bool,
 }
+
+/// What is to be done for a table.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Work {
+    /// To drop an index that failed, or that others have made superfluous.
+    Drop {
+        name: String,
+    },
+    Build(Build),
+    /// Segments are to be merged when nothing was written for a while; `last` is the largest number as yet.
+    WhenQuiet {
+        last: i32,
+    },
+    Nothing,
+}
+
+impl Work {
+    /// Whether this is still to be done where the other was: an index that could not be built meanwhile is for more rows.
+    pub fn is_same(&self, before: &Work) -> bool {
+        match (self, before) {
+            (Work::Build(now), Work::Build(before)) => now.first == before.first,
+            _ => self == before,
+        }
+    }
+}
+
+/// An index that is to be built, and for what traffic that was decided.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Build {
+    first: i32,
+    last: i32,
+    pub traffic: Traffic,
+    /// In haste: a search of it finds a little less.
+    is_draft: bool,
+}
+
+/// ef_construction of a draft, with the default m; several times as quickly built as the default of kb, 200.
+const DRAFT_EF_CONSTRUCTION: usize = 40;
+
+/// While no document has waited for longer, a first index is rather built when all are done.
+const FILLING: &str = "10 min";
+
+/// Counted of the rows that have no index.
+const MOST_COUNTED: u64 = 4 * MOST_REST;
+
+/// In the text of a build that large merges are: it is ended where much is written meanwhile.
+const GIVES_WAY: &str = "/* gives way to writers */";
 
 /// Names of all tables that builds have: from one to the next, since many builds may share one.
 const ALL_NAMES: &str = "WITH RECURSIVE a AS (
@@ -29,7 +77,7 @@ const ALL_NAMES: &str = "WITH RECURSIVE a AS (
         FROM a WHERE a.name IS NOT NULL)
     SELECT a.name FROM a WHERE a.name IS NOT NULL";
 
-/// Whether a job waits for a table: of the builds that have it for themselves, or, where many share it, of the queue.
+/// Whether a job waits for a table n: of the builds that have it for themselves, or, where many share it, of the queue.
 fn waiting(condition: &str) -> String {
     format!(
         "CASE WHEN b.owns_table THEN EXISTS (
@@ -42,45 +90,69 @@ fn waiting(condition: &str) -> String {
     )
 }
 
-/// Those of these tables, or of all, whose HNSW index is missing or invalid; a table that several knowledge bases share has
-/// none.
-pub fn unindexed(only: Option<&[VectorDb]>) -> Result<Vec<Unindexed>> {
+/// These tables, or all that builds use.
+pub fn tables(only: Option<&[VectorDb]>) -> Result<Vec<Table>> {
     let names: Vec<String> = only.unwrap_or_default().iter().map(|table| table.table_name.clone()).collect();
     let sql = format!(
-        "SELECT {}, coalesce(NOT i.indisvalid, false), {} AND NOT {}, t.oid::bigint
+        "SELECT {}, {}, {}, {IS_SHARED}, t.oid::bigint
          FROM ({}) n
          CROSS JOIN LATERAL (
              SELECT * FROM kb.builds b WHERE b.table_name = n.name AND b.state <> 'old' AND b.type = 'pgvector'
              LIMIT 1) b
          CROSS JOIN LATERAL (
-             SELECT pg_catalog.to_regclass(pg_catalog.format('kb.%I', n.name))::oid AS oid,
-                 pg_catalog.to_regclass(pg_catalog.format('kb.%I', n.name || '_hnsw'))::oid AS index_oid) t
-         LEFT JOIN pg_catalog.pg_index i ON i.indexrelid = t.index_oid AND i.indrelid = t.oid
-         WHERE t.oid IS NOT NULL AND i.indisvalid IS DISTINCT FROM true AND NOT {IS_SHARED}
-         ORDER BY n.name",
+             SELECT pg_catalog.to_regclass(pg_catalog.format('kb.%I', n.name))::oid AS oid) t
+         WHERE t.oid IS NOT NULL ORDER BY n.name",
         VectorDb::columns("b"),
         waiting("true"),
         waiting(&format!("j.queued_at < now() - '{FILLING}'::interval")),
         if only.is_some() { "SELECT u.name FROM pg_catalog.unnest($1::text[]) AS u (name)" } else { ALL_NAMES },
     );
     spi::write(&sql, &[Arg::Texts(&names)], |row| {
-        let (is_invalid, is_filling) = (row.get(5)?, row.get(6)?);
-        let oid = row.get::<i64>(7)? as u32;
-        Ok(Unindexed { vector_db: VectorDb::read(row, 0)?, oid, is_invalid, is_filling })
+        let (is_waited_for, has_waited_long, is_shared) = (row.get(5)?, row.get(6)?, row.get(7)?);
+        let oid = row.get::<i64>(8)? as u32;
+        Ok(Table { vector_db: VectorDb::read(row, 0)?, oid, is_waited_for, has_waited_long, is_shared })
     })
 }
 
-impl Unindexed {
+impl Table {
     pub fn vector_db(&self) -> &VectorDb {
         &self.vector_db
     }
 
-    /// Whether it has as many rows as its configuration asks for, without counting more.
-    pub fn has_min_rows(&self) -> Result<bool> {
-        let least = self.vector_db.config.min_rows.max(1) as i64;
-        let sql = format!("SELECT count(*) FROM (SELECT FROM {} LIMIT $1) t", self.vector_db.table());
-        let found = spi::write_one(&sql, &[Arg::Long(least)], |row| row.get::<i64>(0))?;
-        Ok(found.unwrap_or(0) >= least)
+    /// What is to be done now; `is_asked`: its first index was wanted when less was waiting, and what came since does not put that
+    /// off; `is_quiet`: nothing was written for a while.
+    pub fn work(&self, is_asked: bool, is_quiet: bool) -> Result<Work> {
+        let indexes = indexes(&self.vector_db)?;
+        let valid: Vec<Segment> =
+            indexes.iter().filter(|index| index.is_valid).map(|index| index.segment.clone()).collect();
+        let superfluous =
+            indexes.iter().find(|index| !index.is_valid || is_redundant(&index.segment, &valid));
+        if let Some(index) = superfluous {
+            return Ok(Work::Drop { name: index.name.clone() });
+        }
+        let cover = cover(valid);
+        if cover.is_empty() && self.is_shared {
+            return Ok(Work::Nothing);
+        }
+        let traffic = match (self.is_waited_for, is_quiet) {
+            (true, _) if !(cover.is_empty() && (is_asked || self.has_waited_long)) => Traffic::Busy,
+            (false, true) => Traffic::Quiet,
+            _ => Traffic::Calm,
+        };
+        let least = self.vector_db.config.min_rows as u64;
+        let end = cover.last().map_or(-1, |segment| if segment.is_whole() { -1 } else { segment.last });
+        let Some((rest, last)) = behind(&self.vector_db, end, MOST_COUNTED.max(least))? else {
+            return Ok(Work::Nothing);
+        };
+        Ok(match next(&cover, rest, last, least, traffic) {
+            Next::Build { first, last } => {
+                // A first one is built at once as it is to be, unless more is coming.
+                let is_draft = traffic == Traffic::Busy || traffic == Traffic::Calm && !cover.is_empty();
+                Work::Build(Build { first, last, traffic, is_draft })
+            }
+            Next::WhenQuiet => Work::WhenQuiet { last },
+            Next::Nothing => Work::Nothing,
+        })
     }
 
     /// Whether it is dropped, or somebody is about to drop it or has locked it: then an error of its index is no
@@ -113,31 +185,63 @@ impl Unindexed {
         Ok(found.unwrap_or(false))
     }
 
-    /// The statement that builds the index without blocking writers.
-    pub fn create_statement(&self) -> Result<String> {
+    /// The statement that builds an index without blocking writers.
+    pub fn create_statement(&self, build: &Build) -> Result<String> {
         let vector_db = &self.vector_db;
         Ok(format!(
-            "CREATE INDEX CONCURRENTLY {} ON {} USING hnsw (embedding {}.{}) WITH (m = {}, ef_construction = {})",
-            quote(&self.index_name()),
+            "CREATE INDEX CONCURRENTLY {} ON {} USING hnsw (embedding {}.{}) WITH (m = {}, ef_construction = {}) WHERE {} {}",
+            quote(&self.index_name(build)),
             vector_db.table(),
             vector_schema()?,
             vector_db.metric.operator_class(vector_db.element),
             vector_db.config.m,
-            vector_db.config.ef_construction
+            match build.is_draft {
+                // pgvector's least is twice m.
+                true =>
+                    vector_db.config.ef_construction.min(DRAFT_EF_CONSTRUCTION.max(2 * vector_db.config.m)),
+                false => vector_db.config.ef_construction,
+            },
+            segments::condition("", build.first, build.last),
+            if build.traffic == Traffic::Quiet { GIVES_WAY } else { "" }
         ))
     }
 
-    /// The statement that removes what a failed build left.
-    pub fn drop_statement(&self) -> String {
-        format!("DROP INDEX CONCURRENTLY IF EXISTS kb.{}", quote(&self.index_name()))
-    }
-
-    /// Gives the planner fresh statistics of what a query reads.
-    pub fn analyze(&self) -> Result<()> {
+    /// Gives the planner fresh statistics of what a query reads, if a build was of all that was there.
+    pub fn analyze_after(&self, build: &Build) -> Result<()> {
+        if build.first > 0 {
+            return Ok(());
+        }
         spi::execute_utility(&format!("ANALYZE kb.documents, kb.chunks, {}", self.vector_db.table()))
     }
 
-    fn index_name(&self) -> String {
-        format!("{}_hnsw", self.vector_db.table_name)
+    fn index_name(&self, build: &Build) -> String {
+        let mut name = self.vector_db.table_name.clone();
+        if name.len() > LONGEST_NAME {
+            let hash = blake3::hash(name.as_bytes()).to_hex();
+            name.truncate(LONGEST_NAME - 7);
+            name.push_str(&format!("_{}", &hash[..6]));
+        }
+        format!("{name}_hnsw_{}_{}", build.first, build.last)
     }
+}
+
+/// Bytes of a table's name that go into names of its indexes, so that all of the numbers do, too.
+const LONGEST_NAME: usize = 63 - "_hnsw_2147483647_2147483647".len();
+
+/// The statement that drops an index of a vector table without blocking anybody.
+pub fn drop_statement(name: &str) -> String {
+    format!("DROP INDEX CONCURRENTLY IF EXISTS kb.{}", quote(name))
+}
+
+/// Ends a merge of a table's segments, if one is being built.
+pub fn cancel_merge(vector_db: &VectorDb) -> Result<()> {
+    spi::write_one(
+        "SELECT count(pg_catalog.pg_cancel_backend(p.pid)) FROM pg_catalog.pg_stat_progress_create_index p
+         JOIN pg_catalog.pg_stat_activity a ON a.pid = p.pid AND a.backend_type = 'kb indexer'
+         WHERE p.datname = pg_catalog.current_database() AND pg_catalog.strpos(a.query, $2) > 0
+           AND p.relid = pg_catalog.to_regclass('kb.' || pg_catalog.quote_ident($1))",
+        &[Arg::Text(&vector_db.table_name), Arg::Text(GIVES_WAY)],
+        |row| row.get::<i64>(0),
+    )?;
+    Ok(())
 }

@@ -1,19 +1,29 @@
 //! Which vector tables there are, by the rows of kb.builds and kb.vector_dbs.
 
 use super::VectorDb;
-use super::table::{attach, replace_policies};
+use super::table::{add_segments, attach, replace_policies};
 use crate::error::Result;
 use crate::pg::spi::{self, Arg};
 
 /// How many vectors a build has; 0 where the caller may not see the build, and where its store is gone or cannot be read.
 /// Works on a standby.
 pub fn count(build_no: i64) -> Result<i64> {
-    let vector_db = spi::read_one(
+    let vector_db = of_build(build_no)?;
+    vector_db.map_or(Ok(0), |vector_db| vector_db.store().count(build_no))
+}
+
+/// How many segments of the table of a build have an index, and how many of the build's vectors have none; as [`count`].
+pub fn index_state(build_no: i64) -> Result<(i64, i64)> {
+    let vector_db = of_build(build_no)?;
+    vector_db.map_or(Ok((0, 0)), |vector_db| vector_db.store().index_state(build_no))
+}
+
+fn of_build(build_no: i64) -> Result<Option<VectorDb>> {
+    spi::read_one(
         &format!("SELECT {} FROM kb.builds b WHERE b.build_no = $1", VectorDb::columns("b")),
         &[Arg::Long(build_no)],
         |row| VectorDb::read(row, 0),
-    )?;
-    vector_db.map_or(Ok(0), |vector_db| vector_db.store().count(build_no))
+    )
 }
 
 /// Tables that belong to single builds of a knowledge base. Under the caller's snapshot; as the owner.
@@ -66,6 +76,7 @@ pub fn attach_restored() -> Result<()> {
     let unattached: Vec<String> =
         spi::write(&format!("SELECT t.relname::text {UNATTACHED}"), &[], |row| row.get(0))?;
     unattached.iter().try_for_each(|table_name| {
+        add_segments(table_name)?;
         replace_policies(table_name)?;
         attach(table_name)
     })

@@ -1,6 +1,7 @@
 //! Chunks that have no vector in a table, and vectors of equal texts.
 
 use super::VectorDb;
+use super::segments::new_number;
 use crate::error::Result;
 use crate::model::chunk_context::MAX_TOKENS;
 use crate::pg::spi::{self, Arg};
@@ -99,8 +100,8 @@ pub fn reuse(
     for (source, from_build) in [(vector_db, build_no)].into_iter().chain(lender) {
         copied += spi::execute(
             &format!(
-                "INSERT INTO {table} (chunk_id, build_no, kb_no, tenant_id, fingerprint, embedding)
-                 SELECT c.chunk_id, c.build_no, c.kb_no, c.tenant_id, $2, s.embedding::{column}
+                "INSERT INTO {table} (chunk_id, build_no, kb_no, tenant_id, fingerprint, embedding, segment)
+                 SELECT c.chunk_id, c.build_no, c.kb_no, c.tenant_id, $2, s.embedding::{column}, {segment}
                  FROM kb.chunks c CROSS JOIN LATERAL (
                      SELECT v.embedding FROM kb.chunks o
                      JOIN {source} v ON v.chunk_id = o.chunk_id AND v.build_no = o.build_no
@@ -110,7 +111,8 @@ pub fn reuse(
                  WHERE c.document_id = ANY ($3::bigint[]) AND c.build_no = $1
                    AND NOT EXISTS (SELECT FROM {table} h WHERE h.chunk_id = c.chunk_id AND h.build_no = $1)
                  ON CONFLICT DO NOTHING",
-                source = source.table()
+                source = source.table(),
+                segment = new_number(&table)
             ),
             &[Arg::Long(build_no), Arg::Long(fingerprint), Arg::Longs(document_ids), Arg::Long(from_build)],
         )?;

@@ -9,14 +9,16 @@ mod nearest;
 mod own_table;
 mod pgvector;
 mod sample;
+mod segments;
 mod table;
 mod vector_db;
 
 pub use analyze::refresh as refresh_statistics;
-pub use inventory::{attach_restored, count, is_being_restored, lost, owned};
+pub use inventory::{attach_restored, count, index_state, is_being_restored, lost, owned};
 pub use missing::Missing;
 pub use nearest::Search;
 pub use own_table::{Size, move_out, size};
+pub use segments::Searched;
 pub use vector_db::VectorDb;
 
 use crate::error::Result;
@@ -65,8 +67,11 @@ pub trait VectorStore {
     /// them: before a caller sees anything of a chunk, its row is read as the caller.
     fn search(&self, search: &Search) -> Result<Vec<Candidate>>;
 
-    /// How many vectors its index has, of all builds; None: it has no index, so that every search is exact.
-    fn indexed(&self) -> Result<Option<usize>>;
+    /// What a search by index looks at; None: it has no index, so that every search is exact.
+    fn searched(&self) -> Result<Option<Searched>>;
+
+    /// How many segments have an index, and how many vectors of a build have none. As [`VectorStore::count`].
+    fn index_state(&self, build_no: i64) -> Result<(i64, i64)>;
 
     /// The similarity of a vector to those of these chunks, as [`VectorStore::search`] reads them; of those that have one.
     fn similarities(&self, build_no: i64, vector: &[f32], chunk_ids: &[Uuid]) -> Result<HashMap<Uuid, f64>>;

@@ -1,8 +1,10 @@
 //! The nearest vectors of a table.
 
 use super::VectorDb;
+use super::segments::condition as condition_of;
 use crate::error::Result;
 use crate::model::candidate::Found;
+use crate::model::segments::{Part, Segment, WHOLE, parts};
 use crate::model::vector_db::Scan;
 use crate::model::{Candidate, Filter};
 use crate::pg::role::as_vector_reader;
@@ -28,10 +30,12 @@ pub struct Search<'a> {
     /// Chunks at most.
     pub limit: usize,
     pub scan: Scan,
+    /// What a scan by index looks at.
+    pub segments: &'a [Segment],
 }
 
 pub fn search(vector_db: &VectorDb, search: &Search) -> Result<Vec<Candidate>> {
-    let Search { kb_no, build_no, vector, filter, among, limit, scan } = *search;
+    let Search { kb_no, build_no, vector, filter, among, limit, scan, segments } = *search;
     let mut arguments = Arguments::default();
     let schema = vector_schema()?;
     let operator = format!("OPERATOR({schema}.{})", vector_db.metric.operator());
@@ -40,7 +44,9 @@ pub fn search(vector_db: &VectorDb, search: &Search) -> Result<Vec<Candidate>> {
         arguments.add(Arg::Floats(vector)),
         vector_db.column_type(&schema)
     );
-    let mut of_build = format!("v.build_no = {}", arguments.add(Arg::Long(build_no)));
+    let build = arguments.add(Arg::Long(build_no));
+    let mut of_build = format!("v.build_no = {build}");
+    let mut passes = String::new();
     let mut joins =
         String::from("JOIN kb.chunks c ON c.chunk_id = v.chunk_id AND c.build_no = v.build_no AND c.enabled");
     match (among, filter) {
@@ -58,9 +64,9 @@ pub fn search(vector_db: &VectorDb, search: &Search) -> Result<Vec<Candidate>> {
             match scan {
                 // A subquery for each vector that the index gives. The planner knows nothing of what a condition on jsonb keeps
                 // under row-level security, and where it expects little it would join all chunks before the first.
-                Scan::Index { .. } => of_build.push_str(&format!(
-                    " AND (SELECT {condition} FROM kb.chunks c JOIN {document}
-                           WHERE c.chunk_id = v.chunk_id AND c.build_no = v.build_no AND c.enabled)"
+                Scan::Index { .. } => passes.push_str(&format!(
+                    "(SELECT {condition} FROM kb.chunks c JOIN {document}
+                      WHERE c.chunk_id = v.chunk_id AND c.build_no = v.build_no AND c.enabled)"
                 )),
                 Scan::Exact | Scan::ExactDistinct => {
                     joins.push_str(&format!(" JOIN {document} AND {condition}"))
@@ -72,10 +78,29 @@ pub fn search(vector_db: &VectorDb, search: &Search) -> Result<Vec<Candidate>> {
     let table = vector_db.table();
     let mut found = as_vector_reader(|| match scan {
         Scan::Index { ef_search, visits } => {
-            let sql = format!(
-                "SELECT v.chunk_id, {distance} FROM {table} v
-                 WHERE {of_build} ORDER BY {distance} LIMIT {limit}"
-            );
+            let part = |part| match part {
+                Part::Indexed { first, last } => {
+                    let range = match (first, last) == WHOLE {
+                        true => String::new(),
+                        false => format!(" AND {}", condition_of("v.", first, last)),
+                    };
+                    let passes = if passes.is_empty() { String::new() } else { format!(" AND {passes}") };
+                    format!(
+                        "(SELECT v.chunk_id, {distance} FROM {table} v
+                          WHERE {of_build}{range}{passes} ORDER BY {distance} LIMIT {limit})"
+                    )
+                }
+                // Only the index on segment fits. Rows are looked up for the filter from the nearest on.
+                Part::Rest { first, last } => format!(
+                    "(SELECT v.chunk_id, v.distance FROM (
+                          SELECT v.chunk_id, v.build_no, ({distance}) + 0 AS distance FROM {table} v
+                          WHERE v.build_no + 0 = {build} AND {} ORDER BY ({distance}) + 0 OFFSET 0) v
+                      {} LIMIT {limit})",
+                    condition_of("v.", first, last),
+                    if passes.is_empty() { String::new() } else { format!("WHERE {passes}") }
+                ),
+            };
+            let sql = parts(segments).into_iter().map(part).collect::<Vec<_>>().join(" UNION ALL ");
             let text = |number: usize| CString::new(number.to_string()).unwrap_or_default();
             // Relaxed: what comes late and is nearer than what came before is not left out. It is put in order below.
             let order = match (visits, filter) {
@@ -90,12 +115,9 @@ pub fn search(vector_db: &VectorDb, search: &Search) -> Result<Vec<Candidate>> {
                 (c"hnsw.iterative_scan", order),
                 (c"hnsw.max_scan_tuples", visits.as_c_str()),
             ];
+            // How many vectors the scan visits is decided already (retrieve/plan.rs).
             let read = || spi::read(&sql, &arguments.all(), pair);
-            setting::with(&settings, || match filter {
-                None => read(),
-                // How many vectors the scan visits is decided already (retrieve/plan.rs).
-                Some(_) => setting::with(IN_ORDER, read),
-            })
+            setting::with(&settings, || setting::with(IN_ORDER, read))
         }
         // "+ 0" keeps the planner off the index.
         Scan::Exact => spi::read(
@@ -119,24 +141,12 @@ pub fn search(vector_db: &VectorDb, search: &Search) -> Result<Vec<Candidate>> {
         ),
     })?;
     found.sort_by(|(_, a), (_, b)| a.total_cmp(b));
+    found.truncate(limit);
     let candidate = |(rank, (chunk_id, distance))| Candidate {
         dense: Some(Found { rank, score: vector_db.metric.score(distance) }),
         ..Candidate::new(chunk_id)
     };
     Ok((1..).zip(found).map(candidate).collect())
-}
-
-/// How many vectors the HNSW index of a table has, about; None: it has none that is valid.
-pub fn indexed(vector_db: &VectorDb) -> Result<Option<usize>> {
-    let rows = spi::read_one(
-        "SELECT t.reltuples::float8 FROM pg_catalog.pg_class t JOIN pg_catalog.pg_index i ON i.indrelid = t.oid
-         WHERE t.oid = pg_catalog.to_regclass('kb.' || pg_catalog.quote_ident($1))::oid
-           AND i.indexrelid = pg_catalog.to_regclass('kb.' || pg_catalog.quote_ident($1 || '_hnsw'))::oid
-           AND i.indisvalid",
-        &[Arg::Text(&vector_db.table_name)],
-        |row| row.get::<f64>(0),
-    )?;
-    Ok(rows.map(|rows| rows.max(0.0) as usize))
 }
 
 /// The similarity of a vector to those of chunks, of those that have one.

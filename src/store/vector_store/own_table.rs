@@ -2,6 +2,7 @@
 //! is small enough to be scanned exactly, so that no answer waits for the vectors of others.
 
 use super::VectorDb;
+use super::segments::IS_INDEXED;
 use super::table::{add_foreign_key, create_without_foreign_key};
 use crate::error::Result;
 use crate::model::VectorDbConfig;
@@ -32,9 +33,7 @@ pub enum Size {
 pub fn size(build_no: i64) -> Result<Size> {
     let found = spi::write_one(
         &format!(
-            "SELECT {}, {IS_SHARED}, EXISTS (
-                 SELECT FROM pg_catalog.pg_index i
-                 WHERE i.indexrelid = pg_catalog.to_regclass(pg_catalog.format('kb.%I', b.table_name || '_hnsw'))::oid AND i.indisvalid)
+            "SELECT {}, {IS_SHARED}, {IS_INDEXED}
              FROM kb.builds b
              WHERE b.build_no = $1 AND NOT b.owns_table AND b.state <> 'old' AND b.type = 'pgvector'",
             VectorDb::columns("b")

@@ -2,7 +2,7 @@
 
 use super::missing;
 use super::nearest::{self, Search};
-use super::{Health, Missing, VectorDb, VectorStore, sample};
+use super::{Health, Missing, Searched, VectorDb, VectorStore, sample, segments};
 use crate::error::{Error, Object, Result};
 use crate::model::Candidate;
 use crate::pg::spi::{self, Arg, quote};
@@ -46,11 +46,8 @@ impl<T: Table> VectorStore for T {
             return Ok(0);
         }
         let sql = format!("SELECT count(*) FROM {} WHERE build_no = $1", self.vector_db().table());
-        let counted = || spi::read_one(&sql, &[Arg::Long(build_no)], |row| row.get::<i64>(0));
-        // A role that sees all tenants' rows sees all of their vectors, too.
-        let count =
-            if role::bypasses_policies() { role::as_owner(counted) } else { role::as_vector_reader(counted) };
-        Ok(count?.unwrap_or(0))
+        let count = as_reader(|| spi::read_one(&sql, &[Arg::Long(build_no)], |row| row.get::<i64>(0)))?;
+        Ok(count.unwrap_or(0))
     }
 
     fn write(
@@ -69,12 +66,13 @@ impl<T: Table> VectorStore for T {
                      JOIN kb.chunks c ON c.chunk_id = u.chunk_id AND c.build_no = $2
                      FOR KEY SHARE OF c SKIP LOCKED),
                  inserted AS (
-                     INSERT INTO {table} (chunk_id, build_no, kb_no, tenant_id, fingerprint, embedding)
+                     INSERT INTO {table} (chunk_id, build_no, kb_no, tenant_id, fingerprint, embedding, segment)
                      SELECT c.chunk_id, c.build_no, c.kb_no, c.tenant_id, $3,
-                            ($4::real[])[(c.i - 1) * {d} + 1 : c.i * {d}]::{column}
+                            ($4::real[])[(c.i - 1) * {d} + 1 : c.i * {d}]::{column}, {segment}
                      FROM c ON CONFLICT DO NOTHING)
                  SELECT c.chunk_id FROM c",
                 table = vector_db.table(),
+                segment = segments::new_number(&vector_db.table()),
                 d = vector_db.dimension,
                 column = vector_db.column_type(&vector_schema()?),
             ),
@@ -93,8 +91,15 @@ impl<T: Table> VectorStore for T {
         nearest::search(self.vector_db(), search)
     }
 
-    fn indexed(&self) -> Result<Option<usize>> {
-        nearest::indexed(self.vector_db())
+    fn searched(&self) -> Result<Option<Searched>> {
+        segments::searched(self.vector_db())
+    }
+
+    fn index_state(&self, build_no: i64) -> Result<(i64, i64)> {
+        if self.health()? != Health::Ready {
+            return Ok((0, 0));
+        }
+        as_reader(|| segments::state(self.vector_db(), build_no))
     }
 
     fn similarities(&self, build_no: i64, vector: &[f32], chunk_ids: &[Uuid]) -> Result<HashMap<Uuid, f64>> {
@@ -136,6 +141,11 @@ impl<T: Table> VectorStore for T {
     ) -> Result<u64> {
         missing::reuse(self.vector_db(), build_no, fingerprint, document_ids, lender)
     }
+}
+
+/// A role that sees all tenants' rows sees all of their vectors, too.
+fn as_reader<T>(read: impl FnOnce() -> Result<T>) -> Result<T> {
+    if role::bypasses_policies() { role::as_owner(read) } else { role::as_vector_reader(read) }
 }
 
 /// Cancels the indexer's build on a table: it waits for older snapshots, and if this transaction's is among them, that
@@ -213,8 +223,27 @@ pub(super) fn create_without_foreign_key(vector_db: &VectorDb, unlogged: &str) -
         }
         spi::execute_utility(&statement)?;
     }
+    add_segments(&vector_db.table_name)?;
     make_policies(&vector_db.table_name)?;
     attach(&vector_db.table_name)
+}
+
+/// Gives a table the column that says which index a row is for, if it has none: a restore can have left it out. Each row gets its
+/// number when it is written, larger than those before.
+pub(super) fn add_segments(table_name: &str) -> Result<()> {
+    let table = format!("kb.{}", quote(table_name));
+    let has_segments = spi::write_one(
+        "SELECT true FROM pg_catalog.pg_attribute a
+         WHERE a.attrelid = pg_catalog.to_regclass('kb.' || pg_catalog.quote_ident($1))::oid
+           AND a.attname = 'segment' AND NOT a.attisdropped",
+        &[Arg::Text(table_name)],
+        |row| row.get::<bool>(0),
+    )?;
+    if has_segments.is_some() {
+        return Ok(());
+    }
+    spi::execute_utility(&format!("ALTER TABLE {table} ADD COLUMN segment integer NOT NULL DEFAULT 0"))?;
+    spi::execute_utility(&format!("CREATE INDEX ON {table} (segment)"))
 }
 
 /// Gives a vector table of a restore this version's policies, in place of those that it was dumped with.

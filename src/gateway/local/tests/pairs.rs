@@ -8,7 +8,7 @@ use safetensors::SafeTensors;
 use std::collections::HashMap;
 
 /// The model of [`write_bert`] with a pooler and a head of so many labels.
-fn write_cross_encoder(models: &Path, name: &str, labels: usize) {
+pub fn write_cross_encoder(models: &Path, name: &str, labels: usize) {
     write_bert(models, name, "bert.");
     let dir = models.join(name);
     let mut tensors: Vec<(String, Vec<usize>, Vec<f32>)> = read(&dir)
@@ -28,9 +28,9 @@ fn write_cross_encoder(models: &Path, name: &str, labels: usize) {
     write_tensors(&dir, &tensors);
 }
 
-type Tensors = HashMap<String, (Vec<usize>, Vec<f64>)>;
+pub type Tensors = HashMap<String, (Vec<usize>, Vec<f64>)>;
 
-fn read(dir: &Path) -> Tensors {
+pub fn read(dir: &Path) -> Tensors {
     let bytes = std::fs::read(dir.join("model.safetensors")).unwrap();
     let file = SafeTensors::deserialize(&bytes).unwrap();
     let values = |data: &[u8]| {
@@ -40,7 +40,7 @@ fn read(dir: &Path) -> Tensors {
 }
 
 /// A plain computation of the logit's logistic function.
-struct Plain(Tensors);
+pub struct Plain(pub Tensors);
 
 impl Plain {
     fn of(&self, name: &str) -> &[f64] {
@@ -65,7 +65,7 @@ impl Plain {
         &self.of(name)[row * HIDDEN..(row + 1) * HIDDEN]
     }
 
-    fn score(&self, ids: &[u32], types: &[usize]) -> f64 {
+    pub fn score(&self, ids: &[u32], types: &[usize], activation: fn(f64) -> f64) -> f64 {
         let sum = |(place, (id, kind)): (usize, (&u32, &usize))| -> Vec<f64> {
             let parts = [("word", *id as usize), ("position", place), ("token_type", *kind)];
             let rows =
@@ -113,7 +113,7 @@ impl Plain {
             });
             x = next.collect();
         }
-        let pooled: Vec<f64> = self.linear("pooler.dense", &x[0]).into_iter().map(f64::tanh).collect();
+        let pooled: Vec<f64> = self.linear("pooler.dense", &x[0]).into_iter().map(activation).collect();
         let logit = self.linear("classifier", &pooled)[0];
         1.0 / (1.0 + (-logit).exp())
     }
@@ -123,7 +123,7 @@ fn gelu(x: f64) -> f64 {
     0.5 * x * (1.0 + candle_core::cpu::erf::erf_f64(x / 2f64.sqrt()))
 }
 
-fn reranker(model: &str) -> Reranker {
+pub fn reranker(model: &str) -> Reranker {
     Reranker {
         id: "r".into(),
         provider: "local".into(),
@@ -133,7 +133,7 @@ fn reranker(model: &str) -> Reranker {
     }
 }
 
-fn ids(text: &str) -> Vec<u32> {
+pub fn ids(text: &str) -> Vec<u32> {
     text.split_whitespace().map(|word| WORDS.iter().position(|w| *w == word).unwrap_or(1) as u32).collect()
 }
 
@@ -152,7 +152,7 @@ fn a_pair_has_the_score_that_a_plain_computation_gives_alone_and_in_a_batch() {
     for (i, (text, score)) in many.iter().zip(&scores).enumerate() {
         let (first, second) = ([&[2], &ids(query)[..], &[3]].concat(), [&ids(text)[..], &[3]].concat());
         let types = [vec![0; first.len()], vec![1; second.len()]].concat();
-        let expected = plain.score(&[first, second].concat(), &types);
+        let expected = plain.score(&[first, second].concat(), &types, f64::tanh);
         assert!((f64::from(*score) - expected).abs() < 1e-5, "{i} {text:?}: {score}, not {expected}");
     }
     // The scores differ, and the other way round is another pair.
@@ -183,7 +183,7 @@ fn what_is_no_cross_encoder_with_one_score_is_refused_with_the_reason() {
     for (model, reason) in [
         ("two", "tells 2 classes apart"),
         ("plain", "classifier.weight"),
-        ("static", "bert"),
+        ("static", "BERT"),
         ("none", "no such"),
         ("../two", "plain name"),
     ] {

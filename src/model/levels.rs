@@ -1,6 +1,6 @@
-//! Which segments are merged, and when.
+//! Which segments are merged, and when: those of keyword search, and those of vectors.
 
-/// How many chunks came with a segment, and how many of older segments it says are gone.
+/// How many chunks came with a segment, and how many of older segments it says are gone (of vectors: 0).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size {
     pub came: u64,
@@ -11,8 +11,8 @@ pub struct Size {
 /// logarithm of the chunks, and so does how often a chunk is written again.
 const RATIO: u64 = 2;
 
-/// The first of the segments to merge with all younger ones; `sizes` are those of one tenant's segments in a build, the oldest
-/// first. None: they stay as they are. When more than a fifth of all chunks are gone, all are merged.
+/// The first of the segments to merge with all younger ones; `sizes` are those of one tenant's segments in a build, or of one
+/// table's, the oldest first. None: they stay as they are. When more than a fifth of all chunks are gone, all are merged.
 pub fn first_to_merge(sizes: &[Size]) -> Option<usize> {
     let came: u64 = sizes.iter().map(|size| size.came).sum();
     let went: u64 = sizes.iter().map(|size| size.went).sum();

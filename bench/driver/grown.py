@@ -1,0 +1,213 @@
+"""What lasts: ingestion into a knowledge base that has many chunks and their indexes, in ten steps, with questions meanwhile; and
+how the costs grow. Beside it the same vectors in one table with one HNSW index, made by hand."""
+
+import math
+import threading
+import time
+from statistics import median
+
+from psycopg.types.json import Jsonb
+
+import ingest
+import query
+from report import Report, percentile
+from server import Server, adapt_vectors, memory_kb
+from texts import Writer
+
+DATABASE, STEPS, CHUNKS_EACH, BATCH, TOP_K = "bench_grown", 10, 20, 100, 10
+QUERIES, WARM_UP, PROBES = 200, 20, 20
+# Questions asked meanwhile wait so long in between.
+PAUSE = 0.05
+BY_KB = f"SELECT chunk_id, score FROM kb.query_vector('bench', %s, {TOP_K})"
+SEGMENTS = "SELECT segments, unindexed FROM kb.status WHERE kb_id = 'bench'"
+
+
+def run(server: Server, report: Report) -> None:
+    first, step = server.options.grown_chunks, server.options.grown_chunks // 5
+    connection = server.fresh(DATABASE)
+    connection.execute("SET statement_timeout = 0")
+    # So that the graph of all fits, for kb and by hand.
+    connection.execute(f"ALTER DATABASE {DATABASE} SET maintenance_work_mem = '{64 + first * 3 * 3 // 1000}MB'")
+    ingest.create_knowledge_base(connection)
+    # Nearly uniform noise, which HNSW finds hardest: for both sides.
+    connection.execute("SELECT kb.alter_knowledge_base('bench', retrieval => %s)", [Jsonb({"ef_search": 250})])
+    vectors = query.vectors_of(connection, "hash", query.questions(QUERIES + WARM_UP))
+    put = Putter(connection)
+    sizes, times = [], []
+    # 1, 2, 4 and 8 times as many into an empty one.
+    size = small = first // 8
+    at_rest = {}
+    for size in (first // 8, first // 4, first // 2, first):
+        times.append(put.up_to(size))
+        sizes.append(size)
+        settle(server, connection)
+        at_rest[size] = ask(server, vectors)
+    slowest, rates, meanwhile, recalls, gateway = 0.0, [], [], [recall(server, connection, vectors)], []
+    for _ in range(STEPS):
+        with Asker(server, vectors) as asker:
+            took = put.up_to(size + step)
+        size += step
+        rates.append(step / took)
+        meanwhile += asker.times
+        recalls.append(recall(server, connection, vectors))
+        gateway += [memory_kb(pid, "VmRSS") // 1024 for pid in server.processes("kb gateway")]
+    state = connection.execute(SEGMENTS).fetchone()
+    begun = time.monotonic()
+    settle(server, connection)
+    settled = connection.execute(SEGMENTS).fetchone()
+    report.note(
+        f"grown: {first:,} chunks, then {STEPS} steps of {step:,}; after the last {state[0]} segments and {state[1]:,} vectors"
+        f" without an index, {settled[0]} and {settled[1]:,} {time.monotonic() - begun:.0f} s later; steps at"
+        f" {', '.join(f'{rate:,.0f}' for rate in rates)} chunks/s; gateway {max(gateway, default=0)} MB at most"
+    )
+    ratio = min(rates) / rates[0]
+    report.add(
+        f"ingest into {first:,} chunks and more with their indexes, slowest step of {step:,}",
+        f"{min(rates):,.0f} chunks/s",
+        f"{rates[0]:,.0f} chunks/s (first step)",
+        f"{ratio:.2f}",
+        ">= 0.8",
+        ratio >= 0.8,
+    )
+    rest = at_rest[first]
+    ratio = median(meanwhile) / rest
+    report.add(
+        "  p50 of questions meanwhile; p95",
+        f"{median(meanwhile):.2f} ms; {percentile(meanwhile, 95):.2f} ms",
+        f"{rest:.2f} ms (at rest before)",
+        f"{ratio:.2f}",
+        "<= 2",
+        ratio <= 2,
+    )
+    report.add(
+        f"  recall@{TOP_K} against an exact scan, the least after a step", f"{min(recalls):.3f}", "", "", ">= 0.97", min(recalls) >= 0.97
+    )
+    last = ask(server, vectors)
+    report.add(
+        f"  p50 at {size:,} chunks, at rest",
+        f"{last:.2f} ms",
+        f"{at_rest[small]:.2f} ms (at {small:,})",
+        f"{last / at_rest[small]:.2f}",
+        "<= 1.5",
+        last / at_rest[small] <= 1.5,
+    )
+    table = ingest.hand_table(connection)
+    by_hand = query.BY_HAND.format(table=table, top_k=TOP_K)
+    with session(server) as reader:
+        sides = [(BY_KB.replace("chunk_id, score", query.COLUMNS), vectors), (by_hand, vectors)]
+        (kb, hand), _ = query.side_by_side(reader, sides, WARM_UP)
+    report.add(
+        "  the same, and one table with one index by hand",
+        f"{median(kb):.2f} ms",
+        f"{median(hand):.2f} ms",
+        f"{median(kb) / median(hand):.2f}",
+        "<= 1.2",
+        median(kb) <= 1.2 * median(hand),
+    )
+    seconds = [sum(times[: i + 1]) for i in range(len(times))]
+    growth(report, "ingestion, seconds for all", sizes, seconds)
+    growth(report, "p50 of questions at rest, ms", list(at_rest), list(at_rest.values()))
+    connection.close()
+    server.drop(DATABASE)
+
+
+class Putter:
+    """Puts documents of chunks like those of ingest, and waits until they are ready."""
+
+    def __init__(self, connection):
+        self.connection, self.writer, self.number = connection, Writer(11), 0
+
+    def up_to(self, chunks: int) -> float:
+        """Seconds from the first put until all are ready. The texts are made before."""
+        batches = []
+        while self.number * CHUNKS_EACH < chunks:
+            batch = [self.document() for _ in range(min(BATCH, chunks // CHUNKS_EACH - self.number))]
+            batches.append(batch)
+        begun = time.perf_counter()
+        for batch in batches:
+            self.connection.execute("SELECT count(*) FROM kb.put_documents('bench', %s)", [batch])
+        self.connection.execute("SELECT kb.wait('bench', 3000)")
+        return time.perf_counter() - begun
+
+    def document(self) -> Jsonb:
+        i = self.number
+        self.number += 1
+        text = "\n\n".join(self.writer.paragraph(self.writer.chance.randint(90, 115), i) for _ in range(CHUNKS_EACH))
+        return Jsonb({"external_id": f"document-{i:06}", "content": text, "content_type": "text/plain"})
+
+
+class Asker(threading.Thread):
+    """Asks one question after the other in a session of its own, as long as it is entered."""
+
+    def __init__(self, server: Server, vectors):
+        super().__init__()
+        self.reader, self.vectors = session(server), vectors
+        self.times: list[float] = []
+        self.is_over = threading.Event()
+
+    def __enter__(self):
+        for vector in self.vectors[:WARM_UP]:
+            query.timed(self.reader, BY_KB, vector)
+        self.start()
+        return self
+
+    def run(self) -> None:
+        i = 0
+        while not self.is_over.wait(PAUSE):
+            took, rows = query.timed(self.reader, BY_KB, self.vectors[i % len(self.vectors)])
+            if len(rows) != TOP_K:
+                raise AssertionError(f"an answer has {len(rows)} rows")
+            self.times.append(took)
+            i += 1
+
+    def __exit__(self, *_) -> None:
+        self.is_over.set()
+        self.join()
+        self.reader.close()
+
+
+def session(server: Server):
+    connection = server.connect(DATABASE)
+    adapt_vectors(connection)
+    for statement in ("LOAD 'vector'", "SET hnsw.ef_search = 250", "SET hnsw.iterative_scan = strict_order"):
+        connection.execute(statement)
+    return connection
+
+
+def settle(server: Server, connection) -> None:
+    """Until the indexer has left, which merges segments when nothing was written for a while; then what autovacuum does."""
+    begun = time.monotonic()
+    quiet_since = None
+    while quiet_since is None or time.monotonic() - quiet_since < 3:
+        is_working = server.processes("kb indexer") or connection.execute(SEGMENTS).fetchone()[1] >= 1000
+        quiet_since = None if is_working else quiet_since or time.monotonic()
+        if time.monotonic() - begun > 1800:
+            raise TimeoutError("segments are still built or merged after half an hour")
+        time.sleep(0.2)
+    ingest.settle(connection)
+
+
+def ask(server: Server, vectors) -> float:
+    with session(server) as reader:
+        times = [query.timed(reader, BY_KB, vector)[0] for vector in vectors]
+    return median(times[WARM_UP:])
+
+
+def recall(server: Server, connection, vectors) -> float:
+    table = ingest.vector_table(connection)
+    exact = query.EXACT.format(table=table, top_k=TOP_K)
+    found = 0
+    with session(server) as reader:
+        for vector in vectors[:PROBES]:
+            near = {row[0] for row in reader.execute(exact, [vector]).fetchall()}
+            found += len(near & {row[0] for row in reader.execute(BY_KB, [vector]).fetchall()})
+    return found / (PROBES * TOP_K)
+
+
+def growth(report: Report, what: str, sizes: list[int], costs: list[float]) -> None:
+    """The exponent of cost against size, by least squares of the logarithms."""
+    x, y = [math.log(size) for size in sizes], [math.log(cost) for cost in costs]
+    mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
+    exponent = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y)) / sum((a - mean_x) ** 2 for a in x)
+    figures = ", ".join(f"{cost:.1f}" if cost < 100 else f"{cost:.0f}" for cost in costs)
+    report.add(f"  growth of {what}, at {sizes[0]:,} chunks and 2, 4, 8 times", figures, "", f"exponent {exponent:.2f}", "<= 1.1", exponent <= 1.1)

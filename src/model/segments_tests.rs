@@ -1,0 +1,151 @@
+use super::*;
+
+fn segment(first: i32, last: i32, rows: u64) -> Segment {
+    Segment { first, last, rows, is_draft: false }
+}
+
+fn build(first: i32, last: i32) -> Next {
+    Next::Build { first, last }
+}
+
+#[test]
+fn every_number_is_in_exactly_one_part() {
+    let valid =
+        vec![segment(9, 12, 1), segment(0, 3, 1), segment(0, 6, 1), segment(4, 6, 1), segment(10, 11, 1)];
+    let covered = cover(valid);
+    assert_eq!(covered, [segment(0, 6, 1), segment(9, 12, 1)]);
+    assert_eq!(
+        parts(&covered),
+        [
+            Part::Indexed { first: 0, last: 6 },
+            Part::Rest { first: 7, last: 8 },
+            Part::Indexed { first: 9, last: 12 },
+            Part::Rest { first: 13, last: i32::MAX }
+        ]
+    );
+    assert_eq!(parts(&[]), [Part::Rest { first: 0, last: i32::MAX }]);
+    assert_eq!(parts(&[segment(0, i32::MAX, 5)]), [Part::Indexed { first: 0, last: i32::MAX }]);
+    // Of any ranges.
+    let mut state = 7u64;
+    for _ in 0..2000 {
+        let mut random = |below: u64| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            ((state >> 33) % below) as i32
+        };
+        let ranges = (0..random(7))
+            .map(|_| {
+                let first = random(20);
+                segment(first, first + random(9), 1)
+            })
+            .collect();
+        let parts = parts(&cover(ranges));
+        for number in (0..40).chain([i32::MAX]) {
+            let has = |part: &&Part| match **part {
+                Part::Indexed { first, last } | Part::Rest { first, last } => {
+                    (first..=last).contains(&number)
+                }
+            };
+            assert_eq!(parts.iter().filter(has).count(), 1, "{number} in {parts:?}");
+        }
+    }
+}
+
+#[test]
+fn what_another_has_is_redundant_and_so_is_one_for_the_whole_table_beside_segments() {
+    let valid = [segment(0, 6, 1), segment(4, 6, 1), segment(7, 9, 1)];
+    assert!(is_redundant(&valid[1], &valid));
+    assert!(!is_redundant(&valid[0], &valid) && !is_redundant(&valid[2], &valid));
+    let whole = segment(0, i32::MAX, 9);
+    assert!(is_redundant(&whole, &[whole.clone(), segment(0, 3, 1)]));
+    assert!(!is_redundant(&whole, std::slice::from_ref(&whole)));
+    assert!(!is_redundant(&segment(0, 3, 1), &[whole, segment(0, 3, 1)]));
+}
+
+#[test]
+fn a_table_gets_its_first_index_when_nothing_more_comes_or_much_has() {
+    use Traffic::{Busy, Calm};
+    assert_eq!(next(&[], 999, 9, 1000, Calm), Next::Nothing);
+    assert_eq!(next(&[], 1000, 9, 1000, Calm), build(0, 9));
+    assert_eq!(next(&[], 0, -1, 0, Calm), Next::Nothing);
+    assert_eq!(next(&[], 19_999, 9, 1000, Busy), Next::Nothing);
+    assert_eq!(next(&[], 20_000, 9, 1000, Busy), build(0, 9));
+    assert_eq!(next(&[], 20_000, 9, 30_000, Busy), Next::Nothing);
+}
+
+#[test]
+fn while_there_is_traffic_what_has_no_index_gets_one_and_only_small_ones_are_merged() {
+    use Traffic::{Busy, Calm};
+    let old = segment(0, 99, 1_000_000);
+    assert_eq!(next(std::slice::from_ref(&old), 4999, 120, 1, Busy), Next::Nothing);
+    assert_eq!(next(std::slice::from_ref(&old), 5000, 120, 1, Busy), build(100, 120));
+    assert_eq!(next(std::slice::from_ref(&old), 1000, 120, 1, Calm), build(100, 120));
+    let mut many = vec![old];
+    many.extend((0..4).map(|i| segment(100 + i * 10, 109 + i * 10, 5000)));
+    assert_eq!(next(&many[..4], 5000, 200, 1, Busy), build(130, 200));
+    assert_eq!(next(&many, 5000, 200, 1, Busy), build(100, 200));
+    // There are never very many.
+    let mut many: Vec<Segment> = (0..17).map(|i| segment(i * 10, i * 10 + 9, 20_000)).collect();
+    many[7].rows = 17_000;
+    many[8].rows = 18_000;
+    assert_eq!(next(&many, 50_000, 200, 1, Busy), build(70, 89));
+}
+
+#[test]
+fn large_ones_are_merged_when_it_is_quiet() {
+    use Traffic::{Calm, Quiet};
+    let cover = [segment(0, 9, 100_000), segment(10, 19, 70_000), segment(20, 29, 3000)];
+    assert_eq!(next(&cover, 0, 29, 1, Calm), Next::WhenQuiet);
+    assert_eq!(next(&cover, 2000, 31, 1, Calm), build(30, 31));
+    assert_eq!(next(&cover, 0, 29, 1, Quiet), build(0, 29));
+    // What is merged then has what came last, too.
+    assert_eq!(next(&cover, 10, 31, 1, Quiet), build(0, 31));
+    let settled = [segment(0, 9, 100_000), segment(10, 19, 30_000)];
+    assert_eq!(next(&settled, 999, 20, 1, Quiet), Next::Nothing);
+    assert_eq!(next(&settled, 1000, 20, 1, Quiet), build(20, 20));
+    let mut draft = settled;
+    draft[1].is_draft = true;
+    assert_eq!(next(&draft, 0, 20, 1, Calm), Next::WhenQuiet);
+    assert_eq!(next(&draft, 0, 20, 1, Quiet), build(10, 20));
+}
+
+#[test]
+fn an_index_for_the_whole_table_is_replaced_and_a_gap_is_closed() {
+    for traffic in [Traffic::Busy, Traffic::Calm, Traffic::Quiet] {
+        assert_eq!(next(&[segment(0, i32::MAX, 5)], 0, 7, 1, traffic), build(0, 7));
+        assert_eq!(next(&[segment(0, 5, 10), segment(9, 12, 10)], 0, 12, 1, traffic), build(6, 12));
+        assert_eq!(next(&[segment(9, 12, 10)], 0, 12, 1, traffic), build(0, 12));
+    }
+}
+
+/// Applies steps until there is none.
+fn settle(cover: &mut Vec<Segment>, rest: &mut u64, last: i32, traffic: Traffic, built: &mut u64) {
+    while let Next::Build { first, last } = next(cover, *rest, last, 1, traffic) {
+        let at = cover.iter().position(|segment| segment.first >= first).unwrap_or(cover.len());
+        let mut rows: u64 = cover[at..].iter().filter(|segment| segment.last <= last).map(|s| s.rows).sum();
+        let has_rest = cover.last().is_none_or(|newest| newest.last < last);
+        rows += if has_rest { std::mem::take(rest) } else { 0 };
+        cover.retain(|segment| segment.first < first || segment.last > last);
+        cover.insert(at, segment(first, last, rows));
+        *built += rows;
+    }
+}
+
+#[test]
+fn segments_stay_few_and_rows_are_seldom_built_again() {
+    let (mut cover, mut rest, mut built, mut most) = (Vec::new(), 0, 0, 0);
+    let total = 5000;
+    for number in 0..total {
+        rest += 1000;
+        settle(&mut cover, &mut rest, number, Traffic::Busy, &mut built);
+        most = most.max(cover.len());
+        // A pause now and then.
+        if number % 500 == 499 {
+            settle(&mut cover, &mut rest, number, Traffic::Quiet, &mut built);
+            assert!(cover.len() <= 8, "{cover:?}");
+        }
+        assert!(rest <= MOST_REST);
+    }
+    assert!(most <= 17, "{most}");
+    let times = built as f64 / (total as f64 * 1000.0);
+    assert!(times < 12.0, "each row was built {times} times");
+}

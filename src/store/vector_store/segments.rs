@@ -1,0 +1,132 @@
+//! Segments as the catalog has them: HNSW indexes, each for a range of numbers.
+
+use super::VectorDb;
+use crate::error::Result;
+use crate::model::segments::{self, Segment, WHOLE};
+use crate::pg::spi::{self, Arg};
+
+/// What tells an HNSW index of kb's own, of table t: (t, i, c) are its rows of pg_class, pg_index and pg_class.
+const INDEXES: &str = "pg_catalog.pg_class t
+     JOIN pg_catalog.pg_index i ON i.indrelid = t.oid
+     JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid AND c.relname ~ '_hnsw'
+     JOIN pg_catalog.pg_am a ON a.oid = c.relam AND a.amname = 'hnsw'";
+
+/// Whether a table, of kb.builds b, has a segment with a valid index.
+pub(super) const IS_INDEXED: &str = "EXISTS (
+     SELECT FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid
+     JOIN pg_catalog.pg_am a ON a.oid = c.relam AND a.amname = 'hnsw'
+     WHERE i.indisvalid AND i.indrelid = pg_catalog.to_regclass(pg_catalog.format('kb.%I', b.table_name))::oid)";
+
+/// An HNSW index of a table.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Index {
+    pub name: String,
+    pub segment: Segment,
+    pub is_valid: bool,
+}
+
+/// All of a table's, also invalid ones.
+pub(super) fn indexes(vector_db: &VectorDb) -> Result<Vec<Index>> {
+    let sql = format!(
+        "SELECT c.relname::text, pg_catalog.pg_get_expr(i.indpred, i.indrelid), c.reltuples::float8, i.indisvalid,
+             (SELECT o.option_value::integer FROM pg_catalog.pg_options_to_table(c.reloptions) o
+              WHERE o.option_name = 'ef_construction')
+         FROM {INDEXES}
+         WHERE t.oid = pg_catalog.to_regclass('kb.' || pg_catalog.quote_ident($1))::oid"
+    );
+    let found = spi::read(&sql, &[Arg::Text(&vector_db.table_name)], |row| {
+        let predicate: Option<String> = row.opt(1)?;
+        let range = predicate.as_deref().map_or(Some(WHOLE), range_of);
+        let rows = row.get::<f64>(2)?.max(0.0) as u64;
+        let is_draft = row.opt::<i32>(4)?.is_some_and(|ef| (ef as usize) < vector_db.config.ef_construction);
+        let segment = range.map(|(first, last)| Segment { first, last, rows, is_draft });
+        Ok((row.get(0)?, segment, row.get(3)?))
+    })?;
+    let index = |(name, segment, is_valid)| Some(Index { name, segment: segment?, is_valid });
+    Ok(found.into_iter().filter_map(index).collect())
+}
+
+/// The segments that a search uses, and about how many vectors the table has; None: no index is valid.
+pub fn searched(vector_db: &VectorDb) -> Result<Option<Searched>> {
+    let sql = format!(
+        "SELECT pg_catalog.pg_get_expr(i.indpred, i.indrelid), c.reltuples::float8, t.reltuples::float8
+         FROM {INDEXES}
+         WHERE t.oid = pg_catalog.to_regclass('kb.' || pg_catalog.quote_ident($1))::oid AND i.indisvalid"
+    );
+    let mut vectors = 0.0_f64;
+    let valid = spi::read(&sql, &[Arg::Text(&vector_db.table_name)], |row| {
+        let predicate: Option<String> = row.opt(0)?;
+        let rows = row.get::<f64>(1)?.max(0.0);
+        vectors = vectors.max(row.get(2)?).max(rows);
+        let range = predicate.as_deref().map_or(Some(WHOLE), range_of);
+        Ok(range.map(|(first, last)| Segment { first, last, rows: rows as u64, is_draft: false }))
+    })?;
+    let cover = segments::cover(valid.into_iter().flatten().collect());
+    Ok((!cover.is_empty()).then_some(Searched { vectors: vectors as usize, cover }))
+}
+
+/// What a search by index looks at.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Searched {
+    /// About, of all builds.
+    pub vectors: usize,
+    pub cover: Vec<Segment>,
+}
+
+/// The numbers of an index' condition, as PostgreSQL writes it; None: it is another condition.
+fn range_of(predicate: &str) -> Option<(i32, i32)> {
+    let numbers = predicate.strip_prefix("((segment >= ")?.strip_suffix("))")?;
+    let (first, last) = numbers.split_once(") AND (segment <= ")?;
+    Some((first.parse().ok()?, last.parse().ok()?))
+}
+
+/// The condition of such an index.
+pub(super) fn condition(alias: &str, first: i32, last: i32) -> String {
+    format!("{alias}segment >= {first} AND {alias}segment <= {last}")
+}
+
+/// The number for rows that are written now, as an expression in a statement: above all that are there, so that no index has it.
+pub(super) fn new_number(table: &str) -> String {
+    format!("(SELECT coalesce(pg_catalog.max(s.segment), -1) + 1 FROM {table} s)")
+}
+
+/// Rows with numbers above `last`, counted up to `most`, and the largest number of all; None: the table is empty.
+pub(super) fn behind(vector_db: &VectorDb, last: i32, most: u64) -> Result<Option<(u64, i32)>> {
+    let table = vector_db.table();
+    let sql = format!(
+        "SELECT (SELECT count(*) FROM (SELECT FROM {table} v WHERE v.segment > $1 LIMIT $2) r),
+                (SELECT pg_catalog.max(v.segment) FROM {table} v)"
+    );
+    let row = |row: &spi::Row| Ok((row.get::<i64>(0)? as u64, row.opt::<i32>(1)?));
+    let found = spi::write_one(&sql, &[Arg::Int(last), Arg::Long(most as i64)], row)?;
+    Ok(found.and_then(|(rows, last)| Some((rows, last?))))
+}
+
+/// How many segments a build's table has, and how many of the build's vectors no index has. As [`super::count`].
+pub(super) fn state(vector_db: &VectorDb, build_no: i64) -> Result<(i64, i64)> {
+    let cover = searched(vector_db)?.map(|searched| searched.cover).unwrap_or_default();
+    let is_indexed =
+        cover.iter().map(|Segment { first, last, .. }| format!("({})", condition("v.", *first, *last)));
+    let is_indexed = is_indexed.collect::<Vec<_>>().join(" OR ");
+    let sql = match is_indexed.as_str() {
+        "" => format!("SELECT count(*) FROM {} v WHERE v.build_no = $1", vector_db.table()),
+        _ => format!(
+            "SELECT count(*) FROM {} v WHERE v.build_no = $1 AND NOT ({is_indexed})",
+            vector_db.table()
+        ),
+    };
+    let count = spi::read_one(&sql, &[Arg::Long(build_no)], |row| row.get::<i64>(0))?;
+    Ok((cover.len() as i64, count.unwrap_or(0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_condition_is_read_as_postgresql_writes_it() {
+        assert_eq!(range_of("((segment >= 0) AND (segment <= 12))"), Some((0, 12)));
+        assert_eq!(range_of("((segment >= 0) AND (segment <= 12) AND (build_no = 1))"), None);
+        assert_eq!(range_of("(build_no = 1)"), None);
+    }
+}

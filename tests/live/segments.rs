@@ -1,0 +1,217 @@
+//! Vectors lie in segments, each with an index of its own: answers have the nearest of all, and building, merging and dropping
+//! them survives whatever happens.
+
+use crate::index::indexes;
+use crate::support::cluster::PRELOAD;
+use crate::support::db::Document;
+use crate::support::{APP, Db, LONG, SOON, assert_sound, signal, texts, until, vector_table};
+
+fn documents(numbers: std::ops::Range<u64>) -> Vec<Document> {
+    numbers
+        .map(|i| {
+            let mut document = Document::new(format!("d{i}"), texts::paragraph(i, 20));
+            document.metadata = serde_json::json!({"half": i % 2 == 0, "rare": i % 500 == 0});
+            document
+        })
+        .collect()
+}
+
+fn put(db: &mut Db, kb: &str, numbers: std::ops::Range<u64>) {
+    for part in documents(numbers).chunks(1000) {
+        db.put_all(kb, part);
+    }
+}
+
+/// Segments and vectors without an index, as kb.status says.
+fn state(db: &mut Db) -> (i64, i64) {
+    let row = db.0.query_one("SELECT segments, unindexed FROM kb.status WHERE kb_id = 'k'", &[]).unwrap();
+    (row.get(0), row.get(1))
+}
+
+fn until_state(db: &mut Db, expected: (i64, i64)) {
+    until(LONG, &format!("segments and vectors without an index are {expected:?}"), || state(db) == expected);
+}
+
+/// How the vectors of `k` were looked for.
+fn scan(db: &mut Db, arguments: &str) -> String {
+    db.one(&format!("SELECT kb.explain('k', 'the harbor', {arguments}) #>> '{{dense,scans,0,scan}}'"))
+}
+
+#[test]
+fn an_answer_has_the_nearest_of_all_segments_and_of_what_has_no_index_yet() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    let mut total = 0;
+    for (more, expected) in [(3000, (1, 0)), (1000, (2, 0)), (500, (2, 500))] {
+        put(&mut db, "k", total..total + more);
+        db.wait("k");
+        total += more;
+        until_state(&mut db, expected);
+    }
+    assert_eq!(scan(&mut db, "5"), "index");
+    // Of each part, what was put is nearest to itself, with a filter and without.
+    let mut missed = 0;
+    for i in [0, 800, 1500, 2990, 3000, 3500, 3998, 4000, 4200, 4498] {
+        let text = texts::paragraph(i, 20);
+        missed += i32::from(db.found("k", &text, 1) != [format!("d{i}")]);
+        let filtered: Vec<String> = db
+            .all_with("SELECT external_id FROM kb.query('k', $1, 1, filter => '{\"half\": true}')", &[&text]);
+        missed += i32::from(filtered != [format!("d{i}")]);
+    }
+    assert!(missed <= 1, "{missed} of 20 were not found");
+    let recall: f64 = db.one("SELECT recall FROM kb.measure_recall('k', 300)");
+    assert!(recall >= 0.97, "{recall}");
+    for (arguments, expected) in [
+        ("1000", 1000),
+        ("4600", 4500),
+        ("300, filter => '{\"half\": true}'", 300),
+        ("50, filter => '{\"rare\": true}'", 9),
+    ] {
+        let sql = format!("SELECT count(*) FROM kb.query('k', 'the harbor', {arguments})");
+        assert_eq!(db.one::<i64>(&sql), expected, "{arguments}");
+    }
+    // All of a segment goes.
+    db.run("SELECT kb.delete_document('k', external_id) FROM kb.documents WHERE substr(external_id, 2)::int BETWEEN 3000 AND 3999");
+    assert_eq!(db.found("k", &texts::paragraph(4200, 20), 1), ["d4200"]);
+    assert_eq!(db.one::<i64>("SELECT count(*) FROM kb.query('k', 'the harbor', 3600)"), 3500);
+    assert_sound(&mut db, "k", 3500, 0);
+}
+
+#[test]
+fn segments_are_merged_and_none_is_searched_twice() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    put(&mut db, "k", 0..3000);
+    db.wait("k");
+    until_state(&mut db, (1, 0));
+    put(&mut db, "k", 3000..4000);
+    db.wait("k");
+    until_state(&mut db, (2, 0));
+    // 1,000 beside 1,000 are merged, and with 2,000 the 3,000.
+    put(&mut db, "k", 4000..5000);
+    db.wait("k");
+    let table = vector_table(&mut db, "k");
+    until(LONG, "one index is left", || indexes(&mut db, &table) == [true]);
+    assert_eq!(state(&mut db), (1, 0));
+    let ids: Vec<String> = db.all("SELECT external_id FROM kb.query('k', 'the harbor', 5000)");
+    let mut once = ids.clone();
+    once.sort();
+    once.dedup();
+    assert_eq!((ids.len(), once.len()), (5000, 5000));
+}
+
+#[test]
+fn a_first_index_is_there_before_a_long_import_ends_and_what_comes_is_found_meanwhile() {
+    let cluster = crate::cluster!();
+    let (mut db, mut other) = (cluster.connect(APP), cluster.connect(APP));
+    db.run("SELECT kb.create_embedder('small', 'hash', 'hash', 16)");
+    db.create_kb("k", "small", r#"{"strategy": "none"}"#);
+    db.run(
+        "SELECT count(*) FROM kb.put_documents('k', ARRAY(SELECT jsonb_build_object(
+             'external_id', 'e' || i, 'content', 'number ' || i || ' of them') FROM generate_series(1, 60000) i))",
+    );
+    let table = vector_table(&mut other, "k");
+    until(LONG, "there is an index", || indexes(&mut other, &table).contains(&true));
+    assert!(other.jobs() > 0, "the import ended before the index was there: import more");
+    db.run("SELECT kb.put_document('k', 'late', 'Zebras and quasars.')");
+    db.wait("k");
+    until(LONG, "little is left without an index", || state(&mut db).1 < 1000);
+    assert_eq!(db.found("k", "Zebras and quasars.", 1), ["late"]);
+    assert_eq!(db.vectors("k"), 60_001);
+}
+
+#[test]
+fn whoever_is_killed_while_segments_are_built_every_vector_is_found_and_gets_its_index() {
+    let mut cluster = crate::cluster!(PRELOAD, "kb.launcher_naptime = 1");
+    cluster.expects_crashes = true;
+    let mut db = cluster.connect(APP);
+    db.run("SELECT kb.create_vector_db('v', dimension => 384, config => '{\"m\": 32, \"ef_construction\": 500}')");
+    db.run("SELECT kb.create_knowledge_base('k', 'hash', 'v', chunking => '{\"strategy\": \"none\"}')");
+    for round in 0..4 {
+        put(&mut db, "k", round * 1500..(round + 1) * 1500);
+        let building = "pg_stat_progress_create_index WHERE phase LIKE 'building index%'";
+        until(LONG, "an index is being built", || db.count(building) == 1);
+        let indexer = cluster.processes("kb indexer", Some(APP));
+        // A kill restarts the server; an end by SIGTERM leaves an invalid index.
+        let how = if round % 2 == 0 { libc::SIGKILL } else { libc::SIGTERM };
+        indexer.into_iter().for_each(|pid| signal(pid, how));
+        if how == libc::SIGKILL {
+            until(SOON, "the server notices", || db.0.simple_query("SELECT 1").is_err());
+            db = cluster.reconnect(APP);
+        }
+        db.wait("k");
+        let question = texts::paragraph(round * 1500 + 1400, 20);
+        assert_eq!(db.found("k", &question, 1), [format!("d{}", round * 1500 + 1400)]);
+    }
+    // The next worker looks at all tables.
+    db.put("k", "last", "Ships lie in the harbor.");
+    db.wait("k");
+    let table = vector_table(&mut db, "k");
+    until(LONG, "indexes are valid and nearly all vectors have one", || {
+        indexes(&mut db, &table).iter().all(|valid| *valid) && state(&mut db).1 < 1000
+    });
+    let recall: f64 = db.one("SELECT recall FROM kb.measure_recall('k', 200)");
+    assert!(recall >= 0.97, "{recall}");
+    assert_sound(&mut db, "k", 6001, 0);
+    cluster.stop("fast", 60);
+}
+
+#[test]
+fn an_index_for_the_whole_table_becomes_a_segment() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    put(&mut db, "k", 0..1500);
+    db.wait("k");
+    let table = vector_table(&mut db, "k");
+    until(LONG, "the index is there and valid", || indexes(&mut db, &table) == [true]);
+    until(LONG, "the indexer has left", || cluster.processes("kb indexer", Some(APP)).is_empty());
+    let name: String = db.one(&format!(
+        "SELECT indexrelid::regclass::text FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+         JOIN pg_am a ON a.oid = c.relam WHERE amname = 'hnsw' AND indrelid = '{table}'::regclass"
+    ));
+    // As kb 0.1.0 made it.
+    db.run(&format!(
+        "DROP INDEX {name}; CREATE INDEX {}_hnsw ON {table} USING hnsw (embedding vector_cosine_ops)",
+        &table[3..]
+    ));
+    assert_eq!(state(&mut db), (1, 0));
+    assert_eq!(db.found("k", &texts::paragraph(700, 20), 1), ["d700"]);
+    db.put("k", "new", "Ships lie in the harbor.");
+    db.wait("k");
+    until(LONG, "a segment is there and nothing else", || {
+        let definitions: Vec<String> = db.all(&format!(
+            "SELECT pg_get_expr(indpred, indrelid) FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+             JOIN pg_am a ON a.oid = c.relam
+             WHERE amname = 'hnsw' AND indisvalid AND indrelid = '{table}'::regclass AND indpred IS NOT NULL"
+        ));
+        definitions.len() == 1 && indexes(&mut db, &table) == [true]
+    });
+    assert_eq!(db.found("k", "Ships lie in the harbor.", 1), ["new"]);
+}
+
+#[test]
+fn no_more_indexes_are_built_at_a_time_than_may_be() {
+    let cluster = crate::cluster!("max_worker_processes = 20");
+    let mut watch = cluster.connect("postgres");
+    let names = ["one", "two", "three"];
+    let mut sessions: Vec<Db> = names
+        .iter()
+        .map(|name| {
+            cluster.create_database(name);
+            let mut db = cluster.connect(name);
+            db.run("SELECT kb.create_vector_db('v', dimension => 384, config => '{\"m\": 32, \"ef_construction\": 500}')");
+            db.run("SELECT kb.create_knowledge_base('k', 'hash', 'v', chunking => '{\"strategy\": \"none\"}')");
+            put(&mut db, "k", 0..1200);
+            db
+        })
+        .collect();
+    sessions.iter_mut().for_each(|db| db.wait("k"));
+    until(LONG, "each has its index", || {
+        let built = watch.count("pg_stat_progress_create_index WHERE command LIKE 'CREATE INDEX%'");
+        assert!(built <= 1, "{built} are built at a time");
+        sessions.iter_mut().all(|db| state(db).0 == 1)
+    });
+}
