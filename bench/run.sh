@@ -67,7 +67,7 @@ say "making a cluster in $dir"
 cluster_stop "$dir"
 rm -rf "$dir"
 cluster_init "$dir"
-cluster_start "$dir" "shared_preload_libraries = 'kb'" "max_wal_size = '4GB'" "autovacuum = off"
+cluster_start "$dir" "shared_preload_libraries = 'kb'" "max_wal_size = '4GB'" "autovacuum = off" "shared_buffers = '2GB'"
 postmaster=$(as_server head -n 1 "$dir/data/postmaster.pid")
 
 export PYTHONPATH=$libraries PYTHONDONTWRITEBYTECODE=1

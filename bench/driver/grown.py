@@ -23,7 +23,10 @@ SEGMENTS = "SELECT segments, unindexed FROM kb.status WHERE kb_id = 'bench'"
 
 
 def run(server: Server, report: Report) -> None:
-    first, step = server.options.grown_chunks, server.options.grown_chunks // 5
+    # Whole documents at each eighth and each step.
+    unit = 8 * CHUNKS_EACH
+    first = server.options.grown_chunks // unit * unit
+    step = first // 5 // CHUNKS_EACH * CHUNKS_EACH
     connection = server.fresh(DATABASE)
     connection.execute("SET statement_timeout = 0")
     # So that the graph of all fits, for kb and by hand.
@@ -120,9 +123,8 @@ class Putter:
     def up_to(self, chunks: int) -> float:
         """Seconds from the first put until all are ready. The texts are made before."""
         batches = []
-        while self.number * CHUNKS_EACH < chunks:
-            batch = [self.document() for _ in range(min(BATCH, chunks // CHUNKS_EACH - self.number))]
-            batches.append(batch)
+        while (left := chunks // CHUNKS_EACH - self.number) > 0:
+            batches.append([self.document() for _ in range(min(BATCH, left))])
         begun = time.perf_counter()
         for batch in batches:
             self.connection.execute("SELECT count(*) FROM kb.put_documents('bench', %s)", [batch])

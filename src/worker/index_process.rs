@@ -35,8 +35,14 @@ pub fn main(database: pg_sys::Oid) {
     setting::set_for_process(c"deadlock_timeout", c"50ms");
     let asked = background::asked_tables();
     let mut tables = Tables::default();
+    let mut attempts = HashMap::new();
     loop {
-        match build_wanted(&asked, &mut tables) {
+        let stays = build_wanted(&asked, &mut tables);
+        if let Err(error) = keep_metadata_indexes(&mut attempts) {
+            report::log(&format!("indexer cannot look for keys of metadata without an index: {error}"));
+            break;
+        }
+        match stays {
             Ok(true) => {}
             Ok(false) => break,
             Err(error) => {
@@ -48,15 +54,11 @@ pub fn main(database: pg_sys::Oid) {
             }
         }
     }
-    if let Err(error) = keep_metadata_indexes() {
-        report::log(&format!("indexer cannot look for keys of metadata without an index: {error}"));
-    }
     background::exit(0)
 }
 
-/// Makes the indexes on keys of metadata that are wanted, and drops those that are not any more.
-fn keep_metadata_indexes() -> Result<()> {
-    let mut attempts: HashMap<Task, u32> = HashMap::new();
+/// Makes the indexes on keys of metadata that are wanted, and drops those that are not any more; each is tried so often.
+fn keep_metadata_indexes(attempts: &mut HashMap<Task, u32>) -> Result<()> {
     loop {
         if !txn::in_txn(server_catalogs::is_installed)? {
             return Ok(());
@@ -156,7 +158,7 @@ enum Next {
 /// Does the next thing that a table wants.
 fn next(table: &Table, asked: &[u32], known: &mut Known) -> Result<Next> {
     // Other databases' indexers may be building as many as may be at a time.
-    let Some(_place) = place_to_build() else { return Ok(Next::Wait) };
+    let Some(_place) = place_to_build()? else { return Ok(Next::Wait) };
     // As it is now: what was built before took its time.
     let Some(table) = txn::in_txn(|| index::tables(Some(std::slice::from_ref(table.vector_db()))))?.pop()
     else {
@@ -206,9 +208,8 @@ fn run(statement: &str) -> Result<()> {
 
 fn have_built(table: &Table, build: &Build) -> Result<()> {
     // While documents come, who writes and asks has the other cores. A merge gives way to everybody, and takes what is left.
-    let is_quiet = build.traffic == Traffic::Quiet;
-    setting::set_parallel_maintenance_workers(if is_quiet { None } else { Some(0) });
-    if is_quiet {
+    setting::set_parallel_maintenance_workers(if build.is_draft { Some(0) } else { None });
+    if build.traffic == Traffic::Quiet {
         background::lower_priority();
     }
     run(&txn::in_txn(|| table.create_statement(build))?)?;
@@ -216,10 +217,22 @@ fn have_built(table: &Table, build: &Build) -> Result<()> {
     txn::in_txn(|| table.analyze_after(build))
 }
 
-/// One of the places of `kb.max_index_builds`, held until it is dropped; None: all are taken.
-fn place_to_build() -> Option<PidFile> {
+/// A place among those that may build at a time; None: there is none now.
+fn place_to_build() -> Result<Option<Place>> {
+    let most = settings::max_index_builds();
     let place = |number| PidFile::acquire(&format!("index_build_{number}")).ok().flatten();
-    (0..settings::max_index_builds()).find_map(place)
+    if let Some(place) = (0..most).find_map(place) {
+        return Ok(Some(Place { _file: Some(place) }));
+    }
+    // One that has built, and waits for transactions of its database to end, costs the others nothing.
+    let is_free = txn::in_txn(index::count_building)? < i64::from(most);
+    Ok(is_free.then_some(Place { _file: None }))
+}
+
+/// Held until it is dropped.
+struct Place {
+    /// None: that of one that waits.
+    _file: Option<PidFile>,
 }
 
 /// Waits until nobody locks all others out of a table any more, or it is gone. Interrupts are served by the statements,

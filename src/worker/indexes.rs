@@ -50,18 +50,14 @@ fn move_if_large(build_no: i64) -> Result<Moved> {
     })
 }
 
-struct Asked {
-    work: Work,
-    /// Vectors that the table got since then.
-    vectors: u64,
-}
-
 /// The worker's part: looks at tables that got vectors, and starts the indexer.
 #[derive(Default)]
 pub struct Indexes {
     schedule: IndexSchedule<VectorDb>,
     /// What each table was last asked for.
-    asked: HashMap<VectorDb, Asked>,
+    asked: HashMap<VectorDb, Work>,
+    /// Vectors that each table got since the indexer runs.
+    since: HashMap<VectorDb, u64>,
     /// Of builds in shared tables.
     growth: Growth,
     /// All tables were looked at since this worker started.
@@ -75,8 +71,9 @@ impl Indexes {
     pub fn note_vectors(&mut self, target: &Target, vectors: usize) {
         let vector_db = target.vector_db();
         self.schedule.note(vector_db);
-        if let Some(asked) = self.asked.get_mut(vector_db) {
-            asked.vectors += vectors as u64;
+        match self.since.get_mut(vector_db) {
+            Some(since) => *since += vectors as u64,
+            None => drop(self.since.insert(vector_db.clone(), vectors as u64)),
         }
         // One that has moved is not looked for in the shared table any more.
         if !target.build.owns_table && vector_db == &target.build.vector_db {
@@ -141,6 +138,7 @@ impl Indexes {
         if wake::indexer_runs() {
             return self.end_merges();
         }
+        self.since.clear();
         let due = self.schedule.due(Instant::now());
         if self.are_all_known && due.is_empty() {
             return Ok(());
@@ -152,8 +150,8 @@ impl Indexes {
         for table in &tables {
             let wish = look(table, false, false);
             // It has what it was asked for: it waits for no pause when it wants something else.
-            let is_done = |asked: &Asked| match &wish {
-                Ok(Wish::Work(work)) => !work.is_same(&asked.work),
+            let is_done = |asked: &Work| match &wish {
+                Ok(Wish::Work(work)) => !work.is_same(asked),
                 Ok(Wish::Nothing) => true,
                 Ok(Wish::Later) | Err(_) => false,
             };
@@ -181,7 +179,7 @@ impl Indexes {
                 // The pause begins when the indexer can.
                 true => {
                     self.schedule.note_asked(table.vector_db(), Instant::now());
-                    self.asked.insert(table.vector_db().clone(), Asked { work, vectors: 0 });
+                    self.asked.insert(table.vector_db().clone(), work);
                 }
                 false => self.schedule.note(table.vector_db()),
             }
@@ -193,9 +191,9 @@ impl Indexes {
 
     /// What is written while segments are merged has no index: where that is much, the merge is put off.
     fn end_merges(&mut self) -> Result<()> {
-        for (table, asked) in &mut self.asked {
-            if asked.vectors >= MOST_REST {
-                asked.vectors = 0;
+        for (table, since) in &mut self.since {
+            if *since >= MOST_REST {
+                *since = 0;
                 txn::in_txn(|| index::cancel_merge(table))?;
             }
         }

@@ -159,6 +159,37 @@ fn whoever_is_killed_while_segments_are_built_every_vector_is_found_and_gets_its
 }
 
 #[test]
+fn a_merge_is_put_off_when_much_is_written_meanwhile() {
+    let cluster = crate::cluster!();
+    let (mut db, mut holder) = (cluster.connect(APP), cluster.connect(APP));
+    db.run("SELECT kb.create_embedder('small', 'hash', 'hash', 16)");
+    db.create_kb("k", "small", r#"{"strategy": "none"}"#);
+    let put = |db: &mut Db, from: i32, to: i32| {
+        db.run(&format!(
+            "SELECT count(*) FROM kb.put_documents('k', ARRAY(SELECT jsonb_build_object(
+                 'external_id', 'e' || i, 'content', 'number ' || i || ' of them') FROM generate_series({from}, {to}) i))"
+        ));
+        db.wait("k");
+    };
+    put(&mut db, 1, 1200);
+    until_state(&mut db, (1, 0));
+    put(&mut db, 1201, 2400);
+    until_state(&mut db, (2, 0));
+    // The merge does not end while this snapshot is there.
+    holder.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM kb.documents");
+    let merge = "pg_stat_activity WHERE backend_type = 'kb indexer' AND query LIKE '%gives way to writers%'";
+    until(LONG, "segments are merged", || db.count(merge) == 1);
+    put(&mut db, 2401, 25_000);
+    until(LONG, "the merge is ended", || db.count(merge) == 0);
+    db.put("k", "late", "Zebras and quasars.");
+    db.wait("k");
+    assert_eq!(db.found("k", "Zebras and quasars.", 1), ["late"]);
+    holder.run("COMMIT");
+    until(LONG, "little is left without an index", || state(&mut db).1 < 1000);
+    assert_eq!(db.vectors("k"), 25_001);
+}
+
+#[test]
 fn an_index_for_the_whole_table_becomes_a_segment() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
@@ -210,7 +241,7 @@ fn no_more_indexes_are_built_at_a_time_than_may_be() {
         .collect();
     sessions.iter_mut().for_each(|db| db.wait("k"));
     until(LONG, "each has its index", || {
-        let built = watch.count("pg_stat_progress_create_index WHERE command LIKE 'CREATE INDEX%'");
+        let built = watch.count("pg_stat_progress_create_index WHERE phase LIKE 'building index%'");
         assert!(built <= 1, "{built} are built at a time");
         sessions.iter_mut().all(|db| state(db).0 == 1)
     });

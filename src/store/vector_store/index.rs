@@ -20,6 +20,8 @@ pub struct Table {
     has_waited_long: bool,
     /// Several knowledge bases use it: then it gets no first index.
     is_shared: bool,
+    /// Others can come to use it.
+    is_named: bool,
 }
 
 /// What is to be done for a table.
@@ -54,7 +56,7 @@ pub struct Build {
     last: i32,
     pub traffic: Traffic,
     /// In haste: a search of it finds a little less.
-    is_draft: bool,
+    pub is_draft: bool,
 }
 
 /// ef_construction of a draft, with the default m; several times as quickly built as the default of kb, 200.
@@ -94,7 +96,7 @@ fn waiting(condition: &str) -> String {
 pub fn tables(only: Option<&[VectorDb]>) -> Result<Vec<Table>> {
     let names: Vec<String> = only.unwrap_or_default().iter().map(|table| table.table_name.clone()).collect();
     let sql = format!(
-        "SELECT {}, {}, {}, {IS_SHARED}, t.oid::bigint
+        "SELECT {}, {}, {}, {IS_SHARED}, NOT b.owns_table, t.oid::bigint
          FROM ({}) n
          CROSS JOIN LATERAL (
              SELECT * FROM kb.builds b WHERE b.table_name = n.name AND b.state <> 'old' AND b.type = 'pgvector'
@@ -109,8 +111,15 @@ pub fn tables(only: Option<&[VectorDb]>) -> Result<Vec<Table>> {
     );
     spi::write(&sql, &[Arg::Texts(&names)], |row| {
         let (is_waited_for, has_waited_long, is_shared) = (row.get(5)?, row.get(6)?, row.get(7)?);
-        let oid = row.get::<i64>(8)? as u32;
-        Ok(Table { vector_db: VectorDb::read(row, 0)?, oid, is_waited_for, has_waited_long, is_shared })
+        let (is_named, oid) = (row.get(8)?, row.get::<i64>(9)? as u32);
+        Ok(Table {
+            vector_db: VectorDb::read(row, 0)?,
+            oid,
+            is_waited_for,
+            has_waited_long,
+            is_shared,
+            is_named,
+        })
     })
 }
 
@@ -139,6 +148,10 @@ impl Table {
             (false, true) => Traffic::Quiet,
             _ => Traffic::Calm,
         };
+        // Others may come to use it before it is filled, and then each is scanned exactly.
+        if cover.is_empty() && self.is_named && traffic == Traffic::Busy {
+            return Ok(Work::Nothing);
+        }
         let least = self.vector_db.config.min_rows as u64;
         let end = cover.last().map_or(-1, |segment| if segment.is_whole() { -1 } else { segment.last });
         let Some((rest, last)) = behind(&self.vector_db, end, MOST_COUNTED.max(least))? else {
@@ -231,6 +244,19 @@ const LONGEST_NAME: usize = 63 - "_hnsw_2147483647_2147483647".len();
 /// The statement that drops an index of a vector table without blocking anybody.
 pub fn drop_statement(name: &str) -> String {
     format!("DROP INDEX CONCURRENTLY IF EXISTS kb.{}", quote(name))
+}
+
+/// HNSW indexes that are being built in all databases, but for those that only wait for the end of older transactions.
+pub fn count_building() -> Result<i64> {
+    let building = spi::write_one(
+        "SELECT count(*) FROM pg_catalog.pg_stat_progress_create_index p
+         JOIN pg_catalog.pg_stat_activity a ON a.pid = p.pid AND a.backend_type = 'kb indexer'
+         WHERE p.phase NOT IN ('waiting for old snapshots', 'waiting for readers before marking dead',
+                               'waiting for readers before dropping')",
+        &[],
+        |row| row.get::<i64>(0),
+    )?;
+    Ok(building.unwrap_or(0))
 }
 
 /// Ends a merge of a table's segments, if one is being built.
