@@ -135,7 +135,8 @@ def as_tenant(connection, rank: int) -> None:
 
 def until_indexed(server: Server, connection, sizes: list[int], limit: float) -> None:
     # What is large has moved out of the shared table.
-    expected = sum(size >= MIN_ROWS for size in sizes) + sum(sizes[rank - 1] >= MIN_ROWS for rank in PROBES)
+    # kb counts now and then: one that is barely large enough may stay.
+    expected = sum(size >= 1.2 * MIN_ROWS for size in sizes) + sum(sizes[rank - 1] >= MIN_ROWS for rank in PROBES)
     begun = time.monotonic()
     # The indexer takes statistics after an index.
     while connection.execute(INDEXES).fetchone()[0] < expected or server.processes("kb indexer"):
