@@ -160,3 +160,32 @@ fn a_move_in_the_middle_of_the_work_loses_no_vector_and_keeps_nobody_waiting() {
         db.count("kb.chunks WHERE kb_no = (SELECT kb_no FROM kb.knowledge_bases WHERE id = 'large')")
     );
 }
+
+#[test]
+fn a_question_reads_only_the_vectors_of_its_own_knowledge_base() {
+    let Some((_cluster, mut db)) = sharing("hash") else { return };
+    db.put_all("small", &documents(0..20));
+    db.wait("small");
+    for i in 0..16 {
+        let kb = format!("other{i}");
+        db.run(&format!(
+            "SELECT kb.create_knowledge_base('{kb}', 'hash', 'both', chunking => '{{\"strategy\": \"none\"}}')"
+        ));
+        db.put_all(&kb, &documents(100..350));
+        db.wait(&kb);
+    }
+    db.run("ANALYZE kb.vectors_both");
+    let read = |db: &mut Db| -> i64 {
+        db.run("SELECT pg_stat_force_next_flush()");
+        db.one(
+            "SELECT seq_tup_read + coalesce(idx_tup_fetch, 0) FROM pg_stat_user_tables
+             WHERE relid = 'kb.vectors_both'::regclass",
+        )
+    };
+    let before = read(&mut db);
+    for _ in 0..10 {
+        assert_eq!(db.found("small", "Ships lie in the harbor.", 5).len(), 5);
+    }
+    let each = (read(&mut db) - before) / 10;
+    assert!((5..200).contains(&each), "{each} of 4,020 vectors were read for an answer from 20");
+}

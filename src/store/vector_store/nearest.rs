@@ -77,6 +77,15 @@ pub fn search(vector_db: &VectorDb, search: &Search) -> Result<Vec<Candidate>> {
     }
     let table = vector_db.table();
     let mut found = as_vector_reader(|| match scan {
+        // Without an index all are compared, and of a table of many builds only this one's are read.
+        Scan::Index { .. } if segments.is_empty() => {
+            let passes = if passes.is_empty() { String::new() } else { format!(" AND {passes}") };
+            let sql = format!(
+                "SELECT v.chunk_id, ({distance}) + 0 FROM {table} v
+                 WHERE {of_build}{passes} ORDER BY ({distance}) + 0 LIMIT {limit}"
+            );
+            spi::read(&sql, &arguments.all(), pair)
+        }
         Scan::Index { ef_search, visits } => {
             let part = |part| match part {
                 Part::Indexed { first, last } => {
