@@ -13,6 +13,8 @@ REFERENCE = {
     ("minilm", "dense"): (0.374, 0.414, 0.776),
     ("minilm", "keyword"): (0.360, 0.393, 0.731),
     ("minilm", "hybrid"): (0.403, 0.438, 0.785),
+    # Of f32: rounding must not cost more than the order of summing.
+    ("int8", "dense"): (0.374, 0.414, 0.776),
     ("static", "dense"): (0.308, 0.334, 0.677),
     ("hash", "dense"): (0.153, 0.157, 0.396),
 }
@@ -37,12 +39,16 @@ def run(server: Server, report: Report) -> None:
     connection.execute(
         "SELECT kb.create_embedder('minilm_cut', 'local', 'all-MiniLM-L6-v2', config => '{\"truncate\": true}')"
     )
+    connection.execute(
+        "SELECT kb.create_embedder('int8_cut', 'local', 'all-MiniLM-L6-v2',"
+        ' config => \'{"truncate": true, "compute": "int8"}\')'
+    )
     given = [
         Jsonb({"external_id": d["_id"], "content": f"{d['title']} {d['text']}".strip(), "content_type": "text/plain"})
         for d in corpus
         if d["text"].strip()
     ]
-    for name, embedder in (("minilm", "minilm_cut"), ("static", "static"), ("hash", "hash")):
+    for name, embedder in (("minilm", "minilm_cut"), ("int8", "int8_cut"), ("static", "static"), ("hash", "hash")):
         connection.execute(
             'SELECT kb.create_knowledge_base(%s, embedder => %s, chunking => \'{"strategy": "none"}\')',
             [name, embedder],

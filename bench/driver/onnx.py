@@ -1,7 +1,8 @@
 """A program: ONNX Runtime's rate on the texts that kb embeds, and its time for a question. Reads the texts as JSON from
 standard input.
 
-onnx.py TOKENIZER.json GRAPHS THREADS    GRAPHS has f32.onnx (input_ids, mask) and f32_nomask.onnx (input_ids)
+onnx.py TOKENIZER.json GRAPHS THREADS KIND    KIND is f32 or int8; GRAPHS has KIND.onnx (input_ids, mask) and
+KIND_nomask.onnx (input_ids)
 """
 
 import json
@@ -62,13 +63,13 @@ def rate(tokenizer: Tokenizer, workers, texts: list[str]) -> float:
 
 
 def main() -> None:
-    path, graphs, threads = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    path, graphs, threads, kind = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
     tokenizer = Tokenizer.from_file(path)
     tokenizer.no_padding()
     tokenizer.enable_truncation(256)
 
     def both(count: int):
-        return session(f"{graphs}/f32.onnx", count), session(f"{graphs}/f32_nomask.onnx", count)
+        return session(f"{graphs}/{kind}.onnx", count), session(f"{graphs}/{kind}_nomask.onnx", count)
 
     workers = [both(1) for _ in range(threads)]
     rates = {}

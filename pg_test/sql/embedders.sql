@@ -79,6 +79,14 @@ SELECT try($$SELECT kb.create_embedder('emb_x', 'local', '')$$);
 SELECT try($$SELECT kb.create_embedder('emb_x', 'local', 'all-MiniLM-L6-v2/1_Pooling')$$);
 SELECT try($$SELECT kb.create_embedder('emb_x', 'local', 'all-MiniLM-L6-v2', 300)$$);
 SELECT try($$SELECT kb.create_embedder('emb_x', 'local', 'all-MiniLM-L6-v2', config => '{"max_input_tokens": 10000}')$$);
+SELECT try($$SELECT kb.create_embedder('emb_x', 'local', 'all-MiniLM-L6-v2', config => '{"compute": "int4"}')$$);
+SELECT try($$SELECT kb.create_embedder('emb_x', 'local', 'wordllama-l2-supercat-256', config => '{"compute": "int8"}')$$);
+SELECT try($$SELECT kb.create_embedder('emb_x', 'hash', config => '{"compute": "int8"}')$$);
+-- In 8 bits: nearly the same vectors, but not those of f32, which no knowledge base may mix with them.
+SELECT kb.create_embedder('emb_int8', 'local', 'all-MiniLM-L6-v2', config => '{"compute": "int8"}');
+SELECT round((1 - (a.v <=> b.v))::numeric, 2) AS cosine, a.v = b.v AS same,
+    (SELECT count(DISTINCT fingerprint) FROM kb.embedders WHERE id IN ('minilm', 'emb_int8')) AS fingerprints
+FROM kb.embed('minilm', '{"how many days off do I get?"}') a(v), kb.embed('emb_int8', '{"how many days off do I get?"}') b(v);
 -- Several at once.
 SELECT try($$SELECT kb.create_embedder(' ', 'hash', dimension => -1, base_url => 'https://x', secret => 'env:KEY',
     config => '{"pooling": "max", "batch_size": 0, "normalise": true, "truncate": "yes"}')$$);

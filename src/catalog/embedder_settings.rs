@@ -5,8 +5,8 @@ use crate::error::{Allowing, Error, Result};
 use crate::gateway::endpoint::egress::origin;
 use crate::gateway::provider::{self, Provider};
 use crate::model::vector_db::HALFVEC_MAX_DIMENSION;
-use crate::model::{Embedder, EmbedderConfig, id};
-use crate::model_files::ModelFiles;
+use crate::model::{Compute, Embedder, EmbedderConfig, id};
+use crate::model_files::{Architecture, ModelFiles};
 use crate::settings;
 use crate::store::origins;
 use serde_json::Value;
@@ -28,7 +28,7 @@ const HASH_DIMENSION: usize = 384;
 /// Keys of `config` that every provider takes.
 const COMMON_KEYS: [&str; 6] =
     ["normalize", "query_prefix", "document_prefix", "truncate", "batch_size", "max_input_tokens"];
-const LOCAL_KEYS: [&str; 1] = ["pooling"];
+const LOCAL_KEYS: [&str; 2] = ["pooling", "compute"];
 const REMOTE_KEYS: [&str; 2] = ["max_batch_tokens", "strip_newlines"];
 
 /// Checks everything and reports all problems at once.
@@ -111,6 +111,11 @@ fn local(
     };
     if let Some(d) = dimension.filter(|d| *d != files.dimension) {
         problems.push(format!("dimension: {d} was given, model {model} has {}", files.dimension));
+    }
+    if config.compute == Compute::Int8 && files.architecture == Architecture::Static {
+        problems.push(format!(
+            "config.compute: model {model} is a table of vectors, which is not computed in int8"
+        ));
     }
     if let (Some(lower), Some(most)) = (config.max_input_tokens, files.max_tokens)
         && lower > most

@@ -1,6 +1,7 @@
 //! Which instruction set the local models are computed with: the best that the machine has, or the one that
 //! KB_INSTRUCTION_SET names.
 
+pub mod int8;
 mod product;
 
 pub use product::Product;
@@ -46,6 +47,14 @@ impl InstructionSet {
         let mut best = [InstructionSet::Avx2, InstructionSet::Neon].into_iter();
         let best = best.find(|set| product::is_available(*set)).unwrap_or(InstructionSet::Portable);
         self == InstructionSet::Native || self == best
+    }
+
+    /// What multiplies in 8 bits: the best that this set has.
+    pub fn int8(self) -> int8::Kernel {
+        let mut kernels = int8::Kernel::available();
+        let fitting = |kernel: &int8::Kernel| self == InstructionSet::Native || kernel.name() == self.name();
+        let best = kernels.iter().rposition(fitting).unwrap_or(0);
+        kernels.swap_remove(best)
     }
 
     /// The one to compute with.

@@ -26,6 +26,15 @@ pub enum Pooling {
     Cls,
 }
 
+/// In what a local model's layers are computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Compute {
+    F32,
+    /// Weights and inputs rounded to 8 bits, with a scale for each 32 of them.
+    Int8,
+}
+
 /// The validated `config` of an embedder.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct EmbedderConfig {
@@ -33,6 +42,7 @@ pub struct EmbedderConfig {
     pub normalize: bool,
     /// None: what the model's own files say, else mean.
     pub pooling: Option<Pooling>,
+    pub compute: Compute,
     pub query_prefix: String,
     pub document_prefix: String,
     /// Read only the start of a text that is longer than the model reads, instead of an error.
@@ -50,6 +60,7 @@ impl Default for EmbedderConfig {
         EmbedderConfig {
             normalize: true,
             pooling: None,
+            compute: Compute::F32,
             query_prefix: String::new(),
             document_prefix: String::new(),
             truncate: false,
@@ -80,6 +91,14 @@ impl EmbedderConfig {
                 Some(other) => {
                     fields.problem("pooling", format_args!("\"{other}\" is not one of mean, cls"));
                     None
+                }
+            },
+            compute: match fields.text("compute").as_deref() {
+                None | Some("f32") => Compute::F32,
+                Some("int8") => Compute::Int8,
+                Some(other) => {
+                    fields.problem("compute", format_args!("\"{other}\" is not one of f32, int8"));
+                    Compute::F32
                 }
             },
             query_prefix: prefix(&mut fields, "query_prefix"),
@@ -118,7 +137,7 @@ pub struct Embedder {
 
 impl Embedder {
     /// A number that differs whenever two embedders' vectors may mean different things: provider,
-    /// model, dimension, prefixes, pooling, normalisation, input limits. Not the id: two names for the
+    /// model, dimension, prefixes, pooling, computing in 8 bits, normalisation, input limits. Not the id: two names for the
     /// same model share vectors. First 8 bytes of BLAKE3 over a canonical encoding.
     pub fn fingerprint(&self) -> i64 {
         let c = &self.config;
@@ -141,9 +160,9 @@ impl Embedder {
         } else {
             String::new()
         };
-        for part in
-            parts.into_iter().chain([meaning.as_str(), place.as_str()].into_iter().filter(|p| !p.is_empty()))
-        {
+        let compute = if c.compute == Compute::Int8 { "int8" } else { "" };
+        let more = [meaning.as_str(), place.as_str(), compute].into_iter().filter(|p| !p.is_empty());
+        for part in parts.into_iter().chain(more) {
             hasher.update(&(part.len() as u64).to_le_bytes());
             hasher.update(part.as_bytes());
         }
@@ -186,6 +205,9 @@ mod tests {
         prefixed.config.query_prefix = "query: ".into();
         let mut swapped = a.clone();
         swapped.config.document_prefix = "query: ".into();
+        let rounded =
+            Embedder { config: EmbedderConfig { compute: Compute::Int8, ..a.config.clone() }, ..a.clone() };
+        assert_ne!(a.fingerprint(), rounded.fingerprint());
         let batched = Embedder { config: EmbedderConfig { batch_size: 7, ..a.config.clone() }, ..a.clone() };
         assert_ne!(a.fingerprint(), prefixed.fingerprint());
         assert_ne!(prefixed.fingerprint(), swapped.fingerprint());

@@ -40,7 +40,7 @@ pub mod vector_db;
 pub use bounds::{Bounds, Limits};
 pub use candidate::Candidate;
 pub use chunking::{Chunk, Chunking, Span, Strategy, Unit};
-pub use embedder::{Embedder, EmbedderConfig, Kind, Pooling};
+pub use embedder::{Compute, Embedder, EmbedderConfig, Kind, Pooling};
 pub use filter::Filter;
 pub use hit::Hit;
 pub use json::Json;

@@ -14,6 +14,7 @@ pub mod regclass;
 pub mod report;
 pub mod role;
 pub mod setting;
+pub mod snapshot;
 pub mod spi;
 mod start_mark;
 mod stored;

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Object, Result};
 use crate::pg::role::{as_owner, bypasses_policies};
-use crate::pg::{latch, report, txn, wake};
+use crate::pg::{latch, report, snapshot, txn, wake};
 use crate::store::{changes, jobs, knowledge_bases, runs, tenants};
 use std::time::{Duration, Instant};
 
@@ -57,27 +57,30 @@ fn wait_for(
     let begun = Instant::now();
     let mut pause = PAUSES.0;
     let mut warned = false;
-    loop {
-        let over = txn::with_latest_snapshot(|| match run_no {
-            None => Ok(jobs::waiting(kb_no)? == 0
-                && !runs::is_running(kb_no)?
-                && !as_owner(|| changes::waiting(kb_no, tenants.as_deref()))?),
-            // The end of the run itself: a replacing run ends with the switch.
-            Some(run_no) => runs::is_over(run_no),
-        })?;
-        if over {
-            return Ok(());
+    snapshot::without(|| {
+        loop {
+            let over = txn::with_latest_snapshot(|| match run_no {
+                None => Ok(jobs::waiting(kb_no)? == 0
+                    && !runs::is_running(kb_no)?
+                    && !as_owner(|| changes::waiting(kb_no, tenants.as_deref()))?),
+                // The end of the run itself: a replacing run ends with the switch.
+                Some(run_no) => runs::is_over(run_no),
+            })?;
+            if over {
+                return Ok(());
+            }
+            if let Some(limit) = limit
+                && begun.elapsed() >= limit
+            {
+                return Err(Error::Timeout { what: what.to_string(), seconds: limit.as_secs_f64() });
+            }
+            if !wake::ensure_worker() && !std::mem::replace(&mut warned, true) {
+                report::warning("no background worker slot is free (max_worker_processes); waiting for one");
+            }
+            report::check_interrupts();
+            snapshot::forget_catalogs();
+            latch::wait(pause);
+            pause = (pause * 2).min(PAUSES.1);
         }
-        if let Some(limit) = limit
-            && begun.elapsed() >= limit
-        {
-            return Err(Error::Timeout { what: what.to_string(), seconds: limit.as_secs_f64() });
-        }
-        if !wake::ensure_worker() && !std::mem::replace(&mut warned, true) {
-            report::warning("no background worker slot is free (max_worker_processes); waiting for one");
-        }
-        report::check_interrupts();
-        latch::wait(pause);
-        pause = (pause * 2).min(PAUSES.1);
-    }
+    })
 }

@@ -64,3 +64,4 @@ mod tenants;
 mod together;
 mod upgrade;
 mod vectors;
+mod waiting;

@@ -1,6 +1,7 @@
 //! Sentence embeddings of BERT and models like it (MiniLM, BGE, E5 …), equal to sentence-transformers'.
 
 use super::config::Config;
+use super::linear::Way;
 use super::pass::Pass;
 use super::tokens::Tokens;
 use super::weights::Weights;
@@ -28,10 +29,11 @@ impl Bert {
         let path = files.config.as_ref().ok_or_else(|| fail("config.json is missing".into()))?;
         let json = std::fs::read(path).map_err(|e| fail(format!("cannot read config.json: {e}")))?;
         let config = Config::read(&json).map_err(fail)?;
+        let way = Way { compute: embedder.config.compute, set };
         let weights = Weights::open(&files.weights).map_err(fail)?;
         Ok(Bert {
             tokens: Tokens::load(embedder, files)?,
-            pass: Pass::load(weights, config, set).map_err(fail)?,
+            pass: Pass::load(weights, config, way).map_err(fail)?,
             pooling: embedder.config.pooling.unwrap_or(files.pooling),
             dimension: files.dimension,
             embedder: embedder.clone(),

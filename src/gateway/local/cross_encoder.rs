@@ -5,13 +5,13 @@
 //! from 0 to 1, in the order of the logits.
 
 use super::config::{Config, Family};
-use super::encoder::Linear;
+use super::linear::{Linear, Scratch, Way};
 use super::pass::Pass;
 use super::tokens::{around, least, limited, open_tokenizer};
 use super::weights::Weights;
 use crate::error::{Error, Object, Result};
 use crate::kernels::InstructionSet;
-use crate::model::Reranker;
+use crate::model::{Compute, Reranker};
 use crate::model_files::{Architecture, ModelFiles, open_weights, read_header};
 use std::path::Path;
 use tokenizers::Tokenizer;
@@ -84,10 +84,11 @@ impl CrossEncoder {
             Family::Roberta => ("classifier.dense", "classifier.out_proj", head),
             Family::Distilbert => ("pre_classifier", "classifier", head),
         };
-        let classifier = Linear::load(&mut head, last, hidden, 1).map_err(fail)?;
-        let pooler = Linear::load(&mut head, first, hidden, hidden).map_err(fail)?;
+        let way = Way { compute: Compute::F32, set };
+        let classifier = Linear::load(&mut head, last, hidden, 1, way).map_err(fail)?;
+        let pooler = Linear::load(&mut head, first, hidden, hidden, way).map_err(fail)?;
         let weights = Weights::open(&files.weights).map_err(fail)?;
-        let pass = Pass::load(weights, config, set).map_err(fail)?;
+        let pass = Pass::load(weights, config, way).map_err(fail)?;
         if family == Family::Bert && !pass.has_second_type() {
             return Err(fail("config.json: a cross-encoder needs a type_vocab_size of 2".into()));
         }
@@ -149,14 +150,15 @@ impl CrossEncoder {
             opening.extend_from_slice(&states[start * self.hidden..(start + 1) * self.hidden]);
             start += ids.len();
         }
+        let mut scratch = Scratch::default();
         let mut pooled = vec![0f32; opening.len()];
-        self.pooler.apply(&opening, &mut pooled)?;
+        self.pooler.apply(&opening, &mut pooled, &mut scratch)?;
         match self.family {
             Family::Distilbert => pooled.iter_mut().for_each(|x| *x = x.max(0.0)),
             _ => pooled.iter_mut().for_each(|x| *x = x.tanh()),
         }
         let mut logits = vec![0f32; batch.len()];
-        self.classifier.apply(&pooled, &mut logits)?;
+        self.classifier.apply(&pooled, &mut logits, &mut scratch)?;
         Ok(logits.into_iter().map(|logit| (1.0 / (1.0 + f64::from(-logit).exp())) as f32).collect())
     }
 }

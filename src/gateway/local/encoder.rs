@@ -7,9 +7,10 @@
 //! processor's cache.
 
 use super::config::{Activation, Config, Places};
+use super::linear::{Linear, Scratch, Way, gemm, problem};
 use super::weights::Weights;
 use rayon::prelude::*;
-use rten_gemm::{BiasVector, GemmExecutor, GemmInputA, GemmInputB, GemmOptions, PackedBMatrix};
+use rten_gemm::{GemmInputA, GemmInputB, GemmOptions};
 use rten_simd::{SimdOp, SimdUnaryOp};
 use rten_tensor::NdTensorView;
 use rten_vecmath::{ApproxGelu, Gelu, Normalize, NormalizeOptions, Softmax, Sum, SumSquareSub};
@@ -23,47 +24,6 @@ const LEAST: usize = 32;
 /// Scores of attention that one thread has in memory at once: a row for each token, as long as the text. Rows do not depend on
 /// each other, so a long text takes memory in proportion to its length.
 const SCORES: usize = 256 * 1024;
-
-/// x · weight + bias, for rows x.
-pub struct Linear {
-    weight: PackedBMatrix<f32>,
-    bias: Vec<f32>,
-    inputs: usize,
-}
-
-impl Linear {
-    /// The file has (outputs, inputs).
-    pub fn load(weights: &mut Weights, name: &str, inputs: usize, outputs: usize) -> Result<Linear> {
-        let weight = weights.numbers(&format!("{name}.weight"), &[outputs, inputs])?;
-        let bias = weights.numbers(&format!("{name}.bias"), &[outputs])?;
-        Linear::new(&weight, bias, inputs)
-    }
-
-    /// `weight`: a row for each output.
-    fn new(weight: &[f32], bias: Vec<f32>, inputs: usize) -> Result<Linear> {
-        let outputs = bias.len();
-        let view = NdTensorView::from_data_with_strides([inputs, outputs], weight, [1, inputs]);
-        let view = view.map_err(|e| format!("a weight matrix cannot be used: {e:?}"))?;
-        Ok(Linear { weight: gemm().prepack_b(view), bias, inputs })
-    }
-
-    /// `x` and `out` hold whole rows, one behind the other.
-    pub fn apply(&self, x: &[f32], out: &mut [f32]) -> Result<()> {
-        let x = NdTensorView::from_data([x.len() / self.inputs.max(1), self.inputs], x);
-        let bias = Some(BiasVector::Row(self.bias.as_slice()));
-        let options = GemmOptions { bias, ..GemmOptions::default() };
-        gemm().gemm(out, GemmInputA::Unpacked(x), GemmInputB::Packed(&self.weight), options).map_err(problem)
-    }
-}
-
-/// What multiplies. Making one costs nothing: the best kernel of this machine is known.
-fn gemm() -> GemmExecutor {
-    GemmExecutor::new()
-}
-
-fn problem(error: impl std::fmt::Debug) -> String {
-    format!("a matrix product failed: {error:?}")
-}
 
 struct Norm {
     weight: Vec<f32>,
@@ -116,7 +76,7 @@ struct Layer {
 }
 
 impl Layer {
-    fn load(weights: &mut Weights, name: &str, config: &Config) -> Result<Layer> {
+    fn load(weights: &mut Weights, name: &str, config: &Config, way: Way) -> Result<Layer> {
         let (hidden, intermediate) = (config.hidden_size, config.intermediate_size);
         let scale = 1.0 / (config.head_size() as f32).sqrt();
         let (mut joined, mut biases) = (Vec::new(), Vec::new());
@@ -126,10 +86,11 @@ impl Layer {
             joined.extend(weight.iter().map(|x| x * factor));
             biases.extend(weights.numbers(&format!("{name}.bias"), &[hidden])?.iter().map(|x| x * factor));
         }
-        let mut linear =
-            |what: &str, inputs, outputs| Linear::load(weights, &format!("{name}.{what}"), inputs, outputs);
+        let mut linear = |what: &str, inputs, outputs| {
+            Linear::load(weights, &format!("{name}.{what}"), inputs, outputs, way)
+        };
         Ok(Layer {
-            query_key_value: Linear::new(&joined, biases, hidden)?,
+            query_key_value: Linear::new(&joined, biases, hidden, way)?,
             attention_output: linear("attention.output.dense", hidden, hidden)?,
             intermediate: linear("intermediate.dense", hidden, intermediate)?,
             output: linear("output.dense", intermediate, hidden)?,
@@ -157,6 +118,7 @@ struct Space {
     out: Vec<f32>,
     scores: Vec<f32>,
     context: Vec<f32>,
+    scratch: Scratch,
 }
 
 impl Space {
@@ -171,6 +133,7 @@ impl Space {
             out: zeros(tokens * hidden),
             scores: zeros(rows * longest),
             context: zeros(rows * config.head_size()),
+            scratch: Scratch::default(),
         }
     }
 }
@@ -180,7 +143,7 @@ fn rows_at_once(length: usize) -> usize {
 }
 
 impl Encoder {
-    pub fn load(mut weights: Weights, config: Config) -> Result<Encoder> {
+    pub fn load(mut weights: Weights, config: Config, way: Way) -> Result<Encoder> {
         config.check()?;
         weights = config.find(weights);
         let c = &config;
@@ -189,7 +152,7 @@ impl Encoder {
         let Places { positions, second } = c.places(&mut weights)?;
         let norm = Norm::load(&mut weights, "embeddings.LayerNorm", c)?;
         let layers = (0..c.num_hidden_layers)
-            .map(|i| Layer::load(&mut weights, &format!("encoder.layer.{i}"), c))
+            .map(|i| Layer::load(&mut weights, &format!("encoder.layer.{i}"), c, way))
             .collect::<Result<_>>()?;
         Ok(Encoder { words, positions, second, norm, layers, config })
     }
@@ -226,7 +189,8 @@ impl Encoder {
             groups.push((group, own));
             (left, rows) = (others, rest);
         }
-        groups.into_par_iter().with_max_len(1).try_for_each(|(texts, x)| self.encode(texts, x))?;
+        let is_alone = groups.len() == 1;
+        groups.into_par_iter().with_max_len(1).try_for_each(|(texts, x)| self.encode(texts, x, is_alone))?;
         Ok(x)
     }
 
@@ -251,28 +215,29 @@ impl Encoder {
         Ok(())
     }
 
-    fn encode(&self, texts: &[&[u32]], x: &mut [f32]) -> Result<()> {
+    fn encode(&self, texts: &[&[u32]], x: &mut [f32], is_alone: bool) -> Result<()> {
         let tokens = x.len() / self.config.hidden_size;
         let longest = texts.iter().map(|ids| ids.len()).max().unwrap_or(0);
         let mut space = Space::new(&self.config, tokens, longest);
+        space.scratch.is_alone = is_alone;
         self.norm.apply(x);
         for layer in &self.layers {
-            layer.query_key_value.apply(x, &mut space.joined)?;
+            layer.query_key_value.apply(x, &mut space.joined, &mut space.scratch)?;
             let mut start = 0;
             for ids in texts {
                 (0..self.config.num_attention_heads)
                     .try_for_each(|head| self.attend(start, ids.len(), head, &mut space))?;
                 start += ids.len();
             }
-            layer.attention_output.apply(&space.attended, &mut space.out)?;
+            layer.attention_output.apply(&space.attended, &mut space.out, &mut space.scratch)?;
             layer.attention_norm.apply_to_sum(x, &space.out);
-            layer.intermediate.apply(x, &mut space.inner)?;
+            layer.intermediate.apply(x, &mut space.inner, &mut space.scratch)?;
             match self.config.hidden_act {
                 Activation::Gelu => Gelu {}.map_mut(&mut space.inner),
                 Activation::GeluTanh => ApproxGelu {}.map_mut(&mut space.inner),
                 Activation::Relu => space.inner.iter_mut().for_each(|x| *x = x.max(0.0)),
             }
-            layer.output.apply(&space.inner, &mut space.out)?;
+            layer.output.apply(&space.inner, &mut space.out, &mut space.scratch)?;
             layer.output_norm.apply_to_sum(x, &space.out);
         }
         Ok(())

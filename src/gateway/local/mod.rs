@@ -5,6 +5,7 @@ mod config;
 mod cross_encoder;
 mod encoder;
 mod hash;
+mod linear;
 mod pass;
 mod static_model;
 mod tokens;

@@ -1,10 +1,13 @@
-//! A BERT's forward pass: by [`Encoder`], or under an instruction set that the server's environment names by [`Transformer`].
+//! A BERT's forward pass: by [`Encoder`], or under an instruction set that the server's environment names by [`Transformer`],
+//! which computes in f32 only; with 8 bits that instruction set is the products' alone.
 
 use super::config::Config;
 use super::encoder::Encoder;
+use super::linear::Way;
 use super::transformer::Transformer;
 use super::weights::Weights;
 use crate::kernels::InstructionSet;
+use crate::model::Compute;
 
 pub enum Pass {
     Native(Box<Encoder>),
@@ -12,10 +15,12 @@ pub enum Pass {
 }
 
 impl Pass {
-    pub fn load(weights: Weights, config: Config, set: InstructionSet) -> Result<Pass, String> {
-        Ok(match set {
-            InstructionSet::Native => Pass::Native(Box::new(Encoder::load(weights, config)?)),
-            forced => Pass::Forced(Box::new(Transformer::load(weights, config, forced)?)),
+    pub fn load(weights: Weights, config: Config, way: Way) -> Result<Pass, String> {
+        Ok(match (way.set, way.compute) {
+            (InstructionSet::Native, _) | (_, Compute::Int8) => {
+                Pass::Native(Box::new(Encoder::load(weights, config, way)?))
+            }
+            (forced, Compute::F32) => Pass::Forced(Box::new(Transformer::load(weights, config, forced)?)),
         })
     }
 

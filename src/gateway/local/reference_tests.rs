@@ -2,7 +2,7 @@
 
 use super::{LocalModel, load, load_for};
 use crate::kernels::InstructionSet;
-use crate::model::{Bounds, Embedder, EmbedderConfig, Kind};
+use crate::model::{Bounds, Compute, Embedder, EmbedderConfig, Kind};
 use crate::tokenizer::Tokenizer;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -84,6 +84,33 @@ fn minilm_gives_the_vectors_of_an_independent_implementation() {
 }
 
 #[test]
+fn minilm_in_int8_stays_near_the_vectors_of_f32() {
+    let Some(dir) = model_dir("minilm in int8") else { return };
+    let reference = reference("minilm_reference.json");
+    let mut embedder = embedder(&reference.model, reference.texts[0].vector.len(), true);
+    embedder.config.compute = Compute::Int8;
+    let texts: Vec<String> = reference.texts.iter().map(|t| t.text.clone()).collect();
+    let cosine =
+        |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
+    for set in InstructionSet::available() {
+        let model = load_for(set, &embedder, &dir).unwrap();
+        let vectors = model.embed(&texts, Kind::Document, &|| ()).unwrap();
+        let cosines: Vec<f64> =
+            vectors.iter().zip(&reference.texts).map(|(v, text)| cosine(v, &text.vector)).collect();
+        let least = cosines.iter().copied().fold(1.0, f64::min);
+        let mean = cosines.iter().sum::<f64>() / cosines.len() as f64;
+        println!("{set:?}: cosine {least:.5} at least, {mean:.5} in the mean");
+        assert!(least > 0.99 && mean > 0.998, "{set:?}: {least} at least, {mean} in the mean");
+        assert!(least < 1.0 - 1e-6, "{set:?} does not round");
+        // A text alone is shared between threads, and gets the same vector.
+        for (text, vector) in texts.iter().zip(&vectors).take(3) {
+            let alone = model.embed(std::slice::from_ref(text), Kind::Document, &|| ()).unwrap();
+            assert!(cosine(&alone[0], vector) > 1.0 - 1e-5, "{set:?}: {text:?} alone has another vector");
+        }
+    }
+}
+
+#[test]
 fn wordllama_gives_the_vectors_of_its_own_package() {
     compare_with("wordllama_reference.json", "wordllama");
 }
@@ -119,9 +146,17 @@ fn resident_megabytes() -> u64 {
 #[ignore = "measures; needs KB_MODEL_DIR"]
 fn speed_of_minilm() {
     let Some(dir) = model_dir("speed_of_minilm") else { return };
+    for compute in [Compute::F32, Compute::Int8] {
+        speed(compute, &dir);
+    }
+}
+
+fn speed(compute: Compute, dir: &Path) {
     let started = Instant::now();
-    let model = load(&embedder("all-MiniLM-L6-v2", 384, false), &dir).unwrap();
-    println!("load: {:?}", started.elapsed());
+    let mut embedder = embedder("all-MiniLM-L6-v2", 384, false);
+    embedder.config.compute = compute;
+    let model = load(&embedder, dir).unwrap();
+    println!("{compute:?}, load: {:?}", started.elapsed());
     for (tokens, count) in [(128, 32), (256, 16)] {
         let texts: Vec<String> = (0..count).map(|seed| text_of(tokens, seed)).collect();
         model.embed(&texts[..8], Kind::Document, &|| ()).unwrap();

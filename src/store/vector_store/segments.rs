@@ -5,17 +5,31 @@ use crate::error::Result;
 use crate::model::segments::{self, Segment, WHOLE};
 use crate::pg::spi::{self, Arg};
 
+/// Names of kb's own indexes: with a range, and as they were without one. Not what REINDEX CONCURRENTLY leaves behind, nor what
+/// others make.
+macro_rules! is_own {
+    () => {
+        "c.relname ~ '_hnsw(_[0-9]+_[0-9]+)?$'"
+    };
+}
+
 /// What tells an HNSW index of kb's own, of table t: (t, i, c) are its rows of pg_class, pg_index and pg_class.
-const INDEXES: &str = "pg_catalog.pg_class t
+const INDEXES: &str = concat!(
+    "pg_catalog.pg_class t
      JOIN pg_catalog.pg_index i ON i.indrelid = t.oid
-     JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid AND c.relname ~ '_hnsw'
-     JOIN pg_catalog.pg_am a ON a.oid = c.relam AND a.amname = 'hnsw'";
+     JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid AND ",
+    is_own!(),
+    " JOIN pg_catalog.pg_am a ON a.oid = c.relam AND a.amname = 'hnsw'"
+);
 
 /// Whether a table, of kb.builds b, has a segment with a valid index.
-pub(super) const IS_INDEXED: &str = "EXISTS (
-     SELECT FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid
-     JOIN pg_catalog.pg_am a ON a.oid = c.relam AND a.amname = 'hnsw'
-     WHERE i.indisvalid AND i.indrelid = pg_catalog.to_regclass(pg_catalog.format('kb.%I', b.table_name))::oid)";
+pub(super) const IS_INDEXED: &str = concat!(
+    "EXISTS (
+     SELECT FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid AND ",
+    is_own!(),
+    " JOIN pg_catalog.pg_am a ON a.oid = c.relam AND a.amname = 'hnsw'
+     WHERE i.indisvalid AND i.indrelid = pg_catalog.to_regclass(pg_catalog.format('kb.%I', b.table_name))::oid)"
+);
 
 /// An HNSW index of a table.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,0 +1,116 @@
+//! With AVX-512: VNNI's vpdpbusd multiplies 64 pairs of numbers and adds each four of them to a sum.
+
+use super::{BLOCK, Compute, GROUP, HALF, Inputs, PANEL, SHIFT, UNSIGNED, Weights, padded, scale};
+use std::arch::x86_64::*;
+
+/// There is one only where the instructions are.
+#[derive(Debug, Clone, Copy)]
+pub struct Avx512(());
+
+impl Avx512 {
+    pub fn find() -> Option<Avx512> {
+        let has = is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512vnni");
+        has.then_some(Avx512(()))
+    }
+}
+
+impl Compute for Avx512 {
+    /// With two registers each of sums in whole numbers and in f32: 24 of 32.
+    const ROWS: usize = 6;
+
+    fn tile<const M: usize>(self, rows: [&[Inputs]; M], panel: &[Weights], sums: &mut [[f32; PANEL]; M]) {
+        // SAFETY: self is there, so the instructions are.
+        unsafe { tile(rows, panel, sums) }
+    }
+
+    fn round(self, row: &[f32], blocks: &mut [Inputs]) {
+        // SAFETY: as above.
+        unsafe { round_row(row, blocks) }
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw")]
+fn round_row(row: &[f32], blocks: &mut [Inputs]) {
+    let (whole, rest) = row.as_chunks::<BLOCK>();
+    for (numbers, block) in whole.iter().zip(blocks.iter_mut()) {
+        round_block(numbers, block);
+    }
+    if let (false, Some(block)) = (rest.is_empty(), blocks.last_mut()) {
+        round_block(&padded(rest), block);
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn round_block(numbers: &[f32; BLOCK], block: &mut Inputs) {
+    let (numbers, _) = numbers.as_chunks::<HALF>();
+    let numbers = [load_f32(&numbers[0]), load_f32(&numbers[1])];
+    let unsigned = |x| _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(UNSIGNED as i32));
+    let largest = _mm512_reduce_max_epu32(_mm512_max_epu32(unsigned(numbers[0]), unsigned(numbers[1])));
+    let [scale, inverse] = scale(largest);
+    block.scale = scale;
+    let (inverse, shift) = (_mm512_set1_ps(inverse), _mm512_set1_epi32(SHIFT as i32));
+    for (bytes, numbers) in block.numbers.as_chunks_mut::<HALF>().0.iter_mut().zip(numbers) {
+        // To the nearest, to even where two are as near.
+        let whole = _mm512_add_epi32(_mm512_cvtps_epi32(_mm512_mul_ps(numbers, inverse)), shift);
+        // SAFETY: the array is as large as the register.
+        unsafe { _mm_storeu_si128(bytes.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(whole)) };
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+fn tile<const M: usize>(rows: [&[Inputs]; M], panel: &[Weights], sums: &mut [[f32; PANEL]; M]) {
+    let rows = rows.map(|row| &row[..panel.len()]);
+    let mut totals = [[_mm512_setzero_ps(); 2]; M];
+    for (block, weights) in panel.iter().enumerate() {
+        let mut products = [[load_i32(&weights.offsets[0]), load_i32(&weights.offsets[1])]; M];
+        for (group, numbers) in weights.numbers.iter().enumerate() {
+            let numbers = [load_i8(&numbers[0]), load_i8(&numbers[1])];
+            for i in 0..M {
+                let inputs = _mm512_set1_epi32(rows[i][block].group(group));
+                for half in 0..2 {
+                    products[i][half] = _mm512_dpbusd_epi32(products[i][half], inputs, numbers[half]);
+                }
+            }
+        }
+        let scales = [load_f32(&weights.scales[0]), load_f32(&weights.scales[1])];
+        for i in 0..M {
+            let scale = _mm512_set1_ps(rows[i][block].scale);
+            for half in 0..2 {
+                let scale = _mm512_mul_ps(scale, scales[half]);
+                totals[i][half] =
+                    _mm512_fmadd_ps(_mm512_cvtepi32_ps(products[i][half]), scale, totals[i][half]);
+            }
+        }
+    }
+    for (sums, totals) in sums.iter_mut().zip(totals) {
+        for (sums, total) in sums.as_chunks_mut::<HALF>().0.iter_mut().zip(totals) {
+            let total = _mm512_add_ps(load_f32(sums), total);
+            // SAFETY: the array is as large as the register.
+            unsafe { _mm512_storeu_ps(sums.as_mut_ptr(), total) };
+        }
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn load_i8(numbers: &[i8; HALF * GROUP]) -> __m512i {
+    // SAFETY: the array is as large as the register.
+    unsafe { _mm512_loadu_si512(numbers.as_ptr().cast()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn load_i32(numbers: &[i32; HALF]) -> __m512i {
+    // SAFETY: the array is as large as the register.
+    unsafe { _mm512_loadu_si512(numbers.as_ptr().cast()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn load_f32(numbers: &[f32; HALF]) -> __m512 {
+    // SAFETY: the array is as large as the register.
+    unsafe { _mm512_loadu_ps(numbers.as_ptr()) }
+}

@@ -1,0 +1,343 @@
+//! Products of a matrix of weights and rows of numbers in 8 bits.
+//!
+//! Weights and inputs are rounded to whole numbers from -127 to 127, and each 32 inputs (of a row, or of what an output takes) share
+//! a scale: block-wise symmetric quantisation, as Dettmers et al. have it ("8-bit Optimizers via Block-wise Quantization",
+//! 2022) and llama.cpp's Q8_0 lays it out. Sums within a block are exact, in 32 bits; blocks are added in f32. So the result
+//! does not depend on the instruction set but for the rounding of these last sums.
+//!
+//! Nothing here needs another crate or another room, so that `tools/sanitize.sh` compiles it alone, under a sanitizer. Loops and
+//! sizes are safe code; `unsafe` are the loads and stores of fixed arrays and the calls of functions for an instruction set
+//! that was found on this machine.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
+mod portable;
+
+use std::ops::Range;
+
+/// Inputs that share a scale.
+const BLOCK: usize = 32;
+/// Outputs that are computed together.
+const PANEL: usize = 32;
+/// Inputs that one instruction sums.
+const GROUP: usize = 4;
+const GROUPS: usize = BLOCK / GROUP;
+/// Half a panel: what one register of 512 bits holds sums of.
+const HALF: usize = PANEL / 2;
+/// Added to an input, which instructions want without a sign.
+const SHIFT: u32 = 128;
+/// The largest whole number.
+const MOST: f32 = 127.0;
+/// The bits of a number but for its sign.
+const UNSIGNED: u32 = u32::MAX >> 1;
+/// A block whose numbers are all smaller is zero: the inverse of its scale is still a number.
+const LEAST: f32 = 1e-30;
+
+/// What a panel's outputs take of a block's inputs.
+#[derive(Clone)]
+#[repr(C, align(64))]
+struct Weights {
+    /// Of each group and half: output after output, the numbers of the group's inputs.
+    numbers: [[[i8; HALF * GROUP]; 2]; GROUPS],
+    scales: [[f32; HALF]; 2],
+    /// What takes an input's shift out of the sum: -128 · the sum of an output's numbers.
+    offsets: [[i32; HALF]; 2],
+}
+
+/// A block of a row.
+#[derive(Clone)]
+#[repr(C, align(4))]
+struct Inputs {
+    /// Each with [`SHIFT`] added.
+    numbers: [u8; BLOCK],
+    scale: f32,
+}
+
+impl Inputs {
+    const ZERO: Inputs = Inputs { numbers: [SHIFT as u8; BLOCK], scale: 0.0 };
+
+    /// A group's numbers as they lie in memory.
+    #[inline(always)]
+    fn group(&self, i: usize) -> i32 {
+        let at = i * GROUP;
+        i32::from_ne_bytes([
+            self.numbers[at],
+            self.numbers[at + 1],
+            self.numbers[at + 2],
+            self.numbers[at + 3],
+        ])
+    }
+}
+
+/// Computes with an instruction set that this machine has: there is no value of one that it lacks.
+trait Compute: Copy {
+    /// Rows of a tile at most: what fits into the registers.
+    const ROWS: usize;
+
+    /// Adds to `sums` the products of some rows and a panel; row and panel have the same number of blocks.
+    fn tile<const M: usize>(self, rows: [&[Inputs]; M], panel: &[Weights], sums: &mut [[f32; PANEL]; M]);
+
+    /// Rounds a row; `blocks` has [`blocks_of`] its length.
+    fn round(self, row: &[f32], blocks: &mut [Inputs]);
+}
+
+/// An instruction set to compute with.
+#[derive(Debug, Clone, Copy)]
+pub enum Kernel {
+    /// What every machine has.
+    Portable(portable::Portable),
+    /// AArch64 with dot products (ARMv8.4, and most servers before it).
+    #[cfg(target_arch = "aarch64")]
+    Neon(neon::Neon),
+    /// x86-64 with AVX2 and FMA.
+    #[cfg(target_arch = "x86_64")]
+    Avx2(avx2::Avx2),
+    /// x86-64 with AVX-512 and its VNNI.
+    #[cfg(target_arch = "x86_64")]
+    Avx512(avx512::Avx512),
+}
+
+impl Kernel {
+    /// Those of this machine, the slowest first; never empty.
+    pub fn available() -> Vec<Kernel> {
+        let mut kernels = vec![Kernel::Portable(portable::Portable)];
+        #[cfg(target_arch = "aarch64")]
+        kernels.extend(neon::Neon::find().map(Kernel::Neon));
+        #[cfg(target_arch = "x86_64")]
+        {
+            kernels.extend(avx2::Avx2::find().map(Kernel::Avx2));
+            kernels.extend(avx512::Avx512::find().map(Kernel::Avx512));
+        }
+        kernels
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Kernel::Portable(_) => "portable",
+            #[cfg(target_arch = "aarch64")]
+            Kernel::Neon(_) => "neon",
+            #[cfg(target_arch = "x86_64")]
+            Kernel::Avx2(_) => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Kernel::Avx512(_) => "avx512",
+        }
+    }
+}
+
+fn blocks_of(inputs: usize) -> usize {
+    inputs.div_ceil(BLOCK)
+}
+
+/// Rows of numbers, rounded.
+#[derive(Default)]
+pub struct Rows {
+    blocks: Vec<Inputs>,
+    count: usize,
+    inputs: usize,
+}
+
+impl Rows {
+    /// Takes the place of what was there. `numbers` holds whole rows, one behind the other. What is no finite number makes its
+    /// row's products NaN or infinite.
+    pub fn round(&mut self, kernel: Kernel, numbers: &[f32], inputs: usize) {
+        let of_row = blocks_of(inputs);
+        (self.inputs, self.count) = (inputs, numbers.len() / inputs.max(1));
+        // Each is written anew below.
+        self.blocks.resize(self.count * of_row, Inputs::ZERO);
+        let rows = numbers.chunks_exact(inputs.max(1)).zip(self.blocks.chunks_exact_mut(of_row.max(1)));
+        for (row, blocks) in rows {
+            match kernel {
+                Kernel::Portable(kernel) => kernel.round(row, blocks),
+                #[cfg(target_arch = "aarch64")]
+                Kernel::Neon(kernel) => kernel.round(row, blocks),
+                #[cfg(target_arch = "x86_64")]
+                Kernel::Avx2(kernel) => kernel.round(row, blocks),
+                #[cfg(target_arch = "x86_64")]
+                Kernel::Avx512(kernel) => kernel.round(row, blocks),
+            }
+        }
+    }
+
+    fn row(&self, i: usize) -> &[Inputs] {
+        let of_row = blocks_of(self.inputs);
+        &self.blocks[i * of_row..(i + 1) * of_row]
+    }
+}
+
+/// Weights and a bias, rounded and laid out as they are read.
+pub struct Matrix {
+    /// Panel after panel.
+    blocks: Vec<Weights>,
+    bias: Vec<[f32; PANEL]>,
+    inputs: usize,
+    outputs: usize,
+}
+
+impl Matrix {
+    /// `weight`: a row for each output. None where the sizes do not fit.
+    pub fn new(weight: &[f32], bias: &[f32], inputs: usize) -> Option<Matrix> {
+        let outputs = bias.len();
+        if inputs == 0 || weight.len() != inputs.checked_mul(outputs)? {
+            return None;
+        }
+        let zero = Weights {
+            numbers: [[[0; HALF * GROUP]; 2]; GROUPS],
+            scales: [[0.0; HALF]; 2],
+            offsets: [[0; HALF]; 2],
+        };
+        let (panels, of_panel) = (outputs.div_ceil(PANEL), blocks_of(inputs));
+        let mut matrix = Matrix {
+            blocks: vec![zero; panels * of_panel],
+            bias: vec![[0.0; PANEL]; panels],
+            inputs,
+            outputs,
+        };
+        let mut rounded = vec![Inputs::ZERO; of_panel];
+        for (output, (row, bias)) in weight.chunks_exact(inputs).zip(bias).enumerate() {
+            let (panel, place) = (output / PANEL, output % PANEL);
+            let (half, lane) = (place / HALF, place % HALF);
+            matrix.bias[panel][place] = *bias;
+            round(row, &mut rounded);
+            for (block, inputs) in matrix.blocks[panel * of_panel..].iter_mut().zip(&rounded) {
+                let mut sum = 0;
+                for (i, number) in inputs.numbers.iter().enumerate() {
+                    let number = i32::from(*number) - SHIFT as i32;
+                    sum += number;
+                    // From -127 to 127.
+                    block.numbers[i / GROUP][half][lane * GROUP + i % GROUP] = number as i8;
+                }
+                block.scales[half][lane] = inputs.scale;
+                block.offsets[half][lane] = -(SHIFT as i32) * sum;
+            }
+        }
+        Some(matrix)
+    }
+
+    pub fn inputs(&self) -> usize {
+        self.inputs
+    }
+
+    pub fn outputs(&self) -> usize {
+        self.outputs
+    }
+
+    /// The outputs in two halves, each of whole panels.
+    pub fn halves(&self) -> [Range<usize>; 2] {
+        let middle = (self.bias.len().div_ceil(2) * PANEL).min(self.outputs);
+        [0..middle, middle..self.outputs]
+    }
+
+    /// rows · weight + bias for some outputs (all, or one of [`Matrix::halves`]): `out` gets as many numbers of each row.
+    ///
+    /// Panics where the sizes do not fit, or where the outputs begin or end within a panel.
+    pub fn multiply(&self, kernel: Kernel, rows: &Rows, outputs: Range<usize>, out: &mut [f32]) {
+        assert!(
+            rows.inputs == self.inputs
+                && outputs.end <= self.outputs
+                && out.len() == rows.count * outputs.len()
+        );
+        let is_bound = |output: usize| output.is_multiple_of(PANEL) || output == self.outputs;
+        assert!(is_bound(outputs.start) && is_bound(outputs.end));
+        match kernel {
+            Kernel::Portable(kernel) => self.multiply_by(kernel, rows, outputs, out),
+            #[cfg(target_arch = "aarch64")]
+            Kernel::Neon(kernel) => self.multiply_by(kernel, rows, outputs, out),
+            #[cfg(target_arch = "x86_64")]
+            Kernel::Avx2(kernel) => self.multiply_by(kernel, rows, outputs, out),
+            #[cfg(target_arch = "x86_64")]
+            Kernel::Avx512(kernel) => self.multiply_by(kernel, rows, outputs, out),
+        }
+    }
+
+    fn multiply_by<C: Compute>(&self, compute: C, rows: &Rows, outputs: Range<usize>, out: &mut [f32]) {
+        if rows.count == 0 {
+            return;
+        }
+        // Tiles of about the same size, rather than full ones and a rest.
+        let size = rows.count.div_ceil(rows.count.div_ceil(C::ROWS));
+        for first_output in outputs.clone().step_by(PANEL) {
+            for first_row in (0..rows.count).step_by(size) {
+                let at = Place { first_output, first_row, outputs: outputs.clone() };
+                match size.min(rows.count - first_row) {
+                    1 => self.tile::<C, 1>(compute, rows, at, out),
+                    2 => self.tile::<C, 2>(compute, rows, at, out),
+                    3 => self.tile::<C, 3>(compute, rows, at, out),
+                    4 => self.tile::<C, 4>(compute, rows, at, out),
+                    5 => self.tile::<C, 5>(compute, rows, at, out),
+                    _ => self.tile::<C, 6>(compute, rows, at, out),
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn tile<C: Compute, const M: usize>(&self, compute: C, rows: &Rows, at: Place, out: &mut [f32]) {
+        let (panel, of_panel) = (at.first_output / PANEL, blocks_of(self.inputs));
+        let weights = &self.blocks[panel * of_panel..(panel + 1) * of_panel];
+        let mut sums = [self.bias[panel]; M];
+        compute.tile::<M>(std::array::from_fn(|i| rows.row(at.first_row + i)), weights, &mut sums);
+        let width = PANEL.min(at.outputs.end - at.first_output);
+        for (i, sums) in sums.iter().enumerate() {
+            let start = (at.first_row + i) * at.outputs.len() + at.first_output - at.outputs.start;
+            out[start..start + width].copy_from_slice(&sums[..width]);
+        }
+    }
+}
+
+/// Of a tile in the outputs that are computed.
+struct Place {
+    first_output: usize,
+    first_row: usize,
+    outputs: Range<usize>,
+}
+
+/// Rounds a row. Compiled again for each instruction set.
+#[inline(always)]
+fn round(row: &[f32], blocks: &mut [Inputs]) {
+    let (whole, rest) = row.as_chunks::<BLOCK>();
+    // A loop, since what a method of an iterator calls is not compiled for the instruction set.
+    for (numbers, block) in whole.iter().zip(blocks.iter_mut()) {
+        round_block(numbers, block);
+    }
+    if let (false, Some(block)) = (rest.is_empty(), blocks.last_mut()) {
+        round_block(&padded(rest), block);
+    }
+}
+
+/// The rest of a row as a block.
+#[inline(always)]
+fn padded(rest: &[f32]) -> [f32; BLOCK] {
+    let mut numbers = [0.0; BLOCK];
+    numbers[..rest.len()].copy_from_slice(rest);
+    numbers
+}
+
+/// A block's scale and its inverse, given the bits of the largest number without their signs: they are in the order of the
+/// numbers, infinity and NaN behind all others.
+#[inline(always)]
+fn scale(largest: u32) -> [f32; 2] {
+    let largest = f32::from_bits(largest);
+    if largest < LEAST { [0.0; 2] } else { [largest / MOST, MOST / largest] }
+}
+
+#[inline(always)]
+fn round_block(numbers: &[f32; BLOCK], block: &mut Inputs) {
+    let [scale, inverse] = scale(numbers.iter().map(|x| x.to_bits() & UNSIGNED).fold(0, u32::max));
+    block.scale = scale;
+    // A number of f32 from 2^23 to 2^24 has no digits behind the point: adding rounds, to even where two are as near.
+    let add = 1.5 * (1 << 23) as f32 + SHIFT as f32;
+    let mut whole = [0u32; BLOCK];
+    for (whole, x) in whole.iter_mut().zip(numbers) {
+        *whole = (x * inverse + add).to_bits();
+    }
+    for (byte, whole) in block.numbers.iter_mut().zip(whole) {
+        *byte = whole as u8;
+    }
+}
+
+#[cfg(test)]
+mod tests;

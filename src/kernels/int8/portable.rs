@@ -1,0 +1,38 @@
+//! In code that every machine runs.
+
+use super::{Compute, GROUP, HALF, Inputs, PANEL, SHIFT, Weights, round};
+
+#[derive(Debug, Clone, Copy)]
+pub struct Portable;
+
+impl Compute for Portable {
+    const ROWS: usize = 1;
+
+    fn tile<const M: usize>(self, rows: [&[Inputs]; M], panel: &[Weights], sums: &mut [[f32; PANEL]; M]) {
+        for (row, sums) in rows.into_iter().zip(sums) {
+            for (inputs, weights) in row.iter().zip(panel) {
+                let (halves, _) = sums.as_chunks_mut::<HALF>();
+                for (half, sums) in halves.iter_mut().enumerate() {
+                    let mut products = [0i32; HALF];
+                    for (group, numbers) in weights.numbers.iter().enumerate() {
+                        let inputs: [i32; GROUP] = std::array::from_fn(|i| {
+                            i32::from(inputs.numbers[group * GROUP + i]) - SHIFT as i32
+                        });
+                        for (product, numbers) in
+                            products.iter_mut().zip(numbers[half].as_chunks::<GROUP>().0)
+                        {
+                            *product += (0..GROUP).map(|i| inputs[i] * i32::from(numbers[i])).sum::<i32>();
+                        }
+                    }
+                    for ((sum, product), scale) in sums.iter_mut().zip(products).zip(weights.scales[half]) {
+                        *sum += product as f32 * (inputs.scale * scale);
+                    }
+                }
+            }
+        }
+    }
+
+    fn round(self, row: &[f32], blocks: &mut [Inputs]) {
+        round(row, blocks);
+    }
+}

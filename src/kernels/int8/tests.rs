@@ -1,0 +1,174 @@
+//! Each instruction set of this machine against plain loops.
+
+use super::*;
+
+/// SplitMix64 (Steele et al., 2014): this room uses no crate.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, most: usize) -> usize {
+        (self.next() % most as u64) as usize
+    }
+
+    /// From -1 to 1, a few far larger, as those of models are.
+    fn number(&mut self) -> f32 {
+        let number = (self.next() >> 40) as f32 / (1 << 23) as f32 - 1.0;
+        if self.below(50) == 0 { number * 40.0 } else { number }
+    }
+
+    fn numbers(&mut self, count: usize) -> Vec<f32> {
+        (0..count).map(|_| self.number()).collect()
+    }
+}
+
+/// Whole numbers and their scale, of some numbers.
+fn rounded(numbers: &[f32]) -> (Vec<i64>, f64) {
+    let largest = numbers.iter().fold(0f32, |most, x| most.max(x.abs()));
+    if largest < LEAST {
+        return (vec![0; numbers.len()], 0.0);
+    }
+    let inverse = MOST / largest;
+    let whole = numbers.iter().map(|x| (x * inverse).round_ties_even() as i64).collect();
+    (whole, f64::from(largest / MOST))
+}
+
+/// What the products must be, and the sum of the sizes of what is added, in proportion to which f32 rounds.
+fn expected(x: &[f32], weight: &[f32], bias: &[f32], inputs: usize) -> Vec<(f64, f64)> {
+    let mut all = Vec::new();
+    for row in x.chunks_exact(inputs) {
+        for (output, bias) in weight.chunks_exact(inputs).zip(bias) {
+            let (mut sum, mut size) = (f64::from(*bias), f64::from(bias.abs()));
+            for (row, output) in row.chunks(BLOCK).zip(output.chunks(BLOCK)) {
+                let ((a, of_a), (b, of_b)) = (rounded(row), rounded(output));
+                let products: i64 = a.iter().zip(&b).map(|(a, b)| a * b).sum();
+                sum += products as f64 * of_a * of_b;
+                size += (products as f64 * of_a * of_b).abs();
+            }
+            all.push((sum, size));
+        }
+    }
+    all
+}
+
+fn check(x: &[f32], weight: &[f32], bias: &[f32], inputs: usize) {
+    let expected = expected(x, weight, bias, inputs);
+    let matrix = Matrix::new(weight, bias, inputs).unwrap();
+    for kernel in Kernel::available() {
+        let mut rows = Rows::default();
+        rows.round(kernel, x, inputs);
+        let mut out = vec![f32::NAN; expected.len()];
+        matrix.multiply(kernel, &rows, 0..bias.len(), &mut out);
+        for (i, (found, (sum, size))) in out.iter().zip(&expected).enumerate() {
+            let (row, output) = (i / bias.len(), i % bias.len());
+            let differs = (f64::from(*found) - sum).abs();
+            assert!(
+                differs <= size * 1e-6,
+                "{}, {inputs} inputs: row {row}, output {output} is {found}, not {sum}",
+                kernel.name()
+            );
+        }
+    }
+}
+
+#[test]
+fn every_instruction_set_gives_what_plain_loops_give() {
+    let mut random = Random(1);
+    for _ in 0..60 {
+        let (rows, inputs, outputs) = (random.below(15), 1 + random.below(200), 1 + random.below(100));
+        let (x, weight) = (random.numbers(rows * inputs), random.numbers(inputs * outputs));
+        check(&x, &weight, &random.numbers(outputs), inputs);
+    }
+    for (rows, inputs, outputs) in
+        [(1, 1, 1), (13, 384, 96), (7, 1536, 33), (6, 32, 32), (2, 31, 65), (0, 5, 5)]
+    {
+        let (x, weight) = (random.numbers(rows * inputs), random.numbers(inputs * outputs));
+        check(&x, &weight, &random.numbers(outputs), inputs);
+    }
+}
+
+#[test]
+fn no_sum_overflows() {
+    for (a, b) in [(1.0, 1.0), (1.0, -1.0), (-1.0, 1.0), (-1.0, -1.0)] {
+        let (inputs, outputs) = (8192, 33);
+        check(&vec![a; 2 * inputs], &vec![b; inputs * outputs], &vec![0.0; outputs], inputs);
+    }
+}
+
+#[test]
+fn numbers_of_any_size_are_rounded() {
+    for size in [0.0, f32::MIN_POSITIVE / 4.0, 1e-31, 1e-20, 1e20] {
+        let x: Vec<f32> = (0..64).map(|i| (i as f32 - 31.5) * size).collect();
+        let weight: Vec<f32> = (0..64 * 3).map(|i| ((i * 7 % 13) as f32 - 6.0) * 1e-3).collect();
+        check(&x, &weight, &[0.0, 0.5, -1.0], 64);
+    }
+}
+
+#[test]
+fn what_is_no_number_does_not_become_one() {
+    for bad in [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        for place in [0, 17, 63, 64] {
+            let mut x = vec![0.25; 3 * 65];
+            x[65 + place] = bad;
+            let matrix = Matrix::new(&[0.5; 65 * 40], &[0.0; 40], 65).unwrap();
+            for kernel in Kernel::available() {
+                let mut rows = Rows::default();
+                rows.round(kernel, &x, 65);
+                let mut out = vec![0.0; 3 * 40];
+                matrix.multiply(kernel, &rows, 0..40, &mut out);
+                let finite: Vec<bool> = out.iter().map(|x| x.is_finite()).collect();
+                let expected: Vec<bool> = (0..3 * 40).map(|i| i / 40 != 1).collect();
+                assert_eq!(finite, expected, "{}, {bad} as number {place}", kernel.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn halves_are_parts_of_the_whole() {
+    let mut random = Random(2);
+    for outputs in [1, 32, 33, 64, 70, 100, 384] {
+        let (rows, inputs) = (5, 70);
+        let (x, weight) = (random.numbers(rows * inputs), random.numbers(inputs * outputs));
+        let matrix = Matrix::new(&weight, &random.numbers(outputs), inputs).unwrap();
+        assert_eq!((matrix.inputs(), matrix.outputs()), (inputs, outputs));
+        for kernel in Kernel::available() {
+            let mut held = Rows::default();
+            // What was there before does not matter.
+            held.round(kernel, &random.numbers(9 * 40), 40);
+            held.round(kernel, &x, inputs);
+            let mut whole = vec![0.0; rows * outputs];
+            matrix.multiply(kernel, &held, 0..outputs, &mut whole);
+            let [first, second] = matrix.halves();
+            assert_eq!((first.start, first.end, second.end), (0, second.start, outputs));
+            for half in [first, second] {
+                let mut part = vec![0.0; rows * half.len()];
+                matrix.multiply(kernel, &held, half.clone(), &mut part);
+                for row in 0..rows {
+                    let of_whole = &whole[row * outputs..][half.clone()];
+                    assert_eq!(
+                        &part[row * half.len()..(row + 1) * half.len()],
+                        of_whole,
+                        "{}",
+                        kernel.name()
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn sizes_that_do_not_fit_are_refused() {
+    assert!(Matrix::new(&[0.0; 6], &[0.0; 2], 4).is_none());
+    assert!(Matrix::new(&[], &[], 0).is_none());
+    assert!(Matrix::new(&[], &[0.0], usize::MAX).is_none());
+    assert!(Matrix::new(&[0.0; 8], &[0.0; 2], 4).is_some());
+}
