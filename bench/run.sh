@@ -35,7 +35,7 @@ if [ ! -d "$libraries" ]; then
     mv "$libraries.new" "$libraries"
 fi
 
-# ONNX=dir: a directory with graphs of MiniLM (f32.onnx, f32_nomask.onnx) that ONNX Runtime computes beside kb.
+# ONNX=dir: a directory with graphs of MiniLM (f32.onnx, f32_nomask.onnx, and the same of int8) that ONNX Runtime computes beside kb.
 onnx_libraries=
 if [ -n "${ONNX:-}" ]; then
     onnx_libraries=$libraries-onnx
@@ -63,11 +63,13 @@ done
 examples=${CARGO_TARGET_DIR:-$root/target}/debug/examples
 stub=$examples/stub-provider
 
+# A quarter of the memory, as PostgreSQL's manual has it: tables of both sides fit, and neither takes the other's pages.
+buffers=$(awk '/^MemTotal/ { print int($2 / 1024 / 4) "MB" }' /proc/meminfo)
 say "making a cluster in $dir"
 cluster_stop "$dir"
 rm -rf "$dir"
 cluster_init "$dir"
-cluster_start "$dir" "shared_preload_libraries = 'kb'" "max_wal_size = '4GB'" "autovacuum = off" "shared_buffers = '2GB'"
+cluster_start "$dir" "shared_preload_libraries = 'kb'" "max_wal_size = '4GB'" "autovacuum = off" "shared_buffers = '$buffers'"
 postmaster=$(as_server head -n 1 "$dir/data/postmaster.pid")
 
 export PYTHONPATH=$libraries PYTHONDONTWRITEBYTECODE=1

@@ -23,7 +23,7 @@ THREADS = os.cpu_count() or 1
 # How long sessions ask.
 SECONDS = 4
 # Characters that the worker ingests, and the documents that they are.
-INGESTED, DOCUMENTS = 400_000, 20
+INGESTED, DOCUMENTS = 800_000, 40
 
 
 def batches(server: Server, connection) -> dict[str, list[tuple[str, int]]]:

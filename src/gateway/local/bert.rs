@@ -8,8 +8,9 @@ use super::weights::Weights;
 use super::{LocalModel, finish};
 use crate::error::{Error, Result};
 use crate::kernels::InstructionSet;
-use crate::model::{Embedder, Kind, Pooling};
+use crate::model::{Compute, Embedder, Kind, Pooling};
 use crate::model_files::ModelFiles;
+use rayon::prelude::*;
 
 pub struct Bert {
     embedder: Embedder,
@@ -19,9 +20,9 @@ pub struct Bert {
     dimension: usize,
 }
 
-/// Tokens a forward pass at most (more only for a single longer text). Enough for the matrix products
-/// to run at full speed; few enough that a layer's intermediates stay in the processor's cache.
-const BATCH_TOKENS: usize = 1024;
+/// Tokens a forward pass at most (more only for a single longer text), in f32 and in 8 bits. Enough for all threads; few enough
+/// that a question waits for some hundredths of a second behind one.
+const BATCH_TOKENS: [usize; 2] = [1024, 2048];
 
 impl Bert {
     pub fn load(embedder: &Embedder, files: &ModelFiles, set: InstructionSet) -> Result<Bert> {
@@ -43,29 +44,29 @@ impl Bert {
     fn embed_batch(&self, batch: &[&[u32]]) -> Result<Vec<Vec<f32>>> {
         let fail = |problem| Error::Embedding { embedder: self.embedder.id.clone(), problem };
         let hidden = self.pass.forward(batch, None).map_err(fail)?;
-        let mut rows = hidden.chunks_exact(self.dimension);
-        batch
-            .iter()
-            .map(|ids| {
-                let text: Vec<&[f32]> = rows.by_ref().take(ids.len()).collect();
-                finish(&self.embedder, pool(self.pooling, &text, self.dimension))
-            })
-            .collect()
+        let mut starts = Vec::with_capacity(batch.len());
+        let mut start = 0;
+        for ids in batch {
+            starts.push(start..start + ids.len() * self.dimension);
+            start += ids.len() * self.dimension;
+        }
+        let text = |range| finish(&self.embedder, pool(self.pooling, &hidden[range], self.dimension));
+        starts.into_par_iter().with_min_len(4).map(text).collect()
     }
 }
 
 /// One vector from a text's token vectors: their mean (all of them are real tokens: nothing is
 /// padded) or the first.
-fn pool(pooling: Pooling, rows: &[&[f32]], dimension: usize) -> Vec<f32> {
+fn pool(pooling: Pooling, rows: &[f32], dimension: usize) -> Vec<f32> {
     let rows = match pooling {
         Pooling::Mean => rows,
-        Pooling::Cls => &rows[..1],
+        Pooling::Cls => &rows[..dimension],
     };
     let mut sum = vec![0f32; dimension];
-    for row in rows {
-        sum.iter_mut().zip(*row).for_each(|(s, x)| *s += x);
+    for row in rows.chunks_exact(dimension) {
+        sum.iter_mut().zip(row).for_each(|(s, x)| *s += x);
     }
-    sum.iter_mut().for_each(|s| *s /= rows.len() as f32);
+    sum.iter_mut().for_each(|s| *s /= (rows.len() / dimension) as f32);
     sum
 }
 
@@ -75,8 +76,10 @@ impl LocalModel for Bert {
         let mut vectors = Vec::with_capacity(texts.len());
         let mut batch: Vec<&[u32]> = Vec::new();
         let mut size = 0;
+        let [f32, int8] = BATCH_TOKENS;
+        let most = if self.embedder.config.compute == Compute::Int8 { int8 } else { f32 };
         for ids in &encoded {
-            if !batch.is_empty() && size + ids.len() > BATCH_TOKENS {
+            if !batch.is_empty() && size + ids.len() > most {
                 vectors.extend(self.embed_batch(&batch)?);
                 pause();
                 batch.clear();

@@ -21,6 +21,8 @@ type Result<T, E = String> = std::result::Result<T, E>;
 const GROUP: usize = 256;
 /// And at least, where there are others.
 const LEAST: usize = 32;
+/// Tokens that go through the two layers behind attention together: what the first makes stays in a core's own cache.
+const FEED_FORWARD: usize = 96;
 /// Scores of attention that one thread has in memory at once: a row for each token, as long as the text. Rows do not depend on
 /// each other, so a long text takes memory in proportion to its length.
 const SCORES: usize = 256 * 1024;
@@ -110,6 +112,15 @@ pub struct Encoder {
     config: Config,
 }
 
+/// Texts that one thread computes together.
+struct Group<'a> {
+    texts: &'a [&'a [u32]],
+    /// As for [`Encoder::forward`].
+    firsts: Option<&'a [usize]>,
+    /// Rows for their tokens.
+    x: &'a mut [f32],
+}
+
 /// What a group's layers are computed in.
 struct Space {
     joined: Vec<f32>,
@@ -129,7 +140,7 @@ impl Space {
         Space {
             joined: zeros(tokens * 3 * hidden),
             attended: zeros(tokens * hidden),
-            inner: zeros(tokens * config.intermediate_size),
+            inner: zeros(tokens.min(FEED_FORWARD) * config.intermediate_size),
             out: zeros(tokens * hidden),
             scores: zeros(rows * longest),
             context: zeros(rows * config.head_size()),
@@ -166,16 +177,13 @@ impl Encoder {
     /// model has positions. Of each the first `firsts` tokens are of type 0, the others of type 1; None: all of type 0.
     pub fn forward(&self, texts: &[&[u32]], firsts: Option<&[usize]>) -> Result<Vec<f32>> {
         let hidden = self.config.hidden_size;
-        let mut x = Vec::with_capacity(texts.iter().map(|ids| ids.len()).sum::<usize>() * hidden);
-        for (i, ids) in texts.iter().enumerate() {
-            let first = firsts.and_then(|firsts| firsts.get(i).copied()).unwrap_or(ids.len());
-            self.embed(ids, first, &mut x)?;
-        }
+        let tokens = texts.iter().map(|ids| ids.len()).sum::<usize>();
+        let mut x = vec![0f32; tokens * hidden];
         // Some short texts are shared, too.
-        let share = (x.len() / hidden).div_ceil(rayon::current_num_threads());
+        let share = tokens.div_ceil(rayon::current_num_threads());
         let most = share.clamp(LEAST, GROUP);
-        let mut groups: Vec<(&[&[u32]], &mut [f32])> = Vec::new();
-        let (mut left, mut rows) = (texts, x.as_mut_slice());
+        let mut groups: Vec<Group> = Vec::new();
+        let (mut left, mut rows, mut lefts) = (texts, x.as_mut_slice(), firsts);
         while !left.is_empty() {
             let mut size = 0;
             let more = |ids: &&&[u32]| {
@@ -183,40 +191,49 @@ impl Encoder {
                 size <= most
             };
             let count = left.iter().take_while(more).count().max(1);
-            let (group, others) = left.split_at(count);
-            let tokens = group.iter().map(|ids| ids.len()).sum::<usize>();
+            let (texts, others) = left.split_at(count);
+            let firsts = lefts.map(|lefts| lefts.split_at(count));
+            let tokens = texts.iter().map(|ids| ids.len()).sum::<usize>();
             let (own, rest) = std::mem::take(&mut rows).split_at_mut(tokens * hidden);
-            groups.push((group, own));
-            (left, rows) = (others, rest);
+            groups.push(Group { texts, firsts: firsts.map(|(own, _)| own), x: own });
+            (left, rows, lefts) = (others, rest, firsts.map(|(_, rest)| rest));
         }
         let is_alone = groups.len() == 1;
-        groups.into_par_iter().with_max_len(1).try_for_each(|(texts, x)| self.encode(texts, x, is_alone))?;
+        groups.into_par_iter().with_max_len(1).try_for_each(|group| self.encode(group, is_alone))?;
         Ok(x)
     }
 
     /// What words and positions give, before the first norm.
-    fn embed(&self, ids: &[u32], first: usize, x: &mut Vec<f32>) -> Result<()> {
+    fn embed(&self, ids: &[u32], first: usize, x: &mut [f32]) -> Result<()> {
         let hidden = self.config.hidden_size;
         let row = |table: &'_ [f32], i: usize| -> Option<std::ops::Range<usize>> {
             let range = i * hidden..(i + 1) * hidden;
             (range.end <= table.len()).then_some(range)
         };
-        for (place, id) in ids.iter().enumerate() {
+        for (place, (id, x)) in ids.iter().zip(x.chunks_exact_mut(hidden)).enumerate() {
             let (Some(word), Some(position)) = (row(&self.words, *id as usize), row(&self.positions, place))
             else {
                 return Err("a token or position is beyond the model's tables".into());
             };
-            let sums = self.words[word].iter().zip(&self.positions[position]).map(|(x, y)| x + y);
-            match &self.second {
-                Some(second) if place >= first => x.extend(sums.zip(second).map(|(x, y)| x + y)),
-                _ => x.extend(sums),
+            x.copy_from_slice(&self.words[word]);
+            x.iter_mut().zip(&self.positions[position]).for_each(|(x, y)| *x += y);
+            if let Some(second) = self.second.as_ref().filter(|_| place >= first) {
+                x.iter_mut().zip(second).for_each(|(x, y)| *x += y);
             }
         }
         Ok(())
     }
 
-    fn encode(&self, texts: &[&[u32]], x: &mut [f32], is_alone: bool) -> Result<()> {
-        let tokens = x.len() / self.config.hidden_size;
+    fn encode(&self, Group { texts, firsts, x }: Group, is_alone: bool) -> Result<()> {
+        let hidden = self.config.hidden_size;
+        let tokens = x.len() / hidden;
+        let mut start = 0;
+        for (i, ids) in texts.iter().enumerate() {
+            let first = firsts.and_then(|firsts| firsts.get(i).copied()).unwrap_or(ids.len());
+            let end = start + ids.len() * hidden;
+            self.embed(ids, first, &mut x[start..end])?;
+            start = end;
+        }
         let longest = texts.iter().map(|ids| ids.len()).max().unwrap_or(0);
         let mut space = Space::new(&self.config, tokens, longest);
         space.scratch.is_alone = is_alone;
@@ -231,14 +248,19 @@ impl Encoder {
             }
             layer.attention_output.apply(&space.attended, &mut space.out, &mut space.scratch)?;
             layer.attention_norm.apply_to_sum(x, &space.out);
-            layer.intermediate.apply(x, &mut space.inner, &mut space.scratch)?;
-            match self.config.hidden_act {
-                Activation::Gelu => Gelu {}.map_mut(&mut space.inner),
-                Activation::GeluTanh => ApproxGelu {}.map_mut(&mut space.inner),
-                Activation::Relu => space.inner.iter_mut().for_each(|x| *x = x.max(0.0)),
+            for x in x.chunks_mut(FEED_FORWARD * hidden) {
+                let rows = x.len() / hidden;
+                let inner = &mut space.inner[..rows * self.config.intermediate_size];
+                let out = &mut space.out[..rows * hidden];
+                layer.intermediate.apply(x, inner, &mut space.scratch)?;
+                match self.config.hidden_act {
+                    Activation::Gelu => Gelu {}.map_mut(inner),
+                    Activation::GeluTanh => ApproxGelu {}.map_mut(inner),
+                    Activation::Relu => inner.iter_mut().for_each(|x| *x = x.max(0.0)),
+                }
+                layer.output.apply(inner, out, &mut space.scratch)?;
+                layer.output_norm.apply_to_sum(x, out);
             }
-            layer.output.apply(&space.inner, &mut space.out, &mut space.scratch)?;
-            layer.output_norm.apply_to_sum(x, &space.out);
         }
         Ok(())
     }

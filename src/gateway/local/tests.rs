@@ -2,7 +2,7 @@
 
 use super::{LocalModel, load};
 use crate::error::{Error, Result};
-use crate::model::{Embedder, EmbedderConfig, Kind, Pooling};
+use crate::model::{Compute, Embedder, EmbedderConfig, Kind, Pooling};
 use crate::model_files::ModelFiles;
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::{Value, json};
@@ -259,6 +259,19 @@ fn cls_pooling_and_unnormalised_vectors_follow_the_config() {
     let config = EmbedderConfig { normalize: false, ..EmbedderConfig::default() };
     let from_file = load(&embedder("cls", config), models.path()).unwrap();
     assert!(distance(&documents(from_file.as_ref(), &["one two three"]).unwrap()[0], &cls) < 1e-6);
+}
+
+#[test]
+fn a_model_in_int8_gives_nearly_the_vectors_of_f32() {
+    // Of sizes that are no multiples of a block.
+    let texts = ["one two three", "alpha", "one two three four one two three four one two"];
+    let exact = documents(bert_with(EmbedderConfig::default()).as_ref(), &texts).unwrap();
+    let config = EmbedderConfig { compute: Compute::Int8, ..EmbedderConfig::default() };
+    let rounded = documents(bert_with(config).as_ref(), &texts).unwrap();
+    for (exact, rounded) in exact.iter().zip(&rounded) {
+        let distance = distance(exact, rounded);
+        assert!(distance < 0.05 && distance > 0.0, "{distance}");
+    }
 }
 
 #[test]

@@ -41,7 +41,10 @@ fn round_row(row: &[f32], blocks: &mut [Inputs]) {
 
 #[target_feature(enable = "avx2,fma")]
 fn tile<const M: usize>(rows: [&[Inputs]; M], panel: &[Weights], sums: &mut [[f32; PANEL]; M]) {
-    let rows = rows.map(|row| &row[..panel.len()]);
+    let mut rows = rows;
+    for row in &mut rows {
+        *row = &row[..panel.len()];
+    }
     let (shifts, ones) = (_mm256_set1_epi32(SHIFTS), _mm256_set1_epi16(1));
     for half in 0..2 {
         let mut totals = [[_mm256_setzero_ps(); 2]; M];

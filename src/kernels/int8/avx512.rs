@@ -62,7 +62,10 @@ fn round_block(numbers: &[f32; BLOCK], block: &mut Inputs) {
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
 fn tile<const M: usize>(rows: [&[Inputs]; M], panel: &[Weights], sums: &mut [[f32; PANEL]; M]) {
-    let rows = rows.map(|row| &row[..panel.len()]);
+    let mut rows = rows;
+    for row in &mut rows {
+        *row = &row[..panel.len()];
+    }
     let mut totals = [[_mm512_setzero_ps(); 2]; M];
     for (block, weights) in panel.iter().enumerate() {
         let mut products = [[load_i32(&weights.offsets[0]), load_i32(&weights.offsets[1])]; M];

@@ -38,7 +38,10 @@ impl Compute for Neon {
 
 #[target_feature(enable = "neon,dotprod")]
 fn tile<const M: usize>(rows: [&[Inputs]; M], panel: &[Weights], sums: &mut [[f32; PANEL]; M]) {
-    let rows = rows.map(|row| &row[..panel.len()]);
+    let mut rows = rows;
+    for row in &mut rows {
+        *row = &row[..panel.len()];
+    }
     for half in 0..2 {
         let mut totals = [[vdupq_n_f32(0.0); PARTS]; M];
         for (block, weights) in panel.iter().enumerate() {
