@@ -2,17 +2,19 @@
 
 use crate::error::Result;
 use pgrx::pg_sys;
+use std::ffi::CStr;
 
 /// What runs `SELECT f(…)` and nothing else.
-struct Lonely {
+struct OnlyCall {
     query: *mut pg_sys::QueryDesc,
     owner: pg_sys::ResourceOwner,
 }
 
-/// Runs `work`, which takes its own snapshots, without that of the statement if the statement is `SELECT f(…)` and no other
-/// function is between: then nothing else in it reads with it. Afterwards it has a new one. Otherwise it keeps its own.
-pub fn without<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
-    let Some(Lonely { query, owner }) = lonely() else { return work() };
+/// Runs `work` of function kb.`name`, which takes its own snapshots, without that of the statement if the statement is
+/// `SELECT kb.name(…)`: then nothing else in it reads with it. Afterwards it has a new one. Otherwise (other expressions, a
+/// function between) it keeps its own.
+pub fn without<T>(name: &CStr, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    let Some(OnlyCall { query, owner }) = only_call(name) else { return work() };
     // SAFETY: the query runs, so it and its state are there. What it has of the snapshot are the three that are given back here:
     // one on the stack (PortalRunSelect), two registered with the portal's owner (CreateQueryDesc, standard_ExecutorStart).
     // An ERROR in `work` aborts the transaction, in which nobody looks for them again.
@@ -41,26 +43,46 @@ pub fn forget_catalogs() {
     unsafe { pg_sys::InvalidateCatalogSnapshot() };
 }
 
-/// The running statement, if it reads nothing, computes one value, and its own snapshot is the current one.
-fn lonely() -> Option<Lonely> {
+/// The running statement, if all that it does is to call this function, and its own snapshot is the current one.
+fn only_call(name: &CStr) -> Option<OnlyCall> {
     // SAFETY: the portal that runs is there with all that it points to; each pointer is looked at before it is followed.
     unsafe {
         let portal = pg_sys::ActivePortal.as_ref()?;
         let query = portal.queryDesc.as_ref()?;
         let (plan, state) = (query.plannedstmt.as_ref()?, query.estate.as_ref()?);
         let root = plan.planTree.as_ref()?;
-        let is_lonely = portal.strategy == pg_sys::PortalStrategy::PORTAL_ONE_SELECT
+        let is_only_call = portal.strategy == pg_sys::PortalStrategy::PORTAL_ONE_SELECT
             && portal.createLevel == pg_sys::GetCurrentTransactionNestLevel()
             && root.type_ == pg_sys::NodeTag::T_Result
             && root.lefttree.is_null()
             && !root.targetlist.is_null()
             && (*root.targetlist).length == 1
+            && calls((*(*root.targetlist).elements).ptr_value.cast(), name)
             && plan.subplans.is_null()
             && plan.relationOids.is_null()
             && !query.snapshot.is_null()
             && state.es_snapshot == query.snapshot
             && pg_sys::ActiveSnapshotSet()
             && pg_sys::GetActiveSnapshot() == query.snapshot;
-        is_lonely.then_some(Lonely { query: portal.queryDesc, owner: portal.resowner })
+        is_only_call.then_some(OnlyCall { query: portal.queryDesc, owner: portal.resowner })
+    }
+}
+
+/// Whether a column of a result is a call of this function of kb.
+///
+/// # Safety
+/// `entry` is what a plan's target list has.
+unsafe fn calls(entry: *const pg_sys::TargetEntry, name: &CStr) -> bool {
+    // SAFETY: each pointer is looked at before it is followed; names of functions are C strings.
+    unsafe {
+        let Some(expression) = entry.as_ref().and_then(|entry| entry.expr.as_ref()) else { return false };
+        if expression.type_ != pg_sys::NodeTag::T_FuncExpr {
+            return false;
+        }
+        let function = (*std::ptr::from_ref(expression).cast::<pg_sys::FuncExpr>()).funcid;
+        let found = pg_sys::get_func_name(function);
+        !found.is_null()
+            && CStr::from_ptr(found) == name
+            && pg_sys::get_func_namespace(function) == pg_sys::get_namespace_oid(c"kb".as_ptr(), true)
     }
 }

@@ -57,7 +57,7 @@ fn wait_for(
     let begun = Instant::now();
     let mut pause = PAUSES.0;
     let mut warned = false;
-    snapshot::without(|| {
+    snapshot::without(c"wait", || {
         loop {
             let over = txn::with_latest_snapshot(|| match run_no {
                 None => Ok(jobs::waiting(kb_no)? == 0

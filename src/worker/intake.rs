@@ -29,15 +29,14 @@ use std::time::{Duration, Instant};
 /// Documents under way at most: in all, of one local and of one remote embedder, so that a slow provider delays only
 /// its own; and of one knowledge base per claim.
 const OPEN_DOCUMENTS: usize = 4096;
-const OPEN_LOCAL: usize = 192;
+const OPEN_LOCAL: usize = 64;
 const OPEN_REMOTE: usize = 768;
-const SHARE: usize = 96;
+const SHARE: usize = 32;
 /// Documents claimed at a time.
-const CLAIM: usize = 192;
-/// A group of documents is prepared together up to this many bytes. As many as a batch has texts by default, so that documents of
-/// one chunk fill it.
+const CLAIM: usize = 64;
+/// A group of documents is prepared together up to this many bytes.
 const GROUP_BYTES: usize = 2 * 1024 * 1024;
-const GROUP_DOCUMENTS: usize = 96;
+const GROUP_DOCUMENTS: usize = 32;
 /// How many documents are remembered that an open transaction had locked.
 const FOUND_BUSY: usize = 100_000;
 
