@@ -305,6 +305,25 @@ fn a_tenant_with_many_knowledge_bases_has_no_larger_share_than_one_with_one() {
 }
 
 #[test]
+fn documents_of_one_chunk_fill_the_requests_of_a_provider_that_is_slower() {
+    let stub = Stub::start(Options::default());
+    stub.hold(true);
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_stub_embedder("e", &stub, r#"{"batch_size": 96, "max_concurrency": 2, "timeout_ms": 60000}"#);
+    db.create_kb("k", "e", WHOLE);
+    db.put_all("k", &documents(0, 700));
+    let waiting = "kb.documents d WHERE EXISTS (SELECT FROM kb.chunks c WHERE c.document_id = d.document_id)";
+    until(LONG, "as many are cut as may be under way", || db.count(waiting) >= 380);
+    assert_eq!(stub.request_count(), 2);
+    stub.hold(false);
+    db.wait("k");
+    let sizes: Vec<usize> = stub.requests().iter().map(|seen| seen.texts.len()).collect();
+    assert_eq!(sizes.iter().sum::<usize>(), 700, "each is sent once");
+    assert!(sizes.iter().all(|size| *size <= 96) && sizes.contains(&96), "{sizes:?}");
+}
+
+#[test]
 fn what_comes_back_while_a_large_document_is_cut_is_written_meanwhile() {
     let stub = Stub::start(Options::default());
     stub.hold(true);
