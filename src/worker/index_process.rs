@@ -1,12 +1,12 @@
 //! The indexer: builds the HNSW indexes and those on keys of metadata that are wanted in one database, then leaves. A process of its
 //! own, because CREATE INDEX CONCURRENTLY waits for older transactions, which the worker must not.
 
+use super::build_place;
 use super::indexes::{Wish, look};
 use crate::error::Result;
 use crate::model::segments::Traffic;
 use crate::pg::pidfile::PidFile;
 use crate::pg::{background, ddl, latch, pinned_settings, report, setting, txn, wake};
-use crate::settings;
 use crate::store::metadata_indexes::{self, Task};
 use crate::store::server_catalogs;
 use crate::store::vector_store::VectorDb;
@@ -158,7 +158,7 @@ enum Next {
 /// Does the next thing that a table wants.
 fn next(table: &Table, asked: &[u32], known: &mut Known) -> Result<Next> {
     // Other databases' indexers may be building as many as may be at a time.
-    let Some(_place) = place_to_build()? else { return Ok(Next::Wait) };
+    let Some(_place) = build_place::take()? else { return Ok(Next::Wait) };
     // As it is now: what was built before took its time.
     let Some(table) = txn::in_txn(|| index::tables(Some(std::slice::from_ref(table.vector_db()))))?.pop()
     else {
@@ -215,24 +215,6 @@ fn have_built(table: &Table, build: &Build) -> Result<()> {
     run(&txn::in_txn(|| table.create_statement(build))?)?;
     // Much was written, and until autovacuum has run the planner would join chunks by scanning them all.
     txn::in_txn(|| table.analyze_after(build))
-}
-
-/// A place among those that may build at a time; None: there is none now.
-fn place_to_build() -> Result<Option<Place>> {
-    let most = settings::max_index_builds();
-    let place = |number| PidFile::acquire(&format!("index_build_{number}")).ok().flatten();
-    if let Some(place) = (0..most).find_map(place) {
-        return Ok(Some(Place { _file: Some(place) }));
-    }
-    // One that has built, and waits for transactions of its database to end, costs the others nothing.
-    let is_free = txn::in_txn(index::count_building)? < i64::from(most);
-    Ok(is_free.then_some(Place { _file: None }))
-}
-
-/// Held until it is dropped.
-struct Place {
-    /// None: that of one that waits.
-    _file: Option<PidFile>,
 }
 
 /// Waits until nobody locks all others out of a table any more, or it is gone. Interrupts are served by the statements,

@@ -14,6 +14,8 @@ pub mod round_robin;
 pub mod under_way;
 
 #[cfg(feature = "server")]
+mod build_place;
+#[cfg(feature = "server")]
 mod claims;
 #[cfg(feature = "server")]
 mod compare;

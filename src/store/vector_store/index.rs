@@ -246,17 +246,16 @@ pub fn drop_statement(name: &str) -> String {
     format!("DROP INDEX CONCURRENTLY IF EXISTS kb.{}", quote(name))
 }
 
-/// HNSW indexes that are being built in all databases, but for those that only wait for the end of older transactions.
-pub fn count_building() -> Result<i64> {
-    let building = spi::write_one(
-        "SELECT count(*) FROM pg_catalog.pg_stat_progress_create_index p
+/// Pids of the indexers of all databases that have built and only wait for the end of older transactions.
+pub fn waiting_builders() -> Result<Vec<i32>> {
+    spi::write(
+        "SELECT p.pid FROM pg_catalog.pg_stat_progress_create_index p
          JOIN pg_catalog.pg_stat_activity a ON a.pid = p.pid AND a.backend_type = 'kb indexer'
-         WHERE p.phase NOT IN ('waiting for old snapshots', 'waiting for readers before marking dead',
-                               'waiting for readers before dropping')",
+         WHERE p.phase IN ('waiting for old snapshots', 'waiting for readers before marking dead',
+                           'waiting for readers before dropping')",
         &[],
-        |row| row.get::<i64>(0),
-    )?;
-    Ok(building.unwrap_or(0))
+        |row| row.get::<i32>(0),
+    )
 }
 
 /// Ends a merge of a table's segments, if one is being built.
