@@ -64,13 +64,13 @@ ALTER TABLE kb.changes FORCE ROW LEVEL SECURITY;
 COMMENT ON TABLE kb.changes IS 'Rows of attached tables that were changed since the worker last looked. Nobody reads it but the library.';
 
 CREATE OR REPLACE FUNCTION kb.current_tenant() RETURNS text
-    STRICT STABLE PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'current_tenant_wrapper';
+    STRICT STABLE PARALLEL RESTRICTED LANGUAGE c AS 'MODULE_PATHNAME', 'current_tenant_wrapper';
 CREATE OR REPLACE FUNCTION kb.visible_tenants() RETURNS text[]
-    STRICT STABLE PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'visible_tenants_wrapper';
+    STRICT STABLE PARALLEL RESTRICTED LANGUAGE c AS 'MODULE_PATHNAME', 'visible_tenants_wrapper';
 CREATE FUNCTION kb.readable_tenants() RETURNS text[]
-    STRICT STABLE PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'readable_tenants_wrapper';
+    STRICT STABLE PARALLEL RESTRICTED LANGUAGE c AS 'MODULE_PATHNAME', 'readable_tenants_wrapper';
 CREATE FUNCTION kb.bound_tenants() RETURNS text[]
-    STRICT STABLE PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'bound_tenants_wrapper';
+    STRICT STABLE PARALLEL RESTRICTED LANGUAGE c AS 'MODULE_PATHNAME', 'bound_tenants_wrapper';
 CREATE FUNCTION kb.bind_role(role_name text, tenant text) RETURNS boolean
     VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'bind_role_wrapper';
 CREATE FUNCTION kb.unbind_role(role_name text, tenant text DEFAULT NULL) RETURNS bigint

@@ -7,22 +7,22 @@ use crate::use_cases;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
-#[pg_extern(stable, parallel_safe)]
+#[pg_extern(stable, parallel_restricted)]
 fn current_tenant() -> Result<String, ErrorReport> {
     Ok(use_cases::current_tenant()?)
 }
 
-#[pg_extern(stable, parallel_safe)]
+#[pg_extern(stable, parallel_restricted)]
 fn visible_tenants() -> Result<Vec<String>, ErrorReport> {
     Ok(use_cases::visible_tenants()?)
 }
 
-#[pg_extern(stable, parallel_safe)]
+#[pg_extern(stable, parallel_restricted)]
 fn readable_tenants() -> Result<Vec<String>, ErrorReport> {
     Ok(use_cases::readable_tenants()?)
 }
 
-#[pg_extern(stable, parallel_safe)]
+#[pg_extern(stable, parallel_restricted)]
 fn bound_tenants() -> Option<Vec<String>> {
     use_cases::bound_tenants()
 }

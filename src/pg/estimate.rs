@@ -22,7 +22,7 @@ fn expected(sql: &str, args: &[Arg]) -> Result<f64> {
             return Err(Error::Internal("SPI_connect failed".into()));
         }
         let result = (|| {
-            let plan = plan(sql, args.iter().map(Arg::type_oid).collect())?;
+            let plan = plan(sql, args.iter().map(Arg::type_oid).collect(), false)?;
             let sources = pg_sys::SPI_plan_get_plan_sources(plan.ptr);
             if sources.is_null() || (*sources).length != 1 {
                 return Err(Error::Internal(format!("this is not one statement: {sql}")));

@@ -69,15 +69,16 @@ impl Plans {
     }
 }
 
-/// The plan of a statement. Call between SPI_connect and SPI_finish.
-pub(super) fn plan(sql: &str, mut types: Vec<pg_sys::Oid>) -> Result<Plan> {
+/// The plan of a statement, by several processes if that may be and seems quicker. Call between SPI_connect and SPI_finish.
+pub(super) fn plan(sql: &str, mut types: Vec<pg_sys::Oid>, in_parallel: bool) -> Result<Plan> {
     if let Some(plan) = PLANS.with_borrow_mut(|plans| plans.find(sql, &types))? {
         return Ok(plan);
     }
     let text = CString::new(sql).map_err(|e| Error::Internal(e.to_string()))?;
     // SAFETY: called between SPI_connect and SPI_finish; text and types outlive the call.
     let plan = unsafe {
-        let plan = pg_sys::SPI_prepare(text.as_ptr(), types.len() as i32, types.as_mut_ptr());
+        let options = if in_parallel { pg_sys::CURSOR_OPT_PARALLEL_OK as i32 } else { 0 };
+        let plan = pg_sys::SPI_prepare_cursor(text.as_ptr(), types.len() as i32, types.as_mut_ptr(), options);
         if plan.is_null() || pg_sys::SPI_keepplan(plan) != 0 {
             return Err(Error::Internal(format!("this statement cannot be prepared: {sql}")));
         }

@@ -165,10 +165,18 @@ impl Row {
     }
 }
 
+/// What a statement does.
+#[derive(Clone, Copy, PartialEq)]
+enum How {
+    Reads,
+    ReadsInParallel,
+    Writes,
+}
+
 fn run<T>(
     sql: &str,
     args: &[Arg],
-    read_only: bool,
+    how: How,
     mut each: impl FnMut(&Row) -> Result<T>,
 ) -> Result<(Vec<T>, u64)> {
     // SAFETY: connect and finish pair up on every path that returns; an ERROR unwinds and
@@ -179,13 +187,15 @@ fn run<T>(
             return Err(Error::Internal("SPI_connect failed".into()));
         }
         let result = (|| {
-            let plan = plan(sql, args.iter().map(Arg::type_oid).collect())?;
+            let in_parallel = how == How::ReadsInParallel;
+            let plan = plan(sql, args.iter().map(Arg::type_oid).collect(), in_parallel)?;
             let (mut values, mut nulls) = (Vec::with_capacity(args.len()), Vec::with_capacity(args.len()));
             for arg in args {
                 let datum = arg.datum();
                 nulls.push(if datum.is_some() { b' ' as c_char } else { b'n' as c_char });
                 values.push(datum.unwrap_or(pg_sys::Datum::from(0usize)));
             }
+            let read_only = how != How::Writes;
             let status =
                 pg_sys::SPI_execute_plan(plan.ptr, values.as_mut_ptr(), nulls.as_ptr(), read_only, 0);
             if status < 0 {
@@ -210,13 +220,15 @@ fn run<T>(
 /// Rows of a statement that changes nothing, under the snapshot of the calling statement: for
 /// STABLE functions and hot standbys.
 pub fn read<T>(sql: &str, args: &[Arg], each: impl FnMut(&Row) -> Result<T>) -> Result<Vec<T>> {
-    Ok(run(sql, args, true, each)?.0)
+    Ok(run(sql, args, How::Reads, each)?.0)
 }
 
-/// As [`read`], with a plan for these very arguments: where the right plan depends on what they match, or an index on what
-/// they are.
-pub fn read_planned<T>(sql: &str, args: &[Arg], each: impl FnMut(&Row) -> Result<T>) -> Result<Vec<T>> {
-    setting::with(&[(c"plan_cache_mode", c"force_custom_plan")], || read(sql, args, each))
+/// As [`read`], for a statement that may read much: parallel workers help where the planner expects that to be quicker, as they do
+/// with the same statement of a session. The plan is for these very arguments:
+/// which one is right depends on what they match, or which index on what they are.
+pub fn read_much<T>(sql: &str, args: &[Arg], each: impl FnMut(&Row) -> Result<T>) -> Result<Vec<T>> {
+    let settings = [(c"plan_cache_mode", c"force_custom_plan")];
+    setting::with(&settings, || Ok(run(sql, args, How::ReadsInParallel, each)?.0))
 }
 
 /// The first row of [`read`], if any.
@@ -226,7 +238,7 @@ pub fn read_one<T>(sql: &str, args: &[Arg], each: impl FnMut(&Row) -> Result<T>)
 
 /// Rows of a statement that may change data and sees what this transaction did before.
 pub fn write<T>(sql: &str, args: &[Arg], each: impl FnMut(&Row) -> Result<T>) -> Result<Vec<T>> {
-    Ok(run(sql, args, false, each)?.0)
+    Ok(run(sql, args, How::Writes, each)?.0)
 }
 
 /// The first row of [`write`], if any.
@@ -236,7 +248,7 @@ pub fn write_one<T>(sql: &str, args: &[Arg], each: impl FnMut(&Row) -> Result<T>
 
 /// Runs a statement; rows affected.
 pub fn execute(sql: &str, args: &[Arg]) -> Result<u64> {
-    Ok(run(sql, args, false, |_| Ok(()))?.1)
+    Ok(run(sql, args, How::Writes, |_| Ok(()))?.1)
 }
 
 /// Runs a utility statement (DDL) that takes no arguments, without keeping a plan.

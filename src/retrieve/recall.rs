@@ -82,6 +82,9 @@ pub fn dense(
         // A scan of the index that gave too few gives no more where more are asked for.
         if found < step.limit {
             steps.retain(|next| !matches!(next.scan, Scan::Index { .. }));
+        } else if steps.len() > 1 && steps[0] == Step::exact(step.limit) {
+            // As many were found: another scan for as many would give the same copies of texts.
+            steps.pop_front();
         }
         // The caller may not read some of them, by a policy of the database's own: look further, twice as far each time.
         if is_hidden {

@@ -113,7 +113,7 @@ fn a_selective_filter_is_scanned_exactly_and_one_that_keeps_nothing_not_at_all()
 fn an_index_scan_that_finds_too_few_is_followed_by_the_exact_one_at_once() {
     let kept = Some(Kept::About(50_000));
     let far = Fake { texts: vec!["a", "b", "c", "d"], kept, missed: 3, ..Fake::default() };
-    assert_eq!(far.answer(2, 0.0, true), (vec![1.0, 0.99], "index 2, distinct 2".into()));
+    assert_eq!(far.answer(2, 0.0, true), (vec![1.0, 0.99, 0.98, 0.97], "index 2, exact 24".into()));
 }
 
 #[test]

@@ -16,7 +16,7 @@ pub fn condition<'a>(filter: &'a Filter, arguments: &mut Arguments<'a>) -> Strin
 }
 
 /// As [`condition`], for a statement that looks up in these indexes on keys of metadata. They serve a plan that is made for
-/// the arguments' values (`spi::read_planned`), because they name the key.
+/// the arguments' values (`spi::read_much`), because they name the key.
 pub fn indexed_condition<'a>(
     filter: &'a Filter,
     indexes: &[MetadataIndex],

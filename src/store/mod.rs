@@ -5,6 +5,10 @@ use std::ffi::CStr;
 /// Settings under which rows are found by an index, even if the plan is made (and kept) while the table is empty.
 const BY_INDEX: &[(&CStr, &CStr)] = &[(c"enable_seqscan", c"off")];
 
+/// The same where one plan is right for any arguments and planning would take as long as looking up a few rows.
+const BY_INDEX_UNPLANNED: &[(&CStr, &CStr)] =
+    &[(c"enable_seqscan", c"off"), (c"plan_cache_mode", c"force_generic_plan")];
+
 /// Settings under which rows come in the order of an index, whatever statistics say when the plan is made.
 const IN_ORDER: &[(&CStr, &CStr)] =
     &[(c"enable_seqscan", c"off"), (c"enable_bitmapscan", c"off"), (c"enable_sort", c"off")];

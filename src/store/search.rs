@@ -1,10 +1,10 @@
 //! What a query reads besides vectors: the knowledge base it is about, the rows of chunks, words.
 
-use super::BY_INDEX;
 use super::arguments::Arguments;
 use super::filter::condition;
 use super::knowledge_bases::Meant;
 use super::vector_store::VectorDb;
+use super::{BY_INDEX, BY_INDEX_UNPLANNED};
 use crate::error::{Error, Object, Result};
 use crate::model::candidate::{ChunkPlace, ChunkRow};
 use crate::model::retrieval::EfSearch;
@@ -151,16 +151,14 @@ pub fn read_where(target: &Target, candidates: Vec<Candidate>, is: &Condition) -
                      @@ pg_catalog.phraseto_tsquery({language}::regconfig, {phrase}))"
         );
     }
-    let mut found: HashMap<Uuid, ChunkRow> = spi::read(
-        &format!(
-            "SELECT {COLUMNS} FROM kb.chunks c JOIN kb.documents d ON d.document_id = c.document_id
-             WHERE c.build_no = {build_no} AND c.chunk_id = ANY ({ids}) AND c.enabled{conditions}"
-        ),
-        &arguments.all(),
-        |row| Ok((row.uuid(0)?, chunk_row(row)?)),
-    )?
-    .into_iter()
-    .collect();
+    let sql = format!(
+        "SELECT {COLUMNS} FROM kb.chunks c JOIN kb.documents d ON d.document_id = c.document_id
+         WHERE c.build_no = {build_no} AND c.chunk_id = ANY ({ids}) AND c.enabled{conditions}"
+    );
+    let rows = setting::with(BY_INDEX_UNPLANNED, || {
+        spi::read(&sql, &arguments.all(), |row| Ok((row.uuid(0)?, chunk_row(row)?)))
+    })?;
+    let mut found: HashMap<Uuid, ChunkRow> = rows.into_iter().collect();
     let with_row = |candidate: Candidate| {
         let row = found.remove(&candidate.chunk_id)?;
         Some(Candidate { row: Some(row), ..candidate })
@@ -180,21 +178,20 @@ pub struct TextPlace {
 
 /// Where these texts appear, by external id and ordinal.
 pub fn places(target: &Target, hashes: &[Vec<u8>]) -> Result<Vec<TextPlace>> {
-    spi::read(
-        "SELECT c.content_hash, c.chunk_id, d.external_id, d.source_no, d.tenant_id FROM kb.chunks c
+    let sql = "SELECT c.content_hash, c.chunk_id, d.external_id, d.source_no, d.tenant_id FROM kb.chunks c
          JOIN kb.documents d ON d.document_id = c.document_id
          WHERE c.build_no = $1 AND c.content_hash = ANY ($2) AND c.enabled
-         ORDER BY d.external_id, c.ordinal",
-        &[Arg::Long(target.build_no), Arg::BytesArray(hashes)],
-        |row| {
-            Ok(TextPlace {
-                content_hash: row.get(0)?,
-                chunk_id: row.uuid(1)?,
-                external_id: row.get(2)?,
-                source: source(row, 3)?,
-            })
-        },
-    )
+         ORDER BY d.external_id, c.ordinal";
+    let place = |row: &Row| {
+        Ok(TextPlace {
+            content_hash: row.get(0)?,
+            chunk_id: row.uuid(1)?,
+            external_id: row.get(2)?,
+            source: source(row, 3)?,
+        })
+    };
+    let arguments = [Arg::Long(target.build_no), Arg::BytesArray(hashes)];
+    setting::with(BY_INDEX_UNPLANNED, || spi::read(sql, &arguments, place))
 }
 
 /// Of chunks of live builds, wherever they are: the condition that [`by_ids`] and [`size_of`] share.

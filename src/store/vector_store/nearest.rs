@@ -10,10 +10,10 @@ use crate::model::{Candidate, Filter};
 use crate::pg::role::as_vector_reader;
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg};
-use crate::store::IN_ORDER;
 use crate::store::arguments::Arguments;
 use crate::store::filter::condition;
 use crate::store::server_catalogs::vector_schema;
+use crate::store::{BY_INDEX_UNPLANNED, IN_ORDER};
 use std::collections::HashMap;
 use std::ffi::CString;
 use uuid::Uuid;
@@ -34,13 +34,17 @@ pub struct Search<'a> {
     pub segments: &'a [Segment],
 }
 
+/// Listed chunks whose vectors are looked up one by one.
+const FEW: usize = 1000;
+
 pub fn search(vector_db: &VectorDb, search: &Search) -> Result<Vec<Candidate>> {
     let Search { kb_no, build_no, vector, filter, among, limit, scan, segments } = *search;
     let mut arguments = Arguments::default();
     let schema = vector_schema()?;
     let operator = format!("OPERATOR({schema}.{})", vector_db.metric.operator());
+    // A subquery, so that the question is made once and not for each row.
     let distance = format!(
-        "v.embedding {operator} ({}::real[])::{}",
+        "v.embedding {operator} (SELECT ({}::real[])::{})",
         arguments.add(Arg::Floats(vector)),
         vector_db.column_type(&schema)
     );
@@ -84,7 +88,7 @@ pub fn search(vector_db: &VectorDb, search: &Search) -> Result<Vec<Candidate>> {
                 "SELECT v.chunk_id, ({distance}) + 0 FROM {table} v
                  WHERE {of_build}{passes} ORDER BY ({distance}) + 0 LIMIT {limit}"
             );
-            spi::read(&sql, &arguments.all(), pair)
+            spi::read_much(&sql, &arguments.all(), pair)
         }
         Scan::Index { ef_search, visits } => {
             let part = |part| match part {
@@ -125,19 +129,24 @@ pub fn search(vector_db: &VectorDb, search: &Search) -> Result<Vec<Candidate>> {
                 (c"hnsw.max_scan_tuples", visits.as_c_str()),
             ];
             // How many vectors the scan visits is decided already (retrieve/plan.rs).
-            let read = || spi::read(&sql, &arguments.all(), pair);
-            setting::with(&settings, || setting::with(IN_ORDER, read))
+            let read = || setting::with(IN_ORDER, || spi::read(&sql, &arguments.all(), pair));
+            setting::with(&settings, || setting::with(BY_INDEX_UNPLANNED, read))
         }
         // "+ 0" keeps the planner off the index.
-        Scan::Exact => spi::read(
-            &format!(
+        Scan::Exact => {
+            let sql = format!(
                 "SELECT v.chunk_id, ({distance}) + 0 FROM {table} v {joins}
                  WHERE {of_build} ORDER BY ({distance}) + 0, v.chunk_id LIMIT {limit}"
-            ),
-            &arguments.all(),
-            pair,
-        ),
-        Scan::ExactDistinct => spi::read(
+            );
+            match among {
+                Some(among) if among.len() <= FEW => {
+                    setting::with(BY_INDEX_UNPLANNED, || spi::read(&sql, &arguments.all(), pair))
+                }
+                // Another text: a plan is kept for each.
+                _ => spi::read_much(&format!("{sql} OFFSET 0"), &arguments.all(), pair),
+            }
+        }
+        Scan::ExactDistinct => spi::read_much(
             &format!(
                 "SELECT s.chunk_id, s.distance FROM (
                      SELECT DISTINCT ON (c.content_hash) c.chunk_id, ({distance}) + 0 AS distance
