@@ -75,6 +75,12 @@ pub fn register_static(process: Process) {
     unsafe { pg_sys::RegisterBackgroundWorker(&mut worker) };
 }
 
+/// Background processes that the server can have at a time (max_worker_processes).
+pub fn most_processes() -> i32 {
+    // SAFETY: set when the server starts.
+    unsafe { pg_sys::max_worker_processes }
+}
+
 /// Asks the postmaster for a process; false when no slot is free (max_worker_processes). Allocates
 /// nothing and raises nothing, so that it may be called while a transaction commits.
 pub fn register_dynamic(process: Process, database: pg_sys::Oid) -> bool {

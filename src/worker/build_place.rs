@@ -1,11 +1,11 @@
 //! How many indexes are built at a time in the whole server: kb.max_index_builds.
 
 use crate::error::Result;
+use crate::pg::background;
 use crate::pg::pidfile::{PidFile, Presence, presence};
 use crate::pg::txn;
 use crate::settings;
 use crate::store::vector_store::index;
-use pgrx::pg_sys;
 
 /// Held while a place is looked for: of two that look at once, the second sees what the first has taken.
 const LOOKING: &str = "index_builds";
@@ -18,8 +18,8 @@ fn name(number: i32) -> String {
 /// costs the others nothing, and so is not counted; it keeps its file, and another takes the next number.
 pub fn take() -> Result<Option<PidFile>> {
     let Some(_looking) = acquire(LOOKING) else { return Ok(None) };
-    // SAFETY: set when the server starts. There are no more indexers than that.
-    let numbers = 0..unsafe { pg_sys::max_worker_processes };
+    // There are no more indexers than that.
+    let numbers = 0..background::most_processes();
     let (free, held): (Vec<_>, Vec<_>) = numbers
         .map(|number| (number, presence(&name(number))))
         .partition(|(_, presence)| *presence == Presence::Absent);

@@ -33,6 +33,14 @@ const TOPICS: [&str; 10] = [
     "harbor", "village", "mountain", "library", "kitchen", "railway", "garden", "theater", "bridge", "winter",
 ];
 
+/// Settings under which the planner has whatever may be done by parallel workers done by them.
+const PARALLEL: &str =
+    "SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0;
+     SET min_parallel_index_scan_size = 0; SET enable_indexscan = off; SET enable_bitmapscan = off";
+const NOT_PARALLEL: &str =
+    "RESET parallel_setup_cost; RESET parallel_tuple_cost; RESET min_parallel_table_scan_size;
+     RESET min_parallel_index_scan_size; RESET enable_indexscan; RESET enable_bitmapscan";
+
 /// The external ids of an answer, best first.
 fn answer(db: &mut Db, query: &str, top_k: i32, filter: &str) -> Vec<String> {
     let sql = "SELECT external_id FROM kb.query('k', $1, $2, min_score => -1, filter => $3::text::jsonb) ORDER BY rank";
@@ -76,14 +84,20 @@ fn every_way_of_looking_gives_the_same_nearest_rows_and_as_many_as_qualify() {
                 db.run("SET kb.forced_scan = 'list'");
                 let listed = scored(&mut db, query, top_k, filter);
                 assert_eq!(listed.len(), rows, "{filter} {query}");
-                for forced in ["join", "index", ""] {
-                    db.run(&format!("SET kb.forced_scan = '{forced}'"));
+                for (forced, parallel) in
+                    [("join", false), ("index", false), ("", false), ("list", true), ("join", true)]
+                {
+                    db.run(&format!(
+                        "SET kb.forced_scan = '{forced}'; {}",
+                        if parallel { PARALLEL } else { "" }
+                    ));
                     let found = scored(&mut db, query, top_k, filter);
+                    db.run(NOT_PARALLEL);
                     assert_eq!(found.len(), rows, "{forced}: {filter} {query}");
                     // Of equal similarities any may be there.
                     let worst = listed.last().map_or(0.0, |(_, score)| score - 1e-6);
                     let near = found.iter().filter(|(_, score)| *score >= worst).count();
-                    let least = if forced == "join" { rows } else { rows * 9 / 10 };
+                    let least = if parallel || forced == "join" { rows } else { rows * 9 / 10 };
                     assert!(
                         near >= least,
                         "{forced}: {filter} {query}: {near} of {rows}\n{found:?}\n{listed:?}"
@@ -123,18 +137,33 @@ fn a_filtered_answer_has_what_the_callers_tenant_may_read_whichever_way_it_is_lo
         found.iter().all(|id| allowed.contains(&(id[1..].parse::<usize>().unwrap() % 3)))
     };
     let mut a = cluster.connect_as(APP, "a");
-    for forced in ["list", "join", "index", ""] {
+    // What is done is in the log, so that it is seen that parallel workers were at it.
+    db.run("ALTER ROLE a SET session_preload_libraries = 'auto_explain'; ALTER ROLE b SET session_preload_libraries = 'auto_explain'");
+    for setting in ["log_min_duration = 0", "log_nested_statements = on", "log_analyze = on"] {
+        db.run(&format!("ALTER ROLE a SET auto_explain.{setting}; ALTER ROLE b SET auto_explain.{setting}"));
+    }
+    let launched = || {
+        cluster.log().matches("Workers Launched: ").count()
+            - cluster.log().matches("Workers Launched: 0").count()
+    };
+    for (forced, parallel) in
+        [("list", false), ("join", false), ("index", false), ("", false), ("list", true), ("join", true)]
+    {
         db.run(&format!(
             "ALTER ROLE a SET kb.forced_scan = '{forced}'; ALTER ROLE b SET kb.forced_scan = '{forced}'"
         ));
+        let before = launched();
         let mut owner = cluster.connect_as(APP, "a");
+        owner.run(if parallel { PARALLEL } else { "" });
         let found = answer(&mut owner, "the village", 1000, filter);
         assert_eq!((found.len(), own(&found, &[0])), (100, true), "{forced}");
         a.run("SELECT kb.share('k', 'b')");
         let mut reader = cluster.connect_as(APP, "b");
         reader.run("SET kb.tenant = 'b'");
+        reader.run(if parallel { PARALLEL } else { "" });
         let found = answer(&mut reader, "the village", 1000, filter);
         assert_eq!((found.len(), own(&found, &[0, 1])), (200, true), "{forced}");
+        assert!(!parallel || launched() >= before + 2, "{forced}: parallel workers were launched");
         a.run("SELECT kb.unshare('k', 'b')");
         assert_eq!(
             reader.fault(&format!("SELECT * FROM kb.query('k', 'village', filter => '{filter}')")).code,
