@@ -81,11 +81,7 @@ def fill(server: Server, connection, chunks: int) -> list[Vector]:
         "SELECT kb.attach_table('bench', 'rows', '{body}', metadata => '{all,far,part}', adopt => 'v')"
     )
     connection.execute("SELECT kb.wait('bench', %s)", [600 + chunks / 50])
-    begun = time.monotonic()
-    while not connection.execute("SELECT indexed FROM kb.status").fetchone()[0] or server.processes("kb indexer"):
-        if time.monotonic() - begun > 600 + chunks / 50:
-            raise TimeoutError("the index is not built")
-        time.sleep(0.2)
+    server.await_indexes(connection, 600 + chunks / 50)
     connection.execute("VACUUM ANALYZE")
     connection.execute("CHECKPOINT")
     found = connection.execute(

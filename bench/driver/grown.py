@@ -177,15 +177,8 @@ def session(server: Server):
 
 
 def settle(server: Server, connection) -> None:
-    """Until the indexer has left, which merges segments when nothing was written for a while; then what autovacuum does."""
-    begun = time.monotonic()
-    quiet_since = None
-    while quiet_since is None or time.monotonic() - quiet_since < 3:
-        is_working = server.processes("kb indexer") or connection.execute(SEGMENTS).fetchone()[1] >= 1000
-        quiet_since = None if is_working else quiet_since or time.monotonic()
-        if time.monotonic() - begun > 1800:
-            raise TimeoutError("segments are still built or merged after half an hour")
-        time.sleep(0.2)
+    """Segments are merged when nothing was written for a while; then what autovacuum does."""
+    server.await_indexes(connection, 1800)
     ingest.settle(connection)
 
 

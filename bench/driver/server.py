@@ -60,6 +60,18 @@ class Server:
         children = Path(f"/proc/{self.postmaster}/task/{self.postmaster}/children").read_text().split()
         return [int(pid) for pid in children if command_line(int(pid)).startswith(f"postgres: {title}")]
 
+    def await_indexes(self, connection, seconds: float) -> None:
+        """Until the indexer of this database has left for good: it also merges segments when nothing was written for a while."""
+        begun = time.monotonic()
+        left = None
+        while left is None or time.monotonic() - left < 3:
+            state = "SELECT segments = 0 OR unindexed >= 1000 FROM kb.status WHERE kb_id = 'bench'"
+            is_working = self.processes("kb indexer") or connection.execute(state).fetchone()[0]
+            left = None if is_working else left or time.monotonic()
+            if time.monotonic() - begun > seconds:
+                raise TimeoutError(f"segments are still built or merged after {seconds:.0f} s")
+            time.sleep(0.2)
+
     def describe(self) -> list[str]:
         with self.connect() as connection:
             version = connection.execute("SHOW server_version").fetchone()[0]

@@ -64,6 +64,22 @@ pub fn parts(cover: &[Segment]) -> Vec<Part> {
     parts
 }
 
+/// The least hnsw.ef_search that a segment's index is searched with, where its table's is not smaller.
+const LEAST_EF_SEARCH: usize = 40;
+
+/// The ef_search for the index of one segment, of `all` rows in all, where one index for all of them has `whole` and `limit` rows
+/// are wanted. A smaller graph finds as much with less, but far from in proportion to its rows: with the fourth root of its share
+/// (measured in bench/, part "grown", where the square root finds too little).
+pub fn ef_search_of(segment: &Segment, whole: usize, limit: usize, all: u64) -> usize {
+    let share = match segment.rows {
+        // Not known.
+        0 => 1.0,
+        rows => (rows as f64 / all.max(rows) as f64).powf(0.25),
+    };
+    let least = LEAST_EF_SEARCH.max(limit * 2).min(whole);
+    ((whole as f64 * share).ceil() as usize).max(least)
+}
+
 /// Whether an index is of no use beside these valid ones.
 pub fn is_redundant(index: &Segment, valid: &[Segment]) -> bool {
     valid.iter().any(|other| match index.is_whole() {

@@ -275,6 +275,8 @@ pub fn plain() -> Vec<Input> {
         same("flags", "🇩🇪"),
         same("right to left", "שלום "),
         same("full stops", "."),
+        within("a full stop, then spaces", "Word.", " ", "1"),
+        within("a full stop, then closing marks", "Word.", ")", "1"),
         same("sentences", "A. "),
         same("abbreviations", "a.b."),
         same("digits", "1"),

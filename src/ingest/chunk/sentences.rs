@@ -9,6 +9,7 @@ use unicode_segmentation::UnicodeSegmentation;
 
 /// What has fewer characters says too little to be compared: it goes with what follows.
 const SHORTEST: usize = 20;
+const LONGEST_RUN: usize = 64;
 
 /// A sentence: a byte range without white space at its ends, and how many units it has; in characters with the white space
 /// behind it.
@@ -33,6 +34,13 @@ pub fn sentences(
         bounds.spend(part.len())?;
         let end = at + part.len();
         let is_last = end == text.len();
+        if !is_last && part.trim_start().is_empty() {
+            // Adds nothing to a short sentence before it, which is not gone through again for each.
+            if start == at {
+                start = end;
+            }
+            continue;
+        }
         if let Some(range) = trim(text, start..end) {
             let is_short = text[range.clone()].chars().take(SHORTEST).count() < SHORTEST;
             if is_short && !is_last {
@@ -82,16 +90,38 @@ fn units(text: &str, chunking: &Chunking, tokenizer: &Tokenizer, bounds: &Bounds
 
 /// The text with spaces for line feeds inside paragraphs, because the rules end a sentence at every line: byte for byte in
 /// the same places. A line that begins with anything but a letter or a digit (a list's, a table's) stays one.
+///
+/// A sentence ends in [`LONGEST_RUN`] characters in a row that are neither letters, digits, line feeds nor full stops: behind
+/// a full stop the rules look from each space and closing character of a row as far ahead as the row goes.
 fn unwrapped(text: &str) -> String {
     let mut rest = text.chars().peekable();
     let mut unwrapped = String::with_capacity(text.len());
     let mut previous = '\n';
+    let mut run = 0;
     while let Some(c) = rest.next() {
         let is_wrap = c == '\n' && previous != '\n' && rest.peek().is_some_and(|next| next.is_alphanumeric());
-        unwrapped.push(if is_wrap { ' ' } else { c });
+        run = if c.is_alphanumeric() || matches!(c, '\n' | '.') { 0 } else { run + 1 };
+        match run {
+            LONGEST_RUN => {
+                unwrapped.push_str(separator(c.len_utf8()));
+                run = 0;
+            }
+            _ if is_wrap => unwrapped.push(' '),
+            _ => unwrapped.push(c),
+        }
         previous = c;
     }
     unwrapped
+}
+
+/// What has so many bytes, 1 to 4, and ends a sentence behind its last one.
+fn separator(bytes: usize) -> &'static str {
+    match bytes {
+        1 => "\n",
+        2 => "\u{85}",
+        3 => "\u{2029}",
+        _ => "\u{feff}\n",
+    }
 }
 
 #[cfg(test)]
@@ -121,6 +151,21 @@ mod tests {
         );
         assert!(of(" \n\n ", 1000).is_empty());
         assert_eq!(of("Short.", 1000), ["Short."]);
+    }
+
+    #[test]
+    fn long_rows_of_spaces_or_marks_are_read_in_linear_time_and_nothing_is_lost() {
+        for (unit, count) in [(" ", 300_000), (")", 300_000), ("»", 300_000), ("」", 300_000), ("🙶", 300_000)]
+        {
+            let row = unit.repeat(count);
+            for text in
+                [format!("First of all.{row}1 and more of it."), format!("A. b.\n{}", "\n".repeat(count))]
+            {
+                let found = of(&text, 100_000);
+                let plain = |text: &str| text.chars().filter(|c| !c.is_whitespace()).collect::<String>();
+                assert_eq!(plain(&found.concat()), plain(&text));
+            }
+        }
     }
 
     #[test]

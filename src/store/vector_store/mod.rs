@@ -1,6 +1,7 @@
 //! Where vectors are kept: one trait, and an implementation for each type of vector database.
 
 mod analyze;
+mod by_index;
 pub mod index;
 mod inventory;
 mod memory;

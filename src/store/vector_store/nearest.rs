@@ -1,21 +1,19 @@
 //! The nearest vectors of a table.
 
-use super::VectorDb;
-use super::segments::condition as condition_of;
+use super::{VectorDb, by_index};
 use crate::error::Result;
 use crate::model::candidate::Found;
-use crate::model::segments::{Part, Segment, WHOLE, parts};
+use crate::model::segments::Segment;
 use crate::model::vector_db::Scan;
 use crate::model::{Candidate, Filter};
 use crate::pg::role::as_vector_reader;
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg};
+use crate::store::BY_INDEX_UNPLANNED;
 use crate::store::arguments::Arguments;
 use crate::store::filter::condition;
 use crate::store::server_catalogs::vector_schema;
-use crate::store::{BY_INDEX_UNPLANNED, IN_ORDER};
 use std::collections::HashMap;
-use std::ffi::CString;
 use uuid::Uuid;
 
 /// What is looked for among the vectors of a build.
@@ -91,46 +89,15 @@ pub fn search(vector_db: &VectorDb, search: &Search) -> Result<Vec<Candidate>> {
             spi::read_much(&sql, &arguments.all(), pair)
         }
         Scan::Index { ef_search, visits } => {
-            let part = |part| match part {
-                Part::Indexed { first, last } => {
-                    let range = match (first, last) == WHOLE {
-                        true => String::new(),
-                        false => format!(" AND {}", condition_of("v.", first, last)),
-                    };
-                    let passes = if passes.is_empty() { String::new() } else { format!(" AND {passes}") };
-                    format!(
-                        "(SELECT v.chunk_id, {distance} FROM {table} v
-                          WHERE {of_build}{range}{passes} ORDER BY {distance} LIMIT {limit})"
-                    )
-                }
-                // Only the index on segment fits. Rows are looked up for the filter from the nearest on.
-                Part::Rest { first, last } => format!(
-                    "(SELECT v.chunk_id, v.distance FROM (
-                          SELECT v.chunk_id, v.build_no, ({distance}) + 0 AS distance FROM {table} v
-                          WHERE v.build_no + 0 = {build} AND {} ORDER BY ({distance}) + 0 OFFSET 0) v
-                      {} LIMIT {limit})",
-                    condition_of("v.", first, last),
-                    if passes.is_empty() { String::new() } else { format!("WHERE {passes}") }
-                ),
+            let statement = by_index::Statement {
+                table: &table,
+                distance: &distance,
+                build: &build,
+                passes: &passes,
+                arguments: &arguments.all(),
+                limit,
             };
-            let sql = parts(segments).into_iter().map(part).collect::<Vec<_>>().join(" UNION ALL ");
-            let text = |number: usize| CString::new(number.to_string()).unwrap_or_default();
-            // Relaxed: what comes late and is nearer than what came before is not left out. It is put in order below.
-            let order = match (visits, filter) {
-                (0, _) => c"off",
-                (_, None) => c"strict_order",
-                (_, Some(_)) => c"relaxed_order",
-            };
-            let (ef_search, visits) = (text(ef_search), text(visits.max(1)));
-            setting::load_pgvector();
-            let settings = [
-                (c"hnsw.ef_search", ef_search.as_c_str()),
-                (c"hnsw.iterative_scan", order),
-                (c"hnsw.max_scan_tuples", visits.as_c_str()),
-            ];
-            // How many vectors the scan visits is decided already (retrieve/plan.rs).
-            let read = || setting::with(IN_ORDER, || spi::read(&sql, &arguments.all(), pair));
-            setting::with(&settings, || setting::with(BY_INDEX_UNPLANNED, read))
+            by_index::nearest(&statement, segments, by_index::Effort { ef_search, visits })
         }
         // "+ 0" keeps the planner off the index.
         Scan::Exact => {

@@ -1,0 +1,153 @@
+//! The nearest vectors by the HNSW indexes of a table's segments, and of the rows that no index has yet.
+
+use super::segments::condition as condition_of;
+use crate::error::Result;
+use crate::model::segments::{Part, Segment, WHOLE, ef_search_of, parts};
+use crate::pg::setting;
+use crate::pg::spi::{self, Arg};
+use crate::store::{BY_INDEX_UNPLANNED, IN_ORDER};
+use std::ffi::{CStr, CString};
+use uuid::Uuid;
+
+/// What a search is made of, as SQL about the vectors v.
+pub(super) struct Statement<'a> {
+    pub table: &'a str,
+    /// An expression.
+    pub distance: &'a str,
+    /// The build's number, an argument.
+    pub build: &'a str,
+    /// What a vector's chunk must pass; empty: nothing.
+    pub passes: &'a str,
+    pub arguments: &'a [Arg<'a>],
+    /// Chunks at most.
+    pub limit: usize,
+}
+
+/// How far an index is searched: pgvector's hnsw.ef_search, for one index of all vectors, and its hnsw.max_scan_tuples; 0: in one pass.
+#[derive(Clone, Copy)]
+pub(super) struct Effort {
+    pub ef_search: usize,
+    pub visits: usize,
+}
+
+/// Chunks and their distances, the nearest first. Where the nearest of some segment all fail the filter before they are as far
+/// away as what others have, only those are given that are nearer: behind them others may be missing.
+pub(super) fn nearest(
+    statement: &Statement,
+    segments: &[Segment],
+    effort: Effort,
+) -> Result<Vec<(Uuid, f64)>> {
+    setting::load_pgvector();
+    let all = segments.iter().map(|segment| segment.rows).sum();
+    let mut found = Vec::new();
+    let mut shallow = Vec::new();
+    let mut rests = statement.rests(segments);
+    for segment in segments {
+        let ef_search = ef_search_of(segment, effort.ef_search, statement.limit, all);
+        // What has no index is read with the first.
+        let sql = statement.indexed(segment) + &std::mem::take(&mut rests);
+        let row = |row: &spi::Row| Ok(((row.uuid(0)?, row.get::<f64>(1)?), row.get::<bool>(2)?));
+        let rows = Effort { ef_search, ..effort }.read(statement, &sql, row)?;
+        let own: Vec<f64> = rows.iter().filter(|(_, is_own)| *is_own).map(|((_, far), _)| *far).collect();
+        if own.len() < statement.limit {
+            let farthest = own.into_iter().fold(f64::NEG_INFINITY, f64::max);
+            shallow.push((segment, ef_search, farthest));
+        }
+        found.extend(rows.into_iter().map(|(pair, _)| pair));
+    }
+    found.sort_by(|(_, a), (_, b)| a.total_cmp(b));
+    found.truncate(statement.limit);
+    let (Some(&(_, farthest)), false) = (found.last(), statement.passes.is_empty()) else { return Ok(found) };
+    if found.len() == statement.limit && segments.len() > 1 {
+        for (segment, ef_search, seen) in shallow {
+            if seen < farthest
+                && let Some(reach) = statement.reach(segment, ef_search)?
+            {
+                found.retain(|(_, distance)| *distance <= reach);
+            }
+        }
+    }
+    Ok(found)
+}
+
+impl Effort {
+    fn read<T>(
+        self,
+        statement: &Statement,
+        sql: &str,
+        row: impl FnMut(&spi::Row) -> Result<T>,
+    ) -> Result<Vec<T>> {
+        let text = |number: usize| CString::new(number.to_string()).unwrap_or_default();
+        // Relaxed: what comes late and is nearer than what came before is not left out. It is put in order afterwards.
+        let order: &CStr = match (self.visits, statement.passes) {
+            (0, _) => c"off",
+            (_, "") => c"strict_order",
+            _ => c"relaxed_order",
+        };
+        let (ef_search, visits) = (text(self.ef_search), text(self.visits.max(1)));
+        let settings = [
+            (c"hnsw.ef_search", ef_search.as_c_str()),
+            (c"hnsw.iterative_scan", order),
+            (c"hnsw.max_scan_tuples", visits.as_c_str()),
+        ];
+        // How many vectors the scan visits is decided already (retrieve/plan.rs).
+        let read = || setting::with(IN_ORDER, || spi::read(sql, statement.arguments, row));
+        setting::with(&settings, || setting::with(BY_INDEX_UNPLANNED, read))
+    }
+}
+
+impl Statement<'_> {
+    /// The nearest of a segment that pass.
+    fn indexed(&self, segment: &Segment) -> String {
+        let Statement { table, distance, passes, limit, .. } = self;
+        let and = if passes.is_empty() { "" } else { " AND " };
+        format!(
+            "(SELECT v.chunk_id, {distance}, true FROM {table} v
+              WHERE {}{and}{passes} ORDER BY {distance} LIMIT {limit})",
+            self.of(segment)
+        )
+    }
+
+    /// What lies between and behind the segments, to be added to a statement. Only the index on segment fits. Rows are looked up
+    /// for the filter from the nearest on.
+    fn rests(&self, segments: &[Segment]) -> String {
+        let Statement { table, distance, build, passes, limit, .. } = self;
+        let rest = |part| {
+            let Part::Rest { first, last } = part else { return None };
+            let passing = if passes.is_empty() { String::new() } else { format!("WHERE {passes}") };
+            Some(format!(
+                " UNION ALL (SELECT v.chunk_id, v.distance, false FROM (
+                      SELECT v.chunk_id, v.build_no, ({distance}) + 0 AS distance FROM {table} v
+                      WHERE v.build_no + 0 = {build} AND {} ORDER BY ({distance}) + 0 OFFSET 0) v
+                  {passing} LIMIT {limit})",
+                condition_of("v.", first, last)
+            ))
+        };
+        parts(segments).into_iter().filter_map(rest).collect()
+    }
+
+    /// How far away the last is of the nearest `ef_search` of a segment, whether they pass or not; None: these are all of it.
+    fn reach(&self, segment: &Segment, ef_search: usize) -> Result<Option<f64>> {
+        let Statement { table, distance, .. } = self;
+        let sql = format!(
+            "SELECT count(*), max(v.distance) FROM (
+                 SELECT {distance} AS distance FROM {table} v
+                 WHERE {} ORDER BY {distance} LIMIT {ef_search}) v",
+            self.of(segment)
+        );
+        let row = |row: &spi::Row| Ok((row.get::<i64>(0)? as usize, row.opt::<f64>(1)?));
+        let found = Effort { ef_search, visits: 0 }.read(self, &sql, row)?;
+        let reach = found.into_iter().next().map_or((0, None), |found| found);
+        // The index gives a few less than it was asked for where some are dead.
+        Ok(if reach.0 * 10 < segment.rows as usize * 9 { reach.1 } else { None })
+    }
+
+    /// The condition on the rows of a segment.
+    fn of(&self, segment: &Segment) -> String {
+        let build = format!("v.build_no = {}", self.build);
+        match (segment.first, segment.last) {
+            WHOLE => build,
+            (first, last) => format!("{build} AND {}", condition_of("v.", first, last)),
+        }
+    }
+}
