@@ -1,4 +1,4 @@
-//! pgvector's `vector` as a function argument and result.
+//! pgvector's `vector` as a function argument and result, and where it is.
 
 use pgrx::callconv::{Arg, ArgAbi, BoxRet, FcInfo};
 use pgrx::datum::{Datum, FromDatum, IntoDatum};
@@ -6,10 +6,35 @@ use pgrx::pg_sys;
 use pgrx::pgrx_sql_entity_graph::metadata::{
     ArgumentError, ReturnsError, ReturnsRef, SqlMappingRef, SqlTranslatable, TypeOrigin,
 };
+use std::ffi::CStr;
 
 /// A pgvector value. Layout (pgvector's vector.h): varlena header, int16 dimensions, int16 unused,
 /// then that many float4.
 pub struct Vector(pub Vec<f32>);
+
+/// The schema, quoted, that the type `vector` with this oid is in now; None: there is no such type.
+pub fn schema_of(type_oid: u32) -> Option<String> {
+    // SAFETY: the tuple is read while it is held; the names are copied.
+    unsafe {
+        let tuple = pg_sys::SearchSysCache1(
+            pg_sys::SysCacheIdentifier::TYPEOID as i32,
+            pg_sys::Datum::from(pg_sys::Oid::from(type_oid)),
+        );
+        if tuple.is_null() {
+            return None;
+        }
+        let header = (*tuple).t_data;
+        let row = header.cast::<u8>().add((*header).t_hoff as usize).cast::<pg_sys::FormData_pg_type>();
+        let is_vector = CStr::from_ptr((*row).typname.data.as_ptr()) == c"vector";
+        let schema = (*row).typnamespace;
+        pg_sys::ReleaseSysCache(tuple);
+        let name = if is_vector { pg_sys::get_namespace_name(schema) } else { std::ptr::null_mut() };
+        if name.is_null() {
+            return None;
+        }
+        Some(CStr::from_ptr(pg_sys::quote_identifier(name)).to_string_lossy().into_owned())
+    }
+}
 
 const HEADER: usize = 8;
 

@@ -23,13 +23,18 @@ pub fn without_gone(mut candidates: Vec<Candidate>) -> Result<Vec<Candidate>> {
     Ok(candidates)
 }
 
-/// Where texts appear, but for documents whose rows are gone.
+/// Where texts appear, but for documents whose rows are gone. Each text is that of a chunk that was found present.
 pub fn present_places(target: &Target, hashes: &[Vec<u8>]) -> Result<Vec<(Vec<u8>, Uuid, String)>> {
+    let named = |place: TextPlace| (place.content_hash, place.chunk_id, place.external_id);
     let mut places = search::places(target, hashes)?;
+    // Each appears in that chunk only.
+    if places.len() <= hashes.len() {
+        return Ok(places.into_iter().map(named).collect());
+    }
     let of = |place: &TextPlace| Some((place.source.clone()?, place.external_id.clone()));
     let gone = Rows::of(places.iter().map(of)).written_down()?.gone;
     retain_places(&mut places, |place| !gone.contains(&place));
-    Ok(places.into_iter().map(|place| (place.content_hash, place.chunk_id, place.external_id)).collect())
+    Ok(places.into_iter().map(named).collect())
 }
 
 fn retain_places<T>(items: &mut Vec<T>, is_kept: impl Fn(usize) -> bool) {

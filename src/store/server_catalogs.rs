@@ -2,20 +2,36 @@
 
 use crate::error::{Error, Result};
 use crate::pg::spi::{self, Arg};
+use crate::pg::vector;
+use std::cell::Cell;
 
-/// The schema of pgvector, quoted, in which its types and operators are written. Looked up each time: once it has
-/// moved, anybody who may create in the old schema can take the old names.
+thread_local! {
+    /// The type `vector` of this database, once it was looked up.
+    static VECTOR: Cell<Option<u32>> = const { Cell::new(None) };
+}
+
+/// The schema of pgvector, quoted, in which its types and operators are written. Looked up each time, by the oid of its type: once
+/// it has moved, anybody who may create in the old schema can take the old names.
 pub fn vector_schema() -> Result<String> {
-    spi::read_one(
-        "SELECT pg_catalog.quote_ident(n.nspname) FROM pg_catalog.pg_extension e
-         JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector'",
+    if let Some(schema) = VECTOR.get().and_then(vector::schema_of) {
+        return Ok(schema);
+    }
+    let found = spi::read_one(
+        "SELECT t.oid::bigint, pg_catalog.quote_ident(n.nspname) FROM pg_catalog.pg_extension e
+         JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace
+         JOIN pg_catalog.pg_type t ON t.typnamespace = e.extnamespace AND t.typname = 'vector'
+         WHERE e.extname = 'vector'",
         &[],
-        |row| row.get::<String>(0),
-    )?
-    .ok_or_else(|| Error::State {
-        problem: "extension vector is not installed in this database".into(),
-        hint: "CREATE EXTENSION vector;".into(),
-    })
+        |row| Ok((row.get::<i64>(0)? as u32, row.get::<String>(1)?)),
+    )?;
+    let Some((oid, schema)) = found else {
+        return Err(Error::State {
+            problem: "extension vector is not installed in this database".into(),
+            hint: "CREATE EXTENSION vector;".into(),
+        });
+    };
+    VECTOR.set(Some(oid));
+    Ok(schema)
 }
 
 /// Where the role that reads vectors may not use pgvector's schema, since pgvector was moved: that schema, quoted, and the
