@@ -19,6 +19,7 @@ QUERIES, WARM_UP, PROBES = 200, 20, 20
 # Questions asked meanwhile wait so long in between.
 PAUSE = 0.05
 BY_KB = f"SELECT chunk_id, score FROM kb.query_vector('bench', %s, {TOP_K})"
+PROCESSES = ("kb worker", "kb indexer", "kb gateway")
 SEGMENTS = "SELECT segments, unindexed FROM kb.status WHERE kb_id = 'bench'"
 
 
@@ -39,12 +40,17 @@ def run(server: Server, report: Report) -> None:
     sizes, times = [], []
     # 1, 2, 4 and 8 times as many into an empty one.
     size = small = first // 8
-    at_rest = {}
+    at_rest, memory, asking = {}, {title: [] for title in PROCESSES}, []
     for size in (first // 8, first // 4, first // 2, first):
-        times.append(put.up_to(size))
+        with Memory(server) as used:
+            times.append(put.up_to(size))
+            server.await_indexes(connection, 1800)
+        for title in PROCESSES:
+            memory[title].append(used.most[title])
         sizes.append(size)
         settle(server, connection)
-        at_rest[size] = ask(server, vectors)
+        at_rest[size], used_by_session = ask(server, vectors)
+        asking.append(used_by_session)
     slowest, rates, meanwhile, recalls, gateway = 0.0, [], [], [recall(server, connection, vectors)], []
     for _ in range(STEPS):
         with Asker(server, vectors) as asker:
@@ -85,7 +91,7 @@ def run(server: Server, report: Report) -> None:
     report.add(
         f"  recall@{TOP_K} against an exact scan, the least after a step", f"{min(recalls):.3f}", "", "", ">= 0.97", min(recalls) >= 0.97
     )
-    last = ask(server, vectors)
+    last, _ = ask(server, vectors)
     report.add(
         f"  p50 at {size:,} chunks, at rest",
         f"{last:.2f} ms",
@@ -110,6 +116,9 @@ def run(server: Server, report: Report) -> None:
     seconds = [sum(times[: i + 1]) for i in range(len(times))]
     growth(report, "ingestion, seconds for all", sizes, seconds)
     growth(report, "p50 of questions at rest, ms", list(at_rest), list(at_rest.values()))
+    for title in PROCESSES:
+        growth(report, f"the memory of its own of the {title}, MB at most", sizes, memory[title])
+    growth(report, "the memory of its own of a session that asks, MB", sizes, asking)
     connection.close()
     server.drop(DATABASE)
 
@@ -136,6 +145,29 @@ class Putter:
         self.number += 1
         text = "\n\n".join(self.writer.paragraph(self.writer.chance.randint(90, 115), i) for _ in range(CHUNKS_EACH))
         return Jsonb({"external_id": f"document-{i:06}", "content": text, "content_type": "text/plain"})
+
+
+class Memory(threading.Thread):
+    """The most memory of its own that a process of each title has, in MB, as long as it is entered."""
+
+    def __init__(self, server: Server):
+        super().__init__(daemon=True)
+        self.server, self.most = server, dict.fromkeys(PROCESSES, 1.0)
+        self.is_over = threading.Event()
+
+    def run(self) -> None:
+        while not self.is_over.wait(0.05):
+            for title in PROCESSES:
+                for pid in self.server.processes(title):
+                    self.most[title] = max(self.most[title], memory_kb(pid, "RssAnon") / 1024)
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.is_over.set()
+        self.join()
 
 
 class Asker(threading.Thread):
@@ -182,10 +214,12 @@ def settle(server: Server, connection) -> None:
     ingest.settle(connection)
 
 
-def ask(server: Server, vectors) -> float:
+def ask(server: Server, vectors) -> tuple[float, float]:
+    """p50, and MB of memory of its own that the session has in the end."""
     with session(server) as reader:
         times = [query.timed(reader, BY_KB, vector)[0] for vector in vectors]
-    return median(times[WARM_UP:])
+        own = memory_kb(reader.info.backend_pid, "RssAnon") / 1024
+    return median(times[WARM_UP:]), own
 
 
 def recall(server: Server, connection, vectors) -> float:

@@ -6,9 +6,10 @@ use crate::error::{Error, Object, Result};
 use crate::model::{Embedder, Kind, Reranker};
 use crate::sync::{self, lock};
 use lru::LruCache;
-use rayon::{ThreadPool, ThreadPoolBuilder};
+use rayon::ThreadPoolBuilder;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use tokio::sync::oneshot;
 
@@ -91,43 +92,22 @@ struct Shared {
     loaded: Mutex<LruCache<i64, Arc<dyn LocalModel>>>,
     rerankers: Mutex<LruCache<Reranker, Arc<CrossEncoder>>>,
     model_dir: Mutex<PathBuf>,
-    threads: Mutex<Threads>,
-}
-
-/// The threads that compute.
-#[derive(Default)]
-struct Threads {
-    /// How many there are to be; 0: one for each core.
-    wanted: usize,
-    /// Those that there are.
-    pool: Option<Arc<ThreadPool>>,
-}
-
-impl Threads {
-    /// None: those that every program has, one for each core. Call with signals blocked.
-    fn pool(&mut self) -> Option<Arc<ThreadPool>> {
-        let current = self.pool.as_ref().map_or(0, |pool| pool.current_num_threads());
-        if current != self.wanted {
-            let build = || ThreadPoolBuilder::new().num_threads(self.wanted).build().ok();
-            self.pool = if self.wanted == 0 { None } else { build().map(Arc::new) };
-        }
-        self.pool.clone()
-    }
+    /// How many threads are to compute; 0: one for each core.
+    threads: AtomicUsize,
 }
 
 impl Models {
-    /// Starts the computing thread. Call with signals blocked.
-    pub fn start(model_dir: PathBuf) -> std::io::Result<Models> {
+    /// Starts the computing threads. Call with signals blocked.
+    pub fn start(model_dir: PathBuf, threads: usize) -> std::io::Result<Models> {
         let shared = Arc::new(Shared {
             queue: Mutex::new(Queue::default()),
             filled: Condvar::new(),
             loaded: Mutex::new(LruCache::new(LOADED)),
             rerankers: Mutex::new(LruCache::new(RERANKERS)),
             model_dir: Mutex::new(model_dir),
-            threads: Mutex::default(),
+            threads: AtomicUsize::new(threads),
         });
-        let worker = Arc::clone(&shared);
-        std::thread::Builder::new().name("kb-models".into()).spawn(move || compute(&worker))?;
+        start(&shared)?;
         Ok(Models { shared })
     }
 
@@ -190,7 +170,10 @@ impl Models {
 
     /// How many threads compute from now on; 0: one for each core.
     pub fn set_threads(&self, threads: usize) {
-        lock(&self.shared.threads).wanted = threads;
+        let queue = lock(&self.shared.queue);
+        self.shared.threads.store(threads, Ordering::SeqCst);
+        drop(queue);
+        self.shared.filled.notify_one();
     }
 
     /// A change of directory forgets what was loaded from the old one.
@@ -253,11 +236,33 @@ impl Shared {
     }
 }
 
-fn compute(shared: &Shared) {
+/// Starts the thread that computes.
+fn start(shared: &Arc<Shared>) -> std::io::Result<()> {
+    let shared = Arc::clone(shared);
+    let compute = move || {
+        let threads = shared.threads.load(Ordering::SeqCst);
+        among(threads, || compute(&shared, threads));
+    };
+    std::thread::Builder::new().name("kb-models".into()).spawn(compute).map(drop)
+}
+
+/// Runs `work` as one of so many threads that compute together (0: one for each core): for a question none of them waits for
+/// another to wake. A thread cannot leave its pool, so it should end after this.
+fn among(threads: usize, work: impl FnOnce()) {
+    // Without a pool of its own it computes with the one that every program has.
+    let _pool = ThreadPoolBuilder::new().num_threads(threads).use_current_thread().build().ok();
+    work();
+}
+
+/// Computes what comes, until nothing more will or another number of threads is to compute.
+fn compute(shared: &Arc<Shared>, threads: usize) {
     loop {
         let tasks = {
             let mut queue = lock(&shared.queue);
             loop {
+                if shared.threads.load(Ordering::SeqCst) != threads && start(shared).is_ok() {
+                    return;
+                }
                 if let Some(tasks) = take(&mut queue.turns) {
                     break tasks;
                 }
@@ -267,12 +272,7 @@ fn compute(shared: &Shared) {
                 queue = sync::wait(&shared.filled, queue);
             }
         };
-        let pool = lock(&shared.threads).pool();
-        let serve = || serve(shared, tasks, &|| answer_questions(shared));
-        match pool {
-            Some(pool) => pool.install(serve),
-            None => serve(),
-        }
+        serve(shared, tasks, &|| answer_questions(shared));
     }
 }
 

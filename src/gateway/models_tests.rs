@@ -20,7 +20,7 @@ fn shared() -> Shared {
         loaded: Mutex::new(LruCache::new(LOADED)),
         rerankers: Mutex::new(LruCache::new(RERANKERS)),
         model_dir: Mutex::default(),
-        threads: Mutex::default(),
+        threads: AtomicUsize::new(0),
     }
 }
 
@@ -28,7 +28,7 @@ fn shared() -> Shared {
 /// wait when the model begins.
 fn order_of_answers() -> Vec<&'static str> {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let models = Arc::new(Models::start(PathBuf::new()).unwrap());
+    let models = Arc::new(Models::start(PathBuf::new(), 0).unwrap());
     let answered = Arc::new(Mutex::new(Vec::new()));
     runtime.block_on(async {
         let asks = [("bulk", 1), ("bulk", 1), ("bulk", 2), ("bulk", 2), ("ingest", 3), ("question", 4)];
@@ -83,7 +83,7 @@ fn between_two_passes_no_more_questions_are_answered_than_may_go_ahead_of_a_clas
 
 #[test]
 fn of_more_models_than_may_be_in_memory_the_least_recently_asked_goes() {
-    let models = Models::start(PathBuf::new()).unwrap();
+    let models = Models::start(PathBuf::new(), 0).unwrap();
     for dimension in 1..100 {
         models.shared.model(&Embedder { dimension, ..embedder() }).unwrap();
     }
@@ -135,23 +135,25 @@ fn questions_of_one_embedder_share_a_pass_and_each_gets_its_own_vector() {
 
 #[test]
 fn as_many_threads_compute_as_are_set_and_as_there_are_cores_where_none_is() {
-    let mut threads = Threads::default();
-    assert!(threads.pool().is_none());
-    for wanted in [3, 1, 3] {
-        threads.wanted = wanted;
-        let pool = threads.pool().unwrap();
-        assert_eq!(pool.install(rayon::current_num_threads), wanted);
-        // They stay.
-        assert!(Arc::ptr_eq(&pool, &threads.pool().unwrap()));
+    let cores = std::thread::available_parallelism().unwrap().get();
+    for (wanted, expected) in [(3, 3), (1, 1), (0, cores)] {
+        let counted = std::thread::spawn(move || {
+            let mut counted = (0, None);
+            among(wanted, || counted = (rayon::current_num_threads(), rayon::current_thread_index()));
+            counted
+        });
+        // The thread itself is one of them.
+        assert_eq!(counted.join().unwrap(), (expected, Some(0)));
     }
-    threads.wanted = 0;
-    assert!(threads.pool().is_none());
-    // And what is computed by them is the same.
-    let models = Models::start(PathBuf::new()).unwrap();
-    models.set_threads(2);
+    // Whatever was set before, what is computed is the same.
+    let models = Models::start(PathBuf::new(), 1).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let texts = vec!["a word".to_string()];
     let (embedder, whose) = (embedder(), Whose::default());
-    let vectors = models.embed(&embedder, Kind::Document, Urgency::Bulk, &whose, texts);
-    assert_eq!(runtime.block_on(vectors).unwrap().len(), 1);
+    let embed = || models.embed(&embedder, Kind::Document, Urgency::Bulk, &whose, texts.clone());
+    let first = runtime.block_on(embed()).unwrap();
+    for threads in [2, 0, 3] {
+        models.set_threads(threads);
+        assert_eq!(runtime.block_on(embed()).unwrap(), first);
+    }
 }

@@ -66,9 +66,8 @@ impl Server {
     pub fn start(socket: &str, settings: Settings) -> Result<Server> {
         let problem =
             |what: &str, e: std::io::Error| Error::Gateway { problem: format!("cannot {what}: {e}") };
-        let models =
-            Models::start(settings.model_dir.clone()).map_err(|e| problem("start its model thread", e))?;
-        models.set_threads(settings.model_threads);
+        let models = Models::start(settings.model_dir.clone(), settings.model_threads)
+            .map_err(|e| problem("start its model thread", e))?;
         let cache = QueryCache::new(settings.query_cache_size);
         let queues = Queues::new(settings.endpoints.clone());
         let query_usage = Mutex::new(QueryUsage::new());

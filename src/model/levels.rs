@@ -19,6 +19,22 @@ pub fn first_to_merge(sizes: &[Size]) -> Option<usize> {
     if went * 5 > came {
         return Some(0);
     }
+    first_of_many(sizes)
+}
+
+/// As [`first_to_merge`], of the youngest that have `most` chunks at most together; their number only counts.
+pub fn first_to_merge_within(sizes: &[Size], most: u64) -> Option<usize> {
+    let mut sum = 0;
+    let within = sizes.iter().rev().take_while(|size| {
+        sum += size.came + size.went;
+        sum <= most
+    });
+    let older = sizes.len() - within.count();
+    first_of_many(&sizes[older..]).map(|first| older + first)
+}
+
+/// The first of those that are many for their size.
+fn first_of_many(sizes: &[Size]) -> Option<usize> {
     let mut first = None;
     let mut younger = 0;
     for (n, size) in sizes.iter().enumerate().rev() {
@@ -56,6 +72,25 @@ mod tests {
         assert_eq!(first(&[(1000, 0), (0, 201)]), Some(0));
         // What the oldest says is gone is nowhere.
         assert_eq!(first(&[(0, 1)]), Some(0));
+    }
+
+    #[test]
+    fn young_ones_are_merged_though_all_together_are_too_large() {
+        let within = |sizes: &[(u64, u64)], most| {
+            let sizes: Vec<Size> = sizes.iter().map(|&(came, went)| Size { came, went }).collect();
+            first_to_merge_within(&sizes, most)
+        };
+        let sizes = [(9000, 0), (5000, 0), (300, 0), (300, 0), (100, 200)];
+        assert_eq!(first(&sizes), Some(0));
+        assert_eq!(
+            (within(&sizes, 20_000), within(&sizes, 6000), within(&sizes, 599)),
+            (Some(0), Some(2), None)
+        );
+        // One alone stays as it is, whatever it says is gone.
+        assert_eq!(
+            (within(&[(9000, 0), (10, 90)], 100), within(&[(9000, 0)], 100), within(&[], 100)),
+            (None, None, None)
+        );
     }
 
     #[test]

@@ -1,11 +1,12 @@
-//! Small tables of kb that nearly every statement asks about: a process keeps what it has read of them until one of them,
-//! a role or a membership changes.
+//! Small tables of kb, and indexes, that nearly every statement asks about: a process keeps what it has read of them until one
+//! of them, a role or a membership changes.
 
 use pgrx::htup::heap_getattr_raw;
 use pgrx::pg_sys;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::ffi::CStr;
+use std::convert::Infallible;
+use std::ffi::{CStr, CString};
 use std::hash::Hash;
 use std::num::NonZeroUsize;
 use std::thread::LocalKey;
@@ -41,6 +42,16 @@ pub fn get<K: Eq + Hash + Clone, V: Clone>(
     key: &K,
     read: impl FnOnce() -> V,
 ) -> V {
+    let Ok(value) = try_get(kept, key, || Ok::<V, Infallible>(read()));
+    value
+}
+
+/// The same where it may fail: then nothing is kept.
+pub fn try_get<K: Eq + Hash + Clone, V: Clone, E>(
+    kept: &'static LocalKey<RefCell<Kept<K, V>>>,
+    key: &K,
+    read: impl FnOnce() -> Result<V, E>,
+) -> Result<V, E> {
     watch();
     // What others have committed counts now, also in the middle of a transaction.
     // SAFETY: as PostgreSQL does whenever it locks a table.
@@ -53,16 +64,23 @@ pub fn get<K: Eq + Hash + Clone, V: Clone>(
         kept.values.get(key).cloned()
     });
     if let Some(value) = found {
-        return value;
+        return Ok(value);
     }
-    let value = read();
+    let value = read()?;
     kept.with_borrow_mut(|kept| {
         // What was read while something changed is not kept.
         if EPOCH.get() == epoch && kept.epoch == epoch {
             kept.values.insert(key.clone(), value.clone());
         }
     });
-    value
+    Ok(value)
+}
+
+/// What is read from now on depends on a table of kb, or on its indexes, which the catalogs have.
+pub fn depends_on(table: &str) {
+    if let Ok(table) = CString::new(table) {
+        find(&table);
+    }
 }
 
 /// The columns of one row, by their numbers from 1.

@@ -1,18 +1,20 @@
-//! The indexer: builds the HNSW indexes and those on keys of metadata that are wanted in one database, then leaves. A process of its
-//! own, because CREATE INDEX CONCURRENTLY waits for older transactions, which the worker must not.
+//! The indexer: builds the HNSW indexes and those on keys of metadata that are wanted in one database, merges large segments of
+//! keyword search, then leaves. A process of its own, because CREATE INDEX CONCURRENTLY waits for older transactions, which the
+//! worker must not.
 
-use super::build_place;
 use super::indexes::{Wish, look};
+use super::{build_place, word_merges};
 use crate::error::Result;
 use crate::model::segments::Traffic;
 use crate::pg::pidfile::PidFile;
 use crate::pg::{background, ddl, latch, pinned_settings, report, setting, txn, wake};
+use crate::store::bm25::Owner;
 use crate::store::metadata_indexes::{self, Task};
 use crate::store::server_catalogs;
 use crate::store::vector_store::VectorDb;
 use crate::store::vector_store::index::{self, Build, Table, Work};
 use pgrx::pg_sys;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 /// How often a build is begun. A session that drops or locks the table comes first: it ends the build.
@@ -37,7 +39,10 @@ pub fn main(database: pg_sys::Oid) {
     let mut tables = Tables::default();
     let mut attempts = HashMap::new();
     loop {
-        let stays = build_wanted(&asked, &mut tables);
+        let stays = build_wanted(&asked, &mut tables).and_then(|stays| {
+            merge_words(&mut tables)?;
+            Ok(stays)
+        });
         if let Err(error) = keep_metadata_indexes(&mut attempts) {
             report::log(&format!("indexer cannot look for keys of metadata without an index: {error}"));
             break;
@@ -107,6 +112,15 @@ struct Tables {
     known: HashMap<VectorDb, Known>,
     /// When all tables were looked at.
     all_seen: Option<Instant>,
+    /// Whose words could not be merged.
+    unmerged: HashSet<Owner>,
+}
+
+fn merge_words(tables: &mut Tables) -> Result<()> {
+    match txn::in_txn(server_catalogs::is_installed)? {
+        true => word_merges::merge_large(&mut tables.unmerged),
+        false => Ok(()),
+    }
 }
 
 /// Does what tables want, each until it wants nothing more now; whether there may be more to do soon.
@@ -126,7 +140,11 @@ fn build_wanted(asked: &[u32], tables: &mut Tables) -> Result<bool> {
         let known = tables.known.entry(table.vector_db().clone()).or_default();
         while known.failures < ATTEMPTS {
             match next(&table, asked, known)? {
-                Next::Done => has_worked = true,
+                Next::Done => {
+                    has_worked = true;
+                    // While documents come, a table may always want something.
+                    word_merges::merge_large(&mut tables.unmerged)?;
+                }
                 Next::Wait => {
                     is_waiting = true;
                     is_busy |= table.is_waited_for;

@@ -1,10 +1,12 @@
-//! Keeps the segments of keyword search few: folds chunks that wait into one, and merges them.
+//! Keeps the segments of keyword search few: folds chunks that wait into one, and merges them or has them merged.
 
 use super::log::Log;
+use super::word_merges::{large, merge_all, merge_small};
 use crate::error::Result;
-use crate::pg::{report, txn};
-use crate::store::bm25::{fold, merge};
-use std::collections::HashMap;
+use crate::pg::{report, txn, wake};
+use crate::store::bm25::Owner;
+use crate::store::bm25::fold;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 /// So many chunks of a build and tenant are folded; fewer are quickly looked at one by one.
@@ -23,6 +25,8 @@ type Whose = (i64, String);
 pub struct KeywordIndex {
     /// How many wait.
     waiting: HashMap<Whose, i64>,
+    /// Those whose segments the indexer may have to merge.
+    large: HashSet<Owner>,
     /// The last number that was counted.
     last: i64,
     looked_at: Option<Instant>,
@@ -45,9 +49,30 @@ impl KeywordIndex {
         for whose in due {
             self.waiting.remove(&whose);
             // It is counted again.
-            if let Err(error) = work(&whose) {
-                log.write(&format!("worker cannot index words of build {} now", whose.0), &error);
-                self.count_again_at = None;
+            match work(&whose) {
+                Ok(large) => self.large.extend(large),
+                Err(error) => {
+                    log.write(&format!("worker cannot index words of build {} now", whose.0), &error);
+                    self.count_again_at = None;
+                }
+            }
+        }
+        self.have_large_merged()
+    }
+
+    /// Starts the indexer if segments are left to it. One that runs looks for them itself, and may have left before it saw them.
+    fn have_large_merged(&mut self) -> Result<()> {
+        if self.large.is_empty() || wake::indexer_runs() {
+            return Ok(());
+        }
+        for owner in std::mem::take(&mut self.large) {
+            if !merge_small(&owner)? {
+                continue;
+            }
+            match wake::start_indexer(&[]) {
+                true => drop(self.large.insert(owner)),
+                // There is no process for it.
+                false => merge_all(&owner)?,
             }
         }
         Ok(())
@@ -58,6 +83,8 @@ impl KeywordIndex {
         let is_all = self.count_again_at.is_none_or(|at| at <= begun);
         if is_all {
             txn::in_txn(fold::delete_of_gone)?;
+            // What a process was about to merge when it was killed.
+            self.large.extend(large()?);
             self.waiting.clear();
             self.last = 0;
         }
@@ -72,14 +99,12 @@ impl KeywordIndex {
     }
 }
 
-/// Folds what waits, then merges as long as there are too many segments: each in a transaction of its own.
-fn work((build_no, tenant_id): &Whose) -> Result<()> {
-    let Some(owner) = txn::in_txn(|| fold::owner(*build_no, tenant_id))? else { return Ok(()) };
+/// Folds what waits, then merges small segments as long as there are too many: each in a transaction of its own. Whose segments
+/// are left to the indexer, if any are.
+fn work((build_no, tenant_id): &Whose) -> Result<Option<Owner>> {
+    let Some(owner) = txn::in_txn(|| fold::owner(*build_no, tenant_id))? else { return Ok(None) };
     while txn::in_txn(|| fold::fold(&owner))? {
         report::check_interrupts();
     }
-    while txn::in_txn(|| merge::merge(&owner))? {
-        report::check_interrupts();
-    }
-    Ok(())
+    Ok(merge_small(&owner)?.then_some(owner))
 }

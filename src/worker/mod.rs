@@ -73,6 +73,8 @@ mod statistics;
 mod target;
 #[cfg(feature = "server")]
 mod unsaved;
+#[cfg(feature = "server")]
+mod word_merges;
 
 #[cfg(feature = "server")]
 pub use entry::register;

@@ -84,25 +84,29 @@ fn the_nearest_that_pass_a_filter_are_found_behind_many_of_their_segment_that_do
     let mut db = cluster.connect(APP);
     // The question is row 0, and each row is farther from it than the one before.
     db.run(
-        "CREATE TABLE rows (id bigint PRIMARY KEY, body text, late boolean, v public.vector(384));
-         CREATE FUNCTION vector_of(i bigint) RETURNS public.vector LANGUAGE sql IMMUTABLE AS $$
+        "CREATE FUNCTION vector_of(i bigint) RETURNS public.vector LANGUAGE sql IMMUTABLE AS $$
              SELECT (ARRAY[cos(i / 3000.0), sin(i / 3000.0)] || array_fill(0.0::float8, '{382}'))::real[]::public.vector $$;
-         CREATE PROCEDURE fill(a bigint, b bigint) LANGUAGE sql AS $$
-             INSERT INTO rows SELECT i, 'text ' || i, i >= 1500, vector_of(i) FROM generate_series(a, b) i $$;
-         CALL fill(0, 2999);
-         SELECT kb.create_knowledge_base('k', 'hash', chunking => '{\"strategy\": \"none\"}');
-         SELECT kb.attach_table('k', 'rows', '{body}', metadata => '{late}', adopt => 'v')",
+         CREATE TABLE near AS SELECT i AS id, 'text ' || i AS body, i >= 1500 AS late, vector_of(i) AS v
+             FROM generate_series(0::bigint, 2999) i;
+         CREATE TABLE far AS SELECT i AS id, 'text ' || i AS body, true AS late, vector_of(i) AS v
+             FROM generate_series(3000::bigint, 3999) i;
+         ALTER TABLE near ADD PRIMARY KEY (id);
+         ALTER TABLE far ADD PRIMARY KEY (id);
+         SELECT kb.create_knowledge_base('k', 'hash', chunking => '{\"strategy\": \"none\"}')",
     );
-    db.wait("k");
-    until_state(&mut db, (1, 0));
-    db.run("CALL fill(3000, 3999)");
-    db.wait("k");
-    until_state(&mut db, (2, 0));
+    // Vectors that rows have are taken over when their table is attached: one table for each segment.
+    for (table, segments) in [("near", 1), ("far", 2)] {
+        db.run(&format!(
+            "SELECT kb.attach_table('k', '{table}', '{{body}}', metadata => '{{late}}', adopt => 'v')"
+        ));
+        db.wait("k");
+        until_state(&mut db, (segments, 0));
+    }
     db.run("ANALYZE kb.documents, kb.chunks");
     // By the index, the first segment gives none that pass, and the second gives enough.
     for (first, top_k) in [(0, 10), (0, 1), (3500, 10), (1400, 10)] {
         let found: Vec<String> = db.all(&format!(
-            "SELECT external_id FROM kb.query_vector('k', vector_of({first})::real[], {top_k}, min_score => -1,
+            "SELECT external_id FROM kb.query_vector('k', vector_of({first}), {top_k}, min_score => -1,
                  filter => '{{\"late\": true}}') ORDER BY rank"
         ));
         let mut numbers: Vec<i64> = found.iter().map(|id| id.parse().unwrap()).collect();

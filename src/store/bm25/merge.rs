@@ -16,15 +16,27 @@ struct Segment {
     went: i32,
 }
 
-/// Merges the youngest segments where they are many for their size, or all where many of their chunks are gone. Returns
-/// whether it did.
-pub fn merge(owner: &Owner) -> Result<bool> {
+/// What a look at segments has led to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Merged {
+    Some,
+    /// They would be too many chunks at once.
+    TooLarge,
+    Nothing,
+}
+
+/// Merges the youngest segments where they are many for their size, or all where many of their chunks are gone; at most `most`
+/// chunks at once.
+pub fn merge(owner: &Owner, most: u64) -> Result<Merged> {
     let segments = segments_of(owner)?;
     let sizes: Vec<levels::Size> = segments
         .iter()
         .map(|segment| levels::Size { came: segment.came as u64, went: segment.went as u64 })
         .collect();
-    let Some(first) = levels::first_to_merge(&sizes) else { return Ok(false) };
+    let Some(first) = levels::first_to_merge(&sizes) else { return Ok(Merged::Nothing) };
+    let is_within = sizes[first..].iter().map(|size| size.came + size.went).sum::<u64>() <= most;
+    let within = if is_within { Some(first) } else { levels::first_to_merge_within(&sizes, most) };
+    let Some(first) = within else { return Ok(Merged::TooLarge) };
     let merged = &segments[first..];
     let (numbers, came, went) = renumber(merged, first == 0)?;
     let numbers_of: Vec<i64> = merged.iter().map(|segment| segment.segment_no).collect();
@@ -42,7 +54,17 @@ pub fn merge(owner: &Owner) -> Result<bool> {
         writer.finish(Totals { chunks: 0, sum_length })?;
     }
     spi::execute("DELETE FROM kb.bm25_segments WHERE segment_no = ANY ($1)", &[Arg::Longs(&numbers_of)])?;
-    Ok(true)
+    Ok(Merged::Some)
+}
+
+/// Whose segments have more than `least` chunks together.
+pub fn large(least: u64) -> Result<Vec<Owner>> {
+    spi::write(
+        "SELECT build_no, kb_no, tenant_id FROM kb.bm25_segments
+         GROUP BY build_no, kb_no, tenant_id HAVING count(*) > 1 AND sum(came::bigint + went) > $1",
+        &[Arg::Long(least as i64)],
+        |row| Ok(Owner { build_no: row.get(0)?, kb_no: row.get(1)?, tenant_id: row.get(2)? }),
+    )
 }
 
 /// The oldest first.

@@ -6,6 +6,8 @@ pub mod read;
 mod segments;
 pub mod words;
 
+pub use segments::Owner;
+
 use crate::bm25::Corrupt;
 use crate::error::Error;
 

@@ -4,6 +4,9 @@ use super::VectorDb;
 use crate::error::Result;
 use crate::model::segments::{self, Segment, WHOLE};
 use crate::pg::spi::{self, Arg};
+use crate::pg::txn;
+use crate::pg::watched::{self, Kept};
+use std::cell::RefCell;
 
 /// Names of kb's own indexes: with a range, and as they were without one. Not what REINDEX CONCURRENTLY leaves behind, nor what
 /// others make.
@@ -60,8 +63,21 @@ pub(super) fn indexes(vector_db: &VectorDb) -> Result<Vec<Index>> {
     Ok(found.into_iter().filter_map(index).collect())
 }
 
-/// The segments that a search uses, and about how many vectors the table has; None: no index is valid.
+thread_local! {
+    /// By the table's name.
+    static SEARCHED: RefCell<Kept<String, Option<Searched>>> = RefCell::default();
+}
+
+/// The segments that a search uses, and about how many vectors the table has; None: no index is valid. An index that is valid is
+/// so for every snapshot: who builds one has waited for the older ones.
 pub fn searched(vector_db: &VectorDb) -> Result<Option<Searched>> {
+    watched::try_get(&SEARCHED, &vector_db.table_name, || {
+        watched::depends_on(&vector_db.table_name);
+        txn::with_latest_snapshot(|| read_searched(vector_db))
+    })
+}
+
+fn read_searched(vector_db: &VectorDb) -> Result<Option<Searched>> {
     let sql = format!(
         "SELECT pg_catalog.pg_get_expr(i.indpred, i.indrelid), c.reltuples::float8, t.reltuples::float8
          FROM {INDEXES}

@@ -3,7 +3,7 @@
 use super::{compare, create, question, statistics_are_true, text, word};
 use crate::keyword::model::Model;
 use crate::support::db::Document;
-use crate::support::{APP, Random, SOON, signal, until};
+use crate::support::{APP, Db, LONG, Random, SOON, signal, until};
 
 const KILLS: usize = 8;
 
@@ -50,4 +50,71 @@ fn a_worker_killed_while_it_folds_and_merges_loses_and_doubles_nothing() {
     });
     statistics_are_true(&mut db);
     compare(&mut db, "k", &model, &format!("{word} w5x1 w5x2 w5x3"), 1_000);
+}
+
+#[test]
+fn large_segments_are_merged_by_the_indexer_and_a_kill_loses_and_doubles_nothing() {
+    let mut cluster = crate::cluster!();
+    cluster.expects_crashes = true;
+    let mut db = cluster.connect(APP);
+    // Vectors want no index: the indexer comes for the words only.
+    db.run("SELECT kb.create_vector_db('v', dimension => 384, config => '{\"min_rows\": 100000000}')");
+    db.run(
+        "SELECT kb.create_knowledge_base('k', 'hash', 'v', preprocess => '{\"language\": \"simple\"}',
+             retrieval => '{\"mode\": \"keyword\"}')",
+    );
+    let mut random = Random::new(8);
+    let mut model = Model::default();
+    for part in 0..17 {
+        let documents: Vec<Document> = (0..1000)
+            .map(|n| {
+                let id = format!("d{part}x{n}");
+                let text = format!("{} {} only{id}", word(&mut random), word(&mut random));
+                model.0.insert(id.clone(), text.clone());
+                Document::new(id, text)
+            })
+            .collect();
+        db.put_all("k", &documents);
+    }
+    db.wait("k");
+    // More than a fifth of more than the worker merges: all of them are merged.
+    let gone: Vec<String> =
+        model.0.keys().filter(|id| id.ends_with('3') || id.ends_with('7')).cloned().collect();
+    let gone: Vec<String> = gone
+        .into_iter()
+        .chain((0..400).map(|n| format!("d0x{n}")))
+        .collect::<std::collections::BTreeSet<_>>()
+        .into_iter()
+        .collect();
+    assert!(gone.len() * 5 > 17_000 && gone.len() + 17_000 > 20_000, "{}", gone.len());
+    db.0.execute("SELECT kb.delete_documents('k', $1)", &[&gone]).unwrap();
+    gone.iter().for_each(|id| drop(model.0.remove(id)));
+    let left = (model.0.len() as i64, 0i64);
+    let is_merged = |db: &mut Db| {
+        let row = db.0.query_one("SELECT sum(came), sum(went), count(*) FROM kb.bm25_segments", &[]).unwrap();
+        row.get::<_, i64>(2) == 1
+            && (row.get::<_, Option<i64>>(0), row.get::<_, Option<i64>>(1)) == (Some(left.0), Some(left.1))
+    };
+    let mut victim = None;
+    until(LONG, "the indexer merges", || {
+        let merging = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'kb indexer' AND query LIKE 'merging the words%'";
+        victim = db.all::<i32>(merging).pop();
+        victim.is_some() || is_merged(&mut db)
+    });
+    if let Some(victim) = victim {
+        signal(victim, libc::SIGKILL);
+        until(SOON, "the server notices", || db.0.simple_query("SELECT 1").is_err());
+        db = cluster.reconnect(APP);
+        // What comes next starts the worker, which sees what is left to do.
+        let document = Document::new("last", "w5x1 onlylast");
+        model.0.insert(document.id.clone(), document.content.clone());
+        db.put_all("k", &[document]);
+        db.wait("k");
+    }
+    until(LONG, "all is one segment, of what is there", || {
+        compare(&mut db, "k", &model, "w5x1 w50x2", 20);
+        is_merged(&mut db)
+    });
+    statistics_are_true(&mut db);
+    compare(&mut db, "k", &model, &question(&mut random), 1_000);
 }

@@ -1,0 +1,68 @@
+//! Merging segments of keyword search: small ones by the worker, so that the indexer is not waited for, large ones by the indexer,
+//! so that no document waits for them. One at a time in a database.
+
+use crate::error::Result;
+use crate::pg::pidfile::PidFile;
+use crate::pg::{background, latch, report, txn};
+use crate::store::bm25::merge::{self, Merged};
+use crate::store::bm25::{Owner, fold};
+use std::collections::HashSet;
+use std::time::Duration;
+
+/// Chunks that the worker merges at once at most: a fraction of a second.
+const LARGE: u64 = 20_000;
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// None: another process merges now.
+fn take_turn() -> Option<PidFile> {
+    PidFile::acquire(&format!("words.{}", background::my_database().to_u32())).ok().flatten()
+}
+
+/// Whose segments may be the indexer's to merge.
+pub fn large() -> Result<Vec<Owner>> {
+    txn::in_txn(|| merge::large(LARGE))
+}
+
+/// Merges small segments as long as there are too many of them; whether more is left for the indexer. By the worker.
+pub fn merge_small(owner: &Owner) -> Result<bool> {
+    loop {
+        let Some(_turn) = take_turn() else { return Ok(true) };
+        match txn::in_txn(|| merge::merge(owner, LARGE))? {
+            Merged::Some => report::check_interrupts(),
+            left => return Ok(left == Merged::TooLarge),
+        }
+    }
+}
+
+/// Merges all that is to be merged, however large.
+pub fn merge_all(owner: &Owner) -> Result<()> {
+    loop {
+        let merged = take_turn().map(|_turn| txn::in_txn(|| merge::merge(owner, u64::MAX))).transpose()?;
+        match merged {
+            Some(Merged::Some) => report::check_interrupts(),
+            Some(_) => return Ok(()),
+            None => drop(latch::wait(PAUSE)),
+        }
+    }
+}
+
+/// Merges what is too large for the worker. By the indexer; `failed` are those that it does not try again.
+pub fn merge_large(failed: &mut HashSet<Owner>) -> Result<()> {
+    for owner in large()? {
+        if failed.contains(&owner) {
+            continue;
+        }
+        txn::report_activity(Some(&format!("merging the words of build {}", owner.build_no)));
+        let result = merge_all(&owner);
+        txn::report_activity(None);
+        let Err(error) = result else { continue };
+        // Or its knowledge base was dropped meanwhile.
+        let gives_way = ["40P01", "57014"].contains(&error.sqlstate())
+            || txn::in_txn(|| fold::owner(owner.build_no, &owner.tenant_id))?.is_none();
+        if !gives_way {
+            report::log(&format!("indexer cannot merge the words of build {}: {error}", owner.build_no));
+            failed.insert(owner);
+        }
+    }
+    Ok(())
+}
