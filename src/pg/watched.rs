@@ -4,7 +4,7 @@
 use pgrx::htup::heap_getattr_raw;
 use pgrx::pg_sys;
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::ffi::{CStr, CString};
 use std::hash::Hash;
@@ -17,8 +17,8 @@ const MOST: usize = 10_000;
 thread_local! {
     /// Counts the changes.
     static EPOCH: Cell<u64> = const { Cell::new(0) };
-    /// The tables that were read.
-    static TABLES: RefCell<Vec<pg_sys::Oid>> = const { RefCell::new(Vec::new()) };
+    /// The tables that were read since the last change.
+    static TABLES: RefCell<HashSet<u32>> = RefCell::default();
     static IS_WATCHING: Cell<bool> = const { Cell::new(false) };
     /// A table was not there: any that comes may be it.
     static IS_MISSING: Cell<bool> = const { Cell::new(false) };
@@ -175,11 +175,10 @@ fn find(relation: &CStr) -> Option<pg_sys::Oid> {
         IS_MISSING.set(true);
         return None;
     }
-    TABLES.with_borrow_mut(|tables| {
-        if !tables.contains(&oid) {
-            tables.push(oid);
-        }
-    });
+    if TABLES.with_borrow(HashSet::len) >= MOST {
+        forget();
+    }
+    TABLES.with_borrow_mut(|tables| tables.insert(oid.to_u32()));
     Some(oid)
 }
 
@@ -201,13 +200,21 @@ fn watch() {
 unsafe extern "C-unwind" fn on_relation(_argument: pg_sys::Datum, relation: pg_sys::Oid) {
     let concerns = relation == pg_sys::InvalidOid
         || IS_MISSING.get()
-        || TABLES.with(|tables| tables.try_borrow().map_or(true, |tables| tables.contains(&relation)));
+        || TABLES
+            .with(|tables| tables.try_borrow().map_or(true, |tables| tables.contains(&relation.to_u32())));
     if concerns {
-        EPOCH.set(EPOCH.get() + 1);
+        forget();
     }
 }
 
 #[pgrx::pg_guard]
 unsafe extern "C-unwind" fn on_role(_argument: pg_sys::Datum, _cache: i32, _hash: u32) {
+    forget();
+}
+
+/// All is read again, which says anew what it depends on.
+fn forget() {
     EPOCH.set(EPOCH.get() + 1);
+    IS_MISSING.set(false);
+    TABLES.with(|tables| tables.try_borrow_mut().map(|mut tables| tables.clear()).unwrap_or_default());
 }

@@ -33,6 +33,7 @@ pub fn main(database: pg_sys::Oid) {
     background::connect(database);
     let Ok(Some(_pidfile)) = PidFile::acquire(&wake::indexer_name(database)) else { background::exit(0) };
     pinned_settings::pin_for_process();
+    background::let_sessions_go_first();
     // In a deadlock (with a DROP, say) the indexer gives way.
     setting::set_for_process(c"deadlock_timeout", c"50ms");
     let asked = background::asked_tables();
@@ -161,7 +162,7 @@ fn build_wanted(asked: &[u32], tables: &mut Tables) -> Result<bool> {
         latch::wait(LOOK_AGAIN);
     }
     // What is urgent is done by another indexer, which the worker asks for.
-    let stays = (has_worked || is_waiting) && !(is_busy && background::has_low_priority());
+    let stays = (has_worked || is_waiting) && !(is_busy && background::is_last());
     Ok(stays && !txn::in_txn(|| Ok(background::database_is_wanted()))?)
 }
 
@@ -228,7 +229,7 @@ fn have_built(table: &Table, build: &Build) -> Result<()> {
     // While documents come, who writes and asks has the other cores. A merge gives way to everybody, and takes what is left.
     setting::set_parallel_maintenance_workers(if build.is_draft { Some(0) } else { None });
     if build.traffic == Traffic::Quiet {
-        background::lower_priority();
+        background::let_all_go_first();
     }
     run(&txn::in_txn(|| table.create_statement(build))?)?;
     // Much was written, and until autovacuum has run the planner would join chunks by scanning them all.

@@ -51,6 +51,7 @@ pub fn main(database: pg_sys::Oid) {
         }
     };
     pinned_settings::pin_for_process();
+    background::let_sessions_go_first();
     // Its statements find few rows, by index, in tables of any size; what statistics say of these may be old or missing.
     for name in [c"enable_seqscan", c"enable_bitmapscan", c"enable_hashjoin", c"enable_mergejoin"] {
         setting::set_for_process(name, c"off");

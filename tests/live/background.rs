@@ -46,6 +46,34 @@ fn a_reload_gives_worker_and_gateway_their_new_settings() {
     });
 }
 
+#[test]
+fn sessions_and_the_gateway_have_the_processor_before_worker_and_indexer() {
+    let cluster = crate::cluster!("kb.worker_idle_timeout = '1h'");
+    let mut db = cluster.connect(APP);
+    db.run("SELECT kb.create_vector_db('v', dimension => 384, config => '{\"min_rows\": 1}')");
+    db.run("SELECT kb.create_knowledge_base('k', 'hash', 'v')");
+    let session = niceness(db.one("SELECT pg_backend_pid()")).unwrap();
+    // A snapshot, for which the index waits.
+    let mut other = cluster.connect(APP);
+    other.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1");
+    db.put_all("k", &documents(3));
+    db.wait("k");
+    let mut indexer = None;
+    until(LONG, "the indexer works", || {
+        indexer = cluster.processes("kb indexer", Some(APP)).first().and_then(|pid| niceness(*pid));
+        indexer.is_some_and(|niceness| niceness > session)
+    });
+    other.run("COMMIT");
+    assert_eq!((niceness(cluster.worker(APP)), indexer), (Some(session + 5), Some(session + 5)));
+    assert_eq!(niceness(cluster.processes("kb gateway", None)[0]), Some(session));
+}
+
+/// What the kernel holds a process's work back by; None: it has ended.
+fn niceness(pid: i32) -> Option<i64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.split(' ').nth(16)?.parse().ok()
+}
+
 /// Seconds that a transaction of the worker may last, on a machine that is busy.
 const LONGEST: f64 = 5.0;
 
