@@ -249,7 +249,7 @@ fn start(shared: &Arc<Shared>) -> std::io::Result<()> {
 /// Runs `work` as one of so many threads that compute together (0: one for each core): for a question none of them waits for
 /// another to wake. A thread cannot leave its pool, so it should end after this.
 fn among(threads: usize, work: impl FnOnce()) {
-    // Without a pool of its own it computes with the one that every program has.
+    // Without others it computes alone.
     let _pool = ThreadPoolBuilder::new().num_threads(threads).use_current_thread().build().ok();
     work();
 }

@@ -32,14 +32,17 @@ impl Segment {
         (self.first, self.last) == WHOLE
     }
 
+    /// Whether it serves for all that another one does; of two for the same numbers, one that is no draft for the draft.
     fn has(&self, other: &Segment) -> bool {
-        self != other && self.first <= other.first && other.last <= self.last
+        let is_same = (self.first, self.last) == (other.first, other.last);
+        self.first <= other.first && other.last <= self.last && (!is_same || other.is_draft && !self.is_draft)
     }
 }
 
-/// Those that a search uses, from the first number on: each number is in one of them at most, and of two the longer one is taken.
+/// Those that a search uses, from the first number on: each number is in one of them at most, and of two the longer one is taken, or
+/// the one that is no draft.
 pub fn cover(mut valid: Vec<Segment>) -> Vec<Segment> {
-    valid.sort_by_key(|segment| (segment.first, std::cmp::Reverse(segment.last)));
+    valid.sort_by_key(|segment| (segment.first, std::cmp::Reverse(segment.last), segment.is_draft));
     let mut covered: Vec<Segment> = Vec::new();
     for segment in valid {
         if covered.last().is_none_or(|before| before.last < segment.first) {

@@ -64,6 +64,13 @@ fn what_another_has_is_redundant_and_so_is_one_for_the_whole_table_beside_segmen
     let valid = [segment(0, 6, 1), segment(4, 6, 1), segment(7, 9, 1)];
     assert!(is_redundant(&valid[1], &valid));
     assert!(!is_redundant(&valid[0], &valid) && !is_redundant(&valid[2], &valid));
+    // A draft that was built again, for the same numbers; whichever is named first.
+    let draft = Segment { is_draft: true, rows: 5, ..segment(7, 9, 1) };
+    for both in [[draft.clone(), valid[2].clone()], [valid[2].clone(), draft.clone()]] {
+        assert!(is_redundant(&draft, &both) && !is_redundant(&valid[2], &both));
+        assert_eq!(cover(both.to_vec()), [valid[2].clone()]);
+    }
+    assert!(!is_redundant(&draft, std::slice::from_ref(&draft)));
     let whole = segment(0, i32::MAX, 9);
     assert!(is_redundant(&whole, &[whole.clone(), segment(0, 3, 1)]));
     assert!(!is_redundant(&whole, std::slice::from_ref(&whole)));

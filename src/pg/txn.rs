@@ -64,6 +64,12 @@ pub fn with_latest_snapshot<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     result
 }
 
+/// Whether this process works on a statement together with others: then it can take no snapshot.
+pub fn is_parallel() -> bool {
+    // SAFETY: it reads this process's state.
+    unsafe { pg_sys::IsInParallelMode() }
+}
+
 thread_local! {
     /// Counts transactions that have ended, and savepoints that were rolled back.
     static ENDED: Cell<u64> = const { Cell::new(0) };

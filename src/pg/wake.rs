@@ -144,8 +144,16 @@ pub const MOST_INDEXES: usize = background::MOST_ASKED;
 /// Has this database's indexer started if it does not run, and asks it for the indexes of these tables.
 pub fn start_indexer(tables: &[u32]) -> bool {
     let database = background::my_database();
-    pidfile::presence(&indexer_name(database)) != pidfile::Presence::Absent
-        || background::register_indexer(database, tables)
+    let name = indexer_name(database);
+    // One that was asked for just now has not locked its file yet.
+    if pidfile::presence(&name) != pidfile::Presence::Absent || !start_mark::take(&name) {
+        return true;
+    }
+    let is_registered = background::register_indexer(database, tables);
+    if !is_registered {
+        start_mark::clear(&name);
+    }
+    is_registered
 }
 
 /// Whether this database's indexer runs.

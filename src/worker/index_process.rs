@@ -31,7 +31,9 @@ const LOOK_AT_ALL: Duration = Duration::from_secs(10);
 pub fn main(database: pg_sys::Oid) {
     background::start();
     background::connect(database);
-    let Ok(Some(_pidfile)) = PidFile::acquire(&wake::indexer_name(database)) else { background::exit(0) };
+    let name = wake::indexer_name(database);
+    let Ok(Some(_pidfile)) = PidFile::acquire(&name) else { background::exit(0) };
+    wake::has_started(&name);
     pinned_settings::pin_for_process();
     background::let_sessions_go_first();
     // In a deadlock (with a DROP, say) the indexer gives way.
@@ -226,7 +228,8 @@ fn run(statement: &str) -> Result<()> {
 }
 
 fn have_built(table: &Table, build: &Build) -> Result<()> {
-    // While documents come, who writes and asks has the other cores. A merge gives way to everybody, and takes what is left.
+    // While documents come, who writes and asks has the other cores. A merge takes what is left, but for processes that help it,
+    // which have the server's own priority.
     setting::set_parallel_maintenance_workers(if build.is_draft { Some(0) } else { None });
     if build.traffic == Traffic::Quiet {
         background::let_all_go_first();

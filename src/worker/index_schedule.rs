@@ -1,4 +1,5 @@
-//! Which vector tables are looked at for an index, and when one is looked at again whose index was not built. Pure.
+//! What may want work of the indexer (vector tables, keys of metadata, segments of keyword search), and when that is looked at
+//! again whose work was not done. Pure.
 
 use std::collections::HashMap;
 use std::hash::Hash;

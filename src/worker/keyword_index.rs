@@ -1,12 +1,12 @@
 //! Keeps the segments of keyword search few: folds chunks that wait into one, and merges them or has them merged.
 
+use super::index_schedule::IndexSchedule;
 use super::log::Log;
 use super::word_merges::{large, merge_all, merge_small};
 use crate::error::Result;
 use crate::pg::{report, txn, wake};
-use crate::store::bm25::Owner;
-use crate::store::bm25::fold;
-use std::collections::{HashMap, HashSet};
+use crate::store::bm25::{Owner, fold};
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 /// So many chunks of a build and tenant are folded; fewer are quickly looked at one by one.
@@ -26,7 +26,7 @@ pub struct KeywordIndex {
     /// How many wait.
     waiting: HashMap<Whose, i64>,
     /// Those whose segments the indexer may have to merge.
-    large: HashSet<Owner>,
+    large: IndexSchedule<Owner>,
     /// The last number that was counted.
     last: i64,
     looked_at: Option<Instant>,
@@ -50,32 +50,45 @@ impl KeywordIndex {
             self.waiting.remove(&whose);
             // It is counted again.
             match work(&whose) {
-                Ok(large) => self.large.extend(large),
+                Ok(Some((owner, true))) => self.large.note(&owner),
+                Ok(Some((owner, false))) => self.large.forget(&owner),
+                Ok(None) => {}
                 Err(error) => {
                     log.write(&format!("worker cannot index words of build {} now", whose.0), &error);
                     self.count_again_at = None;
                 }
             }
         }
-        self.have_large_merged()
+        self.have_large_merged(log);
+        Ok(())
     }
 
-    /// Starts the indexer if segments are left to it. One that runs looks for them itself, and may have left before it saw them.
-    fn have_large_merged(&mut self) -> Result<()> {
-        if self.large.is_empty() || wake::indexer_runs() {
-            return Ok(());
+    /// Starts the indexer if segments are left to it. One that runs looks for them itself; what it leaves, by a fault or because
+    /// it did not see it any more, it is asked for again after a pause.
+    fn have_large_merged(&mut self, log: &mut Log) {
+        let now = Instant::now();
+        let due = self.large.due(now);
+        if due.is_empty() || wake::indexer_runs() {
+            return;
         }
-        for owner in std::mem::take(&mut self.large) {
-            if !merge_small(&owner)? {
-                continue;
-            }
-            match wake::start_indexer(&[]) {
-                true => drop(self.large.insert(owner)),
+        let mut is_asked = None;
+        for owner in due {
+            let merged = merge_small(&owner).and_then(|is_left| match is_left {
+                // Once for all of them.
+                true if *is_asked.get_or_insert_with(|| wake::start_indexer(&[])) => Ok(false),
                 // There is no process for it.
-                false => merge_all(&owner)?,
+                true => merge_all(&owner).map(|()| true),
+                false => Ok(true),
+            });
+            match merged {
+                Ok(true) => self.large.forget(&owner),
+                Ok(false) => self.large.note_asked(&owner, now),
+                Err(error) => {
+                    log.write(&format!("worker cannot merge words of build {} now", owner.build_no), &error);
+                    self.large.put_off(&owner, now);
+                }
             }
         }
-        Ok(())
     }
 
     fn count(&mut self) -> Result<()> {
@@ -84,7 +97,7 @@ impl KeywordIndex {
         if is_all {
             txn::in_txn(fold::delete_of_gone)?;
             // What a process was about to merge when it was killed.
-            self.large.extend(large()?);
+            large()?.iter().for_each(|owner| self.large.note(owner));
             self.waiting.clear();
             self.last = 0;
         }
@@ -99,12 +112,13 @@ impl KeywordIndex {
     }
 }
 
-/// Folds what waits, then merges small segments as long as there are too many: each in a transaction of its own. Whose segments
-/// are left to the indexer, if any are.
-fn work((build_no, tenant_id): &Whose) -> Result<Option<Owner>> {
+/// Folds what waits, then merges small segments as long as there are too many: each in a transaction of its own. Whose they are,
+/// and whether more is left to the indexer.
+fn work((build_no, tenant_id): &Whose) -> Result<Option<(Owner, bool)>> {
     let Some(owner) = txn::in_txn(|| fold::owner(*build_no, tenant_id))? else { return Ok(None) };
     while txn::in_txn(|| fold::fold(&owner))? {
         report::check_interrupts();
     }
-    Ok(merge_small(&owner)?.then_some(owner))
+    let is_left = merge_small(&owner)?;
+    Ok(Some((owner, is_left)))
 }

@@ -1,8 +1,8 @@
 //! Merging segments of keyword search: small ones by the worker, so that the indexer is not waited for, large ones by the indexer,
 //! so that no document waits for them. One at a time in a database.
 
-use crate::error::Result;
-use crate::pg::pidfile::PidFile;
+use crate::error::{Error, Result};
+use crate::pg::pidfile::{PidFile, Presence, presence};
 use crate::pg::{background, latch, report, txn};
 use crate::store::bm25::merge::{self, Merged};
 use crate::store::bm25::{Owner, fold};
@@ -13,9 +13,14 @@ use std::time::Duration;
 const LARGE: u64 = 20_000;
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// None: another process merges now.
-fn take_turn() -> Option<PidFile> {
-    PidFile::acquire(&format!("words.{}", background::my_database().to_u32())).ok().flatten()
+/// None: another process merges now. Nobody waits for that here.
+fn take_turn() -> Result<Option<PidFile>> {
+    let name = format!("words.{}", background::my_database().to_u32());
+    if presence(&name) != Presence::Absent {
+        return Ok(None);
+    }
+    let problem = |e| Error::Internal(format!("a pid file for merging cannot be written: {e}"));
+    PidFile::acquire(&name).map_err(problem)
 }
 
 /// Whose segments may be the indexer's to merge.
@@ -26,7 +31,7 @@ pub fn large() -> Result<Vec<Owner>> {
 /// Merges small segments as long as there are too many of them; whether more is left for the indexer. By the worker.
 pub fn merge_small(owner: &Owner) -> Result<bool> {
     loop {
-        let Some(_turn) = take_turn() else { return Ok(true) };
+        let Some(_turn) = take_turn()? else { return Ok(true) };
         match txn::in_txn(|| merge::merge(owner, LARGE))? {
             Merged::Some => report::check_interrupts(),
             left => return Ok(left == Merged::TooLarge),
@@ -37,7 +42,7 @@ pub fn merge_small(owner: &Owner) -> Result<bool> {
 /// Merges all that is to be merged, however large.
 pub fn merge_all(owner: &Owner) -> Result<()> {
     loop {
-        let merged = take_turn().map(|_turn| txn::in_txn(|| merge::merge(owner, u64::MAX))).transpose()?;
+        let merged = take_turn()?.map(|_turn| txn::in_txn(|| merge::merge(owner, u64::MAX))).transpose()?;
         match merged {
             Some(Merged::Some) => report::check_interrupts(),
             Some(_) => return Ok(()),

@@ -65,7 +65,7 @@ fn sessions_and_the_gateway_have_the_processor_before_worker_and_indexer() {
     });
     other.run("COMMIT");
     assert_eq!((niceness(cluster.worker(APP)), indexer), (Some(session + 5), Some(session + 5)));
-    assert_eq!(niceness(cluster.processes("kb gateway", None)[0]), Some(session));
+    assert_eq!(niceness(cluster.gateway()), Some(session));
 }
 
 /// What the kernel holds a process's work back by; None: it has ended.

@@ -86,31 +86,57 @@ fn the_nearest_that_pass_a_filter_are_found_behind_many_of_their_segment_that_do
     db.run(
         "CREATE FUNCTION vector_of(i bigint) RETURNS public.vector LANGUAGE sql IMMUTABLE AS $$
              SELECT (ARRAY[cos(i / 3000.0), sin(i / 3000.0)] || array_fill(0.0::float8, '{382}'))::real[]::public.vector $$;
-         CREATE TABLE near AS SELECT i AS id, 'text ' || i AS body, i >= 1500 AS late, vector_of(i) AS v
-             FROM generate_series(0::bigint, 2999) i;
-         CREATE TABLE far AS SELECT i AS id, 'text ' || i AS body, true AS late, vector_of(i) AS v
-             FROM generate_series(3000::bigint, 3999) i;
-         ALTER TABLE near ADD PRIMARY KEY (id);
-         ALTER TABLE far ADD PRIMARY KEY (id);
+         CREATE PROCEDURE make(name text, a bigint, b bigint) LANGUAGE plpgsql AS $$BEGIN
+             EXECUTE format('CREATE TABLE %I AS SELECT i AS id, ''text '' || i AS body, i >= 1500 AS late, vector_of(i) AS v
+                             FROM generate_series(%s::bigint, %s) i', name, a, b);
+             EXECUTE format('ALTER TABLE %I ADD PRIMARY KEY (id)', name);
+             END$$;
          SELECT kb.create_knowledge_base('k', 'hash', chunking => '{\"strategy\": \"none\"}')",
     );
-    // Vectors that rows have are taken over when their table is attached: one table for each segment.
-    for (table, segments) in [("near", 1), ("far", 2)] {
+    // Vectors that rows have are taken over when their table is attached: then a segment or what has no index.
+    for (table, first, last, unindexed) in
+        [("near", 0, 2999, 0), ("far", 3000, 3499, 500), ("farther", 3500, 3999, 0)]
+    {
         db.run(&format!(
-            "SELECT kb.attach_table('k', '{table}', '{{body}}', metadata => '{{late}}', adopt => 'v')"
+            "CALL make('{table}', {first}, {last});
+             SELECT kb.attach_table('k', '{table}', '{{body}}', metadata => '{{late}}', adopt => 'v')"
         ));
         db.wait("k");
-        until_state(&mut db, (segments, 0));
+        until(LONG, "what is enough has its index", || state(&mut db).1 == unindexed);
+        db.run("ANALYZE kb.documents, kb.chunks");
+        if table != "near" {
+            nearest_late_ones_are_found(&mut db, last);
+        }
     }
-    db.run("ANALYZE kb.documents, kb.chunks");
-    // By the index, the first segment gives none that pass, and the second gives enough.
-    for (first, top_k) in [(0, 10), (0, 1), (3500, 10), (1400, 10)] {
+    // In a process that helps another, too.
+    let mut other = cluster.connect(APP);
+    let setting = if other.one::<i32>("SELECT current_setting('server_version_num')::int") < 160000 {
+        "force_parallel_mode"
+    } else {
+        "debug_parallel_query"
+    };
+    other.run(&format!("SET {setting} = on"));
+    for _ in 0..2 {
+        let sql = "SELECT external_id FROM kb.query_vector('k', vector_of(3500), 1)";
+        assert_eq!(other.all::<String>(sql), ["3500"]);
+        nearest_late_ones_are_found(&mut other, 3999);
+    }
+}
+
+fn nearest_late_ones_are_found(db: &mut Db, last: i64) {
+    let short = r#"{"late": true}"#;
+    let long = r#"{"type": "and", "filters": [{"type": "eq", "key": "late", "value": true},
+        {"type": "ne", "key": "other", "value": 1}]}"#;
+    // By the index, the first segment gives none that pass, and what is beside it gives enough.
+    for (first, top_k, filter) in
+        [(0, 10, short), (0, 1, short), (3400, 10, short), (1400, 10, short), (0, 10, long), (1400, 10, long)]
+    {
         let found: Vec<String> = db.all(&format!(
             "SELECT external_id FROM kb.query_vector('k', vector_of({first}), {top_k}, min_score => -1,
-                 filter => '{{\"late\": true}}') ORDER BY rank"
+                 filter => '{filter}') ORDER BY rank"
         ));
         let mut numbers: Vec<i64> = found.iter().map(|id| id.parse().unwrap()).collect();
-        let mut nearest: Vec<i64> = (1500..4000).collect();
+        let mut nearest: Vec<i64> = (1500..=last).collect();
         nearest.sort_by_key(|i| (i - first).abs());
         nearest.truncate(top_k);
         numbers.sort_unstable();
@@ -119,6 +145,30 @@ fn the_nearest_that_pass_a_filter_are_found_behind_many_of_their_segment_that_do
         // Of two as far from it either may be there.
         assert!(right + 1 >= top_k && numbers.len() == top_k, "of {first}: {numbers:?}, not {nearest:?}");
     }
+}
+
+#[test]
+fn a_draft_that_is_merged_with_nothing_is_built_again_when_it_is_quiet() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    put(&mut db, "k", 0..4000);
+    db.wait("k");
+    until_state(&mut db, (1, 0));
+    put(&mut db, "k", 4000..5000);
+    db.wait("k");
+    until_state(&mut db, (2, 0));
+    let table = vector_table(&mut db, "k");
+    let indexes = format!(
+        "SELECT string_agg(o.option_value, ' ' ORDER BY i.indexrelid) FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+         CROSS JOIN pg_options_to_table(c.reloptions) o
+         WHERE i.indrelid = '{table}'::regclass AND i.indisvalid AND o.option_name = 'ef_construction'"
+    );
+    assert_eq!(db.one::<String>(&indexes), "200 40");
+    until(LONG, "both are as they are to be", || db.one::<String>(&indexes) == "200 200");
+    assert_eq!(state(&mut db), (2, 0));
+    assert_sound(&mut db, "k", 5000, 0);
+    assert!(!cluster.log().contains("cannot be built"));
 }
 
 #[test]

@@ -34,7 +34,7 @@ impl Gateway {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let services = Services::new(Arc::new(Endpoints::new(Settings::default())));
-        Gateway { runtime, services, models: Models::start(PathBuf::new()).unwrap() }
+        Gateway { runtime, services, models: Models::start(PathBuf::new(), 0).unwrap() }
     }
 
     fn rerank(&self, question: Question) -> (Result<Vec<f64>>, Usage) {

@@ -34,7 +34,7 @@ pub fn sentences(
         bounds.spend(part.len())?;
         let end = at + part.len();
         let is_last = end == text.len();
-        if !is_last && part.trim_start().is_empty() {
+        if !is_last && text[at..end].trim_start().is_empty() {
             // Adds nothing to a short sentence before it, which is not gone through again for each.
             if start == at {
                 start = end;
@@ -92,7 +92,8 @@ fn units(text: &str, chunking: &Chunking, tokenizer: &Tokenizer, bounds: &Bounds
 /// the same places. A line that begins with anything but a letter or a digit (a list's, a table's) stays one.
 ///
 /// A sentence ends in [`LONGEST_RUN`] characters in a row that are neither letters, digits, line feeds nor full stops: behind
-/// a full stop the rules look from each space and closing character of a row as far ahead as the row goes.
+/// a full stop the rules look from each space and closing character of a row as far ahead as the row goes. Marks on letters, some
+/// of which count as letters themselves, belong to the row.
 fn unwrapped(text: &str) -> String {
     let mut rest = text.chars().peekable();
     let mut unwrapped = String::with_capacity(text.len());
@@ -100,7 +101,9 @@ fn unwrapped(text: &str) -> String {
     let mut run = 0;
     while let Some(c) = rest.next() {
         let is_wrap = c == '\n' && previous != '\n' && rest.peek().is_some_and(|next| next.is_alphanumeric());
-        run = if c.is_alphanumeric() || matches!(c, '\n' | '.') { 0 } else { run + 1 };
+        let ends_run =
+            matches!(c, '\n' | '.') || c.is_alphanumeric() && (c.is_ascii() || run == 0 || !is_extend(c));
+        run = if ends_run { 0 } else { run + 1 };
         match run {
             LONGEST_RUN => {
                 unwrapped.push_str(separator(c.len_utf8()));
@@ -112,6 +115,12 @@ fn unwrapped(text: &str) -> String {
         previous = c;
     }
     unwrapped
+}
+
+/// Whether the rules take a character for a part of the one before it.
+fn is_extend(c: char) -> bool {
+    let text = ['!', c, 'A'].iter().collect::<String>();
+    text.split_sentence_bounds().next().is_some_and(|first| first.len() > 1)
 }
 
 /// What has so many bytes, 1 to 4, and ends a sentence behind its last one.
@@ -155,8 +164,8 @@ mod tests {
 
     #[test]
     fn long_rows_of_spaces_or_marks_are_read_in_linear_time_and_nothing_is_lost() {
-        for (unit, count) in [(" ", 300_000), (")", 300_000), ("»", 300_000), ("」", 300_000), ("🙶", 300_000)]
-        {
+        let units = [" ", ")", "»", "」", "🙶", ")\u{5b0}", ")\u{93f}", ")\u{102b}", "|", "\u{ff9e})"];
+        for (unit, count) in units.map(|unit| (unit, 300_000)) {
             let row = unit.repeat(count);
             for text in
                 [format!("First of all.{row}1 and more of it."), format!("A. b.\n{}", "\n".repeat(count))]
@@ -164,6 +173,20 @@ mod tests {
                 let found = of(&text, 100_000);
                 let plain = |text: &str| text.chars().filter(|c| !c.is_whitespace()).collect::<String>();
                 assert_eq!(plain(&found.concat()), plain(&text));
+            }
+        }
+    }
+
+    #[test]
+    fn what_stands_where_a_row_is_ended_is_not_lost() {
+        for length in 50..80 {
+            for mark in ["|", ")", "»", "🙶"] {
+                let text = format!(
+                    "The first line.\n{}{mark}\nAnd the last one of some length.",
+                    " ".repeat(length)
+                );
+                let found = of(&text, 100_000).concat();
+                assert_eq!(found.matches(mark).count(), 1, "{length} spaces and {mark}");
             }
         }
     }

@@ -25,8 +25,11 @@ pub enum Merged {
     Nothing,
 }
 
+/// Segments of which no process has come to merge them in time: then more are merged at once, by whoever comes.
+const MANY: usize = 16;
+
 /// Merges the youngest segments where they are many for their size, or all where many of their chunks are gone; at most `most`
-/// chunks at once.
+/// chunks at once, or ten times as many where there are [`MANY`] segments, each of which every question reads.
 pub fn merge(owner: &Owner, most: u64) -> Result<Merged> {
     let segments = segments_of(owner)?;
     let sizes: Vec<levels::Size> = segments
@@ -34,6 +37,7 @@ pub fn merge(owner: &Owner, most: u64) -> Result<Merged> {
         .map(|segment| levels::Size { came: segment.came as u64, went: segment.went as u64 })
         .collect();
     let Some(first) = levels::first_to_merge(&sizes) else { return Ok(Merged::Nothing) };
+    let most = if sizes.len() >= MANY { most.saturating_mul(10) } else { most };
     let is_within = sizes[first..].iter().map(|size| size.came + size.went).sum::<u64>() <= most;
     let within = if is_within { Some(first) } else { levels::first_to_merge_within(&sizes, most) };
     let Some(first) = within else { return Ok(Merged::TooLarge) };

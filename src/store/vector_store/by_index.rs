@@ -18,6 +18,7 @@ pub(super) struct Statement<'a> {
     pub build: &'a str,
     /// What a vector's chunk must pass; empty: nothing.
     pub passes: &'a str,
+    /// First the question and the build's number.
     pub arguments: &'a [Arg<'a>],
     /// Chunks at most.
     pub limit: usize,
@@ -47,7 +48,7 @@ pub(super) fn nearest(
         // What has no index is read with the first.
         let sql = statement.indexed(segment) + &std::mem::take(&mut rests);
         let row = |row: &spi::Row| Ok(((row.uuid(0)?, row.get::<f64>(1)?), row.get::<bool>(2)?));
-        let rows = Effort { ef_search, ..effort }.read(statement, &sql, row)?;
+        let rows = Effort { ef_search, ..effort }.read(statement.passes, &sql, statement.arguments, row)?;
         let own: Vec<f64> = rows.iter().filter(|(_, is_own)| *is_own).map(|((_, far), _)| *far).collect();
         if own.len() < statement.limit {
             let farthest = own.into_iter().fold(f64::NEG_INFINITY, f64::max);
@@ -58,7 +59,7 @@ pub(super) fn nearest(
     found.sort_by(|(_, a), (_, b)| a.total_cmp(b));
     found.truncate(statement.limit);
     let (Some(&(_, farthest)), false) = (found.last(), statement.passes.is_empty()) else { return Ok(found) };
-    if found.len() == statement.limit && segments.len() > 1 {
+    if found.len() == statement.limit {
         for (segment, ef_search, seen) in shallow {
             if seen < farthest
                 && let Some(reach) = statement.reach(segment, ef_search)?
@@ -73,13 +74,14 @@ pub(super) fn nearest(
 impl Effort {
     fn read<T>(
         self,
-        statement: &Statement,
+        passes: &str,
         sql: &str,
+        arguments: &[Arg],
         row: impl FnMut(&spi::Row) -> Result<T>,
     ) -> Result<Vec<T>> {
         let text = |number: usize| CString::new(number.to_string()).unwrap_or_default();
         // Relaxed: what comes late and is nearer than what came before is not left out. It is put in order afterwards.
-        let order: &CStr = match (self.visits, statement.passes) {
+        let order: &CStr = match (self.visits, passes) {
             (0, _) => c"off",
             (_, "") => c"strict_order",
             _ => c"relaxed_order",
@@ -91,7 +93,7 @@ impl Effort {
             (c"hnsw.max_scan_tuples", visits.as_c_str()),
         ];
         // How many vectors the scan visits is decided already (retrieve/plan.rs).
-        let read = || setting::with(IN_ORDER, || spi::read(sql, statement.arguments, row));
+        let read = || setting::with(IN_ORDER, || spi::read(sql, arguments, row));
         setting::with(&settings, || setting::with(BY_INDEX_UNPLANNED, read))
     }
 }
@@ -136,7 +138,9 @@ impl Statement<'_> {
             self.of(segment)
         );
         let row = |row: &spi::Row| Ok((row.get::<i64>(0)? as usize, row.opt::<f64>(1)?));
-        let found = Effort { ef_search, visits: 0 }.read(self, &sql, row)?;
+        // Those that the text names: it may be the same under other filters.
+        let own = self.arguments.get(..2).unwrap_or_default();
+        let found = Effort { ef_search, visits: 0 }.read(self.passes, &sql, own, row)?;
         let reach = found.into_iter().next().map_or((0, None), |found| found);
         // The index gives a few less than it was asked for where some are dead.
         Ok(if reach.0 * 10 < segment.rows as usize * 9 { reach.1 } else { None })

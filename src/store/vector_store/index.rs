@@ -234,12 +234,13 @@ impl Table {
             name.truncate(LONGEST_NAME - 7);
             name.push_str(&format!("_{}", &hash[..6]));
         }
-        format!("{name}_hnsw_{}_{}", build.first, build.last)
+        // Another name: a draft is there while it is built again for the same numbers.
+        format!("{name}_hnsw_{}_{}{}", build.first, build.last, if build.is_draft { "_draft" } else { "" })
     }
 }
 
 /// Bytes of a table's name that go into names of its indexes, so that all of the numbers do, too.
-const LONGEST_NAME: usize = 63 - "_hnsw_2147483647_2147483647".len();
+const LONGEST_NAME: usize = 63 - "_hnsw_2147483647_2147483647_draft".len();
 
 /// The statement that drops an index of a vector table without blocking anybody.
 pub fn drop_statement(name: &str) -> String {

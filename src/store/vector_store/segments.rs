@@ -12,7 +12,7 @@ use std::cell::RefCell;
 /// others make.
 macro_rules! is_own {
     () => {
-        "c.relname ~ '_hnsw(_[0-9]+_[0-9]+)?$'"
+        "c.relname ~ '_hnsw(_[0-9]+_[0-9]+(_draft)?)?$'"
     };
 }
 
@@ -69,8 +69,12 @@ thread_local! {
 }
 
 /// The segments that a search uses, and about how many vectors the table has; None: no index is valid. An index that is valid is
-/// so for every snapshot: who builds one has waited for the older ones.
+/// so for every snapshot, as PostgreSQL has it: who builds one has waited for the older ones.
 pub fn searched(vector_db: &VectorDb) -> Result<Option<Searched>> {
+    // There is no newer snapshot than the statement's, whose answer must not be kept.
+    if txn::is_parallel() {
+        return read_searched(vector_db);
+    }
     watched::try_get(&SEARCHED, &vector_db.table_name, || {
         watched::depends_on(&vector_db.table_name);
         txn::with_latest_snapshot(|| read_searched(vector_db))
