@@ -41,7 +41,7 @@ def run(server: Server, report: Report) -> None:
     put = Putter(connection)
     sizes, times = [], []
     # 1, 2, 4 and 8 times as many into an empty one.
-    at_rest, memory, asking = {}, {title: [] for title in PROCESSES}, []
+    at_rest, memory, asking, states = {}, {title: [] for title in PROCESSES}, [], []
     for size in (first // 8, first // 4, first // 2, first):
         with Memory(server) as used:
             times.append(put.up_to(size))
@@ -50,6 +50,7 @@ def run(server: Server, report: Report) -> None:
             memory[title].append(used.most[title])
         sizes.append(size)
         settle(server, connection)
+        states.append(connection.execute(SEGMENTS).fetchone())
         at_rest[size], used_by_session = ask(server, vectors)
         asking.append(used_by_session)
     slowest, rates, meanwhile, recalls, gateway = 0.0, [], [], [recall(server, connection, vectors)], []
@@ -66,7 +67,8 @@ def run(server: Server, report: Report) -> None:
     settle(server, connection)
     settled = connection.execute(SEGMENTS).fetchone()
     report.note(
-        f"grown: {first:,} chunks, then {STEPS} steps of {step:,}; after the last {state[0]} segments and {state[1]:,} vectors"
+        f"grown: {first:,} chunks, with {', '.join(f'{n}+{rest:,}' for n, rest in states)} segments and vectors without an index at"
+        f" rest, then {STEPS} steps of {step:,}; after the last {state[0]} segments and {state[1]:,} vectors"
         f" without an index, {settled[0]} and {settled[1]:,} {time.monotonic() - begun:.0f} s later; steps at"
         f" {', '.join(f'{rate:,.0f}' for rate in rates)} chunks/s; gateway {max(gateway, default=0)} MB at most"
     )
