@@ -82,21 +82,16 @@ pub fn searched(vector_db: &VectorDb) -> Result<Option<Searched>> {
 }
 
 fn read_searched(vector_db: &VectorDb) -> Result<Option<Searched>> {
-    let sql = format!(
-        "SELECT pg_catalog.pg_get_expr(i.indpred, i.indrelid), c.reltuples::float8, t.reltuples::float8
-         FROM {INDEXES}
-         WHERE t.oid = pg_catalog.to_regclass('kb.' || pg_catalog.quote_ident($1))::oid AND i.indisvalid"
-    );
-    let mut vectors = 0.0_f64;
-    let valid = spi::read(&sql, &[Arg::Text(&vector_db.table_name)], |row| {
-        let predicate: Option<String> = row.opt(0)?;
-        let rows = row.get::<f64>(1)?.max(0.0);
-        vectors = vectors.max(row.get(2)?).max(rows);
-        let range = predicate.as_deref().map_or(Some(WHOLE), range_of);
-        Ok(range.map(|(first, last)| Segment { first, last, rows: rows as u64, is_draft: false }))
-    })?;
-    let cover = segments::cover(valid.into_iter().flatten().collect());
-    Ok((!cover.is_empty()).then_some(Searched { vectors: vectors as usize, cover }))
+    let valid = indexes(vector_db)?.into_iter().filter(|index| index.is_valid);
+    let cover = segments::cover(valid.map(|index| index.segment).collect());
+    if cover.is_empty() {
+        return Ok(None);
+    }
+    let sql = "SELECT t.reltuples::float8 FROM pg_catalog.pg_class t
+               WHERE t.oid = pg_catalog.to_regclass('kb.' || pg_catalog.quote_ident($1))::oid";
+    let rows = spi::read_one(sql, &[Arg::Text(&vector_db.table_name)], |row| row.get::<f64>(0))?;
+    let largest = cover.iter().map(|segment| segment.rows).max().unwrap_or(0);
+    Ok(Some(Searched { vectors: (rows.unwrap_or(0.0).max(0.0) as u64).max(largest) as usize, cover }))
 }
 
 /// What a search by index looks at.
