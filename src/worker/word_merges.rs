@@ -9,7 +9,7 @@ use crate::store::bm25::{Owner, fold};
 use std::collections::HashSet;
 use std::time::Duration;
 
-/// Chunks that the worker merges at once at most: a fraction of a second.
+/// Chunks that the worker merges at once at most: a fraction of a second. Of many segments it merges more (`merge::MANY`).
 const LARGE: u64 = 20_000;
 const PAUSE: Duration = Duration::from_millis(50);
 

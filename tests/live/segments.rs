@@ -172,6 +172,38 @@ fn a_draft_that_is_merged_with_nothing_is_built_again_when_it_is_quiet() {
 }
 
 #[test]
+fn segments_whose_newest_rows_are_deleted_come_to_rest() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    put(&mut db, "k", 0..4000);
+    db.wait("k");
+    until_state(&mut db, (1, 0));
+    put(&mut db, "k", 4000..5000);
+    db.wait("k");
+    until_state(&mut db, (2, 0));
+    // The largest numbers of the newest segment, which is a draft, go.
+    let table = vector_table(&mut db, "k");
+    db.run(&format!(
+        "SELECT kb.delete_document('k', d.external_id) FROM {table} v
+         JOIN kb.chunks c USING (build_no, chunk_id) JOIN kb.documents d USING (document_id)
+         WHERE v.segment = (SELECT max(segment) FROM {table})"
+    ));
+    let left = db.count("kb.documents") as i64;
+    assert!((4000..5000).contains(&left), "{left}");
+    // When it is quiet the draft is built again, once, and the indexer leaves.
+    let drafts = format!(
+        "pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+         WHERE i.indrelid = '{table}'::regclass AND (c.relname LIKE '%_draft' OR NOT i.indisvalid)"
+    );
+    until(LONG, "no draft is left, and the indexer has left", || {
+        db.count(&drafts) == 0 && cluster.processes("kb indexer", Some(APP)).is_empty()
+    });
+    assert_sound(&mut db, "k", left, 0);
+    assert!(!cluster.log().contains("cannot be built"));
+}
+
+#[test]
 fn segments_are_merged_and_none_is_searched_twice() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);

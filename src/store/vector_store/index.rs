@@ -157,6 +157,8 @@ impl Table {
         let Some((rest, last)) = behind(&self.vector_db, end, MOST_COUNTED.max(least))? else {
             return Ok(Work::Nothing);
         };
+        // The newest rows may be deleted: an index for less than a segment has would be superfluous beside it.
+        let last = last.max(end);
         Ok(match next(&cover, rest, last, least, traffic) {
             Next::Build { first, last } => {
                 // A first one is built at once as it is to be, unless more is coming.

@@ -114,7 +114,8 @@ pub(super) fn condition(alias: &str, first: i32, last: i32) -> String {
     format!("{alias}segment >= {first} AND {alias}segment <= {last}")
 }
 
-/// The number for rows that are written now, as an expression in a statement: above all that are there, so that no index has it.
+/// The number for rows that are written now, as an expression in a statement: above all that are there, so that no index has it
+/// (or, where the newest rows of a segment are deleted, that segment's).
 pub(super) fn new_number(table: &str) -> String {
     format!("(SELECT coalesce(pg_catalog.max(s.segment), -1) + 1 FROM {table} s)")
 }
