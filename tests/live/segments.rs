@@ -189,7 +189,7 @@ fn segments_whose_newest_rows_are_deleted_come_to_rest() {
          JOIN kb.chunks c USING (build_no, chunk_id) JOIN kb.documents d USING (document_id)
          WHERE v.segment = (SELECT max(segment) FROM {table})"
     ));
-    let left = db.count("kb.documents") as i64;
+    let left = db.count("kb.documents");
     assert!((4000..5000).contains(&left), "{left}");
     // When it is quiet the draft is built again, once, and the indexer leaves.
     let drafts = format!(
