@@ -4,7 +4,7 @@
 use crate::index::indexes;
 use crate::support::cluster::PRELOAD;
 use crate::support::db::Document;
-use crate::support::{APP, Db, LONG, SOON, assert_sound, signal, texts, until, vector_table};
+use crate::support::{APP, Cluster, Db, LONG, SOON, assert_sound, signal, texts, until, vector_table};
 
 fn documents(numbers: std::ops::Range<u64>) -> Vec<Document> {
     numbers
@@ -84,7 +84,7 @@ fn the_nearest_that_pass_a_filter_are_found_behind_many_of_their_segment_that_do
     let mut db = cluster.connect(APP);
     // The question is row 0, and each row is farther from it than the one before.
     db.run(
-        "CREATE FUNCTION vector_of(i bigint) RETURNS public.vector LANGUAGE sql IMMUTABLE AS $$
+        "CREATE FUNCTION vector_of(i bigint) RETURNS public.vector LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
              SELECT (ARRAY[cos(i / 3000.0), sin(i / 3000.0)] || array_fill(0.0::float8, '{382}'))::real[]::public.vector $$;
          CREATE PROCEDURE make(name text, a bigint, b bigint) LANGUAGE plpgsql AS $$BEGIN
              EXECUTE format('CREATE TABLE %I AS SELECT i AS id, ''text '' || i AS body, i >= 1500 AS late, vector_of(i) AS v
@@ -147,18 +147,26 @@ fn nearest_late_ones_are_found(db: &mut Db, last: i64) {
     }
 }
 
+/// A segment of 4,000 and a draft of 1,000, which is too small to be merged with it; and their table.
+fn with_a_draft(cluster: &Cluster) -> (Db, String) {
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    for (numbers, segments) in [(0..4000, 1), (4000..5000, 2)] {
+        // All at one commit, so that none of them has its index before the others are there.
+        db.run("BEGIN");
+        put(&mut db, "k", numbers);
+        db.run("COMMIT");
+        db.wait("k");
+        until_state(&mut db, (segments, 0));
+    }
+    let table = vector_table(&mut db, "k");
+    (db, table)
+}
+
 #[test]
 fn a_draft_that_is_merged_with_nothing_is_built_again_when_it_is_quiet() {
     let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
-    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
-    put(&mut db, "k", 0..4000);
-    db.wait("k");
-    until_state(&mut db, (1, 0));
-    put(&mut db, "k", 4000..5000);
-    db.wait("k");
-    until_state(&mut db, (2, 0));
-    let table = vector_table(&mut db, "k");
+    let (mut db, table) = with_a_draft(&cluster);
     let indexes = format!(
         "SELECT string_agg(o.option_value, ' ' ORDER BY i.indexrelid) FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
          CROSS JOIN pg_options_to_table(c.reloptions) o
@@ -174,16 +182,8 @@ fn a_draft_that_is_merged_with_nothing_is_built_again_when_it_is_quiet() {
 #[test]
 fn segments_whose_newest_rows_are_deleted_come_to_rest() {
     let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
-    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
-    put(&mut db, "k", 0..4000);
-    db.wait("k");
-    until_state(&mut db, (1, 0));
-    put(&mut db, "k", 4000..5000);
-    db.wait("k");
-    until_state(&mut db, (2, 0));
+    let (mut db, table) = with_a_draft(&cluster);
     // The largest numbers of the newest segment, which is a draft, go.
-    let table = vector_table(&mut db, "k");
     db.run(&format!(
         "SELECT kb.delete_document('k', d.external_id) FROM {table} v
          JOIN kb.chunks c USING (build_no, chunk_id) JOIN kb.documents d USING (document_id)
