@@ -54,15 +54,17 @@ installcheck: ## run pg_test/ against the server of PGHOST and PGPORT
 lint: setup ## rustfmt, clippy, and cargo-deny and shellcheck where installed
 	@tools/lint.sh
 
-bench: ## the benchmarks, on a release build; CRANFIELD=dir for the retrieval figures, ONNX=dir for ONNX Runtime's
+bench: ## the benchmarks, on a release build; CRANFIELD=dir (in the form of BEIR) for the retrieval figures, ONNX=dir for ONNX Runtime's
 	@tools/setup.sh
 	@tools/install.sh release
-	@CRANFIELD='$(CRANFIELD)' ONNX='$(ONNX)' bench/run.sh
+	@BENCH_COMMAND='make bench' CRANFIELD='$(CRANFIELD)' ONNX='$(ONNX)' bench/run.sh
 
 bench-full: ## 1,000,000 chunks in a shared vector table, 500,000 under filters, 100,000 knowledge bases; on a release build (hours)
 	@tools/setup.sh
 	@tools/install.sh release
-	@BENCH_TIMEOUT=14400 bench/run.sh --only many,tenants,filters,grown,keyword --chunks 1000000 --grown-chunks 400000 --filtered-chunks 500000 --keyword-chunks 500000 --knowledge-bases 100000
+	@BENCH_COMMAND='make bench-full' BENCH_RESULTS='$(CURDIR)/bench/results-full.md' BENCH_TIMEOUT=14400 \
+		bench/run.sh --only many,tenants,filters,grown,keyword --chunks 1000000 --grown-chunks 400000 \
+		--filtered-chunks 500000 --keyword-chunks 500000 --knowledge-bases 100000
 
 freeze: build ## keep this version's install script in sql/released: it is released, and changes no more
 	@tools/freeze.sh

@@ -1,8 +1,12 @@
 #!/usr/bin/env bash
 # The benchmarks, against a scratch cluster of their own; expects kb installed (make bench sees to it).
-# bench/run.sh [--only NAME,...] [--cranfield DIR] [--chunks N], names: ingest query seen remote model memory edit many
+# bench/run.sh [--only NAME,...] [--cranfield DIR] [--chunks N], names: ingest query seen remote model avx2 memory edit many
 # tenants filters grown keyword tables cost cranfield; N chunks for tenants, --filtered-chunks N for filters, --grown-chunks N for grown,
-# --keyword-chunks N for keyword. ONNX=dir: graphs for ONNX Runtime, to stand beside the local model. BENCH_TIMEOUT=n: seconds for all, 3600 unless given.
+# --keyword-chunks N for keyword, --knowledge-bases N for many. --candle-rate N: tokens/s of candle on this machine, to stand beside avx2.
+# CRANFIELD=dir or --cranfield DIR: a collection in the form of BEIR (corpus.jsonl, queries.jsonl and
+# qrels.tsv, or qrels/test.tsv, dev.tsv or train.tsv). ONNX=dir: graphs for ONNX Runtime, to stand beside the local model.
+# BENCH_TIMEOUT=n: seconds for all, 3600 unless given; large collections take longer.
+# A whole run writes bench/results.md. BENCH_RESULTS=file: the results are written there, also those of a part, as BENCH_COMMAND's.
 set -euo pipefail
 # shellcheck source=tools/env.sh
 . "$(dirname "$0")/../tools/env.sh"
@@ -12,10 +16,12 @@ need_setup
 
 PSYCOPG=3.2.13
 dir=$KB_SCRATCH/bench-cluster
+avx2_dir=$KB_SCRATCH/bench-avx2
 
 cleanup() {
     cluster_stop "$dir" || true
-    rm -rf "$dir"
+    cluster_stop "$avx2_dir" || true
+    rm -rf "$dir" "$avx2_dir"
 }
 trap cleanup EXIT
 trap 'exit 130' INT TERM HUP
@@ -63,6 +69,9 @@ done
 examples=${CARGO_TARGET_DIR:-$root/target}/debug/examples
 stub=$examples/stub-provider
 
+# What was fetched and built above does not count.
+SECONDS=0
+
 # A quarter of the memory, as PostgreSQL's manual has it: tables of both sides fit, and neither takes the other's pages.
 buffers=$(awk '/^MemTotal/ { print int($2 / 1024 / 4) "MB" }' /proc/meminfo)
 say "making a cluster in $dir"
@@ -72,9 +81,28 @@ cluster_init "$dir"
 cluster_start "$dir" "shared_preload_libraries = 'kb'" "max_wal_size = '4GB'" "autovacuum = off" "shared_buffers = '$buffers'"
 postmaster=$(as_server head -n 1 "$dir/data/postmaster.pid")
 
+# One more, which has nothing to do until the model is measured on AVX2. The server reads which instructions to use from its environment.
+avx2=()
+if grep -qw avx2 /proc/cpuinfo && grep -qw fma /proc/cpuinfo && [[ "$*" != *--only* || "$*" == *avx2* ]]; then
+    cluster_stop "$avx2_dir"
+    rm -rf "$avx2_dir"
+    cluster_init "$avx2_dir"
+    (export KB_INSTRUCTION_SET=avx2 && cluster_start "$avx2_dir" "shared_preload_libraries = 'kb'" "autovacuum = off")
+    avx2_postmaster=$(as_server head -n 1 "$avx2_dir/data/postmaster.pid")
+    as_server grep -qzFx KB_INSTRUCTION_SET=avx2 "/proc/$avx2_postmaster/environ" ||
+        die "the server in $avx2_dir does not have KB_INSTRUCTION_SET"
+    avx2=(--avx2-host "$avx2_dir" --avx2-postmaster "$avx2_postmaster")
+fi
+
+# What was asked for, for the title of the results; and where these are kept.
+command="bench/run.sh${*:+ $*}"
+results=(--command "${BENCH_COMMAND:-$command}" --results "${BENCH_RESULTS:-$root/bench/results.md}")
+if [ -n "${BENCH_RESULTS:-}" ]; then results+=(--keep); fi
+
 export PYTHONPATH=$libraries PYTHONDONTWRITEBYTECODE=1
 timeout --foreground --kill-after 30 "${BENCH_TIMEOUT:-3600}" "$python" "$root/bench/driver" \
     --host "$dir" --port "$PORT" --postmaster "$postmaster" --profile "$profile" --manual "$KB_SCRATCH/manual" \
-    --results "$root/bench/results.md" --stub "$stub" --cost "$examples/cost" \
+    "${results[@]}" --pgbench "$PG_BIN/pgbench" --stub "$stub" --cost "$examples/cost" \
+    "${avx2[@]}" --prepared-in "$SECONDS" \
     --cranfield "${CRANFIELD:-}" --onnx "${ONNX:-}" --onnx-libraries "$onnx_libraries" \
     --models "$("$PG_CONFIG" --sharedir)/kb/models" "$@"

@@ -33,6 +33,7 @@ GRANT EXECUTE ON FUNCTION kb.readable_tenants() TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.bound_tenants() TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb._vector_count(bigint) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb._index_state(bigint) TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb._index_progress(bigint) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb._microseconds(text) TO kb_reader, kb_vectors;
 GRANT EXECUTE ON FUNCTION kb.check_embedder(text) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.embed(text, text[], text) TO kb_reader;
@@ -191,6 +192,8 @@ COMMENT ON FUNCTION kb._vector_count(bigint) IS
     'Internal: how many vectors a build has, if the caller may see the build.';
 COMMENT ON FUNCTION kb._index_state(bigint) IS
     'Internal: how many segments of a build''s vector table have an index, and how many of its vectors have none.';
+COMMENT ON FUNCTION kb._index_progress(bigint) IS
+    'Internal: the index that is being built on a build''s vector table, if the caller may see the build and no other knowledge base uses the table.';
 COMMENT ON FUNCTION kb._fingerprint(text, text, integer, jsonb) IS
     'Internal: an embedder''s fingerprint.';
 

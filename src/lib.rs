@@ -6,13 +6,14 @@ pub mod bm25;
 pub mod error;
 pub mod gateway;
 pub mod ingest;
-pub mod kernels;
 pub mod model;
 pub mod model_files;
 pub mod retrieve;
 mod sync;
 pub mod tokenizer;
 pub mod worker;
+
+pub use kb_kernels as kernels;
 
 #[cfg(feature = "server")]
 mod api;
@@ -59,7 +60,12 @@ mod sql {
     extension_sql_file!(
         "../sql/views.sql",
         name = "views",
-        requires = ["policies", kb::api::vector_dbs::_vector_count, kb::api::vector_dbs::_index_state]
+        requires = [
+            "policies",
+            kb::api::vector_dbs::_vector_count,
+            kb::api::vector_dbs::_index_state,
+            kb::api::vector_dbs::_index_progress
+        ]
     );
     extension_sql_file!(
         "../sql/embedders.sql",

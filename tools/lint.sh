@@ -9,7 +9,7 @@ cd "$root"
 say "cargo fmt"
 cargo fmt --check
 say "cargo clippy, pure modules"
-cargo clippy --no-default-features --all-targets -- -D warnings
+cargo clippy --no-default-features -p kb -p kb-kernels --all-targets -- -D warnings
 say "cargo clippy, PostgreSQL $PG_MAJOR"
 cargo clippy --no-default-features --features "pg$PG_MAJOR" --all-targets -- -D warnings
 if cargo deny --version >/dev/null 2>&1; then

@@ -6,8 +6,8 @@ set -euo pipefail
 need_setup
 cd "$root"
 
-sets=$(cargo test --quiet --no-default-features --lib every_instruction_set -- --nocapture |
-    sed -n 's/^instruction set //p')
+sets=$(cargo test --quiet -p kb-kernels --lib every_instruction_set -- --nocapture |
+    sed -n 's/^[.]*instruction set //p')
 [ -n "$sets" ] || die "the tests name no instruction set"
 failed=
 for set in $sets; do

@@ -49,13 +49,13 @@ timeout --kill-after 30 900 "$root/tools/regress.sh" --host "$work/pg_test" --po
 }
 cluster_stop "$work/pg_test"
 
+say "kernels, under a sanitizer"
+"$root/tools/sanitize.sh" || failed="$failed sanitizer"
 # What tests/*.rs need to make clusters: where the server is, a place its user can write, and who that is.
 export KB_SCRATCH=$work RUST_TEST_THREADS=2
 if is_root; then export KB_SERVER_USER=postgres; else unset KB_SERVER_USER; fi
-say "kernels, under a sanitizer"
-"$root/tools/sanitize.sh" || failed="$failed sanitizer"
 say "unit tests and tests/"
-cargo=(cargo test --no-default-features --lib --tests)
+cargo=(cargo test --no-default-features -p kb -p kb-kernels --lib --tests)
 "${cargo[@]}" --no-run
 timeout --kill-after 30 5400 "${cargo[@]}" --no-fail-fast || failed="$failed cargo-test"
 [ -z "$failed" ] || die "failed: $failed"

@@ -10,6 +10,7 @@ import time
 import traceback
 from pathlib import Path
 
+import avx2
 import cost
 import cranfield
 import edit
@@ -27,6 +28,9 @@ import tenants
 from report import Report, say
 from server import Server
 
+# What a whole run takes at most, of the usual sizes.
+WHOLE_SECONDS = 900
+SIZES = ("chunks", "filtered_chunks", "grown_chunks", "keyword_chunks", "knowledge_bases")
 # In this order: the gateway's memory is read after MiniLM has worked and before other models are loaded.
 BENCHMARKS = {
     "ingest": ingest.run,
@@ -34,6 +38,7 @@ BENCHMARKS = {
     "seen": query.run_seen,
     "remote": remote.run,
     "model": model.run,
+    "avx2": avx2.run,
     "memory": memory.run,
     "edit": edit.run,
     "many": many.run,
@@ -55,18 +60,30 @@ def main() -> int:
     parser.add_argument("--profile", required=True)
     parser.add_argument("--manual", type=Path, required=True)
     parser.add_argument("--results", type=Path, required=True)
+    # The results of a part are written, too.
+    parser.add_argument("--keep", action="store_true")
+    # Whose results they are.
+    parser.add_argument("--command", required=True)
+    parser.add_argument("--pgbench", required=True)
     parser.add_argument("--stub", default="")
     parser.add_argument("--cost", default="")
     parser.add_argument("--cranfield", default="")
     parser.add_argument("--onnx", default="")
     parser.add_argument("--onnx-libraries", default="")
     parser.add_argument("--models", default="")
+    # A cluster whose server is made to use AVX2, where the machine has it.
+    parser.add_argument("--avx2-host", default="")
+    parser.add_argument("--avx2-postmaster", type=int, default=0)
+    # Tokens a second that candle gives on this machine, to stand beside that; else its last figure does.
+    parser.add_argument("--candle-rate", type=float, default=0)
+    # Seconds that making the clusters took.
+    parser.add_argument("--prepared-in", type=float, default=0)
     parser.add_argument("--only", default="")
     # Of the tenants in their shared table.
     parser.add_argument("--chunks", type=int, default=100_000)
     # Under filters.
     parser.add_argument("--filtered-chunks", type=int, default=50_000)
-    # That a knowledge base has before it grows to three times as many.
+    # That a knowledge base has before it grows to three times as many, in ten steps: 100,000 for steps of 20,000.
     parser.add_argument("--grown-chunks", type=int, default=50_000)
     # Of questions by words.
     parser.add_argument("--keyword-chunks", type=int, default=50_000)
@@ -79,7 +96,7 @@ def main() -> int:
 
     server = Server(options)
     report = Report(server.describe())
-    broken = False
+    broken, seconds = False, {"making the clusters": options.prepared_in}
     for name, benchmark in BENCHMARKS.items():
         if name not in names:
             continue
@@ -91,14 +108,20 @@ def main() -> int:
             traceback.print_exc()
             report.broken(name, error)
             broken = True
-        say(f"{name}: {time.monotonic() - begun:.0f} s")
+        seconds[name] = time.monotonic() - begun
+        say(f"{name}: {seconds[name]:.0f} s")
+    is_whole = set(names) == set(BENCHMARKS)
+    total = sum(seconds.values())
+    report.note(f"{total:.0f} s in all, without building: {', '.join(f'{name} {took:.0f}' for name, took in seconds.items())}")
+    if is_whole and not broken and all(getattr(options, size) == parser.get_default(size) for size in SIZES):
+        report.add("the whole run, without building", f"{total:.0f} s", "", "", f"<= {WHOLE_SECONDS} s", total <= WHOLE_SECONDS)
     report.machine[0] += f", {os.getloadavg()[0]:.1f} at the end"
     print(report.text())
-    if set(names) == set(BENCHMARKS):
-        options.results.write_text(report.markdown())
+    if options.keep or is_whole:
+        options.results.write_text(report.markdown(options.command))
         say(f"written to {options.results}")
     else:
-        say("a part only: results.md is left as it is")
+        say(f"a part only: {options.results.name} is left as it is")
     return 1 if broken else 0
 
 

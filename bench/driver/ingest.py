@@ -158,8 +158,18 @@ def run(server: Server, report: Report) -> None:
         f"{sum(kb):.1f} s (put {kb[0]:.1f}, process {kb[1]:.1f}, index {kb[2]:.1f})",
         f"{sum(hand):.1f} s (copy {sum(hand[:3]):.1f}, index {hand[3]:.1f})",
         f"{ratio:.2f}",
-        "<= 1.5",
-        ratio <= 1.5,
+        "<= 1.2",
+        ratio <= 1.2,
+    )
+    # The best of each by this measure, whichever round that was.
+    kb, copied = min(put + process for put, process, _ in ours), min(sum(seconds[:3]) for seconds in theirs)
+    report.add(
+        "  put and process alone, without the index, against COPY of the same rows",
+        f"{kb:.2f} s",
+        f"{copied:.2f} s",
+        f"{kb / copied:.2f}",
+        "<= 1.6",
+        kb <= 1.6 * copied,
     )
     rounds = "; ".join(f"{sum(a):.1f} against {sum(b):.1f} s" for a, b in zip(ours, theirs))
     report.note(

@@ -20,6 +20,8 @@ HYBRID = 1.1
 # Each leg of a hybrid answer looks for so many.
 LEG = 100
 BY_KB = "SELECT chunk_id, content, rank_score FROM kb.query('bench', %s, {top_k}, mode => '{mode}')"
+# Segments, and chunks that are in none.
+STATE = "SELECT (SELECT count(*) FROM kb.bm25_segments), (SELECT count(*) FROM kb.bm25_pending)"
 BY_HAND = f"""
 SELECT id, body, ts_rank_cd(words, q) AS rank FROM by_hand, CAST(replace(plainto_tsquery('english', %s)::text, '&', '|') AS tsquery) q
 WHERE words @@ q ORDER BY rank DESC LIMIT {TOP_K}"""
@@ -35,8 +37,14 @@ def run(server: Server, report: Report) -> None:
     )
     begun = time.monotonic()
     fill(connection, chunks)
+    # Every chunk has its vector; words were folded while documents came, and not all segments are merged yet.
+    connection.execute("SELECT kb.wait('bench', %s)", [600 + chunks / 50])
+    parts, waiting = connection.execute(STATE).fetchone()
+    questions = five_words(QUERIES + WARM_UP)
+    by_words = BY_KB.format(mode="keyword", top_k=TOP_K)
+    (in_parts,) = side_by_side(server.connect(DATABASE), [by_words], questions)
     wait(server, connection, chunks)
-    segments = connection.execute("SELECT count(*) FROM kb.bm25_segments").fetchone()[0]
+    segments, _ = connection.execute(STATE).fetchone()
     report.note(
         f"keyword: {chunks:,} chunks of {WORDS} words in {segments} segments, made and indexed in {time.monotonic() - begun:.0f} s"
     )
@@ -46,13 +54,13 @@ def run(server: Server, report: Report) -> None:
     connection.execute("CREATE INDEX ON by_hand USING gin (words)")
     connection.execute("VACUUM ANALYZE")
     connection.execute("CHECKPOINT")
-    questions = five_words(QUERIES + WARM_UP)
     asked = (("keyword", TOP_K), ("hybrid", TOP_K), ("dense", LEG), ("keyword", LEG))
     sides = [BY_KB.format(mode=mode, top_k=top_k) for mode, top_k in asked]
     # The side by hand reads so much that what comes after it finds nothing in the processor's caches: it is measured alone.
     times = side_by_side(server.connect(DATABASE), sides, questions)
     times += side_by_side(server.connect(DATABASE), [BY_HAND], questions)
-    keyword, hybrid, by_meaning, by_words, by_hand = (median(side) for side in times)
+    (at_rest,) = side_by_side(server.connect(DATABASE), [by_words], questions)
+    keyword, hybrid, by_meaning, by_keyword, by_hand = (median(side) for side in times)
     target = next((ms for most, ms in TARGETS if chunks <= most), None)
     report.add(
         f"kb.query by words p50, {chunks:,} chunks, five words, top_k {TOP_K}",
@@ -63,11 +71,20 @@ def run(server: Server, report: Report) -> None:
         keyword <= target if target else None,
     )
     report.add("  p95", f"{percentile(times[0], 95):.2f} ms", f"{percentile(times[4], 95):.2f} ms")
-    legs = by_meaning + by_words
+    ratio = median(in_parts) / median(at_rest)
+    report.add(
+        f"  p50 right after ingestion, {parts} segments and {waiting:,} chunks in none, before the indexer is done",
+        f"{median(in_parts):.2f} ms",
+        f"{median(at_rest):.2f} ms (at rest, {segments} segments)",
+        f"{ratio:.2f}",
+        "<= 2",
+        ratio <= 2,
+    )
+    legs = by_meaning + by_keyword
     report.add(
         f"  hybrid p50, against its legs, {LEG} candidates each",
         f"{hybrid:.2f} ms",
-        f"{legs:.2f} ms (by meaning {by_meaning:.2f}, by words {by_words:.2f})",
+        f"{legs:.2f} ms (by meaning {by_meaning:.2f}, by words {by_keyword:.2f})",
         f"{hybrid / legs:.2f}",
         f"<= {HYBRID}",
         hybrid <= HYBRID * legs,

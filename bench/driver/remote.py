@@ -10,12 +10,16 @@ from psycopg.types.json import Jsonb
 import ingest
 from report import Report
 from server import Server, memory_kb
+from texts import Writer
 
 LATENCY_MS, BATCH, CONCURRENCY = 50, 96, 8
 DIMENSION = 384
 # A paragraph each, whatever an embedder takes for a token.
 CHUNKING = {"strategy": "recursive", "unit": "characters", "size": 900, "overlap": 0}
 RPM, RPM_SECONDS = 600, 75
+# Documents of one chunk each, of so many words; the part of a batch that must be full of them; and the latency of a provider that
+# gives less than the worker could write.
+SHORT_ONES, WORDS, FULL, SLOW_MS = 20_000, 40, 0.9, 200
 EDITS = 40
 
 
@@ -72,6 +76,8 @@ def knowledge_base(connection, embedder: str, chunking: dict) -> None:
 
 def run(server: Server, report: Report) -> None:
     throughput(server, report)
+    short_ones(server, report, LATENCY_MS)
+    short_ones(server, report, SLOW_MS)
     edits(server, report)
     rate(server, report)
 
@@ -113,6 +119,44 @@ def throughput(server: Server, report: Report) -> None:
     )
     report.add("the gateway's growth through it", f"{growth:.0f} MB", "", "", "<= 40 MB", growth <= 40)
     report.note(f"remote: {seen['requests']} requests for {4} ingestions of which 2 by the stub, at most {seen['at once']} at one time; its own process works on the same 2 cores")
+
+
+def short_ones(server: Server, report: Report, latency_ms: int) -> None:
+    """Chunks of many documents share a request, and as many requests are under way as may be, where the provider is what limits."""
+    writer = Writer(14)
+    given = [
+        Jsonb({"external_id": f"d{i}", "content": writer.paragraph(WORDS, i), "content_type": "text/plain"})
+        for i in range(SHORT_ONES)
+    ]
+    stub = Stub(server, latency_ms=latency_ms)
+    connection = server.fresh("bench_remote")
+    create(connection, stub)
+    knowledge_base(connection, "stub", {"strategy": "none"})
+    # In one transaction: the worker finds them all when it begins, so it never waits for the next ones.
+    with connection.transaction():
+        for i in range(0, len(given), 10 * ingest.BATCH):
+            batch = given[i : i + 10 * ingest.BATCH]
+            connection.execute("SELECT count(*) FROM kb.put_documents('bench', %s)", [batch])
+    begun = time.perf_counter()
+    connection.execute("SELECT kb.wait('bench', 500)")
+    rate = len(given) / (time.perf_counter() - begun)
+    vectors = connection.execute("SELECT vectors FROM kb.status WHERE kb_id = 'bench'").fetchone()[0]
+    if vectors != len(given):
+        raise AssertionError(f"{vectors} vectors of {len(given)} documents of one chunk")
+    connection.close()
+    server.drop("bench_remote")
+    seen = stub.stop()
+    texts = len(given) / seen["requests"]
+    possible = CONCURRENCY * BATCH * 1000 / latency_ms
+    at_once = CONCURRENCY if latency_ms == SLOW_MS else 1
+    report.add(
+        f"  {len(given):,} documents of one chunk ({latency_ms} ms, {CONCURRENCY} x {BATCH}), from their commit to ready",
+        f"{rate:,.0f} chunks/s",
+        f"{possible:,.0f} chunks/s (the provider)",
+        f"{texts:.0f} texts a request, {seen['at once']} at one time",
+        f">= {FULL * BATCH:.0f} texts" + (f", {at_once} at one time" if at_once > 1 else ""),
+        texts >= FULL * BATCH and seen["at once"] >= at_once,
+    )
 
 
 def edits(server: Server, report: Report) -> None:

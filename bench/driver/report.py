@@ -56,9 +56,9 @@ class Report:
         table.insert(1, "-" * max(map(len, table)))
         return "\n".join(["", *self.machine, "", *table, "", *self.notes, ""])
 
-    def markdown(self) -> str:
+    def markdown(self, command: str) -> str:
         rows = ["| " + " | ".join(line.cells()) + " |" for line in [HEADER, *self.lines]]
         rows.insert(1, "|" + "---|" * len(HEADER.cells()))
         machine = "\n".join(f"- {line}" for line in self.machine)
         notes = "\n".join(f"- {note}" for note in self.notes)
-        return f"# The last run of `make bench`\n\n{machine}\n\n" + "\n".join(rows) + f"\n\n{notes}\n"
+        return f"# The last run of `{command}`\n\n{machine}\n\n" + "\n".join(rows) + f"\n\n{notes}\n"

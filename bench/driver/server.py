@@ -25,7 +25,7 @@ class Server:
         self.postmaster = options.postmaster
         self.manual = options.manual
         self.cranfield = Path(options.cranfield) if options.cranfield else None
-        # What one benchmark leaves to the next, by name; see ingest.bench_database and model.batches.
+        # What one benchmark leaves to the next, by name; see ingest.bench_database, model.batches and model.compare.
         self.shared = {}
 
     def connect(self, database: str = "postgres") -> psycopg.Connection:
@@ -60,13 +60,13 @@ class Server:
         children = Path(f"/proc/{self.postmaster}/task/{self.postmaster}/children").read_text().split()
         return [int(pid) for pid in children if command_line(int(pid)).startswith(f"postgres: {title}")]
 
-    def await_indexes(self, connection, seconds: float) -> None:
+    def await_indexes(self, connection, seconds: float, kb_id: str = "bench") -> None:
         """Until the indexer of this database has left for good: it also merges segments when nothing was written for a while."""
         begun = time.monotonic()
         left = None
         while left is None or time.monotonic() - left < 3:
-            state = "SELECT segments = 0 OR unindexed >= 1000 FROM kb.status WHERE kb_id = 'bench'"
-            is_working = self.processes("kb indexer") or connection.execute(state).fetchone()[0]
+            state = "SELECT segments = 0 OR unindexed >= 1000 FROM kb.status WHERE kb_id = %s"
+            is_working = self.processes("kb indexer") or connection.execute(state, [kb_id]).fetchone()[0]
             left = None if is_working else left or time.monotonic()
             if time.monotonic() - begun > seconds:
                 raise TimeoutError(f"segments are still built or merged after {seconds:.0f} s")

@@ -27,7 +27,7 @@ SELECT ok, problem LIKE 'llm "rr_chat": %' AS says_why FROM kb.check_reranker('r
 -- What is used stays.
 SELECT kb.drop_llm('rr_chat');
 SELECT kb.create_knowledge_base('rr', 'hash', retrieval => '{"rerank": {"reranker": "rr_none"}}');
-SELECT kb.create_knowledge_base('rr', 'hash', retrieval => '{"rerank": {"reranker": "rr_tei", "factor": 2}}');
+SELECT kb.create_knowledge_base('rr', 'hash', retrieval => '{"rerank": {"reranker": "rr_tei", "retrieval_factor": 2}}');
 SELECT retrieval -> 'rerank' AS rerank FROM kb.knowledge_bases WHERE id = 'rr';
 SELECT kb.drop_reranker('rr_tei');
 SELECT kb.put_document('rr', 'd', 'Ships lie in the harbor.');
@@ -37,7 +37,7 @@ SELECT external_id, score = rank_score AS by_similarity, locator ->> 'rerank_sta
 FROM kb.query('rr', 'Where is the harbor?');
 SELECT external_id, locator FROM kb.query('rr', 'Where is the harbor?', options => '{"rerank": null}');
 SELECT * FROM kb.query('rr', 'x', options => '{"rerank": {"reranker": "rr_none"}}');
-SELECT * FROM kb.query('rr', 'x', options => '{"rerank": {"factor": 101, "speed": 1}}');
+SELECT * FROM kb.query('rr', 'x', options => '{"rerank": {"retrieval_factor": 101, "speed": 1}}');
 SELECT * FROM kb.query('rr', 'x', options => '{"rerank": []}');
 SELECT kb.drop_knowledge_base('rr');
 SELECT kb.drop_reranker('rr_tei'), kb.drop_reranker('rr_judge');

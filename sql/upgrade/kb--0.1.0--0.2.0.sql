@@ -847,6 +847,12 @@ REVOKE ALL ON FUNCTION kb._index_state FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION kb._index_state(bigint) TO kb_reader;
 COMMENT ON FUNCTION kb._index_state(bigint) IS
     'Internal: how many segments of a build''s vector table have an index, and how many of its vectors have none.';
+CREATE FUNCTION kb._index_progress(build_no bigint) RETURNS jsonb
+    STABLE PARALLEL RESTRICTED LANGUAGE c AS 'MODULE_PATHNAME', '_index_progress_wrapper';
+REVOKE ALL ON FUNCTION kb._index_progress FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION kb._index_progress(bigint) TO kb_reader;
+COMMENT ON FUNCTION kb._index_progress(bigint) IS
+    'Internal: the index that is being built on a build''s vector table, if the caller may see the build and no other knowledge base uses the table.';
 CREATE OR REPLACE VIEW kb.status WITH (security_invoker = true) AS
 SELECT k.id AS kb_id,
        k.tenant_id,
@@ -858,7 +864,8 @@ SELECT k.id AS kb_id,
        CASE WHEN d.pending = 0 THEN interval '0'
             WHEN r.rate > 0 THEN make_interval(secs => ceil(d.pending / r.rate)) END AS eta,
        coalesce(c.index_state[1], 0) AS segments,
-       coalesce(c.index_state[2], 0) AS unindexed
+       coalesce(c.index_state[2], 0) AS unindexed,
+       c.building
 FROM kb.knowledge_bases k
 CROSS JOIN LATERAL (
     SELECT count(*) AS documents,
@@ -873,9 +880,12 @@ CROSS JOIN LATERAL (
 LEFT JOIN LATERAL (
     SELECT (SELECT count(*) FROM kb.chunks WHERE build_no = b.build_no) AS chunks,
            kb._vector_count(b.build_no) AS vectors,
-           kb._index_state(b.build_no) AS index_state
+           kb._index_state(b.build_no) AS index_state,
+           -- Most of the time nothing is built, which one look tells for all rows.
+           CASE WHEN EXISTS (SELECT FROM pg_stat_progress_create_index p WHERE p.datname = current_database())
+                THEN kb._index_progress(b.build_no) END AS building
     FROM kb.builds b WHERE b.kb_no = k.kb_no AND b.state = 'live' OFFSET 0) c ON true;
 COMMENT ON VIEW kb.status IS
-    'Per knowledge base: documents by state, chunks, vectors, whether an HNSW index is built (indexed), documents per second over the last minute (rate), the time left at that rate (eta; NULL when nothing moved), and how many segments the index has and how many vectors none (segments, unindexed).';
+    'Per knowledge base: documents by state, chunks, vectors, whether an HNSW index is built (indexed), documents per second over the last minute (rate), the time left at that rate (eta; NULL when nothing moved), and how many segments the index has and how many vectors none (segments, unindexed), and how far the index is that is being built now (building: what, phase, done; NULL when none is).';
 
 SELECT pg_catalog.set_config('search_path', pg_catalog.current_setting('kb_install.search_path'), true);

@@ -3,6 +3,7 @@
 use super::{required, value};
 use crate::pg::json::Jsonb;
 use crate::use_cases;
+use pgrx::JsonB;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
@@ -35,6 +36,11 @@ fn create_vector_db(
 #[pg_extern(volatile, parallel_unsafe)]
 fn drop_vector_db(id: Option<&str>) -> Result<(), ErrorReport> {
     Ok(use_cases::drop_vector_db(required("id", id)?)?)
+}
+
+#[pg_extern(stable, parallel_restricted)]
+fn _index_progress(build_no: Option<i64>) -> Result<Option<JsonB>, ErrorReport> {
+    Ok(use_cases::index_progress(required("build_no", build_no)?)?.map(JsonB))
 }
 
 #[pg_extern(stable, parallel_restricted)]

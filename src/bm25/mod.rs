@@ -11,6 +11,7 @@ mod cursor;
 mod merge;
 mod page;
 mod page_writer;
+pub mod plain_words;
 mod postings;
 mod renumbering;
 mod score;
@@ -26,7 +27,7 @@ pub use page_writer::Page;
 pub use renumbering::DEAD;
 pub use score::{Parameters, Scorer, Totals, idf};
 pub use search::{Question, search};
-pub use terms::{Terms, frequencies};
+pub use terms::{Occurrences, frequencies};
 pub use top::{Hit, Top};
 
 #[cfg(test)]

@@ -21,12 +21,14 @@ pub fn key(term: &[u8]) -> u128 {
     u128::from_be_bytes(bytes)
 }
 
-/// Distinct terms, ascending bytewise, each with how often the chunk has it.
+/// Distinct terms, ascending bytewise, each with how often the chunk has it: what the tests compare with.
+#[cfg(test)]
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Terms {
     terms: Vec<(Vec<u8>, u32)>,
 }
 
+#[cfg(test)]
 impl Terms {
     /// Takes terms in any order. Equal terms are added up; empty ones and those with frequency 0 are left out.
     pub fn new(terms: impl IntoIterator<Item = (Vec<u8>, u32)>) -> Self {
@@ -52,18 +54,7 @@ impl Terms {
     }
 
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = vec![VERSION];
-        put_number(&mut out, self.length().into());
-        let mut previous: &[u8] = &[];
-        for (term, frequency) in self.iter() {
-            let repeated = frequency > 1;
-            put_term(&mut out, repeated, previous, term);
-            if repeated {
-                put_number(&mut out, frequency.into());
-            }
-            previous = term;
-        }
-        out
+        encode(self.length(), self.iter())
     }
 
     pub fn decode(encoded: &[u8]) -> Result<Self, Corrupt> {
@@ -73,6 +64,51 @@ impl Terms {
             terms.push((term.to_vec(), frequency));
         }
         Ok(Terms { terms })
+    }
+}
+
+/// Terms that ascend bytewise, and the sum of their frequencies.
+fn encode<'a>(length: u32, terms: impl Iterator<Item = (&'a [u8], u32)>) -> Vec<u8> {
+    let mut out = vec![VERSION];
+    put_number(&mut out, length.into());
+    let mut previous: &[u8] = &[];
+    for (term, frequency) in terms {
+        let repeated = frequency > 1;
+        put_term(&mut out, repeated, previous, term);
+        if repeated {
+            put_number(&mut out, frequency.into());
+        }
+        previous = term;
+    }
+    out
+}
+
+/// The terms of a chunk as they come, each as often as the chunk has it.
+#[derive(Debug, Default)]
+pub struct Occurrences {
+    bytes: Vec<u8>,
+    /// Where each term ends.
+    ends: Vec<usize>,
+}
+
+impl Occurrences {
+    /// Empty ones are left out.
+    pub fn add(&mut self, term: &[u8]) {
+        if !term.is_empty() {
+            self.bytes.extend_from_slice(term);
+            self.ends.push(self.bytes.len());
+        }
+    }
+
+    /// As kb.chunks.terms has them.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut start = 0;
+        let term = |end: &usize| &self.bytes[std::mem::replace(&mut start, *end)..*end];
+        let mut terms: Vec<&[u8]> = self.ends.iter().map(term).collect();
+        terms.sort_unstable();
+        let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let counted = terms.chunk_by(|a, b| a == b).map(|equal| (equal[0], count(equal.len())));
+        encode(count(terms.len()), counted)
     }
 }
 
@@ -153,6 +189,16 @@ mod tests {
         assert_eq!(terms.length(), 70_006);
         assert_eq!(Terms::decode(&terms.encode()).unwrap(), terms);
         assert_eq!(Terms::decode(&Terms::default().encode()).unwrap(), Terms::default());
+    }
+
+    #[test]
+    fn terms_as_they_come_are_encoded_as_those_that_are_counted() {
+        let all = ["b", "abc", "", "a", "b", "ab", "b", "abc", "z"];
+        let mut occurrences = Occurrences::default();
+        all.iter().for_each(|term| occurrences.add(term.as_bytes()));
+        let counted: Vec<(&str, u32)> = all.iter().map(|term| (*term, 1)).collect();
+        assert_eq!(occurrences.encode(), terms(&counted).encode());
+        assert_eq!(Occurrences::default().encode(), Terms::default().encode());
     }
 
     #[test]

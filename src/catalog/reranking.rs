@@ -110,7 +110,7 @@ pub fn rerank(
         Ok(chosen) => chosen,
         Err(error) => return (candidates, Some(error.to_string())),
     };
-    let most = bounds.top_k.saturating_mul(wanted.factor);
+    let most = bounds.top_k.saturating_mul(wanted.retrieval_factor);
     let split = rerank::split(candidates, bounds, most, longest(&chosen.reranker));
     if split.read.is_empty() {
         return (split.unchanged(), None);

@@ -63,9 +63,10 @@ impl Work {
     }
 }
 
-/// Bytes of a piece at most (more only of a single longer text), about two passes of a model: so much is tokenised at
-/// once, and for so long another client waits. (A question goes ahead within a piece, too, between passes.)
-const PIECE: usize = 8 * 1024;
+/// Bytes of a piece at most (more only of a single longer text), about four passes of a model: so much is tokenised at
+/// once, and for so long another client waits. (A question goes ahead within a piece, too, between passes.) At the end of a
+/// piece some threads have nothing to do, so that shorter ones take longer in all.
+const PIECE: usize = 16 * 1024;
 /// Bytes that each text counts beside its own and the prefix's, for special tokens: a short text is not free.
 const SPECIAL: usize = 8;
 

@@ -2,11 +2,11 @@
 //! KB_INSTRUCTION_SET names.
 
 pub mod int8;
-mod product;
+pub mod product;
+pub mod rows;
+mod simd;
 
-pub use product::Product;
-
-use crate::error::{Error, Result};
+pub use simd::Simd;
 
 /// A variable of the server's environment. For tests, and for two machines that are to give the same numbers.
 pub const VARIABLE: &str = "KB_INSTRUCTION_SET";
@@ -19,7 +19,7 @@ pub enum InstructionSet {
     Neon,
     /// x86-64 with AVX2 and FMA.
     Avx2,
-    /// The best of this machine, AVX-512 included, as crate rten chooses: not by candle.
+    /// The best of this machine, AVX-512 included.
     Native,
 }
 
@@ -39,14 +39,7 @@ impl InstructionSet {
 
     /// Those that this machine has, the slowest first; never empty.
     pub fn available() -> Vec<InstructionSet> {
-        InstructionSet::ALL.into_iter().filter(|set| product::is_available(*set)).collect()
-    }
-
-    /// Whether candle computes with it unless told otherwise.
-    fn is_candles(self) -> bool {
-        let mut best = [InstructionSet::Avx2, InstructionSet::Neon].into_iter();
-        let best = best.find(|set| product::is_available(*set)).unwrap_or(InstructionSet::Portable);
-        self == InstructionSet::Native || self == best
+        InstructionSet::ALL.into_iter().filter(|set| Simd::of(*set).is_some()).collect()
     }
 
     /// What multiplies in 8 bits: the best that this set has.
@@ -59,13 +52,13 @@ impl InstructionSet {
 
     /// The one to compute with.
     ///
-    /// Errors: `Configuration` when KB_INSTRUCTION_SET names none that this machine has.
-    pub fn chosen() -> Result<InstructionSet> {
+    /// An error where KB_INSTRUCTION_SET names none that this machine has.
+    pub fn chosen() -> Result<InstructionSet, String> {
         let wish = std::env::var_os(VARIABLE);
         InstructionSet::wished(wish.as_ref().map(|name| name.to_string_lossy()).as_deref())
     }
 
-    fn wished(name: Option<&str>) -> Result<InstructionSet> {
+    fn wished(name: Option<&str>) -> Result<InstructionSet, String> {
         let available = InstructionSet::available();
         let found = match name {
             None | Some("") => available.last().copied(),
@@ -73,12 +66,11 @@ impl InstructionSet {
         };
         found.ok_or_else(|| {
             let names: Vec<&str> = available.iter().map(|set| set.name()).collect();
-            let problem = format!(
+            format!(
                 "\"{}\" is none of the instruction sets that this machine has: {}",
                 name.unwrap_or_default(),
                 names.join(", ")
-            );
-            Error::configuration(format!("environment variable {VARIABLE}"), vec![problem])
+            )
         })
     }
 }

@@ -1,161 +1,227 @@
-//! Matrix products under the instruction set of the caller's choice. gemm, by which candle multiplies, always takes the
-//! best that the machine has; for portable code its microkernels are called directly.
+//! Products of matrices in f32: what is multiplied with is laid out in panels as wide as some registers, and a tile of some rows and
+//! a panel stays in registers, as Goto and van de Geijn have it ("Anatomy of High-Performance Matrix Multiplication", 2008).
+//! Blocks for caches are the caller's: it multiplies some dozen rows at a time.
 
-use super::InstructionSet;
-use candle_core::{CpuStorage, CustomOp2, Error, Layout, Result, Shape, Tensor};
-use gemm_common::Parallelism;
-use gemm_common::simd::{MixedSimd, Scalar};
+use super::Simd;
+use rten_simd::ops::{BitOps, NumOps};
+use rten_simd::{Isa, SimdOp};
+use std::ops::Range;
 
-/// The product of two tensors of f32: each a matrix, or each as many matrices.
-pub struct Product(pub InstructionSet);
+/// Numbers of a cache line.
+const LINE: usize = 16;
+/// How many numbers ahead are fetched into the processor's caches: of a few rows only, all weights come from memory, which is slower
+/// than the products.
+const AHEAD: usize = 64 * LINE;
 
-impl Product {
-    /// left · right. Views are multiplied without being copied.
-    pub fn of(&self, left: &Tensor, right: &Tensor) -> Result<Tensor> {
-        if self.0.is_candles() { left.matmul(right) } else { left.apply_op2_no_bwd(right, &Portable) }
+impl Simd {
+    /// Outputs of a panel.
+    pub fn panel(self) -> usize {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Simd::Avx512(_) => 2 * LINE,
+            _ => LINE,
+        }
     }
 }
 
-/// `Tensor::matmul` in portable code.
-struct Portable;
+/// Numbers that begin with a cache line.
+#[derive(Default)]
+pub struct Aligned {
+    numbers: Vec<f32>,
+    start: usize,
+}
 
-impl CustomOp2 for Portable {
-    fn name(&self) -> &'static str {
-        "portable product"
+impl Aligned {
+    /// Makes room for so many; what was there is lost.
+    pub fn resize(&mut self, count: usize) {
+        if self.numbers.len() < count + LINE {
+            self.numbers = vec![0.0; count + LINE];
+            self.start = self.numbers.as_ptr().align_offset(LINE * size_of::<f32>()).min(LINE);
+        }
     }
 
-    fn cpu_fwd(
-        &self,
-        left: &CpuStorage,
-        left_layout: &Layout,
-        right: &CpuStorage,
-        right_layout: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        let mismatch = || Error::Msg(format!("no product of {left_layout:?} and {right_layout:?}"));
-        let left = Matrices::new(left.as_slice()?, left_layout).ok_or_else(mismatch)?;
-        let right = Matrices::new(right.as_slice()?, right_layout).ok_or_else(mismatch)?;
-        if left.columns != right.rows || left.count != right.count {
-            return Err(mismatch());
-        }
-        let size = left.rows * right.columns;
-        let mut out = vec![0f32; left.count * size];
-        for (i, out) in out.chunks_exact_mut(size.max(1)).enumerate() {
-            multiply(left.at(i), right.at(i), out);
-        }
-        let mut dims = left_layout.dims().to_vec();
-        if let Some(last) = dims.last_mut() {
-            *last = right.columns;
-        }
-        Ok((CpuStorage::F32(out), dims.into()))
+    fn all(&self) -> &[f32] {
+        &self.numbers[self.start..]
+    }
+
+    fn all_mut(&mut self) -> &mut [f32] {
+        &mut self.numbers[self.start..]
     }
 }
 
-/// Matrices of one size. Every element of each is within `numbers`.
-struct Matrices<'a> {
-    numbers: &'a [f32],
-    count: usize,
-    rows: usize,
-    columns: usize,
-    /// From a matrix, a row, a column to the next.
-    strides: [usize; 3],
-}
-
+/// Rows of numbers, each so far behind the one before.
 #[derive(Clone, Copy)]
-struct Matrix<'a> {
-    first: &'a [f32],
-    rows: usize,
-    columns: usize,
-    row_stride: isize,
-    column_stride: isize,
+pub struct Rows<'a> {
+    pub numbers: &'a [f32],
+    pub stride: usize,
 }
 
-impl<'a> Matrices<'a> {
-    /// None unless the layout is that of matrices that are within the numbers.
-    fn new(numbers: &'a [f32], layout: &Layout) -> Option<Matrices<'a>> {
-        let numbers = numbers.get(layout.start_offset()..)?;
-        let ([count, rows, columns], strides) = match (layout.dims(), layout.stride()) {
-            (&[rows, columns], &[row, column]) => ([1, rows, columns], [0, row, column]),
-            (&[count, rows, columns], &[matrix, row, column]) => {
-                ([count, rows, columns], [matrix, row, column])
+/// What rows are multiplied with: for each panel, input after input, the numbers of its outputs; zeros for those beyond the last.
+#[derive(Default)]
+pub struct Panels {
+    numbers: Aligned,
+    /// Outputs of a panel.
+    width: usize,
+    inputs: usize,
+    outputs: usize,
+}
+
+impl Panels {
+    /// Takes the place of what was there. `rows` has a row for each output, of its inputs.
+    pub fn fill_transposed(&mut self, simd: Simd, rows: Rows, inputs: usize, outputs: usize) {
+        let width = simd.panel();
+        self.resize(width, inputs, outputs);
+        let panels = self.numbers.all_mut().chunks_exact_mut((width * inputs).max(1));
+        for (panel, first) in panels.zip((0..outputs).step_by(width)) {
+            let count = width.min(outputs - first);
+            for lane in 0..count {
+                let row = &rows.numbers[(first + lane) * rows.stride..][..inputs];
+                for (numbers, x) in panel.chunks_exact_mut(width).zip(row) {
+                    numbers[lane] = *x;
+                }
             }
-            _ => return None,
-        };
-        let is_empty = [count, rows, columns].contains(&0);
-        let mut last = 0usize;
-        for (size, stride) in [count, rows, columns].into_iter().zip(strides) {
-            last = last.checked_add(size.saturating_sub(1).checked_mul(stride)?)?;
+            panel.chunks_exact_mut(width).for_each(|numbers| numbers[count..].fill(0.0));
         }
-        (is_empty || last < numbers.len() && isize::try_from(last).is_ok()).then_some(Matrices {
-            numbers,
-            count,
-            rows,
-            columns,
-            strides,
-        })
     }
 
-    fn at(&self, i: usize) -> Matrix<'a> {
-        let [matrix, row, column] = self.strides;
-        Matrix {
-            first: self.numbers.get(i * matrix..).unwrap_or_default(),
-            rows: self.rows,
-            columns: self.columns,
-            row_stride: row as isize,
-            column_stride: column as isize,
+    /// The same with a row for each input, of its outputs.
+    pub fn fill(&mut self, simd: Simd, rows: Rows, inputs: usize, outputs: usize) {
+        let width = simd.panel();
+        self.resize(width, inputs, outputs);
+        let panels = self.numbers.all_mut().chunks_exact_mut((width * inputs).max(1));
+        for (panel, first) in panels.zip((0..outputs).step_by(width)) {
+            let count = width.min(outputs - first);
+            for (input, numbers) in panel.chunks_exact_mut(width).enumerate() {
+                numbers[..count].copy_from_slice(&rows.numbers[input * rows.stride + first..][..count]);
+                numbers[count..].fill(0.0);
+            }
+        }
+    }
+
+    fn resize(&mut self, width: usize, inputs: usize, outputs: usize) {
+        (self.width, self.inputs, self.outputs) = (width, inputs, outputs);
+        self.numbers.resize(outputs.div_ceil(width) * width * inputs);
+    }
+
+    pub fn inputs(&self) -> usize {
+        self.inputs
+    }
+
+    pub fn outputs(&self) -> usize {
+        self.outputs
+    }
+
+    /// For each row of `out`, a row of `rows` times some outputs' numbers, and their `bias`; the outputs begin with a panel.
+    ///
+    /// Panics where the sizes do not fit, or where the panels were filled for an instruction set with others.
+    pub fn multiply(
+        &self,
+        simd: Simd,
+        rows: Rows,
+        outputs: Range<usize>,
+        bias: Option<&[f32]>,
+        out: &mut [&mut [f32]],
+    ) {
+        assert!(outputs.start.is_multiple_of(simd.panel()) && outputs.end <= self.outputs);
+        assert!(outputs.is_empty() || self.width == simd.panel());
+        assert!(bias.is_none_or(|bias| bias.len() == self.outputs));
+        simd.run(Multiply { panels: self, rows, outputs, bias, out });
+    }
+}
+
+struct Multiply<'a, 'b, 'c> {
+    panels: &'a Panels,
+    rows: Rows<'a>,
+    outputs: Range<usize>,
+    bias: Option<&'a [f32]>,
+    out: &'b mut [&'c mut [f32]],
+}
+
+impl SimdOp for Multiply<'_, '_, '_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn eval<I: Isa>(self, isa: I) {
+        // Sums of a tile, a row of a panel and an input fit into the registers.
+        match isa.f32().len() {
+            16 => self.tiles::<I, 2, 14>(isa),
+            8 => self.tiles::<I, 2, 6>(isa),
+            _ => self.tiles::<I, 4, 6>(isa),
         }
     }
 }
 
-/// `out`, row after row, becomes left · right.
-fn multiply(left: Matrix, right: Matrix, out: &mut [f32]) {
-    use gemm_f32::microkernel::scalar::f32::{H_M, H_N, H_UKR, MR_DIV_N, NR, UKR};
-    assert!(left.columns == right.rows && out.len() == left.rows * right.columns);
-    let Some(simd) = <Scalar as MixedSimd<f32, f32, f32, f32>>::try_new() else { return };
-    let threads = rayon::current_num_threads();
-    let parallelism = if threads > 1 { Parallelism::Rayon(threads) } else { Parallelism::None };
-    // The kernels write columns: transposed, the rows of `out` are columns. As `gemm_common::gemm_def` calls it: the
-    // width of the instructions is 1; m, n, k; dst, its column and row stride, whether it is added to; lhs, rhs and
-    // their column and row strides; the factors of dst and of the product; what is to be conjugated.
-    // SAFETY: the elements of left and right are within their slices (Matrices::new), and out has exactly the elements
-    // of the product and is borrowed by nobody else.
-    unsafe {
-        gemm_common::gemm::gemm_basic_generic::<_, f32, 1, MR_DIV_N, NR, MR_DIV_N, H_M, H_N>(
-            simd,
-            right.columns,
-            left.rows,
-            left.columns,
-            out.as_mut_ptr(),
-            right.columns as isize,
-            1,
-            false,
-            right.first.as_ptr(),
-            right.row_stride,
-            right.column_stride,
-            left.first.as_ptr(),
-            left.row_stride,
-            left.column_stride,
-            0.0,
-            1.0,
-            false,
-            false,
-            false,
-            |a, b, c| a * b + c,
-            &UKR,
-            &H_UKR,
-            false,
-            parallelism,
-        );
+impl Multiply<'_, '_, '_> {
+    /// With panels of V registers, tiles of MOST rows at most.
+    #[inline(always)]
+    fn tiles<I: Isa, const V: usize, const MOST: usize>(self, isa: I) {
+        let Multiply { panels, rows, outputs, bias, out } = self;
+        let (width, depth) = (V * isa.f32().len(), panels.inputs);
+        // Of about the same size, rather than full ones and a rest.
+        let size = out.len().div_ceil(out.len().div_ceil(MOST).max(1)).max(1);
+        for first in outputs.clone().step_by(width) {
+            let numbers = &panels.numbers.all()[first * depth..][..width * depth];
+            let bias = bias.map(|bias| &bias[first..bias.len().min(first + width)]);
+            let place = first - outputs.start..width.min(outputs.end - first) + first - outputs.start;
+            for (i, out) in out.chunks_mut(size).enumerate() {
+                let rows = Rows { numbers: &rows.numbers[i * size * rows.stride..], ..rows };
+                let at = At { numbers, bias, depth, place: place.clone() };
+                macro_rules! tile {
+                    ($($count:literal)*) => {
+                        match out.len() {
+                            $($count if $count <= MOST => tile::<I, V, $count>(isa, rows, at, out),)*
+                            _ => unreachable!("a tile has 1 to {MOST} rows"),
+                        }
+                    };
+                }
+                tile!(1 2 3 4 5 6 7 8 9 10 11 12 13 14);
+            }
+        }
     }
 }
 
-/// Whether gemm takes it on this machine if it has no better one.
-pub fn is_available(set: InstructionSet) -> bool {
-    match set {
-        InstructionSet::Portable | InstructionSet::Native => true,
-        InstructionSet::Neon => cfg!(target_arch = "aarch64"),
-        #[cfg(target_arch = "x86_64")]
-        InstructionSet::Avx2 => <gemm_common::simd::V3 as MixedSimd<f32, f32, f32, f32>>::try_new().is_some(),
-        #[cfg(not(target_arch = "x86_64"))]
-        InstructionSet::Avx2 => false,
+/// A panel, and where its outputs stand in rows of the result.
+struct At<'a> {
+    numbers: &'a [f32],
+    bias: Option<&'a [f32]>,
+    depth: usize,
+    place: Range<usize>,
+}
+
+#[inline(always)]
+fn tile<I: Isa, const V: usize, const M: usize>(isa: I, rows: Rows, at: At, out: &mut [&mut [f32]]) {
+    let ops = isa.f32();
+    let (width, depth) = (V * ops.len(), at.depth);
+    let rows: [&[f32]; M] = std::array::from_fn(|i| &rows.numbers[i * rows.stride..][..depth]);
+    let mut start = [0.0; 2 * LINE];
+    if let Some(bias) = at.bias {
+        start[..bias.len()].copy_from_slice(bias);
+    }
+    let mut sums = [ops.load_many::<V>(&start[..width]); M];
+    for (input, numbers) in at.numbers.chunks_exact(width).enumerate() {
+        for line in 0..width / LINE {
+            ops.prefetch(numbers.as_ptr().wrapping_add(AHEAD + line * LINE));
+        }
+        let numbers = ops.load_many::<V>(numbers);
+        for i in 0..M {
+            let x = ops.splat(rows[i][input]);
+            for v in 0..V {
+                sums[i][v] = ops.mul_add(x, numbers[v], sums[i][v]);
+            }
+        }
+    }
+    for (out, sums) in out.iter_mut().zip(sums) {
+        let out = &mut out[at.place.clone()];
+        if out.len() == width {
+            for (out, sum) in out.chunks_exact_mut(ops.len()).zip(sums) {
+                ops.store(sum, out);
+            }
+        } else {
+            let mut all = [0.0; 2 * LINE];
+            for (all, sum) in all.chunks_exact_mut(ops.len()).zip(sums) {
+                ops.store(sum, all);
+            }
+            out.copy_from_slice(&all[..out.len()]);
+        }
     }
 }

@@ -54,10 +54,20 @@ impl Diversity {
 
     /// What the fields name, in place of what is there.
     pub fn read(&mut self, fields: &mut Fields) {
+        if fields.null("per_document") {
+            self.per_document = None;
+        }
+        if fields.null("collapse") {
+            self.collapse = None;
+        }
         let rows = fields.integer("per_document", 1, MAX_PER_DOCUMENT);
         self.per_document = rows.map(|n| n as usize).or(self.per_document);
         self.collapse = fields.number("collapse", LEAST_RESEMBLANCE, 1.0).or(self.collapse);
-        let Some(value) = fields.object("mmr") else { return };
+        let Some(given) = fields.object_or_null("mmr") else { return };
+        let Some(value) = given else {
+            self.mmr = None;
+            return;
+        };
         let mut inner = Fields::new("mmr", &value);
         let lambda = inner.number("lambda", 0.0, 1.0);
         self.mmr = Some(Mmr { lambda: lambda.or(self.mmr.map(|mmr| mmr.lambda)).unwrap_or(0.5) });
@@ -94,6 +104,8 @@ mod tests {
         assert_eq!((asked.diversity.per_document, asked.diversity.collapse), (Some(2), Some(1.0)));
         assert_eq!(asked.diversity.mmr.unwrap().lambda, 0.3);
         assert!(asked.surroundings.is_none());
+        let none = own.with_options(&json!({"mmr": null, "collapse": null, "per_document": null})).unwrap();
+        assert!(none.diversity.is_none());
         let plain = Retrieval::parse(&json!({"mmr": {}})).unwrap();
         assert_eq!(plain.diversity.mmr.unwrap().lambda, 0.5);
         // What nobody set is not stored.

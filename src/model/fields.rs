@@ -123,11 +123,16 @@ impl<'a> Fields<'a> {
 
     /// An object, or Some(None) where it says null.
     pub fn object_or_null(&mut self, key: &'static str) -> Option<Option<Value>> {
-        if self.map.get(key).is_some_and(Value::is_null) {
+        if self.null(key) { Some(None) } else { self.object(key).map(Some) }
+    }
+
+    /// Whether it says null: what is set elsewhere is to be none.
+    pub fn null(&mut self, key: &'static str) -> bool {
+        let is_null = self.map.get(key).is_some_and(Value::is_null);
+        if is_null {
             self.take(key);
-            return Some(None);
         }
-        self.object(key).map(Some)
+        is_null
     }
 
     pub fn texts(&mut self, key: &'static str) -> Option<Vec<String>> {

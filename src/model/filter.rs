@@ -33,7 +33,7 @@ pub enum Field {
 /// What must be true of a value. Of one that is not there none is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Test {
-    /// It is this value, as JSON compares: an object or array with nothing more in it.
+    /// It is this value, as JSON compares: an object or array with nothing more in it. Of metadata no text that is a time.
     Equals(Json),
     OneOf(Vec<Json>),
     /// It is one of these times, in microseconds since 1970.
@@ -117,12 +117,12 @@ impl Filter {
         }
     }
 
-    /// Whether it compares values of metadata by their order.
+    /// Whether it compares values of metadata by their order, or as times.
     pub fn has_ranges(&self) -> bool {
         match self {
             Filter::All(parts) | Filter::Any(parts) => parts.iter().any(Filter::has_ranges),
             Filter::Not(part) => part.has_ranges(),
-            Filter::Is(Key::Metadata(_), test) => matches!(test, Test::Compares(..)),
+            Filter::Is(Key::Metadata(_), test) => matches!(test, Test::Compares(..) | Test::At(_)),
             Filter::Is(Key::Field(_), _) => false,
         }
     }

@@ -117,15 +117,17 @@ impl Key {
 fn condition(operator: &str, key: Key, value: Option<&Json>) -> Result<Filter, String> {
     let given = || value.ok_or_else(|| format!("{operator} takes a value"));
     let test = match operator {
-        "eq" | "ne" => equals(&key, std::slice::from_ref(given()?))?,
+        "eq" => return equals(key, std::slice::from_ref(given()?)),
+        "ne" => return equals(key, std::slice::from_ref(given()?)).map(not),
         "in" | "nin" => {
             let values = given()?.elements().ok_or_else(|| format!("{operator} takes an array of values"))?;
-            equals(&key, &values)?
+            let is_one = equals(key, &values)?;
+            return Ok(if operator == "in" { is_one } else { not(is_one) });
         }
         "contains" => contains(&key, given()?)?,
         "exists" => match value.map(Json::as_str) {
             None | Some("true") => Test::Exists,
-            Some("false") => return Ok(not(key, Test::Exists)),
+            Some("false") => return Ok(not(Filter::Is(key, Test::Exists))),
             Some(_) => return Err("exists takes true or false, or no value".into()),
         },
         "gt" => Test::Compares(Comparison::Greater, bound(operator, &key, given()?)?),
@@ -133,30 +135,48 @@ fn condition(operator: &str, key: Key, value: Option<&Json>) -> Result<Filter, S
         "lt" => Test::Compares(Comparison::Less, bound(operator, &key, given()?)?),
         _ => Test::Compares(Comparison::LessOrEqual, bound(operator, &key, given()?)?),
     };
-    Ok(if matches!(operator, "ne" | "nin") { not(key, test) } else { Filter::Is(key, test) })
+    Ok(Filter::Is(key, test))
 }
 
-fn not(key: Key, test: Test) -> Filter {
-    Filter::Not(Box::new(Filter::Is(key, test)))
+fn not(part: Filter) -> Filter {
+    Filter::Not(Box::new(part))
 }
 
-/// It is one of these values.
-fn equals(key: &Key, values: &[Json]) -> Result<Test, String> {
-    match key {
-        Key::Field(Field::CreatedAt) => {
-            return Ok(Test::At(values.iter().map(time).collect::<Result<_, _>>()?));
-        }
-        Key::Field(field)
-            if !values.iter().all(|value| value.as_str() == "null" || value.text().is_some()) =>
-        {
-            return Err(format!("{} is compared with a string or null", field.name()));
-        }
-        _ => {}
+/// It is one of these values: of metadata those that are timestamps by time, as gt and lt compare them.
+fn equals(key: Key, values: &[Json]) -> Result<Filter, String> {
+    if key == Key::Field(Field::CreatedAt) {
+        let times = values.iter().map(time).collect::<Result<_, _>>()?;
+        return Ok(Filter::Is(key, Test::At(times)));
     }
-    Ok(match values {
-        [value] => Test::Equals(value.clone()),
-        values => Test::OneOf(values.to_vec()),
+    if let Key::Field(field) = key {
+        let is_text = |value: &Json| value.as_str() == "null" || value.text().is_some();
+        return match values.iter().all(is_text) {
+            true => Ok(Filter::Is(key, one_of(values.to_vec()))),
+            false => Err(format!("{} is compared with a string or null", field.name())),
+        };
+    }
+    let (mut times, mut others) = (Vec::new(), Vec::new());
+    for value in values {
+        match value.text().and_then(|text| timestamp::microseconds(&text)) {
+            Some(time) => times.push(time),
+            None => others.push(value.clone()),
+        }
+    }
+    Ok(match (times.is_empty(), others.is_empty()) {
+        (true, _) => Filter::Is(key, one_of(others)),
+        (false, true) => Filter::Is(key, Test::At(times)),
+        (false, false) => {
+            let is_other = Filter::Is(key.clone(), one_of(others));
+            Filter::Any(vec![is_other, Filter::Is(key, Test::At(times))])
+        }
     })
+}
+
+fn one_of(values: Vec<Json>) -> Test {
+    match <[Json; 1]>::try_from(values) {
+        Ok([value]) => Test::Equals(value),
+        Err(values) => Test::OneOf(values),
+    }
 }
 
 fn contains(key: &Key, value: &Json) -> Result<Test, String> {
@@ -308,6 +328,26 @@ mod tests {
             test(json!([{"a": [1]}, null])),
             Test::OneOf(vec![Json::new("{\"a\":[1]}"), Json::new("null")])
         );
+    }
+
+    #[test]
+    fn timestamps_are_equal_by_time_and_other_values_as_json() {
+        let is = |key: &str, test| Filter::Is(Key::Metadata(key.into()), test);
+        let at = |seconds: i64| Test::At(vec![seconds * 1_000_000]);
+        let eq = |operator: &str, value: Value| parse(json!({"type": operator, "key": "a", "value": value}));
+        assert_eq!(eq("eq", json!("1970-01-01T01:00:01+01:00")), Ok(is("a", at(1))));
+        assert_eq!(eq("ne", json!("1970-01-01")), Ok(Filter::Not(Box::new(is("a", at(0))))));
+        assert_eq!(parse(json!({"a": "1970-01-01 00:00:01"})), Ok(Filter::All(vec![is("a", at(1))])));
+        let mixed = Filter::Any(vec![is("a", Test::Equals(Json::new("\"x\""))), is("a", at(0))]);
+        assert_eq!(eq("in", json!(["1970-01-01", "x"])), Ok(mixed.clone()));
+        assert_eq!(eq("nin", json!(["1970-01-01", "x"])), Ok(Filter::Not(Box::new(mixed))));
+        // These are none, and a title is a text.
+        for text in ["1970", "1970-02-30", "1970-01-01x"] {
+            let value = Json::new(json!(text).to_string());
+            assert_eq!(eq("eq", json!(text)), Ok(is("a", Test::Equals(value))), "{text}");
+        }
+        let title = Filter::Is(Key::Field(Field::Title), Test::Equals(Json::new("\"1970-01-01\"")));
+        assert_eq!(parse(json!({"$title": "1970-01-01"})), Ok(Filter::All(vec![title])));
     }
 
     #[test]

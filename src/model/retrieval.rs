@@ -230,7 +230,7 @@ impl Retrieval {
 
     /// Candidates that are looked for: more than the answer has rows, where a reranker chooses among them.
     pub fn recalled(&self) -> usize {
-        let factor = self.rerank.as_ref().map_or(1, |rerank| rerank.factor);
+        let factor = self.rerank.as_ref().map_or(1, |rerank| rerank.retrieval_factor);
         self.top_k.saturating_mul(factor).min(MAX_TOP_K as usize).max(self.top_k)
     }
 
@@ -327,6 +327,11 @@ mod tests {
             assert_eq!(retrieval.to_json()["ef_search"], ef_search);
         }
         assert_eq!(retrieval.hybrid.weights, Weights { dense: 1.0, keyword: 0.5 });
+    }
+
+    #[test]
+    fn each_side_of_hybrid_gives_100_candidates_where_nothing_is_said() {
+        assert_eq!(Hybrid::default().candidates, 100);
     }
 
     #[test]

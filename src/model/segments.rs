@@ -113,7 +113,7 @@ const LEAST_REST: u64 = 1_000;
 /// Segments of fewer rows are small: so many are merged at once, with what has no index, in seconds.
 const SMALL: u64 = 16_000;
 const MOST_SMALL: usize = 4;
-/// More are merged though documents wait, two at a time.
+/// More are merged though it is not quiet, two at a time.
 const MOST: usize = 16;
 
 /// What is to be built next.
@@ -159,7 +159,7 @@ pub fn next(cover: &[Segment], rest: u64, last: i32, least: u64, traffic: Traffi
     let small = cover.iter().rev().take_while(|segment| segment.rows < SMALL).count();
     match (traffic, merged) {
         (Traffic::Quiet, Some(segment)) => build(segment.first),
-        (Traffic::Busy, _) if cover.len() > MOST => {
+        _ if cover.len() > MOST => {
             let least = cover.windows(2).min_by_key(|pair| pair[0].rows + pair[1].rows);
             least.map_or(Next::Nothing, |pair| Next::Build { first: pair[0].first, last: pair[1].last })
         }

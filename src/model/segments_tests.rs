@@ -105,7 +105,9 @@ fn while_there_is_traffic_what_has_no_index_gets_one_and_only_small_ones_are_mer
     let mut many: Vec<Segment> = (0..17).map(|i| segment(i * 10, i * 10 + 9, 20_000)).collect();
     many[7].rows = 17_000;
     many[8].rows = 18_000;
-    assert_eq!(next(&many, 50_000, 200, 1, Busy), build(70, 89));
+    for (traffic, rest) in [(Busy, 50_000), (Calm, 50_000), (Calm, 0)] {
+        assert_eq!(next(&many, rest, 200, 1, traffic), build(70, 89));
+    }
 }
 
 #[test]

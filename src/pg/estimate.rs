@@ -5,12 +5,30 @@ use super::spi::Arg;
 use super::{pinned_settings, setting};
 use crate::error::{Error, Result};
 use pgrx::pg_sys;
+use std::ffi::CStr;
 
 /// How many rows the planner expects of a statement with these arguments, by its statistics. Runs nothing.
 pub fn rows(sql: &str, args: &[Arg]) -> Result<f64> {
     // By the values of the arguments: a plan for any arguments knows nothing of what they match.
     let settings = [(c"plan_cache_mode", c"force_custom_plan")];
     pinned_settings::pinned(|| setting::with(&settings, || expected(sql, args)))
+}
+
+/// How many rows the planner takes a table of schema kb to have: by what it had when statistics were made, and its size now.
+pub fn rows_of_table(name: &CStr) -> f64 {
+    // SAFETY: look-ups by name; the relation is closed again, and an ERROR (it is gone) releases it with the transaction. The
+    // function writes each of the three figures.
+    unsafe {
+        let schema = pg_sys::get_namespace_oid(c"kb".as_ptr(), false);
+        let relation = pg_sys::table_open(
+            pg_sys::get_relname_relid(name.as_ptr(), schema),
+            pg_sys::AccessShareLock as i32,
+        );
+        let (mut pages, mut rows, mut all_visible) = (0, 0.0, 0.0);
+        pg_sys::estimate_rel_size(relation, std::ptr::null_mut(), &mut pages, &mut rows, &mut all_visible);
+        pg_sys::table_close(relation, pg_sys::AccessShareLock as i32);
+        rows
+    }
 }
 
 fn expected(sql: &str, args: &[Arg]) -> Result<f64> {

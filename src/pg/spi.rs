@@ -70,7 +70,7 @@ impl Arg<'_> {
             Arg::Ints(v) => v.to_vec().into_datum(),
             Arg::Longs(v) => v.to_vec().into_datum(),
             Arg::Texts(v) => Some(text_array(v)),
-            Arg::Uuids(v) => v.iter().map(|u| super::uuid::to_pg(*u)).collect::<Vec<_>>().into_datum(),
+            Arg::Uuids(v) => Some(uuid_array(v)),
             Arg::BytesArray(v) => v.iter().map(Vec::as_slice).collect::<Vec<_>>().into_datum(),
         }
     }
@@ -83,6 +83,22 @@ fn float_array(values: &[f32]) -> pg_sys::Datum {
         let size = std::mem::size_of_val(values);
         let (array, data) = new_array(pg_sys::FLOAT4OID, values.len(), size);
         std::ptr::copy_nonoverlapping(values.as_ptr().cast(), data, size);
+        array
+    }
+}
+
+/// A `uuid[]` in one copy.
+fn uuid_array(values: &[uuid::Uuid]) -> pg_sys::Datum {
+    const SIZE: usize = size_of::<uuid::Bytes>();
+    // SAFETY: the array has room for sixteen bytes for each value, which need no alignment.
+    unsafe {
+        if values.is_empty() {
+            return pg_sys::Datum::from(pg_sys::construct_empty_array(pg_sys::UUIDOID));
+        }
+        let (array, data) = new_array(pg_sys::UUIDOID, values.len(), values.len() * SIZE);
+        for (i, value) in values.iter().enumerate() {
+            std::ptr::copy_nonoverlapping(value.as_bytes().as_ptr(), data.add(i * SIZE), SIZE);
+        }
         array
     }
 }
@@ -162,6 +178,12 @@ impl Row {
 
     pub fn uuid(&self, column: usize) -> Result<uuid::Uuid> {
         Ok(super::uuid::from_pg(self.get::<pgrx::Uuid>(column)?))
+    }
+
+    /// An array; none are in one that is NULL.
+    pub fn uuids(&self, column: usize) -> Result<Vec<uuid::Uuid>> {
+        let found = self.opt::<Vec<pgrx::Uuid>>(column)?.unwrap_or_default();
+        Ok(found.into_iter().map(super::uuid::from_pg).collect())
     }
 }
 

@@ -1,7 +1,9 @@
 //! PostgreSQL's text search: its parser and dictionaries on a text.
 
 use crate::error::Result;
-use pgrx::{PgMemoryContexts, pg_sys};
+use pgrx::{PgMemoryContexts, pg_guard, pg_sys};
+use std::sync::Once;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes of a text that are parsed at once, to bound memory.
 const PIECE: usize = 256 * 1024;
@@ -31,6 +33,31 @@ pub fn lexemes(configuration: u32, text: &str, mut each: impl FnMut(&[u8])) -> R
         }
     }
     Ok(())
+}
+
+/// Times that a parser, dictionary or configuration was altered, or may have been, as far as this process knows.
+static CHANGES: AtomicU64 = AtomicU64::new(0);
+
+/// A number that changes when a parser, dictionary or configuration of text search is altered. As everything that PostgreSQL
+/// remembers of its catalogs, that is known here when a lock is taken or a transaction begins.
+pub fn changes() -> u64 {
+    static LISTENS: Once = Once::new();
+    LISTENS.call_once(|| {
+        use pg_sys::SysCacheIdentifier::{TSCONFIGMAP, TSCONFIGOID, TSDICTOID, TSPARSEROID, TSTEMPLATEOID};
+        for cache in [TSCONFIGMAP, TSCONFIGOID, TSDICTOID, TSPARSEROID, TSTEMPLATEOID] {
+            // SAFETY: on the main thread, once for each process; the function lives as long as the library, which is never
+            // unloaded, and changes nothing but a number.
+            unsafe {
+                pg_sys::CacheRegisterSyscacheCallback(cache as i32, Some(note_change), pg_sys::Datum::null())
+            };
+        }
+    });
+    CHANGES.load(Ordering::Relaxed)
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn note_change(_argument: pg_sys::Datum, _cache: i32, _hash: u32) {
+    CHANGES.fetch_add(1, Ordering::Relaxed);
 }
 
 /// A text in pieces that end after white space, where there is some.

@@ -30,6 +30,15 @@ pub struct Exact {
     least: f64,
 }
 
+/// What a scan by index finds.
+#[derive(Debug, Clone, Copy)]
+pub struct Found {
+    /// From 0 to 1.
+    pub recall: f64,
+    /// What it was searched with: more than was asked for where a filter keeps little.
+    pub ef_search: usize,
+}
+
 impl Probe<'_> {
     fn limit(&self) -> usize {
         self.k + usize::from(self.own.is_some())
@@ -63,24 +72,17 @@ impl Probe<'_> {
         Ok(scores.last().map(|least| Exact { count: scores.len(), least: *least }))
     }
 
-    /// How a query scans first.
-    pub fn first_scan(&self, ef_search: Option<usize>) -> Result<Option<Step>> {
-        dense::first_step(self.target, self.vector, self.filter, self.limit(), ef_search)
-    }
-
-    /// From 0 to 1: what a query's first scan finds of it.
-    pub fn recall(&self, exact: &Exact, ef_search: Option<usize>) -> Result<f64> {
-        match self.first_scan(ef_search)? {
-            Some(step @ Step { scan: Scan::Index { .. }, .. }) => {
-                let found = self.nearest(step)?;
-                // Of too few the query makes an exact scan.
-                if found.len() < self.k {
-                    return Ok(1.0);
-                }
-                let found = found.into_iter().filter(|score| *score >= exact.least).count();
-                Ok(found.min(exact.count) as f64 / exact.count as f64)
-            }
-            _ => Ok(1.0),
+    /// What a query's first scan finds of it; None: that is not by the index.
+    pub fn found(&self, exact: &Exact, ef_search: Option<usize>) -> Result<Option<Found>> {
+        let first = dense::first_step(self.target, self.vector, self.filter, self.limit(), ef_search)?;
+        let Some(step) = first else { return Ok(None) };
+        let Scan::Index { ef_search, .. } = step.scan else { return Ok(None) };
+        let found = self.nearest(step)?;
+        // Of too few the query makes an exact scan.
+        if found.len() < self.k {
+            return Ok(Some(Found { recall: 1.0, ef_search }));
         }
+        let right = found.into_iter().filter(|score| *score >= exact.least).count();
+        Ok(Some(Found { recall: right.min(exact.count) as f64 / exact.count as f64, ef_search }))
     }
 }

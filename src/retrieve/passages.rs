@@ -74,9 +74,13 @@ pub fn joined(
         }
     }
     let mut rows: Vec<(usize, Hit)> = Vec::new();
+    // By their best hits: what joins may spend tokens that others then lack.
+    let in_order: Vec<i64> = hits.iter().map(|hit| hit.row.place.document_id).collect();
     let mut hits: Vec<Option<Hit>> = hits.into_iter().map(Some).collect();
-    for (document_id, taken) in taken {
-        let Some(pieces) = documents.get(&document_id) else { continue };
+    for document_id in in_order {
+        let (Some(pieces), Some(taken)) = (documents.get(&document_id), taken.remove(&document_id)) else {
+            continue;
+        };
         for run in runs(pieces, &taken, &mut budget) {
             let ranks = run.clone().filter_map(|place| best.get(&(document_id, place)).copied());
             let ranks: Vec<usize> = ranks.collect();

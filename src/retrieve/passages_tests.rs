@@ -150,6 +150,29 @@ fn surroundings_take_what_tokens_hits_leave_the_nearest_of_the_best_first() {
 }
 
 #[test]
+fn of_two_documents_whose_chunks_meet_those_of_the_better_hit_join_with_the_tokens_that_are_left() {
+    let all = pieces("One.  Two.", &["One.", "Two."], 0);
+    let mut found = hits(&[all.clone(), all.clone()].concat(), &[2, 0, 1, 3]);
+    for (hit, (document_id, number)) in found.iter_mut().zip([(2, 10), (1, 0), (1, 1), (2, 11)]) {
+        hit.row.place.document_id = document_id;
+        hit.chunk_id = uuid::Uuid::from_u128(number);
+    }
+    let mut others = all.clone();
+    for piece in &mut others {
+        piece.chunk_id = uuid::Uuid::from_u128(piece.chunk_id.as_u128() + 10);
+    }
+    let text = "One.  Two.";
+    let documents = HashMap::from([(1, verified(text, all)), (2, verified(text, others))]);
+    // Four chunks of a token each, and one gap of two.
+    for _ in 0..50 {
+        let rows = joined(found.clone(), &documents, neighbors(0), Some(6));
+        let contents: Vec<(i64, &str)> =
+            rows.iter().map(|row| (row.row.place.document_id, row.row.content.as_str())).collect();
+        assert_eq!(contents, [(2, text), (1, "One."), (1, "Two.")]);
+    }
+}
+
+#[test]
 fn a_section_is_what_has_the_same_headings_above_it_or_more() {
     let text = "a b c d e f";
     let mut all = pieces(text, &["a", "b", "c", "d", "e", "f"], 0);

@@ -23,6 +23,9 @@ const MORE_EACH_DOUBLING: f64 = 8.0;
 /// pgvector's largest hnsw.ef_search.
 const MOST_EF_SEARCH: usize = 1000;
 
+/// How much further a second scan of the index looks that is to find what the first may have missed.
+const FURTHER: usize = 4;
+
 /// pgvector's default of hnsw.max_scan_tuples.
 const MOST_VISITED: usize = 20_000;
 
@@ -59,6 +62,15 @@ impl Step {
         };
         Step { limit, scan: Scan::Index { ef_search, visits } }
     }
+}
+
+/// A scan of the index that looks further than this one: what it finds decides whether there is no more that qualifies. None:
+/// this is no scan of the index, or none looks further.
+pub fn second_look(step: Step) -> Option<Step> {
+    let Scan::Index { ef_search, visits } = step.scan else { return None };
+    let further = ef_search.saturating_mul(FURTHER).min(MOST_EF_SEARCH);
+    let scan = Scan::Index { ef_search: further, visits };
+    (further > ef_search).then_some(Step { limit: step.limit, scan })
 }
 
 /// The least ef_search where nobody has set one: a larger graph has more places where a search ends too soon. Measured with
@@ -206,6 +218,13 @@ mod tests {
         assert!(is_enough(2, 5, 5, 5, Some(0.1), 0.5));
         // Fewer rows than asked for came back: the index may have missed some.
         assert!(!is_enough(2, 5, 3, 5, Some(0.1), 0.5));
+    }
+
+    #[test]
+    fn a_second_look_is_at_the_index_again_and_further() {
+        assert_eq!(second_look(index(40, 7)), Some(index(160, 7)));
+        assert_eq!(second_look(index(600, 0)), Some(index(1000, 0)));
+        assert_eq!((second_look(index(1000, 0)), second_look(Step::exact(5))), (None, None));
     }
 
     #[test]

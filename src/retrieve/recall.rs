@@ -65,7 +65,7 @@ pub fn dense(
     let wanted = Wanted { top_k, dedupe, kept, vectors: indexed, ef_search };
     let mut steps = VecDeque::from(plan::steps(wanted, vectors.forced()));
     let mut candidates = Vec::new();
-    let mut is_hidden = false;
+    let (mut is_hidden, mut has_looked_twice) = (false, false);
     while let Some(step) = steps.pop_front() {
         let near = journal.time("scan", || vectors.nearest(step))?;
         let (found, last_score) = (near.len(), near.last().and_then(Candidate::score));
@@ -74,6 +74,18 @@ pub fn dense(
         is_hidden |= steps.is_empty() && candidates.len() < found;
         let kept = if dedupe { dedupe::count(&candidates) } else { candidates.len() };
         journal.add("dense", "scans", || scan_json(step, candidates.len(), is_told));
+        // Few rows qualify, by an index that is approximate: it is asked once more before that is believed. An exact scan for
+        // every question whose least score few rows have would cost too much.
+        if found >= step.limit
+            && last_score.is_some_and(|score| score < min_score)
+            && qualifying(&candidates, bounds) < top_k
+            && !has_looked_twice
+            && let Some(further) = plan::second_look(step)
+        {
+            has_looked_twice = true;
+            steps.push_front(further);
+            continue;
+        }
         // An exact scan that gave fewer rows than it was asked for has seen them all.
         let exhausted = step.scan == Scan::Exact && found < step.limit;
         if exhausted || plan::is_enough(kept, top_k, found, step.limit, last_score, min_score) {
@@ -94,13 +106,21 @@ pub fn dense(
     Ok(candidates)
 }
 
-/// Estimates are of everybody's rows.
+/// How many of the candidates, which come best first, have the least score asked for.
+fn qualifying(candidates: &[Candidate], bounds: &AnswerBounds) -> usize {
+    let has_score = |candidate: &Candidate| candidate.score().is_some_and(|score| score >= bounds.min_score);
+    let qualifying = &candidates[..candidates.partition_point(has_score)];
+    if bounds.dedupe { dedupe::count(qualifying) } else { qualifying.len() }
+}
+
+/// Estimates are of everybody's rows, and what is counted may have some that a policy of the database's own hides.
 fn kept_json(kept: Option<Kept>, tells_all: bool) -> Value {
-    match kept {
-        None => Value::Null,
-        Some(Kept::Exactly(chunks)) => json!({"chunks": chunks, "counted": true}),
-        Some(Kept::About(chunks)) => json!({"chunks": tells_all.then_some(chunks), "counted": false}),
-    }
+    let (chunks, is_counted) = match kept {
+        None => return Value::Null,
+        Some(Kept::Exactly(chunks)) => (chunks, true),
+        Some(Kept::About(chunks)) => (chunks, false),
+    };
+    json!({"chunks": tells_all.then_some(chunks), "counted": is_counted})
 }
 
 /// `found`: rows that the caller may read. How far the index is looked through depends, with a filter, on everybody's rows.

@@ -18,6 +18,8 @@ struct Fake {
     kept: Option<Kept>,
     /// How many of the nearest the index misses.
     missed: usize,
+    /// The least ef_search with which it misses none.
+    misses_none_with: Option<usize>,
     /// How many of the nearest the caller may not read.
     hidden: usize,
     /// Another text that the caller may not read.
@@ -57,8 +59,10 @@ impl Vectors for Fake {
         self.steps.borrow_mut().push(step);
         let mut all = self.all();
         match step.scan {
-            Scan::Index { .. } => all.drain(..self.missed).for_each(drop),
-            Scan::Exact => {}
+            Scan::Index { ef_search, .. } if self.misses_none_with.is_none_or(|least| ef_search < least) => {
+                all.drain(..self.missed).for_each(drop);
+            }
+            Scan::Index { .. } | Scan::Exact => {}
             Scan::ExactDistinct => all = super::dedupe::distinct(all),
         }
         all.truncate(step.limit);
@@ -140,7 +144,22 @@ fn a_hidden_row_is_made_up_for_though_copies_of_one_text_come_before_it() {
 #[test]
 fn nothing_more_is_looked_for_below_the_least_score() {
     let fake = Fake { texts: vec!["a", "a", "a"], ..Fake::default() };
-    assert_eq!(fake.answer(2, 0.995, true), (vec![1.0, 0.99], "index 2".into()));
+    assert_eq!(fake.answer(2, 0.995, true), (vec![1.0, 0.99], "index 2, index 2".into()));
+}
+
+#[test]
+fn few_rows_above_the_least_score_are_believed_after_a_second_look_that_is_further() {
+    let texts = vec!["a", "b", "c", "d", "e", "f"];
+    // The index has 100,000 vectors, and is asked with an ef_search of 48 first.
+    let poor = Fake { texts: texts.clone(), missed: 3, misses_none_with: Some(4 * 48), ..Fake::default() };
+    assert_eq!(poor.answer(3, 0.965, false), (vec![1.0, 0.99, 0.98], "index 3, index 3".into()));
+    assert!(matches!(poor.steps.borrow()[1].scan, Scan::Index { ef_search: 192, .. }));
+    // Enough qualify: one look is enough.
+    let good = Fake { texts: texts.clone(), ..Fake::default() };
+    assert_eq!(good.answer(3, 0.975, false), (vec![1.0, 0.99, 0.98], "index 3".into()));
+    // Few do, whatever is looked at: no exact scan is made for that.
+    let few = Fake { texts, ..Fake::default() };
+    assert_eq!(few.answer(3, 0.985, false), (vec![1.0, 0.99, 0.98], "index 3, index 3".into()));
 }
 
 #[test]

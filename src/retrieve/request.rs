@@ -12,6 +12,8 @@ pub struct Request {
     pub filter: Option<Filter>,
     /// The filter as it was given.
     pub filter_text: Option<Json>,
+    /// The keys of metadata that were written in it, also where they keep everything.
+    pub filter_keys: Vec<String>,
     /// Each row's locator says which rank and score it had by meaning and by words.
     pub explain: bool,
     /// The rows become one text: chunks that meet in a document are one row.
@@ -65,9 +67,11 @@ impl Request {
         }
         let filter_text = filter.clone();
         let filter = match filter.map(|filter| Filter::parse(&filter)).transpose() {
-            Ok(filter) => filter.filter(|filter| !filter.is_always()),
+            Ok(filter) => filter,
             Err(problem) => return argument("filter", problem),
         };
+        let filter_keys = filter.iter().flat_map(Filter::metadata_keys).map(str::to_string).collect();
+        let filter = filter.filter(|filter| !filter.is_always());
         let mode = match mode.map(|word| Mode::parse(word).ok_or(word)).transpose() {
             Ok(mode) => mode,
             Err(word) => {
@@ -89,6 +93,7 @@ impl Request {
         Ok(Request {
             kb_id: kb_id.to_string(),
             filter_text: filter_text.filter(|_| filter.is_some()),
+            filter_keys,
             filter,
             explain,
             as_context: false,
@@ -142,6 +147,19 @@ mod tests {
         let bounds = AnswerBounds::new(&retrieval, &Preprocess::default());
         let expected = AnswerBounds { top_k: 3, min_score: 0.2, max_tokens: Some(9), dedupe: true };
         assert_eq!(bounds, expected);
+    }
+
+    #[test]
+    fn the_keys_of_a_filter_are_those_that_were_written_though_it_keeps_everything() {
+        for filter in [
+            json!({"type": "or", "filters": [{"mood": 1}, {}]}),
+            json!({"type": "nin", "key": "mood", "value": []}),
+            json!({"type": "not", "filter": {"type": "in", "key": "mood", "value": []}}),
+        ] {
+            let given = Some(Json::new(filter.to_string()));
+            let request = Request::new("kb", None, None, given, None, None, None).unwrap();
+            assert_eq!((request.filter, request.filter_keys), (None, vec!["mood".to_string()]), "{filter}");
+        }
     }
 
     #[test]

@@ -34,16 +34,19 @@ pub fn matching_chunks(target: &Target, filter: &Filter, most: usize) -> Result<
         let tenants = arguments.add(Arg::Texts(&tenants));
         let limit = arguments.add(Arg::Long(most as i64 + 1));
         let condition = filter::indexed_condition(filter, &indexes, &mut arguments);
-        // "OFFSET 0": documents are looked for by the filter, never by way of all chunks.
+        // "OFFSET 0": documents are looked for by the filter, never by way of all chunks. In one array, which
+        // costs less than a row for each.
         let sql = format!(
-            "SELECT c.chunk_id FROM (
-                 SELECT d.document_id FROM kb.documents d
-                 WHERE d.kb_no = {kb_no} AND d.tenant_id = ANY ({tenants}) AND {condition} OFFSET 0) d
-             JOIN kb.chunks c ON c.document_id = d.document_id AND c.build_no = {build_no} AND c.enabled
-             LIMIT {limit}"
+            "SELECT pg_catalog.array_agg(l.chunk_id) FROM (
+                 SELECT c.chunk_id FROM (
+                     SELECT d.document_id FROM kb.documents d
+                     WHERE d.kb_no = {kb_no} AND d.tenant_id = ANY ({tenants}) AND {condition} OFFSET 0) d
+                 JOIN kb.chunks c ON c.document_id = d.document_id AND c.build_no = {build_no} AND c.enabled
+                 LIMIT {limit}) l"
         );
-        setting::with(&LOOK_UPS, || spi::read_much(&sql, &arguments.all(), |row| row.uuid(0)))
+        setting::with(&LOOK_UPS, || spi::read_much(&sql, &arguments.all(), |row| row.uuids(0)))
     })?;
+    let found = found.into_iter().next().unwrap_or_default();
     Ok((found.len() <= most).then_some(found))
 }
 
@@ -58,7 +61,7 @@ pub fn expected_part(target: &Target, filter: &Filter) -> Result<Option<f64>> {
         let condition = filter::indexed_condition(filter, &indexes, &mut arguments);
         let sql = format!("SELECT FROM kb.documents d WHERE {condition}");
         let passing = estimate::rows(&sql, &arguments.all())?;
-        let all = estimate::rows("SELECT FROM kb.documents d", &[])?;
+        let all = estimate::rows_of_table(c"documents");
         Ok((all > 0.0).then(|| (passing / all).min(1.0)))
     })
 }

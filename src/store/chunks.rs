@@ -40,32 +40,41 @@ pub fn existing(document_id: i64, build_no: i64) -> Result<Vec<Existing>> {
 /// A chunk with its identity and place.
 pub type PlacedChunk = (Uuid, usize, Chunk);
 
-/// Inserts chunks of one document, which is the tenant's. An id that is there already (a crash after the commit, say)
-/// stays.
-pub fn insert(build: &Build, document_id: i64, tenant_id: &str, chunks: &[PlacedChunk]) -> Result<()> {
-    // So many at once, to bound the size of one statement's arguments.
+/// A chunk of a document, and the tenant whose document it is.
+pub type OwnedChunk<'a> = (i64, &'a str, &'a PlacedChunk);
+
+/// Inserts chunks of one build. An id that is there already (a crash after the commit, say) stays.
+pub fn insert(build: &Build, chunks: &[OwnedChunk]) -> Result<()> {
+    if chunks.is_empty() {
+        return Ok(());
+    }
     let language = Language::named(&build.preprocess.language)?;
+    // So many at once, to bound the size of one statement's arguments.
     for part in chunks.chunks(500) {
-        let columns = Columns::of(part);
-        let terms =
-            part.iter().map(|(_, _, chunk)| language.terms(&chunk.whole())).collect::<Result<Vec<_>>>()?;
+        let columns = Columns::of(part.iter().map(|(_, _, chunk)| *chunk));
+        let document_ids: Vec<i64> = part.iter().map(|(document_id, _, _)| *document_id).collect();
+        let tenants: Vec<String> = part.iter().map(|(_, tenant_id, _)| tenant_id.to_string()).collect();
+        let terms = part
+            .iter()
+            .map(|(_, _, (_, _, chunk))| language.terms(&chunk.whole()))
+            .collect::<Result<Vec<_>>>()?;
         spi::execute(
             "WITH inserted AS (
                  INSERT INTO kb.chunks (chunk_id, build_no, document_id, kb_no, tenant_id, ordinal, content, content_hash,
                      token_count, start_char, end_char, locator, terms, context)
-                 SELECT u.id, $1, $2, $3, $4, u.ordinal, u.content, u.hash, u.tokens, u.s, u.e, u.locator::jsonb, u.terms,
-                     nullif(u.context, '')
-                 FROM unnest($5::uuid[], $6::int[], $7::text[], $8::bytea[], $9::int[], $10::int[],
-                     $11::int[], $12::text[], $13::bytea[], $14::text[])
-                     AS u (id, ordinal, content, hash, tokens, s, e, locator, terms, context)
+                 SELECT u.id, $1, u.document_id, $2, u.tenant_id, u.ordinal, u.content, u.hash, u.tokens, u.s, u.e,
+                     u.locator::jsonb, u.terms, nullif(u.context, '')
+                 FROM unnest($3::bigint[], $4::text[], $5::uuid[], $6::int[], $7::text[], $8::bytea[], $9::int[],
+                     $10::int[], $11::int[], $12::text[], $13::bytea[], $14::text[])
+                     AS u (document_id, tenant_id, id, ordinal, content, hash, tokens, s, e, locator, terms, context)
                  ON CONFLICT DO NOTHING RETURNING build_no, tenant_id, chunk_id)
              INSERT INTO kb.bm25_pending (build_no, tenant_id, chunk_id)
              SELECT i.build_no, i.tenant_id, i.chunk_id FROM inserted i",
             &[
                 Arg::Long(build.build_no),
-                Arg::Long(document_id),
                 Arg::Long(build.kb_no),
-                Arg::Text(tenant_id),
+                Arg::Longs(&document_ids),
+                Arg::Texts(&tenants),
                 Arg::Uuids(&columns.ids),
                 Arg::Ints(&columns.ordinals),
                 Arg::Texts(&columns.contents),
@@ -85,7 +94,7 @@ pub fn insert(build: &Build, document_id: i64, tenant_id: &str, chunks: &[Placed
 /// Moves kept chunks to their new place; rows that did not move are not touched.
 pub fn update_places(build_no: i64, chunks: &[PlacedChunk]) -> Result<()> {
     for part in chunks.chunks(500) {
-        let columns = Columns::of(part);
+        let columns = Columns::of(part.iter());
         spi::execute(
             "UPDATE kb.chunks c SET ordinal = u.ordinal, start_char = u.s, end_char = u.e, locator = u.locator::jsonb
              FROM unnest($2::uuid[], $3::int[], $4::int[], $5::int[], $6::text[])
@@ -134,7 +143,7 @@ struct Columns {
 }
 
 impl Columns {
-    fn of(chunks: &[PlacedChunk]) -> Self {
+    fn of<'a>(chunks: impl Iterator<Item = &'a PlacedChunk>) -> Self {
         let mut columns = Columns::default();
         for (id, ordinal, chunk) in chunks {
             columns.ids.push(*id);

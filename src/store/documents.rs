@@ -180,6 +180,18 @@ pub fn set_extracted(
     Ok(())
 }
 
+/// As [`set_extracted`], for documents whose rows have their text and title already.
+pub fn set_extracted_as_they_are(document_ids: &[i64]) -> Result<()> {
+    if document_ids.is_empty() {
+        return Ok(());
+    }
+    spi::execute(
+        "UPDATE kb.documents SET indexed_hash = content_hash WHERE document_id = ANY ($1)",
+        &[Arg::Longs(document_ids)],
+    )?;
+    Ok(())
+}
+
 /// Keeps what models said of a document while it was cut.
 pub fn set_answers(document_id: i64, answers: Option<&[u8]>) -> Result<()> {
     spi::execute(

@@ -6,7 +6,6 @@ use crate::model::judgement::{Judgement, Question};
 use crate::pg::json::Jsonb;
 use crate::pg::spi::{self, Arg};
 use crate::store::knowledge_bases::KnowledgeBase;
-use uuid::Uuid;
 
 fn not_found(name: &str) -> Error {
     Error::NotFound { what: Object::EvalSet, id: name.into() }
@@ -93,15 +92,5 @@ pub fn questions(kb_no: i64, name: &str) -> Result<Vec<Question>> {
                 filter: row.opt::<Jsonb>(3)?.map(|Jsonb(filter)| filter),
             })
         },
-    )
-}
-
-/// Where chunks are in their documents' texts, of those that the caller may read.
-pub fn spans(build_no: i64, chunk_ids: &[Uuid]) -> Result<Vec<(Uuid, (i32, i32))>> {
-    spi::read(
-        "SELECT c.chunk_id, c.start_char, c.end_char FROM kb.chunks c
-         WHERE c.build_no = $1 AND c.chunk_id = ANY ($2)",
-        &[Arg::Long(build_no), Arg::Uuids(chunk_ids)],
-        |row| Ok((row.uuid(0)?, (row.get(1)?, row.get(2)?))),
     )
 }

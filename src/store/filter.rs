@@ -110,7 +110,7 @@ fn of_metadata<'a>(
         }
         Test::Exists => format!("(d.metadata ? {})", arguments.add(Arg::Text(key))),
         Test::Compares(comparison, bound) => {
-            let has_index = indexes.iter().any(|index| index.serves(key, bound));
+            let has_index = indexes.iter().any(|index| index.serves(key, IndexType::of(bound)));
             let (key, operator) = (arguments.add(Arg::Text(key)), operator(*comparison));
             let typed = |kind: &str, value: &str| {
                 format!("CASE WHEN pg_catalog.jsonb_typeof(d.metadata -> {key}) = '{kind}' THEN {value} END")
@@ -144,8 +144,10 @@ fn of_metadata<'a>(
                 }
             }
         }
-        // Of fields only.
-        Test::At(_) => "false".into(),
+        Test::At(times) => {
+            let value = key_expression(IndexType::Timestamp, "d.metadata", &arguments.add(Arg::Text(key)));
+            format!("({value} = ANY ({}))", arguments.add(Arg::Longs(times)))
+        }
     }
 }
 
@@ -214,9 +216,9 @@ pub fn is_estimated(filter: &Filter, indexes: &[MetadataIndex]) -> bool {
         Filter::Is(Key::Metadata(key), test) => match test {
             Test::Equals(value) => value.is_scalar(),
             Test::OneOf(values) => values.len() <= LOOKED_UP && values.iter().all(Json::is_scalar),
-            Test::Compares(_, bound) => indexes.iter().any(|index| index.serves(key, bound)),
+            Test::Compares(_, bound) => indexes.iter().any(|index| index.serves(key, IndexType::of(bound))),
+            Test::At(_) => indexes.iter().any(|index| index.serves(key, IndexType::Timestamp)),
             Test::Contains(_) | Test::Exists => true,
-            Test::At(_) => false,
         },
         Filter::Is(Key::Field(_), _) => false,
     }

@@ -6,7 +6,7 @@
 
 use crate::error::Result;
 use crate::model::Filter;
-use crate::model::filter::{Bound, IndexType};
+use crate::model::filter::IndexType;
 use crate::pg::spi::{self, Arg, literal, quote};
 
 /// Indexes on different keys and types that there can be at most, of all tenants.
@@ -20,9 +20,9 @@ pub struct MetadataIndex {
 }
 
 impl MetadataIndex {
-    /// Whether values of a key that compare with a bound are looked up in it.
-    pub fn serves(&self, key: &str, bound: &Bound) -> bool {
-        self.key == key && self.index_type == IndexType::of(bound)
+    /// Whether values of a key are looked up in it that are compared as this type's.
+    pub fn serves(&self, key: &str, index_type: IndexType) -> bool {
+        self.key == key && self.index_type == index_type
     }
 }
 

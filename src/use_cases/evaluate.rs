@@ -2,7 +2,7 @@
 
 use super::query::{answer, embed, target};
 use crate::error::{Error, Result};
-use crate::model::judgement::{Judgement, Question};
+use crate::model::judgement::Question;
 use crate::model::{Filter, Hit, Kind, Mode, Retrieval};
 use crate::pg::report;
 use crate::retrieve::Request;
@@ -185,9 +185,9 @@ fn measure_answer(
     let k = trial.k as usize;
     let mut top_k = trial.top_k.unwrap_or(trial.k) as usize;
     let is_paid = target.retrieval.rerank.is_some() || target.retrieval.transform.is_some();
-    let mut is_all = trial.top_k.is_some() || is_paid || hits.len() < top_k;
+    let mut is_all = trial.top_k.is_some() || is_paid || chunks(&hits) < top_k;
     let ranking = loop {
-        let mut ranking = metrics::ranking(&places(target, question, &hits)?, &question.judgements);
+        let mut ranking = metrics::ranking(&places(&hits), &question.judgements);
         if is_all || ranking.len() >= k || top_k >= MAX_CHUNKS {
             ranking.truncate(if trial.top_k.is_some() { usize::MAX } else { k });
             break ranking;
@@ -195,7 +195,7 @@ fn measure_answer(
         top_k = (top_k * 2).min(MAX_CHUNKS);
         let request = trial.request(kb_id, Some(question), Some(top_k as i32))?;
         let wider = answer(&request, &question.question, &Journal::closed())?.hits;
-        is_all = wider.len() < top_k;
+        is_all = chunks(&wider) < top_k;
         let known: HashSet<Uuid> = hits.iter().map(|hit| hit.chunk_id).collect();
         hits.extend(wider.into_iter().filter(|hit| !known.contains(&hit.chunk_id)));
     };
@@ -206,21 +206,19 @@ fn measure_answer(
 /// Chunks at most that are asked for to have k documents.
 const MAX_CHUNKS: usize = crate::model::retrieval::MAX_TOP_K as usize;
 
-/// The documents of the hits, and where in them the chunks are if that counts.
-fn places(target: &Target, question: &Question, hits: &[Hit]) -> Result<Vec<Place>> {
-    let in_parts = |judgement: &Judgement| judgement.span.is_some();
-    let spans: HashMap<_, _> = match question.judgements.iter().any(in_parts) {
-        true => {
-            let ids: Vec<_> = hits.iter().map(|hit| hit.chunk_id).collect();
-            eval_sets::spans(target.build_no, &ids)?.into_iter().collect()
-        }
-        false => HashMap::new(),
-    };
+/// How many chunks the rows have, which are no fewer than were found: one that is joined with what surrounds it has several.
+fn chunks(hits: &[Hit]) -> usize {
+    let of = |hit: &Hit| hit.row.locator.get("chunk_ids").and_then(Value::as_array).map_or(1, Vec::len);
+    hits.iter().map(of).sum()
+}
+
+/// The documents of the hits, and where in them their texts are.
+fn places(hits: &[Hit]) -> Vec<Place> {
     let place = |hit: &Hit| Place {
         external_id: hit.row.external_id.clone(),
-        span: spans.get(&hit.chunk_id).copied(),
+        span: Some((hit.row.place.start, hit.row.place.end)),
     };
-    Ok(hits.iter().map(place).collect())
+    hits.iter().map(place).collect()
 }
 
 fn ann_recall(
@@ -239,7 +237,9 @@ fn ann_recall(
         Some(exact) => *exact,
         None => *exact.entry(k).or_insert(probe.exact()?),
     };
-    exact.map(|exact| probe.recall(&exact, target.ef_search())).transpose()
+    let Some(exact) = exact else { return Ok(None) };
+    // What is compared all is found.
+    Ok(Some(probe.found(&exact, target.ef_search())?.map_or(1.0, |found| found.recall)))
 }
 
 impl Evaluated {

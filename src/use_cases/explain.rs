@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::model::{Candidate, Hit, Mode};
 use crate::pg::role;
 use crate::retrieve::dense;
-use crate::retrieve::explanation::{Dropped, dropped, dropped_json};
+use crate::retrieve::explanation::{Dropped, Part, dropped, dropped_json, rank};
 use crate::retrieve::gone::without_gone;
 use crate::retrieve::journal::{Journal, Notes};
 use crate::retrieve::keyword;
@@ -202,12 +202,14 @@ impl<'a> Standing<'a> {
 
     fn of(&self, chunk: &NamedChunk) -> Value {
         let id = chunk.chunk_id;
-        let rank = self.answer.hits.iter().position(|hit| hit.chunk_id == id).map(|place| place + 1);
-        let (stage, why) = match rank {
-            Some(_) => (None, None),
+        let (rank, stage, why) = match rank(&self.answer.hits, id) {
+            Some((rank, Part::Hit)) => (Some(rank), None, None),
+            Some((rank, Part::Surroundings)) => {
+                (Some(rank), None, Some(format!("it is a part of the passage of rank {rank}")))
+            }
             None => {
                 let (stage, why) = self.why_not(chunk);
-                (Some(stage), Some(why))
+                (None, Some(stage), Some(why))
             }
         };
         let mut says = json!({

@@ -3,12 +3,10 @@
 use super::query::embed;
 use crate::error::{Error, Result};
 use crate::model::retrieval::EfSearch;
-use crate::model::vector_db::Scan;
 use crate::model::{Filter, Kind};
 use crate::pg::report;
 use crate::pg::role::as_owner;
-use crate::retrieve::index_recall::{Exact, Probe};
-use crate::retrieve::plan::Step;
+use crate::retrieve::index_recall::{Exact, Found, Probe};
 use crate::store::index_recall::{self, Measured};
 use crate::store::search::Target;
 use crate::store::{knowledge_bases, query_log, search};
@@ -69,18 +67,27 @@ pub fn measure_recall(kb_id: &str, sample: i32, source: &str) -> Result<Measured
     }
     let is_auto = matches!(target.retrieval.ef_search, Some(EfSearch::Auto(_)));
     let tried = if is_auto { EF_SEARCH.map(Some).to_vec() } else { vec![target.ef_search()] };
-    let mut measured = Measured { recall: 1.0, sample: probes.len(), ef_search: None };
+    let mut measured = Measured { recall: 1.0, sample: 0, ef_search: None };
     for ef_search in tried {
-        let mut sum = 0.0;
+        let mut found: Vec<Found> = Vec::with_capacity(probes.len());
         for (probe, exact) in &probes {
             report::check_interrupts();
-            sum += probe.recall(exact, ef_search)?;
-            measured.ef_search = match probe.first_scan(ef_search)? {
-                Some(Step { scan: Scan::Index { ef_search, .. }, .. }) => Some(ef_search),
-                _ => None,
-            };
+            found.extend(probe.found(exact, ef_search)?);
         }
-        measured.recall = if probes.is_empty() { 1.0 } else { sum / probes.len() as f64 };
+        // Questions that are answered by an exact scan say nothing of the index.
+        if found.is_empty() {
+            break;
+        }
+        let sum: f64 = found.iter().map(|found| found.recall).sum();
+        measured = Measured {
+            recall: sum / found.len() as f64,
+            sample: found.len(),
+            // Under a filter more is used than where there is none.
+            ef_search: match is_auto {
+                true => ef_search,
+                false => found.iter().map(|found| found.ef_search).min(),
+            },
+        };
         if measured.recall >= TARGET {
             break;
         }
@@ -101,13 +108,27 @@ fn logged(target: &Target, sample: i64) -> Result<Vec<Question>> {
     for part in logged.chunks(EMBEDDED_AT_ONCE) {
         report::check_interrupts();
         let texts: Vec<String> = part.iter().map(|(query, _)| query.clone()).collect();
-        for (vector, (_, filter)) in embed(target, Kind::Query, &texts)?.into_iter().zip(part) {
-            // One that was valid when it was asked.
-            let filter = filter.as_ref().map(Filter::parse).transpose();
-            questions.extend(filter.ok().map(|filter| Question { vector, filter, own: None }));
+        for (vector, (_, filter)) in embed_shorter(target, &texts)?.into_iter().zip(part) {
+            // One that was valid when it was asked, and is not too long for the log.
+            let filter = filter.as_ref().map(Filter::parse).transpose().ok();
+            let question = vector.zip(filter).map(|(vector, filter)| Question { vector, filter, own: None });
+            questions.extend(question);
         }
     }
     Ok(questions)
+}
+
+/// Vectors of questions, in order; None: it is longer than the model reads, which need not be the one that it was asked with.
+fn embed_shorter(target: &Target, texts: &[String]) -> Result<Vec<Option<Vec<f32>>>> {
+    match embed(target, Kind::Query, texts) {
+        Ok(vectors) => Ok(vectors.into_iter().map(Some).collect()),
+        Err(Error::InputTooLong { .. }) if texts.len() == 1 => Ok(vec![None]),
+        Err(Error::InputTooLong { .. }) => {
+            let (first, last) = texts.split_at(texts.len() / 2);
+            Ok([embed_shorter(target, first)?, embed_shorter(target, last)?].concat())
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Questions that are embedded by one request.

@@ -117,6 +117,6 @@ pub use share::{share, unshare};
 pub use tables_altered::tables_altered;
 pub use terms::terms;
 pub use tune::{Tuned, tune};
-pub use vector_count::{index_state, vector_count};
+pub use vector_count::{index_progress, index_state, vector_count};
 pub use wait::{wait_for_knowledge_base, wait_for_run};
 pub use watched_changed::watched_changed;

@@ -231,8 +231,7 @@ pub(super) fn target(request: &Request) -> Result<Target> {
             services::get(what, &id)?;
         }
     }
-    let keys = request.filter.as_ref().map(Filter::metadata_keys).unwrap_or_default();
-    match target.retrieval.key_problem(keys) {
+    match target.retrieval.key_problem(request.filter_keys.iter().map(String::as_str)) {
         None => Ok(target),
         Some(problem) => Err(Error::Argument { argument: "filter", problem }),
     }

@@ -39,7 +39,11 @@ pub fn log(target: &Target, request: &Request, question: &str, took: Duration, h
         asked_at: i64::try_from(age.saturating_sub(took).as_micros()).unwrap_or_default(),
         query: question.chars().take(MAX_CHARACTERS).collect(),
         mode: mode.into(),
-        filter: filter.filter(|filter| filter.len() <= MAX_FILTER_BYTES).map(str::to_string),
+        filter: filter.map(|filter| match filter.len() {
+            0..=MAX_FILTER_BYTES => filter.to_string(),
+            // No filter, but JSON: the log says that there was one.
+            bytes => format!("\"a filter of {bytes} bytes\""),
+        }),
         top_k: i32::try_from(target.retrieval.top_k).unwrap_or(i32::MAX),
         row_count: i32::try_from(hits.len()).unwrap_or(i32::MAX),
         score: hits.first().and_then(|hit| hit.score),

@@ -14,8 +14,8 @@ fn name(number: i32) -> String {
     format!("index_build_{number}")
 }
 
-/// A place, until it is dropped. None: there is none now. Who has built and waits for transactions of its database to end
-/// costs the others nothing, and so is not counted; it keeps its file, and another takes the next number.
+/// A place, until it is dropped. None: there is none now. Who has built, or drops what was replaced, and waits for transactions of
+/// its database to end costs the others nothing, and so is not counted; it keeps its file, and another takes the next number.
 pub fn take() -> Result<Option<PidFile>> {
     let Some(_looking) = acquire(LOOKING) else { return Ok(None) };
     // There are no more indexers than that.

@@ -31,6 +31,13 @@ impl Member for Backlog {
     }
 }
 
+/// What takes nothing more for now.
+#[derive(Default)]
+pub struct Busy {
+    pub embedders: Vec<String>,
+    pub knowledge_bases: Vec<i64>,
+}
+
 #[derive(Default)]
 pub struct Claims {
     live: Turns,
@@ -54,14 +61,14 @@ struct Turns {
 }
 
 impl Claims {
-    /// Claims at most `limit` jobs, no more than `share` of one backlog. Passed over are knowledge bases with one of
-    /// the embedders `busy`, and documents that only wait for vectors of one `paused`.
+    /// Claims at most `limit` jobs, no more than `share` of one backlog. Passed over are knowledge bases that are `busy`, or
+    /// have an embedder that is, and documents that only wait for vectors of one `paused`.
     pub fn claim(
         &mut self,
         limit: usize,
         share: usize,
         lease: Duration,
-        busy: Vec<String>,
+        busy: Busy,
         paused: Paused,
     ) -> Result<Vec<Job>> {
         let begun = Instant::now();
@@ -102,7 +109,7 @@ impl Turns {
         &mut self,
         priority: Priority,
         wanted: &mut Wanted,
-        busy: &[String],
+        busy: &Busy,
         lease: Duration,
     ) -> (Vec<Job>, Result<()>) {
         let mut claimed: Vec<Job> = Vec::new();
@@ -151,7 +158,7 @@ impl Turns {
     }
 
     /// Looks who has due jobs, if that is not known.
-    fn look_if_due(&mut self, priority: Priority, busy: &[String]) -> Result<()> {
+    fn look_if_due(&mut self, priority: Priority, busy: &Busy) -> Result<()> {
         let now = Instant::now();
         if self.from_start.is_none_or(|at| now.duration_since(at) > FROM_START) {
             self.from_start = Some(now);
@@ -240,8 +247,9 @@ impl Turns {
     }
 }
 
-/// Whether one of a knowledge base's embedders is busy.
-fn is_busy(embedders: &HashMap<i64, Vec<String>>, backlog: &Backlog, busy: &[String]) -> bool {
+/// Whether a knowledge base or one of its embedders is busy.
+fn is_busy(embedders: &HashMap<i64, Vec<String>>, backlog: &Backlog, busy: &Busy) -> bool {
     let own = embedders.get(&backlog.kb_no);
-    !busy.is_empty() && own.is_some_and(|own| own.iter().any(|embedder| busy.contains(embedder)))
+    let has_busy = |own: &Vec<String>| own.iter().any(|embedder| busy.embedders.contains(embedder));
+    busy.knowledge_bases.contains(&backlog.kb_no) || !busy.embedders.is_empty() && own.is_some_and(has_busy)
 }

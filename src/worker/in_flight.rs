@@ -126,6 +126,12 @@ impl<T: Destination> InFlight<T> {
         own.map(|batch| batch.texts.len()).sum()
     }
 
+    /// Texts of a build.
+    pub fn texts_of_build(&self, build_no: i64) -> usize {
+        let own = self.batches.values().filter(|batch| batch.target.build_no() == build_no);
+        own.map(|batch| batch.texts.len()).sum()
+    }
+
     /// Bytes that the batches of an embedder hold at the gateway, and those of all.
     pub fn cost(&self, embedder: &str) -> (usize, usize) {
         let cost = |id| self.costs.get(id).copied().unwrap_or(0);
@@ -186,6 +192,7 @@ mod tests {
         in_flight.add(1, batch(&build(1, "local", "hash"), &[(1, "a"), (1, "a")]));
         in_flight.add(2, batch(&build(2, "far", "openai"), &[(1, "a"), (1, "b")]));
         assert_eq!((in_flight.texts_of("local"), in_flight.texts_of("far")), (1, 2));
+        assert_eq!((in_flight.texts_of_build(1), in_flight.texts_of_build(2)), (1, 2));
         assert_eq!(in_flight.local_batches(), 1);
         let ((local, all), (far, _)) = (in_flight.cost("local"), in_flight.cost("far"));
         assert!(local < far && local + far == all, "{local} {far} {all}");

@@ -4,14 +4,17 @@ use super::growth::Growth;
 use super::index_schedule::IndexSchedule;
 use super::log::Log;
 use super::target::{Target, has_moved};
+use super::unindexed::Unindexed;
 use crate::error::Result;
-use crate::model::segments::MOST_REST;
 use crate::pg::{txn, wake};
 use crate::store::metadata_indexes::{self, Task};
 use crate::store::vector_store::index::{self, Table, Work};
 use crate::store::vector_store::{self, Size, VectorDb};
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
+
+/// Vectors that a table gets while its segments are merged at most; then the merge is put off.
+const MOST_MEANWHILE: u64 = 10_000;
 
 /// What a vector table wants.
 #[derive(Debug, Clone, PartialEq)]
@@ -58,6 +61,7 @@ pub struct Indexes {
     asked: HashMap<VectorDb, Work>,
     /// Vectors that each table got since the indexer runs.
     since: HashMap<VectorDb, u64>,
+    unindexed: Unindexed,
     /// Of builds in shared tables.
     growth: Growth,
     /// All tables were looked at since this worker started.
@@ -75,10 +79,16 @@ impl Indexes {
             Some(since) => *since += vectors as u64,
             None => drop(self.since.insert(vector_db.clone(), vectors as u64)),
         }
+        self.unindexed.note(target, vectors);
         // One that has moved is not looked for in the shared table any more.
         if !target.build.owns_table && vector_db == &target.build.vector_db {
             self.growth.note(target.build.build_no, vectors, vector_db.config.min_rows);
         }
+    }
+
+    /// The knowledge bases for which nothing is to be taken in before an index is built.
+    pub fn full(&mut self) -> Vec<i64> {
+        self.unindexed.full(Instant::now())
     }
 
     /// Gives builds that have outgrown a shared table one of their own.
@@ -192,7 +202,7 @@ impl Indexes {
     /// What is written while segments are merged has no index: where that is much, the merge is put off.
     fn end_merges(&mut self) -> Result<()> {
         for (table, since) in &mut self.since {
-            if *since >= MOST_REST {
+            if *since >= MOST_MEANWHILE {
                 *since = 0;
                 txn::in_txn(|| index::cancel_merge(table))?;
             }

@@ -1,6 +1,6 @@
 //! From the queue to chunks: claims jobs, reads and prepares documents in groups, writes their chunks.
 
-use super::claims::Claims;
+use super::claims::{Busy, Claims};
 use super::helper_thread::{self, HelperThread};
 use super::indexes::Indexes;
 use super::open_documents::OpenDocuments;
@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 /// its own; and of one knowledge base per claim.
 const OPEN_DOCUMENTS: usize = 4096;
 const OPEN_LOCAL: usize = 64;
-const OPEN_REMOTE: usize = 768;
+const OPEN_REMOTE: usize = 1536;
 const SHARE: usize = 32;
 /// Documents claimed at a time.
 const CLAIM: usize = 64;
@@ -126,7 +126,7 @@ impl Intake {
                 }
             }
         }
-        let begun = if may_begin { self.prepare_next(open, pauses) } else { Ok(false) };
+        let begun = if may_begin { self.prepare_next(open, pauses, indexes) } else { Ok(false) };
         // Even if no more can be prepared, what is done is written.
         let Some(results) = results else { return begun };
         let mut prepared = Vec::new();
@@ -141,9 +141,14 @@ impl Intake {
     }
 
     /// Claims jobs if none is left, reads a group of documents and has it prepared; false when there is none.
-    fn prepare_next(&mut self, open: &mut OpenDocuments, pauses: &mut Pauses) -> Result<bool> {
+    fn prepare_next(
+        &mut self,
+        open: &mut OpenDocuments,
+        pauses: &mut Pauses,
+        indexes: &mut Indexes,
+    ) -> Result<bool> {
         if self.claimed.is_empty() {
-            self.claim(open, pauses)?;
+            self.claim(open, pauses, indexes)?;
         }
         if self.claimed.is_empty() {
             return Ok(false);
@@ -170,7 +175,7 @@ impl Intake {
         Ok(true)
     }
 
-    fn claim(&mut self, open: &OpenDocuments, pauses: &mut Pauses) -> Result<()> {
+    fn claim(&mut self, open: &OpenDocuments, pauses: &mut Pauses, indexes: &mut Indexes) -> Result<()> {
         let room = OPEN_DOCUMENTS.saturating_sub(open.len());
         if room == 0 {
             return Ok(());
@@ -178,8 +183,9 @@ impl Intake {
         self.sources.take_up(&mut self.rests)?;
         end_pauses_of_altered(pauses)?;
         // No embedder takes more than half of what is left, so that however many are stuck another finds room.
-        let mut busy = open.busy_embedders(OPEN_LOCAL, OPEN_REMOTE.min(room / 2));
-        busy.extend(self.slow.full_embedders());
+        let mut embedders = open.busy_embedders(OPEN_LOCAL, OPEN_REMOTE.min(room / 2));
+        embedders.extend(self.slow.full_embedders());
+        let busy = Busy { embedders, knowledge_bases: indexes.full() };
         let paused = pauses.current(Instant::now());
         let lease = settings::lease_duration();
         let (most, share) = (CLAIM.min(room), SHARE.min(room));
@@ -282,17 +288,16 @@ impl Intake {
             }
             self.found_busy.remove(&document.job.job_no);
             let priority = document.job.priority;
-            for target in open.open(document) {
+            for (target, chunks) in open.open(document) {
                 let key = (priority, target.build.build_no);
-                groups.entry(key).or_insert_with(|| Group::new(target)).documents.push(document_id);
+                let group = groups.entry(key).or_insert_with(|| Group::new(target));
+                group.documents.push(document_id);
+                group.chunks += chunks;
             }
         }
         for ((priority, _), mut group) in groups {
             group.holds = open.hold(group.documents.iter().copied());
-            match priority {
-                Priority::Live => queue.push_first(group),
-                Priority::Backfill => queue.push(group),
-            }
+            queue.add(group, priority);
         }
         open.outcomes().give_back(&edited, Duration::ZERO)?;
         busy.iter().try_for_each(|(pause, jobs)| open.outcomes().give_back(jobs, *pause))

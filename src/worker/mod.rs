@@ -4,6 +4,7 @@
 pub mod backoff;
 pub mod embed_batch;
 pub mod growth;
+pub mod hold;
 pub mod in_flight;
 pub mod index_schedule;
 pub mod pace;
@@ -71,6 +72,8 @@ mod source_changes;
 mod statistics;
 #[cfg(feature = "server")]
 mod target;
+#[cfg(feature = "server")]
+mod unindexed;
 #[cfg(feature = "server")]
 mod unsaved;
 #[cfg(feature = "server")]

@@ -7,6 +7,7 @@ use super::prepare::Prepared;
 use super::target::Target;
 use super::under_way::{Ended, Hold, UnderWay};
 use crate::error::{Error, Result};
+use crate::ingest::diff::Diff;
 use crate::store::jobs::Job;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -72,15 +73,17 @@ impl OpenDocuments {
         self.under_way.clear();
     }
 
-    /// Opens a document whose chunks are written; the builds in which it waits for vectors.
-    pub fn open(&mut self, document: Prepared) -> Vec<Arc<Target>> {
-        let targets: Vec<Arc<Target>> = document.targets.into_iter().map(|(target, _)| target).collect();
-        let last = targets.last();
+    /// Opens a document whose chunks are written; the builds in which it waits for vectors, and for how many at most, but for what
+    /// an earlier try has left.
+    pub fn open(&mut self, document: Prepared) -> Vec<(Arc<Target>, usize)> {
+        let new = |(target, diff): (Arc<Target>, Diff)| (target, diff.insert.len());
+        let targets: Vec<(Arc<Target>, usize)> = document.targets.into_iter().map(new).collect();
+        let last = targets.last().map(|(target, _)| target);
         let open = OpenDocument {
             job: document.job,
             settings: document.settings,
             is_new: document.is_new,
-            in_next: targets.iter().any(|target| target.is_next()),
+            in_next: targets.iter().any(|(target, _)| target.is_next()),
             embedder: last.map(|target| target.embedder.id.clone()).unwrap_or_default(),
             is_remote: last.is_some_and(|target| target.is_remote()),
             error: None,

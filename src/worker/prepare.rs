@@ -240,6 +240,24 @@ fn adopt(document: &Prepared, target: &Target, diff: &Diff) -> Result<()> {
     Ok(())
 }
 
+/// What some documents become in one build: the new chunks of all in one statement.
+fn write_chunks(target: &Target, diffs: &[(&Prepared, &Diff)]) -> Result<()> {
+    let build = &target.build;
+    let mut inserted = Vec::new();
+    for (document, diff) in diffs {
+        target.vectors().delete(build.build_no, &diff.delete)?;
+        chunks::delete(build.build_no, &diff.delete)?;
+        let whose = document.job.tenant_id.as_str();
+        inserted.extend(diff.insert.iter().map(|chunk| (document.document_id, whose, chunk)));
+    }
+    chunks::insert(build, &inserted)?;
+    for (document, diff) in diffs {
+        chunks::update_places(build.build_no, &diff.keep)?;
+        adopt(document, target, diff)?;
+    }
+    Ok(())
+}
+
 /// Writes chunks of documents that are still at the generation they were read at; gone text is deleted
 /// in the same commit. Those that are `current` are written; the others were edited, or are being edited, and are done
 /// again.
@@ -247,31 +265,37 @@ pub fn write(prepared: &[Prepared]) -> Result<Locked> {
     let keys: Vec<(i64, i64)> = prepared.iter().map(|p| (p.document_id, p.job.generation)).collect();
     let locked = documents::lock_current(&keys)?;
     let current = &locked.current;
-    let mut by_build: BTreeMap<i64, (Arc<Target>, Vec<i64>)> = BTreeMap::new();
-    for document in prepared.iter().filter(|p| current.contains(&p.document_id)) {
+    let written: Vec<&Prepared> = prepared.iter().filter(|p| current.contains(&p.document_id)).collect();
+    let mut by_build: BTreeMap<i64, (Arc<Target>, Vec<(&Prepared, &Diff)>)> = BTreeMap::new();
+    for document in &written {
         for (target, diff) in &document.targets {
-            let build = &target.build;
-            target.vectors().delete(build.build_no, &diff.delete)?;
-            chunks::delete(build.build_no, &diff.delete)?;
-            chunks::insert(build, document.document_id, &document.job.tenant_id, &diff.insert)?;
-            chunks::update_places(build.build_no, &diff.keep)?;
-            adopt(document, target, diff)?;
-            by_build
-                .entry(build.build_no)
-                .or_insert_with(|| (target.clone(), Vec::new()))
-                .1
-                .push(document.document_id);
+            let of_build =
+                by_build.entry(target.build.build_no).or_insert_with(|| (target.clone(), Vec::new()));
+            of_build.1.push((document, diff));
         }
-        let text = document.text.as_ref().map(|(original, content)| (original.as_deref(), content.as_str()));
-        documents::set_extracted(document.document_id, text, document.title.as_deref())?;
+    }
+    for (target, diffs) in by_build.values() {
+        write_chunks(target, diffs)?;
+    }
+    let mut extracted = Vec::new();
+    for document in written {
+        match (&document.text, document.title.as_deref()) {
+            (None, None) => extracted.push(document.document_id),
+            (text, title) => {
+                let text = text.as_ref().map(|(original, content)| (original.as_deref(), content.as_str()));
+                documents::set_extracted(document.document_id, text, title)?;
+            }
+        }
         if let Some(answers) = &document.answers {
             documents::set_answers(document.document_id, answers.as_deref())?;
         }
     }
+    documents::set_extracted_as_they_are(&extracted)?;
     // The live build comes first (it is older), and lends its vectors to the next one of its knowledge base.
     let mut live: BTreeMap<i64, Arc<Target>> = BTreeMap::new();
-    for (build_no, (target, document_ids)) in by_build {
+    for (build_no, (target, diffs)) in by_build {
         let build = &target.build;
+        let document_ids: Vec<i64> = diffs.iter().map(|(document, _)| document.document_id).collect();
         let lender = live.get(&build.kb_no).map(|live| (live.vector_db(), live.build.build_no));
         target.vectors().reuse(build_no, build.fingerprint, &document_ids, lender)?;
         if target.is_live() {

@@ -28,13 +28,15 @@ const BATCH_TOKENS: usize = 8192;
 /// free, so that however many are stuck another finds room.
 const AT_GATEWAY: usize = 128 * 1024 * 1024;
 
-/// Fills the gateway with batches; whether anything moved.
+/// Fills the gateway with batches; whether anything moved. Where `more_come`, documents that fill no request of their own wait for
+/// those, as long as their provider has a request's worth of texts of their build: so no other build keeps them waiting.
 pub fn send(
     queue: &mut SendQueue,
     link: &mut GatewayLink,
     open: &mut OpenDocuments,
     pauses: &mut Pauses,
     unsaved: &UnsavedVectors,
+    more_come: bool,
 ) -> Result<bool> {
     let mut sent = false;
     let mut left = queue.begin_round();
@@ -46,6 +48,10 @@ pub fn send(
     while left > 0 {
         left -= 1;
         let Some(mut group) = queue.pop() else { break };
+        if more_come && group.is_small() && has_enough(link, &group.target) {
+            queue.push(group);
+            continue;
+        }
         let tenant = group.target.build.tenant_id.clone();
         if !pauses.is_noted(&group.target.embedder.id, &tenant) && !has_room(link, unsaved, &group.target) {
             queue.push(group);
@@ -85,6 +91,11 @@ fn has_room(link: &GatewayLink, unsaved: &UnsavedVectors, target: &Target) -> bo
     // Twice what can be under way at the provider: the next batches wait at the gateway.
     let most = 2 * embedder.config.remote.max_concurrency * embedder.config.batch_size;
     in_flight.texts_of(&embedder.id) < most && is_within_share(own, 1, all, AT_GATEWAY)
+}
+
+/// Whether as many texts of a build are under way as a request takes.
+fn has_enough(link: &GatewayLink, target: &Target) -> bool {
+    link.in_flight().texts_of_build(target.build_no()) >= target.embedder.config.batch_size
 }
 
 /// Documents of an embedder that cannot be asked fail; those that want nothing of it are done.
@@ -153,6 +164,7 @@ fn send_slice(
     };
     let total = slice.len();
     let slice = first_batch(slice, limit, group.target.is_remote());
+    group.chunks = group.chunks.saturating_sub(slice.len());
     exhausted &= slice.len() == total;
     if let Some(last) = slice.last() {
         group.after = (last.document_id, last.ordinal);

@@ -1,7 +1,7 @@
 //! What is to be sent to the gateway: documents whose chunks are looked through for missing vectors, and batches that
 //! were refused as a whole.
 
-use super::embed_batch::Batch;
+use super::embed_batch::{Batch, Destination};
 use super::open_documents::OpenDocuments;
 use super::target::Target;
 use super::under_way::Hold;
@@ -9,6 +9,7 @@ use crate::catalog::embedder_access::access;
 use crate::error::Result;
 use crate::gateway::protocol::Access;
 use crate::model::Embedder;
+use crate::model::states::Priority;
 use crate::pg::txn;
 use crate::store::{embedders, quotas};
 use std::collections::{HashMap, VecDeque};
@@ -18,6 +19,8 @@ use std::sync::Arc;
 pub struct Group {
     pub target: Arc<Target>,
     pub documents: Vec<i64>,
+    /// How many of their chunks may have no vector, about.
+    pub chunks: usize,
     /// Document and ordinal up to which that is done.
     pub after: (i64, i32),
     pub holds: Vec<Hold>,
@@ -25,7 +28,20 @@ pub struct Group {
 
 impl Group {
     pub fn new(target: Arc<Target>) -> Group {
-        Group { target, documents: Vec::new(), after: (0, -1), holds: Vec::new() }
+        Group { target, documents: Vec::new(), chunks: 0, after: (0, -1), holds: Vec::new() }
+    }
+
+    /// Whether it fills no request of its own.
+    pub fn is_small(&self) -> bool {
+        self.target.is_remote() && self.chunks < self.target.embedder.config.batch_size
+    }
+
+    /// Whether another's documents can be looked through with its own: all of them lie behind what is done.
+    fn takes(&self, other: &Group) -> bool {
+        self.is_small()
+            && self.target.build_no() == other.target.build_no()
+            && self.target.embedder == other.target.embedder
+            && other.documents.iter().all(|document_id| *document_id > self.after.0)
     }
 }
 
@@ -57,9 +73,19 @@ impl SendQueue {
         self.groups.push_back(group);
     }
 
-    /// Adds a group before all others.
-    pub fn push_first(&mut self, group: Group) {
-        self.groups.push_front(group);
+    /// Adds new documents, to a group that fills no request if there is one. Live ones go before all others.
+    pub fn add(&mut self, mut group: Group, priority: Priority) {
+        let place = self.groups.iter().position(|small| small.takes(&group));
+        if let Some(mut small) = place.and_then(|place| self.groups.remove(place)) {
+            small.documents.append(&mut group.documents);
+            small.chunks += group.chunks;
+            small.holds.append(&mut group.holds);
+            group = small;
+        }
+        match priority {
+            Priority::Live => self.groups.push_front(group),
+            Priority::Backfill => self.groups.push_back(group),
+        }
     }
 
     pub fn pop(&mut self) -> Option<Group> {

@@ -79,6 +79,7 @@ const SHARED_FILES: &[(&str, &str)] = &[
     ("query_vector", "query"),
     ("_vector_count", "vector_count"),
     ("_index_state", "vector_count"),
+    ("_index_progress", "vector_count"),
     ("_terms", "terms"),
     ("visible_tenants", "current_tenant"),
     ("readable_tenants", "current_tenant"),

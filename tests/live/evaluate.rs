@@ -102,6 +102,10 @@ fn a_document_counts_once_and_k_is_of_documents() {
     put(&mut db, "k", "q", "harbor ships", r#"["short"]"#);
     assert!(db.found("k", "harbor ships", 10).iter().all(|id| id == "long"));
     assert_near(&measures(&mut db, "k", r#"{"k": 2}"#), &[1.0, 0.5, 0.5, 1.0 / 3f64.log2(), 1.0]);
+    // Also where the chunks of one are one row.
+    for around in [r#"{"k": 2, "neighbors": 1}"#, r#"{"k": 2, "section": true}"#] {
+        assert_near(&measures(&mut db, "k", around), &[1.0, 0.5, 0.5, 1.0 / 3f64.log2(), 1.0]);
+    }
     // With top_k the answer is what it is.
     assert_near(&measures(&mut db, "k", r#"{"k": 2, "top_k": 10}"#), &[0.0; 5]);
     // A part of the long text: only chunks that overlap it count.
@@ -112,6 +116,9 @@ fn a_document_counts_once_and_k_is_of_documents() {
     assert_near(&measures(&mut db, "k", r#"{"k": 1, "mode": "keyword"}"#), &[1.0; 5]);
     put(&mut db, "k", "q", "number10", &part);
     assert_near(&measures(&mut db, "k", r#"{"k": 1, "mode": "keyword", "top_k": 1}"#), &[0.0; 5]);
+    // A passage is all of the text that it has.
+    let passage = r#"{"k": 1, "mode": "keyword", "top_k": 1, "neighbors": 100}"#;
+    assert_near(&measures(&mut db, "k", passage), &[1.0; 5]);
 }
 
 #[test]
@@ -235,7 +242,8 @@ fn what_an_index_misses_is_measured_and_told_by_health() {
     let ids: Vec<String> = (0..3000).map(|i| format!("d{i}")).collect();
     let contents: Vec<String> = (0..3000).map(|i| texts::paragraph(i, 12)).collect();
     db.all_with::<String>(
-        "SELECT status FROM kb.put_documents('k', (SELECT array_agg(jsonb_build_object('external_id', i, 'content', c))
+        "SELECT status FROM kb.put_documents('k', (SELECT array_agg(jsonb_build_object('external_id', i, 'content', c,
+             'metadata', CASE WHEN length(i) % 2 = 0 THEN '{\"half\": 1}'::jsonb ELSE '{}' END))
              FROM unnest($1::text[], $2::text[]) u (i, c)))",
         &[&ids, &contents],
     );
@@ -256,10 +264,23 @@ fn what_an_index_misses_is_measured_and_told_by_health() {
     assert_eq!(ef_search, Some(22));
     assert_eq!(status(&mut db), "warning");
     assert_eq!(db.one::<f64>("SELECT recall FROM kb.index_recall"), low);
+    db.run("SELECT kb.create_eval_set('k', 's')");
+    for i in 0..10 {
+        put(&mut db, "k", &format!("q{i}"), &texts::paragraph(20_000 + i, 8), r#"["d1"]"#);
+    }
+    let found = |db: &mut Db, options: &str| -> f64 {
+        db.one(&format!("SELECT ann_recall FROM kb.evaluate('k', 's', ARRAY['{options}']::jsonb[])"))
+    };
+    let (little, more) = (found(&mut db, "{}"), found(&mut db, r#"{"ef_search": 1000}"#));
+    assert!(little < 1.0 && little < more, "{little}, {more}");
     // The least that finds enough, and queries use it.
     db.run(r#"SELECT kb.alter_knowledge_base('k', retrieval => '{"ef_search": "auto"}')"#);
     let (recall, _, ef_search) = measured(&mut db);
     assert!(recall > low, "{recall}");
+    let used = |db: &mut Db| -> i32 {
+        db.one("SELECT (kb.explain('k', 'ships in the harbor', 5) #>> '{dense,scans,0,ef_search}')::int")
+    };
+    assert_eq!(Some(used(&mut db)), ef_search);
     assert_eq!(
         db.one::<Option<i64>>("SELECT ef_search FROM kb.builds WHERE state = 'live'"),
         ef_search.map(i64::from)
@@ -278,8 +299,26 @@ fn what_an_index_misses_is_measured_and_told_by_health() {
     db.run(r#"SELECT count(*) FROM kb.query('k', 'a filtered question', filter => '{"no": "such"}')"#);
     db.run("SELECT count(*) FROM kb.query('k', 'words only', mode => 'keyword')");
     crate::support::until(crate::support::SOON, "they are logged", || db.count("kb.query_log") == 32);
-    let (recall, sample) = by_log(&mut db);
-    assert!(sample == 15 && recall < 0.97, "{recall} of {sample}");
-    assert_eq!(db.one::<f64>("SELECT recall FROM kb.index_recall"), recall);
+    let (low, sample) = by_log(&mut db);
+    assert!(sample == 15 && low < 0.97, "{low} of {sample}");
+    // A filter that an exact scan answers says nothing of the index, and one that the index serves asks it for more than others.
+    for filter in [r#"{"no": "such"}"#, r#"{"type": "exists", "key": "half"}"#] {
+        db.run(&format!(
+            "SELECT count(*) FROM kb.query('k', 'filtered {}', filter => '{filter}')",
+            filter.len()
+        ));
+    }
+    crate::support::until(crate::support::SOON, "they are logged", || db.count("kb.query_log") == 34);
+    db.run(r#"SELECT kb.alter_knowledge_base('k', retrieval => '{"ef_search": "auto"}')"#);
+    for _ in 0..5 {
+        // In another order each time.
+        let row = db.0.query_one("SELECT * FROM kb.measure_recall('k', 50, 'log')", &[]).unwrap();
+        let (recall, sample, chosen) =
+            (row.get::<_, f64>(0), row.get::<_, i64>(1), row.get::<_, Option<i32>>(2));
+        assert_eq!(sample, 16);
+        assert!(chosen.is_some_and(|chosen| [40, 80, 160, 320, 640, 1000].contains(&chosen)), "{chosen:?}");
+        assert_eq!(Some(used(&mut db)), chosen);
+        assert_eq!(db.one::<f64>("SELECT recall FROM kb.index_recall"), recall);
+    }
     assert_eq!(db.fault("SELECT kb.measure_recall('k', 50, 'guess')").code, "22023");
 }

@@ -83,7 +83,18 @@ fn what_is_not_in_an_answer_has_its_stage_and_reason() {
         (&json!("it has no chunks: it is failed: it is torn"), &json!(["failed"]))
     );
 
+    // Before it is worked on.
+    db.run("BEGIN");
+    db.put("k", "waits", "trains in the station");
+    let about = explained(&mut db, query, "9, external_id => 'waits'")["asked_about"].clone();
+    assert_eq!(
+        (&about["why"], &about["status"]),
+        (&json!("it has no chunks: it is pending"), &json!(["pending"]))
+    );
+    db.run("ROLLBACK");
+
     // What another tenant has is as if it were absent.
+    let old: String = db.one("SELECT chunk_id::text FROM kb.chunks JOIN kb.documents USING (document_id) WHERE external_id = 'old'");
     db.run("CREATE ROLE b LOGIN IN ROLE kb_reader; SELECT kb.share('k', 'b')");
     db.run("UPDATE kb.documents SET tenant_id = 'c' WHERE external_id = 'old';
             UPDATE kb.chunks SET tenant_id = 'c' WHERE document_id = (SELECT document_id FROM kb.documents WHERE external_id = 'old')");
@@ -93,7 +104,74 @@ fn what_is_not_in_an_answer_has_its_stage_and_reason() {
     let none = explained(&mut b, query, "9, external_id => 'nobody'");
     assert_eq!(theirs["asked_about"]["why"], none["asked_about"]["why"]);
     assert!(!theirs.to_string().contains("old ones"), "{theirs}");
+    let theirs_by_id = explained(&mut b, query, &format!("9, chunk_id => '{old}'"))["asked_about"].clone();
+    assert_eq!(theirs_by_id, json!({"chunk_id": old, "why": nobody["asked_about"]["why"]}));
     assert!(theirs["dense"]["index_vectors"].is_null(), "{theirs}");
+}
+
+#[test]
+fn where_a_chunk_stands_is_told_for_each_leg() {
+    let Some((_cluster, mut db)) = fixture() else { return };
+    // Behind two texts that are the question, and one that has more of its words.
+    for (mode, dense) in [("hybrid", json!(4)), ("keyword", json!(null)), ("dense", json!(4))] {
+        let arguments = format!("9, external_id => 'boats', mode => '{mode}'");
+        let about = explained(&mut db, "ships in the harbor", &arguments)["asked_about"].clone();
+        let chunk = &about["chunks"][0];
+        let keyword = if mode == "dense" { json!(null) } else { json!(4) };
+        assert_eq!((&chunk["dense"]["rank"], &chunk["keyword"]["rank"]), (&dense, &keyword), "{chunk}");
+        for leg in ["dense", "keyword"] {
+            let (rank, score) = (&chunk[leg]["rank"], &chunk[leg]["score"]);
+            assert_eq!(rank.is_null(), score.as_f64().is_none_or(|score| score <= 0.0), "{chunk}");
+        }
+        assert!(chunk["rank"].is_u64() && chunk["why"].is_null(), "{chunk}");
+    }
+}
+
+#[test]
+fn a_chunk_in_the_passage_of_another_is_said_to_be_in_the_answer() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "hash", r#"{"size": 12, "overlap": 0}"#);
+    db.put("k", "d", "Ships leave the harbor at six.\n\nThe secret of the harbor is a tunnel.\n\nTrains leave the station at seven.");
+    db.wait("k");
+    assert_eq!(db.count("kb.chunks"), 3);
+    let mut chunks = |options: &str| {
+        let arguments = format!("1, external_id => 'd', options => '{options}'");
+        explained(&mut db, "ships leave the harbor", &arguments)["asked_about"]["chunks"].clone()
+    };
+    let told = chunks(r#"{"neighbors": 1}"#);
+    assert_eq!((&told[0]["rank"], &told[0]["why"]), (&json!(1), &json!(null)), "{told}");
+    let why = json!("it is a part of the passage of rank 1");
+    assert_eq!(
+        (&told[1]["rank"], &told[1]["stage"], &told[1]["why"]),
+        (&json!(1), &json!(null), &why),
+        "{told}"
+    );
+    assert!(told[2]["rank"].is_null() && told[2]["why"].is_string(), "{told}");
+    let alone = chunks("{}");
+    assert!(alone[1]["rank"].is_null() && alone[1]["stage"] == "recall", "{alone}");
+    let arguments = r#"9, external_id => 'd', options => '{"per_document": 1}'"#;
+    let (stage, why) = {
+        let about = explained(&mut db, "ships leave the harbor", arguments)["asked_about"].clone();
+        (about["chunks"][1]["stage"].clone(), about["chunks"][1]["why"].to_string())
+    };
+    assert!(stage == "diversity" && why.contains("per_document allows no more"), "{stage}: {why}");
+}
+
+#[test]
+fn how_much_a_filter_keeps_is_told_only_to_whom_no_policy_binds() {
+    let Some((cluster, mut db)) = fixture() else { return };
+    db.run(
+        "CREATE ROLE reader LOGIN IN ROLE kb_reader;
+         CREATE POLICY no_bakery ON kb.chunks AS RESTRICTIVE FOR SELECT TO reader USING (content NOT LIKE '%bakery%')",
+    );
+    let arguments = r#"9, filter => '{"type": "exists", "key": "$external_id"}'"#;
+    let keeps = |db: &mut Db| explained(db, "the bakery", arguments)["dense"]["filter_keeps"].clone();
+    assert_eq!(keeps(&mut db), json!({"chunks": 6, "counted": true}));
+    let mut reader = cluster.connect_as(APP, "reader");
+    assert_eq!(keeps(&mut reader), json!({"chunks": null, "counted": true}));
+    let hits = explained(&mut reader, "the bakery", arguments)["hits"].clone();
+    assert!(!hits.to_string().contains("bread") && !hits.as_array().unwrap().is_empty(), "{hits}");
 }
 
 #[test]
@@ -136,11 +214,14 @@ fn what_the_index_misses_is_told() {
 #[test]
 fn what_is_explained_is_the_answer_of_the_same_question() {
     let Some((_cluster, mut db)) = fixture() else { return };
-    for options in [
-        r#"{}"#,
-        r#"{"mode": "keyword"}"#,
-        r#"{"mode": "hybrid"}"#,
-        r#"{"mode": "hybrid", "per_document": 1, "mmr": {"lambda": 0.5}, "neighbors": 1}"#,
+    for (options, passed) in [
+        (r#"{}"#, &["dense", "shape"][..]),
+        (r#"{"mode": "keyword"}"#, &["keyword", "shape"][..]),
+        (r#"{"mode": "hybrid"}"#, &["dense", "keyword", "fuse", "shape"][..]),
+        (
+            r#"{"mode": "hybrid", "per_document": 1, "mmr": {"lambda": 0.5}, "neighbors": 1}"#,
+            &["dense", "keyword", "fuse", "diversity", "shape", "surround"][..],
+        ),
     ] {
         let query = "harbor of the town";
         let answer: Vec<String> = db.all_with(
@@ -154,13 +235,27 @@ fn what_is_explained_is_the_answer_of_the_same_question() {
         );
         assert_eq!(answer, explained, "{options}");
         let whole = explained_whole(&mut db, query, options);
-        let last = whole["stages"].as_array().unwrap().last().unwrap();
-        assert_eq!(last["candidates"], answer.len(), "{whole}");
+        let stages = whole["stages"].as_array().unwrap();
+        let names: Vec<&str> = stages.iter().map(|stage| stage["stage"].as_str().unwrap()).collect();
+        assert_eq!(names, passed, "{whole}");
+        assert_eq!(stages[stages.len() - 1]["candidates"], answer.len(), "{whole}");
+        // All six are found by meaning, and by words those that hold one; what is not in the answer is said to be left out.
+        let found = stages[0]["candidates"].as_u64().unwrap() as usize;
+        if passed.len() > 2 {
+            assert_eq!((found, &stages[1]["candidates"]), (6, &json!(5)), "{whole}");
+        }
+        let dropped = &whole["dropped"];
+        assert_eq!(dropped["count"], found - answer.len(), "{whole}");
+        assert_eq!(dropped["chunks"].as_array().unwrap().len(), found - answer.len(), "{whole}");
+        assert!(whole["dense"]["filter_keeps"].is_null(), "{whole}");
         assert!(whole["milliseconds"]["total"].as_f64().unwrap() > 0.0);
         let has_words = whole["keyword"]["words"].as_array().is_some_and(|words| words.len() == 2);
         assert_eq!(has_words, options.contains("keyword") || options.contains("hybrid"), "{whole}");
         assert_eq!(whole["milliseconds"]["embed"].is_null(), options.contains("keyword"));
     }
+    let filtered = explained(&mut db, "harbor", "4, filter => '{\"year\": 1900}'")["dense"].clone();
+    assert_eq!(filtered["filter_keeps"], json!({"chunks": 1, "counted": true}));
+    assert_eq!((&filtered["scans"][0]["scan"], &filtered["scans"][0]["found"]), (&json!("exact"), &json!(1)));
 }
 
 fn explained_whole(db: &mut Db, query: &str, options: &str) -> Value {

@@ -93,6 +93,7 @@ fn every_way_of_looking_gives_the_same_nearest_rows_and_as_many_as_qualify() {
                     ));
                     let found = scored(&mut db, query, top_k, filter);
                     db.run(NOT_PARALLEL);
+                    assert!(found.is_sorted_by(|a, b| a.1 >= b.1), "{forced}: {filter} {query}: {found:?}");
                     assert_eq!(found.len(), rows, "{forced}: {filter} {query}");
                     // Of equal similarities any may be there.
                     let worst = listed.last().map_or(0.0, |(_, score)| score - 1e-6);
@@ -106,11 +107,36 @@ fn every_way_of_looking_gives_the_same_nearest_rows_and_as_many_as_qualify() {
             }
         }
     }
-    // Settings are changed for a statement only.
-    for setting in ["enable_seqscan", "enable_sort", "hnsw.iterative_scan", "plan_cache_mode"] {
+    // Settings are changed for a statement only, also where it fails or is cancelled.
+    let before: Vec<String> = db.all("SELECT name || '=' || setting FROM pg_settings ORDER BY name");
+    assert!(before.iter().any(|setting| setting.starts_with("hnsw.ef_search=")), "pgvector is loaded");
+    for setting in
+        ["enable_seqscan", "enable_sort", "hnsw.iterative_scan", "plan_cache_mode", "random_page_cost"]
+    {
         let source: String = db.one(&format!("SELECT source FROM pg_settings WHERE name = '{setting}'"));
         assert_eq!(source, "default", "{setting}");
     }
+    db.run("SET hnsw.ef_search = 77");
+    let set: Vec<String> = db.all("SELECT name || '=' || setting FROM pg_settings ORDER BY name");
+    let mut cancelled = 0;
+    for forced in ["list", "join", "index"] {
+        db.run(&format!("SET kb.forced_scan = '{forced}'"));
+        db.run("SET statement_timeout = '30ms'");
+        for _ in 0..10 {
+            let sql = "SELECT count(*) FROM generate_series(1, 200) CROSS JOIN LATERAL
+                 kb.query('k', 'winter ' || generate_series, 60, filter => '{\"type\": \"exists\", \"key\": \"n\"}')";
+            cancelled += i32::from(db.0.simple_query(sql).is_err());
+        }
+        // First of all: nothing but what is to be cancelled has so little time.
+        db.run("RESET statement_timeout");
+    }
+    assert!(cancelled > 0);
+    db.run("RESET kb.forced_scan");
+    let differs = |now: Vec<String>, then: &[String]| {
+        now.into_iter().filter(|s| !then.contains(s) && !s.starts_with("kb.forced_scan")).collect::<Vec<_>>()
+    };
+    let now = db.all("SELECT name || '=' || setting FROM pg_settings ORDER BY name");
+    assert_eq!(differs(now, &set), [""; 0]);
 }
 
 #[test]
@@ -228,6 +254,37 @@ fn a_range_of_an_indexed_key_is_looked_up_by_readers_too_and_answers_as_before()
     assert_eq!(answer(&mut reader, "note", 1000, r#"{"type": "lt", "key": "n", "value": 0}"#), ["small"]);
     let after = format!(r#"{{"type": "gt", "key": "topic", "value": "zz{}"}}"#, "x".repeat(99_999));
     assert_eq!(answer(&mut reader, "note", 1000, &after), ["long"]);
+}
+
+#[test]
+fn few_are_compared_all_and_of_many_the_index_is_asked() {
+    let Some((_cluster, mut db)) = fixture() else { return };
+    for (filter, scan, kept) in [
+        (r#"{"type": "exists", "key": "n"}"#, "index", None),
+        (r#"{"topic": "village"}"#, "exact", Some(300)),
+        (r#"{"n": 17}"#, "exact", Some(1)),
+    ] {
+        let sql = "SELECT (kb.explain('k', 'the village', 10, filter => $1::text::jsonb) -> 'dense')::text";
+        let dense: serde_json::Value = serde_json::from_str(&db.one_with::<String>(sql, &[&filter])).unwrap();
+        assert_eq!(dense["scans"][0]["scan"], scan, "{filter}: {dense}");
+        assert_eq!(dense["filter_keeps"]["counted"], kept.is_some(), "{filter}: {dense}");
+        let chunks = dense["filter_keeps"]["chunks"].as_u64().unwrap();
+        // An estimate is about right.
+        assert!(kept.map_or(chunks > 1500, |kept| kept == chunks), "{filter}: {dense}");
+    }
+}
+
+#[test]
+fn an_exact_value_is_looked_up_in_the_index_on_metadata_by_readers_too() {
+    let Some((cluster, mut db)) = fixture() else { return };
+    db.run("CREATE ROLE reader LOGIN IN ROLE kb_reader");
+    let scans = "SELECT idx_scan FROM pg_stat_user_indexes WHERE indexrelname = 'documents_metadata'";
+    let before: i64 = db.one(scans);
+    // A session that asks has told of its scans when it has ended.
+    let mut asking = cluster.connect_as(APP, "reader");
+    assert_eq!(answer(&mut asking, "note", 10, r#"{"n": 17}"#), ["d17"]);
+    drop(asking);
+    until(SOON, "the index is scanned", || db.one::<i64>(scans) > before);
 }
 
 #[test]

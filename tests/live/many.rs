@@ -1,7 +1,9 @@
 //! Many knowledge bases and tenants: what has no work costs nothing, and all who have some take turns.
 
+use crate::stub::{Options, Stub};
 use crate::support::db::Document;
 use crate::support::{APP, Db, LONG, SOON, texts, until};
+use std::time::Duration;
 
 /// So many knowledge bases of the session's tenant, in one shared vector table.
 fn create_many(db: &mut Db, prefix: &str, count: usize) {
@@ -62,6 +64,49 @@ fn knowledge_bases_and_tenants_without_work_cost_the_worker_nothing() {
     // There are 1,200 more: one visit to each would show.
     assert!(many < 2 * few + 500, "{few} rows were read for 10 knowledge bases, {many} for 1,210");
     assert_eq!(db.count("kb.documents WHERE status = 'ready'"), 21);
+}
+
+#[test]
+fn a_document_costs_no_more_where_there_are_many() {
+    let stub = Stub::start(Options::default());
+    // So that requests wait, and documents are looked through together.
+    stub.set_latency(Duration::from_millis(20));
+    let cluster = crate::cluster!("kb.worker_idle_timeout = '1h'", "autovacuum = off");
+    let mut db = cluster.connect(APP);
+    db.create_stub_embedder("e", &stub, r#"{"batch_size": 96, "max_concurrency": 8}"#);
+    // No index: only what documents cost.
+    db.run("SELECT kb.create_vector_db('v', dimension => 8, config => '{\"min_rows\": 100000000}')");
+    db.run("SELECT kb.create_knowledge_base('k', 'e', 'v', chunking => '{\"strategy\": \"none\"}')");
+    let put = |db: &mut Db, ids: std::ops::Range<u64>| {
+        let documents: Vec<Document> =
+            ids.map(|i| Document::new(i.to_string(), texts::paragraph(i, 20))).collect();
+        db.put_all("k", &documents);
+        db.wait("k");
+    };
+    let settle = |db: &mut Db| {
+        let from = looks(db);
+        until(LONG, "the idle worker looks for jobs", || looks(db) > from + 40);
+        rows_read(db)
+    };
+    let cost = |db: &mut Db, ids: std::ops::Range<u64>| {
+        let before = settle(db);
+        put(db, ids);
+        settle(db) - before
+    };
+    // As where there are no statistics: 200 documents are expected.
+    db.run("ALTER TABLE kb.chunks ALTER document_id SET (n_distinct = 200)");
+    // The worker begins with the first.
+    put(&mut db, 0..400);
+    let few = cost(&mut db, 400..800);
+    cost(&mut db, 800..8000);
+    db.run("ANALYZE kb.chunks");
+    let many = cost(&mut db, 8000..8400);
+    db.run("ALTER TABLE kb.chunks ALTER document_id RESET (n_distinct); ANALYZE kb.documents, kb.chunks");
+    let with_statistics = cost(&mut db, 8400..8800);
+    assert!(
+        many.max(with_statistics) < 2 * few + 500,
+        "{few} rows were read for 400 documents among few, {many} among 8,000, {with_statistics} with statistics"
+    );
 }
 
 #[test]

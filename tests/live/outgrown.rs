@@ -1,22 +1,26 @@
 //! A knowledge base that grows large in a shared vector table gets a table of its own: nothing is lost on the way, nobody
 //! waits, and what stays has no index.
 
+use crate::stub::{Options, Stub};
 use crate::support::db::Document;
 use crate::support::{APP, Cluster, Db, LONG, SOON, assert_sound, signal, texts, until, vector_table};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 const MIN_ROWS: usize = 300;
 
-/// Knowledge bases small and large, which share a vector table.
-fn sharing(embedder: &str) -> Option<(Cluster, Db)> {
+/// Knowledge bases small and large, which share a vector table; by the stub, where one is given.
+fn sharing(stub: Option<&Stub>) -> Option<(Cluster, Db)> {
     let cluster = Cluster::start(&["kb.worker_idle_timeout = '1h'"])?;
     let mut db = cluster.connect(APP);
+    let (embedder, dimension) = if stub.is_some() { ("stub", 8) } else { ("hash", 384) };
     db.run(&format!(
-        "SELECT kb.create_vector_db('both', dimension => 384, config => '{{\"min_rows\": {MIN_ROWS}, \"table\": \"vectors_both\"}}')"
+        "SELECT kb.create_vector_db('both', dimension => {dimension},
+             config => '{{\"min_rows\": {MIN_ROWS}, \"table\": \"vectors_both\"}}')"
     ));
-    if embedder == "slow" {
-        db.create_slow_embedder(8);
+    if let Some(stub) = stub {
+        db.create_stub_embedder("stub", stub, r#"{"batch_size": 8, "max_concurrency": 2}"#);
     }
     for kb in ["small", "large"] {
         db.run(&format!(
@@ -53,7 +57,7 @@ fn until_moved(db: &mut Db) -> String {
 
 #[test]
 fn a_large_knowledge_base_leaves_the_shared_table_and_its_answers_stay() {
-    let Some((cluster, mut db)) = sharing("hash") else { return };
+    let Some((cluster, mut db)) = sharing(None) else { return };
     db.put_all("small", &documents(0..MIN_ROWS as u64 - 10));
     db.put_all("large", &documents(5000..5000 + MIN_ROWS as u64 - 50));
     db.wait("small");
@@ -104,7 +108,10 @@ fn a_large_knowledge_base_leaves_the_shared_table_and_its_answers_stay() {
 
 #[test]
 fn a_move_in_the_middle_of_the_work_loses_no_vector_and_keeps_nobody_waiting() {
-    let Some((cluster, mut db)) = sharing("slow") else { return };
+    let stub = Stub::start(Options::default());
+    // 160 texts a second at most, on whatever machine.
+    stub.set_latency(Duration::from_millis(100));
+    let Some((cluster, mut db)) = sharing(Some(&stub)) else { return };
     db.put_all("small", &documents(0..20));
     db.put_all("large", &documents(1000..1000 + 4 * MIN_ROWS as u64));
     // A transaction that has deleted a document stays open for a while: the move waits for it, and nobody for the move.
@@ -148,6 +155,7 @@ fn a_move_in_the_middle_of_the_work_loses_no_vector_and_keeps_nobody_waiting() {
     assert!(questions > 0);
     // Killed with documents under way, it goes on in the new table.
     signal(cluster.worker(APP), libc::SIGTERM);
+    stub.set_latency(Duration::ZERO);
     db.wait("large");
     db.wait("small");
     let own = vector_table(&mut db, "large");
@@ -163,7 +171,7 @@ fn a_move_in_the_middle_of_the_work_loses_no_vector_and_keeps_nobody_waiting() {
 
 #[test]
 fn a_question_reads_only_the_vectors_of_its_own_knowledge_base() {
-    let Some((_cluster, mut db)) = sharing("hash") else { return };
+    let Some((_cluster, mut db)) = sharing(None) else { return };
     db.put_all("small", &documents(0..20));
     db.wait("small");
     for i in 0..16 {

@@ -324,6 +324,25 @@ fn documents_of_one_chunk_fill_the_requests_of_a_provider_that_is_slower() {
 }
 
 #[test]
+fn documents_of_one_chunk_fill_the_requests_of_a_provider_that_could_take_more_at_once() {
+    let stub = Stub::start(Options::default());
+    stub.hold(true);
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_stub_embedder("e", &stub, r#"{"batch_size": 96, "max_concurrency": 8, "timeout_ms": 60000}"#);
+    db.create_kb("k", "e", WHOLE);
+    db.put_all("k", &documents(0, 700));
+    // No more are cut while so many wait.
+    until(LONG, "the provider has eight requests", || stub.request_count() == 8);
+    stub.hold(false);
+    db.wait("k");
+    let sizes: Vec<usize> = stub.requests().iter().map(|seen| seen.texts.len()).collect();
+    assert_eq!(sizes.iter().sum::<usize>(), 700, "each is sent once");
+    // Until it has one request's worth it is not kept waiting.
+    assert!(sizes[..8].iter().filter(|size| **size == 96).count() >= 4, "{sizes:?}");
+}
+
+#[test]
 fn what_comes_back_while_a_large_document_is_cut_is_written_meanwhile() {
     let stub = Stub::start(Options::default());
     stub.hold(true);

@@ -1,7 +1,7 @@
 //! The query log: what is asked is kept where a knowledge base wants it, by whatever transaction, and never at a question's cost.
 
 use crate::support::cluster::PRELOAD;
-use crate::support::{APP, Db, SOON, signal, texts, until};
+use crate::support::{APP, Db, LONG, SOON, signal, texts, until};
 use std::time::{Duration, Instant};
 
 const NEVER: &str = "00000000-0000-4000-8000-000000000000";
@@ -108,6 +108,33 @@ fn a_share_of_the_questions_is_logged_and_their_rows_say_which() {
     until(SOON, "they are logged", || db.count("kb.query_log") == logged.len() as i64);
     let sql = "SELECT count(*) FROM kb.query_log WHERE query_id::text = ANY ($1)";
     assert_eq!(db.one_with::<i64>(sql, &[&logged]), logged.len() as i64);
+}
+
+#[test]
+fn a_question_that_cannot_be_asked_again_as_it_was_is_left_out_of_what_is_measured() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.run(
+        r#"SELECT kb.create_embedder('short', 'hash', dimension => 64, config => '{"max_input_tokens": 300}');
+           SELECT kb.create_vector_db('v', dimension => 64, config => '{"min_rows": 500}');
+           SELECT kb.create_knowledge_base('k', 'short', 'v', chunking => '{"strategy": "none"}',
+               retrieval => '{"log": 1, "on_error": "keyword"}')"#,
+    );
+    db.put_all("k", &texts::documents(0..1200, 12));
+    db.wait("k");
+    until(LONG, "the index is built", || db.one("SELECT indexed FROM kb.status WHERE kb_id = 'k'"));
+    // One that the model reads, one that is longer, and one whose filter is too long for the log.
+    let long = "a ".repeat(400);
+    let values: Vec<String> = (0..900).map(|n| format!("\"v{n}\"")).collect();
+    let filter = format!(r#"{{"type": "nin", "key": "n", "value": [{}]}}"#, values.join(", "));
+    for (question, filter) in [("harbor", "{}"), (long.as_str(), "{}"), ("village", filter.as_str())] {
+        let sql = "SELECT count(*) FROM kb.query('k', $1, 3, filter => $2::text::jsonb)";
+        db.one_with::<i64>(sql, &[&question, &filter]);
+    }
+    until(SOON, "they are logged", || db.count("kb.query_log WHERE mode = 'dense'") == 3);
+    let kinds = "SELECT jsonb_typeof(filter) FROM kb.query_log WHERE filter IS NOT NULL";
+    assert_eq!(db.all::<String>(kinds), ["string"]);
+    assert_eq!(db.one::<i64>("SELECT sample FROM kb.measure_recall('k', 50, 'log')"), 1);
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! kb.query with a reranker: the order is its, a failure leaves the answer as it was, and what it costs is booked.
 
 use crate::stub::{Fault, Options, Stub};
-use crate::support::{APP, Cluster, Db, SOON, until};
+use crate::support::{APP, Cluster, Db, SOON, cross_encoder, until};
+use kb::gateway::local::CrossEncoder;
+use kb::model::{Reranker, RerankerConfig};
 
 const QUESTION: &str = "where is the old harbor";
 
@@ -62,7 +64,7 @@ fn an_answer_is_in_the_rerankers_order_with_its_scores_and_the_similarity_stays(
     assert!(!ids(&plain).contains(&"best".to_string()), "{plain:?}");
     for reranker in ["cohere", "jina", "voyage", "tei"] {
         stub.forget();
-        let options = format!(r#"{{"rerank": {{"reranker": "{reranker}", "factor": 4}}}}"#);
+        let options = format!(r#"{{"rerank": {{"reranker": "{reranker}", "retrieval_factor": 4}}}}"#);
         let reranked = ask(&mut db, &options);
         assert_eq!((reranked.len(), reranked[0].0.as_str()), (3, "best"), "{reranker}: {reranked:?}");
         assert!(reranked.iter().all(|row| row.3.is_none()));
@@ -74,7 +76,7 @@ fn an_answer_is_in_the_rerankers_order_with_its_scores_and_the_similarity_stays(
         assert_eq!(stub.complaints(), [] as [String; 0]);
     }
     // As a setting of the knowledge base, which a call switches off.
-    db.run(r#"SELECT kb.alter_knowledge_base('k', retrieval => '{"rerank": {"reranker": "jina", "factor": 4}}')"#);
+    db.run(r#"SELECT kb.alter_knowledge_base('k', retrieval => '{"rerank": {"reranker": "jina", "retrieval_factor": 4}}')"#);
     assert_eq!(ask(&mut db, "{}")[0].0, "best");
     assert_eq!(ask(&mut db, r#"{"mode": "keyword"}"#).len(), 3);
     let explained: String = db.one_with(
@@ -82,9 +84,59 @@ fn an_answer_is_in_the_rerankers_order_with_its_scores_and_the_similarity_stays(
         &[&QUESTION],
     );
     assert_eq!(explained, "1");
+    // What it put out of the answer is said to be its doing.
+    let first = &ids(&plain)[0];
+    let about: String = db.one_with(
+        "SELECT kb.explain('k', $1, 1, external_id => $2) #>> '{asked_about,chunks,0,why}'",
+        &[&QUESTION, first],
+    );
+    assert!(about.starts_with("the reranker put it at place"), "{about}");
     assert_eq!(ids(&ask(&mut db, r#"{"rerank": null}"#)), ids(&plain));
     let fault = db.fault("SELECT kb.drop_reranker('jina')");
     assert_eq!(fault.code, "2BP01", "{fault:?}");
+}
+
+#[test]
+fn a_local_cross_encoder_orders_an_answer_by_the_scores_that_it_computes() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    for (first, second) in cross_encoder::WORDS.iter().zip(cross_encoder::WORDS.iter().rev()) {
+        db.put("k", first, &format!("{first} {second} one {first}"));
+    }
+    db.wait("k");
+    let models = cluster.path("models");
+    cross_encoder::write(&models.join("cross"));
+    let setting = format!("kb.model_dir = '{}'", models.display());
+    cluster.configure(&[setting.as_str()]);
+    cluster.reload();
+    until(SOON, "the session looks for models there", || {
+        db.one::<String>("SHOW kb.model_dir") == models.display().to_string()
+    });
+    db.run("SELECT kb.create_reranker('cross', 'local', 'cross')");
+    until(SOON, "the gateway looks for models there", || db.one("SELECT ok FROM kb.check_reranker('cross')"));
+    let rows = db.0.query(
+        "SELECT content, rank_score, locator ->> 'rerank_status' FROM kb.query('k', 'alpha beta', 8, min_score => -1,
+             options => '{\"rerank\": {\"reranker\": \"cross\"}}') ORDER BY rank",
+        &[],
+    );
+    let rows = rows.unwrap();
+    let texts: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+    let scores: Vec<f64> = rows.iter().map(|row| row.get(1)).collect();
+    assert!(rows.iter().all(|row| row.get::<_, Option<String>>(2).is_none()), "{rows:?}");
+    let reranker = Reranker {
+        id: "cross".into(),
+        provider: "local".into(),
+        model: "cross".into(),
+        base_url: None,
+        config: RerankerConfig::default(),
+    };
+    let model = CrossEncoder::load(&reranker, &models).unwrap();
+    let expected = model.scores("cross", "alpha beta", &texts, &|| ()).unwrap();
+    assert_eq!(texts.len(), 8);
+    let are_same = scores.iter().zip(&expected).all(|(a, b)| (a - f64::from(*b)).abs() < 1e-4);
+    assert!(are_same, "{scores:?}, not {expected:?}");
+    assert!(scores.is_sorted_by(|a, b| a >= b) && scores[0] > scores[7], "{scores:?}");
 }
 
 #[test]
@@ -96,7 +148,7 @@ fn when_reranking_fails_the_order_stays_and_every_row_says_why() {
         answer.iter().map(|row| row.1).collect::<Vec<_>>()
     };
     let plain = scores(&ask(&mut db, "{}"));
-    let options = r#"{"rerank": {"reranker": "cohere", "factor": 4}}"#;
+    let options = r#"{"rerank": {"reranker": "cohere", "retrieval_factor": 4}}"#;
     for fault in [Fault::Status(500), Fault::Status(401), Fault::NaN, Fault::WrongCount, Fault::NotJson] {
         stub.script(fault.clone(), 1);
         let answer = ask(&mut db, options);
@@ -109,7 +161,7 @@ fn when_reranking_fails_the_order_stays_and_every_row_says_why() {
     }
     // A reranker that hangs costs no more than the call allows.
     stub.always(Some(Fault::Never));
-    let answer = ask(&mut db, r#"{"rerank": {"reranker": "tei", "factor": 4, "timeout_ms": 300}}"#);
+    let answer = ask(&mut db, r#"{"rerank": {"reranker": "tei", "retrieval_factor": 4, "timeout_ms": 300}}"#);
     assert_eq!(scores(&answer), plain);
     // Its own limit is 20 s.
     let why = answer[0].3.clone().unwrap_or_default();
@@ -121,7 +173,8 @@ fn when_reranking_fails_the_order_stays_and_every_row_says_why() {
     let fault =
         db.fault(r#"SELECT * FROM kb.query('k', 'x', options => '{"rerank": {"reranker": "none"}}')"#);
     assert_eq!(fault.code, "42704", "{fault:?}");
-    let fault = db.fault(r#"SELECT * FROM kb.query('k', 'x', options => '{"rerank": {"factor": 2}}')"#);
+    let fault =
+        db.fault(r#"SELECT * FROM kb.query('k', 'x', options => '{"rerank": {"retrieval_factor": 2}}')"#);
     assert_eq!(fault.code, "22023", "{fault:?}");
     // A vector has no words.
     let why: String = db.one(
@@ -141,8 +194,8 @@ fn what_reranking_costs_is_booked_for_the_tenant_who_asked() {
          SELECT kb.create_reranker('judge', 'llm', config => '{{\"llm\": \"talker\"}}')",
         stub.base_url("chat_openai")
     ));
-    ask(&mut db, r#"{"rerank": {"reranker": "voyage", "factor": 4}}"#);
-    assert_eq!(ask(&mut db, r#"{"rerank": {"reranker": "judge", "factor": 4}}"#)[0].0, "best");
+    ask(&mut db, r#"{"rerank": {"reranker": "voyage", "retrieval_factor": 4}}"#);
+    assert_eq!(ask(&mut db, r#"{"rerank": {"reranker": "judge", "retrieval_factor": 4}}"#)[0].0, "best");
     assert_eq!(stub.complaints(), [] as [String; 0]);
     // The worker fetches what queries have spent while it works.
     db.put("k", "late", "Another text.");
@@ -165,7 +218,7 @@ fn a_standby_reranks_and_its_checks_say_what_is_wrong() {
     until(SOON, "all has arrived", || {
         replica.count("kb.llms") == 1 && replica.count("kb.documents WHERE status = 'ready'") == 12
     });
-    let options = r#"{"rerank": {"reranker": "jina", "factor": 4}}"#;
+    let options = r#"{"rerank": {"reranker": "jina", "retrieval_factor": 4}}"#;
     assert_eq!(ask(&mut replica, options)[0].0, "best");
     assert!(replica.one::<bool>("SELECT ok FROM kb.check_reranker('jina')"));
     let problem: String = replica.one("SELECT problem FROM kb.check_llm('gone')");
@@ -194,6 +247,7 @@ fn other_words_of_a_question_find_what_its_own_do_not_and_without_them_the_answe
     // Of equal similarities any may come first, so answers are compared by them.
     let plain = ask(&mut db, "{}");
     assert!(!ids(&plain).contains(&"bread".to_string()));
+    assert_eq!(stub.request_count(), 0, "no chat model is asked where nobody wants that");
     let plain: Vec<Option<f64>> = plain.into_iter().map(|row| row.1).collect();
     let ask_both = |db: &mut Db, options: &str| -> Vec<(String, Option<String>, Option<f64>)> {
         let rows = db.0.query(
@@ -220,6 +274,8 @@ fn other_words_of_a_question_find_what_its_own_do_not_and_without_them_the_answe
     stub.say(Some("bread flour oven bakery"));
     let found = ask_both(&mut db, r#"{"transform": {"llm": "talker", "hyde": true}}"#);
     assert!(found.iter().any(|row| row.0 == "bread" && row.1.is_none()), "{found:?}");
+    // What the question itself finds is there, too.
+    assert!(found.iter().any(|row| row.0 != "bread" && plain.contains(&row.2)), "{found:?}");
     // Nonsense, a fault: the question alone.
     for (words, fault) in [("nonsense", None), ("{}", Some(Fault::Status(500)))] {
         stub.say(Some(words));

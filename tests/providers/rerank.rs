@@ -152,6 +152,20 @@ fn a_batch_is_no_larger_than_the_config_says_and_long_texts_are_cut() {
 }
 
 #[test]
+fn scores_are_those_of_their_texts_in_whatever_order_they_come() {
+    for provider in rerank::NAMES {
+        let (gateway, stub) = (Gateway::new(), stub());
+        for fault in [Fault::Shuffled, Fault::Gzip] {
+            stub.forget();
+            stub.script(fault.clone(), 1);
+            let (got, usage) = gateway.rerank(question(&stub, provider, json!({}), 5));
+            assert_close(&got.unwrap(), &expected(&texts(5), 1.0), &format!("{provider}: {fault:?}"));
+            assert_eq!((stub.request_count(), usage.retries), (1, 0), "{provider}: {fault:?}");
+        }
+    }
+}
+
+#[test]
 fn faults_that_pass_are_tried_again_and_lasting_ones_are_not() {
     for provider in rerank::NAMES {
         let (gateway, stub) = (Gateway::new(), stub());
@@ -167,6 +181,7 @@ fn faults_that_pass_are_tried_again_and_lasting_ones_are_not() {
             Fault::NotJson,
             Fault::Huge,
             Fault::RetryAfter { status: 429, seconds: 0 },
+            Fault::RetryAfterDate { status: 429, seconds: 0 },
         ];
         for fault in passing {
             stub.forget();
@@ -194,6 +209,20 @@ fn faults_that_pass_are_tried_again_and_lasting_ones_are_not() {
                 "{error}"
             );
             assert!(!error.to_string().contains(KEY), "{error}");
+        }
+    }
+}
+
+#[test]
+fn an_answer_that_is_slow_or_compressed_is_taken_as_it_is() {
+    for provider in rerank::NAMES {
+        let (gateway, stub) = (Gateway::new(), stub());
+        for fault in [Fault::Slow(Duration::from_millis(150)), Fault::Gzip] {
+            stub.forget();
+            stub.script(fault.clone(), 1);
+            let (got, usage) = gateway.rerank(question(&stub, provider, json!({}), 5));
+            assert_close(&got.unwrap(), &expected(&texts(5), 1.0), &format!("{provider}: {fault:?}"));
+            assert_eq!((stub.request_count(), usage.retries), (1, 0), "{provider}: {fault:?}");
         }
     }
 }
@@ -286,6 +315,24 @@ fn a_rating_that_a_chat_model_leaves_out_is_zero_and_nonsense_is_a_fault() {
         error.to_string().contains("reranker \"judge\"") && !error.to_string().contains("no idea"),
         "{error}"
     );
+}
+
+#[test]
+fn faults_of_a_chat_model_that_rates_are_those_of_its_calls() {
+    for scoring in ["batch", "single"] {
+        for fault in [Fault::Huge, Fault::NotJson, Fault::Truncated, Fault::Status(503)] {
+            let (gateway, failing) = (Gateway::new(), stub());
+            failing.always(Some(fault.clone()));
+            let error = gateway.error(by_chat(&failing, "openai", scoring, json!({}), 3));
+            assert!(error.is_transient(), "{scoring} {fault:?}: {error}");
+            assert!(!error.to_string().contains(KEY), "{scoring} {fault:?}: {error}");
+            // One that passes is tried again.
+            let (gateway, recovering) = (Gateway::new(), stub());
+            recovering.script(fault.clone(), 1);
+            let got = gateway.scores(by_chat(&recovering, "openai", scoring, json!({}), 3));
+            assert_close(&got, &expected(&texts(3), 10.0), &format!("{scoring} {fault:?}"));
+        }
+    }
 }
 
 #[test]

@@ -74,9 +74,12 @@ pub fn write_words(dialect: Dialect, request: &Parsed, words: &str) -> Vec<u8> {
 
 /// Scores, the best first, as `[{"index": 1, "relevance_score": 0.9}, …]`. One that was given a second number has an index
 /// that no text has.
-fn list_scores(out: &mut Vec<u8>, name: &str, scores: &[Vec<f32>]) {
+fn list_scores(out: &mut Vec<u8>, name: &str, scores: &[Vec<f32>], is_reversed: bool) {
     let mut order: Vec<usize> = (0..scores.len()).collect();
     order.sort_by(|a, b| scores[*b][0].total_cmp(&scores[*a][0]));
+    if is_reversed {
+        order.reverse();
+    }
     out.push(b'[');
     for (turn, place) in order.into_iter().enumerate() {
         let index = if scores[place].len() > 1 { place + 1000 } else { place };
@@ -165,23 +168,23 @@ pub fn write(dialect: Dialect, request: &Parsed, vectors: &[Vec<f32>], is_revers
         }
         Dialect::CohereRerank => {
             put(&mut out, r#"{"id":"stub","results":"#);
-            list_scores(&mut out, "relevance_score", vectors);
+            list_scores(&mut out, "relevance_score", vectors, is_reversed);
             put(&mut out, r#","meta":{"api_version":{"version":"2"},"billed_units":{"search_units":1}}}"#);
         }
         Dialect::JinaRerank => {
             put(&mut out, &format!(r#"{{"model":{},"results":"#, quoted(request.model)));
-            list_scores(&mut out, "relevance_score", vectors);
+            list_scores(&mut out, "relevance_score", vectors, is_reversed);
             put(&mut out, &format!(r#","usage":{{"total_tokens":{tokens}}}}}"#));
         }
         Dialect::VoyageRerank => {
             put(&mut out, r#"{"object":"list","data":"#);
-            list_scores(&mut out, "relevance_score", vectors);
+            list_scores(&mut out, "relevance_score", vectors, is_reversed);
             put(
                 &mut out,
                 &format!(r#","model":{},"usage":{{"total_tokens":{tokens}}}}}"#, quoted(request.model)),
             );
         }
-        Dialect::TeiRerank => list_scores(&mut out, "score", vectors),
+        Dialect::TeiRerank => list_scores(&mut out, "score", vectors, is_reversed),
         Dialect::OpenAiChat | Dialect::OllamaChat => out = write_words(dialect, request, "yes"),
         Dialect::Http => {
             put(&mut out, r#"{"out":"#);

@@ -1,8 +1,8 @@
 //! Sentence embeddings of BERT and models like it (MiniLM, BGE, E5 …), equal to sentence-transformers'.
 
 use super::config::Config;
+use super::encoder::Encoder;
 use super::linear::Way;
-use super::pass::Pass;
 use super::tokens::Tokens;
 use super::weights::Weights;
 use super::{LocalModel, finish};
@@ -15,7 +15,7 @@ use rayon::prelude::*;
 pub struct Bert {
     embedder: Embedder,
     tokens: Tokens,
-    pass: Pass,
+    encoder: Encoder,
     pooling: Pooling,
     dimension: usize,
 }
@@ -30,11 +30,11 @@ impl Bert {
         let path = files.config.as_ref().ok_or_else(|| fail("config.json is missing".into()))?;
         let json = std::fs::read(path).map_err(|e| fail(format!("cannot read config.json: {e}")))?;
         let config = Config::read(&json).map_err(fail)?;
-        let way = Way { compute: embedder.config.compute, set };
+        let way = Way::new(embedder.config.compute, set);
         let weights = Weights::open(&files.weights).map_err(fail)?;
         Ok(Bert {
             tokens: Tokens::load(embedder, files)?,
-            pass: Pass::load(weights, config, way).map_err(fail)?,
+            encoder: Encoder::load(weights, config, way).map_err(fail)?,
             pooling: embedder.config.pooling.unwrap_or(files.pooling),
             dimension: files.dimension,
             embedder: embedder.clone(),
@@ -43,7 +43,7 @@ impl Bert {
 
     fn embed_batch(&self, batch: &[&[u32]]) -> Result<Vec<Vec<f32>>> {
         let fail = |problem| Error::Embedding { embedder: self.embedder.id.clone(), problem };
-        let hidden = self.pass.forward(batch, None).map_err(fail)?;
+        let hidden = self.encoder.forward(batch, None).map_err(fail)?;
         let mut starts = Vec::with_capacity(batch.len());
         let mut start = 0;
         for ids in batch {

@@ -1,16 +1,27 @@
 //! What is used of the config.json of a BERT or a model like it, and what its family calls its weights.
 
 use super::weights::Weights;
+use crate::kernels::rows::Activation;
 use serde::Deserialize;
 
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
-pub enum Activation {
+pub enum HiddenAct {
     #[serde(rename = "gelu")]
     Gelu,
     #[serde(rename = "gelu_new", alias = "gelu_pytorch_tanh", alias = "gelu_fast")]
     GeluTanh,
     #[serde(rename = "relu")]
     Relu,
+}
+
+impl From<HiddenAct> for Activation {
+    fn from(named: HiddenAct) -> Activation {
+        match named {
+            HiddenAct::Gelu => Activation::Gelu,
+            HiddenAct::GeluTanh => Activation::GeluTanh,
+            HiddenAct::Relu => Activation::Relu,
+        }
+    }
 }
 
 /// Models that compute what BERT computes, with other names of weights and other positions.
@@ -41,7 +52,7 @@ pub struct Config {
     #[serde(alias = "hidden_dim")]
     pub intermediate_size: usize,
     #[serde(alias = "activation")]
-    pub hidden_act: Activation,
+    pub hidden_act: HiddenAct,
     pub max_position_embeddings: usize,
     #[serde(default)]
     type_vocab_size: usize,

@@ -5,8 +5,8 @@
 //! from 0 to 1, in the order of the logits.
 
 use super::config::{Config, Family};
+use super::encoder::Encoder;
 use super::linear::{Linear, Scratch, Way};
-use super::pass::Pass;
 use super::tokens::{around, least, limited, open_tokenizer};
 use super::weights::Weights;
 use crate::error::{Error, Object, Result};
@@ -27,7 +27,7 @@ pub struct CrossEncoder {
     closing: Vec<u32>,
     /// Special tokens included.
     limit: usize,
-    pass: Pass,
+    encoder: Encoder,
     pooler: Linear,
     classifier: Linear,
     hidden: usize,
@@ -63,7 +63,7 @@ impl CrossEncoder {
     }
 
     pub fn load(reranker: &Reranker, model_dir: &Path) -> Result<CrossEncoder> {
-        Self::load_for(InstructionSet::chosen()?, reranker, model_dir)
+        Self::load_for(super::instruction_set()?, reranker, model_dir)
     }
 
     pub(super) fn load_for(
@@ -84,12 +84,12 @@ impl CrossEncoder {
             Family::Roberta => ("classifier.dense", "classifier.out_proj", head),
             Family::Distilbert => ("pre_classifier", "classifier", head),
         };
-        let way = Way { compute: Compute::F32, set };
+        let way = Way::new(Compute::F32, set);
         let classifier = Linear::load(&mut head, last, hidden, 1, way).map_err(fail)?;
         let pooler = Linear::load(&mut head, first, hidden, hidden, way).map_err(fail)?;
         let weights = Weights::open(&files.weights).map_err(fail)?;
-        let pass = Pass::load(weights, config, way).map_err(fail)?;
-        if family == Family::Bert && !pass.has_second_type() {
+        let encoder = Encoder::load(weights, config, way).map_err(fail)?;
+        if family == Family::Bert && !encoder.has_second_type() {
             return Err(fail("config.json: a cross-encoder needs a type_vocab_size of 2".into()));
         }
         let tokenizer = open_tokenizer(&files.tokenizer).map_err(fail)?;
@@ -98,7 +98,7 @@ impl CrossEncoder {
             return Err(fail("tokenizer.json does not put one token before and one behind a text".into()));
         }
         let limit = least(files.max_tokens, reranker.config.max_input_tokens).unwrap_or(usize::MAX);
-        Ok(CrossEncoder { tokenizer, opening, closing, limit, pass, pooler, classifier, hidden, family })
+        Ok(CrossEncoder { tokenizer, opening, closing, limit, encoder, pooler, classifier, hidden, family })
     }
 
     /// A score from 0 to 1 for each text. What is longer than the model reads is cut, the longer of question and text first.
@@ -143,22 +143,22 @@ impl CrossEncoder {
     fn score(&self, batch: &[Pair]) -> Result<Vec<f32>, String> {
         let texts: Vec<&[u32]> = batch.iter().map(|pair| pair.ids.as_slice()).collect();
         let firsts: Vec<usize> = batch.iter().map(|pair| pair.first).collect();
-        let states = self.pass.forward(&texts, Some(&firsts))?;
+        let states = self.encoder.forward(&texts, Some(&firsts))?;
         let mut opening = Vec::with_capacity(batch.len() * self.hidden);
         let mut start = 0;
         for ids in &texts {
             opening.extend_from_slice(&states[start * self.hidden..(start + 1) * self.hidden]);
             start += ids.len();
         }
-        let mut scratch = Scratch::default();
+        let mut scratch = Scratch::new(1);
         let mut pooled = vec![0f32; opening.len()];
-        self.pooler.apply(&opening, &mut pooled, &mut scratch)?;
+        self.pooler.apply(&opening, &mut pooled, &mut scratch, None);
         match self.family {
             Family::Distilbert => pooled.iter_mut().for_each(|x| *x = x.max(0.0)),
             _ => pooled.iter_mut().for_each(|x| *x = x.tanh()),
         }
         let mut logits = vec![0f32; batch.len()];
-        self.classifier.apply(&pooled, &mut logits, &mut scratch)?;
+        self.classifier.apply(&pooled, &mut logits, &mut scratch, None);
         Ok(logits.into_iter().map(|logit| (1.0 / (1.0 + f64::from(-logit).exp())) as f32).collect())
     }
 }

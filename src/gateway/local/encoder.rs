@@ -1,26 +1,27 @@
-//! BERT's forward pass over several texts, by crate rten's matrix products and vector functions, which choose among AVX-512,
-//! AVX2 with FMA, NEON and portable code at run time.
+//! BERT's forward pass over several texts, by the products of `kernels::` and the vector functions of crate rten-vecmath, which
+//! are compiled for AVX-512, AVX2 with FMA, NEON and every machine.
 //!
 //! Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers", 2019. Weights are packed once, as the products read
-//! them. Nothing is padded: the tokens of some texts form one matrix, and only attention looks at the texts one by one. Texts
-//! are shared between threads rather than operations, in groups small enough that what a layer makes stays in the
-//! processor's cache.
+//! them. Nothing is padded: the tokens of some texts form one matrix, and only attention looks at the texts one by one. Many texts
+//! are shared between threads, in groups small enough that what a layer makes stays in the processor's cache; of a few short ones
+//! each thread computes its columns of every layer, so that it reads its part of the weights only.
 
-use super::config::{Activation, Config, Places};
-use super::linear::{Linear, Scratch, Way, gemm, problem};
+use super::config::{Config, Places};
+use super::linear::{Linear, Scratch, Way};
+use super::share;
 use super::weights::Weights;
+use crate::kernels::product::{Panels, Rows};
+use crate::kernels::{Simd, rows};
 use rayon::prelude::*;
-use rten_gemm::{GemmInputA, GemmInputB, GemmOptions};
-use rten_simd::{SimdOp, SimdUnaryOp};
-use rten_tensor::NdTensorView;
-use rten_vecmath::{ApproxGelu, Gelu, Normalize, NormalizeOptions, Softmax, Sum, SumSquareSub};
+use std::cell::RefCell;
+use std::ops::Range;
 
 type Result<T, E = String> = std::result::Result<T, E>;
 
 /// Tokens that one thread computes together, about (more only of a single longer text).
 const GROUP: usize = 256;
-/// And at least, where there are others.
-const LEAST: usize = 32;
+/// So few tokens in all are one group, which threads share.
+const FEW: usize = 128;
 /// Tokens that go through the two layers behind attention together: what the first makes stays in a core's own cache.
 const FEED_FORWARD: usize = 96;
 /// Scores of attention that one thread has in memory at once: a row for each token, as long as the text. Rows do not depend on
@@ -31,38 +32,28 @@ struct Norm {
     weight: Vec<f32>,
     bias: Vec<f32>,
     eps: f32,
+    simd: Simd,
 }
 
 impl Norm {
-    fn load(weights: &mut Weights, name: &str, config: &Config) -> Result<Norm> {
+    fn load(weights: &mut Weights, name: &str, config: &Config, simd: Simd) -> Result<Norm> {
         let [weight, bias] = Config::norm_names(weights, name);
         let shape = [config.hidden_size];
         Ok(Norm {
             weight: weights.numbers(&weight, &shape)?,
             bias: weights.numbers(&bias, &shape)?,
             eps: config.layer_norm_eps as f32,
+            simd,
         })
     }
 
     fn apply(&self, rows: &mut [f32]) {
-        let size = self.weight.len();
-        for row in rows.chunks_exact_mut(size) {
-            let mean = Sum::new(row).dispatch() / size as f32;
-            let variance = SumSquareSub::new(row, mean).dispatch() / size as f32;
-            let options = NormalizeOptions {
-                pre_scale_bias: mean,
-                scale: 1.0 / (variance + self.eps).sqrt(),
-                element_scale: Some(&self.weight),
-                element_bias: Some(&self.bias),
-                ..NormalizeOptions::default()
-            };
-            Normalize::new_mut(row, options).dispatch();
-        }
+        rows::norm(self.simd, rows, &self.weight, &self.bias, self.eps);
     }
 
     /// x becomes the norm of x + y.
     fn apply_to_sum(&self, x: &mut [f32], y: &[f32]) {
-        x.iter_mut().zip(y).for_each(|(x, y)| *x += y);
+        rows::add(self.simd, x, y);
         self.apply(x);
     }
 }
@@ -91,13 +82,17 @@ impl Layer {
         let mut linear = |what: &str, inputs, outputs| {
             Linear::load(weights, &format!("{name}.{what}"), inputs, outputs, way)
         };
+        let attention_output = linear("attention.output.dense", hidden, hidden)?;
+        let feed_forward = linear("intermediate.dense", hidden, intermediate)?;
+        let output = linear("output.dense", intermediate, hidden)?;
+        let mut norm = |what: &str| Norm::load(weights, &format!("{name}.{what}"), config, way.simd);
         Ok(Layer {
             query_key_value: Linear::new(&joined, biases, hidden, way)?,
-            attention_output: linear("attention.output.dense", hidden, hidden)?,
-            intermediate: linear("intermediate.dense", hidden, intermediate)?,
-            output: linear("output.dense", intermediate, hidden)?,
-            attention_norm: Norm::load(weights, &format!("{name}.attention.output.LayerNorm"), config)?,
-            output_norm: Norm::load(weights, &format!("{name}.output.LayerNorm"), config)?,
+            attention_output,
+            intermediate: feed_forward,
+            output,
+            attention_norm: norm("attention.output.LayerNorm")?,
+            output_norm: norm("output.LayerNorm")?,
         })
     }
 }
@@ -110,6 +105,7 @@ pub struct Encoder {
     norm: Norm,
     layers: Vec<Layer>,
     config: Config,
+    simd: Simd,
 }
 
 /// Texts that one thread computes together.
@@ -127,26 +123,33 @@ struct Space {
     attended: Vec<f32>,
     inner: Vec<f32>,
     out: Vec<f32>,
-    scores: Vec<f32>,
-    context: Vec<f32>,
     scratch: Scratch,
 }
 
 impl Space {
-    fn new(config: &Config, tokens: usize, longest: usize) -> Space {
+    fn new(config: &Config, tokens: usize, threads: usize) -> Space {
         let hidden = config.hidden_size;
-        let rows = rows_at_once(longest);
         let zeros = |count: usize| vec![0f32; count];
         Space {
             joined: zeros(tokens * 3 * hidden),
             attended: zeros(tokens * hidden),
             inner: zeros(tokens.min(FEED_FORWARD) * config.intermediate_size),
             out: zeros(tokens * hidden),
-            scores: zeros(rows * longest),
-            context: zeros(rows * config.head_size()),
-            scratch: Scratch::default(),
+            scratch: Scratch::new(threads),
         }
     }
+}
+
+/// What a thread computes one head of one text in.
+#[derive(Default)]
+struct Head {
+    keys: Panels,
+    values: Panels,
+    scores: Vec<f32>,
+}
+
+thread_local! {
+    static HEAD: RefCell<Head> = RefCell::default();
 }
 
 fn rows_at_once(length: usize) -> usize {
@@ -161,11 +164,11 @@ impl Encoder {
         let hidden = c.hidden_size;
         let words = weights.numbers("embeddings.word_embeddings.weight", &[c.vocab_size, hidden])?;
         let Places { positions, second } = c.places(&mut weights)?;
-        let norm = Norm::load(&mut weights, "embeddings.LayerNorm", c)?;
+        let norm = Norm::load(&mut weights, "embeddings.LayerNorm", c, way.simd)?;
         let layers = (0..c.num_hidden_layers)
             .map(|i| Layer::load(&mut weights, &format!("encoder.layer.{i}"), c, way))
             .collect::<Result<_>>()?;
-        Ok(Encoder { words, positions, second, norm, layers, config })
+        Ok(Encoder { words, positions, second, norm, layers, config, simd: way.simd })
     }
 
     /// Whether it tells the two texts of a pair apart.
@@ -179,9 +182,8 @@ impl Encoder {
         let hidden = self.config.hidden_size;
         let tokens = texts.iter().map(|ids| ids.len()).sum::<usize>();
         let mut x = vec![0f32; tokens * hidden];
-        // Some short texts are shared, too.
-        let share = tokens.div_ceil(rayon::current_num_threads());
-        let most = share.clamp(LEAST, GROUP);
+        let threads = rayon::current_num_threads();
+        let most = if tokens <= FEW { FEW } else { tokens.div_ceil(threads).clamp(FEW / 2, GROUP) };
         let mut groups: Vec<Group> = Vec::new();
         let (mut left, mut rows, mut lefts) = (texts, x.as_mut_slice(), firsts);
         while !left.is_empty() {
@@ -198,8 +200,12 @@ impl Encoder {
             groups.push(Group { texts, firsts: firsts.map(|(own, _)| own), x: own });
             (left, rows, lefts) = (others, rest, firsts.map(|(_, rest)| rest));
         }
-        let is_alone = groups.len() == 1;
-        groups.into_par_iter().with_max_len(1).try_for_each(|group| self.encode(group, is_alone))?;
+        if groups.len() > 1 {
+            groups.into_par_iter().with_max_len(1).try_for_each(|group| self.encode(group, 1))?;
+        } else if let Some(group) = groups.pop() {
+            let threads = share::threads();
+            share::together(threads, || self.encode(group, threads))?;
+        }
         Ok(x)
     }
 
@@ -224,7 +230,7 @@ impl Encoder {
         Ok(())
     }
 
-    fn encode(&self, Group { texts, firsts, x }: Group, is_alone: bool) -> Result<()> {
+    fn encode(&self, Group { texts, firsts, x }: Group, threads: usize) -> Result<()> {
         let hidden = self.config.hidden_size;
         let tokens = x.len() / hidden;
         let mut start = 0;
@@ -234,71 +240,69 @@ impl Encoder {
             self.embed(ids, first, &mut x[start..end])?;
             start = end;
         }
-        let longest = texts.iter().map(|ids| ids.len()).max().unwrap_or(0);
-        let mut space = Space::new(&self.config, tokens, longest);
-        space.scratch.is_alone = is_alone;
+        let Space { mut joined, mut attended, mut inner, mut out, mut scratch } =
+            Space::new(&self.config, tokens, threads);
         self.norm.apply(x);
         for layer in &self.layers {
-            layer.query_key_value.apply(x, &mut space.joined, &mut space.scratch)?;
-            let mut start = 0;
-            for ids in texts {
-                (0..self.config.num_attention_heads)
-                    .try_for_each(|head| self.attend(start, ids.len(), head, &mut space))?;
-                start += ids.len();
-            }
-            layer.attention_output.apply(&space.attended, &mut space.out, &mut space.scratch)?;
-            layer.attention_norm.apply_to_sum(x, &space.out);
+            layer.query_key_value.apply(x, &mut joined, &mut scratch, None);
+            share::columns(&mut attended, hidden, self.config.head_size(), threads, |columns, rows| {
+                HEAD.with_borrow_mut(|head| self.attend(texts, &joined, columns, rows, head));
+            });
+            layer.attention_output.apply(&attended, &mut out, &mut scratch, None);
+            layer.attention_norm.apply_to_sum(x, &out);
             for x in x.chunks_mut(FEED_FORWARD * hidden) {
                 let rows = x.len() / hidden;
-                let inner = &mut space.inner[..rows * self.config.intermediate_size];
-                let out = &mut space.out[..rows * hidden];
-                layer.intermediate.apply(x, inner, &mut space.scratch)?;
-                match self.config.hidden_act {
-                    Activation::Gelu => Gelu {}.map_mut(inner),
-                    Activation::GeluTanh => ApproxGelu {}.map_mut(inner),
-                    Activation::Relu => inner.iter_mut().for_each(|x| *x = x.max(0.0)),
-                }
-                layer.output.apply(inner, out, &mut space.scratch)?;
+                let inner = &mut inner[..rows * self.config.intermediate_size];
+                let out = &mut out[..rows * hidden];
+                layer.intermediate.apply(x, inner, &mut scratch, Some(self.config.hidden_act.into()));
+                layer.output.apply(inner, out, &mut scratch, None);
                 layer.output_norm.apply_to_sum(x, out);
             }
         }
         Ok(())
     }
 
-    /// One head of one text, whose tokens attend to each other.
-    fn attend(&self, start: usize, length: usize, head: usize, space: &mut Space) -> Result<()> {
-        let (hidden, size) = (self.config.hidden_size, self.config.head_size());
-        let Space { joined, attended, scores, context, .. } = space;
-        let part = |which: usize, row: usize, rows: usize, shape: [usize; 2], strides: [usize; 2]| {
-            let first = (start + row) * 3 * hidden + which * hidden + head * size;
-            let numbers = &joined[first..first + (rows - 1) * 3 * hidden + size];
-            NdTensorView::from_data_with_strides(shape, numbers, strides).map_err(problem)
-        };
-        let keys = part(1, 0, length, [size, length], [1, 3 * hidden])?;
-        let values = part(2, 0, length, [length, size], [3 * hidden, 1])?;
-        let at_once = rows_at_once(length);
-        for first in (0..length).step_by(at_once) {
-            let rows = at_once.min(length - first);
-            let queries = part(0, first, rows, [rows, size], [3 * hidden, 1])?;
-            let scores = &mut scores[..rows * length];
-            let options = GemmOptions::default();
-            gemm()
-                .gemm(scores, GemmInputA::Unpacked(queries), GemmInputB::Unpacked(keys), options)
-                .map_err(problem)?;
-            for row in scores.chunks_exact_mut(length) {
-                Softmax::new_mut(row).dispatch();
+    /// Some heads, which make these columns of the result: of each text, whose tokens attend to each other.
+    fn attend(
+        &self,
+        texts: &[&[u32]],
+        joined: &[f32],
+        columns: Range<usize>,
+        mut out: &mut [&mut [f32]],
+        Head { keys, values, scores }: &mut Head,
+    ) {
+        let (hidden, size, simd) = (self.config.hidden_size, self.config.head_size(), self.simd);
+        let stride = 3 * hidden;
+        let mut start = 0;
+        for ids in texts {
+            let length = ids.len();
+            let (own, rest) = std::mem::take(&mut out).split_at_mut(length);
+            for first in columns.clone().step_by(size) {
+                let part = |which: usize| Rows {
+                    numbers: &joined[start * stride + which * hidden + first..],
+                    stride,
+                };
+                keys.fill_transposed(simd, part(1), size, length);
+                values.fill(simd, part(2), length, size);
+                let (at_once, place) = (rows_at_once(length), first - columns.start);
+                for (i, own) in own.chunks_mut(at_once).enumerate() {
+                    let queries = part(0);
+                    let queries = Rows { numbers: &queries.numbers[i * at_once * stride..], stride };
+                    if scores.len() < own.len() * length {
+                        scores.resize(own.len() * length, 0.0);
+                    }
+                    let scores = &mut scores[..own.len() * length];
+                    let mut rows: Vec<&mut [f32]> = scores.chunks_exact_mut(length).collect();
+                    keys.multiply(simd, queries, 0..length, None, &mut rows);
+                    rows::softmax(simd, scores, length);
+                    let mut rows: Vec<&mut [f32]> =
+                        own.iter_mut().map(|row| &mut row[place..place + size]).collect();
+                    let weights = Rows { numbers: scores, stride: length };
+                    values.multiply(simd, weights, 0..size, None, &mut rows);
+                }
             }
-            let scores = NdTensorView::from_data([rows, length], &scores[..]);
-            let context = &mut context[..rows * size];
-            let options = GemmOptions::default();
-            gemm()
-                .gemm(context, GemmInputA::Unpacked(scores), GemmInputB::Unpacked(values), options)
-                .map_err(problem)?;
-            for (row, numbers) in context.chunks_exact(size).enumerate() {
-                let at = (start + first + row) * hidden + head * size;
-                attended[at..at + size].copy_from_slice(numbers);
-            }
+            start += length;
+            out = rest;
         }
-        Ok(())
     }
 }

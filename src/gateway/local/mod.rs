@@ -6,16 +6,15 @@ mod cross_encoder;
 mod encoder;
 mod hash;
 mod linear;
-mod pass;
+mod share;
 mod static_model;
 mod tokens;
-mod transformer;
 mod weights;
 
 pub use cross_encoder::CrossEncoder;
 
 use crate::error::{Error, Result};
-use crate::kernels::InstructionSet;
+use crate::kernels::{self, InstructionSet};
 use crate::model::{Embedder, Kind};
 use crate::model_files::{Architecture, ModelFiles};
 use std::path::Path;
@@ -37,7 +36,13 @@ pub trait LocalModel: Send + Sync {
 /// Errors: `ModelFiles` for missing or unusable files, `Configuration` when the embedder does not fit
 /// the model or KB_INSTRUCTION_SET not this machine, `ProviderUnavailable` for any other provider.
 pub fn load(embedder: &Embedder, model_dir: &Path) -> Result<Box<dyn LocalModel>> {
-    load_for(InstructionSet::chosen()?, embedder, model_dir)
+    load_for(instruction_set()?, embedder, model_dir)
+}
+
+/// What to compute with. Errors: `Configuration` when KB_INSTRUCTION_SET names what this machine has not got.
+fn instruction_set() -> Result<InstructionSet> {
+    let object = format!("environment variable {}", kernels::VARIABLE);
+    InstructionSet::chosen().map_err(|problem| Error::configuration(object, vec![problem]))
 }
 
 fn load_for(set: InstructionSet, embedder: &Embedder, model_dir: &Path) -> Result<Box<dyn LocalModel>> {

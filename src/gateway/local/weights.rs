@@ -5,7 +5,6 @@
 //! at the model's size plus its largest tensor.
 
 use crate::model_files::{open_weights, read_header};
-use candle_core::{Device, Tensor};
 use half::{bf16, f16};
 use safetensors::tensor::{Dtype, Metadata};
 use std::fs::File;
@@ -61,12 +60,6 @@ impl Weights {
             return Err(format!("tensor \"{name}\" has shape {found:?}, config.json says {shape:?}"));
         }
         Ok(values)
-    }
-
-    /// The same as a tensor of candle's.
-    pub fn tensor(&mut self, name: &str, shape: &[usize]) -> Result<Tensor, String> {
-        let values = self.numbers(name, shape)?;
-        Tensor::from_vec(values, shape, &Device::Cpu).map_err(|e| format!("tensor \"{name}\": {e}"))
     }
 
     pub fn matrix(&mut self, name: &str) -> Result<Matrix, String> {

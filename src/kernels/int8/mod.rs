@@ -5,9 +5,8 @@
 //! 2022) and llama.cpp's Q8_0 lays it out. Sums within a block are exact, in 32 bits; blocks are added in f32. So the result
 //! does not depend on the instruction set but for the rounding of these last sums.
 //!
-//! Nothing here needs another crate or another room, so that `tools/sanitize.sh` compiles it alone, under a sanitizer. Loops and
-//! sizes are safe code; `unsafe` are the loads and stores of fixed arrays and the calls of functions for an instruction set
-//! that was found on this machine.
+//! Loops and sizes are safe code; `unsafe` are the loads and stores of fixed arrays and the calls of functions for an
+//! instruction set that was found on this machine. `tools/sanitize.sh` runs the tests under a sanitizer.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -22,7 +21,7 @@ use std::ops::Range;
 /// Inputs that share a scale.
 const BLOCK: usize = 32;
 /// Outputs that are computed together.
-const PANEL: usize = 32;
+pub const PANEL: usize = 32;
 /// Inputs that one instruction sums.
 const GROUP: usize = 4;
 const GROUPS: usize = BLOCK / GROUP;
@@ -225,23 +224,12 @@ impl Matrix {
         self.outputs
     }
 
-    /// The outputs in two halves, each of whole panels.
-    pub fn halves(&self) -> [Range<usize>; 2] {
-        let middle = (self.bias.len().div_ceil(2) * PANEL).min(self.outputs);
-        [0..middle, middle..self.outputs]
-    }
-
-    /// rows · weight + bias for some outputs (all, or one of [`Matrix::halves`]): `out` gets as many numbers of each row.
+    /// rows · weight + bias for some outputs, which begin with a panel: a row of `out` gets their numbers of one row.
     ///
-    /// Panics where the sizes do not fit, or where the outputs begin or end within a panel.
-    pub fn multiply(&self, kernel: Kernel, rows: &Rows, outputs: Range<usize>, out: &mut [f32]) {
-        assert!(
-            rows.inputs == self.inputs
-                && outputs.end <= self.outputs
-                && out.len() == rows.count * outputs.len()
-        );
-        let is_bound = |output: usize| output.is_multiple_of(PANEL) || output == self.outputs;
-        assert!(is_bound(outputs.start) && is_bound(outputs.end));
+    /// Panics where the sizes do not fit.
+    pub fn multiply(&self, kernel: Kernel, rows: &Rows, outputs: Range<usize>, out: &mut [&mut [f32]]) {
+        assert!(rows.inputs == self.inputs && outputs.end <= self.outputs && out.len() == rows.count);
+        assert!(outputs.start.is_multiple_of(PANEL));
         match kernel {
             Kernel::Portable(kernel) => self.multiply_by(kernel, rows, outputs, out),
             #[cfg(target_arch = "aarch64")]
@@ -253,7 +241,13 @@ impl Matrix {
         }
     }
 
-    fn multiply_by<C: Compute>(&self, compute: C, rows: &Rows, outputs: Range<usize>, out: &mut [f32]) {
+    fn multiply_by<C: Compute>(
+        &self,
+        compute: C,
+        rows: &Rows,
+        outputs: Range<usize>,
+        out: &mut [&mut [f32]],
+    ) {
         if rows.count == 0 {
             return;
         }
@@ -275,14 +269,14 @@ impl Matrix {
     }
 
     #[inline(always)]
-    fn tile<C: Compute, const M: usize>(&self, compute: C, rows: &Rows, at: Place, out: &mut [f32]) {
+    fn tile<C: Compute, const M: usize>(&self, compute: C, rows: &Rows, at: Place, out: &mut [&mut [f32]]) {
         let (panel, of_panel) = (at.first_output / PANEL, blocks_of(self.inputs));
         let weights = &self.blocks[panel * of_panel..(panel + 1) * of_panel];
         let mut sums = [self.bias[panel]; M];
         compute.tile::<M>(std::array::from_fn(|i| rows.row(at.first_row + i)), weights, &mut sums);
         let width = PANEL.min(at.outputs.end - at.first_output);
-        for (i, sums) in sums.iter().enumerate() {
-            let start = (at.first_row + i) * at.outputs.len() + at.first_output - at.outputs.start;
+        let start = at.first_output - at.outputs.start;
+        for (out, sums) in out[at.first_row..].iter_mut().zip(&sums) {
             out[start..start + width].copy_from_slice(&sums[..width]);
         }
     }

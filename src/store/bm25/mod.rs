@@ -1,6 +1,7 @@
 //! Keyword search's tables: kb.bm25_segments, bm25_terms, bm25_chunks, bm25_pending. What is in their pages is in crate::bm25.
 
 pub mod fold;
+mod known_words;
 pub mod merge;
 pub mod read;
 mod segments;

@@ -1,9 +1,9 @@
 //! The words of texts, as a text search configuration makes them.
 
-use crate::bm25::Terms;
+use super::known_words;
+use crate::bm25::Occurrences;
 use crate::error::{Error, Result};
 use crate::pg::spi::{self, Arg};
-use crate::pg::text_search;
 use std::collections::BTreeMap;
 
 /// A text search configuration, looked up.
@@ -22,7 +22,7 @@ impl Language {
     /// The words of a text and how often it has each.
     pub fn words(self, text: &str) -> Result<BTreeMap<Vec<u8>, u32>> {
         let mut words: BTreeMap<Vec<u8>, u32> = BTreeMap::new();
-        text_search::lexemes(self.0, text, |lexeme| match words.get_mut(lexeme) {
+        known_words::lexemes(self.0, text, |lexeme| match words.get_mut(lexeme) {
             Some(frequency) => *frequency = frequency.saturating_add(1),
             None => drop(words.insert(lexeme.to_vec(), 1)),
         })?;
@@ -31,6 +31,8 @@ impl Language {
 
     /// The same as kb.chunks.terms has it.
     pub fn terms(self, text: &str) -> Result<Vec<u8>> {
-        Ok(Terms::new(self.words(text)?).encode())
+        let mut occurrences = Occurrences::default();
+        known_words::lexemes(self.0, text, |lexeme| occurrences.add(lexeme))?;
+        Ok(occurrences.encode())
     }
 }

@@ -79,16 +79,21 @@ const ALL_NAMES: &str = "WITH RECURSIVE a AS (
         FROM a WHERE a.name IS NOT NULL)
     SELECT a.name FROM a WHERE a.name IS NOT NULL";
 
-/// Whether a job waits for a table n: of the builds that have it for themselves, or, where many share it, of the queue.
-fn waiting(condition: &str) -> String {
+/// Whether something waits for a table n: a job, of the builds that have it for themselves, or, where many share it, of the queue; or
+/// rows of an attached table that are still to become jobs. `job` and `source` are conditions on rows of kb.jobs j and kb.sources s.
+fn waiting(job: &str, source: &str) -> String {
     format!(
-        "CASE WHEN b.owns_table THEN EXISTS (
+        "(CASE WHEN b.owns_table THEN EXISTS (
              SELECT FROM kb.builds o JOIN kb.jobs j USING (kb_no)
-             WHERE o.table_name = n.name AND o.state <> 'old' AND {condition})
+             WHERE o.table_name = n.name AND o.state <> 'old' AND {job})
          ELSE EXISTS (
-             SELECT FROM kb.jobs j WHERE {condition} AND (
+             SELECT FROM kb.jobs j WHERE {job} AND (
                  SELECT pg_catalog.bool_or(o.table_name = n.name) FROM kb.builds o
-                 WHERE o.kb_no = j.kb_no AND o.state <> 'old')) END"
+                 WHERE o.kb_no = j.kb_no AND o.state <> 'old')) END
+         OR EXISTS (
+             SELECT FROM kb.sources s WHERE s.backfill IS NOT NULL AND s.error IS NULL AND {source} AND (
+                 SELECT pg_catalog.bool_or(o.table_name = n.name) FROM kb.builds o
+                 WHERE o.kb_no = s.kb_no AND o.state <> 'old')))"
     )
 }
 
@@ -105,8 +110,11 @@ pub fn tables(only: Option<&[VectorDb]>) -> Result<Vec<Table>> {
              SELECT pg_catalog.to_regclass(pg_catalog.format('kb.%I', n.name))::oid AS oid) t
          WHERE t.oid IS NOT NULL ORDER BY n.name",
         VectorDb::columns("b"),
-        waiting("true"),
-        waiting(&format!("j.queued_at < now() - '{FILLING}'::interval")),
+        waiting("true", "true"),
+        waiting(
+            &format!("j.queued_at < now() - '{FILLING}'::interval"),
+            &format!("s.updated_at < now() - '{FILLING}'::interval")
+        ),
         if only.is_some() { "SELECT u.name FROM pg_catalog.unnest($1::text[]) AS u (name)" } else { ALL_NAMES },
     );
     spi::write(&sql, &[Arg::Texts(&names)], |row| {
@@ -244,19 +252,22 @@ impl Table {
 /// Bytes of a table's name that go into names of its indexes, so that all of the numbers do, too.
 const LONGEST_NAME: usize = 63 - "_hnsw_2147483647_2147483647_draft".len();
 
+/// How a statement begins that drops an index. It has no progress that PostgreSQL would report.
+const DROP: &str = "DROP INDEX CONCURRENTLY IF EXISTS";
+
 /// The statement that drops an index of a vector table without blocking anybody.
 pub fn drop_statement(name: &str) -> String {
-    format!("DROP INDEX CONCURRENTLY IF EXISTS kb.{}", quote(name))
+    format!("{DROP} kb.{}", quote(name))
 }
 
-/// Pids of the indexers of all databases that have built and only wait for the end of older transactions.
+/// Pids of the indexers of all databases that only wait for the end of older transactions: they have built, or they drop.
 pub fn waiting_builders() -> Result<Vec<i32>> {
     spi::write(
-        "SELECT p.pid FROM pg_catalog.pg_stat_progress_create_index p
-         JOIN pg_catalog.pg_stat_activity a ON a.pid = p.pid AND a.backend_type = 'kb indexer'
-         WHERE p.phase IN ('waiting for old snapshots', 'waiting for readers before marking dead',
-                           'waiting for readers before dropping')",
-        &[],
+        "SELECT a.pid FROM pg_catalog.pg_stat_activity a
+         LEFT JOIN pg_catalog.pg_stat_progress_create_index p ON p.pid = a.pid
+         WHERE a.backend_type = 'kb indexer'
+           AND (p.phase = 'waiting for old snapshots' OR pg_catalog.starts_with(a.query, $1))",
+        &[Arg::Text(DROP)],
         |row| row.get::<i32>(0),
     )
 }

@@ -1,8 +1,10 @@
 //! Which vector tables there are, by the rows of kb.builds and kb.vector_dbs.
 
 use super::VectorDb;
+use super::progress::{self, Progress};
 use super::table::{add_segments, attach, replace_policies};
 use crate::error::Result;
+use crate::pg::role;
 use crate::pg::spi::{self, Arg};
 
 /// How many vectors a build has; 0 where the caller may not see the build, and where its store is gone or cannot be read.
@@ -16,6 +18,14 @@ pub fn count(build_no: i64) -> Result<i64> {
 pub fn index_state(build_no: i64) -> Result<(i64, i64)> {
     let vector_db = of_build(build_no)?;
     vector_db.map_or(Ok((0, 0)), |vector_db| vector_db.store().index_state(build_no))
+}
+
+/// The index that is being built on the table of a build, if the caller may see the build; see [`Progress`].
+pub fn index_progress(build_no: i64) -> Result<Option<Progress>> {
+    match of_build(build_no)? {
+        Some(vector_db) => role::as_owner(|| progress::of(&vector_db, build_no)),
+        None => Ok(None),
+    }
 }
 
 fn of_build(build_no: i64) -> Result<Option<VectorDb>> {

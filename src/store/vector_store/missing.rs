@@ -20,6 +20,8 @@ pub struct Missing {
     pub token_count: i32,
 }
 
+/// In order. Document by document: by the figures of a table that has grown meanwhile the planner would rather read all chunks in
+/// their order.
 pub fn missing(
     vector_db: &VectorDb,
     build_no: i64,
@@ -30,11 +32,15 @@ pub fn missing(
     spi::write(
         &format!(
             "SELECT c.document_id, c.ordinal, c.chunk_id, coalesce(c.context || E'\\n\\n' || c.content, c.content),
-                 c.token_count + CASE WHEN c.context IS NULL THEN 0 ELSE {MAX_TOKENS} END FROM kb.chunks c
-             WHERE c.document_id = ANY ($2::bigint[]) AND c.build_no = $1
-               AND (c.document_id, c.ordinal) > ($3, $4)
-               AND NOT EXISTS (SELECT FROM {} v WHERE v.chunk_id = c.chunk_id AND v.build_no = c.build_no)
-             ORDER BY c.document_id, c.ordinal LIMIT $5",
+                 c.token_count + CASE WHEN c.context IS NULL THEN 0 ELSE {MAX_TOKENS} END
+             FROM (SELECT DISTINCT u.document_id FROM pg_catalog.unnest($2::bigint[]) u (document_id)
+                   WHERE u.document_id >= $3 ORDER BY u.document_id) d
+             CROSS JOIN LATERAL (
+                 SELECT c.* FROM kb.chunks c
+                 WHERE c.document_id = d.document_id AND c.build_no = $1 AND (c.document_id, c.ordinal) > ($3, $4)
+                   AND NOT EXISTS (SELECT FROM {} v WHERE v.chunk_id = c.chunk_id AND v.build_no = c.build_no)
+                 ORDER BY c.ordinal LIMIT $5) c
+             ORDER BY d.document_id, c.ordinal LIMIT $5",
             vector_db.table()
         ),
         &[

@@ -9,17 +9,18 @@ mod missing;
 mod nearest;
 mod own_table;
 mod pgvector;
+mod progress;
 mod sample;
 mod segments;
 mod table;
 mod vector_db;
 
 pub use analyze::refresh as refresh_statistics;
-pub use inventory::{attach_restored, count, index_state, is_being_restored, lost, owned};
+pub use inventory::{attach_restored, count, index_progress, index_state, is_being_restored, lost, owned};
 pub use missing::Missing;
 pub use nearest::Search;
 pub use own_table::{Size, move_out, size};
-pub use segments::Searched;
+pub use segments::{Searched, unindexed};
 pub use vector_db::VectorDb;
 
 use crate::error::Result;

@@ -103,7 +103,7 @@ pub struct Searched {
 }
 
 /// The numbers of an index' condition, as PostgreSQL writes it; None: it is another condition.
-fn range_of(predicate: &str) -> Option<(i32, i32)> {
+pub(super) fn range_of(predicate: &str) -> Option<(i32, i32)> {
     let numbers = predicate.strip_prefix("((segment >= ")?.strip_suffix("))")?;
     let (first, last) = numbers.split_once(") AND (segment <= ")?;
     Some((first.parse().ok()?, last.parse().ok()?))
@@ -130,6 +130,15 @@ pub(super) fn behind(vector_db: &VectorDb, last: i32, most: u64) -> Result<Optio
     let row = |row: &spi::Row| Ok((row.get::<i64>(0)? as u64, row.opt::<i32>(1)?));
     let found = spi::write_one(&sql, &[Arg::Int(last), Arg::Long(most as i64)], row)?;
     Ok(found.and_then(|(rows, last)| Some((rows, last?))))
+}
+
+/// How many segments a table has, and how many rows are behind them, counted up to `most`: by an index, however many rows there are.
+/// By the worker.
+pub fn unindexed(vector_db: &VectorDb, most: u64) -> Result<(usize, u64)> {
+    let cover = searched(vector_db)?.map(|searched| searched.cover).unwrap_or_default();
+    let end = cover.last().map_or(-1, |segment| segment.last);
+    let rows = behind(vector_db, end, most)?.map_or(0, |(rows, _)| rows);
+    Ok((cover.len(), rows))
 }
 
 /// How many segments a build's table has, and how many of the build's vectors no index has. As [`super::count`].

@@ -148,14 +148,15 @@ fn as_reader<T>(read: impl FnOnce() -> Result<T>) -> Result<T> {
     if role::bypasses_policies() { role::as_owner(read) } else { role::as_vector_reader(read) }
 }
 
-/// Cancels the indexer's build on a table: it waits for older snapshots, and if this transaction's is among them, that
-/// is a deadlock.
+/// Cancels what the indexer does to a table: a build waits for older snapshots, the drop of an index for all who have read the
+/// table, and if this transaction is among them, that is a deadlock. Both keep this lock on the table.
 fn cancel_index_build(vector_db: &VectorDb) -> Result<()> {
     spi::write_one(
-        "SELECT count(pg_catalog.pg_cancel_backend(p.pid)) FROM pg_catalog.pg_stat_progress_create_index p
-         JOIN pg_catalog.pg_stat_activity a ON a.pid = p.pid AND a.backend_type = 'kb indexer'
-         WHERE p.datname = pg_catalog.current_database()
-           AND p.relid = pg_catalog.to_regclass('kb.' || pg_catalog.quote_ident($1))",
+        "SELECT count(pg_catalog.pg_cancel_backend(a.pid)) FROM pg_catalog.pg_stat_activity a
+         WHERE a.backend_type = 'kb indexer' AND a.datname = pg_catalog.current_database() AND EXISTS (
+             SELECT FROM pg_catalog.pg_locks l
+             WHERE l.pid = a.pid AND l.locktype = 'relation' AND l.mode = 'ShareUpdateExclusiveLock'
+               AND l.relation = pg_catalog.to_regclass('kb.' || pg_catalog.quote_ident($1))::oid)",
         &[Arg::Text(&vector_db.table_name)],
         |row| row.get::<i64>(0),
     )?;

@@ -4,7 +4,7 @@
 use super::Target;
 use crate::memory::{Limits, measure};
 use kb::model::filter::{Key, Test};
-use kb::model::{Filter, Json};
+use kb::model::{Filter, Json, timestamp};
 use serde_json::Value;
 
 pub const TARGET: Target = Target {
@@ -93,7 +93,10 @@ fn run(data: &[u8]) {
     if let Ok(Filter::All(parts)) = &filter
         && pairs.iter().all(is_short)
     {
-        let equals = |(key, value): (String, Json)| Filter::Is(Key::Metadata(key), Test::Equals(value));
+        let equals = |(key, value): (String, Json)| {
+            let time = value.text().and_then(|text| timestamp::microseconds(&text));
+            Filter::Is(Key::Metadata(key), time.map_or(Test::Equals(value), |time| Test::At(vec![time])))
+        };
         assert_eq!(*parts, pairs.into_iter().map(equals).collect::<Vec<_>>(), "{json}");
     }
     // Longer than any key of it.

@@ -87,6 +87,16 @@ fn large_segments_are_merged_by_the_indexer_and_a_kill_loses_and_doubles_nothing
         .into_iter()
         .collect();
     assert!(gone.len() * 5 > 17_000 && gone.len() + 17_000 > 20_000, "{}", gone.len());
+    // The indexer rests at each part that it writes, so that it is killed in the middle.
+    db.run(
+        "CREATE FUNCTION public.rest() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN
+             IF EXISTS (SELECT FROM pg_stat_activity WHERE pid = pg_backend_pid() AND backend_type = 'kb indexer') THEN
+                 PERFORM pg_sleep(1);
+             END IF;
+             RETURN NEW;
+         END$$;
+         CREATE TRIGGER rest BEFORE INSERT ON kb.bm25_terms FOR EACH ROW EXECUTE FUNCTION public.rest()",
+    );
     db.0.execute("SELECT kb.delete_documents('k', $1)", &[&gone]).unwrap();
     gone.iter().for_each(|id| drop(model.0.remove(id)));
     let left = (model.0.len() as i64, 0i64);
@@ -96,21 +106,22 @@ fn large_segments_are_merged_by_the_indexer_and_a_kill_loses_and_doubles_nothing
             && (row.get::<_, Option<i64>>(0), row.get::<_, Option<i64>>(1)) == (Some(left.0), Some(left.1))
     };
     let mut victim = None;
-    until(LONG, "the indexer merges", || {
-        let merging = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'kb indexer' AND query LIKE 'merging the words%'";
-        victim = db.all::<i32>(merging).pop();
-        victim.is_some() || is_merged(&mut db)
+    until(LONG, "the indexer has written a part of the new segment", || {
+        let resting = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'kb indexer' AND query LIKE 'merging the words%'
+                           AND wait_event = 'PgSleep'";
+        victim = db.all::<i32>(resting).pop();
+        victim.is_some()
     });
-    if let Some(victim) = victim {
-        signal(victim, libc::SIGKILL);
-        until(SOON, "the server notices", || db.0.simple_query("SELECT 1").is_err());
-        db = cluster.reconnect(APP);
-        // What comes next starts the worker, which sees what is left to do.
-        let document = Document::new("last", "w5x1 onlylast");
-        model.0.insert(document.id.clone(), document.content.clone());
-        db.put_all("k", &[document]);
-        db.wait("k");
-    }
+    signal(victim.unwrap(), libc::SIGKILL);
+    until(SOON, "the server notices", || db.0.simple_query("SELECT 1").is_err());
+    db = cluster.reconnect(APP);
+    assert!(!is_merged(&mut db), "it was merged before the kill");
+    db.run("DROP TRIGGER rest ON kb.bm25_terms");
+    // What comes next starts the worker, which sees what is left to do.
+    let document = Document::new("last", "w5x1 onlylast");
+    model.0.insert(document.id.clone(), document.content.clone());
+    db.put_all("k", &[document]);
+    db.wait("k");
     until(LONG, "all is one segment, of what is there", || {
         compare(&mut db, "k", &model, "w5x1 w50x2", 20);
         is_merged(&mut db)

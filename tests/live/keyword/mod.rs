@@ -1,13 +1,14 @@
 //! Answers by words: BM25 over segments, against a plain model.
 
 mod kills;
+mod lexemes;
 mod model;
 mod reach;
 mod words;
 
 use crate::support::db::Document;
 use crate::support::{APP, Db, Random, SOON, until};
-use model::Model;
+use model::{Model, Scored};
 
 /// Words of texts: a few are common, most are rare.
 fn word(random: &mut Random) -> String {
@@ -55,10 +56,14 @@ fn compare_where(
     filter: &str,
     keeps: impl Fn(&str) -> bool,
 ) {
-    let expected = model.ask(question, keeps);
+    let expected = model.ask(question, (1.2, 0.75), keeps);
     let found = answer(db, kb, question, top_k, filter);
-    assert_eq!(found.len(), expected.len().min(top_k), "{question} {filter}");
-    for ((id, score), expected_at) in found.iter().zip(&expected) {
+    assert_same(&found, &expected, top_k, &format!("{question} {filter}"));
+}
+
+fn assert_same(found: &[(String, f64)], expected: &[Scored], top_k: usize, question: &str) {
+    assert_eq!(found.len(), expected.len().min(top_k), "{question}");
+    for ((id, score), expected_at) in found.iter().zip(expected) {
         assert!((score - expected_at.score).abs() < 1e-9, "{question}: {id} {score} {}", expected_at.score);
         let of_model = expected.iter().find(|scored| &scored.id == id);
         assert!(of_model.is_some_and(|scored| (scored.score - score).abs() < 1e-9), "{question}: {id}");

@@ -12,9 +12,8 @@ pub struct Scored {
 }
 
 impl Model {
-    /// All documents that have a word of the question, best first; equal ones by id.
-    pub fn ask(&self, question: &str, keeps: impl Fn(&str) -> bool) -> Vec<Scored> {
-        let (k1, b) = (1.2, 0.75);
+    /// All documents that have a word of the question, best first; equal ones by id. `k1` and `b` are those of BM25.
+    pub fn ask(&self, question: &str, (k1, b): (f64, f64), keeps: impl Fn(&str) -> bool) -> Vec<Scored> {
         let texts: Vec<(&String, Vec<&str>)> =
             self.0.iter().map(|(id, text)| (id, text.split_whitespace().collect())).collect();
         let count = texts.len() as f64;
@@ -27,7 +26,9 @@ impl Model {
             let idf = (1.0 + (count - df + 0.5) / (df + 0.5)).ln();
             for (scored, (_, words)) in scored.iter_mut().zip(&texts) {
                 let (f, length) = (has(words), words.len() as f64);
-                scored.score += idf * f * (k1 + 1.0) / (f + k1 * (1.0 - b + b * length / average));
+                if f > 0.0 {
+                    scored.score += idf * f * (k1 + 1.0) / (f + k1 * (1.0 - b + b * length / average));
+                }
             }
         }
         scored.retain(|scored| scored.score > 0.0 && keeps(&scored.id));

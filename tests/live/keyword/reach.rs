@@ -129,9 +129,16 @@ fn a_snapshot_and_a_standby_see_one_state_while_segments_are_folded_and_merged()
     let then = model.clone();
     compare(&mut reader, "k", &then, question, 1_000);
     let standby = cluster.standby(&[]);
+    let mut replica = standby.connect(APP);
     for _ in 0..8 {
         edit(&mut db, "k", &mut model, &mut random, &mut gone);
         compare(&mut reader, "k", &then, question, 1_000);
+        // Chunks are folded and merged meanwhile.
+        let written: String = db.one("SELECT pg_current_wal_insert_lsn()::text");
+        until(SOON, "the standby has what was written", || {
+            replica.one_with("SELECT pg_last_wal_replay_lsn() >= $1::text::pg_lsn", &[&written])
+        });
+        compare(&mut replica, "k", &model, question, 1_000);
     }
     until(SOON, "chunks are folded", || db.count("kb.bm25_pending") < 256);
     compare(&mut reader, "k", &then, question, 1_000);
@@ -140,7 +147,6 @@ fn a_snapshot_and_a_standby_see_one_state_while_segments_are_folded_and_merged()
     db.put("k", "last", "lastword w5x0");
     db.wait("k");
     model.0.insert("last".into(), "lastword w5x0".into());
-    let mut replica = standby.connect(APP);
     until(SOON, "the standby has all", || {
         replica.count("kb.documents WHERE external_id = 'last' AND status = 'ready'") == 1
     });

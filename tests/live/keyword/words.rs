@@ -1,7 +1,9 @@
 //! What a question in words may be: phrases, exclusions, languages, anything.
 
-use super::{answer, create};
-use crate::support::{APP, Db, SOON, texts, until};
+use super::{answer, assert_same, create, question, text};
+use crate::keyword::model::Model;
+use crate::support::db::Document;
+use crate::support::{APP, Db, Random, SOON, texts, until};
 
 fn ids(db: &mut Db, question: &str) -> Vec<String> {
     let mut ids: Vec<String> = answer(db, "k", question, 50, "{}").into_iter().map(|(id, _)| id).collect();
@@ -90,7 +92,54 @@ fn any_text_may_be_asked_for_and_any_may_be_put() {
     ] {
         let fault = db.fault(&format!("SELECT kb.query('k', 'x', options => '{options}')"));
         assert_eq!(fault.code, "22023", "{options}: {fault:?}");
+        assert!(!options.contains("NaN") || fault.text.contains("weights.dense"), "{fault:?}");
     }
+}
+
+#[test]
+fn other_constants_of_bm25_give_the_scores_of_the_plain_model_with_them() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    create(&mut db, "k");
+    let (mut random, mut model) = (Random::new(13), Model::default());
+    let mut documents = Vec::new();
+    for n in 0..700 {
+        let id = format!("d{n}");
+        let text = text(&mut random, &id);
+        model.0.insert(id.clone(), text.clone());
+        documents.push(Document::new(id, text));
+    }
+    db.put_all("k", &documents);
+    db.wait("k");
+    until(SOON, "chunks are folded", || db.count("kb.bm25_segments") > 0);
+    for (k1, b) in [(0.0, 0.0), (0.4, 1.0), (2.5, 0.3)] {
+        let options = format!(r#"{{"bm25": {{"k1": {k1}, "b": {b}}}}}"#);
+        for top_k in [3, 20, 1_000] {
+            let question = question(&mut random);
+            let sql = "SELECT external_id, rank_score FROM kb.query('k', $1, $2, options => $3::text::jsonb) ORDER BY rank";
+            let rows = db.0.query(sql, &[&question, &top_k, &options]).unwrap();
+            let found: Vec<(String, f64)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+            let what = format!("{question} {options}");
+            assert_same(&found, &model.ask(&question, (k1, b), |_| true), top_k as usize, &what);
+        }
+    }
+}
+
+#[test]
+fn words_are_those_of_the_knowledge_bases_language() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.run(
+        "SELECT kb.create_knowledge_base('k', 'hash', preprocess => '{\"language\": \"german\"}',
+             retrieval => '{\"mode\": \"keyword\"}')",
+    );
+    db.put("k", "haus", "Das alte Haus steht am Hafen.");
+    db.put("k", "boot", "Ein Boot liegt im Wasser.");
+    db.wait("k");
+    // Stems and stop words of German.
+    assert_eq!(ids(&mut db, "Häuser"), ["haus"]);
+    assert_eq!(ids(&mut db, "die Boote"), ["boot"]);
+    assert_eq!(ids(&mut db, "das ein im"), [""; 0]);
 }
 
 #[test]
@@ -130,4 +179,16 @@ fn both_sides_of_hybrid_obey_filter_flag_and_bounds_and_say_their_ranks() {
     let hybrid: Vec<String> =
         db.all(&format!("SELECT external_id FROM kb.query('k', 'apples note 7 8', 3, options => {words})"));
     assert_eq!(hybrid[0], by_words[0]);
+    // Fused by scores, one side alone has that side's order.
+    for (alpha, mode, score) in [(0, "keyword", "rank_score"), (1, "dense", "score")] {
+        let of_one: Vec<f64> = db.all(&format!(
+            "SELECT {score} FROM kb.query('k', 'apples note 7 8', 10, mode => '{mode}') ORDER BY rank"
+        ));
+        let fused: Vec<f64> = db.all(&format!(
+            "SELECT (locator #>> '{{ranks,{mode},score}}')::float8 FROM kb.query('k', 'apples note 7 8', 10, options =>
+                 '{{\"hybrid\": {{\"fusion\": \"score\", \"alpha\": {alpha}}}, \"explain\": true}}') ORDER BY rank"
+        ));
+        let are_same = of_one.iter().zip(&fused).all(|(one, fused)| (one - fused).abs() < 1e-6);
+        assert!(of_one.len() == 10 && fused.len() == 10 && are_same, "{alpha}: {of_one:?}, {fused:?}");
+    }
 }

@@ -1,6 +1,7 @@
 //! What the tests share: scratch clusters, connections, texts, and what must hold of a knowledge base.
 
 pub mod cluster;
+pub mod cross_encoder;
 pub mod db;
 pub mod pages;
 #[path = "../../fuzz/random.rs"]

@@ -120,7 +120,7 @@ impl Plain {
 }
 
 fn gelu(x: f64) -> f64 {
-    0.5 * x * (1.0 + candle_core::cpu::erf::erf_f64(x / 2f64.sqrt()))
+    0.5 * x * (1.0 + libm::erf(x / 2f64.sqrt()))
 }
 
 pub fn reranker(model: &str) -> Reranker {

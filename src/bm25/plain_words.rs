@@ -1,0 +1,66 @@
+//! Which parts of a text are words of ASCII letters for PostgreSQL's default parser, whatever stands beside them.
+
+/// Letters at most.
+const MAX_LETTERS: usize = 32;
+
+/// Calls `word` with each plain word of a text, and puts all other parts into `others`, behind white space where they were: the
+/// parser finds in these parts what it finds in the text but for the plain words.
+///
+/// No token of the parser goes over white space but a tag, so a text with a `<` is put there as it is; and what is behind white
+/// space is read in the same way whatever is before that.
+pub fn split<'a>(text: &'a str, mut word: impl FnMut(&'a str), others: &mut String) {
+    if text.contains('<') {
+        others.push_str(text);
+        return;
+    }
+    for (i, part) in text.split([' ', '\n', '\t', '\r']).enumerate().filter(|(_, part)| !part.is_empty()) {
+        match plain(part) {
+            Some(found) => word(found),
+            None => {
+                others.extend((i > 0).then_some(' '));
+                others.push_str(part);
+            }
+        }
+    }
+}
+
+/// The letters of a part that is one word of them and marks around it which begin nothing else.
+fn plain(part: &str) -> Option<&str> {
+    let is_mark = |c: char| matches!(c, ',' | '.' | ';' | ':' | '!' | '?' | ')' | ']' | '"' | '\'');
+    let behind = part.trim_start_matches(['(', '[', '"', '\'']);
+    let inner = behind.trim_end_matches(is_mark);
+    let is_word = (1..=MAX_LETTERS).contains(&inner.len()) && inner.bytes().all(|b| b.is_ascii_alphabetic());
+    // Two full stops are a path.
+    (is_word && !behind[inner.len()..].contains("..")).then_some(inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn split_of(text: &str) -> (Vec<&str>, String) {
+        let (mut words, mut others) = (Vec::new(), String::new());
+        split(text, |word| words.push(word), &mut others);
+        (words, others)
+    }
+
+    #[test]
+    fn plain_words_are_found_with_marks_around_them_and_all_else_is_left_to_the_parser() {
+        let text = "The (quick) \"fox\",\njumps; over v1.2 and\tTom's e-mail: a@b.de,\u{a0}né so... end.";
+        let (words, others) = split_of(text);
+        assert_eq!(words, ["The", "quick", "fox", "jumps", "over", "and", "end"]);
+        assert_eq!(others, " v1.2 Tom's e-mail: a@b.de,\u{a0}né so...");
+        assert_eq!(split_of("~x ~x"), (Vec::new(), "~x ~x".to_string()));
+    }
+
+    #[test]
+    fn a_text_that_may_have_tags_is_left_as_it_is() {
+        assert_eq!(split_of("a <b href=c d> e"), (Vec::new(), "a <b href=c d> e".to_string()));
+    }
+
+    #[test]
+    fn a_long_word_and_marks_alone_are_no_plain_words() {
+        let long = "x".repeat(33);
+        assert_eq!(split_of(&format!("{long} ... -- ' ")), (Vec::new(), format!("{long} ... -- '")));
+    }
+}

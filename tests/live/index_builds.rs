@@ -1,0 +1,154 @@
+//! Builds of indexes: how many go on at a time in a server, and what kb.status says of them.
+
+use crate::index::indexes;
+use crate::segment_merges::{dropper, with_two_segments};
+use crate::segments::{put, state};
+use crate::support::{APP, Db, LONG, texts, until, vector_table};
+use std::time::{Duration, Instant};
+
+/// Keeps the next build on a table from beginning, until the transaction ends.
+fn hold(writer: &mut Db, table: &str) {
+    writer.run(&format!("BEGIN; LOCK TABLE {table} IN ROW EXCLUSIVE MODE"));
+}
+
+#[test]
+fn no_more_indexes_are_built_at_a_time_than_may_be() {
+    for most in [1, 2] {
+        let setting = format!("kb.max_index_builds = {most}");
+        let cluster = crate::cluster!("max_worker_processes = 20", setting.as_str());
+        let mut watch = cluster.connect("postgres");
+        let (mut sessions, mut writers) = (Vec::new(), Vec::new());
+        let names = ["one", "two", "three"];
+        for name in names {
+            cluster.create_database(name);
+            let (mut db, mut writer) = (cluster.connect(name), cluster.connect(name));
+            db.run("SELECT kb.create_vector_db('v', dimension => 384, config => '{\"m\": 32, \"ef_construction\": 500}')");
+            db.run(
+                "SELECT kb.create_knowledge_base('k', 'hash', 'v', chunking => '{\"strategy\": \"none\"}')",
+            );
+            hold(&mut writer, &vector_table(&mut db, "k"));
+            put(&mut db, "k", 0..1200);
+            db.wait("k");
+            sessions.push(db);
+            writers.push(writer);
+        }
+        // Who waits for older snapshots has built.
+        let under_way = "pg_stat_progress_create_index WHERE phase <> 'waiting for old snapshots'";
+        let mut built = || {
+            let built = watch.count(under_way);
+            assert!(built <= most, "{built} are built at a time");
+            built
+        };
+        until(LONG, "as many are built as may be, and the other indexers are there", || {
+            built() == most
+                && names.iter().all(|name| !cluster.processes("kb indexer", Some(*name)).is_empty())
+        });
+        writers.iter_mut().for_each(|writer| writer.run("COMMIT"));
+        until(LONG, "each has its index", || {
+            built();
+            sessions.iter_mut().all(|db| state(db).0 == 1)
+        });
+    }
+}
+
+#[test]
+fn who_waits_to_drop_an_index_keeps_no_other_database_from_building_one() {
+    let cluster = crate::cluster!("max_worker_processes = 20", "kb.max_index_builds = 1");
+    let (mut db, table) = with_two_segments(&cluster);
+    let mut reader = cluster.connect(APP);
+    reader.run("BEGIN; SELECT count(*) FROM kb.query('k', 'the harbor', 5)");
+    until(LONG, "the drop of a replaced index waits for the reader", || dropper(&mut db).is_some());
+    cluster.create_database("other");
+    let mut other = cluster.connect("other");
+    other.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    put(&mut other, "k", 0..1200);
+    other.wait("k");
+    until(LONG, "the other database has its index", || state(&mut other).0 == 1);
+    assert!(dropper(&mut db).is_some(), "the drop has ended: it kept nobody waiting");
+    reader.run("COMMIT");
+    until(LONG, "one segment is left", || indexes(&mut db, &table) == [true]);
+}
+
+/// What kb.status says is being built: what, phase, part done.
+fn building(db: &mut Db) -> Option<(String, String, Option<f64>)> {
+    let sql = "SELECT building ->> 'what', building ->> 'phase', (building ->> 'done')::float8 FROM kb.status
+               WHERE kb_id = 'k' AND building IS NOT NULL";
+    let row = db.0.query_opt(sql, &[]).unwrap()?;
+    Some((row.get(0), row.get(1), row.get(2)))
+}
+
+#[test]
+fn kb_status_says_how_far_an_index_is_to_who_sees_the_knowledge_base() {
+    let cluster = crate::cluster!();
+    let (mut db, mut writer) = (cluster.connect(APP), cluster.connect(APP));
+    db.run("CREATE ROLE reader LOGIN IN ROLE kb_reader");
+    db.run("SELECT kb.create_vector_db('v', dimension => 384, config => '{\"m\": 32, \"ef_construction\": 1000}')");
+    db.run(
+        "SET kb.tenant = 'a'; SELECT kb.create_knowledge_base('k', 'hash', 'v', chunking => '{\"strategy\": \"none\"}')",
+    );
+    let table = vector_table(&mut db, "k");
+    let (mut reader, mut stranger) = (cluster.connect_as(APP, "reader"), cluster.connect_as(APP, "reader"));
+    reader.run("SET kb.tenant = 'a'");
+    stranger.run("SET kb.tenant = 'b'");
+    assert_eq!(building(&mut reader), None);
+    hold(&mut writer, &table);
+    db.put_all("k", &texts::documents(0..3000, 25));
+    db.wait("k");
+    let waits = Some(("segment".to_string(), "waiting for writers before build".to_string(), None));
+    until(LONG, "the build waits for the writer", || building(&mut reader) == waits);
+    assert_eq!(building(&mut db), waits);
+    let build_no: i64 = db.one("SELECT build_no FROM kb.builds");
+    let of_build = format!("SELECT kb._index_progress({build_no})::text");
+    assert!(reader.one::<Option<String>>(&of_build).is_some());
+    assert_eq!((building(&mut stranger), stranger.one::<Option<String>>(&of_build)), (None, None));
+    // Where another tenant has a part of the table, it would tell of that.
+    db.run("BEGIN; SET LOCAL kb.tenant = 'b'; SELECT kb.create_knowledge_base('other', 'hash', 'v')");
+    assert_eq!(building(&mut db), None);
+    db.run("ROLLBACK");
+    assert_eq!(building(&mut db), waits);
+    writer.run("COMMIT");
+    until(LONG, "more than a third of it is built", || {
+        let Some((what, phase, Some(done))) = building(&mut reader) else { return false };
+        assert!(what == "segment" && phase.starts_with("building index"), "{what}: {phase}");
+        assert!((0.0..=1.0).contains(&done), "{done}");
+        done > 0.33 && done < 1.0
+    });
+    until(LONG, "the index is there", || indexes(&mut db, &table) == [true]);
+    until(LONG, "nothing is built any more", || building(&mut reader).is_none());
+}
+
+#[test]
+fn what_comes_faster_than_its_index_waits_for_it_but_not_for_ever_and_others_do_not() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.run("SELECT kb.create_embedder('small', 'hash', dimension => 16)");
+    for kb in ["k", "other"] {
+        db.run(&format!(
+            "SELECT kb.create_knowledge_base('{kb}', 'small', chunking => '{{\"strategy\": \"none\"}}')"
+        ));
+    }
+    put(&mut db, "k", 0..1200);
+    db.wait("k");
+    until(LONG, "there is an index", || state(&mut db) == (1, 0));
+    // The next one does not come.
+    let mut writer = cluster.connect(APP);
+    hold(&mut writer, &vector_table(&mut db, "k"));
+    put(&mut db, "k", 1200..36_200);
+    let (mut last, mut since, mut has_waited) = (0, Instant::now(), false);
+    until(LONG, "all of it is written", || {
+        let (_, unindexed) = state(&mut db);
+        if unindexed != last {
+            (last, since) = (unindexed, Instant::now());
+        }
+        if !has_waited && unindexed >= 20_000 && since.elapsed() > Duration::from_secs(3) {
+            assert!(unindexed < 30_000, "it waits with {unindexed}");
+            has_waited = true;
+            db.put("other", "d", "Ships lie in the harbor.");
+            db.wait("other");
+        }
+        unindexed == 35_000
+    });
+    assert!(has_waited);
+    writer.run("COMMIT");
+    until(LONG, "it has its index", || state(&mut db).1 < 1000);
+}

@@ -1,0 +1,96 @@
+//! The words of a text are those that PostgreSQL's text search finds, though kb remembers what it has met.
+
+use crate::support::{APP, Db, Random};
+
+/// Configurations as `english` and `simple`, but with templates of their own: of such dictionaries nothing is remembered.
+const UNREMEMBERED: &str = "
+    CREATE TEXT SEARCH TEMPLATE own_snowball (INIT = dsnowball_init, LEXIZE = dsnowball_lexize);
+    CREATE TEXT SEARCH DICTIONARY own_stem (TEMPLATE = own_snowball, LANGUAGE = english, STOPWORDS = english);
+    CREATE TEXT SEARCH CONFIGURATION own (COPY = pg_catalog.english);
+    ALTER TEXT SEARCH CONFIGURATION own ALTER MAPPING REPLACE english_stem WITH own_stem;
+    CREATE TEXT SEARCH TEMPLATE own_simple (INIT = dsimple_init, LEXIZE = dsimple_lexize);
+    CREATE TEXT SEARCH DICTIONARY own_simple (TEMPLATE = own_simple);
+    ALTER TEXT SEARCH CONFIGURATION own ALTER MAPPING REPLACE simple WITH own_simple;
+    CREATE TEXT SEARCH CONFIGURATION own_simple (COPY = pg_catalog.simple);
+    ALTER TEXT SEARCH CONFIGURATION own_simple ALTER MAPPING REPLACE simple WITH own_simple;";
+
+/// Parts of texts that begin, end or go on something for PostgreSQL's parser.
+const PARTS: &[&str] = &[
+    "the", "Running", "ran", "wölfe", "naïve", "cat", "x", "a", "I", "1", "2.5", "-3", "+4e5", "e", "v1",
+    "http", "www", "com", "index", "html", "mailto", "amp", "b", "br", "href", "日本", "Straße", "ﬁ",
+    "\u{301}", "\u{a0}", "\u{2003}", "\u{200b}", "\u{feff}", " ", " ", " ", " ", "\n", "\t", "\r\n", "\u{b}",
+    "\u{c}", ".", ",", ";", ":", "!", "?", "(", ")", "[", "]", "{", "}", "\"", "'", "`", "-", "--", "_", "/",
+    "//", "\\", "@", "#", "$", "%", "^", "&", "*", "=", "+", "~", "|", "<", ">", "</", "/>", "<!--", "-->",
+    "&#", ";", "://",
+];
+
+fn text(random: &mut Random) -> String {
+    (0..random.below(24)).map(|_| PARTS[random.below(PARTS.len())]).collect()
+}
+
+#[test]
+fn words_are_those_that_postgresql_finds_whatever_stands_beside_them() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.run(UNREMEMBERED);
+    let mut random = Random::new(7);
+    // Every two parts around a word, and many at random.
+    let mut texts: Vec<String> = PARTS
+        .iter()
+        .flat_map(|a| PARTS.iter().flat_map(move |b| [format!("dogs{a}{b} ran"), format!("ran {a}{b}dogs")]))
+        .collect();
+    texts.extend((0..30_000).map(|_| text(&mut random)));
+    // Twice: what is met first is learned, what is met again is remembered.
+    for _ in 0..2 {
+        for (own, its) in [("public.own", "english"), ("public.own_simple", "simple")] {
+            let differ: Vec<String> = db.all_with(
+                "SELECT t FROM unnest($1::text[]) t WHERE kb._terms(t, $2) <> kb._terms(t, $3) LIMIT 5",
+                &[&texts, &own, &its],
+            );
+            assert_eq!(differ, [""; 0], "{its}");
+        }
+    }
+}
+
+#[test]
+fn a_text_of_more_words_than_are_remembered_has_all_of_them_as_often_as_they_are_there() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.run(UNREMEMBERED);
+    let letters = |n: usize| -> String {
+        [n / 676 / 26, n / 676, n / 26, n].iter().map(|i| (b'a' + (i % 26) as u8) as char).collect()
+    };
+    let text: String = (0..120_000).map(|n| format!("{} ", letters(n * 7 % 60_000 + 1))).collect();
+    for _ in 0..2 {
+        assert!(
+            db.one_with::<bool>("SELECT kb._terms($1, 'english') = kb._terms($1, 'public.own')", &[&text])
+        );
+    }
+}
+
+fn is_stemmed(db: &mut Db) -> bool {
+    db.one("SELECT kb._terms('dogs', 'public.mine') = kb._terms('dog', 'public.mine')")
+}
+
+#[test]
+fn a_configuration_that_is_altered_counts_at_once_also_in_another_session_and_after_a_rollback() {
+    let cluster = crate::cluster!();
+    let (mut db, mut other) = (cluster.connect(APP), cluster.connect(APP));
+    db.run("CREATE TEXT SEARCH CONFIGURATION mine (COPY = pg_catalog.english)");
+    assert!(is_stemmed(&mut db) && is_stemmed(&mut other));
+    db.run("ALTER TEXT SEARCH CONFIGURATION mine ALTER MAPPING FOR asciiword WITH simple");
+    assert!(!is_stemmed(&mut db) && !is_stemmed(&mut other));
+    db.run("BEGIN; ALTER TEXT SEARCH CONFIGURATION mine ALTER MAPPING FOR asciiword WITH english_stem");
+    assert!(is_stemmed(&mut db) && !is_stemmed(&mut other));
+    db.run("ROLLBACK");
+    assert!(!is_stemmed(&mut db) && !is_stemmed(&mut other));
+    db.run(
+        "CREATE TEXT SEARCH DICTIONARY stops (TEMPLATE = pg_catalog.simple, STOPWORDS = english);
+         ALTER TEXT SEARCH CONFIGURATION mine ALTER MAPPING FOR asciiword WITH stops",
+    );
+    let words = |db: &mut Db| -> i32 { db.one("SELECT length(kb._terms('the dog', 'public.mine'))") };
+    let (before, seen) = (words(&mut db), words(&mut other));
+    assert_eq!(before, seen);
+    db.run("ALTER TEXT SEARCH DICTIONARY stops (STOPWORDS)");
+    assert!(words(&mut db) > before && words(&mut other) > before);
+}
