@@ -19,13 +19,18 @@ thread_local! {
 
 /// Remembers that work was enqueued: at commit, and only then, the worker is woken or started.
 pub fn at_commit(kb_no: i64) {
+    look_at_commit();
+    ENQUEUED.with_borrow_mut(|set| set.insert(kb_no));
+}
+
+/// Has the worker woken or started at commit, for what is no document's work.
+pub fn look_at_commit() {
     static REGISTER: Once = Once::new();
     REGISTER.call_once(|| {
         // SAFETY: the callback stays loaded as long as the library.
         unsafe { pg_sys::RegisterXactCallback(Some(on_xact_event), std::ptr::null_mut()) };
     });
     PENDING.set(true);
-    ENQUEUED.with_borrow_mut(|set| set.insert(kb_no));
 }
 
 /// Whether the open transaction enqueued work for this knowledge base.

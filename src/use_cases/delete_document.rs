@@ -26,7 +26,7 @@ pub fn delete_documents(kb_id: &str, external_ids: &[String]) -> Result<Vec<(Str
         Ok(deleted)
     })?;
     if deleted.len() >= MANY {
-        wake::ensure_worker();
+        wake::look_at_commit();
     }
     Ok(external_ids.iter().map(|id| (id.clone(), deleted.contains(id))).collect())
 }
@@ -54,7 +54,7 @@ pub fn delete_by_filter(kb_id: &str, filter: &Json) -> Result<i64> {
         jobs::delete(kb.kb_no, &kb.tenant_id, &deleted)?;
         quota::forget();
         if deleted.len() >= MANY {
-            wake::ensure_worker();
+            wake::look_at_commit();
         }
         Ok(deleted.len() as i64)
     })

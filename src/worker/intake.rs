@@ -23,7 +23,7 @@ use crate::settings;
 use crate::store::documents::Locked;
 use crate::store::embedders;
 use crate::store::jobs::{self, Job};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
 /// Documents under way at most: in all, of one local and of one remote embedder, so that a slow provider delays only
@@ -79,6 +79,12 @@ impl Intake {
     pub fn jobs(&self) -> impl Iterator<Item = Job> {
         let preparing = self.preparing.iter().flat_map(|preparing| &preparing.jobs);
         self.claimed.iter().chain(preparing).chain(self.slow.jobs()).cloned()
+    }
+
+    /// The knowledge bases whose documents are being prepared, but for those that wait for models.
+    pub fn coming(&self) -> HashSet<i64> {
+        let preparing = self.preparing.iter().flat_map(|preparing| &preparing.jobs);
+        self.claimed.iter().chain(preparing).map(|job| job.kb_no).collect()
     }
 
     /// Gives up all jobs; a group that is being prepared cannot be stopped.
@@ -290,14 +296,14 @@ impl Intake {
             let priority = document.job.priority;
             for (target, chunks) in open.open(document) {
                 let key = (priority, target.build.build_no);
-                let group = groups.entry(key).or_insert_with(|| Group::new(target));
+                let group = groups.entry(key).or_insert_with(|| Group::new(target, priority));
                 group.documents.push(document_id);
                 group.chunks += chunks;
             }
         }
-        for ((priority, _), mut group) in groups {
+        for mut group in groups.into_values() {
             group.holds = open.hold(group.documents.iter().copied());
-            queue.add(group, priority);
+            queue.add(group);
         }
         open.outcomes().give_back(&edited, Duration::ZERO)?;
         busy.iter().try_for_each(|(pause, jobs)| open.outcomes().give_back(jobs, *pause))

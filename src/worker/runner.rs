@@ -245,7 +245,7 @@ impl Runner {
         open.release_now_and_then(intake.jobs());
         let may_begin = self.leaving.is_none();
         let taken = intake.advance(may_begin, open, queue, pauses, indexes)?;
-        let sent = may_begin && send::send(queue, link, open, pauses, unsaved, !intake.is_idle())?;
+        let sent = may_begin && send::send(queue, link, open, pauses, unsaved, &intake.coming())?;
         Ok(received || taken || sent)
     }
 

@@ -16,6 +16,7 @@ use crate::ingest::batch::Batcher;
 use crate::pg::txn;
 use crate::store::documents;
 use crate::store::vector_store::Missing;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 use uuid::Uuid;
@@ -28,15 +29,16 @@ const BATCH_TOKENS: usize = 8192;
 /// free, so that however many are stuck another finds room.
 const AT_GATEWAY: usize = 128 * 1024 * 1024;
 
-/// Fills the gateway with batches; whether anything moved. Where `more_come`, documents that fill no request of their own wait for
-/// those, as long as their provider has a request's worth of texts of their build: so no other build keeps them waiting.
+/// Fills the gateway with batches; whether anything moved. Documents that fill no request of their own wait for others of their
+/// knowledge base where more of these are `coming`, as long as their provider has a request's worth of texts of their build: so no
+/// other knowledge base keeps them waiting.
 pub fn send(
     queue: &mut SendQueue,
     link: &mut GatewayLink,
     open: &mut OpenDocuments,
     pauses: &mut Pauses,
     unsaved: &UnsavedVectors,
-    more_come: bool,
+    coming: &HashSet<i64>,
 ) -> Result<bool> {
     let mut sent = false;
     let mut left = queue.begin_round();
@@ -48,6 +50,7 @@ pub fn send(
     while left > 0 {
         left -= 1;
         let Some(mut group) = queue.pop() else { break };
+        let more_come = coming.contains(&group.target.build.kb_no);
         if more_come && group.is_small() && has_enough(link, &group.target) {
             queue.push(group);
             continue;

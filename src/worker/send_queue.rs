@@ -18,6 +18,7 @@ use std::sync::Arc;
 /// Documents of one build whose chunks are looked through for missing vectors, in order.
 pub struct Group {
     pub target: Arc<Target>,
+    pub priority: Priority,
     pub documents: Vec<i64>,
     /// How many of their chunks may have no vector, about.
     pub chunks: usize,
@@ -27,8 +28,8 @@ pub struct Group {
 }
 
 impl Group {
-    pub fn new(target: Arc<Target>) -> Group {
-        Group { target, documents: Vec::new(), chunks: 0, after: (0, -1), holds: Vec::new() }
+    pub fn new(target: Arc<Target>, priority: Priority) -> Group {
+        Group { target, priority, documents: Vec::new(), chunks: 0, after: (0, -1), holds: Vec::new() }
     }
 
     /// Whether it fills no request of its own.
@@ -39,6 +40,7 @@ impl Group {
     /// Whether another's documents can be looked through with its own: all of them lie behind what is done.
     fn takes(&self, other: &Group) -> bool {
         self.is_small()
+            && self.priority == other.priority
             && self.target.build_no() == other.target.build_no()
             && self.target.embedder == other.target.embedder
             && other.documents.iter().all(|document_id| *document_id > self.after.0)
@@ -74,7 +76,7 @@ impl SendQueue {
     }
 
     /// Adds new documents, to a group that fills no request if there is one. Live ones go before all others.
-    pub fn add(&mut self, mut group: Group, priority: Priority) {
+    pub fn add(&mut self, mut group: Group) {
         let place = self.groups.iter().position(|small| small.takes(&group));
         if let Some(mut small) = place.and_then(|place| self.groups.remove(place)) {
             small.documents.append(&mut group.documents);
@@ -82,9 +84,10 @@ impl SendQueue {
             small.holds.append(&mut group.holds);
             group = small;
         }
-        match priority {
-            Priority::Live => self.groups.push_front(group),
-            Priority::Backfill => self.groups.push_back(group),
+        match (group.priority, place) {
+            (Priority::Live, _) => self.groups.push_front(group),
+            (Priority::Backfill, Some(place)) => self.groups.insert(place, group),
+            (Priority::Backfill, None) => self.groups.push_back(group),
         }
     }
 

@@ -57,6 +57,7 @@ mod security;
 mod segment_merges;
 mod segments;
 mod semantic;
+mod send_order;
 mod shadows;
 mod soak;
 mod standby;

@@ -1,0 +1,26 @@
+//! What is sent to a provider first.
+
+use crate::stub::{Options, Stub};
+use crate::support::db::Document;
+use crate::support::{APP, SOON, texts, until};
+
+#[test]
+fn an_edit_does_not_wait_for_others_to_fill_its_request_while_another_knowledge_base_is_filled() {
+    let stub = Stub::start(Options::default());
+    stub.hold(true);
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_stub_embedder("e", &stub, r#"{"batch_size": 8, "max_concurrency": 4, "timeout_ms": 60000}"#);
+    db.create_kb("edited", "e", r#"{"strategy": "fixed", "tokenizer": "cl100k_base", "size": 40, "overlap": 0}"#);
+    db.create_kb("filled", "hash", r#"{"strategy": "none"}"#);
+    // The provider has as much of the knowledge base as a request takes, and room for one more request.
+    db.put_all("edited", &[Document::new("large", texts::text(1, 5, 100))]);
+    until(SOON, "the provider has three requests", || stub.request_count() == 3);
+    db.put_all("filled", &texts::documents(0..6000, 12));
+    db.put_all("edited", &[Document::new("edit", "one short text")]);
+    until(SOON, "the provider has the edit", || stub.request_count() == 4);
+    let left = db.count("kb.jobs j JOIN kb.knowledge_bases k USING (kb_no) WHERE k.id = 'filled'");
+    assert!(left > 1000, "only {left} documents were still to be done");
+    stub.hold(false);
+    db.wait("edited");
+}
