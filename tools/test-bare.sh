@@ -103,7 +103,7 @@ mount_case() {
     chown -R "$(in_case id -u "$case_user")" "$bare/cargo-$suite" "$bare/target-$suite" "$case_root$case_checkout"
 }
 
-# A row's cell for make demo: the demo answers three questions.
+# A row's cell for make demo: the demo answers three questions, one more in three ways, and cites passages in a context.
 run_demo() {
     local began=$SECONDS answered
     if ! as_case_user timeout 5400 make demo >"$case_log-demo.log" 2>&1; then
@@ -112,6 +112,12 @@ run_demo() {
     fi
     answered=$(grep -cE '^  1\. .*\(score ' "$case_log-demo.log" || true)
     [ "$answered" = 3 ] || { printf 'answered %s questions of 3\n' "$answered"; return 1; }
+    # Under the heading a row of ranks, and in the context the first citation with where it is from.
+    sed -n '/^One question three ways: /,$p' "$case_log-demo.log" |
+        grep -E '^  +[0-9-]+ +[0-9-]+ +[0-9-]+  [^ ]+\.html: ' >/dev/null ||
+        { printf 'did not answer one question three ways\n'; return 1; }
+    sed -n '/^  ## \[1\] /,$p' "$case_log-demo.log" | grep -E '^  id: .*, characters: [0-9]+-[0-9]+$' >/dev/null ||
+        { printf 'cited nothing in a context\n'; return 1; }
     # The rest of the manual is still being embedded.
     as_case_user make demo-stop >>"$case_log-demo.log" 2>&1 || { printf 'make demo-stop failed\n'; return 1; }
     printf 'ok, 3 answers; %s s\n' "$((SECONDS - began))"

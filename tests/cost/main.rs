@@ -84,6 +84,12 @@ fn cutting_costs_no_more_than_n_log_n_whatever_the_strategy() {
 }
 
 #[test]
+fn cutting_where_sentences_differ_costs_no_more_than_n_log_n() {
+    // Distances are given: what models say of sentences is not cutting.
+    check(|name| name.starts_with("cut semantic"));
+}
+
+#[test]
 fn large_chunks_take_no_more_memory_at_once_than_two_of_them() {
     let brackets = "[".repeat(6_000_000);
     for size in [100_000, 1_000_000] {

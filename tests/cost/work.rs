@@ -97,8 +97,11 @@ pub fn all() -> Vec<Work> {
             chunk(text, &setting, &tokenizer, &[], bounds).map(drop)
         }));
     }
-    for (size, unit) in [(10, Unit::Tokens), (800, Unit::Tokens), (200, Unit::Characters)] {
-        let settings = serde_json::json!({"strategy": "semantic", "size": size,
+    // At percentile 1 nearly every sentence is a group that may be joined to a neighbour.
+    for (size, percentile, unit) in
+        [(10, 95, Unit::Tokens), (800, 95, Unit::Tokens), (254, 1, Unit::Tokens), (200, 95, Unit::Characters)]
+    {
+        let settings = serde_json::json!({"strategy": "semantic", "size": size, "percentile": percentile,
             "unit": if unit == Unit::Tokens { "tokens" } else { "characters" }});
         let setting = Chunking::parse(&settings, None).unwrap();
         // It knows nothing of Markdown: such texts once.

@@ -2,7 +2,7 @@
 
 use crate::support::cluster::succeed;
 use crate::support::db::Document;
-use crate::support::{APP, Cluster, Db, assert_sound, chunk_set, texts};
+use crate::support::{APP, Cluster, Db, SOON, assert_sound, chunk_set, texts, until};
 use std::path::{Path, PathBuf};
 
 /// Policies, grants, indexes and constraints of kb.
@@ -156,6 +156,60 @@ fn a_restored_database_goes_on_as_if_nothing_had_happened() {
     }
     restored.run("SELECT kb.drop_knowledge_base('own table')");
     restored.run("SELECT kb.drop_knowledge_base('shared table'); SELECT kb.drop_vector_db('shelf')");
+}
+
+#[test]
+fn a_restored_database_scores_words_the_same_and_goes_on_from_there() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.run(r#"SELECT kb.create_knowledge_base('k', 'hash', chunking => '{"strategy": "none"}', retrieval => '{"mode": "keyword"}')"#);
+    db.put_all("k", &texts::documents(0..400, 25));
+    db.wait("k");
+    let is_folded = |db: &mut Db| {
+        until(SOON, "chunks are folded", || {
+            db.count("kb.bm25_segments") > 0 && db.count("kb.bm25_pending") < 256
+        });
+    };
+    is_folded(&mut db);
+    // Some wait, and some of the segment are gone.
+    db.put_all("k", &texts::documents(400..430, 25));
+    for number in [3, 77, 401] {
+        db.run(&format!("SELECT kb.delete_document('k', 'd{number}')"));
+    }
+    db.wait("k");
+    assert!(db.count("kb.bm25_pending") > 0);
+    let mut restored = copy(&cluster);
+    // All rows with their scores.
+    let scores = |db: &mut Db| -> Vec<String> {
+        ["apples", "harbor ships library", "\"old harbor\" river -desert", "copper castle corner energy"]
+            .iter()
+            .flat_map(|question| {
+                db.all_with::<String>(
+                    "SELECT $1 || ' ' || external_id || ' ' || rank_score FROM kb.query('k', $1, 1000) ORDER BY 1",
+                    &[question],
+                )
+            })
+            .collect()
+    };
+    let before = scores(&mut db);
+    assert!(before.len() > 200, "{}", before.len());
+    assert_eq!(scores(&mut restored), before);
+    // The same edits: what was folded is counted once, and what is folded next is added to it.
+    for db in [&mut db, &mut restored] {
+        db.put("k", "d5", "Ships leave the harbor with copper, apples and another library of ships.");
+        db.run("SELECT kb.delete_document('k', 'd9')");
+        db.wait("k");
+    }
+    let after = scores(&mut db);
+    assert_ne!(after, before);
+    assert_eq!(scores(&mut restored), after);
+    for db in [&mut db, &mut restored] {
+        db.put_all("k", &texts::documents(1_000..1_300, 25));
+        db.wait("k");
+        is_folded(db);
+    }
+    assert_eq!(scores(&mut restored), scores(&mut db));
+    assert_eq!(restored.one::<i64>("SELECT count(DISTINCT age) - count(*) FROM kb.bm25_segments"), 0);
 }
 
 #[test]

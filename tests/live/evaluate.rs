@@ -234,6 +234,39 @@ fn tuning_finds_the_better_mode_and_changes_nothing_by_chance() {
 }
 
 #[test]
+fn tuning_proposes_both_where_each_finds_what_the_other_misses_and_applies_its_weights() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    fill(&mut db, "k");
+    // What is asked for with another ending only words find, by their stems; of words that every text has only meaning knows
+    // anything.
+    let word =
+        |i: u64| format!("{}{}nek", char::from(b'a' + (i / 20) as u8), char::from(b'a' + (i % 20) as u8));
+    let stop_words =
+        ["themselves", "ourselves", "yourselves", "himself", "herself", "itself", "myself", "yourself"];
+    let mut pairs =
+        (0..8).flat_map(|a| (a + 1..8).map(move |b| format!("{} {}", stop_words[a], stop_words[b])));
+    for i in 0..20 {
+        db.put("k", &format!("w{i}"), &format!("{} {}s", texts::paragraph(100 + i, 40), word(i)));
+        put(&mut db, "k", &format!("w{i}"), &format!("which has {}?", word(i)), &format!(r#"["w{i}"]"#));
+        let pair = pairs.next().unwrap();
+        db.put("k", &format!("s{i}"), &format!("{pair} s{i}"));
+        put(&mut db, "k", &format!("s{i}"), &pair, &format!(r#"["s{i}"]"#));
+    }
+    db.wait("k");
+    let tune = |apply| format!("SELECT options::text FROM kb.tune('k', 's', {apply}) WHERE proposed");
+    let proposed: Value = serde_json::from_str(&db.one::<String>(&tune(true))).unwrap();
+    assert_eq!(proposed["mode"], "hybrid", "{proposed}");
+    let retrieval: String = db.one("SELECT retrieval::text FROM kb.knowledge_bases");
+    let retrieval: Value = serde_json::from_str(&retrieval).unwrap();
+    assert_eq!(retrieval["mode"], "hybrid");
+    for (key, value) in proposed["hybrid"].as_object().unwrap() {
+        assert_eq!(&retrieval["hybrid"][key], value, "{key}: {retrieval}");
+    }
+    assert_eq!(db.all::<bool>("SELECT present FROM kb.tune('k', 's') WHERE proposed"), [true]);
+}
+
+#[test]
 fn what_an_index_misses_is_measured_and_told_by_health() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);

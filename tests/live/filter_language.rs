@@ -21,6 +21,7 @@ struct Document {
     title: Option<String>,
     uri: Option<String>,
     content_type: &'static str,
+    created_at: &'static str,
     metadata: Value,
 }
 
@@ -58,6 +59,7 @@ fn document(random: &mut Random, number: usize) -> Document {
         title: maybe(random, "Title "),
         uri: maybe(random, "uri:"),
         content_type: ["text/plain", "text/markdown"][random.below(2)],
+        created_at: random.pick(&TIMES).0,
         metadata,
     }
 }
@@ -118,7 +120,10 @@ fn field(random: &mut Random) -> Value {
         return json!({"type": "contains", "key": key, "value": scalar(random)});
     }
     let some = |random: &mut Random| match key {
-        "$created_at" => json!(*random.pick(&["1999-12-31", "2999-01-01T00:00:00Z"])),
+        "$created_at" if random.below(4) == 0 => {
+            json!(*random.pick(&["1999-12-31", "2999-01-01T00:00:00Z"]))
+        }
+        "$created_at" => json!(random.pick(&TIMES).0),
         _ => json!(*random.pick(&["d1", "d22", "Title 1", "uri:3", "text/plain", "U"])),
     };
     let operator = *random.pick(&["eq", "ne", "in", "nin", "gt", "gte", "lt", "lte", "exists"]);
@@ -189,8 +194,7 @@ fn is(document: &Document, key: &str) -> Option<Value> {
         "$title" => Some(json!(document.title)),
         "$uri" => Some(json!(document.uri)),
         "$content_type" => Some(json!(document.content_type)),
-        // Of some time between the bounds that are asked for.
-        "$created_at" => Some(json!("2025-06-01 12:00:00.5")),
+        "$created_at" => Some(json!(document.created_at)),
         "$tags" => document.metadata.get("tags").cloned(),
         "$$x" => document.metadata.get("$x").cloned(),
         key => document.metadata.get(key).cloned(),
@@ -252,6 +256,11 @@ fn put(db: &mut Db, document: &Document) {
         ],
     )
     .unwrap();
+    db.0.execute(
+        "UPDATE kb.documents SET created_at = $2::text::timestamptz WHERE external_id = $1",
+        &[&document.external_id, &document.created_at],
+    )
+    .unwrap();
 }
 
 /// Indexes on every key and type, which the planner uses though the table is small.
@@ -271,9 +280,12 @@ fn ten_thousand_filters_keep_what_a_plain_model_of_them_keeps() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    db.run("SET timezone = 'UTC'");
     let mut random = Random::new(3);
     let documents: Vec<Document> = (0..DOCUMENTS).map(|number| document(&mut random, number)).collect();
     documents.iter().for_each(|document| put(&mut db, document));
+    // Times in filters are of UTC, whatever the session's zone.
+    db.run("SET timezone = 'Asia/Kolkata'");
     db.wait("k");
     let sql = db.0.prepare(
         "SELECT external_id FROM kb.query('k', 'harbor', 1000, min_score => -1, filter => $1::text::jsonb)",

@@ -70,6 +70,11 @@ fn every_released_version_becomes_the_newest_and_keeps_its_data() {
         db.wait("handbook");
         assert_sound(&mut db, "handbook", 2, 0);
         assert_eq!(db.found("handbook", "How many days of leave?", 1), ["ready"]);
+        // Of two documents, of five words and of three, one has both.
+        let by_words = "SELECT rank_score FROM kb.query('handbook', 'annual leave', mode => 'keyword') WHERE external_id = 'ready'";
+        let expected = 2.0 * 2f64.ln() * 2.2 / (1.0 + 1.2 * (0.25 + 0.75 * 5.0 / 4.0));
+        let score: f64 = db.one(by_words);
+        assert!((score - expected).abs() < 1e-9, "{score}, not {expected}");
         assert_eq!(db.put("handbook", "new", "Put after the update."), "added");
         db.wait("handbook");
         assert_sound(&mut db, "handbook", 3, 0);

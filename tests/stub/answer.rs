@@ -1,6 +1,7 @@
 //! Writes vectors as each dialect answers. By hand: a benchmark wants millions of numbers a second.
 
 use super::dialect::Dialect;
+use super::fault::Fault;
 use super::request::Parsed;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -56,18 +57,24 @@ pub fn words(prompt: &str) -> String {
 }
 
 /// The body of a chat model's answer.
-pub fn write_words(dialect: Dialect, request: &Parsed, words: &str) -> Vec<u8> {
+pub fn write_words(dialect: Dialect, request: &Parsed, words: &str, fault: Option<&Fault>) -> Vec<u8> {
     let tokens = tokens(&request.texts);
+    let words = (fault != Some(&Fault::Null)).then_some(words);
     let message = serde_json::json!({"role": "assistant", "content": words});
+    let message = (fault != Some(&Fault::WrongCount)).then_some(message);
     let body = match dialect {
         Dialect::OllamaChat => serde_json::json!({
             "model": request.model, "message": message, "done": true, "prompt_eval_count": tokens, "eval_count": 1
         }),
-        _ => serde_json::json!({
-            "id": "stub", "object": "chat.completion", "model": request.model,
-            "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
-            "usage": {"prompt_tokens": tokens, "completion_tokens": 1, "total_tokens": tokens + 1},
-        }),
+        _ => {
+            let choice =
+                |message| serde_json::json!({"index": 0, "message": message, "finish_reason": "stop"});
+            serde_json::json!({
+                "id": "stub", "object": "chat.completion", "model": request.model,
+                "choices": message.map(choice).into_iter().collect::<Vec<_>>(),
+                "usage": {"prompt_tokens": tokens, "completion_tokens": 1, "total_tokens": tokens + 1},
+            })
+        }
     };
     body.to_string().into_bytes()
 }
@@ -185,7 +192,7 @@ pub fn write(dialect: Dialect, request: &Parsed, vectors: &[Vec<f32>], is_revers
             );
         }
         Dialect::TeiRerank => list_scores(&mut out, "score", vectors, is_reversed),
-        Dialect::OpenAiChat | Dialect::OllamaChat => out = write_words(dialect, request, "yes"),
+        Dialect::OpenAiChat | Dialect::OllamaChat => out = write_words(dialect, request, "yes", None),
         Dialect::Http => {
             put(&mut out, r#"{"out":"#);
             list(&mut out, vectors, false, |out, _, vector| {

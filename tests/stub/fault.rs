@@ -24,9 +24,9 @@ pub enum Fault {
     Truncated,
     /// The first number of the first vector is the word NaN (in base64: a NaN).
     NaN,
-    /// The first number of the first vector is null (in base64: the first vector is null).
+    /// The first number of the first vector is null (in base64: the first vector is null). Of a chat model: its words are.
     Null,
-    /// The last vector is missing; of one text, its vector comes twice.
+    /// The last vector is missing; of one text, its vector comes twice. Of a chat model: there is no message.
     WrongCount,
     /// The last vector has one number too many.
     WrongDimension,

@@ -298,7 +298,8 @@ async fn perform(
         true => {
             let told = shared.state().words.clone();
             let prompt = parsed.texts.first().copied().unwrap_or_default();
-            answer::write_words(dialect, parsed, &told.unwrap_or_else(|| answer::words(prompt)))
+            let words = told.unwrap_or_else(|| answer::words(prompt));
+            answer::write_words(dialect, parsed, &words, fault.as_ref())
         }
         false => answer::write(dialect, parsed, &vectors, is_reversed),
     });

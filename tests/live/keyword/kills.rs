@@ -106,7 +106,9 @@ fn large_segments_are_merged_by_the_indexer_and_a_kill_loses_and_doubles_nothing
     gone.iter().for_each(|id| drop(model.0.remove(id)));
     // What waits in the end was put last, or folded by a commit that the crash lost.
     let is_merged = |db: &mut Db, chunks: usize| {
-        let row = db.0.query_one("SELECT sum(came - went), sum(went), count(*) FROM kb.bm25_segments", &[]).unwrap();
+        let row =
+            db.0.query_one("SELECT sum(came - went), sum(went), count(*) FROM kb.bm25_segments", &[])
+                .unwrap();
         let waiting: i64 = db.one("SELECT count(*) FROM kb.bm25_pending");
         let (chunks_of, went) = (row.get::<_, Option<i64>>(0), row.get::<_, Option<i64>>(1));
         row.get::<_, i64>(2) == 1 && went == Some(0) && chunks_of == Some(chunks as i64 - waiting)

@@ -4,6 +4,7 @@ mod kills;
 mod lexemes;
 mod model;
 mod reach;
+mod segments;
 mod words;
 
 use crate::support::db::Document;

@@ -19,6 +19,74 @@ fn numbered(random: &mut Random, count: usize) -> (Model, Vec<Document>) {
     (model, documents)
 }
 
+const QUESTIONS: [&str; 3] = ["w5x0", "w5x1 w50x3 w2000x7", "only1 only1000"];
+
+/// A row of an answer in mode hybrid: its document and rank_score, and its rank and score by meaning and by words.
+struct Fused {
+    id: String,
+    rank_score: f64,
+    dense: Option<(usize, f64)>,
+    keyword: Option<(usize, f64)>,
+}
+
+fn hybrid(db: &mut Db, question: &str, top_k: i32) -> Vec<Fused> {
+    let sql = "SELECT external_id, rank_score, (locator #>> '{ranks,dense,rank}')::bigint, (locator #>> '{ranks,dense,score}')::float8,
+                   (locator #>> '{ranks,keyword,rank}')::bigint, (locator #>> '{ranks,keyword,score}')::float8
+               FROM kb.query('k', $1, $2, mode => 'hybrid', min_score => -1, options => '{\"explain\": true}') ORDER BY rank";
+    let rows = db.0.query(sql, &[&question, &top_k]).unwrap();
+    let found = |row: &postgres::Row, column: usize| -> Option<(usize, f64)> {
+        Some((row.get::<_, Option<i64>>(column)? as usize, row.get(column + 1)))
+    };
+    let fused = |row: &postgres::Row| Fused {
+        id: row.get(0),
+        rank_score: row.get(1),
+        dense: found(row, 2),
+        keyword: found(row, 4),
+    };
+    rows.iter().map(fused).collect()
+}
+
+/// In mode hybrid the side of the words has the ranks and scores of the model, that of the meaning every document of the model
+/// once, and the answer is what their ranks make of them.
+fn compare_hybrid(db: &mut Db, model: &Model, question: &str) {
+    let expected = model.ask(question, (1.2, 0.75), |_| true);
+    for top_k in [10, 10_000] {
+        let rows = hybrid(db, question, top_k);
+        assert_eq!(rows.len(), model.0.len().min(top_k as usize), "{question}");
+        assert!(rows.is_sorted_by(|a, b| a.rank_score >= b.rank_score), "{question}");
+        for Fused { id, rank_score, dense, keyword } in &rows {
+            assert!(model.0.contains_key(id), "{question}: {id}");
+            let sum: f64 =
+                [dense, keyword].into_iter().flatten().map(|(rank, _)| 1.0 / (60.0 + *rank as f64)).sum();
+            assert!((rank_score - sum).abs() < 1e-12, "{question}: {id} {rank_score} {sum}");
+            let of_model = expected.iter().find(|scored| &scored.id == id).map(|scored| scored.score);
+            let Some((rank, score)) = keyword else {
+                // Those that each side looks for are a hundred.
+                let is_behind = expected.len() > 100 && of_model <= Some(expected[99].score + 1e-9);
+                assert!(of_model.is_none() || top_k == 10 && is_behind, "{question}: {id} {of_model:?}");
+                continue;
+            };
+            // Of equal scores any may come first.
+            let at_rank = expected.get(rank - 1).map(|scored| scored.score);
+            for of_model in [of_model, at_rank] {
+                assert!(
+                    of_model.is_some_and(|of_model| (of_model - score).abs() < 1e-9),
+                    "{question}: {id} {score}"
+                );
+            }
+        }
+        if top_k == 10_000 {
+            let ranks = |of: fn(&Fused) -> Option<(usize, f64)>| {
+                let mut ranks: Vec<usize> = rows.iter().filter_map(of).map(|(rank, _)| rank).collect();
+                ranks.sort_unstable();
+                ranks
+            };
+            assert_eq!(ranks(|row| row.keyword), (1..=expected.len()).collect::<Vec<_>>(), "{question}");
+            assert_eq!(ranks(|row| row.dense), (1..=model.0.len()).collect::<Vec<_>>(), "{question}");
+        }
+    }
+}
+
 fn number(id: &str) -> usize {
     id[1..].parse().unwrap()
 }
@@ -103,8 +171,9 @@ fn words_of_other_tenants_change_no_score() {
     db.wait("k");
     let mut reader = cluster.connect_as(APP, "reader");
     reader.run("SET kb.tenant = 'a'");
-    for question in ["w5x0", "w5x1 w50x3 w2000x7", "only1 only1000"] {
+    for question in QUESTIONS {
         compare(&mut reader, "k", &model, question, 30);
+        compare_hybrid(&mut reader, &model, question);
     }
     assert_eq!(reader.one::<i64>("SELECT count(*) FROM kb.bm25_segments WHERE tenant_id <> 'a'"), 0);
     for table in ["bm25_terms", "bm25_chunks", "bm25_pending"] {
@@ -113,6 +182,57 @@ fn words_of_other_tenants_change_no_score() {
     // Who is nobody's reads nothing.
     reader.run("SET kb.tenant = 'c'");
     assert_eq!(answer(&mut reader, "k", "w5x0", 10, "{}"), []);
+    assert_eq!(hybrid(&mut reader, "w5x0", 10).len(), 0);
+}
+
+#[test]
+fn in_a_shared_knowledge_base_the_words_of_its_owner_count_and_ones_own_and_no_others() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.run(
+        "CREATE TABLE notes (id text PRIMARY KEY, tenant text, body text);
+         CREATE ROLE reader LOGIN; GRANT kb_reader TO reader",
+    );
+    db.run("SET kb.tenant = 'a'");
+    create(&mut db, "k");
+    db.run("SELECT kb.attach_table('k', 'notes', content => 'body', tenant => 'tenant')");
+    let mut random = Random::new(17);
+    let mut models = [(); 3].map(|()| Model::default());
+    // Some chunks of each are folded, the others wait.
+    for (round, count) in [(0, 300), (1, 40)] {
+        for (tenant, model) in ["a", "b", "c"].iter().zip(&mut models) {
+            for n in 0..count {
+                let id = format!("{tenant}{round}x{n}");
+                let text = text(&mut random, &id);
+                db.0.execute("INSERT INTO notes VALUES ($1, $2, $3)", &[&id, tenant, &text]).unwrap();
+                model.0.insert(id, text);
+            }
+        }
+        db.wait("k");
+        until(SOON, "chunks of all are folded", || {
+            db.one("SELECT count(DISTINCT tenant_id) = 3 FROM kb.bm25_segments")
+        });
+    }
+    let [of_a, of_b, _] = models;
+    let mut of_both = of_a.clone();
+    of_both.0.extend(of_b.0);
+    let (mut a, mut b) = (cluster.connect_as(APP, "reader"), cluster.connect_as(APP, "reader"));
+    a.run("SET kb.tenant = 'a'");
+    b.run("SET kb.tenant = 'b'");
+    for is_shared in [false, true, false] {
+        for question in QUESTIONS {
+            compare(&mut a, "k", &of_a, question, 30);
+            compare_hybrid(&mut a, &of_a, question);
+            if is_shared {
+                compare(&mut b, "k", &of_both, question, 30);
+                compare_hybrid(&mut b, &of_both, question);
+            } else {
+                let fault = b.fault(&format!("SELECT * FROM kb.query('k', '{question}', mode => 'hybrid')"));
+                assert_eq!(fault.code, "42704", "{fault:?}");
+            }
+        }
+        db.run(if is_shared { "SELECT kb.unshare('k', 'b')" } else { "SELECT kb.share('k', 'b')" });
+    }
 }
 
 #[test]

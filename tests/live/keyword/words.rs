@@ -112,8 +112,15 @@ fn other_constants_of_bm25_give_the_scores_of_the_plain_model_with_them() {
     db.put_all("k", &documents);
     db.wait("k");
     until(SOON, "chunks are folded", || db.count("kb.bm25_segments") > 0);
-    for (k1, b) in [(0.0, 0.0), (0.4, 1.0), (2.5, 0.3)] {
-        let options = format!(r#"{{"bm25": {{"k1": {k1}, "b": {b}}}}}"#);
+    for ((k1, b), is_own) in
+        [((0.0, 0.0), false), ((0.4, 1.0), true), ((2.5, 0.3), false), ((2.5, 0.3), true)]
+    {
+        let mut options = format!(r#"{{"mode": "keyword", "bm25": {{"k1": {k1}, "b": {b}}}}}"#);
+        // As settings of the knowledge base they hold where a call says nothing.
+        if is_own {
+            db.run(&format!("SELECT kb.alter_knowledge_base('k', retrieval => '{options}')"));
+            options = "{}".into();
+        }
         for top_k in [3, 20, 1_000] {
             let question = question(&mut random);
             let sql = "SELECT external_id, rank_score FROM kb.query('k', $1, $2, options => $3::text::jsonb) ORDER BY rank";
@@ -123,6 +130,43 @@ fn other_constants_of_bm25_give_the_scores_of_the_plain_model_with_them() {
             assert_same(&found, &model.ask(&question, (k1, b), |_| true), top_k as usize, &what);
         }
     }
+}
+
+#[test]
+fn weights_of_a_knowledge_base_fuse_its_answers_and_a_call_changes_one_of_them() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    create(&mut db, "k");
+    let mut random = Random::new(19);
+    let documents: Vec<Document> =
+        (0..150).map(|n| Document::new(format!("d{n}"), text(&mut random, &format!("d{n}")))).collect();
+    db.put_all("k", &documents);
+    db.wait("k");
+    let ranks = |db: &mut Db, options: &str| -> Vec<(f64, Option<i64>, Option<i64>)> {
+        let sql = "SELECT rank_score, (locator #>> '{ranks,dense,rank}')::bigint, (locator #>> '{ranks,keyword,rank}')::bigint
+                   FROM kb.query('k', 'w5x1 w50x3', 40, options => $1::text::jsonb || '{\"explain\": true}') ORDER BY rank";
+        let rows = db.0.query(sql, &[&options]).unwrap();
+        rows.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect()
+    };
+    let assert_fused = |rows: &[(f64, Option<i64>, Option<i64>)], (dense, keyword, k): (f64, f64, f64)| {
+        assert_eq!(rows.len(), 40);
+        for (score, by_meaning, by_words) in rows {
+            let share = |weight: f64, rank: &Option<i64>| rank.map_or(0.0, |rank| weight / (k + rank as f64));
+            let sum = share(dense, by_meaning) + share(keyword, by_words);
+            assert!((score - sum).abs() < 1e-12, "{score}, not {sum}");
+        }
+        assert!(rows.is_sorted_by(|a, b| a.0 >= b.0), "{rows:?}");
+    };
+    let own = r#"{"mode": "hybrid", "hybrid": {"k": 7, "weights": {"dense": 0.25, "keyword": 3}}}"#;
+    db.run(&format!("SELECT kb.alter_knowledge_base('k', retrieval => '{own}')"));
+    let by_own = ranks(&mut db, "{}");
+    assert_fused(&by_own, (0.25, 3.0, 7.0));
+    // By words first, and of these the best.
+    assert!(by_own.iter().take(10).zip(1..).all(|(row, rank)| row.2 == Some(rank)), "{by_own:?}");
+    let changed = ranks(&mut db, r#"{"hybrid": {"weights": {"dense": 50}}}"#);
+    assert_fused(&changed, (50.0, 3.0, 7.0));
+    assert_eq!(changed[0].1, Some(1), "{changed:?}");
+    assert_fused(&ranks(&mut db, "{}"), (0.25, 3.0, 7.0));
 }
 
 #[test]

@@ -155,7 +155,8 @@ fn plausible(function: &str, name: &str, ty: &str) -> Option<String> {
         (_, "preprocess") => r#"{"language": "english"}"#,
         (_, "retrieval") => r#"{"top_k": 3}"#,
         (_, "metadata") => r#"{"n": 1}"#,
-        (_, "mode") => "dense",
+        // NULL is dense.
+        (_, "mode") => "hybrid",
         (_, "content_type") => "text/markdown",
         ("measure_recall", "source") => "log",
         (_, "strategy") => "upsert",

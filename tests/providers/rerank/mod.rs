@@ -1,5 +1,7 @@
 //! Rerankers and chat models at the stub, over the gateway's own code: dialects, faults, limits, keys.
 
+mod faults;
+
 use crate::stub::{Fault, Options, Stub, score};
 use crate::support::KEY;
 use kb::error::{Error, Result};
@@ -19,7 +21,6 @@ use kb::model::{Llm, LlmConfig, Reranker, RerankerConfig};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 const QUERY: &str = "where is the harbor";
 
@@ -152,114 +153,6 @@ fn a_batch_is_no_larger_than_the_config_says_and_long_texts_are_cut() {
 }
 
 #[test]
-fn scores_are_those_of_their_texts_in_whatever_order_they_come() {
-    for provider in rerank::NAMES {
-        let (gateway, stub) = (Gateway::new(), stub());
-        for fault in [Fault::Shuffled, Fault::Gzip] {
-            stub.forget();
-            stub.script(fault.clone(), 1);
-            let (got, usage) = gateway.rerank(question(&stub, provider, json!({}), 5));
-            assert_close(&got.unwrap(), &expected(&texts(5), 1.0), &format!("{provider}: {fault:?}"));
-            assert_eq!((stub.request_count(), usage.retries), (1, 0), "{provider}: {fault:?}");
-        }
-    }
-}
-
-#[test]
-fn faults_that_pass_are_tried_again_and_lasting_ones_are_not() {
-    for provider in rerank::NAMES {
-        let (gateway, stub) = (Gateway::new(), stub());
-        let passing = [
-            Fault::Status(500),
-            Fault::CloseMidway,
-            Fault::CloseAtOnce,
-            Fault::Truncated,
-            Fault::NaN,
-            Fault::Null,
-            Fault::WrongCount,
-            Fault::WrongDimension, // an index that no text has
-            Fault::NotJson,
-            Fault::Huge,
-            Fault::RetryAfter { status: 429, seconds: 0 },
-            Fault::RetryAfterDate { status: 429, seconds: 0 },
-        ];
-        for fault in passing {
-            stub.forget();
-            stub.script(fault.clone(), 1);
-            let (got, usage) = gateway.rerank(question(&stub, provider, json!({}), 5));
-            assert_close(&got.unwrap(), &expected(&texts(5), 1.0), &format!("{provider}: {fault:?}"));
-            assert_eq!((stub.request_count(), usage.retries), (2, 1), "{provider}: {fault:?}");
-        }
-        for (fault, is_passing, requests) in [
-            (Fault::Status(500), true, 2),
-            (Fault::Status(400), false, 1),
-            (Fault::Status(401), false, 1),
-            (Fault::Redirect("http://127.0.0.1:1/".into()), false, 1),
-        ] {
-            stub.forget();
-            stub.always(Some(fault.clone()));
-            let error = gateway.error(question(&stub, provider, json!({}), 5));
-            assert_eq!(
-                (error.is_transient(), stub.request_count()),
-                (is_passing, requests),
-                "{fault:?}: {error}"
-            );
-            assert!(
-                error.to_string().starts_with(&format!("reranker \"{provider} at the stub\": ")),
-                "{error}"
-            );
-            assert!(!error.to_string().contains(KEY), "{error}");
-        }
-    }
-}
-
-#[test]
-fn an_answer_that_is_slow_or_compressed_is_taken_as_it_is() {
-    for provider in rerank::NAMES {
-        let (gateway, stub) = (Gateway::new(), stub());
-        for fault in [Fault::Slow(Duration::from_millis(150)), Fault::Gzip] {
-            stub.forget();
-            stub.script(fault.clone(), 1);
-            let (got, usage) = gateway.rerank(question(&stub, provider, json!({}), 5));
-            assert_close(&got.unwrap(), &expected(&texts(5), 1.0), &format!("{provider}: {fault:?}"));
-            assert_eq!((stub.request_count(), usage.retries), (1, 0), "{provider}: {fault:?}");
-        }
-    }
-}
-
-#[test]
-fn a_reranker_that_hangs_is_left_after_its_timeout() {
-    let (gateway, stub) = (Gateway::new(), stub());
-    stub.always(Some(Fault::Never));
-    let begun = Instant::now();
-    let config = json!({"timeout_ms": 200, "retry": {"max_attempts": 1}});
-    let error = gateway.error(question(&stub, "cohere", config, 3));
-    assert!(error.is_transient() && begun.elapsed() < Duration::from_secs(5), "{error}");
-}
-
-#[test]
-fn a_breaker_that_reranking_opened_stops_nothing_else_at_the_same_address() {
-    let (gateway, stub) = (Gateway::new(), stub());
-    stub.always(Some(Fault::Status(500)));
-    let error = loop {
-        let error = gateway.error(question(&stub, "jina", json!({}), 2));
-        if error.to_string().contains("paused") {
-            break error;
-        }
-    };
-    assert!(error.is_transient());
-    stub.always(None);
-    let before = stub.request_count();
-    gateway.error(question(&stub, "jina", json!({}), 2));
-    assert_eq!(stub.request_count(), before, "nothing is sent");
-    // The same address, for another end.
-    let mut other = question(&stub, "jina", json!({"path": "/rerank"}), 2);
-    other.reranker.config.remote.path = Some("/other".into());
-    gateway.error(other);
-    assert_eq!(stub.request_count(), before + 1, "another path has another breaker");
-}
-
-#[test]
 fn a_key_goes_to_the_host_it_is_bound_to_only_and_a_budget_that_is_spent_pauses() {
     let (gateway, stub) = (Gateway::new(), stub());
     let mut elsewhere = question(&stub, "voyage", json!({}), 2);
@@ -315,33 +208,6 @@ fn a_rating_that_a_chat_model_leaves_out_is_zero_and_nonsense_is_a_fault() {
         error.to_string().contains("reranker \"judge\"") && !error.to_string().contains("no idea"),
         "{error}"
     );
-}
-
-#[test]
-fn faults_of_a_chat_model_that_rates_are_those_of_its_calls() {
-    for scoring in ["batch", "single"] {
-        for fault in [Fault::Huge, Fault::NotJson, Fault::Truncated, Fault::Status(503)] {
-            let (gateway, failing) = (Gateway::new(), stub());
-            failing.always(Some(fault.clone()));
-            let error = gateway.error(by_chat(&failing, "openai", scoring, json!({}), 3));
-            assert!(error.is_transient(), "{scoring} {fault:?}: {error}");
-            assert!(!error.to_string().contains(KEY), "{scoring} {fault:?}: {error}");
-            // One that passes is tried again.
-            let (gateway, recovering) = (Gateway::new(), stub());
-            recovering.script(fault.clone(), 1);
-            let got = gateway.scores(by_chat(&recovering, "openai", scoring, json!({}), 3));
-            assert_close(&got, &expected(&texts(3), 10.0), &format!("{scoring} {fault:?}"));
-        }
-    }
-}
-
-#[test]
-fn of_calls_for_single_texts_one_fault_is_the_answer_and_no_more_are_made() {
-    let (gateway, stub) = (Gateway::new(), stub());
-    stub.always(Some(Fault::Status(401)));
-    let error = gateway.error(by_chat(&stub, "openai", "single", json!({"max_concurrency": 2}), 50));
-    assert!(error.to_string().contains("llm \"talker\"") && !error.is_transient(), "{error}");
-    assert!(stub.request_count() <= 4, "{}", stub.request_count());
 }
 
 #[test]

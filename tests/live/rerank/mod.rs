@@ -1,9 +1,11 @@
 //! kb.query with a reranker: the order is its, a failure leaves the answer as it was, and what it costs is booked.
 
+mod keys;
+mod local;
+mod transform;
+
 use crate::stub::{Fault, Options, Stub};
-use crate::support::{APP, Cluster, Db, SOON, cross_encoder, until};
-use kb::gateway::local::CrossEncoder;
-use kb::model::{Reranker, RerankerConfig};
+use crate::support::{APP, Cluster, Db, SOON, until};
 
 const QUESTION: &str = "where is the old harbor";
 
@@ -32,7 +34,10 @@ fn create_reranker(db: &mut Db, id: &str, provider: &str, stub: &Stub, config: &
     ));
 }
 
-fn ask(db: &mut Db, options: &str) -> Vec<(String, Option<f64>, Option<f64>, Option<String>)> {
+/// A row's document, score, rank_score and rerank_status.
+type Row = (String, Option<f64>, Option<f64>, Option<String>);
+
+fn ask(db: &mut Db, options: &str) -> Vec<Row> {
     let rows = db.0.query(
         "SELECT external_id, score, rank_score, locator ->> 'rerank_status'
          FROM kb.query('k', $1, 3, options => $2::text::jsonb) ORDER BY rank",
@@ -41,8 +46,13 @@ fn ask(db: &mut Db, options: &str) -> Vec<(String, Option<f64>, Option<f64>, Opt
     rows.unwrap().iter().map(|row| (row.get(0), row.get(1), row.get(2), row.get(3))).collect()
 }
 
-fn ids(answer: &[(String, Option<f64>, Option<f64>, Option<String>)]) -> Vec<String> {
+fn ids(answer: &[Row]) -> Vec<String> {
     answer.iter().map(|row| row.0.clone()).collect()
+}
+
+/// Of equal similarities any may come first, so answers in their own order are compared by them.
+fn scores(answer: &[Row]) -> Vec<Option<f64>> {
+    answer.iter().map(|row| row.1).collect()
 }
 
 fn cluster_with(stub: &Stub) -> Option<(Cluster, Db)> {
@@ -97,56 +107,9 @@ fn an_answer_is_in_the_rerankers_order_with_its_scores_and_the_similarity_stays(
 }
 
 #[test]
-fn a_local_cross_encoder_orders_an_answer_by_the_scores_that_it_computes() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
-    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
-    for (first, second) in cross_encoder::WORDS.iter().zip(cross_encoder::WORDS.iter().rev()) {
-        db.put("k", first, &format!("{first} {second} one {first}"));
-    }
-    db.wait("k");
-    let models = cluster.path("models");
-    cross_encoder::write(&models.join("cross"));
-    let setting = format!("kb.model_dir = '{}'", models.display());
-    cluster.configure(&[setting.as_str()]);
-    cluster.reload();
-    until(SOON, "the session looks for models there", || {
-        db.one::<String>("SHOW kb.model_dir") == models.display().to_string()
-    });
-    db.run("SELECT kb.create_reranker('cross', 'local', 'cross')");
-    until(SOON, "the gateway looks for models there", || db.one("SELECT ok FROM kb.check_reranker('cross')"));
-    let rows = db.0.query(
-        "SELECT content, rank_score, locator ->> 'rerank_status' FROM kb.query('k', 'alpha beta', 8, min_score => -1,
-             options => '{\"rerank\": {\"reranker\": \"cross\"}}') ORDER BY rank",
-        &[],
-    );
-    let rows = rows.unwrap();
-    let texts: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
-    let scores: Vec<f64> = rows.iter().map(|row| row.get(1)).collect();
-    assert!(rows.iter().all(|row| row.get::<_, Option<String>>(2).is_none()), "{rows:?}");
-    let reranker = Reranker {
-        id: "cross".into(),
-        provider: "local".into(),
-        model: "cross".into(),
-        base_url: None,
-        config: RerankerConfig::default(),
-    };
-    let model = CrossEncoder::load(&reranker, &models).unwrap();
-    let expected = model.scores("cross", "alpha beta", &texts, &|| ()).unwrap();
-    assert_eq!(texts.len(), 8);
-    let are_same = scores.iter().zip(&expected).all(|(a, b)| (a - f64::from(*b)).abs() < 1e-4);
-    assert!(are_same, "{scores:?}, not {expected:?}");
-    assert!(scores.is_sorted_by(|a, b| a >= b) && scores[0] > scores[7], "{scores:?}");
-}
-
-#[test]
 fn when_reranking_fails_the_order_stays_and_every_row_says_why() {
     let stub = Stub::start(Options::default());
     let Some((_cluster, mut db)) = cluster_with(&stub) else { return };
-    // Of equal similarities any may come first.
-    let scores = |answer: &[(String, Option<f64>, Option<f64>, Option<String>)]| {
-        answer.iter().map(|row| row.1).collect::<Vec<_>>()
-    };
     let plain = scores(&ask(&mut db, "{}"));
     let options = r#"{"rerank": {"reranker": "cohere", "retrieval_factor": 4}}"#;
     for fault in [Fault::Status(500), Fault::Status(401), Fault::NaN, Fault::WrongCount, Fault::NotJson] {
@@ -230,69 +193,6 @@ fn a_standby_reranks_and_its_checks_say_what_is_wrong() {
     ] {
         assert_eq!(replica.fault(statement).code, "25006", "{statement}");
     }
-}
-
-#[test]
-fn other_words_of_a_question_find_what_its_own_do_not_and_without_them_the_answer_is_its_own() {
-    let stub = Stub::start(Options::default());
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
-    fill(&mut db);
-    db.run(&format!(
-        "SELECT kb.create_llm('talker', 'openai', base_url => '{}', config => '{{\"retry\": {{\"max_attempts\": 1}}}}')",
-        stub.base_url("chat_openai")
-    ));
-    db.put("k", "bread", "bread flour oven bakery");
-    db.wait("k");
-    // Of equal similarities any may come first, so answers are compared by them.
-    let plain = ask(&mut db, "{}");
-    assert!(!ids(&plain).contains(&"bread".to_string()));
-    assert_eq!(stub.request_count(), 0, "no chat model is asked where nobody wants that");
-    let plain: Vec<Option<f64>> = plain.into_iter().map(|row| row.1).collect();
-    let ask_both = |db: &mut Db, options: &str| -> Vec<(String, Option<String>, Option<f64>)> {
-        let rows = db.0.query(
-            "SELECT external_id, locator ->> 'transform_status', score FROM kb.query('k', $1, 3, options => $2::text::jsonb)",
-            &[&QUESTION, &options],
-        );
-        let rows = rows.unwrap();
-        let rows: Vec<_> = rows.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect();
-        // The score is the similarity to the question as it was asked.
-        assert!(rows.iter().all(|row: &(String, Option<String>, Option<f64>)| row.2.is_some()));
-        rows
-    };
-    stub.say(Some(r#"{"questions": ["bread flour oven", "bakery bread"]}"#));
-    let many = r#"{"transform": {"llm": "talker", "multi_query": 2}}"#;
-    // Hybrid answers have every document by meaning, and some beside what the other questions are about.
-    for (mode, rows) in [("dense", 3), ("hybrid", 8), ("keyword", 3)] {
-        let options = format!(r#"{{"mode": "{mode}", "transform": {{"llm": "talker", "multi_query": 2}}}}"#);
-        let found: Vec<String> = db.all_with(
-            "SELECT external_id FROM kb.query('k', $1, $3, options => $2::text::jsonb)",
-            &[&QUESTION, &options, &rows],
-        );
-        assert!(found.contains(&"bread".to_string()) && found.len() == rows as usize, "{mode}: {found:?}");
-    }
-    stub.say(Some("bread flour oven bakery"));
-    let found = ask_both(&mut db, r#"{"transform": {"llm": "talker", "hyde": true}}"#);
-    assert!(found.iter().any(|row| row.0 == "bread" && row.1.is_none()), "{found:?}");
-    // What the question itself finds is there, too.
-    assert!(found.iter().any(|row| row.0 != "bread" && plain.contains(&row.2)), "{found:?}");
-    // Nonsense, a fault: the question alone.
-    for (words, fault) in [("nonsense", None), ("{}", Some(Fault::Status(500)))] {
-        stub.say(Some(words));
-        stub.always(fault);
-        let found = ask_both(&mut db, many);
-        assert_eq!(found.iter().map(|row| row.2).collect::<Vec<_>>(), plain);
-        assert!(
-            found.iter().all(|row| row.1.as_deref().is_some_and(|why| why.starts_with("llm \"talker\": ")))
-        );
-    }
-    assert_eq!(stub.complaints(), [] as [String; 0]);
-    db.run(&format!("SELECT kb.alter_knowledge_base('k', retrieval => '{many}')"));
-    assert_eq!(db.fault("SELECT kb.drop_llm('talker')").code, "2BP01");
-    assert_eq!(
-        db.fault(r#"SELECT * FROM kb.query('k', 'x', options => '{"transform": {"llm": "none"}}')"#).code,
-        "42704"
-    );
 }
 
 #[test]

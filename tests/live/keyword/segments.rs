@@ -1,0 +1,64 @@
+//! Segments stay few, whatever comes and goes, and answers stay those of the model.
+
+use super::{compare, create, question, statistics_are_true, text};
+use crate::keyword::model::Model;
+use crate::support::db::Document;
+use crate::support::{APP, Db, Random, SOON, until};
+
+/// As many chunks as are folded into a segment.
+const FOLDED: usize = 256;
+const COMMITS: usize = 14;
+
+/// Chunks of segments, those of deleted ones included; the oldest first.
+fn sizes(db: &mut Db) -> Vec<i64> {
+    db.all("SELECT (came + went)::bigint FROM kb.bm25_segments ORDER BY age")
+}
+
+/// Each has at least twice the chunks of all younger ones together (src/model/levels.rs): so their number grows with the
+/// logarithm of the chunks.
+fn are_few(sizes: &[i64]) -> bool {
+    (0..sizes.len()).all(|n| sizes[n] >= 2 * sizes[n + 1..].iter().sum::<i64>())
+}
+
+#[test]
+fn many_small_commits_leave_few_segments_and_scores_that_are_true() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    create(&mut db, "k");
+    let (mut random, mut model) = (Random::new(23), Model::default());
+    for commit in 0..COMMITS {
+        let before: i64 = db.one("SELECT coalesce(max(segment_no), 0) FROM kb.bm25_segments");
+        let mut documents = Vec::new();
+        for n in 0..FOLDED {
+            let id = format!("d{commit}x{n}");
+            let text = text(&mut random, &id);
+            model.0.insert(id.clone(), text.clone());
+            documents.push(Document::new(id, text));
+        }
+        db.put_all("k", &documents);
+        db.wait("k");
+        // Each commit is a segment of its own first.
+        until(SOON, "the commit is folded, and segments are merged", || {
+            let is_folded = db.count(&format!("kb.bm25_segments WHERE segment_no > {before}")) > 0;
+            is_folded && db.count("kb.bm25_pending") < FOLDED as i64 && are_few(&sizes(&mut db))
+        });
+        let segments = sizes(&mut db);
+        // 256 chunks or more each: 3 to the power of their number is at most three times what there is in 256s.
+        assert!(3_usize.pow(segments.len() as u32) <= 3 * (commit + 1), "{commit}: {segments:?}");
+        compare(&mut db, "k", &model, &question(&mut random), 20);
+    }
+    statistics_are_true(&mut db);
+    // Deletions come as segments, too; nothing is kept of most of what is gone.
+    let ids: Vec<String> = model.0.keys().filter(|id| !id.ends_with("x7")).cloned().collect();
+    for ids in ids.chunks(FOLDED + 50) {
+        db.0.execute("SELECT kb.delete_documents('k', $1)", &[&ids]).unwrap();
+        ids.iter().for_each(|id| drop(model.0.remove(id)));
+    }
+    until(SOON, "what is gone is folded, and segments are merged", || {
+        let of_gone: bool = db.one("SELECT sum(went) * 5 <= sum(came) FROM kb.bm25_segments");
+        of_gone && db.count("kb.bm25_pending") < FOLDED as i64 && are_few(&sizes(&mut db))
+    });
+    assert_eq!(model.0.len(), COMMITS);
+    compare(&mut db, "k", &model, &question(&mut random), 20);
+    statistics_are_true(&mut db);
+}

@@ -1,0 +1,206 @@
+//! Every fault of the stub with every reranker, and with every chat model that rates texts.
+
+use super::{Gateway, assert_close, by_chat, expected, question, stub, texts};
+use crate::stub::{Fault, Stub};
+use crate::support::KEY;
+use kb::gateway::chat;
+use kb::gateway::rerank::{self, Question};
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+const TEXTS: usize = 5;
+/// Refusals in a row after which a call is not waited for.
+const REFUSALS: usize = 10;
+
+/// A way to have texts scored: by a reranker, or by a chat model in one call or in one for each.
+#[derive(Debug, Clone, Copy)]
+struct Way {
+    provider: &'static str,
+    /// Of a chat model.
+    scoring: Option<&'static str>,
+}
+
+impl Way {
+    fn all() -> Vec<Way> {
+        let rerankers = rerank::NAMES.into_iter().map(|provider| Way { provider, scoring: None });
+        let chat_models = chat::NAMES
+            .into_iter()
+            .flat_map(|provider| ["batch", "single"].map(|scoring| Way { provider, scoring: Some(scoring) }));
+        rerankers.chain(chat_models).collect()
+    }
+
+    /// One request is made at a time.
+    fn question(self, stub: &Stub, mut config: Value) -> Question {
+        config["max_concurrency"] = json!(1);
+        match self.scoring {
+            Some(scoring) => by_chat(stub, self.provider, scoring, config, TEXTS),
+            None => question(stub, self.provider, config, TEXTS),
+        }
+    }
+
+    fn expected(self) -> Vec<f64> {
+        expected(&texts(TEXTS), if self.scoring.is_some() { 10.0 } else { 1.0 })
+    }
+
+    /// Requests that are made where nothing goes wrong.
+    fn requests(self) -> usize {
+        if self.scoring == Some("single") { TEXTS } else { 1 }
+    }
+
+    /// Whether the stub has this fault with it.
+    fn has(self, fault: &Fault) -> bool {
+        match fault {
+            // OpenAI's own models say null: that is no fault of the answer.
+            Fault::Null => self.scoring.is_none() || self.provider == "ollama",
+            Fault::NaN | Fault::WrongDimension | Fault::Shuffled => self.scoring.is_none(),
+            _ => true,
+        }
+    }
+
+    /// As errors begin.
+    fn name(self) -> String {
+        match self.scoring {
+            Some(_) => "llm \"talker\": ".into(),
+            None => format!("reranker \"{} at the stub\": ", self.provider),
+        }
+    }
+}
+
+/// Those after which the same request may be answered.
+fn passing() -> Vec<Fault> {
+    vec![
+        Fault::Status(500),
+        Fault::Status(503),
+        Fault::CloseMidway,
+        Fault::CloseAtOnce,
+        Fault::Truncated,
+        Fault::NaN,
+        Fault::Null,
+        Fault::WrongCount,
+        Fault::WrongDimension, // an index that no text has
+        Fault::NotJson,
+        Fault::Huge,
+        Fault::RetryAfter { status: 429, seconds: 0 },
+        Fault::RetryAfterDate { status: 429, seconds: 0 },
+    ]
+}
+
+#[test]
+fn a_fault_that_passes_is_tried_again() {
+    for way in Way::all() {
+        let (gateway, stub) = (Gateway::new(), stub());
+        for fault in passing().into_iter().filter(|fault| way.has(fault)) {
+            stub.forget();
+            stub.script(fault.clone(), 1);
+            let (got, usage) = gateway.rerank(way.question(&stub, json!({})));
+            let got = got.unwrap_or_else(|error| panic!("{way:?}: {fault:?}: {error}"));
+            assert_close(&got, &way.expected(), &format!("{way:?}: {fault:?}"));
+            let requests = (stub.request_count(), usage.retries);
+            assert_eq!(requests, (way.requests() + 1, 1), "{way:?}: {fault:?}");
+        }
+        assert_eq!(stub.complaints(), [] as [String; 0], "{way:?}");
+    }
+}
+
+#[test]
+fn a_fault_that_stays_is_the_answer_after_as_many_attempts_as_it_is_worth() {
+    let lasting = [Fault::Status(400), Fault::Status(401), Fault::Redirect("http://127.0.0.1:1/".into())];
+    let is_refusal = |fault: &Fault| fault.status() == 429;
+    let all = passing().into_iter().filter(|fault| !is_refusal(fault)).map(|fault| (fault, true, 2));
+    let all: Vec<_> = all.chain(lasting.map(|fault| (fault, false, 1))).collect();
+    for way in Way::all() {
+        for (fault, is_passing, requests) in all.iter().filter(|(fault, ..)| way.has(fault)) {
+            // A breaker that one fault opened says nothing of the next.
+            let (gateway, stub) = (Gateway::new(), stub());
+            stub.always(Some(fault.clone()));
+            let error = gateway.error(way.question(&stub, json!({})));
+            let found = (error.is_transient(), stub.request_count());
+            assert_eq!(found, (*is_passing, *requests), "{way:?}: {fault:?}: {error}");
+            let says = error.to_string();
+            assert!(says.starts_with(&way.name()) && !says.contains(KEY), "{way:?}: {fault:?}: {says}");
+        }
+    }
+}
+
+#[test]
+fn one_that_always_asks_for_patience_is_paused_after_bounded_refusals() {
+    for way in Way::all() {
+        let (gateway, stub) = (Gateway::new(), stub());
+        stub.always(Some(Fault::RetryAfter { status: 429, seconds: 0 }));
+        let error = gateway.error(way.question(&stub, json!({})));
+        let says = error.to_string();
+        assert!(error.is_transient() && says.contains("is paused") && !says.contains(KEY), "{way:?}: {says}");
+        assert_eq!(stub.request_count(), REFUSALS, "{way:?}");
+    }
+}
+
+#[test]
+fn an_answer_that_is_slow_compressed_or_in_another_order_is_taken_as_it_is() {
+    for way in Way::all() {
+        let (gateway, stub) = (Gateway::new(), stub());
+        let good = [Fault::Slow(Duration::from_millis(150)), Fault::Gzip, Fault::Shuffled];
+        for fault in good.into_iter().filter(|fault| way.has(fault)) {
+            stub.forget();
+            stub.script(fault.clone(), 1);
+            let (got, usage) = gateway.rerank(way.question(&stub, json!({})));
+            assert_close(&got.unwrap(), &way.expected(), &format!("{way:?}: {fault:?}"));
+            let requests = (stub.request_count(), usage.retries);
+            assert_eq!(requests, (way.requests(), 0), "{way:?}: {fault:?}");
+        }
+    }
+}
+
+#[test]
+fn one_that_hangs_is_left_after_its_timeout() {
+    for way in Way::all() {
+        let (gateway, stub) = (Gateway::new(), stub());
+        stub.always(Some(Fault::Never));
+        let begun = Instant::now();
+        let config = json!({"timeout_ms": 200, "retry": {"max_attempts": 1}});
+        let error = gateway.error(way.question(&stub, config));
+        assert!(error.is_transient() && begun.elapsed() < Duration::from_secs(5), "{way:?}: {error}");
+        assert!(error.to_string().starts_with(&way.name()), "{way:?}: {error}");
+        assert_eq!(stub.request_count(), 1, "{way:?}");
+    }
+}
+
+#[test]
+fn a_chat_model_that_says_nothing_has_rated_nothing_and_is_not_asked_again() {
+    let (gateway, stub) = (Gateway::new(), stub());
+    stub.always(Some(Fault::Null));
+    let error = gateway.error(by_chat(&stub, "openai", "batch", json!({}), 3));
+    assert!(error.to_string().starts_with("reranker \"judge\": ") && error.is_transient(), "{error}");
+    assert_eq!(stub.request_count(), 1, "what it said is paid for");
+    assert_eq!(gateway.scores(by_chat(&stub, "openai", "single", json!({}), 3)), [0.0; 3]);
+}
+
+#[test]
+fn a_breaker_that_reranking_opened_stops_nothing_else_at_the_same_address() {
+    let (gateway, stub) = (Gateway::new(), stub());
+    stub.always(Some(Fault::Status(500)));
+    let error = loop {
+        let error = gateway.error(question(&stub, "jina", json!({}), 2));
+        if error.to_string().contains("paused") {
+            break error;
+        }
+    };
+    assert!(error.is_transient());
+    stub.always(None);
+    let before = stub.request_count();
+    gateway.error(question(&stub, "jina", json!({}), 2));
+    assert_eq!(stub.request_count(), before, "nothing is sent");
+    // The same address, for another end.
+    let mut other = question(&stub, "jina", json!({"path": "/rerank"}), 2);
+    other.reranker.config.remote.path = Some("/other".into());
+    gateway.error(other);
+    assert_eq!(stub.request_count(), before + 1, "another path has another breaker");
+}
+
+#[test]
+fn of_calls_for_single_texts_one_fault_is_the_answer_and_no_more_are_made() {
+    let (gateway, stub) = (Gateway::new(), stub());
+    stub.always(Some(Fault::Status(401)));
+    let error = gateway.error(by_chat(&stub, "openai", "single", json!({"max_concurrency": 2}), 50));
+    assert!(error.to_string().contains("llm \"talker\"") && !error.is_transient(), "{error}");
+    assert!(stub.request_count() <= 4, "{}", stub.request_count());
+}
