@@ -1,6 +1,6 @@
 //! The loaded models, each loaded once, and the threads that run them.
 
-use super::local::{self, CrossEncoder, LocalModel};
+use super::local::{self, CrossEncoder, LocalModel, Pause};
 use super::turns::{PASSED_OVER, Turns, Urgency, Whose};
 use crate::error::{Error, Object, Result};
 use crate::model::{Embedder, Kind, Reranker};
@@ -63,9 +63,9 @@ impl Work {
     }
 }
 
-/// Bytes of a piece at most (more only of a single longer text), about four passes of a model: so much is tokenised at
-/// once, and for so long another client waits. (A question goes ahead within a piece, too, between passes.) At the end of a
-/// piece some threads have nothing to do, so that shorter ones take longer in all.
+/// Bytes of a piece at most (more only of a single longer text), about 4,000 tokens: so much is tokenised at once, and for so long
+/// another client waits. (A question goes ahead within a piece, too, between groups of texts that a thread computes together.) At
+/// the end of a piece some threads have nothing to do, so that shorter ones take longer in all.
 const PIECE: usize = 16 * 1024;
 /// Bytes that each text counts beside its own and the prefix's, for special tokens: a short text is not free.
 const SPECIAL: usize = 8;
@@ -226,7 +226,7 @@ impl Shared {
         Ok(model)
     }
 
-    fn work(&self, work: &Work, texts: &[String], pause: &dyn Fn()) -> Result<Vec<Vec<f32>>> {
+    fn work(&self, work: &Work, texts: &[String], pause: Pause) -> Result<Vec<Vec<f32>>> {
         match work {
             Work::Embed(embedder, kind) => self.model(embedder)?.embed(texts, *kind, pause),
             Work::Rank(reranker, query) => {
@@ -308,8 +308,8 @@ fn together(
     }
 }
 
-/// Answers questions between two passes of a model: no more than may go ahead of a class that waits, so that the piece
-/// comes to its next pass however many are asked.
+/// Answers questions between two groups of texts of a model: no more than may go ahead of a class that waits, so that the piece
+/// comes to its next group however many are asked.
 fn answer_questions(shared: &Shared) {
     let mut left = PASSED_OVER as usize;
     while left > 0 {
@@ -321,7 +321,7 @@ fn answer_questions(shared: &Shared) {
 }
 
 /// Computes what tasks of one work want.
-fn serve(shared: &Shared, mut tasks: Vec<Task>, pause: &dyn Fn()) {
+fn serve(shared: &Shared, mut tasks: Vec<Task>, pause: Pause) {
     // Their clients have cancelled.
     tasks.retain(|task| !task.answer.is_closed());
     if tasks.len() > 1 {
@@ -342,7 +342,7 @@ fn serve(shared: &Shared, mut tasks: Vec<Task>, pause: &dyn Fn()) {
     }
 }
 
-fn attempt(shared: &Shared, work: &Work, texts: &[String], pause: &dyn Fn()) -> Result<Vec<Vec<f32>>> {
+fn attempt(shared: &Shared, work: &Work, texts: &[String], pause: Pause) -> Result<Vec<Vec<f32>>> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| shared.work(work, texts, pause)))
         .unwrap_or_else(|_| Err(work.failed()))
 }

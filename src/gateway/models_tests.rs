@@ -66,7 +66,7 @@ fn a_question_and_ingestion_are_answered_before_the_bulk_calls_that_came_first()
 }
 
 #[test]
-fn between_two_passes_no_more_questions_are_answered_than_may_go_ahead_of_a_class() {
+fn between_two_groups_no_more_questions_are_answered_than_may_go_ahead_of_a_class() {
     let shared = shared();
     let mut answers = Vec::new();
     for _ in 0..PASSED_OVER + 3 {

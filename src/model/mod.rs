@@ -7,6 +7,7 @@ pub mod candidate;
 pub mod chunk_context;
 pub mod chunking;
 pub mod context_format;
+pub mod ef_search;
 pub mod embedder;
 pub mod fields;
 pub mod filter;

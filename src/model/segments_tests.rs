@@ -51,17 +51,6 @@ fn every_number_is_in_exactly_one_part() {
 }
 
 #[test]
-fn a_smaller_segment_is_searched_with_a_smaller_ef_search_but_not_too_small_a_one() {
-    let of = |rows, whole, limit| ef_search_of(&segment(0, 9, rows), whole, limit, 100_000);
-    assert_eq!((of(100_000, 250, 10), of(6250, 250, 10), of(10, 250, 10)), (250, 125, 40));
-    assert_eq!((of(10, 250, 30), of(10, 20, 10), of(0, 250, 10)), (60, 20, 250));
-    let draft = |rows| ef_search_of(&Segment { is_draft: true, ..segment(0, 9, rows) }, 250, 10, 100_000);
-    assert_eq!((draft(100_000), draft(6250), draft(10)), (250, 188, 40));
-    // What is counted of a segment may be more than of all.
-    assert_eq!(of(200_000, 250, 10), 250);
-}
-
-#[test]
 fn what_another_has_is_redundant_and_so_is_one_for_the_whole_table_beside_segments() {
     let valid = [segment(0, 6, 1), segment(4, 6, 1), segment(7, 9, 1)];
     assert!(is_redundant(&valid[1], &valid));

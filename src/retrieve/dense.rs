@@ -6,6 +6,7 @@ use super::plan::{MOST_LISTED, Step};
 use super::recall::{self, Vectors};
 use super::request::AnswerBounds;
 use crate::error::Result;
+use crate::model::ef_search;
 use crate::model::vector_db::{Forced, Kept, Scan};
 use crate::model::{Candidate, Filter};
 use crate::pg::{latch, report, txn, wake};
@@ -153,6 +154,15 @@ impl Vectors for Question<'_> {
 
     fn forced(&self) -> Option<Forced> {
         settings::forced_scan()
+    }
+
+    fn parts(&self, step: Step) -> Result<Vec<(u64, usize)>> {
+        let (Scan::Index { ef_search, .. }, Some(searched)) = (step.scan, self.searched()?) else {
+            return Ok(Vec::new());
+        };
+        let all = searched.cover.iter().map(|segment| segment.rows).sum();
+        let of = |segment| ef_search::of_segment(segment, ef_search, step.limit, all);
+        Ok(searched.cover.iter().map(|segment| (segment.rows, of(segment))).collect())
     }
 
     fn nearest(&self, step: Step) -> Result<Vec<Candidate>> {

@@ -1,6 +1,7 @@
 //! Which scans answer a query by vectors, and how far they look. What a scan costs is counted in chunks that an exact scan of
 //! listed chunks compares: looking one up, and computing its distance.
 
+use crate::model::ef_search;
 use crate::model::vector_db::{Forced, Kept, Scan};
 
 /// Chunks passing a filter that are listed at most, and compared all.
@@ -13,15 +14,6 @@ const FEW: usize = 500;
 /// for each, and its rows are looked up. Measured with 50,000 vectors of 384 dimensions (bench/, part "filters").
 const GIVEN: f64 = 7.0;
 const VISITED: usize = 12;
-
-/// pgvector's default of hnsw.ef_search, and up to how many vectors it is enough.
-const LEAST_EF_SEARCH: usize = 40;
-const ENOUGH_FOR: usize = 50_000;
-/// How much more for each doubling.
-const MORE_EACH_DOUBLING: f64 = 8.0;
-
-/// pgvector's largest hnsw.ef_search.
-const MOST_EF_SEARCH: usize = 1000;
 
 /// How much further a second scan of the index looks that is to find what the first may have missed.
 const FURTHER: usize = 4;
@@ -43,7 +35,7 @@ impl Step {
     }
 
     fn index(limit: usize, ef_search: usize) -> Step {
-        let ef_search = ef_search.max(limit * 2).clamp(1, MOST_EF_SEARCH);
+        let ef_search = ef_search.max(limit * 2).clamp(1, ef_search::MOST);
         Step { limit, scan: Scan::Index { ef_search, visits: MOST_VISITED } }
     }
 
@@ -53,10 +45,10 @@ impl Step {
         let given = limit.saturating_mul(vectors.max(kept)) / kept.max(1);
         // Twice as many, so that chance seldom leaves too few.
         let wanted = given.saturating_mul(2);
-        let ef_search = ef_search.max(limit * 2).max(wanted).clamp(1, MOST_EF_SEARCH);
+        let ef_search = ef_search.max(limit * 2).max(wanted).clamp(1, ef_search::MOST);
         // All at once: where what passes lies far from the question, a scan that goes on gives it in a poor order (measured: it
         // misses a fifth of the nearest). The exact scan follows instead. Only where one pass cannot give enough it goes on.
-        let visits = match wanted <= MOST_EF_SEARCH {
+        let visits = match wanted <= ef_search::MOST {
             true => 0,
             false => wanted.saturating_mul(VISITED).min(i32::MAX as usize),
         };
@@ -68,16 +60,9 @@ impl Step {
 /// this is no scan of the index, or none looks further.
 pub fn second_look(step: Step) -> Option<Step> {
     let Scan::Index { ef_search, visits } = step.scan else { return None };
-    let further = ef_search.saturating_mul(FURTHER).min(MOST_EF_SEARCH);
+    let further = ef_search.saturating_mul(FURTHER).min(ef_search::MOST);
     let scan = Scan::Index { ef_search: further, visits };
     (further > ef_search).then_some(Step { limit: step.limit, scan })
-}
-
-/// The least ef_search where nobody has set one: a larger graph has more places where a search ends too soon. Measured with
-/// 500,000 clustered vectors, where the default of pgvector may find 0.95 of the nearest.
-pub fn default_ef_search(vectors: usize) -> usize {
-    let doublings = (vectors.max(ENOUGH_FOR) as f64 / ENOUGH_FOR as f64).log2();
-    LEAST_EF_SEARCH + (MORE_EACH_DOUBLING * doublings) as usize
 }
 
 /// How many chunks that pass a filter are compared all rather than looked for by an index with so many vectors (None: there
@@ -88,7 +73,7 @@ pub fn exact_up_to(top_k: usize, vectors: Option<usize>) -> usize {
         Some(vectors) => {
             let cheaper = (top_k as f64 * vectors as f64 * GIVEN).sqrt() as usize;
             // Of fewer one pass through the index does not give twice as many as are wanted.
-            let one_pass = top_k.saturating_mul(vectors) / (MOST_EF_SEARCH / 2);
+            let one_pass = top_k.saturating_mul(vectors) / (ef_search::MOST / 2);
             cheaper.max(one_pass).clamp(FEW, MOST_LISTED)
         }
     }
@@ -111,7 +96,7 @@ pub struct Wanted {
 /// What to try, in order, until enough rows are found. After the last nothing more can be found.
 pub fn steps(wanted: Wanted, forced: Option<Forced>) -> Vec<Step> {
     let Wanted { top_k, dedupe, kept, vectors, ef_search } = wanted;
-    let ef_search = ef_search.unwrap_or_else(|| default_ef_search(vectors.unwrap_or_default()));
+    let ef_search = ef_search.unwrap_or_else(|| ef_search::default_for(vectors.unwrap_or_default()));
     let last = if dedupe { Step { limit: top_k, scan: Scan::ExactDistinct } } else { Step::exact(top_k) };
     let exact = if dedupe { vec![Step::exact(top_k), last] } else { vec![last] };
     let index = |step: &dyn Fn(usize) -> Step| match dedupe {

@@ -24,6 +24,11 @@ pub trait Vectors {
         None
     }
 
+    /// The parts of the index that a step looks at: about how many vectors each has, and the ef_search for it.
+    fn parts(&self, _step: Step) -> Result<Vec<(u64, usize)>> {
+        Ok(Vec::new())
+    }
+
     /// The nearest, best first, including those that the caller may not read.
     fn nearest(&self, step: Step) -> Result<Vec<Candidate>>;
 
@@ -73,7 +78,8 @@ pub fn dense(
         // Once the last step had hidden rows, further ones need not meet any: copies of one text may come first.
         is_hidden |= steps.is_empty() && candidates.len() < found;
         let kept = if dedupe { dedupe::count(&candidates) } else { candidates.len() };
-        journal.add("dense", "scans", || scan_json(step, candidates.len(), is_told));
+        let parts = if journal.tells_all() { vectors.parts(step)? } else { Vec::new() };
+        journal.add("dense", "scans", || scan_json(step, candidates.len(), is_told, &parts));
         // Few rows qualify, by an index that is approximate: it is asked once more before that is believed. An exact scan for
         // every question whose least score few rows have would cost too much.
         if found >= step.limit
@@ -124,7 +130,7 @@ fn kept_json(kept: Option<Kept>, tells_all: bool) -> Value {
 }
 
 /// `found`: rows that the caller may read. How far the index is looked through depends, with a filter, on everybody's rows.
-fn scan_json(step: Step, found: usize, is_told: bool) -> Value {
+fn scan_json(step: Step, found: usize, is_told: bool, parts: &[(u64, usize)]) -> Value {
     let mut scan = match step.scan {
         Scan::Index { ef_search, visits } if is_told => {
             json!({"scan": "index", "ef_search": ef_search, "max_scan_tuples": (visits > 0).then_some(visits)})
@@ -133,6 +139,10 @@ fn scan_json(step: Step, found: usize, is_told: bool) -> Value {
         Scan::Exact => json!({"scan": "exact"}),
         Scan::ExactDistinct => json!({"scan": "exact, each text once"}),
     };
+    if !parts.is_empty() {
+        let part = |(vectors, ef_search): &(u64, usize)| json!({"vectors": vectors, "ef_search": ef_search});
+        scan["segments"] = parts.iter().map(part).collect();
+    }
     scan["limit"] = json!(step.limit);
     scan["found"] = json!(found);
     scan

@@ -29,14 +29,17 @@ pub struct Target {
     pub is_readable: bool,
     /// What kb.measure_recall has found to suffice, for ef_search auto.
     pub measured_ef_search: Option<usize>,
+    /// What the indexer has found to suffice, where nobody has set ef_search.
+    pub least_ef_search: Option<usize>,
 }
 
 impl Target {
     /// HNSW candidates looked at, where a setting or a measurement says so.
     pub fn ef_search(&self) -> Option<usize> {
-        match self.retrieval.ef_search? {
-            EfSearch::Fixed(ef_search) => Some(ef_search),
-            EfSearch::Auto(_) => self.measured_ef_search,
+        match self.retrieval.ef_search {
+            Some(EfSearch::Fixed(ef_search)) => Some(ef_search),
+            Some(EfSearch::Auto(_)) => self.measured_ef_search.or(self.least_ef_search),
+            None => self.least_ef_search,
         }
     }
 }
@@ -48,7 +51,7 @@ pub fn target(kb_id: &str) -> Result<Target> {
     spi::read_one(
         &format!(
             "SELECT k.kb_no, b.build_no, k.retrieval, b.preprocess, e.id, e.provider, e.model, e.dimension, e.config,
-                    e.base_url, {}, {}, b.ef_search
+                    e.base_url, {}, {}, b.ef_search, b.least_ef_search
              FROM kb.knowledge_bases k
              JOIN kb.builds b ON b.kb_no = k.kb_no AND b.state = 'live'
              JOIN kb.embedders e ON e.id = b.embedder
@@ -76,6 +79,7 @@ pub fn target(kb_id: &str) -> Result<Target> {
                 vector_db: VectorDb::read(row, 10)?,
                 is_readable: row.opt::<bool>(15)? != Some(false),
                 measured_ef_search: row.opt::<i64>(16)?.map(|ef_search| ef_search as usize),
+                least_ef_search: row.opt::<i64>(17)?.map(|ef_search| ef_search as usize),
             })
         },
     )?

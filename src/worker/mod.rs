@@ -1,10 +1,10 @@
 //! The background processes: gateway, launcher, worker, indexer.
 
 // Pure: bookkeeping of the worker and the launcher.
+pub mod back_pressure;
 pub mod backoff;
 pub mod embed_batch;
 pub mod growth;
-pub mod hold;
 pub mod in_flight;
 pub mod index_schedule;
 pub mod pace;

@@ -1,7 +1,7 @@
 //! Which knowledge bases get vectors faster than these get an index. Nothing more is taken in for them until one is built, so that
 //! no question has too many vectors to compare one by one.
 
-use super::hold::{Hold, MOST_COUNTED};
+use super::back_pressure::{BackPressure, MOST_COUNTED};
 use super::target::Target;
 use crate::model::vector_db::VectorDbType;
 use crate::pg::{txn, wake};
@@ -23,7 +23,7 @@ struct Filling {
     /// Vectors written since their number was looked at.
     since: u64,
     looked: Option<Instant>,
-    hold: Hold,
+    pressure: BackPressure,
 }
 
 impl Unindexed {
@@ -37,7 +37,7 @@ impl Unindexed {
             vector_db: vector_db.clone(),
             since: 0,
             looked: None,
-            hold: Hold::default(),
+            pressure: BackPressure::default(),
         });
         filling.since += vectors as u64;
     }
@@ -51,15 +51,15 @@ impl Unindexed {
         }
         self.0.retain(|_, filling| {
             let is_over = filling.looked.is_none_or(|at| now.saturating_duration_since(at) >= LOOK_EVERY);
-            if filling.since < LOOK_AFTER && !(filling.hold.is_held() && is_over) {
+            if filling.since < LOOK_AFTER && !(filling.pressure.is_held() && is_over) {
                 return true;
             }
             // Somebody may have dropped or locked the table: then nobody waits for its index, either.
             let Ok(state) = txn::in_txn(|| unindexed(&filling.vector_db, MOST_COUNTED)) else { return false };
-            filling.hold.judge(state, now);
+            filling.pressure.judge(state, now);
             (filling.since, filling.looked) = (0, Some(now));
             true
         });
-        self.0.values().filter(|filling| filling.hold.is_held()).map(|filling| filling.kb_no).collect()
+        self.0.values().filter(|filling| filling.pressure.is_held()).map(|filling| filling.kb_no).collect()
     }
 }

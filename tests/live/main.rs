@@ -40,6 +40,7 @@ mod kernels;
 mod keys;
 mod keyword;
 mod leak;
+mod least_ef_search;
 mod locks;
 mod many;
 mod money;

@@ -11,7 +11,11 @@ fn an_edit_does_not_wait_for_others_to_fill_its_request_while_another_knowledge_
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     db.create_stub_embedder("e", &stub, r#"{"batch_size": 8, "max_concurrency": 4, "timeout_ms": 60000}"#);
-    db.create_kb("edited", "e", r#"{"strategy": "fixed", "tokenizer": "cl100k_base", "size": 40, "overlap": 0}"#);
+    db.create_kb(
+        "edited",
+        "e",
+        r#"{"strategy": "fixed", "tokenizer": "cl100k_base", "size": 40, "overlap": 0}"#,
+    );
     db.create_kb("filled", "hash", r#"{"strategy": "none"}"#);
     // The provider has as much of the knowledge base as a request takes, and room for one more request.
     db.put_all("edited", &[Document::new("large", texts::text(1, 5, 100))]);

@@ -5,12 +5,11 @@ use super::encoder::Encoder;
 use super::linear::Way;
 use super::tokens::Tokens;
 use super::weights::Weights;
-use super::{LocalModel, finish};
+use super::{LocalModel, Pause, finish};
 use crate::error::{Error, Result};
 use crate::kernels::InstructionSet;
-use crate::model::{Compute, Embedder, Kind, Pooling};
+use crate::model::{Embedder, Kind, Pooling};
 use crate::model_files::ModelFiles;
-use rayon::prelude::*;
 
 pub struct Bert {
     embedder: Embedder,
@@ -19,10 +18,6 @@ pub struct Bert {
     pooling: Pooling,
     dimension: usize,
 }
-
-/// Tokens a forward pass at most (more only for a single longer text), in f32 and in 8 bits. Enough for all threads; few enough
-/// that a question waits for some hundredths of a second behind one.
-const BATCH_TOKENS: [usize; 2] = [1024, 2048];
 
 impl Bert {
     pub fn load(embedder: &Embedder, files: &ModelFiles, set: InstructionSet) -> Result<Bert> {
@@ -39,19 +34,6 @@ impl Bert {
             dimension: files.dimension,
             embedder: embedder.clone(),
         })
-    }
-
-    fn embed_batch(&self, batch: &[&[u32]]) -> Result<Vec<Vec<f32>>> {
-        let fail = |problem| Error::Embedding { embedder: self.embedder.id.clone(), problem };
-        let hidden = self.encoder.forward(batch, None).map_err(fail)?;
-        let mut starts = Vec::with_capacity(batch.len());
-        let mut start = 0;
-        for ids in batch {
-            starts.push(start..start + ids.len() * self.dimension);
-            start += ids.len() * self.dimension;
-        }
-        let text = |range| finish(&self.embedder, pool(self.pooling, &hidden[range], self.dimension));
-        starts.into_par_iter().with_min_len(4).map(text).collect()
     }
 }
 
@@ -71,27 +53,12 @@ fn pool(pooling: Pooling, rows: &[f32], dimension: usize) -> Vec<f32> {
 }
 
 impl LocalModel for Bert {
-    fn embed(&self, texts: &[String], kind: Kind, pause: &dyn Fn()) -> Result<Vec<Vec<f32>>> {
+    fn embed(&self, texts: &[String], kind: Kind, pause: Pause) -> Result<Vec<Vec<f32>>> {
+        let fail = |problem| Error::Embedding { embedder: self.embedder.id.clone(), problem };
         let encoded = self.tokens.encode(&self.embedder, texts, kind)?;
-        let mut vectors = Vec::with_capacity(texts.len());
-        let mut batch: Vec<&[u32]> = Vec::new();
-        let mut size = 0;
-        let [f32, int8] = BATCH_TOKENS;
-        let most = if self.embedder.config.compute == Compute::Int8 { int8 } else { f32 };
-        for ids in &encoded {
-            if !batch.is_empty() && size + ids.len() > most {
-                vectors.extend(self.embed_batch(&batch)?);
-                pause();
-                batch.clear();
-                size = 0;
-            }
-            size += ids.len();
-            batch.push(ids);
-        }
-        if !batch.is_empty() {
-            vectors.extend(self.embed_batch(&batch)?);
-        }
-        Ok(vectors)
+        let ids: Vec<&[u32]> = encoded.iter().map(Vec::as_slice).collect();
+        let vector = |rows: &[f32]| finish(&self.embedder, pool(self.pooling, rows, self.dimension));
+        self.encoder.forward(&ids, None, vector, pause).map_err(fail)?.into_iter().collect()
     }
 
     fn max_input_tokens(&self) -> Option<usize> {

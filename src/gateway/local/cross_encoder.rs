@@ -4,6 +4,7 @@
 //! one label, or of the same for RoBERTa and DistilBERT. The score is the logistic function of the logit, as sentence-transformers' CrossEncoder gives it by default:
 //! from 0 to 1, in the order of the logits.
 
+use super::Pause;
 use super::config::{Config, Family};
 use super::encoder::Encoder;
 use super::linear::{Linear, Scratch, Way};
@@ -16,8 +17,6 @@ use crate::model_files::{Architecture, ModelFiles, open_weights, read_header};
 use std::path::Path;
 use tokenizers::Tokenizer;
 
-/// Tokens of a forward pass at most (more only for a single longer pair), as for embedding.
-const BATCH_TOKENS: usize = 1024;
 /// What gives the score, of one family or another.
 const HEADS: [&str; 2] = ["classifier.weight", "classifier.out_proj.weight"];
 
@@ -102,8 +101,7 @@ impl CrossEncoder {
     }
 
     /// A score from 0 to 1 for each text. What is longer than the model reads is cut, the longer of question and text first.
-    /// `pause` is called between two passes.
-    pub fn scores(&self, id: &str, query: &str, texts: &[String], pause: &dyn Fn()) -> Result<Vec<f32>> {
+    pub fn scores(&self, id: &str, query: &str, texts: &[String], pause: Pause) -> Result<Vec<f32>> {
         let fail = |problem: String| Error::Service {
             what: Object::Reranker,
             id: id.to_string(),
@@ -113,23 +111,11 @@ impl CrossEncoder {
         let most = self.limit.saturating_sub(if self.family == Family::Roberta { 4 } else { 3 });
         let ids = |text: &str| limited(&self.tokenizer, text, most).map_err(|e| fail(e.to_string()));
         let question = ids(query)?;
-        let mut scores = Vec::with_capacity(texts.len());
-        let (mut batch, mut size) = (Vec::new(), 0);
-        for text in texts {
-            let pair = self.pair(&question, &ids(text)?, most);
-            if !batch.is_empty() && size + pair.ids.len() > BATCH_TOKENS {
-                scores.extend(self.score(&batch).map_err(fail)?);
-                pause();
-                batch.clear();
-                size = 0;
-            }
-            size += pair.ids.len();
-            batch.push(pair);
-        }
-        if !batch.is_empty() {
-            scores.extend(self.score(&batch).map_err(fail)?);
-        }
-        Ok(scores)
+        let pairs = texts
+            .iter()
+            .map(|text| Ok(self.pair(&question, &ids(text)?, most)))
+            .collect::<Result<Vec<_>>>()?;
+        self.score(&pairs, pause).map_err(fail)
     }
 
     fn pair(&self, question: &[u32], text: &[u32], most: usize) -> Pair {
@@ -140,16 +126,11 @@ impl CrossEncoder {
         Pair { ids: [&first, between, &text[..of_text], &self.closing].concat(), first: first.len() }
     }
 
-    fn score(&self, batch: &[Pair]) -> Result<Vec<f32>, String> {
+    fn score(&self, batch: &[Pair], pause: Pause) -> Result<Vec<f32>, String> {
         let texts: Vec<&[u32]> = batch.iter().map(|pair| pair.ids.as_slice()).collect();
         let firsts: Vec<usize> = batch.iter().map(|pair| pair.first).collect();
-        let states = self.encoder.forward(&texts, Some(&firsts))?;
-        let mut opening = Vec::with_capacity(batch.len() * self.hidden);
-        let mut start = 0;
-        for ids in &texts {
-            opening.extend_from_slice(&states[start * self.hidden..(start + 1) * self.hidden]);
-            start += ids.len();
-        }
+        let opening = |rows: &[f32]| rows[..self.hidden].to_vec();
+        let opening = self.encoder.forward(&texts, Some(&firsts), opening, pause)?.concat();
         let mut scratch = Scratch::new(1);
         let mut pooled = vec![0f32; opening.len()];
         self.pooler.apply(&opening, &mut pooled, &mut scratch, None);

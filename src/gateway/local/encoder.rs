@@ -6,20 +6,20 @@
 //! are shared between threads, in groups small enough that what a layer makes stays in the processor's cache; of a few short ones
 //! each thread computes its columns of every layer, so that it reads its part of the weights only.
 
+use super::Pause;
 use super::config::{Config, Places};
 use super::linear::{Linear, Scratch, Way};
 use super::share;
 use super::weights::Weights;
 use crate::kernels::product::{Panels, Rows};
 use crate::kernels::{Simd, rows};
-use rayon::prelude::*;
 use std::cell::RefCell;
 use std::ops::Range;
 
 type Result<T, E = String> = std::result::Result<T, E>;
 
-/// Tokens that one thread computes together, about (more only of a single longer text).
-const GROUP: usize = 256;
+/// Tokens that one thread computes together, about.
+const GROUP: usize = 128;
 /// So few tokens in all are one group, which threads share.
 const FEW: usize = 128;
 /// Tokens that go through the two layers behind attention together: what the first makes stays in a core's own cache.
@@ -108,13 +108,14 @@ pub struct Encoder {
     simd: Simd,
 }
 
-/// Texts that one thread computes together.
-struct Group<'a> {
-    texts: &'a [&'a [u32]],
-    /// As for [`Encoder::forward`].
-    firsts: Option<&'a [usize]>,
-    /// Rows for their tokens.
-    x: &'a mut [f32],
+/// A text of a pass.
+#[derive(Clone, Copy)]
+struct Text<'a> {
+    ids: &'a [u32],
+    /// So many tokens are of type 0, the others of type 1.
+    first: usize,
+    /// Its place among the texts of the pass.
+    place: usize,
 }
 
 /// What a group's layers are computed in.
@@ -176,37 +177,41 @@ impl Encoder {
         self.second.is_some()
     }
 
-    /// Hidden states (tokens of all texts, hidden) of the last layer, text after text. No text may be empty or longer than the
-    /// model has positions. Of each the first `firsts` tokens are of type 0, the others of type 1; None: all of type 0.
-    pub fn forward(&self, texts: &[&[u32]], firsts: Option<&[usize]>) -> Result<Vec<f32>> {
-        let hidden = self.config.hidden_size;
-        let tokens = texts.iter().map(|ids| ids.len()).sum::<usize>();
-        let mut x = vec![0f32; tokens * hidden];
+    /// What `read` makes of the hidden states (tokens, hidden) of each text's last layer, in the order of the texts. No text may be
+    /// empty or longer than the model has positions. Of each the first `firsts` tokens are of type 0, the others of type 1; None:
+    /// all of type 0. `pause` is called by a thread before each group but its first.
+    pub fn forward<'a, T: Send>(
+        &self,
+        texts: &[&'a [u32]],
+        firsts: Option<&[usize]>,
+        read: impl Fn(&[f32]) -> T + Sync,
+        pause: Pause,
+    ) -> Result<Vec<T>> {
+        let text = |(place, ids): (usize, &&'a [u32])| {
+            let first = firsts.and_then(|firsts| firsts.get(place).copied()).unwrap_or(ids.len());
+            Text { ids, first, place }
+        };
+        let texts: Vec<Text> = texts.iter().enumerate().map(text).collect();
+        let tokens = texts.iter().map(|text| text.ids.len()).sum::<usize>();
         let threads = rayon::current_num_threads();
-        let most = if tokens <= FEW { FEW } else { tokens.div_ceil(threads).clamp(FEW / 2, GROUP) };
-        let mut groups: Vec<Group> = Vec::new();
-        let (mut left, mut rows, mut lefts) = (texts, x.as_mut_slice(), firsts);
-        while !left.is_empty() {
-            let mut size = 0;
-            let more = |ids: &&&[u32]| {
-                size += ids.len();
-                size <= most
-            };
-            let count = left.iter().take_while(more).count().max(1);
-            let (texts, others) = left.split_at(count);
-            let firsts = lefts.map(|lefts| lefts.split_at(count));
-            let tokens = texts.iter().map(|ids| ids.len()).sum::<usize>();
-            let (own, rest) = std::mem::take(&mut rows).split_at_mut(tokens * hidden);
-            groups.push(Group { texts, firsts: firsts.map(|(own, _)| own), x: own });
-            (left, rows, lefts) = (others, rest, firsts.map(|(_, rest)| rest));
-        }
-        if groups.len() > 1 {
-            groups.into_par_iter().with_max_len(1).try_for_each(|group| self.encode(group, 1))?;
-        } else if let Some(group) = groups.pop() {
+        let mut found: Vec<(usize, T)> = if tokens <= FEW || texts.len() < threads {
             let threads = share::threads();
-            share::together(threads, || self.encode(group, threads))?;
-        }
-        Ok(x)
+            share::together(threads, || self.encode(&texts, threads, &read))?
+        } else {
+            // As many for each thread, and all of about the same cost: none waits long for another at the end.
+            let count = threads * tokens.div_ceil(threads * GROUP);
+            let groups = share::evenly(texts, count, |text| self.cost(text.ids.len()));
+            let parts = share::one_by_one(&groups, threads, |texts| self.encode(texts, 1, &read), pause);
+            parts.into_iter().collect::<Result<Vec<_>>>()?.into_iter().flatten().collect()
+        };
+        found.sort_by_key(|(place, _)| *place);
+        Ok(found.into_iter().map(|(_, read)| read).collect())
+    }
+
+    /// What a text of so many tokens costs, in multiplications of a layer for each number of a token.
+    fn cost(&self, tokens: usize) -> usize {
+        let Config { hidden_size, intermediate_size, .. } = self.config;
+        tokens * (2 * hidden_size + intermediate_size + tokens)
     }
 
     /// What words and positions give, before the first norm.
@@ -230,14 +235,21 @@ impl Encoder {
         Ok(())
     }
 
-    fn encode(&self, Group { texts, firsts, x }: Group, threads: usize) -> Result<()> {
+    /// What `read` makes of each of some texts, with their places.
+    fn encode<T>(
+        &self,
+        texts: &[Text],
+        threads: usize,
+        read: impl Fn(&[f32]) -> T,
+    ) -> Result<Vec<(usize, T)>> {
         let hidden = self.config.hidden_size;
-        let tokens = x.len() / hidden;
+        let tokens = texts.iter().map(|text| text.ids.len()).sum::<usize>();
+        let mut all = vec![0f32; tokens * hidden];
+        let x = all.as_mut_slice();
         let mut start = 0;
-        for (i, ids) in texts.iter().enumerate() {
-            let first = firsts.and_then(|firsts| firsts.get(i).copied()).unwrap_or(ids.len());
+        for Text { ids, first, .. } in texts {
             let end = start + ids.len() * hidden;
-            self.embed(ids, first, &mut x[start..end])?;
+            self.embed(ids, *first, &mut x[start..end])?;
             start = end;
         }
         let Space { mut joined, mut attended, mut inner, mut out, mut scratch } =
@@ -259,13 +271,20 @@ impl Encoder {
                 layer.output_norm.apply_to_sum(x, out);
             }
         }
-        Ok(())
+        let mut rest = &*x;
+        let mut found = Vec::with_capacity(texts.len());
+        for text in texts {
+            let (own, others) = rest.split_at(text.ids.len() * hidden);
+            found.push((text.place, read(own)));
+            rest = others;
+        }
+        Ok(found)
     }
 
     /// Some heads, which make these columns of the result: of each text, whose tokens attend to each other.
     fn attend(
         &self,
-        texts: &[&[u32]],
+        texts: &[Text],
         joined: &[f32],
         columns: Range<usize>,
         mut out: &mut [&mut [f32]],
@@ -274,8 +293,8 @@ impl Encoder {
         let (hidden, size, simd) = (self.config.hidden_size, self.config.head_size(), self.simd);
         let stride = 3 * hidden;
         let mut start = 0;
-        for ids in texts {
-            let length = ids.len();
+        for text in texts {
+            let length = text.ids.len();
             let (own, rest) = std::mem::take(&mut out).split_at_mut(length);
             for first in columns.clone().step_by(size) {
                 let part = |which: usize| Rows {

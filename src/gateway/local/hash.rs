@@ -5,7 +5,7 @@
 //! hashed vectors estimate those of the full bags of words. Terms are weighted 1 + ln(count), and
 //! function words count little, which a model would have learned.
 
-use super::{LocalModel, finish, or_first_axis};
+use super::{LocalModel, Pause, finish, or_first_axis};
 use crate::error::{Error, Result};
 use crate::model::{Embedder, Kind};
 use std::borrow::Cow;
@@ -73,7 +73,7 @@ fn lower(word: &str) -> Cow<'_, str> {
 }
 
 impl LocalModel for Hash {
-    fn embed(&self, texts: &[String], kind: Kind, _pause: &dyn Fn()) -> Result<Vec<Vec<f32>>> {
+    fn embed(&self, texts: &[String], kind: Kind, _pause: Pause) -> Result<Vec<Vec<f32>>> {
         let prefix = self.embedder.prefix(kind);
         let limit = self.max_input_tokens().unwrap_or(usize::MAX);
         texts

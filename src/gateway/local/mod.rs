@@ -19,14 +19,16 @@ use crate::model::{Embedder, Kind};
 use crate::model_files::{Architecture, ModelFiles};
 use std::path::Path;
 
+/// Called by a thread that computes, between two of its parts of some texts: it lets something more urgent go first.
+pub type Pause<'a> = &'a (dyn Fn() + Sync);
+
 /// A loaded model with the settings of one embedder.
 pub trait LocalModel: Send + Sync {
-    /// One vector for each text, in order; the embedder's prefix for `kind` is put before each text. `pause` is
-    /// called every second or so of work, to let something more urgent go first.
+    /// One vector for each text, in order; the embedder's prefix for `kind` is put before each text.
     ///
     /// Errors: `InputTooLong` when a text (with prefix and special tokens) is longer than the model
     /// reads and the embedder does not say truncate; `Embedding` when a vector is not finite.
-    fn embed(&self, texts: &[String], kind: Kind, pause: &dyn Fn()) -> Result<Vec<Vec<f32>>>;
+    fn embed(&self, texts: &[String], kind: Kind, pause: Pause) -> Result<Vec<Vec<f32>>>;
     /// Tokens the model reads, special tokens included; None: any number.
     fn max_input_tokens(&self) -> Option<usize>;
 }

@@ -1,9 +1,13 @@
 //! One pass of a model by several threads: each computes some columns of all rows.
 
+use super::Pause;
+use crate::sync::lock;
 use rayon::Yield;
 use rayon::prelude::*;
+use std::cmp::Reverse;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// Threads that one pass is shared between at most: each of its steps waits for all.
 const MOST: usize = 4;
@@ -58,6 +62,51 @@ fn help(ended: &AtomicBool) {
     }
 }
 
+/// Shares of about the same cost, none empty, so many at most: each time the costliest that is left goes to the share that has least.
+/// Graham, "Bounds on Multiprocessing Timing Anomalies", 1969.
+pub fn evenly<T>(mut all: Vec<T>, count: usize, cost: impl Fn(&T) -> usize) -> Vec<Vec<T>> {
+    all.sort_by_key(|one| Reverse(cost(one)));
+    let mut shares: Vec<(usize, Vec<T>)> = Vec::new();
+    shares.resize_with(count.max(1), Default::default);
+    for one in all {
+        if let Some((sum, share)) = shares.iter_mut().min_by_key(|(sum, _)| *sum) {
+            *sum += cost(&one);
+            share.push(one);
+        }
+    }
+    shares.into_iter().map(|(_, share)| share).filter(|share| !share.is_empty()).collect()
+}
+
+/// What comes of each, in their order: whichever of so many threads has nothing to do takes the next one, after a `pause`. What is
+/// done in a pause may be shared between threads itself: nothing waits there for another's part of this.
+pub fn one_by_one<A: Sync, B: Send>(
+    all: &[A],
+    threads: usize,
+    work: impl Fn(&A) -> B + Sync,
+    pause: Pause,
+) -> Vec<B> {
+    let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(all.len())));
+    let take = || {
+        let mut is_first = true;
+        loop {
+            if !std::mem::take(&mut is_first) {
+                pause();
+            }
+            let n = next.fetch_add(1, Ordering::Relaxed);
+            let Some(one) = all.get(n) else { return };
+            let result = work(one);
+            lock(&done).push((n, result));
+        }
+    };
+    rayon::scope(|scope| {
+        (1..threads).for_each(|_| scope.spawn(|_| take()));
+        take();
+    });
+    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    done.sort_by_key(|(n, _)| *n);
+    done.into_iter().map(|(_, result)| result).collect()
+}
+
 /// Has each thread do its columns of the rows in `out`, which are `width` wide; a thread's columns begin with a multiple of `unit`.
 pub fn columns(
     out: &mut [f32],
@@ -103,6 +152,55 @@ mod tests {
             });
             assert!(out.iter().enumerate().all(|(i, x)| *x == (i + 1) as f32), "{rows} {width} {threads}");
         }
+    }
+
+    #[test]
+    fn shares_cost_about_the_same_and_each_is_given_once() {
+        let costs: Vec<usize> = (0..97).map(|i| 20 + i * 7919 % 237).collect();
+        for count in [1, 2, 3, 8] {
+            let shares = evenly(costs.clone(), count, |cost| *cost);
+            let sums: Vec<usize> = shares.iter().map(|share| share.iter().sum()).collect();
+            let (least, most) = (sums.iter().min().unwrap(), sums.iter().max().unwrap());
+            assert!(shares.len() == count && most - least <= 20, "{sums:?}");
+            let mut given: Vec<usize> = shares.concat();
+            let mut all = costs.clone();
+            given.sort_unstable();
+            all.sort_unstable();
+            assert_eq!(given, all);
+        }
+        assert_eq!(evenly(vec![3, 5], 4, |cost| *cost), [[5], [3]]);
+        assert!(evenly(Vec::<usize>::new(), 2, |cost| *cost).is_empty());
+    }
+
+    #[test]
+    fn each_is_done_once_and_told_in_order_by_threads_that_pause_before_the_next() {
+        for threads in [1, 2, 3] {
+            let pool = ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            let (began, paused) = (AtomicUsize::new(0), AtomicUsize::new(0));
+            let work = |n: &usize| {
+                began.fetch_add(1, Ordering::Relaxed);
+                n * n
+            };
+            // What is done in a pause uses all threads, too.
+            let pause = || {
+                paused.fetch_add(1, Ordering::Relaxed);
+                assert_eq!(together(threads, || 7), 7);
+            };
+            let all: Vec<usize> = (0..50).collect();
+            let found = pool.install(|| one_by_one(&all, threads, work, &pause));
+            assert!(found.iter().enumerate().all(|(n, square)| *square == n * n) && found.len() == all.len());
+            assert_eq!((began.into_inner(), paused.into_inner()), (50, 50), "by {threads} threads");
+        }
+    }
+
+    #[test]
+    fn a_panic_of_one_part_is_told_and_the_next_work_is_done() {
+        let pool = ThreadPoolBuilder::new().num_threads(2).build().unwrap();
+        let all: Vec<usize> = (0..10).collect();
+        let panics = |n: &usize| assert_ne!(*n, 3, "as planned");
+        let panics = || pool.install(|| one_by_one(&all, 2, panics, &|| ()));
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).is_err());
+        assert_eq!(pool.install(|| one_by_one(&all, 2, |n| n + 1, &|| ()))[9], 10);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use super::tokens::Tokens;
 use super::weights::{Matrix, Weights};
-use super::{LocalModel, finish, or_first_axis};
+use super::{LocalModel, Pause, finish, or_first_axis};
 use crate::error::{Error, Result};
 use crate::model::{Embedder, Kind};
 use crate::model_files::{ModelFiles, matrix_name};
@@ -103,7 +103,7 @@ fn unknown_token(files: &ModelFiles) -> Result<Option<String>, String> {
 }
 
 impl LocalModel for StaticModel {
-    fn embed(&self, texts: &[String], kind: Kind, _pause: &dyn Fn()) -> Result<Vec<Vec<f32>>> {
+    fn embed(&self, texts: &[String], kind: Kind, _pause: Pause) -> Result<Vec<Vec<f32>>> {
         let encoded = self.tokens.encode(&self.embedder, texts, kind)?;
         encoded.iter().map(|ids| finish(&self.embedder, self.mean(ids))).collect()
     }

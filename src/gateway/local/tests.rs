@@ -182,7 +182,7 @@ fn a_text_has_the_same_vector_alone_and_in_any_batch() {
 }
 
 #[test]
-fn vectors_come_back_in_the_order_of_the_texts_over_many_forward_passes() {
+fn vectors_come_back_in_the_order_of_the_texts_over_many_groups() {
     let model = bert_with(EmbedderConfig::default());
     let texts: Vec<String> = (0..600).map(|i| WORDS[4 + i % 8..].join(" ")).collect();
     let vectors = model.embed(&texts, Kind::Document, &|| ()).unwrap();

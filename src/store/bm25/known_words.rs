@@ -4,7 +4,7 @@
 use crate::bm25::plain_words;
 use crate::error::Result;
 use crate::pg::spi::{self, Arg};
-use crate::pg::text_search;
+use crate::pg::{text_search, txn};
 use std::cell::RefCell;
 use std::collections::HashMap;
 
@@ -78,6 +78,16 @@ fn forget_what_changed() {
     });
 }
 
+/// Whether a configuration, $1, has PostgreSQL's parser and dictionaries that look at one word at a time.
+const IS_PLAIN: &str = "SELECT EXISTS (
+     SELECT FROM pg_catalog.pg_ts_config c JOIN pg_catalog.pg_ts_parser p ON p.oid = c.cfgparser
+     WHERE c.oid = $1::oid AND p.prsname = 'default' AND p.prsnamespace = 'pg_catalog'::regnamespace)
+     AND NOT EXISTS (
+     SELECT FROM pg_catalog.pg_ts_config_map m JOIN pg_catalog.pg_ts_dict d ON d.oid = m.mapdict
+     JOIN pg_catalog.pg_ts_template t ON t.oid = d.dicttemplate
+     WHERE m.mapcfg = $1::oid AND (t.tmplnamespace <> 'pg_catalog'::regnamespace
+         OR t.tmplname NOT IN ('simple', 'synonym', 'ispell', 'snowball')))";
+
 /// Whether a word has the same lexemes wherever it stands: the parser is PostgreSQL's own, and so is every dictionary, but for
 /// the thesaurus, which looks at several words.
 fn has_plain_words(configuration: u32) -> Result<bool> {
@@ -85,19 +95,13 @@ fn has_plain_words(configuration: u32) -> Result<bool> {
     if let Some(known) = known {
         return Ok(known);
     }
-    let is_plain = spi::read_one(
-        "SELECT EXISTS (
-             SELECT FROM pg_catalog.pg_ts_config c JOIN pg_catalog.pg_ts_parser p ON p.oid = c.cfgparser
-             WHERE c.oid = $1::oid AND p.prsname = 'default' AND p.prsnamespace = 'pg_catalog'::regnamespace)
-         AND NOT EXISTS (
-             SELECT FROM pg_catalog.pg_ts_config_map m JOIN pg_catalog.pg_ts_dict d ON d.oid = m.mapdict
-             JOIN pg_catalog.pg_ts_template t ON t.oid = d.dicttemplate
-             WHERE m.mapcfg = $1::oid AND (t.tmplnamespace <> 'pg_catalog'::regnamespace
-                 OR t.tmplname NOT IN ('simple', 'synonym', 'ispell', 'snowball')))",
-        &[Arg::Long(configuration.into())],
-        |row| row.get::<bool>(0),
-    )?;
-    let is_plain = is_plain == Some(true);
+    let look = || spi::read_one(IS_PLAIN, &[Arg::Long(configuration.into())], |row| row.get::<bool>(0));
+    // There is no newer snapshot than the statement's, whose answer must not be kept.
+    if txn::is_parallel() {
+        return Ok(look()? == Some(true));
+    }
+    // As it is now, whatever this transaction sees: so are parser and dictionaries.
+    let is_plain = txn::with_latest_snapshot(look)? == Some(true);
     KNOWN.with_borrow_mut(|known| {
         known.configurations.insert(configuration, is_plain.then(Words::default));
     });

@@ -2,7 +2,8 @@
 
 use super::segments::condition as condition_of;
 use crate::error::Result;
-use crate::model::segments::{Part, Segment, WHOLE, ef_search_of, parts};
+use crate::model::ef_search;
+use crate::model::segments::{Part, Segment, WHOLE, parts};
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg};
 use crate::store::{BY_INDEX_UNPLANNED, IN_ORDER};
@@ -44,7 +45,7 @@ pub(super) fn nearest(
     let mut shallow = Vec::new();
     let mut rests = statement.rests(segments);
     for segment in segments {
-        let ef_search = ef_search_of(segment, effort.ef_search, statement.limit, all);
+        let ef_search = ef_search::of_segment(segment, effort.ef_search, statement.limit, all);
         // What has no index is read with the first.
         let sql = statement.indexed(segment) + &std::mem::take(&mut rests);
         let row = |row: &spi::Row| Ok(((row.uuid(0)?, row.get::<f64>(1)?), row.get::<bool>(2)?));

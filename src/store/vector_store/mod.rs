@@ -4,6 +4,7 @@ mod analyze;
 mod by_index;
 pub mod index;
 mod inventory;
+pub mod least_ef_search;
 mod memory;
 mod missing;
 mod nearest;

@@ -146,9 +146,12 @@ fn a_pair_has_the_score_that_a_plain_computation_gives_alone_and_in_a_batch() {
     let query = "alpha beta";
     let texts = ["one two three", "alpha", "", "gamma unknown four", "beta alpha beta alpha beta"];
     let many: Vec<String> = texts.iter().cycle().take(500).map(|text| text.to_string()).collect();
-    let passes = std::cell::Cell::new(0);
-    let scores = model.scores("r", query, &many, &|| passes.set(passes.get() + 1)).unwrap();
-    assert!(passes.get() > 1, "questions may go ahead between passes");
+    let pauses = std::sync::atomic::AtomicUsize::new(0);
+    let pause = || {
+        pauses.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    };
+    let scores = model.scores("r", query, &many, &pause).unwrap();
+    assert!(pauses.into_inner() > 1, "questions may go ahead between groups");
     for (i, (text, score)) in many.iter().zip(&scores).enumerate() {
         let (first, second) = ([&[2], &ids(query)[..], &[3]].concat(), [&ids(text)[..], &[3]].concat());
         let types = [vec![0; first.len()], vec![1; second.len()]].concat();

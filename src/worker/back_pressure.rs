@@ -14,13 +14,13 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Whether a knowledge base waits.
 #[derive(Debug, Default)]
-pub struct Hold {
+pub struct BackPressure {
     is_held: bool,
     /// While there are too many: how many there were when that was last looked at, and since when they did not fall.
     over: Option<(u64, Instant)>,
 }
 
-impl Hold {
+impl BackPressure {
     pub fn is_held(&self) -> bool {
         self.is_held
     }
@@ -29,7 +29,7 @@ impl Hold {
     pub fn judge(&mut self, (segments, unindexed): (usize, u64), now: Instant) {
         let most = if segments > 0 { MOST } else { MOST + MOST_REST };
         if unindexed < most {
-            *self = Hold::default();
+            *self = BackPressure::default();
             return;
         }
         let (before, since) = *self.over.get_or_insert((unindexed, now));
@@ -46,10 +46,10 @@ mod tests {
     #[test]
     fn a_knowledge_base_waits_for_an_index_but_not_for_ever_for_one_that_does_not_come() {
         let begun = Instant::now();
-        let mut hold = Hold::default();
+        let mut pressure = BackPressure::default();
         let mut is_held = |unindexed, seconds| {
-            hold.judge((3, unindexed), begun + Duration::from_secs(seconds));
-            hold.is_held()
+            pressure.judge((3, unindexed), begun + Duration::from_secs(seconds));
+            pressure.is_held()
         };
         assert!(!is_held(19_999, 0) && is_held(20_000, 0) && is_held(20_300, 19));
         // Another index was built, and more than is wanted is left.
@@ -60,10 +60,10 @@ mod tests {
 
     #[test]
     fn the_first_index_is_begun_before_anything_waits_for_it() {
-        let mut hold = Hold::default();
-        hold.judge((0, 39_999), Instant::now());
-        assert!(!hold.is_held());
-        hold.judge((0, 40_000), Instant::now());
-        assert!(hold.is_held());
+        let mut pressure = BackPressure::default();
+        pressure.judge((0, 39_999), Instant::now());
+        assert!(!pressure.is_held());
+        pressure.judge((0, 40_000), Instant::now());
+        assert!(pressure.is_held());
     }
 }

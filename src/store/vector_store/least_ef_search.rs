@@ -1,0 +1,104 @@
+//! How little an index may be searched with, where nobody has set ef_search: measured once it is built.
+
+use super::VectorDb;
+use super::by_index::{self, Effort, Statement};
+use super::segments::{self, Searched};
+use crate::error::Result;
+use crate::model::ef_search;
+use crate::pg::spi::{self, Arg};
+use crate::store::server_catalogs::vector_schema;
+use uuid::Uuid;
+
+/// Vectors that are looked for, and how many of the nearest to each.
+const SAMPLE: usize = 50;
+const K: usize = 10;
+/// The part that is to be found of what a far wider search finds.
+const ENOUGH: f64 = 0.99;
+/// So many times as wide.
+const WIDER: usize = 10;
+
+/// Notes the least ef_search that finds nearly all of what is nearest to some vectors of the table, without themselves, for those
+/// who have set none; nothing where the default is the least of all. By the indexer, for a table of one build.
+pub fn note(vector_db: &VectorDb) -> Result<()> {
+    let Some(searched) = segments::searched(vector_db)? else { return Ok(()) };
+    let builds = "SELECT b.build_no FROM kb.builds b WHERE b.table_name = $1 AND b.state <> 'old'";
+    let builds: Vec<i64> = spi::read(builds, &[Arg::Text(&vector_db.table_name)], |row| row.get(0))?;
+    let [build_no] = builds[..] else { return Ok(()) };
+    let mut tried = ef_search::less_than_default(searched.vectors).peekable();
+    let found = match tried.peek() {
+        Some(_) => Probes::new(vector_db, build_no, &searched)?.least(tried)?,
+        None => None,
+    };
+    let sql = "UPDATE kb.builds SET least_ef_search = $2
+               WHERE build_no = $1 AND least_ef_search IS DISTINCT FROM $2";
+    spi::execute(sql, &[Arg::Long(build_no), Arg::LongOrNull(found.map(|ef_search| ef_search as i64))])?;
+    Ok(())
+}
+
+/// Vectors of a build, and what is nearest to each.
+struct Probes<'a> {
+    table: String,
+    distance: String,
+    build_no: i64,
+    searched: &'a Searched,
+    vectors: Vec<(Uuid, Vec<f32>)>,
+}
+
+impl Probes<'_> {
+    fn new<'a>(vector_db: &VectorDb, build_no: i64, searched: &'a Searched) -> Result<Probes<'a>> {
+        let (table, schema) = (vector_db.table(), vector_schema()?);
+        let operator = format!("OPERATOR({schema}.{})", vector_db.metric.operator());
+        // Of pages chosen at random, which hold a few vectors each.
+        let part = (100.0 * 20.0 * SAMPLE as f64 / searched.vectors.max(1) as f64).min(100.0);
+        let sql = format!(
+            "SELECT v.chunk_id, v.embedding::real[] FROM {table} v TABLESAMPLE SYSTEM ($2::real)
+             WHERE v.build_no = $1 ORDER BY pg_catalog.random() LIMIT {SAMPLE}"
+        );
+        let row = |row: &spi::Row| Ok((row.uuid(0)?, row.get::<Vec<f32>>(1)?));
+        Ok(Probes {
+            vectors: spi::read(&sql, &[Arg::Long(build_no), Arg::Double(part)], row)?,
+            distance: format!(
+                "v.embedding {operator} (SELECT ($1::real[])::{})",
+                vector_db.column_type(&schema)
+            ),
+            table,
+            build_no,
+            searched,
+        })
+    }
+
+    /// The first of these that finds enough.
+    fn least(&self, tried: impl Iterator<Item = usize>) -> Result<Option<usize>> {
+        let wide = (ef_search::default_for(self.searched.vectors) * WIDER).min(ef_search::MOST);
+        let nearest =
+            self.vectors.iter().map(|probe| self.nearest(probe, wide)).collect::<Result<Vec<_>>>()?;
+        let all: usize = nearest.iter().map(Vec::len).sum();
+        for ef_search in tried {
+            let mut found = 0;
+            for (probe, nearest) in self.vectors.iter().zip(&nearest) {
+                // Others may be as far away as the last one: each is as good.
+                let farthest = nearest.last().copied().unwrap_or(f64::NEG_INFINITY);
+                let own = self.nearest(probe, ef_search)?;
+                found += own.iter().filter(|distance| **distance <= farthest).count().min(nearest.len());
+            }
+            if found as f64 >= all as f64 * ENOUGH {
+                return Ok(Some(ef_search));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The distances of the nearest others, in order.
+    fn nearest(&self, (own, vector): &(Uuid, Vec<f32>), ef_search: usize) -> Result<Vec<f64>> {
+        let statement = Statement {
+            table: &self.table,
+            distance: &self.distance,
+            build: "$2",
+            passes: "",
+            arguments: &[Arg::Floats(vector), Arg::Long(self.build_no)],
+            limit: K + 1,
+        };
+        let found = by_index::nearest(&statement, &self.searched.cover, Effort { ef_search, visits: 0 })?;
+        Ok(found.into_iter().filter(|(id, _)| id != own).map(|(_, distance)| distance).take(K).collect())
+    }
+}
