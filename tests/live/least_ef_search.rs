@@ -1,6 +1,6 @@
 //! How far the index of many vectors is searched where nobody says so.
 
-use crate::segments::put;
+use crate::segments::{put, state};
 use crate::support::{APP, Db, LONG, until, vector_table};
 
 const ROWS: i64 = 60_000;
@@ -60,8 +60,24 @@ fn an_index_in_which_little_effort_finds_all_is_searched_with_little_unless_some
     fill(&mut db, "ARRAY[cos(a.i), sin(a.i)] || array_fill(0::float8, ARRAY[14])");
     assert_eq!(least(&mut db), Some(40));
     assert_eq!((ef_search(&mut db, "{}"), ef_search(&mut db, r#"{"ef_search": 45}"#)), (40, 45));
+    // Drafts find less: until they are built again, the default holds.
+    put(&mut db, "k", 2..1_502);
+    until(LONG, "a draft is built, and what was measured is forgotten", || least(&mut db).is_none());
+    db.wait("k");
+    until(LONG, "it is measured again when there are no more drafts", || least(&mut db) == Some(40));
     db.run("SELECT kb.alter_knowledge_base('k', retrieval => '{\"ef_search\": 44}')");
     assert_eq!(ef_search(&mut db, "{}"), 44);
+    // Who holds the row of the build keeps no indexer waiting, and is kept waiting by none.
+    db.run("UPDATE kb.builds SET least_ef_search = NULL");
+    let mut holder = cluster.connect(APP);
+    holder.run("BEGIN; UPDATE kb.builds SET least_ef_search = NULL");
+    put(&mut db, "k", 1_502..3_002);
+    db.wait("k");
+    until(LONG, "all has an index, and the indexer has left", || {
+        state(&mut db).1 == 0 && db.count("pg_stat_activity WHERE backend_type = 'kb indexer'") == 0
+    });
+    holder.run("COMMIT");
+    assert_eq!(least(&mut db), None);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! One pass of a model by several threads: each computes some columns of all rows.
+//! Work of a model shared between threads: of many texts each thread computes some, of a few it computes some columns of all rows.
 
 use super::Pause;
 use crate::sync::lock;

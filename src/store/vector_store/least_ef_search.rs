@@ -17,21 +17,41 @@ const ENOUGH: f64 = 0.99;
 /// So many times as wide.
 const WIDER: usize = 10;
 
-/// Notes the least ef_search that finds nearly all of what is nearest to some vectors of the table, without themselves, for those
-/// who have set none; nothing where the default is the least of all. By the indexer, for a table of one build.
-pub fn note(vector_db: &VectorDb) -> Result<()> {
-    let Some(searched) = segments::searched(vector_db)? else { return Ok(()) };
+/// The least ef_search that finds nearly all of what is nearest to some vectors of a table, without themselves, with the number of
+/// the build that it is of; None in its place: none that is less than the default does, or too few vectors were looked at. None in
+/// all: the table has no index, or is not that of one build. By the indexer.
+pub fn measure(vector_db: &VectorDb) -> Result<Option<(i64, Option<usize>)>> {
+    let Some(searched) = segments::searched(vector_db)? else { return Ok(None) };
     let builds = "SELECT b.build_no FROM kb.builds b WHERE b.table_name = $1 AND b.state <> 'old'";
     let builds: Vec<i64> = spi::read(builds, &[Arg::Text(&vector_db.table_name)], |row| row.get(0))?;
-    let [build_no] = builds[..] else { return Ok(()) };
+    let [build_no] = builds[..] else { return Ok(None) };
     let mut tried = ef_search::less_than_default(searched.vectors).peekable();
     let found = match tried.peek() {
         Some(_) => Probes::new(vector_db, build_no, &searched)?.least(tried)?,
         None => None,
     };
-    let sql = "UPDATE kb.builds SET least_ef_search = $2
-               WHERE build_no = $1 AND least_ef_search IS DISTINCT FROM $2";
+    Ok(Some((build_no, found)))
+}
+
+/// Notes what was measured, for those who have set none. In a transaction that has locked nothing, and without waiting for who has
+/// locked the build's row: who drops a table would wait for the indexer, and the indexer for it.
+pub fn note(build_no: i64, found: Option<usize>) -> Result<()> {
+    let sql = "UPDATE kb.builds b SET least_ef_search = $2
+               FROM (SELECT o.build_no FROM kb.builds o WHERE o.build_no = $1 FOR NO KEY UPDATE SKIP LOCKED) o
+               WHERE b.build_no = o.build_no AND b.least_ef_search IS DISTINCT FROM $2";
     spi::execute(sql, &[Arg::Long(build_no), Arg::LongOrNull(found.map(|ef_search| ef_search as i64))])?;
+    Ok(())
+}
+
+/// Forgets what was measured before a table has drafts, which find less: then the default for its size holds.
+pub fn forget(vector_db: &VectorDb) -> Result<()> {
+    spi::execute(
+        "UPDATE kb.builds b SET least_ef_search = NULL
+         FROM (SELECT o.build_no FROM kb.builds o WHERE o.table_name = $1 AND o.least_ef_search IS NOT NULL
+               FOR NO KEY UPDATE SKIP LOCKED) o
+         WHERE b.build_no = o.build_no",
+        &[Arg::Text(&vector_db.table_name)],
+    )?;
     Ok(())
 }
 
@@ -69,6 +89,10 @@ impl Probes<'_> {
 
     /// The first of these that finds enough.
     fn least(&self, tried: impl Iterator<Item = usize>) -> Result<Option<usize>> {
+        // Pages chosen at random may have none: that says nothing.
+        if self.vectors.len() < SAMPLE / 2 {
+            return Ok(None);
+        }
         let wide = (ef_search::default_for(self.searched.vectors) * WIDER).min(ef_search::MOST);
         let nearest =
             self.vectors.iter().map(|probe| self.nearest(probe, wide)).collect::<Result<Vec<_>>>()?;
