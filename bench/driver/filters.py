@@ -13,6 +13,8 @@ from server import Server, Vector, adapt_vectors
 
 DATABASE = "bench_filters"
 DIMENSION, QUERIES, WARM_UP, TURN, TOP_K = 384, 60, 10, 10, 10
+# Asked for recall alone: a search that begins in the wrong place finds nothing, so few questions say little.
+PROBES = 130
 RECALL, RATIO = 0.97, 1.3
 # Seconds for which the sides take turns at least.
 AGAIN = 5
@@ -39,7 +41,6 @@ def run(server: Server, report: Report) -> None:
     connection = server.fresh(DATABASE)
     connection.execute("SET statement_timeout = 0")
     connection.execute(f"ALTER DATABASE {DATABASE} SET maintenance_work_mem = '{64 + chunks * 3 // 1000}MB'")
-    connection.execute(f"ALTER DATABASE {DATABASE} SET max_parallel_maintenance_workers = 0")
     begun = time.monotonic()
     vectors = fill(server, connection, chunks)
     report.note(f"filters: {chunks:,} chunks of {DIMENSION} dimensions, made and indexed in {time.monotonic() - begun:.0f} s")
@@ -89,7 +90,7 @@ def fill(server: Server, connection, chunks: int) -> list[Vector]:
     connection.execute("CHECKPOINT")
     found = connection.execute(
         f"SELECT (v + ARRAY(SELECT (random() - 0.5) * 0.35 FROM generate_series(1, {DIMENSION}) WHERE id IS NOT NULL)::real[]::vector)"
-        f" FROM rows WHERE NOT far ORDER BY md5(id::text) LIMIT {QUERIES + WARM_UP}",
+        f" FROM rows WHERE NOT far ORDER BY md5(id::text) LIMIT {QUERIES + WARM_UP + PROBES}",
         binary=True,
     ).fetchall()
     return [Vector(vector) for (vector,) in found]
@@ -105,11 +106,13 @@ def compare(server: Server, report: Report, table: str, filter: str, kept: str, 
         expected = [len(ids) for ids in nearest]
 
         def recall(rows) -> float:
-            found = sum(len({row[0] for row in r} & ids) for r, ids in zip(rows, nearest[WARM_UP:]))
+            found = sum(len({row[0] for row in r} & ids) for r, ids in zip(rows, nearest[WARM_UP:], strict=True))
             return found / max(1, sum(expected[WARM_UP:]))
 
         ef_search = smallest_ef_search(connection, index, vectors, nearest)
-        times, rows = side_by_side(connection, [by_kb, exact, index], vectors, ef_search)
+        times, rows = side_by_side(connection, [by_kb, exact, index], vectors[: WARM_UP + QUERIES], ef_search)
+        for side, sql in ((0, by_kb), (2, index)):
+            rows[side] += [answer(connection, sql, vector) for vector in vectors[WARM_UP + QUERIES :]]
     if [len(found) for found in rows[0]] != expected[WARM_UP:]:
         raise AssertionError(f"under {filter} some answers have fewer rows than qualify")
     kb, all_of_them, by_index = (median(side) for side in times)
@@ -136,14 +139,22 @@ def compare(server: Server, report: Report, table: str, filter: str, kept: str, 
     )
 
 
+    # The same by statements that were prepared: what is by hand is planned once.
+    with session(server, prepares=True) as connection:
+        better = index if finds and by_index < all_of_them else exact
+        times, _ = side_by_side(connection, [by_kb, better], vectors[: WARM_UP + QUERIES], ef_search)
+    kb, hand = (median(side) for side in times)
+    report.add("  p50 of both prepared in the server", f"{kb:.2f} ms", f"{hand:.2f} ms", f"{kb / hand:.2f}")
+
+
 def by_hand(table: str, filter: str, distance: str) -> str:
     """The vector is a named argument, since it is there twice."""
     inner = INNER.format(table=table, filter=filter, top_k=TOP_K, distance=distance.replace("%s", "%(vector)s"))
     return OUTER.format(inner=inner)
 
 
-def session(server: Server):
-    connection = server.connect(DATABASE)
+def session(server: Server, prepares: bool = False):
+    connection = server.connect(DATABASE, prepares)
     adapt_vectors(connection)
     for statement in ("LOAD 'vector'", "SET hnsw.iterative_scan = relaxed_order", "SET jit = off"):
         connection.execute(statement)

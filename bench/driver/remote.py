@@ -79,7 +79,6 @@ def run(server: Server, report: Report) -> None:
     short_ones(server, report, LATENCY_MS)
     short_ones(server, report, SLOW_MS)
     edits(server, report)
-    rate(server, report)
 
 
 def throughput(server: Server, report: Report) -> None:
@@ -190,6 +189,7 @@ def edits(server: Server, report: Report) -> None:
 
 
 def rate(server: Server, report: Report) -> None:
+    """For more than a minute, in which next to nothing is computed: part of the run of `cost`, which is about processor time."""
     stub = Stub(server, record="true")
     connection = server.fresh("bench_remote")
     create(connection, stub, rpm=RPM, batch_size=1)

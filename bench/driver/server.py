@@ -28,7 +28,8 @@ class Server:
         # What one benchmark leaves to the next, by name; see ingest.bench_database, model.batches and model.compare.
         self.shared = {}
 
-    def connect(self, database: str = "postgres") -> psycopg.Connection:
+    def connect(self, database: str = "postgres", prepares: bool = False) -> psycopg.Connection:
+        """A connection whose statements are planned each time, or where it `prepares` those that ask for it once in the server."""
         connection = psycopg.connect(
             host=self.options.host,
             port=self.options.port,
@@ -37,7 +38,8 @@ class Server:
             autocommit=True,
             options=f"-c statement_timeout={STATEMENT_TIMEOUT} -c kb.gateway_timeout=300s",
         )
-        connection.prepare_threshold = None
+        # None: no statement is prepared, whatever it asks for.
+        connection.prepare_threshold = 5 if prepares else None
         return connection
 
     def fresh(self, database: str) -> psycopg.Connection:

@@ -1,9 +1,11 @@
 //! kb.chunks.
 
+use super::BY_INDEX_UNPLANNED;
 use super::bm25::words::Language;
 use super::builds::Build;
 use crate::error::Result;
 use crate::model::Chunk;
+use crate::pg::setting;
 use crate::pg::spi::{self, Arg};
 use uuid::Uuid;
 
@@ -20,21 +22,20 @@ pub struct Existing {
 
 /// A document's chunks in one build, in order.
 pub fn existing(document_id: i64, build_no: i64) -> Result<Vec<Existing>> {
-    spi::write(
-        "SELECT chunk_id, content, content_hash, start_char, end_char, token_count FROM kb.chunks
-         WHERE document_id = $1 AND build_no = $2 ORDER BY ordinal",
-        &[Arg::Long(document_id), Arg::Long(build_no)],
-        |row| {
-            Ok(Existing {
-                chunk_id: row.uuid(0)?,
-                content: row.get(1)?,
-                content_hash: row.get(2)?,
-                start: row.get::<i32>(3)? as usize,
-                end: row.get::<i32>(4)? as usize,
-                token_count: row.get::<i32>(5)? as usize,
-            })
-        },
-    )
+    let sql = "SELECT chunk_id, content, content_hash, start_char, end_char, token_count FROM kb.chunks
+               WHERE document_id = $1 AND build_no = $2 ORDER BY ordinal";
+    let row = |row: &spi::Row| {
+        Ok(Existing {
+            chunk_id: row.uuid(0)?,
+            content: row.get(1)?,
+            content_hash: row.get(2)?,
+            start: row.get::<i32>(3)? as usize,
+            end: row.get::<i32>(4)? as usize,
+            token_count: row.get::<i32>(5)? as usize,
+        })
+    };
+    let arguments = [Arg::Long(document_id), Arg::Long(build_no)];
+    setting::with(BY_INDEX_UNPLANNED, || spi::write(sql, &arguments, row))
 }
 
 /// A chunk with its identity and place.

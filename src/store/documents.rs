@@ -1,9 +1,9 @@
 //! kb.documents. How they are put is in new_documents.rs.
 
-use super::BY_INDEX;
 use super::arguments::Arguments;
 use super::filter::condition;
 use super::jobs::{Job, Subject};
+use super::{BY_INDEX, BY_INDEX_UNPLANNED};
 use crate::error::Result;
 use crate::model::Filter;
 use crate::pg::setting;
@@ -127,14 +127,11 @@ pub struct Locked {
 /// open for hours must not stop the others.
 pub fn lock_current(keys: &[(i64, i64)]) -> Result<Locked> {
     let (ids, generations): (Vec<i64>, Vec<i64>) = keys.iter().copied().unzip();
-    let locked: HashSet<i64> = spi::write(
-        "SELECT document_id FROM kb.documents WHERE document_id = ANY ($1)
-         ORDER BY document_id FOR NO KEY UPDATE SKIP LOCKED",
-        &[Arg::Longs(&ids)],
-        |row| row.get::<i64>(0),
-    )?
-    .into_iter()
-    .collect();
+    let lock = "SELECT document_id FROM kb.documents WHERE document_id = ANY ($1)
+                ORDER BY document_id FOR NO KEY UPDATE SKIP LOCKED";
+    let locked =
+        setting::with(BY_INDEX_UNPLANNED, || spi::write(lock, &[Arg::Longs(&ids)], |row| row.get(0)))?;
+    let locked: HashSet<i64> = locked.into_iter().collect();
     let current = spi::write(
         "SELECT d.document_id FROM unnest($1::bigint[], $2::bigint[]) AS u (document_id, generation)
          JOIN kb.documents d USING (document_id)
@@ -203,16 +200,15 @@ pub fn set_answers(document_id: i64, answers: Option<&[u8]>) -> Result<()> {
 
 /// Marks documents ready and counts their live chunks.
 pub fn set_ready(document_ids: &[i64], settings: &str) -> Result<()> {
-    spi::execute(
-        "UPDATE kb.documents d SET status = 'ready', error = NULL, sqlstate = NULL, attempts = 0, settings = $2,
-             processed_at = pg_catalog.clock_timestamp(),
-             chunk_count = (SELECT count(*) FROM kb.chunks c JOIN kb.builds b USING (build_no)
-                            WHERE c.document_id = d.document_id AND b.state = 'live'),
-             token_count = (SELECT coalesce(sum(c.token_count), 0) FROM kb.chunks c JOIN kb.builds b USING (build_no)
-                            WHERE c.document_id = d.document_id AND b.state = 'live')
-         WHERE document_id = ANY ($1)",
-        &[Arg::Longs(document_ids), Arg::Text(settings)],
-    )?;
+    let sql = "UPDATE kb.documents d SET status = 'ready', error = NULL, sqlstate = NULL, attempts = 0, settings = $2,
+                   processed_at = pg_catalog.clock_timestamp(),
+                   (chunk_count, token_count) = (
+                       SELECT count(*), coalesce(sum(c.token_count), 0)
+                       FROM kb.chunks c JOIN kb.builds b USING (build_no)
+                       WHERE c.document_id = d.document_id AND b.state = 'live')
+               WHERE document_id = ANY ($1)";
+    let arguments = [Arg::Longs(document_ids), Arg::Text(settings)];
+    setting::with(BY_INDEX_UNPLANNED, || spi::execute(sql, &arguments))?;
     Ok(())
 }
 

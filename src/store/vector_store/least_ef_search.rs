@@ -9,8 +9,9 @@ use crate::pg::spi::{self, Arg};
 use crate::store::server_catalogs::vector_schema;
 use uuid::Uuid;
 
-/// Vectors that are looked for, and how many of the nearest to each.
-const SAMPLE: usize = 50;
+/// Vectors that are looked for, and how many of the nearest to each. A search that begins among the wrong ones finds none of them: with
+/// fewer vectors such searches, one in a hundred, would often not be seen.
+const SAMPLE: usize = 200;
 const K: usize = 10;
 /// The part that is to be found of what a far wider search finds.
 const ENOUGH: f64 = 0.99;
