@@ -84,7 +84,7 @@ fn encode<'a>(length: u32, terms: impl Iterator<Item = (&'a [u8], u32)>) -> Vec<
 }
 
 /// The terms of a chunk as they come, each as often as the chunk has it.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Occurrences {
     bytes: Vec<u8>,
     /// Where each term ends.

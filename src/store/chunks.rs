@@ -1,7 +1,7 @@
 //! kb.chunks.
 
 use super::BY_INDEX_UNPLANNED;
-use super::bm25::words::Language;
+use super::bm25::words::{InAdvance, Language};
 use super::builds::Build;
 use crate::error::Result;
 use crate::model::Chunk;
@@ -41,8 +41,13 @@ pub fn existing(document_id: i64, build_no: i64) -> Result<Vec<Existing>> {
 /// A chunk with its identity and place.
 pub type PlacedChunk = (Uuid, usize, Chunk);
 
-/// A chunk of a document, and the tenant whose document it is.
-pub type OwnedChunk<'a> = (i64, &'a str, &'a PlacedChunk);
+/// A chunk of a document, the tenant whose document it is, and what is known of the chunk's words.
+pub struct OwnedChunk<'a> {
+    pub document_id: i64,
+    pub tenant_id: &'a str,
+    pub chunk: &'a PlacedChunk,
+    pub words: Option<&'a InAdvance>,
+}
 
 /// Inserts chunks of one build. An id that is there already (a crash after the commit, say) stays.
 pub fn insert(build: &Build, chunks: &[OwnedChunk]) -> Result<()> {
@@ -52,13 +57,13 @@ pub fn insert(build: &Build, chunks: &[OwnedChunk]) -> Result<()> {
     let language = Language::named(&build.preprocess.language)?;
     // So many at once, to bound the size of one statement's arguments.
     for part in chunks.chunks(500) {
-        let columns = Columns::of(part.iter().map(|(_, _, chunk)| *chunk));
-        let document_ids: Vec<i64> = part.iter().map(|(document_id, _, _)| *document_id).collect();
-        let tenants: Vec<String> = part.iter().map(|(_, tenant_id, _)| tenant_id.to_string()).collect();
-        let terms = part
-            .iter()
-            .map(|(_, _, (_, _, chunk))| language.terms(&chunk.whole()))
-            .collect::<Result<Vec<_>>>()?;
+        let columns = Columns::of(part.iter().map(|owned| owned.chunk));
+        let document_ids: Vec<i64> = part.iter().map(|owned| owned.document_id).collect();
+        let tenants: Vec<String> = part.iter().map(|owned| owned.tenant_id.to_string()).collect();
+        let terms = |OwnedChunk { chunk: (_, _, chunk), words, .. }: &OwnedChunk| {
+            language.terms_with(&build.preprocess.language, &chunk.whole(), *words)
+        };
+        let terms = part.iter().map(terms).collect::<Result<Vec<_>>>()?;
         spi::execute(
             "WITH inserted AS (
                  INSERT INTO kb.chunks (chunk_id, build_no, document_id, kb_no, tenant_id, ordinal, content, content_hash,

@@ -11,15 +11,17 @@ use crate::ingest::rechunk::{PreviousChunk, rechunk};
 use crate::model::vector_db::question_problem;
 use crate::model::{Bounds, Limits, Strategy};
 use crate::pg::pidfile::{self, Activity};
-use crate::store::chunks::{self, Existing};
+use crate::store::bm25::words::{InAdvance, in_advance};
+use crate::store::chunks::{self, Existing, OwnedChunk};
 use crate::store::documents::{self, Locked, Stored};
 use crate::store::jobs::Job;
 use crate::store::vector_store::VectorDb;
 use crate::sync::lock;
 use crate::tokenizer::Tokenizer;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use uuid::Uuid;
 
 /// A document as it was read, with what it has in each build.
 #[derive(Clone)]
@@ -61,6 +63,8 @@ pub struct Prepared {
     /// It never had chunks before.
     pub is_new: bool,
     pub targets: Vec<(Arc<Target>, Diff)>,
+    /// What is known of the words of new chunks, by build.
+    words: HashMap<(i64, Uuid), InAdvance>,
     /// (original, content), where the row must change.
     text: Option<(Option<Vec<u8>>, String)>,
     title: Option<String>,
@@ -112,7 +116,7 @@ fn prepare_document(
     let (mut settings, mut text, mut title) = (String::new(), String::new(), None);
     let in_next = targets.iter().any(|(target, _)| target.is_next());
     for (target, existing) in targets {
-        let before: Vec<uuid::Uuid> = existing.iter().map(|e| e.chunk_id).collect();
+        let before: Vec<Uuid> = existing.iter().map(|e| e.chunk_id).collect();
         let of = Arc::clone(&target);
         match prepare_for(&job, &stored, content_type, of, existing, model_dir, bounds, consulted) {
             Ok(None) => {}
@@ -135,6 +139,13 @@ fn prepare_document(
         return Ok(None);
     }
     let answers = consulted.used.encode()?;
+    let mut words = HashMap::new();
+    for (Target { build, .. }, diff) in prepared.iter().map(|(target, diff)| (&**target, diff)) {
+        for (chunk_id, _, chunk) in &diff.insert {
+            let known = in_advance(&build.preprocess.language, &chunk.whole());
+            words.extend(known.map(|known| ((build.build_no, *chunk_id), known)));
+        }
+    }
     let text = match (text.as_bytes() == stored.original, stored.has_original) {
         (true, false) => None,
         (true, true) => Some((None, text)),
@@ -145,6 +156,7 @@ fn prepare_document(
         settings,
         is_new: stored.settings.is_none(),
         targets: prepared,
+        words,
         text,
         title,
         answers: (answers != stored.answers).then_some(answers),
@@ -208,7 +220,7 @@ fn prepare_for(
             return Ok(None);
         }
     }
-    let known: Vec<(uuid::Uuid, [u8; 32])> = existing
+    let known: Vec<(Uuid, [u8; 32])> = existing
         .iter()
         .filter_map(|e| Some((e.chunk_id, <[u8; 32]>::try_from(e.content_hash.as_slice()).ok()?)))
         .collect();
@@ -248,7 +260,12 @@ fn write_chunks(target: &Target, diffs: &[(&Prepared, &Diff)]) -> Result<()> {
         target.vectors().delete(build.build_no, &diff.delete)?;
         chunks::delete(build.build_no, &diff.delete)?;
         let whose = document.job.tenant_id.as_str();
-        inserted.extend(diff.insert.iter().map(|chunk| (document.document_id, whose, chunk)));
+        inserted.extend(diff.insert.iter().map(|chunk| OwnedChunk {
+            document_id: document.document_id,
+            tenant_id: whose,
+            chunk,
+            words: document.words.get(&(build.build_no, chunk.0)),
+        }));
     }
     chunks::insert(build, &inserted)?;
     for (document, diff) in diffs {

@@ -163,7 +163,8 @@ fn a_filter_that_keeps_too_many_to_compare_all_still_fills_top_k_by_the_index() 
     }
     db.wait("k");
     let table = vector_table(&mut db, "k");
-    until(LONG, "the index is there and valid", || indexes(&mut db, &table) == [true]);
+    // The largest table of these tests, beside others.
+    until(2 * LONG, "the index is there and valid", || indexes(&mut db, &table) == [true]);
     for seed in 0..5 {
         let question = texts::paragraph(7_000_000 + seed, 8);
         let ask = "SELECT external_id FROM kb.query('k', $1, 30, filter => '{\"half\": true}') ORDER BY rank";

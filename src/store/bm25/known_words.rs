@@ -1,12 +1,13 @@
 //! The lexemes of words that this process has met before: parsing a word and looking it up in dictionaries takes most of the
 //! time that a text's words take.
 
-use crate::bm25::plain_words;
+use crate::bm25::{Occurrences, plain_words};
 use crate::error::Result;
 use crate::pg::spi::{self, Arg};
 use crate::pg::{text_search, txn};
-use std::cell::RefCell;
+use crate::sync::lock;
 use std::collections::HashMap;
+use std::sync::{LazyLock, Mutex};
 
 /// Words that are remembered at most, of all configurations; then no more are, and all are forgotten before the next text.
 const MOST: usize = 50_000;
@@ -21,6 +22,8 @@ struct Known {
     /// By the oid of a text search configuration; None: in it a word may depend on others.
     configurations: HashMap<u32, Option<Words>>,
     count: usize,
+    /// Oids of configurations, by the names that they were last found by.
+    names: HashMap<String, u32>,
 }
 
 impl Known {
@@ -33,8 +36,71 @@ impl Known {
     }
 }
 
-thread_local! {
-    static KNOWN: RefCell<Known> = RefCell::default();
+/// Read by helper threads, too; only the main one, which may call PostgreSQL, adds to it.
+static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
+
+/// What could be said of a text's terms without PostgreSQL.
+pub struct InAdvance {
+    configuration: u32,
+    /// As [`Known::changes`].
+    changes: u64,
+    found: Found,
+}
+
+enum Found {
+    /// As kb.chunks.terms has them.
+    All(Vec<u8>),
+    /// The lexemes of words that are known, the other words, and what PostgreSQL's parser is to read.
+    Some { occurrences: Occurrences, unknown: Vec<String>, others: String },
+}
+
+/// The terms of a text, as far as they are known under the configuration that was last found by this name; None: it was not, or
+/// a word may depend on others in it. On any thread: it calls nothing of PostgreSQL.
+pub fn in_advance(configuration: &str, text: &str) -> Option<InAdvance> {
+    let known = lock(&KNOWN);
+    let configuration = *known.names.get(configuration)?;
+    known.configurations.get(&configuration)?.as_ref()?;
+    let (mut occurrences, mut unknown, mut others) = (Occurrences::default(), Vec::new(), String::new());
+    let look_up = |word: &str| {
+        if !known.recall(configuration, word, &mut |lexeme| occurrences.add(lexeme)) {
+            unknown.push(word.to_string());
+        }
+    };
+    plain_words::split(text, look_up, &mut others);
+    let changes = known.changes;
+    drop(known);
+    let found = match unknown.is_empty() && others.is_empty() {
+        true => Found::All(occurrences.encode()),
+        false => Found::Some { occurrences, unknown, others },
+    };
+    Some(InAdvance { configuration, changes, found })
+}
+
+/// The terms of a text as kb.chunks.terms has them, where much is known `in_advance`; None: that is of another configuration, or
+/// something was altered since.
+pub fn complete(configuration: u32, in_advance: &InAdvance) -> Result<Option<Vec<u8>>> {
+    forget_what_changed();
+    if in_advance.configuration != configuration || in_advance.changes != lock(&KNOWN).changes {
+        return Ok(None);
+    }
+    Ok(Some(match &in_advance.found {
+        Found::All(terms) => terms.clone(),
+        Found::Some { occurrences, unknown, others } => {
+            let (mut occurrences, mut others) = (occurrences.clone(), others.clone());
+            let each = &mut |lexeme: &[u8]| occurrences.add(lexeme);
+            find_unknown(configuration, unknown.iter().map(String::as_str), &mut others, each)?;
+            text_search::lexemes(configuration, &others, each)?;
+            occurrences.encode()
+        }
+    }))
+}
+
+/// Remembers which configuration a name means.
+pub fn note_name(name: &str, configuration: u32) {
+    let mut known = lock(&KNOWN);
+    if known.names.get(name) != Some(&configuration) {
+        known.names.insert(name.into(), configuration);
+    }
 }
 
 /// Calls `each` with every lexeme of a text, as [`text_search::lexemes`] does, in another order.
@@ -44,38 +110,50 @@ pub fn lexemes(configuration: u32, text: &str, mut each: impl FnMut(&[u8])) -> R
         return text_search::lexemes(configuration, text, each);
     }
     let (mut unknown, mut others) = (Vec::new(), String::new());
-    KNOWN.with_borrow(|known| {
-        let look_up = |word| {
-            if !known.recall(configuration, word, &mut each) {
-                unknown.push(word);
-            }
-        };
-        plain_words::split(text, look_up, &mut others);
-    });
+    let known = lock(&KNOWN);
+    let look_up = |word| {
+        if !known.recall(configuration, word, &mut each) {
+            unknown.push(word);
+        }
+    };
+    plain_words::split(text, look_up, &mut others);
+    drop(known);
+    find_unknown(configuration, unknown.into_iter(), &mut others, &mut each)?;
+    text_search::lexemes(configuration, &others, each)
+}
+
+/// Calls `each` with the lexemes of words that were not known, and remembers them as long as there is room; then the others go to
+/// what is left for the parser.
+fn find_unknown<'a>(
+    configuration: u32,
+    unknown: impl Iterator<Item = &'a str>,
+    others: &mut String,
+    each: &mut impl FnMut(&[u8]),
+) -> Result<()> {
     for word in unknown {
         // A text may have it several times.
-        let (is_known, is_full) =
-            KNOWN.with_borrow(|known| (known.recall(configuration, word, &mut each), known.count >= MOST));
+        let known = lock(&KNOWN);
+        let (is_known, is_full) = (known.recall(configuration, word, each), known.count >= MOST);
+        drop(known);
         match (is_known, is_full) {
             (true, _) => {}
-            (false, false) => learn(configuration, word, &mut each)?,
+            (false, false) => learn(configuration, word, each)?,
             (false, true) => {
                 others.push(' ');
                 others.push_str(word);
             }
         }
     }
-    text_search::lexemes(configuration, &others, each)
+    Ok(())
 }
 
 /// Dictionaries and configurations may have been altered.
 fn forget_what_changed() {
     let changes = text_search::changes();
-    KNOWN.with_borrow_mut(|known| {
-        if known.changes != changes || known.count >= MOST {
-            *known = Known { changes, ..Known::default() };
-        }
-    });
+    let mut known = lock(&KNOWN);
+    if known.changes != changes || known.count >= MOST {
+        *known = Known { changes, ..Known::default() };
+    }
 }
 
 /// Whether a configuration, $1, has PostgreSQL's parser and dictionaries that look at one word at a time.
@@ -91,7 +169,7 @@ const IS_PLAIN: &str = "SELECT EXISTS (
 /// Whether a word has the same lexemes wherever it stands: the parser is PostgreSQL's own, and so is every dictionary, but for
 /// the thesaurus, which looks at several words.
 fn has_plain_words(configuration: u32) -> Result<bool> {
-    let known = KNOWN.with_borrow(|known| known.configurations.get(&configuration).map(Option::is_some));
+    let known = lock(&KNOWN).configurations.get(&configuration).map(Option::is_some);
     if let Some(known) = known {
         return Ok(known);
     }
@@ -102,9 +180,7 @@ fn has_plain_words(configuration: u32) -> Result<bool> {
     }
     // As it is now, whatever this transaction sees: so are parser and dictionaries.
     let is_plain = txn::with_latest_snapshot(look)? == Some(true);
-    KNOWN.with_borrow_mut(|known| {
-        known.configurations.insert(configuration, is_plain.then(Words::default));
-    });
+    lock(&KNOWN).configurations.insert(configuration, is_plain.then(Words::default));
     Ok(is_plain)
 }
 
@@ -112,12 +188,11 @@ fn learn(configuration: u32, word: &str, each: &mut impl FnMut(&[u8])) -> Result
     let mut found: Vec<Box<[u8]>> = Vec::new();
     text_search::lexemes(configuration, word, |lexeme| found.push(lexeme.into()))?;
     found.iter().for_each(|lexeme| each(lexeme));
-    KNOWN.with_borrow_mut(|known| {
-        let Known { configurations, count, .. } = known;
-        let words = configurations.get_mut(&configuration).and_then(Option::as_mut);
-        if words.is_some_and(|words| words.insert(word.into(), found.into()).is_none()) {
-            *count += 1;
-        }
-    });
+    let mut known = lock(&KNOWN);
+    let Known { configurations, count, .. } = &mut *known;
+    let words = configurations.get_mut(&configuration).and_then(Option::as_mut);
+    if words.is_some_and(|words| words.insert(word.into(), found.into()).is_none()) {
+        *count += 1;
+    }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! The words of texts, as a text search configuration makes them.
 
 use super::known_words;
+pub use super::known_words::{InAdvance, in_advance};
 use crate::bm25::Occurrences;
 use crate::error::{Error, Result};
 use crate::pg::spi::{self, Arg};
@@ -27,6 +28,14 @@ impl Language {
             None => drop(words.insert(lexeme.to_vec(), 1)),
         })?;
         Ok(words)
+    }
+
+    /// As [`Language::terms`], where much of it was said in advance. Those who prepare texts of this language from now on can.
+    pub fn terms_with(self, name: &str, text: &str, in_advance: Option<&InAdvance>) -> Result<Vec<u8>> {
+        let known = in_advance.map(|known| known_words::complete(self.0, known)).transpose()?.flatten();
+        let terms = known.map_or_else(|| self.terms(text), Ok)?;
+        known_words::note_name(name, self.0);
+        Ok(terms)
     }
 
     /// The same as kb.chunks.terms has it.

@@ -94,3 +94,50 @@ fn a_configuration_that_is_altered_counts_at_once_also_in_another_session_and_af
     db.run("ALTER TEXT SEARCH DICTIONARY stops (STOPWORDS)");
     assert!(words(&mut db) > before && words(&mut other) > before);
 }
+
+/// Of chunks that the worker wrote, those whose words are not what PostgreSQL finds under a configuration of which nothing is remembered.
+fn wrong(db: &mut Db, configuration: &str) -> Vec<String> {
+    db.run("SELECT kb.wait('k', 120)");
+    db.all_with(
+        "SELECT content FROM kb.chunks WHERE terms <> kb._terms(content, $1) LIMIT 5",
+        &[&configuration],
+    )
+}
+
+#[test]
+fn the_words_of_chunks_are_those_that_postgresql_finds_before_and_after_their_configuration_is_altered() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.run(UNREMEMBERED);
+    db.run("CREATE TEXT SEARCH CONFIGURATION mine (COPY = pg_catalog.english)");
+    db.run(
+        "SELECT kb.create_knowledge_base('k', 'hash', chunking => '{\"strategy\": \"none\"}',
+             preprocess => '{\"language\": \"public.mine\"}')",
+    );
+    let mut random = Random::new(11);
+    let mut put = |db: &mut Db, round: usize| {
+        // Some of words that were all met before, some of others, too.
+        let one = |i: usize, random: &mut Random| match i % 3 {
+            0 => format!("the dogs ran with cats {}", ["index", "running", "wolves"][i / 3 % 3]),
+            _ => format!("dogs {} ran", text(random)),
+        };
+        let texts: Vec<String> = (0..300).map(|i| one(i, &mut random)).collect();
+        db.all_with::<i64>(
+            "SELECT count(*) FROM kb.put_documents('k', ARRAY(SELECT jsonb_build_object(
+                 'external_id', n::text, 'content', t) FROM unnest($1::text[]) WITH ORDINALITY u (t, n)))",
+            &[&texts],
+        );
+        assert_eq!(db.one::<i64>("SELECT count(*) FROM kb.documents"), 300, "round {round}");
+    };
+    for round in 0..3 {
+        put(&mut db, round);
+        assert_eq!(wrong(&mut db, "public.own"), [""; 0], "round {round}");
+    }
+    db.run("ALTER TEXT SEARCH CONFIGURATION mine ALTER MAPPING REPLACE english_stem WITH simple");
+    db.run("DELETE FROM kb.documents");
+    put(&mut db, 3);
+    assert_eq!(wrong(&mut db, "public.own_simple"), [""; 0]);
+    assert!(db.one::<bool>(
+        "SELECT EXISTS (SELECT FROM kb.chunks WHERE terms <> kb._terms(content, 'public.own'))"
+    ));
+}
