@@ -23,6 +23,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use uuid::Uuid;
 
+/// Bytes of a document at most whose words are looked up before it is written: what is found of them is kept until then.
+const WORDS_LOOKED_UP: usize = 1024 * 1024;
+
 /// A document as it was read, with what it has in each build.
 #[derive(Clone)]
 pub struct Document {
@@ -140,7 +143,8 @@ fn prepare_document(
     }
     let answers = consulted.used.encode()?;
     let mut words = HashMap::new();
-    for (Target { build, .. }, diff) in prepared.iter().map(|(target, diff)| (&**target, diff)) {
+    let looked_up = if text.len() <= WORDS_LOOKED_UP { &prepared[..] } else { &[] };
+    for (Target { build, .. }, diff) in looked_up.iter().map(|(target, diff)| (&**target, diff)) {
         for (chunk_id, _, chunk) in &diff.insert {
             let known = in_advance(&build.preprocess.language, &chunk.whole());
             words.extend(known.map(|known| ((build.build_no, *chunk_id), known)));

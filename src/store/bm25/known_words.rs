@@ -50,8 +50,8 @@ pub struct InAdvance {
 enum Found {
     /// As kb.chunks.terms has them.
     All(Vec<u8>),
-    /// The lexemes of words that are known, the other words, and what PostgreSQL's parser is to read.
-    Some { occurrences: Occurrences, unknown: Vec<String>, others: String },
+    /// The lexemes of words that are known; the other words, each before a space; and what PostgreSQL's parser is to read.
+    Some { occurrences: Occurrences, unknown: String, others: String },
 }
 
 /// The terms of a text, as far as they are known under the configuration that was last found by this name; None: it was not, or
@@ -60,10 +60,11 @@ pub fn in_advance(configuration: &str, text: &str) -> Option<InAdvance> {
     let known = lock(&KNOWN);
     let configuration = *known.names.get(configuration)?;
     known.configurations.get(&configuration)?.as_ref()?;
-    let (mut occurrences, mut unknown, mut others) = (Occurrences::default(), Vec::new(), String::new());
+    let (mut occurrences, mut unknown, mut others) = (Occurrences::default(), String::new(), String::new());
     let look_up = |word: &str| {
         if !known.recall(configuration, word, &mut |lexeme| occurrences.add(lexeme)) {
-            unknown.push(word.to_string());
+            unknown.push_str(word);
+            unknown.push(' ');
         }
     };
     plain_words::split(text, look_up, &mut others);
@@ -88,7 +89,7 @@ pub fn complete(configuration: u32, in_advance: &InAdvance) -> Result<Option<Vec
         Found::Some { occurrences, unknown, others } => {
             let (mut occurrences, mut others) = (occurrences.clone(), others.clone());
             let each = &mut |lexeme: &[u8]| occurrences.add(lexeme);
-            find_unknown(configuration, unknown.iter().map(String::as_str), &mut others, each)?;
+            find_unknown(configuration, unknown.split_terminator(' '), &mut others, each)?;
             text_search::lexemes(configuration, &others, each)?;
             occurrences.encode()
         }
