@@ -137,8 +137,6 @@ def compare(server: Server, report: Report, table: str, filter: str, kept: str, 
         f">= {RECALL}",
         found >= RECALL,
     )
-
-
     # The same by statements that were prepared: what is by hand is planned once.
     with session(server, prepares=True) as connection:
         better = index if finds and by_index < all_of_them else exact

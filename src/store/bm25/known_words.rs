@@ -50,7 +50,7 @@ pub struct InAdvance {
 enum Found {
     /// As kb.chunks.terms has them.
     All(Vec<u8>),
-    /// The lexemes of words that are known; the other words, each before a space; and what PostgreSQL's parser is to read.
+    /// The lexemes of words that are known; the other words, each with a space behind it; and what PostgreSQL's parser is to read.
     Some { occurrences: Occurrences, unknown: String, others: String },
 }
 
@@ -123,8 +123,8 @@ pub fn lexemes(configuration: u32, text: &str, mut each: impl FnMut(&[u8])) -> R
     text_search::lexemes(configuration, &others, each)
 }
 
-/// Calls `each` with the lexemes of words that were not known, and remembers them as long as there is room; then the others go to
-/// what is left for the parser.
+/// Calls `each` with the lexemes of words that were not known, and remembers them as long as there is room; words beyond that are
+/// added to `others`, which the caller gives to PostgreSQL's parser.
 fn find_unknown<'a>(
     configuration: u32,
     unknown: impl Iterator<Item = &'a str>,

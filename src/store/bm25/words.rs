@@ -30,7 +30,8 @@ impl Language {
         Ok(words)
     }
 
-    /// As [`Language::terms`], where much of it was said in advance. Those who prepare texts of this language from now on can.
+    /// As [`Language::terms`], from what was found `in_advance` where that still holds. Notes the language's name, without which
+    /// nothing can be found in advance.
     pub fn terms_with(self, name: &str, text: &str, in_advance: Option<&InAdvance>) -> Result<Vec<u8>> {
         let known = in_advance.map(|known| known_words::complete(self.0, known)).transpose()?.flatten();
         let terms = known.map_or_else(|| self.terms(text), Ok)?;
