@@ -200,15 +200,16 @@ pub fn set_answers(document_id: i64, answers: Option<&[u8]>) -> Result<()> {
 
 /// Marks documents ready and counts their live chunks.
 pub fn set_ready(document_ids: &[i64], settings: &str) -> Result<()> {
-    let sql = "UPDATE kb.documents d SET status = 'ready', error = NULL, sqlstate = NULL, attempts = 0, settings = $2,
-                   processed_at = pg_catalog.clock_timestamp(),
-                   (chunk_count, token_count) = (
-                       SELECT count(*), coalesce(sum(c.token_count), 0)
-                       FROM kb.chunks c JOIN kb.builds b USING (build_no)
-                       WHERE c.document_id = d.document_id AND b.state = 'live')
-               WHERE document_id = ANY ($1)";
-    let arguments = [Arg::Longs(document_ids), Arg::Text(settings)];
-    setting::with(BY_INDEX_UNPLANNED, || spi::execute(sql, &arguments))?;
+    spi::execute(
+        "UPDATE kb.documents d SET status = 'ready', error = NULL, sqlstate = NULL, attempts = 0, settings = $2,
+             processed_at = pg_catalog.clock_timestamp(),
+             chunk_count = (SELECT count(*) FROM kb.chunks c JOIN kb.builds b USING (build_no)
+                            WHERE c.document_id = d.document_id AND b.state = 'live'),
+             token_count = (SELECT coalesce(sum(c.token_count), 0) FROM kb.chunks c JOIN kb.builds b USING (build_no)
+                            WHERE c.document_id = d.document_id AND b.state = 'live')
+         WHERE document_id = ANY ($1)",
+        &[Arg::Longs(document_ids), Arg::Text(settings)],
+    )?;
     Ok(())
 }
 
