@@ -43,8 +43,17 @@ pub struct ChunkRow {
     pub stale: bool,
     pub content_hash: Vec<u8>,
     pub place: ChunkPlace,
-    /// Where the document is a row of an attached table: its source_no and tenant.
-    pub source: Option<(i64, String)>,
+    /// Where the document is a row of an attached table.
+    pub source: Option<RowSource>,
+}
+
+/// What a document is of that is a row of an attached table.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RowSource {
+    pub source_no: i64,
+    pub kb_no: i64,
+    /// The document's.
+    pub tenant_id: String,
 }
 
 /// Where a chunk is in its document.

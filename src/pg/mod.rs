@@ -10,6 +10,7 @@ pub mod latch;
 pub mod pidfile;
 pub mod pinned_settings;
 mod plans;
+pub mod probe;
 pub mod regclass;
 pub mod report;
 pub mod role;

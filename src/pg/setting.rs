@@ -1,6 +1,7 @@
 //! Settings of PostgreSQL and of other modules: set for one piece of work or for a process, and read.
 
 use pgrx::pg_sys;
+use std::cell::Cell;
 use std::ffi::{CStr, CString};
 use std::sync::OnceLock;
 
@@ -81,8 +82,15 @@ pub fn statements_are_logged() -> bool {
 
 /// Loads pgvector's library so that its settings exist before they are set.
 pub fn load_pgvector() {
-    // SAFETY: loads a library of the server's own directory; loading twice is harmless.
-    unsafe { pg_sys::load_file(c"$libdir/vector".as_ptr(), false) };
+    thread_local! {
+        /// A library stays loaded, and looking for its file takes as long as reading some rows.
+        static IS_LOADED: Cell<bool> = const { Cell::new(false) };
+    }
+    if !IS_LOADED.get() {
+        // SAFETY: loads a library of the server's own directory; loading twice is harmless.
+        unsafe { pg_sys::load_file(c"$libdir/vector".as_ptr(), false) };
+        IS_LOADED.set(true);
+    }
 }
 
 /// The share directory of this server's installation.

@@ -2,8 +2,10 @@
 
 use crate::error::Result;
 use crate::model::Candidate;
+use crate::model::candidate::RowSource;
 use crate::pg::role::as_owner;
 use crate::store::changes::{self, What};
+use crate::store::jobs;
 use crate::store::search::{self, Target, TextPlace};
 use std::collections::HashSet;
 use uuid::Uuid;
@@ -23,14 +25,10 @@ pub fn without_gone(mut candidates: Vec<Candidate>) -> Result<Vec<Candidate>> {
     Ok(candidates)
 }
 
-/// Where texts appear, but for documents whose rows are gone. Each text is that of a chunk that was found present.
+/// Where those of these texts appear that several chunks have, but for documents whose rows are gone.
 pub fn present_places(target: &Target, hashes: &[Vec<u8>]) -> Result<Vec<(Vec<u8>, Uuid, String)>> {
     let named = |place: TextPlace| (place.content_hash, place.chunk_id, place.external_id);
     let mut places = search::places(target, hashes)?;
-    // Each appears in that chunk only.
-    if places.len() <= hashes.len() {
-        return Ok(places.into_iter().map(named).collect());
-    }
     let of = |place: &TextPlace| Some((place.source.clone()?, place.external_id.clone()));
     let gone = Rows::of(places.iter().map(of)).written_down()?.gone;
     retain_places(&mut places, |place| !gone.contains(&place));
@@ -46,6 +44,7 @@ fn retain_places<T>(items: &mut Vec<T>, is_kept: impl Fn(usize) -> bool) {
 #[derive(Default)]
 struct Rows {
     source_nos: Vec<i64>,
+    kb_nos: Vec<i64>,
     tenants: Vec<String>,
     external_ids: Vec<String>,
     places: Vec<usize>,
@@ -59,13 +58,14 @@ struct WrittenDown {
 }
 
 impl Rows {
-    /// Of documents given by source with tenant, where they have one, and external_id.
-    fn of(documents: impl Iterator<Item = Option<((i64, String), String)>>) -> Rows {
+    /// Of documents given by source, where they have one, and external_id.
+    fn of(documents: impl Iterator<Item = Option<(RowSource, String)>>) -> Rows {
         let mut rows = Rows::default();
         for (place, document) in documents.enumerate() {
-            if let Some(((source_no, tenant), external_id)) = document {
-                rows.source_nos.push(source_no);
-                rows.tenants.push(tenant);
+            if let Some((source, external_id)) = document {
+                rows.source_nos.push(source.source_no);
+                rows.kb_nos.push(source.kb_no);
+                rows.tenants.push(source.tenant_id);
                 rows.external_ids.push(external_id);
                 rows.places.push(place);
             }
@@ -75,7 +75,7 @@ impl Rows {
 
     fn written_down(&self) -> Result<WrittenDown> {
         let mut found = WrittenDown::default();
-        if self.places.is_empty() {
+        if !changes::may_wait(&self.source_nos) {
             return Ok(found);
         }
         let of_documents = || changes::of_documents(&self.source_nos, &self.tenants, &self.external_ids);
@@ -89,7 +89,8 @@ impl Rows {
     }
 
     fn enqueued(&self) -> Result<Vec<usize>> {
-        if self.places.is_empty() {
+        let documents = self.kb_nos.iter().zip(&self.tenants).zip(&self.external_ids);
+        if !documents.into_iter().any(|((kb_no, tenant), id)| jobs::may_wait(*kb_no, tenant, id)) {
             return Ok(Vec::new());
         }
         let found = as_owner(|| changes::enqueued(&self.source_nos, &self.tenants, &self.external_ids))?;

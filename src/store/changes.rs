@@ -2,8 +2,10 @@
 
 use super::{IN_ORDER, IS_UNCOMMITTED};
 use crate::error::{Error, Result};
+use crate::pg::probe::{self, Key};
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg};
+use std::collections::BTreeSet;
 use std::ffi::CStr;
 use uuid::Uuid;
 
@@ -165,6 +167,13 @@ pub fn any_uncommitted(kb_no: i64) -> Result<bool> {
         |row| row.get(0),
     )?;
     Ok(found.unwrap_or(false))
+}
+
+/// Whether anything may be written down of rows of these sources. Works on a standby.
+pub fn may_wait(source_nos: &[i64]) -> bool {
+    let sources: BTreeSet<i64> = source_nos.iter().copied().collect();
+    let waits = |source| probe::count(c"changes", c"changes_pkey", &[Key::Long(source)], 1) != Some(0);
+    sources.into_iter().any(waits)
 }
 
 /// What is written down of documents that are rows of attached tables, each as a place in the given lists.

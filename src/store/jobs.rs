@@ -3,6 +3,7 @@
 use super::{BY_INDEX, IS_UNCOMMITTED};
 use crate::error::Result;
 use crate::model::states::Priority;
+use crate::pg::probe::{self, Key};
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg, Row};
 use std::collections::HashSet;
@@ -39,6 +40,12 @@ pub struct Subject {
     pub name: String,
     /// The source whose row is the document; None: it was put.
     pub source_no: Option<i64>,
+}
+
+/// Whether a document may wait. Works on a standby.
+pub fn may_wait(kb_no: i64, tenant_id: &str, external_id: &str) -> bool {
+    let key = [Key::Long(kb_no), Key::Text(tenant_id), Key::Text("document"), Key::Text(external_id)];
+    probe::count(c"jobs", c"jobs_kb_no_tenant_id_kind_subject_key", &key, 1) != Some(0)
 }
 
 /// Upserts one job per document; one that is there, claimed or not, gets a new generation.

@@ -6,10 +6,11 @@ use super::knowledge_bases::Meant;
 use super::vector_store::VectorDb;
 use super::{BY_INDEX, BY_INDEX_UNPLANNED};
 use crate::error::{Error, Object, Result};
-use crate::model::candidate::{ChunkPlace, ChunkRow};
+use crate::model::candidate::{ChunkPlace, ChunkRow, RowSource};
 use crate::model::retrieval::EfSearch;
 use crate::model::{Candidate, Embedder, EmbedderConfig, Filter, Preprocess, Retrieval};
 use crate::pg::json::Jsonb;
+use crate::pg::probe::{self, Key};
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg, Row};
 use std::collections::{HashMap, HashSet};
@@ -89,15 +90,13 @@ pub fn target(kb_id: &str) -> Result<Target> {
 /// The columns that [`chunk_row`] reads, after the chunk's id.
 const COLUMNS: &str = "c.chunk_id, d.external_id, d.title, c.content, c.token_count,
     CASE WHEN c.metadata = '{}' THEN d.metadata ELSE d.metadata || c.metadata END, c.locator,
-    d.content_hash IS DISTINCT FROM d.indexed_hash, c.content_hash, d.source_no, d.tenant_id,
+    d.content_hash IS DISTINCT FROM d.indexed_hash, c.content_hash, d.source_no, d.kb_no, d.tenant_id,
     d.document_id, c.ordinal, c.start_char, c.end_char";
 
-/// The source of a row of an attached table and the document's tenant, in two columns from this one on.
-fn source(row: &Row, column: usize) -> Result<Option<(i64, String)>> {
-    match row.opt(column)? {
-        Some(source_no) => Ok(Some((source_no, row.get(column + 1)?))),
-        None => Ok(None),
-    }
+/// The source of a row of an attached table, in three columns from this one on.
+fn source(row: &Row, column: usize) -> Result<Option<RowSource>> {
+    let Some(source_no) = row.opt(column)? else { return Ok(None) };
+    Ok(Some(RowSource { source_no, kb_no: row.get(column + 1)?, tenant_id: row.get(column + 2)? }))
 }
 
 fn chunk_row(row: &Row) -> Result<ChunkRow> {
@@ -112,10 +111,10 @@ fn chunk_row(row: &Row) -> Result<ChunkRow> {
         content_hash: row.get(8)?,
         source: source(row, 9)?,
         place: ChunkPlace {
-            document_id: row.get(11)?,
-            ordinal: row.get(12)?,
-            start: row.get(13)?,
-            end: row.get(14)?,
+            document_id: row.get(12)?,
+            ordinal: row.get(13)?,
+            start: row.get(14)?,
+            end: row.get(15)?,
         },
     })
 }
@@ -177,12 +176,22 @@ pub struct TextPlace {
     pub chunk_id: Uuid,
     pub external_id: String,
     /// As [`ChunkRow::source`].
-    pub source: Option<(i64, String)>,
+    pub source: Option<RowSource>,
 }
 
-/// Where these texts appear, by external id and ordinal.
+/// Where those of these texts appear that several chunks have, by external id and ordinal.
 pub fn places(target: &Target, hashes: &[Vec<u8>]) -> Result<Vec<TextPlace>> {
-    let sql = "SELECT c.content_hash, c.chunk_id, d.external_id, d.source_no, d.tenant_id FROM kb.chunks c
+    let build = Key::Long(target.build_no);
+    let is_repeated = |hash: &&Vec<u8>| {
+        let chunks = probe::count(c"chunks", c"chunks_content", &[build, Key::Bytes(hash)], 2);
+        chunks.is_none_or(|chunks| chunks > 1)
+    };
+    let hashes: Vec<Vec<u8>> = hashes.iter().filter(is_repeated).cloned().collect();
+    // Nearly always each text is there once.
+    if hashes.is_empty() {
+        return Ok(Vec::new());
+    }
+    let sql = "SELECT c.content_hash, c.chunk_id, d.external_id, d.source_no, d.kb_no, d.tenant_id FROM kb.chunks c
          JOIN kb.documents d ON d.document_id = c.document_id
          WHERE c.build_no = $1 AND c.content_hash = ANY ($2) AND c.enabled
          ORDER BY d.external_id, c.ordinal";
@@ -194,7 +203,7 @@ pub fn places(target: &Target, hashes: &[Vec<u8>]) -> Result<Vec<TextPlace>> {
             source: source(row, 3)?,
         })
     };
-    let arguments = [Arg::Long(target.build_no), Arg::BytesArray(hashes)];
+    let arguments = [Arg::Long(target.build_no), Arg::BytesArray(&hashes)];
     setting::with(BY_INDEX_UNPLANNED, || spi::read(sql, &arguments, place))
 }
 

@@ -2,6 +2,7 @@
 
 use super::query::query;
 use crate::error::Result;
+use crate::model::candidate::RowSource;
 use crate::model::{Hit, Json, row_key};
 use crate::retrieve::Request;
 use crate::store::sources::{Source, catalog, rows, table};
@@ -19,7 +20,7 @@ pub fn query_rows(request: &Request, question: &str) -> Result<Vec<RowHit>> {
     let hits = query(request, question)?;
     let mut by_source: BTreeMap<i64, Vec<usize>> = BTreeMap::new();
     for (place, hit) in hits.iter().enumerate() {
-        if let Some((source_no, _)) = &hit.row.source {
+        if let Some(RowSource { source_no, .. }) = &hit.row.source {
             by_source.entry(*source_no).or_default().push(place);
         }
     }
