@@ -162,8 +162,6 @@ CREATE TABLE kb.builds (
     created_at  timestamptz NOT NULL DEFAULT now(),
     -- For retrieval's ef_search auto: what kb.measure_recall has chosen.
     ef_search   bigint,
-    -- Where nobody has set ef_search: what the indexer has found to be enough. NULL: the default.
-    least_ef_search bigint,
     FOREIGN KEY (kb_no, tenant_id) REFERENCES kb.knowledge_bases (kb_no, tenant_id) ON DELETE CASCADE
 );
 ALTER SEQUENCE kb.build_no_seq OWNED BY kb.builds.build_no;

@@ -531,7 +531,6 @@ COMMENT ON FUNCTION kb.unindex_metadata(text, text, text) IS
 
 -- Measuring.
 ALTER TABLE kb.builds ADD COLUMN ef_search bigint;
-ALTER TABLE kb.builds ADD COLUMN least_ef_search bigint;
 -- Questions of users with what ought to be in their answers, for kb.evaluate and kb.tune. They belong to the knowledge base's
 -- tenant.
 CREATE SEQUENCE kb.eval_set_no_seq;

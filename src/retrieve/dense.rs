@@ -179,8 +179,7 @@ impl Vectors for Question<'_> {
             Listed::All(chunks) if is_exact => Some(chunks.as_slice()),
             _ => None,
         };
-        let segments =
-            if is_exact { &[] } else { self.searched()?.map_or(&[][..], |searched| &searched.cover) };
+        let searched = if is_exact { None } else { self.searched()? };
         self.target.vector_db.store().search(&Search {
             kb_no: self.target.kb_no,
             build_no: self.target.build_no,
@@ -189,7 +188,7 @@ impl Vectors for Question<'_> {
             among,
             limit: step.limit,
             scan: step.scan,
-            segments,
+            searched,
         })
     }
 

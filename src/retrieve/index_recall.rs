@@ -56,7 +56,7 @@ impl Probe<'_> {
             among: None,
             limit: step.limit,
             scan: step.scan,
-            segments: searched.as_ref().map_or(&[], |searched| &searched.cover),
+            searched: searched.as_ref(),
         })?;
         let others = found.iter().filter(|candidate| Some(candidate.chunk_id) != self.own);
         Ok(others.filter_map(Candidate::score).take(self.k).collect())

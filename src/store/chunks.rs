@@ -5,6 +5,7 @@ use super::bm25::words::{InAdvance, Language};
 use super::builds::Build;
 use crate::error::Result;
 use crate::model::Chunk;
+use crate::pg::probe::{self, Key};
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg};
 use uuid::Uuid;
@@ -22,6 +23,11 @@ pub struct Existing {
 
 /// A document's chunks in one build, in order.
 pub fn existing(document_id: i64, build_no: i64) -> Result<Vec<Existing>> {
+    // As nearly always while a knowledge base is filled.
+    let key = [Key::Long(document_id), Key::Long(build_no)];
+    if probe::count(c"chunks", c"chunks_document", &key, 1) == Some(0) {
+        return Ok(Vec::new());
+    }
     let sql = "SELECT chunk_id, content, content_hash, start_char, end_char, token_count FROM kb.chunks
                WHERE document_id = $1 AND build_no = $2 ORDER BY ordinal";
     let row = |row: &spi::Row| {
@@ -36,6 +42,12 @@ pub fn existing(document_id: i64, build_no: i64) -> Result<Vec<Existing>> {
     };
     let arguments = [Arg::Long(document_id), Arg::Long(build_no)];
     setting::with(BY_INDEX_UNPLANNED, || spi::write(sql, &arguments, row))
+}
+
+/// Whether a build may have had a chunk with a text of this hash when the transaction began.
+pub fn may_have(build_no: i64, content_hash: &[u8]) -> bool {
+    let key = [Key::Long(build_no), Key::Bytes(content_hash)];
+    probe::count(c"chunks", c"chunks_content", &key, 1) != Some(0)
 }
 
 /// A chunk with its identity and place.

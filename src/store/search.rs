@@ -1,6 +1,7 @@
 //! What a query reads besides vectors: the knowledge base it is about, the rows of chunks, words.
 
 use super::arguments::Arguments;
+use super::candidates::readable;
 use super::filter::condition;
 use super::knowledge_bases::Meant;
 use super::vector_store::VectorDb;
@@ -11,6 +12,7 @@ use crate::model::retrieval::EfSearch;
 use crate::model::{Candidate, Embedder, EmbedderConfig, Filter, Preprocess, Retrieval};
 use crate::pg::json::Jsonb;
 use crate::pg::probe::{self, Key};
+use crate::pg::role::bypasses_policies;
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg, Row};
 use std::collections::{HashMap, HashSet};
@@ -30,8 +32,6 @@ pub struct Target {
     pub is_readable: bool,
     /// What kb.measure_recall has found to suffice, for ef_search auto.
     pub measured_ef_search: Option<usize>,
-    /// What the indexer has found to suffice, where nobody has set ef_search.
-    pub least_ef_search: Option<usize>,
 }
 
 impl Target {
@@ -39,8 +39,8 @@ impl Target {
     pub fn ef_search(&self) -> Option<usize> {
         match self.retrieval.ef_search {
             Some(EfSearch::Fixed(ef_search)) => Some(ef_search),
-            Some(EfSearch::Auto(_)) => self.measured_ef_search.or(self.least_ef_search),
-            None => self.least_ef_search,
+            Some(EfSearch::Auto(_)) => self.measured_ef_search,
+            None => None,
         }
     }
 }
@@ -52,7 +52,7 @@ pub fn target(kb_id: &str) -> Result<Target> {
     spi::read_one(
         &format!(
             "SELECT k.kb_no, b.build_no, k.retrieval, b.preprocess, e.id, e.provider, e.model, e.dimension, e.config,
-                    e.base_url, {}, {}, b.ef_search, b.least_ef_search
+                    e.base_url, {}, {}, b.ef_search
              FROM kb.knowledge_bases k
              JOIN kb.builds b ON b.kb_no = k.kb_no AND b.state = 'live'
              JOIN kb.embedders e ON e.id = b.embedder
@@ -80,7 +80,6 @@ pub fn target(kb_id: &str) -> Result<Target> {
                 vector_db: VectorDb::read(row, 10)?,
                 is_readable: row.opt::<bool>(15)? != Some(false),
                 measured_ef_search: row.opt::<i64>(16)?.map(|ef_search| ef_search as usize),
-                least_ef_search: row.opt::<i64>(17)?.map(|ef_search| ef_search as usize),
             })
         },
     )?
@@ -182,8 +181,13 @@ pub struct TextPlace {
 /// Where those of these texts appear that several chunks have, by external id and ordinal.
 pub fn places(target: &Target, hashes: &[Vec<u8>]) -> Result<Vec<TextPlace>> {
     let build = Key::Long(target.build_no);
+    let tenants = match bypasses_policies() {
+        true => None,
+        false => Some(readable(target.kb_no)?),
+    };
     let is_repeated = |hash: &&Vec<u8>| {
-        let chunks = probe::count(c"chunks", c"chunks_content", &[build, Key::Bytes(hash)], 2);
+        let key = [build, Key::Bytes(hash)];
+        let chunks = probe::count_of(tenants.as_deref(), c"chunks", c"chunks_content", &key, 2);
         chunks.is_none_or(|chunks| chunks > 1)
     };
     let hashes: Vec<Vec<u8>> = hashes.iter().filter(is_repeated).cloned().collect();
@@ -191,7 +195,8 @@ pub fn places(target: &Target, hashes: &[Vec<u8>]) -> Result<Vec<TextPlace>> {
     if hashes.is_empty() {
         return Ok(Vec::new());
     }
-    let sql = "SELECT c.content_hash, c.chunk_id, d.external_id, d.source_no, d.kb_no, d.tenant_id FROM kb.chunks c
+    let sql =
+        "SELECT c.content_hash, c.chunk_id, d.external_id, d.source_no, d.kb_no, d.tenant_id FROM kb.chunks c
          JOIN kb.documents d ON d.document_id = c.document_id
          WHERE c.build_no = $1 AND c.content_hash = ANY ($2) AND c.enabled
          ORDER BY d.external_id, c.ordinal";

@@ -11,8 +11,8 @@ use crate::pg::{background, ddl, latch, pinned_settings, report, setting, txn, w
 use crate::store::bm25::Owner;
 use crate::store::metadata_indexes::{self, Task};
 use crate::store::server_catalogs;
+use crate::store::vector_store::VectorDb;
 use crate::store::vector_store::index::{self, Build, Table, Work};
-use crate::store::vector_store::{VectorDb, least_ef_search};
 use pgrx::pg_sys;
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -234,27 +234,9 @@ fn have_built(table: &Table, build: &Build) -> Result<()> {
     if build.traffic == Traffic::Quiet {
         background::let_all_go_first();
     }
-    if build.is_draft {
-        txn::in_txn(|| least_ef_search::forget(table.vector_db()))?;
-    }
     run(&txn::in_txn(|| table.create_statement(build))?)?;
     // Much was written, and until autovacuum has run the planner would join chunks by scanning them all.
-    txn::in_txn(|| table.analyze_after(build))?;
-    if build.is_draft {
-        return Ok(());
-    }
-    let measured = txn::in_txn(|| least_ef_search::measure(table.vector_db()));
-    let noted = measured.and_then(|measured| match measured {
-        Some((build_no, found)) => txn::in_txn(|| least_ef_search::note(build_no, found)),
-        None => Ok(()),
-    });
-    if let Err(error) = noted
-        && !txn::in_txn(|| table.is_going())?
-    {
-        let name = txn::in_txn(|| table.describe())?;
-        report::log(&format!("how far the index of {name} is to be searched cannot be measured: {error}"));
-    }
-    Ok(())
+    txn::in_txn(|| table.analyze_after(build))
 }
 
 /// Waits until nobody locks all others out of a table any more, or it is gone. Interrupts are served by the statements,

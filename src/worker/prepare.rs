@@ -12,7 +12,7 @@ use crate::model::vector_db::question_problem;
 use crate::model::{Bounds, Limits, Strategy};
 use crate::pg::pidfile::{self, Activity};
 use crate::store::bm25::words::{InAdvance, in_advance};
-use crate::store::chunks::{self, Existing, OwnedChunk};
+use crate::store::chunks::{self, Existing, OwnedChunk, PlacedChunk};
 use crate::store::documents::{self, Locked, Stored};
 use crate::store::jobs::Job;
 use crate::store::vector_store::VectorDb;
@@ -234,29 +234,24 @@ fn prepare_for(
     Ok(Some(Found { target, extracted, diff }))
 }
 
-/// Gives the only chunk of a row the vector that the row had already, where that is one of the build's.
-fn adopt(document: &Prepared, target: &Target, diff: &Diff) -> Result<()> {
+/// The only chunk of a row, and the vector that the row had already, where that is one of the build's.
+fn adopted<'a>(document: &'a Prepared, target: &Target, diff: &Diff) -> Option<(Uuid, &'a [f32])> {
     let build = &target.build;
     let (Some((fingerprint, vector)), [(chunk_id, _, _)], []) =
         (&document.job.adopted, &diff.insert[..], &diff.keep[..])
     else {
-        return Ok(());
+        return None;
     };
     let VectorDb { dimension, metric, element, .. } = *target.vector_db();
     // It is the vector of the text without the context.
-    if build.chunking.has_context() {
-        return Ok(());
-    }
-    let fits = *fingerprint == build.fingerprint
+    let fits = !build.chunking.has_context()
+        && *fingerprint == build.fingerprint
         && vector.len() == dimension
         && question_problem(metric, element, vector).is_none();
-    if fits {
-        target.vectors().write(build.build_no, build.fingerprint, &[*chunk_id], vector)?;
-    }
-    Ok(())
+    fits.then_some((*chunk_id, &vector[..]))
 }
 
-/// What some documents become in one build: the new chunks of all in one statement.
+/// What some documents become in one build: the new chunks of all in one statement, and the vectors that rows had already.
 fn write_chunks(target: &Target, diffs: &[(&Prepared, &Diff)]) -> Result<()> {
     let build = &target.build;
     let mut inserted = Vec::new();
@@ -272,11 +267,23 @@ fn write_chunks(target: &Target, diffs: &[(&Prepared, &Diff)]) -> Result<()> {
         }));
     }
     chunks::insert(build, &inserted)?;
-    for (document, diff) in diffs {
+    for (_, diff) in diffs {
         chunks::update_places(build.build_no, &diff.keep)?;
-        adopt(document, target, diff)?;
+    }
+    let adopted = diffs.iter().filter_map(|(document, diff)| adopted(document, target, diff));
+    let (ids, vectors): (Vec<Uuid>, Vec<&[f32]>) = adopted.unzip();
+    if !ids.is_empty() {
+        target.vectors().write(build.build_no, build.fingerprint, &ids, &vectors.concat())?;
     }
     Ok(())
+}
+
+/// Whether texts of a document may have vectors in one of these builds, of other chunks or from an earlier time. Looked up before
+/// anything is joined: most texts are new.
+fn may_have_vectors(diff: &Diff, builds: &[i64]) -> bool {
+    let is_there =
+        |(_, _, chunk): &PlacedChunk| builds.iter().any(|build| chunks::may_have(*build, &chunk.hash()));
+    !diff.keep.is_empty() || diff.insert.iter().any(is_there)
 }
 
 /// Writes chunks of documents that are still at the generation they were read at; gone text is deleted
@@ -316,9 +323,13 @@ pub fn write(prepared: &[Prepared]) -> Result<Locked> {
     let mut live: BTreeMap<i64, Arc<Target>> = BTreeMap::new();
     for (build_no, (target, diffs)) in by_build {
         let build = &target.build;
-        let document_ids: Vec<i64> = diffs.iter().map(|(document, _)| document.document_id).collect();
         let lender = live.get(&build.kb_no).map(|live| (live.vector_db(), live.build.build_no));
-        target.vectors().reuse(build_no, build.fingerprint, &document_ids, lender)?;
+        let from: Vec<i64> = lender.iter().map(|(_, lender)| *lender).chain([build_no]).collect();
+        let may_have = diffs.iter().filter(|(_, diff)| may_have_vectors(diff, &from));
+        let document_ids: Vec<i64> = may_have.map(|(document, _)| document.document_id).collect();
+        if !document_ids.is_empty() {
+            target.vectors().reuse(build_no, build.fingerprint, &document_ids, lender)?;
+        }
         if target.is_live() {
             live.insert(build.kb_no, Arc::clone(&target));
         }

@@ -255,6 +255,12 @@ fn a_range_of_an_indexed_key_is_looked_up_by_readers_too_and_answers_as_before()
     assert_eq!(answer(&mut reader, "note", 1000, &after), ["long"]);
 }
 
+/// What kb.explain says of the search by vectors.
+fn explained(db: &mut Db, filter: &str) -> serde_json::Value {
+    let sql = "SELECT (kb.explain('k', 'the village', 10, filter => $1::text::jsonb) -> 'dense')::text";
+    serde_json::from_str(&db.one_with::<String>(sql, &[&filter])).unwrap()
+}
+
 #[test]
 fn few_are_compared_all_and_of_many_the_index_is_asked() {
     let Some((_cluster, mut db)) = fixture() else { return };
@@ -263,14 +269,26 @@ fn few_are_compared_all_and_of_many_the_index_is_asked() {
         (r#"{"topic": "village"}"#, "exact", Some(300)),
         (r#"{"n": 17}"#, "exact", Some(1)),
     ] {
-        let sql = "SELECT (kb.explain('k', 'the village', 10, filter => $1::text::jsonb) -> 'dense')::text";
-        let dense: serde_json::Value = serde_json::from_str(&db.one_with::<String>(sql, &[&filter])).unwrap();
+        let dense = explained(&mut db, filter);
         assert_eq!(dense["scans"][0]["scan"], scan, "{filter}: {dense}");
         assert_eq!(dense["filter_keeps"]["counted"], kept.is_some(), "{filter}: {dense}");
         let chunks = dense["filter_keeps"]["chunks"].as_u64().unwrap();
         // An estimate is about right.
         assert!(kept.map_or(chunks > 1500, |kept| kept == chunks), "{filter}: {dense}");
     }
+}
+
+#[test]
+fn what_a_session_remembers_of_a_filter_ends_with_the_statistics_that_it_is_from() {
+    let Some((cluster, mut db)) = fixture() else { return };
+    let filter = r#"{"topic": "village"}"#;
+    assert_eq!(explained(&mut db, filter)["filter_keeps"], json!({"chunks": 300, "counted": true}));
+    let mut other = cluster.connect(APP);
+    other.run(
+        r#"UPDATE kb.documents SET metadata = metadata || '{"topic": "village"}'; ANALYZE kb.documents"#,
+    );
+    let dense = explained(&mut db, filter);
+    assert!(dense["filter_keeps"]["chunks"].as_u64().unwrap() > 1500, "{dense}");
 }
 
 #[test]

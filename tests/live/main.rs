@@ -40,7 +40,6 @@ mod kernels;
 mod keys;
 mod keyword;
 mod leak;
-mod least_ef_search;
 mod locks;
 mod many;
 mod money;

@@ -1,9 +1,11 @@
 //! The nearest vectors by the HNSW indexes of a table's segments, and of the rows that no index has yet.
 
+use super::Searched;
 use super::segments::condition as condition_of;
 use crate::error::Result;
 use crate::model::ef_search;
 use crate::model::segments::{Part, Segment, WHOLE, parts};
+use crate::pg::probe;
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg};
 use crate::store::{BY_INDEX_UNPLANNED, IN_ORDER};
@@ -13,6 +15,8 @@ use uuid::Uuid;
 /// What a search is made of, as SQL about the vectors v.
 pub(super) struct Statement<'a> {
     pub table: &'a str,
+    /// Its name in schema kb.
+    pub table_name: &'a str,
     /// An expression.
     pub distance: &'a str,
     /// The build's number, an argument.
@@ -36,14 +40,15 @@ pub(super) struct Effort {
 /// away as what others have, only those are given that are nearer: behind them others may be missing.
 pub(super) fn nearest(
     statement: &Statement,
-    segments: &[Segment],
+    searched: &Searched,
     effort: Effort,
 ) -> Result<Vec<(Uuid, f64)>> {
     setting::load_pgvector();
+    let segments = &searched.cover;
     let all = segments.iter().map(|segment| segment.rows).sum();
     let mut found = Vec::new();
     let mut shallow = Vec::new();
-    let mut rests = statement.rests(segments);
+    let mut rests = statement.rests(searched);
     for segment in segments {
         let ef_search = ef_search::of_segment(segment, effort.ef_search, statement.limit, all);
         // What has no index is read with the first.
@@ -112,11 +117,15 @@ impl Statement<'_> {
     }
 
     /// What lies between and behind the segments, to be added to a statement. Only the index on segment fits. Rows are looked up
-    /// for the filter from the nearest on.
-    fn rests(&self, segments: &[Segment]) -> String {
+    /// for the filter from the nearest on. At rest nothing lies behind them, and less is to be started.
+    fn rests(&self, searched: &Searched) -> String {
         let Statement { table, distance, build, passes, limit, .. } = self;
         let rest = |part| {
             let Part::Rest { first, last } = part else { return None };
+            let is_empty = |index| last == i32::MAX && !probe::may_reach(self.table_name, index, first);
+            if searched.by_number.is_some_and(is_empty) {
+                return None;
+            }
             let passing = if passes.is_empty() { String::new() } else { format!("WHERE {passes}") };
             Some(format!(
                 " UNION ALL (SELECT v.chunk_id, v.distance, false FROM (
@@ -126,7 +135,7 @@ impl Statement<'_> {
                 condition_of("v.", first, last)
             ))
         };
-        parts(segments).into_iter().filter_map(rest).collect()
+        parts(&searched.cover).into_iter().filter_map(rest).collect()
     }
 
     /// How far away the last is of the nearest `ef_search` of a segment, whether they pass or not; None: these are all of it.

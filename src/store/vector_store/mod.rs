@@ -4,7 +4,6 @@ mod analyze;
 mod by_index;
 pub mod index;
 mod inventory;
-pub mod least_ef_search;
 mod memory;
 mod missing;
 mod nearest;

@@ -1,9 +1,8 @@
 //! The nearest vectors of a table.
 
-use super::{VectorDb, by_index};
+use super::{Searched, VectorDb, by_index};
 use crate::error::Result;
 use crate::model::candidate::Found;
-use crate::model::segments::Segment;
 use crate::model::vector_db::Scan;
 use crate::model::{Candidate, Filter};
 use crate::pg::role::as_vector_reader;
@@ -28,15 +27,15 @@ pub struct Search<'a> {
     /// Chunks at most.
     pub limit: usize,
     pub scan: Scan,
-    /// What a scan by index looks at.
-    pub segments: &'a [Segment],
+    /// What a scan by index looks at; None: there is no index.
+    pub searched: Option<&'a Searched>,
 }
 
 /// Listed chunks whose vectors are looked up one by one.
 const FEW: usize = 1000;
 
 pub fn search(vector_db: &VectorDb, search: &Search) -> Result<Vec<Candidate>> {
-    let Search { kb_no, build_no, vector, filter, among, limit, scan, segments } = *search;
+    let Search { kb_no, build_no, vector, filter, among, limit, scan, searched } = *search;
     let mut arguments = Arguments::default();
     let schema = vector_schema()?;
     let operator = format!("OPERATOR({schema}.{})", vector_db.metric.operator());
@@ -78,9 +77,9 @@ pub fn search(vector_db: &VectorDb, search: &Search) -> Result<Vec<Candidate>> {
         (None, None) => joins.push_str(" JOIN kb.documents d ON d.document_id = c.document_id"),
     }
     let table = vector_db.table();
-    let mut found = as_vector_reader(|| match scan {
+    let mut found = as_vector_reader(|| match (scan, searched) {
         // Without an index all are compared, and of a table of many builds only this one's are read.
-        Scan::Index { .. } if segments.is_empty() => {
+        (Scan::Index { .. }, None) => {
             let passes = if passes.is_empty() { String::new() } else { format!(" AND {passes}") };
             let sql = format!(
                 "SELECT v.chunk_id, ({distance}) + 0 FROM {table} v
@@ -88,19 +87,20 @@ pub fn search(vector_db: &VectorDb, search: &Search) -> Result<Vec<Candidate>> {
             );
             spi::read_much(&sql, &arguments.all(), pair)
         }
-        Scan::Index { ef_search, visits } => {
+        (Scan::Index { ef_search, visits }, Some(searched)) => {
             let statement = by_index::Statement {
                 table: &table,
+                table_name: &vector_db.table_name,
                 distance: &distance,
                 build: &build,
                 passes: &passes,
                 arguments: &arguments.all(),
                 limit,
             };
-            by_index::nearest(&statement, segments, by_index::Effort { ef_search, visits })
+            by_index::nearest(&statement, searched, by_index::Effort { ef_search, visits })
         }
         // "+ 0" keeps the planner off the index.
-        Scan::Exact => {
+        (Scan::Exact, _) => {
             let sql = format!(
                 "SELECT v.chunk_id, ({distance}) + 0 FROM {table} v {joins}
                  WHERE {of_build} ORDER BY ({distance}) + 0, v.chunk_id LIMIT {limit}"
@@ -113,7 +113,7 @@ pub fn search(vector_db: &VectorDb, search: &Search) -> Result<Vec<Candidate>> {
                 _ => spi::read_much(&format!("{sql} OFFSET 0"), &arguments.all(), pair),
             }
         }
-        Scan::ExactDistinct => spi::read_much(
+        (Scan::ExactDistinct, _) => spi::read_much(
             &format!(
                 "SELECT s.chunk_id, s.distance FROM (
                      SELECT DISTINCT ON (c.content_hash) c.chunk_id, ({distance}) + 0 AS distance

@@ -87,11 +87,20 @@ fn read_searched(vector_db: &VectorDb) -> Result<Option<Searched>> {
     if cover.is_empty() {
         return Ok(None);
     }
-    let sql = "SELECT t.reltuples::float8 FROM pg_catalog.pg_class t
+    let sql = "SELECT t.reltuples::float8,
+                   (SELECT i.indexrelid::bigint FROM pg_catalog.pg_index i
+                    JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid
+                    JOIN pg_catalog.pg_am m ON m.oid = c.relam AND m.amname = 'btree'
+                    JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0] AND a.attname = 'segment'
+                    WHERE i.indrelid = t.oid AND i.indisvalid AND i.indpred IS NULL AND i.indnatts = 1 LIMIT 1)
+               FROM pg_catalog.pg_class t
                WHERE t.oid = pg_catalog.to_regclass('kb.' || pg_catalog.quote_ident($1))::oid";
-    let rows = spi::read_one(sql, &[Arg::Text(&vector_db.table_name)], |row| row.get::<f64>(0))?;
+    let row = |row: &spi::Row| Ok((row.get::<f64>(0)?, row.opt::<i64>(1)?));
+    let (rows, by_number) =
+        spi::read_one(sql, &[Arg::Text(&vector_db.table_name)], row)?.unwrap_or((0.0, None));
     let largest = cover.iter().map(|segment| segment.rows).max().unwrap_or(0);
-    Ok(Some(Searched { vectors: (rows.unwrap_or(0.0).max(0.0) as u64).max(largest) as usize, cover }))
+    let vectors = (rows.max(0.0) as u64).max(largest) as usize;
+    Ok(Some(Searched { vectors, cover, by_number: by_number.map(|oid| oid as u32) }))
 }
 
 /// What a search by index looks at.
@@ -100,6 +109,8 @@ pub struct Searched {
     /// About, of all builds.
     pub vectors: usize,
     pub cover: Vec<Segment>,
+    /// The index on the rows' numbers, by its oid.
+    pub(super) by_number: Option<u32>,
 }
 
 /// The numbers of an index' condition, as PostgreSQL writes it; None: it is another condition.
