@@ -8,7 +8,7 @@
 use super::arguments::Arguments;
 use super::filter;
 use super::search::Target;
-use super::{metadata_indexes, shares, tenants};
+use super::{metadata_indexes, shares};
 use crate::error::Result;
 use crate::model::Filter;
 use crate::pg::estimate;
@@ -28,7 +28,7 @@ const LOOK_UPS: [(&CStr, &CStr); 1] = [(c"random_page_cost", c"1.1")];
 /// The chunks of the live build that pass a filter, of documents that the caller's tenant may read; None: they are more than
 /// `most`.
 pub fn matching_chunks(target: &Target, filter: &Filter, most: usize) -> Result<Option<Vec<Uuid>>> {
-    let tenants = readable(target.kb_no)?;
+    let tenants = shares::readable(target.kb_no)?;
     let found = as_owner(|| {
         let indexes = metadata_indexes::of_filter(target.kb_no, filter)?;
         let mut arguments = Arguments::default();
@@ -87,16 +87,4 @@ fn read_expected_part(target: &Target, filter: &Filter) -> Result<Option<f64>> {
         let all = estimate::rows_of_table(c"documents");
         Ok((all > 0.0).then(|| (passing / all).min(1.0)))
     })
-}
-
-/// The tenants whose documents of a knowledge base the caller may read: what the policy tenant_read of kb.documents says
-/// (sql/policies.sql), for one knowledge base.
-pub(super) fn readable(kb_no: i64) -> Result<Vec<String>> {
-    let mut tenants = tenants::visible()?;
-    let current = tenants::current()?;
-    // Nearly always nobody shares anything.
-    if !shares::owners(&current).is_empty() {
-        tenants.extend(shares::owner(&current, kb_no)?);
-    }
-    Ok(tenants)
 }

@@ -1,9 +1,9 @@
 //! What a query reads besides vectors: the knowledge base it is about, the rows of chunks, words.
 
 use super::arguments::Arguments;
-use super::candidates::readable;
 use super::filter::condition;
 use super::knowledge_bases::Meant;
+use super::shares;
 use super::vector_store::VectorDb;
 use super::{BY_INDEX, BY_INDEX_UNPLANNED};
 use crate::error::{Error, Object, Result};
@@ -183,7 +183,7 @@ pub fn places(target: &Target, hashes: &[Vec<u8>]) -> Result<Vec<TextPlace>> {
     let build = Key::Long(target.build_no);
     let tenants = match bypasses_policies() {
         true => None,
-        false => Some(readable(target.kb_no)?),
+        false => Some(shares::readable(target.kb_no)?),
     };
     let is_repeated = |hash: &&Vec<u8>| {
         let key = [build, Key::Bytes(hash)];

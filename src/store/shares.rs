@@ -1,5 +1,6 @@
 //! kb.shares: knowledge bases that tenants share with others.
 
+use super::tenants;
 use crate::error::Result;
 use crate::pg::spi::{self, Arg};
 use crate::pg::watched::{self, Kept};
@@ -50,4 +51,16 @@ pub fn delete(kb_no: i64, tenant_id: &str) -> Result<bool> {
         &[Arg::Long(kb_no), Arg::Text(tenant_id)],
     )?;
     Ok(deleted > 0)
+}
+
+/// The tenants whose documents of a knowledge base the caller may read: what the policy tenant_read of kb.documents says
+/// (sql/policies.sql), for one knowledge base.
+pub fn readable(kb_no: i64) -> Result<Vec<String>> {
+    let mut tenants = tenants::visible()?;
+    let current = tenants::current()?;
+    // Nearly always nobody shares anything.
+    if !owners(&current).is_empty() {
+        tenants.extend(owner(&current, kb_no)?);
+    }
+    Ok(tenants)
 }
