@@ -325,7 +325,9 @@ pub fn write(prepared: &[Prepared]) -> Result<Locked> {
         let build = &target.build;
         let lender = live.get(&build.kb_no).map(|live| (live.vector_db(), live.build.build_no));
         let from: Vec<i64> = lender.iter().map(|(_, lender)| *lender).chain([build_no]).collect();
-        let may_have = diffs.iter().filter(|(_, diff)| may_have_vectors(diff, &from));
+        // Vectors that rows brought are in no snapshot yet, and others of the group may have the same texts.
+        let adopts = diffs.iter().any(|(document, _)| document.job.adopted.is_some());
+        let may_have = diffs.iter().filter(|(_, diff)| adopts || may_have_vectors(diff, &from));
         let document_ids: Vec<i64> = may_have.map(|(document, _)| document.document_id).collect();
         if !document_ids.is_empty() {
             target.vectors().reuse(build_no, build.fingerprint, &document_ids, lender)?;

@@ -273,6 +273,12 @@ fn few_are_compared_all_and_of_many_the_index_is_asked() {
         assert_eq!(dense["scans"][0]["scan"], scan, "{filter}: {dense}");
         assert_eq!(dense["filter_keeps"]["counted"], kept.is_some(), "{filter}: {dense}");
         let chunks = dense["filter_keeps"]["chunks"].as_u64().unwrap();
+        if scan == "index" {
+            // What each segment is searched with is told, too.
+            let segments = dense["scans"][0]["segments"].as_array().unwrap();
+            let vectors: u64 = segments.iter().map(|segment| segment["vectors"].as_u64().unwrap()).sum();
+            assert!(vectors > 1500 && segments.iter().all(|segment| segment["ef_search"] == 40), "{dense}");
+        }
         // An estimate is about right.
         assert!(kept.map_or(chunks > 1500, |kept| kept == chunks), "{filter}: {dense}");
     }
