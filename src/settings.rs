@@ -30,6 +30,8 @@ static LEASE_DURATION: GucSetting<i32> = GucSetting::<i32>::new(120);
 static MAX_ATTEMPTS: GucSetting<i32> = GucSetting::<i32>::new(8);
 #[cfg(debug_assertions)]
 static FORCED_SCAN: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
+#[cfg(debug_assertions)]
+static FORCED_TAIL: GucSetting<i32> = GucSetting::<i32>::new(0);
 static QUERY_LOG_DAYS: GucSetting<i32> = GucSetting::<i32>::new(30);
 static LAUNCHER_NAPTIME: GucSetting<i32> = GucSetting::<i32>::new(60);
 static MODEL_THREADS: GucSetting<i32> = GucSetting::<i32>::new(0);
@@ -245,6 +247,17 @@ pub fn define() {
         GucContext::Suset,
         GucFlags::NO_SHOW_ALL,
     );
+    #[cfg(debug_assertions)]
+    GucRegistry::define_int_guc(
+        c"kb.forced_tail",
+        c"Vectors without an index at most; 0: as many as are quickly compared.",
+        c"",
+        &FORCED_TAIL,
+        0,
+        i32::MAX,
+        GucContext::Suset,
+        GucFlags::NO_SHOW_ALL,
+    );
     crate::pg::setting::reserve_prefix(c"kb");
 }
 
@@ -342,6 +355,14 @@ pub fn max_index_builds() -> i32 {
 
 pub fn launcher_naptime() -> Duration {
     Duration::from_secs(whole(&LAUNCHER_NAPTIME))
+}
+
+/// How many vectors without an index a test wants at most.
+pub fn forced_tail() -> Option<u64> {
+    #[cfg(debug_assertions)]
+    return Some(whole(&FORCED_TAIL)).filter(|most| *most > 0);
+    #[cfg(not(debug_assertions))]
+    None
 }
 
 /// How a test has filtered questions look for vectors.

@@ -434,6 +434,24 @@ CREATE TABLE kb.bm25_chunks (
 ALTER TABLE kb.bm25_chunks ALTER COLUMN chunk_ids SET STORAGE PLAIN;
 COMMENT ON TABLE kb.bm25_chunks IS 'The chunks of segments. Nobody reads it but the library.';
 
+-- Vectors that no index has yet, of builds that have a table to themselves: rounded to 8 bits and packed (src/model/tail.rs), so that
+-- they are compared quickly. What a restore brings is not packed; so neither is dumped.
+CREATE TABLE kb.tails (
+    build_no bigint PRIMARY KEY REFERENCES kb.builds ON DELETE CASCADE,
+    -- All vectors of the build whose number (segment) is at least this are packed.
+    first    integer NOT NULL
+);
+COMMENT ON TABLE kb.tails IS 'Builds whose vectors are packed while no index has them. Nobody reads it but the library.';
+CREATE TABLE kb.tail_vectors (
+    build_no bigint NOT NULL REFERENCES kb.tails ON DELETE CASCADE,
+    segment  integer NOT NULL,
+    packed   bytea NOT NULL
+);
+-- A block fits a page of the table, and does not compress.
+ALTER TABLE kb.tail_vectors ALTER COLUMN packed SET STORAGE PLAIN;
+CREATE INDEX tail_vectors_segment ON kb.tail_vectors (build_no, segment);
+COMMENT ON TABLE kb.tail_vectors IS 'Vectors that no index has yet, packed. Nobody reads it but the library.';
+
 CREATE SEQUENCE kb.pending_no_seq;
 CREATE TABLE kb.bm25_pending (
     pending_no bigint PRIMARY KEY DEFAULT nextval('kb.pending_no_seq'),
@@ -451,7 +469,7 @@ DO $$
 DECLARE
     t text;
 BEGIN
-    FOREACH t IN ARRAY ARRAY['bm25_terms', 'bm25_chunks', 'bm25_pending'] LOOP
+    FOREACH t IN ARRAY ARRAY['bm25_terms', 'bm25_chunks', 'bm25_pending', 'tails', 'tail_vectors'] LOOP
         EXECUTE pg_catalog.format('ALTER TABLE kb.%I ENABLE ROW LEVEL SECURITY', t);
         EXECUTE pg_catalog.format('ALTER TABLE kb.%I FORCE ROW LEVEL SECURITY', t);
     END LOOP;

@@ -7,7 +7,7 @@ use crate::pg::txn;
 use crate::store::builds::{self, Build};
 use crate::store::documents::Which;
 use crate::store::knowledge_bases::KnowledgeBase;
-use crate::store::vector_store::{Health, VectorDb};
+use crate::store::vector_store::{Health, VectorDb, tail};
 use crate::store::{documents, embedders, jobs, runs, vector_dbs};
 
 /// Makes a build under the present settings of the knowledge base, with a table of its own unless the knowledge
@@ -47,6 +47,9 @@ pub fn create(kb: &KnowledgeBase, state: BuildState, run_no: Option<i64>) -> Res
         run_no,
     };
     builds::insert(&build)?;
+    if owns_table {
+        tail::begin(build_no, 0)?;
+    }
     Ok(build)
 }
 

@@ -1,6 +1,7 @@
 //! Segments of a vector table: ranges of its column `segment`, whose numbers grow with the rows, each with an HNSW index of its
-//! own. What is above the last range has no index yet and is scanned exactly. Built in bulk, a segment costs a fraction of what
-//! its rows cost one after the other; ranges side by side are merged by building one index for all of them. Pure.
+//! own. What is above the last range has no index yet: all of it is compared, by what is packed of it (tail.rs). Built in bulk, a
+//! segment costs a fraction of what its rows cost one after the other; ranges side by side are merged by building one index for all
+//! of them. Pure.
 
 use super::levels::{self, Size};
 
@@ -87,11 +88,7 @@ pub enum Traffic {
     Quiet,
 }
 
-/// Rows without an index at which a table that has none gets its first, though more are coming.
-pub const MOST_REST: u64 = 20_000;
-/// The same where it has some.
-const REST: u64 = 5_000;
-/// Fewer stay without an index though nothing else is coming: as quick to compare as a segment is to search.
+/// Fewer rows stay without an index though nothing else is coming.
 const LEAST_REST: u64 = 1_000;
 /// Segments of fewer rows are small: so many are merged at once, with what has no index, in seconds.
 const SMALL: u64 = 16_000;
@@ -107,31 +104,38 @@ pub enum Next {
         first: i32,
         last: i32,
     },
-    /// Nothing now; when it is quiet, segments are merged.
+    /// Nothing now; when it is quiet, there is something to be built.
     WhenQuiet,
     Nothing,
 }
 
-/// The next step for a table with these segments (see [`cover`]) and `rest` rows behind them, up to number `last`; it has its
-/// first index from `least` rows on.
+/// Rows behind the segments for which an index is built though more are coming; they are to be `most` at most, and others come
+/// while it is being built.
+pub fn rest_while_busy(most: u64) -> u64 {
+    most / 2
+}
+
+/// The next step for a table with these segments (see [`cover`]) and `rest` rows behind them, up to number `last`, which are to be
+/// `most` at most; it has its first index from `least` rows on.
 ///
-/// While there is traffic, rows are given an index as soon as comparing them takes long, and only small segments are merged, for
-/// there is one build at a time and rows gather behind a long one. When it is quiet, a segment stays only while it is no draft
-/// and has twice the rows of all younger ones.
-pub fn next(cover: &[Segment], rest: u64, last: i32, least: u64, traffic: Traffic) -> Next {
+/// While there is traffic, rows are given an index only when comparing them would soon take long, and only small segments are merged,
+/// for there is one build at a time and rows gather behind a long one. When it is quiet, all have an index, and a segment stays only
+/// while it is no draft and has twice the rows of all younger ones.
+pub fn next(cover: &[Segment], rest: u64, last: i32, least: u64, most: u64, traffic: Traffic) -> Next {
     let build = |first| Next::Build { first, last };
     let joined = joined(cover);
     if joined < cover.len() {
         return build(cover[..joined].last().map_or(0, |segment| segment.last + 1));
     }
     let Some(newest) = cover.last() else {
-        let least = if traffic == Traffic::Busy { least.max(MOST_REST) } else { least.max(1) };
+        let least = if traffic == Traffic::Busy { least.max(rest_while_busy(most)) } else { least.max(1) };
         return if rest >= least { build(0) } else { Next::Nothing };
     };
     if newest.is_whole() {
         return build(0);
     }
-    let wants_index = rest >= if traffic == Traffic::Busy { REST } else { LEAST_REST };
+    let wants_soon = rest >= LEAST_REST.min(rest_while_busy(most));
+    let wants_index = if traffic == Traffic::Quiet { wants_soon } else { rest >= rest_while_busy(most) };
     let mut sizes: Vec<Size> = cover.iter().map(|segment| Size { came: segment.rows, went: 0 }).collect();
     if wants_index {
         sizes.push(Size { came: rest, went: 0 });
@@ -149,6 +153,7 @@ pub fn next(cover: &[Segment], rest: u64, last: i32, least: u64, traffic: Traffi
         _ if wants_index && small >= MOST_SMALL => build(cover[cover.len() - small].first),
         _ if wants_index => build(newest.last + 1),
         (Traffic::Calm, Some(_)) => Next::WhenQuiet,
+        (Traffic::Calm, None) if wants_soon => Next::WhenQuiet,
         _ => Next::Nothing,
     }
 }

@@ -104,10 +104,7 @@ pub enum Element {
 /// Why a question's vector cannot be compared with those of a table: the table's elements cannot hold one of its numbers,
 /// or it has no direction.
 pub fn question_problem(metric: Metric, element: Element, vector: &[f32]) -> Option<String> {
-    let held = |number: f32| match element {
-        Element::Vector => number,
-        Element::Halfvec => half::f16::from_f32(number).to_f32(),
-    };
+    let held = |number: f32| element.held(number);
     if let Some(number) = vector.iter().find(|number| !held(**number).is_finite()) {
         return Some(format!("the vectors are of type {}, which cannot hold {number}", element.name()));
     }
@@ -126,6 +123,14 @@ pub const VECTOR_MAX_DIMENSION: usize = 2000;
 pub const HALFVEC_MAX_DIMENSION: usize = 4000;
 
 impl Element {
+    /// A number as one of these holds it.
+    pub fn held(self, number: f32) -> f32 {
+        match self {
+            Element::Vector => number,
+            Element::Halfvec => half::f16::from_f32(number).to_f32(),
+        }
+    }
+
     pub fn name(self) -> &'static str {
         match self {
             Element::Vector => "vector",

@@ -1,7 +1,8 @@
-//! Counting the few rows of a table that have some values, by an index and without a statement: what nearly every question asks and
-//! nearly always in vain costs a twentieth of starting a statement for it. Rows are counted as the current snapshot sees them and
-//! whatever policies say, so no caller may be told anything of it but by a statement of its own.
+//! Rows of a table that have some values, by an index and without a statement: to count the few that nearly every question asks for
+//! and nearly always in vain costs a twentieth of starting a statement for it, and large values are read where they are. Rows are
+//! those that the current snapshot sees, whatever policies say, so no caller may be told anything of it but by a statement of its own.
 
+use super::report::check_interrupts;
 use pgrx::datum::{FromDatum, IntoDatum};
 use pgrx::htup::heap_getattr_raw;
 use pgrx::pg_sys;
@@ -17,6 +18,8 @@ pub enum Key<'a> {
     Bytes(&'a [u8]),
     /// Of type text.
     Text(&'a str),
+    /// At least this, of type integer.
+    AtLeast(i32),
 }
 
 impl Key<'_> {
@@ -25,15 +28,17 @@ impl Key<'_> {
             Key::Long(number) => number.into_datum(),
             Key::Bytes(bytes) => bytes.into_datum(),
             Key::Text(text) => text.into_datum(),
+            Key::AtLeast(number) => number.into_datum(),
         }
     }
 
-    /// The function behind `=`.
-    fn equals(self) -> u32 {
+    /// The operator of a B-tree, and the function behind it.
+    fn operator(self) -> (u32, u32) {
         match self {
-            Key::Long(_) => pg_sys::F_INT8EQ,
-            Key::Bytes(_) => pg_sys::F_BYTEAEQ,
-            Key::Text(_) => pg_sys::F_TEXTEQ,
+            Key::Long(_) => (pg_sys::BTEqualStrategyNumber, pg_sys::F_INT8EQ),
+            Key::Bytes(_) => (pg_sys::BTEqualStrategyNumber, pg_sys::F_BYTEAEQ),
+            Key::Text(_) => (pg_sys::BTEqualStrategyNumber, pg_sys::F_TEXTEQ),
+            Key::AtLeast(_) => (pg_sys::BTGreaterEqualStrategyNumber, pg_sys::F_INT4GE),
         }
     }
 }
@@ -41,7 +46,7 @@ impl Key<'_> {
 /// How many rows of a table of kb have these values in the first columns of an index of its own, counted up to `most`. None: there is
 /// no such table or index, or this snapshot cannot use it; a statement has to say.
 pub fn count(table: &CStr, index: &CStr, keys: &[Key], most: usize) -> Option<usize> {
-    counted(find(table)?, find(index)?, &equal(keys)?, None, most)
+    counted(find(table)?, find(index)?, keys, None, most)
 }
 
 /// As [`count`], of rows of these tenants only (None: of all): how long a caller's question takes must not tell of the texts of others.
@@ -52,33 +57,53 @@ pub fn count_of(
     keys: &[Key],
     most: usize,
 ) -> Option<usize> {
-    counted(find(table)?, find(index)?, &equal(keys)?, tenants, most)
+    counted(find(table)?, find(index)?, keys, tenants, most)
 }
 
 /// Whether a table of kb may have a row with at least this number in the first column, of type integer, of an index on it.
 pub fn may_reach(table: &str, index: u32, least: i32) -> bool {
     let reached = || {
-        let value = least.into_datum()?;
-        let (strategy, function) = (pg_sys::BTGreaterEqualStrategyNumber, pg_sys::F_INT4GE);
         let table = find(&CString::new(table).ok()?)?;
-        counted(table, pg_sys::Oid::from(index), &[Comparison { strategy, function, value }], None, 1)
+        counted(table, pg_sys::Oid::from(index), &[Key::AtLeast(least)], None, 1)
     };
     reached() != Some(0)
 }
 
-/// What a column of an index is compared with: by which operator of a B-tree, which is which function.
-struct Comparison {
-    strategy: u32,
-    function: u32,
-    value: pg_sys::Datum,
+/// A column of type integer of the first row that [`count`] counts; None within: there is no row. Also none where that cannot say.
+pub fn number(table: &CStr, index: &CStr, keys: &[Key], column: &CStr) -> Option<Option<i32>> {
+    let mut found = None;
+    each(find(table)?, find(index)?, keys, Some(column), |value| {
+        found = value.and_then(read);
+        false
+    })?;
+    Some(found)
 }
 
-fn equal(keys: &[Key]) -> Option<Vec<Comparison>> {
-    let comparison = |key: &Key| {
-        let strategy = pg_sys::BTEqualStrategyNumber;
-        Some(Comparison { strategy, function: key.equals(), value: key.datum()? })
-    };
-    keys.iter().map(comparison).collect()
+/// Calls `visit` with a column of type bytea of each row that [`count`] counts, in the order of the index and where the value lies,
+/// unless it is stored outside the row. False: that cannot say.
+pub fn each_bytes(
+    table: &CStr,
+    index: &CStr,
+    keys: &[Key],
+    column: &CStr,
+    mut visit: impl FnMut(&[u8]),
+) -> bool {
+    let Some((table, index)) = find(table).zip(find(index)) else { return false };
+    let visited = each(table, index, keys, Some(column), |value| {
+        check_interrupts();
+        let Some(value) = value else { return true };
+        // SAFETY: a value of type bytea, which is there as long as its row; a copy is freed behind its last use.
+        unsafe {
+            let stored: *mut pg_sys::varlena = value.cast_mut_ptr();
+            let plain = pg_sys::pg_detoast_datum_packed(stored);
+            visit(pgrx::varlena::varlena_to_byte_slice(plain));
+            if plain != stored {
+                pg_sys::pfree(plain.cast());
+            }
+        }
+        true
+    });
+    visited.is_some()
 }
 
 fn find(relation: &CStr) -> Option<pg_sys::Oid> {
@@ -94,12 +119,41 @@ fn find(relation: &CStr) -> Option<pg_sys::Oid> {
 fn counted(
     table: pg_sys::Oid,
     index: pg_sys::Oid,
-    comparisons: &[Comparison],
+    keys: &[Key],
     tenants: Option<&[String]>,
     most: usize,
 ) -> Option<usize> {
+    let mut count = 0;
+    let column = tenants.map(|_| c"tenant_id");
+    each(table, index, keys, column, |value| {
+        let of_tenants = |tenants: &[String]| {
+            value.and_then(read::<String>).is_some_and(|tenant| tenants.contains(&tenant))
+        };
+        count += usize::from(tenants.is_none_or(of_tenants));
+        count < most
+    })?;
+    Some(count)
+}
+
+/// A value of one of kb's own columns, whose type is known.
+fn read<T: FromDatum>(value: pg_sys::Datum) -> Option<T> {
+    // SAFETY: it is of this type, and no NULL.
+    unsafe { T::from_datum(value, false) }
+}
+
+/// Visits a column (None where it is NULL, or none is named) of the rows that have these values in the first columns of an index, in
+/// its order, until a visit returns false. None: the index does not serve.
+fn each(
+    table: pg_sys::Oid,
+    index: pg_sys::Oid,
+    keys: &[Key],
+    column: Option<&CStr>,
+    mut visit: impl FnMut(Option<pg_sys::Datum>) -> bool,
+) -> Option<()> {
+    let values: Option<Vec<pg_sys::Datum>> = keys.iter().map(|key| key.datum()).collect();
+    let values = values?;
     let lock = pg_sys::AccessShareLock as i32;
-    // SAFETY: both relations are open while they are scanned, and the keys live as long as the scan, which only counts rows. An ERROR
+    // SAFETY: both relations are open while they are scanned, and the keys live as long as the scan, which only reads rows. An ERROR
     // releases all with the transaction. An index has as many columns and collations as it says.
     unsafe {
         let relation = pg_sys::table_open(table, lock);
@@ -115,24 +169,26 @@ fn counted(
             && (*form).indrelid == table
             && (*form).indisvalid
             && !(*form).indcheckxmin
-            && comparisons.len() <= (*form).indnkeyatts as usize;
-        let found = serves.then(|| {
+            && keys.len() <= (*form).indnkeyatts as usize;
+        let visited = serves.then(|| {
             let columns = (*form).indkey.values.as_slice((*form).indnkeyatts as usize);
-            let key = |(i, Comparison { strategy, function, value }): (usize, &Comparison)| {
+            let key = |(i, (key, value)): (usize, (&Key, &pg_sys::Datum))| {
+                let (strategy, function) = key.operator();
                 let mut key = pg_sys::ScanKeyData::default();
                 pg_sys::ScanKeyEntryInitialize(
                     &mut key,
                     0,
                     columns[i],
-                    *strategy as pg_sys::StrategyNumber,
+                    strategy as pg_sys::StrategyNumber,
                     pg_sys::InvalidOid,
                     *(*index_relation).rd_indcollation.add(i),
-                    pg_sys::Oid::from(*function),
+                    pg_sys::Oid::from(function),
                     *value,
                 );
                 key
             };
-            let mut keys: Vec<pg_sys::ScanKeyData> = comparisons.iter().enumerate().map(key).collect();
+            let mut keys: Vec<pg_sys::ScanKeyData> =
+                keys.iter().zip(&values).enumerate().map(key).collect();
             let snapshot = pg_sys::GetActiveSnapshot();
             let scan = pg_sys::systable_beginscan(
                 relation,
@@ -142,26 +198,22 @@ fn counted(
                 keys.len() as i32,
                 keys.as_mut_ptr(),
             );
-            let tenant = NonZeroUsize::new(pg_sys::get_attnum(table, c"tenant_id".as_ptr()).max(0) as usize);
-            let counts = |row| {
-                let Some((tenants, tenant)) = tenants.zip(tenant) else { return true };
-                let value = heap_getattr_raw(row, tenant, (*relation).rd_att);
-                let value = value.and_then(|value| String::from_datum(value, false));
-                value.is_some_and(|value| tenants.contains(&value))
-            };
-            let mut count = 0;
-            while count < most {
+            let number = column.map_or(0, |column| pg_sys::get_attnum(table, column.as_ptr()).max(0));
+            let number = NonZeroUsize::new(number as usize);
+            loop {
                 let row = pg_sys::systable_getnext(scan);
                 if row.is_null() {
                     break;
                 }
-                count += usize::from(counts(row));
+                let value = number.and_then(|number| heap_getattr_raw(row, number, (*relation).rd_att));
+                if !visit(value) {
+                    break;
+                }
             }
             pg_sys::systable_endscan(scan);
-            count
         });
         pg_sys::relation_close(index_relation, lock);
         pg_sys::table_close(relation, lock);
-        found
+        visited
     }
 }

@@ -132,14 +132,13 @@ pub fn lock_current(keys: &[(i64, i64)]) -> Result<Locked> {
     let locked =
         setting::with(BY_INDEX_UNPLANNED, || spi::write(lock, &[Arg::Longs(&ids)], |row| row.get(0)))?;
     let locked: HashSet<i64> = locked.into_iter().collect();
-    let current = spi::write(
-        "SELECT d.document_id FROM unnest($1::bigint[], $2::bigint[]) AS u (document_id, generation)
+    let with_job = "SELECT d.document_id FROM unnest($1::bigint[], $2::bigint[]) AS u (document_id, generation)
          JOIN kb.documents d USING (document_id)
          JOIN kb.jobs j ON j.kb_no = d.kb_no AND j.tenant_id = d.tenant_id AND j.kind = 'document'
-             AND j.subject = d.external_id AND j.generation = u.generation",
-        &[Arg::Longs(&ids), Arg::Longs(&generations)],
-        |row| row.get::<i64>(0),
-    )?;
+             AND j.subject = d.external_id AND j.generation = u.generation";
+    let arguments = [Arg::Longs(&ids), Arg::Longs(&generations)];
+    let read = || spi::write(with_job, &arguments, |row| row.get::<i64>(0));
+    let current = setting::with(BY_INDEX_UNPLANNED, read)?;
     let current = current.into_iter().filter(|id| locked.contains(id)).collect();
     let busy = ids.into_iter().filter(|id| !locked.contains(id)).collect();
     Ok(Locked { current, busy })
@@ -182,10 +181,8 @@ pub fn set_extracted_as_they_are(document_ids: &[i64]) -> Result<()> {
     if document_ids.is_empty() {
         return Ok(());
     }
-    spi::execute(
-        "UPDATE kb.documents SET indexed_hash = content_hash WHERE document_id = ANY ($1)",
-        &[Arg::Longs(document_ids)],
-    )?;
+    let sql = "UPDATE kb.documents SET indexed_hash = content_hash WHERE document_id = ANY ($1)";
+    setting::with(BY_INDEX_UNPLANNED, || spi::execute(sql, &[Arg::Longs(document_ids)]))?;
     Ok(())
 }
 
@@ -200,16 +197,15 @@ pub fn set_answers(document_id: i64, answers: Option<&[u8]>) -> Result<()> {
 
 /// Marks documents ready and counts their live chunks.
 pub fn set_ready(document_ids: &[i64], settings: &str) -> Result<()> {
-    spi::execute(
-        "UPDATE kb.documents d SET status = 'ready', error = NULL, sqlstate = NULL, attempts = 0, settings = $2,
+    let sql = "UPDATE kb.documents d SET status = 'ready', error = NULL, sqlstate = NULL, attempts = 0, settings = $2,
              processed_at = pg_catalog.clock_timestamp(),
              chunk_count = (SELECT count(*) FROM kb.chunks c JOIN kb.builds b USING (build_no)
                             WHERE c.document_id = d.document_id AND b.state = 'live'),
              token_count = (SELECT coalesce(sum(c.token_count), 0) FROM kb.chunks c JOIN kb.builds b USING (build_no)
                             WHERE c.document_id = d.document_id AND b.state = 'live')
-         WHERE document_id = ANY ($1)",
-        &[Arg::Longs(document_ids), Arg::Text(settings)],
-    )?;
+         WHERE document_id = ANY ($1)";
+    let arguments = [Arg::Longs(document_ids), Arg::Text(settings)];
+    setting::with(BY_INDEX_UNPLANNED, || spi::execute(sql, &arguments))?;
     Ok(())
 }
 

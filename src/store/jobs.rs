@@ -1,6 +1,6 @@
 //! kb.jobs: the queue. What may be claimed is in due_jobs.rs.
 
-use super::{BY_INDEX, IS_UNCOMMITTED};
+use super::{BY_INDEX, BY_INDEX_UNPLANNED, IS_UNCOMMITTED};
 use crate::error::Result;
 use crate::model::states::Priority;
 use crate::pg::probe::{self, Key};
@@ -123,13 +123,13 @@ fn generations(jobs: &[Job]) -> Vec<i64> {
 /// Deletes jobs that nobody touched since they were claimed; the others are given back at once, to be
 /// done again under the new generation. Returns the job_no of the deleted ones. Call with their documents locked.
 pub fn finish(jobs: &[Job]) -> Result<Vec<i64>> {
-    let finished = spi::write(
-        "DELETE FROM kb.jobs j USING unnest($1::bigint[], $2::bigint[]) AS u (job_no, generation)
+    let sql = "DELETE FROM kb.jobs j USING unnest($1::bigint[], $2::bigint[]) AS u (job_no, generation)
          WHERE j.job_no = u.job_no AND j.generation = u.generation
-         RETURNING j.job_no",
-        &[Arg::Longs(&numbers(jobs)), Arg::Longs(&generations(jobs))],
-        |row| row.get::<i64>(0),
-    )?;
+         RETURNING j.job_no";
+    let (numbers, generations) = (numbers(jobs), generations(jobs));
+    let arguments = [Arg::Longs(&numbers), Arg::Longs(&generations)];
+    let delete = || spi::write(sql, &arguments, |row| row.get::<i64>(0));
+    let finished = setting::with(BY_INDEX_UNPLANNED, delete)?;
     if finished.len() < jobs.len() {
         release(jobs, Duration::ZERO, None, false)?;
     }

@@ -1,13 +1,8 @@
 //! Whether a knowledge base waits, because too many of its vectors have no index yet. Pure.
 
-use crate::model::segments::MOST_REST;
+use crate::model::segments::rest_while_busy;
 use std::time::{Duration, Instant};
 
-/// Vectors without an index at most, about, where there are segments. The first index is not begun before there are
-/// [`MOST_REST`] while documents come: until it is there so many more.
-const MOST: u64 = 20_000;
-/// More need not be counted.
-pub const MOST_COUNTED: u64 = 4 * MOST;
 /// How long is waited for an index at most while the number of vectors without one does not fall: an old transaction may be what it
 /// waits for.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -25,9 +20,10 @@ impl BackPressure {
         self.is_held
     }
 
-    /// `segments` have an index, and `unindexed` vectors none.
-    pub fn judge(&mut self, (segments, unindexed): (usize, u64), now: Instant) {
-        let most = if segments > 0 { MOST } else { MOST + MOST_REST };
+    /// `segments` have an index, and `unindexed` vectors none, which are to be `most` at most, about. The first index is begun late
+    /// while documents come: until it is there, more may be without one.
+    pub fn judge(&mut self, (segments, unindexed): (usize, u64), most: u64, now: Instant) {
+        let most = if segments > 0 { most } else { most + rest_while_busy(most) };
         if unindexed < most {
             *self = BackPressure::default();
             return;
@@ -48,7 +44,7 @@ mod tests {
         let begun = Instant::now();
         let mut pressure = BackPressure::default();
         let mut is_held = |unindexed, seconds| {
-            pressure.judge((3, unindexed), begun + Duration::from_secs(seconds));
+            pressure.judge((3, unindexed), 20_000, begun + Duration::from_secs(seconds));
             pressure.is_held()
         };
         assert!(!is_held(19_999, 0) && is_held(20_000, 0) && is_held(20_300, 19));
@@ -61,9 +57,9 @@ mod tests {
     #[test]
     fn the_first_index_is_begun_before_anything_waits_for_it() {
         let mut pressure = BackPressure::default();
-        pressure.judge((0, 39_999), Instant::now());
+        pressure.judge((0, 29_999), 20_000, Instant::now());
         assert!(!pressure.is_held());
-        pressure.judge((0, 40_000), Instant::now());
+        pressure.judge((0, 30_000), 20_000, Instant::now());
         assert!(pressure.is_held());
     }
 }

@@ -235,6 +235,7 @@ fn have_built(table: &Table, build: &Build) -> Result<()> {
         background::let_all_go_first();
     }
     run(&txn::in_txn(|| table.create_statement(build))?)?;
+    txn::in_txn(|| table.unpack())?;
     // Much was written, and until autovacuum has run the planner would join chunks by scanning them all.
     txn::in_txn(|| table.analyze_after(build))
 }

@@ -9,12 +9,12 @@ use crate::error::Result;
 use crate::pg::{txn, wake};
 use crate::store::metadata_indexes::{self, Task};
 use crate::store::vector_store::index::{self, Table, Work};
-use crate::store::vector_store::{self, Size, VectorDb};
+use crate::store::vector_store::{self, Size, VectorDb, tail};
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
-/// Vectors that a table gets while its segments are merged at most; then the merge is put off.
-const MOST_MEANWHILE: u64 = 10_000;
+/// A table gets this part of what is to have no index at most while its segments are merged; then the merge is put off.
+const MEANWHILE: u64 = 4;
 
 /// What a vector table wants.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,6 +35,17 @@ pub fn look(table: &Table, is_asked: bool, is_quiet: bool) -> Result<Wish> {
         Ok(work) => Ok(Wish::Work(work)),
         Err(error) if error.is_lock() || txn::in_txn(|| table.is_going())? => Ok(Wish::Later),
         Err(error) => Err(error),
+    }
+}
+
+/// See [`tail::tidy`]; not of a table that somebody has locked or drops.
+fn tidy(table: &Table) -> Result<()> {
+    if txn::in_txn(|| table.is_locked_exclusively())? {
+        return Ok(());
+    }
+    match txn::in_txn(|| tail::tidy(table.vector_db())) {
+        Err(error) if !error.is_lock() && !txn::in_txn(|| table.is_going())? => Err(error),
+        _ => Ok(()),
     }
 }
 
@@ -158,7 +169,7 @@ impl Indexes {
         due.iter().filter(|table| !there.contains(table)).for_each(|table| self.schedule.forget(table));
         let mut ready = Vec::new();
         for table in &tables {
-            let wish = look(table, false, false);
+            let wish = tidy(table).and_then(|()| look(table, false, false));
             // It has what it was asked for: it waits for no pause when it wants something else.
             let is_done = |asked: &Work| match &wish {
                 Ok(Wish::Work(work)) => !work.is_same(asked),
@@ -202,7 +213,7 @@ impl Indexes {
     /// What is written while segments are merged has no index: where that is much, the merge is put off.
     fn end_merges(&mut self) -> Result<()> {
         for (table, since) in &mut self.since {
-            if *since >= MOST_MEANWHILE {
+            if *since >= tail::most_rows(table, true) / MEANWHILE {
                 *since = 0;
                 txn::in_txn(|| index::cancel_merge(table))?;
             }

@@ -166,7 +166,9 @@ fn send_slice(
         }
     };
     let total = slice.len();
-    let slice = first_batch(slice, limit, group.target.is_remote());
+    // What provider hash computes is there at once.
+    let is_model = !group.target.is_remote() && group.target.embedder.provider != "hash";
+    let slice = first_batch(slice, limit, is_model);
     group.chunks = group.chunks.saturating_sub(slice.len());
     exhausted &= slice.len() == total;
     if let Some(last) = slice.last() {
@@ -191,13 +193,13 @@ fn send_slice(
 }
 
 /// As many of the chunks as a request takes bytes, and a local model tokens.
-fn first_batch(chunks: Vec<Missing>, limit: usize, is_remote: bool) -> Vec<Missing> {
+fn first_batch(chunks: Vec<Missing>, limit: usize, is_local_model: bool) -> Vec<Missing> {
     let mut batcher = Batcher::new(limit, frame::MAX_TEXTS);
     for chunk in chunks {
         let tokens = chunk.token_count.max(0) as usize;
-        let weight = match is_remote {
-            true => chunk.content.len(),
-            false => chunk.content.len().max(tokens * (frame::MAX_TEXTS / BATCH_TOKENS)),
+        let weight = match is_local_model {
+            false => chunk.content.len(),
+            true => chunk.content.len().max(tokens * (frame::MAX_TEXTS / BATCH_TOKENS)),
         };
         if let Some(full) = batcher.push(chunk, weight) {
             return full;

@@ -1,16 +1,17 @@
 //! Which knowledge bases get vectors faster than these get an index. Nothing more is taken in for them until one is built, so that
 //! no question has too many vectors to compare one by one.
 
-use super::back_pressure::{BackPressure, MOST_COUNTED};
+use super::back_pressure::BackPressure;
 use super::target::Target;
 use crate::model::vector_db::VectorDbType;
 use crate::pg::{txn, wake};
-use crate::store::vector_store::{VectorDb, unindexed};
+use crate::store::vector_store::{VectorDb, tail, unindexed};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// So many were written since their number was looked at: it is looked at again. And so often while a knowledge base waits.
-const LOOK_AFTER: u64 = 4_000;
+/// This part of what is to have no index at most was written since that was looked at: it is looked at again. And so often while a
+/// knowledge base waits.
+const LOOK_AFTER: u64 = 16;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Builds with a table of their own that got vectors since the indexer runs, by number.
@@ -20,6 +21,8 @@ pub struct Unindexed(HashMap<i64, Filling>);
 struct Filling {
     kb_no: i64,
     vector_db: VectorDb,
+    /// Vectors without an index at most, about.
+    most: u64,
     /// Vectors written since their number was looked at.
     since: u64,
     looked: Option<Instant>,
@@ -35,6 +38,7 @@ impl Unindexed {
         let filling = self.0.entry(build.build_no).or_insert_with(|| Filling {
             kb_no: build.kb_no,
             vector_db: vector_db.clone(),
+            most: tail::most_rows(vector_db, true),
             since: 0,
             looked: None,
             pressure: BackPressure::default(),
@@ -51,12 +55,12 @@ impl Unindexed {
         }
         self.0.retain(|_, filling| {
             let is_over = filling.looked.is_none_or(|at| now.saturating_duration_since(at) >= LOOK_EVERY);
-            if filling.since < LOOK_AFTER && !(filling.pressure.is_held() && is_over) {
+            if filling.since < filling.most / LOOK_AFTER && !(filling.pressure.is_held() && is_over) {
                 return true;
             }
             // Somebody may have dropped or locked the table: then nobody waits for its index, either.
-            let Ok(state) = txn::in_txn(|| unindexed(&filling.vector_db, MOST_COUNTED)) else { return false };
-            filling.pressure.judge(state, now);
+            let Ok(state) = txn::in_txn(|| unindexed(&filling.vector_db, 2 * filling.most)) else { return false };
+            filling.pressure.judge(state, filling.most, now);
             (filling.since, filling.looked) = (0, Some(now));
             true
         });

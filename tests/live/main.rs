@@ -63,6 +63,7 @@ mod soak;
 mod standby;
 mod sync;
 mod tables;
+mod tails;
 mod tenants;
 mod together;
 mod upgrade;

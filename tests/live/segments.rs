@@ -157,12 +157,12 @@ fn with_a_draft(cluster: &Cluster) -> (Db, String) {
     let mut db = cluster.connect(APP);
     db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
     for (numbers, segments) in [(0..4000, 1), (4000..5000, 2)] {
-        // All at one commit, so that none of them has its index before the others are there.
-        db.run("BEGIN");
         put(&mut db, "k", numbers);
-        db.run("COMMIT");
         db.wait("k");
         until_state(&mut db, (segments, 0));
+        // As soon as there are 1,000 they get an index, though more may come.
+        db.run("ALTER SYSTEM SET kb.forced_tail = 2000");
+        db.run("SELECT pg_reload_conf()");
     }
     let table = vector_table(&mut db, "k");
     (db, table)
@@ -177,7 +177,7 @@ fn a_draft_that_is_merged_with_nothing_is_built_again_when_it_is_quiet() {
          CROSS JOIN pg_options_to_table(c.reloptions) o
          WHERE i.indrelid = '{table}'::regclass AND i.indisvalid AND o.option_name = 'ef_construction'"
     );
-    assert_eq!(db.one::<String>(&indexes), "200 40");
+    assert_eq!(db.one::<String>(&indexes), "200 64");
     until(LONG, "both are as they are to be", || db.one::<String>(&indexes) == "200 200");
     assert_eq!(state(&mut db), (2, 0));
     assert_sound(&mut db, "k", 5000, 0);
@@ -234,7 +234,7 @@ fn segments_are_merged_and_none_is_searched_twice() {
 
 #[test]
 fn a_first_index_is_there_before_a_long_import_ends_and_what_comes_is_found_meanwhile() {
-    let cluster = crate::cluster!();
+    let cluster = crate::cluster!("kb.forced_tail = 20000");
     let (mut db, mut other) = (cluster.connect(APP), cluster.connect(APP));
     db.run("SELECT kb.create_embedder('small', 'hash', 'hash', 16)");
     db.create_kb("k", "small", r#"{"strategy": "none"}"#);
@@ -290,7 +290,7 @@ fn whoever_is_killed_while_segments_are_built_every_vector_is_found_and_gets_its
 
 #[test]
 fn a_merge_is_put_off_when_much_is_written_meanwhile() {
-    let cluster = crate::cluster!();
+    let cluster = crate::cluster!("kb.forced_tail = 2400");
     let (mut db, mut holder) = (cluster.connect(APP), cluster.connect(APP));
     db.run("SELECT kb.create_embedder('small', 'hash', 'hash', 16)");
     db.create_kb("k", "small", r#"{"strategy": "none"}"#);

@@ -2,6 +2,7 @@
 
 use super::Searched;
 use super::segments::condition as condition_of;
+use super::tail::Tail;
 use crate::error::Result;
 use crate::model::ef_search;
 use crate::model::segments::{Part, Segment, WHOLE, parts};
@@ -36,24 +37,39 @@ pub(super) struct Effort {
     pub visits: usize,
 }
 
-/// Chunks and their distances, the nearest first. Where the nearest of some segment all fail the filter before they are as far
-/// away as what others have, only those are given that are nearer: behind them others may be missing.
+/// Packed vectors that are kept for being near at least, for each row that is wanted, and in all: seldom more than a few of them are
+/// read.
+const PACKED: usize = 16;
+const LEAST_PACKED: usize = 1024;
+
+/// Chunks and their distances, the nearest first; `searched`: None where there is no index. Where the nearest of some segment all fail
+/// the filter before they are as far away as what others have, only those are given that are nearer: behind them others may be missing.
 pub(super) fn nearest(
     statement: &Statement,
-    searched: &Searched,
+    searched: Option<&Searched>,
+    tail: Option<&Tail>,
     effort: Effort,
 ) -> Result<Vec<(Uuid, f64)>> {
     setting::load_pgvector();
-    let segments = &searched.cover;
+    let segments = searched.map_or(&[][..], |searched| &searched.cover);
+    let end = segments.last().map_or(Some(0), |segment| segment.last.checked_add(1));
+    // What is packed of the rows that have no index, and from where on.
+    let packed = tail.zip(end).and_then(|(tail, end)| {
+        let from = end.max(tail.first);
+        let near = tail.nearest(from, (statement.limit * PACKED).max(LEAST_PACKED).max(effort.ef_search))?;
+        Some((from, near))
+    });
     let all = segments.iter().map(|segment| segment.rows).sum();
     let mut found = Vec::new();
     let mut shallow = Vec::new();
-    let mut rests = statement.rests(searched);
+    let mut rests = statement.rests(searched, packed.as_ref().map(|(from, _)| *from));
     for segment in segments {
         let ef_search = ef_search::of_segment(segment, effort.ef_search, statement.limit, all);
         // What has no index is read with the first.
-        let sql = statement.indexed(segment) + &std::mem::take(&mut rests);
+        let mut parts = vec![statement.indexed(segment)];
+        parts.append(&mut rests);
         let row = |row: &spi::Row| Ok(((row.uuid(0)?, row.get::<f64>(1)?), row.get::<bool>(2)?));
+        let sql = parts.join(" UNION ALL ");
         let rows = Effort { ef_search, ..effort }.read(statement.passes, &sql, statement.arguments, row)?;
         let own: Vec<f64> = rows.iter().filter(|(_, is_own)| *is_own).map(|((_, far), _)| *far).collect();
         if own.len() < statement.limit {
@@ -62,8 +78,13 @@ pub(super) fn nearest(
         }
         found.extend(rows.into_iter().map(|(pair, _)| pair));
     }
-    found.sort_by(|(_, a), (_, b)| a.total_cmp(b));
-    found.truncate(statement.limit);
+    if !rests.is_empty() {
+        found.extend(statement.read_rests(&rests)?);
+    }
+    if let Some((from, (near, left_out))) = packed {
+        statement.add_packed(&mut found, &near, left_out, from)?;
+    }
+    statement.keep_nearest(&mut found);
     let (Some(&(_, farthest)), false) = (found.last(), statement.passes.is_empty()) else { return Ok(found) };
     if found.len() == statement.limit {
         for (segment, ef_search, seen) in shallow {
@@ -116,26 +137,91 @@ impl Statement<'_> {
         )
     }
 
-    /// What lies between and behind the segments, to be added to a statement. Only the index on segment fits. Rows are looked up
-    /// for the filter from the nearest on. At rest nothing lies behind them, and less is to be started.
-    fn rests(&self, searched: &Searched) -> String {
-        let Statement { table, distance, build, passes, limit, .. } = self;
+    /// What lies between and behind the segments, up to where all is `packed`, each as a part of a statement. Only the index on
+    /// segment fits. Rows are looked up for the filter from the nearest on. At rest nothing lies behind them, and less is to be started.
+    fn rests(&self, searched: Option<&Searched>, packed: Option<i32>) -> Vec<String> {
+        let segments = searched.map_or(&[][..], |searched| &searched.cover);
         let rest = |part| {
             let Part::Rest { first, last } = part else { return None };
             let is_empty = |index| last == i32::MAX && !probe::may_reach(self.table_name, index, first);
-            if searched.by_number.is_some_and(is_empty) {
+            if searched.and_then(|searched| searched.by_number).is_some_and(is_empty) {
                 return None;
             }
-            let passing = if passes.is_empty() { String::new() } else { format!("WHERE {passes}") };
-            Some(format!(
-                " UNION ALL (SELECT v.chunk_id, v.distance, false FROM (
-                      SELECT v.chunk_id, v.build_no, ({distance}) + 0 AS distance FROM {table} v
-                      WHERE v.build_no + 0 = {build} AND {} ORDER BY ({distance}) + 0 OFFSET 0) v
-                  {passing} LIMIT {limit})",
-                condition_of("v.", first, last)
-            ))
+            let last = packed.map_or(last, |packed| last.min(packed - 1));
+            (first <= last).then(|| self.rest(first, last))
         };
-        parts(&searched.cover).into_iter().filter_map(rest).collect()
+        parts(segments).into_iter().filter_map(rest).collect()
+    }
+
+    /// The nearest of a range without an index that pass.
+    fn rest(&self, first: i32, last: i32) -> String {
+        let Statement { table, distance, build, passes, limit, .. } = self;
+        let passing = if passes.is_empty() { String::new() } else { format!("WHERE {passes}") };
+        format!(
+            "(SELECT v.chunk_id, v.distance, false FROM (
+                  SELECT v.chunk_id, v.build_no, ({distance}) + 0 AS distance FROM {table} v
+                  WHERE v.build_no + 0 = {build} AND {} ORDER BY ({distance}) + 0 OFFSET 0) v
+              {passing} LIMIT {limit})",
+            condition_of("v.", first, last)
+        )
+    }
+
+    fn read_rests(&self, rests: &[String]) -> Result<Vec<(Uuid, f64)>> {
+        let row = |row: &spi::Row| Ok((row.uuid(0)?, row.get::<f64>(1)?));
+        let read = || spi::read(&rests.join(" UNION ALL "), self.arguments, row);
+        setting::with(BY_INDEX_UNPLANNED, read)
+    }
+
+    /// In order, each once, as many as are wanted.
+    fn keep_nearest(&self, found: &mut Vec<(Uuid, f64)>) {
+        found.sort_by(|(a_id, a), (b_id, b)| a.total_cmp(b).then(a_id.cmp(b_id)));
+        found.dedup_by_key(|(chunk_id, _)| *chunk_id);
+        found.truncate(self.limit);
+    }
+
+    /// Adds those that are nearer than what was found, of chunks that are at least so far away, in that order, and that pass. All
+    /// others, with numbers from `from` on, are at least `left_out` away.
+    fn add_packed(
+        &self,
+        found: &mut Vec<(Uuid, f64)>,
+        near: &[(f64, Uuid)],
+        left_out: f64,
+        from: i32,
+    ) -> Result<()> {
+        let (mut next, mut most) = (0, 2 * self.limit + 16);
+        loop {
+            self.keep_nearest(found);
+            let farthest = match found.last() {
+                Some((_, distance)) if found.len() == self.limit => *distance,
+                _ => f64::INFINITY,
+            };
+            let end = near.partition_point(|(bound, _)| *bound <= farthest);
+            if next >= end {
+                if end == near.len() && left_out < farthest {
+                    found.extend(self.read_rests(&[self.rest(from, i32::MAX)])?);
+                }
+                return Ok(());
+            }
+            let batch = &near[next..end.min(next + most)];
+            found.extend(self.compare(batch)?);
+            next += batch.len();
+            most *= 2;
+        }
+    }
+
+    /// The distances of these chunks that pass.
+    fn compare(&self, near: &[(f64, Uuid)]) -> Result<Vec<(Uuid, f64)>> {
+        let Statement { table, distance, build, passes, arguments, .. } = self;
+        let ids: Vec<Uuid> = near.iter().map(|(_, chunk_id)| *chunk_id).collect();
+        let arguments: Vec<Arg> = arguments.iter().copied().chain([Arg::Uuids(&ids)]).collect();
+        let and = if passes.is_empty() { "" } else { " AND " };
+        let sql = format!(
+            "SELECT v.chunk_id, ({distance}) + 0 FROM {table} v
+             WHERE v.build_no = {build} AND v.chunk_id = ANY (${}){and}{passes}",
+            arguments.len()
+        );
+        let row = |row: &spi::Row| Ok((row.uuid(0)?, row.get::<f64>(1)?));
+        setting::with(BY_INDEX_UNPLANNED, || spi::read(&sql, &arguments, row))
     }
 
     /// How far away the last is of the nearest `ef_search` of a segment, whether they pass or not; None: these are all of it.

@@ -2,9 +2,10 @@
 
 use super::own_table::IS_SHARED;
 use super::segments::{self, behind, indexes};
+use super::tail::{forget, most_rows};
 use super::{Health, VectorDb};
 use crate::error::Result;
-use crate::model::segments::{MOST_REST, Next, Segment, Traffic, cover, is_redundant, next};
+use crate::model::segments::{Next, Segment, Traffic, cover, is_redundant, next};
 use crate::pg::spi::{self, Arg, quote};
 use crate::store::server_catalogs::vector_schema;
 
@@ -60,13 +61,10 @@ pub struct Build {
 }
 
 /// ef_construction of a draft, with the default m; several times as quickly built as the default of kb, 200.
-const DRAFT_EF_CONSTRUCTION: usize = 40;
+const DRAFT_EF_CONSTRUCTION: usize = 64;
 
 /// While no document has waited for longer, a first index is rather built when all are done.
 const FILLING: &str = "10 min";
-
-/// Counted of the rows that have no index.
-const MOST_COUNTED: u64 = 4 * MOST_REST;
 
 /// In the text of a build that large merges are: it is ended where much is written meanwhile.
 const GIVES_WAY: &str = "/* gives way to writers */";
@@ -161,13 +159,14 @@ impl Table {
             return Ok(Work::Nothing);
         }
         let least = self.vector_db.config.min_rows as u64;
+        let most = most_rows(&self.vector_db, !self.is_named);
         let end = cover.last().map_or(-1, |segment| if segment.is_whole() { -1 } else { segment.last });
-        let Some((rest, last)) = behind(&self.vector_db, end, MOST_COUNTED.max(least))? else {
+        let Some((rest, last)) = behind(&self.vector_db, end, most.max(least))? else {
             return Ok(Work::Nothing);
         };
         // The newest rows may be deleted: an index for less than a segment has would be superfluous beside it.
         let last = last.max(end);
-        Ok(match next(&cover, rest, last, least, traffic) {
+        Ok(match next(&cover, rest, last, least, most, traffic) {
             Next::Build { first, last } => {
                 // A first one is built at once as it is to be, unless more is coming.
                 let is_draft = traffic == Traffic::Busy || traffic == Traffic::Calm && !cover.is_empty();
@@ -227,6 +226,16 @@ impl Table {
             segments::condition("", build.first, build.last),
             if build.traffic == Traffic::Quiet { GIVES_WAY } else { "" }
         ))
+    }
+
+    /// What an index has now need not be packed any more.
+    pub fn unpack(&self) -> Result<()> {
+        let valid = indexes(&self.vector_db)?.into_iter().filter(|index| index.is_valid);
+        let cover = cover(valid.map(|index| index.segment).collect());
+        match cover.last() {
+            Some(segment) if !segment.is_whole() => forget(&self.vector_db, segment.last),
+            _ => Ok(()),
+        }
     }
 
     /// Gives the planner fresh statistics of what a query reads, if a build was of all that was there.

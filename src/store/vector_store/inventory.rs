@@ -3,6 +3,7 @@
 use super::VectorDb;
 use super::progress::{self, Progress};
 use super::table::{add_segments, attach, replace_policies};
+use super::tail;
 use crate::error::Result;
 use crate::pg::role;
 use crate::pg::spi::{self, Arg};
@@ -81,7 +82,8 @@ const UNATTACHED: &str = "FROM pg_catalog.pg_class t
        AND NOT EXISTS (SELECT FROM pg_catalog.pg_depend d WHERE d.classid = 'pg_class'::regclass
            AND d.objid = t.oid AND d.refclassid = 'pg_extension'::regclass)";
 
-/// Makes DROP EXTENSION drop the vector tables that it would leave, and lets queries read them under this version's policies.
+/// Makes DROP EXTENSION drop the vector tables that it would leave, and lets queries read them under this version's policies; what is
+/// written from now on is packed.
 pub fn attach_restored() -> Result<()> {
     let unattached: Vec<String> =
         spi::write(&format!("SELECT t.relname::text {UNATTACHED}"), &[], |row| row.get(0))?;
@@ -89,7 +91,8 @@ pub fn attach_restored() -> Result<()> {
         add_segments(table_name)?;
         replace_policies(table_name)?;
         attach(table_name)
-    })
+    })?;
+    tail::begin_all()
 }
 
 /// Whether a restore has not come to its end: it makes foreign keys last, and then policies, by their names. (Of 0.1.0 the last

@@ -2,6 +2,7 @@
 
 use super::VectorDb;
 use super::segments::new_number;
+use super::tail;
 use crate::error::Result;
 use crate::model::chunk_context::MAX_TOKENS;
 use crate::pg::spi::{self, Arg};
@@ -104,24 +105,36 @@ pub fn reuse(
     let (table, column) = (vector_db.table(), vector_db.column_type(&vector_schema()?));
     let mut copied = 0;
     for (source, from_build) in [(vector_db, build_no)].into_iter().chain(lender) {
-        copied += spi::execute(
+        let written = spi::write(
             &format!(
-                "INSERT INTO {table} (chunk_id, build_no, kb_no, tenant_id, fingerprint, embedding, segment)
-                 SELECT c.chunk_id, c.build_no, c.kb_no, c.tenant_id, $2, s.embedding::{column}, {segment}
-                 FROM kb.chunks c CROSS JOIN LATERAL (
-                     SELECT v.embedding FROM kb.chunks o
-                     JOIN {source} v ON v.chunk_id = o.chunk_id AND v.build_no = o.build_no
-                     WHERE o.build_no = $4 AND o.content_hash = c.content_hash
-                       AND v.fingerprint = $2
-                     LIMIT 1) s
-                 WHERE c.document_id = ANY ($3::bigint[]) AND c.build_no = $1
-                   AND NOT EXISTS (SELECT FROM {table} h WHERE h.chunk_id = c.chunk_id AND h.build_no = $1)
-                 ON CONFLICT DO NOTHING",
+                "WITH inserted AS (
+                     INSERT INTO {table} (chunk_id, build_no, kb_no, tenant_id, fingerprint, embedding, segment)
+                     SELECT c.chunk_id, c.build_no, c.kb_no, c.tenant_id, $2, s.embedding::{column}, {number}
+                     FROM kb.chunks c CROSS JOIN LATERAL (
+                         SELECT v.embedding FROM kb.chunks o
+                         JOIN {source} v ON v.chunk_id = o.chunk_id AND v.build_no = o.build_no
+                         WHERE o.build_no = $4 AND o.content_hash = c.content_hash
+                           AND v.fingerprint = $2
+                         LIMIT 1) s
+                     WHERE c.document_id = ANY ($3::bigint[]) AND c.build_no = $1
+                       AND NOT EXISTS (SELECT FROM {table} h WHERE h.chunk_id = c.chunk_id AND h.build_no = $1)
+                     ON CONFLICT DO NOTHING RETURNING chunk_id, segment, embedding)
+                 SELECT i.chunk_id, i.segment, CASE WHEN EXISTS (
+                         SELECT FROM kb.tails t WHERE t.build_no = $1 AND t.first <= i.segment)
+                     THEN i.embedding::real[] END
+                 FROM inserted i",
                 source = source.table(),
-                segment = new_number(&table)
+                number = new_number(&table)
             ),
             &[Arg::Long(build_no), Arg::Long(fingerprint), Arg::Longs(document_ids), Arg::Long(from_build)],
+            |row| Ok((row.uuid(0)?, row.get::<i32>(1)?, row.opt::<Vec<f32>>(2)?)),
         )?;
+        copied += written.len() as u64;
+        if let Some((_, number, _)) = written.first() {
+            let packed =
+                written.iter().filter_map(|(chunk_id, _, vector)| Some((*chunk_id, vector.as_deref()?)));
+            tail::write(vector_db, build_no, *number, packed)?;
+        }
     }
     Ok(copied)
 }

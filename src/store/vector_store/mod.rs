@@ -13,6 +13,7 @@ mod progress;
 mod sample;
 mod segments;
 mod table;
+pub mod tail;
 mod vector_db;
 
 pub use analyze::refresh as refresh_statistics;

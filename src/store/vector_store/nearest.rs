@@ -1,5 +1,6 @@
 //! The nearest vectors of a table.
 
+use super::tail::Tail;
 use super::{Searched, VectorDb, by_index};
 use crate::error::Result;
 use crate::model::candidate::Found;
@@ -77,9 +78,13 @@ pub fn search(vector_db: &VectorDb, search: &Search) -> Result<Vec<Candidate>> {
         (None, None) => joins.push_str(" JOIN kb.documents d ON d.document_id = c.document_id"),
     }
     let table = vector_db.table();
+    let tail = match scan {
+        Scan::Index { .. } => Tail::of(vector_db, build_no, vector),
+        Scan::Exact | Scan::ExactDistinct => None,
+    };
     let mut found = as_vector_reader(|| match (scan, searched) {
         // Without an index all are compared, and of a table of many builds only this one's are read.
-        (Scan::Index { .. }, None) => {
+        (Scan::Index { .. }, None) if tail.is_none() => {
             let passes = if passes.is_empty() { String::new() } else { format!(" AND {passes}") };
             let sql = format!(
                 "SELECT v.chunk_id, ({distance}) + 0 FROM {table} v
@@ -87,7 +92,7 @@ pub fn search(vector_db: &VectorDb, search: &Search) -> Result<Vec<Candidate>> {
             );
             spi::read_much(&sql, &arguments.all(), pair)
         }
-        (Scan::Index { ef_search, visits }, Some(searched)) => {
+        (Scan::Index { ef_search, visits }, searched) => {
             let statement = by_index::Statement {
                 table: &table,
                 table_name: &vector_db.table_name,
@@ -97,7 +102,7 @@ pub fn search(vector_db: &VectorDb, search: &Search) -> Result<Vec<Candidate>> {
                 arguments: &arguments.all(),
                 limit,
             };
-            by_index::nearest(&statement, searched, by_index::Effort { ef_search, visits })
+            by_index::nearest(&statement, searched, tail.as_ref(), by_index::Effort { ef_search, visits })
         }
         // "+ 0" keeps the planner off the index.
         (Scan::Exact, _) => {

@@ -4,6 +4,7 @@
 use super::VectorDb;
 use super::segments::IS_INDEXED;
 use super::table::{add_foreign_key, create_without_foreign_key};
+use super::tail;
 use crate::error::Result;
 use crate::model::VectorDbConfig;
 use crate::pg::spi::{self, Arg};
@@ -106,5 +107,7 @@ pub fn move_out(build_no: i64, shared: &VectorDb) -> Result<Option<VectorDb>> {
         ),
         &arguments.all(),
     )?;
+    // Those that were moved have number 0.
+    tail::begin(build_no, 1)?;
     Ok(Some(own))
 }

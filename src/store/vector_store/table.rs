@@ -2,7 +2,7 @@
 
 use super::missing;
 use super::nearest::{self, Search};
-use super::{Health, Missing, Searched, VectorDb, VectorStore, sample, segments};
+use super::{Health, Missing, Searched, VectorDb, VectorStore, sample, segments, tail};
 use crate::error::{Error, Object, Result};
 use crate::model::Candidate;
 use crate::pg::spi::{self, Arg, quote};
@@ -65,21 +65,28 @@ impl<T: Table> VectorStore for T {
                      FROM pg_catalog.unnest($1::uuid[]) WITH ORDINALITY AS u (chunk_id, i)
                      JOIN kb.chunks c ON c.chunk_id = u.chunk_id AND c.build_no = $2
                      FOR KEY SHARE OF c SKIP LOCKED),
+                 number AS MATERIALIZED (SELECT {number} AS number),
                  inserted AS (
                      INSERT INTO {table} (chunk_id, build_no, kb_no, tenant_id, fingerprint, embedding, segment)
                      SELECT c.chunk_id, c.build_no, c.kb_no, c.tenant_id, $3,
-                            ($4::real[])[(c.i - 1) * {d} + 1 : c.i * {d}]::{column}, {segment}
+                            ($4::real[])[(c.i - 1) * {d} + 1 : c.i * {d}]::{column}, (SELECT number FROM number)
                      FROM c ON CONFLICT DO NOTHING)
-                 SELECT c.chunk_id FROM c",
+                 SELECT c.chunk_id, c.i, (SELECT n.number FROM number n JOIN kb.tails t ON t.build_no = $2 AND t.first <= n.number)
+                 FROM c",
                 table = vector_db.table(),
-                segment = segments::new_number(&vector_db.table()),
+                number = segments::new_number(&vector_db.table()),
                 d = vector_db.dimension,
                 column = vector_db.column_type(&vector_schema()?),
             ),
             &[Arg::Uuids(chunk_ids), Arg::Long(build_no), Arg::Long(fingerprint), Arg::Floats(numbers)],
-            |row| row.uuid(0),
+            |row| Ok((row.uuid(0)?, row.get::<i64>(1)? as usize, row.opt::<i32>(2)?)),
         )?;
-        Ok(found.into_iter().collect())
+        if let Some(number) = found.first().and_then(|(.., number)| *number) {
+            let vector = |i: usize| &numbers[(i - 1) * vector_db.dimension..i * vector_db.dimension];
+            let written = found.iter().map(|(chunk_id, i, _)| (*chunk_id, vector(*i)));
+            tail::write(vector_db, build_no, number, written)?;
+        }
+        Ok(found.into_iter().map(|(chunk_id, ..)| chunk_id).collect())
     }
 
     fn delete(&self, _build_no: i64, _chunk_ids: &[Uuid]) -> Result<()> {

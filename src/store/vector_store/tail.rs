@@ -1,0 +1,141 @@
+//! kb.tails and kb.tail_vectors: the vectors of a build's own table that no index has yet, rounded to 8 bits and packed, so that a
+//! question reads a quarter of their bytes in a tenth of the time. What they say of a vector is only how near it may be: the vector
+//! itself is then read and compared, under the caller's policies. A chunk that is gone may still be packed; it is found no more.
+//!
+//! kb.tails says from which number on all vectors of a build are packed. Its row and the blocks are written in the transactions that
+//! write and index the vectors, so that a snapshot that sees a vector from that number on sees its block, too. Neither is dumped: what
+//! a restore brings is packed no more, and compared whole until it has an index.
+
+use super::VectorDb;
+use super::segments::behind;
+use crate::error::Result;
+use crate::model::tail::{self, Nearest, Question, block_size, entry_size, pack};
+use crate::pg::probe::{self, Key};
+use crate::pg::spi::{self, Arg};
+use crate::settings;
+use uuid::Uuid;
+
+/// So many vectors of chunks that are gone may stay packed, and as many as there are others.
+const MOST_GONE: u64 = 2_000;
+
+/// Vectors of a table at most, about, that have no index; they are packed where the table is a build's own.
+pub fn most_rows(vector_db: &VectorDb, is_packed: bool) -> u64 {
+    settings::forced_tail().unwrap_or_else(|| tail::most_rows(vector_db.dimension, is_packed))
+}
+
+/// All vectors of a build from this number on are packed. As the owner or the worker, when none of these can be written but by a
+/// transaction that sees this.
+pub fn begin(build_no: i64, first: i32) -> Result<()> {
+    spi::execute(
+        "INSERT INTO kb.tails (build_no, first) VALUES ($1, $2) ON CONFLICT DO NOTHING",
+        &[Arg::Long(build_no), Arg::Int(first)],
+    )?;
+    Ok(())
+}
+
+/// Begins to pack those of builds that a restore or an older version has left unpacked. By the worker.
+pub(super) fn begin_all() -> Result<()> {
+    let sql = format!(
+        "SELECT {}, b.build_no FROM kb.builds b
+         WHERE b.owns_table AND b.state <> 'old' AND b.type = 'pgvector'
+           AND NOT EXISTS (SELECT FROM kb.tails t WHERE t.build_no = b.build_no)
+           AND pg_catalog.to_regclass(pg_catalog.format('kb.%I', b.table_name)) IS NOT NULL",
+        VectorDb::columns("b")
+    );
+    let builds = spi::write(&sql, &[], |row| Ok((VectorDb::read(row, 0)?, row.get::<i64>(5)?)))?;
+    for (vector_db, build_no) in builds {
+        let last = behind(&vector_db, i32::MAX, 0)?.map_or(-1, |(_, last)| last);
+        begin(build_no, last + 1)?;
+    }
+    Ok(())
+}
+
+/// Packs vectors of a build that were written in this transaction with this number. Only where [`begin`] was.
+pub(super) fn write<'a>(
+    vector_db: &VectorDb,
+    build_no: i64,
+    number: i32,
+    vectors: impl Iterator<Item = (Uuid, &'a [f32])>,
+) -> Result<()> {
+    let full = block_size(vector_db.dimension) * entry_size(vector_db.dimension);
+    let mut blocks: Vec<Vec<u8>> = Vec::new();
+    for (chunk_id, vector) in vectors {
+        if blocks.last().is_none_or(|block| block.len() >= full) {
+            blocks.push(Vec::with_capacity(full));
+        }
+        if let Some(block) = blocks.last_mut() {
+            pack(block, chunk_id, vector, vector_db.element);
+        }
+    }
+    if blocks.is_empty() {
+        return Ok(());
+    }
+    spi::execute(
+        "INSERT INTO kb.tail_vectors (build_no, segment, packed)
+         SELECT $1, $2, u.packed FROM pg_catalog.unnest($3::bytea[]) AS u (packed)",
+        &[Arg::Long(build_no), Arg::Int(number), Arg::BytesArray(&blocks)],
+    )?;
+    Ok(())
+}
+
+/// What has an index need not be packed: all up to this number. By the indexer.
+pub(super) fn forget(vector_db: &VectorDb, last: i32) -> Result<()> {
+    set_first(vector_db, last.saturating_add(1), "t.first <= $2", "v.segment < $2")
+}
+
+/// Packed are the vectors from this number on, where that `is_due`; those that `are_gone` are deleted. Where somebody is dropping the build, nothing is done.
+fn set_first(vector_db: &VectorDb, first: i32, is_due: &str, are_gone: &str) -> Result<()> {
+    let sql = format!(
+        "WITH own AS MATERIALIZED (
+             SELECT t.build_no FROM kb.tails t JOIN kb.builds b USING (build_no)
+             WHERE b.table_name = $1 AND b.owns_table AND {is_due}
+             FOR NO KEY UPDATE OF t SKIP LOCKED),
+         gone AS (DELETE FROM kb.tail_vectors v USING own WHERE v.build_no = own.build_no AND {are_gone})
+         UPDATE kb.tails t SET first = $2 FROM own WHERE t.build_no = own.build_no"
+    );
+    spi::execute(&sql, &[Arg::Text(&vector_db.table_name), Arg::Int(first)])?;
+    Ok(())
+}
+
+/// Where many chunks are gone that are still packed, nothing stays packed that was; nor where the largest numbers are gone, which
+/// come again. By the worker, when it is not writing vectors.
+pub fn tidy(vector_db: &VectorDb) -> Result<()> {
+    let sql = "SELECT t.first, (SELECT sum(pg_catalog.length(v.packed)) FROM kb.tail_vectors v
+                                WHERE v.build_no = t.build_no AND v.segment >= t.first)
+               FROM kb.tails t JOIN kb.builds b USING (build_no) WHERE b.table_name = $1 AND b.owns_table";
+    let row = |row: &spi::Row| Ok((row.get::<i32>(0)?, row.opt::<i64>(1)?));
+    let Some((first, bytes)) = spi::write_one(sql, &[Arg::Text(&vector_db.table_name)], row)? else {
+        return Ok(());
+    };
+    let packed = bytes.unwrap_or(0) as u64 / entry_size(vector_db.dimension) as u64;
+    let (rows, last) = behind(vector_db, first.saturating_sub(1), packed.max(1))?.unwrap_or((0, -1));
+    if packed > 2 * rows + MOST_GONE || last < first - 1 {
+        set_first(vector_db, last + 1, "true", "true")?;
+    }
+    Ok(())
+}
+
+/// The packed vectors of a build, and a question.
+pub(super) struct Tail {
+    build_no: i64,
+    /// From this number on all are packed.
+    pub first: i32,
+    question: Question,
+}
+
+impl Tail {
+    /// None: this build's vectors are not packed.
+    pub fn of(vector_db: &VectorDb, build_no: i64, vector: &[f32]) -> Option<Tail> {
+        let first = probe::number(c"tails", c"tails_pkey", &[Key::Long(build_no)], c"first")??;
+        Some(Tail { build_no, first, question: Question::new(vector, vector_db.metric, vector_db.element) })
+    }
+
+    /// The chunks, from this number on, that may be nearest, with how far away they are at least, in that order, `most` or more of
+    /// them; and how far away all others are at least. None: this snapshot cannot say.
+    pub fn nearest(&self, from: i32, most: usize) -> Option<(Vec<(f64, Uuid)>, f64)> {
+        let mut nearest = Nearest::new(&self.question, most);
+        let key = [Key::Long(self.build_no), Key::AtLeast(from.max(self.first))];
+        probe::each_bytes(c"tail_vectors", c"tail_vectors_segment", &key, c"packed", |block| nearest.add(block))
+            .then(|| nearest.sorted())
+    }
+}

@@ -1,0 +1,185 @@
+//! Vectors that no index has yet are packed: answers are those of a comparison of all vectors as they are, whatever was deleted,
+//! edited, restored or indexed, and no more stays packed than is worth it.
+
+use crate::segments::{put, until_state};
+use crate::support::{APP, Db, LONG, assert_sound, texts, until, vector_table};
+
+fn packed(db: &mut Db) -> i64 {
+    db.one("SELECT coalesce(sum(length(packed)), 0) / (384 + 28) FROM kb.tail_vectors")
+}
+
+/// The vector of each of these texts, asked for, gives the rows that comparing all of them gives, in that order.
+fn assert_exact(db: &mut Db, table: &str, operator: &str, questions: impl Iterator<Item = u64>) {
+    for i in questions {
+        let text = format!("{} harbor", texts::paragraph(i, 12));
+        for (top_k, filter) in [(1, "NULL"), (10, "NULL"), (10, r#"'{"half": true}'"#), (60, r#"'{"rare": true}'"#)] {
+            let sql = format!(
+                "WITH q AS MATERIALIZED (SELECT e::vector AS v FROM kb.embed('hash', ARRAY[$1], 'query') e),
+                 found AS (
+                     SELECT array_agg(r.chunk_id ORDER BY r.rank) AS ids, max(v.embedding {operator} q.v) AS far
+                     FROM q, kb.query_vector('k', q.v, {top_k}, min_score => -1, filter => {filter}) r
+                     JOIN {table} v USING (chunk_id)),
+                 near AS (
+                     SELECT array_agg(n.chunk_id) AS ids, max(n.far) AS far FROM (
+                         SELECT v.chunk_id, v.embedding {operator} q.v AS far FROM q, {table} v
+                         JOIN kb.chunks c USING (build_no, chunk_id) JOIN kb.documents d USING (document_id)
+                         WHERE {filter}::jsonb IS NULL OR d.metadata @> {filter} ORDER BY 2 LIMIT {top_k}) n)
+                 SELECT found.ids = near.ids OR found.far = near.far AND cardinality(found.ids) = cardinality(near.ids)
+                 FROM found, near"
+            );
+            assert!(db.one_with::<bool>(&sql, &[&text]), "question {i}, {top_k}, {filter}");
+        }
+    }
+}
+
+#[test]
+fn what_has_no_index_is_found_as_if_all_vectors_were_compared() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    let table = vector_table(&mut db, "k");
+    put(&mut db, "k", 0..900);
+    db.wait("k");
+    assert_eq!(packed(&mut db), 900);
+    assert_exact(&mut db, &table, "<=>", 0..12);
+    // Deleted and edited ones.
+    db.run("SELECT kb.delete_document('k', 'd' || i) FROM generate_series(0, 899, 3) i");
+    db.run("SELECT kb.put_document('k', 'd' || i, 'Ship ' || i || ' lies in the harbor.', '{\"half\": true}') FROM generate_series(1, 899, 30) i");
+    db.wait("k");
+    assert_exact(&mut db, &table, "<=>", 0..12);
+    assert_eq!(db.found("k", "Ship 31 lies in the harbor.", 1), ["d31"]);
+    // It is what is packed that was looked at, and a snapshot sees what it saw.
+    let mut other = cluster.connect(APP);
+    let scans = "SELECT jsonb_array_length(kb.explain('k', 'harbor', 10, -1) #> '{dense,scans}')";
+    other.run("BEGIN ISOLATION LEVEL REPEATABLE READ");
+    assert_eq!(other.one::<i32>(scans), 1);
+    db.run("DELETE FROM kb.tail_vectors");
+    assert_eq!(db.count("kb.query('k', 'harbor', 10, -1)"), 10, "the exact scan that follows finds them");
+    assert!(db.one::<i32>(scans) > 1);
+    assert_eq!(other.one::<i32>(scans), 1);
+    other.run("COMMIT");
+    assert_sound(&mut db, "k", 600, 0);
+}
+
+#[test]
+fn what_is_behind_a_segment_is_packed_until_an_index_has_it() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    put(&mut db, "k", 0..1200);
+    db.wait("k");
+    until_state(&mut db, (1, 0));
+    until(LONG, "nothing is packed", || packed(&mut db) == 0);
+    put(&mut db, "k", 1200..2000);
+    db.wait("k");
+    assert_eq!(packed(&mut db), 800);
+    for i in [1200, 1500, 1999, 3] {
+        assert_eq!(db.found("k", &texts::paragraph(i, 20), 1), [format!("d{i}")]);
+    }
+    // The index goes: what it had is compared as it is.
+    let index: String = db.one("SELECT indexrelid::regclass::text FROM pg_index WHERE indpred IS NOT NULL AND pg_get_expr(indpred, indrelid) LIKE '%segment%'");
+    db.run(&format!("DROP INDEX {index}"));
+    let table = vector_table(&mut db, "k");
+    assert_exact(&mut db, &table, "<=>", 0..20);
+    // Numbers begin again where all rows are gone.
+    db.run("SELECT kb.delete_document('k', external_id) FROM kb.documents");
+    put(&mut db, "k", 0..300);
+    db.wait("k");
+    assert_exact(&mut db, &table, "<=>", 0..5);
+    until(LONG, "what comes is packed again", || db.one::<i32>("SELECT first FROM kb.tails") < 100);
+    put(&mut db, "k", 300..400);
+    db.wait("k");
+    assert_eq!(packed(&mut db), 100);
+    assert_exact(&mut db, &table, "<=>", 0..5);
+}
+
+#[test]
+fn what_is_not_packed_is_found_and_what_comes_later_is_packed() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    let table = vector_table(&mut db, "k");
+    put(&mut db, "k", 0..400);
+    db.wait("k");
+    until(LONG, "the worker leaves", || cluster.processes("kb worker", Some(APP)).is_empty());
+    // As after a restore, or an update from 0.1.0.
+    db.run("DELETE FROM kb.tails");
+    assert_eq!(packed(&mut db), 0);
+    assert_exact(&mut db, &table, "<=>", 0..10);
+    put(&mut db, "k", 400..700);
+    db.wait("k");
+    assert_eq!(packed(&mut db), 300);
+    assert_exact(&mut db, &table, "<=>", 0..20);
+    assert_eq!(db.found("k", &texts::paragraph(399, 20), 1), ["d399"]);
+}
+
+#[test]
+fn edited_over_and_over_a_knowledge_base_has_little_more_packed_than_it_has_chunks() {
+    let cluster = crate::cluster!("kb.worker_idle_timeout = '1h'");
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    let mut most = 0;
+    for round in 0..12 {
+        db.run(&format!(
+            "SELECT count(*) FROM kb.put_documents('k', ARRAY(SELECT jsonb_build_object(
+                 'external_id', 'e' || i, 'content', 'number ' || i || ' of round {round}') FROM generate_series(1, 600) i))"
+        ));
+        db.wait("k");
+        most = most.max(packed(&mut db));
+    }
+    assert!(most >= 1200, "{most}");
+    until(LONG, "little is packed", || packed(&mut db) <= 2000 + 2 * 600);
+    assert_eq!(db.found("k", "number 77 of round 11", 1), ["e77"]);
+    assert_sound(&mut db, "k", 600, 0);
+}
+
+#[test]
+fn every_metric_and_element_and_a_move_out_of_a_shared_table_give_what_comparing_all_gives() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    for (metric, element, operator) in
+        [("l2", "vector", "<->"), ("ip", "vector", "<#>"), ("cosine", "halfvec", "<=>"), ("l2", "halfvec", "<->")]
+    {
+        db.run(&format!(
+            "SELECT kb.create_vector_db('v', dimension => 384, metric => '{metric}',
+                 config => '{{\"min_rows\": 300, \"element\": \"{element}\"}}');
+             SELECT kb.create_knowledge_base(k, 'hash', 'v', chunking => '{{\"strategy\": \"none\"}}')
+             FROM unnest('{{other,k}}'::text[]) k"
+        ));
+        put(&mut db, "k", 0..500);
+        db.wait("k");
+        until(LONG, "it has a table of its own", || !vector_table(&mut db, "k").contains("_v_"));
+        let table = vector_table(&mut db, "k");
+        until_state(&mut db, (1, 0));
+        put(&mut db, "k", 500..1200);
+        db.wait("k");
+        assert!(packed(&mut db) >= 700);
+        for i in (500..1200).step_by(40) {
+            let text = texts::paragraph(i, 20);
+            assert_eq!(db.found("k", &text, 1), [format!("d{i}")], "{metric}, {element}");
+        }
+        // Without the index all is compared.
+        db.run(&format!(
+            "DO $$BEGIN EXECUTE (SELECT format('DROP INDEX kb.%I', c.relname) FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+                 JOIN pg_am a ON a.oid = c.relam WHERE a.amname = 'hnsw' AND i.indrelid = '{table}'::regclass); END$$"
+        ));
+        assert_exact(&mut db, &table, operator, 0..15);
+        db.run("SELECT kb.drop_knowledge_base(id) FROM kb.knowledge_bases; SELECT kb.drop_vector_db('v')");
+        assert_eq!(db.count("kb.tails") + packed(&mut db), 0);
+    }
+}
+
+#[test]
+fn nobody_reads_what_is_packed() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    put(&mut db, "k", 0..10);
+    db.wait("k");
+    db.run("CREATE ROLE reads LOGIN IN ROLE kb_admin, kb_writer, kb_reader");
+    db.run("SET ROLE reads");
+    for table in ["kb.tails", "kb.tail_vectors"] {
+        assert_eq!(db.fault(&format!("SELECT * FROM {table}")).code, "42501");
+    }
+    assert_eq!(db.count("kb.query('k', 'harbor', 3, -1)"), 3);
+}
