@@ -80,7 +80,7 @@ def main() -> int:
     parser.add_argument("--prepared-in", type=float, default=0)
     parser.add_argument("--only", default="")
     # Of the tenants in their shared table.
-    parser.add_argument("--chunks", type=int, default=100_000)
+    parser.add_argument("--chunks", type=int, default=50_000)
     # Under filters.
     parser.add_argument("--filtered-chunks", type=int, default=50_000)
     # That a knowledge base has before it grows to three times as many, in ten steps: 100,000 for steps of 20,000.
