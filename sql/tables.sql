@@ -313,9 +313,10 @@ CREATE TABLE kb.tails (
 );
 COMMENT ON TABLE kb.tails IS 'Builds whose vectors are packed while no index has them. Nobody reads it but the library.';
 CREATE TABLE kb.tail_vectors (
-    build_no bigint NOT NULL REFERENCES kb.tails ON DELETE CASCADE,
-    segment  integer NOT NULL,
-    packed   bytea NOT NULL
+    build_no  bigint NOT NULL REFERENCES kb.tails ON DELETE CASCADE,
+    tenant_id text NOT NULL,
+    segment   integer NOT NULL,
+    packed    bytea NOT NULL
 );
 -- A block fits a page of the table, and does not compress.
 ALTER TABLE kb.tail_vectors ALTER COLUMN packed SET STORAGE PLAIN;

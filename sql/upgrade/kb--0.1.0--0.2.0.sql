@@ -443,9 +443,10 @@ CREATE TABLE kb.tails (
 );
 COMMENT ON TABLE kb.tails IS 'Builds whose vectors are packed while no index has them. Nobody reads it but the library.';
 CREATE TABLE kb.tail_vectors (
-    build_no bigint NOT NULL REFERENCES kb.tails ON DELETE CASCADE,
-    segment  integer NOT NULL,
-    packed   bytea NOT NULL
+    build_no  bigint NOT NULL REFERENCES kb.tails ON DELETE CASCADE,
+    tenant_id text NOT NULL,
+    segment   integer NOT NULL,
+    packed    bytea NOT NULL
 );
 -- A block fits a page of the table, and does not compress.
 ALTER TABLE kb.tail_vectors ALTER COLUMN packed SET STORAGE PLAIN;
@@ -859,6 +860,9 @@ BEGIN
         EXECUTE format('CREATE INDEX ON kb.%I (segment)', name);
     END LOOP;
 END $$;
+-- What is there has number 0.
+INSERT INTO kb.tails (build_no, first)
+    SELECT build_no, 1 FROM kb.builds WHERE owns_table AND state <> 'old' AND type = 'pgvector';
 CREATE FUNCTION kb._index_state(build_no bigint) RETURNS bigint[]
     STABLE PARALLEL RESTRICTED LANGUAGE c AS 'MODULE_PATHNAME', '_index_state_wrapper';
 REVOKE ALL ON FUNCTION kb._index_state FROM PUBLIC;

@@ -72,16 +72,17 @@ pub fn may_reach(table: &str, index: u32, least: i32) -> bool {
 /// A column of type integer of the first row that [`count`] counts; None within: there is no row. Also none where that cannot say.
 pub fn number(table: &CStr, index: &CStr, keys: &[Key], column: &CStr) -> Option<Option<i32>> {
     let mut found = None;
-    each(find(table)?, find(index)?, keys, Some(column), |value| {
-        found = value.and_then(read);
+    each(find(table)?, find(index)?, keys, &[column], |values| {
+        found = values[0].and_then(read);
         false
     })?;
     Some(found)
 }
 
-/// Calls `visit` with a column of type bytea of each row that [`count`] counts, in the order of the index and where the value lies,
+/// Calls `visit` with a column of type bytea of each row that [`count_of`] counts, in the order of the index and where the value lies,
 /// unless it is stored outside the row. False: that cannot say.
 pub fn each_bytes(
+    tenants: &[String],
     table: &CStr,
     index: &CStr,
     keys: &[Key],
@@ -89,9 +90,9 @@ pub fn each_bytes(
     mut visit: impl FnMut(&[u8]),
 ) -> bool {
     let Some((table, index)) = find(table).zip(find(index)) else { return false };
-    let visited = each(table, index, keys, Some(column), |value| {
+    let visited = each(table, index, keys, &[TENANT, column], |values| {
         check_interrupts();
-        let Some(value) = value else { return true };
+        let (true, Some(value)) = (is_of(tenants, values[0]), values[1]) else { return true };
         // SAFETY: a value of type bytea, which is there as long as its row; a copy is freed behind its last use.
         unsafe {
             let stored: *mut pg_sys::varlena = value.cast_mut_ptr();
@@ -124,15 +125,19 @@ fn counted(
     most: usize,
 ) -> Option<usize> {
     let mut count = 0;
-    let column = tenants.map(|_| c"tenant_id");
-    each(table, index, keys, column, |value| {
-        let of_tenants = |tenants: &[String]| {
-            value.and_then(read::<String>).is_some_and(|tenant| tenants.contains(&tenant))
-        };
-        count += usize::from(tenants.is_none_or(of_tenants));
+    let columns: &[&CStr] = if tenants.is_some() { &[TENANT] } else { &[] };
+    each(table, index, keys, columns, |values| {
+        count += usize::from(tenants.is_none_or(|tenants| is_of(tenants, values[0])));
         count < most
     })?;
     Some(count)
+}
+
+/// The column that says whose a row is.
+const TENANT: &CStr = c"tenant_id";
+
+fn is_of(tenants: &[String], value: Option<pg_sys::Datum>) -> bool {
+    value.and_then(read::<&str>).is_some_and(|tenant| tenants.iter().any(|one| one == tenant))
 }
 
 /// A value of one of kb's own columns, whose type is known.
@@ -141,14 +146,14 @@ fn read<T: FromDatum>(value: pg_sys::Datum) -> Option<T> {
     unsafe { T::from_datum(value, false) }
 }
 
-/// Visits a column (None where it is NULL, or none is named) of the rows that have these values in the first columns of an index, in
+/// Visits columns (None: NULL, or there is none of that name) of the rows that have these values in the first columns of an index, in
 /// its order, until a visit returns false. None: the index does not serve.
 fn each(
     table: pg_sys::Oid,
     index: pg_sys::Oid,
     keys: &[Key],
-    column: Option<&CStr>,
-    mut visit: impl FnMut(Option<pg_sys::Datum>) -> bool,
+    columns: &[&CStr],
+    mut visit: impl FnMut(&[Option<pg_sys::Datum>]) -> bool,
 ) -> Option<()> {
     let values: Option<Vec<pg_sys::Datum>> = keys.iter().map(|key| key.datum()).collect();
     let values = values?;
@@ -171,14 +176,14 @@ fn each(
             && !(*form).indcheckxmin
             && keys.len() <= (*form).indnkeyatts as usize;
         let visited = serves.then(|| {
-            let columns = (*form).indkey.values.as_slice((*form).indnkeyatts as usize);
+            let of_index = (*form).indkey.values.as_slice((*form).indnkeyatts as usize);
             let key = |(i, (key, value)): (usize, (&Key, &pg_sys::Datum))| {
                 let (strategy, function) = key.operator();
                 let mut key = pg_sys::ScanKeyData::default();
                 pg_sys::ScanKeyEntryInitialize(
                     &mut key,
                     0,
-                    columns[i],
+                    of_index[i],
                     strategy as pg_sys::StrategyNumber,
                     pg_sys::InvalidOid,
                     *(*index_relation).rd_indcollation.add(i),
@@ -198,15 +203,19 @@ fn each(
                 keys.len() as i32,
                 keys.as_mut_ptr(),
             );
-            let number = column.map_or(0, |column| pg_sys::get_attnum(table, column.as_ptr()).max(0));
-            let number = NonZeroUsize::new(number as usize);
+            let number = |column: &&CStr| pg_sys::get_attnum(table, column.as_ptr()).max(0) as usize;
+            let numbers: Vec<Option<NonZeroUsize>> =
+                columns.iter().map(|column| NonZeroUsize::new(number(column))).collect();
+            let mut values = vec![None; numbers.len()];
             loop {
                 let row = pg_sys::systable_getnext(scan);
                 if row.is_null() {
                     break;
                 }
-                let value = number.and_then(|number| heap_getattr_raw(row, number, (*relation).rd_att));
-                if !visit(value) {
+                for (value, number) in values.iter_mut().zip(&numbers) {
+                    *value = number.and_then(|number| heap_getattr_raw(row, number, (*relation).rd_att));
+                }
+                if !visit(&values) {
                     break;
                 }
             }

@@ -18,6 +18,7 @@ pub(super) struct Statement<'a> {
     pub table: &'a str,
     /// Its name in schema kb.
     pub table_name: &'a str,
+    pub kb_no: i64,
     /// An expression.
     pub distance: &'a str,
     /// The build's number, an argument.
@@ -54,11 +55,13 @@ pub(super) fn nearest(
     let segments = searched.map_or(&[][..], |searched| &searched.cover);
     let end = segments.last().map_or(Some(0), |segment| segment.last.checked_add(1));
     // What is packed of the rows that have no index, and from where on.
-    let packed = tail.zip(end).and_then(|(tail, end)| {
-        let from = end.max(tail.first);
-        let near = tail.nearest(from, (statement.limit * PACKED).max(LEAST_PACKED).max(effort.ef_search))?;
-        Some((from, near))
-    });
+    let packed = match tail.zip(end) {
+        Some((tail, end)) => {
+            let (from, most) = (end.max(tail.first), (statement.limit * PACKED).max(LEAST_PACKED));
+            tail.nearest(statement.kb_no, from, most.max(effort.ef_search))?.map(|near| (from, near))
+        }
+        None => None,
+    };
     let all = segments.iter().map(|segment| segment.rows).sum();
     let mut found = Vec::new();
     let mut shallow = Vec::new();

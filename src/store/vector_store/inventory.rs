@@ -90,9 +90,9 @@ pub fn attach_restored() -> Result<()> {
     unattached.iter().try_for_each(|table_name| {
         add_segments(table_name)?;
         replace_policies(table_name)?;
-        attach(table_name)
-    })?;
-    tail::begin_all()
+        attach(table_name)?;
+        tail::begin_restored(table_name)
+    })
 }
 
 /// Whether a restore has not come to its end: it makes foreign keys last, and then policies, by their names. (Of 0.1.0 the last

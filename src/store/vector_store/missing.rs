@@ -2,7 +2,7 @@
 
 use super::VectorDb;
 use super::segments::new_number;
-use super::tail;
+use super::tail::{self, Written};
 use crate::error::Result;
 use crate::model::chunk_context::MAX_TOKENS;
 use crate::pg::spi::{self, Arg};
@@ -118,8 +118,8 @@ pub fn reuse(
                          LIMIT 1) s
                      WHERE c.document_id = ANY ($3::bigint[]) AND c.build_no = $1
                        AND NOT EXISTS (SELECT FROM {table} h WHERE h.chunk_id = c.chunk_id AND h.build_no = $1)
-                     ON CONFLICT DO NOTHING RETURNING chunk_id, segment, embedding)
-                 SELECT i.chunk_id, i.segment, CASE WHEN EXISTS (
+                     ON CONFLICT DO NOTHING RETURNING chunk_id, tenant_id, segment, embedding)
+                 SELECT i.chunk_id, i.tenant_id, i.segment, CASE WHEN EXISTS (
                          SELECT FROM kb.tails t WHERE t.build_no = $1 AND t.first <= i.segment)
                      THEN i.embedding::real[] END
                  FROM inserted i",
@@ -127,12 +127,14 @@ pub fn reuse(
                 number = new_number(&table)
             ),
             &[Arg::Long(build_no), Arg::Long(fingerprint), Arg::Longs(document_ids), Arg::Long(from_build)],
-            |row| Ok((row.uuid(0)?, row.get::<i32>(1)?, row.opt::<Vec<f32>>(2)?)),
+            |row| Ok((row.uuid(0)?, row.get::<String>(1)?, row.get::<i32>(2)?, row.opt::<Vec<f32>>(3)?)),
         )?;
         copied += written.len() as u64;
-        if let Some((_, number, _)) = written.first() {
-            let packed =
-                written.iter().filter_map(|(chunk_id, _, vector)| Some((*chunk_id, vector.as_deref()?)));
+        if let Some((_, _, number, _)) = written.first() {
+            let packed = written.iter().filter_map(|(chunk_id, tenant_id, _, vector)| {
+                let vector = vector.as_deref()?;
+                Some(Written { tenant_id: tenant_id.clone(), chunk_id: *chunk_id, vector })
+            });
             tail::write(vector_db, build_no, *number, packed)?;
         }
     }

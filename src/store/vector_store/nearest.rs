@@ -96,6 +96,7 @@ pub fn search(vector_db: &VectorDb, search: &Search) -> Result<Vec<Candidate>> {
             let statement = by_index::Statement {
                 table: &table,
                 table_name: &vector_db.table_name,
+                kb_no,
                 distance: &distance,
                 build: &build,
                 passes: &passes,

@@ -2,6 +2,7 @@
 
 use super::missing;
 use super::nearest::{self, Search};
+use super::tail::Written;
 use super::{Health, Missing, Searched, VectorDb, VectorStore, sample, segments, tail};
 use crate::error::{Error, Object, Result};
 use crate::model::Candidate;
@@ -71,7 +72,8 @@ impl<T: Table> VectorStore for T {
                      SELECT c.chunk_id, c.build_no, c.kb_no, c.tenant_id, $3,
                             ($4::real[])[(c.i - 1) * {d} + 1 : c.i * {d}]::{column}, (SELECT number FROM number)
                      FROM c ON CONFLICT DO NOTHING)
-                 SELECT c.chunk_id, c.i, (SELECT n.number FROM number n JOIN kb.tails t ON t.build_no = $2 AND t.first <= n.number)
+                 SELECT c.chunk_id, c.i, c.tenant_id,
+                     (SELECT n.number FROM number n JOIN kb.tails t ON t.build_no = $2 AND t.first <= n.number)
                  FROM c",
                 table = vector_db.table(),
                 number = segments::new_number(&vector_db.table()),
@@ -79,14 +81,15 @@ impl<T: Table> VectorStore for T {
                 column = vector_db.column_type(&vector_schema()?),
             ),
             &[Arg::Uuids(chunk_ids), Arg::Long(build_no), Arg::Long(fingerprint), Arg::Floats(numbers)],
-            |row| Ok((row.uuid(0)?, row.get::<i64>(1)? as usize, row.opt::<i32>(2)?)),
+            |row| Ok((row.uuid(0)?, row.get::<i64>(1)? as usize, row.get::<String>(2)?, row.opt::<i32>(3)?)),
         )?;
+        let ids = found.iter().map(|(chunk_id, ..)| *chunk_id).collect();
         if let Some(number) = found.first().and_then(|(.., number)| *number) {
             let vector = |i: usize| &numbers[(i - 1) * vector_db.dimension..i * vector_db.dimension];
-            let written = found.iter().map(|(chunk_id, i, _)| (*chunk_id, vector(*i)));
-            tail::write(vector_db, build_no, number, written)?;
+            let written = |(chunk_id, i, tenant_id, _)| Written { tenant_id, chunk_id, vector: vector(i) };
+            tail::write(vector_db, build_no, number, found.into_iter().map(written))?;
         }
-        Ok(found.into_iter().map(|(chunk_id, ..)| chunk_id).collect())
+        Ok(ids)
     }
 
     fn delete(&self, _build_no: i64, _chunk_ids: &[Uuid]) -> Result<()> {

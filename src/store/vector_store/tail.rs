@@ -13,7 +13,12 @@ use crate::model::tail::{self, Nearest, Question, block_size, entry_size, pack};
 use crate::pg::probe::{self, Key};
 use crate::pg::spi::{self, Arg};
 use crate::settings;
+use crate::store::shares;
+use std::collections::HashMap;
 use uuid::Uuid;
+
+/// The build that has the table $1 to itself, however many others there are.
+const OWN: &str = "(SELECT b.build_no FROM kb.builds b WHERE b.table_name = $1 AND b.owns_table LIMIT 1)";
 
 /// So many vectors of chunks that are gone may stay packed, and as many as there are others.
 const MOST_GONE: u64 = 2_000;
@@ -33,47 +38,59 @@ pub fn begin(build_no: i64, first: i32) -> Result<()> {
     Ok(())
 }
 
-/// Begins to pack those of builds that a restore or an older version has left unpacked. By the worker.
-pub(super) fn begin_all() -> Result<()> {
+/// Begins to pack those of a table that a restore has brought, if it is a build's own. By the worker.
+pub(super) fn begin_restored(table_name: &str) -> Result<()> {
     let sql = format!(
         "SELECT {}, b.build_no FROM kb.builds b
-         WHERE b.owns_table AND b.state <> 'old' AND b.type = 'pgvector'
-           AND NOT EXISTS (SELECT FROM kb.tails t WHERE t.build_no = b.build_no)
-           AND pg_catalog.to_regclass(pg_catalog.format('kb.%I', b.table_name)) IS NOT NULL",
+         WHERE b.table_name = $1 AND b.owns_table AND b.state <> 'old' AND b.type = 'pgvector'",
         VectorDb::columns("b")
     );
-    let builds = spi::write(&sql, &[], |row| Ok((VectorDb::read(row, 0)?, row.get::<i64>(5)?)))?;
-    for (vector_db, build_no) in builds {
-        let last = behind(&vector_db, i32::MAX, 0)?.map_or(-1, |(_, last)| last);
-        begin(build_no, last + 1)?;
-    }
-    Ok(())
+    let row = |row: &spi::Row| Ok((VectorDb::read(row, 0)?, row.get::<i64>(5)?));
+    let Some((vector_db, build_no)) = spi::write_one(&sql, &[Arg::Text(table_name)], row)? else {
+        return Ok(());
+    };
+    let last = behind(&vector_db, i32::MAX, 0)?.map_or(-1, |(_, last)| last);
+    begin(build_no, last + 1)
 }
 
-/// Packs vectors of a build that were written in this transaction with this number. Only where [`begin`] was.
+/// A vector that was written.
+pub(super) struct Written<'a> {
+    pub tenant_id: String,
+    pub chunk_id: Uuid,
+    pub vector: &'a [f32],
+}
+
+/// Packs vectors of a build that were written in this transaction with this number: those of each tenant apart, so that nobody reads
+/// what others have. Only where [`begin`] was, and from that number on.
 pub(super) fn write<'a>(
     vector_db: &VectorDb,
     build_no: i64,
     number: i32,
-    vectors: impl Iterator<Item = (Uuid, &'a [f32])>,
+    vectors: impl Iterator<Item = Written<'a>>,
 ) -> Result<()> {
     let full = block_size(vector_db.dimension) * entry_size(vector_db.dimension);
-    let mut blocks: Vec<Vec<u8>> = Vec::new();
-    for (chunk_id, vector) in vectors {
-        if blocks.last().is_none_or(|block| block.len() >= full) {
-            blocks.push(Vec::with_capacity(full));
-        }
-        if let Some(block) = blocks.last_mut() {
-            pack(block, chunk_id, vector, vector_db.element);
-        }
+    let (mut tenants, mut blocks): (Vec<String>, Vec<Vec<u8>>) = (Vec::new(), Vec::new());
+    // The last block of each.
+    let mut last: HashMap<String, usize> = HashMap::new();
+    for Written { tenant_id, chunk_id, vector } in vectors {
+        let at = match last.get(&tenant_id) {
+            Some(at) if blocks[*at].len() < full => *at,
+            _ => {
+                blocks.push(Vec::with_capacity(full));
+                tenants.push(tenant_id.clone());
+                last.insert(tenant_id, blocks.len() - 1);
+                blocks.len() - 1
+            }
+        };
+        pack(&mut blocks[at], chunk_id, vector, vector_db.element);
     }
     if blocks.is_empty() {
         return Ok(());
     }
     spi::execute(
-        "INSERT INTO kb.tail_vectors (build_no, segment, packed)
-         SELECT $1, $2, u.packed FROM pg_catalog.unnest($3::bytea[]) AS u (packed)",
-        &[Arg::Long(build_no), Arg::Int(number), Arg::BytesArray(&blocks)],
+        "INSERT INTO kb.tail_vectors (build_no, tenant_id, segment, packed)
+         SELECT $1, u.tenant_id, $2, u.packed FROM unnest($3::text[], $4::bytea[]) AS u (tenant_id, packed)",
+        &[Arg::Long(build_no), Arg::Int(number), Arg::Texts(&tenants), Arg::BytesArray(&blocks)],
     )?;
     Ok(())
 }
@@ -87,11 +104,11 @@ pub(super) fn forget(vector_db: &VectorDb, last: i32) -> Result<()> {
 fn set_first(vector_db: &VectorDb, first: i32, is_due: &str, are_gone: &str) -> Result<()> {
     let sql = format!(
         "WITH own AS MATERIALIZED (
-             SELECT t.build_no FROM kb.tails t JOIN kb.builds b USING (build_no)
-             WHERE b.table_name = $1 AND b.owns_table AND {is_due}
+             SELECT t.build_no FROM kb.tails t WHERE t.build_no = {OWN} AND {is_due}
              FOR NO KEY UPDATE OF t SKIP LOCKED),
-         gone AS (DELETE FROM kb.tail_vectors v USING own WHERE v.build_no = own.build_no AND {are_gone})
-         UPDATE kb.tails t SET first = $2 FROM own WHERE t.build_no = own.build_no"
+         gone AS (
+             DELETE FROM kb.tail_vectors v WHERE v.build_no = {OWN} AND {are_gone} AND EXISTS (SELECT FROM own))
+         UPDATE kb.tails t SET first = $2 WHERE t.build_no = {OWN} AND EXISTS (SELECT FROM own)"
     );
     spi::execute(&sql, &[Arg::Text(&vector_db.table_name), Arg::Int(first)])?;
     Ok(())
@@ -100,11 +117,13 @@ fn set_first(vector_db: &VectorDb, first: i32, is_due: &str, are_gone: &str) -> 
 /// Where many chunks are gone that are still packed, nothing stays packed that was; nor where the largest numbers are gone, which
 /// come again. By the worker, when it is not writing vectors.
 pub fn tidy(vector_db: &VectorDb) -> Result<()> {
-    let sql = "SELECT t.first, (SELECT sum(pg_catalog.length(v.packed)) FROM kb.tail_vectors v
-                                WHERE v.build_no = t.build_no AND v.segment >= t.first)
-               FROM kb.tails t JOIN kb.builds b USING (build_no) WHERE b.table_name = $1 AND b.owns_table";
+    let sql = format!(
+        "SELECT t.first, (SELECT sum(pg_catalog.length(v.packed)) FROM kb.tail_vectors v
+                          WHERE v.build_no = t.build_no AND v.segment >= t.first)
+         FROM kb.tails t WHERE t.build_no = {OWN}"
+    );
     let row = |row: &spi::Row| Ok((row.get::<i32>(0)?, row.opt::<i64>(1)?));
-    let Some((first, bytes)) = spi::write_one(sql, &[Arg::Text(&vector_db.table_name)], row)? else {
+    let Some((first, bytes)) = spi::write_one(&sql, &[Arg::Text(&vector_db.table_name)], row)? else {
         return Ok(());
     };
     let packed = bytes.unwrap_or(0) as u64 / entry_size(vector_db.dimension) as u64;
@@ -130,12 +149,18 @@ impl Tail {
         Some(Tail { build_no, first, question: Question::new(vector, vector_db.metric, vector_db.element) })
     }
 
-    /// The chunks, from this number on, that may be nearest, with how far away they are at least, in that order, `most` or more of
-    /// them; and how far away all others are at least. None: this snapshot cannot say.
-    pub fn nearest(&self, from: i32, most: usize) -> Option<(Vec<(f64, Uuid)>, f64)> {
+    /// The chunks of a knowledge base, from this number on and of tenants whose documents there the caller may read, that may be
+    /// nearest, with how far away they are at least, in that order, `most` or more of them; and how far away all others are at least.
+    /// None: this snapshot cannot say.
+    pub fn nearest(&self, kb_no: i64, from: i32, most: usize) -> Result<Option<Near>> {
         let mut nearest = Nearest::new(&self.question, most);
         let key = [Key::Long(self.build_no), Key::AtLeast(from.max(self.first))];
-        probe::each_bytes(c"tail_vectors", c"tail_vectors_segment", &key, c"packed", |block| nearest.add(block))
-            .then(|| nearest.sorted())
+        let (tenants, table, index) = (shares::readable(kb_no)?, c"tail_vectors", c"tail_vectors_segment");
+        let is_read =
+            probe::each_bytes(&tenants, table, index, &key, c"packed", |block| nearest.add(block));
+        Ok(is_read.then(|| nearest.sorted()))
     }
 }
+
+/// See [`Nearest::sorted`].
+pub(super) type Near = (Vec<(f64, Uuid)>, f64);
