@@ -110,7 +110,9 @@ mod tests {
                 }
                 let plain = |entry: &[u8]| {
                     let products = weights.iter().zip(entry);
-                    products.map(|(weight, number)| i64::from(*weight) * i64::from(*number as i8)).sum::<i64>()
+                    products
+                        .map(|(weight, number)| i64::from(*weight) * i64::from(*number as i8))
+                        .sum::<i64>()
                 };
                 let expected: Vec<i64> = entries.chunks_exact(stride).map(plain).collect();
                 for width in Width::available() {

@@ -129,7 +129,10 @@ fn large_ones_are_merged_when_it_is_quiet() {
 fn an_index_for_the_whole_table_is_replaced_and_a_gap_is_closed() {
     for traffic in [Traffic::Busy, Traffic::Calm, Traffic::Quiet] {
         assert_eq!(next(&[segment(0, i32::MAX, 5)], 0, 7, 1, MOST_ROWS, traffic), build(0, 7));
-        assert_eq!(next(&[segment(0, 5, 10), segment(9, 12, 10)], 0, 12, 1, MOST_ROWS, traffic), build(6, 12));
+        assert_eq!(
+            next(&[segment(0, 5, 10), segment(9, 12, 10)], 0, 12, 1, MOST_ROWS, traffic),
+            build(6, 12)
+        );
         assert_eq!(next(&[segment(9, 12, 10)], 0, 12, 1, MOST_ROWS, traffic), build(0, 12));
     }
 }

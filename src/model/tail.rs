@@ -47,8 +47,7 @@ pub fn pack(block: &mut Vec<u8>, chunk_id: Uuid, vector: &[f32], element: Elemen
     let mut square = 0.0;
     for number in &vector {
         let number = number / length;
-        let rounded =
-            if is_known { (number / f64::from(scale)).round().clamp(-127.0, 127.0) } else { 0.0 };
+        let rounded = if is_known { (number / f64::from(scale)).round().clamp(-127.0, 127.0) } else { 0.0 };
         square += (number - rounded * f64::from(scale)).powi(2);
         block.push(rounded as i8 as u8);
     }
@@ -127,8 +126,9 @@ impl<'a> Nearest<'a> {
         width.products(block, size, weights, &mut self.sums);
         for (entry, sum) in block.chunks_exact(size).zip(&self.sums) {
             let Some((numbers, id)) = entry[weights.len()..].split_first_chunk::<12>() else { continue };
-            let number =
-                |at: usize| f32::from_le_bytes([numbers[at], numbers[at + 1], numbers[at + 2], numbers[at + 3]]);
+            let number = |at: usize| {
+                f32::from_le_bytes([numbers[at], numbers[at + 1], numbers[at + 2], numbers[at + 3]])
+            };
             let [length, of_vector, missed] = [number(0), number(4), number(8)].map(f64::from);
             let rounded = f64::from(*sum) * scale * of_vector;
             let cosine = rounded + missed + error * (1.0 + missed) + TOLERANCE;
@@ -212,7 +212,10 @@ mod tests {
                     for (bound, id) in found {
                         let vector = &vectors[id.as_u128() as usize];
                         let distance = distance(metric, element, &question, vector);
-                        assert!(bound <= distance, "{metric:?}, {dimension}: {bound} is more than {distance}");
+                        assert!(
+                            bound <= distance,
+                            "{metric:?}, {dimension}: {bound} is more than {distance}"
+                        );
                         let length = |v: &[f32]| v.iter().map(|x| f64::from(x * x)).sum::<f64>().sqrt();
                         let (a, b) = (length(&question), length(vector));
                         let (far, most) = match metric {

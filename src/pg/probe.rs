@@ -192,8 +192,7 @@ fn each(
                 );
                 key
             };
-            let mut keys: Vec<pg_sys::ScanKeyData> =
-                keys.iter().zip(&values).enumerate().map(key).collect();
+            let mut keys: Vec<pg_sys::ScanKeyData> = keys.iter().zip(&values).enumerate().map(key).collect();
             let snapshot = pg_sys::GetActiveSnapshot();
             let scan = pg_sys::systable_beginscan(
                 relation,

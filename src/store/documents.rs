@@ -132,10 +132,12 @@ pub fn lock_current(keys: &[(i64, i64)]) -> Result<Locked> {
     let locked =
         setting::with(BY_INDEX_UNPLANNED, || spi::write(lock, &[Arg::Longs(&ids)], |row| row.get(0)))?;
     let locked: HashSet<i64> = locked.into_iter().collect();
-    let with_job = "SELECT d.document_id FROM unnest($1::bigint[], $2::bigint[]) AS u (document_id, generation)
-         JOIN kb.documents d USING (document_id)
-         JOIN kb.jobs j ON j.kb_no = d.kb_no AND j.tenant_id = d.tenant_id AND j.kind = 'document'
-             AND j.subject = d.external_id AND j.generation = u.generation";
+    // One plan is kept, which must not depend on how many jobs there are: from document to job.
+    let with_job = "SELECT d.document_id FROM kb.documents d
+         WHERE d.document_id = ANY ($1)
+           AND (SELECT j.generation FROM kb.jobs j
+                WHERE j.kb_no = d.kb_no AND j.tenant_id = d.tenant_id AND j.kind = 'document' AND j.subject = d.external_id)
+               = ($2::bigint[])[pg_catalog.array_position($1::bigint[], d.document_id)]";
     let arguments = [Arg::Longs(&ids), Arg::Longs(&generations)];
     let read = || spi::write(with_job, &arguments, |row| row.get::<i64>(0));
     let current = setting::with(BY_INDEX_UNPLANNED, read)?;
@@ -197,12 +199,13 @@ pub fn set_answers(document_id: i64, answers: Option<&[u8]>) -> Result<()> {
 
 /// Marks documents ready and counts their live chunks.
 pub fn set_ready(document_ids: &[i64], settings: &str) -> Result<()> {
+    // As above: from chunk to build, however many builds are live.
     let sql = "UPDATE kb.documents d SET status = 'ready', error = NULL, sqlstate = NULL, attempts = 0, settings = $2,
              processed_at = pg_catalog.clock_timestamp(),
-             chunk_count = (SELECT count(*) FROM kb.chunks c JOIN kb.builds b USING (build_no)
-                            WHERE c.document_id = d.document_id AND b.state = 'live'),
-             token_count = (SELECT coalesce(sum(c.token_count), 0) FROM kb.chunks c JOIN kb.builds b USING (build_no)
-                            WHERE c.document_id = d.document_id AND b.state = 'live')
+             (chunk_count, token_count) = (
+                 SELECT count(*), coalesce(sum(c.token_count), 0) FROM kb.chunks c
+                 WHERE c.document_id = d.document_id
+                   AND (SELECT b.state FROM kb.builds b WHERE b.build_no = c.build_no) = 'live')
          WHERE document_id = ANY ($1)";
     let arguments = [Arg::Longs(document_ids), Arg::Text(settings)];
     setting::with(BY_INDEX_UNPLANNED, || spi::execute(sql, &arguments))?;

@@ -123,8 +123,9 @@ fn generations(jobs: &[Job]) -> Vec<i64> {
 /// Deletes jobs that nobody touched since they were claimed; the others are given back at once, to be
 /// done again under the new generation. Returns the job_no of the deleted ones. Call with their documents locked.
 pub fn finish(jobs: &[Job]) -> Result<Vec<i64>> {
-    let sql = "DELETE FROM kb.jobs j USING unnest($1::bigint[], $2::bigint[]) AS u (job_no, generation)
-         WHERE j.job_no = u.job_no AND j.generation = u.generation
+    // One plan is kept, which must not depend on how many jobs there are.
+    let sql = "DELETE FROM kb.jobs j
+         WHERE j.job_no = ANY ($1) AND j.generation = ($2::bigint[])[pg_catalog.array_position($1::bigint[], j.job_no)]
          RETURNING j.job_no";
     let (numbers, generations) = (numbers(jobs), generations(jobs));
     let arguments = [Arg::Longs(&numbers), Arg::Longs(&generations)];

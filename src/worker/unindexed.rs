@@ -59,7 +59,9 @@ impl Unindexed {
                 return true;
             }
             // Somebody may have dropped or locked the table: then nobody waits for its index, either.
-            let Ok(state) = txn::in_txn(|| unindexed(&filling.vector_db, 2 * filling.most)) else { return false };
+            let Ok(state) = txn::in_txn(|| unindexed(&filling.vector_db, 2 * filling.most)) else {
+                return false;
+            };
             filling.pressure.judge(state, filling.most, now);
             (filling.since, filling.looked) = (0, Some(now));
             true

@@ -12,7 +12,9 @@ fn packed(db: &mut Db) -> i64 {
 fn assert_exact(db: &mut Db, table: &str, operator: &str, questions: impl Iterator<Item = u64>) {
     for i in questions {
         let text = format!("{} harbor", texts::paragraph(i, 12));
-        for (top_k, filter) in [(1, "NULL"), (10, "NULL"), (10, r#"'{"half": true}'"#), (60, r#"'{"rare": true}'"#)] {
+        for (top_k, filter) in
+            [(1, "NULL"), (10, "NULL"), (10, r#"'{"half": true}'"#), (60, r#"'{"rare": true}'"#)]
+        {
             let sql = format!(
                 "WITH q AS MATERIALIZED (SELECT e::vector AS v FROM kb.embed('hash', ARRAY[$1], 'query') e),
                  found AS (
@@ -111,7 +113,9 @@ fn what_is_not_packed_is_found_all_the_same() {
     assert_eq!(packed(&mut db), 0);
     assert_exact(&mut db, &table, "<=>", 0..10);
     // From some number on.
-    db.run(&format!("INSERT INTO kb.tails SELECT build_no, (SELECT max(segment) + 1 FROM {table}) FROM kb.builds"));
+    db.run(&format!(
+        "INSERT INTO kb.tails SELECT build_no, (SELECT max(segment) + 1 FROM {table}) FROM kb.builds"
+    ));
     put(&mut db, "k", 700..900);
     db.wait("k");
     assert_eq!(packed(&mut db), 200);
@@ -143,9 +147,12 @@ fn edited_over_and_over_a_knowledge_base_has_little_more_packed_than_it_has_chun
 fn every_metric_and_element_and_a_move_out_of_a_shared_table_give_what_comparing_all_gives() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
-    for (metric, element, operator) in
-        [("l2", "vector", "<->"), ("ip", "vector", "<#>"), ("cosine", "halfvec", "<=>"), ("l2", "halfvec", "<->")]
-    {
+    for (metric, element, operator) in [
+        ("l2", "vector", "<->"),
+        ("ip", "vector", "<#>"),
+        ("cosine", "halfvec", "<=>"),
+        ("l2", "halfvec", "<->"),
+    ] {
         db.run(&format!(
             "SELECT kb.create_vector_db('v', dimension => 384, metric => '{metric}',
                  config => '{{\"min_rows\": 300, \"element\": \"{element}\"}}');
@@ -206,7 +213,8 @@ fn what_is_packed_of_other_tenants_is_not_looked_at() {
     db.wait("k");
     let blocks = "SELECT tenant_id || ' ' || sum(length(packed)) / (384 + 28) FROM kb.tail_vectors GROUP BY tenant_id ORDER BY 1";
     assert_eq!(db.all::<String>(blocks), ["a 890", "b 10"]);
-    let own = "SELECT count(*) FROM kb.query('k', 'ship in the harbor', 20, -1) WHERE external_id::int % 90 = 0";
+    let own =
+        "SELECT count(*) FROM kb.query('k', 'ship in the harbor', 20, -1) WHERE external_id::int % 90 = 0";
     db.run("SET kb.tenant = 'b'");
     // It sees its own rows and, since the knowledge base is shared with it, those of a.
     let all: i64 = db.one("SELECT count(*) FROM kb.query('k', 'ship in the harbor', 1000, -1)");

@@ -156,8 +156,7 @@ impl Tail {
         let mut nearest = Nearest::new(&self.question, most);
         let key = [Key::Long(self.build_no), Key::AtLeast(from.max(self.first))];
         let (tenants, table, index) = (shares::readable(kb_no)?, c"tail_vectors", c"tail_vectors_segment");
-        let is_read =
-            probe::each_bytes(&tenants, table, index, &key, c"packed", |block| nearest.add(block));
+        let is_read = probe::each_bytes(&tenants, table, index, &key, c"packed", |block| nearest.add(block));
         Ok(is_read.then(|| nearest.sorted()))
     }
 }

@@ -70,7 +70,8 @@ fn no_table_or_view_shows_a_tenant_more_than_its_own_and_what_is_shared() {
     // Vectors and words that wait to be folded are nobody's to read (tests/live/vectors.rs).
     // Bindings, shares and quotas are seen by those whom they concern (bound.rs, shared.rs, quotas.rs), and logged questions by
     // the tenant who asked (query_log.rs).
-    let others = [".vectors_", ".tail_vectors", ".bm25_pending", ".query_", ".tenant_roles", ".shares", ".quota"];
+    let others =
+        [".vectors_", ".tail_vectors", ".bm25_pending", ".query_", ".tenant_roles", ".shares", ".quota"];
     let relations: Vec<String> = relations
         .into_iter()
         .filter(|relation| !others.iter().any(|other| relation.contains(other)))
