@@ -38,12 +38,12 @@ pub fn look(table: &Table, is_asked: bool, is_quiet: bool) -> Result<Wish> {
     }
 }
 
-/// See [`tail::tidy`]; not of a table that somebody has locked or drops.
+/// See [`Table::tidy`]; not of a table that somebody has locked or drops.
 fn tidy(table: &Table) -> Result<()> {
     if txn::in_txn(|| table.is_locked_exclusively())? {
         return Ok(());
     }
-    match txn::in_txn(|| tail::tidy(table.vector_db())) {
+    match txn::in_txn(|| table.tidy()) {
         Err(error) if !error.is_lock() && !txn::in_txn(|| table.is_going())? => Err(error),
         _ => Ok(()),
     }

@@ -2,7 +2,7 @@
 
 use super::own_table::IS_SHARED;
 use super::segments::{self, behind, indexes};
-use super::tail::{forget, most_rows};
+use super::tail::{self, most_rows};
 use super::{Health, VectorDb};
 use crate::error::Result;
 use crate::model::segments::{Next, Segment, Traffic, cover, is_redundant, next};
@@ -228,12 +228,20 @@ impl Table {
         ))
     }
 
+    /// See [`tail::tidy`]. By the worker.
+    pub fn tidy(&self) -> Result<()> {
+        if self.is_named { Ok(()) } else { tail::tidy(&self.vector_db) }
+    }
+
     /// What an index has now need not be packed any more.
     pub fn unpack(&self) -> Result<()> {
+        if self.is_named {
+            return Ok(());
+        }
         let valid = indexes(&self.vector_db)?.into_iter().filter(|index| index.is_valid);
         let cover = cover(valid.map(|index| index.segment).collect());
         match cover.last() {
-            Some(segment) if !segment.is_whole() => forget(&self.vector_db, segment.last),
+            Some(segment) if !segment.is_whole() => tail::forget(&self.vector_db, segment.last),
             _ => Ok(()),
         }
     }

@@ -17,7 +17,7 @@ use crate::store::shares;
 use std::collections::HashMap;
 use uuid::Uuid;
 
-/// The build that has the table $1 to itself, however many others there are.
+/// The build that has the table $1 to itself.
 const OWN: &str = "(SELECT b.build_no FROM kb.builds b WHERE b.table_name = $1 AND b.owns_table LIMIT 1)";
 
 /// So many vectors of chunks that are gone may stay packed, and as many as there are others.
@@ -116,7 +116,7 @@ fn set_first(vector_db: &VectorDb, first: i32, is_due: &str, are_gone: &str) -> 
 
 /// Where many chunks are gone that are still packed, nothing stays packed that was; nor where the largest numbers are gone, which
 /// come again. By the worker, when it is not writing vectors.
-pub fn tidy(vector_db: &VectorDb) -> Result<()> {
+pub(super) fn tidy(vector_db: &VectorDb) -> Result<()> {
     let sql = format!(
         "SELECT t.first, (SELECT sum(pg_catalog.length(v.packed)) FROM kb.tail_vectors v
                           WHERE v.build_no = t.build_no AND v.segment >= t.first)
