@@ -163,6 +163,10 @@ fn with_a_draft(cluster: &Cluster) -> (Db, String) {
         // As soon as there are 1,000 they get an index, though more may come.
         db.run("ALTER SYSTEM SET kb.forced_tail = 2000");
         db.run("SELECT pg_reload_conf()");
+        if segments == 1 {
+            // The next one reads it when it starts.
+            until(LONG, "the indexer has left", || cluster.processes("kb indexer", Some(APP)).is_empty());
+        }
     }
     let table = vector_table(&mut db, "k");
     (db, table)
