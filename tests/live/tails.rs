@@ -43,12 +43,12 @@ fn what_has_no_index_is_found_as_if_all_vectors_were_compared() {
     put(&mut db, "k", 0..900);
     db.wait("k");
     assert_eq!(packed(&mut db), 900);
-    assert_exact(&mut db, &table, "<=>", 0..12);
+    assert_exact(&mut db, &table, "<=>", 0..6);
     // Deleted and edited ones.
     db.run("SELECT kb.delete_document('k', 'd' || i) FROM generate_series(0, 899, 3) i");
     db.run("SELECT kb.put_document('k', 'd' || i, 'Ship ' || i || ' lies in the harbor.', '{\"half\": true}') FROM generate_series(1, 899, 30) i");
     db.wait("k");
-    assert_exact(&mut db, &table, "<=>", 0..12);
+    assert_exact(&mut db, &table, "<=>", 0..6);
     assert_eq!(db.found("k", "Ship 31 lies in the harbor.", 1), ["d31"]);
     // It is what is packed that was looked at, and a snapshot sees what it saw.
     let mut other = cluster.connect(APP);
@@ -82,7 +82,7 @@ fn what_is_behind_a_segment_is_packed_until_an_index_has_it() {
     let index: String = db.one("SELECT indexrelid::regclass::text FROM pg_index WHERE indpred IS NOT NULL AND pg_get_expr(indpred, indrelid) LIKE '%segment%'");
     db.run(&format!("DROP INDEX {index}"));
     let table = vector_table(&mut db, "k");
-    assert_exact(&mut db, &table, "<=>", 0..20);
+    assert_exact(&mut db, &table, "<=>", 0..6);
     // Numbers begin again where all rows are gone.
     db.run("SELECT kb.delete_document('k', external_id) FROM kb.documents");
     put(&mut db, "k", 0..300);
@@ -107,11 +107,11 @@ fn what_is_not_packed_is_found_all_the_same() {
     // As after a restore, before the worker has come (tests/live/dump.rs).
     db.run("DELETE FROM kb.tails");
     assert_eq!(packed(&mut db), 0);
-    assert_exact(&mut db, &table, "<=>", 0..10);
+    assert_exact(&mut db, &table, "<=>", 0..5);
     put(&mut db, "k", 400..700);
     db.wait("k");
     assert_eq!(packed(&mut db), 0);
-    assert_exact(&mut db, &table, "<=>", 0..10);
+    assert_exact(&mut db, &table, "<=>", 0..5);
     // From some number on.
     db.run(&format!(
         "INSERT INTO kb.tails SELECT build_no, (SELECT max(segment) + 1 FROM {table}) FROM kb.builds"
@@ -119,7 +119,7 @@ fn what_is_not_packed_is_found_all_the_same() {
     put(&mut db, "k", 700..900);
     db.wait("k");
     assert_eq!(packed(&mut db), 200);
-    assert_exact(&mut db, &table, "<=>", 0..20);
+    assert_exact(&mut db, &table, "<=>", 0..6);
     assert_eq!(db.found("k", &texts::paragraph(399, 20), 1), ["d399"]);
 }
 
@@ -176,7 +176,7 @@ fn every_metric_and_element_and_a_move_out_of_a_shared_table_give_what_comparing
             "DO $$BEGIN EXECUTE (SELECT format('DROP INDEX kb.%I', c.relname) FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
                  JOIN pg_am a ON a.oid = c.relam WHERE a.amname = 'hnsw' AND i.indrelid = '{table}'::regclass); END$$"
         ));
-        assert_exact(&mut db, &table, operator, 0..15);
+        assert_exact(&mut db, &table, operator, 0..6);
         db.run("SELECT kb.drop_knowledge_base(id) FROM kb.knowledge_bases; SELECT kb.drop_vector_db('v')");
         assert_eq!(db.count("kb.tails") + packed(&mut db), 0);
     }
