@@ -27,13 +27,17 @@ pub fn block_size(dimension: usize) -> usize {
     (BLOCK / entry_size(dimension)).max(1)
 }
 
-/// Bytes that are compared in some milliseconds.
+/// Bytes that are compared in some milliseconds: packed, and as they are, where each vector is looked up.
 const QUICK: usize = 64 << 20;
+const QUICK_UNPACKED: usize = 16 << 20;
 
 /// Vectors without an index at most, about: so many are compared in some milliseconds, packed or as they are.
 pub fn most_rows(dimension: usize, is_packed: bool) -> u64 {
-    let bytes = if is_packed { entry_size(dimension) } else { size_of::<f32>() * dimension };
-    (QUICK / bytes.max(1)) as u64
+    let rows = match is_packed {
+        true => QUICK / entry_size(dimension),
+        false => QUICK_UNPACKED / (size_of::<f32>() * dimension.max(1)),
+    };
+    rows as u64
 }
 
 /// Appends a chunk's vector to a block of those of its dimension.

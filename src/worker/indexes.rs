@@ -6,15 +6,13 @@ use super::log::Log;
 use super::target::{Target, has_moved};
 use super::unindexed::Unindexed;
 use crate::error::Result;
+use crate::model::segments::rest_while_busy;
 use crate::pg::{txn, wake};
 use crate::store::metadata_indexes::{self, Task};
 use crate::store::vector_store::index::{self, Table, Work};
 use crate::store::vector_store::{self, Size, VectorDb, tail};
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
-
-/// A table gets this part of what is to have no index at most while its segments are merged; then the merge is put off.
-const MEANWHILE: u64 = 4;
 
 /// What a vector table wants.
 #[derive(Debug, Clone, PartialEq)]
@@ -70,8 +68,8 @@ pub struct Indexes {
     schedule: IndexSchedule<VectorDb>,
     /// What each table was last asked for.
     asked: HashMap<VectorDb, Work>,
-    /// Vectors that each table got since the indexer runs.
-    since: HashMap<VectorDb, u64>,
+    /// Vectors that each table got since the indexer runs, and how many it may get while its segments are merged.
+    since: HashMap<VectorDb, (u64, u64)>,
     unindexed: Unindexed,
     /// Of builds in shared tables.
     growth: Growth,
@@ -87,8 +85,12 @@ impl Indexes {
         let vector_db = target.vector_db();
         self.schedule.note(vector_db);
         match self.since.get_mut(vector_db) {
-            Some(since) => *since += vectors as u64,
-            None => drop(self.since.insert(vector_db.clone(), vectors as u64)),
+            Some((since, _)) => *since += vectors as u64,
+            None => {
+                let is_packed = target.build.owns_table || vector_db != &target.build.vector_db;
+                let most = rest_while_busy(tail::most_rows(vector_db, is_packed));
+                self.since.insert(vector_db.clone(), (vectors as u64, most));
+            }
         }
         self.unindexed.note(target, vectors);
         // One that has moved is not looked for in the shared table any more.
@@ -212,8 +214,8 @@ impl Indexes {
 
     /// What is written while segments are merged has no index: where that is much, the merge is put off.
     fn end_merges(&mut self) -> Result<()> {
-        for (table, since) in &mut self.since {
-            if *since >= tail::most_rows(table, true) / MEANWHILE {
+        for (table, (since, most)) in &mut self.since {
+            if *since >= *most {
                 *since = 0;
                 txn::in_txn(|| index::cancel_merge(table))?;
             }

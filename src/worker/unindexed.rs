@@ -9,8 +9,8 @@ use crate::store::vector_store::{VectorDb, tail, unindexed};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// This part of what is to have no index at most was written since that was looked at: it is looked at again. And so often while a
-/// knowledge base waits.
+/// How many have no index is looked at again when one in so many of those that may have none was written, and so often while a knowledge
+/// base waits.
 const LOOK_AFTER: u64 = 16;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 

@@ -72,8 +72,14 @@ fn what_is_behind_a_segment_is_packed_until_an_index_has_it() {
     db.wait("k");
     until_state(&mut db, (1, 0));
     until(LONG, "nothing is packed", || packed(&mut db) == 0);
+    // As if the indexer had been killed before it had deleted what was packed.
+    db.run(
+        "UPDATE kb.tails SET first = 0;
+         INSERT INTO kb.tail_vectors SELECT build_no, tenant_id, 0, '\\x00' FROM kb.builds",
+    );
     put(&mut db, "k", 1200..2000);
     db.wait("k");
+    until(LONG, "what has an index is not packed", || db.count("kb.tail_vectors WHERE segment = 0") == 0);
     assert_eq!(packed(&mut db), 800);
     for i in [1200, 1500, 1999, 3] {
         assert_eq!(db.found("k", &texts::paragraph(i, 20), 1), [format!("d{i}")]);
@@ -133,6 +139,20 @@ fn edited_over_and_over_a_knowledge_base_has_little_more_packed_than_it_has_chun
     until(LONG, "little is packed", || packed(&mut db) <= 2000 + 2 * 600);
     assert_eq!(db.found("k", "number 77 of round 11", 1), ["e77"]);
     assert_sound(&mut db, "k", 600, 0);
+    // Where all rows are gone, their numbers come again.
+    let table = vector_table(&mut db, "k");
+    let first = "SELECT first FROM kb.tails";
+    assert!(db.one::<i32>(first) > 10);
+    db.run("SELECT kb.delete_document('k', external_id) FROM kb.documents");
+    put(&mut db, "k", 0..300);
+    db.wait("k");
+    assert_exact(&mut db, &table, "<=>", 0..3);
+    until(LONG, "what comes is packed again", || db.one::<i32>(first) <= 10);
+    let before = packed(&mut db);
+    put(&mut db, "k", 300..400);
+    db.wait("k");
+    assert_eq!(packed(&mut db), before + 100);
+    assert_exact(&mut db, &table, "<=>", 0..3);
 }
 
 #[test]
@@ -163,12 +183,15 @@ fn every_metric_and_element_and_a_move_out_of_a_shared_table_give_what_comparing
             let text = texts::paragraph(i, 20);
             assert_eq!(db.found("k", &text, 1), [format!("d{i}")], "{metric}, {element}");
         }
-        // Without the index all is compared.
+        // Without the index, and while no other comes since there is an older snapshot, all is compared.
+        let mut holder = cluster.connect(APP);
+        holder.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM kb.documents");
         db.run(&format!(
             "DO $$BEGIN EXECUTE (SELECT format('DROP INDEX kb.%I', c.relname) FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
                  JOIN pg_am a ON a.oid = c.relam WHERE a.amname = 'hnsw' AND i.indrelid = '{table}'::regclass); END$$"
         ));
         assert_exact(&mut db, &table, operator, 0..6);
+        holder.run("COMMIT");
         db.run("SELECT kb.drop_knowledge_base(id) FROM kb.knowledge_bases; SELECT kb.drop_vector_db('v')");
         assert_eq!(db.count("kb.tails") + packed(&mut db), 0);
     }
@@ -217,4 +240,45 @@ fn what_is_packed_of_other_tenants_is_not_looked_at() {
     db.run("UPDATE kb.tail_vectors SET packed = '\\x00' WHERE tenant_id = 'b'");
     assert_eq!(db.count("kb.query('k', 'ship in the harbor', 1000, -1)"), 890);
     assert_eq!(db.found("k", "ship 77 lies in the harbor", 1), ["77"]);
+}
+
+#[test]
+fn the_nearest_that_pass_a_filter_are_found_behind_many_packed_ones_that_do_not() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    put(&mut db, "k", 0..1200);
+    db.wait("k");
+    until_state(&mut db, (1, 0));
+    // No other index comes while there is an older snapshot.
+    let mut holder = cluster.connect(APP);
+    holder.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM kb.documents");
+    put(&mut db, "k", 1200..5200);
+    db.wait("k");
+    assert_eq!(packed(&mut db), 4000);
+    let question =
+        "WITH q AS MATERIALIZED (SELECT e::vector AS v FROM kb.embed('hash', ARRAY[$1], 'query') e)";
+    let table = vector_table(&mut db, "k");
+    // Eleven are rare, eight of them packed.
+    let mut right = 0;
+    for i in 0..5 {
+        let text = format!("{} harbor", texts::paragraph(i, 12));
+        db.run("SET kb.forced_scan = 'index'");
+        let found: Vec<String> = db.all_with(
+            &format!("{question} SELECT r.external_id FROM q, kb.query_vector('k', q.v, 6, min_score => -1, filter => '{{\"rare\": true}}') r"),
+            &[&text],
+        );
+        let near: Vec<String> = db.all_with(
+            &format!(
+                "{question} SELECT d.external_id FROM q, {table} v JOIN kb.chunks c USING (build_no, chunk_id)
+                 JOIN kb.documents d USING (document_id) WHERE d.metadata @> '{{\"rare\": true}}' ORDER BY v.embedding <=> q.v LIMIT 6"
+            ),
+            &[&text],
+        );
+        assert_eq!((found.len(), near.len()), (6, 6));
+        right += found.iter().filter(|id| near.contains(id)).count();
+    }
+    // What has an index is found approximately.
+    assert!(right >= 28, "{right} of 30");
+    holder.run("COMMIT");
 }

@@ -2,7 +2,7 @@
 
 use super::Searched;
 use super::segments::condition as condition_of;
-use super::tail::Tail;
+use super::tail::{Near, Tail};
 use crate::error::Result;
 use crate::model::ef_search;
 use crate::model::segments::{Part, Segment, WHOLE, parts};
@@ -42,6 +42,8 @@ pub(super) struct Effort {
 /// read.
 const PACKED: usize = 16;
 const LEAST_PACKED: usize = 1024;
+/// So many times as many, where all of them are compared and others may be as near.
+const FURTHER: usize = 16;
 
 /// Chunks and their distances, the nearest first; `searched`: None where there is no index. Where the nearest of some segment all fail
 /// the filter before they are as far away as what others have, only those are given that are nearer: behind them others may be missing.
@@ -84,8 +86,8 @@ pub(super) fn nearest(
     if !rests.is_empty() {
         found.extend(statement.read_rests(&rests)?);
     }
-    if let Some((from, (near, left_out))) = packed {
-        statement.add_packed(&mut found, &near, left_out, from)?;
+    if let (Some((from, near)), Some(tail)) = (packed, tail) {
+        statement.add_packed(&mut found, tail, from, near)?;
     }
     statement.keep_nearest(&mut found);
     let (Some(&(_, farthest)), false) = (found.last(), statement.passes.is_empty()) else { return Ok(found) };
@@ -182,14 +184,15 @@ impl Statement<'_> {
         found.truncate(self.limit);
     }
 
-    /// Adds those that are nearer than what was found, of chunks that are at least so far away, in that order, and that pass. All
-    /// others, with numbers from `from` on, are at least `left_out` away.
+    /// Adds those that pass and are nearer than what was found, of the chunks that are packed from number `from` on; `near`: which of
+    /// these may be nearest. Where a filter leaves out many of them, more are asked for: what is farther than enough others are is not
+    /// looked up.
     fn add_packed(
         &self,
         found: &mut Vec<(Uuid, f64)>,
-        near: &[(f64, Uuid)],
-        left_out: f64,
+        tail: &Tail,
         from: i32,
+        (mut near, mut left_out): Near,
     ) -> Result<()> {
         let (mut next, mut most) = (0, 2 * self.limit + 16);
         loop {
@@ -200,10 +203,17 @@ impl Statement<'_> {
             };
             let end = near.partition_point(|(bound, _)| *bound <= farthest);
             if next >= end {
-                if end == near.len() && left_out < farthest {
-                    found.extend(self.read_rests(&[self.rest(from, i32::MAX)])?);
+                if end < near.len() || left_out >= farthest {
+                    return Ok(());
                 }
-                return Ok(());
+                let Some(further) = tail.nearest(self.kb_no, from, near.len() * FURTHER)? else {
+                    found.extend(self.read_rests(&[self.rest(from, i32::MAX)])?);
+                    return Ok(());
+                };
+                // Equal ones may be there that were left out.
+                next = further.0.partition_point(|(bound, _)| *bound < left_out);
+                (near, left_out) = further;
+                continue;
             }
             let batch = &near[next..end.min(next + most)];
             found.extend(self.compare(batch)?);

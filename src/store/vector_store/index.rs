@@ -228,8 +228,9 @@ impl Table {
         ))
     }
 
-    /// See [`tail::tidy`]. By the worker.
+    /// See [`tail::tidy`]; and what an indexer has left packed that was killed. By the worker.
     pub fn tidy(&self) -> Result<()> {
+        self.unpack()?;
         if self.is_named { Ok(()) } else { tail::tidy(&self.vector_db) }
     }
 

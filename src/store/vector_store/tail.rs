@@ -1,5 +1,5 @@
 //! kb.tails and kb.tail_vectors: the vectors of a build's own table that no index has yet, rounded to 8 bits and packed, so that a
-//! question reads a quarter of their bytes in a tenth of the time. What they say of a vector is only how near it may be: the vector
+//! question reads a quarter of their bytes, and in order. What they say of a vector is only how near it may be: the vector
 //! itself is then read and compared, under the caller's policies. A chunk that is gone may still be packed; it is found no more.
 //!
 //! kb.tails says from which number on all vectors of a build are packed. Its row and the blocks are written in the transactions that
