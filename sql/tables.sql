@@ -329,8 +329,9 @@ CREATE TABLE kb.bm25_pending (
     -- Not a foreign key: whoever writes chunks waits for what it costs. The worker deletes rows of builds that are gone.
     build_no   bigint NOT NULL,
     tenant_id  text NOT NULL,
-    chunk_id   uuid NOT NULL,
-    -- NULL: the chunk came; else it went, and these were its words.
+    -- As many as fit a row that is stored as it is, or one that went.
+    chunk_ids  uuid[] NOT NULL,
+    -- NULL: these chunks came; else one went, and these were its words.
     terms      bytea
 );
 ALTER SEQUENCE kb.pending_no_seq OWNED BY kb.bm25_pending.pending_no;
@@ -349,8 +350,8 @@ $$;
 -- With their builds, chunks go without a row for each.
 CREATE FUNCTION kb._chunks_deleted() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS
 $$BEGIN
-    INSERT INTO kb.bm25_pending (build_no, tenant_id, chunk_id, terms)
-    SELECT g.build_no, g.tenant_id, g.chunk_id, g.terms FROM gone g
+    INSERT INTO kb.bm25_pending (build_no, tenant_id, chunk_ids, terms)
+    SELECT g.build_no, g.tenant_id, ARRAY[g.chunk_id], g.terms FROM gone g
     WHERE (SELECT b.state <> 'old' FROM kb.builds b WHERE b.build_no = g.build_no);
     RETURN NULL;
 END$$;

@@ -21,7 +21,7 @@ HYBRID = 1.1
 LEG = 100
 BY_KB = "SELECT chunk_id, content, rank_score FROM kb.query('bench', %s, {top_k}, mode => '{mode}')"
 # Segments, and chunks that are in none.
-STATE = "SELECT (SELECT count(*) FROM kb.bm25_segments), (SELECT count(*) FROM kb.bm25_pending)"
+STATE = "SELECT (SELECT count(*) FROM kb.bm25_segments), (SELECT count(*) FROM kb.bm25_pending p, unnest(p.chunk_ids))"
 BY_HAND = f"""
 SELECT id, body, ts_rank_cd(words, q) AS rank FROM by_hand, CAST(replace(plainto_tsquery('english', %s)::text, '&', '|') AS tsquery) q
 WHERE words @@ q ORDER BY rank DESC LIMIT {TOP_K}"""
@@ -110,7 +110,7 @@ def wait(server: Server, connection, chunks: int) -> None:
     begun, before = time.monotonic(), None
     while True:
         now = connection.execute(
-            "SELECT (SELECT count(*) FROM kb.bm25_pending) / 256, array_agg(segment_no ORDER BY segment_no) FROM kb.bm25_segments"
+            "SELECT (SELECT count(*) FROM kb.bm25_pending p, unnest(p.chunk_ids)) / 256, array_agg(segment_no ORDER BY segment_no) FROM kb.bm25_segments"
         ).fetchone()
         indexed = connection.execute("SELECT indexed FROM kb.status").fetchone()[0]
         if indexed and now[0] == 0 and now == before and not server.processes("kb indexer"):

@@ -459,8 +459,9 @@ CREATE TABLE kb.bm25_pending (
     -- Not a foreign key: whoever writes chunks waits for what it costs. The worker deletes rows of builds that are gone.
     build_no   bigint NOT NULL,
     tenant_id  text NOT NULL,
-    chunk_id   uuid NOT NULL,
-    -- NULL: the chunk came; else it went, and these were its words.
+    -- As many as fit a row that is stored as it is, or one that went.
+    chunk_ids  uuid[] NOT NULL,
+    -- NULL: these chunks came; else one went, and these were its words.
     terms      bytea
 );
 ALTER SEQUENCE kb.pending_no_seq OWNED BY kb.bm25_pending.pending_no;
@@ -479,8 +480,8 @@ $$;
 -- With their builds, chunks go without a row for each.
 CREATE FUNCTION kb._chunks_deleted() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS
 $$BEGIN
-    INSERT INTO kb.bm25_pending (build_no, tenant_id, chunk_id, terms)
-    SELECT g.build_no, g.tenant_id, g.chunk_id, g.terms FROM gone g
+    INSERT INTO kb.bm25_pending (build_no, tenant_id, chunk_ids, terms)
+    SELECT g.build_no, g.tenant_id, ARRAY[g.chunk_id], g.terms FROM gone g
     WHERE (SELECT b.state <> 'old' FROM kb.builds b WHERE b.build_no = g.build_no);
     RETURN NULL;
 END$$;
@@ -513,9 +514,12 @@ COMMENT ON COLUMN kb.chunks.context IS 'What is embedded before content, and fou
 UPDATE kb.chunks c SET terms = kb._terms(c.content, coalesce(b.preprocess->>'language', 'english'))
 FROM kb.builds b WHERE b.build_no = c.build_no;
 ALTER TABLE kb.chunks ALTER COLUMN terms SET NOT NULL;
-INSERT INTO kb.bm25_pending (build_no, tenant_id, chunk_id)
-SELECT c.build_no, c.tenant_id, c.chunk_id FROM kb.chunks c JOIN kb.builds b USING (build_no) WHERE b.state <> 'old'
-ORDER BY c.document_id, c.ordinal;
+INSERT INTO kb.bm25_pending (build_no, tenant_id, chunk_ids)
+SELECT c.build_no, c.tenant_id, array_agg(c.chunk_id ORDER BY c.n)
+FROM (SELECT c.build_no, c.tenant_id, c.chunk_id,
+          row_number() OVER (PARTITION BY c.build_no, c.tenant_id ORDER BY c.document_id, c.ordinal) - 1 AS n
+      FROM kb.chunks c JOIN kb.builds b USING (build_no) WHERE b.state <> 'old') c
+GROUP BY c.build_no, c.tenant_id, c.n / 100 ORDER BY c.build_no, c.tenant_id, c.n / 100;
 -- Keys of metadata that filters look up in ranges. The indexes themselves are on kb.documents, one for each key and type,
 -- whichever knowledge bases want it; the indexer builds and drops them.
 CREATE TABLE kb.metadata_indexes (

@@ -1,7 +1,7 @@
 //! Products of one vector with many others that are rounded to 8 bits.
 //!
-//! Sums are of whole numbers and exact, so that every instruction set gives the same. `unsafe` are the loads of fixed arrays and the
-//! call of the function for an instruction set that was found on this machine.
+//! Sums are of whole numbers and exact, so that every instruction set gives the same. `unsafe` are the loads of fixed arrays, the
+//! call of the function for an instruction set that was found on this machine, and the wish for memory that is read soon.
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
@@ -12,6 +12,9 @@ pub const MOST: f32 = 127.0;
 pub const MOST_WEIGHT: f32 = 2047.0;
 /// So many products fit into 32 bits.
 pub const MOST_NUMBERS: usize = 8192;
+/// Bytes of memory that are fetched at once.
+#[cfg(target_arch = "x86_64")]
+const LINE: usize = 64;
 
 /// Whether this machine has instructions that multiply 16 numbers at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +55,17 @@ impl Width {
             Width::Sixteen(Avx2(())) => unsafe { by_sixteen(entries, stride, weights, sums) },
         }
     }
+}
+
+/// Has the processor fetch bytes that are read soon, while it does something else.
+pub fn prefetch(bytes: &[u8]) {
+    #[cfg(target_arch = "x86_64")]
+    bytes.chunks(LINE).for_each(|line| {
+        // SAFETY: of an address that is there; it changes nothing but caches.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) }
+    });
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = bytes;
 }
 
 /// As many numbers of the entry as there are weights.

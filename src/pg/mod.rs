@@ -2,6 +2,7 @@
 
 pub mod background;
 pub mod condition;
+pub mod copy;
 pub mod ddl;
 pub mod ddl_event;
 pub mod estimate;

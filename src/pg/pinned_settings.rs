@@ -69,4 +69,7 @@ pub fn pin_for_process() {
     }
     #[cfg(any(feature = "pg17", feature = "pg18"))]
     set_for_process(c"transaction_timeout", c"0");
+    // Texts go as they are.
+    // SAFETY: the name is a constant.
+    set_for_process(c"client_encoding", unsafe { CStr::from_ptr(pg_sys::GetDatabaseEncodingName()) });
 }

@@ -3,6 +3,7 @@
 //! those that the current snapshot sees, whatever policies say, so no caller may be told anything of it but by a statement of its own.
 
 use super::report::check_interrupts;
+use crate::kernels::rounded::prefetch;
 use pgrx::datum::{FromDatum, IntoDatum};
 use pgrx::htup::heap_getattr_raw;
 use pgrx::pg_sys;
@@ -72,7 +73,7 @@ pub fn may_reach(table: &str, index: u32, least: i32) -> bool {
 /// A column of type integer of the first row that [`count`] counts; None within: there is no row. Also none where that cannot say.
 pub fn number(table: &CStr, index: &CStr, keys: &[Key], column: &CStr) -> Option<Option<i32>> {
     let mut found = None;
-    each(find(table)?, find(index)?, keys, &[column], |values| {
+    each(find(table)?, find(index)?, keys, &[column], None, |values| {
         found = values[0].and_then(read);
         false
     })?;
@@ -80,7 +81,7 @@ pub fn number(table: &CStr, index: &CStr, keys: &[Key], column: &CStr) -> Option
 }
 
 /// Calls `visit` with a column of type bytea of each row that [`count_of`] counts, in the order of the index and where the value lies,
-/// unless it is stored outside the row. False: that cannot say.
+/// unless it is stored outside the row; the processor fetches each while the one before is visited. False: that cannot say.
 pub fn each_bytes(
     tenants: &[String],
     table: &CStr,
@@ -90,7 +91,13 @@ pub fn each_bytes(
     mut visit: impl FnMut(&[u8]),
 ) -> bool {
     let Some((table, index)) = find(table).zip(find(index)) else { return false };
-    let visited = each(table, index, keys, &[TENANT, column], |values| {
+    let fetch = |values: &[Option<pg_sys::Datum>]| {
+        if let (true, Some(value)) = (is_of(tenants, values[0]), values[1]) {
+            // SAFETY: a value of type bytea, where it is stored.
+            prefetch(unsafe { pgrx::varlena::varlena_to_byte_slice(value.cast_mut_ptr()) });
+        }
+    };
+    let visited = each(table, index, keys, &[TENANT, column], Some(&fetch), |values| {
         check_interrupts();
         let (true, Some(value)) = (is_of(tenants, values[0]), values[1]) else { return true };
         // SAFETY: a value of type bytea, which is there as long as its row; a copy is freed behind its last use.
@@ -126,7 +133,7 @@ fn counted(
 ) -> Option<usize> {
     let mut count = 0;
     let columns: &[&CStr] = if tenants.is_some() { &[TENANT] } else { &[] };
-    each(table, index, keys, columns, |values| {
+    each(table, index, keys, columns, None, |values| {
         count += usize::from(tenants.is_none_or(|tenants| is_of(tenants, values[0])));
         count < most
     })?;
@@ -147,12 +154,14 @@ fn read<T: FromDatum>(value: pg_sys::Datum) -> Option<T> {
 }
 
 /// Visits columns (None: NULL, or there is none of that name) of the rows that have these values in the first columns of an index, in
-/// its order, until a visit returns false. None: the index does not serve.
+/// its order, until a visit returns false. `found` is called with each row before the one before it is visited. None: the index does
+/// not serve.
 fn each(
     table: pg_sys::Oid,
     index: pg_sys::Oid,
     keys: &[Key],
     columns: &[&CStr],
+    found: Option<&dyn Fn(&[Option<pg_sys::Datum>])>,
     mut visit: impl FnMut(&[Option<pg_sys::Datum>]) -> bool,
 ) -> Option<()> {
     let values: Option<Vec<pg_sys::Datum>> = keys.iter().map(|key| key.datum()).collect();
@@ -206,7 +215,11 @@ fn each(
             let numbers: Vec<Option<NonZeroUsize>> =
                 columns.iter().map(|column| NonZeroUsize::new(number(column))).collect();
             let mut values = vec![None; numbers.len()];
-            loop {
+            // The row before, whose page this keeps where it is.
+            let (mut before, mut is_before) = (values.clone(), false);
+            let held = found.map(|_| pg_sys::table_slot_create(relation, std::ptr::null_mut()));
+            let mut is_over = false;
+            while !is_over {
                 let row = pg_sys::systable_getnext(scan);
                 if row.is_null() {
                     break;
@@ -214,10 +227,22 @@ fn each(
                 for (value, number) in values.iter_mut().zip(&numbers) {
                     *value = number.and_then(|number| heap_getattr_raw(row, number, (*relation).rd_att));
                 }
-                if !visit(&values) {
-                    break;
+                let Some((found, held)) = found.zip(held) else {
+                    is_over = !visit(&values);
+                    continue;
+                };
+                found(&values);
+                is_over = is_before && !visit(&before);
+                if let Some(copy) = (*(*held).tts_ops).copyslot {
+                    copy(held, (*scan).slot);
                 }
+                std::mem::swap(&mut values, &mut before);
+                is_before = true;
             }
+            if is_before && !is_over {
+                visit(&before);
+            }
+            held.into_iter().for_each(|held| pg_sys::ExecDropSingleTupleTableSlot(held));
             pg_sys::systable_endscan(scan);
         });
         pg_sys::relation_close(index_relation, lock);

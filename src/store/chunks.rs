@@ -5,9 +5,11 @@ use super::bm25::words::{InAdvance, Language};
 use super::builds::Build;
 use crate::error::Result;
 use crate::model::Chunk;
+use crate::pg::copy::{self, Rows};
 use crate::pg::probe::{self, Key};
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg};
+use std::collections::BTreeMap;
 use uuid::Uuid;
 
 /// A chunk of the previous version of a document.
@@ -50,6 +52,9 @@ pub fn may_have(build_no: i64, content_hash: &[u8]) -> bool {
     probe::count(c"chunks", c"chunks_content", &key, 1) != Some(0)
 }
 
+/// Chunks in a row of kb.bm25_pending at most: their ids fit it as they are.
+const PENDING: usize = 100;
+
 /// A chunk with its identity and place.
 pub type PlacedChunk = (Uuid, usize, Chunk);
 
@@ -61,51 +66,104 @@ pub struct OwnedChunk<'a> {
     pub words: Option<&'a InAdvance>,
 }
 
-/// Inserts chunks of one build. An id that is there already (a crash after the commit, say) stays.
-pub fn insert(build: &Build, chunks: &[OwnedChunk]) -> Result<()> {
+/// Inserts chunks of one build. Where these may be there already (after a crash, say) it is done `carefully`: those stay, which else
+/// are an error.
+pub fn insert(build: &Build, chunks: &[OwnedChunk], carefully: bool) -> Result<()> {
     if chunks.is_empty() {
         return Ok(());
     }
     let language = Language::named(&build.preprocess.language)?;
-    // So many at once, to bound the size of one statement's arguments.
+    // So many at once, to bound the size of what is written at once.
     for part in chunks.chunks(500) {
-        let columns = Columns::of(part.iter().map(|owned| owned.chunk));
-        let document_ids: Vec<i64> = part.iter().map(|owned| owned.document_id).collect();
-        let tenants: Vec<String> = part.iter().map(|owned| owned.tenant_id.to_string()).collect();
         let terms = |OwnedChunk { chunk: (_, _, chunk), words, .. }: &OwnedChunk| {
             language.terms_with(&build.preprocess.language, &chunk.whole(), *words)
         };
         let terms = part.iter().map(terms).collect::<Result<Vec<_>>>()?;
-        spi::execute(
-            "WITH inserted AS (
-                 INSERT INTO kb.chunks (chunk_id, build_no, document_id, kb_no, tenant_id, ordinal, content, content_hash,
-                     token_count, start_char, end_char, locator, terms, context)
-                 SELECT u.id, $1, u.document_id, $2, u.tenant_id, u.ordinal, u.content, u.hash, u.tokens, u.s, u.e,
-                     u.locator::jsonb, u.terms, nullif(u.context, '')
-                 FROM unnest($3::bigint[], $4::text[], $5::uuid[], $6::int[], $7::text[], $8::bytea[], $9::int[],
-                     $10::int[], $11::int[], $12::text[], $13::bytea[], $14::text[])
-                     AS u (document_id, tenant_id, id, ordinal, content, hash, tokens, s, e, locator, terms, context)
-                 ON CONFLICT DO NOTHING RETURNING build_no, tenant_id, chunk_id)
-             INSERT INTO kb.bm25_pending (build_no, tenant_id, chunk_id)
-             SELECT i.build_no, i.tenant_id, i.chunk_id FROM inserted i",
-            &[
-                Arg::Long(build.build_no),
-                Arg::Long(build.kb_no),
-                Arg::Longs(&document_ids),
-                Arg::Texts(&tenants),
-                Arg::Uuids(&columns.ids),
-                Arg::Ints(&columns.ordinals),
-                Arg::Texts(&columns.contents),
-                Arg::BytesArray(&columns.hashes),
-                Arg::Ints(&columns.tokens),
-                Arg::Ints(&columns.starts),
-                Arg::Ints(&columns.ends),
-                Arg::Texts(&columns.locators),
-                Arg::BytesArray(&terms),
-                Arg::Texts(&columns.contexts),
-            ],
-        )?;
+        if carefully { insert_missing(build, part, &terms)? } else { copy(build, part, &terms)? }
     }
+    Ok(())
+}
+
+fn copy(build: &Build, chunks: &[OwnedChunk], terms: &[Vec<u8>]) -> Result<()> {
+    let mut rows = Rows::of(&[
+        c"chunk_id",
+        c"build_no",
+        c"document_id",
+        c"kb_no",
+        c"tenant_id",
+        c"ordinal",
+        c"content",
+        c"content_hash",
+        c"token_count",
+        c"start_char",
+        c"end_char",
+        c"locator",
+        c"terms",
+        c"context",
+    ]);
+    let mut came: BTreeMap<&str, Vec<Uuid>> = BTreeMap::new();
+    for (OwnedChunk { document_id, tenant_id, chunk: (chunk_id, ordinal, chunk), .. }, terms) in
+        chunks.iter().zip(terms)
+    {
+        let row = rows.row().bytes(chunk_id.as_bytes()).long(build.build_no).long(*document_id);
+        let row = row.long(build.kb_no).bytes(tenant_id.as_bytes()).int(*ordinal as i32);
+        let row = row.bytes(chunk.content.as_bytes()).bytes(&chunk.hash()).int(chunk.token_count as i32);
+        let row = row.int(chunk.span.start as i32).int(chunk.span.end as i32);
+        let row = row.json(&chunk.locator.to_json().to_string()).bytes(terms);
+        match chunk.context.as_deref() {
+            None | Some("") => row.null(),
+            Some(context) => row.bytes(context.as_bytes()),
+        };
+        came.entry(tenant_id).or_default().push(*chunk_id);
+    }
+    let mut pending = Rows::of(&[c"build_no", c"tenant_id", c"chunk_ids"]);
+    for (tenant_id, came) in came {
+        for ids in came.chunks(PENDING) {
+            pending.row().long(build.build_no).bytes(tenant_id.as_bytes()).uuids(ids);
+        }
+    }
+    copy::write("chunks", rows)?;
+    copy::write("bm25_pending", pending)
+}
+
+fn insert_missing(build: &Build, chunks: &[OwnedChunk], terms: &[Vec<u8>]) -> Result<()> {
+    let columns = Columns::of(chunks.iter().map(|owned| owned.chunk));
+    let document_ids: Vec<i64> = chunks.iter().map(|owned| owned.document_id).collect();
+    let tenants: Vec<String> = chunks.iter().map(|owned| owned.tenant_id.to_string()).collect();
+    let sql = format!(
+        "WITH inserted AS (
+             INSERT INTO kb.chunks (chunk_id, build_no, document_id, kb_no, tenant_id, ordinal, content, content_hash,
+                 token_count, start_char, end_char, locator, terms, context)
+             SELECT u.id, $1, u.document_id, $2, u.tenant_id, u.ordinal, u.content, u.hash, u.tokens, u.s, u.e,
+                 u.locator::jsonb, u.terms, nullif(u.context, '')
+             FROM unnest($3::bigint[], $4::text[], $5::uuid[], $6::int[], $7::text[], $8::bytea[], $9::int[],
+                 $10::int[], $11::int[], $12::text[], $13::bytea[], $14::text[])
+                 AS u (document_id, tenant_id, id, ordinal, content, hash, tokens, s, e, locator, terms, context)
+             ON CONFLICT DO NOTHING RETURNING build_no, tenant_id, chunk_id)
+         INSERT INTO kb.bm25_pending (build_no, tenant_id, chunk_ids)
+         SELECT i.build_no, i.tenant_id, pg_catalog.array_agg(i.chunk_id)
+         FROM (SELECT *, pg_catalog.row_number() OVER (PARTITION BY tenant_id) - 1 AS n FROM inserted) i
+         GROUP BY i.build_no, i.tenant_id, i.n / {PENDING}"
+    );
+    spi::execute(
+        &sql,
+        &[
+            Arg::Long(build.build_no),
+            Arg::Long(build.kb_no),
+            Arg::Longs(&document_ids),
+            Arg::Texts(&tenants),
+            Arg::Uuids(&columns.ids),
+            Arg::Ints(&columns.ordinals),
+            Arg::Texts(&columns.contents),
+            Arg::BytesArray(&columns.hashes),
+            Arg::Ints(&columns.tokens),
+            Arg::Ints(&columns.starts),
+            Arg::Ints(&columns.ends),
+            Arg::Texts(&columns.locators),
+            Arg::BytesArray(terms),
+            Arg::Texts(&columns.contexts),
+        ],
+    )?;
     Ok(())
 }
 

@@ -107,7 +107,7 @@ impl Intake {
         indexes: &mut Indexes,
     ) -> Result<bool> {
         let (prepared, slow_moved) = self.slow.advance(may_begin, open, pauses)?;
-        self.write_group(prepared, &mut HashMap::new(), open, queue, indexes)?;
+        self.write_group(prepared, None, open, queue, indexes)?;
         let moved = self.advance_others(may_begin, open, queue, pauses, indexes)?;
         Ok(moved || slow_moved)
     }
@@ -142,7 +142,7 @@ impl Intake {
                 Err((job, error)) => open.outcomes().fail(&job, &error)?,
             }
         }
-        self.write_group(prepared, &mut HashMap::new(), open, queue, indexes)?;
+        self.write_group(prepared, None, open, queue, indexes)?;
         begun.map(|_| true)
     }
 
@@ -224,11 +224,12 @@ impl Intake {
         Ok(documents)
     }
 
-    /// Writes a group in one commit; if that fails, each alone, so that one bad document costs no other.
+    /// Writes a group in one commit; if that fails, each document alone and carefully, so that a bad one costs no other. Then `locked`
+    /// says of which knowledge bases somebody has locked the tables.
     fn write_group(
         &mut self,
         prepared: Vec<Prepared>,
-        locked: &mut HashMap<i64, Error>,
+        locked: Option<&mut HashMap<i64, Error>>,
         open: &mut OpenDocuments,
         queue: &mut SendQueue,
         indexes: &mut Indexes,
@@ -239,7 +240,7 @@ impl Intake {
         if let [document] = &prepared[..] {
             pidfile::note(Activity::Write, Some(document.job.job_no));
         }
-        let result = txn::in_txn(|| prepare::write(&prepared));
+        let result = txn::in_txn(|| prepare::write(&prepared, locked.is_some()));
         pidfile::note(Activity::Write, None);
         match result {
             Ok(written) => {
@@ -251,12 +252,13 @@ impl Intake {
                 self.statistics.refresh_if_due();
                 self.open_written(prepared, &written, open, queue)
             }
-            Err(_) if prepared.len() > 1 => {
+            Err(error) if locked.is_none() && !(prepared.len() == 1 && error.is_lock()) => {
+                let mut locked = HashMap::new();
                 for document in prepared {
                     // One wait for a lock is enough for all documents of a knowledge base.
                     match locked.get(&document.job.kb_no) {
                         Some(error) => open.outcomes().fail(&document.job, error)?,
-                        None => self.write_group(vec![document], locked, open, queue, indexes)?,
+                        None => self.write_group(vec![document], Some(&mut locked), open, queue, indexes)?,
                     }
                 }
                 Ok(())
@@ -264,9 +266,9 @@ impl Intake {
             Err(error) => {
                 for document in &prepared {
                     open.outcomes().fail(&document.job, &error)?;
-                    if error.is_lock() {
-                        locked.insert(document.job.kb_no, error.clone());
-                    }
+                }
+                if let (Some(locked), true) = (locked, error.is_lock()) {
+                    locked.extend(prepared.iter().map(|document| (document.job.kb_no, error.clone())));
                 }
                 Ok(())
             }

@@ -69,6 +69,11 @@ impl OpenDocuments {
         self.under_way.get(document_id).map(|open| open.job.generation)
     }
 
+    /// Whose a document is.
+    pub fn tenant(&self, document_id: i64) -> Option<&str> {
+        self.under_way.get(document_id).map(|open| open.job.tenant_id.as_str())
+    }
+
     pub fn clear(&mut self) {
         self.under_way.clear();
     }

@@ -252,7 +252,7 @@ fn adopted<'a>(document: &'a Prepared, target: &Target, diff: &Diff) -> Option<(
 }
 
 /// What some documents become in one build: the new chunks of all in one statement, and the vectors that rows had already.
-fn write_chunks(target: &Target, diffs: &[(&Prepared, &Diff)]) -> Result<()> {
+fn write_chunks(target: &Target, diffs: &[(&Prepared, &Diff)], carefully: bool) -> Result<()> {
     let build = &target.build;
     let mut inserted = Vec::new();
     for (document, diff) in diffs {
@@ -266,7 +266,7 @@ fn write_chunks(target: &Target, diffs: &[(&Prepared, &Diff)]) -> Result<()> {
             words: document.words.get(&(build.build_no, chunk.0)),
         }));
     }
-    chunks::insert(build, &inserted)?;
+    chunks::insert(build, &inserted, carefully)?;
     for (_, diff) in diffs {
         chunks::update_places(build.build_no, &diff.keep)?;
     }
@@ -288,8 +288,8 @@ fn may_have_vectors(diff: &Diff, builds: &[i64]) -> bool {
 
 /// Writes chunks of documents that are still at the generation they were read at; gone text is deleted
 /// in the same commit. Those that are `current` are written; the others were edited, or are being edited, and are done
-/// again.
-pub fn write(prepared: &[Prepared]) -> Result<Locked> {
+/// again. `carefully`: see [`chunks::insert`].
+pub fn write(prepared: &[Prepared], carefully: bool) -> Result<Locked> {
     let keys: Vec<(i64, i64)> = prepared.iter().map(|p| (p.document_id, p.job.generation)).collect();
     let locked = documents::lock_current(&keys)?;
     let current = &locked.current;
@@ -303,7 +303,7 @@ pub fn write(prepared: &[Prepared]) -> Result<Locked> {
         }
     }
     for (target, diffs) in by_build.values() {
-        write_chunks(target, diffs)?;
+        write_chunks(target, diffs, carefully)?;
     }
     let mut extracted = Vec::new();
     for document in written {

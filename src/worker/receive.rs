@@ -3,7 +3,7 @@
 use super::embed_batch::{Batch, Destination};
 use super::gateway_link::GatewayLink;
 use super::indexes::Indexes;
-use super::open_documents::OpenDocuments;
+use super::open_documents::{EndedDocuments, OpenDocuments};
 use super::outcome;
 use super::pauses::Pauses;
 use super::send_queue::SendQueue;
@@ -12,11 +12,16 @@ use super::unsaved::UnsavedVectors;
 use crate::error::{Error, Result};
 use crate::gateway::client;
 use crate::gateway::protocol::{Capability, Embedded, Response, Usage};
-use crate::pg::{report, txn};
+use crate::pg::{report, setting, txn};
+use crate::store::jobs::Job;
 use crate::store::usage;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::ffi::CStr;
 use std::time::Instant;
 use uuid::Uuid;
+
+/// As long as somebody's lock is waited for before what he has locked is passed over.
+const HARDLY_WAITING: &[(&CStr, &CStr)] = &[(c"lock_timeout", c"20ms")];
 
 /// Writes the vectors that have come, and finishes documents that have all of theirs; whether anything had come.
 pub fn receive(
@@ -83,27 +88,12 @@ fn write(
         unsaved.add(batch, embedded);
         return Ok(());
     }
-    let build = &batch.target.build;
     let failed: Vec<usize> = embedded.failed.iter().map(|(text, _)| *text as usize).collect();
     let (ids, numbers) = batch.spread(&embedded.vectors.numbers(), &failed);
     note_faults(&batch, &embedded, open, pauses);
+    let tenants = tenants(&batch, &ids, open);
     let ended = open.take_ended(batch.holds.iter().copied());
-    let result = txn::in_txn(|| {
-        // Nothing here waits for a document or a chunk, so the order of locks does not matter.
-        let mut blocked = HashSet::new();
-        if !ids.is_empty() {
-            let vectors = batch.target.vectors();
-            let kept = vectors.write(build.build_no, build.fingerprint, &ids, &numbers)?;
-            if kept.len() < ids.len() {
-                let wanted: HashSet<Uuid> = ids.iter().filter(|id| !kept.contains(id)).copied().collect();
-                let left_out = batch.chunks.iter().filter(|chunk| wanted.contains(&chunk.chunk_id));
-                blocked.extend(left_out.map(|chunk| chunk.document_id));
-            }
-        }
-        book(&batch, &embedded.usage)?;
-        let unreleased = outcome::finish(&ended.done, &blocked)?;
-        Ok((blocked, unreleased))
-    });
+    let result = save(&batch, &embedded.usage, &ended, (&ids, &numbers), tenants.as_deref());
     match result {
         Ok((blocked, unreleased)) => {
             indexes.note_vectors(&batch.target, ids.len());
@@ -131,6 +121,54 @@ fn write(
             open.fail(pauses, &batch.target, &batch.holds, &error)
         }
     }
+}
+
+/// The documents some of whose chunks somebody has locked, and jobs that could not be released.
+type Saved = (HashSet<i64>, Vec<Job>);
+
+/// Writes vectors of chunks and ends documents, in a transaction. As a rule all chunks are there and have no vector; where that is not
+/// so, or it is not known of which `tenants` they are, those are written that are there.
+fn save(
+    batch: &Batch<Target>,
+    usage: &Usage,
+    ended: &EndedDocuments,
+    (ids, numbers): (&[Uuid], &[f32]),
+    tenants: Option<&[String]>,
+) -> Result<Saved> {
+    let (build, vectors) = (&batch.target.build, batch.target.vectors());
+    let finish = |blocked: HashSet<i64>| {
+        book(batch, usage)?;
+        let unreleased = outcome::finish(&ended.done, &blocked)?;
+        Ok((blocked, unreleased))
+    };
+    // Nothing here waits for a document, or long for a chunk, so the order of locks does not matter.
+    if let Some(tenants) = tenants {
+        let chunks: Vec<(Uuid, &str)> = ids.iter().copied().zip(tenants.iter().map(String::as_str)).collect();
+        let write = || vectors.write_all(build.build_no, build.kb_no, build.fingerprint, &chunks, numbers);
+        let written =
+            txn::in_txn(|| setting::with(HARDLY_WAITING, write).and_then(|()| finish(HashSet::new())));
+        if written.is_ok() {
+            return written;
+        }
+    }
+    txn::in_txn(|| {
+        let mut blocked = HashSet::new();
+        if !ids.is_empty() {
+            let kept = vectors.write(build.build_no, build.fingerprint, ids, numbers)?;
+            let left_out: HashSet<&Uuid> = ids.iter().filter(|id| !kept.contains(id)).collect();
+            let chunks = batch.chunks.iter().filter(|chunk| left_out.contains(&chunk.chunk_id));
+            blocked.extend(chunks.map(|chunk| chunk.document_id));
+        }
+        finish(blocked)
+    })
+}
+
+/// Whose each of these chunks is; None: that of some is not known any more.
+fn tenants(batch: &Batch<Target>, ids: &[Uuid], open: &OpenDocuments) -> Option<Vec<String>> {
+    let documents: HashMap<Uuid, i64> =
+        batch.chunks.iter().map(|chunk| (chunk.chunk_id, chunk.document_id)).collect();
+    let tenant = |id: &Uuid| documents.get(id).and_then(|document_id| open.tenant(*document_id));
+    ids.iter().map(|id| tenant(id).map(str::to_string)).collect()
 }
 
 /// Remembers of a text's documents what is wrong with it; their other chunks go on.

@@ -4,8 +4,9 @@ use crate::pg::{report, txn};
 use crate::store::vector_store::{self, VectorDb};
 use std::collections::HashSet;
 
-/// Chunks after which statistics are taken for the first time; then whenever there are twice as many.
+/// Chunks after which statistics are taken for the first time; then whenever there are so many times as many.
 const FIRST: usize = 1_000;
+const GROWTH: usize = 3;
 /// Vector tables of which statistics are taken at once, each of them locked until that is done; autovacuum takes those
 /// of others.
 const TABLES: usize = 64;
@@ -37,7 +38,7 @@ impl Statistics {
         if self.chunks < self.next {
             return;
         }
-        self.next = self.chunks * 2;
+        self.next = self.chunks * GROWTH;
         let vector_dbs = std::mem::take(&mut self.vector_dbs);
         if let Err(error) = txn::in_txn(|| vector_store::refresh_statistics(&vector_dbs)) {
             report::log(&format!("worker takes no statistics now: {error}"));

@@ -2,7 +2,7 @@
 
 use crate::support::cluster::succeed;
 use crate::support::db::Document;
-use crate::support::{APP, Cluster, Db, SOON, assert_sound, chunk_set, texts, until};
+use crate::support::{APP, Cluster, Db, PENDING_CHUNKS, SOON, assert_sound, chunk_set, texts, until};
 use std::path::{Path, PathBuf};
 
 /// Policies, grants, indexes and constraints of kb.
@@ -173,7 +173,7 @@ fn a_restored_database_scores_words_the_same_and_goes_on_from_there() {
     db.wait("k");
     let is_folded = |db: &mut Db| {
         until(SOON, "chunks are folded", || {
-            db.count("kb.bm25_segments") > 0 && db.count("kb.bm25_pending") < 256
+            db.count("kb.bm25_segments") > 0 && db.count(PENDING_CHUNKS) < 256
         });
     };
     is_folded(&mut db);
@@ -183,7 +183,7 @@ fn a_restored_database_scores_words_the_same_and_goes_on_from_there() {
         db.run(&format!("SELECT kb.delete_document('k', 'd{number}')"));
     }
     db.wait("k");
-    assert!(db.count("kb.bm25_pending") > 0);
+    assert!(db.count(PENDING_CHUNKS) > 0);
     let mut restored = copy(&cluster);
     // All rows with their scores.
     let scores = |db: &mut Db| -> Vec<String> {

@@ -2,7 +2,9 @@
 
 use crate::index::indexes;
 use crate::stub::{Options, Stub};
-use crate::support::{APP, Cluster, Db, LONG, SOON, assert_sound, texts, until, vector_table};
+use crate::support::{
+    APP, Cluster, Db, LONG, PENDING_CHUNKS, SOON, assert_sound, texts, until, vector_table,
+};
 
 /// Lines of the log about indexes or housekeeping that went wrong.
 fn complaints(cluster: &Cluster) -> Vec<String> {
@@ -52,7 +54,7 @@ fn a_transaction_for_whose_snapshot_the_index_waits_can_drop_its_knowledge_base(
         db.put_all(end, &documents);
         db.wait(end);
         // What the worker writes after the snapshot could not be dropped under it.
-        until(LONG, "words are folded", || db.count("kb.bm25_pending") < 256);
+        until(LONG, "words are folded", || db.count(PENDING_CHUNKS) < 256);
         db.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM kb.documents");
         writer.run("COMMIT");
         until(LONG, "the index waits for the snapshot", || {

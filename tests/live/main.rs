@@ -15,6 +15,7 @@ mod chunk_context;
 mod chunk_sentences;
 mod commit;
 mod context;
+mod copied;
 mod crash;
 mod databases;
 mod delete;

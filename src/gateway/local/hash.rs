@@ -9,7 +9,6 @@ use super::{LocalModel, Pause, finish, or_first_axis};
 use crate::error::{Error, Result};
 use crate::model::{Embedder, Kind};
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 
 pub struct Hash {
     embedder: Embedder,
@@ -25,40 +24,37 @@ impl Hash {
     }
 
     fn vector(&self, words: &[Cow<str>]) -> Vec<f32> {
+        let mut joined = Vec::new();
+        let of_word = words.iter().map(|word| {
+            let weight = if word.chars().count() <= 3 { SHORT_WORD } else { 1.0 };
+            (hash_of(word.as_bytes()), weight)
+        });
+        let of_pair = words.windows(2).map(|pair| {
+            joined.clear();
+            for part in [pair[0].as_bytes(), b" ", pair[1].as_bytes()] {
+                joined.extend_from_slice(part);
+            }
+            (hash_of(&joined), PAIR)
+        });
+        let mut features: Vec<(u64, f32)> = of_word.chain(of_pair).collect();
         // Ordered, so that the sums (and their rounding) are the same on every run and platform.
-        let mut features: BTreeMap<(&str, Option<&str>), u32> = BTreeMap::new();
-        for word in words {
-            *features.entry((word, None)).or_default() += 1;
-        }
-        for pair in words.windows(2) {
-            *features.entry((&pair[0], Some(&pair[1]))).or_default() += 1;
-        }
+        features.sort_unstable_by_key(|(hash, _)| *hash);
         let mut vector = vec![0f32; self.embedder.dimension];
-        for ((word, next), count) in features {
-            let weight = match next {
-                Some(_) => PAIR,
-                None if word.chars().count() <= 3 => SHORT_WORD,
-                None => 1.0,
-            };
-            let hash = hash_of(word, next);
+        for same in features.chunk_by(|(one, _), (other, _)| one == other) {
+            let (hash, weight) = same[0];
             // The axis from the low bits, the sign from the highest: independent of each other.
             let axis = (hash % self.embedder.dimension as u64) as usize;
             let sign = if hash >> 63 == 0 { 1.0 } else { -1.0 };
-            vector[axis] += sign * weight * (1.0 + (count as f32).ln());
+            vector[axis] += sign * weight * (1.0 + (same.len() as f32).ln());
         }
         or_first_axis(vector)
     }
 }
 
 /// BLAKE3's first eight bytes: the same on every platform and in every version of Rust.
-fn hash_of(word: &str, next: Option<&str>) -> u64 {
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(word.as_bytes());
-    if let Some(next) = next {
-        hasher.update(b" ").update(next.as_bytes());
-    }
+fn hash_of(feature: &[u8]) -> u64 {
     let mut first = [0u8; 8];
-    first.copy_from_slice(&hasher.finalize().as_bytes()[..8]);
+    first.copy_from_slice(&blake3::hash(feature).as_bytes()[..8]);
     u64::from_le_bytes(first)
 }
 

@@ -7,10 +7,10 @@ use crate::pg::spi::{self, Arg};
 use std::collections::HashMap;
 use uuid::Uuid;
 
-/// Rows of kb.bm25_pending that are folded at once; with those that say that the same chunks went, up to twice as many.
+/// Chunks that are folded at once, about; with those that say that the same ones went, up to twice as many.
 const AT_ONCE: usize = 20_000;
 
-/// A row of kb.bm25_pending that was taken out.
+/// A chunk of a row of kb.bm25_pending that was taken out.
 struct Taken {
     chunk_id: Uuid,
     /// Of a chunk that went.
@@ -22,8 +22,8 @@ struct Taken {
 /// Chunks of builds and tenants that wait to be folded and have numbers above `after`: how many, and the last number.
 pub fn waiting(after: i64) -> Result<Vec<(i64, String, i64, i64)>> {
     spi::write(
-        "SELECT build_no, tenant_id, count(*), max(pending_no) FROM kb.bm25_pending WHERE pending_no > $1
-         GROUP BY build_no, tenant_id",
+        "SELECT build_no, tenant_id, pg_catalog.sum(pg_catalog.cardinality(chunk_ids)), max(pending_no)
+         FROM kb.bm25_pending WHERE pending_no > $1 GROUP BY build_no, tenant_id",
         &[Arg::Long(after)],
         |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)),
     )
@@ -74,22 +74,30 @@ pub fn fold(owner: &Owner) -> Result<bool> {
     Ok(is_full)
 }
 
-/// Takes rows out, in the order of time, with the words of chunks that are there. A chunk that came and is not there has a row
+/// Takes chunks out, in the order of time, with the words of those that are there. One that came and is not there has a row
 /// that says that it went, under the same snapshot; that one is taken, too.
 fn take(owner: &Owner) -> Result<Vec<Taken>> {
     spi::write(
         &format!(
-            "WITH oldest AS MATERIALIZED (
-                 SELECT pending_no, chunk_id FROM kb.bm25_pending WHERE build_no = $1 AND tenant_id = $2
+            "WITH waiting AS (
+                 SELECT pending_no, chunk_ids FROM kb.bm25_pending WHERE build_no = $1 AND tenant_id = $2
                  ORDER BY pending_no LIMIT {AT_ONCE}),
+             counted AS (
+                 SELECT pending_no, chunk_ids, pg_catalog.sum(pg_catalog.cardinality(chunk_ids))
+                     OVER (ORDER BY pending_no ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS chunks_before
+                 FROM waiting),
+             oldest AS MATERIALIZED (
+                 SELECT pending_no, chunk_ids FROM counted WHERE coalesce(chunks_before, 0) < {AT_ONCE}),
              taken AS (
                  DELETE FROM kb.bm25_pending p WHERE p.build_no = $1 AND p.tenant_id = $2
                      AND (p.pending_no IN (SELECT o.pending_no FROM oldest o)
-                          OR (p.terms IS NOT NULL AND p.chunk_id IN (SELECT o.chunk_id FROM oldest o)))
-                 RETURNING p.pending_no, p.chunk_id, p.terms)
-             SELECT t.chunk_id, t.terms, c.terms FROM taken t
-             LEFT JOIN kb.chunks c ON t.terms IS NULL AND c.build_no = $1 AND c.chunk_id = t.chunk_id
-             ORDER BY t.pending_no"
+                          OR (p.terms IS NOT NULL
+                              AND p.chunk_ids[1] IN (SELECT pg_catalog.unnest(o.chunk_ids) FROM oldest o)))
+                 RETURNING p.pending_no, p.chunk_ids, p.terms)
+             SELECT u.chunk_id, t.terms, c.terms FROM taken t
+             CROSS JOIN LATERAL pg_catalog.unnest(t.chunk_ids) WITH ORDINALITY AS u (chunk_id, n)
+             LEFT JOIN kb.chunks c ON t.terms IS NULL AND c.build_no = $1 AND c.chunk_id = u.chunk_id
+             ORDER BY t.pending_no, u.n"
         ),
         &[Arg::Long(owner.build_no), Arg::Text(&owner.tenant_id)],
         |row| Ok(Taken { chunk_id: row.uuid(0)?, went: row.opt(1)?, came: row.opt(2)? }),

@@ -49,9 +49,10 @@ pub enum Pending {
 }
 
 pub fn pending(build_no: i64, tenants: &[String]) -> Result<Vec<Pending>> {
-    let sql = "SELECT p.chunk_id, p.terms, c.terms FROM kb.bm25_pending p
-               LEFT JOIN kb.chunks c ON p.terms IS NULL AND c.build_no = p.build_no AND c.chunk_id = p.chunk_id
-               WHERE p.build_no = $1 AND p.tenant_id = ANY ($2) ORDER BY p.pending_no";
+    let sql = "SELECT u.chunk_id, p.terms, c.terms FROM kb.bm25_pending p
+               CROSS JOIN LATERAL pg_catalog.unnest(p.chunk_ids) WITH ORDINALITY AS u (chunk_id, n)
+               LEFT JOIN kb.chunks c ON p.terms IS NULL AND c.build_no = p.build_no AND c.chunk_id = u.chunk_id
+               WHERE p.build_no = $1 AND p.tenant_id = ANY ($2) ORDER BY p.pending_no, u.n";
     let row = |row: &spi::Row| {
         let (chunk_id, went, here) = (row.uuid(0)?, row.opt(1)?, row.opt(2)?);
         Ok(match (went, here) {

@@ -6,6 +6,8 @@ use super::tail::Written;
 use super::{Health, Missing, Searched, VectorDb, VectorStore, sample, segments, tail};
 use crate::error::{Error, Object, Result};
 use crate::model::Candidate;
+use crate::model::vector_db::Element;
+use crate::pg::copy::{self, Rows};
 use crate::pg::spi::{self, Arg, quote};
 use crate::pg::{ddl, report, role, setting};
 use crate::store::server_catalogs::vector_schema;
@@ -90,6 +92,53 @@ impl<T: Table> VectorStore for T {
             tail::write(vector_db, build_no, number, found.into_iter().map(written))?;
         }
         Ok(ids)
+    }
+
+    fn write_all(
+        &self,
+        build_no: i64,
+        kb_no: i64,
+        fingerprint: i64,
+        chunks: &[(Uuid, &str)],
+        numbers: &[f32],
+    ) -> Result<()> {
+        let vector_db = self.vector_db();
+        let sql = format!(
+            "SELECT n.number, EXISTS (SELECT FROM kb.tails t WHERE t.build_no = $1 AND t.first <= n.number)
+             FROM (SELECT {} AS number) n",
+            segments::new_number(&vector_db.table())
+        );
+        let row = |row: &spi::Row| Ok((row.get::<i32>(0)?, row.get::<bool>(1)?));
+        let Some((number, is_packed)) = spi::write_one(&sql, &[Arg::Long(build_no)], row)? else {
+            return Ok(());
+        };
+        let mut rows = Rows::of(&[
+            c"chunk_id",
+            c"build_no",
+            c"kb_no",
+            c"tenant_id",
+            c"fingerprint",
+            c"embedding",
+            c"segment",
+        ]);
+        let vectors = || chunks.iter().zip(numbers.chunks_exact(vector_db.dimension.max(1)));
+        for ((chunk_id, tenant_id), vector) in vectors() {
+            let row = rows.row().bytes(chunk_id.as_bytes()).long(build_no).long(kb_no);
+            let row = row.bytes(tenant_id.as_bytes()).long(fingerprint);
+            match vector_db.element {
+                Element::Vector => row.vector(vector).int(number),
+                Element::Halfvec => row.half_vector(vector).int(number),
+            };
+        }
+        copy::write(&vector_db.table_name, rows)?;
+        if is_packed {
+            let written = |((chunk_id, tenant_id), vector): (&(Uuid, &str), _)| {
+                let tenant_id = tenant_id.to_string();
+                Written { tenant_id, chunk_id: *chunk_id, vector }
+            };
+            tail::write(vector_db, build_no, number, vectors().map(written))?;
+        }
+        Ok(())
     }
 
     fn delete(&self, _build_no: i64, _chunk_ids: &[Uuid]) -> Result<()> {

@@ -3,7 +3,7 @@
 use super::{compare, create, question, statistics_are_true, text, word};
 use crate::keyword::model::Model;
 use crate::support::db::Document;
-use crate::support::{APP, Db, LONG, Random, SOON, signal, until};
+use crate::support::{APP, Db, LONG, PENDING_CHUNKS, Random, SOON, signal, until};
 
 const KILLS: usize = 8;
 
@@ -30,7 +30,7 @@ fn a_worker_killed_while_it_folds_and_merges_loses_and_doubles_nothing() {
         let mut victim = None;
         until(SOON, "the worker is in the middle", || {
             victim = cluster.processes("kb worker", Some(APP)).pop();
-            let is_writing = db.count("kb.bm25_pending") > 0;
+            let is_writing = db.count(PENDING_CHUNKS) > 0;
             let has_folded = db.count(&format!("kb.bm25_segments WHERE segment_no > {before}")) > 0;
             victim.is_some() && if kill % 2 == 0 || segments == 0 { is_writing } else { has_folded }
         });
@@ -46,7 +46,7 @@ fn a_worker_killed_while_it_folds_and_merges_loses_and_doubles_nothing() {
     until(SOON, "few chunks wait", || {
         // A question starts the worker that is needed.
         compare(&mut db, "k", &model, &word, 5);
-        db.count("kb.bm25_pending") < 256
+        db.count(PENDING_CHUNKS) < 256
     });
     statistics_are_true(&mut db);
     compare(&mut db, "k", &model, &format!("{word} w5x1 w5x2 w5x3"), 1_000);
@@ -89,7 +89,7 @@ fn large_segments_are_merged_by_the_indexer_and_a_kill_loses_and_doubles_nothing
         // A question starts the worker that is needed.
         compare(&mut db, "k", &model, "w5x1", 5);
         gone = db.all::<String>(oldest);
-        db.count("kb.bm25_pending") < 256 && gone.len() >= GONE
+        db.count(PENDING_CHUNKS) < 256 && gone.len() >= GONE
     });
     gone.truncate(GONE);
     // The indexer rests at each part that it writes, so that it is killed in the middle.
@@ -109,7 +109,7 @@ fn large_segments_are_merged_by_the_indexer_and_a_kill_loses_and_doubles_nothing
         let row =
             db.0.query_one("SELECT sum(came - went), sum(went), count(*) FROM kb.bm25_segments", &[])
                 .unwrap();
-        let waiting: i64 = db.one("SELECT count(*) FROM kb.bm25_pending");
+        let waiting: i64 = db.count(PENDING_CHUNKS);
         let (chunks_of, went) = (row.get::<_, Option<i64>>(0), row.get::<_, Option<i64>>(1));
         row.get::<_, i64>(2) == 1 && went == Some(0) && chunks_of == Some(chunks as i64 - waiting)
     };

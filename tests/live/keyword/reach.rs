@@ -3,7 +3,7 @@
 use super::{answer, compare, compare_where, create, edit, statistics_are_true, text};
 use crate::keyword::model::Model;
 use crate::support::db::Document;
-use crate::support::{APP, Db, Random, SOON, until};
+use crate::support::{APP, Db, PENDING_CHUNKS, Random, SOON, until};
 use serde_json::json;
 
 /// Documents with a number, of which filters keep some.
@@ -99,7 +99,7 @@ fn a_filter_leaves_no_row_out_that_qualifies() {
     let (model, documents) = numbered(&mut Random::new(3), 3_000);
     db.put_all("k", &documents);
     db.wait("k");
-    until(SOON, "chunks are folded", || db.count("kb.bm25_pending") < 256);
+    until(SOON, "chunks are folded", || db.count(PENDING_CHUNKS) < 256);
     db.run("CREATE ROLE reader LOGIN; GRANT kb_reader TO reader");
     let mut reader = cluster.connect_as(APP, "reader");
     for least in [0, 1, 1_500, 2_500, 2_970, 2_999, 3_000] {
@@ -132,7 +132,7 @@ fn a_filter_that_keeps_what_comes_late_loses_none_of_it() {
         .collect();
     db.put_all("k", &documents);
     db.wait("k");
-    until(SOON, "chunks are folded", || db.count("kb.bm25_pending") < 256);
+    until(SOON, "chunks are folded", || db.count(PENDING_CHUNKS) < 256);
     for (least, top_k) in [(5_000, 5), (5_000, 2_000), (3_000, 5), (1_400, 3_000)] {
         let filter = json!({"type": "gte", "key": "n", "value": least}).to_string();
         compare_where(&mut db, "k", &model, "harbor", top_k, &filter, |id| number(id) >= least);
@@ -260,7 +260,7 @@ fn a_snapshot_and_a_standby_see_one_state_while_segments_are_folded_and_merged()
         });
         compare(&mut replica, "k", &model, question, 1_000);
     }
-    until(SOON, "chunks are folded", || db.count("kb.bm25_pending") < 256);
+    until(SOON, "chunks are folded", || db.count(PENDING_CHUNKS) < 256);
     compare(&mut reader, "k", &then, question, 1_000);
     reader.run("COMMIT");
     compare(&mut reader, "k", &model, question, 1_000);

@@ -3,7 +3,7 @@
 use super::{compare, create, question, statistics_are_true, text};
 use crate::keyword::model::Model;
 use crate::support::db::Document;
-use crate::support::{APP, Db, Random, SOON, until};
+use crate::support::{APP, Db, PENDING_CHUNKS, Random, SOON, until};
 
 /// As many chunks as are folded into a segment.
 const FOLDED: usize = 256;
@@ -40,7 +40,7 @@ fn many_small_commits_leave_few_segments_and_scores_that_are_true() {
         // Each commit is a segment of its own first.
         until(SOON, "the commit is folded, and segments are merged", || {
             let is_folded = db.count(&format!("kb.bm25_segments WHERE segment_no > {before}")) > 0;
-            is_folded && db.count("kb.bm25_pending") < FOLDED as i64 && are_few(&sizes(&mut db))
+            is_folded && db.count(PENDING_CHUNKS) < FOLDED as i64 && are_few(&sizes(&mut db))
         });
         let segments = sizes(&mut db);
         // 256 chunks or more each: 3 to the power of their number is at most three times what there is in 256s.
@@ -56,7 +56,7 @@ fn many_small_commits_leave_few_segments_and_scores_that_are_true() {
     }
     until(SOON, "what is gone is folded, and segments are merged", || {
         let of_gone: bool = db.one("SELECT sum(went) * 5 <= sum(came) FROM kb.bm25_segments");
-        of_gone && db.count("kb.bm25_pending") < FOLDED as i64 && are_few(&sizes(&mut db))
+        of_gone && db.count(PENDING_CHUNKS) < FOLDED as i64 && are_few(&sizes(&mut db))
     });
     assert_eq!(model.0.len(), COMMITS);
     compare(&mut db, "k", &model, &question(&mut random), 20);

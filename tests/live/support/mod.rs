@@ -23,6 +23,9 @@ pub const SOON: Duration = Duration::from_secs(30);
 /// Bound of a wait for real work.
 pub const LONG: Duration = Duration::from_secs(180);
 
+/// The chunks that came or went and are in no segment of keyword search yet.
+pub const PENDING_CHUNKS: &str = "kb.bm25_pending p, pg_catalog.unnest(p.chunk_ids)";
+
 /// A cluster of the test's own with these lines of postgresql.conf; leaves the test when live tests are off.
 #[macro_export]
 macro_rules! cluster {

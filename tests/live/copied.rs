@@ -1,0 +1,81 @@
+//! What the worker writes as COPY does: where a row cannot be written so, it costs no other row.
+
+use crate::stub::{Options, Stub};
+use crate::support::{APP, Db, SOON, until, vector_table};
+
+/// A document of five chunks, each a sentence.
+fn put(db: &mut Db, id: &str) {
+    let text: Vec<String> = (1..=5).map(|n| format!("Ship {n} of {id} lies in the old harbor.")).collect();
+    db.put("k", id, &text.join("\n\n"));
+}
+
+const CHUNKING: &str = r#"{"strategy": "fixed", "size": 10, "overlap": 0}"#;
+
+#[test]
+fn a_chunk_that_has_a_vector_or_is_gone_or_locked_costs_no_other_its_vector() {
+    let stub = Stub::start(Options::default());
+    let cluster = crate::cluster!();
+    let (mut db, mut other) = (cluster.connect(APP), cluster.connect(APP));
+    stub.hold(true);
+    db.create_stub_embedder("e", &stub, r#"{"timeout_ms": 60000}"#);
+    db.create_kb("k", "e", CHUNKING);
+    let table = vector_table(&mut db, "k");
+    put(&mut db, "a");
+    until(SOON, "the chunks are written", || db.count("kb.chunks") >= 5);
+    let chunks = db.count("kb.chunks");
+    let of = |ordinal: i32| format!("kb.chunks c WHERE c.ordinal = {ordinal}");
+    db.run(&format!(
+        "INSERT INTO {table} (chunk_id, build_no, kb_no, tenant_id, fingerprint, embedding)
+         SELECT c.chunk_id, c.build_no, c.kb_no, c.tenant_id, b.fingerprint,
+             array_fill(0.5::real, ARRAY[(SELECT dimension FROM kb.embedders WHERE id = 'e')])::vector
+         FROM kb.builds b, {} AND b.build_no = c.build_no",
+        of(0)
+    ));
+    db.run(&format!("DELETE FROM {}", of(1)));
+    other.run(&format!("BEGIN; SELECT FROM {} FOR UPDATE", of(2)));
+    stub.hold(false);
+    until(SOON, "all others have their vectors", || db.count(&table) == chunks - 2);
+    let by_hand = format!("{table} v JOIN {} AND v.chunk_id = c.chunk_id AND v.segment = 0", of(0));
+    assert_eq!(db.count(&by_hand.replace("WHERE", "ON")), 1, "what was there stays");
+    other.run("COMMIT");
+    db.wait("k");
+    assert_eq!(db.one::<String>("SELECT status FROM kb.documents"), "ready");
+    assert_eq!(db.count(&table), db.count("kb.chunks"));
+    assert_eq!(db.count("kb.failures"), 0);
+}
+
+#[test]
+fn a_chunk_whose_number_another_has_costs_no_other_its_place() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "hash", CHUNKING);
+    put(&mut db, "a");
+    put(&mut db, "b");
+    db.wait("k");
+    let all = db.count("kb.chunks");
+    // A chunk of "a" is made one of "b", and "a" is put again.
+    db.run(
+        "CREATE TABLE public.kept AS SELECT c.* FROM kb.chunks c JOIN kb.documents d USING (document_id)
+             WHERE d.external_id = 'a' AND c.ordinal = 1;
+         SELECT kb.delete_document('k', 'a');
+         UPDATE public.kept SET ordinal = 100, document_id = (SELECT document_id FROM kb.documents);
+         INSERT INTO kb.chunks SELECT * FROM public.kept",
+    );
+    put(&mut db, "a");
+    db.wait("k");
+    assert_eq!(db.count("kb.documents WHERE status = 'ready'"), 2);
+    assert_eq!(db.count("kb.chunks"), all);
+}
+
+#[test]
+fn texts_are_written_as_they_are_whatever_encoding_clients_have() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.run("ALTER DATABASE app SET client_encoding = 'LATIN1'");
+    db.create_kb("k", "hash", CHUNKING);
+    let text = "Grüße aus Köln, 東京 und Ελλάδα.";
+    db.put("k", "a", text);
+    db.wait("k");
+    assert_eq!(db.one::<String>("SELECT content FROM kb.chunks"), text);
+    assert_eq!(db.found("k", "東京", 1), ["a"]);
+}
