@@ -255,8 +255,8 @@ COMMENT ON COLUMN kb.chunks.end_char IS 'One past the last character.';
 COMMENT ON COLUMN kb.chunks.chunk_id IS 'Stable: made of knowledge base, external_id, tenant where it is not the knowledge base''s, content hash and ordinal among equal hashes.';
 COMMENT ON COLUMN kb.chunks.context IS 'What is embedded before content, and found by its words, too (chunking.context); NULL: nothing. content_hash includes it.';
 
--- Keyword search: which chunks have which words, in segments that never change (src/bm25). A chunk that comes or goes has a row
--- in bm25_pending until the worker folds those of a build and tenant into a segment; it merges segments into larger ones.
+-- Keyword search: which chunks have which words, in segments that never change (src/bm25). A chunk that comes or goes is
+-- noted in bm25_pending until the worker folds those of a build and tenant into a segment; it merges segments into larger ones.
 -- Numbers of chunks and words of a segment are those that came less those that went: sums over what a snapshot sees are true.
 CREATE SEQUENCE kb.segment_no_seq;
 CREATE TABLE kb.bm25_segments (
@@ -335,7 +335,7 @@ CREATE TABLE kb.bm25_pending (
     terms      bytea
 );
 ALTER SEQUENCE kb.pending_no_seq OWNED BY kb.bm25_pending.pending_no;
-CREATE INDEX bm25_pending_build_no ON kb.bm25_pending (build_no, tenant_id);
+CREATE INDEX bm25_pending_build_no ON kb.bm25_pending (build_no, tenant_id, pending_no);
 COMMENT ON TABLE kb.bm25_pending IS 'Chunks that came or went since the worker last folded those of their build into a segment. Nobody reads it but the library.';
 DO $$
 DECLARE

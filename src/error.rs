@@ -347,6 +347,12 @@ impl Error {
         }
     }
 
+    /// Whether a row that others wrote, deleted or locked is the cause: an integrity constraint, a serialisation failure, a lock.
+    pub fn is_of_rows(&self) -> bool {
+        let is_of = |sqlstate: &str| ["23", "40"].iter().any(|class| sqlstate.starts_with(class));
+        self.is_lock() || matches!(self, Error::Database { sqlstate, .. } if is_of(sqlstate))
+    }
+
     /// Whether trying the same again later can succeed without anybody changing anything.
     pub fn is_transient(&self) -> bool {
         match self {

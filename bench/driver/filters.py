@@ -17,7 +17,7 @@ DIMENSION, QUERIES, WARM_UP, TURN, TOP_K = 384, 60, 10, 10, 10
 PROBES = 130
 RECALL, RATIO = 0.97, 1.3
 # Seconds for which the sides take turns at least.
-AGAIN = 5
+AGAIN = 3
 EF_SEARCH = (40, 100, 200, 400, 1000)
 # What a filter keeps, in percent; a bucket each.
 PARTS = (100, 10, 1, 0.1, 0.01)

@@ -385,8 +385,8 @@ COMMENT ON FUNCTION kb.query(text, text, integer, double precision, jsonb, integ
 COMMENT ON FUNCTION kb.create_knowledge_base(text, text, text, text, jsonb, jsonb, jsonb, jsonb) IS
     'Makes a knowledge base for the current tenant. Defaults: embedder from kb.default_embedder, a vector table of its own, chunking {strategy recursive, size 800 tokens or what the model reads, overlap 15 %}, preprocess {dedupe true, remove_html true, language english}, retrieval {mode dense, top_k 5, min_score 0, on_error error}. All problems are reported together.';
 
--- Keyword search: which chunks have which words, in segments that never change (src/bm25). A chunk that comes or goes has a row
--- in bm25_pending until the worker folds those of a build and tenant into a segment; it merges segments into larger ones.
+-- Keyword search: which chunks have which words, in segments that never change (src/bm25). A chunk that comes or goes is
+-- noted in bm25_pending until the worker folds those of a build and tenant into a segment; it merges segments into larger ones.
 -- Numbers of chunks and words of a segment are those that came less those that went: sums over what a snapshot sees are true.
 CREATE SEQUENCE kb.segment_no_seq;
 CREATE TABLE kb.bm25_segments (
@@ -465,7 +465,7 @@ CREATE TABLE kb.bm25_pending (
     terms      bytea
 );
 ALTER SEQUENCE kb.pending_no_seq OWNED BY kb.bm25_pending.pending_no;
-CREATE INDEX bm25_pending_build_no ON kb.bm25_pending (build_no, tenant_id);
+CREATE INDEX bm25_pending_build_no ON kb.bm25_pending (build_no, tenant_id, pending_no);
 COMMENT ON TABLE kb.bm25_pending IS 'Chunks that came or went since the worker last folded those of their build into a segment. Nobody reads it but the library.';
 DO $$
 DECLARE

@@ -60,9 +60,9 @@ impl Width {
 /// Has the processor fetch bytes that are read soon, while it does something else.
 pub fn prefetch(bytes: &[u8]) {
     #[cfg(target_arch = "x86_64")]
-    bytes.chunks(LINE).for_each(|line| {
+    bytes.iter().step_by(LINE).chain(bytes.last()).for_each(|byte| {
         // SAFETY: of an address that is there; it changes nothing but caches.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) }
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(byte).cast()) }
     });
     #[cfg(not(target_arch = "x86_64"))]
     let _ = bytes;

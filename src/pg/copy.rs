@@ -1,5 +1,5 @@
-//! Rows written as COPY FROM writes them: many to a page at once, by no plan. Constraints, indexes and triggers are PostgreSQL's own;
-//! for a background process only, since neither rights nor policies are looked at.
+//! Rows written as COPY FROM writes them: many to a page at once, by no plan. Constraints, indexes and triggers are PostgreSQL's own.
+//! In a background process only, since neither rights nor policies are looked at.
 
 use super::pinned_settings;
 use crate::error::{Error, Result};
@@ -89,10 +89,11 @@ impl Rows {
 
     fn numbers<const N: usize>(&mut self, numbers: &[f32], bytes: impl Fn(f32) -> [u8; N]) -> &mut Rows {
         self.size(4 + N * numbers.len());
+        self.bytes.reserve(4 + N * numbers.len());
         // The dimension, and a number that is not used.
         self.bytes.extend((numbers.len() as i16).to_be_bytes());
         self.bytes.extend([0; 2]);
-        self.bytes.extend(numbers.iter().flat_map(|number| bytes(*number)));
+        numbers.iter().for_each(|number| self.bytes.extend_from_slice(&bytes(*number)));
         self
     }
 
@@ -109,6 +110,22 @@ struct Source {
 
 thread_local! {
     static SOURCE: RefCell<Source> = const { RefCell::new(Source { bytes: Vec::new(), at: 0 }) };
+}
+
+/// What is read, as long as this is there.
+struct Reading;
+
+impl Reading {
+    fn begin(bytes: Vec<u8>) -> Reading {
+        SOURCE.set(Source { bytes, at: 0 });
+        Reading
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        SOURCE.set(Source { bytes: Vec::new(), at: 0 });
+    }
 }
 
 /// HAZARD: called by PostgreSQL's C code; nothing here can fail.
@@ -129,11 +146,17 @@ pub fn write(table: &str, rows: Rows) -> Result<()> {
     if rows.is_empty() {
         return Ok(());
     }
-    let Rows { columns, mut bytes, .. } = rows;
+    // SAFETY: reads this process's variable.
+    if unsafe { pg_sys::MyBackendType } != pg_sys::BackendType::B_BG_WORKER {
+        return Err(Error::Internal(
+            "a session must not write rows without its rights being looked at".into(),
+        ));
+    }
+    let Rows { columns, mut bytes, count } = rows;
     // The end.
     bytes.extend((-1i16).to_be_bytes());
     let name = CString::new(table).map_err(|e| Error::Internal(e.to_string()))?;
-    SOURCE.set(Source { bytes, at: 0 });
+    let _reading = Reading::begin(bytes);
     // SAFETY: names and lists are as BeginCopyFrom takes them, and live until it ends, as the relation does; an ERROR ends the
     // transaction, which releases all. What is read are this process's own bytes, checked like those of any client.
     pinned_settings::pinned(|| unsafe {
@@ -162,12 +185,15 @@ pub fn write(table: &str, rows: Rows) -> Result<()> {
             names,
             options,
         );
-        pg_sys::CopyFrom(copy);
+        let written = pg_sys::CopyFrom(copy);
         pg_sys::EndCopyFrom(copy);
         pg_sys::free_parsestate(state);
         pg_sys::table_close(relation, pg_sys::NoLock as c_int);
         // What comes next in the transaction sees the rows.
         pg_sys::CommandCounterIncrement();
-        Ok(())
+        match written == count as u64 {
+            true => Ok(()),
+            false => Err(Error::Internal(format!("a trigger of kb.{table} keeps rows from being written"))),
+        }
     })
 }

@@ -66,8 +66,7 @@ pub struct OwnedChunk<'a> {
     pub words: Option<&'a InAdvance>,
 }
 
-/// Inserts chunks of one build. Where these may be there already (after a crash, say) it is done `carefully`: those stay, which else
-/// are an error.
+/// Inserts chunks of one build. One that is there already (after a crash, say) is an error; done `carefully` it stays as it is.
 pub fn insert(build: &Build, chunks: &[OwnedChunk], carefully: bool) -> Result<()> {
     if chunks.is_empty() {
         return Ok(());
@@ -139,10 +138,11 @@ fn insert_missing(build: &Build, chunks: &[OwnedChunk], terms: &[Vec<u8>]) -> Re
              FROM unnest($3::bigint[], $4::text[], $5::uuid[], $6::int[], $7::text[], $8::bytea[], $9::int[],
                  $10::int[], $11::int[], $12::text[], $13::bytea[], $14::text[])
                  AS u (document_id, tenant_id, id, ordinal, content, hash, tokens, s, e, locator, terms, context)
-             ON CONFLICT DO NOTHING RETURNING build_no, tenant_id, chunk_id)
+             ON CONFLICT DO NOTHING RETURNING build_no, tenant_id, chunk_id, document_id, ordinal)
          INSERT INTO kb.bm25_pending (build_no, tenant_id, chunk_ids)
-         SELECT i.build_no, i.tenant_id, pg_catalog.array_agg(i.chunk_id)
-         FROM (SELECT *, pg_catalog.row_number() OVER (PARTITION BY tenant_id) - 1 AS n FROM inserted) i
+         SELECT i.build_no, i.tenant_id, pg_catalog.array_agg(i.chunk_id ORDER BY i.n)
+         FROM (SELECT *, pg_catalog.row_number() OVER (PARTITION BY tenant_id ORDER BY document_id, ordinal) - 1 AS n
+               FROM inserted) i
          GROUP BY i.build_no, i.tenant_id, i.n / {PENDING}"
     );
     spi::execute(

@@ -252,7 +252,10 @@ impl Intake {
                 self.statistics.refresh_if_due();
                 self.open_written(prepared, &written, open, queue)
             }
-            Err(error) if locked.is_none() && !(prepared.len() == 1 && error.is_lock()) => {
+            Err(error) if locked.is_none() && (prepared.len() > 1 || !error.is_transient()) => {
+                if !error.is_of_rows() && !error.is_transient() {
+                    open.outcomes().log("worker writes documents one by one", &error);
+                }
                 let mut locked = HashMap::new();
                 for document in prepared {
                     // One wait for a lock is enough for all documents of a knowledge base.

@@ -1,5 +1,6 @@
 //! How a document's processing ends: ready, to be tried again, or failed.
 
+use super::log::Log;
 use super::open_documents::OpenDocument;
 use super::pauses;
 use super::under_way::Ended;
@@ -31,9 +32,15 @@ pub struct Outcomes {
     tried: Option<Instant>,
     /// What was last logged of a failed document.
     logged: String,
+    log: Log,
 }
 
 impl Outcomes {
+    /// Logs what made the worker do something again in another way.
+    pub fn log(&mut self, what: &str, error: &Error) {
+        self.log.write(what, error);
+    }
+
     /// Gives jobs back in a transaction of its own; no attempt was made.
     pub fn give_back(&mut self, jobs: &[Job], delay: Duration) -> Result<()> {
         if jobs.is_empty() {

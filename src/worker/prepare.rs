@@ -251,7 +251,7 @@ fn adopted<'a>(document: &'a Prepared, target: &Target, diff: &Diff) -> Option<(
     fits.then_some((*chunk_id, &vector[..]))
 }
 
-/// What some documents become in one build: the new chunks of all in one statement, and the vectors that rows had already.
+/// What some documents become in one build: the new chunks of all together, and the vectors that rows had already.
 fn write_chunks(target: &Target, diffs: &[(&Prepared, &Diff)], carefully: bool) -> Result<()> {
     let build = &target.build;
     let mut inserted = Vec::new();

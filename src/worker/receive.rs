@@ -93,7 +93,7 @@ fn write(
     note_faults(&batch, &embedded, open, pauses);
     let tenants = tenants(&batch, &ids, open);
     let ended = open.take_ended(batch.holds.iter().copied());
-    let result = save(&batch, &embedded.usage, &ended, (&ids, &numbers), tenants.as_deref());
+    let result = save(&batch, &embedded.usage, &ended, (&ids, &numbers), tenants.as_deref(), open);
     match result {
         Ok((blocked, unreleased)) => {
             indexes.note_vectors(&batch.target, ids.len());
@@ -134,6 +134,7 @@ fn save(
     ended: &EndedDocuments,
     (ids, numbers): (&[Uuid], &[f32]),
     tenants: Option<&[String]>,
+    open: &mut OpenDocuments,
 ) -> Result<Saved> {
     let (build, vectors) = (&batch.target.build, batch.target.vectors());
     let finish = |blocked: HashSet<i64>| {
@@ -141,14 +142,22 @@ fn save(
         let unreleased = outcome::finish(&ended.done, &blocked)?;
         Ok((blocked, unreleased))
     };
-    // Nothing here waits for a document, or long for a chunk, so the order of locks does not matter.
+    // Nothing here waits for a document, or long for any one chunk, so the order of locks does not matter.
     if let Some(tenants) = tenants {
         let chunks: Vec<(Uuid, &str)> = ids.iter().copied().zip(tenants.iter().map(String::as_str)).collect();
         let write = || vectors.write_all(build.build_no, build.kb_no, build.fingerprint, &chunks, numbers);
-        let written =
-            txn::in_txn(|| setting::with(HARDLY_WAITING, write).and_then(|()| finish(HashSet::new())));
-        if written.is_ok() {
-            return written;
+        let written = txn::in_txn(|| match setting::with(HARDLY_WAITING, write)? {
+            true => finish(HashSet::new()).map(Some),
+            false => Ok(None),
+        });
+        match written {
+            // A full disk, a shutdown: that would be so again.
+            Err(error) if !error.is_of_the_work() && !error.is_lock() => return Err(error),
+            Err(error) if !error.is_of_rows() => {
+                open.outcomes().log("worker writes vectors by a statement", &error)
+            }
+            Err(_) | Ok(None) => {}
+            Ok(Some(saved)) => return Ok(saved),
         }
     }
     txn::in_txn(|| {

@@ -45,7 +45,7 @@ fn a_chunk_that_has_a_vector_or_is_gone_or_locked_costs_no_other_its_vector() {
 }
 
 #[test]
-fn a_chunk_whose_number_another_has_costs_no_other_its_place() {
+fn a_chunk_whose_id_another_has_costs_no_other_its_place() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     db.create_kb("k", "hash", CHUNKING);
@@ -68,6 +68,27 @@ fn a_chunk_whose_number_another_has_costs_no_other_its_place() {
 }
 
 #[test]
+fn a_table_without_its_foreign_key_gets_no_vector_of_a_chunk_that_is_gone() {
+    let stub = Stub::start(Options::default());
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    stub.hold(true);
+    db.create_stub_embedder("e", &stub, r#"{"timeout_ms": 60000}"#);
+    db.create_kb("k", "e", CHUNKING);
+    let table = vector_table(&mut db, "k");
+    let key = "SELECT conname::text FROM pg_constraint WHERE contype = 'f' AND conrelid = $1::text::regclass";
+    let key = db.one_with::<String>(key, &[&table]);
+    db.run(&format!("ALTER TABLE {table} DROP CONSTRAINT \"{key}\""));
+    put(&mut db, "a");
+    until(SOON, "the chunks are written", || db.count("kb.chunks") >= 5);
+    db.run("DELETE FROM kb.chunks WHERE ordinal = 1");
+    stub.hold(false);
+    db.wait("k");
+    assert_eq!(db.count(&table), db.count("kb.chunks"));
+    assert_eq!(db.count(&format!("{table} v LEFT JOIN kb.chunks c USING (chunk_id) WHERE c IS NULL")), 0);
+}
+
+#[test]
 fn texts_are_written_as_they_are_whatever_encoding_clients_have() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
@@ -78,4 +99,6 @@ fn texts_are_written_as_they_are_whatever_encoding_clients_have() {
     db.wait("k");
     assert_eq!(db.one::<String>("SELECT content FROM kb.chunks"), text);
     assert_eq!(db.found("k", "東京", 1), ["a"]);
+    // And all of it as COPY does, which else is in the log.
+    assert!(!cluster.log().contains("worker writes"), "{}", cluster.log());
 }

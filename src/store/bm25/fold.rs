@@ -74,34 +74,53 @@ pub fn fold(owner: &Owner) -> Result<bool> {
     Ok(is_full)
 }
 
-/// Takes chunks out, in the order of time, with the words of those that are there. One that came and is not there has a row
-/// that says that it went, under the same snapshot; that one is taken, too.
+/// Takes chunks out, in the order of time, with the words of those that are there. One that came last and is not there has a later row
+/// that says that it went; that one is taken, too.
 fn take(owner: &Owner) -> Result<Vec<Taken>> {
-    spi::write(
-        &format!(
-            "WITH waiting AS (
-                 SELECT pending_no, chunk_ids FROM kb.bm25_pending WHERE build_no = $1 AND tenant_id = $2
-                 ORDER BY pending_no LIMIT {AT_ONCE}),
-             counted AS (
-                 SELECT pending_no, chunk_ids, pg_catalog.sum(pg_catalog.cardinality(chunk_ids))
-                     OVER (ORDER BY pending_no ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS chunks_before
-                 FROM waiting),
-             oldest AS MATERIALIZED (
-                 SELECT pending_no, chunk_ids FROM counted WHERE coalesce(chunks_before, 0) < {AT_ONCE}),
-             taken AS (
-                 DELETE FROM kb.bm25_pending p WHERE p.build_no = $1 AND p.tenant_id = $2
-                     AND (p.pending_no IN (SELECT o.pending_no FROM oldest o)
-                          OR (p.terms IS NOT NULL
-                              AND p.chunk_ids[1] IN (SELECT pg_catalog.unnest(o.chunk_ids) FROM oldest o)))
-                 RETURNING p.pending_no, p.chunk_ids, p.terms)
-             SELECT u.chunk_id, t.terms, c.terms FROM taken t
-             CROSS JOIN LATERAL pg_catalog.unnest(t.chunk_ids) WITH ORDINALITY AS u (chunk_id, n)
-             LEFT JOIN kb.chunks c ON t.terms IS NULL AND c.build_no = $1 AND c.chunk_id = u.chunk_id
-             ORDER BY t.pending_no, u.n"
-        ),
-        &[Arg::Long(owner.build_no), Arg::Text(&owner.tenant_id)],
+    let (build_no, tenant_id) = (Arg::Long(owner.build_no), Arg::Text(&owner.tenant_id));
+    let last = format!(
+        "SELECT max(c.pending_no) FROM (
+             SELECT w.pending_no, pg_catalog.sum(w.chunks) OVER (ORDER BY w.pending_no) - w.chunks AS chunks_before
+             FROM (SELECT pending_no, pg_catalog.cardinality(chunk_ids) AS chunks FROM kb.bm25_pending
+                   WHERE build_no = $1 AND tenant_id = $2 ORDER BY pending_no LIMIT {AT_ONCE}) w) c
+         WHERE c.chunks_before < {AT_ONCE}"
+    );
+    let last = spi::write_one(&last, &[build_no, tenant_id], |row| row.opt::<i64>(0))?.flatten();
+    let Some(last) = last else { return Ok(Vec::new()) };
+    let mut taken = spi::write(
+        "WITH taken AS (
+             DELETE FROM kb.bm25_pending p WHERE p.build_no = $1 AND p.tenant_id = $2 AND p.pending_no <= $3
+             RETURNING p.pending_no, p.chunk_ids, p.terms)
+         SELECT u.chunk_id, t.terms, c.terms FROM taken t
+         CROSS JOIN LATERAL pg_catalog.unnest(t.chunk_ids) WITH ORDINALITY AS u (chunk_id, n)
+         LEFT JOIN kb.chunks c ON t.terms IS NULL AND c.build_no = $1 AND c.chunk_id = u.chunk_id
+         ORDER BY t.pending_no, u.n",
+        &[build_no, tenant_id, Arg::Long(last)],
         |row| Ok(Taken { chunk_id: row.uuid(0)?, went: row.opt(1)?, came: row.opt(2)? }),
-    )
+    )?;
+    let gone = gone(&taken);
+    if !gone.is_empty() {
+        // IS TRUE: as a condition of its own, which is hashed, whatever plans of joins are enabled.
+        let went = spi::write(
+            "DELETE FROM kb.bm25_pending p WHERE p.pending_no = ANY (ARRAY(
+                 SELECT min(w.pending_no) FROM kb.bm25_pending w
+                 WHERE w.build_no = $1 AND w.tenant_id = $2 AND w.pending_no > $3 AND w.terms IS NOT NULL
+                   AND (w.chunk_ids[1] IN (SELECT pg_catalog.unnest($4::uuid[]))) IS TRUE
+                 GROUP BY w.chunk_ids[1]))
+             RETURNING p.chunk_ids[1], p.terms",
+            &[build_no, tenant_id, Arg::Long(last), Arg::Uuids(&gone)],
+            |row| Ok(Taken { chunk_id: row.uuid(0)?, went: row.opt(1)?, came: None }),
+        )?;
+        taken.extend(went);
+    }
+    Ok(taken)
+}
+
+/// The chunks that came last and are not there.
+fn gone(taken: &[Taken]) -> Vec<Uuid> {
+    let last: HashMap<Uuid, &Taken> = taken.iter().map(|taken| (taken.chunk_id, taken)).collect();
+    let is_gone = |taken: &&&Taken| taken.went.is_none() && taken.came.is_none();
+    last.values().filter(is_gone).map(|taken| taken.chunk_id).collect()
 }
 
 /// A chunk with its words.

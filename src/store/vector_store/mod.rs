@@ -65,7 +65,7 @@ pub trait VectorStore {
 
     /// As [`VectorStore::write`] of all of these chunks of a knowledge base, each with its tenant, at a fraction of the cost. An error,
     /// after which the transaction is to be ended, where one was deleted meanwhile or has a vector, or where a lock is waited for
-    /// too long.
+    /// too long; false, and nothing is done, where the foreign key is missing by which that is known.
     fn write_all(
         &self,
         build_no: i64,
@@ -73,7 +73,7 @@ pub trait VectorStore {
         fingerprint: i64,
         chunks: &[(Uuid, &str)],
         numbers: &[f32],
-    ) -> Result<()>;
+    ) -> Result<bool>;
 
     /// Deletes the vectors of chunks that this transaction deletes.
     fn delete(&self, build_no: i64, chunk_ids: &[Uuid]) -> Result<()>;

@@ -101,17 +101,22 @@ impl<T: Table> VectorStore for T {
         fingerprint: i64,
         chunks: &[(Uuid, &str)],
         numbers: &[f32],
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let vector_db = self.vector_db();
         let sql = format!(
-            "SELECT n.number, EXISTS (SELECT FROM kb.tails t WHERE t.build_no = $1 AND t.first <= n.number)
-             FROM (SELECT {} AS number) n",
+            "WITH n AS MATERIALIZED (SELECT {} AS number)
+             SELECT n.number, EXISTS (SELECT FROM kb.tails t WHERE t.build_no = $1 AND t.first <= n.number) FROM n
+             WHERE EXISTS (SELECT FROM pg_catalog.pg_constraint c
+                 WHERE c.conrelid = pg_catalog.to_regclass('kb.' || pg_catalog.quote_ident($2))::oid AND c.contype = 'f')",
             segments::new_number(&vector_db.table())
         );
         let row = |row: &spi::Row| Ok((row.get::<i32>(0)?, row.get::<bool>(1)?));
-        let Some((number, is_packed)) = spi::write_one(&sql, &[Arg::Long(build_no)], row)? else {
-            return Ok(());
-        };
+        let arguments = [Arg::Long(build_no), Arg::Text(&vector_db.table_name)];
+        // It is what keeps vectors out whose chunks are gone.
+        let Some((number, is_packed)) = spi::write_one(&sql, &arguments, row)? else { return Ok(false) };
+        if numbers.len() != chunks.len() * vector_db.dimension {
+            return Err(Error::Internal(format!("{} numbers for {} vectors", numbers.len(), chunks.len())));
+        }
         let mut rows = Rows::of(&[
             c"chunk_id",
             c"build_no",
@@ -138,7 +143,7 @@ impl<T: Table> VectorStore for T {
             };
             tail::write(vector_db, build_no, number, vectors().map(written))?;
         }
-        Ok(())
+        Ok(true)
     }
 
     fn delete(&self, _build_no: i64, _chunk_ids: &[Uuid]) -> Result<()> {
