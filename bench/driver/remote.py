@@ -19,7 +19,7 @@ CHUNKING = {"strategy": "recursive", "unit": "characters", "size": 900, "overlap
 RPM, RPM_SECONDS = 600, 75
 # Documents of one chunk each, of so many words; the part of a batch that must be full of them; and the latency of a provider that
 # gives less than the worker could write.
-SHORT_ONES, WORDS, FULL, SLOW_MS = 10_000, 40, 0.9, 200
+SHORT_ONES, WORDS, FULL, SLOW_MS = 20_000, 40, 0.9, 200
 EDITS = 40
 
 
