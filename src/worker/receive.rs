@@ -20,7 +20,7 @@ use std::ffi::CStr;
 use std::time::Instant;
 use uuid::Uuid;
 
-/// As long as somebody's lock is waited for before what he has locked is passed over.
+/// How long each lock is waited for before vectors are written by a statement that passes over locked chunks.
 const HARDLY_WAITING: &[(&CStr, &CStr)] = &[(c"lock_timeout", c"20ms")];
 
 /// Writes the vectors that have come, and finishes documents that have all of theirs; whether anything had come.

@@ -62,3 +62,32 @@ fn many_small_commits_leave_few_segments_and_scores_that_are_true() {
     compare(&mut db, "k", &model, &question(&mut random), 20);
     statistics_are_true(&mut db);
 }
+
+#[test]
+fn a_chunk_that_came_and_went_before_and_behind_the_end_of_a_fold_leaves_no_trace() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    super::create(&mut db, "k");
+    db.put("k", "a", "The ferry leaves the harbor.");
+    db.wait("k");
+    // As many as are folded at once lie between, of chunks that are nowhere.
+    let noted = |ids: &str, terms: &str| {
+        format!(
+            "INSERT INTO kb.bm25_pending (build_no, tenant_id, chunk_ids, terms)
+             SELECT c.build_no, c.tenant_id, {ids}, {terms} FROM kb.chunks c"
+        )
+    };
+    let one = "ARRAY['11111111-1111-1111-1111-111111111111'::uuid]";
+    let others = "(SELECT array_agg(gen_random_uuid()) FROM generate_series(1, 100 + i * 0)) FROM generate_series(1, 200) i, kb.chunks c";
+    let (came, went) = (noted(one, "NULL"), noted(one, "c.terms"));
+    db.run(&format!(
+        "BEGIN; {came}; {went};
+         INSERT INTO kb.bm25_pending (build_no, tenant_id, chunk_ids) SELECT c.build_no, c.tenant_id, {others};
+         {came}; {went}; COMMIT"
+    ));
+    db.put("k", "b", "The ferry comes back.");
+    db.wait("k");
+    until(SOON, "all are folded", || db.count(PENDING_CHUNKS) < FOLDED as i64);
+    super::statistics_are_true(&mut db);
+    assert_eq!(db.one::<i64>("SELECT coalesce(sum(went), 0) FROM kb.bm25_segments"), 0);
+}
