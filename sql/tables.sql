@@ -304,7 +304,7 @@ CREATE TABLE kb.bm25_chunks (
 ALTER TABLE kb.bm25_chunks ALTER COLUMN chunk_ids SET STORAGE PLAIN;
 COMMENT ON TABLE kb.bm25_chunks IS 'The chunks of segments. Nobody reads it but the library.';
 
--- Vectors that no index has yet, of builds that have a table to themselves: rounded to 8 bits and packed (src/model/tail.rs), so that
+-- Vectors that no index has yet, of builds that have a table to themselves: rounded to 4 bits and packed (src/model/tail.rs), so that
 -- they are compared quickly. What a restore brings is not packed; so neither is dumped.
 CREATE TABLE kb.tails (
     build_no bigint PRIMARY KEY REFERENCES kb.builds ON DELETE CASCADE,

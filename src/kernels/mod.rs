@@ -3,6 +3,7 @@
 
 pub mod int8;
 pub mod product;
+pub mod rotation;
 pub mod rounded;
 pub mod rows;
 mod simd;

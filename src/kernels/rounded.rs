@@ -1,27 +1,35 @@
-//! Products of one vector with many others that are rounded to 8 bits.
+//! Vectors rounded to 4 bits a number, and the products of one vector with many of them.
+//!
+//! What is rounded was turned by a [`Rotation`](super::rotation::Rotation) before: its numbers are then much like those of a normal
+//! distribution, for which sixteen equal steps of [`STEP`] have the least error. Two numbers share a byte: number i has the lower bits of byte
+//! i, number i + half the upper ones.
 //!
 //! Sums are of whole numbers and exact, so that every instruction set gives the same. `unsafe` are the loads of fixed arrays, the
-//! call of the function for an instruction set that was found on this machine, and the wish for memory that is read soon.
+//! calls of functions for an instruction set that was found on this machine, and the wish for memory that is read soon.
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
 
-/// The largest of a vector's rounded numbers, without its sign.
-pub const MOST: f32 = 127.0;
-/// The same for the one vector that all others are multiplied by, which has more bits.
-pub const MOST_WEIGHT: f32 = 2047.0;
-/// So many products fit into 32 bits.
-pub const MOST_NUMBERS: usize = 8192;
+/// The step between two rounded numbers, in standard deviations: Max, "Quantizing for Minimum Distortion", 1960, table II.
+const STEP: f32 = 0.3352;
+/// The largest rounded number.
+const MOST: f32 = 15.0;
+/// A rounded number n stands for (2 n - 15) half steps.
+pub const MIDDLE: i32 = 15;
+/// The largest number of the one vector that all others are multiplied by, without its sign.
+pub const MOST_WEIGHT: f32 = 127.0;
 /// Bytes of memory that are fetched at once.
 #[cfg(target_arch = "x86_64")]
 const LINE: usize = 64;
+/// Sums that are computed side by side.
+const LANES: usize = 8;
 
-/// Whether this machine has instructions that multiply 16 numbers at a time.
+/// Whether this machine has instructions for 32 numbers at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Width {
     One,
     #[cfg(target_arch = "x86_64")]
-    Sixteen(Avx2),
+    Many(Avx2),
 }
 
 /// There is one only where the instructions are.
@@ -29,12 +37,27 @@ pub enum Width {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Avx2(());
 
+/// What rounding made of a vector of length 1, beside its numbers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rounded {
+    /// Half a step, divided by the product of the vector and the rounded one: the product of another vector and this one is about
+    /// this · Σ (2 n - 15) · its number.
+    pub factor: f32,
+    /// How long the part of the rounded vector is that is at right angles to the vector, divided by the same.
+    pub missed: f32,
+}
+
+/// Bytes of so many numbers.
+pub fn size(numbers: usize) -> usize {
+    numbers.div_ceil(2)
+}
+
 impl Width {
     /// Those that this machine has, the slowest first.
     pub fn available() -> Vec<Width> {
         let mut widths = vec![Width::One];
         #[cfg(target_arch = "x86_64")]
-        widths.extend(is_x86_feature_detected!("avx2").then_some(Width::Sixteen(Avx2(()))));
+        widths.extend(is_x86_feature_detected!("avx2").then_some(Width::Many(Avx2(()))));
         widths
     }
 
@@ -42,17 +65,31 @@ impl Width {
         Width::available().pop().unwrap_or(Width::One)
     }
 
-    /// Appends a sum for each entry of `stride` bytes: of the products of its first bytes, which are numbers from -127 to 127, and
-    /// `weights`, from -2047 to 2047 and [`MOST_NUMBERS`] at most.
-    ///
-    /// Panics where an entry is shorter than `weights`, or these are too many.
-    pub fn products(self, entries: &[u8], stride: usize, weights: &[i16], sums: &mut Vec<i32>) {
-        assert!(stride >= weights.len().max(1) && weights.len() <= MOST_NUMBERS);
+    /// Appends the rounded numbers of a vector of length 1, [`size`] bytes.
+    pub fn round(self, vector: &[f32], bytes: &mut Vec<u8>) -> Rounded {
         match self {
-            Width::One => sums.extend(entries.chunks_exact(stride).map(|entry| sum(entry, weights))),
+            Width::One => round(vector, bytes),
             // SAFETY: there is an Avx2, so the instructions are there.
             #[cfg(target_arch = "x86_64")]
-            Width::Sixteen(Avx2(())) => unsafe { by_sixteen(entries, stride, weights, sums) },
+            Width::Many(Avx2(())) => unsafe { round_by_many(vector, bytes) },
+        }
+    }
+
+    /// Appends a sum for each entry of `stride` bytes: of the products of its first bytes' lower four bits and the lower weights, and
+    /// of their upper bits and the upper weights, each from -127 to 127.
+    ///
+    /// Panics where an entry is shorter than the weights, or not as many are lower as upper.
+    pub fn products(self, entries: &[u8], stride: usize, [lower, upper]: [&[i8]; 2], sums: &mut Vec<i32>) {
+        assert!(stride >= lower.len().max(1) && lower.len() == upper.len());
+        match self {
+            Width::One => {
+                sums.extend(
+                    entries.chunks_exact(stride).map(|entry| sum(&entry[..lower.len()], lower, upper)),
+                );
+            }
+            // SAFETY: there is an Avx2, so the instructions are there.
+            #[cfg(target_arch = "x86_64")]
+            Width::Many(Avx2(())) => unsafe { products_by_many(entries, stride, lower, upper, sums) },
         }
     }
 }
@@ -68,34 +105,105 @@ pub fn prefetch(bytes: &[u8]) {
     let _ = bytes;
 }
 
-/// As many numbers of the entry as there are weights.
-#[inline(always)]
-fn sum(entry: &[u8], weights: &[i16]) -> i32 {
-    let product = |(number, weight): (&u8, &i16)| i32::from(*number as i8) * i32::from(*weight);
-    entry.iter().zip(weights).map(product).sum()
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn round_by_many(vector: &[f32], bytes: &mut Vec<u8>) -> Rounded {
+    round(vector, bytes)
 }
+
+/// Compiled again for each instruction set.
+#[inline(always)]
+fn round(vector: &[f32], bytes: &mut Vec<u8>) -> Rounded {
+    let step = STEP / (vector.len() as f32).sqrt();
+    let inverse = 1.0 / step;
+    let (mut lower, mut upper) = vector.split_at(size(vector.len()));
+    // A number of f32 from 2^23 to 2^24 has no digits behind the point: adding rounds. What is no number becomes 0.
+    let number =
+        |x: f32| ((x * inverse + MIDDLE as f32 / 2.0).max(0.0).min(MOST) + (1 << 23) as f32).to_bits() as u8;
+    let start = bytes.len();
+    bytes.extend(lower.iter().map(|x| number(*x)));
+    for (byte, x) in bytes[start..].iter_mut().zip(upper) {
+        *byte |= number(*x) << 4;
+    }
+    let rounded = &bytes[start..];
+    let of = |n: u8| (2 * i32::from(n) - MIDDLE) as f32;
+    let mut product = 0.0;
+    for (half, shift) in [(&mut lower, 0), (&mut upper, 4)] {
+        product += lanes(half, &rounded[..half.len()], |x, byte| x * of(byte >> shift & 15));
+    }
+    // In half steps: what of the rounded vector is not the vector made as long as it must be.
+    let mut missed = 0.0;
+    for (half, shift) in [(&mut lower, 0), (&mut upper, 4)] {
+        missed += lanes(half, &rounded[..half.len()], |x, byte| {
+            let other = of(byte >> shift & 15) - product * x;
+            other * other
+        });
+    }
+    Rounded { factor: 1.0 / product, missed: missed.sqrt() / product }
+}
+
+/// The sum of a term for each number and its byte, in some sums side by side.
+#[inline(always)]
+fn lanes(numbers: &[f32], bytes: &[u8], term: impl Fn(f32, u8) -> f32) -> f32 {
+    let mut sums = [0.0; LANES];
+    let (whole, rest) = numbers.as_chunks::<LANES>();
+    let (whole_bytes, rest_bytes) = bytes.as_chunks::<LANES>();
+    for (numbers, bytes) in whole.iter().zip(whole_bytes) {
+        for i in 0..LANES {
+            sums[i] += term(numbers[i], bytes[i]);
+        }
+    }
+    for (i, (x, byte)) in rest.iter().zip(rest_bytes).enumerate() {
+        sums[i] += term(*x, *byte);
+    }
+    sums.iter().sum()
+}
+
+#[inline(always)]
+fn sum(bytes: &[u8], lower: &[i8], upper: &[i8]) -> i32 {
+    let product = |(byte, (lower, upper)): (&u8, (&i8, &i8))| {
+        i32::from(byte & 15) * i32::from(*lower) + i32::from(byte >> 4) * i32::from(*upper)
+    };
+    bytes.iter().zip(lower.iter().zip(upper)).map(product).sum()
+}
+
+/// So many registers of products fit into sums of 16 bits: each is 2 · 15 · 127 at most.
+#[cfg(target_arch = "x86_64")]
+const SHORT: usize = 8;
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn by_sixteen(entries: &[u8], stride: usize, weights: &[i16], sums: &mut Vec<i32>) {
-    let (whole, rest) = weights.as_chunks::<16>();
+fn products_by_many(entries: &[u8], stride: usize, lower: &[i8], upper: &[i8], sums: &mut Vec<i32>) {
+    let ((of_lower, rest_lower), (of_upper, rest_upper)) = (lower.as_chunks::<32>(), upper.as_chunks::<32>());
+    let (ones, low) = (_mm256_set1_epi16(1), _mm256_set1_epi8(15));
     for entry in entries.chunks_exact(stride) {
-        let (numbers, others) = entry.split_at(weights.len() - rest.len());
-        let (numbers, _) = numbers.as_chunks::<16>();
-        let mut totals = [_mm256_setzero_si256(); 2];
-        for (i, (numbers, weights)) in numbers.iter().zip(whole).enumerate() {
-            // SAFETY: each array is as large as the register.
-            let (numbers, weights) = unsafe {
-                (_mm_loadu_si128(numbers.as_ptr().cast()), _mm256_loadu_si256(weights.as_ptr().cast()))
-            };
-            let products = _mm256_madd_epi16(_mm256_cvtepi8_epi16(numbers), weights);
-            totals[i % 2] = _mm256_add_epi32(totals[i % 2], products);
+        let (bytes, rest) = entry[..lower.len()].as_chunks::<32>();
+        let mut total = _mm256_setzero_si256();
+        let weights = of_lower.chunks(SHORT).zip(of_upper.chunks(SHORT));
+        for (bytes, (lower, upper)) in bytes.chunks(SHORT).zip(weights) {
+            let mut short = [_mm256_setzero_si256(); 2];
+            for (bytes, (lower, upper)) in bytes.iter().zip(lower.iter().zip(upper)) {
+                // SAFETY: each array is as large as the register.
+                let (bytes, lower, upper) = unsafe {
+                    (
+                        _mm256_loadu_si256(bytes.as_ptr().cast()),
+                        _mm256_loadu_si256(lower.as_ptr().cast()),
+                        _mm256_loadu_si256(upper.as_ptr().cast()),
+                    )
+                };
+                let of_lower = _mm256_maddubs_epi16(_mm256_and_si256(bytes, low), lower);
+                let of_upper =
+                    _mm256_maddubs_epi16(_mm256_and_si256(_mm256_srli_epi16::<4>(bytes), low), upper);
+                short = [_mm256_add_epi16(short[0], of_lower), _mm256_add_epi16(short[1], of_upper)];
+            }
+            for short in short {
+                total = _mm256_add_epi32(total, _mm256_madd_epi16(short, ones));
+            }
         }
-        let total = _mm256_add_epi32(totals[0], totals[1]);
         let half = _mm_add_epi32(_mm256_castsi256_si128(total), _mm256_extracti128_si256::<1>(total));
         let quarter = _mm_add_epi32(half, _mm_shuffle_epi32::<0b01_00_11_10>(half));
         let last = _mm_add_epi32(quarter, _mm_shuffle_epi32::<0b10_11_00_01>(quarter));
-        sums.push(_mm_cvtsi128_si32(last) + sum(others, rest));
+        sums.push(_mm_cvtsi128_si32(last) + sum(rest, rest_lower, rest_upper));
     }
 }
 
@@ -103,40 +211,91 @@ fn by_sixteen(entries: &[u8], stride: usize, weights: &[i16], sums: &mut Vec<i32
 mod tests {
     use super::*;
 
-    #[test]
-    fn every_width_gives_the_sums_of_a_plain_loop() {
+    fn random() -> impl FnMut() -> i32 {
         let mut state = 7u64;
-        let mut random = || {
+        move || {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             (state >> 33) as i32
-        };
-        for numbers in (0..70).chain([384, 1000, MOST_NUMBERS]) {
+        }
+    }
+
+    #[test]
+    fn every_width_gives_the_sums_of_a_plain_loop() {
+        let mut random = random();
+        for half in (0..70).chain([192, 500, 800, 2000]) {
             for more in [1, 3, 28] {
-                let stride = numbers + more;
-                let count = if numbers > 100 { 3 } else { 9 };
-                let mut entries: Vec<u8> =
-                    (0..stride * count + 5).map(|_| (random() % 255 - 127) as i8 as u8).collect();
-                let mut weights: Vec<i16> = (0..numbers).map(|_| (random() % 4095 - 2047) as i16).collect();
+                let stride = half + more;
+                let count = if half > 100 { 3 } else { 9 };
+                let mut entries: Vec<u8> = (0..stride * count + 5).map(|_| random() as u8).collect();
+                let mut weights: [Vec<i8>; 2] =
+                    std::array::from_fn(|_| (0..half).map(|_| (random() % 255 - 127) as i8).collect());
                 if more == 28 {
                     // The largest sum.
-                    entries.fill(127);
-                    weights.fill(-2047);
+                    entries.fill(255);
+                    weights.iter_mut().for_each(|weights| weights.fill(-127));
                 }
                 let plain = |entry: &[u8]| {
-                    let products = weights.iter().zip(entry);
-                    products
-                        .map(|(weight, number)| i64::from(*weight) * i64::from(*number as i8))
+                    (0..half)
+                        .map(|i| {
+                            i64::from(entry[i] & 15) * i64::from(weights[0][i])
+                                + i64::from(entry[i] >> 4) * i64::from(weights[1][i])
+                        })
                         .sum::<i64>()
                 };
                 let expected: Vec<i64> = entries.chunks_exact(stride).map(plain).collect();
                 for width in Width::available() {
                     let mut sums = vec![-1];
-                    width.products(&entries, stride, &weights, &mut sums);
+                    width.products(&entries, stride, [&weights[0], &weights[1]], &mut sums);
                     assert_eq!(sums.remove(0), -1, "what was there stays");
                     let sums: Vec<i64> = sums.into_iter().map(i64::from).collect();
-                    assert_eq!(sums, expected, "{width:?}, {numbers} numbers of {stride}");
+                    assert_eq!(sums, expected, "{width:?}, {half} bytes of {stride}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_rounded_vector_and_the_part_of_it_that_is_at_right_angles_are_what_is_said() {
+        let mut random = random();
+        for numbers in [1, 2, 3, 7, 16, 33, 384, 1025] {
+            let vector: Vec<f64> = (0..numbers).map(|_| f64::from(random() % 2001 - 1000)).collect();
+            let length = vector.iter().map(|x| x * x).sum::<f64>().sqrt();
+            let vector: Vec<f32> = vector.iter().map(|x| (x / length) as f32).collect();
+            for width in Width::available() {
+                let mut bytes = vec![7];
+                let Rounded { factor, missed } = width.round(&vector, &mut bytes);
+                assert_eq!((bytes.remove(0), bytes.len()), (7, size(numbers)), "what was there stays");
+                let half = size(numbers);
+                let of = |i: usize| if i < half { bytes[i] & 15 } else { bytes[i - half] >> 4 };
+                let of: Vec<f64> = (0..numbers).map(|i| f64::from(2 * i32::from(of(i)) - MIDDLE)).collect();
+                let product: f64 = vector.iter().zip(&of).map(|(x, n)| f64::from(*x) * n).sum();
+                assert!((f64::from(factor) * product - 1.0).abs() < 1e-5, "{width:?}, {numbers}");
+                let square: f64 =
+                    vector.iter().zip(&of).map(|(x, n)| (n - product * f64::from(*x)).powi(2)).sum();
+                let expected = square.sqrt() / product;
+                assert!(
+                    (f64::from(missed) - expected).abs() < 1e-5,
+                    "{width:?}, {numbers}: {missed}, not {expected}"
+                );
+                // Each number is the nearest of its steps.
+                let step = f64::from(STEP) / (numbers as f64).sqrt();
+                for (x, n) in vector.iter().zip(&of) {
+                    let nearest = f64::from(*x).clamp(-7.5 * step, 7.5 * step);
+                    assert!((n / 2.0 * step - nearest).abs() <= step * 0.50001, "{width:?}, {numbers}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_number_is_rounded_to_something() {
+        for width in Width::available() {
+            let mut bytes = Vec::new();
+            let rounded = width.round(&[f32::NAN, f32::INFINITY, f32::NEG_INFINITY], &mut bytes);
+            assert_eq!(bytes, [0, 15]);
+            assert!(!rounded.missed.is_finite());
+            width.round(&[], &mut bytes);
+            assert_eq!(bytes.len(), 2);
         }
     }
 }

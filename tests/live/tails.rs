@@ -5,7 +5,7 @@ use crate::segments::{put, until_state};
 use crate::support::{APP, Db, LONG, assert_sound, texts, until, vector_table};
 
 fn packed(db: &mut Db) -> i64 {
-    db.one("SELECT coalesce(sum(length(packed)), 0) / (384 + 28) FROM kb.tail_vectors")
+    db.one("SELECT coalesce(sum(length(packed)), 0) / (192 + 28) FROM kb.tail_vectors")
 }
 
 /// The vector of each of these texts, asked for, gives the rows that comparing all of them gives, in that order.
@@ -226,7 +226,7 @@ fn what_is_packed_of_other_tenants_is_not_looked_at() {
          SELECT kb.share('k', 'b')",
     );
     db.wait("k");
-    let blocks = "SELECT tenant_id || ' ' || sum(length(packed)) / (384 + 28) FROM kb.tail_vectors GROUP BY tenant_id ORDER BY 1";
+    let blocks = "SELECT tenant_id || ' ' || sum(length(packed)) / (192 + 28) FROM kb.tail_vectors GROUP BY tenant_id ORDER BY 1";
     assert_eq!(db.all::<String>(blocks), ["a 890", "b 10"]);
     let own =
         "SELECT count(*) FROM kb.query('k', 'ship in the harbor', 20, -1) WHERE external_id::int % 90 = 0";

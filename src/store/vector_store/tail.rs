@@ -1,5 +1,5 @@
-//! kb.tails and kb.tail_vectors: the vectors of a build's own table that no index has yet, rounded to 8 bits and packed, so that a
-//! question reads a quarter of their bytes, and in order. What they say of a vector is only how near it may be: the vector
+//! kb.tails and kb.tail_vectors: the vectors of a build's own table that no index has yet, rounded to 4 bits and packed, so that a
+//! question reads a seventh of their bytes, and in order. What they say of a vector is only how near it may be: the vector
 //! itself is then read and compared, under the caller's policies. A chunk that is gone may still be packed; it is found no more.
 //!
 //! kb.tails says from which number on all vectors of a build are packed. Its row and the blocks are written in the transactions that
@@ -9,7 +9,7 @@
 use super::VectorDb;
 use super::segments::behind;
 use crate::error::Result;
-use crate::model::tail::{self, Nearest, Question, block_size, entry_size, pack};
+use crate::model::tail::{self, Nearest, Packer, Question, block_size, entry_size};
 use crate::pg::probe::{self, Key};
 use crate::pg::spi::{self, Arg};
 use crate::settings;
@@ -69,6 +69,7 @@ pub(super) fn write<'a>(
     vectors: impl Iterator<Item = Written<'a>>,
 ) -> Result<()> {
     let full = block_size(vector_db.dimension) * entry_size(vector_db.dimension);
+    let packer = Packer::new(vector_db.dimension, vector_db.element);
     let (mut tenants, mut blocks): (Vec<String>, Vec<Vec<u8>>) = (Vec::new(), Vec::new());
     // The last block of each.
     let mut last: HashMap<String, usize> = HashMap::new();
@@ -82,7 +83,7 @@ pub(super) fn write<'a>(
                 blocks.len() - 1
             }
         };
-        pack(&mut blocks[at], chunk_id, vector, vector_db.element);
+        packer.pack(&mut blocks[at], chunk_id, vector);
     }
     if blocks.is_empty() {
         return Ok(());
