@@ -12,6 +12,8 @@ const LINE: usize = 16;
 /// How many numbers ahead are fetched into the processor's caches: of a few rows only, all weights come from memory, which is slower
 /// than the products.
 const AHEAD: usize = 64 * LINE;
+/// Inputs that are multiplied one after the other without looking where they end.
+const STEP: usize = 4;
 
 impl Simd {
     /// Outputs of a panel.
@@ -198,10 +200,25 @@ fn tile<I: Isa, const V: usize, const M: usize>(isa: I, rows: Rows, at: At, out:
         start[..bias.len()].copy_from_slice(bias);
     }
     let mut sums = [ops.load_many::<V>(&start[..width]); M];
-    for (input, numbers) in at.numbers.chunks_exact(width).enumerate() {
-        for line in 0..width / LINE {
+    // Some inputs at a time, whose places need not be computed one by one.
+    let whole: [&[[f32; STEP]]; M] = std::array::from_fn(|i| &rows[i].as_chunks().0[..depth / STEP]);
+    for (step, numbers) in at.numbers.chunks_exact(STEP * width).enumerate() {
+        let inputs: [&[f32; STEP]; M] = std::array::from_fn(|i| &whole[i][step]);
+        for line in 0..STEP * width / LINE {
             ops.prefetch(numbers.as_ptr().wrapping_add(AHEAD + line * LINE));
         }
+        for (input, numbers) in numbers.chunks_exact(width).enumerate() {
+            let numbers = ops.load_many::<V>(numbers);
+            for i in 0..M {
+                let x = ops.splat(inputs[i][input]);
+                for v in 0..V {
+                    sums[i][v] = ops.mul_add(x, numbers[v], sums[i][v]);
+                }
+            }
+        }
+    }
+    let rest = depth / STEP * STEP;
+    for (input, numbers) in (rest..depth).zip(at.numbers[rest * width..].chunks_exact(width)) {
         let numbers = ops.load_many::<V>(numbers);
         for i in 0..M {
             let x = ops.splat(rows[i][input]);

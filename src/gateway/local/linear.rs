@@ -69,10 +69,11 @@ impl Linear {
         let outputs = bias.len();
         let problem = || "a weight matrix cannot be used".to_string();
         let weight = match compute {
-            Compute::Int8 => Weight::Int8 {
-                matrix: int8::Matrix::new(weight, &bias, inputs).ok_or_else(problem)?,
-                kernel: set.int8(),
-            },
+            Compute::Int8 => {
+                let kernel = set.int8();
+                let matrix = int8::Matrix::new(kernel, weight, &bias, inputs).ok_or_else(problem)?;
+                Weight::Int8 { matrix, kernel }
+            }
             _ if weight.len() != inputs * outputs => return Err(problem()),
             _ => {
                 let mut panels = Panels::default();

@@ -1,13 +1,17 @@
-//! With AVX2: vpmaddubsw multiplies numbers without a sign by numbers with one and adds each two products in 16 bits, which
-//! is enough for those of 7 bits; so an input's sign is given to the weight.
+//! With AVX2: vpmaddubsw multiplies numbers without a sign by numbers with one and adds each two products in 16 bits, which is enough for
+//! four products of numbers of 7 bits: so two such sums are added before they are brought to 32 bits. With numbers of 8 bits
+//! each would have to be, and signs given from the inputs to the weights, and nothing would be gained over f32 on processors that
+//! multiply whole numbers half as fast (AMD's before Zen 3, Intel's Haswell).
 
-use super::{Compute, GROUP, HALF, Inputs, PANEL, Weights, round};
+use super::{BLOCK, Compute, GROUP, HALF, Inputs, PANEL, UNSIGNED, Weights, padded, scale, shift};
 use std::arch::x86_64::*;
 
+/// Of a whole number.
+const BITS: u32 = 7;
 /// Outputs of a register.
 const LANES: usize = 8;
-/// The shift of four inputs.
-const SHIFTS: i32 = i32::from_ne_bytes([0x80; 4]);
+/// Registers of a panel.
+const PARTS: usize = PANEL / LANES;
 
 /// There is one only where the instructions are.
 #[derive(Debug, Clone, Copy)]
@@ -20,8 +24,9 @@ impl Avx2 {
 }
 
 impl Compute for Avx2 {
-    /// With four registers each (two of sums in whole numbers, two in f32), half a panel at a time: 12 of 16.
-    const ROWS: usize = 3;
+    /// With four registers each of sums, and two of inputs: 12 of 16.
+    const ROWS: usize = 2;
+    const BITS: u32 = BITS;
 
     fn tile<const M: usize>(self, rows: [&[Inputs]; M], panel: &[Weights], sums: &mut [[f32; PANEL]; M]) {
         // SAFETY: self is there, so the instructions are.
@@ -36,7 +41,45 @@ impl Compute for Avx2 {
 
 #[target_feature(enable = "avx2,fma")]
 fn round_row(row: &[f32], blocks: &mut [Inputs]) {
-    round(row, blocks);
+    let (whole, rest) = row.as_chunks::<BLOCK>();
+    for (numbers, block) in whole.iter().zip(blocks.iter_mut()) {
+        round_block(numbers, block);
+    }
+    if let (false, Some(block)) = (rest.is_empty(), blocks.last_mut()) {
+        round_block(&padded(rest), block);
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn round_block(numbers: &[f32; BLOCK], block: &mut Inputs) {
+    let (parts, _) = numbers.as_chunks::<LANES>();
+    // SAFETY: each array is as large as the register.
+    let numbers = [0, 1, 2, 3].map(|part| unsafe { _mm256_loadu_ps(parts[part].as_ptr()) });
+    let mut sizes = [_mm256_setzero_si256(); 4];
+    for (size, numbers) in sizes.iter_mut().zip(numbers) {
+        *size = _mm256_and_si256(_mm256_castps_si256(numbers), _mm256_set1_epi32(UNSIGNED as i32));
+    }
+    let largest =
+        _mm256_max_epu32(_mm256_max_epu32(sizes[0], sizes[1]), _mm256_max_epu32(sizes[2], sizes[3]));
+    let half = _mm_max_epu32(_mm256_castsi256_si128(largest), _mm256_extracti128_si256::<1>(largest));
+    let quarter = _mm_max_epu32(half, _mm_shuffle_epi32::<0b01_00_11_10>(half));
+    let last = _mm_max_epu32(quarter, _mm_shuffle_epi32::<0b10_11_00_01>(quarter));
+    let [scale, inverse] = scale(_mm_cvtsi128_si32(last) as u32, BITS);
+    block.scale = scale;
+    let (inverse, shift) = (_mm256_set1_ps(inverse), _mm256_set1_epi16(shift(BITS) as i16));
+    let mut whole = [_mm256_setzero_si256(); 4];
+    for (whole, numbers) in whole.iter_mut().zip(numbers) {
+        // To the nearest, to even where two are as near.
+        *whole = _mm256_cvtps_epi32(_mm256_mul_ps(numbers, inverse));
+    }
+    let first = _mm256_add_epi16(_mm256_packs_epi32(whole[0], whole[1]), shift);
+    let second = _mm256_add_epi16(_mm256_packs_epi32(whole[2], whole[3]), shift);
+    // Each half of a register was packed by itself.
+    let order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    let bytes = _mm256_permutevar8x32_epi32(_mm256_packus_epi16(first, second), order);
+    // SAFETY: the array is as large as the register.
+    unsafe { _mm256_storeu_si256(block.numbers.as_mut_ptr().cast(), bytes) };
 }
 
 #[target_feature(enable = "avx2,fma")]
@@ -45,39 +88,44 @@ fn tile<const M: usize>(rows: [&[Inputs]; M], panel: &[Weights], sums: &mut [[f3
     for row in &mut rows {
         *row = &row[..panel.len()];
     }
-    let (shifts, ones) = (_mm256_set1_epi32(SHIFTS), _mm256_set1_epi16(1));
-    for half in 0..2 {
-        let mut totals = [[_mm256_setzero_ps(); 2]; M];
-        for (block, weights) in panel.iter().enumerate() {
-            let mut products = [[_mm256_setzero_si256(); 2]; M];
-            for (group, numbers) in weights.numbers.iter().enumerate() {
-                let numbers = load_i8(&numbers[half]);
-                for i in 0..M {
-                    let inputs = _mm256_xor_si256(_mm256_set1_epi32(rows[i][block].group(group)), shifts);
-                    let sizes = _mm256_abs_epi8(inputs);
-                    for part in 0..2 {
-                        let pairs = _mm256_maddubs_epi16(sizes, _mm256_sign_epi8(numbers[part], inputs));
-                        products[i][part] =
-                            _mm256_add_epi32(products[i][part], _mm256_madd_epi16(pairs, ones));
-                    }
+    let ones = _mm256_set1_epi16(1);
+    for (block, weights) in panel.iter().enumerate() {
+        let mut products = [[_mm256_setzero_si256(); PARTS]; M];
+        for part in 0..PARTS {
+            let offsets = load_i32(&weights.offsets[part / 2], part % 2);
+            products.iter_mut().for_each(|products| products[part] = offsets);
+        }
+        for (pair, numbers) in weights.numbers.as_chunks::<2>().0.iter().enumerate() {
+            let mut inputs = [[_mm256_setzero_si256(); 2]; M];
+            for i in 0..M {
+                for group in 0..2 {
+                    inputs[i][group] = _mm256_set1_epi32(rows[i][block].group(2 * pair + group));
                 }
             }
-            let scales = load_f32(&weights.scales[half]);
-            for i in 0..M {
-                let scale = _mm256_set1_ps(rows[i][block].scale);
-                for part in 0..2 {
-                    let product = _mm256_cvtepi32_ps(products[i][part]);
-                    totals[i][part] =
-                        _mm256_fmadd_ps(product, _mm256_mul_ps(scale, scales[part]), totals[i][part]);
+            for part in 0..PARTS {
+                let numbers =
+                    [load_i8(&numbers[0][part / 2], part % 2), load_i8(&numbers[1][part / 2], part % 2)];
+                for i in 0..M {
+                    let sums = _mm256_add_epi16(
+                        _mm256_maddubs_epi16(inputs[i][0], numbers[0]),
+                        _mm256_maddubs_epi16(inputs[i][1], numbers[1]),
+                    );
+                    products[i][part] = _mm256_add_epi32(products[i][part], _mm256_madd_epi16(sums, ones));
                 }
             }
         }
-        for (sums, totals) in sums.iter_mut().zip(totals) {
-            let sums = &mut sums.as_chunks_mut::<HALF>().0[half];
-            let before = load_f32(sums);
-            for (part, sums) in sums.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
+        for i in 0..M {
+            let scale = _mm256_set1_ps(rows[i][block].scale);
+            let (sums, _) = sums[i].as_chunks_mut::<LANES>();
+            for part in 0..PARTS {
+                let scales = load_f32(&weights.scales[part / 2], part % 2);
+                let product = _mm256_cvtepi32_ps(products[i][part]);
                 // SAFETY: the array is as large as the register.
-                unsafe { _mm256_storeu_ps(sums.as_mut_ptr(), _mm256_add_ps(before[part], totals[part])) };
+                unsafe {
+                    let before = _mm256_loadu_ps(sums[part].as_ptr());
+                    let after = _mm256_fmadd_ps(product, _mm256_mul_ps(scale, scales), before);
+                    _mm256_storeu_ps(sums[part].as_mut_ptr(), after);
+                }
             }
         }
     }
@@ -85,16 +133,24 @@ fn tile<const M: usize>(rows: [&[Inputs]; M], panel: &[Weights], sums: &mut [[f3
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn load_i8(numbers: &[i8; HALF * GROUP]) -> [__m256i; 2] {
+fn load_i8(numbers: &[i8; HALF * GROUP], part: usize) -> __m256i {
     let (parts, _) = numbers.as_chunks::<{ LANES * GROUP }>();
-    // SAFETY: each array is as large as the register.
-    unsafe { [_mm256_loadu_si256(parts[0].as_ptr().cast()), _mm256_loadu_si256(parts[1].as_ptr().cast())] }
+    // SAFETY: the array is as large as the register.
+    unsafe { _mm256_loadu_si256(parts[part].as_ptr().cast()) }
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn load_f32(numbers: &[f32; HALF]) -> [__m256; 2] {
+fn load_i32(numbers: &[i32; HALF], part: usize) -> __m256i {
     let (parts, _) = numbers.as_chunks::<LANES>();
-    // SAFETY: each array is as large as the register.
-    unsafe { [_mm256_loadu_ps(parts[0].as_ptr()), _mm256_loadu_ps(parts[1].as_ptr())] }
+    // SAFETY: the array is as large as the register.
+    unsafe { _mm256_loadu_si256(parts[part].as_ptr().cast()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn load_f32(numbers: &[f32; HALF], part: usize) -> __m256 {
+    let (parts, _) = numbers.as_chunks::<LANES>();
+    // SAFETY: the array is as large as the register.
+    unsafe { _mm256_loadu_ps(parts[part].as_ptr()) }
 }

@@ -1,6 +1,6 @@
 //! With AVX-512: VNNI's vpdpbusd multiplies 64 pairs of numbers and adds each four of them to a sum.
 
-use super::{BLOCK, Compute, GROUP, HALF, Inputs, PANEL, SHIFT, UNSIGNED, Weights, padded, scale};
+use super::{BITS, BLOCK, Compute, GROUP, HALF, Inputs, PANEL, UNSIGNED, Weights, padded, scale, shift};
 use std::arch::x86_64::*;
 
 /// There is one only where the instructions are.
@@ -49,9 +49,9 @@ fn round_block(numbers: &[f32; BLOCK], block: &mut Inputs) {
     let numbers = [load_f32(&numbers[0]), load_f32(&numbers[1])];
     let unsigned = |x| _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(UNSIGNED as i32));
     let largest = _mm512_reduce_max_epu32(_mm512_max_epu32(unsigned(numbers[0]), unsigned(numbers[1])));
-    let [scale, inverse] = scale(largest);
+    let [scale, inverse] = scale(largest, BITS);
     block.scale = scale;
-    let (inverse, shift) = (_mm512_set1_ps(inverse), _mm512_set1_epi32(SHIFT as i32));
+    let (inverse, shift) = (_mm512_set1_ps(inverse), _mm512_set1_epi32(shift(BITS) as i32));
     for (bytes, numbers) in block.numbers.as_chunks_mut::<HALF>().0.iter_mut().zip(numbers) {
         // To the nearest, to even where two are as near.
         let whole = _mm512_add_epi32(_mm512_cvtps_epi32(_mm512_mul_ps(numbers, inverse)), shift);

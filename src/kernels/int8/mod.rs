@@ -1,9 +1,9 @@
 //! Products of a matrix of weights and rows of numbers in 8 bits.
 //!
-//! Weights and inputs are rounded to whole numbers from -127 to 127, and each 32 inputs (of a row, or of what an output takes) share
-//! a scale: block-wise symmetric quantisation, as Dettmers et al. have it ("8-bit Optimizers via Block-wise Quantization",
-//! 2022) and llama.cpp's Q8_0 lays it out. Sums within a block are exact, in 32 bits; blocks are added in f32. So the result
-//! does not depend on the instruction set but for the rounding of these last sums.
+//! Weights and inputs are rounded to whole numbers from -127 to 127 (with AVX2 from -63 to 63: see there), and each 32 inputs (of a
+//! row, or of what an output takes) share a scale: block-wise symmetric quantisation, as Dettmers et al. have it ("8-bit Optimizers via Block-wise Quantization",
+//! 2022) and llama.cpp's Q8_0 lays it out. Sums within a block are exact, in 32 bits; blocks are added in f32. So of the same whole
+//! numbers the result does not depend on the instruction set but for the rounding of these last sums.
 //!
 //! Loops and sizes are safe code; `unsafe` are the loads and stores of fixed arrays and the calls of functions for an
 //! instruction set that was found on this machine. `tools/sanitize.sh` runs the tests under a sanitizer.
@@ -27,10 +27,8 @@ const GROUP: usize = 4;
 const GROUPS: usize = BLOCK / GROUP;
 /// Half a panel: what one register of 512 bits holds sums of.
 const HALF: usize = PANEL / 2;
-/// Added to an input, which instructions want without a sign.
-const SHIFT: u32 = 128;
-/// The largest whole number.
-const MOST: f32 = 127.0;
+/// Bits of a whole number.
+const BITS: u32 = 8;
 /// The bits of a number but for its sign.
 const UNSIGNED: u32 = u32::MAX >> 1;
 /// A block whose numbers are all smaller is zero: the inverse of its scale is still a number.
@@ -43,7 +41,7 @@ struct Weights {
     /// Of each group and half: output after output, the numbers of the group's inputs.
     numbers: [[[i8; HALF * GROUP]; 2]; GROUPS],
     scales: [[f32; HALF]; 2],
-    /// What takes an input's shift out of the sum: -128 · the sum of an output's numbers.
+    /// What takes an input's shift out of the sum: -shift · the sum of an output's numbers.
     offsets: [[i32; HALF]; 2],
 }
 
@@ -51,13 +49,13 @@ struct Weights {
 #[derive(Clone)]
 #[repr(C, align(4))]
 struct Inputs {
-    /// Each with [`SHIFT`] added.
+    /// Each with [`shift`] added.
     numbers: [u8; BLOCK],
     scale: f32,
 }
 
 impl Inputs {
-    const ZERO: Inputs = Inputs { numbers: [SHIFT as u8; BLOCK], scale: 0.0 };
+    const ZERO: Inputs = Inputs { numbers: [0; BLOCK], scale: 0.0 };
 
     /// A group's numbers as they lie in memory.
     #[inline(always)]
@@ -76,6 +74,8 @@ impl Inputs {
 trait Compute: Copy {
     /// Rows of a tile at most: what fits into the registers.
     const ROWS: usize;
+    /// Of a whole number.
+    const BITS: u32 = BITS;
 
     /// Adds to `sums` the products of some rows and a panel; row and panel have the same number of blocks.
     fn tile<const M: usize>(self, rows: [&[Inputs]; M], panel: &[Weights], sums: &mut [[f32; PANEL]; M]);
@@ -125,6 +125,24 @@ impl Kernel {
             Kernel::Avx512(_) => "avx512",
         }
     }
+
+    fn bits(self) -> u32 {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Kernel::Avx2(_) => avx2::Avx2::BITS,
+            _ => BITS,
+        }
+    }
+}
+
+/// The largest whole number of so many bits.
+const fn most(bits: u32) -> f32 {
+    (shift(bits) - 1) as f32
+}
+
+/// Added to an input, which instructions want without a sign.
+const fn shift(bits: u32) -> u32 {
+    1 << (bits - 1)
 }
 
 fn blocks_of(inputs: usize) -> usize {
@@ -135,6 +153,7 @@ fn blocks_of(inputs: usize) -> usize {
 #[derive(Default)]
 pub struct Rows {
     blocks: Vec<Inputs>,
+    bits: u32,
     count: usize,
     inputs: usize,
 }
@@ -144,7 +163,7 @@ impl Rows {
     /// row's products NaN or infinite.
     pub fn round(&mut self, kernel: Kernel, numbers: &[f32], inputs: usize) {
         let of_row = blocks_of(inputs);
-        (self.inputs, self.count) = (inputs, numbers.len() / inputs.max(1));
+        (self.bits, self.inputs, self.count) = (kernel.bits(), inputs, numbers.len() / inputs.max(1));
         // Each is written anew below.
         self.blocks.resize(self.count * of_row, Inputs::ZERO);
         let rows = numbers.chunks_exact(inputs.max(1)).zip(self.blocks.chunks_exact_mut(of_row.max(1)));
@@ -172,13 +191,14 @@ pub struct Matrix {
     /// Panel after panel.
     blocks: Vec<Weights>,
     bias: Vec<[f32; PANEL]>,
+    bits: u32,
     inputs: usize,
     outputs: usize,
 }
 
 impl Matrix {
-    /// `weight`: a row for each output. None where the sizes do not fit.
-    pub fn new(weight: &[f32], bias: &[f32], inputs: usize) -> Option<Matrix> {
+    /// For this kernel. `weight`: a row for each output. None where the sizes do not fit.
+    pub fn new(kernel: Kernel, weight: &[f32], bias: &[f32], inputs: usize) -> Option<Matrix> {
         let outputs = bias.len();
         if inputs == 0 || weight.len() != inputs.checked_mul(outputs)? {
             return None;
@@ -189,9 +209,12 @@ impl Matrix {
             offsets: [[0; HALF]; 2],
         };
         let (panels, of_panel) = (outputs.div_ceil(PANEL), blocks_of(inputs));
+        let bits = kernel.bits();
+        let shift = shift(bits) as i32;
         let mut matrix = Matrix {
             blocks: vec![zero; panels * of_panel],
             bias: vec![[0.0; PANEL]; panels],
+            bits,
             inputs,
             outputs,
         };
@@ -200,17 +223,17 @@ impl Matrix {
             let (panel, place) = (output / PANEL, output % PANEL);
             let (half, lane) = (place / HALF, place % HALF);
             matrix.bias[panel][place] = *bias;
-            round(row, &mut rounded);
+            round(row, &mut rounded, bits);
             for (block, inputs) in matrix.blocks[panel * of_panel..].iter_mut().zip(&rounded) {
                 let mut sum = 0;
                 for (i, number) in inputs.numbers.iter().enumerate() {
-                    let number = i32::from(*number) - SHIFT as i32;
+                    let number = i32::from(*number) - shift;
                     sum += number;
-                    // From -127 to 127.
+                    // From -127 to 127 at most.
                     block.numbers[i / GROUP][half][lane * GROUP + i % GROUP] = number as i8;
                 }
                 block.scales[half][lane] = inputs.scale;
-                block.offsets[half][lane] = -(SHIFT as i32) * sum;
+                block.offsets[half][lane] = -shift * sum;
             }
         }
         Some(matrix)
@@ -226,10 +249,11 @@ impl Matrix {
 
     /// rows · weight + bias for some outputs, which begin with a panel: a row of `out` gets their numbers of one row.
     ///
-    /// Panics where the sizes do not fit.
+    /// Panics where the sizes do not fit, or rows or matrix are for a kernel whose numbers have other bits.
     pub fn multiply(&self, kernel: Kernel, rows: &Rows, outputs: Range<usize>, out: &mut [&mut [f32]]) {
         assert!(rows.inputs == self.inputs && outputs.end <= self.outputs && out.len() == rows.count);
         assert!(outputs.start.is_multiple_of(PANEL));
+        assert!(rows.bits == kernel.bits() && self.bits == kernel.bits());
         match kernel {
             Kernel::Portable(kernel) => self.multiply_by(kernel, rows, outputs, out),
             #[cfg(target_arch = "aarch64")]
@@ -291,14 +315,14 @@ struct Place {
 
 /// Rounds a row. Compiled again for each instruction set.
 #[inline(always)]
-fn round(row: &[f32], blocks: &mut [Inputs]) {
+fn round(row: &[f32], blocks: &mut [Inputs], bits: u32) {
     let (whole, rest) = row.as_chunks::<BLOCK>();
     // A loop, since what a method of an iterator calls is not compiled for the instruction set.
     for (numbers, block) in whole.iter().zip(blocks.iter_mut()) {
-        round_block(numbers, block);
+        round_block(numbers, block, bits);
     }
     if let (false, Some(block)) = (rest.is_empty(), blocks.last_mut()) {
-        round_block(&padded(rest), block);
+        round_block(&padded(rest), block, bits);
     }
 }
 
@@ -313,17 +337,17 @@ fn padded(rest: &[f32]) -> [f32; BLOCK] {
 /// A block's scale and its inverse, given the bits of the largest number without their signs: they are in the order of the
 /// numbers, infinity and NaN behind all others.
 #[inline(always)]
-fn scale(largest: u32) -> [f32; 2] {
+fn scale(largest: u32, bits: u32) -> [f32; 2] {
     let largest = f32::from_bits(largest);
-    if largest < LEAST { [0.0; 2] } else { [largest / MOST, MOST / largest] }
+    if largest < LEAST { [0.0; 2] } else { [largest / most(bits), most(bits) / largest] }
 }
 
 #[inline(always)]
-fn round_block(numbers: &[f32; BLOCK], block: &mut Inputs) {
-    let [scale, inverse] = scale(numbers.iter().map(|x| x.to_bits() & UNSIGNED).fold(0, u32::max));
+fn round_block(numbers: &[f32; BLOCK], block: &mut Inputs, bits: u32) {
+    let [scale, inverse] = scale(numbers.iter().map(|x| x.to_bits() & UNSIGNED).fold(0, u32::max), bits);
     block.scale = scale;
     // A number of f32 from 2^23 to 2^24 has no digits behind the point: adding rounds, to even where two are as near.
-    let add = 1.5 * (1 << 23) as f32 + SHIFT as f32;
+    let add = 1.5 * (1 << 23) as f32 + shift(bits) as f32;
     let mut whole = [0u32; BLOCK];
     for (whole, x) in whole.iter_mut().zip(numbers) {
         *whole = (x * inverse + add).to_bits();

@@ -1,6 +1,6 @@
 //! With AArch64's sdot, which multiplies 16 pairs of numbers and adds each four of them to a sum.
 
-use super::{Compute, GROUP, HALF, Inputs, PANEL, Weights, round};
+use super::{BITS, Compute, GROUP, HALF, Inputs, PANEL, Weights, round};
 use std::arch::aarch64::*;
 use std::arch::asm;
 
@@ -32,7 +32,7 @@ impl Compute for Neon {
 
     fn round(self, row: &[f32], blocks: &mut [Inputs]) {
         // NEON is what every machine of this kind has.
-        round(row, blocks);
+        round(row, blocks, BITS);
     }
 }
 

@@ -1,6 +1,6 @@
 //! In code that every machine runs.
 
-use super::{Compute, GROUP, HALF, Inputs, PANEL, SHIFT, Weights, round};
+use super::{BITS, Compute, GROUP, HALF, Inputs, PANEL, Weights, round, shift};
 
 #[derive(Debug, Clone, Copy)]
 pub struct Portable;
@@ -16,7 +16,7 @@ impl Compute for Portable {
                     let mut products = [0i32; HALF];
                     for (group, numbers) in weights.numbers.iter().enumerate() {
                         let inputs: [i32; GROUP] = std::array::from_fn(|i| {
-                            i32::from(inputs.numbers[group * GROUP + i]) - SHIFT as i32
+                            i32::from(inputs.numbers[group * GROUP + i]) - shift(BITS) as i32
                         });
                         for (product, numbers) in
                             products.iter_mut().zip(numbers[half].as_chunks::<GROUP>().0)
@@ -33,6 +33,6 @@ impl Compute for Portable {
     }
 
     fn round(self, row: &[f32], blocks: &mut [Inputs]) {
-        round(row, blocks);
+        round(row, blocks, BITS);
     }
 }

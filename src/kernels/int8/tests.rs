@@ -29,25 +29,25 @@ impl Random {
     }
 }
 
-/// Whole numbers and their scale, of some numbers.
-fn rounded(numbers: &[f32]) -> (Vec<i64>, f64) {
+/// Whole numbers of so many bits and their scale, of some numbers.
+fn rounded(numbers: &[f32], bits: u32) -> (Vec<i64>, f64) {
     let largest = numbers.iter().fold(0f32, |most, x| most.max(x.abs()));
     if largest < LEAST {
         return (vec![0; numbers.len()], 0.0);
     }
-    let inverse = MOST / largest;
+    let inverse = most(bits) / largest;
     let whole = numbers.iter().map(|x| (x * inverse).round_ties_even() as i64).collect();
-    (whole, f64::from(largest / MOST))
+    (whole, f64::from(largest / most(bits)))
 }
 
 /// What the products must be, and the sum of the sizes of what is added, in proportion to which f32 rounds.
-fn expected(x: &[f32], weight: &[f32], bias: &[f32], inputs: usize) -> Vec<(f64, f64)> {
+fn expected(x: &[f32], weight: &[f32], bias: &[f32], inputs: usize, bits: u32) -> Vec<(f64, f64)> {
     let mut all = Vec::new();
     for row in x.chunks_exact(inputs) {
         for (output, bias) in weight.chunks_exact(inputs).zip(bias) {
             let (mut sum, mut size) = (f64::from(*bias), f64::from(bias.abs()));
             for (row, output) in row.chunks(BLOCK).zip(output.chunks(BLOCK)) {
-                let ((a, of_a), (b, of_b)) = (rounded(row), rounded(output));
+                let ((a, of_a), (b, of_b)) = (rounded(row, bits), rounded(output, bits));
                 let products: i64 = a.iter().zip(&b).map(|(a, b)| a * b).sum();
                 sum += products as f64 * of_a * of_b;
                 size += (products as f64 * of_a * of_b).abs();
@@ -64,9 +64,9 @@ fn multiply(matrix: &Matrix, kernel: Kernel, rows: &Rows, outputs: Range<usize>,
 }
 
 fn check(x: &[f32], weight: &[f32], bias: &[f32], inputs: usize) {
-    let expected = expected(x, weight, bias, inputs);
-    let matrix = Matrix::new(weight, bias, inputs).unwrap();
     for kernel in Kernel::available() {
+        let expected = expected(x, weight, bias, inputs, kernel.bits());
+        let matrix = Matrix::new(kernel, weight, bias, inputs).unwrap();
         let mut rows = Rows::default();
         rows.round(kernel, x, inputs);
         let mut out = vec![f32::NAN; expected.len()];
@@ -122,8 +122,8 @@ fn what_is_no_number_does_not_become_one() {
         for place in [0, 17, 63, 64] {
             let mut x = vec![0.25; 3 * 65];
             x[65 + place] = bad;
-            let matrix = Matrix::new(&[0.5; 65 * 40], &[0.0; 40], 65).unwrap();
             for kernel in Kernel::available() {
+                let matrix = Matrix::new(kernel, &[0.5; 65 * 40], &[0.0; 40], 65).unwrap();
                 let mut rows = Rows::default();
                 rows.round(kernel, &x, 65);
                 let mut out = vec![0.0; 3 * 40];
@@ -142,9 +142,10 @@ fn some_outputs_are_as_they_are_among_all() {
     for outputs in [1, 32, 33, 64, 70, 100, 384] {
         let (rows, inputs) = (5, 70);
         let (x, weight) = (random.numbers(rows * inputs), random.numbers(inputs * outputs));
-        let matrix = Matrix::new(&weight, &random.numbers(outputs), inputs).unwrap();
-        assert_eq!((matrix.inputs(), matrix.outputs()), (inputs, outputs));
+        let bias = random.numbers(outputs);
         for kernel in Kernel::available() {
+            let matrix = Matrix::new(kernel, &weight, &bias, inputs).unwrap();
+            assert_eq!((matrix.inputs(), matrix.outputs()), (inputs, outputs));
             let mut held = Rows::default();
             // What was there before does not matter.
             held.round(kernel, &random.numbers(9 * 40), 40);
@@ -171,8 +172,10 @@ fn some_outputs_are_as_they_are_among_all() {
 
 #[test]
 fn sizes_that_do_not_fit_are_refused() {
-    assert!(Matrix::new(&[0.0; 6], &[0.0; 2], 4).is_none());
-    assert!(Matrix::new(&[], &[], 0).is_none());
-    assert!(Matrix::new(&[], &[0.0], usize::MAX).is_none());
-    assert!(Matrix::new(&[0.0; 8], &[0.0; 2], 4).is_some());
+    for kernel in Kernel::available() {
+        assert!(Matrix::new(kernel, &[0.0; 6], &[0.0; 2], 4).is_none());
+        assert!(Matrix::new(kernel, &[], &[], 0).is_none());
+        assert!(Matrix::new(kernel, &[], &[0.0], usize::MAX).is_none());
+        assert!(Matrix::new(kernel, &[0.0; 8], &[0.0; 2], 4).is_some());
+    }
 }
