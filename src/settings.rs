@@ -5,6 +5,7 @@ use crate::gateway::endpoint::seal::SealingKeys;
 use crate::gateway::endpoint::secret_reference::{Sources, Variables};
 use crate::model::Limits;
 use crate::model::vector_db::Forced;
+use crate::pg::niceness;
 use crate::pg::setting::share_dir;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
 use std::ffi::{CStr, CString};
@@ -42,6 +43,7 @@ const PROVIDERS_VARIABLES: &CStr = c"KB_*, OPENAI_API_KEY, AZURE_OPENAI_API_KEY,
 
 /// Defines all settings; from _PG_init.
 pub fn define() {
+    niceness::define_setting();
     // Anybody: it is how a session says who it acts for. kb.tenant_roles says which tenants a role may name.
     GucRegistry::define_string_guc(
         c"kb.tenant",

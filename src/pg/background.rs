@@ -147,37 +147,6 @@ pub fn start() {
     }
 }
 
-static IS_LAST: AtomicBool = AtomicBool::new(false);
-
-/// Lets sessions have the processor first, from now on: who asks while documents come waits for his own work only. (Of two that
-/// want a core, a session gets three quarters of it. Not less is left, because others may wait for a lock that this process has.)
-pub fn let_sessions_go_first() {
-    be_nicer();
-}
-
-/// Lets all other processes have the processor first, from now on; after [`let_sessions_go_first`].
-pub fn let_all_go_first() {
-    if !IS_LAST.swap(true, Ordering::Relaxed) {
-        be_nicer();
-    }
-}
-
-/// Whether [`let_all_go_first`] was called.
-pub fn is_last() -> bool {
-    IS_LAST.load(Ordering::Relaxed)
-}
-
-/// It may be refused; then nothing changes.
-fn be_nicer() {
-    // SAFETY: system calls on this process.
-    let (niceness, is_leader) = unsafe { (libc::nice(5), libc::getsid(0) == libc::getpid()) };
-    // Every process of PostgreSQL leads a session. Where Linux schedules sessions as groups (sched(7), autogroup), the
-    // niceness of a process counts within its own only, and the group has one of its own.
-    if is_leader && niceness > 0 {
-        let _ = std::fs::write("/proc/self/autogroup", niceness.to_string());
-    }
-}
-
 /// Re-reads the configuration files if SIGHUP came; true when it did.
 pub fn reload_settings() -> bool {
     if !RELOAD.swap(false, Ordering::SeqCst) {

@@ -8,6 +8,7 @@ pub mod ddl_event;
 pub mod estimate;
 pub mod json;
 pub mod latch;
+pub mod niceness;
 pub mod pidfile;
 pub mod pinned_settings;
 mod plans;

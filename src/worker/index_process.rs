@@ -7,7 +7,7 @@ use super::{build_place, word_merges};
 use crate::error::Result;
 use crate::model::segments::Traffic;
 use crate::pg::pidfile::PidFile;
-use crate::pg::{background, ddl, latch, pinned_settings, report, setting, txn, wake};
+use crate::pg::{background, ddl, latch, niceness, pinned_settings, report, setting, txn, wake};
 use crate::store::bm25::Owner;
 use crate::store::metadata_indexes::{self, Task};
 use crate::store::server_catalogs;
@@ -35,7 +35,7 @@ pub fn main(database: pg_sys::Oid) {
     let Ok(Some(_pidfile)) = PidFile::acquire(&name) else { background::exit(0) };
     wake::has_started(&name);
     pinned_settings::pin_for_process();
-    background::let_sessions_go_first();
+    niceness::let_worker_go_first();
     // In a deadlock (with a DROP, say) the indexer gives way.
     setting::set_for_process(c"deadlock_timeout", c"50ms");
     let asked = background::asked_tables();
@@ -164,7 +164,7 @@ fn build_wanted(asked: &[u32], tables: &mut Tables) -> Result<bool> {
         latch::wait(LOOK_AGAIN);
     }
     // What is urgent is done by another indexer, which the worker asks for.
-    let stays = (has_worked || is_waiting) && !(is_busy && background::is_last());
+    let stays = (has_worked || is_waiting) && !(is_busy && niceness::is_last());
     Ok(stays && !txn::in_txn(|| Ok(background::database_is_wanted()))?)
 }
 
@@ -228,11 +228,10 @@ fn run(statement: &str) -> Result<()> {
 }
 
 fn have_built(table: &Table, build: &Build) -> Result<()> {
-    // While documents come, who writes and asks has the other cores. A merge takes what is left, but for processes that help it,
-    // which have the server's own priority.
+    // While documents come, who writes and asks has the other cores. A merge takes what is left.
     setting::set_parallel_maintenance_workers(if build.is_draft { Some(0) } else { None });
     if build.traffic == Traffic::Quiet {
-        background::let_all_go_first();
+        niceness::let_all_go_first();
     }
     run(&txn::in_txn(|| table.create_statement(build))?)?;
     txn::in_txn(|| table.unpack())?;

@@ -14,7 +14,7 @@ use super::unsaved::UnsavedVectors;
 use super::{receive, send};
 use crate::error::{Error, Result};
 use crate::pg::pidfile::{self, PidFile};
-use crate::pg::{background, latch, pinned_settings, report, setting, txn, wake};
+use crate::pg::{background, latch, niceness, pinned_settings, report, setting, txn, wake};
 use crate::settings;
 use crate::store::changes;
 use crate::store::jobs::{self, Job};
@@ -51,7 +51,7 @@ pub fn main(database: pg_sys::Oid) {
         }
     };
     pinned_settings::pin_for_process();
-    background::let_sessions_go_first();
+    niceness::let_sessions_go_first();
     // Its statements find few rows, by index, in tables of any size; what statistics say of these may be old or missing.
     for name in [c"enable_seqscan", c"enable_bitmapscan", c"enable_hashjoin", c"enable_mergejoin"] {
         setting::set_for_process(name, c"off");
