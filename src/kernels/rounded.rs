@@ -116,10 +116,10 @@ fn round_by_many(vector: &[f32], bytes: &mut Vec<u8>) -> Rounded {
 fn round(vector: &[f32], bytes: &mut Vec<u8>) -> Rounded {
     let step = STEP / (vector.len() as f32).sqrt();
     let inverse = 1.0 / step;
-    let (mut lower, mut upper) = vector.split_at(size(vector.len()));
-    // A number of f32 from 2^23 to 2^24 has no digits behind the point: adding rounds. What is no number becomes 0.
+    let (lower, upper) = vector.split_at(size(vector.len()));
+    // A number of f32 from 2^23 to 2^24 has no digits behind the point: adding rounds. What is no number becomes any.
     let number =
-        |x: f32| ((x * inverse + MIDDLE as f32 / 2.0).max(0.0).min(MOST) + (1 << 23) as f32).to_bits() as u8;
+        |x: f32| ((x * inverse + MIDDLE as f32 / 2.0).clamp(0.0, MOST) + (1 << 23) as f32).to_bits() as u8;
     let start = bytes.len();
     bytes.extend(lower.iter().map(|x| number(*x)));
     for (byte, x) in bytes[start..].iter_mut().zip(upper) {
@@ -128,12 +128,12 @@ fn round(vector: &[f32], bytes: &mut Vec<u8>) -> Rounded {
     let rounded = &bytes[start..];
     let of = |n: u8| (2 * i32::from(n) - MIDDLE) as f32;
     let mut product = 0.0;
-    for (half, shift) in [(&mut lower, 0), (&mut upper, 4)] {
+    for (half, shift) in [(lower, 0), (upper, 4)] {
         product += lanes(half, &rounded[..half.len()], |x, byte| x * of(byte >> shift & 15));
     }
     // In half steps: what of the rounded vector is not the vector made as long as it must be.
     let mut missed = 0.0;
-    for (half, shift) in [(&mut lower, 0), (&mut upper, 4)] {
+    for (half, shift) in [(lower, 0), (upper, 4)] {
         missed += lanes(half, &rounded[..half.len()], |x, byte| {
             let other = of(byte >> shift & 15) - product * x;
             other * other

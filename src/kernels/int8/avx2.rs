@@ -98,9 +98,8 @@ fn tile<const M: usize>(rows: [&[Inputs]; M], panel: &[Weights], sums: &mut [[f3
         for (pair, numbers) in weights.numbers.as_chunks::<2>().0.iter().enumerate() {
             let mut inputs = [[_mm256_setzero_si256(); 2]; M];
             for i in 0..M {
-                for group in 0..2 {
-                    inputs[i][group] = _mm256_set1_epi32(rows[i][block].group(2 * pair + group));
-                }
+                let group = |group| _mm256_set1_epi32(rows[i][block].group(2 * pair + group));
+                inputs[i] = [group(0), group(1)];
             }
             for part in 0..PARTS {
                 let numbers =
