@@ -63,7 +63,7 @@ bench-full: ## 1,000,000 chunks in a shared vector table, 500,000 under filters,
 	@tools/setup.sh
 	@tools/install.sh release
 	@BENCH_COMMAND='make bench-full' BENCH_RESULTS='$(CURDIR)/bench/results-full.md' BENCH_TIMEOUT=14400 \
-		bench/run.sh --only many,tenants,filters,grown,keyword --chunks 1000000 --grown-chunks 400000 \
+		bench/run.sh --only many,tenants,filters,grown,keyword,modules --chunks 1000000 --grown-chunks 400000 \
 		--filtered-chunks 500000 --keyword-chunks 500000 --knowledge-bases 100000
 
 freeze: build ## keep this version's install script in sql/released: it is released, and changes no more

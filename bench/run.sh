@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The benchmarks, against a scratch cluster of their own; expects kb installed (make bench sees to it).
 # bench/run.sh [--only NAME,...] [--cranfield DIR] [--chunks N], names: ingest query seen remote model avx2 memory edit many
-# tenants filters grown keyword tables cost cranfield; N chunks for tenants, --filtered-chunks N for filters, --grown-chunks N for grown,
-# --keyword-chunks N for keyword, --knowledge-bases N for many. --candle-rate N: tokens/s of candle on this machine, to stand beside avx2.
+# tenants filters grown keyword tables cost cranfield, and modules, which a whole run has not; N chunks for tenants, --filtered-chunks N for
+# filters, --grown-chunks N for grown, --keyword-chunks N for keyword, --knowledge-bases N for many. --candle-rate N: tokens/s of candle on this machine, to stand beside avx2.
 # CRANFIELD=dir or --cranfield DIR: a collection in the form of BEIR (corpus.jsonl, queries.jsonl and
 # qrels.tsv, or qrels/test.tsv, dev.tsv or train.tsv). ONNX=dir: graphs for ONNX Runtime, to stand beside the local model.
 # BENCH_TIMEOUT=n: seconds for all, 3600 unless given; large collections take longer.

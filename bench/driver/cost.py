@@ -1,8 +1,9 @@
 """Cost against size: nothing grows faster than n log n.
 
 The pure modules are measured by a program of their own (tests/cost), every input by itself at 1, 2, 4 and 8 times a
-size, in as many processes as there are cores; what needs a server (filters, metadata, calls with many values) is measured here. The whole table goes into
-bench/cost.md, the worst of each kind into the report.
+size, in as many processes as there are cores: that takes minutes of processor time and is part of `make bench-full`, while `make test`
+has the same inputs (tests/cost). The whole table goes into bench/cost.md, the worst of each kind into the report. What needs a server (filters, metadata,
+calls with many values) is measured here, and part of `make bench`.
 """
 
 import json
@@ -16,7 +17,6 @@ from pathlib import Path
 
 from psycopg.types.json import Jsonb
 
-import remote
 from report import Report, say
 from server import Server
 
@@ -25,10 +25,10 @@ TIMES = (1, 2, 4, 8)
 MOST = 20.0
 # Seconds below which a time says nothing.
 SHORTEST = 0.002
-HEAD = """# Cost against size, as `make bench` last found it
+HEAD = """# Cost against size, as `make bench-full` last found it
 
-Seconds; of the pure modules, on a development build, seconds of processor time, {seconds:.0f} in all. MISSED: grows more than
-20-fold from n to 8 n, and in the pure modules from there on more than 7-fold for each four times the size, until all windows
+Seconds of processor time, on a development build, {seconds:.0f} in all. MISSED: grows more than
+20-fold from n to 8 n, and from there on more than 7-fold for each four times the size, until all windows
 are full (n log n grows less than 10-fold and 5-fold, n² 64-fold and 16-fold).
 
 """
@@ -36,13 +36,22 @@ HEADER = ["work", "input", "n", "2 n", "4 n", "8 n", "bytes of memory a byte", "
 
 
 def run(server: Server, report: Report) -> None:
+    """What needs a server."""
+    tell(report, served(server))
+
+
+def run_modules(server: Server, report: Report) -> None:
+    """The pure modules."""
     if not server.options.cost:
         raise AssertionError("no program to measure the pure modules (--cost)")
-    with ThreadPoolExecutor(1) as pool:
-        rated = pool.submit(remote.rate, server, report)
-        of_pure, seconds = pure(server.options.cost)
-        rated.result()
-    rows = of_pure + served(server)
+    rows, seconds = pure(server.options.cost)
+    tell(report, rows)
+    file = server.options.results.with_name("cost.md")
+    write(file, rows, seconds)
+    say(f"written to {file}")
+
+
+def tell(report: Report, rows: list[list[str]]) -> None:
     by_work = defaultdict(list)
     for row in rows:
         by_work[row[0]].append(row)
@@ -61,9 +70,6 @@ def run(server: Server, report: Report) -> None:
         for row in missed:
             if row is not worst:
                 report.note(f"cost of {work}, {row[1]}: {row[2]} s -> {row[5]} s")
-    file = server.options.results.with_name("cost.md")
-    write(file, rows, seconds)
-    say(f"written to {file}")
 
 
 def write(file: Path, rows: list[list[str]], seconds: float) -> None:
@@ -77,9 +83,7 @@ def pure(program: str) -> tuple[list[list[str]], float]:
     parts = len(os.sched_getaffinity(0))
 
     def measure(part: int) -> list[str]:
-        # Niced: it tells processor time, and others measure something beside it.
-        arguments = ["nice", "-n", "19", program, "--part", f"{part + 1}/{parts}"]
-        return subprocess.run(arguments, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
+        return subprocess.run([program, "--part", f"{part + 1}/{parts}"], stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
 
     before = os.times()
     with ThreadPoolExecutor(parts) as pool:

@@ -12,9 +12,9 @@ from report import Report, percentile
 from server import Server, Vector, adapt_vectors
 
 DATABASE = "bench_filters"
-DIMENSION, QUERIES, WARM_UP, TURN, TOP_K = 384, 60, 10, 10, 10
+DIMENSION, QUERIES, WARM_UP, TURN, TOP_K = 384, 40, 10, 10, 10
 # Asked for recall alone: a search that begins in the wrong place finds nothing, so few questions say little.
-PROBES = 130
+PROBES = 80
 RECALL, RATIO = 0.97, 1.3
 # Seconds for which the sides take turns at least.
 AGAIN = 3

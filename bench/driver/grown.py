@@ -2,6 +2,7 @@
 how the costs grow. Of more than 50,000 chunks also beside the same vectors in one table with one HNSW index, made by hand."""
 
 import math
+import multiprocessing
 import threading
 import time
 from statistics import median
@@ -23,6 +24,7 @@ SMALL = 20_000
 UP_TO = 50_000
 # Questions asked meanwhile wait so long in between.
 PAUSE = 0.05
+FORK = multiprocessing.get_context("fork")
 BY_KB = f"SELECT chunk_id, score FROM kb.query_vector('bench', %s, {TOP_K})"
 PROCESSES = ("kb worker", "kb indexer", "kb gateway")
 SEGMENTS = "SELECT segments, unindexed FROM kb.status WHERE kb_id = 'bench'"
@@ -60,14 +62,15 @@ def run(server: Server, report: Report) -> None:
     with Asker(server, vectors) as asker:
         time.sleep(QUERIES * PAUSE / 2)
     rest = median(asker.times)
-    rates, meanwhile, recalls, gateway = [], [], [recall(server, connection, vectors)], []
+    nearest = Nearest(server, connection, vectors[:PROBES])
+    rates, meanwhile, recalls, gateway = [], [], [nearest.recall()], []
     for _ in range(STEPS):
         with Asker(server, vectors) as asker:
             took = put.up_to(size + step)
         size += step
         rates.append(step / took)
         meanwhile += asker.times
-        recalls.append(recall(server, connection, vectors))
+        recalls.append(nearest.recall())
         gateway += [memory_kb(pid, "VmRSS") // 1024 for pid in server.processes("kb gateway")]
     state = connection.execute(SEGMENTS).fetchone()
     begun = time.monotonic()
@@ -186,34 +189,50 @@ class Memory(threading.Thread):
         self.join()
 
 
-class Asker(threading.Thread):
-    """Asks one question after the other in a session of its own, as long as it is entered."""
+class Asker:
+    """Asks one question after the other in a session and a process of its own, as long as it is entered: in a thread it would wait
+    for what this process does meanwhile."""
 
     def __init__(self, server: Server, vectors):
-        super().__init__()
-        self.reader, self.vectors = session(server), vectors
         self.times: list[float] = []
-        self.is_over = threading.Event()
+        self.pipe, theirs = FORK.Pipe()
+        self.process = FORK.Process(target=ask_until_told, args=(server, vectors, theirs), daemon=True)
 
     def __enter__(self):
-        for vector in self.vectors[:WARM_UP]:
-            query.timed(self.reader, BY_KB, vector)
-        self.start()
+        self.process.start()
+        self.receive()
         return self
 
-    def run(self) -> None:
-        i = 0
-        while not self.is_over.wait(PAUSE):
-            took, rows = query.timed(self.reader, BY_KB, self.vectors[i % len(self.vectors)])
-            if len(rows) != TOP_K:
-                raise AssertionError(f"an answer has {len(rows)} rows")
-            self.times.append(took)
-            i += 1
+    def receive(self):
+        if not self.pipe.poll(60):
+            raise RuntimeError("the process that asks says nothing")
+        said = self.pipe.recv()
+        if isinstance(said, Exception):
+            raise said
+        return said
 
     def __exit__(self, *_) -> None:
-        self.is_over.set()
-        self.join()
-        self.reader.close()
+        self.pipe.send(None)
+        self.times = self.receive()
+        self.process.join()
+
+
+def ask_until_told(server: Server, vectors, pipe) -> None:
+    """Says first that it has warmed up, and in the end how long each question took."""
+    times: list[float] = []
+    try:
+        with session(server) as reader:
+            for vector in vectors[:WARM_UP]:
+                query.timed(reader, BY_KB, vector)
+            pipe.send(None)
+            while not pipe.poll(PAUSE):
+                took, rows = query.timed(reader, BY_KB, vectors[len(times) % len(vectors)])
+                if len(rows) != TOP_K:
+                    raise AssertionError(f"an answer has {len(rows)} rows")
+                times.append(took)
+        pipe.send(times)
+    except Exception as error:  # It is raised by who waits for it.
+        pipe.send(error)
 
 
 def session(server: Server):
@@ -238,15 +257,29 @@ def ask(server: Server, vectors) -> tuple[float, float]:
     return median(times[WARM_UP:]), own
 
 
-def recall(server: Server, connection, vectors) -> float:
-    table = ingest.vector_table(connection)
-    exact = query.EXACT.format(table=table, top_k=TOP_K)
-    found = 0
-    with session(server) as reader:
-        for vector in vectors[:PROBES]:
-            near = {row[0] for row in reader.execute(exact, [vector]).fetchall()}
-            found += len(near & {row[0] for row in reader.execute(BY_KB, [vector]).fetchall()})
-    return found / (PROBES * TOP_K)
+class Nearest:
+    """The nearest vectors of some questions by exact scans, of what has come since the last one: nothing goes."""
+
+    def __init__(self, server: Server, connection, vectors):
+        self.server, self.vectors = server, vectors
+        self.table = ingest.vector_table(connection)
+        self.found: list[list[tuple[float, object]]] = [[] for _ in vectors]
+        self.seen = -1
+
+    def recall(self) -> float:
+        """The part of them that kb finds."""
+        found = 0
+        with session(self.server) as reader:
+            last = reader.execute(f"SELECT max(segment) FROM {self.table}").fetchone()[0]
+            exact = (
+                f"SELECT (embedding <=> %s) + 0, chunk_id FROM {self.table}"
+                f" WHERE segment > {self.seen} AND segment <= {last} ORDER BY 1 LIMIT {TOP_K}"
+            )
+            for i, vector in enumerate(self.vectors):
+                self.found[i] = sorted(self.found[i] + reader.execute(exact, [vector]).fetchall())[:TOP_K]
+                found += len({near for _, near in self.found[i]} & {row[0] for row in reader.execute(BY_KB, [vector])})
+            self.seen = last
+        return found / (len(self.vectors) * TOP_K)
 
 
 def growth(report: Report, what: str, sizes: list[int], costs: list[float]) -> None:

@@ -14,7 +14,7 @@ from texts import Writer
 DATABASE = "bench_keyword"
 WORDS, TOP_K, QUERIES, WARM_UP = 150, 10, 100, 20
 # Of them by hand, each of which takes hundreds of milliseconds.
-BY_HAND_QUERIES = 40
+BY_HAND_QUERIES = 30
 BATCH = 1_000
 # Milliseconds, by the number of chunks up to which they hold.
 TARGETS = ((50_000, 10.0), (500_000, 40.0))

@@ -1,10 +1,13 @@
 """Memory: a backend through its first kb.query, the gateway with MiniLM, the worker under 100 MB of text."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 from psycopg.types.json import Jsonb
 
 import ingest
 import model
 import query
+import remote
 from report import Report
 from server import Sampler, Server, adapt_vectors, memory_kb
 from texts import Writer
@@ -18,8 +21,11 @@ SHAPES = ((200, 500_000, 10), (10, 10_000_000, 1))
 def run(server: Server, report: Report) -> None:
     backend(server, report)
     gateway(server, report)
-    for shape in SHAPES:
-        worker(server, report, *shape)
+    with ThreadPoolExecutor(1) as pool:
+        rated = pool.submit(remote.rate, server, report)
+        for shape in SHAPES:
+            worker(server, report, *shape)
+        rated.result()
 
 
 def backend(server: Server, report: Report) -> None:

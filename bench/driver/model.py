@@ -27,7 +27,7 @@ QUESTION = """\\set n random(1, 1000000000)
 SELECT 1 FROM kb.embed('minilm', ARRAY['how do I drop table number ' || :n || '?'], 'query');
 """
 # Characters that the worker ingests, and the documents that they are.
-INGESTED, DOCUMENTS = 800_000, 40
+INGESTED, DOCUMENTS = 400_000, 20
 
 
 def create_int8(connection) -> None:
@@ -137,7 +137,7 @@ def compare(server: Server, report: Report, connection, embedder: str, kind: str
     gateway = server.processes("kb gateway")[0]
     measured, texts_of = {}, {}
     for what, chunks in batches(server, connection).items():
-        taken = some(chunks, CALLS if "mixed" not in what else 1)
+        taken = some(chunks, CALLS if "128" in what else 1)
         cpu = cpu_seconds(gateway)
         took, tokens = embed_all(connection, embedder, taken)
         cores = (cpu_seconds(gateway) - cpu) / took

@@ -16,7 +16,7 @@ LATENCY_MS, BATCH, CONCURRENCY = 50, 96, 8
 DIMENSION = 384
 # A paragraph each, whatever an embedder takes for a token.
 CHUNKING = {"strategy": "recursive", "unit": "characters", "size": 900, "overlap": 0}
-RPM, RPM_SECONDS = 600, 75
+RPM, RPM_SECONDS = 600, 65
 # Documents of one chunk each, of so many words; the part of a batch that must be full of them; and the latency of a provider that
 # gives less than the worker could write.
 SHORT_ONES, WORDS, FULL, SLOW_MS = 20_000, 40, 0.9, 200
@@ -189,7 +189,7 @@ def edits(server: Server, report: Report) -> None:
 
 
 def rate(server: Server, report: Report) -> None:
-    """For more than a minute, in which next to nothing is computed: part of the run of `cost`, which is about processor time."""
+    """For more than a minute, in which next to nothing is computed: beside `memory`, which times nothing."""
     stub = Stub(server, record="true")
     connection = server.fresh("bench_remote")
     create(connection, stub, rpm=RPM, batch_size=1)

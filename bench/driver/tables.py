@@ -44,7 +44,7 @@ def bulk_insert(connection, report: Report, writer: Writer) -> None:
         "CREATE TRIGGER t AFTER INSERT ON bulk_empty REFERENCING NEW TABLE AS n FOR EACH STATEMENT EXECUTE FUNCTION nothing()"
     )
     times = {"bulk": [], "bulk_plain": [], "bulk_empty": []}
-    for _ in range(15):
+    for _ in range(9):
         for table, seconds in times.items():
             begun = time.monotonic()
             with connection.transaction(force_rollback=True):
