@@ -1,7 +1,7 @@
 //! With AVX2: vpmaddubsw multiplies numbers without a sign by numbers with one and adds each two products in 16 bits, which is enough for
 //! four products of numbers of 7 bits: so two such sums are added before they are brought to 32 bits. With numbers of 8 bits
-//! each would have to be, and signs given from the inputs to the weights, and nothing would be gained over f32 on processors that
-//! multiply whole numbers half as fast (AMD's before Zen 3, Intel's Haswell).
+//! each sum of two would have to be brought to 32 bits by itself, which is a product more: measured, that is slower than f32 on
+//! processors that multiply whole numbers half as fast as those with a point (AMD's before Zen 3).
 
 use super::{BLOCK, Compute, GROUP, HALF, Inputs, PANEL, UNSIGNED, Weights, padded, scale, shift};
 use std::arch::x86_64::*;

@@ -1,8 +1,8 @@
 //! Products of a matrix of weights and rows of numbers in 8 bits.
 //!
 //! Weights and inputs are rounded to whole numbers from -127 to 127 (with AVX2 from -63 to 63: see there), and each 32 inputs (of a
-//! row, or of what an output takes) share a scale: block-wise symmetric quantisation, as Dettmers et al. have it ("8-bit Optimizers via Block-wise Quantization",
-//! 2022) and llama.cpp's Q8_0 lays it out. Sums within a block are exact, in 32 bits; blocks are added in f32. So of the same whole
+//! row, or of what an output takes) share a scale: block-wise symmetric quantisation, as Dettmers et al. have it ("8-bit Optimizers
+//! via Block-wise Quantization", 2022) and llama.cpp's Q8_0 lays it out. Sums within a block are exact, in 32 bits; blocks are added in f32. So of the same whole
 //! numbers the result does not depend on the instruction set but for the rounding of these last sums.
 //!
 //! Loops and sizes are safe code; `unsafe` are the loads and stores of fixed arrays and the calls of functions for an

@@ -1,26 +1,18 @@
 //! Each instruction set of this machine against plain loops.
 
 use super::*;
+use crate::rotation::SplitMix64;
 
-/// SplitMix64 (Steele et al., 2014).
-struct Random(u64);
+struct Random(SplitMix64);
 
 impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
     fn below(&mut self, most: usize) -> usize {
-        (self.next() % most as u64) as usize
+        (self.0.next() % most as u64) as usize
     }
 
     /// From -1 to 1, a few far larger, as those of models are.
     fn number(&mut self) -> f32 {
-        let number = (self.next() >> 40) as f32 / (1 << 23) as f32 - 1.0;
+        let number = (self.0.next() >> 40) as f32 / (1 << 23) as f32 - 1.0;
         if self.below(50) == 0 { number * 40.0 } else { number }
     }
 
@@ -85,7 +77,7 @@ fn check(x: &[f32], weight: &[f32], bias: &[f32], inputs: usize) {
 
 #[test]
 fn every_instruction_set_gives_what_plain_loops_give() {
-    let mut random = Random(1);
+    let mut random = Random(SplitMix64(1));
     for _ in 0..60 {
         let (rows, inputs, outputs) = (random.below(15), 1 + random.below(200), 1 + random.below(100));
         let (x, weight) = (random.numbers(rows * inputs), random.numbers(inputs * outputs));
@@ -138,7 +130,7 @@ fn what_is_no_number_does_not_become_one() {
 
 #[test]
 fn some_outputs_are_as_they_are_among_all() {
-    let mut random = Random(2);
+    let mut random = Random(SplitMix64(2));
     for outputs in [1, 32, 33, 64, 70, 100, 384] {
         let (rows, inputs) = (5, 70);
         let (x, weight) = (random.numbers(rows * inputs), random.numbers(inputs * outputs));
