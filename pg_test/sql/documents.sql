@@ -126,5 +126,9 @@ COMMIT;
 SELECT kb.wait('docs', 30);
 SELECT external_id, content FROM kb.query('docs', 'new beginning of leave', 1);
 SELECT count(*) FROM kb.documents WHERE external_id = 'brief';
+-- Texts are compressed by lz4 where the server has it.
+SELECT kb.put_document('docs', 'long', repeat('A long text is compressed. ', 1000));
+SELECT pg_column_compression(d.content) = CASE WHEN s.enumvals @> '{lz4}' THEN 'lz4' ELSE 'pglz' END
+FROM kb.documents d, pg_settings s WHERE d.external_id = 'long' AND s.name = 'default_toast_compression';
 
 SELECT kb.drop_knowledge_base('docs');

@@ -36,7 +36,7 @@ pub fn block_size(dimension: usize) -> usize {
 }
 
 /// Bytes that are compared in some milliseconds: packed, and as they are, where each vector is looked up.
-const QUICK: usize = 32 << 20;
+const QUICK: usize = 48 << 20;
 const QUICK_UNPACKED: usize = 16 << 20;
 
 /// Vectors without an index at most, about: so many are compared in some milliseconds, packed or as they are.

@@ -1,13 +1,14 @@
 //! What README.md and the pages of docs/ show is what happens: their SQL is pasted into psql, each page from its top in
 //! a database of its own, and gives what is printed below it.
 
-use crate::support::Cluster;
 use crate::support::cluster::PRELOAD;
 use crate::support::pages::{ROOT, text};
+use crate::support::{Cluster, until};
 use kb::kernels::{InstructionSet, VARIABLE};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::Duration;
 
 /// A piece of SQL and what the page prints for it.
 struct Example {
@@ -127,7 +128,10 @@ impl Page {
         psql.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
         assert!(psql.wait().unwrap().success());
         // What the page's last example has begun is of no interest (tests/live/databases.rs is about that).
-        postgres.run("DROP DATABASE doc WITH (FORCE)");
+        until(Duration::from_secs(120), "the database of a page is dropped", || {
+            // PostgreSQL gives up where a process takes longer than five seconds to leave.
+            postgres.try_run("DROP DATABASE doc WITH (FORCE)").is_ok()
+        });
         let shown = std::fs::read_to_string(cluster.path("psql")).unwrap();
         let mut wrong = String::new();
         for (i, example) in self.examples.iter().enumerate() {
