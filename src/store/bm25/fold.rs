@@ -3,7 +3,9 @@
 use super::segments::{Owner, Writer};
 use crate::bm25::Builder;
 use crate::error::Result;
+use crate::pg::setting;
 use crate::pg::spi::{self, Arg};
+use crate::store::BY_INDEX_UNPLANNED;
 use std::collections::HashMap;
 use uuid::Uuid;
 
@@ -87,17 +89,18 @@ fn take(owner: &Owner) -> Result<Vec<Taken>> {
     );
     let last = spi::write_one(&last, &[build_no, tenant_id], |row| row.opt::<i64>(0))?.flatten();
     let Some(last) = last else { return Ok(Vec::new()) };
-    let mut taken = spi::write(
-        "WITH taken AS (
+    // Chunks are looked up one by one, whatever statistics say: where these are older than the build, it seems to have none, and a join
+    // would go through all of them for each.
+    let sql = "WITH taken AS (
              DELETE FROM kb.bm25_pending p WHERE p.build_no = $1 AND p.tenant_id = $2 AND p.pending_no <= $3
              RETURNING p.pending_no, p.chunk_ids, p.terms)
-         SELECT u.chunk_id, t.terms, c.terms FROM taken t
-         CROSS JOIN LATERAL pg_catalog.unnest(t.chunk_ids) WITH ORDINALITY AS u (chunk_id, n)
-         LEFT JOIN kb.chunks c ON t.terms IS NULL AND c.build_no = $1 AND c.chunk_id = u.chunk_id
-         ORDER BY t.pending_no, u.n",
-        &[build_no, tenant_id, Arg::Long(last)],
-        |row| Ok(Taken { chunk_id: row.uuid(0)?, went: row.opt(1)?, came: row.opt(2)? }),
-    )?;
+         SELECT u.chunk_id, t.terms, CASE WHEN t.terms IS NULL THEN (
+             SELECT c.terms FROM kb.chunks c WHERE c.build_no = $1 AND c.chunk_id = u.chunk_id) END
+         FROM taken t CROSS JOIN LATERAL pg_catalog.unnest(t.chunk_ids) WITH ORDINALITY AS u (chunk_id, n)
+         ORDER BY t.pending_no, u.n";
+    let row = |row: &spi::Row| Ok(Taken { chunk_id: row.uuid(0)?, went: row.opt(1)?, came: row.opt(2)? });
+    let arguments = [build_no, tenant_id, Arg::Long(last)];
+    let mut taken = setting::with(BY_INDEX_UNPLANNED, || spi::write(sql, &arguments, row))?;
     let gone = gone(&taken);
     if !gone.is_empty() {
         // IS TRUE: as a condition of its own, which is hashed, whatever plans of joins are enabled.

@@ -5,9 +5,17 @@ use super::segments::new_number;
 use super::tail::{self, Written};
 use crate::error::Result;
 use crate::model::chunk_context::MAX_TOKENS;
+use crate::pg::setting;
 use crate::pg::spi::{self, Arg};
+use crate::store::BY_INDEX_UNPLANNED;
 use crate::store::server_catalogs::vector_schema;
 use uuid::Uuid;
+
+/// Rows that a statement gives whose plan is from row to row by indexes, whatever statistics say: where these are older than a build,
+/// it seems to have no chunks, and a join would go through all of them for each.
+fn one_by_one<T>(sql: &str, arguments: &[Arg], row: impl FnMut(&spi::Row) -> Result<T>) -> Result<Vec<T>> {
+    setting::with(BY_INDEX_UNPLANNED, || spi::write(sql, arguments, row))
+}
 
 /// A chunk that has no vector yet.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,7 +38,7 @@ pub fn missing(
     after: (i64, i32),
     limit: i64,
 ) -> Result<Vec<Missing>> {
-    spi::write(
+    one_by_one(
         &format!(
             "SELECT c.document_id, c.ordinal, c.chunk_id, coalesce(c.context || E'\\n\\n' || c.content, c.content),
                  c.token_count + CASE WHEN c.context IS NULL THEN 0 ELSE {MAX_TOKENS} END
@@ -39,7 +47,7 @@ pub fn missing(
              CROSS JOIN LATERAL (
                  SELECT c.* FROM kb.chunks c
                  WHERE c.document_id = d.document_id AND c.build_no = $1 AND (c.document_id, c.ordinal) > ($3, $4)
-                   AND NOT EXISTS (SELECT FROM {} v WHERE v.chunk_id = c.chunk_id AND v.build_no = c.build_no)
+                   AND (SELECT true FROM {} v WHERE v.chunk_id = c.chunk_id AND v.build_no = c.build_no) IS NULL
                  ORDER BY c.ordinal LIMIT $5) c
              ORDER BY d.document_id, c.ordinal LIMIT $5",
             vector_db.table()
@@ -64,12 +72,12 @@ pub fn missing(
 }
 
 pub fn incomplete(vector_db: &VectorDb, kb_no: i64, build_no: i64) -> Result<Vec<i64>> {
-    spi::write(
+    one_by_one(
         &format!(
             "SELECT document_id FROM kb.documents d WHERE kb_no = $1 AND status = 'ready' AND (NOT EXISTS (
                      SELECT FROM kb.chunks c WHERE c.document_id = d.document_id AND c.build_no = $2)
                  OR EXISTS (SELECT FROM kb.chunks c WHERE c.document_id = d.document_id AND c.build_no = $2
-                     AND NOT EXISTS (SELECT FROM {} v WHERE v.chunk_id = c.chunk_id AND v.build_no = c.build_no)))",
+                     AND (SELECT true FROM {} v WHERE v.chunk_id = c.chunk_id AND v.build_no = c.build_no) IS NULL))",
             vector_db.table()
         ),
         &[Arg::Long(kb_no), Arg::Long(build_no)],
@@ -83,7 +91,7 @@ pub fn with_equal_text(
     fingerprint: i64,
     chunk_ids: &[Uuid],
 ) -> Result<Vec<Uuid>> {
-    spi::write(
+    one_by_one(
         &format!(
             "SELECT c.chunk_id FROM kb.chunks c WHERE c.build_no = $1 AND c.chunk_id = ANY ($3::uuid[]) AND EXISTS (
                  SELECT FROM kb.chunks o JOIN {} v ON v.chunk_id = o.chunk_id AND v.build_no = o.build_no
@@ -105,7 +113,7 @@ pub fn reuse(
     let (table, column) = (vector_db.table(), vector_db.column_type(&vector_schema()?));
     let mut copied = 0;
     for (source, from_build) in [(vector_db, build_no)].into_iter().chain(lender) {
-        let written = spi::write(
+        let written = one_by_one(
             &format!(
                 "WITH inserted AS (
                      INSERT INTO {table} (chunk_id, build_no, kb_no, tenant_id, fingerprint, embedding, segment)
@@ -117,7 +125,7 @@ pub fn reuse(
                            AND v.fingerprint = $2
                          LIMIT 1) s
                      WHERE c.document_id = ANY ($3::bigint[]) AND c.build_no = $1
-                       AND NOT EXISTS (SELECT FROM {table} h WHERE h.chunk_id = c.chunk_id AND h.build_no = $1)
+                       AND (SELECT true FROM {table} h WHERE h.chunk_id = c.chunk_id AND h.build_no = $1) IS NULL
                      ON CONFLICT DO NOTHING RETURNING chunk_id, tenant_id, segment, embedding)
                  SELECT i.chunk_id, i.tenant_id, i.segment, CASE WHEN EXISTS (
                          SELECT FROM kb.tails t WHERE t.build_no = $1 AND t.first <= i.segment)

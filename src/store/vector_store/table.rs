@@ -10,6 +10,7 @@ use crate::model::vector_db::Element;
 use crate::pg::copy::{self, Rows};
 use crate::pg::spi::{self, Arg, quote};
 use crate::pg::{ddl, report, role, setting};
+use crate::store::BY_INDEX_UNPLANNED;
 use crate::store::server_catalogs::vector_schema;
 use std::collections::{HashMap, HashSet};
 use uuid::Uuid;
@@ -61,30 +62,33 @@ impl<T: Table> VectorStore for T {
         numbers: &[f32],
     ) -> Result<HashSet<Uuid>> {
         let vector_db = self.vector_db();
-        let found = spi::write(
-            &format!(
-                "WITH c AS MATERIALIZED (
-                     SELECT c.chunk_id, c.build_no, c.kb_no, c.tenant_id, u.i
-                     FROM pg_catalog.unnest($1::uuid[]) WITH ORDINALITY AS u (chunk_id, i)
-                     JOIN kb.chunks c ON c.chunk_id = u.chunk_id AND c.build_no = $2
-                     FOR KEY SHARE OF c SKIP LOCKED),
-                 number AS MATERIALIZED (SELECT {number} AS number),
-                 inserted AS (
-                     INSERT INTO {table} (chunk_id, build_no, kb_no, tenant_id, fingerprint, embedding, segment)
-                     SELECT c.chunk_id, c.build_no, c.kb_no, c.tenant_id, $3,
-                            ($4::real[])[(c.i - 1) * {d} + 1 : c.i * {d}]::{column}, (SELECT number FROM number)
-                     FROM c ON CONFLICT DO NOTHING)
-                 SELECT c.chunk_id, c.i, c.tenant_id,
-                     (SELECT n.number FROM number n JOIN kb.tails t ON t.build_no = $2 AND t.first <= n.number)
-                 FROM c",
-                table = vector_db.table(),
-                number = segments::new_number(&vector_db.table()),
-                d = vector_db.dimension,
-                column = vector_db.column_type(&vector_schema()?),
-            ),
-            &[Arg::Uuids(chunk_ids), Arg::Long(build_no), Arg::Long(fingerprint), Arg::Floats(numbers)],
-            |row| Ok((row.uuid(0)?, row.get::<i64>(1)? as usize, row.get::<String>(2)?, row.opt::<i32>(3)?)),
-        )?;
+        let sql = format!(
+            "WITH c AS MATERIALIZED (
+                 SELECT c.chunk_id, c.build_no, c.kb_no, c.tenant_id, u.i
+                 FROM pg_catalog.unnest($1::uuid[]) WITH ORDINALITY AS u (chunk_id, i)
+                 JOIN kb.chunks c ON c.chunk_id = u.chunk_id AND c.build_no = $2
+                 FOR KEY SHARE OF c SKIP LOCKED),
+             number AS MATERIALIZED (SELECT {number} AS number),
+             inserted AS (
+                 INSERT INTO {table} (chunk_id, build_no, kb_no, tenant_id, fingerprint, embedding, segment)
+                 SELECT c.chunk_id, c.build_no, c.kb_no, c.tenant_id, $3,
+                        ($4::real[])[(c.i - 1) * {d} + 1 : c.i * {d}]::{column}, (SELECT number FROM number)
+                 FROM c ON CONFLICT DO NOTHING)
+             SELECT c.chunk_id, c.i, c.tenant_id,
+                 (SELECT n.number FROM number n JOIN kb.tails t ON t.build_no = $2 AND t.first <= n.number)
+             FROM c",
+            table = vector_db.table(),
+            number = segments::new_number(&vector_db.table()),
+            d = vector_db.dimension,
+            column = vector_db.column_type(&vector_schema()?),
+        );
+        let row = |row: &spi::Row| {
+            Ok((row.uuid(0)?, row.get::<i64>(1)? as usize, row.get::<String>(2)?, row.opt::<i32>(3)?))
+        };
+        let arguments =
+            [Arg::Uuids(chunk_ids), Arg::Long(build_no), Arg::Long(fingerprint), Arg::Floats(numbers)];
+        // By the primary key, also where statistics are older than the build.
+        let found = setting::with(BY_INDEX_UNPLANNED, || spi::write(&sql, &arguments, row))?;
         let ids = found.iter().map(|(chunk_id, ..)| *chunk_id).collect();
         if let Some(number) = found.first().and_then(|(.., number)| *number) {
             let vector = |i: usize| &numbers[(i - 1) * vector_db.dimension..i * vector_db.dimension];

@@ -92,3 +92,42 @@ fn a_chunk_that_came_and_went_before_and_behind_the_end_of_a_fold_leaves_no_trac
     // Each of the two has five words.
     assert!(db.one::<bool>("SELECT sum(sum_length) = 5 * sum(came - went) FROM kb.bm25_segments"));
 }
+
+#[test]
+fn chunks_are_looked_up_one_by_one_to_be_folded_also_where_statistics_are_older_than_they_are() {
+    let cluster =
+        crate::cluster!("shared_preload_libraries = 'kb, auto_explain'", "auto_explain.log_min_duration = 0");
+    let mut db = cluster.connect(APP);
+    let mut random = Random::new(5);
+    for kb in ["old", "new"] {
+        create(&mut db, kb);
+        let document = |n| Document::new(format!("d{n}"), text(&mut random, &format!("{kb}{n}")));
+        db.put_all(kb, &(0..FOLDED).map(document).collect::<Vec<_>>());
+        db.wait(kb);
+        let segments =
+            format!("kb.bm25_segments s JOIN kb.knowledge_bases k ON k.kb_no = s.kb_no WHERE k.id = '{kb}'");
+        until(SOON, "what came is folded", || {
+            db.count(&segments) > 0 && db.count(PENDING_CHUNKS) < FOLDED as i64
+        });
+        // For these all chunks are of the old one.
+        db.run("ANALYZE kb.chunks");
+    }
+    let log = cluster.log();
+    let statement =
+        "DELETE FROM kb.bm25_pending p WHERE p.build_no = $1 AND p.tenant_id = $2 AND p.pending_no <= $3";
+    let mut plans = 0;
+    for after in log.split("plan:\n").skip(1) {
+        let plan: Vec<&str> = after.lines().take_while(|line| line.starts_with('\t')).collect();
+        if !plan.iter().any(|line| line.contains(statement)) {
+            continue;
+        }
+        let is_looked_up =
+            |line: &&str| line.contains("Index Cond:") && line.contains("(chunk_id = u.chunk_id)");
+        assert!(plan.iter().any(is_looked_up), "{}", plan.join("\n"));
+        plans += 1;
+    }
+    assert!(plans >= 2, "{plans}");
+    // Nor is anything else of a chunk looked for by going through all.
+    let joins = log.lines().filter(|line| line.contains("Join Filter:") && line.contains("chunk_id"));
+    assert_eq!(joins.collect::<Vec<_>>(), [""; 0]);
+}
