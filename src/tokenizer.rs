@@ -210,21 +210,29 @@ pub fn max_content_tokens(embedder: &Embedder, model_dir: &Path) -> Result<Optio
 }
 
 fn words(text: &str) -> impl Iterator<Item = Range<usize>> {
-    let mut rest = text.char_indices().peekable();
+    let mut at = 0;
     std::iter::from_fn(move || {
         loop {
-            let (start, c) = rest.next()?;
-            let mut end = start + c.len_utf8();
+            let start = at;
+            let c = text[start..].chars().next()?;
+            at += c.len_utf8();
             if c.is_alphanumeric() {
-                while let Some((i, c)) = rest.next_if(|(_, c)| c.is_alphanumeric()) {
-                    end = i + c.len_utf8();
-                }
+                at += run(&text[at..]);
             } else if c.is_whitespace() {
                 continue;
             }
-            return Some(start..end);
+            return Some(start..at);
         }
     })
+}
+
+/// Bytes of the letters and digits that a text begins with.
+fn run(text: &str) -> usize {
+    let ascii = text.bytes().position(|byte| !byte.is_ascii_alphanumeric()).unwrap_or(text.len());
+    match text.as_bytes().get(ascii) {
+        Some(byte) if !byte.is_ascii() => text.find(|c: char| !c.is_alphanumeric()).unwrap_or(text.len()),
+        _ => ascii,
+    }
 }
 
 /// Cuts a long text where no tokeniser joins what is on both sides: after a line break that a

@@ -172,10 +172,13 @@ write_results() {
             if [ -f "$bare/results/$name-$suite" ]; then
                 sed 's/|/\\|/g; s/\t/ | /g; s/^/| /; s/$/ |/' "$bare/results/$name-$suite"
             else
-                printf '| %s | %s | | never run | never run |\n' "$name" "$suite"
+                # Of an earlier run, on another machine perhaps.
+                grep -F "| $name | $suite |" "$root/bench/bare.md" ||
+                    printf '| %s | %s | | never run | never run |\n' "$name" "$suite"
             fi
         done <<<"$CASES"
-    } >"$root/bench/bare.md"
+    } >"$bare/results.md"
+    mv "$bare/results.md" "$root/bench/bare.md"
     exec 9>&-
 }
 

@@ -7,10 +7,11 @@ use crate::model::Json;
 use crate::model::fields::Fields;
 use crate::model::states::PutStatus;
 use crate::model::timestamp;
-use crate::pg::json::Jsonb;
+use crate::pg::json::{Jsonb, JsonbMembers};
 use crate::use_cases;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
+use serde_json::Value;
 
 #[pg_extern(volatile, parallel_unsafe)]
 fn put_document(
@@ -74,12 +75,12 @@ fn put_one(kb_id: &str, given: Given) -> Result<String, ErrorReport> {
 #[pg_extern(volatile, parallel_unsafe)]
 fn put_documents(
     kb_id: Option<&str>,
-    documents: Option<Vec<Option<Jsonb>>>,
+    documents: Option<Vec<Option<JsonbMembers>>>,
 ) -> Result<TableIterator<'static, (name!(external_id, String), name!(status, String))>, ErrorReport> {
     let kb_id = required("kb_id", kb_id)?;
     let documents = elements("documents", required("documents", documents)?)?;
     let mut all = Vec::with_capacity(documents.len());
-    for (i, Jsonb(document)) in documents.into_iter().enumerate() {
+    for (i, document) in documents.into_iter().enumerate() {
         all.push(read(i + 1, document)?);
     }
     let results = use_cases::put_documents(kb_id, all)?;
@@ -87,12 +88,16 @@ fn put_documents(
 }
 
 /// An element of put_documents: {external_id, content, metadata, title, content_type, uri}.
-fn read(number: usize, mut document: Json) -> Result<Given, Error> {
+fn read(number: usize, document: JsonbMembers) -> Result<Given, Error> {
     let name = format!("documents[{number}]");
     let wrong = |problem| Error::configuration(name.clone(), vec![problem]);
     // Metadata is stored as given; the other keys are read.
-    let metadata = document.take("metadata").filter(|metadata| metadata.as_str() != "null");
-    let value = document.value().map_err(|problem| wrong(format!("{name}: {problem}")))?;
+    let JsonbMembers { strings, mut rest } = document;
+    let metadata = rest.take("metadata").filter(|metadata| metadata.as_str() != "null");
+    let mut value = rest.value().map_err(|problem| wrong(format!("{name}: {problem}")))?;
+    if let Value::Object(members) = &mut value {
+        members.extend(strings.into_iter().map(|(key, text)| (key, Value::String(text))));
+    }
     let mut fields = Fields::new(&name, &value);
     let (external_id, content) = (fields.required_text("external_id"), fields.required_text("content"));
     // The key is allowed, though its value has been taken out.

@@ -4,8 +4,8 @@ use super::corrupt::Corrupt;
 use super::page_writer::{Page, Writer};
 use super::postings::Posting;
 use super::score::Totals;
-use super::terms::{Decoder, SHORT, key};
-use std::collections::HashMap;
+use super::terms::{Decoder, SHORT, key, term_of};
+use foldhash::HashMap;
 
 /// Collects chunks in memory: 12 bytes per term of a chunk, besides the distinct terms themselves.
 #[derive(Default)]
@@ -85,7 +85,7 @@ impl Builder {
         let mut writer = Writer::new(sink);
         for (key, long, number) in &terms {
             let bytes = key.to_be_bytes();
-            let term = if long.is_empty() { &bytes[..usize::from(bytes[SHORT])] } else { long.as_slice() };
+            let term = if long.is_empty() { term_of(&bytes) } else { long.as_slice() };
             let (count, end) = (counts[*number], ends[*number]);
             writer.begin(term, count as i64 - i64::from(self.tombstones[*number]))?;
             for &Unsorted { chunk, frequency, .. } in &sorted[end - count..end] {

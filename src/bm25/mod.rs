@@ -16,7 +16,7 @@ mod postings;
 mod renumbering;
 mod score;
 mod search;
-mod terms;
+pub mod terms;
 mod top;
 
 pub use build::Builder;

@@ -1,10 +1,11 @@
-//! Which parts of a text are words of ASCII letters for PostgreSQL's default parser, whatever stands beside them.
+//! The parts of a text that PostgreSQL's default parser reads in the same way whatever stands beside them, and that a language has
+//! again and again: words of ASCII letters without the marks around them, and what else has no digits.
 
-/// Letters at most.
+/// Letters of a plain word at most, and bytes of other parts that recur.
 const MAX_LETTERS: usize = 32;
 
-/// Calls `word` with each plain word of a text, and puts all other parts into `others`, behind white space where they were: the
-/// parser finds in these parts what it finds in the text but for the plain words.
+/// Calls `word` with each part of a text that recurs, and puts all other parts into `others`, behind white space where they were: the
+/// parser finds in these parts what it finds in the text but for those that recur, and in one of these by itself what it finds there.
 ///
 /// No token of the parser goes over white space but a tag, so a text with a `<` is put there as it is; and what is behind white
 /// space is read in the same way whatever is before that.
@@ -16,6 +17,7 @@ pub fn split<'a>(text: &'a str, mut word: impl FnMut(&'a str), others: &mut Stri
     for (i, part) in text.split([' ', '\n', '\t', '\r']).enumerate().filter(|(_, part)| !part.is_empty()) {
         match plain(part) {
             Some(found) => word(found),
+            None if recurs(part) => word(part),
             None => {
                 others.extend((i > 0).then_some(' '));
                 others.push_str(part);
@@ -34,6 +36,11 @@ fn plain(part: &str) -> Option<&str> {
     (is_word && !behind[inner.len()..].contains("..")).then_some(inner)
 }
 
+/// Whether a part that is no plain word is short and without digits: numbers, dates and versions are many.
+fn recurs(part: &str) -> bool {
+    part.len() <= MAX_LETTERS && !part.bytes().any(|byte| byte.is_ascii_digit())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -45,12 +52,25 @@ mod tests {
     }
 
     #[test]
-    fn plain_words_are_found_with_marks_around_them_and_all_else_is_left_to_the_parser() {
-        let text = "The (quick) \"fox\",\njumps; over v1.2 and\tTom's e-mail: a@b.de,\u{a0}né so... end.";
+    fn words_are_found_with_marks_around_them_and_what_else_has_no_digits_as_it_is() {
+        let text = "The (quick) \"fox\",\njumps; over v1.2 and\tTom's e-mail: a@b.de,\u{a0}né so... (3) end.";
         let (words, others) = split_of(text);
-        assert_eq!(words, ["The", "quick", "fox", "jumps", "over", "and", "end"]);
-        assert_eq!(others, " v1.2 Tom's e-mail: a@b.de,\u{a0}né so...");
-        assert_eq!(split_of("~x ~x"), (Vec::new(), "~x ~x".to_string()));
+        let found = [
+            "The",
+            "quick",
+            "fox",
+            "jumps",
+            "over",
+            "and",
+            "Tom's",
+            "e-mail:",
+            "a@b.de,\u{a0}né",
+            "so...",
+            "end",
+        ];
+        assert_eq!(words, found);
+        assert_eq!(others, " v1.2 (3)");
+        assert_eq!(split_of("1x 1x"), (Vec::new(), "1x 1x".to_string()));
     }
 
     #[test]
@@ -59,8 +79,8 @@ mod tests {
     }
 
     #[test]
-    fn a_long_word_and_marks_alone_are_no_plain_words() {
+    fn a_long_part_is_left_to_the_parser() {
         let long = "x".repeat(33);
-        assert_eq!(split_of(&format!("{long} ... -- ' ")), (Vec::new(), format!("{long} ... -- '")));
+        assert_eq!(split_of(&format!("{long} ... -- ' ")), (vec!["...", "--", "'"], long));
     }
 }

@@ -21,6 +21,11 @@ pub fn key(term: &[u8]) -> u128 {
     u128::from_be_bytes(bytes)
 }
 
+/// The term whose key this is, where that is short.
+pub fn term_of(key: &[u8; SHORT + 1]) -> &[u8] {
+    &key[..usize::from(key[SHORT]).min(SHORT)]
+}
+
 /// Distinct terms, ascending bytewise, each with how often the chunk has it: what the tests compare with.
 #[cfg(test)]
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -86,29 +91,38 @@ fn encode<'a>(length: u32, terms: impl Iterator<Item = (&'a [u8], u32)>) -> Vec<
 /// The terms of a chunk as they come, each as often as the chunk has it.
 #[derive(Debug, Clone, Default)]
 pub struct Occurrences {
-    bytes: Vec<u8>,
-    /// Where each term ends.
-    ends: Vec<usize>,
+    /// The keys of short terms.
+    short: Vec<u128>,
+    long: Vec<Vec<u8>>,
 }
 
 impl Occurrences {
     /// Empty ones are left out.
     pub fn add(&mut self, term: &[u8]) {
-        if !term.is_empty() {
-            self.bytes.extend_from_slice(term);
-            self.ends.push(self.bytes.len());
+        match term.len() {
+            0 => {}
+            ..=SHORT => self.short.push(key(term)),
+            _ => self.long.push(term.to_vec()),
         }
     }
 
     /// As kb.chunks.terms has them.
     pub fn encode(&self) -> Vec<u8> {
-        let mut start = 0;
-        let term = |end: &usize| &self.bytes[std::mem::replace(&mut start, *end)..*end];
-        let mut terms: Vec<&[u8]> = self.ends.iter().map(term).collect();
-        terms.sort_unstable();
+        let mut short = self.short.clone();
+        short.sort_unstable();
+        let keys: Vec<[u8; SHORT + 1]> = short.into_iter().map(u128::to_be_bytes).collect();
+        let mut long: Vec<&[u8]> = self.long.iter().map(Vec::as_slice).collect();
+        long.sort_unstable();
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        let counted = terms.chunk_by(|a, b| a == b).map(|equal| (equal[0], count(equal.len())));
-        encode(count(terms.len()), counted)
+        let mut terms: Vec<(&[u8], u32)> = Vec::with_capacity(keys.len() + long.len());
+        let mut long = long.chunk_by(|a, b| a == b).map(|equal| (equal[0], count(equal.len()))).peekable();
+        for equal in keys.chunk_by(|a, b| a == b) {
+            let term = term_of(&equal[0]);
+            terms.extend(std::iter::from_fn(|| long.next_if(|(long, _)| *long < term)));
+            terms.push((term, count(equal.len())));
+        }
+        terms.extend(long);
+        encode(count(keys.len() + self.long.len()), terms.into_iter())
     }
 }
 
@@ -193,7 +207,8 @@ mod tests {
 
     #[test]
     fn terms_as_they_come_are_encoded_as_those_that_are_counted() {
-        let all = ["b", "abc", "", "a", "b", "ab", "b", "abc", "z"];
+        let long = ["a long term of one beginning, z", "a long term of one beginning, y"];
+        let all = ["b", long[0], "abc", "", "a", "b", long[1], "ab", "b", "abc", "z", long[0]];
         let mut occurrences = Occurrences::default();
         all.iter().for_each(|term| occurrences.add(term.as_bytes()));
         let counted: Vec<(&str, u32)> = all.iter().map(|term| (*term, 1)).collect();

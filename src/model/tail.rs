@@ -50,13 +50,23 @@ pub fn most_rows(dimension: usize, is_packed: bool) -> u64 {
 
 /// The direction of a vector as a table's elements hold it, turned, and its length. None: it has no direction, or numbers that are none.
 fn direction(vector: &[f32], element: Element, rotation: &Rotation) -> (Option<Vec<f32>>, f64) {
-    let held = || vector.iter().map(|number| f64::from(element.held(*number)));
-    let length = held().map(|number| number * number).sum::<f64>().sqrt();
+    let mut direction: Vec<f32> = match element {
+        Element::Vector => vector.to_vec(),
+        Element::Halfvec => vector.iter().map(|number| element.held(*number)).collect(),
+    };
+    // Several sums at once: each waits for its last addition.
+    let mut sums = [0f64; 8];
+    let (eights, rest) = direction.as_chunks::<8>();
+    for eight in eights {
+        sums.iter_mut().zip(eight).for_each(|(sum, number)| *sum += f64::from(*number) * f64::from(*number));
+    }
+    sums.iter_mut().zip(rest).for_each(|(sum, number)| *sum += f64::from(*number) * f64::from(*number));
+    let length = sums.iter().sum::<f64>().sqrt();
     if !length.is_normal() {
         return (None, length);
     }
     let inverse = 1.0 / length;
-    let mut direction: Vec<f32> = held().map(|number| (number * inverse) as f32).collect();
+    direction.iter_mut().for_each(|number| *number = (f64::from(*number) * inverse) as f32);
     rotation.turn(&mut direction);
     (Some(direction), length)
 }

@@ -140,9 +140,47 @@ unsafe extern "C-unwind" fn read(out: *mut c_void, _least: c_int, most: c_int) -
     })
 }
 
+/// As long as this is there, triggers that are not told to be fired always are not, as in a session that applies what another server
+/// has checked. The setting session_replication_role would have all plans made again; no plan is made or run here.
+struct WithoutTriggers(c_int);
+
+impl WithoutTriggers {
+    fn begin() -> WithoutTriggers {
+        let role = pg_sys::SESSION_REPLICATION_ROLE_REPLICA as c_int;
+        // SAFETY: this process's variable, which nothing else refers to.
+        WithoutTriggers(unsafe { std::ptr::replace(&raw mut pg_sys::SessionReplicationRole, role) })
+    }
+}
+
+impl Drop for WithoutTriggers {
+    fn drop(&mut self) {
+        // SAFETY: as above.
+        unsafe { pg_sys::SessionReplicationRole = self.0 };
+    }
+}
+
+/// Whether all that an INSERT of this table fires looks up rows of these tables, for foreign keys.
+///
+/// SAFETY: the relation is open.
+unsafe fn only_refers_to(relation: pg_sys::Relation, tables: &[pg_sys::Oid]) -> bool {
+    // SAFETY: the relation's description is of so many triggers.
+    let triggers = unsafe {
+        match (*relation).trigdesc.as_ref() {
+            Some(all) => std::slice::from_raw_parts(all.triggers, all.numtriggers.max(0) as usize),
+            None => &[],
+        }
+    };
+    let of_insert =
+        |trigger: &&pg_sys::Trigger| u32::from(trigger.tgtype as u16) & pg_sys::TRIGGER_TYPE_INSERT != 0;
+    triggers.iter().filter(of_insert).all(|trigger| {
+        trigger.tgfoid.to_u32() == pg_sys::F_RI_FKEY_CHECK_INS && tables.contains(&trigger.tgconstrrelid)
+    })
+}
+
 /// Writes rows to a table of kb. An error, after which the transaction is to be ended, where a constraint is hurt or a lock is waited
-/// for too long.
-pub fn write(table: &str, rows: Rows) -> Result<()> {
+/// for too long. Of the tables that are `locked` the caller has locked each row that these rows refer to, which need not be looked up
+/// and locked once for each.
+pub fn write(table: &str, rows: Rows, locked: &[&CStr]) -> Result<()> {
     if rows.is_empty() {
         return Ok(());
     }
@@ -185,7 +223,11 @@ pub fn write(table: &str, rows: Rows) -> Result<()> {
             names,
             options,
         );
+        let locked: Vec<_> =
+            locked.iter().map(|name| pg_sys::get_relname_relid(name.as_ptr(), schema)).collect();
+        let without_triggers = only_refers_to(relation, &locked).then(WithoutTriggers::begin);
         let written = pg_sys::CopyFrom(copy);
+        drop(without_triggers);
         pg_sys::EndCopyFrom(copy);
         pg_sys::free_parsestate(state);
         pg_sys::table_close(relation, pg_sys::NoLock as c_int);

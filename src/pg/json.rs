@@ -8,7 +8,7 @@ use pgrx::pg_sys::{self, errcodes::PgSqlErrorCode};
 use pgrx::pgrx_sql_entity_graph::metadata::{
     ArgumentError, ReturnsError, ReturnsRef, SqlMappingRef, SqlTranslatable, TypeOrigin,
 };
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, c_char};
 
 /// A jsonb value.
 pub struct Jsonb(pub Json);
@@ -17,6 +17,14 @@ impl Jsonb {
     fn null() -> Jsonb {
         Jsonb(Json::new("null"))
     }
+}
+
+/// A jsonb object in parts, so that long strings are not printed and parsed again.
+pub struct JsonbMembers {
+    /// Keys and texts of the members that are strings.
+    pub strings: Vec<(String, String)>,
+    /// The object of all others; or the value, where it is no object.
+    pub rest: Json,
 }
 
 /// The datum of a JSON text.
@@ -48,19 +56,120 @@ impl FromDatum for Jsonb {
         if is_null {
             return None;
         }
-        // SAFETY: the datum is a jsonb (the SQL signature or the column's type says so); jsonb_out detoasts it, and
-        // its result is a C string that is copied and freed.
-        unsafe {
-            let printed = pgrx::direct_function_call_as_datum(pg_sys::jsonb_out, &[Some(datum)])?;
-            let printed: *mut std::ffi::c_char = printed.cast_mut_ptr();
-            let Ok(text) = CStr::from_ptr(printed).to_str() else {
-                let code = PgSqlErrorCode::ERRCODE_CHARACTER_NOT_IN_REPERTOIRE;
-                pgrx::ereport!(ERROR, code, "a JSON value is not valid UTF-8");
-            };
-            let json = Json::new(text);
-            pg_sys::pfree(printed.cast());
-            Some(Jsonb(json))
+        // SAFETY: the datum is a jsonb (the SQL signature or the column's type says so), which jsonb_out detoasts.
+        unsafe { print(pg_sys::jsonb_out, datum) }.map(Jsonb)
+    }
+}
+
+/// What an output function prints of a value of a type of JSON.
+///
+/// SAFETY: the function prints values of the datum's type.
+unsafe fn print(
+    function: unsafe fn(pg_sys::FunctionCallInfo) -> pg_sys::Datum,
+    datum: pg_sys::Datum,
+) -> Option<Json> {
+    // SAFETY: an output function gives a C string of its own.
+    unsafe {
+        let printed = pgrx::direct_function_call_as_datum(function, &[Some(datum)])?;
+        Some(printed_json(printed.cast_mut_ptr()))
+    }
+}
+
+/// SAFETY: a C string, which is freed.
+unsafe fn printed_json(printed: *mut c_char) -> Json {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let json = Json::new(utf8(CStr::from_ptr(printed).to_bytes()));
+        pg_sys::pfree(printed.cast());
+        json
+    }
+}
+
+fn utf8(bytes: &[u8]) -> &str {
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        let code = PgSqlErrorCode::ERRCODE_CHARACTER_NOT_IN_REPERTOIRE;
+        pgrx::ereport!(ERROR, code, "a JSON value is not valid UTF-8");
+    };
+    text
+}
+
+impl FromDatum for JsonbMembers {
+    unsafe fn from_polymorphic_datum(
+        datum: pg_sys::Datum,
+        is_null: bool,
+        _type: pg_sys::Oid,
+    ) -> Option<Self> {
+        if is_null {
+            return None;
         }
+        // SAFETY: the datum is a jsonb (the SQL signature says so), and what it holds is read before its copy, if it is one, is freed.
+        unsafe {
+            let jsonb: *mut pg_sys::Jsonb = pg_sys::pg_detoast_datum(datum.cast_mut_ptr()).cast();
+            let mut iterator = pg_sys::JsonbIteratorInit(&raw mut (*jsonb).root);
+            let mut value = std::mem::zeroed::<pg_sys::JsonbValue>();
+            let mut next = || (pg_sys::JsonbIteratorNext(&mut iterator, &mut value, true), value);
+            let members = match next().0 {
+                pg_sys::JsonbIteratorToken::WJB_BEGIN_OBJECT => {
+                    let (mut strings, mut others) = (Vec::new(), Vec::new());
+                    while let (pg_sys::JsonbIteratorToken::WJB_KEY, key) = next() {
+                        let (key, value) = (string(&key).to_string(), next().1);
+                        match value.type_ {
+                            pg_sys::jbvType::jbvString => strings.push((key, string(&value).to_string())),
+                            _ => others.push((key, print_value(&value)?)),
+                        }
+                    }
+                    let others: Vec<(&str, &Json)> =
+                        others.iter().map(|(key, value)| (key.as_str(), value)).collect();
+                    JsonbMembers { strings, rest: Json::object(&others) }
+                }
+                _ => JsonbMembers { strings: Vec::new(), rest: print(pg_sys::jsonb_out, datum)? },
+            };
+            if jsonb != datum.cast_mut_ptr() {
+                pg_sys::pfree(jsonb.cast());
+            }
+            Some(members)
+        }
+    }
+}
+
+/// SAFETY: a string of a jsonb, which lives as long as what is returned is used.
+unsafe fn string(value: &pg_sys::JsonbValue) -> &str {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let pg_sys::JsonbValue__bindgen_ty_1__bindgen_ty_1 { len, val } = value.val.string;
+        utf8(std::slice::from_raw_parts(val.cast(), len.max(0) as usize))
+    }
+}
+
+/// A member's value that is no string, as text.
+///
+/// SAFETY: a value of a jsonb, as its iterator gives it.
+unsafe fn print_value(value: &pg_sys::JsonbValue) -> Option<Json> {
+    // SAFETY: the type says which part of the union it is.
+    unsafe {
+        match value.type_ {
+            pg_sys::jbvType::jbvNull => Some(Json::new("null")),
+            pg_sys::jbvType::jbvBool => Some(Json::new(if value.val.boolean { "true" } else { "false" })),
+            pg_sys::jbvType::jbvNumeric => print(pg_sys::numeric_out, pg_sys::Datum::from(value.val.numeric)),
+            _ => {
+                let pg_sys::JsonbValue__bindgen_ty_1__bindgen_ty_4 { len, data } = value.val.binary;
+                Some(printed_json(pg_sys::JsonbToCString(std::ptr::null_mut(), data, len)))
+            }
+        }
+    }
+}
+
+// SAFETY: unboxing is FromDatum above, which copies.
+unsafe impl UnboxDatum for JsonbMembers {
+    type As<'src> = JsonbMembers;
+
+    unsafe fn unbox<'src>(datum: Datum<'src>) -> Self::As<'src>
+    where
+        Self: 'src,
+    {
+        // SAFETY: the caller guarantees a jsonb that is not null.
+        let members = unsafe { JsonbMembers::from_datum(datum.sans_lifetime(), false) };
+        members.unwrap_or_else(|| JsonbMembers { strings: Vec::new(), rest: Json::new("null") })
     }
 }
 
@@ -95,6 +204,14 @@ unsafe impl BoxRet for Jsonb {
             None => fcinfo.return_null(),
         }
     }
+}
+
+// SAFETY: the SQL name is that of the type handled above.
+unsafe impl SqlTranslatable for JsonbMembers {
+    const TYPE_IDENT: &'static str = pgrx::pgrx_sql_entity_graph::pgrx_resolved_type!(JsonbMembers);
+    const TYPE_ORIGIN: TypeOrigin = TypeOrigin::External;
+    const ARGUMENT_SQL: Result<SqlMappingRef, ArgumentError> = Ok(SqlMappingRef::literal("jsonb"));
+    const RETURN_SQL: Result<ReturnsRef, ReturnsError> = Ok(ReturnsRef::One(SqlMappingRef::literal("jsonb")));
 }
 
 // SAFETY: the SQL name is that of the type handled above.

@@ -9,7 +9,8 @@ use crate::pg::copy::{self, Rows};
 use crate::pg::probe::{self, Key};
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::CStr;
 use uuid::Uuid;
 
 /// A chunk of the previous version of a document.
@@ -121,8 +122,24 @@ fn copy(build: &Build, chunks: &[OwnedChunk], terms: &[Vec<u8>]) -> Result<()> {
             pending.row().long(build.build_no).bytes(tenant_id.as_bytes()).uuids(ids);
         }
     }
-    copy::write("chunks", rows)?;
-    copy::write("bm25_pending", pending)
+    let document_ids: BTreeSet<i64> = chunks.iter().map(|owned| owned.document_id).collect();
+    let locked: &[&CStr] = match lock_owners(build.build_no, document_ids)? {
+        true => &[c"builds", c"documents"],
+        // The foreign key says which is gone.
+        false => &[],
+    };
+    copy::write("chunks", rows, locked)?;
+    copy::write("bm25_pending", pending, &[])
+}
+
+/// Locks a build and documents as foreign keys do; whether all are there.
+fn lock_owners(build_no: i64, document_ids: BTreeSet<i64>) -> Result<bool> {
+    let sql = "SELECT (SELECT count(*) FROM (SELECT FROM kb.builds WHERE build_no = $1 FOR KEY SHARE) b)
+                 + (SELECT count(*) FROM (SELECT FROM kb.documents WHERE document_id = ANY ($2) FOR KEY SHARE) d)";
+    let document_ids: Vec<i64> = document_ids.into_iter().collect();
+    let arguments = [Arg::Long(build_no), Arg::Longs(&document_ids)];
+    let count = || spi::write_one(sql, &arguments, |row| row.get::<i64>(0));
+    Ok(setting::with(BY_INDEX_UNPLANNED, count)? == Some(1 + document_ids.len() as i64))
 }
 
 fn insert_missing(build: &Build, chunks: &[OwnedChunk], terms: &[Vec<u8>]) -> Result<()> {

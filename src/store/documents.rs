@@ -199,13 +199,14 @@ pub fn set_answers(document_id: i64, answers: Option<&[u8]>) -> Result<()> {
 
 /// Marks documents ready and counts their live chunks.
 pub fn set_ready(document_ids: &[i64], settings: &str) -> Result<()> {
-    // As above: from chunk to build, however many builds are live.
+    // From a document's chunks of each build to the build, however many builds are live.
     let sql = "UPDATE kb.documents d SET status = 'ready', error = NULL, sqlstate = NULL, attempts = 0, settings = $2,
              processed_at = pg_catalog.clock_timestamp(),
              (chunk_count, token_count) = (
-                 SELECT count(*), coalesce(sum(c.token_count), 0) FROM kb.chunks c
-                 WHERE c.document_id = d.document_id
-                   AND (SELECT b.state FROM kb.builds b WHERE b.build_no = c.build_no) = 'live')
+                 SELECT coalesce(sum(c.chunks), 0), coalesce(sum(c.tokens), 0)
+                 FROM (SELECT c.build_no, count(*) AS chunks, sum(c.token_count) AS tokens FROM kb.chunks c
+                       WHERE c.document_id = d.document_id GROUP BY c.build_no) c
+                 WHERE (SELECT b.state FROM kb.builds b WHERE b.build_no = c.build_no) = 'live')
          WHERE document_id = ANY ($1)";
     let arguments = [Arg::Longs(document_ids), Arg::Text(settings)];
     setting::with(BY_INDEX_UNPLANNED, || spi::execute(sql, &arguments))?;

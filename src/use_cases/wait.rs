@@ -6,8 +6,10 @@ use crate::pg::{latch, report, snapshot, txn, wake};
 use crate::store::{changes, jobs, knowledge_bases, runs, tenants};
 use std::time::{Duration, Instant};
 
-/// First and longest pause between two checks.
+/// Shortest and longest pause between two checks; in between it is a part of what was waited, so that little of a short wait is in vain
+/// and a long one costs little.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(200));
+const PART: u32 = 32;
 
 /// Waits until no committed document of a knowledge base is waiting.
 pub fn wait_for_knowledge_base(kb_id: &str, timeout: Option<f64>) -> Result<()> {
@@ -55,7 +57,6 @@ fn wait_for(
         false => Some(tenants::visible()?.into_iter().chain(owner).collect::<Vec<_>>()),
     };
     let begun = Instant::now();
-    let mut pause = PAUSES.0;
     let mut warned = false;
     snapshot::without(c"wait", || {
         loop {
@@ -79,8 +80,7 @@ fn wait_for(
             }
             report::check_interrupts();
             snapshot::forget_catalogs();
-            latch::wait(pause);
-            pause = (pause * 2).min(PAUSES.1);
+            latch::wait((begun.elapsed() / PART).clamp(PAUSES.0, PAUSES.1));
         }
     })
 }

@@ -6,7 +6,7 @@ use super::indexes::Indexes;
 use super::open_documents::OpenDocuments;
 use super::outcome::BUSY;
 use super::pauses::Pauses;
-use super::prepare::{self, Document, Prepared};
+use super::prepare::{self, Document, Prepared, Written};
 use super::rests::Rests;
 use super::row_intake;
 use super::send_queue::{Group, SendQueue};
@@ -16,11 +16,11 @@ use super::statistics::Statistics;
 use super::target::Targets;
 use crate::error::{Error, Result};
 use crate::ingest::answers::Consulted;
+use crate::ingest::diff::Diff;
 use crate::model::states::Priority;
 use crate::pg::pidfile::{self, Activity};
 use crate::pg::txn;
 use crate::settings;
-use crate::store::documents::Locked;
 use crate::store::embedders;
 use crate::store::jobs::{self, Job};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -282,7 +282,7 @@ impl Intake {
     fn open_written(
         &mut self,
         prepared: Vec<Prepared>,
-        written: &Locked,
+        written: &Written,
         open: &mut OpenDocuments,
         queue: &mut SendQueue,
     ) -> Result<()> {
@@ -290,8 +290,8 @@ impl Intake {
         let (mut edited, mut busy) = (Vec::new(), BTreeMap::<Duration, Vec<Job>>::new());
         for document in prepared {
             let document_id = document.document_id;
-            if !written.current.contains(&document_id) {
-                match written.busy.contains(&document_id) {
+            if !written.locked.current.contains(&document_id) {
+                match written.locked.busy.contains(&document_id) {
                     true => busy.entry(self.busy_pause(&document.job)).or_default().push(document.job),
                     false => edited.push(document.job),
                 }
@@ -299,14 +299,20 @@ impl Intake {
             }
             self.found_busy.remove(&document.job.job_no);
             let priority = document.job.priority;
-            for (target, chunks) in open.open(document) {
-                let key = (priority, target.build.build_no);
-                let group = groups.entry(key).or_insert_with(|| Group::new(target, priority));
+            for (target, Diff { insert: new, .. }) in open.open(document) {
+                let build_no = target.build.build_no;
+                let group =
+                    groups.entry((priority, build_no)).or_insert_with(|| Group::new(target, priority));
                 group.documents.push(document_id);
-                group.chunks += chunks;
+                group.chunks += new.len();
+                group.fresh.add(
+                    document_id,
+                    written.without_vectors.contains(&(build_no, document_id)).then_some(new),
+                );
             }
         }
         for mut group in groups.into_values() {
+            group.fresh.sort();
             group.holds = open.hold(group.documents.iter().copied());
             queue.add(group);
         }

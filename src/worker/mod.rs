@@ -4,6 +4,7 @@
 pub mod back_pressure;
 pub mod backoff;
 pub mod embed_batch;
+pub mod fresh_chunks;
 pub mod growth;
 pub mod in_flight;
 pub mod index_schedule;

@@ -78,11 +78,10 @@ impl OpenDocuments {
         self.under_way.clear();
     }
 
-    /// Opens a document whose chunks are written; the builds in which it waits for vectors, and for how many at most, but for what
-    /// an earlier try has left.
-    pub fn open(&mut self, document: Prepared) -> Vec<(Arc<Target>, usize)> {
-        let new = |(target, diff): (Arc<Target>, Diff)| (target, diff.insert.len());
-        let targets: Vec<(Arc<Target>, usize)> = document.targets.into_iter().map(new).collect();
+    /// Opens a document whose chunks are written; the builds in which it waits for vectors, of its new chunks at most but for what an
+    /// earlier try has left.
+    pub fn open(&mut self, document: Prepared) -> Vec<(Arc<Target>, Diff)> {
+        let targets = document.targets;
         let last = targets.last().map(|(target, _)| target);
         let open = OpenDocument {
             job: document.job,

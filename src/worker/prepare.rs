@@ -18,7 +18,7 @@ use crate::store::jobs::Job;
 use crate::store::vector_store::VectorDb;
 use crate::sync::lock;
 use crate::tokenizer::Tokenizer;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use uuid::Uuid;
@@ -286,10 +286,17 @@ fn may_have_vectors(diff: &Diff, builds: &[i64]) -> bool {
     !diff.keep.is_empty() || diff.insert.iter().any(is_there)
 }
 
+/// What was written.
+pub struct Written {
+    pub locked: Locked,
+    /// Builds and documents of which every chunk is new and has no vector.
+    pub without_vectors: HashSet<(i64, i64)>,
+}
+
 /// Writes chunks of documents that are still at the generation they were read at; gone text is deleted
 /// in the same commit. Those that are `current` are written; the others were edited, or are being edited, and are done
 /// again. `carefully`: see [`chunks::insert`].
-pub fn write(prepared: &[Prepared], carefully: bool) -> Result<Locked> {
+pub fn write(prepared: &[Prepared], carefully: bool) -> Result<Written> {
     let keys: Vec<(i64, i64)> = prepared.iter().map(|p| (p.document_id, p.job.generation)).collect();
     let locked = documents::lock_current(&keys)?;
     let current = &locked.current;
@@ -321,14 +328,21 @@ pub fn write(prepared: &[Prepared], carefully: bool) -> Result<Locked> {
     documents::set_extracted_as_they_are(&extracted)?;
     // The live build comes first (it is older), and lends its vectors to the next one of its knowledge base.
     let mut live: BTreeMap<i64, Arc<Target>> = BTreeMap::new();
+    let mut without_vectors = HashSet::new();
     for (build_no, (target, diffs)) in by_build {
         let build = &target.build;
         let lender = live.get(&build.kb_no).map(|live| (live.vector_db(), live.build.build_no));
         let from: Vec<i64> = lender.iter().map(|(_, lender)| *lender).chain([build_no]).collect();
         // Vectors that rows brought are in no snapshot yet, and others of the group may have the same texts.
         let adopts = diffs.iter().any(|(document, _)| document.job.adopted.is_some());
-        let may_have = diffs.iter().filter(|(_, diff)| adopts || may_have_vectors(diff, &from));
-        let document_ids: Vec<i64> = may_have.map(|(document, _)| document.document_id).collect();
+        let may_have = |(_, diff): &(&Prepared, &Diff)| adopts || may_have_vectors(diff, &from);
+        let id = |(document, _): (&Prepared, &Diff)| document.document_id;
+        let (with, without): (Vec<_>, Vec<_>) = diffs.into_iter().partition(may_have);
+        let document_ids: Vec<i64> = with.into_iter().map(id).collect();
+        // One that was there already may have its vector, too.
+        if !carefully {
+            without_vectors.extend(without.into_iter().map(|document| (build_no, id(document))));
+        }
         if !document_ids.is_empty() {
             target.vectors().reuse(build_no, build.fingerprint, &document_ids, lender)?;
         }
@@ -336,5 +350,5 @@ pub fn write(prepared: &[Prepared], carefully: bool) -> Result<Locked> {
             live.insert(build.kb_no, Arc::clone(&target));
         }
     }
-    Ok(locked)
+    Ok(Written { locked, without_vectors })
 }

@@ -13,9 +13,9 @@ use crate::gateway::frame;
 use crate::gateway::protocol::Access;
 use crate::gateway::request_memory::is_within_share;
 use crate::ingest::batch::Batcher;
+use crate::model::Missing;
 use crate::pg::txn;
 use crate::store::documents;
-use crate::store::vector_store::Missing;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
@@ -116,15 +116,21 @@ fn fail_if_needed(group: Group, error: &Error, open: &mut OpenDocuments, pauses:
 /// The next chunks of a group without a vector, and whether there are no more. Those whose text has got one elsewhere
 /// by now are given it.
 fn next_slice(
-    group: &Group,
+    group: &mut Group,
     limit: usize,
     link: &GatewayLink,
     open: &OpenDocuments,
 ) -> Result<(Vec<Missing>, bool)> {
     let build = &group.target.build;
     let vectors = group.target.vectors();
-    let mut slice = vectors.missing(build.build_no, &group.documents, group.after, limit as i64)?;
-    let exhausted = slice.len() < limit;
+    let (mut slice, exhausted) = match group.fresh.take(limit) {
+        Some((slice, is_all)) => (slice, is_all),
+        None => {
+            let slice = vectors.missing(build.build_no, &group.documents, group.after, limit as i64)?;
+            let exhausted = slice.len() < limit;
+            (slice, exhausted)
+        }
+    };
     if !slice.iter().any(|chunk| link.in_flight().was_received(build.build_no, &chunk.content)) {
         return Ok((slice, exhausted));
     }
@@ -157,7 +163,7 @@ fn send_slice(
 ) -> Result<bool> {
     let embedder = &group.target.embedder;
     let limit = embedder.config.batch_size.min(frame::max_texts(embedder.dimension));
-    let (slice, mut exhausted) = match txn::in_txn(|| next_slice(&group, limit, link, open)) {
+    let (mut slice, mut exhausted) = match txn::in_txn(|| next_slice(&mut group, limit, link, open)) {
         Ok(found) => found,
         // Its knowledge base was dropped meanwhile, say: that is no fault of other documents.
         Err(error) => {
@@ -165,12 +171,12 @@ fn send_slice(
             return Ok(false);
         }
     };
-    let total = slice.len();
     // What provider hash computes is there at once.
     let is_model = !group.target.is_remote() && group.target.embedder.provider != "hash";
-    let slice = first_batch(slice, limit, is_model);
+    let rest = slice.split_off(first_batch(&slice, limit, is_model));
     group.chunks = group.chunks.saturating_sub(slice.len());
-    exhausted &= slice.len() == total;
+    exhausted &= rest.is_empty();
+    group.fresh.put_back(rest);
     if let Some(last) = slice.last() {
         group.after = (last.document_id, last.ordinal);
     }
@@ -192,8 +198,8 @@ fn send_slice(
     Ok(!exhausted)
 }
 
-/// As many of the chunks as a request takes bytes, and a local model tokens.
-fn first_batch(chunks: Vec<Missing>, limit: usize, is_local_model: bool) -> Vec<Missing> {
+/// How many of the chunks a request takes, by their bytes, and a local model by their tokens.
+fn first_batch(chunks: &[Missing], limit: usize, is_local_model: bool) -> usize {
     let mut batcher = Batcher::new(limit, frame::MAX_TEXTS);
     for chunk in chunks {
         let tokens = chunk.token_count.max(0) as usize;
@@ -201,11 +207,11 @@ fn first_batch(chunks: Vec<Missing>, limit: usize, is_local_model: bool) -> Vec<
             false => chunk.content.len(),
             true => chunk.content.len().max(tokens * (frame::MAX_TEXTS / BATCH_TOKENS)),
         };
-        if let Some(full) = batcher.push(chunk, weight) {
-            return full;
+        if let Some(full) = batcher.push((), weight) {
+            return full.len();
         }
     }
-    batcher.flush().unwrap_or_default()
+    chunks.len()
 }
 
 /// Has chunks whose texts are at the gateway already wait for those, so that nothing is paid for twice; the others,

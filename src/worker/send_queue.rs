@@ -2,6 +2,7 @@
 //! were refused as a whole.
 
 use super::embed_batch::{Batch, Destination};
+use super::fresh_chunks::FreshChunks;
 use super::open_documents::OpenDocuments;
 use super::target::Target;
 use super::under_way::Hold;
@@ -14,6 +15,7 @@ use crate::pg::txn;
 use crate::store::{embedders, quotas};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Documents of one build whose chunks are looked through for missing vectors, in order.
 pub struct Group {
@@ -24,12 +26,15 @@ pub struct Group {
     pub chunks: usize,
     /// Document and ordinal up to which that is done.
     pub after: (i64, i32),
+    /// What is left of their chunks, where they were just written.
+    pub fresh: FreshChunks,
     pub holds: Vec<Hold>,
 }
 
 impl Group {
     pub fn new(target: Arc<Target>, priority: Priority) -> Group {
-        Group { target, priority, documents: Vec::new(), chunks: 0, after: (0, -1), holds: Vec::new() }
+        let fresh = FreshChunks::new(Instant::now());
+        Group { target, priority, documents: Vec::new(), chunks: 0, after: (0, -1), fresh, holds: Vec::new() }
     }
 
     /// Whether it fills no request of its own.
@@ -67,6 +72,8 @@ impl SendQueue {
     /// In a new round embedders and rights are read again; the number of groups that are there now.
     pub fn begin_round(&mut self) -> usize {
         self.rights.clear();
+        let now = Instant::now();
+        self.groups.iter_mut().for_each(|group| group.fresh.forget_old(now));
         self.groups.len()
     }
 
@@ -81,6 +88,7 @@ impl SendQueue {
         if let Some(mut small) = place.and_then(|place| self.groups.remove(place)) {
             small.documents.append(&mut group.documents);
             small.chunks += group.chunks;
+            small.fresh.append(group.fresh);
             small.holds.append(&mut group.holds);
             group = small;
         }

@@ -89,6 +89,80 @@ fn a_table_without_its_foreign_key_gets_no_vector_of_a_chunk_that_is_gone() {
 }
 
 #[test]
+fn a_chunk_that_is_being_deleted_gets_no_vector() {
+    let stub = Stub::start(Options::default());
+    let cluster = crate::cluster!();
+    let (mut db, mut other) = (cluster.connect(APP), cluster.connect(APP));
+    stub.hold(true);
+    db.create_stub_embedder("e", &stub, r#"{"timeout_ms": 60000}"#);
+    db.create_kb("k", "e", CHUNKING);
+    let table = vector_table(&mut db, "k");
+    put(&mut db, "a");
+    until(SOON, "the chunks are written", || db.count("kb.chunks") >= 5);
+    let chunks = db.count("kb.chunks");
+    other.run("BEGIN; DELETE FROM kb.chunks WHERE ordinal = 1");
+    stub.hold(false);
+    until(SOON, "all others have their vectors", || db.count(&table) == chunks - 1);
+    other.run("COMMIT");
+    db.wait("k");
+    // The document is cut again, for the chunk could not be told from one that is locked.
+    assert_eq!(db.count("kb.chunks"), chunks);
+    assert_eq!(db.count(&format!("{table} v JOIN kb.chunks c USING (build_no, chunk_id)")), chunks);
+    assert_eq!(db.count(&table), chunks);
+}
+
+#[test]
+fn a_build_that_is_being_deleted_gets_no_chunks() {
+    let cluster = crate::cluster!();
+    let (mut db, mut other) = (cluster.connect(APP), cluster.connect(APP));
+    db.create_kb("k", "hash", CHUNKING);
+    db.create_kb("other", "hash", CHUNKING);
+    other.run(
+        "BEGIN; DELETE FROM kb.builds b USING kb.knowledge_bases k WHERE k.kb_no = b.kb_no AND k.id = 'k'",
+    );
+    put(&mut db, "a");
+    let waits = "pg_stat_activity WHERE backend_type = 'kb worker' AND wait_event_type = 'Lock'";
+    until(SOON, "the worker waits for the build", || db.count(waits) == 1);
+    other.run("COMMIT");
+    db.put("other", "b", "A ship lies in the harbor.");
+    db.wait("other");
+    assert_eq!(db.found("other", "harbor", 1), ["b"]);
+    assert_eq!(db.count("kb.chunks"), 1, "no chunk is of a build that is gone");
+}
+
+#[test]
+fn what_others_have_made_of_the_tables_holds_for_what_the_worker_writes() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "hash", CHUNKING);
+    let table = vector_table(&mut db, "k");
+    db.run(&format!(
+        "CREATE TABLE public.seen (name text);
+         CREATE FUNCTION public.see() RETURNS trigger LANGUAGE plpgsql AS
+             'BEGIN INSERT INTO public.seen VALUES (TG_TABLE_NAME); RETURN NULL; END';
+         CREATE TRIGGER see AFTER INSERT ON kb.chunks FOR EACH ROW EXECUTE FUNCTION public.see();
+         CREATE TRIGGER see AFTER INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION public.see()"
+    ));
+    put(&mut db, "a");
+    db.wait("k");
+    let chunks = db.count("kb.chunks");
+    assert!(chunks >= 5);
+    assert_eq!(db.count("public.seen WHERE name = 'chunks'"), chunks);
+    assert_eq!(db.count("public.seen WHERE name <> 'chunks'"), chunks);
+    // A foreign key to another table, and one more to a table whose rows the worker locks.
+    db.run(&format!(
+        "DROP TRIGGER see ON kb.chunks; DROP TRIGGER see ON {table};
+         CREATE TABLE public.ordinals AS SELECT * FROM generate_series(0, 2) AS ordinal;
+         ALTER TABLE public.ordinals ADD PRIMARY KEY (ordinal);
+         ALTER TABLE kb.chunks ADD FOREIGN KEY (ordinal) REFERENCES public.ordinals NOT VALID"
+    ));
+    put(&mut db, "b");
+    db.wait("k");
+    assert_eq!(db.one::<String>("SELECT sqlstate FROM kb.documents WHERE external_id = 'b'"), "23503");
+    assert_eq!(db.count("kb.chunks"), chunks);
+}
+
+#[test]
 fn texts_are_written_as_they_are_whatever_encoding_clients_have() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);

@@ -8,6 +8,7 @@
 use super::{LocalModel, Pause, finish, or_first_axis};
 use crate::error::{Error, Result};
 use crate::model::{Embedder, Kind};
+use foldhash::HashMap;
 use std::borrow::Cow;
 
 pub struct Hash {
@@ -23,11 +24,17 @@ impl Hash {
         Hash { embedder: embedder.clone() }
     }
 
-    fn vector(&self, words: &[Cow<str>]) -> Vec<f32> {
+    /// `known` are hashes of words, which texts have again and again.
+    fn vector(&self, words: &[Cow<str>], known: &mut HashMap<String, u64>) -> Vec<f32> {
         let mut joined = Vec::new();
         let of_word = words.iter().map(|word| {
             let weight = if word.chars().count() <= 3 { SHORT_WORD } else { 1.0 };
-            (hash_of(word.as_bytes()), weight)
+            let hash = known.get(&**word).copied().unwrap_or_else(|| {
+                let hash = hash_of(word.as_bytes());
+                known.insert(word.to_string(), hash);
+                hash
+            });
+            (hash, weight)
         });
         let of_pair = words.windows(2).map(|pair| {
             joined.clear();
@@ -72,16 +79,18 @@ impl LocalModel for Hash {
     fn embed(&self, texts: &[String], kind: Kind, _pause: Pause) -> Result<Vec<Vec<f32>>> {
         let prefix = self.embedder.prefix(kind);
         let limit = self.max_input_tokens().unwrap_or(usize::MAX);
+        let mut known = HashMap::default();
         texts
             .iter()
             .map(|text| {
                 let text = format!("{prefix}{text}");
-                let tokens = split(&text).count();
+                let mut words: Vec<Cow<str>> = split(&text).map(lower).collect();
+                let tokens = words.len();
                 if tokens > limit && !self.embedder.config.truncate {
                     return Err(Error::InputTooLong { model: self.embedder.model.clone(), tokens, limit });
                 }
-                let words: Vec<Cow<str>> = split(&text).take(limit).map(lower).collect();
-                finish(&self.embedder, self.vector(&words))
+                words.truncate(limit);
+                finish(&self.embedder, self.vector(&words, &mut known))
             })
             .collect()
     }

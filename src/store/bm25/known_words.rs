@@ -1,19 +1,73 @@
 //! The lexemes of words that this process has met before: parsing a word and looking it up in dictionaries takes most of the
 //! time that a text's words take.
 
+use crate::bm25::terms::{SHORT, key, term_of};
 use crate::bm25::{Occurrences, plain_words};
 use crate::error::Result;
 use crate::pg::spi::{self, Arg};
 use crate::pg::{text_search, txn};
 use crate::sync::lock;
-use std::collections::HashMap;
+use foldhash::HashMap;
+use std::ops::Range;
 use std::sync::{LazyLock, Mutex};
 
 /// Words that are remembered at most, of all configurations; then no more are, and all are forgotten before the next text.
 const MOST: usize = 50_000;
 
 /// Words, and the lexemes of each.
-type Words = HashMap<Box<str>, Box<[Box<[u8]>]>>;
+#[derive(Default)]
+struct Words {
+    /// By the keys of short words that have one short lexeme or none, the key of that or of no bytes: one place in memory is read.
+    short: HashMap<u128, u128>,
+    /// Where the lexemes of other words are.
+    places: HashMap<Box<str>, Range<usize>>,
+    /// Each behind its length, in four bytes.
+    lexemes: Vec<u8>,
+}
+
+impl Words {
+    /// Calls `each` with the lexemes of a word, if it is known.
+    fn recall(&self, word: &str, each: &mut impl FnMut(&[u8])) -> bool {
+        if word.len() <= SHORT
+            && let Some(lexeme) = self.short.get(&key(word.as_bytes()))
+        {
+            match term_of(&lexeme.to_be_bytes()) {
+                [] => {}
+                lexeme => each(lexeme),
+            }
+            return true;
+        }
+        let Some(place) = self.places.get(word) else { return false };
+        let mut rest = &self.lexemes[place.clone()];
+        while let Some((length, behind)) = rest.split_first_chunk::<4>() {
+            let (lexeme, behind) = behind.split_at(u32::from_le_bytes(*length) as usize);
+            each(lexeme);
+            rest = behind;
+        }
+        true
+    }
+
+    /// Remembers a word with its lexemes; whether it was not known.
+    fn learn(&mut self, word: &str, lexemes: &[Vec<u8>]) -> bool {
+        if self.recall(word, &mut |_| {}) {
+            return false;
+        }
+        let only = match lexemes {
+            [] => Some(&[][..]),
+            [only] => Some(&only[..]).filter(|only| (1..=SHORT).contains(&only.len())),
+            _ => None,
+        };
+        if let Some(only) = only.filter(|_| word.len() <= SHORT) {
+            return self.short.insert(key(word.as_bytes()), key(only)).is_none();
+        }
+        let start = self.lexemes.len();
+        for lexeme in lexemes {
+            self.lexemes.extend((lexeme.len() as u32).to_le_bytes());
+            self.lexemes.extend(lexeme);
+        }
+        self.places.insert(word.into(), start..self.lexemes.len()).is_none()
+    }
+}
 
 #[derive(Default)]
 struct Known {
@@ -30,9 +84,7 @@ impl Known {
     /// Calls `each` with the lexemes of a word, if they are known.
     fn recall(&self, configuration: u32, word: &str, each: &mut impl FnMut(&[u8])) -> bool {
         let words = self.configurations.get(&configuration).and_then(Option::as_ref);
-        let lexemes = words.and_then(|words| words.get(word));
-        lexemes.iter().flat_map(|lexemes| lexemes.iter()).for_each(|lexeme| each(lexeme));
-        lexemes.is_some()
+        words.is_some_and(|words| words.recall(word, each))
     }
 }
 
@@ -186,13 +238,13 @@ fn has_plain_words(configuration: u32) -> Result<bool> {
 }
 
 fn learn(configuration: u32, word: &str, each: &mut impl FnMut(&[u8])) -> Result<()> {
-    let mut found: Vec<Box<[u8]>> = Vec::new();
-    text_search::lexemes(configuration, word, |lexeme| found.push(lexeme.into()))?;
+    let mut found: Vec<Vec<u8>> = Vec::new();
+    text_search::lexemes(configuration, word, |lexeme| found.push(lexeme.to_vec()))?;
     found.iter().for_each(|lexeme| each(lexeme));
     let mut known = lock(&KNOWN);
     let Known { configurations, count, .. } = &mut *known;
     let words = configurations.get_mut(&configuration).and_then(Option::as_mut);
-    if words.is_some_and(|words| words.insert(word.into(), found.into()).is_none()) {
+    if words.is_some_and(|words| words.learn(word, &found)) {
         *count += 1;
     }
     Ok(())

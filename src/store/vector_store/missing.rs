@@ -4,6 +4,7 @@ use super::VectorDb;
 use super::segments::new_number;
 use super::tail::{self, Written};
 use crate::error::Result;
+use crate::model::Missing;
 use crate::model::chunk_context::MAX_TOKENS;
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg};
@@ -15,18 +16,6 @@ use uuid::Uuid;
 /// it seems to have no chunks, and a join would go through all of them for each.
 fn one_by_one<T>(sql: &str, arguments: &[Arg], row: impl FnMut(&spi::Row) -> Result<T>) -> Result<Vec<T>> {
     setting::with(BY_INDEX_UNPLANNED, || spi::write(sql, arguments, row))
-}
-
-/// A chunk that has no vector yet.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Missing {
-    pub document_id: i64,
-    pub ordinal: i32,
-    pub chunk_id: Uuid,
-    /// With its context.
-    pub content: String,
-    /// At most.
-    pub token_count: i32,
 }
 
 /// In order. Document by document: by the figures of a table that has grown meanwhile the planner would rather read all chunks in

@@ -18,14 +18,13 @@ mod vector_db;
 
 pub use analyze::refresh as refresh_statistics;
 pub use inventory::{attach_restored, count, index_progress, index_state, is_being_restored, lost, owned};
-pub use missing::Missing;
 pub use nearest::Search;
 pub use own_table::{Size, move_out, size};
 pub use segments::{Searched, unindexed};
 pub use vector_db::VectorDb;
 
 use crate::error::Result;
-use crate::model::{Candidate, VectorDbType};
+use crate::model::{Candidate, Missing, VectorDbType};
 use std::collections::{HashMap, HashSet};
 use uuid::Uuid;
 

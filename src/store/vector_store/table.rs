@@ -3,16 +3,17 @@
 use super::missing;
 use super::nearest::{self, Search};
 use super::tail::Written;
-use super::{Health, Missing, Searched, VectorDb, VectorStore, sample, segments, tail};
+use super::{Health, Searched, VectorDb, VectorStore, sample, segments, tail};
 use crate::error::{Error, Object, Result};
-use crate::model::Candidate;
 use crate::model::vector_db::Element;
+use crate::model::{Candidate, Missing};
 use crate::pg::copy::{self, Rows};
 use crate::pg::spi::{self, Arg, quote};
 use crate::pg::{ddl, report, role, setting};
 use crate::store::BY_INDEX_UNPLANNED;
 use crate::store::server_catalogs::vector_schema;
 use std::collections::{HashMap, HashSet};
+use std::ffi::CStr;
 use uuid::Uuid;
 
 /// What tells one kind of table from another.
@@ -139,7 +140,8 @@ impl<T: Table> VectorStore for T {
                 Element::Halfvec => row.half_vector(vector).int(number),
             };
         }
-        copy::write(&vector_db.table_name, rows)?;
+        let locked: &[&CStr] = if lock(build_no, chunks)? { &[c"chunks"] } else { &[] };
+        copy::write(&vector_db.table_name, rows, locked)?;
         if is_packed {
             let written = |((chunk_id, tenant_id), vector): (&(Uuid, &str), _)| {
                 let tenant_id = tenant_id.to_string();
@@ -209,6 +211,14 @@ impl<T: Table> VectorStore for T {
     ) -> Result<u64> {
         missing::reuse(self.vector_db(), build_no, fingerprint, document_ids, lender)
     }
+}
+
+/// Locks chunks as a foreign key does; whether all are there.
+fn lock(build_no: i64, chunks: &[(Uuid, &str)]) -> Result<bool> {
+    let sql = "SELECT count(*) FROM (SELECT FROM kb.chunks WHERE build_no = $1 AND chunk_id = ANY ($2) FOR KEY SHARE) c";
+    let ids: Vec<Uuid> = chunks.iter().map(|(chunk_id, _)| *chunk_id).collect();
+    let count = || spi::write_one(sql, &[Arg::Long(build_no), Arg::Uuids(&ids)], |row| row.get::<i64>(0));
+    Ok(setting::with(BY_INDEX_UNPLANNED, count)? == Some(ids.len() as i64))
 }
 
 /// A role that sees all tenants' rows sees all of their vectors, too.
