@@ -1,11 +1,12 @@
-//! The parts of a text that PostgreSQL's default parser reads in the same way whatever stands beside them, and that a language has
-//! again and again: words of ASCII letters without the marks around them, and what else has no digits.
+//! The parts of a text that PostgreSQL's default parser reads in the same way wherever they stand behind white space, and that a
+//! language has again and again: words of ASCII letters without the marks around them, and what else has no digits.
 
 /// Letters of a plain word at most, and bytes of other parts that recur.
 const MAX_LETTERS: usize = 32;
 
 /// Calls `word` with each part of a text that recurs, and puts all other parts into `others`, behind white space where they were: the
-/// parser finds in these parts what it finds in the text but for those that recur, and in one of these by itself what it finds there.
+/// parser finds in these parts what it finds in the text but for those that recur, and in one of these, behind a space, what it finds
+/// there.
 ///
 /// No token of the parser goes over white space but a tag, so a text with a `<` is put there as it is; and what is behind white
 /// space is read in the same way whatever is before that.
@@ -17,7 +18,8 @@ pub fn split<'a>(text: &'a str, mut word: impl FnMut(&'a str), others: &mut Stri
     for (i, part) in text.split([' ', '\n', '\t', '\r']).enumerate().filter(|(_, part)| !part.is_empty()) {
         match plain(part) {
             Some(found) => word(found),
-            None if recurs(part) => word(part),
+            // What a text begins with is read in another way: `~x` is a path only there.
+            None if i > 0 && recurs(part) => word(part),
             None => {
                 others.extend((i > 0).then_some(' '));
                 others.push_str(part);
@@ -71,6 +73,7 @@ mod tests {
         assert_eq!(words, found);
         assert_eq!(others, " v1.2 (3)");
         assert_eq!(split_of("1x 1x"), (Vec::new(), "1x 1x".to_string()));
+        assert_eq!(split_of("~x ~x"), (vec!["~x"], "~x".to_string()));
     }
 
     #[test]

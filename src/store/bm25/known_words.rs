@@ -239,7 +239,8 @@ fn has_plain_words(configuration: u32) -> Result<bool> {
 
 fn learn(configuration: u32, word: &str, each: &mut impl FnMut(&[u8])) -> Result<()> {
     let mut found: Vec<Vec<u8>> = Vec::new();
-    text_search::lexemes(configuration, word, |lexeme| found.push(lexeme.to_vec()))?;
+    // As it is read where it stands.
+    text_search::lexemes(configuration, &format!(" {word}"), |lexeme| found.push(lexeme.to_vec()))?;
     found.iter().for_each(|lexeme| each(lexeme));
     let mut known = lock(&KNOWN);
     let Known { configurations, count, .. } = &mut *known;
