@@ -101,7 +101,7 @@ impl Occurrences {
     pub fn add(&mut self, term: &[u8]) {
         match term.len() {
             0 => {}
-            ..=SHORT => self.short.push(key(term)),
+            1..=SHORT => self.short.push(key(term)),
             _ => self.long.push(term.to_vec()),
         }
     }
