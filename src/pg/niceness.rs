@@ -14,8 +14,8 @@ static NICENESS: AtomicI32 = AtomicI32::new(0);
 /// What the kernel knows at most.
 const MOST: i32 = 19;
 const OF_SESSIONS: i32 = 5;
-const OF_WORKER: i32 = 10;
-const OF_ALL: i32 = 15;
+const OF_WORKER: i32 = 15;
+const OF_ALL: i32 = 19;
 
 static OF_HELPERS: GucSetting<i32> = GucSetting::<i32>::new(0);
 

@@ -197,7 +197,8 @@ fn a_worker_or_gateway_that_cannot_start_is_not_forked_by_every_session_that_ask
         // Nobody can lock that.
         let file = cluster.data().join("pg_stat_tmp").join(file);
         if process == "gateway" {
-            until(SOON, "the worker leaves", || cluster.processes("kb worker", Some(APP)).is_empty());
+            // What the sessions put may be enough for an index.
+            until(LONG, "the worker leaves", || cluster.processes("kb worker", Some(APP)).is_empty());
             signal(cluster.gateway(), libc::SIGTERM);
             until(SOON, "the gateway has ended", || cluster.processes("kb gateway", None).is_empty());
             // What an ended gateway leaves, locked by nobody.

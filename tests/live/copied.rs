@@ -153,13 +153,19 @@ fn what_others_have_made_of_the_tables_holds_for_what_the_worker_writes() {
     db.run(&format!(
         "DROP TRIGGER see ON kb.chunks; DROP TRIGGER see ON {table};
          CREATE TABLE public.ordinals AS SELECT * FROM generate_series(0, 2) AS ordinal;
-         ALTER TABLE public.ordinals ADD PRIMARY KEY (ordinal);
-         ALTER TABLE kb.chunks ADD FOREIGN KEY (ordinal) REFERENCES public.ordinals NOT VALID"
+         ALTER TABLE public.ordinals ADD PRIMARY KEY (ordinal)"
     ));
-    put(&mut db, "b");
-    db.wait("k");
-    assert_eq!(db.one::<String>("SELECT sqlstate FROM kb.documents WHERE external_id = 'b'"), "23503");
-    assert_eq!(db.count("kb.chunks"), chunks);
+    for (id, column, other) in [("b", "ordinal", "public.ordinals"), ("c", "start_char", "kb.builds")] {
+        db.run(&format!(
+            "ALTER TABLE kb.chunks ADD CONSTRAINT other FOREIGN KEY ({column}) REFERENCES {other} NOT VALID"
+        ));
+        put(&mut db, id);
+        db.wait("k");
+        let sqlstate = "SELECT sqlstate FROM kb.documents WHERE external_id = $1";
+        assert_eq!(db.one_with::<String>(sqlstate, &[&id]), "23503", "{column}");
+        assert_eq!(db.count("kb.chunks"), chunks);
+        db.run("ALTER TABLE kb.chunks DROP CONSTRAINT other");
+    }
 }
 
 #[test]
