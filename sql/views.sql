@@ -41,7 +41,7 @@ COMMENT ON VIEW kb.status IS
 
 CREATE VIEW kb.failures WITH (security_invoker = true) AS
 SELECT kb_id, tenant_id, external_id, error, sqlstate, attempts, processed_at AS failed_at
-FROM kb.documents WHERE status = 'failed';
+FROM kb.documents WHERE status = 'failed' AND error IS NOT NULL;
 COMMENT ON VIEW kb.failures IS 'Documents that could not be processed, and why; kb.retry puts them back.';
 
 CREATE VIEW kb.quota_status WITH (security_invoker = true) AS

@@ -18,6 +18,13 @@ BEGIN
 END
 $$;
 CREATE INDEX documents_source_no ON kb.documents (source_no) WHERE source_no IS NOT NULL;
+-- So that a document is processed without a write to its indexes.
+ALTER TABLE kb.documents SET (fillfactor = 50);
+DROP INDEX kb.documents_failed;
+CREATE INDEX documents_failed ON kb.documents (kb_no) WHERE error IS NOT NULL;
+CREATE OR REPLACE VIEW kb.failures WITH (security_invoker = true) AS
+SELECT kb_id, tenant_id, external_id, error, sqlstate, attempts, processed_at AS failed_at
+FROM kb.documents WHERE status = 'failed' AND error IS NOT NULL;
 ALTER TABLE kb.jobs ADD COLUMN source_no bigint;
 
 -- Where documents come from, if they are not put: a table, whose triggers write kb.changes.

@@ -53,8 +53,8 @@ pub fn let_sessions_go_first() {
     be(OF_SESSIONS);
 }
 
-/// Lets sessions and the worker have the processor first, from now on. (Of two that want a core, a session gets nine tenths of it, the
-/// worker three quarters.)
+/// Lets sessions and the worker have the processor first, from now on. (Of two that want a core, a session gets all but a thirtieth of
+/// it, the worker nine tenths.)
 pub fn let_worker_go_first() {
     be(OF_WORKER);
 }

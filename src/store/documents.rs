@@ -253,7 +253,7 @@ pub fn reset_failed(kb_no: i64, tenant_id: &str, external_id: Option<&str>) -> R
     spi::write(
         "UPDATE kb.documents d SET status = 'pending', error = NULL, sqlstate = NULL, attempts = 0
          FROM (SELECT document_id FROM kb.documents
-               WHERE kb_no = $1 AND tenant_id = $2 AND status = 'failed' AND ($3 IS NULL OR external_id = $3)
+               WHERE kb_no = $1 AND tenant_id = $2 AND status = 'failed' AND error IS NOT NULL AND ($3 IS NULL OR external_id = $3)
                ORDER BY document_id FOR NO KEY UPDATE) l
          WHERE d.document_id = l.document_id RETURNING d.tenant_id, d.external_id, d.source_no",
         &[Arg::Long(kb_no), Arg::Text(tenant_id), Arg::TextOrNull(external_id)],
@@ -277,7 +277,7 @@ pub enum Which {
 
 /// Failed documents that the caller can see, and knowledge bases that have one. Works on a standby.
 pub fn failed() -> Result<(i64, i64)> {
-    let sql = "SELECT count(*), count(DISTINCT kb_no) FROM kb.documents WHERE status = 'failed'";
+    let sql = "SELECT count(*), count(DISTINCT kb_no) FROM kb.documents WHERE status = 'failed' AND error IS NOT NULL";
     Ok(spi::read_one(sql, &[], |row| Ok((row.get(0)?, row.get(1)?)))?.unwrap_or((0, 0)))
 }
 

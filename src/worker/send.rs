@@ -23,6 +23,8 @@ use uuid::Uuid;
 
 /// Batches of a local model at the gateway at most: one being computed, the others on their way.
 const LOCAL_BATCHES: usize = 3;
+/// Requests' worth of texts that one for provider hash has: what it computes is there at once, so that writing them costs more.
+const OF_HASH: usize = 4;
 /// Tokens of one batch for a local model at most, so that a live edit does not wait behind a long one.
 const BATCH_TOKENS: usize = 8192;
 /// Bytes that batches at the gateway hold there at most, by [`frame::cost`]. Each embedder has at most as much as is
@@ -162,7 +164,9 @@ fn send_slice(
     pauses: &mut Pauses,
 ) -> Result<bool> {
     let embedder = &group.target.embedder;
-    let limit = embedder.config.batch_size.min(frame::max_texts(embedder.dimension));
+    let is_hash = embedder.provider == "hash";
+    let texts = embedder.config.batch_size * if is_hash { OF_HASH } else { 1 };
+    let limit = texts.min(frame::max_texts(embedder.dimension));
     let (mut slice, mut exhausted) = match txn::in_txn(|| next_slice(&mut group, limit, link, open)) {
         Ok(found) => found,
         // Its knowledge base was dropped meanwhile, say: that is no fault of other documents.
@@ -171,8 +175,7 @@ fn send_slice(
             return Ok(false);
         }
     };
-    // What provider hash computes is there at once.
-    let is_model = !group.target.is_remote() && group.target.embedder.provider != "hash";
+    let is_model = !group.target.is_remote() && !is_hash;
     let rest = slice.split_off(first_batch(&slice, limit, is_model));
     group.chunks = group.chunks.saturating_sub(slice.len());
     exhausted &= rest.is_empty();

@@ -61,10 +61,10 @@ fn sessions_and_the_gateway_have_the_processor_before_worker_and_indexer() {
     let mut indexer = None;
     until(LONG, "the indexer works", || {
         indexer = cluster.processes("kb indexer", Some(APP)).first().and_then(|pid| niceness(*pid));
-        indexer.is_some_and(|niceness| niceness >= session + 10)
+        indexer.is_some_and(|niceness| niceness >= session + 15)
     });
     other.run("COMMIT");
-    assert_eq!((niceness(cluster.worker(APP)), indexer), (Some(session + 5), Some(session + 10)));
+    assert_eq!((niceness(cluster.worker(APP)), indexer), (Some(session + 5), Some(session + 15)));
     assert_eq!(niceness(cluster.gateway()), Some(session));
 }
 
@@ -88,7 +88,7 @@ fn sessions_have_the_processor_before_the_processes_that_help_to_build_an_index(
         found.is_some()
     });
     let (helper, indexer) = found.unwrap();
-    assert!(helper == indexer && indexer >= session + 10, "{helper}, {indexer}, {session}");
+    assert!(helper == indexer && indexer >= session + 15, "{helper}, {indexer}, {session}");
 }
 
 /// What the kernel holds a process's work back by; None: it has ended.

@@ -181,3 +181,27 @@ fn a_live_edit_goes_ahead_of_a_backfill() {
     until(SOON, "the old build is swept", || db.count("kb.builds") == 1);
     assert_sound(&mut db, "k", 401, 0);
 }
+
+#[test]
+fn processing_documents_writes_none_of_their_indexes_again() {
+    let cluster = crate::cluster!("kb.worker_idle_timeout = '1s'", "autovacuum = off");
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "hash", CHUNKING);
+    for (round, words) in ["river", "harbor"].into_iter().enumerate() {
+        let document = |n: usize| Document::new(format!("d{n}"), format!("Text {n} of a {words}, {round}."));
+        db.put_all("k", &(0..200).map(document).collect::<Vec<_>>());
+        db.wait("k");
+    }
+    // What a process has counted is known at its end.
+    until(SOON, "the worker leaves", || cluster.processes("kb worker", Some(APP)).is_empty());
+    db.0 = cluster.connect(APP).0;
+    let counted = |db: &mut Db, column: &str| -> i64 {
+        db.one(&format!(
+            "SELECT {column}::int8 FROM pg_stat_user_tables WHERE schemaname = 'kb' AND relname = 'documents'"
+        ))
+    };
+    // The chunks, that they are ready, the edit, and both again.
+    until(SOON, "all is counted", || counted(&mut db, "n_tup_upd") >= 1000);
+    let (all, without) = (counted(&mut db, "n_tup_upd"), counted(&mut db, "n_tup_hot_upd"));
+    assert!(without * 10 >= all * 9, "{without} of {all}");
+}

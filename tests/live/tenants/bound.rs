@@ -238,8 +238,10 @@ fn what_is_shared_is_written_by_kb_admin_only() {
     // Nor by a column that says so: pool owns the table, and is no kb_admin.
     pool.run("SET kb.tenant = 'c'; SELECT kb.attach_table('k', 't', 'body', tenant => 'tenant')");
     pool.wait("k");
-    // Tenant c does not wait for a's.
+    // It does not wait for what is a's.
+    db.run("SET kb.tenant = 'c'");
     db.wait("k");
+    db.run("RESET kb.tenant");
     assert_eq!(db.all::<String>("SELECT tenant_id FROM kb.documents WHERE external_id IN ('1', '2')"), ["a"]);
     let error: String = pool.one("SELECT error FROM kb.sources");
     assert!(error.contains("\"pool\" may not act for its tenant"), "{error}");
