@@ -1,8 +1,8 @@
 //! The parts of a text that PostgreSQL's default parser reads in the same way wherever they stand behind white space, and that a
 //! language has again and again: words of ASCII letters without the marks around them, and what else has no digits.
 
-/// Letters of a plain word at most, and bytes of other parts that recur.
-const MAX_LETTERS: usize = 32;
+/// Bytes of a plain word at most, and of another part that recurs.
+const LONGEST: usize = 32;
 
 /// Calls `word` with each part of a text that recurs, and puts all other parts into `others`, behind white space where they were: the
 /// parser finds in these parts what it finds in the text but for those that recur, and in one of these, behind a space, what it finds
@@ -18,7 +18,7 @@ pub fn split<'a>(text: &'a str, mut word: impl FnMut(&'a str), others: &mut Stri
     for (i, part) in text.split([' ', '\n', '\t', '\r']).enumerate().filter(|(_, part)| !part.is_empty()) {
         match plain(part) {
             Some(found) => word(found),
-            // What a text begins with is read in another way: `~x` is a path only there.
+            // What a text begins with may be read in another way than behind white space: `~x`, for one.
             None if i > 0 && recurs(part) => word(part),
             None => {
                 others.extend((i > 0).then_some(' '));
@@ -33,14 +33,14 @@ fn plain(part: &str) -> Option<&str> {
     let is_mark = |c: char| matches!(c, ',' | '.' | ';' | ':' | '!' | '?' | ')' | ']' | '"' | '\'');
     let behind = part.trim_start_matches(['(', '[', '"', '\'']);
     let inner = behind.trim_end_matches(is_mark);
-    let is_word = (1..=MAX_LETTERS).contains(&inner.len()) && inner.bytes().all(|b| b.is_ascii_alphabetic());
+    let is_word = (1..=LONGEST).contains(&inner.len()) && inner.bytes().all(|b| b.is_ascii_alphabetic());
     // Two full stops are a path.
     (is_word && !behind[inner.len()..].contains("..")).then_some(inner)
 }
 
 /// Whether a part that is no plain word is short and without digits: numbers, dates and versions are many.
 fn recurs(part: &str) -> bool {
-    part.len() <= MAX_LETTERS && !part.bytes().any(|byte| byte.is_ascii_digit())
+    part.len() <= LONGEST && !part.bytes().any(|byte| byte.is_ascii_digit())
 }
 
 #[cfg(test)]

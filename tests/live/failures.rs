@@ -236,3 +236,22 @@ fn a_fault_that_the_worker_meets_again_and_again_does_not_fill_the_log() {
     });
     assert_eq!(cluster.log().matches("stays for now").count(), 1, "{}", cluster.log());
 }
+
+#[test]
+fn failed_documents_are_found_by_an_index_of_their_own() {
+    let cluster = crate::cluster!("autovacuum = off");
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    let document = |n: usize| Document::new(format!("d{n}"), format!("Text {n}."));
+    db.put_all("k", &(0..2000).map(document).collect::<Vec<_>>());
+    db.wait("k");
+    db.run("UPDATE kb.documents SET status = 'failed', error = 'as told' WHERE external_id LIKE 'd%99'");
+    // So many that statistics are taken once more.
+    db.put_all("k", &(2000..3500).map(document).collect::<Vec<_>>());
+    db.wait("k");
+    assert_eq!(db.count("kb.failures"), 20);
+    until(SOON, "the worker has taken statistics, by which the plan is made", || {
+        let plan: Vec<String> = db.all("EXPLAIN (COSTS OFF) SELECT * FROM kb.failures");
+        plan.iter().any(|line| line.contains("documents_failed"))
+    });
+}
