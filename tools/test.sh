@@ -57,7 +57,7 @@ if is_root; then export KB_SERVER_USER=postgres; else unset KB_SERVER_USER; fi
 say "unit tests and tests/"
 cargo=(cargo test --no-default-features -p kb -p kb-kernels --lib --tests)
 "${cargo[@]}" --no-run
-timeout --kill-after 30 5400 "${cargo[@]}" --no-fail-fast 2>&1 | tee "$work/output" || failed="$failed cargo-test"
+timeout --kill-after 30 3900 "${cargo[@]}" --no-fail-fast 2>&1 | tee "$work/output" || failed="$failed cargo-test"
 # Once more at the end, where one looks, and where a shortened log still has it.
 sed -n '/^failures:$/,/^test result: FAILED/p' "$work/output" | tail -n 100 | cut -c1-400
 [ -z "$failed" ] || die "failed: $failed"

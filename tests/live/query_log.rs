@@ -191,8 +191,7 @@ fn feedback_is_taken_at_once_for_rows_of_logged_answers_and_the_last_word_counts
     let cluster = crate::cluster!(PRELOAD);
     let mut db = cluster.connect(APP);
     fill(&mut db, "k", 1.0);
-    let worker = cluster.worker(APP);
-    signal(worker, libc::SIGSTOP);
+    let worker = cluster.stop_worker(APP);
     let (chunk, id) = ask(&mut db, "k", "where is the village?");
     let id = id.unwrap();
     until(SOON, "the gateway has the question", || db.try_run(&say(&id, &chunk, "true")).is_ok());

@@ -114,8 +114,7 @@ fn a_worker_that_slept_longer_than_its_leases_pays_for_nothing_twice() {
     db.put_all("k", &documents);
     until(SOON, "some are done", || db.vectors("k") >= 20);
     assert_eq!(db.count("kb.status WHERE pending > 0 AND rate > 0 AND eta > interval '0'"), 1);
-    let worker = cluster.worker(APP);
-    signal(worker, libc::SIGSTOP);
+    let worker = cluster.stop_worker(APP);
     until(SOON, "its leases have run out", || {
         db.count("kb.jobs WHERE leased_until > clock_timestamp()") == 0
     });

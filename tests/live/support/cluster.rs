@@ -1,6 +1,7 @@
 //! Scratch clusters: a directory each, reached by a Unix socket in it only, stopped when dropped.
 
-use super::{Db, SOON, until};
+use super::watchdog::Watchdog;
+use super::{Db, SOON, signal, until};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -137,6 +138,7 @@ pub struct Cluster {
     variables: Vec<(&'static str, String)>,
     /// The test kills processes, which the log may say.
     pub expects_crashes: bool,
+    watchdog: Option<Watchdog>,
 }
 
 /// Settings of a cluster that preloads kb.
@@ -160,7 +162,25 @@ impl Cluster {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let dir = environment.make_dir(&format!("live-{}-{number}", std::process::id()));
         fill(environment, &dir);
-        Some(Cluster { environment, dir, variables: Vec::new(), expects_crashes: false })
+        let mut cluster =
+            Cluster { environment, dir, variables: Vec::new(), expects_crashes: false, watchdog: None };
+        cluster.watchdog = Some(cluster.watched());
+        Some(cluster)
+    }
+
+    fn watched(&self) -> Watchdog {
+        let mut sessions = self.program("psql");
+        // A process that is stopped may keep a lock that each session needs.
+        sessions.args(["--no-psqlrc", "--expanded", "--dbname=postgres", "--command"]).arg(
+            "SELECT pid, backend_type, state, wait_event_type, wait_event, pg_blocking_pids(pid) AS blocked_by,
+                    left(query, 200) AS query
+             FROM pg_stat_activity WHERE datname IS NOT NULL",
+        );
+        let mut bounded = Command::new("timeout");
+        bounded.args(["--kill-after=5", "20"]).arg(sessions.get_program()).args(sessions.get_args());
+        bounded.current_dir("/").envs(sessions.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let stop = self.pg_ctl(&["stop", "--mode=immediate", "--wait", "--timeout=30"]);
+        Watchdog::begin(self.dir.clone(), bounded, stop)
     }
 
     /// A running hot standby of this cluster.
@@ -293,6 +313,30 @@ impl Cluster {
             pids.len() == 1
         });
         pids[0]
+    }
+
+    /// Stops a database's worker (SIGSTOP) where it is in no transaction, so that nobody waits for what it holds; its pid, which SIGCONT
+    /// is to be sent to.
+    pub fn stop_worker(&self, database: &str) -> i32 {
+        let worker = self.worker(database);
+        let mut db = self.connect("postgres");
+        let mut rests = || {
+            db.count(&format!(
+                "pg_stat_activity WHERE pid = {worker} AND wait_event_type = 'Extension' AND xact_start IS NULL"
+            )) == 1
+        };
+        until(SOON, "the worker is in no transaction", || {
+            if !rests() {
+                return false;
+            }
+            signal(worker, libc::SIGSTOP);
+            let stopped = rests();
+            if !stopped {
+                signal(worker, libc::SIGCONT);
+            }
+            stopped
+        });
+        worker
     }
 
     /// What the pid file of a database's worker holds: its pid, the job it prepares, the job it writes alone; 0: none.

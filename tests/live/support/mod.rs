@@ -10,6 +10,7 @@ pub mod random;
 pub mod shadows;
 pub mod sound;
 pub mod texts;
+mod watchdog;
 
 pub use cluster::{APP, Cluster};
 pub use db::{Db, Fault};

@@ -37,8 +37,7 @@ fn ready(db: &mut Db, kb: &str) -> Vec<String> {
 
 /// With the worker stopped, so that only what is true at the commit is seen.
 fn without_worker(cluster: &Cluster, work: impl FnOnce()) {
-    let worker = cluster.worker(APP);
-    signal(worker, libc::SIGSTOP);
+    let worker = cluster.stop_worker(APP);
     work();
     signal(worker, libc::SIGCONT);
 }
