@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The benchmarks, against a scratch cluster of their own; expects kb installed (make bench sees to it).
-# bench/run.sh [--only NAME,...] [--cranfield DIR] [--chunks N], names: ingest query seen remote model avx2 memory edit many
-# tenants filters grown keyword tables cost cranfield, and modules, which a whole run has not; N chunks for tenants, --filtered-chunks N for
-# filters, --grown-chunks N for grown, --keyword-chunks N for keyword, --knowledge-bases N for many. --candle-rate N: tokens/s of candle on this machine, to stand beside avx2.
+# bench/run.sh [--only NAME,...] [--cranfield DIR] [--chunks N], names: ingest query seen remote model avx2 edit many
+# grown tables cost cranfield, and memory tenants filters keyword modules, which a whole run has not; N chunks for tenants, --filtered-chunks N for
+# filters, --grown-chunks N for grown, --keyword-chunks N for keyword, --knowledge-bases N for many.
 # CRANFIELD=dir or --cranfield DIR: a collection in the form of BEIR (corpus.jsonl, queries.jsonl and
 # qrels.tsv, or qrels/test.tsv, dev.tsv or train.tsv). ONNX=dir: graphs for ONNX Runtime, to stand beside the local model.
 # BENCH_TIMEOUT=n: seconds for all, 3600 unless given; large collections take longer.
@@ -69,6 +69,14 @@ done
 examples=${CARGO_TARGET_DIR:-$root/target}/debug/examples
 stub=$examples/stub-provider
 
+# candle, to stand beside the local model on AVX2: none of what kb is built of, so it is built here.
+candle=$root/.scratch/candle/release/candle-rate
+if [[ "$*" != *--only* || "$*" == *avx2* ]]; then
+    say "building candle (once)"
+    CARGO_TARGET_DIR=$root/.scratch/candle cargo build --quiet --release --manifest-path "$root/bench/candle/Cargo.toml" ||
+        say "candle cannot be built: avx2 has its figure of another machine"
+fi
+
 # What was fetched and built above does not count.
 SECONDS=0
 
@@ -92,6 +100,7 @@ if grep -qw avx2 /proc/cpuinfo && grep -qw fma /proc/cpuinfo && [[ "$*" != *--on
     as_server grep -qzFx KB_INSTRUCTION_SET=avx2 "/proc/$avx2_postmaster/environ" ||
         die "the server in $avx2_dir does not have KB_INSTRUCTION_SET"
     avx2=(--avx2-host "$avx2_dir" --avx2-postmaster "$avx2_postmaster")
+    if [ -x "$candle" ]; then avx2+=(--candle "$candle"); fi
 fi
 
 # What was asked for, for the title of the results; and where these are kept.

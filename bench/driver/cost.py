@@ -144,7 +144,7 @@ def served(server: Server) -> list[list[str]]:
 
         def call():
             with connection.transaction(force_rollback=True):
-                connection.execute("SELECT count(*) FROM kb.put_documents('k', %s)", [made]).fetchone()
+                connection.execute("SELECT count(*) FROM kb.put_documents('k', %b)", [made]).fetchone()
 
         return call
 

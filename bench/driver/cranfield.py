@@ -177,7 +177,7 @@ def fill(server: Server, connection, name: str, embedder: str, collection: Colle
     documents = collection.documents
     for i in range(0, len(documents), BATCH):
         batch = [Jsonb(document) for document in documents[i : i + BATCH]]
-        connection.execute("SELECT count(*) FROM kb.put_documents(%s, %s)", [name, batch])
+        connection.execute("SELECT count(*) FROM kb.put_documents(%s, %b)", [name, batch])
     connection.execute("SELECT kb.wait(%s, %s)", [name, collection.limit])
     ready, chunks = connection.execute("SELECT ready, chunks FROM kb.status WHERE kb_id = %s", [name]).fetchone()
     if (ready, chunks) != (len(documents), len(documents)):

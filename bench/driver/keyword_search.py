@@ -102,7 +102,7 @@ def fill(connection, chunks: int) -> None:
             Jsonb({"external_id": str(i), "content": " ".join(writer.words(WORDS, i)), "content_type": "text/plain"})
             for i in range(first, min(first + BATCH, chunks))
         ]
-        connection.execute("SELECT count(*) FROM kb.put_documents('bench', %s)", [documents])
+        connection.execute("SELECT count(*) FROM kb.put_documents('bench', %b)", [documents])
 
 
 def wait(server: Server, connection, chunks: int) -> None:

@@ -83,7 +83,7 @@ def worker(server: Server, report: Report, documents: int, size: int, batch_size
                 Jsonb({"external_id": f"{j}.txt", "content": text(writer, stock, j, size)})
                 for j in range(i, i + batch_size)
             ]
-            connection.execute("SELECT count(*) FROM kb.put_documents('bulk', %s)", [batch])
+            connection.execute("SELECT count(*) FROM kb.put_documents('bulk', %b)", [batch])
         connection.execute("SELECT kb.wait('bulk', 550)")
     ready, chunks = connection.execute("SELECT ready, chunks FROM kb.status WHERE kb_id = 'bulk'").fetchone()
     if ready != documents or sampler.samples == 0:

@@ -27,7 +27,7 @@ QUESTION = """\\set n random(1, 1000000000)
 SELECT 1 FROM kb.embed('minilm', ARRAY['how do I drop table number ' || :n || '?'], 'query');
 """
 # Characters that the worker ingests, and the documents that they are.
-INGESTED, DOCUMENTS = 400_000, 20
+INGESTED, DOCUMENTS = 200_000, 10
 
 
 def create_int8(connection) -> None:
@@ -188,7 +188,7 @@ def ingested(server: Server, report: Report, connection) -> None:
         for i in range(DOCUMENTS)
     ]
     begun = time.perf_counter()
-    connection.execute("SELECT count(*) FROM kb.put_documents('worked', %s)", [documents])
+    connection.execute("SELECT count(*) FROM kb.put_documents('worked', %b)", [documents])
     connection.execute("SELECT kb.wait('worked', 300)")
     worker = time.perf_counter() - begun
     chunks = connection.execute(

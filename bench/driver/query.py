@@ -139,7 +139,7 @@ def run_seen(server: Server, report: Report) -> None:
     )
     writer = Writer(4)
     given = [Jsonb({"external_id": f"{i}.txt", "content": writer.paragraph(12, i)}) for i in range(100)]
-    connection.execute("SELECT count(*) FROM kb.put_documents('few', %s)", [given])
+    connection.execute("SELECT count(*) FROM kb.put_documents('few', %b)", [given])
     connection.execute("SELECT kb.wait('few', 300)")
     for kb_id, embedder, what in (("bench", "hash", "hash, 20,000 chunks"), ("few", "minilm", "MiniLM, 100 chunks")):
         # Ten rounds over fifty questions that were each asked before.

@@ -55,7 +55,7 @@ def seconds_to_ready(connection, given: list[dict]) -> float:
     begun = time.perf_counter()
     for i in range(0, len(given), ingest.BATCH):
         batch = [Jsonb(document) for document in given[i : i + ingest.BATCH]]
-        connection.execute("SELECT count(*) FROM kb.put_documents('bench', %s)", [batch])
+        connection.execute("SELECT count(*) FROM kb.put_documents('bench', %b)", [batch])
     connection.execute("SELECT kb.wait('bench', 500)")
     took = time.perf_counter() - begun
     vectors = connection.execute("SELECT vectors FROM kb.status WHERE kb_id = 'bench'").fetchone()[0]
@@ -135,7 +135,7 @@ def short_ones(server: Server, report: Report, latency_ms: int) -> None:
     with connection.transaction():
         for i in range(0, len(given), 10 * ingest.BATCH):
             batch = given[i : i + 10 * ingest.BATCH]
-            connection.execute("SELECT count(*) FROM kb.put_documents('bench', %s)", [batch])
+            connection.execute("SELECT count(*) FROM kb.put_documents('bench', %b)", [batch])
     begun = time.perf_counter()
     connection.execute("SELECT kb.wait('bench', 500)")
     rate = len(given) / (time.perf_counter() - begun)
@@ -196,7 +196,7 @@ def rate(server: Server, report: Report) -> None:
     knowledge_base(connection, "stub", {"strategy": "none"})
     count = RPM * RPM_SECONDS // 60
     batch = [Jsonb({"external_id": f"d{i}", "content": f"document {i}"}) for i in range(count)]
-    connection.execute("SELECT count(*) FROM kb.put_documents('bench', %s)", [batch])
+    connection.execute("SELECT count(*) FROM kb.put_documents('bench', %b)", [batch])
     connection.execute("SELECT kb.wait('bench', 200)")
     connection.close()
     server.drop("bench_remote")

@@ -120,7 +120,7 @@ def put(connection, rank: int, kb_id: str, given: list[Jsonb]) -> None:
             ],
         )
         for i in range(0, len(given), BATCH):
-            connection.execute("SELECT count(*) FROM kb.put_documents(%s, %s)", [kb_id, given[i : i + BATCH]])
+            connection.execute("SELECT count(*) FROM kb.put_documents(%s, %b)", [kb_id, given[i : i + BATCH]])
 
 
 def wait(connection, ranks, kb_id: str, limit: float) -> None:

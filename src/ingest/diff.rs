@@ -1,7 +1,7 @@
 //! Matches a document's new chunks to its stored ones by content, so that only new text is embedded.
 
 use crate::model::Chunk;
-use std::collections::{HashMap, HashSet};
+use foldhash::{HashMap, HashSet};
 use uuid::Uuid;
 
 /// The version 5 namespace of chunk ids. Never to be changed: ids are stored.
@@ -20,6 +20,8 @@ pub struct Identity<'a> {
 #[derive(Debug, Default, PartialEq)]
 pub struct Diff {
     pub insert: Vec<(Uuid, usize, Chunk)>,
+    /// Of each chunk to insert, its content hash.
+    pub hashes: Vec<[u8; 32]>,
     /// Rows whose text is unchanged; ordinal, span and locator may have moved.
     pub keep: Vec<(Uuid, usize, Chunk)>,
     pub delete: Vec<Uuid>,
@@ -44,8 +46,8 @@ pub fn chunk_id(document: Identity, hash: &[u8; 32], nth: usize) -> Uuid {
 /// A stored row whose hash is not that of its id is in both `delete` and `insert`: delete first.
 pub fn diff(document: Identity, existing: &[(Uuid, [u8; 32])], chunks: Vec<Chunk>) -> Diff {
     let stored: HashMap<Uuid, &[u8; 32]> = existing.iter().map(|(id, hash)| (*id, hash)).collect();
-    let mut seen: HashMap<[u8; 32], usize> = HashMap::new();
-    let mut kept: HashSet<Uuid> = HashSet::new();
+    let mut seen: HashMap<[u8; 32], usize> = HashMap::default();
+    let mut kept: HashSet<Uuid> = HashSet::default();
     let mut diff = Diff::default();
     for (ordinal, chunk) in chunks.into_iter().enumerate() {
         let hash = chunk.hash();
@@ -57,6 +59,7 @@ pub fn diff(document: Identity, existing: &[(Uuid, [u8; 32])], chunks: Vec<Chunk
             diff.keep.push((id, ordinal, chunk));
         } else {
             diff.insert.push((id, ordinal, chunk));
+            diff.hashes.push(hash);
         }
     }
     diff.delete = existing.iter().map(|(id, _)| *id).filter(|id| !kept.contains(id)).collect();
@@ -84,7 +87,8 @@ mod tests {
     /// The rows after a diff has been carried out.
     fn apply(before: &[(Uuid, [u8; 32])], diff: &Diff) -> Vec<(Uuid, [u8; 32])> {
         let mut rows: Vec<_> = before.iter().filter(|(id, _)| !diff.delete.contains(id)).copied().collect();
-        rows.extend(diff.insert.iter().map(|(id, _, c)| (*id, c.hash())));
+        assert!(diff.insert.iter().map(|(_, _, chunk)| chunk.hash()).eq(diff.hashes.iter().copied()));
+        rows.extend(diff.insert.iter().zip(&diff.hashes).map(|((id, _, _), hash)| (*id, *hash)));
         rows
     }
 

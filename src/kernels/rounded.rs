@@ -5,7 +5,7 @@
 //! i, number i + half the upper ones.
 //!
 //! Sums are of whole numbers and exact, so that every instruction set gives the same. `unsafe` are the loads of fixed arrays, the
-//! calls of functions for an instruction set that was found on this machine, and the wish for memory that is read soon.
+//! calls of functions for an instruction set that was found on this machine, and the wish for memory that is read soon ([`Ahead`]).
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
@@ -76,10 +76,17 @@ impl Width {
     }
 
     /// Appends a sum for each entry of `stride` bytes: of the products of its first bytes' lower four bits and the lower weights, and
-    /// of their upper bits and the upper weights, each from -127 to 127.
+    /// of their upper bits and the upper weights, each from -127 to 127. Meanwhile memory is fetched that is read next.
     ///
     /// Panics where an entry is shorter than the weights, or not as many are lower as upper.
-    pub fn products(self, entries: &[u8], stride: usize, [lower, upper]: [&[i8]; 2], sums: &mut Vec<i32>) {
+    pub fn products(
+        self,
+        entries: &[u8],
+        stride: usize,
+        [lower, upper]: [&[i8]; 2],
+        next: Ahead,
+        sums: &mut Vec<i32>,
+    ) {
         assert!(stride >= lower.len().max(1) && lower.len() == upper.len());
         match self {
             Width::One => {
@@ -89,20 +96,45 @@ impl Width {
             }
             // SAFETY: there is an Avx2, so the instructions are there.
             #[cfg(target_arch = "x86_64")]
-            Width::Many(Avx2(())) => unsafe { products_by_many(entries, stride, lower, upper, sums) },
+            Width::Many(Avx2(())) => unsafe { products_by_many(entries, stride, lower, upper, next, sums) },
         }
     }
 }
 
-/// Has the processor fetch bytes that are read soon, while it does something else.
-pub fn prefetch(bytes: &[u8]) {
+/// Memory that is likely to be read soon. Nothing is read of it here: the processor is asked to fetch it while it does something else,
+/// which changes nothing but its caches, whatever is there.
+#[derive(Debug, Clone, Copy)]
+pub struct Ahead {
+    start: *const u8,
+    size: usize,
+}
+
+impl Ahead {
+    /// So many bytes from an address on.
+    pub fn at(start: *const u8, size: usize) -> Ahead {
+        Ahead { start, size }
+    }
+
+    pub fn nothing() -> Ahead {
+        Ahead::at(std::ptr::null(), 0)
+    }
+
+    /// Has all of it fetched.
+    pub fn fetch(self) {
+        #[cfg(target_arch = "x86_64")]
+        self.fetch_part(0, 1);
+    }
+
+    /// Has one of so many equal parts fetched.
     #[cfg(target_arch = "x86_64")]
-    bytes.iter().step_by(LINE).chain(bytes.last()).for_each(|byte| {
-        // SAFETY: of an address that is there; it changes nothing but caches.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(byte).cast()) }
-    });
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = bytes;
+    #[inline]
+    fn fetch_part(self, part: usize, parts: usize) {
+        let place = |part: usize| part * self.size / parts / LINE * LINE;
+        for line in (place(part)..place(part + 1)).step_by(LINE) {
+            // SAFETY: no address makes it fail.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(self.start.wrapping_add(line).cast()) };
+        }
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -173,10 +205,20 @@ const SHORT: usize = 8;
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn products_by_many(entries: &[u8], stride: usize, lower: &[i8], upper: &[i8], sums: &mut Vec<i32>) {
+fn products_by_many(
+    entries: &[u8],
+    stride: usize,
+    lower: &[i8],
+    upper: &[i8],
+    next: Ahead,
+    sums: &mut Vec<i32>,
+) {
     let ((of_lower, rest_lower), (of_upper, rest_upper)) = (lower.as_chunks::<32>(), upper.as_chunks::<32>());
     let (ones, low) = (_mm256_set1_epi16(1), _mm256_set1_epi8(15));
-    for entry in entries.chunks_exact(stride) {
+    let count = entries.len() / stride;
+    for (place, entry) in entries.chunks_exact(stride).enumerate() {
+        // A little with each entry: all at once would wait for memory as long as reading it does.
+        next.fetch_part(place, count);
         let (bytes, rest) = entry[..lower.len()].as_chunks::<32>();
         let mut total = _mm256_setzero_si256();
         let weights = of_lower.chunks(SHORT).zip(of_upper.chunks(SHORT));
@@ -243,9 +285,13 @@ mod tests {
                         .sum::<i64>()
                 };
                 let expected: Vec<i64> = entries.chunks_exact(stride).map(plain).collect();
+                // What is fetched meanwhile may be anywhere.
+                let anywhere = Ahead::at(std::ptr::without_provenance(usize::MAX - 100), 8192);
+                let ahead =
+                    [Ahead::nothing(), Ahead::at(entries.as_ptr(), entries.len()), anywhere][more % 3];
                 for width in Width::available() {
                     let mut sums = vec![-1];
-                    width.products(&entries, stride, [&weights[0], &weights[1]], &mut sums);
+                    width.products(&entries, stride, [&weights[0], &weights[1]], ahead, &mut sums);
                     assert_eq!(sums.remove(0), -1, "what was there stays");
                     let sums: Vec<i64> = sums.into_iter().map(i64::from).collect();
                     assert_eq!(sums, expected, "{width:?}, {half} bytes of {stride}");

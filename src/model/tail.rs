@@ -12,7 +12,7 @@
 use super::Metric;
 use super::vector_db::Element;
 use crate::kernels::rotation::Rotation;
-use crate::kernels::rounded::{self, MIDDLE, MOST_WEIGHT, Rounded, Width};
+use crate::kernels::rounded::{self, Ahead, MIDDLE, MOST_WEIGHT, Rounded, Width};
 use uuid::Uuid;
 
 /// Bytes of an entry behind its numbers: the vector's length, what [`Rounded`] says, and the chunk's id.
@@ -36,7 +36,7 @@ pub fn block_size(dimension: usize) -> usize {
 }
 
 /// Bytes that are compared in some milliseconds: packed, and as they are, where each vector is looked up.
-const QUICK: usize = 48 << 20;
+const QUICK: usize = 64 << 20;
 const QUICK_UNPACKED: usize = 16 << 20;
 
 /// Vectors without an index at most, about: so many are compared in some milliseconds, packed or as they are.
@@ -178,12 +178,13 @@ impl<'a> Nearest<'a> {
         Nearest { question, most: most.max(1), kept: Vec::new(), left_out: f64::INFINITY, sums: Vec::new() }
     }
 
-    /// Compares the question with all of a block; one of vectors of another dimension has nothing to be compared.
-    pub fn add(&mut self, block: &[u8]) {
+    /// Compares the question with all of a block, before what is read `next`; one of vectors of another dimension has nothing to be
+    /// compared.
+    pub fn add(&mut self, block: &[u8], next: Ahead) {
         let Question { dimension, weights, scale, error, width, .. } = self.question;
         let (size, sure) = (entry_size(*dimension), self.question.sure());
         self.sums.clear();
-        width.products(block, size, [&weights[0], &weights[1]], &mut self.sums);
+        width.products(block, size, [&weights[0], &weights[1]], next, &mut self.sums);
         for (entry, sum) in block.chunks_exact(size).zip(&self.sums) {
             let Some((numbers, id)) = entry[rounded::size(*dimension)..].split_first_chunk::<12>() else {
                 continue;
@@ -267,7 +268,7 @@ mod tests {
                     assert_eq!(block.len(), 100 * entry_size(dimension));
                     let asked = Question::new(&question, metric, element);
                     let mut nearest = Nearest::new(&asked, 100);
-                    nearest.add(&block);
+                    nearest.add(&block, Ahead::nothing());
                     let (found, left_out) = nearest.sorted();
                     assert!(found.len() == 100 && left_out == f64::INFINITY);
                     assert!(found.is_sorted_by(|(a, _), (b, _)| a <= b));
@@ -324,7 +325,7 @@ mod tests {
                     all.push(distance(Metric::Cosine, Element::Vector, &question, &vector));
                 }
                 let mut nearest = Nearest::new(&asked, 600);
-                nearest.add(&block);
+                nearest.add(&block, Ahead::nothing());
                 let (found, _) = nearest.sorted();
                 for (bound, id) in found {
                     let distance = all[id.as_u128() as usize];
@@ -352,7 +353,7 @@ mod tests {
                 packer.pack(&mut block, id, &vector);
                 all.push((distance(Metric::Cosine, Element::Vector, &question, &vector), id));
             }
-            nearest.add(&block);
+            nearest.add(&block, Ahead::nothing());
         }
         all.sort_by(|(a, _), (b, _)| a.total_cmp(b));
         let (found, left_out) = nearest.sorted();
@@ -371,21 +372,21 @@ mod tests {
             for odd in [[0.0; 3], [f32::NAN; 3], [f32::INFINITY, 0.0, 1.0], [1e-42, 0.0, 1e-45], [3e38; 3]] {
                 packer.pack(&mut block, Uuid::nil(), &odd);
             }
-            nearest.add(&block);
+            nearest.add(&block, Ahead::nothing());
             let (found, _) = nearest.sorted();
             let odd = found.iter().filter(|(bound, _)| *bound <= 0.0).count();
             assert!(found.len() == 5 && odd >= 3, "{metric:?}: {found:?}");
             // A question without a direction: by length, or all.
             let asked = Question::new(&[0.0; 3], metric, Element::Vector);
             let mut nearest = Nearest::new(&asked, 100);
-            nearest.add(&block);
+            nearest.add(&block, Ahead::nothing());
             assert!(nearest.sorted().0.iter().all(|(bound, _)| *bound <= 6e38));
         }
         // A block of other vectors, or a torn one.
         let asked = Question::new(&[1.0; 3], Metric::L2, Element::Vector);
         let mut nearest = Nearest::new(&asked, 100);
-        nearest.add(&[1; 7]);
-        nearest.add(&[]);
+        nearest.add(&[1; 7], Ahead::nothing());
+        nearest.add(&[], Ahead::nothing());
         assert_eq!(nearest.sorted(), (vec![], f64::INFINITY));
     }
 }

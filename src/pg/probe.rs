@@ -1,9 +1,7 @@
 //! Rows of a table that have some values, by an index and without a statement: to count the few that nearly every question asks for
-//! and nearly always in vain costs a twentieth of starting a statement for it, and large values are read where they are. Rows are
-//! those that the current snapshot sees, whatever policies say, so no caller may be told anything of it but by a statement of its own.
+//! and nearly always in vain costs a twentieth of starting a statement for it. Rows are those that the current snapshot sees, whatever
+//! policies say, so no caller may be told anything of it but by a statement of its own.
 
-use super::report::check_interrupts;
-use crate::kernels::rounded::prefetch;
 use pgrx::datum::{FromDatum, IntoDatum};
 use pgrx::htup::heap_getattr_raw;
 use pgrx::pg_sys;
@@ -73,45 +71,11 @@ pub fn may_reach(table: &str, index: u32, least: i32) -> bool {
 /// A column of type integer of the first row that [`count`] counts; None within: there is no row. Also none where that cannot say.
 pub fn number(table: &CStr, index: &CStr, keys: &[Key], column: &CStr) -> Option<Option<i32>> {
     let mut found = None;
-    each(find(table)?, find(index)?, keys, &[column], None, |values| {
+    each(table, index, keys, &[column], |values| {
         found = values[0].and_then(read);
         false
     })?;
     Some(found)
-}
-
-/// Calls `visit` with a column of type bytea of each row that [`count_of`] counts, in the order of the index and where the value lies,
-/// unless it is stored outside the row; the processor fetches each while the one before is visited. False: that cannot say.
-pub fn each_bytes(
-    tenants: &[String],
-    table: &CStr,
-    index: &CStr,
-    keys: &[Key],
-    column: &CStr,
-    mut visit: impl FnMut(&[u8]),
-) -> bool {
-    let Some((table, index)) = find(table).zip(find(index)) else { return false };
-    let fetch = |values: &[Option<pg_sys::Datum>]| {
-        if let (true, Some(value)) = (is_of(tenants, values[0]), values[1]) {
-            // SAFETY: a value of type bytea, where it is stored.
-            prefetch(unsafe { pgrx::varlena::varlena_to_byte_slice(value.cast_mut_ptr()) });
-        }
-    };
-    let visited = each(table, index, keys, &[TENANT, column], Some(&fetch), |values| {
-        check_interrupts();
-        let (true, Some(value)) = (is_of(tenants, values[0]), values[1]) else { return true };
-        // SAFETY: a value of type bytea, which is there as long as its row; a copy is freed behind its last use.
-        unsafe {
-            let stored: *mut pg_sys::varlena = value.cast_mut_ptr();
-            let plain = pg_sys::pg_detoast_datum_packed(stored);
-            visit(pgrx::varlena::varlena_to_byte_slice(plain));
-            if plain != stored {
-                pg_sys::pfree(plain.cast());
-            }
-        }
-        true
-    });
-    visited.is_some()
 }
 
 fn find(relation: &CStr) -> Option<pg_sys::Oid> {
@@ -133,7 +97,7 @@ fn counted(
 ) -> Option<usize> {
     let mut count = 0;
     let columns: &[&CStr] = if tenants.is_some() { &[TENANT] } else { &[] };
-    each(table, index, keys, columns, None, |values| {
+    visited(table, index, keys, columns, &mut |values| {
         count += usize::from(tenants.is_none_or(|tenants| is_of(tenants, values[0])));
         count < most
     })?;
@@ -141,9 +105,9 @@ fn counted(
 }
 
 /// The column that says whose a row is.
-const TENANT: &CStr = c"tenant_id";
+pub(super) const TENANT: &CStr = c"tenant_id";
 
-fn is_of(tenants: &[String], value: Option<pg_sys::Datum>) -> bool {
+pub(super) fn is_of(tenants: &[String], value: Option<pg_sys::Datum>) -> bool {
     value.and_then(read::<&str>).is_some_and(|tenant| tenants.iter().any(|one| one == tenant))
 }
 
@@ -154,16 +118,64 @@ fn read<T: FromDatum>(value: pg_sys::Datum) -> Option<T> {
 }
 
 /// Visits columns (None: NULL, or there is none of that name) of the rows that have these values in the first columns of an index, in
-/// its order, until a visit returns false. `found` is called with each row before the one before it is visited. None: the index does
-/// not serve.
-fn each(
+/// its order, until a visit returns false. None: the index does not serve.
+pub(super) fn each(
+    table: &CStr,
+    index: &CStr,
+    keys: &[Key],
+    columns: &[&CStr],
+    mut visit: impl FnMut(&[Option<pg_sys::Datum>]) -> bool,
+) -> Option<()> {
+    visited(find(table)?, find(index)?, keys, columns, &mut visit)
+}
+
+fn visited(
     table: pg_sys::Oid,
     index: pg_sys::Oid,
     keys: &[Key],
     columns: &[&CStr],
-    found: Option<&dyn Fn(&[Option<pg_sys::Datum>])>,
-    mut visit: impl FnMut(&[Option<pg_sys::Datum>]) -> bool,
+    visit: &mut dyn FnMut(&[Option<pg_sys::Datum>]) -> bool,
 ) -> Option<()> {
+    scanned_by(table, index, keys, |relation, scan| {
+        // SAFETY: both are open; a row is there until the next one is asked for.
+        unsafe {
+            let number = |column: &&CStr| pg_sys::get_attnum(table, column.as_ptr()).max(0) as usize;
+            let numbers: Vec<Option<NonZeroUsize>> =
+                columns.iter().map(|column| NonZeroUsize::new(number(column))).collect();
+            let mut values = vec![None; numbers.len()];
+            loop {
+                let row = pg_sys::systable_getnext(scan);
+                if row.is_null() {
+                    break;
+                }
+                for (value, number) in values.iter_mut().zip(&numbers) {
+                    *value = number.and_then(|number| heap_getattr_raw(row, number, (*relation).rd_att));
+                }
+                if !visit(&values) {
+                    break;
+                }
+            }
+        }
+    })
+}
+
+/// What `work` makes of a table of kb and a scan of its rows that have these values in the first columns of an index. None: the index
+/// does not serve.
+pub(super) fn scanned<T>(
+    table: &CStr,
+    index: &CStr,
+    keys: &[Key],
+    work: impl FnOnce(pg_sys::Relation, pg_sys::SysScanDesc) -> T,
+) -> Option<T> {
+    scanned_by(find(table)?, find(index)?, keys, work)
+}
+
+fn scanned_by<T>(
+    table: pg_sys::Oid,
+    index: pg_sys::Oid,
+    keys: &[Key],
+    work: impl FnOnce(pg_sys::Relation, pg_sys::SysScanDesc) -> T,
+) -> Option<T> {
     let values: Option<Vec<pg_sys::Datum>> = keys.iter().map(|key| key.datum()).collect();
     let values = values?;
     let lock = pg_sys::AccessShareLock as i32;
@@ -184,7 +196,7 @@ fn each(
             && (*form).indisvalid
             && !(*form).indcheckxmin
             && keys.len() <= (*form).indnkeyatts as usize;
-        let visited = serves.then(|| {
+        let made = serves.then(|| {
             let of_index = (*form).indkey.values.as_slice((*form).indnkeyatts as usize);
             let key = |(i, (key, value)): (usize, (&Key, &pg_sys::Datum))| {
                 let (strategy, function) = key.operator();
@@ -202,51 +214,20 @@ fn each(
                 key
             };
             let mut keys: Vec<pg_sys::ScanKeyData> = keys.iter().zip(&values).enumerate().map(key).collect();
-            let snapshot = pg_sys::GetActiveSnapshot();
             let scan = pg_sys::systable_beginscan(
                 relation,
                 index,
                 true,
-                snapshot,
+                pg_sys::GetActiveSnapshot(),
                 keys.len() as i32,
                 keys.as_mut_ptr(),
             );
-            let number = |column: &&CStr| pg_sys::get_attnum(table, column.as_ptr()).max(0) as usize;
-            let numbers: Vec<Option<NonZeroUsize>> =
-                columns.iter().map(|column| NonZeroUsize::new(number(column))).collect();
-            let mut values = vec![None; numbers.len()];
-            // The row before, whose page this keeps where it is.
-            let (mut before, mut is_before) = (values.clone(), false);
-            let held = found.map(|_| pg_sys::table_slot_create(relation, std::ptr::null_mut()));
-            let mut is_over = false;
-            while !is_over {
-                let row = pg_sys::systable_getnext(scan);
-                if row.is_null() {
-                    break;
-                }
-                for (value, number) in values.iter_mut().zip(&numbers) {
-                    *value = number.and_then(|number| heap_getattr_raw(row, number, (*relation).rd_att));
-                }
-                let Some((found, held)) = found.zip(held) else {
-                    is_over = !visit(&values);
-                    continue;
-                };
-                found(&values);
-                is_over = is_before && !visit(&before);
-                if let Some(copy) = (*(*held).tts_ops).copyslot {
-                    copy(held, (*scan).slot);
-                }
-                std::mem::swap(&mut values, &mut before);
-                is_before = true;
-            }
-            if is_before && !is_over {
-                visit(&before);
-            }
-            held.into_iter().for_each(|held| pg_sys::ExecDropSingleTupleTableSlot(held));
+            let made = work(relation, scan);
             pg_sys::systable_endscan(scan);
+            made
         });
         pg_sys::relation_close(index_relation, lock);
         pg_sys::table_close(relation, lock);
-        visited
+        made
     }
 }

@@ -64,6 +64,8 @@ pub struct OwnedChunk<'a> {
     pub document_id: i64,
     pub tenant_id: &'a str,
     pub chunk: &'a PlacedChunk,
+    /// Its content hash.
+    pub hash: &'a [u8; 32],
     pub words: Option<&'a InAdvance>,
 }
 
@@ -102,12 +104,12 @@ fn copy(build: &Build, chunks: &[OwnedChunk], terms: &[Vec<u8>]) -> Result<()> {
         c"context",
     ]);
     let mut came: BTreeMap<&str, Vec<Uuid>> = BTreeMap::new();
-    for (OwnedChunk { document_id, tenant_id, chunk: (chunk_id, ordinal, chunk), .. }, terms) in
+    for (OwnedChunk { document_id, tenant_id, chunk: (chunk_id, ordinal, chunk), hash, .. }, terms) in
         chunks.iter().zip(terms)
     {
         let row = rows.row().bytes(chunk_id.as_bytes()).long(build.build_no).long(*document_id);
         let row = row.long(build.kb_no).bytes(tenant_id.as_bytes()).int(*ordinal as i32);
-        let row = row.bytes(chunk.content.as_bytes()).bytes(&chunk.hash()).int(chunk.token_count as i32);
+        let row = row.bytes(chunk.content.as_bytes()).bytes(*hash).int(chunk.token_count as i32);
         let row = row.int(chunk.span.start as i32).int(chunk.span.end as i32);
         let row = row.json(&chunk.locator.to_json().to_string()).bytes(terms);
         match chunk.context.as_deref() {

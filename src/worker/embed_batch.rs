@@ -4,10 +4,10 @@ use super::under_way::Hold;
 use crate::gateway::protocol::Access;
 use crate::gateway::{frame, provider};
 use crate::model::Embedder;
-use std::collections::hash_map::DefaultHasher;
-use std::collections::{HashMap, HashSet};
-use std::hash::{Hash, Hasher};
-use std::sync::Arc;
+use foldhash::quality::RandomState;
+use foldhash::{HashMap, HashSet};
+use std::hash::BuildHasher;
+use std::sync::{Arc, LazyLock};
 use uuid::Uuid;
 
 /// Where a batch's vectors go to, and who makes them.
@@ -46,10 +46,10 @@ pub struct Batch<T> {
     pub holds: Vec<Hold>,
 }
 
+/// Of a text, in this process only: nobody can know which texts have the same.
 pub fn hash(text: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    text.hash(&mut hasher);
-    hasher.finish()
+    static STATE: LazyLock<RandomState> = LazyLock::new(RandomState::default);
+    STATE.hash_one(text)
 }
 
 impl<T: Destination> Batch<T> {
@@ -60,7 +60,7 @@ impl<T: Destination> Batch<T> {
 
     /// Adds chunks: each with its text, and the tokens that it has.
     pub fn fill(&mut self, chunks: impl IntoIterator<Item = (BatchChunk, String, u32)>) {
-        let mut known: HashMap<String, usize> = HashMap::new();
+        let mut known: HashMap<String, usize> = HashMap::default();
         for (chunk, text, tokens) in chunks {
             let text = *known.entry(text).or_insert_with_key(|text| {
                 self.texts.push(text.clone());

@@ -2,7 +2,7 @@
 
 use super::embed_batch::{Batch, BatchChunk, Destination, hash};
 use super::under_way::Hold;
-use std::collections::{HashMap, HashSet};
+use foldhash::{HashMap, HashSet};
 use uuid::Uuid;
 
 /// Texts that are remembered at most.
@@ -24,11 +24,11 @@ pub struct InFlight<T> {
 impl<T> Default for InFlight<T> {
     fn default() -> Self {
         InFlight {
-            batches: HashMap::new(),
-            by_chunk: HashMap::new(),
-            by_text: HashMap::new(),
-            costs: HashMap::new(),
-            received: HashSet::new(),
+            batches: HashMap::default(),
+            by_chunk: HashMap::default(),
+            by_text: HashMap::default(),
+            costs: HashMap::default(),
+            received: HashSet::default(),
         }
     }
 }

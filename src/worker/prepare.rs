@@ -12,13 +12,14 @@ use crate::model::vector_db::question_problem;
 use crate::model::{Bounds, Limits, Strategy};
 use crate::pg::pidfile::{self, Activity};
 use crate::store::bm25::words::{InAdvance, in_advance};
-use crate::store::chunks::{self, Existing, OwnedChunk, PlacedChunk};
+use crate::store::chunks::{self, Existing, OwnedChunk};
 use crate::store::documents::{self, Locked, Stored};
 use crate::store::jobs::Job;
 use crate::store::vector_store::VectorDb;
 use crate::sync::lock;
 use crate::tokenizer::Tokenizer;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use foldhash::HashMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use uuid::Uuid;
@@ -142,7 +143,7 @@ fn prepare_document(
         return Ok(None);
     }
     let answers = consulted.used.encode()?;
-    let mut words = HashMap::new();
+    let mut words = HashMap::default();
     let looked_up = if text.len() <= WORDS_LOOKED_UP { &prepared[..] } else { &[] };
     for (Target { build, .. }, diff) in looked_up.iter().map(|(target, diff)| (&**target, diff)) {
         for (chunk_id, _, chunk) in &diff.insert {
@@ -259,10 +260,11 @@ fn write_chunks(target: &Target, diffs: &[(&Prepared, &Diff)], carefully: bool) 
         target.vectors().delete(build.build_no, &diff.delete)?;
         chunks::delete(build.build_no, &diff.delete)?;
         let whose = document.job.tenant_id.as_str();
-        inserted.extend(diff.insert.iter().map(|chunk| OwnedChunk {
+        inserted.extend(diff.insert.iter().zip(&diff.hashes).map(|(chunk, hash)| OwnedChunk {
             document_id: document.document_id,
             tenant_id: whose,
             chunk,
+            hash,
             words: document.words.get(&(build.build_no, chunk.0)),
         }));
     }
@@ -281,9 +283,8 @@ fn write_chunks(target: &Target, diffs: &[(&Prepared, &Diff)], carefully: bool) 
 /// Whether texts of a document may have vectors in one of these builds, of other chunks or from an earlier time. Looked up before
 /// anything is joined: most texts are new.
 fn may_have_vectors(diff: &Diff, builds: &[i64]) -> bool {
-    let is_there =
-        |(_, _, chunk): &PlacedChunk| builds.iter().any(|build| chunks::may_have(*build, &chunk.hash()));
-    !diff.keep.is_empty() || diff.insert.iter().any(is_there)
+    let is_there = |hash: &[u8; 32]| builds.iter().any(|build| chunks::may_have(*build, hash));
+    !diff.keep.is_empty() || diff.hashes.iter().any(is_there)
 }
 
 /// What was written.

@@ -15,7 +15,7 @@ use crate::gateway::protocol::{Capability, Embedded, Response, Usage};
 use crate::pg::{report, setting, txn};
 use crate::store::jobs::Job;
 use crate::store::usage;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::ffi::CStr;
 use std::time::Instant;
 use uuid::Uuid;
@@ -174,7 +174,7 @@ fn save(
 
 /// Whose each of these chunks is; None: that of some is not known any more.
 fn tenants(batch: &Batch<Target>, ids: &[Uuid], open: &OpenDocuments) -> Option<Vec<String>> {
-    let documents: HashMap<Uuid, i64> =
+    let documents: foldhash::HashMap<Uuid, i64> =
         batch.chunks.iter().map(|chunk| (chunk.chunk_id, chunk.document_id)).collect();
     let tenant = |id: &Uuid| documents.get(id).and_then(|document_id| open.tenant(*document_id));
     ids.iter().map(|id| tenant(id).map(str::to_string)).collect()

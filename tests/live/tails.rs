@@ -282,3 +282,45 @@ fn the_nearest_that_pass_a_filter_are_found_behind_many_packed_ones_that_do_not(
     assert!(right >= 28, "{right} of 30");
     holder.run("COMMIT");
 }
+
+#[test]
+fn where_a_session_has_seen_pages_of_packed_vectors_does_not_matter() {
+    let cluster = crate::cluster!("shared_buffers = 2MB", "max_wal_size = '1GB'");
+    let (mut db, mut other) = (cluster.connect(APP), cluster.connect(APP));
+    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    let table = vector_table(&mut db, "k");
+    put(&mut db, "k", 0..900);
+    db.wait("k");
+    let ask = |db: &mut Db| assert_exact(db, &table, "<=>", 0..3);
+    ask(&mut db);
+    ask(&mut db);
+    // The buffers are taken by others' pages.
+    other.run("CREATE TABLE large AS SELECT i, repeat('x', 1000) AS x FROM generate_series(1, 8000) i");
+    other.run("CREATE INDEX ON large (i); SELECT count(*) FROM large; SELECT sum(length(x)) FROM large WHERE i % 7 > 0");
+    ask(&mut db);
+    // The rows move to another file, and to other pages of it.
+    other.run("VACUUM FULL kb.tail_vectors");
+    ask(&mut db);
+    other.run("CREATE TABLE kept AS TABLE kb.tail_vectors; TRUNCATE kb.tail_vectors");
+    other.run("INSERT INTO kb.tail_vectors SELECT * FROM kept ORDER BY md5(packed::text)");
+    ask(&mut db);
+    // Rows go, and others take their places.
+    db.run("SELECT kb.delete_document('k', 'd' || i) FROM generate_series(0, 899, 2) i");
+    other.run("DELETE FROM kb.tail_vectors; VACUUM kb.tail_vectors");
+    other.run("INSERT INTO kb.tail_vectors SELECT * FROM kept");
+    put(&mut db, "k", 900..1000);
+    db.wait("k");
+    ask(&mut db);
+    // Another version of a row, which no index knows; and one of a transaction that failed.
+    for end in ["ROLLBACK", "COMMIT"] {
+        other.run(&format!("BEGIN; UPDATE kb.tail_vectors SET tenant_id = tenant_id; {end}"));
+        ask(&mut db);
+        other.run("VACUUM kb.tail_vectors");
+        ask(&mut db);
+    }
+    for level in ["REPEATABLE READ", "SERIALIZABLE"] {
+        db.run(&format!("BEGIN ISOLATION LEVEL {level}"));
+        ask(&mut db);
+        db.run("COMMIT");
+    }
+}

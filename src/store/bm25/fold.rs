@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg};
 use crate::store::BY_INDEX_UNPLANNED;
-use std::collections::HashMap;
+use foldhash::HashMap;
 use uuid::Uuid;
 
 /// Chunks that are folded at once, about; with those that say that the same ones went, up to twice as many.
@@ -132,7 +132,7 @@ type Words = (Uuid, Vec<u8>);
 /// What remains where a chunk came and went, or went and came again with the same text, which has the same id: chunks that
 /// came, in their order, and chunks that older segments have and that went.
 fn net(taken: Vec<Taken>) -> (Vec<Words>, Vec<Words>) {
-    let mut sums: HashMap<Uuid, i64> = HashMap::new();
+    let mut sums: HashMap<Uuid, i64> = HashMap::default();
     for row in &taken {
         *sums.entry(row.chunk_id).or_default() += if row.went.is_some() { -1 } else { 1 };
     }

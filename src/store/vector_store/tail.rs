@@ -11,10 +11,11 @@ use super::segments::behind;
 use crate::error::Result;
 use crate::model::tail::{self, Nearest, Packer, Question, block_size, entry_size};
 use crate::pg::probe::{self, Key};
+use crate::pg::row_bytes;
 use crate::pg::spi::{self, Arg};
 use crate::settings;
 use crate::store::shares;
-use std::collections::HashMap;
+use foldhash::HashMap;
 use uuid::Uuid;
 
 /// The build that has the table $1 to itself.
@@ -72,7 +73,7 @@ pub(super) fn write<'a>(
     let packer = Packer::new(vector_db.dimension, vector_db.element);
     let (mut tenants, mut blocks): (Vec<String>, Vec<Vec<u8>>) = (Vec::new(), Vec::new());
     // The last block of each.
-    let mut last: HashMap<String, usize> = HashMap::new();
+    let mut last: HashMap<String, usize> = HashMap::default();
     for Written { tenant_id, chunk_id, vector } in vectors {
         let at = match last.get(&tenant_id) {
             Some(at) if blocks[*at].len() < full => *at,
@@ -157,7 +158,8 @@ impl Tail {
         let mut nearest = Nearest::new(&self.question, most);
         let key = [Key::Long(self.build_no), Key::AtLeast(from.max(self.first))];
         let (tenants, table, index) = (shares::readable(kb_no)?, c"tail_vectors", c"tail_vectors_segment");
-        let is_read = probe::each_bytes(&tenants, table, index, &key, c"packed", |block| nearest.add(block));
+        let is_read =
+            row_bytes::each(&tenants, table, index, &key, c"packed", |block, next| nearest.add(block, next));
         Ok(is_read.then(|| nearest.sorted()))
     }
 }
