@@ -90,6 +90,7 @@ impl Width {
         assert!(stride >= lower.len().max(1) && lower.len() == upper.len());
         match self {
             Width::One => {
+                next.fetch();
                 sums.extend(
                     entries.chunks_exact(stride).map(|entry| sum(&entry[..lower.len()], lower, upper)),
                 );
@@ -104,6 +105,7 @@ impl Width {
 /// Memory that is likely to be read soon. Nothing is read of it here: the processor is asked to fetch it while it does something else,
 /// which changes nothing but its caches, whatever is there.
 #[derive(Debug, Clone, Copy)]
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 pub struct Ahead {
     start: *const u8,
     size: usize,

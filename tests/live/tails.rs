@@ -2,6 +2,7 @@
 //! edited, restored or indexed, and no more stays packed than is worth it.
 
 use crate::segments::{put, until_state};
+use crate::support::cluster::succeed;
 use crate::support::{APP, Db, LONG, assert_sound, texts, until, vector_table};
 
 fn packed(db: &mut Db) -> i64 {
@@ -323,4 +324,10 @@ fn where_a_session_has_seen_pages_of_packed_vectors_does_not_matter() {
         ask(&mut db);
         db.run("COMMIT");
     }
+    // Whoever likes can do without system indexes, for which kb's are taken.
+    let question = "SELECT string_agg(external_id, ' ' ORDER BY rank) FROM kb.query('k', 'Ships lie in the harbor.', 5, -1)";
+    let found: String = db.one(question);
+    let mut psql = cluster.program("psql");
+    psql.env("PGOPTIONS", "-c ignore_system_indexes=on").args(["-d", APP, "-X", "-A", "-t", "-c", question]);
+    assert_eq!(String::from_utf8(succeed(&mut psql).stdout).unwrap().trim(), found);
 }

@@ -1,12 +1,13 @@
 //! A cluster whose test does not end is stopped, so that one statement that waits for ever does not cost the results of all tests.
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::Duration;
 
 /// The longest a test may take: a multiple of what the longest takes on a slow machine.
-const LIMIT: Duration = Duration::from_secs(15 * 60);
+const LIMIT: Duration = Duration::from_secs(20 * 60);
 
 /// Watches a cluster until this is dropped.
 pub struct Watchdog {
@@ -21,13 +22,16 @@ impl Watchdog {
             if ended.recv_timeout(LIMIT) != Err(RecvTimeoutError::Timeout) {
                 return;
             }
-            let said = sessions.output().map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
-            eprintln!(
-                "{}: stopped after {} s, sessions:\n{}",
-                name.display(),
-                LIMIT.as_secs(),
-                said.unwrap_or_default()
-            );
+            let said = match sessions.output() {
+                Ok(output) => [output.stdout, output.stderr]
+                    .map(|said| String::from_utf8_lossy(&said).into_owned())
+                    .concat(),
+                Err(error) => error.to_string(),
+            };
+            let name = name.display();
+            // Not by eprintln, which says it only if the test ends.
+            let _ =
+                writeln!(std::io::stderr(), "{name}: stopped after {} s, sessions:\n{said}", LIMIT.as_secs());
             let _ = stop.output();
         });
         Watchdog { _ends: ends }
