@@ -88,7 +88,7 @@ def main() -> int:
     # Under filters.
     parser.add_argument("--filtered-chunks", type=int, default=50_000)
     # That a knowledge base has before it grows to three times as many, in ten steps: 100,000 for steps of 20,000.
-    parser.add_argument("--grown-chunks", type=int, default=50_000)
+    parser.add_argument("--grown-chunks", type=int, default=40_000)
     # Of questions by words.
     parser.add_argument("--keyword-chunks", type=int, default=50_000)
     # Idle ones, beside the one that has work.
