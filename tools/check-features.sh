@@ -25,3 +25,15 @@ for version in 15 16 17 18; do
     say "checking pg$version"
     cargo check --lib --no-default-features --features "pg$version"
 done
+
+# The shipped bindings also have C's inline functions, which real builds have only with pgrx's feature cshim, and kb is built without it.
+bindings=$(cargo metadata --format-version 1 --no-default-features --features pg15 |
+    python3 -c 'import json, sys
+print(next(p["manifest_path"] for p in json.load(sys.stdin)["packages"] if p["name"] == "pgrx-pg-sys"))')
+bindings=${bindings%/Cargo.toml}/src/include
+for version in 15 16 17 18; do
+    inline=$(comm -12 \
+        <(grep -o '"[A-Za-z0-9_]*__pgrx_cshim"' "$bindings/pg$version.rs" | sed 's/"\(.*\)__pgrx_cshim"/\1/' | sort -u) \
+        <(grep -rhoE 'pg_sys::[A-Za-z0-9_]+' src | sed 's/pg_sys:://' | sort -u))
+    [ -z "$inline" ] || die "inline functions of PostgreSQL $version that a build without cshim has not: ${inline//$'\n'/, }"
+done

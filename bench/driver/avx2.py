@@ -15,7 +15,7 @@ KIND = "chunks of 128 tokens"
 CANDLE, ONNX, DAY = 3_474, 8_928, "2026-11-21"
 RATIO = 1.3
 # Texts that candle computes, and how many together.
-TEXTS, TOGETHER = 32, (4, 16)
+TEXTS, TOGETHER = 16, (4, 8)
 
 
 def candle_rate(server: Server, texts: list[str]) -> float:
