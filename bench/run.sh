@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The benchmarks, against a scratch cluster of their own; expects kb installed (make bench sees to it).
-# bench/run.sh [--only NAME,...] [--cranfield DIR] [--chunks N], names: ingest query seen remote model avx2 edit many
-# grown tables cost cranfield, and memory tenants filters keyword modules, which a whole run has not; N chunks for tenants, --filtered-chunks N for
+# bench/run.sh [--only NAME,...] [--cranfield DIR] [--chunks N], names: ingest query seen remote model avx2 memory edit many
+# grown tables cost cranfield, and worker (its memory) tenants filters keyword modules, which a whole run has not; N chunks for tenants, --filtered-chunks N for
 # filters, --grown-chunks N for grown, --keyword-chunks N for keyword, --knowledge-bases N for many.
 # CRANFIELD=dir or --cranfield DIR: a collection in the form of BEIR (corpus.jsonl, queries.jsonl and
 # qrels.tsv, or qrels/test.tsv, dev.tsv or train.tsv). ONNX=dir: graphs for ONNX Runtime, to stand beside the local model.

@@ -40,6 +40,7 @@ BENCHMARKS = {
     "model": model.run,
     "avx2": avx2.run,
     "memory": memory.run,
+    "worker": memory.run_worker,
     "edit": edit.run,
     "many": many.run,
     "tenants": tenants.run,
@@ -51,8 +52,8 @@ BENCHMARKS = {
     "cranfield": cranfield.run,
     "modules": cost.run_modules,
 }
-# What a whole run has not, so that it takes a quarter of an hour: `make bench-full` has them, of larger sizes.
-FULL_ONLY = ("memory", "tenants", "filters", "keyword", "modules")
+# What a whole run has not, so that it takes a quarter of an hour: `make bench-full` has them, most of larger sizes.
+FULL_ONLY = ("worker", "tenants", "filters", "keyword", "modules")
 WHOLE = [name for name in BENCHMARKS if name not in FULL_ONLY]
 
 

@@ -21,6 +21,9 @@ SHAPES = ((200, 500_000, 10), (10, 10_000_000, 1))
 def run(server: Server, report: Report) -> None:
     backend(server, report)
     gateway(server, report)
+
+
+def run_worker(server: Server, report: Report) -> None:
     with ThreadPoolExecutor(1) as pool:
         rated = pool.submit(remote.rate, server, report)
         for shape in SHAPES:

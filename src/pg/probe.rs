@@ -71,14 +71,15 @@ pub fn may_reach(table: &str, index: u32, least: i32) -> bool {
 /// A column of type integer of the first row that [`count`] counts; None within: there is no row. Also none where that cannot say.
 pub fn number(table: &CStr, index: &CStr, keys: &[Key], column: &CStr) -> Option<Option<i32>> {
     let mut found = None;
-    each(table, index, keys, &[column], |values| {
+    each(find(table)?, find(index)?, keys, &[column], |values| {
         found = values[0].and_then(read);
         false
     })?;
     Some(found)
 }
 
-fn find(relation: &CStr) -> Option<pg_sys::Oid> {
+/// A table or index of kb; None: there is none of that name.
+pub(super) fn find(relation: &CStr) -> Option<pg_sys::Oid> {
     // SAFETY: look-ups by name; what is missing is InvalidOid.
     let oid = unsafe {
         let schema = pg_sys::get_namespace_oid(c"kb".as_ptr(), true);
@@ -97,7 +98,7 @@ fn counted(
 ) -> Option<usize> {
     let mut count = 0;
     let columns: &[&CStr] = if tenants.is_some() { &[TENANT] } else { &[] };
-    visited(table, index, keys, columns, &mut |values| {
+    each(table, index, keys, columns, |values| {
         count += usize::from(tenants.is_none_or(|tenants| is_of(tenants, values[0])));
         count < most
     })?;
@@ -120,23 +121,13 @@ fn read<T: FromDatum>(value: pg_sys::Datum) -> Option<T> {
 /// Visits columns (None: NULL, or there is none of that name) of the rows that have these values in the first columns of an index, in
 /// its order, until a visit returns false. None: the index does not serve.
 pub(super) fn each(
-    table: &CStr,
-    index: &CStr,
-    keys: &[Key],
-    columns: &[&CStr],
-    mut visit: impl FnMut(&[Option<pg_sys::Datum>]) -> bool,
-) -> Option<()> {
-    visited(find(table)?, find(index)?, keys, columns, &mut visit)
-}
-
-fn visited(
     table: pg_sys::Oid,
     index: pg_sys::Oid,
     keys: &[Key],
     columns: &[&CStr],
-    visit: &mut dyn FnMut(&[Option<pg_sys::Datum>]) -> bool,
+    mut visit: impl FnMut(&[Option<pg_sys::Datum>]) -> bool,
 ) -> Option<()> {
-    scanned_by(table, index, keys, |relation, scan| {
+    scanned(table, index, keys, |relation, scan| {
         // SAFETY: both are open; a row is there until the next one is asked for.
         unsafe {
             let number = |column: &&CStr| pg_sys::get_attnum(table, column.as_ptr()).max(0) as usize;
@@ -162,15 +153,6 @@ fn visited(
 /// What `work` makes of a table of kb and a scan of its rows that have these values in the first columns of an index. None: the index
 /// does not serve.
 pub(super) fn scanned<T>(
-    table: &CStr,
-    index: &CStr,
-    keys: &[Key],
-    work: impl FnOnce(pg_sys::Relation, pg_sys::SysScanDesc) -> T,
-) -> Option<T> {
-    scanned_by(find(table)?, find(index)?, keys, work)
-}
-
-fn scanned_by<T>(
     table: pg_sys::Oid,
     index: pg_sys::Oid,
     keys: &[Key],

@@ -1,7 +1,7 @@
 //! A column of many rows, visited where it is stored. Of reading a page that is in memory already most is to look up where: this process
 //! notes that, so that the processor can fetch a page while the one before it is visited.
 
-use super::probe::{self, Key, TENANT, is_of, scanned};
+use super::probe::{self, Key, TENANT, find, is_of, scanned};
 use super::report::check_interrupts;
 use crate::kernels::rounded::Ahead;
 use pgrx::htup::heap_getattr_raw;
@@ -22,6 +22,7 @@ pub fn each(
     column: &CStr,
     mut visit: impl FnMut(&[u8], Ahead),
 ) -> bool {
+    let Some((table, index)) = find(table).zip(find(index)) else { return false };
     let of = |values: &[Option<pg_sys::Datum>]| is_of(tenants, values[0]).then_some(values[1]).flatten();
     // SAFETY: reads this process's variable.
     if unsafe { pg_sys::XactIsoLevel } == pg_sys::XACT_SERIALIZABLE as i32 {
