@@ -2,6 +2,7 @@
 //! KB_INSTRUCTION_SET names.
 
 pub mod int8;
+pub mod memory;
 pub mod product;
 pub mod rotation;
 pub mod rounded;

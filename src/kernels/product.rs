@@ -3,12 +3,11 @@
 //! Blocks for caches are the caller's: it multiplies some dozen rows at a time.
 
 use super::Simd;
+use super::memory::{Aligned, LINE, Memory};
 use rten_simd::ops::{BitOps, NumOps};
 use rten_simd::{Isa, SimdOp};
 use std::ops::Range;
 
-/// Numbers of a cache line.
-const LINE: usize = 16;
 /// How many numbers ahead are fetched into the processor's caches: of a few rows only, all weights come from memory, which is slower
 /// than the products.
 const AHEAD: usize = 64 * LINE;
@@ -23,31 +22,6 @@ impl Simd {
             Simd::Avx512(_) => 2 * LINE,
             _ => LINE,
         }
-    }
-}
-
-/// Numbers that begin with a cache line.
-#[derive(Default)]
-pub struct Aligned {
-    numbers: Vec<f32>,
-    start: usize,
-}
-
-impl Aligned {
-    /// Makes room for so many; what was there is lost.
-    pub fn resize(&mut self, count: usize) {
-        if self.numbers.len() < count + LINE {
-            self.numbers = vec![0.0; count + LINE];
-            self.start = self.numbers.as_ptr().align_offset(LINE * size_of::<f32>()).min(LINE);
-        }
-    }
-
-    fn all(&self) -> &[f32] {
-        &self.numbers[self.start..]
-    }
-
-    fn all_mut(&mut self) -> &mut [f32] {
-        &mut self.numbers[self.start..]
     }
 }
 
@@ -69,6 +43,13 @@ pub struct Panels {
 }
 
 impl Panels {
+    /// Of weights that stay: zeros, with room for as many as are to be filled in.
+    pub fn in_memory(memory: &mut Memory, simd: Simd, inputs: usize, outputs: usize) -> Panels {
+        let width = simd.panel();
+        let numbers = memory.take(outputs.div_ceil(width) * width * inputs);
+        Panels { numbers, width, inputs, outputs }
+    }
+
     /// Takes the place of what was there. `rows` has a row for each output, of its inputs.
     pub fn fill_transposed(&mut self, simd: Simd, rows: Rows, inputs: usize, outputs: usize) {
         let width = simd.panel();

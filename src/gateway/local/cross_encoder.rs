@@ -12,6 +12,7 @@ use super::tokens::{around, least, limited, open_tokenizer};
 use super::weights::Weights;
 use crate::error::{Error, Object, Result};
 use crate::kernels::InstructionSet;
+use crate::kernels::memory::Memory;
 use crate::model::{Compute, Reranker};
 use crate::model_files::{Architecture, ModelFiles, open_weights, read_header};
 use std::path::Path;
@@ -84,8 +85,9 @@ impl CrossEncoder {
             Family::Distilbert => ("pre_classifier", "classifier", head),
         };
         let way = Way::new(Compute::F32, set);
-        let classifier = Linear::load(&mut head, last, hidden, 1, way).map_err(fail)?;
-        let pooler = Linear::load(&mut head, first, hidden, hidden, way).map_err(fail)?;
+        let mut memory = Memory::default();
+        let classifier = Linear::load(&mut head, last, hidden, 1, way, &mut memory).map_err(fail)?;
+        let pooler = Linear::load(&mut head, first, hidden, hidden, way, &mut memory).map_err(fail)?;
         let weights = Weights::open(&files.weights).map_err(fail)?;
         let encoder = Encoder::load(weights, config, way).map_err(fail)?;
         if family == Family::Bert && !encoder.has_second_type() {

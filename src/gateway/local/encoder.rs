@@ -11,6 +11,7 @@ use super::config::{Config, Places};
 use super::linear::{Linear, Scratch, Way};
 use super::share;
 use super::weights::Weights;
+use crate::kernels::memory::Memory;
 use crate::kernels::product::{Panels, Rows};
 use crate::kernels::{Simd, rows};
 use std::cell::RefCell;
@@ -69,7 +70,13 @@ struct Layer {
 }
 
 impl Layer {
-    fn load(weights: &mut Weights, name: &str, config: &Config, way: Way) -> Result<Layer> {
+    fn load(
+        weights: &mut Weights,
+        name: &str,
+        config: &Config,
+        way: Way,
+        memory: &mut Memory,
+    ) -> Result<Layer> {
         let (hidden, intermediate) = (config.hidden_size, config.intermediate_size);
         let scale = 1.0 / (config.head_size() as f32).sqrt();
         let (mut joined, mut biases) = (Vec::new(), Vec::new());
@@ -79,15 +86,16 @@ impl Layer {
             joined.extend(weight.iter().map(|x| x * factor));
             biases.extend(weights.numbers(&format!("{name}.bias"), &[hidden])?.iter().map(|x| x * factor));
         }
+        let query_key_value = Linear::new(&joined, biases, hidden, way, memory)?;
         let mut linear = |what: &str, inputs, outputs| {
-            Linear::load(weights, &format!("{name}.{what}"), inputs, outputs, way)
+            Linear::load(weights, &format!("{name}.{what}"), inputs, outputs, way, memory)
         };
         let attention_output = linear("attention.output.dense", hidden, hidden)?;
         let feed_forward = linear("intermediate.dense", hidden, intermediate)?;
         let output = linear("output.dense", intermediate, hidden)?;
         let mut norm = |what: &str| Norm::load(weights, &format!("{name}.{what}"), config, way.simd);
         Ok(Layer {
-            query_key_value: Linear::new(&joined, biases, hidden, way)?,
+            query_key_value,
             attention_output,
             intermediate: feed_forward,
             output,
@@ -166,8 +174,9 @@ impl Encoder {
         let words = weights.numbers("embeddings.word_embeddings.weight", &[c.vocab_size, hidden])?;
         let Places { positions, second } = c.places(&mut weights)?;
         let norm = Norm::load(&mut weights, "embeddings.LayerNorm", c, way.simd)?;
+        let mut memory = Memory::default();
         let layers = (0..c.num_hidden_layers)
-            .map(|i| Layer::load(&mut weights, &format!("encoder.layer.{i}"), c, way))
+            .map(|i| Layer::load(&mut weights, &format!("encoder.layer.{i}"), c, way, &mut memory))
             .collect::<Result<_>>()?;
         Ok(Encoder { words, positions, second, norm, layers, config, simd: way.simd })
     }

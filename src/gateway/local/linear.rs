@@ -2,6 +2,7 @@
 
 use super::share;
 use super::weights::Weights;
+use crate::kernels::memory::Memory;
 use crate::kernels::product::{Panels, Rows};
 use crate::kernels::rows::{Activation, activate};
 use crate::kernels::{InstructionSet, Simd, int8};
@@ -57,14 +58,21 @@ impl Linear {
         inputs: usize,
         outputs: usize,
         way: Way,
+        memory: &mut Memory,
     ) -> Result<Linear> {
         let weight = weights.numbers(&format!("{name}.weight"), &[outputs, inputs])?;
         let bias = weights.numbers(&format!("{name}.bias"), &[outputs])?;
-        Linear::new(&weight, bias, inputs, way)
+        Linear::new(&weight, bias, inputs, way, memory)
     }
 
     /// `weight`: a row for each output.
-    pub fn new(weight: &[f32], bias: Vec<f32>, inputs: usize, way: Way) -> Result<Linear> {
+    pub fn new(
+        weight: &[f32],
+        bias: Vec<f32>,
+        inputs: usize,
+        way: Way,
+        memory: &mut Memory,
+    ) -> Result<Linear> {
         let Way { compute, set, simd } = way;
         let outputs = bias.len();
         let problem = || "a weight matrix cannot be used".to_string();
@@ -76,7 +84,7 @@ impl Linear {
             }
             _ if weight.len() != inputs * outputs => return Err(problem()),
             _ => {
-                let mut panels = Panels::default();
+                let mut panels = Panels::in_memory(memory, simd, inputs, outputs);
                 panels.fill_transposed(simd, Rows { numbers: weight, stride: inputs }, inputs, outputs);
                 Weight::F32 { panels, bias }
             }
