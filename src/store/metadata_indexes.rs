@@ -85,12 +85,13 @@ pub fn is_wanted(index: &MetadataIndex) -> Result<bool> {
     Ok(found.unwrap_or(false))
 }
 
-/// Keys and types that are wanted, each once, however many knowledge bases want it: from one to the next.
+/// Keys and types that are wanted, each once, however many knowledge bases want it: from one to the next. With the transaction that
+/// one of them said so in.
 const WANTED: &str = "WITH RECURSIVE w AS (
-        (SELECT m.key, m.type FROM kb.metadata_indexes m ORDER BY m.key, m.type LIMIT 1)
+        (SELECT m.key, m.type, m.xmin::text AS said FROM kb.metadata_indexes m ORDER BY m.key, m.type LIMIT 1)
         UNION ALL
-        SELECT n.key, n.type FROM w CROSS JOIN LATERAL (
-            SELECT m.key, m.type FROM kb.metadata_indexes m WHERE (m.key, m.type) > (w.key, w.type)
+        SELECT n.key, n.type, n.said FROM w CROSS JOIN LATERAL (
+            SELECT m.key, m.type, m.xmin::text AS said FROM kb.metadata_indexes m WHERE (m.key, m.type) > (w.key, w.type)
             ORDER BY m.key, m.type LIMIT 1) n)";
 
 /// How many indexes there are. As the owner.
@@ -131,6 +132,9 @@ pub struct Task {
     wanted: Option<(String, IndexType)>,
     /// There is one of this name: not wanted any more, or what a failed build left.
     is_there: bool,
+    /// The transaction that wanted it, or the object that nobody wants: what is wanted anew after it was dropped is another task, and
+    /// does not wait for what became of the one before.
+    origin: String,
 }
 
 /// What is to be done, so that there is a valid index for each key and type that is wanted, and no other. By the worker and
@@ -138,21 +142,27 @@ pub struct Task {
 pub fn tasks() -> Result<Vec<Task>> {
     let sql = format!(
         "{WANTED}, wanted AS (
-            SELECT w.key, w.type,
+            SELECT w.key, w.type, w.said,
                 'documents_' || w.type || '_' || pg_catalog.left(pg_catalog.md5(w.key), 24) AS name FROM w),
         present AS (
-            SELECT c.relname::text AS name, i.indisvalid FROM pg_catalog.pg_index i
+            SELECT c.relname::text AS name, c.oid, i.indisvalid FROM pg_catalog.pg_index i
             JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid
             WHERE i.indrelid = 'kb.documents'::regclass
               AND c.relname ~ '^documents_(text|number|timestamp)_[0-9a-f]{{24}}$')
-        SELECT coalesce(wanted.name, present.name), wanted.key, wanted.type, present.name IS NOT NULL
+        SELECT coalesce(wanted.name, present.name), wanted.key, wanted.type, present.name IS NOT NULL,
+            coalesce(wanted.said, present.oid::text)
         FROM wanted FULL JOIN present ON present.name = wanted.name
         WHERE wanted.name IS NULL OR present.indisvalid IS DISTINCT FROM true ORDER BY 1"
     );
     spi::write(&sql, &[], |row| {
         let (key, type_name): (Option<String>, Option<String>) = (row.opt(1)?, row.opt(2)?);
         let index_type = type_name.as_deref().and_then(IndexType::parse);
-        Ok(Task { name: row.get(0)?, wanted: key.zip(index_type), is_there: row.get(3)? })
+        Ok(Task {
+            name: row.get(0)?,
+            wanted: key.zip(index_type),
+            is_there: row.get(3)?,
+            origin: row.get(4)?,
+        })
     })
 }
 

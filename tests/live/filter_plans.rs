@@ -329,7 +329,7 @@ fn an_index_on_a_key_is_made_for_all_who_want_it_and_goes_with_the_last_of_them(
     db.run("SELECT kb.drop_knowledge_base('m')");
     until_metadata_indexes(&mut db, 1);
     // However often it is wanted again, it does not wait for what came before.
-    for _ in 0..6 {
+    for _ in 0..12 {
         db.run("SELECT kb.index_metadata('k', 'often', 'number')");
         until_metadata_indexes(&mut db, 2);
         db.run("SELECT kb.unindex_metadata('k', 'often')");
