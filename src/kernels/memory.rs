@@ -17,7 +17,7 @@ const PIECE: usize = 16 * LARGE_PAGE;
 pub struct Aligned(Place);
 
 enum Place {
-    /// From the second one's on.
+    /// Memory of its own, used from the number at this place on, which begins a cache line.
     Own(Vec<f32>, usize),
     Part(Part),
 }
@@ -25,7 +25,7 @@ enum Place {
 /// What a [`Memory`] gave, and gives nobody else.
 struct Part {
     piece: Arc<MmapRaw>,
-    /// In bytes: whole numbers.
+    /// Bytes of the piece before it, and how many numbers it has.
     start: usize,
     count: usize,
 }
