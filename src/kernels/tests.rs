@@ -155,6 +155,24 @@ fn every_instruction_set_gives_the_activations_of_a_plain_loop() {
     }
 }
 
+/// Also far from zero, where it is the number itself or nothing, and where it is no number.
+#[test]
+fn gelu_is_near_its_definition_everywhere() {
+    let mut x: Vec<f32> = (-160_000..=160_000).map(|i| i as f32 / 16_000.0).collect();
+    x.extend([-1e30, 1e30, -300.0, 300.0, -0.0, f32::MIN_POSITIVE, f32::INFINITY, f32::NAN, 1.0]);
+    let expected: Vec<f64> =
+        x.iter().map(|x| f64::from(*x) * 0.5 * libm::erfc(-f64::from(*x) / 2f64.sqrt())).collect();
+    for set in InstructionSet::available() {
+        let mut found = x.clone();
+        rows::activate(Simd::of(set).unwrap(), &mut found, Activation::Gelu);
+        for (x, (found, expected)) in x.iter().zip(found.iter().zip(&expected)) {
+            let is_near = (f64::from(*found) - expected).abs() <= 1.2e-6 * expected.abs().clamp(1.0, 1e30);
+            let is_same = x.is_nan() && found.is_nan() || *x == f32::INFINITY && *found == f32::INFINITY;
+            assert!(is_near || is_same, "{set:?}: {x} gives {found}, not {expected}");
+        }
+    }
+}
+
 #[test]
 fn what_is_no_number_stays_in_its_row() {
     for set in InstructionSet::available() {

@@ -1,5 +1,5 @@
-//! BERT's forward pass over several texts, by the products of `kernels::` and the vector functions of crate rten-vecmath, which
-//! are compiled for AVX-512, AVX2 with FMA, NEON and every machine.
+//! BERT's forward pass over several texts, by the products and vector functions of `kernels::`, which are compiled for AVX-512, AVX2
+//! with FMA, NEON and every machine.
 //!
 //! Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers", 2019. Weights are packed once, as the products read
 //! them. Nothing is padded: the tokens of some texts form one matrix, and only attention looks at the texts one by one. Many texts
