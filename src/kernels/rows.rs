@@ -1,4 +1,4 @@
-//! What is done to rows of numbers by themselves: norms, softmax, activations. By crate rten-vecmath, all but gelu.
+//! What is done to rows of numbers by themselves: norms, softmax, activations. By crate rten-vecmath, all but [`Activation::Gelu`].
 
 use super::Simd;
 use rten_simd::functional::simd_map;
@@ -104,8 +104,8 @@ const OVER: [f32; 6] =
     [0.398_942, 0.035_142_37, 0.004_761_619, 1.828_585_6e-4, 6.530_740_3e-6, 2.221_589_6e-8];
 const UNDER: [f32; 6] = [1.0, 0.254_752_46, 0.029_398_719, 0.001_962_436_8, 7.861_038e-5, 1.195_396_9e-6];
 
-/// x · Φ(x): Hendrycks, Gimpel, "Gaussian Error Linear Units", 2016. Within 1.2e-6 of x or of 1, whichever is larger, in half the
-/// time of one by exp.
+/// x · Φ(x): Hendrycks, Gimpel, "Gaussian Error Linear Units", 2016. The error is at most 1.2e-6, or 1.2e-6 of x where that is more;
+/// it is largest beyond 3. One by exp has half of that there, twice as much near zero, and takes twice the time.
 #[inline(always)]
 fn gelu<I: Isa>(isa: I, x: I::F32) -> I::F32 {
     let ops = isa.f32();
