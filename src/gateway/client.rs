@@ -33,7 +33,11 @@ fn lost(e: &std::io::Error) -> Error {
 impl Connection {
     /// Connects; starts the gateway if it does not run. Waits at most `timeout`.
     pub fn open(timeout: Duration) -> Result<Connection> {
-        let deadline = Instant::now() + timeout;
+        Connection::open_until(Instant::now() + timeout, timeout)
+    }
+
+    /// The same until a deadline; `timeout` is what errors say was waited.
+    fn open_until(deadline: Instant, timeout: Duration) -> Result<Connection> {
         loop {
             match Connection::try_open() {
                 Ok(connection) => return Ok(connection),
@@ -193,7 +197,7 @@ fn ask(request: &Request, timeout: Duration) -> Result<Response> {
     }
     // A gateway that is shutting down may accept a connection and drop it: try until the next one answers.
     loop {
-        let mut connection = Connection::open(deadline.saturating_duration_since(Instant::now()))?;
+        let mut connection = Connection::open_until(deadline, timeout)?;
         match connection.ask(request, deadline, timeout) {
             Ok(response) => {
                 KEPT.set(Some(connection));

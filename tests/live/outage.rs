@@ -46,7 +46,7 @@ fn a_provider_that_does_not_answer_questions_is_named_and_then_left_alone() {
     db.run("SET kb.gateway_timeout = '3s'");
     let fault = db.fault("SELECT * FROM kb.query('k', 'where is the harbor?')");
     assert!(
-        fault.code == "08006" && fault.message.contains("embedder \"e\": no answer within 2850 ms"),
+        fault.code == "08006" && fault.message.contains("embedder \"e\": no answer within 3000 ms"),
         "{fault:?}"
     );
     // Requests whose client has left count for the breaker all the same.

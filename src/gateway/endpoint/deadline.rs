@@ -30,10 +30,9 @@ where
     let result = match patience {
         None => task.await,
         Some(patience) => {
-            // A little earlier than the client's own timeout: this error names the endpoint, that one only the gateway.
-            let patience = patience - patience / 20;
             let late = |_| DeadlineError::Late(patience.as_millis());
-            tokio::time::timeout(patience, task).await.map_err(late)?
+            // A little earlier than the client's own timeout: this error names the endpoint, that one only the gateway.
+            tokio::time::timeout(patience - patience / 20, task).await.map_err(late)?
         }
     };
     result.map_err(|_| DeadlineError::Panicked)
@@ -55,7 +54,7 @@ mod tests {
                 let result = cancellation.run_until_cancelled(pending::<()>()).await;
                 let _ = tell.send(result);
             });
-            assert_eq!(late.await, Err(DeadlineError::Late(19)));
+            assert_eq!(late.await, Err(DeadlineError::Late(20)));
             assert_eq!(told.await, Ok(None));
         });
     }

@@ -203,14 +203,25 @@ impl Encoder {
         let texts: Vec<Text> = texts.iter().enumerate().map(text).collect();
         let tokens = texts.iter().map(|text| text.ids.len()).sum::<usize>();
         let threads = rayon::current_num_threads();
-        let mut found: Vec<(usize, T)> = if tokens <= FEW || texts.len() < threads {
+        let together = |texts: &[Text]| {
             let threads = share::threads();
-            share::together(threads, || self.encode(&texts, threads, &read))?
+            share::together(threads, || self.encode(texts, threads, &read))
+        };
+        let mut found: Vec<(usize, T)> = if tokens <= FEW || texts.len() < threads {
+            together(&texts)?
         } else {
             // As many for each thread, and all of about the same cost: none waits long for another at the end.
             let count = threads * tokens.div_ceil(threads * GROUP);
             let groups = share::evenly(texts, count, |text| self.cost(text.ids.len()));
-            let parts = share::one_by_one(&groups, threads, |texts| self.encode(texts, 1, &read), pause);
+            // Too few are left in the end to have one for each thread: these are shared, too.
+            let left = groups.len() % threads;
+            let left = if left < share::threads() { left } else { 0 };
+            let (first, last) = groups.split_at(groups.len() - left);
+            let mut parts = share::one_by_one(first, threads, |texts| self.encode(texts, 1, &read), pause);
+            for texts in last {
+                pause();
+                parts.push(together(texts));
+            }
             parts.into_iter().collect::<Result<Vec<_>>>()?.into_iter().flatten().collect()
         };
         found.sort_by_key(|(place, _)| *place);

@@ -301,7 +301,11 @@ impl Matrix {
         let width = PANEL.min(at.outputs.end - at.first_output);
         let start = at.first_output - at.outputs.start;
         for (out, sums) in out[at.first_row..].iter_mut().zip(&sums) {
-            out[start..start + width].copy_from_slice(&sums[..width]);
+            match out[start..start + width].as_mut_array() {
+                // Without a call: most panels are whole.
+                Some(out) => *out = *sums,
+                None => out[start..start + width].copy_from_slice(&sums[..width]),
+            }
         }
     }
 }
