@@ -185,12 +185,12 @@ fn tile<I: Isa, const V: usize, const M: usize>(isa: I, rows: Rows, at: At, out:
             ops.prefetch(numbers.as_ptr().wrapping_add(AHEAD + line * LINE));
         }
         let numbers = ops.load_many::<V>(numbers);
-        for i in 0..M {
+        for (i, sums) in sums.iter_mut().enumerate() {
             // SAFETY: i < M and input < depth, so the place is before the end, as asserted. (A slice for each row would need
             // more registers than there are: a fifth of the time with AVX-512.)
             let x = ops.splat(unsafe { *inputs.as_ptr().add(i * stride + input) });
             for v in 0..V {
-                sums[i][v] = ops.mul_add(x, numbers[v], sums[i][v]);
+                sums[v] = ops.mul_add(x, numbers[v], sums[v]);
             }
         }
     }
