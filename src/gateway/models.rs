@@ -11,11 +11,13 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 /// A piece of a request.
 struct Task {
     work: Work,
+    urgency: Urgency,
     texts: Vec<String>,
     answer: oneshot::Sender<Result<Vec<Vec<f32>>>>,
 }
@@ -69,6 +71,10 @@ impl Work {
 const PIECE: usize = 16 * 1024;
 /// Bytes that each text counts beside its own and the prefix's, for special tokens: a short text is not free.
 const SPECIAL: usize = 8;
+
+/// How long the threads stay awake after a question for the next one: to wake them takes a part of the time of a short question,
+/// and so does a core that slept. Others have the cores meanwhile, if they need them.
+const AWAKE: Duration = Duration::from_micros(500);
 
 /// Models in memory at most; the one that was asked least recently goes.
 const LOADED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(15);
@@ -155,7 +161,7 @@ impl Models {
                 piece.push(text);
             }
             let (answer, answered) = oneshot::channel();
-            let task = Task { work: work.clone(), texts: piece, answer };
+            let task = Task { work: work.clone(), urgency, texts: piece, answer };
             lock(&self.shared.queue).turns.push(urgency, whose, task);
             self.shared.filled.notify_one();
             let ended = |_| Error::Internal("the model thread ended".into());
@@ -257,6 +263,7 @@ fn among(threads: usize, work: impl FnOnce()) {
 
 /// Computes what comes, until nothing more will or another number of threads is to compute.
 fn compute(shared: &Arc<Shared>, threads: usize) {
+    let mut is_awake = false;
     loop {
         let tasks = {
             let mut queue = lock(&shared.queue);
@@ -270,9 +277,17 @@ fn compute(shared: &Arc<Shared>, threads: usize) {
                 if queue.closed {
                     return;
                 }
+                if std::mem::take(&mut is_awake) {
+                    drop(queue);
+                    let end = Instant::now() + AWAKE;
+                    local::stay_awake(|| lock(&shared.queue).turns.is_empty() && Instant::now() < end);
+                    queue = lock(&shared.queue);
+                    continue;
+                }
                 queue = sync::wait(&shared.filled, queue);
             }
         };
+        is_awake = tasks.iter().any(|task| task.urgency == Urgency::Query);
         serve(shared, tasks, &|| answer_questions(shared));
     }
 }

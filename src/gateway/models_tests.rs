@@ -72,7 +72,7 @@ fn between_two_groups_no_more_questions_are_answered_than_may_go_ahead_of_a_clas
     for _ in 0..PASSED_OVER + 3 {
         let (answer, answered) = oneshot::channel();
         let work = Work::Embed(embedder(), Kind::Query);
-        let task = Task { work, texts: vec!["a".into()], answer };
+        let task = Task { work, urgency: Urgency::Bulk, texts: vec!["a".into()], answer };
         lock(&shared.queue).turns.push(Urgency::Query, &Whose::default(), task);
         answers.push(answered);
     }
@@ -95,7 +95,7 @@ fn waiting_tasks(texts: &[&str]) -> (Vec<Task>, Vec<oneshot::Receiver<Result<Vec
     let one = |text: &&str| {
         let (answer, answered) = oneshot::channel();
         let work = Work::Embed(embedder(), Kind::Query);
-        (Task { work, texts: vec![text.to_string()], answer }, answered)
+        (Task { work, urgency: Urgency::Bulk, texts: vec![text.to_string()], answer }, answered)
     };
     texts.iter().map(one).unzip()
 }
@@ -113,7 +113,7 @@ fn questions_of_one_embedder_share_a_pass_and_each_gets_its_own_vector() {
     turns.push(
         Urgency::Query,
         &Whose { connection: 9, ..Whose::default() },
-        Task { work, texts: vec!["x".into()], answer },
+        Task { work, urgency: Urgency::Bulk, texts: vec!["x".into()], answer },
     );
     let together = take(&mut turns).unwrap();
     assert_eq!(together.len(), 3, "another embedder's waits");

@@ -22,6 +22,16 @@ use std::path::Path;
 /// Called by a thread that computes, between two of its parts of some texts: it lets something more urgent go first.
 pub type Pause<'a> = &'a (dyn Fn() + Sync);
 
+/// Keeps the threads that share a pass awake for as long as `is_wanted` says, and lets others have their cores.
+pub fn stay_awake(is_wanted: impl Fn() -> bool + Sync) {
+    let threads = share::threads();
+    share::together(threads, || {
+        while is_wanted() {
+            std::thread::yield_now();
+        }
+    });
+}
+
 /// A loaded model with the settings of one embedder.
 pub trait LocalModel: Send + Sync {
     /// One vector for each text, in order; the embedder's prefix for `kind` is put before each text.

@@ -20,9 +20,16 @@ impl Compute for Avx512 {
     /// With two registers each of sums in whole numbers and in f32: 24 of 32.
     const ROWS: usize = 6;
 
-    fn tile<const M: usize>(self, rows: [&[Inputs]; M], panel: &[Weights], sums: &mut [[f32; PANEL]; M]) {
+    fn tile<const M: usize>(
+        self,
+        rows: [&[Inputs]; M],
+        panel: &[Weights],
+        bias: &[f32; PANEL],
+        out: &mut [&mut [f32]],
+        start: usize,
+    ) {
         // SAFETY: self is there, so the instructions are.
-        unsafe { tile(rows, panel, sums) }
+        unsafe { tile(rows, panel, bias, out, start) }
     }
 
     fn round(self, row: &[f32], blocks: &mut [Inputs]) {
@@ -61,12 +68,19 @@ fn round_block(numbers: &[f32; BLOCK], block: &mut Inputs) {
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
-fn tile<const M: usize>(rows: [&[Inputs]; M], panel: &[Weights], sums: &mut [[f32; PANEL]; M]) {
+fn tile<const M: usize>(
+    rows: [&[Inputs]; M],
+    panel: &[Weights],
+    bias: &[f32; PANEL],
+    out: &mut [&mut [f32]],
+    start: usize,
+) {
     let mut rows = rows;
     for row in &mut rows {
         *row = &row[..panel.len()];
     }
-    let mut totals = [[_mm512_setzero_ps(); 2]; M];
+    let (bias, _) = bias.as_chunks::<HALF>();
+    let mut totals = [[load_f32(&bias[0]), load_f32(&bias[1])]; M];
     for (block, weights) in panel.iter().enumerate() {
         let mut products = [[load_i32(&weights.offsets[0]), load_i32(&weights.offsets[1])]; M];
         for (group, numbers) in weights.numbers.iter().enumerate() {
@@ -88,11 +102,10 @@ fn tile<const M: usize>(rows: [&[Inputs]; M], panel: &[Weights], sums: &mut [[f3
             }
         }
     }
-    for (sums, totals) in sums.iter_mut().zip(totals) {
-        for (sums, total) in sums.as_chunks_mut::<HALF>().0.iter_mut().zip(totals) {
-            let total = _mm512_add_ps(load_f32(sums), total);
+    for (out, totals) in out.iter_mut().zip(totals) {
+        for (out, total) in out[start..start + PANEL].as_chunks_mut::<HALF>().0.iter_mut().zip(totals) {
             // SAFETY: the array is as large as the register.
-            unsafe { _mm512_storeu_ps(sums.as_mut_ptr(), total) };
+            unsafe { _mm512_storeu_ps(out.as_mut_ptr(), total) };
         }
     }
 }

@@ -77,8 +77,16 @@ trait Compute: Copy {
     /// Of a whole number.
     const BITS: u32 = BITS;
 
-    /// Adds to `sums` the products of some rows and a panel; row and panel have the same number of blocks.
-    fn tile<const M: usize>(self, rows: [&[Inputs]; M], panel: &[Weights], sums: &mut [[f32; PANEL]; M]);
+    /// Writes the products of some rows and a panel, and the bias, into `out`, of each row from `start` on; row and panel have the
+    /// same number of blocks.
+    fn tile<const M: usize>(
+        self,
+        rows: [&[Inputs]; M],
+        panel: &[Weights],
+        bias: &[f32; PANEL],
+        out: &mut [&mut [f32]],
+        start: usize,
+    );
 
     /// Rounds a row; `blocks` has [`blocks_of`] its length.
     fn round(self, row: &[f32], blocks: &mut [Inputs]);
@@ -296,17 +304,26 @@ impl Matrix {
     fn tile<C: Compute, const M: usize>(&self, compute: C, rows: &Rows, at: Place, out: &mut [&mut [f32]]) {
         let (panel, of_panel) = (at.first_output / PANEL, blocks_of(self.inputs));
         let weights = &self.blocks[panel * of_panel..(panel + 1) * of_panel];
-        let mut sums = [self.bias[panel]; M];
-        compute.tile::<M>(std::array::from_fn(|i| rows.row(at.first_row + i)), weights, &mut sums);
+        let rows = std::array::from_fn(|i| rows.row(at.first_row + i));
         let width = PANEL.min(at.outputs.end - at.first_output);
         let start = at.first_output - at.outputs.start;
-        for (out, sums) in out[at.first_row..].iter_mut().zip(&sums) {
-            match out[start..start + width].as_mut_array() {
-                // Without a call: most panels are whole.
-                Some(out) => *out = *sums,
-                None => out[start..start + width].copy_from_slice(&sums[..width]),
-            }
+        let out = &mut out[at.first_row..][..M];
+        if width == PANEL {
+            return compute.tile::<M>(rows, weights, &self.bias[panel], out, start);
         }
+        let mut all = [[0.0; PANEL]; M];
+        compute.tile::<M>(rows, weights, &self.bias[panel], &mut all.each_mut().map(|row| &mut row[..]), 0);
+        for (out, all) in out.iter_mut().zip(&all) {
+            out[start..start + width].copy_from_slice(&all[..width]);
+        }
+    }
+}
+
+/// Writes a tile.
+#[inline(always)]
+fn write<const M: usize>(sums: &[[f32; PANEL]; M], out: &mut [&mut [f32]], start: usize) {
+    for (out, sums) in out.iter_mut().zip(sums) {
+        out[start..start + PANEL].copy_from_slice(sums);
     }
 }
 

@@ -1,6 +1,6 @@
 //! With AArch64's sdot, which multiplies 16 pairs of numbers and adds each four of them to a sum.
 
-use super::{BITS, Compute, GROUP, HALF, Inputs, PANEL, Weights, round};
+use super::{BITS, Compute, GROUP, HALF, Inputs, PANEL, Weights, round, write};
 use std::arch::aarch64::*;
 use std::arch::asm;
 
@@ -25,9 +25,18 @@ impl Compute for Neon {
     /// With eight registers each (four of sums in whole numbers, four in f32), half a panel at a time: 24 of 32.
     const ROWS: usize = 3;
 
-    fn tile<const M: usize>(self, rows: [&[Inputs]; M], panel: &[Weights], sums: &mut [[f32; PANEL]; M]) {
+    fn tile<const M: usize>(
+        self,
+        rows: [&[Inputs]; M],
+        panel: &[Weights],
+        bias: &[f32; PANEL],
+        out: &mut [&mut [f32]],
+        start: usize,
+    ) {
+        let mut sums = [*bias; M];
         // SAFETY: self is there, so the instructions are.
-        unsafe { tile(rows, panel, sums) }
+        unsafe { tile(rows, panel, &mut sums) }
+        write(&sums, out, start);
     }
 
     fn round(self, row: &[f32], blocks: &mut [Inputs]) {

@@ -1,6 +1,6 @@
 //! In code that every machine runs.
 
-use super::{BITS, Compute, GROUP, HALF, Inputs, PANEL, Weights, round, shift};
+use super::{BITS, Compute, GROUP, HALF, Inputs, PANEL, Weights, round, shift, write};
 
 #[derive(Debug, Clone, Copy)]
 pub struct Portable;
@@ -8,8 +8,16 @@ pub struct Portable;
 impl Compute for Portable {
     const ROWS: usize = 1;
 
-    fn tile<const M: usize>(self, rows: [&[Inputs]; M], panel: &[Weights], sums: &mut [[f32; PANEL]; M]) {
-        for (row, sums) in rows.into_iter().zip(sums) {
+    fn tile<const M: usize>(
+        self,
+        rows: [&[Inputs]; M],
+        panel: &[Weights],
+        bias: &[f32; PANEL],
+        out: &mut [&mut [f32]],
+        start: usize,
+    ) {
+        let mut all = [*bias; M];
+        for (row, sums) in rows.into_iter().zip(&mut all) {
             for (inputs, weights) in row.iter().zip(panel) {
                 let (halves, _) = sums.as_chunks_mut::<HALF>();
                 for (half, sums) in halves.iter_mut().enumerate() {
@@ -30,6 +38,7 @@ impl Compute for Portable {
                 }
             }
         }
+        write(&all, out, start);
     }
 
     fn round(self, row: &[f32], blocks: &mut [Inputs]) {
