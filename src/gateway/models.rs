@@ -72,8 +72,8 @@ const PIECE: usize = 16 * 1024;
 /// Bytes that each text counts beside its own and the prefix's, for special tokens: a short text is not free.
 const SPECIAL: usize = 8;
 
-/// How long the threads stay awake after a question for the next one: to wake them takes a part of the time of a short question,
-/// and so does a core that slept. Others have the cores meanwhile, if they need them.
+/// How long the threads stay awake after a question for the next one, at most, and no longer than the question took: to wake them
+/// takes a part of the time of a short question. Others have the cores meanwhile, if they need them.
 const AWAKE: Duration = Duration::from_micros(500);
 
 /// Models in memory at most; the one that was asked least recently goes.
@@ -263,7 +263,8 @@ fn among(threads: usize, work: impl FnOnce()) {
 
 /// Computes what comes, until nothing more will or another number of threads is to compute.
 fn compute(shared: &Arc<Shared>, threads: usize) {
-    let mut is_awake = false;
+    // How long to stay awake when nothing waits.
+    let mut awake = Duration::ZERO;
     loop {
         let tasks = {
             let mut queue = lock(&shared.queue);
@@ -277,9 +278,9 @@ fn compute(shared: &Arc<Shared>, threads: usize) {
                 if queue.closed {
                     return;
                 }
-                if std::mem::take(&mut is_awake) {
+                if !awake.is_zero() {
                     drop(queue);
-                    let end = Instant::now() + AWAKE;
+                    let end = Instant::now() + std::mem::take(&mut awake);
                     local::stay_awake(|| lock(&shared.queue).turns.is_empty() && Instant::now() < end);
                     queue = lock(&shared.queue);
                     continue;
@@ -287,8 +288,9 @@ fn compute(shared: &Arc<Shared>, threads: usize) {
                 queue = sync::wait(&shared.filled, queue);
             }
         };
-        is_awake = tasks.iter().any(|task| task.urgency == Urgency::Query);
+        let (is_question, begun) = (tasks.iter().any(|task| task.urgency == Urgency::Query), Instant::now());
         serve(shared, tasks, &|| answer_questions(shared));
+        awake = if is_question { begun.elapsed().min(AWAKE) } else { Duration::ZERO };
     }
 }
 
