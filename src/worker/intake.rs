@@ -34,8 +34,10 @@ const OPEN_REMOTE: usize = 1536;
 const SHARE: usize = 32;
 /// Documents claimed at a time.
 const CLAIM: usize = 64;
-/// A group of documents is prepared together up to this many bytes.
+/// A group of documents is prepared together up to this many bytes: few in the first group after a pause, so that vectors are
+/// computed while the next is prepared, and twice as many each time.
 const GROUP_BYTES: usize = 2 * 1024 * 1024;
+const FIRST_GROUP_BYTES: usize = 16 * 1024;
 const GROUP_DOCUMENTS: usize = 32;
 /// How many documents are remembered that an open transaction had locked.
 const FOUND_BUSY: usize = 100_000;
@@ -54,6 +56,8 @@ pub struct Intake {
     claims: Claims,
     claimed: VecDeque<Job>,
     preparing: Option<Preparing>,
+    /// Groups that were prepared since nothing was claimed last.
+    groups: u32,
     slow: SlowIntake,
     statistics: Statistics,
     /// By job_no, how often an open transaction had locked the document.
@@ -157,6 +161,7 @@ impl Intake {
             self.claim(open, pauses, indexes)?;
         }
         if self.claimed.is_empty() {
+            self.groups = 0;
             return Ok(false);
         }
         let (slow, documents): (Vec<_>, Vec<_>) =
@@ -201,10 +206,12 @@ impl Intake {
 
     /// Reads documents up to a bound of bytes; if one cannot be read, each alone.
     fn read_group(&mut self, open: &mut OpenDocuments) -> Result<Vec<Document>> {
+        let bytes = FIRST_GROUP_BYTES.saturating_mul(1 << self.groups.min(16)).min(GROUP_BYTES);
+        self.groups = self.groups.saturating_add(1);
         let count = self.claimed.len().min(GROUP_DOCUMENTS);
         let claimed = self.claimed.drain(..count).collect();
         let mut group = row_intake::refresh(claimed, &mut self.rests, open)?;
-        if let Ok(read) = txn::in_txn(|| read_some(&group)) {
+        if let Ok(read) = txn::in_txn(|| read_some(&group, bytes)) {
             open.outcomes().release_later(read.unreleased);
             for job in group.drain(..).rev().take(read.left) {
                 self.claimed.push_front(job);
@@ -213,7 +220,7 @@ impl Intake {
         }
         let mut documents = Vec::new();
         for job in group {
-            match txn::in_txn(|| read_some(std::slice::from_ref(&job))) {
+            match txn::in_txn(|| read_some(std::slice::from_ref(&job), bytes)) {
                 Ok(read) => {
                     open.outcomes().release_later(read.unreleased);
                     documents.extend(read.documents);
@@ -353,18 +360,18 @@ struct Read {
     unreleased: Vec<Job>,
 }
 
-/// Reads documents in order until they hold [`GROUP_BYTES`].
-fn read_some(jobs: &[Job]) -> Result<Read> {
+/// Reads documents in order until they hold so many bytes.
+fn read_some(jobs: &[Job], bytes: usize) -> Result<Read> {
     let mut read = Read { documents: Vec::new(), left: 0, unreleased: Vec::new() };
     let (mut targets, mut held) = (Targets::default(), 0);
     for (i, job) in jobs.iter().enumerate() {
         let left = jobs.len() - i;
-        if held >= GROUP_BYTES {
+        if held >= bytes {
             return Ok(Read { left, ..read });
         }
         match prepare::read(job, &mut targets)? {
             // A large one is alone in its group: if it kills this worker, it is known which it was.
-            Some(document) if !read.documents.is_empty() && held + document.size() > GROUP_BYTES => {
+            Some(document) if !read.documents.is_empty() && held + document.size() > bytes => {
                 return Ok(Read { left, ..read });
             }
             Some(document) => {

@@ -28,3 +28,27 @@ fn an_edit_does_not_wait_for_others_to_fill_its_request_while_another_knowledge_
     stub.hold(false);
     db.wait("edited");
 }
+
+#[test]
+fn the_first_documents_of_many_are_cut_by_themselves_so_that_their_vectors_come_early() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "hash", "{}");
+    let documents: Vec<Document> =
+        (0..24).map(|i| Document::new(format!("{i:02}"), texts::text(i, 10, 150))).collect();
+    assert!(documents.iter().all(|document| (9_000..16_000).contains(&document.content.len())));
+    // Of a second load as of the first.
+    for load in 0..2 {
+        db.put_all("k", &documents);
+        db.wait("k");
+        // The documents whose chunks were written in each transaction.
+        let groups: Vec<String> = db.all(
+            "SELECT string_agg(DISTINCT d.external_id, ' ') FROM kb.chunks c JOIN kb.documents d USING (document_id)
+             GROUP BY c.xmin::text ORDER BY min(d.document_id)",
+        );
+        println!("{groups:?}");
+        assert_eq!(groups[0], "00", "load {load}: {groups:?}");
+        assert!((3..=8).contains(&groups.len()), "load {load}: {groups:?}");
+        db.run("SELECT count(kb.delete_document('k', external_id)) FROM kb.documents");
+    }
+}
