@@ -1,5 +1,6 @@
-"""A program: ONNX Runtime's rate on the texts that kb embeds, and its time for a question. Reads the texts as JSON from
-standard input.
+"""A program: ONNX Runtime's rate on the texts that kb embeds, and its time for a question. The first line of standard input has
+the texts, as a JSON object with a list for each name. For each line that follows, one of these names, it prints the tokens a second
+of these texts; for an empty one the milliseconds that a question takes.
 
 onnx.py TOKENIZER.json GRAPHS THREADS KIND    KIND is f32 or int8; GRAPHS has KIND.onnx (input_ids, mask) and
 KIND_nomask.onnx (input_ids)
@@ -16,7 +17,7 @@ import numpy
 import onnxruntime
 from tokenizers import Tokenizer
 
-TOGETHER = 4
+TOGETHER, QUESTIONS, WARM_UP = 4, 40, 10
 
 
 def session(path: str, threads: int) -> onnxruntime.InferenceSession:
@@ -71,18 +72,23 @@ def main() -> None:
     def both(count: int):
         return session(f"{graphs}/{kind}.onnx", count), session(f"{graphs}/{kind}_nomask.onnx", count)
 
-    workers = [both(1) for _ in range(threads)]
-    rates = {}
-    for what, texts in json.load(sys.stdin).items():
+    texts_of = json.loads(sys.stdin.readline())
+    workers, one = [both(1) for _ in range(threads)], both(threads)
+    for texts in texts_of.values():
         rate(tokenizer, workers, texts[:8])
-        rates[what] = rate(tokenizer, workers, texts)
-    one, times = both(threads), []
-    for i in range(60):
+    for line in sys.stdin:
+        name = line.rstrip("\n")
+        print(rate(tokenizer, workers, texts_of[name]) if name else question(tokenizer, one), flush=True)
+
+
+def question(tokenizer: Tokenizer, sessions) -> float:
+    times = []
+    for i in range(QUESTIONS + WARM_UP):
         ids = tokenizer.encode(f"how do I create table number {i}?").ids
         begun = time.perf_counter()
-        run(one, [ids])
+        run(sessions, [ids])
         times.append((time.perf_counter() - begun) * 1000)
-    print(json.dumps({"rates": rates, "query_ms": median(times[10:])}))
+    return median(times[WARM_UP:])
 
 
 main()
