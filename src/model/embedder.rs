@@ -31,7 +31,7 @@ pub enum Pooling {
 #[serde(rename_all = "lowercase")]
 pub enum Compute {
     F32,
-    /// Weights and inputs rounded to 8 bits, with a scale for each 32 of them.
+    /// Weights and inputs, queries and keys rounded to 8 bits, with a scale for each 32 of them.
     Int8,
 }
 

@@ -7,12 +7,13 @@
 //! each thread computes its columns of every layer, so that it reads its part of the weights only.
 
 use super::Pause;
+use super::attention::Head;
 use super::config::{Config, Places};
 use super::linear::{Linear, Scratch, Way};
 use super::share;
 use super::weights::Weights;
 use crate::kernels::memory::Memory;
-use crate::kernels::product::{Panels, Rows};
+use crate::kernels::product::Rows;
 use crate::kernels::{Simd, rows};
 use std::cell::RefCell;
 use std::ops::Range;
@@ -25,10 +26,6 @@ const GROUP: usize = 128;
 const FEW: usize = 128;
 /// Tokens that go through the two layers behind attention together: what the first makes stays in a core's own cache.
 const FEED_FORWARD: usize = 96;
-/// Scores of attention that one thread has in memory at once: a row for each token, as long as the text. Rows do not depend on
-/// each other, so a long text takes memory in proportion to its length.
-const SCORES: usize = 256 * 1024;
-
 struct Norm {
     weight: Vec<f32>,
     bias: Vec<f32>,
@@ -113,7 +110,7 @@ pub struct Encoder {
     norm: Norm,
     layers: Vec<Layer>,
     config: Config,
-    simd: Simd,
+    way: Way,
 }
 
 /// A text of a pass.
@@ -149,20 +146,8 @@ impl Space {
     }
 }
 
-/// What a thread computes one head of one text in.
-#[derive(Default)]
-struct Head {
-    keys: Panels,
-    values: Panels,
-    scores: Vec<f32>,
-}
-
 thread_local! {
     static HEAD: RefCell<Head> = RefCell::default();
-}
-
-fn rows_at_once(length: usize) -> usize {
-    (SCORES / length.max(1)).clamp(1, length.max(1))
 }
 
 impl Encoder {
@@ -178,7 +163,7 @@ impl Encoder {
         let layers = (0..c.num_hidden_layers)
             .map(|i| Layer::load(&mut weights, &format!("encoder.layer.{i}"), c, way, &mut memory))
             .collect::<Result<_>>()?;
-        Ok(Encoder { words, positions, second, norm, layers, config, simd: way.simd })
+        Ok(Encoder { words, positions, second, norm, layers, config, way })
     }
 
     /// Whether it tells the two texts of a pair apart.
@@ -308,39 +293,16 @@ impl Encoder {
         joined: &[f32],
         columns: Range<usize>,
         mut out: &mut [&mut [f32]],
-        Head { keys, values, scores }: &mut Head,
+        head: &mut Head,
     ) {
-        let (hidden, size, simd) = (self.config.hidden_size, self.config.head_size(), self.simd);
-        let stride = 3 * hidden;
-        let mut start = 0;
+        let (hidden, size) = (self.config.hidden_size, self.config.head_size());
+        let mut joined = Rows { numbers: joined, stride: 3 * hidden };
         for text in texts {
-            let length = text.ids.len();
-            let (own, rest) = std::mem::take(&mut out).split_at_mut(length);
+            let (own, rest) = std::mem::take(&mut out).split_at_mut(text.ids.len());
             for first in columns.clone().step_by(size) {
-                let part = |which: usize| Rows {
-                    numbers: &joined[start * stride + which * hidden + first..],
-                    stride,
-                };
-                keys.fill_transposed(simd, part(1), size, length);
-                values.fill(simd, part(2), length, size);
-                let (at_once, place) = (rows_at_once(length), first - columns.start);
-                for (i, own) in own.chunks_mut(at_once).enumerate() {
-                    let queries = part(0);
-                    let queries = Rows { numbers: &queries.numbers[i * at_once * stride..], stride };
-                    if scores.len() < own.len() * length {
-                        scores.resize(own.len() * length, 0.0);
-                    }
-                    let scores = &mut scores[..own.len() * length];
-                    let mut rows: Vec<&mut [f32]> = scores.chunks_exact_mut(length).collect();
-                    keys.multiply(simd, queries, 0..length, None, &mut rows);
-                    rows::softmax(simd, scores, length);
-                    let mut rows: Vec<&mut [f32]> =
-                        own.iter_mut().map(|row| &mut row[place..place + size]).collect();
-                    let weights = Rows { numbers: scores, stride: length };
-                    values.multiply(simd, weights, 0..size, None, &mut rows);
-                }
+                head.attend(self.way, joined, [hidden, first, size], first - columns.start, own);
             }
-            start += length;
+            joined.numbers = &joined.numbers[own.len() * joined.stride..];
             out = rest;
         }
     }

@@ -39,14 +39,15 @@ impl Scratch {
 /// How layers are computed.
 #[derive(Clone, Copy)]
 pub struct Way {
-    compute: Compute,
-    set: InstructionSet,
+    /// None: in f32.
+    pub int8: Option<int8::Kernel>,
     pub simd: Simd,
 }
 
 impl Way {
     pub fn new(compute: Compute, set: InstructionSet) -> Way {
-        Way { compute, set, simd: Simd::of(set).unwrap_or_else(Simd::best) }
+        let int8 = (compute == Compute::Int8).then(|| set.int8());
+        Way { int8, simd: Simd::of(set).unwrap_or_else(Simd::best) }
     }
 }
 
@@ -73,12 +74,11 @@ impl Linear {
         way: Way,
         memory: &mut Memory,
     ) -> Result<Linear> {
-        let Way { compute, set, simd } = way;
+        let Way { int8, simd } = way;
         let outputs = bias.len();
         let problem = || "a weight matrix cannot be used".to_string();
-        let weight = match compute {
-            Compute::Int8 => {
-                let kernel = set.int8();
+        let weight = match int8 {
+            Some(kernel) => {
                 let matrix = int8::Matrix::new(kernel, weight, &bias, inputs).ok_or_else(problem)?;
                 Weight::Int8 { matrix, kernel }
             }
@@ -98,7 +98,8 @@ impl Linear {
         let unit = match weight {
             Weight::F32 { .. } => simd.panel(),
             Weight::Int8 { kernel, .. } => {
-                scratch.rows.round(*kernel, x, *inputs);
+                let rows = Rows { numbers: x, stride: *inputs };
+                scratch.rows.round(*kernel, rows, *inputs, x.len() / inputs);
                 int8::PANEL
             }
         };

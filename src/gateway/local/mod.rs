@@ -1,5 +1,6 @@
 //! Local models: texts become vectors inside this process.
 
+mod attention;
 mod bert;
 mod config;
 mod cross_encoder;

@@ -12,11 +12,12 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+mod matrix;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod portable;
 
-use std::ops::Range;
+pub use matrix::{Matrix, Rows};
 
 /// Inputs that share a scale.
 const BLOCK: usize = 32;
@@ -43,6 +44,29 @@ struct Weights {
     scales: [[f32; HALF]; 2],
     /// What takes an input's shift out of the sum: -shift · the sum of an output's numbers.
     offsets: [[i32; HALF]; 2],
+}
+
+impl Weights {
+    const ZERO: Weights = Weights {
+        numbers: [[[0; HALF * GROUP]; 2]; GROUPS],
+        scales: [[0.0; HALF]; 2],
+        offsets: [[0; HALF]; 2],
+    };
+
+    /// What the output at this place of the panel takes, of so many bits.
+    #[inline]
+    fn put(&mut self, place: usize, inputs: &Inputs, bits: u32) {
+        let (half, lane) = (place / HALF, place % HALF);
+        let shift = shift(bits);
+        // From -127 to 127 at most.
+        let numbers = inputs.numbers.map(|number| number.wrapping_sub(shift as u8) as i8);
+        let sum: i32 = numbers.iter().map(|number| i32::from(*number)).sum();
+        for (group, numbers) in self.numbers.iter_mut().zip(numbers.as_chunks::<GROUP>().0) {
+            group[half].as_chunks_mut::<GROUP>().0[lane] = *numbers;
+        }
+        self.scales[half][lane] = inputs.scale;
+        self.offsets[half][lane] = -(shift as i32) * sum;
+    }
 }
 
 /// A block of a row.
@@ -141,6 +165,19 @@ impl Kernel {
             _ => BITS,
         }
     }
+
+    /// Rounds a row; `blocks` has [`blocks_of`] its length.
+    fn round(self, row: &[f32], blocks: &mut [Inputs]) {
+        match self {
+            Kernel::Portable(kernel) => kernel.round(row, blocks),
+            #[cfg(target_arch = "aarch64")]
+            Kernel::Neon(kernel) => kernel.round(row, blocks),
+            #[cfg(target_arch = "x86_64")]
+            Kernel::Avx2(kernel) => kernel.round(row, blocks),
+            #[cfg(target_arch = "x86_64")]
+            Kernel::Avx512(kernel) => kernel.round(row, blocks),
+        }
+    }
 }
 
 /// The largest whole number of so many bits.
@@ -157,181 +194,12 @@ fn blocks_of(inputs: usize) -> usize {
     inputs.div_ceil(BLOCK)
 }
 
-/// Rows of numbers, rounded.
-#[derive(Default)]
-pub struct Rows {
-    blocks: Vec<Inputs>,
-    bits: u32,
-    count: usize,
-    inputs: usize,
-}
-
-impl Rows {
-    /// Takes the place of what was there. `numbers` holds whole rows, one behind the other. What is no finite number makes its
-    /// row's products NaN or infinite.
-    pub fn round(&mut self, kernel: Kernel, numbers: &[f32], inputs: usize) {
-        let of_row = blocks_of(inputs);
-        (self.bits, self.inputs, self.count) = (kernel.bits(), inputs, numbers.len() / inputs.max(1));
-        // Each is written anew below.
-        self.blocks.resize(self.count * of_row, Inputs::ZERO);
-        let rows = numbers.chunks_exact(inputs.max(1)).zip(self.blocks.chunks_exact_mut(of_row.max(1)));
-        for (row, blocks) in rows {
-            match kernel {
-                Kernel::Portable(kernel) => kernel.round(row, blocks),
-                #[cfg(target_arch = "aarch64")]
-                Kernel::Neon(kernel) => kernel.round(row, blocks),
-                #[cfg(target_arch = "x86_64")]
-                Kernel::Avx2(kernel) => kernel.round(row, blocks),
-                #[cfg(target_arch = "x86_64")]
-                Kernel::Avx512(kernel) => kernel.round(row, blocks),
-            }
-        }
-    }
-
-    fn row(&self, i: usize) -> &[Inputs] {
-        let of_row = blocks_of(self.inputs);
-        &self.blocks[i * of_row..(i + 1) * of_row]
-    }
-}
-
-/// Weights and a bias, rounded and laid out as they are read.
-pub struct Matrix {
-    /// Panel after panel.
-    blocks: Vec<Weights>,
-    bias: Vec<[f32; PANEL]>,
-    bits: u32,
-    inputs: usize,
-    outputs: usize,
-}
-
-impl Matrix {
-    /// For this kernel. `weight`: a row for each output. None where the sizes do not fit.
-    pub fn new(kernel: Kernel, weight: &[f32], bias: &[f32], inputs: usize) -> Option<Matrix> {
-        let outputs = bias.len();
-        if inputs == 0 || weight.len() != inputs.checked_mul(outputs)? {
-            return None;
-        }
-        let zero = Weights {
-            numbers: [[[0; HALF * GROUP]; 2]; GROUPS],
-            scales: [[0.0; HALF]; 2],
-            offsets: [[0; HALF]; 2],
-        };
-        let (panels, of_panel) = (outputs.div_ceil(PANEL), blocks_of(inputs));
-        let bits = kernel.bits();
-        let shift = shift(bits) as i32;
-        let mut matrix = Matrix {
-            blocks: vec![zero; panels * of_panel],
-            bias: vec![[0.0; PANEL]; panels],
-            bits,
-            inputs,
-            outputs,
-        };
-        let mut rounded = vec![Inputs::ZERO; of_panel];
-        for (output, (row, bias)) in weight.chunks_exact(inputs).zip(bias).enumerate() {
-            let (panel, place) = (output / PANEL, output % PANEL);
-            let (half, lane) = (place / HALF, place % HALF);
-            matrix.bias[panel][place] = *bias;
-            round(row, &mut rounded, bits);
-            for (block, inputs) in matrix.blocks[panel * of_panel..].iter_mut().zip(&rounded) {
-                let mut sum = 0;
-                for (i, number) in inputs.numbers.iter().enumerate() {
-                    let number = i32::from(*number) - shift;
-                    sum += number;
-                    // From -127 to 127 at most.
-                    block.numbers[i / GROUP][half][lane * GROUP + i % GROUP] = number as i8;
-                }
-                block.scales[half][lane] = inputs.scale;
-                block.offsets[half][lane] = -shift * sum;
-            }
-        }
-        Some(matrix)
-    }
-
-    pub fn inputs(&self) -> usize {
-        self.inputs
-    }
-
-    pub fn outputs(&self) -> usize {
-        self.outputs
-    }
-
-    /// rows · weight + bias for some outputs, which begin with a panel: a row of `out` gets their numbers of one row.
-    ///
-    /// Panics where the sizes do not fit, or rows or matrix are for a kernel whose numbers have other bits.
-    pub fn multiply(&self, kernel: Kernel, rows: &Rows, outputs: Range<usize>, out: &mut [&mut [f32]]) {
-        assert!(rows.inputs == self.inputs && outputs.end <= self.outputs && out.len() == rows.count);
-        assert!(outputs.start.is_multiple_of(PANEL));
-        assert!(rows.bits == kernel.bits() && self.bits == kernel.bits());
-        match kernel {
-            Kernel::Portable(kernel) => self.multiply_by(kernel, rows, outputs, out),
-            #[cfg(target_arch = "aarch64")]
-            Kernel::Neon(kernel) => self.multiply_by(kernel, rows, outputs, out),
-            #[cfg(target_arch = "x86_64")]
-            Kernel::Avx2(kernel) => self.multiply_by(kernel, rows, outputs, out),
-            #[cfg(target_arch = "x86_64")]
-            Kernel::Avx512(kernel) => self.multiply_by(kernel, rows, outputs, out),
-        }
-    }
-
-    fn multiply_by<C: Compute>(
-        &self,
-        compute: C,
-        rows: &Rows,
-        outputs: Range<usize>,
-        out: &mut [&mut [f32]],
-    ) {
-        if rows.count == 0 {
-            return;
-        }
-        // Tiles of about the same size, rather than full ones and a rest.
-        let size = rows.count.div_ceil(rows.count.div_ceil(C::ROWS));
-        for first_output in outputs.clone().step_by(PANEL) {
-            for first_row in (0..rows.count).step_by(size) {
-                let at = Place { first_output, first_row, outputs: outputs.clone() };
-                match size.min(rows.count - first_row) {
-                    1 => self.tile::<C, 1>(compute, rows, at, out),
-                    2 => self.tile::<C, 2>(compute, rows, at, out),
-                    3 => self.tile::<C, 3>(compute, rows, at, out),
-                    4 => self.tile::<C, 4>(compute, rows, at, out),
-                    5 => self.tile::<C, 5>(compute, rows, at, out),
-                    _ => self.tile::<C, 6>(compute, rows, at, out),
-                }
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn tile<C: Compute, const M: usize>(&self, compute: C, rows: &Rows, at: Place, out: &mut [&mut [f32]]) {
-        let (panel, of_panel) = (at.first_output / PANEL, blocks_of(self.inputs));
-        let weights = &self.blocks[panel * of_panel..(panel + 1) * of_panel];
-        let rows = std::array::from_fn(|i| rows.row(at.first_row + i));
-        let width = PANEL.min(at.outputs.end - at.first_output);
-        let start = at.first_output - at.outputs.start;
-        let out = &mut out[at.first_row..][..M];
-        if width == PANEL {
-            return compute.tile::<M>(rows, weights, &self.bias[panel], out, start);
-        }
-        let mut all = [[0.0; PANEL]; M];
-        compute.tile::<M>(rows, weights, &self.bias[panel], &mut all.each_mut().map(|row| &mut row[..]), 0);
-        for (out, all) in out.iter_mut().zip(&all) {
-            out[start..start + width].copy_from_slice(&all[..width]);
-        }
-    }
-}
-
 /// Writes a tile.
 #[inline(always)]
 fn write<const M: usize>(sums: &[[f32; PANEL]; M], out: &mut [&mut [f32]], start: usize) {
     for (out, sums) in out.iter_mut().zip(sums) {
         out[start..start + PANEL].copy_from_slice(sums);
     }
-}
-
-/// Of a tile in the outputs that are computed.
-struct Place {
-    first_output: usize,
-    first_row: usize,
-    outputs: Range<usize>,
 }
 
 /// Rounds a row. Compiled again for each instruction set.

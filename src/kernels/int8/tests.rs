@@ -1,7 +1,9 @@
 //! Each instruction set of this machine against plain loops.
 
 use super::*;
+use crate::product;
 use crate::rotation::SplitMix64;
+use std::ops::Range;
 
 struct Random(SplitMix64);
 
@@ -55,12 +57,17 @@ fn multiply(matrix: &Matrix, kernel: Kernel, rows: &Rows, outputs: Range<usize>,
     matrix.multiply(kernel, rows, outputs, &mut of_rows);
 }
 
+/// Rounds rows that lie one behind the other.
+fn round(rows: &mut Rows, kernel: Kernel, numbers: &[f32], inputs: usize) {
+    rows.round(kernel, product::Rows { numbers, stride: inputs }, inputs, numbers.len() / inputs);
+}
+
 fn check(x: &[f32], weight: &[f32], bias: &[f32], inputs: usize) {
     for kernel in Kernel::available() {
         let expected = expected(x, weight, bias, inputs, kernel.bits());
         let matrix = Matrix::new(kernel, weight, bias, inputs).unwrap();
         let mut rows = Rows::default();
-        rows.round(kernel, x, inputs);
+        round(&mut rows, kernel, x, inputs);
         let mut out = vec![f32::NAN; expected.len()];
         multiply(&matrix, kernel, &rows, 0..bias.len(), &mut out);
         for (i, (found, (sum, size))) in out.iter().zip(&expected).enumerate() {
@@ -117,7 +124,7 @@ fn what_is_no_number_does_not_become_one() {
             for kernel in Kernel::available() {
                 let matrix = Matrix::new(kernel, &[0.5; 65 * 40], &[0.0; 40], 65).unwrap();
                 let mut rows = Rows::default();
-                rows.round(kernel, &x, 65);
+                round(&mut rows, kernel, &x, 65);
                 let mut out = vec![0.0; 3 * 40];
                 multiply(&matrix, kernel, &rows, 0..40, &mut out);
                 let finite: Vec<bool> = out.iter().map(|x| x.is_finite()).collect();
@@ -140,8 +147,8 @@ fn some_outputs_are_as_they_are_among_all() {
             assert_eq!((matrix.inputs(), matrix.outputs()), (inputs, outputs));
             let mut held = Rows::default();
             // What was there before does not matter.
-            held.round(kernel, &random.numbers(9 * 40), 40);
-            held.round(kernel, &x, inputs);
+            round(&mut held, kernel, &random.numbers(9 * 40), 40);
+            round(&mut held, kernel, &x, inputs);
             let mut whole = vec![0.0; rows * outputs];
             multiply(&matrix, kernel, &held, 0..outputs, &mut whole);
             for first in (0..outputs).step_by(PANEL) {
@@ -158,6 +165,33 @@ fn some_outputs_are_as_they_are_among_all() {
                     );
                 }
             }
+        }
+    }
+}
+
+#[test]
+fn columns_of_other_rows_give_what_they_give_by_themselves() {
+    let mut random = Random(SplitMix64(3));
+    for kernel in Kernel::available() {
+        // What was there before does not matter, larger or smaller.
+        let (mut matrix, mut rows) =
+            (Matrix::new(kernel, &[9.0; 200], &[7.0; 5], 40).unwrap(), Rows::default());
+        for (count, inputs, stride) in
+            [(70usize, 32, 96), (3, 5, 5), (40, 64, 200), (33, 24, 100), (1, 1, 3), (0, 4, 4)]
+        {
+            // The last row ends where its columns do.
+            let numbers = random.numbers((count * stride + inputs).saturating_sub(stride));
+            let strided = product::Rows { numbers: &numbers, stride };
+            let alone: Vec<f32> = numbers.chunks(stride).flat_map(|row| &row[..inputs]).copied().collect();
+            matrix.fill(kernel, strided, inputs, count);
+            rows.round(kernel, strided, inputs, count);
+            let mut found = vec![f32::NAN; count * count];
+            multiply(&matrix, kernel, &rows, 0..count, &mut found);
+            let by_itself = Matrix::new(kernel, &alone, &vec![0.0; count], inputs).unwrap();
+            round(&mut rows, kernel, &alone, inputs);
+            let mut expected = vec![0.0; count * count];
+            multiply(&by_itself, kernel, &rows, 0..count, &mut expected);
+            assert_eq!(found, expected, "{}, {count} of {inputs}", kernel.name());
         }
     }
 }
