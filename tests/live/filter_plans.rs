@@ -359,3 +359,36 @@ fn an_index_on_a_key_is_made_for_all_who_want_it_and_goes_with_the_last_of_them(
     db.run("SELECT kb.drop_knowledge_base('k')");
     until_metadata_indexes(&mut db, 0);
 }
+
+#[test]
+fn an_index_on_a_key_that_cannot_be_made_is_tried_again_after_pauses_that_double() {
+    let cluster = crate::cluster!("log_min_messages = debug1");
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "hash", "{}");
+    // Its name is taken.
+    let name: String = db.one("SELECT 'documents_number_' || left(md5('n'), 24)");
+    db.run(&format!("CREATE TABLE kb.{name} (); SELECT kb.index_metadata('k', 'n', 'number')"));
+    // When the indexer was started, in seconds of the day.
+    let starts = || -> Vec<f64> {
+        let log = cluster.log();
+        let lines =
+            log.lines().filter(|line| line.contains("starting background worker process \"kb indexer\""));
+        let second = |line: &str| {
+            let time = line.split(' ').nth(1).unwrap();
+            time.split(':').fold(0.0, |sum, part| sum * 60.0 + part.parse::<f64>().unwrap())
+        };
+        lines.map(second).collect()
+    };
+    until(SOON, "the indexer was started four times", || starts().len() >= 4);
+    let starts = starts();
+    for (i, least) in [2.0, 4.0, 8.0].into_iter().enumerate() {
+        // Midnight may lie between.
+        let pause = (starts[i + 1] - starts[i]).rem_euclid(86_400.0);
+        assert!(pause > least - 0.1, "pause {i}: {starts:?}");
+    }
+    db.run(&format!("DROP TABLE kb.{name}"));
+    // Wanted by others as well, it is one index still.
+    db.create_kb("l", "hash", "{}");
+    db.run("SELECT kb.index_metadata('l', 'n', 'number'), kb.unindex_metadata('k', 'n')");
+    until_metadata_indexes(&mut db, 1);
+}
