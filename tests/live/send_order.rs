@@ -46,7 +46,6 @@ fn the_first_documents_of_many_are_cut_by_themselves_so_that_their_vectors_come_
             "SELECT string_agg(DISTINCT d.external_id, ' ') FROM kb.chunks c JOIN kb.documents d USING (document_id)
              GROUP BY c.xmin::text ORDER BY min(d.document_id)",
         );
-        println!("{groups:?}");
         assert_eq!(groups[0], "00", "load {load}: {groups:?}");
         assert!((3..=8).contains(&groups.len()), "load {load}: {groups:?}");
         db.run("SELECT count(kb.delete_document('k', external_id)) FROM kb.documents");
