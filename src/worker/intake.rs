@@ -206,9 +206,12 @@ impl Intake {
 
     /// Reads documents up to a bound of bytes; if one cannot be read, each alone.
     fn read_group(&mut self, open: &mut OpenDocuments) -> Result<Vec<Document>> {
-        let bytes = FIRST_GROUP_BYTES.saturating_mul(1 << self.groups.min(16)).min(GROUP_BYTES);
-        self.groups = self.groups.saturating_add(1);
         let count = self.claimed.len().min(GROUP_DOCUMENTS);
+        // Rows whose documents do not fit would be read again with the next group.
+        let has_rows = self.claimed.iter().take(count).any(|job| job.source_no.is_some());
+        let first = if has_rows { GROUP_BYTES } else { FIRST_GROUP_BYTES };
+        let bytes = first.saturating_mul(1 << self.groups.min(16)).min(GROUP_BYTES);
+        self.groups = self.groups.saturating_add(1);
         let claimed = self.claimed.drain(..count).collect();
         let mut group = row_intake::refresh(claimed, &mut self.rests, open)?;
         if let Ok(read) = txn::in_txn(|| read_some(&group, bytes)) {
