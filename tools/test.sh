@@ -58,6 +58,10 @@ say "unit tests and tests/"
 cargo=(cargo test --no-default-features -p kb -p kb-kernels --lib --tests)
 "${cargo[@]}" --no-run
 timeout --kill-after 30 3900 "${cargo[@]}" --no-fail-fast 2>&1 | tee "$work/output" || failed="$failed cargo-test"
-# Once more at the end, where one looks, and where a shortened log still has it.
-sed -n '/^failures:$/,/^test result: FAILED/p' "$work/output" | tail -n 100 | cut -c1-400
+# Once more at the end, where one looks, and where a shortened log still has it: what each failed test said, without the server's log.
+awk '/^failures:$/ { failed = 1 }
+     / panicked at / { said = failed; lines = 0 }
+     /^the last of .*\/log:$/ || /^note: run with `RUST_BACKTRACE/ || /^$/ && lines > 40 { said = 0 }
+     /^    [a-z_:0-9]+$/ && failed || /^test result: FAILED/ { print; next }
+     said && lines++ < 60' "$work/output" | tail -n 100 | cut -c1-400
 [ -z "$failed" ] || die "failed: $failed"

@@ -289,7 +289,9 @@ fn compute(shared: &Arc<Shared>, threads: usize) {
             }
         };
         let (is_question, begun) = (tasks.iter().any(|task| task.urgency == Urgency::Query), Instant::now());
-        serve(shared, tasks, &|| answer_questions(shared));
+        let serve = || serve(shared, tasks, &|| answer_questions(shared));
+        // Else the others would fall asleep while one finds the tokens of a question.
+        if is_question { local::all_awake(serve) } else { serve() }
         awake = if is_question { begun.elapsed().min(AWAKE) } else { Duration::ZERO };
     }
 }

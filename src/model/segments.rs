@@ -112,7 +112,13 @@ pub enum Next {
 /// Rows behind the segments for which an index is built though more are coming; they are to be `most` at most, and others come
 /// while it is being built.
 pub fn rest_while_busy(most: u64) -> u64 {
-    most / 2
+    most - most / 4
+}
+
+/// Rows behind the segments that an index gets which is built while more are coming, about: the oldest ones. However many have come,
+/// it does not take longer, and meanwhile fewer come than it gets.
+pub fn draft_of_rest(most: u64) -> u64 {
+    (most / 2).max(SMALL)
 }
 
 /// The next step for a table with these segments (see [`cover`]) and `rest` rows behind them, up to number `last`, which are to be

@@ -77,8 +77,8 @@ fn a_table_gets_its_first_index_when_nothing_more_comes_or_much_has() {
     assert_eq!(next(&[], 999, 9, 1000, MOST_ROWS, Calm), Next::Nothing);
     assert_eq!(next(&[], 1000, 9, 1000, MOST_ROWS, Calm), build(0, 9));
     assert_eq!(next(&[], 0, -1, 0, MOST_ROWS, Calm), Next::Nothing);
-    assert_eq!(next(&[], 4999, 9, 1000, MOST_ROWS, Busy), Next::Nothing);
-    assert_eq!(next(&[], 5000, 9, 1000, MOST_ROWS, Busy), build(0, 9));
+    assert_eq!(next(&[], 7499, 9, 1000, MOST_ROWS, Busy), Next::Nothing);
+    assert_eq!(next(&[], 7500, 9, 1000, MOST_ROWS, Busy), build(0, 9));
     assert_eq!(next(&[], 20_000, 9, 30_000, MOST_ROWS, Busy), Next::Nothing);
 }
 
@@ -86,17 +86,17 @@ fn a_table_gets_its_first_index_when_nothing_more_comes_or_much_has() {
 fn while_there_is_traffic_what_has_no_index_gets_one_and_only_small_ones_are_merged() {
     use Traffic::{Busy, Calm};
     let old = segment(0, 99, 1_000_000);
-    assert_eq!(next(std::slice::from_ref(&old), 4999, 120, 1, MOST_ROWS, Busy), Next::Nothing);
-    assert_eq!(next(std::slice::from_ref(&old), 5000, 120, 1, MOST_ROWS, Busy), build(100, 120));
-    assert_eq!(next(std::slice::from_ref(&old), 5000, 120, 1, MOST_ROWS, Calm), build(100, 120));
+    assert_eq!(next(std::slice::from_ref(&old), 7499, 120, 1, MOST_ROWS, Busy), Next::Nothing);
+    assert_eq!(next(std::slice::from_ref(&old), 7500, 120, 1, MOST_ROWS, Busy), build(100, 120));
+    assert_eq!(next(std::slice::from_ref(&old), 7500, 120, 1, MOST_ROWS, Calm), build(100, 120));
     // When nothing comes any more, all have an index.
     assert_eq!(next(std::slice::from_ref(&old), 999, 120, 1, MOST_ROWS, Calm), Next::Nothing);
     assert_eq!(next(std::slice::from_ref(&old), 1000, 120, 1, MOST_ROWS, Calm), Next::WhenQuiet);
     assert_eq!(next(std::slice::from_ref(&old), 1000, 120, 1, MOST_ROWS, Traffic::Quiet), build(100, 120));
     let mut many = vec![old];
     many.extend((0..4).map(|i| segment(100 + i * 10, 109 + i * 10, 5000)));
-    assert_eq!(next(&many[..4], 5000, 200, 1, MOST_ROWS, Busy), build(130, 200));
-    assert_eq!(next(&many, 5000, 200, 1, MOST_ROWS, Busy), build(100, 200));
+    assert_eq!(next(&many[..4], 7500, 200, 1, MOST_ROWS, Busy), build(130, 200));
+    assert_eq!(next(&many, 7500, 200, 1, MOST_ROWS, Busy), build(100, 200));
     // There are never very many.
     let mut many: Vec<Segment> = (0..17).map(|i| segment(i * 10, i * 10 + 9, 20_000)).collect();
     many[7].rows = 17_000;
@@ -112,7 +112,7 @@ fn large_ones_are_merged_when_it_is_quiet() {
     let cover = [segment(0, 9, 100_000), segment(10, 19, 70_000), segment(20, 29, 3000)];
     assert_eq!(next(&cover, 0, 29, 1, MOST_ROWS, Calm), Next::WhenQuiet);
     assert_eq!(next(&cover, 2000, 31, 1, MOST_ROWS, Calm), Next::WhenQuiet);
-    assert_eq!(next(&cover, 5000, 31, 1, MOST_ROWS, Calm), build(30, 31));
+    assert_eq!(next(&cover, 7500, 31, 1, MOST_ROWS, Calm), build(30, 31));
     assert_eq!(next(&cover, 0, 29, 1, MOST_ROWS, Quiet), build(0, 29));
     // What is merged then has what came last, too.
     assert_eq!(next(&cover, 10, 31, 1, MOST_ROWS, Quiet), build(0, 31));
@@ -163,7 +163,7 @@ fn segments_stay_few_and_rows_are_seldom_built_again() {
             settle(&mut cover, &mut rest, number, Traffic::Quiet, &mut built);
             assert!(cover.len() <= 8, "{cover:?}");
         }
-        assert!(rest <= MOST_ROWS / 2);
+        assert!(rest <= rest_while_busy(MOST_ROWS));
     }
     assert!(most <= 17, "{most}");
     let times = built as f64 / (total as f64 * 1000.0);

@@ -23,10 +23,14 @@ use std::path::Path;
 /// Called by a thread that computes, between two of its parts of some texts: it lets something more urgent go first.
 pub type Pause<'a> = &'a (dyn Fn() + Sync);
 
+/// Does some work and keeps the threads that share a pass awake meanwhile.
+pub fn all_awake<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    share::together(share::threads(), work)
+}
+
 /// Keeps the threads that share a pass awake for as long as `is_wanted` says, and lets others have their cores.
 pub fn stay_awake(is_wanted: impl Fn() -> bool + Sync) {
-    let threads = share::threads();
-    share::together(threads, || {
+    all_awake(|| {
         while is_wanted() {
             std::thread::yield_now();
         }

@@ -1,11 +1,11 @@
 //! HNSW indexes: which segments of which tables want one, and the statements that build and drop them.
 
 use super::own_table::IS_SHARED;
-use super::segments::{self, behind, indexes};
+use super::segments::{self, behind, indexes, number_behind};
 use super::tail::{self, most_rows};
 use super::{Health, VectorDb};
 use crate::error::Result;
-use crate::model::segments::{Next, Segment, Traffic, cover, is_redundant, next};
+use crate::model::segments::{Next, Segment, Traffic, cover, draft_of_rest, is_redundant, next};
 use crate::pg::spi::{self, Arg, quote};
 use crate::store::server_catalogs::vector_schema;
 
@@ -170,7 +170,11 @@ impl Table {
             Next::Build { first, last } => {
                 // A first one is built at once as it is to be, unless more is coming.
                 let is_draft = traffic == Traffic::Busy || traffic == Traffic::Calm && !cover.is_empty();
-                Work::Build(Build { first, last, traffic, is_draft })
+                let oldest = match is_draft && last > end {
+                    true => number_behind(&self.vector_db, end, draft_of_rest(most))?,
+                    false => None,
+                };
+                Work::Build(Build { first, last: oldest.unwrap_or(last), traffic, is_draft })
             }
             Next::WhenQuiet => Work::WhenQuiet { last },
             Next::Nothing => Work::Nothing,

@@ -143,6 +143,17 @@ pub(super) fn behind(vector_db: &VectorDb, last: i32, most: u64) -> Result<Optio
     Ok(found.and_then(|(rows, last)| Some((rows, last?))))
 }
 
+/// The number of the row that is the `rows`-th, or of the last one, with a number above `last`; None: there is none.
+pub(super) fn number_behind(vector_db: &VectorDb, last: i32, rows: u64) -> Result<Option<i32>> {
+    let sql = format!(
+        "SELECT pg_catalog.max(r.segment)
+         FROM (SELECT v.segment FROM {} v WHERE v.segment > $1 ORDER BY v.segment LIMIT $2) r",
+        vector_db.table()
+    );
+    let found = spi::write_one(&sql, &[Arg::Int(last), Arg::Long(rows as i64)], |row| row.opt::<i32>(0))?;
+    Ok(found.flatten())
+}
+
 /// How many segments a table has, and how many rows are behind them, counted up to `most`: by an index, however many rows there are.
 /// By the worker.
 pub fn unindexed(vector_db: &VectorDb, most: u64) -> Result<(usize, u64)> {
