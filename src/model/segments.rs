@@ -116,7 +116,7 @@ pub fn rest_while_busy(most: u64) -> u64 {
 }
 
 /// Rows behind the segments that an index gets which is built while more are coming, about: the oldest ones. However many have come,
-/// it does not take longer, and meanwhile fewer come than it gets.
+/// it takes no longer, and no more memory.
 pub fn draft_of_rest(most: u64) -> u64 {
     (most / 2).max(SMALL)
 }

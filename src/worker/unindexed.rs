@@ -5,7 +5,7 @@ use super::back_pressure::BackPressure;
 use super::target::Target;
 use crate::model::vector_db::VectorDbType;
 use crate::pg::{txn, wake};
-use crate::store::vector_store::{VectorDb, progress, tail, unindexed};
+use crate::store::vector_store::{VectorDb, tail, unindexed};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
@@ -59,10 +59,10 @@ impl Unindexed {
                 return true;
             }
             // Somebody may have dropped or locked the table: then nobody waits for its index, either.
-            let vector_db = &filling.vector_db;
-            let look = || Ok((unindexed(vector_db, 2 * filling.most)?, progress::counters(vector_db)?));
-            let Ok((state, progress)) = txn::in_txn(look) else { return false };
-            filling.pressure.judge(state, progress, filling.most, now);
+            let Ok(state) = txn::in_txn(|| unindexed(&filling.vector_db, 2 * filling.most)) else {
+                return false;
+            };
+            filling.pressure.judge(state, filling.most, now);
             (filling.since, filling.looked) = (0, Some(now));
             true
         });

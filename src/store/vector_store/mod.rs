@@ -9,7 +9,7 @@ mod missing;
 mod nearest;
 mod own_table;
 mod pgvector;
-pub mod progress;
+mod progress;
 mod sample;
 mod segments;
 mod table;

@@ -68,15 +68,6 @@ pub(super) fn of(vector_db: &VectorDb, build_no: i64) -> Result<Option<Progress>
     Ok(Some(Progress { is_merge: !replaced.is_empty(), phase: counters.phase, done }))
 }
 
-/// What the index that is being built on a table does, and how much of that is done: it changes while the build gets on. By the worker.
-pub fn counters(vector_db: &VectorDb) -> Result<Option<(String, i64)>> {
-    let sql = "SELECT p.phase, p.blocks_done + p.tuples_done FROM pg_catalog.pg_stat_progress_create_index p
-         JOIN pg_catalog.pg_stat_activity a ON a.pid = p.pid AND a.backend_type = 'kb indexer'
-         WHERE p.datname = pg_catalog.current_database()
-           AND p.relid = pg_catalog.to_regclass('kb.' || pg_catalog.quote_ident($1))::oid LIMIT 1";
-    spi::read_one(sql, &[Arg::Text(&vector_db.table_name)], |row| Ok((row.get(0)?, row.get(1)?)))
-}
-
 /// Rounded to hundredths: more would tell how many there are.
 fn part(done: i64, all: i64) -> Option<f64> {
     (all > 0).then(|| (done as f64 / all as f64 * 100.0).round().min(100.0) / 100.0)
