@@ -291,7 +291,10 @@ fn compute(shared: &Arc<Shared>, threads: usize) {
         let (is_question, begun) = (tasks.iter().any(|task| task.urgency == Urgency::Query), Instant::now());
         let serve = || serve(shared, tasks, &|| answer_questions(shared));
         // Else the others would fall asleep while one finds the tokens of a question.
-        if is_question { local::all_awake(serve) } else { serve() }
+        match is_question {
+            true => local::all_awake(serve),
+            false => serve(),
+        }
         awake = if is_question { begun.elapsed().min(AWAKE) } else { Duration::ZERO };
     }
 }

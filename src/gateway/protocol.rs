@@ -57,6 +57,13 @@ pub enum Request {
     Health,
 }
 
+impl Request {
+    /// Whether the next request of its connection may ask for what this one brings.
+    pub fn is_done_first(&self) -> bool {
+        matches!(self, Request::LogQuestion { .. })
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Response {
     Embedded(Embedded),
@@ -77,7 +84,7 @@ pub enum Response {
 }
 
 /// A question with what it got, as kb.query_log has it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct LoggedQuestion {
     pub query_id: Uuid,
     pub kb_no: i64,

@@ -1,6 +1,7 @@
 //! Which instruction set the local models are computed with: the best that the machine has, or the one that
 //! KB_INSTRUCTION_SET names.
 
+pub mod ahead;
 pub mod int8;
 pub mod memory;
 pub mod product;

@@ -5,8 +5,9 @@
 //! i, number i + half the upper ones.
 //!
 //! Sums are of whole numbers and exact, so that every instruction set gives the same. `unsafe` are the loads of fixed arrays, the
-//! calls of functions for an instruction set that was found on this machine, and the wish for memory that is read soon ([`Ahead`]).
+//! calls of functions for an instruction set that was found on this machine.
 
+use super::ahead::Ahead;
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
 
@@ -18,9 +19,6 @@ const MOST: f32 = 15.0;
 pub const MIDDLE: i32 = 15;
 /// The largest number of the one vector that all others are multiplied by, without its sign.
 pub const MOST_WEIGHT: f32 = 127.0;
-/// Bytes of memory that are fetched at once.
-#[cfg(target_arch = "x86_64")]
-const LINE: usize = 64;
 /// Sums that are computed side by side.
 const LANES: usize = 8;
 
@@ -98,43 +96,6 @@ impl Width {
             // SAFETY: there is an Avx2, so the instructions are there.
             #[cfg(target_arch = "x86_64")]
             Width::Many(Avx2(())) => unsafe { products_by_many(entries, stride, lower, upper, next, sums) },
-        }
-    }
-}
-
-/// Memory that is likely to be read soon. Nothing is read of it here: the processor is asked to fetch it while it does something else,
-/// which changes nothing but its caches, whatever is there.
-#[derive(Debug, Clone, Copy)]
-#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
-pub struct Ahead {
-    start: *const u8,
-    size: usize,
-}
-
-impl Ahead {
-    /// So many bytes from an address on.
-    pub fn at(start: *const u8, size: usize) -> Ahead {
-        Ahead { start, size }
-    }
-
-    pub fn nothing() -> Ahead {
-        Ahead::at(std::ptr::null(), 0)
-    }
-
-    /// Has all of it fetched.
-    pub fn fetch(self) {
-        #[cfg(target_arch = "x86_64")]
-        self.fetch_part(0, 1);
-    }
-
-    /// Has one of so many equal parts fetched.
-    #[cfg(target_arch = "x86_64")]
-    #[inline]
-    fn fetch_part(self, part: usize, parts: usize) {
-        let place = |part: usize| part * self.size / parts / LINE * LINE;
-        for line in (place(part)..place(part + 1)).step_by(LINE) {
-            // SAFETY: no address makes it fail.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(self.start.wrapping_add(line).cast()) };
         }
     }
 }
@@ -220,7 +181,7 @@ fn products_by_many(
     let count = entries.len() / stride;
     for (place, entry) in entries.chunks_exact(stride).enumerate() {
         // A little with each entry: all at once would wait for memory as long as reading it does.
-        next.fetch_part(place, count);
+        next.part(place, count).fetch();
         let (bytes, rest) = entry[..lower.len()].as_chunks::<32>();
         let mut total = _mm256_setzero_si256();
         let weights = of_lower.chunks(SHORT).zip(of_upper.chunks(SHORT));

@@ -11,8 +11,9 @@
 
 use super::Metric;
 use super::vector_db::Element;
+use crate::kernels::ahead::Ahead;
 use crate::kernels::rotation::Rotation;
-use crate::kernels::rounded::{self, Ahead, MIDDLE, MOST_WEIGHT, Rounded, Width};
+use crate::kernels::rounded::{self, MIDDLE, MOST_WEIGHT, Rounded, Width};
 use uuid::Uuid;
 
 /// Bytes of an entry behind its numbers: the vector's length, what [`Rounded`] says, and the chunk's id.

@@ -153,7 +153,8 @@ fn what_comes_faster_than_its_index_waits_for_it_but_not_for_ever_and_others_do_
     assert!(has_waited);
     writer.run("COMMIT");
     // The oldest of what waits get one first, so that a build does not take the longer the more has come.
-    let drafts = "SELECT coalesce(max(c.reltuples), 0)::bigint FROM pg_class c WHERE c.relname LIKE '%_draft'";
+    let drafts =
+        "SELECT coalesce(max(c.reltuples), 0)::bigint FROM pg_class c WHERE c.relname LIKE '%_draft'";
     let mut largest = 0;
     until(LONG, "it has its index", || {
         largest = largest.max(db.one::<i64>(drafts));

@@ -19,7 +19,7 @@ pub fn with_two_segments(cluster: &Cluster) -> (Db, String) {
 
 fn put_two_segments(db: &mut Db) -> String {
     // So many get an index as soon as they are there.
-    db.run(&format!("ALTER SYSTEM SET kb.forced_tail = {ROWS}"));
+    db.run(&format!("ALTER SYSTEM SET kb.forced_tail = {}", ROWS * 2 / 3));
     db.run("SELECT pg_reload_conf()");
     for (numbers, segments) in [(0..ROWS / 2, 1), (ROWS / 2..ROWS, 2)] {
         // All at one commit, so that none of them has its index before the others are there.

@@ -161,7 +161,7 @@ fn with_a_draft(cluster: &Cluster) -> (Db, String) {
         db.wait("k");
         until_state(&mut db, (segments, 0));
         // As soon as there are 1,000 they get an index, though more may come.
-        db.run("ALTER SYSTEM SET kb.forced_tail = 2000");
+        db.run("ALTER SYSTEM SET kb.forced_tail = 1300");
         db.run("SELECT pg_reload_conf()");
         if segments == 1 {
             // The next one reads it when it starts.
@@ -294,7 +294,7 @@ fn whoever_is_killed_while_segments_are_built_every_vector_is_found_and_gets_its
 
 #[test]
 fn a_merge_is_put_off_when_much_is_written_meanwhile() {
-    let cluster = crate::cluster!("kb.forced_tail = 2400");
+    let cluster = crate::cluster!("kb.forced_tail = 1600");
     let (mut db, mut holder) = (cluster.connect(APP), cluster.connect(APP));
     db.run("SELECT kb.create_embedder('small', 'hash', 'hash', 16)");
     let put = |db: &mut Db, from: i32, to: i32| {

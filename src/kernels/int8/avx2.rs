@@ -3,7 +3,9 @@
 //! each sum of two would have to be brought to 32 bits by itself, which is a product more: measured, that is slower than f32 on
 //! processors that multiply whole numbers half as fast as those with a point (AMD's before Zen 3).
 
-use super::{BLOCK, Compute, GROUP, HALF, Inputs, PANEL, UNSIGNED, Weights, padded, scale, shift, write};
+use super::{
+    BLOCK, Compute, GROUP, HALF, Inputs, PANEL, Panel, UNSIGNED, Weights, padded, scale, shift, write,
+};
 use std::arch::x86_64::*;
 
 /// Of a whole number.
@@ -28,17 +30,10 @@ impl Compute for Avx2 {
     const ROWS: usize = 2;
     const BITS: u32 = BITS;
 
-    fn tile<const M: usize>(
-        self,
-        rows: [&[Inputs]; M],
-        panel: &[Weights],
-        bias: &[f32; PANEL],
-        out: &mut [&mut [f32]],
-        start: usize,
-    ) {
-        let mut sums = [*bias; M];
+    fn tile<const M: usize>(self, rows: [&[Inputs]; M], panel: Panel, out: &mut [&mut [f32]], start: usize) {
+        let mut sums = [*panel.bias; M];
         // SAFETY: self is there, so the instructions are.
-        unsafe { tile(rows, panel, &mut sums) }
+        unsafe { tile(rows, panel.blocks, &mut sums) }
         write(&sums, out, start);
     }
 

@@ -1,6 +1,6 @@
 //! With AVX-512: VNNI's vpdpbusd multiplies 64 pairs of numbers and adds each four of them to a sum.
 
-use super::{BITS, BLOCK, Compute, GROUP, HALF, Inputs, PANEL, UNSIGNED, Weights, padded, scale, shift};
+use super::{BITS, BLOCK, Compute, GROUP, HALF, Inputs, PANEL, Panel, UNSIGNED, padded, scale, shift};
 use std::arch::x86_64::*;
 
 /// There is one only where the instructions are.
@@ -20,16 +20,9 @@ impl Compute for Avx512 {
     /// With two registers each of sums in whole numbers and in f32: 24 of 32.
     const ROWS: usize = 6;
 
-    fn tile<const M: usize>(
-        self,
-        rows: [&[Inputs]; M],
-        panel: &[Weights],
-        bias: &[f32; PANEL],
-        out: &mut [&mut [f32]],
-        start: usize,
-    ) {
+    fn tile<const M: usize>(self, rows: [&[Inputs]; M], panel: Panel, out: &mut [&mut [f32]], start: usize) {
         // SAFETY: self is there, so the instructions are.
-        unsafe { tile(rows, panel, bias, out, start) }
+        unsafe { tile(rows, panel, out, start) }
     }
 
     fn round(self, row: &[f32], blocks: &mut [Inputs]) {
@@ -70,18 +63,19 @@ fn round_block(numbers: &[f32; BLOCK], block: &mut Inputs) {
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
 fn tile<const M: usize>(
     rows: [&[Inputs]; M],
-    panel: &[Weights],
-    bias: &[f32; PANEL],
+    Panel { blocks, bias, next }: Panel,
     out: &mut [&mut [f32]],
     start: usize,
 ) {
     let mut rows = rows;
     for row in &mut rows {
-        *row = &row[..panel.len()];
+        *row = &row[..blocks.len()];
     }
     let (bias, _) = bias.as_chunks::<HALF>();
     let mut totals = [[load_f32(&bias[0]), load_f32(&bias[1])]; M];
-    for (block, weights) in panel.iter().enumerate() {
+    for (block, weights) in blocks.iter().enumerate() {
+        // A little with each block: all at once would wait for memory.
+        next.part(block, blocks.len()).fetch();
         let mut products = [[load_i32(&weights.offsets[0]), load_i32(&weights.offsets[1])]; M];
         for (group, numbers) in weights.numbers.iter().enumerate() {
             let numbers = [load_i8(&numbers[0]), load_i8(&numbers[1])];

@@ -1,6 +1,7 @@
 //! Matrices and rows in 8 bits, and their products tile by tile.
 
-use super::{Compute, Inputs, Kernel, PANEL, Weights, blocks_of};
+use super::{Compute, Inputs, Kernel, PANEL, Panel, Weights, blocks_of};
+use crate::ahead::Ahead;
 use crate::product;
 use std::ops::Range;
 
@@ -117,7 +118,7 @@ impl Matrix {
         let size = rows.count.div_ceil(rows.count.div_ceil(C::ROWS));
         for first_output in outputs.clone().step_by(PANEL) {
             for first_row in (0..rows.count).step_by(size) {
-                let at = Place { first_output, first_row, outputs: outputs.clone() };
+                let at = Place { first_output, first_row, size, outputs: outputs.clone() };
                 match size.min(rows.count - first_row) {
                     1 => self.tile::<C, 1>(compute, rows, at, out),
                     2 => self.tile::<C, 2>(compute, rows, at, out),
@@ -133,16 +134,20 @@ impl Matrix {
     #[inline(always)]
     fn tile<C: Compute, const M: usize>(&self, compute: C, rows: &Rows, at: Place, out: &mut [&mut [f32]]) {
         let (panel, of_panel) = (at.first_output / PANEL, blocks_of(self.inputs));
-        let weights = &self.blocks[panel * of_panel..(panel + 1) * of_panel];
+        let blocks = &self.blocks[panel * of_panel..(panel + 1) * of_panel];
+        let behind = &self.blocks[(panel + 1) * of_panel..];
+        let next = Ahead::of(&behind[..of_panel.min(behind.len())]);
+        let next = next.part(at.first_row / at.size, rows.count.div_ceil(at.size));
+        let panel = Panel { blocks, bias: &self.bias[panel], next };
         let rows = std::array::from_fn(|i| rows.row(at.first_row + i));
         let width = PANEL.min(at.outputs.end - at.first_output);
         let start = at.first_output - at.outputs.start;
         let out = &mut out[at.first_row..][..M];
         if width == PANEL {
-            return compute.tile::<M>(rows, weights, &self.bias[panel], out, start);
+            return compute.tile::<M>(rows, panel, out, start);
         }
         let mut all = [[0.0; PANEL]; M];
-        compute.tile::<M>(rows, weights, &self.bias[panel], &mut all.each_mut().map(|row| &mut row[..]), 0);
+        compute.tile::<M>(rows, panel, &mut all.each_mut().map(|row| &mut row[..]), 0);
         for (out, all) in out.iter_mut().zip(&all) {
             out[start..start + width].copy_from_slice(&all[..width]);
         }
@@ -153,5 +158,7 @@ impl Matrix {
 struct Place {
     first_output: usize,
     first_row: usize,
+    /// Rows of a tile.
+    size: usize,
     outputs: Range<usize>,
 }

@@ -19,6 +19,8 @@ mod portable;
 
 pub use matrix::{Matrix, Rows};
 
+use super::ahead::Ahead;
+
 /// Inputs that share a scale.
 const BLOCK: usize = 32;
 /// Outputs that are computed together.
@@ -69,6 +71,15 @@ impl Weights {
     }
 }
 
+/// What a tile reads of a matrix.
+#[derive(Clone, Copy)]
+struct Panel<'a> {
+    blocks: &'a [Weights],
+    bias: &'a [f32; PANEL],
+    /// A part of what the tiles behind this one read: the tiles of this panel fetch the next one.
+    next: Ahead,
+}
+
 /// A block of a row.
 #[derive(Clone)]
 #[repr(C, align(4))]
@@ -103,14 +114,7 @@ trait Compute: Copy {
 
     /// Writes the products of some rows and a panel, and the bias, into `out`, of each row from `start` on; row and panel have the
     /// same number of blocks.
-    fn tile<const M: usize>(
-        self,
-        rows: [&[Inputs]; M],
-        panel: &[Weights],
-        bias: &[f32; PANEL],
-        out: &mut [&mut [f32]],
-        start: usize,
-    );
+    fn tile<const M: usize>(self, rows: [&[Inputs]; M], panel: Panel, out: &mut [&mut [f32]], start: usize);
 
     /// Rounds a row; `blocks` has [`blocks_of`] its length.
     fn round(self, row: &[f32], blocks: &mut [Inputs]);

@@ -1,6 +1,6 @@
 //! With AArch64's sdot, which multiplies 16 pairs of numbers and adds each four of them to a sum.
 
-use super::{BITS, Compute, GROUP, HALF, Inputs, PANEL, Weights, round, write};
+use super::{BITS, Compute, GROUP, HALF, Inputs, PANEL, Panel, Weights, round, write};
 use std::arch::aarch64::*;
 use std::arch::asm;
 
@@ -25,17 +25,10 @@ impl Compute for Neon {
     /// With eight registers each (four of sums in whole numbers, four in f32), half a panel at a time: 24 of 32.
     const ROWS: usize = 3;
 
-    fn tile<const M: usize>(
-        self,
-        rows: [&[Inputs]; M],
-        panel: &[Weights],
-        bias: &[f32; PANEL],
-        out: &mut [&mut [f32]],
-        start: usize,
-    ) {
-        let mut sums = [*bias; M];
+    fn tile<const M: usize>(self, rows: [&[Inputs]; M], panel: Panel, out: &mut [&mut [f32]], start: usize) {
+        let mut sums = [*panel.bias; M];
         // SAFETY: self is there, so the instructions are.
-        unsafe { tile(rows, panel, &mut sums) }
+        unsafe { tile(rows, panel.blocks, &mut sums) }
         write(&sums, out, start);
     }
 

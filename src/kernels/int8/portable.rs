@@ -1,6 +1,6 @@
 //! In code that every machine runs.
 
-use super::{BITS, Compute, GROUP, HALF, Inputs, PANEL, Weights, round, shift, write};
+use super::{BITS, Compute, GROUP, HALF, Inputs, Panel, round, shift, write};
 
 #[derive(Debug, Clone, Copy)]
 pub struct Portable;
@@ -8,17 +8,10 @@ pub struct Portable;
 impl Compute for Portable {
     const ROWS: usize = 1;
 
-    fn tile<const M: usize>(
-        self,
-        rows: [&[Inputs]; M],
-        panel: &[Weights],
-        bias: &[f32; PANEL],
-        out: &mut [&mut [f32]],
-        start: usize,
-    ) {
-        let mut all = [*bias; M];
+    fn tile<const M: usize>(self, rows: [&[Inputs]; M], panel: Panel, out: &mut [&mut [f32]], start: usize) {
+        let mut all = [*panel.bias; M];
         for (row, sums) in rows.into_iter().zip(&mut all) {
-            for (inputs, weights) in row.iter().zip(panel) {
+            for (inputs, weights) in row.iter().zip(panel.blocks) {
                 let (halves, _) = sums.as_chunks_mut::<HALF>();
                 for (half, sums) in halves.iter_mut().enumerate() {
                     let mut products = [0i32; HALF];
