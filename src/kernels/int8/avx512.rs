@@ -1,6 +1,6 @@
 //! With AVX-512: VNNI's vpdpbusd multiplies 64 pairs of numbers and adds each four of them to a sum.
 
-use super::{BITS, BLOCK, Compute, GROUP, HALF, Inputs, PANEL, Panel, UNSIGNED, padded, scale, shift};
+use super::{BITS, BLOCK, Compute, GROUP, HALF, Inputs, LEAST, PANEL, Panel, UNSIGNED, padded, scale, shift};
 use std::arch::x86_64::*;
 
 /// There is one only where the instructions are.
@@ -27,29 +27,57 @@ impl Compute for Avx512 {
 
     fn round(self, row: &[f32], blocks: &mut [Inputs]) {
         // SAFETY: as above.
-        unsafe { round_row(row, blocks) }
+        unsafe { round_row(row, blocks, |largest| scale(largest, BITS)) }
     }
 }
 
-#[target_feature(enable = "avx512f,avx512bw")]
-fn round_row(row: &[f32], blocks: &mut [Inputs]) {
-    let (whole, rest) = row.as_chunks::<BLOCK>();
-    for (numbers, block) in whole.iter().zip(blocks.iter_mut()) {
-        round_block(numbers, block);
-    }
-    if let (false, Some(block)) = (rest.is_empty(), blocks.last_mut()) {
-        round_block(&padded(rest), block);
+impl Avx512 {
+    /// Rounds a row of inputs: their scales are powers of two, since the multiplier, which vpdpbusd takes too, need not multiply by
+    /// them; written is the power.
+    pub(super) fn round_inputs(self, row: &[f32], blocks: &mut [Inputs]) {
+        // SAFETY: as above.
+        unsafe { round_row(row, blocks, power) }
     }
 }
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn round_block(numbers: &[f32; BLOCK], block: &mut Inputs) {
+fn round_row(row: &[f32], blocks: &mut [Inputs], scale: impl Fn(u32) -> [f32; 2]) {
+    let (whole, rest) = row.as_chunks::<BLOCK>();
+    for (numbers, block) in whole.iter().zip(blocks.iter_mut()) {
+        round_block(numbers, block, &scale);
+    }
+    if let (false, Some(block)) = (rest.is_empty(), blocks.last_mut()) {
+        round_block(&padded(rest), block, &scale);
+    }
+}
+
+/// The least power of two that is a scale for a block, and its inverse, given the bits of the largest number without their signs.
+#[inline(always)]
+fn power(largest: u32) -> [f32; 2] {
+    /// Bits of the fraction of an f32, and of its exponent when it is 1.
+    const FRACTION: u32 = 23;
+    const ONE: i32 = 127;
+    /// From a number with the fraction of 127 up to the next power of two.
+    const ABOVE: u32 = (1 << (FRACTION - 6)) - 1;
+    if largest >= f32::INFINITY.to_bits() {
+        return [f32::INFINITY, 0.0];
+    }
+    if f32::from_bits(largest) < LEAST {
+        return [0.0; 2];
+    }
+    let power = ((largest + ABOVE) >> FRACTION) as i32 - ONE - (BITS as i32 - 2);
+    [power as f32, f32::from_bits(((ONE - power) as u32) << FRACTION)]
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn round_block(numbers: &[f32; BLOCK], block: &mut Inputs, scale: impl Fn(u32) -> [f32; 2]) {
     let (numbers, _) = numbers.as_chunks::<HALF>();
     let numbers = [load_f32(&numbers[0]), load_f32(&numbers[1])];
     let unsigned = |x| _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(UNSIGNED as i32));
     let largest = _mm512_reduce_max_epu32(_mm512_max_epu32(unsigned(numbers[0]), unsigned(numbers[1])));
-    let [scale, inverse] = scale(largest, BITS);
+    let [scale, inverse] = scale(largest);
     block.scale = scale;
     let (inverse, shift) = (_mm512_set1_ps(inverse), _mm512_set1_epi32(shift(BITS) as i32));
     for (bytes, numbers) in block.numbers.as_chunks_mut::<HALF>().0.iter_mut().zip(numbers) {
@@ -88,9 +116,9 @@ fn tile<const M: usize>(
         }
         let scales = [load_f32(&weights.scales[0]), load_f32(&weights.scales[1])];
         for i in 0..M {
-            let scale = _mm512_set1_ps(rows[i][block].scale);
+            let power = _mm512_set1_ps(rows[i][block].scale);
             for half in 0..2 {
-                let scale = _mm512_mul_ps(scale, scales[half]);
+                let scale = _mm512_scalef_ps(scales[half], power);
                 totals[i][half] =
                     _mm512_fmadd_ps(_mm512_cvtepi32_ps(products[i][half]), scale, totals[i][half]);
             }

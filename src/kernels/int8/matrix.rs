@@ -22,7 +22,7 @@ impl Rows {
         // Each is written anew below.
         self.blocks.resize(count * of_row, Inputs::ZERO);
         for (i, blocks) in self.blocks.chunks_exact_mut(of_row.max(1)).enumerate() {
-            kernel.round(&rows.numbers[i * rows.stride..][..inputs], blocks);
+            kernel.round_inputs(&rows.numbers[i * rows.stride..][..inputs], blocks);
         }
     }
 

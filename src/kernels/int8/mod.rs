@@ -1,7 +1,7 @@
 //! Products of a matrix of weights and rows of numbers in 8 bits.
 //!
 //! Weights and inputs are rounded to whole numbers from -127 to 127 (with AVX2 from -63 to 63: see there), and each 32 inputs (of a
-//! row, or of what an output takes) share a scale: block-wise symmetric quantisation, as Dettmers et al. have it ("8-bit Optimizers
+//! row, or of what an output takes) share a scale (with AVX-512 those of a row are powers of two: see there): block-wise symmetric quantisation, as Dettmers et al. have it ("8-bit Optimizers
 //! via Block-wise Quantization", 2022) and llama.cpp's Q8_0 lays it out. Sums within a block are exact, in 32 bits; blocks are added in f32. So of the same whole
 //! numbers the result does not depend on the instruction set but for the rounding of these last sums.
 //!
@@ -86,6 +86,7 @@ struct Panel<'a> {
 struct Inputs {
     /// Each with [`shift`] added.
     numbers: [u8; BLOCK],
+    /// Of a row of inputs for AVX-512, the power of two that it is.
     scale: f32,
 }
 
@@ -170,7 +171,16 @@ impl Kernel {
         }
     }
 
-    /// Rounds a row; `blocks` has [`blocks_of`] its length.
+    /// Rounds a row of inputs, as [`Compute::tile`] reads them; `blocks` has [`blocks_of`] its length.
+    fn round_inputs(self, row: &[f32], blocks: &mut [Inputs]) {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Kernel::Avx512(kernel) => kernel.round_inputs(row, blocks),
+            _ => self.round(row, blocks),
+        }
+    }
+
+    /// Rounds what an output takes.
     fn round(self, row: &[f32], blocks: &mut [Inputs]) {
         match self {
             Kernel::Portable(kernel) => kernel.round(row, blocks),

@@ -23,25 +23,33 @@ impl Random {
     }
 }
 
-/// Whole numbers of so many bits and their scale, of some numbers.
-fn rounded(numbers: &[f32], bits: u32) -> (Vec<i64>, f64) {
+/// Whole numbers of so many bits and their scale, of some numbers. It may have to be a power of two.
+fn rounded(numbers: &[f32], bits: u32, is_power: bool) -> (Vec<i64>, f64) {
     let largest = numbers.iter().fold(0f32, |most, x| most.max(x.abs()));
     if largest < LEAST {
         return (vec![0; numbers.len()], 0.0);
     }
-    let inverse = most(bits) / largest;
+    let (mut scale, mut inverse) = (largest / most(bits), most(bits) / largest);
+    if is_power {
+        scale = (-140..128)
+            .map(|power| 2f64.powi(power) as f32)
+            .find(|power| largest / power <= most(bits))
+            .unwrap();
+        inverse = 1.0 / scale;
+    }
     let whole = numbers.iter().map(|x| (x * inverse).round_ties_even() as i64).collect();
-    (whole, f64::from(largest / most(bits)))
+    (whole, f64::from(scale))
 }
 
 /// What the products must be, and the sum of the sizes of what is added, in proportion to which f32 rounds.
-fn expected(x: &[f32], weight: &[f32], bias: &[f32], inputs: usize, bits: u32) -> Vec<(f64, f64)> {
+fn expected(x: &[f32], weight: &[f32], bias: &[f32], inputs: usize, kernel: Kernel) -> Vec<(f64, f64)> {
+    let (bits, is_power) = (kernel.bits(), kernel.name() == "avx512");
     let mut all = Vec::new();
     for row in x.chunks_exact(inputs) {
         for (output, bias) in weight.chunks_exact(inputs).zip(bias) {
             let (mut sum, mut size) = (f64::from(*bias), f64::from(bias.abs()));
             for (row, output) in row.chunks(BLOCK).zip(output.chunks(BLOCK)) {
-                let ((a, of_a), (b, of_b)) = (rounded(row, bits), rounded(output, bits));
+                let ((a, of_a), (b, of_b)) = (rounded(row, bits, is_power), rounded(output, bits, false));
                 let products: i64 = a.iter().zip(&b).map(|(a, b)| a * b).sum();
                 sum += products as f64 * of_a * of_b;
                 size += (products as f64 * of_a * of_b).abs();
@@ -64,7 +72,7 @@ fn round(rows: &mut Rows, kernel: Kernel, numbers: &[f32], inputs: usize) {
 
 fn check(x: &[f32], weight: &[f32], bias: &[f32], inputs: usize) {
     for kernel in Kernel::available() {
-        let expected = expected(x, weight, bias, inputs, kernel.bits());
+        let expected = expected(x, weight, bias, inputs, kernel);
         let matrix = Matrix::new(kernel, weight, bias, inputs).unwrap();
         let mut rows = Rows::default();
         round(&mut rows, kernel, x, inputs);
