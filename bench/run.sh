@@ -86,7 +86,8 @@ say "making a cluster in $dir"
 cluster_stop "$dir"
 rm -rf "$dir"
 cluster_init "$dir"
-cluster_start "$dir" "shared_preload_libraries = 'kb'" "max_wal_size = '4GB'" "autovacuum = off" "shared_buffers = '$buffers'"
+# Files of WAL are used again, as in a server that has run for a while: to make one takes as long as to fill it.
+cluster_start "$dir" "shared_preload_libraries = 'kb'" "max_wal_size = '4GB'" "min_wal_size = '4GB'" "autovacuum = off" "shared_buffers = '$buffers'"
 postmaster=$(as_server head -n 1 "$dir/data/postmaster.pid")
 
 # One more, which has nothing to do until the model is measured on AVX2. The server reads which instructions to use from its environment.

@@ -79,7 +79,7 @@ class Server:
             version = connection.execute("SHOW server_version").fetchone()[0]
             settings = connection.execute(
                 "SELECT string_agg(name || ' ' || current_setting(name), ', ' ORDER BY name) FROM pg_settings WHERE name IN"
-                " ('autovacuum', 'shared_buffers', 'maintenance_work_mem', 'max_parallel_maintenance_workers', 'max_wal_size')"
+                " ('autovacuum', 'shared_buffers', 'maintenance_work_mem', 'max_parallel_maintenance_workers', 'max_wal_size', 'min_wal_size')"
             ).fetchone()[0]
             pgvector = connection.execute(
                 "SELECT default_version FROM pg_available_extensions WHERE name = 'vector'"
