@@ -116,9 +116,10 @@ pub fn rest_while_busy(most: u64) -> u64 {
 }
 
 /// Rows behind the segments that an index gets which is built while more are coming, about: the oldest ones. However many have come,
-/// it takes no longer, and no more memory.
-pub fn draft_of_rest(most: u64) -> u64 {
-    (most / 2).max(SMALL)
+/// it takes no longer, and no more memory. None: it gets all, since an index for the whole table goes when it is there.
+pub fn draft_of_rest(cover: &[Segment], most: u64) -> Option<u64> {
+    let is_whole = cover.last().is_some_and(Segment::is_whole);
+    (!is_whole).then(|| (most / 2).max(SMALL))
 }
 
 /// The next step for a table with these segments (see [`cover`]) and `rest` rows behind them, up to number `last`, which are to be

@@ -137,6 +137,15 @@ fn an_index_for_the_whole_table_is_replaced_and_a_gap_is_closed() {
     }
 }
 
+#[test]
+fn what_is_built_while_more_comes_is_bounded_but_where_it_takes_the_place_of_an_index_for_the_whole_table() {
+    assert_eq!(draft_of_rest(&[], 100_000), Some(50_000));
+    assert_eq!(draft_of_rest(&[segment(0, 5, 10)], 100_000), Some(50_000));
+    assert_eq!(draft_of_rest(&[segment(0, i32::MAX, 1_000_000)], 100_000), None);
+    // It is not one of the small ones that are soon merged.
+    assert_eq!(draft_of_rest(&[], 10_000), Some(SMALL));
+}
+
 /// Applies steps until there is none.
 fn settle(cover: &mut Vec<Segment>, rest: &mut u64, last: i32, traffic: Traffic, built: &mut u64) {
     while let Next::Build { first, last } = next(cover, *rest, last, 1, MOST_ROWS, traffic) {

@@ -170,9 +170,9 @@ impl Table {
             Next::Build { first, last } => {
                 // A first one is built at once as it is to be, unless more is coming.
                 let is_draft = traffic == Traffic::Busy || traffic == Traffic::Calm && !cover.is_empty();
-                let oldest = match is_draft && last > end {
-                    true => number_behind(&self.vector_db, end, draft_of_rest(most))?,
-                    false => None,
+                let oldest = match draft_of_rest(&cover, most) {
+                    Some(rows) if is_draft && last > end => number_behind(&self.vector_db, end, rows)?,
+                    _ => None,
                 };
                 Work::Build(Build { first, last: oldest.unwrap_or(last), traffic, is_draft })
             }
