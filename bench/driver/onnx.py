@@ -1,6 +1,6 @@
 """A program: ONNX Runtime's rate on the texts that kb embeds, and its time for a question. The first line of standard input has
 the texts, as a JSON object with a list for each name. For each line that follows, one of these names, it prints the tokens a second
-of these texts; for an empty one the milliseconds that a question takes.
+of these texts; for a number the milliseconds that so many questions take in one batch.
 
 onnx.py TOKENIZER.json GRAPHS THREADS KIND    KIND is f32 or int8; GRAPHS has KIND.onnx (input_ids, mask) and
 KIND_nomask.onnx (input_ids)
@@ -78,14 +78,16 @@ def main() -> None:
         rate(tokenizer, workers, texts[:8])
     for line in sys.stdin:
         name = line.rstrip("\n")
-        print(rate(tokenizer, workers, texts_of[name]) if name else question(tokenizer, one), flush=True)
+        figure = questions(tokenizer, one, int(name)) if name.isdigit() else rate(tokenizer, workers, texts_of[name])
+        print(figure, flush=True)
 
 
-def question(tokenizer: Tokenizer, sessions) -> float:
+def questions(tokenizer: Tokenizer, sessions, together: int) -> float:
     times = []
     for i in range(QUESTIONS + WARM_UP):
+        asked = [f"how do I create table number {(i + j) % 50}?" for j in range(together)]
         begun = time.perf_counter()
-        run(sessions, [tokenizer.encode(f"how do I create table number {i}?").ids])
+        run(sessions, [tokenizer.encode(text).ids for text in asked])
         times.append((time.perf_counter() - begun) * 1000)
     return median(times[WARM_UP:])
 
