@@ -9,8 +9,10 @@ mod connection;
 pub mod embed;
 pub mod endpoint;
 pub mod frame;
+mod loaded_models;
 pub mod local;
 pub mod models;
+pub mod places;
 pub mod protocol;
 pub mod provider;
 #[cfg(feature = "server")]

@@ -1,13 +1,12 @@
-//! The loaded models, each loaded once, and the threads that run them.
+//! What local models are asked for, and the threads that compute it.
 
-use super::local::{self, CrossEncoder, LocalModel, Pause};
+use super::loaded_models::LoadedModels;
+use super::local::{self, Pause};
 use super::turns::{PASSED_OVER, Turns, Urgency, Whose};
 use crate::error::{Error, Object, Result};
 use crate::model::{Embedder, Kind, Reranker};
 use crate::sync::{self, lock};
-use lru::LruCache;
 use rayon::ThreadPoolBuilder;
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -75,11 +74,9 @@ const SPECIAL: usize = 8;
 /// How long the threads stay awake after a question for the next one, at most, and no longer than the question took: to wake them
 /// takes a part of the time of a short question. Others have the cores meanwhile, if they need them.
 const AWAKE: Duration = Duration::from_micros(500);
-
-/// Models in memory at most; the one that was asked least recently goes.
-const LOADED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(15);
-/// The same of rerankers.
-const RERANKERS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(3);
+/// Whose questions were answered together will ask again together, if at once: the first of them waits for the others so long, a part
+/// of the time that the pass took, and AWAKE at most. Else it would have a pass of its own, for which all the others wait.
+const GATHER: u32 = 8;
 
 #[derive(Default)]
 struct Queue {
@@ -87,7 +84,7 @@ struct Queue {
     closed: bool,
 }
 
-/// Models by fingerprint, and one thread that computes: a model's forward pass uses all cores, so that a second one at
+/// What waits, and one thread that computes: a model's forward pass uses all cores, so that a second one at
 /// the same time would only divide them.
 pub struct Models {
     shared: Arc<Shared>,
@@ -96,9 +93,7 @@ pub struct Models {
 struct Shared {
     queue: Mutex<Queue>,
     filled: Condvar,
-    loaded: Mutex<LruCache<i64, Arc<dyn LocalModel>>>,
-    rerankers: Mutex<LruCache<Reranker, Arc<CrossEncoder>>>,
-    model_dir: Mutex<PathBuf>,
+    loaded: LoadedModels,
     /// How many threads are to compute; 0: one for each core.
     threads: AtomicUsize,
 }
@@ -109,9 +104,7 @@ impl Models {
         let shared = Arc::new(Shared {
             queue: Mutex::new(Queue::default()),
             filled: Condvar::new(),
-            loaded: Mutex::new(LruCache::new(LOADED)),
-            rerankers: Mutex::new(LruCache::new(RERANKERS)),
-            model_dir: Mutex::new(model_dir),
+            loaded: LoadedModels::new(model_dir),
             threads: AtomicUsize::new(threads),
         });
         start(&shared)?;
@@ -172,7 +165,7 @@ impl Models {
 
     /// Models in memory.
     pub fn loaded(&self) -> usize {
-        lock(&self.shared.loaded).len() + lock(&self.shared.rerankers).len()
+        self.shared.loaded.count()
     }
 
     /// How many threads compute from now on; 0: one for each core.
@@ -185,12 +178,7 @@ impl Models {
 
     /// A change of directory forgets what was loaded from the old one.
     pub fn set_model_dir(&self, model_dir: PathBuf) {
-        let mut current = lock(&self.shared.model_dir);
-        if *current != model_dir {
-            *current = model_dir;
-            lock(&self.shared.loaded).clear();
-            lock(&self.shared.rerankers).clear();
-        }
+        self.shared.loaded.set_model_dir(model_dir);
     }
 }
 
@@ -202,41 +190,27 @@ impl Drop for Models {
 }
 
 impl Shared {
-    fn model(&self, embedder: &Embedder) -> Result<Arc<dyn LocalModel>> {
-        let fingerprint = embedder.fingerprint();
-        if let Some(model) = lock(&self.loaded).get(&fingerprint) {
-            return Ok(Arc::clone(model));
+    fn load(&self, work: &Work) -> Result<()> {
+        match work {
+            Work::Embed(embedder, _) => self.loaded.embedder(embedder).map(drop),
+            Work::Rank(reranker, _) => self.loaded.reranker(reranker).map(drop),
         }
-        let dir = lock(&self.model_dir).clone();
-        let model: Arc<dyn LocalModel> = Arc::from(local::load(embedder, &dir)?);
-        // One of a directory that was changed meanwhile is not kept.
-        let current = lock(&self.model_dir);
-        if *current == dir {
-            lock(&self.loaded).put(fingerprint, Arc::clone(&model));
-        }
-        Ok(model)
-    }
-
-    fn reranker(&self, reranker: &Reranker) -> Result<Arc<CrossEncoder>> {
-        // Two rows of one model share it.
-        let key = Reranker { id: String::new(), ..reranker.clone() };
-        if let Some(model) = lock(&self.rerankers).get(&key) {
-            return Ok(Arc::clone(model));
-        }
-        let dir = lock(&self.model_dir).clone();
-        let model = Arc::new(CrossEncoder::load(reranker, &dir)?);
-        let current = lock(&self.model_dir);
-        if *current == dir {
-            lock(&self.rerankers).put(key, Arc::clone(&model));
-        }
-        Ok(model)
     }
 
     fn work(&self, work: &Work, texts: &[String], pause: Pause) -> Result<Vec<Vec<f32>>> {
         match work {
-            Work::Embed(embedder, kind) => self.model(embedder)?.embed(texts, *kind, pause),
+            Work::Embed(embedder, kind) => {
+                // The model may have been loaded for another embedder, perhaps of another database.
+                let own = |error| match error {
+                    Error::Embedding { problem, .. } => {
+                        Error::Embedding { embedder: embedder.id.clone(), problem }
+                    }
+                    other => other,
+                };
+                self.loaded.embedder(embedder)?.embed(texts, *kind, pause).map_err(own)
+            }
             Work::Rank(reranker, query) => {
-                let scores = self.reranker(reranker)?.scores(&reranker.id, query, texts, pause)?;
+                let scores = self.loaded.reranker(reranker)?.scores(&reranker.id, query, texts, pause)?;
                 Ok(scores.into_iter().map(|score| vec![score]).collect())
             }
         }
@@ -263,8 +237,6 @@ fn among(threads: usize, work: impl FnOnce()) {
 
 /// Computes what comes, until nothing more will or another number of threads is to compute.
 fn compute(shared: &Arc<Shared>, threads: usize) {
-    // How long to stay awake when nothing waits.
-    let mut awake = Duration::ZERO;
     loop {
         let tasks = {
             let mut queue = lock(&shared.queue);
@@ -278,24 +250,44 @@ fn compute(shared: &Arc<Shared>, threads: usize) {
                 if queue.closed {
                     return;
                 }
-                if !awake.is_zero() {
-                    drop(queue);
-                    let end = Instant::now() + std::mem::take(&mut awake);
-                    local::stay_awake(|| lock(&shared.queue).turns.is_empty() && Instant::now() < end);
-                    queue = lock(&shared.queue);
-                    continue;
-                }
                 queue = sync::wait(&shared.filled, queue);
             }
         };
-        let (is_question, begun) = (tasks.iter().any(|task| task.urgency == Urgency::Query), Instant::now());
-        let serve = || serve(shared, tasks, &|| answer_questions(shared));
-        // Else the others would fall asleep while one finds the tokens of a question.
-        match is_question {
-            true => local::all_awake(serve),
-            false => serve(),
+        let (questions, took) = answer(shared, tasks);
+        let ended = Instant::now();
+        if questions > 0 {
+            local::stay_awake(|| {
+                let waiting = lock(&shared.queue).turns.only_questions();
+                ended.elapsed() < patience(questions, took, waiting)
+            });
         }
-        awake = if is_question { begun.elapsed().min(AWAKE) } else { Duration::ZERO };
+    }
+}
+
+/// Computes what tasks of one work want. How many are questions, and how long these took.
+fn answer(shared: &Shared, tasks: Vec<Task>) -> (usize, Duration) {
+    let questions = tasks.iter().filter(|task| task.urgency == Urgency::Query).count();
+    if questions == 0 {
+        serve(shared, tasks, &|| answer_questions(shared));
+        return (0, Duration::ZERO);
+    }
+    // Nobody stays awake while files are read. What is wrong with them is said when they are read again.
+    let _ = caught(&tasks[0].work, || shared.load(&tasks[0].work));
+    let (are_all, begun) = (questions == tasks.len(), Instant::now());
+    // The others stay awake also while one finds the tokens. Of questions that come later none goes ahead of these.
+    local::all_awake(|| match are_all {
+        true => serve(shared, tasks, &|| ()),
+        false => serve(shared, tasks, &|| answer_questions(shared)),
+    });
+    (questions, begun.elapsed())
+}
+
+/// How long to wait after so many questions were answered in so long, by how many wait by now (None: something else waits, too).
+fn patience(answered: usize, took: Duration, waiting: Option<usize>) -> Duration {
+    match waiting {
+        Some(0) => took.min(AWAKE),
+        Some(count) if count < answered => (took / GATHER).min(AWAKE),
+        _ => Duration::ZERO,
     }
 }
 
@@ -365,8 +357,12 @@ fn serve(shared: &Shared, mut tasks: Vec<Task>, pause: Pause) {
 }
 
 fn attempt(shared: &Shared, work: &Work, texts: &[String], pause: Pause) -> Result<Vec<Vec<f32>>> {
-    std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| shared.work(work, texts, pause)))
-        .unwrap_or_else(|_| Err(work.failed()))
+    caught(work, || shared.work(work, texts, pause))
+}
+
+/// A panic is an error of what was to be done.
+fn caught<T>(work: &Work, act: impl FnOnce() -> Result<T>) -> Result<T> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(act)).unwrap_or_else(|_| Err(work.failed()))
 }
 
 #[cfg(test)]

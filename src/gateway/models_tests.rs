@@ -17,9 +17,7 @@ fn shared() -> Shared {
     Shared {
         queue: Mutex::default(),
         filled: Condvar::new(),
-        loaded: Mutex::new(LruCache::new(LOADED)),
-        rerankers: Mutex::new(LruCache::new(RERANKERS)),
-        model_dir: Mutex::default(),
+        loaded: LoadedModels::new(PathBuf::new()),
         threads: AtomicUsize::new(0),
     }
 }
@@ -81,15 +79,6 @@ fn between_two_groups_no_more_questions_are_answered_than_may_go_ahead_of_a_clas
     assert_eq!(answered, PASSED_OVER as usize);
 }
 
-#[test]
-fn of_more_models_than_may_be_in_memory_the_least_recently_asked_goes() {
-    let models = Models::start(PathBuf::new(), 0).unwrap();
-    for dimension in 1..100 {
-        models.shared.model(&Embedder { dimension, ..embedder() }).unwrap();
-    }
-    assert_eq!(models.loaded(), LOADED.get());
-}
-
 /// Tasks of one text each, and their answers.
 fn waiting_tasks(texts: &[&str]) -> (Vec<Task>, Vec<oneshot::Receiver<Result<Vec<Vec<f32>>>>>) {
     let one = |text: &&str| {
@@ -131,6 +120,65 @@ fn questions_of_one_embedder_share_a_pass_and_each_gets_its_own_vector() {
     let mut turns = Turns::default();
     tasks.into_iter().for_each(|task| turns.push(Urgency::Bulk, &Whose::default(), task));
     assert_eq!(take(&mut turns).unwrap().len(), 1);
+}
+
+#[test]
+fn after_several_questions_the_first_that_comes_waits_a_little_for_as_many_again() {
+    let took = Duration::from_micros(800);
+    let wait = |answered, waiting| patience(answered, took, waiting);
+    // For the next question, and not for more than there were.
+    assert_eq!((wait(1, Some(0)), wait(1, Some(1))), (AWAKE, Duration::ZERO));
+    assert_eq!((wait(8, Some(0)), wait(8, Some(1)), wait(8, Some(7))), (AWAKE, took / GATHER, took / GATHER));
+    assert_eq!(
+        (wait(8, Some(8)), wait(8, Some(9)), wait(8, None)),
+        (Duration::ZERO, Duration::ZERO, Duration::ZERO)
+    );
+    // However long the pass was.
+    assert_eq!(patience(8, Duration::from_secs(1), Some(1)), AWAKE);
+    assert_eq!(patience(1, Duration::from_micros(3), Some(0)), Duration::from_micros(3));
+}
+
+#[test]
+fn a_question_that_comes_later_does_not_go_ahead_of_questions() {
+    for (urgency, is_answered) in [(Urgency::Query, false), (Urgency::Bulk, true)] {
+        let shared = shared();
+        let (mut tasks, mut answers) = waiting_tasks(&["one", "two", "later"]);
+        let later = tasks.pop().unwrap();
+        for task in &mut tasks {
+            task.urgency = urgency;
+            // Pauses come between groups of texts: there is one of each thread's.
+            task.work = Work::Embed(Embedder { id: "pauses".into(), ..embedder() }, Kind::Query);
+        }
+        shared.loaded.keep(&embedder(), Arc::new(Pauses));
+        lock(&shared.queue).turns.push(Urgency::Query, &Whose::default(), later);
+        answer(&shared, tasks);
+        assert_eq!(answers[2].try_recv().is_ok(), is_answered, "{urgency:?}");
+    }
+}
+
+/// Pauses once, and fails as an embedder that is called "other".
+struct Pauses;
+
+impl local::LocalModel for Pauses {
+    fn embed(&self, _: &[String], _: Kind, pause: Pause) -> Result<Vec<Vec<f32>>> {
+        pause();
+        Err(Error::Embedding { embedder: "other".into(), problem: "none".into() })
+    }
+
+    fn max_input_tokens(&self) -> Option<usize> {
+        None
+    }
+}
+
+#[test]
+fn an_error_names_the_embedder_that_was_asked_for_whoever_loaded_its_model() {
+    let shared = shared();
+    shared.loaded.keep(&embedder(), Arc::new(Pauses));
+    let asked = Work::Embed(Embedder { id: "mine".into(), ..embedder() }, Kind::Query);
+    let Err(Error::Embedding { embedder, .. }) = attempt(&shared, &asked, &["x".into()], &|| ()) else {
+        panic!("it has a vector");
+    };
+    assert_eq!(embedder, "mine");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use super::endpoint::access;
 use super::endpoint::deadline::{self, DeadlineError};
 use super::endpoint::usage::Usage;
 use super::models::Models;
+use super::places::Places;
 use super::protocol::{Capability, Client, Embedded, Health, Request, Response};
 use super::provider;
 use super::query_log::QueryLog;
@@ -16,7 +17,7 @@ use super::query_usage::QueryUsage;
 use super::request_memory::Reservation;
 use super::rerank::Question;
 use super::services::{Caller, Services};
-use super::turns::{Places, Urgency, Whose};
+use super::turns::{Urgency, Whose};
 use crate::error::{Error, Result};
 use crate::model::{Bounds, Embedder, Kind};
 use crate::sync::lock;
@@ -301,6 +302,7 @@ async fn embed(state: &State, request: EmbedRequest, kb_no: i64) -> Result<Embed
     let dimension = request.embedder.dimension;
     let is_remote = provider::find(&request.embedder.provider).is_some();
     let key = state.cache_key(&request, is_remote)?;
+    let model_dir = lock(&state.settings).model_dir.clone();
     if let Some(vector) = key.and_then(|key| state.cache.get(&key)) {
         return Ok(Embedded::new(dimension, vec![Ok(vector)], Usage::default()));
     }
@@ -320,7 +322,11 @@ async fn embed(state: &State, request: EmbedRequest, kb_no: i64) -> Result<Embed
         Embedded::new(dimension, vectors.into_iter().map(Ok).collect(), Usage::default())
     };
     if let Some(key) = key.filter(|_| embedded.failed.is_empty()) {
-        state.cache.put(key, embedded.vectors.numbers());
+        // The same model in another directory has other vectors.
+        let settings = lock(&state.settings);
+        if settings.model_dir == model_dir {
+            state.cache.put(key, embedded.vectors.numbers());
+        }
     }
     Ok(embedded)
 }

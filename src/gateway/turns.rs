@@ -4,12 +4,9 @@
 //! Operating System Concepts, "aging"). Within a class: round robin over tenants, and over the connections of a tenant,
 //! so that neither many requests nor many connections bring more than one share.
 
-use crate::sync::lock;
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
-use std::sync::{Arc, Mutex};
-use tokio::sync::oneshot;
 
 /// How long somebody can wait, the most urgent first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,30 +53,47 @@ type Tenants<T> = Ring<(u32, String), Ring<u64, VecDeque<T>>>;
 
 struct Class<T> {
     tenants: Tenants<T>,
+    /// How many items it has.
+    count: usize,
     passed_over: u32,
+}
+
+impl<T> Class<T> {
+    fn pop(&mut self) -> Option<T> {
+        let item = self.tenants.pop();
+        self.count -= usize::from(item.is_some());
+        item
+    }
 }
 
 impl<T> Default for Turns<T> {
     fn default() -> Self {
-        let class = || Class { tenants: Ring::default(), passed_over: 0 };
+        let class = || Class { tenants: Ring::default(), count: 0, passed_over: 0 };
         Turns { classes: [class(), class(), class()] }
     }
 }
 
 impl<T> Turns<T> {
     pub fn push(&mut self, urgency: Urgency, whose: &Whose, item: T) {
-        let tenants = &mut self.classes[urgency as usize].tenants;
-        let connections = tenants.of((whose.database, whose.tenant.clone()));
+        let class = &mut self.classes[urgency as usize];
+        class.count += 1;
+        let connections = class.tenants.of((whose.database, whose.tenant.clone()));
         connections.of(whose.connection).push_back(item);
     }
 
     pub fn is_empty(&self) -> bool {
-        self.classes.iter().all(|class| class.tenants.is_empty())
+        self.classes.iter().all(|class| class.count == 0)
+    }
+
+    /// How many questions wait; None where something else waits, too.
+    pub fn only_questions(&self) -> Option<usize> {
+        let [questions, others @ ..] = &self.classes;
+        others.iter().all(|class| class.count == 0).then_some(questions.count)
     }
 
     /// The class that comes next.
     fn next(&self) -> Option<usize> {
-        let waits = |class: &usize| !self.classes[*class].tenants.is_empty();
+        let waits = |class: &usize| self.classes[*class].count > 0;
         let aged = |class: &usize| self.classes[*class].passed_over >= PASSED_OVER;
         let all = || (0..self.classes.len()).filter(waits);
         all().filter(aged).max_by_key(|class| self.classes[*class].passed_over).or_else(|| all().next())
@@ -96,16 +110,16 @@ impl<T> Turns<T> {
             return None;
         }
         for class in &mut self.classes[next + 1..] {
-            class.passed_over += u32::from(!class.tenants.is_empty());
+            class.passed_over += u32::from(class.count > 0);
         }
         self.classes[next].passed_over = 0;
-        self.classes[next].tenants.pop()
+        self.classes[next].pop()
     }
 
     /// Takes the next question, if it is wanted, and nothing of other classes.
     pub fn pop_query_if(&mut self, is_wanted: impl FnOnce(&T) -> bool) -> Option<T> {
-        let questions = &mut self.classes[Urgency::Query as usize].tenants;
-        questions.peek().is_some_and(is_wanted).then(|| questions.pop())?
+        let questions = &mut self.classes[Urgency::Query as usize];
+        questions.tenants.peek().is_some_and(is_wanted).then(|| questions.pop())?
     }
 }
 
@@ -177,82 +191,6 @@ impl<K: Clone + Eq + Hash, Q: Queue> Queue for Ring<K, Q> {
     }
 }
 
-/// A number of places, given to those that wait for one in the order of [`Turns`].
-pub struct Places {
-    state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
-    total: usize,
-    taken: usize,
-    waiting: Turns<oneshot::Sender<Place>>,
-}
-
-/// A place; dropping it gives it back.
-pub struct Place {
-    places: Option<Arc<Places>>,
-}
-
-impl Places {
-    pub fn new(count: usize) -> Arc<Places> {
-        Arc::new(Places { state: Mutex::new(State { total: count, ..State::default() }) })
-    }
-
-    /// Changes how many there are. Where more than that are taken, those given back are not given out again.
-    pub fn resize(self: &Arc<Self>, count: usize) {
-        lock(&self.state).total = count;
-        self.give();
-    }
-
-    pub async fn take(self: &Arc<Self>, urgency: Urgency, whose: &Whose) -> Place {
-        loop {
-            let given = {
-                let mut state = lock(&self.state);
-                if state.taken < state.total {
-                    state.taken += 1;
-                    return Place { places: Some(Arc::clone(self)) };
-                }
-                let (give, given) = oneshot::channel();
-                state.waiting.push(urgency, whose, give);
-                given
-            };
-            // A sender is never dropped without a place.
-            if let Ok(place) = given.await {
-                return place;
-            }
-        }
-    }
-
-    /// Gives the free places to those who come next and still wait.
-    fn give(self: &Arc<Self>) {
-        loop {
-            let next = {
-                let mut state = lock(&self.state);
-                if state.taken >= state.total {
-                    return;
-                }
-                let Some(next) = state.waiting.pop() else { return };
-                state.taken += 1;
-                next
-            };
-            if let Err(mut place) = next.send(Place { places: Some(Arc::clone(self)) }) {
-                place.places = None;
-                lock(&self.state).taken -= 1;
-            }
-        }
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        if let Some(places) = self.places.take() {
-            lock(&places.state).taken -= 1;
-            places.give();
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -264,38 +202,6 @@ mod tests {
         assert_eq!(Urgency::of(&["a".repeat(QUESTION + 1)]), Bulk);
         assert_eq!(Urgency::of(&["a".into(), "b".into()]), Bulk);
         assert_eq!(Urgency::of(&[]), Bulk);
-    }
-
-    #[test]
-    fn fewer_places_are_given_only_when_more_than_those_have_been_given_back() {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        runtime.block_on(async {
-            let places = Places::new(3);
-            let mut taken = Vec::new();
-            for _ in 0..3 {
-                taken.push(places.take(Query, &whose("", 1)).await);
-            }
-            places.resize(1);
-            let mut waiting = Box::pin(async { places.take(Query, &whose("", 1)).await });
-            for _ in 0..2 {
-                assert!(is_waiting(&mut waiting).await);
-                taken.pop();
-            }
-            assert!(is_waiting(&mut waiting).await, "two had one of one place");
-            taken.pop();
-            let _first = waiting.await;
-            places.resize(2);
-            let _second = places.take(Query, &whose("", 1)).await;
-        });
-    }
-
-    /// Whether it still waits.
-    async fn is_waiting<T>(future: &mut (impl Future<Output = T> + Unpin)) -> bool {
-        tokio::select! {
-            biased;
-            _ = future => false,
-            () = tokio::task::yield_now() => true,
-        }
     }
 
     fn whose(tenant: &str, connection: u64) -> Whose {
@@ -353,39 +259,26 @@ mod tests {
     }
 
     #[test]
+    fn questions_are_counted_as_long_as_nothing_else_waits() {
+        let mut turns = Turns::default();
+        assert_eq!(turns.only_questions(), Some(0));
+        for connection in 0..3 {
+            turns.push(Query, &whose("", connection), "q");
+        }
+        turns.pop_query_if(|_| true);
+        assert_eq!(turns.only_questions(), Some(2));
+        turns.push(Ingest, &whose("", 1), "i");
+        assert_eq!(turns.only_questions(), None);
+        drain(&mut turns);
+        assert_eq!((turns.only_questions(), turns.is_empty()), (Some(0), true));
+    }
+
+    #[test]
     fn what_does_not_fit_stays_where_it_is() {
         let mut turns = Turns::default();
         turns.push(Query, &whose("", 1), 7);
         assert_eq!(turns.pop_if(|item| *item > 7), None);
         assert_eq!(turns.pop_if(|item| *item == 7), Some(7));
         assert!(turns.is_empty());
-    }
-
-    #[test]
-    fn a_place_goes_to_the_most_urgent_that_still_waits() {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        runtime.block_on(async {
-            let places = Places::new(1);
-            let held = places.take(Ingest, &whose("", 1)).await;
-            let order = Arc::new(Mutex::new(Vec::new()));
-            let mut tasks = Vec::new();
-            for urgency in [Ingest, Bulk, Query, Query] {
-                let (places, order) = (Arc::clone(&places), Arc::clone(&order));
-                tasks.push(tokio::spawn(async move {
-                    let _place = places.take(urgency, &whose("", 1)).await;
-                    order.lock().unwrap().push(urgency);
-                }));
-                tokio::task::yield_now().await;
-            }
-            // The client of one question leaves.
-            tasks.remove(2).abort();
-            tokio::task::yield_now().await;
-            drop(held);
-            for task in tasks {
-                task.await.unwrap();
-            }
-            assert_eq!(*order.lock().unwrap(), [Query, Bulk, Ingest]);
-            let _free = places.take(Ingest, &whose("", 1)).await;
-        });
     }
 }

@@ -155,6 +155,17 @@ fn every_instruction_set_gives_the_activations_of_a_plain_loop() {
     }
 }
 
+#[test]
+fn what_is_no_number_stays_so_in_every_activation() {
+    for activation in [Activation::Gelu, Activation::GeluTanh, Activation::Relu] {
+        for set in InstructionSet::available() {
+            let mut x = [1.0, f32::NAN, -1.0];
+            rows::activate(Simd::of(set).unwrap(), &mut x, activation);
+            assert!(x[0] > 0.8 && x[1].is_nan() && x[2] > -0.2, "{set:?}, {activation:?}: {x:?}");
+        }
+    }
+}
+
 /// Also far from zero, where it is the number itself or nothing, and where it is no number.
 #[test]
 fn gelu_is_near_its_definition_everywhere() {

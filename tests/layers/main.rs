@@ -21,6 +21,7 @@ const HEIGHTS: &[(&str, u8)] = &[
     ("tokenizer", 0),
     ("gateway::cancellation", 1),
     ("gateway::turns", 1),
+    ("gateway::places", 1),
     ("gateway::endpoint", 1),
     ("gateway", 2),
     ("pg", 1),

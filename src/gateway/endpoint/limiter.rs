@@ -1,6 +1,7 @@
 //! What one credential may do: requests in flight, requests and tokens a minute.
 
-use super::super::turns::{Place, Places, Urgency, Whose};
+use super::super::places::{Place, Places};
+use super::super::turns::{Urgency, Whose};
 use super::congestion::Window;
 use crate::sync::lock;
 use governor::clock::{Clock, DefaultClock};

@@ -137,7 +137,7 @@ impl CrossEncoder {
         let mut pooled = vec![0f32; opening.len()];
         self.pooler.apply(&opening, &mut pooled, &mut scratch, None);
         match self.family {
-            Family::Distilbert => pooled.iter_mut().for_each(|x| *x = x.max(0.0)),
+            Family::Distilbert => pooled.iter_mut().for_each(|x| *x = crate::kernels::rows::relu(*x)),
             _ => pooled.iter_mut().for_each(|x| *x = x.tanh()),
         }
         let mut logits = vec![0f32; batch.len()];

@@ -22,7 +22,7 @@ type Result<T, E = String> = std::result::Result<T, E>;
 
 /// Tokens that one thread computes together, about.
 const GROUP: usize = 128;
-/// So few tokens in all are one group, which threads share.
+/// So few tokens in all are one group, which threads share, unless each of them can have a share of the texts.
 const FEW: usize = 128;
 /// Tokens that go through the two layers behind attention together: what the first makes stays in a core's own cache.
 const FEED_FORWARD: usize = 96;
@@ -192,12 +192,15 @@ impl Encoder {
             let threads = share::threads();
             share::together(threads, || self.encode(texts, threads, &read))
         };
-        let mut found: Vec<(usize, T)> = if tokens <= FEW || texts.len() < threads {
-            together(&texts)?
+        let cost = |text: &Text| self.cost(text.ids.len());
+        let are_few = tokens <= FEW || texts.len() < threads;
+        // As many for each thread, and all of about the same cost: none waits long for another at the end.
+        let count = if are_few { threads } else { threads * tokens.div_ceil(threads * GROUP) };
+        let groups = share::evenly(texts, count, cost);
+        let costs = groups.iter().map(|texts| texts.iter().map(cost).sum());
+        let mut found: Vec<(usize, T)> = if are_few && !share::is_even(costs, share::threads()) {
+            together(&groups.concat())?
         } else {
-            // As many for each thread, and all of about the same cost: none waits long for another at the end.
-            let count = threads * tokens.div_ceil(threads * GROUP);
-            let groups = share::evenly(texts, count, |text| self.cost(text.ids.len()));
             // Too few are left in the end to have one for each thread: these are shared, too.
             let left = groups.len() % threads;
             let left = if left < share::threads() { left } else { 0 };

@@ -43,7 +43,7 @@ impl Drop for End<'_> {
 }
 
 /// Looks for work that a helper does without letting others have its core: some microseconds, as the steps between parts take.
-const LOOKS: usize = 200;
+const LOOKS: usize = 2000;
 
 /// Takes up parts of work until it has ended. A thread takes its own newest task and another's oldest, so that helpers are
 /// begun before the parts that they help with, and nobody who waits for a part begins to help.
@@ -77,6 +77,13 @@ pub fn evenly<T>(mut all: Vec<T>, count: usize, cost: impl Fn(&T) -> usize) -> V
     shares.into_iter().map(|(_, share)| share).filter(|share| !share.is_empty()).collect()
 }
 
+/// Whether so many threads are done about as soon when each has some of these shares to itself as when they do all of them together:
+/// then they need not wait for each other at every step.
+pub fn is_even(costs: impl Iterator<Item = usize>, threads: usize) -> bool {
+    let (most, sum) = costs.fold((0, 0), |(most, sum), cost| (most.max(cost), sum + cost));
+    most * threads <= sum + sum / 6
+}
+
 /// What comes of each, in their order: whichever of so many threads has nothing to do takes the next one, after a `pause`. What is
 /// done in a pause may be shared between threads itself: nothing waits there for another's part of this.
 pub fn one_by_one<A: Sync, B: Send>(
@@ -99,7 +106,7 @@ pub fn one_by_one<A: Sync, B: Send>(
         }
     };
     rayon::scope(|scope| {
-        (1..threads).for_each(|_| scope.spawn(|_| take()));
+        (1..threads.min(all.len())).for_each(|_| scope.spawn(|_| take()));
         take();
     });
     let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -136,6 +143,15 @@ pub fn columns(
 mod tests {
     use super::*;
     use rayon::ThreadPoolBuilder;
+
+    #[test]
+    fn shares_are_even_where_nobody_waits_for_more_than_a_sixth() {
+        let is_even = |costs: &[usize], threads| is_even(costs.iter().copied(), threads);
+        assert!(is_even(&[4, 4], 2) && is_even(&[4, 3], 2) && is_even(&[1, 1, 1, 1], 4));
+        assert!(!is_even(&[4, 2], 2) && !is_even(&[1], 2) && !is_even(&[2, 1, 1, 1], 4));
+        // More threads than work at one text together.
+        assert!(is_even(&[1; 8], 4) && !is_even(&[1; 3], 4));
+    }
 
     #[test]
     fn each_column_of_each_row_is_computed_once() {
