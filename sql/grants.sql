@@ -117,7 +117,7 @@ COMMENT ON FUNCTION kb.ingest(text, text) IS
 COMMENT ON FUNCTION kb.put_document(text, text, text, jsonb, text, text, text) IS
     'Puts a document under an external_id: added, updated or skipped (unchanged). Content type is taken from content_type, else the extension of external_id or uri, else the text. It is searchable once the worker has processed it; see kb.wait.';
 COMMENT ON FUNCTION kb.put_document(text, text, bytea, jsonb, text, text, text) IS
-    'As with text, from bytes, which must be UTF-8. The argument has another name, so that callers by name (PostgREST) can tell the two functions apart.';
+    'Puts a document given as bytes, which must be UTF-8, under an external_id: added, updated or skipped (unchanged). Content type is taken from content_type, else the extension of external_id or uri, else the text. It is searchable once the worker has processed it; see kb.wait. The argument is called bytes, so that callers by name (PostgREST) can tell this function from the one that takes text.';
 COMMENT ON FUNCTION kb.put_documents(text, jsonb[]) IS
     'Puts documents given as {external_id, content, metadata, title, content_type, uri}, all or none: added, updated or skipped for each.';
 COMMENT ON FUNCTION kb.delete_document(text, text) IS
@@ -169,7 +169,7 @@ COMMENT ON FUNCTION kb.wait(text, double precision) IS
 COMMENT ON FUNCTION kb.wait(bigint, double precision) IS
     'Waits until a run of kb.ingest has ended.';
 COMMENT ON FUNCTION kb.health() IS
-    'The state of kb: pgvector, preload, gateway, providers, documents, failures, tables, worker, models; what is wrong and what to do.';
+    'The state of kb: pgvector, preload, gateway, providers, documents, failures, sources, tables, recall, worker, models; what is wrong and what to do.';
 COMMENT ON FUNCTION kb.attach_table(text, regclass, text, text, text[], text, text, text, text, boolean, jsonb, text) IS
     'Makes the rows of a table documents of a knowledge base, now and with every change. content: names of columns ({title, body}), or a template ({{title}}: {{body}}). published_when: a condition on the row; other rows are absent. metadata: columns that become metadata. tenant, title, uri, content_type: columns that say these. replicated: also rows that logical replication brings. json_fields: which values are the text of columns of JSON ({include, exclude}, lists of paths), for rows of other types others ({type_column, types}). adopt: a column of vectors that the embedder''s model has made of the rows that are there; a row that becomes one chunk is not embedded again. external_id is the primary key. Again for an attached table: changes how it is read. Returns the source_no. Needs kb_writer and the table''s owner.';
 COMMENT ON FUNCTION kb.extract_text(jsonb, jsonb) IS

@@ -460,7 +460,21 @@ ALTER SEQUENCE kb.source_no_seq OWNED BY kb.sources.source_no;
 CREATE INDEX sources_kb_no ON kb.sources (kb_no);
 CREATE INDEX sources_backfill ON kb.sources (source_no) WHERE backfill IS NOT NULL;
 COMMENT ON TABLE kb.sources IS 'Tables whose rows are documents of a knowledge base. Changed by kb.attach_table and kb.detach_table.';
+COMMENT ON COLUMN kb.sources.source_no IS 'Its number, which kb.attach_table returns.';
+COMMENT ON COLUMN kb.sources.kb_no IS 'The number of the knowledge base.';
+COMMENT ON COLUMN kb.sources.tenant_id IS 'The knowledge base''s tenant.';
+COMMENT ON COLUMN kb.sources.type IS 'What it is; so far always table.';
+COMMENT ON COLUMN kb.sources.relation IS 'The table''s oid, as it was when the table was attached or last found.';
+COMMENT ON COLUMN kb.sources.relation_name IS 'The table''s name with its schema, quoted, as it was when the table was attached or last found.';
+COMMENT ON COLUMN kb.sources.role_name IS 'The table''s owner when it was attached: rows are read with this role''s rights, while it is the owner.';
 COMMENT ON COLUMN kb.sources.key IS 'The columns of the primary key; their values are the external_id.';
+COMMENT ON COLUMN kb.sources.config IS 'How rows become documents: what kb.attach_table was asked for, with published_when as PostgreSQL prints it.';
+COMMENT ON COLUMN kb.sources.backfill IS 'The key up to which rows that were there already are enqueued, {} at first; NULL: all are.';
+COMMENT ON COLUMN kb.sources.error IS 'What is wrong with the table as a whole, as the worker last found it; NULL: nothing is.';
+COMMENT ON COLUMN kb.sources.created_at IS 'When the table was attached.';
+COMMENT ON COLUMN kb.sources.updated_at IS 'When it was last attached again; created_at before that.';
+COMMENT ON COLUMN kb.sources.is_partitioned IS 'Whether it is a partitioned table.';
+COMMENT ON COLUMN kb.sources.partitions IS 'The oids of its partitions that have triggers; {} where it has none.';
 
 -- What statements did to rows of sources, written by their triggers and read by the worker. Its rows are of many tenants:
 -- no role has any right on it, no policy shows a row of it; the library reads it as the owner.

@@ -19,7 +19,6 @@ pub enum Object {
     Table,
     Role,
     Column,
-    Source,
     EvalSet,
 }
 
@@ -36,7 +35,6 @@ impl fmt::Display for Object {
             Object::Table => "table",
             Object::Role => "role",
             Object::Column => "column",
-            Object::Source => "attached table",
             Object::EvalSet => "evaluation set",
         })
     }
@@ -48,6 +46,9 @@ impl fmt::Display for Object {
 pub enum Error {
     #[error("{what} \"{id}\" does not exist")]
     NotFound { what: Object, id: String },
+    /// `table` with its schema, quoted.
+    #[error("table {table} is not attached to knowledge base \"{kb_id}\"")]
+    NotAttached { table: String, kb_id: String },
     #[error("{what} \"{id}\" already exists")]
     AlreadyExists { what: Object, id: String },
     #[error("{what} \"{id}\" is still used by {by}")]
@@ -144,6 +145,7 @@ impl Error {
     pub fn sqlstate(&self) -> &str {
         match self {
             Error::NotFound { .. } => "42704",                // undefined_object
+            Error::NotAttached { .. } => "42704",             // undefined_object
             Error::AlreadyExists { .. } => "42710",           // duplicate_object
             Error::InUse { .. } => "2BP01",                   // dependent_objects_still_exist
             Error::Configuration { .. } => "22023",           // invalid_parameter_value
@@ -209,14 +211,14 @@ impl Error {
                 Object::VectorDb => {
                     "List them with SELECT id FROM kb.vector_dbs; create one with kb.create_vector_db(id, type, dimension)."
                 }
-                Object::Source => {
-                    "List them with SELECT * FROM kb.sources; attach one with kb.attach_table(kb_id, table, content)."
-                }
                 Object::EvalSet => {
                     "List them with SELECT name FROM kb.eval_sets; make one with kb.create_eval_set(kb_id, eval_set)."
                 }
                 Object::Secret | Object::Run | Object::Table | Object::Role | Object::Column => return None,
             },
+            Error::NotAttached { .. } => {
+                "List them with SELECT * FROM kb.sources; attach one with kb.attach_table(kb_id, table, content)."
+            }
             Error::Configuration { setting: Some(Allowing::SecretEnv), .. } => {
                 "A superuser lists the variable in kb.secret_env, in the server's configuration file. Keys in a file (file:NAME) or in the database (kb:NAME) need no such entry."
             }
@@ -242,9 +244,11 @@ impl Error {
                 "Put the model's directory (tokenizer.json, *.safetensors and, for a transformer, config.json) under kb.model_dir (kb/models in the server's share directory, unless it is set)."
             }
             Error::InputTooLong { .. } => {
-                "Use smaller chunks (chunking size), or set \"truncate\": true in the embedder's config to have the rest of a text ignored."
+                "Use smaller chunks (chunking size) or a shorter question, or set \"truncate\": true in the embedder's config to have the rest of a text ignored."
             }
-            Error::TooLarge { .. } => "Use smaller chunks (chunking size), and give longer texts in parts.",
+            Error::TooLarge { .. } => {
+                "Use smaller chunks (chunking size) or a shorter question, and give longer texts in parts."
+            }
             Error::ProviderUnavailable { .. } => {
                 "Available are local, hash, openai (and whatever speaks its protocol, by base_url), azure_openai, ollama, huggingface, gemini, vertex, cohere, voyage, jina, mistral and http."
             }

@@ -25,6 +25,13 @@ CREATE INDEX documents_failed ON kb.documents (kb_no) WHERE error IS NOT NULL;
 CREATE OR REPLACE VIEW kb.failures WITH (security_invoker = true) AS
 SELECT kb_id, tenant_id, external_id, error, sqlstate, attempts, processed_at AS failed_at
 FROM kb.documents WHERE status = 'failed' AND error IS NOT NULL;
+COMMENT ON COLUMN kb.failures.kb_id IS 'The knowledge base''s id.';
+COMMENT ON COLUMN kb.failures.tenant_id IS 'The document''s tenant.';
+COMMENT ON COLUMN kb.failures.external_id IS 'The document''s external_id.';
+COMMENT ON COLUMN kb.failures.error IS 'Why it could not be processed, and what to do about it.';
+COMMENT ON COLUMN kb.failures.sqlstate IS 'The error''s SQLSTATE.';
+COMMENT ON COLUMN kb.failures.attempts IS 'How often it was tried before it was given up, without the times that something else ended: a full disk, say.';
+COMMENT ON COLUMN kb.failures.failed_at IS 'When it was given up.';
 ALTER TABLE kb.jobs ADD COLUMN source_no bigint;
 
 -- Where documents come from, if they are not put: a table, whose triggers write kb.changes.
@@ -56,7 +63,21 @@ ALTER SEQUENCE kb.source_no_seq OWNED BY kb.sources.source_no;
 CREATE INDEX sources_kb_no ON kb.sources (kb_no);
 CREATE INDEX sources_backfill ON kb.sources (source_no) WHERE backfill IS NOT NULL;
 COMMENT ON TABLE kb.sources IS 'Tables whose rows are documents of a knowledge base. Changed by kb.attach_table and kb.detach_table.';
+COMMENT ON COLUMN kb.sources.source_no IS 'Its number, which kb.attach_table returns.';
+COMMENT ON COLUMN kb.sources.kb_no IS 'The number of the knowledge base.';
+COMMENT ON COLUMN kb.sources.tenant_id IS 'The knowledge base''s tenant.';
+COMMENT ON COLUMN kb.sources.type IS 'What it is; so far always table.';
+COMMENT ON COLUMN kb.sources.relation IS 'The table''s oid, as it was when the table was attached or last found.';
+COMMENT ON COLUMN kb.sources.relation_name IS 'The table''s name with its schema, quoted, as it was when the table was attached or last found.';
+COMMENT ON COLUMN kb.sources.role_name IS 'The table''s owner when it was attached: rows are read with this role''s rights, while it is the owner.';
 COMMENT ON COLUMN kb.sources.key IS 'The columns of the primary key; their values are the external_id.';
+COMMENT ON COLUMN kb.sources.config IS 'How rows become documents: what kb.attach_table was asked for, with published_when as PostgreSQL prints it.';
+COMMENT ON COLUMN kb.sources.backfill IS 'The key up to which rows that were there already are enqueued, {} at first; NULL: all are.';
+COMMENT ON COLUMN kb.sources.error IS 'What is wrong with the table as a whole, as the worker last found it; NULL: nothing is.';
+COMMENT ON COLUMN kb.sources.created_at IS 'When the table was attached.';
+COMMENT ON COLUMN kb.sources.updated_at IS 'When it was last attached again; created_at before that.';
+COMMENT ON COLUMN kb.sources.is_partitioned IS 'Whether it is a partitioned table.';
+COMMENT ON COLUMN kb.sources.partitions IS 'The oids of its partitions that have triggers; {} where it has none.';
 
 -- What statements did to rows of sources, written by their triggers and read by the worker. Its rows are of many tenants:
 -- no role has any right on it, no policy shows a row of it; the library reads it as the owner.
@@ -256,6 +277,11 @@ CROSS JOIN LATERAL (
 WHERE u.allowed IS NOT NULL AND q.tenant_id = (SELECT kb.current_tenant());
 COMMENT ON VIEW kb.quota_status IS
     'What the session''s tenant has used of its quota: bytes, documents of each knowledge base, knowledge_bases, tokens_per_day (today in UTC).';
+COMMENT ON COLUMN kb.quota_status.tenant_id IS 'The session''s tenant.';
+COMMENT ON COLUMN kb.quota_status.kb_id IS 'Where what is documents, the knowledge base''s id; NULL in other rows, which are of the tenant as a whole.';
+COMMENT ON COLUMN kb.quota_status.what IS 'What is limited and counted: bytes (of all documents, as they were put), documents (of one knowledge base), knowledge_bases, or tokens_per_day (sent to remote endpoints today, in UTC).';
+COMMENT ON COLUMN kb.quota_status.used IS 'How many the tenant has, or has spent today.';
+COMMENT ON COLUMN kb.quota_status.allowed IS 'How many it may have (kb.set_quota); what has no limit has no row.';
 
 GRANT SELECT ON kb.quotas, kb.quota_counts, kb.quota_status TO kb_reader;
 GRANT SELECT ON kb.shares TO kb_reader, kb_vectors;
@@ -930,5 +956,23 @@ LEFT JOIN LATERAL (
     FROM kb.builds b WHERE b.kb_no = k.kb_no AND b.state = 'live' OFFSET 0) c ON true;
 COMMENT ON VIEW kb.status IS
     'Per knowledge base: documents by state, chunks, vectors, whether an HNSW index is built (indexed), documents per second over the last minute (rate), the time left at that rate (eta; NULL when nothing moved), and how many segments the index has and how many vectors none (segments, unindexed), and how far the index is that is being built now (building: what, phase, done; NULL when none is).';
+COMMENT ON COLUMN kb.status.kb_id IS 'The knowledge base''s id.';
+COMMENT ON COLUMN kb.status.tenant_id IS 'The tenant that owns the knowledge base.';
+COMMENT ON COLUMN kb.status.documents IS 'Its documents, as far as the session may read them.';
+COMMENT ON COLUMN kb.status.ready IS 'Documents that are processed.';
+COMMENT ON COLUMN kb.status.pending IS 'Documents that wait for the worker, or that it works on.';
+COMMENT ON COLUMN kb.status.failed IS 'Documents that could not be processed: rows of kb.failures.';
+COMMENT ON COLUMN kb.status.chunks IS 'Chunks of the live build.';
+COMMENT ON COLUMN kb.status.vectors IS 'Vectors of the live build; 0 where its table is gone or cannot be read.';
+COMMENT ON COLUMN kb.status.indexed IS 'Whether an HNSW index is built on any of the vectors.';
+COMMENT ON COLUMN kb.status.rate IS 'Documents per second that became ready or failed over the last minute, or since the first of them; 0 when none did.';
+COMMENT ON COLUMN kb.status.eta IS 'Time left for the pending documents at that rate; 0 when none is pending, NULL when some are and none was processed in the last minute.';
+COMMENT ON COLUMN kb.status.segments IS 'Parts of the vector table that have an HNSW index of their own.';
+COMMENT ON COLUMN kb.status.unindexed IS 'Vectors of the live build that no index has; a question compares all of them.';
+COMMENT ON COLUMN kb.status.building IS 'The index that is being built now: what (segment, of vectors that have none, or merge, in place of segments), phase (as in pg_stat_progress_create_index), done (the part that is in it, from 0 to 1; null where that is not known). NULL: none is, or other knowledge bases use the table, too.';
+COMMENT ON FUNCTION kb.put_document(text, text, bytea, jsonb, text, text, text) IS
+    'Puts a document given as bytes, which must be UTF-8, under an external_id: added, updated or skipped (unchanged). Content type is taken from content_type, else the extension of external_id or uri, else the text. It is searchable once the worker has processed it; see kb.wait. The argument is called bytes, so that callers by name (PostgREST) can tell this function from the one that takes text.';
+COMMENT ON FUNCTION kb.health() IS
+    'The state of kb: pgvector, preload, gateway, providers, documents, failures, sources, tables, recall, worker, models; what is wrong and what to do.';
 
 SELECT pg_catalog.set_config('search_path', pg_catalog.current_setting('kb_install.search_path'), true);

@@ -124,10 +124,11 @@ pub fn enqueue_without_vectors(build: &Build) -> Result<()> {
     jobs::enqueue(build.kb_no, &lost, Priority::Backfill, None)
 }
 
-/// Removes a build: its chunks, its vectors, and its table unless that is shared. By the worker or as the owner.
+/// Removes a build: its chunks and its vectors. A table of its own is dropped by the worker later (`worker/unused_tables.rs`): that
+/// locks kb.chunks, which all questions read. By the worker or as the owner.
 pub fn sweep(build: &Build) -> Result<()> {
     if build.owns_table {
-        build.vector_db.store().remove()?;
+        build.vector_db.store().empty()?;
     }
     builds::delete(build.build_no)
 }

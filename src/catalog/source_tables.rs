@@ -39,10 +39,17 @@ pub fn relocated(source: Source) -> Result<Option<Source>> {
     Ok(found.map(|found| Source { relation: found.relation, relation_name: found.name, ..source }))
 }
 
-/// The source of a knowledge base that a table is. As the owner.
+/// The source of a knowledge base that a table is, or else that had a table of the same name which is gone. As the owner.
 pub fn of_knowledge_base(kb_no: i64, relation: u32) -> Result<Option<Source>> {
-    for source in catalog::of_knowledge_base(kb_no)? {
-        if table::is_of(&source, relation)? {
+    let sources = catalog::of_knowledge_base(kb_no)?;
+    for source in &sources {
+        if table::is_of(source, relation)? {
+            return Ok(Some(source.clone()));
+        }
+    }
+    let name = table::find(relation)?.map(|table| table.name);
+    for source in sources.into_iter().filter(|source| name.as_ref() == Some(&source.relation_name)) {
+        if table::locate(&source)?.is_none() {
             return Ok(Some(source));
         }
     }

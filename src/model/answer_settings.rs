@@ -113,6 +113,17 @@ mod tests {
     }
 
     #[test]
+    fn each_key_that_options_can_have_is_named_once() {
+        let given = json!({"per_document": null, "collapse": null, "mmr": null, "speed": 1});
+        let problems = Retrieval::default().with_options(&given).unwrap_err();
+        let (_, known) = problems[0].split_once("known are ").unwrap();
+        let known: Vec<&str> = known.split(", ").collect();
+        for key in ["per_document", "collapse", "mmr", "explain"] {
+            assert_eq!(known.iter().filter(|name| **name == key).count(), 1, "{known:?}");
+        }
+    }
+
+    #[test]
     fn all_problems_are_told() {
         let given = json!({"per_document": 0, "collapse": 0.1, "mmr": {"lambda": 1.5, "k": 1}, "neighbors": 101, "section": 1});
         assert_eq!(Retrieval::parse(&given).unwrap_err().len(), 6);

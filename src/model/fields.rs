@@ -28,7 +28,10 @@ impl<'a> Fields<'a> {
     }
 
     fn take(&mut self, key: &'static str) -> Option<Value> {
-        self.known.push(key);
+        // Some are looked at twice.
+        if !self.known.contains(&key) {
+            self.known.push(key);
+        }
         self.map.remove(key).filter(|v| !v.is_null())
     }
 
@@ -133,6 +136,11 @@ impl<'a> Fields<'a> {
             self.take(key);
         }
         is_null
+    }
+
+    /// A key that is read elsewhere: it is known.
+    pub fn read_elsewhere(&mut self, key: &'static str) {
+        self.take(key);
     }
 
     pub fn texts(&mut self, key: &'static str) -> Option<Vec<String>> {

@@ -186,6 +186,9 @@ impl Default for Hybrid {
 /// Rows at most that one query may ask for.
 pub const MAX_TOP_K: i64 = 10_000;
 
+/// What `options` has beside settings of retrieval (retrieve/request.rs).
+const EXPLAIN: &str = "explain";
+
 /// Keys of metadata at most that a knowledge base can be bound to.
 const MAX_ALLOWED_KEYS: usize = 1000;
 
@@ -218,6 +221,7 @@ impl Retrieval {
         let mut fields = Fields::new("options", options);
         let mut retrieval = self.clone();
         retrieval.read(&mut fields);
+        fields.read_elsewhere(EXPLAIN);
         retrieval.finish(fields)
     }
 
@@ -225,6 +229,7 @@ impl Retrieval {
     pub fn options_problems(options: &Value) -> Vec<String> {
         let mut fields = Fields::new("options", options);
         Retrieval::default().read(&mut fields);
+        fields.read_elsewhere(EXPLAIN);
         fields.finish()
     }
 

@@ -2,9 +2,12 @@
 //! qualified, and evaluated on rows.
 
 use super::pinned_settings;
+use super::report::from_caught;
 use crate::error::{Error, Result};
-use pgrx::pg_sys;
+use pgrx::pg_sys::panic::CaughtError;
+use pgrx::{PgTryBuilder, pg_sys};
 use std::ffi::{CStr, CString};
+use std::panic::AssertUnwindSafe;
 
 /// The name of the table in a printed condition.
 const ROW: &CStr = c"t";
@@ -53,6 +56,14 @@ impl Condition {
         }
     }
 
+    /// As [`Condition::parse`], of what a caller wrote: PostgreSQL's errors come back as Err and name the argument. After one
+    /// the transaction must be aborted.
+    pub fn parse_argument(relation: u32, text: &str) -> Result<Condition> {
+        PgTryBuilder::new(AssertUnwindSafe(|| Condition::parse(relation, text)))
+            .catch_others(|caught| Err(of_argument(caught)))
+            .execute()
+    }
+
     /// Whether its value may change while the row does not: by time, by settings, by other tables.
     pub fn is_mutable(&self) -> bool {
         // SAFETY: reads the tree.
@@ -92,6 +103,29 @@ impl Condition {
     /// Parses what [`Condition::print`] printed.
     pub fn parse_printed(relation: u32, text: &str) -> Result<Condition> {
         pinned_settings::pinned(|| Condition::parse(relation, text))
+    }
+}
+
+/// SQLSTATE classes of what can be wrong with a text: not supported, data, syntax and names, limits.
+const OF_TEXT: [&str; 4] = ["0A", "22", "42", "54"];
+
+/// What was caught while the argument was parsed, naming it where the text is to blame.
+fn of_argument(caught: CaughtError) -> Error {
+    let hint = match &caught {
+        CaughtError::PostgresError(report) => report.hint().map(|hint| format!(" ({hint})")),
+        _ => None,
+    };
+    match from_caught(caught) {
+        Error::Database { sqlstate, message }
+            if OF_TEXT.iter().any(|class| sqlstate.starts_with(class))
+                && !message.contains("published_when") =>
+        {
+            // The caller knows of no index.
+            let message = message.replace("index predicate", "condition");
+            let hint = hint.unwrap_or_default();
+            Error::Database { sqlstate, message: format!("invalid published_when: {message}{hint}") }
+        }
+        error => error,
     }
 }
 

@@ -100,12 +100,6 @@ pub fn count() -> Result<i64> {
     Ok(found.unwrap_or(0))
 }
 
-/// Whether a knowledge base has any. As the owner.
-pub fn any_of(kb_no: i64) -> Result<bool> {
-    let sql = "SELECT EXISTS (SELECT FROM kb.metadata_indexes m WHERE m.kb_no = $1)";
-    Ok(spi::write_one(sql, &[Arg::Long(kb_no)], |row| row.get(0))?.unwrap_or(false))
-}
-
 /// False: it was there. As the owner.
 pub fn put(kb_no: i64, tenant_id: &str, index: &MetadataIndex) -> Result<bool> {
     let put = spi::execute(

@@ -89,7 +89,7 @@ pub fn target(kb_id: &str) -> Result<Target> {
 /// The columns that [`chunk_row`] reads, after the chunk's id.
 const COLUMNS: &str = "c.chunk_id, d.external_id, d.title, c.content, c.token_count,
     CASE WHEN c.metadata = '{}' THEN d.metadata ELSE d.metadata || c.metadata END, c.locator,
-    d.content_hash IS DISTINCT FROM d.indexed_hash, c.content_hash, d.source_no, d.kb_no, d.tenant_id,
+    d.content_hash IS DISTINCT FROM d.indexed_hash OR d.source_no IS NOT NULL AND d.status = 'failed', c.content_hash, d.source_no, d.kb_no, d.tenant_id,
     d.document_id, c.ordinal, c.start_char, c.end_char";
 
 /// The source of a row of an attached table, in three columns from this one on.

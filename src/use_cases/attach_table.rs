@@ -70,12 +70,16 @@ pub fn attach_table(kb_id: &str, relation: u32, wanted: WantedTable) -> Result<i
     as_owner(|| {
         knowledge_bases::lock(&kb)?;
         let before = source_tables::of_knowledge_base(kb.kb_no, relation)?;
+        let is_another = !before.as_ref().map_or(Ok(true), |before| table::is_of(before, relation))?;
         source.source_no = before.as_ref().map_or(0, |before| before.source_no);
         source.source_no = catalog::put(&source)?;
         before.as_ref().map_or(Ok(()), source_tables::drop_triggers)?;
         create_triggers(&source)?;
-        if let Some(before) = before {
-            hide_what_is_no_more(&before, &source)?;
+        match before {
+            // Its documents are of rows that went with the table of this name that was there before.
+            Some(_) if is_another => changes::append(source.source_no, What::Truncated, &[], &[])?,
+            Some(before) => hide_what_is_no_more(&before, &source)?,
+            None => {}
         }
         wake::at_commit(kb.kb_no);
         Ok(source.source_no)
@@ -234,7 +238,7 @@ fn check_config(table: &Table, wanted: WantedTable, embedder: Option<&Embedder>)
     }
     if let Some(text) = &wanted.published_when {
         // Literals are read by the types of columns, which may be the owner's work.
-        let condition = as_role_of_name(&table.owner, || Condition::parse(table.relation, text))?;
+        let condition = as_role_of_name(&table.owner, || Condition::parse_argument(table.relation, text))?;
         if condition.is_mutable() {
             problems.push(
                 "published_when: it calls a function that is not IMMUTABLE; a row must be published until it changes".into(),

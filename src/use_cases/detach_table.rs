@@ -1,8 +1,9 @@
 //! kb.detach_table.
 
 use crate::catalog::{quota, source_tables};
-use crate::error::{Error, Object, Result};
+use crate::error::{Error, Result};
 use crate::pg::role::as_owner;
+use crate::store::sources::table;
 use crate::store::{knowledge_bases, row_documents};
 
 /// Lets go of a table: its rows' documents are deleted, or stay as if they had been put. Returns how many those are.
@@ -10,8 +11,11 @@ pub fn detach_table(kb_id: &str, relation: u32, keep: bool) -> Result<i64> {
     let kb = knowledge_bases::get_own(kb_id)?;
     as_owner(|| {
         knowledge_bases::lock(&kb)?;
-        let source = source_tables::of_knowledge_base(kb.kb_no, relation)?
-            .ok_or_else(|| Error::NotFound { what: Object::Source, id: relation.to_string() })?;
+        let Some(source) = source_tables::of_knowledge_base(kb.kb_no, relation)? else {
+            // A table that is gone has its number only.
+            let name = table::find(relation)?.map_or_else(|| relation.to_string(), |table| table.name);
+            return Err(Error::NotAttached { table: name, kb_id: kb.id.clone() });
+        };
         source_tables::let_go(&source)?;
         row_documents::delete_jobs(&source)?;
         quota::forget();

@@ -5,9 +5,10 @@ use crate::error::Result;
 use crate::pg::role::as_owner;
 use crate::pg::{txn, wake};
 use crate::store::sources::catalog;
-use crate::store::{knowledge_bases, metadata_indexes, vector_store};
+use crate::store::{knowledge_bases, vector_store};
 
-/// Drops its documents, chunks, vectors and runs with it.
+/// Drops its documents, chunks, vectors and runs with it. The tables of its vectors are emptied; the worker drops them after the commit,
+/// since that locks kb.chunks, which all questions read, and this transaction may last.
 pub fn drop_knowledge_base(id: &str) -> Result<()> {
     let kb = knowledge_bases::get_own(id)?;
     as_owner(|| {
@@ -18,13 +19,11 @@ pub fn drop_knowledge_base(id: &str) -> Result<()> {
         }
         // Tables that are there now, even in a transaction that began earlier.
         for vector_db in txn::with_latest_snapshot(|| vector_store::owned(kb.kb_no))? {
-            vector_db.store().remove()?;
+            vector_db.store().empty()?;
         }
         quota::forget();
-        // The indexes that nobody else wants are dropped by the indexer.
-        if metadata_indexes::any_of(kb.kb_no)? {
-            wake::at_commit(0);
-        }
+        // And the indexes that nobody else wants are dropped by the indexer.
+        wake::at_commit(0);
         knowledge_bases::delete(kb.kb_no)
     })
 }

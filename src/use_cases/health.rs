@@ -103,7 +103,7 @@ fn gateway() -> Finding {
         Ok(health) => finding(
             "gateway",
             Status::Ok,
-            format!("{} models loaded, {} endpoints paused", health.models, health.open_breakers),
+            format!("models loaded: {}, endpoints paused: {}", health.models, health.open_breakers),
             "",
         ),
         Err(error) => finding(

@@ -32,20 +32,35 @@ pub struct Drift {
 }
 
 /// Compares each table that is attached to a knowledge base; what differs is in no answer (orphaned documents) or read again
-/// by the worker (the others).
+/// by the worker (the others). A table that is gone is left out with a WARNING, and an error where there is no other.
 pub fn reconcile(kb_id: &str) -> Result<Vec<Drift>> {
     let kb = knowledge_bases::get_own(kb_id)?;
     as_owner(|| {
-        let mut found = Vec::new();
+        let (mut found, mut left) = (Vec::new(), Vec::new());
         for source in catalog::of_knowledge_base(kb.kb_no)? {
-            let source = located(source)?;
+            let source_no = source.source_no;
+            let source = match located(source) {
+                Ok(source) => source,
+                // Its fault stops no other.
+                Err(error) => {
+                    catalog::set_error(source_no, Some(&error.to_string()))?;
+                    left.push(error);
+                    continue;
+                }
+            };
             // What is wrong still is found again.
-            catalog::set_error(source.source_no, None)?;
+            catalog::set_error(source_no, None)?;
             let mut drift = Drift { table: source.relation_name.clone(), ..Drift::default() };
             compare_rows(&source, &mut drift)?;
             compare_documents(&source, &mut drift)?;
             found.push(drift);
         }
+        if found.is_empty()
+            && let Some(error) = left.pop()
+        {
+            return Err(error);
+        }
+        left.iter().for_each(|error| report::warning(&error.to_string()));
         wake::at_commit(kb.kb_no);
         Ok(found)
     })

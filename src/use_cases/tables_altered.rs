@@ -1,5 +1,5 @@
-//! kb._tables_altered, of event triggers: partitioned tables that are attached get partitions, and lose some. No fault of kb's
-//! fails the statement.
+//! kb._tables_altered, of event triggers: attached tables are dropped, and partitioned ones get partitions and lose some. No fault
+//! of kb's fails the statement.
 
 use crate::catalog::partitions;
 use crate::catalog::source_tables::relocated;
@@ -8,7 +8,7 @@ use crate::pg::ddl_event::{self, DdlEvent, When};
 use crate::pg::role::as_owner;
 use crate::pg::subtransaction::{in_subtransaction, is_cancel};
 use crate::pg::{report, wake};
-use crate::store::changes::What;
+use crate::store::changes::{self, What};
 use crate::store::sources::catalog;
 use crate::store::sources::table::{self, Member};
 use std::cell::Cell;
@@ -19,10 +19,14 @@ thread_local! {
     static IS_FOLLOWING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Follows what the statement did, or is about to do, to partitions.
+/// Follows what the statement did, or is about to do, to attached tables and their partitions.
 pub fn tables_altered(event: &DdlEvent) -> Result<()> {
     // What kb itself alters here fires the trigger again.
-    if IS_FOLLOWING.get() || !catalog::any_partitioned() {
+    if IS_FOLLOWING.get() {
+        return Ok(());
+    }
+    let (any, any_partitioned) = catalog::any();
+    if !(any_partitioned || any && event.when() == When::Dropped) {
         return Ok(());
     }
     IS_FOLLOWING.set(true);
@@ -35,9 +39,9 @@ pub fn tables_altered(event: &DdlEvent) -> Result<()> {
     match followed {
         Err(error) if is_cancel(&error) => Err(error),
         Err(error) => {
-            report::log(&format!("partitions of attached tables are not followed: {error}"));
+            report::log(&format!("what was done to attached tables is not followed: {error}"));
             report::warning(
-                "partitions of attached tables are not followed; kb.reconcile mends what is missed",
+                "what was done to attached tables is not followed; kb.reconcile mends what is missed",
             );
             Ok(())
         }
@@ -91,8 +95,14 @@ fn before_drop(event: &DdlEvent) -> Result<()> {
     Ok(())
 }
 
-/// Of partitions that went with their schema, their owner or their parent nobody knows which rows they had.
+/// Documents of a table that was dropped are in no answer any more, and deleted by the worker. Of partitions that went with their
+/// schema, their owner or their parent nobody knows which rows they had.
 fn after_drop() -> Result<()> {
+    for source in catalog::dropped()? {
+        catalog::set_partitions(source.source_no, &[])?;
+        changes::append(source.source_no, What::Truncated, &[], &[])?;
+        wake::at_commit(source.kb_no);
+    }
     let dropped = table::dropped()?;
     for source in catalog::of_partitions(&dropped)? {
         let left: Vec<i64> = source.partitions.iter().copied().filter(|oid| !dropped.contains(oid)).collect();

@@ -5,6 +5,7 @@ use super::indexes::Indexes;
 use super::keyword_index::KeywordIndex;
 use super::log::Log;
 use super::query_log::QueryLog;
+use super::unused_tables::UnusedTables;
 use crate::catalog::build_lifecycle;
 use crate::error::{Object, Result};
 use crate::gateway::client;
@@ -29,6 +30,7 @@ pub struct Housekeeping {
     /// Vector tables were looked after since this worker started.
     are_tables_checked: bool,
     keyword_index: KeywordIndex,
+    unused_tables: UnusedTables,
     query_log: QueryLog,
     /// Questions were logged since that was last asked.
     has_logged: bool,
@@ -42,6 +44,7 @@ impl Housekeeping {
             booked: 0,
             are_tables_checked: false,
             keyword_index: KeywordIndex::default(),
+            unused_tables: UnusedTables::default(),
             query_log: QueryLog::default(),
             has_logged: false,
         }
@@ -89,6 +92,7 @@ impl Housekeeping {
                 }
             }
             sweep_old_builds(log)?;
+            let are_tables_left = self.unused_tables.drop(log)?;
             settle_quotas(log)?;
             indexes.move_large_builds(log);
             indexes.have_built(log)?;
@@ -99,6 +103,7 @@ impl Housekeeping {
             let is_moving = indexes.is_moving();
             txn::in_txn(|| {
                 Ok(!is_moving
+                    && !are_tables_left
                     && are_keys_indexed
                     && !jobs::any()?
                     && !changes::any_waiting()?

@@ -19,6 +19,9 @@ use std::time::{Duration, Instant};
 
 /// How often a build is begun. A session that drops or locks the table comes first: it ends the build.
 const ATTEMPTS: u32 = 10;
+/// The pause after a table's index could not be built, and how often it doubles.
+const PAUSE: Duration = Duration::from_secs(30);
+const PAUSES: u32 = 5;
 /// How long the indexer waits for such a session.
 const GIVE_WAY: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -104,6 +107,11 @@ fn do_task(task: &Task) -> Result<()> {
 struct Known {
     /// Builds that failed or were ended, one after the other.
     failures: u32,
+    /// When there is another try after ATTEMPTS, and how often there was.
+    retry_at: Option<Instant>,
+    retries: u32,
+    /// There was not enough (shared) memory or disk for several processes.
+    is_alone: bool,
     has_built: bool,
     /// Its largest number when segments were to be merged as soon as it is quiet, and since when.
     since: Option<(i32, Instant)>,
@@ -141,6 +149,9 @@ fn build_wanted(asked: &[u32], tables: &mut Tables) -> Result<bool> {
             continue;
         }
         let known = tables.known.entry(table.vector_db().clone()).or_default();
+        if known.retry_at.is_some_and(|at| at <= Instant::now()) {
+            (known.failures, known.retry_at) = (0, None);
+        }
         while known.failures < ATTEMPTS {
             match next(&table, asked, known)? {
                 Next::Done => {
@@ -200,23 +211,34 @@ fn next(table: &Table, asked: &[u32], known: &mut Known) -> Result<Next> {
             return Ok(Next::Wait);
         }
         Work::Nothing => return Ok(Next::Nothing),
+        // Nothing is lost by a later merge, but autovacuum would begin anew.
+        Work::Build(build) if build.traffic == Traffic::Quiet && txn::in_txn(|| table.is_vacuumed())? => {
+            return Ok(Next::Wait);
+        }
         Work::Drop { name } => run(&index::drop_statement(name)),
-        Work::Build(build) => have_built(&table, build),
+        Work::Build(build) => have_built(&table, build, known.is_alone),
     };
     txn::report_activity(None);
     let Err(error) = result else {
-        known.failures = 0;
+        (known.failures, known.retries) = (0, 0);
         known.has_built = true;
         return Ok(Next::Done);
     };
     known.failures += 1;
     known.since = None;
     let gives_way = ["40P01", "57014"].contains(&error.sqlstate()) || txn::in_txn(|| table.is_going())?;
+    // Class 53: insufficient resources.
+    if error.sqlstate().starts_with("53") && !known.is_alone {
+        known.is_alone = true;
+        return Ok(Next::Done);
+    }
     if gives_way && known.failures < ATTEMPTS {
         wait_for_others(&table);
         return Ok(Next::Done);
     }
     known.failures = ATTEMPTS;
+    known.retry_at = Some(Instant::now() + PAUSE * (1 << known.retries));
+    known.retries = (known.retries + 1).min(PAUSES);
     let name = txn::in_txn(|| table.describe())?;
     report::log(&format!("the index of {name} cannot be built: {error}"));
     Ok(Next::Nothing)
@@ -227,9 +249,10 @@ fn run(statement: &str) -> Result<()> {
     ddl::run_top_level(statement)
 }
 
-fn have_built(table: &Table, build: &Build) -> Result<()> {
-    // While documents come, who writes and asks has the other cores. A merge takes what is left.
-    setting::set_parallel_maintenance_workers(if build.is_draft { Some(0) } else { None });
+fn have_built(table: &Table, build: &Build, is_alone: bool) -> Result<()> {
+    // While documents come, who writes and asks has the other cores. A merge takes what is left. Several processes have all of
+    // maintenance_work_mem in shared memory.
+    setting::set_parallel_maintenance_workers(if build.is_draft || is_alone { Some(0) } else { None });
     if build.traffic == Traffic::Quiet {
         niceness::let_all_go_first();
     }

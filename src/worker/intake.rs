@@ -12,6 +12,7 @@ use super::row_intake;
 use super::send_queue::{Group, SendQueue};
 use super::slow_intake::SlowIntake;
 use super::source_changes::SourceChanges;
+use super::source_faults::SourceFaults;
 use super::statistics::Statistics;
 use super::target::Targets;
 use crate::error::{Error, Result};
@@ -53,6 +54,7 @@ struct Preparing {
 pub struct Intake {
     sources: SourceChanges,
     rests: Rests,
+    faults: SourceFaults,
     claims: Claims,
     claimed: VecDeque<Job>,
     preparing: Option<Preparing>,
@@ -213,7 +215,7 @@ impl Intake {
         let bytes = first.saturating_mul(1 << self.groups.min(16)).min(GROUP_BYTES);
         self.groups = self.groups.saturating_add(1);
         let claimed = self.claimed.drain(..count).collect();
-        let mut group = row_intake::refresh(claimed, &mut self.rests, open)?;
+        let mut group = row_intake::refresh(claimed, &mut self.rests, &mut self.faults, open)?;
         if let Ok(read) = txn::in_txn(|| read_some(&group, bytes)) {
             open.outcomes().release_later(read.unreleased);
             for job in group.drain(..).rev().take(read.left) {

@@ -70,6 +70,8 @@ mod slow_intake;
 #[cfg(feature = "server")]
 mod source_changes;
 #[cfg(feature = "server")]
+mod source_faults;
+#[cfg(feature = "server")]
 mod statistics;
 #[cfg(feature = "server")]
 mod target;
@@ -77,6 +79,8 @@ mod target;
 mod unindexed;
 #[cfg(feature = "server")]
 mod unsaved;
+#[cfg(feature = "server")]
+mod unused_tables;
 #[cfg(feature = "server")]
 mod word_merges;
 

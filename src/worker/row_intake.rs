@@ -3,6 +3,7 @@
 use super::open_documents::OpenDocuments;
 use super::outcome::BUSY;
 use super::rests::{End, Rests};
+use super::source_faults::SourceFaults;
 use super::target::Targets;
 use crate::catalog::quota::Charge;
 use crate::catalog::row_document;
@@ -18,6 +19,7 @@ use crate::store::jobs::{self, Job};
 use crate::store::new_documents::{self, NewDocument, Place};
 use crate::store::row_documents::{self, Found};
 use crate::store::sources::rows::{self, SourceRow};
+use crate::store::sources::table;
 use crate::store::sources::{Source, catalog};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,6 +32,9 @@ const AT_ONCE: usize = 8;
 
 /// What kb.sources says, which has no value of any row: other tenants may read it.
 const TAKEN: &str = "documents that were put have the keys of rows as their external_id, and stay as they were put: delete them, then call kb.reconcile";
+
+/// The same of documents of another attached table.
+const OTHERS: &str = "documents of another attached table have the keys of rows as their external_id, and stay: detach that table (kb.sources has both), then call kb.reconcile";
 
 /// What became of a row's job.
 enum Read {
@@ -45,8 +50,13 @@ enum Read {
 }
 
 /// Makes the documents of these jobs as their rows are now. Returns the jobs that are to be processed, in their order;
-/// the others have ended, or wait while their tables rest.
-pub fn refresh(jobs: Vec<Job>, rests: &mut Rests, open: &mut OpenDocuments) -> Result<Vec<Job>> {
+/// the others have ended, or wait while their tables rest. What has all rows of a table fail is its fault.
+pub fn refresh(
+    jobs: Vec<Job>,
+    rests: &mut Rests,
+    faults: &mut SourceFaults,
+    open: &mut OpenDocuments,
+) -> Result<Vec<Job>> {
     if jobs.iter().all(|job| job.source_no.is_none()) {
         return Ok(jobs);
     }
@@ -59,21 +69,40 @@ pub fn refresh(jobs: Vec<Job>, rests: &mut Rests, open: &mut OpenDocuments) -> R
     let mut current = by_source.remove(&None).unwrap_or_default();
     for (source_no, jobs) in by_source {
         let (source_no, mut later) = (source_no.unwrap_or(0), Vec::new());
+        let (mut is_read, mut fault) = (false, None);
         for jobs in jobs.chunks(AT_ONCE) {
             for read in read_rows(source_no, jobs, rests) {
+                is_read |= matches!(read, Read::Current(_) | Read::Done);
                 match read {
                     Read::Current(job) => current.push(job),
                     Read::Done => {}
                     Read::Locked(job) => open.outcomes().give_back(&[job], BUSY)?,
                     Read::Later(job) => later.push(job),
-                    Read::Failed(job, error) => fail(&job, &error, open)?,
+                    Read::Failed(job, error) => {
+                        fail(&job, &error, open)?;
+                        fault = Some(error).filter(is_of_table);
+                    }
                 }
             }
+        }
+        match fault {
+            _ if is_read => faults.end(source_no)?,
+            Some(fault) => faults.tell(source_no, &fault)?,
+            None => {}
         }
         open.outcomes().give_back(&later, rests.left(source_no, Instant::now()).unwrap_or(BUSY))?;
     }
     current.sort_by_key(|job| order.get(&job.job_no).copied());
     Ok(current)
+}
+
+/// Whether reading fails for the table as a whole: a column, a key or a right is missing.
+fn is_of_table(error: &Error) -> bool {
+    match error {
+        Error::Database { sqlstate, .. } => sqlstate.starts_with("42"),
+        Error::State { .. } | Error::NotFound { .. } => true,
+        _ => false,
+    }
 }
 
 /// Rows that cannot be read together are read one by one, so that one costs no other; none of a table that rests.
@@ -230,7 +259,7 @@ fn take(
     let present = match row_documents::lock(source, &job.tenant_id, &job.external_id)? {
         Found::Locked => return Ok(Read::Locked(job.clone())),
         Found::Present(present) if !present.is_own => {
-            catalog::set_error(source.source_no, Some(TAKEN))?;
+            catalog::set_error(source.source_no, Some(if present.is_row { OTHERS } else { TAKEN }))?;
             jobs::finish(std::slice::from_ref(job))?;
             return Ok(Read::Done);
         }
@@ -272,7 +301,10 @@ fn fail(job: &Job, error: &Error, open: &mut OpenDocuments) -> Result<()> {
     if !error.is_transient() {
         let listed = txn::in_txn(|| {
             let Some(source) = job.source_no.map_or(Ok(None), catalog::hold)? else { return Ok(()) };
-            if row_documents::lock(&source, &job.tenant_id, &job.external_id)? != Found::None {
+            // Nor are rows of a table that is gone listed: kb.sources says so.
+            if row_documents::lock(&source, &job.tenant_id, &job.external_id)? != Found::None
+                || table::locate(&source)?.is_none()
+            {
                 return Ok(());
             }
             let place = Place::of_row(&source, &job.tenant_id);

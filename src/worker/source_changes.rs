@@ -4,6 +4,7 @@ use super::log::Log;
 use super::pace::Pace;
 use super::rests::{End, Rests};
 use super::row_intake::TIME_LIMIT;
+use super::source_faults::SourceFaults;
 use crate::catalog::row_presence::{Presence, presence};
 use crate::catalog::source_tables::located;
 use crate::error::{Error, Result};
@@ -14,9 +15,10 @@ use crate::store::changes::{self, Changes, What};
 use crate::store::jobs::{self, Subject};
 use crate::store::row_documents;
 use crate::store::sources::rows::{self, KeyRow};
+use crate::store::sources::table;
 use crate::store::sources::{Source, catalog};
 use crate::store::tenants;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
@@ -38,8 +40,7 @@ pub struct SourceChanges {
     /// The last source whose turn it was.
     after: i64,
     backfilled: Pace,
-    /// What kb.sources says of sources that could not be read.
-    told: HashMap<i64, String>,
+    faults: SourceFaults,
     log: Log,
 }
 
@@ -103,30 +104,10 @@ impl SourceChanges {
             rests.note(source_no, spent, Instant::now(), end);
         }
         let Err(error) = result else {
-            return match self.told.remove(&source_no) {
-                Some(told) => txn::in_txn(|| catalog::end_error(source_no, &told)),
-                None => Ok(()),
-            };
+            return self.faults.end(source_no);
         };
         self.log.write(&format!("{what} of source {source_no} wait"), &error);
-        if !error.is_lock() {
-            let text = told(&error);
-            txn::in_txn(|| catalog::set_error(source_no, Some(&text)))?;
-            self.told.insert(source_no, text);
-        }
-        Ok(())
-    }
-}
-
-/// What may be told of a fault to all tenants of a knowledge base: no value of a row. A message of PostgreSQL can have one,
-/// unless it is of a name that is missing or of a right.
-fn told(error: &Error) -> String {
-    match (error, error.hint()) {
-        (Error::Database { sqlstate, .. }, _) if !sqlstate.starts_with("42") => {
-            format!("its rows cannot be read: SQLSTATE {sqlstate}; the server log has the message")
-        }
-        (_, Some(hint)) => format!("{error} ({hint})"),
-        (_, None) => error.to_string(),
+        if error.is_lock() { Ok(()) } else { self.faults.tell(source_no, &error) }
     }
 }
 
@@ -143,6 +124,9 @@ fn take_up_changes(source_no: i64, spent: &mut Duration) -> Result<()> {
             let deleted = row_documents::delete_some(source_no, DELETED)?;
             if deleted == 0 && !row_documents::any(source_no)? {
                 changes::delete(source_no, &[truncation])?;
+                if table::locate(&source)?.is_none() {
+                    row_documents::delete_jobs(&source)?;
+                }
                 // Some that were deleted may be of rows that came after it.
                 catalog::begin_backfill(source_no)?;
             }

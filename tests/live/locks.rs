@@ -186,3 +186,43 @@ fn a_locked_table_of_the_live_build_costs_the_next_one_no_vector_and_fails_no_do
     until(SOON, "the old build is swept", || db.count("kb.builds") == 1);
     assert_sound(&mut db, "k", 3, 0);
 }
+
+/// Dropping a table with a foreign key locks the table that it refers to, kb.chunks, which all questions read.
+#[test]
+fn a_knowledge_base_that_is_dropped_or_replaced_keeps_no_other_from_answering() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    for id in ["dropped", "replaced", "other"] {
+        db.create_kb(id, "hash", CHUNKING);
+        db.put(id, "a", &texts::text(3, 5, 40));
+        db.wait(id);
+    }
+    let question = "SELECT count(*) FROM kb.query('other', 'the harbor', 5)";
+    let mut open = cluster.connect(APP);
+    open.run("BEGIN; SELECT kb.drop_knowledge_base('dropped')");
+    db.run("SET lock_timeout = '2s'");
+    assert_eq!(db.one::<i64>(question), 5);
+    db.put("other", "b", "Another document.");
+    db.wait("other");
+    open.run("ROLLBACK");
+    assert_sound(&mut db, "dropped", 1, 0);
+    assert_eq!(db.one::<i64>("SELECT count(*) FROM kb.query('dropped', 'the harbor', 5)"), 5);
+    // A transaction that has asked, and does nothing, keeps the tables from being dropped, and nobody from asking.
+    open.run(&format!("BEGIN; {question}"));
+    db.run("SELECT kb.drop_knowledge_base('dropped'); SELECT kb.ingest('replaced', 'replace')");
+    db.wait("replaced");
+    until(SOON, "the old build is swept", || db.count("kb.builds WHERE state = 'old'") == 0);
+    let tables = "pg_class WHERE relnamespace = 'kb'::regnamespace AND relname ~ '^vectors_[0-9]+$'";
+    assert_eq!((db.count(tables), db.count("kb.builds")), (4, 2));
+    let unused = "pg_class WHERE relnamespace = 'kb'::regnamespace AND relname ~ '^vectors_[0-9]+$'
+        AND relname NOT IN (SELECT table_name FROM kb.builds)";
+    let mut rows = 0;
+    for table in db.all::<String>(&format!("SELECT format('kb.%I', relname) FROM {unused}")) {
+        rows += db.count(&table);
+    }
+    assert_eq!((rows, db.one::<i64>(question)), (0, 5));
+    open.run("COMMIT");
+    until(LONG, "they are dropped", || db.count(tables) == 2);
+    assert_sound(&mut db, "replaced", 1, 0);
+    assert_sound(&mut db, "other", 2, 0);
+}

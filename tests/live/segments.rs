@@ -128,6 +128,45 @@ fn the_nearest_that_pass_a_filter_are_found_behind_many_of_their_segment_that_do
     }
 }
 
+#[test]
+fn a_tenant_finds_its_nearest_behind_many_of_another_tenant_in_the_same_segment() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    // The question is at angle 0; 24,000 of tenant a are nearer than all of tenant b, more than one scan visits.
+    db.run(
+        "CREATE FUNCTION at(angle float8) RETURNS public.vector LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+             SELECT (ARRAY[cos(angle), sin(angle)] || array_fill(0.0::float8, '{14}'))::real[]::public.vector $$;
+         CREATE PROCEDURE make(name text, whose text, count int, first float8, step float8) LANGUAGE plpgsql AS $$BEGIN
+             EXECUTE format('INSERT INTO %I SELECT name, %L, %L || name, true, at(%s + i * %s::float8)
+                 FROM (SELECT i, %L || i AS name FROM generate_series(1, %s) i) n', name, whose, whose, first, step, whose, count);
+             END$$;
+         CREATE TABLE sealed (id text PRIMARY KEY, whose text, body text, flag boolean, v public.vector(16));
+         CREATE TABLE late (LIKE sealed INCLUDING ALL);
+         CALL make('sealed', 'a', 24000, 0, 0.3 / 24000);
+         CALL make('sealed', 'b', 3, 0.5, 0.001);
+         CALL make('late', 'b', 900, 1, 0.0005);
+         UPDATE late SET id = 'late ' || id, body = 'late ' || body;
+         SELECT kb.create_embedder('h16', 'hash', dimension => 16);
+         SET kb.tenant = 'shared';
+         SELECT kb.create_knowledge_base('k', 'h16', chunking => '{\"strategy\": \"none\"}')",
+    );
+    for (table, expected) in [("sealed", (1, 0)), ("late", (1, 900))] {
+        db.run(&format!(
+            "SELECT kb.attach_table('k', '{table}', '{{body}}', metadata => '{{flag}}', tenant => 'whose', adopt => 'v')"
+        ));
+        db.wait("k");
+        until_state(&mut db, expected);
+    }
+    let mut reader = cluster.connect(APP);
+    reader.run("CREATE ROLE of_b IN ROLE kb_reader; GRANT USAGE ON SCHEMA public TO of_b; SET ROLE of_b; SET kb.tenant = 'b'");
+    for filter in ["", ", filter => '{\"flag\": true}'"] {
+        let found: Vec<String> = reader.all(&format!(
+            "SELECT external_id FROM kb.query_vector('k', at(0), 5, min_score => -1{filter}) ORDER BY rank"
+        ));
+        assert_eq!(found, ["b1", "b2", "b3", "late b1", "late b2"], "with {filter:?}");
+    }
+}
+
 fn nearest_late_ones_are_found(db: &mut Db, last: i64) {
     let short = r#"{"late": true}"#;
     let long = r#"{"type": "and", "filters": [{"type": "eq", "key": "late", "value": true},
@@ -210,6 +249,23 @@ fn segments_whose_newest_rows_are_deleted_come_to_rest() {
     });
     assert_sound(&mut db, "k", left, 0);
     assert!(!cluster.log().contains("cannot be built"));
+}
+
+#[test]
+fn what_is_put_after_all_was_deleted_goes_into_no_index_one_by_one() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    put(&mut db, "k", 0..1500);
+    db.wait("k");
+    until_state(&mut db, (1, 0));
+    db.run("SELECT kb.delete_document('k', external_id) FROM kb.documents");
+    db.wait("k");
+    put(&mut db, "k", 0..500);
+    db.wait("k");
+    until_state(&mut db, (1, 500));
+    assert_sound(&mut db, "k", 500, 0);
+    assert_eq!(db.found("k", &texts::paragraph(77, 20), 1), ["d77"]);
 }
 
 #[test]

@@ -7,7 +7,8 @@ use crate::pg::watched::{self, Kept};
 use std::cell::RefCell;
 
 thread_local! {
-    static PARTITIONED: RefCell<Kept<(), bool>> = RefCell::default();
+    /// Whether there is any source, and one that is a partitioned table.
+    static ANY: RefCell<Kept<(), (bool, bool)>> = RefCell::default();
 }
 
 /// The column is_partitioned.
@@ -121,11 +122,11 @@ pub fn of_table(relation: u32) -> Result<Vec<Source>> {
     )
 }
 
-/// Whether any source is a partitioned table: asked by every statement that makes or changes a table.
-pub fn any_partitioned() -> bool {
-    watched::get(&PARTITIONED, &(), || {
-        let mut any = false;
-        watched::scan(c"sources", None, |row| any |= row.bool(IS_PARTITIONED));
+/// Whether there is any source, and whether one is a partitioned table: asked by every statement that makes, changes or drops a table.
+pub fn any() -> (bool, bool) {
+    watched::get(&ANY, &(), || {
+        let mut any = (false, false);
+        watched::scan(c"sources", None, |row| any = (true, any.1 || row.bool(IS_PARTITIONED)));
         any
     })
 }
@@ -136,6 +137,26 @@ pub fn partitioned() -> Result<Vec<Source>> {
         &format!(
             "SELECT {COLUMNS} FROM kb.sources s JOIN kb.knowledge_bases k USING (kb_no)
              WHERE s.is_partitioned ORDER BY s.source_no"
+        ),
+        &[],
+        source,
+    )
+}
+
+/// Those whose table the statement has dropped; for event triggers of sql_drop. It is known by two of its oid, its name and its
+/// triggers: after a restore another table may have the oid.
+pub fn dropped() -> Result<Vec<Source>> {
+    spi::write(
+        &format!(
+            "WITH gone AS MATERIALIZED (SELECT * FROM pg_catalog.pg_event_trigger_dropped_objects())
+             SELECT {COLUMNS} FROM kb.sources s JOIN kb.knowledge_bases k USING (kb_no)
+             WHERE EXISTS (
+                 SELECT FROM gone t
+                 WHERE t.classid = 'pg_catalog.pg_class'::regclass AND t.objsubid = 0
+                   AND (t.objid = s.relation)::int + (t.object_identity = s.relation_name)::int
+                       + EXISTS (SELECT FROM gone g WHERE g.classid = 'pg_catalog.pg_trigger'::regclass
+                           AND g.address_names = ARRAY[t.schema_name, t.object_name, 'kb_' || s.source_no || '_insert'])::int >= 2)
+             ORDER BY s.source_no"
         ),
         &[],
         source,

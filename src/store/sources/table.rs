@@ -3,6 +3,7 @@
 use super::{Source, literal};
 use crate::error::{Error, Object, Result};
 use crate::pg::spi::{self, Arg, quote};
+use crate::pg::trigger;
 
 /// A table as its catalogs describe it.
 #[derive(Debug, Clone, PartialEq)]
@@ -135,8 +136,16 @@ pub fn key_types(relation: u32, columns: &[String]) -> Result<Vec<KeyType>> {
     if types.len() == columns.len() {
         return Ok(types);
     }
-    let missing = columns.iter().find(|column| !types.iter().any(|typ| typ.column == **column));
-    Err(Error::NotFound { what: Object::Column, id: missing.cloned().unwrap_or_default() })
+    let is_missing = |column: &&String| !types.iter().any(|typ| typ.column == **column);
+    let missing = columns.iter().find(is_missing).cloned().unwrap_or_default();
+    if trigger::column(relation, &missing).is_none() {
+        return Err(Error::NotFound { what: Object::Column, id: missing });
+    }
+    let name = find(relation)?.map_or_else(|| relation.to_string(), |table| table.name);
+    Err(Error::State {
+        problem: format!("column \"{missing}\" is not in the primary key of table {name} any more"),
+        hint: "Attach the table again (kb.attach_table): its rows are named by their key.".into(),
+    })
 }
 
 /// The names of columns by their numbers.

@@ -7,6 +7,7 @@ use crate::error::Result;
 use crate::model::ef_search;
 use crate::model::segments::{Part, Segment, WHOLE, parts};
 use crate::pg::probe;
+use crate::pg::role::as_owner;
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg};
 use crate::store::{BY_INDEX_UNPLANNED, IN_ORDER};
@@ -46,7 +47,8 @@ const LEAST_PACKED: usize = 1024;
 const FURTHER: usize = 16;
 
 /// Chunks and their distances, the nearest first; `searched`: None where there is no index. Where the nearest of some segment all fail
-/// the filter before they are as far away as what others have, only those are given that are nearer: behind them others may be missing.
+/// the filter, or are other tenants', before they are as far away as what others have, only those are given that are nearer: behind
+/// them others may be missing.
 pub(super) fn nearest(
     statement: &Statement,
     searched: Option<&Searched>,
@@ -77,7 +79,7 @@ pub(super) fn nearest(
         let sql = parts.join(" UNION ALL ");
         let rows = Effort { ef_search, ..effort }.read(statement.passes, &sql, statement.arguments, row)?;
         let own: Vec<f64> = rows.iter().filter(|(_, is_own)| *is_own).map(|((_, far), _)| *far).collect();
-        if own.len() < statement.limit {
+        if own.len() < statement.limit && !effort.is_exhaustive(segment) {
             let farthest = own.into_iter().fold(f64::NEG_INFINITY, f64::max);
             shallow.push((segment, ef_search, farthest));
         }
@@ -90,8 +92,9 @@ pub(super) fn nearest(
         statement.add_packed(&mut found, tail, from, near)?;
     }
     statement.keep_nearest(&mut found);
-    let (Some(&(_, farthest)), false) = (found.last(), statement.passes.is_empty()) else { return Ok(found) };
-    if found.len() == statement.limit {
+    if let Some(&(_, farthest)) = found.last()
+        && found.len() == statement.limit
+    {
         for (segment, ef_search, seen) in shallow {
             if seen < farthest
                 && let Some(reach) = statement.reach(segment, ef_search)?
@@ -103,7 +106,17 @@ pub(super) fn nearest(
     Ok(found)
 }
 
+/// pgvector ends a scan that has taken work_mem times this (hnsw.scan_mem_multiplier); up to so many visits only these end it. A
+/// vector that it has visited takes some 250 bytes, so that it keeps 5 MB.
+const MEMORY: (usize, &CStr) = (20_000, c"1000");
+
 impl Effort {
+    /// Whether a scan gives all of a segment that qualifies, where there is less than was asked for. How many rows a segment has is
+    /// known about.
+    fn is_exhaustive(self, segment: &Segment) -> bool {
+        self.visits <= MEMORY.0 && segment.rows * 2 <= self.visits as u64
+    }
+
     fn read<T>(
         self,
         passes: &str,
@@ -123,6 +136,7 @@ impl Effort {
             (c"hnsw.ef_search", ef_search.as_c_str()),
             (c"hnsw.iterative_scan", order),
             (c"hnsw.max_scan_tuples", visits.as_c_str()),
+            (c"hnsw.scan_mem_multiplier", if self.visits <= MEMORY.0 { MEMORY.1 } else { c"1" }),
         ];
         // How many vectors the scan visits is decided already (retrieve/plan.rs).
         let read = || setting::with(IN_ORDER, || spi::read(sql, arguments, row));
@@ -237,7 +251,8 @@ impl Statement<'_> {
         setting::with(BY_INDEX_UNPLANNED, || spi::read(&sql, &arguments, row))
     }
 
-    /// How far away the last is of the nearest `ef_search` of a segment, whether they pass or not; None: these are all of it.
+    /// How far away the last is of the nearest `ef_search` of a segment, whether they pass or not and whoever may read them; None:
+    /// these are all of it.
     fn reach(&self, segment: &Segment, ef_search: usize) -> Result<Option<f64>> {
         let Statement { table, distance, .. } = self;
         let sql = format!(
@@ -249,10 +264,11 @@ impl Statement<'_> {
         let row = |row: &spi::Row| Ok((row.get::<i64>(0)? as usize, row.opt::<f64>(1)?));
         // Those that the text names: it may be the same under other filters.
         let own = self.arguments.get(..2).unwrap_or_default();
-        let found = Effort { ef_search, visits: 0 }.read(self.passes, &sql, own, row)?;
-        let reach = found.into_iter().next().map_or((0, None), |found| found);
-        // The index gives a few less than it was asked for where some are dead.
-        Ok(if reach.0 * 10 < segment.rows as usize * 9 { reach.1 } else { None })
+        // A policy would hide which of them are other tenants'. All that becomes of it is whether others are looked at, too.
+        let found = as_owner(|| Effort { ef_search, visits: 0 }.read(self.passes, &sql, own, row))?;
+        let (count, farthest) = found.into_iter().next().unwrap_or_default();
+        // The index gives a few less than it was asked for where some are dead, and none where all are, or are another build's.
+        Ok((count * 10 < segment.rows as usize * 9).then(|| farthest.unwrap_or(f64::NEG_INFINITY)))
     }
 
     /// The condition on the rows of a segment.

@@ -211,6 +211,20 @@ impl Table {
         Ok(found.unwrap_or(false))
     }
 
+    /// Whether autovacuum is at work on it: whoever waits for its lock has it cancelled.
+    pub fn is_vacuumed(&self) -> Result<bool> {
+        let found = spi::write_one(
+            "SELECT EXISTS (SELECT FROM pg_catalog.pg_locks l
+                 JOIN pg_catalog.pg_class t ON t.oid = l.relation AND t.relname = $1 AND t.relnamespace = 'kb'::regnamespace
+                 JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid AND a.backend_type = 'autovacuum worker'
+                 WHERE l.mode = 'ShareUpdateExclusiveLock' AND l.granted
+                   AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()))",
+            &[Arg::Text(&self.vector_db.table_name)],
+            |row| row.get::<bool>(0),
+        )?;
+        Ok(found.unwrap_or(false))
+    }
+
     /// The statement that builds an index without blocking writers.
     pub fn create_statement(&self, build: &Build) -> Result<String> {
         let vector_db = &self.vector_db;

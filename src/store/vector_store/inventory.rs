@@ -5,8 +5,8 @@ use super::progress::{self, Progress};
 use super::table::{add_segments, attach, replace_policies};
 use super::tail;
 use crate::error::Result;
-use crate::pg::role;
-use crate::pg::spi::{self, Arg};
+use crate::pg::spi::{self, Arg, quote};
+use crate::pg::{role, setting};
 
 /// How many vectors a build has; 0 where the caller may not see the build, and where its store is gone or cannot be read.
 /// Works on a standby.
@@ -81,6 +81,30 @@ const UNATTACHED: &str = "FROM pg_catalog.pg_class t
             OR EXISTS (SELECT FROM kb.vector_dbs v WHERE v.table_name = t.relname::text COLLATE pg_catalog.\"default\"))
        AND NOT EXISTS (SELECT FROM pg_catalog.pg_depend d WHERE d.classid = 'pg_class'::regclass
            AND d.objid = t.oid AND d.refclassid = 'pg_extension'::regclass)";
+
+/// Vector tables whose builds are gone: they were emptied with them. In the worker.
+pub fn unused() -> Result<Vec<String>> {
+    spi::write(
+        "SELECT t.relname::text FROM pg_catalog.pg_class t
+         WHERE t.relnamespace = 'kb'::regnamespace AND t.relkind = 'r' AND t.relname ~ '^vectors_[0-9]+$'
+           AND NOT EXISTS (SELECT FROM kb.builds b WHERE b.table_name = t.relname::text COLLATE pg_catalog.\"default\")
+           AND NOT EXISTS (SELECT FROM kb.vector_dbs v WHERE v.table_name = t.relname::text COLLATE pg_catalog.\"default\")
+           AND EXISTS (SELECT FROM pg_catalog.pg_depend d WHERE d.classid = 'pg_class'::regclass
+               AND d.objid = t.oid AND d.refclassid = 'pg_extension'::regclass)
+         ORDER BY t.oid LIMIT 100",
+        &[],
+        |row| row.get(0),
+    )
+}
+
+/// Drops one of them, with what others made on it. Its foreign key goes with it: for that moment nobody else reads or writes chunks,
+/// and while it is waited for nobody begins to, so that it is waited for 20 ms at most. An error (55P03) where that is not enough.
+pub fn drop_unused(table_name: &str) -> Result<()> {
+    let settings = [(c"lock_timeout", c"20ms"), (c"client_min_messages", c"warning")];
+    setting::with(&settings, || {
+        spi::execute_utility(&format!("DROP TABLE IF EXISTS kb.{} CASCADE", quote(table_name)))
+    })
+}
 
 /// Makes DROP EXTENSION drop the vector tables that it would leave, and lets queries read them under this version's policies; what is
 /// written from now on is packed.

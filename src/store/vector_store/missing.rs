@@ -121,7 +121,7 @@ pub fn reuse(
                      THEN i.embedding::real[] END
                  FROM inserted i",
                 source = source.table(),
-                number = new_number(&table)
+                number = new_number(&table, "$1")
             ),
             &[Arg::Long(build_no), Arg::Long(fingerprint), Arg::Longs(document_ids), Arg::Long(from_build)],
             |row| Ok((row.uuid(0)?, row.get::<String>(1)?, row.get::<i32>(2)?, row.opt::<Vec<f32>>(3)?)),

@@ -17,7 +17,9 @@ pub mod tail;
 mod vector_db;
 
 pub use analyze::refresh as refresh_statistics;
-pub use inventory::{attach_restored, count, index_progress, index_state, is_being_restored, lost, owned};
+pub use inventory::{
+    attach_restored, count, drop_unused, index_progress, index_state, is_being_restored, lost, owned, unused,
+};
 pub use nearest::Search;
 pub use own_table::{Size, move_out, size};
 pub use segments::{Searched, unindexed};
@@ -46,6 +48,10 @@ pub trait VectorStore {
 
     /// Removes it with all that is in it; fine if it is gone already. As the owner or the worker.
     fn remove(&self) -> Result<()>;
+
+    /// Removes all that is in it, at once; fine if it is gone. Who asks it waits until the end of the transaction, and nobody else. As
+    /// the owner or the worker.
+    fn empty(&self) -> Result<()>;
 
     fn health(&self) -> Result<Health>;
 

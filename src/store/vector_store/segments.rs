@@ -125,10 +125,14 @@ pub(super) fn condition(alias: &str, first: i32, last: i32) -> String {
     format!("{alias}segment >= {first} AND {alias}segment <= {last}")
 }
 
-/// The number for rows that are written now, as an expression in a statement: above all that are there, so that no index has it
-/// (or, where the newest rows of a segment are deleted, that segment's).
-pub(super) fn new_number(table: &str) -> String {
-    format!("(SELECT coalesce(pg_catalog.max(s.segment), -1) + 1 FROM {table} s)")
+/// The number for rows that are written now of a build, an argument of the statement, as an expression in it: above all that are there,
+/// and in a build's own table above all that were there when an index was last made, so that no index has it. (In a table of several
+/// builds an index has it where the newest rows of a segment are deleted.)
+pub(super) fn new_number(table: &str, build: &str) -> String {
+    format!(
+        "(SELECT greatest(coalesce(pg_catalog.max(s.segment), -1) + 1,
+                          (SELECT t.first FROM kb.tails t WHERE t.build_no = {build})) FROM {table} s)"
+    )
 }
 
 /// Rows with numbers above `last`, counted up to `most`, and the largest number of all; None: the table is empty.

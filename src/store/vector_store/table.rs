@@ -38,6 +38,14 @@ impl<T: Table> VectorStore for T {
         })
     }
 
+    fn empty(&self) -> Result<()> {
+        if !ddl::table_exists(&self.vector_db().table_name)? {
+            return Ok(());
+        }
+        cancel_index_build(self.vector_db())?;
+        spi::execute_utility(&format!("TRUNCATE ONLY {}", self.vector_db().table()))
+    }
+
     fn health(&self) -> Result<Health> {
         Ok(match ddl::table_exists(&self.vector_db().table_name)? {
             false => Health::Gone,
@@ -79,7 +87,7 @@ impl<T: Table> VectorStore for T {
                  (SELECT n.number FROM number n JOIN kb.tails t ON t.build_no = $2 AND t.first <= n.number)
              FROM c",
             table = vector_db.table(),
-            number = segments::new_number(&vector_db.table()),
+            number = segments::new_number(&vector_db.table(), "$2"),
             d = vector_db.dimension,
             column = vector_db.column_type(&vector_schema()?),
         );
@@ -113,7 +121,7 @@ impl<T: Table> VectorStore for T {
              SELECT n.number, EXISTS (SELECT FROM kb.tails t WHERE t.build_no = $1 AND t.first <= n.number) FROM n
              WHERE EXISTS (SELECT FROM pg_catalog.pg_constraint c
                  WHERE c.conrelid = pg_catalog.to_regclass('kb.' || pg_catalog.quote_ident($2))::oid AND c.contype = 'f')",
-            segments::new_number(&vector_db.table())
+            segments::new_number(&vector_db.table(), "$1")
         );
         let row = |row: &spi::Row| Ok((row.get::<i32>(0)?, row.get::<bool>(1)?));
         let arguments = [Arg::Long(build_no), Arg::Text(&vector_db.table_name)];

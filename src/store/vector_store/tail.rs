@@ -116,8 +116,7 @@ fn set_first(vector_db: &VectorDb, first: i32, is_due: &str, are_gone: &str) -> 
     Ok(())
 }
 
-/// Where many chunks are gone that are still packed, nothing stays packed that was; nor where the largest numbers are gone, which
-/// come again. By the worker, when it is not writing vectors.
+/// Where many chunks are gone that are still packed, nothing stays packed that was. By the worker, when it is not writing vectors.
 pub(super) fn tidy(vector_db: &VectorDb) -> Result<()> {
     let sql = format!(
         "SELECT t.first, (SELECT sum(pg_catalog.length(v.packed)) FROM kb.tail_vectors v
@@ -130,8 +129,9 @@ pub(super) fn tidy(vector_db: &VectorDb) -> Result<()> {
     };
     let packed = bytes.unwrap_or(0) as u64 / entry_size(vector_db.dimension) as u64;
     let (rows, last) = behind(vector_db, first.saturating_sub(1), packed.max(1))?.unwrap_or((0, -1));
-    if packed > 2 * rows + MOST_GONE || last < first - 1 {
-        set_first(vector_db, last + 1, "true", "true")?;
+    if packed > 2 * rows + MOST_GONE {
+        // What is written next has this number or a larger one.
+        set_first(vector_db, first.max(last + 1), "true", "true")?;
     }
     Ok(())
 }

@@ -1,0 +1,127 @@
+//! Tables that are dropped, made again or swapped, and those that lose what is read of them.
+
+use super::{ready, with_articles, without_worker};
+use crate::support::{APP, Db, SOON, assert_sound, until};
+
+fn answered(db: &mut Db, kb: &str) -> Vec<String> {
+    let sql = format!(
+        "SELECT content FROM kb.query('{kb}', 'a crow or an owl', 10, min_score => -1) ORDER BY content"
+    );
+    db.all(&sql)
+}
+
+/// What kb.health() says of attached tables.
+fn fault(db: &mut Db) -> String {
+    db.one("SELECT detail FROM kb.health() WHERE component = 'sources'")
+}
+
+fn until_fault(db: &mut Db, words: &str) {
+    until(SOON, &format!("the tables' fault is told: {words}"), || fault(db).contains(words));
+}
+
+#[test]
+fn a_table_that_is_dropped_is_in_no_answer_from_that_commit_on_however_it_is_dropped() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "hash", "{}");
+    for (make, table, drop) in [
+        ("CREATE TABLE t (id int PRIMARY KEY, body text)", "t", "DROP TABLE t"),
+        ("CREATE SCHEMA s; CREATE TABLE s.t (id int PRIMARY KEY, body text)", "s.t", "DROP SCHEMA s CASCADE"),
+        (
+            "CREATE TABLE p (id int PRIMARY KEY, body text) PARTITION BY RANGE (id);
+             CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10)",
+            "p",
+            "DROP TABLE p",
+        ),
+        (
+            "CREATE ROLE leaves; CREATE TABLE o (id int PRIMARY KEY, body text); ALTER TABLE o OWNER TO leaves",
+            "o",
+            "DROP OWNED BY leaves",
+        ),
+    ] {
+        db.run(&format!("{make}; INSERT INTO {table} VALUES (1, 'A crow'), (2, 'An owl'); SELECT kb.attach_table('k', '{table}', 'body')"));
+        db.wait("k");
+        assert_eq!(answered(&mut db, "k"), ["A crow", "An owl"], "{drop}");
+        // What is rolled back is there again.
+        db.run(&format!("BEGIN; {drop}"));
+        assert_eq!(answered(&mut db, "k").len(), 0, "in the transaction itself: {drop}");
+        db.run("ROLLBACK");
+        assert_eq!(answered(&mut db, "k").len(), 2, "{drop}");
+        without_worker(&cluster, || {
+            db.run(&format!("UPDATE {table} SET body = body || '!'; {drop}"));
+            assert_eq!(answered(&mut db, "k").len(), 0, "{drop}");
+        });
+        db.wait("k");
+        until_fault(&mut db, "is gone, or its triggers are");
+        assert_sound(&mut db, "k", 0, 0);
+        assert_eq!(db.count("kb.failures") + db.count("kb.jobs WHERE kind = 'document'"), 0, "{drop}");
+        db.run("SELECT kb.detach_table('k', relation::regclass) FROM kb.sources");
+        assert_eq!(fault(&mut db), "every attached table can be read");
+    }
+}
+
+#[test]
+fn a_table_that_is_made_again_or_takes_the_name_of_another_is_attached_with_its_own_rows() {
+    let Some((_cluster, mut db)) = with_articles() else { return };
+    db.run(
+        "CREATE TABLE a (id int PRIMARY KEY, body text); INSERT INTO a VALUES (1, 'Old crow'), (2, 'Old owl');
+         CREATE TABLE other (id int PRIMARY KEY, body text); INSERT INTO other VALUES (7, 'Another');
+         SELECT kb.create_knowledge_base('s', 'hash'), kb.attach_table('s', 'a', 'body'), kb.attach_table('s', 'other', 'body')",
+    );
+    db.wait("s");
+    // The same table as a whole, with other rows: also of keys that were there before.
+    db.run("DROP TABLE a; CREATE TABLE a (id int PRIMARY KEY, body text); INSERT INTO a VALUES (1, 'New robin'), (3, 'New wren')");
+    until_fault(&mut db, "public.a");
+    // A table that is gone does not stop the comparison of another.
+    assert_eq!(db.all::<String>("SELECT relation FROM kb.reconcile('s')"), ["public.other"]);
+    db.run("SELECT kb.attach_table('s', 'a', 'body')");
+    db.wait("s");
+    assert_eq!(answered(&mut db, "s"), ["Another", "New robin", "New wren"]);
+    assert_eq!(
+        (db.count("kb.sources WHERE error IS NULL"), fault(&mut db).as_str()),
+        (3, "every attached table can be read")
+    );
+    db.run("INSERT INTO a VALUES (4, 'New finch')");
+    db.wait("s");
+    assert_eq!(answered(&mut db, "s").len(), 4);
+    // Two tables swap their names: both are there, and the keys of one are those of the other.
+    db.run(
+        "CREATE TABLE b (id int PRIMARY KEY, body text); INSERT INTO b VALUES (1, 'Newest robin');
+         ALTER TABLE a RENAME TO a_old; ALTER TABLE b RENAME TO a; SELECT kb.attach_table('s', 'a', 'body')",
+    );
+    until_fault(&mut db, "documents of another attached table have the keys of rows");
+    db.run("SELECT kb.detach_table('s', 'a_old')");
+    db.run("SELECT kb.reconcile('s')");
+    db.wait("s");
+    assert_eq!(answered(&mut db, "s"), ["Another", "Newest robin"]);
+}
+
+#[test]
+fn a_column_or_key_that_is_missing_is_said_of_the_table_until_it_is_there_again() {
+    let Some((_cluster, mut db)) = with_articles() else { return };
+    db.run("INSERT INTO articles (body, status) VALUES ('One', 'published'), ('Two', 'published')");
+    db.wait("k");
+    for (lose, words, mend) in [
+        (
+            "ALTER TABLE articles DROP CONSTRAINT articles_pkey",
+            "is not in the primary key of table public.articles any more",
+            "ALTER TABLE articles ADD PRIMARY KEY (id)",
+        ),
+        (
+            "ALTER TABLE articles RENAME body TO text",
+            "column t.body does not exist",
+            "ALTER TABLE articles RENAME text TO body",
+        ),
+    ] {
+        db.run(&format!(
+            "{lose}; INSERT INTO articles (id, status) VALUES (nextval('articles_id_seq'), 'published')"
+        ));
+        until_fault(&mut db, words);
+        db.run(&format!(
+            "{mend}; UPDATE articles SET body = 'Three' WHERE body IS NULL; SELECT kb.retry('k')"
+        ));
+        db.wait("k");
+        assert_eq!(fault(&mut db), "every attached table can be read", "{mend}");
+    }
+    assert_eq!(ready(&mut db, "k").len(), 4);
+}
