@@ -55,6 +55,7 @@ mod restart;
 mod restore;
 mod secrets;
 mod security;
+mod segment_filters;
 mod segment_merges;
 mod segments;
 mod semantic;
