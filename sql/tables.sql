@@ -162,6 +162,9 @@ CREATE TABLE kb.builds (
     created_at  timestamptz NOT NULL DEFAULT now(),
     -- For retrieval's ef_search auto: what kb.measure_recall has chosen.
     ef_search   bigint,
+    -- Its table has its foreign key. The worker adds that before it writes the first vector: it locks kb.chunks, and the transaction
+    -- that makes the table may last.
+    is_keyed    boolean NOT NULL DEFAULT true,
     FOREIGN KEY (kb_no, tenant_id) REFERENCES kb.knowledge_bases (kb_no, tenant_id) ON DELETE CASCADE
 );
 ALTER SEQUENCE kb.build_no_seq OWNED BY kb.builds.build_no;
@@ -169,6 +172,7 @@ CREATE UNIQUE INDEX builds_one_live ON kb.builds (kb_no) WHERE state = 'live';
 CREATE UNIQUE INDEX builds_one_next ON kb.builds (kb_no) WHERE state = 'next';
 CREATE INDEX builds_kb_no ON kb.builds (kb_no);
 CREATE INDEX builds_table_name ON kb.builds (table_name);
+CREATE INDEX builds_unkeyed ON kb.builds (build_no) WHERE NOT is_keyed;
 CREATE INDEX builds_old ON kb.builds (build_no) WHERE state = 'old';
 CREATE INDEX builds_memory ON kb.builds (build_no) WHERE type = 'memory';
 -- For the foreign key, when runs are deleted.

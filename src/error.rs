@@ -330,8 +330,12 @@ impl Error {
 
     /// An unfinished transaction has locked what is wanted.
     pub fn busy() -> Error {
-        let message = "an unfinished transaction has locked this document".to_string();
-        Error::Database { sqlstate: LOCKED.into(), message }
+        Error::locked("an unfinished transaction has locked this document")
+    }
+
+    /// Another session's lock is in the way.
+    pub fn locked(message: &str) -> Error {
+        Error::Database { sqlstate: LOCKED.into(), message: message.into() }
     }
 
     /// Whether another session's lock was in the way.

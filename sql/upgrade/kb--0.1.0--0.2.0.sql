@@ -597,6 +597,8 @@ COMMENT ON FUNCTION kb.unindex_metadata(text, text, text) IS
 
 -- Measuring.
 ALTER TABLE kb.builds ADD COLUMN ef_search bigint;
+ALTER TABLE kb.builds ADD COLUMN is_keyed boolean NOT NULL DEFAULT true;
+CREATE INDEX builds_unkeyed ON kb.builds (build_no) WHERE NOT is_keyed;
 -- Questions of users with what ought to be in their answers, for kb.evaluate and kb.tune. They belong to the knowledge base's
 -- tenant.
 CREATE SEQUENCE kb.eval_set_no_seq;

@@ -28,7 +28,7 @@ pub fn create(kb: &KnowledgeBase, state: BuildState, run_no: Option<i64>) -> Res
                 build_no = builds::next_number()?;
                 vector_db = VectorDb::of_build(build_no, embedder.dimension)?;
             }
-            vector_db.store().create()?;
+            vector_db.create_unkeyed()?;
             (vector_db, true)
         }
     };
@@ -44,6 +44,7 @@ pub fn create(kb: &KnowledgeBase, state: BuildState, run_no: Option<i64>) -> Res
         preprocess: kb.preprocess.clone(),
         vector_db,
         owns_table,
+        is_keyed: !owns_table,
         run_no,
     };
     builds::insert(&build)?;

@@ -5,15 +5,15 @@ use super::journal::Journal;
 use super::plan::{MOST_LISTED, Step};
 use super::recall::{self, Vectors};
 use super::request::AnswerBounds;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::ef_search;
 use crate::model::vector_db::{Forced, Kept, Scan};
 use crate::model::{Candidate, Filter};
 use crate::pg::{latch, report, txn, wake};
 use crate::settings;
-use crate::store::candidates;
 use crate::store::search::{self, Target};
 use crate::store::vector_store::{Search, Searched, VectorDb};
+use crate::store::{builds, candidates};
 use std::cell::{OnceCell, RefCell};
 use std::time::{Duration, Instant};
 use uuid::Uuid;
@@ -30,7 +30,18 @@ pub fn dense(
         await_rights(&target.vector_db)?;
     }
     let question = Question { target, vector, filter, listed: RefCell::default(), searched: OnceCell::new() };
-    recall::dense(&question, bounds, target.ef_search(), journal)
+    let found = recall::dense(&question, bounds, target.ef_search(), journal)?;
+    // Who removes a build empties its table, which no snapshot tells.
+    if found.is_empty()
+        && !txn::is_parallel()
+        && !txn::with_latest_snapshot(|| builds::is_there(target.build_no))?
+    {
+        return Err(Error::State {
+            problem: format!("the vectors of knowledge base \"{}\" were removed meanwhile", target.kb_id),
+            hint: "It was dropped, or replaced while an older snapshot was read.".into(),
+        });
+    }
+    Ok(found)
 }
 
 /// The `limit` nearest of those that pass the filter, each compared, best first; without those that the caller may not read.

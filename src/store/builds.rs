@@ -1,10 +1,11 @@
 //! kb.builds: the sets of chunks and vectors of a knowledge base.
 
 use super::arguments::Arguments;
-use super::vector_store::VectorDb;
+use super::vector_store::{Health, VectorDb};
 use crate::error::{Error, Result};
 use crate::model::states::BuildState;
 use crate::model::{Chunking, Preprocess};
+use crate::pg::setting;
 use crate::pg::spi::{self, Arg, Row};
 use serde_json::Value;
 
@@ -20,6 +21,8 @@ pub struct Build {
     pub preprocess: Preprocess,
     pub vector_db: VectorDb,
     pub owns_table: bool,
+    /// Its table has its foreign key.
+    pub is_keyed: bool,
     pub run_no: Option<i64>,
 }
 
@@ -27,7 +30,7 @@ pub struct Build {
 fn columns() -> String {
     format!(
         "b.build_no, b.kb_no, b.tenant_id, b.state, b.embedder, b.fingerprint, b.chunking, b.preprocess, b.owns_table,
-         b.run_no, {}",
+         b.run_no, b.is_keyed, {}",
         VectorDb::columns("b")
     )
 }
@@ -43,8 +46,9 @@ fn build(row: &Row) -> Result<Build> {
         fingerprint: row.get(5)?,
         chunking: Chunking::stored(&row.json(6)?).map_err(internal)?,
         preprocess: Preprocess::parse(&row.json(7)?).map_err(internal)?,
-        vector_db: VectorDb::read(row, 10)?,
+        vector_db: VectorDb::read(row, 11)?,
         owns_table: row.get(8)?,
+        is_keyed: row.get(10)?,
         run_no: row.opt(9)?,
     })
 }
@@ -104,6 +108,12 @@ pub fn current(kb_no: i64) -> Result<Vec<Build>> {
     )
 }
 
+/// Whether a build is there that the caller may see. Works on a standby.
+pub fn is_there(build_no: i64) -> Result<bool> {
+    let sql = "SELECT true FROM kb.builds WHERE build_no = $1";
+    Ok(spi::read_one(sql, &[Arg::Long(build_no)], |row| row.get::<bool>(0))?.is_some())
+}
+
 /// Builds to be swept: old ones that no open snapshot of this database can still see as live.
 pub fn old() -> Result<Vec<Build>> {
     spi::write(
@@ -118,6 +128,37 @@ pub fn old() -> Result<Vec<Build>> {
         &[],
         build,
     )
+}
+
+/// Builds whose tables have no foreign key yet, the oldest first. By the worker.
+pub fn unkeyed() -> Result<Vec<i64>> {
+    spi::write(
+        "SELECT build_no FROM kb.builds WHERE NOT is_keyed AND state <> 'old' ORDER BY build_no LIMIT 100",
+        &[],
+        |row| row.get(0),
+    )
+}
+
+/// Gives the table of such a build its foreign key: meanwhile nobody else writes or deletes chunks, and while this lock is waited for
+/// nobody begins to, so that it is waited for 20 ms at most; autovacuum of kb.chunks is cancelled. An error (55P03) where that is not
+/// enough. By the worker.
+pub fn add_key(build_no: i64) -> Result<()> {
+    let found = spi::write_one(
+        &format!(
+            "SELECT {} FROM kb.builds b WHERE build_no = $1 AND NOT is_keyed FOR NO KEY UPDATE SKIP LOCKED",
+            columns()
+        ),
+        &[Arg::Long(build_no)],
+        build,
+    )?;
+    let Some(build) = found else { return Ok(()) };
+    let waits = [(c"lock_timeout", c"20ms"), (c"deadlock_timeout", c"10ms")];
+    // One that is gone is reported as others are.
+    if build.vector_db.store().health()? != Health::Gone {
+        setting::with(&waits, || build.vector_db.add_foreign_key())?;
+    }
+    spi::execute("UPDATE kb.builds SET is_keyed = true WHERE build_no = $1", &[Arg::Long(build_no)])?;
+    Ok(())
 }
 
 /// Live builds in unlogged tables, which a crash empties.
@@ -162,6 +203,7 @@ pub fn insert(build: &Build) -> Result<()> {
         Arg::Json(&chunking),
         Arg::Json(&preprocess),
         Arg::Bool(build.owns_table),
+        Arg::Bool(build.is_keyed),
         Arg::LongOrNull(build.run_no),
         Arg::Text(build.vector_db.element.name()),
     ]
@@ -169,7 +211,7 @@ pub fn insert(build: &Build) -> Result<()> {
     spi::execute(
         &format!(
             "INSERT INTO kb.builds (build_no, kb_no, tenant_id, state, embedder, fingerprint, chunking, preprocess,
-                 owns_table, run_no, element, {}) VALUES ({}, {})",
+                 owns_table, is_keyed, run_no, element, {}) VALUES ({}, {})",
             VectorDb::inserted(),
             values.join(", "),
             build.vector_db.values(&mut arguments),

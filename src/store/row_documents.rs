@@ -129,8 +129,8 @@ pub struct Present {
     pub settings: Option<String>,
     /// It comes from this source.
     pub is_own: bool,
-    /// It is a row of an attached table.
-    pub is_row: bool,
+    /// The source whose row it is; None: it was put.
+    pub source_no: Option<i64>,
 }
 
 /// What locking a row's document found.
@@ -147,7 +147,7 @@ pub fn lock(source: &Source, tenant_id: &str, external_id: &str) -> Result<Found
     let arguments =
         [Arg::Long(source.kb_no), Arg::Text(tenant_id), Arg::Text(external_id), Arg::Long(source.source_no)];
     let present = spi::write_one(
-        "SELECT document_id, status = 'ready', settings, source_no IS NOT DISTINCT FROM $4, source_no IS NOT NULL FROM kb.documents
+        "SELECT document_id, status = 'ready', settings, source_no IS NOT DISTINCT FROM $4, source_no FROM kb.documents
          WHERE kb_no = $1 AND tenant_id = $2 AND external_id = $3 FOR UPDATE SKIP LOCKED",
         &arguments,
         |row| {
@@ -156,7 +156,7 @@ pub fn lock(source: &Source, tenant_id: &str, external_id: &str) -> Result<Found
                 is_ready: row.get(1)?,
                 settings: row.opt(2)?,
                 is_own: row.get(3)?,
-                is_row: row.get(4)?,
+                source_no: row.opt(4)?,
             })
         },
     )?;

@@ -7,7 +7,7 @@ use crate::model::Chunking;
 use crate::model::chunking::DEFAULT_OVERLAP;
 use crate::model::states::BuildState;
 use crate::pg::role::as_owner;
-use crate::pg::{report, txn};
+use crate::pg::{report, txn, wake};
 use crate::settings;
 use crate::store::knowledge_bases::{self, KnowledgeBase};
 use crate::store::{documents, embedders};
@@ -64,6 +64,8 @@ fn remake_if_empty(kb: &KnowledgeBase) -> Result<bool> {
         return Ok(false);
     }
     build_lifecycle::sweep(&build_lifecycle::only_live(kb)?)?;
+    // The worker drops its table.
+    wake::at_commit(0);
     build_lifecycle::create(kb, BuildState::Live, None)?;
     Ok(true)
 }

@@ -13,8 +13,6 @@ use crate::store::sources::catalog;
 use crate::store::sources::table::{self, Member};
 use std::cell::Cell;
 
-const NOT_FOLLOWED: &str = "its new partitions could not be given triggers, or those of former ones not be taken off: attach it again";
-
 thread_local! {
     static IS_FOLLOWING: Cell<bool> = const { Cell::new(false) };
 }
@@ -59,7 +57,7 @@ fn after_alter() -> Result<()> {
             Ok(true) => wake::at_commit(kb_no),
             Ok(false) => {}
             Err(error) if is_cancel(&error) => return Err(error),
-            Err(_) => catalog::set_error(source_no, Some(NOT_FOLLOWED))?,
+            Err(_) => catalog::set_error(source_no, Some(catalog::NOT_FOLLOWED))?,
         }
     }
     Ok(())

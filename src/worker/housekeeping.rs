@@ -30,7 +30,7 @@ pub struct Housekeeping {
     /// Vector tables were looked after since this worker started.
     are_tables_checked: bool,
     keyword_index: KeywordIndex,
-    unused_tables: UnusedTables,
+    pub unused_tables: UnusedTables,
     query_log: QueryLog,
     /// Questions were logged since that was last asked.
     has_logged: bool,

@@ -6,6 +6,7 @@ use super::word_merges::{large, merge_all, merge_small};
 use crate::error::Result;
 use crate::pg::{report, txn, wake};
 use crate::store::bm25::{Owner, fold};
+use crate::store::builds;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
@@ -53,6 +54,8 @@ impl KeywordIndex {
                 Ok(Some((owner, true))) => self.large.note(&owner),
                 Ok(Some((owner, false))) => self.large.forget(&owner),
                 Ok(None) => {}
+                // It was dropped meanwhile.
+                Err(_) if matches!(txn::in_txn(|| builds::is_there(whose.0)), Ok(false)) => {}
                 Err(error) => {
                     log.write(&format!("worker cannot index words of build {} now", whose.0), &error);
                     self.count_again_at = None;

@@ -8,6 +8,7 @@ pub mod fresh_chunks;
 pub mod growth;
 pub mod in_flight;
 pub mod index_schedule;
+pub mod lock_pause;
 pub mod pace;
 pub mod pauses;
 pub mod rests;
@@ -73,6 +74,8 @@ mod source_changes;
 mod source_faults;
 #[cfg(feature = "server")]
 mod statistics;
+#[cfg(feature = "server")]
+mod table_keys;
 #[cfg(feature = "server")]
 mod target;
 #[cfg(feature = "server")]

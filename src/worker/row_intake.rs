@@ -13,7 +13,7 @@ use crate::model::row_key;
 use crate::model::states::{Priority, PutStatus};
 use crate::pg::{time_limit, txn};
 use crate::settings;
-use crate::store::changes;
+use crate::store::changes::{self, What};
 use crate::store::documents;
 use crate::store::jobs::{self, Job};
 use crate::store::new_documents::{self, NewDocument, Place};
@@ -29,12 +29,6 @@ use std::time::{Duration, Instant};
 pub const TIME_LIMIT: Duration = Duration::from_secs(5);
 /// Rows that are read at once: each may have as many bytes as a document.
 const AT_ONCE: usize = 8;
-
-/// What kb.sources says, which has no value of any row: other tenants may read it.
-const TAKEN: &str = "documents that were put have the keys of rows as their external_id, and stay as they were put: delete them, then call kb.reconcile";
-
-/// The same of documents of another attached table.
-const OTHERS: &str = "documents of another attached table have the keys of rows as their external_id, and stay: detach that table (kb.sources has both), then call kb.reconcile";
 
 /// What became of a row's job.
 enum Read {
@@ -86,7 +80,7 @@ pub fn refresh(
             }
         }
         match fault {
-            _ if is_read => faults.end(source_no)?,
+            _ if is_read => faults.end_all(source_no)?,
             Some(fault) => faults.tell(source_no, &fault)?,
             None => {}
         }
@@ -249,6 +243,13 @@ fn charge(source: &Source, tenant: &str, document: &NewDocument) -> Result<()> {
     charge.book()
 }
 
+/// Whether the row of another source that has a job's key is gone, though its document is there.
+fn is_gone(source_no: i64, job: &Job) -> Result<bool> {
+    let (tenants, ids) = ([job.tenant_id.clone()], [job.external_id.clone()]);
+    let written = txn::with_latest_snapshot(|| changes::of_documents(&[source_no], &tenants, &ids))?;
+    Ok(written.iter().any(|(_, what)| *what != What::Changed))
+}
+
 /// Stores the document of one row, or deletes it where there is no such row, or none with text.
 fn take(
     source: &Source,
@@ -259,7 +260,13 @@ fn take(
     let present = match row_documents::lock(source, &job.tenant_id, &job.external_id)? {
         Found::Locked => return Ok(Read::Locked(job.clone())),
         Found::Present(present) if !present.is_own => {
-            catalog::set_error(source.source_no, Some(if present.is_row { OTHERS } else { TAKEN }))?;
+            let problem = match present.source_no {
+                // It is about to be deleted.
+                Some(other) if is_gone(other, job)? => return Ok(Read::Locked(job.clone())),
+                Some(_) => catalog::OTHERS,
+                None => catalog::TAKEN,
+            };
+            catalog::set_error(source.source_no, Some(problem))?;
             jobs::finish(std::slice::from_ref(job))?;
             return Ok(Read::Done);
         }

@@ -78,7 +78,10 @@ pub fn main(database: pg_sys::Oid) {
             runner.housekeeping.write_query_log(&mut runner.log);
         }
         let has_work = || -> Result<bool> {
-            Ok(jobs::any()? || changes::any_waiting()? || runner.indexes.has_new_metadata_indexes()?)
+            Ok(jobs::any()?
+                || changes::any_waiting()?
+                || runner.indexes.has_new_metadata_indexes()?
+                || runner.housekeeping.unused_tables.any()?)
         };
         match txn::in_txn(|| Ok(may_stay && has_work()?)) {
             Ok(true) => match PidFile::acquire(&name) {

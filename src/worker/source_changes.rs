@@ -245,7 +245,7 @@ fn enqueue(source: &Source, names: impl IntoIterator<Item = Name>, priority: Pri
     }
     match refused {
         Some(problem) => {
-            catalog::set_error(source.source_no, Some(&format!("a row cannot become a document: {problem}")))
+            catalog::set_error(source.source_no, Some(&format!("{}{problem}", catalog::REFUSED)))
         }
         None => Ok(()),
     }

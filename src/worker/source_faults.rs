@@ -3,12 +3,14 @@
 use crate::error::{Error, Result};
 use crate::pg::txn;
 use crate::store::sources::catalog;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// By source_no.
 #[derive(Default)]
 pub struct SourceFaults {
     told: HashMap<i64, String>,
+    /// Of which rows were read: what a worker before told of these is over, too.
+    read: HashSet<i64>,
 }
 
 impl SourceFaults {
@@ -17,6 +19,15 @@ impl SourceFaults {
         txn::in_txn(|| catalog::set_error(source_no, Some(&text)))?;
         self.told.insert(source_no, text);
         Ok(())
+    }
+
+    /// Rows of a source were read: what was told of that is over.
+    pub fn end_all(&mut self, source_no: i64) -> Result<()> {
+        if !self.read.insert(source_no) {
+            return self.end(source_no);
+        }
+        self.told.remove(&source_no);
+        txn::in_txn(|| catalog::end_reading_error(source_no))
     }
 
     /// What was told of a source is over.

@@ -1,43 +1,48 @@
 //! Drops the vector tables of builds that are gone. Each drop locks kb.chunks for a moment, and whoever still has it locked, such as an
 //! idle transaction that has asked a question, is waited for briefly and seldom: meanwhile nobody is answered.
 
+use super::lock_pause::LockPause;
 use super::log::Log;
 use crate::error::Result;
 use crate::pg::txn;
 use crate::store::vector_store;
-use std::time::{Duration, Instant};
-
-/// The pause after one could not be dropped; it doubles each time.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// So often; then the pause stays, and the worker does not stay for it.
-const PAUSES: u32 = 6;
+use std::time::Instant;
 
 #[derive(Default)]
 pub struct UnusedTables {
-    pauses: u32,
-    resume_at: Option<Instant>,
+    pause: LockPause,
 }
 
 impl UnusedTables {
+    /// Whether there are any, and it is worth waiting for them.
+    pub fn any(&self) -> Result<bool> {
+        Ok(self.pause.is_short() && !vector_store::unused()?.is_empty())
+    }
+
     /// Drops those that there are; whether some are left that are worth waiting for.
     pub fn drop(&mut self, log: &mut Log) -> Result<bool> {
         let unused = txn::in_txn(vector_store::unused)?;
-        if unused.is_empty() {
-            *self = UnusedTables::default();
-            return Ok(false);
+        if !unused.is_empty() && !self.pause.is_over(Instant::now()) {
+            return Ok(self.pause.is_short());
         }
-        if self.resume_at.is_some_and(|at| at > Instant::now()) {
-            return Ok(self.pauses < PAUSES);
-        }
+        let mut fault = None;
         for table in unused {
-            if let Err(error) = txn::in_txn(|| vector_store::drop_unused(&table)) {
-                log.write(&format!("unused table {table} stays for now"), &error);
-                self.resume_at = Some(Instant::now() + FIRST_PAUSE * (1 << self.pauses));
-                self.pauses = (self.pauses + 1).min(PAUSES);
-                return Ok(self.pauses < PAUSES);
+            let Err(error) = txn::in_txn(|| vector_store::drop_unused(&table)) else { continue };
+            let is_lock = error.is_lock();
+            fault = Some((table, error));
+            // It is the same for all.
+            if is_lock {
+                break;
             }
         }
-        *self = UnusedTables::default();
-        Ok(false)
+        let Some((table, error)) = fault else {
+            self.pause = LockPause::default();
+            return Ok(false);
+        };
+        self.pause.note(Instant::now());
+        if !error.is_lock() || !self.pause.is_short() {
+            log.write(&format!("unused table {table} stays for now"), &error);
+        }
+        Ok(self.pause.is_short())
     }
 }

@@ -83,6 +83,11 @@ fn a_table_without_its_foreign_key_gets_no_vector_of_a_chunk_that_is_gone() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     let table = create_held(&mut db, &stub);
+    // A worker that has something to do gives it its foreign key.
+    db.create_kb("other", "hash", "{}");
+    db.put("other", "a", "Ships lie in the harbor.");
+    db.wait("other");
+    db.run("SELECT kb.drop_knowledge_base('other')");
     let key = "SELECT conname::text FROM pg_constraint WHERE contype = 'f' AND conrelid = $1::text::regclass";
     let key = db.one_with::<String>(key, &[&table]);
     db.run(&format!("ALTER TABLE {table} DROP CONSTRAINT \"{key}\""));

@@ -75,14 +75,14 @@ fn what_others_make_of_a_vector_table_does_not_hold_up_dropping_its_knowledge_ba
     let table = filled(&mut a, "k");
     hang_on(&mut db, &mut b, &table);
     a.run("SELECT kb.drop_knowledge_base('k')");
-    assert!(!is_there(&mut db, &table));
+    until(SOON, "its table is dropped", || !is_there(&mut db, &table));
     assert_eq!(db.count("kb.knowledge_bases") + db.count("kb.chunks"), 0);
     // An empty one makes its table again when its settings change.
     a.create_kb("l", "hash", "{}");
     let table = vector_table(&mut a, "l");
     hang_on(&mut db, &mut b, &table);
     a.run("SELECT kb.alter_knowledge_base('l', 'static')");
-    assert!(!is_there(&mut db, &table));
+    until(SOON, "the table of before is dropped", || !is_there(&mut db, &table));
     // Only what was made of these tables went.
     assert!(is_there(&mut db, "b.fk_vectors_1") && db.count("pg_namespace WHERE nspname = 'b'") == 1);
 }

@@ -198,7 +198,9 @@ fn a_tenants_own_operators_change_nothing_of_another() {
             three_documents(&mut db, "k");
             three_documents(&mut db, "l");
             let is_idle = "SELECT (SELECT count(*) FROM kb.jobs) + (SELECT count(*) FROM kb.runs WHERE state = 'running')
-                + (SELECT count(*) FROM kb.builds WHERE state <> 'live') = 0";
+                + (SELECT count(*) FROM kb.builds WHERE state <> 'live') = 0
+                AND (SELECT count(*) FROM pg_class WHERE relname ~ '^vectors_[0-9]+$' AND relkind = 'r')
+                    = (SELECT count(*) FROM kb.builds)";
             until(SOON, "nothing is under way", || db.one(is_idle));
             let before = of_others(&mut db, "a");
             let mut a = cluster.connect_as(APP, "a");

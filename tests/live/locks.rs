@@ -1,6 +1,7 @@
 //! Transactions that stay open, and locks that somebody keeps: they hold up what they hold, and nothing else.
 
 use crate::stub::{Options, Stub};
+use crate::support::cluster::succeed;
 use crate::support::db::Document;
 use crate::support::{APP, Db, LONG, SOON, assert_sound, texts, until, vector_table};
 
@@ -225,4 +226,78 @@ fn a_knowledge_base_that_is_dropped_or_replaced_keeps_no_other_from_answering() 
     until(LONG, "they are dropped", || db.count(tables) == 2);
     assert_sound(&mut db, "replaced", 1, 0);
     assert_sound(&mut db, "other", 2, 0);
+}
+
+/// A foreign key to kb.chunks locks it against all who write it.
+#[test]
+fn a_knowledge_base_that_is_made_in_an_open_transaction_keeps_nobody_from_writing() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_kb("other", "hash", CHUNKING);
+    db.put("other", "a", &texts::text(3, 5, 40));
+    db.put("other", "b", "A document that is deleted.");
+    db.wait("other");
+    let mut open = cluster.connect(APP);
+    open.run("BEGIN; SELECT kb.create_knowledge_base('new', 'hash'), kb.put_document('new', 'a', 'Its first document.')");
+    db.run("SET lock_timeout = '2s'; SELECT kb.delete_document('other', 'b')");
+    db.put("other", "c", "Another document.");
+    db.wait("other");
+    // A transaction that has deleted chunks keeps the key from being made, and only documents that need it wait.
+    let mut deletes = cluster.connect(APP);
+    deletes.run("BEGIN; SELECT kb.delete_document('other', 'c')");
+    open.run("COMMIT");
+    let is_keyed = "SELECT bool_and(is_keyed) FROM kb.builds";
+    db.put("other", "d", "One more document.");
+    db.wait("other");
+    assert!(!db.one::<bool>(is_keyed));
+    assert_eq!(db.count("kb.health() WHERE component = 'tables' AND status = 'ok'"), 1);
+    deletes.run("COMMIT");
+    db.wait("new");
+    assert!(db.one::<bool>(is_keyed));
+    assert_sound(&mut db, "new", 1, 0);
+    db.run("SELECT kb.ingest('new', 'replace')");
+    db.wait("new");
+    until(SOON, "the old build is swept", || db.count("kb.builds WHERE state = 'old'") == 0);
+    assert!(db.one::<bool>(is_keyed));
+    assert_sound(&mut db, "new", 1, 0);
+    assert_sound(&mut db, "other", 2, 0);
+    // A knowledge base that has never had a document, and a dump of it.
+    db.create_kb("empty", "hash", CHUNKING);
+    succeed(
+        cluster.program("pg_dump").args(["--format=custom", "--file"]).arg(cluster.path("dump")).arg(APP),
+    );
+    cluster.connect("postgres").run("CREATE DATABASE restored");
+    succeed(
+        cluster
+            .program("pg_restore")
+            .args(["--exit-on-error", "--dbname=restored"])
+            .arg(cluster.path("dump")),
+    );
+    let mut restored = cluster.connect("restored");
+    restored.put("empty", "a", "The first document of all.");
+    restored.put("new", "b", "A second one.");
+    for (id, documents) in [("empty", 1), ("new", 2)] {
+        restored.wait(id);
+        assert_sound(&mut restored, id, documents, 0);
+    }
+}
+
+#[test]
+fn who_asks_while_a_knowledge_base_is_dropped_gets_an_error_and_no_empty_answer() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "hash", CHUNKING);
+    db.put("k", "a", &texts::text(3, 5, 40));
+    db.wait("k");
+    let mut drops = cluster.connect(APP);
+    drops.run("BEGIN; SELECT kb.drop_knowledge_base('k')");
+    std::thread::scope(|scope| {
+        let mut asks = cluster.connect(APP);
+        let asked = scope.spawn(move || asks.fault("SELECT * FROM kb.query('k', 'the harbor', 5)"));
+        until(SOON, "the question waits", || db.count("pg_locks WHERE NOT granted") > 0);
+        drops.run("COMMIT");
+        let fault = asked.join().unwrap();
+        assert_eq!(fault.code, "55000", "{fault:?}");
+        assert!(fault.message.contains("were removed meanwhile"), "{fault:?}");
+    });
 }

@@ -101,7 +101,8 @@ fn a_large_knowledge_base_leaves_the_shared_table_and_its_answers_stay() {
     assert_sound(&mut db, "large", count - 1, 0);
     assert_eq!(db.fault("SELECT kb.drop_vector_db('both')").code, "2BP01");
     db.run("SELECT kb.drop_knowledge_base('large')");
-    assert!(db.one::<bool>(&format!("SELECT to_regclass('{next}') IS NULL")));
+    let is_gone = format!("SELECT to_regclass('{next}') IS NULL");
+    until(SOON, "its table is dropped", || db.one::<bool>(&is_gone));
     db.run("SELECT kb.drop_knowledge_base('small'); SELECT kb.drop_vector_db('both')");
     assert_eq!(db.count("pg_class WHERE relname LIKE 'vectors\\_%' AND relkind = 'r'"), 0);
 }

@@ -118,5 +118,6 @@ fn what_others_make_on_a_vector_table_does_not_keep_it() {
     let new = vector_table(&mut a, "own");
     meddler.run(&format!("CREATE VIEW public.hook AS SELECT * FROM {new}"));
     a.run("SELECT kb.drop_knowledge_base('own')");
-    assert!(db.one::<bool>(&format!("SELECT to_regclass('{new}') IS NULL")));
+    let is_gone = format!("SELECT to_regclass('{new}') IS NULL");
+    until(SOON, "its table to be dropped", || db.one::<bool>(&is_gone));
 }

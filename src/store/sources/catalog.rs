@@ -14,6 +14,14 @@ thread_local! {
 /// The column is_partitioned.
 const IS_PARTITIONED: usize = 14;
 
+/// What kb.sources says of a source until all rows are compared or the table is attached again. It has no value of any row: other
+/// tenants may read it.
+pub const TAKEN: &str = "documents that were put have the keys of rows as their external_id, and stay as they were put: delete them, then call kb.reconcile";
+pub const OTHERS: &str = "documents of another attached table have the keys of rows as their external_id, and stay: detach that table (kb.sources has both), then call kb.reconcile";
+pub const NOT_FOLLOWED: &str = "its new partitions could not be given triggers, or those of former ones not be taken off: attach it again";
+/// The beginning of it.
+pub const REFUSED: &str = "a row cannot become a document: ";
+
 /// A table whose rows are documents of a knowledge base.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Source {
@@ -262,6 +270,20 @@ pub fn end_error(source_no: i64, error: &str) -> Result<()> {
     spi::execute(
         "UPDATE kb.sources SET error = NULL WHERE source_no = $1 AND error = $2",
         &[Arg::Long(source_no), Arg::Text(error)],
+    )?;
+    Ok(())
+}
+
+/// Nothing is wrong with reading the source, whatever was told of that.
+pub fn end_reading_error(source_no: i64) -> Result<()> {
+    spi::execute(
+        "UPDATE kb.sources SET error = NULL WHERE source_no = $1 AND error <> ALL ($2)
+             AND NOT pg_catalog.starts_with(error, $3)",
+        &[
+            Arg::Long(source_no),
+            Arg::Texts(&[TAKEN, OTHERS, NOT_FOLLOWED].map(str::to_string)),
+            Arg::Text(REFUSED),
+        ],
     )?;
     Ok(())
 }

@@ -77,7 +77,7 @@ pub(super) fn nearest(
         parts.append(&mut rests);
         let row = |row: &spi::Row| Ok(((row.uuid(0)?, row.get::<f64>(1)?), row.get::<bool>(2)?));
         let sql = parts.join(" UNION ALL ");
-        let rows = Effort { ef_search, ..effort }.read(statement.passes, &sql, statement.arguments, row)?;
+        let rows = Effort { ef_search, ..effort }.read(&sql, statement.arguments, row)?;
         let own: Vec<f64> = rows.iter().filter(|(_, is_own)| *is_own).map(|((_, far), _)| *far).collect();
         if own.len() < statement.limit && !effort.is_exhaustive(segment) {
             let farthest = own.into_iter().fold(f64::NEG_INFINITY, f64::max);
@@ -119,18 +119,13 @@ impl Effort {
 
     fn read<T>(
         self,
-        passes: &str,
         sql: &str,
         arguments: &[Arg],
         row: impl FnMut(&spi::Row) -> Result<T>,
     ) -> Result<Vec<T>> {
         let text = |number: usize| CString::new(number.to_string()).unwrap_or_default();
         // Relaxed: what comes late and is nearer than what came before is not left out. It is put in order afterwards.
-        let order: &CStr = match (self.visits, passes) {
-            (0, _) => c"off",
-            (_, "") => c"strict_order",
-            _ => c"relaxed_order",
-        };
+        let order: &CStr = if self.visits == 0 { c"off" } else { c"relaxed_order" };
         let (ef_search, visits) = (text(self.ef_search), text(self.visits.max(1)));
         let settings = [
             (c"hnsw.ef_search", ef_search.as_c_str()),
@@ -265,7 +260,7 @@ impl Statement<'_> {
         // Those that the text names: it may be the same under other filters.
         let own = self.arguments.get(..2).unwrap_or_default();
         // A policy would hide which of them are other tenants'. All that becomes of it is whether others are looked at, too.
-        let found = as_owner(|| Effort { ef_search, visits: 0 }.read(self.passes, &sql, own, row))?;
+        let found = as_owner(|| Effort { ef_search, visits: 0 }.read(&sql, own, row))?;
         let (count, farthest) = found.into_iter().next().unwrap_or_default();
         // The index gives a few less than it was asked for where some are dead, and none where all are, or are another build's.
         Ok((count * 10 < segment.rows as usize * 9).then(|| farthest.unwrap_or(f64::NEG_INFINITY)))

@@ -181,10 +181,12 @@ impl Table {
         })
     }
 
-    /// Whether it is dropped, or somebody is about to drop it or has locked it: then an error of its index is no
+    /// Whether it is dropped or in no use any more, or somebody is about to drop it or has locked it: then an error of its index is no
     /// failure. The lock is looked at first, since a drop releases it only when the table is gone.
     pub fn is_going(&self) -> Result<bool> {
-        Ok(self.is_locked_exclusively()? || self.vector_db.store().health()? == Health::Gone)
+        Ok(self.is_locked_exclusively()?
+            || self.vector_db.store().health()? == Health::Gone
+            || self.vector_db.builds()? == 0)
     }
 
     /// Its name, and those of up to three knowledge bases whose vectors it holds, for messages. By the worker.

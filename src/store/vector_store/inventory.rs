@@ -66,7 +66,7 @@ pub fn lost() -> Result<Vec<String>> {
              CASE WHEN t.oid IS NULL THEN 'is gone' ELSE 'has no foreign key: a restore has not ended, or it was dropped' END)
          FROM kb.builds b JOIN kb.knowledge_bases k USING (kb_no)
          LEFT JOIN pg_catalog.pg_class t ON t.relname = b.table_name AND t.relnamespace = 'kb'::regnamespace
-         WHERE b.state = 'live' AND (t.oid IS NULL OR t.relkind = 'r' AND NOT EXISTS (
+         WHERE b.state = 'live' AND (t.oid IS NULL OR t.relkind = 'r' AND b.is_keyed AND NOT EXISTS (
              SELECT FROM pg_catalog.pg_constraint f WHERE f.conrelid = t.oid AND f.contype = 'f'))
          ORDER BY 1 LIMIT 5",
         &[],
@@ -125,7 +125,9 @@ pub fn is_being_restored() -> Result<bool> {
     let found = spi::write_one(
         &format!(
             "SELECT EXISTS (SELECT {UNATTACHED} AND t.relkind = 'r' AND NOT (t.relrowsecurity
-                 AND EXISTS (SELECT FROM pg_catalog.pg_constraint f WHERE f.conrelid = t.oid AND f.contype = 'f')
+                 AND (EXISTS (SELECT FROM pg_catalog.pg_constraint f WHERE f.conrelid = t.oid AND f.contype = 'f')
+                      OR EXISTS (SELECT FROM kb.builds b
+                                 WHERE b.table_name = t.relname::text COLLATE pg_catalog.\"default\" AND NOT b.is_keyed))
                  AND EXISTS (SELECT FROM pg_catalog.pg_policy p WHERE p.polrelid = t.oid
                              AND p.polname IN ('tenant_update', 'tenant_write'))))"
         ),

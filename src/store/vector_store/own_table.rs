@@ -3,7 +3,6 @@
 
 use super::VectorDb;
 use super::segments::IS_INDEXED;
-use super::table::{add_foreign_key, create_without_foreign_key};
 use super::tail;
 use crate::error::Result;
 use crate::model::VectorDbConfig;
@@ -84,7 +83,7 @@ pub fn move_out(build_no: i64, shared: &VectorDb) -> Result<Option<VectorDb>> {
     spi::execute_utility("LOCK TABLE kb.chunks IN SHARE ROW EXCLUSIVE MODE")?;
     let config = VectorDbConfig { table: None, ..shared.config.clone() };
     let own = VectorDb { table_name: format!("vectors_{build_no}"), config, ..shared.clone() };
-    create_without_foreign_key(&own, "")?;
+    own.create_unkeyed()?;
     let columns = "chunk_id, build_no, kb_no, tenant_id, fingerprint, embedding";
     for sql in [
         format!(
@@ -96,7 +95,7 @@ pub fn move_out(build_no: i64, shared: &VectorDb) -> Result<Option<VectorDb>> {
     ] {
         spi::execute(&sql, &[Arg::Long(build_no)])?;
     }
-    add_foreign_key(&own)?;
+    own.add_foreign_key()?;
     let mut arguments = Arguments::default();
     let build = arguments.add(Arg::Long(build_no));
     spi::execute(

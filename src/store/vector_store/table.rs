@@ -43,6 +43,7 @@ impl<T: Table> VectorStore for T {
             return Ok(());
         }
         cancel_index_build(self.vector_db())?;
+        drop_references(self.vector_db())?;
         spi::execute_utility(&format!("TRUNCATE ONLY {}", self.vector_db().table()))
     }
 
@@ -234,6 +235,17 @@ fn as_reader<T>(read: impl FnOnce() -> Result<T>) -> Result<T> {
     if role::bypasses_policies() { role::as_owner(read) } else { role::as_vector_reader(read) }
 }
 
+/// Drops foreign keys that others made to a table: they would keep it from being emptied, and go with it.
+fn drop_references(vector_db: &VectorDb) -> Result<()> {
+    let sql = "SELECT pg_catalog.format('ALTER TABLE %I.%I DROP CONSTRAINT %I', n.nspname, c.relname, f.conname)
+         FROM pg_catalog.pg_constraint f
+         JOIN pg_catalog.pg_class c ON c.oid = f.conrelid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+         WHERE f.contype = 'f' AND f.conparentid = 0
+           AND f.confrelid = pg_catalog.to_regclass('kb.' || pg_catalog.quote_ident($1))::oid";
+    let statements = spi::write(sql, &[Arg::Text(&vector_db.table_name)], |row| row.get::<String>(0))?;
+    statements.iter().try_for_each(|statement| spi::execute_utility(statement))
+}
+
 /// Cancels what the indexer does to a table: a build waits for older snapshots, the drop of an index for all who have read the
 /// table, and if this transaction is among them, that is a deadlock. Both keep this lock on the table.
 fn cancel_index_build(vector_db: &VectorDb) -> Result<()> {
@@ -260,6 +272,19 @@ impl VectorDb {
         format!("{vector_schema}.{}({})", self.element.name(), self.dimension)
     }
 
+    /// Makes a build's own table, to which nothing may be written before it has its foreign key. Locks nothing of others. As the owner.
+    pub fn create_unkeyed(&self) -> Result<()> {
+        create_without_foreign_key(self, "")
+    }
+
+    /// Vectors go with their chunks. Nobody else writes or deletes chunks until the end of the transaction.
+    pub fn add_foreign_key(&self) -> Result<()> {
+        spi::execute_utility(&format!(
+            "ALTER TABLE {} ADD FOREIGN KEY (build_no, chunk_id) REFERENCES kb.chunks (build_no, chunk_id) ON DELETE CASCADE",
+            self.table()
+        ))
+    }
+
     /// An error where there is a table of that name already.
     pub fn check_free(&self) -> Result<()> {
         match ddl::table_exists(&self.table_name)? {
@@ -272,15 +297,7 @@ impl VectorDb {
 /// Makes a vector table with the policies of every tenant table.
 fn create(vector_db: &VectorDb, unlogged: &str) -> Result<()> {
     create_without_foreign_key(vector_db, unlogged)?;
-    add_foreign_key(vector_db)
-}
-
-/// Vectors go with their chunks.
-pub(super) fn add_foreign_key(vector_db: &VectorDb) -> Result<()> {
-    spi::execute_utility(&format!(
-        "ALTER TABLE {} ADD FOREIGN KEY (build_no, chunk_id) REFERENCES kb.chunks (build_no, chunk_id) ON DELETE CASCADE",
-        vector_db.table()
-    ))
+    vector_db.add_foreign_key()
 }
 
 pub(super) fn create_without_foreign_key(vector_db: &VectorDb, unlogged: &str) -> Result<()> {

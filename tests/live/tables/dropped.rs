@@ -125,3 +125,42 @@ fn a_column_or_key_that_is_missing_is_said_of_the_table_until_it_is_there_again(
     }
     assert_eq!(ready(&mut db, "k").len(), 4);
 }
+
+#[test]
+fn rows_of_another_table_that_have_the_keys_of_a_dropped_one_all_become_documents() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    db.run("CREATE TABLE a (id int PRIMARY KEY, body text); SELECT kb.attach_table('k', 'a', 'body')");
+    // The last ones are deleted last, and come first.
+    for (first, last) in [(801, 1600), (1, 800)] {
+        db.run(&format!("INSERT INTO a SELECT i, 'Old ' || i FROM generate_series({first}, {last}) i"));
+        db.wait("k");
+    }
+    db.run(
+        "BEGIN; DROP TABLE a; CREATE TABLE b (id int PRIMARY KEY, body text);
+         INSERT INTO b SELECT i, 'New ' || i FROM generate_series(1, 1600) i; SELECT kb.attach_table('k', 'b', 'body'); COMMIT",
+    );
+    db.wait("k");
+    until(SOON, "all rows are documents", || db.count("kb.documents WHERE status = 'ready'") == 1600);
+    assert_eq!(db.count("kb.documents WHERE content LIKE 'New %'"), 1600);
+    assert_sound(&mut db, "k", 1600, 0);
+}
+
+#[test]
+fn what_an_earlier_worker_told_of_a_table_is_over_when_its_rows_can_be_read() {
+    let Some((cluster, mut db)) = with_articles() else { return };
+    db.run("INSERT INTO articles (body, status) VALUES ('One', 'published')");
+    db.wait("k");
+    db.run("ALTER TABLE articles RENAME body TO text; UPDATE articles SET text = 'Two'");
+    until_fault(&mut db, "column t.body does not exist");
+    // An answer with the old text says so.
+    assert!(db.one::<bool>("SELECT bool_and(stale) FROM kb.query('k', 'one', 5, min_score => -1)"));
+    let worker = cluster.processes("kb worker", Some(APP));
+    db.run(&format!("SELECT pg_terminate_backend({})", worker[0]));
+    until(SOON, "the worker has ended", || cluster.processes("kb worker", Some(APP)) != worker);
+    db.run("ALTER TABLE articles RENAME text TO body; UPDATE articles SET body = 'Three'");
+    db.wait("k");
+    until(SOON, "the fault is over", || fault(&mut db) == "every attached table can be read");
+    assert!(!db.one::<bool>("SELECT bool_and(stale) FROM kb.query('k', 'one', 5, min_score => -1)"));
+}
