@@ -94,7 +94,9 @@ SELECT count(*) FROM kb.documents WHERE kb_no = :kb_no;
 SELECT kb.drop_knowledge_base('kbs_hash');
 SELECT (SELECT count(*) FROM kb.documents WHERE kb_no = :kb_no) + (SELECT count(*) FROM kb.chunks WHERE kb_no = :kb_no)
      + (SELECT count(*) FROM kb.jobs WHERE kb_no = :kb_no) + (SELECT count(*) FROM kb.builds WHERE kb_no = :kb_no) AS left_behind;
-SELECT to_regclass('kb.' || :'table_name') IS NULL AS table_gone;
+-- The worker drops the table.
+SELECT format('SELECT to_regclass(%L) IS NULL', 'kb.' || :'table_name') AS table_gone \gset
+CALL until(:'table_gone');
 -- Of a shared table only its own rows go.
 SELECT kb.create_knowledge_base('kbs_s1', 'kbs_emb', 'kbs_shared'), kb.create_knowledge_base('kbs_s2', 'kbs_emb', 'kbs_shared');
 SELECT kb.put_document('kbs_s1', 'd', 'first text'), kb.put_document('kbs_s2', 'd', 'second text');
