@@ -1,12 +1,11 @@
 //! kb.changes: what statements did to rows of attached tables, until the worker has taken it up. As the owner.
 
-use super::{IN_ORDER, IS_UNCOMMITTED};
+use super::{BY_HASH, IN_ORDER, IS_UNCOMMITTED};
 use crate::error::{Error, Result};
 use crate::pg::probe::{self, Key};
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg};
 use std::collections::BTreeSet;
-use std::ffi::CStr;
 use uuid::Uuid;
 
 /// What became of rows.
@@ -48,9 +47,6 @@ pub struct Changes {
 /// Rows of kb.changes that are read at once at most, and the bytes of keys after which no more are.
 const ROWS: i64 = 256;
 const BYTES: i64 = 128 * 1024;
-
-/// Keys that are asked for are hashed once, and what waits is gone through once.
-const BY_HASH: &[(&CStr, &CStr)] = &[(c"enable_nestloop", c"off"), (c"enable_mergejoin", c"off")];
 
 /// Writes down what became of rows; see [`Changes`] for `tenants` and `keys`.
 pub fn append(source_no: i64, what: What, tenants: &[String], keys: &[String]) -> Result<()> {

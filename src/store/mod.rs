@@ -13,6 +13,9 @@ const BY_INDEX_UNPLANNED: &[(&CStr, &CStr)] =
 const IN_ORDER: &[(&CStr, &CStr)] =
     &[(c"enable_seqscan", c"off"), (c"enable_bitmapscan", c"off"), (c"enable_sort", c"off")];
 
+/// Settings under which each side of a join is gone through once, whatever statistics say.
+const BY_HASH: &[(&CStr, &CStr)] = &[(c"enable_nestloop", c"off"), (c"enable_mergejoin", c"off")];
+
 /// Whether this transaction has written a row of a table, other than in a savepoint that was rolled back: a row that is
 /// visible while its transaction is in progress is the caller's own. An xmin older than this transaction may be of an earlier
 /// epoch; under the current one it would name a transaction of the future, which is an error.

@@ -2,8 +2,10 @@
 
 use crate::error::{Error, Result};
 use crate::model::RowSource;
+use crate::pg::setting;
 use crate::pg::spi::{self, Arg, Row};
 use crate::pg::watched::{self, Kept};
+use crate::store::BY_HASH;
 use std::cell::RefCell;
 
 thread_local! {
@@ -151,24 +153,27 @@ pub fn partitioned() -> Result<Vec<Source>> {
     )
 }
 
-/// Those whose table the statement has dropped; for event triggers of sql_drop. It is known by two of its oid, its name and its
-/// triggers: after a restore another table may have the oid.
+/// Those whose table the statement seems to have dropped; for event triggers of sql_drop. It is known by two of its oid, its name and
+/// its triggers: after a restore another table may have the oid.
 pub fn dropped() -> Result<Vec<Source>> {
-    spi::write(
-        &format!(
-            "WITH gone AS MATERIALIZED (SELECT * FROM pg_catalog.pg_event_trigger_dropped_objects())
-             SELECT {COLUMNS} FROM kb.sources s JOIN kb.knowledge_bases k USING (kb_no)
-             WHERE EXISTS (
-                 SELECT FROM gone t
-                 WHERE t.classid = 'pg_catalog.pg_class'::regclass AND t.objsubid = 0
-                   AND (t.objid = s.relation)::int + (t.object_identity = s.relation_name)::int
-                       + EXISTS (SELECT FROM gone g WHERE g.classid = 'pg_catalog.pg_trigger'::regclass
-                           AND g.address_names = ARRAY[t.schema_name, t.object_name, 'kb_' || s.source_no || '_insert'])::int >= 2)
-             ORDER BY s.source_no"
-        ),
-        &[],
-        source,
-    )
+    let sql = format!(
+        "WITH gone AS MATERIALIZED (SELECT * FROM pg_catalog.pg_event_trigger_dropped_objects()),
+         t AS MATERIALIZED (SELECT objid, object_identity, ARRAY[schema_name, object_name] AS names FROM gone
+             WHERE classid = 'pg_catalog.pg_class'::regclass AND objsubid = 0),
+         g AS MATERIALIZED (SELECT address_names[1:2] AS names, address_names[3] AS name FROM gone
+             WHERE classid = 'pg_catalog.pg_trigger'::regclass),
+         signs AS (
+             SELECT s.source_no, t.objid FROM kb.sources s JOIN t ON t.objid = s.relation
+             UNION ALL
+             SELECT s.source_no, t.objid FROM kb.sources s JOIN t ON t.object_identity = s.relation_name
+             UNION ALL
+             SELECT s.source_no, t.objid FROM kb.sources s JOIN g ON g.name = 'kb_' || s.source_no || '_insert'
+                 JOIN t ON t.names = g.names),
+         found AS MATERIALIZED (SELECT source_no FROM signs GROUP BY source_no, objid HAVING count(*) >= 2)
+         SELECT {COLUMNS} FROM kb.sources s JOIN kb.knowledge_bases k USING (kb_no) JOIN found USING (source_no)
+         ORDER BY s.source_no"
+    );
+    setting::with(BY_HASH, || spi::write(&sql, &[], source))
 }
 
 /// Those that have one of these tables as a partition.

@@ -164,3 +164,30 @@ fn what_an_earlier_worker_told_of_a_table_is_over_when_its_rows_can_be_read() {
     until(SOON, "the fault is over", || fault(&mut db) == "every attached table can be read");
     assert!(!db.one::<bool>("SELECT bool_and(stale) FROM kb.query('k', 'one', 5, min_score => -1)"));
 }
+
+#[test]
+fn who_drops_a_table_that_is_made_like_an_attached_one_takes_nothing_out_of_answers() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "hash", "{}");
+    db.run(
+        "CREATE ROLE stranger LOGIN IN ROLE kb_reader; GRANT CREATE ON SCHEMA public TO stranger;
+         CREATE TABLE a (id int PRIMARY KEY, body text); INSERT INTO a VALUES (1, 'A crow');
+         SELECT kb.attach_table('k', 'a', 'body')",
+    );
+    db.wait("k");
+    // kb.sources has the name of before until the worker looks again.
+    db.run("ALTER TABLE a RENAME TO b");
+    let source: i64 = db.one("SELECT source_no FROM kb.sources WHERE relation_name = 'public.a'");
+    let mut stranger = cluster.connect_as(APP, "stranger");
+    without_worker(&cluster, || {
+        stranger.run(&format!(
+            "CREATE TABLE public.a (id int PRIMARY KEY, body text);
+             CREATE TRIGGER kb_{source}_insert BEFORE UPDATE ON public.a FOR EACH ROW
+                 EXECUTE FUNCTION suppress_redundant_updates_trigger();
+             DROP TABLE public.a"
+        ));
+        assert_eq!(answered(&mut db, "k"), ["A crow"]);
+        assert_eq!(db.count("kb.changes"), 0);
+    });
+}
