@@ -41,7 +41,7 @@ pub fn relocated(source: Source) -> Result<Option<Source>> {
 
 /// The source of a knowledge base that a table is, or else that had a table of the same name which is gone. As the owner.
 pub fn of_knowledge_base(kb_no: i64, relation: u32) -> Result<Option<Source>> {
-    let sources = catalog::of_knowledge_base(kb_no)?;
+    let sources = catalog::of_knowledge_base_and_table(kb_no, relation)?;
     for source in &sources {
         if table::is_of(source, relation)? {
             return Ok(Some(source.clone()));

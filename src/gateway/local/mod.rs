@@ -30,7 +30,7 @@ pub fn all_awake<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 
 /// Keeps the threads that share a pass awake for as long as `is_wanted` says, and lets others have their cores.
 pub fn stay_awake(is_wanted: impl Fn() -> bool + Sync) {
-    all_awake(|| {
+    share::while_waiting(share::threads(), || {
         while is_wanted() {
             std::thread::yield_now();
         }

@@ -20,13 +20,22 @@ pub fn threads() -> usize {
 /// Does some work of so many threads, and keeps the others awake meanwhile: the steps of a pass over a short text are shorter than
 /// it takes to wake one.
 pub fn together<T: Send>(threads: usize, work: impl FnOnce() -> T + Send) -> T {
+    awake(threads, LOOKS, work)
+}
+
+/// Keeps the other threads awake while this one waits for something, and lets whoever wants a core have it at once.
+pub fn while_waiting<T: Send>(threads: usize, wait: impl FnOnce() -> T + Send) -> T {
+    awake(threads, 0, wait)
+}
+
+fn awake<T: Send>(threads: usize, looks: usize, work: impl FnOnce() -> T + Send) -> T {
     if threads < 2 {
         return work();
     }
     let ended = AtomicBool::new(false);
     rayon::scope(|scope| {
         for _ in 1..threads {
-            scope.spawn(|_| help(&ended));
+            scope.spawn(|_| help(&ended, looks));
         }
         // Also where the work panics.
         let _end = End(&ended);
@@ -46,13 +55,14 @@ impl Drop for End<'_> {
 const LOOKS: usize = 2000;
 
 /// Takes up parts of work until it has ended. A thread takes its own newest task and another's oldest, so that helpers are
-/// begun before the parts that they help with, and nobody who waits for a part begins to help.
-fn help(ended: &AtomicBool) {
+/// begun before the parts that they help with, and nobody who waits for a part begins to help. Where there is none it looks so many
+/// times before it lets others have its core.
+fn help(ended: &AtomicBool, most: usize) {
     let mut looks = 0;
     while !ended.load(Ordering::Acquire) {
         if rayon::yield_now() == Some(Yield::Executed) {
             looks = 0;
-        } else if looks < LOOKS {
+        } else if looks < most {
             looks += 1;
             std::hint::spin_loop();
         } else {

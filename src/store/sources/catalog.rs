@@ -51,6 +51,11 @@ const COLUMNS: &str =
     "s.source_no, s.kb_no, k.id, s.tenant_id, s.relation::bigint, s.relation_name, s.role_name::text, s.key,
     s.config, s.backfill, s.is_partitioned, s.partitions::bigint[]";
 
+/// Whether the table $1 may be that of a source: it has the oid, or the name.
+const MAY_BE: &str = "s.relation = $1::oid OR s.relation_name = (
+    SELECT pg_catalog.format('%I.%I', n.nspname, c.relname)
+    FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = $1::oid)";
+
 fn source(row: &Row) -> Result<Source> {
     let config = serde_json::from_value(row.json(8)?)
         .map_err(|error| Error::Internal(format!("stored configuration of a source: {error}")))?;
@@ -116,16 +121,22 @@ pub fn of_knowledge_base(kb_no: i64) -> Result<Vec<Source>> {
     )
 }
 
+/// Those of them that a table may be, by its oid or its name: no other is found there ([`super::table::locate`]).
+pub fn of_knowledge_base_and_table(kb_no: i64, relation: u32) -> Result<Vec<Source>> {
+    let candidates = format!(
+        "SELECT {COLUMNS} FROM kb.sources s JOIN kb.knowledge_bases k USING (kb_no)
+         WHERE s.kb_no = $2 AND ({MAY_BE}) ORDER BY s.source_no"
+    );
+    spi::write(&candidates, &[Arg::Long(i64::from(relation)), Arg::Long(kb_no)], source)
+}
+
 /// The sources that a table may be, by its oid or its name, of knowledge bases that the caller can see: after a restore the
 /// oid is another's (see [`super::table::is_of`]).
 pub fn of_table(relation: u32) -> Result<Vec<Source>> {
     spi::read(
         &format!(
             "SELECT {COLUMNS} FROM kb.sources s JOIN kb.knowledge_bases k USING (kb_no)
-             WHERE s.relation = $1::oid OR s.relation_name = (
-                 SELECT pg_catalog.format('%I.%I', n.nspname, c.relname)
-                 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = $1::oid)
-             ORDER BY s.source_no"
+             WHERE {MAY_BE} ORDER BY s.source_no"
         ),
         &[Arg::Long(i64::from(relation))],
         source,
