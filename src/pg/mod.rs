@@ -6,6 +6,7 @@ pub mod copy;
 pub mod ddl;
 pub mod ddl_event;
 pub mod estimate;
+mod extension_version;
 pub mod json;
 pub mod latch;
 pub mod niceness;

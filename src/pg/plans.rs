@@ -1,5 +1,6 @@
 //! Kept plans: prepared once per process and statement, and never freed while one runs.
 
+use super::extension_version;
 use crate::error::{Error, Result};
 use pgrx::pg_sys;
 use std::cell::{Cell, RefCell};
@@ -78,7 +79,9 @@ pub(super) fn plan(sql: &str, mut types: Vec<pg_sys::Oid>, in_parallel: bool) ->
     // SAFETY: called between SPI_connect and SPI_finish; text and types outlive the call.
     let plan = unsafe {
         let options = if in_parallel { pg_sys::CURSOR_OPT_PARALLEL_OK as i32 } else { 0 };
-        let plan = pg_sys::SPI_prepare_cursor(text.as_ptr(), types.len() as i32, types.as_mut_ptr(), options);
+        let plan = extension_version::checked(|| {
+            pg_sys::SPI_prepare_cursor(text.as_ptr(), types.len() as i32, types.as_mut_ptr(), options)
+        });
         if plan.is_null() || pg_sys::SPI_keepplan(plan) != 0 {
             return Err(Error::Internal(format!("this statement cannot be prepared: {sql}")));
         }

@@ -2,7 +2,7 @@
 //! pinned settings ([`pinned_settings::pinned`]), so that no object of a session is found in place of the one that kb means.
 
 use super::plans::plan;
-use super::{pinned_settings, setting};
+use super::{extension_version, pinned_settings, setting};
 use crate::error::{Error, Result};
 use crate::model::Json;
 use pgrx::datum::{FromDatum, IntoDatum};
@@ -281,7 +281,7 @@ pub fn execute_utility(sql: &str) -> Result<()> {
         if pg_sys::SPI_connect() != pg_sys::SPI_OK_CONNECT as i32 {
             return Err(Error::Internal("SPI_connect failed".into()));
         }
-        let status = pg_sys::SPI_execute(text.as_ptr(), false, 0);
+        let status = extension_version::checked(|| pg_sys::SPI_execute(text.as_ptr(), false, 0));
         pg_sys::SPI_finish();
         if status < 0 {
             return Err(Error::Internal(format!("SPI status {status} of: {sql}")));

@@ -82,6 +82,31 @@ fn every_released_version_becomes_the_newest_and_keeps_its_data() {
 }
 
 #[test]
+fn until_it_is_updated_an_extension_older_than_its_library_says_so() {
+    let Some(version) = released().pop() else { return };
+    let cluster = crate::cluster!();
+    cluster.connect("postgres").run("CREATE DATABASE older");
+    let mut db = cluster.connect("older");
+    db.run(&format!("CREATE EXTENSION vector; CREATE EXTENSION kb VERSION '{version}.frozen'"));
+    for call in
+        ["FROM kb.health()", "FROM kb.query('k', 'a question')", "kb.create_knowledge_base('k', 'hash')"]
+    {
+        let error = db.0.simple_query(&format!("SELECT {call}")).unwrap_err();
+        let error = error.as_db_error().unwrap();
+        assert_eq!(error.code().code(), "55000", "{call}: {error}");
+        let told = format!("extension kb is version {version}.frozen in this database, and its library ");
+        assert!(error.message().starts_with(&told), "{call}: {error}");
+        assert_eq!(error.hint(), Some("Bring it up to date: ALTER EXTENSION kb UPDATE;"));
+    }
+    // In the same session, and what is wrong with a statement for another reason is said as it is.
+    db.run(
+        "ALTER EXTENSION kb UPDATE; SELECT kb.create_knowledge_base('k', 'hash'), count(*) FROM kb.health()",
+    );
+    let error = db.0.simple_query("SELECT FROM kb.query('none', 'a question')").unwrap_err();
+    assert_eq!(error.as_db_error().unwrap().code().code(), "42704");
+}
+
+#[test]
 fn an_object_that_differs_is_told() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
