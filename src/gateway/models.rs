@@ -163,6 +163,12 @@ impl Models {
         Ok(vectors)
     }
 
+    /// In place of what would be loaded.
+    #[cfg(test)]
+    pub fn keep(&self, embedder: &Embedder, model: Arc<dyn local::LocalModel>) {
+        self.shared.loaded.keep(embedder, model);
+    }
+
     /// Models in memory.
     pub fn loaded(&self) -> usize {
         self.shared.loaded.count()

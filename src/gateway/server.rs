@@ -67,21 +67,8 @@ impl Server {
     pub fn start(socket: &str, settings: Settings) -> Result<Server> {
         let problem =
             |what: &str, e: std::io::Error| Error::Gateway { problem: format!("cannot {what}: {e}") };
-        let models = Models::start(settings.model_dir.clone(), settings.model_threads)
-            .map_err(|e| problem("start its model thread", e))?;
-        let cache = QueryCache::new(settings.query_cache_size);
-        let queues = Queues::new(settings.endpoints.clone());
-        let query_usage = Mutex::new(QueryUsage::new());
-        let state = Arc::new(State {
-            models,
-            services: Services::new(queues.endpoints()),
-            queues,
-            query_usage,
-            query_log: Mutex::new(QueryLog::new()),
-            cache,
-            settings: Mutex::new(settings),
-            counting: Places::new(1),
-        });
+        let state = State::new(settings).map_err(|e| problem("start its model thread", e))?;
+        let state = Arc::new(state);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .thread_name("kb-gateway")
@@ -126,15 +113,7 @@ impl Server {
 
     /// Takes new settings; running requests go on under the old ones.
     pub fn configure(&self, settings: Settings) {
-        let mut current = lock(&self.state.settings);
-        if current.model_dir != settings.model_dir {
-            self.state.models.set_model_dir(settings.model_dir.clone());
-            self.state.cache.clear();
-        }
-        self.state.models.set_threads(settings.model_threads);
-        self.state.queues.configure(settings.endpoints.clone());
-        self.state.cache.resize(settings.query_cache_size);
-        *current = settings;
+        self.state.configure(settings);
     }
 }
 
@@ -222,6 +201,33 @@ impl Service for State {
 }
 
 impl State {
+    fn new(settings: Settings) -> std::io::Result<State> {
+        let queues = Queues::new(settings.endpoints.clone());
+        Ok(State {
+            models: Models::start(settings.model_dir.clone(), settings.model_threads)?,
+            services: Services::new(queues.endpoints()),
+            queues,
+            query_usage: Mutex::new(QueryUsage::new()),
+            query_log: Mutex::new(QueryLog::new()),
+            cache: QueryCache::new(settings.query_cache_size),
+            settings: Mutex::new(settings),
+            counting: Places::new(1),
+        })
+    }
+
+    /// Takes new settings; running requests go on under the old ones.
+    fn configure(&self, settings: Settings) {
+        let mut current = lock(&self.settings);
+        if current.model_dir != settings.model_dir {
+            self.models.set_model_dir(settings.model_dir.clone());
+            self.cache.clear();
+        }
+        self.models.set_threads(settings.model_threads);
+        self.queues.configure(settings.endpoints.clone());
+        self.cache.resize(settings.query_cache_size);
+        *current = settings;
+    }
+
     /// The key under which a question's vector is remembered; None for any other request.
     fn cache_key(&self, request: &EmbedRequest, is_remote: bool) -> Result<Option<query_cache::CacheKey>> {
         let [text] = request.texts.as_slice() else { return Ok(None) };
@@ -330,3 +336,7 @@ async fn embed(state: &State, request: EmbedRequest, kb_no: i64) -> Result<Embed
     }
     Ok(embedded)
 }
+
+#[cfg(test)]
+#[path = "server_tests.rs"]
+mod tests;

@@ -98,6 +98,29 @@ fn an_index_that_cannot_be_built_is_logged_once_with_its_knowledge_base_and_tabl
     assert_eq!(complaints(&cluster).len(), 1, "{:?}", complaints(&cluster));
 }
 
+#[test]
+fn an_index_for_which_several_processes_have_too_little_memory_is_built_by_one() {
+    let cluster = crate::cluster!("max_parallel_maintenance_workers = 2");
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    let table = vector_table(&mut db, "k");
+    db.run(
+        "CREATE FUNCTION refuse() RETURNS event_trigger LANGUAGE plpgsql AS $$BEGIN
+             IF current_setting('max_parallel_maintenance_workers')::int > 0 THEN
+                 RAISE WARNING 'too little for several';
+                 RAISE USING ERRCODE = 'disk_full', MESSAGE = 'could not resize shared memory segment';
+             END IF;
+         END$$;
+         CREATE EVENT TRIGGER refuse ON ddl_command_start WHEN TAG IN ('CREATE INDEX') EXECUTE FUNCTION refuse()",
+    );
+    db.put_all("k", &texts::documents(0..1200, 10));
+    db.wait("k");
+    let mut other = cluster.connect(APP);
+    until(LONG, "the index is there and valid", || indexes(&mut other, &table) == [true]);
+    assert!(cluster.log().contains("too little for several"), "several processes were to build it");
+    assert_eq!(complaints(&cluster), [""; 0]);
+}
+
 /// When indexers were started, in seconds of the day, as the server's log says at debug1.
 fn starts(cluster: &Cluster) -> Vec<f64> {
     let log = cluster.log();
