@@ -15,5 +15,6 @@ pub mod reranking;
 pub mod rewording;
 pub mod row_document;
 pub mod row_presence;
+pub mod row_texts;
 pub mod service_settings;
 pub mod source_tables;

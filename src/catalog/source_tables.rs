@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::pg::role::as_owner;
+use crate::pg::txn;
 use crate::store::sources::table::{self, Located, Member};
 use crate::store::sources::{Source, catalog};
 use crate::store::{changes, row_documents};
@@ -54,6 +55,17 @@ pub fn of_knowledge_base(kb_no: i64, relation: u32) -> Result<Option<Source>> {
         }
     }
     Ok(None)
+}
+
+/// An error where the transaction does not see all documents of a table: those that were made since its snapshot was taken.
+pub fn must_see_all(function: &str) -> Result<()> {
+    match txn::is_read_committed() {
+        true => Ok(()),
+        false => Err(Error::State {
+            problem: format!("{function} cannot be used for an attached table above READ COMMITTED"),
+            hint: "Begin the transaction with BEGIN ISOLATION LEVEL READ COMMITTED: it must see every document of the table.".into(),
+        }),
+    }
 }
 
 /// Takes a source's triggers off its table, and forgets what waits; documents of rows that are gone are deleted. As the owner.

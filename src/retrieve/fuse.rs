@@ -15,7 +15,8 @@ pub fn of_one(mut candidates: Vec<Candidate>) -> Vec<Candidate> {
 }
 
 /// Candidates of both, best first, each chunk once; with `dedupe` each text once, as the chunk that the nearest vectors have,
-/// if they have it. Ranks are counted among those, so what a source has besides leaves no gap.
+/// if they have it. Ranks are counted among those, so what a source has besides leaves no gap. Of each source the best `most`
+/// count: it may have looked further, because of copies or a filter, and the answer is not to depend on that.
 ///
 /// Fusion `rrf` is Reciprocal Rank Fusion (Cormack, Clarke, Büttcher 2009) with weights: the sum of weight / (k + rank).
 /// Fusion `score` brings each source's scores to 0 to 1 (its least and greatest), and adds them with alpha and 1 - alpha. A
@@ -24,11 +25,14 @@ pub fn fuse(
     mut dense: Vec<Candidate>,
     mut keyword: Vec<Candidate>,
     dedupe: bool,
+    most: usize,
     hybrid: &Hybrid,
 ) -> Vec<Candidate> {
     if dedupe {
         (dense, keyword) = (dedupe::distinct(dense), dedupe::distinct(keyword));
     }
+    dense.truncate(most);
+    keyword.truncate(most);
     let key = |candidate: &Candidate| match candidate.row.as_ref().filter(|_| dedupe) {
         Some(row) => row.content_hash.clone(),
         None => candidate.chunk_id.as_bytes().to_vec(),
@@ -114,6 +118,10 @@ mod tests {
         candidates.iter().map(|candidate| candidate.row.as_ref().unwrap().content.as_str()).collect()
     }
 
+    fn test_ranks(candidates: &[Candidate]) -> Vec<Option<f64>> {
+        candidates.iter().map(|candidate| candidate.rank_score).collect()
+    }
+
     #[test]
     fn one_source_keeps_its_order_and_its_scores() {
         let candidates = vec![test_candidate("a", 0.9, 1), test_candidate("b", 0.3, 1)];
@@ -129,7 +137,7 @@ mod tests {
         let dense =
             || vec![test_candidate("a", 1.0, 1), test_candidate("b", 1.0, 1), test_candidate("c", 1.0, 1)];
         let keyword = || vec![by_words("c", 9.0), by_words("d", 8.0), by_words("b", 0.1)];
-        let fused = fuse(dense(), keyword(), true, &Hybrid::default());
+        let fused = fuse(dense(), keyword(), true, 9, &Hybrid::default());
         assert_eq!(texts(&fused), "cbad");
         let ranks = |c: &Candidate| (c.dense.map(|f| f.rank), c.keyword.map(|f| f.rank));
         assert_eq!(
@@ -137,9 +145,14 @@ mod tests {
             [(Some(3), Some(1)), (Some(2), Some(3))]
         );
         assert!((fused[0].rank_score.unwrap() - (1.0 / 63.0 + 1.0 / 61.0)).abs() < 1e-12);
+        // No more of a source counts because it has looked further.
+        let nearer = fuse(dense(), keyword(), true, 2, &Hybrid::default());
+        let further =
+            fuse(dense().into_iter().take(2).collect(), keyword()[..2].to_vec(), true, 9, &Hybrid::default());
+        assert_eq!((texts(&nearer), test_ranks(&nearer)), (texts(&further), test_ranks(&further)));
         let mut words_only = Hybrid::default();
         words_only.weights.dense = 0.0;
-        assert_eq!(texts(&fuse(dense(), keyword(), true, &words_only)), "cdba");
+        assert_eq!(texts(&fuse(dense(), keyword(), true, 9, &words_only)), "cdba");
     }
 
     #[test]
@@ -147,7 +160,7 @@ mod tests {
         let fused = |alpha| {
             let dense = vec![test_candidate("a", 0.9, 1), test_candidate("b", 0.1, 1)];
             let hybrid = Hybrid { fusion: Fusion::Score, alpha, ..Hybrid::default() };
-            fuse(dense, vec![by_words("b", 20.0), by_words("e", 10.0)], true, &hybrid)
+            fuse(dense, vec![by_words("b", 20.0), by_words("e", 10.0)], true, 9, &hybrid)
         };
         assert_eq!(texts(&fused(0.9)), "abe");
         assert_eq!(texts(&fused(0.1)), "bae");
@@ -159,7 +172,7 @@ mod tests {
     fn without_dedupe_equal_texts_of_two_chunks_are_two() {
         let fused = |dedupe| {
             let dense = vec![test_candidate("a", 0.9, 1), test_candidate("a", 0.8, 1)];
-            fuse(dense, vec![by_words("a", 2.0)], dedupe, &Hybrid::default())
+            fuse(dense, vec![by_words("a", 2.0)], dedupe, 9, &Hybrid::default())
         };
         assert_eq!((fused(true).len(), fused(false).len()), (1, 3));
     }
@@ -167,8 +180,8 @@ mod tests {
     #[test]
     fn a_source_of_equal_scores_is_not_divided_by_nothing() {
         let hybrid = Hybrid { fusion: Fusion::Score, ..Hybrid::default() };
-        let fused = fuse(vec![test_candidate("a", 0.4, 1)], Vec::new(), true, &hybrid);
+        let fused = fuse(vec![test_candidate("a", 0.4, 1)], Vec::new(), true, 9, &hybrid);
         assert_eq!(fused[0].rank_score, Some(0.5));
-        assert!(fuse(Vec::new(), Vec::new(), true, &hybrid).is_empty());
+        assert!(fuse(Vec::new(), Vec::new(), true, 9, &hybrid).is_empty());
     }
 }

@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 /// Chunks that wait to be folded from which on a question has the worker look.
 const MANY_WAIT: usize = 256;
-/// Different words of a question.
+/// Different words of a question, and words of all its phrases.
 const MOST_TERMS: usize = 1_024;
 /// Chunks that pass a filter up to which their words are looked at one by one.
 const FEW: usize = 1_000;
@@ -111,18 +111,21 @@ impl<'a> Index<'a> {
         // Of one word nothing is left to look at in the text.
         let is_one = |words: &BTreeMap<Vec<u8>, u32>| words.values().sum::<u32>() <= 1;
         let (mut of_several, mut excluded_of_several) = (Vec::new(), Vec::new());
-        for phrase in phrases {
+        let mut in_phrases = 0;
+        for phrase in once(phrases) {
             let words = language.words(&phrase)?;
             if !is_one(&words) {
+                in_phrases += words.values().sum::<u32>() as usize;
                 of_several.push(phrase);
             }
             for term in words.into_keys() {
                 parts.entry(term).or_default().is_required = true;
             }
         }
-        for phrase in excluded {
+        for phrase in once(excluded) {
             let words = language.words(&phrase)?;
             if !is_one(&words) {
+                in_phrases += words.values().sum::<u32>() as usize;
                 excluded_of_several.push(phrase);
                 continue;
             }
@@ -133,6 +136,12 @@ impl<'a> Index<'a> {
         if parts.len() > MOST_TERMS {
             let problem =
                 format!("it has {} different words, at most {MOST_TERMS} are looked for", parts.len());
+            return Err(Error::Argument { argument: "query", problem });
+        }
+        // Each chunk that may be the answer is compared with all of them.
+        if in_phrases > MOST_TERMS {
+            let problem =
+                format!("its phrases have {in_phrases} words together, at most {MOST_TERMS} are looked for");
             return Err(Error::Argument { argument: "query", problem });
         }
         let place = |is: fn(&Part) -> bool| {
@@ -246,6 +255,12 @@ impl<'a> Index<'a> {
         }
         Ok(())
     }
+}
+
+/// Each of them once.
+fn once(phrases: Vec<String>) -> impl Iterator<Item = String> {
+    let mut seen = HashSet::new();
+    phrases.into_iter().filter(move |phrase| seen.insert(phrase.clone()))
 }
 
 fn ranked(chunks: impl IntoIterator<Item = (Uuid, f64)>) -> Vec<Candidate> {

@@ -69,6 +69,10 @@ pub fn dense(
     let is_told = kept.is_none() || journal.tells_all();
     let wanted = Wanted { top_k, dedupe, kept, vectors: indexed, ef_search };
     let mut steps = VecDeque::from(plan::steps(wanted, vectors.forced()));
+    if steps.is_empty() && !journal.tells_all() {
+        // As where all that passes the filter is hidden.
+        journal.add("dense", "scans", || scan_json(Step::exact(top_k), 0, is_told, &[]));
+    }
     let mut candidates = Vec::new();
     let (mut is_hidden, mut has_looked_twice) = (false, false);
     while let Some(step) = steps.pop_front() {
@@ -76,10 +80,14 @@ pub fn dense(
         let (found, last_score) = (near.len(), near.last().and_then(Candidate::score));
         candidates = journal.time("read", || vectors.read(near))?;
         // Once the last step had hidden rows, further ones need not meet any: copies of one text may come first.
+        let was_hidden = is_hidden;
         is_hidden |= steps.is_empty() && candidates.len() < found;
         let kept = if dedupe { dedupe::count(&candidates) } else { candidates.len() };
         let parts = if journal.tells_all() { vectors.parts(step)? } else { Vec::new() };
-        journal.add("dense", "scans", || scan_json(step, candidates.len(), is_told, &parts));
+        // How far is looked because of rows that a policy hides is told to whom it hides none.
+        if !was_hidden || journal.tells_all() {
+            journal.add("dense", "scans", || scan_json(step, candidates.len(), is_told, &parts));
+        }
         // Few rows qualify, by an index that is approximate: it is asked once more before that is believed. An exact scan for
         // every question whose least score few rows have would cost too much.
         if found >= step.limit
@@ -162,9 +170,19 @@ pub fn keyword(
     loop {
         let (found, is_all) = further(limit)?;
         candidates.extend(found);
-        journal.add("keyword", "looks", || json!({"limit": limit, "found": candidates.len()}));
+        if journal.tells_all() {
+            journal.add("keyword", "looks", || json!({"limit": limit, "found": candidates.len()}));
+        }
         let kept = if dedupe { dedupe::count(&candidates) } else { candidates.len() };
         if kept >= top_k || is_all {
+            if !journal.tells_all() {
+                // How often was looked depends on rows that a policy hides.
+                journal.add(
+                    "keyword",
+                    "looks",
+                    || json!({"limit": top_k, "found": candidates.len().min(top_k)}),
+                );
+            }
             return Ok(candidates);
         }
         limit = if dedupe && limit == top_k { plan::several(top_k) } else { limit * 2 };

@@ -9,19 +9,27 @@ const K: f64 = 60.0;
 
 /// The rows of all answers, each of which comes best first, in the order of their ranks there; of equal ranks in the order of
 /// the answers. Scores are not compared: those of different embedders mean different things. A text that several
-/// knowledge bases have counts once, as its best row: a copy is no vote for it. The locator says where else it is. Then at
+/// knowledge bases have counts once, as its best row: a copy is no vote for it. The locator says where else it is. A text that one
+/// of them answers several times stays so often. Then at
 /// most `top_k` rows stay, and the last go until the rest have at most `max_tokens` together.
 pub fn fused(answers: Vec<Vec<Hit>>, top_k: usize, max_tokens: Option<usize>) -> Vec<Hit> {
-    let ranked = answers.into_iter().flat_map(|hits| (1u32..).zip(hits));
-    let mut ranked: Vec<(u32, Hit)> = ranked.collect();
-    ranked.sort_by_key(|(rank, _)| *rank);
-    let mut places: HashMap<String, usize> = HashMap::new();
+    let ranked =
+        (0usize..).zip(answers).flat_map(|(answer, hits)| (1u32..).zip(hits).map(move |hit| (answer, hit)));
+    let mut ranked: Vec<(usize, (u32, Hit))> = ranked.collect();
+    ranked.sort_by_key(|(_, (rank, _))| *rank);
+    // The rows of a text, and how many of one answer's rows are in them.
+    let mut places: HashMap<String, Vec<usize>> = HashMap::new();
+    let mut counts: HashMap<(String, usize), usize> = HashMap::new();
     let mut rows: Vec<Hit> = Vec::new();
-    for (rank, mut hit) in ranked {
-        match places.get(&hit.row.content) {
+    for (answer, (rank, mut hit)) in ranked {
+        // The second row of a text in one answer is the text's second row.
+        let count = counts.entry((hit.row.content.clone(), answer)).or_default();
+        *count += 1;
+        let places = places.entry(hit.row.content.clone()).or_default();
+        match places.get(*count - 1) {
             Some(place) => also_in(&mut rows[*place], &hit),
             None => {
-                places.insert(hit.row.content.clone(), rows.len());
+                places.push(rows.len());
                 hit.rank_score = Some(1.0 / (K + f64::from(rank)));
                 rows.push(hit);
             }
@@ -37,16 +45,20 @@ pub fn fused(answers: Vec<Vec<Hit>>, top_k: usize, max_tokens: Option<usize>) ->
     rows
 }
 
-/// Names another place of a row's text in its locator.
+/// Names another row's place in a row's locator, and the other places that this one has named.
 fn also_in(row: &mut Hit, other: &Hit) {
     let Value::Object(locator) = &mut row.row.locator else { return };
     let places = locator.entry("also_in").or_insert_with(|| json!([]));
-    if let Value::Array(places) = places {
-        places.push(json!({
-            "kb_id": other.kb_id,
-            "external_id": other.row.external_id,
-            "chunk_id": other.chunk_id.to_string(),
-        }));
+    let Value::Array(places) = places else { return };
+    places.push(json!({
+        "kb_id": other.kb_id,
+        "external_id": other.row.external_id,
+        "chunk_id": other.chunk_id.to_string(),
+    }));
+    for place in other.row.locator["also_in"].as_array().into_iter().flatten() {
+        let mut place = place.clone();
+        place["kb_id"] = json!(other.kb_id);
+        places.push(place);
     }
 }
 
@@ -83,5 +95,22 @@ mod tests {
         let rows = fused(vec![answer("a", &["1", "same"], 0.9), answer("b", &["same", "2"], 0.2)], 9, None);
         assert_eq!(texts(&rows), ["a:1", "b:same", "b:2"]);
         assert_eq!(rows[1].row.locator["also_in"][0]["kb_id"], "a");
+    }
+
+    #[test]
+    fn a_text_that_one_has_several_times_stays_so_often_and_its_other_places_are_named() {
+        let several = |kb_id: &str, texts: &[&str]| {
+            let mut hits = answer(kb_id, &["x"; 0], 0.5);
+            texts.iter().for_each(|text| hits.extend(answer(kb_id, &[text], 0.5)));
+            hits
+        };
+        let mut other = several("b", &["same"]);
+        other[0].row.locator = json!({"also_in": [{"external_id": "again"}]});
+        let rows = fused(vec![several("a", &["same", "same", "same", "1"]), other], 4, None);
+        assert_eq!(texts(&rows), ["a:same", "a:same", "a:same", "a:1"]);
+        let places = rows[0].row.locator["also_in"].as_array().unwrap();
+        let named = |place: &Value| (place["kb_id"].clone(), place["external_id"].clone());
+        assert_eq!((named(&places[1]), places.len()), ((json!("b"), json!("again")), 2));
+        assert!(rows[1].row.locator["also_in"].is_null());
     }
 }

@@ -73,13 +73,13 @@ pub fn enqueue(kb_no: i64, documents: &[Subject], priority: Priority, run_no: Op
     Ok(())
 }
 
-/// Deletes the jobs of a tenant's documents that are deleted.
+/// Deletes the jobs of a tenant's documents that are deleted; not those of rows of attached tables.
 pub fn delete(kb_no: i64, tenant_id: &str, external_ids: &[String]) -> Result<()> {
     setting::with(BY_INDEX, || {
         spi::execute(
             "DELETE FROM kb.jobs WHERE job_no = ANY (ARRAY(
                  SELECT (SELECT j.job_no FROM kb.jobs j WHERE j.kb_no = $1 AND j.tenant_id = $2
-                             AND j.kind = 'document' AND j.subject = u.name)
+                             AND j.kind = 'document' AND j.subject = u.name AND j.source_no IS NULL)
                  FROM pg_catalog.unnest($3::text[]) AS u (name)))",
             &[Arg::Long(kb_no), Arg::Text(tenant_id), Arg::Texts(external_ids)],
         )
@@ -135,6 +135,20 @@ pub fn finish(jobs: &[Job]) -> Result<Vec<i64>> {
         release(jobs, Duration::ZERO, None, false)?;
     }
     Ok(finished)
+}
+
+/// Gives a job to whom its document belongs: a source, or none where it was put. Call with the document locked.
+pub fn give_to(job: &Job, source_no: Option<i64>) -> Result<()> {
+    let given = spi::execute(
+        "UPDATE kb.jobs SET source_no = $3, leased_until = NULL, next_attempt_at = NULL, attempts = 0, error = NULL, embedder = NULL
+         WHERE job_no = $1 AND generation = $2",
+        &[Arg::Long(job.job_no), Arg::Long(job.generation), Arg::LongOrNull(source_no)],
+    )?;
+    // It was edited since, by whoever it is.
+    if given == 0 {
+        release(std::slice::from_ref(job), Duration::ZERO, None, false)?;
+    }
+    Ok(())
 }
 
 /// Why a job is given back: the error in words, and the embedder whose fault it is.

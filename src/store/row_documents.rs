@@ -1,4 +1,7 @@
 //! Documents that are rows of attached tables. As the owner.
+//!
+//! Where some are looked up by their names, their source is compared by IS NOT DISTINCT FROM, which no index serves: by one of
+//! source_no, of which the planner knows nothing while it is new, each would be looked for among all.
 
 use super::sources::Source;
 use crate::error::{Error, Result};
@@ -34,7 +37,8 @@ pub fn after(source_no: i64, document_id: i64, limit: usize) -> Result<Vec<RowDo
 pub fn hashes(source: &Source, tenants: &[String], external_ids: &[String]) -> Result<Vec<Option<Vec<u8>>>> {
     spi::write(
         "SELECT (SELECT d.content_hash FROM kb.documents d
-                 WHERE d.kb_no = $1 AND d.tenant_id = u.tenant_id AND d.external_id = u.external_id AND d.source_no = $4)
+                 WHERE d.kb_no = $1 AND d.tenant_id = u.tenant_id AND d.external_id = u.external_id
+                   AND d.source_no IS NOT DISTINCT FROM $4)
          FROM unnest($2::text[], $3::text[]) WITH ORDINALITY AS u (tenant_id, external_id, place) ORDER BY u.place",
         &[
             Arg::Long(source.kb_no),
@@ -53,6 +57,18 @@ pub fn delete_jobs(source: &Source) -> Result<()> {
         &[Arg::Long(source.kb_no), Arg::Long(source.source_no)],
     )?;
     Ok(())
+}
+
+/// Makes the jobs of a source's documents ones of documents that were put, and deletes those of rows that are none yet.
+pub fn keep_jobs(source: &Source) -> Result<()> {
+    spi::execute(
+        "UPDATE kb.jobs j SET source_no = NULL WHERE j.kb_no = $1 AND j.source_no = $2 AND (
+             SELECT d.document_id FROM kb.documents d
+             WHERE d.kb_no = j.kb_no AND d.tenant_id = j.tenant_id AND d.external_id = j.subject
+               AND d.source_no IS NOT DISTINCT FROM $2) IS NOT NULL",
+        &[Arg::Long(source.kb_no), Arg::Long(source.source_no)],
+    )?;
+    delete_jobs(source)
 }
 
 /// Makes the documents of a source ones that were put. Returns how many.
@@ -84,7 +100,7 @@ pub fn delete_hidden(source: &Source) -> Result<()> {
                    FROM kb.changes WHERE source_no = $1 AND change = 'gone') g
              CROSS JOIN LATERAL (
                  SELECT d.document_id FROM kb.documents d WHERE d.kb_no = $2
-                   AND d.tenant_id = coalesce(g.tenant_id, $3) AND d.external_id = g.key AND d.source_no = $1
+                   AND d.tenant_id = coalesce(g.tenant_id, $3) AND d.external_id = g.key AND d.source_no IS NOT DISTINCT FROM $1
                  LIMIT 1) d))",
         &arguments,
     )?;
@@ -180,7 +196,8 @@ pub fn delete_gone(source: &Source, tenants: &[String], external_ids: &[String])
          FROM unnest($2::text[], $3::text[]) WITH ORDINALITY AS u (tenant_id, external_id, place)
          CROSS JOIN LATERAL (
              SELECT d.document_id FROM kb.documents d
-             WHERE d.kb_no = $1 AND d.tenant_id = u.tenant_id AND d.external_id = u.external_id AND d.source_no = $4";
+             WHERE d.kb_no = $1 AND d.tenant_id = u.tenant_id AND d.external_id = u.external_id
+               AND d.source_no IS NOT DISTINCT FROM $4";
     spi::execute(
         &format!(
             "DELETE FROM kb.documents WHERE document_id = ANY (ARRAY(
@@ -218,7 +235,7 @@ pub fn status(source: &Source, tenant_id: &str, external_id: &str) -> Result<Row
                        SELECT FROM unnest(c.tenants, c.keys) AS k (tenant_id, key)
                        WHERE k.key = $4 AND coalesce(k.tenant_id, $5) = $3))) a) w
          LEFT JOIN kb.documents d
-             ON d.kb_no = $1 AND d.tenant_id = $3 AND d.external_id = $4 AND d.source_no = $2",
+             ON d.kb_no = $1 AND d.tenant_id = $3 AND d.external_id = $4 AND d.source_no IS NOT DISTINCT FROM $2",
         &[
             Arg::Long(source.kb_no),
             Arg::Long(source.source_no),

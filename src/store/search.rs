@@ -118,11 +118,16 @@ fn chunk_row(row: &Row) -> Result<ChunkRow> {
     })
 }
 
+/// What of a chunk is looked through for phrases. A tsvector has a megabyte at most, and what the parser makes of words with hyphens is
+/// twice as long as they are, and more with the places.
+const LOOKED_THROUGH: &str = "pg_catalog.left(c.content,
+    CASE WHEN pg_catalog.octet_length(pg_catalog.left(c.content, 200000)) > 250000 THEN 60000 ELSE 200000 END)";
+
 /// What the rows of an answer must be.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Condition<'a> {
     pub filter: Option<&'a Filter>,
-    /// Word after word in the chunk, as its language has words; of its first 200,000 characters.
+    /// Word after word in the chunk, as its language has words; of [`LOOKED_THROUGH`].
     pub phrases: &'a [String],
     /// None of these is.
     pub excluded_phrases: &'a [String],
@@ -143,14 +148,22 @@ pub fn read_where(target: &Target, candidates: Vec<Candidate>, is: &Condition) -
     if let Some(filter) = is.filter {
         conditions += &format!(" AND {}", condition(filter, &mut arguments));
     }
-    let phrases = is.phrases.iter().map(|phrase| (phrase, "AND"));
-    for (phrase, and) in phrases.chain(is.excluded_phrases.iter().map(|phrase| (phrase, "AND NOT"))) {
+    let phrases = is.phrases.iter().map(|phrase| (phrase, ""));
+    let phrases: Vec<String> = phrases
+        .chain(is.excluded_phrases.iter().map(|phrase| (phrase, "!! ")))
+        .map(|(phrase, not)| {
+            let language = arguments.add(Arg::Text(&target.preprocess.language));
+            let phrase = arguments.add(Arg::Text(phrase));
+            format!("{not}pg_catalog.phraseto_tsquery({language}::regconfig, {phrase})")
+        })
+        .collect();
+    if !phrases.is_empty() {
         let language = arguments.add(Arg::Text(&target.preprocess.language));
-        let phrase = arguments.add(Arg::Text(phrase));
+        // The words of a chunk are found once, and the phrases for all chunks once.
         conditions += &format!(
-            " {and} (pg_catalog.to_tsvector({language}::regconfig,
-                         coalesce(c.context || E'\\n\\n', '') || pg_catalog.left(c.content, 200000))
-                     @@ pg_catalog.phraseto_tsquery({language}::regconfig, {phrase}))"
+            " AND pg_catalog.to_tsvector({language}::regconfig, coalesce(c.context || E'\\n\\n', '') || {LOOKED_THROUGH})
+                  @@ (SELECT {})",
+            phrases.join(" && ")
         );
     }
     let sql = format!(

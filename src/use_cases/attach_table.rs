@@ -8,11 +8,11 @@ use crate::model::template::Template;
 use crate::model::{Adopt, Embedder, RowContent, RowSource};
 use crate::pg::condition::Condition;
 use crate::pg::role::{as_owner, as_role_of_name};
-use crate::pg::{trigger, wake};
+use crate::pg::{setting, trigger, wake};
 use crate::store::changes::{self, What};
 use crate::store::row_documents::{self, RowDocument};
 use crate::store::sources::table::{self, Member, Table};
-use crate::store::sources::{Source, catalog, rows};
+use crate::store::sources::{PRINTED, Source, catalog, rows};
 use crate::store::{embedders, knowledge_bases};
 use serde_json::Value;
 
@@ -71,6 +71,9 @@ pub fn attach_table(kb_id: &str, relation: u32, wanted: WantedTable) -> Result<i
         knowledge_bases::lock(&kb)?;
         let before = source_tables::of_knowledge_base(kb.kb_no, relation)?;
         let is_another = !before.as_ref().map_or(Ok(true), |before| table::is_of(before, relation))?;
+        if before.is_some() {
+            source_tables::must_see_all("kb.attach_table")?;
+        }
         source.source_no = before.as_ref().map_or(0, |before| before.source_no);
         source.source_no = catalog::put(&source)?;
         before.as_ref().map_or(Ok(()), source_tables::drop_triggers)?;
@@ -249,7 +252,7 @@ fn check_config(table: &Table, wanted: WantedTable, embedder: Option<&Embedder>)
             None => problems
                 .push("published_when: it reads a whole row or a system column; name the columns".into()),
         }
-        source.published_when = Some(condition.print());
+        source.published_when = Some(setting::with(PRINTED, || condition.print()));
     }
     match problems.is_empty() {
         true => Ok(source),

@@ -16,12 +16,14 @@ pub fn detach_table(kb_id: &str, relation: u32, keep: bool) -> Result<i64> {
             let name = table::find(relation)?.map_or_else(|| relation.to_string(), |table| table.name);
             return Err(Error::NotAttached { table: name, kb_id: kb.id.clone() });
         };
+        source_tables::must_see_all("kb.detach_table")?;
         source_tables::let_go(&source)?;
-        row_documents::delete_jobs(&source)?;
         quota::forget();
-        match keep {
-            true => row_documents::keep(source.source_no),
-            false => row_documents::delete_all(source.source_no),
+        if keep {
+            row_documents::keep_jobs(&source)?;
+            return row_documents::keep(source.source_no);
         }
+        row_documents::delete_jobs(&source)?;
+        row_documents::delete_all(source.source_no)
     })
 }

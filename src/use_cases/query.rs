@@ -109,7 +109,8 @@ impl Search<'_> {
                 let side = AnswerBounds { top_k, ..*bounds };
                 let found = (self.by_meaning(vector, &side)?, self.by_words(words, &side)?);
                 journal.time("fuse", || {
-                    let mut fused = fuse::fuse(found.0, found.1, bounds.dedupe, &target.retrieval.hybrid);
+                    let mut fused =
+                        fuse::fuse(found.0, found.1, bounds.dedupe, top_k, &target.retrieval.hybrid);
                     self.compare(vector, &mut fused)?;
                     journal.stage("fuse", &fused);
                     Ok::<_, Error>(fused)

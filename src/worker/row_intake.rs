@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 /// How long a statement may run that reads users' rows: conditions and columns may call what users wrote.
 pub const TIME_LIMIT: Duration = Duration::from_secs(5);
 /// Rows that are read at once: each may have as many bytes as a document.
-const AT_ONCE: usize = 8;
+pub const AT_ONCE: usize = 8;
 
 /// What became of a row's job.
 enum Read {
@@ -267,7 +267,11 @@ fn take(
                 None => catalog::TAKEN,
             };
             catalog::set_error(source.source_no, Some(problem))?;
-            jobs::finish(std::slice::from_ref(job))?;
+            // There is one job for each name: it may be that of the other, too.
+            match present.source_no.is_some() || !present.is_ready {
+                true => jobs::give_to(job, present.source_no)?,
+                false => drop(jobs::finish(std::slice::from_ref(job))?),
+            }
             return Ok(Read::Done);
         }
         Found::Present(present) => Some(present),

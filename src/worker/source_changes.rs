@@ -3,9 +3,10 @@
 use super::log::Log;
 use super::pace::Pace;
 use super::rests::{End, Rests};
-use super::row_intake::TIME_LIMIT;
+use super::row_intake::{AT_ONCE, TIME_LIMIT};
 use super::source_faults::SourceFaults;
 use crate::catalog::row_presence::{Presence, presence};
+use crate::catalog::row_texts;
 use crate::catalog::source_tables::located;
 use crate::error::{Error, Result};
 use crate::model::states::Priority;
@@ -157,7 +158,8 @@ fn take_up_changes(source_no: i64, spent: &mut Duration) -> Result<()> {
         }
         Err(error) => return Err(error),
     };
-    let (again, absent) = look_again(&source, gone, spent)?;
+    let (again, mut absent) = look_again(&source, gone, spent)?;
+    absent.extend(replaced(&source, &again, spent)?);
     changed.extend(again);
     finish(&source, &taken, changed, absent)
 }
@@ -197,6 +199,22 @@ fn look_again(
         }
     }
     Ok((again, deleted))
+}
+
+/// Of rows that were gone and are there again: those whose documents are of another text. No answer may have that any more, so these
+/// are deleted, and made anew.
+fn replaced(source: &Source, again: &BTreeSet<Name>, spent: &mut Duration) -> Result<BTreeSet<Name>> {
+    let (names, mut replaced) = (again.iter().collect::<Vec<_>>(), BTreeSet::new());
+    for names in names.chunks(AT_ONCE) {
+        let read = || time_limit::within(TIME_LIMIT, spent, || row_texts::of_other_text(source, names));
+        let places = match txn::in_txn(read) {
+            Err(error) if error.is_lock() => return Err(error),
+            Err(_) => (0..names.len()).collect(),
+            Ok(places) => places,
+        };
+        replaced.extend(places.into_iter().map(|place| names[place].clone()));
+    }
+    Ok(replaced)
 }
 
 /// Deletes the documents of rows that are gone, and enqueues those that changed, in one commit with the end of the changes.

@@ -175,6 +175,30 @@ fn how_much_a_filter_keeps_is_told_only_to_whom_no_policy_binds() {
 }
 
 #[test]
+fn what_a_policy_hides_is_explained_as_if_it_were_not_there() {
+    let Some((cluster, mut db)) = fixture() else { return };
+    db.put("k", "secret", "the merger with Initech is planned");
+    db.wait("k");
+    db.run(
+        "CREATE ROLE reader LOGIN IN ROLE kb_reader;
+         CREATE POLICY no_secret ON kb.documents AS RESTRICTIVE FOR SELECT TO reader USING (external_id <> 'secret');
+         CREATE POLICY no_secret ON kb.chunks AS RESTRICTIVE FOR SELECT TO reader
+             USING (document_id IN (SELECT document_id FROM kb.documents))",
+    );
+    let mut reader = cluster.connect_as(APP, "reader");
+    let mut parts = |question: &str, arguments: &str| {
+        let explanation = explained(&mut reader, question, arguments);
+        (explanation["dense"].clone(), explanation["keyword"]["looks"].clone(), explanation["hits"].clone())
+    };
+    let mut by_filter =
+        |id: &str| parts("a question", &format!("5, filter => '{{\"$external_id\": \"{id}\"}}'"));
+    assert_eq!(by_filter("secret"), by_filter("absent"));
+    let mut by_words = |question: &str| parts(question, "1, mode => 'keyword'");
+    assert_eq!(by_words("merger"), by_words("dismissal"));
+    assert_eq!(by_words("merger -initech"), by_words("merger -absent"));
+}
+
+#[test]
 fn what_the_index_misses_is_told() {
     let Some((_cluster, mut db)) = fixture() else { return };
     let documents: Vec<_> = (0..1_200)

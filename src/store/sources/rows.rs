@@ -205,7 +205,13 @@ fn select<T>(
     let types = key_types(source.relation, &source.key)?;
     let parts = parts(keys, types.len());
     let arguments: Vec<Arg> = parts.iter().map(|part| Arg::Texts(part)).collect();
-    let sql = around(&statement(source, &types, columns, &published(source)));
+    // A key that is equal, but printed in another way, is another document's.
+    let printed = types.iter().enumerate().map(|(n, typ)| {
+        let column = quote(&typ.column);
+        format!("pg_catalog.concat(t.{column}) COLLATE pg_catalog.\"C\" = u.kb_key_{}", n + 1)
+    });
+    let conditions: Vec<String> = printed.chain([published(source)]).collect();
+    let sql = around(&statement(source, &types, columns, &conditions.join(" AND ")));
     as_table_owner(source, || spi::write(&sql, &arguments, each))
 }
 

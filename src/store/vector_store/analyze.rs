@@ -9,7 +9,7 @@ use crate::pg::{ddl, setting};
 /// that rows are looked up by. An error where an index is being built.
 pub fn refresh<'a>(vector_dbs: impl IntoIterator<Item = &'a VectorDb>) -> Result<()> {
     let mut tables = String::from(
-        "kb.documents (document_id, kb_no, external_id, status, error), kb.jobs,
+        "kb.documents (document_id, kb_no, external_id, status, error, source_no), kb.jobs,
          kb.chunks (build_no, chunk_id, document_id, kb_no, ordinal, content_hash)",
     );
     for vector_db in vector_dbs {

@@ -88,7 +88,7 @@ pub fn search(vector_db: &VectorDb, search: &Search) -> Result<Vec<Candidate>> {
             let passes = if passes.is_empty() { String::new() } else { format!(" AND {passes}") };
             let sql = format!(
                 "SELECT v.chunk_id, ({distance}) + 0 FROM {table} v
-                 WHERE {of_build}{passes} ORDER BY ({distance}) + 0 LIMIT {limit}"
+                 WHERE {of_build}{passes} ORDER BY ({distance}) + 0, v.chunk_id LIMIT {limit}"
             );
             spi::read_much(&sql, &arguments.all(), pair)
         }
@@ -124,7 +124,7 @@ pub fn search(vector_db: &VectorDb, search: &Search) -> Result<Vec<Candidate>> {
                 "SELECT s.chunk_id, s.distance FROM (
                      SELECT DISTINCT ON (c.content_hash) c.chunk_id, ({distance}) + 0 AS distance
                      FROM {table} v {joins}
-                     WHERE {of_build} ORDER BY c.content_hash, c.document_id, c.ordinal) s
+                     WHERE {of_build} ORDER BY c.content_hash, c.chunk_id) s
                  ORDER BY s.distance, s.chunk_id LIMIT {limit}"
             ),
             &arguments.all(),

@@ -3,6 +3,7 @@
 mod kills;
 mod lexemes;
 mod model;
+mod phrases;
 mod reach;
 mod segments;
 mod words;

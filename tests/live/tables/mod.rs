@@ -8,6 +8,7 @@ mod others;
 mod partitions;
 mod refuse;
 mod rights;
+mod same_key;
 mod subscription;
 
 use crate::support::{APP, Cluster, Db, signal};
