@@ -23,13 +23,8 @@ pub struct Connection {
     stream: UnixStream,
     next_id: u64,
     incoming: Vec<u8>,
-    /// What is read goes through it.
-    buffer: Box<[u8]>,
     outgoing: VecDeque<u8>,
 }
-
-/// Bytes that are read at once.
-const BUFFER: usize = 64 * 1024;
 
 fn lost(e: &std::io::Error) -> Error {
     Error::Gateway { problem: format!("closed the connection ({e})") }
@@ -70,13 +65,7 @@ impl Connection {
     pub fn try_open() -> std::io::Result<Connection> {
         let stream = UnixStream::connect(SOCKET_PATH)?;
         stream.set_nonblocking(true)?;
-        Ok(Connection {
-            stream,
-            next_id: 1,
-            incoming: Vec::new(),
-            buffer: vec![0; BUFFER].into(),
-            outgoing: VecDeque::new(),
-        })
+        Ok(Connection { stream, next_id: 1, incoming: Vec::new(), outgoing: VecDeque::new() })
     }
 
     /// Reads answers that nobody waits for; whether the gateway is still there.
@@ -119,13 +108,14 @@ impl Connection {
     /// The next answer, if one has arrived.
     pub fn receive(&mut self) -> Result<Option<(u64, Response)>> {
         self.flush()?;
+        let mut buffer = [0u8; 64 * 1024];
         loop {
             if let Some(answer) = self.take_frame()? {
                 return Ok(Some(answer));
             }
-            match self.stream.read(&mut self.buffer) {
+            match self.stream.read(&mut buffer) {
                 Ok(0) => return Err(lost(&ErrorKind::UnexpectedEof.into())),
-                Ok(n) => self.incoming.extend_from_slice(&self.buffer[..n]),
+                Ok(n) => self.incoming.extend_from_slice(&buffer[..n]),
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(None),
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) => return Err(lost(&e)),

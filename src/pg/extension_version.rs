@@ -2,11 +2,13 @@
 //! server's and newer, once a package was installed, and the tables are the database's own.
 
 use crate::error::Error;
+use pgrx::datum::FromDatum;
+use pgrx::htup::heap_getattr_raw;
 use pgrx::pg_sys::panic::{CaughtError, ErrorReport};
 use pgrx::pg_sys::{self, errcodes::PgSqlErrorCode as Code};
 use pgrx::{PgLogLevel, PgTryBuilder};
 use std::cell::Cell;
-use std::ffi::CStr;
+use std::num::NonZeroUsize;
 use std::panic::AssertUnwindSafe;
 
 const LIBRARY: &str = env!("CARGO_PKG_VERSION");
@@ -17,7 +19,7 @@ thread_local! {
 }
 
 /// Prepares or runs a statement, which names tables, columns and functions. If one is not there, and the extension is of
-/// another version than the library, the error is about that. Call between SPI_connect and SPI_finish.
+/// another version than the library, the error is about that.
 pub(super) fn checked<T>(prepare: impl FnOnce() -> T) -> T {
     let Some(version) = (if IS_SAME.get() { None } else { installed() }) else { return prepare() };
     if version == LIBRARY {
@@ -45,17 +47,31 @@ fn explain<T>(version: &str, caught: CaughtError) -> T {
 
 /// The version of the extension in this database; None while it is made or dropped.
 fn installed() -> Option<String> {
-    let sql = c"SELECT e.extversion FROM pg_catalog.pg_extension e WHERE e.extname = 'kb'";
-    // SAFETY: SPI is connected. The text is copied before the row is freed.
+    // SAFETY: the catalog is open while it is scanned, and the tuple valid until the scan ends; the text is copied before.
     unsafe {
-        let found = pg_sys::SPI_execute(sql.as_ptr(), pg_sys::ActiveSnapshotSet(), 1);
-        if found != pg_sys::SPI_OK_SELECT as i32 || pg_sys::SPI_processed == 0 {
+        let oid = pg_sys::get_extension_oid(c"kb".as_ptr(), true);
+        if oid == pg_sys::InvalidOid {
             return None;
         }
-        let table = pg_sys::SPI_tuptable;
-        let text = pg_sys::SPI_getvalue(*(*table).vals, (*table).tupdesc, 1);
-        let version = (!text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy().into_owned());
-        pg_sys::SPI_freetuptable(table);
-        version
+        let relation = pg_sys::table_open(pg_sys::ExtensionRelationId, pg_sys::AccessShareLock as i32);
+        let mut key = pg_sys::ScanKeyData::default();
+        pg_sys::ScanKeyInit(
+            &mut key,
+            pg_sys::Anum_pg_extension_oid as i16,
+            pg_sys::BTEqualStrategyNumber as pg_sys::StrategyNumber,
+            pg_sys::Oid::from(pg_sys::F_OIDEQ),
+            pg_sys::Datum::from(oid),
+        );
+        let index = pg_sys::Oid::from(pg_sys::ExtensionOidIndexId);
+        let scan = pg_sys::systable_beginscan(relation, index, true, std::ptr::null_mut(), 1, &mut key);
+        let tuple = pg_sys::systable_getnext(scan);
+        let version = (!tuple.is_null()).then(|| {
+            let column = NonZeroUsize::new(pg_sys::Anum_pg_extension_extversion as usize)?;
+            let text = heap_getattr_raw(tuple, column, (*relation).rd_att)?;
+            String::from_datum(text, false)
+        });
+        pg_sys::systable_endscan(scan);
+        pg_sys::table_close(relation, pg_sys::AccessShareLock as i32);
+        version.flatten()
     }
 }
