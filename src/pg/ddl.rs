@@ -73,6 +73,24 @@ pub fn table_exists(table: &str) -> Result<bool> {
     Ok(relation != pg_sys::InvalidOid)
 }
 
+/// Locks a table of schema kb against everybody else until the end of the transaction; false if there is none, or it was dropped
+/// while the lock was waited for.
+pub fn lock_if_there(table: &str) -> Result<bool> {
+    let name = CString::new(table).map_err(|e| Error::Internal(e.to_string()))?;
+    // SAFETY: a look-up by name inside a transaction; both names outlive it, and are only read.
+    let relation = unsafe {
+        let range = pg_sys::makeRangeVar(c"kb".as_ptr().cast_mut(), name.as_ptr().cast_mut(), -1);
+        pg_sys::RangeVarGetRelidExtended(
+            range,
+            pg_sys::AccessExclusiveLock as i32,
+            pg_sys::RVROption::RVR_MISSING_OK,
+            None,
+            std::ptr::null_mut(),
+        )
+    };
+    Ok(relation != pg_sys::InvalidOid)
+}
+
 /// Makes DROP EXTENSION kb drop this table of schema kb, too, although it is no member (members are
 /// not dumped with their definition, and vector tables must be).
 pub fn drop_with_extension(table: &str) -> Result<()> {

@@ -301,3 +301,23 @@ fn who_asks_while_a_knowledge_base_is_dropped_gets_an_error_and_no_empty_answer(
         assert!(fault.message.contains("were removed meanwhile"), "{fault:?}");
     });
 }
+
+#[test]
+fn a_vector_table_that_is_dropped_meanwhile_is_no_fault_of_dropping_its_knowledge_base() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "hash", "{}");
+    db.put("k", "d", "A text.");
+    db.wait("k");
+    let table = vector_table(&mut db, "k");
+    // As the worker drops the table of a build that was replaced.
+    let (mut dropping, mut other) = (cluster.connect(APP), cluster.connect(APP));
+    dropping.run(&format!("BEGIN; DROP TABLE {table}"));
+    let asks = std::thread::spawn(move || other.run("SELECT kb.drop_knowledge_base('k')"));
+    until(SOON, "it waits", || {
+        db.count("pg_stat_activity WHERE wait_event_type = 'Lock' AND query = 'SELECT kb.drop_knowledge_base(''k'')'") == 1
+    });
+    dropping.run("COMMIT");
+    asks.join().unwrap();
+    assert_eq!(db.count("kb.knowledge_bases"), 0);
+}

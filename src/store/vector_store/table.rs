@@ -43,6 +43,10 @@ impl<T: Table> VectorStore for T {
             return Ok(());
         }
         cancel_index_build(self.vector_db())?;
+        // The worker may be dropping it.
+        if !ddl::lock_if_there(&self.vector_db().table_name)? {
+            return Ok(());
+        }
         drop_references(self.vector_db())?;
         spi::execute_utility(&format!("TRUNCATE ONLY {}", self.vector_db().table()))
     }
