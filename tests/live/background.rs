@@ -74,7 +74,7 @@ fn sessions_have_the_processor_before_the_processes_that_help_to_build_an_index(
     let mut db = cluster.connect(APP);
     db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
     let session = niceness(db.one("SELECT pg_backend_pid()")).unwrap();
-    db.put_all("k", &documents(6000));
+    db.put_all("k", &documents(12_000));
     let mut found = Vec::new();
     until(LONG, "an index is built by several processes, which have begun", || {
         let helpers =
