@@ -62,7 +62,7 @@ pub fn must_see_all(function: &str) -> Result<()> {
     match txn::is_read_committed() {
         true => Ok(()),
         false => Err(Error::State {
-            problem: format!("{function} cannot be used for an attached table above READ COMMITTED"),
+            problem: format!("{function} of an attached table needs isolation level READ COMMITTED"),
             hint: "Begin the transaction with BEGIN ISOLATION LEVEL READ COMMITTED: it must see every document of the table.".into(),
         }),
     }

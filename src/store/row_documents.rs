@@ -141,6 +141,7 @@ pub fn any_of(document_ids: &[i64]) -> Result<Option<String>> {
 pub struct Present {
     pub document_id: i64,
     pub is_ready: bool,
+    pub is_pending: bool,
     /// Settings of its chunks.
     pub settings: Option<String>,
     /// It comes from this source.
@@ -163,7 +164,7 @@ pub fn lock(source: &Source, tenant_id: &str, external_id: &str) -> Result<Found
     let arguments =
         [Arg::Long(source.kb_no), Arg::Text(tenant_id), Arg::Text(external_id), Arg::Long(source.source_no)];
     let present = spi::write_one(
-        "SELECT document_id, status = 'ready', settings, source_no IS NOT DISTINCT FROM $4, source_no FROM kb.documents
+        "SELECT document_id, status = 'ready', settings, source_no IS NOT DISTINCT FROM $4, source_no, status = 'pending' FROM kb.documents
          WHERE kb_no = $1 AND tenant_id = $2 AND external_id = $3 FOR UPDATE SKIP LOCKED",
         &arguments,
         |row| {
@@ -173,6 +174,7 @@ pub fn lock(source: &Source, tenant_id: &str, external_id: &str) -> Result<Found
                 settings: row.opt(2)?,
                 is_own: row.get(3)?,
                 source_no: row.opt(4)?,
+                is_pending: row.get(5)?,
             })
         },
     )?;

@@ -268,7 +268,11 @@ fn take(
             };
             catalog::set_error(source.source_no, Some(problem))?;
             // There is one job for each name: it may be that of the other, too.
-            match present.source_no.is_some() || !present.is_ready {
+            let is_others = match present.source_no {
+                Some(other) => catalog::find(other)?.is_some(),
+                None => present.is_pending,
+            };
+            match is_others {
                 true => jobs::give_to(job, present.source_no)?,
                 false => drop(jobs::finish(std::slice::from_ref(job))?),
             }

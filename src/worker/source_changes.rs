@@ -159,7 +159,8 @@ fn take_up_changes(source_no: i64, spent: &mut Duration) -> Result<()> {
         Err(error) => return Err(error),
     };
     let (again, mut absent) = look_again(&source, gone, spent)?;
-    absent.extend(replaced(&source, &again, spent)?);
+    let others = replaced(&source, again.difference(&absent), spent)?;
+    absent.extend(others);
     changed.extend(again);
     finish(&source, &taken, changed, absent)
 }
@@ -202,17 +203,34 @@ fn look_again(
 }
 
 /// Of rows that were gone and are there again: those whose documents are of another text. No answer may have that any more, so these
-/// are deleted, and made anew.
-fn replaced(source: &Source, again: &BTreeSet<Name>, spent: &mut Duration) -> Result<BTreeSet<Name>> {
-    let (names, mut replaced) = (again.iter().collect::<Vec<_>>(), BTreeSet::new());
+/// are deleted, and made anew; so are those that cannot be read, or not in this time.
+fn replaced<'a>(
+    source: &Source,
+    again: impl Iterator<Item = &'a Name>,
+    spent: &mut Duration,
+) -> Result<BTreeSet<Name>> {
+    let (names, mut replaced) = (again.collect::<Vec<_>>(), BTreeSet::new());
+    let mut of_other_text = |names: &[&Name]| {
+        if *spent >= TIME_LIMIT {
+            return Ok((0..names.len()).collect());
+        }
+        txn::in_txn(|| time_limit::within(TIME_LIMIT, spent, || row_texts::of_other_text(source, names)))
+    };
     for names in names.chunks(AT_ONCE) {
-        let read = || time_limit::within(TIME_LIMIT, spent, || row_texts::of_other_text(source, names));
-        let places = match txn::in_txn(read) {
+        match of_other_text(names) {
+            Ok(places) => replaced.extend(places.into_iter().map(|place| names[place].clone())),
             Err(error) if error.is_lock() => return Err(error),
-            Err(_) => (0..names.len()).collect(),
-            Ok(places) => places,
-        };
-        replaced.extend(places.into_iter().map(|place| names[place].clone()));
+            // One of them costs no other its document.
+            Err(_) => {
+                for name in names {
+                    match of_other_text(&[name]) {
+                        Ok(places) if places.is_empty() => {}
+                        Err(error) if error.is_lock() => return Err(error),
+                        _ => drop(replaced.insert((*name).clone())),
+                    }
+                }
+            }
+        }
     }
     Ok(replaced)
 }
