@@ -10,6 +10,7 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock, Mutex};
 use tiktoken_rs::CoreBPE;
 use tiktoken_rs::tokenizer::{Tokenizer as Encoding, get_tokenizer};
+use tokenizers::{NormalizerWrapper, PreTokenizerWrapper};
 
 /// Cuts texts into the tokens a model reads.
 pub enum Tokenizer {
@@ -147,6 +148,22 @@ impl Tokenizer {
         Ok(tokens)
     }
 
+    /// Whether what stands between white space of ASCII in this text has the same tokens alone.
+    pub(crate) fn reads_by_words(&self, text: &str) -> bool {
+        let by_words = match self {
+            Tokenizer::HuggingFace(inner) => {
+                // What these make of a character or a word depends on no other word.
+                let normalizer = inner.get_normalizer();
+                let by_characters = matches!(normalizer, None | Some(NormalizerWrapper::BertNormalizer(_)));
+                by_characters
+                    && matches!(inner.get_pre_tokenizer(), Some(PreTokenizerWrapper::BertPreTokenizer(_)))
+            }
+            Tokenizer::Tiktoken(_) => false,
+            Tokenizer::Words => true,
+        };
+        by_words && pieces(text).all(|piece| is_beside_space(text, piece.start))
+    }
+
     fn push_tokens(&self, text: &str, offset: usize, tokens: &mut Vec<Range<usize>>) {
         let mut push = |range: Range<usize>| {
             let start = text.floor_char_boundary(range.start) + offset;
@@ -168,7 +185,9 @@ impl Tokenizer {
                     at += bytes;
                 }
             }
-            Tokenizer::Words => words(text).for_each(push),
+            Tokenizer::Words => {
+                tokens.extend(words(text).map(|word| word.start + offset..word.end + offset));
+            }
         }
     }
 }
@@ -209,12 +228,20 @@ pub fn max_content_tokens(embedder: &Embedder, model_dir: &Path) -> Result<Optio
     Ok(limit.map(|limit| limit.saturating_sub(files.special_tokens + prefix).max(1)))
 }
 
+/// Whether a part of a text that begins or ends here has white space of ASCII on one side of that, or the text's own begin or end.
+pub(crate) fn is_beside_space(text: &str, at: usize) -> bool {
+    let is_space = |byte: Option<&u8>| byte.is_none_or(|byte| matches!(byte, b' ' | b'\n' | b'\r' | b'\t'));
+    let before = at.checked_sub(1).and_then(|before| text.as_bytes().get(before));
+    is_space(before) || is_space(text.as_bytes().get(at))
+}
+
 fn words(text: &str) -> impl Iterator<Item = Range<usize>> {
     let mut at = 0;
     std::iter::from_fn(move || {
         loop {
             let start = at;
-            let c = text[start..].chars().next()?;
+            let first = *text.as_bytes().get(start)?;
+            let c = if first.is_ascii() { first.into() } else { text[start..].chars().next()? };
             at += c.len_utf8();
             if c.is_alphanumeric() {
                 at += run(&text[at..]);
@@ -266,131 +293,5 @@ pub(crate) fn pieces(text: &str) -> impl Iterator<Item = Range<usize>> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-    use crate::model::EmbedderConfig;
-
-    fn count(tokenizer: &Tokenizer, text: &str) -> usize {
-        tokenizer.count(text, &Bounds::none()).unwrap()
-    }
-
-    fn spans(tokenizer: &Tokenizer, text: &str) -> Vec<Range<usize>> {
-        disjoint(&tokenizer.tokens(text, &Bounds::none()).unwrap())
-    }
-
-    fn embedder(provider: &str) -> Embedder {
-        let config = EmbedderConfig { max_input_tokens: Some(7), ..EmbedderConfig::default() };
-        Embedder {
-            id: "e".into(),
-            provider: provider.into(),
-            model: "m".into(),
-            dimension: 4,
-            base_url: None,
-            config,
-        }
-    }
-
-    /// A WordPiece file that carries truncation and padding, as downloaded ones often do.
-    fn wordpiece_json() -> String {
-        let vocab =
-            ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "hello", "world", "##s", "un", "##break", "##able", "."];
-        let vocab: serde_json::Map<String, serde_json::Value> =
-            vocab.iter().enumerate().map(|(i, w)| (w.to_string(), i.into())).collect();
-        serde_json::json!({
-            "version": "1.0",
-            "truncation": {"direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 0},
-            "padding": {"strategy": {"Fixed": 8}, "direction": "Right", "pad_to_multiple_of": null,
-                        "pad_id": 0, "pad_type_id": 0, "pad_token": "[PAD]"},
-            "added_tokens": [],
-            "normalizer": {"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true,
-                           "strip_accents": null, "lowercase": true},
-            "pre_tokenizer": {"type": "BertPreTokenizer"},
-            "post_processor": null,
-            "decoder": null,
-            "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
-                      "max_input_chars_per_word": 100, "vocab": vocab}
-        })
-        .to_string()
-    }
-
-    pub fn wordpiece() -> Tokenizer {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("tokenizer.json");
-        std::fs::write(&path, wordpiece_json()).unwrap();
-        Tokenizer::from_file(&path, "m").unwrap()
-    }
-
-    #[test]
-    fn truncation_and_padding_in_the_file_do_not_change_counts() {
-        assert_eq!(count(&wordpiece(), "Hello worlds."), 4);
-        assert_eq!(count(&wordpiece(), "hello unbreakable hello hello"), 6);
-    }
-
-    #[test]
-    fn spans_are_disjoint_on_character_boundaries_and_cover_what_prints() {
-        let text = "Hëllo  wörld\n\nnaïve 🦀🦀👩‍👩‍👧 漢字かな, unbreakable.";
-        for tokenizer in [wordpiece(), Tokenizer::tiktoken("cl100k_base").unwrap(), Tokenizer::words()] {
-            let spans = spans(&tokenizer, text);
-            let mut end = 0;
-            for span in &spans {
-                assert!(span.start >= end && span.end > span.start, "{spans:?}");
-                assert!(text[end..span.start].trim().is_empty(), "{:?}", &text[end..span.start]);
-                end = span.end;
-                let _ = &text[span.clone()];
-            }
-            assert_eq!(end, text.len());
-            assert_eq!(tokenizer.tokens(text, &Bounds::none()).unwrap().len(), count(&tokenizer, text));
-        }
-    }
-
-    #[test]
-    fn words_are_runs_of_letters_and_single_signs() {
-        let texts: Vec<&str> =
-            spans(&Tokenizer::words(), "a b12, (c)é!").into_iter().map(|r| &"a b12, (c)é!"[r]).collect();
-        assert_eq!(texts, ["a", "b12", ",", "(", "c", ")", "é", "!"]);
-    }
-
-    #[test]
-    fn a_long_text_has_the_tokens_of_its_parts() {
-        let line = "The quick brown fox jumps over the lazy dog, again and again.\n";
-        for tokenizer in [Tokenizer::tiktoken("gpt-4o").unwrap(), Tokenizer::words(), wordpiece()] {
-            let one = count(&tokenizer, line);
-            let text = line.repeat(4000);
-            assert_eq!(count(&tokenizer, &text), 4000 * one);
-            let tokens = tokenizer.tokens(&text, &Bounds::none()).unwrap();
-            assert_eq!(tokens.len(), 4000 * one);
-            assert!(tokens.last().unwrap().end >= text.trim_end().len());
-        }
-    }
-
-    #[test]
-    fn endless_white_space_or_one_endless_word_is_tokenised() {
-        let tokenizer = Tokenizer::tiktoken("cl100k_base").unwrap();
-        assert!(count(&tokenizer, &" ".repeat(3_000_000)) > 0);
-        assert!(count(&tokenizer, &"é".repeat(200_000)) > 1000);
-    }
-
-    #[test]
-    fn openai_names_are_known_and_others_are_not() {
-        for name in ["text-embedding-3-small", "gpt-4o", "cl100k_base", "o200k_base"] {
-            assert!(is_tiktoken(name), "{name}");
-        }
-        assert!(!is_tiktoken("all-MiniLM-L6-v2"));
-        assert!(Tokenizer::tiktoken("nope").is_err());
-        assert_eq!(count(&Tokenizer::tiktoken("gpt-4o").unwrap(), "hello world"), 2);
-    }
-
-    #[test]
-    fn an_embedder_has_its_providers_tokeniser_and_limit() {
-        let dir = Path::new("/nonexistent");
-        let words = Tokenizer::for_embedder(&embedder("hash"), dir).unwrap();
-        assert_eq!(count(&words, "a b"), 2);
-        // A provider's model that tiktoken does not know is counted by a vocabulary that it has.
-        let other = Tokenizer::for_embedder(&embedder("cohere"), dir).unwrap();
-        assert_eq!(count(&other, "hello world"), 2);
-        assert_eq!(max_content_tokens(&embedder("hash"), dir), Ok(Some(7)));
-        let mut unlimited = embedder("hash");
-        unlimited.config.max_input_tokens = None;
-        assert_eq!(max_content_tokens(&unlimited, dir), Ok(None));
-    }
-}
+#[path = "tokenizer_tests.rs"]
+pub(crate) mod tests;

@@ -976,5 +976,7 @@ COMMENT ON FUNCTION kb.put_document(text, text, bytea, jsonb, text, text, text) 
     'Puts a document given as bytes, which must be UTF-8, under an external_id: added, updated or skipped (unchanged). Content type is taken from content_type, else the extension of external_id or uri, else the text. It is searchable once the worker has processed it; see kb.wait. The argument is called bytes, so that callers by name (PostgREST) can tell this function from the one that takes text.';
 COMMENT ON FUNCTION kb.health() IS
     'The state of kb: pgvector, preload, gateway, providers, documents, failures, sources, tables, recall, worker, models; what is wrong and what to do.';
+-- Pairs of words are hashed in another way; the next kb.ingest of a knowledge base makes its vectors anew.
+UPDATE kb.embedders SET fingerprint = kb._fingerprint(provider, model, dimension, config) WHERE provider = 'hash';
 
 SELECT pg_catalog.set_config('search_path', pg_catalog.current_setting('kb_install.search_path'), true);

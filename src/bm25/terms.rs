@@ -11,14 +11,27 @@ const VERSION: u8 = 1;
 /// The greatest length of terms that their key tells from all others. Most terms are no longer.
 pub const SHORT: usize = 15;
 
+/// Bytes of a word of a text, with the space behind it, where most are about so long.
+const USUAL_WORD: usize = 6;
+
+/// Terms at most for which there is room before they are encoded.
+const MOST_ROOM: usize = 4096;
+
 /// Sorts as terms do, but is the same for long terms with the same beginning: the first bytes, then the length, or 16
 /// for all that are longer than `SHORT`.
+#[inline]
 pub fn key(term: &[u8]) -> u128 {
-    let mut bytes = [0; SHORT + 1];
-    let count = term.len().min(SHORT);
-    bytes[..count].copy_from_slice(&term[..count]);
-    bytes[SHORT] = term.len().min(SHORT + 1) as u8;
-    u128::from_be_bytes(bytes)
+    let begin = &term[..term.len().min(SHORT)];
+    let unused = 8 * (SHORT + 1 - begin.len());
+    // Two pieces that may overlap: copying a few bytes, as many as they are, takes longer.
+    let bytes = if let (Some(first), Some(last)) = (begin.first_chunk(), begin.last_chunk()) {
+        u128::from(u64::from_be_bytes(*first)) << 64 | u128::from(u64::from_be_bytes(*last)) << unused
+    } else if let (Some(first), Some(last)) = (begin.first_chunk(), begin.last_chunk()) {
+        u128::from(u32::from_be_bytes(*first)) << 96 | u128::from(u32::from_be_bytes(*last)) << unused
+    } else {
+        begin.iter().rev().fold(0, |bytes, byte| bytes >> 8 | u128::from(*byte) << 120)
+    };
+    bytes | term.len().min(SHORT + 1) as u128
 }
 
 /// The term whose key this is, where that is short.
@@ -74,7 +87,9 @@ impl Terms {
 
 /// Terms that ascend bytewise, and the sum of their frequencies.
 fn encode<'a>(length: u32, terms: impl Iterator<Item = (&'a [u8], u32)>) -> Vec<u8> {
-    let mut out = vec![VERSION];
+    // Most differ from the one before in a few bytes.
+    let mut out = Vec::with_capacity(8 + 6 * (length as usize).min(MOST_ROOM));
+    out.push(VERSION);
     put_number(&mut out, length.into());
     let mut previous: &[u8] = &[];
     for (term, frequency) in terms {
@@ -97,6 +112,11 @@ pub struct Occurrences {
 }
 
 impl Occurrences {
+    /// Of a text of so many bytes: room for what it usually has.
+    pub fn of_text(size: usize) -> Self {
+        Occurrences { short: Vec::with_capacity(size / USUAL_WORD + 1), long: Vec::new() }
+    }
+
     /// Empty ones are left out.
     pub fn add(&mut self, term: &[u8]) {
         match term.len() {
@@ -104,6 +124,11 @@ impl Occurrences {
             1..=SHORT => self.short.push(key(term)),
             _ => self.long.push(term.to_vec()),
         }
+    }
+
+    /// Adds a short term, by its key.
+    pub fn add_key(&mut self, key: u128) {
+        self.short.push(key);
     }
 
     /// As kb.chunks.terms has them.
@@ -114,15 +139,15 @@ impl Occurrences {
         let mut long: Vec<&[u8]> = self.long.iter().map(Vec::as_slice).collect();
         long.sort_unstable();
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        let mut terms: Vec<(&[u8], u32)> = Vec::with_capacity(keys.len() + long.len());
         let mut long = long.chunk_by(|a, b| a == b).map(|equal| (equal[0], count(equal.len()))).peekable();
-        for equal in keys.chunk_by(|a, b| a == b) {
-            let term = term_of(&equal[0]);
-            terms.extend(std::iter::from_fn(|| long.next_if(|(long, _)| *long < term)));
-            terms.push((term, count(equal.len())));
-        }
-        terms.extend(long);
-        encode(count(keys.len() + self.long.len()), terms.into_iter())
+        let mut short =
+            keys.chunk_by(|a, b| a == b).map(|equal| (term_of(&equal[0]), count(equal.len()))).peekable();
+        let ascending = std::iter::from_fn(|| match (short.peek(), long.peek()) {
+            (Some((term, _)), Some((other, _))) if other < term => long.next(),
+            (Some(_), _) => short.next(),
+            (None, _) => long.next(),
+        });
+        encode(count(keys.len() + self.long.len()), ascending)
     }
 }
 

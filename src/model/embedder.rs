@@ -161,7 +161,9 @@ impl Embedder {
             String::new()
         };
         let compute = if c.compute == Compute::Int8 { "int8" } else { "" };
-        let more = [meaning.as_str(), place.as_str(), compute].into_iter().filter(|p| !p.is_empty());
+        // Pairs of words were hashed in another way before 0.2.0.
+        let hashing = if self.provider == "hash" { "pairs of hashes" } else { "" };
+        let more = [meaning.as_str(), place.as_str(), compute, hashing].into_iter().filter(|p| !p.is_empty());
         for part in parts.into_iter().chain(more) {
             hasher.update(&(part.len() as u64).to_le_bytes());
             hasher.update(part.as_bytes());

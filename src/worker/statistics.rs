@@ -6,7 +6,7 @@ use std::collections::HashSet;
 
 /// Chunks after which statistics are taken for the first time; then whenever there are so many times as many.
 const FIRST: usize = 1_000;
-const GROWTH: usize = 3;
+const GROWTH: usize = 5;
 /// Vector tables of which statistics are taken at once, each of them locked until that is done; autovacuum takes those
 /// of others.
 const TABLES: usize = 64;

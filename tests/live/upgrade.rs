@@ -1,7 +1,7 @@
 //! Promise 10: an installation of every released version becomes the newest one by ALTER EXTENSION, with its data, and
 //! is then the same as a fresh one, object by object.
 
-use crate::support::{APP, Db, assert_sound};
+use crate::support::{APP, Db, LONG, assert_sound, until};
 use std::collections::BTreeMap;
 use std::fs;
 
@@ -77,6 +77,15 @@ fn every_released_version_becomes_the_newest_and_keeps_its_data() {
         assert!((score - expected).abs() < 1e-9, "{score}, not {expected}");
         assert_eq!(db.put("handbook", "new", "Put after the update."), "added");
         db.wait("handbook");
+        assert_sound(&mut db, "handbook", 3, 0);
+        // Vectors that mean something else now are made anew.
+        let embedders = "SELECT bool_and(fingerprint = kb._fingerprint(provider, model, dimension, config)) FROM kb.embedders";
+        assert!(db.one::<bool>(embedders));
+        let run: i64 = db.one("SELECT kb.ingest('handbook')");
+        db.run(&format!("SELECT kb.wait({run}, 180)"));
+        until(LONG, "the old build is swept", || db.count("kb.builds WHERE state <> 'live'") == 0);
+        let builds = "SELECT bool_and(b.fingerprint = e.fingerprint) FROM kb.builds b JOIN kb.embedders e ON e.id = b.embedder WHERE b.state = 'live'";
+        assert!(db.one::<bool>(builds));
         assert_sound(&mut db, "handbook", 3, 0);
     }
 }

@@ -8,12 +8,19 @@
 use super::{LocalModel, Pause, finish, or_first_axis};
 use crate::error::{Error, Result};
 use crate::model::{Embedder, Kind};
+use crate::sync::lock;
 use foldhash::HashMap;
 use std::borrow::Cow;
+use std::sync::Mutex;
 
 pub struct Hash {
     embedder: Embedder,
+    /// Hashes of words, which texts have again and again. Taken while texts are embedded: of two calls at once one begins without.
+    known: Mutex<HashMap<String, u64>>,
 }
+
+/// Words whose hashes are kept from one call to the next at most.
+const MOST_KNOWN: usize = 50_000;
 
 /// Weight of a word pair beside a word's 1; of a word of up to three letters (mostly function words).
 const PAIR: f32 = 0.25;
@@ -21,29 +28,25 @@ const SHORT_WORD: f32 = 0.25;
 
 impl Hash {
     pub fn new(embedder: &Embedder) -> Hash {
-        Hash { embedder: embedder.clone() }
+        Hash { embedder: embedder.clone(), known: Mutex::default() }
     }
 
-    /// `known` are hashes of words, which texts have again and again.
+    /// `known` gets the hashes of words that it lacks.
     fn vector(&self, words: &[Cow<str>], known: &mut HashMap<String, u64>) -> Vec<f32> {
-        let mut joined = Vec::new();
-        let of_word = words.iter().map(|word| {
-            let weight = if word.chars().count() <= 3 { SHORT_WORD } else { 1.0 };
+        let mut features: Vec<(u64, f32)> = Vec::with_capacity(2 * words.len());
+        for word in words {
+            let weight = if word.chars().nth(3).is_none() { SHORT_WORD } else { 1.0 };
             let hash = known.get(&**word).copied().unwrap_or_else(|| {
-                let hash = hash_of(word.as_bytes());
+                let hash = hash_of(word);
                 known.insert(word.to_string(), hash);
                 hash
             });
-            (hash, weight)
-        });
-        let of_pair = words.windows(2).map(|pair| {
-            joined.clear();
-            for part in [pair[0].as_bytes(), b" ", pair[1].as_bytes()] {
-                joined.extend_from_slice(part);
-            }
-            (hash_of(&joined), PAIR)
-        });
-        let mut features: Vec<(u64, f32)> = of_word.chain(of_pair).collect();
+            features.push((hash, weight));
+        }
+        let of_words = 0..words.len();
+        for (one, next) in of_words.clone().zip(of_words.skip(1)) {
+            features.push((hash_of_pair(features[one].0, features[next].0), PAIR));
+        }
         // Ordered, so that the sums (and their rounding) are the same on every run and platform.
         features.sort_unstable_by_key(|(hash, _)| *hash);
         let mut vector = vec![0f32; self.embedder.dimension];
@@ -59,10 +62,19 @@ impl Hash {
 }
 
 /// BLAKE3's first eight bytes: the same on every platform and in every version of Rust.
-fn hash_of(feature: &[u8]) -> u64 {
+fn hash_of(word: &str) -> u64 {
     let mut first = [0u8; 8];
-    first.copy_from_slice(&blake3::hash(feature).as_bytes()[..8]);
+    first.copy_from_slice(&blake3::hash(word.as_bytes()).as_bytes()[..8]);
     u64::from_le_bytes(first)
+}
+
+/// Of two words in this order, by their hashes, mixed as SplitMix64 does (Steele, Lea and Flood, OOPSLA 2014): each bit of either
+/// changes about half of the bits.
+fn hash_of_pair(one: u64, next: u64) -> u64 {
+    let mut mixed = one.wrapping_add(next.rotate_left(1));
+    mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ mixed >> 31
 }
 
 /// Runs of letters and digits, in any script.
@@ -79,8 +91,8 @@ impl LocalModel for Hash {
     fn embed(&self, texts: &[String], kind: Kind, _pause: Pause) -> Result<Vec<Vec<f32>>> {
         let prefix = self.embedder.prefix(kind);
         let limit = self.max_input_tokens().unwrap_or(usize::MAX);
-        let mut known = HashMap::default();
-        texts
+        let mut known = std::mem::take(&mut *lock(&self.known));
+        let vectors = texts
             .iter()
             .map(|text| {
                 let text = format!("{prefix}{text}");
@@ -92,7 +104,11 @@ impl LocalModel for Hash {
                 words.truncate(limit);
                 finish(&self.embedder, self.vector(&words, &mut known))
             })
-            .collect()
+            .collect();
+        if known.len() <= MOST_KNOWN {
+            *lock(&self.known) = known;
+        }
+        vectors
     }
 
     fn max_input_tokens(&self) -> Option<usize> {

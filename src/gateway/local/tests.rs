@@ -355,7 +355,7 @@ fn hashed_vectors_are_the_same_on_every_platform() {
     let vector = documents(model.as_ref(), &["Leave policy: 25 days, LEAVE policy"]).unwrap().remove(0);
     assert_eq!(vector, documents(model.as_ref(), &["leave POLICY 25 days leave policy"]).unwrap()[0]);
     // Computed apart, in Python with its blake3 package.
-    let expected = [0.3803446, 0.0, 0.1609948, 0.0, 0.0, 0.6439793, 0.0, 0.6439793];
+    let expected = [0.2494627, 0.0, 0.0, 0.0, -0.1081398, 0.7323866, 0.0, 0.6242468];
     assert!(distance(&vector, &expected) < 1e-6, "{vector:?}");
 }
 

@@ -105,14 +105,15 @@ pub(super) fn split(
     outline: &Outline,
     bounds: &Bounds,
 ) -> Result<Vec<Piece>> {
-    let ranges = match chunking.strategy {
+    let pieces = match chunking.strategy {
         Strategy::None => {
             let whole = none::cut(&text[region.clone()]);
-            whole.into_iter().map(|r| region.start + r.start..region.start + r.end).collect()
+            let range = |r: Range<usize>| region.start + r.start..region.start + r.end;
+            whole.into_iter().map(|r| Piece { range: range(r), tokens: None }).collect()
         }
         _ => windows::split(text, region, chunking, tokenizer, outline, bounds)?,
     };
-    Ok(ordered(size_limit::enforce(text, ranges, chunking, tokenizer, bounds)?))
+    Ok(ordered(size_limit::enforce(text, pieces, chunking, tokenizer, bounds)?))
 }
 
 /// Sorts, and drops pieces inside another one: with overlap, cutting an over-long chunk again can

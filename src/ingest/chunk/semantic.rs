@@ -27,11 +27,12 @@ pub fn pieces(
     let units: Vec<usize> = sentences.iter().map(|sentence| sentence.units).collect();
     let percentile = chunking.percentile.unwrap_or(DEFAULT_PERCENTILE);
     let groups = groups(&units, distances, f64::from(percentile) / 100.0, chunking.size);
-    let range = |group: Range<usize>| {
-        Some(sentences.get(group.start)?.range.start..sentences.get(group.end - 1)?.range.end)
+    let piece = |group: Range<usize>| {
+        let range = sentences.get(group.start)?.range.start..sentences.get(group.end - 1)?.range.end;
+        Some(Piece { range, tokens: None })
     };
-    let ranges = groups.into_iter().filter_map(range).collect();
-    Ok(ordered(size_limit::enforce(text, ranges, chunking, tokenizer, bounds)?))
+    let pieces = groups.into_iter().filter_map(piece).collect();
+    Ok(ordered(size_limit::enforce(text, pieces, chunking, tokenizer, bounds)?))
 }
 
 /// Which sentences go together: cut where they differ most, too small groups joined, too large ones cut again.

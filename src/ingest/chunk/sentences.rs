@@ -1,6 +1,6 @@
 //! The sentences of a text, by the rules of Unicode (UAX #29), as they are compared for strategy semantic.
 
-use super::{Outline, trim, windows};
+use super::{Outline, Piece, trim, windows};
 use crate::error::Result;
 use crate::model::{Bounds, Chunking, Strategy, Unit};
 use crate::tokenizer::Tokenizer;
@@ -74,8 +74,11 @@ fn add(
         return Ok(());
     }
     let recursive = Chunking { strategy: Strategy::Recursive, ..chunking.clone() };
-    for range in windows::split(text, range, &recursive, tokenizer, &Outline::default(), bounds)? {
-        let units = self::units(&text[range.clone()], chunking, tokenizer, bounds)?;
+    for Piece { range, tokens } in
+        windows::split(text, range, &recursive, tokenizer, &Outline::default(), bounds)?
+    {
+        let count = || self::units(&text[range.clone()], chunking, tokenizer, bounds);
+        let units = tokens.map_or_else(count, Ok)?;
         found.push(Sentence { range, units });
     }
     Ok(())

@@ -9,23 +9,22 @@ use crate::tokenizer::Tokenizer;
 use std::ops::Range;
 use text_splitter::{TextSplitter, TryChunkSizer};
 
-/// Counts each range alone, and cuts again the few that have more tokens alone than they had as a
+/// Counts each piece alone unless it is counted, and cuts again the few that have more tokens alone than they had as a
 /// part of the text (a cut inside a word, a space that is gone). Only a single character can remain
 /// over the size.
 pub fn enforce(
     text: &str,
-    ranges: Vec<Range<usize>>,
+    given: Vec<Piece>,
     chunking: &Chunking,
     tokenizer: &Tokenizer,
     bounds: &Bounds,
 ) -> Result<Vec<Piece>> {
-    let mut pieces = Vec::with_capacity(ranges.len());
     if chunking.strategy == Strategy::None || chunking.unit == Unit::Characters {
-        pieces.extend(ranges.into_iter().map(|range| Piece { range, tokens: None }));
-        return Ok(pieces);
+        return Ok(given);
     }
-    for range in ranges {
-        let tokens = tokenizer.count(&text[range.clone()], bounds)?;
+    let mut pieces = Vec::with_capacity(given.len());
+    for Piece { range, tokens } in given {
+        let tokens = tokens.map_or_else(|| tokenizer.count(&text[range.clone()], bounds), Ok)?;
         if tokens <= chunking.size {
             pieces.push(Piece { range, tokens: Some(tokens) });
             continue;

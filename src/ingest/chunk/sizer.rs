@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::model::{Bounds, Unit};
-use crate::tokenizer::{Tokenizer, disjoint};
+use crate::tokenizer::{Tokenizer, disjoint, is_beside_space};
 use std::cell::Cell;
 use std::ops::Range;
 use text_splitter::TryChunkSizer;
@@ -15,6 +15,8 @@ pub struct WindowSizer<'a> {
     pub bounds: &'a Bounds,
     /// None: characters are counted.
     tokens: Option<Vec<Range<usize>>>,
+    /// Tokens are the same in a part between white space.
+    by_words: bool,
     /// Sizes that may still be asked for until the splitter makes a chunk; None: any number.
     left: Cell<Option<usize>>,
 }
@@ -34,7 +36,8 @@ impl<'a> WindowSizer<'a> {
             Unit::Tokens => Some(tokenizer.tokens(window, bounds)?),
             Unit::Characters => None,
         };
-        Ok(WindowSizer { window, tokenizer, bounds, tokens, left: Cell::new(None) })
+        let by_words = tokens.is_some() && tokenizer.reads_by_words(window);
+        Ok(WindowSizer { window, tokenizer, bounds, tokens, by_words, left: Cell::new(None) })
     }
 
     /// Notes that the splitter made a chunk: it may ask for the sizes of one more.
@@ -75,6 +78,17 @@ impl<'a> WindowSizer<'a> {
     /// How many tokens a part has by itself.
     pub fn count(&self, part: &str) -> Result<usize> {
         self.tokenizer.count(part, self.bounds)
+    }
+
+    /// How many tokens a range of the window has by itself, where that can be told without tokenising it again.
+    pub fn known_count(&self, part: &Range<usize>) -> Option<usize> {
+        let tokens = self.tokens.as_ref().filter(|_| self.by_words)?;
+        let before = |at: usize| tokens.partition_point(|token| token.start < at);
+        let is_clean = |at: usize| {
+            let last = before(at).checked_sub(1).map(|last| &tokens[last]);
+            is_beside_space(self.window, at) && last.is_none_or(|token| token.end <= at)
+        };
+        (is_clean(part.start) && is_clean(part.end)).then(|| before(part.end) - before(part.start))
     }
 
     /// A part's size in the window.
@@ -145,6 +159,24 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_count_is_known_between_white_space_where_words_do_not_matter_to_one_another() {
+        let text = "One two, three (four).  Five";
+        let bounds = Bounds::none();
+        let words = Tokenizer::words();
+        let sizer = WindowSizer::new(text, Unit::Tokens, &words, &bounds).unwrap();
+        assert_eq!(sizer.known_count(&(4..14)), Some(3));
+        assert_eq!(sizer.known_count(&(0..text.len())), Some(9));
+        // Inside a word, and between words without white space.
+        assert_eq!((sizer.known_count(&(5..14)), sizer.known_count(&(4..7))), (None, None));
+        let tiktoken = Tokenizer::tiktoken("cl100k_base").unwrap();
+        let others = [
+            WindowSizer::new(text, Unit::Tokens, &tiktoken, &bounds),
+            WindowSizer::new(text, Unit::Characters, &words, &bounds),
+        ];
+        assert!(others.into_iter().all(|sizer| sizer.unwrap().known_count(&(4..14)).is_none()));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::containers::shallow;
 use super::outline::Outline;
 use super::recursive::Cut;
 use super::sizer::WindowSizer;
-use super::{fixed, markdown, recursive};
+use super::{Piece, fixed, markdown, recursive};
 use crate::error::Result;
 use crate::model::{Bounds, Chunking, Strategy};
 use crate::tokenizer::Tokenizer;
@@ -32,7 +32,7 @@ pub const LONGEST_BLOCK: usize = 128 * 1024;
 const GAP: usize = 32;
 const LONG_GAP: usize = 512;
 
-/// Byte ranges of the chunks of `region`.
+/// The chunks of `region`, with their tokens where these are known.
 pub fn split(
     text: &str,
     region: Range<usize>,
@@ -40,12 +40,13 @@ pub fn split(
     tokenizer: &Tokenizer,
     outline: &Outline,
     bounds: &Bounds,
-) -> Result<Vec<Range<usize>>> {
+) -> Result<Vec<Piece>> {
     let shown = match chunking.strategy {
         Strategy::Markdown => shallow(text),
         _ => Cow::Borrowed(text),
     };
-    let cutter = Cutter { text: &shown, chunking, tokenizer, outline, bounds };
+    let as_it_is = matches!(shown, Cow::Borrowed(_));
+    let cutter = Cutter { text: &shown, as_it_is, chunking, tokenizer, outline, bounds };
     let mut chunks = Vec::new();
     for stretch in stretches(text, region) {
         cutter.cut(stretch, &mut chunks)?;
@@ -80,6 +81,8 @@ fn stretches(text: &str, region: Range<usize>) -> Vec<Range<usize>> {
 /// What a region is cut with.
 struct Cutter<'a> {
     text: &'a str,
+    /// It is the text that chunks are of.
+    as_it_is: bool,
     chunking: &'a Chunking,
     tokenizer: &'a Tokenizer,
     outline: &'a Outline,
@@ -88,7 +91,7 @@ struct Cutter<'a> {
 
 impl Cutter<'_> {
     /// Adds the chunks of a region.
-    fn cut(&self, region: Range<usize>, chunks: &mut Vec<Range<usize>>) -> Result<()> {
+    fn cut(&self, region: Range<usize>, chunks: &mut Vec<Piece>) -> Result<()> {
         let (text, chunking) = (self.text, self.chunking);
         let longest = LONGEST_WINDOW.max(chunking.size.saturating_mul(2));
         let usual = WINDOW.max(chunking.size.saturating_mul(4 * CHUNKS)).min(longest);
@@ -104,7 +107,11 @@ impl Cutter<'_> {
                 Strategy::Fixed => Cut { ranges: fixed::cut(window, chunking, &sizer)?, rest: None },
                 _ => recursive::cut(window, chunking, &sizer)?,
             };
-            let cut: Vec<Range<usize>> = ranges.into_iter().map(|r| at + r.start..at + r.end).collect();
+            let piece = |range: Range<usize>| Piece {
+                tokens: self.as_it_is.then(|| sizer.known_count(&range)).flatten(),
+                range: at + range.start..at + range.end,
+            };
+            let cut: Vec<Piece> = ranges.into_iter().map(piece).collect();
             self.bounds.check_chunks(chunks.len() + cut.len())?;
             if let Some(rest) = rest {
                 chunks.extend(cut);
@@ -118,7 +125,7 @@ impl Cutter<'_> {
             }
             match self.kept(&cut, &sizer, end, width >= long)? {
                 Some(kept) => {
-                    at = cut[kept].start;
+                    at = cut[kept].range.start;
                     chunks.extend(cut.into_iter().take(kept));
                     width = usual;
                 }
@@ -134,17 +141,11 @@ impl Cutter<'_> {
 
     /// How many of a window's chunks its end could not have changed, if any. The next window begins where they end; in
     /// Markdown also inside a block, if the window is `long`.
-    fn kept(
-        &self,
-        cut: &[Range<usize>],
-        sizer: &WindowSizer,
-        end: usize,
-        long: bool,
-    ) -> Result<Option<usize>> {
+    fn kept(&self, cut: &[Piece], sizer: &WindowSizer, end: usize, long: bool) -> Result<Option<usize>> {
         // A chunk is certain if more than one chunk's size follows its start in the window.
         let mut certain = 0;
-        for (i, range) in cut.iter().enumerate().rev() {
-            if sizer.size(&self.text[range.start..end])? > self.chunking.size {
+        for (i, piece) in cut.iter().enumerate().rev() {
+            if sizer.size(&self.text[piece.range.start..end])? > self.chunking.size {
                 certain = i + 1;
                 break;
             }
@@ -152,9 +153,9 @@ impl Cutter<'_> {
         let last = certain.min(cut.len().saturating_sub(1));
         // In Markdown a window begins where a block does: inside a fence, code would read as text and text as code.
         if self.chunking.strategy == Strategy::Markdown {
-            let begins_block = |i: &usize| self.outline.begins_block(cut[*i].start);
+            let begins_block = |i: &usize| self.outline.begins_block(cut[*i].range.start);
             // Else where a line does: link definitions that begin inside a line would read as one long paragraph.
-            let begins_line = |i: &usize| self.text[..cut[*i].start].ends_with('\n');
+            let begins_line = |i: &usize| self.text[..cut[*i].range.start].ends_with('\n');
             let any =
                 (long && last > 0).then(|| (last.div_ceil(2)..=last).rev().find(begins_line).unwrap_or(last));
             return Ok((1..=last).rev().find(begins_block).or(any));
@@ -185,6 +186,7 @@ mod tests {
         let outline = Outline::read(&text, &bounds).unwrap();
         let cutter = Cutter {
             text: &text,
+            as_it_is: true,
             chunking: &chunking,
             tokenizer: &tokenizer,
             outline: &outline,
@@ -193,8 +195,9 @@ mod tests {
         let end = 8 * WINDOW;
         let sizer = WindowSizer::new(&text[..end], Unit::Tokens, &tokenizer, &bounds).unwrap();
         let cut = markdown::cut(&text[..end], &chunking, &sizer).unwrap().ranges;
+        let cut: Vec<Piece> = cut.into_iter().map(|range| Piece { range, tokens: None }).collect();
         let kept = cutter.kept(&cut, &sizer, end, true).unwrap().unwrap();
-        let start = cut[kept].start;
+        let start = cut[kept].range.start;
         assert!(kept > cut.len() / 3 && text[..start].ends_with('\n'), "{:?}", &text[start - 9..start]);
     }
 }

@@ -14,6 +14,22 @@ use std::sync::{LazyLock, Mutex};
 /// Words that are remembered at most, of all configurations; then no more are, and all are forgotten before the next text.
 const MOST: usize = 50_000;
 
+/// A lexeme of a word that is known.
+enum Lexeme<'a> {
+    /// By its key.
+    Short(u128),
+    Other(&'a [u8]),
+}
+
+impl Lexeme<'_> {
+    fn tell(self, each: &mut impl FnMut(&[u8])) {
+        match self {
+            Lexeme::Short(key) => each(term_of(&key.to_be_bytes())),
+            Lexeme::Other(bytes) => each(bytes),
+        }
+    }
+}
+
 /// Words, and the lexemes of each.
 #[derive(Default)]
 struct Words {
@@ -27,13 +43,12 @@ struct Words {
 
 impl Words {
     /// Calls `each` with the lexemes of a word, if it is known.
-    fn recall(&self, word: &str, each: &mut impl FnMut(&[u8])) -> bool {
+    fn recall(&self, word: &str, each: &mut impl FnMut(Lexeme)) -> bool {
         if word.len() <= SHORT
             && let Some(lexeme) = self.short.get(&key(word.as_bytes()))
         {
-            match term_of(&lexeme.to_be_bytes()) {
-                [] => {}
-                lexeme => each(lexeme),
+            if *lexeme != key(b"") {
+                each(Lexeme::Short(*lexeme));
             }
             return true;
         }
@@ -41,7 +56,7 @@ impl Words {
         let mut rest = &self.lexemes[place.clone()];
         while let Some((length, behind)) = rest.split_first_chunk::<4>() {
             let (lexeme, behind) = behind.split_at(u32::from_le_bytes(*length) as usize);
-            each(lexeme);
+            each(Lexeme::Other(lexeme));
             rest = behind;
         }
         true
@@ -82,7 +97,7 @@ struct Known {
 
 impl Known {
     /// Calls `each` with the lexemes of a word, if they are known.
-    fn recall(&self, configuration: u32, word: &str, each: &mut impl FnMut(&[u8])) -> bool {
+    fn recall(&self, configuration: u32, word: &str, each: &mut impl FnMut(Lexeme)) -> bool {
         let words = self.configurations.get(&configuration).and_then(Option::as_ref);
         words.is_some_and(|words| words.recall(word, each))
     }
@@ -111,10 +126,15 @@ enum Found {
 pub fn in_advance(configuration: &str, text: &str) -> Option<InAdvance> {
     let known = lock(&KNOWN);
     let configuration = *known.names.get(configuration)?;
-    known.configurations.get(&configuration)?.as_ref()?;
-    let (mut occurrences, mut unknown, mut others) = (Occurrences::default(), String::new(), String::new());
+    let words = known.configurations.get(&configuration)?.as_ref()?;
+    let (mut occurrences, mut unknown, mut others) =
+        (Occurrences::of_text(text.len()), String::new(), String::new());
+    let mut add = |lexeme: Lexeme| match lexeme {
+        Lexeme::Short(key) => occurrences.add_key(key),
+        Lexeme::Other(bytes) => occurrences.add(bytes),
+    };
     let look_up = |word: &str| {
-        if !known.recall(configuration, word, &mut |lexeme| occurrences.add(lexeme)) {
+        if !words.recall(word, &mut add) {
             unknown.push_str(word);
             unknown.push(' ');
         }
@@ -165,7 +185,7 @@ pub fn lexemes(configuration: u32, text: &str, mut each: impl FnMut(&[u8])) -> R
     let (mut unknown, mut others) = (Vec::new(), String::new());
     let known = lock(&KNOWN);
     let look_up = |word| {
-        if !known.recall(configuration, word, &mut each) {
+        if !known.recall(configuration, word, &mut |lexeme| lexeme.tell(&mut each)) {
             unknown.push(word);
         }
     };
@@ -186,7 +206,8 @@ fn find_unknown<'a>(
     for word in unknown {
         // A text may have it several times.
         let known = lock(&KNOWN);
-        let (is_known, is_full) = (known.recall(configuration, word, each), known.count >= MOST);
+        let is_known = known.recall(configuration, word, &mut |lexeme| lexeme.tell(each));
+        let is_full = known.count >= MOST;
         drop(known);
         match (is_known, is_full) {
             (true, _) => {}

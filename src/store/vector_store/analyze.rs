@@ -18,9 +18,9 @@ pub fn refresh<'a>(vector_dbs: impl IntoIterator<Item = &'a VectorDb>) -> Result
             tables.push_str(&format!(", {} (build_no, chunk_id)", vector_db.table()));
         }
     }
-    // Of a third of the usual sample: how many there are of each is all that matters, and the next ANALYZE takes more. Whoever waits
+    // Of a tenth of the usual sample: how many there are of each is all that matters, and the next ANALYZE takes more. Whoever waits
     // longer than deadlock_timeout for autovacuum has it cancelled.
     let settings =
-        [(c"lock_timeout", c"100ms"), (c"deadlock_timeout", c"1s"), (c"default_statistics_target", c"30")];
+        [(c"lock_timeout", c"100ms"), (c"deadlock_timeout", c"1s"), (c"default_statistics_target", c"10")];
     setting::with(&settings, || spi::execute_utility(&format!("ANALYZE {tables}")))
 }

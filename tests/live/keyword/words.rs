@@ -157,16 +157,16 @@ fn weights_of_a_knowledge_base_fuse_its_answers_and_a_call_changes_one_of_them()
         }
         assert!(rows.is_sorted_by(|a, b| a.0 >= b.0), "{rows:?}");
     };
-    let own = r#"{"mode": "hybrid", "hybrid": {"k": 7, "weights": {"dense": 0.25, "keyword": 3}}}"#;
+    let own = r#"{"mode": "hybrid", "hybrid": {"k": 7, "weights": {"dense": 0.02, "keyword": 3}}}"#;
     db.run(&format!("SELECT kb.alter_knowledge_base('k', retrieval => '{own}')"));
     let by_own = ranks(&mut db, "{}");
-    assert_fused(&by_own, (0.25, 3.0, 7.0));
+    assert_fused(&by_own, (0.02, 3.0, 7.0));
     // By words first, and of these the best.
     assert!(by_own.iter().take(10).zip(1..).all(|(row, rank)| row.2 == Some(rank)), "{by_own:?}");
     let changed = ranks(&mut db, r#"{"hybrid": {"weights": {"dense": 50}}}"#);
     assert_fused(&changed, (50.0, 3.0, 7.0));
     assert_eq!(changed[0].1, Some(1), "{changed:?}");
-    assert_fused(&ranks(&mut db, "{}"), (0.25, 3.0, 7.0));
+    assert_fused(&ranks(&mut db, "{}"), (0.02, 3.0, 7.0));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 -- What an installation of 0.1.0 holds, as its own library wrote it: a knowledge base with a document that is ready, one
 -- that waits, and their jobs, runs, usage and vectors. Written by hand: the library is a later one.
 INSERT INTO kb.embedders (id, provider, model, dimension, fingerprint)
-    SELECT 'tiny', provider, model, 384, fingerprint FROM kb.embedders WHERE id = 'hash';
+    SELECT 'tiny', provider, model, 384, 17 FROM kb.embedders WHERE id = 'hash';
 INSERT INTO kb.knowledge_bases (tenant_id, id, embedder, chunking, preprocess, retrieval, etag) VALUES ('', 'handbook', 'tiny',
     '{"strategy": "recursive", "size": 800, "overlap": 120, "unit": "tokens", "tokenizer": null}',
     '{"dedupe": true, "remove_html": true, "language": "english"}',
