@@ -79,9 +79,9 @@ pub fn any_housekeeping() -> Result<bool> {
     Ok(found.unwrap_or(false))
 }
 
-/// A run's knowledge base, if the caller may see it.
+/// A run's knowledge base, if the caller may see it; also of one that this statement began.
 pub fn knowledge_base(run_no: i64) -> Result<Option<i64>> {
-    spi::read_one("SELECT kb_no FROM kb.runs WHERE run_no = $1", &[Arg::Long(run_no)], |row| row.get(0))
+    spi::write_one("SELECT kb_no FROM kb.runs WHERE run_no = $1", &[Arg::Long(run_no)], |row| row.get(0))
 }
 
 /// Whether a run has ended (or is gone); an error if it failed.

@@ -64,6 +64,9 @@ fn kb_wait_refuses_to_wait_for_its_own_transaction() {
     db.put("k", "a", "Not committed yet.");
     assert_eq!(db.fault("SELECT kb.wait('k', 30)").code, "55000");
     db.run("ROLLBACK; SELECT kb.wait('k', 30)");
+    // Nor for a run that its own statement began.
+    let fault = db.fault("SELECT kb.wait(kb.ingest('k'), 30)");
+    assert_eq!((fault.code.as_str(), fault.text.contains("COMMIT first")), ("55000", true));
 }
 
 #[test]
