@@ -719,7 +719,7 @@ CREATE INDEX query_log_asked_at ON kb.query_log (asked_at);
 COMMENT ON TABLE kb.query_log IS 'Questions of knowledge bases whose retrieval says log, with what they got. Written by the worker, deleted after kb.query_log_days.';
 COMMENT ON COLUMN kb.query_log.tenant_id IS 'The tenant that asked.';
 COMMENT ON COLUMN kb.query_log.query IS 'The first 1000 characters of the question.';
-COMMENT ON COLUMN kb.query_log.filter IS 'NULL: there was none, or it was longer than 4000 bytes.';
+COMMENT ON COLUMN kb.query_log.filter IS 'NULL: there was none. In place of one of over 4000 bytes a text that says so.';
 COMMENT ON COLUMN kb.query_log.row_count IS 'Rows of the answer; 0: nothing was found.';
 COMMENT ON COLUMN kb.query_log.score IS 'The similarity of the first row; NULL: there is none, or no vectors were compared.';
 COMMENT ON COLUMN kb.query_log.chunk_ids IS 'The first 100 rows of the answer, in their order.';
