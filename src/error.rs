@@ -343,6 +343,11 @@ impl Error {
         matches!(self, Error::Database { sqlstate, .. } if sqlstate == LOCKED)
     }
 
+    /// Whether it was in the way, or ended in a deadlock, from which this session was taken out.
+    pub fn is_conflict(&self) -> bool {
+        self.is_lock() || matches!(self, Error::Database { sqlstate, .. } if sqlstate.starts_with("40"))
+    }
+
     /// Whether the document that was worked on can be the cause. A missing gateway, a full disk, too few resources, a
     /// shutdown and a lock are not caused by it: no document fails for those.
     pub fn is_of_the_work(&self) -> bool {
@@ -357,8 +362,7 @@ impl Error {
 
     /// Whether a row that others wrote, deleted or locked is the cause: an integrity constraint, a serialisation failure, a lock.
     pub fn is_of_rows(&self) -> bool {
-        let is_of = |sqlstate: &str| ["23", "40"].iter().any(|class| sqlstate.starts_with(class));
-        self.is_lock() || matches!(self, Error::Database { sqlstate, .. } if is_of(sqlstate))
+        self.is_conflict() || matches!(self, Error::Database { sqlstate, .. } if sqlstate.starts_with("23"))
     }
 
     /// Whether trying the same again later can succeed without anybody changing anything.

@@ -9,6 +9,8 @@ use crate::store::documents::Which;
 use crate::store::knowledge_bases::KnowledgeBase;
 use crate::store::vector_store::{Health, VectorDb, tail};
 use crate::store::{documents, embedders, jobs, runs, vector_dbs};
+use std::time::{Duration, Instant};
+use uuid::Uuid;
 
 /// Makes a build under the present settings of the knowledge base, with a table of its own unless the knowledge
 /// base names a shared one. To be called as the owner.
@@ -74,7 +76,7 @@ pub fn only_live(kb: &KnowledgeBase) -> Result<Build> {
 /// Makes a finished next build the live one; the worker calls it in a transaction. Returns false when documents are
 /// missing from it (put while the run began): it enqueues them instead.
 pub fn switch(next: &Build) -> Result<bool> {
-    let missed = documents::reset(next.kb_no, Which::ReadyUnderOthers, &next.settings())?;
+    let missed = documents::reset(next.kb_no, Which::MadeUnderOthers, &next.settings())?;
     if !missed.is_empty() {
         jobs::enqueue(next.kb_no, &missed, Priority::Backfill, next.run_no)?;
         return Ok(false);
@@ -90,7 +92,7 @@ pub fn switch(next: &Build) -> Result<bool> {
         for live in builds::current(next.kb_no)?.iter().filter(|build| build.is_live()) {
             if live.preprocess != next.preprocess {
                 // The text of each document is now as the next build extracted it: chunks must be slices of it.
-                let others = documents::reset(live.kb_no, Which::ReadyUnderOthers, &live.settings())?;
+                let others = documents::reset(live.kb_no, Which::MadeUnderOthers, &live.settings())?;
                 jobs::enqueue(live.kb_no, &others, Priority::Backfill, None)?;
             }
             enqueue_without_vectors(live)?;
@@ -103,6 +105,8 @@ pub fn switch(next: &Build) -> Result<bool> {
         }
     }
     builds::set_state(next.build_no, BuildState::Live)?;
+    // Edits that came after the run's documents.
+    jobs::renew_leased(next.kb_no)?;
     documents::recount(next.kb_no, next.build_no)?;
     if let Some(run_no) = next.run_no {
         runs::finish(run_no, RunState::Done, None)?;
@@ -123,6 +127,25 @@ pub fn enqueue_without_vectors(build: &Build) -> Result<()> {
         return Ok(());
     }
     jobs::enqueue(build.kb_no, &lost, Priority::Backfill, None)
+}
+
+/// Chunks of an old build that are deleted at once: each vector table is looked into for each of them.
+const SLICE: usize = 1000;
+
+/// Removes an old build as [`sweep`] does, in transactions of their own, for about so long; the rest is left for the next time.
+pub fn sweep_some(build: &Build, time: Duration) -> Result<()> {
+    let begun = Instant::now();
+    if build.owns_table {
+        txn::in_txn(|| build.vector_db.store().empty())?;
+    }
+    let mut last = Some(Uuid::nil());
+    while let Some(after) = last {
+        if begun.elapsed() >= time {
+            return Ok(());
+        }
+        last = txn::in_txn(|| builds::delete_chunks(build.build_no, after, SLICE))?;
+    }
+    txn::in_txn(|| builds::delete(build.build_no))
 }
 
 /// Removes a build: its chunks and its vectors. A table of its own is dropped by the worker later (`worker/unused_tables.rs`): that

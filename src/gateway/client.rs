@@ -221,7 +221,8 @@ fn unexpected(response: Response) -> Error {
 
 /// For whom this process embeds; `kb_no` 0: for no knowledge base.
 pub fn this_client(tenant: &str, kb_no: i64) -> Client {
-    Client { database: background::my_database().to_u32(), tenant: tenant.to_string(), kb_no }
+    let database = background::my_database().to_u32();
+    Client { database, tenant: tenant.to_string(), kb_no, is_shared: false }
 }
 
 /// Texts in parts that each fit into a request, in order.

@@ -121,6 +121,8 @@ pub struct Client {
     pub tenant: String,
     /// kb_no of the knowledge base; 0: none.
     pub kb_no: i64,
+    /// The texts are of several tenants: what a provider says, which may repeat one, is passed on to none.
+    pub is_shared: bool,
 }
 
 /// What an endpoint is called for.

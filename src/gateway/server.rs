@@ -134,7 +134,7 @@ impl Service for State {
     ) -> Result<Response> {
         match request {
             Request::Embed { embedder, access, kind, urgency, texts, tokens, client, patience_ms } => {
-                let Client { database, tenant, kb_no } = client;
+                let Client { database, tenant, kb_no, is_shared } = client;
                 let whose = Whose { database, tenant, connection };
                 // Dropped with this, when the client leaves.
                 let (_waits, cancellation) = CancellationToken::new();
@@ -147,6 +147,7 @@ impl Service for State {
                     texts,
                     tokens,
                     whose,
+                    is_shared,
                     cancellation,
                     reservation,
                 };
@@ -283,7 +284,7 @@ async fn ask_service(
     let (late, state) = (asked.late(), Arc::clone(state));
     let answer = deadline::within(patience_ms.map(Duration::from_millis), |cancellation| async move {
         let _until_done = memory;
-        let Client { database, tenant, kb_no } = client;
+        let Client { database, tenant, kb_no, .. } = client;
         let whose = Whose { database, tenant: tenant.clone(), connection };
         // Who ingests waits as long as it takes.
         let urgency = if patience_ms.is_some() { Urgency::Query } else { Urgency::Ingest };

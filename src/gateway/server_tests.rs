@@ -45,6 +45,7 @@ fn asked(settings: Settings) -> usize {
         // Another directory forgets it.
         state.models.keep(&embedder, Arc::new(model()));
         let request = EmbedRequest {
+            is_shared: false,
             embedder: embedder.clone(),
             access: Default::default(),
             kind: Kind::Query,

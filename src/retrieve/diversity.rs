@@ -3,7 +3,7 @@
 
 use super::collapse::Sketch;
 use super::journal::Journal;
-use super::request::AnswerBounds;
+use super::request::{AnswerBounds, Check};
 use super::{dedupe, mmr, plan};
 use crate::error::Result;
 use crate::model::Candidate;
@@ -27,6 +27,7 @@ pub fn recalled(
     diversity: &Diversity,
     bounds: &AnswerBounds,
     recall: impl Fn(&AnswerBounds) -> Result<Vec<Candidate>>,
+    check: Check,
 ) -> Result<Vec<Candidate>> {
     if diversity.is_none() {
         return recall(bounds);
@@ -37,7 +38,7 @@ pub fn recalled(
         let candidates = recall(&AnswerBounds { top_k, ..*bounds })?;
         let found = if bounds.dedupe { dedupe::count(&candidates) } else { candidates.len() };
         let is_all = found < top_k || top_k == most || is_past(&candidates, bounds);
-        let stay = places(&candidates, diversity, bounds, &Journal::closed());
+        let stay = places(&candidates, diversity, bounds, &Journal::closed(), check);
         if is_all || stay.len() >= bounds.top_k {
             return Ok(candidates);
         }
@@ -60,17 +61,18 @@ pub fn diverse(
     bounds: &AnswerBounds,
     vectors: impl FnOnce(&[Uuid]) -> Result<HashMap<Uuid, Vec<f32>>>,
     journal: &Journal,
+    check: Check,
 ) -> Result<Vec<Candidate>> {
     if diversity.is_none() {
         return Ok(candidates);
     }
-    let stay: HashSet<usize> = places(&candidates, diversity, bounds, journal).into_iter().collect();
+    let stay: HashSet<usize> = places(&candidates, diversity, bounds, journal, check).into_iter().collect();
     let mut all = 0..;
     let mut candidates = candidates;
     candidates.retain(|_| all.next().is_some_and(|place| stay.contains(&place)));
     let Some(settings) = diversity.mmr.filter(|_| !candidates.is_empty()) else { return Ok(candidates) };
     let pool: Vec<Uuid> = candidates.iter().take(mmr::POOL).map(|candidate| candidate.chunk_id).collect();
-    Ok(mmr::order(candidates, &vectors(&pool)?, settings.lambda, bounds.top_k))
+    Ok(mmr::order(candidates, &vectors(&pool)?, settings.lambda, bounds.top_k, check))
 }
 
 /// The places of those that stay: that have the least score, the first of each text and of those that resemble it, and the
@@ -80,10 +82,12 @@ fn places(
     diversity: &Diversity,
     bounds: &AnswerBounds,
     journal: &Journal,
+    check: Check,
 ) -> Vec<usize> {
     let (mut texts, mut of_documents) = (HashSet::new(), HashMap::new());
     let (mut sketches, mut places) = (VecDeque::new(), Vec::new());
     for (place, candidate) in candidates.iter().enumerate() {
+        check();
         let Some(row) = &candidate.row else { continue };
         if candidate.score().is_some_and(|score| score < bounds.min_score)
             || (bounds.dedupe && !texts.insert(&row.content_hash))
@@ -144,9 +148,15 @@ mod tests {
     }
 
     fn kept<'a>(all: &'a [(&'a str, i64)], diversity: Diversity) -> Vec<&'a str> {
-        let found =
-            diverse(candidates(all), &diversity, &bounds(9), |_| Ok(HashMap::new()), &Journal::closed())
-                .unwrap();
+        let found = diverse(
+            candidates(all),
+            &diversity,
+            &bounds(9),
+            |_| Ok(HashMap::new()),
+            &Journal::closed(),
+            &|| (),
+        )
+        .unwrap();
         let kept: Vec<String> = texts(&found).into_iter().map(Into::into).collect();
         all.iter().map(|(text, _)| *text).filter(|text| kept.contains(&text.to_string())).collect()
     }
@@ -184,7 +194,7 @@ mod tests {
         let unread = |_: &[Uuid]| -> Result<HashMap<Uuid, Vec<f32>>> { panic!("vectors were read") };
         let per_document = Diversity { per_document: Some(1), ..Diversity::default() };
         assert_eq!(
-            diverse(candidates(&[("a", 1)]), &per_document, &bounds(1), unread, &Journal::closed())
+            diverse(candidates(&[("a", 1)]), &per_document, &bounds(1), unread, &Journal::closed(), &|| ())
                 .unwrap()
                 .len(),
             1
@@ -195,9 +205,15 @@ mod tests {
             Ok(ids.iter().map(|id| (*id, vec![1.0])).collect())
         };
         let mmr = Diversity { mmr: Some(Mmr { lambda: 0.5 }), ..Diversity::default() };
-        let found =
-            diverse(candidates(&[("a", 1), ("b", 1), ("c", 1)]), &mmr, &bounds(2), read, &Journal::closed())
-                .unwrap();
+        let found = diverse(
+            candidates(&[("a", 1), ("b", 1), ("c", 1)]),
+            &mmr,
+            &bounds(2),
+            read,
+            &Journal::closed(),
+            &|| (),
+        )
+        .unwrap();
         assert_eq!((asked.into_inner(), found.len()), (3, 2));
     }
 
@@ -212,8 +228,9 @@ mod tests {
             found.truncate(bounds.top_k);
             Ok(found)
         };
-        let found = recalled(&diversity, &bounds, recall).unwrap();
-        let found = diverse(found, &diversity, &bounds, |_| Ok(HashMap::new()), &Journal::closed()).unwrap();
+        let found = recalled(&diversity, &bounds, recall, &|| ()).unwrap();
+        let found =
+            diverse(found, &diversity, &bounds, |_| Ok(HashMap::new()), &Journal::closed(), &|| ()).unwrap();
         (found.len(), looks.into_inner())
     }
 
@@ -230,6 +247,6 @@ mod tests {
         assert_eq!(looked(&three, 0.99), (1, vec![28]));
         let none = Diversity::default();
         let recall = |bounds: &AnswerBounds| Ok(candidates(&one[..bounds.top_k]));
-        assert_eq!(recalled(&none, &bounds(3), recall).unwrap().len(), 3);
+        assert_eq!(recalled(&none, &bounds(3), recall, &|| ()).unwrap().len(), 3);
     }
 }

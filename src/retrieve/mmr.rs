@@ -1,6 +1,7 @@
 //! Maximal marginal relevance (Carbonell and Goldstein 1998): each next row is the one that is most relevant and least like
 //! those before it.
 
+use super::request::Check;
 use crate::model::Candidate;
 use std::collections::HashMap;
 use uuid::Uuid;
@@ -17,6 +18,7 @@ pub fn order(
     vectors: &HashMap<Uuid, Vec<f32>>,
     lambda: f64,
     top_k: usize,
+    check: Check,
 ) -> Vec<Candidate> {
     let beyond = candidates.split_off(candidates.len().min(POOL));
     let relevance = relevance(&candidates);
@@ -28,6 +30,7 @@ pub fn order(
     let mut likeness: Vec<Option<f64>> = vec![Some(f64::NEG_INFINITY); candidates.len()];
     let mut order: Vec<(usize, f64)> = Vec::new();
     while order.len() < top_k.min(candidates.len()) {
+        check();
         let value = |i: usize, like: f64| {
             let like = if order.is_empty() { 0.0 } else { like };
             lambda * relevance[i] - (1.0 - lambda) * like
@@ -112,7 +115,7 @@ mod tests {
 
     fn ordered(angles: &[f64], lambda: f64, top_k: usize) -> Vec<String> {
         let (candidates, vectors) = fan(angles);
-        let ordered = order(candidates, &vectors, lambda, top_k);
+        let ordered = order(candidates, &vectors, lambda, top_k, &|| ());
         let scores: Vec<f64> = ordered.iter().filter_map(|candidate| candidate.rank_score).collect();
         assert!(scores.is_sorted_by(|a, b| a >= b), "{scores:?}");
         ordered.iter().filter_map(|candidate| Some(candidate.row.as_ref()?.content.clone())).collect()
@@ -135,7 +138,7 @@ mod tests {
         }
         assert_eq!(relevance(&candidates).first(), Some(&1.0));
         assert_eq!(relevance(&candidates).last(), Some(&0.0));
-        let ordered = order(candidates, &vectors, 0.9, 3);
+        let ordered = order(candidates, &vectors, 0.9, 3, &|| ());
         assert_eq!(ordered[1].row.as_ref().unwrap().content, "11");
     }
 
@@ -143,12 +146,12 @@ mod tests {
     fn what_has_no_vector_is_like_no_other_and_nothing_is_no_fault() {
         let (candidates, mut vectors) = fan(&[10.0, 11.0, 60.0]);
         vectors.remove(&candidates[1].chunk_id);
-        let ordered = order(candidates, &vectors, 0.5, 3);
+        let ordered = order(candidates, &vectors, 0.5, 3, &|| ());
         assert_eq!(ordered[1].row.as_ref().unwrap().content, "11");
-        assert!(order(Vec::new(), &vectors, 0.5, 3).is_empty());
+        assert!(order(Vec::new(), &vectors, 0.5, 3, &|| ()).is_empty());
         let zeros = fan(&[1.0, 2.0]).0;
         let vectors = zeros.iter().map(|c| (c.chunk_id, vec![0.0, f32::NAN])).collect();
-        assert_eq!(order(zeros, &vectors, 0.5, 3).len(), 2);
+        assert_eq!(order(zeros, &vectors, 0.5, 3, &|| ()).len(), 2);
     }
 
     #[test]

@@ -5,6 +5,9 @@ use crate::model::retrieval::MAX_TOP_K;
 use crate::model::{Filter, Json, Mode, Preprocess, Retrieval};
 use serde_json::Value;
 
+/// Called every few milliseconds at least by what computes for long: it ends what a user cancels.
+pub type Check<'a> = &'a dyn Fn();
+
 /// A question's arguments; None means the knowledge base's own setting.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {

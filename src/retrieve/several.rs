@@ -9,40 +9,69 @@ const K: f64 = 60.0;
 
 /// The rows of all answers, each of which comes best first, in the order of their ranks there; of equal ranks in the order of
 /// the answers. Scores are not compared: those of different embedders mean different things. A text that several
-/// knowledge bases have counts once, as its best row: a copy is no vote for it. The locator says where else it is. A text that one
-/// of them answers several times stays so often. Then at
-/// most `top_k` rows stay, and the last go until the rest have at most `max_tokens` together.
-pub fn fused(answers: Vec<Vec<Hit>>, top_k: usize, max_tokens: Option<usize>) -> Vec<Hit> {
-    let ranked =
-        (0usize..).zip(answers).flat_map(|(answer, hits)| (1u32..).zip(hits).map(move |hit| (answer, hit)));
-    let mut ranked: Vec<(usize, (u32, Hit))> = ranked.collect();
-    ranked.sort_by_key(|(_, (rank, _))| *rank);
-    // The rows of a text, and how many of one answer's rows are in them.
-    let mut places: HashMap<String, Vec<usize>> = HashMap::new();
-    let mut counts: HashMap<(String, usize), usize> = HashMap::new();
-    let mut rows: Vec<Hit> = Vec::new();
-    for (answer, (rank, mut hit)) in ranked {
-        // The second row of a text in one answer is the text's second row.
-        let count = counts.entry((hit.row.content.clone(), answer)).or_default();
-        *count += 1;
-        let places = places.entry(hit.row.content.clone()).or_default();
-        match places.get(*count - 1) {
-            Some(place) => also_in(&mut rows[*place], &hit),
-            None => {
-                places.push(rows.len());
-                hit.rank_score = Some(1.0 / (K + f64::from(rank)));
-                rows.push(hit);
+/// knowledge bases have counts once, as its best row: a copy is no vote for it. The locator says where else it is, as far as that is
+/// among the rows that are kept meanwhile. A text that one of them answers several times stays so often.
+pub struct Fusion {
+    top_k: usize,
+    answers: usize,
+    rows: Vec<Row>,
+}
+
+struct Row {
+    /// Which row of a text it is in its answer, from 0, and the text's hash.
+    text: ([u8; 32], usize),
+    rank: u32,
+    answer: usize,
+    hit: Hit,
+}
+
+impl Fusion {
+    /// Of `top_k` rows at most: no more are kept from one answer to the next.
+    pub fn new(top_k: usize) -> Fusion {
+        Fusion { top_k, answers: 0, rows: Vec::new() }
+    }
+
+    pub fn add(&mut self, hits: Vec<Hit>) {
+        let answer = self.answers;
+        self.answers += 1;
+        let mut places: HashMap<([u8; 32], usize), usize> =
+            self.rows.iter().zip(0..).map(|(row, place)| (row.text, place)).collect();
+        let mut counts: HashMap<[u8; 32], usize> = HashMap::new();
+        for (rank, hit) in (1u32..).zip(hits) {
+            let hash = *blake3::hash(hit.row.content.as_bytes()).as_bytes();
+            // The second row of a text in one answer is the text's second row.
+            let count = counts.entry(hash).or_default();
+            let text = (hash, *count);
+            *count += 1;
+            match places.get(&text).map(|place| &mut self.rows[*place]) {
+                Some(row) if row.rank <= rank => also_in(&mut row.hit, &hit),
+                Some(row) => {
+                    let other = std::mem::replace(row, Row { text, rank, answer, hit });
+                    also_in(&mut row.hit, &other.hit);
+                }
+                None => {
+                    places.insert(text, self.rows.len());
+                    self.rows.push(Row { text, rank, answer, hit });
+                }
             }
         }
+        self.rows.sort_by_key(|row| (row.rank, row.answer));
+        self.rows.truncate(self.top_k);
     }
-    rows.truncate(top_k);
-    let size = |hit: &Hit| hit.row.token_count.max(0) as usize;
-    let mut tokens: usize = rows.iter().map(size).sum();
-    while max_tokens.is_some_and(|most| tokens > most) {
-        let Some(last) = rows.pop() else { break };
-        tokens -= size(&last);
+
+    /// The last rows go until the rest have at most `max_tokens` together.
+    pub fn finish(self, max_tokens: Option<usize>) -> Vec<Hit> {
+        let score = |rank: u32| Some(1.0 / (K + f64::from(rank)));
+        let hit = |row: Row| Hit { rank_score: score(row.rank), ..row.hit };
+        let mut rows: Vec<Hit> = self.rows.into_iter().map(hit).collect();
+        let size = |hit: &Hit| hit.row.token_count.max(0) as usize;
+        let mut tokens: usize = rows.iter().map(size).sum();
+        while max_tokens.is_some_and(|most| tokens > most) {
+            let Some(last) = rows.pop() else { break };
+            tokens -= size(&last);
+        }
+        rows
     }
-    rows
 }
 
 /// Names another row's place in a row's locator, and the other places that this one has named.
@@ -74,6 +103,12 @@ mod tests {
         shape::hits(shape::choose(fuse::of_one(candidates), &bounds), kb_id, false)
     }
 
+    fn fused(answers: Vec<Vec<Hit>>, top_k: usize, max_tokens: Option<usize>) -> Vec<Hit> {
+        let mut fusion = Fusion::new(top_k);
+        answers.into_iter().for_each(|answer| fusion.add(answer));
+        fusion.finish(max_tokens)
+    }
+
     fn texts(hits: &[Hit]) -> Vec<String> {
         hits.iter().map(|hit| format!("{}:{}", hit.kb_id, hit.row.content)).collect()
     }
@@ -95,6 +130,14 @@ mod tests {
         let rows = fused(vec![answer("a", &["1", "same"], 0.9), answer("b", &["same", "2"], 0.2)], 9, None);
         assert_eq!(texts(&rows), ["a:1", "b:same", "b:2"]);
         assert_eq!(rows[1].row.locator["also_in"][0]["kb_id"], "a");
+        // Whichever order they come in, and however few are kept meanwhile.
+        let all = [
+            answer("b", &["same", "2"], 0.2),
+            answer("a", &["1", "same"], 0.9),
+            answer("c", &["3", "1"], 0.5),
+        ];
+        assert_eq!(texts(&fused(all.to_vec(), 2, None)), ["b:same", "a:1"]);
+        assert_eq!(texts(&fused(all.to_vec(), 9, None)), ["b:same", "a:1", "c:3", "b:2"]);
     }
 
     #[test]

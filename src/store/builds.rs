@@ -1,5 +1,6 @@
 //! kb.builds: the sets of chunks and vectors of a knowledge base.
 
+use super::IN_ORDER;
 use super::arguments::Arguments;
 use super::vector_store::{Health, VectorDb};
 use crate::error::{Error, Result};
@@ -8,6 +9,7 @@ use crate::model::{Chunking, Preprocess};
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg, Row};
 use serde_json::Value;
+use uuid::Uuid;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Build {
@@ -170,12 +172,12 @@ pub fn unlogged() -> Result<Vec<Build>> {
     )
 }
 
-/// Next builds of knowledge bases that have no job any more.
+/// Next builds whose runs have no job any more. Others may have come: edits come all the time.
 pub fn finished_next() -> Result<Vec<Build>> {
     spi::write(
         &format!(
             "SELECT {} FROM kb.builds b WHERE state = 'next'
-             AND NOT EXISTS (SELECT FROM kb.jobs j WHERE j.kb_no = b.kb_no)",
+             AND NOT EXISTS (SELECT FROM kb.jobs j WHERE j.run_no = b.run_no)",
             columns()
         ),
         &[],
@@ -238,6 +240,22 @@ pub fn set_state(build_no: i64, state: BuildState) -> Result<()> {
         &[Arg::Long(build_no), Arg::Text(state.name())],
     )?;
     Ok(())
+}
+
+/// Deletes chunks of a build, the next so many after one: the last of them, if there may be more. By the worker.
+pub fn delete_chunks(build_no: i64, after: Uuid, limit: usize) -> Result<Option<Uuid>> {
+    let deleted = setting::with(IN_ORDER, || {
+        spi::write_one(
+            "WITH some AS MATERIALIZED (
+                 SELECT chunk_id FROM kb.chunks WHERE build_no = $1 AND chunk_id > $2::uuid ORDER BY chunk_id LIMIT $3),
+             deleted AS (
+                 DELETE FROM kb.chunks WHERE build_no = $1 AND chunk_id = ANY (ARRAY(SELECT chunk_id FROM some)))
+             SELECT s.chunk_id, pg_catalog.count(*) OVER () FROM some s ORDER BY s.chunk_id DESC LIMIT 1",
+            &[Arg::Long(build_no), Arg::Text(&after.to_string()), Arg::Long(limit as i64)],
+            |row| Ok((row.uuid(0)?, row.get::<i64>(1)?)),
+        )
+    })?;
+    Ok(deleted.filter(|(_, count)| *count >= limit as i64).map(|(last, _)| last))
 }
 
 /// Deletes a build with its chunks (and, by cascade, vectors). As the owner or the worker.

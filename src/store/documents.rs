@@ -233,7 +233,9 @@ pub fn set_failed(job: &Job, error: &str, sqlstate: &str) -> Result<()> {
 pub fn reset(kb_no: i64, which: Which, settings: &str) -> Result<Vec<Subject>> {
     let condition = match which {
         Which::All => "true",
-        Which::ReadyUnderOthers => "(status = 'ready' AND settings IS DISTINCT FROM $2)",
+        Which::MadeUnderOthers => {
+            "(settings IS DISTINCT FROM $2 AND (status = 'ready' OR status = 'pending' AND settings IS NOT NULL))"
+        }
         Which::Outdated => "(status <> 'ready' OR settings IS DISTINCT FROM $2)",
     };
     spi::write(
@@ -271,8 +273,8 @@ pub enum Which {
     All,
     /// Not ready, or made under other settings.
     Outdated,
-    /// Ready, but made under other settings.
-    ReadyUnderOthers,
+    /// With chunks that were made under other settings; not failed.
+    MadeUnderOthers,
 }
 
 /// Failed documents that the caller can see, and knowledge bases that have one. Works on a standby.

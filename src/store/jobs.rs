@@ -137,6 +137,26 @@ pub fn finish(jobs: &[Job]) -> Result<Vec<i64>> {
     Ok(finished)
 }
 
+/// Has the documents of a knowledge base that are worked on done again: for other builds than when they were claimed.
+pub fn renew_leased(kb_no: i64) -> Result<()> {
+    spi::execute(
+        "UPDATE kb.jobs SET generation = pg_catalog.nextval('kb.job_no_seq')
+         WHERE kb_no = $1 AND leased_until IS NOT NULL",
+        &[Arg::Long(kb_no)],
+    )?;
+    Ok(())
+}
+
+/// Makes jobs of a source that is gone those of documents that were put.
+pub fn let_go(jobs: &[Job], source_no: i64) -> Result<()> {
+    spi::execute(
+        "UPDATE kb.jobs SET source_no = NULL WHERE job_no = ANY ($1) AND source_no = $2
+             AND NOT EXISTS (SELECT FROM kb.sources s WHERE s.source_no = $2)",
+        &[Arg::Longs(&numbers(jobs)), Arg::Long(source_no)],
+    )?;
+    Ok(())
+}
+
 /// Gives a job to whom its document belongs: a source, or none where it was put. Call with the document locked.
 pub fn give_to(job: &Job, source_no: Option<i64>) -> Result<()> {
     let given = spi::execute(

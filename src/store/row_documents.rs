@@ -59,16 +59,16 @@ pub fn delete_jobs(source: &Source) -> Result<()> {
     Ok(())
 }
 
-/// Makes the jobs of a source's documents ones of documents that were put, and deletes those of rows that are none yet.
+/// Makes jobs of a source whose documents are kept ones of documents that were put.
 pub fn keep_jobs(source: &Source) -> Result<()> {
     spi::execute(
         "UPDATE kb.jobs j SET source_no = NULL WHERE j.kb_no = $1 AND j.source_no = $2 AND (
              SELECT d.document_id FROM kb.documents d
              WHERE d.kb_no = j.kb_no AND d.tenant_id = j.tenant_id AND d.external_id = j.subject
-               AND d.source_no IS NOT DISTINCT FROM $2) IS NOT NULL",
+               AND d.source_no IS NULL) IS NOT NULL",
         &[Arg::Long(source.kb_no), Arg::Long(source.source_no)],
     )?;
-    delete_jobs(source)
+    Ok(())
 }
 
 /// Makes the documents of a source ones that were put. Returns how many.

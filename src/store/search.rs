@@ -191,7 +191,10 @@ pub struct TextPlace {
     pub source: Option<RowSource>,
 }
 
-/// Where those of these texts appear that several chunks have, by external id and ordinal.
+/// Chunks of a text whose places are told at most.
+const PLACES: i64 = 1000;
+
+/// Where those of these texts appear that several chunks have, [`PLACES`] of each at most, by external id and ordinal.
 pub fn places(target: &Target, hashes: &[Vec<u8>]) -> Result<Vec<TextPlace>> {
     let build = Key::Long(target.build_no);
     let tenants = match bypasses_policies() {
@@ -208,10 +211,12 @@ pub fn places(target: &Target, hashes: &[Vec<u8>]) -> Result<Vec<TextPlace>> {
     if hashes.is_empty() {
         return Ok(Vec::new());
     }
-    let sql =
-        "SELECT c.content_hash, c.chunk_id, d.external_id, d.source_no, d.kb_no, d.tenant_id FROM kb.chunks c
+    let sql = "SELECT c.content_hash, c.chunk_id, d.external_id, d.source_no, d.kb_no, d.tenant_id
+         FROM pg_catalog.unnest($2::bytea[]) AS u (content_hash)
+         CROSS JOIN LATERAL (
+             SELECT c.content_hash, c.chunk_id, c.document_id, c.ordinal FROM kb.chunks c
+             WHERE c.build_no = $1 AND c.content_hash = u.content_hash AND c.enabled LIMIT $3) c
          JOIN kb.documents d ON d.document_id = c.document_id
-         WHERE c.build_no = $1 AND c.content_hash = ANY ($2) AND c.enabled
          ORDER BY d.external_id, c.ordinal";
     let place = |row: &Row| {
         Ok(TextPlace {
@@ -221,7 +226,7 @@ pub fn places(target: &Target, hashes: &[Vec<u8>]) -> Result<Vec<TextPlace>> {
             source: source(row, 3)?,
         })
     };
-    let arguments = [Arg::Long(target.build_no), Arg::BytesArray(&hashes)];
+    let arguments = [Arg::Long(target.build_no), Arg::BytesArray(&hashes), Arg::Long(PLACES)];
     setting::with(BY_INDEX_UNPLANNED, || spi::read(sql, &arguments, place))
 }
 

@@ -38,10 +38,13 @@ pub fn annotate(answer: &str, chunk_ids: &[Uuid]) -> Result<Json> {
         let number = files.len();
         files.entry(document(chunk)).or_insert(number);
     }
-    // In characters, each looked up once: quotes come in order.
-    let mut characters = answer.char_indices().map(|(byte, _)| byte).chain([answer.len()]).enumerate();
-    let mut byte =
-        |wanted: usize| characters.find(|(place, _)| *place >= wanted).map_or(answer.len(), |(_, byte)| byte);
+    // In characters, each gone over once: quotes come in order, and one may begin where the one before it ends.
+    let mut characters =
+        answer.char_indices().map(|(byte, _)| byte).chain([answer.len()]).enumerate().peekable();
+    let mut byte = |wanted: usize| {
+        while characters.next_if(|(place, _)| *place < wanted).is_some() {}
+        characters.peek().map_or(answer.len(), |(_, byte)| *byte)
+    };
     let annotation = |quote: quotes::Quote| {
         let chunk = &chunks[quote.text];
         let row = chunk.row.as_ref();

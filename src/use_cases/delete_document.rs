@@ -19,11 +19,11 @@ pub fn delete_documents(kb_id: &str, external_ids: &[String]) -> Result<Vec<(Str
         if let Some(external_id) = row_documents::any_of(&locked)? {
             return Err(Error::of_a_row(&external_id, "Delete the row"));
         }
-        let deleted: HashSet<String> = documents::delete(&locked)?.into_iter().collect();
-        // After the documents: this way a job that was enqueued meanwhile is deleted, too.
-        jobs::delete(kb.kb_no, &kb.tenant_id, external_ids)?;
+        let deleted = documents::delete(&locked)?;
+        // Of no others: one that is put meanwhile, under a name that had no document yet or another one, has its job, too.
+        jobs::delete(kb.kb_no, &kb.tenant_id, &deleted)?;
         quota::forget();
-        Ok(deleted)
+        Ok(deleted.into_iter().collect::<HashSet<_>>())
     })?;
     if deleted.len() >= MANY {
         wake::look_at_commit();

@@ -19,11 +19,15 @@ pub fn detach_table(kb_id: &str, relation: u32, keep: bool) -> Result<i64> {
         source_tables::must_see_all("kb.detach_table")?;
         source_tables::let_go(&source)?;
         quota::forget();
+        // Jobs after their documents: whoever enqueues some has locked these, and is waited for there.
+        let gone = match keep {
+            true => row_documents::keep(source.source_no)?,
+            false => row_documents::delete_all(source.source_no)?,
+        };
         if keep {
             row_documents::keep_jobs(&source)?;
-            return row_documents::keep(source.source_no);
         }
         row_documents::delete_jobs(&source)?;
-        row_documents::delete_all(source.source_no)
+        Ok(gone)
     })
 }

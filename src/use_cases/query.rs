@@ -72,7 +72,8 @@ pub(super) fn answer(request: &Request, query: &str, journal: &Journal) -> Resul
     let find = |bounds: &AnswerBounds| {
         Search { target: &target, filter, bounds, journal }.find(query, vector.as_deref())
     };
-    let mut candidates = diversity::recalled(&target.retrieval.diversity, &wide, find)?;
+    let mut candidates =
+        diversity::recalled(&target.retrieval.diversity, &wide, find, &report::check_interrupts)?;
     let mut problem = None;
     if target.retrieval.transform.is_some() {
         let search = Search { target: &target, filter, bounds: &wide, journal };
@@ -260,7 +261,8 @@ pub fn query_vector(request: &Request, vector: &[f32]) -> Result<Vec<Hit>> {
     let filter = request.filter.as_ref();
     let journal = Journal::closed();
     let find = |bounds: &AnswerBounds| Ok(fuse::of_one(dense(&target, vector, filter, bounds, &journal)?));
-    let candidates = diversity::recalled(&target.retrieval.diversity, &bounds, find)?;
+    let candidates =
+        diversity::recalled(&target.retrieval.diversity, &bounds, find, &report::check_interrupts)?;
     let asked = Question { words: None, vector: Some(vector) };
     finish(&target, request, &bounds, asked, candidates, &journal)
 }
@@ -288,8 +290,9 @@ fn finish(
     }
     let vectors = |ids: &[Uuid]| target.vector_db.store().vectors(target.build_no, ids);
     let diversity = &target.retrieval.diversity;
-    let ranked =
-        journal.time("diversity", || diversity::diverse(ranked, diversity, bounds, vectors, journal))?;
+    let ranked = journal.time("diversity", || {
+        diversity::diverse(ranked, diversity, bounds, vectors, journal, &report::check_interrupts)
+    })?;
     if !diversity.is_none() {
         journal.stage("diversity", &ranked);
     }

@@ -21,7 +21,7 @@ pub fn query_several(kb_ids: &[String], request: &Request, question: &str) -> Re
         return problem(format!("it has {}; at most {MOST} are asked at once", kb_ids.len()));
     }
     let mut seen = HashSet::new();
-    let (mut answers, mut top_k, mut max_tokens) = (Vec::new(), 0, Some(0));
+    let (mut requests, mut top_k, mut max_tokens) = (Vec::new(), 0, Some(0));
     for kb_id in kb_ids.iter().filter(|id| seen.insert(id.as_str())) {
         let mut request = request.clone();
         request.kb_id = kb_id.clone();
@@ -29,7 +29,11 @@ pub fn query_several(kb_ids: &[String], request: &Request, question: &str) -> Re
         top_k = top_k.max(retrieval.top_k);
         // None is no bound: larger than any.
         max_tokens = max_tokens.zip(retrieval.max_tokens).map(|(most, own)| most.max(own));
-        answers.push(query(&request, question)?);
+        requests.push(request);
     }
-    Ok(several::fused(answers, top_k, max_tokens))
+    let mut fusion = several::Fusion::new(top_k);
+    for request in requests {
+        fusion.add(query(&request, question)?);
+    }
+    Ok(fusion.finish(max_tokens))
 }

@@ -1,8 +1,8 @@
 //! Sentences are embedded, and neighbours compared, for documents that are cut by strategy semantic.
 
-use super::consult::{Case, Right};
+use super::consult::{Case, Right, are_of_several};
 use crate::error::{Error, Result};
-use crate::gateway::protocol::{Embedded, Request, Response, Urgency, Usage};
+use crate::gateway::protocol::{Client, Embedded, Request, Response, Urgency, Usage};
 use crate::gateway::pump::Pump;
 use crate::gateway::{client, frame, provider};
 use crate::ingest::answers::{distance, pair_key};
@@ -35,6 +35,7 @@ pub struct Compared {
 /// Embeds what the documents want compared for a build, and adds the distances to what they know.
 pub fn compare(cases: &mut [Case], right: &Right, stop: &AtomicBool, pump: &mut Pump) -> Result<Compared> {
     let (build, embedder) = (&right.target.build, &right.target.embedder);
+    let is_shared = are_of_several(cases);
     let mut sentences = Vec::new();
     for (case, asked) in cases.iter_mut().enumerate() {
         for run in asked.consulted.runs.extract_if(.., |run| run.build_no == build.build_no) {
@@ -58,7 +59,7 @@ pub fn compare(cases: &mut [Case], right: &Right, stop: &AtomicBool, pump: &mut 
             urgency: Urgency::Ingest,
             texts,
             tokens: Vec::new(),
-            client: right.client.clone(),
+            client: Client { is_shared, ..right.client.clone() },
             patience_ms: None,
         })
     };

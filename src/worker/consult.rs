@@ -138,6 +138,11 @@ impl Case {
     }
 }
 
+/// Whether documents are of several tenants.
+pub fn are_of_several(cases: &[Case]) -> bool {
+    cases.windows(2).any(|two| two[0].document.job.tenant_id != two[1].document.job.tenant_id)
+}
+
 /// Asks what the documents want, build by build.
 fn ask(cases: &mut [Case], rights: &Rights, stop: &AtomicBool, ended: &mut Ended) -> Result<()> {
     let mut pump = Pump::open()?;
@@ -200,6 +205,16 @@ fn chat(
     };
     pump.run(llm.config.remote.max_concurrency, next, take)?;
     if let Some(error) = refused.into_inner() {
+        // What the model said may repeat a text, which is no other tenant's business.
+        let error = match are_of_several(cases) {
+            true => Error::Service {
+                what: Object::Llm,
+                id: llm.id.clone(),
+                problem: "it failed for another document of the knowledge base".into(),
+                passing: true,
+            },
+            false => error,
+        };
         for (case, _) in &asks {
             cases[*case].consulted.refuse(build_no, error.clone());
         }

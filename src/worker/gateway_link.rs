@@ -5,7 +5,7 @@ use super::in_flight::InFlight;
 use super::target::Target;
 use crate::error::{Error, Result};
 use crate::gateway::client::{self, Connection};
-use crate::gateway::protocol::{Request, Response, Urgency};
+use crate::gateway::protocol::{Client, Request, Response, Urgency};
 use crate::gateway::pump::SILENCE;
 use crate::model::Kind;
 use std::time::{Duration, Instant};
@@ -46,7 +46,8 @@ impl GatewayLink {
         self.in_flight.clear();
     }
 
-    pub fn send(&mut self, batch: Batch<Target>) -> Result<()> {
+    /// Sends a batch, whose texts `are_shared` by tenants.
+    pub fn send(&mut self, batch: Batch<Target>, are_shared: bool) -> Result<()> {
         let connection = match &mut self.connection {
             Some(connection) => connection,
             none => none.insert(Connection::open(START)?),
@@ -59,7 +60,7 @@ impl GatewayLink {
             urgency: Urgency::Ingest,
             texts: batch.texts.clone(),
             tokens: batch.tokens.clone(),
-            client: client::this_client(&build.tenant_id, build.kb_no),
+            client: Client { is_shared: are_shared, ..client::this_client(&build.tenant_id, build.kb_no) },
             patience_ms: None,
         })?;
         if self.in_flight.is_empty() {

@@ -173,10 +173,13 @@ fn price(capability: Capability, endpoint: &str) -> Result<Option<u64>> {
     Ok(remote.and_then(|remote| remote.price_micros))
 }
 
+/// How long an old build is swept at a time, about.
+const SWEPT_FOR: Duration = Duration::from_millis(100);
+
 fn sweep_old_builds(log: &mut Log) -> Result<()> {
     for build in txn::in_txn(builds::old)? {
         // A query may be reading it: then it is swept later.
-        if let Err(error) = txn::in_txn(|| build_lifecycle::sweep(&build)) {
+        if let Err(error) = build_lifecycle::sweep_some(&build, SWEPT_FOR) {
             log.write(&format!("old build {} stays for now", build.build_no), &error);
         }
     }

@@ -91,13 +91,24 @@ impl<T: Destination> InFlight<T> {
         is_equal.then_some(Place { batch, text: Some(text) })
     }
 
+    pub fn batch(&self, place: Place) -> Option<&Batch<T>> {
+        self.batches.get(&place.batch)
+    }
+
     /// Has a chunk get its vector from a batch that is at the gateway, so that nothing is paid for twice.
     pub fn join(&mut self, place: Place, chunk: BatchChunk, holds: Vec<Hold>) {
         let Some(batch) = self.batches.get_mut(&place.batch) else { return };
         batch.holds.extend(holds);
-        if let Some(text) = place.text {
-            self.by_chunk.insert((batch.target.build_no(), chunk.chunk_id), place.batch);
-            batch.chunks.push(BatchChunk { text, ..chunk });
+        match place.text {
+            Some(text) => {
+                self.by_chunk.insert((batch.target.build_no(), chunk.chunk_id), place.batch);
+                batch.chunks.push(BatchChunk { text, ..chunk });
+            }
+            // Its document may have been deleted and put again.
+            None => {
+                let own = batch.chunks.iter_mut().filter(|own| own.chunk_id == chunk.chunk_id);
+                own.for_each(|own| own.document_id = chunk.document_id);
+            }
         }
     }
 
@@ -164,6 +175,17 @@ mod tests {
         assert_eq!(batch.spread(&[0.1, 0.2, 0.3, 0.4], &[]).0, [chunk_id(0), chunk_id(1), chunk_id(9)]);
         assert_eq!(batch.holds.len(), 1);
         assert_eq!(in_flight.find(1, chunk_id(9), "b"), None);
+    }
+
+    #[test]
+    fn a_chunk_at_the_gateway_is_of_the_document_that_was_put_again() {
+        let mut in_flight = InFlight::default();
+        in_flight.add(5, batch(&build(1, "e", "hash"), &[(1, "a"), (1, "b")]));
+        let place = in_flight.find(1, chunk_id(1), "b").unwrap();
+        in_flight.join(place, chunk(1, 2), Vec::new());
+        let batch = in_flight.remove(5).unwrap();
+        let documents: Vec<i64> = batch.chunks.iter().map(|chunk| chunk.document_id).collect();
+        assert_eq!((documents, batch.texts.len()), (vec![1, 2], 2));
     }
 
     #[test]

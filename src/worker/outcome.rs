@@ -72,7 +72,9 @@ impl Outcomes {
     /// Ends documents that wait for nothing more, in a transaction of its own; see [`finish`].
     pub fn finish(&mut self, done: &[Ended<OpenDocument>]) -> Result<()> {
         let left = match txn::in_txn(|| finish(done, &HashSet::new())) {
-            Err(error) if error.is_lock() => done.iter().map(|ended| ended.document.job.clone()).collect(),
+            Err(error) if error.is_conflict() => {
+                done.iter().map(|ended| ended.document.job.clone()).collect()
+            }
             result => result?,
         };
         self.release_later(left);
@@ -136,10 +138,10 @@ impl Outcomes {
     }
 }
 
-/// Where somebody has locked a table, all of these jobs are still to be released.
+/// Where somebody has locked a table, or rows in another order, all of these jobs are still to be released.
 fn unless_locked(left: Result<Vec<Job>>, jobs: &[Job]) -> Result<Vec<Job>> {
     match left {
-        Err(error) if error.is_lock() => Ok(jobs.to_vec()),
+        Err(error) if error.is_conflict() => Ok(jobs.to_vec()),
         left => left,
     }
 }

@@ -21,6 +21,7 @@ use crate::store::row_documents::{self, Found};
 use crate::store::sources::rows::{self, SourceRow};
 use crate::store::sources::table;
 use crate::store::sources::{Source, catalog};
+use crate::store::vector_store;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -162,7 +163,10 @@ fn of_row(job: &Job, error: Error) -> Error {
 fn read_some(source_no: i64, jobs: &[Job], spent: &mut Duration) -> Result<Vec<Read>> {
     // A document that is put after the table was let go would be nobody's.
     let Some(source) = catalog::hold(source_no)? else {
-        // Detached, and so are its jobs; or a restore has not come to it yet.
+        // Detached: what was enqueued meanwhile is a job of a document that was put, or of none. Or a restore has not come to it yet.
+        if !vector_store::is_being_restored()? {
+            jobs::let_go(jobs, source_no)?;
+        }
         return Ok(jobs.iter().cloned().map(Read::Later).collect());
     };
     let source = located(source)?;

@@ -215,7 +215,7 @@ impl Runner {
                     self.pause();
                 }
                 // Only this round is lost.
-                Err(error) if error.is_lock() => {
+                Err(error) if error.is_conflict() => {
                     self.log.write("worker waits for somebody's lock", &error);
                     self.pause();
                 }

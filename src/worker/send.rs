@@ -147,9 +147,9 @@ fn next_slice(
             documents::lock_current(&ids.iter().filter_map(generation).collect::<Vec<_>>())?.current;
         ids.retain(|id| current.contains(id));
         vectors.reuse(build.build_no, build.fingerprint, &ids, None)?;
-        slice.retain(|chunk| {
-            !(current.contains(&chunk.document_id) && with_equal_text.contains(&chunk.chunk_id))
-        });
+        // The chunk with an equal text may have been deleted in between.
+        let given = vectors.among_those_with_vectors(build.build_no, &with_equal_text)?;
+        slice.retain(|chunk| !(current.contains(&chunk.document_id) && given.contains(&chunk.chunk_id)));
     }
     Ok((slice, exhausted))
 }
@@ -229,12 +229,24 @@ fn join_sent(
     let mut others = Vec::new();
     for Missing { document_id, ordinal, chunk_id, content, token_count } in chunks {
         let chunk = BatchChunk { chunk_id, document_id, ordinal, text: 0 };
-        match in_flight.find(target.build_no(), chunk_id, &content) {
+        // Of another tenant's batch its errors may tell.
+        let place = in_flight.find(target.build_no(), chunk_id, &content).filter(|place| {
+            let sent = in_flight.batch(*place).and_then(|batch| tenant_of(batch, open));
+            sent.is_none_or(|tenant| open.tenant(document_id) == Some(tenant))
+        });
+        match place {
             Some(place) => in_flight.join(place, chunk, open.hold([document_id])),
             None => others.push((chunk, content, u32::try_from(token_count).unwrap_or(0))),
         }
     }
     others
+}
+
+/// Whose the documents of a batch are; None: several tenants', or that is not known.
+fn tenant_of<'a>(batch: &Batch<Target>, open: &'a OpenDocuments) -> Option<&'a str> {
+    let mut tenants = batch.chunks.iter().map(|chunk| open.tenant(chunk.document_id));
+    let first = tenants.next()??;
+    tenants.all(|tenant| tenant == Some(first)).then_some(first)
 }
 
 fn send_batch(
@@ -247,7 +259,8 @@ fn send_batch(
     // One that is too large for a request is alone in its batch.
     let Some(text) = batch.texts.iter().find(|text| text.len() > frame::MAX_TEXT) else {
         let (target, holds) = (Arc::clone(&batch.target), batch.holds.clone());
-        return match link.send(batch) {
+        let are_shared = tenant_of(&batch, open).is_none();
+        return match link.send(batch, are_shared) {
             // Of the tenant's name, say: a fault of these documents only.
             Err(error @ Error::TooLarge { .. }) => open.fail(pauses, &target, &holds, &error),
             sent => sent,

@@ -296,7 +296,7 @@ fn backfill(source_no: i64, mut asks_published: bool, spent: &mut Duration) -> R
         if txn::in_txn(|| jobs::waiting(source.kb_no))? >= BACKFILL_BELOW {
             return Ok(());
         }
-        let mut page = |asked| txn::in_txn(|| backfill_page(source.clone(), &after, asked, &mut *spent));
+        let mut page = |asked| txn::in_txn(|| backfill_page(source_no, asked, &mut *spent));
         let mut result = page(asks_published);
         if asks_published && result.as_ref().is_err_and(|error| !error.is_lock()) {
             // The condition fails, or takes too long: whether they are published is found out row by row.
@@ -306,7 +306,7 @@ fn backfill(source_no: i64, mut asks_published: bool, spent: &mut Duration) -> R
         if let Err(error) = result {
             // What does not pass by itself: nobody must wait for it. Attaching the table again begins anew.
             if !error.is_transient() {
-                txn::in_txn(|| catalog::set_backfill(source_no, None))?;
+                txn::in_txn(|| catalog::set_backfill(source_no, &after, None))?;
             }
             return Err(error);
         }
@@ -314,17 +314,17 @@ fn backfill(source_no: i64, mut asks_published: bool, spent: &mut Duration) -> R
     Ok(())
 }
 
-fn backfill_page(source: Source, after: &[String], asks_published: bool, spent: &mut Duration) -> Result<()> {
-    if catalog::hold(source.source_no)?.is_none() {
-        return Ok(());
-    }
+fn backfill_page(source_no: i64, asks_published: bool, spent: &mut Duration) -> Result<()> {
+    // Attached again with other settings, it begins anew: what is read here is as they are now.
+    let Some(source) = catalog::hold_as_it_is(source_no)? else { return Ok(()) };
+    let Some(after) = source.backfill.clone() else { return Ok(()) };
     let source = located(source)?;
     let found =
-        time_limit::within(TIME_LIMIT, spent, || rows::after(&source, after, BACKFILL, asks_published))?;
+        time_limit::within(TIME_LIMIT, spent, || rows::after(&source, &after, BACKFILL, asks_published))?;
     let last = found.last().map(|row| row.key.clone()).filter(|_| found.len() == BACKFILL);
     let name =
         |row: KeyRow| (row.tenant.unwrap_or_else(|| source.tenant_id.clone()), row_key::encode(&row.key));
     let published = found.into_iter().filter(|row| row.is_published);
     enqueue(&source, published.map(name), Priority::Backfill)?;
-    catalog::set_backfill(source.source_no, last.as_deref())
+    catalog::set_backfill(source.source_no, &after, last.as_deref())
 }

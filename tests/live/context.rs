@@ -199,6 +199,21 @@ fn an_edit_that_is_not_taken_up_yet_makes_no_wrong_slice() {
 }
 
 #[test]
+fn quotes_that_meet_are_each_told_whole() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "hash", "{}");
+    db.put("k", "a", "あいうえおかきくけこ");
+    db.put("k", "b", "さしすせそたちつてと");
+    db.wait("k");
+    let quotes: Vec<String> = db.all(
+        "SELECT q ->> 'quote' FROM jsonb_array_elements(kb.annotate('あいうえおかきくけこさしすせそたちつてと',
+             (SELECT array_agg(chunk_id) FROM kb.chunks))) q ORDER BY (q ->> 'start_index')::int",
+    );
+    assert_eq!(quotes, ["あいうえおかきくけこ", "さしすせそたちつてと"]);
+}
+
+#[test]
 fn surroundings_and_quotes_are_only_of_what_the_caller_may_read() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);

@@ -71,6 +71,30 @@ fn a_document_deleted_and_put_again_while_it_is_processed_is_the_new_one() {
 }
 
 #[test]
+fn deleting_a_document_takes_no_job_of_one_that_is_put_in_its_place_meanwhile() {
+    let cluster = crate::cluster!();
+    let (mut db, mut other) = (cluster.connect(APP), cluster.connect(APP));
+    db.create_kb("k", "hash", CHUNKING);
+    db.put("k", "d", "The first text.");
+    db.wait("k");
+    other.run("BEGIN; SELECT kb.delete_document('k', 'd')");
+    other.put("k", "d", "The second text.");
+    let waits = "pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'SELECT kb.delete_document%'";
+    let is_deleted = std::thread::scope(|scope| {
+        // It finds the document that the other has deleted, and waits for that.
+        let deleting =
+            scope.spawn(|| cluster.connect(APP).one::<bool>("SELECT kb.delete_document('k', 'd')"));
+        until(SOON, "it waits", || db.count(waits) == 1);
+        other.run("COMMIT");
+        deleting.join().unwrap()
+    });
+    assert!(!is_deleted);
+    db.wait("k");
+    assert_sound(&mut db, "k", 1, 0);
+    assert_eq!(db.one::<String>("SELECT content FROM kb.chunks"), "The second text.");
+}
+
+#[test]
 fn a_job_whose_document_the_owner_deleted_by_hand_is_dropped() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);

@@ -105,6 +105,27 @@ fn queries_during_a_replacement_see_the_old_or_the_new_and_never_both_or_nothing
 }
 
 #[test]
+fn a_replacement_ends_though_there_is_always_some_other_job() {
+    let Some(cluster) = about_to_be_replaced(&[]) else { return };
+    let mut db = cluster.connect(APP);
+    let run: i64 = db.one("SELECT kb.ingest('k', 'replace')");
+    // It is not done in this hour.
+    db.run(
+        "INSERT INTO kb.jobs (kb_no, tenant_id, kind, subject, priority, next_attempt_at)
+         SELECT kb_no, tenant_id, 'document', 'of the next hour', 0, now() + interval '1 hour' FROM kb.knowledge_bases",
+    );
+    db.run(&format!("SELECT kb.wait({run}, 180)"));
+    assert_eq!(db.one::<String>(&format!("SELECT state FROM kb.runs WHERE run_no = {run}")), "done");
+    until(LONG, "the old build is swept", || db.count("kb.builds WHERE state <> 'live'") == 0);
+    assert_eq!(db.count("kb.chunks c WHERE NOT EXISTS (SELECT FROM kb.builds b WHERE b.build_no = c.build_no AND state = 'live')"), 0);
+    db.run(
+        "DELETE FROM kb.jobs WHERE subject = 'of the next hour'; UPDATE kb.jobs SET next_attempt_at = NULL",
+    );
+    db.wait("k");
+    assert_sound(&mut db, "k", 600, 0);
+}
+
+#[test]
 fn what_is_put_edited_or_deleted_during_a_replacement_is_so_after_it() {
     let Some(cluster) = about_to_be_replaced(&[]) else { return };
     let mut db = cluster.connect(APP);

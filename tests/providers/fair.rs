@@ -173,6 +173,22 @@ fn what_is_paused_for_one_clients_text_says_nothing_of_the_text_to_another() {
     }
 }
 
+#[test]
+fn what_a_provider_says_of_texts_of_several_tenants_is_told_to_none() {
+    // The stub's message repeats what it was sent.
+    let (stub, gateway) = (self::stub(0), Gateway::new());
+    stub.always(Some(Fault::Status(403)));
+    let embedder = self::embedder(&stub, "openai", json!({}));
+    for is_shared in [false, true] {
+        let texts = ["of tenant a".to_string(), "of tenant b".to_string()];
+        let request = EmbedRequest { is_shared, ..of(&embedder, Urgency::Ingest, "a", 1, &texts) };
+        for error in errors(gateway.runtime.block_on(gateway.queues.embed(request)).unwrap()) {
+            assert!(error.to_string().contains("403"), "{error}");
+            assert_eq!(error.to_string().contains("the stub says"), !is_shared, "{error}");
+        }
+    }
+}
+
 /// Days since 1970.
 fn today() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs() / 86_400

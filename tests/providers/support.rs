@@ -60,6 +60,7 @@ pub fn request(embedder: &Embedder, kind: Kind, urgency: Urgency, texts: &[&str]
     };
     let texts = texts.iter().map(|text| text.to_string()).collect();
     EmbedRequest {
+        is_shared: false,
         embedder: embedder.clone(),
         access,
         kind,

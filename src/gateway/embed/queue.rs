@@ -36,6 +36,8 @@ pub struct Queue {
 pub struct Requester {
     pub urgency: Urgency,
     pub whose: Whose,
+    /// Its texts are of several tenants.
+    pub is_shared: bool,
     pub spent: Spent,
     pub cancellation: CancellationToken,
     /// The request's memory, kept as long as any of its texts.
@@ -292,7 +294,8 @@ async fn send(
         origins.push((text.request, text.index, text.tokens));
     }
     let tokens: Vec<u32> = origins.iter().map(|(_, _, tokens)| *tokens).collect();
-    let is_of_one = origins.windows(2).all(|two| Arc::ptr_eq(&two[0].0, &two[1].0));
+    let is_of_one = origins.windows(2).all(|two| Arc::ptr_eq(&two[0].0, &two[1].0))
+        && origins.iter().all(|(request, _, _)| !request.requester.is_shared);
     let clients = origins.iter().map(|(request, _, _)| &request.requester.cancellation);
     let cancellation = &CancellationToken::of_all(clients);
     let batch =

@@ -30,6 +30,8 @@ pub struct EmbedRequest {
     /// Tokens of each text where they are known.
     pub tokens: Vec<u32>,
     pub whose: Whose,
+    /// As [`crate::gateway::protocol::Client`] has it.
+    pub is_shared: bool,
     /// Cancelled when the client leaves.
     pub cancellation: CancellationToken,
     /// The request's memory, kept as long as any of its texts.
@@ -69,6 +71,7 @@ impl Queues {
         let requester = Requester {
             urgency: request.urgency,
             whose: request.whose.clone(),
+            is_shared: request.is_shared,
             spent: request.access.spent,
             cancellation: request.cancellation.clone(),
             _reservation: request.reservation.clone(),

@@ -88,10 +88,19 @@ pub fn find(source_no: i64) -> Result<Option<Source>> {
 
 /// As [`find`]; it cannot be detached before the transaction ends. An error (55P03) where it is just being detached.
 pub fn hold(source_no: i64) -> Result<Option<Source>> {
+    held(source_no, "KEY SHARE")
+}
+
+/// The same; nor can it be attached again, or otherwise changed.
+pub fn hold_as_it_is(source_no: i64) -> Result<Option<Source>> {
+    held(source_no, "NO KEY UPDATE")
+}
+
+fn held(source_no: i64, strength: &str) -> Result<Option<Source>> {
     spi::write_one(
         &format!(
             "SELECT {COLUMNS} FROM kb.sources s JOIN kb.knowledge_bases k USING (kb_no) WHERE s.source_no = $1
-             FOR KEY SHARE OF s NOWAIT"
+             FOR {strength} OF s NOWAIT"
         ),
         &[Arg::Long(source_no)],
         source,
@@ -257,18 +266,17 @@ pub fn begin_backfill(source_no: i64) -> Result<()> {
     Ok(())
 }
 
-/// How far the rows that were there already are enqueued; None: all are.
-pub fn set_backfill(source_no: i64, key: Option<&[String]>) -> Result<()> {
-    match key {
-        Some(key) => spi::execute(
-            "UPDATE kb.sources SET backfill = $2 WHERE source_no = $1 AND backfill IS NOT NULL",
-            &[Arg::Long(source_no), Arg::Texts(key)],
-        )?,
-        None => spi::execute(
-            "UPDATE kb.sources SET backfill = NULL WHERE source_no = $1",
-            &[Arg::Long(source_no)],
-        )?,
-    };
+/// How far the rows that were there already are enqueued, which was `before`; None: all are. Not where it has begun anew meanwhile.
+pub fn set_backfill(source_no: i64, before: &[String], key: Option<&[String]>) -> Result<()> {
+    spi::execute(
+        "UPDATE kb.sources SET backfill = CASE WHEN $3 THEN $4 END WHERE source_no = $1 AND backfill = $2",
+        &[
+            Arg::Long(source_no),
+            Arg::Texts(before),
+            Arg::Bool(key.is_some()),
+            Arg::Texts(key.unwrap_or_default()),
+        ],
+    )?;
     Ok(())
 }
 

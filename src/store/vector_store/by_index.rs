@@ -112,9 +112,9 @@ const MEMORY: (usize, &CStr) = (20_000, c"1000");
 
 impl Effort {
     /// Whether a scan gives all of a segment that qualifies, where there is less than was asked for. How many rows a segment has is
-    /// known about.
+    /// known about, or (0) not at all: after pg_upgrade, or where ANALYZE has met none of a small one's.
     fn is_exhaustive(self, segment: &Segment) -> bool {
-        self.visits <= MEMORY.0 && segment.rows * 2 <= self.visits as u64
+        self.visits <= MEMORY.0 && segment.rows > 0 && segment.rows * 2 <= self.visits as u64
     }
 
     fn read<T>(
@@ -263,7 +263,11 @@ impl Statement<'_> {
         let found = as_owner(|| Effort { ef_search, visits: 0 }.read(&sql, own, row))?;
         let (count, farthest) = found.into_iter().next().unwrap_or_default();
         // The index gives a few less than it was asked for where some are dead, and none where all are, or are another build's.
-        Ok((count * 10 < segment.rows as usize * 9).then(|| farthest.unwrap_or(f64::NEG_INFINITY)))
+        let is_all = match segment.rows as usize {
+            0 => count * 10 < ef_search * 9,
+            rows => count * 10 >= rows * 9,
+        };
+        Ok((!is_all).then(|| farthest.unwrap_or(f64::NEG_INFINITY)))
     }
 
     /// The condition on the rows of a segment.

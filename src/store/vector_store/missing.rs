@@ -10,6 +10,7 @@ use crate::pg::setting;
 use crate::pg::spi::{self, Arg};
 use crate::store::BY_INDEX_UNPLANNED;
 use crate::store::server_catalogs::vector_schema;
+use std::collections::HashSet;
 use uuid::Uuid;
 
 /// Rows that a statement gives whose plan is from row to row by indexes, whatever statistics say: where these are older than a build,
@@ -90,6 +91,19 @@ pub fn with_equal_text(
         &[Arg::Long(build_no), Arg::Long(fingerprint), Arg::Uuids(chunk_ids)],
         |row| row.uuid(0),
     )
+}
+
+pub fn among_those_with_vectors(
+    vector_db: &VectorDb,
+    build_no: i64,
+    chunk_ids: &[Uuid],
+) -> Result<HashSet<Uuid>> {
+    let sql = format!(
+        "SELECT v.chunk_id FROM {} v WHERE v.build_no = $1 AND v.chunk_id = ANY ($2::uuid[])",
+        vector_db.table()
+    );
+    let found = one_by_one(&sql, &[Arg::Long(build_no), Arg::Uuids(chunk_ids)], |row| row.uuid(0))?;
+    Ok(found.into_iter().collect())
 }
 
 pub fn reuse(

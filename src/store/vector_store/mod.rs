@@ -118,6 +118,9 @@ pub trait VectorStore {
     /// Those of these chunks, none of which has a vector, whose text has one by now elsewhere in the build.
     fn with_equal_text(&self, build_no: i64, fingerprint: i64, chunk_ids: &[Uuid]) -> Result<Vec<Uuid>>;
 
+    /// Those of these chunks that have a vector.
+    fn among_those_with_vectors(&self, build_no: i64, chunk_ids: &[Uuid]) -> Result<HashSet<Uuid>>;
+
     /// Gives chunks of these documents that have no vector yet the vector of the same text under the same fingerprint
     /// elsewhere in the knowledge base, from this build or from `lender` (the live one). Returns how many.
     fn reuse(

@@ -124,7 +124,7 @@ pub fn search(vector_db: &VectorDb, search: &Search) -> Result<Vec<Candidate>> {
                 "SELECT s.chunk_id, s.distance FROM (
                      SELECT DISTINCT ON (c.content_hash) c.chunk_id, ({distance}) + 0 AS distance
                      FROM {table} v {joins}
-                     WHERE {of_build} ORDER BY c.content_hash, c.chunk_id) s
+                     WHERE {of_build} ORDER BY c.content_hash, ({distance}) + 0, c.chunk_id) s
                  ORDER BY s.distance, s.chunk_id LIMIT {limit}"
             ),
             &arguments.all(),

@@ -1,9 +1,8 @@
 //! A vector store that is a table of this database: making it, filling it, dropping it.
 
-use super::missing;
 use super::nearest::{self, Search};
 use super::tail::Written;
-use super::{Health, Searched, VectorDb, VectorStore, sample, segments, tail};
+use super::{Health, Searched, VectorDb, VectorStore, missing, sample, segments, tail};
 use crate::error::{Error, Object, Result};
 use crate::model::vector_db::Element;
 use crate::model::{Candidate, Missing};
@@ -39,7 +38,7 @@ impl<T: Table> VectorStore for T {
     }
 
     fn empty(&self) -> Result<()> {
-        if !ddl::table_exists(&self.vector_db().table_name)? {
+        if !self.vector_db().has_pages()? {
             return Ok(());
         }
         cancel_index_build(self.vector_db())?;
@@ -213,6 +212,10 @@ impl<T: Table> VectorStore for T {
 
     fn with_equal_text(&self, build_no: i64, fingerprint: i64, chunk_ids: &[Uuid]) -> Result<Vec<Uuid>> {
         missing::with_equal_text(self.vector_db(), build_no, fingerprint, chunk_ids)
+    }
+
+    fn among_those_with_vectors(&self, build_no: i64, chunk_ids: &[Uuid]) -> Result<HashSet<Uuid>> {
+        missing::among_those_with_vectors(self.vector_db(), build_no, chunk_ids)
     }
 
     fn reuse(

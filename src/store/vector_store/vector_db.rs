@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::model::vector_db::Element;
 use crate::model::{Json, Metric, VectorDbConfig, VectorDbType};
-use crate::pg::spi::{Arg, Row};
+use crate::pg::spi::{self, Arg, Row};
 use crate::store::arguments::Arguments;
 use serde_json::{Value, json};
 
@@ -45,6 +45,13 @@ impl VectorDb {
     ) -> VectorDb {
         let table_name = config.table.clone().unwrap_or_else(|| name_of(id));
         VectorDb { table_name, dimension, kind, metric, element, config }
+    }
+
+    /// Whether its table is there and has held rows since it was made or emptied.
+    pub(super) fn has_pages(&self) -> Result<bool> {
+        let sql = "SELECT pg_catalog.pg_relation_size(pg_catalog.to_regclass('kb.' || pg_catalog.quote_ident($1))) > 0";
+        let found = spi::write_one(sql, &[Arg::Text(&self.table_name)], |row| row.opt::<bool>(0))?;
+        Ok(found.flatten().unwrap_or(false))
     }
 
     /// Its columns in a statement, of the table that the statement calls `alias`.

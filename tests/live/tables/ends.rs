@@ -5,6 +5,48 @@ use crate::support::cluster::succeed;
 use crate::support::{APP, Db, SOON, assert_sound, until};
 
 #[test]
+fn a_job_that_is_enqueued_beside_a_detach_is_done_or_gone() {
+    let cluster = crate::cluster!();
+    let (mut db, mut other) = (cluster.connect(APP), cluster.connect(APP));
+    for keep in [true, false] {
+        db.run("CREATE TABLE t (id int PRIMARY KEY, body text); INSERT INTO t VALUES (1, 'Ships lie in the harbor.')");
+        db.create_kb("k", "hash", "{}");
+        db.run("SELECT kb.attach_table('k', 't', '{body}')");
+        db.wait("k");
+        // As kb.retry does: documents first, then their jobs.
+        other.run(
+            "BEGIN; UPDATE kb.documents SET status = 'pending' WHERE external_id = '1';
+             INSERT INTO kb.jobs (kb_no, tenant_id, kind, subject, source_no)
+             SELECT kb_no, tenant_id, 'document', '1', source_no FROM kb.sources",
+        );
+        let waits =
+            "pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'SELECT kb.detach_table%'";
+        std::thread::scope(|scope| {
+            let detach = format!("SELECT kb.detach_table('k', 't', keep => {keep})");
+            let cluster = &cluster;
+            let detaching = scope.spawn(move || cluster.connect(APP).run(&detach));
+            until(SOON, "it waits", || db.count(waits) == 1);
+            other.run("COMMIT");
+            detaching.join().unwrap();
+        });
+        db.wait("k");
+        assert_eq!(
+            (db.count("kb.documents WHERE status = 'ready'"), db.jobs()),
+            (i64::from(keep), 0),
+            "{keep}"
+        );
+        // One that no source has any more.
+        db.run(
+            "INSERT INTO kb.jobs (kb_no, tenant_id, kind, subject, source_no)
+             SELECT kb_no, tenant_id, 'document', 'lost', 999999 FROM kb.knowledge_bases",
+        );
+        db.wait("k");
+        assert_eq!(db.jobs(), 0);
+        db.run("SELECT kb.drop_knowledge_base('k'); DROP TABLE t");
+    }
+}
+
+#[test]
 fn what_is_detached_or_dropped_leaves_nothing_behind() {
     let Some((_cluster, mut db)) = with_articles() else { return };
     db.create_kb("second", "hash", "{}");
