@@ -246,11 +246,11 @@ pub fn set_state(build_no: i64, state: BuildState) -> Result<()> {
 pub fn delete_chunks(build_no: i64, after: Uuid, limit: usize) -> Result<Option<Uuid>> {
     let deleted = setting::with(IN_ORDER, || {
         spi::write_one(
-            "WITH some AS MATERIALIZED (
+            "WITH part AS MATERIALIZED (
                  SELECT chunk_id FROM kb.chunks WHERE build_no = $1 AND chunk_id > $2::uuid ORDER BY chunk_id LIMIT $3),
              deleted AS (
-                 DELETE FROM kb.chunks WHERE build_no = $1 AND chunk_id = ANY (ARRAY(SELECT chunk_id FROM some)))
-             SELECT s.chunk_id, pg_catalog.count(*) OVER () FROM some s ORDER BY s.chunk_id DESC LIMIT 1",
+                 DELETE FROM kb.chunks WHERE build_no = $1 AND chunk_id = ANY (ARRAY(SELECT chunk_id FROM part)))
+             SELECT p.chunk_id, pg_catalog.count(*) OVER () FROM part p ORDER BY p.chunk_id DESC LIMIT 1",
             &[Arg::Long(build_no), Arg::Text(&after.to_string()), Arg::Long(limit as i64)],
             |row| Ok((row.uuid(0)?, row.get::<i64>(1)?)),
         )
