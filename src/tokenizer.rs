@@ -137,19 +137,19 @@ impl Tokenizer {
         }
     }
 
-    /// Every token's byte range in `text`, in order, widened to character boundaries. Tokens that
-    /// share a character have ranges that overlap; `tokens(t).len() == count(t)`.
-    pub(crate) fn tokens(&self, text: &str, bounds: &Bounds) -> Result<Vec<Range<usize>>> {
-        let mut tokens = Vec::with_capacity(text.len() / 4);
+    /// Every token's byte range in `text`, in order, widened to character boundaries; and whether what stands between white space of
+    /// ASCII in this text has the same tokens alone. Tokens that share a character have ranges that overlap; there are as many as
+    /// [`Tokenizer::count`] says.
+    pub(crate) fn located(&self, text: &str, bounds: &Bounds) -> Result<(Vec<Range<usize>>, bool)> {
+        let (mut tokens, mut by_words) = (Vec::with_capacity(text.len() / 4), self.reads_by_words(text));
         for piece in pieces(text) {
             bounds.spend(WORK * piece.len())?;
-            self.push_tokens(&text[piece.clone()], piece.start, &mut tokens);
+            by_words &= self.push_tokens(&text[piece.clone()], piece.start, &mut tokens);
         }
-        Ok(tokens)
+        Ok((tokens, by_words))
     }
 
-    /// Whether what stands between white space of ASCII in this text has the same tokens alone.
-    pub(crate) fn reads_by_words(&self, text: &str) -> bool {
+    fn reads_by_words(&self, text: &str) -> bool {
         let by_words = match self {
             Tokenizer::HuggingFace(inner) => {
                 // What these make of a character or a word depends on no other word.
@@ -164,7 +164,8 @@ impl Tokenizer {
         by_words && pieces(text).all(|piece| is_beside_space(text, piece.start))
     }
 
-    fn push_tokens(&self, text: &str, offset: usize, tokens: &mut Vec<Range<usize>>) {
+    /// Whether the tokeniser took the text.
+    fn push_tokens(&self, text: &str, offset: usize, tokens: &mut Vec<Range<usize>>) -> bool {
         let mut push = |range: Range<usize>| {
             let start = text.floor_char_boundary(range.start) + offset;
             let end = text.ceil_char_boundary(range.end) + offset;
@@ -175,7 +176,10 @@ impl Tokenizer {
         match self {
             Tokenizer::HuggingFace(inner) => match inner.encode(text, false) {
                 Ok(encoding) => encoding.get_offsets().iter().for_each(|&(s, e)| push(s..e)),
-                Err(_) => text.char_indices().for_each(|(i, c)| push(i..i + c.len_utf8())),
+                Err(_) => {
+                    text.char_indices().for_each(|(i, c)| push(i..i + c.len_utf8()));
+                    return false;
+                }
             },
             Tokenizer::Tiktoken(bpe) => {
                 let mut at = 0;
@@ -189,6 +193,7 @@ impl Tokenizer {
                 tokens.extend(words(text).map(|word| word.start + offset..word.end + offset));
             }
         }
+        true
     }
 }
 

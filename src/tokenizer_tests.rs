@@ -7,8 +7,13 @@ fn count(tokenizer: &Tokenizer, text: &str) -> usize {
     tokenizer.count(text, &Bounds::none()).unwrap()
 }
 
+/// Where the tokens of a text are.
+fn tokens(tokenizer: &Tokenizer, text: &str) -> Vec<Range<usize>> {
+    tokenizer.located(text, &Bounds::none()).unwrap().0
+}
+
 fn spans(tokenizer: &Tokenizer, text: &str) -> Vec<Range<usize>> {
-    disjoint(&tokenizer.tokens(text, &Bounds::none()).unwrap())
+    disjoint(&tokens(tokenizer, text))
 }
 
 fn embedder(provider: &str) -> Embedder {
@@ -71,7 +76,7 @@ fn spans_are_disjoint_on_character_boundaries_and_cover_what_prints() {
             let _ = &text[span.clone()];
         }
         assert_eq!(end, text.len());
-        assert_eq!(tokenizer.tokens(text, &Bounds::none()).unwrap().len(), count(&tokenizer, text));
+        assert_eq!(tokens(&tokenizer, text).len(), count(&tokenizer, text));
     }
 }
 
@@ -89,7 +94,7 @@ fn a_long_text_has_the_tokens_of_its_parts() {
         let one = count(&tokenizer, line);
         let text = line.repeat(4000);
         assert_eq!(count(&tokenizer, &text), 4000 * one);
-        let tokens = tokenizer.tokens(&text, &Bounds::none()).unwrap();
+        let tokens = tokens(&tokenizer, &text);
         assert_eq!(tokens.len(), 4000 * one);
         assert!(tokens.last().unwrap().end >= text.trim_end().len());
     }
@@ -131,7 +136,7 @@ fn tokens_between_white_space_are_the_same_alone_for_tokenisers_that_say_so() {
     let text = "Hëllo  wörlds\n\tunbreakable hello, (world).  un break\u{85}able É\u{301} [SEP] hello";
     for tokenizer in [wordpiece(), Tokenizer::words()] {
         assert!(tokenizer.reads_by_words(text));
-        let tokens = tokenizer.tokens(text, &Bounds::none()).unwrap();
+        let tokens = tokens(&tokenizer, text);
         let edges: Vec<usize> = (0..=text.len()).filter(|at| is_beside_space(text, *at)).collect();
         for start in &edges {
             for end in edges.iter().filter(|end| *end >= start) {
@@ -144,4 +149,16 @@ fn tokens_between_white_space_are_the_same_alone_for_tokenisers_that_say_so() {
         assert!(tokenizer.reads_by_words(&"hello world ".repeat(PIECE)));
     }
     assert!(!Tokenizer::tiktoken("cl100k_base").unwrap().reads_by_words(text));
+}
+
+#[test]
+fn tokens_of_a_text_that_is_refused_are_not_those_of_its_words() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tokenizer.json");
+    // Without its token for unknown words in the vocabulary.
+    std::fs::write(&path, wordpiece_json().replace("\"unk_token\":\"[UNK]\"", "\"unk_token\":\"[NONE]\""))
+        .unwrap();
+    let tokenizer = Tokenizer::from_file(&path, "m").unwrap();
+    let by_words = |text: &str| tokenizer.located(text, &Bounds::none()).unwrap().1;
+    assert!(by_words("hello world") && !by_words("hello unheard world"));
 }

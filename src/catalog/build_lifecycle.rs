@@ -82,6 +82,8 @@ pub fn switch(next: &Build) -> Result<bool> {
         return Ok(false);
     }
     let failed = next.run_no.map_or(Ok(0), runs::failed)?;
+    // Edits that came after the run's documents.
+    jobs::renew_leased(next.kb_no)?;
     if failed > 0 {
         builds::set_state(next.build_no, BuildState::Old)?;
         if let Some(run_no) = next.run_no {
@@ -105,8 +107,6 @@ pub fn switch(next: &Build) -> Result<bool> {
         }
     }
     builds::set_state(next.build_no, BuildState::Live)?;
-    // Edits that came after the run's documents.
-    jobs::renew_leased(next.kb_no)?;
     documents::recount(next.kb_no, next.build_no)?;
     if let Some(run_no) = next.run_no {
         runs::finish(run_no, RunState::Done, None)?;
@@ -132,20 +132,22 @@ pub fn enqueue_without_vectors(build: &Build) -> Result<()> {
 /// Chunks of an old build that are deleted at once: each vector table is looked into for each of them.
 const SLICE: usize = 1000;
 
-/// Removes an old build as [`sweep`] does, in transactions of their own, for about so long; the rest is left for the next time.
-pub fn sweep_some(build: &Build, time: Duration) -> Result<()> {
+/// Removes an old build as [`sweep`] does, in transactions of their own, for about so long, from behind a chunk on. Returned is the last
+/// chunk that was deleted, if there may be more.
+pub fn sweep_some(build: &Build, from: Uuid, time: Duration) -> Result<Option<Uuid>> {
     let begun = Instant::now();
     if build.owns_table {
         txn::in_txn(|| build.vector_db.store().empty())?;
     }
-    let mut last = Some(Uuid::nil());
-    while let Some(after) = last {
+    let mut last = from;
+    while let Some(deleted) = txn::in_txn(|| builds::delete_chunks(build.build_no, last, SLICE))? {
+        last = deleted;
         if begun.elapsed() >= time {
-            return Ok(());
+            return Ok(Some(last));
         }
-        last = txn::in_txn(|| builds::delete_chunks(build.build_no, after, SLICE))?;
     }
-    txn::in_txn(|| builds::delete(build.build_no))
+    txn::in_txn(|| builds::delete(build.build_no))?;
+    Ok(None)
 }
 
 /// Removes a build: its chunks and its vectors. A table of its own is dropped by the worker later (`worker/unused_tables.rs`): that

@@ -177,7 +177,8 @@ pub fn finished_next() -> Result<Vec<Build>> {
     spi::write(
         &format!(
             "SELECT {} FROM kb.builds b WHERE state = 'next'
-             AND NOT EXISTS (SELECT FROM kb.jobs j WHERE j.run_no = b.run_no)",
+             AND NOT EXISTS (SELECT FROM kb.jobs j WHERE j.run_no = b.run_no)
+             AND (b.run_no IS NOT NULL OR NOT EXISTS (SELECT FROM kb.jobs j WHERE j.kb_no = b.kb_no))",
             columns()
         ),
         &[],

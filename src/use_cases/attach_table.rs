@@ -64,6 +64,7 @@ pub fn attach_table(kb_id: &str, relation: u32, wanted: WantedTable) -> Result<i
         backfill: None,
         is_partitioned: table.is_partitioned,
         partitions: Vec::new(),
+        attached_at: 0,
     };
     // As the worker will read it: what the role may not do is told now.
     rows::check(&source)?;

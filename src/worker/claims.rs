@@ -22,10 +22,6 @@ const EXPIRED_EVERY: Duration = Duration::from_secs(2);
 const TURNS: usize = 256;
 /// Turns of one claim at most: so many one-job backlogs are claimed from at once.
 const TURNS_AT_ONCE: usize = 64;
-/// For how long a backlog is passed over that waits for paused embedders only and so gave nothing: many times as long as it took
-/// to find that out, for each of its jobs is looked at.
-const BARREN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
-const BARREN_TIMES: u32 = 20;
 /// Looks and claims of one call at most, where nothing is found.
 const ROUNDS: usize = 8;
 
@@ -60,9 +56,6 @@ struct Turns {
     after_kb: HashMap<String, i64>,
     /// The embedders of knowledge bases that wait, as they were when they were looked for.
     embedders: HashMap<i64, Vec<String>>,
-    /// Until when backlogs are passed over that gave nothing, and the embedders that were paused then.
-    barren: HashMap<Backlog, Instant>,
-    paused: Vec<String>,
     looked: Pace,
     from_start: Option<Instant>,
 }
@@ -121,7 +114,6 @@ impl Turns {
     ) -> (Vec<Job>, Result<()>) {
         let mut claimed: Vec<Job> = Vec::new();
         let mut tried = HashSet::new();
-        self.note_paused(wanted);
         for _ in 0..ROUNDS {
             if wanted.limit == 0 {
                 break;
@@ -129,10 +121,8 @@ impl Turns {
             if let Err(error) = self.look_if_due(priority, busy) {
                 return (claimed, Err(error));
             }
-            let (embedders, barren) = (&self.embedders, &self.barren);
-            let is_free =
-                |backlog: &Backlog| !barren.contains_key(backlog) && !is_busy(embedders, backlog, busy);
-            let taken = self.waiting.take(TURNS_AT_ONCE, is_free);
+            let embedders = &self.embedders;
+            let taken = self.waiting.take(TURNS_AT_ONCE, |backlog| !is_busy(embedders, backlog, busy));
             let is_new = taken.iter().filter(|turn| tried.insert(turn.whose.clone())).count() > 0;
             match self.claim_in_turn(priority, taken, wanted, lease) {
                 Ok(jobs) if jobs.is_empty() && !is_new => break,
@@ -158,43 +148,13 @@ impl Turns {
         }
         let backlogs: Vec<(Backlog, i64)> =
             taken.iter().map(|turn| (turn.whose.clone(), turn.floor)).collect();
-        let begun = Instant::now();
         let jobs = txn::in_txn(|| due_jobs::claim(priority, &backlogs, wanted, lease))?;
-        if jobs.len() < wanted.limit {
-            let until = Instant::now() + (begun.elapsed() * BARREN_TIMES).clamp(BARREN.0, BARREN.1);
-            let gave = |backlog: &Backlog| {
-                jobs.iter().any(|job| job.kb_no == backlog.kb_no && job.tenant_id == backlog.tenant_id)
-            };
-            let is_paused = |backlog: &Backlog| {
-                let own = self.embedders.get(&backlog.kb_no).into_iter().flatten();
-                own.clone().any(|embedder| self.paused.contains(embedder))
-            };
-            let barren: Vec<Backlog> = backlogs
-                .iter()
-                .map(|(backlog, _)| backlog)
-                .filter(|backlog| is_paused(backlog) && !gave(backlog))
-                .cloned()
-                .collect();
-            self.barren.extend(barren.into_iter().map(|backlog| (backlog, until)));
-        }
         let claimed: Vec<(Backlog, i64)> = jobs
             .iter()
             .map(|job| (Backlog { tenant_id: job.tenant_id.clone(), kb_no: job.kb_no }, job.job_no))
             .collect();
         self.waiting.give_back(taken, &claimed, wanted.share, jobs.len() >= wanted.limit);
         Ok(jobs)
-    }
-
-    /// Forgets which backlogs gave nothing when their time is over, or other embedders are paused than then.
-    fn note_paused(&mut self, wanted: &Wanted) {
-        let mut paused: Vec<String> = wanted.paused.iter().chain(&wanted.paused_for.0).cloned().collect();
-        paused.sort();
-        if self.paused != paused {
-            self.paused = paused;
-            self.barren.clear();
-        }
-        let now = Instant::now();
-        self.barren.retain(|_, until| *until > now);
     }
 
     /// Looks who has due jobs, if that is not known.

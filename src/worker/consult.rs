@@ -140,7 +140,9 @@ impl Case {
 
 /// Whether documents are of several tenants.
 pub fn are_of_several(cases: &[Case]) -> bool {
-    cases.windows(2).any(|two| two[0].document.job.tenant_id != two[1].document.job.tenant_id)
+    let mut tenants = cases.iter().map(|case| &case.document.job.tenant_id);
+    let first = tenants.next();
+    tenants.any(|tenant| Some(tenant) != first)
 }
 
 /// Asks what the documents want, build by build.
@@ -206,14 +208,11 @@ fn chat(
     pump.run(llm.config.remote.max_concurrency, next, take)?;
     if let Some(error) = refused.into_inner() {
         // What the model said may repeat a text, which is no other tenant's business.
-        let error = match are_of_several(cases) {
-            true => Error::Service {
-                what: Object::Llm,
-                id: llm.id.clone(),
-                problem: "it failed for another document of the knowledge base".into(),
-                passing: true,
-            },
-            false => error,
+        let error = match error {
+            Error::Service { what, id, passing, .. } if are_of_several(cases) => {
+                Error::Service { what, id, problem: "it failed for another document".into(), passing }
+            }
+            error => error,
         };
         for (case, _) in &asks {
             cases[*case].consulted.refuse(build_no, error.clone());

@@ -36,6 +36,8 @@ pub struct Batch<T> {
     pub target: Arc<T>,
     /// The right to ask the embedder, as it was when the batch was made.
     pub access: Access,
+    /// Whose its documents were when it was sent; None: several tenants', or not known.
+    pub tenant: Option<String>,
     /// Different texts: equal ones are sent once.
     pub texts: Vec<String>,
     /// Of each text.
@@ -55,7 +57,8 @@ pub fn hash(text: &str) -> u64 {
 impl<T: Destination> Batch<T> {
     pub fn new(target: Arc<T>, access: Access) -> Batch<T> {
         let (texts, hashes, tokens) = (Vec::new(), Vec::new(), Vec::new());
-        Batch { target, access, texts, hashes, tokens, chunks: Vec::new(), holds: Vec::new() }
+        let (chunks, holds) = (Vec::new(), Vec::new());
+        Batch { target, access, tenant: None, texts, hashes, tokens, chunks, holds }
     }
 
     /// Adds chunks: each with its text, and the tokens that it has.
@@ -97,8 +100,9 @@ impl<T: Destination> Batch<T> {
             let documents: HashSet<i64> = chunks.iter().map(|chunk| chunk.document_id).collect();
             let mut holds = self.holds.clone();
             holds.retain(|hold| documents.contains(&hold.document_id));
-            let (target, access) = (Arc::clone(&self.target), self.access.clone());
-            Batch { target, access, texts, hashes, tokens, chunks, holds }
+            let (target, access, tenant) =
+                (Arc::clone(&self.target), self.access.clone(), self.tenant.clone());
+            Batch { target, access, tenant, texts, hashes, tokens, chunks, holds }
         };
         [half((texts, hashes, tokens), left), half(second, right)]
     }

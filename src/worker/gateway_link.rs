@@ -46,8 +46,7 @@ impl GatewayLink {
         self.in_flight.clear();
     }
 
-    /// Sends a batch, whose texts `are_shared` by tenants.
-    pub fn send(&mut self, batch: Batch<Target>, are_shared: bool) -> Result<()> {
+    pub fn send(&mut self, batch: Batch<Target>) -> Result<()> {
         let connection = match &mut self.connection {
             Some(connection) => connection,
             none => none.insert(Connection::open(START)?),
@@ -60,7 +59,10 @@ impl GatewayLink {
             urgency: Urgency::Ingest,
             texts: batch.texts.clone(),
             tokens: batch.tokens.clone(),
-            client: Client { is_shared: are_shared, ..client::this_client(&build.tenant_id, build.kb_no) },
+            client: Client {
+                is_shared: batch.tenant.is_none(),
+                ..client::this_client(&build.tenant_id, build.kb_no)
+            },
             patience_ms: None,
         })?;
         if self.in_flight.is_empty() {

@@ -12,7 +12,9 @@ use crate::gateway::client;
 use crate::gateway::protocol::{Capability, UsageRow};
 use crate::pg::{latch, txn, wake};
 use crate::store::{builds, changes, embedders, jobs, quotas, runs, services, usage, vector_store};
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
+use uuid::Uuid;
 
 /// How often that is done while documents are under way.
 const EVERY: Duration = Duration::from_secs(2);
@@ -20,6 +22,9 @@ const EVERY: Duration = Duration::from_secs(2);
 const BOOK_EVERY: Duration = Duration::from_secs(2);
 /// How long the gateway's answer is waited for: what does not come now comes the next time.
 const BOOK_WITHIN: Duration = Duration::from_secs(2);
+
+/// How long an old build is swept at a time, about.
+const SWEPT_FOR: Duration = Duration::from_millis(100);
 
 pub struct Housekeeping {
     done_at: Instant,
@@ -32,6 +37,8 @@ pub struct Housekeeping {
     keyword_index: KeywordIndex,
     pub unused_tables: UnusedTables,
     query_log: QueryLog,
+    /// Up to which chunk old builds are swept.
+    swept: HashMap<i64, Uuid>,
     /// Questions were logged since that was last asked.
     has_logged: bool,
 }
@@ -46,6 +53,7 @@ impl Housekeeping {
             keyword_index: KeywordIndex::default(),
             unused_tables: UnusedTables::default(),
             query_log: QueryLog::default(),
+            swept: HashMap::new(),
             has_logged: false,
         }
     }
@@ -76,6 +84,20 @@ impl Housekeeping {
         }
     }
 
+    fn sweep_old_builds(&mut self, log: &mut Log) -> Result<()> {
+        let builds = txn::in_txn(builds::old)?;
+        self.swept.retain(|build_no, _| builds.iter().any(|build| build.build_no == *build_no));
+        for build in builds {
+            let from = self.swept.get(&build.build_no).copied().unwrap_or_default();
+            match build_lifecycle::sweep_some(&build, from, SWEPT_FOR) {
+                Ok(last) => self.swept.extend(last.map(|last| (build.build_no, last))),
+                // A query may be reading it: then it is swept later.
+                Err(error) => log.write(&format!("old build {} stays for now", build.build_no), &error),
+            }
+        }
+        Ok(())
+    }
+
     /// Does all of it; true when nothing is left to wait for.
     pub fn run(&mut self, indexes: &mut Indexes, log: &mut Log) -> bool {
         self.done_at = Instant::now();
@@ -91,7 +113,7 @@ impl Housekeeping {
                     log.write(&format!("build {} cannot be switched to now", build.build_no), &error);
                 }
             }
-            sweep_old_builds(log)?;
+            self.sweep_old_builds(log)?;
             let are_tables_left = self.unused_tables.drop(log)?;
             settle_quotas(log)?;
             indexes.move_large_builds(log);
@@ -171,19 +193,6 @@ fn price(capability: Capability, endpoint: &str) -> Result<Option<u64>> {
             .map(|llm| llm.config.remote),
     };
     Ok(remote.and_then(|remote| remote.price_micros))
-}
-
-/// How long an old build is swept at a time, about.
-const SWEPT_FOR: Duration = Duration::from_millis(100);
-
-fn sweep_old_builds(log: &mut Log) -> Result<()> {
-    for build in txn::in_txn(builds::old)? {
-        // A query may be reading it: then it is swept later.
-        if let Err(error) = build_lifecycle::sweep_some(&build, SWEPT_FOR) {
-            log.write(&format!("old build {} stays for now", build.build_no), &error);
-        }
-    }
-    Ok(())
 }
 
 /// Counts what tenants have whose quota was set a while ago, now that whoever did not know of it has ended.

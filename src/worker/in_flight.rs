@@ -11,8 +11,8 @@ const RECEIVED: usize = 200_000;
 pub struct InFlight<T> {
     /// By request id.
     batches: HashMap<u64, Batch<T>>,
-    /// Which batch has a chunk or a text of a build.
-    by_chunk: HashMap<(i64, Uuid), u64>,
+    /// Which batch has a chunk or a text of a build, and where.
+    by_chunk: HashMap<(i64, Uuid), (u64, usize)>,
     by_text: HashMap<(i64, u64), (u64, usize)>,
     /// Bytes that each batch holds at the gateway.
     costs: HashMap<u64, usize>,
@@ -52,7 +52,8 @@ impl<T: Destination> InFlight<T> {
 
     pub fn add(&mut self, id: u64, batch: Batch<T>) {
         let build_no = batch.target.build_no();
-        self.by_chunk.extend(batch.chunks.iter().map(|chunk| ((build_no, chunk.chunk_id), id)));
+        let chunks = batch.chunks.iter().enumerate();
+        self.by_chunk.extend(chunks.map(|(at, chunk)| ((build_no, chunk.chunk_id), (id, at))));
         let texts = batch.hashes.iter().enumerate();
         self.by_text.extend(texts.map(|(text, hash)| ((build_no, *hash), (id, text))));
         self.costs.insert(id, batch.cost());
@@ -66,7 +67,7 @@ impl<T: Destination> InFlight<T> {
         // Another batch may have the same chunk or text by now.
         for chunk in &batch.chunks {
             let key = (build_no, chunk.chunk_id);
-            if self.by_chunk.get(&key) == Some(&id) {
+            if self.by_chunk.get(&key).is_some_and(|(of, _)| *of == id) {
                 self.by_chunk.remove(&key);
             }
         }
@@ -83,7 +84,7 @@ impl<T: Destination> InFlight<T> {
     /// Where a chunk's vector will come from, if the chunk is at the gateway already (it was sent before its document
     /// was claimed again) or another one with the same text is.
     pub fn find(&self, build_no: i64, chunk_id: Uuid, content: &str) -> Option<Place> {
-        if let Some(batch) = self.by_chunk.get(&(build_no, chunk_id)) {
+        if let Some((batch, _)) = self.by_chunk.get(&(build_no, chunk_id)) {
             return Some(Place { batch: *batch, text: None });
         }
         let (batch, text) = *self.by_text.get(&(build_no, hash(content)))?;
@@ -99,15 +100,16 @@ impl<T: Destination> InFlight<T> {
     pub fn join(&mut self, place: Place, chunk: BatchChunk, holds: Vec<Hold>) {
         let Some(batch) = self.batches.get_mut(&place.batch) else { return };
         batch.holds.extend(holds);
+        let key = (batch.target.build_no(), chunk.chunk_id);
         match place.text {
             Some(text) => {
-                self.by_chunk.insert((batch.target.build_no(), chunk.chunk_id), place.batch);
+                self.by_chunk.insert(key, (place.batch, batch.chunks.len()));
                 batch.chunks.push(BatchChunk { text, ..chunk });
             }
             // Its document may have been deleted and put again.
             None => {
-                let own = batch.chunks.iter_mut().filter(|own| own.chunk_id == chunk.chunk_id);
-                own.for_each(|own| own.document_id = chunk.document_id);
+                let own = self.by_chunk.get(&key).and_then(|(_, at)| batch.chunks.get_mut(*at));
+                own.into_iter().for_each(|own| own.document_id = chunk.document_id);
             }
         }
     }

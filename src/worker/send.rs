@@ -231,7 +231,7 @@ fn join_sent(
         let chunk = BatchChunk { chunk_id, document_id, ordinal, text: 0 };
         // Of another tenant's batch its errors may tell.
         let place = in_flight.find(target.build_no(), chunk_id, &content).filter(|place| {
-            let sent = in_flight.batch(*place).and_then(|batch| tenant_of(batch, open));
+            let sent = in_flight.batch(*place).and_then(|batch| batch.tenant.as_deref());
             sent.is_none_or(|tenant| open.tenant(document_id) == Some(tenant))
         });
         match place {
@@ -259,8 +259,8 @@ fn send_batch(
     // One that is too large for a request is alone in its batch.
     let Some(text) = batch.texts.iter().find(|text| text.len() > frame::MAX_TEXT) else {
         let (target, holds) = (Arc::clone(&batch.target), batch.holds.clone());
-        let are_shared = tenant_of(&batch, open).is_none();
-        return match link.send(batch, are_shared) {
+        let batch = Batch { tenant: tenant_of(&batch, open).map(str::to_string), ..batch };
+        return match link.send(batch) {
             // Of the tenant's name, say: a fault of these documents only.
             Err(error @ Error::TooLarge { .. }) => open.fail(pauses, &target, &holds, &error),
             sent => sent,

@@ -292,7 +292,9 @@ fn backfill(source_no: i64, mut asks_published: bool, spent: &mut Duration) -> R
     let begun = Instant::now();
     while begun.elapsed() < BACKFILL_TIME {
         let Some(source) = txn::in_txn(|| catalog::find(source_no))? else { return Ok(()) };
-        let Some(after) = source.backfill.clone() else { return Ok(()) };
+        if source.backfill.is_none() {
+            return Ok(());
+        }
         if txn::in_txn(|| jobs::waiting(source.kb_no))? >= BACKFILL_BELOW {
             return Ok(());
         }
@@ -306,7 +308,7 @@ fn backfill(source_no: i64, mut asks_published: bool, spent: &mut Duration) -> R
         if let Err(error) = result {
             // What does not pass by itself: nobody must wait for it. Attaching the table again begins anew.
             if !error.is_transient() {
-                txn::in_txn(|| catalog::set_backfill(source_no, &after, None))?;
+                txn::in_txn(|| catalog::set_backfill(&source, None))?;
             }
             return Err(error);
         }
@@ -315,8 +317,7 @@ fn backfill(source_no: i64, mut asks_published: bool, spent: &mut Duration) -> R
 }
 
 fn backfill_page(source_no: i64, asks_published: bool, spent: &mut Duration) -> Result<()> {
-    // Attached again with other settings, it begins anew: what is read here is as they are now.
-    let Some(source) = catalog::hold_as_it_is(source_no)? else { return Ok(()) };
+    let Some(source) = catalog::hold(source_no)? else { return Ok(()) };
     let Some(after) = source.backfill.clone() else { return Ok(()) };
     let source = located(source)?;
     let found =
@@ -326,5 +327,5 @@ fn backfill_page(source_no: i64, asks_published: bool, spent: &mut Duration) -> 
         |row: KeyRow| (row.tenant.unwrap_or_else(|| source.tenant_id.clone()), row_key::encode(&row.key));
     let published = found.into_iter().filter(|row| row.is_published);
     enqueue(&source, published.map(name), Priority::Backfill)?;
-    catalog::set_backfill(source.source_no, &after, last.as_deref())
+    catalog::set_backfill(&source, last.as_deref())
 }

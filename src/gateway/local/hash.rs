@@ -19,8 +19,9 @@ pub struct Hash {
     known: Mutex<HashMap<String, u64>>,
 }
 
-/// Words whose hashes are kept from one call to the next at most.
+/// Words whose hashes are kept from one call to the next at most, and their bytes: others are seldom met again.
 const MOST_KNOWN: usize = 50_000;
+const LONGEST_KNOWN: usize = 32;
 
 /// Weight of a word pair beside a word's 1; of a word of up to three letters (mostly function words).
 const PAIR: f32 = 0.25;
@@ -31,14 +32,16 @@ impl Hash {
         Hash { embedder: embedder.clone(), known: Mutex::default() }
     }
 
-    /// `known` gets the hashes of words that it lacks.
+    /// `known` gets the hashes of short words that it lacks.
     fn vector(&self, words: &[Cow<str>], known: &mut HashMap<String, u64>) -> Vec<f32> {
         let mut features: Vec<(u64, f32)> = Vec::with_capacity(2 * words.len());
         for word in words {
             let weight = if word.chars().nth(3).is_none() { SHORT_WORD } else { 1.0 };
             let hash = known.get(&**word).copied().unwrap_or_else(|| {
                 let hash = hash_of(word);
-                known.insert(word.to_string(), hash);
+                if word.len() <= LONGEST_KNOWN {
+                    known.insert(word.to_string(), hash);
+                }
                 hash
             });
             features.push((hash, weight));

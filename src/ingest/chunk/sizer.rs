@@ -32,11 +32,13 @@ const LOOKUP: usize = 4;
 
 impl<'a> WindowSizer<'a> {
     pub fn new(window: &'a str, unit: Unit, tokenizer: &'a Tokenizer, bounds: &'a Bounds) -> Result<Self> {
-        let tokens = match unit {
-            Unit::Tokens => Some(tokenizer.tokens(window, bounds)?),
-            Unit::Characters => None,
+        let (tokens, by_words) = match unit {
+            Unit::Tokens => {
+                let (tokens, by_words) = tokenizer.located(window, bounds)?;
+                (Some(tokens), by_words)
+            }
+            Unit::Characters => (None, false),
         };
-        let by_words = tokens.is_some() && tokenizer.reads_by_words(window);
         Ok(WindowSizer { window, tokenizer, bounds, tokens, by_words, left: Cell::new(None) })
     }
 

@@ -45,11 +45,14 @@ pub struct Source {
     pub is_partitioned: bool,
     /// The oids of its partitions that have triggers, as far as is known.
     pub partitions: Vec<i64>,
+    /// When it was attached last, in microseconds since 1970.
+    pub attached_at: i64,
 }
 
 const COLUMNS: &str =
     "s.source_no, s.kb_no, k.id, s.tenant_id, s.relation::bigint, s.relation_name, s.role_name::text, s.key,
-    s.config, s.backfill, s.is_partitioned, s.partitions::bigint[]";
+    s.config, s.backfill, s.is_partitioned, s.partitions::bigint[],
+    (pg_catalog.date_part('epoch', s.updated_at) * 1000000)::bigint";
 
 /// Whether the table $1 may be that of a source: it has the oid, or the name.
 const MAY_BE: &str = "s.relation = $1::oid OR s.relation_name = (
@@ -72,6 +75,7 @@ fn source(row: &Row) -> Result<Source> {
         backfill: row.opt(9)?,
         is_partitioned: row.get(10)?,
         partitions: row.get(11)?,
+        attached_at: row.get(12)?,
     })
 }
 
@@ -88,19 +92,10 @@ pub fn find(source_no: i64) -> Result<Option<Source>> {
 
 /// As [`find`]; it cannot be detached before the transaction ends. An error (55P03) where it is just being detached.
 pub fn hold(source_no: i64) -> Result<Option<Source>> {
-    held(source_no, "KEY SHARE")
-}
-
-/// The same; nor can it be attached again, or otherwise changed.
-pub fn hold_as_it_is(source_no: i64) -> Result<Option<Source>> {
-    held(source_no, "NO KEY UPDATE")
-}
-
-fn held(source_no: i64, strength: &str) -> Result<Option<Source>> {
     spi::write_one(
         &format!(
             "SELECT {COLUMNS} FROM kb.sources s JOIN kb.knowledge_bases k USING (kb_no) WHERE s.source_no = $1
-             FOR {strength} OF s NOWAIT"
+             FOR KEY SHARE OF s NOWAIT"
         ),
         &[Arg::Long(source_no)],
         source,
@@ -266,13 +261,16 @@ pub fn begin_backfill(source_no: i64) -> Result<()> {
     Ok(())
 }
 
-/// How far the rows that were there already are enqueued, which was `before`; None: all are. Not where it has begun anew meanwhile.
-pub fn set_backfill(source_no: i64, before: &[String], key: Option<&[String]>) -> Result<()> {
+/// How far the rows that were there already are enqueued; None: all are. Not where that is not as `source` says, or the table was
+/// attached again meanwhile: then it begins anew.
+pub fn set_backfill(source: &Source, key: Option<&[String]>) -> Result<()> {
     spi::execute(
-        "UPDATE kb.sources SET backfill = CASE WHEN $3 THEN $4 END WHERE source_no = $1 AND backfill = $2",
+        "UPDATE kb.sources SET backfill = CASE WHEN $4 THEN $5 END
+         WHERE source_no = $1 AND backfill = $2 AND (pg_catalog.date_part('epoch', updated_at) * 1000000)::bigint = $3",
         &[
-            Arg::Long(source_no),
-            Arg::Texts(before),
+            Arg::Long(source.source_no),
+            Arg::Texts(source.backfill.as_deref().unwrap_or_default()),
+            Arg::Long(source.attached_at),
             Arg::Bool(key.is_some()),
             Arg::Texts(key.unwrap_or_default()),
         ],
