@@ -343,7 +343,7 @@ impl Error {
         matches!(self, Error::Database { sqlstate, .. } if sqlstate == LOCKED)
     }
 
-    /// Whether it was in the way, or ended in a deadlock, from which this session was taken out.
+    /// Whether another session's lock was in the way, or this session gave way in a deadlock.
     pub fn is_conflict(&self) -> bool {
         self.is_lock() || matches!(self, Error::Database { sqlstate, .. } if sqlstate.starts_with("40"))
     }
