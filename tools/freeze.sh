@@ -11,4 +11,3 @@ name=kb--$version.sql
 [ ! -e "$root/sql/released/$name" ] || die "sql/released/$name is there: what is released does not change"
 cp "$("$PG_CONFIG" --sharedir)/extension/$name" "$root/sql/released/$name"
 say "sql/released/$name is kept. From now on a change of the schema needs a new version in Cargo.toml and sql/upgrade/kb--$version--NEW.sql; tests/live/upgrade needs fill-$version.sql"
-"$root/tools/install.sh" dev

@@ -20,21 +20,11 @@ rm -rf "$stage"
 cargo pgrx package "${flags[@]}" >"$root/.scratch/package.log" || { cat "$root/.scratch/package.log" >&2; exit 1; }
 place_all "$stage" '*'
 
-# Scripts from one version to the next; and for the tests, each released install script as version X.frozen, from which
-# an empty script leads to X.
+# Scripts from one version to the next.
 extension=$("$PG_CONFIG" --sharedir)/extension
 for script in sql/upgrade/kb--*--*.sql; do
     [ ! -e "$script" ] || place "$script" "$extension/${script##*/}"
 done
-if [ "$profile" = dev ]; then
-    for script in sql/released/kb--*.sql; do
-        [ -e "$script" ] || continue
-        version=${script##*/kb--}
-        version=${version%.sql}
-        place "$script" "$extension/kb--$version.frozen.sql"
-        place /dev/null "$extension/kb--$version.frozen--$version.sql"
-    done
-fi
 
 if [ "$profile" = release ] && [ -d "$KB_MODEL_DIR" ]; then
     # Where kb.model_dir points unless it is set.

@@ -29,6 +29,7 @@ if is_root; then chown postgres:postgres "$work"; fi
 # Also stops what a test left running: every cluster of this run is in $work.
 cleanup() {
     clusters_stop "$work"
+    "$root/tools/versions.sh" remove || true
     rm -rf "$work" "$work.run"
 }
 trap cleanup EXIT
@@ -55,6 +56,7 @@ say "kernels, under a sanitizer"
 export KB_SCRATCH=$work RUST_TEST_THREADS=2
 if is_root; then export KB_SERVER_USER=postgres; else unset KB_SERVER_USER; fi
 say "unit tests and tests/"
+"$root/tools/versions.sh" place
 cargo=(cargo test --no-default-features -p kb -p kb-kernels --lib --tests)
 "${cargo[@]}" --no-run
 timeout --kill-after 30 3900 "${cargo[@]}" --no-fail-fast 2>&1 | tee "$work/output" || failed="$failed cargo-test"

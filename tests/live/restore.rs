@@ -302,7 +302,7 @@ fn vector_tables_of_an_earlier_version_get_the_policies_of_this_one() {
     let policies = "SELECT concat_ws(' ', policyname, cmd, qual, with_check) FROM pg_policies
         WHERE schemaname = 'kb' AND tablename LIKE 'vectors%' ORDER BY 1";
     let made: Vec<String> = db.all(policies);
-    // As 0.1.0 made them.
+    // As an earlier development version made them.
     for policy in ["read", "insert", "update", "delete"] {
         db.run(&format!("DROP POLICY tenant_{policy} ON {table}"));
     }

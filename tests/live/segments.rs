@@ -294,7 +294,7 @@ fn an_index_for_the_whole_table_becomes_a_segment() {
         "SELECT indexrelid::regclass::text FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
          JOIN pg_am a ON a.oid = c.relam WHERE amname = 'hnsw' AND indrelid = '{table}'::regclass"
     ));
-    // As kb 0.1.0 made it. And what others make stays theirs, whatever REINDEX CONCURRENTLY has left.
+    // An index without a condition. And what others make stays theirs, whatever REINDEX CONCURRENTLY has left.
     let short = &table[3..];
     db.run(&format!(
         "DROP INDEX {name}; CREATE INDEX {short}_hnsw ON {table} USING hnsw (embedding vector_cosine_ops);

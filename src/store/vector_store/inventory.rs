@@ -119,8 +119,8 @@ pub fn attach_restored() -> Result<()> {
     })
 }
 
-/// Whether a restore has not come to its end: it makes foreign keys last, and then policies, by their names. (Of 0.1.0 the last
-/// one is tenant_write.)
+/// Whether a restore has not come to its end: it makes foreign keys last, and then policies, by their names. (Of an
+/// earlier development version the last one is tenant_write.)
 pub fn is_being_restored() -> Result<bool> {
     let found = spi::write_one(
         &format!(
