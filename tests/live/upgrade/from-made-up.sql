@@ -3,6 +3,7 @@ SELECT pg_catalog.set_config('kb_install.search_path', pg_catalog.current_settin
        pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
 
 ALTER TABLE kb.builds RENAME COLUMN model TO embedder;
+ALTER TABLE kb.sources RENAME COLUMN problem TO error;
 ALTER TABLE kb.index_recall ADD COLUMN ef_search bigint;
 CREATE FUNCTION kb.count_tokens("text" text, "embedder" text DEFAULT NULL) RETURNS integer
     STABLE PARALLEL RESTRICTED LANGUAGE c AS 'MODULE_PATHNAME', 'count_tokens_wrapper';
