@@ -161,7 +161,7 @@ COMMENT ON FUNCTION kb.unshare(text, text) IS
 COMMENT ON FUNCTION kb.set_quota(text, bigint, bigint, bigint, bigint, bigint) IS
     'Sets what a tenant may have: bytes of all its documents, documents in one knowledge base, bytes of one document, knowledge bases, tokens a day at remote endpoints; NULL: as much as it likes. What it has already stays. Needs kb_admin, not bound.';
 COMMENT ON FUNCTION kb._tables_altered() IS
-    'Internal: follows partitions of attached tables that come and go.';
+    'Internal: writes down that attached tables, or partitions of them, were made, altered or dropped.';
 COMMENT ON FUNCTION kb._watched_changed() IS
     'Internal: tells all sessions that bindings, shares or quotas have changed.';
 COMMENT ON FUNCTION kb.wait(text, double precision) IS

@@ -162,8 +162,8 @@ CREATE TABLE kb.builds (
     created_at  timestamptz NOT NULL DEFAULT now(),
     -- For retrieval's ef_search auto: what kb.measure_recall has chosen.
     ef_search   bigint,
-    -- Its table has its foreign key. The worker adds that before it writes the first vector: it locks kb.chunks, and the transaction
-    -- that makes the table may last.
+    -- Its table has its foreign key. The worker adds that when no open transaction is in the way: it locks kb.chunks, and the
+    -- transaction that makes the table may last.
     is_keyed    boolean NOT NULL DEFAULT true,
     FOREIGN KEY (kb_no, tenant_id) REFERENCES kb.knowledge_bases (kb_no, tenant_id) ON DELETE CASCADE
 );
@@ -213,6 +213,8 @@ CREATE TABLE kb.documents (
     source_no    bigint,
     -- What models said of it while it was cut (MessagePack), so that an edit asks only for what it changed.
     answers      bytea,
+    -- The partition that its row was read in; NULL: the table has none, or it is not known (after a restore).
+    partition    oid,
     UNIQUE (kb_no, tenant_id, external_id),
     FOREIGN KEY (kb_no, kb_id) REFERENCES kb.knowledge_bases (kb_no, id) ON UPDATE CASCADE ON DELETE CASCADE,
     CHECK (content IS NOT NULL OR original IS NOT NULL)
@@ -456,13 +458,17 @@ CREATE TABLE kb.sources (
     created_at    timestamptz NOT NULL DEFAULT now(),
     updated_at    timestamptz NOT NULL DEFAULT now(),
     is_partitioned boolean NOT NULL DEFAULT false,
-    -- Its partitions that have triggers.
+    -- Its partitions, as the worker last found them.
     partitions    oid[] NOT NULL DEFAULT '{}',
     FOREIGN KEY (kb_no, tenant_id) REFERENCES kb.knowledge_bases (kb_no, tenant_id) ON DELETE CASCADE
 );
 ALTER SEQUENCE kb.source_no_seq OWNED BY kb.sources.source_no;
 CREATE INDEX sources_kb_no ON kb.sources (kb_no);
 CREATE INDEX sources_backfill ON kb.sources (source_no) WHERE backfill IS NOT NULL;
+-- Event triggers look up what a statement dropped: what that costs does not depend on how many tables are attached.
+CREATE INDEX sources_relation ON kb.sources (relation);
+CREATE INDEX sources_relation_name ON kb.sources (relation_name);
+CREATE INDEX sources_partitions ON kb.sources USING gin (partitions) WHERE is_partitioned;
 COMMENT ON TABLE kb.sources IS 'Tables whose rows are documents of a knowledge base. Changed by kb.attach_table and kb.detach_table.';
 COMMENT ON COLUMN kb.sources.source_no IS 'Its number, which kb.attach_table returns.';
 COMMENT ON COLUMN kb.sources.kb_no IS 'The number of the knowledge base.';
@@ -486,8 +492,10 @@ CREATE TABLE kb.changes (
     source_no  bigint NOT NULL,
     -- In the order of time, about (UUID version 7).
     change_id  uuid NOT NULL,
-    -- changed: these rows are to be read again; gone: they are in no answer any more; truncated: so are all.
-    change     text NOT NULL CHECK (change IN ('changed', 'gone', 'truncated')),
+    -- changed: these rows are to be read again; gone: they are in no answer any more; truncated: so are all; partitions: partitions
+    -- came or went, keys are the oids of those whose rows are in no answer until the worker has looked; filled: rows of a new
+    -- partition are to be enqueued, keys are its oid and the key up to which that is done.
+    change     text NOT NULL CHECK (change IN ('changed', 'gone', 'truncated', 'partitions', 'filled')),
     -- The tenant of each key; {}: the source's.
     tenants    text[] NOT NULL,
     keys       text[] NOT NULL,
@@ -498,17 +506,29 @@ CREATE TABLE kb.changes (
 ALTER TABLE kb.changes ALTER COLUMN keys SET STORAGE EXTERNAL;
 -- What a query must leave out.
 CREATE INDEX changes_gone ON kb.changes (source_no) WHERE change <> 'changed';
+CREATE INDEX changes_partitions ON kb.changes (source_no) WHERE change = 'partitions';
+CREATE INDEX changes_filled ON kb.changes (source_no) WHERE change = 'filled';
 ALTER TABLE kb.changes ENABLE ROW LEVEL SECURITY;
 ALTER TABLE kb.changes FORCE ROW LEVEL SECURITY;
 COMMENT ON TABLE kb.changes IS 'Rows of attached tables that were changed since the worker last looked. Nobody reads it but the library.';
 
--- Not of every update: the worker notes here how far it is, and each change has all sessions plan anew.
-CREATE TRIGGER watched_changed AFTER INSERT OR UPDATE OF is_partitioned OR DELETE OR TRUNCATE ON kb.sources
+-- How long the tables of an owner rest for a tenant, since reading them took long. The worker writes it seldom, and reads it when it
+-- begins: a crash may lose it. As kb.changes it is nobody's.
+CREATE UNLOGGED TABLE kb.reading_rests (
+    role_name   name NOT NULL,
+    tenant_id   text NOT NULL,
+    rests_until timestamptz NOT NULL,
+    PRIMARY KEY (role_name, tenant_id)
+);
+ALTER TABLE kb.reading_rests ENABLE ROW LEVEL SECURITY;
+ALTER TABLE kb.reading_rests FORCE ROW LEVEL SECURITY;
+COMMENT ON TABLE kb.reading_rests IS 'Until when the attached tables of an owner are not read for a tenant, since reading them took long. Nobody reads it but the worker.';
+
+-- Not of updates: the worker notes here how far it is, and each change has all sessions plan anew.
+CREATE TRIGGER watched_changed AFTER INSERT OR DELETE OR TRUNCATE ON kb.sources
     FOR EACH STATEMENT EXECUTE FUNCTION kb._watched_changed();
 -- Partitions come and go by DDL.
 CREATE EVENT TRIGGER kb_tables_altered ON ddl_command_end WHEN TAG IN ('CREATE TABLE', 'ALTER TABLE', 'CREATE SCHEMA')
-    EXECUTE FUNCTION kb._tables_altered();
-CREATE EVENT TRIGGER kb_tables_dropping ON ddl_command_start WHEN TAG IN ('DROP TABLE')
     EXECUTE FUNCTION kb._tables_altered();
 CREATE EVENT TRIGGER kb_tables_dropped ON sql_drop WHEN TAG IN ('DROP TABLE', 'DROP SCHEMA', 'DROP OWNED')
     EXECUTE FUNCTION kb._tables_altered();
@@ -727,7 +747,8 @@ COMMENT ON COLUMN kb.query_log.duration_ms IS 'How long the answer took.';
 CREATE TABLE kb.query_feedback (
     query_id  uuid NOT NULL,
     chunk_id  uuid NOT NULL,
-    kb_no     bigint NOT NULL REFERENCES kb.knowledge_bases (kb_no) ON DELETE CASCADE,
+    -- No foreign key: who has asked a knowledge base of another tenant must not hold up its drop.
+    kb_no     bigint NOT NULL,
     tenant_id text NOT NULL,
     relevant  boolean NOT NULL,
     given_at  timestamptz NOT NULL DEFAULT now(),

@@ -114,3 +114,24 @@ pub fn drop_with_extension(table: &str) -> Result<()> {
     }
     Ok(())
 }
+
+/// Has DROP EXTENSION kb drop a trigger of a table, as ALTER TRIGGER … DEPENDS ON EXTENSION does. That locks the extension until the
+/// transaction ends, so that nobody else could make one meanwhile.
+pub fn trigger_depends_on_extension(relation: u32, trigger: &str) -> Result<()> {
+    let name = CString::new(trigger).map_err(|e| Error::Internal(e.to_string()))?;
+    // SAFETY: catalog look-ups inside a transaction; what is missing is an ERROR; the addresses are complete.
+    unsafe {
+        let depender = pg_sys::ObjectAddress {
+            classId: pg_sys::TriggerRelationId,
+            objectId: pg_sys::get_trigger_oid(pg_sys::Oid::from(relation), name.as_ptr(), false),
+            objectSubId: 0,
+        };
+        let referenced = pg_sys::ObjectAddress {
+            classId: pg_sys::ExtensionRelationId,
+            objectId: pg_sys::get_extension_oid(c"kb".as_ptr(), false),
+            objectSubId: 0,
+        };
+        pg_sys::recordDependencyOn(&depender, &referenced, pg_sys::DependencyType::DEPENDENCY_AUTO_EXTENSION);
+    }
+    Ok(())
+}

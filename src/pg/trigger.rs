@@ -52,12 +52,11 @@ pub enum Change {
 }
 
 impl Firing {
-    /// An error if the function was not called by an AFTER trigger, or a BEFORE one of TRUNCATE.
+    /// An error if the function was not called by an AFTER trigger.
     pub fn of(trigger: &PgTrigger<'_>) -> Result<Firing> {
         let data = trigger.trigger_data();
         let is_after = data.tg_event & pg_sys::TRIGGER_EVENT_TIMINGMASK == pg_sys::TRIGGER_EVENT_AFTER;
-        let is_truncate = data.tg_event & pg_sys::TRIGGER_EVENT_OPMASK == pg_sys::TRIGGER_EVENT_TRUNCATE;
-        if !(is_after || is_truncate) {
+        if !is_after {
             return Err(Error::State {
                 problem: "this function is called by the triggers that kb.attach_table makes".into(),
                 hint: String::new(),
@@ -74,18 +73,6 @@ impl Firing {
             pg_sys::TRIGGER_EVENT_DELETE => Event::Delete,
             _ => Event::Truncate,
         }
-    }
-
-    /// Whether the statement is still to be done.
-    pub fn is_before(&self) -> bool {
-        // SAFETY: see `of`.
-        unsafe { (*self.data).tg_event & pg_sys::TRIGGER_EVENT_TIMINGMASK == pg_sys::TRIGGER_EVENT_BEFORE }
-    }
-
-    /// Whether the table is a partition of another.
-    pub fn is_partition(&self) -> bool {
-        // SAFETY: see `of`; the table is open.
-        unsafe { (*(*(*self.data).tg_relation).rd_rel).relispartition }
     }
 
     /// Identifies the trigger: another one has another number, even under the same name.

@@ -121,9 +121,3 @@ pub fn take_number() {
         unsafe { pg_sys::GetTopTransactionId() };
     }
 }
-
-/// The transaction and the command in it that writes next: equal as long as nothing else has been written between.
-pub fn next_write() -> (u32, u32) {
-    // SAFETY: reads this process's variables.
-    unsafe { (pg_sys::GetTopTransactionIdIfAny().into(), pg_sys::GetCurrentCommandId(false)) }
-}

@@ -101,11 +101,6 @@ impl Columns {
         self.datum(number).map(|datum| datum.value() as i64)
     }
 
-    pub fn bool(&self, number: usize) -> bool {
-        // Of type boolean; NULL is false.
-        self.datum(number).is_some_and(|datum| datum.value() as u8 != 0)
-    }
-
     pub fn text(&self, number: usize) -> Option<String> {
         use pgrx::datum::FromDatum;
         // SAFETY: the columns that are read so are of type text (sql/tables.sql).
@@ -116,6 +111,24 @@ impl Columns {
 /// Visits the rows of a table of kb with the newest snapshot, whatever the transaction's is; nothing where there is no such
 /// table. `of`: only those with this text in their first column, by the index of this name.
 pub fn scan(table: &CStr, of: Option<(&CStr, &str)>, mut visit: impl FnMut(&Columns)) {
+    scan_while(table, of, |row| {
+        visit(row);
+        true
+    });
+}
+
+/// Whether a table of kb has any row.
+pub fn has_rows(table: &CStr) -> bool {
+    let mut found = false;
+    scan_while(table, None, |_| {
+        found = true;
+        false
+    });
+    found
+}
+
+/// As [`scan`], until a visit returns false.
+fn scan_while(table: &CStr, of: Option<(&CStr, &str)>, mut visit: impl FnMut(&Columns) -> bool) {
     use pgrx::datum::IntoDatum;
     let Some(table) = find(table) else { return };
     let index = of.and_then(|(index, text)| Some((find(index)?, text.into_datum()?)));
@@ -146,10 +159,9 @@ pub fn scan(table: &CStr, of: Option<(&CStr, &str)>, mut visit: impl FnMut(&Colu
         );
         loop {
             let tuple = pg_sys::systable_getnext(scan);
-            if tuple.is_null() {
+            if tuple.is_null() || !visit(&Columns { tuple, descriptor: (*relation).rd_att }) {
                 break;
             }
-            visit(&Columns { tuple, descriptor: (*relation).rd_att });
         }
         pg_sys::systable_endscan(scan);
         pg_sys::table_close(relation, pg_sys::AccessShareLock as i32);

@@ -82,7 +82,7 @@ impl Rows {
         for (row, what) in as_owner(of_documents)? {
             match what {
                 What::Changed => found.stale.push(self.places[row]),
-                What::Gone | What::Truncated => drop(found.gone.insert(self.places[row])),
+                _ => drop(found.gone.insert(self.places[row])),
             }
         }
         Ok(found)

@@ -132,7 +132,7 @@ pub fn old() -> Result<Vec<Build>> {
     )
 }
 
-/// Builds whose tables have no foreign key yet, the oldest first. By the worker.
+/// Builds whose tables have no foreign key yet, or may have vectors from before they had it, the oldest first. By the worker.
 pub fn unkeyed() -> Result<Vec<i64>> {
     spi::write(
         "SELECT build_no FROM kb.builds WHERE NOT is_keyed AND state <> 'old' ORDER BY build_no LIMIT 100",
@@ -143,7 +143,8 @@ pub fn unkeyed() -> Result<Vec<i64>> {
 
 /// Gives the table of such a build its foreign key: meanwhile nobody else writes or deletes chunks, and while this lock is waited for
 /// nobody begins to, so that it is waited for 20 ms at most; autovacuum of kb.chunks is cancelled. An error (55P03) where that is not
-/// enough. By the worker.
+/// enough. The vectors that are there are not checked, which would take long: those whose chunks were deleted before are deleted next
+/// ([`delete_orphans`]). By the worker.
 pub fn add_key(build_no: i64) -> Result<()> {
     let found = spi::write_one(
         &format!(
@@ -154,13 +155,27 @@ pub fn add_key(build_no: i64) -> Result<()> {
         build,
     )?;
     let Some(build) = found else { return Ok(()) };
-    let waits = [(c"lock_timeout", c"20ms"), (c"deadlock_timeout", c"10ms")];
     // One that is gone is reported as others are.
-    if build.vector_db.store().health()? != Health::Gone {
+    if build.vector_db.store().health()? != Health::Gone && !build.vector_db.has_foreign_key()? {
+        let waits = [(c"lock_timeout", c"20ms"), (c"deadlock_timeout", c"10ms")];
         setting::with(&waits, || build.vector_db.add_foreign_key())?;
     }
-    spi::execute("UPDATE kb.builds SET is_keyed = true WHERE build_no = $1", &[Arg::Long(build_no)])?;
     Ok(())
+}
+
+/// Deletes the vectors of such a build whose chunks were deleted before the foreign key was there, among the next so many after a chunk:
+/// the last of these; None: it was the end, and the build has its key. By the worker.
+pub fn delete_orphans(build_no: i64, after: Uuid, limit: usize) -> Result<Option<Uuid>> {
+    let sql = format!("SELECT {} FROM kb.builds b WHERE build_no = $1", columns());
+    let Some(build) = spi::write_one(&sql, &[Arg::Long(build_no)], build)? else { return Ok(None) };
+    let last = match build.vector_db.store().health()? {
+        Health::Gone => None,
+        _ => build.vector_db.delete_orphans(build_no, after, limit)?,
+    };
+    if last.is_none() {
+        spi::execute("UPDATE kb.builds SET is_keyed = true WHERE build_no = $1", &[Arg::Long(build_no)])?;
+    }
+    Ok(last)
 }
 
 /// Live builds in unlogged tables, which a crash empties.

@@ -1,6 +1,6 @@
 //! kb.changes: what statements did to rows of attached tables, until the worker has taken it up. As the owner.
 
-use super::{BY_HASH, IN_ORDER, IS_UNCOMMITTED};
+use super::{BY_HASH, BY_INDEX, BY_LOOKUPS, IN_ORDER, IS_UNCOMMITTED};
 use crate::error::{Error, Result};
 use crate::pg::probe::{self, Key};
 use crate::pg::setting;
@@ -17,6 +17,10 @@ pub enum What {
     Gone,
     /// No row is there any more.
     Truncated,
+    /// Partitions came or went: the keys are the oids of those whose rows may be gone.
+    Partitions,
+    /// The rows of a new partition are to be enqueued: the keys are its oid, and the key up to which they are.
+    Filled,
 }
 
 impl What {
@@ -25,11 +29,13 @@ impl What {
             What::Changed => "changed",
             What::Gone => "gone",
             What::Truncated => "truncated",
+            What::Partitions => "partitions",
+            What::Filled => "filled",
         }
     }
 
     fn stored(name: &str) -> Result<What> {
-        let all = [What::Changed, What::Gone, What::Truncated];
+        let all = [What::Changed, What::Gone, What::Truncated, What::Partitions, What::Filled];
         let found = all.into_iter().find(|what| what.name() == name);
         found.ok_or_else(|| Error::Internal(format!("change \"{name}\"")))
     }
@@ -47,6 +53,11 @@ pub struct Changes {
 /// Rows of kb.changes that are read at once at most, and the bytes of keys after which no more are.
 const ROWS: i64 = 256;
 const BYTES: i64 = 128 * 1024;
+
+/// Whether the document d is of a partition of its source that is gone, or may be.
+pub const IS_LOST: &str =
+    "EXISTS (SELECT FROM kb.changes l WHERE l.source_no = d.source_no AND l.change = 'partitions'
+    AND l.keys <> '{}' AND (d.partition IS NULL OR d.partition::text = ANY (l.keys)))";
 
 /// Writes down what became of rows; see [`Changes`] for `tenants` and `keys`.
 pub fn append(source_no: i64, what: What, tenants: &[String], keys: &[String]) -> Result<()> {
@@ -67,7 +78,7 @@ pub fn append(source_no: i64, what: What, tenants: &[String], keys: &[String]) -
 pub fn next_source(after: i64) -> Result<Option<i64>> {
     setting::with(IN_ORDER, || {
         spi::write_one(
-            "SELECT c.source_no FROM kb.changes c WHERE c.source_no > $1
+            "SELECT c.source_no FROM kb.changes c WHERE c.source_no > $1 AND c.change <> 'filled'
                AND (SELECT true FROM kb.sources s WHERE s.source_no = c.source_no)
              ORDER BY c.source_no LIMIT 1",
             &[Arg::Long(after)],
@@ -92,7 +103,8 @@ pub fn oldest(source_no: i64) -> Result<Vec<Changes>> {
             "SELECT change_id, change, tenants, keys
              FROM (SELECT *, pg_catalog.sum(bytes) OVER (ORDER BY change_id) - bytes AS before
                    FROM (SELECT *, pg_catalog.pg_column_size(keys)::bigint + pg_catalog.pg_column_size(tenants) AS bytes
-                         FROM kb.changes WHERE source_no = $1 ORDER BY change_id LIMIT $2) o) w
+                         FROM kb.changes WHERE source_no = $1 AND change IN ('changed', 'gone')
+                         ORDER BY change_id LIMIT $2) o) w
              WHERE before < $3 ORDER BY change_id",
             &[Arg::Long(source_no), Arg::Long(ROWS), Arg::Long(BYTES)],
             |row| {
@@ -105,6 +117,82 @@ pub fn oldest(source_no: i64) -> Result<Vec<Changes>> {
             },
         )
     })
+}
+
+/// What is written down of partitions of a source: what identifies it, with the oids of those whose rows may be gone.
+pub fn of_partitions(source_no: i64) -> Result<(Vec<Uuid>, Vec<i64>)> {
+    let rows = setting::with(BY_INDEX, || {
+        spi::write(
+            "SELECT change_id, keys::bigint[] FROM kb.changes WHERE source_no = $1 AND change = 'partitions'",
+            &[Arg::Long(source_no)],
+            |row| Ok((row.uuid(0)?, row.get::<Vec<i64>>(1)?)),
+        )
+    })?;
+    let (changes, relations): (Vec<Uuid>, Vec<Vec<i64>>) = rows.into_iter().unzip();
+    Ok((changes, relations.concat()))
+}
+
+/// Writes down that all documents of these partitions, and those of which it is not known, are gone, in place of the partitions.
+pub fn append_documents_of(source_no: i64, partitions: &[i64]) -> Result<()> {
+    let time = Uuid::now_v7().to_string();
+    spi::execute(
+        "INSERT INTO kb.changes (source_no, change_id, change, tenants, keys)
+         SELECT $1, pg_catalog.overlay(pg_catalog.gen_random_uuid()::text, $3, 1)::uuid, 'gone',
+             pg_catalog.array_agg(d.tenant_id), pg_catalog.array_agg(d.external_id)
+         FROM (SELECT tenant_id, external_id, (pg_catalog.row_number() OVER ()) / 1000 AS part FROM kb.documents
+               WHERE source_no = $1 AND (partition IS NULL OR partition = ANY ($2::oid[]))) d
+         GROUP BY d.part",
+        // As in UUIDs of version 7 the time comes first.
+        &[Arg::Long(source_no), Arg::Longs(partitions), Arg::Text(time.get(..13).unwrap_or_default())],
+    )?;
+    Ok(())
+}
+
+/// A partition whose rows are to be enqueued.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Filled {
+    pub change_id: Uuid,
+    pub relation: u32,
+    /// The key up to which they are; empty: none is.
+    pub after: Vec<String>,
+}
+
+/// The first of those of a source.
+pub fn filled(source_no: i64) -> Result<Option<Filled>> {
+    setting::with(BY_INDEX, || {
+        spi::write_one(
+            "SELECT change_id, keys[1]::bigint, keys[2:] FROM kb.changes
+             WHERE source_no = $1 AND change = 'filled' ORDER BY change_id LIMIT 1",
+            &[Arg::Long(source_no)],
+            |row| {
+                let relation = u32::try_from(row.get::<i64>(1)?).unwrap_or(0);
+                Ok(Filled { change_id: row.uuid(0)?, relation, after: row.get(2)? })
+            },
+        )
+    })
+}
+
+/// The sources that have some. A restore may not have come to the others yet.
+pub fn filling() -> Result<Vec<i64>> {
+    setting::with(BY_INDEX, || {
+        spi::write(
+            "SELECT DISTINCT c.source_no FROM kb.changes c WHERE c.change = 'filled'
+               AND (SELECT true FROM kb.sources s WHERE s.source_no = c.source_no) ORDER BY 1",
+            &[],
+            |row| row.get(0),
+        )
+    })
+}
+
+/// Notes the key up to which the rows of such a partition are enqueued.
+pub fn set_filled(source_no: i64, filled: &Filled, after: &[String]) -> Result<()> {
+    let keys: Vec<String> =
+        std::iter::once(filled.relation.to_string()).chain(after.iter().cloned()).collect();
+    spi::execute(
+        "UPDATE kb.changes SET keys = $3 WHERE source_no = $1 AND change_id = ANY ($2)",
+        &[Arg::Long(source_no), Arg::Uuids(&[filled.change_id]), Arg::Texts(&keys)],
+    )?;
+    Ok(())
 }
 
 /// Deletes changes that are taken up.
@@ -182,12 +270,13 @@ pub fn of_documents(
     let mut sources = source_nos.to_vec();
     sources.sort_unstable();
     sources.dedup();
-    setting::with(BY_HASH, || {
+    let mut found = setting::with(BY_HASH, || {
         spi::read(
             "WITH asked AS (SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[]) WITH ORDINALITY
                  AS u (source_no, tenant_id, external_id, place)),
              waiting AS MATERIALIZED (SELECT c.source_no, c.change, s.tenant_id, c.tenants, c.keys
-                 FROM kb.changes c JOIN kb.sources s USING (source_no) WHERE c.source_no = ANY ($4) AND s.source_no = ANY ($4))
+                 FROM kb.changes c JOIN kb.sources s USING (source_no) WHERE c.source_no = ANY ($4) AND s.source_no = ANY ($4)
+                   AND c.change IN ('changed', 'gone', 'truncated'))
              SELECT a.place, w.change FROM asked a JOIN waiting w USING (source_no) WHERE w.change = 'truncated'
              UNION ALL
              SELECT a.place, w.change
@@ -196,6 +285,32 @@ pub fn of_documents(
                  AND a.tenant_id = coalesce(w.tenant, w.tenant_id)",
             &[Arg::Longs(source_nos), Arg::Texts(tenants), Arg::Texts(external_ids), Arg::Longs(&sources)],
             |row| Ok((row.get::<i64>(0)? as usize - 1, What::stored(&row.get::<String>(1)?)?)),
+        )
+    })?;
+    let waits =
+        |source: &i64| probe::count(c"changes", c"changes_partitions", &[Key::Long(*source)], 1) != Some(0);
+    if sources.iter().any(waits) {
+        let gone = of_lost_partitions(source_nos, tenants, external_ids)?;
+        found.extend(gone.into_iter().map(|place| (place, What::Gone)));
+    }
+    Ok(found)
+}
+
+/// Which of these documents, by their places, are of partitions that are gone, or may be.
+fn of_lost_partitions(source_nos: &[i64], tenants: &[String], external_ids: &[String]) -> Result<Vec<usize>> {
+    setting::with(BY_LOOKUPS, || {
+        spi::read(
+            &format!(
+                "SELECT u.place
+                 FROM unnest($1::bigint[], $2::text[], $3::text[]) WITH ORDINALITY AS u (source_no, tenant_id, external_id, place)
+                 JOIN kb.sources s ON s.source_no = u.source_no
+                 CROSS JOIN LATERAL (
+                     SELECT FROM kb.documents d
+                     WHERE d.kb_no = s.kb_no AND d.tenant_id = u.tenant_id AND d.external_id = u.external_id
+                       AND d.source_no IS NOT DISTINCT FROM s.source_no AND {IS_LOST} LIMIT 1) l"
+            ),
+            &[Arg::Longs(source_nos), Arg::Texts(tenants), Arg::Texts(external_ids)],
+            |row| Ok(row.get::<i64>(0)? as usize - 1),
         )
     })
 }

@@ -7,6 +7,7 @@
 use crate::error::Result;
 use crate::model::Filter;
 use crate::model::filter::IndexType;
+use crate::pg::setting;
 use crate::pg::spi::{self, Arg, literal, quote};
 
 /// Indexes on different keys and types that there can be at most, of all tenants.
@@ -70,9 +71,12 @@ pub fn of_filter(kb_no: i64, filter: &Filter) -> Result<Vec<MetadataIndex>> {
 }
 
 /// Keeps others that ask for this from adding one until the transaction ends; rows can be written, also by a knowledge base
-/// that is dropped, for which all queries may wait. As the owner.
+/// that is dropped, for which all queries may wait. An error (55P03) where another transaction, of whichever tenant, stays open that has
+/// done this. As the owner.
 pub fn lock() -> Result<()> {
-    spi::execute_utility("LOCK TABLE kb.metadata_indexes IN SHARE UPDATE EXCLUSIVE MODE")
+    setting::with(&[(c"lock_timeout", c"2s")], || {
+        spi::execute_utility("LOCK TABLE kb.metadata_indexes IN SHARE UPDATE EXCLUSIVE MODE")
+    })
 }
 
 /// Whether any knowledge base wants an index on this key and type. As the owner.

@@ -13,6 +13,11 @@ const BY_INDEX_UNPLANNED: &[(&CStr, &CStr)] =
 const IN_ORDER: &[(&CStr, &CStr)] =
     &[(c"enable_seqscan", c"off"), (c"enable_bitmapscan", c"off"), (c"enable_sort", c"off")];
 
+/// Settings under which the few rows that a statement begins with are each looked up in the other tables by an index, whatever
+/// statistics say.
+const BY_LOOKUPS: &[(&CStr, &CStr)] =
+    &[(c"enable_seqscan", c"off"), (c"enable_hashjoin", c"off"), (c"enable_mergejoin", c"off")];
+
 /// Settings under which each side of a join is gone through once, whatever statistics say.
 const BY_HASH: &[(&CStr, &CStr)] = &[(c"enable_nestloop", c"off"), (c"enable_mergejoin", c"off")];
 

@@ -44,13 +44,15 @@ pub fn delete_older(days: i64) -> Result<()> {
                  SELECT q.query_id FROM kb.query_log q
                  WHERE q.asked_at < pg_catalog.now() - $1 * '1 day'::interval ORDER BY q.asked_at LIMIT $2))
              RETURNING query_id)
-         DELETE FROM kb.query_feedback f USING gone g WHERE f.query_id = g.query_id",
+         DELETE FROM kb.query_feedback f WHERE (f.query_id, f.chunk_id) IN (
+             SELECT l.query_id, l.chunk_id FROM kb.query_feedback l JOIN gone USING (query_id) FOR UPDATE OF l SKIP LOCKED)",
         &[Arg::Double(days as f64), Arg::Long(AT_A_TIME)],
     )?;
-    // Said to questions that were never written.
+    // Said to questions that were never written, or while somebody had it locked.
     spi::execute(
-        "DELETE FROM kb.query_feedback f WHERE f.given_at < pg_catalog.now() - $1 * '1 day'::interval
-             AND NOT EXISTS (SELECT FROM kb.query_log q WHERE q.query_id = f.query_id)",
+        "DELETE FROM kb.query_feedback WHERE (query_id, chunk_id) IN (
+             SELECT f.query_id, f.chunk_id FROM kb.query_feedback f WHERE f.given_at < pg_catalog.now() - $1 * '1 day'::interval
+                 AND NOT EXISTS (SELECT FROM kb.query_log q WHERE q.query_id = f.query_id) FOR UPDATE OF f SKIP LOCKED)",
         &[Arg::Double(days as f64)],
     )?;
     Ok(())
@@ -65,7 +67,8 @@ pub fn delete_beyond(kb_no: i64, most: i64) -> Result<()> {
                  SELECT q.query_id FROM kb.query_log q
                  WHERE q.kb_no = $1 ORDER BY q.asked_at DESC OFFSET $2 LIMIT $3))
              RETURNING query_id)
-         DELETE FROM kb.query_feedback f USING gone g WHERE f.query_id = g.query_id",
+         DELETE FROM kb.query_feedback f WHERE (f.query_id, f.chunk_id) IN (
+             SELECT l.query_id, l.chunk_id FROM kb.query_feedback l JOIN gone USING (query_id) FOR UPDATE OF l SKIP LOCKED)",
         &[Arg::Long(kb_no), Arg::Long(most), Arg::Long(AT_A_TIME)],
     )?;
     Ok(())
@@ -92,6 +95,17 @@ pub fn put_feedback(query_id: Uuid, chunk_id: Uuid, kb_no: i64, tenant: &str, re
          SELECT ($1::uuid[])[1], ($1::uuid[])[2], $2, $3, $4
          ON CONFLICT (query_id, chunk_id) DO UPDATE SET relevant = EXCLUDED.relevant, given_at = EXCLUDED.given_at",
         &[Arg::Uuids(&[query_id, chunk_id]), Arg::Long(kb_no), Arg::Text(tenant), Arg::Bool(relevant)],
+    )?;
+    Ok(())
+}
+
+/// Deletes what was said to questions of a knowledge base that is dropped, but for what open transactions have locked, which nobody waits
+/// for; that goes when questions of its age do. As the owner.
+pub fn delete_feedback_of(kb_no: i64) -> Result<()> {
+    spi::execute(
+        "DELETE FROM kb.query_feedback WHERE (query_id, chunk_id) IN (
+             SELECT query_id, chunk_id FROM kb.query_feedback WHERE kb_no = $1 FOR UPDATE SKIP LOCKED)",
+        &[Arg::Long(kb_no)],
     )?;
     Ok(())
 }

@@ -3,6 +3,7 @@
 //! Where some are looked up by their names, their source is compared by IS NOT DISTINCT FROM, which no index serves: by one of
 //! source_no, of which the planner knows nothing while it is new, each would be looked for among all.
 
+use super::changes::IS_LOST;
 use super::sources::Source;
 use crate::error::{Error, Result};
 use crate::pg::spi::{self, Arg};
@@ -74,7 +75,7 @@ pub fn keep_jobs(source: &Source) -> Result<()> {
 /// Makes the documents of a source ones that were put. Returns how many.
 pub fn keep(source_no: i64) -> Result<i64> {
     let kept = spi::execute(
-        "UPDATE kb.documents SET source_no = NULL WHERE source_no = $1",
+        "UPDATE kb.documents SET source_no = NULL, partition = NULL WHERE source_no = $1",
         &[Arg::Long(source_no)],
     )?;
     Ok(kept as i64)
@@ -89,8 +90,10 @@ pub fn delete_all(source_no: i64) -> Result<i64> {
 pub fn delete_hidden(source: &Source) -> Result<()> {
     let arguments = [Arg::Long(source.source_no), Arg::Long(source.kb_no), Arg::Text(&source.tenant_id)];
     spi::execute(
-        "DELETE FROM kb.documents WHERE source_no = $1 AND EXISTS (
-             SELECT FROM kb.changes c WHERE c.source_no = $1 AND c.change = 'truncated')",
+        &format!(
+            "DELETE FROM kb.documents d WHERE source_no = $1 AND (EXISTS (
+                 SELECT FROM kb.changes c WHERE c.source_no = $1 AND c.change = 'truncated') OR {IS_LOST})"
+        ),
         &arguments[..1],
     )?;
     spi::execute(
@@ -104,6 +107,27 @@ pub fn delete_hidden(source: &Source) -> Result<()> {
                  LIMIT 1) d))",
         &arguments,
     )?;
+    Ok(())
+}
+
+/// Notes the partition that a row was read in. The document is locked.
+pub fn set_partition(source: &Source, tenant_id: &str, external_id: &str, partition: u32) -> Result<()> {
+    spi::execute(
+        "UPDATE kb.documents SET partition = $4::oid WHERE kb_no = $1 AND tenant_id = $2 AND external_id = $3
+             AND partition IS DISTINCT FROM $4::oid",
+        &[
+            Arg::Long(source.kb_no),
+            Arg::Text(tenant_id),
+            Arg::Text(external_id),
+            Arg::Long(i64::from(partition)),
+        ],
+    )?;
+    Ok(())
+}
+
+/// After a restore partitions have other oids. By the worker.
+pub fn forget_partitions() -> Result<()> {
+    spi::execute("UPDATE kb.documents SET partition = NULL WHERE partition IS NOT NULL", &[])?;
     Ok(())
 }
 
@@ -222,7 +246,7 @@ pub struct RowStatus {
 /// The status of a row of a source.
 pub fn status(source: &Source, tenant_id: &str, external_id: &str) -> Result<RowStatus> {
     let found = spi::read_one(
-        "SELECT CASE WHEN w.is_gone THEN 'absent'
+        &format!("SELECT CASE WHEN w.is_gone OR d.document_id IS NOT NULL AND {IS_LOST} THEN 'absent'
                      WHEN w.at IS NULL AND d.status IS NOT NULL THEN d.status
                      WHEN d.chunk_count > 0 THEN 'stale'
                      WHEN w.at IS NOT NULL THEN 'pending'
@@ -233,11 +257,11 @@ pub fn status(source: &Source, tenant_id: &str, external_id: &str) -> Result<Row
                    WHERE j.kb_no = $1 AND j.tenant_id = $3 AND j.kind = 'document' AND j.subject = $4
                    UNION ALL
                    SELECT c.changed_at, c.change <> 'changed' FROM kb.changes c
-                   WHERE c.source_no = $2 AND (c.change = 'truncated' OR EXISTS (
+                   WHERE c.source_no = $2 AND c.change IN ('changed', 'gone', 'truncated') AND (c.change = 'truncated' OR EXISTS (
                        SELECT FROM unnest(c.tenants, c.keys) AS k (tenant_id, key)
                        WHERE k.key = $4 AND coalesce(k.tenant_id, $5) = $3))) a) w
          LEFT JOIN kb.documents d
-             ON d.kb_no = $1 AND d.tenant_id = $3 AND d.external_id = $4 AND d.source_no IS NOT DISTINCT FROM $2",
+             ON d.kb_no = $1 AND d.tenant_id = $3 AND d.external_id = $4 AND d.source_no IS NOT DISTINCT FROM $2"),
         &[
             Arg::Long(source.kb_no),
             Arg::Long(source.source_no),

@@ -3,9 +3,13 @@
 use crate::catalog::{quota, source_tables};
 use crate::error::Result;
 use crate::pg::role::as_owner;
-use crate::pg::{txn, wake};
+use crate::pg::subtransaction::in_subtransaction;
+use crate::pg::{setting, txn, wake};
 use crate::store::sources::catalog;
-use crate::store::{knowledge_bases, vector_store};
+use crate::store::{knowledge_bases, query_log, vector_store};
+use std::ffi::CStr;
+
+const HARDLY_WAITING: &[(&CStr, &CStr)] = &[(c"lock_timeout", c"20ms")];
 
 /// Drops its documents, chunks, vectors and runs with it. The tables of its vectors are emptied; the worker drops them after the commit,
 /// since that locks kb.chunks, which all questions read, and this transaction may last.
@@ -19,11 +23,17 @@ pub fn drop_knowledge_base(id: &str) -> Result<()> {
         }
         // Tables that are there now, even in a transaction that began earlier.
         for vector_db in txn::with_latest_snapshot(|| vector_store::owned(kb.kb_no))? {
-            vector_db.store().empty()?;
+            // Who has asked it in a transaction that is still open, also of another tenant, is not waited for: then its vectors go one by one
+            // with their chunks, or when the worker drops the table.
+            match in_subtransaction(|| setting::with(HARDLY_WAITING, || vector_db.store().empty())) {
+                Err(error) if !error.is_lock() => return Err(error),
+                _ => {}
+            }
         }
         quota::forget();
         // And the indexes that nobody else wants are dropped by the indexer.
         wake::at_commit(0);
+        query_log::delete_feedback_of(kb.kb_no)?;
         knowledge_bases::delete(kb.kb_no)
     })
 }

@@ -8,10 +8,11 @@ use crate::pg::role::{as_owner, as_role_of_name};
 use crate::pg::setting;
 use crate::pg::subtransaction::{in_subtransaction, is_cancel};
 use crate::pg::trigger::{Change, Columns, Event, Firing, RowId};
-use crate::pg::{txn, wake};
+use crate::pg::wake;
 use crate::store::changes::{self, What};
-use crate::store::sources::{PRINTED, Source, catalog, table};
-use std::cell::{Cell, RefCell};
+use crate::store::sources::table::{self, Member};
+use crate::store::sources::{PRINTED, Source, catalog};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -21,8 +22,6 @@ const BATCH: usize = 1000;
 thread_local! {
     /// Sources by the oids of their triggers. A source that is changed gets new triggers.
     static SOURCES: RefCell<HashMap<u32, Rc<Source>>> = RefCell::default();
-    /// The source whose table was truncated, and what could write next then.
-    static ROOT_TRUNCATED: Cell<Option<(i64, u64, (u32, u32))>> = const { Cell::new(None) };
 }
 
 /// Writes down what the statement did.
@@ -63,20 +62,15 @@ pub fn rows_changed(firing: &Firing) -> Result<()> {
     }
 }
 
-/// TRUNCATE of a partitioned table calls its own trigger first, then those of its partitions, which must not name each row.
+/// TRUNCATE of a partition, which fires its own trigger, also where its parent is named: its documents are gone until the worker has looked
+/// for their rows.
 fn truncated(firing: &Firing, source: &Source, changes: &mut Written) -> Result<()> {
-    // Of a table that became a partition later nobody knows the rows any more.
-    if !firing.is_before() || !firing.is_partition() {
-        changes.note(What::Truncated)?;
-        ROOT_TRUNCATED.set(Some((source.source_no, txn::epoch(), txn::next_write())));
-        return Ok(());
+    if firing.relation() == source.relation {
+        return changes.note(What::Truncated);
     }
-    if ROOT_TRUNCATED.get() == Some((source.source_no, txn::epoch(), txn::next_write())) {
-        return Ok(());
-    }
-    as_owner(|| match table::members(firing.relation())?.into_iter().next() {
-        Some(partition) => partitions::note(source, &partition, What::Gone),
-        None => Ok(()),
+    as_owner(|| {
+        let oids: Vec<i64> = table::members(firing.relation())?.iter().map(Member::oid).collect();
+        partitions::note_gone(source.source_no, &oids)
     })?;
     wake::at_commit(source.kb_no);
     Ok(())
@@ -90,12 +84,9 @@ fn source(firing: &Firing) -> Result<Option<Rc<Source>>> {
     }
     let found = as_owner(|| {
         let Some(source) = catalog::find(firing.argument()?)? else { return Ok(None) };
-        let is_here = match table::locate(&source)? {
-            None => false,
-            Some(found) if found.relation == firing.relation() => true,
-            Some(found) => table::is_partition_of(firing.relation(), found.relation)?,
-        };
-        Ok(is_here.then(|| Rc::new(source)))
+        let Some(relation) = table::locate(&source)?.map(|found| found.relation) else { return Ok(None) };
+        let is_here = relation == firing.relation() || table::is_partition_of(firing.relation(), relation)?;
+        Ok(is_here.then(|| Rc::new(Source { relation, ..source })))
     })?;
     if let Some(source) = &found {
         SOURCES.with_borrow_mut(|sources| sources.insert(trigger, Rc::clone(source)));

@@ -6,7 +6,7 @@ use super::keyword_index::KeywordIndex;
 use super::log::Log;
 use super::query_log::QueryLog;
 use super::unused_tables::UnusedTables;
-use crate::catalog::build_lifecycle;
+use crate::catalog::{build_lifecycle, partitions};
 use crate::error::{Object, Result};
 use crate::gateway::client;
 use crate::gateway::protocol::{Capability, UsageRow};
@@ -70,7 +70,10 @@ impl Housekeeping {
         if self.are_tables_checked {
             return;
         }
-        let mut results = vec![txn::in_txn(vector_store::attach_restored)];
+        let mut results = vec![txn::in_txn(|| match vector_store::attach_restored()? {
+            true => partitions::forget(),
+            false => Ok(()),
+        })];
         match txn::in_txn(builds::unlogged) {
             Ok(unlogged) => results.extend(
                 unlogged.iter().map(|build| txn::in_txn(|| build_lifecycle::enqueue_without_vectors(build))),

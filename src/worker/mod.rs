@@ -17,6 +17,8 @@ pub mod round_robin;
 pub mod under_way;
 
 #[cfg(feature = "server")]
+mod backfill;
+#[cfg(feature = "server")]
 mod build_place;
 #[cfg(feature = "server")]
 mod claims;

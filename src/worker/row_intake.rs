@@ -2,7 +2,8 @@
 
 use super::open_documents::OpenDocuments;
 use super::outcome::BUSY;
-use super::rests::{End, Rests};
+use super::rests::{Account, End, Rests};
+use super::source_changes::{account, note};
 use super::source_faults::SourceFaults;
 use super::target::Targets;
 use crate::catalog::quota::Charge;
@@ -63,29 +64,34 @@ pub fn refresh(
     }
     let mut current = by_source.remove(&None).unwrap_or_default();
     for (source_no, jobs) in by_source {
-        let (source_no, mut later) = (source_no.unwrap_or(0), Vec::new());
-        let (mut is_read, mut fault) = (false, None);
+        let (source_no, mut later, mut failed) = (source_no.unwrap_or(0), Vec::new(), Vec::new());
+        let (mut is_read, account) = (false, account(source_no)?);
         for jobs in jobs.chunks(AT_ONCE) {
-            for read in read_rows(source_no, jobs, rests) {
+            for read in read_rows(source_no, &account, jobs, rests)? {
                 is_read |= matches!(read, Read::Current(_) | Read::Done);
                 match read {
                     Read::Current(job) => current.push(job),
                     Read::Done => {}
                     Read::Locked(job) => open.outcomes().give_back(&[job], BUSY)?,
                     Read::Later(job) => later.push(job),
-                    Read::Failed(job, error) => {
-                        fail(&job, &error, open)?;
-                        fault = Some(error).filter(is_of_table);
-                    }
+                    Read::Failed(job, error) => failed.push((job, error)),
                 }
             }
         }
-        match fault {
-            _ if is_read => faults.end_all(source_no)?,
-            Some(fault) => faults.tell(source_no, &fault)?,
-            None => {}
+        // Told before the jobs end: who waits for these finds what is wrong.
+        let fault = failed.iter().rev().map(|(_, error)| error).find(|error| is_of_table(error));
+        let told = match fault {
+            _ if is_read => faults.end_all(source_no),
+            Some(fault) => faults.tell(source_no, fault),
+            None => Ok(()),
+        };
+        match told {
+            Err(error) if error.is_lock() => later.extend(failed.drain(..).map(|(job, _)| job)),
+            told => told?,
         }
-        open.outcomes().give_back(&later, rests.left(source_no, Instant::now()).unwrap_or(BUSY))?;
+        failed.iter().try_for_each(|(job, error)| fail(job, error, open))?;
+        let rest = rests.left(source_no, &account, Instant::now());
+        open.outcomes().give_back(&later, rest.unwrap_or(BUSY))?;
     }
     current.sort_by_key(|job| order.get(&job.job_no).copied());
     Ok(current)
@@ -101,38 +107,43 @@ fn is_of_table(error: &Error) -> bool {
 }
 
 /// Rows that cannot be read together are read one by one, so that one costs no other; none of a table that rests.
-fn read_rows(source_no: i64, jobs: &[Job], rests: &mut Rests) -> Vec<Read> {
-    if rests.left(source_no, Instant::now()).is_some() {
-        return jobs.iter().cloned().map(Read::Later).collect();
+fn read_rows(source_no: i64, account: &Account, jobs: &[Job], rests: &mut Rests) -> Result<Vec<Read>> {
+    if rests.left(source_no, account, Instant::now()).is_some() {
+        return Ok(jobs.iter().cloned().map(Read::Later).collect());
     }
     if jobs.len() > 1 && !rests.is_one_by_one(source_no) {
-        match read_timed(source_no, jobs, rests) {
-            Ok(read) => return read,
+        match read_timed(source_no, account, jobs, rests)? {
+            Ok(read) => return Ok(read),
             Err(error) if error.is_lock() || is_over_time(&error) => {
-                return jobs.iter().cloned().map(Read::Later).collect();
+                return Ok(jobs.iter().cloned().map(Read::Later).collect());
             }
             Err(_) => {}
         }
     }
     let one = |job: &Job| {
-        if rests.left(source_no, Instant::now()).is_some() {
-            return Read::Later(job.clone());
+        if rests.left(source_no, account, Instant::now()).is_some() {
+            return Ok(Read::Later(job.clone()));
         }
-        match read_timed(source_no, std::slice::from_ref(job), rests) {
+        Ok(match read_timed(source_no, account, std::slice::from_ref(job), rests)? {
             Ok(mut read) => read.pop().unwrap_or(Read::Done),
             Err(error) if error.is_lock() => Read::Later(job.clone()),
             Err(error) => Read::Failed(job.clone(), of_row(job, error)),
-        }
+        })
     };
-    let read: Vec<Read> = jobs.iter().map(one).collect();
-    if rests.left(source_no, Instant::now()).is_none() {
+    let read: Vec<Read> = jobs.iter().map(one).collect::<Result<_>>()?;
+    if rests.left(source_no, account, Instant::now()).is_none() {
         rests.end_one_by_one(source_no);
     }
-    read
+    Ok(read)
 }
 
 /// Reads rows, and notes how long that took.
-fn read_timed(source_no: i64, jobs: &[Job], rests: &mut Rests) -> Result<Vec<Read>> {
+fn read_timed(
+    source_no: i64,
+    account: &Account,
+    jobs: &[Job],
+    rests: &mut Rests,
+) -> Result<Result<Vec<Read>>> {
     let mut spent = Duration::ZERO;
     let result = txn::in_txn(|| read_some(source_no, jobs, &mut spent));
     let end = match &result {
@@ -140,8 +151,8 @@ fn read_timed(source_no: i64, jobs: &[Job], rests: &mut Rests) -> Result<Vec<Rea
         Err(error) if is_over_time(error) => End::OverTime,
         _ => End::Read,
     };
-    rests.note(source_no, spent, Instant::now(), end);
-    result
+    note(rests, source_no, account, spent, end)?;
+    Ok(result)
 }
 
 /// Whether a statement was ended since its time was over (query_canceled).
@@ -195,9 +206,10 @@ fn read_some(source_no: i64, jobs: &[Job], spent: &mut Duration) -> Result<Vec<R
             adopted: adopted(&source, job, row.as_ref()).filter(|_| !edited.contains(&place)),
             ..job.clone()
         };
+        let relation = row.as_ref().map(|row| row.relation).filter(|_| source.is_partitioned);
         let document = row.map(|row| row_document::of_row(&source, &job.external_id, row, most)).transpose();
         *spent += begun.elapsed();
-        take(&source, job, document, &mut targets)
+        take(&source, job, document, relation, &mut targets)
     };
     jobs.iter().enumerate().map(read).collect()
 }
@@ -254,11 +266,13 @@ fn is_gone(source_no: i64, job: &Job) -> Result<bool> {
     Ok(written.iter().any(|(_, what)| *what != What::Changed))
 }
 
-/// Stores the document of one row, or deletes it where there is no such row, or none with text.
+/// Stores the document of one row, which is in this partition, if there are such, or deletes it where there is no such row, or none with
+/// text.
 fn take(
     source: &Source,
     job: &Job,
     document: Result<Option<Option<NewDocument>>>,
+    partition: Option<u32>,
     targets: &mut Targets,
 ) -> Result<Read> {
     let present = match row_documents::lock(source, &job.tenant_id, &job.external_id)? {
@@ -300,6 +314,9 @@ fn take(
         return if error.is_lock() { Err(error) } else { Ok(Read::Failed(job.clone(), error)) };
     }
     let status = new_documents::put(&Place::of_row(source, &job.tenant_id), &document)?;
+    if let Some(partition) = partition {
+        row_documents::set_partition(source, &job.tenant_id, &job.external_id, partition)?;
+    }
     // Without a title of its own it has the one that its text says.
     let has_all = document.title.is_some() || !document.title_is_given;
     if status == Some(PutStatus::Skipped)

@@ -1,24 +1,23 @@
 //! Makes jobs of what the triggers of attached tables wrote down, and of the rows that were there before.
 
+use super::backfill::{Name, backfill, enqueue, fill};
 use super::log::Log;
 use super::pace::Pace;
-use super::rests::{End, Rests};
+use super::rests::{Account, End, Rests};
 use super::row_intake::{AT_ONCE, TIME_LIMIT};
-use super::source_faults::SourceFaults;
+use super::source_faults::{SourceFaults, told};
+use crate::catalog::partitions;
 use crate::catalog::row_presence::{Presence, presence};
 use crate::catalog::row_texts;
 use crate::catalog::source_tables::located;
 use crate::error::{Error, Result};
 use crate::model::states::Priority;
-use crate::model::{id, row_key};
 use crate::pg::{time_limit, txn};
 use crate::store::changes::{self, Changes, What};
-use crate::store::jobs::{self, Subject};
 use crate::store::row_documents;
-use crate::store::sources::rows::{self, KeyRow};
-use crate::store::sources::table;
+use crate::store::sources::rows;
 use crate::store::sources::{Source, catalog};
-use crate::store::tenants;
+use crate::store::sources::{reading_rests, table};
 use std::collections::{BTreeSet, HashSet};
 use std::time::{Duration, Instant};
 use uuid::Uuid;
@@ -28,11 +27,6 @@ const SOURCES: usize = 16;
 const KEYS: usize = 4096;
 /// Documents of a truncated table that are deleted at once.
 const DELETED: usize = 1000;
-/// Rows that were there before, enqueued at once; how many jobs a knowledge base may have when more are; and for how long
-/// rows are looked through that are not published.
-const BACKFILL: usize = 1000;
-const BACKFILL_BELOW: i64 = 500;
-const BACKFILL_TIME: Duration = Duration::from_millis(100);
 /// How often it is looked for rows that were there before.
 const BACKFILL_EVERY: Duration = Duration::from_millis(500);
 
@@ -41,16 +35,21 @@ pub struct SourceChanges {
     /// The last source whose turn it was.
     after: i64,
     backfilled: Pace,
+    /// It is known which accounts rested when the last worker ended.
+    is_resumed: bool,
     faults: SourceFaults,
     log: Log,
 }
 
-/// A tenant and an external_id.
-type Name = (String, String);
-
 impl SourceChanges {
     /// Takes up what waits: each source in its turn; live changes, then rows that were there before.
     pub fn take_up(&mut self, rests: &mut Rests) -> Result<()> {
+        if !self.is_resumed {
+            for (role_name, tenant_id, left) in txn::in_txn(reading_rests::all)? {
+                rests.resume(Account { role_name, tenant_id }, left, Instant::now());
+            }
+            self.is_resumed = true;
+        }
         let mut tried = HashSet::new();
         for _ in 0..SOURCES {
             let Some(source_no) = self.next_source()? else { break };
@@ -65,6 +64,11 @@ impl SourceChanges {
                 let asks_published = !rests.is_one_by_one(source_no);
                 let work = |spent: &mut Duration| backfill(source_no, asks_published, spent);
                 self.attend(source_no, "rows", rests, work)?;
+            }
+            for source_no in txn::in_txn(changes::filling)? {
+                let asks_published = !rests.is_one_by_one(source_no);
+                let work = |spent: &mut Duration| fill(source_no, asks_published, spent);
+                self.attend(source_no, "rows of a partition", rests, work)?;
             }
             self.backfilled.note(begun, Instant::now());
         }
@@ -90,7 +94,8 @@ impl SourceChanges {
         rests: &mut Rests,
         work: impl FnOnce(&mut Duration) -> Result<()>,
     ) -> Result<()> {
-        if rests.left(source_no, Instant::now()).is_some() {
+        let account = account(source_no)?;
+        if rests.left(source_no, &account, Instant::now()).is_some() {
             return Ok(());
         }
         let mut spent = Duration::ZERO;
@@ -102,7 +107,7 @@ impl SourceChanges {
         };
         // Where nothing was read nothing is learnt of how long that takes.
         if result.is_err() || !spent.is_zero() {
-            rests.note(source_no, spent, Instant::now(), end);
+            note(rests, source_no, &account, spent, end)?;
         }
         let Err(error) = result else {
             return self.faults.end(source_no);
@@ -112,9 +117,26 @@ impl SourceChanges {
     }
 }
 
+/// Whose time reading a source takes; nobody's where there is no such source any more.
+pub fn account(source_no: i64) -> Result<Account> {
+    let found = txn::in_txn(|| catalog::account(source_no))?;
+    Ok(found.map(|(role_name, tenant_id)| Account { role_name, tenant_id }).unwrap_or_default())
+}
+
+/// Notes how long reading rows of a source took, also for the next worker where it took long.
+pub fn note(rests: &mut Rests, source_no: i64, account: &Account, took: Duration, end: End) -> Result<()> {
+    match rests.note(source_no, account, took, Instant::now(), end) {
+        Some(rest) => txn::in_txn(|| reading_rests::put(&account.role_name, &account.tenant_id, rest)),
+        None => Ok(()),
+    }
+}
+
 fn take_up_changes(source_no: i64, spent: &mut Duration) -> Result<()> {
-    let (source, truncation, found) = txn::in_txn(|| {
-        Ok((catalog::find(source_no)?, changes::truncation(source_no)?, changes::oldest(source_no)?))
+    let (source, truncation, found, has_partitions) = txn::in_txn(|| {
+        let (source, truncation) = (catalog::find(source_no)?, changes::truncation(source_no)?);
+        // In this order: of what was written down with a partition, or after it, nothing is taken up before it.
+        let found = changes::oldest(source_no)?;
+        Ok((source, truncation, found, !changes::of_partitions(source_no)?.0.is_empty()))
     })?;
     let Some(source) = source else {
         // It was detached meanwhile.
@@ -127,11 +149,25 @@ fn take_up_changes(source_no: i64, spent: &mut Duration) -> Result<()> {
                 changes::delete(source_no, &[truncation])?;
                 if table::locate(&source)?.is_none() {
                     row_documents::delete_jobs(&source)?;
+                    catalog::set_partitions(source_no, &[])?;
                 }
                 // Some that were deleted may be of rows that came after it.
                 catalog::begin_backfill(source_no)?;
             }
             Ok(())
+        });
+    }
+    if has_partitions {
+        return txn::in_txn(|| {
+            let Some(source) = catalog::hold(source_no)? else { return Ok(()) };
+            match located(source) {
+                Err(error) if error.is_lock() => Err(error),
+                Err(error) => {
+                    catalog::set_error(source_no, Some(&told(&error)))?;
+                    partitions::take_up(source_no, None)
+                }
+                Ok(source) => partitions::take_up(source_no, Some(&source)),
+            }
         });
     }
     let (mut taken, mut changed, mut gone) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
@@ -146,14 +182,16 @@ fn take_up_changes(source_no: i64, spent: &mut Duration) -> Result<()> {
     }
     if changed.is_empty() && gone.is_empty() {
         // The trigger could not tell which rows, since a column of the key is gone. Reading any says so.
-        finish(&source, &taken, changed, gone)?;
-        return txn::in_txn(|| rows::check(&located(source)?));
+        return match txn::in_txn(|| rows::check(&located(source.clone())?)) {
+            Err(error) if error.is_lock() => Err(error),
+            checked => finish(&source, &taken, changed, gone, checked.as_ref().err()).and(checked),
+        };
     }
     let source = match txn::in_txn(|| located(source.clone())) {
         Ok(located) => located,
         // Its rows are gone from answers; what changed cannot be read.
         Err(error) if !error.is_lock() => {
-            finish(&source, &taken, BTreeSet::new(), gone)?;
+            finish(&source, &taken, BTreeSet::new(), gone, Some(&error))?;
             return Err(error);
         }
         Err(error) => return Err(error),
@@ -162,7 +200,7 @@ fn take_up_changes(source_no: i64, spent: &mut Duration) -> Result<()> {
     let others = replaced(&source, again.difference(&absent), spent)?;
     absent.extend(others);
     changed.extend(again);
-    finish(&source, &taken, changed, absent)
+    finish(&source, &taken, changed, absent, None)
 }
 
 /// The rows of kb.changes by tenant and external_id.
@@ -236,8 +274,15 @@ fn replaced<'a>(
 }
 
 /// Deletes the documents of rows that are gone, and enqueues those that changed, in one commit with the end of the changes.
+/// With it is told what is wrong with the source, if something is: who waits for the end finds that.
 /// An error after it where somebody has locked some of them: they stay gone from answers, and are deleted later.
-fn finish(source: &Source, taken: &[Uuid], changed: BTreeSet<Name>, absent: BTreeSet<Name>) -> Result<()> {
+fn finish(
+    source: &Source,
+    taken: &[Uuid],
+    changed: BTreeSet<Name>,
+    absent: BTreeSet<Name>,
+    fault: Option<&Error>,
+) -> Result<()> {
     let is_locked = txn::in_txn(|| {
         // Jobs of a table that is let go meanwhile would be nobody's.
         if catalog::hold(source.source_no)?.is_none() {
@@ -252,80 +297,10 @@ fn finish(source: &Source, taken: &[Uuid], changed: BTreeSet<Name>, absent: BTre
         }
         enqueue(source, changed, Priority::Live)?;
         changes::delete(source.source_no, taken)?;
+        if let Some(fault) = fault {
+            catalog::set_error(source.source_no, Some(&told(fault)))?;
+        }
         Ok(!locked.is_empty())
     })?;
     if is_locked { Err(Error::busy()) } else { Ok(()) }
-}
-
-/// Why a row cannot become a document, without any value of the row.
-fn problem(source: &Source, tenant_id: &str, name: &str) -> Option<String> {
-    if let Some(problem) = id::problem(name, id::MAX_EXTERNAL_BYTES).or_else(|| id::tenant_problem(tenant_id))
-    {
-        return Some(format!("its key or tenant: {problem}"));
-    }
-    let is_own = source.config.tenant.is_none() || tenants::may_act_for(&source.role_name, tenant_id);
-    (!is_own).then(|| format!("role \"{}\" may not act for its tenant", source.role_name))
-}
-
-/// Enqueues rows; not those that cannot become documents.
-fn enqueue(source: &Source, names: impl IntoIterator<Item = Name>, priority: Priority) -> Result<()> {
-    let (mut subjects, mut refused) = (Vec::new(), None);
-    for (tenant_id, name) in names {
-        match problem(source, &tenant_id, &name) {
-            Some(problem) => refused = Some(problem),
-            None => subjects.push(Subject { tenant_id, name, source_no: Some(source.source_no) }),
-        }
-    }
-    if !subjects.is_empty() {
-        jobs::enqueue(source.kb_no, &subjects, priority, None)?;
-    }
-    match refused {
-        Some(problem) => {
-            catalog::set_error(source.source_no, Some(&format!("{}{problem}", catalog::REFUSED)))
-        }
-        None => Ok(()),
-    }
-}
-
-/// Enqueues the next rows that were there before the table was attached.
-fn backfill(source_no: i64, mut asks_published: bool, spent: &mut Duration) -> Result<()> {
-    let begun = Instant::now();
-    while begun.elapsed() < BACKFILL_TIME {
-        let Some(source) = txn::in_txn(|| catalog::find(source_no))? else { return Ok(()) };
-        if source.backfill.is_none() {
-            return Ok(());
-        }
-        if txn::in_txn(|| jobs::waiting(source.kb_no))? >= BACKFILL_BELOW {
-            return Ok(());
-        }
-        let mut page = |asked| txn::in_txn(|| backfill_page(source_no, asked, &mut *spent));
-        let mut result = page(asks_published);
-        if asks_published && result.as_ref().is_err_and(|error| !error.is_lock()) {
-            // The condition fails, or takes too long: whether they are published is found out row by row.
-            asks_published = false;
-            result = page(asks_published);
-        }
-        if let Err(error) = result {
-            // What does not pass by itself: nobody must wait for it. Attaching the table again begins anew.
-            if !error.is_transient() {
-                txn::in_txn(|| catalog::set_backfill(&source, None))?;
-            }
-            return Err(error);
-        }
-    }
-    Ok(())
-}
-
-fn backfill_page(source_no: i64, asks_published: bool, spent: &mut Duration) -> Result<()> {
-    let Some(source) = catalog::hold(source_no)? else { return Ok(()) };
-    let Some(after) = source.backfill.clone() else { return Ok(()) };
-    let source = located(source)?;
-    let found =
-        time_limit::within(TIME_LIMIT, spent, || rows::after(&source, &after, BACKFILL, asks_published))?;
-    let last = found.last().map(|row| row.key.clone()).filter(|_| found.len() == BACKFILL);
-    let name =
-        |row: KeyRow| (row.tenant.unwrap_or_else(|| source.tenant_id.clone()), row_key::encode(&row.key));
-    let published = found.into_iter().filter(|row| row.is_published);
-    enqueue(&source, published.map(name), Priority::Backfill)?;
-    catalog::set_backfill(&source, last.as_deref())
 }

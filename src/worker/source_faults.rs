@@ -41,7 +41,7 @@ impl SourceFaults {
 
 /// What may be told of a fault to all tenants of a knowledge base: no value of a row. A message of PostgreSQL can have one,
 /// unless it is of a name that is missing or of a right.
-fn told(error: &Error) -> String {
+pub fn told(error: &Error) -> String {
     match (error, error.hint()) {
         (Error::Database { sqlstate, .. }, _) if !sqlstate.starts_with("42") => {
             format!("its rows cannot be read: SQLSTATE {sqlstate}; the server log has the message")

@@ -1,7 +1,7 @@
 //! A build that documents are put into, with its embedder.
 
 use super::embed_batch::Destination;
-use crate::error::{Error, Object, Result};
+use crate::error::{Object, Result};
 use crate::model::Embedder;
 use crate::store::builds::{self, Build};
 use crate::store::embedders;
@@ -115,12 +115,6 @@ impl Targets {
             // Somebody may have dropped its table.
             if target.may_fail(in_next) && target.vectors().health()? == Health::Gone {
                 continue;
-            }
-            if !target.build.is_keyed {
-                // The worker tries again soon (`Intake::claim`).
-                return Err(Error::locked(
-                    "an unfinished transaction has locked kb.chunks: the new vector table has no foreign key yet",
-                ));
             }
             targets.push(Arc::new(target));
         }

@@ -242,24 +242,41 @@ fn a_knowledge_base_that_is_made_in_an_open_transaction_keeps_nobody_from_writin
     db.run("SET lock_timeout = '2s'; SELECT kb.delete_document('other', 'b')");
     db.put("other", "c", "Another document.");
     db.wait("other");
-    // A transaction that has deleted chunks keeps the key from being made, and only documents that need it wait.
+    // A transaction that has deleted chunks keeps the key from being made, and nobody from anything else.
     let mut deletes = cluster.connect(APP);
     deletes.run("BEGIN; SELECT kb.delete_document('other', 'c')");
     open.run("COMMIT");
     let is_keyed = "SELECT bool_and(is_keyed) FROM kb.builds";
     db.put("other", "d", "One more document.");
+    db.put("new", "b", "Its second document.");
     db.wait("other");
+    db.wait("new");
     assert!(!db.one::<bool>(is_keyed));
+    assert_eq!(db.found("new", "Its first document.", 1), ["a"]);
+    db.run("SELECT kb.delete_document('new', 'b')");
+    assert_eq!(db.found("new", "Its second document.", 9), ["a"]);
+    db.put("new", "c", "Its third document.");
+    db.wait("new");
+    assert_eq!(db.found("new", "Its third document.", 1), ["c"]);
     assert_eq!(db.count("kb.health() WHERE component = 'tables' AND status = 'ok'"), 1);
     deletes.run("COMMIT");
-    db.wait("new");
-    assert!(db.one::<bool>(is_keyed));
-    assert_sound(&mut db, "new", 1, 0);
+    until(LONG, "the key is made", || {
+        db.put("new", "c", &format!("Its third document, for the {} time.", texts::paragraph(9, 1)));
+        db.wait("new");
+        db.one::<bool>(is_keyed)
+    });
+    // The vector of what was deleted before is gone, too.
+    assert_sound(&mut db, "new", 2, 0);
     db.run("SELECT kb.ingest('new', 'replace')");
     db.wait("new");
-    until(SOON, "the old build is swept", || db.count("kb.builds WHERE state = 'old'") == 0);
-    assert!(db.one::<bool>(is_keyed));
-    assert_sound(&mut db, "new", 1, 0);
+    until(LONG, "the old build is swept", || db.count("kb.builds WHERE state = 'old'") == 0);
+    until(LONG, "the key is made", || {
+        db.put("other", "b", "Put to have the worker look.");
+        db.wait("other");
+        db.one::<bool>(is_keyed)
+    });
+    db.run("SELECT kb.delete_document('other', 'b')");
+    assert_sound(&mut db, "new", 2, 0);
     assert_sound(&mut db, "other", 2, 0);
     // A knowledge base that has never had a document, and a dump of it.
     db.create_kb("empty", "hash", CHUNKING);
@@ -275,11 +292,36 @@ fn a_knowledge_base_that_is_made_in_an_open_transaction_keeps_nobody_from_writin
     );
     let mut restored = cluster.connect("restored");
     restored.put("empty", "a", "The first document of all.");
-    restored.put("new", "b", "A second one.");
+    restored.put("new", "c", "Another third one.");
     for (id, documents) in [("empty", 1), ("new", 2)] {
         restored.wait(id);
         assert_sound(&mut restored, id, documents, 0);
     }
+}
+
+/// The foreign key of a shared table is made in the statement, and goes with it: both lock kb.chunks.
+#[test]
+fn a_vector_database_that_is_made_or_dropped_beside_an_open_transaction_is_an_error_and_keeps_nobody_waiting()
+{
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_kb("other", "hash", CHUNKING);
+    db.put("other", "a", &texts::text(3, 5, 40));
+    db.put("other", "b", "A document that is deleted.");
+    db.wait("other");
+    db.run("SELECT kb.create_vector_db('v', dimension => 8)");
+    let mut deletes = cluster.connect(APP);
+    deletes.run("BEGIN; SELECT kb.delete_document('other', 'b')");
+    for (statement, verb) in [
+        ("SELECT kb.create_vector_db('w', dimension => 8)", "make"),
+        ("SELECT kb.drop_vector_db('v')", "drop"),
+    ] {
+        let fault = db.fault(statement);
+        assert_eq!(fault.code, "55P03", "{fault:?}");
+        assert!(fault.message.contains(&format!("cannot {verb} table")), "{fault:?}");
+    }
+    deletes.run("ROLLBACK");
+    db.run("SELECT kb.create_vector_db('w', dimension => 8), kb.drop_vector_db('v')");
 }
 
 #[test]

@@ -5,16 +5,13 @@ use crate::model::RowSource;
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg, Row};
 use crate::pg::watched::{self, Kept};
-use crate::store::BY_HASH;
+use crate::store::BY_LOOKUPS;
 use std::cell::RefCell;
 
 thread_local! {
-    /// Whether there is any source, and one that is a partitioned table.
-    static ANY: RefCell<Kept<(), (bool, bool)>> = RefCell::default();
+    /// Whether there is any source.
+    static ANY: RefCell<Kept<(), bool>> = RefCell::default();
 }
-
-/// The column is_partitioned.
-const IS_PARTITIONED: usize = 14;
 
 /// What kb.sources says of a source until all rows are compared or the table is attached again. It has no value of any row: other
 /// tenants may read it.
@@ -43,7 +40,7 @@ pub struct Source {
     /// The key up to which rows that were there already are enqueued, empty at first; None: all are.
     pub backfill: Option<Vec<String>>,
     pub is_partitioned: bool,
-    /// The oids of its partitions that have triggers, as far as is known.
+    /// The oids of its partitions, as the worker last found them.
     pub partitions: Vec<i64>,
     /// When it was attached last, in microseconds since 1970.
     pub attached_at: i64,
@@ -102,7 +99,16 @@ pub fn hold(source_no: i64) -> Result<Option<Source>> {
     )
 }
 
-/// The same under the caller's snapshot.
+/// The role with whose rights a source is read, and the tenant of its knowledge base. In the worker.
+pub fn account(source_no: i64) -> Result<Option<(String, String)>> {
+    spi::write_one(
+        "SELECT role_name::text, tenant_id FROM kb.sources WHERE source_no = $1",
+        &[Arg::Long(source_no)],
+        |row| Ok((row.get(0)?, row.get(1)?)),
+    )
+}
+
+/// As [`find`], under the caller's snapshot.
 pub fn read(source_no: i64) -> Result<Option<Source>> {
     spi::read_one(
         &format!(
@@ -147,16 +153,12 @@ pub fn of_table(relation: u32) -> Result<Vec<Source>> {
     )
 }
 
-/// Whether there is any source, and whether one is a partitioned table: asked by every statement that makes, changes or drops a table.
-pub fn any() -> (bool, bool) {
-    watched::get(&ANY, &(), || {
-        let mut any = (false, false);
-        watched::scan(c"sources", None, |row| any = (true, any.1 || row.bool(IS_PARTITIONED)));
-        any
-    })
+/// Whether there is any source: asked by every statement that makes, changes or drops a table.
+pub fn any() -> bool {
+    watched::get(&ANY, &(), || watched::has_rows(c"sources"))
 }
 
-/// The sources that are partitioned tables.
+/// The sources that are partitioned tables. By the worker.
 pub fn partitioned() -> Result<Vec<Source>> {
     spi::write(
         &format!(
@@ -174,36 +176,33 @@ pub fn dropped() -> Result<Vec<Source>> {
     let sql = format!(
         "WITH gone AS MATERIALIZED (SELECT * FROM pg_catalog.pg_event_trigger_dropped_objects()),
          t AS MATERIALIZED (SELECT objid, object_identity, ARRAY[schema_name, object_name] AS names FROM gone
-             WHERE classid = 'pg_catalog.pg_class'::regclass AND objsubid = 0),
-         g AS MATERIALIZED (SELECT address_names[1:2] AS names, address_names[3] AS name FROM gone
-             WHERE classid = 'pg_catalog.pg_trigger'::regclass),
+             WHERE classid = 'pg_catalog.pg_class'::regclass AND objsubid = 0 AND object_type = 'table'),
+         g AS MATERIALIZED (SELECT address_names[1:2] AS names,
+                 substring(address_names[3] from '^kb_([0-9]{{1,18}})_insert$')::bigint AS source_no FROM gone
+             WHERE classid = 'pg_catalog.pg_trigger'::regclass AND address_names[3] ~ '^kb_[0-9]{{1,18}}_insert$'),
          signs AS (
-             SELECT s.source_no, t.objid FROM kb.sources s JOIN t ON t.objid = s.relation
+             SELECT s.source_no, t.objid FROM t JOIN kb.sources s ON t.objid = s.relation
              UNION ALL
-             SELECT s.source_no, t.objid FROM kb.sources s JOIN t ON t.object_identity = s.relation_name
+             SELECT s.source_no, t.objid FROM t JOIN kb.sources s ON t.object_identity = s.relation_name
              UNION ALL
-             SELECT s.source_no, t.objid FROM kb.sources s JOIN g ON g.name = 'kb_' || s.source_no || '_insert'
-                 JOIN t ON t.names = g.names),
+             SELECT s.source_no, t.objid FROM g JOIN t ON t.names = g.names JOIN kb.sources s ON s.source_no = g.source_no),
          found AS MATERIALIZED (SELECT source_no FROM signs GROUP BY source_no, objid HAVING count(*) >= 2)
          SELECT {COLUMNS} FROM kb.sources s JOIN kb.knowledge_bases k USING (kb_no) JOIN found USING (source_no)
          ORDER BY s.source_no"
     );
-    setting::with(BY_HASH, || spi::write(&sql, &[], source))
+    setting::with(BY_LOOKUPS, || spi::write(&sql, &[], source))
 }
 
 /// Those that have one of these tables as a partition.
 pub fn of_partitions(relations: &[i64]) -> Result<Vec<Source>> {
-    spi::write(
-        &format!(
-            "SELECT {COLUMNS} FROM kb.sources s JOIN kb.knowledge_bases k USING (kb_no)
-             WHERE s.is_partitioned AND s.partitions::bigint[] && $1 ORDER BY s.source_no"
-        ),
-        &[Arg::Longs(relations)],
-        source,
-    )
+    let sql = format!(
+        "SELECT {COLUMNS} FROM kb.sources s JOIN kb.knowledge_bases k USING (kb_no)
+         WHERE s.is_partitioned AND s.partitions && $1::oid[] ORDER BY s.source_no"
+    );
+    setting::with(BY_LOOKUPS, || spi::write(&sql, &[Arg::Longs(relations)], source))
 }
 
-/// Notes which partitions have triggers. As the owner.
+/// Notes which partitions a source's table has. As the owner.
 pub fn set_partitions(source_no: i64, relations: &[i64]) -> Result<()> {
     spi::execute(
         "UPDATE kb.sources SET partitions = $2::oid[] WHERE source_no = $1",

@@ -1,6 +1,8 @@
-//! kb.sources, and the tables that are attached: a file for the catalog, one for the tables' definitions, one for their rows.
+//! kb.sources, and the tables that are attached: a file for the catalog, one for the tables' definitions, one for their rows, one for
+//! how long they are left alone.
 
 pub mod catalog;
+pub mod reading_rests;
 pub mod rows;
 pub mod table;
 

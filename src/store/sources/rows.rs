@@ -22,6 +22,8 @@ pub struct SourceRow {
     pub size: usize,
     /// None where they are larger than was asked for.
     pub values: Option<RowValues>,
+    /// The table or partition that it is stored in.
+    pub relation: u32,
 }
 
 /// What a document is made of.
@@ -59,8 +61,11 @@ pub fn read(source: &Source, keys: &[Vec<String>], most: usize, adopts: bool) ->
         .collect();
     let metadata = if metadata.is_empty() { "'{}'::jsonb".to_string() } else { metadata.join(" || ") };
     let named: Vec<String> = texts.iter().enumerate().map(|(n, text)| format!("{text} AS v{n}")).collect();
-    let columns =
-        format!("u.kb_place, {} AS tenant, {metadata} AS metadata, {}", tenant(source), named.join(", "));
+    let columns = format!(
+        "u.kb_place, {} AS tenant, {metadata} AS metadata, {}, t.tableoid::bigint AS kb_relation",
+        tenant(source),
+        named.join(", ")
+    );
     let names: Vec<String> = (0..texts.len()).map(|n| format!("r.v{n}")).collect();
     let sizes: Vec<String> = names
         .iter()
@@ -72,7 +77,7 @@ pub fn read(source: &Source, keys: &[Vec<String>], most: usize, adopts: bool) ->
     let around = |rows: &str| {
         format!(
             "SELECT r.kb_place, r.tenant, {size}, CASE WHEN {size} <= {most} THEN ARRAY[{values}]::text[] END,
-                 CASE WHEN {size} <= {most} THEN r.metadata END FROM ({rows} OFFSET 0) r"
+                 CASE WHEN {size} <= {most} THEN r.metadata END, r.kb_relation FROM ({rows} OFFSET 0) r"
         )
     };
     select(source, keys, &columns, around, |row| {
@@ -91,6 +96,7 @@ pub fn read(source: &Source, keys: &[Vec<String>], most: usize, adopts: bool) ->
             tenant: row.opt(1)?,
             size: row.get::<i64>(2)? as usize,
             values,
+            relation: u32::try_from(row.get::<i64>(5)?).unwrap_or(0),
         })
     })
 }

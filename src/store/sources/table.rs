@@ -3,7 +3,8 @@
 use super::{Source, literal};
 use crate::error::{Error, Object, Result};
 use crate::pg::spi::{self, Arg, quote};
-use crate::pg::trigger;
+use crate::pg::{ddl, setting, trigger};
+use crate::store::BY_LOOKUPS;
 
 /// A table as its catalogs describe it.
 #[derive(Debug, Clone, PartialEq)]
@@ -271,26 +272,6 @@ pub fn followed(source_no: i64, relations: &[i64]) -> Result<Vec<Member>> {
     )
 }
 
-/// Whether the caller may drop a table, as its owner or its schema's.
-pub fn may_drop(relation: u32) -> Result<bool> {
-    let found = spi::write_one(
-        "SELECT pg_catalog.pg_has_role(c.relowner, 'USAGE') OR pg_catalog.pg_has_role(n.nspowner, 'USAGE')
-         FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = $1::oid",
-        &[Arg::Long(i64::from(relation))],
-        |row| row.get(0),
-    )?;
-    Ok(found.unwrap_or(false))
-}
-
-/// The table that a table is a partition of.
-pub fn parent(relation: u32) -> Result<Option<u32>> {
-    spi::write_one(
-        "SELECT i.inhparent::bigint FROM pg_catalog.pg_inherits i WHERE i.inhrelid = $1::oid LIMIT 1",
-        &[Arg::Long(i64::from(relation))],
-        |row| Ok(u32::try_from(row.get::<i64>(0)?).unwrap_or(0)),
-    )
-}
-
 /// Whether a table is one of the partitions of another.
 pub fn is_partition_of(relation: u32, root: u32) -> Result<bool> {
     let found = spi::write_one(
@@ -304,10 +285,8 @@ pub fn is_partition_of(relation: u32, root: u32) -> Result<bool> {
 /// Makes the triggers that tell of the changes of a source's table, or of one of its partitions. As the owner.
 pub fn create_triggers(source: &Source, table: &Member) -> Result<()> {
     for (event, referencing) in EVENTS {
-        // Which rows a partition had can be read before only.
-        let when = if source.is_partitioned && *event == "truncate" { "BEFORE" } else { "AFTER" };
         let rest = format!("{referencing} FOR EACH STATEMENT");
-        create_trigger(source, table, event, &format!("{when} {event}"), &rest)?;
+        create_trigger(source, table, event, &format!("AFTER {event}"), &rest)?;
     }
     match is_followed_by_row(source, table) {
         true => create_trigger(source, table, EACH_ROW, "AFTER INSERT OR UPDATE OR DELETE", "FOR EACH ROW"),
@@ -332,14 +311,14 @@ pub fn set_firing(source: &Source, table: &Member) -> Result<()> {
     if is_followed_by_row(source, table) { set(EACH_ROW, "REPLICA") } else { Ok(()) }
 }
 
-fn create_trigger(source: &Source, table: &Member, event: &str, when: &str, rest: &str) -> Result<()> {
-    let (name, table) = (quote(&trigger(source.source_no, event)), &table.name);
+fn create_trigger(source: &Source, member: &Member, event: &str, when: &str, rest: &str) -> Result<()> {
+    let (name, table) = (quote(&trigger(source.source_no, event)), &member.name);
     let argument = literal(&source.source_no.to_string());
     spi::execute_utility(&format!(
         "CREATE TRIGGER {name} {when} ON {table} {rest} EXECUTE FUNCTION kb._rows_changed({argument})"
     ))?;
     // Dropped with the extension, which otherwise could not be dropped.
-    spi::execute_utility(&format!("ALTER TRIGGER {name} ON {table} DEPENDS ON EXTENSION kb"))
+    ddl::trigger_depends_on_extension(member.relation, &trigger(source.source_no, event))
 }
 
 /// Drops a source's triggers on those of these tables that are there. As the owner.
@@ -364,8 +343,27 @@ pub fn drop_triggers(source_no: i64, relations: &[i64]) -> Result<()> {
 pub fn dropped() -> Result<Vec<i64>> {
     spi::write(
         "SELECT o.objid::bigint FROM pg_catalog.pg_event_trigger_dropped_objects() o
-         WHERE o.classid = 'pg_catalog.pg_class'::regclass AND o.objsubid = 0",
+         WHERE o.classid = 'pg_catalog.pg_class'::regclass AND o.objsubid = 0 AND o.object_type = 'table'",
         &[],
         |row| row.get(0),
     )
+}
+
+/// The attached tables that the statement has made or altered, or whose partitions it has, as triggers tell: each with the number of
+/// its source; for event triggers of ddl_command_end. It reads the catalogs only, and of them what the statement altered.
+pub fn altered() -> Result<Vec<(u32, i64)>> {
+    setting::with(BY_LOOKUPS, || {
+        spi::write(
+            "WITH RECURSIVE tree AS (
+                 SELECT o.objid AS oid FROM pg_catalog.pg_event_trigger_ddl_commands() o
+                 WHERE o.classid = 'pg_catalog.pg_class'::regclass AND o.object_type = 'table'
+                 UNION
+                 SELECT i.inhparent FROM tree JOIN pg_catalog.pg_inherits i ON i.inhrelid = tree.oid)
+             SELECT tree.oid::bigint, substring(t.tgname::text from '^kb_([0-9]{1,18})_insert$')::bigint
+             FROM tree JOIN pg_catalog.pg_trigger t ON t.tgrelid = tree.oid
+             WHERE t.tgfoid = 'kb._rows_changed'::regproc AND t.tgname::text ~ '^kb_[0-9]{1,18}_insert$' ORDER BY 2",
+            &[],
+            |row| Ok((u32::try_from(row.get::<i64>(0)?).unwrap_or(0), row.get(1)?)),
+        )
+    })
 }

@@ -107,8 +107,8 @@ pub fn drop_unused(table_name: &str) -> Result<()> {
 }
 
 /// Makes DROP EXTENSION drop the vector tables that it would leave, and lets queries read them under this version's policies; what is
-/// written from now on is packed.
-pub fn attach_restored() -> Result<()> {
+/// written from now on is packed. Whether there are any.
+pub fn attach_restored() -> Result<bool> {
     let unattached: Vec<String> =
         spi::write(&format!("SELECT t.relname::text {UNATTACHED}"), &[], |row| row.get(0))?;
     unattached.iter().try_for_each(|table_name| {
@@ -116,7 +116,8 @@ pub fn attach_restored() -> Result<()> {
         replace_policies(table_name)?;
         attach(table_name)?;
         tail::begin_restored(table_name)
-    })
+    })?;
+    Ok(!unattached.is_empty())
 }
 
 /// Whether a restore has not come to its end: it makes foreign keys last, and then policies, by their names. (Of an

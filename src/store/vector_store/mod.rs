@@ -2,6 +2,7 @@
 
 mod analyze;
 mod by_index;
+mod foreign_keys;
 pub mod index;
 mod inventory;
 mod memory;

@@ -1,5 +1,6 @@
 //! A vector store that is a table of this database: making it, filling it, dropping it.
 
+use super::foreign_keys::hardly_waiting;
 use super::nearest::{self, Search};
 use super::tail::Written;
 use super::{Health, Searched, VectorDb, VectorStore, missing, sample, segments, tail};
@@ -32,8 +33,10 @@ impl<T: Table> VectorStore for T {
         // With what others made on it, such as views: those must not keep the table, and no message names them.
         let table = self.vector_db().table();
         cancel_index_build(self.vector_db())?;
-        setting::with(&[(c"client_min_messages", c"warning")], || {
-            spi::execute_utility(&format!("DROP TABLE IF EXISTS {table} CASCADE"))
+        hardly_waiting("drop", self.vector_db(), || {
+            setting::with(&[(c"client_min_messages", c"warning")], || {
+                spi::execute_utility(&format!("DROP TABLE IF EXISTS {table} CASCADE"))
+            })
         })
     }
 
@@ -279,17 +282,9 @@ impl VectorDb {
         format!("{vector_schema}.{}({})", self.element.name(), self.dimension)
     }
 
-    /// Makes a build's own table, to which nothing may be written before it has its foreign key. Locks nothing of others. As the owner.
+    /// Makes a build's own table without a foreign key. Locks nothing of others. As the owner.
     pub fn create_unkeyed(&self) -> Result<()> {
         create_without_foreign_key(self, "")
-    }
-
-    /// Vectors go with their chunks. Nobody else writes or deletes chunks until the end of the transaction.
-    pub fn add_foreign_key(&self) -> Result<()> {
-        spi::execute_utility(&format!(
-            "ALTER TABLE {} ADD FOREIGN KEY (build_no, chunk_id) REFERENCES kb.chunks (build_no, chunk_id) ON DELETE CASCADE",
-            self.table()
-        ))
     }
 
     /// An error where there is a table of that name already.
@@ -304,7 +299,7 @@ impl VectorDb {
 /// Makes a vector table with the policies of every tenant table.
 fn create(vector_db: &VectorDb, unlogged: &str) -> Result<()> {
     create_without_foreign_key(vector_db, unlogged)?;
-    vector_db.add_foreign_key()
+    hardly_waiting("make", vector_db, || vector_db.add_foreign_key())
 }
 
 pub(super) fn create_without_foreign_key(vector_db: &VectorDb, unlogged: &str) -> Result<()> {

@@ -127,6 +127,48 @@ fn a_column_or_key_that_is_missing_is_said_of_the_table_until_it_is_there_again(
 }
 
 #[test]
+fn whoever_has_waited_for_rows_that_cannot_be_read_finds_the_reason() {
+    let Some((cluster, mut db)) = with_articles() else { return };
+    db.run("INSERT INTO articles (body, status) VALUES ('One', 'published')");
+    db.wait("k");
+    db.run("CREATE ROLE heir");
+    let mut holder = cluster.connect(APP);
+    for (lose, words, mend) in [
+        (
+            "ALTER TABLE articles RENAME body TO text; UPDATE articles SET text = 'Two'",
+            "column t.body does not exist",
+            "ALTER TABLE articles RENAME text TO body",
+        ),
+        (
+            "ALTER TABLE articles RENAME id TO number; UPDATE articles SET body = 'Three'",
+            "column \"id\" does not exist",
+            "ALTER TABLE articles RENAME number TO id",
+        ),
+        (
+            "ALTER TABLE articles OWNER TO heir; UPDATE articles SET body = 'Four'",
+            "has another owner",
+            "ALTER TABLE articles OWNER TO postgres",
+        ),
+    ] {
+        // While nothing can be told of the table, nothing ends.
+        holder.run("BEGIN; SELECT FROM kb.sources FOR NO KEY UPDATE");
+        db.run(lose);
+        until(SOON, "the worker wants to tell", || {
+            db.count("pg_locks l JOIN pg_stat_activity a USING (pid) WHERE NOT granted AND backend_type = 'kb worker'") > 0
+        });
+        assert_eq!(db.fault("SELECT kb.wait('k', 1)").code, "55P03", "{words}");
+        holder.run("COMMIT");
+        db.wait("k");
+        let error: Option<String> = db.one("SELECT error FROM kb.sources");
+        assert!(error.as_ref().is_some_and(|error| error.contains(words)), "{words}: {error:?}");
+        assert!(fault(&mut db).contains(words));
+        db.run(&format!("{mend}; SELECT kb.retry('k'), count(*) FROM kb.reconcile('k')"));
+        db.wait("k");
+        assert_eq!(db.one::<Option<String>>("SELECT error FROM kb.sources"), None);
+    }
+}
+
+#[test]
 fn rows_of_another_table_that_have_the_keys_of_a_dropped_one_all_become_documents() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);

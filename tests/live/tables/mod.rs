@@ -1,6 +1,7 @@
 //! Attached tables: their rows are documents, in step with every statement.
 
 mod adopt;
+mod ddl;
 mod dropped;
 mod ends;
 mod follow;

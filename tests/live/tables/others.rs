@@ -1,7 +1,8 @@
 //! What one table costs, nobody else pays.
 
 use super::{ready, with_articles, without_worker};
-use crate::support::{APP, Db, LONG, SOON, assert_sound, until};
+use crate::support::{APP, Db, LONG, SOON, assert_sound, signal, until};
+use std::time::Instant;
 
 /// Puts documents into another knowledge base, one after another, and waits for each.
 fn others_go_on(db: &mut Db) {
@@ -53,6 +54,40 @@ fn a_condition_that_takes_its_time_is_seldom_evaluated() {
     others_go_on(&mut db);
     assert_eq!(evaluated(), before);
     assert_eq!(db.count("kb.failures"), 0);
+}
+
+#[test]
+fn a_dozen_slow_tables_of_one_owner_have_the_time_of_one_also_after_a_restart_of_the_worker() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.run(
+        "CREATE ROLE evil LOGIN IN ROLE kb_writer; GRANT CREATE ON SCHEMA public TO evil; SELECT kb.bind_role('evil', 'evil');
+         CREATE FUNCTION slow(int) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS
+             $$BEGIN RAISE LOG 'slow of %', $1; PERFORM pg_sleep(4); RETURN true; END$$",
+    );
+    db.create_kb("other", "hash", "{}");
+    let mut evil = cluster.connect_as(APP, "evil");
+    evil.create_kb("k", "hash", "{}");
+    let each = |n: i32| {
+        format!(
+            "CREATE TABLE t{n} (id int PRIMARY KEY, body text); INSERT INTO t{n} VALUES ({n}, 'Text');
+             SELECT kb.attach_table('k', 't{n}', 'body', published_when => 'public.slow(id)');"
+        )
+    };
+    evil.run(&format!("BEGIN; {} COMMIT", (1..=12).map(each).collect::<String>()));
+    let begun = Instant::now();
+    let evaluated = || cluster.log().matches("LOG:  slow of").count() as u64;
+    until(SOON, "the first is read", || evaluated() > 0);
+    others_go_on(&mut db);
+    // A twentieth of the time: one for each 80 s, however slow this machine is, and however many tables there are.
+    let most = |begun: &Instant| 1 + begun.elapsed().as_secs() / 80;
+    assert!(evaluated() <= most(&begun), "{}", evaluated());
+    let worker = cluster.worker(APP);
+    signal(worker, libc::SIGTERM);
+    until(SOON, "the worker has ended", || !cluster.processes("kb worker", Some(APP)).contains(&worker));
+    others_go_on(&mut db);
+    assert!(evaluated() <= most(&begun), "{}", evaluated());
+    assert_ne!(cluster.worker(APP), worker);
 }
 
 #[test]

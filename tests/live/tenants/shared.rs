@@ -1,6 +1,6 @@
 //! Knowledge bases that a tenant shares with another (kb.share): read, and nothing else, until it ends.
 
-use crate::support::{APP, Cluster, Db};
+use crate::support::{APP, Cluster, Db, SOON, until};
 
 /// Tenants a, b and c with roles of the same names, which may write; each has a knowledge base "own", a and c one named "k",
 /// which is shared with nobody yet.
@@ -148,4 +148,36 @@ fn what_cannot_be_shared_is_refused() {
     }
     db.run("SET kb.tenant = 'shared'; SELECT kb.create_knowledge_base('for all', 'hash')");
     assert_eq!(db.fault("SELECT kb.share('for all', 'b')").code, "22023");
+}
+
+#[test]
+fn who_a_knowledge_base_is_shared_with_holds_up_its_drop_by_no_open_transaction() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    for tenant in ["a", "b"] {
+        db.run(&format!(
+            "CREATE ROLE {tenant} LOGIN IN ROLE kb_writer; SELECT kb.bind_role('{tenant}', '{tenant}')"
+        ));
+    }
+    let (mut a, mut b) = (cluster.connect_as(APP, "a"), cluster.connect_as(APP, "b"));
+    let ask =
+        "SELECT chunk_id::text || ' ' || (locator ->> 'query_id') FROM kb.query('k', 'what is known?', 1)";
+    for is_said_before in [false, true] {
+        a.run(r#"SELECT kb.create_knowledge_base('k', 'hash', retrieval => '{"log": 1}')"#);
+        a.put("k", "d", "What a knows.");
+        a.wait("k");
+        a.run("SELECT kb.share('k', 'b')");
+        let answer: String = b.one(ask);
+        let (chunk, id) = answer.split_once(' ').unwrap();
+        let say = format!("SELECT kb.feedback('{id}', '{chunk}', true)");
+        until(SOON, "the question is logged", || b.count("kb.query_log") == 1);
+        if is_said_before {
+            b.run(&say);
+        }
+        b.run(&format!("BEGIN; {ask}; {say}"));
+        a.run("SET statement_timeout = '20s'; SELECT kb.drop_knowledge_base('k'); RESET statement_timeout");
+        b.run("COMMIT");
+        assert_eq!(b.fault(ask).code, "42704");
+        assert_eq!(b.count("kb.query_log"), 0);
+    }
 }

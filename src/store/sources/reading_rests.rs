@@ -1,0 +1,31 @@
+//! kb.reading_rests: which owners' tables rest, for the next worker. In the worker.
+
+use crate::error::Result;
+use crate::pg::spi::{self, Arg};
+use std::time::Duration;
+
+/// Longer than any rest: a clock may have been set.
+const MOST: f64 = 3600.0;
+
+/// Notes how long the tables of a role rest for a tenant.
+pub fn put(role_name: &str, tenant_id: &str, rest: Duration) -> Result<()> {
+    spi::execute(
+        "INSERT INTO kb.reading_rests (role_name, tenant_id, rests_until)
+         SELECT $1::name, $2, pg_catalog.clock_timestamp() + $3 * '1 second'::interval
+         ON CONFLICT (role_name, tenant_id) DO UPDATE SET rests_until = EXCLUDED.rests_until",
+        &[Arg::Text(role_name), Arg::Text(tenant_id), Arg::Double(rest.as_secs_f64())],
+    )?;
+    spi::execute("DELETE FROM kb.reading_rests WHERE rests_until < pg_catalog.clock_timestamp()", &[])?;
+    Ok(())
+}
+
+/// The roles and tenants whose tables still rest, and how long.
+pub fn all() -> Result<Vec<(String, String, Duration)>> {
+    spi::write(
+        "SELECT role_name::text, tenant_id,
+             pg_catalog.date_part('epoch', rests_until - pg_catalog.clock_timestamp())::double precision
+         FROM kb.reading_rests WHERE rests_until > pg_catalog.clock_timestamp()",
+        &[],
+        |row| Ok((row.get(0)?, row.get(1)?, Duration::from_secs_f64(row.get::<f64>(2)?.clamp(0.0, MOST)))),
+    )
+}
