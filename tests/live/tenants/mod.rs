@@ -47,7 +47,7 @@ fn no_table_or_view_shows_a_tenant_more_than_its_own_and_what_is_shared() {
          WHERE c.relnamespace = 'kb'::regnamespace AND c.relkind IN ('r', 'v') AND a.attname = 'tenant_id'",
     );
     // 21 tables, 3 views, 9 vector tables.
-    assert_eq!(relations.len(), 33, "{relations:?}");
+    assert_eq!(relations.len(), 34, "{relations:?}");
     db.run(
         "INSERT INTO kb.jobs (kb_no, tenant_id, subject, next_attempt_at)
             SELECT kb_no, tenant_id, external_id, 'infinity' FROM kb.documents WHERE external_id = 'd'",
