@@ -46,7 +46,7 @@ fn no_table_or_view_shows_a_tenant_more_than_its_own_and_what_is_shared() {
         "SELECT format('kb.%I', c.relname) FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
          WHERE c.relnamespace = 'kb'::regnamespace AND c.relkind IN ('r', 'v') AND a.attname = 'tenant_id'",
     );
-    // 21 tables, 3 views, 9 vector tables.
+    // 22 tables, 3 views, 9 vector tables.
     assert_eq!(relations.len(), 34, "{relations:?}");
     db.run(
         "INSERT INTO kb.jobs (kb_no, tenant_id, subject, next_attempt_at)
