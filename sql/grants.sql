@@ -51,6 +51,9 @@ GRANT EXECUTE ON FUNCTION kb.wait(text, double precision) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.wait(bigint, double precision) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.health() TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.estimate_ingest(text) TO kb_reader;
+-- Counts of every tenant, without content, for who watches the server.
+GRANT USAGE ON SCHEMA kb TO pg_monitor;
+GRANT EXECUTE ON FUNCTION kb.monitor() TO pg_monitor;
 GRANT EXECUTE ON FUNCTION kb.create_knowledge_base(text, text, text, text, jsonb, jsonb, jsonb, jsonb) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.alter_knowledge_base(text, text, text, jsonb, jsonb, jsonb, jsonb) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.drop_knowledge_base(text) TO kb_writer;
@@ -92,6 +95,8 @@ COMMENT ON FUNCTION kb.drop_secret(text) IS
     'Deletes a stored key. Needs kb_admin.';
 COMMENT ON FUNCTION kb.acknowledge_restore() IS
     'In a restored or cloned database: lets it spend at remote providers from now on. Needs kb_admin.';
+COMMENT ON FUNCTION kb.monitor() IS
+    'Counts for every knowledge base of every tenant, without content: documents by status, chunks, jobs that are due, delayed and leased, since when the oldest job has been there (NULL where there is none), and attached tables that cannot be read. Needs pg_monitor.';
 COMMENT ON FUNCTION kb.estimate_ingest(text) IS
     'What kb.ingest would take up and send: documents, chunks, tokens, cost (NULL without price_per_million_tokens) and seconds. Sends nothing; of more than 200 documents it measures a sample.';
 COMMENT ON FUNCTION kb.drop_embedder(text) IS
@@ -169,7 +174,7 @@ COMMENT ON FUNCTION kb.wait(text, double precision) IS
 COMMENT ON FUNCTION kb.wait(bigint, double precision) IS
     'Waits until a run of kb.ingest has ended.';
 COMMENT ON FUNCTION kb.health() IS
-    'The state of kb: pgvector, preload, gateway, providers, documents, failures, sources, tables, recall, worker, models; what is wrong and what to do.';
+    'The state of kb: pgvector, preload, gateway, providers, documents, failures, sources, tables, indexes, recall, worker, processes, models; what is wrong and what to do.';
 COMMENT ON FUNCTION kb.attach_table(text, regclass, text, text, text[], text, text, text, text, boolean, jsonb, text) IS
     'Makes the rows of a table documents of a knowledge base, now and with every change. content: names of columns ({title, body}), or a template ({{title}}: {{body}}). published_when: a condition on the row; other rows are absent. metadata: columns that become metadata. tenant, title, uri, content_type: columns that say these. replicated: also rows that logical replication brings. json_fields: which values are the text of columns of JSON ({include, exclude}, lists of paths), for rows of other types others ({type_column, types}). adopt: a column of vectors that the embedder''s model has made of the rows that are there; a row that becomes one chunk is not embedded again. external_id is the primary key. Again for an attached table: changes how it is read. Returns the source_no. Needs kb_writer and the table''s owner.';
 COMMENT ON FUNCTION kb.extract_text(jsonb, jsonb) IS

@@ -404,7 +404,10 @@ CREATE TABLE kb.jobs (
     -- The source whose row is to be read first; NULL: the document is as it was put.
     source_no       bigint,
     UNIQUE (kb_no, tenant_id, kind, subject)
-);
+)
+-- Each job leaves two dead rows, its first version and its last: they are removed once there are a thousand, however large the
+-- table once was.
+WITH (autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0);
 ALTER SEQUENCE kb.job_no_seq OWNED BY kb.jobs.job_no;
 -- What may be claimed, in the order of turns; what is delayed; what is leased. So nothing is looked for among the others.
 CREATE INDEX jobs_due ON kb.jobs (priority, tenant_id, kb_no, job_no)

@@ -89,4 +89,29 @@ COMMENT ON COLUMN kb.quota_status.what IS 'What is limited and counted: bytes (o
 COMMENT ON COLUMN kb.quota_status.used IS 'How many the tenant has, or has spent today.';
 COMMENT ON COLUMN kb.quota_status.allowed IS 'How many it may have (kb.set_quota); what has no limit has no row.';
 
+-- As its owner, so that one look counts the rows of all tenants.
+CREATE FUNCTION kb.monitor()
+RETURNS TABLE (tenant_id text, kb_id text, documents bigint, ready bigint, pending bigint, failed bigint, chunks bigint,
+               due bigint, delayed bigint, leased bigint, oldest_job timestamptz, failing_sources bigint)
+LANGUAGE sql STABLE PARALLEL RESTRICTED SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+BEGIN ATOMIC
+    SELECT k.tenant_id, k.id, coalesce(d.documents, 0), coalesce(d.ready, 0), coalesce(d.pending, 0), coalesce(d.failed, 0),
+           coalesce(d.chunks, 0), coalesce(j.due, 0), coalesce(j.delayed, 0), coalesce(j.leased, 0), j.oldest_job,
+           coalesce(s.failing_sources, 0)
+    FROM kb.knowledge_bases k
+    LEFT JOIN (SELECT kb_no, count(*) AS documents,
+                      count(*) FILTER (WHERE status = 'ready') AS ready,
+                      count(*) FILTER (WHERE status = 'pending') AS pending,
+                      count(*) FILTER (WHERE status = 'failed') AS failed,
+                      sum(chunk_count)::bigint AS chunks
+               FROM kb.documents GROUP BY kb_no) d USING (kb_no)
+    LEFT JOIN (SELECT kb_no,
+                      count(*) FILTER (WHERE leased_until IS NULL AND next_attempt_at IS NULL) AS due,
+                      count(*) FILTER (WHERE leased_until IS NULL AND next_attempt_at IS NOT NULL) AS delayed,
+                      count(*) FILTER (WHERE leased_until IS NOT NULL) AS leased,
+                      min(queued_at) AS oldest_job
+               FROM kb.jobs GROUP BY kb_no) j USING (kb_no)
+    LEFT JOIN (SELECT kb_no, count(*) AS failing_sources FROM kb.sources WHERE error IS NOT NULL GROUP BY kb_no) s USING (kb_no);
+END;
+
 SELECT pg_catalog.set_config('search_path', pg_catalog.current_setting('kb_install.search_path'), true);

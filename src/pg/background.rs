@@ -121,6 +121,8 @@ unsafe extern "C-unwind" {
 }
 
 static RELOAD: AtomicBool = AtomicBool::new(false);
+/// This process is one of those that kb registers.
+static IS_KB_PROCESS: AtomicBool = AtomicBool::new(false);
 
 unsafe extern "C-unwind" fn on_sighup(_signal: i32) {
     RELOAD.store(true, Ordering::SeqCst);
@@ -131,6 +133,7 @@ unsafe extern "C-unwind" fn on_sighup(_signal: i32) {
 /// Installs signal handlers and unblocks signals: SIGTERM is PostgreSQL's own `die`, so that it ends
 /// lock waits and running statements too; SIGHUP is remembered for [`reload_settings`].
 pub fn start() {
+    IS_KB_PROCESS.store(true, Ordering::Relaxed);
     // SAFETY: once, at the start of a background process's main.
     unsafe {
         #[cfg(not(feature = "pg18"))]
@@ -144,6 +147,22 @@ pub fn start() {
             pg_sys::pqsignal_be(pg_sys::SIGHUP as i32, Some(on_sighup));
         }
         pg_sys::BackgroundWorkerUnblockSignals();
+    }
+}
+
+/// Whether this is a background process of kb.
+pub fn is_kb_process() -> bool {
+    IS_KB_PROCESS.load(Ordering::Relaxed)
+}
+
+/// Ends a background process of kb that was asked to end and has no transaction open. CHECK_FOR_INTERRUPTS would raise a FATAL
+/// error for it, so every clean shutdown would leave an alarming line in the log. Status 1 has the postmaster start it again where
+/// a restart time is set, unless the server shuts down.
+pub fn end_if_terminated() {
+    // SAFETY: flags and the transaction's state of this process.
+    let is_over = unsafe { pg_sys::ProcDiePending != 0 && !pg_sys::IsTransactionOrTransactionBlock() };
+    if is_kb_process() && is_over {
+        exit(1);
     }
 }
 

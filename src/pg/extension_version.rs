@@ -45,6 +45,11 @@ fn explain<T>(version: &str, caught: CaughtError) -> T {
     caught.rethrow()
 }
 
+/// Whether the extension is in this database, and not being made.
+pub(super) fn is_installed() -> bool {
+    installed().is_some()
+}
+
 /// The version of the extension in this database; None while it is made or dropped.
 fn installed() -> Option<String> {
     // SAFETY: the catalog is open while it is scanned, and the tuple valid until the scan ends; the text is copied before.

@@ -1,5 +1,6 @@
 //! Errors between Rust and PostgreSQL.
 
+use super::background;
 use crate::error::Error;
 use pgrx::pg_sys::panic::{CaughtError, ErrorReport};
 use pgrx::pg_sys::{self, errcodes::PgSqlErrorCode};
@@ -91,6 +92,7 @@ pub fn hidden<T, E>(work: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
 
 /// Runs pending cancel, terminate and barrier requests; does not return when one ends the statement.
 pub fn check_interrupts() {
+    background::end_if_terminated();
     pgrx::check_for_interrupts!();
 }
 

@@ -1,6 +1,7 @@
 //! Transactions of a background process, and what the current transaction has done.
 
 use super::report::from_caught;
+use super::{background, extension_version};
 use crate::error::Result;
 use pgrx::{PgTryBuilder, pg_sys};
 use std::cell::Cell;
@@ -38,16 +39,36 @@ pub fn in_txn<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
         // Nothing else reports them for a background process: autovacuum must learn of rows that it changed.
         pg_sys::pgstat_report_stat(false);
     }
+    if result.as_ref().is_err_and(|error| UNDEFINED.contains(&error.sqlstate())) && is_extension_dropped() {
+        background::exit(0);
+    }
     result
+}
+
+/// The errors of a statement whose table, function or schema is gone.
+const UNDEFINED: [&str; 3] = ["42P01", "42883", "3F000"];
+
+/// Whether the extension was dropped while this process was at work. Then what it has under way is gone, too, and what its
+/// statements say of missing tables is no fault that anybody has to look at.
+fn is_extension_dropped() -> bool {
+    background::is_kb_process() && matches!(in_txn(|| Ok(extension_version::is_installed())), Ok(false))
 }
 
 /// Shows in pg_stat_activity what the process is doing.
 pub fn report_activity(text: Option<&str>) {
-    let state = match text {
-        Some(_) => pg_sys::BackendState::STATE_RUNNING,
-        None => pg_sys::BackendState::STATE_IDLE,
-    };
-    let text = std::ffi::CString::new(text.unwrap_or("")).unwrap_or_default();
+    match text {
+        Some(text) => show_activity(pg_sys::BackendState::STATE_RUNNING, text),
+        None => show_activity(pg_sys::BackendState::STATE_IDLE, ""),
+    }
+}
+
+/// Shows in pg_stat_activity that the process waits, and for what.
+pub fn report_idle(text: &str) {
+    show_activity(pg_sys::BackendState::STATE_IDLE, text);
+}
+
+fn show_activity(state: pg_sys::BackendState::Type, text: &str) {
+    let text = std::ffi::CString::new(text).unwrap_or_default();
     // SAFETY: copies the string into shared memory.
     unsafe { pg_sys::pgstat_report_activity(state, text.as_ptr()) };
 }

@@ -57,6 +57,52 @@ pub fn extension_version(name: &str) -> Result<Option<String>> {
     )
 }
 
+/// A process whose transaction an index build of kb waits for.
+pub struct BuildWait {
+    pub pid: i32,
+    /// How long its transaction has been open; None: it has just ended.
+    pub seconds: Option<i64>,
+}
+
+/// What index builds of kb wait for in this database. As the owner: others' processes are hidden. Works on a standby.
+pub fn index_builds_that_wait() -> Result<Vec<BuildWait>> {
+    spi::read(
+        "SELECT p.current_locker_pid::int4,
+                pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() - a.xact_start)::bigint
+         FROM pg_catalog.pg_stat_progress_create_index p
+         JOIN pg_catalog.pg_stat_activity i ON i.pid = p.pid AND i.backend_type = 'kb indexer'
+         LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = p.current_locker_pid
+         WHERE p.datname = pg_catalog.current_database() AND p.phase LIKE 'waiting%' AND p.current_locker_pid > 0
+         ORDER BY 2 DESC NULLS LAST",
+        &[],
+        |row| Ok(BuildWait { pid: row.get(0)?, seconds: row.opt(1)? }),
+    )
+}
+
+/// What wants background processes of this server at a time.
+pub struct BackgroundDemand {
+    /// Databases in which kb works now, this one included.
+    pub databases: i64,
+    /// Parallel workers of an index build.
+    pub parallel: i64,
+    /// The launcher of logical replication.
+    pub replication: i64,
+}
+
+/// As the owner: others' processes are hidden. Works on a standby.
+pub fn background_demand() -> Result<BackgroundDemand> {
+    let found = spi::read_one(
+        "SELECT 1 + (SELECT pg_catalog.count(DISTINCT a.datid) FROM pg_catalog.pg_stat_activity a
+                     WHERE a.backend_type IN ('kb worker', 'kb indexer')
+                       AND a.datname <> pg_catalog.current_database()),
+                pg_catalog.current_setting('max_parallel_maintenance_workers')::bigint,
+                (pg_catalog.current_setting('max_logical_replication_workers')::int4 > 0)::int4::bigint",
+        &[],
+        |row| Ok(BackgroundDemand { databases: row.get(0)?, parallel: row.get(1)?, replication: row.get(2)? }),
+    )?;
+    found.ok_or_else(|| Error::Internal("a row of counts is missing".into()))
+}
+
 /// Whether the extension and its tables are there: false while or after DROP EXTENSION.
 pub fn is_installed() -> Result<bool> {
     Ok(spi::read_one("SELECT pg_catalog.to_regclass('kb.jobs') IS NOT NULL", &[], |row| row.get::<bool>(0))?

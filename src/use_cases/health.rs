@@ -57,8 +57,10 @@ pub fn health() -> Result<Vec<Finding>> {
         failures()?,
         sources()?,
         tables()?,
+        indexes()?,
         recall()?,
         worker()?,
+        processes()?,
         models()?,
     ])
 }
@@ -197,6 +199,28 @@ fn tables() -> Result<Finding> {
     ))
 }
 
+/// Transactions that an index build waits for: CREATE INDEX CONCURRENTLY ends after every transaction that was open when it began.
+fn indexes() -> Result<Finding> {
+    let name = "indexes";
+    let waits = as_owner(server_catalogs::index_builds_that_wait)?;
+    if waits.is_empty() {
+        return Ok(finding(name, Status::Ok, "no index build waits for a transaction".into(), ""));
+    }
+    let waits: Vec<String> = waits
+        .into_iter()
+        .map(|wait| match wait.seconds {
+            Some(seconds) => format!("process {}, whose transaction is open for {seconds} s", wait.pid),
+            None => format!("process {}", wait.pid),
+        })
+        .collect();
+    Ok(finding(
+        name,
+        Status::Warning,
+        format!("an index build waits for {}", waits.join(" and for ")),
+        "End that transaction, or SELECT pg_terminate_backend(pid). Until then what has no index is compared one by one.",
+    ))
+}
+
 /// What an index must find of what an exact search finds.
 const LEAST_RECALL: f64 = 0.9;
 
@@ -250,6 +274,28 @@ fn worker() -> Result<Finding> {
                 )
             }
         }
+    })
+}
+
+/// Whether max_worker_processes has room for what kb may want at a time: also before a database has to wait.
+fn processes() -> Result<Finding> {
+    let name = "processes";
+    let others = as_owner(server_catalogs::background_demand)?;
+    let own = 1 + i64::from(background::preloaded()) + 2 * others.databases;
+    let (wanted, most) = (own + others.parallel + others.replication, i64::from(background::most_processes()));
+    let detail = format!(
+        "{wanted} of max_worker_processes {most} may be wanted: {own} for kb in {} databases, {} to help build an index, {} for \
+         logical replication",
+        others.databases, others.parallel, others.replication
+    );
+    Ok(match wanted > most {
+        false => finding(name, Status::Ok, detail, ""),
+        true => finding(
+            name,
+            Status::Warning,
+            detail,
+            "Raise max_worker_processes (needs a restart), or databases will be served in turn.",
+        ),
     })
 }
 

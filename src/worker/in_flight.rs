@@ -42,6 +42,10 @@ pub struct Place {
 }
 
 impl<T: Destination> InFlight<T> {
+    pub fn len(&self) -> usize {
+        self.batches.len()
+    }
+
     pub fn is_empty(&self) -> bool {
         self.batches.is_empty()
     }

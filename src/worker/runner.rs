@@ -102,7 +102,15 @@ enum Left {
     Early,
 }
 
+/// What pg_stat_activity says of a worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Shown {
+    documents: usize,
+    at_gateway: usize,
+}
+
 struct Runner {
+    shown: Option<Shown>,
     begun: Instant,
     checked: Instant,
     /// When something last moved; None before anything has, so that a worker with nothing to do leaves at once.
@@ -125,6 +133,7 @@ struct Runner {
 impl Runner {
     fn new(died_at: Vec<i64>) -> Runner {
         Runner {
+            shown: None,
             begun: Instant::now(),
             checked: Instant::now(),
             moved: None,
@@ -186,7 +195,9 @@ impl Runner {
                 }
                 continue;
             }
-            match self.step() {
+            let moved = self.step();
+            self.show();
+            match moved {
                 Ok(_) if self.leaving.is_some_and(|since| self.may_leave(since)) => {
                     if let Err(error) = txn::in_txn(|| jobs::release_all(Duration::ZERO, None, false)) {
                         report::log(&format!("worker cannot give jobs back: {error}"));
@@ -260,6 +271,23 @@ impl Runner {
         self.queue.clear();
         self.intake.clear();
         leases::give_back_all(fault, &mut self.backoff, self.open.outcomes());
+    }
+
+    /// Shows in pg_stat_activity what is under way, where that has changed.
+    fn show(&mut self) {
+        let now = Shown {
+            documents: self.open.len() + self.intake.jobs().count(),
+            at_gateway: self.link.in_flight().len(),
+        };
+        if self.shown.replace(now) == Some(now) {
+            return;
+        }
+        match now {
+            Shown { documents: 0, at_gateway: 0 } => txn::report_idle("waiting for documents"),
+            Shown { documents, at_gateway } => txn::report_activity(Some(&format!(
+                "processing documents: {documents} under way, {at_gateway} batches at the gateway"
+            ))),
+        }
     }
 
     fn is_idle(&self) -> bool {

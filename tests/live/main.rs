@@ -44,6 +44,7 @@ mod leak;
 mod locks;
 mod many;
 mod money;
+mod operators;
 mod outage;
 mod outgrown;
 mod providers;

@@ -47,7 +47,7 @@ fn functions(db: &mut Db) -> String {
         "SELECT format('kb.%I(%s) RETURNS %s: %s', proname,
              regexp_replace(pg_get_function_arguments(p.oid), '::[a-z ]+(\\[\\])?', '', 'g'),
              pg_get_function_result(p.oid),
-             (SELECT role FROM unnest('{kb_reader,kb_writer,kb_admin}'::text[]) WITH ORDINALITY AS u (role, n)
+             (SELECT role FROM unnest('{kb_reader,kb_writer,kb_admin,pg_monitor}'::text[]) WITH ORDINALITY AS u (role, n)
               WHERE has_function_privilege(role, p.oid, 'EXECUTE') ORDER BY n LIMIT 1))
          FROM pg_proc p WHERE pronamespace = 'kb'::regnamespace AND proname !~ '^_'",
     );
