@@ -35,6 +35,7 @@ GRANT EXECUTE ON FUNCTION kb._vector_count(bigint) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb._index_state(bigint) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb._index_progress(bigint) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb._microseconds(text) TO kb_reader, kb_vectors;
+GRANT EXECUTE ON FUNCTION kb._in_words(text) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.check_embedder(text) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.embed(text, text[], text) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.count_tokens(text, text) TO kb_reader;
@@ -191,6 +192,8 @@ COMMENT ON FUNCTION kb._rows_changed() IS
     'Internal: the triggers of attached tables call it.';
 COMMENT ON FUNCTION kb._microseconds(text) IS
     'Microseconds since 1970 of a text that is an ISO 8601 timestamp or date (UTC where it says no offset), else NULL. Filters compare by it.';
+COMMENT ON FUNCTION kb._in_words(text) IS
+    'Internal: a text as quoted phrases are looked for in it.';
 COMMENT ON FUNCTION kb._terms(text, text) IS
     'Internal: the words of a text in a text search configuration, as kb.chunks.terms has them.';
 COMMENT ON FUNCTION kb._vector_count(bigint) IS

@@ -1,6 +1,7 @@
 //! SQL functions over documents.
 
 use super::{elements, json, required};
+use crate::bm25::joined;
 use crate::catalog::new_document::{Content, Given};
 use crate::error::Error;
 use crate::model::Json;
@@ -161,6 +162,12 @@ fn _microseconds(text: &str) -> Option<i64> {
 fn retry(kb_id: Option<&str>, external_id: default!(Option<&str>, "NULL")) -> Result<i64, ErrorReport> {
     let kb_id = required("kb_id", kb_id)?;
     Ok(use_cases::retry(kb_id, external_id)?)
+}
+
+/// A text as quoted phrases are looked for in it. For search by words, in SQL.
+#[pg_extern(immutable, parallel_safe, strict)]
+fn _in_words(text: &str) -> String {
+    joined::in_words(text)
 }
 
 /// The words of a text, as kb.chunks.terms has them. For the script that upgrades.

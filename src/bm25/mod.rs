@@ -7,7 +7,7 @@ mod build;
 mod bytes;
 mod corrupt;
 mod cursor;
-
+pub mod joined;
 mod merge;
 mod page;
 mod page_writer;
@@ -16,6 +16,7 @@ mod postings;
 mod renumbering;
 mod score;
 mod search;
+pub mod signs;
 pub mod terms;
 mod top;
 
@@ -27,7 +28,7 @@ pub use page_writer::Page;
 pub use renumbering::DEAD;
 pub use score::{Parameters, Scorer, Totals, idf};
 pub use search::{Question, search};
-pub use terms::{Occurrences, frequencies};
+pub use terms::{Occurrences, Share, frequencies};
 pub use top::{Hit, Top};
 
 #[cfg(test)]

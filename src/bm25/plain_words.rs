@@ -1,22 +1,36 @@
 //! The parts of a text that PostgreSQL's default parser reads in the same way wherever they stand behind white space, and that a
 //! language has again and again: words of ASCII letters without the marks around them, and what else has no digits.
 
+use super::joined;
+
 /// Bytes of a plain word at most, and of another part that recurs.
 const LONGEST: usize = 32;
 
 /// Calls `word` with each part of a text that recurs, and puts all other parts into `others`, behind white space where they were: the
 /// parser finds in these parts what it finds in the text but for those that recur, and in one of these, behind a space, what it finds
-/// there.
+/// there. Calls `joined` with those parts, of either kind, that are several words.
 ///
 /// No token of the parser goes over white space but a tag, so a text with a `<` is put there as it is; and what is behind white
 /// space is read in the same way whatever is before that.
-pub fn split<'a>(text: &'a str, mut word: impl FnMut(&'a str), others: &mut String) {
+pub fn split<'a>(
+    text: &'a str,
+    mut word: impl FnMut(&'a str),
+    mut joined: impl FnMut(&'a str),
+    others: &mut String,
+) {
     if text.contains('<') {
         others.push_str(text);
+        joined::joined(text).for_each(joined);
         return;
     }
     for (i, part) in text.split([' ', '\n', '\t', '\r']).enumerate().filter(|(_, part)| !part.is_empty()) {
-        match plain(part) {
+        let found = plain(part);
+        match found {
+            Some(word) if joined::has_hump(word) => joined(word),
+            None if joined::is_joined(part) => joined(part),
+            _ => {}
+        }
+        match found {
             Some(found) => word(found),
             // What a text begins with may be read in another way than behind white space: `~x`, for one.
             None if i > 0 && recurs(part) => word(part),
@@ -39,7 +53,7 @@ fn plain(part: &str) -> Option<&str> {
 }
 
 /// Whether a part that is no plain word is short and without digits: numbers, dates and versions are many.
-fn recurs(part: &str) -> bool {
+pub fn recurs(part: &str) -> bool {
     part.len() <= LONGEST && !part.bytes().any(|byte| byte.is_ascii_digit())
 }
 
@@ -49,7 +63,7 @@ mod tests {
 
     fn split_of(text: &str) -> (Vec<&str>, String) {
         let (mut words, mut others) = (Vec::new(), String::new());
-        split(text, |word| words.push(word), &mut others);
+        split(text, |word| words.push(word), |_| {}, &mut others);
         (words, others)
     }
 

@@ -85,7 +85,7 @@ impl Terms {
     }
 }
 
-/// Terms that ascend bytewise, and the sum of their frequencies.
+/// Terms that ascend bytewise, and how long the chunk is.
 fn encode<'a>(length: u32, terms: impl Iterator<Item = (&'a [u8], u32)>) -> Vec<u8> {
     // Most differ from the one before in a few bytes.
     let mut out = Vec::with_capacity(8 + 6 * (length as usize).min(MOST_ROOM));
@@ -103,32 +103,59 @@ fn encode<'a>(length: u32, terms: impl Iterator<Item = (&'a [u8], u32)>) -> Vec<
     out
 }
 
+/// How a term that is found in a text counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Share {
+    /// As a word of the text.
+    Word,
+    /// As one of so many parts of a joined word, beside the word: they make a text no longer.
+    Part(usize),
+    /// As a sign beside the pairs of its run.
+    Sign,
+}
+
+impl Share {
+    /// How much it weighs in a question: the parts of a joined word together no more than two words. A run's pairs say what
+    /// its signs say.
+    pub fn weight(self) -> f64 {
+        match self {
+            Share::Word => 1.0,
+            Share::Part(of) => (2.0 / of as f64).min(1.0),
+            Share::Sign => 0.0,
+        }
+    }
+}
+
 /// The terms of a chunk as they come, each as often as the chunk has it.
 #[derive(Debug, Clone, Default)]
 pub struct Occurrences {
     /// The keys of short terms.
     short: Vec<u128>,
     long: Vec<Vec<u8>>,
+    /// How many of them stand beside words.
+    beside: usize,
 }
 
 impl Occurrences {
     /// Of a text of so many bytes: room for what it usually has.
     pub fn of_text(size: usize) -> Self {
-        Occurrences { short: Vec::with_capacity(size / USUAL_WORD + 1), long: Vec::new() }
+        Occurrences { short: Vec::with_capacity(size / USUAL_WORD + 1), ..Occurrences::default() }
     }
 
     /// Empty ones are left out.
-    pub fn add(&mut self, term: &[u8]) {
+    pub fn add(&mut self, term: &[u8], share: Share) {
         match term.len() {
-            0 => {}
+            0 => return,
             1..=SHORT => self.short.push(key(term)),
             _ => self.long.push(term.to_vec()),
         }
+        self.beside += usize::from(share != Share::Word);
     }
 
     /// Adds a short term, by its key.
-    pub fn add_key(&mut self, key: u128) {
+    pub fn add_key(&mut self, key: u128, share: Share) {
         self.short.push(key);
+        self.beside += usize::from(share != Share::Word);
     }
 
     /// As kb.chunks.terms has them.
@@ -136,10 +163,10 @@ impl Occurrences {
         let mut short = self.short.clone();
         short.sort_unstable();
         let keys: Vec<[u8; SHORT + 1]> = short.into_iter().map(u128::to_be_bytes).collect();
-        let mut long: Vec<&[u8]> = self.long.iter().map(Vec::as_slice).collect();
-        long.sort_unstable();
+        let mut by_term: Vec<&[u8]> = self.long.iter().map(Vec::as_slice).collect();
+        by_term.sort_unstable();
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        let mut long = long.chunk_by(|a, b| a == b).map(|equal| (equal[0], count(equal.len()))).peekable();
+        let mut long = by_term.chunk_by(|a, b| a == b).map(|equal| (equal[0], count(equal.len()))).peekable();
         let mut short =
             keys.chunk_by(|a, b| a == b).map(|equal| (term_of(&equal[0]), count(equal.len()))).peekable();
         let ascending = std::iter::from_fn(|| match (short.peek(), long.peek()) {
@@ -147,7 +174,16 @@ impl Occurrences {
             (Some(_), _) => short.next(),
             (None, _) => long.next(),
         });
-        encode(count(keys.len() + self.long.len()), ascending)
+        let all = keys.len() + self.long.len();
+        // No frequency is above the length, as the bounds of scores have it.
+        let most = match self.beside {
+            0 => 0,
+            _ => {
+                let short = keys.chunk_by(|a, b| a == b).map(<[_]>::len).max();
+                short.max(by_term.chunk_by(|a, b| a == b).map(<[_]>::len).max()).unwrap_or_default()
+            }
+        };
+        encode(count((all - self.beside).max(most)), ascending)
     }
 }
 
@@ -169,14 +205,14 @@ impl<'a> Decoder<'a> {
         Ok(Decoder { reader, term: Vec::new(), length, sum: 0 })
     }
 
-    /// The chunk's length: the sum of the frequencies.
+    /// The chunk's length: the sum of the frequencies but for what stands beside words.
     pub fn length(&self) -> u32 {
         self.length
     }
 
     pub fn next_term(&mut self) -> Result<Option<(&[u8], u32)>, Corrupt> {
         if self.reader.is_empty() {
-            let complete = self.sum == self.length;
+            let complete = self.sum >= self.length;
             return if complete {
                 Ok(None)
             } else {
@@ -235,10 +271,25 @@ mod tests {
         let long = ["a long term of one beginning, z", "a long term of one beginning, y"];
         let all = ["b", long[0], "abc", "", "a", "b", long[1], "ab", "b", "abc", "z", long[0]];
         let mut occurrences = Occurrences::default();
-        all.iter().for_each(|term| occurrences.add(term.as_bytes()));
+        all.iter().for_each(|term| occurrences.add(term.as_bytes(), Share::Word));
         let counted: Vec<(&str, u32)> = all.iter().map(|term| (*term, 1)).collect();
         assert_eq!(occurrences.encode(), terms(&counted).encode());
         assert_eq!(Occurrences::default().encode(), Terms::default().encode());
+    }
+
+    #[test]
+    fn what_stands_beside_words_makes_a_chunk_no_longer() {
+        let mut occurrences = Occurrences::default();
+        occurrences.add(b"tcp/ip", Share::Word);
+        for part in [b"tcp".as_slice(), b"ip", b"ip"] {
+            occurrences.add(part, Share::Part(3));
+        }
+        let found = frequencies(&occurrences.encode(), &[b"ip", b"tcp", b"tcp/ip"]).unwrap();
+        // As long as its most frequent term is frequent.
+        assert_eq!(found, (2, vec![2, 1, 1]));
+        (0..5).for_each(|_| occurrences.add(b"word", Share::Word));
+        assert_eq!(frequencies(&occurrences.encode(), &[b"word"]).unwrap(), (6, vec![5]));
+        assert_eq!([Share::Word, Share::Part(1), Share::Part(8)].map(Share::weight), [1.0, 1.0, 0.25]);
     }
 
     #[test]

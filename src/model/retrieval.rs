@@ -21,6 +21,9 @@ pub struct Retrieval {
     /// What a query does when its embedder fails.
     pub on_error: OnError,
     pub mode: Mode,
+    /// How a question's words are read; None: as it suits the mode.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub syntax: Option<Syntax>,
     pub bm25: Bm25,
     pub hybrid: Hybrid,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -69,6 +72,19 @@ pub enum Mode {
     Keyword,
     /// Both, fused.
     Hybrid,
+}
+
+/// Whether quotation marks and minus signs of a question mean something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Syntax {
+    /// They are text, as in what people and agents write.
+    Plain,
+    /// Of the words that are looked for, "these one after the other" must be there, and -this must not.
+    Web,
+    /// As web where no chunk has the phrases: only exclusions bind. Nobody asks for it.
+    #[serde(rename = "web without phrases")]
+    WithoutPhrases,
 }
 
 /// What a query does when its embedder fails.
@@ -146,6 +162,7 @@ macro_rules! words {
 }
 
 words!(Mode { "dense" => Dense, "keyword" => Keyword, "hybrid" => Hybrid });
+words!(Syntax { "plain" => Plain, "web" => Web });
 words!(OnError { "error" => Error, "keyword" => Keyword });
 words!(Fusion { "rrf" => Rrf, "score" => Score });
 
@@ -158,6 +175,7 @@ impl Default for Retrieval {
             ef_search: None,
             on_error: OnError::Error,
             mode: Mode::Dense,
+            syntax: None,
             bm25: Bm25::default(),
             hybrid: Hybrid::default(),
             rerank: None,
@@ -268,6 +286,7 @@ impl Retrieval {
         }
         self.on_error = OnError::field(fields, "on_error").unwrap_or(self.on_error);
         self.mode = Mode::field(fields, "mode").unwrap_or(self.mode);
+        self.syntax = Syntax::field(fields, "syntax").or(self.syntax);
         if let Some(value) = fields.object("bm25") {
             let mut inner = Fields::new("bm25", &value);
             self.bm25.read(&mut inner);
@@ -321,7 +340,7 @@ mod tests {
 
     #[test]
     fn written_settings_read_back_the_same() {
-        let given = json!({"top_k": 8, "min_score": 0.1, "mode": "hybrid", "bm25": {"b": 0.5},
+        let given = json!({"top_k": 8, "min_score": 0.1, "mode": "hybrid", "syntax": "web", "bm25": {"b": 0.5},
                            "hybrid": {"fusion": "score", "weights": {"keyword": 0.5}}});
         let retrieval = Retrieval::parse(&given).unwrap();
         assert_eq!(Retrieval::parse(&retrieval.to_json()).unwrap(), retrieval);
@@ -332,6 +351,8 @@ mod tests {
             assert_eq!(retrieval.to_json()["ef_search"], ef_search);
         }
         assert_eq!(retrieval.hybrid.weights, Weights { dense: 1.0, keyword: 0.5 });
+        assert_eq!((retrieval.syntax, Retrieval::default().syntax), (Some(Syntax::Web), None));
+        assert!(Retrieval::parse(&json!({"syntax": "lucene"})).unwrap_err()[0].contains("plain, web"));
     }
 
     #[test]

@@ -5,9 +5,11 @@ use super::journal::Journal;
 use super::recall;
 use super::request::AnswerBounds;
 use super::words::{self, Words};
-use crate::bm25::{self, List, Parameters, Question, Scorer, Top, Totals};
+use crate::bm25::joined::in_words;
+use crate::bm25::{self, List, Parameters, Question, Scorer, Share, Top, Totals};
 use crate::error::{Error, Result};
 use crate::model::candidate::Found;
+use crate::model::retrieval::Syntax;
 use crate::model::{Candidate, Filter};
 use crate::pg::{report, wake};
 use crate::store::bm25::read::{self, Pending, Segment};
@@ -95,7 +97,7 @@ struct Index<'a> {
 /// The part of a term in a question.
 #[derive(Default)]
 struct Part {
-    times: u32,
+    weight: f64,
     is_required: bool,
     is_excluded: bool,
 }
@@ -103,19 +105,23 @@ struct Part {
 impl<'a> Index<'a> {
     fn open(target: &'a Target, query: &str) -> Result<Index<'a>> {
         let language = Language::named(&target.preprocess.language)?;
-        let Words { text, phrases, excluded } = words::parse(query);
+        let syntax = target.retrieval.syntax.unwrap_or(Syntax::Plain);
+        let Words { text, phrases, excluded } = words::read(query, syntax);
         let mut parts: BTreeMap<Vec<u8>, Part> = BTreeMap::new();
-        for (term, times) in language.words(&text)? {
-            parts.entry(term).or_default().times = times;
+        for (term, weight) in language.words(&text, Share::weight)? {
+            parts.entry(term).or_default().weight = weight;
         }
+        // As phrases are looked for: a part of a joined word is a word of its own.
+        let words_of =
+            |phrase: &str| language.words(phrase, |share| f64::from(u8::from(share == Share::Word)));
         // Of one word nothing is left to look at in the text.
-        let is_one = |words: &BTreeMap<Vec<u8>, u32>| words.values().sum::<u32>() <= 1;
+        let is_one = |words: &BTreeMap<Vec<u8>, f64>| words.values().sum::<f64>() <= 1.0;
         let (mut of_several, mut excluded_of_several) = (Vec::new(), Vec::new());
         let mut in_phrases = 0;
         for phrase in once(phrases) {
-            let words = language.words(&phrase)?;
+            let words = words_of(&phrase)?;
             if !is_one(&words) {
-                in_phrases += words.values().sum::<u32>() as usize;
+                in_phrases += words.values().sum::<f64>() as usize;
                 of_several.push(phrase);
             }
             for term in words.into_keys() {
@@ -123,9 +129,9 @@ impl<'a> Index<'a> {
             }
         }
         for phrase in once(excluded) {
-            let words = language.words(&phrase)?;
+            let words = words_of(&phrase)?;
             if !is_one(&words) {
-                in_phrases += words.values().sum::<u32>() as usize;
+                in_phrases += words.values().sum::<f64>() as usize;
                 excluded_of_several.push(phrase);
                 continue;
             }
@@ -149,7 +155,7 @@ impl<'a> Index<'a> {
         };
         let required = place(|part| part.is_required).collect();
         let excluded = place(|part| part.is_excluded).collect();
-        let times: Vec<u32> = parts.values().map(|part| part.times).collect();
+        let weights: Vec<f64> = parts.values().map(|part| part.weight).collect();
         let terms: Vec<Vec<u8>> = parts.into_keys().collect();
 
         let build_no = target.build_no;
@@ -170,7 +176,7 @@ impl<'a> Index<'a> {
         let bm25 = target.retrieval.bm25;
         let parameters = Parameters::new(bm25.k1, bm25.b)
             .ok_or_else(|| Error::Internal("stored settings: bm25 is out of range".into()))?;
-        let scorer = statistics.scorer(parameters, &times);
+        let scorer = statistics.scorer(parameters, &weights);
         Ok(Index {
             target,
             terms,
@@ -257,10 +263,15 @@ impl<'a> Index<'a> {
     }
 }
 
-/// Each of them once.
+/// Each of them once, as it is looked for.
 fn once(phrases: Vec<String>) -> impl Iterator<Item = String> {
     let mut seen = HashSet::new();
-    phrases.into_iter().filter(move |phrase| seen.insert(phrase.clone()))
+    phrases
+        .iter()
+        .map(|phrase| in_words(phrase))
+        .collect::<Vec<String>>()
+        .into_iter()
+        .filter(move |phrase| seen.insert(phrase.clone()))
 }
 
 fn ranked(chunks: impl IntoIterator<Item = (Uuid, f64)>) -> Vec<Candidate> {
@@ -337,9 +348,9 @@ impl<'a> Statistics<'a> {
         Ok(())
     }
 
-    fn scorer(&self, parameters: Parameters, times: &[u32]) -> Scorer {
-        let weight = |(df, times): (&i64, &u32)| bm25::idf(*df, self.totals.chunks) * f64::from(*times);
-        let weights: Vec<f64> = self.dfs.iter().zip(times).map(weight).collect();
+    fn scorer(&self, parameters: Parameters, weights: &[f64]) -> Scorer {
+        let weight = |(df, weight): (&i64, &f64)| bm25::idf(*df, self.totals.chunks) * weight;
+        let weights: Vec<f64> = self.dfs.iter().zip(weights).map(weight).collect();
         Scorer::new(parameters, self.totals, &weights)
     }
 }

@@ -2,8 +2,11 @@
 //! with a word or two changed within a run.
 
 use super::automaton::{Automaton, Longest};
+use crate::bm25::signs::{is_unseen, is_unspaced};
 use std::collections::HashMap;
 use std::ops::Range;
+use unicode_normalization::UnicodeNormalization;
+use unicode_normalization::char::is_combining_mark;
 
 /// The least that a run of unchanged words weighs to be a quote. A word weighs two, a character of a script without spaces one.
 const LEAST: usize = 10;
@@ -139,17 +142,18 @@ struct Word {
 }
 
 /// The words of a text: what is between characters that are neither letters nor digits; of scripts without spaces each
-/// character.
+/// character. What looks the same is the same.
 fn words(text: &str) -> Vec<Word> {
     let mut words: Vec<Word> = Vec::new();
     let mut is_open = false;
     for (place, character) in text.chars().enumerate() {
-        if !character.is_alphanumeric() {
-            // Within a word: a mark that combines with the letter before, an apostrophe.
-            is_open &= matches!(character, '\'' | '\u{2019}' | '\u{300}'..='\u{36f}');
+        let is_mark = is_combining_mark(character);
+        if !character.is_alphanumeric() && !(is_mark && is_open) {
+            // Within a word: an apostrophe, a soft hyphen.
+            is_open &= matches!(character, '\'' | '\u{2019}') || is_unseen(character);
             continue;
         }
-        let is_alone = is_without_spaces(character);
+        let is_alone = is_unspaced(character);
         match words.last_mut().filter(|_| is_open && !is_alone) {
             Some(word) => {
                 word.folded.extend(character.to_lowercase());
@@ -164,13 +168,10 @@ fn words(text: &str) -> Vec<Word> {
         }
         is_open = !is_alone;
     }
+    for word in words.iter_mut().filter(|word| !word.folded.is_ascii()) {
+        word.folded = word.folded.nfkc().flat_map(char::to_lowercase).collect();
+    }
     words
-}
-
-/// Thai to Khmer, and the scripts of East Asia but for Hangul.
-fn is_without_spaces(character: char) -> bool {
-    matches!(character, '\u{e00}'..='\u{eff}' | '\u{1000}'..='\u{109f}' | '\u{1780}'..='\u{17ff}'
-        | '\u{2e80}'..='\u{9fff}' | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{3ffff}')
 }
 
 #[cfg(test)]
@@ -228,6 +229,15 @@ mod tests {
         );
         assert_eq!(found("", &[text]), []);
         assert_eq!(found("text", &[]), []);
+    }
+
+    #[test]
+    fn what_looks_the_same_is_the_same_and_places_are_those_of_the_answer() {
+        let text = "Das Ge\u{ad}samt\u{ad}kon\u{ad}zept fu\u{308}r alle Tage im Jahr.";
+        let answer = "Das Gesamtkonzept f\u{fc}r ａｌｌｅ Tage im Jahr.";
+        assert_eq!(found(answer, &[text]), [(answer.trim_end_matches('.').to_string(), 0)]);
+        let quotes = find(text, &[answer]);
+        assert_eq!((quotes[0].start, quotes[0].end), (0, text.chars().count() - 1));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The arguments of a query, checked.
 
 use crate::error::{Error, Result};
-use crate::model::retrieval::MAX_TOP_K;
+use crate::model::retrieval::{MAX_TOP_K, Syntax};
 use crate::model::{Filter, Json, Mode, Preprocess, Retrieval};
 use serde_json::Value;
 
@@ -120,6 +120,9 @@ impl Request {
         retrieval.min_score = self.min_score.unwrap_or(retrieval.min_score);
         retrieval.max_tokens = self.max_tokens.or(retrieval.max_tokens);
         retrieval.mode = self.mode.unwrap_or(retrieval.mode);
+        // Who searches by words alone types them; what kb.context is asked is what somebody said.
+        let is_typed = retrieval.mode == Mode::Keyword && !self.as_context;
+        retrieval.syntax.get_or_insert(if is_typed { Syntax::Web } else { Syntax::Plain });
         Ok(retrieval)
     }
 }
@@ -150,6 +153,25 @@ mod tests {
         let bounds = AnswerBounds::new(&retrieval, &Preprocess::default());
         let expected = AnswerBounds { top_k: 3, min_score: 0.2, max_tokens: Some(9), dedupe: true };
         assert_eq!(bounds, expected);
+    }
+
+    #[test]
+    fn quotes_and_minus_signs_are_text_but_where_words_alone_are_typed_or_it_is_asked_for() {
+        let syntax = |mode: &str, as_context: bool, options: Value| {
+            let request = Request::new("kb", None, None, None, None, Some(mode), Some(options)).unwrap();
+            Request { as_context, ..request }.retrieval(&Retrieval::default()).unwrap().syntax.unwrap()
+        };
+        for (mode, as_context, expected) in [
+            ("keyword", false, Syntax::Web),
+            ("keyword", true, Syntax::Plain),
+            ("hybrid", false, Syntax::Plain),
+            ("dense", false, Syntax::Plain),
+        ] {
+            assert_eq!(syntax(mode, as_context, json!({})), expected, "{mode}");
+            for (word, asked) in [("plain", Syntax::Plain), ("web", Syntax::Web)] {
+                assert_eq!(syntax(mode, as_context, json!({ "syntax": word })), asked, "{mode}");
+            }
+        }
     }
 
     #[test]

@@ -77,6 +77,17 @@ pub fn mark_not_reranked(hits: &mut [Hit], reason: &str) {
     }
 }
 
+/// Says in each locator that the phrases of the question were not required.
+pub fn mark_without_phrases(hits: &mut [Hit]) {
+    for hit in hits {
+        add_to_locator(
+            hit,
+            "phrase_status",
+            json!("no chunk has the quoted words one after the other, so all words answer alone"),
+        );
+    }
+}
+
 /// Says in each locator why other words of the question were not searched for.
 pub fn mark_not_reworded(hits: &mut [Hit], reason: &str) {
     for hit in hits {

@@ -1,4 +1,6 @@
-//! What a question asks of words: "quoted phrases" and -exclusions are taken out of its text.
+//! What a question asks of words: "quoted phrases" and -exclusions are taken out of its text, where they mean something.
+
+use crate::model::retrieval::Syntax;
 
 /// A question in words.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -11,14 +13,27 @@ pub struct Words {
     pub excluded: Vec<String>,
 }
 
+pub fn read(question: &str, syntax: Syntax) -> Words {
+    match syntax {
+        Syntax::Plain => Words { text: question.into(), ..Words::default() },
+        Syntax::Web => parse(question),
+        Syntax::WithoutPhrases => Words { phrases: Vec::new(), ..parse(question) },
+    }
+}
+
 /// Reads a question, in the manner of search engines and PostgreSQL's websearch_to_tsquery: "…" is a phrase; a minus sign
-/// at the beginning of a word or phrase, not within one, excludes it. A quotation mark that nothing closes is none.
-pub fn parse(question: &str) -> Words {
+/// at the beginning of a word or phrase, not within one, excludes it. A quotation mark that nothing closes is none, and a minus
+/// sign that begins a line of several is that of a list.
+fn parse(question: &str) -> Words {
+    let is_lines = question.trim().contains('\n');
     let mut words = Words::default();
     let mut rest = question;
     let mut before = None;
     while let Some(c) = rest.chars().next() {
-        let is_start = before.is_none_or(char::is_whitespace);
+        let is_start = match before {
+            None | Some('\n') => !is_lines,
+            Some(before) => before.is_whitespace(),
+        };
         let body = rest.strip_prefix('-').filter(|_| is_start);
         if let Some((phrase, after)) =
             body.unwrap_or(rest).strip_prefix('"').and_then(|rest| rest.split_once('"'))
@@ -75,6 +90,25 @@ mod tests {
             assert_eq!(parts(question).2, owned(&[]), "{question}");
         }
         assert_eq!(parts("a -b-c d"), ("a d".into(), owned(&[]), owned(&["b-c"])));
+    }
+
+    #[test]
+    fn a_list_excludes_nothing() {
+        for question in ["- first\n- second", "-first\n-second", "Why?\n-first\n  - second"] {
+            assert_eq!(parts(question).2, owned(&[]), "{question}");
+        }
+        assert_eq!(parts("-first second\n").2, owned(&["first"]));
+        assert_eq!(parts("a\nb -c").2, owned(&["c"]));
+    }
+
+    #[test]
+    fn in_plain_text_marks_mean_nothing_and_without_phrases_exclusions_stay() {
+        let question = r#"the "training" phase -x"#;
+        assert_eq!(read(question, Syntax::Plain), Words { text: question.into(), ..Words::default() });
+        let question = r#"a "nested loop" "-b" -slow -"hash join""#;
+        let Words { text, phrases, excluded } = read(question, Syntax::WithoutPhrases);
+        assert_eq!((phrases, excluded), (owned(&[]), owned(&["slow", "hash join"])));
+        assert!(text.contains("nested loop") && text.contains("-b"), "{text}");
     }
 
     #[test]

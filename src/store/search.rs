@@ -127,7 +127,7 @@ const LOOKED_THROUGH: &str = "pg_catalog.left(c.content,
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Condition<'a> {
     pub filter: Option<&'a Filter>,
-    /// Word after word in the chunk, as its language has words; of [`LOOKED_THROUGH`].
+    /// Word after word in the chunk, as its language has words; of [`LOOKED_THROUGH`]. As kb._in_words gives them.
     pub phrases: &'a [String],
     /// None of these is.
     pub excluded_phrases: &'a [String],
@@ -161,7 +161,8 @@ pub fn read_where(target: &Target, candidates: Vec<Candidate>, is: &Condition) -
         let language = arguments.add(Arg::Text(&target.preprocess.language));
         // The words of a chunk are found once, and the phrases for all chunks once.
         conditions += &format!(
-            " AND pg_catalog.to_tsvector({language}::regconfig, coalesce(c.context || E'\\n\\n', '') || {LOOKED_THROUGH})
+            " AND pg_catalog.to_tsvector({language}::regconfig,
+                      kb._in_words(coalesce(c.context || E'\\n\\n', '') || {LOOKED_THROUGH}))
                   @@ (SELECT {})",
             phrases.join(" && ")
         );

@@ -6,7 +6,7 @@ use crate::catalog::reranking;
 use crate::catalog::rewording::{Reworded, reworded};
 use crate::error::{Error, Object, Result};
 use crate::gateway::client;
-use crate::model::retrieval::OnError;
+use crate::model::retrieval::{OnError, Syntax};
 use crate::model::vector_db::question_problem;
 use crate::model::{Candidate, Filter, Hit, Kind, Mode, Retrieval};
 use crate::pg::role::as_owner;
@@ -17,7 +17,7 @@ use crate::retrieve::journal::Journal;
 use crate::retrieve::keyword::keyword;
 use crate::retrieve::request::{AnswerBounds, Request};
 use crate::retrieve::surroundings::surrounded;
-use crate::retrieve::{diversity, fuse, shape, transform};
+use crate::retrieve::{diversity, fuse, shape, transform, words};
 use crate::settings;
 use crate::store::search::{self, Target};
 use crate::store::vector_store::VectorDb;
@@ -55,7 +55,20 @@ pub(super) fn answer(request: &Request, query: &str, journal: &Journal) -> Resul
     {
         wake::ensure_worker();
     }
-    let target = target(request)?;
+    let answer = answer_of(request, query, target(request)?, journal)?;
+    let Retrieval { mode, syntax, .. } = answer.target.retrieval;
+    let is_required = syntax.is_some_and(|syntax| !words::read(query, syntax).phrases.is_empty());
+    if !answer.hits.is_empty() || mode != Mode::Keyword || !is_required {
+        return Ok(answer);
+    }
+    let mut target = answer.target;
+    target.retrieval.syntax = Some(Syntax::WithoutPhrases);
+    let mut answer = answer_of(request, query, target, journal)?;
+    shape::mark_without_phrases(&mut answer.hits);
+    Ok(answer)
+}
+
+fn answer_of(request: &Request, query: &str, target: Target, journal: &Journal) -> Result<Answer> {
     let bounds = AnswerBounds::new(&target.retrieval, &target.preprocess);
     let mut failed = None;
     let mut vector = None;
@@ -155,9 +168,11 @@ impl Search<'_> {
             .time("transform", || reworded(&target.retrieval, target.kb_no, question, vector.is_some()));
         journal.note("transform", "questions", || json!(questions));
         journal.note("transform", "passage", || json!(passage));
-        // What they find is not what the question finds.
+        // What they find is not what the question finds, and a model's quotation marks are text.
         let closed = Journal::closed();
-        let others = Search { journal: &closed, ..*self };
+        let mut plain = target.clone();
+        plain.retrieval.syntax = Some(Syntax::Plain);
+        let others = Search { target: &plain, journal: &closed, ..*self };
         let mut lists = vec![own];
         let mut embedded = |kind, texts: &[String]| match embed(target, kind, texts) {
             Ok(vectors) => vectors.into_iter().map(Some).collect(),

@@ -93,7 +93,7 @@ const SHARED_FILES: &[(&str, &str)] = &[
     ("delete_eval_question", "put_eval_question"),
 ];
 /// For SQL of the extension's own: they compute, and touch nothing.
-const WITHOUT_FILE: &[&str] = &["_fingerprint", "_microseconds"];
+const WITHOUT_FILE: &[&str] = &["_fingerprint", "_in_words", "_microseconds"];
 
 /// Where each may stand.
 const UNSAFE_ROOMS: &[&str] = &["pg", "kernels"];

@@ -1,13 +1,16 @@
 //! The lexemes of words that this process has met before: parsing a word and looking it up in dictionaries takes most of the
 //! time that a text's words take.
 
+use crate::bm25::joined::{self, apart, humps, names};
+use crate::bm25::signs::{Cut, cut, normal};
 use crate::bm25::terms::{SHORT, key, term_of};
-use crate::bm25::{Occurrences, plain_words};
+use crate::bm25::{Occurrences, Share, plain_words};
 use crate::error::Result;
 use crate::pg::spi::{self, Arg};
 use crate::pg::{text_search, txn};
 use crate::sync::lock;
 use foldhash::HashMap;
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::{LazyLock, Mutex};
 
@@ -22,10 +25,17 @@ enum Lexeme<'a> {
 }
 
 impl Lexeme<'_> {
-    fn tell(self, each: &mut impl FnMut(&[u8])) {
+    fn tell(self, share: Share, each: &mut impl FnMut(&[u8], Share)) {
         match self {
-            Lexeme::Short(key) => each(term_of(&key.to_be_bytes())),
-            Lexeme::Other(bytes) => each(bytes),
+            Lexeme::Short(key) => each(term_of(&key.to_be_bytes()), share),
+            Lexeme::Other(bytes) => each(bytes, share),
+        }
+    }
+
+    fn add_to(self, occurrences: &mut Occurrences, share: Share) {
+        match self {
+            Lexeme::Short(key) => occurrences.add_key(key, share),
+            Lexeme::Other(bytes) => occurrences.add(bytes, share),
         }
     }
 }
@@ -84,22 +94,98 @@ impl Words {
     }
 }
 
+/// What is known under a configuration.
+#[derive(Default)]
+struct Vocabulary {
+    words: Words,
+    /// What joined words have beside their own lexemes: those of their parts.
+    parts: Words,
+}
+
+impl Vocabulary {
+    /// Calls `each` with what is known of a text, which is read as [`readable`] has it; the rest is told.
+    fn look_up(&self, text: &str, mut each: impl FnMut(Lexeme, Share)) -> Rest {
+        let (mut unknown, mut joined, mut others) = (String::new(), String::new(), String::new());
+        let each = std::cell::RefCell::new(&mut each);
+        let word = |word: &str| {
+            if !self.words.recall(word, &mut |lexeme| each.borrow_mut()(lexeme, Share::Word)) {
+                unknown.push_str(word);
+                unknown.push(' ');
+            }
+        };
+        let several = |word: &str| {
+            if !self.recall_parts(word, &mut |lexeme, share| each.borrow_mut()(lexeme, share)) {
+                joined.push_str(word);
+                joined.push(' ');
+            }
+        };
+        plain_words::split(text, word, several, &mut others);
+        Rest { unknown, joined, others }
+    }
+
+    fn recall_parts(&self, word: &str, each: &mut impl FnMut(Lexeme, Share)) -> bool {
+        let mut count = 0;
+        if !self.parts.recall(word, &mut |_| count += 1) {
+            return false;
+        }
+        self.parts.recall(word, &mut |lexeme| each(lexeme, Share::Part(count)))
+    }
+}
+
+/// What of a text PostgreSQL is to be asked for.
+struct Rest {
+    /// Words that are not known, each with a space behind it.
+    unknown: String,
+    /// Joined words whose parts are not known, likewise.
+    joined: String,
+    /// What its parser is to read.
+    others: String,
+}
+
+impl Rest {
+    fn is_empty(&self) -> bool {
+        self.unknown.is_empty() && self.joined.is_empty() && self.others.is_empty()
+    }
+
+    /// Calls `each` with its lexemes, and remembers them.
+    fn find(&self, configuration: u32, mut each: impl FnMut(&[u8], Share)) -> Result<()> {
+        let mut others = self.others.clone();
+        let words = self.unknown.split_terminator(' ');
+        find_unknown(configuration, words, &mut others, &mut |lexeme| each(lexeme, Share::Word))?;
+        for word in self.joined.split_terminator(' ') {
+            find_parts(configuration, word, &mut each)?;
+        }
+        text_search::lexemes(configuration, &others, |lexeme| each(lexeme, Share::Word))
+    }
+}
+
+/// A text as the parser is to read it; calls `each` with what it has of scripts without blanks.
+fn readable<'a>(text: &'a str, mut each: impl FnMut(&str, Share)) -> Cow<'a, str> {
+    let mut tell = |signs: &str, what| match what {
+        Cut::Pair | Cut::Alone => each(signs, Share::Word),
+        Cut::Sign => each(signs, Share::Sign),
+    };
+    let text = match normal(text) {
+        Cow::Borrowed(text) => cut(text, tell),
+        Cow::Owned(text) => Cow::Owned(cut(&text, &mut tell).into_owned()),
+    };
+    joined::shortened(text)
+}
+
 #[derive(Default)]
 struct Known {
     /// [`text_search::changes`] when all of it was found.
     changes: u64,
     /// By the oid of a text search configuration; None: in it a word may depend on others.
-    configurations: HashMap<u32, Option<Words>>,
+    configurations: HashMap<u32, Option<Vocabulary>>,
     count: usize,
     /// Oids of configurations, by the names that they were last found by.
     names: HashMap<String, u32>,
 }
 
 impl Known {
-    /// Calls `each` with the lexemes of a word, if they are known.
-    fn recall(&self, configuration: u32, word: &str, each: &mut impl FnMut(Lexeme)) -> bool {
-        let words = self.configurations.get(&configuration).and_then(Option::as_ref);
-        words.is_some_and(|words| words.recall(word, each))
+    fn of(&self, configuration: u32) -> Option<&Vocabulary> {
+        self.configurations.get(&configuration)?.as_ref()
     }
 }
 
@@ -117,34 +203,26 @@ pub struct InAdvance {
 enum Found {
     /// As kb.chunks.terms has them.
     All(Vec<u8>),
-    /// The lexemes of words that are known; the other words, each with a space behind it; and what PostgreSQL's parser is to read.
-    Some { occurrences: Occurrences, unknown: String, others: String },
+    Some {
+        occurrences: Occurrences,
+        rest: Rest,
+    },
 }
 
 /// The terms of a text, as far as they are known under the configuration that was last found by this name; None: it was not, or
 /// a word may depend on others in it. On any thread: it calls nothing of PostgreSQL.
 pub fn in_advance(configuration: &str, text: &str) -> Option<InAdvance> {
+    let mut occurrences = Occurrences::of_text(text.len());
+    let text = readable(text, |signs, share| occurrences.add(signs.as_bytes(), share));
     let known = lock(&KNOWN);
     let configuration = *known.names.get(configuration)?;
-    let words = known.configurations.get(&configuration)?.as_ref()?;
-    let (mut occurrences, mut unknown, mut others) =
-        (Occurrences::of_text(text.len()), String::new(), String::new());
-    let mut add = |lexeme: Lexeme| match lexeme {
-        Lexeme::Short(key) => occurrences.add_key(key),
-        Lexeme::Other(bytes) => occurrences.add(bytes),
-    };
-    let look_up = |word: &str| {
-        if !words.recall(word, &mut add) {
-            unknown.push_str(word);
-            unknown.push(' ');
-        }
-    };
-    plain_words::split(text, look_up, &mut others);
+    let vocabulary = known.of(configuration)?;
+    let rest = vocabulary.look_up(&text, |lexeme, share| lexeme.add_to(&mut occurrences, share));
     let changes = known.changes;
     drop(known);
-    let found = match unknown.is_empty() && others.is_empty() {
+    let found = match rest.is_empty() {
         true => Found::All(occurrences.encode()),
-        false => Found::Some { occurrences, unknown, others },
+        false => Found::Some { occurrences, rest },
     };
     Some(InAdvance { configuration, changes, found })
 }
@@ -158,11 +236,9 @@ pub fn complete(configuration: u32, in_advance: &InAdvance) -> Result<Option<Vec
     }
     Ok(Some(match &in_advance.found {
         Found::All(terms) => terms.clone(),
-        Found::Some { occurrences, unknown, others } => {
-            let (mut occurrences, mut others) = (occurrences.clone(), others.clone());
-            let each = &mut |lexeme: &[u8]| occurrences.add(lexeme);
-            find_unknown(configuration, unknown.split_terminator(' '), &mut others, each)?;
-            text_search::lexemes(configuration, &others, each)?;
+        Found::Some { occurrences, rest } => {
+            let mut occurrences = occurrences.clone();
+            rest.find(configuration, |lexeme, share| occurrences.add(lexeme, share))?;
             occurrences.encode()
         }
     }))
@@ -176,23 +252,24 @@ pub fn note_name(name: &str, configuration: u32) {
     }
 }
 
-/// Calls `each` with every lexeme of a text, as [`text_search::lexemes`] does, in another order.
-pub fn lexemes(configuration: u32, text: &str, mut each: impl FnMut(&[u8])) -> Result<()> {
+/// Calls `each` with every lexeme of a text: what [`text_search::lexemes`] finds, in another order, the parts of joined words, and
+/// what scripts without blanks have in place of words.
+pub fn lexemes(configuration: u32, text: &str, mut each: impl FnMut(&[u8], Share)) -> Result<()> {
     forget_what_changed();
+    let text = readable(text, |signs, share| each(signs.as_bytes(), share));
     if !has_plain_words(configuration)? {
-        return text_search::lexemes(configuration, text, each);
-    }
-    let (mut unknown, mut others) = (Vec::new(), String::new());
-    let known = lock(&KNOWN);
-    let look_up = |word| {
-        if !known.recall(configuration, word, &mut |lexeme| lexeme.tell(&mut each)) {
-            unknown.push(word);
+        for word in joined::joined(&text) {
+            find_parts(configuration, word, &mut each)?;
         }
-    };
-    plain_words::split(text, look_up, &mut others);
+        return text_search::lexemes(configuration, &text, |lexeme| each(lexeme, Share::Word));
+    }
+    let known = lock(&KNOWN);
+    // Where an alteration was noted meanwhile, nothing is known.
+    let nothing = Vocabulary::default();
+    let vocabulary = known.of(configuration).unwrap_or(&nothing);
+    let rest = vocabulary.look_up(&text, |lexeme, share| lexeme.tell(share, &mut each));
     drop(known);
-    find_unknown(configuration, unknown.into_iter(), &mut others, &mut each)?;
-    text_search::lexemes(configuration, &others, each)
+    rest.find(configuration, each)
 }
 
 /// Calls `each` with the lexemes of words that were not known, and remembers them as long as there is room; words beyond that are
@@ -206,7 +283,8 @@ fn find_unknown<'a>(
     for word in unknown {
         // A text may have it several times.
         let known = lock(&KNOWN);
-        let is_known = known.recall(configuration, word, &mut |lexeme| lexeme.tell(each));
+        let mut tell = |lexeme: Lexeme| lexeme.tell(Share::Word, &mut |bytes, _| each(bytes));
+        let is_known = known.of(configuration).is_some_and(|v| v.words.recall(word, &mut tell));
         let is_full = known.count >= MOST;
         drop(known);
         match (is_known, is_full) {
@@ -217,6 +295,36 @@ fn find_unknown<'a>(
                 others.push_str(word);
             }
         }
+    }
+    Ok(())
+}
+
+/// Calls `each` with the lexemes of a joined word's parts that the word does not have by itself, and remembers them where the word
+/// may recur and there is room.
+fn find_parts(configuration: u32, word: &str, each: &mut impl FnMut(&[u8], Share)) -> Result<()> {
+    let known = lock(&KNOWN);
+    // A text may have it several times.
+    let is_known = known
+        .of(configuration)
+        .is_some_and(|v| v.recall_parts(word, &mut |lexeme, share| lexeme.tell(share, each)));
+    let is_full = known.count >= MOST;
+    drop(known);
+    if is_known {
+        return Ok(());
+    }
+    let mut own: HashMap<Vec<u8>, usize> = HashMap::default();
+    text_search::lexemes(configuration, &format!(" {word}"), |lexeme| {
+        *own.entry(lexeme.to_vec()).or_default() += 1;
+    })?;
+    let mut found: Vec<Vec<u8>> = names(word).map(String::into_bytes).collect();
+    let parts = format!(" {} {}", apart(word), humps(word).join(" "));
+    text_search::lexemes(configuration, &parts, |lexeme| match own.get_mut(lexeme) {
+        Some(times) if *times > 0 => *times -= 1,
+        _ => found.push(lexeme.to_vec()),
+    })?;
+    found.iter().for_each(|lexeme| each(lexeme, Share::Part(found.len())));
+    if !is_full && plain_words::recurs(word) {
+        remember(configuration, |vocabulary| vocabulary.parts.learn(word, &found));
     }
     Ok(())
 }
@@ -254,7 +362,7 @@ fn has_plain_words(configuration: u32) -> Result<bool> {
     }
     // As it is now, whatever this transaction sees: so are parser and dictionaries.
     let is_plain = txn::with_latest_snapshot(look)? == Some(true);
-    lock(&KNOWN).configurations.insert(configuration, is_plain.then(Words::default));
+    lock(&KNOWN).configurations.insert(configuration, is_plain.then(Vocabulary::default));
     Ok(is_plain)
 }
 
@@ -263,11 +371,13 @@ fn learn(configuration: u32, word: &str, each: &mut impl FnMut(&[u8])) -> Result
     // As it is read where it stands.
     text_search::lexemes(configuration, &format!(" {word}"), |lexeme| found.push(lexeme.to_vec()))?;
     found.iter().for_each(|lexeme| each(lexeme));
+    remember(configuration, |vocabulary| vocabulary.words.learn(word, &found));
+    Ok(())
+}
+
+fn remember(configuration: u32, learn: impl FnOnce(&mut Vocabulary) -> bool) {
     let mut known = lock(&KNOWN);
     let Known { configurations, count, .. } = &mut *known;
-    let words = configurations.get_mut(&configuration).and_then(Option::as_mut);
-    if words.is_some_and(|words| words.learn(word, &found)) {
-        *count += 1;
-    }
-    Ok(())
+    let vocabulary = configurations.get_mut(&configuration).and_then(Option::as_mut);
+    *count += usize::from(vocabulary.is_some_and(learn));
 }

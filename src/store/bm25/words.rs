@@ -2,7 +2,7 @@
 
 use super::known_words;
 pub use super::known_words::{InAdvance, in_advance};
-use crate::bm25::Occurrences;
+use crate::bm25::{Occurrences, Share};
 use crate::error::{Error, Result};
 use crate::pg::spi::{self, Arg};
 use std::collections::BTreeMap;
@@ -20,12 +20,15 @@ impl Language {
         oid.map(Language).ok_or_else(|| Error::Internal(format!("no text search configuration {name}")))
     }
 
-    /// The words of a text and how often it has each.
-    pub fn words(self, text: &str) -> Result<BTreeMap<Vec<u8>, u32>> {
-        let mut words: BTreeMap<Vec<u8>, u32> = BTreeMap::new();
-        known_words::lexemes(self.0, text, |lexeme| match words.get_mut(lexeme) {
-            Some(frequency) => *frequency = frequency.saturating_add(1),
-            None => drop(words.insert(lexeme.to_vec(), 1)),
+    /// The words of a question and how much each weighs, which is the sum of what it is given for each time that it is there.
+    pub fn words(self, question: &str, weight: impl Fn(Share) -> f64) -> Result<BTreeMap<Vec<u8>, f64>> {
+        let mut words: BTreeMap<Vec<u8>, f64> = BTreeMap::new();
+        known_words::lexemes(self.0, question, |lexeme, share| {
+            match (weight(share), words.get_mut(lexeme)) {
+                (0.0, _) => {}
+                (weight, Some(sum)) => *sum += weight,
+                (weight, None) => drop(words.insert(lexeme.to_vec(), weight)),
+            }
         })?;
         Ok(words)
     }
@@ -42,7 +45,7 @@ impl Language {
     /// The same as kb.chunks.terms has it.
     pub fn terms(self, text: &str) -> Result<Vec<u8>> {
         let mut occurrences = Occurrences::default();
-        known_words::lexemes(self.0, text, |lexeme| occurrences.add(lexeme))?;
+        known_words::lexemes(self.0, text, |lexeme, share| occurrences.add(lexeme, share))?;
         Ok(occurrences.encode())
     }
 }

@@ -1,9 +1,11 @@
 //! Answers by words: BM25 over segments, against a plain model.
 
+mod forms;
 mod kills;
 mod lexemes;
 mod model;
 mod phrases;
+mod questions;
 mod reach;
 mod segments;
 mod words;
