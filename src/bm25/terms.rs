@@ -115,12 +115,12 @@ pub enum Share {
 }
 
 impl Share {
-    /// How much it weighs in a question: the parts of a joined word together no more than two words. A run's pairs say what
+    /// How much it weighs in a question: the parts of a joined word together no more than one. A run's pairs say what
     /// its signs say.
     pub fn weight(self) -> f64 {
         match self {
             Share::Word => 1.0,
-            Share::Part(of) => (2.0 / of as f64).min(1.0),
+            Share::Part(of) => 1.0 / of.max(1) as f64,
             Share::Sign => 0.0,
         }
     }
@@ -289,7 +289,7 @@ mod tests {
         assert_eq!(found, (2, vec![2, 1, 1]));
         (0..5).for_each(|_| occurrences.add(b"word", Share::Word));
         assert_eq!(frequencies(&occurrences.encode(), &[b"word"]).unwrap(), (6, vec![5]));
-        assert_eq!([Share::Word, Share::Part(1), Share::Part(8)].map(Share::weight), [1.0, 1.0, 0.25]);
+        assert_eq!([Share::Word, Share::Part(1), Share::Part(8)].map(Share::weight), [1.0, 1.0, 0.125]);
     }
 
     #[test]

@@ -148,7 +148,7 @@ fn words(text: &str) -> Vec<Word> {
     let mut is_open = false;
     for (place, character) in text.chars().enumerate() {
         let is_mark = is_combining_mark(character);
-        if !character.is_alphanumeric() && !(is_mark && is_open) {
+        if !(character.is_alphanumeric() || is_mark && is_open) {
             // Within a word: an apostrophe, a soft hyphen.
             is_open &= matches!(character, '\'' | '\u{2019}') || is_unseen(character);
             continue;

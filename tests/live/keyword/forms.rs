@@ -171,7 +171,7 @@ fn parts_of_joined_words_are_found_and_so_is_the_whole() {
 }
 
 #[test]
-fn the_parts_of_joined_words_make_no_text_longer_and_weigh_no_more_than_two_words_in_a_question() {
+fn the_parts_of_joined_words_make_no_text_longer_and_weigh_no_more_than_one_in_a_question() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     create(&mut db, "simple");
