@@ -1,6 +1,22 @@
 //! How far an HNSW index is searched, pgvector's hnsw.ef_search: where nobody has set it, and in a part of a table. Pure.
 
 use super::segments::Segment;
+use serde::{Deserialize, Serialize};
+
+/// How many candidates an HNSW scan looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum EfSearch {
+    Fixed(usize),
+    /// What kb.measure_recall has found to suffice.
+    Auto(Auto),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Auto {
+    Auto,
+}
 
 /// pgvector's default, and up to how many vectors it is enough.
 const LEAST: usize = 40;

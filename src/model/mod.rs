@@ -33,6 +33,7 @@ pub mod row_key;
 pub mod row_source;
 pub mod segments;
 pub mod states;
+pub mod syntax;
 pub mod tail;
 pub mod template;
 pub mod tenancy;

@@ -1,8 +1,10 @@
 //! How a knowledge base is searched: its settings, which the options of a call override.
 
 use super::answer_settings::{Diversity, Surroundings};
+pub use super::ef_search::{Auto, EfSearch};
 use super::fields::Fields;
 use super::rerank::Rerank;
+use super::syntax::Syntax;
 use super::transform::Transform;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -46,21 +48,6 @@ fn is_zero(number: &f64) -> bool {
     *number == 0.0
 }
 
-/// How many candidates an HNSW scan looks at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum EfSearch {
-    Fixed(usize),
-    /// What kb.measure_recall has found to suffice.
-    Auto(Auto),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Auto {
-    Auto,
-}
-
 /// What a question is compared with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -72,19 +59,6 @@ pub enum Mode {
     Keyword,
     /// Both, fused.
     Hybrid,
-}
-
-/// Whether quotation marks and minus signs of a question mean something.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Syntax {
-    /// They are text, as in what people and agents write.
-    Plain,
-    /// Of the words that are looked for, "these one after the other" must be there, and -this must not.
-    Web,
-    /// As web where no chunk has the phrases: only exclusions bind. Nobody asks for it.
-    #[serde(rename = "web without phrases")]
-    WithoutPhrases,
 }
 
 /// What a query does when its embedder fails.
@@ -162,7 +136,6 @@ macro_rules! words {
 }
 
 words!(Mode { "dense" => Dense, "keyword" => Keyword, "hybrid" => Hybrid });
-words!(Syntax { "plain" => Plain, "web" => Web });
 words!(OnError { "error" => Error, "keyword" => Keyword });
 words!(Fusion { "rrf" => Rrf, "score" => Score });
 
@@ -286,7 +259,7 @@ impl Retrieval {
         }
         self.on_error = OnError::field(fields, "on_error").unwrap_or(self.on_error);
         self.mode = Mode::field(fields, "mode").unwrap_or(self.mode);
-        self.syntax = Syntax::field(fields, "syntax").or(self.syntax);
+        Syntax::read(&mut self.syntax, fields);
         if let Some(value) = fields.object("bm25") {
             let mut inner = Fields::new("bm25", &value);
             self.bm25.read(&mut inner);
@@ -351,8 +324,6 @@ mod tests {
             assert_eq!(retrieval.to_json()["ef_search"], ef_search);
         }
         assert_eq!(retrieval.hybrid.weights, Weights { dense: 1.0, keyword: 0.5 });
-        assert_eq!((retrieval.syntax, Retrieval::default().syntax), (Some(Syntax::Web), None));
-        assert!(Retrieval::parse(&json!({"syntax": "lucene"})).unwrap_err()[0].contains("plain, web"));
     }
 
     #[test]

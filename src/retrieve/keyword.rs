@@ -9,7 +9,7 @@ use crate::bm25::joined::in_words;
 use crate::bm25::{self, List, Parameters, Question, Scorer, Share, Top, Totals};
 use crate::error::{Error, Result};
 use crate::model::candidate::Found;
-use crate::model::retrieval::Syntax;
+use crate::model::syntax::Syntax;
 use crate::model::{Candidate, Filter};
 use crate::pg::{report, wake};
 use crate::store::bm25::read::{self, Pending, Segment};

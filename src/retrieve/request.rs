@@ -1,7 +1,8 @@
 //! The arguments of a query, checked.
 
 use crate::error::{Error, Result};
-use crate::model::retrieval::{MAX_TOP_K, Syntax};
+use crate::model::retrieval::MAX_TOP_K;
+use crate::model::syntax::Syntax;
 use crate::model::{Filter, Json, Mode, Preprocess, Retrieval};
 use serde_json::Value;
 

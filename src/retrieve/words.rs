@@ -1,6 +1,6 @@
 //! What a question asks of words: "quoted phrases" and -exclusions are taken out of its text, where they mean something.
 
-use crate::model::retrieval::Syntax;
+use crate::model::syntax::Syntax;
 
 /// A question in words.
 #[derive(Debug, Clone, PartialEq, Default)]
