@@ -10,6 +10,7 @@ pub mod model;
 pub mod model_files;
 pub mod retrieve;
 mod sync;
+mod tally;
 pub mod tokenizer;
 pub mod worker;
 

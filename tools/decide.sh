@@ -179,23 +179,38 @@ server_user() {
         stop "user postgres may not enter $("$PG_CONFIG" --bindir): run this as another user, or move that server"
 }
 
+# Whether pgvector came with a package, whose next version is the system's business.
+packaged_pgvector() { have dpkg-query && dpkg-query -S "$("$PG_CONFIG" --sharedir)/extension/vector.control" >/dev/null 2>&1; }
+
+can_place() { can_root || { [ -w "$("$PG_CONFIG" --pkglibdir)" ] && [ -w "$("$PG_CONFIG" --sharedir)/extension" ]; }; }
+
+# Whether the pgvector that is there stays: it was not built from source, or is no older than the one that is built here,
+# or nobody can replace it.
+stays() {
+    if [ -n "$PGVECTOR_GIVEN" ]; then [ "$1" = "$PGVECTOR" ]; return; fi
+    at_least "$1" "$PGVECTOR_LEAST" || return 1
+    at_least "$1" "$PGVECTOR" || packaged_pgvector || ! can_place
+}
+
 pgvector() {
     local name version there=
+    [ -n "$PGVECTOR_SHA256" ] || stop "PGVECTOR=$PGVECTOR: setup.sh builds 0.8.6 or 0.8.0, or unset PGVECTOR"
     # One that is not there yet: decided again when it is.
     if [ ! -x "$PG_CONFIG" ]; then
         steps+=("pgvector source")
         return
     fi
     there=$(pgvector_version "$PG_CONFIG")
-    if [ -n "$there" ] && at_least "$there" "$PGVECTOR_LEAST"; then return 0; fi
-    if ! can_root && { [ ! -w "$("$PG_CONFIG" --pkglibdir)" ] || [ ! -w "$("$PG_CONFIG" --sharedir)/extension" ]; }; then
+    if [ -n "$there" ] && stays "$there"; then return 0; fi
+    if ! can_place; then
         stop "pgvector $PGVECTOR_LEAST or newer is missing in the server of $PG_CONFIG${there:+ (it has $there)}:" \
             "install it as root, or install sudo"
     fi
-    if debians "$PG_CONFIG"; then
+    # A package does not go over what was built from source.
+    if [ -z "$there$PGVECTOR_GIVEN" ] && debians "$PG_CONFIG"; then
         name=postgresql-$(server_major "$PG_CONFIG")-pgvector
         version=$(candidate "$name" 2>/dev/null) || version=
-        if [ -n "$version" ] && at_least "$version" "$PGVECTOR_LEAST" && can_root; then
+        if [ -n "$version" ] && at_least "$version" "$PGVECTOR_SOUND" && can_root; then
             steps+=("pgvector package $name")
             return
         fi

@@ -4,6 +4,8 @@
 
 KB_MAJORS=(18 17 16 15)
 PGVECTOR_LEAST=0.8
+# Before this one indexes can be corrupted, see kb.health(): a package that is older is not installed.
+PGVECTOR_SOUND=0.8.4
 
 # at_least VERSION LEAST
 at_least() { [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]; }

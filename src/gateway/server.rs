@@ -115,6 +115,11 @@ impl Server {
     pub fn configure(&self, settings: Settings) {
         self.state.configure(settings);
     }
+
+    /// What the server's log is to be told since the last time.
+    pub fn log_lines(&self) -> Vec<String> {
+        self.state.queues.endpoints().log_lines()
+    }
 }
 
 impl Drop for Server {

@@ -77,6 +77,7 @@ impl Service {
     fn configuration(&self) -> Configuration {
         let remote = &self.remote;
         Configuration {
+            name: format!("{} {:?}", self.what, self.id),
             base_url: self.base_url.clone(),
             path: Some(self.path.clone()),
             is_service: true,

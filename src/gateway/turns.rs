@@ -9,7 +9,7 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
 /// How long somebody can wait, the most urgent first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Urgency {
     /// A question: one short text.
     Query,
@@ -101,6 +101,11 @@ impl<T> Turns<T> {
 
     pub fn pop(&mut self) -> Option<T> {
         self.pop_if(|_| true)
+    }
+
+    /// What comes next.
+    pub fn peek(&self) -> Option<&T> {
+        self.classes[self.next()?].tenants.peek()
     }
 
     /// Takes what comes next, if it is wanted.

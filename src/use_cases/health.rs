@@ -44,7 +44,13 @@ fn finding(component: &'static str, status: Status, detail: String, hint: &str) 
 }
 
 /// pgvector before this has no iterative scan.
-const PGVECTOR_NEEDED: (u32, u32) = (0, 8);
+const PGVECTOR_NEEDED: [u32; 3] = [0, 8, 0];
+/// What later versions of pgvector have put right that can lose or corrupt what kb stores, as its changelog says.
+const PGVECTOR_FIXES: [([u32; 3], &str); 3] = [
+    ([0, 8, 2], "a buffer overflow when an HNSW index is built in parallel (fixed in 0.8.2)"),
+    ([0, 8, 3], "HNSW indexes that VACUUM may corrupt (0.8.3)"),
+    ([0, 8, 4], "errors of VACUUM (\"hnsw graph not repaired\") and of inserts beside it (0.8.4)"),
+];
 
 /// One finding per component, in the order in which an operator would check them.
 pub fn health() -> Result<Vec<Finding>> {
@@ -68,14 +74,23 @@ pub fn health() -> Result<Vec<Finding>> {
 fn pgvector() -> Result<Finding> {
     let version = server_catalogs::extension_version("vector")?.unwrap_or_default();
     let mut numbers = version.split('.').map(|n| n.parse::<u32>().unwrap_or(0));
-    let found = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    let found = [(); 3].map(|()| numbers.next().unwrap_or(0));
     let detail = format!("version {version}");
     if found < PGVECTOR_NEEDED {
         let hint = "Install pgvector 0.8 or later and ALTER EXTENSION vector UPDATE.";
         return Ok(finding("pgvector", Status::Error, detail, hint));
     }
+    let faults: Vec<&str> =
+        PGVECTOR_FIXES.iter().filter(|(fixed, _)| found < *fixed).map(|(_, fault)| *fault).collect();
     match server_catalogs::vector_schema_without_usage()? {
-        None => Ok(finding("pgvector", Status::Ok, detail, "")),
+        None if faults.is_empty() => Ok(finding("pgvector", Status::Ok, detail, "")),
+        None => Ok(finding(
+            "pgvector",
+            Status::Warning,
+            format!("{detail} has {}", faults.join(", ")),
+            "Install pgvector 0.8.4 or later, ALTER EXTENSION vector UPDATE, and open new sessions. REINDEX INDEX makes an \
+             index anew that may be corrupted.",
+        )),
         Some((schema, grant)) => Ok(finding(
             "pgvector",
             Status::Error,

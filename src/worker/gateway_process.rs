@@ -45,6 +45,8 @@ pub fn main() {
         latch::wait(latch::LONGEST);
         // SIGTERM ends the process in here.
         report::check_interrupts();
+        // Its threads may not write there.
+        server.log_lines().iter().for_each(|line| report::log(line));
         if background::reload_settings() {
             server.configure(current_settings());
         }

@@ -131,7 +131,7 @@ impl OpenDocuments {
     pub fn fail_broken(&mut self, ended: EndedDocuments) -> Result<()> {
         for open in ended.broken.iter().map(|ended| &ended.document) {
             if let Some(error) = &open.error {
-                self.outcomes.fail(&open.job, error)?;
+                self.outcomes.fail_at(&open.job, error, Some(&open.embedder))?;
             }
         }
         Ok(())
@@ -151,7 +151,7 @@ impl OpenDocuments {
             if self.under_way.get(hold.document_id).is_some_and(|open| target.may_fail(open.in_next)) {
                 spared.push(*hold);
             } else if let Some(Ended { document: open, .. }) = self.under_way.take(*hold) {
-                self.outcomes.fail(&open.job, error)?;
+                self.outcomes.fail_at(&open.job, error, Some(&open.embedder))?;
             }
         }
         self.let_go(spared)

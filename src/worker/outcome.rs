@@ -9,6 +9,7 @@ use crate::pg::{report, txn};
 use crate::settings;
 use crate::store::jobs::{self, Fault, Job};
 use crate::store::{documents, runs};
+use crate::tally::{EVERY, Tally};
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,9 @@ const UNRELATED: Duration = Duration::from_secs(10);
 /// Pause before a document that an open transaction has locked is tried again.
 pub const BUSY: Duration = Duration::from_secs(1);
 
+/// How often the server's log is told of failed documents.
+const REPORT_EVERY: Duration = Duration::from_secs(1);
+
 /// How often the worker tries to release jobs that an open transaction has locked.
 const RELEASE_EVERY: Duration = Duration::from_secs(1);
 
@@ -30,8 +34,9 @@ pub struct Outcomes {
     /// Jobs that an open transaction keeps from being released: their leases would run on for long.
     unreleased: Vec<Job>,
     tried: Option<Instant>,
-    /// What was last logged of a failed document.
-    logged: String,
+    /// Documents that failed for good: why, of which embedder and tenant.
+    failed: Tally<(String, Option<String>, String)>,
+    reported: Option<Instant>,
     log: Log,
 }
 
@@ -84,58 +89,105 @@ impl Outcomes {
     /// Records a failure in a transaction of its own: to be tried again, or, if trying cannot help or was
     /// done often enough, for kb.failures.
     pub fn fail(&mut self, job: &Job, error: &Error) -> Result<()> {
+        self.fail_at(job, error, error.embedder())
+    }
+
+    /// The same, of a document that waited for vectors of this embedder.
+    pub fn fail_at(&mut self, job: &Job, error: &Error, embedder: Option<&str>) -> Result<()> {
         let hint = error.hint().map(|h| format!(" ({h})")).unwrap_or_default();
         let text = match error.detail() {
             Some(detail) => format!("{error}: {detail}{hint}"),
             None => format!("{error}{hint}"),
         };
-        let left = txn::in_txn(|| self.record(job, error, &text));
-        let left = unless_locked(left, std::slice::from_ref(job))?;
+        let recorded = txn::in_txn(|| record(job, error, &text));
+        let (left, has_failed) = match recorded {
+            Ok(Recorded::Failed) => (Vec::new(), true),
+            Ok(Recorded::Again(left)) => (left, false),
+            Err(error) => (unless_locked(Err(error), std::slice::from_ref(job))?, false),
+        };
+        if has_failed {
+            // Operators, too, must learn of it: of a dropped table, say.
+            let why = format!("{} (SQLSTATE {}", kind(error), error.sqlstate());
+            self.failed.count((why, embedder.map(str::to_string), job.tenant_id.clone()));
+        }
         self.release_later(left);
         Ok(())
     }
 
-    /// Returned is the job, if it could not be released.
-    fn record(&mut self, job: &Job, error: &Error, text: &str) -> Result<Vec<Job>> {
-        let this = std::slice::from_ref(job);
-        let fault = Fault { text, embedder: error.embedder() };
-        if let Some(wait) = error.retry_after() {
-            let delay = wait.clamp(RETRY.0, RETRY.1);
-            return jobs::pause(this, delay, fault);
+    /// Tells the server's log of documents that failed for good; `all`: also of those that it would be told of later.
+    pub fn report_failed(&mut self, all: bool) {
+        if !all && self.reported.is_some_and(|at| at.elapsed() < REPORT_EVERY) {
+            return;
         }
-        let again = job.attempts < settings::max_attempts() || !error.is_of_the_work();
-        if error.is_transient() && again {
-            let delay = match error.is_of_the_work() {
-                _ if error.is_lock() => BUSY,
-                true => RETRY.0.saturating_mul(1 << (job.attempts - 1).clamp(0, 16)).min(RETRY.1),
-                false => UNRELATED,
-            };
-            return jobs::release(this, delay, Some(fault), error.is_of_the_work());
+        self.reported = Some(Instant::now());
+        let until = Instant::now() + if all { EVERY } else { Duration::ZERO };
+        for ((why, embedder, tenant), number) in self.failed.due(until) {
+            let embedder = embedder.map(|embedder| format!(", embedder {embedder:?}")).unwrap_or_default();
+            report::log(&format!("{number} documents failed for good: {why}{embedder}, tenant {tenant:?})"));
         }
-        if let Error::Database { .. } = error {
-            self.log_once(text);
-        }
-        if !documents::lock_by_key(job)? {
-            // Somebody may be editing or deleting it. If not, it fails once more.
-            return jobs::release(this, BUSY, Some(fault), false);
-        }
-        if !jobs::finish(this)?.is_empty() {
-            documents::set_failed(job, text, error.sqlstate())?;
-            if let Some(run_no) = job.run_no {
-                runs::count(run_no, 0, 0, 1)?;
-            }
-        }
-        Ok(Vec::new())
     }
+}
 
-    /// Operators, too, must learn what PostgreSQL says of a document that fails for good (a dropped table, say); once
-    /// if thousands fail alike.
-    fn log_once(&mut self, text: &str) {
-        if self.logged != text {
-            report::log(&format!("a document failed: {text}"));
-            text.clone_into(&mut self.logged);
+/// What kind of error of a document it is, for the server's log: nothing of the document, and nothing that a provider said,
+/// is in it.
+fn kind(error: &Error) -> &str {
+    match error {
+        Error::Provider { passing: false, .. } => "its embedder's provider refused it",
+        Error::Provider { .. } => "its embedder's provider failed each time",
+        Error::Embedding { .. } => "its embedder made no vector of a text",
+        Error::InputTooLong { .. } => "a text is longer than its embedder's model reads",
+        Error::Service { .. } => "a reranker or chat model failed",
+        Error::DocumentTooLarge { .. } | Error::TooLarge { .. } | Error::Limit { .. } => "it is too large",
+        Error::Quota { .. } => "it is over its tenant's quota",
+        Error::Document { .. } => "it cannot be read",
+        Error::ContentType { .. } => "its content type is not supported",
+        Error::Died { .. } => "the worker died of it",
+        Error::ModelFiles { .. } => "the files of its embedder's model cannot be used",
+        // Data exceptions and violated constraints may repeat values.
+        Error::Database { sqlstate, .. } if sqlstate.starts_with("22") || sqlstate.starts_with("23") => {
+            "PostgreSQL refused a value"
         }
+        Error::Database { message, .. } => message,
+        _ => "it cannot be worked on",
     }
+}
+
+/// What became of a document that something went wrong with.
+enum Recorded {
+    /// It is in kb.failures.
+    Failed,
+    /// It is tried again. The job, if it could not be released.
+    Again(Vec<Job>),
+}
+
+fn record(job: &Job, error: &Error, text: &str) -> Result<Recorded> {
+    let this = std::slice::from_ref(job);
+    let fault = Fault { text, embedder: error.embedder() };
+    if let Some(wait) = error.retry_after() {
+        let delay = wait.clamp(RETRY.0, RETRY.1);
+        return jobs::pause(this, delay, fault).map(Recorded::Again);
+    }
+    let again = job.attempts < settings::max_attempts() || !error.is_of_the_work();
+    if error.is_transient() && again {
+        let delay = match error.is_of_the_work() {
+            _ if error.is_lock() => BUSY,
+            true => RETRY.0.saturating_mul(1 << (job.attempts - 1).clamp(0, 16)).min(RETRY.1),
+            false => UNRELATED,
+        };
+        return jobs::release(this, delay, Some(fault), error.is_of_the_work()).map(Recorded::Again);
+    }
+    if !documents::lock_by_key(job)? {
+        // Somebody may be editing or deleting it. If not, it fails once more.
+        return jobs::release(this, BUSY, Some(fault), false).map(Recorded::Again);
+    }
+    if jobs::finish(this)?.is_empty() {
+        return Ok(Recorded::Again(Vec::new()));
+    }
+    documents::set_failed(job, text, error.sqlstate())?;
+    if let Some(run_no) = job.run_no {
+        runs::count(run_no, 0, 0, 1)?;
+    }
+    Ok(Recorded::Failed)
 }
 
 /// Where somebody has locked a table, or rows in another order, all of these jobs are still to be released.

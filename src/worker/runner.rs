@@ -67,7 +67,9 @@ pub fn main(database: pg_sys::Oid) {
     pidfile::hold(file);
     wake::has_started(&name);
     loop {
-        if runner.work() == Left::Early {
+        let left = runner.work();
+        runner.open.outcomes().report_failed(true);
+        if left == Left::Early {
             background::exit(0);
         }
         // The pid file first, then one more look for jobs: a commit in between either finds no file and starts
@@ -166,6 +168,7 @@ impl Runner {
         loop {
             report::check_interrupts();
             background::reload_settings();
+            self.open.outcomes().report_failed(false);
             if self.checked.elapsed() > CHECK_EVERY {
                 self.checked = Instant::now();
                 if !may_stay() {

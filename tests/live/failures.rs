@@ -39,6 +39,36 @@ fn a_bad_document_stops_no_other_and_says_what_is_wrong() {
 }
 
 #[test]
+fn documents_that_fail_for_good_are_in_the_servers_log_by_kind_with_their_number_and_nothing_of_their_text() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.run("SET kb.tenant = 'acme'");
+    db.create_kb("k", "minilm", r#"{"strategy": "none"}"#);
+    let documents = texts::documents(0..40, 700);
+    db.put_all("k", &documents);
+    db.wait("k");
+    assert_eq!(db.count("kb.failures"), 40);
+    db.put("k", "html", "x");
+    db.run("SELECT kb.drop_knowledge_base('k')");
+    let lines = || -> Vec<String> {
+        let failed = |line: &&str| line.contains("documents failed for good");
+        cluster.log().lines().filter(failed).map(str::to_string).collect()
+    };
+    until(SOON, "the log has a line", || !lines().is_empty());
+    // A kind has a line at once, and what comes later another after a minute.
+    let lines = lines();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    let says = "a text is longer than its embedder's model reads (SQLSTATE 54000, embedder \"minilm\", tenant \"acme\")";
+    assert!(lines[0].contains("LOG:  kb: ") && lines[0].ends_with(says), "{lines:?}");
+    let log = cluster.log();
+    for document in &documents {
+        let word = document.content.split(' ').max_by_key(|word| word.len()).unwrap();
+        assert!(!lines[0].contains(word), "{word}");
+    }
+    assert!(!log.contains(&documents[0].content), "a document is in the log");
+}
+
+#[test]
 fn an_edit_that_fails_leaves_nothing_of_the_old_text_to_be_found_unmarked() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
@@ -206,7 +236,8 @@ fn a_dropped_vector_table_is_named_and_a_replace_makes_it_again() {
     let says =
         format!("kb.health() WHERE component = 'tables' AND status = 'error' AND detail LIKE '%{table}%'");
     assert_eq!(db.count(&says), 1);
-    assert!(cluster.log().contains("kb: a document failed: relation"), "the log says nothing");
+    let logged = |line: &str| line.contains("documents failed for good: relation") && line.contains("42P01");
+    until(SOON, "the log says so", || cluster.log().lines().any(logged));
     let run: i64 = db.one("SELECT kb.ingest('k', 'replace')");
     db.run(&format!("SELECT kb.wait({run}::bigint, 60)"));
     until(SOON, "the old build is swept", || db.count("kb.builds") == 2);

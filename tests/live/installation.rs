@@ -135,6 +135,39 @@ fn health_says_what_to_grant_after_pgvector_was_moved() {
     let hint: String = new.one("SELECT hint FROM kb.health() WHERE component = 'pgvector'");
     assert_eq!(hint, r#"GRANT USAGE ON SCHEMA "where it is" TO kb_vectors;"#);
     new.run(&hint);
-    assert_eq!(new.one::<String>(status), "ok");
+    assert_ne!(new.one::<String>(status), "error");
     assert_eq!(new.found("k", "harbor", 1), ["d"]);
+}
+
+#[test]
+fn health_warns_of_a_pgvector_that_can_corrupt_indexes_and_says_why() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    for (version, status, faults) in [
+        ("0.7.4", "error", ""),
+        ("0.8.0", "warning", "0.8.2, 0.8.3, 0.8.4"),
+        ("0.8.2", "warning", "0.8.3, 0.8.4"),
+        ("0.8.3", "warning", "0.8.4"),
+        ("0.8.4", "ok", ""),
+        ("0.8.10", "ok", ""),
+        ("0.9.0", "ok", ""),
+        ("1.0", "ok", ""),
+    ] {
+        db.run(&format!("UPDATE pg_extension SET extversion = '{version}' WHERE extname = 'vector'"));
+        let (found, detail, hint): (String, String, Option<String>) = {
+            let row = db
+                .0
+                .query_one("SELECT status, detail, hint FROM kb.health() WHERE component = 'pgvector'", &[]);
+            let row = row.unwrap();
+            (row.get(0), row.get(1), row.get(2))
+        };
+        let said: Vec<&str> = ["0.8.2", "0.8.3", "0.8.4"]
+            .into_iter()
+            .filter(|fixed| detail.contains(&format!("{fixed})")))
+            .collect();
+        assert_eq!((found.as_str(), said.join(", ").as_str()), (status, faults), "{version}: {detail}");
+        assert!(detail.starts_with(&format!("version {version}")), "{detail}");
+        let advises = hint.is_some_and(|hint| hint.contains("ALTER EXTENSION vector UPDATE"));
+        assert_eq!(advises, status != "ok", "{version}");
+    }
 }

@@ -32,6 +32,46 @@ fn documents_are_chunked_and_stored_and_taken_up_when_it_is_back() {
 }
 
 #[test]
+fn an_outage_has_a_line_in_the_servers_log_when_it_begins_and_one_when_it_ends() {
+    let stub = Stub::start(Options::default());
+    // The level is the default one, and so is what writes: nobody has to look for it.
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.run("SET kb.tenant = 'acme'");
+    db.create_stub_embedder("e", &stub, r#"{"retry": {"max_attempts": 1}, "batch_size": 1}"#);
+    db.create_kb("k", "e", r#"{"strategy": "none"}"#);
+    let oid: i64 = db.one("SELECT oid::bigint FROM pg_database WHERE datname = current_database()");
+    let (database, key) = (format!("database {oid}"), "sk-");
+    let lines = |what: &str| -> Vec<String> {
+        let of_kb = |line: &&str| line.contains("LOG:  kb: ") && line.contains(what);
+        cluster.log().lines().filter(of_kb).map(str::to_string).collect()
+    };
+    // The stub's message of a fault repeats what it was sent.
+    stub.always(Some(Fault::Status(500)));
+    let documents = texts::documents(0..30, 12);
+    db.put_all("k", &documents);
+    let begun = "embedder \"e\" takes no requests: its endpoint keeps failing";
+    until(LONG, "the log says that it begins", || !lines(begun).is_empty());
+    let failed = "calls of embedder \"e\" failed: it answered 500 (tenant \"acme\", ";
+    until(SOON, "the log has the kind of failure, with tenant and number", || !lines(failed).is_empty());
+    stub.always(None);
+    db.wait("k");
+    let ended = "embedder \"e\" answers again after ";
+    until(SOON, "the log says that it ended", || !lines(ended).is_empty());
+    for what in [begun, failed, ended] {
+        let lines = lines(what);
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(lines[0].contains(&database), "{lines:?}");
+        let is_told = lines[0].contains("the stub says") || lines[0].contains(key);
+        assert!(
+            !is_told && documents.iter().all(|document| !lines[0].contains(&document.content)),
+            "{lines:?}"
+        );
+    }
+    assert!(lines(ended)[0].contains("calls failed"));
+}
+
+#[test]
 fn a_provider_that_does_not_answer_questions_is_named_and_then_left_alone() {
     let stub = Stub::start(Options::default());
     let cluster = crate::cluster!();

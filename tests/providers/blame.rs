@@ -1,10 +1,14 @@
 //! Text, endpoint or chance: who is to blame for a fault, and that the others do not pay for it.
 
-use crate::stub::{Fault, Options, Stub};
-use crate::support::{Gateway, KEY, embedder, request};
+use crate::stub::{Fault, Options, Stub, vector};
+use crate::support::{Gateway, KEY, close, embedder, request, rows};
 use kb::error::Error;
 use kb::gateway::cancellation::CancellationToken;
+use kb::gateway::embed::queue_registry::EmbedRequest;
+use kb::gateway::endpoint::access::Settings;
+use kb::gateway::endpoint::egress::AllowedHosts;
 use kb::gateway::protocol::{Embedded, Urgency};
+use kb::gateway::provider::NAMES;
 use kb::model::{Embedder, Kind};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -13,6 +17,12 @@ fn start(config: Value) -> (Stub, Gateway, Embedder) {
     let stub = Stub::start(Options { key: Some(KEY.into()), ..Options::default() });
     let embedder = embedder(&stub, "openai", config);
     (stub, Gateway::new(), embedder)
+}
+
+/// A gateway that asks provider http at this machine, too.
+fn anywhere() -> Gateway {
+    let allowed_hosts = AllowedHosts::parse("127.0.0.1").unwrap();
+    Gateway::with(Settings { allowed_hosts, ..Settings::default() })
 }
 
 fn errors(embedded: Embedded) -> Vec<Error> {
@@ -104,4 +114,144 @@ fn for_a_client_that_left_nothing_more_is_sent() {
         assert_eq!(embedded.failed.len(), 1);
     });
     assert_eq!(stub.request_count(), 1);
+}
+
+#[test]
+fn a_text_whose_vector_is_none_fails_alone_and_no_other_is_paid_for_twice() {
+    let texts: Vec<String> = (0..21).map(|i| format!("text {i}")).collect();
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    for provider in NAMES {
+        for (fault, wrong, says) in [
+            (Fault::Empty, 0, "an empty vector came back"),
+            (Fault::Null, 0, "not a number"),
+            (Fault::WrongDimension, 20, "vectors of dimension 9 came back, not 8"),
+        ] {
+            let stub = Stub::start(Options { key: Some(KEY.into()), ..Options::default() });
+            let gateway = anywhere();
+            // One text a request is what some models take.
+            let mut embedder = embedder(&stub, provider, json!({}));
+            if provider == "vertex" {
+                embedder.model = "text-embedding-005".into();
+            }
+            stub.script(fault.clone(), 1);
+            let embedded = gateway.ask(&embedder, Kind::Document, &texts).unwrap();
+            let failed: Vec<u32> = embedded.failed.iter().map(|(text, _)| *text).collect();
+            assert_eq!(failed, [wrong], "{provider} {fault:?}");
+            let good: Vec<&str> =
+                (0..).zip(&texts).filter(|(i, _)| *i != wrong).map(|(_, text)| *text).collect();
+            for (text, got) in good.iter().zip(rows(&embedded)) {
+                assert!(close(&got, &vector(text, 8)), "{provider} {fault:?}: {text}");
+            }
+            let error: Error = embedded.failed[0].1.clone().into();
+            assert!(matches!(error, Error::Provider { passing: false, .. }), "{provider} {fault:?}: {error}");
+            assert!(error.to_string().contains(says), "{provider} {fault:?}: {error}");
+            assert_eq!(stub.request_count(), 1, "{provider} {fault:?}");
+        }
+    }
+}
+
+#[test]
+fn a_text_that_was_forgotten_is_tried_another_time_and_the_others_have_their_vectors() {
+    let (stub, gateway, embedder) = start(json!({}));
+    stub.script(Fault::WrongCount, 1);
+    let embedded = gateway.ask(&embedder, Kind::Document, &["a", "b", "c"]).unwrap();
+    assert_eq!((rows(&embedded).len(), embedded.failed[0].0, stub.request_count()), (2, 2, 1));
+    assert!(errors(embedded).iter().all(Error::is_transient));
+}
+
+#[test]
+fn where_every_vector_is_wrong_the_error_is_one_of_the_endpoint() {
+    // All of another dimension: the embedder is configured wrongly.
+    let (stub, gateway, mut embedder) = start(json!({}));
+    embedder.dimension = 9;
+    let wrong = errors(gateway.ask(&embedder, Kind::Document, &["a", "b"]).unwrap());
+    for error in &wrong {
+        assert!(matches!(error, Error::Provider { passing: false, .. }), "{error}");
+        assert!(error.to_string().contains("vectors of dimension 8 came back, not 9"), "{error}");
+    }
+    assert_eq!((wrong.len(), stub.request_count()), (2, 1));
+    // A single text's says nothing of who is to blame: it may pass.
+    for fault in [Fault::Empty, Fault::Null, Fault::WrongCount] {
+        let (stub, gateway, embedder) = start(json!({}));
+        stub.always(Some(fault.clone()));
+        let (error, usage) = gateway.error(&embedder, "a");
+        assert!(matches!(error, Error::Provider { passing: true, .. }), "{fault:?}: {error}");
+        assert_eq!((stub.request_count(), usage.retries), (3, 2), "{fault:?}");
+    }
+}
+
+#[test]
+fn an_error_in_a_good_answer_is_quoted_and_treated_as_its_kind() {
+    let says = |body: Value| Fault::Says(body.to_string());
+    let asked = |gateway: &Gateway, embedder: &Embedder, urgency| {
+        let request = request(embedder, Kind::Document, urgency, &["a"]);
+        errors(gateway.runtime.block_on(gateway.queues.embed(request)).unwrap()).remove(0)
+    };
+    for provider in NAMES {
+        let start = |fault| {
+            let stub = Stub::start(Options { key: Some(KEY.into()), ..Options::default() });
+            stub.always(Some(fault));
+            let embedder = embedder(&stub, provider, json!({}));
+            (stub, anywhere(), embedder)
+        };
+        let quota = "quota of the gateway is used up";
+        let (stub, gateway, embedder) = start(says(json!({"error": {"message": quota}})));
+        let error = asked(&gateway, &embedder, Urgency::Bulk);
+        assert!(matches!(error, Error::Paused { of_tenant: false, .. }), "{provider}: {error}");
+        assert!(error.to_string().contains(&format!("it answered 200 with an error: {quota}")), "{error}");
+        assert_eq!(stub.request_count(), 10, "{provider}");
+        // What documents wait for is told to other tenants, too.
+        let (_stub, gateway, embedder) = start(says(json!({"message": quota, "code": 429})));
+        let error = asked(&gateway, &embedder, Urgency::Ingest);
+        assert!(matches!(error, Error::Paused { of_tenant: false, .. }), "{provider}: {error}");
+        assert!(!error.to_string().contains(quota) && error.to_string().contains("200"), "{error}");
+
+        let (stub, gateway, embedder) =
+            start(says(json!({"error": {"message": "no such key", "code": "invalid_api_key"}})));
+        let error = asked(&gateway, &embedder, Urgency::Ingest);
+        assert!(matches!(error, Error::Provider { passing: false, .. }), "{provider}: {error}");
+        assert!(error.to_string().contains("it answered 200 with an error: no such key"), "{error}");
+        assert_eq!(stub.request_count(), 1, "{provider}");
+
+        let (stub, gateway, embedder) = start(says(json!({"detail": "the model has crashed"})));
+        let error = asked(&gateway, &embedder, Urgency::Ingest);
+        assert!(matches!(error, Error::Provider { passing: true, .. }), "{provider}: {error}");
+        assert!(
+            error.to_string().contains("it answered 200 with an error: the model has crashed"),
+            "{error}"
+        );
+        assert_eq!(stub.request_count(), 3, "{provider}");
+    }
+    // One that is of a text is the error of that text.
+    let (stub, gateway, embedder) = start(json!({}));
+    let body = json!({"error": {"message": "this text is refused", "type": "invalid_request_error"}});
+    stub.refuse_text("bad", says(body));
+    let embedded = gateway.ask(&embedder, Kind::Document, &["one", "the bad one", "three", "four"]).unwrap();
+    assert_eq!(embedded.failed.iter().map(|(text, _)| *text).collect::<Vec<_>>(), [1]);
+    let error = errors(embedded).remove(0);
+    assert!(matches!(error, Error::Provider { passing: false, .. }), "{error}");
+    assert!(error.to_string().contains("this text is refused"), "{error}");
+}
+
+#[test]
+fn what_it_cost_is_estimated_where_the_usage_is_odd_and_the_vectors_are_kept() {
+    for (usage, tokens) in [
+        (json!({"total_tokens": 12.0}), 12),
+        (json!({"total_tokens": "12"}), 12),
+        (json!({"total_tokens": -1, "prompt_tokens": 12}), 12),
+        (json!({"total_tokens": -1}), 7),
+        (json!([]), 7),
+        (json!("none"), 7),
+        (json!(3), 7),
+        (Value::Null, 7),
+    ] {
+        let (stub, gateway, embedder) = start(json!({}));
+        let item = json!({"index": 0, "embedding": [1, 0, 0, 0, 0, 0, 0, 0]});
+        stub.always(Some(Fault::Says(json!({"data": [item], "usage": usage.clone()}).to_string())));
+        let request =
+            EmbedRequest { tokens: vec![7], ..request(&embedder, Kind::Document, Urgency::Ingest, &["a"]) };
+        let embedded = gateway.runtime.block_on(gateway.queues.embed(request)).unwrap();
+        assert_eq!((embedded.failed.len(), embedded.usage.tokens), (0, tokens), "{usage}");
+        assert_eq!((rows(&embedded)[0][0], stub.request_count()), (1.0, 1), "{usage}");
+    }
 }

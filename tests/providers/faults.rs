@@ -79,8 +79,7 @@ fn what_may_pass_is_tried_again_as_often_as_the_config_says() {
         Fault::CloseAtOnce,
         Fault::Truncated,
         Fault::NotJson,
-        Fault::WrongCount,
-        Fault::Null,
+        Fault::Says(r#"{"error": "the model runner has stopped"}"#.into()),
         Fault::Huge,
     ] {
         let (stub, gateway, embedder) = start();

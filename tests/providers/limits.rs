@@ -3,6 +3,7 @@
 use crate::stub::{Options, Stub, on_one_day};
 use crate::support::{Gateway, KEY, embedder, request};
 use kb::error::Error;
+use kb::gateway::embed::queue_registry::EmbedRequest;
 use kb::gateway::protocol::{Spent, Urgency};
 use kb::model::Kind;
 use serde_json::json;
@@ -102,7 +103,7 @@ fn a_spent_budget_pauses_the_embedder_until_the_next_day() {
 fn no_request_has_more_tokens_than_a_day_may_spend_or_than_a_part_of_a_minute() {
     let texts: Vec<String> = (0..12).map(|i| format!("text {i} of ten tokens or so, as it seems")).collect();
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-    for (config, most) in [(json!({"daily_token_budget": 130}), 13), (json!({"tpm": 800, "rpm": 60000}), 10)]
+    for (config, most) in [(json!({"daily_token_budget": 140}), 12), (json!({"tpm": 800, "rpm": 60000}), 10)]
     {
         for urgency in [Urgency::Ingest, Urgency::Query] {
             let (stub, gateway) = (stub(0), Gateway::new());
@@ -170,27 +171,96 @@ fn today() -> u64 {
 
 #[test]
 fn ingestion_that_waits_for_tokens_holds_up_no_query() {
-    let stub = stub(0);
-    let gateway = Gateway::new();
-    // A token a second: the batch of 40 waits for long, and there is one place for requests.
+    let (stub, gateway) = (stub(0), Gateway::new());
+    // A token a second: this batch waits for a day, however slow the machine is. There is one place for requests.
     let config = json!({"tpm": 60, "batch_size": 1, "max_concurrency": 1});
     let embedder = embedder(&stub, "openai", config);
-    let long = "word ".repeat(40);
-    let mut ingestion = request(&embedder, Kind::Document, Urgency::Ingest, &[&long]);
-    ingestion.tokens = vec![40];
-    let query = request(&embedder, Kind::Query, Urgency::Query, &["what?"]);
+    let asked = |kind, urgency, text: &str, tokens| {
+        let request = EmbedRequest { tokens: vec![tokens], ..request(&embedder, kind, urgency, &[text]) };
+        gateway.queues.embed(request)
+    };
     gateway.runtime.block_on(async {
-        let ingestion = gateway.queues.embed(ingestion);
-        tokio::pin!(ingestion);
-        // Until it waits.
-        let begun = tokio::time::timeout(Duration::from_millis(300), &mut ingestion).await;
-        assert!(begun.is_err(), "it did not wait");
-        tokio::select! {
-            _ = &mut ingestion => panic!("the query waited for ingestion"),
-            answer = gateway.queues.embed(query) => assert_eq!(answer.unwrap().failed, []),
+        let waiting = [
+            (Kind::Document, Urgency::Ingest, "ingestion"),
+            (Kind::Document, Urgency::Bulk, "a bulk call"),
+            (Kind::Query, Urgency::Query, "a long question whose client leaves"),
+        ];
+        let mut waiting: Vec<_> = waiting
+            .into_iter()
+            .map(|(kind, urgency, text)| Box::pin(asked(kind, urgency, text, 86_400)))
+            .collect();
+        for waiting in &mut waiting {
+            // Until it waits.
+            let begun = tokio::time::timeout(Duration::from_millis(100), waiting).await;
+            assert!(begun.is_err(), "it did not wait");
+        }
+        // The place of a question that is not waited for any more is the next one's.
+        drop(waiting.pop());
+        for question in ["what?", "when?"] {
+            assert_eq!(asked(Kind::Query, Urgency::Query, question, 1).await.unwrap().failed, []);
         }
     });
-    assert_eq!(stub.request_count(), 1);
+    let sent: Vec<_> = stub.requests().into_iter().flat_map(|seen| seen.texts).collect();
+    assert_eq!(sent, ["what?", "when?"]);
+}
+
+#[test]
+fn a_bulk_call_waits_for_no_ingestion_of_the_same_embedder_that_waits_for_tokens() {
+    let (stub, gateway) = (stub(0), Gateway::new());
+    let embedder = embedder(&stub, "openai", json!({"tpm": 60}));
+    let asked = |urgency, text: &str, tokens| {
+        let request = request(&embedder, Kind::Document, urgency, &[text]);
+        gateway.queues.embed(EmbedRequest { tokens: vec![tokens], ..request })
+    };
+    gateway.runtime.block_on(async {
+        let mut ingestion = Box::pin(asked(Urgency::Ingest, "ingestion", 86_400));
+        let begun = tokio::time::timeout(Duration::from_millis(100), &mut ingestion).await;
+        assert!(begun.is_err(), "it did not wait");
+        assert_eq!(asked(Urgency::Bulk, "bulk", 2).await.unwrap().failed, []);
+    });
+    assert_eq!(stub.requests().into_iter().flat_map(|seen| seen.texts).collect::<Vec<_>>(), ["bulk"]);
+}
+
+#[test]
+fn of_requests_that_wait_for_the_rate_a_question_is_next() {
+    let (stub, gateway) = (stub(0), Gateway::new());
+    // One request a second, for which a hundred wait.
+    let embedder = embedder(&stub, "openai", json!({"rpm": 60, "batch_size": 1}));
+    let texts: Vec<String> = (0..100).map(|i| format!("text {i}")).collect();
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    gateway.runtime.block_on(async {
+        let ingestion = gateway.queues.embed(request(&embedder, Kind::Document, Urgency::Ingest, &texts));
+        let bulk = gateway.queues.embed(request(&embedder, Kind::Document, Urgency::Bulk, &texts));
+        let question = gateway.queues.embed(request(&embedder, Kind::Query, Urgency::Query, &["what?"]));
+        tokio::select! {
+            biased;
+            _ = async { tokio::join!(ingestion, bulk) } => panic!("the question waited for all of them"),
+            answer = question => assert_eq!(answer.unwrap().failed, []),
+        }
+    });
+    assert!(stub.request_count() < 100, "{} requests until the question was answered", stub.request_count());
+}
+
+#[test]
+fn ingestion_leaves_a_part_of_the_days_budget_to_questions() {
+    on_one_day();
+    let (stub, gateway) = (stub(0), Gateway::new());
+    let embedder = embedder(&stub, "openai", json!({"daily_token_budget": 40, "batch_size": 1}));
+    let asked = |urgency| {
+        // The stub counts a token a word.
+        let request = request(&embedder, Kind::Document, urgency, &["word"]);
+        let request = EmbedRequest { tokens: vec![1], ..request };
+        gateway.runtime.block_on(gateway.queues.embed(request)).unwrap()
+    };
+    for (urgency, answered) in [(Urgency::Ingest, 36), (Urgency::Bulk, 2), (Urgency::Query, 2)] {
+        for _ in 0..answered {
+            assert_eq!(asked(urgency).failed, [], "{urgency:?}");
+        }
+        let refused: Error = asked(urgency).failed.remove(0).1.into();
+        assert!(matches!(refused, Error::Paused { of_tenant: false, .. }), "{urgency:?}: {refused}");
+        assert!(refused.to_string().contains("daily_token_budget of 40"), "{refused}");
+    }
+    assert_eq!(stub.request_count(), 40);
 }
 
 #[test]

@@ -89,8 +89,9 @@ fn pgvector_is_built_where_no_package_has_it_and_installed_where_one_does() {
     assert_eq!(machine.decide(), [server(&fifteen), "pgvector source".into()]);
     machine.apt_knows("postgresql-15-pgvector 0.7.4-1");
     assert_eq!(machine.decide(), [server(&fifteen), "pgvector source".into()], "a package that is too old");
-    machine.apt_knows("postgresql-15-pgvector 0.8.1-2.pgdg12+1");
-    machine.apt(&["postgresql-15-pgvector 0.8.1-2.pgdg12+1"]);
+    machine.apt(&["postgresql-15-pgvector 0.8.3-1"]);
+    assert_eq!(machine.decide(), [server(&fifteen), "pgvector source".into()], "one that corrupts indexes");
+    machine.apt(&["postgresql-15-pgvector 0.8.4-2.pgdg12+1"]);
     assert_eq!(machine.decide(), [server(&fifteen), "pgvector package postgresql-15-pgvector".into()]);
 }
 
@@ -110,6 +111,38 @@ fn a_pgvector_older_than_0_8_is_none() {
             if taken { vec![server(&fifteen)] } else { vec![server(&fifteen), "pgvector source".into()] };
         assert_eq!(machine.decide(), steps, "pgvector {version}");
     }
+}
+
+#[test]
+fn an_older_pgvector_is_replaced_where_no_package_brought_it_and_somebody_can() {
+    for (version, is_replaced) in [("0.8.0", true), ("0.8.5", true), ("0.8.6", false), ("0.9.0", false)] {
+        let machine = Machine::new();
+        let fifteen = machine.postgres(15, &[Server, Headers, Pgvector(version)]);
+        assert_eq!(machine.decide(), [server(&fifteen)], "{version} of a package");
+        machine.program("dpkg-query", "[ \"$1\" != -S ]");
+        let mut plan = vec![server(&fifteen)];
+        plan.extend(is_replaced.then(|| "pgvector source".to_string()));
+        assert_eq!(machine.decide(), plan, "{version} from source");
+        // Not over it: its files would be those of two.
+        machine.apt(&["postgresql-15-pgvector 0.8.6-1"]);
+        assert_eq!(machine.decide(), plan, "{version} from source, and a package");
+    }
+}
+
+#[test]
+fn pgvector_from_the_user_is_built_whatever_is_there() {
+    for (there, wanted) in [("0.8.6", "0.8.0"), ("0.8.0", "0.8.6"), ("0.8.0", "0.8.0")] {
+        let mut machine = Machine::new();
+        let fifteen = machine.postgres(15, &[Server, Headers, Pgvector(there)]);
+        machine.set("PGVECTOR", wanted);
+        let mut plan = vec![server(&fifteen)];
+        plan.extend((there != wanted).then(|| "pgvector source".to_string()));
+        assert_eq!(machine.decide(), plan, "{there} {wanted}");
+    }
+    let mut machine = Machine::new();
+    machine.postgres(15, WHOLE);
+    machine.set("PGVECTOR", "0.8.2");
+    assert_eq!(machine.decide(), ["stop PGVECTOR=0.8.2: setup.sh builds 0.8.6 or 0.8.0, or unset PGVECTOR"]);
 }
 
 #[test]
@@ -200,7 +233,7 @@ fn debians_pg_config_from_the_user_gets_what_that_server_lacks() {
 fn debians_server_by_another_pg_config_is_debians() {
     let mut machine = Machine::new();
     let fifteen = machine.postgres(15, &[Server]);
-    machine.apt_knows("postgresql-15-pgvector 0.8.0-1");
+    machine.apt_knows("postgresql-15-pgvector 0.8.6-1");
     machine.program("pg_config", &format!("exec '{}' \"$@\"", fifteen.display()));
     machine.set("PG_CONFIG", "pg_config");
     let plan = machine.decide();

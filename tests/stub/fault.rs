@@ -42,6 +42,10 @@ pub enum Fault {
     Gzip,
     /// The first vector is all zeros.
     ZeroVector,
+    /// The first vector is empty.
+    Empty,
+    /// 200 with this body.
+    Says(String),
 }
 
 impl Fault {
@@ -68,6 +72,7 @@ impl Fault {
             Fault::NaN => vectors[0][0] = f32::NAN,
             Fault::Null => vectors[0][0] = f32::INFINITY,
             Fault::ZeroVector => vectors[0].fill(0.0),
+            Fault::Empty => vectors[0].clear(),
             Fault::WrongCount if vectors.len() > 1 => vectors.truncate(vectors.len() - 1),
             Fault::WrongCount => vectors.extend_from_within(..1),
             Fault::WrongDimension => {

@@ -278,6 +278,9 @@ async fn perform(
         Some(Fault::Redirect(to)) => {
             return Ok(refuse(Some(dialect), 307, &message(307), &[("location", to.clone())]));
         }
+        Some(Fault::Says(body)) => {
+            return Ok(respond(200, "application/json", &[], Payload::whole(body.clone())));
+        }
         Some(Fault::NotJson) => {
             let page = "<!DOCTYPE html><html><body>Please log in.</body></html>";
             return Ok(respond(200, "text/html", &[], Payload::whole(page)));

@@ -1,6 +1,6 @@
 //! Ollama's own API. <https://docs.ollama.com/api/chat>
 
-use super::super::provider::parse;
+use super::super::provider::{parse, tokens};
 use super::{Answer, Dialect, Prompt, Unusable};
 use crate::model::Llm;
 use serde::Deserialize;
@@ -13,8 +13,8 @@ pub struct Ollama;
 #[derive(Deserialize)]
 struct Reply {
     message: Message,
-    prompt_eval_count: Option<u64>,
-    eval_count: Option<u64>,
+    #[serde(flatten)]
+    usage: Value,
 }
 
 #[derive(Deserialize)]
@@ -63,9 +63,10 @@ impl Dialect for Ollama {
     }
 
     fn read(&self, body: &[u8]) -> Result<Answer<String>, Unusable> {
-        let Reply { message, prompt_eval_count, eval_count } = parse(body)?;
+        let Reply { message, usage } = parse(body)?;
         // It counts no tokens of a prompt that it remembers.
-        let tokens = prompt_eval_count.map(|prompt| prompt.saturating_add(eval_count.unwrap_or(0)));
+        let prompt = tokens(&usage, &["prompt_eval_count"]);
+        let tokens = prompt.map(|prompt| prompt.saturating_add(tokens(&usage, &["eval_count"]).unwrap_or(0)));
         Ok(Answer { value: message.content, tokens })
     }
 }

@@ -1,6 +1,6 @@
 //! OpenAI, and every server that speaks its chat API. <https://platform.openai.com/docs/api-reference/chat/create>
 
-use super::super::provider::parse;
+use super::super::provider::{parse, tokens};
 use super::{Answer, Dialect, Prompt, Unusable};
 use crate::model::Llm;
 use serde::Deserialize;
@@ -13,22 +13,21 @@ pub struct OpenAi;
 #[derive(Deserialize)]
 struct Completion {
     choices: Vec<Choice>,
-    usage: Option<Usage>,
+    #[serde(default)]
+    usage: Value,
 }
 
 #[derive(Deserialize)]
 struct Choice {
     message: Message,
+    /// What went wrong, where a gateway says so here.
+    #[serde(default)]
+    error: Value,
 }
 
 #[derive(Deserialize)]
 struct Message {
     content: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Usage {
-    total_tokens: Option<u64>,
 }
 
 impl Dialect for OpenAi {
@@ -77,8 +76,11 @@ impl Dialect for OpenAi {
         let Completion { choices, usage } = parse(body)?;
         let choice = choices.into_iter().next();
         let choice = choice.ok_or_else(|| Unusable::Unreadable("the answer has no message".to_string()))?;
+        if !choice.error.is_null() {
+            return Err(Unusable::Unreadable("the answer is an error".to_string()));
+        }
         // A model that has thought until its tokens ended has said nothing, and is paid for all the same.
         let value = choice.message.content.unwrap_or_default();
-        Ok(Answer { value, tokens: usage.and_then(|usage| usage.total_tokens) })
+        Ok(Answer { value, tokens: tokens(&usage, &["total_tokens"]) })
     }
 }

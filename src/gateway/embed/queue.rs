@@ -1,7 +1,7 @@
 //! A queue: texts of many requests that wait for one model are put together in batches; questions go past them.
 
 use super::super::cancellation::CancellationToken;
-use super::super::endpoint::budget::Spent;
+use super::super::endpoint::budget::{Spent, part_of_day};
 use super::super::endpoint::call::CallError;
 use super::super::endpoint::usage::Usage;
 use super::super::frame::MAX_TEXTS;
@@ -114,15 +114,11 @@ impl Queue {
                 results.extend(texts.iter().map(|_| Err(error.clone())));
                 continue;
             }
-            let Some(may_go) = cancellation.run_until_cancelled(self.admit(*urgency, whose)).await else {
-                endpoint.spend_of_tenant(whose, 0, estimate);
-                break;
-            };
             let batch = Batch {
                 texts,
                 tokens,
                 spent: *spent,
-                admitted: may_go.then_some(0),
+                admitted: None,
                 is_of_one: true,
                 urgency: *urgency,
                 whose,
@@ -133,8 +129,6 @@ impl Queue {
             results.extend(some);
             usage.add(&part);
         }
-        // The client has left and reads no results.
-        results.resize_with(texts.len(), || Err(cancelled()));
         self.touch();
         (results, usage)
     }
@@ -142,7 +136,7 @@ impl Queue {
     /// Waits in turn until the rate lets a request go. False if nothing may be sent for long: then the call says why.
     async fn admit(&self, urgency: Urgency, whose: &Whose) -> bool {
         let endpoint = &self.model.endpoint;
-        !endpoint.is_open() && endpoint.limits.request_in_turn(urgency, whose).await.is_ok()
+        !endpoint.is_open() && endpoint.limits.request(urgency, whose).await.is_ok()
     }
 
     /// Which of these texts go into each call.
@@ -195,7 +189,7 @@ impl Queue {
         let limits = [
             self.model.embedder.config.remote.max_batch_tokens.map(|most| most as u64),
             configuration.tpm.map(|most| u64::from(most) / TPM_PARTS),
-            configuration.daily_token_budget,
+            configuration.daily_token_budget.map(|most| part_of_day(most, Urgency::Ingest)),
         ];
         limits.into_iter().flatten().min().unwrap_or(u64::MAX)
     }
@@ -258,7 +252,7 @@ async fn serve(queue: Arc<Queue>) {
             queue.fill(&mut batch);
             let tokens = batch.iter().map(|text| u64::from(text.tokens)).sum::<u64>();
             let tokens = u32::try_from(tokens).unwrap_or(u32::MAX);
-            limits.tokens(tokens).await;
+            limits.tokens(tokens, urgency, &whose).await;
             admitted = Some(tokens);
         }
         let place = limits.place(urgency, &whose).await;

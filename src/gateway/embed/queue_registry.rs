@@ -38,8 +38,9 @@ pub struct EmbedRequest {
     pub reservation: Option<Arc<Reservation>>,
 }
 
-/// Texts that are alike in embedder, kind, key and reach may share a batch.
-type QueueKey = (Embedder, Kind, Option<Secret>, Reach);
+/// Texts that are alike in embedder, kind, key, reach and urgency may share a batch: an urgent one waits for no batch
+/// that waits for tokens.
+type QueueKey = (Embedder, Kind, Option<Secret>, Reach, Urgency);
 
 pub struct Queues {
     endpoints: Arc<Endpoints>,
@@ -108,9 +109,9 @@ impl Queues {
     }
 
     fn queue(&self, request: &EmbedRequest) -> Result<Arc<Queue>> {
-        let EmbedRequest { embedder, access, kind, .. } = request;
+        let EmbedRequest { embedder, access, kind, urgency, .. } = request;
         let (provider, authorization) = self.authorize(embedder, access)?;
-        let key = (embedder.clone(), *kind, authorization.secret.clone(), authorization.reach);
+        let key = (embedder.clone(), *kind, authorization.secret.clone(), authorization.reach, *urgency);
         if let Some(queue) = lock(&self.queues).get(&key) {
             return Ok(Queue::handle(queue));
         }
@@ -145,6 +146,7 @@ fn base_url<'a>(embedder: &'a Embedder, provider: &'a dyn Provider) -> &'a str {
 fn configuration(embedder: &Embedder, provider: &dyn Provider) -> Configuration {
     let remote = &embedder.config.remote;
     Configuration {
+        name: format!("embedder {:?}", embedder.id),
         base_url: base_url(embedder, provider).to_string(),
         path: remote.path.clone(),
         is_service: false,

@@ -7,7 +7,7 @@ use super::super::endpoint::classify::{Answer, Unusable};
 use super::super::endpoint::transport::HttpRequest;
 use super::super::endpoint::usage::Usage;
 use super::super::local::finish;
-use super::super::provider::Provider;
+use super::super::provider::{Item, Provider};
 use super::super::turns::{Urgency, Whose};
 use crate::error::{Error, Result};
 use crate::model::{Embedder, Kind};
@@ -55,7 +55,7 @@ struct Texts<'a> {
 }
 
 impl Operation for Texts<'_> {
-    type Output = Vec<Vec<f32>>;
+    type Output = Vec<Item>;
 
     fn request(&self) -> HttpRequest {
         let RemoteModel { embedder, kind, provider, .. } = self.model;
@@ -69,18 +69,35 @@ impl Operation for Texts<'_> {
     fn read(&self, body: &[u8]) -> std::result::Result<Answer<Self::Output>, Unusable> {
         let embedder = &self.model.embedder;
         let answer = self.model.provider.read(embedder, body, self.texts.len())?;
-        match answer.value.iter().find(|vector| vector.len() != embedder.dimension) {
-            None => Ok(answer),
-            Some(vector) => Err(Unusable::Unexpected(format!(
-                "vectors of dimension {} came back, not {}",
-                vector.len(),
-                embedder.dimension
-            ))),
-        }
+        Ok(Answer { value: of_dimension(embedder.dimension, answer.value)?, ..answer })
     }
 
     fn probe(&self) -> Self {
         Texts { model: self.model, texts: Cow::Owned(vec![PROBE.to_string()]) }
+    }
+}
+
+/// Sees to it that every vector has this dimension. A text whose vector is wrong fails alone, since those of others show
+/// that the endpoint is as it should be; where all are wrong it is not, and the error is one of the whole answer.
+fn of_dimension(dimension: usize, items: Vec<Item>) -> std::result::Result<Vec<Item>, Unusable> {
+    let wrong = |length: usize| match length {
+        0 => "an empty vector came back".to_string(),
+        _ => format!("vectors of dimension {length} came back, not {dimension}"),
+    };
+    let check = |item: Item| match item {
+        Ok(vector) if vector.len() != dimension => Err(Unusable::Unexpected(wrong(vector.len()))),
+        item => item,
+    };
+    let other = items.iter().flatten().map(Vec::len).find(|length| *length > 0 && *length != dimension);
+    let items: Vec<Item> = items.into_iter().map(check).collect();
+    match items.iter().find_map(|item| item.as_ref().err()) {
+        Some(first) if items.iter().all(Result::is_err) => Err(match (other, first) {
+            (Some(length), _) => Unusable::Unexpected(wrong(length)),
+            (None, Unusable::Truncated(problem)) => Unusable::Truncated(problem.clone()),
+            // For want of others nobody knows whether this text or the endpoint is to blame.
+            (None, first) => Unusable::Unreadable(first.to_string()),
+        }),
+        _ => Ok(items),
     }
 }
 
@@ -118,7 +135,10 @@ impl RemoteModel {
             let error = match self.endpoint.call(&part, &options, &mut usage).await {
                 Ok(vectors) => {
                     for (i, vector) in range.zip(vectors) {
-                        results[i] = Some(finish(&self.embedder, vector));
+                        results[i] = Some(match vector {
+                            Ok(vector) => finish(&self.embedder, vector),
+                            Err(problem) => Err(self.error(of_text(problem))),
+                        });
                     }
                     continue;
                 }
@@ -182,6 +202,16 @@ impl RemoteModel {
                 Error::Provider { embedder, problem, passing: false }
             }
         }
+    }
+}
+
+/// The error of one text of an answer in which others have their vectors.
+fn of_text(problem: Unusable) -> CallError {
+    match problem {
+        // It may have been forgotten.
+        Unusable::Unreadable(problem) => CallError::Fault(problem),
+        Unusable::Unexpected(problem) => CallError::Rejected { problem, by_size: false },
+        Unusable::Truncated(problem) => CallError::Rejected { problem, by_size: true },
     }
 }
 

@@ -1,5 +1,6 @@
 //! What one credential may spend: tokens a day.
 
+use super::super::turns::Urgency;
 use super::limiter::Throttled;
 use crate::sync::lock;
 use serde::{Deserialize, Serialize};
@@ -45,6 +46,17 @@ fn today() -> (u64, Duration) {
     (now / DAY, Duration::from_secs(DAY - now % DAY))
 }
 
+/// Of the tokens of a day, those that a class may spend. What ingestion does not take in the morning cannot be had back
+/// from it in the evening, so a tenth is left for questions and bulk calls, and half of that for questions. Ingestion
+/// needs no such part: what it has to do is there when the day begins, and questions come in the course of it.
+pub fn part_of_day(tokens: u64, urgency: Urgency) -> u64 {
+    match urgency {
+        Urgency::Query => tokens,
+        Urgency::Bulk => tokens - tokens / 20,
+        Urgency::Ingest => tokens - tokens / 10,
+    }
+}
+
 impl Budget {
     /// What was spent today, and how long today lasts.
     fn today(&self) -> (MutexGuard<'_, Today>, Duration) {
@@ -56,19 +68,24 @@ impl Budget {
         (today, left)
     }
 
-    /// Takes `count` of the `budget` tokens a day, if they are left; [`Budget::spend`] corrects that afterwards.
-    /// `known` were spent before this gateway started, as far as the asking database knew when it asked.
-    pub fn reserve(&self, budget: u64, count: u64, known: Spent) -> Result<(), Throttled> {
+    /// Takes `count` of the `budget` tokens a day, if they are left to this class; [`Budget::spend`] corrects that
+    /// afterwards. `known` were spent before this gateway started, as far as the asking database knew when it asked.
+    pub fn reserve(&self, budget: u64, urgency: Urgency, count: u64, known: Spent) -> Result<(), Throttled> {
         let (mut today, left) = self.today();
         // A request from before midnight brings yesterday's figure.
         if known.day == today.day {
             today.tokens = today.tokens.max(known.tokens);
         }
-        if today.tokens.saturating_add(count) <= budget {
+        let part = part_of_day(budget, urgency);
+        if today.tokens.saturating_add(count) <= part {
             today.tokens += count;
             return Ok(());
         }
-        let reason = format!("its daily_token_budget of {budget} tokens is spent");
+        let kept = match budget - part {
+            0 => String::new(),
+            kept => format!(", but for {kept} that are kept for what is more urgent"),
+        };
+        let reason = format!("its daily_token_budget of {budget} tokens is spent{kept}");
         Err(Throttled { wait: left, reason })
     }
 
@@ -136,19 +153,37 @@ mod tests {
         }
         let budget = Budget::default();
         let none = Spent::default();
-        budget.reserve(100, 70, none).unwrap();
+        let reserve = |budget: &Budget, count, known| budget.reserve(100, Urgency::Query, count, known);
+        reserve(&budget, 70, none).unwrap();
         // It counts before it is answered, and then turns out to be less.
-        assert!(budget.reserve(100, 31, none).is_err());
+        assert!(reserve(&budget, 31, none).is_err());
         budget.spend(60, 70);
-        assert!(budget.reserve(100, 41, none).is_err());
-        budget.reserve(100, 40, none).unwrap();
+        assert!(reserve(&budget, 41, none).is_err());
+        reserve(&budget, 40, none).unwrap();
         // What the database knows counts, too: the gateway may have been restarted.
         let budget = Budget::default();
         let (day, _) = today();
         // But not what it knew of yesterday, of a text that was queued before midnight.
-        budget.reserve(100, 1, Spent { day: day - 1, tokens: 100, ..none }).unwrap();
-        let throttled = budget.reserve(100, 1, Spent { day, tokens: 100, ..none }).unwrap_err();
+        reserve(&budget, 1, Spent { day: day - 1, tokens: 100, ..none }).unwrap();
+        let throttled = reserve(&budget, 1, Spent { day, tokens: 100, ..none }).unwrap_err();
         assert!(throttled.wait <= Duration::from_secs(86_400));
+    }
+
+    #[test]
+    fn the_last_of_a_budget_is_left_to_what_is_more_urgent() {
+        while today().1 < Duration::from_secs(5) {
+            std::thread::yield_now();
+        }
+        let budget = Budget::default();
+        let reserve = |urgency, count| budget.reserve(100, urgency, count, Spent::default());
+        reserve(Urgency::Ingest, 90).unwrap();
+        let reason = reserve(Urgency::Ingest, 1).unwrap_err().reason;
+        assert!(reason.contains("daily_token_budget of 100 tokens is spent, but for 10"), "{reason}");
+        reserve(Urgency::Bulk, 5).unwrap();
+        assert!(reserve(Urgency::Bulk, 1).is_err());
+        reserve(Urgency::Query, 5).unwrap();
+        let reason = reserve(Urgency::Query, 1).unwrap_err().reason;
+        assert_eq!(reason, "its daily_token_budget of 100 tokens is spent");
     }
 
     #[test]

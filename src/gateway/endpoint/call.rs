@@ -4,16 +4,18 @@
 use super::super::cancellation::CancellationToken;
 use super::super::turns::{Urgency, Whose};
 use super::breaker::{Breaker, Open, Pass};
-use super::budget::{Budget, Spent};
+use super::budget::{Budget, Spent, part_of_day};
 use super::classify::{Answer, Outcome, Unusable, classify, unanswered};
 use super::limiter::{Limits, Permit, REFUSALS, Throttled};
+use super::outages::Outages;
 use super::secret::Secret;
 use super::transport::{Auth, HttpRequest, Sending, Transport};
 use super::usage::Usage;
 use crate::model::remote::Retry;
+use crate::sync::lock;
 use backon::{BackoffBuilder, ExponentialBuilder};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// What an endpoint is called for: how a request is written and its reply read.
@@ -30,6 +32,8 @@ pub trait Operation {
 /// How an endpoint is reached and what may be sent to it, as its row says.
 #[derive(Debug, Clone)]
 pub struct Configuration {
+    /// As the server's log has it: embedder "e".
+    pub name: String,
     pub base_url: String,
     /// What replaces the usual path.
     pub path: Option<String>,
@@ -58,6 +62,7 @@ pub struct Endpoint {
     pub quotas: Arc<Budget>,
     pub breaker: Arc<Breaker>,
     pub transport: Arc<Transport>,
+    pub outages: Arc<Mutex<Outages>>,
 }
 
 #[derive(Clone, Copy)]
@@ -107,6 +112,16 @@ fn is_open(open: Open) -> CallError {
     paused(Throttled { wait: open.wait, reason })
 }
 
+/// A pause for everybody, to the client whose request it was in the endpoint's own words.
+fn quoting(error: CallError, said: &Option<String>) -> CallError {
+    match (error, said) {
+        (CallError::Paused { throttled, of_tenant }, Some(said)) => {
+            CallError::Paused { throttled: Throttled { reason: said.clone(), ..throttled }, of_tenant }
+        }
+        (error, _) => error,
+    }
+}
+
 /// Quotas are set for tenants of a database.
 fn quota_key(whose: &Whose) -> String {
     format!("{} {}", whose.database, whose.tenant)
@@ -135,15 +150,29 @@ impl Endpoint {
         options: &CallOptions<'_>,
         usage: &mut Usage,
     ) -> Result<O::Output, CallError> {
+        let result = self.attempt(operation, options, usage).await;
+        result.inspect(|_| lock(&self.outages).answer(&self.configuration.name, options.whose))
+    }
+
+    async fn attempt<O: Operation>(
+        &self,
+        operation: &O,
+        options: &CallOptions<'_>,
+        usage: &mut Usage,
+    ) -> Result<O::Output, CallError> {
         let (mut pauses, mut faults, mut refusals) = (self.backoff(), 0, 0);
         let (mut admitted, mut is_retry) = (options.admitted, false);
+        // What the endpoint said when it asked for patience. Documents' errors are told to others who wait, too.
+        let (mut said, may_quote) = (None, options.quote && options.urgency != Urgency::Ingest);
         let cancellation = options.cancellation;
         loop {
             let admission = cancellation.run_until_cancelled(self.admit(options, admitted.take())).await;
-            let permit = admission.ok_or(CallError::Cancelled)??;
+            let permit = admission.ok_or(CallError::Cancelled)?;
+            let permit = permit.map_err(|error| quoting(self.is_down(error, options), &said))?;
             let reserved = self.reserve(options)?;
-            let pass = self.pass_breaker(operation, options, &permit, usage).await.inspect_err(|_| {
+            let pass = self.pass_breaker(operation, options, &permit, usage).await.map_err(|error| {
                 self.budget.spend(0, reserved);
+                self.is_down(error, options)
             })?;
             usage.requests += 1;
             usage.retries += u64::from(is_retry);
@@ -159,8 +188,11 @@ impl Endpoint {
             if let Some(throttled) = throttled {
                 // The limits forget theirs when another call passes, and this one may never.
                 refusals += 1;
+                if let Outcome::Throttled { fault, .. } = &outcome {
+                    said = may_quote.then(|| fault.problem.clone());
+                }
                 if refusals == REFUSALS {
-                    return Err(paused(throttled));
+                    return Err(quoting(self.is_down(paused(throttled), options), &said));
                 }
             }
             match outcome {
@@ -168,12 +200,16 @@ impl Endpoint {
                 Outcome::Rejected { problem, by_size } => {
                     return Err(CallError::Rejected { problem, by_size });
                 }
-                Outcome::Refused(problem) => return Err(CallError::Refused(problem)),
+                Outcome::Refused(fault) => {
+                    lock(&self.outages).refuse(&self.configuration.name, options.whose, &fault.status);
+                    return Err(CallError::Refused(fault.problem));
+                }
                 // The next attempt waits for the limits.
                 Outcome::Throttled { .. } => {}
                 Outcome::Fault(fault) => {
                     faults += 1;
                     if faults >= options.attempts {
+                        lock(&self.outages).count(&self.configuration.name, options.whose, &fault.status);
                         return Err(CallError::Fault(fault.problem));
                     }
                     let pause = tokio::time::sleep(pauses.next().unwrap_or_default());
@@ -184,16 +220,25 @@ impl Endpoint {
         }
     }
 
+    /// Tells the log of a pause; returns the error.
+    fn is_down(&self, error: CallError, options: &CallOptions<'_>) -> CallError {
+        if let CallError::Paused { throttled, .. } = &error {
+            lock(&self.outages).refuse(&self.configuration.name, options.whose, &throttled.reason);
+        }
+        error
+    }
+
     /// Waits until a request may be sent. `admitted` as in [`CallOptions`].
     async fn admit(&self, options: &CallOptions<'_>, admitted: Option<u32>) -> Result<Permit, CallError> {
         // First, so that nothing of the rate is used in vain.
         self.breaker.look(Instant::now()).map_err(is_open)?;
+        let CallOptions { urgency, whose, .. } = *options;
         if admitted.is_none() {
-            self.limits.request().await.map_err(paused)?;
+            self.limits.request(urgency, whose).await.map_err(paused)?;
         }
         let tokens = u32::try_from(options.estimate).unwrap_or(u32::MAX);
-        self.limits.tokens(tokens.saturating_sub(admitted.unwrap_or(0))).await;
-        self.limits.permit(options.urgency, options.whose).await.map_err(paused)
+        self.limits.tokens(tokens.saturating_sub(admitted.unwrap_or(0)), urgency, whose).await;
+        self.limits.permit(urgency, whose).await.map_err(paused)
     }
 
     /// Takes tokens of the day's budget; returns how many.
@@ -201,11 +246,11 @@ impl Endpoint {
         let Some(budget) = self.configuration.daily_token_budget else { return Ok(0) };
         let tokens = options.estimate;
         // 0 pauses all until it is raised.
-        if budget > 0 && tokens > budget {
+        if budget > 0 && tokens > part_of_day(budget, options.urgency) {
             let problem = format!("a request of {tokens} tokens is over its daily_token_budget of {budget}");
             return Err(CallError::Rejected { problem, by_size: true });
         }
-        self.budget.reserve(budget, tokens, options.spent).map_err(paused)?;
+        self.budget.reserve(budget, options.urgency, tokens, options.spent).map_err(paused)?;
         Ok(tokens)
     }
 
@@ -279,7 +324,8 @@ impl Endpoint {
         permit: &Permit,
         usage: &mut Usage,
     ) -> Result<(), CallError> {
-        let rate = options.cancellation.run_until_cancelled(self.limits.request()).await;
+        let rate = self.limits.request(options.urgency, options.whose);
+        let rate = options.cancellation.run_until_cancelled(rate).await;
         if let Err(error) = rate.ok_or(CallError::Cancelled).and_then(|rate| rate.map_err(paused)) {
             self.breaker.abandon(Instant::now());
             return Err(error);
@@ -324,10 +370,10 @@ impl Endpoint {
                 }
                 return None;
             }
-            Outcome::Throttled { retry_after, reason } => {
+            Outcome::Throttled { retry_after, fault } => {
                 self.breaker.succeed();
                 let pause = |refusals: u32| self.backoff().nth(refusals as usize - 1).unwrap_or_default();
-                return Some(self.limits.throttle(permit, *retry_after, pause, reason.clone()));
+                return Some(self.limits.throttle(permit, *retry_after, pause, fault.status.clone()));
             }
             Outcome::Answered(_) | Outcome::Rejected { .. } | Outcome::Refused(_) => {}
         }

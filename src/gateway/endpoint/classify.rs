@@ -1,13 +1,10 @@
 //! What a reply means, as a value: an answer, a refusal for now, a fault that may pass, a rejection.
 
 use super::egress::origin;
+use super::error_body;
 use super::secret::Secret;
 use super::transport::{Failure, Reply};
-use serde_json::Value;
 use std::time::Duration;
-
-/// Characters of an endpoint's own message that are passed on.
-const MESSAGE: usize = 300;
 
 /// Tokens at most that an endpoint is believed to have counted for one request.
 const COUNTED: u64 = u32::MAX as u64;
@@ -40,8 +37,8 @@ impl From<String> for Unusable {
     }
 }
 
-/// A fault that may pass, in two wordings.
-#[derive(Debug, PartialEq)]
+/// What went wrong, in two wordings.
+#[derive(Debug, Clone, PartialEq)]
 pub struct Fault {
     /// For the client whose request it was.
     pub problem: String,
@@ -52,11 +49,10 @@ pub struct Fault {
 #[derive(Debug, PartialEq)]
 pub enum Outcome<T> {
     Answered(Answer<T>),
-    /// The endpoint wants nothing to be sent for a while; no failure. The reason has none of the endpoint's words:
-    /// everybody may read it.
+    /// The endpoint wants nothing to be sent for a while; no failure.
     Throttled {
         retry_after: Option<Duration>,
-        reason: String,
+        fault: Fault,
     },
     Fault(Fault),
     /// The endpoint does not take this request; `by_size`: for being too much or too long.
@@ -65,7 +61,7 @@ pub enum Outcome<T> {
         by_size: bool,
     },
     /// The endpoint takes no request at all, for example because of the key.
-    Refused(String),
+    Refused(Fault),
 }
 
 /// What a reply means. `quote`: the endpoint's own words may be passed on. `read` reads a good one.
@@ -75,41 +71,60 @@ pub fn classify<T>(
     quote: bool,
     read: impl FnOnce(&[u8]) -> Result<Answer<T>, Unusable>,
 ) -> Outcome<T> {
-    let status = format!("it answered {}", reply.status);
-    let said = || {
-        let text = match message(&reply.body).filter(|_| quote) {
-            Some(message) => format!("{status}: {message}"),
-            None => status.clone(),
+    let Reply { status, retry_after, location, body } = reply;
+    let answered = format!("it answered {status}");
+    if !(200..300).contains(&status) {
+        let to = || location.as_deref().and_then(origin).unwrap_or_else(|| "another place".into());
+        let problem = match status {
+            300..400 => format!("{answered} with a redirect to {}, which is not followed", to()),
+            _ => said(&answered, &body, secret, quote),
         };
-        secret.map_or(text.clone(), |secret| secret.redact(&text))
-    };
-    match reply.status {
-        200..300 => answered(read(&reply.body)),
-        429 => Outcome::Throttled { retry_after: reply.retry_after, reason: status },
-        503 if reply.retry_after.is_some() => {
-            Outcome::Throttled { retry_after: reply.retry_after, reason: status }
-        }
-        408 | 425 | 500.. => Outcome::Fault(Fault { problem: said(), status }),
-        300..400 => {
-            let to = reply.location.as_deref().and_then(origin).unwrap_or_else(|| "another place".into());
-            Outcome::Refused(format!("{status} with a redirect to {to}, which is not followed"))
-        }
-        400 | 422 => Outcome::Rejected { problem: said(), by_size: false },
-        413 => Outcome::Rejected { problem: said(), by_size: true },
-        _ => Outcome::Refused(said()),
+        return of_status(status, Fault { problem, status: answered }, retry_after);
     }
-}
-
-fn answered<T>(read: Result<Answer<T>, Unusable>) -> Outcome<T> {
-    match read {
+    match read(&body) {
         Ok(Answer { value, tokens }) => {
             Outcome::Answered(Answer { value, tokens: tokens.map(|tokens| tokens.min(COUNTED)) })
         }
-        Err(Unusable::Unreadable(problem)) => {
+        Err(unusable) => match error_body::status(&body) {
+            // Gateways between kb and a provider say good of every answer, and what is wrong in its body.
+            Some(meant) if matches!(unusable, Unusable::Unreadable(_)) => {
+                let answered = format!("{answered} with an error");
+                let fault = Fault { problem: said(&answered, &body, secret, quote), status: answered };
+                of_status(meant, fault, retry_after)
+            }
+            _ => of_unusable(unusable),
+        },
+    }
+}
+
+/// What it means that an endpoint answered this status.
+fn of_status<T>(status: u16, fault: Fault, retry_after: Option<Duration>) -> Outcome<T> {
+    match status {
+        429 => Outcome::Throttled { retry_after, fault },
+        503 if retry_after.is_some() => Outcome::Throttled { retry_after, fault },
+        408 | 425 | 500.. => Outcome::Fault(fault),
+        400 | 422 => Outcome::Rejected { problem: fault.problem, by_size: false },
+        413 => Outcome::Rejected { problem: fault.problem, by_size: true },
+        _ => Outcome::Refused(fault),
+    }
+}
+
+/// That it answered so, with its own words if they may be passed on; without the key.
+fn said(answered: &str, body: &[u8], secret: Option<&Secret>, quote: bool) -> String {
+    let text = match error_body::message(body).filter(|_| quote) {
+        Some(message) => format!("{answered}: {message}"),
+        None => answered.to_string(),
+    };
+    secret.map_or(text.clone(), |secret| secret.redact(&text))
+}
+
+fn of_unusable<T>(unusable: Unusable) -> Outcome<T> {
+    match unusable {
+        Unusable::Unreadable(problem) => {
             Outcome::Fault(Fault { problem, status: "its answer could not be read".into() })
         }
-        Err(Unusable::Truncated(problem)) => Outcome::Rejected { problem, by_size: true },
-        Err(Unusable::Unexpected(problem)) => Outcome::Refused(problem),
+        Unusable::Truncated(problem) => Outcome::Rejected { problem, by_size: true },
+        Unusable::Unexpected(problem) => Outcome::Refused(Fault { status: problem.clone(), problem }),
     }
 }
 
@@ -117,37 +132,8 @@ fn answered<T>(read: Result<Answer<T>, Unusable>) -> Outcome<T> {
 pub fn unanswered<T>(failure: Failure) -> Outcome<T> {
     match failure {
         Failure::Passing(status, problem) => Outcome::Fault(Fault { problem, status: status.into() }),
-        Failure::Lasting(problem) => Outcome::Refused(problem),
+        Failure::Lasting(problem) => Outcome::Refused(Fault { status: problem.clone(), problem }),
     }
-}
-
-/// What an endpoint says of an error, from the places where endpoints put it; printable and short.
-fn message(body: &[u8]) -> Option<String> {
-    let parsed: Option<Value> = serde_json::from_slice(body).ok();
-    let found = parsed.as_ref().and_then(|json| {
-        ["/error/message", "/error", "/message", "/detail/0/msg", "/detail", "/errors/0", "/0/error/message"]
-            .iter()
-            .find_map(|pointer| json.pointer(pointer)?.as_str().map(str::to_string))
-    });
-    // A page of HTML says nothing to a database user.
-    let text = match (found, parsed) {
-        (Some(text), _) => text,
-        (None, Some(_)) => return None,
-        (None, None) if body.trim_ascii_start().starts_with(b"<") => return None,
-        (None, None) => String::from_utf8_lossy(body).into_owned(),
-    };
-    let mut line = String::new();
-    for word in text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty()) {
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        line.push_str(word);
-    }
-    if let Some((end, _)) = line.char_indices().nth(MESSAGE) {
-        line.truncate(end);
-        line.push('…');
-    }
-    (!line.is_empty()).then_some(line)
 }
 
 #[cfg(test)]
@@ -169,7 +155,10 @@ mod tests {
     fn each_status_means_one_thing() {
         let throttled = |status: u16, seconds: Option<u64>| Outcome::Throttled {
             retry_after: seconds.map(Duration::from_secs),
-            reason: format!("it answered {status}"),
+            fault: Fault {
+                problem: format!("it answered {status}: slower"),
+                status: format!("it answered {status}"),
+            },
         };
         assert_eq!(of(200, None, "good"), Outcome::Answered(Answer { value: (), tokens: Some(COUNTED) }));
         assert_eq!(of(429, None, "slower"), throttled(429, None));
@@ -202,14 +191,34 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoints_message_is_found_where_it_puts_it_and_made_one_short_line() {
-        let of = |body: &str| message(body.as_bytes());
-        assert_eq!(of(r#"{"error": {"message": "bad\nkey"}}"#).as_deref(), Some("bad key"));
-        assert_eq!(of(r#"{"error": "model not found"}"#).as_deref(), Some("model not found"));
-        assert_eq!(of(r#"{"message": "too long"}"#).as_deref(), Some("too long"));
-        assert_eq!(of("<html><body>502</body></html>"), None);
-        assert_eq!(of("{}"), None);
-        assert_eq!(of("upstream gone").as_deref(), Some("upstream gone"));
-        assert!(of(&"x".repeat(5000)).unwrap().chars().count() <= MESSAGE + 1);
+    fn an_error_in_a_good_answer_is_quoted_and_means_what_its_status_would() {
+        let problem = |outcome: &Outcome<()>| match outcome {
+            Outcome::Throttled { fault, .. } | Outcome::Fault(fault) | Outcome::Refused(fault) => {
+                assert_eq!(fault.status, "it answered 200 with an error");
+                fault.problem.clone()
+            }
+            Outcome::Rejected { problem, .. } => problem.clone(),
+            Outcome::Answered(_) => panic!("it was taken for good"),
+        };
+        for (body, kind) in [
+            (r#"{"error": {"message": "quota of the gateway is used up"}}"#, "throttled"),
+            (r#"{"error": {"message": "no", "code": 401}}"#, "refused"),
+            (r#"{"error": {"message": "no", "type": "invalid_request_error"}}"#, "rejected"),
+            (r#"{"error": "the model runner has stopped"}"#, "fault"),
+        ] {
+            let outcome = of(200, None, body);
+            let is_kind = match &outcome {
+                Outcome::Throttled { .. } => kind == "throttled",
+                Outcome::Refused(_) => kind == "refused",
+                Outcome::Rejected { .. } => kind == "rejected",
+                Outcome::Fault(_) => kind == "fault",
+                Outcome::Answered(_) => false,
+            };
+            assert!(is_kind, "{body}: {outcome:?}");
+            let message = error_body::message(body.as_bytes()).unwrap();
+            assert_eq!(problem(&outcome), format!("it answered 200 with an error: {message}"));
+        }
+        // With what is wanted, an error beside it says nothing.
+        assert!(matches!(of(200, None, "good"), Outcome::Answered(_)));
     }
 }

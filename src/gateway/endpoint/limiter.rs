@@ -3,19 +3,11 @@
 use super::super::places::{Place, Places};
 use super::super::turns::{Urgency, Whose};
 use super::congestion::Window;
+use super::rate::Rate;
 use crate::sync::lock;
-use governor::clock::{Clock, DefaultClock};
-use governor::state::{InMemoryState, NotKeyed};
-use governor::{Quota, RateLimiter};
-use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-
-type Bucket = RateLimiter<NotKeyed, InMemoryState, DefaultClock>;
-
-/// Buckets fill at this part of what is allowed and hold the rest at most, so that no minute, wherever it
-/// begins, sees more than is allowed.
-const FILL: f64 = 0.985;
+use tokio::sync::Notify;
 
 /// Longer pauses than this, and more refusals, in a row under these limits or of one call, are not waited for: the
 /// caller gets an error.
@@ -37,11 +29,11 @@ pub struct Limits {
     /// For requests in flight, as many as the window has.
     in_flight: Arc<Places>,
     window: Mutex<Window>,
-    /// One request at a time waits for the rate: otherwise less urgent ones would be served as often.
-    rate: Arc<Places>,
-    requests: Option<Bucket>,
-    tokens: Option<(Bucket, u32)>,
+    requests: Option<Rate>,
+    tokens: Option<Rate>,
     throttled: Mutex<Option<(Instant, String)>>,
+    /// A pause has begun, or a longer one.
+    paused: Notify,
 }
 
 /// Permission for one request to be in flight, until this is dropped.
@@ -50,24 +42,16 @@ pub struct Permit {
     round: u64,
 }
 
-/// A bucket of `per_minute`, and what it holds at most.
-fn bucket(per_minute: u32) -> Option<(Bucket, u32)> {
-    let period = Duration::from_secs_f64(60.0 / (f64::from(per_minute) * FILL));
-    let burst = 1 + (f64::from(per_minute) * (1.0 - FILL) / 2.0) as u32;
-    let quota = Quota::with_period(period)?.allow_burst(NonZeroU32::new(burst)?);
-    Some((RateLimiter::direct(quota), burst))
-}
-
 impl Limits {
     pub fn new(max_concurrency: usize, rpm: Option<u32>, tpm: Option<u32>) -> Limits {
         Limits {
             places: Places::new(max_concurrency),
             in_flight: Places::new(max_concurrency),
             window: Mutex::new(Window::new(max_concurrency)),
-            rate: Places::new(1),
-            requests: rpm.and_then(bucket).map(|(bucket, _)| bucket),
-            tokens: tpm.and_then(bucket),
+            requests: rpm.map(Rate::new),
+            tokens: tpm.map(Rate::new),
             throttled: Mutex::default(),
+            paused: Notify::new(),
         }
     }
 
@@ -76,65 +60,63 @@ impl Limits {
         self.places.take(urgency, whose).await
     }
 
-    /// Waits until a request may be sent, after those that are more urgent; as [`Limits::request`].
-    pub async fn request_in_turn(&self, urgency: Urgency, whose: &Whose) -> Result<(), Throttled> {
-        let _turn = self.rate.take(urgency, whose).await;
-        self.request().await
-    }
-
     /// Whether tokens are bounded.
     pub fn has_token_rate(&self) -> bool {
         self.tokens.is_some()
     }
 
-    /// Waits until the rate lets a request go, as long as that is not too long.
-    pub async fn request(&self) -> Result<(), Throttled> {
-        loop {
-            if let Some(throttled) = self.throttled() {
-                self.sit_out(throttled).await?;
-                continue;
-            }
-            let Some(bucket) = &self.requests else { return Ok(()) };
-            let Err(not_yet) = bucket.check() else { return Ok(()) };
-            tokio::time::sleep(not_yet.wait_time_from(DefaultClock::default().now())).await;
+    /// Waits in turn until the rate lets a request go; an error if nothing may be sent for long.
+    pub async fn request(&self, urgency: Urgency, whose: &Whose) -> Result<(), Throttled> {
+        self.pause()?;
+        if let Some(rate) = &self.requests {
+            rate.take(1, urgency, whose).await;
         }
-    }
-
-    /// Waits until so many tokens may be sent.
-    pub async fn tokens(&self, count: u32) {
-        let Some((bucket, burst)) = &self.tokens else { return };
-        let mut left = count;
-        while let Some(part) = NonZeroU32::new(left.min(*burst)) {
-            match bucket.check_n(part) {
-                Ok(Ok(())) => left -= part.get(),
-                Ok(Err(not_yet)) => {
-                    tokio::time::sleep(not_yet.wait_time_from(DefaultClock::default().now())).await;
-                }
-                // More than the bucket ever holds, which no part is.
-                Err(_) => return,
-            }
-        }
-    }
-
-    /// Waits until one more request may be in flight, after those that are more urgent.
-    pub async fn permit(&self, urgency: Urgency, whose: &Whose) -> Result<Permit, Throttled> {
-        loop {
-            let place = self.in_flight.take(urgency, whose).await;
-            // What the endpoint said to others meanwhile counts for this one, too.
-            let Some(throttled) = self.throttled() else {
-                return Ok(Permit { _place: place, round: lock(&self.window).round() });
-            };
-            drop(place);
-            self.sit_out(throttled).await?;
-        }
-    }
-
-    async fn sit_out(&self, throttled: Throttled) -> Result<(), Throttled> {
-        if throttled.wait > LONGEST_WAIT || lock(&self.window).refusals() >= REFUSALS {
-            return Err(throttled);
-        }
-        tokio::time::sleep(throttled.wait).await;
         Ok(())
+    }
+
+    /// Waits in turn until so many tokens may be sent.
+    pub async fn tokens(&self, count: u32, urgency: Urgency, whose: &Whose) {
+        if let Some(rate) = &self.tokens {
+            rate.take(count, urgency, whose).await;
+        }
+    }
+
+    /// Waits until one more request may be in flight, after those that are more urgent. In a pause there is no place for
+    /// any: whoever wakes first when it is over, the most urgent has the first place.
+    pub async fn permit(&self, urgency: Urgency, whose: &Whose) -> Result<Permit, Throttled> {
+        let place = self.in_flight.take(urgency, whose);
+        tokio::pin!(place);
+        loop {
+            let paused = self.paused.notified();
+            tokio::pin!(paused);
+            paused.as_mut().enable();
+            let wait = self.pause()?;
+            tokio::select! {
+                biased;
+                given = &mut place => {
+                    // What the endpoint said to others meanwhile counts for this one, too.
+                    if self.throttled().is_none() {
+                        return Ok(Permit { _place: given, round: lock(&self.window).round() });
+                    }
+                    drop(given);
+                    place.set(self.in_flight.take(urgency, whose));
+                }
+                () = paused => {}
+                () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => {}
+            }
+        }
+    }
+
+    /// How long nothing may be sent, if so; an error if that is not to be waited for.
+    fn pause(&self) -> Result<Option<Duration>, Throttled> {
+        let throttled = self.throttled();
+        self.change_window(|_| ());
+        match throttled {
+            Some(throttled) if throttled.wait > LONGEST_WAIT || lock(&self.window).refusals() >= REFUSALS => {
+                Err(throttled)
+            }
+            throttled => Ok(throttled.map(|throttled| throttled.wait)),
+        }
     }
 
     /// A request was answered.
@@ -154,18 +136,23 @@ impl Limits {
         let refusals = self.change_window(|window| window.refuse(permit.round));
         let wait = pause(refusals.max(1)).max(asked.unwrap_or_default());
         let until = Instant::now() + wait;
-        let mut throttled = lock(&self.throttled);
-        if throttled.as_ref().is_none_or(|(before, _)| *before < until) {
-            *throttled = Some((until, reason.clone()));
+        {
+            let mut throttled = lock(&self.throttled);
+            if throttled.as_ref().is_none_or(|(before, _)| *before < until) {
+                *throttled = Some((until, reason.clone()));
+            }
         }
+        self.change_window(|_| ());
+        self.paused.notify_waiters();
         Throttled { wait, reason }
     }
 
-    /// Changes how many requests may be in flight; returns the refusals in a row.
+    /// Changes how many requests may be in flight, in a pause none; returns the refusals in a row.
     fn change_window(&self, change: impl FnOnce(&mut Window)) -> u32 {
         let mut window = lock(&self.window);
         change(&mut window);
-        self.in_flight.resize(window.size());
+        let size = if self.throttled().is_some() { 0 } else { window.size() };
+        self.in_flight.resize(size);
         window.refusals()
     }
 
@@ -190,34 +177,6 @@ mod tests {
         tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap()
     }
 
-    #[test]
-    fn no_minute_sees_more_than_allowed_and_a_long_run_nearly_as_many() {
-        // What a full bucket and a minute's filling let through, by the bucket's own figures.
-        for per_minute in [1, 2, 59, 60, 133, 134, 600, 3000, 100_000] {
-            let (_, burst) = bucket(per_minute).unwrap();
-            let in_a_minute = (f64::from(per_minute) * FILL).floor() + f64::from(burst);
-            assert!(in_a_minute <= f64::from(per_minute).max(1.0), "{per_minute}: {in_a_minute}");
-            assert!(f64::from(per_minute) * FILL >= f64::from(per_minute) * 0.97, "{per_minute}");
-        }
-    }
-
-    #[test]
-    fn requests_are_spaced_by_the_rate() {
-        runtime().block_on(async {
-            let limits = Limits::new(1, Some(1200), None);
-            let (_, burst) = bucket(1200).unwrap();
-            for _ in 0..burst {
-                limits.request().await.unwrap();
-            }
-            let begun = Instant::now();
-            for _ in 0..4 {
-                limits.request().await.unwrap();
-            }
-            // Four of 50.8 ms each, the first of which began when the bucket ran empty.
-            assert!(begun.elapsed() >= Duration::from_millis(190), "{:?}", begun.elapsed());
-        });
-    }
-
     async fn permit(limits: &Limits) -> Permit {
         limits.permit(Urgency::Ingest, &Whose::default()).await.unwrap()
     }
@@ -232,13 +191,25 @@ mod tests {
                 limits.throttle(&refused, Some(asked), |_| Duration::ZERO, reason.into());
             };
             throttle(Duration::from_millis(30), "busy");
-            limits.request().await.unwrap();
+            drop(refused);
+            let refused = permit(&limits).await;
             assert!(begun.elapsed() >= Duration::from_millis(30));
+            let throttle = |asked, reason: &str| {
+                limits.throttle(&refused, Some(asked), |_| Duration::ZERO, reason.into());
+            };
+            // Who waits already is told, too.
+            let whose = Whose::default();
+            let waiting = limits.permit(Urgency::Query, &whose);
+            tokio::pin!(waiting);
+            let early = tokio::time::timeout(Duration::from_millis(1), &mut waiting).await;
+            assert!(early.is_err(), "there is one place");
             throttle(Duration::from_secs(3600), "quota");
             throttle(Duration::from_secs(1), "shorter");
-            let throttled = limits.request().await.unwrap_err();
-            assert_eq!(throttled.reason, "quota");
-            assert!(throttled.wait > Duration::from_secs(3500));
+            for throttled in [waiting.await.err(), limits.request(Urgency::Query, &whose).await.err()] {
+                let throttled = throttled.unwrap();
+                assert_eq!(throttled.reason, "quota");
+                assert!(throttled.wait > Duration::from_secs(3500));
+            }
         });
     }
 
@@ -284,43 +255,76 @@ mod tests {
         });
     }
 
+    /// In which order these are let through, who begin to wait in the order of `urgencies`.
+    async fn order<F: Future<Output = ()> + Send + 'static>(
+        urgencies: [Urgency; 4],
+        wait: impl Fn(Urgency) -> F,
+        begin: impl FnOnce(),
+    ) -> Vec<Urgency> {
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let mut tasks = Vec::new();
+        for urgency in urgencies {
+            let (order, wait) = (Arc::clone(&order), wait(urgency));
+            tasks.push(tokio::spawn(async move {
+                wait.await;
+                order.lock().unwrap().push(urgency);
+            }));
+            tokio::task::yield_now().await;
+        }
+        begin();
+        for task in tasks {
+            task.await.unwrap();
+        }
+        std::mem::take(&mut *order.lock().unwrap())
+    }
+
+    const BACKWARDS: [Urgency; 4] = [Urgency::Ingest, Urgency::Ingest, Urgency::Bulk, Urgency::Query];
+    const IN_ORDER: [Urgency; 4] = [Urgency::Query, Urgency::Bulk, Urgency::Ingest, Urgency::Ingest];
+
     #[test]
-    fn more_tokens_than_the_bucket_holds_are_paid_in_parts() {
+    fn a_question_waits_for_no_ingestion_that_waits_for_requests_or_tokens() {
         runtime().block_on(async {
-            let limits = Limits::new(1, None, Some(60_000));
-            let (_, burst) = bucket(60_000).unwrap();
-            limits.tokens(burst).await;
-            let begun = Instant::now();
-            limits.tokens(burst).await;
-            let full = Duration::from_secs_f64(f64::from(burst) / (1000.0 * FILL));
-            assert!(begun.elapsed() >= full.mul_f64(0.95), "{:?} of {full:?}", begun.elapsed());
+            for by_tokens in [false, true] {
+                // One a second, for which a hundred wait: no stall of the machine lets all of them through.
+                let limits = Arc::new(Limits::new(1, Some(60), Some(60)));
+                let take = |urgency| {
+                    let limits = Arc::clone(&limits);
+                    async move {
+                        match by_tokens {
+                            true => limits.tokens(1, urgency, &Whose::default()).await,
+                            false => limits.request(urgency, &Whose::default()).await.unwrap(),
+                        }
+                    }
+                };
+                take(Urgency::Ingest).await;
+                let ingestion: Vec<_> = (0..100).map(|_| tokio::spawn(take(Urgency::Ingest))).collect();
+                tokio::task::yield_now().await;
+                take(Urgency::Query).await;
+                assert!(ingestion.iter().any(|task| !task.is_finished()), "by tokens: {by_tokens}");
+                ingestion.iter().for_each(tokio::task::JoinHandle::abort);
+            }
         });
     }
 
     #[test]
-    fn who_waits_for_the_rate_waits_for_who_is_more_urgent() {
+    fn who_waits_for_a_place_or_for_the_end_of_a_pause_waits_for_who_is_more_urgent() {
         runtime().block_on(async {
-            let limits = Arc::new(Limits::new(1, Some(1200), None));
-            let (_, burst) = bucket(1200).unwrap();
-            for _ in 0..burst {
-                limits.request().await.unwrap();
+            for is_pause in [false, true] {
+                let limits = Arc::new(Limits::new(1, None, None));
+                let first = permit(&limits).await;
+                if is_pause {
+                    limits.throttle(&first, None, |_| Duration::from_millis(50), "busy".into());
+                }
+                let wait = |urgency| {
+                    let limits = Arc::clone(&limits);
+                    async move {
+                        let permit = limits.permit(urgency, &Whose::default()).await.unwrap();
+                        tokio::task::yield_now().await;
+                        limits.pass(&permit);
+                    }
+                };
+                assert_eq!(order(BACKWARDS, wait, || drop(first)).await, IN_ORDER, "pause: {is_pause}");
             }
-            let order = Arc::new(Mutex::new(Vec::new()));
-            let mut tasks = Vec::new();
-            for urgency in [Urgency::Ingest, Urgency::Ingest, Urgency::Bulk, Urgency::Query] {
-                let (limits, order) = (Arc::clone(&limits), Arc::clone(&order));
-                tasks.push(tokio::spawn(async move {
-                    limits.request_in_turn(urgency, &Whose::default()).await.unwrap();
-                    order.lock().unwrap().push(urgency);
-                }));
-                tokio::task::yield_now().await;
-            }
-            for task in tasks {
-                task.await.unwrap();
-            }
-            // The first waited already.
-            let expected = [Urgency::Ingest, Urgency::Query, Urgency::Bulk, Urgency::Ingest];
-            assert_eq!(*order.lock().unwrap(), expected);
         });
     }
 }

@@ -6,6 +6,7 @@ use super::budget::Budget;
 use super::call::{Configuration, Endpoint};
 use super::egress::Reach;
 use super::limiter::Limits;
+use super::outages::Outages;
 use super::secret::Secret;
 use super::transport::Transport;
 use crate::sync::lock;
@@ -29,6 +30,7 @@ pub struct Endpoints {
     quotas: Arc<Budget>,
     /// By host, base URL and path.
     breakers: Mutex<HashMap<String, Arc<Breaker>>>,
+    outages: Arc<Mutex<Outages>>,
 }
 
 impl Endpoints {
@@ -40,6 +42,7 @@ impl Endpoints {
             budgets: Mutex::default(),
             quotas: Arc::default(),
             breakers: Mutex::default(),
+            outages: Arc::default(),
         }
     }
 
@@ -84,7 +87,8 @@ impl Endpoints {
         let budget = Arc::clone(lock(&self.budgets).entry(account).or_default());
         let breaker = Arc::clone(lock(&self.breakers).entry(place).or_default());
         let quotas = Arc::clone(&self.quotas);
-        Ok(Endpoint { configuration, secret, limits, budget, quotas, breaker, transport })
+        let outages = Arc::clone(&self.outages);
+        Ok(Endpoint { configuration, secret, limits, budget, quotas, breaker, transport, outages })
     }
 
     fn transport(&self, reach: Reach) -> Result<Arc<Transport>, String> {
@@ -96,6 +100,11 @@ impl Endpoints {
             format!("no HTTP client can be made: {e} (Debian's package ca-certificates brings them)")
         })?;
         Ok(Arc::clone(transports.entry(reach).or_insert(Arc::new(made))))
+    }
+
+    /// What the server's log is to be told of endpoints that fail.
+    pub fn log_lines(&self) -> Vec<String> {
+        lock(&self.outages).lines(Instant::now())
     }
 
     /// Endpoints whose breaker is open.

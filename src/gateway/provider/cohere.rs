@@ -1,9 +1,10 @@
 //! Cohere. <https://docs.cohere.com/reference/embed>
 
+use super::read::Vector;
 use super::{Answer, HttpRequest, Provider, Unusable, read, task, url};
 use crate::model::{Embedder, Kind};
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 const BASE: &str = "https://api.cohere.com";
 
@@ -12,23 +13,13 @@ pub struct Cohere;
 #[derive(Deserialize)]
 struct Embedded {
     embeddings: Embeddings,
-    meta: Option<Meta>,
+    #[serde(default)]
+    meta: Value,
 }
 
 #[derive(Deserialize)]
 struct Embeddings {
-    float: Vec<Vec<f32>>,
-}
-
-#[derive(Deserialize)]
-struct Meta {
-    billed_units: Option<BilledUnits>,
-}
-
-#[derive(Deserialize)]
-struct BilledUnits {
-    /// A whole number, which may come as 3.0.
-    input_tokens: Option<f64>,
+    float: Vec<Vector>,
 }
 
 impl Provider for Cohere {
@@ -64,7 +55,7 @@ impl Provider for Cohere {
 
     fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<Answer, Unusable> {
         let Embedded { embeddings, meta } = read::parse(body)?;
-        let tokens = meta.and_then(|meta| meta.billed_units).and_then(|units| units.input_tokens);
-        read::answer(embeddings.float, tokens.map(|tokens| tokens as u64), count)
+        let tokens = meta.get("billed_units").and_then(|units| read::tokens(units, &["input_tokens"]));
+        read::answer(embeddings.float, tokens, count)
     }
 }

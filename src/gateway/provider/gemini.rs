@@ -1,6 +1,7 @@
 //! Google's Gemini API. It cuts a text that is too long without saying so.
 //! <https://ai.google.dev/api/embeddings#method:-models.batchembedcontents>
 
+use super::read::Vector;
 use super::{Answer, Auth, HttpRequest, Provider, Unusable, read, task, url};
 use crate::model::{Embedder, Kind};
 use serde::Deserialize;
@@ -13,19 +14,15 @@ pub struct Gemini;
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Embedded {
-    embeddings: Vec<Embedding>,
-    usage_metadata: Option<Usage>,
+    embeddings: Vec<Option<Embedding>>,
+    #[serde(default)]
+    usage_metadata: Value,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct Embedding {
-    values: Vec<f32>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Usage {
-    prompt_token_count: Option<u64>,
+    #[serde(default)]
+    values: Vector,
 }
 
 impl Provider for Gemini {
@@ -74,7 +71,8 @@ impl Provider for Gemini {
 
     fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<Answer, Unusable> {
         let Embedded { embeddings, usage_metadata } = read::parse(body)?;
-        let tokens = usage_metadata.and_then(|usage| usage.prompt_token_count);
-        read::answer(embeddings.into_iter().map(|embedding| embedding.values).collect(), tokens, count)
+        let tokens = read::tokens(&usage_metadata, &["promptTokenCount"]);
+        let vectors = embeddings.into_iter().map(|embedding| embedding.unwrap_or_default().values);
+        read::answer(vectors.collect(), tokens, count)
     }
 }

@@ -92,9 +92,9 @@ impl Provider for Http {
             Value::Array(items) if !items.first().is_some_and(Value::is_number) => items.as_slice(),
             item => std::slice::from_ref(item),
         };
-        let vectors =
-            items.iter().map(|item| vector(item, vector_pointer)).collect::<Result<Vec<_>, String>>()?;
-        let tokens = remote.tokens_pointer.as_deref().and_then(|pointer| answer.pointer(pointer)?.as_u64());
+        let vectors = items.iter().map(|item| vector(item, vector_pointer)).collect();
+        let pointer = remote.tokens_pointer.as_deref();
+        let tokens = pointer.and_then(|pointer| read::count(answer.pointer(pointer)?));
         read::answer(vectors, tokens, count)
     }
 }
@@ -141,9 +141,11 @@ fn fill(template: Value, embedder: &Embedder, kind: Kind, texts: &[String]) -> V
     }
 }
 
-fn vector(item: &Value, pointer: &str) -> Result<Vec<f32>, String> {
-    let found = item
-        .pointer(pointer)
-        .ok_or_else(|| format!("an item of the answer has nothing at vector_pointer \"{pointer}\""))?;
-    Vector::deserialize(found).map(|vector| vector.0).map_err(|error| read::unexpected(&error))
+fn vector(item: &Value, pointer: &str) -> Vector {
+    let missing = || {
+        let problem = format!("an item of the answer has nothing at vector_pointer \"{pointer}\"");
+        Vector(Err(Unusable::Unreadable(problem)))
+    };
+    // Every value can be read as what stands in the place of a vector.
+    item.pointer(pointer).map_or_else(missing, |found| Vector::deserialize(found).unwrap_or_default())
 }

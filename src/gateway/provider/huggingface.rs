@@ -2,6 +2,7 @@
 //! <https://huggingface.github.io/text-embeddings-inference/> and
 //! <https://huggingface.co/docs/inference-providers/tasks/feature-extraction>
 
+use super::read::Vector;
 use super::{Answer, HttpRequest, Provider, Unusable, read, task, url};
 use crate::model::{Embedder, Kind};
 use serde_json::json;
@@ -61,15 +62,13 @@ impl Provider for HuggingFace {
     }
 
     fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<Answer, Unusable> {
-        let vectors = read::parse(body).map_err(|problem| {
-            let opening = body.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).take(3);
-            if opening.eq(*b"[[[") {
-                "a vector came back for each token instead of one for each text: the model must pool"
-                    .to_string()
-            } else {
-                problem
-            }
-        })?;
+        let vectors: Vec<Vector> = read::parse(body)?;
+        let opening = body.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).take(3);
+        if opening.eq(*b"[[[") && vectors.iter().all(|vector| vector.0.is_err()) {
+            let problem =
+                "a vector came back for each token instead of one for each text: the model must pool";
+            return Err(problem.to_string().into());
+        }
         read::answer(vectors, None, count)
     }
 }

@@ -16,13 +16,15 @@ mod voyage;
 
 pub use super::endpoint::classify::Unusable;
 pub use super::endpoint::transport::{Auth, HttpRequest};
-pub use read::parse;
+pub use read::{in_order, parse, tokens};
 
 use super::endpoint::classify;
 use crate::model::{Embedder, Kind};
 
+/// The vector of a text, or what is wrong with it; a text may get none though others do.
+pub type Item = Result<Vec<f32>, Unusable>;
 /// The vectors of texts, in their order.
-pub type Answer = classify::Answer<Vec<Vec<f32>>>;
+pub type Answer = classify::Answer<Vec<Item>>;
 
 /// A dialect.
 pub trait Provider: Send + Sync {
@@ -52,7 +54,7 @@ pub trait Provider: Send + Sync {
     }
     /// The request for these texts (prefixes already there, at least one and at most `max_batch`).
     fn request(&self, embedder: &Embedder, kind: Kind, texts: &[String]) -> HttpRequest;
-    /// Reads the answer for `count` texts. The error says what is wrong with it, without repeating it.
+    /// Reads the answer for `count` texts. The error says what is wrong with the whole of it, without repeating it.
     fn read(&self, embedder: &Embedder, body: &[u8], count: usize) -> Result<Answer, Unusable>;
 }
 

@@ -1,9 +1,10 @@
 //! Ollama's own API. <https://docs.ollama.com/api/embed>
 
+use super::read::Vector;
 use super::{Answer, HttpRequest, Provider, Unusable, read, url};
 use crate::model::{Embedder, Kind};
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 const BASE: &str = "http://localhost:11434";
 
@@ -11,8 +12,9 @@ pub struct Ollama;
 
 #[derive(Deserialize)]
 struct Embedded {
-    embeddings: Vec<Vec<f32>>,
-    prompt_eval_count: Option<u64>,
+    embeddings: Vec<Vector>,
+    #[serde(default)]
+    prompt_eval_count: Value,
 }
 
 impl Provider for Ollama {
@@ -47,6 +49,6 @@ impl Provider for Ollama {
 
     fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<Answer, Unusable> {
         let Embedded { embeddings, prompt_eval_count } = read::parse(body)?;
-        read::answer(embeddings, prompt_eval_count, count)
+        read::answer(embeddings, read::count(&prompt_eval_count), count)
     }
 }

@@ -1,11 +1,11 @@
 //! What the dialects share in reading an answer: JSON straight into f32, a vector for each text, in order.
 
-use super::{Answer, Unusable};
+use super::{Answer, Item, Unusable};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde::de::value::SeqAccessDeserializer;
-use serde::de::{Error, SeqAccess, Visitor};
+use serde::de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 use std::fmt;
 
 /// Reads JSON. The error says what was expected where.
@@ -15,22 +15,36 @@ pub fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, String> {
 
 /// The error without what was found instead: serde repeats a string that it finds, which may be a text
 /// or a key.
-pub fn unexpected(error: &serde_json::Error) -> String {
+fn unexpected(error: &serde_json::Error) -> String {
     let message = error.to_string();
     let expected = message.rfind(", expected ").map_or(message.as_str(), |at| &message[at + 2..]);
     format!("the answer is not the JSON expected: {expected}")
 }
 
 /// The answer, if it has as many vectors as there were texts.
-pub fn answer(vectors: Vec<Vec<f32>>, tokens: Option<u64>, count: usize) -> Result<Answer, Unusable> {
+pub fn answer(vectors: Vec<Vector>, tokens: Option<u64>, count: usize) -> Result<Answer, Unusable> {
     if vectors.len() != count {
         return Err(format!("{} vectors came back for {count} texts", vectors.len()).into());
     }
-    Ok(Answer { value: vectors, tokens })
+    Ok(Answer { value: vectors.into_iter().map(|vector| vector.0).collect(), tokens })
 }
 
-/// A vector as JSON numbers, or as little-endian f32 in base64. A number beyond f32 becomes infinite.
-pub struct Vector(pub Vec<f32>);
+/// What stands in the place of a vector: JSON numbers, or little-endian f32 in base64. A number beyond f32 becomes
+/// infinite. Anything else is an error of this one text, for the others' vectors are paid for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Vector(pub Item);
+
+impl Vector {
+    fn wrong(problem: &str) -> Vector {
+        Vector(Err(Unusable::Unexpected(problem.into())))
+    }
+}
+
+impl Default for Vector {
+    fn default() -> Vector {
+        Vector(Err(Unusable::Unreadable("no vector came back for this text".into())))
+    }
+}
 
 impl<'de> Deserialize<'de> for Vector {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -47,49 +61,163 @@ impl<'de> Visitor<'de> for VectorVisitor {
         formatter.write_str("an array of numbers or base64")
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, numbers: A) -> Result<Vector, A::Error> {
-        Vec::deserialize(SeqAccessDeserializer::new(numbers)).map(Vector)
+    fn visit_seq<A: SeqAccess<'de>>(self, mut numbers: A) -> Result<Vector, A::Error> {
+        let (mut vector, mut is_whole) = (Vec::new(), true);
+        while let Some(Number(number)) = numbers.next_element()? {
+            is_whole &= number.is_some();
+            vector.push(number.unwrap_or_default());
+        }
+        match is_whole {
+            true => Ok(Vector(Ok(vector))),
+            false => Ok(Vector::wrong("its vector holds something that is not a number")),
+        }
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Vector, E> {
-        let bytes = STANDARD.decode(text).map_err(|_| E::custom("a vector is not base64"))?;
+        let Ok(bytes) = STANDARD.decode(text) else {
+            return Ok(Vector::wrong("its vector is neither an array of numbers nor base64"));
+        };
         let (numbers, rest) = bytes.as_chunks::<4>();
-        if !rest.is_empty() {
-            return Err(E::custom(format_args!("a vector has {} bytes, no multiple of 4", bytes.len())));
+        match rest.is_empty() {
+            true => Ok(Vector(Ok(numbers.iter().map(|number| f32::from_le_bytes(*number)).collect()))),
+            false => Ok(Vector::wrong(&format!("its vector has {} bytes, no multiple of 4", bytes.len()))),
         }
-        Ok(Vector(numbers.iter().map(|number| f32::from_le_bytes(*number)).collect()))
     }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Vector, A::Error> {
+        IgnoredAny.visit_map(map)?;
+        Ok(Vector::wrong("its vector is an object"))
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Vector, E> {
+        Ok(Vector::wrong("its vector is null"))
+    }
+
+    fn visit_bool<E: Error>(self, _: bool) -> Result<Vector, E> {
+        Ok(Vector::wrong("its vector is a boolean"))
+    }
+
+    fn visit_i64<E: Error>(self, _: i64) -> Result<Vector, E> {
+        Ok(Vector::wrong("its vector is a single number"))
+    }
+
+    fn visit_u64<E: Error>(self, _: u64) -> Result<Vector, E> {
+        Ok(Vector::wrong("its vector is a single number"))
+    }
+
+    fn visit_f64<E: Error>(self, _: f64) -> Result<Vector, E> {
+        Ok(Vector::wrong("its vector is a single number"))
+    }
+}
+
+/// A number; None: something else is in its place.
+struct Number(Option<f32>);
+
+impl<'de> Deserialize<'de> for Number {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(NumberVisitor)
+    }
+}
+
+struct NumberVisitor;
+
+impl<'de> Visitor<'de> for NumberVisitor {
+    type Value = Number;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        formatter.write_str("a number")
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<Number, E> {
+        Ok(Number(Some(number as f32)))
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Number, E> {
+        Ok(Number(Some(number as f32)))
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Number, E> {
+        Ok(Number(Some(number as f32)))
+    }
+
+    fn visit_str<E: Error>(self, _: &str) -> Result<Number, E> {
+        Ok(Number(None))
+    }
+
+    fn visit_bool<E: Error>(self, _: bool) -> Result<Number, E> {
+        Ok(Number(None))
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Number, E> {
+        Ok(Number(None))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Number, A::Error> {
+        IgnoredAny.visit_seq(seq)?;
+        Ok(Number(None))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Number, A::Error> {
+        IgnoredAny.visit_map(map)?;
+        Ok(Number(None))
+    }
+}
+
+/// How many tokens were counted: a whole number, as servers write it (12, 12.0, "12"). Whatever else is in its place says
+/// nothing, and the tokens are estimated: no vectors that were paid for are lost for it.
+pub fn count(value: &Value) -> Option<u64> {
+    let number = value.as_f64().or_else(|| value.as_str()?.trim().parse().ok())?;
+    (number.is_finite() && number >= 0.0).then_some(number as u64)
+}
+
+/// The first of these fields that says how many tokens were counted.
+pub fn tokens(usage: &Value, fields: &[&str]) -> Option<u64> {
+    fields.iter().find_map(|field| count(usage.get(field)?))
 }
 
 #[derive(Deserialize)]
 struct OpenAiAnswer {
-    data: Vec<Item>,
-    usage: Option<Usage>,
+    data: Vec<Option<OpenAiItem>>,
+    #[serde(default)]
+    usage: Value,
 }
 
-#[derive(Deserialize)]
-struct Item {
-    index: Option<usize>,
+#[derive(Default, Deserialize)]
+struct OpenAiItem {
+    #[serde(default)]
+    index: Value,
+    #[serde(default)]
     embedding: Vector,
-}
-
-#[derive(Deserialize)]
-struct Usage {
-    total_tokens: Option<u64>,
-    prompt_tokens: Option<u64>,
 }
 
 /// Reads an answer of the shape that OpenAI made common:
 /// `{"data": [{"index": 0, "embedding": […]}], "usage": {"total_tokens": 7}}`. Vectors are put in the
 /// order of `index`; where no item has one, they stay as they came.
-pub fn openai(body: &[u8], count: usize) -> Result<Answer, Unusable> {
-    let OpenAiAnswer { mut data, usage } = parse(body)?;
-    if data.len() == count && data.iter().any(|item| item.index.is_some()) {
-        data.sort_unstable_by_key(|item| item.index);
-        if data.iter().enumerate().any(|(place, item)| item.index != Some(place)) {
-            return Err(format!("the indexes that came back are not 0 to {}, each once", count - 1).into());
-        }
+pub fn openai(body: &[u8], texts: usize) -> Result<Answer, Unusable> {
+    let OpenAiAnswer { data, usage } = parse(body)?;
+    let tokens = tokens(&usage, &["total_tokens", "prompt_tokens"]);
+    let data = data.into_iter().map(Option::unwrap_or_default);
+    let (indexes, vectors): (Vec<_>, Vec<_>) =
+        data.map(|item| (count(&item.index).map(|index| index as usize), item.embedding)).unzip();
+    if indexes.iter().all(Option::is_none) {
+        return answer(vectors, tokens, texts);
     }
-    let tokens = usage.and_then(|usage| usage.total_tokens.or(usage.prompt_tokens));
-    answer(data.into_iter().map(|item| item.embedding.0).collect(), tokens, count)
+    answer(in_order(indexes.into_iter().zip(vectors), texts)?, tokens, texts)
+}
+
+/// What came back for each text, in the order of the texts. A text whose index is missing or came twice has none of what
+/// came. With an index that no text has it is not known what any index means.
+pub fn in_order<T: Default>(
+    items: impl IntoIterator<Item = (Option<usize>, T)>,
+    texts: usize,
+) -> Result<Vec<T>, Unusable> {
+    let mut places: Vec<Vec<T>> = (0..texts).map(|_| Vec::new()).collect();
+    for (index, item) in items.into_iter().filter_map(|(index, item)| Some((index?, item))) {
+        let place = places.get_mut(index);
+        place
+            .ok_or_else(|| format!("an index came back that is not 0 to {}", texts.saturating_sub(1)))?
+            .push(item);
+    }
+    let only = |mut place: Vec<T>| if place.len() == 1 { place.pop() } else { None };
+    Ok(places.into_iter().map(|place| only(place).unwrap_or_default()).collect())
 }

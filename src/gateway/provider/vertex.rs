@@ -1,6 +1,7 @@
 //! Google's Vertex AI.
 //! <https://cloud.google.com/vertex-ai/generative-ai/docs/model-reference/text-embeddings-api>
 
+use super::read::Vector;
 use super::{Answer, HttpRequest, Provider, Unusable, read, task, url};
 use crate::model::{Embedder, Kind};
 use serde::Deserialize;
@@ -10,27 +11,20 @@ pub struct Vertex;
 
 #[derive(Deserialize)]
 struct Predicted {
-    predictions: Vec<Prediction>,
+    predictions: Vec<Option<Prediction>>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct Prediction {
-    embeddings: Embedding,
+    embeddings: Option<Embedding>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct Embedding {
-    values: Vec<f32>,
-    statistics: Option<Statistics>,
-}
-
-#[derive(Deserialize)]
-struct Statistics {
-    /// Its reference writes tokenCount, its answers token_count. A whole number, which may come as 3.0.
-    #[serde(alias = "tokenCount")]
-    token_count: Option<f64>,
     #[serde(default)]
-    truncated: bool,
+    values: Vector,
+    #[serde(default)]
+    statistics: Value,
 }
 
 impl Provider for Vertex {
@@ -80,16 +74,21 @@ impl Provider for Vertex {
 
     fn read(&self, embedder: &Embedder, body: &[u8], count: usize) -> Result<Answer, Unusable> {
         let Predicted { predictions } = read::parse(body)?;
-        let was_cut = |prediction: &Prediction| {
-            prediction.embeddings.statistics.as_ref().is_some_and(|statistics| statistics.truncated)
-        };
-        if !embedder.config.truncate && predictions.iter().any(was_cut) {
-            let problem = "a text is longer than the model reads, and was cut";
-            return Err(Unusable::Truncated(problem.into()));
+        let (mut vectors, mut tokens) = (Vec::with_capacity(count), Some(0));
+        for prediction in predictions {
+            let Embedding { values, statistics } =
+                prediction.and_then(|prediction| prediction.embeddings).unwrap_or_default();
+            // Its reference writes tokenCount, its answers token_count.
+            let counted = read::tokens(&statistics, &["token_count", "tokenCount"]);
+            tokens = tokens.zip(counted).map(|(sum, counted): (u64, u64)| sum.saturating_add(counted));
+            let was_cut = !embedder.config.truncate && statistics["truncated"] == Value::Bool(true);
+            vectors.push(match was_cut {
+                true => Vector(Err(Unusable::Truncated(
+                    "a text is longer than the model reads, and was cut".into(),
+                ))),
+                false => values,
+            });
         }
-        let tokens: Option<f64> =
-            predictions.iter().map(|prediction| prediction.embeddings.statistics.as_ref()?.token_count).sum();
-        let vectors = predictions.into_iter().map(|prediction| prediction.embeddings.values).collect();
-        read::answer(vectors, tokens.map(|tokens| tokens as u64), count)
+        read::answer(vectors, tokens, count)
     }
 }

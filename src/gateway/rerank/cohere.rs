@@ -10,7 +10,7 @@ pub struct Cohere;
 
 #[derive(Deserialize)]
 struct Reply {
-    results: Vec<Item>,
+    results: Vec<Option<Item>>,
 }
 
 impl Dialect for Cohere {

@@ -1,6 +1,6 @@
 //! Jina AI. <https://api.jina.ai/redoc>
 
-use super::super::provider::parse;
+use super::super::provider::{parse, tokens};
 use super::{Answer, Dialect, Item, Unusable, in_order};
 use crate::model::Reranker;
 use serde::Deserialize;
@@ -10,13 +10,9 @@ pub struct Jina;
 
 #[derive(Deserialize)]
 struct Reply {
-    results: Vec<Item>,
-    usage: Option<Usage>,
-}
-
-#[derive(Deserialize)]
-struct Usage {
-    total_tokens: Option<u64>,
+    results: Vec<Option<Item>>,
+    #[serde(default)]
+    usage: Value,
 }
 
 impl Dialect for Jina {
@@ -42,6 +38,6 @@ impl Dialect for Jina {
 
     fn read(&self, body: &[u8], count: usize) -> Result<Answer<Vec<f64>>, Unusable> {
         let Reply { results, usage } = parse(body)?;
-        in_order(results, usage.and_then(|usage| usage.total_tokens), count)
+        in_order(results, tokens(&usage, &["total_tokens"]), count)
     }
 }

@@ -14,6 +14,7 @@ use super::endpoint::classify::{Answer, Unusable};
 use super::endpoint::usage::Usage;
 use super::models::Models;
 use super::protocol::Capability;
+use super::provider;
 use super::services::{self, Caller, Services};
 use super::turns::Urgency;
 use crate::error::{Error, Object, Result};
@@ -118,50 +119,69 @@ fn cut(text: &mut String, most: usize) {
 }
 
 /// A text's score, as most providers write it.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct Item {
-    index: usize,
-    #[serde(alias = "score")]
-    relevance_score: f64,
+    #[serde(default)]
+    index: Value,
+    #[serde(default, alias = "score")]
+    relevance_score: Value,
 }
 
-/// Scores in the order of the texts, if there is one for each.
-fn in_order(items: Vec<Item>, tokens: Option<u64>, count: usize) -> Result<Answer<Vec<f64>>, Unusable> {
-    if items.len() != count {
-        return Err(format!("{} scores came back for {count} texts", items.len()).into());
+/// Scores in the order of the texts. A text without one, or with something else in its place, comes last: the others'
+/// scores are paid for, and some servers leave out what is far off. An error if no text has one.
+fn in_order(
+    items: Vec<Option<Item>>,
+    tokens: Option<u64>,
+    count: usize,
+) -> Result<Answer<Vec<f64>>, Unusable> {
+    let items = items.into_iter().map(|item| {
+        let Item { index, relevance_score } = item.unwrap_or_default();
+        (index.as_u64().map(|index| index as usize), relevance_score.as_f64())
+    });
+    let scores: Vec<Option<f64>> = provider::in_order(items, count)?;
+    if count > 0 && scores.iter().all(Option::is_none) {
+        return Err(format!("no score came back for any of {count} texts").into());
     }
-    let mut scores: Vec<Option<f64>> = vec![None; count];
-    for Item { index, relevance_score } in items {
-        if let Some(place) = scores.get_mut(index) {
-            *place = Some(relevance_score);
-        }
-    }
-    let value: Option<Vec<f64>> = scores.into_iter().collect();
-    let wrong = || format!("the indexes that came back are not 0 to {}, each once", count.saturating_sub(1));
-    Ok(Answer { value: value.ok_or_else(wrong)?, tokens })
+    let last = scores.iter().flatten().copied().fold(0.0, f64::min);
+    Ok(Answer { value: scores.into_iter().map(|score| score.unwrap_or(last)).collect(), tokens })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn scores_are_put_in_the_order_of_the_texts_and_each_has_one() {
-        let items = |list: &[(usize, f64)]| -> Vec<Item> {
-            list.iter().map(|(index, score)| Item { index: *index, relevance_score: *score }).collect()
+        let read = |list: &[(usize, f64)], count| {
+            let items: Value =
+                list.iter().map(|(index, score)| json!({"index": index, "score": score})).collect();
+            in_order(serde_json::from_value(items).unwrap(), None, count).map(|answer| answer.value)
         };
-        let read =
-            |list: &[(usize, f64)], count| in_order(items(list), None, count).map(|answer| answer.value);
         assert_eq!(read(&[(2, 0.9), (0, 0.5), (1, 0.1)], 3).unwrap(), [0.5, 0.1, 0.9]);
-        for (wrong, count) in [
-            (&[(0, 0.9), (0, 0.1)][..], 2),
-            (&[(0, 0.9), (2, 0.1)], 2),
-            (&[(0, 0.9)], 2),
-            (&[(0, 0.9), (1, 0.1)], 1),
-        ] {
+        for (wrong, count) in
+            [(&[(0, 0.9), (0, 0.1)][..], 2), (&[(0, 0.9), (2, 0.1)], 2), (&[(0, 0.9), (1, 0.1)], 1), (&[], 2)]
+        {
             assert!(matches!(read(wrong, count), Err(Unusable::Unreadable(_))), "{wrong:?}");
         }
         assert_eq!(read(&[], 0).unwrap(), [0.0; 0]);
+    }
+
+    #[test]
+    fn a_text_without_a_score_comes_last_and_costs_no_other_its_own() {
+        for (items, scores) in [
+            (json!([{"index": 0, "score": 0.9}]), [0.9, 0.0, 0.0]),
+            (json!([{"index": 2, "score": 0.9}, {"index": 1, "score": -2.5}]), [-2.5, -2.5, 0.9]),
+            (json!([{"index": 0, "score": null}, {"index": 1, "score": 0.5}, {"index": 2}]), [0.0, 0.5, 0.0]),
+            (json!([{"index": 0, "score": "NaN"}, {"index": 1, "score": 0.5}, null]), [0.0, 0.5, 0.0]),
+            (
+                json!([{"index": 0, "score": 0.4}, {"index": 0, "score": 0.5}, {"index": 1, "score": 0.6}]),
+                [0.0, 0.6, 0.0],
+            ),
+        ] {
+            let read = in_order(serde_json::from_value(items.clone()).unwrap(), None, 3);
+            assert_eq!(read.unwrap().value, scores, "{items}");
+        }
     }
 
     #[test]

@@ -35,7 +35,7 @@ impl Dialect for Tei {
     }
 
     fn read(&self, body: &[u8], count: usize) -> Result<Answer<Vec<f64>>, Unusable> {
-        let items: Vec<Item> = parse(body)?;
+        let items: Vec<Option<Item>> = parse(body)?;
         in_order(items, None, count)
     }
 }

@@ -1,6 +1,6 @@
 //! Voyage AI. <https://docs.voyageai.com/reference/reranker-api>
 
-use super::super::provider::parse;
+use super::super::provider::{parse, tokens};
 use super::{Answer, Dialect, Item, Unusable, in_order};
 use crate::model::Reranker;
 use serde::Deserialize;
@@ -10,13 +10,9 @@ pub struct Voyage;
 
 #[derive(Deserialize)]
 struct Reply {
-    data: Vec<Item>,
-    usage: Option<Usage>,
-}
-
-#[derive(Deserialize)]
-struct Usage {
-    total_tokens: Option<u64>,
+    data: Vec<Option<Item>>,
+    #[serde(default)]
+    usage: Value,
 }
 
 impl Dialect for Voyage {
@@ -46,6 +42,6 @@ impl Dialect for Voyage {
 
     fn read(&self, body: &[u8], count: usize) -> Result<Answer<Vec<f64>>, Unusable> {
         let Reply { data, usage } = parse(body)?;
-        in_order(data, usage.and_then(|usage| usage.total_tokens), count)
+        in_order(data, tokens(&usage, &["total_tokens"]), count)
     }
 }

@@ -112,7 +112,8 @@ fn when_reranking_fails_the_order_stays_and_every_row_says_why() {
     let Some((_cluster, mut db)) = cluster_with(&stub) else { return };
     let plain = scores(&ask(&mut db, "{}"));
     let options = r#"{"rerank": {"reranker": "cohere", "retrieval_factor": 4}}"#;
-    for fault in [Fault::Status(500), Fault::Status(401), Fault::NaN, Fault::WrongCount, Fault::NotJson] {
+    let says = Fault::Says(r#"{"message": "no such key", "code": 401}"#.into());
+    for fault in [Fault::Status(500), Fault::Status(401), Fault::NaN, says, Fault::NotJson] {
         stub.script(fault.clone(), 1);
         let answer = ask(&mut db, options);
         assert_eq!(scores(&answer), plain, "{fault:?}");

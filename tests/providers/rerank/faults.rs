@@ -50,8 +50,9 @@ impl Way {
     /// Whether the stub has this fault with it.
     fn has(self, fault: &Fault) -> bool {
         match fault {
-            // OpenAI's own models say null: that is no fault of the answer.
-            Fault::Null => self.scoring.is_none() || self.provider == "ollama",
+            // OpenAI's own models say null: that is no fault of the answer. Of a reranker one score is missing then.
+            Fault::Null => self.provider == "ollama",
+            Fault::WrongCount => self.scoring.is_some(),
             Fault::NaN | Fault::WrongDimension | Fault::Shuffled => self.scoring.is_none(),
             _ => true,
         }
@@ -79,6 +80,10 @@ fn passing() -> Vec<Fault> {
         Fault::WrongCount,
         Fault::WrongDimension, // an index that no text has
         Fault::NotJson,
+        Fault::Says(r#"{"error": {"message": "Provider returned error", "code": 502}}"#.into()),
+        Fault::Says(
+            r#"{"choices": [{"error": {"message": "upstream is gone"}, "message": {"content": ""}}]}"#.into(),
+        ),
         Fault::Huge,
         Fault::RetryAfter { status: 429, seconds: 0 },
         Fault::RetryAfterDate { status: 429, seconds: 0 },
@@ -104,7 +109,13 @@ fn a_fault_that_passes_is_tried_again() {
 
 #[test]
 fn a_fault_that_stays_is_the_answer_after_as_many_attempts_as_it_is_worth() {
-    let lasting = [Fault::Status(400), Fault::Status(401), Fault::Redirect("http://127.0.0.1:1/".into())];
+    let lasting = [
+        Fault::Status(400),
+        Fault::Status(401),
+        Fault::Says(r#"{"error": {"message": "no such key", "code": 401}}"#.into()),
+        Fault::Says(r#"{"message": "invalid request"}"#.into()),
+        Fault::Redirect("http://127.0.0.1:1/".into()),
+    ];
     let is_refusal = |fault: &Fault| fault.status() == 429;
     let all = passing().into_iter().filter(|fault| !is_refusal(fault)).map(|fault| (fault, true, 2));
     let all: Vec<_> = all.chain(lasting.map(|fault| (fault, false, 1))).collect();
@@ -146,6 +157,22 @@ fn an_answer_that_is_slow_compressed_or_in_another_order_is_taken_as_it_is() {
             assert_close(&got.unwrap(), &way.expected(), &format!("{way:?}: {fault:?}"));
             let requests = (stub.request_count(), usage.retries);
             assert_eq!(requests, (way.requests(), 0), "{way:?}: {fault:?}");
+        }
+    }
+}
+
+#[test]
+fn a_text_without_a_score_comes_last_and_nothing_is_asked_again() {
+    for way in Way::all().into_iter().filter(|way| way.scoring.is_none()) {
+        // The first text's score is null, or the last one's is missing.
+        for (fault, missing) in [(Fault::Null, 0), (Fault::WrongCount, TEXTS - 1)] {
+            let (gateway, stub) = (Gateway::new(), stub());
+            stub.always(Some(fault.clone()));
+            let mut expected = way.expected();
+            expected[missing] = 0.0;
+            let got = gateway.scores(way.question(&stub, json!({})));
+            assert_close(&got, &expected, &format!("{way:?}: {fault:?}"));
+            assert_eq!(stub.request_count(), 1, "{way:?}: {fault:?}");
         }
     }
 }

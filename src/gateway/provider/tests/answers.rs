@@ -6,6 +6,11 @@ fn read(provider: &str, body: &str, count: usize) -> Result<Answer, Unusable> {
     of(provider).read(&plain(provider), body.as_bytes(), count)
 }
 
+/// The vectors of an answer that has one for each text.
+fn vectors(provider: &str, body: &str, count: usize) -> Vec<Vec<f32>> {
+    read(provider, body, count).unwrap().value.into_iter().map(Result::unwrap).collect()
+}
+
 /// An answer for two texts as the provider writes it, seven tokens where it counts them.
 fn written(provider: &str, first: &str, second: &str) -> String {
     match provider {
@@ -35,7 +40,7 @@ fn written(provider: &str, first: &str, second: &str) -> String {
 fn every_answer_gives_its_vectors_and_tokens() {
     for provider in NAMES {
         let tokens = if ["huggingface", "http"].contains(&provider) { None } else { Some(7) };
-        let expected = Answer { value: vec![vec![1.5, -2.0], vec![0.0, 3.0]], tokens };
+        let expected = Answer { value: vec![Ok(vec![1.5, -2.0]), Ok(vec![0.0, 3.0])], tokens };
         let body = written(provider, "[1.5, -2]", "[0, 3e0]");
         assert_eq!(read(provider, &body, 2), Ok(expected), "{provider}");
     }
@@ -44,23 +49,135 @@ fn every_answer_gives_its_vectors_and_tokens() {
 #[test]
 fn what_is_no_number_is_never_a_number() {
     for provider in NAMES {
-        for vector in [
-            "[1.5, NaN]",
-            "[1.5, Infinity]",
-            "[1.5, null]",
-            "[1.5, 1e999]",
-            "[1.5, \"2\"]",
-            "[1.5, true]",
-            "[[1.5, 2]]",
-            "null",
-            "1.5",
-            "{}",
-        ] {
+        // These are no JSON, or none that can be read.
+        for vector in ["[1.5, NaN]", "[1.5, Infinity]", "[1.5, 1e999]"] {
             let answer = read(provider, &written(provider, vector, "[3, 4]"), 2);
             assert!(answer.is_err(), "{provider}: {vector}: {answer:?}");
         }
-        let beyond_f32 = read(provider, &written(provider, "[1.5, 1e39]", "[3, 4]"), 2);
-        assert!(beyond_f32.is_err() || !beyond_f32.unwrap().value[0][1].is_finite(), "{provider}");
+        let beyond_f32 = vectors(provider, &written(provider, "[1.5, 1e39]", "[3, 4]"), 2);
+        assert!(!beyond_f32[0][1].is_finite(), "{provider}");
+    }
+}
+
+#[test]
+fn an_item_that_is_no_vector_costs_no_other_text_its_own() {
+    for provider in NAMES {
+        for odd in [
+            "[1.5, null]",
+            "[1.5, \"2\"]",
+            "[1.5, \"NaN\"]",
+            "[1.5, true]",
+            "[1.5, {\"a\": [1]}]",
+            "[[1.5, 2]]",
+            "null",
+            "true",
+            "1.5",
+            "-1",
+            "1",
+            "\"no base64!\"",
+            "{\"a\": [1]}",
+        ] {
+            for (first, second, wrong) in [(odd, "[3, 4]", 0), ("[3, 4]", odd, 1)] {
+                let body = written(provider, first, second);
+                let items =
+                    read(provider, &body, 2).unwrap_or_else(|e| panic!("{provider}: {body}: {e}")).value;
+                assert!(items[wrong].is_err(), "{provider}: {body}: {items:?}");
+                assert_eq!(items[1 - wrong], Ok(vec![3.0, 4.0]), "{provider}: {body}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_item_that_is_missing_costs_no_other_text_its_own() {
+    let missing = |answer: Result<Answer, Unusable>| {
+        let items = answer.unwrap().value;
+        assert_eq!(items[0], Ok(vec![3.0]));
+        assert!(matches!(&items[1], Err(Unusable::Unreadable(_))), "{items:?}");
+    };
+    for provider in INDEXED {
+        let second = |item: &str| format!(r#"{{"data":[{{"index":0,"embedding":[3]}}{item}]}}"#);
+        for item in [
+            "",
+            ",null",
+            ",{}",
+            r#",{"index":1}"#,
+            r#",{"index":null,"embedding":[4]}"#,
+            r#",{"embedding":[4]}"#,
+            r#",{"index":-1,"embedding":[4]}"#,
+            r#",{"index":1,"embedding":[4]},{"index":1,"embedding":[5]}"#,
+        ] {
+            missing(read(provider, &second(item), 2));
+        }
+    }
+    missing(read("gemini", r#"{"embeddings":[{"values":[3]},{}]}"#, 2));
+    missing(read("gemini", r#"{"embeddings":[{"values":[3]},null]}"#, 2));
+    missing(read("vertex", r#"{"predictions":[{"embeddings":{"values":[3]}},{"embeddings":{}}]}"#, 2));
+    missing(read("vertex", r#"{"predictions":[{"embeddings":{"values":[3]}},null]}"#, 2));
+    missing(read("http", r#"{"data":[{"embedding":[3]},{"other":1}]}"#, 2));
+}
+
+#[test]
+fn an_odd_count_of_tokens_costs_no_vectors_and_is_read_where_it_says_a_number() {
+    for (odd, tokens) in [
+        ("12.0", Some(12)),
+        ("\"12\"", Some(12)),
+        ("0", Some(0)),
+        ("-1", None),
+        ("[]", None),
+        ("{}", None),
+        ("true", None),
+        ("null", None),
+        ("\"many\"", None),
+        ("1e300", Some(u64::MAX)),
+    ] {
+        for provider in NAMES.into_iter().filter(|provider| *provider != "huggingface") {
+            let expected = Answer { value: vec![Ok(vec![1.0])], tokens };
+            let bodies = match provider {
+                "ollama" => vec![format!(r#"{{"embeddings":[[1]],"prompt_eval_count":{odd}}}"#)],
+                "gemini" => vec![format!(
+                    r#"{{"embeddings":[{{"values":[1]}}],"usageMetadata":{{"promptTokenCount":{odd}}}}}"#
+                )],
+                "vertex" => vec![format!(
+                    r#"{{"predictions":[{{"embeddings":{{"values":[1],"statistics":{{"token_count":{odd}}}}}}}]}}"#
+                )],
+                "cohere" => vec![format!(
+                    r#"{{"embeddings":{{"float":[[1]]}},"meta":{{"billed_units":{{"input_tokens":{odd}}}}}}}"#
+                )],
+                "http" => vec![format!(r#"{{"data":[{{"embedding":[1]}}],"n":{odd}}}"#)],
+                _ => ["total_tokens", "prompt_tokens"]
+                    .map(|field| format!(r#"{{"data":[{{"embedding":[1]}}],"usage":{{"{field}":{odd}}}}}"#))
+                    .to_vec(),
+            };
+            let remote = Remote { tokens_pointer: Some("/n".into()), ..Remote::default() };
+            for body in bodies {
+                let answer = of(provider).read(&embedder(provider, None, remote.clone()), body.as_bytes(), 1);
+                assert_eq!(answer, Ok(expected.clone()), "{provider}: {body}");
+            }
+        }
+        // The whole of it, where a number is expected within.
+        if tokens.is_some() {
+            continue;
+        }
+        for body in [
+            format!(r#"{{"data":[{{"embedding":[1]}}],"usage":{odd}}}"#),
+            r#"{"data":[{"embedding":[1]}]}"#.to_string(),
+        ] {
+            let expected = Answer { value: vec![Ok(vec![1.0])], tokens: None };
+            assert_eq!(read("openai", &body, 1), Ok(expected), "{body}");
+        }
+        for (provider, body) in [
+            ("cohere", format!(r#"{{"embeddings":{{"float":[[1]]}},"meta":{odd}}}"#)),
+            ("cohere", format!(r#"{{"embeddings":{{"float":[[1]]}},"meta":{{"billed_units":{odd}}}}}"#)),
+            ("gemini", format!(r#"{{"embeddings":[{{"values":[1]}}],"usageMetadata":{odd}}}"#)),
+            (
+                "vertex",
+                format!(r#"{{"predictions":[{{"embeddings":{{"values":[1],"statistics":{odd}}}}}]}}"#),
+            ),
+        ] {
+            let expected = Answer { value: vec![Ok(vec![1.0])], tokens: None };
+            assert_eq!(read(provider, &body, 1), Ok(expected), "{body}");
+        }
     }
 }
 
@@ -79,7 +196,8 @@ fn an_answer_cut_anywhere_is_refused() {
 fn an_error_repeats_nothing_of_the_answer() {
     for provider in NAMES {
         for vector in ["\"a, expected secret\"", "[\"a, expected secret\"]", "{\"secret\": 1}"] {
-            let problem = read(provider, &written(provider, vector, "[3]"), 2).unwrap_err().to_string();
+            let items = read(provider, &written(provider, vector, "[3]"), 2).unwrap().value;
+            let problem = items[0].clone().unwrap_err().to_string();
             assert!(!problem.contains("secret"), "{provider}: {problem}");
         }
     }
@@ -88,7 +206,8 @@ fn an_error_repeats_nothing_of_the_answer() {
 #[test]
 fn a_wrong_number_of_vectors_is_refused() {
     for provider in NAMES {
-        for count in [1, 3] {
+        // With indexes it is known which is missing.
+        for count in [1, 3].into_iter().filter(|_| !INDEXED.contains(&provider)) {
             let problem = read(provider, &written(provider, "[1]", "[2]"), count).unwrap_err().to_string();
             assert_eq!(problem, format!("2 vectors came back for {count} texts"), "{provider}");
         }
@@ -103,8 +222,7 @@ fn vectors_are_put_in_the_order_of_the_texts() {
     let body =
         r#"{"data":[{"index":2,"embedding":[2]},{"embedding":[0],"index":0},{"index":1,"embedding":[1]}]}"#;
     for provider in INDEXED {
-        let vectors = read(provider, body, 3).unwrap().value;
-        assert_eq!(vectors, [[0.0f32], [1.0], [2.0]], "{provider}");
+        assert_eq!(vectors(provider, body, 3), [[0.0f32], [1.0], [2.0]], "{provider}");
     }
 }
 
@@ -112,19 +230,23 @@ fn vectors_are_put_in_the_order_of_the_texts() {
 fn without_any_index_vectors_stay_as_they_came() {
     let body = r#"{"data":[{"embedding":[5]},{"embedding":[4]}],"usage":null}"#;
     for provider in INDEXED {
-        let expected = Answer { value: vec![vec![5.0], vec![4.0]], tokens: None };
+        let expected = Answer { value: vec![Ok(vec![5.0]), Ok(vec![4.0])], tokens: None };
         assert_eq!(read(provider, body, 2), Ok(expected), "{provider}");
     }
 }
 
 #[test]
-fn an_index_that_is_doubled_missing_or_out_of_range_is_refused() {
-    for (first, second) in [("0", "0"), ("1", "1"), ("0", "2"), ("1", "2"), ("0", "null"), ("-1", "0")] {
+fn an_index_that_no_text_has_makes_all_indexes_unknown_and_a_doubled_one_is_nobodys() {
+    for (first, second, is_of_all) in
+        [("0", "2", true), ("1", "2", true), ("0", "0", false), ("1", "1", false)]
+    {
         let body = format!(
             r#"{{"data":[{{"index":{first},"embedding":[1]}},{{"index":{second},"embedding":[2]}}]}}"#
         );
         for provider in INDEXED {
-            assert!(read(provider, &body, 2).is_err(), "{provider}: {first}, {second}");
+            let answer = read(provider, &body, 2);
+            assert_eq!(answer.is_err(), is_of_all, "{provider}: {first}, {second}");
+            assert!(answer.is_err() || answer.unwrap().value.iter().all(Result::is_err), "{provider}");
         }
     }
 }
@@ -133,9 +255,10 @@ fn an_index_that_is_doubled_missing_or_out_of_range_is_refused() {
 fn base64_is_little_endian_f32_and_nothing_less() {
     for provider in INDEXED {
         let body = written(provider, "\"AADAPwAAAMA=\"", "\"AADAPw==\"");
-        assert_eq!(read(provider, &body, 2).unwrap().value, [vec![1.5f32, -2.0], vec![1.5]], "{provider}");
+        assert_eq!(vectors(provider, &body, 2), [vec![1.5f32, -2.0], vec![1.5]], "{provider}");
         for broken in ["\"AADA\"", "\"AADAPwA=\"", "\"AADAPw\"", "\"1.5, 2\""] {
-            assert!(read(provider, &written(provider, broken, "[1]"), 2).is_err(), "{provider}: {broken}");
+            let items = read(provider, &written(provider, broken, "[1]"), 2).unwrap().value;
+            assert!(items[0].is_err() && items[1] == Ok(vec![1.0]), "{provider}: {broken}");
         }
     }
 }
@@ -151,10 +274,10 @@ fn a_text_that_vertex_cut_is_an_error_unless_that_was_asked_for() {
     let body =
         r#"{"predictions":[{"embeddings":{"values":[1],"statistics":{"token_count":9,"truncated":true}}}]}"#;
     let mut embedder = plain("vertex");
-    let cut = of("vertex").read(&embedder, body.as_bytes(), 1);
-    assert!(matches!(cut, Err(Unusable::Truncated(_))), "{cut:?}");
+    let cut = of("vertex").read(&embedder, body.as_bytes(), 1).unwrap().value;
+    assert!(matches!(cut[..], [Err(Unusable::Truncated(_))]), "{cut:?}");
     embedder.config.truncate = true;
-    let expected = Answer { value: vec![vec![1.0]], tokens: Some(9) };
+    let expected = Answer { value: vec![Ok(vec![1.0])], tokens: Some(9) };
     assert_eq!(of("vertex").read(&embedder, body.as_bytes(), 1), Ok(expected));
 }
 
@@ -166,7 +289,7 @@ fn pointers_lead_to_the_vectors_and_the_tokens() {
         ("", "", "/used/n", "[[1],[2]]", 2, Ok((vec![vec![1.0], vec![2.0]], None))),
         ("/embedding", "", "/n", r#"{"embedding":[1,2],"n":3}"#, 1, Ok((vec![vec![1.0, 2.0]], Some(3)))),
         ("", "/embedding", "/n", r#"{"embedding":[1,2]}"#, 1, Ok((vec![vec![1.0, 2.0]], None))),
-        ("/out", "/v", "/n", rows, 2, Err("an item of the answer has nothing at vector_pointer \"/v\"")),
+        ("/out", "/v", "/n", rows, 2, Err("1 vectors came back for 2 texts")),
         ("/data", "/v", "/n", rows, 2, Err("the answer has nothing at items_pointer \"/data\"")),
         ("/embedding", "", "/n", r#"{"embedding":[1,2]}"#, 2, Err("1 vectors came back for 2 texts")),
         ("/embedding", "", "/n", r#"{"embedding":[]}"#, 1, Err("0 vectors came back for 1 texts")),
@@ -179,7 +302,7 @@ fn pointers_lead_to_the_vectors_and_the_tokens() {
         };
         let answer = of("http").read(&embedder("http", None, remote), body.as_bytes(), count);
         let expected = expected
-            .map(|(value, tokens)| Answer { value, tokens })
+            .map(|(value, tokens)| Answer { value: value.into_iter().map(Ok).collect(), tokens })
             .map_err(|problem| Unusable::Unreadable(problem.to_string()));
         assert_eq!(answer, expected, "{items} {vector} {body}");
     }
