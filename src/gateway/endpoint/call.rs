@@ -32,7 +32,7 @@ pub trait Operation {
 /// How an endpoint is reached and what may be sent to it, as its row says.
 #[derive(Debug, Clone)]
 pub struct Configuration {
-    /// As the server's log has it: embedder "e".
+    /// As the server's log has it: llm "e".
     pub name: String,
     pub base_url: String,
     /// What replaces the usual path.

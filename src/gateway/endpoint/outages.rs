@@ -6,12 +6,12 @@ use crate::tally::{EVERY, Tally};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// An outage that nobody has met for so long is forgotten: its embedder was altered, or is not asked any more.
+/// An outage that nobody has met for so long is forgotten: its row was altered, or it is not asked any more.
 const FORGOTTEN: Duration = Duration::from_secs(3600);
 /// Outages that are remembered at most.
 const OUTAGES: usize = 10_000;
 
-/// Oid of the database, and what is asked there: embedder "e".
+/// Oid of the database, and what is asked there: llm "e".
 type Asked = (u32, String);
 
 #[derive(Default)]
@@ -111,7 +111,7 @@ mod tests {
     fn an_outage_is_said_when_it_begins_and_ends_and_each_kind_of_failure_once_a_minute() {
         let (mut outages, start) = (Outages::default(), Instant::now());
         let at = |second| start + Duration::from_secs(second);
-        let name = "embedder \"e\"";
+        let name = "llm \"e\"";
         let mut said = Vec::new();
         for second in 0..100 {
             for tenant in ["a", "b"] {
@@ -130,14 +130,14 @@ mod tests {
         assert_eq!(
             said,
             [
-                "10: 1 calls of embedder \"e\" failed: it answered 500 (tenant \"a\", database 5)",
-                "10: 1 calls of embedder \"e\" failed: it answered 500 (tenant \"b\", database 5)",
-                "11: 1 calls of embedder \"e\" failed: it is left alone (tenant \"a\", database 5)",
-                "11: 1 calls of embedder \"e\" failed: it is left alone (tenant \"b\", database 5)",
-                "11: embedder \"e\" takes no requests: it is left alone (database 5)",
-                "71: 60 calls of embedder \"e\" failed: it is left alone (tenant \"a\", database 5)",
-                "71: 60 calls of embedder \"e\" failed: it is left alone (tenant \"b\", database 5)",
-                "90: embedder \"e\" answers again after 79 s, in which 158 calls failed (database 5)",
+                "10: 1 calls of llm \"e\" failed: it answered 500 (tenant \"a\", database 5)",
+                "10: 1 calls of llm \"e\" failed: it answered 500 (tenant \"b\", database 5)",
+                "11: 1 calls of llm \"e\" failed: it is left alone (tenant \"a\", database 5)",
+                "11: 1 calls of llm \"e\" failed: it is left alone (tenant \"b\", database 5)",
+                "11: llm \"e\" takes no requests: it is left alone (database 5)",
+                "71: 60 calls of llm \"e\" failed: it is left alone (tenant \"a\", database 5)",
+                "71: 60 calls of llm \"e\" failed: it is left alone (tenant \"b\", database 5)",
+                "90: llm \"e\" answers again after 79 s, in which 158 calls failed (database 5)",
             ]
         );
     }
@@ -154,7 +154,7 @@ mod tests {
         }
         assert_eq!(said, 2);
         // A name that would end the line does not.
-        outages.count("embedder \"e\"", &of("x\nLOG: forged"), "why");
+        outages.count("llm \"e\"", &of("x\nLOG: forged"), "why");
         assert!(outages.lines(start).iter().all(|line| !line.contains('\n')));
     }
 }
