@@ -50,6 +50,10 @@ FROM (VALUES ('hash'), ('minilm'), ('static')) e (id), texts t, kb.chunk(t.body,
 SELECT max(token_count) BETWEEN 200 AND 254, min(token_count) > 0 FROM kb.chunk(repeat('Word after word it goes. ', 400), embedder => 'minilm');
 -- HTML is extracted first.
 SELECT content, headings FROM kb.chunk('<h1>A</h1><p>b &amp; c</p><script>x</script>', content_type => 'text/html');
+-- Offsets are those of the text that was given, whatever ends its lines; content has \n.
+SELECT count(*) > 2, bool_and(content = regexp_replace(substr(t, start_char + 1, end_char - start_char), E'\r\n?', E'\n', 'g')),
+    bool_or(content LIKE E'%\n%') FROM (SELECT E'\uFEFFOne two.\r\n\r\nThree four.\rFive six\r\nseven.\r\nEight nine ten eleven.' AS t) AS given,
+    LATERAL kb.chunk(t, '{"size": 8, "overlap": 0}');
 -- Empty text: no chunks. The seeds' name for recursive is known.
 SELECT count(*) FROM kb.chunk('') a FULL JOIN kb.chunk(E' \n ') b ON true;
 SELECT count(*) FROM kb.chunk('x', '{"strategy": "recursive_text_splitter"}');

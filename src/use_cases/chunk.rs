@@ -5,9 +5,9 @@ use crate::error::{Error, Result};
 use crate::ingest;
 use crate::ingest::answers::distance;
 use crate::ingest::chunk::{Sentences, semantic_chunk};
-use crate::ingest::parse::ContentType;
+use crate::ingest::parse::{ContentType, Places};
 use crate::model::chunking::Chunk;
-use crate::model::{Bounds, Chunking, Embedder, Kind, Preprocess, Strategy};
+use crate::model::{Bounds, Chunking, Embedder, Kind, Preprocess, Span, Strategy};
 use crate::pg::report;
 use crate::settings;
 use crate::store::embedders;
@@ -38,13 +38,27 @@ pub fn chunk(text: &str, chunking: &Value, embedder: Option<&str>, content_type:
     let bounds = Bounds::begin(settings::limits(report::check_interrupts));
     let extracted = ingest::parse::extract(text, content_type, &Preprocess::default(), &bounds)?;
     if chunking.strategy != Strategy::Semantic {
-        return ingest::chunk::chunk(&extracted.text, &chunking, &tokenizer, &extracted.marks, &bounds);
+        let chunks = ingest::chunk::chunk(&extracted.text, &chunking, &tokenizer, &extracted.marks, &bounds)?;
+        return Ok(placed(chunks, text, content_type));
     }
     let sentences = Sentences::of(&extracted.text, &chunking, &tokenizer, &bounds)?;
     let distances = distances(&embedder, &sentences.texts())?;
     // The models' time is not the text's.
     let bounds = Bounds::begin(settings::limits(report::check_interrupts));
-    semantic_chunk(&sentences, &distances, &chunking, &tokenizer, &extracted.marks, &bounds)
+    let chunks = semantic_chunk(&sentences, &distances, &chunking, &tokenizer, &extracted.marks, &bounds)?;
+    Ok(placed(chunks, text, content_type))
+}
+
+/// Chunks with their places in the text that was given, which may have other line ends. Chunks of HTML are of the Markdown that
+/// was made of it.
+fn placed(mut chunks: Vec<Chunk>, given: &str, content_type: ContentType) -> Vec<Chunk> {
+    if content_type != ContentType::Html && given.contains(['\r', '\u{feff}']) {
+        let places = Places::of(given);
+        for span in chunks.iter_mut().map(|chunk| &mut chunk.span) {
+            *span = Span { start: places.as_given(span.start), end: places.as_given(span.end) };
+        }
+    }
+    chunks
 }
 
 /// How far each sentence is from the next one.

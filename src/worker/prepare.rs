@@ -210,10 +210,6 @@ fn prepare_for(
             .collect();
         rechunk(&extracted.text, &build.chunking, &tokenizer, &extracted.marks, &previous, bounds)?
     };
-    if pieces.is_empty() {
-        let problem = "it holds no text".to_string();
-        return Err(Error::Document { external_id: job.external_id.clone(), problem });
-    }
     let title = stored.title.as_deref().or(extracted.title.as_deref());
     if let Some(template) = &build.chunking.context {
         context::give(&mut pieces, template, title, &tokenizer, bounds)?;

@@ -7,6 +7,7 @@
 //! For each attribute of an element the parser goes through all attributes before it, and so on. Whatever costs as much
 //! as all that was before it is counted here, and has a limit.
 
+use super::part::Part;
 use super::tags::Attributes;
 use super::tree::walk;
 use crate::error::{Error, Result};
@@ -197,17 +198,19 @@ impl Sink {
     }
 }
 
-/// Keeps the attributes that the converter reads: a small text can have many, of some fifty bytes each.
+/// Keeps the attributes that the converter reads, and what they all say of the element: a small text can have many, of
+/// some fifty bytes each.
 fn keep_used(name: &LocalName, attrs: &mut Vec<Attribute>) {
     let used = match *name {
         local_name!("img") => Some(local_name!("alt")),
         local_name!("ol") => Some(local_name!("start")),
-        local_name!("div") => Some(local_name!("class")),
         // Mathematics is marked by a class, and by nothing else.
         local_name!("span") if attrs.len() == 1 => Some(local_name!("class")),
         _ => None,
     };
+    let part = Part::of(name, attrs);
     attrs.retain(|attribute| used.as_ref() == Some(&attribute.name.local));
+    attrs.extend(part.map(Part::attribute));
 }
 
 fn parent_of(node: &Node) -> Option<Rc<Node>> {

@@ -1,30 +1,14 @@
 //! HTML to Markdown (htmd), made for retrieval: text without addresses, markup or navigation.
 
-use super::{Extracted, dom, markdown, tree};
+use super::escape::{self, BLOCK_CELL_END, CELL_END, disguise, is_space, plain};
+use super::part::Part;
+use super::{Extracted, dom, markdown, page, sections, tables, tree};
 use crate::error::{Error, Result};
 use crate::model::Bounds;
 use htmd::element_handler::{HandlerResult, Handlers};
 use htmd::options::{BulletListMarker, Options};
 use htmd::{Element, HtmlToMarkdown};
 use std::sync::{Arc, OnceLock};
-
-/// htmd escapes what Markdown could mistake for markup. In text that is embedded and searched,
-/// pg\_class is noise and does not match pg_class, so these characters pass the converter
-/// disguised as private characters, which documents do not have.
-const DISGUISED: [(char, char); 10] = [
-    ('_', '\u{10fa00}'),
-    ('*', '\u{10fa01}'),
-    ('[', '\u{10fa02}'),
-    (']', '\u{10fa03}'),
-    ('`', '\u{10fa04}'),
-    ('\\', '\u{10fa05}'),
-    ('.', '\u{10fa06}'),
-    ('<', '\u{10fa07}'),
-    ('>', '\u{10fa08}'),
-    ('&', '\u{10fa09}'),
-];
-/// Ends a cell until its row is made.
-const CELL_END: char = '\u{10fa0a}';
 
 /// Elements at which the converter can be stopped.
 const BLOCKS: [&str; 56] = [
@@ -91,16 +75,21 @@ const BLOCKS: [&str; 56] = [
 pub fn extract(html: &str, bounds: &Bounds) -> Result<Extracted> {
     let document = dom::parse(html, bounds)?;
     let title = tree::title(&document, bounds)?;
-    let disguise = |c| DISGUISED.iter().find(|(plain, _)| *plain == c).map_or(c, |(_, d)| *d);
+    tables::prepare(&document, bounds)?;
+    page::clear(&document, bounds)?;
     tree::replace(&document, bounds, disguise)?;
+    sections::mark_ends(&document, bounds, escape::section_end)?;
     tree::join(&document, bounds)?;
     let problem = Arc::new(OnceLock::new());
-    let markdown = converter(bounds.clone(), problem.clone()).tree_to_markdown(&document);
+    let converted = converter(bounds.clone(), problem.clone()).tree_to_markdown(&document);
     if let Some(problem) = problem.get() {
         return Err(problem.clone());
     }
-    let markdown = tidy(&reveal(&markdown));
-    let extracted = markdown::extract(markdown, bounds)?;
+    let (text, ends) = escape::reveal(&converted);
+    let mut extracted = markdown::extract(text, bounds)?;
+    // A section ends before the heading in the same place begins the next one.
+    extracted.marks.splice(0..0, ends);
+    extracted.marks.sort_by_key(|marked| marked.offset);
     Ok(Extracted { title: title.or(extracted.title), ..extracted })
 }
 
@@ -123,15 +112,12 @@ fn converter(bounds: Bounds, problem: Arc<OnceLock<Error>>) -> HtmlToMarkdown {
     };
     HtmlToMarkdown::builder()
         .options(options)
-        .skip_tags(vec![
-            "head", "title", "script", "style", "noscript", "template", "svg", "iframe", "object", "canvas",
-            "audio", "video", "nav", "select", "hr",
-        ])
         // Addresses, emphasis and code marks say nothing about what a text means.
         .add_handler(vec!["a", "b", "strong", "i", "em", "code"], inline)
         .add_handler(vec!["img"], image)
         .add_handler(vec!["br"], |_: &dyn Handlers, _: Element| Some("\n".into()))
-        .add_handler(vec!["div"], division)
+        .add_handler(vec!["hr"], |_: &dyn Handlers, _: Element| Some("\n\n".into()))
+        .add_handler(vec!["h1", "h2", "h3", "h4", "h5", "h6"], heading)
         .add_handler(vec!["pre"], code_block)
         // htmd pads a table's cells to one width: spaces that an edit of one cell changes everywhere.
         .add_handler(vec!["table", "tbody", "thead", "tfoot"], table)
@@ -171,80 +157,61 @@ fn inline(handlers: &dyn Handlers, element: Element) -> Option<HandlerResult> {
 
 fn image(_: &dyn Handlers, element: Element) -> Option<HandlerResult> {
     let alt = element.attrs.iter().find(|a| &*a.name.local == "alt")?;
-    Some(alt.value.to_string().into())
+    Some(on_one_line(&alt.value).chars().map(disguise).collect::<String>().into())
 }
 
-fn division(handlers: &dyn Handlers, element: Element) -> Option<HandlerResult> {
-    // DocBook's links to the pages before and after.
-    let class = element.attrs.iter().find(|a| &*a.name.local == "class");
-    if class.is_some_and(|c| matches!(&*c.value, "navheader" | "navfooter")) {
-        return None;
-    }
-    handlers.fallback(element)
+fn heading(handlers: &dyn Handlers, element: Element) -> Option<HandlerResult> {
+    let title = on_one_line(&handlers.walk_children(element.node).content);
+    let level = element.tag.bytes().filter(u8::is_ascii_digit).map(|digit| usize::from(digit - b'0')).sum();
+    Some(match Part::of_attributes(element.attrs) {
+        _ if title.is_empty() => "".into(),
+        Some(Part::Caption) => format!("\n\n{title}\n\n").into(),
+        _ => format!("\n\n{} {title}\n\n", "#".repeat(level)).into(),
+    })
+}
+
+fn on_one_line(text: &str) -> String {
+    text.split(is_space).filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
 fn code_block(handlers: &dyn Handlers, element: Element) -> Option<HandlerResult> {
     let code = handlers.walk_children(element.node).content;
     let code = code.trim_end().trim_start_matches('\n');
-    let longest = code.split(|c| c != '`' && c != DISGUISED[4].1).map(|run| run.chars().count()).max();
+    let longest = code.split(|c| plain(c) != '`').map(|run| run.chars().count()).max();
     let fence = "`".repeat(3.max(longest.unwrap_or(0) + 1));
     Some(format!("\n\n{fence}\n{code}\n{fence}\n\n").into())
 }
 
 fn table(handlers: &dyn Handlers, element: Element) -> Option<HandlerResult> {
     let rows = handlers.walk_children(element.node).content;
-    // The white space between the source's rows is not theirs.
-    let line =
-        |line: &str| line.trim_start().strip_prefix("| ").map_or(line.into(), |row| format!("| {row}"));
-    let rows = rows.trim_matches('\n').lines().map(line).collect::<Vec<String>>().join("\n");
-    Some(if element.tag == "table" { format!("\n\n{rows}\n\n").into() } else { format!("{rows}\n").into() })
+    Some(if element.tag == "table" { format!("\n\n{}\n\n", rows.trim_matches('\n')) } else { rows }.into())
 }
 
 fn row(handlers: &dyn Handlers, element: Element) -> Option<HandlerResult> {
     let content = handlers.walk_children(element.node).content;
-    let cells: Vec<&str> = content.split(CELL_END).map(str::trim).collect();
-    Some(match cells.split_last() {
-        Some((_, [])) | None => "".into(),
-        // A table of one column lays a page out: what is in it stays paragraphs and code.
-        Some((_, [only])) => format!("\n\n{only}\n\n").into(),
-        Some((_, cells)) if cells.iter().all(|c| c.is_empty()) => "".into(),
-        Some((_, cells)) => {
-            let flat = cells.iter().map(|c| c.split_whitespace().collect::<Vec<_>>().join(" "));
-            format!("| {} |\n", flat.collect::<Vec<_>>().join(" | ")).into()
-        }
+    let cells: Vec<&str> = content.split([CELL_END, BLOCK_CELL_END]).map(str::trim).collect();
+    let (_, cells) = cells.split_last()?;
+    // Such a row, and a table of one column, lay a page out: what is in them stays paragraphs, lists and code.
+    let is_layout = cells.len() < 2 || content.contains(BLOCK_CELL_END);
+    Some(if cells.iter().all(|cell| cell.is_empty()) {
+        "".into()
+    } else if is_layout {
+        let blocks: Vec<&str> = cells.iter().copied().filter(|cell| !cell.is_empty()).collect();
+        format!("\n\n{}\n\n", blocks.join("\n\n")).into()
+    } else {
+        let flat: Vec<String> = cells.iter().map(|cell| on_one_line(cell)).collect();
+        format!("| {} |\n", flat.join(" | ")).into()
     })
 }
 
 fn cell(handlers: &dyn Handlers, element: Element) -> Option<HandlerResult> {
-    Some(format!("{}{CELL_END}", handlers.walk_children(element.node).content).into())
-}
-
-/// Undoes the disguise. Text of attributes (alt) was not disguised and needs nothing.
-fn reveal(markdown: &str) -> String {
-    markdown.chars().map(revealed).collect()
-}
-
-fn revealed(c: char) -> char {
-    DISGUISED.iter().find(|(_, hidden)| *hidden == c).map_or(c, |(plain, _)| *plain)
+    let end = if tables::is_layout(element.node) { BLOCK_CELL_END } else { CELL_END };
+    Some(format!("{}{end}", handlers.walk_children(element.node).content).into())
 }
 
 /// Bytes of a text without its disguise.
 fn revealed_len(markdown: &str) -> usize {
-    markdown.chars().map(|c| revealed(c).len_utf8()).sum()
-}
-
-/// No white space at line ends, no more than one blank line together, no no-break spaces, no line ends but \n (`&#13;`).
-fn tidy(markdown: &str) -> String {
-    let mut out = String::with_capacity(markdown.len());
-    let mut blank = 0;
-    for line in markdown.replace(['\u{a0}', '\r'], " ").lines().map(str::trim_end) {
-        blank = if line.is_empty() { blank + 1 } else { 0 };
-        if blank <= 1 {
-            out.push_str(line);
-            out.push('\n');
-        }
-    }
-    out.trim().to_string()
+    markdown.chars().map(|c| plain(c).len_utf8()).sum()
 }
 
 #[cfg(test)]

@@ -51,7 +51,7 @@ CREATE TABLE products (
 
 | Name | Meaning |
 | a_b | first |
-| c | second | third |
+| c | second \\| third |
 
 term
 
@@ -76,8 +76,7 @@ fn links_keep_their_text_and_images_their_description() {
 #[test]
 fn headings_keep_their_levels_and_the_first_is_the_title_of_last_resort() {
     let extracted = extract("<h1>One</h1><p>a</p><h3>Three<br>lines</h3><p>1. b</p>").unwrap();
-    assert!(extracted.text.starts_with("# One\n\na\n\n### Three"), "{}", extracted.text);
-    assert!(extracted.text.ends_with("1. b"), "{}", extracted.text);
+    assert_eq!(extracted.text, "# One\n\na\n\n### Three lines\n\n1\\. b");
     assert_eq!(extracted.title.as_deref(), Some("One"));
 }
 
@@ -137,8 +136,148 @@ fn large_and_broken_html_takes_linear_time() {
 
 #[test]
 fn disguised_signs_count_as_what_they_stand_for() {
-    let html = format!("<p>{}</p>", "._*<".repeat(1000).replace('<', "&lt;"));
+    let html = format!("<p>{}</p>", "a.b_".repeat(1000));
     let extract = |bytes| super::extract(&html, &Bounds::begin(Limits { bytes, ..Limits::none() }));
     assert_eq!(extract(4000).unwrap().text.len(), 4000);
     assert!(matches!(extract(1900), Err(Error::Limit { setting: "kb.max_extracted_size", .. })));
+}
+
+/// The headings above the text `at`.
+fn headings(html: &str, at: &str) -> Vec<String> {
+    let extracted = extract(html).unwrap();
+    let offset = extracted.text.find(at).unwrap_or_else(|| panic!("{at} in {}", extracted.text));
+    crate::model::marks::Walk::new(&extracted.marks).locate(offset, offset + 1).headings
+}
+
+#[test]
+fn blocks_in_the_cells_of_a_table_stay_blocks() {
+    let page = "<table><tr><td><h1>Install</h1><p>Run it.</p><pre>make\n  all</pre></td>
+        <td><h2>Steps</h2><ul><li>one</li><li>two</li></ul></td></tr></table>";
+    assert_eq!(markdown(page), "# Install\n\nRun it.\n\n```\nmake\n  all\n```\n\n## Steps\n\n- one\n- two");
+    let nested = "<table><tr><td><table><tr><td>a</td><td>b</td></tr></table></td><td>c</td></tr></table>";
+    assert_eq!(markdown(nested), "| a | b |\n\nc");
+    let paragraphs = "<table><tr><td><p>a</p><p>b</p></td><td>c</td></tr></table>";
+    assert_eq!(markdown(paragraphs), "a\n\nb\n\nc");
+    let values = "<table><thead><tr><th>Name<th>Use</thead>
+        <tr><td><p>a</p><td><code>x</code><br>y</tr>
+        <tr><td>c<td><ul><li>d</ul></tr> <tr><td>e<td>f</table>";
+    assert_eq!(markdown(values), "| Name | Use |\n| a | x y |\n\nc\n\n- d\n\n| e | f |");
+}
+
+#[test]
+fn code_with_line_numbers_is_code() {
+    let code = "```\ndef f(x):\n    if x:\n        return 1\n```";
+    let lines = ["def f(x):", "    if x:", "        return 1"];
+    let pre = lines.join("\n");
+    for html in [
+        format!("<table><tr><td><pre>1\n2\n3</pre></td><td><pre>{pre}</pre></td></tr></table>"),
+        format!(
+            "<table class=highlighttable><tr><td class=linenos><div class=linenodiv><pre><span class=normal>1</span>\n<span class=normal>2</span>\n<span>3</span></pre></div></td><td class=code><div><pre><span></span>{pre}\n</pre></div></td></tr></table>"
+        ),
+        format!(
+            "<table><tr><td class='gutter gl'><pre class=lineno>1\n2\n3\n</pre></td><td><pre>{pre}</pre></td></tr></table>"
+        ),
+        format!("<pre>{}</pre>", lines.map(|line| format!("<span class=linenos>1</span>{line}")).join("\n")),
+        format!(
+            "<table><tbody>{}</tbody></table>",
+            lines
+                .map(|line| format!(
+                    "<tr>\n<td data-line-number=1></td>\n<td class=blob-code>{line}\n</td></tr>"
+                ))
+                .join("\n")
+        ),
+    ] {
+        assert_eq!(markdown(&html), code, "{html}");
+    }
+    // Numbers that are values stay.
+    let values = "<table><tr><td>5</td><td><pre>x</pre></td></tr></table>";
+    assert_eq!(markdown(values), "5\n\n```\nx\n```");
+    assert_eq!(markdown("<table><tr><td>1 2</td><td>x</td></tr></table>"), "| 1 2 | x |");
+}
+
+#[test]
+fn a_heading_ends_with_the_element_that_it_heads() {
+    let manual =
+        "<div class=sect1><div class=titlepage><div><h2>3.4. Transactions</h2></div></div><p>before</p>
+        <div class=note><h3 class=title>Note</h3><p>beside</p></div><p>after</p>
+        <div class=sect2><div class=titlepage><h3>3.4.1. Locks</h3></div><p>below</p></div><p>last</p></div>";
+    assert_eq!(headings(manual, "before"), ["3.4. Transactions"]);
+    assert_eq!(headings(manual, "beside"), ["3.4. Transactions"]);
+    assert_eq!(headings(manual, "after"), ["3.4. Transactions"]);
+    assert_eq!(headings(manual, "below"), ["3.4. Transactions", "3.4.1. Locks"]);
+    assert_eq!(headings(manual, "last"), ["3.4. Transactions"]);
+    assert!(markdown(manual).contains("before\n\nNote\n\nbeside\n\nafter"), "{}", markdown(manual));
+    let blog = "<h1>Blog</h1><article><header><h2>One</h2><p>by me</p></header><div>text</div><h3>Part</h3><p>more</p></article>
+        <article><h2>Two</h2><p>words</p></article><p>older posts</p><h3>Links</h3><p>here</p>";
+    assert_eq!(headings(blog, "by me"), ["Blog", "One"]);
+    assert_eq!(headings(blog, "text"), ["Blog", "One"]);
+    assert_eq!(headings(blog, "more"), ["Blog", "One", "Part"]);
+    assert_eq!(headings(blog, "words"), ["Blog", "Two"]);
+    assert_eq!(headings(blog, "older"), ["Blog"]);
+    assert_eq!(headings(blog, "here"), ["Blog", "Links"]);
+    let columns = "<h1>A</h1><table><tr><td><h2>B</h2><p>b</p></td><td><p>c</p><ul><li>d</ul></td></tr></table><p>e</p>";
+    assert_eq!(headings(columns, "e"), ["A"]);
+    // The only heading there is.
+    let title =
+        "<div id=head><p>News</p><h1>Title</h1><p>by me</p></div><div><p>text</p></div><div>the end</div>";
+    assert_eq!(headings(title, "text"), ["Title"]);
+    assert_eq!(headings(title, "the end"), ["Title"]);
+}
+
+#[test]
+fn what_is_around_the_text_of_a_page_is_left_out() {
+    let page = "<body><header>Site<nav>Menu</nav></header><div role=search>Find</div><div role='navigation'>Next</div>
+        <main><h1>Title<a class=headerlink href='#t' title=Permalink>¶</a></h1><article><header><p>by me</p></header>
+        <h2><a class=anchor href='#x'></a>Part<a href='#x'>#</a></h2>
+        <p>Words<a href='#fn'>[1]</a> in <a href='#c'>C#</a>.<span hidden>no</span><span style='color:red; display: none'>no</span></p>
+        <aside>a remark</aside><footer>filed under x</footer></article></main>
+        <aside>Related</aside><div role=complementary>Related</div><div class=footer>Imprint</div>
+        <footer>Imprint</footer><div role=contentinfo>Imprint</div></body>";
+    assert_eq!(markdown(page), "# Title\n\nby me\n\n## Part\n\nWords[1] in C#.\n\na remark\n\nfiled under x");
+    assert_eq!(headings(page, "Words"), ["Title", "Part"]);
+}
+
+#[test]
+fn what_a_page_has_of_its_own_stays() {
+    for (html, expected) in [
+        ("<nav>only a menu</nav>", "only a menu"),
+        ("<header>A</header><footer>B</footer>", "A\n\nB"),
+        ("<section><header>A</header>x<footer>B</footer></section>", "A\n\nx\n\nB"),
+        ("<header id=title-block-header><h1>Title</h1></header><p>x", "# Title\n\nx"),
+        ("<header><h1>Site</h1></header><h1>Title</h1><p>x", "# Title\n\nx"),
+        ("<header><h1>Site</h1></header><main><h2>Title</h2></main>", "## Title"),
+        ("<p>x<aside class=note>A note</aside>", "x\n\nA note"),
+        ("<p>x<div role=tabpanel hidden>Tab</div>", "x\n\nTab"),
+        ("<p>x<div hidden=until-found>found</div>", "x\n\nfound"),
+        ("<p>See <a href=x.html>#</a> and § 5", "See # and § 5"),
+        ("<p>a¶b #", "a¶b #"),
+    ] {
+        assert_eq!(markdown(html), expected, "{html}");
+    }
+}
+
+#[test]
+fn neither_nested_tables_nor_headings_cost_more_than_their_text() {
+    let spent = |html: String| {
+        let bounds = Bounds::none();
+        super::extract(&html, &bounds).unwrap();
+        bounds.spent() / html.len() as u64
+    };
+    for (unit, end, levels) in [
+        ("<table><tr><td>1 2 3<td>", "</table>", 30),
+        ("<div><h2>a</h2>b", "</div>", 100),
+        ("<section>a<h3>b</h3>", "</section>", 100),
+    ] {
+        let (few, many) = (
+            spent(format!("{}{}", unit.repeat(levels / 2), end.repeat(levels / 2))),
+            spent(format!("{}{}", unit.repeat(levels), end.repeat(levels))),
+        );
+        assert!(many < 3 * few + 20, "{unit}: {few}, {many}");
+        assert!(
+            spent(format!("<p>{}", unit.repeat(levels) + &end.repeat(levels)).repeat(50)) < 3 * many + 20,
+            "{unit}"
+        );
+    }
+    let texts = "<p>*a_b[c](d)`e`&amp;lt;f>&lt;".repeat(5_000);
+    assert!(spent(texts) < 100);
 }

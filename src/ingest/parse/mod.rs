@@ -1,9 +1,15 @@
 //! From a document's bytes to the text that is cut: content types, decoding, a file per format.
 
 mod dom;
+mod escape;
 mod html;
+mod leaf;
 mod markdown;
+mod page;
+mod part;
 mod plain;
+mod sections;
+mod tables;
 mod tags;
 mod tree;
 
@@ -166,16 +172,42 @@ pub fn decode(bytes: &[u8], external_id: &str) -> Result<String> {
     }
 }
 
-/// Refuses what cannot become chunks: nothing but white space, more than `max_size` bytes, NUL.
+/// Translates places in the text that [`extract`] makes of plain text or Markdown into places in the text as it was given.
+pub struct Places {
+    /// Of a byte order mark.
+    characters_before: usize,
+    /// The line ends of the extracted text, by their characters, that were two characters.
+    pairs: Vec<usize>,
+}
+
+impl Places {
+    pub fn of(given: &str) -> Places {
+        let characters_before = usize::from(given.starts_with('\u{feff}'));
+        let mut pairs = Vec::new();
+        let mut characters = given.chars().skip(characters_before).peekable();
+        let mut at = 0;
+        while let Some(c) = characters.next() {
+            match c == '\r' && characters.peek() == Some(&'\n') {
+                true => pairs.push(at),
+                false => at += 1,
+            }
+        }
+        Places { characters_before, pairs }
+    }
+
+    /// The place of a character of the extracted text.
+    pub fn as_given(&self, at: usize) -> usize {
+        self.characters_before + at + self.pairs.partition_point(|pair| *pair < at)
+    }
+}
+
+/// Refuses what cannot be stored as a document: more than `max_size` bytes, NUL. A document without text is one; it has no
+/// chunks. Whether there is text in HTML is not known before it is parsed, which the caller's transaction does not wait for.
 pub fn check(text: &str, external_id: &str, max_size: usize) -> Result<()> {
     let fault = |problem| Err(Error::Document { external_id: external_id.to_string(), problem });
     if text.len() > max_size {
         let external_id = external_id.to_string();
         return Err(Error::DocumentTooLarge { external_id, size: text.len(), limit: max_size });
-    }
-    // A byte order mark alone is not text either.
-    if text.trim_matches(|c: char| c.is_whitespace() || c == '\u{feff}').is_empty() {
-        return fault("there is no text in it".to_string());
     }
     match text.find('\0') {
         Some(at) => fault(format!("NUL at byte {at}: this is not text")),
@@ -230,11 +262,23 @@ mod tests {
     }
 
     #[test]
+    fn a_place_in_a_text_with_other_line_ends_is_one_in_the_text_that_was_given() {
+        let given = "\u{feff}é\r\n\r\nb\rc\n\r\nd\r";
+        let text = extract(given, ContentType::Plain, &Preprocess::default(), &Bounds::none()).unwrap().text;
+        let places = Places::of(given);
+        let given: Vec<char> = given.chars().collect();
+        for (at, c) in text.chars().enumerate() {
+            let found = given[places.as_given(at)];
+            assert!(found == c || (c == '\n' && found == '\r'), "{at}: {found:?} for {c:?}");
+        }
+        assert_eq!(places.as_given(text.chars().count()), given.len());
+    }
+
+    #[test]
     fn what_is_no_text_is_refused_with_its_place() {
         let message = |bytes: &[u8]| decode(bytes, "d").unwrap_err().to_string();
         assert!(message(b"abc\xff").contains("\"d\": not valid UTF-8 at byte 3"), "{}", message(b"abc\xff"));
         assert!(message(b"\xef\xbb\xbfab\0").contains("NUL at byte 5"));
-        assert!(matches!(check(" \n\u{a0}", "d", 10), Err(Error::Document { .. })));
         assert!(matches!(check("12345678901", "d", 10), Err(Error::DocumentTooLarge { size: 11, .. })));
         assert!(check("a\0", "d", 10).is_err());
         assert!(check("1234567890", "d", 10).is_ok());

@@ -1,5 +1,6 @@
 //! Reads and changes the tree of an HTML document. Nothing here recurses.
 
+use super::escape::is_space;
 use crate::error::Result;
 use crate::model::Bounds;
 use html5ever::tendril::StrTendril;
@@ -7,7 +8,7 @@ use html5ever::{local_name, ns};
 use markup5ever_rcdom::{Handle, NodeData};
 
 /// Work counted for visiting a node, in bytes.
-const NODE: usize = 16;
+pub const NODE: usize = 16;
 /// The converter takes neighbours for one element also where they have two names of one of these groups.
 const SAME: [&[&str]; 2] = [&["i", "em"], &["b", "strong"]];
 
@@ -155,6 +156,40 @@ fn is_inline(name: &str) -> bool {
             | "ul"
             | "template"
     )
+}
+
+/// The name of an element of HTML.
+pub fn name_of(node: &Handle) -> Option<&str> {
+    match &node.data {
+        NodeData::Element { name, .. } if name.ns == ns!(html) => Some(&name.local),
+        _ => None,
+    }
+}
+
+/// Whether a node shows nothing by itself.
+pub fn is_blank(node: &Handle) -> bool {
+    match &node.data {
+        NodeData::Text { contents } => contents.borrow().chars().all(is_space),
+        NodeData::Element { name, attrs, .. } => {
+            &*name.local != "img" || attrs.borrow().iter().all(|attribute| attribute.value.trim().is_empty())
+        }
+        _ => true,
+    }
+}
+
+/// The texts inside a node, with a space between two of them; only of the first `most` nodes.
+pub fn text_of(node: &Handle, most: usize) -> String {
+    let mut text = String::new();
+    let mut open = vec![node.clone()];
+    for _ in 0..most {
+        let Some(node) = open.pop() else { break };
+        if let NodeData::Text { contents } = &node.data {
+            text.push_str(&contents.borrow());
+            text.push(' ');
+        }
+        open.extend(node.children.borrow().iter().rev().cloned());
+    }
+    text
 }
 
 /// Visits every node in document order with its depth.

@@ -1,0 +1,141 @@
+//! What an element's attributes say it is to a reader. Only this is kept of them: a small text can have many attributes.
+
+use html5ever::tendril::StrTendril;
+use html5ever::{Attribute, LocalName, QualName, local_name, ns};
+use markup5ever_rcdom::{Handle, NodeData};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// Links to other pages or within the page, a search form, or what only accompanies the text.
+    Navigation,
+    /// The header or footer of the page, unless it is inside an article.
+    Banner,
+    Main,
+    /// No browser shows it.
+    Hidden,
+    /// The numbers of the lines of code beside it.
+    LineNumbers,
+    /// A box beside the text: a note, a warning.
+    Note,
+    /// A link to the place where it stands.
+    Permalink,
+    /// A link within the page.
+    Fragment,
+    /// A heading whose text opens no section.
+    Caption,
+}
+
+const NAMES: [(Part, &str); 9] = [
+    (Part::Navigation, "navigation"),
+    (Part::Banner, "banner"),
+    (Part::Main, "main"),
+    (Part::Hidden, "hidden"),
+    (Part::LineNumbers, "line-numbers"),
+    (Part::Note, "note"),
+    (Part::Permalink, "permalink"),
+    (Part::Fragment, "fragment"),
+    (Part::Caption, "caption"),
+];
+
+/// Classes of line numbers: of Pygments, Rouge, GitHub, highlight.js.
+const LINE_NUMBERS: [&str; 9] = [
+    "lineno",
+    "linenos",
+    "linenodiv",
+    "line-number",
+    "line-numbers",
+    "blob-num",
+    "gutter",
+    "rouge-gutter",
+    "hljs-ln-numbers",
+];
+/// Classes of boxes beside the text: of DocBook, reStructuredText, Asciidoctor, Bootstrap.
+const NOTES: [&str; 12] = [
+    "note",
+    "tip",
+    "hint",
+    "important",
+    "warning",
+    "caution",
+    "danger",
+    "attention",
+    "admonition",
+    "admonitionblock",
+    "callout",
+    "alert",
+];
+
+impl Part {
+    /// By the attributes that the source gives an element.
+    pub fn of(name: &LocalName, attrs: &[Attribute]) -> Option<Part> {
+        let value = |wanted: LocalName| {
+            attrs.iter().find(|attribute| attribute.name.local == wanted).map(|attribute| &*attribute.value)
+        };
+        let is_element = |wanted: &[&str]| wanted.contains(&&**name);
+        let has_class = |wanted: &[&str]| {
+            let classes = value(local_name!("class")).unwrap_or_default();
+            classes.split_ascii_whitespace().any(|class| wanted.contains(&class))
+        };
+        let role = value(local_name!("role")).and_then(|roles| roles.split_ascii_whitespace().next());
+        let role = role.unwrap_or_default().to_ascii_lowercase();
+        // The panels of tabs are hidden until the reader asks for them.
+        let is_hidden = value(local_name!("hidden")).is_some_and(|until| until != "until-found")
+            || value(local_name!("style")).is_some_and(hides);
+        match role.as_str() {
+            _ if is_hidden && role != "tabpanel" => Some(Part::Hidden),
+            "navigation" | "search" | "complementary" => Some(Part::Navigation),
+            // DocBook's links to the pages before and after.
+            _ if is_element(&["div"]) && has_class(&["navheader", "navfooter"]) => Some(Part::Navigation),
+            "banner" | "contentinfo" => Some(Part::Banner),
+            _ if is_element(&["div"]) && has_class(&["footer"]) => Some(Part::Banner),
+            "main" => Some(Part::Main),
+            _ if has_class(&LINE_NUMBERS) => Some(Part::LineNumbers),
+            _ if attrs.iter().any(|attribute| &*attribute.name.local == "data-line-number") => {
+                Some(Part::LineNumbers)
+            }
+            "note" => Some(Part::Note),
+            _ if has_class(&NOTES) => Some(Part::Note),
+            _ if is_element(&["a"]) && has_class(&["headerlink", "hash-link"]) => Some(Part::Permalink),
+            _ if is_element(&["a"]) && has_class(&["anchor", "header-anchor", "permalink"]) => {
+                Some(Part::Fragment)
+            }
+            _ if is_element(&["a"]) => {
+                value(local_name!("href")).filter(|href| href.starts_with('#')).map(|_| Part::Fragment)
+            }
+            _ => None,
+        }
+    }
+
+    /// As [`Part::of_node`] finds it.
+    pub fn attribute(self) -> Attribute {
+        let name = NAMES.iter().find(|(part, _)| *part == self).map_or("", |(_, name)| name);
+        Attribute {
+            name: QualName::new(None, ns!(), local_name!("role")),
+            value: StrTendril::from_slice(name),
+        }
+    }
+
+    /// What was kept of an element's attributes.
+    pub fn of_attributes(attrs: &[Attribute]) -> Option<Part> {
+        let role = attrs.iter().find(|attribute| attribute.name.local == local_name!("role"))?;
+        NAMES.iter().find(|(_, name)| *name == &*role.value).map(|(part, _)| *part)
+    }
+
+    pub fn of_node(node: &Handle) -> Option<Part> {
+        match &node.data {
+            NodeData::Element { attrs, .. } => Part::of_attributes(&attrs.borrow()),
+            _ => None,
+        }
+    }
+}
+
+/// Whether a style leaves an element out of what is seen.
+fn hides(style: &str) -> bool {
+    style.split(';').filter_map(|declaration| declaration.split_once(':')).any(|(property, value)| {
+        let value = value.trim().split_ascii_whitespace().next().unwrap_or_default();
+        let is = |name: &str, hidden: &str| {
+            property.trim().eq_ignore_ascii_case(name) && value.eq_ignore_ascii_case(hidden)
+        };
+        is("display", "none") || is("visibility", "hidden")
+    })
+}
