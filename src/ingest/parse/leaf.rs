@@ -1,7 +1,7 @@
 //! Finds what in a block of text Markdown would read as its own marks (CommonMark 0.31, with tables), in linear time.
 
 use super::escape::plain;
-use std::collections::HashMap;
+use std::collections::HashSet;
 
 /// Where a text is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,8 +23,8 @@ pub struct Leaf {
     last_greater: usize,
     first_bracket: usize,
     is_definition: bool,
-    /// The last run of backticks of each length.
-    last_runs: HashMap<usize, usize>,
+    /// Backticks are escaped all or not at all: in code, which two runs of the same length enclose, a backslash is no escape.
+    escapes_backticks: bool,
 }
 
 impl Leaf {
@@ -37,10 +37,10 @@ impl Leaf {
             last_greater: 0,
             first_bracket: usize::MAX,
             is_definition: false,
-            last_runs: HashMap::new(),
+            escapes_backticks: false,
             chars,
         };
-        let mut at = 0;
+        let (mut at, mut runs) = (0, HashSet::new());
         while at < leaf.chars.len() {
             let c = leaf.special(at);
             let end = if matches!(c, Some('*' | '_' | '`')) { leaf.run_end(at) } else { at + 1 };
@@ -50,9 +50,7 @@ impl Leaf {
                 Some('>') => leaf.last_greater = at,
                 Some('[') => leaf.first_bracket = leaf.first_bracket.min(at),
                 Some(']') => leaf.is_definition |= leaf.first_bracket == 0 && leaf.char(end) == Some(':'),
-                Some('`') => {
-                    leaf.last_runs.insert(end - at, at);
-                }
+                Some('`') => leaf.escapes_backticks |= end - at > 2 || !runs.insert(end - at),
                 _ => {}
             }
             at = end;
@@ -73,8 +71,7 @@ impl Leaf {
         while at < self.chars.len() {
             let run =
                 if matches!(self.special(at), Some('*' | '_' | '`')) { self.run_end(at) } else { at + 1 };
-            let begins_fence = forced == Some(at) && self.special(at) == Some('`');
-            let escapes = begins_fence || self.needs_escape(at, run);
+            let escapes = self.needs_escape(at, run);
             for i in at..run {
                 if escapes || forced == Some(i) {
                     out.push('\\');
@@ -135,7 +132,7 @@ impl Leaf {
         match c {
             '*' => at < self.last_star && self.can_open(at, end),
             '_' => at < self.last_underscore && self.can_open(at, end),
-            '`' => self.last_runs.get(&(end - at)).is_some_and(|last| at < *last),
+            '`' => self.escapes_backticks,
             '\\' => self.char(end).is_some_and(|next| next.is_ascii_punctuation() || next == '\n'),
             ']' => self.first_bracket < at && self.char(end) == Some('('),
             '<' => at < self.last_greater && (self.begins_tag(at) || self.begins_address(at)),
@@ -211,7 +208,7 @@ impl Leaf {
                 true
             }
             '-' | '=' if continues && run == line.len() => true,
-            '~' | '`' => run > 2,
+            '~' => run > 2,
             '<' => self.begins_tag(start),
             '[' => start == 0 && self.is_definition,
             '|' | '-' | ':' => continues && is_delimiter_row,
