@@ -1,8 +1,8 @@
 //! HTML to Markdown (htmd), made for retrieval: text without addresses, markup or navigation.
 
-use super::escape::{self, BLOCK_CELL_END, CELL_END, disguise, is_space, plain};
+use super::disguise::{BLOCK_CELL_END, CELL_END, disguise, is_space, plain, section_end};
 use super::part::Part;
-use super::{Extracted, dom, markdown, page, sections, tables, tree};
+use super::{Extracted, dom, escape, markdown, page, sections, tables, tree};
 use crate::error::{Error, Result};
 use crate::model::Bounds;
 use htmd::element_handler::{HandlerResult, Handlers};
@@ -78,7 +78,7 @@ pub fn extract(html: &str, bounds: &Bounds) -> Result<Extracted> {
     tables::prepare(&document, bounds)?;
     page::clear(&document, bounds)?;
     tree::replace(&document, bounds, disguise)?;
-    sections::mark_ends(&document, bounds, escape::section_end)?;
+    sections::mark_ends(&document, bounds, section_end)?;
     tree::join(&document, bounds)?;
     let problem = Arc::new(OnceLock::new());
     let converted = converter(bounds.clone(), problem.clone()).tree_to_markdown(&document);

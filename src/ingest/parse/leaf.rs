@@ -1,6 +1,6 @@
 //! Finds what in a block of text Markdown would read as its own marks (CommonMark 0.31, with tables), in linear time.
 
-use super::escape::plain;
+use super::disguise::plain;
 use std::collections::HashSet;
 
 /// Where a text is.

@@ -1,5 +1,6 @@
 //! From a document's bytes to the text that is cut: content types, decoding, a file per format.
 
+mod disguise;
 mod dom;
 mod escape;
 mod html;

@@ -1,6 +1,6 @@
 //! Reads and changes the tree of an HTML document. Nothing here recurses.
 
-use super::escape::is_space;
+use super::disguise::is_space;
 use crate::error::Result;
 use crate::model::Bounds;
 use html5ever::tendril::StrTendril;
