@@ -134,7 +134,8 @@ impl Writer {
             return;
         }
         let contents: Vec<&str> = lines.iter().map(|line| line.content.as_str()).collect();
-        let escaped = Leaf::new(&contents.join("\n"), lines[0].kind).escaped();
+        let is_quoted = lines[1..].iter().any(|line| line.prefix.contains('>'));
+        let escaped = Leaf::new(&contents.join("\n"), lines[0].kind, is_quoted).escaped();
         for (line, content) in lines.iter().zip(escaped.split('\n')) {
             self.end_section(line.level);
             self.line(&format!("{}{content}", line.prefix));

@@ -78,7 +78,7 @@ fn what_would_be_read_as_markdown_is_escaped() {
         ("~~~", "\\~~~"),
         ("a *b* c", "a \\*b* c"),
         ("__init__", "\\_\\_init__"),
-        ("`a`", "\\`a`"),
+        ("`a`", "\\`a\\`"),
         ("\\*", "\\\\*"),
         ("[a](b)", "[a\\](b)"),
         ("[a]: b", "\\[a]: b"),
@@ -175,7 +175,8 @@ fn any_text_is_shown_as_a_browser_shows_it() {
         let text: String = (0..1 + next(most)).map(|_| PIECES[next(PIECES.len())]).collect();
         text
     };
-    for _ in 0..4_000 {
+    let mut wrong = Vec::new();
+    for _ in 0..2_000 {
         let (a, b) = (line(12), line(8));
         let (in_a, in_b) = (as_html(&a), as_html(&b));
         let both = words(&format!("{a} {b}"));
@@ -189,14 +190,19 @@ fn any_text_is_shown_as_a_browser_shows_it() {
         ] {
             let made = markdown(&html);
             let text = words(&shown(&made).replace('\u{a0}', " "));
-            assert_eq!(text, words(&expected.replace('\u{a0}', " ")), "{html:?} became {made:?}");
+            if text != words(&expected.replace('\u{a0}', " ")) {
+                wrong.push(format!("{html:?} became {made:?}"));
+            }
         }
         let html = format!("<table><tr><td>x{in_a}<td>{in_b}y</table>");
         let made = markdown(&html);
         let text = shown(&made);
         let cells = text.strip_prefix("| ").and_then(|text| text.strip_suffix(" |")).unwrap_or_default();
-        assert_eq!(words(cells), words(&format!("x{a} | {b}y")), "{html:?} became {made:?}");
+        if words(cells) != words(&format!("x{a} | {b}y")) {
+            wrong.push(format!("{html:?} became {made:?}"));
+        }
     }
+    assert!(wrong.is_empty(), "{} wrong: {:#?}", wrong.len(), &wrong[..wrong.len().min(12)]);
 }
 
 #[test]

@@ -28,13 +28,14 @@ pub struct Leaf {
 }
 
 impl Leaf {
-    pub fn new(content: &str, kind: Kind) -> Leaf {
+    /// `is_quoted`: lines after the first begin with the mark of a quote, which may end what looks like a tag.
+    pub fn new(content: &str, kind: Kind, is_quoted: bool) -> Leaf {
         let chars: Vec<(char, bool)> = content.chars().map(|c| (plain(c), plain(c) != c)).collect();
         let mut leaf = Leaf {
             kind,
             last_star: 0,
             last_underscore: 0,
-            last_greater: 0,
+            last_greater: if is_quoted { usize::MAX } else { 0 },
             first_bracket: usize::MAX,
             is_definition: false,
             escapes_backticks: false,
@@ -47,7 +48,7 @@ impl Leaf {
             match c {
                 Some('*') if leaf.can_close(at, end) => leaf.last_star = at,
                 Some('_') if leaf.can_close(at, end) => leaf.last_underscore = at,
-                Some('>') => leaf.last_greater = at,
+                Some('>') => leaf.last_greater = leaf.last_greater.max(at),
                 Some('[') => leaf.first_bracket = leaf.first_bracket.min(at),
                 Some(']') => leaf.is_definition |= leaf.first_bracket == 0 && leaf.char(end) == Some(':'),
                 Some('`') => leaf.escapes_backticks |= end - at > 2 || !runs.insert(end - at),
