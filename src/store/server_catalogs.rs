@@ -98,7 +98,9 @@ pub fn background_demand() -> Result<BackgroundDemand> {
                 pg_catalog.current_setting('max_parallel_maintenance_workers')::bigint,
                 (pg_catalog.current_setting('max_logical_replication_workers')::int4 > 0)::int4::bigint",
         &[],
-        |row| Ok(BackgroundDemand { databases: row.get(0)?, parallel: row.get(1)?, replication: row.get(2)? }),
+        |row| {
+            Ok(BackgroundDemand { databases: row.get(0)?, parallel: row.get(1)?, replication: row.get(2)? })
+        },
     )?;
     found.ok_or_else(|| Error::Internal("a row of counts is missing".into()))
 }

@@ -297,7 +297,8 @@ fn processes() -> Result<Finding> {
     let name = "processes";
     let others = as_owner(server_catalogs::background_demand)?;
     let own = 1 + i64::from(background::preloaded()) + 2 * others.databases;
-    let (wanted, most) = (own + others.parallel + others.replication, i64::from(background::most_processes()));
+    let (wanted, most) =
+        (own + others.parallel + others.replication, i64::from(background::most_processes()));
     let detail = format!(
         "{wanted} of max_worker_processes {most} may be wanted: {own} for kb in {} databases, {} to help build an index, {} for \
          logical replication",

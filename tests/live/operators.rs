@@ -22,7 +22,8 @@ fn a_clean_shutdown_leaves_no_fatal_line_in_the_log() {
     drop(db);
     cluster.stop("fast", 10);
     let log = cluster.log();
-    let fatal: Vec<&str> = log.lines().filter(|line| line.contains("FATAL") && line.contains("kb ")).collect();
+    let fatal: Vec<&str> =
+        log.lines().filter(|line| line.contains("FATAL") && line.contains("kb ")).collect();
     assert_eq!(fatal, [""; 0]);
     cluster.up();
 }
@@ -120,7 +121,9 @@ fn a_member_of_pg_monitor_sees_counts_of_all_tenants_and_no_content() {
         db.put_all("k", &documents(count));
         db.wait("k");
     }
-    db.run("RESET kb.tenant; CREATE ROLE watcher LOGIN; GRANT pg_monitor TO watcher; CREATE ROLE plain LOGIN");
+    db.run(
+        "RESET kb.tenant; CREATE ROLE watcher LOGIN; GRANT pg_monitor TO watcher; CREATE ROLE plain LOGIN",
+    );
     let mut watcher = cluster.connect_as(APP, "watcher");
     let rows = "SELECT concat_ws(' ', tenant_id, kb_id, documents, ready, pending, failed, chunks, due, delayed, leased, oldest_job, failing_sources)
                 FROM kb.monitor() ORDER BY 1";
@@ -149,6 +152,8 @@ fn dead_rows_of_jobs_are_removed_by_autovacuum_as_they_come() {
     db.put_all("k", &documents(1500));
     db.wait("k");
     until(LONG, "autovacuum has been there", || {
-        db.one::<bool>("SELECT autovacuum_count > 0 FROM pg_stat_user_tables WHERE relid = 'kb.jobs'::regclass")
+        db.one::<bool>(
+            "SELECT autovacuum_count > 0 FROM pg_stat_user_tables WHERE relid = 'kb.jobs'::regclass",
+        )
     });
 }

@@ -134,8 +134,9 @@ impl Writer {
             return;
         }
         let contents: Vec<&str> = lines.iter().map(|line| line.content.as_str()).collect();
+        let is_item = lines[0].prefix.contains('-');
         let is_quoted = lines[1..].iter().any(|line| line.prefix.contains('>'));
-        let escaped = Leaf::new(&contents.join("\n"), lines[0].kind, is_quoted).escaped();
+        let escaped = Leaf::new(&contents.join("\n"), lines[0].kind, is_quoted, is_item).escaped();
         for (line, content) in lines.iter().zip(escaped.split('\n')) {
             self.end_section(line.level);
             self.line(&format!("{}{content}", line.prefix));

@@ -25,11 +25,14 @@ pub struct Leaf {
     is_definition: bool,
     /// Backticks are escaped all or not at all: in code, which two runs of the same length enclose, a backslash is no escape.
     escapes_backticks: bool,
+    /// With two more dashes, the mark of an item would be a line across the page.
+    is_item: bool,
 }
 
 impl Leaf {
     /// `is_quoted`: lines after the first begin with the mark of a quote, which may end what looks like a tag.
-    pub fn new(content: &str, kind: Kind, is_quoted: bool) -> Leaf {
+    /// `is_item`: the mark of a list's item, a dash, is before it.
+    pub fn new(content: &str, kind: Kind, is_quoted: bool, is_item: bool) -> Leaf {
         let chars: Vec<(char, bool)> = content.chars().map(|c| (plain(c), plain(c) != c)).collect();
         let mut leaf = Leaf {
             kind,
@@ -39,6 +42,7 @@ impl Leaf {
             first_bracket: usize::MAX,
             is_definition: false,
             escapes_backticks: false,
+            is_item,
             chars,
         };
         let (mut at, mut runs) = (0, HashSet::new());
@@ -208,6 +212,7 @@ impl Leaf {
             {
                 true
             }
+            '-' if !continues && self.is_item && only(&['-', ' ']) => true,
             '-' | '=' if continues && run == line.len() => true,
             '~' => run > 2,
             '<' => self.begins_tag(start),
