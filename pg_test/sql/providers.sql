@@ -47,6 +47,12 @@ SELECT try($$SELECT kb.alter_embedder('prov_openai', secret => 'env:PATH')$$);
 SELECT try($$SELECT kb.create_embedder('prov_x', 'http', 'm', 4, 'http://localhost:2375', config => '{"body": {"a": "{{texts}}"}}')$$);
 SELECT try($$SELECT kb.create_embedder('prov_x', 'http', 'm', 4, 'http://10.0.0.1:8500', config => '{"body": {"a": "{{texts}}"}}')$$);
 SELECT try($$SELECT kb.alter_embedder('prov_http', base_url => 'http://[::ffff:127.0.0.1]:8500')$$);
+-- No model's name and no path leads out of the path that base_url has.
+SELECT try(format('SELECT kb.create_embedder(%L, %L, %L, 3, %L)', 'prov_x', p, m, 'https://models.example.com/v1'))
+FROM unnest('{gemini,vertex,huggingface,openai,cohere}'::text[], ARRAY['../../../admin', 'm/%2E%2e/admin', 'm?key=1', 'http://models.example.com', 'm#x']) AS u (p, m);
+SELECT try($$SELECT kb.create_embedder('prov_x', 'http', base_url => 'https://models.example.com/v1', dimension => 3,
+    config => '{"path": "/..%2Fadmin", "body": {"input": "{{texts}}"}}')$$);
+SELECT try($$SELECT kb.alter_embedder('prov_azure', config => '{"path": "/../admin", "api_version": "1&a=b"}')$$);
 -- Addresses that are never connected to.
 SELECT try($$SELECT kb.create_embedder('prov_x', 'ollama', base_url => 'http://169.254.169.254')$$);
 SELECT try($$SELECT kb.create_embedder('prov_x', 'ollama', base_url => 'http://[fd00:ec2::254]')$$);

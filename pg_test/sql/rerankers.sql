@@ -15,6 +15,9 @@ SELECT kb.create_reranker('rr_x', 'llm', 'gpt', base_url => 'http://127.0.0.1', 
 SELECT kb.create_reranker('rr_x', 'llm');
 SELECT kb.create_reranker('rr_x', 'openai');
 SELECT kb.create_reranker('rr_x', 'local', '../etc');
+SELECT kb.create_reranker('rr_x', 'tei', '../admin', base_url => 'http://127.0.0.1:1', config => '{"path": "/../admin"}');
+SELECT kb.create_llm('rr_x', 'ollama', '../admin', config => '{"path": "/v1?key=1"}');
+SELECT kb.create_llm('rr_x', 'ollama', E'a\nb');
 SELECT kb.create_reranker('rr_x', NULL);
 SELECT kb.create_reranker('rr_tei', 'tei', base_url => 'http://127.0.0.1:1');
 SELECT kb.create_llm('rr_x', 'ollama', config => '{"temperature": 9, "batch_size": 1}');

@@ -5,7 +5,7 @@ use crate::error::{Allowing, Error, Result};
 use crate::gateway::endpoint::egress::origin;
 use crate::gateway::provider::{self, Provider};
 use crate::model::vector_db::HALFVEC_MAX_DIMENSION;
-use crate::model::{Compute, Embedder, EmbedderConfig, id};
+use crate::model::{Compute, Embedder, EmbedderConfig, id, url_path};
 use crate::model_files::{Architecture, ModelFiles};
 use crate::settings;
 use crate::store::origins;
@@ -141,6 +141,9 @@ fn remote(
     if model.is_none() && !matches!(name, "http" | "azure_openai") {
         problems.push(format!("model: must be named for provider {name}"));
     }
+    problems.extend(
+        model.as_deref().and_then(url_path::model_problem).map(|problem| format!("model: {problem}")),
+    );
     let asked = config.remote.dimensions;
     let own = default.filter(|(of, _)| model.as_deref() == Some(*of)).map(|(_, dimension)| dimension);
     let dimension = dimension.or(asked).or(own).unwrap_or_else(|| {

@@ -5,7 +5,7 @@ use crate::error::{Allowing, Error, Object, Result};
 use crate::gateway::endpoint::egress::origin;
 use crate::gateway::local::CrossEncoder;
 use crate::gateway::{chat, rerank};
-use crate::model::{LlmConfig, RerankerConfig, id};
+use crate::model::{LlmConfig, RerankerConfig, id, url_path};
 use crate::settings;
 use crate::store::services::{self, ServiceRow};
 use serde_json::{Value, json};
@@ -78,6 +78,8 @@ pub fn check(what: Object, id: &str, wanted: WantedService) -> Result<ServiceRow
                 Address { provider: &provider, base_url, secret, own, is_free_form: false, needs_secret };
             setting = address.check(&mut problems);
             host = base_url.or(own).and_then(origin);
+            let problem = wanted.model.as_deref().and_then(url_path::model_problem);
+            problems.extend(problem.map(|problem| format!("model: {problem}")));
         }
     }
     let model = wanted.model.or(rules.model.map(str::to_string));

@@ -39,6 +39,7 @@ pub mod template;
 pub mod tenancy;
 pub mod timestamp;
 pub mod transform;
+pub mod url_path;
 pub mod vector_db;
 
 pub use bounds::{Bounds, Limits};

@@ -1,6 +1,7 @@
 //! The part of an embedder's `config` that only a provider reached over HTTP has.
 
 use super::fields::Fields;
+use super::url_path;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -168,7 +169,7 @@ impl Remote {
                     None
                 }
             },
-            api_version: fields.text("api_version"),
+            api_version: fields.text("api_version").filter(|version| check_version(fields, version)),
             document_task: fields.text("document_task"),
             query_task: fields.text("query_task"),
             method: fields.text("method"),
@@ -210,9 +211,18 @@ impl Remote {
 }
 
 fn check_path(fields: &mut Fields, path: &str) -> bool {
-    let fine = path.starts_with('/') && !path.contains(char::is_whitespace);
+    let problem = url_path::path_problem(path);
+    if let Some(problem) = &problem {
+        fields.problem("path", format_args!("{problem}"));
+    }
+    problem.is_none()
+}
+
+/// It stands in the query of the URL.
+fn check_version(fields: &mut Fields, version: &str) -> bool {
+    let fine = version.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
     if !fine {
-        fields.problem("path", format_args!("\"{path}\" must begin with / and hold no spaces"));
+        fields.problem("api_version", format_args!("must hold only letters, digits, -, . and _"));
     }
     fine
 }
@@ -311,6 +321,25 @@ mod tests {
         }))
         .unwrap_err();
         assert_eq!(problems.len(), 7, "{problems:?}");
+    }
+
+    #[test]
+    fn no_path_or_version_leads_out_of_what_base_url_names() {
+        for config in [
+            json!({"path": "/../admin"}),
+            json!({"path": "/v1/%2e%2e/admin"}),
+            json!({"path": "/a?b=c"}),
+            json!({"path": "https://evil.example"}),
+            json!({"api_version": "1&a=b"}),
+            json!({"api_version": "1#"}),
+        ] {
+            assert_eq!(parse(config.clone()).unwrap_err().len(), 1, "{config}");
+        }
+        let read = parse(json!({"path": "/embed", "api_version": "2025-01-01-preview"})).unwrap();
+        assert_eq!(
+            (read.path.as_deref(), read.api_version.as_deref()),
+            (Some("/embed"), Some("2025-01-01-preview"))
+        );
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use super::read::Vector;
 use super::{Answer, Auth, HttpRequest, Provider, Unusable, read, task, url};
+use crate::model::url_path::escaped;
 use crate::model::{Embedder, Kind};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -61,7 +62,7 @@ impl Provider for Gemini {
             request
         };
         let requests: Vec<Value> = texts.iter().map(request).collect();
-        let path = format!("/models/{model}:batchEmbedContents");
+        let path = format!("/models/{}:batchEmbedContents", escaped(model));
         HttpRequest {
             method: "POST".to_string(),
             url: url(embedder, BASE, &path),

@@ -4,6 +4,7 @@
 
 use super::read::Vector;
 use super::{Answer, HttpRequest, Provider, Unusable, read, task, url};
+use crate::model::url_path::escaped;
 use crate::model::{Embedder, Kind};
 use serde_json::json;
 
@@ -56,7 +57,7 @@ impl Provider for HuggingFace {
         }
         let path = match embedder.base_url {
             Some(_) => "/embed".to_string(),
-            None => format!("/models/{}/pipeline/feature-extraction", embedder.model),
+            None => format!("/models/{}/pipeline/feature-extraction", escaped(&embedder.model)),
         };
         HttpRequest { method: "POST".to_string(), url: url(embedder, BASE, &path), body }
     }

@@ -359,3 +359,22 @@ fn a_provider_without_an_address_of_its_own_asks_for_one() {
         assert_eq!(asks, of(provider).base_url().is_none(), "{provider}");
     }
 }
+
+#[test]
+fn a_models_name_is_a_part_of_the_path_whatever_it_holds() {
+    let base = "https://provider.example/v1/models";
+    for provider in ["gemini", "vertex", "huggingface"] {
+        let base_url = if provider == "huggingface" { None } else { Some(base) };
+        let mut embedder = embedder(provider, base_url, Remote::default());
+        for model in ["m?key=1", "m#x", "org/m:x", "a b\\c", "%2e%2e/m"] {
+            embedder.model = model.into();
+            let url = url::Url::parse(&request_of(&embedder, Kind::Query).url).unwrap();
+            let is_whole = url.path().contains("models") && !url.path().ends_with('m');
+            assert!(
+                is_whole && url.query().is_none() && url.fragment().is_none(),
+                "{provider} {model}: {url}"
+            );
+            assert!(base_url.is_none_or(|base| url.as_str().starts_with(base)), "{provider} {model}: {url}");
+        }
+    }
+}

@@ -3,6 +3,7 @@
 
 use super::read::Vector;
 use super::{Answer, HttpRequest, Provider, Unusable, read, task, url};
+use crate::model::url_path::escaped;
 use crate::model::{Embedder, Kind};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -64,7 +65,7 @@ impl Provider for Vertex {
         if let Some(dimensions) = embedder.config.remote.dimensions {
             parameters["outputDimensionality"] = json!(dimensions);
         }
-        let path = format!("/{}:predict", embedder.model);
+        let path = format!("/{}:predict", escaped(&embedder.model));
         HttpRequest {
             method: "POST".to_string(),
             url: url(embedder, "", &path),
