@@ -4,8 +4,33 @@
 SELECT pg_catalog.set_config('kb_install.search_path', pg_catalog.current_setting('search_path'), true),
        pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
 
-GRANT USAGE ON SCHEMA kb TO kb_reader;
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA kb FROM PUBLIC;
+-- What the installer's default privileges (ALTER DEFAULT PRIVILEGES) gave to others with each object: nobody but the owner has any
+-- right before kb grants some below.
+DO $$
+DECLARE
+    grantee pg_catalog.text;
+BEGIN
+    FOR grantee IN
+        SELECT DISTINCT CASE a.grantee WHEN 0::pg_catalog.oid THEN 'PUBLIC'
+            ELSE pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(a.grantee)) END
+        FROM (SELECT relowner, relacl FROM pg_catalog.pg_class WHERE relnamespace = 'kb'::pg_catalog.regnamespace
+              UNION ALL
+              SELECT proowner, proacl FROM pg_catalog.pg_proc WHERE pronamespace = 'kb'::pg_catalog.regnamespace
+              UNION ALL
+              SELECT nspowner, nspacl FROM pg_catalog.pg_namespace WHERE nspname = 'kb') AS o (owner, acl)
+        CROSS JOIN LATERAL pg_catalog.aclexplode(o.acl) AS a
+        WHERE a.grantee <> o.owner
+    LOOP
+        EXECUTE pg_catalog.format('REVOKE ALL ON ALL TABLES IN SCHEMA kb FROM %s', grantee);
+        EXECUTE pg_catalog.format('REVOKE ALL ON ALL SEQUENCES IN SCHEMA kb FROM %s', grantee);
+        EXECUTE pg_catalog.format('REVOKE ALL ON ALL ROUTINES IN SCHEMA kb FROM %s', grantee);
+        EXECUTE pg_catalog.format('REVOKE ALL ON SCHEMA kb FROM %s', grantee);
+    END LOOP;
+END
+$$;
+
+GRANT USAGE ON SCHEMA kb TO kb_reader;
 
 GRANT SELECT ON kb.embedders, kb.vector_dbs, kb.knowledge_bases, kb.runs, kb.builds, kb.documents, kb.chunks,
     kb.bm25_segments, kb.jobs, kb.sources, kb.usage, kb.shares, kb.quotas, kb.quota_counts, kb.status, kb.failures, kb.quota_status TO kb_reader;
@@ -68,6 +93,7 @@ GRANT EXECUTE ON FUNCTION kb.delete_by_filter(text, jsonb) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.retry(text, text) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.share(text, text) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.unshare(text, text) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.refuse_share(text, text) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.row_status(regclass, text) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.attach_table(text, regclass, text, text, text[], text, text, text, text, boolean, jsonb, text) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.detach_table(text, regclass, boolean) TO kb_writer;
@@ -164,6 +190,8 @@ COMMENT ON FUNCTION kb.share(text, text) IS
     'Lets another tenant read a knowledge base: ask it, and see its documents as far as they are of the tenant that owns it. False if it was shared with that tenant.';
 COMMENT ON FUNCTION kb.unshare(text, text) IS
     'Ends the sharing of a knowledge base with a tenant at this commit; false if it was not shared with it.';
+COMMENT ON FUNCTION kb.refuse_share(text, text) IS
+    'Ends, from the reader''s side, the sharing of a knowledge base of tenant owner with the session''s tenant at this commit; false if it was not shared with it.';
 COMMENT ON FUNCTION kb.set_quota(text, bigint, bigint, bigint, bigint, bigint) IS
     'Sets what a tenant may have: bytes of all its documents, documents in one knowledge base, bytes of one document, knowledge bases, tokens a day at remote endpoints; NULL: as much as it likes. What it has already stays. Needs kb_admin, not bound.';
 COMMENT ON FUNCTION kb._tables_altered() IS

@@ -48,6 +48,11 @@ fn unshare(kb_id: Option<&str>, tenant: Option<&str>) -> Result<bool, ErrorRepor
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
+fn refuse_share(kb_id: Option<&str>, owner: Option<&str>) -> Result<bool, ErrorReport> {
+    Ok(use_cases::refuse_share(required("kb_id", kb_id)?, required("owner", owner)?)?)
+}
+
+#[pg_extern(volatile, parallel_unsafe)]
 fn set_quota(
     tenant: Option<&str>,
     bytes: default!(Option<i64>, "NULL"),

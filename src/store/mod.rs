@@ -39,6 +39,7 @@ pub mod due_jobs;
 pub mod embedders;
 pub mod eval_sets;
 pub mod filter;
+pub mod grants;
 pub mod index_recall;
 pub mod jobs;
 pub mod knowledge_bases;

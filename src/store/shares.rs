@@ -53,6 +53,16 @@ pub fn delete(kb_no: i64, tenant_id: &str) -> Result<bool> {
     Ok(deleted > 0)
 }
 
+/// Ends the share of a knowledge base, by the id that its owner gave it, with a tenant; false: it was not shared. As the owner.
+pub fn refuse(kb_id: &str, owner: &str, tenant_id: &str) -> Result<bool> {
+    let deleted = spi::execute(
+        "DELETE FROM kb.shares s USING kb.knowledge_bases k
+         WHERE k.tenant_id = $1 AND k.id = $2 AND s.kb_no = k.kb_no AND s.tenant_id = $3",
+        &[Arg::Text(owner), Arg::Text(kb_id), Arg::Text(tenant_id)],
+    )?;
+    Ok(deleted > 0)
+}
+
 /// The tenants whose documents of a knowledge base the caller may read: what the policy tenant_read of kb.documents says
 /// (sql/policies.sql), for one knowledge base.
 pub fn readable(kb_no: i64) -> Result<Vec<String>> {

@@ -10,7 +10,7 @@ use crate::pg::{background, report, wake};
 use crate::settings;
 use crate::store::sources::catalog;
 use crate::store::{
-    documents, embedders, index_recall, jobs, origins, server_catalogs, services, vector_store,
+    documents, embedders, grants, index_recall, jobs, origins, server_catalogs, services, vector_store,
 };
 
 /// The condition of a component.
@@ -65,6 +65,7 @@ pub fn health() -> Result<Vec<Finding>> {
         tables()?,
         indexes()?,
         recall()?,
+        rights()?,
         worker()?,
         processes()?,
         models()?,
@@ -253,6 +254,33 @@ fn recall() -> Result<Finding> {
         Status::Warning,
         format!("an index finds too little of what an exact search finds: {}", low.join("; ")),
         "Set ef_search in retrieval to \"auto\" (kb.alter_knowledge_base) and measure again: kb.measure_recall(kb_id).",
+    ))
+}
+
+/// Rights on kb's objects that kb did not give.
+fn rights() -> Result<Finding> {
+    let name = "grants";
+    let of_others = as_owner(grants::of_others)?;
+    if of_others.is_empty() {
+        return Ok(finding(
+            name,
+            Status::Ok,
+            "nobody has a right on kb's objects that kb did not give".into(),
+            "",
+        ));
+    }
+    let rights: Vec<String> = of_others
+        .into_iter()
+        .map(|(grantee, first, more)| match more {
+            0 => format!("{grantee}: {first}"),
+            more => format!("{grantee}: {first}, and {more} more"),
+        })
+        .collect();
+    Ok(finding(
+        name,
+        Status::Warning,
+        format!("rights on kb's objects that kb did not give: {}", rights.join("; ")),
+        "REVOKE what is not meant to be; whoever may write kb's tables reads and changes what every tenant has.",
     ))
 }
 

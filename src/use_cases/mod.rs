@@ -113,7 +113,7 @@ pub use row_status::row_status;
 pub use rows_changed::rows_changed;
 pub use set_quota::set_quota;
 pub use set_secret::set_secret;
-pub use share::{share, unshare};
+pub use share::{refuse_share, share, unshare};
 pub use tables_altered::tables_altered;
 pub use terms::terms;
 pub use tune::{Tuned, tune};

@@ -1,10 +1,10 @@
-//! kb.share and kb.unshare.
+//! kb.share, kb.unshare and kb.refuse_share.
 
 use crate::error::{Error, Result};
 use crate::model::id;
 use crate::model::tenancy::SHARED;
 use crate::pg::role::as_owner;
-use crate::store::{knowledge_bases, shares};
+use crate::store::{knowledge_bases, shares, tenants};
 
 /// Lets another tenant read a knowledge base of the caller's tenant. False: it could.
 pub fn share(kb_id: &str, tenant: &str) -> Result<bool> {
@@ -31,4 +31,18 @@ pub fn share(kb_id: &str, tenant: &str) -> Result<bool> {
 pub fn unshare(kb_id: &str, tenant: &str) -> Result<bool> {
     let kb = knowledge_bases::get_own(kb_id)?;
     as_owner(|| shares::delete(kb.kb_no, tenant))
+}
+
+/// Ends a share of another tenant with the caller's. False: there is none of this id and owner.
+pub fn refuse_share(kb_id: &str, owner: &str) -> Result<bool> {
+    let tenant = tenants::current()?;
+    if owner == SHARED {
+        return Err(Error::Argument {
+            argument: "owner",
+            problem: format!(
+                "every tenant reads what tenant \"{SHARED}\" has; nothing of it is shared with one"
+            ),
+        });
+    }
+    as_owner(|| shares::refuse(kb_id, owner, &tenant))
 }

@@ -171,3 +171,74 @@ fn health_warns_of_a_pgvector_that_can_corrupt_indexes_and_says_why() {
         assert_eq!(advises, status != "ok", "{version}");
     }
 }
+
+/// Rights on anything in schema kb, and on the schema, that a role or everybody has.
+const RIGHTS_OF_GRABBER: &str = "SELECT format('%s on %s', a.privilege_type, o.name) FROM (
+         SELECT relacl, relname FROM pg_class WHERE relnamespace = 'kb'::regnamespace
+         UNION ALL SELECT attacl, attname FROM pg_attribute JOIN pg_class c ON c.oid = attrelid WHERE relnamespace = 'kb'::regnamespace
+         UNION ALL SELECT coalesce(proacl, acldefault('f', proowner)), proname FROM pg_proc WHERE pronamespace = 'kb'::regnamespace
+         UNION ALL SELECT nspacl, nspname FROM pg_namespace WHERE nspname = 'kb') o (acl, name), aclexplode(o.acl) a
+     WHERE a.grantee IN (0, (SELECT oid FROM pg_roles WHERE rolname = 'grabber'))";
+
+#[test]
+fn default_privileges_of_who_installs_kb_are_on_none_of_its_objects() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.run("DROP EXTENSION kb CASCADE; DROP SCHEMA IF EXISTS kb CASCADE; CREATE ROLE grabber LOGIN");
+    for grant in ["ALL ON TABLES", "ALL ON SEQUENCES", "ALL ON FUNCTIONS", "USAGE ON SCHEMAS"] {
+        db.run(&format!("ALTER DEFAULT PRIVILEGES GRANT {grant} TO grabber WITH GRANT OPTION"));
+        db.run(&format!("ALTER DEFAULT PRIVILEGES GRANT {grant} TO PUBLIC"));
+    }
+    db.run("CREATE EXTENSION kb; SELECT kb.create_vector_db('of all', dimension => 384), kb.create_vector_db('quick', 'memory', dimension => 384)");
+    for vector_db in ["NULL", "'of all'", "'quick'"] {
+        db.run(&format!(
+            "SELECT kb.create_knowledge_base('k' || coalesce({vector_db}, ''), 'hash', {vector_db})"
+        ));
+    }
+    db.put("k", "d", "Ships lie in the harbor.");
+    db.wait("k");
+    assert_eq!(db.all::<String>(RIGHTS_OF_GRABBER), [""; 0]);
+    let mut grabber = cluster.connect_as(APP, "grabber");
+    assert_eq!(grabber.fault("UPDATE kb.embedders SET base_url = 'http://evil.example'").code, "42501");
+    assert_eq!(db.found("k", "harbor", 1), ["d"]);
+}
+
+#[test]
+fn health_tells_of_rights_on_kbs_objects_that_kb_did_not_give() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.run("CREATE ROLE grabber; CREATE TABLE mine (a int); GRANT SELECT ON mine TO grabber");
+    db.create_kb("k", "hash", "{}");
+    db.put("k", "d", "Ships lie in the harbor.");
+    db.wait("k");
+    let grants = "SELECT status || ' ' || detail FROM kb.health() WHERE component = 'grants'";
+    let ok: String = db.one(grants);
+    assert!(ok.starts_with("ok "), "{ok}");
+    let table = crate::support::vector_table(&mut db, "k");
+    let all = format!("TABLE {table}");
+    for (what, to, is_told) in [
+        (
+            "UPDATE (base_url) ON kb.embedders",
+            "grabber",
+            "grabber: UPDATE on column base_url of kb.embedders",
+        ),
+        ("SELECT ON kb.secrets", "grabber", "grabber: SELECT on kb.secrets"),
+        ("INSERT ON kb.documents", "kb_reader", "kb_reader: INSERT on kb.documents"),
+        (
+            "EXECUTE ON FUNCTION kb.set_secret(text, text)",
+            "PUBLIC",
+            "PUBLIC: EXECUTE on kb.set_secret(text,text)",
+        ),
+        ("USAGE ON SEQUENCE kb.kb_no_seq", "grabber", "grabber: USAGE on kb.kb_no_seq"),
+        (&format!("SELECT ON {all}"), "grabber", &format!("grabber: SELECT on {table}")),
+    ] {
+        db.run(&format!("GRANT {what} TO {to}"));
+        let told: String = db.one(grants);
+        assert!(told.starts_with("warning ") && told.contains(is_told), "{what}: {told}");
+        db.run(&format!("REVOKE {what} FROM {to}"));
+        assert_eq!(db.one::<String>(grants), ok, "{what}");
+    }
+    db.run("GRANT kb_vectors TO grabber");
+    let told: String = db.one(grants);
+    assert!(told.contains("grabber: membership in role kb_vectors"), "{told}");
+}

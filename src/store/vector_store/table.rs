@@ -10,8 +10,8 @@ use crate::model::{Candidate, Missing};
 use crate::pg::copy::{self, Rows};
 use crate::pg::spi::{self, Arg, quote};
 use crate::pg::{ddl, report, role, setting};
-use crate::store::BY_INDEX_UNPLANNED;
 use crate::store::server_catalogs::vector_schema;
+use crate::store::{BY_INDEX_UNPLANNED, grants};
 use std::collections::{HashMap, HashSet};
 use std::ffi::CStr;
 use uuid::Uuid;
@@ -384,6 +384,7 @@ fn make_policies(table_name: &str) -> Result<()> {
 /// Makes DROP EXTENSION drop a vector table, and lets queries read it. Nobody else may: distances between vectors would
 /// tell of other tenants' documents.
 pub(super) fn attach(table_name: &str) -> Result<()> {
+    grants::take_defaults(table_name)?;
     spi::execute_utility(&format!("GRANT SELECT ON kb.{} TO kb_vectors", quote(table_name)))?;
     ddl::drop_with_extension(table_name)
 }

@@ -181,3 +181,33 @@ fn who_a_knowledge_base_is_shared_with_holds_up_its_drop_by_no_open_transaction(
         assert_eq!(b.count("kb.query_log"), 0);
     }
 }
+
+#[test]
+fn who_a_knowledge_base_is_shared_with_can_refuse_it() {
+    let Some((cluster, mut db)) = tenants() else { return };
+    share(&cluster, "a", "k", "b");
+    share(&cluster, "c", "k", "b");
+    share(&cluster, "a", "k", "c");
+    let mut b = cluster.connect_as(APP, "b");
+    // Its own of the same id hides it, and is not refused.
+    b.run("SELECT kb.create_knowledge_base('k', 'hash')");
+    assert_eq!(b.count("kb.documents WHERE kb_id = 'k'"), 2);
+    for (sql, is_ended) in [
+        ("SELECT kb.refuse_share('k', 'a')", true),
+        ("SELECT kb.refuse_share('k', 'a')", false),
+        ("SELECT kb.refuse_share('own', 'c')", false),
+        ("SELECT kb.refuse_share('k', 'b')", false),
+    ] {
+        assert_eq!(b.one::<bool>(sql), is_ended, "{sql}");
+    }
+    assert_eq!(b.all::<String>("SELECT tenant_id FROM kb.documents WHERE kb_id = 'k'"), ["c"]);
+    assert_eq!(b.count("kb.knowledge_bases WHERE id = 'k'"), 2);
+    // Another's share of it stays, and so does what others may refuse only.
+    assert_eq!(cluster.connect_as(APP, "c").count("kb.shares WHERE tenant_id = 'c'"), 1);
+    assert!(!cluster.connect_as(APP, "a").one::<bool>("SELECT kb.refuse_share('k', 'c')"));
+    assert_eq!(b.count("kb.shares"), 1);
+    db.run("SET kb.tenant = 'shared'; SELECT kb.create_knowledge_base('for all', 'hash')");
+    assert_eq!(b.fault("SELECT kb.refuse_share('for all', 'shared')").code, "22023");
+    db.run("CREATE ROLE reader LOGIN IN ROLE kb_reader; SELECT kb.bind_role('reader', 'b')");
+    assert_eq!(cluster.connect_as(APP, "reader").fault("SELECT kb.refuse_share('k', 'c')").code, "42501");
+}
