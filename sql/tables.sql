@@ -463,6 +463,10 @@ CREATE TABLE kb.sources (
     is_partitioned boolean NOT NULL DEFAULT false,
     -- Its partitions, as the worker last found them.
     partitions    oid[] NOT NULL DEFAULT '{}',
+    -- Who attached it, by names and oids, which stay true of a role that is renamed and in a restored database: the tenants that
+    -- these roles are bound to are those that rows can be of.
+    attached_by      name[] NOT NULL,
+    attached_by_oids oid[] NOT NULL,
     FOREIGN KEY (kb_no, tenant_id) REFERENCES kb.knowledge_bases (kb_no, tenant_id) ON DELETE CASCADE
 );
 ALTER SEQUENCE kb.source_no_seq OWNED BY kb.sources.source_no;
@@ -487,6 +491,8 @@ COMMENT ON COLUMN kb.sources.error IS 'What is wrong with the table as a whole, 
 COMMENT ON COLUMN kb.sources.created_at IS 'When the table was attached.';
 COMMENT ON COLUMN kb.sources.updated_at IS 'When it was last attached again; created_at before that.';
 COMMENT ON COLUMN kb.sources.is_partitioned IS 'Whether it is a partitioned table.';
+COMMENT ON COLUMN kb.sources.attached_by IS 'The roles that attached it: the one that logged in, the one that was SET and the one whose rights counted. Rows become documents of tenants only that all of these may act for.';
+COMMENT ON COLUMN kb.sources.attached_by_oids IS 'Their oids then: who is renamed stays bound.';
 COMMENT ON COLUMN kb.sources.partitions IS 'The oids of its partitions that have triggers; {} where it has none.';
 
 -- What statements did to rows of sources, written by their triggers and read by the worker. Its rows are of many tenants:
@@ -763,5 +769,20 @@ COMMENT ON TABLE kb.query_feedback IS 'Whether rows of answers were what logged 
 COMMENT ON COLUMN kb.query_feedback.tenant_id IS 'The tenant that asked.';
 SELECT pg_catalog.pg_extension_config_dump('kb.query_log', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.query_feedback', '');
+
+-- Row-level security hides rows, but EXPLAIN shows how many the planner expects, and for operators that are leakproof (= of texts is) it
+-- expects that from the values of all tenants' rows. So there are no statistics of what rows say. What rows are looked up by, and names of
+-- things, keep theirs: plans need them.
+ALTER TABLE kb.knowledge_bases ALTER COLUMN description SET STATISTICS 0, ALTER COLUMN etag SET STATISTICS 0;
+ALTER TABLE kb.runs ALTER COLUMN error SET STATISTICS 0;
+ALTER TABLE kb.documents ALTER COLUMN uri SET STATISTICS 0, ALTER COLUMN title SET STATISTICS 0,
+    ALTER COLUMN content_type SET STATISTICS 0, ALTER COLUMN original SET STATISTICS 0, ALTER COLUMN content SET STATISTICS 0,
+    ALTER COLUMN content_hash SET STATISTICS 0, ALTER COLUMN indexed_hash SET STATISTICS 0, ALTER COLUMN settings SET STATISTICS 0,
+    ALTER COLUMN sqlstate SET STATISTICS 0, ALTER COLUMN answers SET STATISTICS 0;
+ALTER TABLE kb.chunks ALTER COLUMN content SET STATISTICS 0, ALTER COLUMN context SET STATISTICS 0, ALTER COLUMN terms SET STATISTICS 0;
+ALTER TABLE kb.jobs ALTER COLUMN error SET STATISTICS 0;
+ALTER TABLE kb.sources ALTER COLUMN error SET STATISTICS 0;
+ALTER TABLE kb.eval_questions ALTER COLUMN question SET STATISTICS 0;
+ALTER TABLE kb.query_log ALTER COLUMN query SET STATISTICS 0;
 
 SELECT pg_catalog.set_config('search_path', pg_catalog.current_setting('kb_install.search_path'), true);

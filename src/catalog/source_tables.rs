@@ -2,10 +2,10 @@
 
 use crate::error::{Error, Result};
 use crate::pg::role::as_owner;
-use crate::pg::txn;
+use crate::pg::{tenant_roles, txn};
 use crate::store::sources::table::{self, Located, Member};
 use crate::store::sources::{Source, catalog};
-use crate::store::{changes, row_documents};
+use crate::store::{changes, row_documents, tenants};
 
 /// The source with its table as it is now: under another name, or under another oid after a restore. An error where the
 /// table is gone or another's.
@@ -82,4 +82,24 @@ pub fn drop_triggers(source: &Source) -> Result<()> {
     let mut relations: Vec<i64> = table::members(relation)?.iter().map(Member::oid).collect();
     relations.extend(&source.partitions);
     table::drop_triggers(source.source_no, &relations)
+}
+
+/// Why a row may not become a document of a tenant; None: it may. The roles that attached the table must be allowed to act for that
+/// tenant, and where a column says whose rows are, so must the role that owns the table. Without any value of the row.
+pub fn refusal(source: &Source, tenant_id: &str) -> Option<String> {
+    if source.config.tenant.is_some() && !tenants::may_act_for(&source.role_name, tenant_id) {
+        return Some(format!("role \"{}\" may not act for its tenant", source.role_name));
+    }
+    source.attached_by.iter().zip(&source.attached_by_oids).find_map(|(name, oid)| {
+        match tenant_roles::may_act_for(name, *oid, tenant_id) {
+            Some(true) => None,
+            Some(false) => Some(format!("role \"{name}\", which attached the table, may not act for its tenant")),
+            // It acted for the knowledge base's tenant then; of others nobody can say.
+            None if tenant_id == source.tenant_id => None,
+            None => Some(format!(
+                "role \"{name}\", which attached the table, is gone, and whether it may act for the row's tenant is not known: attach \
+                 the table again"
+            )),
+        }
+    })
 }

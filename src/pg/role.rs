@@ -4,6 +4,7 @@ use super::{pinned_settings, setting};
 use crate::error::{Error, Object, Result};
 use pgrx::pg_sys;
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::ffi::{CStr, CString};
 
 thread_local! {
@@ -34,11 +35,18 @@ pub fn as_vector_reader<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
 }
 
 /// Runs `work` as the role of this name, under the policies that bind it: for what somebody who is not here any more has
-/// asked for. An error if there is no such role.
+/// asked for. What that role wrote cannot read the session's statement (current_query), in which there may be a question. An error
+/// if there is no such role.
 pub fn as_role_of_name<T>(name: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
     let role = find(name).ok_or_else(|| Error::NotFound { what: Object::Role, id: name.into() })?;
     let before = NAMED.replace(Some(role));
     let _back = Back(|| NAMED.set(before));
+    // SAFETY: the pointer is only kept and set again; what it points to belongs to who runs the statement around this.
+    let statement = unsafe { pg_sys::debug_query_string };
+    // SAFETY: as above.
+    let show = |statement| unsafe { pg_sys::debug_query_string = statement };
+    show(std::ptr::null());
+    let _statement = Back(|| show(statement));
     for_caller(None, || as_role(role, || setting::with_none_kept(&[(c"row_security", c"on")], work)))
 }
 
@@ -66,6 +74,29 @@ pub(super) fn acting() -> [pg_sys::Oid; 4] {
     let caller = caller();
     // SAFETY: they read this process's variables.
     unsafe { [pg_sys::GetSessionUserId(), pg_sys::GetOuterUserId(), caller, NAMED.get().unwrap_or(caller)] }
+}
+
+/// Names and oids of the roles that the session acts as, each once.
+pub fn acting_roles() -> (Vec<String>, Vec<i64>) {
+    let roles: BTreeSet<u32> = acting().into_iter().map(pg_sys::Oid::to_u32).collect();
+    roles.into_iter().filter_map(|role| Some((name_of(role.into())?, i64::from(role)))).unzip()
+}
+
+/// The name of a role; None: there is no such role.
+fn name_of(role: pg_sys::Oid) -> Option<String> {
+    // SAFETY: a look-up by oid; the name is copied.
+    unsafe {
+        let name = pg_sys::GetUserNameFromId(role, true);
+        (!name.is_null()).then(|| CStr::from_ptr(name).to_string_lossy().into_owned())
+    }
+}
+
+/// The role of this name, and the one of this oid, which may be another: a role can have got a new name, and in a restored database
+/// another oid. Neither where the role is gone.
+pub(super) fn known_by(name: &str, oid: i64) -> Vec<pg_sys::Oid> {
+    let by_oid =
+        Some(pg_sys::Oid::from(u32::try_from(oid).unwrap_or(0))).filter(|oid| name_of(*oid).is_some());
+    find(name).into_iter().chain(by_oid).collect()
 }
 
 /// Whether the caller has the rights of a role.

@@ -31,6 +31,13 @@ pub fn of_name(name: &str) -> Bound {
     role::find(name).map_or_else(|| Some(Rc::from([])), of)
 }
 
+/// Whether a role, given by the name and the oid that it had, may act for a tenant; None: it is gone.
+pub fn may_act_for(name: &str, oid: i64, tenant: &str) -> Option<bool> {
+    let known = role::known_by(name, oid);
+    let may = |role: &pg_sys::Oid| of(*role).is_none_or(|bound| bound.iter().any(|bound| bound == tenant));
+    (!known.is_empty()).then(|| known.iter().all(may))
+}
+
 /// A superuser is never bound.
 fn of(role: pg_sys::Oid) -> Bound {
     watched::get(&BOUND, &role, || {

@@ -8,13 +8,13 @@ const GRANTEE: &str = "CASE a.grantee WHEN 0::oid THEN 'PUBLIC'
     ELSE pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(a.grantee)) END";
 
 /// Takes from a new table of schema kb what ALTER DEFAULT PRIVILEGES gave to others. As the owner.
-pub fn take_defaults(table_name: &str) -> Result<()> {
+pub fn take_defaults(table: &str) -> Result<()> {
     let sql = format!(
         "SELECT DISTINCT pg_catalog.format('REVOKE ALL ON kb.%I FROM %s', c.relname, {GRANTEE})
          FROM pg_catalog.pg_class c CROSS JOIN LATERAL pg_catalog.aclexplode(c.relacl) a
          WHERE c.oid = pg_catalog.to_regclass('kb.' || pg_catalog.quote_ident($1))::oid AND a.grantee <> c.relowner"
     );
-    let statements = spi::write(&sql, &[Arg::Text(table_name)], |row| row.get::<String>(0))?;
+    let statements = spi::write(&sql, &[Arg::Text(table)], |row| row.get::<String>(0))?;
     statements.iter().try_for_each(|statement| spi::execute_utility(statement))
 }
 
@@ -38,19 +38,17 @@ pub fn of_others() -> Result<Vec<(String, String, i64)>> {
          granted AS (
              SELECT {GRANTEE} AS grantee, a.privilege_type || ' on ' || o.name AS privilege
              FROM objects o CROSS JOIN LATERAL pg_catalog.aclexplode(o.acl) a
+             JOIN pg_catalog.pg_depend d ON d.classid = o.classid AND d.objid = o.oid AND d.objsubid = 0
+                 AND d.refclassid = 'pg_catalog.pg_extension'::regclass AND d.deptype IN ('e', 'a')
+             JOIN pg_catalog.pg_extension e ON e.oid = d.refobjid AND e.extname = 'kb'
              WHERE a.grantee <> o.owner
-               AND EXISTS (
-                   SELECT FROM pg_catalog.pg_depend d JOIN pg_catalog.pg_extension e ON e.oid = d.refobjid
-                   WHERE d.classid = o.classid AND d.objid = o.oid AND d.objsubid = 0
-                     AND d.refclassid = 'pg_catalog.pg_extension'::regclass AND d.deptype IN ('e', 'a') AND e.extname = 'kb')
                AND NOT EXISTS (
                    SELECT FROM pg_catalog.pg_init_privs i CROSS JOIN LATERAL pg_catalog.aclexplode(i.initprivs) b
                    WHERE i.classoid = o.classid AND i.objoid = o.oid AND i.objsubid = o.part
                      AND b.grantee = a.grantee AND b.privilege_type = a.privilege_type)
-               -- What queries read vectors by.
-               AND NOT (a.privilege_type = 'SELECT' AND o.part = 0 AND a.grantee = 'kb_vectors'::pg_catalog.regrole
-                   AND o.name IN (SELECT pg_catalog.format('kb.%I', b.table_name) FROM kb.builds b
-                                  UNION ALL SELECT pg_catalog.format('kb.%I', v.table_name) FROM kb.vector_dbs v))
+               -- What queries read vector tables by, which are no members of the extension, and go with it.
+               AND NOT (d.deptype = 'a' AND a.privilege_type = 'SELECT' AND o.part = 0
+                   AND a.grantee = 'kb_vectors'::pg_catalog.regrole)
              UNION ALL
              SELECT pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(m.member)), 'membership in role kb_vectors'
              FROM pg_catalog.pg_auth_members m WHERE m.roleid = 'kb_vectors'::pg_catalog.regrole)

@@ -7,7 +7,7 @@ use crate::model::json_fields::RowJsonFields;
 use crate::model::template::Template;
 use crate::model::{Adopt, Embedder, RowContent, RowSource};
 use crate::pg::condition::Condition;
-use crate::pg::role::{as_owner, as_role_of_name};
+use crate::pg::role::{acting_roles, as_owner, as_role_of_name};
 use crate::pg::{setting, trigger, wake};
 use crate::store::changes::{self, What};
 use crate::store::row_documents::{self, RowDocument};
@@ -51,6 +51,7 @@ pub fn attach_table(kb_id: &str, relation: u32, wanted: WantedTable) -> Result<i
         return Err(Error::Argument { argument: "metadata", problem });
     }
     let config = check_config(&table, wanted, embedder.as_ref())?;
+    let (attached_by, attached_by_oids) = acting_roles();
     let mut source = Source {
         source_no: 0,
         kb_no: kb.kb_no,
@@ -65,6 +66,8 @@ pub fn attach_table(kb_id: &str, relation: u32, wanted: WantedTable) -> Result<i
         is_partitioned: table.is_partitioned,
         partitions: Vec::new(),
         attached_at: 0,
+        attached_by,
+        attached_by_oids,
     };
     // As the worker will read it: what the role may not do is told now.
     rows::check(&source)?;

@@ -280,7 +280,7 @@ fn rights() -> Result<Finding> {
         name,
         Status::Warning,
         format!("rights on kb's objects that kb did not give: {}", rights.join("; ")),
-        "REVOKE what is not meant to be; whoever may write kb's tables reads and changes what every tenant has.",
+        "Take back what is not meant to be (REVOKE): whoever may write kb's tables reads and changes what every tenant has.",
     ))
 }
 

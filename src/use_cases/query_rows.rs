@@ -1,11 +1,13 @@
 //! kb.query_rows: answers a question with the rows of attached tables.
 
 use super::query::query;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::candidate::RowSource;
 use crate::model::{Hit, Json, row_key};
+use crate::pg::report;
 use crate::retrieve::Request;
-use crate::store::sources::{Source, catalog, rows, table};
+use crate::store::sources::rows::{self, Sight};
+use crate::store::sources::{Source, catalog, table};
 use std::collections::{BTreeMap, HashMap};
 
 /// A hit with the row that it is of.
@@ -15,7 +17,8 @@ pub struct RowHit {
     pub row: Option<(Json, Json)>,
 }
 
-/// As [`query`], but with the rows as the caller sees them now: what the caller may not see of a table is left out.
+/// As [`query`], but with the rows as they are now. Rows of a table whose row-level security binds the caller are left out, and a
+/// NOTICE says so.
 pub fn query_rows(request: &Request, question: &str) -> Result<Vec<RowHit>> {
     let hits = query(request, question)?;
     let mut by_source: BTreeMap<i64, Vec<usize>> = BTreeMap::new();
@@ -29,11 +32,23 @@ pub fn query_rows(request: &Request, question: &str) -> Result<Vec<RowHit>> {
         let Some(source) = catalog::read(source_no)? else { continue };
         let Some(located) = table::locate(&source)?.filter(|located| located.is_same_owner) else { continue };
         let source = Source { relation: located.relation, relation_name: located.name, ..source };
+        match rows::sight(source.relation)? {
+            Sight::All => {}
+            Sight::ByPolicies => {
+                report::notice(&left_out(&source));
+                continue;
+            }
+            Sight::None => {
+                return Err(Error::Permission {
+                    problem: format!("reading rows of {} takes SELECT on the table", source.relation_name),
+                });
+            }
+        }
         let key = |place: &usize| {
             row_key::decode(&hits[*place].row.external_id, source.key.len()).unwrap_or_default()
         };
         let keys: Vec<Vec<String>> = places.iter().map(key).collect();
-        for (n, key, row) in rows::of_caller(&source, &keys)? {
+        for (n, key, row) in rows::whole(&source, &keys)? {
             found.insert(places[n], (key, row));
         }
     }
@@ -42,4 +57,13 @@ pub fn query_rows(request: &Request, question: &str) -> Result<Vec<RowHit>> {
         (_, row) => Some(RowHit { hit, row }),
     };
     Ok(hits.into_iter().enumerate().filter_map(with_row).collect())
+}
+
+/// Why rows are left out, and how the caller gets them.
+fn left_out(source: &Source) -> String {
+    format!(
+        "rows of {} are left out: its row-level security binds this role, and kb runs no policy of a table's owner with the rights \
+         of who asks; to read them, join kb.query with the table, whose key is external_id",
+        source.relation_name
+    )
 }

@@ -3,7 +3,7 @@
 use super::row_intake::TIME_LIMIT;
 use super::source_faults::told;
 use crate::catalog::partitions;
-use crate::catalog::source_tables::located;
+use crate::catalog::source_tables::{located, refusal};
 use crate::error::Result;
 use crate::model::states::Priority;
 use crate::model::{id, row_key};
@@ -12,7 +12,6 @@ use crate::store::changes::{self, Filled};
 use crate::store::jobs::{self, Subject};
 use crate::store::sources::rows::{self, KeyRow};
 use crate::store::sources::{Source, catalog, table};
-use crate::store::tenants;
 use std::time::{Duration, Instant};
 
 /// Rows that were there before, enqueued at once; how many jobs a knowledge base may have when more are; and for how long
@@ -30,8 +29,7 @@ fn problem(source: &Source, tenant_id: &str, name: &str) -> Option<String> {
     {
         return Some(format!("its key or tenant: {problem}"));
     }
-    let is_own = source.config.tenant.is_none() || tenants::may_act_for(&source.role_name, tenant_id);
-    (!is_own).then(|| format!("role \"{}\" may not act for its tenant", source.role_name))
+    refusal(source, tenant_id)
 }
 
 /// Enqueues rows; not those that cannot become documents.

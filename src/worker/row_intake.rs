@@ -8,7 +8,7 @@ use super::source_faults::SourceFaults;
 use super::target::Targets;
 use crate::catalog::quota::Charge;
 use crate::catalog::row_document;
-use crate::catalog::source_tables::located;
+use crate::catalog::source_tables::{located, refusal};
 use crate::error::{Error, Result};
 use crate::model::row_key;
 use crate::model::states::{Priority, PutStatus};
@@ -310,6 +310,16 @@ fn take(
         }
         Err(error) => return Ok(Read::Failed(job.clone(), error)),
     };
+    // Roles can have been bound since the job was made.
+    if let Some(problem) = refusal(source, &job.tenant_id) {
+        catalog::set_error(source.source_no, Some(&format!("{}{problem}", catalog::REFUSED)))?;
+        if present.is_none() {
+            jobs::finish(std::slice::from_ref(job))?;
+            return Ok(Read::Done);
+        }
+        let external_id = job.external_id.clone();
+        return Ok(Read::Failed(job.clone(), Error::Document { external_id, problem }));
+    }
     if let Err(error) = charge(source, &job.tenant_id, &document) {
         return if error.is_lock() { Err(error) } else { Ok(Read::Failed(job.clone(), error)) };
     }

@@ -88,6 +88,7 @@ const SHARED_FILES: &[(&str, &str)] = &[
     ("readable_tenants", "current_tenant"),
     ("bound_tenants", "current_tenant"),
     ("unbind_role", "bind_role"),
+    ("refuse_share", "share"),
     ("unshare", "share"),
     ("_tables_altered", "tables_altered"),
     ("delete_by_filter", "delete_document"),

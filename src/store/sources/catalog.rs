@@ -44,12 +44,16 @@ pub struct Source {
     pub partitions: Vec<i64>,
     /// When it was attached last, in microseconds since 1970.
     pub attached_at: i64,
+    /// The roles that attached it, by their names and their oids then: the one that logged in, the one that was SET and the one whose
+    /// rights counted.
+    pub attached_by: Vec<String>,
+    pub attached_by_oids: Vec<i64>,
 }
 
 const COLUMNS: &str =
     "s.source_no, s.kb_no, k.id, s.tenant_id, s.relation::bigint, s.relation_name, s.role_name::text, s.key,
     s.config, s.backfill, s.is_partitioned, s.partitions::bigint[],
-    (pg_catalog.date_part('epoch', s.updated_at) * 1000000)::bigint";
+    (pg_catalog.date_part('epoch', s.updated_at) * 1000000)::bigint, s.attached_by::text[], s.attached_by_oids::bigint[]";
 
 /// Whether the table $1 may be that of a source: it has the oid, or the name.
 const MAY_BE: &str = "s.relation = $1::oid OR s.relation_name = (
@@ -73,6 +77,8 @@ fn source(row: &Row) -> Result<Source> {
         is_partitioned: row.get(10)?,
         partitions: row.get(11)?,
         attached_at: row.get(12)?,
+        attached_by: row.get(13)?,
+        attached_by_oids: row.get(14)?,
     })
 }
 
@@ -232,15 +238,20 @@ pub fn put(source: &Source) -> Result<i64> {
         Arg::Json(&config),
         Arg::Long(source.source_no),
         Arg::Bool(source.is_partitioned),
+        Arg::Texts(&source.attached_by),
+        Arg::Longs(&source.attached_by_oids),
     ];
     let sql = match source.source_no {
         0 => {
-            "INSERT INTO kb.sources (kb_no, tenant_id, type, relation, relation_name, role_name, key, config, backfill, is_partitioned)
-             SELECT $1, $2, 'table', $3::oid, $4, $5::name, $6, $7, '{}', $9 WHERE $8 = 0 RETURNING source_no"
+            "INSERT INTO kb.sources (kb_no, tenant_id, type, relation, relation_name, role_name, key, config, backfill, is_partitioned,
+                 attached_by, attached_by_oids)
+             SELECT $1, $2, 'table', $3::oid, $4, $5::name, $6, $7, '{}', $9, $10::name[], $11::oid[]
+             WHERE $8 = 0 RETURNING source_no"
         }
         _ => {
             "UPDATE kb.sources SET relation = $3::oid, relation_name = $4, role_name = $5::name, key = $6, config = $7,
-                 backfill = '{}', error = NULL, updated_at = now(), is_partitioned = $9
+                 backfill = '{}', error = NULL, updated_at = now(), is_partitioned = $9,
+                 attached_by = $10::name[], attached_by_oids = $11::oid[]
              WHERE source_no = $8 AND kb_no = $1 AND tenant_id = $2 RETURNING source_no"
         }
     };

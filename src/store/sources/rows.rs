@@ -9,7 +9,6 @@ use crate::pg::json::Jsonb;
 use crate::pg::role::as_role_of_name;
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg, quote};
-use std::collections::HashSet;
 
 /// A row, as far as it is a document.
 #[derive(Debug, Clone, PartialEq)]
@@ -161,43 +160,55 @@ fn as_table_owner<T>(source: &Source, work: impl FnOnce() -> Result<T>) -> Resul
     as_role_of_name(&source.role_name, || setting::with(PRINTED, work))
 }
 
-/// Where a row is stored, in whichever partition.
-const ROW_PLACE: &str = "pg_catalog.concat(t.tableoid, ' ', t.ctid)";
+/// What the caller may see of a table's rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sight {
+    All,
+    /// Those that row-level security lets through. Only its policies tell which, and those call what the table's owner wrote.
+    ByPolicies,
+    /// None: a right to read every column, or to use the schema, is missing.
+    None,
+}
 
-/// Rows that the caller may see, as they are: their places among these keys, their keys and themselves as JSON objects. Under
-/// the caller's snapshot. They are made JSON as the role that owns the table, since that calls what its owner wrote; what the
-/// caller may see is asked as the caller.
-pub fn of_caller(source: &Source, keys: &[Vec<String>]) -> Result<Vec<(usize, Json, Json)>> {
+/// What the caller may see, by catalogs only. Not even a plan of a statement on the table is made as the caller: that evaluates
+/// what its owner wrote into policies, constraints and indexes.
+pub fn sight(relation: u32) -> Result<Sight> {
+    let found = spi::read_one(
+        "SELECT pg_catalog.has_schema_privilege(c.relnamespace, 'USAGE') AND (
+                    pg_catalog.has_table_privilege(c.oid, 'SELECT') OR NOT EXISTS (
+                        SELECT FROM pg_catalog.pg_attribute a
+                        WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+                          AND NOT pg_catalog.has_column_privilege(c.oid, a.attnum, 'SELECT'))),
+                pg_catalog.row_security_active(c.oid) AND pg_catalog.pg_get_userbyid(c.relowner) <> current_user
+         FROM pg_catalog.pg_class c WHERE c.oid = $1::oid",
+        &[Arg::Long(i64::from(relation))],
+        |row| Ok((row.get::<bool>(0)?, row.get::<bool>(1)?)),
+    )?;
+    Ok(match found {
+        Some((true, false)) => Sight::All,
+        Some((true, true)) => Sight::ByPolicies,
+        _ => Sight::None,
+    })
+}
+
+/// Rows as they are, for a caller who may see all of them: their places among these keys, their keys and themselves as JSON
+/// objects. Under the caller's snapshot, and read as the role that owns the table: its columns' types and its indexes call what
+/// that role wrote.
+pub fn whole(source: &Source, keys: &[Vec<String>]) -> Result<Vec<(usize, Json, Json)>> {
     let types = key_types(source.relation, &source.key)?;
     let object =
         |column: &String| format!("pg_catalog.jsonb_build_object({}, t.{})", literal(column), quote(column));
     let key: Vec<String> = source.key.iter().map(object).collect();
-    let columns =
-        format!("u.kb_place, {}, pg_catalog.to_jsonb(t), {ROW_PLACE}, t.ctid::text", key.join(" || "));
+    let columns = format!("u.kb_place, {}, pg_catalog.to_jsonb(t)", key.join(" || "));
     let parts = parts(keys, types.len());
     let arguments: Vec<Arg> = parts.iter().map(|part| Arg::Texts(part)).collect();
     let sql = statement(source, &types, &columns, "true");
-    let mut found = as_role_of_name(&source.role_name, || {
+    as_role_of_name(&source.role_name, || {
         spi::read(&sql, &arguments, |row| {
             let json = |column| Ok::<_, Error>(row.get::<Jsonb>(column)?.0);
-            let place = (row.get::<String>(3)?, row.get::<String>(4)?);
-            Ok((row.get::<i64>(0)? as usize - 1, json(1)?, json(2)?, place))
+            Ok((row.get::<i64>(0)? as usize - 1, json(1)?, json(2)?))
         })
-    })?;
-    let places: Vec<String> = found.iter().map(|(_, _, _, (_, ctid))| ctid.clone()).collect();
-    // Naming the whole row takes the right to read every column.
-    let visible: HashSet<String> = spi::read(
-        &format!(
-            "SELECT {ROW_PLACE} FROM {} AS t WHERE t.ctid = ANY ($1::tid[]) AND (t IS NULL) IS NOT NULL",
-            source.relation_name
-        ),
-        &[Arg::Texts(&places)],
-        |row| row.get(0),
-    )?
-    .into_iter()
-    .collect();
-    found.retain(|(_, _, _, (place, _))| visible.contains(place));
-    Ok(found.into_iter().map(|(n, key, row, _)| (n, key, row)).collect())
+    })
 }
 
 /// Rows by their keys, of a statement `around` the one that finds them.

@@ -136,11 +136,110 @@ fn a_question_is_answered_with_the_rows_that_the_caller_may_see() {
     );
     let mut reader = cluster.connect_as(APP, "reader");
     assert_eq!(reader.fault(all).code, "42501");
+    // As a statement of the reader's own would need them: every column, and the schema.
+    db.run("GRANT SELECT (id, title, body, status, tags) ON articles TO reader");
+    assert_eq!(reader.fault(all).code, "42501");
+    db.run("GRANT SELECT (views) ON articles TO reader");
+    assert_eq!(reader.all::<String>(all).len(), 3);
+    db.run("CREATE SCHEMA closed; ALTER TABLE articles SET SCHEMA closed");
+    assert_eq!(reader.fault(all).code, "42501");
+    db.run("GRANT USAGE ON SCHEMA closed TO reader; ALTER TABLE closed.articles RENAME TO renamed");
+    assert_eq!(reader.all::<String>(all).len(), 3);
+    // Which rows the policies let through tell the policies only, which are the owner's code.
     db.run(
-        "GRANT SELECT ON articles TO reader; ALTER TABLE articles ENABLE ROW LEVEL SECURITY;
-            CREATE POLICY p ON articles USING (title = 'Two')",
+        "ALTER TABLE closed.renamed ENABLE ROW LEVEL SECURITY; CREATE POLICY p ON closed.renamed USING (title = 'Two')",
     );
-    assert_eq!(reader.all::<String>(all), ["2 {\"id\": 2} Two published", "by hand"]);
-    db.run("ALTER TABLE articles RENAME TO renamed");
-    assert_eq!(reader.all::<String>(all).len(), 2);
+    assert_eq!(reader.all::<String>(all), ["by hand"]);
+    let joined =
+        "SELECT t.title FROM kb.query('k', 'leave', 9) q JOIN closed.renamed t ON t.id::text = q.external_id";
+    assert_eq!(reader.all::<String>(joined), ["Two"]);
+    assert_eq!(db.all::<String>(all).len(), 3);
+    db.run("ALTER ROLE reader BYPASSRLS");
+    assert_eq!(reader.all::<String>(all).len(), 3);
+}
+
+/// Functions of `author` that say as whom they run, and try to bind a role of another tenant to their own.
+const EVIL: &str = "CREATE FUNCTION evil() RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$BEGIN
+         RAISE LOG 'evil as %, statement %', current_user, coalesce(current_query(), 'unknown');
+         BEGIN
+             PERFORM kb.bind_role('vic', 'att');
+             RAISE LOG 'evil has bound';
+         EXCEPTION WHEN OTHERS THEN NULL;
+         END;
+         RETURN true;
+     END$$;
+     CREATE FUNCTION evil(text) RETURNS boolean LANGUAGE sql AS 'SELECT public.evil()';
+     CREATE TYPE pair AS (a text, b text);
+     CREATE FUNCTION pair_json(pair) RETURNS json LANGUAGE sql AS $$SELECT to_json(public.evil()::text)$$;
+     CREATE CAST (pair AS json) WITH FUNCTION pair_json(pair);
+     CREATE DOMAIN number AS int CHECK (public.evil());";
+
+#[test]
+fn asking_runs_nothing_that_a_tables_owner_wrote_as_who_asks() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.run(
+        "CREATE ROLE author LOGIN IN ROLE kb_writer; CREATE ROLE vic LOGIN IN ROLE kb_writer; CREATE ROLE boss LOGIN IN ROLE kb_admin;
+         GRANT CREATE ON SCHEMA public TO author; SELECT kb.bind_role('author', 'att'), kb.bind_role('vic', 'vic')",
+    );
+    let mut author = cluster.connect_as(APP, "author");
+    author.run(EVIL);
+    author.run("SELECT kb.create_knowledge_base('k', 'hash')");
+    // What is evaluated when a statement on the table is planned, and what its rows' types call.
+    author.run(
+        "CREATE TABLE open (id number PRIMARY KEY, body text, more pair, CHECK (public.evil()));
+         CREATE INDEX ON open (id) WHERE public.evil(); GRANT ALL ON open TO PUBLIC;
+         INSERT INTO open VALUES (1, 'An open row', ('a', 'b')); SELECT kb.attach_table('k', 'open', 'body')",
+    );
+    author.run(
+        "CREATE TABLE trap (id int PRIMARY KEY, body text); GRANT ALL ON trap TO PUBLIC; INSERT INTO trap VALUES (10, 'A trapped row');
+         ALTER TABLE trap ENABLE ROW LEVEL SECURITY; CREATE POLICY p ON trap USING (public.evil(body));
+         SELECT kb.attach_table('k', 'trap', 'body')",
+    );
+    author.run(
+        "CREATE TABLE parts (id number, body text, PRIMARY KEY (id)) PARTITION BY RANGE (id);
+         CREATE TABLE part PARTITION OF parts DEFAULT; GRANT ALL ON parts, part TO PUBLIC;
+         INSERT INTO parts VALUES (20, 'A row in parts'); SELECT kb.attach_table('k', 'parts', 'body')",
+    );
+    author.run("SELECT kb.share('k', 'vic')");
+    author.wait("k");
+    // The same rows for all to ask.
+    db.run("SET kb.tenant = 'shared'; SELECT kb.create_knowledge_base('of all', 'hash')");
+    for table in ["open", "trap", "parts"] {
+        db.run(&format!("SELECT kb.attach_table('of all', '{table}', 'body')"));
+    }
+    db.wait("of all");
+    let asked = |kb: &str| {
+        format!(
+            "SELECT external_id FROM kb.query_rows('{kb}', 'whose secret row is this?', 9, min_score => 0) ORDER BY 1"
+        )
+    };
+    for (role, tenant, kb, rows) in [
+        ("boss", "att", "k", &["1", "20"][..]),
+        // Which tables others have attached a tenant does not see.
+        ("vic", "vic", "k", &[]),
+        ("vic", "vic", "of all", &["1", "20"]),
+        ("postgres", "att", "k", &["1", "10", "20"]),
+        ("author", "att", "of all", &["1", "10", "20"]),
+    ] {
+        let mut session = cluster.connect_as(APP, role);
+        session.run(&format!("SET kb.tenant = '{tenant}'"));
+        assert_eq!(session.all::<String>(&asked(kb)), rows, "{role}, {kb}");
+        session.run("SELECT * FROM kb.row_status('trap', '10'); SELECT * FROM kb.row_status('open', '1')");
+        session.run("SELECT * FROM kb.context('k', 'a row'), kb.explain('k', 'a row'), kb.health()");
+    }
+    db.run("SET kb.tenant = 'att'; SELECT * FROM kb.reconcile('k')");
+    assert_eq!(db.all::<String>("SELECT tenant_id FROM kb.tenant_roles WHERE role_name = 'vic'"), ["vic"]);
+    let log = cluster.log();
+    assert!(
+        log.contains("LOG:  evil as author, statement unknown") && !log.contains("evil has bound"),
+        "{log}"
+    );
+    let told: Vec<&str> = log
+        .lines()
+        .filter(|line| {
+            line.contains("LOG:  evil as ") && (!line.contains("evil as author") || line.contains("secret"))
+        })
+        .collect();
+    assert_eq!(told, [""; 0]);
 }

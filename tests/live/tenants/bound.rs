@@ -313,3 +313,90 @@ fn what_a_bound_roles_table_runs_in_the_worker_is_bound_too() {
     let log = cluster.log();
     assert!(log.contains("refused to spy") && !log.contains("spied: "), "{log}");
 }
+
+/// Of the documents that come from tables, what they are and whose.
+fn of_rows(db: &mut Db) -> Vec<String> {
+    db.all("SELECT concat_ws(' ', tenant_id, external_id, content) FROM kb.documents WHERE source_no IS NOT NULL ORDER BY 1")
+}
+
+#[test]
+fn rows_are_of_tenants_only_that_who_attached_their_table_may_act_for() {
+    let Some((cluster, mut db)) = bound() else { return };
+    // A group that is bound to nothing owns the tables; a and taker, who are bound to a, are its members.
+    db.run(
+        "CREATE ROLE owners IN ROLE kb_writer; GRANT owners TO a; GRANT CREATE ON SCHEMA public TO owners;
+         CREATE ROLE taker LOGIN NOINHERIT IN ROLE owners; SELECT kb.bind_role('taker', 'a'); SET ROLE owners;
+         CREATE FUNCTION attach(t text) RETURNS bigint LANGUAGE sql SECURITY DEFINER AS
+             $$SELECT kb.attach_table('k', t::regclass, 'body', tenant => 'whose')$$; RESET ROLE",
+    );
+    let attach = |table: &str| format!("SELECT kb.attach_table('k', '{table}', 'body', tenant => 'whose')");
+    for (table, role, sql) in [
+        ("inherited", "a", attach("inherited")),
+        ("taken", "taker", format!("SET ROLE owners; {}", attach("taken"))),
+        ("defined", "a", "SELECT attach('defined')".to_string()),
+    ] {
+        db.run(&format!(
+            "SET ROLE owners; CREATE TABLE {table} (id text PRIMARY KEY, whose text, body text); RESET ROLE;
+             INSERT INTO {table} VALUES ('1 {table}', 'a', 'Its own'), ('2 {table}', 'b', 'Smuggled')"
+        ));
+        cluster.connect_as(APP, role).run(&sql);
+        db.run("SET kb.tenant = 'a'");
+        db.wait("k");
+        db.run(&format!(
+            "INSERT INTO {table} VALUES ('3 {table}', 'b', 'Smuggled later'), ('4 {table}', 'shared', 'Smuggled to all')"
+        ));
+        db.wait("k");
+        assert_eq!(of_rows(&mut db), [format!("a 1 {table} Its own")], "{table}");
+        let error: String = db.one("SELECT error FROM kb.sources");
+        assert!(error.contains("may not act for its tenant"), "{error}");
+        db.run(&format!("SELECT kb.detach_table('k', '{table}', false); RESET kb.tenant"));
+    }
+}
+
+#[test]
+fn who_is_bound_after_attaching_writes_to_no_other_tenant_from_then_on() {
+    let Some((cluster, mut db)) = bound() else { return };
+    db.run("CREATE TABLE t (id int PRIMARY KEY, whose text, body text); CREATE ROLE owners IN ROLE kb_writer; ALTER TABLE t OWNER TO owners; GRANT owners TO pool");
+    db.run("INSERT INTO t VALUES (1, 'a', 'Of a'), (2, 'b', 'Of b')");
+    let mut pool = cluster.connect_as(APP, "pool");
+    pool.run("SET kb.tenant = 'a'; SELECT kb.attach_table('k', 't', 'body', tenant => 'whose')");
+    db.run("SET kb.tenant = 'a'");
+    db.wait("k");
+    assert_eq!(of_rows(&mut db), ["a 1 Of a", "b 2 Of b"]);
+    db.run("SELECT kb.bind_role('pool', 'a')");
+    db.run(
+        "UPDATE t SET body = body || ' edited'; INSERT INTO t VALUES (3, 'b', 'Later'), (4, 'a', 'Later')",
+    );
+    db.wait("k");
+    assert_eq!(of_rows(&mut db), ["a 1 Of a edited", "a 4 Later", "b 2 Of b"]);
+    // Not by a job either that somebody else makes.
+    db.run("SET kb.tenant = 'b'; UPDATE kb.jobs SET source_no = source_no; SELECT kb.ingest('k'); SET kb.tenant = 'a'; SELECT kb.ingest('k')");
+    db.wait("k");
+    assert!(of_rows(&mut db).contains(&"b 2 Of b".to_string()));
+    // Under another name it is bound, too; and of who is gone nobody can say for whom it may act.
+    for sql in [
+        "ALTER ROLE pool RENAME TO pond",
+        "SELECT kb.unbind_role('pond'); DROP OWNED BY pond; DROP ROLE pond",
+    ] {
+        db.run(sql);
+        db.run("UPDATE t SET body = body || ' again' WHERE id < 3");
+        db.wait("k");
+        let rows = of_rows(&mut db);
+        assert!(rows.contains(&"b 2 Of b".to_string()), "{sql}: {rows:?}");
+        assert!(rows.iter().any(|row| row.starts_with("a 1 Of a edited again")), "{sql}: {rows:?}");
+    }
+    let error: String = db.one("SELECT error FROM kb.sources");
+    assert!(error.contains("\"pool\"") && error.contains("attach the table again"), "{error}");
+    db.run("SELECT kb.attach_table('k', 't', 'body', tenant => 'whose')");
+    db.wait("k");
+    assert!(of_rows(&mut db).contains(&"b 3 Later".to_string()));
+    // Without a column that says whose rows are, too: who is bound elsewhere does not write to the knowledge base any more.
+    db.run("CREATE TABLE plain (id text PRIMARY KEY, body text); ALTER TABLE plain OWNER TO either; SELECT kb.unbind_role('either')");
+    let mut either = cluster.connect_as(APP, "either");
+    either.run("SET kb.tenant = 'c'; SELECT kb.attach_table('k', 'plain', 'body')");
+    db.run(
+        "SELECT kb.bind_role('either', 'a'); INSERT INTO plain VALUES ('plain', 'To c'); SET kb.tenant = 'c'",
+    );
+    db.wait("k");
+    assert_eq!(db.count("kb.documents WHERE external_id = 'plain'"), 0);
+}
