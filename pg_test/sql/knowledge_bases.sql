@@ -132,7 +132,7 @@ SELECT left(try(format($$SELECT kb.create_knowledge_base('%s', 'hash')$$, repeat
        left(try(format($$SELECT kb.create_vector_db('%s')$$, repeat('x', 256))), 5);
 SELECT kb.create_knowledge_base('kbs_nothing', 'hash');
 SELECT try($$SELECT * FROM kb.query('kbs_nothing', 'x', options => '{"on_error": "shrug"}')$$);
-SELECT kb.put_document('kbs_nothing', 'empty.html', '<html><head><script>alert(1)</script></head><body></body></html>');
+SELECT kb.put_document('kbs_nothing', 'deep.html', repeat('<div>', 300));
 SELECT kb.wait('kbs_nothing', 60);
-SELECT external_id, error, sqlstate FROM kb.failures WHERE kb_id = 'kbs_nothing';
+SELECT external_id, error ~ 'more than 200 deep', sqlstate FROM kb.failures WHERE kb_id = 'kbs_nothing';
 SELECT kb.drop_knowledge_base('kbs_nothing');
