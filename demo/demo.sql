@@ -50,7 +50,7 @@ FROM (SELECT chunk_id, min(rank) FILTER (WHERE mode = 'dense') AS dense, min(ran
       GROUP BY chunk_id) AS found
 ORDER BY hybrid, dense, keyword;
 SELECT E'\nThe same as a prompt''s context of at most 500 tokens:\n';
-SELECT '  ' || replace(rtrim(kb.context('manual', :'question', 500, mode => 'hybrid'), E'\n'), E'\n', E'\n  ');
+SELECT '  ' || replace(rtrim(context, E'\n'), E'\n', E'\n  ') FROM kb.context('manual', :'question', 500, mode => 'hybrid');
 \echo
 -- A table that is there already: its rows follow every commit.
 CREATE TABLE IF NOT EXISTS articles (id integer PRIMARY KEY, title text, body text, status text);

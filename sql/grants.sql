@@ -69,8 +69,9 @@ GRANT EXECUTE ON FUNCTION kb.extract_text(jsonb, jsonb) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.query(text, text, integer, double precision, jsonb, integer, text, jsonb) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.query_vector TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.query_rows(text, text, integer, double precision, jsonb, integer, text, jsonb) TO kb_reader;
-GRANT EXECUTE ON FUNCTION kb.query(text[], text, integer, double precision, jsonb, integer, text, jsonb) TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.query(text[], text, integer, double precision, jsonb, integer, text, jsonb, double precision[]) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.context(text, text, integer, text, integer, double precision, jsonb, text, jsonb) TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.context(text[], text, integer, text, integer, double precision, jsonb, text, jsonb, double precision[]) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.annotate(text, uuid[]) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.explain TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.wait(text, double precision) TO kb_reader;
@@ -163,11 +164,13 @@ COMMENT ON FUNCTION kb.retry(text, text) IS
 COMMENT ON FUNCTION kb.chunk(text, jsonb, text, text) IS
     'What a chunking setting makes of a text: content, tokens, start_char (from 0) and end_char (exclusive), headings. Stores nothing.';
 COMMENT ON FUNCTION kb.query(text, text, integer, double precision, jsonb, integer, text, jsonb) IS
-    'The chunks of a knowledge base that answer a question, best first: at most top_k, each with a score (similarity, larger is nearer; cosine: 0 to 1) of at least min_score, of documents that pass filter; the lowest ranked are dropped until the rest have at most max_tokens. NULL takes the knowledge base''s own setting. mode: dense (by meaning), keyword (by words, with BM25; "quoted phrases" and -exclusions are honoured; no score), hybrid (both, fused). options: settings of retrieval for this call, and explain: locator says the ranks.';
-COMMENT ON FUNCTION kb.query(text[], text, integer, double precision, jsonb, integer, text, jsonb) IS
-    'Asks several knowledge bases at once: each as kb.query does, then their rows by their ranks, equal texts once. kb_id says where a row is from; scores of different knowledge bases are not comparable.';
+    'The chunks of a knowledge base that answer a question, best first: at most top_k, each with a score (similarity, larger is nearer; cosine: 0 to 1) of at least min_score, of documents that pass filter; a row that does not fit into what better ones leave of max_tokens is left out. NULL takes the knowledge base''s own setting. mode: dense (by meaning), keyword (by words, with BM25; "quoted phrases" and -exclusions are honoured; no score), hybrid (both, fused). options: settings of retrieval for this call, and explain: locator says the ranks.';
+COMMENT ON FUNCTION kb.query(text[], text, integer, double precision, jsonb, integer, text, jsonb, double precision[]) IS
+    'Asks several knowledge bases at once: each as kb.query does, then their rows in one order, equal texts once. Rows of vectors of one fingerprint and metric are ordered by their similarity, in mode hybrid also by the words that they have; rows that cannot be compared by their ranks. weights: what each of kb_ids counts, in their order. kb_id says where a row is from.';
 COMMENT ON FUNCTION kb.context(text, text, integer, text, integer, double precision, jsonb, text, jsonb) IS
-    'The answer of kb.query as one text for a prompt: numbered blocks with title, uri, headings and characters, chunks that meet joined, at most max_tokens with all that is around them. format: markdown, xml or json.';
+    'The answer of kb.query as one text for a prompt (context): numbered blocks with title, uri, headings and characters, chunks that meet joined, at most max_tokens with all that is around them; and what is in it: chunk_ids (as kb.annotate takes them), blocks (an array of objects with kb_id, external_id, title, uri, chunk_ids, score, rank_score, start_char, end_char, truncated, metadata), tokens, and truncated: whether the best block had to be cut. format: markdown, xml or json.';
+COMMENT ON FUNCTION kb.context(text[], text, integer, text, integer, double precision, jsonb, text, jsonb, double precision[]) IS
+    'The same for the answer of several knowledge bases, as kb.query gives it.';
 COMMENT ON FUNCTION kb.explain(text, text, integer, double precision, jsonb, integer, text, jsonb, text, uuid) IS
     'How kb.query answers a question: settings, scans, candidates of each leg and stage, what was left out and why, milliseconds of each step; of external_id or chunk_id, why it is not in the answer. What the caller may not read is as if absent.';
 COMMENT ON FUNCTION kb.annotate(text, uuid[]) IS
@@ -267,13 +270,13 @@ COMMENT ON FUNCTION kb.unindex_metadata(text, text, text) IS
     'Ends the index on a key of metadata (type NULL: of every type); how many there were. It is dropped when no knowledge base wants it any more.';
 -- Measuring.
 GRANT SELECT ON kb.eval_sets, kb.eval_questions, kb.index_recall TO kb_reader;
-GRANT EXECUTE ON FUNCTION kb.evaluate(text, text, jsonb[]) TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.evaluate(text, text, jsonb[]), kb.evaluate_questions(text, text, jsonb[]) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.create_eval_set(text, text) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.drop_eval_set(text, text) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.put_eval_question(text, text, text, text, jsonb, jsonb) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.delete_eval_question(text, text, text) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.load_eval(text, text, text, text) TO kb_writer;
-GRANT EXECUTE ON FUNCTION kb.tune(text, text, boolean) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.tune(text, text, boolean, integer, integer) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.measure_recall(text, integer, text) TO kb_writer;
 COMMENT ON FUNCTION kb.create_eval_set(text, text) IS
     'Makes an evaluation set, without questions, of a knowledge base.';
@@ -286,9 +289,11 @@ COMMENT ON FUNCTION kb.delete_eval_question(text, text, text) IS
 COMMENT ON FUNCTION kb.load_eval(text, text, text, text) IS
     'Puts a data set in BEIR''s form into an evaluation set, which is made if there is none: the contents of queries.jsonl (_id, text) and of qrels.tsv (query-id, corpus-id, score). Queries without judgements are left out; how many questions were put.';
 COMMENT ON FUNCTION kb.evaluate(text, text, jsonb[]) IS
-    'Asks the questions of an evaluation set under each of some options (as of kb.query, and k, 10 where it is left out; NULL: the knowledge base''s own settings) and measures the answers as trec_eval does: means of recall, precision, ndcg and hit_rate at k, and of mrr; ann_recall: what the index finds of what an exact search finds; p50_ms and p95_ms: how long a question takes, without its embedding; unanswered: questions that got no row.';
-COMMENT ON FUNCTION kb.tune(text, text, boolean) IS
-    'Measures the present settings of a knowledge base, modes dense and keyword, and hybrid with several weights, by an evaluation set, and proposes one by nDCG at 10, if the gain is no chance (cross-validation). With apply, what is proposed becomes the knowledge base''s retrieval.';
+    'Asks the questions of an evaluation set under each of some options (as of kb.query, and k, 10 where it is left out; NULL: the knowledge base''s own settings) and measures the answers as trec_eval does: means of recall, precision, ndcg and hit_rate at k, and of mrr; ann_recall: what the index finds of what an exact search finds; p50_ms and p95_ms: how long a question takes, without its embedding; unanswered: questions that got no row. k counts documents; for a question whose judgements have start and end it counts rows.';
+COMMENT ON FUNCTION kb.evaluate_questions(text, text, jsonb[]) IS
+    'As kb.evaluate, with a row for each question and set of options (option_set: its number, from 1 on), so that settings can be compared question by question.';
+COMMENT ON FUNCTION kb.tune(text, text, boolean, integer, integer) IS
+    'Measures the present settings of a knowledge base, modes dense and keyword, and hybrid with several weights, by an evaluation set, and proposes one by nDCG at k (10), if the gain is no chance (cross-validation). top_k: chunks that are asked for. With apply, what is proposed becomes the knowledge base''s retrieval.';
 COMMENT ON FUNCTION kb.measure_recall(text, integer, text) IS
     'Compares the index of a knowledge base with exact search by the vectors of sample chunks, without themselves, or with source log by sample questions of the session''s tenant in kb.query_log, which are embedded anew: recall, how many were compared, and the ef_search used (NULL: there is no index, every search is exact). Keeps the result in kb.index_recall for kb.health. Where ef_search is auto, chooses the least one that finds 0.97.';
 -- The query log.

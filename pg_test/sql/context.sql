@@ -15,12 +15,17 @@ SELECT count(*), count(DISTINCT external_id) FROM kb.query('ctx', 'leave', 5, op
 SELECT count(*) FROM kb.query('ctx', 'leave', 5, options => '{"neighbors": 0, "mmr": {"lambda": 0.4}, "collapse": 0.8}');
 
 -- One text.
-SELECT kb.context('ctx', 'ships leave the harbor', top_k => 1);
-SELECT kb.context('ctx', 'ships leave the harbor', 200, 'xml', 1);
-SELECT kb.context('ctx', 'ships leave the harbor', 200, 'json', 1);
-SELECT kb.context('ctx', 'ships', 1), kb.context('ctx', 'ships', 1, 'xml'), kb.context('ctx', 'ships', 1, 'json');
-SELECT kb.context('ctx', 'ships', format => 'html');
-SELECT kb.context('ctx', 'ships', format => NULL);
+SELECT context FROM kb.context('ctx', 'ships leave the harbor', top_k => 1);
+SELECT context FROM kb.context('ctx', 'ships leave the harbor', 200, 'xml', 1);
+SELECT context, tokens, truncated FROM kb.context('ctx', 'ships leave the harbor', 200, 'json', 1);
+SELECT cardinality(chunk_ids), blocks->0->'chunk_ids' = to_jsonb(chunk_ids), (blocks->0) - '{chunk_ids,score,rank_score}'::text[],
+    (blocks->0->>'score')::float8 > 0.3 FROM kb.context('ctx', 'ships leave the harbor', top_k => 1);
+-- A short header, then the beginning of the best block, then nothing.
+SELECT context, tokens, truncated FROM kb.context('ctx', 'ships leave the harbor', 30, top_k => 1);
+SELECT context, tokens, truncated FROM kb.context('ctx', 'ships leave the harbor', 20, top_k => 1);
+SELECT context, tokens, truncated FROM unnest('{markdown,xml,json}'::text[]) f, kb.context('ctx', 'ships', 1, f);
+SELECT * FROM kb.context('ctx', 'ships', format => 'html');
+SELECT * FROM kb.context('ctx', 'ships', format => NULL);
 
 -- Quotes.
 SELECT a - 'chunk_id' FROM jsonb_array_elements(kb.annotate('I read that TRAINS leave the  station at seven, and cars leave the garage whenever drivers like.',
@@ -38,6 +43,10 @@ FROM kb.query(ARRAY['ctx', 'ctx2'], 'cars leave the garage', 2, options => '{"ne
 SELECT count(*) FROM kb.query('{ctx,ctx2}'::text[], 'cars leave the garage', 1);
 SELECT * FROM kb.query('{}'::text[], 'cars');
 SELECT * FROM kb.query(ARRAY['ctx', NULL], 'cars');
+SELECT rank, kb_id, external_id FROM kb.query(ARRAY['ctx2', 'ctx'], 'ships leave the harbor', 2, options => '{"neighbors": 0}', weights => '{1, 0.01}');
+SELECT * FROM kb.query(ARRAY['ctx', 'ctx2'], 'cars', weights => '{1}');
+SELECT * FROM kb.query(ARRAY['ctx', 'ctx2'], 'cars', weights => '{1,-1}');
+SELECT b->>'kb_id', b->>'external_id' FROM kb.context('{ctx,ctx2}'::text[], 'ships leave the harbor', top_k => 2) c, jsonb_array_elements(c.blocks) b;
 SELECT kb_id FROM kb.query('ctx', 'cars', 1);
 
 SELECT * FROM kb.query('ctx', 'cars', options => '{"mmr": {"lamda": 1}}');

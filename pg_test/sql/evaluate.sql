@@ -14,6 +14,8 @@ SELECT question_id, question, relevant, filter, tenant_id FROM kb.eval_questions
 SELECT options, k, questions, recall, round(precision::numeric, 2) AS precision, mrr, round(ndcg::numeric, 4) AS ndcg, hit_rate, ann_recall, unanswered
 FROM kb.evaluate('ev', 's', ARRAY['{}', '{"k": 1, "mode": "keyword"}']::jsonb[]);
 SELECT count(*) FROM kb.evaluate('ev', 's', '{}');
+SELECT option_set, options, k, question_id, question, recall, reciprocal_rank, hit, answered FROM kb.evaluate_questions('ev', 's', ARRAY['{}', '{"k": 1}']::jsonb[]);
+SELECT k, count(*) FROM kb.tune('ev', 's', k => 1, top_k => 1) GROUP BY k;
 SELECT options, k, gain, present, proposed FROM kb.tune('ev', 's') WHERE proposed;
 SELECT * FROM kb.measure_recall('ev');
 SELECT r.recall, r.sample, r.ef_search FROM kb.index_recall r JOIN kb.knowledge_bases USING (kb_no) WHERE id = 'ev';
@@ -34,6 +36,9 @@ SELECT try($$SELECT kb.evaluate('ev', 's', ARRAY['[]']::jsonb[])$$);
 SELECT try($$SELECT kb.evaluate('ev', 's', ARRAY['{"speed": 1}']::jsonb[])$$);
 SELECT try($$SELECT kb.evaluate('ev', 's', ARRAY[NULL]::jsonb[])$$);
 SELECT try($$SELECT kb.evaluate('ev', 's', array_fill('{}'::jsonb, ARRAY[101]))$$);
+SELECT try($$SELECT kb.evaluate_questions('ev', 's', ARRAY['{"k": 0}']::jsonb[])$$);
+SELECT try($$SELECT kb.tune('ev', 's', k => 0)$$);
+SELECT try($$SELECT kb.tune('ev', 's', top_k => 10001)$$);
 SELECT try($$SELECT kb.measure_recall('ev', 0)$$);
 SELECT try($$SELECT kb.alter_knowledge_base('ev', retrieval => '{"ef_search": "fast"}')$$);
 SELECT kb.alter_knowledge_base('ev', retrieval => '{"ef_search": "auto"}');

@@ -3,11 +3,12 @@
 use super::{elements, json, required, value};
 use crate::pg::json::Jsonb;
 use crate::pg::uuid::from_pg;
-use crate::use_cases::{self, Evaluated, Tuned};
+use crate::use_cases::{self, Evaluated, EvaluatedQuestion, Tuned};
 use pgrx::JsonB;
 use pgrx::Uuid;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
+use serde_json::Value;
 
 #[pg_extern(volatile, parallel_unsafe)]
 fn create_eval_set(kb_id: Option<&str>, eval_set: Option<&str>) -> Result<(), ErrorReport> {
@@ -81,11 +82,7 @@ fn evaluate(
     ErrorReport,
 > {
     let (kb_id, eval_set) = (required("kb_id", kb_id)?, required("eval_set", eval_set)?);
-    let mut trials = Vec::new();
-    for given in elements("option_sets", option_sets.unwrap_or_default())? {
-        trials.extend(value("option_sets", Some(given))?);
-    }
-    let evaluated = use_cases::evaluate(kb_id, eval_set, trials)?;
+    let evaluated = use_cases::evaluate(kb_id, eval_set, option_sets_of(option_sets)?)?;
     Ok(TableIterator::new(evaluated.into_iter().map(|evaluated| {
         let Evaluated { options, k, questions, mean, ann_recall, p50_ms, p95_ms, unanswered } = evaluated;
         let (ndcg, hit_rate) = (mean.ndcg, mean.hit);
@@ -99,10 +96,69 @@ fn evaluate(
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
+fn evaluate_questions(
+    kb_id: Option<&str>,
+    eval_set: Option<&str>,
+    option_sets: default!(Option<Vec<Option<Jsonb>>>, "NULL"),
+) -> Result<
+    TableIterator<
+        'static,
+        (
+            name!(option_set, i32),
+            name!(options, JsonB),
+            name!(k, i32),
+            name!(question_id, String),
+            name!(question, String),
+            name!(recall, f64),
+            name!(precision, f64),
+            name!(reciprocal_rank, f64),
+            name!(ndcg, f64),
+            name!(hit, bool),
+            name!(ann_recall, Option<f64>),
+            name!(ms, f64),
+            name!(answered, bool),
+        ),
+    >,
+    ErrorReport,
+> {
+    let (kb_id, eval_set) = (required("kb_id", kb_id)?, required("eval_set", eval_set)?);
+    let evaluated = use_cases::evaluate_questions(kb_id, eval_set, option_sets_of(option_sets)?)?;
+    Ok(TableIterator::new(evaluated.into_iter().map(|evaluated| {
+        let EvaluatedQuestion { option_set, options, k, question_id, question, outcome } = evaluated;
+        let measures = outcome.measures;
+        (
+            option_set,
+            JsonB(options),
+            k,
+            question_id,
+            question,
+            measures.recall,
+            measures.precision,
+            measures.reciprocal_rank,
+            measures.ndcg,
+            measures.hit > 0.0,
+            outcome.ann_recall,
+            outcome.millis,
+            outcome.is_answered,
+        )
+    })))
+}
+
+fn option_sets_of(given: Option<Vec<Option<Jsonb>>>) -> crate::error::Result<Vec<Value>> {
+    let mut option_sets = Vec::new();
+    for given in elements("option_sets", given.unwrap_or_default())? {
+        option_sets.extend(value("option_sets", Some(given))?);
+    }
+    Ok(option_sets)
+}
+
+#[pg_extern(volatile, parallel_unsafe)]
 fn tune(
     kb_id: Option<&str>,
     eval_set: Option<&str>,
     apply: default!(Option<bool>, "false"),
+    k: default!(Option<i32>, "NULL"),
+    top_k: default!(Option<i32>, "NULL"),
 ) -> Result<
     TableIterator<
         'static,
@@ -126,7 +182,7 @@ fn tune(
     ErrorReport,
 > {
     let (kb_id, eval_set) = (required("kb_id", kb_id)?, required("eval_set", eval_set)?);
-    let tuned = use_cases::tune(kb_id, eval_set, required("apply", apply)?)?;
+    let tuned = use_cases::tune(kb_id, eval_set, required("apply", apply)?, k, top_k)?;
     Ok(TableIterator::new(tuned.into_iter().map(|Tuned { evaluated, gain, is_present, is_proposed }| {
         let Evaluated { options, k, questions, mean, p50_ms, p95_ms, .. } = evaluated;
         (

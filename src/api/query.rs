@@ -87,10 +87,12 @@ answers! {
         max_tokens: default!(Option<i32>, "NULL"),
         mode: default!(Option<&str>, "NULL"),
         options: default!(Option<Jsonb>, "NULL"),
+        weights: default!(Option<Vec<Option<f64>>>, "NULL"),
     ) {
         let kb_ids = elements("kb_ids", required("kb_ids", kb_ids)?)?;
+        let weights = weights.map(|weights| elements("weights", weights)).transpose()?;
         let request = request(Some(""), top_k, min_score, filter, max_tokens, mode, options)?;
-        use_cases::query_several(&kb_ids, &request, required("query", query)?)?
+        use_cases::query_several(&kb_ids, &request, required("query", query)?, weights.as_deref())?
     }
 }
 

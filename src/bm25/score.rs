@@ -58,6 +58,8 @@ pub struct Scorer {
     frequency: f64,
     constant: f64,
     length: f64,
+    /// No chunk has a greater score.
+    greatest: f64,
     /// The unit of scores.
     unit: f64,
     /// Adding and subtracting this rounds to the unit.
@@ -81,7 +83,8 @@ impl Scorer {
         let sum = weights.iter().sum::<f64>() * most + f64::MIN_POSITIVE;
         // Sums below 2^53 units are exact: this leaves room for what rounding up adds.
         let unit = 2f64.powi((sum.log2().ceil() as i32 - 50).max(-1000));
-        Scorer { weights, frequency, constant, length, unit, rounder: unit * 1.5 * 2f64.powi(52) }
+        let rounder = unit * 1.5 * 2f64.powi(52);
+        Scorer { weights, frequency, constant, length, greatest: sum, unit, rounder }
     }
 
     /// The score of a chunk with the question's terms, in the order of the weights, so often. 0: it has none that counts.
@@ -92,6 +95,12 @@ impl Scorer {
 
     pub fn weights(&self) -> &[f64] {
         &self.weights
+    }
+
+    /// What a score is of the greatest that a chunk of any text could have, which has every term as often as can be: 0 to 1.
+    /// Terms that no chunk has count, too.
+    pub fn share(&self, score: f64) -> f64 {
+        (score / self.greatest).clamp(0.0, 1.0)
     }
 
     /// The least score that a chunk can have which has any of the terms.

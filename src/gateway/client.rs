@@ -375,11 +375,11 @@ pub fn find_question(query_id: Uuid, timeout: Duration) -> Result<Option<LoggedQ
     }
 }
 
-/// Tokens of a text in the embedder's own tokeniser.
-pub fn count_tokens(embedder: &Embedder, text: &str, timeout: Duration) -> Result<u32> {
-    let request = Request::CountTokens { embedder: embedder.clone(), texts: vec![text.to_string()] };
-    match ask(&request, timeout)? {
-        Response::Counts(counts) => counts.first().copied().ok_or_else(|| Error::Internal("no count".into())),
+/// Tokens of each text in the embedder's own tokeniser.
+pub fn count_tokens(embedder: &Embedder, texts: Vec<String>, timeout: Duration) -> Result<Vec<u32>> {
+    let wanted = texts.len();
+    match ask(&Request::CountTokens { embedder: embedder.clone(), texts }, timeout)? {
+        Response::Counts(counts) if counts.len() == wanted => Ok(counts),
         other => Err(unexpected(other)),
     }
 }

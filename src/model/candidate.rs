@@ -11,6 +11,9 @@ pub struct Candidate {
     pub dense: Option<Found>,
     /// Among the chunks that hold words of the question; the score is that of BM25.
     pub keyword: Option<Found>,
+    /// The part that `keyword` is of the greatest score by words that any text could have, 0 to 1: scores of knowledge bases
+    /// with other texts differ, this part can be compared.
+    pub word_share: Option<f64>,
     /// The similarity of a chunk that is not among the nearest vectors, where it was asked for.
     pub similarity: Option<f64>,
     /// Among what a reranker has read.
@@ -72,6 +75,7 @@ impl Candidate {
             chunk_id,
             dense: None,
             keyword: None,
+            word_share: None,
             similarity: None,
             reranked: None,
             rank_score: None,

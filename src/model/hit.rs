@@ -9,6 +9,8 @@ pub struct Hit {
     pub chunk_id: Uuid,
     /// Similarity; larger is nearer. None where no vectors were compared.
     pub score: Option<f64>,
+    /// As [`super::Candidate::word_share`].
+    pub word_share: Option<f64>,
     /// What the rows are ordered by.
     pub rank_score: Option<f64>,
     pub row: ChunkRow,

@@ -89,7 +89,7 @@ pub struct Hybrid {
     pub k: f64,
     /// Of fusion rrf.
     pub weights: Weights,
-    /// Of fusion score: the weight of the similarity; that of the words is 1 - alpha.
+    /// Of fusions z_score and score: the weight of the similarity; that of the words is 1 - alpha.
     pub alpha: f64,
     /// Chunks taken from each side, at least top_k.
     pub candidates: usize,
@@ -98,8 +98,11 @@ pub struct Hybrid {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fusion {
-    /// Reciprocal rank fusion.
+    /// Scores, each side's standardised: less their mean, in deviations.
     #[default]
+    #[serde(rename = "z_score")]
+    ZScore,
+    /// Reciprocal rank fusion.
     Rrf,
     /// Scores, each side's brought to 0 to 1.
     Score,
@@ -137,7 +140,7 @@ macro_rules! words {
 
 words!(Mode { "dense" => Dense, "keyword" => Keyword, "hybrid" => Hybrid });
 words!(OnError { "error" => Error, "keyword" => Keyword });
-words!(Fusion { "rrf" => Rrf, "score" => Score });
+words!(Fusion { "z_score" => ZScore, "rrf" => Rrf, "score" => Score });
 
 impl Default for Retrieval {
     fn default() -> Self {
@@ -170,7 +173,7 @@ impl Default for Bm25 {
 impl Default for Hybrid {
     fn default() -> Self {
         let weights = Weights { dense: 1.0, keyword: 1.0 };
-        Hybrid { fusion: Fusion::Rrf, k: 60.0, weights, alpha: 0.5, candidates: 100 }
+        Hybrid { fusion: Fusion::default(), k: 60.0, weights, alpha: 0.5, candidates: 100 }
     }
 }
 
@@ -290,13 +293,18 @@ impl Bm25 {
 
 impl Hybrid {
     fn read(&mut self, fields: &mut Fields) {
-        self.fusion = Fusion::field(fields, "fusion").unwrap_or(self.fusion);
-        self.k = fields.number("k", 0.0, 1e6).unwrap_or(self.k);
+        let fusion = Fusion::field(fields, "fusion");
+        let k = fields.number("k", 0.0, 1e6);
+        self.k = k.unwrap_or(self.k);
         self.alpha = fields.number("alpha", 0.0, 1.0).unwrap_or(self.alpha);
         self.candidates = fields
             .integer("candidates", 1, MAX_TOP_K)
             .map_or(self.candidates, |candidates| candidates as usize);
-        let Some(value) = fields.object("weights") else { return };
+        let weights = fields.object("weights");
+        // Both are of rrf: who names one without a fusion would wait for its effect in vain.
+        let is_by_ranks = k.is_some() || weights.is_some();
+        self.fusion = fusion.unwrap_or(if is_by_ranks { Fusion::Rrf } else { self.fusion });
+        let Some(value) = weights else { return };
         let mut inner = Fields::new("weights", &value);
         self.weights.dense = inner.number("dense", 0.0, 1e6).unwrap_or(self.weights.dense);
         self.weights.keyword = inner.number("keyword", 0.0, 1e6).unwrap_or(self.weights.keyword);
@@ -356,6 +364,12 @@ mod tests {
         let options = json!({"mode": "hybrid", "hybrid": {"weights": {"keyword": 3}}});
         let asked = own.with_options(&options).unwrap();
         assert_eq!((asked.top_k, asked.mode, asked.hybrid.k), (8, Mode::Hybrid, 10.0));
+        assert_eq!((Hybrid::default().fusion, asked.hybrid.fusion), (Fusion::ZScore, Fusion::Rrf));
+        let named = own.with_options(&json!({"hybrid": {"fusion": "z_score", "k": 5}})).unwrap();
+        assert_eq!(
+            (named.hybrid.fusion, named.to_json()["hybrid"]["fusion"].as_str()),
+            (Fusion::ZScore, Some("z_score"))
+        );
         assert_eq!(asked.hybrid.weights, Weights { dense: 2.0, keyword: 3.0 });
         assert_eq!(own.with_options(&Value::Null).unwrap(), own);
         assert!(own.with_options(&json!({"allowed_metadata_keys": []})).is_err());

@@ -126,7 +126,9 @@ fn reason(stage: &str, place: usize, bounds: &AnswerBounds, reranked: Option<&(u
         "diversity" => "rows that are as relevant are less like one another (mmr)".to_string(),
         "shape" if place > bounds.top_k => format!("it is candidate {place}, and top_k is {}", bounds.top_k),
         "shape" => match bounds.max_tokens {
-            Some(most) => format!("it is candidate {place}, and max_tokens, {most}, are full before it"),
+            Some(most) => format!(
+                "it is candidate {place}, and does not fit into what better rows leave of max_tokens, {most}"
+            ),
             None => format!("it is candidate {place}"),
         },
         "surround" => "it is in the row of another chunk that it meets".to_string(),
@@ -160,7 +162,7 @@ mod tests {
             told,
             [
                 ("fuse", same.as_str()),
-                ("shape", "it is candidate 2, and max_tokens, 9, are full before it"),
+                ("shape", "it is candidate 2, and does not fit into what better rows leave of max_tokens, 9"),
                 ("shape", "it is candidate 3, and top_k is 2"),
                 ("shape", "its score 0.2 is below min_score, 0.5"),
             ]

@@ -232,7 +232,7 @@ impl<'a> Index<'a> {
             };
             candidates.extend(id.map(|id| (id, hit.score)));
         }
-        Ok((ranked(candidates), is_all))
+        Ok((self.ranked(candidates), is_all))
     }
 
     /// Those of these chunks that hold words of the question, best first.
@@ -246,7 +246,8 @@ impl<'a> Index<'a> {
             self.offer(&chunks, 0, ids.len() as u32, &mut top)?;
             ids.extend(chunks.into_iter().map(|(id, _)| id));
         }
-        Ok(ranked(top.into_hits().iter().filter_map(|hit| Some((*ids.get(hit.chunk as usize)?, hit.score)))))
+        let found = top.into_hits();
+        Ok(self.ranked(found.iter().filter_map(|hit| Some((*ids.get(hit.chunk as usize)?, hit.score)))))
     }
 
     /// Offers chunks given with their words, by numbers from `first` on.
@@ -263,6 +264,21 @@ impl<'a> Index<'a> {
     }
 }
 
+impl Index<'_> {
+    /// Chunks with their scores, best first, as candidates.
+    fn ranked(&self, chunks: impl IntoIterator<Item = (Uuid, f64)>) -> Vec<Candidate> {
+        let candidate = |(rank, (chunk_id, score))| Candidate {
+            keyword: Some(Found { rank, score }),
+            word_share: Some(self.scorer.share(score)),
+            ..Candidate::new(chunk_id)
+        };
+        // One that went and came again may be both in a segment and waiting.
+        let mut seen = HashSet::new();
+        let first = chunks.into_iter().filter(|(chunk_id, _)| seen.insert(*chunk_id));
+        (1..).zip(first.collect::<Vec<_>>()).map(candidate).collect()
+    }
+}
+
 /// Each of them once, as it is looked for.
 fn once(phrases: Vec<String>) -> impl Iterator<Item = String> {
     let mut seen = HashSet::new();
@@ -272,17 +288,6 @@ fn once(phrases: Vec<String>) -> impl Iterator<Item = String> {
         .collect::<Vec<String>>()
         .into_iter()
         .filter(move |phrase| seen.insert(phrase.clone()))
-}
-
-fn ranked(chunks: impl IntoIterator<Item = (Uuid, f64)>) -> Vec<Candidate> {
-    let candidate = |(rank, (chunk_id, score))| Candidate {
-        keyword: Some(Found { rank, score }),
-        ..Candidate::new(chunk_id)
-    };
-    // One that went and came again may be both in a segment and waiting.
-    let mut seen = HashSet::new();
-    let first = chunks.into_iter().filter(|(chunk_id, _)| seen.insert(*chunk_id));
-    (1..).zip(first.collect::<Vec<_>>()).map(candidate).collect()
 }
 
 fn lists<'a>(terms: &[Vec<u8>], pages: &'a [Vec<Vec<u8>>]) -> Result<Vec<List<'a>>> {

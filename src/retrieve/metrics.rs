@@ -10,7 +10,8 @@ pub struct Place {
     pub span: Option<(i32, i32)>,
 }
 
-/// The measures of one answer; from grade 1 on something is relevant. k: as far as the answer is looked at.
+/// The measures of one answer; from grade 1 on something is relevant. k: as far as the answer is looked at, in documents, or in
+/// rows where parts of documents are judged.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Measures {
     /// Of all that is relevant, what is among the first k (recall_k). 0 where nothing is relevant.
@@ -26,53 +27,78 @@ pub struct Measures {
     pub hit: f64,
 }
 
-/// The grades of an answer's documents, best first, 0 where nothing is judged. A document counts once, as its first chunk;
-/// where parts of it are judged, once for each part that a chunk overlaps, and once where none does.
-pub fn ranking(answer: &[Place], judgements: &[Judgement]) -> Vec<i32> {
-    let mut open: HashMap<&str, Vec<&Judgement>> = HashMap::new();
+/// What counts as one in an answer: a document, or a row where parts of documents are judged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ranked {
+    /// Grades of what it is the first to meet, best first.
+    pub grades: Vec<i32>,
+    /// Whether it meets anything relevant, also what was met before.
+    pub is_relevant: bool,
+}
+
+/// Whether parts of documents are judged, so that k counts rows.
+pub fn counts_rows(judgements: &[Judgement]) -> bool {
+    judgements.iter().any(|judgement| judgement.span.is_some())
+}
+
+/// What an answer has, best first. A document counts once, as its first chunk. Where parts are judged every row counts, with the
+/// grades of the parts that it overlaps and no row before it has; what is judged as a whole is met by the first row of it.
+pub fn ranking(answer: &[Place], judgements: &[Judgement]) -> Vec<Ranked> {
+    let mut of_document: HashMap<&str, Vec<(&Judgement, bool)>> = HashMap::new();
     for judgement in judgements {
-        open.entry(&judgement.external_id).or_default().push(judgement);
+        of_document.entry(&judgement.external_id).or_default().push((judgement, false));
     }
+    let counts_rows = counts_rows(judgements);
     let mut seen = HashSet::new();
     let mut ranking = Vec::with_capacity(answer.len());
     for Place { external_id, span } in answer {
-        let is_met = |judgement: &Judgement| match (judgement.span, *span) {
+        let meets = |judgement: &Judgement| match (judgement.span, *span) {
             (None, _) => true,
             (Some((start, end)), Some((from, to))) => start < to && from < end,
             (Some(_), None) => false,
         };
-        let mut met: Vec<i32> = match open.get_mut(external_id.as_str()) {
-            Some(open) => {
-                open.extract_if(.., |judgement| is_met(judgement)).map(|found| found.grade).collect()
-            }
-            None => Vec::new(),
-        };
-        let is_first = seen.insert(external_id.as_str());
-        if met.is_empty() && is_first {
-            ranking.push(0);
+        if !seen.insert(external_id.as_str()) && !counts_rows {
+            continue;
         }
-        met.sort_unstable_by(|a, b| b.cmp(a));
-        ranking.append(&mut met);
+        let mut ranked = Ranked { grades: Vec::new(), is_relevant: false };
+        let judged = of_document.get_mut(external_id.as_str()).into_iter().flatten();
+        for (judgement, is_known) in judged.filter(|(judgement, _)| meets(judgement)) {
+            ranked.is_relevant |= is_relevant(judgement.grade);
+            if !std::mem::replace(is_known, true) {
+                ranked.grades.push(judgement.grade);
+            }
+        }
+        ranked.grades.sort_unstable_by(|a, b| b.cmp(a));
+        ranking.push(ranked);
     }
     ranking
 }
 
+fn is_relevant(grade: i32) -> bool {
+    grade >= 1
+}
+
 /// `ranking` as [`ranking`] gives it; `judged` are the grades of all that is judged for the question.
-pub fn measure(ranking: &[i32], judged: &[i32], k: usize) -> Measures {
-    let is_relevant = |grade: &&i32| **grade >= 1;
+pub fn measure(ranking: &[Ranked], judged: &[i32], k: usize) -> Measures {
     let first = &ranking[..k.min(ranking.len())];
-    let found = first.iter().filter(is_relevant).count() as f64;
-    let relevant = judged.iter().filter(is_relevant).count() as f64;
+    let relevant = judged.iter().filter(|grade| is_relevant(**grade)).count() as f64;
+    let found = first.iter().flat_map(|ranked| &ranked.grades).filter(|grade| is_relevant(**grade)).count();
+    let hits = first.iter().filter(|ranked| ranked.is_relevant).count() as f64;
+    // A row that meets several parts gains as much as if they were in rows of their own, one behind the other.
+    let gained: Vec<i32> = first
+        .iter()
+        .flat_map(|ranked| if ranked.grades.is_empty() { vec![0] } else { ranked.grades.clone() })
+        .collect();
     let mut ideal = judged.to_vec();
     ideal.sort_unstable_by(|a, b| b.cmp(a));
-    ideal.truncate(k);
-    let rank = ranking.iter().position(|grade| *grade >= 1);
+    ideal.truncate(k.max(gained.len()));
+    let rank = ranking.iter().position(|ranked| ranked.is_relevant);
     Measures {
-        recall: share(found, relevant),
-        precision: share(found, k as f64),
+        recall: share(found as f64, relevant),
+        precision: share(hits, k as f64),
         reciprocal_rank: rank.map_or(0.0, |before| 1.0 / (before + 1) as f64),
-        ndcg: share(gain(first), gain(&ideal)),
-        hit: if found > 0.0 { 1.0 } else { 0.0 },
+        ndcg: share(gain(&gained), gain(&ideal)),
+        hit: if hits > 0.0 { 1.0 } else { 0.0 },
     }
 }
 
@@ -161,28 +187,55 @@ mod tests {
         assert!(compared > 500, "{compared}");
     }
 
+    fn grades(ranking: &[Ranked]) -> Vec<&[i32]> {
+        ranking.iter().map(|ranked| &ranked.grades[..]).collect()
+    }
+
     #[test]
     fn a_document_counts_once_as_its_best_chunk() {
         let answer =
             [place("a", 0, 9), place("b", 0, 9), place("a", 9, 20), place("c", 0, 9), place("b", 9, 20)];
-        assert_eq!(ranking(&answer, &[judged("a", 2, None), judged("c", 3, None)]), [2, 0, 3]);
+        let ranking = ranking(&answer, &[judged("a", 2, None), judged("c", 3, None)]);
+        assert_eq!(grades(&ranking), [&[2][..], &[], &[3]]);
     }
 
     #[test]
-    fn parts_are_met_by_chunks_that_overlap_them() {
+    fn parts_are_met_by_chunks_that_overlap_them_and_every_row_counts() {
         let judgements =
             [judged("a", 1, Some((10, 20))), judged("a", 3, Some((15, 30))), judged("b", 2, Some((0, 5)))];
+        let none: &[i32] = &[];
         // Up to 10 is before the part; b's chunk begins where the part ends.
-        assert_eq!(ranking(&[place("a", 0, 10), place("b", 5, 9)], &judgements), [0, 0]);
-        // Missing it first costs a rank; one chunk can meet two.
-        assert_eq!(
-            ranking(&[place("a", 0, 10), place("a", 9, 16), place("b", 4, 9)], &judgements),
-            [0, 3, 1, 2]
-        );
-        assert_eq!(
-            ranking(&[place("a", 10, 12), place("a", 12, 15), place("a", 29, 40)], &judgements),
-            [1, 3]
-        );
+        let missed = ranking(&[place("a", 0, 10), place("b", 5, 9)], &judgements);
+        assert_eq!(grades(&missed), [none, none]);
+        // Missing it first costs a rank, as often as it is missed; one chunk can meet two.
+        let met =
+            ranking(&[place("a", 0, 10), place("a", 0, 9), place("a", 9, 16), place("b", 4, 9)], &judgements);
+        assert_eq!(grades(&met), [none, none, &[3, 1], &[2]]);
+        // What was met before gains nothing, and is relevant all the same.
+        let again = ranking(&[place("a", 10, 12), place("a", 12, 15), place("a", 29, 40)], &judgements);
+        assert_eq!(grades(&again), [&[1][..], none, &[3]]);
+        assert!(again.iter().all(|ranked| ranked.is_relevant));
+        // A document that is judged as a whole is met by its first row.
+        let mixed = [judged("a", 2, None), judged("b", 1, Some((0, 5)))];
+        let ranked = ranking(&[place("a", 0, 9), place("a", 9, 20), place("b", 0, 9)], &mixed);
+        assert_eq!(grades(&ranked), [&[2][..], none, &[1]]);
+    }
+
+    #[test]
+    fn with_parts_k_counts_rows() {
+        let judgements = [judged("a", 1, Some((0, 5))), judged("a", 1, Some((90, 95)))];
+        let grades = [1, 1];
+        let answer = [place("a", 30, 40), place("a", 0, 10), place("a", 0, 12), place("a", 80, 99)];
+        let at = |k| measure(&ranking(&answer, &judgements), &grades, k);
+        assert_eq!((at(1).recall, at(3).recall, at(4).recall), (0.0, 0.5, 1.0));
+        assert_eq!((at(3).precision, at(4).precision), (2.0 / 3.0, 0.75));
+        assert_eq!((at(4).reciprocal_rank, at(1).hit, at(2).hit), (0.5, 0.0, 1.0));
+        let discount = |rank: f64| 1.0 / (rank + 1.0).log2();
+        let expected = (discount(2.0) + discount(4.0)) / (discount(1.0) + discount(2.0));
+        assert!((at(4).ndcg - expected).abs() < 1e-12);
+        // One row that has all is the best there is, and no measure exceeds 1.
+        let all = measure(&ranking(&[place("a", 0, 99)], &judgements), &grades, 1);
+        assert_eq!((all.recall, all.precision, all.ndcg, all.hit), (1.0, 1.0, 1.0, 1.0));
     }
 
     #[test]

@@ -22,6 +22,7 @@ mod mmr;
 pub mod passages;
 pub mod plan;
 pub mod quotes;
+mod ranks;
 pub mod recall;
 pub mod request;
 pub mod rerank;

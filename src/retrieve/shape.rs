@@ -21,8 +21,8 @@ pub fn choose(mut candidates: Vec<Candidate>, bounds: &AnswerBounds) -> Vec<Cand
 pub fn hits(candidates: Vec<Candidate>, kb_id: &str, explain: bool) -> Vec<Hit> {
     let hit = |candidate: Candidate| {
         let (score, ranks) = (candidate.score(), explain.then(|| ranks(&candidate)));
-        let Candidate { chunk_id, rank_score, row, .. } = candidate;
-        let mut hit = Hit { kb_id: kb_id.to_string(), chunk_id, score, rank_score, row: row? };
+        let Candidate { chunk_id, word_share, rank_score, row, .. } = candidate;
+        let mut hit = Hit { kb_id: kb_id.to_string(), chunk_id, score, word_share, rank_score, row: row? };
         if let Some(ranks) = ranks {
             add_to_locator(&mut hit, "ranks", ranks);
         }

@@ -64,8 +64,8 @@ fn beginning(text: &str, most: usize) -> &str {
     text.char_indices().nth(most).map_or(text, |(end, _)| &text[..end])
 }
 
-/// One list of several, best first, by Reciprocal Rank Fusion: the sum of 1 / (k + rank) over the lists. The first list is that
-/// of the original question: what a candidate of another list was compared with is not the question, so it keeps no score of
+/// One list of several, best first, by Reciprocal Rank Fusion: the sum of 1 / (k + rank) over the lists. The first list is
+/// that of the original question: what a candidate of another list was compared with is not the question, so it keeps no score of
 /// it. With `dedupe` each text counts once, as in the first list that has it.
 pub fn fuse(lists: Vec<Vec<Candidate>>, dedupe: bool, k: f64) -> Vec<Candidate> {
     let mut fused: Vec<Candidate> = Vec::new();
@@ -88,6 +88,7 @@ pub fn fuse(lists: Vec<Vec<Candidate>>, dedupe: bool, k: f64) -> Vec<Candidate> 
                 None => {
                     if number > 0 {
                         (candidate.dense, candidate.keyword, candidate.similarity) = (None, None, None);
+                        candidate.word_share = None;
                     }
                     candidate.rank_score = Some(share);
                     places.insert(key, fused.len());
@@ -106,7 +107,8 @@ mod tests {
     use super::*;
 
     fn list(texts: &str) -> Vec<Candidate> {
-        of_one(texts.chars().map(|c| test_candidate(&c.to_string(), 0.5, 1)).collect())
+        let candidate = |(i, c): (usize, char)| test_candidate(&c.to_string(), 0.5 - 0.01 * i as f64, 1);
+        of_one(texts.chars().enumerate().map(candidate).collect())
     }
 
     #[test]
@@ -115,8 +117,8 @@ mod tests {
         let order: String = fused.iter().map(|c| c.row.as_ref().unwrap().content.clone()).collect();
         assert_eq!(order, "cdabe");
         assert!((fused[0].rank_score.unwrap() - (1.0 / 63.0 + 2.0 / 62.0)).abs() < 1e-12);
-        assert_eq!((fused[0].score(), fused[1].score(), fused[2].score()), (Some(0.5), None, Some(0.5)));
-        let same = fuse(vec![list("aab")], false, 60.0);
+        assert_eq!((fused[0].score(), fused[1].score(), fused[2].score()), (Some(0.48), None, Some(0.5)));
+        let same = fuse(vec![[list("a"), list("ab")].concat()], false, 60.0);
         assert_eq!(same.len(), 2, "a chunk is there once");
     }
 

@@ -3,23 +3,31 @@
 use super::request::AnswerBounds;
 use crate::model::Candidate;
 
-/// Applies all bounds to candidates that come best first: those below `min_score` go, then all behind `top_k`, then the
-/// last until the rest have at most `max_tokens` together.
+/// Applies all bounds to candidates that come best first: those below `min_score` go, then all behind `top_k`, then each that
+/// does not fit into what those before it leave of `max_tokens`.
 pub fn trim(mut candidates: Vec<Candidate>, bounds: &AnswerBounds) -> Vec<Candidate> {
     candidates.retain(|candidate| candidate.score().is_none_or(|score| score >= bounds.min_score));
     candidates.truncate(bounds.top_k);
-    if let Some(max_tokens) = bounds.max_tokens {
-        let size =
-            |candidate: &Candidate| candidate.row.as_ref().map_or(0, |row| row.token_count.max(0) as usize);
-        let mut tokens: usize = candidates.iter().map(size).sum();
-        while tokens > max_tokens {
-            match candidates.pop() {
-                Some(candidate) => tokens -= size(&candidate),
-                None => break,
-            }
+    let mut room = Room::of(bounds.max_tokens);
+    candidates.retain(|candidate| room.takes(candidate.row.as_ref().map_or(0, |row| row.token_count)));
+    candidates
+}
+
+/// Tokens that are left for rows; None: any number.
+pub struct Room(Option<usize>);
+
+impl Room {
+    pub fn of(max_tokens: Option<usize>) -> Room {
+        Room(max_tokens)
+    }
+
+    /// Takes a row, if it fits.
+    pub fn takes(&mut self, tokens: i32) -> bool {
+        match &mut self.0 {
+            None => true,
+            Some(left) => left.checked_sub(tokens.max(0) as usize).map(|rest| *left = rest).is_some(),
         }
     }
-    candidates
 }
 
 #[cfg(test)]
@@ -38,12 +46,15 @@ mod tests {
     }
 
     #[test]
-    fn the_lowest_scored_go_until_the_rest_fit() {
+    fn what_does_not_fit_behind_better_rows_is_left_out_and_what_fits_stays() {
         let candidates =
             [test_candidate("a", 0.9, 50), test_candidate("b", 0.8, 60), test_candidate("c", 0.7, 5)];
         assert_eq!(trimmed(&candidates, 0.0, 5, Some(115)), [0.9, 0.8, 0.7]);
         assert_eq!(trimmed(&candidates, 0.0, 5, Some(114)), [0.9, 0.8]);
-        assert_eq!(trimmed(&candidates, 0.0, 5, Some(49)), [0.0; 0]);
+        // The second is too long; the third is not, wherever it is.
+        assert_eq!(trimmed(&candidates, 0.0, 5, Some(60)), [0.9, 0.7]);
+        assert_eq!(trimmed(&candidates, 0.0, 5, Some(49)), [0.7]);
+        assert_eq!(trimmed(&candidates, 0.0, 2, Some(49)), [0.0; 0]);
     }
 
     #[test]

@@ -32,6 +32,8 @@ pub struct Target {
     pub is_readable: bool,
     /// What kb.measure_recall has found to suffice, for ef_search auto.
     pub measured_ef_search: Option<usize>,
+    /// The one that its chunking names; None: the embedder's own.
+    pub tokenizer: Option<String>,
 }
 
 impl Target {
@@ -52,7 +54,7 @@ pub fn target(kb_id: &str) -> Result<Target> {
     spi::read_one(
         &format!(
             "SELECT k.kb_no, b.build_no, k.retrieval, b.preprocess, e.id, e.provider, e.model, e.dimension, e.config,
-                    e.base_url, {}, {}, b.ef_search
+                    e.base_url, {}, {}, b.ef_search, b.chunking ->> 'tokenizer'
              FROM kb.knowledge_bases k
              JOIN kb.builds b ON b.kb_no = k.kb_no AND b.state = 'live'
              JOIN kb.embedders e ON e.id = b.embedder
@@ -80,6 +82,7 @@ pub fn target(kb_id: &str) -> Result<Target> {
                 vector_db: VectorDb::read(row, 10)?,
                 is_readable: row.opt::<bool>(15)? != Some(false),
                 measured_ef_search: row.opt::<i64>(16)?.map(|ef_search| ef_search as usize),
+                tokenizer: row.opt(17)?,
             })
         },
     )?

@@ -3,6 +3,7 @@
 use super::query::{answer, embed, target};
 use crate::error::{Error, Result};
 use crate::model::judgement::Question;
+use crate::model::retrieval::MAX_TOP_K;
 use crate::model::{Filter, Hit, Kind, Mode, Retrieval};
 use crate::pg::report;
 use crate::retrieve::Request;
@@ -16,7 +17,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 use uuid::Uuid;
 
-/// Documents of an answer that count, where nothing else is said.
+/// Documents of an answer, or rows where parts of documents are judged, that count, where nothing else is said.
 const DEFAULT_K: i32 = 10;
 const MAX_K: i64 = 1000;
 /// Settings at most that are measured side by side.
@@ -28,7 +29,7 @@ pub struct Trial {
     /// As they were given: what `options` of kb.query takes, and k.
     pub options: Value,
     pub k: i32,
-    /// Chunks asked for; None: as many as it takes to have k documents.
+    /// Chunks asked for; None: k, or as many as it takes to have k documents where these are judged.
     top_k: Option<i32>,
     asked: Value,
 }
@@ -58,16 +59,53 @@ pub struct Evaluated {
     pub unanswered: i64,
 }
 
+/// What one question got under one set of options.
+pub struct EvaluatedQuestion {
+    /// The set's number, from 1 on.
+    pub option_set: i32,
+    pub options: Value,
+    pub k: i32,
+    pub question_id: String,
+    pub question: String,
+    pub outcome: Outcome,
+}
+
 /// Measures each of these settings, in their order; none: the knowledge base's own.
 pub fn evaluate(kb_id: &str, eval_set: &str, options: Vec<Value>) -> Result<Vec<Evaluated>> {
+    let trials = trials(kb_id, options)?;
+    let (_, outcomes) = measure(kb_id, eval_set, &trials, true)?;
+    Ok(trials.iter().zip(&outcomes).map(|(trial, outcomes)| Evaluated::of(trial, outcomes)).collect())
+}
+
+/// The same question by question: by sets of options, then by the questions' ids.
+pub fn evaluate_questions(
+    kb_id: &str,
+    eval_set: &str,
+    options: Vec<Value>,
+) -> Result<Vec<EvaluatedQuestion>> {
+    let trials = trials(kb_id, options)?;
+    let (questions, outcomes) = measure(kb_id, eval_set, &trials, true)?;
+    let mut evaluated = Vec::with_capacity(trials.len() * questions.len());
+    for ((option_set, trial), outcomes) in (1..).zip(&trials).zip(outcomes) {
+        evaluated.extend(questions.iter().zip(outcomes).map(|(question, outcome)| EvaluatedQuestion {
+            option_set,
+            options: trial.options.clone(),
+            k: trial.k,
+            question_id: question.id.clone(),
+            question: question.question.clone(),
+            outcome,
+        }));
+    }
+    Ok(evaluated)
+}
+
+fn trials(kb_id: &str, options: Vec<Value>) -> Result<Vec<Trial>> {
     let options = if options.is_empty() { vec![Value::Object(Map::new())] } else { options };
     if options.len() > MAX_TRIALS {
         let problem = format!("it has {} elements; at most {MAX_TRIALS} are taken", options.len());
         return Err(Error::Argument { argument: "option_sets", problem });
     }
-    let trials = Trial::all(kb_id, options)?;
-    let outcomes = measure(kb_id, eval_set, &trials, true)?;
-    Ok(trials.iter().zip(&outcomes).map(|(trial, outcomes)| Evaluated::of(trial, outcomes)).collect())
+    Trial::all(kb_id, options)
 }
 
 impl Trial {
@@ -75,6 +113,22 @@ impl Trial {
     pub fn all(kb_id: &str, options: Vec<Value>) -> Result<Vec<Trial>> {
         let own = search::target(kb_id)?.retrieval;
         options.into_iter().map(|options| Trial::new(kb_id, &own, options)).collect()
+    }
+
+    /// The same settings, looked at as far as k, and asked for `top_k` chunks.
+    pub fn at(self, k: Option<i32>, top_k: Option<i32>) -> Result<Trial> {
+        let refused = |argument, most: i64| {
+            let problem = format!("it is not in 1 to {most}");
+            Err(Error::Argument { argument, problem })
+        };
+        let is_within = |number: Option<i32>, most| number.is_none_or(|n| (1..=most).contains(&i64::from(n)));
+        if !is_within(k, MAX_K) {
+            return refused("k", MAX_K);
+        }
+        if !is_within(top_k, MAX_TOP_K) {
+            return refused("top_k", MAX_TOP_K);
+        }
+        Ok(Trial { k: k.unwrap_or(self.k), top_k: top_k.or(self.top_k), ..self })
     }
 
     fn new(kb_id: &str, own: &Retrieval, options: Value) -> Result<Trial> {
@@ -104,8 +158,13 @@ impl Trial {
     }
 }
 
-/// What each trial, each question (in the order of their ids) got.
-pub fn measure(kb_id: &str, eval_set: &str, trials: &[Trial], with_ann: bool) -> Result<Vec<Vec<Outcome>>> {
+/// The questions in the order of their ids, and what each trial, each question got.
+pub fn measure(
+    kb_id: &str,
+    eval_set: &str,
+    trials: &[Trial],
+    with_ann: bool,
+) -> Result<(Vec<Question>, Vec<Vec<Outcome>>)> {
     let kb = search::target(kb_id)?;
     let questions = eval_sets::questions(kb.kb_no, eval_set)?;
     let mut outcomes: Vec<Vec<Outcome>> =
@@ -115,7 +174,7 @@ pub fn measure(kb_id: &str, eval_set: &str, trials: &[Trial], with_ann: bool) ->
         let asked = ask(kb_id, question, trials, number, with_ann).map_err(named)?;
         outcomes.iter_mut().zip(asked).for_each(|(of_trial, outcome)| of_trial.push(outcome));
     }
-    Ok(outcomes)
+    Ok((questions, outcomes))
 }
 
 /// Asks one question under each trial. Another one begins each time, because the first finds less in caches.
@@ -173,8 +232,8 @@ fn is_whole(hits: &[Hit]) -> Result<()> {
     }
 }
 
-/// The measures of an answer. Where chunks of few documents are in it, more are asked for, until there are k documents, and what
-/// is new comes behind; but not of a reranker or a chat model, which would be paid again and again.
+/// The measures of an answer. Where documents are judged and chunks of few documents are in it, more are asked for, until there are
+/// k documents, and what is new comes behind; but not of a reranker or a chat model, which would be paid again and again.
 fn measure_answer(
     kb_id: &str,
     question: &Question,
@@ -185,7 +244,8 @@ fn measure_answer(
     let k = trial.k as usize;
     let mut top_k = trial.top_k.unwrap_or(trial.k) as usize;
     let is_paid = target.retrieval.rerank.is_some() || target.retrieval.transform.is_some();
-    let mut is_all = trial.top_k.is_some() || is_paid || chunks(&hits) < top_k;
+    let counts_rows = metrics::counts_rows(&question.judgements);
+    let mut is_all = trial.top_k.is_some() || counts_rows || is_paid || chunks(&hits) < top_k;
     let ranking = loop {
         let mut ranking = metrics::ranking(&places(&hits), &question.judgements);
         if is_all || ranking.len() >= k || top_k >= MAX_CHUNKS {
@@ -204,7 +264,7 @@ fn measure_answer(
 }
 
 /// Chunks at most that are asked for to have k documents.
-const MAX_CHUNKS: usize = crate::model::retrieval::MAX_TOP_K as usize;
+const MAX_CHUNKS: usize = MAX_TOP_K as usize;
 
 /// How many chunks the rows have, which are no fewer than were found: one that is joined with what surrounds it has several.
 fn chunks(hits: &[Hit]) -> usize {

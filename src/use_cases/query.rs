@@ -29,10 +29,15 @@ use uuid::Uuid;
 
 /// Answers a question in words, and logs it where the knowledge base wants that.
 pub fn query(request: &Request, query: &str) -> Result<Vec<Hit>> {
+    Ok(logged(request, query)?.hits)
+}
+
+/// As [`query`], with what the answer was looked for with.
+pub(super) fn logged(request: &Request, query: &str) -> Result<Answer> {
     let begun = Instant::now();
-    let Answer { target, mut hits, .. } = answer(request, query, &Journal::closed())?;
-    query_log::log(&target, request, query, begun.elapsed(), &mut hits);
-    Ok(hits)
+    let mut answer = answer(request, query, &Journal::closed())?;
+    query_log::log(&answer.target, request, query, begun.elapsed(), &mut answer.hits);
+    Ok(answer)
 }
 
 /// An answer, and what it was looked for with.
@@ -312,7 +317,9 @@ fn finish(
     if !diversity.is_none() {
         journal.stage("diversity", &ranked);
     }
-    let mut chosen = journal.time("shape", || shape::choose(ranked, bounds));
+    // What is written around the rows of a context counts, too: their tokens are bounded where it is written.
+    let max_tokens = bounds.max_tokens.filter(|_| !request.as_context);
+    let mut chosen = journal.time("shape", || shape::choose(ranked, &AnswerBounds { max_tokens, ..*bounds }));
     journal.stage("shape", &chosen);
     if let Some(vector) = question.vector {
         journal.time("compare", || similarities(target, vector, &mut chosen))?;

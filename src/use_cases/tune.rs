@@ -21,7 +21,14 @@ pub struct Tuned {
 }
 
 /// Measures the present settings (first) and others, and proposes some of them; with `apply` they become the knowledge base's.
-pub fn tune(kb_id: &str, eval_set: &str, apply: bool) -> Result<Vec<Tuned>> {
+/// `k` and `top_k` are those of all of them, and are not applied.
+pub fn tune(
+    kb_id: &str,
+    eval_set: &str,
+    apply: bool,
+    k: Option<i32>,
+    top_k: Option<i32>,
+) -> Result<Vec<Tuned>> {
     if apply {
         // Before anything is measured: only who owns it may change it.
         knowledge_bases::get_own(kb_id)?;
@@ -32,7 +39,8 @@ pub fn tune(kb_id: &str, eval_set: &str, apply: bool) -> Result<Vec<Tuned>> {
         candidates().into_iter().filter(|candidate| own.with_options(candidate).as_ref() != Ok(&own)),
     );
     let trials = Trial::all(kb_id, options)?;
-    let outcomes = measure(kb_id, eval_set, &trials, false)?;
+    let trials = trials.into_iter().map(|trial| trial.at(k, top_k)).collect::<Result<Vec<Trial>>>()?;
+    let (_, outcomes) = measure(kb_id, eval_set, &trials, false)?;
     let scores: Vec<Vec<f64>> = outcomes
         .iter()
         .map(|of_trial| of_trial.iter().map(|outcome| outcome.measures.ndcg).collect())
@@ -63,8 +71,9 @@ fn candidates() -> Vec<Value> {
         candidates.push(json!({"mode": "hybrid", "hybrid": hybrid}));
     }
     for alpha in [0.3, 0.5, 0.7] {
-        candidates.push(json!({"mode": "hybrid", "hybrid": {"fusion": "score", "alpha": alpha}}));
+        candidates.push(json!({"mode": "hybrid", "hybrid": {"fusion": "z_score", "alpha": alpha}}));
     }
+    candidates.push(json!({"mode": "hybrid", "hybrid": {"fusion": "score", "alpha": 0.5}}));
     candidates
 }
 

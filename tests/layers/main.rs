@@ -94,6 +94,8 @@ const SHARED_FILES: &[(&str, &str)] = &[
     ("delete_by_filter", "delete_document"),
     ("unindex_metadata", "index_metadata"),
     ("delete_eval_question", "put_eval_question"),
+    ("context_several", "context"),
+    ("evaluate_questions", "evaluate"),
 ];
 /// For SQL of the extension's own: they compute, and touch nothing.
 const WITHOUT_FILE: &[&str] = &["_fingerprint", "_in_words", "_microseconds"];

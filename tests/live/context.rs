@@ -191,7 +191,7 @@ fn an_edit_that_is_not_taken_up_yet_makes_no_wrong_slice() {
     for row in ask(&mut db, "k", "note 4", 3, r#"{"neighbors": 3}"#) {
         assert!(notes.contains(&row.1) && row.2.get("start_char").is_none(), "{row:?}");
     }
-    let text: String = db.one("SELECT kb.context('k', 'note 4', format => 'json')");
+    let text: String = db.one("SELECT context FROM kb.context('k', 'note 4', format => 'json')");
     let blocks: Value = serde_json::from_str(&text).unwrap();
     assert!(blocks.as_array().unwrap().iter().all(|block| block["start_char"].is_null()), "{text}");
     db.run("ROLLBACK");
@@ -237,7 +237,7 @@ fn surroundings_and_quotes_are_only_of_what_the_caller_may_read() {
     assert_eq!(rows.len(), 2);
     assert!(rows.iter().all(|row| !row.1.contains("secret")), "{rows:?}");
     for format in ["markdown", "xml", "json"] {
-        let text: String = reader.one(&format!("SELECT kb.context('k', 'secret tunnel', format => '{format}', options => '{{\"section\": true}}')"));
+        let text: String = reader.one(&format!("SELECT context FROM kb.context('k', 'secret tunnel', format => '{format}', options => '{{\"section\": true}}')"));
         assert!(text.contains("Ships") && !text.contains("tunnel"), "{text}");
     }
     assert_eq!(annotate(&mut reader, ids).as_array().unwrap().len(), 1);
@@ -275,7 +275,7 @@ fn a_context_is_the_same_each_time_and_keeps_to_its_tokens_and_its_blocks() {
     .unwrap();
     db.wait("k");
     let context = |db: &mut Db, format: &str, most: i32| -> String {
-        let sql = "SELECT kb.context('k', 'harbor', $2, $1, 10)";
+        let sql = "SELECT context FROM kb.context('k', 'harbor', $2, $1, 10)";
         let text: String = db.one_with(sql, &[&format, &most]);
         assert_eq!(db.one_with::<String>(sql, &[&format, &most]), text);
         text
@@ -285,8 +285,12 @@ fn a_context_is_the_same_each_time_and_keeps_to_its_tokens_and_its_blocks() {
         for most in [100_000, 600, 300, 100, 1] {
             let text = context(&mut db, format, most);
             let tokens: i32 = db.one_with("SELECT kb.count_tokens($1, 'minilm')", &[&text]);
-            // The least is what says that there is nothing.
+            let told: i32 =
+                db.one_with("SELECT tokens FROM kb.context('k', 'harbor', $2, $1, 10)", &[&format, &most]);
+            assert_eq!(tokens, told);
+            // The least is what says that there is nothing. What is there is nearly all that may be.
             assert!(tokens <= most.max(12), "{format} {most}: {tokens}");
+            assert!(!(100..1000).contains(&most) || tokens + 100 > most, "{format} {most}: {tokens}");
             assert!(text.len() <= last);
             last = text.len();
         }
@@ -323,7 +327,7 @@ fn a_context_is_the_same_each_time_and_keeps_to_its_tokens_and_its_blocks() {
 }
 
 #[test]
-fn several_knowledge_bases_are_asked_at_once_and_no_score_is_compared() {
+fn several_knowledge_bases_of_two_embedders_are_asked_at_once_and_no_score_is_compared() {
     let cluster = crate::cluster!("wal_level = replica");
     let mut db = cluster.connect(APP);
     // Two embedders, whose scores differ.
@@ -378,7 +382,7 @@ fn several_knowledge_bases_are_asked_at_once_and_no_score_is_compared() {
     let mut replica = standby.connect(APP);
     until(SOON, "the documents have arrived", || replica.count("kb.documents WHERE status = 'ready'") == 12);
     assert_eq!(replica.all_with::<String>(sql, &[&20]), rows);
-    let context = r#"SELECT kb.context('model', 'ships', 500, 'xml', options => '{"neighbors": 1, "mmr": {}, "collapse": 0.9}')"#;
+    let context = r#"SELECT context FROM kb.context('model', 'ships', 500, 'xml', options => '{"neighbors": 1, "mmr": {}, "collapse": 0.9}')"#;
     assert_eq!(replica.one::<String>(context), db.one::<String>(context));
     let annotate = "SELECT kb.annotate('It is said that ships leave the harbor of the model harbor, number 3: ships of the model harbor, number 3.',
         (SELECT array_agg(chunk_id ORDER BY content) FROM kb.chunks))::text";

@@ -4,7 +4,7 @@ use crate::support::{APP, Db, texts};
 use serde_json::Value;
 
 /// Documents d0 to d39 and a set in which the question about each is its own text.
-fn fill(db: &mut Db, kb: &str) {
+pub(crate) fn fill(db: &mut Db, kb: &str) {
     db.create_kb(kb, "hash", r#"{"strategy": "none"}"#);
     for i in 0..40 {
         db.put(kb, &format!("d{i}"), &texts::paragraph(i, 30));
@@ -13,7 +13,7 @@ fn fill(db: &mut Db, kb: &str) {
     db.run(&format!("SELECT kb.create_eval_set('{kb}', 's')"));
 }
 
-fn put(db: &mut Db, kb: &str, id: &str, question: &str, relevant: &str) {
+pub(crate) fn put(db: &mut Db, kb: &str, id: &str, question: &str, relevant: &str) {
     let sql = "SELECT kb.put_eval_question($1, 's', $2, $3, $4::text::jsonb)::text";
     db.one_with::<String>(sql, &[&kb, &id, &question, &relevant]);
 }
@@ -88,7 +88,7 @@ fn the_measures_are_those_of_the_rows_that_a_query_gives() {
 }
 
 #[test]
-fn a_document_counts_once_and_k_is_of_documents() {
+fn a_document_counts_once_and_k_is_of_documents_but_of_rows_where_parts_are_judged() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     db.create_kb("k", "hash", r#"{"size": 12, "overlap": 0}"#);
@@ -119,6 +119,29 @@ fn a_document_counts_once_and_k_is_of_documents() {
     // A passage is all of the text that it has.
     let passage = r#"{"k": 1, "mode": "keyword", "top_k": 1, "neighbors": 100}"#;
     assert_near(&measures(&mut db, "k", passage), &[1.0; 5]);
+    // Of each document the best chunk has another part, so that more chunks would find more; k rows are looked at.
+    for n in 0..4 {
+        let note = |i: i32| format!("Harbor note {n} with page{i} on ships in place{i}. ");
+        db.put("k", &format!("note{n}"), &(0..20).map(note).collect::<String>());
+    }
+    db.wait("k");
+    let sql = "SELECT external_id, start_char, end_char FROM (SELECT d.external_id, c.start_char, c.end_char, q.rank
+         FROM kb.query('k', 'harbor ships note', 8) q JOIN kb.chunks c USING (chunk_id) JOIN kb.documents d USING (document_id)) s
+         ORDER BY rank";
+    let rows = db.0.query(sql, &[]).unwrap();
+    let judged: Vec<Value> = rows
+        .iter()
+        .map(|row| {
+            let (id, start, end): (String, i32, i32) = (row.get(0), row.get(1), row.get(2));
+            serde_json::json!({"external_id": id, "start": start, "end": end})
+        })
+        .collect();
+    assert_eq!(judged.len(), 8);
+    put(&mut db, "k", "q", "harbor ships note", &Value::Array(judged).to_string());
+    for k in [1, 3, 8] {
+        let found = measures(&mut db, "k", &format!(r#"{{"k": {k}}}"#));
+        assert_near(&found, &[f64::from(k) / 8.0, 1.0, 1.0, 1.0, 1.0]);
+    }
 }
 
 #[test]

@@ -50,7 +50,11 @@ fn what_is_not_in_an_answer_has_its_stage_and_reason() {
     told("9, external_id => 'bread', mode => 'keyword'", "recall", "does not hold the words");
     told("9, external_id => 'old', mode => 'keyword', options => '{\"bm25\": {\"b\": 0}}'", "", "");
     told("2, external_id => 'bread', mode => 'hybrid'", "shape", "and top_k is 2");
-    told("9, external_id => 'boats', max_tokens => 8", "shape", "and max_tokens, 8, are full before it");
+    told(
+        "9, external_id => 'boats', max_tokens => 8",
+        "shape",
+        "does not fit into what better rows leave of max_tokens, 8",
+    );
     told("9, external_id => 'old', options => '{\"collapse\": 0.3}'", "diversity", "resembles");
     told("2, external_id => 'old', options => '{\"mmr\": {\"lambda\": 0.1}}'", "diversity", "mmr");
     told("9, external_id => 'nobody'", "", "");

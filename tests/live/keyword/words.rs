@@ -163,7 +163,10 @@ fn weights_of_a_knowledge_base_fuse_its_answers_and_a_call_changes_one_of_them()
     let by_own = ranks(&mut db, "{}");
     assert_fused(&by_own, (0.02, 3.0, 7.0));
     // By words first, and of these the best.
-    assert!(by_own.iter().take(10).zip(1..).all(|(row, rank)| row.2 == Some(rank)), "{by_own:?}");
+    assert!(
+        by_own.iter().take(10).zip(1..).all(|(row, rank)| row.2.is_some_and(|own| own <= rank)),
+        "{by_own:?}"
+    );
     let changed = ranks(&mut db, r#"{"hybrid": {"weights": {"dense": 50}}}"#);
     assert_fused(&changed, (50.0, 3.0, 7.0));
     assert_eq!(changed[0].1, Some(1), "{changed:?}");
@@ -211,7 +214,8 @@ fn both_sides_of_hybrid_obey_filter_flag_and_bounds_and_say_their_ranks() {
         ""
     )));
     let ranked: Vec<f64> = db.all(&sql("rank_score", ""));
-    assert!(ranked.is_sorted_by(|a, b| a >= b) && ranked[0] <= 2.0 / 61.0 + 1e-12, "{ranked:?}");
+    // Deviations above the means of both sides.
+    assert!(ranked.is_sorted_by(|a, b| a >= b) && (1.0..7.0).contains(&ranked[0]), "{ranked:?}");
     let kept: Vec<String> =
         db.all(&sql("external_id", ", filter => '{\"type\": \"lt\", \"key\": \"n\", \"value\": 4}'"));
     assert_eq!(kept.len(), 4);
