@@ -178,6 +178,22 @@ pub struct Fault<'a> {
     pub embedder: Option<&'a str>,
 }
 
+/// Says in kb.documents why these documents still wait, where that is not said yet. Whatever ends the wait takes it back.
+fn tell_documents(jobs: &[Job], fault: Fault) -> Result<()> {
+    spi::execute(
+        "UPDATE kb.documents d SET error = $3
+         FROM (SELECT d.document_id
+               FROM unnest($1::bigint[], $2::bigint[]) AS u (job_no, generation)
+               JOIN kb.jobs j USING (job_no, generation)
+               JOIN kb.documents d ON d.kb_no = j.kb_no AND d.tenant_id = j.tenant_id AND d.external_id = j.subject
+               WHERE d.status = 'pending' AND d.error IS DISTINCT FROM $3
+               FOR UPDATE OF d SKIP LOCKED) w
+         WHERE d.document_id = w.document_id",
+        &[Arg::Longs(&numbers(jobs)), Arg::Longs(&generations(jobs)), Arg::Text(fault.text)],
+    )?;
+    Ok(())
+}
+
 /// Gives jobs back, to be tried again after `delay`; those edited meanwhile at once and without the error, which was
 /// about the text before. An attempt that does not `count` is taken off again. Returns the jobs that could not be given
 /// back because an open transaction has them locked.
@@ -223,6 +239,9 @@ fn give_back(
     )?
     .into_iter()
     .collect();
+    if let Some(fault) = error {
+        tell_documents(jobs, fault)?;
+    }
     if given.len() == jobs.len() {
         return Ok(Vec::new());
     }

@@ -131,7 +131,7 @@ fn of_unusable<T>(unusable: Unusable) -> Outcome<T> {
 /// What it means that there is no reply.
 pub fn unanswered<T>(failure: Failure) -> Outcome<T> {
     match failure {
-        Failure::Passing(status, problem) => Outcome::Fault(Fault { problem, status: status.into() }),
+        Failure::Passing(status, problem) => Outcome::Fault(Fault { problem, status }),
         Failure::Lasting(problem) => Outcome::Refused(Fault { status: problem.clone(), problem }),
     }
 }

@@ -49,7 +49,7 @@ pub struct Reply {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Failure {
     /// May pass: not reachable, too slow, cut off. What happened, without and with its cause.
-    Passing(&'static str, String),
+    Passing(String, String),
     /// Will not pass: a forbidden address, a certificate that is not trusted.
     Lasting(String),
 }
@@ -121,7 +121,7 @@ impl Transport {
             if body.len() + part.len() > cap {
                 if is_good {
                     let problem = format!("its answer is larger than the {cap} bytes it may have");
-                    return Err(Failure::Passing("its answer is larger than it may be", problem));
+                    return Err(Failure::Passing("its answer is larger than it may be".into(), problem));
                 }
                 break;
             }
@@ -168,8 +168,9 @@ fn is_refusal(cause: &(dyn std::error::Error + 'static)) -> bool {
         || carried.is_some_and(|carried| is_refusal(carried))
 }
 
-/// What happened, without and with the innermost cause, which says most; never the URL.
-fn describe(error: &reqwest::Error) -> (&'static str, String) {
+/// What happened, as everybody may read it, and with the innermost cause, which says most; never the URL. Where no connection was
+/// made nothing was sent, so the cause tells of nobody's texts and everybody may read it.
+fn describe(error: &reqwest::Error) -> (String, String) {
     let what = if error.is_timeout() {
         "it did not answer in time"
     } else if error.is_connect() {
@@ -177,10 +178,11 @@ fn describe(error: &reqwest::Error) -> (&'static str, String) {
     } else {
         "the connection failed"
     };
-    match causes(error).last() {
-        Some(cause) if !error.is_timeout() => (what, format!("{what}: {cause}")),
-        _ => (what, what.to_string()),
-    }
+    let text = match causes(error).last() {
+        Some(cause) if !error.is_timeout() => format!("{what}: {cause}"),
+        _ => what.to_string(),
+    };
+    (if error.is_connect() { text.clone() } else { what.to_string() }, text)
 }
 
 /// Seconds, or a date (RFC 9110, 10.2.3).
