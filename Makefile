@@ -54,10 +54,10 @@ installcheck: ## run pg_test/ against the server of PGHOST and PGPORT
 lint: setup ## rustfmt, clippy, and cargo-deny and shellcheck where installed
 	@tools/lint.sh
 
-bench: ## the benchmarks, on a release build; CRANFIELD=dir (in the form of BEIR) for the retrieval figures, ONNX=dir for ONNX Runtime's
+bench: ## the benchmarks, on a release build; CRANFIELD=dir (in the form of BEIR) for the retrieval figures, ONNX=dir for ONNX Runtime's, HTML=dir for real pages, PG_TEXTSEARCH=conninfo for its server
 	@tools/setup.sh
 	@tools/install.sh release
-	@BENCH_COMMAND='make bench' CRANFIELD='$(CRANFIELD)' ONNX='$(ONNX)' bench/run.sh
+	@BENCH_COMMAND='make bench' CRANFIELD='$(CRANFIELD)' ONNX='$(ONNX)' HTML='$(HTML)' PG_TEXTSEARCH='$(PG_TEXTSEARCH)' bench/run.sh
 
 bench-full: ## what takes longer: filters, tenants, words, the worker's memory; to 1,200,000 chunks, 100,000 knowledge bases; on a release build (hours)
 	@tools/setup.sh

@@ -23,6 +23,7 @@ import many
 import model
 import query
 import remote
+import repeated
 import tables
 import tenants
 from report import Report, say
@@ -30,7 +31,7 @@ from server import Server
 
 # What a whole run takes at most, of the usual sizes.
 WHOLE_SECONDS = 900
-SIZES = ("chunks", "filtered_chunks", "grown_chunks", "keyword_chunks", "knowledge_bases")
+SIZES = ("chunks", "filtered_chunks", "grown_chunks", "keyword_chunks", "repeated_chunks", "knowledge_bases")
 # In this order: the gateway's memory is read after MiniLM has worked and before other models are loaded.
 BENCHMARKS = {
     "ingest": ingest.run,
@@ -47,6 +48,7 @@ BENCHMARKS = {
     "filters": filters.run,
     "grown": grown.run,
     "keyword": keyword_search.run,
+    "repeated": repeated.run,
     "tables": tables.run,
     "cost": cost.run,
     "cranfield": cranfield.run,
@@ -92,6 +94,11 @@ def main() -> int:
     parser.add_argument("--grown-chunks", type=int, default=40_000)
     # Of questions by words.
     parser.add_argument("--keyword-chunks", type=int, default=50_000)
+    # Of texts that repeat themselves; instead of these the pages of a directory.
+    parser.add_argument("--repeated-chunks", type=int, default=20_000)
+    parser.add_argument("--html", default="")
+    # How to connect to a server with pg_textsearch, to stand beside questions by words.
+    parser.add_argument("--pg-textsearch", default="")
     # Idle ones, beside the one that has work.
     parser.add_argument("--knowledge-bases", type=int, default=10_000)
     options = parser.parse_args()

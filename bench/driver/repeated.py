@@ -1,0 +1,254 @@
+"""Texts that repeat themselves: answers by meaning and by words against the index itself, and hybrid answers against their two legs.
+
+Made-up texts, of which a share occurs 2 to 50 times; with HTML=dir the pages of a directory. By hand is what the index gives, ids and
+distances of copies, too, without their texts."""
+
+import json
+import time
+from pathlib import Path
+from random import Random
+from statistics import median
+
+import psycopg
+from psycopg.types.json import Jsonb
+
+import ingest
+import keyword_search
+from query import vectors_of_each
+from report import Report, percentile, say
+from server import Server, adapt_vectors
+from texts import Writer
+
+DATABASE = "bench_repeated"
+WORDS, BATCH = 150, 500
+# One text in so many occurs more than once.
+REPEATED = 10
+QUERIES, WARM_UP, RECALL_OVER = 120, 20, 40
+LEG = 100
+BY_MEANING, HYBRID, BY_WORDS = 1.3, 1.25, 1.2
+BY_KB = "SELECT chunk_id, content, score FROM kb.query('bench', %s, {top_k}, min_score => -1, mode => '{mode}')"
+BY_HAND = "SELECT v.chunk_id, v.embedding <=> %s AS distance FROM {table} v WHERE {segment} ORDER BY distance LIMIT {top_k}"
+# Of each text one, as kb answers.
+NEAREST_TEXTS = """
+SELECT array_agg(n.content_hash) FROM (
+    SELECT c.content_hash FROM {table} v JOIN kb.chunks c USING (build_no, chunk_id)
+    GROUP BY c.content_hash ORDER BY min((v.embedding <=> %s) + 0) LIMIT {top_k}) n"""
+NEAREST = "SELECT array_agg(n.chunk_id) FROM (SELECT v.chunk_id FROM {table} v ORDER BY (v.embedding <=> %s) + 0 LIMIT {top_k}) n"
+HASHES = "SELECT array_agg(content_hash) FROM kb.chunks WHERE chunk_id = ANY (%s)"
+# A server with pg_textsearch, which is a module of PostgreSQL 17 and later.
+TEXTSEARCH = "SELECT id FROM bench_texts ORDER BY body <@> to_bm25query(%s, 'bench_texts_body') LIMIT {top_k}"
+
+
+def run(server: Server, report: Report) -> None:
+    connection = server.fresh(DATABASE)
+    connection.execute("SET statement_timeout = 0")
+    connection.execute(f"ALTER DATABASE {DATABASE} SET maintenance_work_mem = '1GB'")
+    html = Path(server.options.html) if server.options.html else None
+    chunking = {"strategy": "recursive", "size": 200, "overlap": 0} if html else {"strategy": "none"}
+    connection.execute("SELECT kb.create_knowledge_base('bench', embedder => 'hash', chunking => %s)", [Jsonb(chunking)])
+    begun = time.monotonic()
+    if html:
+        fill_with_pages(connection, html)
+    else:
+        fill(connection, server.options.repeated_chunks)
+    keyword_search.wait(server, connection, 100_000)
+    server.await_indexes(connection, 900)
+    connection.execute("VACUUM ANALYZE")
+    chunks, texts = connection.execute("SELECT count(*), count(DISTINCT content_hash) FROM kb.chunks").fetchone()
+    report.note(
+        f"repeated: {chunks:,} chunks, {1 - texts / chunks:.0%} of them copies, {html or 'made up'},"
+        f" made and indexed in {time.monotonic() - begun:.0f} s; by hand ids and distances, kb with texts, each once"
+    )
+    asked = questions(connection, bool(html))
+    by_meaning(server, report, asked)
+    words = by_words(server, report, connection, asked)
+    hybrid(server, report, asked, words)
+    connection.close()
+    server.drop(DATABASE)
+
+
+def fill(connection, chunks: int) -> None:
+    """Texts that are there 2 to 50 times lie between others."""
+    writer, chance = Writer(21), Random(22)
+    documents: list[dict] = []
+    for i in range(chunks):
+        text = " ".join(writer.words(WORDS, i))
+        copies = chance.randint(2, 50) if i % (REPEATED * 26) < REPEATED else 1
+        documents += [{"external_id": f"{i}.{n}", "content": text, "content_type": "text/plain"} for n in range(copies)]
+        if len(documents) >= chunks:
+            break
+    chance.shuffle(documents)
+    put(connection, documents[:chunks])
+
+
+def fill_with_pages(connection, directory: Path) -> None:
+    pages = sorted(path for path in directory.rglob("*.html") if path.is_file())
+    if not pages:
+        raise FileNotFoundError(f"no *.html in {directory}")
+    documents = (
+        {"external_id": str(path.relative_to(directory)), "content": path.read_text(errors="replace").replace("\0", ""), "content_type": "text/html"}
+        for path in pages
+    )
+    put(connection, [document for document in documents if document["content"].strip()])
+
+
+def put(connection, documents: list[dict]) -> None:
+    for first in range(0, len(documents), BATCH):
+        part = [Jsonb(document) for document in documents[first : first + BATCH]]
+        connection.execute("SELECT count(*) FROM kb.put_documents('bench', %b)", [part])
+
+
+def questions(connection, is_real: bool) -> list[str]:
+    """Eight words of a chunk, one after the other in real texts; half of the chunks are copies of others."""
+    rows = connection.execute(
+        "SELECT content FROM (SELECT content, content_hash, count(*) OVER (PARTITION BY content_hash) > 1 AS is_copied,"
+        " row_number() OVER (PARTITION BY content_hash) AS n FROM kb.chunks) c WHERE n = 1"
+        " ORDER BY is_copied, md5(content)"
+    ).fetchall()
+    texts, chance = [text for (text,) in rows if len(text.split()) >= 20], Random(23)
+    half = (QUERIES + WARM_UP) // 2
+    asked = []
+    for text in texts[:half] + texts[-half:]:
+        words = text.split()
+        start = chance.randrange(len(words) - 8)
+        asked.append(" ".join(words[start : start + 8]).replace('"', " ").replace("-", " ") if is_real else " ".join(chance.sample(words, 8)))
+    chance.shuffle(asked)
+    return asked
+
+
+def prepared(server: Server, ef_search: int | None = None):
+    connection = server.connect(DATABASE, prepares=True)
+    adapt_vectors(connection)
+    connection.execute("LOAD 'vector'")
+    if ef_search:
+        connection.execute(f"SET hnsw.ef_search = {ef_search}")
+    return connection
+
+
+def in_turn(sides, warm_up: int = WARM_UP):
+    """Milliseconds and rows of sides, each a connection, a statement and its arguments, in an order that changes."""
+    times, rows, chance = [[] for _ in sides], [[] for _ in sides], Random(5)
+    for i in range(len(sides[0][2])):
+        for side in chance.sample(range(len(sides)), len(sides)):
+            connection, sql, arguments = sides[side]
+            begun = time.perf_counter()
+            found = connection.execute(sql, [arguments[i]], prepare=True, binary=True).fetchall()
+            if i >= warm_up:
+                times[side].append((time.perf_counter() - begun) * 1000)
+                rows[side].append(found)
+    return times, rows
+
+
+def hand(connection) -> dict[str, str]:
+    table = ingest.vector_table(connection)
+    segments = connection.execute(
+        "SELECT coalesce(pg_get_expr(i.indpred, i.indrelid), 'true') FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid"
+        " JOIN pg_am a ON a.oid = c.relam AND a.amname = 'hnsw' WHERE i.indisvalid AND i.indrelid = %s::regclass",
+        [table],
+    ).fetchall()
+    if len(segments) != 1:
+        raise AssertionError(f"{len(segments)} segments; one can be compared")
+    return {"table": table, "segment": segments[0][0]}
+
+
+def by_meaning(server: Server, report: Report, asked: list[str]) -> None:
+    with prepared(server) as own:
+        vectors = vectors_of_each(own, "hash", asked)
+        parts = hand(own)
+        for top_k in (10, LEG):
+            # What kb uses for so many rows.
+            with prepared(server, max(40, 2 * top_k)) as by_hand:
+                sides = [
+                    (own, BY_KB.format(top_k=top_k, mode="dense"), asked),
+                    (by_hand, BY_HAND.format(top_k=top_k, **parts), vectors),
+                ]
+                plan = by_hand.execute("EXPLAIN " + sides[1][1], [vectors[0]]).fetchall()
+                if not any("_hnsw" in line for (line,) in plan):
+                    raise AssertionError("the statement by hand does not use the index")
+                times, rows = in_turn(sides)
+            kb, hand_ms = (median(t) for t in times)
+            report.add(
+                f"kb.query by meaning where texts repeat, p50, top_k {top_k}",
+                f"{kb:.2f} ms",
+                f"{hand_ms:.2f} ms (ef_search {max(40, 2 * top_k)})",
+                f"{kb / hand_ms:.2f}",
+                f"<= {BY_MEANING}",
+                kb <= BY_MEANING * hand_ms,
+            )
+            report.add("  p95", f"{percentile(times[0], 95):.2f} ms", f"{percentile(times[1], 95):.2f} ms")
+            recalls = [[], []]
+            for i, vector in enumerate(vectors[WARM_UP:][:RECALL_OVER]):
+                (texts,) = own.execute(NEAREST_TEXTS.format(top_k=top_k, **parts), [vector]).fetchone()
+                (found,) = own.execute(HASHES, [[row[0] for row in rows[0][i]]]).fetchone()
+                recalls[0].append(len(set(map(bytes, texts)) & set(map(bytes, found))) / top_k)
+                (nearest,) = own.execute(NEAREST.format(top_k=top_k, **parts), [vector]).fetchone()
+                recalls[1].append(len(set(nearest) & {row[0] for row in rows[1][i]}) / top_k)
+            kb_recall, hand_recall = (sum(recall) / len(recall) for recall in recalls)
+            report.add(
+                f"  recall@{top_k} against an exact scan (kb: of different texts)",
+                f"{kb_recall:.3f}",
+                f"{hand_recall:.3f}",
+                f"{kb_recall - hand_recall:+.3f}",
+                "at most 0.01 less",
+                kb_recall >= hand_recall - 0.01,
+            )
+        explained = [own.execute("SELECT kb.explain('bench', %s, 100)", [text]).fetchone()[0] for text in asked[:20]]
+        scans = [scan for e in explained for scan in e["dense"]["scans"]]
+        report.note(f"repeated: 20 questions of {LEG} rows made {len(scans)} scans, which gave {median(s['given'] for s in scans):.0f} rows each")
+
+
+def by_words(server: Server, report: Report, connection, asked: list[str]):
+    """The time of a leg by words: by pg_textsearch where there is a server with it, else None."""
+    with prepared(server) as own:
+        sides = [(own, BY_KB.format(top_k=top_k, mode="keyword"), asked) for top_k in (10, LEG)]
+        other = textsearch(server.options.pg_textsearch, connection) if server.options.pg_textsearch else None
+        if other:
+            sides += [(other, TEXTSEARCH.format(top_k=top_k), asked) for top_k in (10, LEG)]
+        medians = [median(t) for t in in_turn(sides)[0]]
+    for at, (top_k, target) in enumerate(((10, BY_WORDS), (LEG, None))):
+        what = f"kb.query by words where texts repeat, p50, top_k {top_k}"
+        if other:
+            kb, hand_ms = medians[at], medians[at + 2]
+            judged = (f"<= {target}", kb <= target * hand_ms) if target else ("", None)
+            report.add(what, f"{kb:.2f} ms", f"{hand_ms:.2f} ms (pg_textsearch)", f"{kb / hand_ms:.2f}", *judged)
+        else:
+            report.add(what, f"{medians[at]:.2f} ms", "pg_textsearch is not given")
+    if other:
+        other.close()
+    return medians[3] if other else None
+
+
+def textsearch(conninfo: str, source):
+    """A connection to a server with pg_textsearch, with the same texts under a BM25 index."""
+    other = psycopg.connect(conninfo, autocommit=True)
+    other.execute("CREATE EXTENSION IF NOT EXISTS pg_textsearch")
+    other.execute("DROP TABLE IF EXISTS bench_texts")
+    other.execute("CREATE TABLE bench_texts (id uuid, body text)")
+    with other.cursor() as cursor, cursor.copy("COPY bench_texts FROM STDIN") as copy:
+        for row in source.execute("SELECT chunk_id, content FROM kb.chunks").fetchall():
+            copy.write_row(row)
+    other.execute("CREATE INDEX bench_texts_body ON bench_texts USING bm25 (body) WITH (text_config = 'english')")
+    other.execute("VACUUM ANALYZE bench_texts")
+    return other
+
+
+def hybrid(server: Server, report: Report, asked: list[str], words: float | None) -> None:
+    with prepared(server) as own, prepared(server, 2 * LEG) as by_hand:
+        vectors = vectors_of_each(own, "hash", asked)
+        sides = [
+            (own, BY_KB.format(top_k=10, mode="hybrid"), asked),
+            (by_hand, BY_HAND.format(top_k=LEG, **hand(own)), vectors),
+            (own, BY_KB.format(top_k=LEG, mode="keyword"), asked),
+        ]
+        both, meaning, own_words = (median(t) for t in in_turn(sides)[0])
+        legs = meaning + (words or own_words)
+        report.add(
+            f"kb.query hybrid where texts repeat, p50, top_k 10, against two legs of {LEG}",
+            f"{both:.2f} ms",
+            f"{legs:.2f} ms (by hand {meaning:.2f}, {'pg_textsearch' if words else 'kb by words'} {words or own_words:.2f})",
+            f"{both / legs:.2f}",
+            f"<= {HYBRID}",
+            both <= HYBRID * legs,
+        )
+        explained = own.execute("SELECT kb.explain('bench', %s, 10, mode => 'hybrid')", [asked[0]]).fetchone()[0]
+        say("  " + json.dumps({part: explained[part] for part in ("milliseconds", "rows")}))
