@@ -160,8 +160,9 @@ CREATE TABLE kb.builds (
     -- The transaction that made it old; swept once no snapshot is older.
     retired     xid8,
     created_at  timestamptz NOT NULL DEFAULT now(),
-    -- For retrieval's ef_search auto: what kb.measure_recall has chosen.
+    -- For retrieval's ef_search auto: what kb.measure_recall has chosen, and whether the index finds too little even with that.
     ef_search   bigint,
+    index_misses boolean NOT NULL DEFAULT false,
     -- Its table has its foreign key. The worker adds that when no open transaction is in the way: it locks kb.chunks, and the
     -- transaction that makes the table may last.
     is_keyed    boolean NOT NULL DEFAULT true,
@@ -173,6 +174,7 @@ CREATE UNIQUE INDEX builds_one_next ON kb.builds (kb_no) WHERE state = 'next';
 CREATE INDEX builds_kb_no ON kb.builds (kb_no);
 CREATE INDEX builds_table_name ON kb.builds (table_name);
 CREATE INDEX builds_unkeyed ON kb.builds (build_no) WHERE NOT is_keyed;
+CREATE INDEX builds_misses ON kb.builds (build_no) WHERE index_misses;
 CREATE INDEX builds_old ON kb.builds (build_no) WHERE state = 'old';
 CREATE INDEX builds_memory ON kb.builds (build_no) WHERE type = 'memory';
 -- For the foreign key, when runs are deleted.

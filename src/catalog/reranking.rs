@@ -94,30 +94,33 @@ fn beginning(text: &str, most: usize) -> &str {
 }
 
 /// Candidates in the reranker's order, where the knowledge base or the call names one. If it cannot say, they stay as they
-/// were, and the reason is given.
+/// were, and the reason is given. `texts` gives candidates their rows.
 pub fn rerank(
     target: &Target,
     bounds: &AnswerBounds,
     question: Option<&str>,
     candidates: Vec<Candidate>,
-) -> (Vec<Candidate>, Option<String>) {
-    let Some(wanted) = &target.retrieval.rerank else { return (candidates, None) };
+    texts: impl FnOnce(&mut [Candidate]) -> Result<()>,
+) -> Result<(Vec<Candidate>, Option<String>)> {
+    let Some(wanted) = &target.retrieval.rerank else { return Ok((candidates, None)) };
     let Some(question) = question else {
         let why = "the question is a vector, and has no words for a reranker to read";
-        return (candidates, Some(why.into()));
+        return Ok((candidates, Some(why.into())));
     };
     let chosen = match choose(&wanted.reranker) {
         Ok(chosen) => chosen,
-        Err(error) => return (candidates, Some(error.to_string())),
+        Err(error) => return Ok((candidates, Some(error.to_string()))),
     };
     let most = bounds.top_k.saturating_mul(wanted.retrieval_factor);
-    let split = rerank::split(candidates, bounds, most, longest(&chosen.reranker));
+    let mut split = rerank::split(candidates, bounds, most);
+    texts(&mut split.read)?;
+    split.keep_what_fits(longest(&chosen.reranker));
     if split.read.is_empty() {
-        return (split.unchanged(), None);
+        return Ok((split.unchanged(), None));
     }
     let timeout = Duration::from_millis(wanted.timeout_ms);
-    match scores(&chosen, question, split.texts(), target.kb_no, timeout) {
+    Ok(match scores(&chosen, question, split.texts(), target.kb_no, timeout) {
         Ok(scores) => (split.by(&scores), None),
         Err(error) => (split.unchanged(), Some(error.to_string())),
-    }
+    })
 }

@@ -21,7 +21,22 @@ pub struct Candidate {
     /// What the candidates are ordered by, once the sources are fused.
     pub rank_score: Option<f64>,
     /// None until it is read, as the caller, who may not see it.
+    pub head: Option<ChunkHead>,
+    /// What an answer says of it: read only of what is in the answer, or where a stage needs its text.
     pub row: Option<ChunkRow>,
+}
+
+/// What the stages before the answer need to know of a chunk and its document.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ChunkHead {
+    pub external_id: String,
+    pub document_id: i64,
+    pub content_hash: Vec<u8>,
+    pub token_count: i32,
+    /// Where the document is a row of an attached table.
+    pub source: Option<RowSource>,
+    /// That row has been changed since.
+    pub is_changed: bool,
 }
 
 /// Where one source has a chunk.
@@ -46,7 +61,7 @@ pub struct ChunkRow {
     pub stale: bool,
     pub content_hash: Vec<u8>,
     pub place: ChunkPlace,
-    /// Where the document is a row of an attached table.
+    /// As [`ChunkHead::source`].
     pub source: Option<RowSource>,
 }
 
@@ -79,6 +94,7 @@ impl Candidate {
             similarity: None,
             reranked: None,
             rank_score: None,
+            head: None,
             row: None,
         }
     }

@@ -3,6 +3,7 @@
 pub mod background;
 pub mod condition;
 pub mod copy;
+pub mod cursor;
 pub mod ddl;
 pub mod ddl_event;
 pub mod estimate;

@@ -211,12 +211,7 @@ fn run<T>(
         let result = (|| {
             let in_parallel = how == How::ReadsInParallel;
             let plan = plan(sql, args.iter().map(Arg::type_oid).collect(), in_parallel)?;
-            let (mut values, mut nulls) = (Vec::with_capacity(args.len()), Vec::with_capacity(args.len()));
-            for arg in args {
-                let datum = arg.datum();
-                nulls.push(if datum.is_some() { b' ' as c_char } else { b'n' as c_char });
-                values.push(datum.unwrap_or(pg_sys::Datum::from(0usize)));
-            }
+            let (mut values, nulls) = datums(args);
             let read_only = how != How::Writes;
             let status =
                 pg_sys::SPI_execute_plan(plan.ptr, values.as_mut_ptr(), nulls.as_ptr(), read_only, 0);
@@ -224,19 +219,37 @@ fn run<T>(
                 return Err(Error::Internal(format!("SPI status {status} of: {sql}")));
             }
             let processed = pg_sys::SPI_processed;
-            let mut rows = Vec::new();
-            let table = pg_sys::SPI_tuptable;
-            if !table.is_null() {
-                rows.reserve((*table).numvals as usize);
-                for i in 0..(*table).numvals as usize {
-                    rows.push(each(&Row { tuple: *(*table).vals.add(i), columns: (*table).tupdesc })?);
-                }
-            }
-            Ok((rows, processed))
+            Ok((result_rows(&mut each)?, processed))
         })();
         pg_sys::SPI_finish();
         result
     })
+}
+
+/// The values of arguments, and which of them are NULL, as SPI takes them.
+pub(super) fn datums(args: &[Arg]) -> (Vec<pg_sys::Datum>, Vec<c_char>) {
+    let datum = |arg: &Arg| match arg.datum() {
+        Some(datum) => (datum, b' ' as c_char),
+        None => (pg_sys::Datum::from(0usize), b'n' as c_char),
+    };
+    args.iter().map(datum).unzip()
+}
+
+/// What `each` makes of the rows that a call of SPI has just given, of which there may be none.
+///
+/// # Safety
+/// Between SPI_connect and SPI_finish.
+pub(super) unsafe fn result_rows<T>(mut each: impl FnMut(&Row) -> Result<T>) -> Result<Vec<T>> {
+    // SAFETY: the table has so many rows, which live until SPI_finish.
+    unsafe {
+        let table = pg_sys::SPI_tuptable;
+        let count = if table.is_null() { 0 } else { (*table).numvals as usize };
+        let mut rows = Vec::with_capacity(count);
+        for i in 0..count {
+            rows.push(each(&Row { tuple: *(*table).vals.add(i), columns: (*table).tupdesc })?);
+        }
+        Ok(rows)
+    }
 }
 
 /// Rows of a statement that changes nothing, under the snapshot of the calling statement: for

@@ -1,47 +1,64 @@
-//! Candidates by similarity: the nearest vectors, with the rows that the caller may read.
+//! Candidates by similarity: the nearest vectors, of chunks that the caller may read.
 
 use super::gone::without_gone;
 use super::journal::Journal;
-use super::plan::{MOST_LISTED, Step};
+use super::plan::{self, MOST_LISTED, Step};
 use super::recall::{self, Vectors};
 use super::request::AnswerBounds;
 use crate::error::{Error, Result};
 use crate::model::ef_search;
-use crate::model::vector_db::{Forced, Kept, Scan};
+use crate::model::vector_db::{Forced, Kept, Scan as Way};
 use crate::model::{Candidate, Filter};
 use crate::pg::{latch, report, txn, wake};
 use crate::settings;
 use crate::store::search::{self, Target};
-use crate::store::vector_store::{Search, Searched, VectorDb};
+use crate::store::vector_store::{Scan, Search, Searched, VectorDb};
 use crate::store::{builds, candidates};
+use serde_json::json;
 use std::cell::{OnceCell, RefCell};
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
-/// The chunks nearest to a vector, best first. It has the dimension of the knowledge base's.
-pub fn dense(
-    target: &Target,
-    vector: &[f32],
-    filter: Option<&Filter>,
-    bounds: &AnswerBounds,
-    journal: &Journal,
-) -> Result<Vec<Candidate>> {
-    if !target.is_readable && !report::in_recovery() {
-        await_rights(&target.vector_db)?;
+/// A question by meaning, which can be asked for more.
+pub struct ByMeaning<'a> {
+    target: &'a Target,
+    nearest: recall::Nearest<'a, Question<'a>>,
+}
+
+impl<'a> ByMeaning<'a> {
+    /// The vector has the dimension of the knowledge base's.
+    pub fn new(
+        target: &'a Target,
+        vector: &'a [f32],
+        filter: Option<&'a Filter>,
+        journal: &'a Journal,
+    ) -> Result<ByMeaning<'a>> {
+        if !target.is_readable && !report::in_recovery() {
+            await_rights(&target.vector_db)?;
+        }
+        let question = Question::new(target, vector, filter);
+        if target.index_misses {
+            journal.note("dense", "index_misses", || json!(true));
+        }
+        Ok(ByMeaning { target, nearest: recall::Nearest::new(question, target.ef_search(), journal) })
     }
-    let question = Question { target, vector, filter, listed: RefCell::default(), searched: OnceCell::new() };
-    let found = recall::dense(&question, bounds, target.ef_search(), journal)?;
-    // Who removes a build empties its table, which no snapshot tells.
-    if found.is_empty()
-        && !txn::is_parallel()
-        && !txn::with_latest_snapshot(|| builds::is_there(target.build_no))?
-    {
-        return Err(Error::State {
-            problem: format!("the vectors of knowledge base \"{}\" were removed meanwhile", target.kb_id),
-            hint: "It was dropped, or replaced while an older snapshot was read.".into(),
-        });
+
+    /// The nearest chunks, best first. See [`recall::Nearest::find`].
+    pub fn find(&mut self, bounds: &AnswerBounds) -> Result<Vec<Candidate>> {
+        let found = self.nearest.find(bounds)?;
+        // Who removes a build empties its table, which no snapshot tells.
+        if found.is_empty()
+            && !txn::is_parallel()
+            && !txn::with_latest_snapshot(|| builds::is_there(self.target.build_no))?
+        {
+            let kb_id = &self.target.kb_id;
+            return Err(Error::State {
+                problem: format!("the vectors of knowledge base \"{kb_id}\" were removed meanwhile"),
+                hint: "It was dropped, or replaced while an older snapshot was read.".into(),
+            });
+        }
+        Ok(found)
     }
-    Ok(found)
 }
 
 /// The `limit` nearest of those that pass the filter, each compared, best first; without those that the caller may not read.
@@ -51,8 +68,9 @@ pub fn nearest(
     filter: Option<&Filter>,
     limit: usize,
 ) -> Result<Vec<Candidate>> {
-    let question = Question { target, vector, filter, listed: RefCell::default(), searched: OnceCell::new() };
-    question.read(question.nearest(Step::exact(limit))?)
+    let question = Question::new(target, vector, filter);
+    let found = question.next(&mut question.open(Step::exact(limit))?, limit)?;
+    question.read(found)
 }
 
 /// How a query for `top_k` chunks scans first; None: no chunk passes the filter.
@@ -63,7 +81,7 @@ pub fn first_step(
     top_k: usize,
     ef_search: Option<usize>,
 ) -> Result<Option<Step>> {
-    let question = Question { target, vector, filter, listed: RefCell::default(), searched: OnceCell::new() };
+    let question = Question::new(target, vector, filter);
     Ok(recall::steps(&question, top_k, false, ef_search)?.first().copied())
 }
 
@@ -112,10 +130,20 @@ enum Listed {
     No,
 }
 
-impl Question<'_> {
+impl<'a> Question<'a> {
+    fn new(target: &'a Target, vector: &'a [f32], filter: Option<&'a Filter>) -> Question<'a> {
+        Question { target, vector, filter, listed: RefCell::default(), searched: OnceCell::new() }
+    }
+
     fn searched(&self) -> Result<Option<&Searched>> {
         if self.searched.get().is_none() {
-            let _ = self.searched.set(self.target.vector_db.store().searched()?);
+            let searched = self.target.vector_db.store().searched()?;
+            // An index that misses too much is not asked where all are compared soon.
+            let is_asked = |searched: &Searched| {
+                !self.target.index_misses
+                    || !plan::is_quick_exactly(searched.vectors, self.target.vector_db.dimension)
+            };
+            let _ = self.searched.set(searched.filter(is_asked));
         }
         Ok(self.searched.get().and_then(Option::as_ref))
     }
@@ -140,7 +168,16 @@ impl Question<'_> {
     }
 }
 
-impl Vectors for Question<'_> {
+/// A scan that is under way.
+pub enum Look<'a> {
+    /// It has found all that it looks for.
+    Exact(std::vec::IntoIter<Candidate>),
+    Index(Scan<'a>),
+}
+
+impl<'a> Vectors for Question<'a> {
+    type Scan = Look<'a>;
+
     fn indexed(&self) -> Result<Option<usize>> {
         Ok(self.searched()?.map(|searched| searched.vectors))
     }
@@ -168,7 +205,7 @@ impl Vectors for Question<'_> {
     }
 
     fn parts(&self, step: Step) -> Result<Vec<(u64, usize)>> {
-        let (Scan::Index { ef_search, .. }, Some(searched)) = (step.scan, self.searched()?) else {
+        let (Way::Index { ef_search, .. }, Some(searched)) = (step.scan, self.searched()?) else {
             return Ok(Vec::new());
         };
         let all = searched.cover.iter().map(|segment| segment.rows).sum();
@@ -176,10 +213,22 @@ impl Vectors for Question<'_> {
         Ok(searched.cover.iter().map(|segment| (segment.rows, of(segment))).collect())
     }
 
-    fn nearest(&self, step: Step) -> Result<Vec<Candidate>> {
-        let is_exact = !matches!(step.scan, Scan::Index { .. });
+    fn open(&self, step: Step) -> Result<Look<'a>> {
+        let store = self.target.vector_db.store();
+        let (kb_no, build_no) = (self.target.kb_no, self.target.build_no);
+        let search = Search {
+            kb_no,
+            build_no,
+            vector: self.vector,
+            filter: self.filter,
+            among: None,
+            limit: step.limit,
+            scan: step.scan,
+        };
+        if matches!(step.scan, Way::Index { .. }) {
+            return Ok(Look::Index(store.search(&search, self.searched()?)?));
+        }
         if let Some(filter) = self.filter
-            && is_exact
             && matches!(*self.listed.borrow(), Listed::NotYet)
             && self.forced() != Some(Forced::Join)
         {
@@ -187,23 +236,21 @@ impl Vectors for Question<'_> {
         }
         let listed = self.listed.borrow();
         let among = match &*listed {
-            Listed::All(chunks) if is_exact => Some(chunks.as_slice()),
+            Listed::All(chunks) => Some(chunks.as_slice()),
             _ => None,
         };
-        let searched = if is_exact { None } else { self.searched()? };
-        self.target.vector_db.store().search(&Search {
-            kb_no: self.target.kb_no,
-            build_no: self.target.build_no,
-            vector: self.vector,
-            filter: self.filter,
-            among,
-            limit: step.limit,
-            scan: step.scan,
-            searched,
-        })
+        let found = store.search(&Search { among, ..search }, None)?.next(step.limit)?;
+        Ok(Look::Exact(found.into_iter()))
+    }
+
+    fn next(&self, scan: &mut Look<'a>, count: usize) -> Result<Vec<Candidate>> {
+        match scan {
+            Look::Exact(found) => Ok(found.take(count).collect()),
+            Look::Index(scan) => scan.next(count),
+        }
     }
 
     fn read(&self, candidates: Vec<Candidate>) -> Result<Vec<Candidate>> {
-        without_gone(search::read(self.target, candidates)?)
+        without_gone(search::heads(self.target, candidates)?)
     }
 }

@@ -22,11 +22,12 @@ const MOST: usize = 20_000;
 const WIDER: usize = 4;
 
 /// Candidates enough that `top_k` rows stay, as far as so many qualify among the first 20,000 (or two times top_k):
-/// `recall`, which gives the candidates for bounds, is asked for more of them until they do. Without diversity it is asked once.
+/// `recall`, which gives the candidates for bounds (with their rows, where their texts are compared), is asked for more of them until
+/// they do. Without diversity it is asked once.
 pub fn recalled(
     diversity: &Diversity,
     bounds: &AnswerBounds,
-    recall: impl Fn(&AnswerBounds) -> Result<Vec<Candidate>>,
+    mut recall: impl FnMut(&AnswerBounds) -> Result<Vec<Candidate>>,
     check: Check,
 ) -> Result<Vec<Candidate>> {
     if diversity.is_none() {
@@ -88,21 +89,21 @@ fn places(
     let (mut sketches, mut places) = (VecDeque::new(), Vec::new());
     for (place, candidate) in candidates.iter().enumerate() {
         check();
-        let Some(row) = &candidate.row else { continue };
+        let Some(head) = &candidate.head else { continue };
         if candidate.score().is_some_and(|score| score < bounds.min_score)
-            || (bounds.dedupe && !texts.insert(&row.content_hash))
+            || (bounds.dedupe && !texts.insert(&head.content_hash))
         {
             continue;
         }
         // What a document has too many of hides nothing that resembles it in other documents.
-        let rows: &mut usize = of_documents.entry(row.place.document_id).or_default();
+        let rows: &mut usize = of_documents.entry(head.document_id).or_default();
         if diversity.per_document.is_some_and(|most| *rows >= most) {
             journal.reason(candidate.chunk_id, || {
                 format!("{rows} chunks of its document rank before it, and per_document allows no more")
             });
             continue;
         }
-        if let Some(least) = diversity.collapse {
+        if let Some((least, row)) = diversity.collapse.zip(candidate.row.as_ref()) {
             let sketch = Sketch::of(&row.content);
             let resembles = |(_, other): &&(Uuid, Sketch)| other.resemblance(&sketch) >= least;
             if let Some((other, _)) = sketches.iter().find(resembles) {
@@ -133,7 +134,7 @@ mod tests {
     fn candidates(texts: &[(&str, i64)]) -> Vec<Candidate> {
         let candidate = |(i, (text, document_id)): (usize, &(&str, i64))| {
             let mut candidate = test_candidate(text, 1.0 - i as f64 / 1000.0, 1);
-            candidate.row.as_mut().unwrap().place.document_id = *document_id;
+            candidate.head.as_mut().unwrap().document_id = *document_id;
             candidate
         };
         fuse::of_one(texts.iter().enumerate().map(candidate).collect())

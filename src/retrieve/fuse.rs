@@ -41,8 +41,8 @@ pub fn fuse(
     }
     dense.truncate(most);
     keyword.truncate(most);
-    let key = |candidate: &Candidate| match candidate.row.as_ref().filter(|_| dedupe) {
-        Some(row) => row.content_hash.clone(),
+    let key = |candidate: &Candidate| match candidate.head.as_ref().filter(|_| dedupe) {
+        Some(head) => head.content_hash.clone(),
         None => candidate.chunk_id.as_bytes().to_vec(),
     };
     let score = |found: Option<Found>| found.map(|found| found.score);

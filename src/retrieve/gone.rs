@@ -14,12 +14,12 @@ use uuid::Uuid;
 /// were changed since.
 pub fn without_gone(mut candidates: Vec<Candidate>) -> Result<Vec<Candidate>> {
     let place = |candidate: &Candidate| {
-        candidate.row.as_ref().and_then(|row| Some((row.source.clone()?, row.external_id.clone())))
+        candidate.head.as_ref().and_then(|head| Some((head.source.clone()?, head.external_id.clone())))
     };
     let rows = Rows::of(candidates.iter().map(place));
     let (written, enqueued) = (rows.written_down()?, rows.enqueued()?);
     for place in written.stale.into_iter().chain(enqueued) {
-        candidates[place].row.iter_mut().for_each(|row| row.stale = true);
+        candidates[place].head.iter_mut().for_each(|head| head.is_changed = true);
     }
     retain_places(&mut candidates, |place| !written.gone.contains(&place));
     Ok(candidates)

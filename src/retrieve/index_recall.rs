@@ -48,7 +48,7 @@ impl Probe<'_> {
     fn nearest(&self, step: Step) -> Result<Vec<f64>> {
         let store = self.target.vector_db.store();
         let searched = if matches!(step.scan, Scan::Index { .. }) { store.searched()? } else { None };
-        let found = store.search(&Search {
+        let search = Search {
             kb_no: self.target.kb_no,
             build_no: self.target.build_no,
             vector: self.vector,
@@ -56,8 +56,8 @@ impl Probe<'_> {
             among: None,
             limit: step.limit,
             scan: step.scan,
-            searched: searched.as_ref(),
-        })?;
+        };
+        let found = store.search(&search, searched.as_ref())?.next(step.limit)?;
         let others = found.iter().filter(|candidate| Some(candidate.chunk_id) != self.own);
         Ok(others.filter_map(Candidate::score).take(self.k).collect())
     }

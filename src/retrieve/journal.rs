@@ -95,6 +95,15 @@ impl Journal {
         }
     }
 
+    /// Adds to the number that a part has under a key.
+    pub fn count(&self, part: &str, key: &str, more: usize) {
+        if let Some(notes) = &self.notes {
+            let mut notes = notes.borrow_mut();
+            let part = notes.parts.entry(part).or_insert_with(|| Value::Object(Map::new()));
+            part[key] = (part[key].as_u64().unwrap_or(0) + more as u64).into();
+        }
+    }
+
     /// The candidates after a stage.
     pub fn stage(&self, name: &'static str, candidates: &[Candidate]) {
         if let Some(notes) = &self.notes {
@@ -130,11 +139,11 @@ impl Journal {
 impl Passed {
     /// None: the caller may not read it.
     fn of(candidate: &Candidate) -> Option<Passed> {
-        let row = candidate.row.as_ref()?;
+        let head = candidate.head.as_ref()?;
         Some(Passed {
             chunk_id: candidate.chunk_id,
-            external_id: row.external_id.clone(),
-            content_hash: row.content_hash.clone(),
+            external_id: head.external_id.clone(),
+            content_hash: head.content_hash.clone(),
             score: candidate.score(),
         })
     }
@@ -155,11 +164,13 @@ mod tests {
         journal.add("dense", "scans", || json!(1));
         journal.add("dense", "scans", || json!(2));
         journal.note("dense", "vectors", || json!(3));
+        journal.count("dense", "rows", 2);
+        journal.count("dense", "rows", 5);
         assert_eq!(journal.time("one", || 5) + journal.time("two", || 6) + journal.time("one", || 1), 12);
         let notes = journal.into_notes();
         assert_eq!(notes.stages.len(), 1);
         assert_eq!(notes.stages[0].1.len(), 2, "what the caller may not read is not written down");
-        assert_eq!(Value::Object(notes.parts), json!({"dense": {"scans": [1, 2], "vectors": 3}}));
+        assert_eq!(Value::Object(notes.parts), json!({"dense": {"scans": [1, 2], "vectors": 3, "rows": 7}}));
         assert_eq!(notes.times.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["one", "two"]);
     }
 

@@ -32,41 +32,96 @@ const AT_A_TIME: usize = 250;
 const SEVERAL: usize = 50_000;
 /// So many of the best by words show that.
 const ENOUGH_TO_TELL: usize = 4_000;
+/// Chunks that are ranked beside those that are wanted, and half of these: some texts repeat themselves.
+const SPARE: usize = 16;
 
-/// Chunks that hold words of a question, best first, with the rows that the caller may read.
-pub fn keyword(
-    target: &Target,
-    query: &str,
-    filter: Option<&Filter>,
-    bounds: &AnswerBounds,
-    journal: &Journal,
-) -> Result<Vec<Candidate>> {
-    let index = Index::open(target, query)?;
-    index.describe(journal);
-    if index.terms.is_empty() {
-        return Ok(Vec::new());
-    }
-    let few = filter.map(|filter| candidates::matching_chunks(target, filter, FEW)).transpose()?.flatten();
-    let mut all = few.map(|chunks| index.of_chunks(&chunks)).transpose()?;
-    let condition = index.condition(filter);
-    let mut given = HashSet::new();
-    let further = |limit: usize| {
-        if all.is_none()
-            && limit > ENOUGH_TO_TELL
-            && let Some(filter) = filter
+/// A question by words, which can be asked for more.
+pub struct ByWords<'a>(recall::Best<'a, Ranked<'a>>);
+
+impl<'a> ByWords<'a> {
+    pub fn new(
+        target: &'a Target,
+        query: &str,
+        filter: Option<&'a Filter>,
+        journal: &'a Journal,
+    ) -> Result<ByWords<'a>> {
+        let index = Index::open(target, query)?;
+        index.describe(journal);
+        let (given, rest) = (HashSet::new(), Vec::new().into_iter());
+        let mut ranked = Ranked { target, index, filter, rest, ranked: 0, is_all: false, given };
+        if ranked.index.terms.is_empty() {
+            ranked.is_all = true;
+        } else if let Some(filter) = filter
+            && let Some(few) = candidates::matching_chunks(target, filter, FEW)?
         {
-            let several = candidates::matching_chunks(target, filter, SEVERAL)?;
-            all = several.map(|chunks| index.of_chunks(&chunks)).transpose()?;
+            ranked.rank_all(&few)?;
         }
-        let (best, is_all) = match &all {
-            Some(all) => (all.clone(), true),
-            None => index.best(limit)?,
-        };
-        // The best come first again, whatever the limit; of those that pass the filter only, once they are listed.
-        let new: Vec<Candidate> = best.into_iter().filter(|best| given.insert(best.chunk_id)).collect();
-        Ok((without_gone(search::read_where(target, new, &condition)?)?, is_all))
-    };
-    recall::keyword(further, bounds, journal)
+        Ok(ByWords(recall::Best::new(ranked, journal)))
+    }
+
+    /// Chunks that hold words of the question, best first. See [`recall::Nearest::find`].
+    pub fn find(&mut self, bounds: &AnswerBounds) -> Result<Vec<Candidate>> {
+        self.0.find(bounds)
+    }
+}
+
+/// The chunks that have words of a question, as far as they are ranked.
+struct Ranked<'a> {
+    target: &'a Target,
+    index: Index<'a>,
+    filter: Option<&'a Filter>,
+    /// Those that were not looked at yet, best first.
+    rest: std::vec::IntoIter<Candidate>,
+    /// How many were ranked, and whether these are all.
+    ranked: usize,
+    is_all: bool,
+    given: HashSet<Uuid>,
+}
+
+impl Ranked<'_> {
+    /// Ranks these, which are all that pass the filter.
+    fn rank_all(&mut self, chunk_ids: &[Uuid]) -> Result<()> {
+        let all = self.index.of_chunks(chunk_ids)?;
+        self.keep(all);
+        self.is_all = true;
+        Ok(())
+    }
+
+    /// Ranks further ones, `count` at least. What is behind a rank is not known without ranking all before it once more, so some more than
+    /// are wanted are ranked, which costs little.
+    fn rank(&mut self, count: usize) -> Result<()> {
+        let more = if self.ranked == 0 { count / 2 + SPARE } else { 3 * self.ranked };
+        self.ranked += count + more;
+        if self.ranked > ENOUGH_TO_TELL
+            && let Some(filter) = self.filter
+            && let Some(several) = candidates::matching_chunks(self.target, filter, SEVERAL)?
+        {
+            return self.rank_all(&several);
+        }
+        let (best, is_all) = self.index.best(self.ranked)?;
+        self.keep(best);
+        self.is_all = is_all;
+        Ok(())
+    }
+
+    /// The best come first again, whatever was ranked before.
+    fn keep(&mut self, mut best: Vec<Candidate>) {
+        best.retain(|candidate| !self.given.contains(&candidate.chunk_id));
+        self.rest = best.into_iter();
+    }
+}
+
+impl recall::Words for Ranked<'_> {
+    fn further(&mut self, count: usize) -> Result<(Vec<Candidate>, bool)> {
+        if self.rest.len() < count && !self.is_all {
+            self.rank(count)?;
+        }
+        let next: Vec<Candidate> = self.rest.by_ref().take(count).collect();
+        self.given.extend(next.iter().map(|candidate| candidate.chunk_id));
+        let condition = self.index.condition(self.filter);
+        let found = without_gone(search::heads_where(self.target, next, &condition)?)?;
+        Ok((found, self.is_all && self.rest.len() == 0))
+    }
 }
 
 /// Those of some chunks that hold words of the question, as it asks for them, with their scores, best first.

@@ -40,13 +40,21 @@ pub use request::Request;
 #[cfg(test)]
 mod recall_tests;
 
-/// A candidate of the vectors with its row; the content makes its id and its hash.
+/// A candidate of the vectors with its head and row; the content makes its id and its hash.
 #[cfg(test)]
 pub(crate) fn test_candidate(content: &str, score: f64, token_count: i32) -> crate::model::Candidate {
-    use crate::model::candidate::{Candidate, ChunkPlace, ChunkRow, Found};
+    use crate::model::candidate::{Candidate, ChunkHead, ChunkPlace, ChunkRow, Found};
     let id = uuid::Uuid::new_v5(&uuid::Uuid::NAMESPACE_OID, format!("{content}{score}").as_bytes());
     Candidate {
         dense: Some(Found { rank: 1, score }),
+        head: Some(ChunkHead {
+            external_id: "d".into(),
+            document_id: 1,
+            content_hash: content.as_bytes().to_vec(),
+            token_count,
+            source: None,
+            is_changed: false,
+        }),
         row: Some(ChunkRow {
             external_id: "d".into(),
             title: None,

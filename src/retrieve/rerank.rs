@@ -16,27 +16,33 @@ pub struct Split {
     pub behind: Vec<Candidate>,
 }
 
-/// Chooses what a reranker reads: of the candidates that may be in the answer the first `most`. Each text counts once, where
-/// the answer has it once; one without a row, which the caller may not read, is left out. Of a text at most `longest` bytes
-/// are sent.
-pub fn split(mut candidates: Vec<Candidate>, bounds: &AnswerBounds, most: usize, longest: usize) -> Split {
+/// Chooses what a reranker may read: of the candidates that may be in the answer the first `most`. Each text counts once, where the
+/// answer has it once; one without a head, which the caller may not read, is left out.
+pub fn split(mut candidates: Vec<Candidate>, bounds: &AnswerBounds, most: usize) -> Split {
     candidates.retain(|candidate| {
-        candidate.row.is_some() && candidate.score().is_none_or(|score| score >= bounds.min_score)
+        candidate.head.is_some() && candidate.score().is_none_or(|score| score >= bounds.min_score)
     });
     if bounds.dedupe {
         candidates = dedupe::distinct(candidates);
     }
-    let mut bytes = 0;
-    let fits = |candidate: &&Candidate| {
-        bytes += candidate.row.as_ref().map_or(0, |row| row.content.len().min(longest));
-        bytes <= MAX_BYTES
-    };
-    let count = candidates.iter().take(most.min(MAX_TEXTS)).take_while(fits).count();
-    let behind = candidates.split_off(count);
+    let behind = candidates.split_off(candidates.len().min(most).min(MAX_TEXTS));
     Split { read: candidates, behind }
 }
 
 impl Split {
+    /// Of what has its row by now as much is read as fits, where of a text at most `longest` bytes are sent.
+    pub fn keep_what_fits(&mut self, longest: usize) {
+        self.read.retain(|candidate| candidate.row.is_some());
+        let mut bytes = 0;
+        let fits = |candidate: &&Candidate| {
+            bytes += candidate.row.as_ref().map_or(0, |row| row.content.len().min(longest));
+            bytes <= MAX_BYTES
+        };
+        let count = self.read.iter().take_while(fits).count();
+        let rest = self.read.split_off(count);
+        self.behind.splice(..0, rest);
+    }
+
     pub fn texts(&self) -> Vec<String> {
         let content = |candidate: &Candidate| candidate.row.as_ref().map(|row| row.content.clone());
         self.read.iter().filter_map(content).collect()
@@ -82,6 +88,12 @@ mod tests {
     fn candidates() -> Vec<Candidate> {
         let scored = [("a", 0.9), ("b", 0.8), ("b", 0.8), ("c", 0.7), ("d", 0.6), ("e", 0.4)];
         of_one(scored.map(|(text, score)| test_candidate(text, score, 1)).to_vec())
+    }
+
+    fn split(candidates: Vec<Candidate>, bounds: &AnswerBounds, most: usize, longest: usize) -> Split {
+        let mut split = super::split(candidates, bounds, most);
+        split.keep_what_fits(longest);
+        split
     }
 
     #[test]

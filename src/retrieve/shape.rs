@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_candidate_without_a_row_is_no_answer() {
-        let hidden = Candidate { row: None, ..test_candidate("a", 0.9, 1) };
+        let hidden = Candidate { head: None, row: None, ..test_candidate("a", 0.9, 1) };
         assert_eq!(shaped(vec![hidden, test_candidate("b", 0.7, 1)], false).len(), 1);
     }
 

@@ -75,8 +75,8 @@ pub fn fuse(lists: Vec<Vec<Candidate>>, dedupe: bool, k: f64) -> Vec<Candidate> 
             list = dedupe::distinct(list);
         }
         for (rank, mut candidate) in (1..).zip(list) {
-            let key = match candidate.row.as_ref().filter(|_| dedupe) {
-                Some(row) => row.content_hash.clone(),
+            let key = match candidate.head.as_ref().filter(|_| dedupe) {
+                Some(head) => head.content_hash.clone(),
                 None => candidate.chunk_id.as_bytes().to_vec(),
             };
             let share = 1.0 / (k + f64::from(rank));

@@ -9,7 +9,7 @@ pub fn trim(mut candidates: Vec<Candidate>, bounds: &AnswerBounds) -> Vec<Candid
     candidates.retain(|candidate| candidate.score().is_none_or(|score| score >= bounds.min_score));
     candidates.truncate(bounds.top_k);
     let mut room = Room::of(bounds.max_tokens);
-    candidates.retain(|candidate| room.takes(candidate.row.as_ref().map_or(0, |row| row.token_count)));
+    candidates.retain(|candidate| room.takes(candidate.head.as_ref().map_or(0, |head| head.token_count)));
     candidates
 }
 

@@ -7,7 +7,7 @@ use super::shares;
 use super::vector_store::VectorDb;
 use super::{BY_INDEX, BY_INDEX_UNPLANNED};
 use crate::error::{Error, Object, Result};
-use crate::model::candidate::{ChunkPlace, ChunkRow, RowSource};
+use crate::model::candidate::{ChunkHead, ChunkPlace, ChunkRow, RowSource};
 use crate::model::retrieval::EfSearch;
 use crate::model::{Candidate, Embedder, EmbedderConfig, Filter, Preprocess, Retrieval};
 use crate::pg::json::Jsonb;
@@ -34,6 +34,8 @@ pub struct Target {
     pub measured_ef_search: Option<usize>,
     /// The one that its chunking names; None: the embedder's own.
     pub tokenizer: Option<String>,
+    /// With ef_search auto: the index was found to miss too much, whatever ef_search is.
+    pub index_misses: bool,
 }
 
 impl Target {
@@ -54,7 +56,7 @@ pub fn target(kb_id: &str) -> Result<Target> {
     spi::read_one(
         &format!(
             "SELECT k.kb_no, b.build_no, k.retrieval, b.preprocess, e.id, e.provider, e.model, e.dimension, e.config,
-                    e.base_url, {}, {}, b.ef_search, b.chunking ->> 'tokenizer'
+                    e.base_url, {}, {}, b.ef_search, b.chunking ->> 'tokenizer', b.index_misses
              FROM kb.knowledge_bases k
              JOIN kb.builds b ON b.kb_no = k.kb_no AND b.state = 'live'
              JOIN kb.embedders e ON e.id = b.embedder
@@ -65,11 +67,13 @@ pub fn target(kb_id: &str) -> Result<Target> {
         ),
         &meant.arguments(kb_id),
         |row| {
+            let retrieval = Retrieval::parse(&row.json(2)?).map_err(internal)?;
+            let is_auto = matches!(retrieval.ef_search, Some(EfSearch::Auto(_)));
             Ok(Target {
                 kb_no: row.get(0)?,
                 kb_id: kb_id.to_string(),
                 build_no: row.get(1)?,
-                retrieval: Retrieval::parse(&row.json(2)?).map_err(internal)?,
+                retrieval,
                 preprocess: Preprocess::parse(&row.json(3)?).map_err(internal)?,
                 embedder: Embedder {
                     id: row.get(4)?,
@@ -83,6 +87,7 @@ pub fn target(kb_id: &str) -> Result<Target> {
                 is_readable: row.opt::<bool>(15)? != Some(false),
                 measured_ef_search: row.opt::<i64>(16)?.map(|ef_search| ef_search as usize),
                 tokenizer: row.opt(17)?,
+                index_misses: is_auto && row.get(18)?,
             })
         },
     )?
@@ -136,14 +141,17 @@ pub struct Condition<'a> {
     pub excluded_phrases: &'a [String],
 }
 
-/// Those candidates that the caller may read, with their rows, in their order: as the caller, so that every policy on
+/// Those candidates that the caller may read, with their heads, in their order: as the caller, so that every policy on
 /// chunks and documents decides.
-pub fn read(target: &Target, candidates: Vec<Candidate>) -> Result<Vec<Candidate>> {
-    read_where(target, candidates, &Condition::default())
+pub fn heads(target: &Target, candidates: Vec<Candidate>) -> Result<Vec<Candidate>> {
+    heads_where(target, candidates, &Condition::default())
 }
 
 /// The same of those whose rows are as the condition says.
-pub fn read_where(target: &Target, candidates: Vec<Candidate>, is: &Condition) -> Result<Vec<Candidate>> {
+pub fn heads_where(target: &Target, candidates: Vec<Candidate>, is: &Condition) -> Result<Vec<Candidate>> {
+    if candidates.is_empty() {
+        return Ok(candidates);
+    }
     let ids: Vec<Uuid> = candidates.iter().map(|candidate| candidate.chunk_id).collect();
     let mut arguments = Arguments::default();
     let (build_no, ids) = (arguments.add(Arg::Long(target.build_no)), arguments.add(Arg::Uuids(&ids)));
@@ -171,18 +179,52 @@ pub fn read_where(target: &Target, candidates: Vec<Candidate>, is: &Condition) -
         );
     }
     let sql = format!(
-        "SELECT {COLUMNS} FROM kb.chunks c JOIN kb.documents d ON d.document_id = c.document_id
+        "SELECT c.chunk_id, d.external_id, d.document_id, c.content_hash, c.token_count, d.source_no, d.kb_no, d.tenant_id
+         FROM kb.chunks c JOIN kb.documents d ON d.document_id = c.document_id
          WHERE c.build_no = {build_no} AND c.chunk_id = ANY ({ids}) AND c.enabled{conditions}"
     );
-    let rows = setting::with(BY_INDEX_UNPLANNED, || {
-        spi::read(&sql, &arguments.all(), |row| Ok((row.uuid(0)?, chunk_row(row)?)))
-    })?;
-    let mut found: HashMap<Uuid, ChunkRow> = rows.into_iter().collect();
-    let with_row = |candidate: Candidate| {
-        let row = found.remove(&candidate.chunk_id)?;
-        Some(Candidate { row: Some(row), ..candidate })
+    let head = |row: &Row| {
+        let head = ChunkHead {
+            external_id: row.get(1)?,
+            document_id: row.get(2)?,
+            content_hash: row.get(3)?,
+            token_count: row.get(4)?,
+            source: source(row, 5)?,
+            is_changed: false,
+        };
+        Ok((row.uuid(0)?, head))
     };
-    Ok(candidates.into_iter().filter_map(with_row).collect())
+    let found = setting::with(BY_INDEX_UNPLANNED, || spi::read(&sql, &arguments.all(), head))?;
+    let mut found: HashMap<Uuid, ChunkHead> = found.into_iter().collect();
+    let with_head = |candidate: Candidate| {
+        let head = found.remove(&candidate.chunk_id)?;
+        Some(Candidate { head: Some(head), ..candidate })
+    };
+    Ok(candidates.into_iter().filter_map(with_head).collect())
+}
+
+/// Gives candidates, which have their heads, their rows, with their texts; how many had none yet. As the caller, as [`heads`].
+pub fn add_rows(target: &Target, candidates: &mut [Candidate]) -> Result<usize> {
+    let unread: Vec<Uuid> = candidates.iter().filter(|c| c.row.is_none()).map(|c| c.chunk_id).collect();
+    if unread.is_empty() {
+        return Ok(0);
+    }
+    let sql = format!(
+        "SELECT {COLUMNS} FROM kb.chunks c JOIN kb.documents d ON d.document_id = c.document_id
+         WHERE c.build_no = $1 AND c.chunk_id = ANY ($2) AND c.enabled"
+    );
+    let arguments = [Arg::Long(target.build_no), Arg::Uuids(&unread)];
+    let row = |row: &Row| Ok((row.uuid(0)?, chunk_row(row)?));
+    let found = setting::with(BY_INDEX_UNPLANNED, || spi::read(&sql, &arguments, row))?;
+    let count = found.len();
+    let mut found: HashMap<Uuid, ChunkRow> = found.into_iter().collect();
+    for candidate in candidates.iter_mut().filter(|candidate| candidate.row.is_none()) {
+        candidate.row = found.remove(&candidate.chunk_id);
+        if let (Some(row), Some(head)) = (&mut candidate.row, &candidate.head) {
+            row.stale |= head.is_changed;
+        }
+    }
+    Ok(count)
 }
 
 /// Where a text appears.

@@ -8,7 +8,7 @@ use crate::retrieve::dense;
 use crate::retrieve::explanation::{Dropped, Part, dropped, dropped_json, rank};
 use crate::retrieve::gone::without_gone;
 use crate::retrieve::journal::{Journal, Notes};
-use crate::retrieve::keyword;
+use crate::retrieve::keyword::{self, ByWords};
 use crate::retrieve::request::{AnswerBounds, Request};
 use crate::store::named_chunks::{self, NamedChunk};
 use crate::store::search::{self, Condition};
@@ -160,15 +160,15 @@ impl<'a> Standing<'a> {
         let ids: Vec<Uuid> = chunks.iter().map(|chunk| chunk.chunk_id).collect();
         let candidates: Vec<Candidate> = ids.iter().map(|id| Candidate::new(*id)).collect();
         let condition = Condition { filter, ..Condition::default() };
-        let passing = search::read_where(target, candidates.clone(), &condition)?;
+        let passing = search::heads_where(target, candidates.clone(), &condition)?;
         let mut standing = Standing {
             answer,
             notes,
             dropped,
             chunks,
-            present: without_gone(search::read(target, candidates)?)?
+            present: without_gone(search::heads(target, candidates)?)?
                 .into_iter()
-                .filter_map(|candidate| Some((candidate.chunk_id, candidate.row?.content_hash)))
+                .filter_map(|candidate| Some((candidate.chunk_id, candidate.head?.content_hash)))
                 .collect(),
             passing: passing.iter().map(|candidate| candidate.chunk_id).collect(),
             similarities: HashMap::new(),
@@ -191,7 +191,7 @@ impl<'a> Standing<'a> {
             standing.by_words = scored.iter().filter_map(|c| Some((c.chunk_id, c.keyword?.score))).collect();
             let first = AnswerBounds { top_k: RANKED, dedupe: false, ..answer.bounds };
             standing.keyword_ranks =
-                ranks(keyword::keyword(target, question, filter, &first, &Journal::closed())?);
+                ranks(ByWords::new(target, question, filter, &Journal::closed())?.find(&first)?);
         }
         Ok(standing)
     }

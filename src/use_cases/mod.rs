@@ -8,6 +8,7 @@ mod alter_reranker;
 mod annotate;
 mod attach_table;
 mod bind_role;
+mod candidates;
 mod check_embedder;
 mod check_llm;
 mod check_reranker;

@@ -1,24 +1,23 @@
 //! kb.query and kb.query_vector: embed the question, recall, fuse, rerank, diversify, shape, surround.
 
+use super::candidates::{Search, add_rows};
 use super::query_log;
 use crate::catalog::embedder_access::access;
 use crate::catalog::reranking;
-use crate::catalog::rewording::{Reworded, reworded};
 use crate::error::{Error, Object, Result};
 use crate::gateway::client;
 use crate::model::retrieval::OnError;
 use crate::model::syntax::Syntax;
 use crate::model::vector_db::question_problem;
-use crate::model::{Candidate, Filter, Hit, Kind, Mode, Retrieval};
+use crate::model::{Candidate, Hit, Kind, Mode, Retrieval};
 use crate::pg::role::as_owner;
 use crate::pg::{report, wake};
-use crate::retrieve::dense::{dense, similarities};
+use crate::retrieve::dense::similarities;
 use crate::retrieve::gone::present_places;
 use crate::retrieve::journal::Journal;
-use crate::retrieve::keyword::keyword;
 use crate::retrieve::request::{AnswerBounds, Request};
 use crate::retrieve::surroundings::surrounded;
-use crate::retrieve::{diversity, fuse, shape, transform, words};
+use crate::retrieve::{diversity, shape, words};
 use crate::settings;
 use crate::store::search::{self, Target};
 use crate::store::vector_store::VectorDb;
@@ -88,15 +87,11 @@ fn answer_of(request: &Request, query: &str, target: Target, journal: &Journal) 
     // A reranker reads more candidates than the answer has rows.
     let wide = AnswerBounds { top_k: target.retrieval.recalled(), ..bounds };
     let filter = request.filter.as_ref();
-    let find = |bounds: &AnswerBounds| {
-        Search { target: &target, filter, bounds, journal }.find(query, vector.as_deref())
-    };
-    let mut candidates =
-        diversity::recalled(&target.retrieval.diversity, &wide, find, &report::check_interrupts)?;
+    let search = Search { target: &target, filter, journal };
+    let mut candidates = search.legs(query, vector.as_deref())?.find_diverse(&wide)?;
     let mut problem = None;
     if target.retrieval.transform.is_some() {
-        let search = Search { target: &target, filter, bounds: &wide, journal };
-        (candidates, problem) = search.find_reworded(query, vector.as_deref(), candidates)?;
+        (candidates, problem) = search.find_reworded(query, vector.as_deref(), &wide, candidates)?;
         journal.stage("transform", &candidates);
     }
     let asked = Question { words: Some(query), vector: vector.as_deref() };
@@ -110,117 +105,8 @@ fn answer_of(request: &Request, query: &str, target: Target, journal: &Journal) 
     Ok(Answer { hits, bounds, vector, target })
 }
 
-/// Where candidates are looked for.
-struct Search<'a> {
-    target: &'a Target,
-    filter: Option<&'a Filter>,
-    bounds: &'a AnswerBounds,
-    journal: &'a Journal,
-}
-
-impl Search<'_> {
-    /// Candidates for a question, best first; without a vector by its words.
-    fn find(&self, words: &str, vector: Option<&[f32]>) -> Result<Vec<Candidate>> {
-        let Search { target, bounds, journal, .. } = *self;
-        Ok(match vector {
-            None => fuse::of_one(self.by_words(words, bounds)?),
-            Some(vector) if target.retrieval.mode == Mode::Hybrid => {
-                let top_k = bounds.top_k.max(target.retrieval.hybrid.candidates);
-                let side = AnswerBounds { top_k, ..*bounds };
-                let found = (self.by_meaning(vector, &side)?, self.by_words(words, &side)?);
-                journal.time("fuse", || {
-                    let mut fused =
-                        fuse::fuse(found.0, found.1, bounds.dedupe, top_k, &target.retrieval.hybrid);
-                    self.compare(vector, &mut fused)?;
-                    journal.stage("fuse", &fused);
-                    Ok::<_, Error>(fused)
-                })?
-            }
-            Some(vector) => fuse::of_one(self.by_meaning(vector, bounds)?),
-        })
-    }
-
-    /// Gives what has no similarity its own, where that can leave it out; what is in the answer gets it in any case.
-    fn compare(&self, vector: &[f32], candidates: &mut [Candidate]) -> Result<()> {
-        match self.bounds.min_score > self.target.vector_db.metric.least_score() {
-            true => similarities(self.target, vector, candidates),
-            false => Ok(()),
-        }
-    }
-
-    fn by_meaning(&self, vector: &[f32], bounds: &AnswerBounds) -> Result<Vec<Candidate>> {
-        let Search { target, filter, journal, .. } = *self;
-        let found = journal.time("dense", || dense(target, vector, filter, bounds, journal))?;
-        journal.stage("dense", &found);
-        Ok(found)
-    }
-
-    fn by_words(&self, words: &str, bounds: &AnswerBounds) -> Result<Vec<Candidate>> {
-        let Search { target, filter, journal, .. } = *self;
-        let found = journal.time("keyword", || keyword(target, words, filter, bounds, journal))?;
-        journal.stage("keyword", &found);
-        Ok(found)
-    }
-
-    /// The question's candidates and those for other words of it, as one list, and why some of these are not there.
-    fn find_reworded(
-        &self,
-        question: &str,
-        vector: Option<&[f32]>,
-        own: Vec<Candidate>,
-    ) -> Result<(Vec<Candidate>, Option<String>)> {
-        let Search { target, bounds, journal, .. } = *self;
-        let Reworded { questions, passage, mut problem } = journal
-            .time("transform", || reworded(&target.retrieval, target.kb_no, question, vector.is_some()));
-        journal.note("transform", "questions", || json!(questions));
-        journal.note("transform", "passage", || json!(passage));
-        // What they find is not what the question finds, and a model's quotation marks are text.
-        let closed = Journal::closed();
-        let mut plain = target.clone();
-        plain.retrieval.syntax = Some(Syntax::Plain);
-        let others = Search { target: &plain, journal: &closed, ..*self };
-        let mut lists = vec![own];
-        let mut embedded = |kind, texts: &[String]| match embed(target, kind, texts) {
-            Ok(vectors) => vectors.into_iter().map(Some).collect(),
-            // A model reads only so much, which a chat model does not know.
-            Err(Error::InputTooLong { .. }) => {
-                texts.iter().map(|text| beginning(target, kind, text)).collect()
-            }
-            Err(error) => {
-                problem = Some(error.to_string());
-                Vec::new()
-            }
-        };
-        match vector {
-            None => {
-                for words in &questions {
-                    lists.push(others.find(words, None)?);
-                }
-            }
-            Some(_) => {
-                let vectors: Vec<Option<Vec<f32>>> = embedded(Kind::Query, &questions);
-                for (words, vector) in questions.iter().zip(vectors) {
-                    let Some(vector) = vector else { continue };
-                    lists.push(others.find(words, Some(&vector))?);
-                }
-                for vector in embedded(Kind::Document, passage.as_slice()).into_iter().flatten() {
-                    lists.push(others.by_meaning(&vector, bounds)?);
-                }
-            }
-        }
-        if lists.len() == 1 {
-            return Ok((lists.swap_remove(0), problem));
-        }
-        let mut fused = transform::fuse(lists, bounds.dedupe, target.retrieval.hybrid.k);
-        if let Some(vector) = vector {
-            self.compare(vector, &mut fused)?;
-        }
-        Ok((fused, problem))
-    }
-}
-
 /// The vector of as much of a text as the model reads: all of it, a half, a quarter, an eighth.
-fn beginning(target: &Target, kind: Kind, text: &str) -> Option<Vec<f32>> {
+pub(super) fn beginning(target: &Target, kind: Kind, text: &str) -> Option<Vec<f32>> {
     let parts = (0..4).map(|times| text[..text.floor_char_boundary(text.len() >> times)].to_string());
     parts.into_iter().find_map(|part| embed(target, kind, &[part]).ok()?.pop())
 }
@@ -281,9 +167,8 @@ pub fn query_vector(request: &Request, vector: &[f32]) -> Result<Vec<Hit>> {
     let bounds = AnswerBounds::new(&target.retrieval, &target.preprocess);
     let filter = request.filter.as_ref();
     let journal = Journal::closed();
-    let find = |bounds: &AnswerBounds| Ok(fuse::of_one(dense(&target, vector, filter, bounds, &journal)?));
-    let candidates =
-        diversity::recalled(&target.retrieval.diversity, &bounds, find, &report::check_interrupts)?;
+    let search = Search { target: &target, filter, journal: &journal };
+    let candidates = search.by_meaning(vector)?.find_diverse(&bounds)?;
     let asked = Question { words: None, vector: Some(vector) };
     finish(&target, request, &bounds, asked, candidates, &journal)
 }
@@ -303,14 +188,18 @@ fn finish(
     candidates: Vec<Candidate>,
     journal: &Journal,
 ) -> Result<Vec<Hit>> {
-    let (ranked, why_not) =
-        journal.time("rerank", || reranking::rerank(target, bounds, question.words, candidates));
+    let texts = |candidates: &mut [Candidate]| add_rows(target, candidates, journal);
+    let (mut ranked, why_not) =
+        journal.time("rerank", || reranking::rerank(target, bounds, question.words, candidates, texts))?;
     if target.retrieval.rerank.is_some() {
         journal.stage("rerank", &ranked);
         journal.note("rerank", "problem", || json!(why_not));
     }
     let vectors = |ids: &[Uuid]| target.vector_db.store().vectors(target.build_no, ids);
     let diversity = &target.retrieval.diversity;
+    if diversity.collapse.is_some() {
+        add_rows(target, &mut ranked, journal)?;
+    }
     let ranked = journal.time("diversity", || {
         diversity::diverse(ranked, diversity, bounds, vectors, journal, &report::check_interrupts)
     })?;
@@ -321,6 +210,7 @@ fn finish(
     let max_tokens = bounds.max_tokens.filter(|_| !request.as_context);
     let mut chosen = journal.time("shape", || shape::choose(ranked, &AnswerBounds { max_tokens, ..*bounds }));
     journal.stage("shape", &chosen);
+    add_rows(target, &mut chosen, journal)?;
     if let Some(vector) = question.vector {
         journal.time("compare", || similarities(target, vector, &mut chosen))?;
     }

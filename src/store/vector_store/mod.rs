@@ -21,13 +21,13 @@ pub use analyze::refresh as refresh_statistics;
 pub use inventory::{
     attach_restored, count, drop_unused, index_progress, index_state, is_being_restored, lost, owned, unused,
 };
-pub use nearest::Search;
+pub use nearest::{Scan, Search};
 pub use own_table::{Size, move_out, size};
 pub use segments::{Searched, unindexed};
 pub use vector_db::VectorDb;
 
 use crate::error::Result;
-use crate::model::{Candidate, Missing, VectorDbType};
+use crate::model::{Missing, VectorDbType};
 use std::collections::{HashMap, HashSet};
 use uuid::Uuid;
 
@@ -84,9 +84,10 @@ pub trait VectorStore {
     /// Deletes the vectors of chunks that this transaction deletes.
     fn delete(&self, build_no: i64, chunk_ids: &[Uuid]) -> Result<()>;
 
-    /// The nearest chunks, best first. Vectors are read as a role of kb's own, since callers have no right to read
-    /// them: before a caller sees anything of a chunk, its row is read as the caller.
-    fn search(&self, search: &Search) -> Result<Vec<Candidate>>;
+    /// Begins to look for the nearest chunks. Vectors are read as a role of kb's own, since callers have no right to read
+    /// them: before a caller sees anything of a chunk, its row is read as the caller. `searched`: what a scan by index looks at;
+    /// None: there is no index.
+    fn search<'a>(&self, search: &Search<'a>, searched: Option<&Searched>) -> Result<Scan<'a>>;
 
     /// What a search by index looks at; None: it has no index, so that every search is exact.
     fn searched(&self) -> Result<Option<Searched>>;

@@ -4,7 +4,7 @@ use super::tail::Tail;
 use super::{Searched, VectorDb, by_index};
 use crate::error::Result;
 use crate::model::candidate::Found;
-use crate::model::vector_db::Scan;
+use crate::model::vector_db::{Metric, Scan as Way};
 use crate::model::{Candidate, Filter};
 use crate::pg::role::as_vector_reader;
 use crate::pg::setting;
@@ -25,18 +25,48 @@ pub struct Search<'a> {
     pub filter: Option<&'a Filter>,
     /// All chunks that pass the filter, where they are few enough to be listed; for the exact scans.
     pub among: Option<&'a [Uuid]>,
-    /// Chunks at most.
+    /// Chunks at most; about so many, where the index is searched.
     pub limit: usize,
-    pub scan: Scan,
-    /// What a scan by index looks at; None: there is no index.
-    pub searched: Option<&'a Searched>,
+    pub scan: Way,
 }
 
 /// Listed chunks whose vectors are looked up one by one.
 const FEW: usize = 1000;
 
-pub fn search(vector_db: &VectorDb, search: &Search) -> Result<Vec<Candidate>> {
-    let Search { kb_no, build_no, vector, filter, among, limit, scan, searched } = *search;
+/// A search that is under way. It must not outlive the statement that asks.
+pub struct Scan<'a> {
+    metric: Metric,
+    source: Source<'a>,
+}
+
+enum Source<'a> {
+    /// All that was looked for; reversed.
+    Found(Vec<(Uuid, f64)>),
+    ByIndex(by_index::Scan<'a>),
+}
+
+impl Scan<'_> {
+    /// The next chunks, nearest first; fewer than `count`: it gives no others.
+    pub fn next(&mut self, count: usize) -> Result<Vec<Candidate>> {
+        let found = match &mut self.source {
+            Source::Found(rest) => {
+                let mut next = rest.split_off(rest.len().saturating_sub(count));
+                next.reverse();
+                next
+            }
+            Source::ByIndex(scan) => as_vector_reader(|| scan.next(count))?,
+        };
+        let candidate = |(rank, (chunk_id, distance))| Candidate {
+            dense: Some(Found { rank, score: self.metric.score(distance) }),
+            ..Candidate::new(chunk_id)
+        };
+        Ok((1..).zip(found).map(candidate).collect())
+    }
+}
+
+/// Begins a search. By an index it goes on as long as more are wanted; others end after [`Search::limit`].
+pub fn open<'a>(vector_db: &VectorDb, search: &Search<'a>, searched: Option<&Searched>) -> Result<Scan<'a>> {
+    let Search { kb_no, build_no, vector, filter, among, limit, scan } = *search;
     let mut arguments = Arguments::default();
     let schema = vector_schema()?;
     let operator = format!("OPERATOR({schema}.{})", vector_db.metric.operator());
@@ -55,7 +85,7 @@ pub fn search(vector_db: &VectorDb, search: &Search) -> Result<Vec<Candidate>> {
         // They are enabled chunks of documents that pass.
         (Some(among), _) => {
             of_build.push_str(&format!(" AND v.chunk_id = ANY ({})", arguments.add(Arg::Uuids(among))));
-            if scan == Scan::Exact {
+            if scan == Way::Exact {
                 joins.clear();
             }
         }
@@ -66,11 +96,11 @@ pub fn search(vector_db: &VectorDb, search: &Search) -> Result<Vec<Candidate>> {
             match scan {
                 // A subquery for each vector that the index gives. The planner knows nothing of what a condition on jsonb keeps
                 // under row-level security, and where it expects little it would join all chunks before the first.
-                Scan::Index { .. } => passes.push_str(&format!(
+                Way::Index { .. } => passes.push_str(&format!(
                     "(SELECT {condition} FROM kb.chunks c JOIN {document}
                       WHERE c.chunk_id = v.chunk_id AND c.build_no = v.build_no AND c.enabled)"
                 )),
-                Scan::Exact | Scan::ExactDistinct => {
+                Way::Exact | Way::ExactDistinct => {
                     joins.push_str(&format!(" JOIN {document} AND {condition}"))
                 }
             }
@@ -79,12 +109,22 @@ pub fn search(vector_db: &VectorDb, search: &Search) -> Result<Vec<Candidate>> {
     }
     let table = vector_db.table();
     let tail = match scan {
-        Scan::Index { .. } => Tail::of(vector_db, build_no, vector),
-        Scan::Exact | Scan::ExactDistinct => None,
+        Way::Index { .. } => Tail::of(vector_db, build_no, vector),
+        Way::Exact | Way::ExactDistinct => None,
     };
-    let mut found = as_vector_reader(|| match (scan, searched) {
+    let metric = vector_db.metric;
+    if let Way::Index { ef_search, visits } = scan
+        && (searched.is_some() || tail.is_some())
+    {
+        let table_name = vector_db.table_name.clone();
+        let statement = by_index::Statement { table, table_name, kb_no, distance, build, passes, arguments };
+        let effort = by_index::Effort { ef_search, visits };
+        let begin = || by_index::Scan::open(statement, searched, tail, effort, limit);
+        return Ok(Scan { metric, source: Source::ByIndex(as_vector_reader(begin)?) });
+    }
+    let mut found = as_vector_reader(|| match scan {
         // Without an index all are compared, and of a table of many builds only this one's are read.
-        (Scan::Index { .. }, None) if tail.is_none() => {
+        Way::Index { .. } => {
             let passes = if passes.is_empty() { String::new() } else { format!(" AND {passes}") };
             let sql = format!(
                 "SELECT v.chunk_id, ({distance}) + 0 FROM {table} v
@@ -92,21 +132,8 @@ pub fn search(vector_db: &VectorDb, search: &Search) -> Result<Vec<Candidate>> {
             );
             spi::read_much(&sql, &arguments.all(), pair)
         }
-        (Scan::Index { ef_search, visits }, searched) => {
-            let statement = by_index::Statement {
-                table: &table,
-                table_name: &vector_db.table_name,
-                kb_no,
-                distance: &distance,
-                build: &build,
-                passes: &passes,
-                arguments: &arguments.all(),
-                limit,
-            };
-            by_index::nearest(&statement, searched, tail.as_ref(), by_index::Effort { ef_search, visits })
-        }
         // "+ 0" keeps the planner off the index.
-        (Scan::Exact, _) => {
+        Way::Exact => {
             let sql = format!(
                 "SELECT v.chunk_id, ({distance}) + 0 FROM {table} v {joins}
                  WHERE {of_build} ORDER BY ({distance}) + 0, v.chunk_id LIMIT {limit}"
@@ -119,7 +146,7 @@ pub fn search(vector_db: &VectorDb, search: &Search) -> Result<Vec<Candidate>> {
                 _ => spi::read_much(&format!("{sql} OFFSET 0"), &arguments.all(), pair),
             }
         }
-        (Scan::ExactDistinct, _) => spi::read_much(
+        Way::ExactDistinct => spi::read_much(
             &format!(
                 "SELECT s.chunk_id, s.distance FROM (
                      SELECT DISTINCT ON (c.content_hash) c.chunk_id, ({distance}) + 0 AS distance
@@ -131,13 +158,8 @@ pub fn search(vector_db: &VectorDb, search: &Search) -> Result<Vec<Candidate>> {
             pair,
         ),
     })?;
-    found.sort_by(|(_, a), (_, b)| a.total_cmp(b));
-    found.truncate(limit);
-    let candidate = |(rank, (chunk_id, distance))| Candidate {
-        dense: Some(Found { rank, score: vector_db.metric.score(distance) }),
-        ..Candidate::new(chunk_id)
-    };
-    Ok((1..).zip(found).map(candidate).collect())
+    found.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+    Ok(Scan { metric, source: Source::Found(found) })
 }
 
 /// The similarity of a vector to those of chunks, of those that have one.

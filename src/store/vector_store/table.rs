@@ -1,12 +1,12 @@
 //! A vector store that is a table of this database: making it, filling it, dropping it.
 
 use super::foreign_keys::hardly_waiting;
-use super::nearest::{self, Search};
+use super::nearest::{self, Scan, Search};
 use super::tail::Written;
 use super::{Health, Searched, VectorDb, VectorStore, missing, sample, segments, tail};
 use crate::error::{Error, Object, Result};
+use crate::model::Missing;
 use crate::model::vector_db::Element;
-use crate::model::{Candidate, Missing};
 use crate::pg::copy::{self, Rows};
 use crate::pg::spi::{self, Arg, quote};
 use crate::pg::{ddl, report, role, setting};
@@ -172,8 +172,8 @@ impl<T: Table> VectorStore for T {
         Ok(())
     }
 
-    fn search(&self, search: &Search) -> Result<Vec<Candidate>> {
-        nearest::search(self.vector_db(), search)
+    fn search<'a>(&self, search: &Search<'a>, searched: Option<&Searched>) -> Result<Scan<'a>> {
+        nearest::open(self.vector_db(), search, searched)
     }
 
     fn searched(&self) -> Result<Option<Searched>> {
