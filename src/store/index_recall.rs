@@ -10,7 +10,7 @@ pub struct Measured {
     /// From 0 to 1.
     pub recall: f64,
     pub sample: usize,
-    /// None: there is no index, so every search is exact.
+    /// None: there is no index, or it is not used, so every search is exact.
     pub ef_search: Option<usize>,
 }
 
@@ -33,24 +33,24 @@ pub fn put(kb: &KnowledgeBase, build_no: i64, measured: &Measured) -> Result<()>
     Ok(())
 }
 
-/// What queries with ef_search auto use from now on. As the owner.
-pub fn set_ef_search(build_no: i64, ef_search: usize) -> Result<()> {
+/// What queries with ef_search auto use from now on, and whether the index finds too little with that. As the owner.
+pub fn set_ef_search(build_no: i64, ef_search: usize, index_misses: bool) -> Result<()> {
     spi::execute(
-        "UPDATE kb.builds SET ef_search = $2 WHERE build_no = $1",
-        &[Arg::Long(build_no), Arg::Long(ef_search as i64)],
+        "UPDATE kb.builds SET ef_search = $2, index_misses = $3 WHERE build_no = $1",
+        &[Arg::Long(build_no), Arg::Long(ef_search as i64), Arg::Bool(index_misses)],
     )?;
     Ok(())
 }
 
-/// Knowledge bases that the caller may read whose live build's index found less than `least`, with what it found: at most
-/// `most`, the worst first.
-pub fn below(least: f64, most: i64) -> Result<Vec<(String, f64)>> {
+/// Knowledge bases that the caller may read whose live build's index found less than `least`, with what it found, and whether it was
+/// measured with ef_search auto, which found none that suffices: at most `most`, the worst first.
+pub fn below(least: f64, most: i64) -> Result<Vec<(String, f64, bool)>> {
     spi::read(
-        "SELECT k.id, r.recall FROM kb.index_recall r
+        "SELECT k.id, r.recall, b.index_misses FROM kb.index_recall r
          JOIN kb.builds b ON b.build_no = r.build_no AND b.state = 'live'
          JOIN kb.knowledge_bases k ON k.kb_no = r.kb_no
          WHERE r.recall < $1 ORDER BY r.recall, k.id LIMIT $2",
         &[Arg::Double(least), Arg::Long(most)],
-        |row| Ok((row.get(0)?, row.get(1)?)),
+        |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
     )
 }

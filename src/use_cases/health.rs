@@ -247,13 +247,26 @@ fn recall() -> Result<Finding> {
     if low.is_empty() {
         return Ok(finding(name, Status::Ok, "no index was measured to miss much".into(), ""));
     }
+    let mut hints = Vec::new();
+    if low.iter().any(|(_, _, is_auto)| !is_auto) {
+        hints.push(
+            "Set ef_search in retrieval to \"auto\" (kb.alter_knowledge_base) and measure again: kb.measure_recall(kb_id).",
+        );
+    }
+    if low.iter().any(|(_, _, is_auto)| *is_auto) {
+        hints.push(
+            "Where ef_search is \"auto\" already, the index is built again with more edges, which takes a while (building in \
+             kb.status): measure again when it is there. A shared vector table is not: make one with a larger m and \
+             ef_construction (kb.create_vector_db), or a knowledge base of its own.",
+        );
+    }
     let low: Vec<String> =
-        low.into_iter().map(|(kb, recall)| format!("knowledge base \"{kb}\": {recall:.2}")).collect();
+        low.into_iter().map(|(kb, recall, _)| format!("knowledge base \"{kb}\": {recall:.2}")).collect();
     Ok(finding(
         name,
         Status::Warning,
         format!("an index finds too little of what an exact search finds: {}", low.join("; ")),
-        "Set ef_search in retrieval to \"auto\" (kb.alter_knowledge_base) and measure again: kb.measure_recall(kb_id).",
+        &hints.join(" "),
     ))
 }
 

@@ -4,11 +4,13 @@ use super::query::embed;
 use crate::error::{Error, Result};
 use crate::model::retrieval::EfSearch;
 use crate::model::{Filter, Kind};
-use crate::pg::report;
 use crate::pg::role::as_owner;
+use crate::pg::{report, wake};
 use crate::retrieve::index_recall::{Exact, Found, Probe};
+use crate::retrieve::plan;
 use crate::store::index_recall::{self, Measured};
 use crate::store::search::Target;
+use crate::store::vector_store::index;
 use crate::store::{knowledge_bases, query_log, search};
 use uuid::Uuid;
 
@@ -28,7 +30,8 @@ struct Question {
 }
 
 /// Looks for the nearest of some chunks, chosen at random, other than themselves, or of logged questions (`source`: chunks or
-/// log), by the index and exactly, and keeps the result. With ef_search auto, chooses what queries use from now on.
+/// log), by the index and exactly, and keeps the result. With ef_search auto, chooses what queries use from now on. Where no ef_search
+/// finds enough, they compare all, if that is quick; otherwise the index is built again with more edges.
 pub fn measure_recall(kb_id: &str, sample: i32, source: &str) -> Result<Measured> {
     let is_log = match source {
         "chunks" => false,
@@ -43,7 +46,8 @@ pub fn measure_recall(kb_id: &str, sample: i32, source: &str) -> Result<Measured
         return Err(Error::Argument { argument: "sample", problem });
     }
     let kb = knowledge_bases::get_own(kb_id)?;
-    let target = search::target(kb_id)?;
+    // The index is measured also where it is not used.
+    let target = Target { index_misses: false, ..search::target(kb_id)? };
     let store = target.vector_db.store();
     if store.searched()?.is_none() {
         let measured = Measured { recall: 1.0, sample: 0, ef_search: None };
@@ -92,9 +96,17 @@ pub fn measure_recall(kb_id: &str, sample: i32, source: &str) -> Result<Measured
             break;
         }
     }
+    let index_misses = is_auto && measured.recall < TARGET;
+    let vectors = store.searched()?.map_or(0, |searched| searched.vectors);
+    let is_exact = index_misses && plan::is_quick_exactly(vectors, target.vector_db.dimension);
     as_owner(|| {
         if let Some(ef_search) = measured.ef_search.filter(|_| is_auto) {
-            index_recall::set_ef_search(target.build_no, ef_search)?;
+            index_recall::set_ef_search(target.build_no, ef_search, index_misses)?;
+        }
+        if is_exact {
+            measured = Measured { recall: 1.0, ef_search: None, ..measured };
+        } else if index_misses && index::strengthen(&target.vector_db)? {
+            wake::look_at_commit();
         }
         index_recall::put(&kb, target.build_no, &measured)
     })?;

@@ -162,6 +162,7 @@ impl Indexes {
             return self.end_merges();
         }
         self.since.clear();
+        txn::in_txn(index::weak)?.iter().for_each(|table| self.schedule.note(table));
         let due = self.schedule.due(Instant::now());
         if self.are_all_known && due.is_empty() {
             return Ok(());

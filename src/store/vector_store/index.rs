@@ -5,6 +5,7 @@ use super::segments::{self, behind, indexes, number_behind};
 use super::tail::{self, most_rows};
 use super::{Health, VectorDb};
 use crate::error::Result;
+use crate::model::VectorDbConfig;
 use crate::model::segments::{Next, Segment, Traffic, cover, draft_of_rest, is_redundant, next};
 use crate::pg::spi::{self, Arg, quote};
 use crate::store::server_catalogs::vector_schema;
@@ -282,9 +283,49 @@ impl Table {
             name.truncate(LONGEST_NAME - 7);
             name.push_str(&format!("_{}", &hash[..6]));
         }
-        // Another name: a draft is there while it is built again for the same numbers.
-        format!("{name}_hnsw_{}_{}{}", build.first, build.last, if build.is_draft { "_draft" } else { "" })
+        // Another name: a draft, or an index with fewer edges, is there while it is built again for the same numbers.
+        let kind = match self.vector_db.config.m {
+            _ if build.is_draft => "_draft".to_string(),
+            m if m > VectorDbConfig::default().m => format!("_m{m}"),
+            _ => String::new(),
+        };
+        format!("{name}_hnsw_{}_{}{kind}", build.first, build.last)
     }
+}
+
+/// Has an index built again, when it is quiet, with twice the edges and twice the candidates for them; false: it has many already, or
+/// several knowledge bases may use it. As the owner.
+pub fn strengthen(vector_db: &VectorDb) -> Result<bool> {
+    let VectorDbConfig { m, ef_construction, .. } = vector_db.config;
+    if m > MOST_EDGES / 2 || ef_construction > MOST_CANDIDATES / 2 {
+        return Ok(false);
+    }
+    // An index of a smaller ef_construction is a draft.
+    let changed = spi::execute(
+        "UPDATE kb.builds SET config = config || pg_catalog.jsonb_build_object('m', $2::int, 'ef_construction', $3::int)
+         WHERE table_name = $1 AND owns_table",
+        &[
+            Arg::Text(&vector_db.table_name),
+            Arg::Int((2 * m).max(2 * VectorDbConfig::default().m) as i32),
+            Arg::Int((2 * ef_construction) as i32),
+        ],
+    )?;
+    Ok(changed > 0)
+}
+
+/// Edges of a vector at most that [`strengthen`] asks for, and candidates.
+const MOST_EDGES: usize = 64;
+const MOST_CANDIDATES: usize = 1000;
+
+/// The tables whose index misses too much, and is to be built again with more edges. By the worker.
+pub fn weak() -> Result<Vec<VectorDb>> {
+    let sql = format!(
+        "SELECT {} FROM kb.builds b WHERE b.index_misses AND b.owns_table AND b.state = 'live'",
+        VectorDb::columns("b")
+    );
+    let mut found = spi::write(&sql, &[], |row| VectorDb::read(row, 0))?;
+    found.retain(|table| indexes(table).is_ok_and(|all| all.iter().any(|index| index.segment.is_draft)));
+    Ok(found)
 }
 
 /// Bytes of a table's name that go into names of its indexes, so that all of the numbers do, too.

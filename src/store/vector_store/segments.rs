@@ -12,7 +12,7 @@ use std::cell::RefCell;
 /// others make.
 macro_rules! is_own {
     () => {
-        "c.relname ~ '_hnsw(_[0-9]+_[0-9]+(_draft)?)?$'"
+        "c.relname ~ '_hnsw(_[0-9]+_[0-9]+(_draft|_m[0-9]+)?)?$'"
     };
 }
 

@@ -1,0 +1,81 @@
+//! Where an index misses much whatever ef_search is, ef_search "auto" finds all the same: by comparing all while that is quick, and by
+//! a denser graph beyond.
+
+use crate::support::db::Document;
+use crate::support::{APP, Cluster, Db, LONG, until, vector_table};
+
+/// Documents in two groups without a common word, each nearly the same text many times: an HNSW graph finds its way to few of them.
+fn fixture(documents: usize) -> Option<(Cluster, Db)> {
+    let cluster = Cluster::start(&[])?;
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    let text = |i: usize| match i % 2 {
+        0 => format!("alpha beta gamma delta epsilon zeta eta theta {i}"),
+        _ => format!("ship harbor lantern island sail mast rope deck {i}"),
+    };
+    let all: Vec<Document> = (0..documents).map(|i| Document::new(format!("d{i}"), text(i))).collect();
+    all.chunks(1000).for_each(|part| db.put_all("k", part));
+    db.wait("k");
+    until(LONG * 2, "the index is there", || db.one("SELECT indexed FROM kb.status WHERE kb_id = 'k'"));
+    Some((cluster, db))
+}
+
+/// How many documents are not among the three that are found by their own text.
+fn missed(db: &mut Db) -> i64 {
+    db.count(
+        "kb.documents d WHERE NOT EXISTS (
+             SELECT FROM kb.query('k', d.content, 3) q WHERE q.external_id = d.external_id)",
+    )
+}
+
+fn hint(db: &mut Db) -> String {
+    db.one("SELECT status || ': ' || coalesce(hint, '') FROM kb.health() WHERE component = 'recall'")
+}
+
+#[test]
+fn every_document_is_found_by_its_own_text_with_ef_search_auto_where_the_index_misses_many() {
+    let Some((_cluster, mut db)) = fixture(1520) else { return };
+    db.run(r#"SELECT kb.alter_knowledge_base('k', retrieval => '{"ef_search": 1000}')"#);
+    assert!(missed(&mut db) > 100, "the index finds them all: this shows nothing");
+    db.run(r#"SELECT kb.alter_knowledge_base('k', retrieval => '{"ef_search": "auto"}')"#);
+    assert!(missed(&mut db) > 100, "it was not measured yet");
+    // What was measured is of all answers from now on: no search is by the index.
+    let measured = "SELECT recall = 1 AND ef_search IS NULL AND sample > 0 FROM kb.measure_recall('k', 400)";
+    assert!(db.one::<bool>(measured));
+    assert_eq!(missed(&mut db), 0);
+    assert_eq!(hint(&mut db), "ok: ");
+    let dense =
+        "SELECT kb.explain('k', 'ship 7', 3) -> 'dense' @> '{\"has_index\": false, \"index_misses\": true}'";
+    assert!(db.one::<bool>(dense));
+    // Who says how far to look gets that.
+    db.run(r#"SELECT kb.alter_knowledge_base('k', retrieval => '{"ef_search": 1000}')"#);
+    assert!(missed(&mut db) > 100);
+}
+
+#[test]
+fn where_comparing_all_takes_long_a_poor_index_is_built_again_with_more_edges() {
+    let Some((_cluster, mut db)) = fixture(5600) else { return };
+    let measure = "SELECT recall FROM kb.measure_recall('k', 200)";
+    let before: f64 = db.one(measure);
+    assert!(before < 0.9, "{before}");
+    assert!(hint(&mut db).starts_with("warning: Set ef_search"), "{}", hint(&mut db));
+    db.run(r#"SELECT kb.alter_knowledge_base('k', retrieval => '{"ef_search": "auto"}')"#);
+    let with_auto: f64 = db.one(measure);
+    assert!(with_auto < 0.97, "{with_auto}");
+    if with_auto < 0.9 {
+        let hint = hint(&mut db);
+        assert!(hint.contains("built again with more edges") && !hint.contains("Set ef_search"), "{hint}");
+    }
+    let table = vector_table(&mut db, "k");
+    let edges = format!(
+        "SELECT coalesce(max(o.option_value::int), 16) FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+         JOIN pg_am a ON a.oid = c.relam AND amname = 'hnsw', pg_options_to_table(c.reloptions) o
+         WHERE i.indrelid = '{table}'::regclass AND o.option_name = 'm'"
+    );
+    until(LONG, "an index with twice the edges is being built", || db.one::<i32>(&edges) == 32);
+    let before = "SELECT indexed AND segments = 1 FROM kb.status";
+    assert!(db.one::<bool>(before), "meanwhile the one before is used");
+    let config =
+        "SELECT config @> '{\"m\": 32, \"ef_construction\": 400, \"min_rows\": 1000}' FROM kb.builds";
+    assert!(db.one::<bool>(config));
+}
