@@ -4,20 +4,21 @@ use super::gone::without_gone;
 use super::journal::Journal;
 use super::recall;
 use super::request::AnswerBounds;
+use super::word_statistics::Statistics;
 use super::words::{self, Words};
 use crate::bm25::joined::in_words;
-use crate::bm25::{self, List, Parameters, Question, Scorer, Share, Top, Totals};
+use crate::bm25::{self, List, Parameters, Question, Scorer, Share, Top};
 use crate::error::{Error, Result};
 use crate::model::candidate::Found;
 use crate::model::syntax::Syntax;
 use crate::model::{Candidate, Filter};
 use crate::pg::{report, wake};
-use crate::store::bm25::read::{self, Pending, Segment};
+use crate::store::bm25::read::{self, Segment};
 use crate::store::bm25::words::Language;
 use crate::store::candidates;
 use crate::store::search::{self, Condition, Target};
 use serde_json::json;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use uuid::Uuid;
 
 /// Chunks that wait to be folded from which on a question has the worker look.
@@ -351,66 +352,4 @@ fn lists<'a>(terms: &[Vec<u8>], pages: &'a [Vec<Vec<u8>>]) -> Result<Vec<List<'a
         Ok(bm25::find(term, &pages)?.unwrap_or_default())
     };
     terms.iter().zip(pages).map(find).collect()
-}
-
-/// How many chunks there are, how long, and how many have each term.
-struct Statistics<'a> {
-    terms: Vec<&'a [u8]>,
-    totals: Totals,
-    dfs: Vec<i64>,
-}
-
-impl<'a> Statistics<'a> {
-    fn new(terms: &'a [Vec<u8>]) -> Self {
-        let terms: Vec<&[u8]> = terms.iter().map(Vec::as_slice).collect();
-        Statistics { totals: Totals::default(), dfs: vec![0; terms.len()], terms }
-    }
-
-    fn add_segment(&mut self, totals: Totals, lists: &[List]) {
-        self.totals += totals;
-        for (df, list) in self.dfs.iter_mut().zip(lists) {
-            *df += list.df;
-        }
-    }
-
-    /// Gives those that are there.
-    fn add_pending(&mut self, pending: Vec<Pending>) -> Result<Vec<(Uuid, Vec<u8>)>> {
-        let mut passed: HashMap<Uuid, usize> = HashMap::new();
-        for chunk in &pending {
-            if let Pending::CameAndWent(id) = chunk {
-                *passed.entry(*id).or_default() += 1;
-            }
-        }
-        let mut here = Vec::new();
-        for chunk in pending {
-            match chunk {
-                Pending::Came(id, words) => {
-                    self.add(&words, 1)?;
-                    here.push((id, words));
-                }
-                // Each that came and went takes one away, and added none.
-                Pending::Went(id, words) => match passed.get_mut(&id).filter(|times| **times > 0) {
-                    Some(times) => *times -= 1,
-                    None => self.add(&words, -1)?,
-                },
-                Pending::CameAndWent(_) => {}
-            }
-        }
-        Ok(here)
-    }
-
-    fn add(&mut self, words: &[u8], times: i64) -> Result<()> {
-        let (length, frequencies) = bm25::frequencies(words, &self.terms)?;
-        self.totals += Totals { chunks: times, sum_length: times * i64::from(length) };
-        for (df, frequency) in self.dfs.iter_mut().zip(frequencies) {
-            *df += times * i64::from(frequency > 0);
-        }
-        Ok(())
-    }
-
-    fn scorer(&self, parameters: Parameters, weights: &[f64]) -> Scorer {
-        let weight = |(df, weight): (&i64, &f64)| bm25::idf(*df, self.totals.chunks) * weight;
-        let weights: Vec<f64> = self.dfs.iter().zip(weights).map(weight).collect();
-        Scorer::new(parameters, self.totals, &weights)
-    }
 }

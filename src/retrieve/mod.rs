@@ -33,6 +33,8 @@ pub mod surroundings;
 pub mod transform;
 pub mod trim;
 pub mod tuning;
+#[cfg(feature = "server")]
+mod word_statistics;
 pub mod words;
 
 pub use request::Request;

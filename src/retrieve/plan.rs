@@ -79,11 +79,11 @@ pub fn exact_up_to(top_k: usize, vectors: Option<usize>) -> usize {
     }
 }
 
-/// Nanoseconds of an exact scan for each vector, and for each of its numbers beside that: reading the row, its policy, sorting. Measured
-/// with 1,500 to 50,000 vectors of 384 dimensions on an early AMD EPYC, rounded up.
+/// Nanoseconds of an exact scan for each vector, and for each of its numbers beside that: reading the row, its policy, sorting. An estimate
+/// on the safe side, since what is compared here may have to be read from disk.
 const COMPARED: (usize, usize) = (1_500, 1);
 
-/// Whether all of so many vectors are compared in 10 ms, about: as soon as a poor index is searched with a large ef_search.
+/// Whether all of so many vectors are compared in 10 ms, about, which is what searching a poor index far takes.
 pub fn is_quick_exactly(vectors: usize, dimension: usize) -> bool {
     vectors.saturating_mul(COMPARED.0 + COMPARED.1 * dimension) <= 10_000_000
 }

@@ -1,6 +1,6 @@
 //! The candidates of a question, by meaning, by words or both, and of other words of it: more as long as more are wanted.
 
-use super::query::{beginning, embed};
+use super::question_vector::{beginning, embed};
 use crate::catalog::rewording::{Reworded, reworded};
 use crate::error::{Error, Result};
 use crate::model::syntax::Syntax;

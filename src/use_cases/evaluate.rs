@@ -1,6 +1,7 @@
 //! kb.evaluate: asks the questions of an evaluation set under several settings, and measures the answers.
 
-use super::query::{answer, embed, target};
+use super::query::{answer, target};
+use super::question_vector::embed;
 use crate::error::{Error, Result};
 use crate::model::judgement::Question;
 use crate::model::retrieval::MAX_TOP_K;

@@ -1,6 +1,6 @@
 //! kb.measure_recall: compares the index of a knowledge base with exact search.
 
-use super::query::embed;
+use super::question_vector::embed;
 use crate::error::{Error, Result};
 use crate::model::retrieval::EfSearch;
 use crate::model::{Filter, Kind};

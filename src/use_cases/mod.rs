@@ -48,6 +48,7 @@ mod query;
 mod query_log;
 mod query_rows;
 mod query_several;
+mod question_vector;
 mod reconcile;
 mod retry;
 mod row_status;

@@ -2,10 +2,9 @@
 
 use super::candidates::{Search, add_rows};
 use super::query_log;
-use crate::catalog::embedder_access::access;
+use super::question_vector::embed;
 use crate::catalog::reranking;
 use crate::error::{Error, Object, Result};
-use crate::gateway::client;
 use crate::model::retrieval::OnError;
 use crate::model::syntax::Syntax;
 use crate::model::vector_db::question_problem;
@@ -18,10 +17,9 @@ use crate::retrieve::journal::Journal;
 use crate::retrieve::request::{AnswerBounds, Request};
 use crate::retrieve::surroundings::surrounded;
 use crate::retrieve::{diversity, shape, words};
-use crate::settings;
 use crate::store::search::{self, Target};
 use crate::store::vector_store::VectorDb;
-use crate::store::{changes, jobs, services, tenants};
+use crate::store::{changes, jobs, services};
 use serde_json::json;
 use std::time::Instant;
 use uuid::Uuid;
@@ -103,25 +101,6 @@ fn answer_of(request: &Request, query: &str, target: Target, journal: &Journal) 
         shape::mark_not_reworded(&mut hits, &problem);
     }
     Ok(Answer { hits, bounds, vector, target })
-}
-
-/// The vector of as much of a text as the model reads: all of it, a half, a quarter, an eighth.
-pub(super) fn beginning(target: &Target, kind: Kind, text: &str) -> Option<Vec<f32>> {
-    let parts = (0..4).map(|times| text[..text.floor_char_boundary(text.len() >> times)].to_string());
-    parts.into_iter().find_map(|part| embed(target, kind, &[part]).ok()?.pop())
-}
-
-/// Vectors of texts, in order.
-pub(super) fn embed(target: &Target, kind: Kind, texts: &[String]) -> Result<Vec<Vec<f32>>> {
-    if texts.is_empty() {
-        return Ok(Vec::new());
-    }
-    let timeout = settings::gateway_timeout();
-    let tenant = tenants::current()?;
-    let access = access(&target.embedder, &tenant)?;
-    let whose = client::this_client(&tenant, target.kb_no);
-    let vectors = client::embed(&target.embedder, &access, kind, texts.to_vec(), whose, timeout)?;
-    Ok(vectors.numbers().chunks(target.embedder.dimension).map(<[f32]>::to_vec).collect())
 }
 
 /// The knowledge base that is asked; an error where the filter names a key that it does not allow.
