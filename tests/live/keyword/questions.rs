@@ -48,7 +48,8 @@ fn quotes_and_dashes_in_prose_require_and_exclude_nothing_in_hybrid_and_in_a_con
     assert_eq!(by_words(&mut db, "\"hash joins\"", r#"{"syntax": "web"}"#), ["joins"]);
     assert_eq!(by_words(&mut db, "\"hash joins\"", "{}"), ["joins", "loops"]);
     for mode in ["hybrid", "keyword"] {
-        let context: String = db.one_with("SELECT context FROM kb.context('k', $1, mode => $2)", &[&prose, &mode]);
+        let context: String =
+            db.one_with("SELECT context FROM kb.context('k', $1, mode => $2)", &[&prose, &mode]);
         assert!(context.contains("kept in the harbor"), "{mode}: {context}");
     }
     // As the settings of the knowledge base have it, where a call says nothing.
