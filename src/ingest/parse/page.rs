@@ -105,7 +105,8 @@ fn is_around(node: &Handle, within: Within, keeps_header: bool) -> bool {
         (Some(Part::Note), _) => false,
         (_, "aside") => !within.article,
         (Some(Part::Banner), _) | (_, "header" | "footer") => {
-            !within.part && !(keeps_header && &*name.local == "header")
+            let keeps_this = keeps_header && &*name.local == "header";
+            !within.part && !keeps_this
         }
         _ => false,
     }

@@ -42,7 +42,7 @@ pub struct Scan<'a> {
 enum Source<'a> {
     /// All that was looked for; reversed.
     Found(Vec<(Uuid, f64)>),
-    ByIndex(by_index::Scan<'a>),
+    ByIndex(Box<by_index::Scan<'a>>),
 }
 
 impl Scan<'_> {
@@ -120,7 +120,7 @@ pub fn open<'a>(vector_db: &VectorDb, search: &Search<'a>, searched: Option<&Sea
         let statement = by_index::Statement { table, table_name, kb_no, distance, build, passes, arguments };
         let effort = by_index::Effort { ef_search, visits };
         let begin = || by_index::Scan::open(statement, searched, tail, effort, limit);
-        return Ok(Scan { metric, source: Source::ByIndex(as_vector_reader(begin)?) });
+        return Ok(Scan { metric, source: Source::ByIndex(Box::new(as_vector_reader(begin)?)) });
     }
     let mut found = as_vector_reader(|| match scan {
         // Without an index all are compared, and of a table of many builds only this one's are read.

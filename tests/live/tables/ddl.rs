@@ -153,8 +153,8 @@ fn what_the_ddl_of_others_reads_of_attached_tables_is_the_same_however_many_ther
     ];
     let few: Vec<(i64, i64)> = statements.iter().map(|ddl| read(ddl)).collect();
     db.run(
-        "INSERT INTO kb.sources (kb_no, tenant_id, type, relation, relation_name, role_name, key, config, is_partitioned, partitions)
-         SELECT kb_no, tenant_id, type, 1000000 + n, 'public.t' || n, role_name, key, config, true, ARRAY[2000000 + n]::oid[]
+        "INSERT INTO kb.sources (kb_no, tenant_id, type, relation, relation_name, role_name, key, config, attached_by, attached_by_oids, is_partitioned, partitions)
+         SELECT kb_no, tenant_id, type, 1000000 + n, 'public.t' || n, role_name, key, config, attached_by, attached_by_oids, true, ARRAY[2000000 + n]::oid[]
          FROM kb.sources, generate_series(1, 5000) n",
     );
     let many: Vec<(i64, i64)> = statements.iter().map(|ddl| read(ddl)).collect();
