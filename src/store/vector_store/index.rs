@@ -319,8 +319,10 @@ const MOST_CANDIDATES: usize = 1000;
 
 /// The tables whose index misses too much, and is to be built again with more edges. By the worker.
 pub fn weak() -> Result<Vec<VectorDb>> {
+    // By builds_misses, whatever statistics say: the index of live builds has an entry for each knowledge base.
     let sql = format!(
-        "SELECT {} FROM kb.builds b WHERE b.index_misses AND b.owns_table AND b.state = 'live'",
+        "WITH b AS MATERIALIZED (SELECT * FROM kb.builds WHERE index_misses)
+         SELECT {} FROM b WHERE b.owns_table AND b.state = 'live'",
         VectorDb::columns("b")
     );
     let mut found = spi::write(&sql, &[], |row| VectorDb::read(row, 0))?;

@@ -140,6 +140,7 @@ fn plausible(function: &str, name: &str, ty: &str) -> Option<String> {
         ("annotate", "answer") => "Where is the harbor of the town?",
         ("context", "format") => "xml",
         (_, "kb_ids") => "{k}",
+        (_, "weights") => "{1}",
         (_, "kb_id" | "id") => "k",
         (_, "external_id") => "d1",
         (_, "external_ids") => "{d1,none}",
