@@ -62,9 +62,9 @@ fn a_run_or_a_retry_beside_a_put_of_the_same_documents_does_not_deadlock() {
     for statement in ["SELECT kb.ingest('k')", "SELECT kb.retry('k')"] {
         let mut db = cluster.connect(APP);
         db.create_kb("k", "hash", "{}");
-        // Without text, so that they fail. In the table and by name, the second comes first.
+        // Too deep, so that they fail. In the table and by name, the second comes first.
         for id in ["b.html", "a.html"] {
-            db.put("k", id, "<html><body><script>let ship = 1;</script></body></html>");
+            db.put("k", id, &"<div>".repeat(300));
         }
         db.wait("k");
         db.run("UPDATE kb.documents SET title = 'moved' WHERE external_id = 'b.html'");
