@@ -206,7 +206,7 @@ COMMENT ON FUNCTION kb.wait(text, double precision) IS
 COMMENT ON FUNCTION kb.wait(bigint, double precision) IS
     'Waits until a run of kb.ingest has ended.';
 COMMENT ON FUNCTION kb.health() IS
-    'The state of kb: pgvector, preload, gateway, providers, documents, failures, sources, tables, indexes, recall, worker, processes, models; what is wrong and what to do.';
+    'The state of kb: pgvector, preload, gateway, providers, documents, failures, sources, tables, indexes, recall, grants, worker, processes, models; what is wrong and what to do.';
 COMMENT ON FUNCTION kb.attach_table(text, regclass, text, text, text[], text, text, text, text, boolean, jsonb, text) IS
     'Makes the rows of a table documents of a knowledge base, now and with every change. content: names of columns ({title, body}), or a template ({{title}}: {{body}}). published_when: a condition on the row; other rows are absent. metadata: columns that become metadata. tenant, title, uri, content_type: columns that say these. replicated: also rows that logical replication brings. json_fields: which values are the text of columns of JSON ({include, exclude}, lists of paths), for rows of other types others ({type_column, types}). adopt: a column of vectors that the embedder''s model has made of the rows that are there; a row that becomes one chunk is not embedded again. external_id is the primary key. Again for an attached table: changes how it is read. Returns the source_no. Needs kb_writer and the table''s owner.';
 COMMENT ON FUNCTION kb.extract_text(jsonb, jsonb) IS
