@@ -5,7 +5,8 @@
 set -euo pipefail
 # shellcheck source=tools/env.sh
 . "$(dirname "$0")/env.sh"
-need_setup
+# Not need_setup: tools/test.sh has given KB_SCRATCH to the server's user by now.
+find_pg || die "no PostgreSQL with headers found: run make setup, or set PG_CONFIG"
 
 extension=$("$PG_CONFIG" --sharedir)/extension
 newest=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$root/Cargo.toml" | head -n 1)
