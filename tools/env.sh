@@ -6,7 +6,7 @@ umask 022
 # Scripts read what programs print: it must be English, in a locale that every system has.
 unset LANGUAGE
 export LC_ALL=C.UTF-8 LANG=C.UTF-8
-PATH=$PATH:${CARGO_HOME:-${HOME:-/root}/.cargo}/bin
+PATH=$PATH:${CARGO_HOME:-${HOME:-/root}/.cargo}/bin:$root/.scratch/bin
 
 # cargo-pgrx would pass rustflags of its own, and so build every dependency a second time beside the
 # one that `cargo test` and `cargo build` use. The linkers of Debian 12 and later keep the section it
@@ -21,6 +21,13 @@ die() { printf 'kb: error: %s\n' "$*" >&2; exit 1; }
 
 have() { command -v "$1" >/dev/null 2>&1; }
 is_root() { [ "$(id -u)" -eq 0 ]; }
+
+# rust-toolchain.toml names the Rust that kb is tested with. Where rustup neither has nor can fetch it, the user's default
+# serves; decide.sh checks that it is new enough.
+if [ -z "${RUSTUP_TOOLCHAIN:-}" ] && have rustup && ! (cd "$root" && rustc --version) >/dev/null 2>&1; then
+    RUSTUP_TOOLCHAIN=$(rustup default 2>/dev/null | cut -d' ' -f1) || true
+    if [ -n "$RUSTUP_TOOLCHAIN" ]; then export RUSTUP_TOOLCHAIN; else unset RUSTUP_TOOLCHAIN; fi
+fi
 
 # The Python that has pip: the caller's, or Debian's beside it.
 find_python() {

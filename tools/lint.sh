@@ -1,23 +1,28 @@
 #!/usr/bin/env bash
-# Format, clippy for the pure build and for the server's, and where installed: licences, bans, shell scripts.
+# Subjects of commits, shell scripts, format, licences and bans of crates, and clippy for the pure build and for the server's.
+# Expects what tools/setup.sh lint installs (make lint sees to it), and fails where it is missing.
 set -euo pipefail
 # shellcheck source=tools/env.sh
 . "$(dirname "$0")/env.sh"
 need_setup
+for program in git shellcheck cargo-deny; do
+    have "$program" || die "$program is missing, and what it checks would go unchecked: tools/setup.sh lint"
+done
 
 cd "$root"
+say "subjects of commits"
+# Those that are older than this rule are longer.
+subjects=$(git log --since=2026-11-28T08:00:00Z --format='%h %s')
+long=$(grep -E '^[^ ]+ .{73,}' <<<"$subjects" || true)
+[ -z "$long" ] || die "a subject has at most 72 characters:"$'\n'"$long"
+say "shellcheck"
+shellcheck -x tools/*.sh bench/*.sh .ci/run
 say "cargo fmt"
 cargo fmt --check
+say "cargo deny"
+cargo deny --locked --workspace check licenses bans sources
 say "cargo clippy, pure modules"
 cargo clippy --no-default-features -p kb -p kb-kernels --all-targets -- -D warnings
 say "cargo clippy, PostgreSQL $PG_MAJOR"
 cargo clippy --no-default-features --features "pg$PG_MAJOR" --all-targets -- -D warnings
-if cargo deny --version >/dev/null 2>&1; then
-    say "cargo deny"
-    cargo deny check licenses bans sources
-fi
-if command -v shellcheck >/dev/null; then
-    say "shellcheck"
-    shellcheck -x tools/*.sh .ci/run
-fi
 say "lint: nothing found"

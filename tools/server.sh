@@ -5,6 +5,7 @@
 KB_MAJORS=(18 17 16 15)
 PGVECTOR_LEAST=0.8
 # Before this one indexes can be corrupted, see kb.health(): a package that is older is not installed.
+# shellcheck disable=SC2034
 PGVECTOR_SOUND=0.8.4
 
 # at_least VERSION LEAST

