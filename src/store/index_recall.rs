@@ -3,6 +3,7 @@
 use crate::error::Result;
 use crate::pg::spi::{self, Arg};
 use crate::store::knowledge_bases::KnowledgeBase;
+use crate::store::vector_store::VectorDb;
 
 /// A measurement.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -42,15 +43,35 @@ pub fn set_ef_search(build_no: i64, ef_search: usize, index_misses: bool) -> Res
     Ok(())
 }
 
-/// Knowledge bases that the caller may read whose live build's index found less than `least`, with what it found, and whether it was
-/// measured with ef_search auto, which found none that suffices: at most `most`, the worst first.
-pub fn below(least: f64, most: i64) -> Result<Vec<(String, f64, bool)>> {
-    spi::read(
-        "SELECT k.id, r.recall, b.index_misses FROM kb.index_recall r
+/// A knowledge base whose index found too little.
+pub struct Low {
+    pub kb_id: String,
+    pub recall: f64,
+    /// Its ef_search is auto, and none suffices: all vectors are compared where that is quick.
+    pub is_auto: bool,
+    pub owns_table: bool,
+    pub vector_db: VectorDb,
+}
+
+/// Knowledge bases that the caller may read whose live build's index found less than `least`, or less than ef_search auto is to find; the
+/// worst first.
+pub fn below(least: f64) -> Result<Vec<Low>> {
+    let sql = format!(
+        "SELECT k.id, r.recall, a.is_auto, b.owns_table, {}
+         FROM kb.index_recall r
          JOIN kb.builds b ON b.build_no = r.build_no AND b.state = 'live'
          JOIN kb.knowledge_bases k ON k.kb_no = r.kb_no
-         WHERE r.recall < $1 ORDER BY r.recall, k.id LIMIT $2",
-        &[Arg::Double(least), Arg::Long(most)],
-        |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
-    )
+         CROSS JOIN LATERAL (SELECT b.index_misses AND coalesce(k.retrieval ->> 'ef_search', '') = 'auto') a (is_auto)
+         WHERE r.recall < CASE WHEN a.is_auto THEN 1 ELSE $1 END ORDER BY r.recall, k.id",
+        VectorDb::columns("b")
+    );
+    spi::read(&sql, &[Arg::Double(least)], |row| {
+        Ok(Low {
+            kb_id: row.get(0)?,
+            recall: row.get(1)?,
+            is_auto: row.get(2)?,
+            owns_table: row.get(3)?,
+            vector_db: VectorDb::read(row, 4)?,
+        })
+    })
 }

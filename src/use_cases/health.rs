@@ -1,5 +1,6 @@
 //! kb.health: looks at every part that a working kb needs.
 
+use super::poor_indexes::poor_indexes;
 use crate::error::{Object, Result};
 use crate::gateway::client;
 use crate::gateway::local::CrossEncoder;
@@ -9,9 +10,7 @@ use crate::pg::role::as_owner;
 use crate::pg::{background, report, wake};
 use crate::settings;
 use crate::store::sources::catalog;
-use crate::store::{
-    documents, embedders, grants, index_recall, jobs, origins, server_catalogs, services, vector_store,
-};
+use crate::store::{documents, embedders, grants, jobs, origins, server_catalogs, services, vector_store};
 
 /// The condition of a component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -237,37 +236,13 @@ fn indexes() -> Result<Finding> {
     ))
 }
 
-/// What an index must find of what an exact search finds.
-const LEAST_RECALL: f64 = 0.9;
-
 /// Indexes that miss too much, as it was last measured.
 fn recall() -> Result<Finding> {
     let name = "recall";
-    let low = index_recall::below(LEAST_RECALL, 5)?;
-    if low.is_empty() {
-        return Ok(finding(name, Status::Ok, "no index was measured to miss much".into(), ""));
-    }
-    let mut hints = Vec::new();
-    if low.iter().any(|(_, _, is_auto)| !is_auto) {
-        hints.push(
-            "Set ef_search in retrieval to \"auto\" (kb.alter_knowledge_base) and measure again: kb.measure_recall(kb_id).",
-        );
-    }
-    if low.iter().any(|(_, _, is_auto)| *is_auto) {
-        hints.push(
-            "Where ef_search is \"auto\" already, the index is built again with more edges, which takes a while (building in \
-             kb.status): measure again when it is there. A shared vector table is not: make one with a larger m and \
-             ef_construction (kb.create_vector_db), or a knowledge base of its own.",
-        );
-    }
-    let low: Vec<String> =
-        low.into_iter().map(|(kb, recall, _)| format!("knowledge base \"{kb}\": {recall:.2}")).collect();
-    Ok(finding(
-        name,
-        Status::Warning,
-        format!("an index finds too little of what an exact search finds: {}", low.join("; ")),
-        &hints.join(" "),
-    ))
+    Ok(match poor_indexes()? {
+        None => finding(name, Status::Ok, "no index was measured to miss much".into(), ""),
+        Some((detail, hint)) => finding(name, Status::Warning, detail, &hint),
+    })
 }
 
 /// Rights on kb's objects that kb did not give.

@@ -103,14 +103,16 @@ pub fn measure_recall(kb_id: &str, sample: i32, source: &str) -> Result<Measured
         if let Some(ef_search) = measured.ef_search.filter(|_| is_auto) {
             index_recall::set_ef_search(target.build_no, ef_search, index_misses)?;
         }
-        if is_exact {
-            measured = Measured { recall: 1.0, ef_search: None, ..measured };
-        } else if index_misses && index::strengthen(&target.vector_db)? {
+        if index_misses && !is_exact && index::strengthen(&target.vector_db)? {
             wake::look_at_commit();
         }
+        // What the index finds is kept also where it is not asked: it will be when there are more vectors.
         index_recall::put(&kb, target.build_no, &measured)
     })?;
-    Ok(measured)
+    Ok(match is_exact {
+        true => Measured { recall: 1.0, ef_search: None, ..measured },
+        false => measured,
+    })
 }
 
 /// Questions of the session's tenant that were logged, chosen at random.

@@ -42,6 +42,7 @@ mod index_metadata;
 mod ingest;
 mod load_eval;
 mod measure_recall;
+mod poor_indexes;
 mod put_document;
 mod put_eval_question;
 mod query;

@@ -297,7 +297,7 @@ impl Table {
 /// several knowledge bases may use it. As the owner.
 pub fn strengthen(vector_db: &VectorDb) -> Result<bool> {
     let VectorDbConfig { m, ef_construction, .. } = vector_db.config;
-    if m > MOST_EDGES / 2 || ef_construction > MOST_CANDIDATES / 2 {
+    if !can_be_stronger(vector_db) {
         return Ok(false);
     }
     // An index of a smaller ef_construction is a draft.
@@ -313,6 +313,17 @@ pub fn strengthen(vector_db: &VectorDb) -> Result<bool> {
     Ok(changed > 0)
 }
 
+/// Whether [`strengthen`] would ask for more than the table's index is to have.
+pub fn can_be_stronger(vector_db: &VectorDb) -> bool {
+    let VectorDbConfig { m, ef_construction, .. } = vector_db.config;
+    m <= MOST_EDGES / 2 && ef_construction <= MOST_CANDIDATES / 2
+}
+
+/// Whether an index of the table is still to be built as the table's settings have it.
+pub fn is_weak(vector_db: &VectorDb) -> Result<bool> {
+    Ok(indexes(vector_db)?.iter().any(|index| index.segment.is_draft))
+}
+
 /// Edges of a vector at most that [`strengthen`] asks for, and candidates.
 const MOST_EDGES: usize = 64;
 const MOST_CANDIDATES: usize = 1000;
@@ -326,7 +337,7 @@ pub fn weak() -> Result<Vec<VectorDb>> {
         VectorDb::columns("b")
     );
     let mut found = spi::write(&sql, &[], |row| VectorDb::read(row, 0))?;
-    found.retain(|table| indexes(table).is_ok_and(|all| all.iter().any(|index| index.segment.is_draft)));
+    found.retain(|table| is_weak(table).unwrap_or(false));
     Ok(found)
 }
 
