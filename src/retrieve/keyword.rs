@@ -37,7 +37,11 @@ const ENOUGH_TO_TELL: usize = 4_000;
 const SPARE: usize = 16;
 
 /// A question by words, which can be asked for more.
-pub struct ByWords<'a>(recall::Best<'a, Ranked<'a>>);
+pub struct ByWords<'a> {
+    best: recall::Best<'a, Ranked<'a>>,
+    /// Words of a long question that are not looked for: it has more than [`MOST_TERMS`] different ones.
+    pub left_out: usize,
+}
 
 impl<'a> ByWords<'a> {
     pub fn new(
@@ -57,12 +61,13 @@ impl<'a> ByWords<'a> {
         {
             ranked.rank_all(&few)?;
         }
-        Ok(ByWords(recall::Best::new(ranked, journal)))
+        let left_out = ranked.index.left_out;
+        Ok(ByWords { best: recall::Best::new(ranked, journal), left_out })
     }
 
     /// Chunks that hold words of the question, best first. See [`recall::Nearest::find`].
     pub fn find(&mut self, bounds: &AnswerBounds) -> Result<Vec<Candidate>> {
-        self.0.find(bounds)
+        self.best.find(bounds)
     }
 }
 
@@ -136,6 +141,8 @@ struct Index<'a> {
     target: &'a Target,
     /// Sorted.
     terms: Vec<Vec<u8>>,
+    /// Words of the question's end that are not looked for.
+    left_out: usize,
     scorer: Scorer,
     /// Places of terms: a chunk must have all of these, and none of those.
     required: Vec<usize>,
@@ -164,9 +171,6 @@ impl<'a> Index<'a> {
         let syntax = target.retrieval.syntax.unwrap_or(Syntax::Plain);
         let Words { text, phrases, excluded } = words::read(query, syntax);
         let mut parts: BTreeMap<Vec<u8>, Part> = BTreeMap::new();
-        for (term, weight) in language.words(&text, Share::weight)? {
-            parts.entry(term).or_default().weight = weight;
-        }
         // As phrases are looked for: a part of a joined word is a word of its own.
         let words_of =
             |phrase: &str| language.words(phrase, |share| f64::from(u8::from(share == Share::Word)));
@@ -196,8 +200,10 @@ impl<'a> Index<'a> {
             }
         }
         if parts.len() > MOST_TERMS {
-            let problem =
-                format!("it has {} different words, at most {MOST_TERMS} are looked for", parts.len());
+            let problem = format!(
+                "it requires and excludes {} different words, at most {MOST_TERMS} are looked for",
+                parts.len()
+            );
             return Err(Error::Argument { argument: "query", problem });
         }
         // Each chunk that may be the answer is compared with all of them.
@@ -205,6 +211,16 @@ impl<'a> Index<'a> {
             let problem =
                 format!("its phrases have {in_phrases} words together, at most {MOST_TERMS} are looked for");
             return Err(Error::Argument { argument: "query", problem });
+        }
+        let mut words = language.words(&text, Share::weight)?;
+        let others = words.keys().filter(|term| !parts.contains_key(*term)).count();
+        let all = parts.len() + others;
+        if all > MOST_TERMS {
+            let first = first_words(language, &text, MOST_TERMS - parts.len())?;
+            words.retain(|term, _| parts.contains_key(term) || first.contains_key(term));
+        }
+        for (term, weight) in words {
+            parts.entry(term).or_default().weight = weight;
         }
         let place = |is: fn(&Part) -> bool| {
             parts.values().enumerate().filter(move |(_, part)| is(part)).map(|(i, _)| i)
@@ -235,6 +251,7 @@ impl<'a> Index<'a> {
         let scorer = statistics.scorer(parameters, &weights);
         Ok(Index {
             target,
+            left_out: all - terms.len(),
             terms,
             scorer,
             required,
@@ -253,6 +270,7 @@ impl<'a> Index<'a> {
             json!(places.iter().map(word).collect::<Vec<String>>())
         };
         journal.note("keyword", "words", || words(&(0..self.terms.len()).collect::<Vec<usize>>()));
+        journal.note("keyword", "words_left_out", || json!(self.left_out));
         journal.note("keyword", "required", || words(&self.required));
         journal.note("keyword", "excluded", || words(&self.excluded));
         journal.note("keyword", "segments", || json!(self.segments.len()));
@@ -332,6 +350,24 @@ impl Index<'_> {
         let mut seen = HashSet::new();
         let first = chunks.into_iter().filter(|(chunk_id, _)| seen.insert(*chunk_id));
         (1..).zip(first.collect::<Vec<_>>()).map(candidate).collect()
+    }
+}
+
+/// The words of the beginning of a text that has more than `most` different ones.
+fn first_words(language: Language, text: &str, most: usize) -> Result<BTreeMap<Vec<u8>, f64>> {
+    let mut first = BTreeMap::new();
+    let (mut fits, mut exceeds) = (0, text.len());
+    loop {
+        report::check_interrupts();
+        let end = text.floor_char_boundary((fits + exceeds) / 2);
+        if end <= fits {
+            return Ok(first);
+        }
+        let words = language.words(&text[..end], Share::weight)?;
+        match words.len() <= most {
+            true => (fits, first) = (end, words),
+            false => exceeds = end,
+        }
     }
 }
 

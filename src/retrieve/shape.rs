@@ -88,6 +88,14 @@ pub fn mark_without_phrases(hits: &mut [Hit]) {
     }
 }
 
+/// Says in each locator that a long question was looked for by the words of its beginning.
+pub fn mark_words_left_out(hits: &mut [Hit], count: usize) {
+    for hit in hits {
+        let status = format!("{count} different words at the end of the question were not looked for");
+        add_to_locator(hit, "words_status", json!(status));
+    }
+}
+
 /// Says in each locator why other words of the question were not searched for.
 pub fn mark_not_reworded(hits: &mut [Hit], reason: &str) {
     for hit in hits {

@@ -30,6 +30,11 @@ pub(super) struct Legs<'a> {
 }
 
 impl Legs<'_> {
+    /// How many words of a long question are not looked for.
+    pub fn words_left_out(&self) -> usize {
+        self.by_words.as_ref().map_or(0, |by_words| by_words.left_out)
+    }
+
     /// Candidates, best first.
     pub fn find(&mut self, bounds: &AnswerBounds) -> Result<Vec<Candidate>> {
         match (&self.by_meaning, &self.by_words) {

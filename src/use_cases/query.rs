@@ -86,7 +86,9 @@ fn answer_of(request: &Request, query: &str, target: Target, journal: &Journal) 
     let wide = AnswerBounds { top_k: target.retrieval.recalled(), ..bounds };
     let filter = request.filter.as_ref();
     let search = Search { target: &target, filter, journal };
-    let mut candidates = search.legs(query, vector.as_deref())?.find_diverse(&wide)?;
+    let mut legs = search.legs(query, vector.as_deref())?;
+    let left_out = legs.words_left_out();
+    let mut candidates = legs.find_diverse(&wide)?;
     let mut problem = None;
     if target.retrieval.transform.is_some() {
         (candidates, problem) = search.find_reworded(query, vector.as_deref(), &wide, candidates)?;
@@ -99,6 +101,9 @@ fn answer_of(request: &Request, query: &str, target: Target, journal: &Journal) 
     }
     if let Some(problem) = problem {
         shape::mark_not_reworded(&mut hits, &problem);
+    }
+    if left_out > 0 {
+        shape::mark_words_left_out(&mut hits, left_out);
     }
     Ok(Answer { hits, bounds, vector, target })
 }

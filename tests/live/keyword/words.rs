@@ -77,9 +77,10 @@ fn any_text_may_be_asked_for_and_any_may_be_put() {
         let question = question.replace('\u{0}', "");
         answer(&mut db, "k", &question, 5, "{}");
     }
-    let fault = db.0.query("SELECT kb.query('k', $1)", &[&different]).unwrap_err();
+    let excluded: String = (0..1_025).map(|n| format!(" -n{n}")).collect();
+    let fault = db.0.query("SELECT kb.query('k', $1)", &[&format!("rare{excluded}")]).unwrap_err();
     let message = fault.as_db_error().map(|error| error.message().to_string()).unwrap_or_default();
-    assert!(message.contains("60000 different words"), "{message}");
+    assert!(message.contains("excludes 1025 different words, at most 1024"), "{message}");
     let fault = db.fault("SELECT kb.query('k', '  ', mode => 'keyword')");
     assert_eq!(fault.code, "22023", "{fault:?}");
     for options in [
@@ -240,4 +241,42 @@ fn both_sides_of_hybrid_obey_filter_flag_and_bounds_and_say_their_ranks() {
         let are_same = of_one.iter().zip(&fused).all(|(one, fused)| (one - fused).abs() < 1e-6);
         assert!(of_one.len() == 10 && fused.len() == 10 && are_same, "{alpha}: {of_one:?}, {fused:?}");
     }
+}
+
+#[test]
+fn a_question_of_more_words_than_are_looked_for_is_answered_by_those_of_its_beginning_and_says_so() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    create(&mut db, "k");
+    db.put("k", "first", "a text with n7");
+    db.put("k", "last", "a text with n59999");
+    // Of 1,100 pairs of signs.
+    let han: String = (0..1_101).map(|n| char::from_u32(0x4e00 + n * 7).unwrap()).collect();
+    let signs: Vec<char> = han.chars().collect();
+    db.put("k", "first pair", &signs[..2].iter().collect::<String>());
+    db.put("k", "last pair", &signs[1_099..].iter().collect::<String>());
+    db.wait("k");
+    let numbers = (0..60_000).map(|n| format!("n{n}")).collect::<Vec<_>>().join(" ");
+    // What is required is looked for wherever it is.
+    let required = format!("{numbers} \"n59999\"");
+    for (question, mode, ids, left_out) in [
+        (&numbers, "keyword", &["first"][..], 58_976),
+        (&numbers, "hybrid", &["first"], 58_976),
+        (&required, "keyword", &["last"], 58_976),
+        (&han, "keyword", &["first pair"], 76),
+    ] {
+        let found: Vec<String> = db.all_with(
+            "SELECT external_id || ' ' || (locator ->> 'words_status') FROM kb.query('k', $1, 9, mode => $2, options => '{\"explain\": true}')
+             WHERE locator #> '{ranks,keyword}' IS NOT NULL",
+            &[question, &mode],
+        );
+        let status = format!("{left_out} different words at the end of the question were not looked for");
+        assert_eq!(found, ids.iter().map(|id| format!("{id} {status}")).collect::<Vec<_>>(), "{mode}");
+        let told: i64 = db.one_with(
+            "SELECT (kb.explain('k', $1, mode => $2) #>> '{keyword,words_left_out}')::bigint",
+            &[question, &mode],
+        );
+        assert_eq!(told, left_out, "{mode}");
+    }
+    assert_eq!(db.count("kb.query('k', 'n7 text', mode => 'keyword') WHERE locator ? 'words_status'"), 0);
 }
