@@ -17,8 +17,7 @@ pub struct RowHit {
     pub row: Option<(Json, Json)>,
 }
 
-/// As [`query`], but with the rows as they are now. Rows of a table whose row-level security binds the caller are left out, and a
-/// NOTICE says so.
+/// As [`query`], but with the rows as they are now. Rows that the caller may not be shown are left out, and a NOTICE says why.
 pub fn query_rows(request: &Request, question: &str) -> Result<Vec<RowHit>> {
     let hits = query(request, question)?;
     let mut by_source: BTreeMap<i64, Vec<usize>> = BTreeMap::new();
@@ -28,9 +27,18 @@ pub fn query_rows(request: &Request, question: &str) -> Result<Vec<RowHit>> {
         }
     }
     let mut found = HashMap::new();
+    let mut unseen = None;
     for (source_no, places) in by_source {
-        let Some(source) = catalog::read(source_no)? else { continue };
-        let Some(located) = table::locate(&source)?.filter(|located| located.is_same_owner) else { continue };
+        let Some(source) = catalog::read(source_no)? else {
+            unseen = Some(&hits[places[0]].kb_id);
+            continue;
+        };
+        // Rows of a table that is gone are gone.
+        let Some(located) = table::locate(&source)? else { continue };
+        if !located.is_same_owner {
+            report::notice(&of_another_owner(&located.name));
+            continue;
+        }
         let source = Source { relation: located.relation, relation_name: located.name, ..source };
         match rows::sight(source.relation)? {
             Sight::All => {}
@@ -52,11 +60,27 @@ pub fn query_rows(request: &Request, question: &str) -> Result<Vec<RowHit>> {
             found.insert(places[n], (key, row));
         }
     }
+    if let Some(kb_id) = unseen {
+        report::notice(&of_others(kb_id));
+    }
     let with_row = |(place, hit): (usize, Hit)| match (hit.row.source.is_some(), found.remove(&place)) {
         (true, None) => None,
         (_, row) => Some(RowHit { hit, row }),
     };
     Ok(hits.into_iter().enumerate().filter_map(with_row).collect())
+}
+
+/// Why rows of a knowledge base of another tenant are left out, and what the caller can have.
+fn of_others(kb_id: &str) -> String {
+    format!(
+        "rows of the tables that knowledge base \"{kb_id}\" is made from are left out: who it is shared with does not see these tables; \
+         kb.query gives the texts that were found"
+    )
+}
+
+/// Why rows are left out, and what must be done.
+fn of_another_owner(table: &str) -> String {
+    format!("rows of {table} are left out: it has another owner, who must attach it again")
 }
 
 /// Why rows are left out, and how the caller gets them.

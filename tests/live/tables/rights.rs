@@ -124,7 +124,7 @@ fn a_question_is_answered_with_the_rows_that_the_caller_may_see() {
     db.run(
         "INSERT INTO articles (title, body, status) VALUES ('One', 'A text about leave', 'published'),
              ('Two', 'Another text about leave', 'published');
-         CREATE ROLE reader LOGIN IN ROLE kb_reader",
+         CREATE ROLE reader LOGIN IN ROLE kb_reader; ALTER ROLE reader SET log_min_messages = 'notice'",
     );
     db.put("k", "by hand", "This text about leave was put");
     db.wait("k");
@@ -156,6 +156,10 @@ fn a_question_is_answered_with_the_rows_that_the_caller_may_see() {
     assert_eq!(db.all::<String>(all).len(), 3);
     db.run("ALTER ROLE reader BYPASSRLS");
     assert_eq!(reader.all::<String>(all).len(), 3);
+    db.run("CREATE ROLE other; ALTER TABLE closed.renamed OWNER TO other");
+    assert_eq!(reader.all::<String>(all), ["by hand"]);
+    let told = "NOTICE:  rows of closed.renamed are left out: it has another owner, who must attach it again";
+    assert_eq!(cluster.log().matches(told).count(), 1);
 }
 
 /// Functions of `author` that say as whom they run, and try to bind a role of another tenant to their own.
@@ -176,7 +180,7 @@ const EVIL: &str = "CREATE FUNCTION evil() RETURNS boolean LANGUAGE plpgsql IMMU
 
 #[test]
 fn asking_runs_nothing_that_a_tables_owner_wrote_as_who_asks() {
-    let cluster = crate::cluster!();
+    let cluster = crate::cluster!("log_min_messages = 'notice'");
     let mut db = cluster.connect(APP);
     db.run(
         "CREATE ROLE author LOGIN IN ROLE kb_writer; CREATE ROLE vic LOGIN IN ROLE kb_writer; CREATE ROLE boss LOGIN IN ROLE kb_admin;
@@ -209,6 +213,10 @@ fn asking_runs_nothing_that_a_tables_owner_wrote_as_who_asks() {
         db.run(&format!("SELECT kb.attach_table('of all', '{table}', 'body')"));
     }
     db.wait("of all");
+    let notices = || -> Vec<String> {
+        let log = cluster.log();
+        log.lines().filter(|line| line.contains("NOTICE:  rows of ")).map(str::to_string).collect()
+    };
     let asked = |kb: &str| {
         format!(
             "SELECT external_id FROM kb.query_rows('{kb}', 'whose secret row is this?', 9, min_score => 0) ORDER BY 1"
@@ -224,7 +232,19 @@ fn asking_runs_nothing_that_a_tables_owner_wrote_as_who_asks() {
     ] {
         let mut session = cluster.connect_as(APP, role);
         session.run(&format!("SET kb.tenant = '{tenant}'"));
+        let before = notices().len();
         assert_eq!(session.all::<String>(&asked(kb)), rows, "{role}, {kb}");
+        let told = notices().split_off(before);
+        let left_out = |what: &str| told.iter().filter(|notice| notice.contains(what)).count();
+        let is_shared = (role, kb) == ("vic", "k");
+        let is_bound = role == "boss" || (role, kb) == ("vic", "of all");
+        let of_tables = "rows of the tables that knowledge base \"k\" is made from are left out";
+        let counts = (told.len(), left_out("rows of public.trap are left out"), left_out(of_tables));
+        assert_eq!(
+            counts,
+            (usize::from(is_shared || is_bound), usize::from(is_bound), usize::from(is_shared)),
+            "{role}, {kb}: {told:?}"
+        );
         session.run("SELECT * FROM kb.row_status('trap', '10'); SELECT * FROM kb.row_status('open', '1')");
         session.run("SELECT * FROM kb.context('k', 'a row'), kb.explain('k', 'a row'), kb.health()");
     }
