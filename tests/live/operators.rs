@@ -1,5 +1,6 @@
 //! What those who run a server see of kb: in its log, in pg_stat_activity, in kb.health and in kb.monitor.
 
+use crate::stub::{Fault, Options, Stub};
 use crate::support::cluster::PRELOAD;
 use crate::support::db::Document;
 use crate::support::{APP, LONG, SOON, signal, texts, until};
@@ -144,16 +145,63 @@ fn a_member_of_pg_monitor_sees_counts_of_all_tenants_and_no_content() {
 
 #[test]
 fn dead_rows_of_jobs_are_removed_by_autovacuum_as_they_come() {
-    let cluster = crate::cluster!("autovacuum_naptime = '1s'");
+    let cluster = crate::cluster!("autovacuum_naptime = '1s'", "autovacuum = off");
     let mut db = cluster.connect(APP);
     db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
-    // The table was large once: a share of its rows would be many.
-    db.run("UPDATE pg_class SET reltuples = 1e6, relpages = 20000 WHERE oid = 'kb.jobs'::regclass");
     db.put_all("k", &documents(1500));
     db.wait("k");
+    db.run("ALTER SYSTEM SET autovacuum = on");
+    db.run("SELECT pg_reload_conf()");
     until(LONG, "autovacuum has been there", || {
+        // The table was large once: a share of its rows would be many. Who counts its rows meanwhile finds few.
+        db.run(
+            "UPDATE pg_class SET reltuples = 1e6, relpages = 20000 WHERE oid = 'kb.jobs'::regclass AND reltuples < 1e6
+                 AND NOT EXISTS (SELECT FROM pg_stat_user_tables WHERE relid = oid AND autovacuum_count > 0)",
+        );
         db.one::<bool>(
             "SELECT autovacuum_count > 0 FROM pg_stat_user_tables WHERE relid = 'kb.jobs'::regclass",
         )
     });
+}
+
+#[test]
+fn a_document_that_waits_says_why_as_its_job_does_and_no_more_when_it_is_ready() {
+    let stub = Stub::start(Options::default());
+    stub.always(Some(Fault::Status(500)));
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.create_stub_embedder("e", &stub, "{}");
+    db.create_kb("k", "e", r#"{"strategy": "none"}"#);
+    db.put_all("k", &documents(3));
+    let told = "kb.documents d JOIN kb.jobs j ON j.kb_no = d.kb_no AND j.subject = d.external_id
+                WHERE d.status = 'pending' AND d.error = j.error AND d.error LIKE '%500%'";
+    until(LONG, "documents and jobs say why", || db.count(told) == 3);
+    stub.always(None);
+    db.wait("k");
+    assert_eq!(db.count("kb.documents WHERE status = 'ready' AND error IS NULL"), 3);
+}
+
+#[test]
+fn a_refused_connection_is_reported_with_its_cause_also_while_the_provider_is_paused() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    // Nobody listens where a listener is gone.
+    let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    db.run(&format!(
+        "SELECT kb.create_embedder('e', 'openai', 'model', 8, 'http://{address}/v1',
+             config => '{{\"retry\": {{\"max_attempts\": 1, \"base_ms\": 1, \"max_ms\": 1}}}}')"
+    ));
+    db.create_kb("k", "e", r#"{"strategy": "none"}"#);
+    let cause = "it cannot be reached: Connection refused";
+    let mut seen = Vec::new();
+    until(LONG, "it is paused", || {
+        let fault = db.fault("SELECT kb.query('k', 'x')");
+        assert_eq!(fault.text.matches(cause).count(), 1, "{fault:?}");
+        seen.push(fault.text);
+        seen.last().is_some_and(|text| text.contains("paused"))
+    });
+    assert!(!seen[0].contains("paused"), "{seen:?}");
+    db.put_all("k", &documents(1));
+    let told = format!("kb.documents WHERE status = 'pending' AND error LIKE '%{cause}%'");
+    until(LONG, "the document says why", || db.count(&told) == 1);
 }

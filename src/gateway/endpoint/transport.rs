@@ -220,6 +220,21 @@ mod tests {
     }
 
     #[test]
+    fn a_refused_connection_names_its_cause_once_and_everybody_may_read_it() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        // Nobody listens where a listener is gone.
+        let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let url = format!("http://{address}/");
+        let request = HttpRequest { method: "POST".into(), url, body: serde_json::json!({}) };
+        let (headers, timeout) = (BTreeMap::new(), Duration::from_secs(60));
+        let sending = Sending { auth: Auth::Bearer, secret: None, headers: &headers, timeout, cap: 0 };
+        let transport = Transport::new(Reach::Anywhere).unwrap();
+        let refused = runtime.block_on(transport.send(&request, sending)).unwrap_err();
+        let text = "it cannot be reached: Connection refused (os error 111)".to_string();
+        assert_eq!(refused, Failure::Passing(text.clone(), text));
+    }
+
+    #[test]
     fn retry_after_is_seconds_or_a_date() {
         let now = httpdate::parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT").unwrap();
         assert_eq!(parse_retry_after("120", now), Some(Duration::from_secs(120)));
