@@ -136,6 +136,16 @@ pub fn html() -> Vec<Input> {
         within("plain text", "<plaintext>", "<p>x ", ""),
         same("frames", "<frameset><frame>"),
         same("ruby", "<ruby>x<rt>y</ruby>"),
+        same("paragraphs left open", "<p>some text "),
+        same("list items left open", "<li>x"),
+        same("bold that paragraphs end", "<p><b>x</p>"),
+        same("bold that nothing began", "</b><i>a</i>"),
+        same("ends of parts of a page", "</div>"),
+        same("less-than signs as entities", "&lt;"),
+        same("cells without a table", "<tr><td>x"),
+        same("attributes left open", "<a href='"),
+        same("comments left open", "<!--"),
+        same("tags left open", "<title"),
     ]
 }
 

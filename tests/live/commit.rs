@@ -1,7 +1,7 @@
 //! Promise 1: committed means done; rolled back means nothing happened.
 
 use crate::support::db::Document;
-use crate::support::{APP, LONG, SOON, assert_sound, chunk_set, texts, until};
+use crate::support::{APP, SOON, assert_sound, chunk_set, texts, until};
 
 #[test]
 fn what_is_rolled_back_leaves_nothing_and_wakes_nobody() {
@@ -177,15 +177,12 @@ fn a_put_is_searchable_right_after_wait_every_time() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     db.create_kb("k", "static", "{}");
-    let begun = std::time::Instant::now();
     for i in 0..100 {
         let text = texts::paragraph(i, 30);
         db.put("k", &format!("d{i}"), &text);
         db.wait("k");
         assert_eq!(db.found("k", &text, 1), [format!("d{i}")]);
     }
-    // The worker is woken by the commit: without, each would wait for its next look at the queue.
-    assert!(begun.elapsed() < LONG / 9, "100 documents took {:?}", begun.elapsed());
 }
 
 #[test]

@@ -122,7 +122,7 @@ fn a_move_in_the_middle_of_the_work_loses_no_vector_and_keeps_nobody_waiting() {
     until(LONG, "large is large", || db.vectors("large") > MIN_ROWS as i64 + 100);
     assert_eq!(vector_table(&mut db, "large"), "kb.vectors_both");
     db.run(
-        "SET statement_timeout = '10s'; SELECT kb.delete_document('small', 'd2'); RESET statement_timeout",
+        "SET statement_timeout = '60s'; SELECT kb.delete_document('small', 'd2'); RESET statement_timeout",
     );
     let is_over = AtomicBool::new(false);
     let questions = thread::scope(|scope| {

@@ -2,7 +2,6 @@
 
 use crate::support::cluster::PRELOAD;
 use crate::support::{APP, Db, LONG, SOON, signal, texts, until};
-use std::time::{Duration, Instant};
 
 const NEVER: &str = "00000000-0000-4000-8000-000000000000";
 
@@ -243,18 +242,17 @@ fn a_gateway_that_is_down_or_stopped_and_a_flood_cost_no_question_anything() {
     let ask = |db: &mut Db, what: &str, times: i64| {
         let sql = "SELECT count(*) FROM generate_series(1, $2::bigint) i,
                    LATERAL kb.query('k', $1 || i, mode => 'keyword') WHERE i > 0";
-        let begun = Instant::now();
         db.one_with::<i64>(sql, &[&what, &times]);
-        begun.elapsed()
     };
     ask(&mut db, "first", 1);
     until_logged(&mut db, "first1");
     // It does not read: the socket is full after some hundred.
     let gateway = cluster.gateway();
     signal(gateway, libc::SIGSTOP);
-    let took = ask(&mut db, "stopped", 3000);
+    db.run("SET kb.gateway_timeout = '10min'");
+    // One that waited for it would not come to an end.
+    ask(&mut db, "stopped", 3000);
     signal(gateway, libc::SIGCONT);
-    assert!(took < Duration::from_secs(30), "{took:?}");
     signal(gateway, libc::SIGTERM);
     until(SOON, "the gateway is gone", || cluster.try_gateway() != Some(gateway));
     ask(&mut db, "down", 1);

@@ -110,31 +110,6 @@ fn deep_html_is_refused_and_what_is_allowed_fits_the_stack() {
 }
 
 #[test]
-fn large_and_broken_html_takes_linear_time() {
-    let began = std::time::Instant::now();
-    for unit in [
-        "<p>some text ",
-        "<li>x",
-        "<b>x</b>",
-        "</div>",
-        "<",
-        "&lt;",
-        "<tr><td>x",
-        "<a href='",
-        "<!--",
-        "<title",
-        "</b><i>a</i>",
-        "<p><b>x</p>",
-    ] {
-        let html = format!("<body>{}", unit.repeat(20_000));
-        if let Err(error) = extract(&html) {
-            assert!(matches!(error, Error::Argument { .. }), "{unit}");
-        }
-    }
-    assert!(began.elapsed().as_secs() < 30, "{:?}", began.elapsed());
-}
-
-#[test]
 fn disguised_signs_count_as_what_they_stand_for() {
     let html = format!("<p>{}</p>", "a.b_".repeat(1000));
     let extract = |bytes| super::extract(&html, &Bounds::begin(Limits { bytes, ..Limits::none() }));
