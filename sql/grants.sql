@@ -57,6 +57,7 @@ GRANT EXECUTE ON FUNCTION kb.visible_tenants() TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.readable_tenants() TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.bound_tenants() TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb._vector_count(bigint) TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb._allowed(text) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb._index_state(bigint) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb._index_progress(bigint) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb._microseconds(text) TO kb_reader, kb_vectors;
@@ -108,7 +109,8 @@ GRANT EXECUTE ON FUNCTION kb.set_secret(text, text) TO kb_admin;
 GRANT EXECUTE ON FUNCTION kb.drop_secret(text) TO kb_admin;
 GRANT EXECUTE ON FUNCTION kb.acknowledge_restore() TO kb_admin;
 GRANT EXECUTE ON FUNCTION kb.bind_role(text, text) TO kb_admin;
-GRANT EXECUTE ON FUNCTION kb.set_quota(text, bigint, bigint, bigint, bigint, bigint) TO kb_admin;
+GRANT EXECUTE ON FUNCTION kb.move_knowledge_base(text, text) TO kb_admin;
+GRANT EXECUTE ON FUNCTION kb.set_quota(text, bigint, bigint, bigint, bigint, bigint, bigint, bigint) TO kb_admin;
 GRANT EXECUTE ON FUNCTION kb.unbind_role(text, text) TO kb_admin;
 GRANT EXECUTE ON FUNCTION kb.create_vector_db(text, text, integer, text, jsonb) TO kb_admin;
 GRANT EXECUTE ON FUNCTION kb.drop_vector_db(text) TO kb_admin;
@@ -145,6 +147,8 @@ COMMENT ON FUNCTION kb.alter_knowledge_base(text, text, text, jsonb, jsonb, json
     'Replaces what is given of a knowledge base, objects as a whole. Retrieval, description and metadata apply at once; embedder, chunking and preprocess with the next kb.ingest.';
 COMMENT ON FUNCTION kb.drop_knowledge_base(text) IS
     'Removes a knowledge base with its documents, chunks and vectors.';
+COMMENT ON FUNCTION kb.move_knowledge_base(text, text) IS
+    'Gives a knowledge base of the session''s tenant to another tenant, with its documents, chunks, vectors, jobs, runs, evaluation sets, attached tables and shares, at this commit. Chunk ids stay. Needs kb_admin, not bound.';
 COMMENT ON FUNCTION kb.ingest(text, text) IS
     'Processes the documents a knowledge base holds, and returns the run''s number. upsert: those not ready or made under other settings; replace: all, beside what is there, and the switch is one commit. A change of embedder is always a replace.';
 COMMENT ON FUNCTION kb.put_document(text, text, text, jsonb, text, text, text) IS
@@ -195,8 +199,8 @@ COMMENT ON FUNCTION kb.unshare(text, text) IS
     'Ends the sharing of a knowledge base with a tenant at this commit; false if it was not shared with it.';
 COMMENT ON FUNCTION kb.refuse_share(text, text) IS
     'Ends, from the reader''s side, the sharing of a knowledge base of tenant owner with the session''s tenant at this commit; false if it was not shared with it.';
-COMMENT ON FUNCTION kb.set_quota(text, bigint, bigint, bigint, bigint, bigint) IS
-    'Sets what a tenant may have: bytes of all its documents, documents in one knowledge base, bytes of one document, knowledge bases, tokens a day at remote endpoints; NULL: as much as it likes. What it has already stays. Needs kb_admin, not bound.';
+COMMENT ON FUNCTION kb.set_quota(text, bigint, bigint, bigint, bigint, bigint, bigint, bigint) IS
+    'Sets what a tenant may have: bytes of all that it stores, documents in one knowledge base, bytes of one document, knowledge bases, tokens a day at remote endpoints, attached tables, keys of metadata that are indexed; NULL: as much as it likes, or what settings kb.tenant_* say. What it has already stays. Needs kb_admin, not bound.';
 COMMENT ON FUNCTION kb._tables_altered() IS
     'Internal: writes down that attached tables, or partitions of them, were made, altered or dropped.';
 COMMENT ON FUNCTION kb._watched_changed() IS
@@ -227,8 +231,14 @@ COMMENT ON FUNCTION kb._in_words(text) IS
     'Internal: a text as quoted phrases are looked for in it.';
 COMMENT ON FUNCTION kb._terms(text, text) IS
     'Internal: the words of a text in a text search configuration, as kb.chunks.terms has them.';
+COMMENT ON FUNCTION kb._allowed(text) IS
+    'Internal: how many knowledge_bases, attached_tables or metadata_indexes the session''s tenant may have; NULL: as many as it likes.';
 COMMENT ON FUNCTION kb._vector_count(bigint) IS
     'Internal: how many vectors a build has, if the caller may see the build.';
+COMMENT ON FUNCTION kb._delete_vectors(bigint, uuid[]) IS
+    'Internal: deletes the vectors of chunks of a build that are deleted.';
+COMMENT ON FUNCTION kb._delete_vectors(bigint, text) IS
+    'Internal: deletes the vectors of a build that is deleted from the table that had them.';
 COMMENT ON FUNCTION kb._index_state(bigint) IS
     'Internal: how many segments of a build''s vector table have an index, and how many of its vectors have none.';
 COMMENT ON FUNCTION kb._index_progress(bigint) IS

@@ -128,7 +128,7 @@ CREATE TABLE kb.runs (
     error       text,
     started_at  timestamptz NOT NULL DEFAULT now(),
     finished_at timestamptz,
-    FOREIGN KEY (kb_no, tenant_id) REFERENCES kb.knowledge_bases (kb_no, tenant_id) ON DELETE CASCADE
+    FOREIGN KEY (kb_no, tenant_id) REFERENCES kb.knowledge_bases (kb_no, tenant_id) ON UPDATE CASCADE ON DELETE CASCADE
 );
 ALTER SEQUENCE kb.run_no_seq OWNED BY kb.runs.run_no;
 CREATE INDEX runs_kb_no ON kb.runs (kb_no, run_no);
@@ -163,17 +163,13 @@ CREATE TABLE kb.builds (
     -- For retrieval's ef_search auto: what kb.measure_recall has chosen, and whether the index finds too little even with that.
     ef_search   bigint,
     index_misses boolean NOT NULL DEFAULT false,
-    -- Its table has its foreign key. The worker adds that when no open transaction is in the way: it locks kb.chunks, and the
-    -- transaction that makes the table may last.
-    is_keyed    boolean NOT NULL DEFAULT true,
-    FOREIGN KEY (kb_no, tenant_id) REFERENCES kb.knowledge_bases (kb_no, tenant_id) ON DELETE CASCADE
+    FOREIGN KEY (kb_no, tenant_id) REFERENCES kb.knowledge_bases (kb_no, tenant_id) ON UPDATE CASCADE ON DELETE CASCADE
 );
 ALTER SEQUENCE kb.build_no_seq OWNED BY kb.builds.build_no;
 CREATE UNIQUE INDEX builds_one_live ON kb.builds (kb_no) WHERE state = 'live';
 CREATE UNIQUE INDEX builds_one_next ON kb.builds (kb_no) WHERE state = 'next';
 CREATE INDEX builds_kb_no ON kb.builds (kb_no);
 CREATE INDEX builds_table_name ON kb.builds (table_name);
-CREATE INDEX builds_unkeyed ON kb.builds (build_no) WHERE NOT is_keyed;
 CREATE INDEX builds_misses ON kb.builds (build_no) WHERE index_misses;
 CREATE INDEX builds_old ON kb.builds (build_no) WHERE state = 'old';
 CREATE INDEX builds_memory ON kb.builds (build_no) WHERE type = 'memory';
@@ -217,6 +213,8 @@ CREATE TABLE kb.documents (
     answers      bytea,
     -- The partition that its row was read in; NULL: the table has none, or it is not known (after a restore).
     partition    oid,
+    -- Bytes of what was put, with title, uri and metadata: what counts towards a quota. The worker does not change it.
+    stored_bytes bigint NOT NULL DEFAULT 0,
     UNIQUE (kb_no, tenant_id, external_id),
     FOREIGN KEY (kb_no, kb_id) REFERENCES kb.knowledge_bases (kb_no, id) ON UPDATE CASCADE ON DELETE CASCADE,
     CHECK (content IS NOT NULL OR original IS NOT NULL)
@@ -234,6 +232,7 @@ COMMENT ON COLUMN kb.documents.kb_id IS 'The knowledge base''s id.';
 COMMENT ON COLUMN kb.documents.external_id IS 'The caller''s own name of the document, unique in its knowledge base and tenant.';
 COMMENT ON COLUMN kb.documents.original IS 'What was put, of type content_type; NULL where content, as UTF-8, is the same byte for byte.';
 COMMENT ON COLUMN kb.documents.answers IS 'What models said of it while it was cut; NULL where none was asked. Internal.';
+COMMENT ON COLUMN kb.documents.stored_bytes IS 'Bytes of what was put: the text, title, uri and metadata. What counts towards the quota of the knowledge base''s tenant.';
 COMMENT ON COLUMN kb.documents.content IS 'The extracted text that chunks are slices of (once status is ready); NULL while nothing has been extracted from an original that is no text.';
 
 CREATE TABLE kb.chunks (
@@ -368,17 +367,42 @@ BEGIN
     END LOOP;
 END
 $$;
+-- A vector belongs to a chunk. A foreign key from each vector table would have PostgreSQL look into all of them for each chunk that is
+-- deleted, and lock kb.chunks when one is made or dropped. So three triggers hold the same true: of a vector that is written this one
+-- locks the chunk, or refuses the vector; of chunks, and of builds, that are deleted the next two delete the vectors, in the one table
+-- that has them. Vector tables get theirs when they are made (src/store/vector_store/table.rs).
+CREATE FUNCTION kb._vector_written() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS
+$$BEGIN
+    PERFORM FROM kb.chunks c WHERE c.build_no = NEW.build_no AND c.chunk_id = NEW.chunk_id FOR KEY SHARE;
+    IF NOT FOUND THEN
+        RAISE foreign_key_violation USING
+            MESSAGE = pg_catalog.format('chunk %s of build %s does not exist', NEW.chunk_id, NEW.build_no),
+            SCHEMA = TG_TABLE_SCHEMA, TABLE = TG_TABLE_NAME, CONSTRAINT = TG_NAME;
+    END IF;
+    RETURN NULL;
+END$$;
+COMMENT ON FUNCTION kb._vector_written() IS 'Internal: refuses a vector whose chunk does not exist.';
 -- With their builds, chunks go without a row for each.
 CREATE FUNCTION kb._chunks_deleted() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS
 $$BEGIN
+    PERFORM kb._delete_vectors(g.build_no, pg_catalog.array_agg(g.chunk_id)) FROM gone g GROUP BY g.build_no;
     INSERT INTO kb.bm25_pending (build_no, tenant_id, chunk_ids, terms)
     SELECT g.build_no, g.tenant_id, ARRAY[g.chunk_id], g.terms FROM gone g
     WHERE (SELECT b.state <> 'old' FROM kb.builds b WHERE b.build_no = g.build_no);
     RETURN NULL;
 END$$;
-COMMENT ON FUNCTION kb._chunks_deleted() IS 'Internal: notes that the words of deleted chunks are gone.';
+COMMENT ON FUNCTION kb._chunks_deleted() IS 'Internal: deletes the vectors of deleted chunks, and notes that their words are gone.';
 CREATE TRIGGER chunks_deleted AFTER DELETE ON kb.chunks REFERENCING OLD TABLE AS gone
     FOR EACH STATEMENT EXECUTE FUNCTION kb._chunks_deleted();
+-- Its chunks go first, when nobody can tell any more which table had their vectors.
+CREATE FUNCTION kb._builds_deleted() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS
+$$BEGIN
+    PERFORM kb._delete_vectors(g.build_no, g.table_name) FROM gone g;
+    RETURN NULL;
+END$$;
+COMMENT ON FUNCTION kb._builds_deleted() IS 'Internal: deletes the vectors of deleted builds.';
+CREATE TRIGGER builds_deleted AFTER DELETE ON kb.builds REFERENCING OLD TABLE AS gone
+    FOR EACH STATEMENT EXECUTE FUNCTION kb._builds_deleted();
 
 CREATE SEQUENCE kb.job_no_seq;
 CREATE TABLE kb.jobs (
@@ -469,10 +493,11 @@ CREATE TABLE kb.sources (
     -- these roles are bound to are those that rows can be of.
     attached_by      name[] NOT NULL,
     attached_by_oids oid[] NOT NULL,
-    FOREIGN KEY (kb_no, tenant_id) REFERENCES kb.knowledge_bases (kb_no, tenant_id) ON DELETE CASCADE
+    FOREIGN KEY (kb_no, tenant_id) REFERENCES kb.knowledge_bases (kb_no, tenant_id) ON UPDATE CASCADE ON DELETE CASCADE
 );
 ALTER SEQUENCE kb.source_no_seq OWNED BY kb.sources.source_no;
 CREATE INDEX sources_kb_no ON kb.sources (kb_no);
+CREATE INDEX sources_tenant_id ON kb.sources (tenant_id);
 CREATE INDEX sources_backfill ON kb.sources (source_no) WHERE backfill IS NOT NULL;
 -- Event triggers look up what a statement dropped: what that costs does not depend on how many tables are attached.
 CREATE INDEX sources_relation ON kb.sources (relation);
@@ -535,8 +560,8 @@ ALTER TABLE kb.reading_rests ENABLE ROW LEVEL SECURITY;
 ALTER TABLE kb.reading_rests FORCE ROW LEVEL SECURITY;
 COMMENT ON TABLE kb.reading_rests IS 'Until when the attached tables of an owner are not read for a tenant, since reading them took long. Nobody reads it but the worker.';
 
--- Not of updates: the worker notes here how far it is, and each change has all sessions plan anew.
-CREATE TRIGGER watched_changed AFTER INSERT OR DELETE OR TRUNCATE ON kb.sources
+-- Not of every update: the worker notes here how far it is, and each change has all sessions plan anew.
+CREATE TRIGGER watched_changed AFTER INSERT OR UPDATE OF tenant_id OR DELETE OR TRUNCATE ON kb.sources
     FOR EACH STATEMENT EXECUTE FUNCTION kb._watched_changed();
 -- Partitions come and go by DDL.
 CREATE EVENT TRIGGER kb_tables_altered ON ddl_command_end WHEN TAG IN ('CREATE TABLE', 'ALTER TABLE', 'CREATE SCHEMA')
@@ -571,7 +596,7 @@ CREATE TABLE kb.shares (
     owner_id   text NOT NULL,
     created_at timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (tenant_id, kb_no),
-    FOREIGN KEY (kb_no, owner_id) REFERENCES kb.knowledge_bases (kb_no, tenant_id) ON DELETE CASCADE,
+    FOREIGN KEY (kb_no, owner_id) REFERENCES kb.knowledge_bases (kb_no, tenant_id) ON UPDATE CASCADE ON DELETE CASCADE,
     CHECK (tenant_id <> owner_id)
 );
 CREATE INDEX shares_kb_no ON kb.shares (kb_no);
@@ -581,8 +606,8 @@ COMMENT ON COLUMN kb.shares.owner_id IS 'The tenant that it belongs to.';
 CREATE TRIGGER watched_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON kb.shares
     FOR EACH STATEMENT EXECUTE FUNCTION kb._watched_changed();
 
--- What tenants may have. A tenant without a row, and a limit that is NULL, has none. Documents are charged to the tenant that
--- owns their knowledge base.
+-- What tenants may have. A tenant without a row, and a limit that is NULL, has none, but of knowledge_bases, attached_tables and
+-- metadata_indexes what the settings say. Documents are charged to the tenant that owns their knowledge base.
 CREATE TABLE kb.quotas (
     tenant_id       text PRIMARY KEY,
     bytes           bigint CHECK (bytes >= 0),
@@ -590,6 +615,8 @@ CREATE TABLE kb.quotas (
     document_bytes  bigint CHECK (document_bytes >= 0),
     knowledge_bases bigint CHECK (knowledge_bases >= 0),
     tokens_per_day  bigint CHECK (tokens_per_day >= 0),
+    attached_tables  bigint CHECK (attached_tables >= 0),
+    metadata_indexes bigint CHECK (metadata_indexes >= 0),
     -- What older transactions added may be missing in the counts.
     is_settled      boolean NOT NULL DEFAULT false,
     -- Once all transactions that run are younger, what the tenant has is counted once more; NULL: the worker has not seen it.
@@ -597,11 +624,14 @@ CREATE TABLE kb.quotas (
     updated_at      timestamptz NOT NULL DEFAULT now()
 );
 CREATE INDEX quotas_unsettled ON kb.quotas (tenant_id) WHERE NOT is_settled;
-COMMENT ON TABLE kb.quotas IS 'What tenants may have; NULL: as much as they like. Changed by kb.set_quota; kb.quota_status says what they have.';
-COMMENT ON COLUMN kb.quotas.bytes IS 'Of all documents of the tenant''s knowledge bases, as they were put.';
+COMMENT ON TABLE kb.quotas IS 'What tenants may have; NULL: as much as they like, or what the settings kb.tenant_* say. Changed by kb.set_quota; kb.quota_status says what they have.';
+COMMENT ON COLUMN kb.quotas.bytes IS 'Of all that the tenant stores: documents of its knowledge bases as they were put, with title, uri and metadata, and descriptions, metadata, evaluation sets, attached tables'' settings and shares of the knowledge bases.';
 COMMENT ON COLUMN kb.quotas.documents IS 'In one knowledge base.';
-COMMENT ON COLUMN kb.quotas.document_bytes IS 'Of one document, as it was put.';
+COMMENT ON COLUMN kb.quotas.document_bytes IS 'Of one document, as it was put, with title, uri and metadata.';
 COMMENT ON COLUMN kb.quotas.tokens_per_day IS 'Sent to remote endpoints, by the day in UTC.';
+COMMENT ON COLUMN kb.quotas.knowledge_bases IS 'NULL: setting kb.tenant_knowledge_bases.';
+COMMENT ON COLUMN kb.quotas.attached_tables IS 'In all knowledge bases; NULL: setting kb.tenant_attached_tables.';
+COMMENT ON COLUMN kb.quotas.metadata_indexes IS 'Keys and types, each once for all knowledge bases; NULL: setting kb.tenant_metadata_indexes.';
 CREATE TRIGGER watched_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON kb.quotas
     FOR EACH STATEMENT EXECUTE FUNCTION kb._watched_changed();
 
@@ -622,9 +652,10 @@ $$BEGIN
     IF EXISTS (SELECT FROM kb.quotas) THEN
         INSERT INTO kb.quota_counts (tenant_id, kb_no, documents, bytes)
         SELECT o.tenant_id, o.kb_no, -o.documents, -o.bytes
-        FROM (SELECT g.kb_no, count(*) FILTER (WHERE g.size > 0) AS documents, sum(g.size) AS bytes,
+        FROM (SELECT g.kb_no, count(*) FILTER (WHERE g.has_text) AS documents, sum(g.stored_bytes) AS bytes,
                      (SELECT k.tenant_id FROM kb.knowledge_bases k WHERE k.kb_no = g.kb_no) AS tenant_id
-              FROM (SELECT kb_no, coalesce(octet_length(original), octet_length(content), 0) AS size FROM gone) g
+              FROM (SELECT kb_no, stored_bytes, coalesce(octet_length(original), octet_length(content), 0) > 0 AS has_text
+                    FROM gone) g
               GROUP BY g.kb_no) o
         WHERE (SELECT true FROM kb.quotas q WHERE q.tenant_id = o.tenant_id);
     END IF;
@@ -644,9 +675,10 @@ CREATE TABLE kb.metadata_indexes (
     type       text NOT NULL CHECK (type IN ('text', 'number', 'timestamp')),
     created_at timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (kb_no, key, type),
-    FOREIGN KEY (kb_no, tenant_id) REFERENCES kb.knowledge_bases (kb_no, tenant_id) ON DELETE CASCADE
+    FOREIGN KEY (kb_no, tenant_id) REFERENCES kb.knowledge_bases (kb_no, tenant_id) ON UPDATE CASCADE ON DELETE CASCADE
 );
 CREATE INDEX metadata_indexes_key ON kb.metadata_indexes (key, type);
+CREATE INDEX metadata_indexes_tenant_id ON kb.metadata_indexes (tenant_id, key, type);
 COMMENT ON TABLE kb.metadata_indexes IS 'Keys of metadata whose values filters look up in ranges. Changed by kb.index_metadata and kb.unindex_metadata.';
 
 -- The rows of users are theirs and are dumped; what the extension seeds is not.
@@ -693,7 +725,7 @@ CREATE TABLE kb.eval_sets (
     created_at  timestamptz NOT NULL DEFAULT now(),
     UNIQUE (kb_no, name),
     UNIQUE (eval_set_no, tenant_id),
-    FOREIGN KEY (kb_no, tenant_id) REFERENCES kb.knowledge_bases (kb_no, tenant_id) ON DELETE CASCADE
+    FOREIGN KEY (kb_no, tenant_id) REFERENCES kb.knowledge_bases (kb_no, tenant_id) ON UPDATE CASCADE ON DELETE CASCADE
 );
 ALTER SEQUENCE kb.eval_set_no_seq OWNED BY kb.eval_sets.eval_set_no;
 COMMENT ON TABLE kb.eval_sets IS 'Evaluation sets: questions to measure a knowledge base by. Changed by kb.create_eval_set, kb.load_eval and kb.drop_eval_set.';
@@ -705,7 +737,7 @@ CREATE TABLE kb.eval_questions (
     relevant    jsonb NOT NULL,
     filter      jsonb,
     PRIMARY KEY (eval_set_no, question_id),
-    FOREIGN KEY (eval_set_no, tenant_id) REFERENCES kb.eval_sets (eval_set_no, tenant_id) ON DELETE CASCADE
+    FOREIGN KEY (eval_set_no, tenant_id) REFERENCES kb.eval_sets (eval_set_no, tenant_id) ON UPDATE CASCADE ON DELETE CASCADE
 );
 COMMENT ON TABLE kb.eval_questions IS 'The questions of evaluation sets. Changed by kb.put_eval_question, kb.delete_eval_question and kb.load_eval.';
 COMMENT ON COLUMN kb.eval_questions.relevant IS 'What is judged: objects of external_id and grade (from 1 on it is relevant), with start and end where a part of the text is.';
@@ -719,9 +751,47 @@ CREATE TABLE kb.index_recall (
     sample      bigint NOT NULL,
     -- NULL: there was no index.
     ef_search   bigint,
-    FOREIGN KEY (kb_no, tenant_id) REFERENCES kb.knowledge_bases (kb_no, tenant_id) ON DELETE CASCADE
+    FOREIGN KEY (kb_no, tenant_id) REFERENCES kb.knowledge_bases (kb_no, tenant_id) ON UPDATE CASCADE ON DELETE CASCADE
 );
 COMMENT ON TABLE kb.index_recall IS 'How much of what an exact search finds the index of each knowledge base found, when kb.measure_recall last looked.';
+
+-- What else than documents counts towards bytes of a quota. The arguments are the columns that do. Only what kb's functions write, which
+-- pin the search path, is counted: a restore brings the counts with it.
+CREATE FUNCTION kb._bytes(of_row jsonb, columns text[]) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS
+$$SELECT coalesce(sum(octet_length(e.value)), 0)::bigint FROM jsonb_each_text(of_row) e
+  WHERE e.key = ANY (columns) AND e.value <> '{}'$$;
+COMMENT ON FUNCTION kb._bytes(jsonb, text[]) IS 'Internal: bytes of columns of a row.';
+CREATE FUNCTION kb._bytes_changed() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS
+$$DECLARE
+    before jsonb := '{}';
+    after  jsonb := '{}';
+    of_kb  bigint;
+BEGIN
+    IF NOT EXISTS (SELECT FROM kb.quotas) THEN RETURN NULL; END IF;
+    IF TG_OP <> 'INSERT' THEN before := to_jsonb(OLD); END IF;
+    IF TG_OP <> 'DELETE' THEN after := to_jsonb(NEW); END IF;
+    -- Questions have the number of their set.
+    of_kb := coalesce((before || after) ->> 'kb_no',
+        (SELECT s.kb_no FROM kb.eval_sets s WHERE s.eval_set_no = ((before || after) ->> 'eval_set_no')::bigint)::text);
+    INSERT INTO kb.quota_counts (tenant_id, kb_no, documents, bytes)
+    SELECT q.tenant_id, of_kb, 0, o.more
+    FROM (SELECT kb._bytes(after, TG_ARGV) - kb._bytes(before, TG_ARGV) AS more) o, kb.quotas q
+    WHERE q.tenant_id = coalesce((before || after) ->> 'owner_id', (before || after) ->> 'tenant_id')
+      AND of_kb IS NOT NULL AND o.more <> 0;
+    RETURN NULL;
+END$$;
+COMMENT ON FUNCTION kb._bytes_changed() IS 'Internal: counts what a tenant with a quota stores beside documents.';
+CREATE TRIGGER bytes_changed AFTER INSERT OR UPDATE OF description, metadata ON kb.knowledge_bases
+    FOR EACH ROW WHEN (pg_catalog.current_setting('search_path') = 'pg_catalog, pg_temp') EXECUTE FUNCTION kb._bytes_changed('description', 'metadata');
+CREATE TRIGGER bytes_changed AFTER INSERT OR UPDATE OF config OR DELETE ON kb.sources
+    FOR EACH ROW WHEN (pg_catalog.current_setting('search_path') = 'pg_catalog, pg_temp') EXECUTE FUNCTION kb._bytes_changed('config');
+CREATE TRIGGER bytes_changed AFTER INSERT OR DELETE ON kb.shares
+    FOR EACH ROW WHEN (pg_catalog.current_setting('search_path') = 'pg_catalog, pg_temp') EXECUTE FUNCTION kb._bytes_changed('tenant_id');
+CREATE TRIGGER bytes_changed AFTER INSERT OR DELETE ON kb.eval_sets
+    FOR EACH ROW WHEN (pg_catalog.current_setting('search_path') = 'pg_catalog, pg_temp') EXECUTE FUNCTION kb._bytes_changed('name');
+CREATE TRIGGER bytes_changed AFTER INSERT OR UPDATE OF question, relevant, filter OR DELETE ON kb.eval_questions
+    FOR EACH ROW WHEN (pg_catalog.current_setting('search_path') = 'pg_catalog, pg_temp') EXECUTE FUNCTION kb._bytes_changed('question_id', 'question', 'relevant', 'filter');
 
 SELECT pg_catalog.pg_extension_config_dump('kb.eval_sets', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.eval_questions', '');

@@ -66,8 +66,9 @@ COMMENT ON COLUMN kb.failures.attempts IS 'How often it was tried before it was 
 COMMENT ON COLUMN kb.failures.failed_at IS 'When it was given up.';
 
 CREATE VIEW kb.quota_status WITH (security_invoker = true) AS
-SELECT q.tenant_id, u.kb_id, u.what, u.used, u.allowed
-FROM kb.quotas q
+SELECT t.tenant_id, u.kb_id, u.what, u.used, u.allowed
+FROM (SELECT (SELECT kb.current_tenant()) AS tenant_id) t
+LEFT JOIN kb.quotas q ON q.tenant_id = t.tenant_id
 CROSS JOIN LATERAL (
     SELECT NULL::text AS kb_id, 'bytes' AS what, coalesce(sum(c.bytes), 0)::bigint AS used, q.bytes AS allowed
     FROM kb.quota_counts c JOIN kb.knowledge_bases k USING (kb_no) WHERE c.tenant_id = q.tenant_id
@@ -76,18 +77,25 @@ CROSS JOIN LATERAL (
     FROM kb.knowledge_bases k LEFT JOIN kb.quota_counts c ON c.kb_no = k.kb_no AND c.tenant_id = q.tenant_id
     WHERE k.tenant_id = q.tenant_id GROUP BY k.kb_no, k.id
     UNION ALL
-    SELECT NULL, 'knowledge_bases', count(*), q.knowledge_bases FROM kb.knowledge_bases k WHERE k.tenant_id = q.tenant_id
+    SELECT NULL, 'knowledge_bases', count(*), kb._allowed('knowledge_bases')
+    FROM kb.knowledge_bases k WHERE k.tenant_id = t.tenant_id
+    UNION ALL
+    SELECT NULL, 'attached_tables', count(*), kb._allowed('attached_tables')
+    FROM kb.sources s WHERE s.tenant_id = t.tenant_id
+    UNION ALL
+    SELECT NULL, 'metadata_indexes', count(DISTINCT (m.key, m.type)), kb._allowed('metadata_indexes')
+    FROM kb.metadata_indexes m WHERE m.tenant_id = t.tenant_id
     UNION ALL
     SELECT NULL, 'tokens_per_day', coalesce(sum(t.tokens), 0)::bigint, q.tokens_per_day FROM kb.usage t
     WHERE t.tenant_id = q.tenant_id AND t.day = (now() AT TIME ZONE 'UTC')::date) u
-WHERE u.allowed IS NOT NULL AND q.tenant_id = (SELECT kb.current_tenant());
+WHERE u.allowed IS NOT NULL;
 COMMENT ON VIEW kb.quota_status IS
-    'What the session''s tenant has used of its quota: bytes, documents of each knowledge base, knowledge_bases, tokens_per_day (today in UTC).';
+    'What the session''s tenant has used of its quota: bytes, documents of each knowledge base, knowledge_bases, attached_tables, metadata_indexes, tokens_per_day (today in UTC).';
 COMMENT ON COLUMN kb.quota_status.tenant_id IS 'The session''s tenant.';
 COMMENT ON COLUMN kb.quota_status.kb_id IS 'Where what is documents, the knowledge base''s id; NULL in other rows, which are of the tenant as a whole.';
-COMMENT ON COLUMN kb.quota_status.what IS 'What is limited and counted: bytes (of all documents, as they were put), documents (of one knowledge base), knowledge_bases, or tokens_per_day (sent to remote endpoints today, in UTC).';
+COMMENT ON COLUMN kb.quota_status.what IS 'What is limited and counted: bytes (of all that is stored), documents (of one knowledge base), knowledge_bases, attached_tables, metadata_indexes (keys and types, each once), or tokens_per_day (sent to remote endpoints today, in UTC).';
 COMMENT ON COLUMN kb.quota_status.used IS 'How many the tenant has, or has spent today.';
-COMMENT ON COLUMN kb.quota_status.allowed IS 'How many it may have (kb.set_quota); what has no limit has no row.';
+COMMENT ON COLUMN kb.quota_status.allowed IS 'How many it may have (kb.set_quota, settings kb.tenant_*); what has no limit has no row.';
 
 -- As its owner, so that one look counts the rows of all tenants.
 CREATE FUNCTION kb.monitor()

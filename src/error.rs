@@ -64,6 +64,9 @@ pub enum Error {
     Document { external_id: String, problem: String },
     #[error("document \"{external_id}\" has {size} bytes; at most {limit} are taken")]
     DocumentTooLarge { external_id: String, size: usize, limit: usize },
+    /// A part of what is stored has more bytes than it may.
+    #[error("{field} of {object} is too long")]
+    FieldTooLong { object: String, field: &'static str, size: usize, limit: usize },
     /// A document makes more of something than a setting allows.
     #[error("{object}: {problem}")]
     Limit { object: String, problem: String, setting: &'static str },
@@ -153,6 +156,7 @@ impl Error {
             Error::Null { .. } => "22004",                    // null_value_not_allowed
             Error::Document { .. } => "22000",                // data_exception
             Error::DocumentTooLarge { .. } => "54000",        // program_limit_exceeded
+            Error::FieldTooLong { .. } => "54000",            // program_limit_exceeded
             Error::Limit { .. } => "54000",                   // program_limit_exceeded
             Error::ContentType { .. } => "0A000",             // feature_not_supported
             Error::Died { .. } => "58000",                    // system_error
@@ -185,6 +189,9 @@ impl Error {
         match self {
             Error::Configuration { problems, .. } => Some(problems.join("\n")),
             Error::Question { error, .. } => error.detail(),
+            Error::FieldTooLong { size, limit, .. } => {
+                Some(format!("It has {size} bytes; at most {limit} are taken."))
+            }
             Error::Quota { shortage: Shortage { used, needed, .. }, .. } => {
                 Some(format!("It has {used}; this needs {needed} more."))
             }
@@ -226,6 +233,7 @@ impl Error {
                 "A superuser names the host in kb.allowed_hosts, in the server's configuration file."
             }
             Error::Question { error, .. } => return error.hint(),
+            Error::FieldTooLong { .. } => "Shorten it; what is to be found belongs in the content.",
             Error::DocumentTooLarge { .. } => "Split the document, or raise kb.max_document_size.",
             Error::Limit { setting, .. } => return Some(format!("Split the document, or raise {setting}.")),
             Error::Quota { .. } => {
@@ -333,6 +341,12 @@ impl Error {
         Error::locked("an unfinished transaction has locked this document")
     }
 
+    /// Another transaction has changed what this one's snapshot does not show.
+    pub fn not_serializable() -> Error {
+        let message = "could not serialize access due to concurrent update".into();
+        Error::Database { sqlstate: "40001".into(), message }
+    }
+
     /// Another session's lock is in the way.
     pub fn locked(message: &str) -> Error {
         Error::Database { sqlstate: LOCKED.into(), message: message.into() }
@@ -381,19 +395,5 @@ impl Error {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_problem_of_a_configuration_is_in_the_detail() {
-        let error = Error::configuration("knowledge base \"x\"", vec!["a".into(), "b".into()]);
-        assert_eq!(error.detail().as_deref(), Some("a\nb"));
-        assert_eq!(error.sqlstate(), "22023");
-    }
-
-    #[test]
-    fn only_faults_that_pass_by_themselves_are_transient() {
-        assert!(Error::Gateway { problem: "is gone".into() }.is_transient());
-        assert!(!Error::InputTooLong { model: "m".into(), tokens: 9, limit: 8 }.is_transient());
-    }
-}
+#[path = "error_tests.rs"]
+mod tests;

@@ -12,6 +12,8 @@ use std::ffi::{CStr, CString};
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub mod tenants;
+
 static TENANT: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
 static DEFAULT_EMBEDDER: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c"minilm"));
 static MODEL_DIR: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
@@ -106,6 +108,7 @@ pub fn define() {
         GucContext::Sighup,
         GucFlags::default(),
     );
+    tenants::define();
     GucRegistry::define_int_guc(
         c"kb.gateway_timeout",
         c"Longest wait of a query or function for the gateway.",

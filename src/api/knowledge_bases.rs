@@ -63,6 +63,11 @@ fn drop_knowledge_base(id: Option<&str>) -> Result<(), ErrorReport> {
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
+fn move_knowledge_base(id: Option<&str>, tenant: Option<&str>) -> Result<(), ErrorReport> {
+    Ok(use_cases::move_knowledge_base(required("id", id)?, required("tenant", tenant)?)?)
+}
+
+#[pg_extern(volatile, parallel_unsafe)]
 fn ingest(kb_id: Option<&str>, strategy: default!(Option<&str>, "'upsert'")) -> Result<i64, ErrorReport> {
     let (kb_id, strategy) = (required("kb_id", kb_id)?, required("strategy", strategy)?);
     Ok(use_cases::ingest(kb_id, RunStrategy::parse(strategy)?)?)

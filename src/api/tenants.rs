@@ -47,6 +47,13 @@ fn unshare(kb_id: Option<&str>, tenant: Option<&str>) -> Result<bool, ErrorRepor
     Ok(use_cases::unshare(required("kb_id", kb_id)?, required("tenant", tenant)?)?)
 }
 
+/// How many things of a kind the session's tenant may have; NULL: as many as it likes.
+#[pg_extern(stable, parallel_restricted)]
+fn _allowed(what: Option<&str>) -> Result<Option<i64>, ErrorReport> {
+    Ok(use_cases::allowed(required("what", what)?)?)
+}
+
+#[allow(clippy::too_many_arguments)]
 #[pg_extern(volatile, parallel_unsafe)]
 fn refuse_share(kb_id: Option<&str>, owner: Option<&str>) -> Result<bool, ErrorReport> {
     Ok(use_cases::refuse_share(required("kb_id", kb_id)?, required("owner", owner)?)?)
@@ -60,8 +67,18 @@ fn set_quota(
     document_bytes: default!(Option<i64>, "NULL"),
     knowledge_bases: default!(Option<i64>, "NULL"),
     tokens_per_day: default!(Option<i64>, "NULL"),
+    attached_tables: default!(Option<i64>, "NULL"),
+    metadata_indexes: default!(Option<i64>, "NULL"),
 ) -> Result<(), ErrorReport> {
-    let quota = Quota { bytes, documents, document_bytes, knowledge_bases, tokens_per_day };
+    let quota = Quota {
+        bytes,
+        documents,
+        document_bytes,
+        knowledge_bases,
+        tokens_per_day,
+        attached_tables,
+        metadata_indexes,
+    };
     Ok(use_cases::set_quota(required("tenant", tenant)?, quota)?)
 }
 

@@ -1,11 +1,12 @@
 //! SQL functions over vector databases.
 
-use super::{required, value};
+use super::{elements, required, value};
 use crate::pg::json::Jsonb;
+use crate::pg::uuid::from_pg;
 use crate::use_cases;
-use pgrx::JsonB;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
+use pgrx::{JsonB, Uuid};
 
 // Written out because an argument called type cannot be spelt in Rust.
 #[pg_extern(sql = r#"
@@ -36,6 +37,19 @@ fn create_vector_db(
 #[pg_extern(volatile, parallel_unsafe)]
 fn drop_vector_db(id: Option<&str>) -> Result<(), ErrorReport> {
     Ok(use_cases::drop_vector_db(required("id", id)?)?)
+}
+
+#[pg_extern(volatile, parallel_unsafe)]
+fn _delete_vectors(build_no: Option<i64>, chunk_ids: Option<Vec<Option<Uuid>>>) -> Result<(), ErrorReport> {
+    let ids = elements("chunk_ids", required("chunk_ids", chunk_ids)?)?;
+    let ids: Vec<uuid::Uuid> = ids.into_iter().map(from_pg).collect();
+    Ok(use_cases::delete_vectors(required("build_no", build_no)?, &ids)?)
+}
+
+#[pg_extern(name = "_delete_vectors", volatile, parallel_unsafe)]
+fn _delete_vectors_of_build(build_no: Option<i64>, relation: Option<&str>) -> Result<(), ErrorReport> {
+    let (build_no, relation) = (required("build_no", build_no)?, required("relation", relation)?);
+    Ok(use_cases::delete_vectors_of_build(build_no, relation)?)
 }
 
 #[pg_extern(stable, parallel_restricted)]

@@ -30,7 +30,7 @@ pub fn create(kb: &KnowledgeBase, state: BuildState, run_no: Option<i64>) -> Res
                 build_no = builds::next_number()?;
                 vector_db = VectorDb::of_build(build_no, embedder.dimension)?;
             }
-            vector_db.create_unkeyed()?;
+            vector_db.store().create()?;
             (vector_db, true)
         }
     };
@@ -46,7 +46,6 @@ pub fn create(kb: &KnowledgeBase, state: BuildState, run_no: Option<i64>) -> Res
         preprocess: kb.preprocess.clone(),
         vector_db,
         owns_table,
-        is_keyed: !owns_table,
         run_no,
     };
     builds::insert(&build)?;
@@ -129,7 +128,7 @@ pub fn enqueue_without_vectors(build: &Build) -> Result<()> {
     jobs::enqueue(build.kb_no, &lost, Priority::Backfill, None)
 }
 
-/// Chunks of an old build that are deleted at once: each vector table is looked into for each of them.
+/// Chunks of an old build that are deleted at once.
 const SLICE: usize = 1000;
 
 /// Removes an old build as [`sweep`] does, in transactions of their own, for about so long, from behind a chunk on. Returned is the last
@@ -150,8 +149,8 @@ pub fn sweep_some(build: &Build, from: Uuid, time: Duration) -> Result<Option<Uu
     Ok(None)
 }
 
-/// Removes a build: its chunks and its vectors. A table of its own is dropped by the worker later (`worker/unused_tables.rs`): that
-/// locks kb.chunks, which all questions read. By the worker or as the owner.
+/// Removes a build: its chunks and its vectors. A table of its own is dropped by the worker later (`worker/unused_tables.rs`). By the
+/// worker or as the owner.
 pub fn sweep(build: &Build) -> Result<()> {
     if build.owns_table {
         build.vector_db.store().empty()?;

@@ -1,7 +1,7 @@
 //! The settings of a knowledge base: checked, and completed with defaults.
 
 use crate::error::{Error, Object, Result};
-use crate::model::{Chunking, Embedder, Json, Preprocess, Retrieval, id};
+use crate::model::{Chunking, Embedder, Json, Preprocess, Retrieval, id, sizes};
 use crate::settings;
 use crate::store::knowledge_bases::KnowledgeBase;
 use crate::store::{embedders, server_catalogs, services, vector_dbs};
@@ -74,6 +74,16 @@ pub fn check(id: &str, tenant_id: String, wanted: WantedKnowledgeBase) -> Result
     let metadata = wanted.metadata.unwrap_or_else(Json::empty_object);
     if !metadata.is_object() {
         problems.push(format!("metadata: must be a JSON object, not {metadata}"));
+    }
+    let length = |value: Option<Value>| value.map_or(0, |value| value.to_string().len());
+    for (field, size, most) in [
+        ("description", wanted.description.as_ref().map_or(0, String::len), sizes::DESCRIPTION),
+        ("metadata", metadata.as_str().len(), sizes::METADATA),
+        ("chunking", length(chunking.as_ref().map(Chunking::to_json)), sizes::SETTINGS),
+        ("preprocess", length(preprocess.as_ref().map(Preprocess::to_json)), sizes::SETTINGS),
+        ("retrieval", length(retrieval.as_ref().map(Retrieval::to_json)), sizes::SETTINGS),
+    ] {
+        problems.extend(sizes::problem(size, most).map(|problem| format!("{field}: {problem}")));
     }
     match (chunking, preprocess, retrieval) {
         (Some(chunking), Some(preprocess), Some(retrieval)) if problems.is_empty() => Ok(KnowledgeBase {

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::ingest::parse;
-use crate::model::{Json, id};
+use crate::model::{Json, id, sizes};
 use crate::settings;
 use crate::store::new_documents::NewDocument;
 
@@ -29,6 +29,15 @@ pub fn check(given: Given) -> Result<NewDocument> {
     let id = given.external_id;
     if let Some(problem) = id::problem(&id, id::MAX_EXTERNAL_BYTES) {
         return Err(Error::Argument { argument: "external_id", problem });
+    }
+    let metadata = given.metadata.as_ref().map(Json::as_str);
+    for (field, value, most) in [
+        ("title", given.title.as_deref(), sizes::TITLE),
+        ("uri", given.uri.as_deref(), sizes::URI),
+        ("content_type", given.content_type.as_deref(), id::MAX_BYTES),
+        ("metadata", metadata, sizes::METADATA),
+    ] {
+        sizes::check(|| format!("document \"{id}\""), field, value.map_or(0, str::len), most)?;
     }
     let (original, content) = match given.content {
         Content::Text(text) => (None, text),

@@ -1,10 +1,12 @@
 //! Adding documents within what a tenant may have (kb.set_quota).
 
 use crate::error::{Error, Result};
-use crate::model::quota::{Quota, Shortage, Volume};
-use crate::pg::txn;
+use crate::model::quota::{Quota, Shortage, Thing, Volume};
+use crate::model::tenancy::SHARED;
+use crate::pg::{advisory, txn};
+use crate::settings;
 use crate::store::new_documents::NewDocument;
-use crate::store::quotas;
+use crate::store::quotas::{self, StoredSize};
 use std::cell::RefCell;
 use std::collections::HashMap;
 
@@ -29,8 +31,8 @@ pub struct Charge {
     quota: Quota,
     used: Volume,
     more: Volume,
-    /// Bytes of the documents that there are, by external_id.
-    sizes: HashMap<String, i64>,
+    /// Of the documents that there are, by external_id.
+    sizes: HashMap<String, StoredSize>,
 }
 
 impl Charge {
@@ -57,17 +59,17 @@ impl Charge {
 
     /// Takes a document into account before it is put. An error if that is too much.
     pub fn add(&mut self, document: &NewDocument) -> Result<()> {
-        let size = document.size();
         let error = |shortage| Err(Error::Quota { tenant: self.owner.clone(), shortage });
-        // What stands for a row that could not be read has no bytes, and does not count.
-        let before = self.sizes.insert(document.external_id.clone(), size).filter(|before| *before > 0);
-        let is_larger = before.is_none_or(|before| size > before);
+        let before = self.sizes.remove(&document.external_id).unwrap_or_default();
+        let size = document.size() + before.kept(document);
+        let is_larger = size > before.bytes;
         if let Some(allowed) = self.quota.document_bytes.filter(|allowed| size > *allowed && is_larger) {
             let what = "bytes in one document";
             return error(Shortage { what, allowed, used: 0, needed: size });
         }
-        let more =
-            Volume { documents: i64::from(before.is_none() && size > 0), bytes: size - before.unwrap_or(0) };
+        // What stands for a row that could not be read has no text, and is no document.
+        let is_new = document.has_text() && !before.has_text;
+        let more = Volume { documents: i64::from(is_new), bytes: size - before.bytes };
         if let Some(shortage) = self.quota.shortage(self.used.plus(self.more), more) {
             return error(shortage);
         }
@@ -105,16 +107,82 @@ fn used(owner: &str, kb_no: i64, waits: bool) -> Result<Volume> {
     quotas::used(owner, kb_no)
 }
 
-/// An error where a tenant has as many knowledge bases as it may. As the owner.
-pub fn check_knowledge_bases(tenant_id: &str) -> Result<()> {
-    let Some(allowed) = quotas::of(tenant_id).and_then(|quota| quota.knowledge_bases) else { return Ok(()) };
-    quotas::lock(tenant_id, true)?;
-    let used = quotas::knowledge_bases(tenant_id, allowed.saturating_add(1))?;
+/// How many things of a kind a tenant may have; None: as many as it likes. Tenants '' and 'shared' are those of who has the database to
+/// themselves, and of kb_admin: they have no limit that nobody has set.
+pub fn allowed(tenant_id: &str, thing: Thing) -> Option<i64> {
+    let own = quotas::of(tenant_id).and_then(|quota| quota.of(thing));
+    let by_default =
+        || (!tenant_id.is_empty() && tenant_id != SHARED).then(|| settings::tenants::quota(thing)).flatten();
+    own.or_else(by_default)
+}
+
+fn lock_name(tenant_id: &str) -> String {
+    format!("quota of {tenant_id}")
+}
+
+/// An error where a tenant has as many things of a kind as it may. Waits for other transactions that look so, too. As the owner.
+pub fn check(tenant_id: &str, thing: Thing) -> Result<()> {
+    let Some(allowed) = allowed(tenant_id, thing) else { return Ok(()) };
+    advisory::lock(&lock_name(tenant_id));
+    let used = quotas::count(tenant_id, thing, allowed.saturating_add(1))?;
     match used < allowed {
         true => Ok(()),
         false => Err(Error::Quota {
             tenant: tenant_id.to_string(),
-            shortage: Shortage { what: "knowledge bases", allowed, used, needed: 1 },
+            shortage: Shortage { what: thing.name(), allowed, used, needed: 1 },
         }),
     }
+}
+
+/// Moves a knowledge base from a tenant to another. An error, after which the transaction is to be ended, where the other one has more
+/// then than its quota. As the owner.
+pub fn moving(from: &str, to: &str, kb_no: i64, work: impl FnOnce() -> Result<()>) -> Result<()> {
+    txn::take_number();
+    let mut both = [from, to];
+    // Two that move at once do not wait for each other.
+    both.sort_unstable();
+    for tenant_id in both {
+        advisory::lock(&lock_name(tenant_id));
+        quotas::lock(tenant_id, true)?;
+    }
+    let before = quotas::used(to, kb_no)?;
+    work()?;
+    for tenant_id in both {
+        if quotas::of(tenant_id).is_some() {
+            quotas::count_again(tenant_id)?;
+        }
+    }
+    forget();
+    let error = |shortage| Err(Error::Quota { tenant: to.to_string(), shortage });
+    let after = quotas::used(to, kb_no)?;
+    let more = Volume { documents: after.documents - before.documents, bytes: after.bytes - before.bytes };
+    if let Some(shortage) = quotas::of(to).and_then(|quota| quota.shortage(before, more)) {
+        return error(shortage);
+    }
+    for thing in [Thing::KnowledgeBases, Thing::AttachedTables, Thing::MetadataIndexes] {
+        let Some(allowed) = allowed(to, thing) else { continue };
+        let used = quotas::count(to, thing, allowed.saturating_add(1))?;
+        if used > allowed {
+            return error(Shortage { what: thing.name(), allowed, used: allowed, needed: used - allowed });
+        }
+    }
+    Ok(())
+}
+
+/// Does something that may store more of a tenant than documents. An error, after which the transaction is to be ended, where that is
+/// more than its quota. As the owner.
+pub fn within<T>(tenant_id: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    // As in [`Charge::begin`].
+    txn::take_number();
+    let Some(allowed) = quotas::of(tenant_id).and_then(|quota| quota.bytes) else { return work() };
+    quotas::lock(tenant_id, true)?;
+    let before = quotas::used(tenant_id, 0)?.bytes;
+    let done = work()?;
+    let after = quotas::used(tenant_id, 0)?.bytes;
+    forget();
+    if after > allowed && after > before {
+        let shortage = Shortage { what: "bytes", allowed, used: before, needed: after - before };
+        return Err(Error::Quota { tenant: tenant_id.to_string(), shortage });
+    }
+    Ok(done)
 }

@@ -28,19 +28,24 @@ impl QueryLog {
         QueryLog { databases: HashMap::new(), bytes: 0, last_number: now().unsigned_abs() }
     }
 
-    /// Where there is no room, the question is not logged.
+    /// Where there is no room, one of the tenant that has the most is not logged.
     pub fn add(&mut self, database: u32, question: LoggedQuestion) {
         let bytes = size(&question);
         let waiting = self.databases.entry(database).or_default();
         let of_the_same = waiting.iter().filter(|(_, other)| other.kb_no == question.kb_no).count();
-        if waiting.len() < OF_DATABASE
-            && of_the_same < OF_KNOWLEDGE_BASE
-            && self.bytes.saturating_add(bytes) <= BYTES
-        {
-            self.last_number += 1;
-            self.bytes += bytes;
-            waiting.push_back((self.last_number, question));
+        if of_the_same >= OF_KNOWLEDGE_BASE {
+            return;
         }
+        while waiting.len() >= OF_DATABASE || self.bytes.saturating_add(bytes) > BYTES {
+            let Some((_, gone)) = largest_share(waiting, &question.tenant).and_then(|at| waiting.remove(at))
+            else {
+                return;
+            };
+            self.bytes -= size(&gone);
+        }
+        self.last_number += 1;
+        self.bytes += bytes;
+        waiting.push_back((self.last_number, question));
     }
 
     /// Forgets what is written, up to this number, and gives the next ones, with the number of the last.
@@ -82,6 +87,18 @@ impl QueryLog {
         }
         self.databases.retain(|_, waiting| !waiting.is_empty());
     }
+}
+
+/// The place of the last question of the tenant that has the most there; None: a question of `tenant` has no better right to it.
+fn largest_share(waiting: &VecDeque<(u64, LoggedQuestion)>, tenant: &str) -> Option<usize> {
+    let mut counts: HashMap<&str, usize> = HashMap::new();
+    for (_, question) in waiting {
+        *counts.entry(&question.tenant).or_default() += 1;
+    }
+    let own = counts.get(tenant).copied().unwrap_or(0);
+    let (most, _) =
+        counts.into_iter().filter(|(_, count)| *count > own + 1).max_by_key(|(_, count)| *count)?;
+    waiting.iter().rposition(|(_, question)| question.tenant == most)
 }
 
 /// Microseconds since 1970.
@@ -166,6 +183,22 @@ mod tests {
             written = number;
         }
         assert_eq!((log.bytes, log.databases.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_tenant_that_fills_the_log_leaves_every_other_its_share() {
+        let mut log = QueryLog::new();
+        let of = |tenant: &str, kb_no| LoggedQuestion { tenant: tenant.into(), ..question(kb_no, tenant) };
+        for kb_no in 0..OF_DATABASE as i64 {
+            log.add(1, of("flood", kb_no));
+        }
+        for kb_no in 0..OF_DATABASE as i64 {
+            log.add(1, of("late", -kb_no));
+        }
+        let count = |tenant: &str| log.databases[&1].iter().filter(|(_, q)| q.tenant == tenant).count();
+        assert_eq!((count("flood"), count("late")), (OF_DATABASE / 2, OF_DATABASE / 2));
+        let bytes: usize = log.databases[&1].iter().map(|(_, question)| size(question)).sum();
+        assert_eq!(log.bytes, bytes);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::answers::Consulted;
 use super::chunk::Characters;
 use crate::error::Result;
 use crate::gateway::protocol::Prompt;
-use crate::model::chunk_context::{ContextTemplate, MAX_SENTENCE_TOKENS, MAX_TOKENS};
+use crate::model::chunk_context::{ContextTemplate, MAX_SENTENCE_TOKENS, MAX_TOKENS, shortened};
 use crate::model::{Bounds, Chunk, Llm};
 use crate::tokenizer::Tokenizer;
 use serde_json::json;
@@ -19,6 +19,9 @@ pub fn give(
     tokenizer: &Tokenizer,
     bounds: &Bounds,
 ) -> Result<()> {
+    // However long it is, it is read once.
+    let title = title.map(shortened);
+    let title = title.as_deref();
     // Chunks under one heading have one context.
     let mut last: Option<(Option<String>, Option<String>)> = None;
     for chunk in chunks {
@@ -60,6 +63,7 @@ pub fn situate(
     tokenizer: &Tokenizer,
     bounds: &Bounds,
 ) -> Result<bool> {
+    let title = title.map(shortened);
     let mut starts = Characters::new(text);
     let beginning = beginning(text, MAX_BEGINNING);
     let mut is_complete = true;

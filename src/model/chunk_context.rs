@@ -56,19 +56,37 @@ impl From<ContextTemplate> for String {
     }
 }
 
+/// The beginning of a title or heading on one line, as long as a context has it. What comes after that is not looked at.
+pub fn shortened(text: &str) -> String {
+    let mut part = String::new();
+    let mut left = MAX_PART;
+    for word in text.split_whitespace() {
+        if !part.is_empty() {
+            part.push(' ');
+            left -= 1;
+        }
+        let before = part.len();
+        part.extend(word.chars().take(left));
+        left -= part[before..].chars().count();
+        if left == 0 {
+            break;
+        }
+    }
+    part.truncate(part.trim_end().len());
+    part
+}
+
 impl ContextTemplate {
-    /// The context of a chunk. What there is not, and a first heading that is the title, is left out; None: nothing is left.
+    /// The context of a chunk, of the document's title as [`shortened`] makes it. What there is not, and a first heading that is the title,
+    /// is left out; None: nothing is left.
     pub fn text(&self, title: Option<&str>, headings: &[String]) -> Option<String> {
-        let title = title.map(str::trim).filter(|title| !title.is_empty());
         let mut texts: Vec<String> = Vec::new();
         for part in &self.0 {
             let found: Vec<&str> = match part {
                 Part::Title => title.into_iter().collect(),
-                Part::Heading => headings.iter().map(|heading| heading.trim()).collect(),
+                Part::Heading => headings.iter().map(String::as_str).collect(),
             };
-            for text in found.into_iter().filter(|text| !text.is_empty()) {
-                let text: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
-                let text: String = text.chars().take(MAX_PART).collect();
+            for text in found.into_iter().map(shortened).filter(|text| !text.is_empty()) {
                 if texts.last() != Some(&text) {
                     texts.push(text);
                 }

@@ -1,7 +1,8 @@
 //! What ought to be in the answer to a question of an evaluation set: documents, or parts of their texts, with grades.
 
-use super::id;
 use super::json::Json;
+use super::{id, sizes};
+use crate::error::Result;
 use serde_json::{Map, Value, json};
 use std::collections::{HashMap, HashSet};
 
@@ -28,6 +29,23 @@ pub struct Judgement {
     pub grade: i32,
     /// First character of the document's text, from 0, and one past the last; None: the whole document.
     pub span: Option<(i32, i32)>,
+}
+
+impl Question {
+    /// An error where a part of it is too long.
+    pub fn check(&self) -> Result<()> {
+        let judgements = Judgement::all_to_json(&self.judgements).to_string().len();
+        let filter = self.filter.as_ref().map_or(0, |filter| filter.as_str().len());
+        for (field, size, most) in [
+            ("question", self.question.len(), sizes::QUESTION),
+            ("relevant", judgements, sizes::JUDGEMENTS),
+            ("filter", filter, sizes::FILTER),
+        ] {
+            let object = || format!("question \"{}\"", sizes::cut(&self.id, id::MAX_EXTERNAL_BYTES));
+            sizes::check(object, field, size, most)?;
+        }
+        Ok(())
+    }
 }
 
 impl Judgement {

@@ -1,5 +1,6 @@
 //! Marks in an extracted text (headings, pages, cues, sheets), and the locator that a chunk gets from them.
 
+use super::sizes;
 use serde_json::{Value, json};
 
 /// What begins at a place.
@@ -108,7 +109,7 @@ impl<'a> Walk<'a> {
         match mark {
             Mark::Heading { level, title } => {
                 self.open.retain(|(above, _)| above < level);
-                self.open.push((*level, title));
+                self.open.push((*level, sizes::cut(title, sizes::HEADING)));
             }
             Mark::Page(page) => self.page = Some(*page),
             Mark::Cue { start_ms, end_ms } => self.cue = Some((*start_ms, *end_ms)),

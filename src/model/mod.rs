@@ -32,6 +32,7 @@ pub mod retrieval;
 pub mod row_key;
 pub mod row_source;
 pub mod segments;
+pub mod sizes;
 pub mod states;
 pub mod syntax;
 pub mod tail;

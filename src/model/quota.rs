@@ -1,9 +1,9 @@
 //! What a tenant may have.
 
-/// Each None: as much as it likes.
+/// Each None: as much as it likes; of things that are counted by [`Thing`] as many as the settings say.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Quota {
-    /// Of all its documents, as they were put.
+    /// Of all that it stores: documents as they were put, with title, uri and metadata, and what else it gives.
     pub bytes: Option<i64>,
     /// In one knowledge base.
     pub documents: Option<i64>,
@@ -12,6 +12,38 @@ pub struct Quota {
     pub knowledge_bases: Option<i64>,
     /// That are sent to remote endpoints, in UTC.
     pub tokens_per_day: Option<i64>,
+    pub attached_tables: Option<i64>,
+    pub metadata_indexes: Option<i64>,
+}
+
+/// What the server, or all of its users together, pay for each of, so that no tenant may have any number unless it is told so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Thing {
+    KnowledgeBases,
+    AttachedTables,
+    /// Keys of metadata of a type, each once for all knowledge bases.
+    MetadataIndexes,
+}
+
+impl Thing {
+    /// As in kb.quotas and kb.quota_status.
+    pub fn parse(name: &str) -> Option<Thing> {
+        match name {
+            "knowledge_bases" => Some(Thing::KnowledgeBases),
+            "attached_tables" => Some(Thing::AttachedTables),
+            "metadata_indexes" => Some(Thing::MetadataIndexes),
+            _ => None,
+        }
+    }
+
+    /// As in "N attached tables".
+    pub fn name(self) -> &'static str {
+        match self {
+            Thing::KnowledgeBases => "knowledge bases",
+            Thing::AttachedTables => "attached tables",
+            Thing::MetadataIndexes => "indexes on keys of metadata",
+        }
+    }
 }
 
 /// What a tenant has, as far as a quota bounds it.
@@ -35,6 +67,15 @@ pub struct Shortage {
 }
 
 impl Quota {
+    /// What it says of things of a kind.
+    pub fn of(&self, thing: Thing) -> Option<i64> {
+        match thing {
+            Thing::KnowledgeBases => self.knowledge_bases,
+            Thing::AttachedTables => self.attached_tables,
+            Thing::MetadataIndexes => self.metadata_indexes,
+        }
+    }
+
     /// Whether documents have to be counted for it.
     pub fn bounds_documents(&self) -> bool {
         self.bytes.is_some() || self.documents.is_some()
@@ -43,7 +84,7 @@ impl Quota {
     /// What stands in the way of more. What makes nothing larger is never refused, though the quota was lowered since.
     pub fn shortage(&self, used: Volume, more: Volume) -> Option<Shortage> {
         let counts = [
-            ("bytes of documents", self.bytes, used.bytes, more.bytes),
+            ("bytes", self.bytes, used.bytes, more.bytes),
             ("documents in one knowledge base", self.documents, used.documents, more.documents),
         ];
         counts.into_iter().find_map(|(what, allowed, used, needed)| {

@@ -159,10 +159,13 @@ impl Drop for WithoutTriggers {
     }
 }
 
-/// Whether all that an INSERT of this table fires looks up rows of these tables, for one foreign key to each.
+/// The trigger function of kb that looks up and locks a row as a foreign key does.
+const LOOKS_UP: &CStr = c"_vector_written";
+
+/// Whether all that an INSERT of this table fires looks up rows of these tables, for one foreign key to each, or as one does.
 ///
 /// SAFETY: the relation is open.
-unsafe fn only_refers_to(relation: pg_sys::Relation, tables: &[pg_sys::Oid]) -> bool {
+unsafe fn only_refers_to(relation: pg_sys::Relation, tables: &[pg_sys::Oid], schema: pg_sys::Oid) -> bool {
     // SAFETY: the relation's description is of so many triggers.
     let triggers = unsafe {
         match (*relation).trigdesc.as_ref() {
@@ -174,7 +177,15 @@ unsafe fn only_refers_to(relation: pg_sys::Relation, tables: &[pg_sys::Oid]) -> 
         |trigger: &&pg_sys::Trigger| u32::from(trigger.tgtype as u16) & pg_sys::TRIGGER_TYPE_INSERT != 0;
     let fired: Vec<_> = triggers.iter().filter(of_insert).collect();
     let looks_up = |trigger: &&pg_sys::Trigger| {
-        trigger.tgfoid.to_u32() == pg_sys::F_RI_FKEY_CHECK_INS && tables.contains(&trigger.tgconstrrelid)
+        let of_key = trigger.tgfoid.to_u32() == pg_sys::F_RI_FKEY_CHECK_INS;
+        // SAFETY: look-ups by oid; the name is a new string, or none where the function is gone.
+        let of_kb = || unsafe {
+            let name = pg_sys::get_func_name(trigger.tgfoid);
+            !name.is_null()
+                && CStr::from_ptr(name) == LOOKS_UP
+                && pg_sys::get_func_namespace(trigger.tgfoid) == schema
+        };
+        tables.contains(&trigger.tgconstrrelid) && (of_key || of_kb())
     };
     // One more foreign key to the same table may refer to other rows of it.
     fired.len() <= tables.len() && fired.iter().all(looks_up)
@@ -228,7 +239,7 @@ pub fn write(table: &str, rows: Rows, locked: &[&CStr]) -> Result<()> {
         );
         let locked: Vec<_> =
             locked.iter().map(|name| pg_sys::get_relname_relid(name.as_ptr(), schema)).collect();
-        let without_triggers = only_refers_to(relation, &locked).then(WithoutTriggers::begin);
+        let without_triggers = only_refers_to(relation, &locked, schema).then(WithoutTriggers::begin);
         let written = pg_sys::CopyFrom(copy);
         drop(without_triggers);
         pg_sys::EndCopyFrom(copy);

@@ -1,5 +1,6 @@
 //! PostgreSQL's C interface behind safe functions. But for `kernels`, the only room with `unsafe`.
 
+pub mod advisory;
 pub mod background;
 pub mod condition;
 pub mod copy;

@@ -2,14 +2,17 @@
 
 use super::background;
 use crate::error::Error;
+use crate::model::sizes;
 use pgrx::pg_sys::panic::{CaughtError, ErrorReport};
 use pgrx::pg_sys::{self, errcodes::PgSqlErrorCode};
 
 impl From<Error> for ErrorReport {
     fn from(error: Error) -> Self {
-        let mut report = ErrorReport::new(code(error.sqlstate()), error.to_string(), "kb");
+        // What is too long for a field is too long for a message that names it.
+        let cut = |text: String| sizes::cut(&text, sizes::MESSAGE).to_string();
+        let mut report = ErrorReport::new(code(error.sqlstate()), cut(error.to_string()), "kb");
         if let Some(detail) = error.detail() {
-            report = report.set_detail(detail);
+            report = report.set_detail(cut(detail));
         }
         if let Some(hint) = error.hint() {
             report = report.set_hint(hint);

@@ -2,7 +2,7 @@
 
 use super::IN_ORDER;
 use super::arguments::Arguments;
-use super::vector_store::{Health, VectorDb};
+use super::vector_store::VectorDb;
 use crate::error::{Error, Result};
 use crate::model::states::BuildState;
 use crate::model::{Chunking, Preprocess};
@@ -23,8 +23,6 @@ pub struct Build {
     pub preprocess: Preprocess,
     pub vector_db: VectorDb,
     pub owns_table: bool,
-    /// Its table has its foreign key.
-    pub is_keyed: bool,
     pub run_no: Option<i64>,
 }
 
@@ -32,7 +30,7 @@ pub struct Build {
 fn columns() -> String {
     format!(
         "b.build_no, b.kb_no, b.tenant_id, b.state, b.embedder, b.fingerprint, b.chunking, b.preprocess, b.owns_table,
-         b.run_no, b.is_keyed, {}",
+         b.run_no, {}",
         VectorDb::columns("b")
     )
 }
@@ -48,9 +46,8 @@ fn build(row: &Row) -> Result<Build> {
         fingerprint: row.get(5)?,
         chunking: Chunking::stored(&row.json(6)?).map_err(internal)?,
         preprocess: Preprocess::parse(&row.json(7)?).map_err(internal)?,
-        vector_db: VectorDb::read(row, 11)?,
+        vector_db: VectorDb::read(row, 10)?,
         owns_table: row.get(8)?,
-        is_keyed: row.get(10)?,
         run_no: row.opt(9)?,
     })
 }
@@ -132,52 +129,6 @@ pub fn old() -> Result<Vec<Build>> {
     )
 }
 
-/// Builds whose tables have no foreign key yet, or may have vectors from before they had it, the oldest first. By the worker.
-pub fn unkeyed() -> Result<Vec<i64>> {
-    spi::write(
-        "SELECT build_no FROM kb.builds WHERE NOT is_keyed AND state <> 'old' ORDER BY build_no LIMIT 100",
-        &[],
-        |row| row.get(0),
-    )
-}
-
-/// Gives the table of such a build its foreign key: meanwhile nobody else writes or deletes chunks, and while this lock is waited for
-/// nobody begins to, so that it is waited for 20 ms at most; autovacuum of kb.chunks is cancelled. An error (55P03) where that is not
-/// enough. The vectors that are there are not checked, which would take long: those whose chunks were deleted before are deleted next
-/// ([`delete_orphans`]). By the worker.
-pub fn add_key(build_no: i64) -> Result<()> {
-    let found = spi::write_one(
-        &format!(
-            "SELECT {} FROM kb.builds b WHERE build_no = $1 AND NOT is_keyed FOR NO KEY UPDATE SKIP LOCKED",
-            columns()
-        ),
-        &[Arg::Long(build_no)],
-        build,
-    )?;
-    let Some(build) = found else { return Ok(()) };
-    // One that is gone is reported as others are.
-    if build.vector_db.store().health()? != Health::Gone && !build.vector_db.has_foreign_key()? {
-        let waits = [(c"lock_timeout", c"20ms"), (c"deadlock_timeout", c"10ms")];
-        setting::with(&waits, || build.vector_db.add_foreign_key())?;
-    }
-    Ok(())
-}
-
-/// Deletes the vectors of such a build whose chunks were deleted before the foreign key was there, among the next so many after a chunk:
-/// the last of these; None: it was the end, and the build has its key. By the worker.
-pub fn delete_orphans(build_no: i64, after: Uuid, limit: usize) -> Result<Option<Uuid>> {
-    let sql = format!("SELECT {} FROM kb.builds b WHERE build_no = $1", columns());
-    let Some(build) = spi::write_one(&sql, &[Arg::Long(build_no)], build)? else { return Ok(None) };
-    let last = match build.vector_db.store().health()? {
-        Health::Gone => None,
-        _ => build.vector_db.delete_orphans(build_no, after, limit)?,
-    };
-    if last.is_none() {
-        spi::execute("UPDATE kb.builds SET is_keyed = true WHERE build_no = $1", &[Arg::Long(build_no)])?;
-    }
-    Ok(last)
-}
-
 /// Live builds in unlogged tables, which a crash empties.
 pub fn unlogged() -> Result<Vec<Build>> {
     spi::write(
@@ -221,7 +172,6 @@ pub fn insert(build: &Build) -> Result<()> {
         Arg::Json(&chunking),
         Arg::Json(&preprocess),
         Arg::Bool(build.owns_table),
-        Arg::Bool(build.is_keyed),
         Arg::LongOrNull(build.run_no),
         Arg::Text(build.vector_db.element.name()),
     ]
@@ -229,7 +179,7 @@ pub fn insert(build: &Build) -> Result<()> {
     spi::execute(
         &format!(
             "INSERT INTO kb.builds (build_no, kb_no, tenant_id, state, embedder, fingerprint, chunking, preprocess,
-                 owns_table, is_keyed, run_no, element, {}) VALUES ({}, {})",
+                 owns_table, run_no, element, {}) VALUES ({}, {})",
             VectorDb::inserted(),
             values.join(", "),
             build.vector_db.values(&mut arguments),
@@ -274,7 +224,7 @@ pub fn delete_chunks(build_no: i64, after: Uuid, limit: usize) -> Result<Option<
     Ok(deleted.filter(|(_, count)| *count >= limit as i64).map(|(last, _)| last))
 }
 
-/// Deletes a build with its chunks (and, by cascade, vectors). As the owner or the worker.
+/// Deletes a build with its chunks and vectors. As the owner or the worker.
 pub fn delete(build_no: i64) -> Result<()> {
     spi::execute("DELETE FROM kb.builds WHERE build_no = $1", &[Arg::Long(build_no)])?;
     // What waits to be folded has no foreign key.

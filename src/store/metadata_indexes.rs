@@ -89,6 +89,16 @@ pub fn is_wanted(index: &MetadataIndex) -> Result<bool> {
     Ok(found.unwrap_or(false))
 }
 
+/// Whether a knowledge base of a tenant wants an index on this key and type. As the owner.
+pub fn is_wanted_by(tenant_id: &str, index: &MetadataIndex) -> Result<bool> {
+    let found = spi::write_one(
+        "SELECT EXISTS (SELECT FROM kb.metadata_indexes m WHERE m.tenant_id = $1 AND m.key = $2 AND m.type = $3)",
+        &[Arg::Text(tenant_id), Arg::Text(&index.key), Arg::Text(index.index_type.name())],
+        |row| row.get(0),
+    )?;
+    Ok(found.unwrap_or(false))
+}
+
 /// Keys and types that are wanted, each once, however many knowledge bases want it: from one to the next. With the transaction that
 /// one of them said so in.
 const WANTED: &str = "WITH RECURSIVE w AS (

@@ -44,6 +44,7 @@ pub mod index_recall;
 pub mod jobs;
 pub mod knowledge_bases;
 pub mod metadata_indexes;
+pub mod moves;
 pub mod named_chunks;
 pub mod new_documents;
 pub mod origins;

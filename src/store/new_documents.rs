@@ -39,9 +39,16 @@ impl NewDocument {
         }
     }
 
-    /// Bytes, as it was put.
+    pub fn has_text(&self) -> bool {
+        !self.content.is_empty()
+    }
+
+    /// Bytes of all that is given.
     pub fn size(&self) -> i64 {
-        self.original.as_ref().map_or(self.content.len(), Vec::len) as i64
+        let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        let metadata = self.metadata.as_ref().map(Json::as_str).filter(|metadata| *metadata != "{}");
+        let text = self.original.as_ref().map_or(self.content.len(), Vec::len);
+        (text + length(&self.title) + length(&self.uri) + metadata.map_or(0, str::len)) as i64
     }
 
     /// Changes when the document must be processed again.
@@ -71,19 +78,31 @@ impl<'a> Place<'a> {
     }
 }
 
+/// Bytes of what stays of a document d where it is not given: metadata ($1), uri ($2, $3), title ($4, $5).
+fn kept(parts: [&str; 5]) -> String {
+    let [metadata, uri, uri_is_given, title, title_is_given] = parts;
+    format!(
+        "CASE WHEN {metadata} IS NULL THEN coalesce(pg_catalog.octet_length(nullif(d.metadata::text, '{{}}')), 0) ELSE 0 END
+         + CASE WHEN {uri} IS NULL AND NOT {uri_is_given} THEN coalesce(pg_catalog.octet_length(d.uri), 0) ELSE 0 END
+         + CASE WHEN {title} IS NULL AND NOT {title_is_given} THEN coalesce(pg_catalog.octet_length(d.title), 0) ELSE 0 END"
+    )
+}
+
 /// Inserts or updates a document. A failed document that is put again is updated, even if its content is the same; so is one
 /// that gets another title where that is part of its chunks' context. None,
 /// and nothing is done, where the external_id is taken by a document that comes from elsewhere.
 pub fn put(place: &Place, document: &NewDocument) -> Result<Option<PutStatus>> {
     let hash = document.hash();
     let unchanged = spi::execute(
-        "UPDATE kb.documents SET metadata = coalesce($4, metadata),
+        &format!("UPDATE kb.documents d SET stored_bytes = $11 + {}, metadata = coalesce($4, metadata),
              uri = CASE WHEN $9 THEN $5 ELSE coalesce($5, uri) END,
              title = CASE WHEN $10 THEN $6 ELSE coalesce($6, title) END, updated_at = now()
          WHERE kb_no = $1 AND tenant_id = $7 AND external_id = $2 AND content_hash = $3 AND status <> 'failed'
            AND source_no IS NOT DISTINCT FROM $8
            AND (title IS NOT DISTINCT FROM CASE WHEN $10 THEN $6 ELSE coalesce($6, title) END
                 OR NOT EXISTS (SELECT FROM kb.builds b WHERE b.kb_no = $1 AND b.chunking ->> 'context' LIKE '%title%'))",
+            kept(["$4", "$5", "$9", "$6", "$10"])
+        ),
         &[
             Arg::Long(place.kb_no),
             Arg::Text(&document.external_id),
@@ -95,23 +114,26 @@ pub fn put(place: &Place, document: &NewDocument) -> Result<Option<PutStatus>> {
             Arg::LongOrNull(place.source_no),
             Arg::Bool(document.uri_is_given),
             Arg::Bool(document.title_is_given),
+            Arg::Long(document.size()),
         ],
     )?;
     if unchanged > 0 {
         return Ok(Some(PutStatus::Skipped));
     }
     let added = spi::write_one(
-        "INSERT INTO kb.documents AS d
+        &format!("INSERT INTO kb.documents AS d
              (kb_no, tenant_id, external_id, uri, title, content_type, content, content_hash, metadata, kb_id, original,
-              source_no)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, coalesce($9, '{}'), $10, $11, $12)
+              source_no, stored_bytes)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, coalesce($9, '{{}}'), $10, $11, $12, $14)
          ON CONFLICT (kb_no, tenant_id, external_id) DO UPDATE SET
              uri = CASE WHEN $13 THEN $4 ELSE coalesce($4, d.uri) END, title = EXCLUDED.title,
              content_type = EXCLUDED.content_type, content = EXCLUDED.content, original = EXCLUDED.original,
              content_hash = EXCLUDED.content_hash, metadata = coalesce($9, d.metadata), status = 'pending',
-             error = NULL, sqlstate = NULL, attempts = 0, updated_at = now()
+             error = NULL, sqlstate = NULL, attempts = 0, updated_at = now(), stored_bytes = $14 + {}
              WHERE d.source_no IS NOT DISTINCT FROM $12
          RETURNING d.xmax = 0",
+            kept(["$9", "$4", "$13", "$5", "$15"])
+        ),
         &[
             Arg::Long(place.kb_no),
             Arg::Text(place.tenant_id),
@@ -126,6 +148,8 @@ pub fn put(place: &Place, document: &NewDocument) -> Result<Option<PutStatus>> {
             Arg::BytesOrNull(document.original.as_deref()),
             Arg::LongOrNull(place.source_no),
             Arg::Bool(document.uri_is_given),
+            Arg::Long(document.size()),
+            Arg::Bool(document.title_is_given),
         ],
         |row| row.get::<bool>(0),
     )?;

@@ -2,8 +2,9 @@
 //! add to without waiting for anybody; who adds documents locks the tenant's quota.
 
 use super::BY_INDEX;
+use super::new_documents::NewDocument;
 use crate::error::{Error, Result};
-use crate::model::quota::{Quota, Volume};
+use crate::model::quota::{Quota, Thing, Volume};
 use crate::pg::spi::{self, Arg};
 use crate::pg::watched::{self, Columns, Kept};
 use crate::pg::{setting, txn};
@@ -19,9 +20,30 @@ const LIMITS: usize = 2;
 /// A tenant's rows of counts are made one per knowledge base when there are so many more than two of each.
 const FOLDED_FROM: i64 = 64;
 
-/// Bytes of a document as it was put.
-const SIZE: &str =
-    "coalesce(pg_catalog.octet_length(d.original), pg_catalog.octet_length(d.content), 0)::bigint";
+/// Whether a document d has text: what stands for a row that could not be read has none.
+const HAS_TEXT: &str =
+    "coalesce(pg_catalog.octet_length(d.original), pg_catalog.octet_length(d.content), 0) > 0";
+
+/// Bytes of a document that is stored.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StoredSize {
+    /// Of all that was put.
+    pub bytes: i64,
+    pub has_text: bool,
+    pub title: i64,
+    pub uri: i64,
+    pub metadata: i64,
+}
+
+impl StoredSize {
+    /// Of what stays when this is put in its place, as `new_documents::KEPT` says.
+    pub fn kept(&self, document: &NewDocument) -> i64 {
+        let of = |is_kept: bool, bytes: i64| if is_kept { bytes } else { 0 };
+        of(document.metadata.is_none(), self.metadata)
+            + of(document.uri.is_none() && !document.uri_is_given, self.uri)
+            + of(document.title.is_none() && !document.title_is_given, self.title)
+    }
+}
 
 /// The quota of a tenant, if it has one.
 pub fn of(tenant_id: &str) -> Option<Quota> {
@@ -39,6 +61,8 @@ fn quota(row: &Columns) -> Quota {
         document_bytes: row.long(LIMITS + 2),
         knowledge_bases: row.long(LIMITS + 3),
         tokens_per_day: row.long(LIMITS + 4),
+        attached_tables: row.long(LIMITS + 5),
+        metadata_indexes: row.long(LIMITS + 6),
     }
 }
 
@@ -46,11 +70,12 @@ fn quota(row: &Columns) -> Quota {
 pub fn set(tenant_id: &str, quota: &Quota) -> Result<()> {
     spi::execute(
         "INSERT INTO kb.quotas
-             (tenant_id, bytes, documents, document_bytes, knowledge_bases, tokens_per_day)
-         VALUES ($1, $2, $3, $4, $5, $6)
+             (tenant_id, bytes, documents, document_bytes, knowledge_bases, tokens_per_day, attached_tables, metadata_indexes)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
          ON CONFLICT (tenant_id) DO UPDATE SET bytes = EXCLUDED.bytes, documents = EXCLUDED.documents,
              document_bytes = EXCLUDED.document_bytes, knowledge_bases = EXCLUDED.knowledge_bases,
-             tokens_per_day = EXCLUDED.tokens_per_day, is_settled = false, settle_after = NULL, updated_at = now()",
+             tokens_per_day = EXCLUDED.tokens_per_day, attached_tables = EXCLUDED.attached_tables,
+             metadata_indexes = EXCLUDED.metadata_indexes, is_settled = false, settle_after = NULL, updated_at = now()",
         &[
             Arg::Text(tenant_id),
             Arg::LongOrNull(quota.bytes),
@@ -58,6 +83,8 @@ pub fn set(tenant_id: &str, quota: &Quota) -> Result<()> {
             Arg::LongOrNull(quota.document_bytes),
             Arg::LongOrNull(quota.knowledge_bases),
             Arg::LongOrNull(quota.tokens_per_day),
+            Arg::LongOrNull(quota.attached_tables),
+            Arg::LongOrNull(quota.metadata_indexes),
         ],
     )?;
     Ok(())
@@ -124,6 +151,14 @@ pub fn add(tenant_id: &str, kb_no: i64, more: Volume) -> Result<()> {
     Ok(())
 }
 
+/// What of a knowledge base k counts beside documents: rows, and their columns that do. As the triggers bytes_changed say (sql/tables.sql).
+const OTHERS: &str = "SELECT pg_catalog.to_jsonb(k) AS of_row, ARRAY['description', 'metadata'] AS columns
+    UNION ALL SELECT pg_catalog.to_jsonb(s), ARRAY['config'] FROM kb.sources s WHERE s.kb_no = k.kb_no
+    UNION ALL SELECT pg_catalog.to_jsonb(s), ARRAY['tenant_id'] FROM kb.shares s WHERE s.kb_no = k.kb_no
+    UNION ALL SELECT pg_catalog.to_jsonb(s), ARRAY['name'] FROM kb.eval_sets s WHERE s.kb_no = k.kb_no
+    UNION ALL SELECT pg_catalog.to_jsonb(q), ARRAY['question_id', 'question', 'relevant', 'filter']
+        FROM kb.eval_sets s JOIN kb.eval_questions q USING (eval_set_no) WHERE s.kb_no = k.kb_no";
+
 /// Counts anew what a locked tenant has. What others delete meanwhile is subtracted when they commit. As the owner.
 pub fn count_again(tenant_id: &str) -> Result<()> {
     setting::with(BY_INDEX, || {
@@ -131,10 +166,11 @@ pub fn count_again(tenant_id: &str) -> Result<()> {
             &format!(
                 "WITH old AS (DELETE FROM kb.quota_counts WHERE tenant_id = $1)
                  INSERT INTO kb.quota_counts (tenant_id, kb_no, documents, bytes)
-                 SELECT $1, k.kb_no, n.documents, n.bytes FROM kb.knowledge_bases k CROSS JOIN LATERAL (
-                     SELECT count(*) FILTER (WHERE {SIZE} > 0) AS documents, sum({SIZE}) AS bytes
+                 SELECT $1, k.kb_no, n.documents, n.bytes + o.bytes FROM kb.knowledge_bases k CROSS JOIN LATERAL (
+                     SELECT count(*) FILTER (WHERE {HAS_TEXT}) AS documents, coalesce(sum(d.stored_bytes), 0) AS bytes
                      FROM kb.documents d WHERE d.kb_no = k.kb_no) n
-                 WHERE k.tenant_id = $1 AND n.bytes IS NOT NULL"
+                 CROSS JOIN LATERAL (SELECT coalesce(sum(kb._bytes(r.of_row, r.columns)), 0) AS bytes FROM ({OTHERS}) r) o
+                 WHERE k.tenant_id = $1 AND n.documents + n.bytes + o.bytes > 0"
             ),
             &[Arg::Text(tenant_id)],
         )
@@ -178,29 +214,41 @@ pub fn any_unsettled() -> Result<bool> {
     Ok(found.unwrap_or(false))
 }
 
-/// Knowledge bases of a tenant, up to `most`. As the owner.
-pub fn knowledge_bases(tenant_id: &str, most: i64) -> Result<i64> {
-    let count = || {
-        spi::read_one(
-            "SELECT count(*) FROM (SELECT FROM kb.knowledge_bases WHERE tenant_id = $1 LIMIT $2) k",
-            &[Arg::Text(tenant_id), Arg::Long(most)],
-            |row| row.get::<i64>(0),
-        )
+/// Things of a kind that a tenant has, up to `most`. As the owner.
+pub fn count(tenant_id: &str, thing: Thing, most: i64) -> Result<i64> {
+    let things = match thing {
+        Thing::KnowledgeBases => "SELECT FROM kb.knowledge_bases WHERE tenant_id = $1",
+        Thing::AttachedTables => "SELECT FROM kb.sources WHERE tenant_id = $1",
+        Thing::MetadataIndexes => "SELECT DISTINCT key, type FROM kb.metadata_indexes WHERE tenant_id = $1",
     };
+    let sql = format!("SELECT count(*) FROM ({things} LIMIT $2) t");
+    let count = || spi::read_one(&sql, &[Arg::Text(tenant_id), Arg::Long(most)], |row| row.get::<i64>(0));
     let found = txn::with_latest_snapshot(|| setting::with(BY_INDEX, count))?;
     Ok(found.unwrap_or(0))
 }
 
-/// The bytes of those of these documents that there are, by their external_ids. As the owner.
-pub fn sizes(kb_no: i64, tenant_id: &str, external_ids: &[String]) -> Result<Vec<(String, i64)>> {
+/// The sizes of those of these documents that there are, by their external_ids. As the owner.
+pub fn sizes(kb_no: i64, tenant_id: &str, external_ids: &[String]) -> Result<Vec<(String, StoredSize)>> {
+    let length = |column: &str| format!("coalesce(pg_catalog.octet_length({column}), 0)::bigint");
+    let (title, uri) = (length("d.title"), length("d.uri"));
+    let metadata = length("nullif(d.metadata::text, '{}')");
     spi::write(
         &format!(
-            "SELECT u.id, d.size FROM pg_catalog.unnest($3::text[]) AS u (id)
+            "SELECT u.id, d.* FROM pg_catalog.unnest($3::text[]) AS u (id)
              CROSS JOIN LATERAL (
-                 SELECT {SIZE} AS size FROM kb.documents d
+                 SELECT d.stored_bytes, {HAS_TEXT}, {title}, {uri}, {metadata} FROM kb.documents d
                  WHERE d.kb_no = $1 AND d.tenant_id = $2 AND d.external_id = u.id LIMIT 1) d"
         ),
         &[Arg::Long(kb_no), Arg::Text(tenant_id), Arg::Texts(external_ids)],
-        |row| Ok((row.get(0)?, row.get(1)?)),
+        |row| {
+            let size = StoredSize {
+                bytes: row.get(1)?,
+                has_text: row.get(2)?,
+                title: row.get(3)?,
+                uri: row.get(4)?,
+                metadata: row.get(5)?,
+            };
+            Ok((row.get(0)?, size))
+        },
     )
 }

@@ -35,6 +35,12 @@ pub fn owner(tenant_id: &str, kb_no: i64) -> Result<Option<String>> {
     )
 }
 
+/// Whether a knowledge base is shared with anybody. As its owner.
+pub fn any(kb_no: i64) -> Result<bool> {
+    let sql = "SELECT EXISTS (SELECT FROM kb.shares WHERE kb_no = $1)";
+    Ok(spi::write_one(sql, &[Arg::Long(kb_no)], |row| row.get(0))?.unwrap_or(false))
+}
+
 /// Shares a knowledge base with a tenant, of the tenant that owns it. False: it was shared. As the owner.
 pub fn put(kb_no: i64, owner: &str, tenant_id: &str) -> Result<bool> {
     let put = spi::execute(

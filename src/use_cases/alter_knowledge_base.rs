@@ -2,6 +2,7 @@
 
 use crate::catalog::build_lifecycle;
 use crate::catalog::knowledge_base_settings::{self, WantedKnowledgeBase};
+use crate::catalog::quota;
 use crate::error::Result;
 use crate::model::Chunking;
 use crate::model::chunking::DEFAULT_OVERLAP;
@@ -38,9 +39,11 @@ pub fn alter_knowledge_base(id: &str, wanted: WantedKnowledgeBase) -> Result<()>
     let remade = (&after.embedder, &after.chunking, &after.preprocess)
         != (&before.embedder, &before.chunking, &before.preprocess);
     let stays = as_owner(|| {
-        let stays = remade && !remake_if_empty(&after)?;
-        knowledge_bases::update(&after)?;
-        Ok(stays)
+        quota::within(&after.tenant_id, || {
+            let stays = remade && !remake_if_empty(&after)?;
+            knowledge_bases::update(&after)?;
+            Ok(stays)
+        })
     })?;
     if stays {
         report::notice(&format!(

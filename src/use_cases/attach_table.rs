@@ -1,19 +1,24 @@
 //! kb.attach_table: a table's rows become documents, now and with every change.
 
+use crate::catalog::quota;
 use crate::catalog::row_presence::{Presence, presence};
 use crate::catalog::source_tables;
 use crate::error::{Error, Object, Result};
 use crate::model::json_fields::RowJsonFields;
+use crate::model::quota::Thing;
+use crate::model::sizes;
 use crate::model::template::Template;
+use crate::model::tenancy::SHARED;
 use crate::model::{Adopt, Embedder, RowContent, RowSource};
 use crate::pg::condition::Condition;
 use crate::pg::role::{acting_roles, as_owner, as_role_of_name};
-use crate::pg::{setting, trigger, wake};
+use crate::pg::{report, setting, trigger, wake};
 use crate::store::changes::{self, What};
+use crate::store::knowledge_bases::KnowledgeBase;
 use crate::store::row_documents::{self, RowDocument};
 use crate::store::sources::table::{self, Member, Table};
 use crate::store::sources::{PRINTED, Source, catalog, rows};
-use crate::store::{embedders, knowledge_bases};
+use crate::store::{embedders, knowledge_bases, shares};
 use serde_json::Value;
 
 /// What a caller asks for.
@@ -51,6 +56,9 @@ pub fn attach_table(kb_id: &str, relation: u32, wanted: WantedTable) -> Result<i
         return Err(Error::Argument { argument: "metadata", problem });
     }
     let config = check_config(&table, wanted, embedder.as_ref())?;
+    if config.tenant.is_some() {
+        check_readers(&kb)?;
+    }
     let (attached_by, attached_by_oids) = acting_roles();
     let mut source = Source {
         source_no: 0,
@@ -78,8 +86,11 @@ pub fn attach_table(kb_id: &str, relation: u32, wanted: WantedTable) -> Result<i
         if before.is_some() {
             source_tables::must_see_all("kb.attach_table")?;
         }
+        if before.is_none() {
+            quota::check(&kb.tenant_id, Thing::AttachedTables)?;
+        }
         source.source_no = before.as_ref().map_or(0, |before| before.source_no);
-        source.source_no = catalog::put(&source)?;
+        source.source_no = quota::within(&kb.tenant_id, || catalog::put(&source))?;
         before.as_ref().map_or(Ok(()), source_tables::drop_triggers)?;
         create_triggers(&source)?;
         match before {
@@ -91,6 +102,28 @@ pub fn attach_table(kb_id: &str, relation: u32, wanted: WantedTable) -> Result<i
         wake::at_commit(kb.kb_no);
         Ok(source.source_no)
     })
+}
+
+/// Whether the tenants whose rows a column says are can ask the knowledge base that these become documents of. Nobody but tenant ''
+/// knows of one of tenant ''; a tenant that has a name may share one with them later.
+fn check_readers(kb: &KnowledgeBase) -> Result<()> {
+    if kb.tenant_id == SHARED || shares::any(kb.kb_no)? {
+        return Ok(());
+    }
+    let problem = format!(
+        "rows of other tenants could be read by nobody in knowledge base \"{}\", which belongs to tenant \"{}\"",
+        kb.id, kb.tenant_id
+    );
+    if kb.tenant_id.is_empty() {
+        return Err(Error::State {
+            problem,
+            hint: format!(
+                "Make it for all tenants (SET kb.tenant = '{SHARED}', then kb.create_knowledge_base), have kb_admin move it there (kb.move_knowledge_base), or share it with them first (kb.share)."
+            ),
+        });
+    }
+    report::notice(&format!("{problem}, until it is shared with them (kb.share)"));
+    Ok(())
 }
 
 /// Makes a source's triggers.
@@ -258,6 +291,8 @@ fn check_config(table: &Table, wanted: WantedTable, embedder: Option<&Embedder>)
         }
         source.published_when = Some(setting::with(PRINTED, || condition.print()));
     }
+    let size = serde_json::to_string(&source).map_or(0, |source| source.len());
+    problems.extend(sizes::problem(size, sizes::SOURCE).map(|problem| format!("as JSON {problem}")));
     match problems.is_empty() {
         true => Ok(source),
         false => Err(Error::configuration(format!("table {}", table.name), problems)),

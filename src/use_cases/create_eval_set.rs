@@ -1,5 +1,6 @@
 //! kb.create_eval_set.
 
+use crate::catalog::quota;
 use crate::error::{Error, Object, Result};
 use crate::model::id;
 use crate::pg::role::as_owner;
@@ -13,7 +14,7 @@ pub fn create_eval_set(kb_id: &str, name: &str) -> Result<()> {
     }
     let is_new = as_owner(|| {
         knowledge_bases::lock(&kb)?;
-        eval_sets::insert(&kb, name)
+        quota::within(&kb.tenant_id, || eval_sets::insert(&kb, name))
     })?;
     if is_new { Ok(()) } else { Err(Error::AlreadyExists { what: Object::EvalSet, id: name.into() }) }
 }

@@ -4,6 +4,7 @@ use crate::catalog::build_lifecycle;
 use crate::catalog::knowledge_base_settings::{self, WantedKnowledgeBase};
 use crate::catalog::quota;
 use crate::error::{Error, Object, Result};
+use crate::model::quota::Thing;
 use crate::model::states::BuildState;
 use crate::pg::role::as_owner;
 use crate::store::{knowledge_bases, tenants};
@@ -12,10 +13,12 @@ use crate::store::{knowledge_bases, tenants};
 pub fn create_knowledge_base(id: &str, wanted: WantedKnowledgeBase) -> Result<()> {
     let mut kb = knowledge_base_settings::check(id, tenants::current()?, wanted)?;
     as_owner(|| {
-        quota::check_knowledge_bases(&kb.tenant_id)?;
-        kb.kb_no = knowledge_bases::insert(&kb)?
-            .ok_or_else(|| Error::AlreadyExists { what: Object::KnowledgeBase, id: id.into() })?;
-        build_lifecycle::create(&kb, BuildState::Live, None)?;
-        Ok(())
+        quota::check(&kb.tenant_id, Thing::KnowledgeBases)?;
+        quota::within(&kb.tenant_id.clone(), || {
+            kb.kb_no = knowledge_bases::insert(&kb)?
+                .ok_or_else(|| Error::AlreadyExists { what: Object::KnowledgeBase, id: id.into() })?;
+            build_lifecycle::create(&kb, BuildState::Live, None)?;
+            Ok(())
+        })
     })
 }

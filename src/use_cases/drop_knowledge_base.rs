@@ -11,8 +11,7 @@ use std::ffi::CStr;
 
 const HARDLY_WAITING: &[(&CStr, &CStr)] = &[(c"lock_timeout", c"20ms")];
 
-/// Drops its documents, chunks, vectors and runs with it. The tables of its vectors are emptied; the worker drops them after the commit,
-/// since that locks kb.chunks, which all questions read, and this transaction may last.
+/// Drops its documents, chunks, vectors and runs with it. The tables of its vectors are emptied; the worker drops them after the commit.
 pub fn drop_knowledge_base(id: &str) -> Result<()> {
     let kb = knowledge_bases::get_own(id)?;
     as_owner(|| {

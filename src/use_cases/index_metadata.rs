@@ -1,7 +1,9 @@
 //! kb.index_metadata and kb.unindex_metadata.
 
+use crate::catalog::quota;
 use crate::error::{Error, Result};
 use crate::model::filter::{IndexType, Key};
+use crate::model::quota::Thing;
 use crate::pg::role::as_owner;
 use crate::pg::wake;
 use crate::store::knowledge_bases::{self, KnowledgeBase};
@@ -15,6 +17,9 @@ pub fn index_metadata(kb_id: &str, key: &str, index_type: &str) -> Result<bool> 
     let kb = knowledge_bases::get_own(kb_id)?;
     let index = MetadataIndex { key: metadata_key(&kb, key)?, index_type: parse(index_type)? };
     as_owner(|| {
+        if !metadata_indexes::is_wanted_by(&kb.tenant_id, &index)? {
+            quota::check(&kb.tenant_id, Thing::MetadataIndexes)?;
+        }
         if !metadata_indexes::is_wanted(&index)? {
             // So many at most, also where several sessions index at once.
             metadata_indexes::lock()?;

@@ -1,8 +1,10 @@
 //! kb.load_eval.
 
+use crate::catalog::quota;
 use crate::error::{Error, Result};
 use crate::ingest::beir;
 use crate::model::id;
+use crate::model::judgement::Question;
 use crate::pg::report;
 use crate::pg::role::as_owner;
 use crate::store::{eval_sets, knowledge_bases};
@@ -16,11 +18,14 @@ pub fn load_eval(kb_id: &str, eval_set: &str, queries: &str, qrels: &str) -> Res
     }
     let (questions, unjudged) = beir::parse(queries, qrels)
         .map_err(|problems| Error::configuration(format!("evaluation set \"{eval_set}\""), problems))?;
+    questions.iter().try_for_each(Question::check)?;
     as_owner(|| {
         knowledge_bases::lock(&kb)?;
-        eval_sets::insert(&kb, eval_set)?;
-        let set = eval_sets::lock(kb.kb_no, eval_set)?;
-        eval_sets::put_questions(set, &kb.tenant_id, &questions)
+        quota::within(&kb.tenant_id, || {
+            eval_sets::insert(&kb, eval_set)?;
+            let set = eval_sets::lock(kb.kb_no, eval_set)?;
+            eval_sets::put_questions(set, &kb.tenant_id, &questions)
+        })
     })?;
     if unjudged > 0 {
         report::notice(&format!("{unjudged} queries without judgements were left out"));

@@ -1,5 +1,6 @@
 //! kb.put_eval_question and kb.delete_eval_question.
 
+use crate::catalog::quota;
 use crate::error::{Error, Result};
 use crate::model::judgement::{Judgement, Question};
 use crate::model::{Filter, Json, id};
@@ -33,9 +34,10 @@ pub fn put_eval_question(
     }
     let question =
         Question { id: question_id.to_string(), question: question.to_string(), judgements, filter };
+    question.check()?;
     as_owner(|| {
         let set = eval_sets::lock(kb.kb_no, eval_set)?;
-        eval_sets::put_questions(set, &kb.tenant_id, &[question])
+        quota::within(&kb.tenant_id, || eval_sets::put_questions(set, &kb.tenant_id, &[question]))
     })
 }
 
@@ -44,6 +46,7 @@ pub fn delete_eval_question(kb_id: &str, eval_set: &str, question_id: &str) -> R
     let kb = knowledge_bases::get_own(kb_id)?;
     as_owner(|| {
         let set = eval_sets::lock(kb.kb_no, eval_set)?;
+        quota::forget();
         eval_sets::delete_question(set, question_id)
     })
 }

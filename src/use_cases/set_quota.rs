@@ -1,14 +1,22 @@
-//! kb.set_quota.
+//! kb.set_quota, and kb._allowed of view kb.quota_status.
 
+use crate::catalog::quota;
 use crate::error::{Error, Result};
 use crate::model::id;
-use crate::model::quota::Quota;
+use crate::model::quota::{Quota, Thing};
 use crate::pg::role::as_owner;
 use crate::pg::wake;
 use crate::store::{quotas, tenants};
 
+/// How many things of a kind the session's tenant may have; None: as many as it likes.
+pub fn allowed(what: &str) -> Result<Option<i64>> {
+    let thing = Thing::parse(what)
+        .ok_or_else(|| Error::Argument { argument: "what", problem: format!("\"{what}\" is not counted") })?;
+    Ok(quota::allowed(&tenants::current()?, thing))
+}
+
 /// Sets what a tenant may have; without any limit it may have all.
-pub fn set_quota(tenant: &str, quota: Quota) -> Result<()> {
+pub fn set_quota(tenant: &str, wanted: Quota) -> Result<()> {
     if tenants::allowed().is_some() {
         return Err(Error::Permission {
             problem: "a role that is bound to tenants does not say what tenants may have".into(),
@@ -18,11 +26,13 @@ pub fn set_quota(tenant: &str, quota: Quota) -> Result<()> {
         return Err(Error::Argument { argument: "tenant", problem });
     }
     let limits = [
-        ("bytes", quota.bytes),
-        ("documents", quota.documents),
-        ("document_bytes", quota.document_bytes),
-        ("knowledge_bases", quota.knowledge_bases),
-        ("tokens_per_day", quota.tokens_per_day),
+        ("bytes", wanted.bytes),
+        ("documents", wanted.documents),
+        ("document_bytes", wanted.document_bytes),
+        ("knowledge_bases", wanted.knowledge_bases),
+        ("tokens_per_day", wanted.tokens_per_day),
+        ("attached_tables", wanted.attached_tables),
+        ("metadata_indexes", wanted.metadata_indexes),
     ];
     for (argument, limit) in limits {
         if let Some(limit) = limit.filter(|limit| *limit < 0) {
@@ -30,10 +40,10 @@ pub fn set_quota(tenant: &str, quota: Quota) -> Result<()> {
         }
     }
     as_owner(|| {
-        if quota == Quota::default() {
+        if wanted == Quota::default() {
             return quotas::delete(tenant);
         }
-        quotas::set(tenant, &quota)?;
+        quotas::set(tenant, &wanted)?;
         quotas::count_again(tenant)?;
         // The worker counts once more when nobody is left who does not know of it.
         wake::at_commit(0);

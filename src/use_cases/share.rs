@@ -1,5 +1,6 @@
 //! kb.share, kb.unshare and kb.refuse_share.
 
+use crate::catalog::quota;
 use crate::error::{Error, Result};
 use crate::model::id;
 use crate::model::tenancy::SHARED;
@@ -13,6 +14,14 @@ pub fn share(kb_id: &str, tenant: &str) -> Result<bool> {
     if let Some(problem) = id::tenant_problem(tenant) {
         return refused(problem);
     }
+    if tenant == "*" {
+        return Err(Error::State {
+            problem: "a knowledge base is shared with one tenant at a time, and \"*\" is none".into(),
+            hint: format!(
+                "Every tenant reads what tenant \"{SHARED}\" has: make it there (SET kb.tenant = '{SHARED}'), or have kb_admin move it (kb.move_knowledge_base)."
+            ),
+        });
+    }
     if tenant == kb.tenant_id {
         return refused(format!("knowledge base \"{kb_id}\" is its own"));
     }
@@ -24,7 +33,7 @@ pub fn share(kb_id: &str, tenant: &str) -> Result<bool> {
             "no tenant's rows are read as \"{SHARED}\"; what is for all, it puts itself"
         ));
     }
-    as_owner(|| shares::put(kb.kb_no, &kb.tenant_id, tenant))
+    as_owner(|| quota::within(&kb.tenant_id, || shares::put(kb.kb_no, &kb.tenant_id, tenant)))
 }
 
 /// Ends that; false: it was not shared with this tenant.

@@ -14,7 +14,6 @@ use super::slow_intake::SlowIntake;
 use super::source_changes::SourceChanges;
 use super::source_faults::SourceFaults;
 use super::statistics::Statistics;
-use super::table_keys::TableKeys;
 use super::target::Targets;
 use crate::error::{Error, Result};
 use crate::ingest::answers::Consulted;
@@ -56,7 +55,6 @@ pub struct Intake {
     sources: SourceChanges,
     rests: Rests,
     faults: SourceFaults,
-    keys: TableKeys,
     claims: Claims,
     claimed: VecDeque<Job>,
     preparing: Option<Preparing>,
@@ -196,7 +194,6 @@ impl Intake {
             return Ok(());
         }
         self.sources.take_up(&mut self.rests)?;
-        self.keys.add()?;
         end_pauses_of_altered(pauses)?;
         // No embedder takes more than half of what is left, so that however many are stuck another finds room.
         let mut embedders = open.busy_embedders(OPEN_LOCAL, OPEN_REMOTE.min(room / 2));

@@ -5,6 +5,7 @@ use super::open_documents::OpenDocument;
 use super::pauses;
 use super::under_way::Ended;
 use crate::error::{Error, Result};
+use crate::model::sizes;
 use crate::pg::{report, txn};
 use crate::settings;
 use crate::store::jobs::{self, Fault, Job};
@@ -99,7 +100,8 @@ impl Outcomes {
             Some(detail) => format!("{error}: {detail}{hint}"),
             None => format!("{error}{hint}"),
         };
-        let recorded = txn::in_txn(|| record(job, error, &text));
+        let text = sizes::cut(&text, sizes::MESSAGE);
+        let recorded = txn::in_txn(|| record(job, error, text));
         let (left, has_failed) = match recorded {
             Ok(Recorded::Failed) => (Vec::new(), true),
             Ok(Recorded::Again(left)) => (left, false),

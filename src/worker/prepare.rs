@@ -253,7 +253,6 @@ fn write_chunks(target: &Target, diffs: &[(&Prepared, &Diff)], carefully: bool) 
     let build = &target.build;
     let mut inserted = Vec::new();
     for (document, diff) in diffs {
-        target.vectors().delete(build.build_no, &diff.delete)?;
         chunks::delete(build.build_no, &diff.delete)?;
         let whose = document.job.tenant_id.as_str();
         inserted.extend(diff.insert.iter().zip(&diff.hashes).map(|(chunk, hash)| OwnedChunk {

@@ -1,5 +1,4 @@
-//! Drops the vector tables of builds that are gone. Each drop locks kb.chunks for a moment, and whoever still has it locked, such as an
-//! idle transaction that has asked a question, is waited for briefly and seldom: meanwhile nobody is answered.
+//! Drops the vector tables of builds that are gone. Whoever still has one locked is waited for briefly and seldom.
 
 use super::lock_pause::LockPause;
 use super::log::Log;

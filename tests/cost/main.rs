@@ -118,6 +118,37 @@ fn cutting_again_and_comparing_costs_no_more_than_n_log_n() {
 }
 
 #[test]
+fn a_title_and_headings_are_read_once_however_many_chunks_have_them() {
+    use kb::model::Locator;
+    let template =
+        kb::model::chunk_context::ContextTemplate::try_from("title > heading".to_string()).unwrap();
+    let cost = |bytes: usize, count: usize| {
+        let (title, heading) = ("title ".repeat(bytes / 6), "x".repeat(1_000));
+        let chunk = |n: usize| kb::model::Chunk {
+            content: "text".into(),
+            context: None,
+            span: kb::model::Span { start: n, end: n + 1 },
+            token_count: 1,
+            locator: Locator { headings: vec![format!("{n} {heading}")], ..Locator::default() },
+        };
+        let mut chunks: Vec<_> = (0..count).map(chunk).collect();
+        let bounds = bounds();
+        let give =
+            || kb::ingest::context::give(&mut chunks, &template, Some(&title), &Tokenizer::words(), &bounds);
+        let (given, allocated, _) = memory::measure(give);
+        given.unwrap();
+        [allocated, bounds.spent() as usize]
+    };
+    let (once, longer, more) = (cost(1 << 20, 500), cost(2 << 20, 500), cost(1 << 20, 1_000));
+    for what in 0..2 {
+        assert!(longer[what] <= 2 * once[what], "{once:?} {longer:?}");
+        assert!(more[what] <= 2 * once[what] + SMALL, "{once:?} {more:?}");
+    }
+    // Read for each chunk, the title alone would come to 500 MB.
+    assert!(once[0] < 20 << 20, "{once:?}");
+}
+
+#[test]
 fn the_gateways_frames_cost_no_more_than_n_log_n() {
     check(|name| name == "the gateway's frames");
 }

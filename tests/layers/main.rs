@@ -84,6 +84,8 @@ const SHARED_FILES: &[(&str, &str)] = &[
     ("_index_state", "vector_count"),
     ("_index_progress", "vector_count"),
     ("_terms", "terms"),
+    ("_delete_vectors", "delete_vectors"),
+    ("_allowed", "set_quota"),
     ("visible_tenants", "current_tenant"),
     ("readable_tenants", "current_tenant"),
     ("bound_tenants", "current_tenant"),

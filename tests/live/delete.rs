@@ -1,6 +1,6 @@
 //! Promise 2: deleted is gone at that commit.
 
-use crate::support::{APP, SOON, assert_sound, texts, until};
+use crate::support::{APP, SOON, assert_sound, texts, until, vector_table};
 
 const CHUNKING: &str = r#"{"size": 60, "overlap": 0}"#;
 
@@ -131,4 +131,75 @@ fn a_knowledge_base_dropped_while_it_is_processed_is_gone() {
     // The worker drops it.
     let tables = "pg_class WHERE relnamespace = 'kb'::regnamespace AND relname ~ '^vectors_[0-9]+$'";
     until(SOON, "its vector table is gone", || db.count(tables) == 1);
+}
+
+#[test]
+fn a_delete_looks_into_no_vector_table_of_another_knowledge_base() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    for id in ["one", "two", "three"] {
+        db.create_kb(id, "hash", r#"{"strategy": "fixed", "size": 5, "overlap": 0}"#);
+        db.put(id, "d", &texts::text(1, 5, 40));
+        db.wait(id);
+    }
+    let triggers = "pg_trigger WHERE tgrelid IN ('kb.chunks'::regclass, 'kb.builds'::regclass)";
+    let (chunks, triggers_before) = (db.count("kb.chunks"), db.count(triggers));
+    let table = vector_table(&mut db, "two");
+    // Scans of tables, as a session counts them that does nothing else.
+    let mut deletes = cluster.connect(APP);
+    deletes.run("BEGIN; SELECT kb.delete_document('two', 'd')");
+    let scans: Vec<String> = deletes.all(
+        "SELECT format('kb.%I %s', relname, seq_scan + idx_scan) FROM pg_stat_xact_user_tables
+         WHERE schemaname = 'kb' AND relname ~ '^vectors_[0-9]+$' AND seq_scan + idx_scan > 0",
+    );
+    deletes.run("COMMIT");
+    // Once for all of its chunks.
+    assert_eq!(scans, [format!("{table} 1")]);
+    assert!(db.count("kb.chunks") <= chunks - 20);
+    assert_eq!(db.count(&table), 0);
+    assert_sound(&mut db, "one", 1, 0);
+    // Nor does one more knowledge base make another trigger fire.
+    db.create_kb("four", "hash", "{}");
+    assert_eq!(db.count(triggers), triggers_before);
+}
+
+#[test]
+fn no_vector_is_without_its_chunk_whoever_writes_or_deletes() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.run("SELECT kb.create_vector_db('shared', dimension => (SELECT dimension FROM kb.embedders WHERE id = 'hash'))");
+    for id in ["a", "b"] {
+        let chunking = r#"{"strategy": "fixed", "size": 5, "overlap": 0}"#;
+        db.run(&format!(
+            "SELECT kb.create_knowledge_base('{id}', 'hash', 'shared', chunking => '{chunking}')"
+        ));
+        db.put(id, "d", &texts::text(1, 5, 40));
+        db.put(id, "e", &texts::text(2, 5, 40));
+        db.wait(id);
+    }
+    let table = vector_table(&mut db, "a");
+    // A transaction whose snapshot is older than the vectors can neither see nor leave them.
+    let mut old = cluster.connect(APP);
+    db.run(&format!("CREATE TABLE public.copy AS SELECT * FROM {table}; DELETE FROM {table}"));
+    old.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM kb.chunks");
+    db.run(&format!("INSERT INTO {table} SELECT * FROM public.copy"));
+    assert_eq!(old.fault("SELECT kb.delete_document('a', 'd')").code, "40001");
+    old.run("ROLLBACK; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT kb.delete_document('a', 'd'); COMMIT");
+    let orphans = format!(
+        "{table} v WHERE NOT EXISTS (SELECT FROM kb.chunks c WHERE c.build_no = v.build_no AND c.chunk_id = v.chunk_id)"
+    );
+    assert_eq!(db.count(&orphans), 0);
+    assert_sound(&mut db, "a", 1, 0);
+    // By hand, and with the knowledge base.
+    db.run("DELETE FROM kb.chunks WHERE ordinal = 0");
+    assert_eq!(db.count(&orphans), 0);
+    let columns = "chunk_id, build_no, kb_no, tenant_id, fingerprint, embedding";
+    let copy = format!(
+        "INSERT INTO {table} ({columns}) SELECT gen_random_uuid(), build_no, kb_no, tenant_id, fingerprint, embedding FROM {table} LIMIT 1"
+    );
+    assert_eq!(db.fault(&copy).code, "23503");
+    db.run("SELECT kb.drop_knowledge_base('a')");
+    assert_eq!(db.count(&orphans), 0);
+    assert_eq!(db.count(&format!("{table} WHERE build_no NOT IN (SELECT build_no FROM kb.builds)")), 0);
+    assert!(db.count(&table) > 0);
 }

@@ -48,7 +48,6 @@ fn a_transaction_for_whose_snapshot_the_index_waits_can_drop_its_knowledge_base(
     for end in ["ROLLBACK", "COMMIT"] {
         db.create_kb(end, "hash", r#"{"strategy": "none"}"#);
         let table = vector_table(&mut db, end);
-        // Its table has its foreign key.
         db.put(end, "first", "Ships lie in the harbor.");
         db.wait(end);
         // The build waits for this writer before it begins: so the snapshot is older than its end.

@@ -188,7 +188,6 @@ fn a_locked_table_of_the_live_build_costs_the_next_one_no_vector_and_fails_no_do
     assert_sound(&mut db, "k", 3, 0);
 }
 
-/// Dropping a table with a foreign key locks the table that it refers to, kb.chunks, which all questions read.
 #[test]
 fn a_knowledge_base_that_is_dropped_or_replaced_keeps_no_other_from_answering() {
     let cluster = crate::cluster!();
@@ -208,27 +207,21 @@ fn a_knowledge_base_that_is_dropped_or_replaced_keeps_no_other_from_answering() 
     open.run("ROLLBACK");
     assert_sound(&mut db, "dropped", 1, 0);
     assert_eq!(db.one::<i64>("SELECT count(*) FROM kb.query('dropped', 'the harbor', 5)"), 5);
-    // A transaction that has asked, and does nothing, keeps the tables from being dropped, and nobody from asking.
+    // As a transaction does that has asked, and does nothing.
     open.run(&format!("BEGIN; {question}"));
     db.run("SELECT kb.drop_knowledge_base('dropped'); SELECT kb.ingest('replaced', 'replace')");
     db.wait("replaced");
     until(SOON, "the old build is swept", || db.count("kb.builds WHERE state = 'old'") == 0);
-    let tables = "pg_class WHERE relnamespace = 'kb'::regnamespace AND relname ~ '^vectors_[0-9]+$'";
-    assert_eq!((db.count(tables), db.count("kb.builds")), (4, 2));
-    let unused = "pg_class WHERE relnamespace = 'kb'::regnamespace AND relname ~ '^vectors_[0-9]+$'
-        AND relname NOT IN (SELECT table_name FROM kb.builds)";
-    let mut rows = 0;
-    for table in db.all::<String>(&format!("SELECT format('kb.%I', relname) FROM {unused}")) {
-        rows += db.count(&table);
-    }
-    assert_eq!((rows, db.one::<i64>(question)), (0, 5));
+    // Nobody is waited for who has only asked or written: those are dropped whose builds are gone.
+    until(SOON, "the tables are dropped", || db.count(TABLES) == 2);
+    assert_eq!((db.count("kb.builds"), db.one::<i64>(question)), (2, 5));
     open.run("COMMIT");
-    until(LONG, "they are dropped", || db.count(tables) == 2);
     assert_sound(&mut db, "replaced", 1, 0);
     assert_sound(&mut db, "other", 2, 0);
 }
 
-/// A foreign key to kb.chunks locks it against all who write it.
+const TABLES: &str = "pg_class WHERE relnamespace = 'kb'::regnamespace AND relname ~ '^vectors_[0-9]+$'";
+
 #[test]
 fn a_knowledge_base_that_is_made_in_an_open_transaction_keeps_nobody_from_writing() {
     let cluster = crate::cluster!();
@@ -242,40 +235,20 @@ fn a_knowledge_base_that_is_made_in_an_open_transaction_keeps_nobody_from_writin
     db.run("SET lock_timeout = '2s'; SELECT kb.delete_document('other', 'b')");
     db.put("other", "c", "Another document.");
     db.wait("other");
-    // A transaction that has deleted chunks keeps the key from being made, and nobody from anything else.
+    // Nor does who has deleted chunks, and does nothing, keep a new knowledge base from becoming ready.
     let mut deletes = cluster.connect(APP);
     deletes.run("BEGIN; SELECT kb.delete_document('other', 'c')");
     open.run("COMMIT");
-    let is_keyed = "SELECT bool_and(is_keyed) FROM kb.builds";
     db.put("other", "d", "One more document.");
     db.put("new", "b", "Its second document.");
     db.wait("other");
     db.wait("new");
-    assert!(!db.one::<bool>(is_keyed));
-    assert_eq!(db.found("new", "Its first document.", 1), ["a"]);
-    db.run("SELECT kb.delete_document('new', 'b')");
-    assert_eq!(db.found("new", "Its second document.", 9), ["a"]);
-    db.put("new", "c", "Its third document.");
-    db.wait("new");
-    assert_eq!(db.found("new", "Its third document.", 1), ["c"]);
     assert_eq!(db.count("kb.health() WHERE component = 'tables' AND status = 'ok'"), 1);
-    deletes.run("COMMIT");
-    until(LONG, "the key is made", || {
-        db.put("new", "c", &format!("Its third document, for the {} time.", texts::paragraph(9, 1)));
-        db.wait("new");
-        db.one::<bool>(is_keyed)
-    });
-    // The vector of what was deleted before is gone, too.
     assert_sound(&mut db, "new", 2, 0);
     db.run("SELECT kb.ingest('new', 'replace')");
     db.wait("new");
-    until(LONG, "the old build is swept", || db.count("kb.builds WHERE state = 'old'") == 0);
-    until(LONG, "the key is made", || {
-        db.put("other", "b", "Put to have the worker look.");
-        db.wait("other");
-        db.one::<bool>(is_keyed)
-    });
-    db.run("SELECT kb.delete_document('other', 'b')");
+    until(SOON, "the old build is swept", || db.count("kb.builds WHERE state = 'old'") == 0);
+    deletes.run("COMMIT");
     assert_sound(&mut db, "new", 2, 0);
     assert_sound(&mut db, "other", 2, 0);
     // A knowledge base that has never had a document, and a dump of it.
@@ -293,35 +266,26 @@ fn a_knowledge_base_that_is_made_in_an_open_transaction_keeps_nobody_from_writin
     let mut restored = cluster.connect("restored");
     restored.put("empty", "a", "The first document of all.");
     restored.put("new", "c", "Another third one.");
-    for (id, documents) in [("empty", 1), ("new", 2)] {
+    for (id, documents) in [("empty", 1), ("new", 3)] {
         restored.wait(id);
         assert_sound(&mut restored, id, documents, 0);
     }
 }
 
-/// The foreign key of a shared table is made in the statement, and goes with it: both lock kb.chunks.
 #[test]
-fn a_vector_database_that_is_made_or_dropped_beside_an_open_transaction_is_an_error_and_keeps_nobody_waiting()
-{
+fn a_vector_database_is_made_and_dropped_beside_an_open_transaction_that_has_deleted_documents() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     db.create_kb("other", "hash", CHUNKING);
-    db.put("other", "a", &texts::text(3, 5, 40));
     db.put("other", "b", "A document that is deleted.");
     db.wait("other");
     db.run("SELECT kb.create_vector_db('v', dimension => 8)");
     let mut deletes = cluster.connect(APP);
     deletes.run("BEGIN; SELECT kb.delete_document('other', 'b')");
-    for (statement, verb) in [
-        ("SELECT kb.create_vector_db('w', dimension => 8)", "make"),
-        ("SELECT kb.drop_vector_db('v')", "drop"),
-    ] {
-        let fault = db.fault(statement);
-        assert_eq!(fault.code, "55P03", "{fault:?}");
-        assert!(fault.message.contains(&format!("cannot {verb} table")), "{fault:?}");
-    }
+    db.run(
+        "SET lock_timeout = '2s'; SELECT kb.create_vector_db('w', dimension => 8), kb.drop_vector_db('v')",
+    );
     deletes.run("ROLLBACK");
-    db.run("SELECT kb.create_vector_db('w', dimension => 8), kb.drop_vector_db('v')");
 }
 
 #[test]

@@ -66,6 +66,7 @@ mod segments;
 mod semantic;
 mod send_order;
 mod shadows;
+mod sizes;
 mod soak;
 mod standby;
 mod sync;

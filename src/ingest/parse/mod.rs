@@ -15,7 +15,7 @@ mod tags;
 mod tree;
 
 use crate::error::{Error, Result};
-use crate::model::{Bounds, Marked, Preprocess};
+use crate::model::{Bounds, Marked, Preprocess, sizes};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ContentType {
@@ -157,7 +157,8 @@ pub fn extract(
         ContentType::Html => Extracted { title: html::title(&text, bounds)?, text, marks: Vec::new() },
     };
     bounds.check_bytes(extracted.text.len())?;
-    Ok(extracted)
+    let title = extracted.title.map(|title| sizes::cut(&title, sizes::TITLE).to_string());
+    Ok(Extracted { title, ..extracted })
 }
 
 /// Bytes as text: UTF-8 without a byte order mark, and nothing that PostgreSQL cannot store.

@@ -1,12 +1,14 @@
 //! Which vector tables there are, by the rows of kb.builds and kb.vector_dbs.
 
 use super::VectorDb;
+use super::policies::replace_policies;
 use super::progress::{self, Progress};
-use super::table::{add_segments, attach, replace_policies};
+use super::table::{add_segments, attach, checks_vectors};
 use super::tail;
 use crate::error::Result;
 use crate::pg::spi::{self, Arg, quote};
-use crate::pg::{role, setting};
+use crate::pg::{role, setting, txn};
+use uuid::Uuid;
 
 /// How many vectors a build has; 0 where the caller may not see the build, and where its store is gone or cannot be read.
 /// Works on a standby.
@@ -27,6 +29,22 @@ pub fn index_progress(build_no: i64) -> Result<Option<Progress>> {
         Some(vector_db) => role::as_owner(|| progress::of(&vector_db, build_no)),
         None => Ok(None),
     }
+}
+
+/// Deletes the vectors of chunks that were deleted. By the trigger of kb.chunks.
+pub fn delete_of_chunks(build_no: i64, chunk_ids: &[Uuid]) -> Result<()> {
+    // As it is now: it may have moved to another table since this transaction began. Where it is gone, so are its vectors
+    // (`delete_of_build`).
+    match txn::with_latest_snapshot(|| of_build(build_no))? {
+        Some(vector_db) => vector_db.store().delete(build_no, Some(chunk_ids)),
+        None => Ok(()),
+    }
+}
+
+/// Deletes the vectors of a build that was deleted. By the trigger of kb.builds.
+pub fn delete_of_build(build_no: i64, table_name: &str) -> Result<()> {
+    let vector_db = VectorDb { table_name: table_name.to_string(), ..VectorDb::of_build(build_no, 1)? };
+    vector_db.store().delete(build_no, None)
 }
 
 fn of_build(build_no: i64) -> Result<Option<VectorDb>> {
@@ -62,13 +80,15 @@ impl VectorDb {
 /// standby.
 pub fn lost() -> Result<Vec<String>> {
     spi::read(
-        "SELECT DISTINCT pg_catalog.format('table kb.%I of knowledge base \"%s\" %s', b.table_name, k.id,
-             CASE WHEN t.oid IS NULL THEN 'is gone' ELSE 'has no foreign key: a restore has not ended, or it was dropped' END)
-         FROM kb.builds b JOIN kb.knowledge_bases k USING (kb_no)
-         LEFT JOIN pg_catalog.pg_class t ON t.relname = b.table_name AND t.relnamespace = 'kb'::regnamespace
-         WHERE b.state = 'live' AND (t.oid IS NULL OR t.relkind = 'r' AND b.is_keyed AND NOT EXISTS (
-             SELECT FROM pg_catalog.pg_constraint f WHERE f.conrelid = t.oid AND f.contype = 'f'))
-         ORDER BY 1 LIMIT 5",
+        &format!(
+            "SELECT DISTINCT pg_catalog.format('table kb.%I of knowledge base \"%s\" %s', b.table_name, k.id,
+                 CASE WHEN t.oid IS NULL THEN 'is gone' ELSE 'has no trigger vector_written: a restore has not ended, or it was dropped' END)
+             FROM kb.builds b JOIN kb.knowledge_bases k USING (kb_no)
+             LEFT JOIN pg_catalog.pg_class t ON t.relname = b.table_name AND t.relnamespace = 'kb'::regnamespace
+             WHERE b.state = 'live' AND (t.oid IS NULL OR t.relkind = 'r' AND NOT {})
+             ORDER BY 1 LIMIT 5",
+            checks_vectors("t.oid")
+        ),
         &[],
         |row| row.get(0),
     )
@@ -97,8 +117,7 @@ pub fn unused() -> Result<Vec<String>> {
     )
 }
 
-/// Drops one of them, with what others made on it. Its foreign key goes with it: for that moment nobody else reads or writes chunks,
-/// and while it is waited for nobody begins to, so that it is waited for 20 ms at most. An error (55P03) where that is not enough.
+/// Drops one of them, with what others made on it. An error (55P03) where somebody has it locked for longer than 20 ms.
 pub fn drop_unused(table_name: &str) -> Result<()> {
     let settings = [(c"lock_timeout", c"20ms"), (c"client_min_messages", c"warning")];
     setting::with(&settings, || {
@@ -120,17 +139,16 @@ pub fn attach_restored() -> Result<bool> {
     Ok(!unattached.is_empty())
 }
 
-/// Whether a restore has not come to its end: it makes foreign keys last, and then policies, by their names. (Of an
+/// Whether a restore has not come to its end: it makes triggers and then policies last, these by their names. (Of an
 /// earlier development version the last one is tenant_write.)
 pub fn is_being_restored() -> Result<bool> {
     let found = spi::write_one(
         &format!(
             "SELECT EXISTS (SELECT {UNATTACHED} AND t.relkind = 'r' AND NOT (t.relrowsecurity
-                 AND (EXISTS (SELECT FROM pg_catalog.pg_constraint f WHERE f.conrelid = t.oid AND f.contype = 'f')
-                      OR EXISTS (SELECT FROM kb.builds b
-                                 WHERE b.table_name = t.relname::text COLLATE pg_catalog.\"default\" AND NOT b.is_keyed))
+                 AND {}
                  AND EXISTS (SELECT FROM pg_catalog.pg_policy p WHERE p.polrelid = t.oid
-                             AND p.polname IN ('tenant_update', 'tenant_write'))))"
+                             AND p.polname IN ('tenant_update', 'tenant_write'))))",
+            checks_vectors("t.oid")
         ),
         &[],
         |row| row.get(0),

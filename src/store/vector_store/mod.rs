@@ -2,14 +2,15 @@
 
 mod analyze;
 mod by_index;
-mod foreign_keys;
 pub mod index;
 mod inventory;
 mod memory;
 mod missing;
+mod moved;
 mod nearest;
 mod own_table;
 mod pgvector;
+mod policies;
 mod progress;
 mod sample;
 mod segments;
@@ -19,8 +20,10 @@ mod vector_db;
 
 pub use analyze::refresh as refresh_statistics;
 pub use inventory::{
-    attach_restored, count, drop_unused, index_progress, index_state, is_being_restored, lost, owned, unused,
+    attach_restored, count, delete_of_build, delete_of_chunks, drop_unused, index_progress, index_state,
+    is_being_restored, lost, owned, unused,
 };
+pub use moved::move_vectors;
 pub use nearest::{Scan, Search};
 pub use own_table::{Size, move_out, size};
 pub use segments::{Searched, unindexed};
@@ -71,7 +74,7 @@ pub trait VectorStore {
 
     /// As [`VectorStore::write`] of all of these chunks of a knowledge base, each with its tenant, at a fraction of the cost. An error,
     /// after which the transaction is to be ended, where one was deleted meanwhile or has a vector, or where a lock is waited for
-    /// too long; false, and nothing is done, where the foreign key is missing by which that is known.
+    /// too long; false, and nothing is done, where the trigger is missing by which that is known.
     fn write_all(
         &self,
         build_no: i64,
@@ -81,8 +84,9 @@ pub trait VectorStore {
         numbers: &[f32],
     ) -> Result<bool>;
 
-    /// Deletes the vectors of chunks that this transaction deletes.
-    fn delete(&self, build_no: i64, chunk_ids: &[Uuid]) -> Result<()>;
+    /// Deletes the vectors of chunks of a build, or of all, which this transaction has deleted: the triggers of kb.chunks and kb.builds
+    /// call it. A serialization failure where there are some that the transaction's snapshot does not show.
+    fn delete(&self, build_no: i64, chunk_ids: Option<&[Uuid]>) -> Result<()>;
 
     /// Begins to look for the nearest chunks. Vectors are read as a role of kb's own, since callers have no right to read
     /// them: before a caller sees anything of a chunk, its row is read as the caller. `searched`: what a scan by index looks at;

@@ -15,8 +15,6 @@ pub(super) const IS_SHARED: &str = "EXISTS (SELECT FROM kb.builds o
 
 /// Builds of more vectors stay: a move keeps those who delete waiting. They have had an index before others came.
 const MOST: i64 = 100_000;
-/// Tables that there can be before no more builds move: who deletes a chunk looks into each for its vector.
-const MOST_TABLES: i64 = 200;
 
 /// What becomes of a build that got vectors.
 #[derive(Debug, PartialEq)]
@@ -57,13 +55,7 @@ pub fn size(build_no: i64) -> Result<Size> {
     if !is_shared {
         return Ok(if is_indexed { Size::Small } else { Size::Alone });
     }
-    let tables = spi::write_one(
-        "SELECT count(*) FROM pg_catalog.pg_constraint c WHERE c.contype = 'f' AND c.confrelid = 'kb.chunks'::regclass",
-        &[],
-        |row| row.get::<i64>(0),
-    )?;
-    let may_move = tables.unwrap_or(0) < MOST_TABLES && count(MOST + 1)? <= MOST;
-    Ok(if may_move { Size::Outgrown(table) } else { Size::Small })
+    Ok(if count(MOST + 1)? <= MOST { Size::Outgrown(table) } else { Size::Small })
 }
 
 /// Moves a build out of its shared table; None where it has no such table any more, or is being dropped. An error where
@@ -83,7 +75,7 @@ pub fn move_out(build_no: i64, shared: &VectorDb) -> Result<Option<VectorDb>> {
     spi::execute_utility("LOCK TABLE kb.chunks IN SHARE ROW EXCLUSIVE MODE")?;
     let config = VectorDbConfig { table: None, ..shared.config.clone() };
     let own = VectorDb { table_name: format!("vectors_{build_no}"), config, ..shared.clone() };
-    own.create_unkeyed()?;
+    own.create_unchecked()?;
     let columns = "chunk_id, build_no, kb_no, tenant_id, fingerprint, embedding";
     for sql in [
         format!(
@@ -95,7 +87,7 @@ pub fn move_out(build_no: i64, shared: &VectorDb) -> Result<Option<VectorDb>> {
     ] {
         spi::execute(&sql, &[Arg::Long(build_no)])?;
     }
-    own.add_foreign_key()?;
+    own.check_vectors()?;
     let mut arguments = Arguments::default();
     let build = arguments.add(Arg::Long(build_no));
     spi::execute(

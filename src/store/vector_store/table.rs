@@ -1,7 +1,7 @@
 //! A vector store that is a table of this database: making it, filling it, dropping it.
 
-use super::foreign_keys::hardly_waiting;
 use super::nearest::{self, Scan, Search};
+use super::policies::make_policies;
 use super::tail::Written;
 use super::{Health, Searched, VectorDb, VectorStore, missing, sample, segments, tail};
 use crate::error::{Error, Object, Result};
@@ -9,11 +9,10 @@ use crate::model::Missing;
 use crate::model::vector_db::Element;
 use crate::pg::copy::{self, Rows};
 use crate::pg::spi::{self, Arg, quote};
-use crate::pg::{ddl, report, role, setting};
+use crate::pg::{ddl, report, role, setting, txn};
 use crate::store::server_catalogs::vector_schema;
 use crate::store::{BY_INDEX_UNPLANNED, grants};
 use std::collections::{HashMap, HashSet};
-use std::ffi::CStr;
 use uuid::Uuid;
 
 /// What tells one kind of table from another.
@@ -33,10 +32,8 @@ impl<T: Table> VectorStore for T {
         // With what others made on it, such as views: those must not keep the table, and no message names them.
         let table = self.vector_db().table();
         cancel_index_build(self.vector_db())?;
-        hardly_waiting("drop", self.vector_db(), || {
-            setting::with(&[(c"client_min_messages", c"warning")], || {
-                spi::execute_utility(&format!("DROP TABLE IF EXISTS {table} CASCADE"))
-            })
+        setting::with(&[(c"client_min_messages", c"warning")], || {
+            spi::execute_utility(&format!("DROP TABLE IF EXISTS {table} CASCADE"))
         })
     }
 
@@ -126,9 +123,9 @@ impl<T: Table> VectorStore for T {
         let sql = format!(
             "WITH n AS MATERIALIZED (SELECT {} AS number)
              SELECT n.number, EXISTS (SELECT FROM kb.tails t WHERE t.build_no = $1 AND t.first <= n.number) FROM n
-             WHERE EXISTS (SELECT FROM pg_catalog.pg_constraint c
-                 WHERE c.conrelid = pg_catalog.to_regclass('kb.' || pg_catalog.quote_ident($2))::oid AND c.contype = 'f')",
-            segments::new_number(&vector_db.table(), "$1")
+             WHERE {}",
+            segments::new_number(&vector_db.table(), "$1"),
+            checks_vectors("pg_catalog.to_regclass('kb.' || pg_catalog.quote_ident($2))::oid"),
         );
         let row = |row: &spi::Row| Ok((row.get::<i32>(0)?, row.get::<bool>(1)?));
         let arguments = [Arg::Long(build_no), Arg::Text(&vector_db.table_name)];
@@ -155,8 +152,8 @@ impl<T: Table> VectorStore for T {
                 Element::Halfvec => row.half_vector(vector).int(number),
             };
         }
-        let locked: &[&CStr] = if lock(build_no, chunks)? { &[c"chunks"] } else { &[] };
-        copy::write(&vector_db.table_name, rows, locked)?;
+        lock(build_no, chunks)?;
+        copy::write(&vector_db.table_name, rows, &[c"chunks"])?;
         if is_packed {
             let written = |((chunk_id, tenant_id), vector): (&(Uuid, &str), _)| {
                 let tenant_id = tenant_id.to_string();
@@ -167,9 +164,27 @@ impl<T: Table> VectorStore for T {
         Ok(true)
     }
 
-    fn delete(&self, _build_no: i64, _chunk_ids: &[Uuid]) -> Result<()> {
-        // The foreign key to kb.chunks does it, in the statement that deletes the chunks.
-        Ok(())
+    fn delete(&self, build_no: i64, chunk_ids: Option<&[Uuid]>) -> Result<()> {
+        if self.health()? != Health::Ready {
+            return Ok(());
+        }
+        let table = self.vector_db().table();
+        let (these, arguments) = match chunk_ids {
+            Some(ids) => {
+                ("build_no = $1 AND chunk_id = ANY ($2)", vec![Arg::Long(build_no), Arg::Uuids(ids)])
+            }
+            None => ("build_no = $1", vec![Arg::Long(build_no)]),
+        };
+        setting::with(BY_INDEX_UNPLANNED, || {
+            spi::execute(&format!("DELETE FROM ONLY {table} WHERE {these}"), &arguments)?;
+            if txn::is_read_committed() {
+                return Ok(());
+            }
+            // Vectors that were written after this transaction's snapshot, which it can neither see nor delete.
+            let left = format!("SELECT EXISTS (SELECT FROM ONLY {table} WHERE {these})");
+            let left = txn::with_latest_snapshot(|| spi::read_one(&left, &arguments, |row| row.get(0)))?;
+            if left == Some(true) { Err(Error::not_serializable()) } else { Ok(()) }
+        })
     }
 
     fn search<'a>(&self, search: &Search<'a>, searched: Option<&Searched>) -> Result<Scan<'a>> {
@@ -232,12 +247,19 @@ impl<T: Table> VectorStore for T {
     }
 }
 
-/// Locks chunks as a foreign key does; whether all are there.
-fn lock(build_no: i64, chunks: &[(Uuid, &str)]) -> Result<bool> {
-    let sql = "SELECT count(*) FROM (SELECT FROM kb.chunks WHERE build_no = $1 AND chunk_id = ANY ($2) FOR KEY SHARE) c";
-    let ids: Vec<Uuid> = chunks.iter().map(|(chunk_id, _)| *chunk_id).collect();
-    let count = || spi::write_one(sql, &[Arg::Long(build_no), Arg::Uuids(&ids)], |row| row.get::<i64>(0));
-    Ok(setting::with(BY_INDEX_UNPLANNED, count)? == Some(ids.len() as i64))
+/// Locks chunks as a foreign key does. An error (40001) where one of them is gone, or another tenant's by now.
+fn lock(build_no: i64, chunks: &[(Uuid, &str)]) -> Result<()> {
+    let sql = "SELECT count(*) FROM (
+             SELECT chunk_id, tenant_id FROM kb.chunks WHERE build_no = $1 AND chunk_id = ANY ($2) FOR KEY SHARE) c
+         WHERE c.tenant_id = ($3::text[])[pg_catalog.array_position($2, c.chunk_id)]";
+    let (ids, tenants): (Vec<Uuid>, Vec<String>) =
+        chunks.iter().map(|(chunk_id, tenant_id)| (*chunk_id, tenant_id.to_string())).unzip();
+    let arguments = [Arg::Long(build_no), Arg::Uuids(&ids), Arg::Texts(&tenants)];
+    let count = || spi::write_one(sql, &arguments, |row| row.get::<i64>(0));
+    match setting::with(BY_INDEX_UNPLANNED, count)? == Some(ids.len() as i64) {
+        true => Ok(()),
+        false => Err(Error::not_serializable()),
+    }
 }
 
 /// A role that sees all tenants' rows sees all of their vectors, too.
@@ -282,9 +304,18 @@ impl VectorDb {
         format!("{vector_schema}.{}({})", self.element.name(), self.dimension)
     }
 
-    /// Makes a build's own table without a foreign key. Locks nothing of others. As the owner.
-    pub fn create_unkeyed(&self) -> Result<()> {
-        create_without_foreign_key(self, "")
+    /// Makes a table that takes any vector. As the owner.
+    pub(super) fn create_unchecked(&self) -> Result<()> {
+        create_unchecked(self, "")
+    }
+
+    /// From now on it takes no vector without its chunk (`sql/tables.sql`).
+    pub(super) fn check_vectors(&self) -> Result<()> {
+        spi::execute_utility(&format!(
+            "CREATE CONSTRAINT TRIGGER vector_written AFTER INSERT OR UPDATE OF build_no, chunk_id ON {} FROM kb.chunks
+             FOR EACH ROW EXECUTE FUNCTION kb._vector_written()",
+            self.table()
+        ))
     }
 
     /// An error where there is a table of that name already.
@@ -298,11 +329,19 @@ impl VectorDb {
 
 /// Makes a vector table with the policies of every tenant table.
 fn create(vector_db: &VectorDb, unlogged: &str) -> Result<()> {
-    create_without_foreign_key(vector_db, unlogged)?;
-    hardly_waiting("make", vector_db, || vector_db.add_foreign_key())
+    create_unchecked(vector_db, unlogged)?;
+    vector_db.check_vectors()
 }
 
-pub(super) fn create_without_foreign_key(vector_db: &VectorDb, unlogged: &str) -> Result<()> {
+/// In a statement: whether a table, given by its oid, takes no vector without its chunk.
+pub(super) fn checks_vectors(table: &str) -> String {
+    format!(
+        "EXISTS (SELECT FROM pg_catalog.pg_trigger g WHERE g.tgrelid = {table}
+             AND g.tgfoid = 'kb._vector_written()'::regprocedure AND g.tgenabled <> 'D')"
+    )
+}
+
+fn create_unchecked(vector_db: &VectorDb, unlogged: &str) -> Result<()> {
     vector_db.check_free()?;
     let table = vector_db.table();
     for statement in [
@@ -350,35 +389,6 @@ pub(super) fn add_segments(table_name: &str) -> Result<()> {
     }
     spi::execute_utility(&format!("ALTER TABLE {table} ADD COLUMN segment integer NOT NULL DEFAULT 0"))?;
     spi::execute_utility(&format!("CREATE INDEX ON {table} (segment)"))
-}
-
-/// Gives a vector table of a restore this version's policies, in place of those that it was dumped with.
-pub(super) fn replace_policies(table_name: &str) -> Result<()> {
-    let policies: Vec<String> = spi::write(
-        "SELECT p.polname::text FROM pg_catalog.pg_policy p
-         WHERE p.polrelid = pg_catalog.to_regclass('kb.' || pg_catalog.quote_ident($1))::oid
-           AND p.polname IN ('tenant_read', 'tenant_write', 'tenant_insert', 'tenant_update', 'tenant_delete')",
-        &[Arg::Text(table_name)],
-        |row| row.get(0),
-    )?;
-    let table = format!("kb.{}", quote(table_name));
-    policies
-        .iter()
-        .try_for_each(|policy| spi::execute_utility(&format!("DROP POLICY {} ON {table}", quote(policy))))?;
-    make_policies(table_name)
-}
-
-fn make_policies(table_name: &str) -> Result<()> {
-    let table = format!("kb.{}", quote(table_name));
-    for policy in [
-        "tenant_read ON {table} FOR SELECT USING (tenant_id = ANY ((SELECT kb.readable_tenants())::text[]))",
-        "tenant_insert ON {table} FOR INSERT WITH CHECK (tenant_id = (SELECT kb.current_tenant()))",
-        "tenant_update ON {table} FOR UPDATE USING (tenant_id = (SELECT kb.current_tenant()))",
-        "tenant_delete ON {table} FOR DELETE USING (tenant_id = (SELECT kb.current_tenant()))",
-    ] {
-        spi::execute_utility(&format!("CREATE POLICY {}", policy.replace("{table}", &table)))?;
-    }
-    Ok(())
 }
 
 /// Makes DROP EXTENSION drop a vector table, and lets queries read it. Nobody else may: distances between vectors would

@@ -1,6 +1,7 @@
 //! Promise 6: no tenant reads another's rows, by any function, view or error message.
 
 mod bound;
+mod moved;
 mod quotas;
 mod shared;
 

@@ -99,7 +99,15 @@ fn a_document_and_the_number_of_knowledge_bases_are_bounded_and_said() {
     );
     assert_eq!(
         a.all::<String>("SELECT concat_ws(' ', kb_id, what, used, allowed) FROM kb.quota_status ORDER BY 1"),
-        ["bytes 10 1000", "k documents 1 5", "k3 documents 0 5", "knowledge_bases 2 2", "tokens_per_day 0 7"]
+        [
+            "attached_tables 0 100",
+            "bytes 10 1000",
+            "k documents 1 5",
+            "k3 documents 0 5",
+            "knowledge_bases 2 2",
+            "metadata_indexes 0 8",
+            "tokens_per_day 0 7"
+        ]
     );
     for (sql, code) in [
         ("SELECT kb.set_quota('a', bytes => -1)", "22023"),
@@ -182,7 +190,7 @@ fn rows_of_attached_tables_beyond_a_quota_fail_and_are_retried_when_there_is_roo
     assert_eq!(a.count("kb.documents WHERE status = 'ready'"), 2);
     a.run("DELETE FROM t");
     a.wait("k");
-    assert_eq!((counted(&mut db), a.count("kb.documents")), ((0, 0), 0));
+    assert_eq!((counted(&mut db).1, a.count("kb.documents")), (0, 0));
 }
 
 #[test]
@@ -270,4 +278,165 @@ fn what_others_have_costs_a_tenant_with_a_quota_nothing() {
     }
     let each = (rows_read(&mut a) - before) / 100;
     assert!(each < 300, "{each} rows are read one by one for a put and a delete");
+}
+
+#[test]
+fn all_that_a_tenant_stores_counts_and_makes_room_again_when_it_is_gone() {
+    let Some((_cluster, mut db, mut a)) = tenant("bytes => 1000") else { return };
+    db.run("CREATE TABLE t (id int PRIMARY KEY, body text); ALTER TABLE t OWNER TO a");
+    a.run("SELECT kb.create_eval_set('k', 'set')");
+    let empty = counted(&mut db).0;
+    assert_eq!(empty, 3);
+    let text = "repeat('x', 600)";
+    // Each with how it goes again.
+    for (stores, ends) in [
+        (
+            format!("SELECT kb.put_document('k', 'd', 'A text.', title => {text})"),
+            "SELECT kb.delete_document('k', 'd')",
+        ),
+        (
+            format!("SELECT kb.put_document('k', 'd', 'A text.', uri => {text})"),
+            "SELECT kb.delete_document('k', 'd')",
+        ),
+        (
+            format!(
+                "SELECT kb.put_document('k', 'd', 'A text.', metadata => jsonb_build_object('a', {text}))"
+            ),
+            "SELECT kb.delete_document('k', 'd')",
+        ),
+        (
+            format!("SELECT kb.alter_knowledge_base('k', description => {text})"),
+            "SELECT kb.alter_knowledge_base('k', description => '')",
+        ),
+        (
+            format!("SELECT kb.alter_knowledge_base('k', metadata => jsonb_build_object('a', {text}))"),
+            "SELECT kb.alter_knowledge_base('k', metadata => '{}')",
+        ),
+        (
+            format!("SELECT kb.create_knowledge_base('l', 'hash', description => {text})"),
+            "SELECT kb.drop_knowledge_base('l')",
+        ),
+        (
+            format!("SELECT kb.put_eval_question('k', 'set', 'q', {text}, '[]')"),
+            "SELECT kb.delete_eval_question('k', 'set', 'q')",
+        ),
+        (
+            format!("SELECT kb.put_eval_question('k', 'set', 'q', {text}, '[]')"),
+            "SELECT kb.drop_eval_set('k', 'set'); SELECT kb.create_eval_set('k', 'set')",
+        ),
+        (
+            format!(
+                "SELECT kb.load_eval('k', 'set', jsonb_build_object('_id', 'q', 'text', {text})::text, E'q\td\t1')"
+            ),
+            "SELECT kb.delete_eval_question('k', 'set', 'q')",
+        ),
+        (
+            format!("SELECT kb.attach_table('k', 't', '{{{{body}}}} ' || {text})"),
+            "SELECT kb.detach_table('k', 't')",
+        ),
+    ] {
+        a.run(&stores);
+        let used = counted(&mut db).0;
+        assert!((empty + 600..empty + 950).contains(&used), "{stores}: {used}");
+        // The same once more, as another document, is too much.
+        let more = format!("SELECT kb.put_document('k', 'more', {text})");
+        assert_eq!(a.fault(&more).code, FULL, "{stores}");
+        // Counted anew it is as much.
+        db.run("SELECT kb.set_quota('a', bytes => 1000)");
+        assert_eq!(counted(&mut db).0, used, "{stores}");
+        a.run(ends);
+        assert_eq!(counted(&mut db).0, empty, "{ends}");
+    }
+    // Whatever is over it is refused, and leaves nothing.
+    let fault = a.fault("SELECT kb.alter_knowledge_base('k', description => repeat('x', 1001))");
+    assert_eq!(fault.code, FULL);
+    assert!(fault.text.contains("may have 1000 bytes at most"), "{fault:?}");
+    assert_eq!(a.fault("SELECT kb.put_eval_question('k', 'set', 'q', repeat('x', 1001), '[]')").code, FULL);
+    assert_eq!(counted(&mut db).0, empty);
+}
+
+#[test]
+fn what_stays_of_a_document_that_is_put_again_still_counts() {
+    let Some((_cluster, mut db, mut a)) = tenant("bytes => 5000") else { return };
+    let title = "title => repeat('t', 100), uri => repeat('u', 200), metadata => jsonb_build_object('a', repeat('m', 300))";
+    a.run(&format!("SELECT kb.put_document('k', 'd', 'A text.', {title})"));
+    let all = counted(&mut db).0;
+    assert_eq!(all, 7 + 100 + 200 + 300 + 9);
+    for _ in 0..3 {
+        a.run("SELECT kb.put_document('k', 'd', 'A text.')");
+        assert_eq!(counted(&mut db).0, all);
+        a.run("SELECT kb.put_document('k', 'd', 'A texT.', metadata => '{}')");
+        a.run(&format!("SELECT kb.put_document('k', 'd', 'A text.', {title})"));
+        a.wait("k");
+        assert_eq!(counted(&mut db).0, all);
+    }
+    // A title that the worker finds in the text is no credit when the document goes.
+    a.run("SELECT kb.put_document('k', 'h.html', '<title>' || repeat('t', 900) || '</title><p>A page.</p>')");
+    a.wait("k");
+    a.run("SELECT kb.delete_document('k', 'h.html')");
+    assert_eq!(counted(&mut db).0, all);
+}
+
+#[test]
+fn no_tenant_takes_all_of_what_the_server_has_and_an_administrator_gives_more() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.run("CREATE ROLE a LOGIN IN ROLE kb_writer; CREATE ROLE b LOGIN IN ROLE kb_writer;
+        SELECT kb.bind_role('a', 'a'), kb.bind_role('b', 'b');
+        ALTER DATABASE app SET kb.tenant_knowledge_bases = 3; ALTER DATABASE app SET kb.tenant_attached_tables = 1");
+    let (mut a, mut b) = (cluster.connect_as(APP, "a"), cluster.connect_as(APP, "b"));
+    for n in 1..=3 {
+        a.run(&format!("SELECT kb.create_knowledge_base('k{n}', 'hash')"));
+    }
+    let fault = a.fault("SELECT kb.create_knowledge_base('k4', 'hash')");
+    assert_eq!(fault.code, FULL);
+    assert!(fault.text.contains("may have 3 knowledge bases at most"), "{fault:?}");
+    b.run("SELECT kb.create_knowledge_base('k', 'hash')");
+    // Of the 32 keys that may be indexed in a database it has eight, each of which counts once.
+    for n in 1..=8 {
+        a.run(&format!(
+            "SELECT kb.index_metadata('k1', 'key {n}', 'text'), kb.index_metadata('k2', 'key {n}', 'text')"
+        ));
+    }
+    assert_eq!(a.fault("SELECT kb.index_metadata('k1', 'key 9', 'text')").code, FULL);
+    b.run("SELECT kb.index_metadata('k', 'key of b', 'text')");
+    // And as many tables.
+    for table in ["t", "u"] {
+        db.run(&format!(
+            "CREATE TABLE {table} (id int PRIMARY KEY, body text); ALTER TABLE {table} OWNER TO a"
+        ));
+    }
+    a.run("SELECT kb.attach_table('k1', 't', 'body'); SELECT kb.attach_table('k1', 't', '{body}')");
+    assert_eq!(a.fault("SELECT kb.attach_table('k2', 'u', 'body')").code, FULL);
+    assert_eq!(
+        a.all::<String>("SELECT concat_ws(' ', what, used, allowed) FROM kb.quota_status ORDER BY 1"),
+        ["attached_tables 1 1", "knowledge_bases 3 3", "metadata_indexes 8 8"]
+    );
+    // One tenant gets more; and who has the database to himself has no limit.
+    db.run("SELECT kb.set_quota('a', knowledge_bases => 4, attached_tables => 2, metadata_indexes => 9)");
+    a.run("SELECT kb.create_knowledge_base('k4', 'hash'), kb.index_metadata('k1', 'key 9', 'text')");
+    a.run("SELECT kb.attach_table('k2', 'u', 'body')");
+    assert_eq!(a.fault("SELECT kb.create_knowledge_base('k5', 'hash')").code, FULL);
+    let mut own = cluster.connect(APP);
+    for n in 1..=5 {
+        own.run(&format!("SELECT kb.create_knowledge_base('own {n}', 'hash')"));
+    }
+    assert_eq!(own.count("kb.quota_status"), 0);
+    // Sessions that make some at once have no more together.
+    let mut others: Vec<_> = (0..3).map(|_| cluster.connect_as(APP, "b")).collect();
+    b.run("BEGIN; SELECT kb.create_knowledge_base('l', 'hash')");
+    std::thread::scope(|scope| {
+        let made: Vec<_> = others
+            .iter_mut()
+            .enumerate()
+            .map(|(n, session)| {
+                scope.spawn(move || {
+                    session.try_run(&format!("SELECT kb.create_knowledge_base('m{n}', 'hash')")).is_ok()
+                })
+            })
+            .collect();
+        until(SOON, "they wait", || db.count("pg_locks WHERE NOT granted AND locktype = 'advisory'") == 3);
+        b.run("COMMIT");
+        assert_eq!(made.into_iter().map(|made| made.join().unwrap()).filter(|made| *made).count(), 1);
+    });
 }

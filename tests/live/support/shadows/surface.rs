@@ -118,7 +118,12 @@ fn plausible(function: &str, name: &str, ty: &str) -> Option<String> {
         (_, "relevant") => r#"["d1", {"external_id": "d2", "grade": 2, "start": 0, "end": 9}]"#,
         (_, "option_sets") => r#"ARRAY['{"mode": "keyword", "k": 3}'::pg_catalog.jsonb]"#,
         ("bind_role" | "unbind_role", "role_name") => "pg_monitor",
-        ("bind_role" | "unbind_role" | "share" | "unshare" | "set_quota", "tenant") => "other",
+        (
+            "bind_role" | "unbind_role" | "share" | "unshare" | "set_quota" | "move_knowledge_base",
+            "tenant",
+        ) => "other",
+        ("_allowed", "what") => "knowledge_bases",
+        ("_delete_vectors", "relation") => "vectors_0",
         ("set_quota", "documents") => "1",
         ("create_reranker" | "create_llm", "id") => "fresh",
         ("create_reranker", "provider") => "llm",

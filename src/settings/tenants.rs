@@ -1,0 +1,50 @@
+//! What a tenant may take by default of what all tenants have in common.
+
+use crate::model::quota::Thing;
+use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
+
+static KNOWLEDGE_BASES: GucSetting<i32> = GucSetting::<i32>::new(200);
+static ATTACHED_TABLES: GucSetting<i32> = GucSetting::<i32>::new(100);
+static METADATA_INDEXES: GucSetting<i32> = GucSetting::<i32>::new(8);
+
+/// Defines these settings. A superuser's to say: what one tenant takes, all others lack.
+pub fn define() {
+    for (name, what, setting) in [
+        (
+            c"kb.tenant_knowledge_bases",
+            c"Knowledge bases that a tenant may have by default.",
+            &KNOWLEDGE_BASES,
+        ),
+        (
+            c"kb.tenant_attached_tables",
+            c"Attached tables that a tenant may have by default.",
+            &ATTACHED_TABLES,
+        ),
+        (
+            c"kb.tenant_metadata_indexes",
+            c"Keys of metadata that a tenant may have indexed by default.",
+            &METADATA_INDEXES,
+        ),
+    ] {
+        GucRegistry::define_int_guc(
+            name,
+            what,
+            c"-1: as many as it likes. kb.set_quota sets it for one tenant; tenant '' has no limit by default.",
+            setting,
+            -1,
+            i32::MAX,
+            GucContext::Suset,
+            GucFlags::default(),
+        );
+    }
+}
+
+/// Things of a kind that a tenant may have where its quota says nothing; None: as many as it likes.
+pub fn quota(thing: Thing) -> Option<i64> {
+    let setting = match thing {
+        Thing::KnowledgeBases => &KNOWLEDGE_BASES,
+        Thing::AttachedTables => &ATTACHED_TABLES,
+        Thing::MetadataIndexes => &METADATA_INDEXES,
+    };
+    Some(i64::from(setting.get())).filter(|most| *most >= 0)
+}

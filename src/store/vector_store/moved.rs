@@ -1,0 +1,36 @@
+//! Vectors that become another tenant's.
+
+use super::segments::new_number;
+use super::{Health, VectorDb};
+use crate::error::Result;
+use crate::pg::spi::{self, Arg};
+
+/// Gives the vectors of a tenant in all builds of a knowledge base to another one. They get numbers above all that an index has, as if
+/// they were new: an index is written when it is built, not row by row. Their chunks are locked. As the owner.
+pub fn move_vectors(kb_no: i64, from: &str, to: &str) -> Result<()> {
+    let sql = format!("SELECT {}, b.build_no FROM kb.builds b WHERE b.kb_no = $1", VectorDb::columns("b"));
+    let row = |row: &spi::Row| Ok((VectorDb::read(row, 0)?, row.get::<i64>(5)?));
+    for (vector_db, build_no) in spi::write(&sql, &[Arg::Long(kb_no)], row)? {
+        if vector_db.store().health()? != Health::Ready {
+            continue;
+        }
+        let table = vector_db.table();
+        let number = format!("SELECT {}", new_number(&table, "$1"));
+        let Some(number) = spi::write_one(&number, &[Arg::Long(build_no)], |row| row.get::<i32>(0))? else {
+            continue;
+        };
+        spi::execute(
+            &format!(
+                "UPDATE ONLY {table} SET tenant_id = $3, segment = $4 WHERE build_no = $1 AND tenant_id = $2"
+            ),
+            &[Arg::Long(build_no), Arg::Text(from), Arg::Text(to), Arg::Int(number)],
+        )?;
+        // Packed are those that come after them.
+        spi::execute("DELETE FROM kb.tail_vectors WHERE build_no = $1", &[Arg::Long(build_no)])?;
+        spi::execute(
+            "UPDATE kb.tails SET first = $2 WHERE build_no = $1",
+            &[Arg::Long(build_no), Arg::Int(number.saturating_add(1))],
+        )?;
+    }
+    Ok(())
+}

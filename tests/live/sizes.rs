@@ -1,0 +1,139 @@
+//! What users store is bounded, in each of its fields, and all of it counts towards a quota.
+
+use crate::support::{APP, Db, texts};
+
+const LONG: usize = 5_000_000;
+
+/// Each field that a member of kb_writer fills, with something that is too long for it.
+fn too_long() -> Vec<(&'static str, String)> {
+    let (text, json) =
+        (format!("repeat('x', {LONG})"), format!("jsonb_build_object('a', repeat('x', {LONG}))"));
+    let put = |fields: &str| format!("SELECT kb.put_document('k', 'd', 'A text.', {fields})");
+    vec![
+        ("external_id", format!("SELECT kb.put_document('k', {text}, 'A text.')")),
+        ("title", put(&format!("title => {text}"))),
+        ("uri", put(&format!("uri => {text}"))),
+        ("content_type", put(&format!("content_type => {text}"))),
+        ("metadata", put(&format!("metadata => {json}"))),
+        (
+            "title of documents",
+            format!(
+                "SELECT kb.put_documents('k', ARRAY[jsonb_build_object('external_id', 'd', 'content', 'x', 'title', {text})])"
+            ),
+        ),
+        ("id", format!("SELECT kb.create_knowledge_base({text}, 'hash')")),
+        ("description", format!("SELECT kb.create_knowledge_base('l', 'hash', description => {text})")),
+        (
+            "metadata of a knowledge base",
+            format!("SELECT kb.create_knowledge_base('l', 'hash', metadata => {json})"),
+        ),
+        ("new description", format!("SELECT kb.alter_knowledge_base('k', description => {text})")),
+        ("new metadata", format!("SELECT kb.alter_knowledge_base('k', metadata => {json})")),
+        (
+            "retrieval",
+            "SELECT kb.alter_knowledge_base('k', retrieval => jsonb_build_object('allowed_metadata_keys',
+                (SELECT jsonb_agg('key ' || n) FROM generate_series(1, 90000) n)))"
+                .into(),
+        ),
+        ("evaluation set", format!("SELECT kb.create_eval_set('k', {text})")),
+        ("question_id", format!("SELECT kb.put_eval_question('k', 'set', {text}, 'A question?', '[]')")),
+        ("question", format!("SELECT kb.put_eval_question('k', 'set', 'q', {text}, '[]')")),
+        (
+            "judgements",
+            "SELECT kb.put_eval_question('k', 'set', 'q', 'A question?',
+                (SELECT jsonb_agg(n || repeat('x', 900)) FROM generate_series(1, 5000) n))"
+                .into(),
+        ),
+        ("filter", format!("SELECT kb.put_eval_question('k', 'set', 'q', 'A question?', '[]', {json})")),
+        (
+            "loaded question",
+            format!(
+                "SELECT kb.load_eval('k', 'loaded', jsonb_build_object('_id', 'q', 'text', {text})::text, E'q\\td\\t1')"
+            ),
+        ),
+        ("key", format!("SELECT kb.index_metadata('k', {text}, 'text')")),
+        ("tenant", format!("SELECT kb.share('k', {text})")),
+        ("template", format!("SELECT kb.attach_table('k', 't', '{{{{body}}}} ' || {text})")),
+    ]
+}
+
+/// Bytes in the tables where a tenant's own are.
+fn stored(db: &mut Db) -> i64 {
+    let tables = [
+        "knowledge_bases",
+        "documents",
+        "chunks",
+        "eval_sets",
+        "eval_questions",
+        "sources",
+        "shares",
+        "jobs",
+    ];
+    let sizes = tables.map(|table| format!("(SELECT coalesce(sum(length(t::text)), 0) FROM kb.{table} t)"));
+    db.one(&format!("SELECT ({})::bigint", sizes.join(" + ")))
+}
+
+#[test]
+fn every_field_that_a_writer_fills_is_bounded_with_or_without_a_quota() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.run("CREATE ROLE a LOGIN IN ROLE kb_writer; SELECT kb.bind_role('a', 'a')");
+    let mut a = cluster.connect_as(APP, "a");
+    a.run("SELECT kb.create_knowledge_base('k', 'hash'); SELECT kb.create_eval_set('k', 'set')");
+    db.run("CREATE TABLE t (id int PRIMARY KEY, body text); ALTER TABLE t OWNER TO a");
+    for quota in ["", "SELECT kb.set_quota('a', bytes => 1000)"] {
+        db.run(quota);
+        let before = stored(&mut db);
+        for (what, sql) in too_long() {
+            let fault = a.fault(&sql);
+            assert!(["54000", "22023", "0A000"].contains(&fault.code.as_str()), "{what}: {fault:?}");
+            // Nor does the message repeat what is too long.
+            assert!(fault.text.len() < 20_000, "{what}: {} bytes", fault.text.len());
+            assert!(stored(&mut db) < before + 1000, "{what}");
+        }
+    }
+    let fault =
+        a.fault(&format!("SELECT kb.put_document('k', 'd', 'A text.', title => repeat('x', {LONG}))"));
+    assert_eq!(fault.message, "title of document \"d\" is too long");
+    assert!(fault.text.contains("It has 5000000 bytes; at most 4000 are taken."), "{fault:?}");
+    assert!(fault.text.contains("Shorten it"), "{fault:?}");
+    // What is as long as it may be is taken.
+    db.run("SELECT kb.set_quota('a')");
+    a.run(
+        "SELECT kb.put_document('k', 'd', 'A text.', title => repeat('x', 4000), uri => repeat('u', 4000))",
+    );
+}
+
+#[test]
+fn a_row_whose_title_is_too_long_is_listed_and_one_that_its_text_has_is_cut() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.run("CREATE TABLE t (id int PRIMARY KEY, title text, body text)");
+    db.run(
+        "INSERT INTO t VALUES (1, 'Short', 'The first row.'), (2, repeat('x', 3000000), 'The second row.')",
+    );
+    db.create_kb("k", "hash", r#"{"context": "title > heading"}"#);
+    db.run("SELECT kb.attach_table('k', 't', 'body', title => 'title')");
+    db.wait("k");
+    assert_eq!(
+        db.all::<String>("SELECT external_id || ' ' || sqlstate || ' ' || error FROM kb.failures"),
+        [
+            "2 54000 title of document \"2\" is too long: It has 3000000 bytes; at most 4000 are taken. (Shorten it; what is to be found belongs in the content.)"
+        ]
+    );
+    assert_eq!(db.count("kb.documents WHERE status = 'ready'"), 1);
+    db.run("UPDATE t SET title = 'Shorter' WHERE id = 2");
+    db.wait("k");
+    assert_eq!(db.count("kb.documents WHERE status = 'ready'"), 2);
+    // A title of a page, and a heading.
+    let long = "é".repeat(9_000);
+    db.put(
+        "k",
+        "page.html",
+        &format!("<html><head><title>{long}</title></head><body><p>A page.</p></body></html>"),
+    );
+    db.put("k", "page.md", &format!("# {long}\n\n{}", texts::text(1, 40, 40)));
+    db.wait("k");
+    assert_eq!(db.count("kb.documents WHERE octet_length(title) = 4000"), 1);
+    assert_eq!(db.one::<i32>("SELECT max(octet_length(locator #>> '{headings,0}')) FROM kb.chunks"), 1000);
+}

@@ -1,0 +1,227 @@
+//! A knowledge base that is given to another tenant: all of it, at once, and only to that one.
+
+use super::as_tenant;
+use crate::stub::{Options, Stub};
+use crate::support::{APP, Cluster, Db, SOON, assert_sound, texts, until};
+
+const CHUNKING: &str = r#"{"strategy": "fixed", "size": 10, "overlap": 0}"#;
+
+/// Rows by table and tenant, in every table whose rows have a tenant, but for what is of those who asked or paid, and quotas.
+fn rows(db: &mut Db, tenant: &str) -> Vec<String> {
+    let tables: Vec<String> = db.all(
+        "SELECT c.relname::text FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+         WHERE c.relnamespace = 'kb'::regnamespace AND c.relkind = 'r' AND a.attname = 'tenant_id' AND c.relname NOT IN
+             ('usage', 'query_log', 'query_feedback', 'quotas', 'quota_counts', 'tenant_roles', 'shares') ORDER BY 1",
+    );
+    let count = |table: &String| {
+        let rows = db.count(&format!("kb.{table} WHERE tenant_id = '{tenant}'"));
+        // The worker merges words, and packs and unpacks vectors, when it likes.
+        let rows = if table.starts_with("bm25") || table.starts_with("tail") { rows.min(1) } else { rows };
+        format!("{table} {rows}")
+    };
+    tables.iter().map(count).filter(|line| !line.ends_with(" 0")).collect()
+}
+
+/// Tenants a and b, and an administrator; a has knowledge base k with whatever there can be.
+fn fixture(cluster: &Cluster) -> (Db, Db, Db) {
+    let mut db = cluster.connect(APP);
+    for (role, group) in [("a", "kb_writer"), ("b", "kb_writer"), ("chief", "kb_admin")] {
+        db.run(&format!("CREATE ROLE {role} LOGIN IN ROLE {group}"));
+    }
+    let (mut a, b) = (as_tenant(cluster, "a"), as_tenant(cluster, "b"));
+    a.create_kb("k", "hash", CHUNKING);
+    for n in 0..4 {
+        a.put("k", &format!("d{n}"), &texts::text(n, 3, 30));
+    }
+    a.wait("k");
+    a.run("SELECT kb.ingest('k'), kb.index_metadata('k', 'key', 'text'), kb.create_eval_set('k', 'set');
+        SELECT kb.put_eval_question('k', 'set', 'q', 'Which harbor?', '[\"d1\"]'), kb.measure_recall('k', 3, 'chunks'),
+               kb.share('k', 'b'), kb.share('k', 'c')");
+    a.wait("k");
+    (db, a, b)
+}
+
+fn chunk_ids(db: &mut Db) -> Vec<String> {
+    db.all("SELECT chunk_id::text FROM kb.chunks ORDER BY 1")
+}
+
+#[test]
+fn all_rows_change_hands_in_one_commit_and_chunks_keep_their_ids() {
+    let cluster = crate::cluster!();
+    let (mut db, mut a, mut b) = fixture(&cluster);
+    let mut chief = cluster.connect_as(APP, "chief");
+    chief.run("SET kb.tenant = 'a'");
+    let (before, ids) = (rows(&mut db, "a"), chunk_ids(&mut db));
+    assert!(before.len() >= 10, "{before:?}");
+    let question = "SELECT external_id FROM kb.query('k', 'ships in the harbor', 3, mode => 'hybrid')";
+    let answer: Vec<String> = a.all(question);
+    assert_eq!(answer.len(), 3);
+    // Until it is committed nobody sees anything of it, and rolled back it has not been.
+    chief.run("BEGIN; SELECT kb.move_knowledge_base('k', 'b')");
+    assert_eq!(a.all::<String>(question), answer);
+    chief.run("ROLLBACK");
+    assert_eq!(rows(&mut db, "a"), before);
+    chief.run("SELECT kb.move_knowledge_base('k', 'b')");
+    // Vectors are packed when they are written; until they have an index these are compared as they are.
+    let moved: Vec<String> = before.into_iter().filter(|line| !line.starts_with("tail")).collect();
+    assert_eq!((rows(&mut db, "a"), rows(&mut db, "b")), (Vec::new(), moved));
+    assert_eq!(a.fault(question).code, "42704");
+    assert_eq!(a.count("kb.documents") + a.count("kb.chunks") + a.count("kb.eval_questions"), 0);
+    b.wait("k");
+    assert_eq!(b.all::<String>(question), answer);
+    // With c it is shared as before.
+    let mut c = as_tenant(&cluster, "a");
+    c.run("SET kb.tenant = 'c'");
+    assert_eq!(c.all::<String>(question), answer);
+    assert_eq!(db.all::<String>("SELECT tenant_id || ' ' || owner_id FROM kb.shares"), ["c b"]);
+    assert_eq!(chunk_ids(&mut db), ids);
+    assert_sound(&mut db, "k", 4, 0);
+    // An edit keeps the chunks that it does not change, and what is deleted is gone with its vectors.
+    b.put("k", "d1", &format!("{} And one more sentence at its very end.", texts::text(1, 3, 30)));
+    b.wait("k");
+    let after = chunk_ids(&mut db);
+    let kept = ids.iter().filter(|id| after.contains(id)).count();
+    assert!(kept >= ids.len() - 3, "{kept} of {}", ids.len());
+    b.run("SELECT kb.delete_document('k', 'd0'), kb.ingest('k', 'replace')");
+    b.wait("k");
+    let tables = "pg_class WHERE relnamespace = 'kb'::regnamespace AND relname ~ '^vectors_[0-9]+$'";
+    until(SOON, "the old build and its table are gone", || db.count("kb.builds") == 1 && db.count(tables) == 1);
+    assert_sound(&mut db, "k", 3, 0);
+    assert_eq!(rows(&mut db, "a"), [""; 0]);
+}
+
+#[test]
+fn what_the_worker_has_under_way_is_the_new_tenants_when_it_is_done() {
+    let stub = Stub::start(Options::default());
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    stub.hold(true);
+    db.create_stub_embedder("e", &stub, r#"{"timeout_ms": 60000}"#);
+    db.run("SET kb.tenant = 'a'");
+    db.create_kb("k", "e", CHUNKING);
+    db.put("k", "sent", &texts::text(1, 3, 30));
+    until(SOON, "its chunks are written", || db.count("kb.chunks") > 3);
+    // One more that nobody has looked at.
+    db.run("BEGIN");
+    db.put("k", "waits", &texts::text(2, 3, 30));
+    db.run("SELECT kb.move_knowledge_base('k', 'b'); COMMIT");
+    assert_eq!(db.all::<String>("SELECT DISTINCT tenant_id FROM kb.jobs"), ["b"]);
+    stub.hold(false);
+    db.run("SET kb.tenant = 'b'");
+    db.wait("k");
+    assert_eq!(rows(&mut db, "a"), [""; 0]);
+    assert_sound(&mut db, "k", 2, 0);
+    let texts = db.one::<i64>("SELECT count(DISTINCT content) FROM kb.chunks");
+    assert_eq!(db.count("kb.query('k', 'ships', 50, min_score => -1)"), texts);
+}
+
+#[test]
+fn rows_of_attached_tables_go_with_it_by_what_their_column_says() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.run("CREATE TABLE t (id int PRIMARY KEY, body text); CREATE TABLE u (id text PRIMARY KEY, whose text, body text);
+        SET kb.tenant = 'a'");
+    db.create_kb("k", "hash", CHUNKING);
+    db.run("SELECT kb.attach_table('k', 't', 'body'), kb.attach_table('k', 'u', 'body', tenant => 'whose');
+        INSERT INTO t VALUES (1, 'A row of nobody.');
+        INSERT INTO u VALUES ('of a', 'a', 'A row of a.'), ('of b', 'b', 'A row of b.'), ('of none', NULL, 'A row of none.')");
+    db.wait("k");
+    let of = "SELECT tenant_id || ' ' || external_id FROM kb.documents WHERE status = 'ready' ORDER BY 1";
+    assert_eq!(db.all::<String>(of), [" of none", "a 1", "a of a", "b of b"]);
+    db.run("SELECT kb.move_knowledge_base('k', 'b'); SET kb.tenant = 'b'");
+    db.wait("k");
+    let moved = [" of none", "a of a", "b 1", "b of b"];
+    until(SOON, "rows are the tenants' that they say", || db.all::<String>(of) == moved);
+    db.run("INSERT INTO t VALUES (2, 'Another row.'); DELETE FROM u WHERE id = 'of b'; UPDATE u SET body = 'New.' WHERE id = 'of none'");
+    db.wait("k");
+    assert_eq!(db.all::<String>(of), [" of none", "a of a", "b 1", "b 2"]);
+    assert_eq!(db.all::<String>("SELECT content FROM kb.documents WHERE external_id = 'of none'"), ["New."]);
+}
+
+#[test]
+fn who_may_not_have_it_gets_nothing() {
+    let cluster = crate::cluster!();
+    let (mut db, mut a, mut b) = fixture(&cluster);
+    let moves = "SELECT kb.move_knowledge_base('k', 'b')";
+    assert_eq!(a.fault(moves).code, "42501");
+    db.run("GRANT kb_admin TO a; SELECT kb.bind_role('a', 'a')");
+    assert_eq!(cluster.connect_as(APP, "a").fault(moves).code, "42501");
+    db.run("SET kb.tenant = 'a'");
+    let before = rows(&mut db, "a");
+    let counted = |db: &mut Db, tenant: &str| -> i64 {
+        db.one(&format!(
+            "SELECT coalesce(sum(documents), 0)::bigint FROM kb.quota_counts WHERE tenant_id = '{tenant}'"
+        ))
+    };
+    // Not beyond the quota of the new one, whatever bounds it.
+    db.run("SELECT kb.set_quota('a', bytes => 1000000)");
+    for quota in ["documents => 3", "bytes => 100", "knowledge_bases => 0", "metadata_indexes => 0"] {
+        db.run(&format!("SELECT kb.set_quota('b', {quota})"));
+        assert_eq!(db.fault(moves).code, "53400", "{quota}");
+        assert_eq!((rows(&mut db, "a"), counted(&mut db, "a")), (before.clone(), 4));
+    }
+    // Nor where a name is taken, by a knowledge base or a document, or for a role that may not have rows of b.
+    b.create_kb("k", "hash", "{}");
+    assert_eq!(db.fault(moves).code, "42710");
+    b.run("SELECT kb.drop_knowledge_base('k')");
+    db.run("CREATE TABLE t (id text PRIMARY KEY, body text); ALTER TABLE t OWNER TO a; SELECT kb.attach_table('k', 't', 'body')");
+    let fault = db.fault(moves);
+    assert_eq!(fault.code, "55000");
+    assert!(fault.message.contains("role \"a\", whose table public.t is attached"), "{fault:?}");
+    db.run("SELECT kb.detach_table('k', 't')");
+    for (sql, code) in [
+        ("SELECT kb.move_knowledge_base('k', 'a')", "22023"),
+        ("SELECT kb.move_knowledge_base('k', E'a\\n')", "22023"),
+        ("SELECT kb.move_knowledge_base('none', 'b')", "42704"),
+        ("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT kb.move_knowledge_base('k', 'b')", "55000"),
+    ] {
+        assert_eq!(db.fault(sql).code, code, "{sql}");
+        db.run("ROLLBACK");
+    }
+    assert_eq!(rows(&mut db, "a"), before);
+    // Where there is room, it is counted for who has it.
+    db.run("SELECT kb.set_quota('b', documents => 4)");
+    db.run(moves);
+    assert_eq!((counted(&mut db, "a"), counted(&mut db, "b")), (0, 4));
+    b.wait("k");
+    assert_eq!(b.fault("SELECT kb.put_document('k', 'fifth', 'One too many.')").code, "53400");
+}
+
+#[test]
+fn rows_that_nobody_could_read_are_refused_and_all_tenants_are_no_tenant() {
+    let cluster = crate::cluster!();
+    let mut db = cluster.connect(APP);
+    db.run("CREATE TABLE t (id int PRIMARY KEY, whose text, body text); INSERT INTO t VALUES (1, 'acme', 'A row of acme.')");
+    db.create_kb("k", "hash", "{}");
+    let attach = "SELECT kb.attach_table('k', 't', 'body', tenant => 'whose')";
+    let fault = db.fault(attach);
+    assert_eq!(fault.code, "55000");
+    assert!(fault.message.contains("could be read by nobody in knowledge base \"k\""), "{fault:?}");
+    for way in ["SET kb.tenant = 'shared'", "kb.move_knowledge_base", "kb.share"] {
+        assert!(fault.text.contains(way), "{fault:?}");
+    }
+    let asked = |db: &mut Db| {
+        db.run("SET kb.tenant = 'acme'");
+        let found = db.found("k", "row", 5);
+        db.run("RESET kb.tenant");
+        found
+    };
+    // Each of these ways makes it work.
+    db.run("SELECT kb.share('k', 'acme')");
+    db.run(attach);
+    db.wait("k");
+    until(SOON, "acme's row is ready", || db.count("kb.documents WHERE status = 'ready'") == 1);
+    assert_eq!(asked(&mut db), ["1"]);
+    db.run(
+        "SELECT kb.unshare('k', 'acme'), kb.detach_table('k', 't'), kb.move_knowledge_base('k', 'shared');
+        SET kb.tenant = 'shared'",
+    );
+    db.run(attach);
+    until(SOON, "acme's row is ready", || db.count("kb.documents WHERE status = 'ready'") == 1);
+    assert_eq!(asked(&mut db), ["1"]);
+    db.create_kb("l", "hash", "{}");
+    let fault = db.fault("SELECT kb.share('l', '*')");
+    assert_eq!(fault.code, "55000");
+    assert!(fault.text.contains("Every tenant reads what tenant \"shared\" has"), "{fault:?}");
+    assert_eq!(db.count("kb.shares"), 0);
+}
