@@ -367,10 +367,12 @@ BEGIN
     END LOOP;
 END
 $$;
--- A vector belongs to a chunk. A foreign key from each vector table would have PostgreSQL look into all of them for each chunk that is
--- deleted, and lock kb.chunks when one is made or dropped. So three triggers hold the same true: of a vector that is written this one
--- locks the chunk, or refuses the vector; of chunks, and of builds, that are deleted the next two delete the vectors, in the one table
--- that has them. Vector tables get theirs when they are made (src/store/vector_store/table.rs).
+-- A vector belongs to a chunk. This is not a foreign key, for two reasons. With one from each vector table, PostgreSQL looks into every
+-- vector table for each chunk that is deleted, so that one tenant's knowledge bases slow everybody's deletes. And making it locks
+-- kb.chunks, so that a table would have none until the worker could add it. These triggers are checked by the database for every writer at
+-- all times, from the first moment of a table on: of a vector that is written vector_written locks the chunk, or refuses the vector; of
+-- chunks and builds that are deleted chunks_deleted and builds_deleted delete the vectors, in the one table that has them. Vector tables
+-- get theirs when they are made (src/store/vector_store/table.rs).
 CREATE FUNCTION kb._vector_written() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS
 $$BEGIN
     PERFORM FROM kb.chunks c WHERE c.build_no = NEW.build_no AND c.chunk_id = NEW.chunk_id FOR KEY SHARE;
@@ -403,6 +405,23 @@ END$$;
 COMMENT ON FUNCTION kb._builds_deleted() IS 'Internal: deletes the vectors of deleted builds.';
 CREATE TRIGGER builds_deleted AFTER DELETE ON kb.builds REFERENCING OLD TABLE AS gone
     FOR EACH STATEMENT EXECUTE FUNCTION kb._builds_deleted();
+-- What kb never does, but a superuser could.
+CREATE FUNCTION kb._chunks_truncated() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS
+$$BEGIN
+    PERFORM kb._delete_vectors(b.build_no, b.table_name) FROM kb.builds b;
+    RETURN NULL;
+END$$;
+COMMENT ON FUNCTION kb._chunks_truncated() IS 'Internal: deletes all vectors before all chunks are deleted.';
+CREATE TRIGGER chunks_truncated BEFORE TRUNCATE ON kb.chunks FOR EACH STATEMENT EXECUTE FUNCTION kb._chunks_truncated();
+CREATE FUNCTION kb._chunk_renamed() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS
+$$BEGIN
+    RAISE foreign_key_violation USING
+        MESSAGE = pg_catalog.format('the key of chunk %s of build %s cannot be changed', OLD.chunk_id, OLD.build_no),
+        DETAIL = 'Its vector has it, too.', SCHEMA = TG_TABLE_SCHEMA, TABLE = TG_TABLE_NAME, CONSTRAINT = TG_NAME;
+END$$;
+COMMENT ON FUNCTION kb._chunk_renamed() IS 'Internal: refuses another key for a chunk.';
+CREATE TRIGGER chunk_renamed AFTER UPDATE OF build_no, chunk_id ON kb.chunks FOR EACH ROW
+    WHEN ((OLD.build_no, OLD.chunk_id) IS DISTINCT FROM (NEW.build_no, NEW.chunk_id)) EXECUTE FUNCTION kb._chunk_renamed();
 
 CREATE SEQUENCE kb.job_no_seq;
 CREATE TABLE kb.jobs (

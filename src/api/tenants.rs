@@ -53,12 +53,12 @@ fn _allowed(what: Option<&str>) -> Result<Option<i64>, ErrorReport> {
     Ok(use_cases::allowed(required("what", what)?)?)
 }
 
-#[allow(clippy::too_many_arguments)]
 #[pg_extern(volatile, parallel_unsafe)]
 fn refuse_share(kb_id: Option<&str>, owner: Option<&str>) -> Result<bool, ErrorReport> {
     Ok(use_cases::refuse_share(required("kb_id", kb_id)?, required("owner", owner)?)?)
 }
 
+#[allow(clippy::too_many_arguments)]
 #[pg_extern(volatile, parallel_unsafe)]
 fn set_quota(
     tenant: Option<&str>,

@@ -314,8 +314,9 @@ async fn embed(state: &State, request: EmbedRequest, kb_no: i64) -> Result<Embed
     let dimension = request.embedder.dimension;
     let is_remote = provider::find(&request.embedder.provider).is_some();
     let key = state.cache_key(&request, is_remote)?;
+    let asking = request.whose.clone();
     let model_dir = lock(&state.settings).model_dir.clone();
-    if let Some(vector) = key.and_then(|key| state.cache.get(&key)) {
+    if let Some(vector) = key.and_then(|key| state.cache.get(&asking, &key)) {
         return Ok(Embedded::new(dimension, vec![Ok(vector)], Usage::default()));
     }
     let embedded = if is_remote {
@@ -337,7 +338,7 @@ async fn embed(state: &State, request: EmbedRequest, kb_no: i64) -> Result<Embed
         // The same model in another directory has other vectors.
         let settings = lock(&state.settings);
         if settings.model_dir == model_dir {
-            state.cache.put(key, embedded.vectors.numbers());
+            state.cache.put(&asking, key, embedded.vectors.numbers());
         }
     }
     Ok(embedded)

@@ -10,7 +10,9 @@ use crate::pg::role::as_owner;
 use crate::pg::{background, report, wake};
 use crate::settings;
 use crate::store::sources::catalog;
-use crate::store::{documents, embedders, grants, jobs, origins, server_catalogs, services, vector_store};
+use crate::store::{
+    documents, embedders, grants, jobs, origins, server_catalogs, services, tenants, vector_store,
+};
 
 /// The condition of a component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -176,19 +178,32 @@ fn failures() -> Result<Finding> {
     ))
 }
 
-/// Attached tables that cannot be read as they were.
+/// Attached tables that cannot be read as they were, or whose rows nobody can read.
 fn sources() -> Result<Finding> {
     let faults = catalog::with_errors()?;
-    if faults.is_empty() {
-        return Ok(finding("sources", Status::Ok, "every attached table can be read".into(), ""));
+    let tenant = tenants::current()?;
+    let unreadable = as_owner(|| catalog::unreadable(&tenant))?;
+    let mut hints = Vec::new();
+    if !faults.is_empty() {
+        hints.push(
+            "Attach the table again as it is now (kb.attach_table), or let go of it (kb.detach_table).",
+        );
     }
-    let faults: Vec<String> = faults.into_iter().map(|(table, error)| format!("{table}: {error}")).collect();
-    Ok(finding(
-        "sources",
-        Status::Warning,
-        faults.join("; "),
-        "Attach the table again as it is now (kb.attach_table), or let go of it (kb.detach_table).",
-    ))
+    if !unreadable.is_empty() {
+        hints.push(
+            "Share the knowledge base with the tenants whose rows these are (kb.share), or have kb_admin move it to tenant \
+             \"shared\" (kb.move_knowledge_base).",
+        );
+    }
+    let of_nobody = |(table, kb): (String, String)| {
+        format!("{table}: it has rows of tenants that cannot read knowledge base \"{kb}\"")
+    };
+    let faults = faults.into_iter().map(|(table, error)| format!("{table}: {error}"));
+    let faults: Vec<String> = faults.chain(unreadable.into_iter().map(of_nobody)).collect();
+    Ok(match faults.is_empty() {
+        true => finding("sources", Status::Ok, "every attached table can be read".into(), ""),
+        false => finding("sources", Status::Warning, faults.join("; "), &hints.join(" ")),
+    })
 }
 
 /// The errors that documents wait for: those of embedders, or all others.

@@ -3,6 +3,7 @@
 //! worker must not.
 
 use super::indexes::{Wish, look};
+use super::round_robin::{Member, RoundRobin};
 use super::{build_place, word_merges};
 use crate::error::Result;
 use crate::model::segments::Traffic;
@@ -30,6 +31,8 @@ const QUIET: Duration = Duration::from_secs(10);
 /// How often a table is looked at that may want something soon, and all others meanwhile.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 const LOOK_AT_ALL: Duration = Duration::from_secs(10);
+/// The pause after something was done where other databases' indexers may be waiting for the place: they look every LOOK_AGAIN.
+const GIVE_PLACE: Duration = Duration::from_millis(600);
 
 pub fn main(database: pg_sys::Oid) {
     background::start();
@@ -117,10 +120,25 @@ struct Known {
     since: Option<(i32, Instant)>,
 }
 
+/// A table that wants something, and whose it is.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Wanting {
+    table: VectorDb,
+    tenant_id: String,
+}
+
+impl Member for Wanting {
+    fn group(&self) -> &str {
+        &self.tenant_id
+    }
+}
+
 /// The tables that have wanted something.
 #[derive(Default)]
 struct Tables {
     known: HashMap<VectorDb, Known>,
+    /// Tenants take turns, and within each its tables, so that none waits for all that others want.
+    turns: RoundRobin<Wanting>,
     /// When all tables were looked at.
     all_seen: Option<Instant>,
     /// Whose words could not be merged.
@@ -134,14 +152,16 @@ fn merge_words(tables: &mut Tables) -> Result<()> {
     }
 }
 
-/// Does what tables want, each until it wants nothing more now; whether there may be more to do soon.
+/// Does what tables want, one thing after the other; whether there may be more to do soon.
 fn build_wanted(asked: &[u32], tables: &mut Tables) -> Result<bool> {
     if !txn::in_txn(server_catalogs::is_installed)? {
         return Ok(false);
     }
+    let begun = Instant::now();
     let is_all = tables.all_seen.is_none_or(|at| at.elapsed() >= LOOK_AT_ALL);
     let only: Option<Vec<VectorDb>> = (!is_all).then(|| tables.known.keys().cloned().collect());
     let (mut has_worked, mut is_waiting, mut is_busy) = (false, false, false);
+    let mut looked_at = HashMap::new();
     for table in txn::in_txn(|| index::tables(only.as_deref()))? {
         let is_known = tables.known.contains_key(table.vector_db());
         // The worker logs which one cannot be looked at; the others get their indexes.
@@ -152,20 +172,37 @@ fn build_wanted(asked: &[u32], tables: &mut Tables) -> Result<bool> {
         if known.retry_at.is_some_and(|at| at <= Instant::now()) {
             (known.failures, known.retry_at) = (0, None);
         }
-        while known.failures < ATTEMPTS {
-            match next(&table, asked, known)? {
+        if known.failures < ATTEMPTS {
+            let (vector_db, tenant_id) = (table.vector_db().clone(), table.tenant_id.clone());
+            tables.turns.add([Wanting { table: vector_db.clone(), tenant_id }]);
+            looked_at.insert(vector_db, table);
+        }
+    }
+    while let Some(turn) = tables.turns.take(1, |_| true).pop() {
+        let mut served = Vec::new();
+        if let Some(table) = looked_at.get(&turn.whose.table) {
+            let known = tables.known.entry(turn.whose.table.clone()).or_default();
+            match next(table, asked, known)? {
                 Next::Done => {
                     has_worked = true;
+                    served.extend((known.failures < ATTEMPTS).then(|| (turn.whose.clone(), 0)));
                     // While documents come, a table may always want something.
                     word_merges::merge_large(&mut tables.unmerged)?;
+                    if txn::in_txn(index::has_other_builders)? {
+                        latch::wait(GIVE_PLACE);
+                    }
                 }
                 Next::Wait => {
                     is_waiting = true;
                     is_busy |= table.is_waited_for;
-                    break;
                 }
-                Next::Nothing => break,
+                Next::Nothing => {}
             }
+        }
+        tables.turns.give_back(vec![turn], &served, 1, false);
+        // Others may want something by now. Those that are left keep their turns.
+        if has_worked && begun.elapsed() >= LOOK_AT_ALL {
+            break;
         }
     }
     // What came to tables behind which others took their time is seen now.

@@ -77,7 +77,6 @@ mod source_faults;
 #[cfg(feature = "server")]
 mod statistics;
 #[cfg(feature = "server")]
-#[cfg(feature = "server")]
 mod target;
 #[cfg(feature = "server")]
 mod unindexed;

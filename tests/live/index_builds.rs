@@ -69,6 +69,71 @@ fn who_waits_to_drop_an_index_keeps_no_other_database_from_building_one() {
     until(LONG, "one segment is left", || indexes(&mut db, &table) == [true]);
 }
 
+#[test]
+fn a_tenant_that_wants_many_indexes_keeps_no_other_tenant_waiting_for_its_first() {
+    let cluster = crate::cluster!();
+    let (mut db, mut writer) = (cluster.connect(APP), cluster.connect(APP));
+    let mut tables = Vec::new();
+    for (tenant, kb) in [("a", "k1"), ("a", "k2"), ("a", "k3"), ("b", "k1")] {
+        db.run(&format!("SET kb.tenant = '{tenant}'"));
+        db.create_kb(kb, "hash", r#"{"strategy": "none"}"#);
+        let table: String = db.one(&format!(
+            "SELECT format('kb.%I', b.table_name) FROM kb.builds b JOIN kb.knowledge_bases k USING (kb_no) WHERE k.id = '{kb}' AND k.tenant_id = '{tenant}'"
+        ));
+        // The first one's begins when all want theirs.
+        if tables.is_empty() {
+            hold(&mut writer, &table);
+        }
+        put(&mut db, kb, 0..1200);
+        db.wait(kb);
+        tables.push(table);
+    }
+    let of = |table: &str| {
+        format!(
+            "pg_index WHERE indisvalid AND indrelid = '{table}'::regclass AND indexrelid IN (SELECT c.oid FROM pg_class c JOIN pg_am a ON a.oid = c.relam WHERE a.amname = 'hnsw')"
+        )
+    };
+    until(LONG, "the first one is begun", || db.count("pg_stat_progress_create_index") == 1);
+    writer.run("COMMIT");
+    let mut order: Vec<(u32, usize)> = Vec::new();
+    for (place, table) in tables.iter().enumerate() {
+        until(LONG, "it has its index", || db.count(&of(table)) == 1);
+        order.push((db.one(&format!("SELECT indexrelid FROM {}", of(table))), place));
+    }
+    order.sort_unstable();
+    assert_eq!(order.into_iter().map(|(_, place)| place).collect::<Vec<_>>(), [0, 3, 1, 2]);
+}
+
+#[test]
+fn a_database_that_wants_many_indexes_keeps_no_other_database_waiting_for_its_first() {
+    let cluster = crate::cluster!("max_worker_processes = 20", "kb.max_index_builds = 1");
+    let (mut db, mut writer) = (cluster.connect(APP), cluster.connect(APP));
+    let kbs: Vec<String> = (0..8).map(|n| format!("k{n}")).collect();
+    for kb in &kbs {
+        db.create_kb(kb, "hash", r#"{"strategy": "none"}"#);
+        if kb == "k0" {
+            hold(&mut writer, &vector_table(&mut db, kb));
+        }
+        put(&mut db, kb, 0..1200);
+        db.wait(kb);
+    }
+    until(LONG, "the first one is begun", || db.count("pg_stat_progress_create_index") == 1);
+    cluster.create_database("other");
+    let mut other = cluster.connect("other");
+    other.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    put(&mut other, "k", 0..1200);
+    other.wait("k");
+    until(LONG, "the other one's indexer is there", || {
+        !cluster.processes("kb indexer", Some("other")).is_empty()
+    });
+    writer.run("COMMIT");
+    until(LONG, "the other one has its index", || state(&mut other).0 == 1);
+    let built = "pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am a ON a.oid = c.relam WHERE i.indisvalid AND a.amname = 'hnsw'";
+    let so_far = db.count(built);
+    assert!(so_far <= 5, "{so_far} of {} came first", kbs.len());
+    until(LONG, "each has its index", || db.count(built) == kbs.len() as i64);
+}
+
 /// What kb.status says is being built: what, phase, part done.
 fn building(db: &mut Db) -> Option<(String, String, Option<f64>)> {
     let sql = "SELECT building ->> 'what', building ->> 'phase', (building ->> 'done')::float8 FROM kb.status

@@ -46,6 +46,7 @@ mod locks;
 mod many;
 mod money;
 mod operators;
+mod orphans;
 mod outage;
 mod outgrown;
 mod poor_index;

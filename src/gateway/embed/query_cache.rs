@@ -4,47 +4,77 @@ use super::super::turns::Whose;
 use crate::model::{Embedder, Kind};
 use crate::sync::lock;
 use lru::LruCache;
-use std::num::NonZeroUsize;
+use std::collections::HashMap;
 use std::sync::Mutex;
 
-/// Bounded by number of queries; the least recently asked is forgotten first.
+/// Bounded by number of queries. Where there is no room, the tenant that has the most forgets what it asked least recently; so none takes
+/// what others have.
 pub struct QueryCache {
-    entries: Mutex<Option<LruCache<CacheKey, Vec<f32>>>>,
+    entries: Mutex<Entries>,
+}
+
+/// The database, and the tenant in it.
+type Tenant = (u32, String);
+
+#[derive(Default)]
+struct Entries {
+    capacity: usize,
+    count: usize,
+    tenants: HashMap<Tenant, LruCache<CacheKey, Vec<f32>>>,
+}
+
+impl Entries {
+    /// Forgets one, of `tenant` rather than of another that has no more.
+    fn forget_one(&mut self, tenant: &Tenant) {
+        let most = self.tenants.iter().max_by_key(|(of, entries)| (entries.len(), *of == tenant));
+        let Some(most) = most.map(|(of, _)| of.clone()) else { return };
+        if let Some(entries) = self.tenants.get_mut(&most) {
+            self.count -= usize::from(entries.pop_lru().is_some());
+            if entries.is_empty() {
+                self.tenants.remove(&most);
+            }
+        }
+    }
 }
 
 impl QueryCache {
     /// `capacity` 0 remembers nothing.
     pub fn new(capacity: usize) -> Self {
-        QueryCache { entries: Mutex::new(NonZeroUsize::new(capacity).map(LruCache::new)) }
+        QueryCache { entries: Mutex::new(Entries { capacity, ..Entries::default() }) }
     }
 
     /// Keeps what fits the new capacity.
     pub fn resize(&self, capacity: usize) {
         let mut entries = lock(&self.entries);
-        match (NonZeroUsize::new(capacity), entries.as_mut()) {
-            (None, _) => *entries = None,
-            (Some(capacity), Some(cache)) => cache.resize(capacity),
-            (Some(capacity), None) => *entries = Some(LruCache::new(capacity)),
+        entries.capacity = capacity;
+        while entries.count > capacity {
+            entries.forget_one(&Tenant::default());
         }
     }
 
-    pub fn get(&self, key: &CacheKey) -> Option<Vec<f32>> {
+    pub fn get(&self, whose: &Whose, key: &CacheKey) -> Option<Vec<f32>> {
         let mut entries = lock(&self.entries);
-        entries.as_mut()?.get(key).cloned()
+        entries.tenants.get_mut(&(whose.database, whose.tenant.clone()))?.get(key).cloned()
     }
 
-    pub fn put(&self, key: CacheKey, vector: Vec<f32>) {
+    pub fn put(&self, whose: &Whose, key: CacheKey, vector: Vec<f32>) {
         let mut entries = lock(&self.entries);
-        if let Some(cache) = entries.as_mut() {
-            cache.put(key, vector);
+        let entries = &mut *entries;
+        if entries.capacity == 0 {
+            return;
+        }
+        let tenant = (whose.database, whose.tenant.clone());
+        let own = entries.tenants.entry(tenant.clone()).or_insert_with(LruCache::unbounded);
+        entries.count += usize::from(own.put(key, vector).is_none());
+        if entries.count > entries.capacity {
+            entries.forget_one(&tenant);
         }
     }
 
     pub fn clear(&self) {
         let mut entries = lock(&self.entries);
-        if let Some(cache) = entries.as_mut() {
-            cache.clear();
-        }
+        entries.tenants.clear();
+        entries.count = 0;
     }
 }
 
@@ -86,9 +116,9 @@ mod tests {
         let whose = Whose { database: 1, tenant: "a".into(), connection: 1 };
         let right = [0; 32];
         let find = |whose: &Whose, embedder: &Embedder, right, kind| {
-            cache.get(&key(whose, embedder, right, kind, "text").unwrap())
+            cache.get(whose, &key(whose, embedder, right, kind, "text").unwrap())
         };
-        cache.put(key(&whose, &embedder(), &right, Kind::Query, "text").unwrap(), vec![1.0]);
+        cache.put(&whose, key(&whose, &embedder(), &right, Kind::Query, "text").unwrap(), vec![1.0]);
         let other_connection = Whose { connection: 2, ..whose.clone() };
         assert_eq!(find(&other_connection, &embedder(), &right, Kind::Query), Some(vec![1.0]));
         for (tenant, database) in [("b", 1), ("a", 2), ("", 1)] {
@@ -106,16 +136,38 @@ mod tests {
         assert_eq!(find(&whose, &embedder(), &right, Kind::Document), None);
     }
 
+    fn of(tenant: &str) -> Whose {
+        Whose { database: 1, tenant: tenant.into(), connection: 1 }
+    }
+
     #[test]
     fn it_never_holds_more_than_its_capacity() {
-        let cache = QueryCache::new(2);
+        let (cache, whose) = (QueryCache::new(2), of("a"));
         for first in 0..3 {
-            cache.put([first; 32], vec![]);
+            cache.put(&whose, [first; 32], vec![]);
         }
-        assert_eq!(cache.get(&[0; 32]), None);
-        assert_eq!(cache.get(&[2; 32]), Some(vec![]));
+        assert_eq!(cache.get(&whose, &[0; 32]), None);
+        assert_eq!(cache.get(&whose, &[2; 32]), Some(vec![]));
         cache.resize(0);
-        cache.put([3; 32], vec![]);
-        assert_eq!(cache.get(&[3; 32]), None);
+        cache.put(&whose, [3; 32], vec![]);
+        assert_eq!(cache.get(&whose, &[3; 32]), None);
+        assert_eq!(cache.get(&whose, &[2; 32]), None);
+    }
+
+    #[test]
+    fn a_tenant_that_asks_very_much_takes_no_other_tenants_place() {
+        let cache = QueryCache::new(8);
+        let count = |tenant: &str| (0..100).filter(|n| cache.get(&of(tenant), &[*n; 32]).is_some()).count();
+        (0..100).for_each(|n| cache.put(&of("much"), [n; 32], vec![]));
+        (0..3).for_each(|n| cache.put(&of("little"), [n; 32], vec![]));
+        (0..100).for_each(|n| cache.put(&of("much"), [n; 32], vec![]));
+        assert_eq!((count("much"), count("little")), (5, 3));
+        // Both that want all have half of it.
+        (0..100).for_each(|n| cache.put(&of("little"), [n; 32], vec![]));
+        assert_eq!((count("much"), count("little")), (4, 4));
+        cache.resize(3);
+        assert_eq!(count("much") + count("little"), 3);
+        cache.clear();
+        assert_eq!((count("much"), count("little")), (0, 0));
     }
 }

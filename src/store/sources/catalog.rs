@@ -2,10 +2,11 @@
 
 use crate::error::{Error, Result};
 use crate::model::RowSource;
+use crate::model::tenancy::SHARED;
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg, Row};
 use crate::pg::watched::{self, Kept};
-use crate::store::BY_LOOKUPS;
+use crate::store::{BY_INDEX, BY_LOOKUPS};
 use std::cell::RefCell;
 
 thread_local! {
@@ -336,4 +337,24 @@ pub fn with_errors() -> Result<Vec<(String, String)>> {
         &[],
         |row| Ok((row.get(0)?, row.get(1)?)),
     )
+}
+
+/// Tables with a column that says whose rows are, of which some tenant cannot read the knowledge base of the session's tenant that they are
+/// attached to; with that one's id. Tenants are gone through from one to the next, however many documents they have. As the owner.
+pub fn unreadable(tenant_id: &str) -> Result<Vec<(String, String)>> {
+    let sql = "SELECT s.relation_name, k.id FROM kb.knowledge_bases k JOIN kb.sources s USING (kb_no)
+         WHERE k.tenant_id = $1 AND k.tenant_id <> $2 AND s.config ->> 'tenant' IS NOT NULL AND EXISTS (
+             WITH RECURSIVE t AS (
+                 (SELECT d.tenant_id FROM kb.documents d WHERE d.kb_no = k.kb_no ORDER BY d.tenant_id LIMIT 1)
+                 UNION ALL
+                 SELECT (SELECT d.tenant_id FROM kb.documents d WHERE d.kb_no = k.kb_no AND d.tenant_id > t.tenant_id
+                         ORDER BY d.tenant_id LIMIT 1)
+                 FROM t WHERE t.tenant_id IS NOT NULL)
+             SELECT FROM t WHERE t.tenant_id <> k.tenant_id
+               AND NOT EXISTS (SELECT FROM kb.shares h WHERE h.kb_no = k.kb_no AND h.tenant_id = t.tenant_id)
+               AND EXISTS (SELECT FROM kb.documents d
+                           WHERE d.kb_no = k.kb_no AND d.tenant_id = t.tenant_id AND d.source_no = s.source_no))
+         ORDER BY s.source_no LIMIT 5";
+    let row = |row: &Row| Ok((row.get(0)?, row.get(1)?));
+    setting::with(BY_INDEX, || spi::read(sql, &[Arg::Text(tenant_id), Arg::Text(SHARED)], row))
 }

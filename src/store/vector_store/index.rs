@@ -16,6 +16,8 @@ pub struct Table {
     vector_db: VectorDb,
     /// Identifies the table for as long as it is there.
     pub oid: u32,
+    /// Whose it is; of a table that several knowledge bases use, the tenant of one of them.
+    pub tenant_id: String,
     /// Documents wait that are put into it.
     pub is_waited_for: bool,
     /// One of them for longer than [`FILLING`].
@@ -100,7 +102,7 @@ fn waiting(job: &str, source: &str) -> String {
 pub fn tables(only: Option<&[VectorDb]>) -> Result<Vec<Table>> {
     let names: Vec<String> = only.unwrap_or_default().iter().map(|table| table.table_name.clone()).collect();
     let sql = format!(
-        "SELECT {}, {}, {}, {IS_SHARED}, NOT b.owns_table, t.oid::bigint
+        "SELECT {}, {}, {}, {IS_SHARED}, NOT b.owns_table, t.oid::bigint, b.tenant_id
          FROM ({}) n
          CROSS JOIN LATERAL (
              SELECT * FROM kb.builds b WHERE b.table_name = n.name AND b.state <> 'old' AND b.type = 'pgvector'
@@ -122,6 +124,7 @@ pub fn tables(only: Option<&[VectorDb]>) -> Result<Vec<Table>> {
         Ok(Table {
             vector_db: VectorDb::read(row, 0)?,
             oid,
+            tenant_id: row.get(10)?,
             is_waited_for,
             has_waited_long,
             is_shared,
@@ -362,6 +365,17 @@ pub fn waiting_builders() -> Result<Vec<i32>> {
         &[Arg::Text(DROP)],
         |row| row.get::<i32>(0),
     )
+}
+
+/// Whether there are indexers of other databases.
+pub fn has_other_builders() -> Result<bool> {
+    let found = spi::write_one(
+        "SELECT EXISTS (SELECT FROM pg_catalog.pg_stat_activity a
+             WHERE a.backend_type = 'kb indexer' AND a.datname <> pg_catalog.current_database())",
+        &[],
+        |row| row.get(0),
+    )?;
+    Ok(found.unwrap_or(false))
 }
 
 /// Ends a merge of a table's segments, if one is being built.

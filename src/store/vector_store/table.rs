@@ -337,7 +337,7 @@ fn create(vector_db: &VectorDb, unlogged: &str) -> Result<()> {
 pub(super) fn checks_vectors(table: &str) -> String {
     format!(
         "EXISTS (SELECT FROM pg_catalog.pg_trigger g WHERE g.tgrelid = {table}
-             AND g.tgfoid = 'kb._vector_written()'::regprocedure AND g.tgenabled <> 'D')"
+             AND g.tgfoid = 'kb._vector_written()'::regprocedure AND g.tgenabled IN ('O', 'A'))"
     )
 }
 

@@ -85,7 +85,9 @@ fn all_rows_change_hands_in_one_commit_and_chunks_keep_their_ids() {
     b.run("SELECT kb.delete_document('k', 'd0'), kb.ingest('k', 'replace')");
     b.wait("k");
     let tables = "pg_class WHERE relnamespace = 'kb'::regnamespace AND relname ~ '^vectors_[0-9]+$'";
-    until(SOON, "the old build and its table are gone", || db.count("kb.builds") == 1 && db.count(tables) == 1);
+    until(SOON, "the old build and its table are gone", || {
+        db.count("kb.builds") == 1 && db.count(tables) == 1
+    });
     assert_sound(&mut db, "k", 3, 0);
     assert_eq!(rows(&mut db, "a"), [""; 0]);
 }
@@ -212,6 +214,25 @@ fn rows_that_nobody_could_read_are_refused_and_all_tenants_are_no_tenant() {
     db.wait("k");
     until(SOON, "acme's row is ready", || db.count("kb.documents WHERE status = 'ready'") == 1);
     assert_eq!(asked(&mut db), ["1"]);
+    // What makes it unreadable later is told, until it is mended.
+    let told = "SELECT concat_ws('; ', status, detail, hint) FROM kb.health() WHERE component = 'sources'";
+    let fine = "ok; every attached table can be read";
+    assert_eq!(db.one::<String>(told), fine);
+    for (spoils, mends) in [
+        ("SELECT kb.unshare('k', 'acme')", "SELECT kb.share('k', 'acme')"),
+        (
+            "SELECT kb.unshare('k', 'acme'), kb.move_knowledge_base('k', 'globex'); SET kb.tenant = 'globex'",
+            "SELECT kb.move_knowledge_base('k', ''); SET kb.tenant = ''; SELECT kb.share('k', 'acme')",
+        ),
+    ] {
+        db.run(spoils);
+        let fault = db.one::<String>(told);
+        let problem =
+            "warning; public.t: it has rows of tenants that cannot read knowledge base \"k\"; Share";
+        assert!(fault.starts_with(problem), "{spoils}: {fault}");
+        db.run(mends);
+        assert_eq!(db.one::<String>(told), fine, "{mends}");
+    }
     db.run(
         "SELECT kb.unshare('k', 'acme'), kb.detach_table('k', 't'), kb.move_knowledge_base('k', 'shared');
         SET kb.tenant = 'shared'",
