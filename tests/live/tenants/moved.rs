@@ -166,6 +166,8 @@ fn who_may_not_have_it_gets_nothing() {
     b.create_kb("k", "hash", "{}");
     assert_eq!(db.fault(moves).code, "42710");
     b.run("SELECT kb.drop_knowledge_base('k')");
+    let tables = "pg_class WHERE relnamespace = 'kb'::regnamespace AND relname ~ '^vectors_[0-9]+$'";
+    until(SOON, "its table is gone", || db.count(tables) == 1);
     db.run("CREATE TABLE t (id text PRIMARY KEY, body text); ALTER TABLE t OWNER TO a; SELECT kb.attach_table('k', 't', 'body')");
     let fault = db.fault(moves);
     assert_eq!(fault.code, "55000");
