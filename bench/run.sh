@@ -67,7 +67,7 @@ for candidate in release dev; do
 done
 
 # The provider that the remote benchmark asks, and the program that measures cost against size.
-(cd "$root" && cargo build --quiet --no-default-features --example stub-provider --example cost)
+(cd "$root" && cargo build --quiet --no-default-features --features "pg$PG_MAJOR" --example stub-provider --example cost)
 examples=${CARGO_TARGET_DIR:-$root/target}/debug/examples
 stub=$examples/stub-provider
 

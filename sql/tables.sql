@@ -250,7 +250,7 @@ CREATE TABLE kb.chunks (
     locator      jsonb NOT NULL DEFAULT '{}',
     metadata     jsonb NOT NULL DEFAULT '{}',
     enabled      boolean NOT NULL DEFAULT true,
-    -- The words of content in the knowledge base's language and how often it has each (src/bm25/terms.rs).
+    -- The words of content in the knowledge base's language and how often it has each (crates/kb-search/src/bm25/terms.rs).
     terms        bytea NOT NULL,
     -- What is embedded before content, and whose words are in terms, too.
     context      text,
@@ -275,7 +275,7 @@ COMMENT ON COLUMN kb.chunks.end_char IS 'One past the last character.';
 COMMENT ON COLUMN kb.chunks.chunk_id IS 'Stable: made of knowledge base, external_id, tenant where it is not the knowledge base''s, content hash and ordinal among equal hashes.';
 COMMENT ON COLUMN kb.chunks.context IS 'What is embedded before content, and found by its words, too (chunking.context); NULL: nothing. content_hash includes it.';
 
--- Keyword search: which chunks have which words, in segments that never change (src/bm25). A chunk that comes or goes is
+-- Keyword search: which chunks have which words, in segments that never change (crates/kb-search/src/bm25). A chunk that comes or goes is
 -- noted in bm25_pending until the worker folds those of a build and tenant into a segment; it merges segments into larger ones.
 -- Numbers of chunks and words of a segment are those that came less those that went: sums over what a snapshot sees are true.
 CREATE SEQUENCE kb.segment_no_seq;
@@ -324,7 +324,7 @@ CREATE TABLE kb.bm25_chunks (
 ALTER TABLE kb.bm25_chunks ALTER COLUMN chunk_ids SET STORAGE PLAIN;
 COMMENT ON TABLE kb.bm25_chunks IS 'The chunks of segments. Nobody reads it but the library.';
 
--- Vectors that no index has yet, of builds that have a table to themselves: rounded to 4 bits and packed (src/model/tail.rs), so that
+-- Vectors that no index has yet, of builds that have a table to themselves: rounded to 4 bits and packed (crates/kb-search/src/tail.rs), so that
 -- they are compared quickly. What a restore brings is not packed; so neither is dumped.
 CREATE TABLE kb.tails (
     build_no bigint PRIMARY KEY REFERENCES kb.builds ON DELETE CASCADE,

@@ -1,38 +1,18 @@
 //! kb: a PostgreSQL extension that makes a database its own retrieval engine.
 //! The table of contents; ARCHITECTURE.md says what the rooms are and what each may use.
 
-// Pure: no PostgreSQL, tested without a server (`cargo test --no-default-features`).
-pub mod bm25;
-pub mod error;
-pub mod gateway;
-pub mod ingest;
-pub mod model;
-pub mod model_files;
-pub mod retrieve;
-mod sync;
-mod tally;
-pub mod tokenizer;
-pub mod worker;
-
-pub use kb_kernels as kernels;
-
-#[cfg(feature = "server")]
 mod api;
-#[cfg(feature = "server")]
 mod catalog;
-#[cfg(feature = "server")]
+mod gateway;
 mod pg;
-#[cfg(feature = "server")]
+mod retrieve;
 mod settings;
-#[cfg(feature = "server")]
 mod store;
-#[cfg(feature = "server")]
 mod use_cases;
+mod worker;
 
-#[cfg(feature = "server")]
 pgrx::pg_module_magic!(name, version);
 
-#[cfg(feature = "server")]
 mod sql {
     //! The schema, in load order; functions are declared in their Rust files.
     use pgrx::extension_sql_file;
@@ -77,7 +57,6 @@ mod sql {
 }
 
 /// Called once when the library is loaded, in the postmaster under shared_preload_libraries.
-#[cfg(feature = "server")]
 #[pgrx::pg_guard]
 #[allow(non_snake_case)]
 pub extern "C-unwind" fn _PG_init() {

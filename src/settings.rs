@@ -1,12 +1,12 @@
 //! Every setting: its default, its range, who may set it and why.
 
-use crate::gateway::endpoint::egress::AllowedHosts;
-use crate::gateway::endpoint::seal::SealingKeys;
-use crate::gateway::endpoint::secret_reference::{Sources, Variables};
-use crate::model::Limits;
-use crate::model::vector_db::Forced;
 use crate::pg::niceness;
 use crate::pg::setting::share_dir;
+use kb_gateway::endpoint::egress::AllowedHosts;
+use kb_gateway::endpoint::seal::SealingKeys;
+use kb_gateway::endpoint::secret_reference::{Sources, Variables};
+use kb_types::Limits;
+use kb_types::vector_db::Forced;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
 use std::ffi::{CStr, CString};
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Subjects of commits, shell scripts, format, licences and bans of crates, and clippy for the pure build and for the server's.
+# Subjects of commits, shell scripts, format, licences and bans of crates, and clippy.
 # Expects what tools/setup.sh lint installs (make lint sees to it), and fails where it is missing.
 set -euo pipefail
 # shellcheck source=tools/env.sh
@@ -21,8 +21,6 @@ say "cargo fmt"
 cargo fmt --check
 say "cargo deny"
 cargo deny --locked --workspace check licenses bans sources
-say "cargo clippy, pure modules"
-cargo clippy --no-default-features -p kb -p kb-kernels --all-targets -- -D warnings
 say "cargo clippy, PostgreSQL $PG_MAJOR"
-cargo clippy --no-default-features --features "pg$PG_MAJOR" --all-targets -- -D warnings
+cargo clippy --workspace --exclude kb-fuzz --no-default-features --features "kb/pg$PG_MAJOR" --all-targets -- -D warnings
 say "lint: nothing found"

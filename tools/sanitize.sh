@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The tests of src/kernels under AddressSanitizer: a load or store beside an array ends them.
+# The tests of crates/kb-kernels under AddressSanitizer: a load or store beside an array ends them.
 set -euo pipefail
 # shellcheck source=tools/env.sh
 . "$(dirname "$0")/env.sh"

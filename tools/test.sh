@@ -60,7 +60,7 @@ export KB_SCRATCH=$work RUST_TEST_THREADS=2
 if is_root; then export KB_SERVER_USER=postgres; else unset KB_SERVER_USER; fi
 say "unit tests and tests/"
 "$root/tools/versions.sh" place
-cargo=(cargo test --no-default-features -p kb -p kb-kernels --lib --tests)
+cargo=(cargo test --workspace --exclude kb-fuzz --no-default-features --features "kb/pg$PG_MAJOR" --lib --tests)
 "${cargo[@]}" --no-run
 timeout --kill-after 30 3900 "${cargo[@]}" --no-fail-fast -- "$@" 2>&1 | tee "$work/output" || failed="$failed cargo-test"
 # Once more at the end, where one looks, and where a shortened log still has it: what each failed test said, without the server's log.

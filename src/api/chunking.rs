@@ -2,6 +2,7 @@
 
 use super::{required, value};
 use crate::pg::json::Jsonb;
+use crate::pg::report::reported;
 use crate::use_cases;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
@@ -26,20 +27,22 @@ fn chunk(
     >,
     ErrorReport,
 > {
-    let text = required("text", text)?;
-    let chunking = required("chunking", value("chunking", chunking)?)?;
-    let content_type = required("content_type", content_type)?;
-    let chunks = use_cases::chunk(text, &chunking, embedder, content_type)?;
-    Ok(TableIterator::new(chunks.into_iter().enumerate().map(|(i, chunk)| {
-        (
-            i as i32,
-            chunk.content,
-            chunk.token_count as i32,
-            chunk.span.start as i32,
-            chunk.span.end as i32,
-            chunk.locator.headings,
-        )
-    })))
+    reported(|| {
+        let text = required("text", text)?;
+        let chunking = required("chunking", value("chunking", chunking)?)?;
+        let content_type = required("content_type", content_type)?;
+        let chunks = use_cases::chunk(text, &chunking, embedder, content_type)?;
+        Ok(TableIterator::new(chunks.into_iter().enumerate().map(|(i, chunk)| {
+            (
+                i as i32,
+                chunk.content,
+                chunk.token_count as i32,
+                chunk.span.start as i32,
+                chunk.span.end as i32,
+                chunk.locator.headings,
+            )
+        })))
+    })
 }
 
 #[pg_extern(stable, parallel_safe)]
@@ -47,7 +50,9 @@ fn extract_text(
     value: Option<Jsonb>,
     fields: default!(Option<Jsonb>, "NULL"),
 ) -> Result<Option<String>, ErrorReport> {
-    let fields = super::value("fields", fields)?.unwrap_or_default();
-    let text = value.map(|Jsonb(json)| use_cases::extract_text(&json, &fields)).transpose()?;
-    Ok(text)
+    reported(|| {
+        let fields = super::value("fields", fields)?.unwrap_or_default();
+        let text = value.map(|Jsonb(json)| use_cases::extract_text(&json, &fields)).transpose()?;
+        Ok(text)
+    })
 }

@@ -2,11 +2,12 @@
 
 use super::query::request;
 use super::{elements, required};
-use crate::error::Error;
-use crate::model::context_format::ContextFormat;
 use crate::pg::json::Jsonb;
+use crate::pg::report::reported;
 use crate::pg::uuid::{from_pg, to_pg};
 use crate::use_cases::{self, Context};
+use kb_types::context_format::ContextFormat;
+use kb_types::error::Error;
 use pgrx::Uuid;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
@@ -29,11 +30,13 @@ macro_rules! writes_context {
             >,
             ErrorReport,
         > {
+    reported(|| {
             let Context { text, chunk_ids, blocks, tokens, is_truncated } = { $($body)* };
             let chunk_ids = chunk_ids.into_iter().map(to_pg).collect();
             let tokens = i32::try_from(tokens).unwrap_or(i32::MAX);
             Ok(TableIterator::once((text, chunk_ids, Jsonb(blocks), tokens, is_truncated)))
-        }
+        })
+}
     };
 }
 
@@ -80,14 +83,16 @@ writes_context! {
     }
 }
 
-fn format_named(word: &str) -> crate::error::Result<ContextFormat> {
+fn format_named(word: &str) -> kb_types::error::Result<ContextFormat> {
     let problem = || format!("\"{word}\" is not one of markdown, xml, json");
     ContextFormat::parse(word).ok_or_else(|| Error::Argument { argument: "format", problem: problem() })
 }
 
 #[pg_extern(stable, parallel_restricted)]
 fn annotate(answer: Option<&str>, chunk_ids: Option<Vec<Option<Uuid>>>) -> Result<Jsonb, ErrorReport> {
-    let ids = elements("chunk_ids", required("chunk_ids", chunk_ids)?)?;
-    let ids: Vec<uuid::Uuid> = ids.into_iter().map(from_pg).collect();
-    Ok(Jsonb(use_cases::annotate(required("answer", answer)?, &ids)?))
+    reported(|| {
+        let ids = elements("chunk_ids", required("chunk_ids", chunk_ids)?)?;
+        let ids: Vec<uuid::Uuid> = ids.into_iter().map(from_pg).collect();
+        Ok(Jsonb(use_cases::annotate(required("answer", answer)?, &ids)?))
+    })
 }

@@ -1,15 +1,16 @@
 //! SQL functions over documents.
 
 use super::{elements, json, required};
-use crate::bm25::joined;
 use crate::catalog::new_document::{Content, Given};
-use crate::error::Error;
-use crate::model::Json;
-use crate::model::fields::Fields;
-use crate::model::states::PutStatus;
-use crate::model::timestamp;
 use crate::pg::json::{Jsonb, JsonbMembers};
+use crate::pg::report::reported;
 use crate::use_cases;
+use kb_search::bm25::joined;
+use kb_types::Json;
+use kb_types::error::Error;
+use kb_types::fields::Fields;
+use kb_types::states::PutStatus;
+use kb_types::timestamp;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 use serde_json::Value;
@@ -24,12 +25,14 @@ fn put_document(
     content_type: default!(Option<&str>, "NULL"),
     uri: default!(Option<&str>, "NULL"),
 ) -> Result<String, ErrorReport> {
-    let kb_id = required("kb_id", kb_id)?;
-    let external_id = required("external_id", external_id)?;
-    let content = required("content", content)?;
-    let metadata = json("metadata", metadata)?;
-    let content = Content::Text(content.to_string());
-    put_one(kb_id, given(external_id, content, metadata, title, content_type, uri))
+    reported(|| {
+        let kb_id = required("kb_id", kb_id)?;
+        let external_id = required("external_id", external_id)?;
+        let content = required("content", content)?;
+        let metadata = json("metadata", metadata)?;
+        let content = Content::Text(content.to_string());
+        put_one(kb_id, given(external_id, content, metadata, title, content_type, uri))
+    })
 }
 
 #[pg_extern(name = "put_document", volatile, parallel_unsafe)]
@@ -42,11 +45,13 @@ fn put_document_bytes(
     content_type: default!(Option<&str>, "NULL"),
     uri: default!(Option<&str>, "NULL"),
 ) -> Result<String, ErrorReport> {
-    let kb_id = required("kb_id", kb_id)?;
-    let external_id = required("external_id", external_id)?;
-    let content = Content::Bytes(required("bytes", bytes)?.to_vec());
-    let metadata = json("metadata", metadata)?;
-    put_one(kb_id, given(external_id, content, metadata, title, content_type, uri))
+    reported(|| {
+        let kb_id = required("kb_id", kb_id)?;
+        let external_id = required("external_id", external_id)?;
+        let content = Content::Bytes(required("bytes", bytes)?.to_vec());
+        let metadata = json("metadata", metadata)?;
+        put_one(kb_id, given(external_id, content, metadata, title, content_type, uri))
+    })
 }
 
 fn given(
@@ -67,7 +72,7 @@ fn given(
     }
 }
 
-fn put_one(kb_id: &str, given: Given) -> Result<String, ErrorReport> {
+fn put_one(kb_id: &str, given: Given) -> kb_types::error::Result<String> {
     let status =
         use_cases::put_documents(kb_id, vec![given])?.first().map_or(PutStatus::Skipped, |(_, put)| *put);
     Ok(status.name().to_string())
@@ -78,14 +83,16 @@ fn put_documents(
     kb_id: Option<&str>,
     documents: Option<Vec<Option<JsonbMembers>>>,
 ) -> Result<TableIterator<'static, (name!(external_id, String), name!(status, String))>, ErrorReport> {
-    let kb_id = required("kb_id", kb_id)?;
-    let documents = elements("documents", required("documents", documents)?)?;
-    let mut all = Vec::with_capacity(documents.len());
-    for (i, document) in documents.into_iter().enumerate() {
-        all.push(read(i + 1, document)?);
-    }
-    let results = use_cases::put_documents(kb_id, all)?;
-    Ok(TableIterator::new(results.into_iter().map(|(id, put)| (id, put.name().to_string()))))
+    reported(|| {
+        let kb_id = required("kb_id", kb_id)?;
+        let documents = elements("documents", required("documents", documents)?)?;
+        let mut all = Vec::with_capacity(documents.len());
+        for (i, document) in documents.into_iter().enumerate() {
+            all.push(read(i + 1, document)?);
+        }
+        let results = use_cases::put_documents(kb_id, all)?;
+        Ok(TableIterator::new(results.into_iter().map(|(id, put)| (id, put.name().to_string()))))
+    })
 }
 
 /// An element of put_documents: {external_id, content, metadata, title, content_type, uri}.
@@ -124,10 +131,12 @@ fn read(number: usize, document: JsonbMembers) -> Result<Given, Error> {
 
 #[pg_extern(volatile, parallel_unsafe)]
 fn delete_document(kb_id: Option<&str>, external_id: Option<&str>) -> Result<bool, ErrorReport> {
-    let kb_id = required("kb_id", kb_id)?;
-    let external_id = required("external_id", external_id)?;
-    let results = use_cases::delete_documents(kb_id, &[external_id.to_string()])?;
-    Ok(results.iter().any(|(_, deleted)| *deleted))
+    reported(|| {
+        let kb_id = required("kb_id", kb_id)?;
+        let external_id = required("external_id", external_id)?;
+        let results = use_cases::delete_documents(kb_id, &[external_id.to_string()])?;
+        Ok(results.iter().any(|(_, deleted)| *deleted))
+    })
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
@@ -135,21 +144,25 @@ fn delete_documents(
     kb_id: Option<&str>,
     external_ids: Option<Vec<Option<String>>>,
 ) -> Result<TableIterator<'static, (name!(external_id, String), name!(status, String))>, ErrorReport> {
-    let kb_id = required("kb_id", kb_id)?;
-    let external_ids = elements("external_ids", required("external_ids", external_ids)?)?;
-    let results = use_cases::delete_documents(kb_id, &external_ids)?;
-    Ok(TableIterator::new(
-        results
-            .into_iter()
-            .map(|(id, deleted)| (id, if deleted { "deleted" } else { "not found" }.to_string())),
-    ))
+    reported(|| {
+        let kb_id = required("kb_id", kb_id)?;
+        let external_ids = elements("external_ids", required("external_ids", external_ids)?)?;
+        let results = use_cases::delete_documents(kb_id, &external_ids)?;
+        Ok(TableIterator::new(
+            results
+                .into_iter()
+                .map(|(id, deleted)| (id, if deleted { "deleted" } else { "not found" }.to_string())),
+        ))
+    })
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
 fn delete_by_filter(kb_id: Option<&str>, filter: Option<Jsonb>) -> Result<i64, ErrorReport> {
-    let kb_id = required("kb_id", kb_id)?;
-    let Jsonb(filter) = required("filter", filter)?;
-    Ok(use_cases::delete_by_filter(kb_id, &filter)?)
+    reported(|| {
+        let kb_id = required("kb_id", kb_id)?;
+        let Jsonb(filter) = required("filter", filter)?;
+        use_cases::delete_by_filter(kb_id, &filter)
+    })
 }
 
 /// Microseconds since 1970 of a text that is a timestamp; NULL of another. For filters, in SQL.
@@ -160,8 +173,10 @@ fn _microseconds(text: &str) -> Option<i64> {
 
 #[pg_extern(volatile, parallel_unsafe)]
 fn retry(kb_id: Option<&str>, external_id: default!(Option<&str>, "NULL")) -> Result<i64, ErrorReport> {
-    let kb_id = required("kb_id", kb_id)?;
-    Ok(use_cases::retry(kb_id, external_id)?)
+    reported(|| {
+        let kb_id = required("kb_id", kb_id)?;
+        use_cases::retry(kb_id, external_id)
+    })
 }
 
 /// A text as quoted phrases are looked for in it. For search by words, in SQL.
@@ -173,5 +188,5 @@ fn _in_words(text: &str) -> String {
 /// The words of a text, as kb.chunks.terms has them. For the script that upgrades.
 #[pg_extern(stable, strict, parallel_safe)]
 fn _terms(content: &str, language: &str) -> Result<Vec<u8>, ErrorReport> {
-    Ok(use_cases::terms(content, language)?)
+    reported(|| use_cases::terms(content, language))
 }

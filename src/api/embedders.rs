@@ -2,12 +2,13 @@
 
 use super::{elements, required, value};
 use crate::catalog::embedder_settings::WantedEmbedder;
-use crate::error::Error;
-use crate::model::{Embedder, EmbedderConfig, Kind};
 use crate::pg::json::Jsonb;
 use crate::pg::report;
+use crate::pg::report::reported;
 use crate::pg::vector::Vector;
 use crate::use_cases;
+use kb_types::error::Error;
+use kb_types::{Embedder, EmbedderConfig, Kind};
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
@@ -21,14 +22,16 @@ fn create_embedder(
     secret: default!(Option<&str>, "NULL"),
     config: default!(Option<Jsonb>, "NULL"),
 ) -> Result<(), ErrorReport> {
-    // The call may contain a key, so its errors do not show the statement.
-    report::hidden(|| {
-        let id = required("id", id)?;
-        let provider = required("provider", provider)?;
-        Ok(use_cases::create_embedder(
-            id,
-            &wanted(Some(provider), model, dimension, base_url, secret, config)?,
-        )?)
+    reported(|| {
+        // The call may contain a key, so its errors do not show the statement.
+        report::hidden(|| {
+            let id = required("id", id)?;
+            let provider = required("provider", provider)?;
+            use_cases::create_embedder(
+                id,
+                &wanted(Some(provider), model, dimension, base_url, secret, config)?,
+            )
+        })
     })
 }
 
@@ -41,9 +44,11 @@ fn alter_embedder(
     secret: default!(Option<&str>, "NULL"),
     config: default!(Option<Jsonb>, "NULL"),
 ) -> Result<(), ErrorReport> {
-    report::hidden(|| {
-        let id = required("id", id)?;
-        Ok(use_cases::alter_embedder(id, wanted(None, model, dimension, base_url, secret, config)?)?)
+    reported(|| {
+        report::hidden(|| {
+            let id = required("id", id)?;
+            use_cases::alter_embedder(id, wanted(None, model, dimension, base_url, secret, config)?)
+        })
     })
 }
 
@@ -67,7 +72,7 @@ fn wanted(
 
 #[pg_extern(volatile, parallel_unsafe)]
 fn drop_embedder(id: Option<&str>) -> Result<(), ErrorReport> {
-    Ok(use_cases::drop_embedder(required("id", id)?)?)
+    reported(|| use_cases::drop_embedder(required("id", id)?))
 }
 
 #[pg_extern(volatile, parallel_restricted)]
@@ -85,9 +90,11 @@ fn check_embedder(
     >,
     ErrorReport,
 > {
-    let check = use_cases::check_embedder(required("id", id)?)?;
-    let dimension = check.dimension.map(|d| d as i32);
-    Ok(TableIterator::once((check.problem.is_none(), dimension, check.latency_ms, check.problem)))
+    reported(|| {
+        let check = use_cases::check_embedder(required("id", id)?)?;
+        let dimension = check.dimension.map(|d| d as i32);
+        Ok(TableIterator::once((check.problem.is_none(), dimension, check.latency_ms, check.problem)))
+    })
 }
 
 #[pg_extern(stable, parallel_restricted)]
@@ -96,40 +103,46 @@ fn embed(
     texts: Option<Vec<Option<String>>>,
     kind: default!(Option<&str>, "'document'"),
 ) -> Result<SetOfIterator<'static, Vector>, ErrorReport> {
-    let embedder = required("embedder", embedder)?;
-    let texts = elements("texts", required("texts", texts)?)?;
-    let kind = match required("kind", kind)? {
-        "document" => Kind::Document,
-        "query" => Kind::Query,
-        other => {
-            return Err(Error::Argument {
-                argument: "kind",
-                problem: format!("\"{other}\" is not one of document, query"),
-            })?;
-        }
-    };
-    let vectors = use_cases::embed(embedder, &texts, kind)?;
-    Ok(SetOfIterator::new(vectors.into_iter().map(Vector)))
+    reported(|| {
+        let embedder = required("embedder", embedder)?;
+        let texts = elements("texts", required("texts", texts)?)?;
+        let kind = match required("kind", kind)? {
+            "document" => Kind::Document,
+            "query" => Kind::Query,
+            other => {
+                return Err(Error::Argument {
+                    argument: "kind",
+                    problem: format!("\"{other}\" is not one of document, query"),
+                })?;
+            }
+        };
+        let vectors = use_cases::embed(embedder, &texts, kind)?;
+        Ok(SetOfIterator::new(vectors.into_iter().map(Vector)))
+    })
 }
 
 #[pg_extern(stable, parallel_restricted)]
 fn count_tokens(text: Option<&str>, embedder: default!(Option<&str>, "NULL")) -> Result<i32, ErrorReport> {
-    let text = required("text", text)?;
-    Ok(use_cases::count_tokens(text, embedder)? as i32)
+    reported(|| {
+        let text = required("text", text)?;
+        Ok(use_cases::count_tokens(text, embedder)? as i32)
+    })
 }
 
 /// For the rows that the extension's own script inserts.
 #[pg_extern(immutable, parallel_safe)]
 fn _fingerprint(provider: &str, model: &str, dimension: i32, config: Jsonb) -> Result<i64, ErrorReport> {
-    let config = EmbedderConfig::parse(&required("config", value("config", Some(config))?)?)
-        .map_err(|problems| Error::configuration("config", problems))?;
-    let embedder = Embedder {
-        id: String::new(),
-        provider: provider.into(),
-        model: model.into(),
-        dimension: dimension.max(0) as usize,
-        base_url: None,
-        config,
-    };
-    Ok(embedder.fingerprint())
+    reported(|| {
+        let config = EmbedderConfig::parse(&required("config", value("config", Some(config))?)?)
+            .map_err(|problems| Error::configuration("config", problems))?;
+        let embedder = Embedder {
+            id: String::new(),
+            provider: provider.into(),
+            model: model.into(),
+            dimension: dimension.max(0) as usize,
+            base_url: None,
+            config,
+        };
+        Ok(embedder.fingerprint())
+    })
 }

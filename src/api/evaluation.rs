@@ -2,6 +2,7 @@
 
 use super::{elements, json, required, value};
 use crate::pg::json::Jsonb;
+use crate::pg::report::reported;
 use crate::pg::uuid::from_pg;
 use crate::use_cases::{self, Evaluated, EvaluatedQuestion, Tuned};
 use pgrx::JsonB;
@@ -12,12 +13,12 @@ use serde_json::Value;
 
 #[pg_extern(volatile, parallel_unsafe)]
 fn create_eval_set(kb_id: Option<&str>, eval_set: Option<&str>) -> Result<(), ErrorReport> {
-    Ok(use_cases::create_eval_set(required("kb_id", kb_id)?, required("eval_set", eval_set)?)?)
+    reported(|| use_cases::create_eval_set(required("kb_id", kb_id)?, required("eval_set", eval_set)?))
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
 fn drop_eval_set(kb_id: Option<&str>, eval_set: Option<&str>) -> Result<(), ErrorReport> {
-    Ok(use_cases::drop_eval_set(required("kb_id", kb_id)?, required("eval_set", eval_set)?)?)
+    reported(|| use_cases::drop_eval_set(required("kb_id", kb_id)?, required("eval_set", eval_set)?))
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
@@ -29,10 +30,12 @@ fn put_eval_question(
     relevant: Option<Jsonb>,
     filter: default!(Option<Jsonb>, "NULL"),
 ) -> Result<(), ErrorReport> {
-    let (kb_id, eval_set) = (required("kb_id", kb_id)?, required("eval_set", eval_set)?);
-    let (id, question) = (required("question_id", question_id)?, required("question", question)?);
-    let relevant = required("relevant", value("relevant", relevant)?)?;
-    Ok(use_cases::put_eval_question(kb_id, eval_set, id, question, &relevant, json("filter", filter)?)?)
+    reported(|| {
+        let (kb_id, eval_set) = (required("kb_id", kb_id)?, required("eval_set", eval_set)?);
+        let (id, question) = (required("question_id", question_id)?, required("question", question)?);
+        let relevant = required("relevant", value("relevant", relevant)?)?;
+        use_cases::put_eval_question(kb_id, eval_set, id, question, &relevant, json("filter", filter)?)
+    })
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
@@ -41,8 +44,10 @@ fn delete_eval_question(
     eval_set: Option<&str>,
     question_id: Option<&str>,
 ) -> Result<bool, ErrorReport> {
-    let (kb_id, eval_set) = (required("kb_id", kb_id)?, required("eval_set", eval_set)?);
-    Ok(use_cases::delete_eval_question(kb_id, eval_set, required("question_id", question_id)?)?)
+    reported(|| {
+        let (kb_id, eval_set) = (required("kb_id", kb_id)?, required("eval_set", eval_set)?);
+        use_cases::delete_eval_question(kb_id, eval_set, required("question_id", question_id)?)
+    })
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
@@ -52,8 +57,10 @@ fn load_eval(
     queries: Option<&str>,
     qrels: Option<&str>,
 ) -> Result<i64, ErrorReport> {
-    let (kb_id, eval_set) = (required("kb_id", kb_id)?, required("eval_set", eval_set)?);
-    Ok(use_cases::load_eval(kb_id, eval_set, required("queries", queries)?, required("qrels", qrels)?)?)
+    reported(|| {
+        let (kb_id, eval_set) = (required("kb_id", kb_id)?, required("eval_set", eval_set)?);
+        use_cases::load_eval(kb_id, eval_set, required("queries", queries)?, required("qrels", qrels)?)
+    })
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
@@ -81,18 +88,20 @@ fn evaluate(
     >,
     ErrorReport,
 > {
-    let (kb_id, eval_set) = (required("kb_id", kb_id)?, required("eval_set", eval_set)?);
-    let evaluated = use_cases::evaluate(kb_id, eval_set, option_sets_of(option_sets)?)?;
-    Ok(TableIterator::new(evaluated.into_iter().map(|evaluated| {
-        let Evaluated { options, k, questions, mean, ann_recall, p50_ms, p95_ms, unanswered } = evaluated;
-        let (ndcg, hit_rate) = (mean.ndcg, mean.hit);
-        let (recall, precision, mrr) = (mean.recall, mean.precision, mean.reciprocal_rank);
-        let options = JsonB(options);
-        (
-            options, k, questions, recall, precision, mrr, ndcg, hit_rate, ann_recall, p50_ms, p95_ms,
-            unanswered,
-        )
-    })))
+    reported(|| {
+        let (kb_id, eval_set) = (required("kb_id", kb_id)?, required("eval_set", eval_set)?);
+        let evaluated = use_cases::evaluate(kb_id, eval_set, option_sets_of(option_sets)?)?;
+        Ok(TableIterator::new(evaluated.into_iter().map(|evaluated| {
+            let Evaluated { options, k, questions, mean, ann_recall, p50_ms, p95_ms, unanswered } = evaluated;
+            let (ndcg, hit_rate) = (mean.ndcg, mean.hit);
+            let (recall, precision, mrr) = (mean.recall, mean.precision, mean.reciprocal_rank);
+            let options = JsonB(options);
+            (
+                options, k, questions, recall, precision, mrr, ndcg, hit_rate, ann_recall, p50_ms, p95_ms,
+                unanswered,
+            )
+        })))
+    })
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
@@ -121,30 +130,32 @@ fn evaluate_questions(
     >,
     ErrorReport,
 > {
-    let (kb_id, eval_set) = (required("kb_id", kb_id)?, required("eval_set", eval_set)?);
-    let evaluated = use_cases::evaluate_questions(kb_id, eval_set, option_sets_of(option_sets)?)?;
-    Ok(TableIterator::new(evaluated.into_iter().map(|evaluated| {
-        let EvaluatedQuestion { option_set, options, k, question_id, question, outcome } = evaluated;
-        let measures = outcome.measures;
-        (
-            option_set,
-            JsonB(options),
-            k,
-            question_id,
-            question,
-            measures.recall,
-            measures.precision,
-            measures.reciprocal_rank,
-            measures.ndcg,
-            measures.hit > 0.0,
-            outcome.ann_recall,
-            outcome.millis,
-            outcome.is_answered,
-        )
-    })))
+    reported(|| {
+        let (kb_id, eval_set) = (required("kb_id", kb_id)?, required("eval_set", eval_set)?);
+        let evaluated = use_cases::evaluate_questions(kb_id, eval_set, option_sets_of(option_sets)?)?;
+        Ok(TableIterator::new(evaluated.into_iter().map(|evaluated| {
+            let EvaluatedQuestion { option_set, options, k, question_id, question, outcome } = evaluated;
+            let measures = outcome.measures;
+            (
+                option_set,
+                JsonB(options),
+                k,
+                question_id,
+                question,
+                measures.recall,
+                measures.precision,
+                measures.reciprocal_rank,
+                measures.ndcg,
+                measures.hit > 0.0,
+                outcome.ann_recall,
+                outcome.millis,
+                outcome.is_answered,
+            )
+        })))
+    })
 }
 
-fn option_sets_of(given: Option<Vec<Option<Jsonb>>>) -> crate::error::Result<Vec<Value>> {
+fn option_sets_of(given: Option<Vec<Option<Jsonb>>>) -> kb_types::error::Result<Vec<Value>> {
     let mut option_sets = Vec::new();
     for given in elements("option_sets", given.unwrap_or_default())? {
         option_sets.extend(value("option_sets", Some(given))?);
@@ -181,27 +192,29 @@ fn tune(
     >,
     ErrorReport,
 > {
-    let (kb_id, eval_set) = (required("kb_id", kb_id)?, required("eval_set", eval_set)?);
-    let tuned = use_cases::tune(kb_id, eval_set, required("apply", apply)?, k, top_k)?;
-    Ok(TableIterator::new(tuned.into_iter().map(|Tuned { evaluated, gain, is_present, is_proposed }| {
-        let Evaluated { options, k, questions, mean, p50_ms, p95_ms, .. } = evaluated;
-        (
-            JsonB(options),
-            k,
-            questions,
-            mean.recall,
-            mean.precision,
-            mean.reciprocal_rank,
-            mean.ndcg,
-            mean.hit,
-            p50_ms,
-            p95_ms,
-            gain.mean,
-            Some(gain.error).filter(|error| error.is_finite()),
-            is_present,
-            is_proposed,
-        )
-    })))
+    reported(|| {
+        let (kb_id, eval_set) = (required("kb_id", kb_id)?, required("eval_set", eval_set)?);
+        let tuned = use_cases::tune(kb_id, eval_set, required("apply", apply)?, k, top_k)?;
+        Ok(TableIterator::new(tuned.into_iter().map(|Tuned { evaluated, gain, is_present, is_proposed }| {
+            let Evaluated { options, k, questions, mean, p50_ms, p95_ms, .. } = evaluated;
+            (
+                JsonB(options),
+                k,
+                questions,
+                mean.recall,
+                mean.precision,
+                mean.reciprocal_rank,
+                mean.ndcg,
+                mean.hit,
+                p50_ms,
+                p95_ms,
+                gain.mean,
+                Some(gain.error).filter(|error| error.is_finite()),
+                is_present,
+                is_proposed,
+            )
+        })))
+    })
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
@@ -210,8 +223,10 @@ fn feedback(
     chunk_id: Option<Uuid>,
     relevant: Option<bool>,
 ) -> Result<(), ErrorReport> {
-    let (query_id, chunk_id) = (required("query_id", query_id)?, required("chunk_id", chunk_id)?);
-    Ok(use_cases::feedback(from_pg(query_id), from_pg(chunk_id), relevant)?)
+    reported(|| {
+        let (query_id, chunk_id) = (required("query_id", query_id)?, required("chunk_id", chunk_id)?);
+        use_cases::feedback(from_pg(query_id), from_pg(chunk_id), relevant)
+    })
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
@@ -223,8 +238,10 @@ fn measure_recall(
     TableIterator<'static, (name!(recall, f64), name!(sample, i64), name!(ef_search, Option<i32>))>,
     ErrorReport,
 > {
-    let (kb_id, sample) = (required("kb_id", kb_id)?, required("sample", sample)?);
-    let measured = use_cases::measure_recall(kb_id, sample, required("source", source)?)?;
-    let ef_search = measured.ef_search.map(|ef_search| ef_search as i32);
-    Ok(TableIterator::once((measured.recall, measured.sample as i64, ef_search)))
+    reported(|| {
+        let (kb_id, sample) = (required("kb_id", kb_id)?, required("sample", sample)?);
+        let measured = use_cases::measure_recall(kb_id, sample, required("source", source)?)?;
+        let ef_search = measured.ef_search.map(|ef_search| ef_search as i32);
+        Ok(TableIterator::once((measured.recall, measured.sample as i64, ef_search)))
+    })
 }

@@ -1,5 +1,6 @@
 //! kb.health(): what is wrong and what to do about it.
 
+use crate::pg::report::reported;
 use crate::use_cases::{self, Finding};
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
@@ -12,8 +13,10 @@ fn health() -> Result<
     >,
     ErrorReport,
 > {
-    let findings = use_cases::health()?;
-    Ok(TableIterator::new(findings.into_iter().map(|Finding { component, status, detail, hint }| {
-        (component.to_string(), status.name().to_string(), detail, hint)
-    })))
+    reported(|| {
+        let findings = use_cases::health()?;
+        Ok(TableIterator::new(findings.into_iter().map(|Finding { component, status, detail, hint }| {
+            (component.to_string(), status.name().to_string(), detail, hint)
+        })))
+    })
 }

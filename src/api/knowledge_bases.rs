@@ -2,9 +2,10 @@
 
 use super::{json, required, value};
 use crate::catalog::knowledge_base_settings::WantedKnowledgeBase;
-use crate::model::states::RunStrategy;
 use crate::pg::json::Jsonb;
+use crate::pg::report::reported;
 use crate::use_cases;
+use kb_types::states::RunStrategy;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
@@ -20,17 +21,19 @@ fn create_knowledge_base(
     retrieval: default!(Option<Jsonb>, "NULL"),
     metadata: default!(Option<Jsonb>, "NULL"),
 ) -> Result<(), ErrorReport> {
-    let id = required("id", id)?;
-    let wanted = WantedKnowledgeBase {
-        embedder: embedder.map(str::to_string),
-        vector_db: vector_db.map(str::to_string),
-        description: description.map(str::to_string),
-        chunking: value("chunking", chunking)?,
-        preprocess: value("preprocess", preprocess)?,
-        retrieval: value("retrieval", retrieval)?,
-        metadata: json("metadata", metadata)?,
-    };
-    Ok(use_cases::create_knowledge_base(id, wanted)?)
+    reported(|| {
+        let id = required("id", id)?;
+        let wanted = WantedKnowledgeBase {
+            embedder: embedder.map(str::to_string),
+            vector_db: vector_db.map(str::to_string),
+            description: description.map(str::to_string),
+            chunking: value("chunking", chunking)?,
+            preprocess: value("preprocess", preprocess)?,
+            retrieval: value("retrieval", retrieval)?,
+            metadata: json("metadata", metadata)?,
+        };
+        use_cases::create_knowledge_base(id, wanted)
+    })
 }
 
 #[allow(clippy::too_many_arguments)]
@@ -44,33 +47,37 @@ fn alter_knowledge_base(
     retrieval: default!(Option<Jsonb>, "NULL"),
     metadata: default!(Option<Jsonb>, "NULL"),
 ) -> Result<(), ErrorReport> {
-    let id = required("id", id)?;
-    let wanted = WantedKnowledgeBase {
-        embedder: embedder.map(str::to_string),
-        vector_db: None,
-        description: description.map(str::to_string),
-        chunking: value("chunking", chunking)?,
-        preprocess: value("preprocess", preprocess)?,
-        retrieval: value("retrieval", retrieval)?,
-        metadata: json("metadata", metadata)?,
-    };
-    Ok(use_cases::alter_knowledge_base(id, wanted)?)
+    reported(|| {
+        let id = required("id", id)?;
+        let wanted = WantedKnowledgeBase {
+            embedder: embedder.map(str::to_string),
+            vector_db: None,
+            description: description.map(str::to_string),
+            chunking: value("chunking", chunking)?,
+            preprocess: value("preprocess", preprocess)?,
+            retrieval: value("retrieval", retrieval)?,
+            metadata: json("metadata", metadata)?,
+        };
+        use_cases::alter_knowledge_base(id, wanted)
+    })
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
 fn drop_knowledge_base(id: Option<&str>) -> Result<(), ErrorReport> {
-    Ok(use_cases::drop_knowledge_base(required("id", id)?)?)
+    reported(|| use_cases::drop_knowledge_base(required("id", id)?))
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
 fn move_knowledge_base(id: Option<&str>, tenant: Option<&str>) -> Result<(), ErrorReport> {
-    Ok(use_cases::move_knowledge_base(required("id", id)?, required("tenant", tenant)?)?)
+    reported(|| use_cases::move_knowledge_base(required("id", id)?, required("tenant", tenant)?))
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
 fn ingest(kb_id: Option<&str>, strategy: default!(Option<&str>, "'upsert'")) -> Result<i64, ErrorReport> {
-    let (kb_id, strategy) = (required("kb_id", kb_id)?, required("strategy", strategy)?);
-    Ok(use_cases::ingest(kb_id, RunStrategy::parse(strategy)?)?)
+    reported(|| {
+        let (kb_id, strategy) = (required("kb_id", kb_id)?, required("strategy", strategy)?);
+        use_cases::ingest(kb_id, RunStrategy::parse(strategy)?)
+    })
 }
 
 #[pg_extern(
@@ -86,8 +93,10 @@ fn index_metadata(
     key: Option<&str>,
     index_type: Option<&str>,
 ) -> Result<bool, ErrorReport> {
-    let (kb_id, key) = (required("kb_id", kb_id)?, required("key", key)?);
-    Ok(use_cases::index_metadata(kb_id, key, required("type", index_type)?)?)
+    reported(|| {
+        let (kb_id, key) = (required("kb_id", kb_id)?, required("key", key)?);
+        use_cases::index_metadata(kb_id, key, required("type", index_type)?)
+    })
 }
 
 #[pg_extern(
@@ -103,6 +112,8 @@ fn unindex_metadata(
     key: Option<&str>,
     index_type: Option<&str>,
 ) -> Result<i64, ErrorReport> {
-    let (kb_id, key) = (required("kb_id", kb_id)?, required("key", key)?);
-    Ok(use_cases::unindex_metadata(kb_id, key, index_type)?)
+    reported(|| {
+        let (kb_id, key) = (required("kb_id", kb_id)?, required("key", key)?);
+        use_cases::unindex_metadata(kb_id, key, index_type)
+    })
 }

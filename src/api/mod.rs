@@ -1,8 +1,8 @@
 //! The SQL surface, a file per noun: parse, call one use case, convert.
 
-use crate::error::{Error, Result};
-use crate::model::Json;
 use crate::pg::json::Jsonb;
+use kb_types::Json;
+use kb_types::error::{Error, Result};
 use serde_json::Value;
 
 /// A required argument of a function that is not STRICT because others may be NULL.

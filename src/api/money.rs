@@ -1,6 +1,7 @@
 //! What embedding will cost, and whether a copy of a database may spend.
 
 use super::required;
+use crate::pg::report::reported;
 use crate::use_cases;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
@@ -21,11 +22,13 @@ fn estimate_ingest(
     >,
     ErrorReport,
 > {
-    let found = use_cases::estimate_ingest(required("kb_id", kb_id)?)?;
-    Ok(TableIterator::once((found.documents, found.chunks, found.tokens, found.cost, found.seconds)))
+    reported(|| {
+        let found = use_cases::estimate_ingest(required("kb_id", kb_id)?)?;
+        Ok(TableIterator::once((found.documents, found.chunks, found.tokens, found.cost, found.seconds)))
+    })
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
 fn acknowledge_restore() -> Result<(), ErrorReport> {
-    Ok(use_cases::acknowledge_restore()?)
+    reported(use_cases::acknowledge_restore)
 }

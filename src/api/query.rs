@@ -1,12 +1,13 @@
 //! kb.query, kb.query_vector, kb.query_rows and kb.explain.
 
 use super::{elements, json, required, value};
-use crate::error::Error;
 use crate::pg::json::Jsonb;
+use crate::pg::report::reported;
 use crate::pg::uuid::{from_pg, to_pg};
 use crate::pg::vector::Vector;
-use crate::retrieve::Request;
 use crate::use_cases::{self, Named};
+use kb_search::Request;
+use kb_types::error::Error;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 use pgrx::{JsonB, Uuid};
@@ -36,6 +37,7 @@ macro_rules! answers {
             >,
             ErrorReport,
         > {
+    reported(|| {
             let hits = { $($body)* };
             Ok(TableIterator::new((1..).zip(hits).map(|(rank, hit)| {
                 (
@@ -53,7 +55,8 @@ macro_rules! answers {
                     hit.row.stale,
                 )
             })))
-        }
+        })
+}
     };
 }
 
@@ -138,12 +141,14 @@ fn query_rows(
     >,
     ErrorReport,
 > {
-    let request = request(kb_id, top_k, min_score, filter, max_tokens, mode, options)?;
-    let found = use_cases::query_rows(&request, required("query", query)?)?;
-    Ok(TableIterator::new(found.into_iter().map(|found| {
-        let (key, row) = found.row.map(|(key, row)| (Jsonb(key), Jsonb(row))).unzip();
-        (found.hit.row.external_id, key, row, found.hit.score, found.hit.row.content)
-    })))
+    reported(|| {
+        let request = request(kb_id, top_k, min_score, filter, max_tokens, mode, options)?;
+        let found = use_cases::query_rows(&request, required("query", query)?)?;
+        Ok(TableIterator::new(found.into_iter().map(|found| {
+            let (key, row) = found.row.map(|(key, row)| (Jsonb(key), Jsonb(row))).unzip();
+            (found.hit.row.external_id, key, row, found.hit.score, found.hit.row.content)
+        })))
+    })
 }
 
 #[allow(clippy::too_many_arguments)]
@@ -160,17 +165,19 @@ fn explain(
     external_id: default!(Option<&str>, "NULL"),
     chunk_id: default!(Option<Uuid>, "NULL"),
 ) -> Result<JsonB, ErrorReport> {
-    let request = request(kb_id, top_k, min_score, filter, max_tokens, mode, options)?;
-    let named = match (external_id, chunk_id) {
-        (Some(_), Some(_)) => {
-            let problem = "external_id names a document already".to_string();
-            Err(Error::Argument { argument: "chunk_id", problem })?
-        }
-        (Some(external_id), None) => Some(Named::Document(external_id)),
-        (None, Some(chunk_id)) => Some(Named::Chunk(from_pg(chunk_id))),
-        (None, None) => None,
-    };
-    Ok(JsonB(use_cases::explain(&request, required("query", query)?, named)?))
+    reported(|| {
+        let request = request(kb_id, top_k, min_score, filter, max_tokens, mode, options)?;
+        let named = match (external_id, chunk_id) {
+            (Some(_), Some(_)) => {
+                let problem = "external_id names a document already".to_string();
+                Err(Error::Argument { argument: "chunk_id", problem })?
+            }
+            (Some(external_id), None) => Some(Named::Document(external_id)),
+            (None, Some(chunk_id)) => Some(Named::Chunk(from_pg(chunk_id))),
+            (None, None) => None,
+        };
+        Ok(JsonB(use_cases::explain(&request, required("query", query)?, named)?))
+    })
 }
 
 /// The arguments that the functions share.
@@ -182,7 +189,7 @@ pub(super) fn request(
     max_tokens: Option<i32>,
     mode: Option<&str>,
     options: Option<Jsonb>,
-) -> crate::error::Result<Request> {
+) -> kb_types::error::Result<Request> {
     let kb_id = required("kb_id", kb_id)?;
     let (filter, options) = (json("filter", filter)?, value("options", options)?);
     Request::new(kb_id, top_k, min_score, filter, max_tokens, mode, options)

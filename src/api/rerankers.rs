@@ -2,10 +2,11 @@
 
 use super::{required, value};
 use crate::catalog::service_settings::WantedService;
-use crate::error::Error;
 use crate::pg::json::Jsonb;
 use crate::pg::report;
+use crate::pg::report::reported;
 use crate::use_cases;
+use kb_types::error::Error;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
@@ -18,10 +19,12 @@ fn create_reranker(
     secret: default!(Option<&str>, "NULL"),
     config: default!(Option<Jsonb>, "NULL"),
 ) -> Result<(), ErrorReport> {
-    // The call may contain a key, so its errors do not show the statement.
-    report::hidden(|| {
-        let (id, provider) = (required("id", id)?, required("provider", provider)?);
-        Ok(use_cases::create_reranker(id, wanted(Some(provider), model, base_url, secret, config)?)?)
+    reported(|| {
+        // The call may contain a key, so its errors do not show the statement.
+        report::hidden(|| {
+            let (id, provider) = (required("id", id)?, required("provider", provider)?);
+            use_cases::create_reranker(id, wanted(Some(provider), model, base_url, secret, config)?)
+        })
     })
 }
 
@@ -33,15 +36,17 @@ fn alter_reranker(
     secret: default!(Option<&str>, "NULL"),
     config: default!(Option<Jsonb>, "NULL"),
 ) -> Result<(), ErrorReport> {
-    report::hidden(|| {
-        let id = required("id", id)?;
-        Ok(use_cases::alter_reranker(id, wanted(None, model, base_url, secret, config)?)?)
+    reported(|| {
+        report::hidden(|| {
+            let id = required("id", id)?;
+            use_cases::alter_reranker(id, wanted(None, model, base_url, secret, config)?)
+        })
     })
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
 fn drop_reranker(id: Option<&str>) -> Result<(), ErrorReport> {
-    Ok(use_cases::drop_reranker(required("id", id)?)?)
+    reported(|| use_cases::drop_reranker(required("id", id)?))
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
@@ -53,9 +58,11 @@ fn create_llm(
     secret: default!(Option<&str>, "NULL"),
     config: default!(Option<Jsonb>, "NULL"),
 ) -> Result<(), ErrorReport> {
-    report::hidden(|| {
-        let (id, provider) = (required("id", id)?, required("provider", provider)?);
-        Ok(use_cases::create_llm(id, wanted(Some(provider), model, base_url, secret, config)?)?)
+    reported(|| {
+        report::hidden(|| {
+            let (id, provider) = (required("id", id)?, required("provider", provider)?);
+            use_cases::create_llm(id, wanted(Some(provider), model, base_url, secret, config)?)
+        })
     })
 }
 
@@ -67,15 +74,17 @@ fn alter_llm(
     secret: default!(Option<&str>, "NULL"),
     config: default!(Option<Jsonb>, "NULL"),
 ) -> Result<(), ErrorReport> {
-    report::hidden(|| {
-        let id = required("id", id)?;
-        Ok(use_cases::alter_llm(id, wanted(None, model, base_url, secret, config)?)?)
+    reported(|| {
+        report::hidden(|| {
+            let id = required("id", id)?;
+            use_cases::alter_llm(id, wanted(None, model, base_url, secret, config)?)
+        })
     })
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
 fn drop_llm(id: Option<&str>) -> Result<(), ErrorReport> {
-    Ok(use_cases::drop_llm(required("id", id)?)?)
+    reported(|| use_cases::drop_llm(required("id", id)?))
 }
 
 #[pg_extern(volatile, parallel_restricted)]
@@ -85,8 +94,10 @@ fn check_reranker(
     TableIterator<'static, (name!(ok, bool), name!(latency_ms, f64), name!(problem, Option<String>))>,
     ErrorReport,
 > {
-    let check = use_cases::check_reranker(required("id", id)?)?;
-    Ok(TableIterator::once((check.problem.is_none(), check.latency_ms, check.problem)))
+    reported(|| {
+        let check = use_cases::check_reranker(required("id", id)?)?;
+        Ok(TableIterator::once((check.problem.is_none(), check.latency_ms, check.problem)))
+    })
 }
 
 #[pg_extern(volatile, parallel_restricted)]
@@ -96,8 +107,10 @@ fn check_llm(
     TableIterator<'static, (name!(ok, bool), name!(latency_ms, f64), name!(problem, Option<String>))>,
     ErrorReport,
 > {
-    let check = use_cases::check_llm(required("id", id)?)?;
-    Ok(TableIterator::once((check.problem.is_none(), check.latency_ms, check.problem)))
+    reported(|| {
+        let check = use_cases::check_llm(required("id", id)?)?;
+        Ok(TableIterator::once((check.problem.is_none(), check.latency_ms, check.problem)))
+    })
 }
 
 fn wanted(

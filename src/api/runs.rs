@@ -1,18 +1,23 @@
 //! kb.wait, for a knowledge base or a run.
 
 use super::required;
+use crate::pg::report::reported;
 use crate::use_cases;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
 #[pg_extern(name = "wait", volatile, parallel_unsafe)]
 fn wait_kb(kb_id: Option<&str>, timeout: default!(Option<f64>, "NULL")) -> Result<(), ErrorReport> {
-    let kb_id = required("kb_id", kb_id)?;
-    Ok(use_cases::wait_for_knowledge_base(kb_id, timeout)?)
+    reported(|| {
+        let kb_id = required("kb_id", kb_id)?;
+        use_cases::wait_for_knowledge_base(kb_id, timeout)
+    })
 }
 
 #[pg_extern(name = "wait", volatile, parallel_unsafe)]
 fn wait_run(run: Option<i64>, timeout: default!(Option<f64>, "NULL")) -> Result<(), ErrorReport> {
-    let run = required("run", run)?;
-    Ok(use_cases::wait_for_run(run, timeout)?)
+    reported(|| {
+        let run = required("run", run)?;
+        use_cases::wait_for_run(run, timeout)
+    })
 }

@@ -4,6 +4,7 @@ use super::{elements, required, value};
 use crate::pg::ddl_event::DdlEvent;
 use crate::pg::json::Jsonb;
 use crate::pg::regclass::Regclass;
+use crate::pg::report::reported;
 use crate::pg::trigger::Firing;
 use crate::use_cases::{self, WantedTable};
 use pgrx::datum::TimestampWithTimeZone;
@@ -26,21 +27,23 @@ fn attach_table(
     json_fields: default!(Option<Jsonb>, "NULL"),
     adopt: default!(Option<&str>, "NULL"),
 ) -> Result<i64, ErrorReport> {
-    let (kb_id, Regclass(relation)) = (required("kb_id", kb_id)?, required("relation", relation)?);
-    let text = |given: Option<&str>| given.map(str::to_string);
-    let wanted = WantedTable {
-        content: required("content", content)?.to_string(),
-        json_fields: value("json_fields", json_fields)?.unwrap_or_default(),
-        published_when: text(published_when),
-        metadata: elements("metadata", required("metadata", metadata)?)?,
-        tenant: text(tenant),
-        title: text(title),
-        uri: text(uri),
-        content_type: text(content_type),
-        replicated: required("replicated", replicated)?,
-        adopt: text(adopt),
-    };
-    Ok(use_cases::attach_table(kb_id, relation, wanted)?)
+    reported(|| {
+        let (kb_id, Regclass(relation)) = (required("kb_id", kb_id)?, required("relation", relation)?);
+        let text = |given: Option<&str>| given.map(str::to_string);
+        let wanted = WantedTable {
+            content: required("content", content)?.to_string(),
+            json_fields: value("json_fields", json_fields)?.unwrap_or_default(),
+            published_when: text(published_when),
+            metadata: elements("metadata", required("metadata", metadata)?)?,
+            tenant: text(tenant),
+            title: text(title),
+            uri: text(uri),
+            content_type: text(content_type),
+            replicated: required("replicated", replicated)?,
+            adopt: text(adopt),
+        };
+        use_cases::attach_table(kb_id, relation, wanted)
+    })
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
@@ -49,8 +52,10 @@ fn detach_table(
     relation: Option<Regclass>,
     keep: default!(Option<bool>, "false"),
 ) -> Result<i64, ErrorReport> {
-    let (kb_id, Regclass(relation)) = (required("kb_id", kb_id)?, required("relation", relation)?);
-    Ok(use_cases::detach_table(kb_id, relation, required("keep", keep)?)?)
+    reported(|| {
+        let (kb_id, Regclass(relation)) = (required("kb_id", kb_id)?, required("relation", relation)?);
+        use_cases::detach_table(kb_id, relation, required("keep", keep)?)
+    })
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
@@ -69,12 +74,14 @@ fn reconcile(
     >,
     ErrorReport,
 > {
-    let found = use_cases::reconcile(required("kb_id", kb_id)?)?;
-    Ok(TableIterator::new(
-        found
-            .into_iter()
-            .map(|drift| (drift.table, drift.rows, drift.missing, drift.changed, drift.orphaned)),
-    ))
+    reported(|| {
+        let found = use_cases::reconcile(required("kb_id", kb_id)?)?;
+        Ok(TableIterator::new(
+            found
+                .into_iter()
+                .map(|drift| (drift.table, drift.rows, drift.missing, drift.changed, drift.orphaned)),
+        ))
+    })
 }
 
 #[pg_extern(stable, parallel_restricted)]
@@ -88,9 +95,11 @@ fn row_status(
     >,
     ErrorReport,
 > {
-    let (Regclass(relation), key) = (required("relation", relation)?, required("key", key)?);
-    let found = use_cases::row_status(relation, key)?;
-    Ok(TableIterator::new(found.into_iter().map(|(kb_id, row)| (kb_id, row.status, row.since))))
+    reported(|| {
+        let (Regclass(relation), key) = (required("relation", relation)?, required("key", key)?);
+        let found = use_cases::row_status(relation, key)?;
+        Ok(TableIterator::new(found.into_iter().map(|(kb_id, row)| (kb_id, row.status, row.since))))
+    })
 }
 
 /// Called by event triggers.
@@ -98,7 +107,7 @@ fn row_status(
     sql = "CREATE FUNCTION kb._tables_altered() RETURNS event_trigger LANGUAGE c AS 'MODULE_PATHNAME', '@FUNCTION_NAME@';"
 )]
 fn _tables_altered(call: pgrx::pg_sys::FunctionCallInfo) -> Result<(), ErrorReport> {
-    Ok(use_cases::tables_altered(&DdlEvent::of(call)?)?)
+    reported(|| use_cases::tables_altered(&DdlEvent::of(call)?))
 }
 
 /// Called by the triggers of attached tables.
@@ -106,8 +115,8 @@ fn _tables_altered(call: pgrx::pg_sys::FunctionCallInfo) -> Result<(), ErrorRepo
 fn _rows_changed<'a>(
     trigger: &'a PgTrigger<'a>,
 ) -> Result<Option<PgHeapTuple<'a, AllocatedByRust>>, ErrorReport> {
-    if let Err(error) = Firing::of(trigger).and_then(|firing| use_cases::rows_changed(&firing)) {
-        ErrorReport::from(error).report(PgLogLevel::ERROR);
-    }
-    Ok(None)
+    reported(|| {
+        use_cases::rows_changed(&Firing::of(trigger)?)?;
+        Ok(None)
+    })
 }

@@ -1,25 +1,26 @@
 //! SQL functions over tenants: whom a session acts for, roles that are bound, knowledge bases that are shared.
 
 use super::required;
-use crate::model::quota::Quota;
+use crate::pg::report::reported;
 use crate::pg::trigger::Firing;
 use crate::use_cases;
+use kb_types::quota::Quota;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
 #[pg_extern(stable, parallel_restricted)]
 fn current_tenant() -> Result<String, ErrorReport> {
-    Ok(use_cases::current_tenant()?)
+    reported(use_cases::current_tenant)
 }
 
 #[pg_extern(stable, parallel_restricted)]
 fn visible_tenants() -> Result<Vec<String>, ErrorReport> {
-    Ok(use_cases::visible_tenants()?)
+    reported(use_cases::visible_tenants)
 }
 
 #[pg_extern(stable, parallel_restricted)]
 fn readable_tenants() -> Result<Vec<String>, ErrorReport> {
-    Ok(use_cases::readable_tenants()?)
+    reported(use_cases::readable_tenants)
 }
 
 #[pg_extern(stable, parallel_restricted)]
@@ -29,33 +30,33 @@ fn bound_tenants() -> Option<Vec<String>> {
 
 #[pg_extern(volatile, parallel_unsafe)]
 fn bind_role(role_name: Option<&str>, tenant: Option<&str>) -> Result<bool, ErrorReport> {
-    Ok(use_cases::bind_role(required("role_name", role_name)?, required("tenant", tenant)?)?)
+    reported(|| use_cases::bind_role(required("role_name", role_name)?, required("tenant", tenant)?))
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
 fn unbind_role(role_name: Option<&str>, tenant: default!(Option<&str>, "NULL")) -> Result<i64, ErrorReport> {
-    Ok(use_cases::unbind_role(required("role_name", role_name)?, tenant)?)
+    reported(|| use_cases::unbind_role(required("role_name", role_name)?, tenant))
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
 fn share(kb_id: Option<&str>, tenant: Option<&str>) -> Result<bool, ErrorReport> {
-    Ok(use_cases::share(required("kb_id", kb_id)?, required("tenant", tenant)?)?)
+    reported(|| use_cases::share(required("kb_id", kb_id)?, required("tenant", tenant)?))
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
 fn unshare(kb_id: Option<&str>, tenant: Option<&str>) -> Result<bool, ErrorReport> {
-    Ok(use_cases::unshare(required("kb_id", kb_id)?, required("tenant", tenant)?)?)
+    reported(|| use_cases::unshare(required("kb_id", kb_id)?, required("tenant", tenant)?))
 }
 
 /// How many things of a kind the session's tenant may have; NULL: as many as it likes.
 #[pg_extern(stable, parallel_restricted)]
 fn _allowed(what: Option<&str>) -> Result<Option<i64>, ErrorReport> {
-    Ok(use_cases::allowed(required("what", what)?)?)
+    reported(|| use_cases::allowed(required("what", what)?))
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
 fn refuse_share(kb_id: Option<&str>, owner: Option<&str>) -> Result<bool, ErrorReport> {
-    Ok(use_cases::refuse_share(required("kb_id", kb_id)?, required("owner", owner)?)?)
+    reported(|| use_cases::refuse_share(required("kb_id", kb_id)?, required("owner", owner)?))
 }
 
 #[allow(clippy::too_many_arguments)]
@@ -70,16 +71,18 @@ fn set_quota(
     attached_tables: default!(Option<i64>, "NULL"),
     metadata_indexes: default!(Option<i64>, "NULL"),
 ) -> Result<(), ErrorReport> {
-    let quota = Quota {
-        bytes,
-        documents,
-        document_bytes,
-        knowledge_bases,
-        tokens_per_day,
-        attached_tables,
-        metadata_indexes,
-    };
-    Ok(use_cases::set_quota(required("tenant", tenant)?, quota)?)
+    reported(|| {
+        let quota = Quota {
+            bytes,
+            documents,
+            document_bytes,
+            knowledge_bases,
+            tokens_per_day,
+            attached_tables,
+            metadata_indexes,
+        };
+        use_cases::set_quota(required("tenant", tenant)?, quota)
+    })
 }
 
 /// Called by the triggers of kb.tenant_roles, kb.shares and kb.quotas.
@@ -87,7 +90,9 @@ fn set_quota(
 fn _watched_changed<'a>(
     trigger: &'a PgTrigger<'a>,
 ) -> Result<Option<PgHeapTuple<'a, AllocatedByRust>>, ErrorReport> {
-    let firing = Firing::of(trigger).map_err(ErrorReport::from)?;
-    use_cases::watched_changed(&firing);
-    Ok(None)
+    reported(|| {
+        let firing = Firing::of(trigger)?;
+        use_cases::watched_changed(&firing);
+        Ok(None)
+    })
 }

@@ -2,6 +2,7 @@
 
 use super::{elements, required, value};
 use crate::pg::json::Jsonb;
+use crate::pg::report::reported;
 use crate::pg::uuid::from_pg;
 use crate::use_cases;
 use pgrx::pg_sys::panic::ErrorReport;
@@ -28,41 +29,47 @@ fn create_vector_db(
     metric: Option<&str>,
     config: Option<Jsonb>,
 ) -> Result<(), ErrorReport> {
-    let (id, kind) = (required("id", id)?, required("type", kind)?);
-    let (dimension, metric) = (required("dimension", dimension)?, required("metric", metric)?);
-    let config = required("config", value("config", config)?)?;
-    Ok(use_cases::create_vector_db(id, kind, dimension, metric, &config)?)
+    reported(|| {
+        let (id, kind) = (required("id", id)?, required("type", kind)?);
+        let (dimension, metric) = (required("dimension", dimension)?, required("metric", metric)?);
+        let config = required("config", value("config", config)?)?;
+        use_cases::create_vector_db(id, kind, dimension, metric, &config)
+    })
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
 fn drop_vector_db(id: Option<&str>) -> Result<(), ErrorReport> {
-    Ok(use_cases::drop_vector_db(required("id", id)?)?)
+    reported(|| use_cases::drop_vector_db(required("id", id)?))
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
 fn _delete_vectors(build_no: Option<i64>, chunk_ids: Option<Vec<Option<Uuid>>>) -> Result<(), ErrorReport> {
-    let ids = elements("chunk_ids", required("chunk_ids", chunk_ids)?)?;
-    let ids: Vec<uuid::Uuid> = ids.into_iter().map(from_pg).collect();
-    Ok(use_cases::delete_vectors(required("build_no", build_no)?, &ids)?)
+    reported(|| {
+        let ids = elements("chunk_ids", required("chunk_ids", chunk_ids)?)?;
+        let ids: Vec<uuid::Uuid> = ids.into_iter().map(from_pg).collect();
+        use_cases::delete_vectors(required("build_no", build_no)?, &ids)
+    })
 }
 
 #[pg_extern(name = "_delete_vectors", volatile, parallel_unsafe)]
 fn _delete_vectors_of_build(build_no: Option<i64>, relation: Option<&str>) -> Result<(), ErrorReport> {
-    let (build_no, relation) = (required("build_no", build_no)?, required("relation", relation)?);
-    Ok(use_cases::delete_vectors_of_build(build_no, relation)?)
+    reported(|| {
+        let (build_no, relation) = (required("build_no", build_no)?, required("relation", relation)?);
+        use_cases::delete_vectors_of_build(build_no, relation)
+    })
 }
 
 #[pg_extern(stable, parallel_restricted)]
 fn _index_progress(build_no: Option<i64>) -> Result<Option<JsonB>, ErrorReport> {
-    Ok(use_cases::index_progress(required("build_no", build_no)?)?.map(JsonB))
+    reported(|| Ok(use_cases::index_progress(required("build_no", build_no)?)?.map(JsonB)))
 }
 
 #[pg_extern(stable, parallel_restricted)]
 fn _index_state(build_no: Option<i64>) -> Result<Vec<i64>, ErrorReport> {
-    Ok(use_cases::index_state(required("build_no", build_no)?)?)
+    reported(|| use_cases::index_state(required("build_no", build_no)?))
 }
 
 #[pg_extern(stable, parallel_restricted)]
 fn _vector_count(build_no: Option<i64>) -> Result<i64, ErrorReport> {
-    Ok(use_cases::vector_count(required("build_no", build_no)?)?)
+    reported(|| use_cases::vector_count(required("build_no", build_no)?))
 }

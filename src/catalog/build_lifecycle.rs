@@ -1,14 +1,14 @@
 //! The life of a build: made, switched to, replaced, swept.
 
-use crate::error::{Error, Object, Result};
-use crate::model::Chunking;
-use crate::model::states::{BuildState, Priority, RunState};
 use crate::pg::txn;
 use crate::store::builds::{self, Build};
 use crate::store::documents::Which;
 use crate::store::knowledge_bases::KnowledgeBase;
 use crate::store::vector_store::{Health, VectorDb, tail};
 use crate::store::{documents, embedders, jobs, runs, vector_dbs};
+use kb_text::chunking::Chunking;
+use kb_types::error::{Error, Object, Result};
+use kb_types::states::{BuildState, Priority, RunState};
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 

@@ -1,12 +1,12 @@
 //! Access to an embedder: its key, and whether this database may spend money at providers.
 
 use super::endpoint_access::{self, Called};
-use crate::error::{Error, Result};
-use crate::gateway::protocol::{Access, Capability};
-use crate::gateway::provider;
-use crate::model::Embedder;
 use crate::pg::role::as_owner;
 use crate::store::embedders;
+use kb_gateway::protocol::{Access, Capability};
+use kb_gateway::provider;
+use kb_types::Embedder;
+use kb_types::error::{Error, Result};
 
 /// The credentials that go to the gateway with every request of a tenant; empty for local models, which need none. Errors:
 /// see [`endpoint_access::access`].

@@ -1,14 +1,15 @@
 //! The settings of an embedder: checked, and completed with defaults.
 
 use super::endpoint_settings::{Address, ENDPOINT_KEYS, refuse_address, with_keys};
-use crate::error::{Allowing, Error, Result};
-use crate::gateway::endpoint::egress::origin;
-use crate::gateway::provider::{self, Provider};
-use crate::model::vector_db::HALFVEC_MAX_DIMENSION;
-use crate::model::{Compute, Embedder, EmbedderConfig, id, url_path};
-use crate::model_files::{Architecture, ModelFiles};
 use crate::settings;
 use crate::store::origins;
+use kb_gateway::endpoint::egress::origin;
+use kb_gateway::provider;
+use kb_gateway::provider::Provider;
+use kb_text::model_files::{Architecture, ModelFiles};
+use kb_types::error::{Allowing, Error, Result};
+use kb_types::vector_db::HALFVEC_MAX_DIMENSION;
+use kb_types::{Compute, Embedder, EmbedderConfig, id, url_path};
 use serde_json::Value;
 
 /// An embedder as it is asked for; None is the provider's default (on creation) or no change.

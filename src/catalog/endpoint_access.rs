@@ -1,11 +1,11 @@
 //! The right to call an endpoint: its key, what was spent today, and whether this database may spend at all.
 
-use crate::error::{Error, Result};
-use crate::gateway::endpoint::secret_reference::Reference;
-use crate::gateway::protocol::{Access, Capability, Spent};
 use crate::pg::role::as_owner;
 use crate::settings;
 use crate::store::{origins, quotas, secrets, usage};
+use kb_gateway::endpoint::secret_reference::Reference;
+use kb_gateway::protocol::{Access, Capability, Spent};
+use kb_types::error::{Error, Result};
 
 /// How often a worker checks whether a restore has been acknowledged.
 const RESTORED_PAUSE_MS: u64 = 10_000;

@@ -1,8 +1,8 @@
 //! What embedders, rerankers and chat models have in common in their settings: an address, a secret, keys of a config.
 
-use crate::error::Allowing;
-use crate::gateway::endpoint::secret_reference::Reference;
 use crate::settings;
+use kb_gateway::endpoint::secret_reference::Reference;
+use kb_types::error::Allowing;
 use serde_json::{Map, Value};
 
 /// Keys of `config` that everything has that is reached over HTTP.

@@ -1,10 +1,10 @@
 //! Enqueueing documents that a caller edited.
 
-use crate::error::Result;
-use crate::model::states::Priority;
 use crate::pg::wake;
 use crate::store::jobs::{self, Subject};
 use crate::store::knowledge_bases::KnowledgeBase;
+use kb_types::error::Result;
+use kb_types::states::Priority;
 
 /// Enqueues edits, as the owner, and has the worker woken at commit.
 pub fn edits(kb: &KnowledgeBase, documents: &[Subject]) -> Result<()> {

@@ -1,11 +1,12 @@
 //! The settings of a knowledge base: checked, and completed with defaults.
 
-use crate::error::{Error, Object, Result};
-use crate::model::{Chunking, Embedder, Json, Preprocess, Retrieval, id, sizes};
 use crate::settings;
 use crate::store::knowledge_bases::KnowledgeBase;
 use crate::store::{embedders, server_catalogs, services, vector_dbs};
-use crate::tokenizer::max_content_tokens;
+use kb_text::chunking::Chunking;
+use kb_text::tokenizer::max_content_tokens;
+use kb_types::error::{Error, Object, Result};
+use kb_types::{Embedder, Json, Preprocess, Retrieval, id, sizes};
 use serde_json::{Value, json};
 
 /// Settings as they are asked for; None is the default (on creation) or no change.

@@ -1,10 +1,10 @@
 //! A document as it is given, by a caller or by a row: checked completely before anything is stored.
 
-use crate::error::{Error, Result};
-use crate::ingest::parse;
-use crate::model::{Json, id, sizes};
 use crate::settings;
 use crate::store::new_documents::NewDocument;
+use kb_text::parse;
+use kb_types::error::{Error, Result};
+use kb_types::{Json, id, sizes};
 
 /// The content of a document, as a caller gives it.
 #[derive(Debug)]

@@ -1,7 +1,6 @@
 //! Partitions of attached tables that come and go: what the statement itself does, and what it leaves to the worker. As the owner.
 
 use super::source_tables::relocated;
-use crate::error::Result;
 use crate::pg::ddl_event::is_locked_here;
 use crate::pg::setting;
 use crate::pg::subtransaction::{in_subtransaction, is_cancel};
@@ -9,6 +8,7 @@ use crate::store::changes::{self, What};
 use crate::store::row_documents;
 use crate::store::sources::table::{self, Member};
 use crate::store::sources::{Source, catalog};
+use kb_types::error::Result;
 use std::ffi::CStr;
 
 /// While the worker waits for a lock on a partition nobody else begins to use it.

@@ -1,12 +1,12 @@
 //! Adding documents within what a tenant may have (kb.set_quota).
 
-use crate::error::{Error, Result};
-use crate::model::quota::{Quota, Shortage, Thing, Volume};
-use crate::model::tenancy::SHARED;
 use crate::pg::{advisory, txn};
 use crate::settings;
 use crate::store::new_documents::NewDocument;
 use crate::store::quotas::{self, StoredSize};
+use kb_types::error::{Error, Result};
+use kb_types::quota::{Quota, Shortage, Thing, Volume};
+use kb_types::tenancy::SHARED;
 use std::cell::RefCell;
 use std::collections::HashMap;
 

@@ -1,15 +1,15 @@
 //! Asking rerankers and chat models, and reranking the candidates of a question.
 
 use super::endpoint_access::{self, Called};
-use crate::error::{Error, Object, Result};
 use crate::gateway::client;
-use crate::gateway::protocol::{Access, Capability, Prompt};
-use crate::model::{Candidate, Llm, Reranker};
-use crate::retrieve::request::AnswerBounds;
-use crate::retrieve::rerank;
 use crate::store::search::Target;
 use crate::store::services::{self, ServiceRow};
 use crate::store::tenants;
+use kb_gateway::protocol::{Access, Capability, Prompt};
+use kb_search::request::AnswerBounds;
+use kb_search::rerank;
+use kb_types::error::{Error, Object, Result};
+use kb_types::{Candidate, Llm, Reranker};
 use std::time::Duration;
 
 /// A reranker with the chat model that it asks, if it does.

@@ -1,9 +1,9 @@
 //! Asking a chat model for other words of a question.
 
 use super::reranking::chat;
-use crate::error::{Error, Object, Result};
-use crate::model::retrieval::Retrieval;
-use crate::retrieve::transform::{passage_prompt, questions_prompt, read_passage, read_questions};
+use kb_search::transform::{passage_prompt, questions_prompt, read_passage, read_questions};
+use kb_types::error::{Error, Object, Result};
+use kb_types::retrieval::Retrieval;
 use std::time::Duration;
 
 /// What is searched for beside the question itself.

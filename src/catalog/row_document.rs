@@ -1,14 +1,14 @@
 //! The document that a row of an attached table is.
 
 use super::new_document::{self, Content, Given};
-use crate::error::{Error, Result};
-use crate::ingest::json_text;
-use crate::model::{Bounds, Json};
 use crate::pg::report;
 use crate::settings;
 use crate::store::new_documents::NewDocument;
 use crate::store::sources::Source;
 use crate::store::sources::rows::SourceRow;
+use kb_text::json_text;
+use kb_types::error::{Error, Result};
+use kb_types::{Bounds, Json};
 
 /// The document of a row, whose text was read up to `most` bytes; None where the row has no text.
 pub fn of_row(

@@ -1,10 +1,10 @@
 //! Which rows of attached tables are there, where some of them cannot be read: those cost no other.
 
-use crate::error::{Error, Result};
-use crate::model::bisect::bisect;
-use crate::model::row_key;
 use crate::pg::subtransaction::in_subtransaction;
 use crate::store::sources::{Source, rows};
+use kb_types::bisect::bisect;
+use kb_types::error::{Error, Result};
+use kb_types::row_key;
 use std::ops::Range;
 
 /// Classes of SQLSTATE that no value of a row causes: connection, serialisation, names and rights, resources, intervention,

@@ -1,11 +1,11 @@
 //! Whether documents are of the texts that the rows of attached tables have.
 
 use super::row_document;
-use crate::error::Result;
-use crate::model::row_key;
 use crate::settings;
 use crate::store::row_documents;
 use crate::store::sources::{Source, rows};
+use kb_types::error::Result;
+use kb_types::row_key;
 use std::collections::BTreeSet;
 
 /// Of rows, given by tenant and external_id, the places of those whose document is of another text, or whose row is no document. An

@@ -1,13 +1,13 @@
 //! The settings of rerankers and chat models: checked, and completed with defaults.
 
 use super::endpoint_settings::{Address, ENDPOINT_KEYS, refuse_address, with_keys};
-use crate::error::{Allowing, Error, Object, Result};
-use crate::gateway::endpoint::egress::origin;
-use crate::gateway::local::CrossEncoder;
-use crate::gateway::{chat, rerank};
-use crate::model::{LlmConfig, RerankerConfig, id, url_path};
 use crate::settings;
 use crate::store::services::{self, ServiceRow};
+use kb_gateway::endpoint::egress::origin;
+use kb_gateway::{chat, rerank};
+use kb_inference::CrossEncoder;
+use kb_types::error::{Allowing, Error, Object, Result};
+use kb_types::{LlmConfig, RerankerConfig, id, url_path};
 use serde_json::{Value, json};
 
 /// A reranker or chat model as it is asked for; None is the provider's default (on creation) or no change.

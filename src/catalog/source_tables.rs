@@ -1,11 +1,11 @@
 //! Attached tables: where they are now, and letting go of them.
 
-use crate::error::{Error, Result};
 use crate::pg::role::as_owner;
 use crate::pg::{tenant_roles, txn};
 use crate::store::sources::table::{self, Located, Member};
 use crate::store::sources::{Source, catalog};
 use crate::store::{changes, row_documents, tenants};
+use kb_types::error::{Error, Result};
 
 /// The source with its table as it is now: under another name, or under another oid after a restore. An error where the
 /// table is gone or another's.

@@ -1,13 +1,13 @@
 //! The one way to a model: a synchronous client of the gateway that waits on the latch.
 
-use super::frame;
-use super::protocol::{
+use crate::pg::{background, latch, report, wake};
+use kb_gateway::frame;
+use kb_gateway::protocol::{
     Access, Client, Embedded, Health, LoggedQuestion, Prompt, Request, Response, SOCKET_PATH, Urgency,
     UsagePart, Vectors,
 };
-use crate::error::{Error, Result};
-use crate::model::{Embedder, Kind, Llm, Reranker};
-use crate::pg::{background, latch, report, wake};
+use kb_types::error::{Error, Result};
+use kb_types::{Embedder, Kind, Llm, Reranker};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::cell::{Cell, RefCell};

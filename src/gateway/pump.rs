@@ -2,8 +2,8 @@
 //! answers as they come.
 
 use super::client::Connection;
-use super::protocol::{Request, Response};
-use crate::error::{Error, Result};
+use kb_gateway::protocol::{Request, Response};
+use kb_types::error::{Error, Result};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 

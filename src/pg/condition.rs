@@ -3,7 +3,7 @@
 
 use super::pinned_settings;
 use super::report::from_caught;
-use crate::error::{Error, Result};
+use kb_types::error::{Error, Result};
 use pgrx::pg_sys::panic::CaughtError;
 use pgrx::{PgTryBuilder, pg_sys};
 use std::ffi::{CStr, CString};

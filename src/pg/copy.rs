@@ -2,7 +2,7 @@
 //! In a background process only, since neither rights nor policies are looked at.
 
 use super::pinned_settings;
-use crate::error::{Error, Result};
+use kb_types::error::{Error, Result};
 use pgrx::pg_sys;
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_int, c_void};

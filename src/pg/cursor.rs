@@ -4,7 +4,7 @@
 use super::pinned_settings::pinned;
 use super::plans::plan;
 use super::spi::{Arg, Row, datums, result_rows};
-use crate::error::{Error, Result};
+use kb_types::error::{Error, Result};
 use pgrx::pg_sys;
 
 pub struct Cursor {

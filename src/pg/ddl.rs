@@ -1,7 +1,7 @@
 //! DDL that SPI cannot do: top-level statements and dependencies.
 
 use super::report::from_caught;
-use crate::error::{Error, Result};
+use kb_types::error::{Error, Result};
 use pgrx::{PgTryBuilder, pg_sys};
 use std::ffi::CString;
 use std::panic::AssertUnwindSafe;

@@ -1,6 +1,6 @@
 //! What an event trigger sees: a statement of DDL that has run, or what it has dropped.
 
-use crate::error::{Error, Result};
+use kb_types::error::{Error, Result};
 use pgrx::pg_sys;
 use std::ffi::CStr;
 

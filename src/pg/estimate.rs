@@ -3,7 +3,7 @@
 use super::plans::plan;
 use super::spi::Arg;
 use super::{pinned_settings, setting};
-use crate::error::{Error, Result};
+use kb_types::error::{Error, Result};
 use pgrx::pg_sys;
 use std::ffi::CStr;
 

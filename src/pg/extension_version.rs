@@ -1,11 +1,12 @@
 //! Says that the extension was not updated, where a statement of kb fails in a database because of that: the library is the
 //! server's and newer, once a package was installed, and the tables are the database's own.
 
-use crate::error::Error;
+use kb_types::error::Error;
 use pgrx::datum::FromDatum;
 use pgrx::htup::heap_getattr_raw;
-use pgrx::pg_sys::panic::{CaughtError, ErrorReport};
-use pgrx::pg_sys::{self, errcodes::PgSqlErrorCode as Code};
+use pgrx::pg_sys;
+use pgrx::pg_sys::errcodes::PgSqlErrorCode as Code;
+use pgrx::pg_sys::panic::CaughtError;
 use pgrx::{PgLogLevel, PgTryBuilder};
 use std::cell::Cell;
 use std::num::NonZeroUsize;
@@ -40,7 +41,7 @@ fn explain<T>(version: &str, caught: CaughtError) -> T {
             report.message()
         );
         let hint = "Bring it up to date: ALTER EXTENSION kb UPDATE;".into();
-        ErrorReport::from(Error::State { problem, hint }).report(PgLogLevel::ERROR);
+        super::report::report(Error::State { problem, hint }).report(PgLogLevel::ERROR);
     }
     caught.rethrow()
 }

@@ -1,7 +1,7 @@
 //! `jsonb` as a function argument, result and column: as the text that PostgreSQL prints of it, not parsed. pgrx's own
 //! type parses it with serde_json at once, panics where that fails, and changes numbers of many digits.
 
-use crate::model::Json;
+use kb_types::Json;
 use pgrx::callconv::{Arg, ArgAbi, BoxRet, FcInfo};
 use pgrx::datum::{Datum, FromDatum, IntoDatum, UnboxDatum};
 use pgrx::pg_sys::{self, errcodes::PgSqlErrorCode};

@@ -4,7 +4,7 @@
 //! This needs no shared memory and so works without shared_preload_libraries, and looking a process
 //! up cannot raise an error, so that it may be done while a transaction commits.
 
-use crate::sync;
+use kb_types::sync;
 use pgrx::pg_sys;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};

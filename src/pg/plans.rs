@@ -1,7 +1,7 @@
 //! Kept plans: prepared once per process and statement, and never freed while one runs.
 
 use super::extension_version;
-use crate::error::{Error, Result};
+use kb_types::error::{Error, Result};
 use pgrx::pg_sys;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;

@@ -1,24 +1,28 @@
 //! Errors between Rust and PostgreSQL.
 
 use super::background;
-use crate::error::Error;
-use crate::model::sizes;
+use kb_types::error::{Error, Result};
+use kb_types::sizes;
 use pgrx::pg_sys::panic::{CaughtError, ErrorReport};
 use pgrx::pg_sys::{self, errcodes::PgSqlErrorCode};
 
-impl From<Error> for ErrorReport {
-    fn from(error: Error) -> Self {
-        // What is too long for a field is too long for a message that names it.
-        let cut = |text: String| sizes::cut(&text, sizes::MESSAGE).to_string();
-        let mut report = ErrorReport::new(code(error.sqlstate()), cut(error.to_string()), "kb");
-        if let Some(detail) = error.detail() {
-            report = report.set_detail(cut(detail));
-        }
-        if let Some(hint) = error.hint() {
-            report = report.set_hint(hint);
-        }
-        report
+/// Does the work of an SQL function, whose error becomes PostgreSQL's.
+pub fn reported<T>(work: impl FnOnce() -> Result<T>) -> std::result::Result<T, ErrorReport> {
+    work().map_err(report)
+}
+
+/// PostgreSQL's form of an error.
+pub fn report(error: Error) -> ErrorReport {
+    // What is too long for a field is too long for a message that names it.
+    let cut = |text: String| sizes::cut(&text, sizes::MESSAGE).to_string();
+    let mut report = ErrorReport::new(code(error.sqlstate()), cut(error.to_string()), "kb");
+    if let Some(detail) = error.detail() {
+        report = report.set_detail(cut(detail));
     }
+    if let Some(hint) = error.hint() {
+        report = report.set_hint(hint);
+    }
+    report
 }
 
 /// PostgreSQL packs the five characters six bits each (MAKE_SQLSTATE).

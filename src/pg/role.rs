@@ -1,7 +1,7 @@
 //! The caller's rights, and doing a step as another role.
 
 use super::{pinned_settings, setting};
-use crate::error::{Error, Object, Result};
+use kb_types::error::{Error, Object, Result};
 use pgrx::pg_sys;
 use std::cell::Cell;
 use std::collections::BTreeSet;

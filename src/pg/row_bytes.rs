@@ -3,7 +3,7 @@
 
 use super::probe::{self, Key, TENANT, find, is_of, scanned};
 use super::report::check_interrupts;
-use crate::kernels::ahead::Ahead;
+use kb_kernels::ahead::Ahead;
 use pgrx::htup::heap_getattr_raw;
 use pgrx::itemptr::item_pointer_get_both;
 use pgrx::pg_sys;

@@ -1,6 +1,6 @@
 //! Waiting without a snapshot, for which VACUUM and CREATE INDEX CONCURRENTLY would wait.
 
-use crate::error::Result;
+use kb_types::error::Result;
 use pgrx::pg_sys;
 use std::ffi::CStr;
 

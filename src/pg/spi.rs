@@ -3,8 +3,8 @@
 
 use super::plans::plan;
 use super::{extension_version, pinned_settings, setting};
-use crate::error::{Error, Result};
-use crate::model::Json;
+use kb_types::Json;
+use kb_types::error::{Error, Result};
 use pgrx::datum::{FromDatum, IntoDatum};
 use pgrx::{JsonB, pg_sys};
 use serde_json::Value;

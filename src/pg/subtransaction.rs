@@ -1,7 +1,7 @@
 //! A piece of work whose errors undo it, and nothing else of the transaction.
 
 use super::report::from_caught;
-use crate::error::{Error, Result};
+use kb_types::error::{Error, Result};
 use pgrx::{PgTryBuilder, pg_sys};
 use std::panic::AssertUnwindSafe;
 

@@ -2,7 +2,7 @@
 
 use super::role;
 use super::watched::{self, Columns, Kept};
-use crate::model::tenancy::{Bound, in_common};
+use kb_types::tenancy::{Bound, in_common};
 use pgrx::datum::FromDatum;
 use pgrx::pg_sys;
 use std::cell::RefCell;

@@ -1,6 +1,6 @@
 //! PostgreSQL's text search: its parser and dictionaries on a text.
 
-use crate::error::Result;
+use kb_types::error::Result;
 use pgrx::{PgMemoryContexts, pg_guard, pg_sys};
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -3,8 +3,8 @@
 use super::condition::{Condition, Evaluation};
 use super::pinned_settings;
 use super::stored::{Stored, same};
-use crate::error::{Error, Result};
-use crate::model::row_key;
+use kb_types::error::{Error, Result};
+use kb_types::row_key;
 use pgrx::{PgTrigger, pg_sys};
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, CString, c_char};

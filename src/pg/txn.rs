@@ -2,7 +2,7 @@
 
 use super::report::from_caught;
 use super::{background, extension_version};
-use crate::error::Result;
+use kb_types::error::Result;
 use pgrx::{PgTryBuilder, pg_sys};
 use std::cell::Cell;
 use std::panic::AssertUnwindSafe;

@@ -1,19 +1,21 @@
 //! Candidates by similarity: the nearest vectors, of chunks that the caller may read.
 
 use super::gone::without_gone;
-use super::journal::Journal;
-use super::plan::{self, MOST_LISTED, Step};
-use super::recall::{self, Vectors};
-use super::request::AnswerBounds;
-use crate::error::{Error, Result};
-use crate::model::ef_search;
-use crate::model::vector_db::{Forced, Kept, Scan as Way};
-use crate::model::{Candidate, Filter};
 use crate::pg::{latch, report, txn, wake};
 use crate::settings;
 use crate::store::search::{self, Target};
 use crate::store::vector_store::{Scan, Search, Searched, VectorDb};
 use crate::store::{builds, candidates};
+use kb_search::ef_search;
+use kb_search::journal::Journal;
+use kb_search::plan;
+use kb_search::plan::{MOST_LISTED, Step};
+use kb_search::recall;
+use kb_search::recall::Vectors;
+use kb_search::request::AnswerBounds;
+use kb_types::error::{Error, Result};
+use kb_types::vector_db::{Forced, Kept, Scan as Way};
+use kb_types::{Candidate, Filter};
 use serde_json::json;
 use std::cell::{OnceCell, RefCell};
 use std::time::{Duration, Instant};

@@ -1,12 +1,12 @@
 //! Rows of attached tables that are gone or changed, though the worker has not taken that up yet.
 
-use crate::error::Result;
-use crate::model::Candidate;
-use crate::model::candidate::RowSource;
 use crate::pg::role::as_owner;
 use crate::store::changes::{self, What};
 use crate::store::jobs;
 use crate::store::search::{self, Target, TextPlace};
+use kb_types::Candidate;
+use kb_types::candidate::RowSource;
+use kb_types::error::Result;
 use std::collections::HashSet;
 use uuid::Uuid;
 

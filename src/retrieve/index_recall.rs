@@ -1,13 +1,13 @@
 //! How much of what an exact search finds the index finds.
 
 use super::dense;
-use super::plan::Step;
-use crate::error::Result;
-use crate::model::Filter;
-use crate::model::candidate::Candidate;
-use crate::model::vector_db::{Metric, Scan};
 use crate::store::search::Target;
 use crate::store::vector_store::Search;
+use kb_search::plan::Step;
+use kb_types::Filter;
+use kb_types::candidate::Candidate;
+use kb_types::error::Result;
+use kb_types::vector_db::{Metric, Scan};
 use uuid::Uuid;
 
 /// A vector whose nearest are looked for.

@@ -1,22 +1,24 @@
 //! Candidates by words: BM25 over the knowledge base's segments and the chunks that wait to be folded into one.
 
 use super::gone::without_gone;
-use super::journal::Journal;
-use super::recall;
-use super::request::AnswerBounds;
 use super::word_statistics::Statistics;
-use super::words::{self, Words};
-use crate::bm25::joined::in_words;
-use crate::bm25::{self, List, Parameters, Question, Scorer, Share, Top};
-use crate::error::{Error, Result};
-use crate::model::candidate::Found;
-use crate::model::syntax::Syntax;
-use crate::model::{Candidate, Filter};
 use crate::pg::{report, wake};
 use crate::store::bm25::read::{self, Segment};
 use crate::store::bm25::words::Language;
 use crate::store::candidates;
 use crate::store::search::{self, Condition, Target};
+use kb_search::bm25;
+use kb_search::bm25::joined::in_words;
+use kb_search::bm25::{List, Parameters, Question, Scorer, Share, Top};
+use kb_search::journal::Journal;
+use kb_search::recall;
+use kb_search::request::AnswerBounds;
+use kb_search::words;
+use kb_search::words::Words;
+use kb_types::candidate::Found;
+use kb_types::error::{Error, Result};
+use kb_types::syntax::Syntax;
+use kb_types::{Candidate, Filter};
 use serde_json::json;
 use std::collections::{BTreeMap, HashSet};
 use uuid::Uuid;

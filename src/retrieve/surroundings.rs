@@ -1,11 +1,12 @@
 //! Reads what surrounds hits in their documents, as the caller, and joins it with them.
 
-use super::passages::{self, MAX_SECTION};
-use super::request::AnswerBounds;
-use crate::error::Result;
-use crate::model::Hit;
 use crate::store::passages::{Range, pieces, text};
 use crate::store::search::Target;
+use kb_search::passages;
+use kb_search::passages::MAX_SECTION;
+use kb_search::request::AnswerBounds;
+use kb_types::Hit;
+use kb_types::error::Result;
 use std::collections::HashMap;
 
 /// Tokens set aside for what is written around each passage of a context (numbers, titles, addresses).

@@ -1,8 +1,9 @@
 //! What BM25 has to know of all chunks that a question by words is asked of.
 
-use crate::bm25::{self, List, Parameters, Scorer, Totals};
-use crate::error::Result;
 use crate::store::bm25::read::Pending;
+use kb_search::bm25;
+use kb_search::bm25::{List, Parameters, Scorer, Totals};
+use kb_types::error::Result;
 use std::collections::HashMap;
 use uuid::Uuid;
 

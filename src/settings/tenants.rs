@@ -1,6 +1,6 @@
 //! What a tenant may take by default of what all tenants have in common.
 
-use crate::model::quota::Thing;
+use kb_types::quota::Thing;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
 
 static KNOWLEDGE_BASES: GucSetting<i32> = GucSetting::<i32>::new(200);

@@ -1,7 +1,7 @@
 //! The arguments of a statement that is put together: each is numbered where it is added.
 
-use crate::model::Json;
 use crate::pg::spi::Arg;
+use kb_types::Json;
 
 #[derive(Default)]
 pub struct Arguments<'a>(Vec<Argument<'a>>);

@@ -3,11 +3,12 @@
 use super::IN_ORDER;
 use super::arguments::Arguments;
 use super::vector_store::VectorDb;
-use crate::error::{Error, Result};
-use crate::model::states::BuildState;
-use crate::model::{Chunking, Preprocess};
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg, Row};
+use kb_text::chunking::Chunking;
+use kb_types::Preprocess;
+use kb_types::error::{Error, Result};
+use kb_types::states::BuildState;
 use serde_json::Value;
 use uuid::Uuid;
 

@@ -1,10 +1,10 @@
 //! kb.changes: what statements did to rows of attached tables, until the worker has taken it up. As the owner.
 
 use super::{BY_HASH, BY_INDEX, BY_LOOKUPS, IN_ORDER, IS_UNCOMMITTED};
-use crate::error::{Error, Result};
 use crate::pg::probe::{self, Key};
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg};
+use kb_types::error::{Error, Result};
 use std::collections::BTreeSet;
 use uuid::Uuid;
 

@@ -3,12 +3,12 @@
 use super::BY_INDEX_UNPLANNED;
 use super::bm25::words::{InAdvance, Language};
 use super::builds::Build;
-use crate::error::Result;
-use crate::model::Chunk;
 use crate::pg::copy::{self, Rows};
 use crate::pg::probe::{self, Key};
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg};
+use kb_text::chunking::Chunk;
+use kb_types::error::Result;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CStr;
 use uuid::Uuid;

@@ -4,10 +4,10 @@ use super::arguments::Arguments;
 use super::filter::condition;
 use super::jobs::{Job, Subject};
 use super::{BY_INDEX, BY_INDEX_UNPLANNED};
-use crate::error::Result;
-use crate::model::Filter;
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg, Row};
+use kb_types::Filter;
+use kb_types::error::Result;
 use std::collections::HashSet;
 
 /// Locks those of these documents that exist, in the worker's order (by document_id), so that a call over many

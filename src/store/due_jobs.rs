@@ -3,10 +3,10 @@
 
 use super::IN_ORDER;
 use super::jobs::{self, Job};
-use crate::error::Result;
-use crate::model::states::Priority;
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg};
+use kb_types::error::Result;
+use kb_types::states::Priority;
 use std::time::Duration;
 
 /// As the index kb.jobs_due has it.

@@ -1,8 +1,8 @@
 //! kb.embedders.
 
-use crate::error::{Error, Object, Result};
-use crate::model::{Embedder, EmbedderConfig};
 use crate::pg::spi::{self, Arg, Row};
+use kb_types::error::{Error, Object, Result};
+use kb_types::{Embedder, EmbedderConfig};
 use serde_json::Value;
 
 const COLUMNS: &str = "id, provider, model, dimension, config, base_url";

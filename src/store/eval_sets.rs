@@ -1,11 +1,11 @@
 //! kb.eval_sets and kb.eval_questions: questions of users, with what ought to be in their answers.
 
-use crate::error::{Error, Object, Result};
-use crate::model::Json;
-use crate::model::judgement::{Judgement, Question};
 use crate::pg::json::Jsonb;
 use crate::pg::spi::{self, Arg};
 use crate::store::knowledge_bases::KnowledgeBase;
+use kb_types::Json;
+use kb_types::error::{Error, Object, Result};
+use kb_types::judgement::{Judgement, Question};
 
 fn not_found(name: &str) -> Error {
     Error::NotFound { what: Object::EvalSet, id: name.into() }

@@ -2,9 +2,9 @@
 
 use super::arguments::Arguments;
 use super::metadata_indexes::{MetadataIndex, key_expression, shortened_number, shortened_text};
-use crate::model::Json;
-use crate::model::filter::{Bound, Comparison, Field, Filter, IndexType, Key, Test};
 use crate::pg::spi::Arg;
+use kb_types::Json;
+use kb_types::filter::{Bound, Comparison, Field, Filter, IndexType, Key, Test};
 use std::collections::{HashMap, HashSet};
 
 /// Values that are looked up in the index one by one; of more, each document's is looked for among them.

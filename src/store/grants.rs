@@ -1,7 +1,7 @@
 //! Who has rights on kb's objects. What kb grants is in sql/grants.sql, and on vector tables in [`super::vector_store`].
 
-use crate::error::Result;
 use crate::pg::spi::{self, Arg};
+use kb_types::error::Result;
 
 /// A grantee of aclexplode as GRANT and REVOKE name it.
 const GRANTEE: &str = "CASE a.grantee WHEN 0::oid THEN 'PUBLIC'

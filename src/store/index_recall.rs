@@ -1,9 +1,9 @@
 //! kb.index_recall: how much of what an exact search finds the index of each knowledge base found when it was last measured.
 
-use crate::error::Result;
 use crate::pg::spi::{self, Arg};
 use crate::store::knowledge_bases::KnowledgeBase;
 use crate::store::vector_store::VectorDb;
+use kb_types::error::Result;
 
 /// A measurement.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -1,11 +1,11 @@
 //! kb.jobs: the queue. What may be claimed is in due_jobs.rs.
 
 use super::{BY_INDEX, BY_INDEX_UNPLANNED, IS_UNCOMMITTED};
-use crate::error::Result;
-use crate::model::states::Priority;
 use crate::pg::probe::{self, Key};
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg, Row};
+use kb_types::error::Result;
+use kb_types::states::Priority;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,11 +1,12 @@
 //! kb.knowledge_bases.
 
 use super::{shares, tenants};
-use crate::error::{Error, Object, Result};
-use crate::model::tenancy::SHARED;
-use crate::model::{Chunking, Json, Preprocess, Retrieval};
 use crate::pg::json::Jsonb;
 use crate::pg::spi::{self, Arg, Row};
+use kb_text::chunking::Chunking;
+use kb_types::error::{Error, Object, Result};
+use kb_types::tenancy::SHARED;
+use kb_types::{Json, Preprocess, Retrieval};
 use serde_json::Value;
 
 #[derive(Debug, Clone, PartialEq)]

@@ -4,11 +4,11 @@
 //! to kb.documents, and the planning of each statement that reads it, pays for every index on it, so there must not be one for
 //! each knowledge base. Documents without such a value are not in it.
 
-use crate::error::Result;
-use crate::model::Filter;
-use crate::model::filter::IndexType;
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg, literal, quote};
+use kb_types::Filter;
+use kb_types::error::Result;
+use kb_types::filter::IndexType;
 
 /// Indexes on different keys and types that there can be at most, of all tenants.
 pub const MOST: i64 = 32;

@@ -1,8 +1,8 @@
 //! The rows of a knowledge base that another tenant is given. As the owner.
 
 use super::vector_store;
-use crate::error::Result;
 use crate::pg::spi::{self, Arg};
+use kb_types::error::Result;
 
 /// Waits for whoever writes chunks or words of a knowledge base's builds: they refer to these rows.
 pub fn lock_builds(kb_no: i64) -> Result<()> {

@@ -1,8 +1,8 @@
 //! Chunks of the live build that somebody names, as the caller may read them.
 
 use super::search::Target;
-use crate::error::Result;
 use crate::pg::spi::{self, Arg, Row};
+use kb_types::error::Result;
 use uuid::Uuid;
 
 #[derive(Debug, Clone, PartialEq)]

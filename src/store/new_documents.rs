@@ -1,10 +1,10 @@
 //! kb.documents: putting one.
 
 use super::sources::Source;
-use crate::error::Result;
-use crate::model::Json;
-use crate::model::states::PutStatus;
 use crate::pg::spi::{self, Arg};
+use kb_types::Json;
+use kb_types::error::Result;
+use kb_types::states::PutStatus;
 
 /// A document as it is put.
 #[derive(Debug, Clone, PartialEq)]

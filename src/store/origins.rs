@@ -1,8 +1,8 @@
 //! kb.origins: whether this database is the one in which its remote embedders were made.
 
-use crate::error::Result;
 use crate::pg::background;
 use crate::pg::spi::{self, Arg};
+use kb_types::error::Result;
 
 /// False in a restored or cloned database until the restore is acknowledged. Works on a standby.
 pub fn is_own() -> Result<bool> {

@@ -1,10 +1,10 @@
 //! What surrounds chunks in their documents, read as the caller.
 
 use super::BY_INDEX;
-use crate::error::Result;
-use crate::model::passage::Piece;
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg};
+use kb_types::error::Result;
+use kb_types::passage::Piece;
 use serde_json::Value;
 use std::collections::HashMap;
 

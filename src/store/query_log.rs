@@ -1,10 +1,10 @@
 //! kb.query_log and kb.query_feedback: questions with what they got, and whether it was what they wanted.
 
-use crate::error::Result;
-use crate::gateway::protocol::LoggedQuestion;
-use crate::model::Json;
 use crate::pg::json::Jsonb;
 use crate::pg::spi::{self, Arg};
+use kb_gateway::protocol::LoggedQuestion;
+use kb_types::Json;
+use kb_types::error::Result;
 use uuid::Uuid;
 
 /// Rows at most that are deleted at a time.

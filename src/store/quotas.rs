@@ -3,11 +3,11 @@
 
 use super::BY_INDEX;
 use super::new_documents::NewDocument;
-use crate::error::{Error, Result};
-use crate::model::quota::{Quota, Thing, Volume};
 use crate::pg::spi::{self, Arg};
 use crate::pg::watched::{self, Columns, Kept};
 use crate::pg::{setting, txn};
+use kb_types::error::{Error, Result};
+use kb_types::quota::{Quota, Thing, Volume};
 use std::cell::RefCell;
 
 thread_local! {

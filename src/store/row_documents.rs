@@ -5,8 +5,8 @@
 
 use super::changes::IS_LOST;
 use super::sources::Source;
-use crate::error::{Error, Result};
 use crate::pg::spi::{self, Arg};
+use kb_types::error::{Error, Result};
 use pgrx::datum::TimestampWithTimeZone;
 
 /// A document by what identifies it.

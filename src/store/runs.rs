@@ -1,8 +1,8 @@
 //! kb.runs.
 
-use crate::error::{Error, Result};
-use crate::model::states::{RunState, RunStrategy};
 use crate::pg::spi::{self, Arg};
+use kb_types::error::{Error, Result};
+use kb_types::states::{RunState, RunStrategy};
 
 /// Starts a run; its number.
 pub fn insert(kb_no: i64, tenant_id: &str, strategy: RunStrategy) -> Result<i64> {

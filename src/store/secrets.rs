@@ -1,9 +1,9 @@
 //! kb.secrets: keys go in, and out to the gateway only, never to a query.
 
-use crate::error::Result;
-use crate::gateway::endpoint::seal::Kept;
-use crate::gateway::endpoint::secret::Secret;
 use crate::pg::spi::{self, Arg};
+use kb_gateway::endpoint::seal::Kept;
+use kb_gateway::endpoint::secret::Secret;
+use kb_types::error::Result;
 
 /// As the owner.
 pub fn set(name: &str, kept: &Kept) -> Result<()> {

@@ -1,8 +1,8 @@
 //! The server's own catalogs: extensions, versions, settings of others.
 
-use crate::error::{Error, Result};
 use crate::pg::spi::{self, Arg};
 use crate::pg::vector;
+use kb_types::error::{Error, Result};
 use std::cell::Cell;
 
 thread_local! {

@@ -1,8 +1,8 @@
 //! kb.rerankers and kb.llms, which have the same columns.
 
-use crate::error::{Error, Object, Result};
-use crate::model::{Llm, LlmConfig, Reranker, RerankerConfig};
 use crate::pg::spi::{self, Arg};
+use kb_types::error::{Error, Object, Result};
+use kb_types::{Llm, LlmConfig, Reranker, RerankerConfig};
 use serde_json::Value;
 
 /// A row, as it is written.

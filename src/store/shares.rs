@@ -1,9 +1,9 @@
 //! kb.shares: knowledge bases that tenants share with others.
 
 use super::tenants;
-use crate::error::Result;
 use crate::pg::spi::{self, Arg};
 use crate::pg::watched::{self, Kept};
+use kb_types::error::Result;
 use std::cell::RefCell;
 use std::rc::Rc;
 

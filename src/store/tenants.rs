@@ -1,11 +1,11 @@
 //! Which tenant the session acts for, and kb.tenant_roles, which says which ones roles may act for.
 
-use crate::error::{Error, Result};
-use crate::model::id;
-use crate::model::tenancy::{Refusal, SHARED, acting_for};
 use crate::pg::spi::{self, Arg};
 use crate::pg::{role, tenant_roles};
 use crate::settings;
+use kb_types::error::{Error, Result};
+use kb_types::id;
+use kb_types::tenancy::{Refusal, SHARED, acting_for};
 
 /// Whose rows are shared is decided by members of this role.
 const ADMIN: &str = "kb_admin";

@@ -1,8 +1,8 @@
 //! kb.usage: what remote endpoints were asked.
 
-use crate::error::Result;
-use crate::gateway::protocol::{Capability, Spent, Usage};
 use crate::pg::spi::{self, Arg};
+use kb_gateway::protocol::{Capability, Spent, Usage};
+use kb_types::error::Result;
 
 /// Adds to today's figures of an endpoint (an embedder's id, say) and the tenant who asked; `price_micros` is millionths of
 /// the currency unit for a million tokens, so that twelve decimals are exact. As the worker.

@@ -2,8 +2,8 @@
 
 use super::arguments::Arguments;
 use super::vector_store::VectorDb;
-use crate::error::Result;
 use crate::pg::spi::{self, Arg};
+use kb_types::error::Result;
 
 pub fn find(id: &str) -> Result<Option<VectorDb>> {
     spi::write_one(

@@ -1,9 +1,9 @@
 //! kb.acknowledge_restore: allows a copy of a database to ask remote embedders.
 
-use crate::error::Result;
 use crate::pg::role::as_owner;
 use crate::pg::wake;
 use crate::store::{jobs, origins};
+use kb_types::error::Result;
 
 /// Lets this copy ask its remote embedders from now on, and makes the jobs due that waited for this.
 pub fn acknowledge_restore() -> Result<()> {

@@ -1,11 +1,11 @@
 //! kb.alter_embedder.
 
 use crate::catalog::embedder_settings::{self, WantedEmbedder, host, own};
-use crate::error::{Error, Object, Result};
 use crate::pg::role::as_owner;
 use crate::pg::{report, wake};
 use crate::store::embedders::{self, OtherColumns};
 use crate::store::jobs;
+use kb_types::error::{Error, Object, Result};
 
 /// Refuses a change that would give stored vectors another meaning while a knowledge base uses the embedder. A secret
 /// stays bound to the host that it was given for.

@@ -3,16 +3,16 @@
 use crate::catalog::build_lifecycle;
 use crate::catalog::knowledge_base_settings::{self, WantedKnowledgeBase};
 use crate::catalog::quota;
-use crate::error::Result;
-use crate::model::Chunking;
-use crate::model::chunking::DEFAULT_OVERLAP;
-use crate::model::states::BuildState;
 use crate::pg::role::as_owner;
 use crate::pg::{report, txn, wake};
 use crate::settings;
 use crate::store::knowledge_bases::{self, KnowledgeBase};
 use crate::store::{documents, embedders};
-use crate::tokenizer::max_content_tokens;
+use kb_text::chunking::Chunking;
+use kb_text::chunking::DEFAULT_OVERLAP;
+use kb_text::tokenizer::max_content_tokens;
+use kb_types::error::Result;
+use kb_types::states::BuildState;
 use serde_json::{Value, json};
 
 /// Replaces the settings that are given, objects as a whole. Retrieval, description and metadata take effect at once;

@@ -2,7 +2,7 @@
 
 use super::alter_reranker::alter;
 use crate::catalog::service_settings::WantedService;
-use crate::error::{Object, Result};
+use kb_types::error::{Object, Result};
 
 /// A secret stays bound to the host that it was given for.
 pub fn alter_llm(id: &str, wanted: WantedService) -> Result<()> {

@@ -1,10 +1,10 @@
 //! kb.alter_reranker.
 
 use crate::catalog::service_settings::{self, WantedService};
-use crate::error::{Object, Result};
 use crate::pg::report;
 use crate::pg::role::as_owner;
 use crate::store::services;
+use kb_types::error::{Object, Result};
 
 /// A secret stays bound to the host that it was given for.
 pub fn alter_reranker(id: &str, wanted: WantedService) -> Result<()> {

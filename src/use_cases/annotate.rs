@@ -1,10 +1,10 @@
 //! kb.annotate: which spans of an answer quote which chunk.
 
-use crate::error::{Error, Result};
-use crate::model::{Candidate, Json};
 use crate::retrieve::gone::without_gone;
-use crate::retrieve::quotes;
 use crate::store::search;
+use kb_search::quotes;
+use kb_types::error::{Error, Result};
+use kb_types::{Candidate, Json};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use uuid::Uuid;

@@ -3,13 +3,6 @@
 use crate::catalog::quota;
 use crate::catalog::row_presence::{Presence, presence};
 use crate::catalog::source_tables;
-use crate::error::{Error, Object, Result};
-use crate::model::json_fields::RowJsonFields;
-use crate::model::quota::Thing;
-use crate::model::sizes;
-use crate::model::template::Template;
-use crate::model::tenancy::SHARED;
-use crate::model::{Adopt, Embedder, RowContent, RowSource};
 use crate::pg::condition::Condition;
 use crate::pg::role::{acting_roles, as_owner, as_role_of_name};
 use crate::pg::{report, setting, trigger, wake};
@@ -19,6 +12,13 @@ use crate::store::row_documents::{self, RowDocument};
 use crate::store::sources::table::{self, Member, Table};
 use crate::store::sources::{PRINTED, Source, catalog, rows};
 use crate::store::{embedders, knowledge_bases, shares};
+use kb_types::error::{Error, Object, Result};
+use kb_types::json_fields::RowJsonFields;
+use kb_types::quota::Thing;
+use kb_types::sizes;
+use kb_types::template::Template;
+use kb_types::tenancy::SHARED;
+use kb_types::{Adopt, Embedder, RowContent, RowSource};
 use serde_json::Value;
 
 /// What a caller asks for.

@@ -1,9 +1,9 @@
 //! kb.bind_role and kb.unbind_role.
 
-use crate::error::{Error, Object, Result};
-use crate::model::id;
 use crate::pg::role::{self, as_owner};
 use crate::store::tenants;
+use kb_types::error::{Error, Object, Result};
+use kb_types::id;
 
 /// The roles that CREATE EXTENSION makes: everybody has their rights who uses kb.
 const GROUPS: [&str; 4] = ["kb_reader", "kb_writer", "kb_admin", "kb_vectors"];

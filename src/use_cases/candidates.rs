@@ -2,16 +2,16 @@
 
 use super::question_vector::{beginning, embed};
 use crate::catalog::rewording::{Reworded, reworded};
-use crate::error::{Error, Result};
-use crate::model::syntax::Syntax;
-use crate::model::{Candidate, Filter, Kind, Mode};
 use crate::pg::report;
 use crate::retrieve::dense::{ByMeaning, similarities};
-use crate::retrieve::journal::Journal;
 use crate::retrieve::keyword::ByWords;
-use crate::retrieve::request::AnswerBounds;
-use crate::retrieve::{dedupe, diversity, fuse, transform};
 use crate::store::search::{self, Target};
+use kb_search::journal::Journal;
+use kb_search::request::AnswerBounds;
+use kb_search::{dedupe, diversity, fuse, transform};
+use kb_types::error::{Error, Result};
+use kb_types::syntax::Syntax;
+use kb_types::{Candidate, Filter, Kind, Mode};
 use serde_json::json;
 
 /// Where candidates are looked for.

@@ -1,12 +1,12 @@
 //! kb.check_embedder.
 
 use crate::catalog::embedder_access::access;
-use crate::error::Result;
 use crate::gateway::client;
-use crate::model::Kind;
 use crate::settings;
 use crate::store::embedders;
 use crate::store::tenants;
+use kb_types::Kind;
+use kb_types::error::Result;
 use std::time::Instant;
 
 /// The result of embedding a probe text.

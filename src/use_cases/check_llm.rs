@@ -2,10 +2,10 @@
 
 use super::check_reranker::ServiceCheck;
 use crate::catalog::reranking;
-use crate::error::{Object, Result};
-use crate::gateway::protocol::Prompt;
 use crate::settings;
 use crate::store::services;
+use kb_gateway::protocol::Prompt;
+use kb_types::error::{Object, Result};
 use std::time::Instant;
 
 /// Asks a chat model for one word; a failure is an answer, not an error.

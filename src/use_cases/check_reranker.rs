@@ -1,8 +1,8 @@
 //! kb.check_reranker.
 
 use crate::catalog::reranking;
-use crate::error::{Error, Result};
 use crate::settings;
+use kb_types::error::{Error, Result};
 use std::time::Instant;
 
 /// What came of asking once.

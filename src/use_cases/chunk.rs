@@ -1,17 +1,18 @@
 //! kb.chunk: what a chunking setting does to a text.
 
 use super::embed::embed;
-use crate::error::{Error, Result};
-use crate::ingest;
-use crate::ingest::answers::distance;
-use crate::ingest::chunk::{Sentences, semantic_chunk};
-use crate::ingest::parse::{ContentType, Places};
-use crate::model::chunking::Chunk;
-use crate::model::{Bounds, Chunking, Embedder, Kind, Preprocess, Span, Strategy};
 use crate::pg::report;
 use crate::settings;
 use crate::store::embedders;
-use crate::tokenizer::{Tokenizer, max_content_tokens};
+use kb_text as ingest;
+use kb_text::answers::distance;
+use kb_text::chunk::{Sentences, semantic_chunk};
+use kb_text::chunking::Chunk;
+use kb_text::chunking::{Chunking, Span, Strategy};
+use kb_text::parse::{ContentType, Places};
+use kb_text::tokenizer::{Tokenizer, max_content_tokens};
+use kb_types::error::{Error, Result};
+use kb_types::{Bounds, Embedder, Kind, Preprocess};
 use serde_json::Value;
 
 /// The chunks that an embedder (the default one when None) would be given of a text.

@@ -2,15 +2,16 @@
 
 use super::query::{Answer, logged};
 use super::query_several::{Together, together};
-use crate::error::Result;
 use crate::gateway::client;
-use crate::model::context_format::ContextFormat;
-use crate::model::{Embedder, Hit, Json};
-use crate::retrieve::Request;
-use crate::retrieve::context::{self, Block, Cited};
 use crate::settings;
 use crate::store::passages;
 use crate::store::search::Target;
+use kb_search::Request;
+use kb_search::context;
+use kb_search::context::{Block, Cited};
+use kb_types::context_format::ContextFormat;
+use kb_types::error::Result;
+use kb_types::{Embedder, Hit, Json};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use uuid::Uuid;

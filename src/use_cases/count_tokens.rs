@@ -1,9 +1,9 @@
 //! kb.count_tokens.
 
-use crate::error::Result;
 use crate::gateway::client;
 use crate::settings;
 use crate::store::embedders;
+use kb_types::error::Result;
 
 /// The tokens of a text as an embedder (the default one when None) counts them.
 pub fn count_tokens(text: &str, embedder: Option<&str>) -> Result<u32> {

@@ -1,9 +1,9 @@
 //! kb.create_embedder.
 
 use crate::catalog::embedder_settings::{self, WantedEmbedder};
-use crate::error::{Error, Object, Result};
 use crate::pg::role::as_owner;
 use crate::store::embedders::{self, OtherColumns};
+use kb_types::error::{Error, Object, Result};
 
 /// Checks everything, and reports all problems at once.
 pub fn create_embedder(id: &str, wanted: &WantedEmbedder) -> Result<()> {

@@ -1,10 +1,10 @@
 //! kb.create_eval_set.
 
 use crate::catalog::quota;
-use crate::error::{Error, Object, Result};
-use crate::model::id;
 use crate::pg::role::as_owner;
 use crate::store::{eval_sets, knowledge_bases};
+use kb_types::error::{Error, Object, Result};
+use kb_types::id;
 
 /// Makes an evaluation set, without questions, of a knowledge base of the caller's tenant.
 pub fn create_eval_set(kb_id: &str, name: &str) -> Result<()> {

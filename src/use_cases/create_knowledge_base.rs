@@ -3,11 +3,11 @@
 use crate::catalog::build_lifecycle;
 use crate::catalog::knowledge_base_settings::{self, WantedKnowledgeBase};
 use crate::catalog::quota;
-use crate::error::{Error, Object, Result};
-use crate::model::quota::Thing;
-use crate::model::states::BuildState;
 use crate::pg::role::as_owner;
 use crate::store::{knowledge_bases, tenants};
+use kb_types::error::{Error, Object, Result};
+use kb_types::quota::Thing;
+use kb_types::states::BuildState;
 
 /// Makes it for the session's tenant, with its first build.
 pub fn create_knowledge_base(id: &str, wanted: WantedKnowledgeBase) -> Result<()> {

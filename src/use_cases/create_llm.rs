@@ -2,7 +2,7 @@
 
 use super::create_reranker::create;
 use crate::catalog::service_settings::WantedService;
-use crate::error::{Object, Result};
+use kb_types::error::{Object, Result};
 
 /// Checks everything, and reports all problems at once.
 pub fn create_llm(id: &str, wanted: WantedService) -> Result<()> {

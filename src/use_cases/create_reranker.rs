@@ -1,9 +1,9 @@
 //! kb.create_reranker.
 
 use crate::catalog::service_settings::{self, WantedService};
-use crate::error::{Error, Object, Result};
 use crate::pg::role::as_owner;
 use crate::store::{origins, services};
+use kb_types::error::{Error, Object, Result};
 
 /// Checks everything, and reports all problems at once.
 pub fn create_reranker(id: &str, wanted: WantedService) -> Result<()> {

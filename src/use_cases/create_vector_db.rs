@@ -1,11 +1,11 @@
 //! kb.create_vector_db.
 
-use crate::error::{Error, Object, Result};
-use crate::model::vector_db::Element;
-use crate::model::{Metric, VectorDbConfig, VectorDbType, id};
 use crate::pg::role::as_owner;
 use crate::store::vector_dbs;
 use crate::store::vector_store::VectorDb;
+use kb_types::error::{Error, Object, Result};
+use kb_types::vector_db::Element;
+use kb_types::{Metric, VectorDbConfig, VectorDbType, id};
 use serde_json::Value;
 
 /// Checks the arguments and reports all problems at once.

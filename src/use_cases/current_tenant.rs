@@ -1,7 +1,7 @@
 //! kb.current_tenant, kb.visible_tenants, kb.readable_tenants and kb.bound_tenants.
 
-use crate::error::Result;
 use crate::store::{shares, tenants};
+use kb_types::error::Result;
 
 /// The tenant that the session acts for.
 pub fn current_tenant() -> Result<String> {

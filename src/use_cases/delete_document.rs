@@ -1,11 +1,11 @@
 //! kb.delete_document, kb.delete_documents and kb.delete_by_filter.
 
 use crate::catalog::quota;
-use crate::error::{Error, Result};
-use crate::model::{Filter, Json};
 use crate::pg::role::as_owner;
 use crate::pg::wake;
 use crate::store::{documents, jobs, knowledge_bases, row_documents};
+use kb_types::error::{Error, Result};
+use kb_types::{Filter, Json};
 use std::collections::HashSet;
 
 /// Documents from which on a deletion has the worker look: so many went that their words are worth folding.

@@ -1,7 +1,7 @@
 //! kb._delete_vectors, of the triggers on kb.chunks and kb.builds.
 
-use crate::error::Result;
 use crate::store::vector_store;
+use kb_types::error::Result;
 use uuid::Uuid;
 
 /// Deletes the vectors of chunks of a build that were deleted.

@@ -1,10 +1,10 @@
 //! kb.detach_table.
 
 use crate::catalog::{quota, source_tables};
-use crate::error::{Error, Result};
 use crate::pg::role::as_owner;
 use crate::store::sources::table;
 use crate::store::{knowledge_bases, row_documents};
+use kb_types::error::{Error, Result};
 
 /// Lets go of a table: its rows' documents are deleted, or stay as if they had been put. Returns how many those are.
 pub fn detach_table(kb_id: &str, relation: u32, keep: bool) -> Result<i64> {

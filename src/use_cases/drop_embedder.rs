@@ -1,9 +1,9 @@
 //! kb.drop_embedder.
 
 use crate::catalog::embedder_settings;
-use crate::error::{Error, Object, Result};
 use crate::pg::role::as_owner;
 use crate::store::embedders;
+use kb_types::error::{Error, Object, Result};
 
 /// Refused while a knowledge base uses the embedder.
 pub fn drop_embedder(id: &str) -> Result<()> {

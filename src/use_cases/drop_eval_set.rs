@@ -1,8 +1,8 @@
 //! kb.drop_eval_set.
 
-use crate::error::Result;
 use crate::pg::role::as_owner;
 use crate::store::{eval_sets, knowledge_bases};
+use kb_types::error::Result;
 
 /// Drops an evaluation set with its questions.
 pub fn drop_eval_set(kb_id: &str, name: &str) -> Result<()> {

@@ -1,12 +1,12 @@
 //! kb.drop_knowledge_base.
 
 use crate::catalog::{quota, source_tables};
-use crate::error::Result;
 use crate::pg::role::as_owner;
 use crate::pg::subtransaction::in_subtransaction;
 use crate::pg::{setting, txn, wake};
 use crate::store::sources::catalog;
 use crate::store::{knowledge_bases, query_log, vector_store};
+use kb_types::error::Result;
 use std::ffi::CStr;
 
 const HARDLY_WAITING: &[(&CStr, &CStr)] = &[(c"lock_timeout", c"20ms")];

@@ -1,7 +1,7 @@
 //! kb.drop_llm.
 
 use super::drop_reranker::drop_service;
-use crate::error::{Object, Result};
+use kb_types::error::{Object, Result};
 
 /// Refused while a reranker or a knowledge base uses it.
 pub fn drop_llm(id: &str) -> Result<()> {

@@ -1,8 +1,8 @@
 //! kb.drop_reranker.
 
-use crate::error::{Error, Object, Result};
 use crate::pg::role::as_owner;
 use crate::store::services;
+use kb_types::error::{Error, Object, Result};
 
 /// Refused while a knowledge base uses it.
 pub fn drop_reranker(id: &str) -> Result<()> {

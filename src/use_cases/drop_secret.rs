@@ -1,9 +1,9 @@
 //! kb.drop_secret.
 
 use super::set_secret::check_name;
-use crate::error::{Error, Object, Result};
 use crate::pg::role::as_owner;
 use crate::store::secrets;
+use kb_types::error::{Error, Object, Result};
 
 pub fn drop_secret(name: &str) -> Result<()> {
     check_name(name)?;

@@ -1,8 +1,8 @@
 //! kb.drop_vector_db.
 
-use crate::error::{Error, Object, Result};
 use crate::pg::role::as_owner;
 use crate::store::vector_dbs;
+use kb_types::error::{Error, Object, Result};
 
 /// Refused while a knowledge base uses it.
 pub fn drop_vector_db(id: &str) -> Result<()> {

@@ -1,12 +1,12 @@
 //! kb.embed.
 
 use crate::catalog::embedder_access::access;
-use crate::error::Result;
 use crate::gateway::client;
-use crate::model::Kind;
 use crate::settings;
 use crate::store::embedders;
 use crate::store::tenants;
+use kb_types::Kind;
+use kb_types::error::Result;
 
 /// A vector per text, in order, of the embedder's dimension.
 pub fn embed(embedder: &str, texts: &[String], kind: Kind) -> Result<Vec<Vec<f32>>> {

@@ -1,14 +1,15 @@
 //! kb.estimate_ingest: what ingesting a knowledge base would cost, without sending anything.
 
-use crate::error::{Object, Result};
-use crate::gateway::provider;
-use crate::ingest::chunk::chunk;
-use crate::ingest::parse::{ContentType, extract_bytes};
-use crate::model::{Bounds, Embedder, Strategy};
 use crate::pg::report;
 use crate::settings;
 use crate::store::{builds, documents, embedders, knowledge_bases, services};
-use crate::tokenizer::Tokenizer;
+use kb_gateway::provider;
+use kb_text::chunk::chunk;
+use kb_text::chunking::Strategy;
+use kb_text::parse::{ContentType, extract_bytes};
+use kb_text::tokenizer::Tokenizer;
+use kb_types::error::{Object, Result};
+use kb_types::{Bounds, Embedder};
 
 /// At most so many documents are cut for the estimate; a larger number is extrapolated from them.
 const SAMPLE: i64 = 200;

@@ -2,17 +2,18 @@
 
 use super::query::{answer, target};
 use super::question_vector::embed;
-use crate::error::{Error, Result};
-use crate::model::judgement::Question;
-use crate::model::retrieval::MAX_TOP_K;
-use crate::model::{Filter, Hit, Kind, Mode, Retrieval};
 use crate::pg::report;
-use crate::retrieve::Request;
 use crate::retrieve::index_recall::{Exact, Probe};
-use crate::retrieve::journal::Journal;
-use crate::retrieve::metrics::{self, Measures, Place};
 use crate::store::eval_sets;
 use crate::store::search::{self, Target};
+use kb_search::Request;
+use kb_search::journal::Journal;
+use kb_search::metrics;
+use kb_search::metrics::{Measures, Place};
+use kb_types::error::{Error, Result};
+use kb_types::judgement::Question;
+use kb_types::retrieval::MAX_TOP_K;
+use kb_types::{Filter, Hit, Kind, Mode, Retrieval};
 use serde_json::{Map, Value};
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;

@@ -1,17 +1,17 @@
 //! kb.explain: how a question was answered, and why a chunk is not in the answer.
 
 use super::query::{Answer, answer};
-use crate::error::Result;
-use crate::model::{Candidate, Hit, Mode};
 use crate::pg::role;
 use crate::retrieve::dense;
-use crate::retrieve::explanation::{Dropped, Part, dropped, dropped_json, rank};
 use crate::retrieve::gone::without_gone;
-use crate::retrieve::journal::{Journal, Notes};
 use crate::retrieve::keyword::{self, ByWords};
-use crate::retrieve::request::{AnswerBounds, Request};
 use crate::store::named_chunks::{self, NamedChunk};
 use crate::store::search::{self, Condition};
+use kb_search::explanation::{Dropped, Part, dropped, dropped_json, rank};
+use kb_search::journal::{Journal, Notes};
+use kb_search::request::{AnswerBounds, Request};
+use kb_types::error::Result;
+use kb_types::{Candidate, Hit, Mode};
 use serde_json::{Map, Value, json};
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;

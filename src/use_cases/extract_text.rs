@@ -1,11 +1,11 @@
 //! kb.extract_text: the text of a JSON document.
 
-use crate::error::{Error, Result};
-use crate::ingest::json_text;
-use crate::model::json_fields::JsonFields;
-use crate::model::{Bounds, Json};
 use crate::pg::report;
 use crate::settings;
+use kb_text::json_text;
+use kb_types::error::{Error, Result};
+use kb_types::json_fields::JsonFields;
+use kb_types::{Bounds, Json};
 use serde_json::Value;
 
 /// The text that a row with this JSON as its content would have; `fields` are {include, exclude}.

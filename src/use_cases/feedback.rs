@@ -1,10 +1,10 @@
 //! kb.feedback: whether a row of an answer was what the question wanted.
 
-use crate::error::{Error, Result};
 use crate::gateway::client;
 use crate::pg::role::as_owner;
 use crate::pg::wake;
 use crate::store::{query_log, tenants};
+use kb_types::error::{Error, Result};
 use std::time::Duration;
 use uuid::Uuid;
 

@@ -1,10 +1,7 @@
 //! kb.health: looks at every part that a working kb needs.
 
 use super::poor_indexes::poor_indexes;
-use crate::error::{Object, Result};
 use crate::gateway::client;
-use crate::gateway::local::CrossEncoder;
-use crate::model_files::ModelFiles;
 use crate::pg::pidfile::{Presence, presence};
 use crate::pg::role::as_owner;
 use crate::pg::{background, report, wake};
@@ -13,6 +10,9 @@ use crate::store::sources::catalog;
 use crate::store::{
     documents, embedders, grants, jobs, origins, server_catalogs, services, tenants, vector_store,
 };
+use kb_inference::CrossEncoder;
+use kb_text::model_files::ModelFiles;
+use kb_types::error::{Object, Result};
 
 /// The condition of a component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,13 +1,13 @@
 //! kb.index_metadata and kb.unindex_metadata.
 
 use crate::catalog::quota;
-use crate::error::{Error, Result};
-use crate::model::filter::{IndexType, Key};
-use crate::model::quota::Thing;
 use crate::pg::role::as_owner;
 use crate::pg::wake;
 use crate::store::knowledge_bases::{self, KnowledgeBase};
 use crate::store::metadata_indexes::{self, MOST, MetadataIndex};
+use kb_types::error::{Error, Result};
+use kb_types::filter::{IndexType, Key};
+use kb_types::quota::Thing;
 
 /// Bytes of a key at most.
 const LONGEST_KEY: usize = 200;

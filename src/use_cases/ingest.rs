@@ -1,12 +1,12 @@
 //! kb.ingest.
 
 use crate::catalog::build_lifecycle;
-use crate::error::Result;
-use crate::model::states::{BuildState, Priority, RunStrategy};
 use crate::pg::role::as_owner;
 use crate::pg::wake;
 use crate::store::documents::Which;
 use crate::store::{builds, documents, embedders, jobs, knowledge_bases, runs};
+use kb_types::error::Result;
+use kb_types::states::{BuildState, Priority, RunStrategy};
 
 /// Starts a run over the documents of the knowledge base. Returns its number.
 pub fn ingest(id: &str, strategy: RunStrategy) -> Result<i64> {

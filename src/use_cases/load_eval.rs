@@ -1,13 +1,13 @@
 //! kb.load_eval.
 
 use crate::catalog::quota;
-use crate::error::{Error, Result};
-use crate::ingest::beir;
-use crate::model::id;
-use crate::model::judgement::Question;
 use crate::pg::report;
 use crate::pg::role::as_owner;
 use crate::store::{eval_sets, knowledge_bases};
+use kb_search::beir;
+use kb_types::error::{Error, Result};
+use kb_types::id;
+use kb_types::judgement::Question;
 
 /// Puts the questions of a data set in BEIR's form that have judgements into an evaluation set, which is made if there is none
 /// of this name; how many.

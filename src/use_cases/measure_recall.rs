@@ -1,17 +1,17 @@
 //! kb.measure_recall: compares the index of a knowledge base with exact search.
 
 use super::question_vector::embed;
-use crate::error::{Error, Result};
-use crate::model::retrieval::EfSearch;
-use crate::model::{Filter, Kind};
 use crate::pg::role::as_owner;
 use crate::pg::{report, wake};
 use crate::retrieve::index_recall::{Exact, Found, Probe};
-use crate::retrieve::plan;
 use crate::store::index_recall::{self, Measured};
 use crate::store::search::Target;
 use crate::store::vector_store::index;
 use crate::store::{knowledge_bases, query_log, search};
+use kb_search::plan;
+use kb_types::error::{Error, Result};
+use kb_types::retrieval::EfSearch;
+use kb_types::{Filter, Kind};
 use uuid::Uuid;
 
 const MAX_SAMPLE: i32 = 10_000;

@@ -1,13 +1,13 @@
 //! kb.move_knowledge_base.
 
 use crate::catalog::{quota, source_tables};
-use crate::error::{Error, Object, Result};
-use crate::model::id;
 use crate::pg::role::as_owner;
 use crate::pg::wake;
 use crate::store::changes::{self, What};
 use crate::store::sources::{Source, catalog};
 use crate::store::{knowledge_bases, moves, tenants};
+use kb_types::error::{Error, Object, Result};
+use kb_types::id;
 
 /// Gives a knowledge base of the session's tenant to another one, with all that is in it.
 pub fn move_knowledge_base(kb_id: &str, tenant: &str) -> Result<()> {

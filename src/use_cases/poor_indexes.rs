@@ -1,10 +1,10 @@
 //! What kb.health says of indexes that find too little, and what helps.
 
-use crate::error::Result;
 use crate::pg::role::as_owner;
-use crate::retrieve::plan;
 use crate::store::index_recall::{self, Low};
 use crate::store::vector_store::index;
+use kb_search::plan;
+use kb_types::error::Result;
 use std::collections::BTreeSet;
 
 /// What an index must find of what an exact search finds.

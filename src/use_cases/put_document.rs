@@ -3,14 +3,14 @@
 use crate::catalog::enqueue;
 use crate::catalog::new_document::{Given, check};
 use crate::catalog::quota::Charge;
-use crate::error::{Error, Result};
-use crate::model::states::PutStatus;
-use crate::model::{Json, Retrieval};
 use crate::pg::role::as_owner;
 use crate::store::documents;
 use crate::store::jobs::Subject;
 use crate::store::knowledge_bases;
 use crate::store::new_documents::{self, Place};
+use kb_types::error::{Error, Result};
+use kb_types::states::PutStatus;
+use kb_types::{Json, Retrieval};
 use std::collections::{HashMap, HashSet};
 
 /// An error where metadata has a key that is not among those that the knowledge base allows.

@@ -1,11 +1,11 @@
 //! kb.put_eval_question and kb.delete_eval_question.
 
 use crate::catalog::quota;
-use crate::error::{Error, Result};
-use crate::model::judgement::{Judgement, Question};
-use crate::model::{Filter, Json, id};
 use crate::pg::role::as_owner;
 use crate::store::{eval_sets, knowledge_bases};
+use kb_types::error::{Error, Result};
+use kb_types::judgement::{Judgement, Question};
+use kb_types::{Filter, Json, id};
 use serde_json::Value;
 
 /// Adds a question with what ought to be in its answer, or replaces the one that has its id.

@@ -1,13 +1,13 @@
 //! The query log: a question that is logged goes to the gateway, from where the worker writes it, since queries cannot write.
 
 use crate::gateway::client;
-use crate::gateway::protocol::LoggedQuestion;
-use crate::model::{Hit, Mode};
 use crate::pg::{report, wake};
-use crate::retrieve::Request;
-use crate::retrieve::shape;
 use crate::store::search::Target;
 use crate::store::tenants;
+use kb_gateway::protocol::LoggedQuestion;
+use kb_search::Request;
+use kb_search::shape;
+use kb_types::{Hit, Mode};
 use std::time::{Duration, SystemTime};
 use uuid::Uuid;
 

@@ -1,13 +1,13 @@
 //! kb.query_rows: answers a question with the rows of attached tables.
 
 use super::query::query;
-use crate::error::{Error, Result};
-use crate::model::candidate::RowSource;
-use crate::model::{Hit, Json, row_key};
 use crate::pg::report;
-use crate::retrieve::Request;
 use crate::store::sources::rows::{self, Sight};
 use crate::store::sources::{Source, catalog, table};
+use kb_search::Request;
+use kb_types::candidate::RowSource;
+use kb_types::error::{Error, Result};
+use kb_types::{Hit, Json, row_key};
 use std::collections::{BTreeMap, HashMap};
 
 /// A hit with the row that it is of.

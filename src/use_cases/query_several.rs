@@ -1,12 +1,13 @@
 //! kb.query of several knowledge bases at once.
 
 use super::query::{logged, target};
-use crate::error::{Error, Result};
-use crate::model::retrieval::{Fusion, Hybrid};
-use crate::model::{Hit, Mode};
-use crate::retrieve::Request;
-use crate::retrieve::several::{self, Answer, Measure};
 use crate::store::search::Target;
+use kb_search::Request;
+use kb_search::several;
+use kb_search::several::{Answer, Measure};
+use kb_types::error::{Error, Result};
+use kb_types::retrieval::{Fusion, Hybrid};
+use kb_types::{Hit, Mode};
 use std::collections::HashSet;
 
 /// Knowledge bases at most: each is asked in turn.

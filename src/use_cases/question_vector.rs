@@ -1,12 +1,12 @@
 //! The vector of a question, or of another text that is compared with a knowledge base's chunks.
 
 use crate::catalog::embedder_access::access;
-use crate::error::Result;
 use crate::gateway::client;
-use crate::model::Kind;
 use crate::settings;
 use crate::store::search::Target;
 use crate::store::tenants;
+use kb_types::Kind;
+use kb_types::error::Result;
 
 /// The vector of as much of a text as the model reads: all of it, a half, a quarter, an eighth.
 pub(super) fn beginning(target: &Target, kind: Kind, text: &str) -> Option<Vec<f32>> {

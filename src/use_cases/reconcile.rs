@@ -3,8 +3,6 @@
 use crate::catalog::row_document;
 use crate::catalog::row_presence::{presence, read_apart};
 use crate::catalog::source_tables::located;
-use crate::error::Result;
-use crate::model::row_key;
 use crate::pg::role::as_owner;
 use crate::pg::{report, wake};
 use crate::settings;
@@ -12,6 +10,8 @@ use crate::store::changes::{self, What};
 use crate::store::knowledge_bases;
 use crate::store::row_documents::{self, RowDocument};
 use crate::store::sources::{Source, catalog, rows};
+use kb_types::error::Result;
+use kb_types::row_key;
 
 /// Rows and documents that are compared together.
 const BATCH: usize = 500;

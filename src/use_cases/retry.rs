@@ -1,9 +1,9 @@
 //! kb.retry.
 
 use crate::catalog::enqueue;
-use crate::error::Result;
 use crate::pg::role::as_owner;
 use crate::store::{documents, knowledge_bases};
+use kb_types::error::Result;
 
 /// Puts failed documents back into the queue. Returns how many.
 pub fn retry(kb_id: &str, external_id: Option<&str>) -> Result<i64> {

@@ -1,10 +1,10 @@
 //! kb.row_status: what has become of a row of an attached table.
 
-use crate::error::Result;
 use crate::pg::role::as_owner;
 use crate::store::row_documents::{self, RowStatus};
 use crate::store::sources::{catalog, table};
 use crate::store::tenants;
+use kb_types::error::Result;
 
 /// The status of a row in each knowledge base that its table is attached to, by their ids. The row is one of the session's
 /// tenant, where a column says whose rows are.

@@ -2,7 +2,6 @@
 //! them, and no fault of kb's, or of a condition that a user wrote, fails the statement.
 
 use crate::catalog::partitions;
-use crate::error::{Error, Result};
 use crate::pg::condition::Condition;
 use crate::pg::role::{as_owner, as_role_of_name};
 use crate::pg::setting;
@@ -12,6 +11,7 @@ use crate::pg::wake;
 use crate::store::changes::{self, What};
 use crate::store::sources::table::{self, Member};
 use crate::store::sources::{PRINTED, Source, catalog};
+use kb_types::error::{Error, Result};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;

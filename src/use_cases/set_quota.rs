@@ -1,12 +1,12 @@
 //! kb.set_quota, and kb._allowed of view kb.quota_status.
 
 use crate::catalog::quota;
-use crate::error::{Error, Result};
-use crate::model::id;
-use crate::model::quota::{Quota, Thing};
 use crate::pg::role::as_owner;
 use crate::pg::wake;
 use crate::store::{quotas, tenants};
+use kb_types::error::{Error, Result};
+use kb_types::id;
+use kb_types::quota::{Quota, Thing};
 
 /// How many things of a kind the session's tenant may have; None: as many as it likes.
 pub fn allowed(what: &str) -> Result<Option<i64>> {

@@ -1,12 +1,12 @@
 //! kb.set_secret.
 
-use crate::error::{Error, Result};
-use crate::gateway::endpoint::secret::Secret;
-use crate::gateway::endpoint::secret_reference::Reference;
 use crate::pg::role::as_owner;
 use crate::pg::{report, setting};
 use crate::settings;
 use crate::store::secrets;
+use kb_gateway::endpoint::secret::Secret;
+use kb_gateway::endpoint::secret_reference::Reference;
+use kb_types::error::{Error, Result};
 
 /// Characters of a key at most.
 const MAX_KEY: usize = 64 * 1024;

@@ -1,11 +1,11 @@
 //! kb.share, kb.unshare and kb.refuse_share.
 
 use crate::catalog::quota;
-use crate::error::{Error, Result};
-use crate::model::id;
-use crate::model::tenancy::SHARED;
 use crate::pg::role::as_owner;
 use crate::store::{knowledge_bases, shares, tenants};
+use kb_types::error::{Error, Result};
+use kb_types::id;
+use kb_types::tenancy::SHARED;
 
 /// Lets another tenant read a knowledge base of the caller's tenant. False: it could.
 pub fn share(kb_id: &str, tenant: &str) -> Result<bool> {

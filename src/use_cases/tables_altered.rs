@@ -4,7 +4,6 @@
 
 use crate::catalog::partitions;
 use crate::catalog::source_tables::relocated;
-use crate::error::Result;
 use crate::pg::ddl_event::{DdlEvent, When};
 use crate::pg::role::as_owner;
 use crate::pg::subtransaction::{in_subtransaction, is_cancel};
@@ -12,6 +11,7 @@ use crate::pg::{report, wake};
 use crate::store::changes::{self, What};
 use crate::store::sources::catalog;
 use crate::store::sources::table;
+use kb_types::error::Result;
 use std::cell::Cell;
 use std::collections::HashSet;
 

@@ -3,12 +3,13 @@
 use super::alter_knowledge_base::alter_knowledge_base;
 use super::evaluate::{Evaluated, Trial, measure};
 use crate::catalog::knowledge_base_settings::WantedKnowledgeBase;
-use crate::error::{Error, Result};
-use crate::model::Retrieval;
 use crate::pg::report;
 use crate::pg::role::as_owner;
-use crate::retrieve::tuning::{self, Gain, LEAST_QUESTIONS, Proposal, propose};
 use crate::store::{knowledge_bases, search};
+use kb_search::tuning;
+use kb_search::tuning::{Gain, LEAST_QUESTIONS, Proposal, propose};
+use kb_types::Retrieval;
+use kb_types::error::{Error, Result};
 use serde_json::{Value, json};
 
 /// Settings that were tried.

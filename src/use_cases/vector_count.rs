@@ -1,7 +1,7 @@
 //! kb._vector_count, kb._index_state and kb._index_progress, of view kb.status.
 
-use crate::error::Result;
 use crate::store::vector_store;
+use kb_types::error::Result;
 use serde_json::{Value, json};
 
 /// Vectors of a build, as far as the caller's policies show them.

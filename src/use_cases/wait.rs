@@ -1,9 +1,9 @@
 //! kb.wait, for a knowledge base or a run.
 
-use crate::error::{Error, Object, Result};
 use crate::pg::role::{as_owner, bypasses_policies};
 use crate::pg::{latch, report, snapshot, txn, wake};
 use crate::store::{changes, jobs, knowledge_bases, runs, tenants};
+use kb_types::error::{Error, Object, Result};
 use std::time::{Duration, Instant};
 
 /// Shortest and longest pause between two checks; in between it is a part of what was waited, so that little of a short wait is in vain

@@ -4,14 +4,14 @@ use super::row_intake::TIME_LIMIT;
 use super::source_faults::told;
 use crate::catalog::partitions;
 use crate::catalog::source_tables::{located, refusal};
-use crate::error::Result;
-use crate::model::states::Priority;
-use crate::model::{id, row_key};
 use crate::pg::{time_limit, txn};
 use crate::store::changes::{self, Filled};
 use crate::store::jobs::{self, Subject};
 use crate::store::sources::rows::{self, KeyRow};
 use crate::store::sources::{Source, catalog, table};
+use kb_types::error::Result;
+use kb_types::states::Priority;
+use kb_types::{id, row_key};
 use std::time::{Duration, Instant};
 
 /// Rows that were there before, enqueued at once; how many jobs a knowledge base may have when more are; and for how long

@@ -1,6 +1,6 @@
 //! How long the worker does nothing after a fault of the gateway or the database. Pure.
 
-use crate::error::Error;
+use kb_types::error::Error;
 use std::time::{Duration, Instant};
 
 /// The pause after one fault, and the longest one: it doubles with each fault in a row.

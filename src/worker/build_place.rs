@@ -1,11 +1,11 @@
 //! How many indexes are built at a time in the whole server: kb.max_index_builds.
 
-use crate::error::Result;
 use crate::pg::background;
 use crate::pg::pidfile::{PidFile, Presence, presence};
 use crate::pg::txn;
 use crate::settings;
 use crate::store::vector_store::index;
+use kb_types::error::Result;
 
 /// Held while a place is looked for: of two that look at once, the second sees what the first has taken.
 const LOOKING: &str = "index_builds";

@@ -3,11 +3,11 @@
 use super::pace::Pace;
 use super::pauses::Paused;
 use super::round_robin::{Member, RoundRobin, Turn};
-use crate::error::Result;
-use crate::model::states::Priority;
 use crate::pg::txn;
 use crate::store::due_jobs::{self, Backlog, Wanted};
 use crate::store::jobs::Job;
+use kb_types::error::Result;
+use kb_types::states::Priority;
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 

@@ -1,13 +1,14 @@
 //! Sentences are embedded, and neighbours compared, for documents that are cut by strategy semantic.
 
 use super::consult::{Case, Right, are_of_several};
-use crate::error::{Error, Result};
-use crate::gateway::protocol::{Client, Embedded, Request, Response, Urgency, Usage};
+use crate::gateway::client;
 use crate::gateway::pump::Pump;
-use crate::gateway::{client, frame, provider};
-use crate::ingest::answers::{distance, pair_key};
-use crate::ingest::batch::Batcher;
-use crate::model::{Embedder, Kind};
+use kb_gateway::protocol::{Client, Embedded, Request, Response, Urgency, Usage};
+use kb_gateway::{frame, provider};
+use kb_text::answers::{distance, pair_key};
+use kb_text::batch::Batcher;
+use kb_types::error::{Error, Result};
+use kb_types::{Embedder, Kind};
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;

@@ -1,11 +1,11 @@
 //! A batch of texts for the gateway, and the chunks that wait for their vectors. Pure.
 
 use super::under_way::Hold;
-use crate::gateway::protocol::Access;
-use crate::gateway::{frame, provider};
-use crate::model::Embedder;
 use foldhash::quality::RandomState;
 use foldhash::{HashMap, HashSet};
+use kb_gateway::protocol::Access;
+use kb_gateway::{frame, provider};
+use kb_types::Embedder;
 use std::hash::BuildHasher;
 use std::sync::{Arc, LazyLock};
 use uuid::Uuid;
@@ -144,7 +144,7 @@ pub(super) mod tests {
     }
 
     pub fn build(build_no: i64, embedder: &str, provider: &str) -> Arc<Build> {
-        let config = crate::model::EmbedderConfig::default();
+        let config = kb_types::EmbedderConfig::default();
         let (id, provider) = (embedder.to_string(), provider.to_string());
         Arc::new(Build(
             build_no,

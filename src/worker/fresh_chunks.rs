@@ -1,7 +1,8 @@
 //! Chunks that were just written and have no vector: they are sent without being read again. Pure.
 
-use crate::model::chunk_context::MAX_TOKENS;
-use crate::model::{Chunk, Missing};
+use kb_text::chunking::Chunk;
+use kb_types::Missing;
+use kb_types::chunk_context::MAX_TOKENS;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 use uuid::Uuid;
@@ -102,7 +103,8 @@ impl FreshChunks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Locator, Span};
+    use kb_text::chunking::Span;
+    use kb_types::Locator;
 
     fn chunk(ordinal: usize, content: &str, context: Option<&str>) -> (Uuid, usize, Chunk) {
         let (content, context) = (content.to_string(), context.map(str::to_string));

@@ -3,11 +3,11 @@
 use super::embed_batch::Batch;
 use super::in_flight::InFlight;
 use super::target::Target;
-use crate::error::{Error, Result};
 use crate::gateway::client::{self, Connection};
-use crate::gateway::protocol::{Client, Request, Response, Urgency};
 use crate::gateway::pump::SILENCE;
-use crate::model::Kind;
+use kb_gateway::protocol::{Client, Request, Response, Urgency};
+use kb_types::Kind;
+use kb_types::error::{Error, Result};
 use std::time::{Duration, Instant};
 
 /// How long a gateway that does not run is waited for.

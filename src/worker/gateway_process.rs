@@ -1,11 +1,11 @@
 //! The gateway process: holds the server's threads, and on the main thread only waits.
 
-use crate::gateway::endpoint::access;
-use crate::gateway::protocol::SOCKET_PATH;
-use crate::gateway::server::{Server, Settings};
 use crate::pg::pidfile::PidFile;
 use crate::pg::{background, latch, report, wake};
 use crate::settings;
+use kb_gateway::endpoint::access;
+use kb_gateway::protocol::SOCKET_PATH;
+use kb_gateway::server::{Server, Settings};
 
 fn current_settings() -> Settings {
     Settings {

@@ -1,7 +1,7 @@
 //! Work that may take seconds (parsing and cutting a large document), on a thread of its own beside the main one.
 
-use crate::error::{Error, Result};
 use crate::pg::background;
+use kb_types::error::{Error, Result};
 use std::sync::mpsc::{self, Receiver, TryRecvError};
 
 /// Work that was begun on a thread, and its result once that is there.

@@ -5,8 +5,6 @@
 use super::indexes::{Wish, look};
 use super::round_robin::{Member, RoundRobin};
 use super::{build_place, word_merges};
-use crate::error::Result;
-use crate::model::segments::Traffic;
 use crate::pg::pidfile::PidFile;
 use crate::pg::{background, ddl, latch, niceness, pinned_settings, report, setting, txn, wake};
 use crate::store::bm25::Owner;
@@ -14,6 +12,8 @@ use crate::store::metadata_indexes::{self, Task};
 use crate::store::server_catalogs;
 use crate::store::vector_store::VectorDb;
 use crate::store::vector_store::index::{self, Build, Table, Work};
+use kb_search::segments::Traffic;
+use kb_types::error::Result;
 use pgrx::pg_sys;
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};

@@ -5,12 +5,12 @@ use super::index_schedule::IndexSchedule;
 use super::log::Log;
 use super::target::{Target, has_moved};
 use super::unindexed::Unindexed;
-use crate::error::Result;
-use crate::model::segments::rest_while_busy;
 use crate::pg::{txn, wake};
 use crate::store::metadata_indexes::{self, Task};
 use crate::store::vector_store::index::{self, Table, Work};
 use crate::store::vector_store::{self, Size, VectorDb, tail};
+use kb_search::segments::rest_while_busy;
+use kb_types::error::Result;
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 

@@ -15,15 +15,15 @@ use super::source_changes::SourceChanges;
 use super::source_faults::SourceFaults;
 use super::statistics::Statistics;
 use super::target::Targets;
-use crate::error::{Error, Result};
-use crate::ingest::answers::Consulted;
-use crate::ingest::diff::Diff;
-use crate::model::states::Priority;
 use crate::pg::pidfile::{self, Activity};
 use crate::pg::txn;
 use crate::settings;
 use crate::store::embedders;
 use crate::store::jobs::{self, Job};
+use kb_text::answers::Consulted;
+use kb_text::diff::Diff;
+use kb_types::error::{Error, Result};
+use kb_types::states::Priority;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
@@ -346,7 +346,7 @@ impl Intake {
 /// Ends the pauses of embedders that were altered, and those of their documents: some may have begun after the change,
 /// by an answer to a batch sent before it.
 fn end_pauses_of_altered(pauses: &mut Pauses) -> Result<()> {
-    for id in pauses.to_compare(Instant::now()) {
+    for id in pauses.due_for_comparison(Instant::now()) {
         let embedder = txn::in_txn(|| embedders::find(&id))?;
         if pauses.is_altered(&id, embedder.as_ref()) {
             txn::in_txn(|| jobs::make_due_for_embedder(&id))?;

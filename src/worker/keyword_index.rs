@@ -3,10 +3,10 @@
 use super::index_schedule::IndexSchedule;
 use super::log::Log;
 use super::word_merges::{large, merge_all, merge_small};
-use crate::error::Result;
 use crate::pg::{report, txn, wake};
 use crate::store::bm25::{Owner, fold};
 use crate::store::builds;
+use kb_types::error::Result;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 

@@ -2,10 +2,10 @@
 
 use super::backoff::Backoff;
 use super::outcome::Outcomes;
-use crate::error::{Error, Result};
 use crate::pg::{report, txn};
 use crate::settings;
 use crate::store::jobs::{self, Job};
+use kb_types::error::{Error, Result};
 use std::time::{Duration, Instant};
 
 pub struct Leases {

@@ -1,7 +1,7 @@
 //! What the worker says in the server's log about faults that last: not again and again.
 
-use crate::error::Error;
 use crate::pg::report;
+use kb_types::error::Error;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::time::{Duration, Instant};

@@ -4,13 +4,13 @@ use super::log::Log;
 use super::open_documents::OpenDocument;
 use super::pauses;
 use super::under_way::Ended;
-use crate::error::{Error, Result};
-use crate::model::sizes;
 use crate::pg::{report, txn};
 use crate::settings;
 use crate::store::jobs::{self, Fault, Job};
 use crate::store::{documents, runs};
-use crate::tally::{EVERY, Tally};
+use kb_types::error::{Error, Result};
+use kb_types::sizes;
+use kb_types::tally::{EVERY, Tally};
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
 

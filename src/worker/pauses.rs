@@ -1,7 +1,7 @@
 //! Embedders that are not asked for a while: for all tenants, or for one. Pure.
 
-use crate::error::{Error, Result};
-use crate::model::Embedder;
+use kb_types::Embedder;
+use kb_types::error::{Error, Result};
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
@@ -83,7 +83,7 @@ impl Pauses {
     }
 
     /// The embedders to be compared with what they are now: none, if that was done a moment ago.
-    pub fn to_compare(&mut self, now: Instant) -> BTreeSet<String> {
+    pub fn due_for_comparison(&mut self, now: Instant) -> BTreeSet<String> {
         let is_due = self.compared.is_none_or(|at| now.duration_since(at) >= COMPARE_EVERY);
         if self.all.is_empty() || !is_due {
             return BTreeSet::new();
@@ -115,7 +115,7 @@ mod tests {
             model: "m".into(),
             dimension: 3,
             base_url: Some(base_url.into()),
-            config: crate::model::EmbedderConfig::default(),
+            config: kb_types::EmbedderConfig::default(),
         }
     }
 
@@ -168,11 +168,11 @@ mod tests {
     #[test]
     fn paused_embedders_are_compared_once_a_second() {
         let (mut pauses, now) = (Pauses::default(), Instant::now());
-        assert!(pauses.to_compare(now).is_empty());
+        assert!(pauses.due_for_comparison(now).is_empty());
         pauses.note(&embedder("e", "https://a"), "t", &paused(false), now);
-        assert_eq!(pauses.to_compare(now).len(), 1);
-        assert!(pauses.to_compare(now + SECOND / 2).is_empty());
-        assert_eq!(pauses.to_compare(now + SECOND).len(), 1);
+        assert_eq!(pauses.due_for_comparison(now).len(), 1);
+        assert!(pauses.due_for_comparison(now + SECOND / 2).is_empty());
+        assert_eq!(pauses.due_for_comparison(now + SECOND).len(), 1);
         pauses.end("e");
         assert!(!pauses.is_noted("e", "t"));
     }

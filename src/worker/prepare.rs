@@ -1,24 +1,25 @@
 //! What is done to a document from its job to its chunks: read, prepare (off the main thread), write.
 
 use super::target::{Target, Targets};
-use crate::error::{Error, Result};
-use crate::ingest::answers::Consulted;
-use crate::ingest::chunk::{Sentences, semantic_chunk};
-use crate::ingest::context;
-use crate::ingest::diff::{Diff, Identity, diff};
-use crate::ingest::parse::{ContentType, Extracted, extract_bytes};
-use crate::ingest::rechunk::{PreviousChunk, rechunk};
-use crate::model::vector_db::question_problem;
-use crate::model::{Bounds, Limits, Strategy};
 use crate::pg::pidfile::{self, Activity};
 use crate::store::bm25::words::{InAdvance, in_advance};
 use crate::store::chunks::{self, Existing, OwnedChunk};
 use crate::store::documents::{self, Locked, Stored};
 use crate::store::jobs::Job;
 use crate::store::vector_store::VectorDb;
-use crate::sync::lock;
-use crate::tokenizer::Tokenizer;
 use foldhash::HashMap;
+use kb_text::answers::Consulted;
+use kb_text::chunk::{Sentences, semantic_chunk};
+use kb_text::chunking::Strategy;
+use kb_text::context;
+use kb_text::diff::{Diff, Identity, diff};
+use kb_text::parse::{ContentType, Extracted, extract_bytes};
+use kb_text::rechunk::{PreviousChunk, rechunk};
+use kb_text::tokenizer::Tokenizer;
+use kb_types::error::{Error, Result};
+use kb_types::sync::lock;
+use kb_types::vector_db::question_problem;
+use kb_types::{Bounds, Limits};
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex};

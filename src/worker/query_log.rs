@@ -1,11 +1,11 @@
 //! Writes logged questions, fetched from the gateway, and deletes what is too old or too much.
 
 use super::log::Log;
-use crate::error::Result;
 use crate::gateway::client;
 use crate::pg::{txn, wake};
 use crate::settings;
 use crate::store::query_log;
+use kb_types::error::Result;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 

@@ -12,7 +12,6 @@ use super::pauses::Pauses;
 use super::send_queue::SendQueue;
 use super::unsaved::UnsavedVectors;
 use super::{receive, send};
-use crate::error::{Error, Result};
 use crate::pg::pidfile::{self, PidFile};
 use crate::pg::{background, latch, niceness, pinned_settings, report, setting, txn, wake};
 use crate::settings;
@@ -20,6 +19,7 @@ use crate::store::changes;
 use crate::store::jobs::{self, Job};
 use crate::store::server_catalogs;
 use crate::store::vector_store;
+use kb_types::error::{Error, Result};
 use pgrx::pg_sys;
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,8 @@
 //! What kb.sources and kb.health() say of sources that cannot be read, until they can be again.
 
-use crate::error::{Error, Result};
 use crate::pg::txn;
 use crate::store::sources::catalog;
+use kb_types::error::{Error, Result};
 use std::collections::{HashMap, HashSet};
 
 /// By source_no.

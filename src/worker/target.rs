@@ -1,12 +1,12 @@
 //! A build that documents are put into, with its embedder.
 
 use super::embed_batch::Destination;
-use crate::error::{Object, Result};
-use crate::model::Embedder;
 use crate::store::builds::{self, Build};
 use crate::store::embedders;
 use crate::store::services::{self, ServiceRow};
 use crate::store::vector_store::{Health, VectorDb, VectorStore};
+use kb_types::Embedder;
+use kb_types::error::{Object, Result};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};

@@ -3,9 +3,9 @@
 
 use super::back_pressure::BackPressure;
 use super::target::Target;
-use crate::model::vector_db::VectorDbType;
 use crate::pg::{txn, wake};
 use crate::store::vector_store::{VectorDb, tail, unindexed};
+use kb_types::vector_db::VectorDbType;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 

@@ -3,7 +3,7 @@
 
 use super::embed_batch::Batch;
 use super::target::Target;
-use crate::gateway::protocol::Embedded;
+use kb_gateway::protocol::Embedded;
 use std::time::{Duration, Instant};
 
 /// Pause before they are written again.

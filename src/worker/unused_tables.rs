@@ -2,9 +2,9 @@
 
 use super::lock_pause::LockPause;
 use super::log::Log;
-use crate::error::Result;
 use crate::pg::txn;
 use crate::store::vector_store;
+use kb_types::error::Result;
 use std::time::Instant;
 
 #[derive(Default)]

@@ -1,11 +1,11 @@
 //! Merging segments of keyword search: small ones by the worker, so that the indexer is not waited for, large ones by the indexer,
 //! so that no document waits for them. One at a time in a database.
 
-use crate::error::{Error, Result};
 use crate::pg::pidfile::{PidFile, Presence, presence};
 use crate::pg::{background, latch, report, txn};
 use crate::store::bm25::merge::{self, Merged};
 use crate::store::bm25::{Owner, fold};
+use kb_types::error::{Error, Result};
 use std::collections::HashSet;
 use std::time::Duration;
 

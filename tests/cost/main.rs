@@ -7,9 +7,9 @@ mod inputs;
 mod memory;
 mod work;
 
-use kb::ingest::chunk::chunk;
-use kb::model::Chunking;
-use kb::tokenizer::Tokenizer;
+use kb_text::chunk::chunk;
+use kb_text::chunking::Chunking;
+use kb_text::tokenizer::Tokenizer;
 use work::{Work, bounds};
 
 #[global_allocator]
@@ -93,9 +93,9 @@ fn cutting_where_sentences_differ_costs_no_more_than_n_log_n() {
 fn large_chunks_take_no_more_memory_at_once_than_two_of_them() {
     let brackets = "[".repeat(6_000_000);
     for size in [100_000, 1_000_000] {
-        let unit = kb::model::Unit::Characters;
+        let unit = kb_text::chunking::Unit::Characters;
         let setting = Chunking {
-            strategy: kb::model::Strategy::Markdown,
+            strategy: kb_text::chunking::Strategy::Markdown,
             size,
             overlap: 0,
             unit,
@@ -119,22 +119,21 @@ fn cutting_again_and_comparing_costs_no_more_than_n_log_n() {
 
 #[test]
 fn a_title_and_headings_are_read_once_however_many_chunks_have_them() {
-    use kb::model::Locator;
-    let template =
-        kb::model::chunk_context::ContextTemplate::try_from("title > heading".to_string()).unwrap();
+    use kb_types::marks::Locator;
+    let template = kb_types::chunk_context::ContextTemplate::try_from("title > heading".to_string()).unwrap();
     let cost = |bytes: usize, count: usize| {
         let (title, heading) = ("title ".repeat(bytes / 6), "x".repeat(1_000));
-        let chunk = |n: usize| kb::model::Chunk {
+        let chunk = |n: usize| kb_text::chunking::Chunk {
             content: "text".into(),
             context: None,
-            span: kb::model::Span { start: n, end: n + 1 },
+            span: kb_text::chunking::Span { start: n, end: n + 1 },
             token_count: 1,
             locator: Locator { headings: vec![format!("{n} {heading}")], ..Locator::default() },
         };
         let mut chunks: Vec<_> = (0..count).map(chunk).collect();
         let bounds = bounds();
         let give =
-            || kb::ingest::context::give(&mut chunks, &template, Some(&title), &Tokenizer::words(), &bounds);
+            || kb_text::context::give(&mut chunks, &template, Some(&title), &Tokenizer::words(), &bounds);
         let (given, allocated, _) = memory::measure(give);
         given.unwrap();
         [allocated, bounds.spent() as usize]

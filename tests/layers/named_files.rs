@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-const FOLDERS: &[&str] = &["bench", "demo", "docs", "fuzz", "pg_test", "sql", "src", "tests", "tools"];
+const FOLDERS: &[&str] =
+    &["bench", "crates", "demo", "docs", "fuzz", "pg_test", "sql", "src", "tests", "tools"];
 const ENDINGS: &[&str] = &[".md", ".py", ".rs", ".sh", ".sql"];
 
 fn files(folder: &Path, out: &mut Vec<PathBuf>) {

@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 
 /// A source file cut into what the rules look at.
 pub struct Source {
-    /// `ingest::chunk` for src/ingest/chunk/mod.rs; empty for lib.rs.
+    /// `ingest::chunk` for kb-text/src/chunk/mod.rs; empty for lib.rs.
     pub module: String,
-    pub text: String,
     pub tokens: Vec<Token>,
 }
 
@@ -209,29 +208,7 @@ pub fn source(file: &Path, text: &str) -> Source {
     if !matches!(stem, "mod" | "lib") {
         parts.push(stem);
     }
-    Source { module: parts.join("::"), text: text.to_string(), tokens: without_tests(tokens(text)) }
-}
-
-/// Modules declared under `#[cfg(feature = "server")]`.
-pub fn server_modules(sources: &[Source]) -> Vec<String> {
-    let mut found = Vec::new();
-    for source in sources {
-        let t = &source.tokens;
-        for i in 0..t.len() {
-            let named = matches!(&t[i], Token::Text(text) if text == "server");
-            if !named || i < 2 || !t[i - 2].is_word("feature") {
-                continue;
-            }
-            // … "server" ) ] [pub [(crate)]] mod name
-            let end = (i + 1..t.len().min(i + 9)).find(|&k| t[k].is_word("mod"));
-            if let Some(Token::Word(name)) = end.and_then(|k| t.get(k + 1)) {
-                let parent =
-                    if source.module.is_empty() { String::new() } else { format!("{}::", source.module) };
-                found.push(format!("{parent}{name}"));
-            }
-        }
-    }
-    found
+    Source { module: parts.join("::"), tokens: without_tests(tokens(text)) }
 }
 
 /// Every path the file names under `crate::` or `super::`, as seen from the crate's root.

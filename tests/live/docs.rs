@@ -4,7 +4,8 @@
 use crate::support::cluster::PRELOAD;
 use crate::support::pages::{ROOT, text};
 use crate::support::{Cluster, until};
-use kb::kernels::{InstructionSet, VARIABLE};
+use kb_kernels::InstructionSet;
+use kb_kernels::VARIABLE;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;

@@ -1,7 +1,8 @@
 //! The server's environment says which instructions local models are computed with.
 
 use crate::support::APP;
-use kb::kernels::{InstructionSet, VARIABLE};
+use kb_kernels::InstructionSet;
+use kb_kernels::VARIABLE;
 
 /// One that this machine lacks is an error; those that it has give vectors that differ in their last digits.
 #[test]

@@ -141,7 +141,7 @@ fn tables(db: &mut Db) -> String {
 fn the_reference_has_every_sqlstate() {
     let page = "docs/reference/errors.md";
     let says: BTreeSet<String> = rows(&text(page)).into_iter().map(|mut row| row.remove(0)).collect();
-    let source = text("src/error.rs");
+    let source = text("crates/kb-types/src/error.rs");
     let (_, function) = source.split_once("pub fn sqlstate").unwrap();
     let codes = function.split("\n    }\n").next().unwrap().split("=> \"").skip(1);
     let is: BTreeSet<String> = codes.map(|rest| rest[..5].to_string()).collect();

@@ -2,14 +2,16 @@
 
 use crate::stub::{Fault, Options, Stub, vector};
 use crate::support::{Gateway, KEY, close, embedder, request, rows};
-use kb::error::Error;
-use kb::gateway::cancellation::CancellationToken;
-use kb::gateway::embed::queue_registry::EmbedRequest;
-use kb::gateway::endpoint::access::Settings;
-use kb::gateway::endpoint::egress::AllowedHosts;
-use kb::gateway::protocol::{Embedded, Urgency};
-use kb::gateway::provider::NAMES;
-use kb::model::{Embedder, Kind};
+use kb_gateway::cancellation::CancellationToken;
+use kb_gateway::embed::queue_registry::EmbedRequest;
+use kb_gateway::endpoint::access::Settings;
+use kb_gateway::endpoint::egress::AllowedHosts;
+use kb_gateway::protocol::Embedded;
+use kb_gateway::provider::NAMES;
+use kb_gateway::turns::Urgency;
+use kb_types::embedder::Embedder;
+use kb_types::embedder::Kind;
+use kb_types::error::Error;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 

@@ -1,11 +1,21 @@
 //! What clients may hold in the gateway: over its socket, with the model `hash`. No PostgreSQL.
 
-use kb::error::Error;
-use kb::gateway::endpoint::access;
-use kb::gateway::frame::{self, Envelope, Head, MAX_TEXT, MAX_VECTORS};
-use kb::gateway::protocol::{Client, Request, Response, Urgency};
-use kb::gateway::server::{Server, Settings};
-use kb::model::{Embedder, EmbedderConfig, Kind};
+use kb_gateway::endpoint::access;
+use kb_gateway::frame;
+use kb_gateway::frame::Envelope;
+use kb_gateway::frame::Head;
+use kb_gateway::frame::MAX_TEXT;
+use kb_gateway::frame::MAX_VECTORS;
+use kb_gateway::protocol::Client;
+use kb_gateway::protocol::Request;
+use kb_gateway::protocol::Response;
+use kb_gateway::server::Server;
+use kb_gateway::server::Settings;
+use kb_gateway::turns::Urgency;
+use kb_types::embedder::Embedder;
+use kb_types::embedder::EmbedderConfig;
+use kb_types::embedder::Kind;
+use kb_types::error::Error;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;

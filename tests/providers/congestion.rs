@@ -2,9 +2,11 @@
 
 use crate::stub::{Fault, Options, Stub};
 use crate::support::{Gateway, KEY, embedder, request};
-use kb::error::Error;
-use kb::gateway::protocol::{Embedded, Urgency};
-use kb::model::{Embedder, Kind};
+use kb_gateway::protocol::Embedded;
+use kb_gateway::turns::Urgency;
+use kb_types::embedder::Embedder;
+use kb_types::embedder::Kind;
+use kb_types::error::Error;
 use serde_json::json;
 use std::time::{Duration, Instant};
 

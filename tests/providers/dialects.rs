@@ -2,10 +2,10 @@
 
 use crate::stub::{Kind as SeenKind, Options, Stub, vector};
 use crate::support::{Gateway, KEY, close, embedder};
-use kb::gateway::endpoint::access::Settings;
-use kb::gateway::endpoint::egress::AllowedHosts;
-use kb::gateway::provider;
-use kb::model::Kind;
+use kb_gateway::endpoint::access::Settings;
+use kb_gateway::endpoint::egress::AllowedHosts;
+use kb_gateway::provider;
+use kb_types::embedder::Kind;
 use serde_json::json;
 
 /// Provider http asks this machine only where that is named.
@@ -44,7 +44,7 @@ fn a_provider_without_a_key_is_sent_none() {
     let gateway = Gateway::new();
     let embedder = embedder(&stub, "ollama", json!({}));
     let mut request =
-        crate::support::request(&embedder, Kind::Query, kb::gateway::protocol::Urgency::Query, &["a"]);
+        crate::support::request(&embedder, Kind::Query, kb_gateway::turns::Urgency::Query, &["a"]);
     request.access.reference = None;
     let embedded = gateway.runtime.block_on(gateway.queues.embed(request)).unwrap();
     assert_eq!(embedded.failed, []);

@@ -2,12 +2,14 @@
 
 use crate::stub::{Options, Stub};
 use crate::support::{Gateway, KEY, embedder, request};
-use kb::error::Error;
-use kb::gateway::endpoint::access::Settings;
-use kb::gateway::endpoint::egress::AllowedHosts;
-use kb::gateway::endpoint::secret_reference::{Reference, Sources, Variables};
-use kb::gateway::protocol::Urgency;
-use kb::model::Kind;
+use kb_gateway::endpoint::access::Settings;
+use kb_gateway::endpoint::egress::AllowedHosts;
+use kb_gateway::endpoint::secret_reference::Reference;
+use kb_gateway::endpoint::secret_reference::Sources;
+use kb_gateway::endpoint::secret_reference::Variables;
+use kb_gateway::turns::Urgency;
+use kb_types::embedder::Kind;
+use kb_types::error::Error;
 use serde_json::json;
 
 #[test]

@@ -2,12 +2,15 @@
 
 use crate::stub::{Fault, Options, Stub, on_one_day};
 use crate::support::{Gateway, KEY, embedder, request};
-use kb::error::Error;
-use kb::gateway::cancellation::CancellationToken;
-use kb::gateway::embed::queue_registry::EmbedRequest;
-use kb::gateway::protocol::{Embedded, Spent, Urgency};
-use kb::gateway::turns::Whose;
-use kb::model::{Embedder, Kind};
+use kb_gateway::cancellation::CancellationToken;
+use kb_gateway::embed::queue_registry::EmbedRequest;
+use kb_gateway::endpoint::budget::Spent;
+use kb_gateway::protocol::Embedded;
+use kb_gateway::turns::Urgency;
+use kb_gateway::turns::Whose;
+use kb_types::embedder::Embedder;
+use kb_types::embedder::Kind;
+use kb_types::error::Error;
 use serde_json::json;
 use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime};

@@ -2,13 +2,16 @@
 
 use crate::stub::{Fault, Options, Stub, vector};
 use crate::support::{Gateway, KEY, close, embedder, request, rows};
-use kb::error::Error;
-use kb::gateway::endpoint::access::Settings;
-use kb::gateway::endpoint::egress::AllowedHosts;
-use kb::gateway::endpoint::secret::Secret;
-use kb::gateway::endpoint::secret_reference::{Reference, Sources};
-use kb::gateway::protocol::{Embedded, Urgency};
-use kb::model::{Embedder, Kind};
+use kb_gateway::endpoint::access::Settings;
+use kb_gateway::endpoint::egress::AllowedHosts;
+use kb_gateway::endpoint::secret::Secret;
+use kb_gateway::endpoint::secret_reference::Reference;
+use kb_gateway::endpoint::secret_reference::Sources;
+use kb_gateway::protocol::Embedded;
+use kb_gateway::turns::Urgency;
+use kb_types::embedder::Embedder;
+use kb_types::embedder::Kind;
+use kb_types::error::Error;
 use serde_json::json;
 use std::time::{Duration, Instant};
 

@@ -2,10 +2,11 @@
 
 use crate::stub::{Options, Stub, on_one_day};
 use crate::support::{Gateway, KEY, embedder, request};
-use kb::error::Error;
-use kb::gateway::embed::queue_registry::EmbedRequest;
-use kb::gateway::protocol::{Spent, Urgency};
-use kb::model::Kind;
+use kb_gateway::embed::queue_registry::EmbedRequest;
+use kb_gateway::endpoint::budget::Spent;
+use kb_gateway::turns::Urgency;
+use kb_types::embedder::Kind;
+use kb_types::error::Error;
 use serde_json::json;
 use std::time::{Duration, Instant, SystemTime};
 

@@ -1,16 +1,23 @@
 //! An embedder at the stub, and asking it.
 
 use crate::stub::Stub;
-use kb::error::Error;
-use kb::gateway::cancellation::CancellationToken;
-use kb::gateway::embed::queue_registry::{EmbedRequest, Queues};
-use kb::gateway::endpoint::access::Settings;
-use kb::gateway::endpoint::egress::origin;
-use kb::gateway::endpoint::secret::Secret;
-use kb::gateway::endpoint::secret_reference::Reference;
-use kb::gateway::protocol::{Access, Embedded, Spent, Urgency, Usage};
-use kb::gateway::turns::Whose;
-use kb::model::{Embedder, EmbedderConfig, Kind};
+use kb_gateway::cancellation::CancellationToken;
+use kb_gateway::embed::queue_registry::EmbedRequest;
+use kb_gateway::embed::queue_registry::Queues;
+use kb_gateway::endpoint::access::Access;
+use kb_gateway::endpoint::access::Settings;
+use kb_gateway::endpoint::budget::Spent;
+use kb_gateway::endpoint::egress::origin;
+use kb_gateway::endpoint::secret::Secret;
+use kb_gateway::endpoint::secret_reference::Reference;
+use kb_gateway::endpoint::usage::Usage;
+use kb_gateway::protocol::Embedded;
+use kb_gateway::turns::Urgency;
+use kb_gateway::turns::Whose;
+use kb_types::embedder::Embedder;
+use kb_types::embedder::EmbedderConfig;
+use kb_types::embedder::Kind;
+use kb_types::error::Error;
 use serde_json::{Value, json};
 
 pub const KEY: &str = "sk-test-0123456789";

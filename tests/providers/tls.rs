@@ -2,9 +2,9 @@
 
 use crate::stub::{Options, Stub};
 use crate::support::{Gateway, KEY, embedder, request, rows};
-use kb::error::Error;
-use kb::gateway::protocol::Urgency;
-use kb::model::Kind;
+use kb_gateway::turns::Urgency;
+use kb_types::embedder::Kind;
+use kb_types::error::Error;
 use serde_json::json;
 use std::process::Command;
 use std::time::Duration;

@@ -1,12 +1,12 @@
 //! Folding: chunks that came and went become a segment.
 
 use super::segments::{Owner, Writer};
-use crate::bm25::Builder;
-use crate::error::Result;
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg};
 use crate::store::BY_INDEX_UNPLANNED;
 use foldhash::HashMap;
+use kb_search::bm25::Builder;
+use kb_types::error::Result;
 use uuid::Uuid;
 
 /// Chunks that are folded at once, about; with those that say that the same ones went, up to twice as many.

@@ -1,15 +1,16 @@
 //! The lexemes of words that this process has met before: parsing a word and looking it up in dictionaries takes most of the
 //! time that a text's words take.
 
-use crate::bm25::joined::{self, apart, humps, names};
-use crate::bm25::signs::{Cut, cut, normal};
-use crate::bm25::terms::{SHORT, key, term_of};
-use crate::bm25::{Occurrences, Share, plain_words};
-use crate::error::Result;
 use crate::pg::spi::{self, Arg};
 use crate::pg::{text_search, txn};
-use crate::sync::lock;
 use foldhash::HashMap;
+use kb_search::bm25::joined;
+use kb_search::bm25::joined::{apart, humps, names};
+use kb_search::bm25::signs::{Cut, cut, normal};
+use kb_search::bm25::terms::{SHORT, key, term_of};
+use kb_search::bm25::{Occurrences, Share, plain_words};
+use kb_types::error::Result;
+use kb_types::sync::lock;
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::{LazyLock, Mutex};

@@ -1,10 +1,11 @@
 //! Merging: segments of one build and tenant become one, without what is gone.
 
 use super::segments::{self, Owner, Pages, Writer};
-use crate::bm25::{self, DEAD, Source, Totals};
-use crate::error::Result;
-use crate::model::levels;
 use crate::pg::spi::{self, Arg};
+use kb_search::bm25;
+use kb_search::bm25::{DEAD, Source, Totals};
+use kb_search::levels;
+use kb_types::error::Result;
 use std::collections::{HashMap, HashSet};
 use uuid::Uuid;
 

@@ -1,4 +1,4 @@
-//! Keyword search's tables: kb.bm25_segments, bm25_terms, bm25_chunks, bm25_pending. What is in their pages is in crate::bm25.
+//! Keyword search's tables: kb.bm25_segments, bm25_terms, bm25_chunks, bm25_pending. What is in their pages is in kb_search::bm25.
 
 pub mod fold;
 mod known_words;
@@ -9,14 +9,5 @@ pub mod words;
 
 pub use segments::Owner;
 
-use crate::bm25::Corrupt;
-use crate::error::Error;
-
 /// Ids to a row of kb.bm25_chunks: 4 kB.
 const IDS_PER_PART: usize = 256;
-
-impl From<Corrupt> for Error {
-    fn from(corrupt: Corrupt) -> Error {
-        Error::Internal(corrupt.to_string())
-    }
-}

@@ -3,12 +3,12 @@
 
 use super::IDS_PER_PART;
 use super::segments::ids_of;
-use crate::bm25::Totals;
-use crate::error::{Error, Result};
 use crate::pg::role::as_owner;
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg};
 use crate::store::BY_INDEX;
+use kb_search::bm25::Totals;
+use kb_types::error::{Error, Result};
 use std::collections::BTreeMap;
 use uuid::Uuid;
 

@@ -1,9 +1,9 @@
 //! Writing and reading a segment's rows.
 
 use super::IDS_PER_PART;
-use crate::bm25::{Page, Totals};
-use crate::error::{Error, Result};
 use crate::pg::spi::{self, Arg};
+use kb_search::bm25::{Page, Totals};
+use kb_types::error::{Error, Result};
 use std::collections::VecDeque;
 use uuid::Uuid;
 

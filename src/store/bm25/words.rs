@@ -2,9 +2,9 @@
 
 use super::known_words;
 pub use super::known_words::{InAdvance, in_advance};
-use crate::bm25::{Occurrences, Share};
-use crate::error::{Error, Result};
 use crate::pg::spi::{self, Arg};
+use kb_search::bm25::{Occurrences, Share};
+use kb_types::error::{Error, Result};
 use std::collections::BTreeMap;
 
 /// A text search configuration, looked up.

@@ -1,12 +1,12 @@
 //! kb.sources.
 
-use crate::error::{Error, Result};
-use crate::model::RowSource;
-use crate::model::tenancy::SHARED;
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg, Row};
 use crate::pg::watched::{self, Kept};
 use crate::store::{BY_INDEX, BY_LOOKUPS};
+use kb_types::RowSource;
+use kb_types::error::{Error, Result};
+use kb_types::tenancy::SHARED;
 use std::cell::RefCell;
 
 thread_local! {

@@ -1,7 +1,7 @@
 //! kb.reading_rests: which owners' tables rest, for the next worker. In the worker.
 
-use crate::error::Result;
 use crate::pg::spi::{self, Arg};
+use kb_types::error::Result;
 use std::time::Duration;
 
 /// Longer than any rest: a clock may have been set.

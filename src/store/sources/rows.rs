@@ -3,12 +3,12 @@
 use super::super::IN_ORDER;
 use super::table::{KeyType, key_types};
 use super::{PRINTED, Source, literal};
-use crate::error::{Error, Result};
-use crate::model::Json;
 use crate::pg::json::Jsonb;
 use crate::pg::role::as_role_of_name;
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg, quote};
+use kb_types::Json;
+use kb_types::error::{Error, Result};
 
 /// A row, as far as it is a document.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,10 +1,10 @@
 //! What must be known of a table before its rows become documents, and the triggers that tell of its changes.
 
 use super::{Source, literal};
-use crate::error::{Error, Object, Result};
 use crate::pg::spi::{self, Arg, quote};
 use crate::pg::{ddl, setting, trigger};
 use crate::store::BY_LOOKUPS;
+use kb_types::error::{Error, Object, Result};
 
 /// A table as its catalogs describe it.
 #[derive(Debug, Clone, PartialEq)]

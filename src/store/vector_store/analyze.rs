@@ -1,9 +1,9 @@
 //! The planner's statistics of what the worker fills.
 
 use super::VectorDb;
-use crate::error::Result;
 use crate::pg::spi;
 use crate::pg::{ddl, setting};
+use kb_types::error::Result;
 
 /// Takes statistics, so that sessions' plans made while the tables were small are made again. Cheap: only of the columns
 /// that rows are looked up by. An error where an index is being built.

@@ -4,9 +4,6 @@
 use super::Searched;
 use super::segments::condition as condition_of;
 use super::tail::Tail;
-use crate::error::Result;
-use crate::model::ef_search;
-use crate::model::segments::{Part, Segment, WHOLE, parts};
 use crate::pg::cursor::Cursor;
 use crate::pg::probe;
 use crate::pg::role::as_owner;
@@ -14,6 +11,9 @@ use crate::pg::setting;
 use crate::pg::spi::{self, Arg};
 use crate::store::arguments::Arguments;
 use crate::store::{BY_INDEX_UNPLANNED, IN_ORDER};
+use kb_search::ef_search;
+use kb_search::segments::{Part, Segment, WHOLE, parts};
+use kb_types::error::Result;
 use std::collections::HashSet;
 use std::ffi::{CStr, CString};
 use uuid::Uuid;
@@ -291,7 +291,7 @@ impl Effort {
 }
 
 impl Statement<'_> {
-    /// How many vectors the scan visits is decided already (retrieve/plan.rs), so one plan serves.
+    /// How many vectors the scan visits is decided already (kb-search/src/plan.rs), so one plan serves.
     fn open(&self, sql: &str) -> Result<Cursor> {
         setting::with(BY_INDEX_UNPLANNED, || Cursor::open(sql, &self.arguments.all()))
     }

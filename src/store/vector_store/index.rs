@@ -4,11 +4,11 @@ use super::own_table::IS_SHARED;
 use super::segments::{self, behind, indexes, number_behind};
 use super::tail::{self, most_rows};
 use super::{Health, VectorDb};
-use crate::error::Result;
-use crate::model::VectorDbConfig;
-use crate::model::segments::{Next, Segment, Traffic, cover, draft_of_rest, is_redundant, next};
 use crate::pg::spi::{self, Arg, quote};
 use crate::store::server_catalogs::vector_schema;
+use kb_search::segments::{Next, Segment, Traffic, cover, draft_of_rest, is_redundant, next};
+use kb_types::VectorDbConfig;
+use kb_types::error::Result;
 
 /// A vector table that may have indexes.
 #[derive(Debug, Clone, PartialEq)]

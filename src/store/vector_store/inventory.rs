@@ -5,9 +5,9 @@ use super::policies::replace_policies;
 use super::progress::{self, Progress};
 use super::table::{add_segments, attach, checks_vectors};
 use super::tail;
-use crate::error::Result;
 use crate::pg::spi::{self, Arg, quote};
 use crate::pg::{role, setting, txn};
+use kb_types::error::Result;
 use uuid::Uuid;
 
 /// How many vectors a build has; 0 where the caller may not see the build, and where its store is gone or cannot be read.

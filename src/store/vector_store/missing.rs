@@ -3,13 +3,13 @@
 use super::VectorDb;
 use super::segments::new_number;
 use super::tail::{self, Written};
-use crate::error::Result;
-use crate::model::Missing;
-use crate::model::chunk_context::MAX_TOKENS;
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg};
 use crate::store::BY_INDEX_UNPLANNED;
 use crate::store::server_catalogs::vector_schema;
+use kb_types::Missing;
+use kb_types::chunk_context::MAX_TOKENS;
+use kb_types::error::Result;
 use std::collections::HashSet;
 use uuid::Uuid;
 

@@ -29,8 +29,8 @@ pub use own_table::{Size, move_out, size};
 pub use segments::{Searched, unindexed};
 pub use vector_db::VectorDb;
 
-use crate::error::Result;
-use crate::model::{Missing, VectorDbType};
+use kb_types::error::Result;
+use kb_types::{Missing, VectorDbType};
 use std::collections::{HashMap, HashSet};
 use uuid::Uuid;
 

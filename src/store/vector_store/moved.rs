@@ -2,8 +2,8 @@
 
 use super::segments::new_number;
 use super::{Health, VectorDb};
-use crate::error::Result;
 use crate::pg::spi::{self, Arg};
+use kb_types::error::Result;
 
 /// Gives the vectors of a tenant in all builds of a knowledge base to another one. They get numbers above all that an index has, as if
 /// they were new: an index is written when it is built, not row by row. Their chunks are locked. As the owner.

@@ -2,10 +2,6 @@
 
 use super::tail::Tail;
 use super::{Searched, VectorDb, by_index};
-use crate::error::Result;
-use crate::model::candidate::Found;
-use crate::model::vector_db::{Metric, Scan as Way};
-use crate::model::{Candidate, Filter};
 use crate::pg::role::as_vector_reader;
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg};
@@ -13,6 +9,10 @@ use crate::store::BY_INDEX_UNPLANNED;
 use crate::store::arguments::Arguments;
 use crate::store::filter::condition;
 use crate::store::server_catalogs::vector_schema;
+use kb_types::candidate::Found;
+use kb_types::error::Result;
+use kb_types::vector_db::{Metric, Scan as Way};
+use kb_types::{Candidate, Filter};
 use std::collections::HashMap;
 use uuid::Uuid;
 

@@ -4,10 +4,10 @@
 use super::VectorDb;
 use super::segments::IS_INDEXED;
 use super::tail;
-use crate::error::Result;
-use crate::model::VectorDbConfig;
 use crate::pg::spi::{self, Arg};
 use crate::store::arguments::Arguments;
+use kb_types::VectorDbConfig;
+use kb_types::error::Result;
 
 /// Of kb.builds b: whether other knowledge bases use the same table.
 pub(super) const IS_SHARED: &str = "EXISTS (SELECT FROM kb.builds o

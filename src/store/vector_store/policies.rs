@@ -1,7 +1,7 @@
 //! The policies of vector tables: those of every tenant table.
 
-use crate::error::Result;
 use crate::pg::spi::{self, Arg, quote};
+use kb_types::error::Result;
 
 /// Gives a vector table of a restore this version's policies, in place of those that it was dumped with.
 pub(super) fn replace_policies(table_name: &str) -> Result<()> {

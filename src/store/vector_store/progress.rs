@@ -3,9 +3,9 @@
 use super::VectorDb;
 use super::own_table::IS_SHARED;
 use super::segments::{indexes, range_of};
-use crate::error::Result;
-use crate::model::segments::{Segment, cover};
 use crate::pg::spi::{self, Arg};
+use kb_search::segments::{Segment, cover};
+use kb_types::error::Result;
 
 /// An index that is being built.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,9 +1,9 @@
 //! Some of the vectors of a build, for measuring how much an index misses.
 
 use super::VectorDb;
-use crate::error::Result;
 use crate::pg::role::as_vector_reader;
 use crate::pg::spi::{self, Arg};
+use kb_types::error::Result;
 use uuid::Uuid;
 
 /// Chunks of a build chosen at random, with their vectors. All ids are read, which takes as long as counting them.

@@ -1,11 +1,12 @@
 //! Segments as the catalog has them: HNSW indexes, each for a range of numbers.
 
 use super::VectorDb;
-use crate::error::Result;
-use crate::model::segments::{self, Segment, WHOLE};
 use crate::pg::spi::{self, Arg};
 use crate::pg::txn;
 use crate::pg::watched::{self, Kept};
+use kb_search::segments;
+use kb_search::segments::{Segment, WHOLE};
+use kb_types::error::Result;
 use std::cell::RefCell;
 
 /// Names of kb's own indexes: with a range, and as they were without one. Not what REINDEX CONCURRENTLY leaves behind, nor what

@@ -4,14 +4,14 @@ use super::nearest::{self, Scan, Search};
 use super::policies::make_policies;
 use super::tail::Written;
 use super::{Health, Searched, VectorDb, VectorStore, missing, sample, segments, tail};
-use crate::error::{Error, Object, Result};
-use crate::model::Missing;
-use crate::model::vector_db::Element;
 use crate::pg::copy::{self, Rows};
 use crate::pg::spi::{self, Arg, quote};
 use crate::pg::{ddl, report, role, setting, txn};
 use crate::store::server_catalogs::vector_schema;
 use crate::store::{BY_INDEX_UNPLANNED, grants};
+use kb_types::Missing;
+use kb_types::error::{Error, Object, Result};
+use kb_types::vector_db::Element;
 use std::collections::{HashMap, HashSet};
 use uuid::Uuid;
 

@@ -8,14 +8,15 @@
 
 use super::VectorDb;
 use super::segments::behind;
-use crate::error::Result;
-use crate::model::tail::{self, Nearest, Packer, Question, block_size, entry_size};
 use crate::pg::probe::{self, Key};
 use crate::pg::row_bytes;
 use crate::pg::spi::{self, Arg};
 use crate::settings;
 use crate::store::shares;
 use foldhash::HashMap;
+use kb_search::tail;
+use kb_search::tail::{Nearest, Packer, Question, block_size, entry_size};
+use kb_types::error::Result;
 use uuid::Uuid;
 
 /// The build that has the table $1 to itself.

@@ -1,10 +1,10 @@
 //! What a vector database is: everything that reading and writing it takes, as rows of kb.vector_dbs and kb.builds say.
 
-use crate::error::{Error, Result};
-use crate::model::vector_db::Element;
-use crate::model::{Json, Metric, VectorDbConfig, VectorDbType};
 use crate::pg::spi::{self, Arg, Row};
 use crate::store::arguments::Arguments;
+use kb_types::error::{Error, Result};
+use kb_types::vector_db::Element;
+use kb_types::{Json, Metric, VectorDbConfig, VectorDbType};
 use serde_json::{Value, json};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

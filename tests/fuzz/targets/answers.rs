@@ -3,10 +3,13 @@
 use super::Target;
 use crate::memory::{Limits, measure};
 use crate::random::Random;
-use kb::gateway::local::finish;
-use kb::gateway::provider::{NAMES, find};
-use kb::gateway::{chat, rerank};
-use kb::model::{Embedder, EmbedderConfig};
+use kb_gateway::chat;
+use kb_gateway::provider::NAMES;
+use kb_gateway::provider::find;
+use kb_gateway::rerank;
+use kb_inference::finish;
+use kb_types::embedder::Embedder;
+use kb_types::embedder::EmbedderConfig;
 use serde_json::json;
 
 pub const TARGET: Target = Target {

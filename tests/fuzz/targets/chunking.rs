@@ -2,9 +2,11 @@
 
 use super::{Target, chunks};
 use crate::random::Random;
-use kb::ingest::chunk::chunk;
-use kb::model::{Bounds, Chunking, Strategy};
-use kb::tokenizer::Tokenizer;
+use kb_text::chunk::chunk;
+use kb_text::chunking::Chunking;
+use kb_text::chunking::Strategy;
+use kb_text::tokenizer::Tokenizer;
+use kb_types::Bounds;
 
 pub const TARGET: Target = Target {
     name: "chunking",
@@ -56,7 +58,7 @@ fn run(data: &[u8]) {
     };
     assert_eq!(Chunking::parse(&chunking.to_json(), reads).as_ref(), Ok(&chunking), "not what it prints");
     assert!(chunking.size >= 1 && chunking.overlap <= chunking.size / 2);
-    let counts_own_tokens = chunking.tokenizer.is_none() && chunking.unit == kb::model::Unit::Tokens;
+    let counts_own_tokens = chunking.tokenizer.is_none() && chunking.unit == kb_text::chunking::Unit::Tokens;
     if let Some(reads) = reads.filter(|_| counts_own_tokens && chunking.strategy != Strategy::None) {
         assert!(chunking.size <= reads);
     }

@@ -2,10 +2,18 @@
 
 use crate::memory::{Limits, measure};
 use crate::random::Random;
-use kb::ingest::chunk::{Outline, chunk};
-use kb::ingest::rechunk::{PreviousChunk, rechunk};
-use kb::model::{Bounds, Chunk, Chunking, Marked, Span, Strategy, Unit};
-use kb::tokenizer::Tokenizer;
+use kb_text::chunk::Outline;
+use kb_text::chunk::chunk;
+use kb_text::chunking::Chunk;
+use kb_text::chunking::Chunking;
+use kb_text::chunking::Span;
+use kb_text::chunking::Strategy;
+use kb_text::chunking::Unit;
+use kb_text::rechunk::PreviousChunk;
+use kb_text::rechunk::rechunk;
+use kb_text::tokenizer::Tokenizer;
+use kb_types::Bounds;
+use kb_types::marks::Marked;
 use std::sync::OnceLock;
 
 /// Regular expressions keep some megabytes from their first use on.

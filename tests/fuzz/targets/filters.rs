@@ -3,8 +3,11 @@
 
 use super::Target;
 use crate::memory::{Limits, measure};
-use kb::model::filter::{Key, Test};
-use kb::model::{Filter, Json, timestamp};
+use kb_types::filter::Filter;
+use kb_types::filter::Key;
+use kb_types::filter::Test;
+use kb_types::json::Json;
+use kb_types::timestamp;
 use serde_json::Value;
 
 pub const TARGET: Target = Target {

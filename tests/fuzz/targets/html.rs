@@ -3,8 +3,11 @@
 use super::{Target, chunks};
 use crate::memory::{Limits, measure};
 use crate::random::Random;
-use kb::ingest::parse::{ContentType, check, extract};
-use kb::model::{Bounds, Preprocess};
+use kb_text::parse::ContentType;
+use kb_text::parse::check;
+use kb_text::parse::extract;
+use kb_types::Bounds;
+use kb_types::knowledge_base::Preprocess;
 
 pub const TARGET: Target = Target {
     name: "html",

@@ -3,12 +3,27 @@
 
 use super::Target;
 use crate::memory::{Limits, measure};
-use kb::error::Error;
-use kb::gateway::frame::{
-    Envelope, Head, MAX_FRAME, MAX_VECTORS, check, decode, encode, encode_request, frame_length,
-};
-use kb::gateway::protocol::{Access, Client, Embedded, Fault, Request, Response, Urgency, Usage};
-use kb::model::{Embedder, EmbedderConfig, Kind};
+use kb_gateway::endpoint::access::Access;
+use kb_gateway::endpoint::usage::Usage;
+use kb_gateway::frame::Envelope;
+use kb_gateway::frame::Head;
+use kb_gateway::frame::MAX_FRAME;
+use kb_gateway::frame::MAX_VECTORS;
+use kb_gateway::frame::check;
+use kb_gateway::frame::decode;
+use kb_gateway::frame::encode;
+use kb_gateway::frame::encode_request;
+use kb_gateway::frame::frame_length;
+use kb_gateway::protocol::Client;
+use kb_gateway::protocol::Embedded;
+use kb_gateway::protocol::Fault;
+use kb_gateway::protocol::Request;
+use kb_gateway::protocol::Response;
+use kb_gateway::turns::Urgency;
+use kb_types::embedder::Embedder;
+use kb_types::embedder::EmbedderConfig;
+use kb_types::embedder::Kind;
+use kb_types::error::Error;
 use serde::{Deserialize, Serialize};
 use std::fmt::Debug;
 

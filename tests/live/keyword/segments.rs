@@ -14,7 +14,7 @@ fn sizes(db: &mut Db) -> Vec<i64> {
     db.all("SELECT (came + went)::bigint FROM kb.bm25_segments ORDER BY age")
 }
 
-/// Each has at least twice the chunks of all younger ones together (src/model/levels.rs): so their number grows with the
+/// Each has at least twice the chunks of all younger ones together (crates/kb-search/src/levels.rs): so their number grows with the
 /// logarithm of the chunks.
 fn are_few(sizes: &[i64]) -> bool {
     (0..sizes.len()).all(|n| sizes[n] >= 2 * sizes[n + 1..].iter().sum::<i64>())

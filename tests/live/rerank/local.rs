@@ -2,8 +2,9 @@
 
 use crate::support::db::Document;
 use crate::support::{APP, Cluster, Db, SOON, cross_encoder, until};
-use kb::gateway::local::CrossEncoder;
-use kb::model::{Reranker, RerankerConfig};
+use kb_inference::CrossEncoder;
+use kb_types::reranker::Reranker;
+use kb_types::reranker::RerankerConfig;
 use std::path::PathBuf;
 
 /// Reranker "cross", whose model is in the directory given back.

@@ -3,8 +3,9 @@
 use super::{Gateway, assert_close, by_chat, expected, question, stub, texts};
 use crate::stub::{Fault, Stub};
 use crate::support::KEY;
-use kb::gateway::chat;
-use kb::gateway::rerank::{self, Question};
+use kb_gateway::chat;
+use kb_gateway::rerank;
+use kb_gateway::rerank::Question;
 use serde_json::{Value, json};
 use std::time::Duration;
 

@@ -5,9 +5,6 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// Rooms of src/ with SQL text: statements in store, declarations of functions in api.
-const ROOMS: &[&str] = &["api", "catalog", "pg", "store", "use_cases", "worker"];
-
 #[derive(Debug, Default)]
 pub struct Names {
     /// Words and operators, whatever they are: the catalog says which of them name something.
@@ -17,14 +14,11 @@ pub struct Names {
 }
 
 impl Names {
-    /// Of every string in the rooms with SQL, and of the installation script's parts.
+    /// Of every string in src/, and of the installation script's parts.
     pub fn of_kb() -> Names {
         let root = Path::new(".");
         let mut names = Names::default();
         for file in source::read(&root.join("src")) {
-            if !ROOMS.contains(&file.module.split("::").next().unwrap()) {
-                continue;
-            }
             for token in &file.tokens {
                 if let Token::Text(text) = token {
                     names.read(text);

@@ -1,0 +1,62 @@
+//! What rerankers and chat models are asked for, as one: which service answers, and how its usage is booked.
+
+use super::chat::Chat;
+use super::endpoint::budget::Spent;
+use super::endpoint::usage::Usage;
+use super::models::Models;
+use super::protocol::{Access, Capability, Prompt, Response};
+use super::rerank::{self, Question};
+use super::services::{Caller, Services};
+use kb_types::Llm;
+use kb_types::error::{Error, Object, Result};
+
+pub enum Asked {
+    Scores(Box<Question>),
+    Words(Box<Llm>, Access, Prompt),
+}
+
+impl Asked {
+    /// What the asking database knows of the day's tokens.
+    pub fn spent(&self) -> Spent {
+        match self {
+            Asked::Scores(question) => question.access.spent,
+            Asked::Words(_, access, _) => access.spent,
+        }
+    }
+
+    /// Under which id and for what usage is booked.
+    pub fn booked_as(&self) -> (String, Capability) {
+        match self {
+            Asked::Scores(question) => rerank::booked_as(question),
+            Asked::Words(llm, ..) => (llm.id.clone(), Capability::Chat),
+        }
+    }
+
+    /// The error where there is no answer in time.
+    pub fn late(&self) -> impl FnOnce(String) -> Error + use<> {
+        let (what, id) = match self {
+            Asked::Scores(question) => (Object::Reranker, question.reranker.id.clone()),
+            Asked::Words(llm, ..) => (Object::Llm, llm.id.clone()),
+        };
+        move |problem| Error::Service { what, id, problem, passing: true }
+    }
+
+    /// `usage` gets what the answer cost, also where there is none.
+    pub async fn answer(
+        self,
+        services: &Services,
+        models: &Models,
+        caller: &Caller,
+        usage: &mut Usage,
+    ) -> Result<Response> {
+        Ok(match self {
+            Asked::Scores(question) => {
+                Response::Reranked(rerank::rerank(services, models, *question, caller, usage).await?)
+            }
+            Asked::Words(llm, access, prompt) => {
+                let chat = Chat::open(services, &llm, &access)?;
+                Response::Chatted(chat.ask(prompt, caller, usage).await?)
+            }
+        })
+    }
+}

@@ -1,0 +1,173 @@
+//! Remembers the vectors of recent queries.
+
+use super::super::turns::Whose;
+use kb_types::sync::lock;
+use kb_types::{Embedder, Kind};
+use lru::LruCache;
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+/// Bounded by number of queries. Where there is no room, the tenant that has the most forgets what it asked least recently; so none takes
+/// what others have.
+pub struct QueryCache {
+    entries: Mutex<Entries>,
+}
+
+/// The database, and the tenant in it.
+type Tenant = (u32, String);
+
+#[derive(Default)]
+struct Entries {
+    capacity: usize,
+    count: usize,
+    tenants: HashMap<Tenant, LruCache<CacheKey, Vec<f32>>>,
+}
+
+impl Entries {
+    /// Forgets one, of `tenant` rather than of another that has no more.
+    fn forget_one(&mut self, tenant: &Tenant) {
+        let most = self.tenants.iter().max_by_key(|(of, entries)| (entries.len(), *of == tenant));
+        let Some(most) = most.map(|(of, _)| of.clone()) else { return };
+        if let Some(entries) = self.tenants.get_mut(&most) {
+            self.count -= usize::from(entries.pop_lru().is_some());
+            if entries.is_empty() {
+                self.tenants.remove(&most);
+            }
+        }
+    }
+}
+
+impl QueryCache {
+    /// `capacity` 0 remembers nothing.
+    pub fn new(capacity: usize) -> Self {
+        QueryCache { entries: Mutex::new(Entries { capacity, ..Entries::default() }) }
+    }
+
+    /// Keeps what fits the new capacity.
+    pub fn resize(&self, capacity: usize) {
+        let mut entries = lock(&self.entries);
+        entries.capacity = capacity;
+        while entries.count > capacity {
+            entries.forget_one(&Tenant::default());
+        }
+    }
+
+    pub fn get(&self, whose: &Whose, key: &CacheKey) -> Option<Vec<f32>> {
+        let mut entries = lock(&self.entries);
+        entries.tenants.get_mut(&(whose.database, whose.tenant.clone()))?.get(key).cloned()
+    }
+
+    pub fn put(&self, whose: &Whose, key: CacheKey, vector: Vec<f32>) {
+        let mut entries = lock(&self.entries);
+        let entries = &mut *entries;
+        if entries.capacity == 0 {
+            return;
+        }
+        let tenant = (whose.database, whose.tenant.clone());
+        let own = entries.tenants.entry(tenant.clone()).or_insert_with(LruCache::unbounded);
+        entries.count += usize::from(own.put(key, vector).is_none());
+        if entries.count > entries.capacity {
+            entries.forget_one(&tenant);
+        }
+    }
+
+    pub fn clear(&self) {
+        let mut entries = lock(&self.entries);
+        entries.tenants.clear();
+        entries.count = 0;
+    }
+}
+
+/// A hash of all that an entry is for: see [`key`].
+pub type CacheKey = [u8; 32];
+
+/// A vector is found only by the tenant who asked, in that database, for the embedder as it is now, and by the right by
+/// which it was asked: otherwise the time of an answer would reveal what other tenants have asked.
+pub fn key(whose: &Whose, embedder: &Embedder, right: &[u8; 32], kind: Kind, text: &str) -> Option<CacheKey> {
+    let mut hasher = blake3::Hasher::new();
+    let embedder = rmp_serde::to_vec(embedder).ok()?;
+    hasher.update(&whose.database.to_le_bytes());
+    for part in [whose.tenant.as_bytes(), &embedder, right, &[kind as u8], text.as_bytes()] {
+        hasher.update(&(part.len() as u64).to_le_bytes());
+        hasher.update(part);
+    }
+    Some(*hasher.finalize().as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kb_types::EmbedderConfig;
+
+    fn embedder() -> Embedder {
+        Embedder {
+            id: "e".into(),
+            provider: "hash".into(),
+            model: "hash".into(),
+            dimension: 8,
+            base_url: None,
+            config: EmbedderConfig::default(),
+        }
+    }
+
+    #[test]
+    fn another_tenant_database_embedder_right_or_kind_is_another_entry() {
+        let cache = QueryCache::new(4);
+        let whose = Whose { database: 1, tenant: "a".into(), connection: 1 };
+        let right = [0; 32];
+        let find = |whose: &Whose, embedder: &Embedder, right, kind| {
+            cache.get(whose, &key(whose, embedder, right, kind, "text").unwrap())
+        };
+        cache.put(&whose, key(&whose, &embedder(), &right, Kind::Query, "text").unwrap(), vec![1.0]);
+        let other_connection = Whose { connection: 2, ..whose.clone() };
+        assert_eq!(find(&other_connection, &embedder(), &right, Kind::Query), Some(vec![1.0]));
+        for (tenant, database) in [("b", 1), ("a", 2), ("", 1)] {
+            let other = Whose { database, tenant: tenant.into(), ..whose.clone() };
+            assert_eq!(find(&other, &embedder(), &right, Kind::Query), None, "{other:?}");
+        }
+        for other in [
+            Embedder { id: "f".into(), ..embedder() },
+            Embedder { dimension: 9, ..embedder() },
+            Embedder { base_url: Some("http://localhost:1".into()), ..embedder() },
+        ] {
+            assert_eq!(find(&whose, &other, &right, Kind::Query), None, "{other:?}");
+        }
+        assert_eq!(find(&whose, &embedder(), &[1; 32], Kind::Query), None);
+        assert_eq!(find(&whose, &embedder(), &right, Kind::Document), None);
+    }
+
+    fn of(tenant: &str) -> Whose {
+        Whose { database: 1, tenant: tenant.into(), connection: 1 }
+    }
+
+    #[test]
+    fn it_never_holds_more_than_its_capacity() {
+        let (cache, whose) = (QueryCache::new(2), of("a"));
+        for first in 0..3 {
+            cache.put(&whose, [first; 32], vec![]);
+        }
+        assert_eq!(cache.get(&whose, &[0; 32]), None);
+        assert_eq!(cache.get(&whose, &[2; 32]), Some(vec![]));
+        cache.resize(0);
+        cache.put(&whose, [3; 32], vec![]);
+        assert_eq!(cache.get(&whose, &[3; 32]), None);
+        assert_eq!(cache.get(&whose, &[2; 32]), None);
+    }
+
+    #[test]
+    fn a_tenant_that_asks_very_much_takes_no_other_tenants_place() {
+        let cache = QueryCache::new(8);
+        let count = |tenant: &str| (0..100).filter(|n| cache.get(&of(tenant), &[*n; 32]).is_some()).count();
+        (0..100).for_each(|n| cache.put(&of("much"), [n; 32], vec![]));
+        (0..3).for_each(|n| cache.put(&of("little"), [n; 32], vec![]));
+        (0..100).for_each(|n| cache.put(&of("much"), [n; 32], vec![]));
+        assert_eq!((count("much"), count("little")), (5, 3));
+        // Both that want all have half of it.
+        (0..100).for_each(|n| cache.put(&of("little"), [n; 32], vec![]));
+        assert_eq!((count("much"), count("little")), (4, 4));
+        cache.resize(3);
+        assert_eq!(count("much") + count("little"), 3);
+        cache.clear();
+        assert_eq!((count("much"), count("little")), (0, 0));
+    }
+}

@@ -1,0 +1,172 @@
+//! Embedders at endpoints: which queue a request goes to, and closing queues that are idle.
+
+use super::super::cancellation::CancellationToken;
+use super::super::endpoint::access::{Access, Authorization, Settings};
+use super::super::endpoint::call::Configuration;
+use super::super::endpoint::egress::Reach;
+use super::super::endpoint::pool::Endpoints;
+use super::super::endpoint::secret::Secret;
+use super::super::protocol::Embedded;
+use super::super::provider::{self, Provider};
+use super::super::request_memory::Reservation;
+use super::super::turns::{Urgency, Whose};
+use super::queue::{Queue, Requester};
+use super::remote_model::RemoteModel;
+use kb_types::error::{Error, Result};
+use kb_types::sync::lock;
+use kb_types::{Embedder, Kind};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Texts of one request of a client, to be embedded.
+#[derive(Debug)]
+pub struct EmbedRequest {
+    pub embedder: Embedder,
+    pub access: Access,
+    pub kind: Kind,
+    pub urgency: Urgency,
+    pub texts: Vec<String>,
+    /// Tokens of each text where they are known.
+    pub tokens: Vec<u32>,
+    pub whose: Whose,
+    /// As [`crate::protocol::Client`] has it.
+    pub is_shared: bool,
+    /// Cancelled when the client leaves.
+    pub cancellation: CancellationToken,
+    /// The request's memory, kept as long as any of its texts.
+    pub reservation: Option<Arc<Reservation>>,
+}
+
+/// Texts that are alike in embedder, kind, key, reach and urgency may share a batch: an urgent one waits for no batch
+/// that waits for tokens.
+type QueueKey = (Embedder, Kind, Option<Secret>, Reach, Urgency);
+
+pub struct Queues {
+    endpoints: Arc<Endpoints>,
+    queues: Mutex<HashMap<QueueKey, Arc<Queue>>>,
+}
+
+impl Queues {
+    pub fn new(settings: Settings) -> Queues {
+        Queues { endpoints: Arc::new(Endpoints::new(settings)), queues: Mutex::default() }
+    }
+
+    /// What all endpoints share, those that are called for something else included.
+    pub fn endpoints(&self) -> Arc<Endpoints> {
+        Arc::clone(&self.endpoints)
+    }
+
+    pub fn configure(&self, settings: Settings) {
+        self.endpoints.configure(settings);
+    }
+
+    /// Endpoints whose breaker is open.
+    pub fn open_breakers(&self) -> usize {
+        self.endpoints.open_breakers()
+    }
+
+    /// Vectors of a request's texts, or an error for each that got none. Call within the runtime.
+    pub async fn embed(&self, request: EmbedRequest) -> Result<Embedded> {
+        let queue = self.queue(&request)?;
+        let requester = Requester {
+            urgency: request.urgency,
+            whose: request.whose.clone(),
+            is_shared: request.is_shared,
+            spent: request.access.spent,
+            cancellation: request.cancellation.clone(),
+            _reservation: request.reservation.clone(),
+        };
+        let dimension = request.embedder.dimension;
+        let texts: Vec<String> = request.texts.iter().map(|text| input(&request, text)).collect();
+        let tokens: Vec<u32> = match request.tokens.len() == texts.len() {
+            true => request.tokens,
+            // About four bytes a token, where they were not counted.
+            false => texts.iter().map(|text| text.len() as u32 / 4 + 1).collect(),
+        };
+        let (results, usage) = match request.urgency {
+            Urgency::Query => queue.ask(texts, tokens, &requester).await,
+            Urgency::Bulk | Urgency::Ingest => queue.wait(texts, tokens, requester).await,
+        };
+        Ok(Embedded::new(dimension, results, usage))
+    }
+
+    /// A digest of the right to ask an embedder; an error if there is no such right.
+    pub fn right_digest(&self, embedder: &Embedder, access: &Access) -> Result<[u8; 32]> {
+        Ok(self.authorize(embedder, access)?.1.digest())
+    }
+
+    fn authorize(
+        &self,
+        embedder: &Embedder,
+        access: &Access,
+    ) -> Result<(&'static dyn Provider, Authorization)> {
+        let provider = provider::find(&embedder.provider)
+            .ok_or_else(|| Error::ProviderUnavailable { provider: embedder.provider.clone() })?;
+        let authorization =
+            self.endpoints.authorize(base_url(embedder, provider), provider.is_free_form(), access);
+        Ok((provider, authorization.map_err(|problem| provider_error(embedder, problem))?))
+    }
+
+    fn queue(&self, request: &EmbedRequest) -> Result<Arc<Queue>> {
+        let EmbedRequest { embedder, access, kind, urgency, .. } = request;
+        let (provider, authorization) = self.authorize(embedder, access)?;
+        let key = (embedder.clone(), *kind, authorization.secret.clone(), authorization.reach, *urgency);
+        if let Some(queue) = lock(&self.queues).get(&key) {
+            return Ok(Queue::handle(queue));
+        }
+        let endpoint = self.endpoints.endpoint(configuration(embedder, provider), authorization);
+        let endpoint = endpoint.map_err(|problem| provider_error(embedder, problem))?;
+        let model = RemoteModel { embedder: embedder.clone(), kind: *kind, provider, endpoint };
+        // Another task may have been quicker: its queue is the one that is served.
+        Ok(Queue::handle(lock(&self.queues).entry(key).or_insert_with(|| Queue::open(model))))
+    }
+
+    /// Closes queues that have not been used for so long, and forgets their keys and what they shared.
+    pub fn forget_idle(&self, idle: Duration) {
+        // New handles are given out under this lock only.
+        lock(&self.queues).retain(|_, queue| !Queue::close_if_idle(queue, idle));
+        self.endpoints.forget_unused();
+    }
+
+    /// Queues that are open.
+    pub fn count(&self) -> usize {
+        lock(&self.queues).len()
+    }
+}
+
+fn provider_error(embedder: &Embedder, problem: String) -> Error {
+    Error::Provider { embedder: embedder.id.clone(), problem, passing: false }
+}
+
+fn base_url<'a>(embedder: &'a Embedder, provider: &'a dyn Provider) -> &'a str {
+    embedder.base_url.as_deref().or(provider.base_url()).unwrap_or_default()
+}
+
+fn configuration(embedder: &Embedder, provider: &dyn Provider) -> Configuration {
+    let remote = &embedder.config.remote;
+    Configuration {
+        name: format!("embedder {:?}", embedder.id),
+        base_url: base_url(embedder, provider).to_string(),
+        path: remote.path.clone(),
+        is_service: false,
+        auth: provider.auth(),
+        headers: remote.headers.clone(),
+        timeout: Duration::from_millis(remote.timeout_ms),
+        retry: remote.retry,
+        rpm: remote.rpm,
+        tpm: remote.tpm,
+        max_concurrency: remote.max_concurrency,
+        daily_token_budget: remote.daily_token_budget,
+        tenant_budget: remote.tenant_budget(),
+    }
+}
+
+/// A text as the provider gets it.
+fn input(request: &EmbedRequest, text: &str) -> String {
+    let text = format!("{}{text}", request.embedder.prefix(request.kind));
+    match request.embedder.config.remote.strip_newlines {
+        true => text.replace(['\n', '\r'], " "),
+        false => text,
+    }
+}

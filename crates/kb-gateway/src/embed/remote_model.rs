@@ -1,0 +1,236 @@
+//! A model at an endpoint, and one batch of texts for it: sent in one call, and halved until a rejected text is alone.
+
+use super::super::cancellation::CancellationToken;
+use super::super::endpoint::budget::Spent;
+use super::super::endpoint::call::{CallError, CallOptions, Endpoint, Operation};
+use super::super::endpoint::classify::{Answer, Unusable};
+use super::super::endpoint::transport::HttpRequest;
+use super::super::endpoint::usage::Usage;
+use super::super::provider::{Item, Provider};
+use super::super::turns::{Urgency, Whose};
+use kb_inference::finish;
+use kb_types::error::{Error, Result};
+use kb_types::{Embedder, Kind};
+use std::borrow::Cow;
+
+/// Bytes at most of the vectors in a reply, as JSON: it is read as a whole.
+const MAX_REPLY: usize = 16 * 1024 * 1024;
+/// Characters that a number has as JSON at most.
+const NUMBER: usize = 32;
+/// Bytes of a reply beside its vectors.
+const WRAPPING: usize = 1024 * 1024;
+/// A text that no provider has reason to reject.
+const PROBE: &str = "text";
+
+/// An embedder as it is reached: dialect and endpoint.
+pub struct RemoteModel {
+    pub embedder: Embedder,
+    pub kind: Kind,
+    pub provider: &'static dyn Provider,
+    pub endpoint: Endpoint,
+}
+
+/// What is to be embedded.
+#[derive(Clone, Copy)]
+pub struct Batch<'a> {
+    pub texts: &'a [String],
+    /// Tokens of each.
+    pub tokens: &'a [u32],
+    /// What the asking database knows of the day's tokens.
+    pub spent: Spent,
+    /// The rate has already let the first request go, and so many of its tokens.
+    pub admitted: Option<u32>,
+    /// All texts are of one client's request.
+    pub is_of_one: bool,
+    pub urgency: Urgency,
+    pub whose: &'a Whose,
+    /// Nothing more is sent once it is cancelled.
+    pub cancellation: &'a CancellationToken,
+}
+
+/// The operation of an endpoint: vectors of texts.
+struct Texts<'a> {
+    model: &'a RemoteModel,
+    texts: Cow<'a, [String]>,
+}
+
+impl Operation for Texts<'_> {
+    type Output = Vec<Item>;
+
+    fn request(&self) -> HttpRequest {
+        let RemoteModel { embedder, kind, provider, .. } = self.model;
+        provider.request(embedder, *kind, &self.texts)
+    }
+
+    fn max_reply(&self) -> usize {
+        WRAPPING + self.texts.len() * self.model.embedder.dimension * NUMBER
+    }
+
+    fn read(&self, body: &[u8]) -> std::result::Result<Answer<Self::Output>, Unusable> {
+        let embedder = &self.model.embedder;
+        let answer = self.model.provider.read(embedder, body, self.texts.len())?;
+        Ok(Answer { value: of_dimension(embedder.dimension, answer.value)?, ..answer })
+    }
+
+    fn probe(&self) -> Self {
+        Texts { model: self.model, texts: Cow::Owned(vec![PROBE.to_string()]) }
+    }
+}
+
+/// Sees to it that every vector has this dimension. A text whose vector is wrong fails alone, since those of others show
+/// that the endpoint is as it should be; where all are wrong it is not, and the error is one of the whole answer.
+fn of_dimension(dimension: usize, items: Vec<Item>) -> std::result::Result<Vec<Item>, Unusable> {
+    let wrong = |length: usize| match length {
+        0 => "an empty vector came back".to_string(),
+        _ => format!("vectors of dimension {length} came back, not {dimension}"),
+    };
+    let check = |item: Item| match item {
+        Ok(vector) if vector.len() != dimension => Err(Unusable::Unexpected(wrong(vector.len()))),
+        item => item,
+    };
+    let other = items.iter().flatten().map(Vec::len).find(|length| *length > 0 && *length != dimension);
+    let items: Vec<Item> = items.into_iter().map(check).collect();
+    match items.iter().find_map(|item| item.as_ref().err()) {
+        Some(first) if items.iter().all(Result::is_err) => Err(match (other, first) {
+            (Some(length), _) => Unusable::Unexpected(wrong(length)),
+            (None, Unusable::Truncated(problem)) => Unusable::Truncated(problem.clone()),
+            // For want of others nobody knows whether this text or the endpoint is to blame.
+            (None, first) => Unusable::Unreadable(first.to_string()),
+        }),
+        _ => Ok(items),
+    }
+}
+
+impl RemoteModel {
+    /// Texts of one request at most.
+    pub fn max_batch(&self) -> usize {
+        let embedder = &self.embedder;
+        let by_reply = MAX_REPLY / (embedder.dimension.max(1) * NUMBER);
+        embedder.config.batch_size.min(self.provider.max_batch(embedder)).min(by_reply).max(1)
+    }
+
+    /// A vector or an error for each text, in order.
+    pub async fn embed(&self, batch: &Batch<'_>) -> (Vec<Result<Vec<f32>>>, Usage) {
+        let Batch { texts, tokens, .. } = *batch;
+        let mut usage = Usage::default();
+        let mut results: Vec<Option<Result<Vec<f32>>>> = texts.iter().map(|_| None).collect();
+        let mut ranges = Vec::new();
+        ranges.push(0..texts.len());
+        let mut admitted = batch.admitted;
+        // Whether it is known that texts are to blame, not the endpoint.
+        let mut is_of_texts = false;
+        while let Some(range) = ranges.pop() {
+            let options = CallOptions {
+                estimate: tokens[range.clone()].iter().map(|n| u64::from(*n)).sum(),
+                admitted: std::mem::take(&mut admitted),
+                // What a provider says may repeat a text, which is no other client's business.
+                quote: batch.is_of_one || range.len() == 1,
+                // While a bad text is looked for, nothing is tried twice, and the endpoint is not to blame.
+                attempts: if is_of_texts { 1 } else { self.endpoint.configuration.retry.max_attempts },
+                blames_endpoint: !is_of_texts,
+                is_probe: false,
+                ..probe_options(batch)
+            };
+            let part = Texts { model: self, texts: Cow::Borrowed(&texts[range.clone()]) };
+            let error = match self.endpoint.call(&part, &options, &mut usage).await {
+                Ok(vectors) => {
+                    for (i, vector) in range.zip(vectors) {
+                        results[i] = Some(match vector {
+                            Ok(vector) => finish(&self.embedder, vector),
+                            Err(problem) => Err(self.error(of_text(problem))),
+                        });
+                    }
+                    continue;
+                }
+                Err(error) => error,
+            };
+            if range.len() == 1 && (is_of_texts || texts.len() == 1) {
+                results[range.start] = Some(Err(self.error(error)));
+                continue;
+            }
+            let by_size = matches!(error, CallError::Rejected { by_size: true, .. });
+            let may_be_of_texts = matches!(error, CallError::Rejected { .. } | CallError::Fault(_));
+            let mut error = self.error(error);
+            is_of_texts |= by_size;
+            if may_be_of_texts && !is_of_texts {
+                match self.answers_probe(batch, &mut usage).await {
+                    Ok(()) => is_of_texts = true,
+                    // What is to blame is not known, so no text fails for good.
+                    Err(passing) if passing.is_transient() => error = passing,
+                    Err(_) => {}
+                }
+            }
+            if may_be_of_texts && is_of_texts {
+                let middle = range.start + range.len() / 2;
+                ranges.push(middle..range.end);
+                ranges.push(range.start..middle);
+                continue;
+            }
+            // What fails for every text is not tried with the others.
+            for i in std::iter::once(range).chain(ranges.drain(..)).flatten() {
+                results[i] = Some(Err(error.clone()));
+            }
+        }
+        let lost = || Err(Error::Internal("a text was not answered".into()));
+        let results: Vec<_> = results.into_iter().map(|result| result.unwrap_or_else(lost)).collect();
+        usage.texts = results.iter().filter(|result| result.is_ok()).count() as u64;
+        (results, usage)
+    }
+
+    /// Whether the provider answers a text that it has no reason to reject: then one of the batch's is to blame.
+    async fn answers_probe(&self, batch: &Batch<'_>, usage: &mut Usage) -> Result<()> {
+        let probe = Texts { model: self, texts: Cow::Borrowed(&[]) }.probe();
+        match self.endpoint.call(&probe, &probe_options(batch), usage).await {
+            Ok(_) => Ok(()),
+            Err(error) => Err(self.error(error)),
+        }
+    }
+
+    /// The error that clients get.
+    pub fn error(&self, error: CallError) -> Error {
+        let embedder = self.embedder.id.clone();
+        match error {
+            CallError::Paused { throttled, of_tenant } => Error::Paused {
+                embedder,
+                problem: throttled.reason,
+                retry_after_ms: u64::try_from(throttled.wait.as_millis()).unwrap_or(u64::MAX),
+                of_tenant,
+            },
+            CallError::Cancelled => cancelled(),
+            CallError::Fault(problem) => Error::Provider { embedder, problem, passing: true },
+            CallError::Rejected { problem, .. } | CallError::Refused(problem) => {
+                Error::Provider { embedder, problem, passing: false }
+            }
+        }
+    }
+}
+
+/// The error of one text of an answer in which others have their vectors.
+fn of_text(problem: Unusable) -> CallError {
+    match problem {
+        // It may have been forgotten.
+        Unusable::Unreadable(problem) => CallError::Fault(problem),
+        Unusable::Unexpected(problem) => CallError::Rejected { problem, by_size: false },
+        Unusable::Truncated(problem) => CallError::Rejected { problem, by_size: true },
+    }
+}
+
+/// For texts that nobody waits for.
+pub fn cancelled() -> Error {
+    Error::Gateway { problem: "dropped a text whose client has left".into() }
+}
+
+fn probe_options<'a>(batch: &Batch<'a>) -> CallOptions<'a> {
+    CallOptions {
+        estimate: 1,
+        spent: batch.spent,
+        admitted: None,
+        quote: false,
+        attempts: 1,
+        blames_endpoint: true,
+        is_probe: true,
+        urgency: batch.urgency,
+        whose: batch.whose,
+        cancellation: batch.cancellation,
+    }
+}

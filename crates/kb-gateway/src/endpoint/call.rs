@@ -1,0 +1,396 @@
+//! One call of an endpoint: limits, budget, breaker, transport, and what is to be done about the reply. What the call
+//! is for is an [`Operation`].
+
+use super::super::cancellation::CancellationToken;
+use super::super::turns::{Urgency, Whose};
+use super::breaker::{Breaker, Open, Pass};
+use super::budget::{Budget, Spent, part_of_day};
+use super::classify::{Answer, Outcome, Unusable, classify, unanswered};
+use super::limiter::{Limits, Permit, REFUSALS, Throttled};
+use super::outages::Outages;
+use super::secret::Secret;
+use super::transport::{Auth, HttpRequest, Sending, Transport};
+use super::usage::Usage;
+use backon::{BackoffBuilder, ExponentialBuilder};
+use kb_types::remote::Retry;
+use kb_types::sync::lock;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// What an endpoint is called for: how a request is written and its reply read.
+pub trait Operation {
+    type Output;
+    fn request(&self) -> HttpRequest;
+    /// Bytes of a good reply at most.
+    fn max_reply(&self) -> usize;
+    fn read(&self, body: &[u8]) -> Result<Answer<Self::Output>, Unusable>;
+    /// A small one of the same kind that no endpoint has reason to reject.
+    fn probe(&self) -> Self;
+}
+
+/// How an endpoint is reached and what may be sent to it, as its row says.
+#[derive(Debug, Clone)]
+pub struct Configuration {
+    /// As the server's log has it: llm "e".
+    pub name: String,
+    pub base_url: String,
+    /// What replaces the usual path.
+    pub path: Option<String>,
+    /// Asked for something else than vectors.
+    pub is_service: bool,
+    pub auth: Auth,
+    pub headers: BTreeMap<String, String>,
+    /// Of one request.
+    pub timeout: Duration,
+    pub retry: Retry,
+    pub rpm: Option<u32>,
+    pub tpm: Option<u32>,
+    pub max_concurrency: usize,
+    pub daily_token_budget: Option<u64>,
+    /// Of `daily_token_budget`, what one tenant may spend.
+    pub tenant_budget: Option<u64>,
+}
+
+/// An endpoint with one key, and what it shares with others: see [`super::pool::Endpoints`].
+pub struct Endpoint {
+    pub configuration: Configuration,
+    pub secret: Option<Secret>,
+    pub limits: Arc<Limits>,
+    pub budget: Arc<Budget>,
+    /// What tenants spend at all endpoints.
+    pub quotas: Arc<Budget>,
+    pub breaker: Arc<Breaker>,
+    pub transport: Arc<Transport>,
+    pub outages: Arc<Mutex<Outages>>,
+}
+
+#[derive(Clone, Copy)]
+pub struct CallOptions<'a> {
+    /// Tokens of the request, as estimated.
+    pub estimate: u64,
+    /// What the asking database knows of the day's tokens.
+    pub spent: Spent,
+    /// The rate has already let the first request go, and so many of its tokens.
+    pub admitted: Option<u32>,
+    /// What the endpoint says of an error may be passed on.
+    pub quote: bool,
+    /// Requests at most; those that are throttled are not counted.
+    pub attempts: u32,
+    /// Whether a fault counts for the breaker.
+    pub blames_endpoint: bool,
+    /// Whether the operation is what [`Operation::probe`] gives.
+    pub is_probe: bool,
+    pub urgency: Urgency,
+    pub whose: &'a Whose,
+    /// Nothing more is sent once it is cancelled.
+    pub cancellation: &'a CancellationToken,
+}
+
+/// Why a call has no answer.
+#[derive(Debug, Clone, PartialEq)]
+pub enum CallError {
+    /// Nothing is sent for a while: by limits, budget or breaker. `of_tenant`: for this tenant only.
+    Paused { throttled: Throttled, of_tenant: bool },
+    /// The client no longer waits.
+    Cancelled,
+    /// The endpoint does not take this request; `by_size`: for being too much or too long.
+    Rejected { problem: String, by_size: bool },
+    /// A fault that may pass but did not within the attempts. Some endpoints answer so to what they cannot take.
+    Fault(String),
+    /// The endpoint takes no request at all, for example because of the key.
+    Refused(String),
+}
+
+fn paused(throttled: Throttled) -> CallError {
+    CallError::Paused { throttled, of_tenant: false }
+}
+
+fn is_open(open: Open) -> CallError {
+    let reason =
+        format!("its endpoint keeps failing and is left alone for a while; the last time {}", open.problem);
+    paused(Throttled { wait: open.wait, reason })
+}
+
+/// A pause for everybody, to the client whose request it was in the endpoint's own words.
+fn quoting(error: CallError, said: &Option<String>) -> CallError {
+    match (error, said) {
+        (CallError::Paused { throttled, of_tenant }, Some(said)) => {
+            CallError::Paused { throttled: Throttled { reason: said.clone(), ..throttled }, of_tenant }
+        }
+        (error, _) => error,
+    }
+}
+
+/// Quotas are set for tenants of a database.
+fn quota_key(whose: &Whose) -> String {
+    format!("{} {}", whose.database, whose.tenant)
+}
+
+/// What alone is over a limit would wait for ever; 0 pauses all until it is raised.
+fn too_much(tokens: u64, most: u64, what: &dyn Fn() -> String) -> Result<(), CallError> {
+    match most > 0 && tokens > most {
+        true => Err(CallError::Refused(format!("{tokens} tokens are over the {}", what()))),
+        false => Ok(()),
+    }
+}
+
+fn spent_by_tenant(wait: Duration, what: &str) -> CallError {
+    CallError::Paused {
+        throttled: Throttled { wait, reason: format!("this tenant has spent the {what}") },
+        of_tenant: true,
+    }
+}
+
+impl Endpoint {
+    /// Calls it, as often as the options say. `usage` gets what it cost.
+    pub async fn call<O: Operation>(
+        &self,
+        operation: &O,
+        options: &CallOptions<'_>,
+        usage: &mut Usage,
+    ) -> Result<O::Output, CallError> {
+        let result = self.attempt(operation, options, usage).await;
+        result.inspect(|_| lock(&self.outages).answer(&self.configuration.name, options.whose))
+    }
+
+    async fn attempt<O: Operation>(
+        &self,
+        operation: &O,
+        options: &CallOptions<'_>,
+        usage: &mut Usage,
+    ) -> Result<O::Output, CallError> {
+        let (mut pauses, mut faults, mut refusals) = (self.backoff(), 0, 0);
+        let (mut admitted, mut is_retry) = (options.admitted, false);
+        // What the endpoint said when it asked for patience. Documents' errors are told to others who wait, too.
+        let (mut said, may_quote) = (None, options.quote && options.urgency != Urgency::Ingest);
+        let cancellation = options.cancellation;
+        loop {
+            let admission = cancellation.run_until_cancelled(self.admit(options, admitted.take())).await;
+            let permit = admission.ok_or(CallError::Cancelled)?;
+            let permit = permit.map_err(|error| quoting(self.is_down(error, options), &said))?;
+            let reserved = self.reserve(options)?;
+            let pass = self.pass_breaker(operation, options, &permit, usage).await.map_err(|error| {
+                self.budget.spend(0, reserved);
+                self.is_down(error, options)
+            })?;
+            usage.requests += 1;
+            usage.retries += u64::from(is_retry);
+            let outcome = self.send(operation, options.quote).await;
+            let spent = match &outcome {
+                Outcome::Answered(answer) => answer.tokens.unwrap_or(options.estimate),
+                _ => 0,
+            };
+            usage.tokens += spent;
+            self.budget.spend(spent, reserved);
+            let throttled = self.inform(&outcome, &permit, options.blames_endpoint.then_some(pass));
+            drop(permit);
+            if let Some(throttled) = throttled {
+                // The limits forget theirs when another call passes, and this one may never.
+                refusals += 1;
+                if let Outcome::Throttled { fault, .. } = &outcome {
+                    said = may_quote.then(|| fault.problem.clone());
+                }
+                if refusals == REFUSALS {
+                    return Err(quoting(self.is_down(paused(throttled), options), &said));
+                }
+            }
+            match outcome {
+                Outcome::Answered(answer) => return Ok(answer.value),
+                Outcome::Rejected { problem, by_size } => {
+                    return Err(CallError::Rejected { problem, by_size });
+                }
+                Outcome::Refused(fault) => {
+                    lock(&self.outages).refuse(&self.configuration.name, options.whose, &fault.status);
+                    return Err(CallError::Refused(fault.problem));
+                }
+                // The next attempt waits for the limits.
+                Outcome::Throttled { .. } => {}
+                Outcome::Fault(fault) => {
+                    faults += 1;
+                    if faults >= options.attempts {
+                        lock(&self.outages).count(&self.configuration.name, options.whose, &fault.status);
+                        return Err(CallError::Fault(fault.problem));
+                    }
+                    let pause = tokio::time::sleep(pauses.next().unwrap_or_default());
+                    cancellation.run_until_cancelled(pause).await.ok_or(CallError::Cancelled)?;
+                }
+            }
+            is_retry = true;
+        }
+    }
+
+    /// Tells the log of a pause; returns the error.
+    fn is_down(&self, error: CallError, options: &CallOptions<'_>) -> CallError {
+        if let CallError::Paused { throttled, .. } = &error {
+            lock(&self.outages).refuse(&self.configuration.name, options.whose, &throttled.reason);
+        }
+        error
+    }
+
+    /// Waits until a request may be sent. `admitted` as in [`CallOptions`].
+    async fn admit(&self, options: &CallOptions<'_>, admitted: Option<u32>) -> Result<Permit, CallError> {
+        // First, so that nothing of the rate is used in vain.
+        self.breaker.look(Instant::now()).map_err(is_open)?;
+        let CallOptions { urgency, whose, .. } = *options;
+        if admitted.is_none() {
+            self.limits.request(urgency, whose).await.map_err(paused)?;
+        }
+        let tokens = u32::try_from(options.estimate).unwrap_or(u32::MAX);
+        self.limits.tokens(tokens.saturating_sub(admitted.unwrap_or(0)), urgency, whose).await;
+        self.limits.permit(urgency, whose).await.map_err(paused)
+    }
+
+    /// Takes tokens of the day's budget; returns how many.
+    fn reserve(&self, options: &CallOptions<'_>) -> Result<u64, CallError> {
+        let Some(budget) = self.configuration.daily_token_budget else { return Ok(0) };
+        let tokens = options.estimate;
+        // 0 pauses all until it is raised.
+        if budget > 0 && tokens > part_of_day(budget, options.urgency) {
+            let problem = format!("a request of {tokens} tokens is over its daily_token_budget of {budget}");
+            return Err(CallError::Rejected { problem, by_size: true });
+        }
+        self.budget.reserve(budget, options.urgency, tokens, options.spent).map_err(paused)?;
+        Ok(tokens)
+    }
+
+    /// Takes tokens of what a tenant may spend a day, here and at all endpoints; [`Endpoint::spend_of_tenant`] corrects that
+    /// afterwards.
+    pub fn reserve_of_tenant(&self, whose: &Whose, tokens: u64, spent: Spent) -> Result<(), CallError> {
+        let key = quota_key(whose);
+        // What has no limit is counted all the same: another endpoint may have one, and one may be set.
+        match spent.quota {
+            None => self.quotas.spend_of_tenant(&key, tokens, 0),
+            Some(quota) => {
+                let known = (spent.day, spent.of_quota);
+                let what = || format!("{quota} tokens that this tenant may spend a day (kb.set_quota)");
+                too_much(tokens, quota, &what)?;
+                let reserved = self.quotas.reserve_of_tenant(&key, quota, tokens, known);
+                reserved.map_err(|wait| spent_by_tenant(wait, &what()))?;
+            }
+        }
+        let share = match self.configuration.tenant_budget {
+            None => {
+                self.budget.spend_of_tenant(&whose.tenant, tokens, 0);
+                Ok(())
+            }
+            Some(share) => {
+                let what = || {
+                    format!(
+                        "{share} tokens that a tenant may spend a day (tenant_share of daily_token_budget)"
+                    )
+                };
+                let known = (spent.day, spent.by_tenant);
+                let reserve = || self.budget.reserve_of_tenant(&whose.tenant, share, tokens, known);
+                too_much(tokens, share, &what)
+                    .and_then(|()| reserve().map_err(|wait| spent_by_tenant(wait, &what())))
+            }
+        };
+        share.inspect_err(|_| self.quotas.spend_of_tenant(&key, 0, tokens))
+    }
+
+    /// What a tenant really spent; as [`Budget::spend_of_tenant`].
+    pub fn spend_of_tenant(&self, whose: &Whose, tokens: u64, reserved: u64) {
+        self.quotas.spend_of_tenant(&quota_key(whose), tokens, reserved);
+        self.budget.spend_of_tenant(&whose.tenant, tokens, reserved);
+    }
+
+    /// Whether the breaker lets nothing pass now.
+    pub fn is_open(&self) -> bool {
+        self.breaker.look(Instant::now()).is_err()
+    }
+
+    /// Asks the breaker. Where it is half open the probe goes first.
+    async fn pass_breaker<O: Operation>(
+        &self,
+        operation: &O,
+        options: &CallOptions<'_>,
+        permit: &Permit,
+        usage: &mut Usage,
+    ) -> Result<Pass, CallError> {
+        match self.breaker.admit(Instant::now()).map_err(is_open)? {
+            Pass::Probe if !options.is_probe => {
+                self.probe(operation, options, permit, usage).await.map(|()| Pass::Free)
+            }
+            pass => Ok(pass),
+        }
+    }
+
+    /// The half-open probe: whether the endpoint answers again.
+    async fn probe<O: Operation>(
+        &self,
+        operation: &O,
+        options: &CallOptions<'_>,
+        permit: &Permit,
+        usage: &mut Usage,
+    ) -> Result<(), CallError> {
+        let rate = self.limits.request(options.urgency, options.whose);
+        let rate = options.cancellation.run_until_cancelled(rate).await;
+        if let Err(error) = rate.ok_or(CallError::Cancelled).and_then(|rate| rate.map_err(paused)) {
+            self.breaker.abandon(Instant::now());
+            return Err(error);
+        }
+        usage.requests += 1;
+        let outcome = self.send(&operation.probe(), false).await;
+        let throttled = self.inform(&outcome, permit, Some(Pass::Probe));
+        match outcome {
+            Outcome::Fault(_) => self.breaker.look(Instant::now()).map_err(is_open),
+            Outcome::Answered(Answer { tokens, .. }) => {
+                let spent = tokens.unwrap_or(1);
+                usage.tokens += spent;
+                self.budget.spend(spent, 0);
+                Ok(())
+            }
+            // Whatever it said, it answers.
+            _ => throttled.map_or(Ok(()), |throttled| Err(paused(throttled))),
+        }
+    }
+
+    async fn send<O: Operation>(&self, operation: &O, quote: bool) -> Outcome<O::Output> {
+        let sending = Sending {
+            auth: self.configuration.auth,
+            secret: self.secret.as_ref(),
+            headers: &self.configuration.headers,
+            timeout: self.configuration.timeout,
+            cap: operation.max_reply(),
+        };
+        match self.transport.send(&operation.request(), sending).await {
+            Ok(reply) => classify(reply, self.secret.as_ref(), quote, |body| operation.read(body)),
+            Err(failure) => unanswered(failure),
+        }
+    }
+
+    /// Informs breaker and limits of the outcome of a request, the breaker of a fault only if there is a `pass`.
+    /// Returns the pause, if the endpoint asked for one.
+    fn inform<T>(&self, outcome: &Outcome<T>, permit: &Permit, pass: Option<Pass>) -> Option<Throttled> {
+        match outcome {
+            Outcome::Fault(fault) => {
+                if let Some(pass) = pass {
+                    self.breaker.fault(Instant::now(), &fault.status, pass);
+                }
+                return None;
+            }
+            Outcome::Throttled { retry_after, fault } => {
+                self.breaker.succeed();
+                let pause = |refusals: u32| self.backoff().nth(refusals as usize - 1).unwrap_or_default();
+                return Some(self.limits.throttle(permit, *retry_after, pause, fault.status.clone()));
+            }
+            Outcome::Answered(_) | Outcome::Rejected { .. } | Outcome::Refused(_) => {}
+        }
+        self.breaker.succeed();
+        self.limits.pass(permit);
+        None
+    }
+
+    /// Doubling pauses, jittered so that clients that failed together do not come back together. It never ends.
+    fn backoff(&self) -> impl Iterator<Item = Duration> + use<> {
+        let retry = self.configuration.retry;
+        ExponentialBuilder::default()
+            .with_min_delay(Duration::from_millis(retry.base_ms))
+            .with_max_delay(Duration::from_millis(retry.max_ms.max(retry.base_ms)))
+            .with_factor(2.0)
+            .with_jitter()
+            .without_max_times()
+            .build()
+    }
+}

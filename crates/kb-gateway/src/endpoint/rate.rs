@@ -1,0 +1,341 @@
+//! A rate: a bucket that fills steadily, and a queue of those who wait for a part of it, the most urgent first.
+//!
+//! Within a class of urgency clients take turns. A class that waits while more urgent ones take is owed a part of what
+//! they take ([`FLOOR`]); once that is what its next needs, this goes first. So a long import delays no question for
+//! more than that part, and questions without end do not stop an import. What is owed is counted in what is taken, not in
+//! turns: a batch takes as much as hundreds of questions do (as deficit round robin; Shreedhar, Varghese, 1995).
+
+use super::super::turns::{Turns, Urgency, Whose};
+use kb_types::sync::lock;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+use tokio::sync::{Notify, oneshot};
+
+/// Buckets fill at this part of what is allowed and hold the rest at most, so that no minute, wherever it
+/// begins, sees more than is allowed.
+const FILL: f64 = 0.985;
+/// Of ten parts that are taken while a less urgent class waits, one is for that class.
+const FLOOR: f64 = 9.0;
+/// Sums of parts are not exact.
+const NEARLY: f64 = 1e-6;
+
+/// The bucket and its queue, as values: `T` tells somebody that it is their turn.
+struct Bucket<T> {
+    per_second: f64,
+    /// What it holds at most when nobody waits for more.
+    burst: f64,
+    level: f64,
+    at: Instant,
+    /// By urgency.
+    classes: [Class<T>; 3],
+}
+
+struct Class<T> {
+    waiting: Turns<(u32, T)>,
+    /// What more urgent classes have taken before it, in part; see [`FLOOR`].
+    owed: f64,
+}
+
+impl<T> Class<T> {
+    /// What the next of it needs.
+    fn need(&self) -> Option<f64> {
+        self.waiting.peek().map(|(count, _)| f64::from(*count))
+    }
+}
+
+impl<T> Bucket<T> {
+    fn new(per_minute: u32, now: Instant) -> Bucket<T> {
+        let burst = (1.0 + f64::from(per_minute) * (1.0 - FILL) / 2.0).floor();
+        let class = || Class { waiting: Turns::default(), owed: 0.0 };
+        Bucket {
+            per_second: f64::from(per_minute.max(1)) * FILL / 60.0,
+            burst,
+            level: burst,
+            at: now,
+            classes: [class(), class(), class()],
+        }
+    }
+
+    fn push(&mut self, count: u32, urgency: Urgency, whose: &Whose, waiter: T) {
+        self.classes[urgency as usize].waiting.push(urgency, whose, (count, waiter));
+    }
+
+    /// The class whose turn it is: the least urgent that is owed what it needs, else the most urgent that waits.
+    fn next(&self) -> Option<usize> {
+        let is_due = |class: &Class<T>| class.need().is_some_and(|need| class.owed + NEARLY >= need);
+        let waits = |class: &Class<T>| class.need().is_some();
+        self.classes.iter().rposition(is_due).or_else(|| self.classes.iter().position(waits))
+    }
+
+    /// Takes for those whose turn it is, as far as the bucket has it, and returns them and after how long the next
+    /// will have it. Those who have left are passed over.
+    fn advance(&mut self, now: Instant, has_left: impl Fn(&T) -> bool) -> (Vec<T>, Option<Duration>) {
+        for class in &mut self.classes {
+            while class.waiting.pop_if(|(_, waiter)| has_left(waiter)).is_some() {}
+        }
+        // It holds what is waited for: a batch may need more than a burst.
+        let most = self.classes.iter().filter_map(Class::need).fold(self.burst, f64::max);
+        let elapsed = now.saturating_duration_since(self.at).as_secs_f64();
+        self.level = (self.level + self.per_second * elapsed).min(most);
+        self.at = self.at.max(now);
+        let mut granted = Vec::new();
+        while let Some(next) = self.next() {
+            let need = self.classes[next].need().unwrap_or_default();
+            if self.level + NEARLY < need {
+                let wait = Duration::from_secs_f64((need - self.level) / self.per_second);
+                return (granted, Some(wait));
+            }
+            let Some((_, waiter)) = self.classes[next].waiting.pop() else { break };
+            self.level = (self.level - need).max(0.0);
+            self.classes[next].owed = 0.0;
+            for class in self.classes[next + 1..].iter_mut().filter(|class| class.need().is_some()) {
+                class.owed += need / FLOOR;
+            }
+            while self.classes[next].waiting.pop_if(|(_, waiter)| has_left(waiter)).is_some() {}
+            granted.push(waiter);
+        }
+        self.level = self.level.min(self.burst);
+        (granted, None)
+    }
+}
+
+pub struct Rate {
+    bucket: Mutex<Bucket<oneshot::Sender<()>>>,
+    /// Somebody has taken, or has left: the next may be earlier than those who wait think.
+    changed: Notify,
+}
+
+impl Rate {
+    pub fn new(per_minute: u32) -> Rate {
+        Rate { bucket: Mutex::new(Bucket::new(per_minute, Instant::now())), changed: Notify::new() }
+    }
+
+    /// Waits in turn until so much may be used. Dropped earlier, it uses nothing.
+    pub async fn take(&self, count: u32, urgency: Urgency, whose: &Whose) {
+        if count == 0 {
+            return;
+        }
+        let (give, given) = oneshot::channel();
+        lock(&self.bucket).push(count, urgency, whose, give);
+        let mut turn = Turn { rate: self, count, given };
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            let wait = self.advance();
+            tokio::select! {
+                biased;
+                _ = &mut turn.given => return,
+                () = changed => {}
+                () = tokio::time::sleep(wait.unwrap_or_default()) => {}
+            }
+        }
+    }
+
+    /// Tells those whose turn it is, and returns after how long the next have theirs.
+    fn advance(&self) -> Option<Duration> {
+        let mut bucket = lock(&self.bucket);
+        let (granted, wait) = bucket.advance(Instant::now(), oneshot::Sender::is_closed);
+        if !granted.is_empty() {
+            self.changed.notify_waiters();
+        }
+        for give in granted {
+            // A receiver is closed under the lock only.
+            let _ = give.send(());
+        }
+        wait
+    }
+}
+
+/// A place in the queue of a rate, left when this is dropped.
+struct Turn<'a> {
+    rate: &'a Rate,
+    count: u32,
+    given: oneshot::Receiver<()>,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut bucket = lock(&self.rate.bucket);
+        self.given.close();
+        // It was granted, and nobody was told.
+        if self.given.try_recv().is_ok() {
+            bucket.level += f64::from(self.count);
+        }
+        self.rate.changed.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Urgency::{Bulk, Ingest, Query};
+
+    /// A bucket with a clock of its own, in which a name waits for its turn.
+    struct Clock {
+        bucket: Bucket<&'static str>,
+        begun: Instant,
+        left: Vec<&'static str>,
+        /// When each came, in whole seconds.
+        came: Vec<(&'static str, u64)>,
+    }
+
+    impl Clock {
+        /// Empty, filling by one a second.
+        fn new() -> Clock {
+            let begun = Instant::now();
+            let mut bucket = Bucket::new(60, begun);
+            (bucket.per_second, bucket.level) = (1.0, 0.0);
+            Clock { bucket, begun, left: Vec::new(), came: Vec::new() }
+        }
+
+        fn push(&mut self, name: &'static str, urgency: Urgency, count: u32) {
+            self.bucket.push(count, urgency, &Whose::default(), name);
+        }
+
+        fn advance(&mut self, second: u64) -> Option<u64> {
+            let left = &self.left;
+            let now = self.begun + Duration::from_secs(second);
+            let (granted, wait) = self.bucket.advance(now, |name| left.contains(name));
+            self.came.extend(granted.into_iter().map(|name| (name, second)));
+            wait.map(|wait| wait.as_secs_f64().ceil() as u64)
+        }
+
+        /// Sleeps as it is told until this second.
+        fn run(&mut self, mut second: u64, until: u64) {
+            while let Some(wait) = self.advance(second) {
+                second += wait.max(1);
+                if second > until {
+                    return;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_minute_sees_more_than_allowed_and_a_long_run_nearly_as_many() {
+        // What a full bucket and a minute's filling let through, by the bucket's own figures.
+        for per_minute in [1, 2, 59, 60, 133, 134, 600, 3000, 100_000] {
+            let bucket = Bucket::<()>::new(per_minute, Instant::now());
+            let in_a_minute = (bucket.per_second * 60.0).floor() + bucket.burst;
+            let per_minute = f64::from(per_minute);
+            assert!(in_a_minute <= per_minute.max(1.0), "{per_minute}: {in_a_minute}");
+            assert!(bucket.per_second * 60.0 >= per_minute * 0.97, "{per_minute}");
+        }
+    }
+
+    #[test]
+    fn a_question_takes_what_a_batch_has_waited_for_and_the_batch_waits_on() {
+        let mut clock = Clock::new();
+        clock.push("batch", Ingest, 40);
+        assert_eq!(clock.advance(0), Some(40));
+        assert_eq!(clock.advance(30), Some(10));
+        // There are 30 by now, of which it needs 5 at once.
+        clock.push("question", Query, 5);
+        assert_eq!(clock.advance(30), Some(15));
+        clock.push("second", Query, 35);
+        assert_eq!(clock.advance(30), Some(10), "what is next is the question, not the batch");
+        clock.run(30, 100);
+        assert_eq!(clock.came, [("question", 30), ("second", 40), ("batch", 80)]);
+    }
+
+    #[test]
+    fn questions_go_first_then_bulk_calls_then_ingestion_whoever_came_first() {
+        let mut clock = Clock::new();
+        for (name, urgency) in [("i", Ingest), ("j", Ingest), ("b", Bulk), ("q", Query), ("r", Query)] {
+            clock.push(name, urgency, 1);
+        }
+        clock.run(0, 100);
+        assert_eq!(clock.came, [("q", 1), ("r", 2), ("b", 3), ("i", 4), ("j", 5)]);
+        // The same if all have it in one moment, as after a long sleep of the machine.
+        let mut clock = Clock::new();
+        for (name, urgency) in [("i", Ingest), ("b", Bulk), ("q", Query)] {
+            clock.push(name, urgency, 30);
+        }
+        clock.bucket.level = 90.0;
+        clock.bucket.burst = 90.0;
+        clock.advance(0);
+        assert_eq!(clock.came, [("q", 0), ("b", 0), ("i", 0)]);
+    }
+
+    #[test]
+    fn of_questions_without_end_one_part_in_ten_is_left_to_each_class_that_waits() {
+        for (urgency, count) in [(Ingest, 1), (Ingest, 40), (Bulk, 1), (Bulk, 40)] {
+            let mut clock = Clock::new();
+            for _ in 0..400 {
+                clock.push("waits", urgency, count);
+            }
+            for _ in 0..4000 {
+                clock.push("q", Query, 1);
+            }
+            clock.run(0, 4000);
+            let others = clock.came.iter().filter(|(name, _)| *name == "waits").count() as u32 * count;
+            assert!((360..=400).contains(&others), "{urgency:?} {count}: {others}");
+            // The first question does not wait, and never two of the others are together.
+            assert_eq!(clock.came[0], ("q", 1));
+            let mut two = clock.came.windows(2);
+            assert!(two.all(|two| two[0].0 == "q" || two[1].0 == "q"), "{urgency:?} {count}");
+        }
+        let mut clock = Clock::new();
+        for (name, urgency) in [("q", Query), ("b", Bulk), ("i", Ingest)] {
+            (0..1000).for_each(|_| clock.push(name, urgency, 1));
+        }
+        clock.run(0, 1000);
+        let count = |name| clock.came.iter().filter(|came| came.0 == name).count();
+        assert!(count("q") >= 800 && count("b") >= 85 && count("i") >= 85, "{:?}", clock.came);
+    }
+
+    #[test]
+    fn who_leaves_gives_its_turn_back() {
+        let mut clock = Clock::new();
+        clock.push("gone", Query, 100);
+        clock.push("batch", Ingest, 10);
+        assert_eq!(clock.advance(5), Some(95));
+        clock.left.push("gone");
+        assert_eq!(clock.advance(5), Some(5));
+        clock.run(5, 100);
+        assert_eq!(clock.came, [("batch", 10)]);
+        // What was held for it is not left over.
+        assert_eq!(clock.bucket.level, 0.0);
+        clock.advance(100);
+        assert_eq!(clock.bucket.level, clock.bucket.burst);
+    }
+
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap()
+    }
+
+    #[test]
+    fn a_question_that_is_cancelled_lets_the_next_go_and_uses_nothing() {
+        runtime().block_on(async {
+            let rate = Rate::new(60);
+            let whose = Whose::default();
+            {
+                // A day's worth, and what waits behind it needs what is there.
+                let mut gone = Box::pin(rate.take(86_400, Query, &whose));
+                let mut batch = Box::pin(rate.take(1, Ingest, &whose));
+                tokio::select! {
+                    biased;
+                    () = &mut gone => panic!("there is not so much"),
+                    () = &mut batch => panic!("it went ahead of the question"),
+                    () = tokio::task::yield_now() => {}
+                }
+                drop(gone);
+                batch.await;
+            }
+            // One that was granted, and is dropped before it learns of it.
+            lock(&rate.bucket).level = 0.0;
+            let mut granted = Box::pin(rate.take(1, Query, &whose));
+            tokio::select! {
+                biased;
+                () = &mut granted => panic!("there is nothing"),
+                () = tokio::task::yield_now() => {}
+            }
+            lock(&rate.bucket).level = 1.0;
+            assert_eq!(rate.advance(), None);
+            assert!(lock(&rate.bucket).level < 0.5);
+            drop(granted);
+            assert!(lock(&rate.bucket).level >= 1.0);
+        });
+    }
+}

@@ -1,0 +1,79 @@
+//! Google's Gemini API. It cuts a text that is too long without saying so.
+//! <https://ai.google.dev/api/embeddings#method:-models.batchembedcontents>
+
+use super::read::Vector;
+use super::{Answer, Auth, HttpRequest, Provider, Unusable, read, task, url};
+use kb_types::url_path::escaped;
+use kb_types::{Embedder, Kind};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+const BASE: &str = "https://generativelanguage.googleapis.com/v1beta";
+
+pub struct Gemini;
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Embedded {
+    embeddings: Vec<Option<Embedding>>,
+    #[serde(default)]
+    usage_metadata: Value,
+}
+
+#[derive(Default, Deserialize)]
+struct Embedding {
+    #[serde(default)]
+    values: Vector,
+}
+
+impl Provider for Gemini {
+    fn base_url(&self) -> Option<&'static str> {
+        Some(BASE)
+    }
+
+    fn model(&self) -> Option<(&'static str, usize)> {
+        Some(("gemini-embedding-001", 3072))
+    }
+
+    fn auth(&self) -> Auth {
+        Auth::Header("x-goog-api-key")
+    }
+
+    fn max_batch(&self, _embedder: &Embedder) -> usize {
+        100
+    }
+
+    fn keys(&self) -> &'static [&'static str] {
+        &["dimensions", "document_task", "query_task"]
+    }
+
+    fn request(&self, embedder: &Embedder, kind: Kind, texts: &[String]) -> HttpRequest {
+        // Google's own lists name a model with this prefix.
+        let model = embedder.model.strip_prefix("models/").unwrap_or(&embedder.model);
+        let request = |text: &String| {
+            let mut request = json!({
+                "model": format!("models/{model}"),
+                "content": {"parts": [{"text": text}]},
+                "taskType": task(embedder, kind, "RETRIEVAL_DOCUMENT", "RETRIEVAL_QUERY"),
+            });
+            if let Some(dimensions) = embedder.config.remote.dimensions {
+                request["outputDimensionality"] = json!(dimensions);
+            }
+            request
+        };
+        let requests: Vec<Value> = texts.iter().map(request).collect();
+        let path = format!("/models/{}:batchEmbedContents", escaped(model));
+        HttpRequest {
+            method: "POST".to_string(),
+            url: url(embedder, BASE, &path),
+            body: json!({"requests": requests}),
+        }
+    }
+
+    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<Answer, Unusable> {
+        let Embedded { embeddings, usage_metadata } = read::parse(body)?;
+        let tokens = read::tokens(&usage_metadata, &["promptTokenCount"]);
+        let vectors = embeddings.into_iter().map(|embedding| embedding.unwrap_or_default().values);
+        read::answer(vectors.collect(), tokens, count)
+    }
+}

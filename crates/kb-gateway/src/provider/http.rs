@@ -1,0 +1,151 @@
+//! Any other server that takes JSON and answers JSON: the config has a template of the request's body and
+//! JSON pointers (RFC 6901) into the answer.
+
+use super::read::{self, Vector};
+use super::{Answer, HttpRequest, Provider, Unusable, task, url};
+use kb_types::{Embedder, Kind};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+const METHODS: [&str; 3] = ["POST", "PUT", "PATCH"];
+/// Placeholders that are replaced by a whole value, not by a part of a string.
+const WHOLE: [&str; 3] = ["{{texts}}", "{{text}}", "{{dimension}}"];
+
+pub struct Http;
+
+impl Provider for Http {
+    fn base_url(&self) -> Option<&'static str> {
+        None
+    }
+
+    fn model(&self) -> Option<(&'static str, usize)> {
+        None
+    }
+
+    fn needs_secret(&self) -> bool {
+        false
+    }
+
+    fn is_free_form(&self) -> bool {
+        true
+    }
+
+    /// 1 where the template has a place for one text; else no limit of its own below batch_size's.
+    fn max_batch(&self, embedder: &Embedder) -> usize {
+        if any_string(&template(embedder), &|string: &str| string == "{{text}}") { 1 } else { 4096 }
+    }
+
+    fn keys(&self) -> &'static [&'static str] {
+        &[
+            "method",
+            "body",
+            "items_pointer",
+            "vector_pointer",
+            "tokens_pointer",
+            "document_task",
+            "query_task",
+        ]
+    }
+
+    fn problems(&self, embedder: &Embedder) -> Vec<String> {
+        let mut problems = Vec::new();
+        if embedder.base_url.is_none() {
+            problems.push("base_url: must be given: the URL to send texts to".to_string());
+        }
+        let method = method(embedder);
+        if !METHODS.contains(&method) {
+            problems.push(format!("config.method: \"{method}\" is not one of {}", METHODS.join(", ")));
+        }
+        let template = template(embedder);
+        if !any_string(&template, &|string: &str| string == "{{texts}}" || string == "{{text}}") {
+            problems.push(
+                "config.body: must be given, with the string \"{{texts}}\" where the array of texts \
+                 goes, or \"{{text}}\" where a single text goes"
+                    .to_string(),
+            );
+        }
+        let is_part = |string: &str| WHOLE.into_iter().any(|word| string.contains(word) && string != word);
+        if any_string(&template, &is_part) {
+            problems.push(format!("config.body: {} must each be a whole string", WHOLE.join(", ")));
+        }
+        problems
+    }
+
+    fn request(&self, embedder: &Embedder, kind: Kind, texts: &[String]) -> HttpRequest {
+        HttpRequest {
+            method: method(embedder).to_string(),
+            url: url(embedder, "", ""),
+            body: fill(template(embedder), embedder, kind, texts),
+        }
+    }
+
+    fn read(&self, embedder: &Embedder, body: &[u8], count: usize) -> Result<Answer, Unusable> {
+        let remote = &embedder.config.remote;
+        let answer: Value = read::parse(body)?;
+        let items_pointer = remote.items_pointer.as_deref().unwrap_or("/data");
+        let vector_pointer = remote.vector_pointer.as_deref().unwrap_or("/embedding");
+        let found = answer
+            .pointer(items_pointer)
+            .ok_or_else(|| format!("the answer has nothing at items_pointer \"{items_pointer}\""))?;
+        // A server that takes one text may answer with the one item, or its numbers, in no array.
+        let items = match found {
+            Value::Array(items) if !items.first().is_some_and(Value::is_number) => items.as_slice(),
+            item => std::slice::from_ref(item),
+        };
+        let vectors = items.iter().map(|item| vector(item, vector_pointer)).collect();
+        let pointer = remote.tokens_pointer.as_deref();
+        let tokens = pointer.and_then(|pointer| read::count(answer.pointer(pointer)?));
+        read::answer(vectors, tokens, count)
+    }
+}
+
+fn method(embedder: &Embedder) -> &str {
+    embedder.config.remote.method.as_deref().unwrap_or("POST")
+}
+
+/// The template of the body; null when there is none.
+fn template(embedder: &Embedder) -> Value {
+    let body = embedder.config.remote.body.as_deref();
+    body.and_then(|body| serde_json::from_str(body).ok()).unwrap_or_default()
+}
+
+fn any_string(value: &Value, test: &dyn Fn(&str) -> bool) -> bool {
+    match value {
+        Value::String(string) => test(string),
+        Value::Array(items) => items.iter().any(|item| any_string(item, test)),
+        Value::Object(map) => map.values().any(|item| any_string(item, test)),
+        _ => false,
+    }
+}
+
+/// The template with its placeholders replaced. It is walked once: a text that contains "{{model}}" keeps it.
+fn fill(template: Value, embedder: &Embedder, kind: Kind, texts: &[String]) -> Value {
+    match template {
+        Value::String(string) => match string.as_str() {
+            "{{texts}}" => json!(texts),
+            // The only one, see max_batch.
+            "{{text}}" => json!(texts.first()),
+            "{{dimension}}" => json!(embedder.dimension),
+            other => {
+                let task = task(embedder, kind, "document", "query");
+                json!(other.replace("{{task}}", task).replace("{{model}}", &embedder.model))
+            }
+        },
+        Value::Array(items) => {
+            Value::Array(items.into_iter().map(|item| fill(item, embedder, kind, texts)).collect())
+        }
+        Value::Object(map) => Value::Object(
+            map.into_iter().map(|(key, item)| (key, fill(item, embedder, kind, texts))).collect(),
+        ),
+        other => other,
+    }
+}
+
+fn vector(item: &Value, pointer: &str) -> Vector {
+    let missing = || {
+        let problem = format!("an item of the answer has nothing at vector_pointer \"{pointer}\"");
+        Vector(Err(Unusable::Unreadable(problem)))
+    };
+    // Every value can be read as what stands in the place of a vector.
+    item.pointer(pointer).map_or_else(missing, |found| Vector::deserialize(found).unwrap_or_default())
+}

@@ -1,0 +1,75 @@
+//! Hugging Face: a Text Embeddings Inference server at base_url, else the hosted inference API.
+//! <https://huggingface.github.io/text-embeddings-inference/> and
+//! <https://huggingface.co/docs/inference-providers/tasks/feature-extraction>
+
+use super::read::Vector;
+use super::{Answer, HttpRequest, Provider, Unusable, read, task, url};
+use kb_types::url_path::escaped;
+use kb_types::{Embedder, Kind};
+use serde_json::json;
+
+const BASE: &str = "https://router.huggingface.co/hf-inference";
+
+pub struct HuggingFace;
+
+impl Provider for HuggingFace {
+    fn base_url(&self) -> Option<&'static str> {
+        Some(BASE)
+    }
+
+    fn model(&self) -> Option<(&'static str, usize)> {
+        None
+    }
+
+    fn needs_secret(&self) -> bool {
+        false
+    }
+
+    /// The server's own --max-client-batch-size, unless it is started with another.
+    fn max_batch(&self, _embedder: &Embedder) -> usize {
+        32
+    }
+
+    fn keys(&self) -> &'static [&'static str] {
+        &["dimensions", "document_task", "query_task"]
+    }
+
+    fn problems(&self, embedder: &Embedder) -> Vec<String> {
+        if embedder.base_url.is_some() || embedder.config.remote.dimensions.is_none() {
+            return Vec::new();
+        }
+        vec![
+            "config.dimensions: only a Text Embeddings Inference server makes shorter vectors: give its \
+             URL as base_url"
+                .to_string(),
+        ]
+    }
+
+    fn request(&self, embedder: &Embedder, kind: Kind, texts: &[String]) -> HttpRequest {
+        let mut body = json!({"inputs": texts, "normalize": true, "truncate": embedder.config.truncate});
+        if let Some(dimensions) = embedder.config.remote.dimensions {
+            body["dimensions"] = json!(dimensions);
+        }
+        // Only some models come with named prompts; an unknown name is refused.
+        let prompt = task(embedder, kind, "", "");
+        if !prompt.is_empty() {
+            body["prompt_name"] = json!(prompt);
+        }
+        let path = match embedder.base_url {
+            Some(_) => "/embed".to_string(),
+            None => format!("/models/{}/pipeline/feature-extraction", escaped(&embedder.model)),
+        };
+        HttpRequest { method: "POST".to_string(), url: url(embedder, BASE, &path), body }
+    }
+
+    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<Answer, Unusable> {
+        let vectors: Vec<Vector> = read::parse(body)?;
+        let opening = body.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).take(3);
+        if opening.eq(*b"[[[") && vectors.iter().all(|vector| vector.0.is_err()) {
+            let problem =
+                "a vector came back for each token instead of one for each text: the model must pool";
+            return Err(problem.to_string().into());
+        }
+        read::answer(vectors, None, count)
+    }
+}

@@ -1,0 +1,73 @@
+//! A chat model as a reranker: one call for all texts, or one for each.
+
+use super::super::chat::Chat;
+use super::super::endpoint::usage::Usage;
+use super::super::services::Caller;
+use super::prompt;
+use kb_types::error::{Error, Object, Result};
+use kb_types::{Reranker, Scoring};
+use std::sync::Arc;
+use tokio::task::JoinSet;
+
+/// Scores from 0 to 10; a text whose score the model left out has 0.
+pub async fn scores(
+    chat: Chat,
+    reranker: &Reranker,
+    query: &str,
+    texts: &[String],
+    caller: &Caller,
+    usage: &mut Usage,
+) -> Result<Vec<f64>> {
+    if reranker.config.scoring == Scoring::Single {
+        return one_by_one(Arc::new(chat), query, texts, caller, usage).await;
+    }
+    let mut all = Vec::with_capacity(texts.len());
+    for part in texts.chunks(reranker.config.batch_size.unwrap_or(usize::MAX)) {
+        let answer = chat.ask(prompt::of_many(query, part), caller, usage).await?;
+        let read = prompt::read_many(&answer, part.len()).map_err(|problem| Error::Service {
+            what: Object::Reranker,
+            id: reranker.id.clone(),
+            problem,
+            passing: true,
+        })?;
+        all.extend(read);
+    }
+    Ok(all)
+}
+
+/// As many calls at a time as the chat model takes. After a fault nothing more is asked, but what was asked is waited for:
+/// it is paid for.
+async fn one_by_one(
+    chat: Arc<Chat>,
+    query: &str,
+    texts: &[String],
+    caller: &Caller,
+    usage: &mut Usage,
+) -> Result<Vec<f64>> {
+    let mut scores = vec![0.0; texts.len()];
+    let (mut asked, mut failed) = (JoinSet::new(), None);
+    let mut left = texts.iter().enumerate();
+    loop {
+        while failed.is_none() && asked.len() < chat.concurrency() {
+            let Some((place, text)) = left.next() else { break };
+            let (chat, caller, prompt) = (Arc::clone(&chat), caller.clone(), prompt::of_one(query, text));
+            asked.spawn(async move {
+                let mut usage = Usage::default();
+                let answer = chat.ask(prompt, &caller, &mut usage).await;
+                (place, answer, usage)
+            });
+        }
+        match asked.join_next().await {
+            None => break,
+            Some(Ok((place, answer, part))) => {
+                usage.add(&part);
+                match answer {
+                    Ok(answer) => scores[place] = prompt::read_one(&answer),
+                    Err(error) => failed = failed.or(Some(error)),
+                }
+            }
+            Some(Err(_)) => failed = Some(Error::Internal("asking a chat model failed".into())),
+        }
+    }
+    failed.map_or(Ok(scores), Err)
+}

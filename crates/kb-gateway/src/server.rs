@@ -1,0 +1,349 @@
+//! The gateway's server: accepts connections on the Unix socket and answers requests concurrently.
+
+use super::asked::Asked;
+use super::cancellation::CancellationToken;
+use super::connection::{self, Connections, Service};
+use super::embed::query_cache::{self, QueryCache};
+use super::embed::queue_registry::{EmbedRequest, Queues};
+use super::endpoint::access;
+use super::endpoint::deadline::{self, DeadlineError};
+use super::endpoint::usage::Usage;
+use super::models::Models;
+use super::places::Places;
+use super::protocol::{Capability, Client, Embedded, Health, Request, Response};
+use super::provider;
+use super::query_log::QueryLog;
+use super::query_usage::QueryUsage;
+use super::request_memory::Reservation;
+use super::rerank::Question;
+use super::services::{Caller, Services};
+use super::turns::{Urgency, Whose};
+use kb_text::tokenizer::Tokenizer;
+use kb_types::error::{Error, Result};
+use kb_types::sync::lock;
+use kb_types::{Bounds, Embedder, Kind};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::net::UnixListener;
+use tokio::runtime::Runtime;
+
+/// What the gateway takes from the server's configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    pub model_dir: PathBuf,
+    /// 0: one for each core.
+    pub model_threads: usize,
+    pub query_cache_size: usize,
+    pub endpoints: access::Settings,
+}
+
+struct State {
+    models: Models,
+    queues: Queues,
+    services: Services,
+    query_usage: Mutex<QueryUsage>,
+    query_log: Mutex<QueryLog>,
+    cache: QueryCache,
+    settings: Mutex<Settings>,
+    /// Tokens are counted for one request at a time.
+    counting: Arc<Places>,
+}
+
+/// A running gateway; dropping it ends it.
+pub struct Server {
+    runtime: Option<Runtime>,
+    state: Arc<State>,
+}
+
+/// A queue that is not used for so long is closed, and its key forgotten.
+const IDLE: Duration = Duration::from_secs(600);
+/// How often that is checked.
+const SWEEP: Duration = Duration::from_secs(60);
+
+impl Server {
+    /// Binds the socket (replacing a stale one; the caller makes sure that no other gateway runs) and
+    /// serves on threads of its own. Call with signals blocked.
+    pub fn start(socket: &str, settings: Settings) -> Result<Server> {
+        let problem =
+            |what: &str, e: std::io::Error| Error::Gateway { problem: format!("cannot {what}: {e}") };
+        let state = State::new(settings).map_err(|e| problem("start its model thread", e))?;
+        let state = Arc::new(state);
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_name("kb-gateway")
+            .enable_all()
+            .build()
+            .map_err(|e| problem("start its runtime", e))?;
+        let _ = std::fs::remove_file(socket);
+        let listener = {
+            let _context = runtime.enter();
+            // The directory is the server's own (0700); the socket itself is closed to others too.
+            let listener = UnixListener::bind(socket).map_err(|e| problem("bind its socket", e))?;
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+            std::fs::set_permissions(socket, mode).map_err(|e| problem("protect its socket", e))?;
+            listener
+        };
+        let accepting = Arc::clone(&state);
+        runtime.spawn(async move {
+            let connections = Arc::new(Connections::default());
+            loop {
+                connections.make_room().await;
+                match listener.accept().await {
+                    Ok((stream, _)) => {
+                        let (connections, state) = (Arc::clone(&connections), Arc::clone(&accepting));
+                        tokio::spawn(connection::serve(stream, connections, state));
+                    }
+                    // Out of file descriptors, for example: other connections must close first.
+                    Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+                }
+            }
+        });
+        let swept = Arc::clone(&state);
+        runtime.spawn(async move {
+            loop {
+                tokio::time::sleep(SWEEP).await;
+                swept.services.forget_idle(IDLE);
+                swept.queues.forget_idle(IDLE);
+                lock(&swept.query_log).forget_old();
+            }
+        });
+        Ok(Server { runtime: Some(runtime), state })
+    }
+
+    /// Takes new settings; running requests go on under the old ones.
+    pub fn configure(&self, settings: Settings) {
+        self.state.configure(settings);
+    }
+
+    /// What the server's log is to be told since the last time.
+    pub fn log_lines(&self) -> Vec<String> {
+        self.state.queues.endpoints().log_lines()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Service for State {
+    async fn answer(
+        self: &Arc<Self>,
+        request: Request,
+        connection: u64,
+        memory: Arc<Reservation>,
+    ) -> Result<Response> {
+        match request {
+            Request::Embed { embedder, access, kind, urgency, texts, tokens, client, patience_ms } => {
+                let Client { database, tenant, kb_no, is_shared } = client;
+                let whose = Whose { database, tenant, connection };
+                // Dropped with this, when the client leaves.
+                let (_waits, cancellation) = CancellationToken::new();
+                let reservation = Some(memory);
+                let request = EmbedRequest {
+                    embedder,
+                    access,
+                    kind,
+                    urgency,
+                    texts,
+                    tokens,
+                    whose,
+                    is_shared,
+                    cancellation,
+                    reservation,
+                };
+                if provider::find(&request.embedder.provider).is_none() || urgency == Urgency::Ingest {
+                    return Ok(Response::Embedded(embed(self, request, kb_no).await?));
+                }
+                ask_provider(self, request, kb_no, patience_ms.map(Duration::from_millis)).await
+            }
+            Request::Rerank { reranker, llm, access, query, texts, client, patience_ms } => {
+                let asked = Asked::Scores(Box::new(Question { reranker, llm, access, query, texts }));
+                ask_service(self, asked, client, connection, memory, patience_ms).await
+            }
+            Request::Chat { llm, access, prompt, client, patience_ms } => {
+                let asked = Asked::Words(Box::new(llm), access, prompt);
+                ask_service(self, asked, client, connection, memory, patience_ms).await
+            }
+            Request::TakeUsage { database, booked } => {
+                Ok(Response::Usage(lock(&self.query_usage).take(database, booked)))
+            }
+            Request::LogQuestion { database, question } => {
+                lock(&self.query_log).add(database, *question);
+                Ok(Response::Done)
+            }
+            Request::TakeQuestions { database, written } => {
+                let (number, questions) = lock(&self.query_log).take(database, written);
+                Ok(Response::Questions(number, questions))
+            }
+            Request::FindQuestion { database, query_id } => {
+                Ok(Response::Question(lock(&self.query_log).find(database, query_id).map(Box::new)))
+            }
+            Request::CountTokens { embedder, texts } => {
+                let whose = Whose { connection, ..Whose::default() };
+                let place = self.counting.take(Urgency::of(&texts), &whose).await;
+                let state = Arc::clone(self);
+                let counts = tokio::task::spawn_blocking(move || {
+                    let _until_done = (place, memory);
+                    count_tokens(&state, &embedder, &texts)
+                });
+                let counts = counts.await.map_err(|_| Error::Internal("counting tokens failed".into()))??;
+                Ok(Response::Counts(counts))
+            }
+            Request::Health => {
+                let settings = lock(&self.settings).clone();
+                Ok(Response::Health(Health {
+                    models: self.models.loaded(),
+                    model_dir: settings.model_dir.display().to_string(),
+                    open_breakers: self.queues.open_breakers(),
+                }))
+            }
+        }
+    }
+}
+
+impl State {
+    fn new(settings: Settings) -> std::io::Result<State> {
+        let queues = Queues::new(settings.endpoints.clone());
+        Ok(State {
+            models: Models::start(settings.model_dir.clone(), settings.model_threads)?,
+            services: Services::new(queues.endpoints()),
+            queues,
+            query_usage: Mutex::new(QueryUsage::new()),
+            query_log: Mutex::new(QueryLog::new()),
+            cache: QueryCache::new(settings.query_cache_size),
+            settings: Mutex::new(settings),
+            counting: Places::new(1),
+        })
+    }
+
+    /// Takes new settings; running requests go on under the old ones.
+    fn configure(&self, settings: Settings) {
+        let mut current = lock(&self.settings);
+        if current.model_dir != settings.model_dir {
+            self.models.set_model_dir(settings.model_dir.clone());
+            self.cache.clear();
+        }
+        self.models.set_threads(settings.model_threads);
+        self.queues.configure(settings.endpoints.clone());
+        self.cache.resize(settings.query_cache_size);
+        *current = settings;
+    }
+
+    /// The key under which a question's vector is remembered; None for any other request.
+    fn cache_key(&self, request: &EmbedRequest, is_remote: bool) -> Result<Option<query_cache::CacheKey>> {
+        let [text] = request.texts.as_slice() else { return Ok(None) };
+        if request.kind != Kind::Query {
+            return Ok(None);
+        }
+        let EmbedRequest { embedder, access, whose, .. } = request;
+        // The right is checked although the vector may be remembered: a client without it gets an error.
+        let right = match is_remote {
+            true => self.queues.right_digest(embedder, access)?,
+            false => Default::default(),
+        };
+        Ok(query_cache::key(whose, embedder, &right, request.kind, text))
+    }
+}
+
+/// Tokens of each text. The tokeniser takes a long text in pieces, so that it needs little memory.
+fn count_tokens(state: &State, embedder: &Embedder, texts: &[String]) -> Result<Vec<u32>> {
+    let dir = lock(&state.settings).model_dir.clone();
+    let tokenizer = Tokenizer::for_embedder(embedder, &dir)?;
+    texts.iter().map(|text| Ok(tokenizer.count(text, &Bounds::none())? as u32)).collect()
+}
+
+/// Embeds a question or a bulk call at a provider, for as long as the client waits.
+async fn ask_provider(
+    state: &Arc<State>,
+    mut request: EmbedRequest,
+    kb_no: i64,
+    patience: Option<Duration>,
+) -> Result<Response> {
+    let embedder = request.embedder.id.clone();
+    let state = Arc::clone(state);
+    let embedded = deadline::within(patience, |cancellation| async move {
+        request.cancellation = cancellation;
+        embed(&state, request, kb_no).await
+    });
+    let embedded = embedded.await.map_err(|error| match error {
+        DeadlineError::Late(_) => Error::Provider { embedder, problem: error.to_string(), passing: true },
+        DeadlineError::Panicked => Error::Internal(error.to_string()),
+    })?;
+    Ok(Response::Embedded(embedded?))
+}
+
+/// Asks a reranker or chat model, for as long as the client waits.
+async fn ask_service(
+    state: &Arc<State>,
+    asked: Asked,
+    client: Client,
+    connection: u64,
+    memory: Arc<Reservation>,
+    patience_ms: Option<u64>,
+) -> Result<Response> {
+    let (late, state) = (asked.late(), Arc::clone(state));
+    let answer = deadline::within(patience_ms.map(Duration::from_millis), |cancellation| async move {
+        let _until_done = memory;
+        let Client { database, tenant, kb_no, .. } = client;
+        let whose = Whose { database, tenant: tenant.clone(), connection };
+        // Who ingests waits as long as it takes.
+        let urgency = if patience_ms.is_some() { Urgency::Query } else { Urgency::Ingest };
+        let caller = Caller { whose, spent: asked.spent(), urgency, cancellation };
+        let (endpoint, capability) = asked.booked_as();
+        let mut usage = Usage::default();
+        let answer = asked.answer(&state.services, &state.models, &caller, &mut usage).await;
+        // A query cannot write: the worker books it.
+        if usage != Usage::default() {
+            lock(&state.query_usage).add((database, endpoint, capability, kb_no, tenant), &usage);
+        }
+        answer
+    });
+    answer.await.map_err(|error| match error {
+        DeadlineError::Late(_) => late(error.to_string()),
+        DeadlineError::Panicked => Error::Internal(error.to_string()),
+    })?
+}
+
+/// Embeds by a local model or at a provider; a question that was asked before has its vector in the cache.
+async fn embed(state: &State, request: EmbedRequest, kb_no: i64) -> Result<Embedded> {
+    let dimension = request.embedder.dimension;
+    let is_remote = provider::find(&request.embedder.provider).is_some();
+    let key = state.cache_key(&request, is_remote)?;
+    let asking = request.whose.clone();
+    let model_dir = lock(&state.settings).model_dir.clone();
+    if let Some(vector) = key.and_then(|key| state.cache.get(&asking, &key)) {
+        return Ok(Embedded::new(dimension, vec![Ok(vector)], Usage::default()));
+    }
+    let embedded = if is_remote {
+        let Whose { database, tenant, .. } = request.whose.clone();
+        let (embedder, urgency) = (request.embedder.id.clone(), request.urgency);
+        let embedded = state.queues.embed(request).await?;
+        // The worker books what it sees in the answer; a query cannot write.
+        if urgency != Urgency::Ingest && embedded.usage != Usage::default() {
+            let key = (database, embedder, Capability::Embed, kb_no, tenant);
+            lock(&state.query_usage).add(key, &embedded.usage);
+        }
+        embedded
+    } else {
+        let EmbedRequest { embedder, kind, urgency, whose, texts, .. } = request;
+        let vectors = state.models.embed(&embedder, kind, urgency, &whose, texts).await?;
+        Embedded::new(dimension, vectors.into_iter().map(Ok).collect(), Usage::default())
+    };
+    if let Some(key) = key.filter(|_| embedded.failed.is_empty()) {
+        // The same model in another directory has other vectors.
+        let settings = lock(&state.settings);
+        if settings.model_dir == model_dir {
+            state.cache.put(&asking, key, embedded.vectors.numbers());
+        }
+    }
+    Ok(embedded)
+}
+
+#[cfg(test)]
+#[path = "server_tests.rs"]
+mod tests;

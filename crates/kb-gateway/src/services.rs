@@ -1,0 +1,154 @@
+//! The endpoints of rerankers and chat models: found by their rows, called for one client, and closed when they are idle.
+
+use super::cancellation::CancellationToken;
+use super::endpoint::access::Access;
+use super::endpoint::budget::Spent;
+use super::endpoint::call::{CallError, CallOptions, Configuration, Endpoint, Operation};
+use super::endpoint::egress::Reach;
+use super::endpoint::pool::Endpoints;
+use super::endpoint::secret::Secret;
+use super::endpoint::transport::Auth;
+use super::endpoint::usage::Usage;
+use super::turns::{Urgency, Whose};
+use kb_types::error::{Error, Object, Result};
+use kb_types::remote::Remote;
+use kb_types::sync::lock;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// What says how a reranker or chat model is reached.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Service {
+    pub what: Object,
+    pub id: String,
+    pub base_url: String,
+    /// Behind base_url. It keeps apart what is called for different ends at one base_url, so that a fault of one stops no
+    /// other.
+    pub path: String,
+    pub remote: Remote,
+}
+
+/// For whom an endpoint is called.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    pub whose: Whose,
+    pub spent: Spent,
+    pub urgency: Urgency,
+    /// Cancelled when the client leaves.
+    pub cancellation: CancellationToken,
+}
+
+type Key = (Service, Option<Secret>, Reach);
+
+pub struct Services {
+    endpoints: Arc<Endpoints>,
+    kept: Mutex<HashMap<Key, (Arc<Endpoint>, Instant)>>,
+}
+
+impl Services {
+    /// `endpoints` are those of embedders, too: a key has one budget and its limits, whatever it is used for.
+    pub fn new(endpoints: Arc<Endpoints>) -> Services {
+        Services { endpoints, kept: Mutex::default() }
+    }
+
+    /// The endpoint of a service, if this access is a right to call it.
+    pub fn endpoint(&self, service: &Service, access: &Access) -> Result<Arc<Endpoint>> {
+        let refused = |problem: String| service.error(CallError::Refused(problem));
+        let authorization = self.endpoints.authorize(&service.base_url, false, access).map_err(refused)?;
+        let key = (service.clone(), authorization.secret.clone(), authorization.reach);
+        if let Some((endpoint, used)) = lock(&self.kept).get_mut(&key) {
+            *used = Instant::now();
+            return Ok(Arc::clone(endpoint));
+        }
+        let endpoint = self.endpoints.endpoint(service.configuration(), authorization).map_err(refused)?;
+        let mut kept = lock(&self.kept);
+        let (endpoint, _) = kept.entry(key).or_insert_with(|| (Arc::new(endpoint), Instant::now()));
+        Ok(Arc::clone(endpoint))
+    }
+
+    /// Forgets endpoints, and their keys, that have not been used for so long.
+    pub fn forget_idle(&self, idle: Duration) {
+        lock(&self.kept).retain(|_, (_, used)| used.elapsed() < idle);
+    }
+}
+
+impl Service {
+    fn configuration(&self) -> Configuration {
+        let remote = &self.remote;
+        Configuration {
+            name: format!("{} {:?}", self.what, self.id),
+            base_url: self.base_url.clone(),
+            path: Some(self.path.clone()),
+            is_service: true,
+            auth: Auth::Bearer,
+            headers: remote.headers.clone(),
+            timeout: Duration::from_millis(remote.timeout_ms),
+            retry: remote.retry,
+            rpm: remote.rpm,
+            tpm: remote.tpm,
+            max_concurrency: remote.max_concurrency,
+            daily_token_budget: remote.daily_token_budget,
+            tenant_budget: remote.tenant_budget(),
+        }
+    }
+
+    /// Where requests go.
+    pub fn url(&self) -> String {
+        format!("{}{}", self.base_url.trim_end_matches('/'), self.path)
+    }
+
+    /// Calls its endpoint for a client. `usage` gets what it cost, also where it fails.
+    pub async fn call<O: Operation>(
+        &self,
+        endpoint: &Endpoint,
+        operation: &O,
+        estimate: u64,
+        caller: &Caller,
+        usage: &mut Usage,
+    ) -> Result<O::Output> {
+        let Caller { whose, spent, urgency, cancellation } = caller;
+        endpoint.reserve_of_tenant(whose, estimate, *spent).map_err(|error| self.error(error))?;
+        let options = CallOptions {
+            estimate,
+            spent: *spent,
+            admitted: None,
+            quote: true,
+            attempts: endpoint.configuration.retry.max_attempts,
+            blames_endpoint: true,
+            is_probe: false,
+            urgency: *urgency,
+            whose,
+            cancellation,
+        };
+        let mut cost = Usage::default();
+        let result = endpoint.call(operation, &options, &mut cost).await;
+        endpoint.spend_of_tenant(whose, cost.tokens, estimate);
+        usage.add(&cost);
+        result.map_err(|error| self.error(error))
+    }
+
+    /// The error that the client gets.
+    pub fn error(&self, error: CallError) -> Error {
+        let (problem, passing) = match error {
+            CallError::Paused { throttled, .. } => {
+                let (what, id) = (self.what, self.id.clone());
+                return Error::ServicePaused { what, id, problem: throttled.reason };
+            }
+            CallError::Cancelled => return left(self.what, &self.id),
+            CallError::Fault(problem) => (problem, true),
+            CallError::Rejected { problem, .. } | CallError::Refused(problem) => (problem, false),
+        };
+        Error::Service { what: self.what, id: self.id.clone(), problem, passing }
+    }
+}
+
+/// The error of a call whose client no longer waits.
+pub fn left(what: Object, id: &str) -> Error {
+    Error::Service { what, id: id.to_string(), problem: "its client has left".into(), passing: true }
+}
+
+/// Tokens of texts, where nobody counted them: about four bytes each.
+pub fn estimate<'a>(texts: impl IntoIterator<Item = &'a str>) -> u64 {
+    texts.into_iter().map(|text| text.len() as u64 / 4 + 1).sum()
+}

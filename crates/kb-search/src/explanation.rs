@@ -1,0 +1,217 @@
+//! Where candidates of a question were left out on their way to its answer, and why.
+
+use super::journal::{Notes, Passed};
+use super::request::AnswerBounds;
+use kb_types::Hit;
+use serde_json::{Value, json};
+use std::collections::{HashMap, HashSet};
+use uuid::Uuid;
+
+/// Candidates at most that are named as left out.
+const MOST_NAMED: usize = 100;
+
+/// The first stages: what each finds is not what the other leaves out.
+const LEGS: [&str; 2] = ["dense", "keyword"];
+
+/// A candidate that some stage has left out.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Dropped {
+    pub chunk_id: Uuid,
+    pub external_id: String,
+    pub stage: &'static str,
+    pub why: String,
+}
+
+/// All that were left out, in the order in which they came to the stage that did it.
+pub fn dropped(notes: &Notes, bounds: &AnswerBounds) -> Vec<Dropped> {
+    let mut dropped = Vec::new();
+    let stages = stages(notes);
+    let reranked = reranked(&stages);
+    for pair in stages.windows(2) {
+        let ((_, before), (stage, after)) = (&pair[0], &pair[1]);
+        let kept: HashSet<Uuid> = after.iter().map(|passed| passed.chunk_id).collect();
+        let mut first: HashMap<&[u8], &Passed> = HashMap::new();
+        for passed in after.iter().chain(before) {
+            first.entry(&passed.content_hash).or_insert(passed);
+        }
+        for (place, passed) in before.iter().enumerate().filter(|(_, p)| !kept.contains(&p.chunk_id)) {
+            let same = first.get(passed.content_hash.as_slice()).filter(|p| p.chunk_id != passed.chunk_id);
+            let why =
+                notes.reasons.get(&passed.chunk_id).cloned().unwrap_or_else(|| match (passed.score, same) {
+                    (Some(score), _) if score < bounds.min_score => {
+                        format!("its score {score} is below min_score, {}", bounds.min_score)
+                    }
+                    (_, Some(other)) if bounds.dedupe => {
+                        format!("chunk {} of \"{}\" has the same text", other.chunk_id, other.external_id)
+                    }
+                    _ => reason(stage, place + 1, bounds, reranked.get(&passed.chunk_id)),
+                });
+            let (chunk_id, external_id) = (passed.chunk_id, passed.external_id.clone());
+            dropped.push(Dropped { chunk_id, external_id, stage, why });
+        }
+    }
+    dropped
+}
+
+/// What of a row a chunk is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    Hit,
+    /// In the row's text, which is that of several chunks.
+    Surroundings,
+}
+
+/// The rank of the row that a chunk is in, from 1 on, and what of it; None: it is in none.
+pub fn rank(hits: &[Hit], chunk_id: Uuid) -> Option<(usize, Part)> {
+    let rank_where = |is_it: &dyn Fn(&Hit) -> bool| Some(hits.iter().position(is_it)? + 1);
+    let id = chunk_id.to_string();
+    let holds = |hit: &Hit| match hit.row.locator.get("chunk_ids") {
+        Some(Value::Array(ids)) => ids.iter().any(|other| *other == id),
+        _ => false,
+    };
+    let own = rank_where(&|hit| hit.chunk_id == chunk_id).map(|rank| (rank, Part::Hit));
+    own.or_else(|| Some((rank_where(&holds)?, Part::Surroundings)))
+}
+
+/// The first of them, and how many there are.
+pub fn dropped_json(dropped: &[Dropped]) -> Value {
+    let named = |dropped: &Dropped| {
+        json!({
+            "chunk_id": dropped.chunk_id.to_string(),
+            "external_id": dropped.external_id,
+            "stage": dropped.stage,
+            "why": dropped.why,
+        })
+    };
+    let first: Vec<Value> = dropped.iter().take(MOST_NAMED).map(named).collect();
+    json!({"count": dropped.len(), "chunks": first})
+}
+
+/// Each stage with the candidates after it. What the legs found is one list.
+fn stages(notes: &Notes) -> Vec<(&'static str, Vec<Passed>)> {
+    let mut found: Vec<Passed> = Vec::new();
+    let mut seen = HashSet::new();
+    let legs = notes.stages.iter().filter(|(name, _)| LEGS.contains(name));
+    for passed in legs.flat_map(|(_, passed)| passed) {
+        if seen.insert(passed.chunk_id) {
+            found.push(passed.clone());
+        }
+    }
+    let later = notes.stages.iter().filter(|(name, _)| !LEGS.contains(name)).cloned();
+    [("recall", found)].into_iter().chain(later).collect()
+}
+
+/// The places of candidates before and after the reranker, from 1 on.
+fn reranked(stages: &[(&'static str, Vec<Passed>)]) -> HashMap<Uuid, (usize, usize)> {
+    let Some(n) = stages.iter().position(|(name, _)| *name == "rerank") else { return HashMap::new() };
+    let places = |n: usize| {
+        let passed = stages.get(n).map_or(&[][..], |(_, passed)| passed);
+        passed.iter().map(|passed| passed.chunk_id).zip(1..).collect::<HashMap<Uuid, usize>>()
+    };
+    let before = n.checked_sub(1).map(places).unwrap_or_default();
+    let after = places(n).into_iter();
+    after.filter_map(|(id, after)| Some((id, (*before.get(&id)?, after)))).collect()
+}
+
+/// What a stage does with what comes at such a place, and which places the reranker gave it.
+fn reason(stage: &str, place: usize, bounds: &AnswerBounds, reranked: Option<&(usize, usize)>) -> String {
+    match stage {
+        "shape" if place > bounds.top_k && reranked.is_some_and(|(before, after)| before < after) => {
+            let (before, after) = reranked.copied().unwrap_or_default();
+            format!(
+                "the reranker put it at place {after}, it was {before}; it is candidate {place}, and top_k is {}",
+                bounds.top_k
+            )
+        }
+        "diversity" => "rows that are as relevant are less like one another (mmr)".to_string(),
+        "shape" if place > bounds.top_k => format!("it is candidate {place}, and top_k is {}", bounds.top_k),
+        "shape" => match bounds.max_tokens {
+            Some(most) => format!(
+                "it is candidate {place}, and does not fit into what better rows leave of max_tokens, {most}"
+            ),
+            None => format!("it is candidate {place}"),
+        },
+        "surround" => "it is in the row of another chunk that it meets".to_string(),
+        _ => format!("it is candidate {place}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::journal::Journal;
+    use super::super::{dedupe, shape, test_candidate, trim};
+    use super::*;
+
+    #[test]
+    fn each_is_said_to_be_left_out_where_it_was_and_why() {
+        let all: Vec<_> = [("a", 0.9, 5), ("a", 0.85, 5), ("b", 0.8, 5), ("c", 0.7, 5), ("d", 0.2, 5)]
+            .map(|(text, score, tokens)| test_candidate(text, score, tokens))
+            .to_vec();
+        let bounds = AnswerBounds { top_k: 2, min_score: 0.5, max_tokens: Some(9), dedupe: true };
+        let journal = Journal::open(true);
+        journal.stage("dense", &all[..4]);
+        journal.stage("keyword", &all[2..]);
+        let distinct = dedupe::distinct(all.clone());
+        journal.stage("fuse", &distinct);
+        journal.stage("shape", &trim::trim(distinct, &bounds));
+        let notes = journal.into_notes();
+        let found = dropped(&notes, &bounds);
+        let told: Vec<(&str, &str)> = found.iter().map(|d| (d.stage, d.why.as_str())).collect();
+        let same = format!("chunk {} of \"d\" has the same text", all[0].chunk_id);
+        assert_eq!(
+            told,
+            [
+                ("fuse", same.as_str()),
+                ("shape", "it is candidate 2, and does not fit into what better rows leave of max_tokens, 9"),
+                ("shape", "it is candidate 3, and top_k is 2"),
+                ("shape", "its score 0.2 is below min_score, 0.5"),
+            ]
+        );
+        assert_eq!(dropped_json(&found)["count"], 4);
+    }
+
+    #[test]
+    fn what_the_reranker_put_behind_is_said_to_be_its() {
+        let [a, b, c] = [("a", 0.9, 1), ("b", 0.8, 1), ("c", 0.7, 1)]
+            .map(|(text, score, tokens)| test_candidate(text, score, tokens));
+        let bounds = AnswerBounds { top_k: 1, min_score: 0.0, max_tokens: None, dedupe: true };
+        let journal = Journal::open(true);
+        journal.stage("dense", &[a.clone(), b.clone(), c.clone()]);
+        journal.stage("rerank", &[c.clone(), a, b]);
+        journal.stage("shape", &[c]);
+        let found = dropped(&journal.into_notes(), &bounds);
+        let told: Vec<&str> = found.iter().map(|d| d.why.as_str()).collect();
+        assert_eq!(
+            told,
+            [
+                "the reranker put it at place 2, it was 1; it is candidate 2, and top_k is 1",
+                "the reranker put it at place 3, it was 2; it is candidate 3, and top_k is 1",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_chunk_is_in_the_row_whose_hit_or_surroundings_it_is() {
+        let all = [test_candidate("a", 0.9, 1), test_candidate("b", 0.8, 1), test_candidate("c", 0.7, 1)];
+        let [a, b, c] = all.clone().map(|candidate| candidate.chunk_id);
+        let mut hits = shape::hits(all[..2].to_vec(), "kb", false);
+        assert_eq!((rank(&hits, b), rank(&hits, c)), (Some((2, Part::Hit)), None));
+        hits[1].row.locator["chunk_ids"] = json!([b.to_string(), c.to_string()]);
+        assert_eq!(
+            [a, b, c].map(|id| rank(&hits, id)),
+            [Some((1, Part::Hit)), Some((2, Part::Hit)), Some((2, Part::Surroundings))]
+        );
+    }
+
+    #[test]
+    fn a_stages_own_reason_is_told_first() {
+        let all = [test_candidate("a", 0.9, 1), test_candidate("b", 0.8, 1)];
+        let bounds = AnswerBounds { top_k: 5, min_score: 0.0, max_tokens: None, dedupe: true };
+        let journal = Journal::open(true);
+        journal.stage("dense", &all);
+        journal.reason(all[1].chunk_id, || "of its document there are too many".into());
+        journal.stage("diversity", &all[..1]);
+        let found = dropped(&journal.into_notes(), &bounds);
+        assert_eq!((found.len(), found[0].why.as_str()), (1, "of its document there are too many"));
+    }
+}

@@ -1,0 +1,255 @@
+//! How good an answer is, by judgements: the measures of trec_eval, for one question each, and their means.
+
+use kb_types::judgement::Judgement;
+use std::collections::{HashMap, HashSet};
+
+/// A chunk of an answer: its document, and where in that document's text it is.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Place {
+    pub external_id: String,
+    pub span: Option<(i32, i32)>,
+}
+
+/// The measures of one answer; from grade 1 on something is relevant. k: as far as the answer is looked at, in documents, or in
+/// rows where parts of documents are judged.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Measures {
+    /// Of all that is relevant, what is among the first k (recall_k). 0 where nothing is relevant.
+    pub recall: f64,
+    /// Of k, how many are relevant, however few were answered (P_k).
+    pub precision: f64,
+    /// 1 / the rank of the first relevant one in the whole answer (recip_rank).
+    pub reciprocal_rank: f64,
+    /// Discounted cumulative gain of the first k, as a share of what is possible (ndcg_cut_k): gain is the grade, the discount
+    /// log2(rank + 1). Järvelin and Kekäläinen 2002.
+    pub ndcg: f64,
+    /// 1 where anything relevant is among the first k (success_k).
+    pub hit: f64,
+}
+
+/// What counts as one in an answer: a document, or a row where parts of documents are judged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ranked {
+    /// Grades of what it is the first to meet, best first.
+    pub grades: Vec<i32>,
+    /// Whether it meets anything relevant, also what was met before.
+    pub is_relevant: bool,
+}
+
+/// Whether parts of documents are judged, so that k counts rows.
+pub fn counts_rows(judgements: &[Judgement]) -> bool {
+    judgements.iter().any(|judgement| judgement.span.is_some())
+}
+
+/// What an answer has, best first. A document counts once, as its first chunk. Where parts are judged every row counts, with the
+/// grades of the parts that it overlaps and no row before it has; what is judged as a whole is met by the first row of it.
+pub fn ranking(answer: &[Place], judgements: &[Judgement]) -> Vec<Ranked> {
+    let mut of_document: HashMap<&str, Vec<(&Judgement, bool)>> = HashMap::new();
+    for judgement in judgements {
+        of_document.entry(&judgement.external_id).or_default().push((judgement, false));
+    }
+    let counts_rows = counts_rows(judgements);
+    let mut seen = HashSet::new();
+    let mut ranking = Vec::with_capacity(answer.len());
+    for Place { external_id, span } in answer {
+        let meets = |judgement: &Judgement| match (judgement.span, *span) {
+            (None, _) => true,
+            (Some((start, end)), Some((from, to))) => start < to && from < end,
+            (Some(_), None) => false,
+        };
+        if !seen.insert(external_id.as_str()) && !counts_rows {
+            continue;
+        }
+        let mut ranked = Ranked { grades: Vec::new(), is_relevant: false };
+        let judged = of_document.get_mut(external_id.as_str()).into_iter().flatten();
+        for (judgement, is_known) in judged.filter(|(judgement, _)| meets(judgement)) {
+            ranked.is_relevant |= is_relevant(judgement.grade);
+            if !std::mem::replace(is_known, true) {
+                ranked.grades.push(judgement.grade);
+            }
+        }
+        ranked.grades.sort_unstable_by(|a, b| b.cmp(a));
+        ranking.push(ranked);
+    }
+    ranking
+}
+
+fn is_relevant(grade: i32) -> bool {
+    grade >= 1
+}
+
+/// `ranking` as [`ranking`] gives it; `judged` are the grades of all that is judged for the question.
+pub fn measure(ranking: &[Ranked], judged: &[i32], k: usize) -> Measures {
+    let first = &ranking[..k.min(ranking.len())];
+    let relevant = judged.iter().filter(|grade| is_relevant(**grade)).count() as f64;
+    let found = first.iter().flat_map(|ranked| &ranked.grades).filter(|grade| is_relevant(**grade)).count();
+    let hits = first.iter().filter(|ranked| ranked.is_relevant).count() as f64;
+    // A row that meets several parts gains as much as if they were in rows of their own, one behind the other.
+    let gained: Vec<i32> = first
+        .iter()
+        .flat_map(|ranked| if ranked.grades.is_empty() { vec![0] } else { ranked.grades.clone() })
+        .collect();
+    let mut ideal = judged.to_vec();
+    ideal.sort_unstable_by(|a, b| b.cmp(a));
+    ideal.truncate(k.max(gained.len()));
+    let rank = ranking.iter().position(|ranked| ranked.is_relevant);
+    Measures {
+        recall: share(found as f64, relevant),
+        precision: share(hits, k as f64),
+        reciprocal_rank: rank.map_or(0.0, |before| 1.0 / (before + 1) as f64),
+        ndcg: share(gain(&gained), gain(&ideal)),
+        hit: if hits > 0.0 { 1.0 } else { 0.0 },
+    }
+}
+
+fn share(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { part / whole } else { 0.0 }
+}
+
+fn gain(grades: &[i32]) -> f64 {
+    let discounted = |(rank, grade): (u32, &i32)| f64::from((*grade).max(0)) / f64::from(rank + 1).log2();
+    (1..).zip(grades).map(discounted).sum()
+}
+
+/// The mean of each measure; 0 of none.
+pub fn mean(all: &[Measures]) -> Measures {
+    let of = |measure: fn(&Measures) -> f64| share(all.iter().map(measure).sum(), all.len() as f64);
+    Measures {
+        recall: of(|m| m.recall),
+        precision: of(|m| m.precision),
+        reciprocal_rank: of(|m| m.reciprocal_rank),
+        ndcg: of(|m| m.ndcg),
+        hit: of(|m| m.hit),
+    }
+}
+
+/// The least value that so large a part (0 to 1) of them is not above; None of none. None is NaN.
+pub fn percentile(values: &[f64], part: f64) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let rank = (part * sorted.len() as f64).ceil() as usize;
+    sorted.get(rank.saturating_sub(1)).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+
+    fn judged(external_id: &str, grade: i32, span: Option<(i32, i32)>) -> Judgement {
+        Judgement { external_id: external_id.into(), grade, span }
+    }
+
+    fn place(external_id: &str, from: i32, to: i32) -> Place {
+        Place { external_id: external_id.into(), span: Some((from, to)) }
+    }
+
+    /// tests/data/pytrec_eval_reference.json: random runs and judgements with the values that pytrec_eval gives for them.
+    #[test]
+    fn the_measures_are_those_of_pytrec_eval() {
+        let text = include_str!("../../../tests/data/pytrec_eval_reference.json");
+        let reference: Value = serde_json::from_str(text).unwrap();
+        let questions = reference["questions"].as_array().unwrap();
+        let mut compared = 0;
+        for question in questions {
+            let judgements: Vec<Judgement> = question["qrel"]
+                .as_object()
+                .unwrap()
+                .iter()
+                .map(|(id, grade)| judged(id, grade.as_i64().unwrap() as i32, None))
+                .collect();
+            // trec_eval orders a run by score, and equal scores by document, the greater first.
+            let mut run: Vec<(f64, &String)> = question["run"]
+                .as_object()
+                .unwrap()
+                .iter()
+                .map(|(id, s)| (s.as_f64().unwrap(), id))
+                .collect();
+            run.sort_by(|a, b| b.partial_cmp(a).unwrap());
+            let answer: Vec<Place> =
+                run.iter().map(|(_, id)| Place { external_id: id.to_string(), span: None }).collect();
+            let grades: Vec<i32> = judgements.iter().map(|judgement| judgement.grade).collect();
+            for k in [1, 3, 5, 10, 100] {
+                let measures = measure(&ranking(&answer, &judgements), &grades, k);
+                for (name, value) in [
+                    (format!("recall_{k}"), measures.recall),
+                    (format!("P_{k}"), measures.precision),
+                    ("recip_rank".to_string(), measures.reciprocal_rank),
+                    (format!("ndcg_cut_{k}"), measures.ndcg),
+                    (format!("success_{k}"), measures.hit),
+                ] {
+                    let expected = question["expected"][&name].as_f64().unwrap();
+                    assert!((value - expected).abs() < 1e-6, "{name}: {value}, not {expected}: {question}");
+                    compared += 1;
+                }
+            }
+        }
+        assert!(compared > 500, "{compared}");
+    }
+
+    fn grades(ranking: &[Ranked]) -> Vec<&[i32]> {
+        ranking.iter().map(|ranked| &ranked.grades[..]).collect()
+    }
+
+    #[test]
+    fn a_document_counts_once_as_its_best_chunk() {
+        let answer =
+            [place("a", 0, 9), place("b", 0, 9), place("a", 9, 20), place("c", 0, 9), place("b", 9, 20)];
+        let ranking = ranking(&answer, &[judged("a", 2, None), judged("c", 3, None)]);
+        assert_eq!(grades(&ranking), [&[2][..], &[], &[3]]);
+    }
+
+    #[test]
+    fn parts_are_met_by_chunks_that_overlap_them_and_every_row_counts() {
+        let judgements =
+            [judged("a", 1, Some((10, 20))), judged("a", 3, Some((15, 30))), judged("b", 2, Some((0, 5)))];
+        let none: &[i32] = &[];
+        // Up to 10 is before the part; b's chunk begins where the part ends.
+        let missed = ranking(&[place("a", 0, 10), place("b", 5, 9)], &judgements);
+        assert_eq!(grades(&missed), [none, none]);
+        // Missing it first costs a rank, as often as it is missed; one chunk can meet two.
+        let met =
+            ranking(&[place("a", 0, 10), place("a", 0, 9), place("a", 9, 16), place("b", 4, 9)], &judgements);
+        assert_eq!(grades(&met), [none, none, &[3, 1], &[2]]);
+        // What was met before gains nothing, and is relevant all the same.
+        let again = ranking(&[place("a", 10, 12), place("a", 12, 15), place("a", 29, 40)], &judgements);
+        assert_eq!(grades(&again), [&[1][..], none, &[3]]);
+        assert!(again.iter().all(|ranked| ranked.is_relevant));
+        // A document that is judged as a whole is met by its first row.
+        let mixed = [judged("a", 2, None), judged("b", 1, Some((0, 5)))];
+        let ranked = ranking(&[place("a", 0, 9), place("a", 9, 20), place("b", 0, 9)], &mixed);
+        assert_eq!(grades(&ranked), [&[2][..], none, &[1]]);
+    }
+
+    #[test]
+    fn with_parts_k_counts_rows() {
+        let judgements = [judged("a", 1, Some((0, 5))), judged("a", 1, Some((90, 95)))];
+        let grades = [1, 1];
+        let answer = [place("a", 30, 40), place("a", 0, 10), place("a", 0, 12), place("a", 80, 99)];
+        let at = |k| measure(&ranking(&answer, &judgements), &grades, k);
+        assert_eq!((at(1).recall, at(3).recall, at(4).recall), (0.0, 0.5, 1.0));
+        assert_eq!((at(3).precision, at(4).precision), (2.0 / 3.0, 0.75));
+        assert_eq!((at(4).reciprocal_rank, at(1).hit, at(2).hit), (0.5, 0.0, 1.0));
+        let discount = |rank: f64| 1.0 / (rank + 1.0).log2();
+        let expected = (discount(2.0) + discount(4.0)) / (discount(1.0) + discount(2.0));
+        assert!((at(4).ndcg - expected).abs() < 1e-12);
+        // One row that has all is the best there is, and no measure exceeds 1.
+        let all = measure(&ranking(&[place("a", 0, 99)], &judgements), &grades, 1);
+        assert_eq!((all.recall, all.precision, all.ndcg, all.hit), (1.0, 1.0, 1.0, 1.0));
+    }
+
+    #[test]
+    fn percentiles_are_of_the_nearest_rank() {
+        let values: Vec<f64> = (1..=20).rev().map(f64::from).collect();
+        assert_eq!((percentile(&values, 0.5), percentile(&values, 0.95)), (Some(10.0), Some(19.0)));
+        assert_eq!((percentile(&[7.0], 0.5), percentile(&[7.0], 0.95)), (Some(7.0), Some(7.0)));
+        assert_eq!(percentile(&[], 0.5), None);
+    }
+
+    #[test]
+    fn the_mean_of_nothing_is_nothing() {
+        assert_eq!(mean(&[]), Measures::default());
+        let one = Measures { recall: 1.0, ..Measures::default() };
+        assert_eq!(mean(&[one, Measures::default()]).recall, 0.5);
+    }
+}

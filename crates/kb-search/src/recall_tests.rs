@@ -1,0 +1,313 @@
+//! Recall against a store in memory.
+
+use super::journal::Journal;
+use super::plan::Step;
+use super::recall::{Best, Nearest, Vectors, Words};
+use super::request::AnswerBounds;
+use super::{test_candidate, test_scores};
+use kb_types::Candidate;
+use kb_types::error::{Error, Result};
+use kb_types::vector_db::{Kept, Scan};
+use std::cell::{Cell, RefCell};
+
+/// Texts from the nearest to the farthest: the first has score 1, each next one a hundredth less.
+#[derive(Default)]
+struct Fake {
+    texts: Vec<&'static str>,
+    /// What a filter keeps, where there is one.
+    kept: Option<Kept>,
+    /// How many of the nearest the index misses.
+    missed: usize,
+    /// The least ef_search with which it misses none.
+    misses_none_with: Option<usize>,
+    /// How many of the nearest the caller may not read.
+    hidden: usize,
+    /// Another text that the caller may not read.
+    unreadable: &'static str,
+    steps: RefCell<Vec<Step>>,
+    /// How many each of them gave, and how many candidates were read in all.
+    given: RefCell<Vec<usize>>,
+    read: Cell<usize>,
+}
+
+impl Fake {
+    fn all(&self) -> Vec<Candidate> {
+        let near = |(i, text): (usize, &&str)| test_candidate(text, 1.0 - i as f64 / 100.0, 1);
+        self.texts.iter().enumerate().map(near).collect()
+    }
+
+    /// The scores found, and the kinds of scans that were made.
+    fn answer(&self, top_k: usize, min_score: f64, dedupe: bool) -> (Vec<f64>, String) {
+        let journal = Journal::closed();
+        let found = Nearest::new(self, None, &journal).find(&bounds(top_k, min_score, dedupe)).unwrap();
+        (test_scores(&found), self.scans())
+    }
+
+    /// The scans that were made, and how many candidates each gave.
+    fn scans(&self) -> String {
+        let step = |(step, given): (&Step, &usize)| match step.scan {
+            Scan::Index { .. } => format!("index {given}"),
+            Scan::Exact => format!("exact {given} of {}", step.limit),
+            Scan::ExactDistinct => format!("distinct {given}"),
+        };
+        let (steps, given) = (self.steps.borrow(), self.given.borrow());
+        steps.iter().zip(given.iter()).map(step).collect::<Vec<_>>().join(", ")
+    }
+}
+
+fn bounds(top_k: usize, min_score: f64, dedupe: bool) -> AnswerBounds {
+    AnswerBounds { top_k, min_score, max_tokens: None, dedupe }
+}
+
+impl Vectors for &Fake {
+    /// What it has still to give.
+    type Scan = Vec<Candidate>;
+
+    fn indexed(&self) -> Result<Option<usize>> {
+        Ok(Some(100_000))
+    }
+
+    fn kept(&self, _: usize) -> Result<Option<Kept>> {
+        Ok(self.kept)
+    }
+
+    fn open(&self, step: Step) -> Result<Vec<Candidate>> {
+        self.steps.borrow_mut().push(step);
+        self.given.borrow_mut().push(0);
+        let mut all = self.all();
+        match step.scan {
+            // It misses the nearest at first: where it goes on beyond its ef_search, or has a larger one, it gives them.
+            Scan::Index { ef_search, .. } => {
+                if self.misses_none_with.is_none_or(|least| ef_search < least) {
+                    let missed: Vec<Candidate> = all.drain(..self.missed).collect();
+                    if self.misses_none_with.is_some() && all.len() >= ef_search {
+                        all.splice(ef_search..ef_search, missed);
+                    }
+                }
+            }
+            Scan::Exact => all.truncate(step.limit),
+            Scan::ExactDistinct => {
+                all = super::dedupe::distinct(all);
+                all.truncate(step.limit);
+            }
+        }
+        // As the store gives them: unread.
+        Ok(all.into_iter().map(|candidate| Candidate { head: None, row: None, ..candidate }).collect())
+    }
+
+    fn next(&self, scan: &mut Vec<Candidate>, count: usize) -> Result<Vec<Candidate>> {
+        let next: Vec<Candidate> = scan.drain(..count.min(scan.len())).collect();
+        *self.given.borrow_mut().last_mut().unwrap() += next.len();
+        Ok(next)
+    }
+
+    fn read(&self, candidates: Vec<Candidate>) -> Result<Vec<Candidate>> {
+        self.read.set(self.read.get() + candidates.len());
+        let mut readable: Vec<Candidate> = self.all().split_off(self.hidden);
+        readable.retain(|candidate| candidate.row.as_ref().is_some_and(|row| row.content != self.unreadable));
+        let head = |id| Some(readable.iter().find(|candidate| candidate.chunk_id == id)?.head.clone());
+        Ok(candidates
+            .into_iter()
+            .filter_map(|candidate| Some(Candidate { head: head(candidate.chunk_id)?, ..candidate }))
+            .collect())
+    }
+}
+
+#[test]
+fn the_first_scan_that_gives_enough_is_the_last() {
+    let fake = Fake { texts: vec!["a", "b", "c"], ..Fake::default() };
+    assert_eq!(fake.answer(2, 0.0, true), (vec![1.0, 0.99], "index 2".into()));
+}
+
+#[test]
+fn what_the_index_misses_an_exact_scan_finds() {
+    let fake = Fake { texts: vec!["a", "b", "c"], missed: 2, ..Fake::default() };
+    assert_eq!(fake.answer(2, 0.0, false), (vec![1.0, 0.99], "index 1, exact 2 of 2".into()));
+}
+
+#[test]
+fn where_texts_repeat_one_scan_goes_on() {
+    let fake = Fake { texts: vec!["a", "a", "a", "b"], ..Fake::default() };
+    // All rows come back, and only different texts were counted.
+    assert_eq!(fake.answer(2, 0.0, true), (vec![1.0, 0.99, 0.98, 0.97], "index 4".into()));
+    let many = Fake { texts: [vec!["a"; 90], vec!["b", "c"]].concat(), ..Fake::default() };
+    let (scores, scans) = many.answer(2, 0.0, true);
+    assert_eq!((scores.len(), scans.as_str()), (91, "index 92"));
+    // The index has 100,000 vectors: it gives so many at most, and then all texts are told apart.
+    let most = super::plan::most_given(2, Some(100_000));
+    let endless = Fake { texts: [vec!["a"; most], vec!["b"]].concat(), ..Fake::default() };
+    let (scores, scans) = endless.answer(2, f64::NEG_INFINITY, true);
+    assert_eq!((scores.len(), scans), (2, format!("index {most}, distinct 2")));
+}
+
+#[test]
+fn a_scan_goes_on_where_more_is_wanted_later() {
+    let texts: Vec<&str> = vec!["a", "a", "b", "c", "d", "e", "e", "f"];
+    let (fake, journal) = (Fake { texts, ..Fake::default() }, Journal::closed());
+    let mut nearest = Nearest::new(&fake, None, &journal);
+    let mut find = |top_k, dedupe| nearest.find(&bounds(top_k, 0.0, dedupe)).unwrap().len();
+    assert_eq!((find(2, false), find(2, true), find(3, true)), (2, 3, 4));
+    assert_eq!((find(9, true), fake.scans().split(',').next()), (8, Some("index 8")));
+    assert!(fake.scans().starts_with("index 8, exact"), "all were found, and the index may have missed some");
+}
+
+#[test]
+fn ranks_count_what_the_caller_may_read() {
+    let (fake, journal) =
+        (Fake { texts: vec!["a", "b", "c"], hidden: 1, ..Fake::default() }, Journal::closed());
+    let found = Nearest::new(&fake, None, &journal).find(&bounds(2, 0.0, true)).unwrap();
+    let ranks: Vec<usize> = found.iter().filter_map(|candidate| Some(candidate.dense?.rank)).collect();
+    assert_eq!((test_scores(&found), ranks, fake.scans()), (vec![0.99, 0.98], vec![1, 2], "index 3".into()));
+}
+
+#[test]
+fn a_selective_filter_is_scanned_exactly_and_one_that_keeps_nothing_not_at_all() {
+    let selective =
+        Fake { texts: vec!["a", "b"], kept: Some(Kept::Exactly(2)), missed: 2, ..Fake::default() };
+    assert_eq!(selective.answer(5, 0.0, true), (vec![1.0, 0.99], "exact 2 of 36".into()));
+    let copies = Fake { texts: vec!["a", "a", "b"], kept: Some(Kept::Exactly(3)), ..Fake::default() };
+    assert_eq!(copies.answer(2, 0.0, true), (vec![1.0, 0.99, 0.98], "exact 3 of 24".into()));
+    let wide = Fake { texts: vec!["a"], kept: Some(Kept::About(50_000)), ..Fake::default() };
+    assert_eq!(wide.answer(1, 0.0, true), (vec![1.0], "index 1".into()));
+    let empty = Fake { texts: vec!["a"], kept: Some(Kept::Exactly(0)), ..Fake::default() };
+    assert_eq!(empty.answer(1, 0.0, true), (vec![], String::new()));
+}
+
+#[test]
+fn an_index_scan_that_finds_too_few_is_followed_by_the_exact_one_at_once() {
+    let kept = Some(Kept::About(50_000));
+    let far = Fake { texts: vec!["a", "b", "c", "d"], kept, missed: 3, ..Fake::default() };
+    assert_eq!(far.answer(2, 0.0, true), (vec![1.0, 0.99], "index 1, exact 2 of 24".into()));
+}
+
+#[test]
+fn rows_that_the_caller_may_not_read_are_made_up_for() {
+    let fake = Fake { texts: vec!["a", "b", "c", "d", "e", "f"], hidden: 5, ..Fake::default() };
+    assert_eq!(fake.answer(1, 0.0, false), (vec![0.95], "index 6".into()));
+    // Where the index gives no more, all are compared, further each time.
+    let missed = Fake { missed: 6, ..fake };
+    missed.steps.borrow_mut().clear();
+    missed.given.borrow_mut().clear();
+    let further = "index 0, exact 1 of 1, exact 2 of 2, exact 4 of 4, exact 6 of 8";
+    assert_eq!(missed.answer(1, 0.0, false), (vec![0.95], further.into()));
+    // Where nothing is readable, it ends when all has been seen.
+    let none = Fake { texts: vec!["a", "b", "c"], hidden: 3, ..Fake::default() };
+    assert_eq!(
+        none.answer(1, 0.0, false),
+        (vec![], "index 3, exact 1 of 1, exact 2 of 2, exact 3 of 4".into())
+    );
+}
+
+#[test]
+fn a_hidden_row_is_made_up_for_though_copies_of_one_text_come_before_it() {
+    let texts = [vec!["a"; 30], vec!["hidden", "b"]].concat();
+    let fake = Fake { texts, unreadable: "hidden", missed: 32, ..Fake::default() };
+    let (scores, scans) = fake.answer(2, 0.0, true);
+    assert_eq!(scores.last(), Some(&0.69));
+    let further = "exact 4 of 4, exact 8 of 8, exact 16 of 16, exact 32 of 32";
+    assert_eq!(scans, format!("index 0, exact 24 of 24, distinct 2, {further}"));
+}
+
+#[test]
+fn nothing_more_is_looked_for_below_the_least_score() {
+    let fake = Fake { texts: vec!["a", "a", "a"], ..Fake::default() };
+    assert_eq!(fake.answer(2, 0.995, true), (vec![1.0, 0.99], "index 3".into()));
+    assert_eq!(fake.read.get(), 2, "what has less than that is not read");
+}
+
+#[test]
+fn few_rows_above_the_least_score_are_believed_after_a_look_that_goes_further() {
+    let names: Vec<String> = (0..300).map(|i| format!("t{i}")).collect();
+    let texts: Vec<&'static str> = names.into_iter().map(|name| &*name.leak()).collect();
+    // The index has 100,000 vectors, and is asked with an ef_search of 48 first.
+    let poor = || Fake { texts: texts.clone(), missed: 3, misses_none_with: Some(4 * 48), ..Fake::default() };
+    let fake = poor();
+    let (scores, scans) = fake.answer(3, 0.965, false);
+    assert_eq!((&scores[..3], scans), (&[1.0, 0.99, 0.98][..], "index 192".into()));
+    assert_eq!(fake.read.get(), 6, "of what is looked through for that only what qualifies is read");
+    // Under a filter the index is searched in one pass, so a further look is another scan.
+    let kept = Some(Kept::About(90_000));
+    let filtered = Fake { kept, ..poor() };
+    let (scores, scans) = filtered.answer(3, 0.965, false);
+    assert_eq!((&scores[..3], scans), (&[1.0, 0.99, 0.98][..], "index 3, index 3".into()));
+    assert!(matches!(filtered.steps.borrow()[1].scan, Scan::Index { ef_search: 192, .. }));
+    // Enough qualify: one look is enough.
+    let good = Fake { texts: texts.clone(), ..Fake::default() };
+    assert_eq!(good.answer(3, 0.975, false), (vec![1.0, 0.99, 0.98], "index 3".into()));
+    // Few do, whatever is looked at: no exact scan is made for that.
+    let few = Fake { texts, ..Fake::default() };
+    assert_eq!(few.answer(3, 0.985, false), (vec![1.0, 0.99, 0.98], "index 192".into()));
+}
+
+#[test]
+fn a_fault_of_the_store_ends_it() {
+    struct Broken;
+    impl Vectors for Broken {
+        type Scan = ();
+        fn indexed(&self) -> Result<Option<usize>> {
+            Ok(None)
+        }
+        fn kept(&self, _: usize) -> Result<Option<Kept>> {
+            Ok(None)
+        }
+        fn open(&self, _: Step) -> Result<()> {
+            Ok(())
+        }
+        fn next(&self, _: &mut (), _: usize) -> Result<Vec<Candidate>> {
+            Err(Error::Internal("it is broken".into()))
+        }
+        fn read(&self, _: Vec<Candidate>) -> Result<Vec<Candidate>> {
+            Ok(vec![])
+        }
+    }
+    let journal = Journal::closed();
+    assert!(Nearest::new(Broken, None, &journal).find(&bounds(1, 0.0, true)).is_err());
+}
+
+/// Texts ranked by words, of which those named "gone" are left out, and how many were looked at each time.
+struct Ranked {
+    all: Vec<Candidate>,
+    looks: Vec<usize>,
+}
+
+impl Words for &mut Ranked {
+    fn further(&mut self, count: usize) -> Result<(Vec<Candidate>, bool)> {
+        self.looks.push(count);
+        let mut next: Vec<Candidate> = self.all.drain(..count.min(self.all.len())).collect();
+        next.retain(|candidate| candidate.row.as_ref().is_some_and(|row| row.content != "gone"));
+        Ok((next, self.all.is_empty()))
+    }
+}
+
+/// Asks by keyword of texts: the scores found, and how many were looked at each time.
+fn by_keyword(texts: &[&'static str], top_k: usize, dedupe: bool) -> (Vec<f64>, Vec<usize>) {
+    let all = Fake { texts: texts.to_vec(), ..Fake::default() }.all();
+    let (mut ranked, journal) = (Ranked { all, looks: vec![] }, Journal::closed());
+    let found = Best::new(&mut ranked, &journal).find(&bounds(top_k, 0.0, dedupe)).unwrap();
+    (test_scores(&found), ranked.looks)
+}
+
+#[test]
+fn by_keyword_copies_of_one_text_are_looked_beyond() {
+    assert_eq!(by_keyword(&[], 5, false), (vec![], vec![5]));
+    assert_eq!(by_keyword(&[], 5, true), (vec![], vec![5]));
+    let many = [vec!["a"; 50], vec!["b"]].concat();
+    let (scores, looks) = by_keyword(&many, 2, true);
+    assert_eq!((scores.len(), scores.last(), looks), (51, Some(&0.5), vec![2, 8, 8, 9, 13, 20]));
+}
+
+#[test]
+fn by_keyword_what_is_left_out_is_made_up_for() {
+    let texts = ["gone", "gone", "gone", "a", "gone", "b", "c"];
+    assert_eq!(by_keyword(&texts, 2, false), (vec![0.97, 0.95], vec![2, 8]));
+    assert_eq!(by_keyword(&["gone", "gone"], 2, false), (vec![], vec![2]));
+}
+
+#[test]
+fn by_keyword_more_can_be_wanted_later() {
+    let all = Fake { texts: vec!["a", "b", "c", "d"], ..Fake::default() }.all();
+    let (mut ranked, journal) = (Ranked { all, looks: vec![] }, Journal::closed());
+    let mut best = Best::new(&mut ranked, &journal);
+    let mut find = |top_k| best.find(&bounds(top_k, 0.0, true)).unwrap().len();
+    assert_eq!((find(1), find(3), find(9)), (1, 3, 4));
+}

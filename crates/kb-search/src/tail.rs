@@ -1,0 +1,394 @@
+//! Vectors that have no index yet, rounded to 4 bits a number and packed one behind the other: a question is compared with all of them
+//! at a fraction of the cost of reading them whole. What is rounded says how near a vector can be at most, so that the few that may
+//! be among the nearest are known and compared exactly. Pure.
+//!
+//! Vectors are turned by a rotation before they are rounded, as RaBitQ has it (Gao and Long, "RaBitQ: Quantizing High-Dimensional
+//! Vectors with a Theoretical Error Bound for Approximate Nearest Neighbor Search", 2024): the part of a rounded vector that is at
+//! right angles to the vector then lies in no direction in particular, and its product with a question is as likely to be
+//! larger than [`SURE`] standard deviations as with a direction taken at random: three times in ten million. That is how seldom
+//! a vector is nearer than is said here. To go on in the order of the bounds until the next one is farther than what was found is the
+//! threshold algorithm of Fagin, Lotem and Naor ("Optimal aggregation algorithms for middleware", 2003).
+
+use kb_kernels::ahead::Ahead;
+use kb_kernels::rotation::Rotation;
+use kb_kernels::rounded;
+use kb_kernels::rounded::{MIDDLE, MOST_WEIGHT, Rounded, Width};
+use kb_types::Metric;
+use kb_types::vector_db::Element;
+use uuid::Uuid;
+
+/// Bytes of an entry behind its numbers: the vector's length, what [`Rounded`] says, and the chunk's id.
+const REST: usize = 4 + 4 + 4 + 16;
+/// Bytes of a block at most, unless an entry is larger: it fits a page of a table.
+const BLOCK: usize = 8000;
+/// What computing in 32 bits, here and in pgvector, may add to a cosine.
+const TOLERANCE: f64 = 2e-5;
+
+/// Standard deviations of what rounding misses that count as all of it.
+const SURE: f64 = 5.0;
+
+/// Bytes that a vector takes.
+pub fn entry_size(dimension: usize) -> usize {
+    rounded::size(dimension) + REST
+}
+
+/// Vectors that fit a block.
+pub fn block_size(dimension: usize) -> usize {
+    (BLOCK / entry_size(dimension)).max(1)
+}
+
+/// Bytes that are compared in some milliseconds: packed, and as they are, where each vector is looked up.
+const QUICK: usize = 64 << 20;
+const QUICK_UNPACKED: usize = 16 << 20;
+
+/// Vectors without an index at most, about: so many are compared in some milliseconds, packed or as they are.
+pub fn most_rows(dimension: usize, is_packed: bool) -> u64 {
+    let rows = match is_packed {
+        true => QUICK / entry_size(dimension),
+        false => QUICK_UNPACKED / (size_of::<f32>() * dimension.max(1)),
+    };
+    rows as u64
+}
+
+/// The direction of a vector as a table's elements hold it, turned, and its length. None: it has no direction, or numbers that are none.
+fn direction(vector: &[f32], element: Element, rotation: &Rotation) -> (Option<Vec<f32>>, f64) {
+    let mut direction: Vec<f32> = match element {
+        Element::Vector => vector.to_vec(),
+        Element::Halfvec => vector.iter().map(|number| element.held(*number)).collect(),
+    };
+    // Several sums at once: each waits for its last addition.
+    let mut sums = [0f64; 8];
+    let (eights, rest) = direction.as_chunks::<8>();
+    for eight in eights {
+        sums.iter_mut().zip(eight).for_each(|(sum, number)| *sum += f64::from(*number) * f64::from(*number));
+    }
+    sums.iter_mut().zip(rest).for_each(|(sum, number)| *sum += f64::from(*number) * f64::from(*number));
+    let length = sums.iter().sum::<f64>().sqrt();
+    if !length.is_normal() {
+        return (None, length);
+    }
+    let inverse = 1.0 / length;
+    direction.iter_mut().for_each(|number| *number = (f64::from(*number) * inverse) as f32);
+    rotation.turn(&mut direction);
+    (Some(direction), length)
+}
+
+/// Packs vectors of a dimension.
+pub struct Packer {
+    rotation: Rotation,
+    element: Element,
+    width: Width,
+}
+
+impl Packer {
+    pub fn new(dimension: usize, element: Element) -> Packer {
+        Packer { rotation: Rotation::new(dimension), element, width: Width::best() }
+    }
+
+    /// Appends a chunk's vector to a block of those of its dimension.
+    ///
+    /// Panics where it has another one.
+    pub fn pack(&self, block: &mut Vec<u8>, chunk_id: Uuid, vector: &[f32]) {
+        // One without a direction is always compared.
+        let unknown = Rounded { factor: 0.0, missed: f32::INFINITY };
+        let (direction, length) = direction(vector, self.element, &self.rotation);
+        let rounded = match direction {
+            Some(direction) => self.width.round(&direction, block),
+            None => {
+                block.resize(block.len() + rounded::size(vector.len()), 0);
+                unknown
+            }
+        };
+        let rounded = if rounded.factor.is_normal() { rounded } else { unknown };
+        for number in [length as f32, rounded.factor, rounded.missed] {
+            block.extend(number.to_le_bytes());
+        }
+        block.extend(chunk_id.as_bytes());
+    }
+}
+
+/// A question's vector, to be compared with what is packed.
+pub struct Question {
+    dimension: usize,
+    /// Of its direction, turned, the numbers of the lower and of the upper bits; and the sum of all.
+    weights: [Vec<i8>; 2],
+    sum: i32,
+    /// The number that a weight of 1 is, and how far what is rounded is from the direction.
+    scale: f64,
+    error: f64,
+    length: f64,
+    metric: Metric,
+    width: Width,
+}
+
+impl Question {
+    /// As a table's elements hold it.
+    pub fn new(vector: &[f32], metric: Metric, element: Element) -> Question {
+        let dimension = vector.len();
+        let (direction, length) = direction(vector, element, &Rotation::new(dimension));
+        // Without one every cosine is 0, as nothing is known of it.
+        let direction = direction.unwrap_or_else(|| vec![0.0; dimension]);
+        let largest = direction.iter().fold(0f32, |largest, number| largest.max(number.abs()));
+        let scale = if largest.is_normal() { largest / MOST_WEIGHT } else { 1.0 };
+        let mut numbers: Vec<i8> = direction.iter().map(|number| (number / scale).round() as i8).collect();
+        let missed = direction
+            .iter()
+            .zip(&numbers)
+            .map(|(number, weight)| (f64::from(*number) - f64::from(*weight) * f64::from(scale)).powi(2));
+        let error = missed.sum::<f64>().sqrt();
+        let sum = numbers.iter().map(|weight| i32::from(*weight)).sum();
+        let mut upper = numbers.split_off(rounded::size(dimension));
+        upper.resize(numbers.len(), 0);
+        let (scale, weights, width) = (f64::from(scale), [numbers, upper], Width::best());
+        Question { dimension, weights, sum, scale, error, length, metric, width }
+    }
+
+    /// The largest part of a product of two vectors, of which one lies in no direction in particular, that counts.
+    fn sure(&self) -> f64 {
+        (SURE / (self.dimension as f64).sqrt()).min(1.0)
+    }
+
+    /// How far away a vector is at least whose cosine to the question is at most this, as pgvector's operator says it; what cannot be
+    /// computed may be anywhere.
+    fn bound(&self, cosine: f64, length: f64) -> f64 {
+        let bound = match self.metric {
+            Metric::Cosine => 1.0 - cosine,
+            Metric::Ip => -self.length * length * cosine,
+            Metric::L2 => {
+                let squares = self.length * self.length + length * length;
+                let square = squares * (1.0 - TOLERANCE) - 2.0 * self.length * length * cosine;
+                if square < 0.0 { 0.0 } else { square.sqrt() }
+            }
+        };
+        if bound.is_finite() { bound } else { f64::NEG_INFINITY }
+    }
+}
+
+/// The chunks whose vectors may be nearest to a question.
+pub struct Nearest<'a> {
+    question: &'a Question,
+    /// So many are kept, or twice as many.
+    most: usize,
+    kept: Vec<(f64, Uuid)>,
+    /// One of those that were left out is nowhere nearer.
+    left_out: f64,
+    sums: Vec<i32>,
+}
+
+impl<'a> Nearest<'a> {
+    pub fn new(question: &'a Question, most: usize) -> Nearest<'a> {
+        Nearest { question, most: most.max(1), kept: Vec::new(), left_out: f64::INFINITY, sums: Vec::new() }
+    }
+
+    /// Compares the question with all of a block, before what is read `next`; one of vectors of another dimension has nothing to be
+    /// compared.
+    pub fn add(&mut self, block: &[u8], next: Ahead) {
+        let Question { dimension, weights, scale, error, width, .. } = self.question;
+        let (size, sure) = (entry_size(*dimension), self.question.sure());
+        self.sums.clear();
+        width.products(block, size, [&weights[0], &weights[1]], next, &mut self.sums);
+        for (entry, sum) in block.chunks_exact(size).zip(&self.sums) {
+            let Some((numbers, id)) = entry[rounded::size(*dimension)..].split_first_chunk::<12>() else {
+                continue;
+            };
+            let number = |at: usize| {
+                f32::from_le_bytes([numbers[at], numbers[at + 1], numbers[at + 2], numbers[at + 3]])
+            };
+            let [length, factor, missed] = [number(0), number(4), number(8)].map(f64::from);
+            let product = f64::from(2 * sum - MIDDLE * self.question.sum) * scale * factor;
+            let cosine = product + sure * (missed + error * (1.0 + missed)) + TOLERANCE;
+            let bound = self.question.bound(cosine, length);
+            if bound < self.left_out
+                && let Ok(id) = Uuid::from_slice(id)
+            {
+                self.kept.push((bound, id));
+            }
+        }
+        if self.kept.len() >= 2 * self.most {
+            self.kept.select_nth_unstable_by(self.most, |(a, _), (b, _)| a.total_cmp(b));
+            self.left_out = self.kept[self.most].0;
+            self.kept.truncate(self.most);
+        }
+    }
+
+    /// Those that may be nearest, with how far away they are at least, in that order; and how far away all others are at least.
+    pub fn sorted(mut self) -> (Vec<(f64, Uuid)>, f64) {
+        self.kept.sort_unstable_by(|(a, _), (b, _)| a.total_cmp(b));
+        (self.kept, self.left_out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers in -1..1.
+    fn random(seed: u64) -> impl FnMut() -> f32 {
+        let mut state = seed;
+        move || {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 40) as f32 / (1 << 23) as f32 - 1.0
+        }
+    }
+
+    /// As pgvector computes it.
+    fn distance(metric: Metric, element: Element, a: &[f32], b: &[f32]) -> f64 {
+        let held = |v: &[f32]| v.iter().map(|x| f64::from(element.held(*x))).collect::<Vec<f64>>();
+        let (a, b) = (held(a), held(b));
+        let product = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+        match metric {
+            Metric::Cosine => 1.0 - product(&a, &b) / (product(&a, &a) * product(&b, &b)).sqrt(),
+            Metric::Ip => -product(&a, &b),
+            Metric::L2 => a.iter().zip(&b).map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt(),
+        }
+    }
+
+    #[test]
+    fn a_vector_is_nowhere_nearer_than_what_is_rounded_says_and_not_much_farther() {
+        for metric in [Metric::Cosine, Metric::L2, Metric::Ip] {
+            for element in [Element::Vector, Element::Halfvec] {
+                for dimension in [1, 2, 7, 16, 33, 384, 1500] {
+                    let mut number = random(dimension as u64);
+                    let question: Vec<f32> = (0..dimension).map(|_| number() * 3.0).collect();
+                    let vectors: Vec<Vec<f32>> = (0..100)
+                        .map(|i| {
+                            // The question itself, its opposite, some with a few numbers only, and of very different lengths.
+                            let size = 10f32.powi(i % 7 - 3);
+                            match i {
+                                0 => question.clone(),
+                                1 => question.iter().map(|x| -x).collect(),
+                                _ => (0..dimension)
+                                    .map(|n| if i % 3 == 0 && n % 5 > 0 { 0.0 } else { number() * size })
+                                    .collect(),
+                            }
+                        })
+                        .collect();
+                    let (mut block, packer) = (Vec::new(), Packer::new(dimension, element));
+                    for (i, vector) in vectors.iter().enumerate() {
+                        packer.pack(&mut block, Uuid::from_u128(i as u128), vector);
+                    }
+                    assert_eq!(block.len(), 100 * entry_size(dimension));
+                    let asked = Question::new(&question, metric, element);
+                    let mut nearest = Nearest::new(&asked, 100);
+                    nearest.add(&block, Ahead::nothing());
+                    let (found, left_out) = nearest.sorted();
+                    assert!(found.len() == 100 && left_out == f64::INFINITY);
+                    assert!(found.is_sorted_by(|(a, _), (b, _)| a <= b));
+                    for (bound, id) in found {
+                        let vector = &vectors[id.as_u128() as usize];
+                        let distance = distance(metric, element, &question, vector);
+                        assert!(
+                            bound <= distance,
+                            "{metric:?}, {dimension}: {bound} is more than {distance}"
+                        );
+                        let length = |v: &[f32]| v.iter().map(|x| f64::from(x * x)).sum::<f64>().sqrt();
+                        let (a, b) = (length(&question), length(vector));
+                        let (far, most) = match metric {
+                            Metric::Cosine => (distance - bound, 1.0),
+                            Metric::Ip => (distance - bound, a * b),
+                            Metric::L2 => (distance.powi(2) - bound.powi(2), 2.0 * (a * a + b * b)),
+                        };
+                        // Of few numbers little is known.
+                        let most = most * if dimension < 300 { 0.6 } else { 0.06 };
+                        assert!(far <= most, "{metric:?}, {dimension}: {bound} for {distance}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn of_many_vectors_in_which_numbers_follow_each_other_none_is_nearer_than_is_said() {
+        for dimension in [26, 64, 255, 384] {
+            let mut number = random(dimension as u64);
+            let packer = Packer::new(dimension, Element::Vector);
+            let mut close = 0;
+            for round in 0..40 {
+                // The question, one number, all the same, both signs, a slope, a wave; and near to these.
+                let kinds: [&dyn Fn(usize) -> f32; 6] = [
+                    &|_| 0.0,
+                    &|i| if i == round { 9.0 } else { 0.0 },
+                    &|_| 1.0,
+                    &|i| if i % 2 == 0 { 1.0 } else { -1.0 },
+                    &|i| i as f32,
+                    &|i| (i as f32 * 0.3).sin(),
+                ];
+                let question: Vec<f32> = (0..dimension).map(|i| number() + kinds[round % 6](i)).collect();
+                let asked = Question::new(&question, Metric::Cosine, Element::Vector);
+                let (mut block, mut all) = (Vec::new(), Vec::new());
+                for i in 0..600 {
+                    let (kind, share) = (kinds[i % 6], (i / 6) as f32 / 50.0);
+                    let vector: Vec<f32> = question
+                        .iter()
+                        .enumerate()
+                        .map(|(i, x)| x * share + kind(i) + number() * 0.2)
+                        .collect();
+                    packer.pack(&mut block, Uuid::from_u128(i as u128), &vector);
+                    all.push(distance(Metric::Cosine, Element::Vector, &question, &vector));
+                }
+                let mut nearest = Nearest::new(&asked, 600);
+                nearest.add(&block, Ahead::nothing());
+                let (found, _) = nearest.sorted();
+                for (bound, id) in found {
+                    let distance = all[id.as_u128() as usize];
+                    assert!(bound <= distance, "{dimension}, {round}: {bound} is more than {distance}");
+                    close += usize::from(distance - bound < 0.05);
+                }
+            }
+            assert!(dimension < 300 || close > 20_000, "only {close}");
+        }
+    }
+
+    #[test]
+    fn the_nearest_are_kept_however_many_come_and_what_is_left_out_is_not_nearer() {
+        let mut number = random(3);
+        let question: Vec<f32> = (0..20).map(|_| number()).collect();
+        let asked = Question::new(&question, Metric::Cosine, Element::Vector);
+        let mut nearest = Nearest::new(&asked, 30);
+        let mut all = Vec::new();
+        let packer = Packer::new(20, Element::Vector);
+        for i in 0..100u128 {
+            let mut block = Vec::new();
+            for j in 0..20 {
+                let vector: Vec<f32> = (0..20).map(|_| number()).collect();
+                let id = Uuid::from_u128(i * 20 + j);
+                packer.pack(&mut block, id, &vector);
+                all.push((distance(Metric::Cosine, Element::Vector, &question, &vector), id));
+            }
+            nearest.add(&block, Ahead::nothing());
+        }
+        all.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+        let (found, left_out) = nearest.sorted();
+        assert!((30..60).contains(&found.len()));
+        for (distance, id) in all {
+            assert!(distance >= left_out || found.iter().any(|(_, other)| *other == id));
+        }
+    }
+
+    #[test]
+    fn what_has_no_direction_or_no_numbers_is_always_compared() {
+        for metric in [Metric::Cosine, Metric::L2, Metric::Ip] {
+            let asked = Question::new(&[1.0, -2.0, 0.5], metric, Element::Vector);
+            let mut nearest = Nearest::new(&asked, 100);
+            let (mut block, packer) = (Vec::new(), Packer::new(3, Element::Vector));
+            for odd in [[0.0; 3], [f32::NAN; 3], [f32::INFINITY, 0.0, 1.0], [1e-42, 0.0, 1e-45], [3e38; 3]] {
+                packer.pack(&mut block, Uuid::nil(), &odd);
+            }
+            nearest.add(&block, Ahead::nothing());
+            let (found, _) = nearest.sorted();
+            let odd = found.iter().filter(|(bound, _)| *bound <= 0.0).count();
+            assert!(found.len() == 5 && odd >= 3, "{metric:?}: {found:?}");
+            // A question without a direction: by length, or all.
+            let asked = Question::new(&[0.0; 3], metric, Element::Vector);
+            let mut nearest = Nearest::new(&asked, 100);
+            nearest.add(&block, Ahead::nothing());
+            assert!(nearest.sorted().0.iter().all(|(bound, _)| *bound <= 6e38));
+        }
+        // A block of other vectors, or a torn one.
+        let asked = Question::new(&[1.0; 3], Metric::L2, Element::Vector);
+        let mut nearest = Nearest::new(&asked, 100);
+        nearest.add(&[1; 7], Ahead::nothing());
+        nearest.add(&[], Ahead::nothing());
+        assert_eq!(nearest.sorted(), (vec![], f64::INFINITY));
+    }
+}

@@ -1,0 +1,225 @@
+//! What models say of a document's text while it is cut: how far neighbouring sentences are apart, and the sentence that says
+//! what a chunk is about. Each answer is known by a hash of what was asked, so that an edit asks only for what it changed.
+
+use kb_types::Llm;
+use kb_types::Prompt;
+use kb_types::error::{Error, Result};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashMap};
+
+/// Beginning of the BLAKE3 hash of what was asked, and of whom.
+pub type Key = u128;
+
+/// Answers by what was asked.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Answers {
+    distances: BTreeMap<Key, f32>,
+    sentences: BTreeMap<Key, String>,
+}
+
+impl Answers {
+    /// As [`Answers::encode`] has it; what cannot be read is asked again.
+    pub fn decode(stored: &[u8]) -> Answers {
+        rmp_serde::from_slice(stored).unwrap_or_default()
+    }
+
+    /// Nothing: None.
+    pub fn encode(&self) -> Result<Option<Vec<u8>>> {
+        if self.distances.is_empty() && self.sentences.is_empty() {
+            return Ok(None);
+        }
+        let encoded =
+            rmp_serde::to_vec(self).map_err(|e| Error::Internal(format!("answers of models: {e}")))?;
+        Ok(Some(encoded))
+    }
+
+    pub fn add_distance(&mut self, key: Key, distance: f32) {
+        self.distances.insert(key, distance);
+    }
+
+    pub fn add_sentence(&mut self, key: Key, sentence: String) {
+        self.sentences.insert(key, sentence);
+    }
+}
+
+/// Neighbouring sentences whose distances are wanted.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Run {
+    pub build_no: i64,
+    /// Of the build's embedder.
+    pub fingerprint: i64,
+    pub sentences: Vec<String>,
+}
+
+/// A sentence that is wanted of a chat model.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ask {
+    pub build_no: i64,
+    pub key: Key,
+    pub prompt: Prompt,
+}
+
+/// What is known of a document while it is cut, what of it was used, and what else is wanted.
+#[derive(Debug, Clone, Default)]
+pub struct Consulted {
+    pub known: Answers,
+    pub used: Answers,
+    pub runs: Vec<Run>,
+    pub asks: Vec<Ask>,
+    /// By build, why its models do not answer.
+    refused: HashMap<i64, Error>,
+}
+
+impl Consulted {
+    pub fn new(known: Answers) -> Consulted {
+        Consulted { known, ..Consulted::default() }
+    }
+
+    /// Begins to cut once more.
+    pub fn begin(&mut self) {
+        (self.runs, self.asks, self.used) = (Vec::new(), Vec::new(), Answers::default());
+    }
+
+    /// A build's models do not answer: what it wants is this error from now on.
+    pub fn refuse(&mut self, build_no: i64, error: Error) {
+        self.refused.entry(build_no).or_insert(error);
+    }
+
+    fn check(&self, build_no: i64) -> Result<()> {
+        self.refused.get(&build_no).map_or(Ok(()), |error| Err(error.clone()))
+    }
+
+    pub fn is_complete(&self) -> bool {
+        self.runs.is_empty() && self.asks.is_empty()
+    }
+
+    /// How far each of the sentences is from the next one; None: that is wanted now. Errors: see [`Consulted::refuse`].
+    pub fn distances(
+        &mut self,
+        build_no: i64,
+        fingerprint: i64,
+        sentences: &[&str],
+    ) -> Result<Option<Vec<f32>>> {
+        let mut found = Vec::with_capacity(sentences.len().saturating_sub(1));
+        let mut run: Vec<String> = Vec::new();
+        for pair in sentences.windows(2) {
+            let &[first, second] = pair else { continue };
+            let key = pair_key(fingerprint, first, second);
+            match self.known.distances.get(&key) {
+                Some(distance) => {
+                    self.used.add_distance(key, *distance);
+                    found.push(*distance);
+                    self.end_run(build_no, fingerprint, &mut run);
+                }
+                None => {
+                    if run.is_empty() {
+                        run.push(first.to_string());
+                    }
+                    run.push(second.to_string());
+                }
+            }
+        }
+        self.end_run(build_no, fingerprint, &mut run);
+        if found.len() + 1 >= sentences.len() {
+            return Ok(Some(found));
+        }
+        self.check(build_no).map(|()| None)
+    }
+
+    fn end_run(&mut self, build_no: i64, fingerprint: i64, run: &mut Vec<String>) {
+        if !run.is_empty() {
+            self.runs.push(Run { build_no, fingerprint, sentences: std::mem::take(run) });
+        }
+    }
+
+    /// What a chat model says to a prompt; None: that is wanted now. Errors: see [`Consulted::refuse`].
+    pub fn sentence(&mut self, build_no: i64, llm: &Llm, prompt: Prompt) -> Result<Option<String>> {
+        let key = prompt_key(llm, &prompt);
+        match self.known.sentences.get(&key) {
+            Some(sentence) => {
+                self.used.add_sentence(key, sentence.clone());
+                Ok(Some(sentence.clone()))
+            }
+            None => {
+                self.check(build_no)?;
+                self.asks.push(Ask { build_no, key, prompt });
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// Of two sentences that follow each other, for an embedder.
+pub fn pair_key(fingerprint: i64, first: &str, second: &str) -> Key {
+    key(&[&fingerprint.to_le_bytes(), first.as_bytes(), second.as_bytes()])
+}
+
+fn prompt_key(llm: &Llm, prompt: &Prompt) -> Key {
+    let Llm { provider, model, base_url, config, .. } = llm;
+    let settings = format!("{:?}", (config.temperature_millis, config.max_output_tokens));
+    let url = base_url.as_deref().unwrap_or_default();
+    let parts = [provider, model, url, &settings, &prompt.system, &prompt.user];
+    key(&parts.map(str::as_bytes))
+}
+
+fn key(parts: &[&[u8]]) -> Key {
+    let mut hasher = blake3::Hasher::new();
+    for part in parts {
+        hasher.update(&(part.len() as u64).to_le_bytes());
+        hasher.update(part);
+    }
+    let mut key = [0; 16];
+    key.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+    Key::from_le_bytes(key)
+}
+
+/// How far two vectors are apart: 1 less their cosine. Of a vector without a direction: 1.
+pub fn distance(first: &[f32], second: &[f32]) -> f32 {
+    let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
+    let lengths = (dot(first, first) * dot(second, second)).sqrt();
+    if lengths > 0.0 { (1.0 - dot(first, second) / lengths) as f32 } else { 1.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_pairs_that_are_not_known_are_wanted_and_only_used_ones_are_kept() {
+        let mut consulted = Consulted::default();
+        assert_eq!(consulted.distances(3, 7, &["a", "b", "c"]).unwrap(), None);
+        assert_eq!(consulted.runs[0].sentences, ["a", "b", "c"]);
+        assert!(!consulted.is_complete());
+        for (first, second, distance) in [("a", "b", 0.25), ("b", "c", 0.5), ("x", "y", 0.9)] {
+            consulted.known.add_distance(pair_key(7, first, second), distance);
+        }
+        consulted.begin();
+        assert_eq!(consulted.distances(3, 7, &["a", "b", "c"]).unwrap(), Some(vec![0.25, 0.5]));
+        assert!(consulted.is_complete());
+        // What was kept is all that an edit needs of it.
+        let stored = consulted.used.encode().unwrap().unwrap();
+        let mut later = Consulted::new(Answers::decode(&stored));
+        assert_eq!(later.known.distances.len(), 2);
+        assert_eq!(later.distances(3, 7, &["z", "a", "b", "c", "d", "e"]).unwrap(), None);
+        let runs: Vec<String> = later.runs.iter().map(|run| run.sentences.concat()).collect();
+        assert_eq!(runs, ["za", "cde"]);
+        // Another embedder's are others.
+        assert_eq!(later.distances(3, 8, &["a", "b"]).unwrap(), None);
+        assert_eq!(later.distances(3, 8, &["a"]).unwrap(), Some(vec![]));
+        assert_eq!(later.distances(3, 8, &[]).unwrap(), Some(vec![]));
+        // Of one that does not answer only what is known.
+        later.refuse(3, Error::Internal("no".into()));
+        assert!(later.distances(3, 8, &["a", "b"]).is_err() && later.distances(3, 7, &["a", "b"]).is_ok());
+        assert!(later.distances(4, 8, &["a", "b"]).is_ok());
+        assert_eq!(Answers::decode(b"nonsense"), Answers::default());
+        assert_eq!(Answers::default().encode().unwrap(), None);
+    }
+
+    #[test]
+    fn distances_are_those_of_directions() {
+        assert!(distance(&[1.0, 0.0], &[3.0, 0.0]).abs() < 1e-7);
+        assert!((distance(&[1.0, 0.0], &[0.0, 2.0]) - 1.0).abs() < 1e-7);
+        assert!((distance(&[1.0, 0.0], &[-1.0, 0.0]) - 2.0).abs() < 1e-7);
+        assert_eq!(distance(&[0.0, 0.0], &[1.0, 0.0]), 1.0);
+    }
+}

@@ -1,0 +1,13 @@
+//! Headings, blocks, then as recursive: Markdown's own structure first (text-splitter).
+
+use super::recursive::{Cut, collect, config};
+use super::sizer::WindowSizer;
+use crate::chunking::Chunking;
+use kb_types::error::Result;
+use text_splitter::MarkdownSplitter;
+
+/// Cuts one window.
+pub fn cut(window: &str, chunking: &Chunking, sizer: &WindowSizer) -> Result<Cut> {
+    let splitter = MarkdownSplitter::new(config(chunking.size, chunking.overlap, sizer)?);
+    collect(splitter.try_chunk_indices(window), window, sizer)
+}

@@ -1,0 +1,211 @@
+//! Cuts an extracted text into chunks: a file per strategy, the same guarantees for all.
+//!
+//! A chunk is exactly a slice of the text, begins and ends without white space (Markdown keeps
+//! indentation), and never has more than `size` units, whatever the tokeniser does at its edges;
+//! only strategy none, and a single character that is more than `size` tokens, can be larger.
+
+mod containers;
+mod fixed;
+mod markdown;
+mod none;
+mod outline;
+mod recursive;
+mod semantic;
+mod sentences;
+mod size_limit;
+mod sizer;
+pub(super) mod windows;
+
+#[cfg(test)]
+pub(super) mod tests;
+
+pub use outline::Outline;
+
+use crate::chunking::{Chunk, Chunking, Span, Strategy};
+use crate::tokenizer::Tokenizer;
+use kb_types::error::Result;
+use kb_types::marks::Walk;
+use kb_types::{Bounds, Marked};
+use sentences::Sentence;
+use std::ops::Range;
+
+/// A chunk in the making: a byte range, and its tokens where they have been counted.
+#[derive(Debug, Clone)]
+pub(super) struct Piece {
+    pub range: Range<usize>,
+    pub tokens: Option<usize>,
+}
+
+/// Cuts `text`. `marks` say what is where in it; from them chunks get their locators. Strategy semantic, which needs vectors
+/// (see [`semantic_chunk`]), cuts as strategy recursive here.
+/// Errors: [`kb_types::error::Error::Limit`].
+pub fn chunk(
+    text: &str,
+    chunking: &Chunking,
+    tokenizer: &Tokenizer,
+    marks: &[Marked],
+    bounds: &Bounds,
+) -> Result<Vec<Chunk>> {
+    let outline = outline(text, chunking, bounds)?;
+    let pieces = split(text, 0..text.len(), chunking, tokenizer, &outline, bounds)?;
+    finish(text, pieces, tokenizer, marks, bounds)
+}
+
+/// The sentences that strategy semantic compares.
+pub struct Sentences<'a> {
+    text: &'a str,
+    sentences: Vec<Sentence>,
+}
+
+impl<'a> Sentences<'a> {
+    /// Errors: [`kb_types::error::Error::Limit`].
+    pub fn of(
+        text: &'a str,
+        chunking: &Chunking,
+        tokenizer: &Tokenizer,
+        bounds: &Bounds,
+    ) -> Result<Sentences<'a>> {
+        Ok(Sentences { text, sentences: sentences::sentences(text, chunking, tokenizer, bounds)? })
+    }
+
+    /// In order.
+    pub fn texts(&self) -> Vec<&'a str> {
+        self.sentences.iter().map(|sentence| &self.text[sentence.range.clone()]).collect()
+    }
+}
+
+/// Cuts a text by strategy semantic. `distances[i]` is the cosine distance (0 to 2) of sentence i from the next one.
+pub fn semantic_chunk(
+    sentences: &Sentences,
+    distances: &[f32],
+    chunking: &Chunking,
+    tokenizer: &Tokenizer,
+    marks: &[Marked],
+    bounds: &Bounds,
+) -> Result<Vec<Chunk>> {
+    let Sentences { text, sentences } = sentences;
+    let pieces = semantic::pieces(text, sentences, distances, chunking, tokenizer, bounds)?;
+    finish(text, pieces, tokenizer, marks, bounds)
+}
+
+/// The structure of `text`, if the strategy needs it.
+pub(super) fn outline(text: &str, chunking: &Chunking, bounds: &Bounds) -> Result<Outline> {
+    match chunking.strategy == Strategy::Markdown {
+        true => Outline::read(text, bounds),
+        false => Ok(Outline::default()),
+    }
+}
+
+/// Cuts the part `region` (bytes) of `text` as if there were nothing around it. Pieces are in order,
+/// none of them inside another.
+pub(super) fn split(
+    text: &str,
+    region: Range<usize>,
+    chunking: &Chunking,
+    tokenizer: &Tokenizer,
+    outline: &Outline,
+    bounds: &Bounds,
+) -> Result<Vec<Piece>> {
+    let pieces = match chunking.strategy {
+        Strategy::None => {
+            let whole = none::cut(&text[region.clone()]);
+            let range = |r: Range<usize>| region.start + r.start..region.start + r.end;
+            whole.into_iter().map(|r| Piece { range: range(r), tokens: None }).collect()
+        }
+        _ => windows::split(text, region, chunking, tokenizer, outline, bounds)?,
+    };
+    Ok(ordered(size_limit::enforce(text, pieces, chunking, tokenizer, bounds)?))
+}
+
+/// Sorts, and drops pieces inside another one: with overlap, cutting an over-long chunk again can
+/// give a piece that the next chunk has too.
+pub(super) fn ordered(mut pieces: Vec<Piece>) -> Vec<Piece> {
+    pieces.sort_by_key(|p| (p.range.start, std::cmp::Reverse(p.range.end)));
+    let mut end = 0;
+    pieces.retain(|p| {
+        let further = p.range.end > end;
+        end = end.max(p.range.end);
+        further
+    });
+    pieces
+}
+
+/// Makes chunks of pieces: counts what is not counted yet, turns bytes into characters, adds locators.
+pub(super) fn finish(
+    text: &str,
+    pieces: Vec<Piece>,
+    tokenizer: &Tokenizer,
+    marks: &[Marked],
+    bounds: &Bounds,
+) -> Result<Vec<Chunk>> {
+    bounds.check_chunks(pieces.len())?;
+    let mut starts = Characters::new(text);
+    let mut ends = Characters::new(text);
+    let mut walk = Walk::new(marks);
+    let mut chunks = Vec::with_capacity(pieces.len());
+    let mut bytes = 0usize;
+    for piece in pieces {
+        let content = text[piece.range.clone()].to_string();
+        // A chunk may begin with indentation before a heading: it is located by its first printing character.
+        let printing = piece.range.start + content.len() - content.trim_start().len();
+        let locator = walk.locate(printing, piece.range.end);
+        // A long heading is repeated in the locator of every chunk below it.
+        let made = content.len() + locator.size();
+        bytes = bytes.saturating_add(made);
+        bounds.check_bytes(bytes)?;
+        bounds.spend(made)?;
+        chunks.push(Chunk {
+            token_count: match piece.tokens {
+                Some(tokens) => tokens,
+                None => tokenizer.count(&content, bounds)?,
+            },
+            span: Span { start: starts.before(piece.range.start), end: ends.before(piece.range.end) },
+            locator,
+            content,
+            context: None,
+        });
+    }
+    Ok(chunks)
+}
+
+/// The range without white space at its ends; None when there is nothing else.
+pub(super) fn trim(text: &str, range: Range<usize>) -> Option<Range<usize>> {
+    let part = &text[range.clone()];
+    let start = range.start + part.len() - part.trim_start().len();
+    let end = range.start + part.trim_end().len();
+    (start < end).then_some(start..end)
+}
+
+/// Counts the characters before byte offsets that never decrease: one pass over the text in all.
+pub(super) struct Characters<'a> {
+    text: &'a str,
+    byte: usize,
+    characters: usize,
+}
+
+impl<'a> Characters<'a> {
+    pub fn new(text: &'a str) -> Self {
+        Characters { text, byte: 0, characters: 0 }
+    }
+
+    /// Characters before byte `offset`.
+    pub fn before(&mut self, offset: usize) -> usize {
+        self.characters += self.text[self.byte..offset].chars().count();
+        self.byte = offset;
+        self.characters
+    }
+
+    /// The byte offset of character `index`; None after the end. Indices never decrease either.
+    pub fn byte_of(&mut self, index: usize) -> Option<usize> {
+        let ahead = index.checked_sub(self.characters)?;
+        let rest = &self.text[self.byte..];
+        let bytes = match rest.char_indices().nth(ahead) {
+            Some((i, _)) => i,
+            None if rest.chars().count() == ahead => rest.len(),
+            None => return None,
+        };
+        self.byte += bytes;
+        self.characters = index;
+        Some(self.byte)
+    }
+}

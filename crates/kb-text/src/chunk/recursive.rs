@@ -1,0 +1,60 @@
+//! Paragraphs, then lines, sentences, words, characters: the largest that fits (text-splitter).
+
+use super::sizer::WindowSizer;
+use crate::chunking::Chunking;
+use kb_types::error::{Error, Result};
+use std::ops::Range;
+use text_splitter::{ChunkConfig, TextSplitter, TryChunkSizer};
+
+/// What was made of a window.
+#[derive(Debug, Default)]
+pub struct Cut {
+    /// Byte ranges within it.
+    pub ranges: Vec<Range<usize>>,
+    /// Where the rest begins, if it must be cut separately.
+    pub rest: Option<usize>,
+}
+
+/// Cuts one window.
+pub fn cut(window: &str, chunking: &Chunking, sizer: &WindowSizer) -> Result<Cut> {
+    let splitter = TextSplitter::new(config(chunking.size, chunking.overlap, sizer)?);
+    collect(splitter.try_chunk_indices(window), window, sizer)
+}
+
+/// Takes chunks as the splitter makes them, until it makes no more progress.
+pub fn collect<'a>(
+    chunks: impl Iterator<Item = Result<(usize, &'a str)>>,
+    window: &str,
+    sizer: &WindowSizer,
+) -> Result<Cut> {
+    let mut cut = Cut::default();
+    let mut reached = 0;
+    for chunk in chunks {
+        let (start, part) = match chunk {
+            Err(_) if sizer.is_stalled() => {
+                cut.rest = Some(reached);
+                return Ok(cut);
+            }
+            chunk => chunk?,
+        };
+        // For every chunk the splitter goes through all that is left of the window.
+        sizer.bounds.spend((window.len() - start) / 64)?;
+        let end = start + part.len();
+        if end <= reached {
+            continue;
+        }
+        reached = end;
+        sizer.made_chunk();
+        cut.ranges.push(start..end);
+        sizer.bounds.check_chunks(cut.ranges.len())?;
+    }
+    Ok(cut)
+}
+
+/// text-splitter's setting for a size, an overlap and a sizer.
+pub fn config<S: TryChunkSizer>(size: usize, overlap: usize, sizer: S) -> Result<ChunkConfig<S>> {
+    ChunkConfig::new(size)
+        .with_sizer(sizer)
+        .with_overlap(overlap)
+        .map_err(|e| Error::Argument { argument: "chunking", problem: e.to_string() })
+}

@@ -1,0 +1,351 @@
+//! How a text is cut into chunks, and what a chunk is.
+
+use kb_types::chunk_context::{ContextTemplate, MAX_SENTENCE_TOKENS, MAX_TOKENS};
+use kb_types::fields::Fields;
+use kb_types::marks::Locator;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::borrow::Cow;
+
+/// Which boundaries are preferred when a text is cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Strategy {
+    /// Paragraphs, then lines, sentences, words, characters: the largest that fits.
+    Recursive,
+    /// Markdown's own structure first (headings, blocks), then as `Recursive`.
+    Markdown,
+    /// Windows of `size` units, wherever sentences end; a token over 64 bytes counts as several.
+    Fixed,
+    /// Between sentences that say different things: where the vectors of neighbours are far apart, as seen in this document.
+    Semantic,
+    /// The whole text is one chunk.
+    None,
+}
+
+impl Strategy {
+    pub fn name(self) -> &'static str {
+        match self {
+            Strategy::Recursive => "recursive",
+            Strategy::Markdown => "markdown",
+            Strategy::Fixed => "fixed",
+            Strategy::Semantic => "semantic",
+            Strategy::None => "none",
+        }
+    }
+
+    /// `recursive_text_splitter` is another name for `recursive`.
+    fn parse(name: &str) -> Option<Self> {
+        match name {
+            "recursive" | "recursive_text_splitter" => Some(Strategy::Recursive),
+            "markdown" => Some(Strategy::Markdown),
+            "fixed" => Some(Strategy::Fixed),
+            "semantic" => Some(Strategy::Semantic),
+            "none" => Some(Strategy::None),
+            _ => None,
+        }
+    }
+}
+
+/// What `size` and `overlap` count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Unit {
+    Tokens,
+    Characters,
+}
+
+/// A validated chunking setting with every default filled in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Chunking {
+    pub strategy: Strategy,
+    /// Units of one chunk, at most.
+    pub size: usize,
+    /// Units at the end of one chunk that the next one repeats at its start, at most; not more than half of `size`, or
+    /// the chunks together would be many times the text.
+    pub overlap: usize,
+    pub unit: Unit,
+    /// An OpenAI model or encoding name whose tokens are counted by tiktoken; None: the
+    /// embedder's own tokeniser.
+    pub tokenizer: Option<String>,
+    /// Of strategy semantic: which of a document's distances between neighbouring sentences, in percent from the smallest
+    /// to the largest, a distance must exceed to be cut at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub percentile: Option<u8>,
+    /// What is embedded, and found by its words, with each chunk, though it is not in its content.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<ContextTemplate>,
+    /// A chat model that says for each chunk in a sentence what it is about in its document: a part of its context.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context_llm: Option<String>,
+}
+
+/// Percentile when none is given.
+pub const DEFAULT_PERCENTILE: u8 = 95;
+
+/// Chunk size when none is given and the model reads that much.
+pub const DEFAULT_SIZE: usize = 800;
+/// Overlap when none is given, as a share of size.
+pub const DEFAULT_OVERLAP: f64 = 0.15;
+
+impl Chunking {
+    /// Reads `{strategy, size, overlap, unit, tokenizer, percentile, context, context_llm}`. `max_tokens` is what the embedder's
+    /// model reads, special tokens taken off; None when it reads any length.
+    /// Errors are the complete list of problems.
+    pub fn parse(value: &Value, max_tokens: Option<usize>) -> Result<Self, Vec<String>> {
+        let mut fields = Fields::new("chunking", value);
+        let strategy = match fields.text("strategy") {
+            None => Strategy::Recursive,
+            Some(name) => Strategy::parse(&name).unwrap_or_else(|| {
+                fields.problem(
+                    "strategy",
+                    format_args!("\"{name}\" is not one of recursive, markdown, fixed, semantic, none"),
+                );
+                Strategy::Recursive
+            }),
+        };
+        let unit = match fields.text("unit").as_deref() {
+            None | Some("tokens") => Unit::Tokens,
+            Some("characters") => Unit::Characters,
+            Some(other) => {
+                fields.problem("unit", format_args!("\"{other}\" is not one of tokens, characters"));
+                Unit::Tokens
+            }
+        };
+        let tokenizer = fields.text("tokenizer");
+        if let Some(name) = &tokenizer
+            && !crate::tokenizer::is_tiktoken(name)
+        {
+            fields.problem(
+                "tokenizer",
+                format_args!("\"{name}\" is no model or encoding of OpenAI's that tiktoken knows"),
+            );
+        }
+        let context = fields.text("context").and_then(|text| {
+            let read = ContextTemplate::try_from(text);
+            read.map_err(|problem| fields.problem("context", format_args!("{problem}"))).ok()
+        });
+        let context_llm = fields.text("context_llm");
+        let beside = context_tokens(context.is_some(), context_llm.is_some());
+        let max_tokens = max_tokens.map(|most| most.saturating_sub(beside).max(1));
+        let given_size = fields.integer("size", 1, 1_000_000).map(|n| n as usize);
+        let given_overlap = fields.integer("overlap", 0, 1_000_000).map(|n| n as usize);
+        // Only the embedder's own tokens can be compared with what its model reads; other units are checked when a
+        // chunk is made.
+        let limit = (unit == Unit::Tokens && tokenizer.is_none()).then_some(max_tokens).flatten();
+        let size = match (given_size, limit) {
+            (Some(size), Some(limit)) if size > limit && strategy != Strategy::None => {
+                fields.problem(
+                    "size",
+                    format_args!(
+                        "{size} tokens are more than the {limit} that the embedder's model reads{}",
+                        if beside > 0 { " beside a context" } else { "" }
+                    ),
+                );
+                size
+            }
+            (Some(size), _) => size,
+            (None, Some(limit)) => DEFAULT_SIZE.min(limit),
+            (None, None) => DEFAULT_SIZE,
+        };
+        let is_semantic = strategy == Strategy::Semantic;
+        let default_overlap = if is_semantic { 0 } else { (size as f64 * DEFAULT_OVERLAP) as usize };
+        let overlap = given_overlap.unwrap_or(default_overlap);
+        if is_semantic && overlap > 0 {
+            fields.problem("overlap", format_args!("{overlap} must be 0 with strategy semantic"));
+        }
+        let given_percentile = fields.integer("percentile", 1, 99).map(|n| n as u8);
+        if given_percentile.is_some() && !is_semantic {
+            fields.problem("percentile", format_args!("is taken with strategy semantic only"));
+        }
+        let percentile = is_semantic.then(|| given_percentile.unwrap_or(DEFAULT_PERCENTILE));
+        if overlap > size / 2 {
+            let most = size / 2;
+            fields.problem("overlap", format_args!("{overlap} must be at most {most}, half of size {size}"));
+        }
+        let problems = fields.finish();
+        if problems.is_empty() {
+            Ok(Chunking { strategy, size, overlap, unit, tokenizer, percentile, context, context_llm })
+        } else {
+            Err(problems)
+        }
+    }
+
+    /// Whether a context is made for each chunk.
+    pub fn has_context(&self) -> bool {
+        self.context.is_some() || self.context_llm.is_some()
+    }
+
+    /// Tokens of a chunk's context at most.
+    pub fn context_tokens(&self) -> usize {
+        context_tokens(self.context.is_some(), self.context_llm.is_some())
+    }
+
+    /// Whether models are asked while a text is cut.
+    pub fn asks_models(&self) -> bool {
+        self.strategy == Strategy::Semantic || self.context_llm.is_some()
+    }
+
+    /// Reads a stored setting. An overlap that is too large today, from an earlier version, is read as half of `size`.
+    pub fn stored(value: &Value) -> Result<Self, Vec<String>> {
+        Chunking::parse(&Chunking::repaired(value), None)
+    }
+
+    /// A stored setting as it would be given today.
+    pub fn repaired(value: &Value) -> Value {
+        let mut repaired = value.clone();
+        if let (Some(size), Some(overlap)) = (value["size"].as_u64(), value["overlap"].as_u64())
+            && overlap > size / 2
+        {
+            repaired["overlap"] = json!(size / 2);
+        }
+        repaired
+    }
+
+    /// The setting as JSON, every default written out.
+    pub fn to_json(&self) -> Value {
+        json!(self)
+    }
+}
+
+fn context_tokens(has_template: bool, has_sentence: bool) -> usize {
+    usize::from(has_template) * MAX_TOKENS + usize::from(has_sentence) * MAX_SENTENCE_TOKENS
+}
+
+/// A slice of an extracted text, in characters (not bytes), end exclusive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Span {
+    pub start: usize,
+    pub end: usize,
+}
+
+/// A piece of a document: exactly `text[span]`, never empty, never only white space.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Chunk {
+    pub content: String,
+    /// What is embedded before it, and found by its words, too.
+    pub context: Option<String>,
+    pub span: Span,
+    /// In tokens of the tokeniser that sized it (the embedder's own for unit `characters`).
+    pub token_count: usize,
+    pub locator: Locator,
+}
+
+impl Chunk {
+    /// Identity of the content, and of the context where there is one: equal ones have one vector. BLAKE3, 32 bytes.
+    pub fn hash(&self) -> [u8; 32] {
+        let mut hasher = blake3::Hasher::new();
+        if let Some(context) = &self.context {
+            // No text of PostgreSQL's has a NUL, so no content is taken for a context with one.
+            hasher.update(context.as_bytes());
+            hasher.update(&[0]);
+        }
+        hasher.update(self.content.as_bytes());
+        *hasher.finalize().as_bytes()
+    }
+
+    /// Context and content, as they are embedded.
+    pub fn whole(&self) -> Cow<'_, str> {
+        match &self.context {
+            Some(context) => format!("{context}\n\n{}", self.content).into(),
+            None => self.content.as_str().into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_follow_the_model() {
+        let c = Chunking::parse(&json!({}), Some(254)).unwrap();
+        assert_eq!((c.size, c.overlap, c.strategy), (254, 38, Strategy::Recursive));
+        let c = Chunking::parse(&Value::Null, None).unwrap();
+        assert_eq!((c.size, c.overlap), (800, 120));
+    }
+
+    #[test]
+    fn a_chunk_longer_than_the_model_reads_is_refused() {
+        let problems = Chunking::parse(&json!({"size": 300}), Some(254)).unwrap_err();
+        assert!(problems[0].contains("300 tokens are more than the 254"), "{problems:?}");
+    }
+
+    #[test]
+    fn overlap_is_at_most_half_of_size() {
+        let parse =
+            |size: u32, overlap: u32| Chunking::parse(&json!({"size": size, "overlap": overlap}), None);
+        assert_eq!(parse(10, 5).unwrap().overlap, 5);
+        assert_eq!(parse(1, 0).unwrap().overlap, 0);
+        for (size, overlap) in [(10, 6), (10, 9), (11, 6), (1, 1), (800, 799)] {
+            let problems = parse(size, overlap).unwrap_err();
+            let bound = format!("{overlap} must be at most {}, half of size {size}", size / 2);
+            assert!(problems.len() == 1 && problems[0].contains(&bound), "{problems:?}");
+        }
+    }
+
+    #[test]
+    fn a_larger_overlap_that_is_stored_is_read_as_half_of_size() {
+        let stored = json!({"strategy": "fixed", "size": 100, "overlap": 99, "unit": "tokens"});
+        assert!(Chunking::parse(&stored, None).is_err());
+        let read = Chunking::stored(&stored).unwrap();
+        assert_eq!((read.size, read.overlap, read.strategy), (100, 50, Strategy::Fixed));
+        let usual = Chunking::parse(&json!({}), None).unwrap();
+        assert_eq!(Chunking::stored(&usual.to_json()).unwrap(), usual);
+    }
+
+    #[test]
+    fn every_problem_is_named_with_unknown_keys() {
+        let problems = Chunking::parse(&json!({"size": 10, "overlap": 10, "sise": 3, "strategy": "x"}), None)
+            .unwrap_err();
+        assert_eq!(problems.len(), 3, "{problems:?}");
+    }
+
+    #[test]
+    fn a_context_leaves_less_of_what_the_model_reads_and_is_part_of_the_identity() {
+        let c = Chunking::parse(&json!({"context": "title>heading"}), Some(254)).unwrap();
+        assert_eq!((c.size, &c.to_json()["context"]), (190, &json!("title > heading")));
+        assert_eq!(Chunking::parse(&c.to_json(), Some(254)).unwrap(), c);
+        assert!(Chunking::parse(&json!({"size": 200, "context": "title"}), Some(254)).is_err());
+        assert!(Chunking::parse(&json!({"context": "author"}), None).is_err());
+        assert!(Chunking::parse(&json!({}), None).unwrap().to_json().get("context").is_none());
+        let plain = Chunk {
+            content: "a".into(),
+            context: None,
+            span: Span { start: 0, end: 1 },
+            token_count: 1,
+            locator: Locator::default(),
+        };
+        assert_eq!(plain.hash(), *blake3::hash(b"a").as_bytes());
+        let with = |context: &str| Chunk { context: Some(context.into()), ..plain.clone() };
+        assert_ne!(with("x").hash(), plain.hash());
+        assert_ne!(with("x").hash(), with("y").hash());
+    }
+
+    #[test]
+    fn semantic_has_a_percentile_and_no_overlap() {
+        let c = Chunking::parse(&json!({"strategy": "semantic"}), Some(254)).unwrap();
+        assert_eq!((c.size, c.overlap, c.percentile), (254, 0, Some(95)));
+        assert_eq!(Chunking::stored(&c.to_json()).unwrap(), c);
+        for wrong in [
+            json!({"strategy": "semantic", "overlap": 1}),
+            json!({"strategy": "semantic", "percentile": 100}),
+            json!({"strategy": "semantic", "percentile": 0}),
+            json!({"percentile": 90}),
+        ] {
+            assert!(Chunking::parse(&wrong, None).is_err(), "{wrong}");
+        }
+        assert!(Chunking::parse(&json!({}), None).unwrap().to_json().get("percentile").is_none());
+    }
+
+    #[test]
+    fn recursive_has_another_name_that_is_accepted() {
+        let c = Chunking::parse(
+            &json!({"strategy": "recursive_text_splitter", "size": 800, "overlap": 120}),
+            None,
+        )
+        .unwrap();
+        assert_eq!(c.strategy, Strategy::Recursive);
+        assert_eq!(Chunking::parse(&c.to_json(), None).unwrap(), c);
+    }
+}

@@ -1,0 +1,256 @@
+//! A JSON document as a list of its values, in which paths are followed: each value before those in it. Every step of a path
+//! takes about as long as there are values, whatever the path is.
+
+use kb_types::error::{Error, Result};
+use kb_types::json_path::{JsonPath, Selector};
+use kb_types::{Bounds, Json};
+use std::collections::BTreeMap;
+
+/// Values that a document may have: each takes some hundred bytes of memory.
+const MAX_VALUES: usize = 1_000_000;
+
+/// A value.
+#[derive(Debug)]
+pub struct Node {
+    /// In an object.
+    pub name: Option<String>,
+    /// Where the values in it end: they come right after it.
+    pub end: usize,
+    pub content: Content,
+}
+
+#[derive(Debug, PartialEq)]
+pub enum Content {
+    Text(String),
+    /// A number, true or false, as it is written.
+    Word(String),
+    Null,
+    Array,
+    Object,
+}
+
+/// The first is the whole document.
+#[derive(Debug, Default)]
+pub struct Tree(Vec<Node>);
+
+impl Tree {
+    /// The members of objects in the order of their names; of those with the same name, the last.
+    pub fn parse(json: &Json, bounds: &Bounds) -> Result<Tree> {
+        let problem = |problem: String| Error::Argument { argument: "content", problem };
+        json.check().map_err(problem)?;
+        // Objects and arrays are values, too, though no comma is between those in each other.
+        let opened = json.tokens().filter(|token| matches!(*token, "," | "[" | "{"));
+        if opened.count() > MAX_VALUES {
+            return Err(problem(format!("it holds more than {MAX_VALUES} JSON values")));
+        }
+        bounds.spend(json.as_str().len())?;
+        let value = value(&mut json.tokens()).ok_or_else(|| problem("it cannot be read as JSON".into()))?;
+        let mut tree = Tree::default();
+        tree.add(None, value);
+        bounds.spend(tree.0.len())?;
+        Ok(tree)
+    }
+
+    fn add(&mut self, name: Option<String>, value: Value) {
+        let place = self.0.len();
+        let (content, children): (_, Vec<(Option<String>, Value)>) = match value {
+            Value::Leaf(content) => (content, Vec::new()),
+            Value::Array(values) => (Content::Array, values.into_iter().map(|value| (None, value)).collect()),
+            Value::Object(members) => {
+                (Content::Object, members.into_iter().map(|(name, value)| (Some(name), value)).collect())
+            }
+        };
+        self.0.push(Node { name, end: place, content });
+        for (name, value) in children {
+            self.add(name, value);
+        }
+        let end = self.0.len();
+        if let Some(node) = self.0.get_mut(place) {
+            node.end = end;
+        }
+    }
+
+    pub fn nodes(&self) -> &[Node] {
+        &self.0
+    }
+
+    /// The values right in one, in their order.
+    pub fn children(&self, place: usize) -> impl Iterator<Item = usize> {
+        let end = self.0[place].end;
+        let first = Some(place + 1).filter(|first| *first < end);
+        std::iter::successors(first, move |child| Some(self.0[*child].end).filter(|next| *next < end))
+    }
+
+    /// The values at a path, each once, in the order of the document.
+    pub fn select(&self, path: &JsonPath, bounds: &Bounds) -> Result<Vec<usize>> {
+        let mut places = if self.0.is_empty() { Vec::new() } else { vec![0] };
+        for step in path.steps() {
+            bounds.spend(self.0.len())?;
+            if step.descends {
+                places = self.with_all_below(&places);
+            }
+            let mut found = Vec::new();
+            for place in places {
+                match &step.selector {
+                    Selector::All => found.extend(self.children(place)),
+                    Selector::Name(name) => found.extend(
+                        self.children(place).find(|child| self.0[*child].name.as_ref() == Some(name)),
+                    ),
+                    Selector::Index(index) => found.extend(self.element(place, *index)),
+                }
+            }
+            // Each has one parent, but after `..` parents come among their children.
+            found.sort_unstable();
+            places = found;
+        }
+        Ok(places)
+    }
+
+    fn with_all_below(&self, places: &[usize]) -> Vec<usize> {
+        let mut all: Vec<usize> = Vec::new();
+        for place in places {
+            // Some of them may be in others.
+            let from = all.last().map_or(*place, |last| (last + 1).max(*place));
+            all.extend(from..self.0[*place].end);
+        }
+        all
+    }
+
+    fn element(&self, place: usize, index: i64) -> Option<usize> {
+        if self.0[place].content != Content::Array {
+            return None;
+        }
+        let from_start = match usize::try_from(index) {
+            Ok(index) => index,
+            Err(_) => {
+                let back = usize::try_from(index.unsigned_abs()).ok()?;
+                self.children(place).count().checked_sub(back)?
+            }
+        };
+        self.children(place).nth(from_start)
+    }
+}
+
+/// A value while it is read.
+enum Value {
+    Leaf(Content),
+    Array(Vec<Value>),
+    Object(BTreeMap<String, Value>),
+}
+
+/// The next value; None where the text is no JSON. Nests as deep as the text does.
+fn value<'a>(tokens: &mut impl Iterator<Item = &'a str>) -> Option<Value> {
+    let token = tokens.next()?;
+    value_from(token, tokens)
+}
+
+fn value_from<'a>(token: &str, tokens: &mut impl Iterator<Item = &'a str>) -> Option<Value> {
+    Some(match token {
+        "[" => {
+            let mut values = Vec::new();
+            loop {
+                match tokens.next()? {
+                    "]" => break,
+                    "," => {}
+                    token => values.push(value_from(token, tokens)?),
+                }
+            }
+            Value::Array(values)
+        }
+        "{" => {
+            let mut members = BTreeMap::new();
+            loop {
+                match tokens.next()? {
+                    "}" => break,
+                    "," => {}
+                    name => {
+                        let name = serde_json::from_str(name).ok()?;
+                        let _colon = tokens.next()?;
+                        members.insert(name, value(tokens)?);
+                    }
+                }
+            }
+            Value::Object(members)
+        }
+        "null" => Value::Leaf(Content::Null),
+        text if text.starts_with('"') => Value::Leaf(Content::Text(serde_json::from_str(text).ok()?)),
+        word => Value::Leaf(Content::Word(word.to_string())),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree(json: &str) -> Tree {
+        Tree::parse(&Json::new(json), &Bounds::none()).unwrap()
+    }
+
+    /// What the values at a path are.
+    fn at(tree: &Tree, path: &str) -> Vec<String> {
+        let places = tree.select(&JsonPath::parse(path).unwrap(), &Bounds::none()).unwrap();
+        let word = |place: usize| match &tree.nodes()[place].content {
+            Content::Text(text) | Content::Word(text) => text.clone(),
+            Content::Null => "null".into(),
+            Content::Array => "[]".into(),
+            Content::Object => "{}".into(),
+        };
+        places.into_iter().map(word).collect()
+    }
+
+    #[test]
+    fn paths_are_followed_as_rfc_9535_says() {
+        let tree = tree(
+            r#"{"b": [1, "two", {"text": "deep", "b": [true]}], "a": {"text": "flat", "n": null}, "text": "top"}"#,
+        );
+        for (path, found) in [
+            ("$", vec!["{}"]),
+            ("$.text", vec!["top"]),
+            ("$.b[0]", vec!["1"]),
+            ("$.b[-1].text", vec!["deep"]),
+            ("$.b[-4]", vec![]),
+            ("$.b[3]", vec![]),
+            ("$.a[0]", vec![]),
+            ("$.b.text", vec![]),
+            ("$.a.*", vec!["null", "flat"]),
+            ("$.b[*].b[*]", vec!["true"]),
+            ("$..text", vec!["flat", "deep", "top"]),
+            ("$..b[0]", vec!["1", "true"]),
+            ("$.b..b", vec!["[]"]),
+            ("$..*..*..text", vec!["deep"]),
+            ("$.nope..*", vec![]),
+        ] {
+            assert_eq!(at(&tree, path), found, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_long_path_over_a_deep_document_costs_its_steps_times_the_values() {
+        let deep = format!("{}1{}", r#"{"a": ["x", "#.repeat(49), "]}".repeat(49));
+        let wide = format!("[{}]", vec![deep.as_str(); 200].join(", "));
+        let (tree, bounds) = (tree(&wide), Bounds::none());
+        let path = JsonPath::parse(&format!("${}", "..*".repeat(16))).unwrap();
+        let found = tree.select(&path, &bounds).unwrap();
+        assert!(!found.is_empty() && found.len() < tree.nodes().len());
+        assert_eq!(bounds.spent(), 16 * tree.nodes().len() as u64);
+    }
+
+    #[test]
+    fn names_come_in_order_and_the_last_of_the_same_name_counts() {
+        let tree = tree(r#"{"b": 1, "a": "x\u00e9\n", "b": 12345678901234567890123.50}"#);
+        assert_eq!(at(&tree, "$.*"), ["xé\n", "12345678901234567890123.50"]);
+    }
+
+    #[test]
+    fn what_is_too_much_or_no_json_is_refused() {
+        let refused = |json: String| Tree::parse(&Json::new(json), &Bounds::none()).unwrap_err().to_string();
+        assert!(refused("[".repeat(101) + &"]".repeat(101)).contains("levels deep"));
+        assert!(refused(format!("[{}0]", "0,".repeat(MAX_VALUES))).contains("1000000 JSON values"));
+        let nested = format!("{}0{}", "[".repeat(90), "]".repeat(90));
+        let many = vec![nested; MAX_VALUES / 90 + 1].join(",");
+        assert!(refused(format!("[{many}]")).contains("1000000 JSON values"));
+        for json in ["", "[", "{\"a\"", "{a: 1}", "\"\\x\""] {
+            assert!(refused(json.into()).contains("cannot be read"), "{json}");
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! The directory of a local model: what is in it and what it says about the model.
+
+use kb_types::Pooling;
+use kb_types::error::{Error, Result};
+use safetensors::tensor::Metadata;
+use serde_json::Value;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Component, Path, PathBuf};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Architecture {
+    /// A BERT, or what computes the same: RoBERTa, XLM-RoBERTa, DistilBERT.
+    Bert,
+    Static,
+}
+
+#[derive(Debug, Clone)]
+pub struct ModelFiles {
+    pub architecture: Architecture,
+    pub tokenizer: PathBuf,
+    pub weights: PathBuf,
+    pub config: Option<PathBuf>,
+    /// Tokens the model reads, special tokens included; None: any number.
+    pub max_tokens: Option<usize>,
+    /// Special tokens put around every text (2 for BERT).
+    pub special_tokens: usize,
+    pub pooling: Pooling,
+    pub dimension: usize,
+}
+
+/// `model_max_length` is 1e30 in files of models whose tokeniser knows no limit.
+const SANE_MAX_LENGTH: u64 = 1_000_000;
+/// A header names tensors; hundreds of kilobytes are a lot. Stops a corrupt length from being allocated.
+const MAX_HEADER: u64 = 16 << 20;
+/// Names of a static model's matrix: model2vec's, wordllama's, and a plain one.
+pub const MATRIX_NAMES: [&str; 3] = ["embeddings", "embedding.weight", "embedding"];
+
+impl ModelFiles {
+    /// Reads what `model_dir/model` says about itself; the weights' header only, not the weights.
+    ///
+    /// Errors: `ModelFiles` when the name is no plain directory name, a file is missing or unreadable,
+    /// or the model is of a kind that kb cannot run.
+    pub fn open(model_dir: &Path, model: &str) -> Result<ModelFiles> {
+        let fail = |problem: String| Error::ModelFiles { model: model.to_string(), problem };
+        if !is_plain_name(model) {
+            // An SQL user picks the name: it must not lead out of the model directory.
+            return Err(fail("is not the plain name of a directory under kb.model_dir".into()));
+        }
+        let dir = model_dir.join(model);
+        if !dir.is_dir() {
+            return Err(fail("there is no such directory under kb.model_dir".to_string()));
+        }
+        Self::read(&dir).map_err(fail)
+    }
+
+    fn read(dir: &Path) -> Result<ModelFiles, String> {
+        let tokenizer = dir.join("tokenizer.json");
+        if !tokenizer.is_file() {
+            return Err("tokenizer.json is missing".into());
+        }
+        let weights = find_weights(dir)?;
+        let config = read_json(dir, "config.json")?;
+        let architecture = match config.as_ref().map(|c| c["model_type"].as_str().unwrap_or("")) {
+            None | Some("model2vec") => Architecture::Static,
+            Some("bert" | "roberta" | "xlm-roberta" | "distilbert") => Architecture::Bert,
+            Some(other) => {
+                return Err(format!(
+                    "config.json says model_type \"{other}\"; kb runs bert, roberta, xlm-roberta, distilbert and model2vec (or a bare matrix of token vectors, without config.json)"
+                ));
+            }
+        };
+        check_modules(dir)?;
+        let config_path = config.is_some().then(|| dir.join("config.json"));
+        match (architecture, config) {
+            (Architecture::Bert, Some(config)) => Ok(ModelFiles {
+                architecture,
+                tokenizer,
+                weights,
+                config: config_path,
+                max_tokens: Some(max_tokens(dir, &config)?),
+                special_tokens: 2,
+                pooling: pooling(dir)?,
+                dimension: positive(
+                    &config,
+                    "config.json",
+                    if config["dim"].is_null() { "hidden_size" } else { "dim" },
+                )?,
+            }),
+            _ => Ok(ModelFiles {
+                architecture,
+                dimension: matrix_dimension(&weights)?,
+                tokenizer,
+                weights,
+                config: config_path,
+                max_tokens: None,
+                special_tokens: 0,
+                pooling: Pooling::Mean,
+            }),
+        }
+    }
+}
+
+fn is_plain_name(model: &str) -> bool {
+    let mut components = Path::new(model).components();
+    matches!(components.next(), Some(Component::Normal(name)) if name == model)
+        && components.next().is_none()
+        && !model.starts_with('.')
+        && !model.contains(|c: char| c == '/' || c == '\\' || c.is_control())
+}
+
+/// `model.safetensors`, or the only `*.safetensors` there is.
+fn find_weights(dir: &Path) -> Result<PathBuf, String> {
+    let usual = dir.join("model.safetensors");
+    if usual.is_file() {
+        return Ok(usual);
+    }
+    let entries = std::fs::read_dir(dir).map_err(|e| format!("cannot list its directory: {e}"))?;
+    let mut found: Vec<PathBuf> = entries
+        .filter_map(|entry| entry.ok().map(|e| e.path()))
+        .filter(|path| path.extension().is_some_and(|e| e == "safetensors") && path.is_file())
+        .collect();
+    match (found.pop(), found.is_empty()) {
+        (Some(path), true) => Ok(path),
+        (Some(_), false) => Err("has several *.safetensors and none is model.safetensors".into()),
+        (None, _) => Err("model.safetensors is missing".into()),
+    }
+}
+
+/// A JSON file of the model; None when there is none.
+fn read_json(dir: &Path, name: &str) -> Result<Option<Value>, String> {
+    match std::fs::read(dir.join(name)) {
+        Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|e| format!("{name} is not JSON: {e}")),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(format!("cannot read {name}: {e}")),
+    }
+}
+
+fn positive(config: &Value, file: &str, key: &str) -> Result<usize, String> {
+    match config[key].as_u64() {
+        Some(n @ 1..) => Ok(n as usize),
+        _ => Err(format!("{file} has no usable {key}")),
+    }
+}
+
+/// The least of what sentence-transformers reads and what the model has positions for.
+fn max_tokens(dir: &Path, config: &Value) -> Result<usize, String> {
+    let mut positions = positive(config, "config.json", "max_position_embeddings")?;
+    if config["model_type"].as_str().is_some_and(|kind| kind.ends_with("roberta")) {
+        // It counts them from behind the number of its padding.
+        let padding = config["pad_token_id"].as_u64().unwrap_or(1) as usize;
+        positions = positions.saturating_sub(padding.saturating_add(1));
+    }
+    let sentence = read_json(dir, "sentence_bert_config.json")?.and_then(|c| c["max_seq_length"].as_u64());
+    let given = match sentence {
+        Some(n) => Some(n),
+        None => read_json(dir, "tokenizer_config.json")?
+            .and_then(|c| c["model_max_length"].as_u64())
+            .filter(|n| *n <= SANE_MAX_LENGTH),
+    };
+    Ok(given.map_or(positions, |n| (n as usize).min(positions)))
+}
+
+fn pooling(dir: &Path) -> Result<Pooling, String> {
+    let Some(config) = read_json(dir, "1_Pooling/config.json")? else { return Ok(Pooling::Mean) };
+    let Some(map) = config.as_object() else { return Err("1_Pooling/config.json is not an object".into()) };
+    let mut modes: Vec<&str> = map
+        .iter()
+        .filter(|(_, value)| **value == Value::Bool(true))
+        .filter_map(|(key, _)| key.strip_prefix("pooling_mode_"))
+        .collect();
+    // Newer files name the mode instead of setting one flag of many.
+    modes.extend(map.get("pooling_mode").and_then(Value::as_str));
+    match modes.as_slice() {
+        [] | ["mean_tokens" | "mean"] => Ok(Pooling::Mean),
+        ["cls_token" | "cls"] => Ok(Pooling::Cls),
+        other => Err(format!(
+            "1_Pooling/config.json asks for pooling by {}; kb has mean and cls",
+            other.join(" and ")
+        )),
+    }
+}
+
+/// sentence-transformers lists what comes after the encoder; a layer that is left out would give
+/// vectors that look right and mean nothing.
+fn check_modules(dir: &Path) -> Result<(), String> {
+    let Some(modules) = read_json(dir, "modules.json")? else { return Ok(()) };
+    for module in modules.as_array().into_iter().flatten() {
+        let kind = module["type"].as_str().unwrap_or("").rsplit('.').next().unwrap_or("");
+        if !["Transformer", "Pooling", "Normalize", "StaticEmbedding"].contains(&kind) {
+            return Err(format!("modules.json names a layer \"{kind}\", which kb does not run"));
+        }
+    }
+    Ok(())
+}
+
+fn matrix_dimension(weights: &Path) -> Result<usize, String> {
+    let mut file = open_weights(weights)?;
+    let (_, metadata) = read_header(&mut file)?;
+    match matrix_name(&metadata).and_then(|name| metadata.info(&name)).map(|info| info.shape.as_slice()) {
+        Some(&[rows, dimension]) if rows > 0 && dimension > 0 => Ok(dimension),
+        _ => Err("its weights hold no matrix of token vectors (a tensor \"embeddings\" or \"embedding.weight\" of two axes)".into()),
+    }
+}
+
+/// The tensor that holds a static model's token vectors: by its usual name, or the only one of two axes.
+pub fn matrix_name(metadata: &Metadata) -> Option<String> {
+    if let Some(name) = MATRIX_NAMES.iter().find(|name| metadata.info(name).is_some()) {
+        return Some(name.to_string());
+    }
+    let mut matrices = metadata.tensors().into_iter().filter(|(_, info)| info.shape.len() == 2);
+    matrices.next().filter(|_| matrices.next().is_none()).map(|(name, _)| name)
+}
+
+pub fn open_weights(path: &Path) -> Result<File, String> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    File::open(path).map_err(|e| format!("cannot read {name}: {e}"))
+}
+
+/// Where the data starts in a safetensors file, and what tensors it holds.
+pub fn read_header(file: &mut File) -> Result<(u64, Metadata), String> {
+    let bad = |e: &dyn std::fmt::Display| format!("its weights are not a safetensors file: {e}");
+    let mut length = [0u8; 8];
+    file.read_exact(&mut length).map_err(|e| bad(&e))?;
+    let header = u64::from_le_bytes(length);
+    if header > MAX_HEADER {
+        return Err(bad(&format_args!("a header of {header} bytes")));
+    }
+    let mut buffer = Vec::new();
+    file.take(header).read_to_end(&mut buffer).map_err(|e| bad(&e))?;
+    let metadata: Metadata = serde_json::from_slice(&buffer).map_err(|e| bad(&e))?;
+    let data = 8 + header;
+    let end = metadata.tensors().values().map(|info| info.data_offsets.1 as u64).max().unwrap_or(0);
+    let size = file.metadata().map_err(|e| bad(&e))?.len();
+    let promised = data.saturating_add(end);
+    if size < promised {
+        // An interrupted download.
+        return Err(bad(&format_args!("{size} bytes, its header promises {promised}")));
+    }
+    Ok((data, metadata))
+}
+
+#[cfg(test)]
+#[path = "model_files_tests.rs"]
+mod tests;

@@ -1,0 +1,133 @@
+//! Leaves out of a page what is not its text: navigation, the header and footer that every page of a site has, hidden
+//! elements, links to the place where they stand, line numbers.
+
+use super::part::Part;
+use super::tree::{NODE, is_blank, name_of, text_of};
+use html5ever::ns;
+use kb_types::Bounds;
+use kb_types::error::Result;
+use markup5ever_rcdom::{Handle, NodeData};
+
+/// Elements whose content is no text of the page.
+const NO_TEXT: [&str; 13] = [
+    "head", "title", "script", "style", "noscript", "template", "svg", "iframe", "object", "canvas", "audio",
+    "video", "select",
+];
+/// Texts of links that lead to the place where they stand.
+const PERMALINKS: [&str; 6] = ["¶", "§", "#", "🔗", "⚓", "\u{200b}"];
+
+/// Removes what is not the page's text. A page that consists of nothing else keeps it.
+pub fn clear(document: &Handle, bounds: &Bounds) -> Result<()> {
+    let keeps_header = keeps_header(document, bounds)?;
+    sweep(document, bounds, true, |node, _| is_noise(node))?;
+    let is_around = |node: &Handle, within: Within| is_around(node, within, keeps_header);
+    if sweep(document, bounds, false, is_around)? {
+        sweep(document, bounds, true, is_around)?;
+    }
+    Ok(())
+}
+
+/// What an element is inside of.
+#[derive(Debug, Clone, Copy, Default)]
+struct Within {
+    /// An article or a section of one: what is in it is its own.
+    article: bool,
+    /// Also the main part of the page, or an aside of it: its header is not the page's.
+    part: bool,
+}
+
+impl Within {
+    fn and(self, node: &Handle) -> Within {
+        let name = name_of(node).unwrap_or_default();
+        let article = self.article || matches!(name, "article" | "section");
+        let part = article || self.part || matches!(name, "main" | "aside" | "nav");
+        Within { article, part: part || Part::of_node(node) == Some(Part::Main) }
+    }
+}
+
+/// Goes through all that is not left out. Returns whether there is text in it. `remove`: the rest is taken out of the tree.
+fn sweep(
+    document: &Handle,
+    bounds: &Bounds,
+    remove: bool,
+    is_left_out: impl Fn(&Handle, Within) -> bool,
+) -> Result<bool> {
+    let mut has_text = false;
+    let mut open = vec![(document.clone(), Within::default())];
+    while let Some((node, within)) = open.pop() {
+        let within = within.and(&node);
+        let mut children = node.children.borrow_mut();
+        bounds.spend(NODE * (children.len() + 1))?;
+        let kept: Vec<Handle> =
+            children.iter().filter(|child| !is_left_out(child, within)).cloned().collect();
+        has_text |= kept.iter().any(|child| !is_blank(child));
+        open.extend(kept.iter().rev().map(|child| (child.clone(), within)));
+        if remove && kept.len() < children.len() {
+            *children = kept;
+        }
+    }
+    Ok(has_text)
+}
+
+/// Whether an element is left out of every page.
+fn is_noise(node: &Handle) -> bool {
+    let NodeData::Element { name, .. } = &node.data else { return false };
+    if NO_TEXT.contains(&&*name.local) {
+        return true;
+    }
+    match Part::of_node(node) {
+        Some(Part::Permalink) => true,
+        // A link that has nothing but such a mark as its text is short, and has few elements.
+        part if &*name.local == "a" => {
+            let text = text_of(node, PERMALINK_NODES);
+            let text = text.trim().trim_end_matches('\u{fe0e}');
+            PERMALINKS.contains(&text) && (text != "#" || part == Some(Part::Fragment))
+        }
+        Some(Part::LineNumbers) => {
+            text_of(node, usize::MAX).chars().all(|c| c.is_ascii_digit() || c.is_whitespace())
+        }
+        _ => false,
+    }
+}
+
+const PERMALINK_NODES: usize = 8;
+
+/// Whether an element is around the text of a page, not a part of it, as browsers tell those who listen to a page
+/// (HTML Accessibility API Mappings: a header, footer or aside inside an article or a section is its own).
+fn is_around(node: &Handle, within: Within, keeps_header: bool) -> bool {
+    let NodeData::Element { name, .. } = &node.data else { return false };
+    if name.ns != ns!(html) {
+        return false;
+    }
+    let part = Part::of_node(node);
+    match (part, &*name.local) {
+        (Some(Part::Navigation | Part::Hidden), _) | (_, "nav" | "search") => true,
+        (Some(Part::Note), _) => false,
+        (_, "aside") => !within.article,
+        (Some(Part::Banner), _) | (_, "header" | "footer") => {
+            let keeps_this = keeps_header && &*name.local == "header";
+            !within.part && !keeps_this
+        }
+        _ => false,
+    }
+}
+
+/// Whether the title of the page's text stands in the page's header, as pandoc writes it: no other heading is of the first
+/// level, and no element is said to be the main part of the page.
+fn keeps_header(document: &Handle, bounds: &Bounds) -> Result<bool> {
+    let (mut in_header, mut elsewhere) = (false, false);
+    let mut open = vec![(document.clone(), false)];
+    while let Some((node, is_header)) = open.pop() {
+        let name = name_of(&node).unwrap_or_default();
+        match name {
+            "h1" if is_header => in_header = true,
+            "h1" | "main" | "article" => elsewhere = true,
+            _ => elsewhere |= Part::of_node(&node) == Some(Part::Main),
+        }
+        let is_header = is_header || name == "header";
+        let children = node.children.borrow();
+        bounds.spend(NODE * (children.len() + 1))?;
+        open.extend(children.iter().map(|child| (child.clone(), is_header)));
+    }
+    Ok(in_header && !elsewhere)
+}

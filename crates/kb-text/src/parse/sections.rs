@@ -1,0 +1,155 @@
+//! Finds where headings end. In Markdown a heading holds until the next one; in HTML it ends with the element that it heads:
+//! what follows a note belongs to the heading around the note.
+
+use super::part::Part;
+use super::tree::{NODE, is_blank, name_of};
+use html5ever::tendril::StrTendril;
+use kb_types::Bounds;
+use kb_types::error::Result;
+use markup5ever_rcdom::{Handle, NodeData};
+
+/// A heading whose end is not found yet, while the tree is read. Pieces are the texts and images of a page, in order.
+struct Open {
+    node: Handle,
+    level: usize,
+    /// Its own pieces.
+    first: usize,
+    end: usize,
+    /// The end of the element that it ends with, unless it heads a larger one.
+    scope: Option<usize>,
+    is_note: bool,
+}
+
+/// Puts a mark, made by `mark` of a heading's level, before each text that follows the end of a heading, where another is
+/// open around it. The headings of notes open no section: they become captions.
+pub fn mark_ends(document: &Handle, bounds: &Bounds, mark: impl Fn(usize) -> char) -> Result<()> {
+    let ends = ends(document, bounds)?;
+    if ends.is_empty() {
+        return Ok(());
+    }
+    let mut ends = ends.into_iter().peekable();
+    let mut open: Vec<usize> = Vec::new();
+    let mut piece = 0;
+    // A mark waits for a text: an image may come first.
+    let mut waiting: Option<usize> = None;
+    let mut nodes = vec![document.clone()];
+    while let Some(node) = nodes.pop() {
+        bounds.spend(NODE)?;
+        if let Some(level) = level_of(&node) {
+            close(&mut ends, piece, &mut open, &mut waiting);
+            open.retain(|above| *above < level);
+            open.push(level);
+        }
+        if !is_blank(&node) {
+            close(&mut ends, piece, &mut open, &mut waiting);
+            piece += 1;
+            if let (NodeData::Text { contents }, Some(level)) = (&node.data, waiting) {
+                waiting = None;
+                let text = contents.borrow().to_string();
+                let begins = text.len() - text.trim_start().len();
+                let marked = format!("{}{}{}", &text[..begins], mark(level), &text[begins..]);
+                contents.replace(StrTendril::from(marked));
+            }
+        }
+        nodes.extend(node.children.borrow().iter().rev().cloned());
+    }
+    Ok(())
+}
+
+/// Closes the headings that end before a piece, if others are open around them: a heading that stands alone is better than
+/// none.
+fn close(
+    ends: &mut std::iter::Peekable<impl Iterator<Item = (usize, usize)>>,
+    piece: usize,
+    open: &mut Vec<usize>,
+    waiting: &mut Option<usize>,
+) {
+    while let Some((_, level)) = ends.next_if(|(end, _)| *end <= piece) {
+        if open.iter().any(|above| *above < level) && open.iter().any(|inner| *inner >= level) {
+            open.retain(|above| *above < level);
+            *waiting = Some(waiting.map_or(level, |other| other.min(level)));
+        }
+    }
+}
+
+/// (piece, level) for each heading that ends: the piece that follows it. In the order of the pieces.
+fn ends(document: &Handle, bounds: &Bounds) -> Result<Vec<(usize, usize)>> {
+    let mut ends = Vec::new();
+    let mut pieces = 0;
+    // Elements that are read: (node, its next child, its first piece, headings inside).
+    let mut path: Vec<(Handle, usize, usize, Vec<Open>)> = vec![(document.clone(), 0, 0, Vec::new())];
+    while let Some((node, next, first, _)) = path.last_mut() {
+        let child = node.children.borrow().get(*next).cloned();
+        *next += 1;
+        if let Some(child) = child {
+            bounds.spend(NODE)?;
+            let begins = pieces;
+            pieces += usize::from(!is_blank(&child));
+            path.push((child, 0, begins, Vec::new()));
+            continue;
+        }
+        let first = *first;
+        let Some((node, _, _, mut headings)) = path.pop() else { break };
+        bounds.spend(NODE * headings.len())?;
+        let is_note = headings.len() == 1 && Part::of_node(&node) == Some(Part::Note);
+        headings.retain_mut(|heading| {
+            heading.is_note |= is_note;
+            is_open(heading, &node, first, pieces, &mut ends)
+        });
+        if let Some(level) = level_of(&node) {
+            headings = vec![Open { node, level, first, end: pieces, scope: None, is_note: false }];
+        }
+        if let Some((.., around)) = path.last_mut() {
+            around.append(&mut headings);
+        }
+    }
+    ends.sort_unstable();
+    Ok(ends)
+}
+
+/// Whether a heading may go on after the element `node`, of the pieces from `first` to `end`, in which it is. Else its end
+/// is noted.
+fn is_open(
+    heading: &mut Open,
+    node: &Handle,
+    first: usize,
+    end: usize,
+    ends: &mut Vec<(usize, usize)>,
+) -> bool {
+    let name = name_of(node).unwrap_or_default();
+    let is_title_block = heading.end == end || matches!(name, "header" | "hgroup");
+    let heads_more = heading.first == first;
+    match heading.scope {
+        // Nothing follows the heading in its title block.
+        None if is_title_block => return true,
+        None => heading.scope = Some(end),
+        Some(_) if heads_more && !heading.is_note => heading.scope = Some(end),
+        Some(scope) => {
+            ends.push((scope, heading.level));
+            return false;
+        }
+    }
+    if heading.is_note {
+        caption(&heading.node);
+        return false;
+    }
+    // It heads no element around this one.
+    if !heads_more {
+        ends.push((end, heading.level));
+    }
+    heads_more
+}
+
+/// Makes a caption of a heading.
+fn caption(heading: &Handle) {
+    if let NodeData::Element { attrs, .. } = &heading.data {
+        attrs.replace(vec![Part::Caption.attribute()]);
+    }
+}
+
+/// The level of a heading that opens a section.
+fn level_of(node: &Handle) -> Option<usize> {
+    let name = name_of(node)?;
+    let level = ["h1", "h2", "h3", "h4", "h5", "h6"].iter().position(|heading| *heading == name)?;
+    (Part::of_node(node) != Some(Part::Caption)).then_some(level + 1)
+}

@@ -1,0 +1,186 @@
+//! Cuts an edited text again only around the edit, so that the other chunks keep their content.
+
+use super::chunk::windows::LONGEST_BLOCK;
+use super::chunk::{self, Characters, Outline, Piece};
+use crate::chunking::{Chunk, Chunking, Strategy, Unit};
+use crate::tokenizer::Tokenizer;
+use kb_types::error::Result;
+use kb_types::{Bounds, Marked};
+use std::ops::Range;
+
+#[cfg(test)]
+mod tests;
+
+/// A chunk of the document's previous text, made under the same settings. `start` and `end` are
+/// characters in that text.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PreviousChunk {
+    pub content: String,
+    pub start: usize,
+    pub end: usize,
+    pub token_count: usize,
+}
+
+/// Cuts `text`, whose marks are given, keeping the chunks in `previous` (in order of their starts) that are before and
+/// after the edit. If `previous` is of another text, the result is still right, but all chunks are new.
+pub fn rechunk(
+    text: &str,
+    chunking: &Chunking,
+    tokenizer: &Tokenizer,
+    marks: &[Marked],
+    previous: &[PreviousChunk],
+    bounds: &Bounds,
+) -> Result<Vec<Chunk>> {
+    if previous.is_empty() || chunking.strategy == Strategy::None {
+        return chunk::chunk(text, chunking, tokenizer, marks, bounds);
+    }
+    // Looking, from both ends, for the chunks that are still in their places.
+    bounds.spend(2 * text.len())?;
+    let outline = chunk::outline(text, chunking, bounds)?;
+    let kept = |range: &Range<usize>, of: &PreviousChunk| Piece {
+        range: range.clone(),
+        tokens: Some(of.token_count),
+    };
+    let leading = leading(text, previous);
+    let covered = leading.last().map_or(0, |r| r.end);
+    let mut pieces: Vec<Piece> = leading.iter().zip(previous).map(|(r, c)| kept(r, c)).collect();
+    if leading.len() < previous.len() || !blank(text, covered..text.len()) {
+        let trailing = trailing(text, previous, chunking, &leading);
+        // Cut from the start of the last leading chunk: what follows it may now fit in. Cutting from
+        // the same start makes the same chunk again where it does not.
+        let first = restart(&leading, chunking, &outline);
+        let from = leading.get(first).map_or(0, |r| r.start);
+        pieces.truncate(first);
+        pieces.extend(chunk::split(text, from..trailing.region_end, chunking, tokenizer, &outline, bounds)?);
+        let behind = &previous[previous.len() - trailing.ranges.len()..];
+        pieces.extend(trailing.ranges.iter().zip(behind).map(|(r, c)| kept(r, c)));
+    }
+    let pieces = chunk::ordered(pieces);
+    chunk::finish(text, pieces, tokenizer, marks, bounds)
+}
+
+/// The leading chunk to cut from: the last one, in Markdown the last one that begins a block, because
+/// inside a fence code would read as text and text as code.
+fn restart(leading: &[Range<usize>], chunking: &Chunking, outline: &Outline) -> usize {
+    let last = leading.len().saturating_sub(1);
+    if chunking.strategy != Strategy::Markdown {
+        return last;
+    }
+    let near = |i: &usize| leading[last].start - leading[*i].start < LONGEST_BLOCK;
+    let begins_block = |i: &usize| outline.begins_block(leading[*i].start);
+    (0..leading.len()).rev().take_while(near).find(begins_block).unwrap_or(last)
+}
+
+/// Byte ranges of the longest run of chunks, from the first on, that are still in their places.
+fn leading(text: &str, previous: &[PreviousChunk]) -> Vec<Range<usize>> {
+    let mut characters = Characters::new(text);
+    let mut ranges: Vec<Range<usize>> = Vec::new();
+    for chunk in previous {
+        let covered = ranges.last().map_or(0, |r| r.end);
+        let Some(start) = characters.byte_of(chunk.start) else { break };
+        let range = start..start + chunk.content.len();
+        // Text put between two chunks that both match belongs to neither.
+        if text.get(range.clone()) != Some(&chunk.content) || !blank(text, covered..start) {
+            break;
+        }
+        ranges.push(range);
+    }
+    ranges
+}
+
+struct Trailing {
+    /// Byte ranges of the run's chunks in the new text, in order.
+    ranges: Vec<Range<usize>>,
+    /// Where cutting again ends.
+    region_end: usize,
+}
+
+/// The longest run of chunks, up to the last, that are as far from the end as they were, and after
+/// the leading ones. Distances are taken from where the last chunk ends, which is where the text
+/// without white space at its end ends: the length of the previous text is not known.
+fn trailing(
+    text: &str,
+    previous: &[PreviousChunk],
+    chunking: &Chunking,
+    leading: &[Range<usize>],
+) -> Trailing {
+    let mut back = Backwards { text: text.trim_end(), characters: 0 };
+    let last_end = previous.last().map_or(0, |c| c.end);
+    let mut end_of = |chunk: &PreviousChunk| back.byte_of(last_end.checked_sub(chunk.end)?);
+    let covered = leading.last().map_or(0, |r| r.end);
+    let mut ranges: Vec<Range<usize>> = Vec::new();
+    let mut before = None;
+    for chunk in previous[leading.len()..].iter().rev() {
+        let end = end_of(chunk);
+        let open = ranges.last().map_or(text.len(), |r| r.start);
+        let range = end.and_then(|end| Some(end.checked_sub(chunk.content.len())?..end));
+        match range {
+            // A run that reaches into the leading one would have the same text twice.
+            Some(range)
+                if range.start >= covered
+                    && text.get(range.clone()) == Some(&chunk.content)
+                    && blank(text, range.end..open) =>
+            {
+                ranges.push(range)
+            }
+            _ => {
+                before = end;
+                break;
+            }
+        }
+    }
+    if ranges.len() == previous.len() - leading.len() {
+        // There was nothing between the runs: the chunk before is the last leading one.
+        before = leading.len().checked_sub(1).and_then(|i| end_of(&previous[i]));
+    }
+    ranges.reverse();
+    // A small chunk after the edit is most likely what an earlier edit could not fit in, or the whole of a short text. It is
+    // cut again, too, so that such remains do not add up, and a short text stays one chunk.
+    if let [first, rest @ ..] = &ranges[..]
+        && units(&previous[previous.len() - ranges.len()], chunking) * 4 < chunking.size
+    {
+        let region_end = rest.first().map_or(text.len(), |second| second.start.max(first.end));
+        ranges.remove(0);
+        return Trailing { ranges, region_end };
+    }
+    let start = ranges.first().map_or(text.len(), |r| r.start);
+    // With overlap the chunk before the run ended inside it, and should again; that place is after
+    // the edit if the run's first chunk is.
+    let region_end = match before {
+        Some(end) if !ranges.is_empty() => end.max(start),
+        _ => start,
+    };
+    Trailing { ranges, region_end }
+}
+
+fn units(chunk: &PreviousChunk, chunking: &Chunking) -> usize {
+    match chunking.unit {
+        Unit::Tokens => chunk.token_count,
+        Unit::Characters => chunk.end.saturating_sub(chunk.start),
+    }
+}
+
+/// Whether the range holds nothing but white space; an empty or inverted range holds nothing.
+fn blank(text: &str, range: Range<usize>) -> bool {
+    text.get(range).is_none_or(|between| between.trim().is_empty())
+}
+
+/// Finds byte offsets by characters from the end, for distances that never decrease.
+struct Backwards<'a> {
+    /// The text up to the place of the last distance.
+    text: &'a str,
+    characters: usize,
+}
+
+impl Backwards<'_> {
+    fn byte_of(&mut self, distance: usize) -> Option<usize> {
+        if let Some(more) = distance.checked_sub(self.characters + 1) {
+            let (byte, _) = self.text.char_indices().rev().nth(more)?;
+            self.text = &self.text[..byte];
+        } else if distance < self.characters {
+            return None;
+        }
+        self.characters = distance;
+        Some(self.text.len())
+    }
+}

@@ -1,0 +1,399 @@
+//! The one error type: every variant names its object and picks its SQLSTATE.
+
+use crate::quota::Shortage;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::time::Duration;
+use thiserror::Error;
+
+/// What kind of thing an error names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Object {
+    KnowledgeBase,
+    Embedder,
+    Reranker,
+    Llm,
+    VectorDb,
+    Secret,
+    Run,
+    Table,
+    Role,
+    Column,
+    EvalSet,
+}
+
+impl fmt::Display for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Object::KnowledgeBase => "knowledge base",
+            Object::Embedder => "embedder",
+            Object::Reranker => "reranker",
+            Object::Llm => "llm",
+            Object::VectorDb => "vector database",
+            Object::Secret => "secret",
+            Object::Run => "run",
+            Object::Table => "table",
+            Object::Role => "role",
+            Object::Column => "column",
+            Object::EvalSet => "evaluation set",
+        })
+    }
+}
+
+/// A problem, in words a PostgreSQL user can act on. `Display` is the primary message; see
+/// [`Error::detail`], [`Error::hint`] and [`Error::sqlstate`] for the rest of the report.
+#[derive(Debug, Clone, PartialEq, Error)]
+pub enum Error {
+    #[error("{what} \"{id}\" does not exist")]
+    NotFound { what: Object, id: String },
+    /// `table` with its schema, quoted.
+    #[error("table {table} is not attached to knowledge base \"{kb_id}\"")]
+    NotAttached { table: String, kb_id: String },
+    #[error("{what} \"{id}\" already exists")]
+    AlreadyExists { what: Object, id: String },
+    #[error("{what} \"{id}\" is still used by {by}")]
+    InUse { what: Object, id: String, by: String },
+    /// Every problem of one configuration, reported together. `setting`: the one that a superuser would change to allow it.
+    #[error("invalid configuration of {object}")]
+    Configuration { object: String, problems: Vec<String>, setting: Option<Allowing> },
+    #[error("{argument} must not be NULL")]
+    Null { argument: &'static str },
+    #[error("invalid {argument}: {problem}")]
+    Argument { argument: &'static str, problem: String },
+    #[error("document \"{external_id}\": {problem}")]
+    Document { external_id: String, problem: String },
+    #[error("document \"{external_id}\" has {size} bytes; at most {limit} are taken")]
+    DocumentTooLarge { external_id: String, size: usize, limit: usize },
+    /// A part of what is stored has more bytes than it may.
+    #[error("{field} of {object} is too long")]
+    FieldTooLong { object: String, field: &'static str, size: usize, limit: usize },
+    /// A document makes more of something than a setting allows.
+    #[error("{object}: {problem}")]
+    Limit { object: String, problem: String, setting: &'static str },
+    #[error("document \"{external_id}\": content type \"{content_type}\" is not supported")]
+    ContentType { external_id: String, content_type: String },
+    /// The process that worked on a document was killed, by the system or by a fault of its own.
+    #[error("document \"{external_id}\": the worker died while it parsed, cut or wrote it")]
+    Died { external_id: String },
+    #[error("permission denied: {problem}")]
+    Permission { problem: String },
+    /// The session's roles may not act for the tenant that it asks for.
+    #[error("permission denied: {problem}")]
+    Tenant { problem: String },
+    /// A tenant's quota does not suffice.
+    #[error("tenant \"{tenant}\" may have {} {} at most", .shortage.allowed, .shortage.what)]
+    Quota { tenant: String, shortage: Shortage },
+    /// The files of a local model are missing or unusable.
+    #[error("model \"{model}\": {problem}")]
+    ModelFiles { model: String, problem: String },
+    #[error("a text of {tokens} tokens is longer than the {limit} that model \"{model}\" reads")]
+    InputTooLong { model: String, tokens: usize, limit: usize },
+    #[error("embedder \"{embedder}\": {problem}")]
+    Embedding { embedder: String, problem: String },
+    /// A remote provider failed; `passing`: the same may work later.
+    #[error("embedder \"{embedder}\": {problem}")]
+    Provider { embedder: String, problem: String, passing: bool },
+    /// Nothing may be sent for a while: limits, budget, an open breaker, the provider's own wish.
+    /// `of_tenant`: for the tenant who asked, and no other.
+    #[error("embedder \"{embedder}\" is paused: {problem}")]
+    Paused { embedder: String, problem: String, retry_after_ms: u64, of_tenant: bool },
+    /// A reranker or chat model gave no answer; `passing`: it may later.
+    #[error("{what} \"{id}\": {problem}")]
+    Service { what: Object, id: String, problem: String, passing: bool },
+    /// A reranker or chat model is not asked for a while: limits, budget, an open breaker.
+    #[error("{what} \"{id}\" is paused: {problem}")]
+    ServicePaused { what: Object, id: String, problem: String },
+    /// More bytes than one request may hold.
+    #[error("{what} has {size} bytes; at most {limit} are taken")]
+    TooLarge { what: String, size: usize, limit: usize },
+    #[error("provider \"{provider}\" is not available in this version of kb")]
+    ProviderUnavailable { provider: String },
+    #[error("the kb gateway {problem}")]
+    Gateway { problem: String },
+    #[error("timed out after {seconds} s waiting for {what}")]
+    Timeout { what: String, seconds: f64 },
+    /// A question of an evaluation set that could not be answered.
+    #[error("question \"{id}\": {error}")]
+    Question { id: String, error: Box<Error> },
+    #[error("{problem}")]
+    State { problem: String, hint: String },
+    #[error("cannot execute {what} during recovery")]
+    ReadOnly { what: &'static str },
+    /// An error that PostgreSQL raised inside a background process.
+    #[error("{message}")]
+    Database { sqlstate: String, message: String },
+    #[error("kb internal error: {0}")]
+    Internal(String),
+}
+
+/// A setting that allows what a configuration asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Allowing {
+    SecretEnv,
+    AllowedHosts,
+}
+
+/// lock_not_available.
+const LOCKED: &str = "55P03";
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// Every problem of one configuration.
+    pub fn configuration(object: impl Into<String>, problems: Vec<String>) -> Self {
+        Error::Configuration { object: object.into(), problems, setting: None }
+    }
+
+    /// The five-character SQLSTATE of this error.
+    pub fn sqlstate(&self) -> &str {
+        match self {
+            Error::NotFound { .. } => "42704",                // undefined_object
+            Error::NotAttached { .. } => "42704",             // undefined_object
+            Error::AlreadyExists { .. } => "42710",           // duplicate_object
+            Error::InUse { .. } => "2BP01",                   // dependent_objects_still_exist
+            Error::Configuration { .. } => "22023",           // invalid_parameter_value
+            Error::Argument { .. } => "22023",                // invalid_parameter_value
+            Error::Null { .. } => "22004",                    // null_value_not_allowed
+            Error::Document { .. } => "22000",                // data_exception
+            Error::DocumentTooLarge { .. } => "54000",        // program_limit_exceeded
+            Error::FieldTooLong { .. } => "54000",            // program_limit_exceeded
+            Error::Limit { .. } => "54000",                   // program_limit_exceeded
+            Error::ContentType { .. } => "0A000",             // feature_not_supported
+            Error::Died { .. } => "58000",                    // system_error
+            Error::Permission { .. } => "42501",              // insufficient_privilege
+            Error::Tenant { .. } => "42501",                  // insufficient_privilege
+            Error::Quota { .. } => "53400",                   // configuration_limit_exceeded
+            Error::ModelFiles { .. } => "58030",              // io_error
+            Error::InputTooLong { .. } => "54000",            // program_limit_exceeded
+            Error::TooLarge { .. } => "54000",                // program_limit_exceeded
+            Error::Embedding { .. } => "58000",               // system_error
+            Error::Provider { passing: true, .. } => "08006", // connection_failure
+            Error::Provider { .. } => "58000",                // system_error
+            Error::Paused { .. } => "53400",                  // configuration_limit_exceeded
+            Error::Service { passing: true, .. } => "08006",  // connection_failure
+            Error::Service { .. } => "58000",                 // system_error
+            Error::ServicePaused { .. } => "53400",           // configuration_limit_exceeded
+            Error::ProviderUnavailable { .. } => "0A000",     // feature_not_supported
+            Error::Gateway { .. } => "08006",                 // connection_failure
+            Error::Timeout { .. } => "55P03",                 // lock_not_available, as of lock_timeout
+            Error::State { .. } => "55000",                   // object_not_in_prerequisite_state
+            Error::ReadOnly { .. } => "25006",                // read_only_sql_transaction
+            Error::Question { error, .. } => error.sqlstate(),
+            Error::Database { sqlstate, .. } => sqlstate,
+            Error::Internal(_) => "XX000", // internal_error
+        }
+    }
+
+    /// The DETAIL line, where there is one.
+    pub fn detail(&self) -> Option<String> {
+        match self {
+            Error::Configuration { problems, .. } => Some(problems.join("\n")),
+            Error::Question { error, .. } => error.detail(),
+            Error::FieldTooLong { size, limit, .. } => {
+                Some(format!("It has {size} bytes; at most {limit} are taken."))
+            }
+            Error::Quota { shortage: Shortage { used, needed, .. }, .. } => {
+                Some(format!("It has {used}; this needs {needed} more."))
+            }
+            _ => None,
+        }
+    }
+
+    /// The HINT line: what to do about it.
+    pub fn hint(&self) -> Option<String> {
+        let text = match self {
+            Error::NotFound { what, .. } => match what {
+                Object::KnowledgeBase => {
+                    "List them with SELECT id FROM kb.knowledge_bases; create one with kb.create_knowledge_base(id)."
+                }
+                Object::Embedder => {
+                    "List them with SELECT id FROM kb.embedders; create one with kb.create_embedder(id, provider, model, dimension)."
+                }
+                Object::Reranker => {
+                    "List them with SELECT id FROM kb.rerankers; create one with kb.create_reranker(id, provider)."
+                }
+                Object::Llm => {
+                    "List them with SELECT id FROM kb.llms; create one with kb.create_llm(id, provider)."
+                }
+                Object::VectorDb => {
+                    "List them with SELECT id FROM kb.vector_dbs; create one with kb.create_vector_db(id, type, dimension)."
+                }
+                Object::EvalSet => {
+                    "List them with SELECT name FROM kb.eval_sets; make one with kb.create_eval_set(kb_id, eval_set)."
+                }
+                Object::Secret | Object::Run | Object::Table | Object::Role | Object::Column => return None,
+            },
+            Error::NotAttached { .. } => {
+                "List them with SELECT * FROM kb.sources; attach one with kb.attach_table(kb_id, table, content)."
+            }
+            Error::Configuration { setting: Some(Allowing::SecretEnv), .. } => {
+                "A superuser lists the variable in kb.secret_env, in the server's configuration file. Keys in a file (file:NAME) or in the database (kb:NAME) need no such entry."
+            }
+            Error::Configuration { setting: Some(Allowing::AllowedHosts), .. } => {
+                "A superuser names the host in kb.allowed_hosts, in the server's configuration file."
+            }
+            Error::Question { error, .. } => return error.hint(),
+            Error::FieldTooLong { .. } => "Shorten it; what is to be found belongs in the content.",
+            Error::DocumentTooLarge { .. } => "Split the document, or raise kb.max_document_size.",
+            Error::Limit { setting, .. } => return Some(format!("Split the document, or raise {setting}.")),
+            Error::Quota { .. } => {
+                "SELECT * FROM kb.quota_status; delete what is not needed, or ask kb_admin for more (kb.set_quota)."
+            }
+            Error::Tenant { .. } => {
+                "SELECT kb.bound_tenants() says for which tenants; name one of them: SET kb.tenant = '...'."
+            }
+            Error::ContentType { .. } => {
+                "Supported are text/plain, text/markdown and text/html: convert the document, or name its content_type."
+            }
+            Error::Died { .. } => {
+                "The server log says why the process died. Out of memory: split the document, or give the server more."
+            }
+            Error::ModelFiles { .. } => {
+                "Put the model's directory (tokenizer.json, *.safetensors and, for a transformer, config.json) under kb.model_dir (kb/models in the server's share directory, unless it is set)."
+            }
+            Error::InputTooLong { .. } => {
+                "Use smaller chunks (chunking size) or a shorter question, or set \"truncate\": true in the embedder's config to have the rest of a text ignored."
+            }
+            Error::TooLarge { .. } => {
+                "Use smaller chunks (chunking size) or a shorter question, and give longer texts in parts."
+            }
+            Error::ProviderUnavailable { .. } => {
+                "Available are local, hash, openai (and whatever speaks its protocol, by base_url), azure_openai, ollama, huggingface, gemini, vertex, cohere, voyage, jina, mistral and http."
+            }
+            Error::Provider { passing: false, .. } => {
+                "Fix the embedder (kb.alter_embedder, kb.check_embedder), then kb.retry the documents."
+            }
+            Error::Service { what: Object::Reranker, passing: false, .. } => {
+                "Fix the reranker (kb.alter_reranker, kb.check_reranker)."
+            }
+            Error::Service { what: Object::Llm, passing: false, .. } => {
+                "Fix the chat model (kb.alter_llm, kb.check_llm)."
+            }
+            Error::Paused { .. } => {
+                "Documents wait for it and are not given up; SELECT * FROM kb.health() shows what is paused."
+            }
+            Error::Gateway { .. } => {
+                "SELECT * FROM kb.health() says what is wrong; the gateway's messages are in the server log."
+            }
+            Error::Timeout { .. } => "SELECT * FROM kb.status and kb.health() show what is being waited for.",
+            Error::InUse { .. } => "Drop or change what uses it first.",
+            Error::State { hint, .. } => return (!hint.is_empty()).then(|| hint.clone()),
+            _ => return None,
+        };
+        Some(text.to_string())
+    }
+
+    /// How long to wait before the next try, where this one counts as no attempt: nothing was sent, or the provider
+    /// asked to wait.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Error::Paused { retry_after_ms, .. } => Some(Duration::from_millis(*retry_after_ms)),
+            _ => None,
+        }
+    }
+
+    /// The embedder that caused it.
+    pub fn embedder(&self) -> Option<&str> {
+        match self {
+            Error::Embedding { embedder, .. }
+            | Error::Provider { embedder, .. }
+            | Error::Paused { embedder, .. } => Some(embedder),
+            _ => None,
+        }
+    }
+
+    /// The same error, saying which chunk of a document (counted from 0) it was.
+    pub fn of_chunk(self, ordinal: i32) -> Error {
+        match self {
+            Error::Provider { embedder, problem, passing } => {
+                Error::Provider { embedder, problem: format!("chunk {ordinal}: {problem}"), passing }
+            }
+            Error::Embedding { embedder, problem } => {
+                Error::Embedding { embedder, problem: format!("chunk {ordinal}: {problem}") }
+            }
+            other => other,
+        }
+    }
+
+    /// The same error of a text, saying which document's text it is.
+    pub fn of_document(self, external_id: &str) -> Error {
+        match self {
+            Error::Limit { problem, setting, .. } => {
+                Error::Limit { object: format!("document \"{external_id}\""), problem, setting }
+            }
+            Error::Argument { argument: "content", problem } => {
+                Error::Document { external_id: external_id.to_string(), problem }
+            }
+            other => other,
+        }
+    }
+
+    /// A document that is a row of an attached table is changed by that table only.
+    pub fn of_a_row(external_id: &str, hint: &str) -> Error {
+        Error::State {
+            problem: format!("document \"{external_id}\" is a row of an attached table"),
+            hint: format!("{hint}, or detach the table (kb.detach_table)."),
+        }
+    }
+
+    /// An unfinished transaction has locked what is wanted.
+    pub fn busy() -> Error {
+        Error::locked("an unfinished transaction has locked this document")
+    }
+
+    /// Another transaction has changed what this one's snapshot does not show.
+    pub fn not_serializable() -> Error {
+        let message = "could not serialize access due to concurrent update".into();
+        Error::Database { sqlstate: "40001".into(), message }
+    }
+
+    /// Another session's lock is in the way.
+    pub fn locked(message: &str) -> Error {
+        Error::Database { sqlstate: LOCKED.into(), message: message.into() }
+    }
+
+    /// Whether another session's lock was in the way.
+    pub fn is_lock(&self) -> bool {
+        matches!(self, Error::Database { sqlstate, .. } if sqlstate == LOCKED)
+    }
+
+    /// Whether another session's lock was in the way, or this session gave way in a deadlock.
+    pub fn is_conflict(&self) -> bool {
+        self.is_lock() || matches!(self, Error::Database { sqlstate, .. } if sqlstate.starts_with("40"))
+    }
+
+    /// Whether the document that was worked on can be the cause. A missing gateway, a full disk, too few resources, a
+    /// shutdown and a lock are not caused by it: no document fails for those.
+    pub fn is_of_the_work(&self) -> bool {
+        match self {
+            Error::Gateway { .. } | Error::ServicePaused { .. } => false,
+            Error::Database { sqlstate, .. } => {
+                sqlstate != LOCKED && !["53", "57", "58"].iter().any(|class| sqlstate.starts_with(class))
+            }
+            _ => true,
+        }
+    }
+
+    /// Whether a row that others wrote, deleted or locked is the cause: an integrity constraint, a serialisation failure, a lock.
+    pub fn is_of_rows(&self) -> bool {
+        self.is_conflict() || matches!(self, Error::Database { sqlstate, .. } if sqlstate.starts_with("23"))
+    }
+
+    /// Whether trying the same again later can succeed without anybody changing anything.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Error::Gateway { .. } | Error::Timeout { .. } | Error::Paused { .. } | Error::Died { .. } => true,
+            Error::ServicePaused { .. } => true,
+            Error::Provider { passing, .. } | Error::Service { passing, .. } => *passing,
+            // Serialisation, resources, intervention, system: the classes that pass.
+            Error::Database { sqlstate, .. } => {
+                ["40", "53", "55", "57", "58"].iter().any(|class| sqlstate.starts_with(class))
+            }
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "error_tests.rs"]
+mod tests;

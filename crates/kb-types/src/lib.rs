@@ -1,0 +1,63 @@
+//! Plain types shared by every layer: what things are, not what is done with them.
+
+#![forbid(unsafe_code)]
+
+pub mod answer_settings;
+pub mod bisect;
+mod bounds;
+pub mod candidate;
+pub mod chunk_context;
+pub mod context_format;
+pub mod embedder;
+pub mod error;
+pub mod fields;
+pub mod filter;
+mod filter_syntax;
+pub mod hit;
+pub mod id;
+pub mod json;
+pub mod json_fields;
+pub mod json_path;
+pub mod judgement;
+pub mod knowledge_base;
+pub mod llm;
+pub mod marks;
+mod missing;
+pub mod passage;
+mod prompt;
+pub mod quota;
+pub mod remote;
+pub mod rerank;
+pub mod reranker;
+pub mod retrieval;
+pub mod row_key;
+pub mod row_source;
+pub mod sizes;
+pub mod states;
+pub mod sync;
+pub mod syntax;
+pub mod tally;
+pub mod template;
+pub mod tenancy;
+pub mod timestamp;
+pub mod transform;
+pub mod url_path;
+pub mod vector_db;
+
+pub use bounds::{Bounds, Limits};
+pub use candidate::Candidate;
+pub use embedder::{Compute, Embedder, EmbedderConfig, Kind, Pooling};
+pub use filter::Filter;
+pub use hit::Hit;
+pub use json::Json;
+pub use knowledge_base::Preprocess;
+pub use llm::{Llm, LlmConfig};
+pub use marks::{Locator, Mark, Marked};
+pub use missing::Missing;
+pub use prompt::Prompt;
+pub use rerank::Rerank;
+pub use reranker::{Reranker, RerankerConfig, Scoring};
+pub use retrieval::{Mode, Retrieval};
+pub use row_source::{Adopt, RowContent, RowSource};
+pub use transform::Transform;
+pub use vector_db::{Metric, VectorDbConfig, VectorDbType};
