@@ -25,16 +25,18 @@ WORDS, BATCH = 150, 500
 REPEATED = 10
 QUERIES, WARM_UP, RECALL_OVER = 120, 20, 40
 LEG = 100
+# By hand the index is searched with the least of these that finds as much as kb.
+EF_SEARCH = (40, 50, 60, 80, 100, 120, 150, 200, 250, 300, 400)
 BY_MEANING, HYBRID, BY_WORDS = 1.3, 1.25, 1.2
 BY_KB = "SELECT chunk_id, content, score FROM kb.query('bench', %s, {top_k}, min_score => -1, mode => '{mode}')"
 BY_HAND = "SELECT v.chunk_id, v.embedding <=> %s AS distance FROM {table} v WHERE {segment} ORDER BY distance LIMIT {top_k}"
-# Of each text one, as kb answers.
-NEAREST_TEXTS = """
-SELECT array_agg(n.content_hash) FROM (
-    SELECT c.content_hash FROM {table} v JOIN kb.chunks c USING (build_no, chunk_id)
-    GROUP BY c.content_hash ORDER BY min((v.embedding <=> %s) + 0) LIMIT {top_k}) n"""
-NEAREST = "SELECT array_agg(n.chunk_id) FROM (SELECT v.chunk_id FROM {table} v ORDER BY (v.embedding <=> %s) + 0 LIMIT {top_k}) n"
-HASHES = "SELECT array_agg(content_hash) FROM kb.chunks WHERE chunk_id = ANY (%s)"
+# How far away the last of the nearest is: chunks, and texts, of which kb answers each once.
+FARTHEST = "SELECT max(n.distance) FROM (SELECT (v.embedding <=> %s) + 0 AS distance FROM {table} v ORDER BY 1 LIMIT {top_k}) n"
+FARTHEST_TEXT = """
+SELECT max(n.distance) FROM (
+    SELECT min((v.embedding <=> %s) + 0) AS distance FROM {table} v JOIN kb.chunks c USING (build_no, chunk_id)
+    GROUP BY c.content_hash ORDER BY 1 LIMIT {top_k}) n"""
+AS_NEAR = "SELECT count(*) FROM {table} v WHERE v.chunk_id = ANY (%s) AND (v.embedding <=> %s) + 0 <= %s"
 # A server with pg_textsearch, which is a module of PostgreSQL 17 and later.
 TEXTSEARCH = "SELECT id FROM bench_texts ORDER BY body <@> to_bm25query(%s, 'bench_texts_body') LIMIT {top_k}"
 
@@ -60,9 +62,9 @@ def run(server: Server, report: Report) -> None:
         f" made and indexed in {time.monotonic() - begun:.0f} s; by hand ids and distances, kb with texts, each once"
     )
     asked = questions(connection, bool(html))
-    by_meaning(server, report, asked)
+    ef_search = by_meaning(server, report, asked)
     words = by_words(server, report, connection, asked)
-    hybrid(server, report, asked, words)
+    hybrid(server, report, asked, words, ef_search)
     connection.close()
     server.drop(DATABASE)
 
@@ -151,39 +153,30 @@ def hand(connection) -> dict[str, str]:
     return {"table": table, "segment": segments[0][0]}
 
 
-def by_meaning(server: Server, report: Report, asked: list[str]) -> None:
+def by_meaning(server: Server, report: Report, asked: list[str]) -> int:
+    """The ef_search of a leg by hand: that by which it finds as much as kb."""
     with prepared(server) as own:
         vectors = vectors_of_each(own, "hash", asked)
         parts = hand(own)
         for top_k in (10, LEG):
-            # What kb uses for so many rows.
-            with prepared(server, max(40, 2 * top_k)) as by_hand:
-                sides = [
-                    (own, BY_KB.format(top_k=top_k, mode="dense"), asked),
-                    (by_hand, BY_HAND.format(top_k=top_k, **parts), vectors),
-                ]
-                plan = by_hand.execute("EXPLAIN " + sides[1][1], [vectors[0]]).fetchall()
+            by_kb, by_hand = BY_KB.format(top_k=top_k, mode="dense"), BY_HAND.format(top_k=top_k, **parts)
+            kb_recall = recall_of_kb(own, parts, top_k, by_kb, asked, vectors)
+            with prepared(server) as other:
+                ef_search, hand_recall = equal_recall(other, parts, top_k, by_hand, vectors, kb_recall)
+                plan = other.execute("EXPLAIN " + by_hand, [vectors[0]]).fetchall()
                 if not any("_hnsw" in line for (line,) in plan):
                     raise AssertionError("the statement by hand does not use the index")
-                times, rows = in_turn(sides)
+                times, _ = in_turn([(own, by_kb, asked), (other, by_hand, vectors)])
             kb, hand_ms = (median(t) for t in times)
             report.add(
                 f"kb.query by meaning where texts repeat, p50, top_k {top_k}",
                 f"{kb:.2f} ms",
-                f"{hand_ms:.2f} ms (ef_search {max(40, 2 * top_k)})",
+                f"{hand_ms:.2f} ms (ef_search {ef_search})",
                 f"{kb / hand_ms:.2f}",
                 f"<= {BY_MEANING}",
                 kb <= BY_MEANING * hand_ms,
             )
             report.add("  p95", f"{percentile(times[0], 95):.2f} ms", f"{percentile(times[1], 95):.2f} ms")
-            recalls = [[], []]
-            for i, vector in enumerate(vectors[WARM_UP:][:RECALL_OVER]):
-                (texts,) = own.execute(NEAREST_TEXTS.format(top_k=top_k, **parts), [vector]).fetchone()
-                (found,) = own.execute(HASHES, [[row[0] for row in rows[0][i]]]).fetchone()
-                recalls[0].append(len(set(map(bytes, texts)) & set(map(bytes, found))) / top_k)
-                (nearest,) = own.execute(NEAREST.format(top_k=top_k, **parts), [vector]).fetchone()
-                recalls[1].append(len(set(nearest) & {row[0] for row in rows[1][i]}) / top_k)
-            kb_recall, hand_recall = (sum(recall) / len(recall) for recall in recalls)
             report.add(
                 f"  recall@{top_k} against an exact scan (kb: of different texts)",
                 f"{kb_recall:.3f}",
@@ -195,6 +188,32 @@ def by_meaning(server: Server, report: Report, asked: list[str]) -> None:
         explained = [own.execute("SELECT kb.explain('bench', %s, 100)", [text]).fetchone()[0] for text in asked[:20]]
         scans = [scan for e in explained for scan in e["dense"]["scans"]]
         report.note(f"repeated: 20 questions of {LEG} rows made {len(scans)} scans, which gave {median(s['given'] for s in scans):.0f} rows each")
+    return ef_search
+
+
+def recall_of_kb(own, parts: dict[str, str], top_k: int, by_kb: str, asked: list[str], vectors: list) -> float:
+    """What is as near as the last of the exact scan's is found: which of several is all the same, here and by hand."""
+    found = 0
+    for text, vector in list(zip(asked, vectors))[WARM_UP:][:RECALL_OVER]:
+        (farthest,) = own.execute(FARTHEST_TEXT.format(top_k=top_k, **parts), [vector]).fetchone()
+        chunks = [row[0] for row in own.execute(by_kb, [text]).fetchall()]
+        found += own.execute(AS_NEAR.format(**parts), [chunks, vector, farthest]).fetchone()[0]
+    return found / top_k / RECALL_OVER
+
+
+def equal_recall(other, parts: dict[str, str], top_k: int, by_hand: str, vectors: list, wanted: float) -> tuple[int, float]:
+    """Sets the least ef_search that finds as much as is wanted, or the largest; and how much it finds."""
+    compared = vectors[WARM_UP:][:RECALL_OVER]
+    farthest = [other.execute(FARTHEST.format(top_k=top_k, **parts), [vector]).fetchone()[0] for vector in compared]
+    for ef_search in EF_SEARCH:
+        other.execute(f"SET hnsw.ef_search = {ef_search}")
+        found = 0
+        for vector, last in zip(compared, farthest):
+            found += sum(row[1] <= last for row in other.execute(by_hand, [vector]).fetchall())
+        recall = found / top_k / RECALL_OVER
+        if recall >= wanted:
+            break
+    return ef_search, recall
 
 
 def by_words(server: Server, report: Report, connection, asked: list[str]):
@@ -232,8 +251,8 @@ def textsearch(conninfo: str, source):
     return other
 
 
-def hybrid(server: Server, report: Report, asked: list[str], words: float | None) -> None:
-    with prepared(server) as own, prepared(server, 2 * LEG) as by_hand:
+def hybrid(server: Server, report: Report, asked: list[str], words: float | None, ef_search: int) -> None:
+    with prepared(server) as own, prepared(server, ef_search) as by_hand:
         vectors = vectors_of_each(own, "hash", asked)
         sides = [
             (own, BY_KB.format(top_k=10, mode="hybrid"), asked),
