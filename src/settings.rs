@@ -44,6 +44,7 @@ static MAX_INDEX_BUILDS: GucSetting<i32> = GucSetting::<i32>::new(1);
 const PROVIDERS_VARIABLES: &CStr = c"KB_*, OPENAI_API_KEY, AZURE_OPENAI_API_KEY, AZURE_OPENAI_KEY, COHERE_API_KEY, CO_API_KEY, VOYAGE_API_KEY, JINA_API_KEY, MISTRAL_API_KEY, GEMINI_API_KEY, GOOGLE_API_KEY, HF_TOKEN, HUGGINGFACE_API_KEY, HUGGINGFACEHUB_API_TOKEN, OPENROUTER_API_KEY, LITELLM_API_KEY";
 
 /// Defines all settings; from _PG_init.
+#[allow(clippy::too_many_lines)] // a list
 pub fn define() {
     niceness::define_setting();
     // Anybody: it is how a session says who it acts for. kb.tenant_roles says which tenants a role may name.

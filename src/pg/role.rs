@@ -5,7 +5,7 @@ use kb_types::error::{Error, Object, Result};
 use pgrx::pg_sys;
 use std::cell::Cell;
 use std::collections::BTreeSet;
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, c_int};
 
 thread_local! {
     /// Who called kb, while it does a step as a role of its own.
@@ -139,16 +139,30 @@ pub fn bypasses_policies() -> bool {
 }
 
 fn as_role<T>(role: pg_sys::Oid, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    // The user id is restored on return; after an ERROR the transaction's abort restores it.
+    let before = become_role(role);
+    let result = work();
+    return_to(before);
+    result
+}
+
+/// Who ran, and in which security context, before.
+#[inline(never)]
+fn become_role(role: pg_sys::Oid) -> (pg_sys::Oid, c_int) {
     let (mut user, mut context) = (pg_sys::InvalidOid, 0);
-    let restricted = (pg_sys::SECURITY_LOCAL_USERID_CHANGE | pg_sys::SECURITY_RESTRICTED_OPERATION) as i32;
-    // SAFETY: the user id is restored on return; after an ERROR the transaction's abort restores it.
+    let restricted = (pg_sys::SECURITY_LOCAL_USERID_CHANGE | pg_sys::SECURITY_RESTRICTED_OPERATION) as c_int;
+    // SAFETY: both variables are written before they are read.
     unsafe {
         pg_sys::GetUserIdAndSecContext(&mut user, &mut context);
         pg_sys::SetUserIdAndSecContext(role, context | restricted);
-        let result = work();
-        pg_sys::SetUserIdAndSecContext(user, context);
-        result
     }
+    (user, context)
+}
+
+#[inline(never)]
+fn return_to((user, context): (pg_sys::Oid, c_int)) {
+    // SAFETY: what `become_role` has read.
+    unsafe { pg_sys::SetUserIdAndSecContext(user, context) };
 }
 
 /// The role that owns the extension's tables.

@@ -2,7 +2,7 @@
 
 use pgrx::pg_sys;
 use std::cell::Cell;
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, c_int};
 use std::sync::OnceLock;
 
 /// Sets a setting at the current nesting level, with the rights of the extension.
@@ -33,16 +33,27 @@ pub fn with_none_kept<T>(settings: &[(&CStr, &CStr)], work: impl FnOnce() -> T) 
 }
 
 fn at_level<T>(settings: &[(&CStr, &CStr)], keeps_others: bool, work: impl FnOnce() -> T) -> T {
-    // SAFETY: the level is closed on return; after an ERROR the transaction's abort closes it.
-    unsafe {
-        let level = pg_sys::NewGUCNestLevel();
-        for (name, value) in settings {
-            set(name, value);
-        }
-        let result = work();
-        pg_sys::AtEOXact_GUC(keeps_others, level);
-        result
+    // The level is closed on return; after an ERROR the transaction's abort closes it.
+    let level = open_level(settings);
+    let result = work();
+    close_level(keeps_others, level);
+    result
+}
+
+#[inline(never)]
+fn open_level(settings: &[(&CStr, &CStr)]) -> c_int {
+    // SAFETY: it counts levels.
+    let level = unsafe { pg_sys::NewGUCNestLevel() };
+    for (name, value) in settings {
+        set(name, value);
     }
+    level
+}
+
+#[inline(never)]
+fn close_level(keeps_others: bool, level: c_int) {
+    // SAFETY: a level that `open_level` has given.
+    unsafe { pg_sys::AtEOXact_GUC(keeps_others, level) };
 }
 
 /// Sets a setting for the rest of a background process's life.

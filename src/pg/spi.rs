@@ -201,6 +201,17 @@ fn run<T>(
     how: How,
     mut each: impl FnMut(&Row) -> Result<T>,
 ) -> Result<(Vec<T>, u64)> {
+    let mut rows = Vec::new();
+    let processed = run_each(sql, args, how, &mut |row| {
+        rows.push(each(row)?);
+        Ok(())
+    })?;
+    Ok((rows, processed))
+}
+
+/// Runs a statement and gives each of its rows to `each`; rows processed. Not generic: it would be compiled for each of two hundred
+/// callers, which was 2 MB of the library.
+fn run_each(sql: &str, args: &[Arg], how: How, each: &mut dyn FnMut(&Row) -> Result<()>) -> Result<u64> {
     // SAFETY: connect and finish pair up on every path that returns; an ERROR unwinds and
     // transaction abort closes SPI. Results are copied out before SPI_finish frees them. The plan is not freed
     // while it runs, whatever the statement calls.
@@ -219,7 +230,8 @@ fn run<T>(
                 return Err(Error::Internal(format!("SPI status {status} of: {sql}")));
             }
             let processed = pg_sys::SPI_processed;
-            Ok((result_rows(&mut each)?, processed))
+            result_rows(each)?;
+            Ok(processed)
         })();
         pg_sys::SPI_finish();
         result

@@ -2,7 +2,7 @@
 
 use super::report::from_caught;
 use super::{background, extension_version};
-use kb_types::error::Result;
+use kb_types::error::{Error, Result};
 use pgrx::{PgTryBuilder, pg_sys};
 use std::cell::Cell;
 use std::panic::AssertUnwindSafe;
@@ -11,6 +11,18 @@ use std::sync::Once;
 /// Runs `work` in a transaction of its own: commits on Ok, aborts on Err, ERROR or panic, which all
 /// come back as Err. For background processes only, outside any transaction.
 pub fn in_txn<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    let (mut work, mut value) = (Some(work), None);
+    run_in_txn(&mut || {
+        if let Some(work) = work.take() {
+            value = Some(work()?);
+        }
+        Ok(())
+    })?;
+    value.ok_or_else(|| Error::Internal("a transaction did nothing".into()))
+}
+
+/// Not generic: it would be compiled for each of many callers.
+fn run_in_txn(work: &mut dyn FnMut() -> Result<()>) -> Result<()> {
     let result = PgTryBuilder::new(AssertUnwindSafe(|| {
         // SAFETY: no transaction is open; start and commit pair up, and the snapshot is popped
         // before the commit. Failure anywhere leads to the abort below.
@@ -19,13 +31,13 @@ pub fn in_txn<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
             pg_sys::StartTransactionCommand();
             pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot());
         }
-        let value = work()?;
+        work()?;
         // SAFETY: as above.
         unsafe {
             pg_sys::PopActiveSnapshot();
             pg_sys::CommitTransactionCommand();
         }
-        Ok(value)
+        Ok(())
     }))
     .catch_others(|caught| Err(from_caught(caught)))
     .catch_rust_panic(|caught| Err(from_caught(caught)))
@@ -76,13 +88,23 @@ fn show_activity(state: pg_sys::BackendState::Type, text: &str) {
 /// A fresh snapshot for one read inside a longer statement, so that a waiting function sees
 /// what others have committed since, at every isolation level.
 pub fn with_latest_snapshot<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    push_latest_snapshot();
+    let result = work();
+    pop_snapshot();
+    result
+}
+
+#[inline(never)]
+fn push_latest_snapshot() {
     // SAFETY: push and pop pair up; an ERROR in between unwinds to the abort of the transaction,
     // which pops all snapshots.
     unsafe { pg_sys::PushActiveSnapshot(pg_sys::GetLatestSnapshot()) };
-    let result = work();
+}
+
+#[inline(never)]
+fn pop_snapshot() {
     // SAFETY: as above.
     unsafe { pg_sys::PopActiveSnapshot() };
-    result
 }
 
 /// Whether this process works on a statement together with others: then it can take no snapshot.

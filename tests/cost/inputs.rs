@@ -149,6 +149,7 @@ pub fn html() -> Vec<Input> {
     ]
 }
 
+#[allow(clippy::too_many_lines)] // a list
 pub fn markdown() -> Vec<Input> {
     vec![
         same("paragraphs", WORDS),

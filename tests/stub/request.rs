@@ -70,43 +70,10 @@ pub fn parse<'a>(
             fields.string("prompt_name", false);
             parsed.dimension = fields.positive("dimensions");
         }
-        Dialect::CohereRerank | Dialect::JinaRerank | Dialect::VoyageRerank => {
-            parsed.model = fields.string("model", true).unwrap_or_default();
-            parsed.query = fields.string("query", true).unwrap_or_default();
-            parsed.texts = fields.texts("documents");
-            if dialect != Dialect::CohereRerank && fields.boolean("return_documents", true) == Some(true) {
-                fields.problem("return_documents", "asks for what is known");
-            }
-            match dialect {
-                Dialect::VoyageRerank => drop(fields.boolean("truncation", true)),
-                Dialect::CohereRerank => drop(fields.positive("max_tokens_per_doc")),
-                _ => {}
-            }
+        Dialect::CohereRerank | Dialect::JinaRerank | Dialect::VoyageRerank | Dialect::TeiRerank => {
+            parse_rerank(dialect, &mut fields, &mut parsed)
         }
-        Dialect::TeiRerank => {
-            parsed.query = fields.string("query", true).unwrap_or_default();
-            parsed.texts = fields.texts("texts");
-            for key in ["raw_scores", "return_text", "truncate"] {
-                fields.boolean(key, true);
-            }
-            if parsed.texts.len() > 32 {
-                fields.problem("texts", "are more than --max-client-batch-size");
-            }
-        }
-        Dialect::OpenAiChat | Dialect::OllamaChat => {
-            parsed.model = fields.string("model", true).unwrap_or_default();
-            parse_messages(&mut fields, &mut parsed);
-            if fields.boolean("stream", true) == Some(true) {
-                fields.problem("stream", "asks for what is not read");
-            }
-            match dialect {
-                Dialect::OpenAiChat => {
-                    fields.get("temperature", false);
-                    fields.positive("max_tokens");
-                }
-                _ => drop(fields.get("options", false)),
-            }
-        }
+        Dialect::OpenAiChat | Dialect::OllamaChat => parse_chat(dialect, &mut fields, &mut parsed),
         Dialect::Gemini => parse_gemini(&mut fields, &mut parsed),
         Dialect::Vertex => parse_vertex(&mut fields, &mut parsed),
         Dialect::Cohere => {
@@ -163,6 +130,46 @@ pub fn parse<'a>(
         problems.push(format!("text {place} is empty"));
     }
     parsed
+}
+
+fn parse_rerank<'a>(dialect: Dialect, fields: &mut Fields<'a, '_>, parsed: &mut Parsed<'a>) {
+    if dialect == Dialect::TeiRerank {
+        parsed.query = fields.string("query", true).unwrap_or_default();
+        parsed.texts = fields.texts("texts");
+        for key in ["raw_scores", "return_text", "truncate"] {
+            fields.boolean(key, true);
+        }
+        if parsed.texts.len() > 32 {
+            fields.problem("texts", "are more than --max-client-batch-size");
+        }
+        return;
+    }
+    parsed.model = fields.string("model", true).unwrap_or_default();
+    parsed.query = fields.string("query", true).unwrap_or_default();
+    parsed.texts = fields.texts("documents");
+    if dialect != Dialect::CohereRerank && fields.boolean("return_documents", true) == Some(true) {
+        fields.problem("return_documents", "asks for what is known");
+    }
+    match dialect {
+        Dialect::VoyageRerank => drop(fields.boolean("truncation", true)),
+        Dialect::CohereRerank => drop(fields.positive("max_tokens_per_doc")),
+        _ => {}
+    }
+}
+
+fn parse_chat<'a>(dialect: Dialect, fields: &mut Fields<'a, '_>, parsed: &mut Parsed<'a>) {
+    parsed.model = fields.string("model", true).unwrap_or_default();
+    parse_messages(fields, parsed);
+    if fields.boolean("stream", true) == Some(true) {
+        fields.problem("stream", "asks for what is not read");
+    }
+    match dialect {
+        Dialect::OpenAiChat => {
+            fields.get("temperature", false);
+            fields.positive("max_tokens");
+        }
+        _ => drop(fields.get("options", false)),
+    }
 }
 
 fn parse_gemini<'a>(fields: &mut Fields<'a, '_>, parsed: &mut Parsed<'a>) {

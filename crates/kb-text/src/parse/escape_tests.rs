@@ -101,6 +101,7 @@ fn a_bar_in_a_cell_makes_no_cell() {
 
 /// Texts of characters that mean something in Markdown, in all kinds of blocks.
 #[test]
+#[allow(clippy::too_many_lines)] // most of it is the list of pieces
 fn any_text_is_shown_as_a_browser_shows_it() {
     const PIECES: [&str; 60] = [
         "*",
