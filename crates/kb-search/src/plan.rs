@@ -135,10 +135,10 @@ pub fn most_given(top_k: usize, vectors: Option<usize>) -> usize {
     several(top_k).max(vectors.unwrap_or_default() / 32)
 }
 
-/// How many chunks are looked at next where `found` were and `missing` more are wanted: what repeats itself does so by and by, or
-/// a hundred times.
-pub fn more(missing: usize, found: usize) -> usize {
-    (2 * missing).max(found / 2).max(8)
+/// How many chunks are looked at next where `missing` more are wanted, and `beyond` were looked at beyond as many as are wanted in all:
+/// a few, since each has to be read, and as many again each time, since one text may be there a hundred times.
+pub fn more(missing: usize, beyond: usize) -> usize {
+    (2 * missing).max(beyond).max(8)
 }
 
 #[cfg(test)]

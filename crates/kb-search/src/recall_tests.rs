@@ -141,6 +141,15 @@ fn where_texts_repeat_one_scan_goes_on() {
 }
 
 #[test]
+fn a_few_copies_make_a_scan_give_a_few_rows_more() {
+    let names: Vec<String> = (0..200).map(|i| format!("t{}", i.max(3))).collect();
+    let texts: Vec<&'static str> = names.into_iter().map(|name| &*name.leak()).collect();
+    let fake = Fake { texts, ..Fake::default() };
+    let (scores, scans) = fake.answer(100, f64::NEG_INFINITY, true);
+    assert_eq!((scores.len(), scans.as_str(), fake.read.get()), (103, "index 108", 108));
+}
+
+#[test]
 fn a_scan_goes_on_where_more_is_wanted_later() {
     let texts: Vec<&str> = vec!["a", "a", "b", "c", "d", "e", "e", "f"];
     let (fake, journal) = (Fake { texts, ..Fake::default() }, Journal::closed());
@@ -293,7 +302,7 @@ fn by_keyword_copies_of_one_text_are_looked_beyond() {
     assert_eq!(by_keyword(&[], 5, true), (vec![], vec![5]));
     let many = [vec!["a"; 50], vec!["b"]].concat();
     let (scores, looks) = by_keyword(&many, 2, true);
-    assert_eq!((scores.len(), scores.last(), looks), (51, Some(&0.5), vec![2, 8, 8, 9, 13, 20]));
+    assert_eq!((scores.len(), scores.last(), looks), (51, Some(&0.5), vec![2, 8, 8, 16, 32]));
 }
 
 #[test]
