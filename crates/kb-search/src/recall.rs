@@ -201,7 +201,8 @@ impl<'a, V: Vectors> Nearest<'a, V> {
                     ef_search.saturating_sub(look.given)
                 }
                 _ if look.is_below(bounds) => 0,
-                _ => plan::more(missing, look.given.saturating_sub(bounds.top_k)).min(most.saturating_sub(look.given)),
+                _ => plan::more(missing, look.given.saturating_sub(bounds.top_k))
+                    .min(most.saturating_sub(look.given)),
             };
             if count == 0 {
                 break;
@@ -347,7 +348,11 @@ impl<'a, W: Words> Best<'a, W> {
             if kept >= top_k || self.is_all {
                 break;
             }
-            let count = if self.asked == 0 { top_k } else { plan::more(top_k - kept, self.asked.saturating_sub(top_k)) };
+            let count = if self.asked == 0 {
+                top_k
+            } else {
+                plan::more(top_k - kept, self.asked.saturating_sub(top_k))
+            };
             let (found, is_all) = self.words.further(count)?;
             self.candidates.extend(found);
             self.asked += count;
