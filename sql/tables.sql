@@ -373,6 +373,10 @@ $$;
 -- all times, from the first moment of a table on: of a vector that is written vector_written locks the chunk, or refuses the vector; of
 -- chunks and builds that are deleted chunks_deleted and builds_deleted delete the vectors, in the one table that has them. Vector tables
 -- get theirs when they are made (src/store/vector_store/table.rs).
+-- As with foreign keys, nothing is checked where triggers are switched off: in a subscription or under
+-- session_replication_role = replica, where what was replicated was checked at its origin; while pg_restore loads
+-- rows, which are those of one snapshot; and by a superuser (DISABLE TRIGGER), of which kb.health() tells.
+-- tests/live/orphans.rs goes through the orders and isolation levels.
 CREATE FUNCTION kb._vector_written() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS
 $$BEGIN
     PERFORM FROM kb.chunks c WHERE c.build_no = NEW.build_no AND c.chunk_id = NEW.chunk_id FOR KEY SHARE;

@@ -1,5 +1,11 @@
 //! Which instruction set the local models are computed with: the best that the machine has, or the one that
 //! KB_INSTRUCTION_SET names.
+//!
+//! Products in f32 and functions of rows are written once over the vector types of crate rten-simd
+//! (`simd.rs`). Products of 8-bit numbers (`int8/`) have a file per instruction set, because no library has
+//! scales per block. Each is compared with plain loops over random shapes. `make test-kernels` runs the suite
+//! under each instruction set of the machine, on one core and on two, and `tools/sanitize.sh` runs these
+//! tests under AddressSanitizer. No expected output has the last digits of a float.
 
 pub mod ahead;
 pub mod int8;

@@ -1,4 +1,17 @@
 //! The life of a build: made, switched to, replaced, swept.
+//!
+//! A build is a complete set of chunks and vectors under one embedder, chunking, preprocess and vector table.
+//! A knowledge base has one live build, which is asked, at most one next and any number of old ones.
+//! kb.ingest with `replace` makes the next one, and while it is there the worker puts every document into
+//! both. When no job of its run is left, one commit makes the live build old and the next one live, or the
+//! next one old if a document of the run failed. Documents that are under way then get a new generation. An
+//! old build is swept once no snapshot is older than its switch.
+//!
+//! `documents.settings` says under which build and settings a document's chunks were made; `upsert` enqueues
+//! the documents that are under others. `documents.content` is the text as the last build extracted it. While
+//! a replace under another `preprocess` is under way, chunks of the live build are slices of the text before.
+//!
+//! **Invariant:** a knowledge base has a live build at every commit.
 
 use crate::pg::txn;
 use crate::store::builds::{self, Build};

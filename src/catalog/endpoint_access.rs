@@ -1,4 +1,6 @@
 //! The right to call an endpoint: its key, what was spent today, and whether this database may spend at all.
+//!
+//! **Invariant:** every use of a remote embedder, reranker or chat model goes through [`access`].
 
 use crate::pg::role::as_owner;
 use crate::settings;

@@ -1,4 +1,8 @@
 //! Adding documents within what a tenant may have (kb.set_quota).
+//!
+//! Who adds documents locks the tenant's row of kb.quotas first, so that nobody else adds, and appends a row
+//! of counts. Who deletes appends a negative one by a trigger, and waits for nobody. A tenant without a quota
+//! costs a look into a list that the process keeps.
 
 use crate::pg::{advisory, txn};
 use crate::settings;

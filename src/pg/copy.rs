@@ -1,5 +1,11 @@
-//! Rows written as COPY FROM writes them: many to a page at once, by no plan. Constraints, indexes and triggers are PostgreSQL's own.
-//! In a background process only, since neither rights nor policies are looked at.
+//! Rows written as COPY FROM writes them: many to a page at once, by no plan. Constraints, indexes and
+//! triggers are PostgreSQL's own. In a background process only, since neither rights nor policies are looked
+//! at.
+//!
+//! PostgreSQL would look up and lock, by a query for each row, what the row refers to. The caller has locked
+//! these rows by one statement, so triggers that would do just that are not fired ([`only_refers_to`]). Where
+//! a row cannot be written (its chunk has a vector by now, was deleted or is locked), the transaction is
+//! undone and done again by statements that pass over such rows.
 
 use super::pinned_settings;
 use kb_types::error::{Error, Result};

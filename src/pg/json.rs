@@ -1,5 +1,10 @@
-//! `jsonb` as a function argument, result and column: as the text that PostgreSQL prints of it, not parsed. pgrx's own
-//! type parses it with serde_json at once, panics where that fails, and changes numbers of many digits.
+//! `jsonb` as a function argument, result and column: as the text that PostgreSQL prints of it, not parsed.
+//! pgrx's own type parses it with serde_json at once, panics where that fails, and changes numbers of many
+//! digits.
+//!
+//! **Invariant:** no function takes pgrx's `JsonB` as an argument. JSON that is only stored or compared
+//! (metadata, filters) stays text. JSON that is read is checked first, because serde_json stops at 127 levels
+//! and rounds long numbers.
 
 use kb_types::Json;
 use pgrx::callconv::{Arg, ArgAbi, BoxRet, FcInfo};

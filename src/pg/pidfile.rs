@@ -3,6 +3,10 @@
 //! The kernel drops the lock when its holder dies, however it dies, so a stale file never counts.
 //! This needs no shared memory and so works without shared_preload_libraries, and looking a process
 //! up cannot raise an error, so that it may be done while a transaction commits.
+//!
+//! A worker notes in its file which jobs it prepares and writes ([`Activity`]). It removes the file as the
+//! first step of its exit, also under SIGTERM. So a worker that finds a file without a lock follows one that
+//! died, and the noted documents have had an attempt: a document that kills workers does not do so for ever.
 
 use kb_types::sync;
 use pgrx::pg_sys;

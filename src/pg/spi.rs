@@ -1,5 +1,13 @@
-//! SPI with kept plans: SQL text and owned arguments in, owned values out. Every statement is read and run under
-//! pinned settings ([`pinned_settings::pinned`]), so that no object of a session is found in place of the one that kb means.
+//! SPI with kept plans: SQL text and owned arguments in, owned values out. Every statement is read and run
+//! under pinned settings ([`pinned_settings::pinned`]), so that no object of a session is found in place of
+//! the one that kb means.
+//!
+//! **Invariant:** values travel as `$n`, and identifiers are quoted ([`quote`]). Plans are kept by the text
+//! of their statement, so the text must not vary with values, but for the LIMIT of a search, by which the
+//! planner chooses.
+//!
+//! [`read`] does not see what the same statement wrote. A read after a write in one function must be
+//! [`write`].
 
 use super::plans::plan;
 use super::{extension_version, pinned_settings, setting};

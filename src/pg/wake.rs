@@ -1,4 +1,10 @@
 //! Waking the worker at commit, and knowing what this transaction has enqueued.
+//!
+//! Rolled back means that nothing happened. PREPARE TRANSACTION clears the flag, so COMMIT PREPARED wakes
+//! nobody; the next commit, or the launcher, finds the jobs.
+//!
+//! **Invariant:** the commit callback does nothing that can fail. An ERROR or a panic there takes the whole
+//! server down.
 
 use super::{background, pidfile, start_mark};
 use background::Process;

@@ -1,4 +1,8 @@
 //! Reads what surrounds hits in their documents, as the caller, and joins it with them.
+//!
+//! **Invariant:** what a row says to be a slice of a document was compared with the document under the same
+//! snapshot, and every chunk in it was read as the caller. Nothing joins across a chunk that the caller may
+//! not read.
 
 use crate::store::passages::{Range, pieces, text};
 use crate::store::search::Target;

@@ -1,4 +1,8 @@
 //! kb.documents. How they are put is in new_documents.rs.
+//!
+//! A user's call locks documents in order of document_id ([`lock`]), inserts new ones in order of
+//! external_id, and then locks what belongs to them: chunks, then jobs. The worker locks in the same order
+//! and passes over what is locked ([`lock_current`]).
 
 use super::arguments::Arguments;
 use super::filter::condition;

@@ -1,4 +1,10 @@
 //! A filter as a condition on kb.documents, which the statement calls d.
+//!
+//! **Invariant:** no condition raises an error for what a document has. It is evaluated as the owner, for
+//! documents of all tenants, so an error would tell of another tenant's document.
+//!
+//! A value that is a timestamp is compared by time, also by `eq` and `in`. In a debug build the setting
+//! `kb.forced_scan` forces the way in which a filter is evaluated, for tests.
 
 use super::arguments::Arguments;
 use super::metadata_indexes::{MetadataIndex, key_expression, shortened_number, shortened_text};

@@ -1,4 +1,16 @@
 //! kb.jobs: the queue. What may be claimed is in due_jobs.rs.
+//!
+//! A document has at most one job, found by knowledge base, tenant, kind and subject. Its only foreign key is
+//! to the knowledge base, because jobs of other kinds will have other subjects. So who deletes documents
+//! deletes their jobs after them, in the same transaction, and the worker deletes a job whose document
+//! somebody deleted by hand ([`delete_if_orphan`]).
+//!
+//! An edit gives the job a new generation and clears its attempts. A generation comes from a sequence, so
+//! none is used twice. A finish deletes the job only under the generation that it was claimed with; otherwise
+//! the lease is given back and the document is processed again. So the last edit is always processed.
+//!
+//! A lease (`leased_until`) lets a job outlive its worker, which renews it every third of
+//! `kb.lease_duration`.
 
 use super::{BY_INDEX, BY_INDEX_UNPLANNED, IS_UNCOMMITTED};
 use crate::pg::probe::{self, Key};

@@ -1,8 +1,12 @@
 //! kb.metadata_indexes: keys of metadata whose values can be looked up in ranges, and the indexes that do it.
 //!
-//! An index on a key and type is one for all knowledge bases that want it, with the knowledge base before the value: a write
-//! to kb.documents, and the planning of each statement that reads it, pays for every index on it, so there must not be one for
-//! each knowledge base. Documents without such a value are not in it.
+//! An index on a key and type is one for all knowledge bases that want it, with the knowledge base before the
+//! value: a write to kb.documents, and the planning of each statement that reads it, pays for every index on
+//! it, so there must not be one for each knowledge base. Documents without such a value are not in it.
+//!
+//! The indexer makes and drops these indexes. It compares the rows of kb.metadata_indexes with the indexes
+//! that are there ([`tasks`]), so a restore, which brings the rows only, needs nothing more. The indexes hold
+//! shortened values, so that no document is too large for them; the condition itself decides.
 
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg, literal, quote};

@@ -1,4 +1,32 @@
 //! The only room with SQL text: a file per table. Functions take and give plain values.
+//!
+//! **Invariant:** values travel as `$n`, every name in SQL has its schema, and the names of vector tables
+//! come from kb.builds or kb.vector_dbs, where they were checked.
+//!
+//! **Invariant:** a statement that a caller runs once per document finds its rows by whole keys, whatever
+//! statistics say, because a plan that was made while a table was empty is kept ([`BY_INDEX`]).
+//!
+//! Who may read a row is decided by its own `tenant_id`, never by that of the knowledge base. Runs and builds
+//! are of the knowledge base's tenant, and their foreign keys carry it. Documents, jobs, chunks and vectors
+//! are of any tenant, because rows of one table with a tenant column go into one knowledge base. Therefore:
+//!
+//! - An external_id is its tenant's own name. `documents` is unique by (kb_no, tenant_id, external_id),
+//!   `jobs` by (kb_no, tenant_id, kind, subject), and a chunk's id has the tenant in it where that is not the
+//!   knowledge base's. Otherwise one tenant's put would change another's document, or be refused because of
+//!   it and so reveal it.
+//! - Foreign keys of these tables to the knowledge base do not carry the tenant. PostgreSQL checks foreign
+//!   keys past row-level security, but they tell only that a knowledge base exists, and only to those who may
+//!   insert: kb's library.
+//! - SQL functions put, delete and retry documents of the knowledge base's own tenant. kb.ingest takes up
+//!   those of all tenants, because a build has every document: the owner learns how many there are, not
+//!   which.
+//! - A claim is fair over the tenants that own knowledge bases. Within one knowledge base jobs go in the
+//!   order in which they came.
+//!
+//! `kb.documents` repeats the knowledge base's id in each row, because users write `WHERE kb_id =
+//! 'handbook'`. A view that joined it in would be another relation than the one that policies, triggers,
+//! locks and statistics belong to, and every read would pay for the join. The foreign key (kb_no, kb_id)
+//! keeps the column true.
 
 use std::ffi::CStr;
 

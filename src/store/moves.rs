@@ -1,4 +1,9 @@
 //! The rows of a knowledge base that another tenant is given. As the owner.
+//!
+//! What refers to the knowledge base by its tenant follows by ON UPDATE CASCADE, all other rows by the
+//! statements here. Locks on its builds and chunks keep the worker from writing beside that. A job's new
+//! generation has the worker do again what was under way, and vectors that come back are refused under the
+//! old tenant.
 
 use super::vector_store;
 use crate::pg::spi::{self, Arg};

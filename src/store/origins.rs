@@ -1,4 +1,10 @@
 //! kb.origins: whether this database is the one in which its remote embedders were made.
+//!
+//! The row holds the system identifier and the database's oid under which the first remote embedder was
+//! created. Before that the table is empty, so that databases made from a template with nothing but the
+//! extension are no copies. The row is dumped and copied, so a restored database and a clone have the row of
+//! another database. While they have it, `catalog/endpoint_access.rs` gives no right to ask a remote
+//! embedder, reranker or chat model.
 
 use crate::pg::background;
 use crate::pg::spi::{self, Arg};

@@ -1,5 +1,9 @@
-//! kb.quotas and kb.quota_counts: what tenants may have, and what they have. Counts are sums of rows, which those who delete
-//! add to without waiting for anybody; who adds documents locks the tenant's quota.
+//! kb.quotas and kb.quota_counts: what tenants may have, and what they have. Counts are sums of rows, which
+//! those who delete add to without waiting for anybody; who adds documents locks the tenant's quota.
+//!
+//! A quota that is set counts at once, and once more when all transactions that did not know of it have ended
+//! (`worker/housekeeping.rs`). What a document counts is in its row (`stored_bytes`), which the worker does
+//! not change, so it is subtracted as it was added. What other tables hold is counted by triggers.
 
 use super::BY_INDEX;
 use super::new_documents::NewDocument;

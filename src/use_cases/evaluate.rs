@@ -1,4 +1,6 @@
 //! kb.evaluate: asks the questions of an evaluation set under several settings, and measures the answers.
+//!
+//! It asks by `query::answer`, as the caller, logs nothing and writes nothing.
 
 use super::query::{answer, target};
 use super::question_vector::embed;

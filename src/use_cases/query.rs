@@ -1,4 +1,7 @@
 //! kb.query and kb.query_vector: embed the question, recall, fuse, rerank, diversify, shape, surround.
+//!
+//! The functions are STABLE and take no transaction id, so that they work on a hot standby. An answer that
+//! does not come from vectors says so in every row, and has no score.
 
 use super::candidates::{Search, add_rows};
 use super::query_log;

@@ -1,4 +1,9 @@
-//! The query log: a question that is logged goes to the gateway, from where the worker writes it, since queries cannot write.
+//! The query log: a question that is logged goes to the gateway, from where the worker writes it, since
+//! queries cannot write.
+//!
+//! The gateway holds questions in bounded memory until the worker has written them, so that a question is
+//! kept though its transaction rolls back. kb.feedback is taken only for a question that the log or the
+//! gateway has, of the session's tenant, and for a row of its answer, so that no reader can fill the disk.
 
 use crate::gateway::client;
 use crate::pg::{report, wake};

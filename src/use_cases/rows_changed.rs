@@ -1,5 +1,13 @@
-//! kb._rows_changed: the trigger of an attached table writes down which rows a statement changed. It reads nothing else of
-//! them, and no fault of kb's, or of a condition that a user wrote, fails the statement.
+//! kb._rows_changed: the trigger of an attached table writes down which rows a statement changed. It reads
+//! nothing else of them, and no fault of kb's, or of a condition that a user wrote, fails the statement.
+//!
+//! Triggers append keys to kb.changes, many in a row of it: no upsert, no foreign key, nothing that another
+//! session could have locked. A condition that users wrote is evaluated only where a column that it reads may
+//! have changed. A row of which it is not true any more is gone, like a deleted one. The statement deletes
+//! nothing of kb; the worker does.
+//!
+//! **Invariant:** a user's statement never fails because of kb, and its trigger waits for no lock. What
+//! cannot be told (a condition that fails, a column that is gone) hides the row until the worker has looked.
 
 use crate::catalog::partitions;
 use crate::pg::condition::Condition;

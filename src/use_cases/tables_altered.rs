@@ -1,6 +1,16 @@
-//! kb._tables_altered, of event triggers: attached tables are dropped, and partitioned ones get partitions and lose some. It looks only at
-//! what its statement has altered or dropped, in the catalogs; it reads no rows, waits for nobody, and no fault of kb's fails the
-//! statement. What else there is to do is the worker's (`worker/source_changes.rs`).
+//! kb._tables_altered, of event triggers: attached tables are dropped, and partitioned ones get partitions
+//! and lose some. It looks only at what its statement has altered or dropped, in the catalogs; it reads no
+//! rows, waits for nobody, and no fault of kb's fails the statement. What else there is to do is the worker's
+//! (`worker/source_changes.rs`).
+//!
+//! Each partition of an attached table has the triggers, because a statement fires only those of the table
+//! that it names. This trigger gives them to partitions that its statement has locked, since it has made or
+//! attached them; it cannot wait for others. A document knows the partition that its row was read in, so
+//! answers leave out the rows of one that is gone without a look at rows. The row of kb.sources of a dropped
+//! table stays, for a table of the same name that is attached again.
+//!
+//! **Invariant:** it takes no lock that can wait, reads no row of a user's table, runs nothing that a user
+//! wrote, and updates no row of kb, which another session could have locked.
 
 use crate::catalog::partitions;
 use crate::catalog::source_tables::relocated;

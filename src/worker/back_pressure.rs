@@ -1,4 +1,8 @@
 //! Whether a knowledge base waits, because too many of its vectors have no index yet. Pure.
+//!
+//! The worker claims nothing more for such a knowledge base, edits neither, but not for ever: vectors that
+//! are nearly uniform are indexed at a tenth of the rate at which provider `hash` brings them, so an import
+//! that waited for its whole index would take as much longer.
 
 use std::time::{Duration, Instant};
 

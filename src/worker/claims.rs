@@ -1,4 +1,8 @@
 //! Which jobs come next: live edits before backfill, each tenant and each of its knowledge bases in turn.
+//!
+//! Who has due jobs is found by descents of the partial index `jobs_due`, so what has no job costs nothing.
+//! Jobs that are delayed or leased are not in that index; they are made due again when their time has come. A
+//! claim passes over jobs that have their chunks and only wait for vectors of a paused embedder.
 
 use super::pace::Pace;
 use super::pauses::Paused;

@@ -1,4 +1,8 @@
 //! The worker's connection to the gateway, and the batches that were sent over it.
+//!
+//! **Invariant:** a provider's slowness is no fault of the gateway. A gateway that says nothing for
+//! [`SILENCE`] is asked whether it lives, which it answers at once. The worker gives up on it only after as
+//! long again.
 
 use super::embed_batch::Batch;
 use super::in_flight::InFlight;

@@ -1,6 +1,14 @@
-//! The indexer: builds the HNSW indexes and those on keys of metadata that are wanted in one database, merges large segments of
-//! keyword search, then leaves. A process of its own, because CREATE INDEX CONCURRENTLY waits for older transactions, which the
-//! worker must not.
+//! The indexer: builds the HNSW indexes and those on keys of metadata that are wanted in one database, merges
+//! large segments of keyword search, then leaves. A process of its own, because CREATE INDEX CONCURRENTLY
+//! waits for older transactions, which the worker must not.
+//!
+//! The indexer looks at tables as the worker does (`indexes.rs`), and leaves when nothing more may come.
+//! Tenants take turns, and within a tenant its tables, one index at a time; after each, indexers of other
+//! databases get the place (`build_place.rs`).
+//!
+//! A session that drops or locks a table has precedence over its index. A drop cancels the build, and in a
+//! deadlock the indexer gives way; it begins again, [`ATTEMPTS`] times, while the table is there. Any other
+//! error is a failure, which is logged with the table and the knowledge base.
 
 use super::indexes::{Wish, look};
 use super::round_robin::{Member, RoundRobin};

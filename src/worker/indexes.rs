@@ -1,4 +1,11 @@
 //! Which vector tables want an HNSW index, and having them built; which builds have outgrown a shared table.
+//!
+//! A table gets its first index when it has `min_rows` and none of its documents waits, or when one has
+//! waited for ten minutes, or, while documents keep coming, when it has three quarters of the rows that may
+//! be without an index (`kb_search::segments::next`). The worker looks at a table when the table has got
+//! vectors, and asks the indexer for those that are ready. If an index was asked for and is still missing at
+//! the next look, a pause comes first, doubled each time up to ten minutes (`index_schedule.rs`). The pauses
+//! are in memory: the next worker begins with none.
 
 use super::growth::Growth;
 use super::index_schedule::IndexSchedule;

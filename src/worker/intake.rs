@@ -1,4 +1,12 @@
 //! From the queue to chunks: claims jobs, reads and prepares documents in groups, writes their chunks.
+//!
+//! One group is prepared at a time, on a helper thread. Meanwhile the main thread writes the group before,
+//! and what comes back from the gateway. The first group after a pause is small, so that embedding begins
+//! soon.
+//!
+//! Each embedder has a limited number of documents under way ([`OPEN_LOCAL`], [`OPEN_REMOTE`]); when it has
+//! as many, claims pass over its knowledge bases. So a provider that never answers fills only its own share.
+//! A document that an open transaction has locked is given back, for longer each time.
 
 use super::claims::{Busy, Claims};
 use super::helper_thread::{self, HelperThread};

@@ -1,6 +1,12 @@
 //! The launcher (with shared_preload_libraries only): starts a worker in every database in turn, which
 //! leaves at once where nothing waits. So pending jobs are taken up after a restart, too, and in
 //! databases that nobody has touched since.
+//!
+//! More databases can have work than there are process slots. Then the launcher puts the database for which
+//! it found no slot first in its next round, and leaves a mark (`wake::say_slots_short`), as a commit that
+//! finds no slot does. While the mark is there, rounds follow each other after a second, only the launcher
+//! starts workers, and a worker leaves after its turn. A round in which no database waits removes the mark.
+//! Without preload there is neither a launcher nor a mark.
 
 use super::roster::Roster;
 use crate::pg::background::{self, Process};

@@ -1,4 +1,8 @@
 //! The documents whose chunks are written and whose vectors are still missing, and how they end.
+//!
+//! Faults of single texts come back beside the vectors of the others. The vectors are written; the document
+//! remembers the fault, and ends with it once nothing of it is under way. Of several faults, one that may
+//! pass counts. After kb.retry only the missing chunks are sent.
 
 use super::embed_batch::Destination;
 use super::outcome::Outcomes;

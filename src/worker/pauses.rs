@@ -1,4 +1,10 @@
 //! Embedders that are not asked for a while: for all tenants, or for one. Pure.
+//!
+//! Documents of a paused embedder are claimed once all the same, chunked and written, so that they are found
+//! by words. Then they wait: `kb.jobs.chunked` is the generation whose chunks are written, and claims pass
+//! over these jobs while the pause lasts. `intake.rs` ends the pause of an embedder whose row has changed,
+//! and kb.alter_embedder makes the jobs due, so that a corrected embedder is tried at once. A document that
+//! meets a pause does not lengthen it.
 
 use kb_types::Embedder;
 use kb_types::error::{Error, Result};

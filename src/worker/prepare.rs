@@ -1,4 +1,10 @@
 //! What is done to a document from its job to its chunks: read, prepare (off the main thread), write.
+//!
+//! `kb_text::rechunk` cuts only around an edit, so that chunks elsewhere keep their text, and `kb_text::diff`
+//! gives these their old ids.
+//!
+//! **Invariant:** a bad document costs no other document. A group that cannot be read or written is done
+//! again one by one, and a panic in a parser is caught per document.
 
 use super::target::{Target, Targets};
 use crate::pg::pidfile::{self, Activity};

@@ -1,4 +1,7 @@
 //! Writes logged questions, fetched from the gateway, and deletes what is too old or too much.
+//!
+//! The gateway gives a question again until the worker says that it is written. The key of `kb.query_log`
+//! makes a second writing harmless.
 
 use super::log::Log;
 use crate::gateway::client;

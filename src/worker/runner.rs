@@ -1,4 +1,15 @@
 //! The worker's loop: takes jobs in, keeps the gateway busy, writes what comes back, leaves when idle.
+//!
+//! The worker leaves after `kb.worker_idle_timeout`, when the extension is gone, or when its database is
+//! wanted: DROP DATABASE, RENAME and CREATE DATABASE … TEMPLATE wait for its sessions to leave
+//! (`background::database_is_wanted`). In the last two cases it ends the indexer, too. Nobody restarts it;
+//! the next commit that has work, or the launcher, starts another worker.
+//!
+//! Where process slots are short (`wake::slots_are_short`), the worker leaves after its turn: it takes up and
+//! sends nothing more, writes what is being prepared, waits for what is at the gateway, and gives its leases
+//! back.
+//!
+//! **Invariant:** a worker that leaves removes its pid file first, and then looks for jobs once more.
 
 use super::backoff::Backoff;
 use super::gateway_link::GatewayLink;

@@ -1,5 +1,8 @@
-//! Documents whose cutting asks models are prepared apart, those of each model on a thread of their own, so that one that is
-//! slow to answer keeps no others back.
+//! Documents whose cutting asks models are prepared apart, those of each model on a thread of their own, so
+//! that one that is slow to answer keeps no others back.
+//!
+//! What models said is kept in `kb.documents.answers` by a hash of what was asked, also of a document that
+//! failed or was stopped, so that nothing is paid for twice.
 
 use super::consult::{self, Ended, Outcome, Right, Rights, Task};
 use super::helper_thread::{self, HelperThread};

@@ -1,4 +1,9 @@
 //! Makes jobs of what the triggers of attached tables wrote down, and of the rows that were there before.
+//!
+//! A row that is there again keeps its document only if that is of the row's text (`catalog/row_texts.rs`);
+//! otherwise the document is deleted, too, and made anew. For partitions that came or went, this part writes
+//! down the documents of those that are gone, has the rows of new ones enqueued, and gives triggers to those
+//! that have none yet. Then it looks at their rows again.
 
 use super::backfill::{Name, backfill, enqueue, fill};
 use super::log::Log;

@@ -1,4 +1,7 @@
 //! A build that documents are put into, with its embedder.
+//!
+//! Faults of the live build must not prevent the next one. Of a document that is put into both, only faults
+//! of the next build are the document's own ([`Target::may_fail`]).
 
 use super::embed_batch::Destination;
 use crate::store::builds::{self, Build};

@@ -1,5 +1,8 @@
-//! Vectors that the database did not take (a full disk, a locked table): they are paid for, so they are kept until it
-//! does.
+//! Vectors that the database did not take (a full disk, a locked table): they are paid for, so they are kept
+//! until it does.
+//!
+//! While vectors wait that no table takes, nothing is claimed or sent. Where a lock on a table is the reason,
+//! nothing is sent for that table only.
 
 use super::embed_batch::Batch;
 use super::target::Target;

@@ -1,7 +1,11 @@
 //! Frames of the gateway's socket: MessagePack behind a head, and how large anything in them may be.
 //!
-//! Before a request the head says how long it is, how large its answer can be and how urgent it is: so the gateway
-//! knows before it reads whether it has the memory, and a question does not wait for memory that other requests have.
+//! Before a request the head says how long it is, how large its answer can be and how urgent it is: so the
+//! gateway knows before it reads whether it has the memory, and a question does not wait for memory that
+//! other requests have.
+//!
+//! **Invariant:** nothing is allocated by a number that came over a socket, nor in proportion to more than a
+//! frame, a batch, a provider's capped reply or a piece of a local model.
 
 use super::protocol::{Request, Urgency};
 use super::query_log;

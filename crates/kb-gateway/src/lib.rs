@@ -1,4 +1,17 @@
 //! The one process that loads models and opens outbound connections, and the way to it.
+//!
+//! A request goes through these files. `connection.rs` reads a client's frame once `request_memory.rs` has
+//! room for it. `server.rs` decodes the request and gives it to `models.rs` (a local model) or to
+//! `embed/queue_registry.rs`, which checks the right to the endpoint (`endpoint/access.rs`) and finds the
+//! queue. `embed/queue.rs` puts texts of many requests into a batch, and `embed/remote_model.rs` makes one
+//! call of it. `endpoint/call.rs` waits for limits, budget and breaker, and `endpoint/transport.rs` sends
+//! what `provider/` wrote. The reply is read by `provider/` and becomes a value in `endpoint/classify.rs`.
+//! `call.rs` tells limits and breaker of it, and retries or returns; `remote_model.rs` halves the batch or
+//! normalises the vectors; `queue.rs` gives each text its result. Rerankers and chat models go through
+//! `asked.rs` and `services.rs` instead of a queue.
+//!
+//! **Invariant:** every text of a request gets exactly one result, a vector or an error. A fault of one text
+//! is never the error of another.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,8 @@
 //! What queries spent, by database, until the worker of the database has booked it.
+//!
+//! A question cannot write, so its usage waits here. A part is given again until the worker's next request
+//! has the part's number, so nothing is lost with a worker. What a worker had just committed when it died,
+//! before that request, is booked twice.
 
 use super::endpoint::usage::Usage;
 use super::protocol::{Capability, UsagePart, UsageRow};

@@ -1,8 +1,12 @@
 //! How much memory requests may take, all together and those of each client.
 //!
-//! A client may take as much as is free (dynamic thresholds: Choudhury and Hahne, "Dynamic queue length thresholds for
-//! shared-memory packet switches", 1998): one alone gets half, and however many take all that they may, there is room
-//! for another.
+//! A client may take as much as is free (dynamic thresholds: Choudhury and Hahne, "Dynamic queue length
+//! thresholds for shared-memory packet switches", 1998): one alone gets half, and however many take all that
+//! they may, there is room for another.
+//!
+//! Questions have a memory of their own. A client that waits gets `Response::Alive`, because the worker gives
+//! up on a silent gateway, and one that stops in the middle of a frame is closed if memory is short. The
+//! worker sends by the same rule, for each embedder separately.
 
 use kb_types::sync::lock;
 use std::sync::{Arc, Mutex};

@@ -1,8 +1,13 @@
 //! Who comes next: three classes in order of urgency, and the clients of a class by turns.
 //!
-//! Between classes: priority scheduling with aging, so that no class waits for ever (Silberschatz, Galvin, Gagne:
-//! Operating System Concepts, "aging"). Within a class: round robin over tenants, and over the connections of a tenant,
-//! so that neither many requests nor many connections bring more than one share.
+//! Between classes: priority scheduling with aging, so that no class waits for ever (Silberschatz, Galvin,
+//! Gagne: Operating System Concepts, "aging"). Within a class: round robin over tenants, and over the
+//! connections of a tenant, so that neither many requests nor many connections bring more than one share.
+//!
+//! Every scarce resource is given in this order: the thread of local models (a piece of a request at a time),
+//! requests in flight, requests and tokens of a rate. So a question waits for one batch, or in a local
+//! transformer for the group of texts that a thread computes at present, and seldom for two more that have
+//! aged. Nobody holds a part of a rate while it waits for the rest.
 
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};

@@ -1,5 +1,15 @@
-//! From a question to ranked rows, in stages: recall, fuse, rerank, shape. Each takes candidates and gives candidates; the
-//! last gives hits.
+//! From a question to ranked rows, in stages, each a function over candidates (`kb_types::Candidate`) without
+//! SQL:
+//!
+//! 1. recall (`recall.rs`, by the steps of `plan.rs`): what is near by meaning or words
+//! 2. fuse (`fuse.rs`): one list of both, by standardised scores, by ranks or by scores
+//! 3. rerank (`rerank.rs`): the order of a model that reads question and text together
+//! 4. diversify (`diversity.rs`, with `collapse.rs` and `mmr.rs`): what repeats is left out, and recall is
+//!    asked for more
+//! 5. shape (`shape.rs`, with `dedupe.rs` and `trim.rs`): equal texts once, bounds, then hits
+//! 6. surround (`passages.rs`): chunks that meet become one passage
+//!
+//! Each stage writes down what it did in a journal, which is closed, and costs nothing, but for kb.explain.
 
 #![forbid(unsafe_code)]
 

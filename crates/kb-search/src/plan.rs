@@ -1,5 +1,16 @@
-//! Which scans answer a query by vectors, and how far they look. What a scan costs is counted in chunks that an exact scan of
-//! listed chunks compares: looking one up, and computing its distance.
+//! Which scans answer a query by vectors, and how far they look. What a scan costs is counted in chunks that
+//! an exact scan of listed chunks compares: looking one up, and computing its distance.
+//!
+//! Where a filter keeps little, the chunks that pass are listed and compared exactly. Otherwise one pass
+//! through the index comes first, which looks so far that it should give enough that pass. A scan that
+//! iterates would find as many rows wherever they are, but where what passes lies far from the question a
+//! fifth of them are not the nearest (bench, "some clusters"). So a scan iterates only where one pass cannot
+//! give enough.
+//!
+//! **Invariant:** a query never returns fewer than top_k rows when more qualify, because every plan ends in
+//! an exact scan. (By words, only rows that have a word of the question qualify.) Where `min_score` leaves
+//! fewer, an index, which is approximate, is asked once more, further, before that is believed
+//! ([`second_look`]).
 
 use crate::ef_search;
 use kb_types::vector_db::{Forced, Kept, Scan};

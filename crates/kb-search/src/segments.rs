@@ -1,7 +1,15 @@
-//! Segments of a vector table: ranges of its column `segment`, whose numbers grow with the rows, each with an HNSW index of its
-//! own. What is above the last range has no index yet: all of it is compared, by what is packed of it (tail.rs). Built in bulk, a
-//! segment costs a fraction of what its rows cost one after the other; ranges side by side are merged by building one index for all
-//! of them. Pure.
+//! Segments of a vector table: ranges of its column `segment`, whose numbers grow with the rows, each with an
+//! HNSW index of its own. What is above the last range has no index yet: all of it is compared, by what is
+//! packed of it (tail.rs). Built in bulk, a segment costs a fraction of what its rows cost one after the
+//! other; ranges side by side are merged by building one index for all of them. Pure.
+//!
+//! Inserting a vector into an HNSW index costs many times what it costs in a bulk build, so nothing is ever
+//! inserted. New rows are above all ranges, no row moves when segments are merged, and a kill at any time
+//! leaves at most an invalid index, which is dropped. While there is traffic, what is built is a draft (a
+//! small ef_construction, the oldest rows only), because writers and questions want the same cores; a draft
+//! is built again when it is quiet. So the number of ranges that a search looks at is bounded: at rest each
+//! has twice the rows of all younger ones, some seven of a million rows, and never more than [`MOST`] and
+//! one.
 
 use super::levels::{self, Size};
 

@@ -1,4 +1,9 @@
 //! Matches a document's new chunks to its stored ones by content, so that only new text is embedded.
+//!
+//! **Invariant:** a chunk's id is made of the knowledge base, the external_id, the tenant where it is not the
+//! knowledge base's, the hash of the content and the ordinal among equal hashes. With `chunking.context` the
+//! hash is of context and content, so that no vector is shared between contexts. The namespace never changes,
+//! because ids are stored.
 
 use crate::chunking::Chunk;
 use foldhash::{HashMap, HashSet};

@@ -1,4 +1,7 @@
 //! An embedder: a model at a provider, and everything that changes what its vectors mean.
+//!
+//! **Invariant:** a fingerprint hashes all that changes what a vector means. Address, key and limits are not
+//! in it. Vectors of different fingerprints are never compared.
 
 use super::fields::Fields;
 use super::remote::Remote;

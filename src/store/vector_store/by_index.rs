@@ -1,5 +1,11 @@
-//! The nearest vectors by the HNSW indexes of a table's segments, and of the rows that no index has yet: a search that goes on from
-//! where it was, as long as more are wanted.
+//! The nearest vectors by the HNSW indexes of a table's segments, and of the rows that no index has yet: a
+//! search that goes on from where it was, as long as more are wanted.
+//!
+//! There is a portal for each segment, since each has an ef_search of its own, and all are under the snapshot
+//! of the caller's statement, so the answer is right whichever indexes there are. Under a filter, or where
+//! policies hide rows, a segment may give too few because what passes lies far from the question in it, while
+//! another segment gives enough that are farther still. So a segment that gave too few is asked how far its
+//! scan has come, and what others gave behind that does not count.
 
 use super::Searched;
 use super::segments::condition as condition_of;

@@ -1,4 +1,9 @@
 //! Segments as the catalog has them: HNSW indexes, each for a range of numbers.
+//!
+//! Ranges are read from the conditions of the indexes, so there is no catalog that could differ from them. A
+//! table that several knowledge bases use has no segments. Neither has an unlogged one: a crash empties it
+//! and leaves its indexes with their ranges, and as numbers begin at 0 again, all rows would be inserted into
+//! those one by one.
 
 use super::VectorDb;
 use crate::pg::spi::{self, Arg};

@@ -1,4 +1,9 @@
-//! A model at an endpoint, and one batch of texts for it: sent in one call, and halved until a rejected text is alone.
+//! A model at an endpoint, and one batch of texts for it: sent in one call, and halved until a rejected text
+//! is alone.
+//!
+//! A probe is a text that no provider has reason to reject. It is sent before the first halving, unless the
+//! provider rejected the batch for its size: if the probe is rejected, too, no text is to blame and all get
+//! the error; if it meets a fault that may pass, all get that.
 
 use super::super::cancellation::CancellationToken;
 use super::super::endpoint::budget::Spent;

@@ -1,6 +1,11 @@
-//! A circuit breaker per endpoint: after repeated faults it opens, and nothing is sent for a while; then it is half
-//! open, one request probes, and its success closes the breaker (Nygard, Release It!, 2007). The probe is a request
-//! that no endpoint has reason to refuse: one that the endpoint breaks on would keep the breaker open.
+//! A circuit breaker per endpoint: after repeated faults it opens, and nothing is sent for a while; then it
+//! is half open, one request probes, and its success closes the breaker (Nygard, Release It!, 2007). The
+//! probe is a request that no endpoint has reason to refuse: one that the endpoint breaks on would keep the
+//! breaker open.
+//!
+//! If the first probe after an opening succeeds, it was a false alarm, and the next opening takes twice as
+//! many faults. So a text that breaks an endpoint uses up its attempts, even if it is always alone in its
+//! requests.
 
 use kb_types::sync::lock;
 use std::sync::Mutex;

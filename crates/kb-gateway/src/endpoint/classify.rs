@@ -1,4 +1,18 @@
 //! What a reply means, as a value: an answer, a refusal for now, a fault that may pass, a rejection.
+//!
+//! - Answered (2xx): vectors are normalised. What stands in the place of one vector and is none fails its
+//!   text alone.
+//! - Throttled (429, 503 with Retry-After): nothing is sent under these limits until the pause is over, and
+//!   long or repeated pauses are told to all who wait. Nothing is halved, because endpoints that limit
+//!   requests say 429, too, and would get more of them.
+//! - Fault (other 5xx, 408, 425, faults of connection and time, replies that cannot be read): counted by the
+//!   breaker and sent again up to `retry.max_attempts`; then, if a probe is answered, the batch is halved.
+//! - Rejected (400, 422, 413, a text that was cut, more than the day's budget): halved until a text is alone,
+//!   which gets the error.
+//! - Refused (any other status, a redirect, another dimension, a certificate, a forbidden address): the error
+//!   of all texts, at once.
+//!
+//! An error in the body of a 2xx is what its own status would be (`error_body::status`).
 
 use super::egress::origin;
 use super::error_body;

@@ -1,4 +1,7 @@
 //! A key, kept out of everything that is shown.
+//!
+//! **Invariant:** a key leaves this type to be sent (`transport.rs`), sealed (`seal.rs`) or stored only. No
+//! error repeats what was given as a secret or a header, because it may be the key.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
