@@ -157,6 +157,21 @@ fn every_breach_is_seen() {
     }
 }
 
+#[test]
+fn a_call_of_an_endpoint_knows_nothing_of_vectors() {
+    let sources = source::read(Path::new("crates/kb-gateway/src"));
+    let endpoint: Vec<&Source> = sources.iter().filter(|source| within(&source.module, "endpoint")).collect();
+    assert!(endpoint.len() > 10);
+    for source in endpoint {
+        for token in &source.tokens {
+            let Token::Word(word) = token else { continue };
+            let named =
+                ["embed", "vector", "dimension"].iter().find(|part| word.to_lowercase().contains(*part));
+            assert_eq!(named, None, "{} names {word}", source.module);
+        }
+    }
+}
+
 /// SQL functions in Rust whose verb is no file of use_cases.
 fn without_use_case(sources: &[Source]) -> Vec<String> {
     let has_file = |name: &str| sources.iter().any(|source| source.module == format!("use_cases::{name}"));
