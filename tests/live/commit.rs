@@ -1,7 +1,7 @@
 //! Promise 1: committed means done; rolled back means nothing happened.
 
 use crate::support::db::Document;
-use crate::support::{APP, SOON, assert_sound, chunk_set, texts, until};
+use crate::support::{APP, SOON, assert_sound, chunk_set, signal, texts, until};
 
 #[test]
 fn what_is_rolled_back_leaves_nothing_and_wakes_nobody() {
@@ -183,6 +183,33 @@ fn a_put_is_searchable_right_after_wait_every_time() {
         db.wait("k");
         assert_eq!(db.found("k", &text, 1), [format!("d{i}")]);
     }
+}
+
+#[test]
+fn the_commit_of_a_put_and_nothing_else_wakes_a_worker_that_waits() {
+    let cluster = crate::cluster!("kb.worker_idle_timeout = '1h'");
+    let mut db = cluster.connect(APP);
+    db.create_kb("k", "hash", "{}");
+    db.put("k", "a", "The first text starts the worker.");
+    db.wait("k");
+    // What wakes it is a signal, which stays pending while it is stopped.
+    let worker = cluster.stop_worker(APP);
+    let is_woken = || {
+        let status = std::fs::read_to_string(format!("/proc/{worker}/status")).unwrap();
+        let pending = status.lines().find_map(|line| line.strip_prefix("ShdPnd:")).unwrap().trim();
+        u64::from_str_radix(pending, 16).unwrap() & (1 << (libc::SIGUSR1 - 1)) != 0
+    };
+    for (end, wakes) in [("ROLLBACK", false), ("COMMIT", true)] {
+        db.run("BEGIN");
+        db.put("k", "b", "The second text finds it waiting.");
+        assert!(!is_woken(), "before {end}");
+        db.run(end);
+        assert_eq!(is_woken(), wakes, "{end}");
+    }
+    signal(worker, libc::SIGCONT);
+    db.wait("k");
+    assert_sound(&mut db, "k", 2, 0);
+    assert_eq!(cluster.worker(APP), worker);
 }
 
 #[test]

@@ -17,7 +17,8 @@ fn a_stopped_gateway_gives_a_clear_error_in_time_and_serves_again_when_it_goes_o
     let mut fresh = cluster.connect(APP);
     signal(cluster.gateway(), libc::SIGSTOP);
     for session in [&mut db, &mut fresh] {
-        session.run("SET kb.gateway_timeout = '1500ms'");
+        // Whoever waited much longer than it says would be cancelled.
+        session.run("SET kb.gateway_timeout = '1500ms'; SET statement_timeout = '60s'");
         for statement in
             [QUESTION, "SELECT kb.embed('minilm', ARRAY['a text'])", "SELECT kb.count_tokens('a')"]
         {

@@ -13,7 +13,7 @@ fn too_long() -> Vec<(&'static str, String)> {
         ("external_id", format!("SELECT kb.put_document('k', {text}, 'A text.')")),
         ("title", put(&format!("title => {text}"))),
         ("uri", put(&format!("uri => {text}"))),
-        ("content_type", put(&format!("content_type => {text}"))),
+        ("content_type", put(&format!("content_type => 'text/plain; ' || {text}"))),
         ("metadata", put(&format!("metadata => {json}"))),
         (
             "title of documents",
@@ -32,7 +32,7 @@ fn too_long() -> Vec<(&'static str, String)> {
         (
             "retrieval",
             "SELECT kb.alter_knowledge_base('k', retrieval => jsonb_build_object('allowed_metadata_keys',
-                (SELECT jsonb_agg('key ' || n) FROM generate_series(1, 90000) n)))"
+                (SELECT jsonb_agg('a key with a long name ' || n) FROM generate_series(1, 1000) n)))"
                 .into(),
         ),
         ("evaluation set", format!("SELECT kb.create_eval_set('k', {text})")),
@@ -44,14 +44,18 @@ fn too_long() -> Vec<(&'static str, String)> {
                 (SELECT jsonb_agg(n || repeat('x', 900)) FROM generate_series(1, 5000) n))"
                 .into(),
         ),
-        ("filter", format!("SELECT kb.put_eval_question('k', 'set', 'q', 'A question?', '[]', {json})")),
+        (
+            "filter",
+            "SELECT kb.put_eval_question('k', 'set', 'q', 'A question?', '[]', jsonb_build_object('a', repeat('x', 100000)))"
+                .into(),
+        ),
         (
             "loaded question",
             format!(
                 "SELECT kb.load_eval('k', 'loaded', jsonb_build_object('_id', 'q', 'text', {text})::text, E'q\\td\\t1')"
             ),
         ),
-        ("key", format!("SELECT kb.index_metadata('k', {text}, 'text')")),
+        ("key", "SELECT kb.index_metadata('k', repeat('x', 300), 'text')".into()),
         ("tenant", format!("SELECT kb.share('k', {text})")),
         ("template", format!("SELECT kb.attach_table('k', 't', '{{{{body}}}} ' || {text})")),
     ]

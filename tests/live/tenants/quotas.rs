@@ -324,6 +324,28 @@ fn all_that_a_tenant_stores_counts_and_makes_room_again_when_it_is_gone() {
             format!("SELECT kb.put_eval_question('k', 'set', 'q', {text}, '[]')"),
             "SELECT kb.drop_eval_set('k', 'set'); SELECT kb.create_eval_set('k', 'set')",
         ),
+        // What is put again counts as it is then.
+        (
+            format!(
+                "SELECT kb.put_eval_question('k', 'set', 'q', 'Which?', '[]'), kb.put_eval_question('k', 'set', 'q', {text}, '[]')"
+            ),
+            "SELECT kb.delete_eval_question('k', 'set', 'q')",
+        ),
+        (
+            "SELECT kb.put_eval_question('k', 'set', 'q', 'Which?', (SELECT jsonb_agg(n || repeat('d', 199)) FROM generate_series(1, 3) n))"
+                .into(),
+            "SELECT kb.delete_eval_question('k', 'set', 'q')",
+        ),
+        (
+            format!(
+                "SELECT kb.put_eval_question('k', 'set', 'q', 'Which?', '[]', jsonb_build_object('a', {text}))"
+            ),
+            "SELECT kb.delete_eval_question('k', 'set', 'q')",
+        ),
+        (
+            "SELECT kb.share('k', n || repeat('t', 199)) FROM generate_series(1, 3) n".into(),
+            "SELECT kb.unshare('k', n || repeat('t', 199)) FROM generate_series(1, 3) n",
+        ),
         (
             format!(
                 "SELECT kb.load_eval('k', 'set', jsonb_build_object('_id', 'q', 'text', {text})::text, E'q\td\t1')"
@@ -331,7 +353,9 @@ fn all_that_a_tenant_stores_counts_and_makes_room_again_when_it_is_gone() {
             "SELECT kb.delete_eval_question('k', 'set', 'q')",
         ),
         (
-            format!("SELECT kb.attach_table('k', 't', '{{{{body}}}} ' || {text})"),
+            format!(
+                "SELECT kb.attach_table('k', 't', 'body'); SELECT kb.attach_table('k', 't', '{{{{body}}}} ' || {text})"
+            ),
             "SELECT kb.detach_table('k', 't')",
         ),
     ] {

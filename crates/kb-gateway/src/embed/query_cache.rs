@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn a_tenant_that_asks_very_much_takes_no_other_tenants_place() {
         let cache = QueryCache::new(8);
-        let count = |tenant: &str| (0..100).filter(|n| cache.get(&of(tenant), &[*n; 32]).is_some()).count();
+        let count = |tenant: &str| (0..=100).filter(|n| cache.get(&of(tenant), &[*n; 32]).is_some()).count();
         (0..100).for_each(|n| cache.put(&of("much"), [n; 32], vec![]));
         (0..3).for_each(|n| cache.put(&of("little"), [n; 32], vec![]));
         (0..100).for_each(|n| cache.put(&of("much"), [n; 32], vec![]));
@@ -165,6 +165,12 @@ mod tests {
         // Both that want all have half of it.
         (0..100).for_each(|n| cache.put(&of("little"), [n; 32], vec![]));
         assert_eq!((count("much"), count("little")), (4, 4));
+        // Where none has more than the other, who wants another place forgets one of its own.
+        cache.resize(9);
+        cache.put(&of("much"), [100; 32], vec![]);
+        cache.put(&of("little"), [100; 32], vec![]);
+        let first = |tenant: &str| (0..100).find(|n| cache.get(&of(tenant), &[*n; 32]).is_some());
+        assert_eq!((first("much"), first("little")), (Some(96), Some(97)));
         cache.resize(3);
         assert_eq!(count("much") + count("little"), 3);
         cache.clear();
