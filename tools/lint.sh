@@ -12,7 +12,13 @@ done
 cd "$root"
 say "subjects of commits"
 # Those that are older than this rule are longer.
-subjects=$(git log --since=2026-11-28T08:00:00Z --format='%h %s')
+# A checkout may belong to somebody else than who checks it, and an exported one has no history.
+subjects=
+if git -c safe.directory='*' rev-parse --git-dir >/dev/null 2>&1; then
+    subjects=$(git -c safe.directory='*' log --since=2026-11-28T08:00:00Z --format='%h %s')
+else
+    say "SKIPPED: this directory has no history"
+fi
 long=$(grep -E '^[^ ]+ .{73,}' <<<"$subjects" || true)
 [ -z "$long" ] || die "a subject has at most 72 characters:"$'\n'"$long"
 say "shellcheck"
