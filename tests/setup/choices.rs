@@ -308,11 +308,13 @@ fn what_lint_checks_with_is_installed_by_its_own_part_only() {
     let machine = Machine::new();
     let fifteen = machine.postgres(15, WHOLE);
     machine.apt_knows("shellcheck 0.9.0");
+    machine.apt_knows("git 2.39.5");
     let plan = || String::from_utf8(machine.run("decide.sh", &["lint"]).stdout).unwrap();
     assert_eq!(machine.decide(), [server(&fifteen)]);
-    assert_eq!(plan(), format!("install shellcheck\n{}\nfetch cargo-deny\n", server(&fifteen)));
-    machine.program("shellcheck", "exit 0");
-    machine.program("cargo-deny", "exit 0");
+    assert_eq!(plan(), format!("install shellcheck git\n{}\nfetch cargo-deny\n", server(&fifteen)));
+    for program in ["shellcheck", "git", "cargo-deny"] {
+        machine.program(program, "exit 0");
+    }
     assert_eq!(plan(), format!("{}\n", server(&fifteen)));
 }
 
