@@ -249,17 +249,16 @@ impl<T: Table> VectorStore for T {
 
 /// Locks chunks as a foreign key does. An error (40001) where one of them is gone, or another tenant's by now.
 fn lock(build_no: i64, chunks: &[(Uuid, &str)]) -> Result<()> {
-    let sql = "SELECT count(*) FROM (
-             SELECT chunk_id, tenant_id FROM kb.chunks WHERE build_no = $1 AND chunk_id = ANY ($2) FOR KEY SHARE) c
-         WHERE c.tenant_id = ($3::text[])[pg_catalog.array_position($2, c.chunk_id)]";
-    let (ids, tenants): (Vec<Uuid>, Vec<String>) =
-        chunks.iter().map(|(chunk_id, tenant_id)| (*chunk_id, tenant_id.to_string())).unzip();
-    let arguments = [Arg::Long(build_no), Arg::Uuids(&ids), Arg::Texts(&tenants)];
-    let count = || spi::write_one(sql, &arguments, |row| row.get::<i64>(0));
-    match setting::with(BY_INDEX_UNPLANNED, count)? == Some(ids.len() as i64) {
-        true => Ok(()),
-        false => Err(Error::not_serializable()),
-    }
+    let sql =
+        "SELECT chunk_id, tenant_id FROM kb.chunks WHERE build_no = $1 AND chunk_id = ANY ($2) FOR KEY SHARE";
+    let ids: Vec<Uuid> = chunks.iter().map(|(chunk_id, _)| *chunk_id).collect();
+    let arguments = [Arg::Long(build_no), Arg::Uuids(&ids)];
+    let lock = || spi::write(sql, &arguments, |row| Ok((row.uuid(0)?, row.get::<String>(1)?)));
+    let locked: HashMap<Uuid, String> = setting::with(BY_INDEX_UNPLANNED, lock)?.into_iter().collect();
+    let is_locked = |(chunk_id, tenant_id): &(Uuid, &str)| {
+        locked.get(chunk_id).is_some_and(|of| of.as_str() == *tenant_id)
+    };
+    if chunks.iter().all(is_locked) { Ok(()) } else { Err(Error::not_serializable()) }
 }
 
 /// A role that sees all tenants' rows sees all of their vectors, too.

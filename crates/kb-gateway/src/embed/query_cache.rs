@@ -4,7 +4,7 @@ use super::super::turns::Whose;
 use kb_types::sync::lock;
 use kb_types::{Embedder, Kind};
 use lru::LruCache;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Mutex;
 
 /// Bounded by number of queries. Where there is no room, the tenant that has the most forgets what it asked least recently; so none takes
@@ -21,18 +21,40 @@ struct Entries {
     capacity: usize,
     count: usize,
     tenants: HashMap<Tenant, LruCache<CacheKey, Vec<f32>>>,
+    /// The tenants by how many entries each has, so that who has the most is found without a look at all.
+    by_count: BTreeSet<(usize, Tenant)>,
 }
 
 impl Entries {
+    fn count_of(&self, tenant: &Tenant) -> usize {
+        self.tenants.get(tenant).map_or(0, LruCache::len)
+    }
+
+    fn put(&mut self, tenant: &Tenant, key: CacheKey, vector: Vec<f32>) {
+        let before = self.count_of(tenant);
+        let own = self.tenants.entry(tenant.clone()).or_insert_with(LruCache::unbounded);
+        own.put(key, vector);
+        self.recount(tenant, before);
+    }
+
     /// Forgets one, of `tenant` rather than of another that has no more.
     fn forget_one(&mut self, tenant: &Tenant) {
-        let most = self.tenants.iter().max_by_key(|(of, entries)| (entries.len(), *of == tenant));
-        let Some(most) = most.map(|(of, _)| of.clone()) else { return };
+        let Some((before, most)) = self.by_count.last().cloned() else { return };
+        let most = if self.count_of(tenant) == before { tenant.clone() } else { most };
         if let Some(entries) = self.tenants.get_mut(&most) {
-            self.count -= usize::from(entries.pop_lru().is_some());
-            if entries.is_empty() {
-                self.tenants.remove(&most);
-            }
+            entries.pop_lru();
+        }
+        self.recount(&most, before);
+    }
+
+    /// Notes how many a tenant has now; `before` it had so many.
+    fn recount(&mut self, tenant: &Tenant, before: usize) {
+        let now = self.count_of(tenant);
+        self.count = self.count - before + now;
+        self.by_count.remove(&(before, tenant.clone()));
+        match now {
+            0 => drop(self.tenants.remove(tenant)),
+            now => drop(self.by_count.insert((now, tenant.clone()))),
         }
     }
 }
@@ -64,8 +86,7 @@ impl QueryCache {
             return;
         }
         let tenant = (whose.database, whose.tenant.clone());
-        let own = entries.tenants.entry(tenant.clone()).or_insert_with(LruCache::unbounded);
-        entries.count += usize::from(own.put(key, vector).is_none());
+        entries.put(&tenant, key, vector);
         if entries.count > entries.capacity {
             entries.forget_one(&tenant);
         }
@@ -73,8 +94,7 @@ impl QueryCache {
 
     pub fn clear(&self) {
         let mut entries = lock(&self.entries);
-        entries.tenants.clear();
-        entries.count = 0;
+        *entries = Entries { capacity: entries.capacity, ..Entries::default() };
     }
 }
 
