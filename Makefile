@@ -14,7 +14,7 @@ CRANFIELD ?= $(wildcard ../shared/data/cranfield)
 help: ## this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-setup: ## install what is missing (apt, pgvector, cargo-pgrx, models); quick when nothing is
+setup: ## install what is missing (apt, pgvector, models); quick when nothing is
 	@tools/setup.sh
 
 build: setup ## build and install the development build that demo and test use
@@ -45,7 +45,7 @@ test-pg-upgrade: build ## pg_upgrade of a filled database to a newer server with
 	@tools/test-pg-upgrade.sh '$(NEW)'
 
 install: ## build for release and install into the server of PG_CONFIG=...
-	@tools/setup.sh pgrx models
+	@tools/setup.sh models
 	@tools/install.sh release
 
 installcheck: ## run pg_test/ against the server of PGHOST and PGPORT
@@ -70,6 +70,5 @@ bench-full: ## what takes longer: filters, tenants, words, the worker's memory; 
 freeze: build ## keep this version's install script in sql/released: it is released, and changes no more
 	@tools/freeze.sh
 
-check-features: ## compile-check the features pg15 to pg18
-	@tools/setup.sh pgrx
+check-features: setup ## compile-check the features pg15 to pg18
 	@tools/check-features.sh

@@ -1,13 +1,12 @@
 #!/usr/bin/env bash
 # What setup.sh has to do here, a step a line, and only that: this looks and changes nothing.
-# tools/decide.sh [PART...], parts: pgvector pgrx models manual (these when none is named) and lint.
+# tools/decide.sh [PART...], parts: pgvector models manual (these when none is named) and lint.
 #   stop TEXT              it cannot be done; TEXT says what to do
 #   repair                 dpkg was interrupted
 #   update                 apt's lists lack something; decide again after it
 #   install PACKAGE...     by apt; decide again after it
 #   server PG_CONFIG       what is built for
 #   pgvector package NAME, or pgvector source
-#   build cargo-pgrx       configure PG_CONFIG in pgrx
 #   fetch models           fetch manual           fetch cargo-deny
 # Given from outside: PG_CONFIG; KB_UPDATED, when apt's lists were just brought up to date; KB_ROOT, for tests.
 set -euo pipefail
@@ -224,19 +223,6 @@ pgvector() {
     steps+=("pgvector source")
 }
 
-pgrx() {
-    if [ "$(cargo pgrx --version 2>/dev/null)" != "cargo-pgrx $PGRX" ]; then steps+=("build cargo-pgrx"); fi
-    # pgrx builds against the pg_config named in its own configuration. Written only when that is another
-    # server's: a change there rebuilds the bindings.
-    local config=${PGRX_HOME:-${HOME:-/root}/.pgrx}/config.toml known='' major=''
-    [ ! -x "$PG_CONFIG" ] || major=$(server_major "$PG_CONFIG")
-    if [ -f "$config" ]; then known=$(sed -nE "s/^pg$major *= *\"(.*)\"$/\1/p" "$config"); fi
-    if [ -z "$major" ] || ! [ -x "$known" ] || [ "$("$known" --pkglibdir)" != "$("$PG_CONFIG" --pkglibdir)" ] ||
-        [ "$("$known" --version)" != "$("$PG_CONFIG" --version)" ]; then
-        steps+=("configure $PG_CONFIG")
-    fi
-}
-
 models() {
     if [ "$(cat "$KB_MODEL_DIR/.pins" 2>/dev/null)" != "$MODEL_PINS" ]; then
         steps+=("fetch models")
@@ -264,11 +250,11 @@ manual() {
 wanted() { [[ " ${parts[*]} " == *" $1 "* ]]; }
 
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(pgvector pgrx models manual)
+[ ${#parts[@]} -gt 0 ] || parts=(pgvector models manual)
 for part in "${parts[@]}"; do
     case $part in
-        pgvector | pgrx | models | manual | lint) ;;
-        *) stop "setup.sh knows no part $part: pgvector pgrx models manual lint" ;;
+        pgvector | models | manual | lint) ;;
+        *) stop "setup.sh knows no part $part: pgvector models manual lint" ;;
     esac
 done
 
@@ -293,7 +279,7 @@ if wanted models; then models; fi
 if wanted lint; then lint; fi
 installable
 server_user
-for part in pgvector pgrx manual; do
+for part in pgvector manual; do
     if wanted "$part"; then "$part"; fi
 done
 

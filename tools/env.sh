@@ -8,10 +8,7 @@ unset LANGUAGE
 export LC_ALL=C.UTF-8 LANG=C.UTF-8
 PATH=$PATH:${CARGO_HOME:-${HOME:-/root}/.cargo}/bin:$root/.scratch/bin
 
-# cargo-pgrx would pass rustflags of its own, and so build every dependency a second time beside the
-# one that `cargo test` and `cargo build` use. The linkers of Debian 12 and later keep the section it
-# worries about; where one did not, `cargo pgrx package` would say so.
-export CARGO_PGRX_DISABLE_GC_SECTIONS_WORKAROUND=1
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/target}
 
 # shellcheck source=tools/server.sh
 . "$root/tools/server.sh"
@@ -87,7 +84,9 @@ find_pg() {
     fi
     PG_MAJOR=$(server_major "$PG_CONFIG")
     PG_BIN=$("$PG_CONFIG" --bindir)
-    export PG_CONFIG PG_MAJOR PG_BIN
+    # pgrx compiles for the server that this names.
+    PGRX_PG_CONFIG_PATH=$PG_CONFIG
+    export PG_CONFIG PG_MAJOR PG_BIN PGRX_PG_CONFIG_PATH
 }
 
 # Sets KB_SCRATCH, the place for what the server reads and writes: .scratch of this checkout, unless the

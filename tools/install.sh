@@ -7,8 +7,8 @@ need_setup
 
 profile=${1:?dev or release}
 stage=$root/.scratch/stage-$profile
-flags=(--pg-config "$PG_CONFIG" --out-dir "$stage")
-[ "$profile" = release ] || flags+=(--debug)
+flags=() built=$CARGO_TARGET_DIR/debug
+[ "$profile" = dev ] || flags=(--release) built=$CARGO_TARGET_DIR/release
 
 # sudo asks before the minutes of compiling, not after.
 installed=$("$PG_CONFIG" --pkglibdir)/kb.so
@@ -17,11 +17,19 @@ if [ ! -e "$installed" ] && [ ! -w "${installed%/*}" ]; then gain_root "make ins
 cd "$root"
 say "building kb ($profile) for PostgreSQL $PG_MAJOR"
 rm -rf "$stage"
-cargo pgrx package "${flags[@]}" >"$root/.scratch/package.log" || { cat "$root/.scratch/package.log" >&2; exit 1; }
+extension=$("$PG_CONFIG" --sharedir)/extension
+library=$stage$("$PG_CONFIG" --pkglibdir)/kb.so
+control=$stage$extension/kb.control
+version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
+cargo build "${flags[@]}" --package kb --package kb-schema --no-default-features --features "kb/pg$PG_MAJOR"
+install -D "$built/libkb.so" "$library"
+mkdir -p "$stage$extension"
+sed "s/@CARGO_VERSION@/$version/" kb.control >"$control"
+objcopy -O binary --only-section=.pgrxsc "$library" "$root/.scratch/pgrxsc"
+"$built/kb-schema" "$control" <"$root/.scratch/pgrxsc" >"$stage$extension/kb--$version.sql"
 place_all "$stage" '*'
 
 # Scripts from one version to the next.
-extension=$("$PG_CONFIG" --sharedir)/extension
 for script in sql/upgrade/kb--*--*.sql; do
     [ ! -e "$script" ] || place "$script" "$extension/${script##*/}"
 done

@@ -2,7 +2,6 @@
 # shellcheck shell=bash disable=SC2034,SC2154
 
 RUST=$(sed -nE 's/^rust-version = "(.*)"$/\1/p' "$root/Cargo.toml")
-PGRX=0.18.1
 # Given from outside, PGVECTOR is another version that kb is tested with: PGVECTOR=0.8.0 make setup.
 PGVECTOR_GIVEN=${PGVECTOR:-}
 PGVECTOR=${PGVECTOR:-0.8.6}

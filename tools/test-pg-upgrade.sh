@@ -24,17 +24,7 @@ trap 'exit 130' INT TERM HUP
 clusters_stop "$dir" 2>/dev/null || true
 rm -rf "$dir"
 
-say "building kb for PostgreSQL $major"
-stage=$root/.scratch/stage-pg$major
-(cd "$root" && CARGO_TARGET_DIR=$root/.scratch/target-pg$major PGRX_PG_CONFIG_PATH=$new cargo pgrx package --debug \
-    --pg-config "$new" --out-dir "$stage" --no-default-features --features "pg$major") \
-    >"$root/.scratch/package-pg$major.log" 2>&1 || { tail -n 30 "$root/.scratch/package-pg$major.log" >&2; exit 1; }
-while IFS= read -r file; do
-    case $file in
-        *.so) place "$file" "$("$new" --pkglibdir)/${file##*/}" ;;
-        *) place "$file" "$("$new" --sharedir)/extension/${file##*/}" ;;
-    esac
-done < <(find "$stage" -type f \( -name kb.so -o -name 'kb--*.sql' -o -name kb.control \))
+CARGO_TARGET_DIR=$root/.scratch/target-pg$major PG_CONFIG=$new "$root/tools/install.sh" dev
 
 sql() { cluster_psql "$dir/old" --no-align --tuples-only "$@"; }
 start_new() {

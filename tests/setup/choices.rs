@@ -257,7 +257,6 @@ fn a_user_without_sudo_takes_what_is_whole() {
     machine.user(1000);
     let fifteen = machine.postgres(15, WHOLE);
     machine.postgres(17, &[Server]);
-    machine.file(".pgrx/config.toml", &format!("[configs]\npg15 = \"{}\"\n", fifteen.display()));
     assert_eq!(machine.decide(), [server(&fifteen)]);
 }
 
@@ -288,19 +287,6 @@ fn a_checkout_with_spaces_and_a_foreign_language_decide_the_same() {
          case $1 in policy) echo \"  Candidate: 1\" ;; depends) echo \"  Depends: postgresql-15\" ;; esac",
     );
     assert_eq!(machine.decide(), ["install postgresql-server-dev-15".into(), server(&fifteen)]);
-}
-
-#[test]
-fn pgrx_is_told_of_the_server_unless_it_knows_it() {
-    let machine = Machine::new();
-    let fifteen = machine.postgres(15, WHOLE);
-    let tell = format!("configure {}", fifteen.display());
-    machine.file(".pgrx/config.toml", "[configs]\npg15 = \"/gone/pg_config\"\n");
-    assert_eq!(machine.decide(), [server(&fifteen), tell.clone()]);
-    machine.file(".pgrx/config.toml", "[conf");
-    assert_eq!(machine.decide(), [server(&fifteen), tell]);
-    machine.program("cargo", "echo 'cargo-pgrx 0.17.0'");
-    assert!(machine.decide().contains(&"build cargo-pgrx".into()));
 }
 
 #[test]

@@ -136,28 +136,6 @@ fn while_the_manual_is_unpacked() {
 }
 
 #[test]
-fn while_pgrx_is_told_of_the_server() {
-    let machine = Machine::new();
-    let config = machine.postgres(15, &[Server, Headers, Pgvector("0.8.0")]);
-    let other = "[configs]\npg17 = \"/another/pg_config\"\n";
-    machine.file(".pgrx/config.toml", other);
-    machine.program(
-        "cargo",
-        &format!(
-            "case \"$*\" in
-                'pgrx --version') echo 'cargo-pgrx 0.18.1' ;;
-                'pgrx init'*) echo '[conf' >\"$PGRX_HOME/config.toml\"; {KILLED}
-                    printf '[configs]\\npg15 = \"%s\"\\n' '{}' >\"$PGRX_HOME/config.toml\" ;;
-             esac",
-            config.display()
-        ),
-    );
-    killed(&machine);
-    assert_eq!(fs::read_to_string(machine.root().join(".pgrx/config.toml")).unwrap(), other);
-    goes_on(&machine);
-}
-
-#[test]
 fn a_failure_is_one_line_with_its_reason() {
     let machine = Machine::new();
     machine.postgres(15, &[Server, Headers, Pgvector("0.8.0")]);

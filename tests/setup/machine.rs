@@ -41,7 +41,9 @@ impl Machine {
         fs::copy(source.join("Cargo.toml"), checkout.join("Cargo.toml")).unwrap();
         for entry in fs::read_dir(source.join("tools")).unwrap() {
             let path = entry.unwrap().path();
-            fs::copy(&path, checkout.join("tools").join(path.file_name().unwrap())).unwrap();
+            if path.is_file() {
+                fs::copy(&path, checkout.join("tools").join(path.file_name().unwrap())).unwrap();
+            }
         }
         let machine = Machine { dir, checkout, env: Vec::new() };
         for name in REAL {
@@ -57,7 +59,7 @@ impl Machine {
         }
         machine.user(0);
         machine.rust("1.95.0");
-        machine.program("cargo", "[ \"$*\" != 'pgrx --version' ] || echo 'cargo-pgrx 0.18.1'");
+        machine.program("cargo", "exit 0");
         machine.program("runuser", "shift 3; exec \"$@\"");
         machine.program("python3", "[ \"$*\" = '-m pip --version' ]");
         // Answers from files of lines "name version" and "name status".
@@ -198,8 +200,6 @@ impl Machine {
                 at(&lib)
             ),
         );
-        // pgrx knows the last one made.
-        self.file(".pgrx/config.toml", &format!("[configs]\npg{major} = \"{}\"\n", at(&config)));
         root.join(config)
     }
 
