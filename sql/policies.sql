@@ -1,7 +1,7 @@
 -- Row-level security: a tenant reads its own rows, those of tenant 'shared', and of a knowledge base that is shared with it
 -- those of its owner; it writes its own. The function calls are in scalar sub-selects so that they run once per statement,
 -- not per row, and writing has policies of its own, so that reading has one condition, which an index serves. kb.readable_tenants() is more than a tenant may read, but what an index can look up.
--- Vector tables get theirs when they are made (src/store/vector_store/table.rs).
+-- Vector tables get theirs when they are made (src/vectors/sql/table.rs).
 
 -- Pinned, as in roles.sql.
 SELECT pg_catalog.set_config('kb_install.search_path', pg_catalog.current_setting('search_path'), true),

@@ -372,7 +372,7 @@ $$;
 -- kb.chunks, so that a table would have none until the worker could add it. These triggers are checked by the database for every writer at
 -- all times, from the first moment of a table on: of a vector that is written vector_written locks the chunk, or refuses the vector; of
 -- chunks and builds that are deleted chunks_deleted and builds_deleted delete the vectors, in the one table that has them. Vector tables
--- get theirs when they are made (src/store/vector_store/table.rs).
+-- get theirs when they are made (src/vectors/sql/table.rs).
 -- As with foreign keys, nothing is checked where triggers are switched off: in a subscription or under
 -- session_replication_role = replica, where what was replicated was checked at its origin; while pg_restore loads
 -- rows, which are those of one snapshot; and by a superuser (DISABLE TRIGGER), of which kb.health() tells.

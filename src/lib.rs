@@ -1,19 +1,29 @@
 //! kb: a PostgreSQL extension that makes a database its own retrieval engine.
 //! The table of contents; ARCHITECTURE.md says what the rooms are and what each may use.
 
-mod api;
-mod catalog;
+mod builds;
+mod documents;
+mod evaluate;
+mod filters;
 mod gateway;
+mod health;
+mod jobs;
+mod keyword;
+mod knowledge_bases;
+mod models;
 mod pg;
-mod retrieve;
+mod processes;
+mod query;
 mod settings;
-mod store;
-mod use_cases;
+mod sql;
+mod tables;
+mod tenants;
+mod vectors;
 mod worker;
 
 pgrx::pg_module_magic!(name, version);
 
-mod sql {
+mod schema {
     //! The schema, in load order; functions are declared in their Rust files.
     use pgrx::extension_sql_file;
 
@@ -23,9 +33,9 @@ mod sql {
         name = "tables",
         requires = [
             "roles",
-            kb::api::tenants::current_tenant,
-            kb::api::tenants::_watched_changed,
-            kb::api::sources::_tables_altered
+            kb::tenants::api::current_tenant,
+            kb::tenants::api::_watched_changed,
+            kb::tables::api::_tables_altered
         ]
     );
     extension_sql_file!(
@@ -33,9 +43,9 @@ mod sql {
         name = "policies",
         requires = [
             "tables",
-            kb::api::tenants::visible_tenants,
-            kb::api::tenants::readable_tenants,
-            kb::api::tenants::bound_tenants
+            kb::tenants::api::visible_tenants,
+            kb::tenants::api::readable_tenants,
+            kb::tenants::api::bound_tenants
         ]
     );
     extension_sql_file!(
@@ -43,15 +53,15 @@ mod sql {
         name = "views",
         requires = [
             "policies",
-            kb::api::vector_dbs::_vector_count,
-            kb::api::vector_dbs::_index_state,
-            kb::api::vector_dbs::_index_progress
+            kb::vectors::api::_vector_count,
+            kb::vectors::api::_index_state,
+            kb::vectors::api::_index_progress
         ]
     );
     extension_sql_file!(
         "../sql/embedders.sql",
         name = "embedders",
-        requires = ["views", kb::api::embedders::_fingerprint]
+        requires = ["views", kb::models::api::_fingerprint]
     );
     extension_sql_file!("../sql/grants.sql", name = "grants", finalize);
 }
@@ -63,6 +73,6 @@ pub extern "C-unwind" fn _PG_init() {
     pg::report::without_backtraces();
     settings::define();
     if pg::background::preloading() && !pg::background::in_binary_upgrade() {
-        worker::register();
+        processes::entry::register();
     }
 }

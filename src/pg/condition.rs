@@ -166,7 +166,7 @@ unsafe fn one_expression(text: *const std::ffi::c_char) -> Option<*mut pg_sys::N
 }
 
 /// A condition that is ready to be evaluated, with the rights of the role that is current when it is made.
-pub(super) struct Evaluation {
+pub struct Evaluation {
     state: *mut pg_sys::EState,
     context: *mut pg_sys::ExprContext,
     expression: *mut pg_sys::ExprState,
@@ -174,7 +174,7 @@ pub(super) struct Evaluation {
 
 impl Evaluation {
     /// An ERROR where the current role may not call one of its functions.
-    pub(super) fn of(condition: &Condition) -> Evaluation {
+    pub fn of(condition: &Condition) -> Evaluation {
         // SAFETY: the executor's own functions on its own structures; freed by drop, or with the transaction's memory.
         unsafe {
             let state = pg_sys::CreateExecutorState();

@@ -21,7 +21,7 @@ thread_local! {
 
 /// Prepares or runs a statement, which names tables, columns and functions. If one is not there, and the extension is of
 /// another version than the library, the error is about that.
-pub(super) fn checked<T>(prepare: impl FnOnce() -> T) -> T {
+pub fn checked<T>(prepare: impl FnOnce() -> T) -> T {
     let Some(version) = (if IS_SAME.get() { None } else { installed() }) else { return prepare() };
     if version == LIBRARY {
         IS_SAME.set(true);
@@ -47,7 +47,7 @@ fn explain<T>(version: &str, caught: CaughtError) -> T {
 }
 
 /// Whether the extension is in this database, and not being made.
-pub(super) fn is_installed() -> bool {
+pub fn is_installed() -> bool {
     installed().is_some()
 }
 

@@ -33,7 +33,7 @@ pub struct JsonbMembers {
 }
 
 /// The datum of a JSON text.
-pub(super) fn datum(text: &str) -> Option<pg_sys::Datum> {
+pub fn datum(text: &str) -> Option<pg_sys::Datum> {
     // jsonb holds no NUL character.
     let text = CString::new(text).unwrap_or_default();
     // SAFETY: jsonb_in reads a C string that outlives the call, and returns memory of the current context.

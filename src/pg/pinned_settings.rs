@@ -13,7 +13,7 @@ const PINNED_PATH: &CStr = c"pg_catalog, pg_temp";
 /// and with the settings that decide how SQL text is read at their defaults. Without JIT: a statement of kb takes
 /// milliseconds, and its estimated cost (without statistics, say) can ask for a second of compiling. Free where it is so
 /// already.
-pub(super) fn pinned<T>(work: impl FnOnce() -> T) -> T {
+pub fn pinned<T>(work: impl FnOnce() -> T) -> T {
     let mut changes: [(&CStr, &CStr); 5] = [(c"", c""); 5];
     let mut count = 0;
     let mut change = |wanted: bool, name, value| {
@@ -35,7 +35,7 @@ pub(super) fn pinned<T>(work: impl FnOnce() -> T) -> T {
 }
 
 /// Settings of a session that would affect what is made or deleted as the owner.
-pub(super) const AS_OWNER: [(&CStr, &CStr); 6] = [
+pub const AS_OWNER: [(&CStr, &CStr); 6] = [
     (c"search_path", PINNED_PATH),
     // The database's own.
     (c"default_tablespace", c""),

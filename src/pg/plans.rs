@@ -33,7 +33,7 @@ thread_local! {
 }
 
 /// A plan that is not freed before this is dropped.
-pub(super) struct Plan {
+pub struct Plan {
     pub ptr: pg_sys::SPIPlanPtr,
     running: Rc<Cell<u32>>,
 }
@@ -71,7 +71,7 @@ impl Plans {
 }
 
 /// The plan of a statement, by several processes if that may be and seems quicker. Call between SPI_connect and SPI_finish.
-pub(super) fn plan(sql: &str, mut types: Vec<pg_sys::Oid>, in_parallel: bool) -> Result<Plan> {
+pub fn plan(sql: &str, mut types: Vec<pg_sys::Oid>, in_parallel: bool) -> Result<Plan> {
     if let Some(plan) = PLANS.with_borrow_mut(|plans| plans.find(sql, &types))? {
         return Ok(plan);
     }

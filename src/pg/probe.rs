@@ -79,7 +79,7 @@ pub fn number(table: &CStr, index: &CStr, keys: &[Key], column: &CStr) -> Option
 }
 
 /// A table or index of kb; None: there is none of that name.
-pub(super) fn find(relation: &CStr) -> Option<pg_sys::Oid> {
+pub fn find(relation: &CStr) -> Option<pg_sys::Oid> {
     // SAFETY: look-ups by name; what is missing is InvalidOid.
     let oid = unsafe {
         let schema = pg_sys::get_namespace_oid(c"kb".as_ptr(), true);
@@ -106,9 +106,9 @@ fn counted(
 }
 
 /// The column that says whose a row is.
-pub(super) const TENANT: &CStr = c"tenant_id";
+pub const TENANT: &CStr = c"tenant_id";
 
-pub(super) fn is_of(tenants: &[String], value: Option<pg_sys::Datum>) -> bool {
+pub fn is_of(tenants: &[String], value: Option<pg_sys::Datum>) -> bool {
     value.and_then(read::<&str>).is_some_and(|tenant| tenants.iter().any(|one| one == tenant))
 }
 
@@ -120,7 +120,7 @@ fn read<T: FromDatum>(value: pg_sys::Datum) -> Option<T> {
 
 /// Visits columns (None: NULL, or there is none of that name) of the rows that have these values in the first columns of an index, in
 /// its order, until a visit returns false. None: the index does not serve.
-pub(super) fn each(
+pub fn each(
     table: pg_sys::Oid,
     index: pg_sys::Oid,
     keys: &[Key],
@@ -152,7 +152,7 @@ pub(super) fn each(
 
 /// What `work` makes of a table of kb and a scan of its rows that have these values in the first columns of an index. None: the index
 /// does not serve.
-pub(super) fn scanned<T>(
+pub fn scanned<T>(
     table: pg_sys::Oid,
     index: pg_sys::Oid,
     keys: &[Key],

@@ -60,7 +60,7 @@ impl<F: FnMut()> Drop for Back<F> {
 }
 
 /// The role of a name.
-pub(super) fn find(name: &str) -> Option<pg_sys::Oid> {
+pub fn find(name: &str) -> Option<pg_sys::Oid> {
     let name = CString::new(name).ok()?;
     // SAFETY: a look-up by name; no role is InvalidOid.
     let role = unsafe { pg_sys::get_role_oid(name.as_ptr(), true) };
@@ -70,7 +70,7 @@ pub(super) fn find(name: &str) -> Option<pg_sys::Oid> {
 /// The roles that the session acts as: the one that logged in, the one that was SET, the one whose rights count now. While
 /// kb does a step as a role of its own, the last is its caller; while it does one for another role, that role counts, too,
 /// whatever functions are called then.
-pub(super) fn acting() -> [pg_sys::Oid; 4] {
+pub fn acting() -> [pg_sys::Oid; 4] {
     let caller = caller();
     // SAFETY: they read this process's variables.
     unsafe { [pg_sys::GetSessionUserId(), pg_sys::GetOuterUserId(), caller, NAMED.get().unwrap_or(caller)] }
@@ -93,7 +93,7 @@ fn name_of(role: pg_sys::Oid) -> Option<String> {
 
 /// The role of this name, and the one of this oid, which may be another: a role can have got a new name, and in a restored database
 /// another oid. Neither where the role is gone.
-pub(super) fn known_by(name: &str, oid: i64) -> Vec<pg_sys::Oid> {
+pub fn known_by(name: &str, oid: i64) -> Vec<pg_sys::Oid> {
     let by_oid =
         Some(pg_sys::Oid::from(u32::try_from(oid).unwrap_or(0))).filter(|oid| name_of(*oid).is_some());
     find(name).into_iter().chain(by_oid).collect()

@@ -6,7 +6,7 @@ use std::ffi::{CStr, CString, c_int};
 use std::sync::OnceLock;
 
 /// Sets a setting at the current nesting level, with the rights of the extension.
-pub(super) fn set(name: &CStr, value: &CStr) {
+pub fn set(name: &CStr, value: &CStr) {
     // SAFETY: both strings outlive the call; GUC copies them. An invalid value is an ERROR.
     unsafe {
         pg_sys::set_config_option(

@@ -42,7 +42,7 @@ pub enum Arg<'a> {
 }
 
 impl Arg<'_> {
-    pub(super) fn type_oid(&self) -> pg_sys::Oid {
+    pub fn type_oid(&self) -> pg_sys::Oid {
         match self {
             Arg::Text(_) | Arg::TextOrNull(_) => pg_sys::TEXTOID,
             Arg::Int(_) => pg_sys::INT4OID,
@@ -60,7 +60,7 @@ impl Arg<'_> {
         }
     }
 
-    pub(super) fn datum(&self) -> Option<pg_sys::Datum> {
+    pub fn datum(&self) -> Option<pg_sys::Datum> {
         match *self {
             Arg::Text(v) => v.into_datum(),
             Arg::TextOrNull(v) => v.into_datum(),
@@ -247,7 +247,7 @@ fn run_each(sql: &str, args: &[Arg], how: How, each: &mut dyn FnMut(&Row) -> Res
 }
 
 /// The values of arguments, and which of them are NULL, as SPI takes them.
-pub(super) fn datums(args: &[Arg]) -> (Vec<pg_sys::Datum>, Vec<c_char>) {
+pub fn datums(args: &[Arg]) -> (Vec<pg_sys::Datum>, Vec<c_char>) {
     let datum = |arg: &Arg| match arg.datum() {
         Some(datum) => (datum, b' ' as c_char),
         None => (pg_sys::Datum::from(0usize), b'n' as c_char),

@@ -5,14 +5,14 @@ use std::ffi::CStr;
 
 /// How a type's values are stored.
 #[derive(Clone, Copy)]
-pub(super) struct Stored {
+pub struct Stored {
     pub length: i16,
     pub is_by_value: bool,
 }
 
 /// Whether two values are the same byte for byte. Large values that are stored outside the row are not read where both
 /// are the same stored value.
-pub(super) fn same(stored: Stored, old: Option<pg_sys::Datum>, new: Option<pg_sys::Datum>) -> bool {
+pub fn same(stored: Stored, old: Option<pg_sys::Datum>, new: Option<pg_sys::Datum>) -> bool {
     let (old, new) = match (old, new) {
         (None, None) => return true,
         (Some(old), Some(new)) => (old, new),

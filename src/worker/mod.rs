@@ -8,55 +8,14 @@
 //! attached table first goes through `source_changes.rs` (or `backfill.rs`) and `row_intake.rs`.
 
 // Pure: bookkeeping of the worker and the launcher.
-pub mod back_pressure;
 pub mod backoff;
-pub mod embed_batch;
-pub mod fresh_chunks;
-pub mod growth;
-pub mod in_flight;
-pub mod index_schedule;
+pub mod embed;
+pub mod finish;
+pub mod intake;
 pub mod lock_pause;
 pub mod pace;
-pub mod pauses;
-pub mod rests;
-pub mod roster;
-pub mod round_robin;
-pub mod under_way;
+pub mod upkeep;
 
-mod backfill;
-mod build_place;
-mod claims;
-mod compare;
-mod consult;
-mod entry;
-mod gateway_link;
-mod gateway_process;
 mod helper_thread;
-mod housekeeping;
-mod index_process;
-mod indexes;
-mod intake;
-mod keyword_index;
-mod launcher;
-mod leases;
 mod log;
-mod open_documents;
-mod outcome;
-mod prepare;
-mod query_log;
-mod receive;
-mod row_intake;
-mod runner;
-mod send;
-mod send_queue;
-mod slow_intake;
-mod source_changes;
-mod source_faults;
-mod statistics;
-mod target;
-mod unindexed;
-mod unsaved;
-mod unused_tables;
-mod word_merges;
-
-pub use entry::register;
+pub mod runner;

@@ -12,24 +12,26 @@
 //! **Invariant:** a worker that leaves removes its pid file first, and then looks for jobs once more.
 
 use super::backoff::Backoff;
-use super::gateway_link::GatewayLink;
-use super::housekeeping::Housekeeping;
-use super::indexes::Indexes;
-use super::intake::Intake;
-use super::leases::{self, Leases};
 use super::log::Log;
-use super::open_documents::OpenDocuments;
-use super::pauses::Pauses;
-use super::send_queue::SendQueue;
-use super::unsaved::UnsavedVectors;
-use super::{receive, send};
+use crate::jobs::queue;
+use crate::jobs::queue::Job;
 use crate::pg::pidfile::{self, PidFile};
 use crate::pg::{background, latch, niceness, pinned_settings, report, setting, txn, wake};
 use crate::settings;
-use crate::store::changes;
-use crate::store::jobs::{self, Job};
-use crate::store::server_catalogs;
-use crate::store::vector_store;
+use crate::sql::server_catalogs;
+use crate::tables::changes;
+use crate::vectors;
+use crate::worker::embed::gateway_link::GatewayLink;
+use crate::worker::embed::pauses::Pauses;
+use crate::worker::embed::send_queue::SendQueue;
+use crate::worker::embed::{receive, send};
+use crate::worker::finish::leases;
+use crate::worker::finish::leases::Leases;
+use crate::worker::finish::open_documents::OpenDocuments;
+use crate::worker::finish::unsaved::UnsavedVectors;
+use crate::worker::intake::documents::Intake;
+use crate::worker::upkeep::housekeeping::Housekeeping;
+use crate::worker::upkeep::indexes::Indexes;
 use kb_types::error::{Error, Result};
 use pgrx::pg_sys;
 use std::time::{Duration, Instant};
@@ -91,7 +93,7 @@ pub fn main(database: pg_sys::Oid) {
             runner.housekeeping.write_query_log(&mut runner.log);
         }
         let has_work = || -> Result<bool> {
-            Ok(jobs::any()?
+            Ok(queue::any()?
                 || changes::any_waiting()?
                 || runner.indexes.has_new_metadata_indexes()?
                 || runner.housekeeping.unused_tables.any()?)
@@ -172,7 +174,7 @@ impl Runner {
             return Left::Done;
         }
         // What it changed now would not fit what comes after.
-        if matches!(txn::in_txn(vector_store::is_being_restored), Ok(true)) {
+        if matches!(txn::in_txn(vectors::is_being_restored), Ok(true)) {
             return Left::Early;
         }
         self.housekeeping.check_tables(&mut self.log);
@@ -213,7 +215,7 @@ impl Runner {
             self.show();
             match moved {
                 Ok(_) if self.leaving.is_some_and(|since| self.may_leave(since)) => {
-                    if let Err(error) = txn::in_txn(|| jobs::release_all(Duration::ZERO, None, false)) {
+                    if let Err(error) = txn::in_txn(|| queue::release_all(Duration::ZERO, None, false)) {
                         report::log(&format!("worker cannot give jobs back: {error}"));
                     }
                     return Left::Early;

@@ -1,201 +1,172 @@
-//! What Cargo cannot express: which room of src/ may import which, and where SQL and `unsafe` may stand. ARCHITECTURE.md says why.
+//! What Cargo cannot express of src/: rooms import each other in no circle, SQL stands in modules `sql`, `unsafe` in `pg`.
+//! What a room keeps to itself is private to it, so the compiler holds that. ARCHITECTURE.md says why.
 
 #![allow(clippy::unwrap_used)] // a test says more by panicking
 
+mod files;
 mod named_files;
-mod source;
 
-use source::{Source, Token};
+use proc_macro2::{TokenStream, TokenTree};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Rooms by height: one imports from its own height and below. The longest matching path counts.
-const HEIGHTS: &[(&str, u8)] = &[
-    ("pg", 1),
-    ("settings", 1),
-    ("store", 2),
-    ("gateway", 3),
-    ("catalog", 4),
-    ("retrieve", 4),
-    ("use_cases", 5),
-    ("worker", 5),
-    ("api", 6),
-];
+const SQL_STARTS: &str = "SELECT INSERT UPDATE DELETE CREATE ALTER DROP TRUNCATE WITH GRANT REVOKE LOCK COPY";
 
-/// What a room does not import, though it is below.
-const NOT_IMPORTED: &[(&str, &[&str])] =
-    &[("api", &["gateway", "settings", "store", "worker"]), ("worker", &["use_cases"])];
-
-/// SQL functions whose use case has another's file. A plural has its singular's.
-const SHARED_FILES: &[(&str, &str)] = &[
-    ("query_vector", "query"),
-    ("_vector_count", "vector_count"),
-    ("_index_state", "vector_count"),
-    ("_index_progress", "vector_count"),
-    ("_terms", "terms"),
-    ("_delete_vectors", "delete_vectors"),
-    ("_allowed", "set_quota"),
-    ("visible_tenants", "current_tenant"),
-    ("readable_tenants", "current_tenant"),
-    ("bound_tenants", "current_tenant"),
-    ("unbind_role", "bind_role"),
-    ("refuse_share", "share"),
-    ("unshare", "share"),
-    ("_tables_altered", "tables_altered"),
-    ("delete_by_filter", "delete_document"),
-    ("unindex_metadata", "index_metadata"),
-    ("delete_eval_question", "put_eval_question"),
-    ("context_several", "context"),
-    ("evaluate_questions", "evaluate"),
-];
-/// For SQL of the extension's own: they compute, and touch nothing.
-const WITHOUT_FILE: &[&str] = &["_fingerprint", "_in_words", "_microseconds"];
-
-const SQL_STARTS: &[&str] = &[
-    "SELECT ",
-    "INSERT INTO ",
-    "UPDATE ",
-    "DELETE FROM ",
-    "CREATE ",
-    "ALTER ",
-    "DROP ",
-    "TRUNCATE ",
-    "WITH ",
-    "GRANT ",
-    "REVOKE ",
-    "LOCK TABLE ",
-    "COPY ",
-];
-
-fn within(module: &str, room: &str) -> bool {
-    module.strip_prefix(room).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+/// A file of src/: its module, as names, and its words, literals and marks, without comments and tests.
+struct Source {
+    module: Vec<String>,
+    tokens: Vec<String>,
 }
 
-fn height(path: &str) -> Option<u8> {
-    HEIGHTS.iter().find(|(room, _)| within(path, room)).map(|(_, height)| *height)
+fn source(file: &Path, text: &str) -> Source {
+    let mut module: Vec<String> =
+        file.with_extension("").iter().map(|name| name.to_str().unwrap().into()).collect();
+    module.pop_if(|last| last == "mod" || last == "lib");
+    let mut tokens = Vec::new();
+    flatten(text.parse().unwrap(), &mut tokens);
+    Source { module, tokens }
 }
 
-/// What is wrong with a file of src/.
-fn breaches(source: &Source) -> Vec<String> {
-    let (module, t) = (source.module.as_str(), &source.tokens);
-    let mut out = Vec::new();
-    for (i, token) in t.iter().enumerate() {
-        let after = |what: &[Token]| t[..i].ends_with(what);
-        match token {
-            // `#[unsafe(no_mangle)]` is an attribute.
-            Token::Word(w)
-                if w == "unsafe"
-                    && !within(module, "pg")
-                    && !after(&[Token::Mark('#'), Token::Mark('[')]) =>
-            {
-                out.push(format!("{module}: unsafe belongs in pg"));
+/// Leaves out the items under `#[cfg(test)]`, which end at a brace or a semicolon, and documentation.
+fn flatten(stream: TokenStream, out: &mut Vec<String>) {
+    let mut is_test = false;
+    for tree in stream {
+        let is_end = matches!(&tree, TokenTree::Group(group) if group.delimiter() == proc_macro2::Delimiter::Brace)
+            || matches!(&tree, TokenTree::Punct(mark) if mark.as_char() == ';');
+        let text = tree.to_string();
+        match tree {
+            _ if is_test => is_test = !is_end,
+            TokenTree::Group(_) if text.starts_with("[doc = ") => {}
+            TokenTree::Group(_) if text == "[cfg (test)]" => is_test = true,
+            TokenTree::Group(group) => {
+                out.push("{".into());
+                flatten(group.stream(), out);
+                out.push("}".into());
             }
-            // `#[pg_extern(sql = "CREATE FUNCTION …")]` declares a function's signature.
-            Token::Text(text)
-                if !within(module, "store")
-                    && !after(&[Token::Word("sql".into()), Token::Mark('=')])
-                    && SQL_STARTS.iter().any(|start| text.trim_start().starts_with(start)) =>
-            {
-                out.push(format!("{module}: SQL text belongs in store"));
-            }
-            // Only the vector store knows where vectors are.
-            token if token.names("table_name") && !within(module, "store::vector_store") => {
-                out.push(format!("{module}: table_name is named in store::vector_store only"));
-            }
-            _ => {}
+            _ => out.push(text),
         }
     }
-    let Some(own) = height(module) else { return out };
-    for path in source::imports(source) {
-        let skipped = NOT_IMPORTED.iter().filter(|(room, _)| within(module, room));
-        if height(&path).is_some_and(|theirs| theirs > own)
-            || skipped.flat_map(|(_, rooms)| rooms.iter()).any(|room| within(&path, room))
+}
+
+/// The names after `crate::`, also in braces.
+fn imports(tokens: &[String]) -> impl Iterator<Item = &String> {
+    tokens.windows(4).enumerate().filter(|(_, w)| w[0] == "crate" && w[1] == ":").flat_map(|(at, w)| {
+        let mut depth = 0;
+        let group = tokens[at + 3..].iter().take_while(move |token| {
+            depth += i32::from(*token == "{") - i32::from(*token == "}");
+            depth > 0
+        });
+        let names: Vec<&String> = if w[3] == "{" {
+            let listed: Vec<&String> = group.collect();
+            listed.windows(2).filter(|two| *two[0] == "," || *two[0] == "{").map(|two| two[1]).collect()
+        } else {
+            vec![&w[3]]
+        };
+        names
+    })
+}
+
+fn breaches(source: &Source) -> Vec<String> {
+    let module = source.module.join("::");
+    let is_in = |room: &str| source.module.iter().any(|name| name == room);
+    let mut out = Vec::new();
+    for (at, token) in source.tokens.iter().enumerate() {
+        let before = |back: usize| at.checked_sub(back).map_or("", |at| source.tokens[at].as_str());
+        let content = token.trim_start_matches(['r', 'c', '#']).trim_start_matches('"').trim_start();
+        let is_text = token.ends_with(['"', '#']) && token.len() > 1;
+        let is_sql = SQL_STARTS
+            .split(' ')
+            .any(|start| content.strip_prefix(start).is_some_and(|rest| rest.starts_with([' ', '\n'])));
+        // `#[unsafe(no_mangle)]` is an attribute, and `#[pg_extern(sql = "CREATE FUNCTION …")]` declares a signature.
+        if token == "unsafe" && source.module[0] != "pg" && before(2) != "#" {
+            out.push(format!("{module}: unsafe belongs in pg"));
+        }
+        if is_text && is_sql && !is_in("sql") && (before(1), before(2)) != ("=", "sql") {
+            out.push(format!("{module}: SQL text belongs in a module sql"));
+        }
+        let names_table =
+            content.split(|c: char| !(c.is_alphanumeric() || c == '_')).any(|word| word == "table_name");
+        if names_table && source.module[..2.min(source.module.len())] != ["vectors", "sql"] {
+            out.push(format!("{module}: table_name is named in vectors::sql only"));
+        }
+        if token == "super"
+            && source.tokens[at..].iter().step_by(3).take_while(|next| *next == "super").count()
+                >= source.module.len()
         {
-            out.push(format!("{module}: imports {path}"));
+            out.push(format!("{module}: names another room by super"));
         }
     }
     out
 }
 
-#[test]
-fn rooms_import_downwards_and_sql_and_unsafe_are_in_theirs() {
-    let sources = source::read(Path::new("src"));
-    let has_height = |source: &Source| source.module.is_empty() || height(&source.module).is_some();
-    assert!(sources.len() > 100 && sources.iter().all(has_height), "a room has no height: add it to HEIGHTS");
-    let breaches: Vec<String> = sources.iter().flat_map(breaches).collect();
-    assert!(breaches.is_empty(), "\n{}\n", breaches.join("\n"));
+/// Rooms that import each other, directly or through others.
+fn circle(sources: &[Source]) -> BTreeSet<&String> {
+    let mut rooms: BTreeMap<&String, BTreeSet<&String>> = BTreeMap::new();
+    for source in sources.iter().filter(|source| !source.module.is_empty()) {
+        let room = &source.module[0];
+        rooms.entry(room).or_default().extend(imports(&source.tokens).filter(|name| *name != room));
+    }
+    loop {
+        let all: BTreeSet<&String> = rooms.keys().copied().collect();
+        rooms.retain(|_, imported| imported.iter().any(|room| all.contains(room)));
+        if rooms.len() == all.len() {
+            return all;
+        }
+    }
 }
 
 #[test]
-fn every_breach_is_seen() {
-    for (file, text, expected) in [
-        (
-            "store/jobs.rs",
-            "use crate::{pg::spi, worker::claims::{self}};",
-            "store::jobs: imports worker::claims",
-        ),
-        ("pg/spi.rs", "fn f() { crate::store::jobs::claim() }", "pg::spi: imports store::jobs::claim"),
-        ("store/jobs.rs", "fn f() { unsafe { g() } }", "store::jobs: unsafe belongs in pg"),
-        ("api/query.rs", "const Q: &str = r#\"\n  SELECT 1\"#;", "api::query: SQL text belongs in store"),
-        (
-            "store/documents.rs",
-            "const Q: &str = \"SELECT b.table_name FROM kb.builds b\";",
-            "store::documents: table_name is named in store::vector_store only",
-        ),
-        ("api/query.rs", "use crate::store::search;", "api::query: imports store::search"),
-    ] {
-        assert_eq!(breaches(&source::source(Path::new(file), text)), [expected], "{file}: {text}");
-    }
-    for (file, text) in [
-        (
-            "api/mod.rs",
-            "#[unsafe(no_mangle)] fn f() {} // unsafe SELECT 1\n/* use crate::worker; */ use crate::use_cases::wait;",
-        ),
-        ("api/query.rs", "#[pg_extern(sql = \"CREATE FUNCTION f()\")] fn f() {}"),
-        ("catalog/quota.rs", "#[cfg(test)]\nmod tests { use crate::api; const Q: &str = \"SELECT 1\"; }"),
-    ] {
-        assert_eq!(breaches(&source::source(Path::new(file), text)), [""; 0], "{file}: {text}");
-    }
+fn rooms_import_in_no_circle_and_sql_and_unsafe_are_in_theirs() {
+    let files = files::under("src");
+    let sources: Vec<Source> = (files.iter())
+        .map(|file| source(file.strip_prefix("src").unwrap(), &std::fs::read_to_string(file).unwrap()))
+        .collect();
+    assert!(sources.len() > 100);
+    let found: Vec<String> =
+        sources.iter().filter(|source| !source.module.is_empty()).flat_map(breaches).collect();
+    assert!(found.is_empty(), "\n{}\n", found.join("\n"));
+    assert!(circle(&sources).is_empty(), "a circle is among {:?}", circle(&sources));
 }
 
 #[test]
 fn a_call_of_an_endpoint_knows_nothing_of_vectors() {
-    let sources = source::read(Path::new("crates/kb-gateway/src"));
-    let endpoint: Vec<&Source> = sources.iter().filter(|source| within(&source.module, "endpoint")).collect();
-    assert!(endpoint.len() > 10);
-    for source in endpoint {
-        for token in &source.tokens {
-            let Token::Word(word) = token else { continue };
-            let named =
-                ["embed", "vector", "dimension"].iter().find(|part| word.to_lowercase().contains(*part));
-            assert_eq!(named, None, "{} names {word}", source.module);
+    let files = files::under("crates/kb-gateway/src/endpoint");
+    assert!(files.len() > 10);
+    for file in files.iter().filter(|file| !file.to_str().unwrap().contains("test")) {
+        let text = std::fs::read_to_string(file).unwrap().to_lowercase();
+        for token in source(file, &text).tokens.iter().filter(|token| !token.starts_with('"')) {
+            let named = ["embed", "vector", "dimension"].iter().find(|part| token.contains(*part));
+            assert_eq!(named, None, "{} names {token}", file.display());
         }
     }
-}
-
-/// SQL functions in Rust whose verb is no file of use_cases.
-fn without_use_case(sources: &[Source]) -> Vec<String> {
-    let has_file = |name: &str| sources.iter().any(|source| source.module == format!("use_cases::{name}"));
-    let mut out = Vec::new();
-    for source in sources.iter().filter(|source| within(&source.module, "api")) {
-        for function in source::sql_functions(source) {
-            let shared = SHARED_FILES.iter().find(|(name, _)| *name == function).map(|(_, file)| *file);
-            let singular = function.strip_suffix('s').unwrap_or(&function);
-            let is_found = [shared.unwrap_or(&function), singular].iter().any(|name| has_file(name));
-            if !is_found && !WITHOUT_FILE.contains(&function.as_str()) {
-                out.push(function);
-            }
-        }
-    }
-    out
 }
 
 #[test]
-fn every_sql_functions_use_case_is_the_file_of_its_name() {
-    let sources = source::read(Path::new("src"));
-    let functions: Vec<String> = sources.iter().flat_map(source::sql_functions).collect();
-    assert!(functions.iter().any(|name| name == "wait") && functions.len() > 25, "{functions:?}");
-    assert_eq!(without_use_case(&sources), [""; 0]);
-    let made = "#[pg_extern(name = \"fly\", volatile)]\nfn fly_kb(a: &str) {}";
-    let source = source::source(Path::new("api/flights.rs"), made);
-    assert_eq!(without_use_case(&[source]), ["fly"]);
+fn every_breach_is_seen() {
+    let of = |file: &str, text: &str| breaches(&source(Path::new(file), text));
+    assert_eq!(
+        of("jobs/sql/queue.rs", "fn f() { unsafe { g() } }"),
+        ["jobs::sql::queue: unsafe belongs in pg"]
+    );
+    assert_eq!(
+        of("query/api.rs", "const Q: &str = r#\"\n  SELECT 1\"#;"),
+        ["query::api: SQL text belongs in a module sql"]
+    );
+    let table = "const Q: &str = \"SELECT b.table_name FROM kb.builds b\";";
+    assert_eq!(of("jobs/sql.rs", table), ["jobs::sql: table_name is named in vectors::sql only"]);
+    assert_eq!(of("jobs/mod.rs", "use super::pg;"), ["jobs: names another room by super"]);
+    let allowed =
+        "#[unsafe(no_mangle)] /// SELECT 1\nfn f() {} #[pg_extern(sql = \"CREATE FUNCTION f()\")] fn g() {}
+        #[cfg(test)]\nmod tests { use super::*; const Q: &str = \"SELECT 1\"; }";
+    assert_eq!(of("query/api.rs", allowed), [""; 0]);
+    let room = |file: &str, text: &str| source(Path::new(file), text);
+    let rooms =
+        ["use crate::{b::x, pg::spi};", "fn f() { crate::c::g() }", "use crate::a::y;", "use crate::a::y;"];
+    let rooms: Vec<Source> = rooms
+        .iter()
+        .zip(["a.rs", "b/sql.rs", "c/mod.rs", "d.rs"])
+        .map(|(text, file)| room(file, text))
+        .collect();
+    assert_eq!(circle(&rooms).into_iter().collect::<Vec<_>>(), ["a", "b", "c", "d"]);
+    assert!(circle(&rooms[..2]).is_empty() && circle(&rooms[1..]).is_empty());
 }

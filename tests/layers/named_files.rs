@@ -1,19 +1,13 @@
 //! Files, and what is in them, that ARCHITECTURE.md and CONTRIBUTING.md name are there.
 
-use std::path::{Path, PathBuf};
+use crate::files;
+use std::path::PathBuf;
 
 const FOLDERS: &[&str] =
     &["bench", "crates", "demo", "docs", "fuzz", "pg_test", "sql", "src", "tests", "tools"];
 const ENDINGS: &[&str] = &[".md", ".py", ".rs", ".sh", ".sql"];
 /// A page that is read in a quarter of an hour has at most so many lines.
 const MOST_LINES: usize = 250;
-
-fn files(folder: &Path, out: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() { files(&path, out) } else { out.push(path) }
-    }
-}
 
 /// What is between backticks in the prose of `text`.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
@@ -60,7 +54,7 @@ fn a_file_is_named_up_to_what_is_in_it() {
 fn the_files_that_the_pages_for_contributors_name_are_there() {
     let mut there: Vec<PathBuf> = vec!["CHANGELOG.md".into(), "README.md".into()];
     for folder in FOLDERS {
-        files(Path::new(folder), &mut there);
+        there.extend(files::under(folder));
     }
     for page in ["ARCHITECTURE.md", "CONTRIBUTING.md"] {
         let text = std::fs::read_to_string(page).unwrap();

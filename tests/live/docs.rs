@@ -2,6 +2,7 @@
 //! a database of its own, and gives what is printed below it.
 
 use crate::support::cluster::PRELOAD;
+use crate::support::files;
 use crate::support::pages::{ROOT, text};
 use crate::support::{Cluster, until};
 use kb_kernels::InstructionSet;
@@ -29,17 +30,8 @@ struct Page {
 
 /// The Markdown files under a folder.
 fn markdown(dir: &Path) -> Vec<PathBuf> {
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(dir).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            files.extend(markdown(&path));
-        } else if path.extension().is_some_and(|extension| extension == "md") {
-            files.push(path);
-        }
-    }
-    files.sort();
-    files
+    let is_page = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "md");
+    files::under(dir).into_iter().filter(is_page).collect()
 }
 
 /// README.md and the pages of docs/.

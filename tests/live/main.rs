@@ -2,9 +2,6 @@
 //! the property it protects, and waits for conditions, never for time. See support/ for how they are run.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-#[path = "../layers/source.rs"]
-#[allow(dead_code)] // what only the layer test needs
-mod source;
 #[path = "../stub/mod.rs"]
 mod stub;
 mod support;

@@ -1,9 +1,10 @@
 //! docs/security.md is right: its table of functions and roles, and the tests that it names.
 
 use crate::support::APP;
+use crate::support::files;
 use crate::support::pages::{ROOT, quoted, rows, sections, text};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The rows of the table under this heading.
 fn table(heading: &str) -> Vec<Vec<String>> {
@@ -34,16 +35,12 @@ fn the_page_names_every_function_and_who_may_call_it() {
 
 /// The text of all sources under a folder.
 fn sources(dir: &Path) -> String {
-    let mut text = String::new();
-    for entry in std::fs::read_dir(dir).unwrap().flatten() {
-        let path = entry.path();
-        if path.is_dir() {
-            text.push_str(&sources(&path));
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            text.push_str(&std::fs::read_to_string(&path).unwrap());
-        }
-    }
-    text
+    let is_source = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "rs");
+    files::under(dir)
+        .iter()
+        .filter(|path| is_source(path))
+        .map(|path| std::fs::read_to_string(path).unwrap())
+        .collect()
 }
 
 #[test]

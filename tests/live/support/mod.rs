@@ -3,6 +3,8 @@
 pub mod cluster;
 pub mod cross_encoder;
 pub mod db;
+#[path = "../../layers/files.rs"]
+pub mod files;
 pub mod pages;
 #[path = "../../fuzz/random.rs"]
 #[allow(dead_code)] // of what the targets of fuzzing need

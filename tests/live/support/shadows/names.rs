@@ -1,6 +1,7 @@
 //! The names that kb's SQL uses, read from the source, so that a new statement is covered by being written.
 
-use crate::source::{self, Token};
+use crate::support::files;
+use proc_macro2::{TokenStream, TokenTree};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -18,12 +19,8 @@ impl Names {
     pub fn of_kb() -> Names {
         let root = Path::new(".");
         let mut names = Names::default();
-        for file in source::read(&root.join("src")) {
-            for token in &file.tokens {
-                if let Token::Text(text) = token {
-                    names.read(text);
-                }
-            }
+        for file in files::under("src") {
+            names.read_strings(fs::read_to_string(file).unwrap().parse().unwrap());
         }
         let parts = fs::read_dir(root.join("sql")).unwrap().map(|entry| entry.unwrap().path());
         for part in parts.filter(|path| path.is_file()) {
@@ -32,6 +29,17 @@ impl Names {
         // What calls an operator without naming it: IN, BETWEEN, NULLIF, IS DISTINCT FROM, JOIN … USING, LIKE.
         names.words.extend(["=", "<>", "<", "<=", ">", ">=", "~~"].map(String::from));
         names
+    }
+
+    /// Reads the literals of Rust source.
+    fn read_strings(&mut self, source: TokenStream) {
+        for tree in source {
+            match tree {
+                TokenTree::Group(group) => self.read_strings(group.stream()),
+                TokenTree::Literal(literal) => self.read(&literal.to_string()),
+                _ => {}
+            }
+        }
     }
 
     fn read(&mut self, sql: &str) {

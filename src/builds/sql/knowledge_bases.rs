@@ -1,0 +1,191 @@
+//! kb.knowledge_bases.
+
+use crate::pg::json::Jsonb;
+use crate::pg::spi::{self, Arg, Row};
+use crate::tenants::{bindings, shares};
+use kb_text::chunking::Chunking;
+use kb_types::error::{Error, Object, Result};
+use kb_types::tenancy::SHARED;
+use kb_types::{Json, Preprocess, Retrieval};
+use serde_json::Value;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct KnowledgeBase {
+    pub kb_no: i64,
+    pub tenant_id: String,
+    pub id: String,
+    pub description: Option<String>,
+    pub embedder: String,
+    pub vector_db: Option<String>,
+    pub chunking: Value,
+    pub preprocess: Preprocess,
+    pub retrieval: Retrieval,
+    pub metadata: Json,
+}
+
+impl KnowledgeBase {
+    pub fn chunking(&self) -> Result<Chunking> {
+        Chunking::stored(&self.chunking)
+            .map_err(|problems| Error::Internal(format!("stored chunking: {}", problems.join("; "))))
+    }
+}
+
+/// The columns that [`knowledge_base`] reads.
+const COLUMNS: &str = "k.kb_no, k.tenant_id, k.id, k.description, k.embedder, k.vector_db, k.chunking, k.preprocess, k.retrieval, k.metadata";
+
+fn knowledge_base(row: &Row) -> Result<KnowledgeBase> {
+    let internal =
+        |p: Vec<String>| Error::Internal(format!("stored settings of a knowledge base: {}", p.join("; ")));
+    Ok(KnowledgeBase {
+        kb_no: row.get(0)?,
+        tenant_id: row.get(1)?,
+        id: row.get(2)?,
+        description: row.opt(3)?,
+        embedder: row.get(4)?,
+        vector_db: row.opt(5)?,
+        chunking: row.json(6)?,
+        preprocess: Preprocess::parse(&row.json(7)?).map_err(internal)?,
+        retrieval: Retrieval::parse(&row.json(8)?).map_err(internal)?,
+        metadata: row.get::<Jsonb>(9)?.0,
+    })
+}
+
+/// The knowledge base that the caller means by an id: its own tenant's, else tenant shared's, else the one that was first shared
+/// with its tenant.
+pub struct Meant {
+    tenant: String,
+    readable: Vec<String>,
+}
+
+impl Meant {
+    pub fn of_session() -> Result<Meant> {
+        let tenant = bindings::current()?;
+        let mut readable = vec![tenant.clone(), SHARED.into()];
+        readable.extend(shares::owners(&tenant));
+        Ok(Meant { tenant, readable })
+    }
+
+    /// Of knowledge bases k. In a sub-select, so that the rest is found by its number whatever statistics say.
+    pub fn condition(&self) -> &'static str {
+        // Nearly always nobody shares anything.
+        if self.readable.len() == 2 {
+            return "WHERE k.kb_no = (
+                SELECT m.kb_no FROM kb.knowledge_bases m WHERE m.id = $1 AND m.tenant_id = ANY ($2)
+                ORDER BY m.tenant_id = $3 DESC LIMIT 1)";
+        }
+        "WHERE k.kb_no = (
+            SELECT m.kb_no FROM kb.knowledge_bases m
+            WHERE m.id = $1 AND m.tenant_id = ANY ($2) AND (m.tenant_id IN ($3, 'shared') OR EXISTS (
+                SELECT FROM kb.shares s WHERE s.tenant_id = $3 AND s.kb_no = m.kb_no))
+            ORDER BY m.tenant_id = $3 DESC, m.tenant_id = 'shared' DESC,
+                (SELECT s.created_at FROM kb.shares s WHERE s.tenant_id = $3 AND s.kb_no = m.kb_no), m.kb_no
+            LIMIT 1)"
+    }
+
+    pub fn arguments<'a>(&'a self, id: &'a str) -> [Arg<'a>; 3] {
+        [Arg::Text(id), Arg::Texts(&self.readable), Arg::Text(&self.tenant)]
+    }
+}
+
+/// The knowledge base that the caller means.
+pub fn get(id: &str) -> Result<KnowledgeBase> {
+    let meant = Meant::of_session()?;
+    spi::write_one(
+        &format!("SELECT {COLUMNS} FROM kb.knowledge_bases k {}", meant.condition()),
+        &meant.arguments(id),
+        knowledge_base,
+    )?
+    .ok_or_else(|| Error::NotFound { what: Object::KnowledgeBase, id: id.into() })
+}
+
+/// As [`get`], but only one that the caller may change.
+pub fn get_own(id: &str) -> Result<KnowledgeBase> {
+    let kb = get(id)?;
+    if kb.tenant_id == bindings::current()? {
+        return Ok(kb);
+    }
+    Err(Error::Permission {
+        problem: format!("knowledge base \"{id}\" belongs to tenant \"{}\"", kb.tenant_id),
+    })
+}
+
+/// Locks a knowledge base until the transaction ends, and waits for another transaction that has it locked. Returns the
+/// knowledge base as it is once it is locked, or an error if it was dropped meanwhile. As the owner.
+pub fn lock(kb: &KnowledgeBase) -> Result<KnowledgeBase> {
+    lock_for(kb, "NO KEY UPDATE")
+}
+
+/// As [`lock`], also against transactions that put new documents into it: waits for those that have, and others wait for
+/// this one.
+pub fn lock_with_documents(kb: &KnowledgeBase) -> Result<KnowledgeBase> {
+    // The foreign key of a new document locks it FOR KEY SHARE.
+    lock_for(kb, "UPDATE")
+}
+
+fn lock_for(kb: &KnowledgeBase, strength: &str) -> Result<KnowledgeBase> {
+    let sql = format!("SELECT {COLUMNS} FROM kb.knowledge_bases k WHERE kb_no = $1 FOR {strength}");
+    spi::write_one(&sql, &[Arg::Long(kb.kb_no)], knowledge_base)?
+        .ok_or_else(|| Error::NotFound { what: Object::KnowledgeBase, id: kb.id.clone() })
+}
+
+/// The number of the new knowledge base; None when the id is taken. As the owner.
+pub fn insert(kb: &KnowledgeBase) -> Result<Option<i64>> {
+    spi::write_one(
+        "INSERT INTO kb.knowledge_bases (tenant_id, id, description, embedder, vector_db, chunking, preprocess,
+             retrieval, metadata, etag)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT (tenant_id, id) DO NOTHING RETURNING kb_no",
+        &[
+            Arg::Text(&kb.tenant_id),
+            Arg::Text(&kb.id),
+            Arg::TextOrNull(kb.description.as_deref()),
+            Arg::Text(&kb.embedder),
+            Arg::TextOrNull(kb.vector_db.as_deref()),
+            Arg::Json(&kb.chunking),
+            Arg::Json(&kb.preprocess.to_json()),
+            Arg::Json(&kb.retrieval.to_json()),
+            Arg::JsonText(Some(&kb.metadata)),
+            Arg::Text(&etag(kb)),
+        ],
+        |row| row.get::<i64>(0),
+    )
+}
+
+/// As the owner.
+pub fn update(kb: &KnowledgeBase) -> Result<()> {
+    spi::execute(
+        "UPDATE kb.knowledge_bases SET description = $2, embedder = $3, chunking = $4, preprocess = $5,
+             retrieval = $6, metadata = $7, etag = $8, updated_at = now() WHERE kb_no = $1",
+        &[
+            Arg::Long(kb.kb_no),
+            Arg::TextOrNull(kb.description.as_deref()),
+            Arg::Text(&kb.embedder),
+            Arg::Json(&kb.chunking),
+            Arg::Json(&kb.preprocess.to_json()),
+            Arg::Json(&kb.retrieval.to_json()),
+            Arg::JsonText(Some(&kb.metadata)),
+            Arg::Text(&etag(kb)),
+        ],
+    )?;
+    Ok(())
+}
+
+/// With documents, chunks, vectors, jobs, runs and builds, by cascade. As the owner.
+pub fn delete(kb_no: i64) -> Result<()> {
+    spi::execute("DELETE FROM kb.knowledge_bases WHERE kb_no = $1", &[Arg::Long(kb_no)])?;
+    Ok(())
+}
+
+/// Changes with every change of the settings.
+fn etag(kb: &KnowledgeBase) -> String {
+    let text = format!(
+        "{:?}\n{}\n{:?}\n{}\n{}\n{}\n{}",
+        kb.description,
+        kb.embedder,
+        kb.vector_db,
+        kb.chunking,
+        kb.preprocess.to_json(),
+        kb.retrieval.to_json(),
+        kb.metadata
+    );
+    blake3::hash(text.as_bytes()).to_hex()[..16].to_string()
+}

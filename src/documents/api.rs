@@ -1,0 +1,193 @@
+//! SQL functions over documents.
+
+use crate::documents::new_document::{Content, Given};
+use crate::pg::function_arguments::{elements, json, required};
+use crate::pg::json::{Jsonb, JsonbMembers};
+use crate::pg::report::reported;
+
+use kb_search::bm25::joined;
+use kb_types::Json;
+use kb_types::error::Error;
+use kb_types::fields::Fields;
+use kb_types::states::PutStatus;
+use kb_types::timestamp;
+use pgrx::pg_sys::panic::ErrorReport;
+use pgrx::prelude::*;
+use serde_json::Value;
+
+#[pg_extern(volatile, parallel_unsafe)]
+fn put_document(
+    kb_id: Option<&str>,
+    external_id: Option<&str>,
+    content: Option<&str>,
+    metadata: default!(Option<Jsonb>, "NULL"),
+    title: default!(Option<&str>, "NULL"),
+    content_type: default!(Option<&str>, "NULL"),
+    uri: default!(Option<&str>, "NULL"),
+) -> Result<String, ErrorReport> {
+    reported(|| {
+        let kb_id = required("kb_id", kb_id)?;
+        let external_id = required("external_id", external_id)?;
+        let content = required("content", content)?;
+        let metadata = json("metadata", metadata)?;
+        let content = Content::Text(content.to_string());
+        put_one(kb_id, given(external_id, content, metadata, title, content_type, uri))
+    })
+}
+
+#[pg_extern(name = "put_document", volatile, parallel_unsafe)]
+fn put_document_bytes(
+    kb_id: Option<&str>,
+    external_id: Option<&str>,
+    bytes: Option<&[u8]>,
+    metadata: default!(Option<Jsonb>, "NULL"),
+    title: default!(Option<&str>, "NULL"),
+    content_type: default!(Option<&str>, "NULL"),
+    uri: default!(Option<&str>, "NULL"),
+) -> Result<String, ErrorReport> {
+    reported(|| {
+        let kb_id = required("kb_id", kb_id)?;
+        let external_id = required("external_id", external_id)?;
+        let content = Content::Bytes(required("bytes", bytes)?.to_vec());
+        let metadata = json("metadata", metadata)?;
+        put_one(kb_id, given(external_id, content, metadata, title, content_type, uri))
+    })
+}
+
+fn given(
+    external_id: &str,
+    content: Content,
+    metadata: Option<Json>,
+    title: Option<&str>,
+    content_type: Option<&str>,
+    uri: Option<&str>,
+) -> Given {
+    Given {
+        external_id: external_id.to_string(),
+        content,
+        metadata,
+        title: title.map(str::to_string),
+        content_type: content_type.map(str::to_string),
+        uri: uri.map(str::to_string),
+    }
+}
+
+fn put_one(kb_id: &str, given: Given) -> kb_types::error::Result<String> {
+    let status = crate::documents::put_document::put_documents(kb_id, vec![given])?
+        .first()
+        .map_or(PutStatus::Skipped, |(_, put)| *put);
+    Ok(status.name().to_string())
+}
+
+#[pg_extern(volatile, parallel_unsafe)]
+fn put_documents(
+    kb_id: Option<&str>,
+    documents: Option<Vec<Option<JsonbMembers>>>,
+) -> Result<TableIterator<'static, (name!(external_id, String), name!(status, String))>, ErrorReport> {
+    reported(|| {
+        let kb_id = required("kb_id", kb_id)?;
+        let documents = elements("documents", required("documents", documents)?)?;
+        let mut all = Vec::with_capacity(documents.len());
+        for (i, document) in documents.into_iter().enumerate() {
+            all.push(read(i + 1, document)?);
+        }
+        let results = crate::documents::put_document::put_documents(kb_id, all)?;
+        Ok(TableIterator::new(results.into_iter().map(|(id, put)| (id, put.name().to_string()))))
+    })
+}
+
+/// An element of put_documents: {external_id, content, metadata, title, content_type, uri}.
+fn read(number: usize, document: JsonbMembers) -> Result<Given, Error> {
+    let name = format!("documents[{number}]");
+    let wrong = |problem| Error::configuration(name.clone(), vec![problem]);
+    // Metadata is stored as given; the other keys are read.
+    let JsonbMembers { strings, mut rest } = document;
+    let metadata = rest.take("metadata").filter(|metadata| metadata.as_str() != "null");
+    let mut value = rest.value().map_err(|problem| wrong(format!("{name}: {problem}")))?;
+    if let Value::Object(members) = &mut value {
+        members.extend(strings.into_iter().map(|(key, text)| (key, Value::String(text))));
+    }
+    let mut fields = Fields::new(&name, &value);
+    let (external_id, content) = (fields.required_text("external_id"), fields.required_text("content"));
+    // The key is allowed, though its value has been taken out.
+    fields.object("metadata");
+    match &metadata {
+        Some(metadata) if !metadata.is_object() => fields.problem("metadata", "must be a JSON object"),
+        Some(metadata) => {
+            metadata.check().err().iter().for_each(|problem| fields.problem("metadata", problem))
+        }
+        None => {}
+    }
+    let given = Given {
+        external_id,
+        content: Content::Text(content),
+        metadata,
+        title: fields.text("title"),
+        content_type: fields.text("content_type"),
+        uri: fields.text("uri"),
+    };
+    let problems = fields.finish();
+    if problems.is_empty() { Ok(given) } else { Err(Error::configuration(name, problems)) }
+}
+
+#[pg_extern(volatile, parallel_unsafe)]
+fn delete_document(kb_id: Option<&str>, external_id: Option<&str>) -> Result<bool, ErrorReport> {
+    reported(|| {
+        let kb_id = required("kb_id", kb_id)?;
+        let external_id = required("external_id", external_id)?;
+        let results = crate::documents::delete_document::delete_documents(kb_id, &[external_id.to_string()])?;
+        Ok(results.iter().any(|(_, deleted)| *deleted))
+    })
+}
+
+#[pg_extern(volatile, parallel_unsafe)]
+fn delete_documents(
+    kb_id: Option<&str>,
+    external_ids: Option<Vec<Option<String>>>,
+) -> Result<TableIterator<'static, (name!(external_id, String), name!(status, String))>, ErrorReport> {
+    reported(|| {
+        let kb_id = required("kb_id", kb_id)?;
+        let external_ids = elements("external_ids", required("external_ids", external_ids)?)?;
+        let results = crate::documents::delete_document::delete_documents(kb_id, &external_ids)?;
+        Ok(TableIterator::new(
+            results
+                .into_iter()
+                .map(|(id, deleted)| (id, if deleted { "deleted" } else { "not found" }.to_string())),
+        ))
+    })
+}
+
+#[pg_extern(volatile, parallel_unsafe)]
+fn delete_by_filter(kb_id: Option<&str>, filter: Option<Jsonb>) -> Result<i64, ErrorReport> {
+    reported(|| {
+        let kb_id = required("kb_id", kb_id)?;
+        let Jsonb(filter) = required("filter", filter)?;
+        crate::documents::delete_document::delete_by_filter(kb_id, &filter)
+    })
+}
+
+/// Microseconds since 1970 of a text that is a timestamp; NULL of another. For filters, in SQL.
+#[pg_extern(immutable, parallel_safe, strict)]
+fn _microseconds(text: &str) -> Option<i64> {
+    timestamp::microseconds(text)
+}
+
+#[pg_extern(volatile, parallel_unsafe)]
+fn retry(kb_id: Option<&str>, external_id: default!(Option<&str>, "NULL")) -> Result<i64, ErrorReport> {
+    reported(|| {
+        let kb_id = required("kb_id", kb_id)?;
+        crate::documents::retry::retry(kb_id, external_id)
+    })
+}
+
+/// A text as quoted phrases are looked for in it. For search by words, in SQL.
+#[pg_extern(immutable, parallel_safe, strict)]
+fn _in_words(text: &str) -> String {
+    joined::in_words(text)
+}
+
+/// The words of a text, as kb.chunks.terms has them. For the script that upgrades.
+#[pg_extern(stable, strict, parallel_safe)]
+fn _terms(content: &str, language: &str) -> Result<Vec<u8>, ErrorReport> {
+    reported(|| crate::keyword::terms::terms(content, language))
+}

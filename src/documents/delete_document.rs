@@ -1,0 +1,63 @@
+//! kb.delete_document, kb.delete_documents and kb.delete_by_filter.
+
+use crate::builds::knowledge_bases;
+use crate::documents::sql::stored;
+use crate::jobs::queue;
+use crate::pg::role::as_owner;
+use crate::pg::wake;
+use crate::tenants::quota;
+use kb_types::error::{Error, Result};
+use kb_types::{Filter, Json};
+use std::collections::HashSet;
+
+/// Documents from which on a deletion has the worker look: so many went that their words are worth folding.
+const MANY: usize = 256;
+
+/// Deletes documents. Returns for each id, in order, whether it existed.
+pub fn delete_documents(kb_id: &str, external_ids: &[String]) -> Result<Vec<(String, bool)>> {
+    let kb = knowledge_bases::get_own(kb_id)?;
+    let deleted = as_owner(|| {
+        let locked = stored::lock(kb.kb_no, &kb.tenant_id, external_ids)?;
+        if let Some(external_id) = stored::any_of_a_row(&locked)? {
+            return Err(Error::of_a_row(&external_id, "Delete the row"));
+        }
+        let deleted = stored::delete(&locked)?;
+        // Of no others: one that is put meanwhile, under a name that had no document yet or another one, has its job, too.
+        queue::delete(kb.kb_no, &kb.tenant_id, &deleted)?;
+        quota::forget();
+        Ok(deleted.into_iter().collect::<HashSet<_>>())
+    })?;
+    if deleted.len() >= MANY {
+        wake::look_at_commit();
+    }
+    Ok(external_ids.iter().map(|id| (id.clone(), deleted.contains(id))).collect())
+}
+
+/// Deletes the documents that pass a filter. Returns how many.
+pub fn delete_by_filter(kb_id: &str, filter: &Json) -> Result<i64> {
+    let kb = knowledge_bases::get_own(kb_id)?;
+    let argument = |problem: String| Error::Argument { argument: "filter", problem };
+    let filter = Filter::parse(filter).map_err(argument)?;
+    if filter.is_always() {
+        return Err(argument(
+            "it would delete all documents; {\"type\": \"exists\", \"key\": \"$external_id\"} means all"
+                .into(),
+        ));
+    }
+    if let Some(problem) = kb.retrieval.key_problem(filter.metadata_keys()) {
+        return Err(argument(problem));
+    }
+    as_owner(|| {
+        let locked = stored::lock_matching(kb.kb_no, &kb.tenant_id, &filter)?;
+        if let Some(external_id) = stored::any_of_a_row(&locked)? {
+            return Err(Error::of_a_row(&external_id, "Delete the row"));
+        }
+        let deleted = stored::delete(&locked)?;
+        queue::delete(kb.kb_no, &kb.tenant_id, &deleted)?;
+        quota::forget();
+        if deleted.len() >= MANY {
+            wake::look_at_commit();
+        }
+        Ok(deleted.len() as i64)
+    })
+}

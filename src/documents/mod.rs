@@ -1,0 +1,13 @@
+//! Documents and their chunks.
+
+mod api;
+mod chunk;
+mod chunking_api;
+mod delete_document;
+mod extract_text;
+pub mod new_document;
+mod put_document;
+mod retry;
+mod sql;
+
+pub use sql::{chunks, new_documents, stored};

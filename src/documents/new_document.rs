@@ -1,0 +1,66 @@
+//! A document as it is given, by a caller or by a row: checked completely before anything is stored.
+
+use crate::documents::sql::new_documents::NewDocument;
+use crate::settings;
+use kb_text::parse;
+use kb_types::error::{Error, Result};
+use kb_types::{Json, id, sizes};
+
+/// The content of a document, as a caller gives it.
+#[derive(Debug)]
+pub enum Content {
+    Text(String),
+    Bytes(Vec<u8>),
+}
+
+/// A document as a caller gives it.
+#[derive(Debug)]
+pub struct Given {
+    pub external_id: String,
+    pub content: Content,
+    pub metadata: Option<Json>,
+    pub title: Option<String>,
+    pub content_type: Option<String>,
+    pub uri: Option<String>,
+}
+
+/// Checks a document completely, before anything is stored.
+pub fn check(given: Given) -> Result<NewDocument> {
+    let id = given.external_id;
+    if let Some(problem) = id::problem(&id, id::MAX_EXTERNAL_BYTES) {
+        return Err(Error::Argument { argument: "external_id", problem });
+    }
+    let metadata = given.metadata.as_ref().map(Json::as_str);
+    for (field, value, most) in [
+        ("title", given.title.as_deref(), sizes::TITLE),
+        ("uri", given.uri.as_deref(), sizes::URI),
+        ("content_type", given.content_type.as_deref(), id::MAX_BYTES),
+        ("metadata", metadata, sizes::METADATA),
+    ] {
+        sizes::check(|| format!("document \"{id}\""), field, value.map_or(0, str::len), most)?;
+    }
+    let (original, content) = match given.content {
+        Content::Text(text) => (None, text),
+        Content::Bytes(bytes) => {
+            let text = parse::decode(&bytes, &id)?;
+            ((text.as_bytes() != bytes).then_some(bytes), text)
+        }
+    };
+    parse::check(&content, &id, settings::max_document_size())?;
+    let content_type =
+        parse::ContentType::detect(given.content_type.as_deref(), &id, given.uri.as_deref(), &content)?;
+    if given.metadata.as_ref().is_some_and(|metadata| !metadata.is_object()) {
+        return Err(Error::Argument { argument: "metadata", problem: "must be a JSON object".into() });
+    }
+    Ok(NewDocument {
+        external_id: id,
+        original,
+        content,
+        content_type: content_type.name().to_string(),
+        title: given.title,
+        uri: given.uri,
+        metadata: given.metadata,
+        title_is_given: false,
+        uri_is_given: false,
+    })
+}

@@ -1,0 +1,5 @@
+//! The SQL of this room, a file per table.
+
+pub mod chunks;
+pub mod new_documents;
+pub mod stored;

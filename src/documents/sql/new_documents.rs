@@ -1,0 +1,165 @@
+//! kb.documents: putting one.
+
+use crate::pg::spi::{self, Arg};
+use crate::tenants::quota::Charge;
+use crate::tenants::quotas::StoredSize;
+use kb_types::Json;
+use kb_types::error::Result;
+use kb_types::states::PutStatus;
+
+/// A document as it is put.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewDocument {
+    pub external_id: String,
+    /// What was put, where `content` is not that byte for byte.
+    pub original: Option<Vec<u8>>,
+    pub content: String,
+    pub content_type: String,
+    pub title: Option<String>,
+    pub uri: Option<String>,
+    /// None: what the document has already, or none.
+    pub metadata: Option<Json>,
+    /// No title, and no uri, means that there is none, not that it stays as it is.
+    pub title_is_given: bool,
+    pub uri_is_given: bool,
+}
+
+impl NewDocument {
+    /// What stands for a row that could not be read.
+    pub fn without_text(external_id: &str) -> NewDocument {
+        NewDocument {
+            external_id: external_id.to_string(),
+            original: None,
+            content: String::new(),
+            content_type: "text/plain".into(),
+            title: None,
+            uri: None,
+            metadata: None,
+            title_is_given: false,
+            uri_is_given: false,
+        }
+    }
+
+    pub fn has_text(&self) -> bool {
+        !self.content.is_empty()
+    }
+
+    /// Bytes of all that is given.
+    pub fn size(&self) -> i64 {
+        let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        let metadata = self.metadata.as_ref().map(Json::as_str).filter(|metadata| *metadata != "{}");
+        let text = self.original.as_ref().map_or(self.content.len(), Vec::len);
+        (text + length(&self.title) + length(&self.uri) + metadata.map_or(0, str::len)) as i64
+    }
+
+    /// Takes it into account before it is put. An error if that is too much.
+    pub fn charge(&self, charge: &mut Charge) -> Result<()> {
+        charge.add(&self.external_id, self.has_text(), |stored| self.size_with_kept(stored))
+    }
+
+    /// Bytes of what is put, and of what stays of the document that is stored in its place, as [`kept`] says.
+    fn size_with_kept(&self, stored: &StoredSize) -> i64 {
+        let of = |is_kept: bool, bytes: i64| if is_kept { bytes } else { 0 };
+        self.size()
+            + of(self.metadata.is_none(), stored.metadata)
+            + of(self.uri.is_none() && !self.uri_is_given, stored.uri)
+            + of(self.title.is_none() && !self.title_is_given, stored.title)
+    }
+
+    /// Changes when the document must be processed again.
+    pub fn hash(&self) -> [u8; 32] {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(self.content_type.as_bytes());
+        hasher.update(&[0]);
+        hasher.update(self.content.as_bytes());
+        *hasher.finalize().as_bytes()
+    }
+}
+
+/// Whose a document is, and where it comes from.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Place<'a> {
+    pub kb_no: i64,
+    pub kb_id: &'a str,
+    pub tenant_id: &'a str,
+    /// None: it is put by a caller.
+    pub source_no: Option<i64>,
+}
+
+/// Bytes of what stays of a document d where it is not given: metadata ($1), uri ($2, $3), title ($4, $5).
+fn kept(parts: [&str; 5]) -> String {
+    let [metadata, uri, uri_is_given, title, title_is_given] = parts;
+    format!(
+        "CASE WHEN {metadata} IS NULL THEN coalesce(pg_catalog.octet_length(nullif(d.metadata::text, '{{}}')), 0) ELSE 0 END
+         + CASE WHEN {uri} IS NULL AND NOT {uri_is_given} THEN coalesce(pg_catalog.octet_length(d.uri), 0) ELSE 0 END
+         + CASE WHEN {title} IS NULL AND NOT {title_is_given} THEN coalesce(pg_catalog.octet_length(d.title), 0) ELSE 0 END"
+    )
+}
+
+/// Inserts or updates a document. A failed document that is put again is updated, even if its content is the same; so is one
+/// that gets another title where that is part of its chunks' context. None,
+/// and nothing is done, where the external_id is taken by a document that comes from elsewhere.
+pub fn put(place: &Place, document: &NewDocument) -> Result<Option<PutStatus>> {
+    let hash = document.hash();
+    let unchanged = spi::execute(
+        &format!("UPDATE kb.documents d SET stored_bytes = $11 + {}, metadata = coalesce($4, metadata),
+             uri = CASE WHEN $9 THEN $5 ELSE coalesce($5, uri) END,
+             title = CASE WHEN $10 THEN $6 ELSE coalesce($6, title) END, updated_at = now()
+         WHERE kb_no = $1 AND tenant_id = $7 AND external_id = $2 AND content_hash = $3 AND status <> 'failed'
+           AND source_no IS NOT DISTINCT FROM $8
+           AND (title IS NOT DISTINCT FROM CASE WHEN $10 THEN $6 ELSE coalesce($6, title) END
+                OR NOT EXISTS (SELECT FROM kb.builds b WHERE b.kb_no = $1 AND b.chunking ->> 'context' LIKE '%title%'))",
+            kept(["$4", "$5", "$9", "$6", "$10"])
+        ),
+        &[
+            Arg::Long(place.kb_no),
+            Arg::Text(&document.external_id),
+            Arg::Bytes(&hash),
+            Arg::JsonText(document.metadata.as_ref()),
+            Arg::TextOrNull(document.uri.as_deref()),
+            Arg::TextOrNull(document.title.as_deref()),
+            Arg::Text(place.tenant_id),
+            Arg::LongOrNull(place.source_no),
+            Arg::Bool(document.uri_is_given),
+            Arg::Bool(document.title_is_given),
+            Arg::Long(document.size()),
+        ],
+    )?;
+    if unchanged > 0 {
+        return Ok(Some(PutStatus::Skipped));
+    }
+    let added = spi::write_one(
+        &format!("INSERT INTO kb.documents AS d
+             (kb_no, tenant_id, external_id, uri, title, content_type, content, content_hash, metadata, kb_id, original,
+              source_no, stored_bytes)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, coalesce($9, '{{}}'), $10, $11, $12, $14)
+         ON CONFLICT (kb_no, tenant_id, external_id) DO UPDATE SET
+             uri = CASE WHEN $13 THEN $4 ELSE coalesce($4, d.uri) END, title = EXCLUDED.title,
+             content_type = EXCLUDED.content_type, content = EXCLUDED.content, original = EXCLUDED.original,
+             content_hash = EXCLUDED.content_hash, metadata = coalesce($9, d.metadata), status = 'pending',
+             error = NULL, sqlstate = NULL, attempts = 0, updated_at = now(), stored_bytes = $14 + {}
+             WHERE d.source_no IS NOT DISTINCT FROM $12
+         RETURNING d.xmax = 0",
+            kept(["$9", "$4", "$13", "$5", "$15"])
+        ),
+        &[
+            Arg::Long(place.kb_no),
+            Arg::Text(place.tenant_id),
+            Arg::Text(&document.external_id),
+            Arg::TextOrNull(document.uri.as_deref()),
+            Arg::TextOrNull(document.title.as_deref()),
+            Arg::Text(&document.content_type),
+            Arg::Text(&document.content),
+            Arg::Bytes(&hash),
+            Arg::JsonText(document.metadata.as_ref()),
+            Arg::Text(place.kb_id),
+            Arg::BytesOrNull(document.original.as_deref()),
+            Arg::LongOrNull(place.source_no),
+            Arg::Bool(document.uri_is_given),
+            Arg::Long(document.size()),
+            Arg::Bool(document.title_is_given),
+        ],
+        |row| row.get::<bool>(0),
+    )?;
+    Ok(added.map(|added| if added { PutStatus::Added } else { PutStatus::Updated }))
+}

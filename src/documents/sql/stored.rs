@@ -1,0 +1,364 @@
+//! kb.documents. How they are put is in new_documents.rs.
+//!
+//! A user's call locks documents in order of document_id ([`lock`]), inserts new ones in order of
+//! external_id, and then locks what belongs to them: chunks, then jobs. The worker locks in the same order
+//! and passes over what is locked ([`lock_current`]).
+
+use crate::filters::filter::condition;
+use crate::jobs::queue::{Job, Subject};
+use crate::pg::setting;
+use crate::pg::spi::{self, Arg, Row};
+use crate::pg::statement_arguments::Arguments;
+use crate::sql::{BY_INDEX, BY_INDEX_UNPLANNED};
+use kb_types::Filter;
+use kb_types::error::Result;
+use std::collections::HashSet;
+
+/// Locks those of these documents that exist, in the worker's order (by document_id), so that a call over many
+/// documents and the worker do not deadlock. Returns their document_ids.
+///
+/// Each id is looked up on its own: a plan for all of them at once that was made while the table was empty reads the
+/// whole knowledge base.
+pub fn lock(kb_no: i64, tenant_id: &str, external_ids: &[String]) -> Result<Vec<i64>> {
+    let sql = "SELECT l.document_id FROM (
+             SELECT (SELECT d.document_id FROM kb.documents d
+                     WHERE d.kb_no = $1 AND d.tenant_id = $2 AND d.external_id = u.id) AS document_id
+             FROM pg_catalog.unnest($3::text[]) AS u (id) ORDER BY 1) s
+         CROSS JOIN LATERAL (
+             SELECT d.document_id FROM kb.documents d WHERE d.document_id = s.document_id FOR NO KEY UPDATE) l";
+    let arguments = [Arg::Long(kb_no), Arg::Text(tenant_id), Arg::Texts(external_ids)];
+    // Planning takes as long as locking a hundred.
+    setting::with(BY_INDEX_UNPLANNED, || spi::write(sql, &arguments, |row| row.get(0)))
+}
+
+/// Locks the documents of a tenant that pass a filter, in the order of [`lock`]. Returns their document_ids.
+pub fn lock_matching(kb_no: i64, tenant_id: &str, filter: &Filter) -> Result<Vec<i64>> {
+    let mut arguments = Arguments::default();
+    let (kb_no, tenant_id) = (arguments.add(Arg::Long(kb_no)), arguments.add(Arg::Text(tenant_id)));
+    let condition = condition(filter, &mut arguments);
+    // Whatever others have: not by the index on all tenants' metadata, which is read by bitmaps only.
+    setting::with(&[(c"enable_seqscan", c"off"), (c"enable_bitmapscan", c"off")], || {
+        spi::write(
+            &format!(
+                "SELECT d.document_id FROM kb.documents d
+                 WHERE d.kb_no = {kb_no} AND d.tenant_id = {tenant_id} AND {condition}
+                 ORDER BY d.document_id FOR NO KEY UPDATE"
+            ),
+            &arguments.all(),
+            |row| row.get(0),
+        )
+    })
+}
+
+/// Deletes locked documents with their chunks and vectors. Returns their external_ids.
+pub fn delete(document_ids: &[i64]) -> Result<Vec<String>> {
+    setting::with(BY_INDEX, || {
+        spi::write(
+            "DELETE FROM kb.documents WHERE document_id = ANY ($1) RETURNING external_id",
+            &[Arg::Longs(document_ids)],
+            |row| row.get(0),
+        )
+    })
+}
+
+/// A document as the worker reads it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Stored {
+    pub document_id: i64,
+    pub content_type: String,
+    /// As it was put.
+    pub original: Vec<u8>,
+    /// It is in the column original: extraction changed it last time, or it was no text.
+    pub has_original: bool,
+    /// Settings of the live chunks, if there are any.
+    pub settings: Option<String>,
+    /// The chunks are not of this text.
+    pub is_edited: bool,
+    pub title: Option<String>,
+    /// What models said of it; see [`set_answers`].
+    pub answers: Option<Vec<u8>>,
+}
+
+/// The document of a job, if both are still there and the generation is this one.
+pub fn read(job: &Job) -> Result<Option<Stored>> {
+    spi::write_one(
+        "SELECT d.original, CASE WHEN d.original IS NULL THEN d.content END, d.document_id, d.content_type,
+                d.settings, d.original IS NOT NULL, d.indexed_hash IS DISTINCT FROM d.content_hash, d.title, d.answers
+         FROM kb.documents d
+         WHERE d.kb_no = $1 AND d.tenant_id = $2 AND d.external_id = $3
+           AND EXISTS (SELECT FROM kb.jobs j WHERE j.job_no = $4 AND j.generation = $5)",
+        &[
+            Arg::Long(job.kb_no),
+            Arg::Text(&job.tenant_id),
+            Arg::Text(&job.external_id),
+            Arg::Long(job.job_no),
+            Arg::Long(job.generation),
+        ],
+        |row| {
+            Ok(Stored {
+                original: original(row)?,
+                document_id: row.get(2)?,
+                content_type: row.get(3)?,
+                settings: row.opt(4)?,
+                has_original: row.get(5)?,
+                is_edited: row.get(6)?,
+                title: row.opt(7)?,
+                answers: row.opt(8)?,
+            })
+        },
+    )
+}
+
+/// What was put: the column original (0), else the text (1).
+fn original(row: &Row) -> Result<Vec<u8>> {
+    match row.opt::<Vec<u8>>(0)? {
+        Some(original) => Ok(original),
+        None => Ok(row.get::<String>(1)?.into_bytes()),
+    }
+}
+
+/// What [`lock_current`] found.
+#[derive(Debug, Default)]
+pub struct Locked {
+    /// Locked, and their jobs have the given generations.
+    pub current: HashSet<i64>,
+    /// An open transaction has them locked, or they are gone.
+    pub busy: HashSet<i64>,
+}
+
+/// Locks documents whose jobs still have the given generations. It waits for nobody: an edit whose transaction stays
+/// open for hours must not stop the others.
+pub fn lock_current(keys: &[(i64, i64)]) -> Result<Locked> {
+    let (ids, generations): (Vec<i64>, Vec<i64>) = keys.iter().copied().unzip();
+    let lock = "SELECT document_id FROM kb.documents WHERE document_id = ANY ($1)
+                ORDER BY document_id FOR NO KEY UPDATE SKIP LOCKED";
+    let locked =
+        setting::with(BY_INDEX_UNPLANNED, || spi::write(lock, &[Arg::Longs(&ids)], |row| row.get(0)))?;
+    let locked: HashSet<i64> = locked.into_iter().collect();
+    // One plan is kept, which must not depend on how many jobs there are: from document to job.
+    let with_job = "SELECT d.document_id FROM kb.documents d
+         WHERE d.document_id = ANY ($1)
+           AND (SELECT j.generation FROM kb.jobs j
+                WHERE j.kb_no = d.kb_no AND j.tenant_id = d.tenant_id AND j.kind = 'document' AND j.subject = d.external_id)
+               = ($2::bigint[])[pg_catalog.array_position($1::bigint[], d.document_id)]";
+    let arguments = [Arg::Longs(&ids), Arg::Longs(&generations)];
+    let read = || spi::write(with_job, &arguments, |row| row.get::<i64>(0));
+    let current = setting::with(BY_INDEX_UNPLANNED, read)?;
+    let current = current.into_iter().filter(|id| locked.contains(id)).collect();
+    let busy = ids.into_iter().filter(|id| !locked.contains(id)).collect();
+    Ok(Locked { current, busy })
+}
+
+/// Locks a job's document, as [`lock_current`] does; whether it could be.
+pub fn lock_by_key(job: &Job) -> Result<bool> {
+    let locked = spi::execute(
+        "SELECT FROM kb.documents WHERE kb_no = $1 AND tenant_id = $2 AND external_id = $3
+         FOR NO KEY UPDATE SKIP LOCKED",
+        &[Arg::Long(job.kb_no), Arg::Text(&job.tenant_id), Arg::Text(&job.external_id)],
+    )?;
+    Ok(locked > 0)
+}
+
+/// What extraction found, written with the chunks it led to. `text`: (original, content) where the row
+/// must change.
+pub fn set_extracted(
+    document_id: i64,
+    text: Option<(Option<&[u8]>, &str)>,
+    title: Option<&str>,
+) -> Result<()> {
+    let (original, content) = text.map_or((None, None), |(original, content)| (original, Some(content)));
+    spi::execute(
+        "UPDATE kb.documents SET original = CASE WHEN $3 IS NULL THEN original ELSE $2 END,
+             content = coalesce($3, content), title = coalesce(title, $4), indexed_hash = content_hash
+         WHERE document_id = $1",
+        &[
+            Arg::Long(document_id),
+            Arg::BytesOrNull(original),
+            Arg::TextOrNull(content),
+            Arg::TextOrNull(title),
+        ],
+    )?;
+    Ok(())
+}
+
+/// As [`set_extracted`], for documents whose rows have their text and title already.
+pub fn set_extracted_as_they_are(document_ids: &[i64]) -> Result<()> {
+    if document_ids.is_empty() {
+        return Ok(());
+    }
+    let sql = "UPDATE kb.documents SET indexed_hash = content_hash WHERE document_id = ANY ($1)";
+    setting::with(BY_INDEX_UNPLANNED, || spi::execute(sql, &[Arg::Longs(document_ids)]))?;
+    Ok(())
+}
+
+/// Keeps what models said of a document while it was cut.
+pub fn set_answers(document_id: i64, answers: Option<&[u8]>) -> Result<()> {
+    spi::execute(
+        "UPDATE kb.documents SET answers = $2 WHERE document_id = $1",
+        &[Arg::Long(document_id), Arg::BytesOrNull(answers)],
+    )?;
+    Ok(())
+}
+
+/// Marks documents ready and counts their live chunks.
+pub fn set_ready(document_ids: &[i64], settings: &str) -> Result<()> {
+    // From a document's chunks of each build to the build, however many builds are live.
+    let sql = "UPDATE kb.documents d SET status = 'ready', error = NULL, sqlstate = NULL, attempts = 0, settings = $2,
+             processed_at = pg_catalog.clock_timestamp(),
+             (chunk_count, token_count) = (
+                 SELECT coalesce(sum(c.chunks), 0), coalesce(sum(c.tokens), 0)
+                 FROM (SELECT c.build_no, count(*) AS chunks, sum(c.token_count) AS tokens FROM kb.chunks c
+                       WHERE c.document_id = d.document_id GROUP BY c.build_no) c
+                 WHERE (SELECT b.state FROM kb.builds b WHERE b.build_no = c.build_no) = 'live')
+         WHERE document_id = ANY ($1)";
+    let arguments = [Arg::Longs(document_ids), Arg::Text(settings)];
+    setting::with(BY_INDEX_UNPLANNED, || spi::execute(sql, &arguments))?;
+    Ok(())
+}
+
+/// Records why a job's document could not be processed.
+pub fn set_failed(job: &Job, error: &str, sqlstate: &str) -> Result<()> {
+    spi::execute(
+        "UPDATE kb.documents SET status = 'failed', error = $4, sqlstate = $5, attempts = $6,
+             processed_at = pg_catalog.clock_timestamp() WHERE kb_no = $1 AND tenant_id = $2 AND external_id = $3",
+        &[
+            Arg::Long(job.kb_no),
+            Arg::Text(&job.tenant_id),
+            Arg::Text(&job.external_id),
+            Arg::Text(error),
+            Arg::Text(sqlstate),
+            Arg::Int(job.attempts),
+        ],
+    )?;
+    Ok(())
+}
+
+/// Puts documents of all tenants back to pending, by status; locks them in the order of [`lock`].
+pub fn reset(kb_no: i64, which: Which, settings: &str) -> Result<Vec<Subject>> {
+    let condition = match which {
+        Which::All => "true",
+        Which::MadeUnderOthers => {
+            "(settings IS DISTINCT FROM $2 AND (status = 'ready' OR status = 'pending' AND settings IS NOT NULL))"
+        }
+        Which::Outdated => "(status <> 'ready' OR settings IS DISTINCT FROM $2)",
+    };
+    spi::write(
+        &format!(
+            "UPDATE kb.documents d SET status = 'pending', error = NULL, sqlstate = NULL, attempts = 0
+             FROM (SELECT document_id FROM kb.documents WHERE kb_no = $1 AND {condition} AND ($2 IS NOT NULL)
+                   ORDER BY document_id FOR NO KEY UPDATE) l
+             WHERE d.document_id = l.document_id RETURNING d.tenant_id, d.external_id, d.source_no"
+        ),
+        &[Arg::Long(kb_no), Arg::Text(settings)],
+        subject,
+    )
+}
+
+/// Puts failed documents of a tenant, or the one named, back to pending; locks them in the order of [`lock`].
+pub fn reset_failed(kb_no: i64, tenant_id: &str, external_id: Option<&str>) -> Result<Vec<Subject>> {
+    spi::write(
+        "UPDATE kb.documents d SET status = 'pending', error = NULL, sqlstate = NULL, attempts = 0
+         FROM (SELECT document_id FROM kb.documents
+               WHERE kb_no = $1 AND tenant_id = $2 AND status = 'failed' AND error IS NOT NULL AND ($3 IS NULL OR external_id = $3)
+               ORDER BY document_id FOR NO KEY UPDATE) l
+         WHERE d.document_id = l.document_id RETURNING d.tenant_id, d.external_id, d.source_no",
+        &[Arg::Long(kb_no), Arg::Text(tenant_id), Arg::TextOrNull(external_id)],
+        subject,
+    )
+}
+
+fn subject(row: &Row) -> Result<Subject> {
+    Ok(Subject { tenant_id: row.get(0)?, name: row.get(1)?, source_no: row.opt(2)? })
+}
+
+/// Which documents [`reset`] takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Which {
+    All,
+    /// Not ready, or made under other settings.
+    Outdated,
+    /// With chunks that were made under other settings; not failed.
+    MadeUnderOthers,
+}
+
+/// Failed documents that the caller can see, and knowledge bases that have one. Works on a standby.
+pub fn failed() -> Result<(i64, i64)> {
+    let sql = "SELECT count(*), count(DISTINCT kb_no) FROM kb.documents WHERE status = 'failed' AND error IS NOT NULL";
+    Ok(spi::read_one(sql, &[], |row| Ok((row.get(0)?, row.get(1)?)))?.unwrap_or((0, 0)))
+}
+
+/// Documents of a knowledge base.
+pub fn count(kb_no: i64) -> Result<i64> {
+    let sql = "SELECT count(*) FROM kb.documents WHERE kb_no = $1";
+    Ok(spi::write_one(sql, &[Arg::Long(kb_no)], |row| row.get::<i64>(0))?.unwrap_or(0))
+}
+
+/// Whether a knowledge base has documents, of any tenant. Under the caller's snapshot; as the owner.
+pub fn any(kb_no: i64) -> Result<bool> {
+    let sql = "SELECT EXISTS (SELECT FROM kb.documents WHERE kb_no = $1)";
+    Ok(spi::read_one(sql, &[Arg::Long(kb_no)], |row| row.get(0))?.unwrap_or(false))
+}
+
+/// What kb.ingest would take up: documents that are not ready or were made under other settings (or `all`);
+/// their number and the length of their texts.
+pub fn to_ingest(kb_no: i64, settings: &str, all: bool) -> Result<(i64, i64)> {
+    let found = spi::read_one(
+        "SELECT count(*), coalesce(sum(coalesce(pg_catalog.octet_length(original), pg_catalog.octet_length(content))), 0)::bigint
+         FROM kb.documents WHERE kb_no = $1 AND ($3 OR status <> 'ready' OR settings IS DISTINCT FROM $2)",
+        &[Arg::Long(kb_no), Arg::Text(settings), Arg::Bool(all)],
+        |row| Ok((row.get(0)?, row.get(1)?)),
+    )?;
+    Ok(found.unwrap_or((0, 0)))
+}
+
+/// The ids of some of those, spread over all.
+pub fn sample(kb_no: i64, settings: &str, all: bool, limit: i64) -> Result<Vec<i64>> {
+    spi::read(
+        "SELECT document_id FROM kb.documents
+         WHERE kb_no = $1 AND ($3 OR status <> 'ready' OR settings IS DISTINCT FROM $2)
+         ORDER BY pg_catalog.md5(document_id::text) LIMIT $4",
+        &[Arg::Long(kb_no), Arg::Text(settings), Arg::Bool(all), Arg::Long(limit)],
+        |row| row.get(0),
+    )
+}
+
+/// Content type and bytes of a document as it was put.
+pub fn original_of(document_id: i64) -> Result<Option<(String, Vec<u8>)>> {
+    spi::read_one(
+        "SELECT original, CASE WHEN original IS NULL THEN content END, content_type
+         FROM kb.documents WHERE document_id = $1",
+        &[Arg::Long(document_id)],
+        |row| Ok((row.get(2)?, original(row)?)),
+    )
+}
+
+/// Puts documents back to pending.
+pub fn set_pending(document_ids: &[i64]) -> Result<Vec<Subject>> {
+    spi::write(
+        "UPDATE kb.documents SET status = 'pending' WHERE document_id = ANY ($1)
+         RETURNING tenant_id, external_id, source_no",
+        &[Arg::Longs(document_ids)],
+        subject,
+    )
+}
+
+/// Counts the chunks of the live build again for all documents, after a switch of builds.
+pub fn recount(kb_no: i64, build_no: i64) -> Result<()> {
+    spi::execute(
+        "UPDATE kb.documents d SET chunk_count = c.chunks, token_count = c.tokens
+         FROM (SELECT document_id, count(*) AS chunks, sum(token_count) AS tokens
+               FROM kb.chunks WHERE build_no = $2 GROUP BY document_id) c
+         WHERE d.kb_no = $1 AND c.document_id = d.document_id",
+        &[Arg::Long(kb_no), Arg::Long(build_no)],
+    )?;
+    Ok(())
+}
+
+/// The external_id of one of these documents that is a row of an attached table, if one is.
+pub fn any_of_a_row(document_ids: &[i64]) -> Result<Option<String>> {
+    spi::write_one(
+        "SELECT external_id FROM kb.documents WHERE document_id = ANY ($1) AND source_no IS NOT NULL LIMIT 1",
+        &[Arg::Longs(document_ids)],
+        |row| row.get(0),
+    )
+}

@@ -1,0 +1,326 @@
+//! kb.evaluate: asks the questions of an evaluation set under several settings, and measures the answers.
+//!
+//! It asks by `query::answer`, as the caller, logs nothing and writes nothing.
+
+use crate::evaluate::probe::{Exact, Probe};
+use crate::evaluate::sql::eval_sets;
+use crate::pg::report;
+use crate::query::query::{answer, target};
+use crate::query::question_vector::embed;
+use crate::query::search;
+use crate::query::search::Target;
+use kb_search::Request;
+use kb_search::journal::Journal;
+use kb_search::metrics;
+use kb_search::metrics::{Measures, Place};
+use kb_types::error::{Error, Result};
+use kb_types::judgement::Question;
+use kb_types::retrieval::MAX_TOP_K;
+use kb_types::{Filter, Hit, Kind, Mode, Retrieval};
+use serde_json::{Map, Value};
+use std::collections::{HashMap, HashSet};
+use std::time::Instant;
+use uuid::Uuid;
+
+/// Documents of an answer, or rows where parts of documents are judged, that count, where nothing else is said.
+const DEFAULT_K: i32 = 10;
+const MAX_K: i64 = 1000;
+/// Settings at most that are measured side by side.
+const MAX_TRIALS: usize = 100;
+
+/// Settings to be measured.
+#[derive(Debug, Clone)]
+pub struct Trial {
+    /// As they were given: what `options` of kb.query takes, and k.
+    pub options: Value,
+    pub k: i32,
+    /// Chunks asked for; None: k, or as many as it takes to have k documents where these are judged.
+    top_k: Option<i32>,
+    asked: Value,
+}
+
+/// What one question got under one trial.
+#[derive(Debug, Clone, Copy)]
+pub struct Outcome {
+    pub measures: Measures,
+    pub millis: f64,
+    pub is_answered: bool,
+    /// None: no vectors were compared, or there is nothing to find.
+    pub ann_recall: Option<f64>,
+}
+
+/// What the questions of a set got under one trial.
+#[derive(Debug, Clone)]
+pub struct Evaluated {
+    pub options: Value,
+    pub k: i32,
+    pub questions: i64,
+    pub mean: Measures,
+    /// Of what an exact search by vectors finds, what the index finds.
+    pub ann_recall: Option<f64>,
+    pub p50_ms: Option<f64>,
+    pub p95_ms: Option<f64>,
+    /// Questions that got no row.
+    pub unanswered: i64,
+}
+
+/// What one question got under one set of options.
+pub struct EvaluatedQuestion {
+    /// The set's number, from 1 on.
+    pub option_set: i32,
+    pub options: Value,
+    pub k: i32,
+    pub question_id: String,
+    pub question: String,
+    pub outcome: Outcome,
+}
+
+/// Measures each of these settings, in their order; none: the knowledge base's own.
+pub fn evaluate(kb_id: &str, eval_set: &str, options: Vec<Value>) -> Result<Vec<Evaluated>> {
+    let trials = trials(kb_id, options)?;
+    let (_, outcomes) = measure(kb_id, eval_set, &trials, true)?;
+    Ok(trials.iter().zip(&outcomes).map(|(trial, outcomes)| Evaluated::of(trial, outcomes)).collect())
+}
+
+/// The same question by question: by sets of options, then by the questions' ids.
+pub fn evaluate_questions(
+    kb_id: &str,
+    eval_set: &str,
+    options: Vec<Value>,
+) -> Result<Vec<EvaluatedQuestion>> {
+    let trials = trials(kb_id, options)?;
+    let (questions, outcomes) = measure(kb_id, eval_set, &trials, true)?;
+    let mut evaluated = Vec::with_capacity(trials.len() * questions.len());
+    for ((option_set, trial), outcomes) in (1..).zip(&trials).zip(outcomes) {
+        evaluated.extend(questions.iter().zip(outcomes).map(|(question, outcome)| EvaluatedQuestion {
+            option_set,
+            options: trial.options.clone(),
+            k: trial.k,
+            question_id: question.id.clone(),
+            question: question.question.clone(),
+            outcome,
+        }));
+    }
+    Ok(evaluated)
+}
+
+fn trials(kb_id: &str, options: Vec<Value>) -> Result<Vec<Trial>> {
+    let options = if options.is_empty() { vec![Value::Object(Map::new())] } else { options };
+    if options.len() > MAX_TRIALS {
+        let problem = format!("it has {} elements; at most {MAX_TRIALS} are taken", options.len());
+        return Err(Error::Argument { argument: "option_sets", problem });
+    }
+    Trial::all(kb_id, options)
+}
+
+impl Trial {
+    /// Of the options of each, as a knowledge base takes them.
+    pub fn all(kb_id: &str, options: Vec<Value>) -> Result<Vec<Trial>> {
+        let own = search::target(kb_id)?.retrieval;
+        options.into_iter().map(|options| Trial::new(kb_id, &own, options)).collect()
+    }
+
+    /// The same settings, looked at as far as k, and asked for `top_k` chunks.
+    pub fn at(self, k: Option<i32>, top_k: Option<i32>) -> Result<Trial> {
+        let refused = |argument, most: i64| {
+            let problem = format!("it is not in 1 to {most}");
+            Err(Error::Argument { argument, problem })
+        };
+        let is_within = |number: Option<i32>, most| number.is_none_or(|n| (1..=most).contains(&i64::from(n)));
+        if !is_within(k, MAX_K) {
+            return refused("k", MAX_K);
+        }
+        if !is_within(top_k, MAX_TOP_K) {
+            return refused("top_k", MAX_TOP_K);
+        }
+        Ok(Trial { k: k.unwrap_or(self.k), top_k: top_k.or(self.top_k), ..self })
+    }
+
+    fn new(kb_id: &str, own: &Retrieval, options: Value) -> Result<Trial> {
+        let refused = |problem: String| Err(Error::Argument { argument: "option_sets", problem });
+        let Value::Object(mut asked) = options.clone() else {
+            return refused("each element must be a JSON object".into());
+        };
+        let k = match asked.remove("k").filter(|k| !k.is_null()) {
+            None => DEFAULT_K,
+            Some(k) => match k.as_i64().filter(|k| (1..=MAX_K).contains(k)) {
+                Some(k) => k as i32,
+                None => {
+                    return refused(format!("k: must be a whole number from 1 to {MAX_K}, not {k}"));
+                }
+            },
+        };
+        let trial = Trial { k, top_k: None, asked: Value::Object(asked), options };
+        // Before anything is asked, all that can be told without asking.
+        let retrieval = trial.request(kb_id, None, None)?.retrieval(own)?;
+        let names_top_k = trial.asked.get("top_k").is_some_and(|top_k| !top_k.is_null());
+        Ok(Trial { top_k: names_top_k.then_some(retrieval.top_k as i32), ..trial })
+    }
+
+    fn request(&self, kb_id: &str, question: Option<&Question>, top_k: Option<i32>) -> Result<Request> {
+        let filter = question.and_then(|question| question.filter.clone());
+        Request::new(kb_id, top_k, None, filter, None, None, Some(self.asked.clone()))
+    }
+}
+
+/// The questions in the order of their ids, and what each trial, each question got.
+pub fn measure(
+    kb_id: &str,
+    eval_set: &str,
+    trials: &[Trial],
+    with_ann: bool,
+) -> Result<(Vec<Question>, Vec<Vec<Outcome>>)> {
+    let kb = search::target(kb_id)?;
+    let questions = eval_sets::questions(kb.kb_no, eval_set)?;
+    let mut outcomes: Vec<Vec<Outcome>> =
+        trials.iter().map(|_| Vec::with_capacity(questions.len())).collect();
+    for (number, question) in questions.iter().enumerate() {
+        let named = |error| Error::Question { id: question.id.clone(), error: Box::new(error) };
+        let asked = ask(kb_id, question, trials, number, with_ann).map_err(named)?;
+        outcomes.iter_mut().zip(asked).for_each(|(of_trial, outcome)| of_trial.push(outcome));
+    }
+    Ok((questions, outcomes))
+}
+
+/// Asks one question under each trial. Another one begins each time, because the first finds less in caches.
+fn ask(
+    kb_id: &str,
+    question: &Question,
+    trials: &[Trial],
+    number: usize,
+    with_ann: bool,
+) -> Result<Vec<Outcome>> {
+    let mut vector = None;
+    let mut exact: HashMap<usize, Option<Exact>> = HashMap::new();
+    let mut outcomes: Vec<(usize, Outcome)> = Vec::with_capacity(trials.len());
+    for turn in 0..trials.len() {
+        report::check_interrupts();
+        let place = (turn + number) % trials.len();
+        let trial = &trials[place];
+        let request = trial.request(kb_id, Some(question), Some(trial.top_k.unwrap_or(trial.k)))?;
+        let target = target(&request)?;
+        // An embedder that fails is no property of the settings, even if words would answer. And the gateway remembers the
+        // vector, so that no trial waits longer than another.
+        if target.retrieval.mode != Mode::Keyword && vector.is_none() {
+            vector = embed(&target, Kind::Query, std::slice::from_ref(&question.question))?.pop();
+        }
+        let begun = Instant::now();
+        let hits = answer(&request, &question.question, &Journal::closed())?.hits;
+        let millis = begun.elapsed().as_secs_f64() * 1000.0;
+        is_whole(&hits)?;
+        let is_answered = !hits.is_empty();
+        let measures = measure_answer(kb_id, question, trial, &target, hits)?;
+        let ann_recall = match (&vector, request.filter.as_ref()) {
+            (Some(vector), filter) if with_ann && target.retrieval.mode != Mode::Keyword => {
+                ann_recall(&target, vector, filter, &mut exact)?
+            }
+            _ => None,
+        };
+        outcomes.push((place, Outcome { measures, millis, is_answered, ann_recall }));
+    }
+    outcomes.sort_unstable_by_key(|(place, _)| *place);
+    Ok(outcomes.into_iter().map(|(_, outcome)| outcome).collect())
+}
+
+/// A reranker or a chat model that fails is no property of the settings, either.
+fn is_whole(hits: &[Hit]) -> Result<()> {
+    let failed = |hit: &Hit| {
+        let status = |key| hit.row.locator.get(key).and_then(Value::as_str).map(str::to_string);
+        status("rerank_status").or_else(|| status("transform_status"))
+    };
+    match hits.first().and_then(failed) {
+        None => Ok(()),
+        Some(problem) => Err(Error::State {
+            problem: format!("the answer is not what the settings ask for: {problem}"),
+            hint: "Look with kb.check_reranker or kb.check_llm, and measure again.".into(),
+        }),
+    }
+}
+
+/// The measures of an answer. Where documents are judged and chunks of few documents are in it, more are asked for, until there are
+/// k documents, and what is new comes behind; but not of a reranker or a chat model, which would be paid again and again.
+fn measure_answer(
+    kb_id: &str,
+    question: &Question,
+    trial: &Trial,
+    target: &Target,
+    mut hits: Vec<Hit>,
+) -> Result<Measures> {
+    let k = trial.k as usize;
+    let mut top_k = trial.top_k.unwrap_or(trial.k) as usize;
+    let is_paid = target.retrieval.rerank.is_some() || target.retrieval.transform.is_some();
+    let counts_rows = metrics::counts_rows(&question.judgements);
+    let mut is_all = trial.top_k.is_some() || counts_rows || is_paid || chunks(&hits) < top_k;
+    let ranking = loop {
+        let mut ranking = metrics::ranking(&places(&hits), &question.judgements);
+        if is_all || ranking.len() >= k || top_k >= MAX_CHUNKS {
+            ranking.truncate(if trial.top_k.is_some() { usize::MAX } else { k });
+            break ranking;
+        }
+        top_k = (top_k * 2).min(MAX_CHUNKS);
+        let request = trial.request(kb_id, Some(question), Some(top_k as i32))?;
+        let wider = answer(&request, &question.question, &Journal::closed())?.hits;
+        is_all = chunks(&wider) < top_k;
+        let known: HashSet<Uuid> = hits.iter().map(|hit| hit.chunk_id).collect();
+        hits.extend(wider.into_iter().filter(|hit| !known.contains(&hit.chunk_id)));
+    };
+    let judged: Vec<i32> = question.judgements.iter().map(|judgement| judgement.grade).collect();
+    Ok(metrics::measure(&ranking, &judged, k))
+}
+
+/// Chunks at most that are asked for to have k documents.
+const MAX_CHUNKS: usize = MAX_TOP_K as usize;
+
+/// How many chunks the rows have, which are no fewer than were found: one that is joined with what surrounds it has several.
+fn chunks(hits: &[Hit]) -> usize {
+    let of = |hit: &Hit| hit.row.locator.get("chunk_ids").and_then(Value::as_array).map_or(1, Vec::len);
+    hits.iter().map(of).sum()
+}
+
+/// The documents of the hits, and where in them their texts are.
+fn places(hits: &[Hit]) -> Vec<Place> {
+    let place = |hit: &Hit| Place {
+        external_id: hit.row.external_id.clone(),
+        span: Some((hit.row.place.start, hit.row.place.end)),
+    };
+    hits.iter().map(place).collect()
+}
+
+fn ann_recall(
+    target: &Target,
+    vector: &[f32],
+    filter: Option<&Filter>,
+    exact: &mut HashMap<usize, Option<Exact>>,
+) -> Result<Option<f64>> {
+    let top_k = target.retrieval.recalled();
+    let k = match target.retrieval.mode {
+        Mode::Hybrid => top_k.max(target.retrieval.hybrid.candidates),
+        Mode::Dense | Mode::Keyword => top_k,
+    };
+    let probe = Probe { target, vector, filter, own: None, k };
+    let exact = match exact.get(&k) {
+        Some(exact) => *exact,
+        None => *exact.entry(k).or_insert(probe.exact()?),
+    };
+    let Some(exact) = exact else { return Ok(None) };
+    // What is compared all is found.
+    Ok(Some(probe.found(&exact, target.ef_search())?.map_or(1.0, |found| found.recall)))
+}
+
+impl Evaluated {
+    pub fn of(trial: &Trial, outcomes: &[Outcome]) -> Evaluated {
+        let measures: Vec<Measures> = outcomes.iter().map(|outcome| outcome.measures).collect();
+        let millis: Vec<f64> = outcomes.iter().map(|outcome| outcome.millis).collect();
+        let recalls: Vec<f64> = outcomes.iter().filter_map(|outcome| outcome.ann_recall).collect();
+        Evaluated {
+            options: trial.options.clone(),
+            k: trial.k,
+            questions: outcomes.len() as i64,
+            mean: metrics::mean(&measures),
+            ann_recall: (!recalls.is_empty()).then(|| recalls.iter().sum::<f64>() / recalls.len() as f64),
+            p50_ms: metrics::percentile(&millis, 0.5),
+            p95_ms: metrics::percentile(&millis, 0.95),
+            unanswered: outcomes.iter().filter(|outcome| !outcome.is_answered).count() as i64,
+        }
+    }
+}

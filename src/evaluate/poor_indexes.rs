@@ -1,0 +1,51 @@
+//! What kb.health says of indexes that find too little, and what helps.
+
+use crate::evaluate::sql::index_recall;
+use crate::evaluate::sql::index_recall::Low;
+use crate::pg::role::as_owner;
+use crate::vectors::index;
+use kb_search::plan;
+use kb_types::error::Result;
+use std::collections::BTreeSet;
+
+/// What an index must find of what an exact search finds.
+const LEAST_RECALL: f64 = 0.9;
+/// Knowledge bases whose indexes are named at most.
+const MOST_NAMED: usize = 5;
+
+/// Indexes that miss too much, as it was last measured, and are asked all the same: what they find, and a hint. None: there are none.
+pub fn poor_indexes() -> Result<Option<(String, String)>> {
+    let (mut named, mut hints) = (Vec::new(), BTreeSet::new());
+    for Low { kb_id, recall, is_auto, owns_table, vector_db } in index_recall::below(LEAST_RECALL)? {
+        if is_auto {
+            let vectors = vector_db.store().searched()?.map_or(0, |searched| searched.vectors);
+            // They are all compared.
+            if plan::is_quick_exactly(vectors, vector_db.dimension) {
+                continue;
+            }
+        }
+        hints.insert(match is_auto {
+            false => {
+                "Set ef_search in retrieval to \"auto\" (kb.alter_knowledge_base) and measure again: kb.measure_recall(kb_id)."
+            }
+            true if owns_table && as_owner(|| index::is_weak(&vector_db))? => {
+                "An index is being built again with more edges, which takes a while (building in kb.status): measure again when it \
+                 is there."
+            }
+            true if owns_table && index::can_be_stronger(&vector_db) => {
+                "Measure again (kb.measure_recall): then an index is built again with more edges."
+            }
+            true => {
+                "Where the index is not built again with more edges, make the knowledge base anew with a vector_db \
+                 (kb.create_vector_db) of larger m and ef_construction, or of larger min_rows, below which all vectors are compared."
+            }
+        });
+        named.push(format!("knowledge base \"{kb_id}\": {recall:.2}"));
+        if named.len() == MOST_NAMED {
+            break;
+        }
+    }
+    let detail = format!("an index finds too little of what an exact search finds: {}", named.join("; "));
+    let hint = hints.into_iter().collect::<Vec<_>>().join(" ");
+    Ok((!named.is_empty()).then_some((detail, hint)))
+}

@@ -1,0 +1,102 @@
+//! kb.eval_sets and kb.eval_questions: questions of users, with what ought to be in their answers.
+
+use crate::builds::knowledge_bases::KnowledgeBase;
+use crate::pg::json::Jsonb;
+use crate::pg::spi::{self, Arg};
+use kb_types::Json;
+use kb_types::error::{Error, Object, Result};
+use kb_types::judgement::{Judgement, Question};
+
+fn not_found(name: &str) -> Error {
+    Error::NotFound { what: Object::EvalSet, id: name.into() }
+}
+
+/// Makes a set; false: there is one of this name. As the owner.
+pub fn insert(kb: &KnowledgeBase, name: &str) -> Result<bool> {
+    let inserted = spi::execute(
+        "INSERT INTO kb.eval_sets (kb_no, tenant_id, name) VALUES ($1, $2, $3) ON CONFLICT (kb_no, name) DO NOTHING",
+        &[Arg::Long(kb.kb_no), Arg::Text(&kb.tenant_id), Arg::Text(name)],
+    )?;
+    Ok(inserted > 0)
+}
+
+/// The number of a set, which is not dropped until this transaction ends. As the owner.
+pub fn lock(kb_no: i64, name: &str) -> Result<i64> {
+    spi::write_one(
+        "SELECT s.eval_set_no FROM kb.eval_sets s WHERE s.kb_no = $1 AND s.name = $2 FOR KEY SHARE",
+        &[Arg::Long(kb_no), Arg::Text(name)],
+        |row| row.get(0),
+    )?
+    .ok_or_else(|| not_found(name))
+}
+
+/// Drops a set with its questions. As the owner.
+pub fn delete(kb_no: i64, name: &str) -> Result<()> {
+    // Before their set, by which it is known whose they are (`kb._bytes_changed`).
+    spi::execute(
+        "DELETE FROM kb.eval_questions q USING kb.eval_sets s
+         WHERE s.kb_no = $1 AND s.name = $2 AND q.eval_set_no = s.eval_set_no",
+        &[Arg::Long(kb_no), Arg::Text(name)],
+    )?;
+    let deleted = spi::execute(
+        "DELETE FROM kb.eval_sets WHERE kb_no = $1 AND name = $2",
+        &[Arg::Long(kb_no), Arg::Text(name)],
+    )?;
+    if deleted > 0 { Ok(()) } else { Err(not_found(name)) }
+}
+
+/// Adds questions, each id once, or replaces those that have their ids. As the owner.
+pub fn put_questions(eval_set_no: i64, tenant_id: &str, questions: &[Question]) -> Result<()> {
+    let column = |of: fn(&Question) -> String| questions.iter().map(of).collect::<Vec<_>>();
+    let filter = |question: &Question| question.filter.as_ref().map_or(String::new(), Json::to_string);
+    spi::execute(
+        "INSERT INTO kb.eval_questions (eval_set_no, question_id, tenant_id, question, relevant, filter)
+         SELECT $1, u.id, $2, u.question, u.relevant::jsonb, nullif(u.filter, '')::jsonb
+         FROM ROWS FROM (pg_catalog.unnest($3::text[]), pg_catalog.unnest($4::text[]), pg_catalog.unnest($5::text[]),
+                         pg_catalog.unnest($6::text[])) AS u (id, question, relevant, filter)
+         ON CONFLICT (eval_set_no, question_id) DO UPDATE
+             SET question = EXCLUDED.question, relevant = EXCLUDED.relevant, filter = EXCLUDED.filter",
+        &[
+            Arg::Long(eval_set_no),
+            Arg::Text(tenant_id),
+            Arg::Texts(&column(|question| question.id.clone())),
+            Arg::Texts(&column(|question| question.question.clone())),
+            Arg::Texts(&column(|question| Judgement::all_to_json(&question.judgements).to_string())),
+            Arg::Texts(&column(filter)),
+        ],
+    )?;
+    Ok(())
+}
+
+/// Deletes a question; false: there is none of this id. As the owner.
+pub fn delete_question(eval_set_no: i64, question_id: &str) -> Result<bool> {
+    let deleted = spi::execute(
+        "DELETE FROM kb.eval_questions WHERE eval_set_no = $1 AND question_id = $2",
+        &[Arg::Long(eval_set_no), Arg::Text(question_id)],
+    )?;
+    Ok(deleted > 0)
+}
+
+/// The questions of a set that the caller may read, by id. Works on a standby.
+pub fn questions(kb_no: i64, name: &str) -> Result<Vec<Question>> {
+    let found = spi::read_one(
+        "SELECT s.eval_set_no FROM kb.eval_sets s WHERE s.kb_no = $1 AND s.name = $2",
+        &[Arg::Long(kb_no), Arg::Text(name)],
+        |row| row.get::<i64>(0),
+    )?;
+    let eval_set_no = found.ok_or_else(|| not_found(name))?;
+    spi::read(
+        "SELECT q.question_id, q.question, q.relevant, q.filter FROM kb.eval_questions q
+         WHERE q.eval_set_no = $1 ORDER BY q.question_id",
+        &[Arg::Long(eval_set_no)],
+        |row| {
+            let internal = |p: Vec<String>| Error::Internal(format!("stored judgements: {}", p.join("; ")));
+            Ok(Question {
+                id: row.get(0)?,
+                question: row.get(1)?,
+                judgements: Judgement::parse_all(&row.json(2)?).map_err(internal)?,
+                filter: row.opt::<Jsonb>(3)?.map(|Jsonb(filter)| filter),
+            })
+        },
+    )
+}

@@ -1,0 +1,5 @@
+//! Filters of questions as conditions in SQL, and the indexes on keys of metadata that serve them.
+
+mod sql;
+
+pub use sql::{filter, metadata_indexes};

@@ -1,0 +1,231 @@
+//! A filter as a condition on kb.documents, which the statement calls d.
+//!
+//! **Invariant:** no condition raises an error for what a document has. It is evaluated as the owner, for
+//! documents of all tenants, so an error would tell of another tenant's document.
+//!
+//! A value that is a timestamp is compared by time, also by `eq` and `in`. In a debug build the setting
+//! `kb.forced_scan` forces the way in which a filter is evaluated, for tests.
+
+use super::metadata_indexes::{MetadataIndex, key_expression, shortened_number, shortened_text};
+use crate::pg::spi::Arg;
+use crate::pg::statement_arguments::Arguments;
+use kb_types::Json;
+use kb_types::filter::{Bound, Comparison, Field, Filter, IndexType, Key, Test};
+use std::collections::{HashMap, HashSet};
+
+/// Values that are looked up in the index one by one; of more, each document's is looked for among them.
+const LOOKED_UP: usize = 32;
+
+/// The condition, its values among the arguments. Its text depends on the filter's shape only. NULL is as good as false.
+pub fn condition<'a>(filter: &'a Filter, arguments: &mut Arguments<'a>) -> String {
+    indexed_condition(filter, &[], arguments)
+}
+
+/// As [`condition`], for a statement that looks up in these indexes on keys of metadata. They serve a plan that is made for
+/// the arguments' values (`spi::read_much`), because they name the key.
+pub fn indexed_condition<'a>(
+    filter: &'a Filter,
+    indexes: &[MetadataIndex],
+    arguments: &mut Arguments<'a>,
+) -> String {
+    match filter {
+        Filter::All(parts) => all(parts, indexes, arguments),
+        Filter::Is(Key::Metadata(_), Test::Equals(_)) => {
+            all(std::slice::from_ref(filter), indexes, arguments)
+        }
+        Filter::Any(parts) if parts.is_empty() => "false".into(),
+        Filter::Any(parts) => {
+            let parts: Vec<String> =
+                parts.iter().map(|part| indexed_condition(part, indexes, arguments)).collect();
+            format!("({})", parts.join(" OR "))
+        }
+        Filter::Not(part) => format!("(({}) IS NOT TRUE)", indexed_condition(part, indexes, arguments)),
+        Filter::Is(Key::Metadata(key), test) => of_metadata(key, test, indexes, arguments),
+        Filter::Is(Key::Field(field), test) => of_field(*field, test, arguments),
+    }
+}
+
+fn all<'a>(parts: &'a [Filter], indexes: &[MetadataIndex], arguments: &mut Arguments<'a>) -> String {
+    let (mut members, mut conditions, mut flat) = (Vec::new(), Vec::new(), Vec::new());
+    flatten(parts, &mut flat);
+    for part in flat {
+        match part {
+            Filter::Is(Key::Metadata(key), Test::Equals(value)) => members.push((key.as_str(), value)),
+            part => conditions.push(indexed_condition(part, indexes, arguments)),
+        }
+    }
+    // One look into the index serves all keys. An object has each key once: a second value of a key goes into the next.
+    let mut objects: Vec<Vec<(&str, &Json)>> = Vec::new();
+    let mut seen: HashMap<&str, HashSet<&str>> = HashMap::new();
+    for (key, value) in members {
+        let values = seen.entry(key).or_default();
+        let place = values.len();
+        // The same one twice is one.
+        if values.insert(value.as_str()) {
+            if place == objects.len() {
+                objects.push(Vec::new());
+            }
+            objects[place].push((key, value));
+        }
+    }
+    conditions.extend(objects.iter().map(|object| has(object, arguments)));
+    if conditions.is_empty() { "true".into() } else { format!("({})", conditions.join(" AND ")) }
+}
+
+/// What all of these say, without those that only say it of several.
+fn flatten<'a>(parts: &'a [Filter], into: &mut Vec<&'a Filter>) {
+    for part in parts {
+        match part {
+            Filter::All(parts) => flatten(parts, into),
+            part => into.push(part),
+        }
+    }
+}
+
+/// Exact match of all these keys. For plain values containment, which the index serves, is enough; of arrays and
+/// objects it also accepts supersets, so those are compared as well.
+fn has<'a>(members: &[(&'a str, &Json)], arguments: &mut Arguments<'a>) -> String {
+    let mut conditions = vec![format!("d.metadata @> {}", arguments.add_json(Json::object(members)))];
+    for (key, value) in members.iter().filter(|(_, value)| !value.is_scalar()) {
+        let (key, value) = (arguments.add(Arg::Text(key)), arguments.add_json((*value).clone()));
+        conditions.push(format!("d.metadata -> {key} = {value}"));
+    }
+    conditions.join(" AND ")
+}
+
+fn of_metadata<'a>(
+    key: &'a str,
+    test: &'a Test,
+    indexes: &[MetadataIndex],
+    arguments: &mut Arguments<'a>,
+) -> String {
+    match test {
+        Test::Equals(value) => format!("({})", has(&[(key, value)], arguments)),
+        Test::OneOf(values) if values.is_empty() => "false".into(),
+        Test::OneOf(values) if values.len() <= LOOKED_UP && values.iter().all(Json::is_scalar) => {
+            let each: Vec<String> = values.iter().map(|value| has(&[(key, value)], arguments)).collect();
+            format!("({})", each.join(" OR "))
+        }
+        Test::OneOf(values) => {
+            let (key, values) = (arguments.add(Arg::Text(key)), arguments.add_json(Json::array(values)));
+            format!("((d.metadata -> {key} IN (SELECT pg_catalog.jsonb_array_elements({values}))) IS TRUE)")
+        }
+        Test::Contains(values) => {
+            let array = Json::array(values);
+            format!("(d.metadata @> {})", arguments.add_json(Json::object(&[(key, &array)])))
+        }
+        Test::Exists => format!("(d.metadata ? {})", arguments.add(Arg::Text(key))),
+        Test::Compares(comparison, bound) => {
+            let has_index = indexes.iter().any(|index| index.serves(key, IndexType::of(bound)));
+            let (key, operator) = (arguments.add(Arg::Text(key)), operator(*comparison));
+            let typed = |kind: &str, value: &str| {
+                format!("CASE WHEN pg_catalog.jsonb_typeof(d.metadata -> {key}) = '{kind}' THEN {value} END")
+            };
+            // What an index holds is shortened: it finds a few too many, and the value itself decides.
+            let looked_up = |value: &str| match has_index {
+                true => format!(
+                    "{} {} {value} AND ",
+                    key_expression(IndexType::of(bound), "d.metadata", &key),
+                    operator_or_equal(*comparison)
+                ),
+                false => String::new(),
+            };
+            match bound {
+                Bound::Number(number) => {
+                    let value = typed("number", &format!("(d.metadata -> {key})::numeric"));
+                    let number = format!("({})::numeric", arguments.add_json(number.clone()));
+                    format!("({}{value} {operator} {number})", looked_up(&shortened_number(&number)))
+                }
+                Bound::Text(text) => {
+                    let value = typed("string", &format!("d.metadata ->> {key}"));
+                    let text = arguments.add(Arg::Text(text));
+                    format!(
+                        "({}({value}) COLLATE \"C\" {operator} {text})",
+                        looked_up(&shortened_text(&text))
+                    )
+                }
+                Bound::Time(time) => {
+                    let value = key_expression(IndexType::Timestamp, "d.metadata", &key);
+                    format!("({value} {operator} {})", arguments.add(Arg::Long(*time)))
+                }
+            }
+        }
+        Test::At(times) => {
+            let value = key_expression(IndexType::Timestamp, "d.metadata", &arguments.add(Arg::Text(key)));
+            format!("({value} = ANY ({}))", arguments.add(Arg::Longs(times)))
+        }
+    }
+}
+
+fn of_field<'a>(field: Field, test: &'a Test, arguments: &mut Arguments<'a>) -> String {
+    const TIME: &str = "'epoch'::timestamptz + u * '1 microsecond'::interval";
+    let column = match field {
+        Field::ExternalId => "d.external_id",
+        Field::Uri => "d.uri",
+        Field::Title => "d.title",
+        Field::ContentType => "d.content_type",
+        Field::CreatedAt => "d.created_at",
+    };
+    let one_of = |values: &[Json], arguments: &mut Arguments<'a>| {
+        let is_null = match values.iter().any(|value| value.as_str() == "null") {
+            true => format!("{column} IS NULL OR "),
+            false => String::new(),
+        };
+        let values = arguments.add_json(Json::array(values));
+        format!("({is_null}{column} = ANY (ARRAY(SELECT pg_catalog.jsonb_array_elements_text({values}))))")
+    };
+    match test {
+        Test::Equals(value) => one_of(std::slice::from_ref(value), arguments),
+        Test::OneOf(values) => one_of(values, arguments),
+        Test::At(times) => {
+            let times = arguments.add(Arg::Longs(times));
+            format!("({column} = ANY (ARRAY(SELECT {TIME} FROM pg_catalog.unnest({times}) u)))")
+        }
+        Test::Compares(comparison, Bound::Time(time)) => {
+            let time = arguments.add(Arg::Long(*time));
+            format!(
+                "({column} {} 'epoch'::timestamptz + {time} * '1 microsecond'::interval)",
+                operator(*comparison)
+            )
+        }
+        Test::Compares(comparison, Bound::Text(text)) => {
+            let text = arguments.add(Arg::Text(text));
+            format!("({column} COLLATE \"C\" {} {text})", operator(*comparison))
+        }
+        Test::Exists => format!("({column} IS NOT NULL)"),
+        // Of metadata only.
+        Test::Compares(_, Bound::Number(_)) | Test::Contains(_) => "false".into(),
+    }
+}
+
+fn operator(comparison: Comparison) -> &'static str {
+    match comparison {
+        Comparison::Greater => ">",
+        Comparison::GreaterOrEqual => ">=",
+        Comparison::Less => "<",
+        Comparison::LessOrEqual => "<=",
+    }
+}
+
+fn operator_or_equal(comparison: Comparison) -> &'static str {
+    match comparison {
+        Comparison::Greater | Comparison::GreaterOrEqual => ">=",
+        Comparison::Less | Comparison::LessOrEqual => "<=",
+    }
+}
+
+/// Whether the planner can tell by its statistics what a filter keeps; of other conditions it takes a guess.
+pub fn is_estimated(filter: &Filter, indexes: &[MetadataIndex]) -> bool {
+    match filter {
+        Filter::All(parts) | Filter::Any(parts) => parts.iter().all(|part| is_estimated(part, indexes)),
+        Filter::Not(part) => is_estimated(part, indexes),
+        Filter::Is(Key::Metadata(key), test) => match test {
+            Test::Equals(value) => value.is_scalar(),
+            Test::OneOf(values) => values.len() <= LOOKED_UP && values.iter().all(Json::is_scalar),
+            Test::Compares(_, bound) => indexes.iter().any(|index| index.serves(key, IndexType::of(bound))),
+            Test::At(_) => indexes.iter().any(|index| index.serves(key, IndexType::Timestamp)),
+            Test::Contains(_) | Test::Exists => true,
+        },
+        Filter::Is(Key::Field(_), _) => false,
+    }
+}

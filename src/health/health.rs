@@ -1,0 +1,378 @@
+//! kb.health: looks at every part that a working kb needs.
+
+use crate::documents::stored;
+use crate::evaluate::poor_indexes::poor_indexes;
+use crate::gateway::client;
+use crate::jobs::queue;
+use crate::models::{embedders, origins, services};
+use crate::pg::pidfile::{Presence, presence};
+use crate::pg::role::as_owner;
+use crate::pg::{background, report, wake};
+use crate::settings;
+use crate::sql::server_catalogs;
+use crate::tables::sources::catalog;
+use crate::tenants::bindings;
+use crate::vectors;
+use crate::vectors::grants;
+use kb_inference::CrossEncoder;
+use kb_text::model_files::ModelFiles;
+use kb_types::error::{Object, Result};
+
+/// The condition of a component.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    Ok,
+    Warning,
+    Error,
+}
+
+impl Status {
+    pub fn name(self) -> &'static str {
+        match self {
+            Status::Ok => "ok",
+            Status::Warning => "warning",
+            Status::Error => "error",
+        }
+    }
+}
+
+/// One line of the report.
+pub struct Finding {
+    pub component: &'static str,
+    pub status: Status,
+    pub detail: String,
+    pub hint: Option<String>,
+}
+
+fn finding(component: &'static str, status: Status, detail: String, hint: &str) -> Finding {
+    Finding { component, status, detail, hint: (!hint.is_empty()).then(|| hint.to_string()) }
+}
+
+/// pgvector before this has no iterative scan.
+const PGVECTOR_NEEDED: [u32; 3] = [0, 8, 0];
+/// What later versions of pgvector have put right that can lose or corrupt what kb stores, as its changelog says.
+const PGVECTOR_FIXES: [([u32; 3], &str); 3] = [
+    ([0, 8, 2], "a buffer overflow when an HNSW index is built in parallel (fixed in 0.8.2)"),
+    ([0, 8, 3], "HNSW indexes that VACUUM may corrupt (0.8.3)"),
+    ([0, 8, 4], "errors of VACUUM (\"hnsw graph not repaired\") and of inserts beside it (0.8.4)"),
+];
+
+/// One finding per component, in the order in which an operator would check them.
+pub fn health() -> Result<Vec<Finding>> {
+    Ok(vec![
+        pgvector()?,
+        preload(),
+        gateway(),
+        providers()?,
+        documents()?,
+        failures()?,
+        sources()?,
+        tables()?,
+        indexes()?,
+        recall()?,
+        rights()?,
+        worker()?,
+        processes()?,
+        models()?,
+    ])
+}
+
+fn pgvector() -> Result<Finding> {
+    let version = server_catalogs::extension_version("vector")?.unwrap_or_default();
+    let mut numbers = version.split('.').map(|n| n.parse::<u32>().unwrap_or(0));
+    let found = [(); 3].map(|()| numbers.next().unwrap_or(0));
+    let detail = format!("version {version}");
+    if found < PGVECTOR_NEEDED {
+        let hint = "Install pgvector 0.8 or later and ALTER EXTENSION vector UPDATE.";
+        return Ok(finding("pgvector", Status::Error, detail, hint));
+    }
+    let faults: Vec<&str> =
+        PGVECTOR_FIXES.iter().filter(|(fixed, _)| found < *fixed).map(|(_, fault)| *fault).collect();
+    match server_catalogs::vector_schema_without_usage()? {
+        None if faults.is_empty() => Ok(finding("pgvector", Status::Ok, detail, "")),
+        None => Ok(finding(
+            "pgvector",
+            Status::Warning,
+            format!("{detail} has {}", faults.join(", ")),
+            "Install pgvector 0.8.4 or later, ALTER EXTENSION vector UPDATE, and open new sessions. REINDEX INDEX makes an \
+             index anew that may be corrupted.",
+        )),
+        Some((schema, grant)) => Ok(finding(
+            "pgvector",
+            Status::Error,
+            format!(
+                "{detail} is in schema {schema}, which role kb_vectors may not use: queries by vector fail"
+            ),
+            &grant,
+        )),
+    }
+}
+
+fn preload() -> Finding {
+    if background::preloaded() {
+        return finding("preload", Status::Ok, "kb is in shared_preload_libraries".into(), "");
+    }
+    finding(
+        "preload",
+        Status::Ok,
+        "kb is not in shared_preload_libraries; workers start on demand".into(),
+        "With it, pending documents are also taken up after a restart before anybody uses the database, and the \
+         first query does not wait for the gateway to start.",
+    )
+}
+
+fn gateway() -> Finding {
+    match client::health(settings::gateway_timeout()) {
+        Ok(health) => finding(
+            "gateway",
+            Status::Ok,
+            format!("models loaded: {}, endpoints paused: {}", health.models, health.open_breakers),
+            "",
+        ),
+        Err(error) => finding(
+            "gateway",
+            Status::Error,
+            error.to_string(),
+            "Look in the server log for lines with \"kb\"; raise max_worker_processes if no slot is free.",
+        ),
+    }
+}
+
+/// Remote embedders that documents wait for.
+fn providers() -> Result<Finding> {
+    let name = "providers";
+    if !as_owner(origins::is_own)? {
+        return Ok(finding(
+            name,
+            Status::Warning,
+            "this database was restored or cloned from another and asks no remote embedder".into(),
+            "If this copy is to spend money at providers, SELECT kb.acknowledge_restore();",
+        ));
+    }
+    waiting(
+        name,
+        true,
+        "nothing waits for a failing or paused embedder",
+        "Documents are tried again by themselves; SELECT kb.check_embedder(id) tries an embedder now.",
+    )
+}
+
+/// Faults other than embedders' that documents wait for, such as a full disk.
+fn documents() -> Result<Finding> {
+    waiting(
+        "documents",
+        false,
+        "none waits after a fault",
+        "Fix the cause (the server log has more): they are tried again by themselves.",
+    )
+}
+
+/// Documents that failed.
+fn failures() -> Result<Finding> {
+    let name = "failures";
+    let (failed, knowledge_bases) = stored::failed()?;
+    if failed == 0 {
+        return Ok(finding(name, Status::Ok, "no document failed".into(), ""));
+    }
+    Ok(finding(
+        name,
+        Status::Warning,
+        format!("failed documents: {failed}, in knowledge bases: {knowledge_bases}"),
+        "Which and why: SELECT * FROM kb.failures. kb.retry(kb_id) tries them again.",
+    ))
+}
+
+/// Attached tables that cannot be read as they were, or whose rows nobody can read.
+fn sources() -> Result<Finding> {
+    let faults = catalog::with_errors()?;
+    let tenant = bindings::current()?;
+    let unreadable = as_owner(|| catalog::unreadable(&tenant))?;
+    let mut hints = Vec::new();
+    if !faults.is_empty() {
+        hints.push(
+            "Attach the table again as it is now (kb.attach_table), or let go of it (kb.detach_table).",
+        );
+    }
+    if !unreadable.is_empty() {
+        hints.push(
+            "Share the knowledge base with the tenants whose rows these are (kb.share), or have kb_admin move it to tenant \
+             \"shared\" (kb.move_knowledge_base).",
+        );
+    }
+    let of_nobody = |(table, kb): (String, String)| {
+        format!("{table}: it has rows of tenants that cannot read knowledge base \"{kb}\"")
+    };
+    let faults = faults.into_iter().map(|(table, error)| format!("{table}: {error}"));
+    let faults: Vec<String> = faults.chain(unreadable.into_iter().map(of_nobody)).collect();
+    Ok(match faults.is_empty() {
+        true => finding("sources", Status::Ok, "every attached table can be read".into(), ""),
+        false => finding("sources", Status::Warning, faults.join("; "), &hints.join(" ")),
+    })
+}
+
+/// The errors that documents wait for: those of embedders, or all others.
+fn waiting(name: &'static str, of_embedders: bool, nothing: &str, hint: &str) -> Result<Finding> {
+    let errors = queue::last_errors(of_embedders, 5)?;
+    Ok(match errors.is_empty() {
+        true => finding(name, Status::Ok, nothing.into(), ""),
+        false => finding(name, Status::Warning, errors.join("; "), hint),
+    })
+}
+
+/// Vector tables that somebody dropped.
+fn tables() -> Result<Finding> {
+    let lost = vectors::lost()?;
+    if lost.is_empty() {
+        return Ok(finding("tables", Status::Ok, "every vector table is there".into(), ""));
+    }
+    Ok(finding(
+        "tables",
+        Status::Error,
+        lost.join("; "),
+        "kb.ingest(kb_id, 'replace') makes a new table and embeds the documents again.",
+    ))
+}
+
+/// Transactions that an index build waits for: CREATE INDEX CONCURRENTLY ends after every transaction that was open when it began.
+fn indexes() -> Result<Finding> {
+    let name = "indexes";
+    let waits = as_owner(server_catalogs::index_builds_that_wait)?;
+    if waits.is_empty() {
+        return Ok(finding(name, Status::Ok, "no index build waits for a transaction".into(), ""));
+    }
+    let waits: Vec<String> = waits
+        .into_iter()
+        .map(|wait| match wait.seconds {
+            Some(seconds) => format!("process {}, whose transaction is open for {seconds} s", wait.pid),
+            None => format!("process {}", wait.pid),
+        })
+        .collect();
+    Ok(finding(
+        name,
+        Status::Warning,
+        format!("an index build waits for {}", waits.join(" and for ")),
+        "End that transaction, or SELECT pg_terminate_backend(pid). Until then what has no index is compared one by one.",
+    ))
+}
+
+/// Indexes that miss too much, as it was last measured.
+fn recall() -> Result<Finding> {
+    let name = "recall";
+    Ok(match poor_indexes()? {
+        None => finding(name, Status::Ok, "no index was measured to miss much".into(), ""),
+        Some((detail, hint)) => finding(name, Status::Warning, detail, &hint),
+    })
+}
+
+/// Rights on kb's objects that kb did not give.
+fn rights() -> Result<Finding> {
+    let name = "grants";
+    let of_others = as_owner(grants::of_others)?;
+    if of_others.is_empty() {
+        return Ok(finding(
+            name,
+            Status::Ok,
+            "nobody has a right on kb's objects that kb did not give".into(),
+            "",
+        ));
+    }
+    let rights: Vec<String> = of_others
+        .into_iter()
+        .map(|(grantee, first, more)| match more {
+            0 => format!("{grantee}: {first}"),
+            more => format!("{grantee}: {first}, and {more} more"),
+        })
+        .collect();
+    Ok(finding(
+        name,
+        Status::Warning,
+        format!("rights on kb's objects that kb did not give: {}", rights.join("; ")),
+        "Take back what is not meant to be (REVOKE): whoever may write kb's tables reads and changes what every tenant has.",
+    ))
+}
+
+fn worker() -> Result<Finding> {
+    if report::in_recovery() {
+        return Ok(finding("worker", Status::Ok, "this is a standby: queries only".into(), ""));
+    }
+    let running = presence(&wake::worker_name(background::my_database()));
+    let waiting = queue::any_visible()?;
+    Ok(match (running, waiting) {
+        (Presence::Running(pid), _) => finding("worker", Status::Ok, format!("running as process {pid}"), ""),
+        (Presence::Absent, false) => finding("worker", Status::Ok, "not running, nothing waits".into(), ""),
+        (Presence::Absent, true) => {
+            if wake::slots_are_short() {
+                finding(
+                    "worker",
+                    Status::Warning,
+                    "documents wait for a background worker slot; databases are served in turn".into(),
+                    "Raise max_worker_processes (needs a restart) to serve more at a time.",
+                )
+            } else if wake::ensure_worker() {
+                finding(
+                    "worker",
+                    Status::Warning,
+                    "documents wait and no worker ran; it has been started".into(),
+                    "",
+                )
+            } else {
+                finding(
+                    "worker",
+                    Status::Error,
+                    "documents wait and no worker can be started".into(),
+                    "Raise max_worker_processes (needs a restart).",
+                )
+            }
+        }
+    })
+}
+
+/// Whether max_worker_processes has room for what kb may want at a time: also before a database has to wait.
+fn processes() -> Result<Finding> {
+    let name = "processes";
+    let others = as_owner(server_catalogs::background_demand)?;
+    let own = 1 + i64::from(background::preloaded()) + 2 * others.databases;
+    let (wanted, most) =
+        (own + others.parallel + others.replication, i64::from(background::most_processes()));
+    let detail = format!(
+        "{wanted} of max_worker_processes {most} may be wanted: {own} for kb in {} databases, {} to help build an index, {} for \
+         logical replication",
+        others.databases, others.parallel, others.replication
+    );
+    Ok(match wanted > most {
+        false => finding(name, Status::Ok, detail, ""),
+        true => finding(
+            name,
+            Status::Warning,
+            detail,
+            "Raise max_worker_processes (needs a restart), or databases will be served in turn.",
+        ),
+    })
+}
+
+fn models() -> Result<Finding> {
+    let mut missing = Vec::new();
+    let mut found = 0;
+    for embedder in embedders::local()? {
+        match ModelFiles::open(&settings::model_dir(), &embedder.model) {
+            Ok(_) => found += 1,
+            Err(error) => missing.push(format!("embedder \"{}\": {error}", embedder.id)),
+        }
+    }
+    for reranker in services::all(Object::Reranker)?.iter().filter(|row| row.provider == "local") {
+        match CrossEncoder::check(&settings::model_dir(), &reranker.model) {
+            Ok(_) => found += 1,
+            Err(error) => missing.push(format!("reranker \"{}\": {error}", reranker.id)),
+        }
+    }
+    Ok(if missing.is_empty() {
+        finding("models", Status::Ok, format!("files of {found} local models are there"), "")
+    } else {
+        finding(
+            "models",
+            Status::Warning,
+            missing.join("; "),
+            "Put the files under kb.model_dir, or use another embedder (hash needs none).",
+        )
+    })
+}

@@ -1,0 +1,4 @@
+//! What an operator has to know.
+
+mod api;
+mod health;

@@ -1,0 +1,192 @@
+//! Which jobs of kb.jobs may be worked on now. What is found here costs what is due, however many tenants and knowledge
+//! bases there are: nothing is looked for where no job waits, and every step is one descent of an index.
+
+use crate::jobs::sql::queue;
+use crate::jobs::sql::queue::Job;
+use crate::pg::setting;
+use crate::pg::spi::{self, Arg};
+use crate::sql::IN_ORDER;
+use kb_types::error::Result;
+use kb_types::states::Priority;
+use std::time::Duration;
+
+/// As the index kb.jobs_due has it.
+const DUE: &str = "j.priority = $1 AND j.leased_until IS NULL AND j.next_attempt_at IS NULL";
+
+/// Jobs that are made due at once, of those that were delayed or leased.
+const RETURNED: i64 = 1000;
+
+/// The jobs of one tenant in one knowledge base. The tenant is that of the documents.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Backlog {
+    pub tenant_id: String,
+    pub kb_no: i64,
+}
+
+/// Tenants that have a due job, in their order, from `after` on; None: from the first.
+pub fn tenants(priority: Priority, after: Option<&str>, limit: usize) -> Result<Vec<String>> {
+    // No text comes before ''.
+    let is_after = if after.is_some() { ">" } else { ">=" };
+    setting::with(IN_ORDER, || {
+        spi::write(
+            &format!(
+                "WITH RECURSIVE t AS (
+                     (SELECT j.tenant_id FROM kb.jobs j WHERE {DUE} AND j.tenant_id {is_after} $2
+                      ORDER BY j.tenant_id LIMIT 1)
+                     UNION ALL
+                     SELECT (SELECT j.tenant_id FROM kb.jobs j WHERE {DUE} AND j.tenant_id > t.tenant_id
+                             ORDER BY j.tenant_id LIMIT 1)
+                     FROM t WHERE t.tenant_id IS NOT NULL)
+                 SELECT t.tenant_id FROM t WHERE t.tenant_id IS NOT NULL LIMIT $3"
+            ),
+            &[Arg::Int(priority.number()), Arg::Text(after.unwrap_or("")), Arg::Long(limit as i64)],
+            |row| row.get(0),
+        )
+    })
+}
+
+/// The tenant of some job: where a worker begins, so that none is always the first.
+pub fn some_tenant() -> Result<Option<String>> {
+    setting::with(IN_ORDER, || {
+        spi::write_one(
+            "SELECT j.tenant_id FROM kb.jobs j WHERE j.job_no >= (
+                 SELECT b.first + pg_catalog.floor(pg_catalog.random() * (b.last - b.first))::bigint
+                 FROM (SELECT (SELECT k.job_no FROM kb.jobs k ORDER BY k.job_no LIMIT 1) AS first,
+                              (SELECT k.job_no FROM kb.jobs k ORDER BY k.job_no DESC LIMIT 1) AS last) b)
+             ORDER BY j.job_no LIMIT 1",
+            &[],
+            |row| row.get(0),
+        )
+    })
+}
+
+/// The next knowledge bases, at most `each` of each tenant, after the kb_no that is given with it: one of each tenant,
+/// then a second one of each. With the embedders of their builds.
+pub fn backlogs(
+    priority: Priority,
+    tenants: &[(String, i64)],
+    each: usize,
+) -> Result<Vec<(Backlog, Vec<String>)>> {
+    let (names, after): (Vec<String>, Vec<i64>) = tenants.iter().cloned().unzip();
+    setting::with(IN_ORDER, || {
+        spi::write(
+            &format!(
+                "SELECT s.tenant_id, k.kb_no, (SELECT coalesce(pg_catalog.array_agg(b.embedder), '{{}}')
+                     FROM kb.builds b WHERE b.kb_no = k.kb_no AND b.state <> 'old')
+                 FROM unnest($2::text[], $3::bigint[]) WITH ORDINALITY AS s (tenant_id, after, place)
+                 CROSS JOIN LATERAL (
+                     WITH RECURSIVE k AS (
+                         (SELECT j.kb_no, 1 AS round FROM kb.jobs j
+                          WHERE {DUE} AND j.tenant_id = s.tenant_id AND j.kb_no > s.after ORDER BY j.kb_no LIMIT 1)
+                         UNION ALL
+                         SELECT (SELECT j.kb_no FROM kb.jobs j
+                                 WHERE {DUE} AND j.tenant_id = s.tenant_id AND j.kb_no > k.kb_no
+                                 ORDER BY j.kb_no LIMIT 1), k.round + 1
+                         FROM k WHERE k.kb_no IS NOT NULL AND k.round < $4)
+                     SELECT k.kb_no, k.round FROM k WHERE k.kb_no IS NOT NULL) k
+                 ORDER BY k.round, s.place"
+            ),
+            &[
+                Arg::Int(priority.number()),
+                Arg::Texts(&names),
+                Arg::Longs(&after),
+                Arg::Int(i32::try_from(each).unwrap_or(i32::MAX)),
+            ],
+            |row| Ok((Backlog { tenant_id: row.get(0)?, kb_no: row.get(1)? }, row.get(2)?)),
+        )
+    })
+}
+
+/// Which jobs [`claim`] takes.
+#[derive(Debug, Default)]
+pub struct Wanted {
+    /// Jobs at most, in all and of one backlog.
+    pub limit: usize,
+    pub share: usize,
+    /// Embedders that are paused: a document that only waits for vectors of one is passed over.
+    pub paused: Vec<String>,
+    /// Embedders that are paused for one tenant, and the tenants.
+    pub paused_for: (Vec<String>, Vec<String>),
+}
+
+/// Takes due jobs of these backlogs, in their order; of each those after its job_no, in the order in which they came. No
+/// aggregate has an ORDER BY: from PostgreSQL 16 on all builds would be walked in that order.
+pub fn claim(
+    priority: Priority,
+    backlogs: &[(Backlog, i64)],
+    wanted: &Wanted,
+    lease: Duration,
+) -> Result<Vec<Job>> {
+    let mut columns = (Vec::new(), Vec::new(), Vec::new());
+    for (backlog, floor) in backlogs {
+        columns.0.push(backlog.tenant_id.clone());
+        columns.1.push(backlog.kb_no);
+        columns.2.push(*floor);
+    }
+    setting::with(IN_ORDER, || {
+        spi::write(
+            &format!(
+                "UPDATE kb.jobs j SET leased_until = now() + pg_catalog.make_interval(secs => $5), attempts = attempts + 1
+                 WHERE j.job_no = ANY (ARRAY(
+                     SELECT d.job_no
+                     FROM (SELECT u.tenant_id, u.kb_no, u.floor, (
+                               SELECT coalesce(pg_catalog.bool_or(p.is_paused) FILTER (WHERE b.state = 'next'),
+                                               pg_catalog.bool_or(p.is_paused))
+                               FROM kb.builds b
+                               CROSS JOIN LATERAL (
+                                   SELECT b.embedder = ANY ($8) OR (b.embedder, b.tenant_id) IN (
+                                       SELECT p.embedder, p.tenant
+                                       FROM unnest($9::text[], $10::text[]) AS p (embedder, tenant)) AS is_paused) p
+                               WHERE b.kb_no = u.kb_no AND b.state <> 'old') AS is_paused
+                           FROM unnest($2::text[], $3::bigint[], $4::bigint[]) WITH ORDINALITY
+                               AS u (tenant_id, kb_no, floor, place)
+                           ORDER BY u.place) u
+                     CROSS JOIN LATERAL (
+                         SELECT j.job_no FROM kb.jobs j
+                         WHERE {DUE} AND j.tenant_id = u.tenant_id AND j.kb_no = u.kb_no AND j.job_no > u.floor
+                           AND NOT (u.is_paused IS TRUE AND j.chunked IS NOT DISTINCT FROM j.generation)
+                         ORDER BY j.job_no LIMIT $6 FOR UPDATE SKIP LOCKED) d
+                     LIMIT $7))
+                 RETURNING {}",
+                queue::COLUMNS
+            ),
+            &[
+                Arg::Int(priority.number()),
+                Arg::Texts(&columns.0),
+                Arg::Longs(&columns.1),
+                Arg::Longs(&columns.2),
+                Arg::Double(lease.as_secs_f64()),
+                Arg::Long(wanted.share as i64),
+                Arg::Long(wanted.limit as i64),
+                Arg::Texts(&wanted.paused),
+                Arg::Texts(&wanted.paused_for.0),
+                Arg::Texts(&wanted.paused_for.1),
+            ],
+            queue::job,
+        )
+    })
+}
+
+/// Makes delayed jobs due whose time has come; not the ones that a transaction has locked.
+pub fn return_delayed() -> Result<()> {
+    return_by("next_attempt_at")
+}
+
+/// Ends leases that are over: of jobs that the worker could not renew because a transaction had locked them.
+pub fn return_expired() -> Result<()> {
+    return_by("leased_until")
+}
+
+fn return_by(column: &str) -> Result<()> {
+    setting::with(IN_ORDER, || {
+        spi::execute(
+            &format!(
+                "UPDATE kb.jobs SET {column} = NULL WHERE job_no = ANY (ARRAY(
+                     SELECT j.job_no FROM kb.jobs j WHERE j.{column} <= now()
+                     ORDER BY j.{column} LIMIT $1 FOR UPDATE SKIP LOCKED))"
+            ),
+            &[Arg::Long(RETURNED)],
+        )
+    })?;
+    Ok(())
+}

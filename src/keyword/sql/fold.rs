@@ -1,0 +1,152 @@
+//! Folding: chunks that came and went become a segment.
+
+use super::segments::{Owner, Writer};
+use crate::pg::setting;
+use crate::pg::spi::{self, Arg};
+use crate::sql::BY_INDEX_UNPLANNED;
+use foldhash::HashMap;
+use kb_search::bm25::Builder;
+use kb_types::error::Result;
+use uuid::Uuid;
+
+/// Chunks that are folded at once, about; with those that say that the same ones went, up to twice as many.
+const AT_ONCE: usize = 20_000;
+
+/// A chunk of a row of kb.bm25_pending that was taken out.
+struct Taken {
+    chunk_id: Uuid,
+    /// Of a chunk that went.
+    went: Option<Vec<u8>>,
+    /// Of a chunk that came and is there.
+    came: Option<Vec<u8>>,
+}
+
+/// Chunks of builds and tenants that wait to be folded and have numbers above `after`: how many, and the last number.
+pub fn waiting(after: i64) -> Result<Vec<(i64, String, i64, i64)>> {
+    spi::write(
+        "SELECT build_no, tenant_id, pg_catalog.sum(pg_catalog.cardinality(chunk_ids)), max(pending_no)
+         FROM kb.bm25_pending WHERE pending_no > $1 GROUP BY build_no, tenant_id",
+        &[Arg::Long(after)],
+        |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)),
+    )
+}
+
+/// Deletes what waits of builds that are gone. Not with the knowledge base: the worker may just be folding it, and a
+/// transaction that drops one waits for nobody.
+pub fn delete_of_gone() -> Result<()> {
+    let sql = "DELETE FROM kb.bm25_pending p
+               WHERE NOT EXISTS (SELECT FROM kb.builds b WHERE b.build_no = p.build_no)";
+    spi::execute(sql, &[])?;
+    Ok(())
+}
+
+/// Whose chunks those of a build and tenant are; None: the build is gone or old, and so are its rows by this.
+pub fn owner(build_no: i64, tenant_id: &str) -> Result<Option<Owner>> {
+    let kb_no = spi::write_one(
+        "SELECT kb_no FROM kb.builds WHERE build_no = $1 AND state <> 'old'",
+        &[Arg::Long(build_no)],
+        |row| row.get::<i64>(0),
+    )?;
+    if kb_no.is_none() {
+        let arguments = [Arg::Long(build_no)];
+        spi::execute("DELETE FROM kb.bm25_pending WHERE build_no = $1", &arguments)?;
+    }
+    Ok(kb_no.map(|kb_no| Owner { build_no, kb_no, tenant_id: tenant_id.into() }))
+}
+
+/// Folds chunks that wait into a segment, the oldest first; whether others are left.
+pub fn fold(owner: &Owner) -> Result<bool> {
+    let taken = take(owner)?;
+    let is_full = taken.len() >= AT_ONCE;
+    let (came, went) = net(taken);
+    if came.is_empty() && went.is_empty() {
+        return Ok(is_full);
+    }
+    let mut builder = Builder::new();
+    for (_, terms) in &came {
+        builder.add_chunk(terms)?;
+    }
+    for (_, terms) in &went {
+        builder.add_tombstone(terms)?;
+    }
+    let ids = |of: &[(Uuid, Vec<u8>)]| of.iter().map(|(id, _)| *id).collect::<Vec<_>>();
+    let mut writer = Writer::begin(owner, None, &ids(&came), &ids(&went))?;
+    let totals = builder.finish(|page| writer.write(page))?;
+    writer.finish(totals)?;
+    Ok(is_full)
+}
+
+/// Takes chunks out, in the order of time, with the words of those that are there. One that came last and is not there has a later row
+/// that says that it went; that one is taken, too.
+fn take(owner: &Owner) -> Result<Vec<Taken>> {
+    let (build_no, tenant_id) = (Arg::Long(owner.build_no), Arg::Text(&owner.tenant_id));
+    let last = format!(
+        "SELECT max(c.pending_no) FROM (
+             SELECT w.pending_no, pg_catalog.sum(w.chunks) OVER (ORDER BY w.pending_no) - w.chunks AS chunks_before
+             FROM (SELECT pending_no, pg_catalog.cardinality(chunk_ids) AS chunks FROM kb.bm25_pending
+                   WHERE build_no = $1 AND tenant_id = $2 ORDER BY pending_no LIMIT {AT_ONCE}) w) c
+         WHERE c.chunks_before < {AT_ONCE}"
+    );
+    let last = spi::write_one(&last, &[build_no, tenant_id], |row| row.opt::<i64>(0))?.flatten();
+    let Some(last) = last else { return Ok(Vec::new()) };
+    // Chunks are looked up one by one, whatever statistics say: where these are older than the build, it seems to have none, and a join
+    // would go through all of them for each.
+    let sql = "WITH taken AS (
+             DELETE FROM kb.bm25_pending p WHERE p.build_no = $1 AND p.tenant_id = $2 AND p.pending_no <= $3
+             RETURNING p.pending_no, p.chunk_ids, p.terms)
+         SELECT u.chunk_id, t.terms, CASE WHEN t.terms IS NULL THEN (
+             SELECT c.terms FROM kb.chunks c WHERE c.build_no = $1 AND c.chunk_id = u.chunk_id) END
+         FROM taken t CROSS JOIN LATERAL pg_catalog.unnest(t.chunk_ids) WITH ORDINALITY AS u (chunk_id, n)
+         ORDER BY t.pending_no, u.n";
+    let row = |row: &spi::Row| Ok(Taken { chunk_id: row.uuid(0)?, went: row.opt(1)?, came: row.opt(2)? });
+    let arguments = [build_no, tenant_id, Arg::Long(last)];
+    let mut taken = setting::with(BY_INDEX_UNPLANNED, || spi::write(sql, &arguments, row))?;
+    let gone = gone(&taken);
+    if !gone.is_empty() {
+        // IS TRUE: as a condition of its own, which is hashed, whatever plans of joins are enabled.
+        let went = spi::write(
+            "DELETE FROM kb.bm25_pending p WHERE p.pending_no = ANY (ARRAY(
+                 SELECT min(w.pending_no) FROM kb.bm25_pending w
+                 WHERE w.build_no = $1 AND w.tenant_id = $2 AND w.pending_no > $3 AND w.terms IS NOT NULL
+                   AND (w.chunk_ids[1] IN (SELECT pg_catalog.unnest($4::uuid[]))) IS TRUE
+                 GROUP BY w.chunk_ids[1]))
+             RETURNING p.chunk_ids[1], p.terms",
+            &[build_no, tenant_id, Arg::Long(last), Arg::Uuids(&gone)],
+            |row| Ok(Taken { chunk_id: row.uuid(0)?, went: row.opt(1)?, came: None }),
+        )?;
+        taken.extend(went);
+    }
+    Ok(taken)
+}
+
+/// The chunks that came last and are not there.
+fn gone(taken: &[Taken]) -> Vec<Uuid> {
+    let last: HashMap<Uuid, &Taken> = taken.iter().map(|taken| (taken.chunk_id, taken)).collect();
+    let is_gone = |taken: &&&Taken| taken.went.is_none() && taken.came.is_none();
+    last.values().filter(is_gone).map(|taken| taken.chunk_id).collect()
+}
+
+/// A chunk with its words.
+type Words = (Uuid, Vec<u8>);
+
+/// What remains where a chunk came and went, or went and came again with the same text, which has the same id: chunks that
+/// came, in their order, and chunks that older segments have and that went.
+fn net(taken: Vec<Taken>) -> (Vec<Words>, Vec<Words>) {
+    let mut sums: HashMap<Uuid, i64> = HashMap::default();
+    for row in &taken {
+        *sums.entry(row.chunk_id).or_default() += if row.went.is_some() { -1 } else { 1 };
+    }
+    let (mut came, mut went) = (Vec::new(), Vec::new());
+    for Taken { chunk_id, went: gone, came: here } in taken {
+        let sum = sums.get(&chunk_id).copied().unwrap_or_default();
+        // Each chunk once.
+        let (list, words) = if sum > 0 { (&mut came, here) } else { (&mut went, gone) };
+        if sum != 0
+            && let Some(words) = words
+        {
+            list.push((chunk_id, words));
+            sums.remove(&chunk_id);
+        }
+    }
+    (came, went)
+}

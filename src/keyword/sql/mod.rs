@@ -1,0 +1,13 @@
+//! The tables of keyword search: kb.bm25_segments, bm25_terms, bm25_chunks, bm25_pending.
+
+pub mod fold;
+mod known_words;
+pub mod merge;
+pub mod read;
+mod segments;
+pub mod words;
+
+pub use segments::Owner;
+
+/// Ids to a row of kb.bm25_chunks: 4 kB.
+const IDS_PER_PART: usize = 256;

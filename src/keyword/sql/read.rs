@@ -1,0 +1,129 @@
+//! What keyword search reads: statistics, pages of words, chunks that wait, ids of chunks. As the owner, of one build, and only
+//! what tenants have that the caller may read.
+
+use super::IDS_PER_PART;
+use super::segments::ids_of;
+use crate::pg::role::as_owner;
+use crate::pg::setting;
+use crate::pg::spi::{self, Arg};
+use crate::sql::BY_INDEX;
+use kb_search::bm25::Totals;
+use kb_types::error::{Error, Result};
+use std::collections::BTreeMap;
+use uuid::Uuid;
+
+/// Tenants whose chunks in a knowledge base the caller may read: as the policies of kb.chunks have it.
+pub fn readable_tenants(kb_no: i64) -> Result<Vec<String>> {
+    spi::read(
+        "SELECT pg_catalog.unnest(kb.visible_tenants())
+         UNION SELECT s.owner_id FROM kb.shares s WHERE s.kb_no = $1 AND s.tenant_id = kb.current_tenant()",
+        &[Arg::Long(kb_no)],
+        |row| row.get(0),
+    )
+}
+
+/// A segment, and what it adds to the statistics.
+pub struct Segment {
+    pub segment_no: i64,
+    pub totals: Totals,
+}
+
+pub fn segments(build_no: i64, tenants: &[String]) -> Result<Vec<Segment>> {
+    let sql = "SELECT segment_no, (came - went)::bigint, sum_length FROM kb.bm25_segments
+               WHERE build_no = $1 AND tenant_id = ANY ($2) ORDER BY segment_no";
+    let row = |row: &spi::Row| {
+        let totals = Totals { chunks: row.get(1)?, sum_length: row.get(2)? };
+        Ok(Segment { segment_no: row.get(0)?, totals })
+    };
+    as_owner(|| spi::read(sql, &[Arg::Long(build_no), Arg::Texts(tenants)], row))
+}
+
+/// A chunk that waits to be folded.
+pub enum Pending {
+    /// It is there, and has these words.
+    Came(Uuid, Vec<u8>),
+    /// It is gone, and had these words; a segment has it, or it came and went while it waited.
+    Went(Uuid, Vec<u8>),
+    /// It came, and is gone again; it is also among those that went.
+    CameAndWent(Uuid),
+}
+
+pub fn pending(build_no: i64, tenants: &[String]) -> Result<Vec<Pending>> {
+    let sql = "SELECT u.chunk_id, p.terms, c.terms FROM kb.bm25_pending p
+               CROSS JOIN LATERAL pg_catalog.unnest(p.chunk_ids) WITH ORDINALITY AS u (chunk_id, n)
+               LEFT JOIN kb.chunks c ON p.terms IS NULL AND c.build_no = p.build_no AND c.chunk_id = u.chunk_id
+               WHERE p.build_no = $1 AND p.tenant_id = ANY ($2) ORDER BY p.pending_no, u.n";
+    let row = |row: &spi::Row| {
+        let (chunk_id, went, here) = (row.uuid(0)?, row.opt(1)?, row.opt(2)?);
+        Ok(match (went, here) {
+            (Some(words), _) => Pending::Went(chunk_id, words),
+            (None, Some(words)) => Pending::Came(chunk_id, words),
+            (None, None) => Pending::CameAndWent(chunk_id),
+        })
+    };
+    as_owner(|| by_index(|| spi::read(sql, &[Arg::Long(build_no), Arg::Texts(tenants)], row)))
+}
+
+/// The pages in which segments have terms: for each segment and in it for each term, as bm25::find takes them.
+pub fn pages(segment_nos: &[i64], terms: &[Vec<u8>]) -> Result<Vec<Vec<Vec<Vec<u8>>>>> {
+    let mut found = vec![vec![Vec::new(); terms.len()]; segment_nos.len()];
+    let sql = "SELECT s.n::integer, t.n::integer, p.is_own, p.page
+               FROM pg_catalog.unnest($1::bigint[]) WITH ORDINALITY AS s (segment_no, n),
+                    pg_catalog.unnest($2::bytea[]) WITH ORDINALITY AS t (term, n),
+                    LATERAL (
+                        (SELECT true AS is_own, o.page_no, o.page FROM kb.bm25_terms o
+                         WHERE o.segment_no = s.segment_no AND o.first_term = t.term)
+                        UNION ALL
+                        (SELECT false, b.page_no, b.page FROM kb.bm25_terms b
+                         WHERE b.segment_no = s.segment_no AND b.first_term < t.term
+                         ORDER BY b.first_term DESC, b.page_no DESC LIMIT 1)) p
+               ORDER BY s.n, t.n, p.is_own DESC, p.page_no";
+    let arguments = [Arg::Longs(segment_nos), Arg::BytesArray(terms)];
+    let place = |row: &spi::Row| {
+        let (segment, term) = (row.get::<i32>(0)? as usize - 1, row.get::<i32>(1)? as usize - 1);
+        let pages: &mut Vec<Vec<u8>> = &mut found[segment][term];
+        // The page before is of interest only where none begins with the term.
+        if row.get::<bool>(2)? || pages.is_empty() {
+            pages.push(row.get(3)?);
+        }
+        Ok(())
+    };
+    as_owner(|| by_index(|| spi::read(sql, &arguments, place)))?;
+    Ok(found)
+}
+
+/// The ids of chunks, each given as the segment's number and its own number in it; in their order.
+pub fn chunk_ids(chunks: &[(i64, u32)]) -> Result<Vec<Uuid>> {
+    let mut parts: BTreeMap<(i64, i32), Vec<u8>> = BTreeMap::new();
+    let part = |&(segment_no, number): &(i64, u32)| (segment_no, (number as usize / IDS_PER_PART) as i32);
+    for chunk in chunks {
+        parts.entry(part(chunk)).or_default();
+    }
+    let (segment_nos, numbers): (Vec<i64>, Vec<i32>) = parts.keys().copied().unzip();
+    let sql = "SELECT c.segment_no, c.part, c.chunk_ids
+               FROM unnest($1::bigint[], $2::integer[]) AS u (segment_no, part)
+               JOIN kb.bm25_chunks c ON c.segment_no = u.segment_no AND c.part = u.part AND NOT c.is_gone";
+    let arguments = [Arg::Longs(&segment_nos), Arg::Ints(&numbers)];
+    let place = |row: &spi::Row| {
+        parts.insert((row.get(0)?, row.get(1)?), row.get(2)?);
+        Ok(())
+    };
+    as_owner(|| by_index(|| spi::read(sql, &arguments, place)))?;
+    let id = |chunk: &(i64, u32)| {
+        let ids = parts.get(&part(chunk)).map(Vec::as_slice).unwrap_or_default();
+        let missing = || Error::Internal(format!("segment {} has no chunk {}", chunk.0, chunk.1));
+        ids_of(ids).nth(chunk.1 as usize % IDS_PER_PART).ok_or_else(missing)
+    };
+    chunks.iter().map(id).collect()
+}
+
+/// The words of chunks.
+pub fn terms(build_no: i64, chunk_ids: &[Uuid]) -> Result<Vec<(Uuid, Vec<u8>)>> {
+    let sql = "SELECT c.chunk_id, c.terms FROM kb.chunks c WHERE c.build_no = $1 AND c.chunk_id = ANY ($2)";
+    let arguments = [Arg::Long(build_no), Arg::Uuids(chunk_ids)];
+    as_owner(|| spi::read(sql, &arguments, |row| Ok((row.uuid(0)?, row.get(1)?))))
+}
+
+fn by_index<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    setting::with(BY_INDEX, work)
+}

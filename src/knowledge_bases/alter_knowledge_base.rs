@@ -1,0 +1,98 @@
+//! kb.alter_knowledge_base.
+
+use crate::builds::knowledge_bases;
+use crate::builds::knowledge_bases::KnowledgeBase;
+use crate::documents::stored;
+use crate::knowledge_bases::build_lifecycle;
+use crate::knowledge_bases::knowledge_base_settings;
+use crate::knowledge_bases::knowledge_base_settings::WantedKnowledgeBase;
+use crate::models::embedders;
+use crate::pg::role::as_owner;
+use crate::pg::{report, txn, wake};
+use crate::settings;
+use crate::tenants::quota;
+use kb_text::chunking::Chunking;
+use kb_text::chunking::DEFAULT_OVERLAP;
+use kb_text::tokenizer::max_content_tokens;
+use kb_types::error::Result;
+use kb_types::states::BuildState;
+use serde_json::{Value, json};
+
+/// Replaces the settings that are given, objects as a whole. Retrieval, description and metadata take effect at once;
+/// embedder, chunking and preprocess with the next kb.ingest, or at once while there are no documents.
+pub fn alter_knowledge_base(id: &str, wanted: WantedKnowledgeBase) -> Result<()> {
+    let own = knowledge_bases::get_own(id)?;
+    // One after the other: the second changes what the first has made of it.
+    let before = as_owner(|| knowledge_bases::lock(&own))?;
+    let wanted = WantedKnowledgeBase {
+        chunking: match (wanted.chunking, &wanted.embedder) {
+            (Some(chunking), _) => Some(chunking),
+            (None, Some(embedder)) => Some(fitted(&before.chunking, embedder)?),
+            (None, None) => Some(before.chunking.clone()),
+        },
+        embedder: Some(wanted.embedder.unwrap_or_else(|| before.embedder.clone())),
+        vector_db: before.vector_db.clone(),
+        description: wanted.description.or_else(|| before.description.clone()),
+        preprocess: Some(wanted.preprocess.unwrap_or_else(|| before.preprocess.to_json())),
+        retrieval: Some(wanted.retrieval.unwrap_or_else(|| before.retrieval.to_json())),
+        metadata: Some(wanted.metadata.unwrap_or_else(|| before.metadata.clone())),
+    };
+    let mut after = knowledge_base_settings::check(id, before.tenant_id.clone(), wanted)?;
+    after.kb_no = before.kb_no;
+    let remade = (&after.embedder, &after.chunking, &after.preprocess)
+        != (&before.embedder, &before.chunking, &before.preprocess);
+    let stays = as_owner(|| {
+        quota::within(&after.tenant_id, || {
+            let stays = remade && !remake_if_empty(&after)?;
+            knowledge_bases::update(&after)?;
+            Ok(stays)
+        })
+    })?;
+    if stays {
+        report::notice(&format!(
+            "documents of knowledge base \"{id}\" stay as they are until SELECT kb.ingest('{}');",
+            id.replace('\'', "''")
+        ));
+    }
+    Ok(())
+}
+
+/// Makes the live build again, under new settings, if the knowledge base has no documents; whether it did.
+fn remake_if_empty(kb: &KnowledgeBase) -> Result<bool> {
+    // As it is now, even in a transaction that began earlier.
+    let is_empty = || txn::with_latest_snapshot(|| Ok(!stored::any(kb.kb_no)?));
+    if !is_empty()? {
+        return Ok(false);
+    }
+    // No document comes before this is over: the worker would put it into the build that goes.
+    knowledge_bases::lock_with_documents(kb)?;
+    if !is_empty()? {
+        return Ok(false);
+    }
+    build_lifecycle::sweep(&build_lifecycle::only_live(kb)?)?;
+    // The worker drops its table.
+    wake::at_commit(0);
+    build_lifecycle::create(kb, BuildState::Live, None)?;
+    Ok(true)
+}
+
+/// The present chunking, with a size that a new embedder's model can read; a NOTICE reports a change.
+fn fitted(chunking: &Value, embedder: &str) -> Result<Value> {
+    let mut fitted = Chunking::repaired(chunking);
+    let Some(embedder) = embedders::find(embedder)? else { return Ok(fitted) };
+    let most = max_content_tokens(&embedder, &settings::model_dir())?;
+    let beside = Chunking::stored(&fitted).map_or(0, |chunking| chunking.context_tokens());
+    let Some(limit) = most.map(|most| most.saturating_sub(beside).max(1)) else { return Ok(fitted) };
+    let own_tokens = chunking["unit"] == "tokens" && chunking["tokenizer"].is_null();
+    if own_tokens && chunking["size"].as_u64().is_some_and(|size| size > limit as u64) {
+        fitted["size"] = json!(limit);
+        if chunking["overlap"] != 0 {
+            fitted["overlap"] = json!((limit as f64 * DEFAULT_OVERLAP) as u64);
+        }
+        report::notice(&format!(
+            "chunking size is now {limit} tokens, which is what embedder \"{}\" reads",
+            embedder.id
+        ));
+    }
+    Ok(fitted)
+}

@@ -1,0 +1,89 @@
+//! kb.index_metadata and kb.unindex_metadata.
+
+use crate::builds::knowledge_bases;
+use crate::builds::knowledge_bases::KnowledgeBase;
+use crate::filters::metadata_indexes;
+use crate::filters::metadata_indexes::{MOST, MetadataIndex};
+use crate::pg::role::as_owner;
+use crate::pg::wake;
+use crate::tenants::quota;
+use kb_types::error::{Error, Result};
+use kb_types::filter::{IndexType, Key};
+use kb_types::quota::Thing;
+
+/// Bytes of a key at most.
+const LONGEST_KEY: usize = 200;
+
+/// Has values of a key of metadata indexed. False: they were.
+pub fn index_metadata(kb_id: &str, key: &str, index_type: &str) -> Result<bool> {
+    let kb = knowledge_bases::get_own(kb_id)?;
+    let index = MetadataIndex { key: metadata_key(&kb, key)?, index_type: parse(index_type)? };
+    as_owner(|| {
+        if !metadata_indexes::is_wanted_by(&kb.tenant_id, &index)? {
+            quota::check(&kb.tenant_id, Thing::MetadataIndexes)?;
+        }
+        if !metadata_indexes::is_wanted(&index)? {
+            // So many at most, also where several sessions index at once.
+            metadata_indexes::lock()?;
+            if !metadata_indexes::is_wanted(&index)? && metadata_indexes::count()? >= MOST {
+                return Err(Error::State {
+                    problem: format!("there are {MOST} indexes on keys of metadata already, and no more are made"),
+                    hint: "Each slows down every write of a document. End those that are not needed (kb.unindex_metadata)."
+                        .into(),
+                });
+            }
+        }
+        let is_new = metadata_indexes::put(kb.kb_no, &kb.tenant_id, &index)?;
+        if is_new {
+            wake::at_commit(0);
+        }
+        Ok(is_new)
+    })
+}
+
+/// Ends that, for one type or all of them; how many there were.
+pub fn unindex_metadata(kb_id: &str, key: &str, index_type: Option<&str>) -> Result<i64> {
+    let kb = knowledge_bases::get_own(kb_id)?;
+    let (key, index_type) = (named(key)?, index_type.map(parse).transpose()?);
+    as_owner(|| {
+        let deleted = metadata_indexes::delete(kb.kb_no, &key, index_type)?;
+        if deleted > 0 {
+            wake::at_commit(0);
+        }
+        Ok(deleted)
+    })
+}
+
+fn parse(index_type: &str) -> Result<IndexType> {
+    IndexType::parse(index_type).ok_or_else(|| Error::Argument {
+        argument: "type",
+        problem: format!("\"{index_type}\" is not one of text, number, timestamp"),
+    })
+}
+
+/// The key, one that may be indexed.
+fn metadata_key(kb: &KnowledgeBase, name: &str) -> Result<String> {
+    let key = named(name)?;
+    let problem = match key.len() {
+        length if length > LONGEST_KEY => {
+            Some(format!("it has {length} bytes; at most {LONGEST_KEY} are taken"))
+        }
+        _ => kb.retrieval.key_problem([key.as_str()]),
+    };
+    match problem {
+        None => Ok(key),
+        Some(problem) => Err(Error::Argument { argument: "key", problem }),
+    }
+}
+
+/// The key of metadata of this name, as a filter names it.
+fn named(name: &str) -> Result<String> {
+    let problem = match Key::parse(name) {
+        Ok(Key::Metadata(key)) => return Ok(key),
+        Ok(Key::Field(field)) => {
+            format!("{} is a field of documents, not a key of their metadata", field.name())
+        }
+        Err(problem) => problem,
+    };
+    Err(Error::Argument { argument: "key", problem })
+}

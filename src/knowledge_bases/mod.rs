@@ -1,0 +1,18 @@
+//! The life of a knowledge base: made, altered, moved, shared, built anew, dropped.
+
+pub mod alter_knowledge_base;
+mod api;
+pub mod build_lifecycle;
+mod create_knowledge_base;
+mod drop_knowledge_base;
+mod estimate_ingest;
+mod index_metadata;
+mod ingest;
+pub mod knowledge_base_settings;
+mod money_api;
+mod move_knowledge_base;
+mod runs_api;
+mod share;
+mod share_api;
+mod sql;
+mod wait;

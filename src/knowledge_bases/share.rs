@@ -1,0 +1,58 @@
+//! kb.share, kb.unshare and kb.refuse_share.
+
+use crate::builds::knowledge_bases;
+use crate::pg::role::as_owner;
+use crate::tenants::quota;
+use crate::tenants::{bindings, shares};
+use kb_types::error::{Error, Result};
+use kb_types::id;
+use kb_types::tenancy::SHARED;
+
+/// Lets another tenant read a knowledge base of the caller's tenant. False: it could.
+pub fn share(kb_id: &str, tenant: &str) -> Result<bool> {
+    let kb = knowledge_bases::get_own(kb_id)?;
+    let refused = |problem: String| Err(Error::Argument { argument: "tenant", problem });
+    if let Some(problem) = id::tenant_problem(tenant) {
+        return refused(problem);
+    }
+    if tenant == "*" {
+        return Err(Error::State {
+            problem: "a knowledge base is shared with one tenant at a time, and \"*\" is none".into(),
+            hint: format!(
+                "Every tenant reads what tenant \"{SHARED}\" has: make it there (SET kb.tenant = '{SHARED}'), or have kb_admin move it (kb.move_knowledge_base)."
+            ),
+        });
+    }
+    if tenant == kb.tenant_id {
+        return refused(format!("knowledge base \"{kb_id}\" is its own"));
+    }
+    if kb.tenant_id == SHARED {
+        return refused(format!("every tenant reads what tenant \"{SHARED}\" has"));
+    }
+    if tenant == SHARED {
+        return refused(format!(
+            "no tenant's rows are read as \"{SHARED}\"; what is for all, it puts itself"
+        ));
+    }
+    as_owner(|| quota::within(&kb.tenant_id, || shares::put(kb.kb_no, &kb.tenant_id, tenant)))
+}
+
+/// Ends that; false: it was not shared with this tenant.
+pub fn unshare(kb_id: &str, tenant: &str) -> Result<bool> {
+    let kb = knowledge_bases::get_own(kb_id)?;
+    as_owner(|| shares::delete(kb.kb_no, tenant))
+}
+
+/// Ends a share of another tenant with the caller's. False: there is none of this id and owner.
+pub fn refuse_share(kb_id: &str, owner: &str) -> Result<bool> {
+    let tenant = bindings::current()?;
+    if owner == SHARED {
+        return Err(Error::Argument {
+            argument: "owner",
+            problem: format!(
+                "every tenant reads what tenant \"{SHARED}\" has; nothing of it is shared with one"
+            ),
+        });
+    }
+    as_owner(|| shares::refuse(kb_id, owner, &tenant))
+}

@@ -1,0 +1,3 @@
+//! The SQL of this room, a file per table.
+
+pub mod moves;

@@ -1,0 +1,200 @@
+//! The candidates of a question, by meaning, by words or both, and of other words of it: more as long as more are wanted.
+
+use super::question_vector::{beginning, embed};
+use crate::pg::report;
+use crate::query::dense::{ByMeaning, similarities};
+use crate::query::keyword::ByWords;
+use crate::query::rewording::{Reworded, reworded};
+use crate::query::sql::search;
+use crate::query::sql::search::Target;
+use kb_search::journal::Journal;
+use kb_search::request::AnswerBounds;
+use kb_search::{dedupe, diversity, fuse, transform};
+use kb_types::error::{Error, Result};
+use kb_types::syntax::Syntax;
+use kb_types::{Candidate, Filter, Kind, Mode};
+use serde_json::json;
+
+/// Where candidates are looked for.
+#[derive(Clone, Copy)]
+pub struct Search<'a> {
+    pub target: &'a Target,
+    pub filter: Option<&'a Filter>,
+    pub journal: &'a Journal,
+}
+
+/// A question, which can be asked for more: by meaning, by words, or both.
+pub struct Legs<'a> {
+    search: Search<'a>,
+    by_meaning: Option<(&'a [f32], ByMeaning<'a>)>,
+    by_words: Option<ByWords<'a>>,
+}
+
+impl Legs<'_> {
+    /// How many words of a long question are not looked for.
+    pub fn words_left_out(&self) -> usize {
+        self.by_words.as_ref().map_or(0, |by_words| by_words.left_out)
+    }
+
+    /// Candidates, best first.
+    pub fn find(&mut self, bounds: &AnswerBounds) -> Result<Vec<Candidate>> {
+        match (&self.by_meaning, &self.by_words) {
+            (Some(_), Some(_)) => self.find_both(bounds),
+            (Some(_), None) => Ok(fuse::of_one(self.by_meaning(bounds)?)),
+            _ => Ok(fuse::of_one(self.by_words(bounds)?)),
+        }
+    }
+
+    /// Candidates enough that the rows asked for stay of them.
+    pub fn find_diverse(&mut self, bounds: &AnswerBounds) -> Result<Vec<Candidate>> {
+        let Search { target, journal, .. } = self.search;
+        let diversity = &target.retrieval.diversity;
+        let find = |bounds: &AnswerBounds| {
+            let mut found = self.find(bounds)?;
+            if diversity.collapse.is_some() {
+                add_rows(target, &mut found, journal)?;
+            }
+            Ok(found)
+        };
+        diversity::recalled(diversity, bounds, find, &report::check_interrupts)
+    }
+
+    /// A leg's candidates may have one text twice: they are told apart when both are fused. Only where too few texts are left, each leg
+    /// looks for as many different ones.
+    fn find_both(&mut self, bounds: &AnswerBounds) -> Result<Vec<Candidate>> {
+        let Search { target, journal, .. } = self.search;
+        let top_k = bounds.top_k.max(target.retrieval.hybrid.candidates);
+        let mut side = AnswerBounds { top_k, dedupe: false, ..*bounds };
+        loop {
+            let (dense, keyword) = (self.by_meaning(&side)?, self.by_words(&side)?);
+            let repeat = |found: &[Candidate]| dedupe::count(found) < found.len();
+            let may_find_more = side.dedupe != bounds.dedupe && (repeat(&dense) || repeat(&keyword));
+            let fused = journal.time("fuse", || {
+                let mut fused = fuse::fuse(dense, keyword, bounds.dedupe, top_k, &target.retrieval.hybrid);
+                if let Some((vector, _)) = &self.by_meaning {
+                    compare(target, vector, bounds, &mut fused)?;
+                }
+                Ok::<_, Error>(fused)
+            })?;
+            let qualifies = |candidate: &&Candidate| candidate.score().is_none_or(|s| s >= bounds.min_score);
+            if !may_find_more || fused.iter().filter(qualifies).count() >= bounds.top_k {
+                journal.stage("fuse", &fused);
+                return Ok(fused);
+            }
+            side.dedupe = bounds.dedupe;
+        }
+    }
+
+    fn by_meaning(&mut self, bounds: &AnswerBounds) -> Result<Vec<Candidate>> {
+        let Some((_, leg)) = &mut self.by_meaning else { return Ok(Vec::new()) };
+        let journal = self.search.journal;
+        let found = journal.time("dense", || leg.find(bounds))?;
+        journal.stage("dense", &found);
+        Ok(found)
+    }
+
+    fn by_words(&mut self, bounds: &AnswerBounds) -> Result<Vec<Candidate>> {
+        let Some(leg) = &mut self.by_words else { return Ok(Vec::new()) };
+        let journal = self.search.journal;
+        let found = journal.time("keyword", || leg.find(bounds))?;
+        journal.stage("keyword", &found);
+        Ok(found)
+    }
+}
+
+/// Gives what has no similarity its own, where that can leave it out; what is in the answer gets it in any case.
+fn compare(
+    target: &Target,
+    vector: &[f32],
+    bounds: &AnswerBounds,
+    candidates: &mut [Candidate],
+) -> Result<()> {
+    match bounds.min_score > target.vector_db.metric.least_score() {
+        true => similarities(target, vector, candidates),
+        false => Ok(()),
+    }
+}
+
+/// Gives candidates their rows, with their texts.
+pub fn add_rows(target: &Target, candidates: &mut [Candidate], journal: &Journal) -> Result<()> {
+    let read = journal.time("rows", || search::add_rows(target, candidates))?;
+    journal.count("rows", "read", read);
+    Ok(())
+}
+
+impl<'a> Search<'a> {
+    /// A question's legs; without a vector it is asked by its words.
+    pub fn legs(&self, words: &str, vector: Option<&'a [f32]>) -> Result<Legs<'a>> {
+        let is_by_words = vector.is_none() || self.target.retrieval.mode == Mode::Hybrid;
+        let by_words =
+            || self.journal.time("keyword", || ByWords::new(self.target, words, self.filter, self.journal));
+        let by_words = is_by_words.then(by_words).transpose()?;
+        match vector {
+            Some(vector) => Ok(Legs { by_words, ..self.by_meaning(vector)? }),
+            None => Ok(Legs { search: *self, by_meaning: None, by_words }),
+        }
+    }
+
+    /// A question that is a vector.
+    pub fn by_meaning(&self, vector: &'a [f32]) -> Result<Legs<'a>> {
+        let by_meaning = ByMeaning::new(self.target, vector, self.filter, self.journal)?;
+        Ok(Legs { search: *self, by_meaning: Some((vector, by_meaning)), by_words: None })
+    }
+
+    /// The question's candidates and those for other words of it, as one list, and why some of these are not there.
+    pub fn find_reworded(
+        &self,
+        question: &str,
+        vector: Option<&[f32]>,
+        bounds: &AnswerBounds,
+        own: Vec<Candidate>,
+    ) -> Result<(Vec<Candidate>, Option<String>)> {
+        let Search { target, journal, .. } = *self;
+        let Reworded { questions, passage, mut problem } = journal
+            .time("transform", || reworded(&target.retrieval, target.kb_no, question, vector.is_some()));
+        journal.note("transform", "questions", || json!(questions));
+        journal.note("transform", "passage", || json!(passage));
+        // What they find is not what the question finds, and a model's quotation marks are text.
+        let closed = Journal::closed();
+        let mut plain = target.clone();
+        plain.retrieval.syntax = Some(Syntax::Plain);
+        let others = Search { target: &plain, journal: &closed, ..*self };
+        let mut lists = vec![own];
+        let mut embedded = |kind, texts: &[String]| match embed(target, kind, texts) {
+            Ok(vectors) => vectors.into_iter().map(Some).collect(),
+            // A model reads only so much, which a chat model does not know.
+            Err(Error::InputTooLong { .. }) => {
+                texts.iter().map(|text| beginning(target, kind, text)).collect()
+            }
+            Err(error) => {
+                problem = Some(error.to_string());
+                Vec::new()
+            }
+        };
+        match vector {
+            None => {
+                for words in &questions {
+                    lists.push(others.legs(words, None)?.find(bounds)?);
+                }
+            }
+            Some(_) => {
+                let vectors: Vec<Option<Vec<f32>>> = embedded(Kind::Query, &questions);
+                for (words, vector) in questions.iter().zip(vectors) {
+                    let Some(vector) = vector else { continue };
+                    lists.push(others.legs(words, Some(&vector))?.find(bounds)?);
+                }
+                for vector in embedded(Kind::Document, passage.as_slice()).into_iter().flatten() {
+                    lists.push(others.by_meaning(&vector)?.find(bounds)?);
+                }
+            }
+        }
+        if lists.len() == 1 {
+            return Ok((lists.swap_remove(0), problem));
+        }
+        let mut fused = transform::fuse(lists, bounds.dedupe, target.retrieval.hybrid.k);
+        if let Some(vector) = vector {
+            compare(target, vector, bounds, &mut fused)?;
+        }
+        Ok((fused, problem))
+    }
+}

@@ -1,0 +1,260 @@
+//! Candidates by similarity: the nearest vectors, of chunks that the caller may read.
+
+use super::gone::without_gone;
+use crate::builds::builds;
+use crate::pg::{latch, report, txn, wake};
+use crate::query::sql::filter_matches;
+use crate::query::sql::search;
+use crate::query::sql::search::Target;
+use crate::settings;
+use crate::vectors::{Scan, Search, Searched, VectorDb};
+use kb_search::ef_search;
+use kb_search::journal::Journal;
+use kb_search::plan;
+use kb_search::plan::{MOST_LISTED, Step};
+use kb_search::recall;
+use kb_search::recall::Vectors;
+use kb_search::request::AnswerBounds;
+use kb_types::error::{Error, Result};
+use kb_types::vector_db::{Forced, Kept, Scan as Way};
+use kb_types::{Candidate, Filter};
+use serde_json::json;
+use std::cell::{OnceCell, RefCell};
+use std::time::{Duration, Instant};
+use uuid::Uuid;
+
+/// A question by meaning, which can be asked for more.
+pub struct ByMeaning<'a> {
+    target: &'a Target,
+    nearest: recall::Nearest<'a, Question<'a>>,
+}
+
+impl<'a> ByMeaning<'a> {
+    /// The vector has the dimension of the knowledge base's.
+    pub fn new(
+        target: &'a Target,
+        vector: &'a [f32],
+        filter: Option<&'a Filter>,
+        journal: &'a Journal,
+    ) -> Result<ByMeaning<'a>> {
+        if !target.is_readable && !report::in_recovery() {
+            await_rights(&target.vector_db)?;
+        }
+        let question = Question::new(target, vector, filter);
+        if target.index_misses {
+            journal.note("dense", "index_misses", || json!(true));
+        }
+        Ok(ByMeaning { target, nearest: recall::Nearest::new(question, target.ef_search(), journal) })
+    }
+
+    /// The nearest chunks, best first. See [`recall::Nearest::find`].
+    pub fn find(&mut self, bounds: &AnswerBounds) -> Result<Vec<Candidate>> {
+        let found = self.nearest.find(bounds)?;
+        // Who removes a build empties its table, which no snapshot tells.
+        if found.is_empty()
+            && !txn::is_parallel()
+            && !txn::with_latest_snapshot(|| builds::is_there(self.target.build_no))?
+        {
+            let kb_id = &self.target.kb_id;
+            return Err(Error::State {
+                problem: format!("the vectors of knowledge base \"{kb_id}\" were removed meanwhile"),
+                hint: "It was dropped, or replaced while an older snapshot was read.".into(),
+            });
+        }
+        Ok(found)
+    }
+}
+
+/// The `limit` nearest of those that pass the filter, each compared, best first; without those that the caller may not read.
+pub fn nearest(
+    target: &Target,
+    vector: &[f32],
+    filter: Option<&Filter>,
+    limit: usize,
+) -> Result<Vec<Candidate>> {
+    let question = Question::new(target, vector, filter);
+    let found = question.next(&mut question.open(Step::exact(limit))?, limit)?;
+    question.read(found)
+}
+
+/// How a query for `top_k` chunks scans first; None: no chunk passes the filter.
+pub fn first_step(
+    target: &Target,
+    vector: &[f32],
+    filter: Option<&Filter>,
+    top_k: usize,
+    ef_search: Option<usize>,
+) -> Result<Option<Step>> {
+    let question = Question::new(target, vector, filter);
+    Ok(recall::steps(&question, top_k, false, ef_search)?.first().copied())
+}
+
+/// Gives candidates that are not among the nearest their similarity, where they have a vector.
+pub fn similarities(target: &Target, vector: &[f32], candidates: &mut [Candidate]) -> Result<()> {
+    let ids: Vec<Uuid> =
+        candidates.iter().filter(|c| c.dense.is_none()).map(|candidate| candidate.chunk_id).collect();
+    if ids.is_empty() {
+        return Ok(());
+    }
+    let found = target.vector_db.store().similarities(target.build_no, vector, &ids)?;
+    for candidate in candidates.iter_mut().filter(|candidate| candidate.dense.is_none()) {
+        candidate.similarity = found.get(&candidate.chunk_id).copied();
+    }
+    Ok(())
+}
+
+/// Waits for the worker to give the rights on a vector table that a restore has left out.
+fn await_rights(vector_db: &VectorDb) -> Result<()> {
+    let (begun, limit) = (Instant::now(), settings::gateway_timeout());
+    while begun.elapsed() < limit && !txn::with_latest_snapshot(|| vector_db.is_readable())? {
+        wake::ensure_worker();
+        report::check_interrupts();
+        latch::wait(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+/// A question to the vectors of a knowledge base.
+struct Question<'a> {
+    target: &'a Target,
+    vector: &'a [f32],
+    filter: Option<&'a Filter>,
+    listed: RefCell<Listed>,
+    /// What a scan by index looks at, once it was asked.
+    searched: OnceCell<Option<Searched>>,
+}
+
+/// The chunks that pass the filter.
+#[derive(Default)]
+enum Listed {
+    #[default]
+    NotYet,
+    All(Vec<Uuid>),
+    /// They are too many.
+    No,
+}
+
+impl<'a> Question<'a> {
+    fn new(target: &'a Target, vector: &'a [f32], filter: Option<&'a Filter>) -> Question<'a> {
+        Question { target, vector, filter, listed: RefCell::default(), searched: OnceCell::new() }
+    }
+
+    fn searched(&self) -> Result<Option<&Searched>> {
+        if self.searched.get().is_none() {
+            let searched = self.target.vector_db.store().searched()?;
+            // An index that misses too much is not asked where all are compared soon.
+            let is_asked = |searched: &Searched| {
+                !self.target.index_misses
+                    || !plan::is_quick_exactly(searched.vectors, self.target.vector_db.dimension)
+            };
+            let _ = self.searched.set(searched.filter(is_asked));
+        }
+        Ok(self.searched.get().and_then(Option::as_ref))
+    }
+
+    /// Lists the chunks that pass the filter, if they are `most` at most; how many there are.
+    fn list(&self, filter: &Filter, most: usize) -> Result<Option<usize>> {
+        let found = filter_matches::matching_chunks(self.target, filter, most)?;
+        let count = found.as_ref().map(Vec::len);
+        self.listed.replace(match found {
+            Some(chunks) => Listed::All(chunks),
+            None if most >= MOST_LISTED => Listed::No,
+            None => Listed::NotYet,
+        });
+        Ok(count)
+    }
+
+    /// About how many vectors of the index pass the filter, by the planner's statistics.
+    fn expected(&self, filter: &Filter) -> Result<Option<usize>> {
+        let Some(vectors) = self.indexed()? else { return Ok(None) };
+        let part = filter_matches::expected_part(self.target, filter)?;
+        Ok(part.map(|part| (part * vectors as f64) as usize))
+    }
+}
+
+/// A scan that is under way.
+pub enum Look<'a> {
+    /// It has found all that it looks for.
+    Exact(std::vec::IntoIter<Candidate>),
+    Index(Scan<'a>),
+}
+
+impl<'a> Vectors for Question<'a> {
+    type Scan = Look<'a>;
+
+    fn indexed(&self) -> Result<Option<usize>> {
+        Ok(self.searched()?.map(|searched| searched.vectors))
+    }
+
+    fn kept(&self, most: usize) -> Result<Option<Kept>> {
+        let Some(filter) = self.filter else { return Ok(None) };
+        let most = match self.forced() {
+            None => most,
+            Some(Forced::List) => MOST_LISTED,
+            Some(Forced::Index | Forced::Join) => 0,
+        };
+        let expected = self.expected(filter)?;
+        // Counting many in vain would cost as much as the scan of the index.
+        if let Some(expected) = expected.filter(|expected| *expected > most.saturating_mul(2)) {
+            return Ok(Some(Kept::About(expected)));
+        }
+        Ok(Some(match self.list(filter, most)? {
+            Some(count) => Kept::Exactly(count),
+            None => Kept::About(expected.unwrap_or_default().max(most + 1)),
+        }))
+    }
+
+    fn forced(&self) -> Option<Forced> {
+        settings::forced_scan()
+    }
+
+    fn parts(&self, step: Step) -> Result<Vec<(u64, usize)>> {
+        let (Way::Index { ef_search, .. }, Some(searched)) = (step.scan, self.searched()?) else {
+            return Ok(Vec::new());
+        };
+        let all = searched.cover.iter().map(|segment| segment.rows).sum();
+        let of = |segment| ef_search::of_segment(segment, ef_search, step.limit, all);
+        Ok(searched.cover.iter().map(|segment| (segment.rows, of(segment))).collect())
+    }
+
+    fn open(&self, step: Step) -> Result<Look<'a>> {
+        let store = self.target.vector_db.store();
+        let (kb_no, build_no) = (self.target.kb_no, self.target.build_no);
+        let search = Search {
+            kb_no,
+            build_no,
+            vector: self.vector,
+            filter: self.filter,
+            among: None,
+            limit: step.limit,
+            scan: step.scan,
+        };
+        if matches!(step.scan, Way::Index { .. }) {
+            return Ok(Look::Index(store.search(&search, self.searched()?)?));
+        }
+        if let Some(filter) = self.filter
+            && matches!(*self.listed.borrow(), Listed::NotYet)
+            && self.forced() != Some(Forced::Join)
+        {
+            self.list(filter, MOST_LISTED)?;
+        }
+        let listed = self.listed.borrow();
+        let among = match &*listed {
+            Listed::All(chunks) => Some(chunks.as_slice()),
+            _ => None,
+        };
+        let found = store.search(&Search { among, ..search }, None)?.next(step.limit)?;
+        Ok(Look::Exact(found.into_iter()))
+    }
+
+    fn next(&self, scan: &mut Look<'a>, count: usize) -> Result<Vec<Candidate>> {
+        match scan {
+            Look::Exact(found) => Ok(found.take(count).collect()),
+            Look::Index(scan) => scan.next(count),
+        }
+    }
+
+    fn read(&self, candidates: Vec<Candidate>) -> Result<Vec<Candidate>> {
+        without_gone(search::heads(self.target, candidates)?)
+    }
+}

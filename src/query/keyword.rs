@@ -1,0 +1,395 @@
+//! Candidates by words: BM25 over the knowledge base's segments and the chunks that wait to be folded into one.
+
+use super::gone::without_gone;
+use crate::keyword::read;
+use crate::keyword::read::Segment;
+use crate::keyword::word_statistics::Statistics;
+use crate::keyword::words::Language;
+use crate::pg::{report, wake};
+use crate::query::sql::filter_matches;
+use crate::query::sql::search;
+use crate::query::sql::search::{Condition, Target};
+use kb_search::bm25;
+use kb_search::bm25::joined::in_words;
+use kb_search::bm25::{List, Parameters, Question, Scorer, Share, Top};
+use kb_search::journal::Journal;
+use kb_search::recall;
+use kb_search::request::AnswerBounds;
+use kb_search::words;
+use kb_search::words::Words;
+use kb_types::candidate::Found;
+use kb_types::error::{Error, Result};
+use kb_types::syntax::Syntax;
+use kb_types::{Candidate, Filter};
+use serde_json::json;
+use std::collections::{BTreeMap, HashSet};
+use uuid::Uuid;
+
+/// Chunks that wait to be folded from which on a question has the worker look.
+const MANY_WAIT: usize = 256;
+/// Different words of a question, and words of all its phrases.
+const MOST_TERMS: usize = 1_024;
+/// Chunks that pass a filter up to which their words are looked at one by one.
+const FEW: usize = 1_000;
+/// Chunks whose words are in memory together.
+const AT_A_TIME: usize = 250;
+/// The same where the best by words have shown that few of them pass.
+const SEVERAL: usize = 50_000;
+/// So many of the best by words show that.
+const ENOUGH_TO_TELL: usize = 4_000;
+/// Chunks that are ranked beside those that are wanted, and half of these: some texts repeat themselves.
+const SPARE: usize = 16;
+
+/// A question by words, which can be asked for more.
+pub struct ByWords<'a> {
+    best: recall::Best<'a, Ranked<'a>>,
+    /// Words of a long question that are not looked for: it has more than [`MOST_TERMS`] different ones.
+    pub left_out: usize,
+}
+
+impl<'a> ByWords<'a> {
+    pub fn new(
+        target: &'a Target,
+        query: &str,
+        filter: Option<&'a Filter>,
+        journal: &'a Journal,
+    ) -> Result<ByWords<'a>> {
+        let index = Index::open(target, query)?;
+        index.describe(journal);
+        let (given, rest) = (HashSet::new(), Vec::new().into_iter());
+        let mut ranked = Ranked { target, index, filter, rest, ranked: 0, is_all: false, given };
+        if ranked.index.terms.is_empty() {
+            ranked.is_all = true;
+        } else if let Some(filter) = filter
+            && let Some(few) = filter_matches::matching_chunks(target, filter, FEW)?
+        {
+            ranked.rank_all(&few)?;
+        }
+        let left_out = ranked.index.left_out;
+        Ok(ByWords { best: recall::Best::new(ranked, journal), left_out })
+    }
+
+    /// Chunks that hold words of the question, best first. See [`recall::Nearest::find`].
+    pub fn find(&mut self, bounds: &AnswerBounds) -> Result<Vec<Candidate>> {
+        self.best.find(bounds)
+    }
+}
+
+/// The chunks that have words of a question, as far as they are ranked.
+struct Ranked<'a> {
+    target: &'a Target,
+    index: Index<'a>,
+    filter: Option<&'a Filter>,
+    /// Those that were not looked at yet, best first.
+    rest: std::vec::IntoIter<Candidate>,
+    /// How many were ranked, and whether these are all.
+    ranked: usize,
+    is_all: bool,
+    given: HashSet<Uuid>,
+}
+
+impl Ranked<'_> {
+    /// Ranks these, which are all that pass the filter.
+    fn rank_all(&mut self, chunk_ids: &[Uuid]) -> Result<()> {
+        let all = self.index.of_chunks(chunk_ids)?;
+        self.keep(all);
+        self.is_all = true;
+        Ok(())
+    }
+
+    /// Ranks further ones, `count` at least. What is behind a rank is not known without ranking all before it once more, so some more than
+    /// are wanted are ranked, which costs little.
+    fn rank(&mut self, count: usize) -> Result<()> {
+        let more = if self.ranked == 0 { count / 2 + SPARE } else { 3 * self.ranked };
+        self.ranked += count + more;
+        if self.ranked > ENOUGH_TO_TELL
+            && let Some(filter) = self.filter
+            && let Some(several) = filter_matches::matching_chunks(self.target, filter, SEVERAL)?
+        {
+            return self.rank_all(&several);
+        }
+        let (best, is_all) = self.index.best(self.ranked)?;
+        self.keep(best);
+        self.is_all = is_all;
+        Ok(())
+    }
+
+    /// The best come first again, whatever was ranked before.
+    fn keep(&mut self, mut best: Vec<Candidate>) {
+        best.retain(|candidate| !self.given.contains(&candidate.chunk_id));
+        self.rest = best.into_iter();
+    }
+}
+
+impl recall::Words for Ranked<'_> {
+    fn further(&mut self, count: usize) -> Result<(Vec<Candidate>, bool)> {
+        if self.rest.len() < count && !self.is_all {
+            self.rank(count)?;
+        }
+        let next: Vec<Candidate> = self.rest.by_ref().take(count).collect();
+        self.given.extend(next.iter().map(|candidate| candidate.chunk_id));
+        let condition = self.index.condition(self.filter);
+        let found = without_gone(search::heads_where(self.target, next, &condition)?)?;
+        Ok((found, self.is_all && self.rest.len() == 0))
+    }
+}
+
+/// Those of some chunks that hold words of the question, as it asks for them, with their scores, best first.
+pub fn scored(target: &Target, query: &str, chunk_ids: &[Uuid]) -> Result<Vec<Candidate>> {
+    let index = Index::open(target, query)?;
+    if index.terms.is_empty() { Ok(Vec::new()) } else { index.of_chunks(chunk_ids) }
+}
+
+/// What an index of words has for one question.
+struct Index<'a> {
+    target: &'a Target,
+    /// Sorted.
+    terms: Vec<Vec<u8>>,
+    /// Words of the question's end that are not looked for.
+    left_out: usize,
+    scorer: Scorer,
+    /// Places of terms: a chunk must have all of these, and none of those.
+    required: Vec<usize>,
+    excluded: Vec<usize>,
+    /// Phrases, and exclusions of more than a word: looked at in the text.
+    phrases: Vec<String>,
+    excluded_phrases: Vec<String>,
+    segments: Vec<Segment>,
+    /// Of each segment and term.
+    pages: Vec<Vec<Vec<Vec<u8>>>>,
+    /// Chunks that are in no segment yet.
+    pending: Vec<(Uuid, Vec<u8>)>,
+}
+
+/// The part of a term in a question.
+#[derive(Default)]
+struct Part {
+    weight: f64,
+    is_required: bool,
+    is_excluded: bool,
+}
+
+impl<'a> Index<'a> {
+    fn open(target: &'a Target, query: &str) -> Result<Index<'a>> {
+        let language = Language::named(&target.preprocess.language)?;
+        let syntax = target.retrieval.syntax.unwrap_or(Syntax::Plain);
+        let Words { text, phrases, excluded } = words::read(query, syntax);
+        let mut parts: BTreeMap<Vec<u8>, Part> = BTreeMap::new();
+        // As phrases are looked for: a part of a joined word is a word of its own.
+        let words_of =
+            |phrase: &str| language.words(phrase, |share| f64::from(u8::from(share == Share::Word)));
+        // Of one word nothing is left to look at in the text.
+        let is_one = |words: &BTreeMap<Vec<u8>, f64>| words.values().sum::<f64>() <= 1.0;
+        let (mut of_several, mut excluded_of_several) = (Vec::new(), Vec::new());
+        let mut in_phrases = 0;
+        for phrase in once(phrases) {
+            let words = words_of(&phrase)?;
+            if !is_one(&words) {
+                in_phrases += words.values().sum::<f64>() as usize;
+                of_several.push(phrase);
+            }
+            for term in words.into_keys() {
+                parts.entry(term).or_default().is_required = true;
+            }
+        }
+        for phrase in once(excluded) {
+            let words = words_of(&phrase)?;
+            if !is_one(&words) {
+                in_phrases += words.values().sum::<f64>() as usize;
+                excluded_of_several.push(phrase);
+                continue;
+            }
+            for term in words.into_keys() {
+                parts.entry(term).or_default().is_excluded = true;
+            }
+        }
+        if parts.len() > MOST_TERMS {
+            let problem = format!(
+                "it requires and excludes {} different words, at most {MOST_TERMS} are looked for",
+                parts.len()
+            );
+            return Err(Error::Argument { argument: "query", problem });
+        }
+        // Each chunk that may be the answer is compared with all of them.
+        if in_phrases > MOST_TERMS {
+            let problem =
+                format!("its phrases have {in_phrases} words together, at most {MOST_TERMS} are looked for");
+            return Err(Error::Argument { argument: "query", problem });
+        }
+        let mut words = language.words(&text, Share::weight)?;
+        let others = words.keys().filter(|term| !parts.contains_key(*term)).count();
+        let all = parts.len() + others;
+        if all > MOST_TERMS {
+            let first = first_words(language, &text, MOST_TERMS - parts.len())?;
+            words.retain(|term, _| parts.contains_key(term) || first.contains_key(term));
+        }
+        for (term, weight) in words {
+            parts.entry(term).or_default().weight = weight;
+        }
+        let place = |is: fn(&Part) -> bool| {
+            parts.values().enumerate().filter(move |(_, part)| is(part)).map(|(i, _)| i)
+        };
+        let required = place(|part| part.is_required).collect();
+        let excluded = place(|part| part.is_excluded).collect();
+        let weights: Vec<f64> = parts.values().map(|part| part.weight).collect();
+        let terms: Vec<Vec<u8>> = parts.into_keys().collect();
+
+        let build_no = target.build_no;
+        let tenants = read::readable_tenants(target.kb_no)?;
+        let segments = read::segments(build_no, &tenants)?;
+        let segment_nos: Vec<i64> = segments.iter().map(|segment| segment.segment_no).collect();
+        let pages = read::pages(&segment_nos, &terms)?;
+        let mut statistics = Statistics::new(&terms);
+        for (segment, pages) in segments.iter().zip(&pages) {
+            statistics.add_segment(segment.totals, &lists(&terms, pages)?);
+        }
+        let pending = read::pending(build_no, &tenants)?;
+        // A worker that died before it folded them, or a large deletion without one.
+        if pending.len() >= MANY_WAIT && !report::in_recovery() {
+            wake::ensure_worker();
+        }
+        let pending = statistics.add_pending(pending)?;
+        let bm25 = target.retrieval.bm25;
+        let parameters = Parameters::new(bm25.k1, bm25.b)
+            .ok_or_else(|| Error::Internal("stored settings: bm25 is out of range".into()))?;
+        let scorer = statistics.scorer(parameters, &weights);
+        Ok(Index {
+            target,
+            left_out: all - terms.len(),
+            terms,
+            scorer,
+            required,
+            excluded,
+            phrases: of_several,
+            excluded_phrases: excluded_of_several,
+            segments,
+            pages,
+            pending,
+        })
+    }
+
+    fn describe(&self, journal: &Journal) {
+        let words = |places: &[usize]| {
+            let word = |place: &usize| String::from_utf8_lossy(&self.terms[*place]).into_owned();
+            json!(places.iter().map(word).collect::<Vec<String>>())
+        };
+        journal.note("keyword", "words", || words(&(0..self.terms.len()).collect::<Vec<usize>>()));
+        journal.note("keyword", "words_left_out", || json!(self.left_out));
+        journal.note("keyword", "required", || words(&self.required));
+        journal.note("keyword", "excluded", || words(&self.excluded));
+        journal.note("keyword", "segments", || json!(self.segments.len()));
+        journal.note("keyword", "not_in_segments", || json!(self.pending.len()));
+    }
+
+    /// What the rows of candidates must be, beside what their words say.
+    fn condition<'b>(&'b self, filter: Option<&'b Filter>) -> Condition<'b> {
+        Condition { filter, phrases: &self.phrases, excluded_phrases: &self.excluded_phrases }
+    }
+
+    /// The best by their words, and whether there are no others.
+    fn best(&self, limit: usize) -> Result<(Vec<Candidate>, bool)> {
+        let mut top = Top::new(limit);
+        let question = Question { scorer: &self.scorer, required: &self.required, excluded: &self.excluded };
+        for (n, pages) in self.pages.iter().enumerate() {
+            bm25::search(&question, &lists(&self.terms, pages)?, n as u32, &mut top)?;
+        }
+        let waiting = self.segments.len() as u32;
+        self.offer(&self.pending, waiting, 0, &mut top)?;
+        let hits = top.into_hits();
+        let is_all = hits.len() < limit;
+        let in_segments: Vec<(i64, u32)> = hits
+            .iter()
+            .filter_map(|hit| Some((self.segments.get(hit.segment as usize)?.segment_no, hit.chunk)))
+            .collect();
+        let mut ids = read::chunk_ids(&in_segments)?.into_iter();
+        let mut candidates = Vec::with_capacity(hits.len());
+        for hit in hits {
+            let id = match hit.segment == waiting {
+                true => self.pending.get(hit.chunk as usize).map(|(id, _)| *id),
+                false => ids.next(),
+            };
+            candidates.extend(id.map(|id| (id, hit.score)));
+        }
+        Ok((self.ranked(candidates), is_all))
+    }
+
+    /// Those of these chunks that hold words of the question, best first.
+    fn of_chunks(&self, chunk_ids: &[Uuid]) -> Result<Vec<Candidate>> {
+        let mut top = Top::new(chunk_ids.len());
+        let mut ids = Vec::with_capacity(chunk_ids.len());
+        // Some at a time: the words of a chunk may be as many as those of a book.
+        for some in chunk_ids.chunks(AT_A_TIME) {
+            report::check_interrupts();
+            let chunks = read::terms(self.target.build_no, some)?;
+            self.offer(&chunks, 0, ids.len() as u32, &mut top)?;
+            ids.extend(chunks.into_iter().map(|(id, _)| id));
+        }
+        let found = top.into_hits();
+        Ok(self.ranked(found.iter().filter_map(|hit| Some((*ids.get(hit.chunk as usize)?, hit.score)))))
+    }
+
+    /// Offers chunks given with their words, by numbers from `first` on.
+    fn offer(&self, chunks: &[(Uuid, Vec<u8>)], segment: u32, first: u32, top: &mut Top) -> Result<()> {
+        let terms: Vec<&[u8]> = self.terms.iter().map(Vec::as_slice).collect();
+        for (chunk, (_, words)) in (first..).zip(chunks) {
+            let (length, frequencies) = bm25::frequencies(words, &terms)?;
+            let has = |place: &usize| frequencies.get(*place).is_some_and(|frequency| *frequency > 0);
+            if self.required.iter().all(has) && !self.excluded.iter().any(has) {
+                top.offer(bm25::Hit { score: self.scorer.score(length, &frequencies), segment, chunk });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Index<'_> {
+    /// Chunks with their scores, best first, as candidates.
+    fn ranked(&self, chunks: impl IntoIterator<Item = (Uuid, f64)>) -> Vec<Candidate> {
+        let candidate = |(rank, (chunk_id, score))| Candidate {
+            keyword: Some(Found { rank, score }),
+            word_share: Some(self.scorer.share(score)),
+            ..Candidate::new(chunk_id)
+        };
+        // One that went and came again may be both in a segment and waiting.
+        let mut seen = HashSet::new();
+        let first = chunks.into_iter().filter(|(chunk_id, _)| seen.insert(*chunk_id));
+        (1..).zip(first.collect::<Vec<_>>()).map(candidate).collect()
+    }
+}
+
+/// The words of the beginning of a text that has more than `most` different ones.
+fn first_words(language: Language, text: &str, most: usize) -> Result<BTreeMap<Vec<u8>, f64>> {
+    let mut first = BTreeMap::new();
+    let (mut fits, mut exceeds) = (0, text.len());
+    loop {
+        report::check_interrupts();
+        let end = text.floor_char_boundary((fits + exceeds) / 2);
+        if end <= fits {
+            return Ok(first);
+        }
+        let words = language.words(&text[..end], Share::weight)?;
+        match words.len() <= most {
+            true => (fits, first) = (end, words),
+            false => exceeds = end,
+        }
+    }
+}
+
+/// Each of them once, as it is looked for.
+fn once(phrases: Vec<String>) -> impl Iterator<Item = String> {
+    let mut seen = HashSet::new();
+    phrases
+        .iter()
+        .map(|phrase| in_words(phrase))
+        .collect::<Vec<String>>()
+        .into_iter()
+        .filter(move |phrase| seen.insert(phrase.clone()))
+}
+
+fn lists<'a>(terms: &[Vec<u8>], pages: &'a [Vec<Vec<u8>>]) -> Result<Vec<List<'a>>> {
+    let find = |(term, pages): (&Vec<u8>, &'a Vec<Vec<u8>>)| {
+        let pages: Vec<&[u8]> = pages.iter().map(Vec::as_slice).collect();
+        Ok(bm25::find(term, &pages)?.unwrap_or_default())
+    };
+    terms.iter().zip(pages).map(find).collect()
+}

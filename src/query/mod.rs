@@ -1,0 +1,23 @@
+//! From a question to ranked rows.
+
+mod annotate;
+mod api;
+mod candidates;
+mod context;
+mod context_api;
+pub mod dense;
+mod explain;
+pub mod feedback;
+mod gone;
+mod keyword;
+mod log_question;
+pub mod query;
+mod query_rows;
+mod query_several;
+pub mod question_vector;
+mod reranking;
+mod rewording;
+mod sql;
+mod surroundings;
+
+pub use sql::{query_log, search};

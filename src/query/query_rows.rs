@@ -1,0 +1,94 @@
+//! kb.query_rows: answers a question with the rows of attached tables.
+
+use super::query::query;
+use crate::pg::report;
+use crate::tables::sources::rows;
+use crate::tables::sources::rows::Sight;
+use crate::tables::sources::{Source, catalog, table};
+use kb_search::Request;
+use kb_types::candidate::RowSource;
+use kb_types::error::{Error, Result};
+use kb_types::{Hit, Json, row_key};
+use std::collections::{BTreeMap, HashMap};
+
+/// A hit with the row that it is of.
+pub struct RowHit {
+    pub hit: Hit,
+    /// The row's key and the row, as JSON objects; None: the document was put.
+    pub row: Option<(Json, Json)>,
+}
+
+/// As [`query`], but with the rows as they are now. Rows that the caller may not be shown are left out, and a NOTICE says why.
+pub fn query_rows(request: &Request, question: &str) -> Result<Vec<RowHit>> {
+    let hits = query(request, question)?;
+    let mut by_source: BTreeMap<i64, Vec<usize>> = BTreeMap::new();
+    for (place, hit) in hits.iter().enumerate() {
+        if let Some(RowSource { source_no, .. }) = &hit.row.source {
+            by_source.entry(*source_no).or_default().push(place);
+        }
+    }
+    let mut found = HashMap::new();
+    let mut unseen = None;
+    for (source_no, places) in by_source {
+        let Some(source) = catalog::read(source_no)? else {
+            unseen = Some(&hits[places[0]].kb_id);
+            continue;
+        };
+        // Rows of a table that is gone are gone.
+        let Some(located) = table::locate(&source)? else { continue };
+        if !located.is_same_owner {
+            report::notice(&of_another_owner(&located.name));
+            continue;
+        }
+        let source = Source { relation: located.relation, relation_name: located.name, ..source };
+        match rows::sight(source.relation)? {
+            Sight::All => {}
+            Sight::ByPolicies => {
+                report::notice(&left_out(&source));
+                continue;
+            }
+            Sight::None => {
+                return Err(Error::Permission {
+                    problem: format!("reading rows of {} takes SELECT on the table", source.relation_name),
+                });
+            }
+        }
+        let key = |place: &usize| {
+            row_key::decode(&hits[*place].row.external_id, source.key.len()).unwrap_or_default()
+        };
+        let keys: Vec<Vec<String>> = places.iter().map(key).collect();
+        for (n, key, row) in rows::whole(&source, &keys)? {
+            found.insert(places[n], (key, row));
+        }
+    }
+    if let Some(kb_id) = unseen {
+        report::notice(&of_others(kb_id));
+    }
+    let with_row = |(place, hit): (usize, Hit)| match (hit.row.source.is_some(), found.remove(&place)) {
+        (true, None) => None,
+        (_, row) => Some(RowHit { hit, row }),
+    };
+    Ok(hits.into_iter().enumerate().filter_map(with_row).collect())
+}
+
+/// Why rows of a knowledge base of another tenant are left out, and what the caller can have.
+fn of_others(kb_id: &str) -> String {
+    format!(
+        "rows of the tables that knowledge base \"{kb_id}\" is made from are left out: who it is shared with does not see these tables; \
+         kb.query gives the texts that were found"
+    )
+}
+
+/// Why rows are left out, and what must be done.
+fn of_another_owner(table: &str) -> String {
+    format!("rows of {table} are left out: it has another owner, who must attach it again")
+}
+
+/// Why rows are left out, and how the caller gets them.
+fn left_out(source: &Source) -> String {
+    format!(
+        "rows of {} are left out: its row-level security binds this role, and kb runs no policy of a table's owner with the rights \
+         of who asks; to read them, join kb.query with the table, whose key is external_id",
+        source.relation_name
+    )
+}

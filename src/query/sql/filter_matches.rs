@@ -1,0 +1,91 @@
+//! What a filter keeps: chunks, and how many there may be.
+//!
+//! Under row-level security PostgreSQL looks nothing up in an index on metadata: the operators of jsonb might tell of rows that
+//! policies hide. So this is done as the owner, with the condition of the policies written out. What is found is only ever a
+//! candidate: its row is read as the caller, under all policies. No condition of a filter raises an error for what a document
+//! has, so that none tells of another tenant's.
+
+use super::search::Target;
+use crate::filters::filter;
+use crate::filters::metadata_indexes;
+use crate::pg::estimate;
+use crate::pg::role::as_owner;
+use crate::pg::setting;
+use crate::pg::spi::{self, Arg};
+use crate::pg::statement_arguments::Arguments;
+use crate::pg::txn;
+use crate::pg::watched::{self, Kept};
+use crate::tenants::shares;
+use kb_types::Filter;
+use kb_types::error::Result;
+use std::cell::RefCell;
+use std::ffi::CStr;
+use uuid::Uuid;
+
+/// Chunks of a few thousand documents are looked up one by one: by the server's own figure, which is that of a disk that turns,
+/// the planner would rather read all chunks.
+const LOOK_UPS: [(&CStr, &CStr); 1] = [(c"random_page_cost", c"1.1")];
+
+/// The chunks of the live build that pass a filter, of documents that the caller's tenant may read; None: they are more than
+/// `most`.
+pub fn matching_chunks(target: &Target, filter: &Filter, most: usize) -> Result<Option<Vec<Uuid>>> {
+    let tenants = shares::readable(target.kb_no)?;
+    let found = as_owner(|| {
+        let indexes = metadata_indexes::of_filter(target.kb_no, filter)?;
+        let mut arguments = Arguments::default();
+        let build_no = arguments.add(Arg::Long(target.build_no));
+        let kb_no = arguments.add(Arg::Long(target.kb_no));
+        let tenants = arguments.add(Arg::Texts(&tenants));
+        let limit = arguments.add(Arg::Long(most as i64 + 1));
+        let condition = filter::indexed_condition(filter, &indexes, &mut arguments);
+        // "OFFSET 0": documents are looked for by the filter, never by way of all chunks. In one array, which
+        // costs less than a row for each.
+        let sql = format!(
+            "SELECT pg_catalog.array_agg(l.chunk_id) FROM (
+                 SELECT c.chunk_id FROM (
+                     SELECT d.document_id FROM kb.documents d
+                     WHERE d.kb_no = {kb_no} AND d.tenant_id = ANY ({tenants}) AND {condition} OFFSET 0) d
+                 JOIN kb.chunks c ON c.document_id = d.document_id AND c.build_no = {build_no} AND c.enabled
+                 LIMIT {limit}) l"
+        );
+        setting::with(&LOOK_UPS, || spi::read_much(&sql, &arguments.all(), |row| row.uuids(0)))
+    })?;
+    let found = found.into_iter().next().unwrap_or_default();
+    Ok((found.len() <= most).then_some(found))
+}
+
+/// Bytes of a filter at most whose part is kept.
+const KEPT: usize = 1000;
+
+thread_local! {
+    /// By knowledge base and filter: many questions have one of a few.
+    static PARTS: RefCell<Kept<(i64, String), Option<f64>>> = RefCell::default();
+}
+
+/// Which part of all documents passes a filter, from 0 to 1, as far as the planner's statistics tell; None: they do not tell. Kept
+/// until kb.documents has other statistics or indexes.
+pub fn expected_part(target: &Target, filter: &Filter) -> Result<Option<f64>> {
+    let key = (target.kb_no, format!("{filter:?}"));
+    if key.1.len() > KEPT || txn::is_parallel() {
+        return read_expected_part(target, filter);
+    }
+    watched::try_get(&PARTS, &key, || {
+        watched::depends_on("documents");
+        read_expected_part(target, filter)
+    })
+}
+
+fn read_expected_part(target: &Target, filter: &Filter) -> Result<Option<f64>> {
+    as_owner(|| {
+        let indexes = metadata_indexes::of_filter(target.kb_no, filter)?;
+        if !filter::is_estimated(filter, &indexes) {
+            return Ok(None);
+        }
+        let mut arguments = Arguments::default();
+        let condition = filter::indexed_condition(filter, &indexes, &mut arguments);
+        let sql = format!("SELECT FROM kb.documents d WHERE {condition}");
+        let passing = estimate::rows(&sql, &arguments.all())?;
+        let all = estimate::rows_of_table(c"documents");
+        Ok((all > 0.0).then(|| (passing / all).min(1.0)))
+    })
+}

@@ -1,0 +1,7 @@
+//! The SQL of this room, a file per table.
+
+pub mod filter_matches;
+pub mod named_chunks;
+pub mod passages;
+pub mod query_log;
+pub mod search;

@@ -1,0 +1,305 @@
+//! What a query reads besides vectors: the knowledge base it is about, the rows of chunks, words.
+
+use crate::builds::knowledge_bases::Meant;
+use crate::filters::filter::condition;
+use crate::pg::json::Jsonb;
+use crate::pg::probe::{self, Key};
+use crate::pg::role::bypasses_policies;
+use crate::pg::setting;
+use crate::pg::spi::{self, Arg, Row};
+use crate::pg::statement_arguments::Arguments;
+use crate::sql::{BY_INDEX, BY_INDEX_UNPLANNED};
+use crate::tenants::shares;
+use crate::vectors::VectorDb;
+use kb_types::candidate::{ChunkHead, ChunkPlace, ChunkRow, RowSource};
+use kb_types::error::{Error, Object, Result};
+use kb_types::retrieval::EfSearch;
+use kb_types::{Candidate, Embedder, EmbedderConfig, Filter, Preprocess, Retrieval};
+use std::collections::{HashMap, HashSet};
+use uuid::Uuid;
+
+/// Everything a query needs to know of a knowledge base, read at once.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Target {
+    pub kb_no: i64,
+    pub kb_id: String,
+    pub build_no: i64,
+    pub retrieval: Retrieval,
+    pub preprocess: Preprocess,
+    pub embedder: Embedder,
+    pub vector_db: VectorDb,
+    /// Whether the vectors can be read; not where a restore has left the rights out, until the worker has come.
+    pub is_readable: bool,
+    /// What kb.measure_recall has found to suffice, for ef_search auto.
+    pub measured_ef_search: Option<usize>,
+    /// The one that its chunking names; None: the embedder's own.
+    pub tokenizer: Option<String>,
+    /// With ef_search auto: the index was found to miss too much, whatever ef_search is.
+    pub index_misses: bool,
+}
+
+impl Target {
+    /// HNSW candidates looked at, where a setting or a measurement says so.
+    pub fn ef_search(&self) -> Option<usize> {
+        match self.retrieval.ef_search {
+            Some(EfSearch::Fixed(ef_search)) => Some(ef_search),
+            Some(EfSearch::Auto(_)) => self.measured_ef_search,
+            None => None,
+        }
+    }
+}
+
+/// The knowledge base that the caller means, with its live build.
+pub fn target(kb_id: &str) -> Result<Target> {
+    let internal = |p: Vec<String>| Error::Internal(format!("stored settings: {}", p.join("; ")));
+    let meant = Meant::of_session()?;
+    spi::read_one(
+        &format!(
+            "SELECT k.kb_no, b.build_no, k.retrieval, b.preprocess, e.id, e.provider, e.model, e.dimension, e.config,
+                    e.base_url, {}, {}, b.ef_search, b.chunking ->> 'tokenizer', b.index_misses
+             FROM kb.knowledge_bases k
+             JOIN kb.builds b ON b.kb_no = k.kb_no AND b.state = 'live'
+             JOIN kb.embedders e ON e.id = b.embedder
+             {}",
+            VectorDb::columns("b"),
+            VectorDb::readable("b"),
+            meant.condition()
+        ),
+        &meant.arguments(kb_id),
+        |row| {
+            let retrieval = Retrieval::parse(&row.json(2)?).map_err(internal)?;
+            let is_auto = matches!(retrieval.ef_search, Some(EfSearch::Auto(_)));
+            Ok(Target {
+                kb_no: row.get(0)?,
+                kb_id: kb_id.to_string(),
+                build_no: row.get(1)?,
+                retrieval,
+                preprocess: Preprocess::parse(&row.json(3)?).map_err(internal)?,
+                embedder: Embedder {
+                    id: row.get(4)?,
+                    provider: row.get(5)?,
+                    model: row.get(6)?,
+                    dimension: row.get::<i32>(7)? as usize,
+                    base_url: row.opt(9)?,
+                    config: EmbedderConfig::parse(&row.json(8)?).map_err(internal)?,
+                },
+                vector_db: VectorDb::read(row, 10)?,
+                is_readable: row.opt::<bool>(15)? != Some(false),
+                measured_ef_search: row.opt::<i64>(16)?.map(|ef_search| ef_search as usize),
+                tokenizer: row.opt(17)?,
+                index_misses: is_auto && row.get(18)?,
+            })
+        },
+    )?
+    .ok_or_else(|| Error::NotFound { what: Object::KnowledgeBase, id: kb_id.into() })
+}
+
+/// The columns that [`chunk_row`] reads, after the chunk's id.
+const COLUMNS: &str = "c.chunk_id, d.external_id, d.title, c.content, c.token_count,
+    CASE WHEN c.metadata = '{}' THEN d.metadata ELSE d.metadata || c.metadata END, c.locator,
+    d.content_hash IS DISTINCT FROM d.indexed_hash OR d.source_no IS NOT NULL AND d.status = 'failed', c.content_hash, d.source_no, d.kb_no, d.tenant_id,
+    d.document_id, c.ordinal, c.start_char, c.end_char";
+
+/// The source of a row of an attached table, in three columns from this one on.
+fn source(row: &Row, column: usize) -> Result<Option<RowSource>> {
+    let Some(source_no) = row.opt(column)? else { return Ok(None) };
+    Ok(Some(RowSource { source_no, kb_no: row.get(column + 1)?, tenant_id: row.get(column + 2)? }))
+}
+
+fn chunk_row(row: &Row) -> Result<ChunkRow> {
+    Ok(ChunkRow {
+        external_id: row.get(1)?,
+        title: row.opt(2)?,
+        content: row.get(3)?,
+        token_count: row.get(4)?,
+        metadata: row.get::<Jsonb>(5)?.0,
+        locator: row.json(6)?,
+        stale: row.get(7)?,
+        content_hash: row.get(8)?,
+        source: source(row, 9)?,
+        place: ChunkPlace {
+            document_id: row.get(12)?,
+            ordinal: row.get(13)?,
+            start: row.get(14)?,
+            end: row.get(15)?,
+        },
+    })
+}
+
+/// What of a chunk is looked through for phrases. A tsvector has a megabyte at most, and what the parser makes of words with hyphens is
+/// twice as long as they are, and more with the places.
+const LOOKED_THROUGH: &str = "pg_catalog.left(c.content,
+    CASE WHEN pg_catalog.octet_length(pg_catalog.left(c.content, 200000)) > 250000 THEN 60000 ELSE 200000 END)";
+
+/// What the rows of an answer must be.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Condition<'a> {
+    pub filter: Option<&'a Filter>,
+    /// Word after word in the chunk, as its language has words; of [`LOOKED_THROUGH`]. As kb._in_words gives them.
+    pub phrases: &'a [String],
+    /// None of these is.
+    pub excluded_phrases: &'a [String],
+}
+
+/// Those candidates that the caller may read, with their heads, in their order: as the caller, so that every policy on
+/// chunks and documents decides.
+pub fn heads(target: &Target, candidates: Vec<Candidate>) -> Result<Vec<Candidate>> {
+    heads_where(target, candidates, &Condition::default())
+}
+
+/// The same of those whose rows are as the condition says.
+pub fn heads_where(target: &Target, candidates: Vec<Candidate>, is: &Condition) -> Result<Vec<Candidate>> {
+    if candidates.is_empty() {
+        return Ok(candidates);
+    }
+    let ids: Vec<Uuid> = candidates.iter().map(|candidate| candidate.chunk_id).collect();
+    let mut arguments = Arguments::default();
+    let (build_no, ids) = (arguments.add(Arg::Long(target.build_no)), arguments.add(Arg::Uuids(&ids)));
+    let mut conditions = String::new();
+    if let Some(filter) = is.filter {
+        conditions += &format!(" AND {}", condition(filter, &mut arguments));
+    }
+    let phrases = is.phrases.iter().map(|phrase| (phrase, ""));
+    let phrases: Vec<String> = phrases
+        .chain(is.excluded_phrases.iter().map(|phrase| (phrase, "!! ")))
+        .map(|(phrase, not)| {
+            let language = arguments.add(Arg::Text(&target.preprocess.language));
+            let phrase = arguments.add(Arg::Text(phrase));
+            format!("{not}pg_catalog.phraseto_tsquery({language}::regconfig, {phrase})")
+        })
+        .collect();
+    if !phrases.is_empty() {
+        let language = arguments.add(Arg::Text(&target.preprocess.language));
+        // The words of a chunk are found once, and the phrases for all chunks once.
+        conditions += &format!(
+            " AND pg_catalog.to_tsvector({language}::regconfig,
+                      kb._in_words(coalesce(c.context || E'\\n\\n', '') || {LOOKED_THROUGH}))
+                  @@ (SELECT {})",
+            phrases.join(" && ")
+        );
+    }
+    let sql = format!(
+        "SELECT c.chunk_id, d.external_id, d.document_id, c.content_hash, c.token_count, d.source_no, d.kb_no, d.tenant_id
+         FROM kb.chunks c JOIN kb.documents d ON d.document_id = c.document_id
+         WHERE c.build_no = {build_no} AND c.chunk_id = ANY ({ids}) AND c.enabled{conditions}"
+    );
+    let head = |row: &Row| {
+        let head = ChunkHead {
+            external_id: row.get(1)?,
+            document_id: row.get(2)?,
+            content_hash: row.get(3)?,
+            token_count: row.get(4)?,
+            source: source(row, 5)?,
+            is_changed: false,
+        };
+        Ok((row.uuid(0)?, head))
+    };
+    let found = setting::with(BY_INDEX_UNPLANNED, || spi::read(&sql, &arguments.all(), head))?;
+    let mut found: HashMap<Uuid, ChunkHead> = found.into_iter().collect();
+    let with_head = |candidate: Candidate| {
+        let head = found.remove(&candidate.chunk_id)?;
+        Some(Candidate { head: Some(head), ..candidate })
+    };
+    Ok(candidates.into_iter().filter_map(with_head).collect())
+}
+
+/// Gives candidates, which have their heads, their rows, with their texts; how many had none yet. As the caller, as [`heads`].
+pub fn add_rows(target: &Target, candidates: &mut [Candidate]) -> Result<usize> {
+    let unread: Vec<Uuid> = candidates.iter().filter(|c| c.row.is_none()).map(|c| c.chunk_id).collect();
+    if unread.is_empty() {
+        return Ok(0);
+    }
+    let sql = format!(
+        "SELECT {COLUMNS} FROM kb.chunks c JOIN kb.documents d ON d.document_id = c.document_id
+         WHERE c.build_no = $1 AND c.chunk_id = ANY ($2) AND c.enabled"
+    );
+    let arguments = [Arg::Long(target.build_no), Arg::Uuids(&unread)];
+    let row = |row: &Row| Ok((row.uuid(0)?, chunk_row(row)?));
+    let found = setting::with(BY_INDEX_UNPLANNED, || spi::read(&sql, &arguments, row))?;
+    let count = found.len();
+    let mut found: HashMap<Uuid, ChunkRow> = found.into_iter().collect();
+    for candidate in candidates.iter_mut().filter(|candidate| candidate.row.is_none()) {
+        candidate.row = found.remove(&candidate.chunk_id);
+        if let (Some(row), Some(head)) = (&mut candidate.row, &candidate.head) {
+            row.stale |= head.is_changed;
+        }
+    }
+    Ok(count)
+}
+
+/// Where a text appears.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TextPlace {
+    pub content_hash: Vec<u8>,
+    pub chunk_id: Uuid,
+    pub external_id: String,
+    /// As [`ChunkRow::source`].
+    pub source: Option<RowSource>,
+}
+
+/// Chunks of a text whose places are told at most.
+const PLACES: i64 = 1000;
+
+/// Where those of these texts appear that several chunks have, [`PLACES`] of each at most, by external id and ordinal.
+pub fn places(target: &Target, hashes: &[Vec<u8>]) -> Result<Vec<TextPlace>> {
+    let build = Key::Long(target.build_no);
+    let tenants = match bypasses_policies() {
+        true => None,
+        false => Some(shares::readable(target.kb_no)?),
+    };
+    let is_repeated = |hash: &&Vec<u8>| {
+        let key = [build, Key::Bytes(hash)];
+        let chunks = probe::count_of(tenants.as_deref(), c"chunks", c"chunks_content", &key, 2);
+        chunks.is_none_or(|chunks| chunks > 1)
+    };
+    let hashes: Vec<Vec<u8>> = hashes.iter().filter(is_repeated).cloned().collect();
+    // Nearly always each text is there once.
+    if hashes.is_empty() {
+        return Ok(Vec::new());
+    }
+    let sql = "SELECT c.content_hash, c.chunk_id, d.external_id, d.source_no, d.kb_no, d.tenant_id
+         FROM pg_catalog.unnest($2::bytea[]) AS u (content_hash)
+         CROSS JOIN LATERAL (
+             SELECT c.content_hash, c.chunk_id, c.document_id, c.ordinal FROM kb.chunks c
+             WHERE c.build_no = $1 AND c.content_hash = u.content_hash AND c.enabled LIMIT $3) c
+         JOIN kb.documents d ON d.document_id = c.document_id
+         ORDER BY d.external_id, c.ordinal";
+    let place = |row: &Row| {
+        Ok(TextPlace {
+            content_hash: row.get(0)?,
+            chunk_id: row.uuid(1)?,
+            external_id: row.get(2)?,
+            source: source(row, 3)?,
+        })
+    };
+    let arguments = [Arg::Long(target.build_no), Arg::BytesArray(&hashes), Arg::Long(PLACES)];
+    setting::with(BY_INDEX_UNPLANNED, || spi::read(sql, &arguments, place))
+}
+
+/// Of chunks of live builds, wherever they are: the condition that [`by_ids`] and [`size_of`] share.
+const LIVE_BY_ID: &str = "FROM pg_catalog.unnest($1::uuid[]) WITH ORDINALITY u (chunk_id, place)
+     JOIN kb.builds b ON b.state = 'live'
+     JOIN kb.chunks c ON c.build_no = b.build_no AND c.chunk_id = u.chunk_id AND c.enabled
+     JOIN kb.documents d ON d.document_id = c.document_id";
+
+/// Bytes of the texts of chunks, as far as the caller may read them.
+pub fn size_of(chunk_ids: &[Uuid]) -> Result<i64> {
+    let sql = format!(
+        "SELECT coalesce(pg_catalog.sum(pg_catalog.octet_length(c.content)), 0)::bigint {LIVE_BY_ID}"
+    );
+    let found = setting::with(BY_INDEX, || spi::read_one(&sql, &[Arg::Uuids(chunk_ids)], |row| row.get(0)))?;
+    Ok(found.unwrap_or(0))
+}
+
+/// The chunks of these ids that the caller may read, each once, in the order in which they are first named.
+pub fn by_ids(chunk_ids: &[Uuid]) -> Result<Vec<Candidate>> {
+    let sql = format!("SELECT {COLUMNS} {LIVE_BY_ID} ORDER BY u.place, c.build_no");
+    let found = setting::with(BY_INDEX, || {
+        spi::read(&sql, &[Arg::Uuids(chunk_ids)], |row| Ok((row.uuid(0)?, chunk_row(row)?)))
+    })?;
+    let mut seen = HashSet::new();
+    let candidate = |(chunk_id, row)| {
+        seen.insert(chunk_id).then_some(Candidate { row: Some(row), ..Candidate::new(chunk_id) })
+    };
+    Ok(found.into_iter().filter_map(candidate).collect())
+}

@@ -1,0 +1,65 @@
+//! Reads what surrounds hits in their documents, as the caller, and joins it with them.
+//!
+//! **Invariant:** what a row says to be a slice of a document was compared with the document under the same
+//! snapshot, and every chunk in it was read as the caller. Nothing joins across a chunk that the caller may
+//! not read.
+
+use crate::query::sql::passages::{Range, pieces, text};
+use crate::query::sql::search::Target;
+use kb_search::passages;
+use kb_search::passages::MAX_SECTION;
+use kb_search::request::AnswerBounds;
+use kb_types::Hit;
+use kb_types::error::Result;
+use std::collections::HashMap;
+
+/// Tokens set aside for what is written around each passage of a context (numbers, titles, addresses).
+const AROUND: usize = 80;
+
+/// Hits of one knowledge base with what surrounds them, as its settings say. `as_context`: what meets joins in any case, and
+/// room is left to write around each passage.
+pub fn surrounded(
+    target: &Target,
+    hits: Vec<Hit>,
+    bounds: &AnswerBounds,
+    as_context: bool,
+) -> Result<Vec<Hit>> {
+    let settings = target.retrieval.surroundings;
+    if hits.is_empty() {
+        return Ok(hits);
+    }
+    let mut documents = pieces(target.build_no, &ranges(&hits, settings.neighbors, settings.section))?;
+    // One text at a time: they may be large.
+    for (document_id, pieces) in &mut documents {
+        let own = std::mem::take(pieces);
+        *pieces = match text(*document_id)? {
+            Some(text) => passages::verified(&text, own),
+            None => Vec::new(),
+        };
+    }
+    let around = if as_context { AROUND * hits.len() } else { 0 };
+    let most = bounds.max_tokens.map(|most| most.saturating_sub(around));
+    Ok(passages::joined(hits, &documents, settings, most))
+}
+
+/// What may join with hits, each chunk once.
+fn ranges(hits: &[Hit], neighbors: usize, section: bool) -> Vec<Range> {
+    // At least what meets.
+    let reach = neighbors.max(if section { MAX_SECTION } else { 0 }).max(1) as i32;
+    let mut by_document: HashMap<i64, Vec<i32>> = HashMap::new();
+    for hit in hits {
+        by_document.entry(hit.row.place.document_id).or_default().push(hit.row.place.ordinal);
+    }
+    let mut ranges: Vec<Range> = Vec::new();
+    for (document_id, mut ordinals) in by_document {
+        ordinals.sort_unstable();
+        for ordinal in ordinals {
+            let (first, last) = (ordinal.saturating_sub(reach), ordinal.saturating_add(reach));
+            match ranges.last_mut() {
+                Some(range) if range.document_id == document_id && first <= range.last => range.last = last,
+                _ => ranges.push(Range { document_id, first, last }),
+            }
+        }
+    }
+    ranges
+}

@@ -1,0 +1,305 @@
+//! kb.attach_table: a table's rows become documents, now and with every change.
+
+use crate::builds::knowledge_bases;
+use crate::builds::knowledge_bases::KnowledgeBase;
+use crate::models::embedders;
+use crate::pg::condition::Condition;
+use crate::pg::role::{acting_roles, as_owner, as_role_of_name};
+use crate::pg::{report, setting, trigger, wake};
+use crate::tables::row_presence::{Presence, presence};
+use crate::tables::source_tables;
+use crate::tables::sql::changes;
+use crate::tables::sql::changes::What;
+use crate::tables::sql::row_documents;
+use crate::tables::sql::row_documents::RowDocument;
+use crate::tables::sql::sources::table;
+use crate::tables::sql::sources::table::{Member, Table};
+use crate::tables::sql::sources::{PRINTED, Source, catalog, rows};
+use crate::tenants::quota;
+use crate::tenants::shares;
+use kb_types::error::{Error, Object, Result};
+use kb_types::json_fields::RowJsonFields;
+use kb_types::quota::Thing;
+use kb_types::sizes;
+use kb_types::template::Template;
+use kb_types::tenancy::SHARED;
+use kb_types::{Adopt, Embedder, RowContent, RowSource};
+use serde_json::Value;
+
+/// What a caller asks for.
+#[derive(Debug)]
+pub struct WantedTable {
+    /// A template, or names of columns.
+    pub content: String,
+    /// Which values of JSON are text: {include, exclude, type_column, types}.
+    pub json_fields: Value,
+    pub published_when: Option<String>,
+    pub metadata: Vec<String>,
+    pub tenant: Option<String>,
+    pub title: Option<String>,
+    pub uri: Option<String>,
+    pub content_type: Option<String>,
+    pub replicated: bool,
+    /// A column of vectors that the embedder's model has made.
+    pub adopt: Option<String>,
+}
+
+/// What to do where triggers would not tell of all changes.
+const RELATIVES: &str = "A statement fires the triggers of the table that it names only, so changes would be missed: attach the partitioned table, or a table of its own.";
+
+/// Rows that are looked at together when a condition changed.
+const BATCH: usize = 1000;
+
+/// Attaches a table, or changes how an attached one is read. Returns the source's number.
+pub fn attach_table(kb_id: &str, relation: u32, wanted: WantedTable) -> Result<i64> {
+    let kb = knowledge_bases::get_own(kb_id)?;
+    let table = table::find(relation)?
+        .ok_or_else(|| Error::NotFound { what: Object::Table, id: relation.to_string() })?;
+    check_table(&table)?;
+    let embedder = wanted.adopt.is_some().then(|| embedders::get(&kb.embedder)).transpose()?;
+    if let Some(problem) = kb.retrieval.key_problem(wanted.metadata.iter().map(String::as_str)) {
+        return Err(Error::Argument { argument: "metadata", problem });
+    }
+    let config = check_config(&table, wanted, embedder.as_ref())?;
+    if config.tenant.is_some() {
+        check_readers(&kb)?;
+    }
+    let (attached_by, attached_by_oids) = acting_roles();
+    let mut source = Source {
+        source_no: 0,
+        kb_no: kb.kb_no,
+        kb_id: kb.id.clone(),
+        tenant_id: kb.tenant_id.clone(),
+        relation,
+        relation_name: table.name.clone(),
+        role_name: table.owner.clone(),
+        key: table.key.clone(),
+        config,
+        backfill: None,
+        is_partitioned: table.is_partitioned,
+        partitions: Vec::new(),
+        attached_at: 0,
+        attached_by,
+        attached_by_oids,
+    };
+    // As the worker will read it: what the role may not do is told now.
+    rows::check(&source)?;
+    as_owner(|| {
+        knowledge_bases::lock(&kb)?;
+        let before = source_tables::of_knowledge_base(kb.kb_no, relation)?;
+        let is_another = !before.as_ref().map_or(Ok(true), |before| table::is_of(before, relation))?;
+        if before.is_some() {
+            source_tables::must_see_all("kb.attach_table")?;
+        }
+        if before.is_none() {
+            quota::check(&kb.tenant_id, Thing::AttachedTables)?;
+        }
+        source.source_no = before.as_ref().map_or(0, |before| before.source_no);
+        source.source_no = quota::within(&kb.tenant_id, || catalog::put(&source))?;
+        before.as_ref().map_or(Ok(()), source_tables::drop_triggers)?;
+        create_triggers(&source)?;
+        match before {
+            // Its documents are of rows that went with the table of this name that was there before.
+            Some(_) if is_another => changes::append(source.source_no, What::Truncated, &[], &[])?,
+            Some(before) => hide_what_is_no_more(&before, &source)?,
+            None => {}
+        }
+        wake::at_commit(kb.kb_no);
+        Ok(source.source_no)
+    })
+}
+
+/// Whether the tenants whose rows a column says are can ask the knowledge base that these become documents of. Nobody but tenant ''
+/// knows of one of tenant ''; a tenant that has a name may share one with them later.
+fn check_readers(kb: &KnowledgeBase) -> Result<()> {
+    if kb.tenant_id == SHARED || shares::any(kb.kb_no)? {
+        return Ok(());
+    }
+    let problem = format!(
+        "rows of other tenants could be read by nobody in knowledge base \"{}\", which belongs to tenant \"{}\"",
+        kb.id, kb.tenant_id
+    );
+    if kb.tenant_id.is_empty() {
+        return Err(Error::State {
+            problem,
+            hint: format!(
+                "Make it for all tenants (SET kb.tenant = '{SHARED}', then kb.create_knowledge_base), have kb_admin move it there (kb.move_knowledge_base), or share it with them first (kb.share)."
+            ),
+        });
+    }
+    report::notice(&format!("{problem}, until it is shared with them (kb.share)"));
+    Ok(())
+}
+
+/// Makes a source's triggers.
+fn create_triggers(source: &Source) -> Result<()> {
+    let create = |member: &Member| table::create_triggers(source, member);
+    // Those of the table itself first: they lock it, so that it gets no further partitions.
+    table::members(source.relation)?.first().map_or(Ok(()), create)?;
+    let members = table::members(source.relation)?;
+    members.iter().skip(1).try_for_each(create)?;
+    let partitions: Vec<i64> = members.iter().skip(1).map(Member::oid).collect();
+    catalog::set_partitions(source.source_no, &partitions)?;
+    // ALTER TABLE has new partitions followed, of which there must be none by now.
+    members.iter().try_for_each(|member| table::set_firing(source, member))
+}
+
+/// Where documents could now be of rows that they are not made of any more: those are gone at this commit.
+fn hide_what_is_no_more(before: &Source, source: &Source) -> Result<()> {
+    if before.key != source.key || before.config.tenant != source.config.tenant {
+        return changes::append(source.source_no, What::Truncated, &[], &[]);
+    }
+    if before.config.published_when == source.config.published_when && before.role_name == source.role_name {
+        return Ok(());
+    }
+    let mut after = 0;
+    loop {
+        let documents = row_documents::after(source.source_no, after, BATCH)?;
+        let Some(last) = documents.last() else { return Ok(()) };
+        after = last.document_id;
+        let names: Vec<_> = documents.iter().map(RowDocument::name).collect();
+        let Presence { absent, unreadable } = presence(source, &names)?;
+        let (tenants, keys): (Vec<String>, Vec<String>) = absent
+            .into_iter()
+            .chain(unreadable)
+            .map(|place| (documents[place].tenant_id.clone(), documents[place].external_id.clone()))
+            .unzip();
+        if !keys.is_empty() {
+            changes::append(source.source_no, What::Gone, &tenants, &keys)?;
+        }
+    }
+}
+
+fn check_table(table: &Table) -> Result<()> {
+    let refuse = |problem: String, hint: &str| Err(Error::State { problem, hint: hint.into() });
+    let name = &table.name;
+    match table.kind.as_str() {
+        "r" | "p" => {}
+        "v" => {
+            return refuse(
+                format!("{name} is a view"),
+                "Attach the tables that it reads; published_when and a template say what it would.",
+            );
+        }
+        "m" => {
+            return refuse(
+                format!("{name} is a materialized view"),
+                "Attach the tables that it reads, or a table that is filled from it.",
+            );
+        }
+        "f" => {
+            return refuse(
+                format!("{name} is a foreign table"),
+                "It tells of no changes: copy it into a table, and attach that.",
+            );
+        }
+        _ => return refuse(format!("{name} is no table"), "Attach a table."),
+    }
+    if table.has_relatives {
+        return refuse(format!("{name} is a partition or inherits"), RELATIVES);
+    }
+    if table.is_temporary {
+        return refuse(
+            format!("{name} is a temporary table"),
+            "Only its own session sees its rows: attach a permanent one.",
+        );
+    }
+    if ["kb", "pg_catalog", "information_schema"].contains(&table.schema.as_str()) {
+        return refuse(format!("{name} belongs to the system"), "Attach a table of your own.");
+    }
+    if !table.is_own {
+        return Err(Error::Permission { problem: format!("table {name} belongs to another role") });
+    }
+    if table.key.is_empty() {
+        return refuse(
+            format!("table {name} has no primary key"),
+            "A document is named by its row's key: ALTER TABLE … ADD PRIMARY KEY (…).",
+        );
+    }
+    Ok(())
+}
+
+/// Reads and checks everything that was asked for; all problems are reported together.
+fn check_config(table: &Table, wanted: WantedTable, embedder: Option<&Embedder>) -> Result<RowSource> {
+    let mut problems = Vec::new();
+    let names =
+        if Template::is_template(&wanted.content) { Vec::new() } else { table::names(&wanted.content)? };
+    let content = RowContent::parse(&wanted.content, names).unwrap_or_else(|problem| {
+        problems.push(format!("content: {problem}"));
+        RowContent::Columns(Vec::new())
+    });
+    let json_columns = table::json_columns(table.relation, &content.columns())?;
+    let json_fields = RowJsonFields::parse("json_fields", &wanted.json_fields).unwrap_or_else(|found| {
+        problems.extend(found);
+        RowJsonFields::default()
+    });
+    if !wanted.json_fields.is_null() && json_columns.is_empty() {
+        problems.push("json_fields: no column of content holds json or jsonb".into());
+    }
+    let mut source = RowSource {
+        content,
+        json_columns,
+        json_fields,
+        metadata: wanted.metadata,
+        title: wanted.title,
+        uri: wanted.uri,
+        content_type: wanted.content_type,
+        tenant: wanted.tenant,
+        published_when: None,
+        published_columns: Vec::new(),
+        replicated: wanted.replicated,
+        adopt: None,
+    };
+    if let (Some(column), Some(embedder)) = (wanted.adopt, embedder) {
+        match table::vector_dimension(table.relation, &column)? {
+            None => {
+                problems.push(format!("adopt: there is no column \"{column}\" of type vector or halfvec"))
+            }
+            Some(found) if found.is_some_and(|found| found != embedder.dimension) => problems.push(format!(
+                "adopt: column \"{column}\" holds vectors of {} dimensions, those of embedder \"{}\" have {}",
+                found.unwrap_or(0),
+                embedder.id,
+                embedder.dimension
+            )),
+            Some(_) => source.adopt = Some(Adopt { column, fingerprint: embedder.fingerprint() }),
+        }
+    }
+    let tenant = source.tenant.iter().map(|column| ("tenant", column.as_str()));
+    let mut named: Vec<(&str, &str)> = tenant.collect();
+    named.extend(source.content.columns().into_iter().map(|column| ("content", column)));
+    named.extend(source.metadata.iter().map(|column| ("metadata", column.as_str())));
+    for (argument, column) in [
+        ("title", &source.title),
+        ("uri", &source.uri),
+        ("content_type", &source.content_type),
+        ("json_fields.type_column", &source.json_fields.type_column),
+    ] {
+        named.extend(column.iter().map(|column| (argument, column.as_str())));
+    }
+    for (argument, column) in named {
+        if trigger::column(table.relation, column).is_none() {
+            problems.push(format!("{argument}: there is no column \"{column}\""));
+        }
+    }
+    if let Some(text) = &wanted.published_when {
+        // Literals are read by the types of columns, which may be the owner's work.
+        let condition = as_role_of_name(&table.owner, || Condition::parse_argument(table.relation, text))?;
+        if condition.is_mutable() {
+            problems.push(
+                "published_when: it calls a function that is not IMMUTABLE; a row must be published until it changes".into(),
+            );
+        }
+        match condition.columns() {
+            Some(numbers) => source.published_columns = table::column_names(table.relation, &numbers)?,
+            None => problems
+                .push("published_when: it reads a whole row or a system column; name the columns".into()),
+        }
+        source.published_when = Some(setting::with(PRINTED, || condition.print()));
+    }
+    let size = serde_json::to_string(&source).map_or(0, |source| source.len());
+    problems.extend(sizes::problem(size, sizes::SOURCE).map(|problem| format!("as JSON {problem}")));
+    match problems.is_empty() {
+        true => Ok(source),
+        false => Err(Error::configuration(format!("table {}", table.name), problems)),
+    }
+}

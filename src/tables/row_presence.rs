@@ -1,0 +1,54 @@
+//! Which rows of attached tables are there, where some of them cannot be read: those cost no other.
+
+use crate::pg::subtransaction::in_subtransaction;
+use crate::tables::sql::sources::{Source, rows};
+use kb_types::bisect::bisect;
+use kb_types::error::{Error, Result};
+use kb_types::row_key;
+use std::ops::Range;
+
+/// Classes of SQLSTATE that no value of a row causes: connection, serialisation, names and rights, resources, intervention,
+/// system, internal.
+const NOT_OF_A_ROW: &[&str] = &["08", "25", "40", "42", "53", "55", "57", "58", "XX"];
+
+/// What is there of rows that were asked for, by their places.
+#[derive(Debug, Default, Clone, PartialEq)]
+pub struct Presence {
+    /// There is no such row, or it is not published, or not visible to the table's owner.
+    pub absent: Vec<usize>,
+    /// Reading it is an error.
+    pub unreadable: Vec<usize>,
+}
+
+/// What is there of rows, given by tenant and external_id. An error where no row can be read.
+pub fn presence(source: &Source, names: &[(&str, &str)]) -> Result<Presence> {
+    let key =
+        |(_, external_id): &(&str, &str)| row_key::decode(external_id, source.key.len()).unwrap_or_default();
+    let keys: Vec<Vec<String>> = names.iter().map(key).collect();
+    let (there, unreadable) = read_apart(keys.len(), |range| {
+        let found = rows::existing(source, &keys[range.clone()])?;
+        Ok(found.into_iter().map(|(place, tenant)| (range.start + place, tenant)).collect())
+    })?;
+    let mut is_known = vec![false; names.len()];
+    for (place, tenant) in there {
+        is_known[place] |= tenant.is_none_or(|tenant| tenant == names[place].0);
+    }
+    unreadable.iter().for_each(|place| is_known[*place] = true);
+    let absent = (0..names.len()).filter(|place| !is_known[*place]).collect();
+    Ok(Presence { absent, unreadable })
+}
+
+/// Reads rows by ranges of their places, each in a subtransaction: where one of them cannot be read, halves of the range.
+/// Returns what was read, and the places of those that cannot be. What no row causes ends it: a column or a right that is
+/// missing, a lock, a wish to cancel.
+pub fn read_apart<T>(
+    count: usize,
+    mut read: impl FnMut(Range<usize>) -> Result<Vec<T>>,
+) -> Result<(Vec<T>, Vec<usize>)> {
+    bisect(count, is_of_a_row, |range| in_subtransaction(|| read(range)))
+}
+
+fn is_of_a_row(error: &Error) -> bool {
+    matches!(error, Error::Database { sqlstate, .. }
+        if !NOT_OF_A_ROW.iter().any(|class| sqlstate.starts_with(class)))
+}

@@ -1,0 +1,195 @@
+//! kb._rows_changed: the trigger of an attached table writes down which rows a statement changed. It reads
+//! nothing else of them, and no fault of kb's, or of a condition that a user wrote, fails the statement.
+//!
+//! Triggers append keys to kb.changes, many in a row of it: no upsert, no foreign key, nothing that another
+//! session could have locked. A condition that users wrote is evaluated only where a column that it reads may
+//! have changed. A row of which it is not true any more is gone, like a deleted one. The statement deletes
+//! nothing of kb; the worker does.
+//!
+//! **Invariant:** a user's statement never fails because of kb, and its trigger waits for no lock. What
+//! cannot be told (a condition that fails, a column that is gone) hides the row until the worker has looked.
+
+use crate::pg::condition::Condition;
+use crate::pg::role::{as_owner, as_role_of_name};
+use crate::pg::setting;
+use crate::pg::subtransaction::{in_subtransaction, is_cancel};
+use crate::pg::trigger::{Change, Columns, Event, Firing, RowId};
+use crate::pg::wake;
+use crate::tables::partitions;
+use crate::tables::sql::changes;
+use crate::tables::sql::changes::What;
+use crate::tables::sql::sources::table;
+use crate::tables::sql::sources::table::Member;
+use crate::tables::sql::sources::{PRINTED, Source, catalog};
+use kb_types::error::{Error, Result};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+/// Keys that are written down together.
+const BATCH: usize = 1000;
+
+thread_local! {
+    /// Sources by the oids of their triggers. A source that is changed gets new triggers.
+    static SOURCES: RefCell<HashMap<u32, Rc<Source>>> = RefCell::default();
+}
+
+/// Writes down what the statement did.
+pub fn rows_changed(firing: &Firing) -> Result<()> {
+    let Some(source) = source(firing)? else { return Ok(()) };
+    let mut changes = Written::new(&source);
+    if firing.event() == Event::Truncate {
+        return truncated(firing, &source, &mut changes);
+    }
+    let Some(columns) = columns(firing, &source) else {
+        // A column of the key is gone: the worker finds out which, and says so.
+        return changes.note(What::Changed);
+    };
+    let printed = Printed(firing.prints_by_settings(&columns));
+    let Some(condition) = &source.config.published_when else {
+        printed.run(|| firing.changes(&columns, None, |change| changes.add(change)))?;
+        return changes.flush();
+    };
+    let with_condition = in_subtransaction(|| {
+        if firing.owner() != source.role_name {
+            return Err(Error::Internal("the table has another owner".into()));
+        }
+        as_role_of_name(&source.role_name, || {
+            let condition = Condition::parse_printed(firing.relation(), condition)?;
+            printed.run(|| firing.changes(&columns, Some(&condition), |change| changes.add(change)))
+        })
+    });
+    match with_condition {
+        Err(error) if is_cancel(&error) => Err(error),
+        Err(_) => {
+            // Whether the rows are published cannot be told here: they are hidden until the worker has looked.
+            let mut changes = Written::new(&source);
+            printed.run(|| firing.changes(&columns, None, |change| changes.add_gone(change)))?;
+            changes.flush()
+        }
+        // Outside of the subtransaction, which then needs no number of its own: a row each may call this.
+        Ok(()) => changes.flush(),
+    }
+}
+
+/// TRUNCATE of a partition, which fires its own trigger, also where its parent is named: its documents are gone until the worker has looked
+/// for their rows.
+fn truncated(firing: &Firing, source: &Source, changes: &mut Written) -> Result<()> {
+    if firing.relation() == source.relation {
+        return changes.note(What::Truncated);
+    }
+    as_owner(|| {
+        let oids: Vec<i64> = table::members(firing.relation())?.iter().map(Member::oid).collect();
+        partitions::note_gone(source.source_no, &oids)
+    })?;
+    wake::at_commit(source.kb_no);
+    Ok(())
+}
+
+/// The source that the trigger is of; None where there is none any more, or it is another table's.
+fn source(firing: &Firing) -> Result<Option<Rc<Source>>> {
+    let trigger = firing.trigger();
+    if let Some(source) = SOURCES.with_borrow(|sources| sources.get(&trigger).cloned()) {
+        return Ok(Some(source));
+    }
+    let found = as_owner(|| {
+        let Some(source) = catalog::find(firing.argument()?)? else { return Ok(None) };
+        let Some(relation) = table::locate(&source)?.map(|found| found.relation) else { return Ok(None) };
+        let is_here = relation == firing.relation() || table::is_partition_of(firing.relation(), relation)?;
+        Ok(is_here.then(|| Rc::new(Source { relation, ..source })))
+    })?;
+    if let Some(source) = &found {
+        SOURCES.with_borrow_mut(|sources| sources.insert(trigger, Rc::clone(source)));
+    }
+    Ok(found)
+}
+
+/// The columns by their numbers now; None where the key is not what it was.
+fn columns(firing: &Firing, source: &Source) -> Option<Columns> {
+    let number = |name: &str| firing.column(name);
+    let key: Option<Vec<i16>> = source.key.iter().map(|name| number(name)).collect();
+    let tenant = match &source.config.tenant {
+        Some(name) => Some(number(name)?),
+        None => None,
+    };
+    let watched: Option<Vec<i16>> = source.config.watched().into_iter().map(number).collect();
+    Some(Columns { key: key?, tenant, watched })
+}
+
+/// Has keys printed the same in every session; true: settings decide how.
+struct Printed(bool);
+
+impl Printed {
+    fn run<T>(&self, work: impl FnOnce() -> T) -> T {
+        if self.0 { setting::with(PRINTED, work) } else { work() }
+    }
+}
+
+/// What is written down of one statement.
+struct Written<'a> {
+    source: &'a Source,
+    changed: (Vec<String>, Vec<String>),
+    gone: (Vec<String>, Vec<String>),
+    /// That rows without a key changed.
+    is_noted: bool,
+}
+
+impl Written<'_> {
+    fn new(source: &Source) -> Written<'_> {
+        Written { source, changed: Default::default(), gone: Default::default(), is_noted: false }
+    }
+
+    fn add(&mut self, change: Change) -> Result<()> {
+        let (to, id) = match change {
+            Change::Changed(id) => (&mut self.changed, id),
+            Change::Gone(id) => (&mut self.gone, id),
+            // The worker finds out that the key is gone, and says so.
+            Change::Unknown => return self.note_once(),
+        };
+        push(to, id);
+        self.flush_if_full()
+    }
+
+    fn add_gone(&mut self, change: Change) -> Result<()> {
+        match change {
+            Change::Changed(id) | Change::Gone(id) => push(&mut self.gone, id),
+            Change::Unknown => return self.note_once(),
+        }
+        self.flush_if_full()
+    }
+
+    fn note_once(&mut self) -> Result<()> {
+        if std::mem::replace(&mut self.is_noted, true) { Ok(()) } else { self.note(What::Changed) }
+    }
+
+    fn flush_if_full(&mut self) -> Result<()> {
+        if self.changed.1.len().max(self.gone.1.len()) >= BATCH { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        for (what, (tenants, keys)) in
+            [(What::Changed, std::mem::take(&mut self.changed)), (What::Gone, std::mem::take(&mut self.gone))]
+        {
+            if !keys.is_empty() {
+                self.append(what, &tenants, &keys)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes down a change of no row in particular.
+    fn note(&mut self, what: What) -> Result<()> {
+        self.append(what, &[], &[])
+    }
+
+    fn append(&self, what: What, tenants: &[String], keys: &[String]) -> Result<()> {
+        as_owner(|| changes::append(self.source.source_no, what, tenants, keys))?;
+        wake::at_commit(self.source.kb_no);
+        Ok(())
+    }
+}
+
+fn push((tenants, keys): &mut (Vec<String>, Vec<String>), id: RowId) {
+    tenants.extend(id.tenant);
+    keys.push(id.external_id);
+}

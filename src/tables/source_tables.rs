@@ -1,0 +1,107 @@
+//! Attached tables: where they are now, and letting go of them.
+
+use crate::pg::role::as_owner;
+use crate::pg::{tenant_roles, txn};
+use crate::tables::sql::sources::table;
+use crate::tables::sql::sources::table::{Located, Member};
+use crate::tables::sql::sources::{Source, catalog};
+use crate::tables::sql::{changes, row_documents};
+use crate::tenants::bindings;
+use kb_types::error::{Error, Result};
+
+/// The source with its table as it is now: under another name, or under another oid after a restore. An error where the
+/// table is gone or another's.
+pub fn located(source: Source) -> Result<Source> {
+    let Source { source_no, kb_id, relation_name, .. } = &source;
+    let found = table::locate(&source)?;
+    let problem = match &found {
+        None => "is gone, or its triggers are",
+        Some(found) if found.has_relatives => {
+            "is a partition or inherits by now: statements on the other tables fire none of its triggers"
+        }
+        Some(found) if !found.is_same_owner => "has another owner, who must attach it again",
+        Some(Located { relation, name, .. }) => {
+            if *relation != source.relation || name != relation_name {
+                as_owner(|| catalog::set_relation(*source_no, *relation, name))?;
+            }
+            return Ok(Source { relation: *relation, relation_name: name.clone(), ..source });
+        }
+    };
+    Err(Error::State {
+        problem: format!("table {relation_name} of knowledge base \"{kb_id}\" {problem}"),
+        hint: format!(
+            "Attach it again (kb.attach_table), or let go of it: kb.detach_table('{kb_id}', {}).",
+            found.map_or(source.relation, |found| found.relation)
+        ),
+    })
+}
+
+/// The source with its table as it is now; None where that is gone, or another role's, whose code must not be run.
+pub fn relocated(source: Source) -> Result<Option<Source>> {
+    let found = table::locate(&source)?.filter(|found| found.is_same_owner);
+    Ok(found.map(|found| Source { relation: found.relation, relation_name: found.name, ..source }))
+}
+
+/// The source of a knowledge base that a table is, or else that had a table of the same name which is gone. As the owner.
+pub fn of_knowledge_base(kb_no: i64, relation: u32) -> Result<Option<Source>> {
+    let sources = catalog::of_knowledge_base_and_table(kb_no, relation)?;
+    for source in &sources {
+        if table::is_of(source, relation)? {
+            return Ok(Some(source.clone()));
+        }
+    }
+    let name = table::find(relation)?.map(|table| table.name);
+    for source in sources.into_iter().filter(|source| name.as_ref() == Some(&source.relation_name)) {
+        if table::locate(&source)?.is_none() {
+            return Ok(Some(source));
+        }
+    }
+    Ok(None)
+}
+
+/// An error where the transaction does not see all documents of a table: those that were made since its snapshot was taken.
+pub fn must_see_all(function: &str) -> Result<()> {
+    match txn::is_read_committed() {
+        true => Ok(()),
+        false => Err(Error::State {
+            problem: format!("{function} of an attached table needs isolation level READ COMMITTED"),
+            hint: "Begin the transaction with BEGIN ISOLATION LEVEL READ COMMITTED: it must see every document of the table.".into(),
+        }),
+    }
+}
+
+/// Takes a source's triggers off its table, and forgets what waits; documents of rows that are gone are deleted. As the owner.
+pub fn let_go(source: &Source) -> Result<()> {
+    drop_triggers(source)?;
+    row_documents::delete_hidden(source)?;
+    changes::delete_all(source.source_no)?;
+    catalog::delete(source.source_no)
+}
+
+/// Takes a source's triggers off its table and all partitions that this has or had. As the owner.
+pub fn drop_triggers(source: &Source) -> Result<()> {
+    let relation = table::locate(source)?.map_or(source.relation, |found| found.relation);
+    let mut relations: Vec<i64> = table::members(relation)?.iter().map(Member::oid).collect();
+    relations.extend(&source.partitions);
+    table::drop_triggers(source.source_no, &relations)
+}
+
+/// Why a row may not become a document of a tenant; None: it may. The roles that attached the table must be allowed to act for that
+/// tenant, and where a column says whose rows are, so must the role that owns the table. Without any value of the row.
+pub fn refusal(source: &Source, tenant_id: &str) -> Option<String> {
+    if source.config.tenant.is_some() && !bindings::may_act_for(&source.role_name, tenant_id) {
+        return Some(format!("role \"{}\" may not act for its tenant", source.role_name));
+    }
+    source.attached_by.iter().zip(&source.attached_by_oids).find_map(|(name, oid)| {
+        match tenant_roles::may_act_for(name, *oid, tenant_id) {
+            Some(true) => None,
+            Some(false) => Some(format!("role \"{name}\", which attached the table, may not act for its tenant")),
+            // It acted for the knowledge base's tenant then; of others nobody can say.
+            None if tenant_id == source.tenant_id => None,
+            None => Some(format!(
+                "role \"{name}\", which attached the table, is gone, and whether it may act for the row's tenant is not known: attach \
+                 the table again"
+            )),
+        }
+    })
+}

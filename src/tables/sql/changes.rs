@@ -1,0 +1,335 @@
+//! kb.changes: what statements did to rows of attached tables, until the worker has taken it up. As the owner.
+
+use crate::pg::probe::{self, Key};
+use crate::pg::setting;
+use crate::pg::spi::{self, Arg};
+use crate::sql::{BY_HASH, BY_INDEX, BY_LOOKUPS, IN_ORDER, IS_UNCOMMITTED};
+use kb_types::error::{Error, Result};
+use std::collections::BTreeSet;
+use uuid::Uuid;
+
+/// What became of rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum What {
+    /// They are to be read again.
+    Changed,
+    /// They are not there any more, or not published any more: no answer has them.
+    Gone,
+    /// No row is there any more.
+    Truncated,
+    /// Partitions came or went: the keys are the oids of those whose rows may be gone.
+    Partitions,
+    /// The rows of a new partition are to be enqueued: the keys are its oid, and the key up to which they are.
+    Filled,
+}
+
+impl What {
+    fn name(self) -> &'static str {
+        match self {
+            What::Changed => "changed",
+            What::Gone => "gone",
+            What::Truncated => "truncated",
+            What::Partitions => "partitions",
+            What::Filled => "filled",
+        }
+    }
+
+    fn stored(name: &str) -> Result<What> {
+        let all = [What::Changed, What::Gone, What::Truncated, What::Partitions, What::Filled];
+        let found = all.into_iter().find(|what| what.name() == name);
+        found.ok_or_else(|| Error::Internal(format!("change \"{name}\"")))
+    }
+}
+
+/// Rows of one source, by their tenants (none: all are the source's) and external_ids.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Changes {
+    pub change_id: Uuid,
+    pub what: What,
+    pub tenants: Vec<String>,
+    pub keys: Vec<String>,
+}
+
+/// Rows of kb.changes that are read at once at most, and the bytes of keys after which no more are.
+const ROWS: i64 = 256;
+const BYTES: i64 = 128 * 1024;
+
+/// Whether the document d is of a partition of its source that is gone, or may be.
+pub const IS_LOST: &str =
+    "EXISTS (SELECT FROM kb.changes l WHERE l.source_no = d.source_no AND l.change = 'partitions'
+    AND l.keys <> '{}' AND (d.partition IS NULL OR d.partition::text = ANY (l.keys)))";
+
+/// Writes down what became of rows; see [`Changes`] for `tenants` and `keys`.
+pub fn append(source_no: i64, what: What, tenants: &[String], keys: &[String]) -> Result<()> {
+    spi::execute(
+        "INSERT INTO kb.changes (source_no, change_id, change, tenants, keys) VALUES ($1, $2::uuid, $3, $4, $5)",
+        &[
+            Arg::Long(source_no),
+            Arg::Text(&Uuid::now_v7().to_string()),
+            Arg::Text(what.name()),
+            Arg::Texts(tenants),
+            Arg::Texts(keys),
+        ],
+    )?;
+    Ok(())
+}
+
+/// The first source after this one that has changes. A restore may not have come to the others yet.
+pub fn next_source(after: i64) -> Result<Option<i64>> {
+    setting::with(IN_ORDER, || {
+        spi::write_one(
+            "SELECT c.source_no FROM kb.changes c WHERE c.source_no > $1 AND c.change <> 'filled'
+               AND (SELECT true FROM kb.sources s WHERE s.source_no = c.source_no)
+             ORDER BY c.source_no LIMIT 1",
+            &[Arg::Long(after)],
+            |row| row.get(0),
+        )
+    })
+}
+
+/// One truncation of a source's table, if there was one.
+pub fn truncation(source_no: i64) -> Result<Option<Uuid>> {
+    spi::write_one(
+        "SELECT change_id FROM kb.changes WHERE source_no = $1 AND change = 'truncated' LIMIT 1",
+        &[Arg::Long(source_no)],
+        |row| row.uuid(0),
+    )
+}
+
+/// The oldest changes of a source: at least one, if there are any, and [`BYTES`] of keys about.
+pub fn oldest(source_no: i64) -> Result<Vec<Changes>> {
+    setting::with(IN_ORDER, || {
+        spi::write(
+            "SELECT change_id, change, tenants, keys
+             FROM (SELECT *, pg_catalog.sum(bytes) OVER (ORDER BY change_id) - bytes AS before
+                   FROM (SELECT *, pg_catalog.pg_column_size(keys)::bigint + pg_catalog.pg_column_size(tenants) AS bytes
+                         FROM kb.changes WHERE source_no = $1 AND change IN ('changed', 'gone')
+                         ORDER BY change_id LIMIT $2) o) w
+             WHERE before < $3 ORDER BY change_id",
+            &[Arg::Long(source_no), Arg::Long(ROWS), Arg::Long(BYTES)],
+            |row| {
+                Ok(Changes {
+                    change_id: row.uuid(0)?,
+                    what: What::stored(&row.get::<String>(1)?)?,
+                    tenants: row.get(2)?,
+                    keys: row.get(3)?,
+                })
+            },
+        )
+    })
+}
+
+/// What is written down of partitions of a source: what identifies it, with the oids of those whose rows may be gone.
+pub fn of_partitions(source_no: i64) -> Result<(Vec<Uuid>, Vec<i64>)> {
+    let rows = setting::with(BY_INDEX, || {
+        spi::write(
+            "SELECT change_id, keys::bigint[] FROM kb.changes WHERE source_no = $1 AND change = 'partitions'",
+            &[Arg::Long(source_no)],
+            |row| Ok((row.uuid(0)?, row.get::<Vec<i64>>(1)?)),
+        )
+    })?;
+    let (changes, relations): (Vec<Uuid>, Vec<Vec<i64>>) = rows.into_iter().unzip();
+    Ok((changes, relations.concat()))
+}
+
+/// Writes down that all documents of these partitions, and those of which it is not known, are gone, in place of the partitions.
+pub fn append_documents_of(source_no: i64, partitions: &[i64]) -> Result<()> {
+    let time = Uuid::now_v7().to_string();
+    spi::execute(
+        "INSERT INTO kb.changes (source_no, change_id, change, tenants, keys)
+         SELECT $1, pg_catalog.overlay(pg_catalog.gen_random_uuid()::text, $3, 1)::uuid, 'gone',
+             pg_catalog.array_agg(d.tenant_id), pg_catalog.array_agg(d.external_id)
+         FROM (SELECT tenant_id, external_id, (pg_catalog.row_number() OVER ()) / 1000 AS part FROM kb.documents
+               WHERE source_no = $1 AND (partition IS NULL OR partition = ANY ($2::oid[]))) d
+         GROUP BY d.part",
+        // As in UUIDs of version 7 the time comes first.
+        &[Arg::Long(source_no), Arg::Longs(partitions), Arg::Text(time.get(..13).unwrap_or_default())],
+    )?;
+    Ok(())
+}
+
+/// A partition whose rows are to be enqueued.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Filled {
+    pub change_id: Uuid,
+    pub relation: u32,
+    /// The key up to which they are; empty: none is.
+    pub after: Vec<String>,
+}
+
+/// The first of those of a source.
+pub fn filled(source_no: i64) -> Result<Option<Filled>> {
+    setting::with(BY_INDEX, || {
+        spi::write_one(
+            "SELECT change_id, keys[1]::bigint, keys[2:] FROM kb.changes
+             WHERE source_no = $1 AND change = 'filled' ORDER BY change_id LIMIT 1",
+            &[Arg::Long(source_no)],
+            |row| {
+                let relation = u32::try_from(row.get::<i64>(1)?).unwrap_or(0);
+                Ok(Filled { change_id: row.uuid(0)?, relation, after: row.get(2)? })
+            },
+        )
+    })
+}
+
+/// The sources that have some. A restore may not have come to the others yet.
+pub fn filling() -> Result<Vec<i64>> {
+    setting::with(BY_INDEX, || {
+        spi::write(
+            "SELECT DISTINCT c.source_no FROM kb.changes c WHERE c.change = 'filled'
+               AND (SELECT true FROM kb.sources s WHERE s.source_no = c.source_no) ORDER BY 1",
+            &[],
+            |row| row.get(0),
+        )
+    })
+}
+
+/// Notes the key up to which the rows of such a partition are enqueued.
+pub fn set_filled(source_no: i64, filled: &Filled, after: &[String]) -> Result<()> {
+    let keys: Vec<String> =
+        std::iter::once(filled.relation.to_string()).chain(after.iter().cloned()).collect();
+    spi::execute(
+        "UPDATE kb.changes SET keys = $3 WHERE source_no = $1 AND change_id = ANY ($2)",
+        &[Arg::Long(source_no), Arg::Uuids(&[filled.change_id]), Arg::Texts(&keys)],
+    )?;
+    Ok(())
+}
+
+/// Deletes changes that are taken up.
+pub fn delete(source_no: i64, changes: &[Uuid]) -> Result<()> {
+    spi::execute(
+        "DELETE FROM kb.changes WHERE source_no = $1 AND change_id = ANY ($2)",
+        &[Arg::Long(source_no), Arg::Uuids(changes)],
+    )?;
+    Ok(())
+}
+
+/// Deletes all changes of a source.
+pub fn delete_all(source_no: i64) -> Result<()> {
+    spi::execute("DELETE FROM kb.changes WHERE source_no = $1", &[Arg::Long(source_no)])?;
+    Ok(())
+}
+
+/// Whether rows of a knowledge base wait to be taken up: changed ones of these tenants (None: of all), or those that were
+/// there before their table was attached, whose tenants nobody knows yet. Works on a standby.
+pub fn waiting(kb_no: i64, tenants: Option<&[String]>) -> Result<bool> {
+    let of_tenants = if tenants.is_some() { "AND (c.tenants = '{}' OR c.tenants && $2)" } else { "" };
+    let mut arguments = vec![Arg::Long(kb_no)];
+    arguments.extend(tenants.map(Arg::Texts));
+    let found = spi::read_one(
+        &format!(
+            "SELECT EXISTS (SELECT FROM kb.sources s WHERE s.kb_no = $1 AND (s.backfill IS NOT NULL
+                 OR (SELECT c.change_id FROM kb.changes c WHERE c.source_no = s.source_no {of_tenants} LIMIT 1)
+                     IS NOT NULL))"
+        ),
+        &arguments,
+        |row| row.get(0),
+    )?;
+    Ok(found.unwrap_or(false))
+}
+
+/// Whether any row waits to be taken up.
+pub fn any_waiting() -> Result<bool> {
+    // A row is of a source, and most databases have none.
+    if probe::count(c"sources", c"sources_pkey", &[], 1) == Some(0) {
+        return Ok(false);
+    }
+    let found = spi::read_one(
+        "SELECT EXISTS (SELECT FROM kb.changes c WHERE (SELECT true FROM kb.sources s WHERE s.source_no = c.source_no))
+             OR EXISTS (SELECT FROM kb.sources WHERE backfill IS NOT NULL)",
+        &[],
+        |row| row.get(0),
+    )?;
+    Ok(found.unwrap_or(false))
+}
+
+/// Whether this transaction has written changes for a knowledge base, or attached a table to it, and has not rolled that back.
+pub fn any_uncommitted(kb_no: i64) -> Result<bool> {
+    let found = spi::write_one(
+        &format!(
+            "SELECT EXISTS (SELECT FROM kb.changes WHERE {IS_UNCOMMITTED} AND source_no = ANY (ARRAY(
+                 SELECT source_no FROM kb.sources WHERE kb_no = $1)))
+                 OR EXISTS (SELECT FROM kb.sources WHERE kb_no = $1 AND backfill IS NOT NULL AND {IS_UNCOMMITTED})"
+        ),
+        &[Arg::Long(kb_no)],
+        |row| row.get(0),
+    )?;
+    Ok(found.unwrap_or(false))
+}
+
+/// Whether anything may be written down of rows of these sources. Works on a standby.
+pub fn may_wait(source_nos: &[i64]) -> bool {
+    let sources: BTreeSet<i64> = source_nos.iter().copied().collect();
+    let waits = |source| probe::count(c"changes", c"changes_pkey", &[Key::Long(source)], 1) != Some(0);
+    sources.into_iter().any(waits)
+}
+
+/// What is written down of documents that are rows of attached tables, each as a place in the given lists.
+/// Costs what is asked for and what waits, not one times the other. Works on a standby.
+pub fn of_documents(
+    source_nos: &[i64],
+    tenants: &[String],
+    external_ids: &[String],
+) -> Result<Vec<(usize, What)>> {
+    let mut sources = source_nos.to_vec();
+    sources.sort_unstable();
+    sources.dedup();
+    let mut found = setting::with(BY_HASH, || {
+        spi::read(
+            "WITH asked AS (SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[]) WITH ORDINALITY
+                 AS u (source_no, tenant_id, external_id, place)),
+             waiting AS MATERIALIZED (SELECT c.source_no, c.change, s.tenant_id, c.tenants, c.keys
+                 FROM kb.changes c JOIN kb.sources s USING (source_no) WHERE c.source_no = ANY ($4) AND s.source_no = ANY ($4)
+                   AND c.change IN ('changed', 'gone', 'truncated'))
+             SELECT a.place, w.change FROM asked a JOIN waiting w USING (source_no) WHERE w.change = 'truncated'
+             UNION ALL
+             SELECT a.place, w.change
+             FROM (SELECT source_no, change, tenant_id, unnest(tenants) AS tenant, unnest(keys) AS key FROM waiting) w
+             JOIN asked a ON a.external_id = w.key AND a.source_no = w.source_no
+                 AND a.tenant_id = coalesce(w.tenant, w.tenant_id)",
+            &[Arg::Longs(source_nos), Arg::Texts(tenants), Arg::Texts(external_ids), Arg::Longs(&sources)],
+            |row| Ok((row.get::<i64>(0)? as usize - 1, What::stored(&row.get::<String>(1)?)?)),
+        )
+    })?;
+    let waits =
+        |source: &i64| probe::count(c"changes", c"changes_partitions", &[Key::Long(*source)], 1) != Some(0);
+    if sources.iter().any(waits) {
+        let gone = of_lost_partitions(source_nos, tenants, external_ids)?;
+        found.extend(gone.into_iter().map(|place| (place, What::Gone)));
+    }
+    Ok(found)
+}
+
+/// Which of these documents, by their places, are of partitions that are gone, or may be.
+fn of_lost_partitions(source_nos: &[i64], tenants: &[String], external_ids: &[String]) -> Result<Vec<usize>> {
+    setting::with(BY_LOOKUPS, || {
+        spi::read(
+            &format!(
+                "SELECT u.place
+                 FROM unnest($1::bigint[], $2::text[], $3::text[]) WITH ORDINALITY AS u (source_no, tenant_id, external_id, place)
+                 JOIN kb.sources s ON s.source_no = u.source_no
+                 CROSS JOIN LATERAL (
+                     SELECT FROM kb.documents d
+                     WHERE d.kb_no = s.kb_no AND d.tenant_id = u.tenant_id AND d.external_id = u.external_id
+                       AND d.source_no IS NOT DISTINCT FROM s.source_no AND {IS_LOST} LIMIT 1) l"
+            ),
+            &[Arg::Longs(source_nos), Arg::Texts(tenants), Arg::Texts(external_ids)],
+            |row| Ok(row.get::<i64>(0)? as usize - 1),
+        )
+    })
+}
+
+/// Which of these documents, by their places, wait to be read again as jobs. Works on a standby.
+pub fn enqueued(source_nos: &[i64], tenants: &[String], external_ids: &[String]) -> Result<Vec<usize>> {
+    spi::read(
+        "SELECT u.place
+         FROM unnest($1::bigint[], $2::text[], $3::text[]) WITH ORDINALITY AS u (source_no, tenant_id, external_id, place)
+         JOIN kb.sources s ON s.source_no = u.source_no
+         CROSS JOIN LATERAL (
+             SELECT FROM kb.jobs j
+             WHERE j.kb_no = s.kb_no AND j.tenant_id = u.tenant_id AND j.kind = 'document'
+               AND j.subject = u.external_id AND j.priority = 0 LIMIT 1) w",
+        &[Arg::Longs(source_nos), Arg::Texts(tenants), Arg::Texts(external_ids)],
+        |row| Ok(row.get::<i64>(0)? as usize - 1),
+    )
+}

@@ -1,0 +1,368 @@
+//! kb.sources.
+
+use crate::documents::new_documents::Place;
+use crate::pg::setting;
+use crate::pg::spi::{self, Arg, Row};
+use crate::pg::watched::{self, Kept};
+use crate::sql::{BY_INDEX, BY_LOOKUPS};
+use kb_types::RowSource;
+use kb_types::error::{Error, Result};
+use kb_types::tenancy::SHARED;
+use std::cell::RefCell;
+
+thread_local! {
+    /// Whether there is any source.
+    static ANY: RefCell<Kept<(), bool>> = RefCell::default();
+}
+
+/// What kb.sources says of a source until all rows are compared or the table is attached again. It has no value of any row: other
+/// tenants may read it.
+pub const TAKEN: &str = "documents that were put have the keys of rows as their external_id, and stay as they were put: delete them, then call kb.reconcile";
+pub const OTHERS: &str = "documents of another attached table have the keys of rows as their external_id, and stay: detach that table (kb.sources has both), then call kb.reconcile";
+pub const NOT_FOLLOWED: &str = "its new partitions could not be given triggers, or those of former ones not be taken off: attach it again";
+/// The beginning of it.
+pub const REFUSED: &str = "a row cannot become a document: ";
+
+/// A table whose rows are documents of a knowledge base.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Source {
+    pub source_no: i64,
+    pub kb_no: i64,
+    pub kb_id: String,
+    /// The knowledge base's.
+    pub tenant_id: String,
+    /// The table's oid, as it was when it was attached or last found.
+    pub relation: u32,
+    /// With its schema, quoted.
+    pub relation_name: String,
+    pub role_name: String,
+    /// The columns of its primary key.
+    pub key: Vec<String>,
+    pub config: RowSource,
+    /// The key up to which rows that were there already are enqueued, empty at first; None: all are.
+    pub backfill: Option<Vec<String>>,
+    pub is_partitioned: bool,
+    /// The oids of its partitions, as the worker last found them.
+    pub partitions: Vec<i64>,
+    /// When it was attached last, in microseconds since 1970.
+    pub attached_at: i64,
+    /// The roles that attached it, by their names and their oids then: the one that logged in, the one that was SET and the one whose
+    /// rights counted.
+    pub attached_by: Vec<String>,
+    pub attached_by_oids: Vec<i64>,
+}
+
+impl Source {
+    /// Whose a row's document is.
+    pub fn place<'a>(&'a self, tenant_id: &'a str) -> Place<'a> {
+        Place { kb_no: self.kb_no, kb_id: &self.kb_id, tenant_id, source_no: Some(self.source_no) }
+    }
+}
+
+const COLUMNS: &str =
+    "s.source_no, s.kb_no, k.id, s.tenant_id, s.relation::bigint, s.relation_name, s.role_name::text, s.key,
+    s.config, s.backfill, s.is_partitioned, s.partitions::bigint[],
+    (pg_catalog.date_part('epoch', s.updated_at) * 1000000)::bigint, s.attached_by::text[], s.attached_by_oids::bigint[]";
+
+/// Whether the table $1 may be that of a source: it has the oid, or the name.
+const MAY_BE: &str = "s.relation = $1::oid OR s.relation_name = (
+    SELECT pg_catalog.format('%I.%I', n.nspname, c.relname)
+    FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = $1::oid)";
+
+fn source(row: &Row) -> Result<Source> {
+    let config = serde_json::from_value(row.json(8)?)
+        .map_err(|error| Error::Internal(format!("stored configuration of a source: {error}")))?;
+    Ok(Source {
+        source_no: row.get(0)?,
+        kb_no: row.get(1)?,
+        kb_id: row.get(2)?,
+        tenant_id: row.get(3)?,
+        relation: u32::try_from(row.get::<i64>(4)?).unwrap_or(0),
+        relation_name: row.get(5)?,
+        role_name: row.get(6)?,
+        key: row.get(7)?,
+        config,
+        backfill: row.opt(9)?,
+        is_partitioned: row.get(10)?,
+        partitions: row.get(11)?,
+        attached_at: row.get(12)?,
+        attached_by: row.get(13)?,
+        attached_by_oids: row.get(14)?,
+    })
+}
+
+/// The source of this number, if the caller may see it.
+pub fn find(source_no: i64) -> Result<Option<Source>> {
+    spi::write_one(
+        &format!(
+            "SELECT {COLUMNS} FROM kb.sources s JOIN kb.knowledge_bases k USING (kb_no) WHERE s.source_no = $1"
+        ),
+        &[Arg::Long(source_no)],
+        source,
+    )
+}
+
+/// As [`find`]; it cannot be detached before the transaction ends. An error (55P03) where it is just being detached.
+pub fn hold(source_no: i64) -> Result<Option<Source>> {
+    spi::write_one(
+        &format!(
+            "SELECT {COLUMNS} FROM kb.sources s JOIN kb.knowledge_bases k USING (kb_no) WHERE s.source_no = $1
+             FOR KEY SHARE OF s NOWAIT"
+        ),
+        &[Arg::Long(source_no)],
+        source,
+    )
+}
+
+/// The role with whose rights a source is read, and the tenant of its knowledge base. In the worker.
+pub fn account(source_no: i64) -> Result<Option<(String, String)>> {
+    spi::write_one(
+        "SELECT role_name::text, tenant_id FROM kb.sources WHERE source_no = $1",
+        &[Arg::Long(source_no)],
+        |row| Ok((row.get(0)?, row.get(1)?)),
+    )
+}
+
+/// As [`find`], under the caller's snapshot.
+pub fn read(source_no: i64) -> Result<Option<Source>> {
+    spi::read_one(
+        &format!(
+            "SELECT {COLUMNS} FROM kb.sources s JOIN kb.knowledge_bases k USING (kb_no) WHERE s.source_no = $1"
+        ),
+        &[Arg::Long(source_no)],
+        source,
+    )
+}
+
+/// The sources of a knowledge base, in the order in which they were attached.
+pub fn of_knowledge_base(kb_no: i64) -> Result<Vec<Source>> {
+    spi::write(
+        &format!(
+            "SELECT {COLUMNS} FROM kb.sources s JOIN kb.knowledge_bases k USING (kb_no)
+             WHERE s.kb_no = $1 ORDER BY s.source_no"
+        ),
+        &[Arg::Long(kb_no)],
+        source,
+    )
+}
+
+/// Those of them that a table may be, by its oid or its name: no other is found there ([`super::table::locate`]).
+pub fn of_knowledge_base_and_table(kb_no: i64, relation: u32) -> Result<Vec<Source>> {
+    let candidates = format!(
+        "SELECT {COLUMNS} FROM kb.sources s JOIN kb.knowledge_bases k USING (kb_no)
+         WHERE s.kb_no = $2 AND ({MAY_BE}) ORDER BY s.source_no"
+    );
+    spi::write(&candidates, &[Arg::Long(i64::from(relation)), Arg::Long(kb_no)], source)
+}
+
+/// The sources that a table may be, by its oid or its name, of knowledge bases that the caller can see: after a restore the
+/// oid is another's (see [`super::table::is_of`]).
+pub fn of_table(relation: u32) -> Result<Vec<Source>> {
+    spi::read(
+        &format!(
+            "SELECT {COLUMNS} FROM kb.sources s JOIN kb.knowledge_bases k USING (kb_no)
+             WHERE {MAY_BE} ORDER BY s.source_no"
+        ),
+        &[Arg::Long(i64::from(relation))],
+        source,
+    )
+}
+
+/// Whether there is any source: asked by every statement that makes, changes or drops a table.
+pub fn any() -> bool {
+    watched::get(&ANY, &(), || watched::has_rows(c"sources"))
+}
+
+/// The sources that are partitioned tables. By the worker.
+pub fn partitioned() -> Result<Vec<Source>> {
+    spi::write(
+        &format!(
+            "SELECT {COLUMNS} FROM kb.sources s JOIN kb.knowledge_bases k USING (kb_no)
+             WHERE s.is_partitioned ORDER BY s.source_no"
+        ),
+        &[],
+        source,
+    )
+}
+
+/// Those whose table the statement seems to have dropped; for event triggers of sql_drop. It is known by two of its oid, its name and
+/// its triggers: after a restore another table may have the oid.
+pub fn dropped() -> Result<Vec<Source>> {
+    let sql = format!(
+        "WITH gone AS MATERIALIZED (SELECT * FROM pg_catalog.pg_event_trigger_dropped_objects()),
+         t AS MATERIALIZED (SELECT objid, object_identity, ARRAY[schema_name, object_name] AS names FROM gone
+             WHERE classid = 'pg_catalog.pg_class'::regclass AND objsubid = 0 AND object_type = 'table'),
+         g AS MATERIALIZED (SELECT address_names[1:2] AS names,
+                 substring(address_names[3] from '^kb_([0-9]{{1,18}})_insert$')::bigint AS source_no FROM gone
+             WHERE classid = 'pg_catalog.pg_trigger'::regclass AND address_names[3] ~ '^kb_[0-9]{{1,18}}_insert$'),
+         signs AS (
+             SELECT s.source_no, t.objid FROM t JOIN kb.sources s ON t.objid = s.relation
+             UNION ALL
+             SELECT s.source_no, t.objid FROM t JOIN kb.sources s ON t.object_identity = s.relation_name
+             UNION ALL
+             SELECT s.source_no, t.objid FROM g JOIN t ON t.names = g.names JOIN kb.sources s ON s.source_no = g.source_no),
+         found AS MATERIALIZED (SELECT source_no FROM signs GROUP BY source_no, objid HAVING count(*) >= 2)
+         SELECT {COLUMNS} FROM kb.sources s JOIN kb.knowledge_bases k USING (kb_no) JOIN found USING (source_no)
+         ORDER BY s.source_no"
+    );
+    setting::with(BY_LOOKUPS, || spi::write(&sql, &[], source))
+}
+
+/// Those that have one of these tables as a partition.
+pub fn of_partitions(relations: &[i64]) -> Result<Vec<Source>> {
+    let sql = format!(
+        "SELECT {COLUMNS} FROM kb.sources s JOIN kb.knowledge_bases k USING (kb_no)
+         WHERE s.is_partitioned AND s.partitions && $1::oid[] ORDER BY s.source_no"
+    );
+    setting::with(BY_LOOKUPS, || spi::write(&sql, &[Arg::Longs(relations)], source))
+}
+
+/// Notes which partitions a source's table has. As the owner.
+pub fn set_partitions(source_no: i64, relations: &[i64]) -> Result<()> {
+    spi::execute(
+        "UPDATE kb.sources SET partitions = $2::oid[] WHERE source_no = $1",
+        &[Arg::Long(source_no), Arg::Longs(relations)],
+    )?;
+    Ok(())
+}
+
+/// The sources with rows that were there before they were attached and are not enqueued yet.
+pub fn backfilling() -> Result<Vec<i64>> {
+    spi::write("SELECT source_no FROM kb.sources WHERE backfill IS NOT NULL ORDER BY source_no", &[], |row| {
+        row.get(0)
+    })
+}
+
+/// Adds a source, or with its number changes it: all rows are looked at again. Its number. As the owner, with the knowledge
+/// base locked.
+pub fn put(source: &Source) -> Result<i64> {
+    let config = serde_json::to_value(&source.config).map_err(|error| Error::Internal(error.to_string()))?;
+    let arguments = [
+        Arg::Long(source.kb_no),
+        Arg::Text(&source.tenant_id),
+        Arg::Long(i64::from(source.relation)),
+        Arg::Text(&source.relation_name),
+        Arg::Text(&source.role_name),
+        Arg::Texts(&source.key),
+        Arg::Json(&config),
+        Arg::Long(source.source_no),
+        Arg::Bool(source.is_partitioned),
+        Arg::Texts(&source.attached_by),
+        Arg::Longs(&source.attached_by_oids),
+    ];
+    let sql = match source.source_no {
+        0 => {
+            "INSERT INTO kb.sources (kb_no, tenant_id, type, relation, relation_name, role_name, key, config, backfill, is_partitioned,
+                 attached_by, attached_by_oids)
+             SELECT $1, $2, 'table', $3::oid, $4, $5::name, $6, $7, '{}', $9, $10::name[], $11::oid[]
+             WHERE $8 = 0 RETURNING source_no"
+        }
+        _ => {
+            "UPDATE kb.sources SET relation = $3::oid, relation_name = $4, role_name = $5::name, key = $6, config = $7,
+                 backfill = '{}', error = NULL, updated_at = now(), is_partitioned = $9,
+                 attached_by = $10::name[], attached_by_oids = $11::oid[]
+             WHERE source_no = $8 AND kb_no = $1 AND tenant_id = $2 RETURNING source_no"
+        }
+    };
+    spi::write_one(sql, &arguments, |row| row.get(0))?
+        .ok_or_else(|| Error::Internal("no source number".into()))
+}
+
+/// As the owner.
+pub fn delete(source_no: i64) -> Result<()> {
+    spi::execute("DELETE FROM kb.sources WHERE source_no = $1", &[Arg::Long(source_no)])?;
+    Ok(())
+}
+
+/// Has all rows enqueued that are there.
+pub fn begin_backfill(source_no: i64) -> Result<()> {
+    spi::execute("UPDATE kb.sources SET backfill = '{}' WHERE source_no = $1", &[Arg::Long(source_no)])?;
+    Ok(())
+}
+
+/// How far the rows that were there already are enqueued; None: all are. Not where that is not as `source` says, or the table was
+/// attached again meanwhile: then it begins anew.
+pub fn set_backfill(source: &Source, key: Option<&[String]>) -> Result<()> {
+    spi::execute(
+        "UPDATE kb.sources SET backfill = CASE WHEN $4 THEN $5 END
+         WHERE source_no = $1 AND backfill = $2 AND (pg_catalog.date_part('epoch', updated_at) * 1000000)::bigint = $3",
+        &[
+            Arg::Long(source.source_no),
+            Arg::Texts(source.backfill.as_deref().unwrap_or_default()),
+            Arg::Long(source.attached_at),
+            Arg::Bool(key.is_some()),
+            Arg::Texts(key.unwrap_or_default()),
+        ],
+    )?;
+    Ok(())
+}
+
+/// What is wrong with the source as a whole; None: nothing is.
+pub fn set_error(source_no: i64, error: Option<&str>) -> Result<()> {
+    spi::execute(
+        "UPDATE kb.sources SET error = $2 WHERE source_no = $1 AND error IS DISTINCT FROM $2",
+        &[Arg::Long(source_no), Arg::TextOrNull(error)],
+    )?;
+    Ok(())
+}
+
+/// This is not wrong with the source any more.
+pub fn end_error(source_no: i64, error: &str) -> Result<()> {
+    spi::execute(
+        "UPDATE kb.sources SET error = NULL WHERE source_no = $1 AND error = $2",
+        &[Arg::Long(source_no), Arg::Text(error)],
+    )?;
+    Ok(())
+}
+
+/// Nothing is wrong with reading the source, whatever was told of that.
+pub fn end_reading_error(source_no: i64) -> Result<()> {
+    spi::execute(
+        "UPDATE kb.sources SET error = NULL WHERE source_no = $1 AND error <> ALL ($2)
+             AND NOT pg_catalog.starts_with(error, $3)",
+        &[
+            Arg::Long(source_no),
+            Arg::Texts(&[TAKEN, OTHERS, NOT_FOLLOWED].map(str::to_string)),
+            Arg::Text(REFUSED),
+        ],
+    )?;
+    Ok(())
+}
+
+/// Where the table is now, after a restore or under another name.
+pub fn set_relation(source_no: i64, relation: u32, name: &str) -> Result<()> {
+    spi::execute(
+        "UPDATE kb.sources SET relation = $2::oid, relation_name = $3 WHERE source_no = $1",
+        &[Arg::Long(source_no), Arg::Long(i64::from(relation)), Arg::Text(name)],
+    )?;
+    Ok(())
+}
+
+/// Sources that the caller can see and with which something is wrong: table and problem. Works on a standby.
+pub fn with_errors() -> Result<Vec<(String, String)>> {
+    spi::read(
+        "SELECT relation_name, error FROM kb.sources WHERE error IS NOT NULL ORDER BY source_no",
+        &[],
+        |row| Ok((row.get(0)?, row.get(1)?)),
+    )
+}
+
+/// Tables with a column that says whose rows are, of which some tenant cannot read the knowledge base of the session's tenant that they are
+/// attached to; with that one's id. Tenants are gone through from one to the next, however many documents they have. As the owner.
+pub fn unreadable(tenant_id: &str) -> Result<Vec<(String, String)>> {
+    let sql = "SELECT s.relation_name, k.id FROM kb.knowledge_bases k JOIN kb.sources s USING (kb_no)
+         WHERE k.tenant_id = $1 AND k.tenant_id <> $2 AND s.config ->> 'tenant' IS NOT NULL AND EXISTS (
+             WITH RECURSIVE t AS (
+                 (SELECT d.tenant_id FROM kb.documents d WHERE d.kb_no = k.kb_no ORDER BY d.tenant_id LIMIT 1)
+                 UNION ALL
+                 SELECT (SELECT d.tenant_id FROM kb.documents d WHERE d.kb_no = k.kb_no AND d.tenant_id > t.tenant_id
+                         ORDER BY d.tenant_id LIMIT 1)
+                 FROM t WHERE t.tenant_id IS NOT NULL)
+             SELECT FROM t WHERE t.tenant_id <> k.tenant_id
+               AND NOT EXISTS (SELECT FROM kb.shares h WHERE h.kb_no = k.kb_no AND h.tenant_id = t.tenant_id)
+               AND EXISTS (SELECT FROM kb.documents d
+                           WHERE d.kb_no = k.kb_no AND d.tenant_id = t.tenant_id AND d.source_no = s.source_no))
+         ORDER BY s.source_no LIMIT 5";
+    let row = |row: &Row| Ok((row.get(0)?, row.get(1)?));
+    setting::with(BY_INDEX, || spi::read(sql, &[Arg::Text(tenant_id), Arg::Text(SHARED)], row))
+}

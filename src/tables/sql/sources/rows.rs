@@ -1,0 +1,288 @@
+//! The rows of an attached table, read as the role that owns it.
+
+use super::table::{KeyType, key_types};
+use super::{PRINTED, Source, literal};
+use crate::pg::json::Jsonb;
+use crate::pg::role::as_role_of_name;
+use crate::pg::setting;
+use crate::pg::spi::{self, Arg, quote};
+use crate::sql::IN_ORDER;
+use kb_types::Json;
+use kb_types::error::{Error, Result};
+
+/// A row, as far as it is a document.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SourceRow {
+    /// Its place among the keys that were asked for.
+    pub place: usize,
+    /// As its column says; None: NULL, or there is no such column.
+    pub tenant: Option<String>,
+    /// Bytes of all that it has, together.
+    pub size: usize,
+    /// None where they are larger than was asked for.
+    pub values: Option<RowValues>,
+    /// The table or partition that it is stored in.
+    pub relation: u32,
+}
+
+/// What a document is made of.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RowValues {
+    /// The values of the columns of `RowContent::columns`, in their order.
+    pub content: Vec<Option<String>>,
+    /// Of what type the JSON in it is.
+    pub json_type: Option<String>,
+    pub title: Option<String>,
+    pub uri: Option<String>,
+    pub content_type: Option<String>,
+    pub metadata: Json,
+    /// The vector that it has already, as pgvector prints it.
+    pub vector: Option<String>,
+}
+
+/// The published rows with these keys that the role may see; without their values where those have more than `most` bytes.
+/// `adopts`: with the vectors that they have, if such are adopted.
+pub fn read(source: &Source, keys: &[Vec<String>], most: usize, adopts: bool) -> Result<Vec<SourceRow>> {
+    let config = &source.config;
+    let text = |column: &str| format!("t.{}::text", quote(column));
+    let optional = |column: &Option<String>| column.as_deref().map_or("NULL::text".to_string(), text);
+    let adopted = config.adopt.as_ref().filter(|_| adopts).map(|adopt| adopt.column.clone());
+    let mut texts: Vec<String> =
+        [&config.title, &config.uri, &config.content_type, &config.json_fields.type_column, &adopted]
+            .into_iter()
+            .map(optional)
+            .collect();
+    texts.extend(config.content.columns().into_iter().map(text));
+    let metadata: Vec<String> = config
+        .metadata
+        .iter()
+        .map(|column| format!("pg_catalog.jsonb_build_object({}, t.{})", literal(column), quote(column)))
+        .collect();
+    let metadata = if metadata.is_empty() { "'{}'::jsonb".to_string() } else { metadata.join(" || ") };
+    let named: Vec<String> = texts.iter().enumerate().map(|(n, text)| format!("{text} AS v{n}")).collect();
+    let columns = format!(
+        "u.kb_place, {} AS tenant, {metadata} AS metadata, {}, t.tableoid::bigint AS kb_relation",
+        tenant(source),
+        named.join(", ")
+    );
+    let names: Vec<String> = (0..texts.len()).map(|n| format!("r.v{n}")).collect();
+    let sizes: Vec<String> = names
+        .iter()
+        .map(|name| format!("coalesce(pg_catalog.octet_length({name}), 0)::bigint"))
+        .chain([String::from("pg_catalog.pg_column_size(r.metadata)")])
+        .collect();
+    let (size, values) = (sizes.join(" + "), names.join(", "));
+    // Each value is made once.
+    let around = |rows: &str| {
+        format!(
+            "SELECT r.kb_place, r.tenant, {size}, CASE WHEN {size} <= {most} THEN ARRAY[{values}]::text[] END,
+                 CASE WHEN {size} <= {most} THEN r.metadata END, r.kb_relation FROM ({rows} OFFSET 0) r"
+        )
+    };
+    select(source, keys, &columns, around, |row| {
+        let values = match (row.opt::<Vec<Option<String>>>(3)?, row.opt::<Jsonb>(4)?) {
+            (Some(mut texts), Some(Jsonb(metadata))) if texts.len() >= 5 => {
+                let content = texts.split_off(5);
+                let vector = texts.pop().flatten();
+                let (json_type, content_type) = (texts.pop().flatten(), texts.pop().flatten());
+                let (uri, title) = (texts.pop().flatten(), texts.pop().flatten());
+                Some(RowValues { content, json_type, title, uri, content_type, metadata, vector })
+            }
+            _ => None,
+        };
+        Ok(SourceRow {
+            place: row.get::<i64>(0)? as usize - 1,
+            tenant: row.opt(1)?,
+            size: row.get::<i64>(2)? as usize,
+            values,
+            relation: u32::try_from(row.get::<i64>(5)?).unwrap_or(0),
+        })
+    })
+}
+
+/// Which of these rows are there, published and visible to the role: their places and tenants.
+pub fn existing(source: &Source, keys: &[Vec<String>]) -> Result<Vec<(usize, Option<String>)>> {
+    let columns = format!("u.kb_place, {}", tenant(source));
+    select(source, keys, &columns, str::to_string, |row| Ok((row.get::<i64>(0)? as usize - 1, row.opt(1)?)))
+}
+
+/// A row by its key.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KeyRow {
+    /// As its column says; None: there is no such column.
+    pub tenant: Option<String>,
+    pub key: Vec<String>,
+    /// True also where that was not asked.
+    pub is_published: bool,
+}
+
+/// The next rows in the order of their keys, after this one (empty: from the first). Costs as many rows as it gives, also
+/// where few are published.
+pub fn after(source: &Source, key: &[String], limit: usize, asks_published: bool) -> Result<Vec<KeyRow>> {
+    let types = key_types(source.relation, &source.key)?;
+    let columns: Vec<String> = types.iter().map(|typ| format!("t.{}", quote(&typ.column))).collect();
+    let printed: Vec<String> = columns.iter().map(|column| format!("pg_catalog.concat({column})")).collect();
+    let follows = if key.is_empty() { "true".to_string() } else { follows(&types) };
+    let mut needed: Vec<&String> = source.key.iter().chain(&source.config.tenant).collect();
+    if asks_published {
+        needed.extend(&source.config.published_columns);
+    }
+    needed.sort_unstable();
+    needed.dedup();
+    let needed: Vec<String> = needed.into_iter().map(|column| format!("t.{}", quote(column))).collect();
+    let order = columns.join(", ");
+    let sql = format!(
+        "SELECT {}, ARRAY[{}]::text[], {} FROM (SELECT {} FROM {} AS t WHERE {follows} ORDER BY {order} LIMIT {limit}) AS t
+         ORDER BY {order}",
+        tenant(source),
+        printed.join(", "),
+        if asks_published { format!("{} IS TRUE", published(source)) } else { "true".to_string() },
+        needed.join(", "),
+        source.relation_name,
+    );
+    let key: Vec<Arg> = key.iter().map(|part| Arg::Text(part)).collect();
+    as_table_owner(source, || {
+        setting::with(IN_ORDER, || {
+            spi::write(&sql, &key, |row| {
+                Ok(KeyRow { tenant: row.opt(0)?, key: row.get(1)?, is_published: row.get(2)? })
+            })
+        })
+    })
+}
+
+/// Reads nothing, but fails as reading rows would: for want of a column or of a right.
+pub fn check(source: &Source) -> Result<()> {
+    read(source, &[], 0, true).map(|_| ())
+}
+
+/// Runs `work` as the role that owns the table, with values printed the same everywhere.
+fn as_table_owner<T>(source: &Source, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    as_role_of_name(&source.role_name, || setting::with(PRINTED, work))
+}
+
+/// What the caller may see of a table's rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sight {
+    All,
+    /// Those that row-level security lets through. Only its policies tell which, and those call what the table's owner wrote.
+    ByPolicies,
+    /// None: a right to read every column, or to use the schema, is missing.
+    None,
+}
+
+/// What the caller may see, by catalogs only. Not even a plan of a statement on the table is made as the caller: that evaluates
+/// what its owner wrote into policies, constraints and indexes.
+pub fn sight(relation: u32) -> Result<Sight> {
+    let found = spi::read_one(
+        "SELECT pg_catalog.has_schema_privilege(c.relnamespace, 'USAGE') AND (
+                    pg_catalog.has_table_privilege(c.oid, 'SELECT') OR NOT EXISTS (
+                        SELECT FROM pg_catalog.pg_attribute a
+                        WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+                          AND NOT pg_catalog.has_column_privilege(c.oid, a.attnum, 'SELECT'))),
+                pg_catalog.row_security_active(c.oid) AND pg_catalog.pg_get_userbyid(c.relowner) <> current_user
+         FROM pg_catalog.pg_class c WHERE c.oid = $1::oid",
+        &[Arg::Long(i64::from(relation))],
+        |row| Ok((row.get::<bool>(0)?, row.get::<bool>(1)?)),
+    )?;
+    Ok(match found {
+        Some((true, false)) => Sight::All,
+        Some((true, true)) => Sight::ByPolicies,
+        _ => Sight::None,
+    })
+}
+
+/// Rows as they are, for a caller who may see all of them: their places among these keys, their keys and themselves as JSON
+/// objects. Under the caller's snapshot, and read as the role that owns the table: its columns' types and its indexes call what
+/// that role wrote.
+pub fn whole(source: &Source, keys: &[Vec<String>]) -> Result<Vec<(usize, Json, Json)>> {
+    let types = key_types(source.relation, &source.key)?;
+    let object =
+        |column: &String| format!("pg_catalog.jsonb_build_object({}, t.{})", literal(column), quote(column));
+    let key: Vec<String> = source.key.iter().map(object).collect();
+    let columns = format!("u.kb_place, {}, pg_catalog.to_jsonb(t)", key.join(" || "));
+    let parts = parts(keys, types.len());
+    let arguments: Vec<Arg> = parts.iter().map(|part| Arg::Texts(part)).collect();
+    let sql = statement(source, &types, &columns, "true");
+    as_role_of_name(&source.role_name, || {
+        spi::read(&sql, &arguments, |row| {
+            let json = |column| Ok::<_, Error>(row.get::<Jsonb>(column)?.0);
+            Ok((row.get::<i64>(0)? as usize - 1, json(1)?, json(2)?))
+        })
+    })
+}
+
+/// Rows by their keys, of a statement `around` the one that finds them.
+fn select<T>(
+    source: &Source,
+    keys: &[Vec<String>],
+    columns: &str,
+    around: impl FnOnce(&str) -> String,
+    each: impl FnMut(&spi::Row) -> Result<T>,
+) -> Result<Vec<T>> {
+    let types = key_types(source.relation, &source.key)?;
+    let parts = parts(keys, types.len());
+    let arguments: Vec<Arg> = parts.iter().map(|part| Arg::Texts(part)).collect();
+    // A key that is equal, but printed in another way, is another document's.
+    let printed = types.iter().enumerate().map(|(n, typ)| {
+        let column = quote(&typ.column);
+        format!("pg_catalog.concat(t.{column}) COLLATE pg_catalog.\"C\" = u.kb_key_{}", n + 1)
+    });
+    let conditions: Vec<String> = printed.chain([published(source)]).collect();
+    let sql = around(&statement(source, &types, columns, &conditions.join(" AND ")));
+    as_table_owner(source, || spi::write(&sql, &arguments, each))
+}
+
+/// Keys as one array for each of their parts.
+fn parts(keys: &[Vec<String>], count: usize) -> Vec<Vec<String>> {
+    let part = |n: usize| keys.iter().map(|key| key.get(n).cloned().unwrap_or_default()).collect();
+    (0..count).map(part).collect()
+}
+
+/// A SELECT of rows `t` by their keys `u`, whose parts are the statement's arguments.
+fn statement(source: &Source, types: &[KeyType], columns: &str, condition: &str) -> String {
+    let arrays: Vec<String> = (1..=types.len()).map(|n| format!("${n}::text[]")).collect();
+    let names: Vec<String> = (1..=types.len()).map(|n| format!("kb_key_{n}")).collect();
+    let same: Vec<String> = types
+        .iter()
+        .zip(&names)
+        .map(|(KeyType { column, name, operators }, key)| {
+            format!("t.{} OPERATOR({operators}.=) u.{key}::{name}", quote(column))
+        })
+        .collect();
+    format!(
+        "SELECT {columns} FROM unnest({}) WITH ORDINALITY AS u ({}, kb_place) JOIN {} AS t ON {} WHERE {condition}",
+        arrays.join(", "),
+        names.join(", "),
+        source.relation_name,
+        same.join(" AND ")
+    )
+}
+
+fn published(source: &Source) -> String {
+    source.config.published_when.as_ref().map_or("(true)".to_string(), |condition| format!("({condition})"))
+}
+
+fn tenant(source: &Source) -> String {
+    let column = source.config.tenant.as_deref();
+    column.map_or("NULL::text".to_string(), |column| format!("pg_catalog.concat(t.{})", quote(column)))
+}
+
+/// The condition that a row's key comes after the given one.
+fn follows(types: &[KeyType]) -> String {
+    let given = |n: usize| format!("${}::text::{}", n + 1, types[n].name);
+    let column = |n: usize| format!("t.{}", quote(&types[n].column));
+    if types.iter().all(|typ| typ.operators == "pg_catalog") {
+        let columns: Vec<String> = (0..types.len()).map(column).collect();
+        let values: Vec<String> = (0..types.len()).map(given).collect();
+        return format!("({}) > ({})", columns.join(", "), values.join(", "));
+    }
+    // Operators of other schemas must be named one by one.
+    let compare = |n: usize, operator: &str| {
+        format!("{} OPERATOR({}.{operator}) {}", column(n), types[n].operators, given(n))
+    };
+    let last = types.len() - 1;
+    let rest = (0..last).rev().fold(compare(last, ">"), |rest, n| {
+        format!("({} OR ({} AND ({rest})))", compare(n, ">"), compare(n, "="))
+    });
+    format!("{} AND {rest}", compare(0, ">="))
+}

@@ -1,0 +1,369 @@
+//! What must be known of a table before its rows become documents, and the triggers that tell of its changes.
+
+use super::{Source, literal};
+use crate::pg::spi::{self, Arg, quote};
+use crate::pg::{ddl, setting, trigger};
+use crate::sql::BY_LOOKUPS;
+use kb_types::error::{Error, Object, Result};
+
+/// A table as its catalogs describe it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Table {
+    pub relation: u32,
+    /// With its schema, quoted.
+    pub name: String,
+    pub schema: String,
+    /// As pg_class.relkind.
+    pub kind: String,
+    pub is_temporary: bool,
+    /// It is a partition, or inherits from another table or is inherited from, other than as a partitioned table.
+    pub has_relatives: bool,
+    pub is_partitioned: bool,
+    pub owner: String,
+    /// The caller is its owner, or has that role's rights.
+    pub is_own: bool,
+    /// The columns of its primary key.
+    pub key: Vec<String>,
+}
+
+/// Of pg_class c: [`Table::has_relatives`].
+const HAS_RELATIVES: &str = "c.relispartition OR c.relkind <> 'p' AND (
+    EXISTS (SELECT FROM pg_catalog.pg_inherits i WHERE i.inhrelid = c.oid)
+    OR EXISTS (SELECT FROM pg_catalog.pg_inherits i WHERE i.inhparent = c.oid))";
+
+/// A table by its oid; None where there is no such relation.
+pub fn find(relation: u32) -> Result<Option<Table>> {
+    spi::write_one(
+        &format!("SELECT pg_catalog.format('%I.%I', n.nspname, c.relname), n.nspname::text, c.relkind::text, c.relpersistence = 't',
+                {HAS_RELATIVES},
+                pg_catalog.pg_get_userbyid(c.relowner)::text, pg_catalog.pg_has_role(c.relowner, 'USAGE'),
+                ARRAY(SELECT a.attname::text
+                      FROM pg_catalog.pg_index i
+                      CROSS JOIN LATERAL pg_catalog.unnest(i.indkey) WITH ORDINALITY AS k (attnum, place)
+                      JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+                      WHERE i.indrelid = c.oid AND i.indisprimary AND k.place <= i.indnkeyatts ORDER BY k.place)
+         FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = $1::oid"),
+        &[Arg::Long(i64::from(relation))],
+        |row| {
+            let kind: String = row.get(2)?;
+            Ok(Table {
+                relation,
+                is_partitioned: kind == "p",
+                name: row.get(0)?,
+                schema: row.get(1)?,
+                kind,
+                is_temporary: row.get(3)?,
+                has_relatives: row.get(4)?,
+                owner: row.get(5)?,
+                is_own: row.get(6)?,
+                key: row.get(7)?,
+            })
+        },
+    )
+}
+
+/// Where a source's table is now.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Located {
+    pub relation: u32,
+    /// With its schema, quoted.
+    pub name: String,
+    /// Its owner is still the role whose rights it is read with. Another one could have other code run with them.
+    pub is_same_owner: bool,
+    /// It is a partition, or inherits from another table or is inherited from: triggers do not tell of all its changes.
+    pub has_relatives: bool,
+}
+
+/// A source's table, under its oid or after a restore under its name; None where it is gone, or its triggers are.
+pub fn locate(source: &Source) -> Result<Option<Located>> {
+    spi::write_one(
+        &format!("SELECT c.oid::bigint, pg_catalog.format('%I.%I', n.nspname, c.relname),
+                pg_catalog.pg_get_userbyid(c.relowner)::text COLLATE pg_catalog.\"C\" = $4,
+                {HAS_RELATIVES}
+         FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+         WHERE c.oid IN ($1::oid, pg_catalog.to_regclass($2)::oid) AND EXISTS (
+             SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid AND t.tgname::text COLLATE pg_catalog.\"C\" = $3 AND t.tgfoid = 'kb._rows_changed'::regproc)
+         ORDER BY c.oid = $1::oid DESC LIMIT 1"),
+        &[
+            Arg::Long(i64::from(source.relation)),
+            Arg::Text(&source.relation_name),
+            Arg::Text(&trigger(source.source_no, "insert")),
+            Arg::Text(&source.role_name),
+        ],
+        |row| {
+            Ok(Located {
+                relation: u32::try_from(row.get::<i64>(0)?).unwrap_or(0),
+                name: row.get(1)?,
+                is_same_owner: row.get(2)?,
+                has_relatives: row.get(3)?,
+            })
+        },
+    )
+}
+
+/// Whether a table is a source's: the one that has its triggers, or where none has, the one that had.
+pub fn is_of(source: &Source, relation: u32) -> Result<bool> {
+    Ok(locate(source)?.map_or(source.relation, |located| located.relation) == relation)
+}
+
+/// A type and the operators of its order, as SQL names them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KeyType {
+    pub column: String,
+    /// The type's name, qualified.
+    pub name: String,
+    /// The schema of its operators = and >, quoted.
+    pub operators: String,
+}
+
+/// The types of these columns of a table, by whose primary key they are compared.
+pub fn key_types(relation: u32, columns: &[String]) -> Result<Vec<KeyType>> {
+    let types = spi::write(
+        "SELECT a.attname::text, pg_catalog.format_type(a.atttypid, -1), pg_catalog.quote_ident(n.nspname)
+         FROM unnest($2::text[]) WITH ORDINALITY AS u (name, place)
+         JOIN pg_catalog.pg_attribute a ON a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped
+             AND a.attname::text COLLATE pg_catalog.\"C\" = u.name
+         JOIN pg_catalog.pg_index i ON i.indrelid = a.attrelid AND i.indisprimary
+         CROSS JOIN LATERAL unnest(i.indkey, i.indclass) AS k (attnum, opclass)
+         JOIN pg_catalog.pg_opclass c ON c.oid = k.opclass
+         JOIN pg_catalog.pg_amop o ON o.amopfamily = c.opcfamily AND o.amopstrategy = 3
+             AND o.amoplefttype = c.opcintype AND o.amoprighttype = c.opcintype
+         JOIN pg_catalog.pg_operator p ON p.oid = o.amopopr
+         JOIN pg_catalog.pg_namespace n ON n.oid = p.oprnamespace
+         WHERE k.attnum = a.attnum ORDER BY u.place",
+        &[Arg::Long(i64::from(relation)), Arg::Texts(columns)],
+        |row| Ok(KeyType { column: row.get(0)?, name: row.get(1)?, operators: row.get(2)? }),
+    )?;
+    if types.len() == columns.len() {
+        return Ok(types);
+    }
+    let is_missing = |column: &&String| !types.iter().any(|typ| typ.column == **column);
+    let missing = columns.iter().find(is_missing).cloned().unwrap_or_default();
+    if trigger::column(relation, &missing).is_none() {
+        return Err(Error::NotFound { what: Object::Column, id: missing });
+    }
+    let name = find(relation)?.map_or_else(|| relation.to_string(), |table| table.name);
+    Err(Error::State {
+        problem: format!("column \"{missing}\" is not in the primary key of table {name} any more"),
+        hint: "Attach the table again (kb.attach_table): its rows are named by their key.".into(),
+    })
+}
+
+/// The names of columns by their numbers.
+pub fn column_names(relation: u32, columns: &[i16]) -> Result<Vec<String>> {
+    let columns: Vec<i32> = columns.iter().copied().map(i32::from).collect();
+    spi::write(
+        "SELECT a.attname::text FROM pg_catalog.pg_attribute a
+         WHERE a.attrelid = $1::oid AND a.attnum = ANY ($2) AND NOT a.attisdropped ORDER BY a.attnum",
+        &[Arg::Long(i64::from(relation)), Arg::Ints(&columns)],
+        |row| row.get(0),
+    )
+}
+
+/// Those of these columns that are of type json or jsonb, or of a domain over one.
+pub fn json_columns(relation: u32, columns: &[&str]) -> Result<Vec<String>> {
+    let columns: Vec<String> = columns.iter().map(|column| column.to_string()).collect();
+    spi::write(
+        "SELECT a.attname::text FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
+         WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped
+           AND a.attname::text COLLATE pg_catalog.\"C\" = ANY ($2)
+           AND coalesce(nullif(t.typbasetype, 0::oid), t.oid) IN ('pg_catalog.json'::regtype, 'pg_catalog.jsonb'::regtype)
+         ORDER BY a.attnum",
+        &[Arg::Long(i64::from(relation)), Arg::Texts(&columns)],
+        |row| row.get(0),
+    )
+}
+
+/// How many numbers the vectors of a column have (None: any number); None where it is no column of vectors.
+pub fn vector_dimension(relation: u32, column: &str) -> Result<Option<Option<usize>>> {
+    spi::write_one(
+        "SELECT a.atttypmod FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
+         WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attname::text COLLATE pg_catalog.\"C\" = $2
+           AND t.typname IN ('vector', 'halfvec') AND t.typnamespace = (
+               SELECT extnamespace FROM pg_catalog.pg_extension WHERE extname = 'vector')",
+        &[Arg::Long(i64::from(relation)), Arg::Text(column)],
+        |row| Ok(usize::try_from(row.get::<i32>(0)?).ok().filter(|dimension| *dimension > 0)),
+    )
+}
+
+/// The names that a text in PostgreSQL's array syntax has; a text in another form is one name.
+pub fn names(text: &str) -> Result<Vec<String>> {
+    if !text.trim_start().starts_with('{') {
+        return Ok(vec![text.trim().to_string()]);
+    }
+    let names =
+        spi::write_one("SELECT $1::text[]", &[Arg::Text(text)], |row| row.get::<Vec<Option<String>>>(0))?;
+    Ok(names.unwrap_or_default().into_iter().flatten().collect())
+}
+
+/// What a source's triggers are for.
+const EVENTS: &[(&str, &str)] = &[
+    ("insert", "REFERENCING NEW TABLE AS kb_new"),
+    ("update", "REFERENCING OLD TABLE AS kb_old NEW TABLE AS kb_new"),
+    ("delete", "REFERENCING OLD TABLE AS kb_old"),
+    ("truncate", ""),
+];
+
+/// The trigger for each row that logical replication applies, which fires no other.
+const EACH_ROW: &str = "row";
+
+fn trigger(source_no: i64, event: &str) -> String {
+    format!("kb_{source_no}_{event}")
+}
+
+/// A table whose statements fire triggers of their own: an attached table, or one of the partitions of one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    pub relation: u32,
+    /// With its schema, quoted.
+    pub name: String,
+    pub owner: String,
+    /// Row-level security may hide rows of it.
+    pub has_policies: bool,
+    /// It has rows of its own, not those of partitions.
+    pub has_rows: bool,
+}
+
+fn member(row: &spi::Row) -> Result<Member> {
+    Ok(Member {
+        relation: u32::try_from(row.get::<i64>(0)?).unwrap_or(0),
+        name: row.get(1)?,
+        owner: row.get(2)?,
+        has_policies: row.get(3)?,
+        has_rows: row.get(4)?,
+    })
+}
+
+const MEMBER: &str = "SELECT c.oid::bigint, pg_catalog.format('%I.%I', n.nspname, c.relname),
+         pg_catalog.pg_get_userbyid(c.relowner)::text, c.relrowsecurity, c.relkind <> 'p'
+     FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace";
+
+impl Member {
+    pub fn oid(&self) -> i64 {
+        i64::from(self.relation)
+    }
+}
+
+/// A table, first, with all its partitions. None is a foreign table where there is a primary key. Locks none of them.
+pub fn members(relation: u32) -> Result<Vec<Member>> {
+    spi::write(
+        &format!(
+            "WITH RECURSIVE tree AS (
+                 SELECT $1::oid AS oid
+                 UNION ALL
+                 SELECT i.inhrelid FROM tree JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.oid AND NOT i.inhdetachpending)
+             {MEMBER} WHERE c.oid IN (SELECT tree.oid FROM tree) ORDER BY c.oid = $1::oid DESC, c.oid"
+        ),
+        &[Arg::Long(i64::from(relation))],
+        member,
+    )
+}
+
+/// Those of these tables that have a source's triggers.
+pub fn followed(source_no: i64, relations: &[i64]) -> Result<Vec<Member>> {
+    spi::write(
+        &format!(
+            "{MEMBER} WHERE c.oid::bigint = ANY ($2) AND EXISTS (
+                 SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid
+                   AND t.tgname::text COLLATE pg_catalog.\"C\" = $1 AND t.tgfoid = 'kb._rows_changed'::regproc) ORDER BY c.oid"
+        ),
+        &[Arg::Text(&trigger(source_no, "insert")), Arg::Longs(relations)],
+        member,
+    )
+}
+
+/// Whether a table is one of the partitions of another.
+pub fn is_partition_of(relation: u32, root: u32) -> Result<bool> {
+    let found = spi::write_one(
+        "SELECT pg_catalog.pg_partition_root($1::oid::regclass) = $2::oid::regclass AND $1::oid <> $2::oid",
+        &[Arg::Long(i64::from(relation)), Arg::Long(i64::from(root))],
+        |row| row.opt::<bool>(0),
+    )?;
+    Ok(found.flatten().unwrap_or(false))
+}
+
+/// Makes the triggers that tell of the changes of a source's table, or of one of its partitions. As the owner.
+pub fn create_triggers(source: &Source, table: &Member) -> Result<()> {
+    for (event, referencing) in EVENTS {
+        let rest = format!("{referencing} FOR EACH STATEMENT");
+        create_trigger(source, table, event, &format!("AFTER {event}"), &rest)?;
+    }
+    match is_followed_by_row(source, table) {
+        true => create_trigger(source, table, EACH_ROW, "AFTER INSERT OR UPDATE OR DELETE", "FOR EACH ROW"),
+        false => Ok(()),
+    }
+}
+
+fn is_followed_by_row(source: &Source, table: &Member) -> bool {
+    source.config.replicated && table.has_rows
+}
+
+/// Says which of these triggers fire in sessions that replay changes of another database, where that was asked for. The
+/// processes of a subscription fire triggers for each row, and those of TRUNCATE. As the owner.
+pub fn set_firing(source: &Source, table: &Member) -> Result<()> {
+    let set = |event: &str, when: &str| {
+        let trigger = quote(&trigger(source.source_no, event));
+        spi::execute_utility(&format!("ALTER TABLE ONLY {} ENABLE {when} TRIGGER {trigger}", table.name))
+    };
+    if source.config.replicated {
+        set("truncate", "ALWAYS")?;
+    }
+    if is_followed_by_row(source, table) { set(EACH_ROW, "REPLICA") } else { Ok(()) }
+}
+
+fn create_trigger(source: &Source, member: &Member, event: &str, when: &str, rest: &str) -> Result<()> {
+    let (name, table) = (quote(&trigger(source.source_no, event)), &member.name);
+    let argument = literal(&source.source_no.to_string());
+    spi::execute_utility(&format!(
+        "CREATE TRIGGER {name} {when} ON {table} {rest} EXECUTE FUNCTION kb._rows_changed({argument})"
+    ))?;
+    // Dropped with the extension, which otherwise could not be dropped.
+    ddl::trigger_depends_on_extension(member.relation, &trigger(source.source_no, event))
+}
+
+/// Drops a source's triggers on those of these tables that are there. As the owner.
+pub fn drop_triggers(source_no: i64, relations: &[i64]) -> Result<()> {
+    let events = EVENTS.iter().map(|(event, _)| *event).chain([EACH_ROW]);
+    let names: Vec<String> = events.map(|event| trigger(source_no, event)).collect();
+    let there: Vec<(String, String)> = spi::write(
+        "SELECT t.tgname::text, pg_catalog.format('%I.%I', n.nspname, c.relname)
+         FROM pg_catalog.pg_trigger t JOIN pg_catalog.pg_class c ON c.oid = t.tgrelid
+         JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+         WHERE t.tgrelid = ANY ($2::oid[]) AND t.tgname::text COLLATE pg_catalog.\"C\" = ANY ($1)
+           AND t.tgfoid = 'kb._rows_changed'::regproc",
+        &[Arg::Texts(&names), Arg::Longs(relations)],
+        |row| Ok((row.get(0)?, row.get(1)?)),
+    )?;
+    there.iter().try_for_each(|(name, table)| {
+        spi::execute_utility(&format!("DROP TRIGGER {} ON {table}", quote(name)))
+    })
+}
+
+/// The tables that the statement has dropped; for event triggers of sql_drop.
+pub fn dropped() -> Result<Vec<i64>> {
+    spi::write(
+        "SELECT o.objid::bigint FROM pg_catalog.pg_event_trigger_dropped_objects() o
+         WHERE o.classid = 'pg_catalog.pg_class'::regclass AND o.objsubid = 0 AND o.object_type = 'table'",
+        &[],
+        |row| row.get(0),
+    )
+}
+
+/// The attached tables that the statement has made or altered, or whose partitions it has, as triggers tell: each with the number of
+/// its source; for event triggers of ddl_command_end. It reads the catalogs only, and of them what the statement altered.
+pub fn altered() -> Result<Vec<(u32, i64)>> {
+    setting::with(BY_LOOKUPS, || {
+        spi::write(
+            "WITH RECURSIVE tree AS (
+                 SELECT o.objid AS oid FROM pg_catalog.pg_event_trigger_ddl_commands() o
+                 WHERE o.classid = 'pg_catalog.pg_class'::regclass AND o.object_type = 'table'
+                 UNION
+                 SELECT i.inhparent FROM tree JOIN pg_catalog.pg_inherits i ON i.inhrelid = tree.oid)
+             SELECT tree.oid::bigint, substring(t.tgname::text from '^kb_([0-9]{1,18})_insert$')::bigint
+             FROM tree JOIN pg_catalog.pg_trigger t ON t.tgrelid = tree.oid
+             WHERE t.tgfoid = 'kb._rows_changed'::regproc AND t.tgname::text ~ '^kb_[0-9]{1,18}_insert$' ORDER BY 2",
+            &[],
+            |row| Ok((u32::try_from(row.get::<i64>(0)?).unwrap_or(0), row.get(1)?)),
+        )
+    })
+}

@@ -1,0 +1,97 @@
+//! kb._tables_altered, of event triggers: attached tables are dropped, and partitioned ones get partitions
+//! and lose some. It looks only at what its statement has altered or dropped, in the catalogs; it reads no
+//! rows, waits for nobody, and no fault of kb's fails the statement. What else there is to do is the worker's
+//! (`worker/intake/source_changes.rs`).
+//!
+//! Each partition of an attached table has the triggers, because a statement fires only those of the table
+//! that it names. This trigger gives them to partitions that its statement has locked, since it has made or
+//! attached them; it cannot wait for others. A document knows the partition that its row was read in, so
+//! answers leave out the rows of one that is gone without a look at rows. The row of kb.sources of a dropped
+//! table stays, for a table of the same name that is attached again.
+//!
+//! **Invariant:** it takes no lock that can wait, reads no row of a user's table, runs nothing that a user
+//! wrote, and updates no row of kb, which another session could have locked.
+
+use crate::pg::ddl_event::{DdlEvent, When};
+use crate::pg::role::as_owner;
+use crate::pg::subtransaction::{in_subtransaction, is_cancel};
+use crate::pg::{report, wake};
+use crate::tables::partitions;
+use crate::tables::source_tables::relocated;
+use crate::tables::sql::changes;
+use crate::tables::sql::changes::What;
+use crate::tables::sql::sources::catalog;
+use crate::tables::sql::sources::table;
+use kb_types::error::Result;
+use std::cell::Cell;
+use std::collections::HashSet;
+
+thread_local! {
+    static IS_FOLLOWING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Follows what the statement did to attached tables and their partitions.
+pub fn tables_altered(event: &DdlEvent) -> Result<()> {
+    // What kb itself alters here fires the trigger again.
+    if IS_FOLLOWING.get() || !catalog::any() {
+        return Ok(());
+    }
+    IS_FOLLOWING.set(true);
+    let followed = in_subtransaction(|| {
+        as_owner(|| match event.when() {
+            When::After => after_alter(),
+            When::Dropped => after_drop(),
+        })
+    });
+    IS_FOLLOWING.set(false);
+    match followed {
+        Err(error) if is_cancel(&error) => Err(error),
+        Err(error) => {
+            report::log(&format!("what was done to attached tables is not followed: {error}"));
+            report::warning(
+                "what was done to attached tables is not followed; kb.reconcile mends what is missed",
+            );
+            Ok(())
+        }
+        Ok(()) => Ok(()),
+    }
+}
+
+fn after_alter() -> Result<()> {
+    for (relation, source_no) in table::altered()? {
+        let Some(source) = catalog::find(source_no)?.filter(|source| source.is_partitioned) else { continue };
+        // A trigger of this name may be anybody's.
+        let Some(source) = relocated(source)?.filter(|source| source.relation == relation) else { continue };
+        if partitions::note(&source)? {
+            wake::at_commit(source.kb_no);
+        }
+    }
+    Ok(())
+}
+
+/// Documents of a table, or of a partition, that was dropped are in no answer any more. The worker deletes them.
+fn after_drop() -> Result<()> {
+    let dropped = table::dropped()?;
+    if dropped.is_empty() {
+        return Ok(());
+    }
+    let mut whole = HashSet::new();
+    for source in catalog::dropped()? {
+        // It has another name by now, under which it is there: what was dropped was made like it.
+        if table::locate(&source)?.is_some() {
+            continue;
+        }
+        changes::append(source.source_no, What::Truncated, &[], &[])?;
+        wake::at_commit(source.kb_no);
+        whole.insert(source.source_no);
+    }
+    for source in catalog::of_partitions(&dropped)? {
+        if whole.contains(&source.source_no) {
+            continue;
+        }
+        let gone: Vec<i64> = source.partitions.iter().copied().filter(|oid| dropped.contains(oid)).collect();
+        partitions::note_gone(source.source_no, &gone)?;
+        wake::at_commit(source.kb_no);
+    }
+    Ok(())
+}

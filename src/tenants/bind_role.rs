@@ -1,0 +1,48 @@
+//! kb.bind_role and kb.unbind_role.
+
+use crate::pg::role::{self, as_owner};
+use crate::tenants::sql::bindings;
+use kb_types::error::{Error, Object, Result};
+use kb_types::id;
+
+/// The roles that CREATE EXTENSION makes: everybody has their rights who uses kb.
+const GROUPS: [&str; 4] = ["kb_reader", "kb_writer", "kb_admin", "kb_vectors"];
+
+/// Binds a role to a tenant. False: it was.
+pub fn bind_role(role_name: &str, tenant: &str) -> Result<bool> {
+    check_caller()?;
+    let refused = |problem: String| Err(Error::Argument { argument: "role_name", problem });
+    if let Some(problem) = id::tenant_problem(tenant) {
+        return Err(Error::Argument { argument: "tenant", problem });
+    }
+    match role::bypasses(role_name) {
+        None => return Err(Error::NotFound { what: Object::Role, id: role_name.into() }),
+        Some(true) => {
+            return refused(format!(
+                "\"{role_name}\" is a superuser or has BYPASSRLS: row-level security does not bind it"
+            ));
+        }
+        Some(false) => {}
+    }
+    if GROUPS.contains(&role_name) {
+        return refused(format!(
+            "all users of kb have the rights of \"{role_name}\": bind roles of your own"
+        ));
+    }
+    as_owner(|| bindings::bind(role_name, tenant))
+}
+
+/// Ends a role's binding to a tenant, or with None to all. Returns how many there were.
+pub fn unbind_role(role_name: &str, tenant: Option<&str>) -> Result<i64> {
+    check_caller()?;
+    as_owner(|| bindings::unbind(role_name, tenant))
+}
+
+fn check_caller() -> Result<()> {
+    match bindings::allowed() {
+        None => Ok(()),
+        Some(_) => Err(Error::Permission {
+            problem: "a role that is bound to tenants does not say what roles are bound to".into(),
+        }),
+    }
+}

@@ -1,0 +1,11 @@
+//! Tenants: whom a session acts for, which roles are bound, and quotas.
+
+mod api;
+mod bind_role;
+mod current_tenant;
+pub mod quota;
+mod set_quota;
+mod sql;
+mod watched_changed;
+
+pub use sql::{bindings, quotas, shares};

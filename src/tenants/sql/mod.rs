@@ -1,0 +1,5 @@
+//! The SQL of this room, a file per table.
+
+pub mod bindings;
+pub mod quotas;
+pub mod shares;

@@ -1,0 +1,247 @@
+//! kb.quotas and kb.quota_counts: what tenants may have, and what they have. Counts are sums of rows, which
+//! those who delete add to without waiting for anybody; who adds documents locks the tenant's quota.
+//!
+//! A quota that is set counts at once, and once more when all transactions that did not know of it have ended
+//! (`worker/upkeep/housekeeping.rs`). What a document counts is in its row (`stored_bytes`), which the worker does
+//! not change, so it is subtracted as it was added. What other tables hold is counted by triggers.
+
+use crate::pg::spi::{self, Arg};
+use crate::pg::watched::{self, Columns, Kept};
+use crate::pg::{setting, txn};
+use crate::sql::BY_INDEX;
+use kb_types::error::{Error, Result};
+use kb_types::quota::{Quota, Thing, Volume};
+use std::cell::RefCell;
+
+thread_local! {
+    static QUOTAS: RefCell<Kept<String, Option<Quota>>> = RefCell::default();
+}
+
+/// The first of the columns of kb.quotas that are limits.
+const LIMITS: usize = 2;
+
+/// A tenant's rows of counts are made one per knowledge base when there are so many more than two of each.
+const FOLDED_FROM: i64 = 64;
+
+/// Whether a document d has text: what stands for a row that could not be read has none.
+const HAS_TEXT: &str =
+    "coalesce(pg_catalog.octet_length(d.original), pg_catalog.octet_length(d.content), 0) > 0";
+
+/// Bytes of a document that is stored.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StoredSize {
+    /// Of all that was put.
+    pub bytes: i64,
+    pub has_text: bool,
+    pub title: i64,
+    pub uri: i64,
+    pub metadata: i64,
+}
+
+/// The quota of a tenant, if it has one.
+pub fn of(tenant_id: &str) -> Option<Quota> {
+    watched::get(&QUOTAS, &tenant_id.to_string(), || {
+        let mut found = None;
+        watched::scan(c"quotas", Some((c"quotas_pkey", tenant_id)), |row| found = Some(quota(row)));
+        found
+    })
+}
+
+fn quota(row: &Columns) -> Quota {
+    Quota {
+        bytes: row.long(LIMITS),
+        documents: row.long(LIMITS + 1),
+        document_bytes: row.long(LIMITS + 2),
+        knowledge_bases: row.long(LIMITS + 3),
+        tokens_per_day: row.long(LIMITS + 4),
+        attached_tables: row.long(LIMITS + 5),
+        metadata_indexes: row.long(LIMITS + 6),
+    }
+}
+
+/// Sets a tenant's quota. As the owner.
+pub fn set(tenant_id: &str, quota: &Quota) -> Result<()> {
+    spi::execute(
+        "INSERT INTO kb.quotas
+             (tenant_id, bytes, documents, document_bytes, knowledge_bases, tokens_per_day, attached_tables, metadata_indexes)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+         ON CONFLICT (tenant_id) DO UPDATE SET bytes = EXCLUDED.bytes, documents = EXCLUDED.documents,
+             document_bytes = EXCLUDED.document_bytes, knowledge_bases = EXCLUDED.knowledge_bases,
+             tokens_per_day = EXCLUDED.tokens_per_day, attached_tables = EXCLUDED.attached_tables,
+             metadata_indexes = EXCLUDED.metadata_indexes, is_settled = false, settle_after = NULL, updated_at = now()",
+        &[
+            Arg::Text(tenant_id),
+            Arg::LongOrNull(quota.bytes),
+            Arg::LongOrNull(quota.documents),
+            Arg::LongOrNull(quota.document_bytes),
+            Arg::LongOrNull(quota.knowledge_bases),
+            Arg::LongOrNull(quota.tokens_per_day),
+            Arg::LongOrNull(quota.attached_tables),
+            Arg::LongOrNull(quota.metadata_indexes),
+        ],
+    )?;
+    Ok(())
+}
+
+/// Ends it. As the owner.
+pub fn delete(tenant_id: &str) -> Result<()> {
+    spi::execute("DELETE FROM kb.quotas WHERE tenant_id = $1", &[Arg::Text(tenant_id)])?;
+    spi::execute("DELETE FROM kb.quota_counts WHERE tenant_id = $1", &[Arg::Text(tenant_id)])?;
+    Ok(())
+}
+
+/// Locks a tenant's quota until the transaction ends: nobody else adds to what it has. False: it has none. `waits`: for another
+/// transaction that has it; else an error (55P03). As the owner.
+pub fn lock(tenant_id: &str, waits: bool) -> Result<bool> {
+    let waiting = if waits { "" } else { "NOWAIT" };
+    let locked = spi::execute(
+        &format!("SELECT FROM kb.quotas WHERE tenant_id = $1 FOR NO KEY UPDATE {waiting}"),
+        &[Arg::Text(tenant_id)],
+    )?;
+    Ok(locked > 0)
+}
+
+/// What a locked tenant has in a knowledge base and in all, whatever the transaction's snapshot. As the owner.
+pub fn used(tenant_id: &str, kb_no: i64) -> Result<Volume> {
+    let count = || {
+        let found = spi::read_one(
+            "SELECT count(*) - 2 * count(DISTINCT c.kb_no), coalesce(sum(c.documents) FILTER (WHERE c.kb_no = $2), 0)::bigint,
+                    coalesce(sum(c.bytes), 0)::bigint
+             FROM kb.quota_counts c WHERE c.tenant_id = $1
+               AND (SELECT true FROM kb.knowledge_bases k WHERE k.kb_no = c.kb_no)",
+            &[Arg::Text(tenant_id), Arg::Long(kb_no)],
+            |row| Ok((row.get::<i64>(0)?, Volume { documents: row.get(1)?, bytes: row.get(2)? })),
+        )?;
+        found.ok_or_else(|| Error::Internal("no counts".into()))
+    };
+    let (spare, volume) = txn::with_latest_snapshot(|| setting::with(BY_INDEX, count))?;
+    // Under an older snapshot rows that others have folded since cannot be deleted.
+    if spare > FOLDED_FROM && txn::is_read_committed() {
+        fold(tenant_id)?;
+    }
+    Ok(volume)
+}
+
+fn fold(tenant_id: &str) -> Result<()> {
+    setting::with(BY_INDEX, || {
+        spi::execute(
+            "WITH taken AS (DELETE FROM kb.quota_counts WHERE tenant_id = $1 RETURNING kb_no, documents, bytes)
+             INSERT INTO kb.quota_counts (tenant_id, kb_no, documents, bytes)
+             SELECT $1, kb_no, sum(documents), sum(bytes) FROM taken
+             WHERE (SELECT true FROM kb.knowledge_bases k WHERE k.kb_no = taken.kb_no) GROUP BY kb_no",
+            &[Arg::Text(tenant_id)],
+        )
+    })?;
+    Ok(())
+}
+
+/// Adds to what a tenant has. As the owner.
+pub fn add(tenant_id: &str, kb_no: i64, more: Volume) -> Result<()> {
+    spi::execute(
+        "INSERT INTO kb.quota_counts (tenant_id, kb_no, documents, bytes) VALUES ($1, $2, $3, $4)",
+        &[Arg::Text(tenant_id), Arg::Long(kb_no), Arg::Long(more.documents), Arg::Long(more.bytes)],
+    )?;
+    Ok(())
+}
+
+/// What of a knowledge base k counts beside documents: rows, and their columns that do. As the triggers bytes_changed say (sql/tables.sql).
+const OTHERS: &str = "SELECT pg_catalog.to_jsonb(k) AS of_row, ARRAY['description', 'metadata'] AS columns
+    UNION ALL SELECT pg_catalog.to_jsonb(s), ARRAY['config'] FROM kb.sources s WHERE s.kb_no = k.kb_no
+    UNION ALL SELECT pg_catalog.to_jsonb(s), ARRAY['tenant_id'] FROM kb.shares s WHERE s.kb_no = k.kb_no
+    UNION ALL SELECT pg_catalog.to_jsonb(s), ARRAY['name'] FROM kb.eval_sets s WHERE s.kb_no = k.kb_no
+    UNION ALL SELECT pg_catalog.to_jsonb(q), ARRAY['question_id', 'question', 'relevant', 'filter']
+        FROM kb.eval_sets s JOIN kb.eval_questions q USING (eval_set_no) WHERE s.kb_no = k.kb_no";
+
+/// Counts anew what a locked tenant has. What others delete meanwhile is subtracted when they commit. As the owner.
+pub fn count_again(tenant_id: &str) -> Result<()> {
+    setting::with(BY_INDEX, || {
+        spi::execute(
+            &format!(
+                "WITH old AS (DELETE FROM kb.quota_counts WHERE tenant_id = $1)
+                 INSERT INTO kb.quota_counts (tenant_id, kb_no, documents, bytes)
+                 SELECT $1, k.kb_no, n.documents, n.bytes + o.bytes FROM kb.knowledge_bases k CROSS JOIN LATERAL (
+                     SELECT count(*) FILTER (WHERE {HAS_TEXT}) AS documents, coalesce(sum(d.stored_bytes), 0) AS bytes
+                     FROM kb.documents d WHERE d.kb_no = k.kb_no) n
+                 CROSS JOIN LATERAL (SELECT coalesce(sum(kb._bytes(r.of_row, r.columns)), 0) AS bytes FROM ({OTHERS}) r) o
+                 WHERE k.tenant_id = $1 AND n.documents + n.bytes + o.bytes > 0"
+            ),
+            &[Arg::Text(tenant_id)],
+        )
+    })?;
+    Ok(())
+}
+
+/// Notes of quotas that are new which transactions may not know of them: all that run now, whose numbers are below that of
+/// this one. (A snapshot's xmax may be the number of one that runs.)
+pub fn note_new() -> Result<()> {
+    spi::execute(
+        "UPDATE kb.quotas SET settle_after = pg_catalog.pg_current_xact_id()
+         WHERE NOT is_settled AND settle_after IS NULL",
+        &[],
+    )?;
+    Ok(())
+}
+
+/// Tenants whose quota is known to all that run now: whoever added documents without knowing of it has ended. A number of the
+/// future is of another server, from a restore.
+pub fn to_settle() -> Result<Vec<String>> {
+    spi::write(
+        "SELECT tenant_id FROM kb.quotas WHERE NOT is_settled
+           AND (settle_after <= pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())
+                OR settle_after > pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot()))",
+        &[],
+        |row| row.get(0),
+    )
+}
+
+/// The counts of a tenant are exact from now on.
+pub fn settle(tenant_id: &str) -> Result<()> {
+    spi::execute("UPDATE kb.quotas SET is_settled = true WHERE tenant_id = $1", &[Arg::Text(tenant_id)])?;
+    Ok(())
+}
+
+/// Whether a quota's counts are not exact yet.
+pub fn any_unsettled() -> Result<bool> {
+    let found =
+        spi::read_one("SELECT EXISTS (SELECT FROM kb.quotas WHERE NOT is_settled)", &[], |row| row.get(0))?;
+    Ok(found.unwrap_or(false))
+}
+
+/// Things of a kind that a tenant has, up to `most`. As the owner.
+pub fn count(tenant_id: &str, thing: Thing, most: i64) -> Result<i64> {
+    let things = match thing {
+        Thing::KnowledgeBases => "SELECT FROM kb.knowledge_bases WHERE tenant_id = $1",
+        Thing::AttachedTables => "SELECT FROM kb.sources WHERE tenant_id = $1",
+        Thing::MetadataIndexes => "SELECT DISTINCT key, type FROM kb.metadata_indexes WHERE tenant_id = $1",
+    };
+    let sql = format!("SELECT count(*) FROM ({things} LIMIT $2) t");
+    let count = || spi::read_one(&sql, &[Arg::Text(tenant_id), Arg::Long(most)], |row| row.get::<i64>(0));
+    let found = txn::with_latest_snapshot(|| setting::with(BY_INDEX, count))?;
+    Ok(found.unwrap_or(0))
+}
+
+/// The sizes of those of these documents that there are, by their external_ids. As the owner.
+pub fn sizes(kb_no: i64, tenant_id: &str, external_ids: &[String]) -> Result<Vec<(String, StoredSize)>> {
+    let length = |column: &str| format!("coalesce(pg_catalog.octet_length({column}), 0)::bigint");
+    let (title, uri) = (length("d.title"), length("d.uri"));
+    let metadata = length("nullif(d.metadata::text, '{}')");
+    spi::write(
+        &format!(
+            "SELECT u.id, d.* FROM pg_catalog.unnest($3::text[]) AS u (id)
+             CROSS JOIN LATERAL (
+                 SELECT d.stored_bytes, {HAS_TEXT}, {title}, {uri}, {metadata} FROM kb.documents d
+                 WHERE d.kb_no = $1 AND d.tenant_id = $2 AND d.external_id = u.id LIMIT 1) d"
+        ),
+        &[Arg::Long(kb_no), Arg::Text(tenant_id), Arg::Texts(external_ids)],
+        |row| {
+            let size = StoredSize {
+                bytes: row.get(1)?,
+                has_text: row.get(2)?,
+                title: row.get(3)?,
+                uri: row.get(4)?,
+                metadata: row.get(5)?,
+            };
+            Ok((row.get(0)?, size))
+        },
+    )
+}

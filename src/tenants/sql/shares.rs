@@ -1,0 +1,82 @@
+//! kb.shares: knowledge bases that tenants share with others.
+
+use crate::pg::spi::{self, Arg};
+use crate::pg::watched::{self, Kept};
+use crate::tenants::sql::bindings;
+use kb_types::error::Result;
+use std::cell::RefCell;
+use std::rc::Rc;
+
+thread_local! {
+    static OWNERS: RefCell<Kept<String, Rc<[String]>>> = RefCell::default();
+}
+
+/// The column owner_id.
+const OWNER: usize = 3;
+
+/// The tenants who share something with a tenant.
+pub fn owners(tenant_id: &str) -> Vec<String> {
+    let found = watched::get(&OWNERS, &tenant_id.to_string(), || {
+        let mut owners = Vec::new();
+        watched::scan(c"shares", Some((c"shares_pkey", tenant_id)), |row| owners.extend(row.text(OWNER)));
+        owners.sort();
+        owners.dedup();
+        owners.into()
+    });
+    found.to_vec()
+}
+
+/// Who shares a knowledge base with a tenant. As that tenant or the owner.
+pub fn owner(tenant_id: &str, kb_no: i64) -> Result<Option<String>> {
+    spi::read_one(
+        "SELECT s.owner_id FROM kb.shares s WHERE s.tenant_id = $1 AND s.kb_no = $2",
+        &[Arg::Text(tenant_id), Arg::Long(kb_no)],
+        |row| row.get(0),
+    )
+}
+
+/// Whether a knowledge base is shared with anybody. As its owner.
+pub fn any(kb_no: i64) -> Result<bool> {
+    let sql = "SELECT EXISTS (SELECT FROM kb.shares WHERE kb_no = $1)";
+    Ok(spi::write_one(sql, &[Arg::Long(kb_no)], |row| row.get(0))?.unwrap_or(false))
+}
+
+/// Shares a knowledge base with a tenant, of the tenant that owns it. False: it was shared. As the owner.
+pub fn put(kb_no: i64, owner: &str, tenant_id: &str) -> Result<bool> {
+    let put = spi::execute(
+        "INSERT INTO kb.shares (tenant_id, kb_no, owner_id) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
+        &[Arg::Text(tenant_id), Arg::Long(kb_no), Arg::Text(owner)],
+    )?;
+    Ok(put > 0)
+}
+
+/// Ends that; false: it was not shared. As the owner.
+pub fn delete(kb_no: i64, tenant_id: &str) -> Result<bool> {
+    let deleted = spi::execute(
+        "DELETE FROM kb.shares WHERE kb_no = $1 AND tenant_id = $2",
+        &[Arg::Long(kb_no), Arg::Text(tenant_id)],
+    )?;
+    Ok(deleted > 0)
+}
+
+/// Ends the share of a knowledge base, by the id that its owner gave it, with a tenant; false: it was not shared. As the owner.
+pub fn refuse(kb_id: &str, owner: &str, tenant_id: &str) -> Result<bool> {
+    let deleted = spi::execute(
+        "DELETE FROM kb.shares s USING kb.knowledge_bases k
+         WHERE k.tenant_id = $1 AND k.id = $2 AND s.kb_no = k.kb_no AND s.tenant_id = $3",
+        &[Arg::Text(owner), Arg::Text(kb_id), Arg::Text(tenant_id)],
+    )?;
+    Ok(deleted > 0)
+}
+
+/// The tenants whose documents of a knowledge base the caller may read: what the policy tenant_read of kb.documents says
+/// (sql/policies.sql), for one knowledge base.
+pub fn readable(kb_no: i64) -> Result<Vec<String>> {
+    let mut tenants = bindings::visible()?;
+    let current = bindings::current()?;
+    // Nearly always nobody shares anything.
+    if !owners(&current).is_empty() {
+        tenants.extend(owner(&current, kb_no)?);
+    }
+    Ok(tenants)
+}

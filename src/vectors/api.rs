@@ -1,0 +1,75 @@
+//! SQL functions over vector databases.
+
+use crate::pg::function_arguments::{elements, required, value};
+use crate::pg::json::Jsonb;
+use crate::pg::report::reported;
+use crate::pg::uuid::from_pg;
+
+use pgrx::pg_sys::panic::ErrorReport;
+use pgrx::prelude::*;
+use pgrx::{JsonB, Uuid};
+
+// Written out because an argument called type cannot be spelt in Rust.
+#[pg_extern(sql = r#"
+CREATE FUNCTION kb."create_vector_db"(
+    "id" text,
+    "type" text DEFAULT 'pgvector',
+    "dimension" integer DEFAULT 384,
+    "metric" text DEFAULT 'cosine',
+    "config" jsonb DEFAULT '{}'
+) RETURNS void
+VOLATILE PARALLEL UNSAFE
+LANGUAGE c
+AS 'MODULE_PATHNAME', '@FUNCTION_NAME@';
+"#)]
+fn create_vector_db(
+    id: Option<&str>,
+    kind: Option<&str>,
+    dimension: Option<i32>,
+    metric: Option<&str>,
+    config: Option<Jsonb>,
+) -> Result<(), ErrorReport> {
+    reported(|| {
+        let (id, kind) = (required("id", id)?, required("type", kind)?);
+        let (dimension, metric) = (required("dimension", dimension)?, required("metric", metric)?);
+        let config = required("config", value("config", config)?)?;
+        crate::vectors::create_vector_db::create_vector_db(id, kind, dimension, metric, &config)
+    })
+}
+
+#[pg_extern(volatile, parallel_unsafe)]
+fn drop_vector_db(id: Option<&str>) -> Result<(), ErrorReport> {
+    reported(|| crate::vectors::drop_vector_db::drop_vector_db(required("id", id)?))
+}
+
+#[pg_extern(volatile, parallel_unsafe)]
+fn _delete_vectors(build_no: Option<i64>, chunk_ids: Option<Vec<Option<Uuid>>>) -> Result<(), ErrorReport> {
+    reported(|| {
+        let ids = elements("chunk_ids", required("chunk_ids", chunk_ids)?)?;
+        let ids: Vec<uuid::Uuid> = ids.into_iter().map(from_pg).collect();
+        crate::vectors::delete_vectors::delete_vectors(required("build_no", build_no)?, &ids)
+    })
+}
+
+#[pg_extern(name = "_delete_vectors", volatile, parallel_unsafe)]
+fn _delete_vectors_of_build(build_no: Option<i64>, relation: Option<&str>) -> Result<(), ErrorReport> {
+    reported(|| {
+        let (build_no, relation) = (required("build_no", build_no)?, required("relation", relation)?);
+        crate::vectors::delete_vectors::delete_vectors_of_build(build_no, relation)
+    })
+}
+
+#[pg_extern(stable, parallel_restricted)]
+fn _index_progress(build_no: Option<i64>) -> Result<Option<JsonB>, ErrorReport> {
+    reported(|| Ok(crate::vectors::vector_count::index_progress(required("build_no", build_no)?)?.map(JsonB)))
+}
+
+#[pg_extern(stable, parallel_restricted)]
+fn _index_state(build_no: Option<i64>) -> Result<Vec<i64>, ErrorReport> {
+    reported(|| crate::vectors::vector_count::index_state(required("build_no", build_no)?))
+}
+
+#[pg_extern(stable, parallel_restricted)]
+fn _vector_count(build_no: Option<i64>) -> Result<i64, ErrorReport> {
+    reported(|| crate::vectors::vector_count::vector_count(required("build_no", build_no)?))
+}

@@ -1,0 +1,392 @@
+//! HNSW indexes: which segments of which tables want one, and the statements that build and drop them.
+
+use super::own_table::IS_SHARED;
+use super::segments::{self, behind, indexes, number_behind};
+use super::tail::{self, most_rows};
+use super::{Health, VectorDb};
+use crate::pg::spi::{self, Arg, quote};
+use crate::sql::server_catalogs::vector_schema;
+use kb_search::segments::{Next, Segment, Traffic, cover, draft_of_rest, is_redundant, next};
+use kb_types::VectorDbConfig;
+use kb_types::error::Result;
+
+/// A vector table that may have indexes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Table {
+    vector_db: VectorDb,
+    /// Identifies the table for as long as it is there.
+    pub oid: u32,
+    /// Whose it is; of a table that several knowledge bases use, the tenant of one of them.
+    pub tenant_id: String,
+    /// Documents wait that are put into it.
+    pub is_waited_for: bool,
+    /// One of them for longer than [`FILLING`].
+    has_waited_long: bool,
+    /// Several knowledge bases use it: then it gets no first index.
+    is_shared: bool,
+    /// Others can come to use it.
+    is_named: bool,
+}
+
+/// What is to be done for a table.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Work {
+    /// To drop an index that failed, or that others have made superfluous.
+    Drop {
+        name: String,
+    },
+    Build(Build),
+    /// Segments are to be merged when nothing was written for a while; `last` is the largest number as yet.
+    WhenQuiet {
+        last: i32,
+    },
+    Nothing,
+}
+
+impl Work {
+    /// Whether this is still to be done where the other was: an index that could not be built meanwhile is for more rows.
+    pub fn is_same(&self, before: &Work) -> bool {
+        match (self, before) {
+            (Work::Build(now), Work::Build(before)) => now.first == before.first,
+            _ => self == before,
+        }
+    }
+}
+
+/// An index that is to be built, and for what traffic that was decided.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Build {
+    first: i32,
+    last: i32,
+    pub traffic: Traffic,
+    /// In haste: a search of it finds a little less.
+    pub is_draft: bool,
+}
+
+/// ef_construction of a draft, with the default m; several times as quickly built as the default of kb, 200.
+const DRAFT_EF_CONSTRUCTION: usize = 64;
+
+/// While no document has waited for longer, a first index is rather built when all are done.
+const FILLING: &str = "10 min";
+
+/// In the text of a build that large merges are: it is ended where much is written meanwhile.
+const GIVES_WAY: &str = "/* gives way to writers */";
+
+/// Names of all tables that builds have: from one to the next, since many builds may share one.
+const ALL_NAMES: &str = "WITH RECURSIVE a AS (
+        (SELECT b.table_name AS name FROM kb.builds b ORDER BY b.table_name LIMIT 1)
+        UNION ALL
+        SELECT (SELECT b.table_name FROM kb.builds b WHERE b.table_name > a.name ORDER BY b.table_name LIMIT 1)
+        FROM a WHERE a.name IS NOT NULL)
+    SELECT a.name FROM a WHERE a.name IS NOT NULL";
+
+/// Whether something waits for a table n: a job, of the builds that have it for themselves, or, where many share it, of the queue; or
+/// rows of an attached table that are still to become jobs. `job` and `source` are conditions on rows of kb.jobs j and kb.sources s.
+fn waiting(job: &str, source: &str) -> String {
+    format!(
+        "(CASE WHEN b.owns_table THEN EXISTS (
+             SELECT FROM kb.builds o JOIN kb.jobs j USING (kb_no)
+             WHERE o.table_name = n.name AND o.state <> 'old' AND {job})
+         ELSE EXISTS (
+             SELECT FROM kb.jobs j WHERE {job} AND (
+                 SELECT pg_catalog.bool_or(o.table_name = n.name) FROM kb.builds o
+                 WHERE o.kb_no = j.kb_no AND o.state <> 'old')) END
+         OR EXISTS (
+             SELECT FROM kb.sources s WHERE s.backfill IS NOT NULL AND s.error IS NULL AND {source} AND (
+                 SELECT pg_catalog.bool_or(o.table_name = n.name) FROM kb.builds o
+                 WHERE o.kb_no = s.kb_no AND o.state <> 'old')))"
+    )
+}
+
+/// These tables, or all that builds use.
+pub fn tables(only: Option<&[VectorDb]>) -> Result<Vec<Table>> {
+    let names: Vec<String> = only.unwrap_or_default().iter().map(|table| table.table_name.clone()).collect();
+    let sql = format!(
+        "SELECT {}, {}, {}, {IS_SHARED}, NOT b.owns_table, t.oid::bigint, b.tenant_id
+         FROM ({}) n
+         CROSS JOIN LATERAL (
+             SELECT * FROM kb.builds b WHERE b.table_name = n.name AND b.state <> 'old' AND b.type = 'pgvector'
+             LIMIT 1) b
+         CROSS JOIN LATERAL (
+             SELECT pg_catalog.to_regclass(pg_catalog.format('kb.%I', n.name))::oid AS oid) t
+         WHERE t.oid IS NOT NULL ORDER BY n.name",
+        VectorDb::columns("b"),
+        waiting("true", "true"),
+        waiting(
+            &format!("j.queued_at < now() - '{FILLING}'::interval"),
+            &format!("s.updated_at < now() - '{FILLING}'::interval")
+        ),
+        if only.is_some() { "SELECT u.name FROM pg_catalog.unnest($1::text[]) AS u (name)" } else { ALL_NAMES },
+    );
+    spi::write(&sql, &[Arg::Texts(&names)], |row| {
+        let (is_waited_for, has_waited_long, is_shared) = (row.get(5)?, row.get(6)?, row.get(7)?);
+        let (is_named, oid) = (row.get(8)?, row.get::<i64>(9)? as u32);
+        Ok(Table {
+            vector_db: VectorDb::read(row, 0)?,
+            oid,
+            tenant_id: row.get(10)?,
+            is_waited_for,
+            has_waited_long,
+            is_shared,
+            is_named,
+        })
+    })
+}
+
+impl Table {
+    pub fn vector_db(&self) -> &VectorDb {
+        &self.vector_db
+    }
+
+    /// What is to be done now; `is_asked`: its first index was wanted when less was waiting, and what came since does not put that
+    /// off; `is_quiet`: nothing was written for a while.
+    pub fn work(&self, is_asked: bool, is_quiet: bool) -> Result<Work> {
+        let indexes = indexes(&self.vector_db)?;
+        let valid: Vec<Segment> =
+            indexes.iter().filter(|index| index.is_valid).map(|index| index.segment.clone()).collect();
+        let superfluous =
+            indexes.iter().find(|index| !index.is_valid || is_redundant(&index.segment, &valid));
+        if let Some(index) = superfluous {
+            return Ok(Work::Drop { name: index.name.clone() });
+        }
+        let cover = cover(valid);
+        if cover.is_empty() && self.is_shared {
+            return Ok(Work::Nothing);
+        }
+        let traffic = match (self.is_waited_for, is_quiet) {
+            (true, _) if !(cover.is_empty() && (is_asked || self.has_waited_long)) => Traffic::Busy,
+            (false, true) => Traffic::Quiet,
+            _ => Traffic::Calm,
+        };
+        // Others may come to use it before it is filled, and then each is scanned exactly.
+        if cover.is_empty() && self.is_named && traffic == Traffic::Busy {
+            return Ok(Work::Nothing);
+        }
+        let least = self.vector_db.config.min_rows as u64;
+        let most = most_rows(&self.vector_db, !self.is_named);
+        let end = cover.last().map_or(-1, |segment| if segment.is_whole() { -1 } else { segment.last });
+        let Some((rest, last)) = behind(&self.vector_db, end, most.max(least))? else {
+            return Ok(Work::Nothing);
+        };
+        // The newest rows may be deleted: an index for less than a segment has would be superfluous beside it.
+        let last = last.max(end);
+        Ok(match next(&cover, rest, last, least, most, traffic) {
+            Next::Build { first, last } => {
+                // A first one is built at once as it is to be, unless more is coming.
+                let is_draft = traffic == Traffic::Busy || traffic == Traffic::Calm && !cover.is_empty();
+                let oldest = match draft_of_rest(&cover, most) {
+                    Some(rows) if is_draft && last > end => number_behind(&self.vector_db, end, rows)?,
+                    _ => None,
+                };
+                Work::Build(Build { first, last: oldest.unwrap_or(last), traffic, is_draft })
+            }
+            Next::WhenQuiet => Work::WhenQuiet { last },
+            Next::Nothing => Work::Nothing,
+        })
+    }
+
+    /// Whether it is dropped or in no use any more, or somebody is about to drop it or has locked it: then an error of its index is no
+    /// failure. The lock is looked at first, since a drop releases it only when the table is gone.
+    pub fn is_going(&self) -> Result<bool> {
+        Ok(self.is_locked_exclusively()?
+            || self.vector_db.store().health()? == Health::Gone
+            || self.vector_db.builds()? == 0)
+    }
+
+    /// Its name, and those of up to three knowledge bases whose vectors it holds, for messages. By the worker.
+    pub fn describe(&self) -> Result<String> {
+        let ids: Vec<String> = spi::write(
+            "SELECT DISTINCT pg_catalog.format('\"%s\"', k.id) FROM kb.builds b JOIN kb.knowledge_bases k USING (kb_no)
+             WHERE b.table_name = $1 ORDER BY 1 LIMIT 3",
+            &[Arg::Text(&self.vector_db.table_name)],
+            |row| row.get(0),
+        )?;
+        Ok(format!("table kb.{} (knowledge base {})", self.vector_db.table_name, ids.join(", ")))
+    }
+
+    /// Whether somebody holds or awaits a lock on it that keeps all others out: a session that drops it, say.
+    pub fn is_locked_exclusively(&self) -> Result<bool> {
+        let found = spi::write_one(
+        "SELECT EXISTS (SELECT FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_class t ON t.oid = l.relation
+             WHERE t.relname = $1 AND t.relnamespace = 'kb'::regnamespace
+               AND l.mode = 'AccessExclusiveLock' AND l.pid IS DISTINCT FROM pg_catalog.pg_backend_pid()
+               AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()))",
+        &[Arg::Text(&self.vector_db.table_name)],
+        |row| row.get::<bool>(0),
+    )?;
+        Ok(found.unwrap_or(false))
+    }
+
+    /// Whether autovacuum is at work on it: whoever waits for its lock has it cancelled.
+    pub fn is_vacuumed(&self) -> Result<bool> {
+        let found = spi::write_one(
+            "SELECT EXISTS (SELECT FROM pg_catalog.pg_locks l
+                 JOIN pg_catalog.pg_class t ON t.oid = l.relation AND t.relname = $1 AND t.relnamespace = 'kb'::regnamespace
+                 JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid AND a.backend_type = 'autovacuum worker'
+                 WHERE l.mode = 'ShareUpdateExclusiveLock' AND l.granted
+                   AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()))",
+            &[Arg::Text(&self.vector_db.table_name)],
+            |row| row.get::<bool>(0),
+        )?;
+        Ok(found.unwrap_or(false))
+    }
+
+    /// The statement that builds an index without blocking writers.
+    pub fn create_statement(&self, build: &Build) -> Result<String> {
+        let vector_db = &self.vector_db;
+        Ok(format!(
+            "CREATE INDEX CONCURRENTLY {} ON {} USING hnsw (embedding {}.{}) WITH (m = {}, ef_construction = {}) WHERE {} {}",
+            quote(&self.index_name(build)),
+            vector_db.table(),
+            vector_schema()?,
+            vector_db.metric.operator_class(vector_db.element),
+            vector_db.config.m,
+            match build.is_draft {
+                // pgvector's least is twice m.
+                true =>
+                    vector_db.config.ef_construction.min(DRAFT_EF_CONSTRUCTION.max(2 * vector_db.config.m)),
+                false => vector_db.config.ef_construction,
+            },
+            segments::condition("", build.first, build.last),
+            if build.traffic == Traffic::Quiet { GIVES_WAY } else { "" }
+        ))
+    }
+
+    /// See [`tail::tidy`]; and what an indexer has left packed that was killed. By the worker.
+    pub fn tidy(&self) -> Result<()> {
+        self.unpack()?;
+        if self.is_named { Ok(()) } else { tail::tidy(&self.vector_db) }
+    }
+
+    /// What an index has now need not be packed any more.
+    pub fn unpack(&self) -> Result<()> {
+        if self.is_named {
+            return Ok(());
+        }
+        let valid = indexes(&self.vector_db)?.into_iter().filter(|index| index.is_valid);
+        let cover = cover(valid.map(|index| index.segment).collect());
+        match cover.last() {
+            Some(segment) if !segment.is_whole() => tail::forget(&self.vector_db, segment.last),
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives the planner fresh statistics of what a query reads, if a build was of all that was there.
+    pub fn analyze_after(&self, build: &Build) -> Result<()> {
+        if build.first > 0 {
+            return Ok(());
+        }
+        spi::execute_utility(&format!("ANALYZE kb.documents, kb.chunks, {}", self.vector_db.table()))
+    }
+
+    fn index_name(&self, build: &Build) -> String {
+        let mut name = self.vector_db.table_name.clone();
+        if name.len() > LONGEST_NAME {
+            let hash = blake3::hash(name.as_bytes()).to_hex();
+            name.truncate(LONGEST_NAME - 7);
+            name.push_str(&format!("_{}", &hash[..6]));
+        }
+        // Another name: a draft, or an index with fewer edges, is there while it is built again for the same numbers.
+        let kind = match self.vector_db.config.m {
+            _ if build.is_draft => "_draft".to_string(),
+            m if m > VectorDbConfig::default().m => format!("_m{m}"),
+            _ => String::new(),
+        };
+        format!("{name}_hnsw_{}_{}{kind}", build.first, build.last)
+    }
+}
+
+/// Has an index built again, when it is quiet, with twice the edges and twice the candidates for them; false: it has many already, or
+/// several knowledge bases may use it. As the owner.
+pub fn strengthen(vector_db: &VectorDb) -> Result<bool> {
+    let VectorDbConfig { m, ef_construction, .. } = vector_db.config;
+    if !can_be_stronger(vector_db) {
+        return Ok(false);
+    }
+    // An index of a smaller ef_construction is a draft.
+    let changed = spi::execute(
+        "UPDATE kb.builds SET config = config || pg_catalog.jsonb_build_object('m', $2::int, 'ef_construction', $3::int)
+         WHERE table_name = $1 AND owns_table",
+        &[
+            Arg::Text(&vector_db.table_name),
+            Arg::Int((2 * m).max(2 * VectorDbConfig::default().m) as i32),
+            Arg::Int((2 * ef_construction) as i32),
+        ],
+    )?;
+    Ok(changed > 0)
+}
+
+/// Whether [`strengthen`] would ask for more than the table's index is to have.
+pub fn can_be_stronger(vector_db: &VectorDb) -> bool {
+    let VectorDbConfig { m, ef_construction, .. } = vector_db.config;
+    m <= MOST_EDGES / 2 && ef_construction <= MOST_CANDIDATES / 2
+}
+
+/// Whether an index of the table is still to be built as the table's settings have it.
+pub fn is_weak(vector_db: &VectorDb) -> Result<bool> {
+    Ok(indexes(vector_db)?.iter().any(|index| index.segment.is_draft))
+}
+
+/// Edges of a vector at most that [`strengthen`] asks for, and candidates.
+const MOST_EDGES: usize = 64;
+const MOST_CANDIDATES: usize = 1000;
+
+/// The tables whose index misses too much, and is to be built again with more edges. By the worker.
+pub fn weak() -> Result<Vec<VectorDb>> {
+    // By builds_misses, whatever statistics say: the index of live builds has an entry for each knowledge base.
+    let sql = format!(
+        "WITH b AS MATERIALIZED (SELECT * FROM kb.builds WHERE index_misses)
+         SELECT {} FROM b WHERE b.owns_table AND b.state = 'live'",
+        VectorDb::columns("b")
+    );
+    let mut found = spi::write(&sql, &[], |row| VectorDb::read(row, 0))?;
+    found.retain(|table| is_weak(table).unwrap_or(false));
+    Ok(found)
+}
+
+/// Bytes of a table's name that go into names of its indexes, so that all of the numbers do, too.
+const LONGEST_NAME: usize = 63 - "_hnsw_2147483647_2147483647_draft".len();
+
+/// How a statement begins that drops an index. It has no progress that PostgreSQL would report.
+const DROP: &str = "DROP INDEX CONCURRENTLY IF EXISTS";
+
+/// The statement that drops an index of a vector table without blocking anybody.
+pub fn drop_statement(name: &str) -> String {
+    format!("{DROP} kb.{}", quote(name))
+}
+
+/// Pids of the indexers of all databases that only wait for the end of older transactions: they have built, or they drop.
+pub fn waiting_builders() -> Result<Vec<i32>> {
+    spi::write(
+        "SELECT a.pid FROM pg_catalog.pg_stat_activity a
+         LEFT JOIN pg_catalog.pg_stat_progress_create_index p ON p.pid = a.pid
+         WHERE a.backend_type = 'kb indexer'
+           AND (p.phase = 'waiting for old snapshots' OR pg_catalog.starts_with(a.query, $1))",
+        &[Arg::Text(DROP)],
+        |row| row.get::<i32>(0),
+    )
+}
+
+/// Whether there are indexers of other databases.
+pub fn has_other_builders() -> Result<bool> {
+    let found = spi::write_one(
+        "SELECT EXISTS (SELECT FROM pg_catalog.pg_stat_activity a
+             WHERE a.backend_type = 'kb indexer' AND a.datname <> pg_catalog.current_database())",
+        &[],
+        |row| row.get(0),
+    )?;
+    Ok(found.unwrap_or(false))
+}
+
+/// Ends a merge of a table's segments, if one is being built.
+pub fn cancel_merge(vector_db: &VectorDb) -> Result<()> {
+    spi::write_one(
+        "SELECT count(pg_catalog.pg_cancel_backend(p.pid)) FROM pg_catalog.pg_stat_progress_create_index p
+         JOIN pg_catalog.pg_stat_activity a ON a.pid = p.pid AND a.backend_type = 'kb indexer'
+         WHERE p.datname = pg_catalog.current_database() AND pg_catalog.strpos(a.query, $2) > 0
+           AND p.relid = pg_catalog.to_regclass('kb.' || pg_catalog.quote_ident($1))",
+        &[Arg::Text(&vector_db.table_name), Arg::Text(GIVES_WAY)],
+        |row| row.get::<i64>(0),
+    )?;
+    Ok(())
+}

@@ -1,0 +1,104 @@
+//! Large builds of a table that many share: they move to tables of their own, which have indexes of their own. What stays
+//! is small enough to be scanned exactly, so that no answer waits for the vectors of others.
+
+use super::VectorDb;
+use super::segments::IS_INDEXED;
+use super::tail;
+use crate::pg::spi::{self, Arg};
+use crate::pg::statement_arguments::Arguments;
+use kb_types::VectorDbConfig;
+use kb_types::error::Result;
+
+/// Of kb.builds b: whether other knowledge bases use the same table.
+pub const IS_SHARED: &str = "EXISTS (SELECT FROM kb.builds o
+    WHERE o.table_name = b.table_name AND o.kb_no <> b.kb_no AND o.state <> 'old')";
+
+/// Builds of more vectors stay: a move keeps those who delete waiting. They have had an index before others came.
+const MOST: i64 = 100_000;
+
+/// What becomes of a build that got vectors.
+#[derive(Debug, PartialEq)]
+pub enum Size {
+    /// It stays as it is, for now.
+    Small,
+    /// It is large, nobody else uses its table, and that has no index yet.
+    Alone,
+    /// A table of its own would have an index. This is the one that it shares.
+    Outgrown(VectorDb),
+}
+
+/// How large a build in a table that others may share is. By the worker.
+pub fn size(build_no: i64) -> Result<Size> {
+    let found = spi::write_one(
+        &format!(
+            "SELECT {}, {IS_SHARED}, {IS_INDEXED}
+             FROM kb.builds b
+             WHERE b.build_no = $1 AND NOT b.owns_table AND b.state <> 'old' AND b.type = 'pgvector'",
+            VectorDb::columns("b")
+        ),
+        &[Arg::Long(build_no)],
+        |row| Ok((VectorDb::read(row, 0)?, row.get::<bool>(5)?, row.get::<bool>(6)?)),
+    )?;
+    let Some((table, is_shared, is_indexed)) = found else { return Ok(Size::Small) };
+    let least = table.config.min_rows.max(1) as i64;
+    let count = |most: i64| -> Result<i64> {
+        let found = spi::write_one(
+            &format!("SELECT count(*) FROM (SELECT FROM {} WHERE build_no = $1 LIMIT $2) t", table.table()),
+            &[Arg::Long(build_no), Arg::Long(most)],
+            |row| row.get(0),
+        )?;
+        Ok(found.unwrap_or(0))
+    };
+    if count(least)? < least {
+        return Ok(Size::Small);
+    }
+    if !is_shared {
+        return Ok(if is_indexed { Size::Small } else { Size::Alone });
+    }
+    Ok(if count(MOST + 1)? <= MOST { Size::Outgrown(table) } else { Size::Small })
+}
+
+/// Moves a build out of its shared table; None where it has no such table any more, or is being dropped. An error where
+/// somebody who writes chunks does not end soon: until the end of the transaction nobody else may. By the worker.
+pub fn move_out(build_no: i64, shared: &VectorDb) -> Result<Option<VectorDb>> {
+    // Who drops the knowledge base locks its row first, and then its tables.
+    let is_there = spi::write_one(
+        "SELECT true FROM kb.knowledge_bases k JOIN kb.builds b USING (kb_no)
+         WHERE b.build_no = $1 AND NOT b.owns_table AND b.state <> 'old' FOR KEY SHARE OF k FOR NO KEY UPDATE OF b",
+        &[Arg::Long(build_no)],
+        |row| row.get::<bool>(0),
+    )?;
+    if is_there.is_none() {
+        return Ok(None);
+    }
+    // Before the work is done, not after it: a chunk that is deleted takes its vector with it, out of either table.
+    spi::execute_utility("LOCK TABLE kb.chunks IN SHARE ROW EXCLUSIVE MODE")?;
+    let config = VectorDbConfig { table: None, ..shared.config.clone() };
+    let own = VectorDb { table_name: format!("vectors_{build_no}"), config, ..shared.clone() };
+    own.create_unchecked()?;
+    let columns = "chunk_id, build_no, kb_no, tenant_id, fingerprint, embedding";
+    for sql in [
+        format!(
+            "INSERT INTO {} ({columns}) SELECT {columns} FROM {} WHERE build_no = $1",
+            own.table(),
+            shared.table()
+        ),
+        format!("DELETE FROM {} WHERE build_no = $1", shared.table()),
+    ] {
+        spi::execute(&sql, &[Arg::Long(build_no)])?;
+    }
+    own.check_vectors()?;
+    let mut arguments = Arguments::default();
+    let build = arguments.add(Arg::Long(build_no));
+    spi::execute(
+        &format!(
+            "UPDATE kb.builds SET owns_table = true, ({}) = ROW ({}) WHERE build_no = {build}",
+            VectorDb::inserted(),
+            own.values(&mut arguments)
+        ),
+        &arguments.all(),
+    )?;
+    // Those that were moved have number 0.
+    tail::begin(build_no, 1)?;
+    Ok(Some(own))
+}

@@ -1,0 +1,121 @@
+//! What a vector database is: everything that reading and writing it takes, as rows of kb.vector_dbs and kb.builds say.
+
+use crate::pg::spi::{self, Arg, Row};
+use crate::pg::statement_arguments::Arguments;
+use kb_types::error::{Error, Result};
+use kb_types::vector_db::Element;
+use kb_types::{Json, Metric, VectorDbConfig, VectorDbType};
+use serde_json::{Value, json};
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct VectorDb {
+    /// The table, in schema kb: named in this room only.
+    pub(super) table_name: String,
+    pub dimension: usize,
+    pub kind: VectorDbType,
+    pub metric: Metric,
+    pub element: Element,
+    pub config: VectorDbConfig,
+}
+
+/// The columns that [`VectorDb::read`] reads and [`VectorDb::values`] writes.
+pub const COLUMNS: [&str; 5] = ["table_name", "dimension", "type", "metric", "config"];
+
+impl VectorDb {
+    /// One for a single build, named after it.
+    pub fn of_build(build_no: i64, dimension: usize) -> Result<VectorDb> {
+        Ok(VectorDb {
+            table_name: format!("vectors_{build_no}"),
+            dimension,
+            kind: VectorDbType::Pgvector,
+            metric: Metric::Cosine,
+            element: Element::for_dimension(dimension).map_err(Error::Internal)?,
+            config: VectorDbConfig::default(),
+        })
+    }
+
+    /// One that several knowledge bases can name by its id.
+    pub fn shared(
+        id: &str,
+        dimension: usize,
+        kind: VectorDbType,
+        metric: Metric,
+        element: Element,
+        config: VectorDbConfig,
+    ) -> VectorDb {
+        let table_name = config.table.clone().unwrap_or_else(|| name_of(id));
+        VectorDb { table_name, dimension, kind, metric, element, config }
+    }
+
+    /// Whether its table is there and has held rows since it was made or emptied.
+    pub fn has_pages(&self) -> Result<bool> {
+        let sql = "SELECT pg_catalog.pg_relation_size(pg_catalog.to_regclass('kb.' || pg_catalog.quote_ident($1))) > 0";
+        let found = spi::write_one(sql, &[Arg::Text(&self.table_name)], |row| row.opt::<bool>(0))?;
+        Ok(found.flatten().unwrap_or(false))
+    }
+
+    /// Its columns in a statement, of the table that the statement calls `alias`.
+    pub fn columns(alias: &str) -> String {
+        COLUMNS.map(|column| format!("{alias}.{column}")).join(", ")
+    }
+
+    /// Its columns in an INSERT.
+    pub fn inserted() -> String {
+        COLUMNS.join(", ")
+    }
+
+    /// From those columns of a row, the first of which is `first`. A bad one is an internal error, for they were checked on
+    /// the way in.
+    pub fn read(row: &Row, first: usize) -> Result<VectorDb> {
+        let table_name: String = row.get(first)?;
+        let dimension: i32 = row.get(first + 1)?;
+        let (kind, metric): (String, String) = (row.get(first + 2)?, row.get(first + 3)?);
+        let internal = |problem: String| Error::Internal(format!("vector table {table_name}: {problem}"));
+        let config =
+            VectorDbConfig::parse(&row.json(first + 4)?).map_err(|problems| internal(problems.join("; ")))?;
+        let element = match config.element {
+            Some(element) => element,
+            None => Element::for_dimension(dimension as usize).map_err(internal)?,
+        };
+        Ok(VectorDb {
+            dimension: dimension as usize,
+            kind: VectorDbType::parse(&kind).map_err(internal)?,
+            metric: Metric::parse(&metric).map_err(internal)?,
+            element,
+            config,
+            table_name,
+        })
+    }
+
+    /// What to write into those columns.
+    pub fn values<'a>(&'a self, arguments: &mut Arguments<'a>) -> String {
+        [
+            arguments.add(Arg::Text(&self.table_name)),
+            arguments.add(Arg::Int(self.dimension as i32)),
+            arguments.add(Arg::Text(self.kind.name())),
+            arguments.add(Arg::Text(self.metric.name())),
+            arguments.add_json(Json::new(self.config_json().to_string())),
+        ]
+        .join(", ")
+    }
+
+    /// The configuration as it is stored, every default written out.
+    fn config_json(&self) -> Value {
+        json!({
+            "table": self.config.table,
+            "m": self.config.m,
+            "ef_construction": self.config.ef_construction,
+            "min_rows": self.config.min_rows,
+            "element": self.element.name(),
+        })
+    }
+}
+
+/// Letters and digits of the id, and the beginning of a hash, so that similar ids seldom make one name. Where two do,
+/// creating the second is an error; `config.table` names another.
+fn name_of(id: &str) -> String {
+    let plain: String =
+        id.to_lowercase().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).take(30).collect();
+    let hash = blake3::hash(id.as_bytes()).to_hex();
+    format!("vectors_{plain}_{}", &hash[..6])
+}

@@ -1,0 +1,260 @@
+//! Which jobs come next: live edits before backfill, each tenant and each of its knowledge bases in turn.
+//!
+//! Who has due jobs is found by descents of the partial index `jobs_due`, so what has no job costs nothing.
+//! Jobs that are delayed or leased are not in that index; they are made due again when their time has come. A
+//! claim passes over jobs that have their chunks and only wait for vectors of a paused embedder.
+
+use super::round_robin::{Member, RoundRobin, Turn};
+use crate::jobs::due_jobs;
+use crate::jobs::due_jobs::{Backlog, Wanted};
+use crate::jobs::queue::Job;
+use crate::pg::txn;
+use crate::worker::embed::pauses::Paused;
+use crate::worker::pace::Pace;
+use kb_types::error::Result;
+use kb_types::states::Priority;
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+/// How often a backlog is looked through from its beginning.
+const FROM_START: Duration = Duration::from_secs(2);
+/// How often it is looked who has due jobs, while turns are left.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How often jobs are made due whose delay is over, and those whose lease is.
+const DELAYED_EVERY: Duration = Duration::from_millis(250);
+const EXPIRED_EVERY: Duration = Duration::from_secs(2);
+/// Turns that are kept, about.
+const TURNS: usize = 256;
+/// Turns of one claim at most: so many one-job backlogs are claimed from at once.
+const TURNS_AT_ONCE: usize = 64;
+/// Looks and claims of one call at most, where nothing is found.
+const ROUNDS: usize = 8;
+
+impl Member for Backlog {
+    fn group(&self) -> &str {
+        &self.tenant_id
+    }
+}
+
+/// What takes nothing more for now.
+#[derive(Default)]
+pub struct Busy {
+    pub embedders: Vec<String>,
+    pub knowledge_bases: Vec<i64>,
+}
+
+#[derive(Default)]
+pub struct Claims {
+    live: Turns,
+    backfill: Turns,
+    delayed: Pace,
+    expired: Pace,
+}
+
+/// Whose turn it is, of one priority.
+#[derive(Default)]
+struct Turns {
+    waiting: RoundRobin<Backlog>,
+    /// The last tenant that was found; None: the next look begins at the first.
+    after: Option<String>,
+    /// Of tenants with more knowledge bases than were looked at, the last one that was.
+    after_kb: HashMap<String, i64>,
+    /// The embedders of knowledge bases that wait, as they were when they were looked for.
+    embedders: HashMap<i64, Vec<String>>,
+    looked: Pace,
+    from_start: Option<Instant>,
+}
+
+impl Claims {
+    /// Claims at most `limit` jobs, no more than `share` of one backlog. Passed over are knowledge bases that are `busy`, or
+    /// have an embedder that is, and documents that only wait for vectors of one `paused`.
+    pub fn claim(
+        &mut self,
+        limit: usize,
+        share: usize,
+        lease: Duration,
+        busy: Busy,
+        paused: Paused,
+    ) -> Result<Vec<Job>> {
+        let begun = Instant::now();
+        if self.delayed.is_due(DELAYED_EVERY, begun) {
+            txn::in_txn(due_jobs::return_delayed)?;
+            self.delayed.note(begun, Instant::now());
+        }
+        let begun = Instant::now();
+        if self.expired.is_due(EXPIRED_EVERY, begun) {
+            txn::in_txn(due_jobs::return_expired)?;
+            self.expired.note(begun, Instant::now());
+        }
+        let Paused { of_all: paused, of_one: paused_for } = paused;
+        let mut wanted = Wanted { limit: 0, share, paused, paused_for };
+        let mut claimed = Vec::new();
+        // A quarter is kept for backfill, or a steady stream of edits would keep it waiting for ever.
+        for (turns, priority, most) in [
+            (&mut self.live, Priority::Live, limit - limit / 4),
+            (&mut self.backfill, Priority::Backfill, limit),
+        ] {
+            wanted.limit = most.saturating_sub(claimed.len());
+            match turns.claim(priority, &mut wanted, &busy, lease) {
+                (jobs, Ok(())) => claimed.extend(jobs),
+                // What is claimed already has a lease: it must not be lost.
+                (jobs, Err(error)) => {
+                    claimed.extend(jobs);
+                    return if claimed.is_empty() { Err(error) } else { Ok(claimed) };
+                }
+            }
+        }
+        Ok(claimed)
+    }
+}
+
+impl Turns {
+    /// Claims as many jobs as are wanted at most; what was claimed before an error, too.
+    fn claim(
+        &mut self,
+        priority: Priority,
+        wanted: &mut Wanted,
+        busy: &Busy,
+        lease: Duration,
+    ) -> (Vec<Job>, Result<()>) {
+        let mut claimed: Vec<Job> = Vec::new();
+        let mut tried = HashSet::new();
+        for _ in 0..ROUNDS {
+            if wanted.limit == 0 {
+                break;
+            }
+            if let Err(error) = self.look_if_due(priority, busy) {
+                return (claimed, Err(error));
+            }
+            let embedders = &self.embedders;
+            let taken = self.waiting.take(TURNS_AT_ONCE, |backlog| !is_busy(embedders, backlog, busy));
+            let is_new = taken.iter().filter(|turn| tried.insert(turn.whose.clone())).count() > 0;
+            match self.claim_in_turn(priority, taken, wanted, lease) {
+                Ok(jobs) if jobs.is_empty() && !is_new => break,
+                Ok(jobs) => {
+                    wanted.limit -= jobs.len().min(wanted.limit);
+                    claimed.extend(jobs);
+                }
+                Err(error) => return (claimed, Err(error)),
+            }
+        }
+        (claimed, Ok(()))
+    }
+
+    fn claim_in_turn(
+        &mut self,
+        priority: Priority,
+        taken: Vec<Turn<Backlog>>,
+        wanted: &Wanted,
+        lease: Duration,
+    ) -> Result<Vec<Job>> {
+        if taken.is_empty() {
+            return Ok(Vec::new());
+        }
+        let backlogs: Vec<(Backlog, i64)> =
+            taken.iter().map(|turn| (turn.whose.clone(), turn.floor)).collect();
+        let jobs = txn::in_txn(|| due_jobs::claim(priority, &backlogs, wanted, lease))?;
+        let claimed: Vec<(Backlog, i64)> = jobs
+            .iter()
+            .map(|job| (Backlog { tenant_id: job.tenant_id.clone(), kb_no: job.kb_no }, job.job_no))
+            .collect();
+        self.waiting.give_back(taken, &claimed, wanted.share, jobs.len() >= wanted.limit);
+        Ok(jobs)
+    }
+
+    /// Looks who has due jobs, if that is not known.
+    fn look_if_due(&mut self, priority: Priority, busy: &Busy) -> Result<()> {
+        let now = Instant::now();
+        if self.from_start.is_none_or(|at| now.duration_since(at) > FROM_START) {
+            self.from_start = Some(now);
+            self.waiting.start_again();
+        }
+        let every = if self.waiting.is_empty() { Duration::ZERO } else { LOOK_EVERY };
+        let is_due = self.looked.is_due(every, now);
+        let embedders = &self.embedders;
+        let is_free = |backlog: &Backlog| !is_busy(embedders, backlog, busy);
+        if !is_due || self.waiting.count(is_free) >= TURNS {
+            return Ok(());
+        }
+        if self.waiting.len() >= TURNS {
+            // Room for others, who may be free; these are found again.
+            self.waiting.retain(is_free);
+        }
+        if self.waiting.is_empty() {
+            self.embedders.clear();
+        }
+        if self.looked.is_first() {
+            self.after = txn::in_txn(due_jobs::some_tenant)?;
+        }
+        txn::in_txn(|| self.look(priority))?;
+        self.looked.note(now, Instant::now());
+        Ok(())
+    }
+
+    /// Adds the next turns: of the tenants after the last one that was found, one knowledge base of each, then a second
+    /// one of each.
+    fn look(&mut self, priority: Priority) -> Result<()> {
+        let mut tenants = due_jobs::tenants(priority, self.after.as_deref(), TURNS)?;
+        if tenants.is_empty() && self.after.is_some() {
+            tenants = due_jobs::tenants(priority, None, TURNS)?;
+        }
+        // The last ones may have been reached: then the next look begins at the first.
+        self.after = tenants.last().cloned().filter(|_| tenants.len() == TURNS);
+        if tenants.is_empty() {
+            self.after_kb.clear();
+            return Ok(());
+        }
+        let each = TURNS.div_ceil(tenants.len());
+        let with_kb = |tenant: String| {
+            let after = self.after_kb.get(&tenant).copied().unwrap_or(0);
+            (tenant, after)
+        };
+        let from: Vec<(String, i64)> = tenants.into_iter().map(with_kb).collect();
+        let ended = self.add_backlogs(priority, from, each)?;
+        // Its first ones come after its last ones.
+        let from: Vec<_> =
+            ended.into_iter().filter(|(_, after)| *after > 0).map(|(tenant, _)| (tenant, 0)).collect();
+        if !from.is_empty() {
+            self.add_backlogs(priority, from, each)?;
+        }
+        Ok(())
+    }
+
+    /// Adds turns of these tenants' knowledge bases after the given ones. Returns the tenants that have no more.
+    fn add_backlogs(
+        &mut self,
+        priority: Priority,
+        from: Vec<(String, i64)>,
+        each: usize,
+    ) -> Result<Vec<(String, i64)>> {
+        let found = due_jobs::backlogs(priority, &from, each)?;
+        let mut of_tenant: HashMap<&str, (usize, i64)> = HashMap::new();
+        for (backlog, _) in &found {
+            let (count, last) = of_tenant.entry(&backlog.tenant_id).or_default();
+            *count += 1;
+            *last = backlog.kb_no;
+        }
+        let mut ended = Vec::new();
+        for (tenant, after) in from {
+            match of_tenant.get(tenant.as_str()) {
+                Some((count, last)) if *count == each => drop(self.after_kb.insert(tenant, *last)),
+                _ => {
+                    self.after_kb.remove(&tenant);
+                    ended.push((tenant, after));
+                }
+            }
+        }
+        for (backlog, embedders) in found {
+            self.embedders.insert(backlog.kb_no, embedders);
+            self.waiting.add([backlog]);
+        }
+        Ok(ended)
+    }
+}
+
+/// Whether a knowledge base or one of its embedders is busy.
+fn is_busy(embedders: &HashMap<i64, Vec<String>>, backlog: &Backlog, busy: &Busy) -> bool {
+    let own = embedders.get(&backlog.kb_no);
+    let has_busy = |own: &Vec<String>| own.iter().any(|embedder| busy.embedders.contains(embedder));
+    busy.knowledge_bases.contains(&backlog.kb_no) || !busy.embedders.is_empty() && own.is_some_and(has_busy)
+}
