@@ -2,7 +2,6 @@
 
 mod api;
 mod chunk;
-mod chunking_api;
 mod delete_document;
 mod extract_text;
 pub mod new_document;

@@ -122,3 +122,65 @@ fn unindex_metadata(
         crate::knowledge_bases::index_metadata::unindex_metadata(kb_id, key, index_type)
     })
 }
+
+#[pg_extern(name = "wait", volatile, parallel_unsafe)]
+fn wait_kb(kb_id: Option<&str>, timeout: default!(Option<f64>, "NULL")) -> Result<(), ErrorReport> {
+    reported(|| {
+        let kb_id = required("kb_id", kb_id)?;
+        crate::knowledge_bases::wait::wait_for_knowledge_base(kb_id, timeout)
+    })
+}
+
+#[pg_extern(name = "wait", volatile, parallel_unsafe)]
+fn wait_run(run: Option<i64>, timeout: default!(Option<f64>, "NULL")) -> Result<(), ErrorReport> {
+    reported(|| {
+        let run = required("run", run)?;
+        crate::knowledge_bases::wait::wait_for_run(run, timeout)
+    })
+}
+
+#[pg_extern(stable, parallel_restricted)]
+fn estimate_ingest(
+    kb_id: Option<&str>,
+) -> Result<
+    TableIterator<
+        'static,
+        (
+            name!(documents, i64),
+            name!(chunks, i64),
+            name!(tokens, i64),
+            name!(cost, Option<f64>),
+            name!(seconds, f64),
+        ),
+    >,
+    ErrorReport,
+> {
+    reported(|| {
+        let found = crate::knowledge_bases::estimate_ingest::estimate_ingest(required("kb_id", kb_id)?)?;
+        Ok(TableIterator::once((found.documents, found.chunks, found.tokens, found.cost, found.seconds)))
+    })
+}
+
+#[pg_extern(volatile, parallel_unsafe)]
+fn acknowledge_restore() -> Result<(), ErrorReport> {
+    reported(crate::models::acknowledge_restore::acknowledge_restore)
+}
+
+#[pg_extern(volatile, parallel_unsafe)]
+fn share(kb_id: Option<&str>, tenant: Option<&str>) -> Result<bool, ErrorReport> {
+    reported(|| crate::knowledge_bases::share::share(required("kb_id", kb_id)?, required("tenant", tenant)?))
+}
+
+#[pg_extern(volatile, parallel_unsafe)]
+fn unshare(kb_id: Option<&str>, tenant: Option<&str>) -> Result<bool, ErrorReport> {
+    reported(|| {
+        crate::knowledge_bases::share::unshare(required("kb_id", kb_id)?, required("tenant", tenant)?)
+    })
+}
+
+#[pg_extern(volatile, parallel_unsafe)]
+fn refuse_share(kb_id: Option<&str>, owner: Option<&str>) -> Result<bool, ErrorReport> {
+    reported(|| {
+        crate::knowledge_bases::share::refuse_share(required("kb_id", kb_id)?, required("owner", owner)?)
+    })
+}
