@@ -19,15 +19,15 @@ const MEMBERS: [&str; 5] = ["type", "key", "value", "filter", "filters"];
 const OPERATORS: [&str; 10] = ["eq", "ne", "gt", "gte", "lt", "lte", "in", "nin", "contains", "exists"];
 
 impl Filter {
-    /// From its JSON: `{"type": "eq", "key": …, "value": …}`, `{"type": "and", "filters": […]}` and so on, or the short
-    /// form, an object of keys and the values they must have. The error says what is wrong with it, or that it would cost
-    /// too much.
+    /// From its JSON: `{"type": "eq", "key": …, "value": …}`, `{"type": "and", "filters": […]}` and so on, or
+    /// the short form, an object of keys and the values they must have. The error says what is wrong with it,
+    /// or that it would cost too much.
     pub fn parse(json: &Json) -> Result<Filter, String> {
         let bytes = json.as_str().len();
         if bytes > MAX_BYTES {
             return Err(format!("it has {bytes} bytes; at most {MAX_BYTES} are taken"));
         }
-        let values = json.values();
+        let values = json.leaves();
         if values > MAX_VALUES {
             return Err(format!("it has {values} values; at most {MAX_VALUES} are taken"));
         }

@@ -1,15 +1,35 @@
-//! JSON as PostgreSQL prints it: kept as text where it is only handed on, so that no number changes; parsed where kb
-//! itself needs it, with an error in words where it cannot be.
+//! JSON as PostgreSQL prints it. It stays text where kb only hands it on, so that no number changes. It is
+//! parsed where kb itself needs the values, and a text that cannot be parsed gives an error that says why.
+//!
+//! serde_json takes objects and arrays apart into texts (`RawValue`). Where the numbers in a text matter,
+//! actson reads it: it shows each number as it is written, takes time in proportion to the text and does not
+//! recurse, so that nesting can be measured before serde_json sees it.
 
+use actson::feeder::SliceJsonFeeder;
+use actson::options::JsonParserOptionsBuilder;
+use actson::{JsonEvent, JsonParser};
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
+use serde_json::value::RawValue;
+use std::borrow::Borrow;
 use std::fmt;
 
-/// Levels of objects and arrays in each other at most; serde_json takes 127.
+/// The most levels to which objects and arrays may be nested. serde_json takes 127.
 pub const MAX_DEPTH: usize = 100;
 
 /// Valid JSON: the text that PostgreSQL prints of a jsonb value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Json(String);
+
+/// What a reading of a whole JSON text counts.
+#[derive(Default)]
+struct Shape {
+    depth: usize,
+    /// Scalars and empty objects and arrays.
+    leaves: usize,
+    /// Whether some number cannot be read without a change.
+    is_rounded: bool,
+}
 
 impl fmt::Display for Json {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -32,107 +52,97 @@ impl Json {
     }
 
     pub fn is_object(&self) -> bool {
-        tokens(&self.0).next().is_some_and(|(_, token)| token == "{")
-    }
-
-    /// Whether it is an object or array without anything in it.
-    pub fn is_empty(&self) -> bool {
-        tokens(&self.0).nth(1).is_some_and(|(_, token)| matches!(token, "}" | "]"))
+        self.0.trim_start().starts_with('{')
     }
 
     /// Whether it is neither an object nor an array.
     pub fn is_scalar(&self) -> bool {
-        self.depth() == 0
+        !self.0.trim_start().starts_with(['{', '['])
     }
 
-    fn depth(&self) -> usize {
-        let (mut depth, mut deepest) = (0usize, 0);
-        for (_, token) in tokens(&self.0) {
-            match token {
-                "{" | "[" => depth += 1,
-                "}" | "]" => depth = depth.saturating_sub(1),
-                _ => {}
+    /// The events of a reading from the start to the end, for as long as the text is JSON. Members come as
+    /// they are written, even two of the same name.
+    pub fn parser(&self) -> JsonParser<SliceJsonFeeder<'_>> {
+        let options = JsonParserOptionsBuilder::default().with_max_depth(usize::MAX).build();
+        JsonParser::new_with_options(SliceJsonFeeder::new(self.0.as_bytes()), options)
+    }
+
+    /// None where the text is not JSON.
+    fn shape(&self) -> Option<Shape> {
+        let (mut shape, mut depth, mut is_opened) = (Shape::default(), 0usize, false);
+        let mut parser = self.parser();
+        while let Some(event) = parser.next_event().ok()? {
+            match event {
+                JsonEvent::StartObject | JsonEvent::StartArray => depth += 1,
+                JsonEvent::EndObject | JsonEvent::EndArray => {
+                    depth = depth.saturating_sub(1);
+                    shape.leaves += usize::from(is_opened);
+                }
+                JsonEvent::FieldName => {}
+                JsonEvent::ValueInt | JsonEvent::ValueFloat => {
+                    shape.leaves += 1;
+                    shape.is_rounded |= !is_kept(parser.current_str().ok()?);
+                }
+                _ => shape.leaves += 1,
             }
-            deepest = deepest.max(depth);
+            is_opened = matches!(event, JsonEvent::StartObject | JsonEvent::StartArray);
+            shape.depth = shape.depth.max(depth);
         }
-        deepest
+        Some(shape)
     }
 
-    /// How many values it holds at most, nested ones too, objects and arrays not counted unless they are empty.
-    pub fn values(&self) -> usize {
-        1 + tokens(&self.0).filter(|(_, token)| *token == ",").count()
+    /// How many scalars and empty objects and arrays it holds, at any depth. 0 where it is not JSON.
+    pub fn leaves(&self) -> usize {
+        self.shape().map_or(0, |shape| shape.leaves)
     }
 
-    /// Strings with their quotes, punctuation, and words (numbers, true, false, null), in their order.
-    pub fn tokens(&self) -> impl Iterator<Item = &str> {
-        tokens(&self.0).map(|(_, token)| token)
-    }
-
-    /// Whether it can be stored and read again; the error says what is wrong.
+    /// Whether it can be stored and read again. The error says what is wrong.
     pub fn check(&self) -> Result<(), String> {
-        match self.depth() {
-            ..=MAX_DEPTH => Ok(()),
+        self.checked().map(|_| ())
+    }
+
+    fn checked(&self) -> Result<Shape, String> {
+        let shape = self.shape().ok_or(NOT_JSON)?;
+        match shape.depth {
+            ..=MAX_DEPTH => Ok(shape),
             depth => Err(format!("it is nested {depth} levels deep; at most {MAX_DEPTH} are taken")),
         }
     }
 
-    /// As a value, if that holds every number as it is. The error does not repeat what it is about: that may be a key.
+    /// As a value, if that holds every number as it is. The error does not repeat the text, which may hold a
+    /// key.
     pub fn value(&self) -> Result<Value, String> {
-        self.check()?;
-        if !tokens(&self.0).all(|(_, token)| is_kept(token)) {
+        if self.checked()?.is_rounded {
             return Err(
                 "a number in it is too large, or has more digits than a double precision number keeps".into(),
             );
         }
-        // The position is no use to anybody: the text is PostgreSQL's, not the caller's.
-        serde_json::from_str(&self.0).map_err(|_| "it cannot be read as JSON".to_string())
+        // The position of the error is no use to anybody: the text is PostgreSQL's, not the caller's.
+        serde_json::from_str(&self.0).map_err(|_| NOT_JSON.to_string())
     }
 
-    /// Takes a key out of an object; its value, if it was there.
+    /// Removes a key from an object and returns its value, if the object had the key.
     pub fn take(&mut self, key: &str) -> Option<Json> {
-        let (from, value, end) = self.member(key)?;
-        let taken = Json::new(self.0.get(value..end)?.trim());
-        let (before, after) = (self.0.get(..from)?, self.0.get(end..)?);
-        self.0 = match after.strip_prefix(',') {
-            Some(after) => format!("{before}{}", after.trim_start()),
-            None => format!("{}{after}", before.trim_end().trim_end_matches(',')),
-        };
+        let mut members = self.members()?;
+        let (_, taken) = members.remove(members.iter().position(|(name, _)| name == key)?);
+        *self = Json::object(&members);
         Some(taken)
     }
 
     /// The keys of an object with their values, each as it is written; None where it is no object.
     pub fn members(&self) -> Option<Vec<(String, Json)>> {
-        let member = |(_, key, value, end): (usize, &str, usize, usize)| {
-            Some((serde_json::from_str(key).ok()?, Json::new(self.0.get(value..end)?.trim())))
-        };
-        if self.is_object() { self.places().map(member).collect() } else { None }
+        serde_json::from_str::<Members>(&self.0).ok().map(|members| members.0)
     }
 
     /// The elements of an array, each as it is written; None where it is no array.
     pub fn elements(&self) -> Option<Vec<Json>> {
-        let mut all = tokens(&self.0);
-        let mut from = all.next().filter(|(_, token)| *token == "[").map(|(at, _)| at + 1)?;
-        let (mut depth, mut elements) = (1usize, Vec::new());
-        for (at, token) in all {
-            match token {
-                "{" | "[" => depth += 1,
-                "}" | "]" => depth = depth.saturating_sub(1),
-                _ => {}
-            }
-            if (token == "," && depth == 1) || depth == 0 {
-                let element = self.0.get(from..at)?.trim();
-                if !element.is_empty() {
-                    elements.push(Json::new(element));
-                }
-                from = at + 1;
-            }
-        }
-        Some(elements)
+        let elements: Vec<&RawValue> = serde_json::from_str(&self.0).ok()?;
+        Some(elements.into_iter().map(|element| Json::new(element.get())).collect())
     }
 
     /// The text of a string; None where it is no string.
     pub fn text(&self) -> Option<String> {
-        if self.0.starts_with('"') { serde_json::from_str(&self.0).ok() } else { None }
+        serde_json::from_str(&self.0).ok()
     }
 
     pub fn is_number(&self) -> bool {
@@ -145,76 +155,46 @@ impl Json {
     }
 
     /// The object of these members, whose keys differ.
-    pub fn object(members: &[(&str, &Json)]) -> Json {
-        let member = |(key, value): &(&str, &Json)| format!("{}: {value}", Value::from(*key));
+    pub fn object<K: AsRef<str>, V: Borrow<Json>>(members: &[(K, V)]) -> Json {
+        let member = |(key, value): &(K, V)| format!("{}: {}", Value::from(key.as_ref()), value.borrow());
         Json(format!("{{{}}}", members.iter().map(member).collect::<Vec<_>>().join(", ")))
     }
-
-    /// Where a key of this object, its value, and what follows that begin.
-    fn member(&self, key: &str) -> Option<(usize, usize, usize)> {
-        let quoted = Value::from(key).to_string();
-        self.places().find(|place| place.1 == quoted).map(|(from, _, value, end)| (from, value, end))
-    }
-
-    /// Of each member of this object: where it begins, its key in quotes, where its value begins, and what follows.
-    fn places(&self) -> impl Iterator<Item = (usize, &str, usize, usize)> {
-        let (mut depth, mut last, mut found) = (0usize, (0, ""), None);
-        tokens(&self.0).filter_map(move |(at, token)| {
-            let mut place = None;
-            match (token, depth) {
-                (":", 1) if found.is_none() => found = Some((last.0, last.1, at + 1)),
-                ("," | "}", 1) => place = found.take().map(|(from, key, value)| (from, key, value, at)),
-                _ => {}
-            }
-            match token {
-                "{" | "[" => depth += 1,
-                "}" | "]" => depth = depth.saturating_sub(1),
-                _ => {}
-            }
-            last = (at, token);
-            place
-        })
-    }
 }
 
-/// The tokens of a JSON text with their places: strings, punctuation, and words (numbers, true, false, null).
-fn tokens(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    let mut at = 0;
-    std::iter::from_fn(move || {
-        let rest = text.get(at..)?.trim_start();
-        let start = text.len() - rest.len();
-        let length = match rest.bytes().next()? {
-            b'"' => string_length(rest),
-            b'{' | b'}' | b'[' | b']' | b',' | b':' => 1,
-            _ => rest.find([' ', '\t', '\n', '\r', '{', '}', '[', ']', ',', ':', '"']).unwrap_or(rest.len()),
-        };
-        at = start + length;
-        Some((start, rest.get(..length)?))
-    })
-}
+const NOT_JSON: &str = "it cannot be read as JSON";
 
-/// Bytes of the string that a text begins with, quotes included.
-fn string_length(text: &str) -> usize {
-    let mut bytes = text.bytes().enumerate().skip(1);
-    while let Some((i, byte)) = bytes.next() {
-        match byte {
-            b'"' => return i + 1,
-            b'\\' => drop(bytes.next()),
-            _ => {}
+/// The members of an object in their order, the values as they are written.
+struct Members(Vec<(String, Json)>);
+
+impl<'de> Deserialize<'de> for Members {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Members, D::Error> {
+        struct Object;
+        impl<'de> Visitor<'de> for Object {
+            type Value = Members;
+
+            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members, A::Error> {
+                let mut members = Vec::new();
+                while let Some((key, value)) = map.next_entry::<String, &RawValue>()? {
+                    members.push((key, Json::new(value.get())));
+                }
+                Ok(Members(members))
+            }
         }
+        deserializer.deserialize_map(Object)
     }
-    text.len()
 }
 
-/// Whether a token is no number, or one that serde_json keeps as it is: in an i64 or u64, or an f64, which it does not
-/// always round to the nearest.
-fn is_kept(token: &str) -> bool {
-    let is_number = token.starts_with(|c: char| c == '-' || c.is_ascii_digit());
-    if !is_number || token.parse::<i64>().is_ok() || token.parse::<u64>().is_ok() {
-        return true;
-    }
-    // By serde_json's own reading, which differs in the last digit from the standard library's for some.
-    serde_json::from_str::<f64>(token).is_ok_and(|float| decimal(token) == decimal(&format!("{float:e}")))
+/// Whether serde_json keeps a number as it is: in an i64, a u64 or an f64. It does not always round to the
+/// nearest f64, so its own reading is what is compared.
+fn is_kept(number: &str) -> bool {
+    number.parse::<i64>().is_ok()
+        || number.parse::<u64>().is_ok()
+        || serde_json::from_str::<f64>(number)
+            .is_ok_and(|float| decimal(number) == decimal(&format!("{float:e}")))
 }
 
 /// A decimal number as its sign, its digits without zeros at either end, and a power of ten.
@@ -242,12 +222,13 @@ mod tests {
     }
 
     #[test]
-    fn nesting_beyond_the_limit_is_refused_before_the_parser_sees_it() {
+    fn deep_nesting_is_refused_before_a_recursive_parser_sees_it() {
         assert!(nested(MAX_DEPTH).value().is_ok());
         for levels in [MAX_DEPTH + 1, 128, 100_000] {
             let problem = nested(levels).value().unwrap_err();
             assert!(problem.contains("levels deep"), "{problem}");
             assert!(nested(levels).check().is_err());
+            assert!(nested(levels).elements().is_some());
         }
         // Brackets in strings are none.
         assert!(Json::new(format!("{{\"a\": \"{}\\\"[[\"}}", "[{".repeat(200))).check().is_ok());
@@ -304,11 +285,19 @@ mod tests {
     }
 
     #[test]
-    fn shapes_are_told_apart() {
-        assert!(Json::new("{}").is_object() && Json::new("{}").is_empty());
-        assert!(Json::new("\"[\"").is_scalar() && !Json::new("[]").is_scalar());
-        assert!(!Json::new("[1]").is_object() && !Json::new("\"{\"").is_object());
-        assert!(Json::new("null").is_scalar() && !Json::new(r#"{"a": 1}"#).is_empty());
+    fn an_object_is_told_from_other_values_and_its_leaves_are_counted() {
+        for (text, is_object, leaves) in [
+            ("{}", true, 1),
+            ("[]", false, 1),
+            ("[1]", false, 1),
+            ("\"{,\"", false, 1),
+            ("null", false, 1),
+            (r#"{"a": [1, "x", []], "b": {"c": {}}}"#, true, 4),
+        ] {
+            let json = Json::new(text);
+            assert_eq!(json.is_scalar(), !text.starts_with(['{', '[']), "{text}");
+            assert_eq!((json.is_object(), json.leaves()), (is_object, leaves), "{text}");
+        }
     }
 
     #[test]
@@ -318,8 +307,8 @@ mod tests {
         let members = Json::new(text).members().unwrap();
         let keys: Vec<&str> = members.iter().map(|(key, _)| key.as_str()).collect();
         assert_eq!(keys, ["a", "q\"", "s", ""]);
-        let borrowed: Vec<(&str, &Json)> = members.iter().map(|(key, value)| (key.as_str(), value)).collect();
-        assert_eq!(Json::object(&borrowed).as_str(), text);
+        assert_eq!(Json::object(&members).as_str(), text);
+        assert_eq!(Json::object::<&str, Json>(&[]), Json::empty_object());
         assert_eq!(Json::empty_object().members(), Some(vec![]));
         assert_eq!(Json::new(r#"[{"a": 1}]"#).members(), None);
     }

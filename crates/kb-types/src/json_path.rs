@@ -1,5 +1,10 @@
-//! Paths to values in a JSON document: the part of JSONPath (RFC 9535) that needs no filter. Names, positions, wildcards and
-//! descendants: `$.title`, `$['a b'][0]`, `$.tags[*]`, `$..text`.
+//! Paths to values in a JSON document: names, positions, wildcards and descendants of JSONPath (RFC 9535), as
+//! in `$.title`, `$['a b'][0]`, `$.tags[*]` and `$..text`. Filters and slices are refused.
+//!
+//! Paths are parsed here, because kb-text follows them by its own code (`kb-text/src/json_text/tree.rs` says
+//! why), and no crate offers the steps of a path together with errors that tell a user what to change:
+//! serde_json_path keeps the steps to itself and says "at position 3, parser error"; jsonpath-rust adds a
+//! parser generator of 20 crates.
 
 use serde::{Deserialize, Serialize};
 

@@ -14,9 +14,10 @@ pub const USUAL: &[&str] = &["content", "text", "description", "title", "summary
 const LINES: &str = "\n";
 const PARAGRAPHS: &str = "\n\n";
 
-/// The text of a document. Included values come in the order of their paths, each value once; of an object or array all its
-/// strings. Where nothing is included it is the first of [`USUAL`] that an object has with text, else every string with the
-/// names that lead to it. The same document gives the same text: members come in the order of their names.
+/// The text of a document. Included values come in the order of their paths, each value once; of an object or
+/// array all its strings. Where nothing is included it is the first of [`USUAL`] that an object has with
+/// text, else every string with the names that lead to it. The same document gives the same text: members
+/// come in the order of their names.
 pub fn extract(json: &Json, fields: &JsonFields, bounds: &Bounds) -> Result<String> {
     let tree = Tree::parse(json, bounds)?;
     let mut texts = Texts { is_left_out: vec![false; tree.nodes().len()], tree: &tree };

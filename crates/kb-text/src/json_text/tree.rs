@@ -1,6 +1,13 @@
-//! A JSON document as a list of its values, in which paths are followed: each value before those in it. Every step of a path
-//! takes about as long as there are values, whatever the path is.
+//! A JSON document as a list of its values, each followed by those in it, so that a path can be followed by
+//! passing over the list.
+//!
+//! This is our own code, because libraries for JSONPath cannot keep two promises. They return a value once
+//! for each way that leads to it, as RFC 9535 asks: `$..*..*..*..*..*..*` finds 6.9 million values among 61
+//! nested ones (serde_json_path 0.7, jsonpath-rust 1.0), while a step here takes at most as long as there are
+//! values. And they work on values of serde_json, in which long numbers have lost digits.
 
+use actson::feeder::SliceJsonFeeder;
+use actson::{JsonEvent, JsonParser};
 use kb_types::error::{Error, Result};
 use kb_types::json_path::{JsonPath, Selector};
 use kb_types::{Bounds, Json};
@@ -38,13 +45,14 @@ impl Tree {
     pub fn parse(json: &Json, bounds: &Bounds) -> Result<Tree> {
         let problem = |problem: String| Error::Argument { argument: "content", problem };
         json.check().map_err(problem)?;
-        // Objects and arrays are values, too, though no comma is between those in each other.
-        let opened = json.tokens().filter(|token| matches!(*token, "," | "[" | "{"));
-        if opened.count() > MAX_VALUES {
-            return Err(problem(format!("it holds more than {MAX_VALUES} JSON values")));
-        }
         bounds.spend(json.as_str().len())?;
-        let value = value(&mut json.tokens()).ok_or_else(|| problem("it cannot be read as JSON".into()))?;
+        let value = Reader { parser: json.parser(), values: 0 }.value();
+        let value = value.map_err(|refusal| {
+            problem(match refusal {
+                Refusal::NotJson => "it cannot be read as JSON".into(),
+                Refusal::TooManyValues => format!("it holds more than {MAX_VALUES} JSON values"),
+            })
+        })?;
         let mut tree = Tree::default();
         tree.add(None, value);
         bounds.spend(tree.0.len())?;
@@ -138,44 +146,68 @@ enum Value {
     Object(BTreeMap<String, Value>),
 }
 
-/// The next value; None where the text is no JSON. Nests as deep as the text does.
-fn value<'a>(tokens: &mut impl Iterator<Item = &'a str>) -> Option<Value> {
-    let token = tokens.next()?;
-    value_from(token, tokens)
+enum Refusal {
+    NotJson,
+    TooManyValues,
 }
 
-fn value_from<'a>(token: &str, tokens: &mut impl Iterator<Item = &'a str>) -> Option<Value> {
-    Some(match token {
-        "[" => {
-            let mut values = Vec::new();
-            loop {
-                match tokens.next()? {
-                    "]" => break,
-                    "," => {}
-                    token => values.push(value_from(token, tokens)?),
-                }
-            }
-            Value::Array(values)
+struct Reader<'a> {
+    parser: JsonParser<SliceJsonFeeder<'a>>,
+    values: usize,
+}
+
+impl Reader<'_> {
+    fn event(&mut self) -> Result<JsonEvent, Refusal> {
+        self.parser.next_event().ok().flatten().ok_or(Refusal::NotJson)
+    }
+
+    fn text(&self) -> Result<String, Refusal> {
+        self.parser.current_str().map(str::to_string).map_err(|_| Refusal::NotJson)
+    }
+
+    fn value(&mut self) -> Result<Value, Refusal> {
+        let event = self.event()?;
+        self.value_from(event)
+    }
+
+    /// The value that begins with this event. Recurses as deep as the document is nested, which was checked.
+    fn value_from(&mut self, event: JsonEvent) -> Result<Value, Refusal> {
+        self.values += 1;
+        if self.values > MAX_VALUES {
+            return Err(Refusal::TooManyValues);
         }
-        "{" => {
-            let mut members = BTreeMap::new();
-            loop {
-                match tokens.next()? {
-                    "}" => break,
-                    "," => {}
-                    name => {
-                        let name = serde_json::from_str(name).ok()?;
-                        let _colon = tokens.next()?;
-                        members.insert(name, value(tokens)?);
+        Ok(match event {
+            JsonEvent::StartArray => {
+                let mut values = Vec::new();
+                loop {
+                    match self.event()? {
+                        JsonEvent::EndArray => break Value::Array(values),
+                        event => values.push(self.value_from(event)?),
                     }
                 }
             }
-            Value::Object(members)
-        }
-        "null" => Value::Leaf(Content::Null),
-        text if text.starts_with('"') => Value::Leaf(Content::Text(serde_json::from_str(text).ok()?)),
-        word => Value::Leaf(Content::Word(word.to_string())),
-    })
+            JsonEvent::StartObject => {
+                let mut members = BTreeMap::new();
+                loop {
+                    match self.event()? {
+                        JsonEvent::EndObject => break Value::Object(members),
+                        _ => {
+                            let name = self.text()?;
+                            members.insert(name, self.value()?);
+                        }
+                    }
+                }
+            }
+            JsonEvent::ValueString => Value::Leaf(Content::Text(self.text()?)),
+            JsonEvent::ValueInt | JsonEvent::ValueFloat => Value::Leaf(Content::Word(self.text()?)),
+            JsonEvent::ValueTrue => Value::Leaf(Content::Word("true".into())),
+            JsonEvent::ValueFalse => Value::Leaf(Content::Word("false".into())),
+            JsonEvent::ValueNull => Value::Leaf(Content::Null),
+            JsonEvent::FieldName | JsonEvent::EndArray | JsonEvent::EndObject | JsonEvent::NeedMoreInput => {
+                return Err(Refusal::NotJson);
+            }
+        })
+    }
 }
 
 #[cfg(test)]
