@@ -1,31 +1,32 @@
-//! Memory for the numbers that products read from one end to the other.
+//! Memory for numbers that products read sequentially.
 //!
-//! A model's weights lie one behind the other, in large pages where the system has any: of a few rows all weights come from memory, and
-//! a processor that has to find out for every 4 kB where they are takes a twentieth longer for a question.
+//! The weights of a model are contiguous, in huge pages where the system has them. For few rows all weights
+//! are read from memory, and translating addresses for every 4 kB makes a question take a twentieth longer.
 
 use memmap2::{MmapMut, MmapRaw};
 use std::sync::Arc;
 
-/// Numbers of a cache line.
+/// How many numbers fit into a cache line.
 pub(super) const LINE: usize = 16;
-/// Bytes of a large page, on x86-64 and where AArch64 has small ones of 4 kB.
+/// The size of a huge page in bytes, on x86-64 and on AArch64 with pages of 4 kB.
 const LARGE_PAGE: usize = 2 << 20;
-/// Bytes that are asked of the system at once, at least. What is not used yet takes no memory but for the rest of a large page.
+/// The fewest bytes that are requested from the system at once. Unused bytes take no memory, except for the
+/// rest of a huge page.
 const PIECE: usize = 16 * LARGE_PAGE;
 
-/// Numbers that begin with a cache line.
+/// Numbers aligned to a cache line.
 pub struct Aligned(Place);
 
 enum Place {
-    /// Memory of its own, used from the number at this place on, which begins a cache line.
+    /// A vector, used from the number at this index on, which is aligned to a cache line.
     Own(Vec<f32>, usize),
     Part(Part),
 }
 
-/// What a [`Memory`] gave, and gives nobody else.
+/// A part of a [`Memory`], which belongs to this value alone.
 struct Part {
     piece: Arc<MmapRaw>,
-    /// Bytes of the piece before it, and how many numbers it has.
+    /// The offset in the piece in bytes, and the number of numbers.
     start: usize,
     count: usize,
 }
@@ -43,18 +44,19 @@ impl Aligned {
         Aligned(Place::Own(numbers, start))
     }
 
-    /// Makes room for so many; what was there is lost where there was less.
+    /// Makes room for `count` numbers. If there were fewer, the content is lost.
     pub(super) fn resize(&mut self, count: usize) {
         if self.all().len() < count {
             *self = Aligned::own(count);
         }
     }
 
-    /// At least as many as there is room for.
+    /// All numbers for which there is room, or more.
     pub(super) fn all(&self) -> &[f32] {
         match &self.0 {
             Place::Own(numbers, start) => &numbers[*start..],
-            // SAFETY: the piece is there as long as its parts, which do not overlap; any bytes are numbers.
+            // SAFETY: the piece lives as long as its parts, which do not overlap, and any bytes are valid
+            // numbers.
             Place::Part(Part { piece, start, count }) => unsafe {
                 std::slice::from_raw_parts(piece.as_ptr().add(*start).cast(), *count)
             },
@@ -72,16 +74,16 @@ impl Aligned {
     }
 }
 
-/// What a model's weights are kept in; each of its parts keeps its piece alive.
+/// The memory for the weights of a model. Each part keeps its piece alive.
 #[derive(Default)]
 pub struct Memory {
     piece: Option<Arc<MmapRaw>>,
-    /// Bytes of the piece that nobody has yet.
+    /// The unused bytes of the piece.
     free: std::ops::Range<usize>,
 }
 
 impl Memory {
-    /// Zeros, so many.
+    /// Takes room for `count` numbers, which are zero.
     pub(super) fn take(&mut self, count: usize) -> Aligned {
         let bytes = count.next_multiple_of(LINE) * size_of::<f32>();
         if self.free.len() < bytes {
@@ -93,13 +95,13 @@ impl Memory {
         Aligned(Place::Part(Part { piece: Arc::clone(piece), start, count }))
     }
 
-    /// A new piece, of so many bytes; None: the system has none to give.
+    /// Requests a new piece of this many bytes. None if the system has no memory.
     fn open(&mut self, bytes: usize) -> Option<Arc<MmapRaw>> {
         self.free = 0..0;
         let piece = MmapRaw::from(MmapMut::map_anon(bytes + LARGE_PAGE).ok()?);
         let start = piece.as_ptr().align_offset(LARGE_PAGE).min(LARGE_PAGE);
         self.free = start..start + bytes;
-        // A system without large pages says so, and goes on with small ones.
+        // Without huge pages this fails, and small pages are used.
         #[cfg(target_os = "linux")]
         let _ = piece.advise_range(memmap2::Advice::HugePage, start, bytes);
         Some(Arc::new(piece))
@@ -111,9 +113,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_begin_with_a_line_lie_apart_and_outlive_their_memory() {
+    fn parts_are_aligned_do_not_overlap_and_outlive_their_memory() {
         let mut memory = Memory::default();
-        // A few small ones, more than a piece has room for, and some larger than one.
+        // A few small parts, more than fit into a piece, and some that are larger than a piece.
         let counts = [1, 0, 15, 16, 17, 1_000, PIECE / 4 - 2_000, 3_000, PIECE / 4 + 1, 5, PIECE / 2, 7];
         let mut parts: Vec<(usize, Aligned)> =
             counts.into_iter().map(|count| (count, memory.take(count))).collect();
@@ -125,7 +127,7 @@ mod tests {
         }
         for (i, (count, part)) in parts.iter_mut().enumerate() {
             assert!(part.all().iter().all(|x| *x == i as f32), "{count} numbers are not those of number {i}");
-            // Fewer have room there; more are zeros again.
+            // Fewer numbers fit into the part, and a larger part is zero again.
             part.resize(count.saturating_sub(1));
             assert!(part.all().iter().all(|x| *x == i as f32));
             part.resize(*count + 100);

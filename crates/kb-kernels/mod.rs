@@ -1,11 +1,11 @@
-//! Which instruction set the local models are computed with: the best that the machine has, or the one that
+//! The kernels of local models, for the best instruction set of the machine or the one that
 //! KB_INSTRUCTION_SET names.
 //!
 //! Products in f32 and functions of rows are written once over the vector types of crate rten-simd
 //! (`simd.rs`). Products of 8-bit numbers (`int8/`) have a file per instruction set, because no library has
-//! scales per block. Each is compared with plain loops over random shapes. `make test-kernels` runs the suite
-//! under each instruction set of the machine, on one core and on two, and `tools/sanitize.sh` runs these
-//! tests under AddressSanitizer. No expected output has the last digits of a float.
+//! scales per block. Each kernel is compared with plain loops for random shapes. `make test-kernels` runs the
+//! suite under each instruction set of the machine, on one core and on two, and `tools/sanitize.sh` runs
+//! these tests under AddressSanitizer. Expected results are compared with a tolerance.
 
 pub mod ahead;
 pub mod int8;
@@ -18,23 +18,23 @@ mod simd;
 
 pub use simd::Simd;
 
-/// A variable of the server's environment. For tests, and for two machines that are to give the same numbers.
+/// An environment variable of the server, for tests and for machines that must give the same numbers.
 pub const VARIABLE: &str = "KB_INSTRUCTION_SET";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InstructionSet {
-    /// What every machine has.
+    /// Code that every machine runs.
     Portable,
     /// AArch64.
     Neon,
     /// x86-64 with AVX2 and FMA.
     Avx2,
-    /// The best of this machine, AVX-512 included.
+    /// The best set of this machine, AVX-512 included.
     Native,
 }
 
 impl InstructionSet {
-    /// Slowest first.
+    /// The slowest first.
     const ALL: [InstructionSet; 4] =
         [InstructionSet::Portable, InstructionSet::Neon, InstructionSet::Avx2, InstructionSet::Native];
 
@@ -47,12 +47,12 @@ impl InstructionSet {
         }
     }
 
-    /// Those that this machine has, the slowest first; never empty.
+    /// The sets that this machine has, the slowest first. It is never empty.
     pub fn available() -> Vec<InstructionSet> {
         InstructionSet::ALL.into_iter().filter(|set| Simd::of(*set).is_some()).collect()
     }
 
-    /// What multiplies in 8 bits: the best that this set has.
+    /// The best kernel for products in 8 bits within this set.
     pub fn int8(self) -> int8::Kernel {
         let mut kernels = int8::Kernel::available();
         let fitting = |kernel: &int8::Kernel| self == InstructionSet::Native || kernel.name() == self.name();
@@ -60,9 +60,9 @@ impl InstructionSet {
         kernels.swap_remove(best)
     }
 
-    /// The one to compute with.
+    /// The set to compute with.
     ///
-    /// An error where KB_INSTRUCTION_SET names none that this machine has.
+    /// Returns an error if KB_INSTRUCTION_SET names a set that this machine does not have.
     pub fn chosen() -> Result<InstructionSet, String> {
         let wish = std::env::var_os(VARIABLE);
         InstructionSet::wished(wish.as_ref().map(|name| name.to_string_lossy()).as_deref())

@@ -1,6 +1,7 @@
-//! Products of matrices in f32: what is multiplied with is laid out in panels as wide as some registers, and a tile of some rows and
-//! a panel stays in registers, as Goto and van de Geijn have it ("Anatomy of High-Performance Matrix Multiplication", 2008).
-//! Blocks for caches are the caller's: it multiplies some dozen rows at a time.
+//! Products of matrices in f32, by the method of Goto and van de Geijn ("Anatomy of High-Performance Matrix
+//! Multiplication", 2008): the right matrix is stored in panels as wide as a few registers, and the sums of a
+//! tile of a few rows and a panel stay in registers. Blocking for caches is left to the caller, who
+//! multiplies some dozens of rows at a time.
 
 use super::Simd;
 use super::memory::{Aligned, LINE, Memory};
@@ -8,12 +9,12 @@ use rten_simd::ops::{BitOps, NumOps};
 use rten_simd::{Isa, SimdOp};
 use std::ops::Range;
 
-/// How many numbers ahead are fetched into the processor's caches: of a few rows only, all weights come from memory, which is slower
-/// than the products.
+/// How many numbers ahead are prefetched. For few rows all weights are read from memory, which is slower than
+/// the products.
 const AHEAD: usize = 64 * LINE;
 
 impl Simd {
-    /// Outputs of a panel.
+    /// The number of outputs in a panel.
     pub fn panel(self) -> usize {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -23,32 +24,33 @@ impl Simd {
     }
 }
 
-/// Rows of numbers, each so far behind the one before.
+/// Rows of numbers at a distance of `stride` numbers.
 #[derive(Clone, Copy)]
 pub struct Rows<'a> {
     pub numbers: &'a [f32],
     pub stride: usize,
 }
 
-/// What rows are multiplied with: for each panel, input after input, the numbers of its outputs; zeros for those beyond the last.
+/// The right matrix of a product. For each panel it has, input after input, the numbers of its outputs, and
+/// zeros beyond the last output.
 #[derive(Default)]
 pub struct Panels {
     numbers: Aligned,
-    /// Outputs of a panel.
+    /// The number of outputs in a panel.
     width: usize,
     inputs: usize,
     outputs: usize,
 }
 
 impl Panels {
-    /// Of weights that stay: zeros, with room for as many as are to be filled in.
+    /// Panels of zeros for permanent weights, with room for these sizes.
     pub fn in_memory(memory: &mut Memory, simd: Simd, inputs: usize, outputs: usize) -> Panels {
         let width = simd.panel();
         let numbers = memory.take(outputs.div_ceil(width) * width * inputs);
         Panels { numbers, width, inputs, outputs }
     }
 
-    /// Takes the place of what was there. `rows` has a row for each output, of its inputs.
+    /// Replaces the content. `rows` has a row of inputs for each output.
     pub fn fill_transposed(&mut self, simd: Simd, rows: Rows, inputs: usize, outputs: usize) {
         let width = simd.panel();
         self.resize(width, inputs, outputs);
@@ -65,7 +67,7 @@ impl Panels {
         }
     }
 
-    /// The same with a row for each input, of its outputs.
+    /// Replaces the content. `rows` has a row of outputs for each input.
     pub fn fill(&mut self, simd: Simd, rows: Rows, inputs: usize, outputs: usize) {
         let width = simd.panel();
         self.resize(width, inputs, outputs);
@@ -92,9 +94,11 @@ impl Panels {
         self.outputs
     }
 
-    /// For each row of `out`, a row of `rows` times some outputs' numbers, and their `bias`; the outputs begin with a panel.
+    /// Computes each row of `out` from a row of `rows` for some outputs, which begin with a panel, and adds
+    /// their `bias`.
     ///
-    /// Panics where the sizes do not fit, or where the panels were filled for an instruction set with others.
+    /// Panics if the sizes do not match, or if the panels were filled for an instruction set with another
+    /// width.
     pub fn multiply(
         &self,
         simd: Simd,
@@ -123,7 +127,7 @@ impl SimdOp for Multiply<'_, '_, '_> {
 
     #[inline(always)]
     fn eval<I: Isa>(self, isa: I) {
-        // Sums of a tile, a row of a panel and an input fit into the registers.
+        // The sums of a tile, a row of a panel and an input fit into the registers.
         match isa.f32().len() {
             16 => self.tiles::<I, 2, 14>(isa),
             8 => self.tiles::<I, 2, 6>(isa),
@@ -133,12 +137,12 @@ impl SimdOp for Multiply<'_, '_, '_> {
 }
 
 impl Multiply<'_, '_, '_> {
-    /// With panels of V registers, tiles of MOST rows at most.
+    /// Uses panels of V registers and tiles of at most MOST rows.
     #[inline(always)]
     fn tiles<I: Isa, const V: usize, const MOST: usize>(self, isa: I) {
         let Multiply { panels, rows, outputs, bias, out } = self;
         let (width, depth) = (V * isa.f32().len(), panels.inputs);
-        // Of about the same size, rather than full ones and a rest.
+        // Tiles have about the same size, which is better than full tiles and a remainder.
         let size = out.len().div_ceil(out.len().div_ceil(MOST).max(1)).max(1);
         for first in outputs.clone().step_by(width) {
             let numbers = &panels.numbers.all()[first * depth..][..width * depth];
@@ -161,7 +165,7 @@ impl Multiply<'_, '_, '_> {
     }
 }
 
-/// A panel, and where its outputs stand in rows of the result.
+/// A panel, and the position of its outputs in rows of the result.
 struct At<'a> {
     numbers: &'a [f32],
     bias: Option<&'a [f32]>,
@@ -186,8 +190,8 @@ fn tile<I: Isa, const V: usize, const M: usize>(isa: I, rows: Rows, at: At, out:
         }
         let numbers = ops.load_many::<V>(numbers);
         for (i, sums) in sums.iter_mut().enumerate() {
-            // SAFETY: i < M and input < depth, so the place is before the end, as asserted. (A slice for each row would need
-            // more registers than there are: a fifth of the time with AVX-512.)
+            // SAFETY: i < M and input < depth, so the index is in range, as asserted. (A slice for each row
+            // would need more registers than there are, which costs a fifth of the time with AVX-512.)
             let x = ops.splat(unsafe { *inputs.as_ptr().add(i * stride + input) });
             for v in 0..V {
                 sums[v] = ops.mul_add(x, numbers[v], sums[v]);

@@ -1,19 +1,21 @@
-//! A rotation that is the same for all vectors of a dimension, and as good as one taken at random: it spreads what a few numbers hold
-//! over all of them, and what rounding then misses is turned no way in particular.
+//! A rotation that is the same for all vectors of a dimension and behaves like a random one. It spreads the
+//! content of a few numbers over all of them, and gives the error of subsequent rounding no preferred
+//! direction.
 //!
-//! Signs taken at random and Walsh-Hadamard transforms, as Ailon and Chazelle have it ("The Fast Johnson-Lindenstrauss Transform",
-//! 2009). Where the dimension is no power of two, the transform is of the first and of the last numbers in turn, and each of the first
-//! half is mixed with one of the second, as a step of Kac's walk mixes two.
+//! It combines random signs and Walsh-Hadamard transforms (Ailon and Chazelle, "The Fast
+//! Johnson-Lindenstrauss Transform", 2009). If the dimension is not a power of two, the transform applies
+//! alternately to the first and to the last numbers, and each number of the first half is mixed with one of
+//! the second half, as in a step of Kac's walk.
 
 use std::f32::consts::FRAC_1_SQRT_2;
 
 const ROUNDS: usize = 3;
 
 pub struct Rotation {
-    /// For each round, what each number is multiplied by before it: a sign, and what keeps the transform's length.
+    /// For each round, the factor of each number: a sign, and the normalisation of the transform.
     factors: Vec<f32>,
     dimension: usize,
-    /// Numbers of a transform.
+    /// How many numbers a transform covers.
     window: usize,
 }
 
@@ -32,14 +34,14 @@ impl Rotation {
         Rotation { factors, dimension, window }
     }
 
-    /// Turns a vector; its length stays.
+    /// Rotates a vector, which keeps its length.
     ///
-    /// Panics where it has another dimension.
+    /// Panics if the vector has another dimension.
     pub fn turn(&self, vector: &mut [f32]) {
         assert!(vector.len() == self.dimension);
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("avx2") {
-            // SAFETY: the instructions are there.
+            // SAFETY: the machine has the instructions.
             return unsafe { turn_by_avx2(self, vector) };
         }
         turn(self, vector);
@@ -56,7 +58,8 @@ fn in_window(round: usize, dimension: usize, window: usize) -> std::ops::Range<u
     if round.is_multiple_of(2) { 0..window } else { dimension - window..dimension }
 }
 
-/// Compiled again for each instruction set, which must not change a sum: nothing is contracted, and the order is the same.
+/// Compiled for each instruction set. This must not change results, so nothing is contracted and the order of
+/// operations is the same.
 #[inline(always)]
 fn turn(rotation: &Rotation, vector: &mut [f32]) {
     let Rotation { factors, dimension, window } = rotation;
@@ -72,11 +75,11 @@ fn turn(rotation: &Rotation, vector: &mut [f32]) {
     }
 }
 
-/// The Walsh-Hadamard transform of a power of two of numbers.
+/// The Walsh-Hadamard transform of numbers whose count is a power of two.
 #[inline(always)]
 fn transform(numbers: &mut [f32]) {
     let mut width = 1;
-    // Those of eight numbers at once, so that they stay in registers.
+    // Eight numbers are transformed at once, so that they stay in registers.
     let (eights, rest) = numbers.as_chunks_mut::<8>();
     if rest.is_empty() {
         for eight in eights {
@@ -102,7 +105,7 @@ fn transform(numbers: &mut [f32]) {
     }
 }
 
-/// Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", 2014.
+/// The generator of Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", 2014.
 pub(crate) struct SplitMix64(pub(crate) u64);
 
 impl SplitMix64 {
@@ -124,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_and_angles_stay() {
+    fn lengths_and_angles_are_preserved() {
         let mut random = SplitMix64(1);
         let mut number = || (random.next() >> 40) as f32 / (1 << 23) as f32 - 1.0;
         for dimension in [1, 2, 3, 5, 7, 8, 100, 255, 256, 257, 384, 511, 1000, 1536] {
@@ -145,14 +148,14 @@ mod tests {
     }
 
     #[test]
-    fn what_one_number_holds_is_spread_over_all() {
+    fn the_content_of_one_number_is_spread_over_all() {
         for dimension in [64, 100, 255, 256, 257, 300, 384, 511, 768, 1000, 1023, 1536, 3072] {
             let rotation = Rotation::new(dimension);
             for place in [0, 1, dimension / 3, dimension / 2, dimension - 1] {
                 let mut vector = vec![0.0; dimension];
                 vector[place] = 1.0;
                 rotation.turn(&mut vector);
-                // In standard deviations.
+                // Measured in standard deviations.
                 let scale = (dimension as f32).sqrt();
                 let largest = vector.iter().fold(0f32, |most, x| most.max(x.abs())) * scale;
                 let fourth = vector.iter().map(|x| (x * scale).powi(4)).sum::<f32>() / dimension as f32;
@@ -162,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_the_same_everywhere_and_always() {
+    fn the_rotation_is_the_same_on_every_machine() {
         let mut vector: Vec<f32> = (0..6).map(|i| i as f32).collect();
         Rotation::new(6).turn(&mut vector);
         let mut plain: Vec<f32> = (0..6).map(|i| i as f32).collect();

@@ -1,28 +1,29 @@
-//! Vectors rounded to 4 bits a number, and the products of one vector with many of them.
+//! Vectors rounded to 4 bits per number, and the products of one vector with many of them.
 //!
-//! What is rounded was turned by a [`Rotation`](super::rotation::Rotation) before: its numbers are then much like those of a normal
-//! distribution, for which sixteen equal steps of [`STEP`] have the least error. Two numbers share a byte: number i has the lower bits of byte
-//! i, number i + half the upper ones.
+//! Vectors are rotated by a [`Rotation`](super::rotation::Rotation) first. Their numbers are then nearly
+//! normally distributed, for which sixteen equal steps of [`STEP`] have the least error. Two numbers share a
+//! byte: number i has the lower bits of byte i, and number i + half has the upper bits.
 //!
-//! Sums are of whole numbers and exact, so that every instruction set gives the same. `unsafe` are the loads of fixed arrays, the
-//! calls of functions for an instruction set that was found on this machine.
+//! Sums are exact sums of integers, so that every instruction set gives the same. Only loads of fixed arrays,
+//! and calls of functions for an instruction set that the machine has, are `unsafe`.
 
 use super::ahead::Ahead;
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
 
-/// The step between two rounded numbers, in standard deviations: Max, "Quantizing for Minimum Distortion", 1960, table II.
+/// The step between two rounded numbers, in standard deviations: Max, "Quantizing for Minimum Distortion",
+/// 1960, table II.
 const STEP: f32 = 0.3352;
 /// The largest rounded number.
 const MOST: f32 = 15.0;
-/// A rounded number n stands for (2 n - 15) half steps.
+/// A rounded number n represents (2 n - 15) half steps.
 pub const MIDDLE: i32 = 15;
-/// The largest number of the one vector that all others are multiplied by, without its sign.
+/// The largest absolute value of a number of the vector with which all others are multiplied.
 pub const MOST_WEIGHT: f32 = 127.0;
-/// Sums that are computed side by side.
+/// How many sums are computed in parallel.
 const LANES: usize = 8;
 
-/// Whether this machine has instructions for 32 numbers at a time.
+/// How many numbers the instructions of a machine process at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Width {
     One,
@@ -30,28 +31,29 @@ pub enum Width {
     Many(Avx2),
 }
 
-/// There is one only where the instructions are.
+/// A value exists only on machines that have the instructions.
 #[cfg(target_arch = "x86_64")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Avx2(());
 
-/// What rounding made of a vector of length 1, beside its numbers.
+/// The properties of a rounded vector of length 1, besides its numbers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rounded {
-    /// Half a step, divided by the product of the vector and the rounded one: the product of another vector and this one is about
-    /// this · Σ (2 n - 15) · its number.
+    /// Half a step, divided by the product of the vector and the rounded vector. The product of another
+    /// vector and this one is approximately this · Σ (2 n - 15) · its number.
     pub factor: f32,
-    /// How long the part of the rounded vector is that is at right angles to the vector, divided by the same.
+    /// The length of the component of the rounded vector that is orthogonal to the vector, divided by the
+    /// same product.
     pub missed: f32,
 }
 
-/// Bytes of so many numbers.
+/// How many bytes this many numbers take.
 pub fn size(numbers: usize) -> usize {
     numbers.div_ceil(2)
 }
 
 impl Width {
-    /// Those that this machine has, the slowest first.
+    /// The widths that this machine has, the slowest first.
     pub fn available() -> Vec<Width> {
         let mut widths = vec![Width::One];
         #[cfg(target_arch = "x86_64")]
@@ -67,16 +69,17 @@ impl Width {
     pub fn round(self, vector: &[f32], bytes: &mut Vec<u8>) -> Rounded {
         match self {
             Width::One => round(vector, bytes),
-            // SAFETY: there is an Avx2, so the instructions are there.
+            // SAFETY: an Avx2 exists only on machines that have the instructions.
             #[cfg(target_arch = "x86_64")]
             Width::Many(Avx2(())) => unsafe { round_by_many(vector, bytes) },
         }
     }
 
-    /// Appends a sum for each entry of `stride` bytes: of the products of its first bytes' lower four bits and the lower weights, and
-    /// of their upper bits and the upper weights, each from -127 to 127. Meanwhile memory is fetched that is read next.
+    /// Appends a sum for each entry of `stride` bytes: the products of the lower four bits of its first bytes
+    /// with the lower weights, plus those of the upper four bits with the upper weights. Weights are from
+    /// -127 to 127. Meanwhile `next` is prefetched.
     ///
-    /// Panics where an entry is shorter than the weights, or not as many are lower as upper.
+    /// Panics if an entry is shorter than the weights, or if there are not as many lower as upper weights.
     pub fn products(
         self,
         entries: &[u8],
@@ -93,7 +96,7 @@ impl Width {
                     entries.chunks_exact(stride).map(|entry| sum(&entry[..lower.len()], lower, upper)),
                 );
             }
-            // SAFETY: there is an Avx2, so the instructions are there.
+            // SAFETY: an Avx2 exists only on machines that have the instructions.
             #[cfg(target_arch = "x86_64")]
             Width::Many(Avx2(())) => unsafe { products_by_many(entries, stride, lower, upper, next, sums) },
         }
@@ -106,13 +109,13 @@ fn round_by_many(vector: &[f32], bytes: &mut Vec<u8>) -> Rounded {
     round(vector, bytes)
 }
 
-/// Compiled again for each instruction set.
+/// Compiled for each instruction set.
 #[inline(always)]
 fn round(vector: &[f32], bytes: &mut Vec<u8>) -> Rounded {
     let step = STEP / (vector.len() as f32).sqrt();
     let inverse = 1.0 / step;
     let (lower, upper) = vector.split_at(size(vector.len()));
-    // A number of f32 from 2^23 to 2^24 has no digits behind the point: adding rounds. What is no number becomes any.
+    // An f32 from 2^23 to 2^24 has no fraction, so the addition rounds. NaN gives an arbitrary number.
     let number =
         |x: f32| ((x * inverse + MIDDLE as f32 / 2.0).clamp(0.0, MOST) + (1 << 23) as f32).to_bits() as u8;
     let start = bytes.len();
@@ -126,7 +129,7 @@ fn round(vector: &[f32], bytes: &mut Vec<u8>) -> Rounded {
     for (half, shift) in [(lower, 0), (upper, 4)] {
         product += lanes(half, &rounded[..half.len()], |x, byte| x * of(byte >> shift & 15));
     }
-    // In half steps: what of the rounded vector is not the vector made as long as it must be.
+    // In half steps: the difference between the rounded vector and its projection on the vector.
     let mut missed = 0.0;
     for (half, shift) in [(lower, 0), (upper, 4)] {
         missed += lanes(half, &rounded[..half.len()], |x, byte| {
@@ -137,7 +140,7 @@ fn round(vector: &[f32], bytes: &mut Vec<u8>) -> Rounded {
     Rounded { factor: 1.0 / product, missed: missed.sqrt() / product }
 }
 
-/// The sum of a term for each number and its byte, in some sums side by side.
+/// The sum of a term for each number and its byte, computed in parallel sums.
 #[inline(always)]
 fn lanes(numbers: &[f32], bytes: &[u8], term: impl Fn(f32, u8) -> f32) -> f32 {
     let mut sums = [0.0; LANES];
@@ -162,7 +165,7 @@ fn sum(bytes: &[u8], lower: &[i8], upper: &[i8]) -> i32 {
     bytes.iter().zip(lower.iter().zip(upper)).map(product).sum()
 }
 
-/// So many registers of products fit into sums of 16 bits: each is 2 · 15 · 127 at most.
+/// How many registers of products fit into sums of 16 bits. Each product is at most 2 · 15 · 127.
 #[cfg(target_arch = "x86_64")]
 const SHORT: usize = 8;
 
@@ -180,7 +183,7 @@ fn products_by_many(
     let (ones, low) = (_mm256_set1_epi16(1), _mm256_set1_epi8(15));
     let count = entries.len() / stride;
     for (place, entry) in entries.chunks_exact(stride).enumerate() {
-        // A little with each entry: all at once would wait for memory as long as reading it does.
+        // A little with each entry, because fetching all at once would stall as long as reading it.
         next.part(place, count).fetch();
         let (bytes, rest) = entry[..lower.len()].as_chunks::<32>();
         let mut total = _mm256_setzero_si256();
@@ -248,7 +251,7 @@ mod tests {
                         .sum::<i64>()
                 };
                 let expected: Vec<i64> = entries.chunks_exact(stride).map(plain).collect();
-                // What is fetched meanwhile may be anywhere.
+                // Prefetching is harmless for any address.
                 let anywhere = Ahead::at(std::ptr::without_provenance(usize::MAX - 100), 8192);
                 let ahead =
                     [Ahead::nothing(), Ahead::at(entries.as_ptr(), entries.len()), anywhere][more % 3];
@@ -264,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rounded_vector_and_the_part_of_it_that_is_at_right_angles_are_what_is_said() {
+    fn a_rounded_vector_and_its_orthogonal_component_are_as_described() {
         let mut random = random();
         for numbers in [1, 2, 3, 7, 16, 33, 384, 1025] {
             let vector: Vec<f64> = (0..numbers).map(|_| f64::from(random() % 2001 - 1000)).collect();
@@ -286,7 +289,7 @@ mod tests {
                     (f64::from(missed) - expected).abs() < 1e-5,
                     "{width:?}, {numbers}: {missed}, not {expected}"
                 );
-                // Each number is the nearest of its steps.
+                // Each number is the nearest step.
                 let step = f64::from(STEP) / (numbers as f64).sqrt();
                 for (x, n) in vector.iter().zip(&of) {
                     let nearest = f64::from(*x).clamp(-7.5 * step, 7.5 * step);
@@ -297,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_rounded_to_something() {
+    fn nan_and_infinity_are_rounded_to_something() {
         for width in Width::available() {
             let mut bytes = Vec::new();
             let rounded = width.round(&[f32::NAN, f32::INFINITY, f32::NEG_INFINITY], &mut bytes);

@@ -1,4 +1,4 @@
-//! What is done to rows of numbers by themselves: norms, softmax, activations. By crate rten-vecmath, all but [`Activation::Gelu`].
+//! Functions of rows: norms, softmax and activations. All except [`Activation::Gelu`] use crate rten-vecmath.
 
 use super::Simd;
 use rten_simd::functional::simd_map;
@@ -6,17 +6,18 @@ use rten_simd::ops::{BitOps, FloatOps, NumOps};
 use rten_simd::{Isa, SimdOp, SimdUnaryOp};
 use rten_vecmath::{ApproxGelu, Normalize, NormalizeOptions, Softmax, Sum, SumSquareSub};
 
-/// Makes each row its norm: Ba, Kiros, Hinton, "Layer Normalization", 2016. A row is as long as `weight` and `bias`.
+/// Normalises each row (Ba, Kiros, Hinton, "Layer Normalization", 2016). A row is as long as `weight` and
+/// `bias`.
 ///
-/// Panics where these two are not as long as each other.
+/// Panics if these two differ in length.
 pub fn norm(simd: Simd, rows: &mut [f32], weight: &[f32], bias: &[f32], eps: f32) {
     assert!(weight.len() == bias.len());
     simd.run(Norm { rows, weight, bias, eps });
 }
 
-/// Adds to each number the one at its place.
+/// Adds two slices elementwise.
 ///
-/// Panics where there are not as many.
+/// Panics if they differ in length.
 pub fn add(simd: Simd, numbers: &mut [f32], others: &[f32]) {
     assert!(numbers.len() == others.len());
     simd.run(Add { numbers, others });
@@ -65,7 +66,7 @@ impl SimdOp for Norm<'_> {
     }
 }
 
-/// Makes each row of so many numbers its softmax.
+/// Replaces each row of `length` numbers by its softmax.
 pub fn softmax(simd: Simd, rows: &mut [f32], length: usize) {
     simd.run(Softmaxes { rows, length });
 }
@@ -89,28 +90,30 @@ impl SimdOp for Softmaxes<'_> {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Activation {
     Gelu,
-    /// By the hyperbolic tangent.
+    /// GELU approximated by the hyperbolic tangent.
     GeluTanh,
     Relu,
 }
 
-/// Beyond this many standard deviations a normal distribution has nothing that x · Φ(x) of f32 would show.
+/// Beyond this many standard deviations the tail of the normal distribution does not change x · Φ(x) in f32.
 const FAR: f32 = 5.5;
-/// (Φ(x) - 1/2) / x as a fraction of two polynomials in x², the lowest power first, for x up to [`FAR`]; Φ is the normal
-/// distribution. Fitted so that the largest error of x · Φ(x) is as small as can be (2.2e-8, before rounding to f32), by least
-/// squares whose weights follow the errors: Lawson's iteration, as Filip, Nakatsukasa, Trefethen and Beckermann describe it for
-/// fractions ("Rational Minimax Approximation via Adaptive Barycentric Representations", 2018).
+/// (Φ(x) - 1/2) / x as a rational function of x², the lowest power first, for x up to [`FAR`]. Φ is the
+/// normal distribution function. The coefficients minimise the largest error of x · Φ(x) (2.2e-8 before
+/// rounding to f32) and were found by Lawson's iteration, as Filip, Nakatsukasa, Trefethen and Beckermann
+/// describe it for rational functions ("Rational Minimax Approximation via Adaptive Barycentric
+/// Representations", 2018).
 const OVER: [f32; 6] =
     [0.398_942, 0.035_142_37, 0.004_761_619, 1.828_585_6e-4, 6.530_740_3e-6, 2.221_589_6e-8];
 const UNDER: [f32; 6] = [1.0, 0.254_752_46, 0.029_398_719, 0.001_962_436_8, 7.861_038e-5, 1.195_396_9e-6];
 
-/// x · Φ(x): Hendrycks, Gimpel, "Gaussian Error Linear Units", 2016. The error is at most 1.2e-6, or 1.2e-6 of x where that is more;
-/// it is largest beyond 3. One by exp has half of that there, twice as much near zero, and takes twice the time.
+/// x · Φ(x): Hendrycks, Gimpel, "Gaussian Error Linear Units", 2016. The error is at most 1.2e-6, or 1.2e-6
+/// of x if that is more, and is largest beyond 3. An implementation by exp has half the error there, twice
+/// the error near zero, and takes twice the time.
 #[inline(always)]
 fn gelu<I: Isa>(isa: I, x: I::F32) -> I::F32 {
     let ops = isa.f32();
     let far = ops.splat(-FAR);
-    // Not by `max`, which has no rule for what is no number: that stays what it is.
+    // `max` is not used, because its result for NaN is unspecified, and NaN must stay NaN.
     let x = ops.select(far, x, ops.lt(x, far));
     let near = ops.min(x, ops.splat(FAR));
     let square = ops.mul(near, near);
@@ -122,12 +125,12 @@ fn gelu<I: Isa>(isa: I, x: I::F32) -> I::F32 {
     ops.mul(x, ops.mul_add(near, fraction, ops.splat(0.5)))
 }
 
-/// Makes each number its activation.
+/// Applies the activation to each number.
 pub fn activate(simd: Simd, numbers: &mut [f32], activation: Activation) {
     simd.run(Activate { numbers, activation });
 }
 
-/// 0 for what is less. Not by `max`, which makes 0 of what is no number, so that nobody would see it.
+/// Replaces negative numbers by 0. `max` is not used, because it would turn NaN into 0 and so hide it.
 #[inline(always)]
 pub fn relu(x: f32) -> f32 {
     if x < 0.0 { 0.0 } else { x }

@@ -1,4 +1,4 @@
-//! Vector instructions by crate rten-simd, of this machine's best set or of one that is named.
+//! Vector instructions by crate rten-simd, of a named instruction set.
 
 use super::InstructionSet;
 use rten_simd::SimdOp;
@@ -8,7 +8,7 @@ use rten_simd::isa::GenericIsa;
 #[cfg(target_arch = "x86_64")]
 use rten_simd::isa::{Avx2Isa, Avx512Isa};
 
-/// A set that this machine has.
+/// An instruction set that this machine has.
 #[derive(Clone, Copy)]
 pub enum Simd {
     Portable(GenericIsa),
@@ -21,7 +21,7 @@ pub enum Simd {
 }
 
 impl Simd {
-    /// None: this machine has not got it.
+    /// None if this machine does not have the set.
     pub fn of(set: InstructionSet) -> Option<Simd> {
         match set {
             InstructionSet::Portable => Some(Simd::Portable(GenericIsa::new())),
@@ -44,15 +44,16 @@ impl Simd {
         known.into_iter().find_map(Simd::of).unwrap_or(Simd::Portable(GenericIsa::new()))
     }
 
-    /// Evaluates an operation, which is compiled for each set.
+    /// Evaluates an operation that is compiled for each set.
     #[inline]
     pub(crate) fn run<Op: SimdOp>(self, op: Op) -> Op::Output {
         match self {
             Simd::Portable(isa) => op.eval(isa),
-            // Part of what the target has anyway.
+            // Every machine of this target has it.
             #[cfg(target_arch = "aarch64")]
             Simd::Neon(isa) => op.eval(isa),
-            // SAFETY: there is no Avx2Isa but on a machine that has what the function is compiled for.
+            // SAFETY: an Avx2Isa exists only on machines that have the features for which the function is
+            // compiled.
             #[cfg(target_arch = "x86_64")]
             Simd::Avx2(isa) => unsafe { by_avx2(isa, op) },
             // SAFETY: as above.

@@ -1,10 +1,10 @@
-//! Each instruction set that this machine has gives the products that a plain loop gives.
+//! Tests that every instruction set of this machine gives the products of a plain loop.
 
 use super::product::{Panels, Rows};
 use super::rows::{self, Activation};
 use super::{InstructionSet, Simd};
 
-/// In -0.5..0.5, the same everywhere.
+/// Numbers in -0.5..0.5 that are the same on every machine.
 fn numbers(count: usize, seed: u64) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut next = || {
@@ -16,14 +16,15 @@ fn numbers(count: usize, seed: u64) -> Vec<f32> {
     (0..count).map(|_| next()).collect()
 }
 
-/// Sums of `inputs` products of numbers below 1/2 and a bias, rounded as often: within so many 2^-24 of the plain sum.
+/// Compares sums of `inputs` products of numbers below 1/2 and a bias with the plain sums. The error may be
+/// 2^-24 for each rounding.
 fn compare(x: Rows, weight: &[f32], bias: Option<&[f32]>, [rows, inputs, outputs]: [usize; 3]) {
     let transposed: Vec<f32> =
         (0..inputs * outputs).map(|i| weight[i % outputs * inputs + i / outputs]).collect();
     for set in InstructionSet::available() {
         let simd = Simd::of(set).unwrap();
         let (mut panels, mut other) = (Panels::default(), Panels::default());
-        // What was there before does not matter.
+        // The previous content does not matter.
         panels.fill(simd, Rows { numbers: &numbers(77 * 90, 3), stride: 90 }, 77, 90);
         panels.fill_transposed(simd, Rows { numbers: weight, stride: inputs }, inputs, outputs);
         other.fill(simd, Rows { numbers: &transposed, stride: outputs }, inputs, outputs);
@@ -44,7 +45,7 @@ fn compare(x: Rows, weight: &[f32], bias: Option<&[f32]>, [rows, inputs, outputs
                     "{set:?}, {rows} rows, {inputs} inputs: row {row}, output {output} is {found}, not {sum}"
                 );
             }
-            // Some outputs, from a panel on.
+            // Some of the outputs, beginning with a panel.
             for first in (0..outputs).step_by(simd.panel()).skip(1) {
                 for last in [outputs, outputs.min(first + simd.panel()), outputs.min(first + 3)] {
                     let mut part = vec![f32::NAN; rows * (last - first)];
@@ -62,7 +63,7 @@ fn compare(x: Rows, weight: &[f32], bias: Option<&[f32]>, [rows, inputs, outputs
 #[test]
 fn every_instruction_set_gives_the_products_of_a_plain_loop() {
     let shapes = [[1, 1, 1], [1, 384, 7], [3, 5, 1], [17, 2, 9], [31, 33, 65], [130, 384, 40], [5, 2000, 3]];
-    // Tiles of each number of rows, and shapes at random.
+    // Tiles of each number of rows, and random shapes.
     let tiles = (1..=29).map(|rows| [rows, 1 + rows * 7 % 50, 1 + rows * 11 % 80]);
     let up_to = |most: f32, x: f32| 1 + (most * (x + 0.5)) as usize;
     let random: Vec<[usize; 3]> = numbers(3 * 40, 5)
@@ -71,7 +72,7 @@ fn every_instruction_set_gives_the_products_of_a_plain_loop() {
         .collect();
     for (i, shape @ [rows, inputs, outputs]) in shapes.into_iter().chain(tiles).chain(random).enumerate() {
         let seed = 10 * i as u64;
-        // Rows behind each other, and apart; the last one ends with the numbers.
+        // Contiguous rows and rows at a distance. The last row ends with the numbers.
         for stride in [inputs, inputs + 5] {
             let x = numbers((rows - 1) * stride + inputs, seed);
             let (weight, bias) = (numbers(inputs * outputs, seed + 1), numbers(outputs, seed + 2));
@@ -82,7 +83,7 @@ fn every_instruction_set_gives_the_products_of_a_plain_loop() {
     InstructionSet::available().iter().for_each(|set| println!("instruction set {}", set.name()));
 }
 
-/// Rows of 1 to 70 numbers and of some longer ones, from -8 to 8.
+/// Rows of 1 to 70 numbers, and some longer ones, from -8 to 8.
 fn rows_of_all_lengths() -> impl Iterator<Item = (usize, Vec<f32>)> {
     (1..=70).chain([96, 384, 1000]).map(|length| {
         let rows = numbers(3 * length, length as u64);
@@ -156,7 +157,7 @@ fn every_instruction_set_gives_the_activations_of_a_plain_loop() {
 }
 
 #[test]
-fn what_is_no_number_stays_so_in_every_activation() {
+fn nan_stays_nan_in_every_activation() {
     for activation in [Activation::Gelu, Activation::GeluTanh, Activation::Relu] {
         for set in InstructionSet::available() {
             let mut x = [1.0, f32::NAN, -1.0];
@@ -166,7 +167,7 @@ fn what_is_no_number_stays_so_in_every_activation() {
     }
 }
 
-/// Also far from zero, where it is the number itself or nothing, and where it is no number.
+/// Also far from zero, where it is the number itself or 0, and for NaN.
 #[test]
 fn gelu_is_near_its_definition_everywhere() {
     let mut x: Vec<f32> = (-160_000..=160_000).map(|i| i as f32 / 16_000.0).collect();
@@ -185,7 +186,7 @@ fn gelu_is_near_its_definition_everywhere() {
 }
 
 #[test]
-fn what_is_no_number_stays_in_its_row() {
+fn a_nan_affects_only_its_own_row() {
     for set in InstructionSet::available() {
         let simd = Simd::of(set).unwrap();
         let mut panels = Panels::default();
@@ -202,7 +203,7 @@ fn what_is_no_number_stays_in_its_row() {
 }
 
 #[test]
-fn sizes_that_do_not_fit_are_refused() {
+fn sizes_that_do_not_match_are_refused() {
     let simd = Simd::best();
     let refused =
         |work: &mut dyn FnMut()| std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err();

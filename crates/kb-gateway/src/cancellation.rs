@@ -3,8 +3,8 @@
 use std::future::Future;
 use tokio::sync::watch;
 
-/// Tells work whether any of its clients still waits. The default is never cancelled: for work that is dropped with its
-/// client.
+/// Tells work whether any of its clients still waits. The default is never cancelled: for work that is
+/// dropped with its client.
 #[derive(Debug, Clone, Default)]
 pub struct CancellationToken(Vec<watch::Receiver<()>>);
 

@@ -1,6 +1,6 @@
-//! One connection to the gateway: requests are read as there is memory for them, and answered as they are done, in any
-//! order but where one brings what the next may ask for. What a client may take is bounded: the gateway stops reading, or closes a connection that makes no progress
-//! while others wait.
+//! One connection to the gateway: requests are read as there is memory for them, and answered as they are
+//! done, in any order but where one brings what the next may ask for. What a client may take is bounded: the
+//! gateway stops reading, or closes a connection that makes no progress while others wait.
 
 use super::frame::{self, Head};
 use super::protocol::{Request, Response};
@@ -18,8 +18,8 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
 
-/// Connections at most, well below the usual limit of open files. To accept one more, the gateway closes the one that
-/// has been idle longest; its client connects again for its next request.
+/// Connections at most, well below the usual limit of open files. To accept one more, the gateway closes the
+/// one that has been idle longest; its client connects again for its next request.
 const CONNECTIONS: usize = 512;
 /// Answers of one connection that wait to be written; further ones wait in the tasks of their requests.
 const OUTBOX: usize = 64;
@@ -33,7 +33,8 @@ const PART: usize = 64 * 1024;
 const QUESTIONS: usize = 64 * 1024 * 1024;
 const REQUESTS: usize = 512 * 1024 * 1024;
 
-/// An answer that waits to be written, and what its request has until then: its memory, and that it is under way.
+/// An answer that waits to be written, and what its request has until then: its memory, and that it is under
+/// way.
 struct Outgoing {
     frame: Vec<u8>,
     _kept: Option<(Arc<Reservation>, UnderWay)>,
@@ -41,8 +42,8 @@ struct Outgoing {
 
 /// What answers requests.
 pub trait Service: Send + Sync + 'static {
-    /// The answer to a request from the connection of this number. Who keeps the request's texts keeps `memory`, too:
-    /// work may go on after the client has left.
+    /// The answer to a request from the connection of this number. Who keeps the request's texts keeps
+    /// `memory`, too: work may go on after the client has left.
     fn answer(
         self: &Arc<Self>,
         request: Request,
@@ -86,8 +87,8 @@ impl Activity {
         *lock(&self.used)
     }
 
-    /// Waits until it is closed for another connection's sake. A request may have begun since that was decided: then
-    /// it goes on.
+    /// Waits until it is closed for another connection's sake. A request may have begun since that was
+    /// decided: then it goes on.
     async fn closed(&self) {
         loop {
             self.close.notified().await;

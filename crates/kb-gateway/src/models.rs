@@ -66,18 +66,21 @@ impl Work {
     }
 }
 
-/// Bytes of a piece at most (more only of a single longer text), about 4,000 tokens: so much is tokenised at once, and for so long
-/// another client waits. (A question goes ahead within a piece, too, between groups of texts that a thread computes together.) At
-/// the end of a piece some threads have nothing to do, so that shorter ones take longer in all.
+/// Bytes of a piece at most (more only of a single longer text), about 4,000 tokens: so much is tokenised at
+/// once, and for so long another client waits. (A question goes ahead within a piece, too, between groups of
+/// texts that a thread computes together.) At the end of a piece some threads have nothing to do, so that
+/// shorter ones take longer in all.
 const PIECE: usize = 16 * 1024;
 /// Bytes that each text counts beside its own and the prefix's, for special tokens: a short text is not free.
 const SPECIAL: usize = 8;
 
-/// How long the threads stay awake after a question for the next one, at most, and no longer than the question took: to wake them
-/// takes a part of the time of a short question. Others have the cores meanwhile, if they need them.
+/// How long the threads stay awake after a question for the next one, at most, and no longer than the
+/// question took: to wake them takes a part of the time of a short question. Others have the cores meanwhile,
+/// if they need them.
 const AWAKE: Duration = Duration::from_micros(500);
-/// Whose questions were answered together will ask again together, if at once: the first of them waits for the others so long, a part
-/// of the time that the pass took, and AWAKE at most. Else it would have a pass of its own, for which all the others wait.
+/// Whose questions were answered together will ask again together, if at once: the first of them waits for
+/// the others so long, a part of the time that the pass took, and AWAKE at most. Else it would have a pass of
+/// its own, for which all the others wait.
 const GATHER: u32 = 8;
 
 #[derive(Default)]
@@ -235,8 +238,8 @@ fn start(shared: &Arc<Shared>) -> std::io::Result<()> {
     std::thread::Builder::new().name("kb-models".into()).spawn(compute).map(drop)
 }
 
-/// Runs `work` as one of so many threads that compute together (0: one for each core): for a question none of them waits for
-/// another to wake. A thread cannot leave its pool, so it should end after this.
+/// Runs `work` as one of so many threads that compute together (0: one for each core): for a question none of
+/// them waits for another to wake. A thread cannot leave its pool, so it should end after this.
 fn among(threads: usize, work: impl FnOnce()) {
     // Without others it computes alone.
     let _pool = ThreadPoolBuilder::new().num_threads(threads).use_current_thread().build().ok();
@@ -282,7 +285,8 @@ fn answer(shared: &Shared, tasks: Vec<Task>) -> (usize, Duration) {
     // Nobody stays awake while files are read. What is wrong with them is said when they are read again.
     let _ = caught(&tasks[0].work, || shared.load(&tasks[0].work));
     let (are_all, begun) = (questions == tasks.len(), Instant::now());
-    // The others stay awake also while one finds the tokens. Of questions that come later none goes ahead of these.
+    // The others stay awake also while one finds the tokens. Of questions that come later none goes ahead of
+    // these.
     local::all_awake(|| match are_all {
         true => serve(shared, tasks, &|| ()),
         false => serve(shared, tasks, &|| answer_questions(shared)),
@@ -290,7 +294,8 @@ fn answer(shared: &Shared, tasks: Vec<Task>) -> (usize, Duration) {
     (questions, begun.elapsed())
 }
 
-/// How long to wait after so many questions were answered in so long, by how many wait by now (None: something else waits, too).
+/// How long to wait after so many questions were answered in so long, by how many wait by now (None:
+/// something else waits, too).
 fn patience(answered: usize, took: Duration, waiting: Option<usize>) -> Duration {
     match waiting {
         Some(0) => took.min(AWAKE),
@@ -299,7 +304,8 @@ fn patience(answered: usize, took: Duration, waiting: Option<usize>) -> Duration
     }
 }
 
-/// What comes next, with what comes after it and is computed by the same pass: questions of many sessions, say.
+/// What comes next, with what comes after it and is computed by the same pass: questions of many sessions,
+/// say.
 fn take(turns: &mut Turns<Task>) -> Option<Vec<Task>> {
     let first = turns.pop()?;
     Some(together(first, usize::MAX, |is_wanted| turns.pop_if(is_wanted)))
@@ -330,8 +336,8 @@ fn together(
     }
 }
 
-/// Answers questions between two groups of texts of a model: no more than may go ahead of a class that waits, so that the piece
-/// comes to its next group however many are asked.
+/// Answers questions between two groups of texts of a model: no more than may go ahead of a class that waits,
+/// so that the piece comes to its next group however many are asked.
 fn answer_questions(shared: &Shared) {
     let mut left = PASSED_OVER as usize;
     while left > 0 {

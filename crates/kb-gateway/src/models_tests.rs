@@ -22,8 +22,8 @@ fn shared() -> Shared {
     }
 }
 
-/// Who was answered, in that order: four bulk calls of two connections, an ingestion and a question, all of which
-/// wait when the model begins.
+/// Who was answered, in that order: four bulk calls of two connections, an ingestion and a question, all of
+/// which wait when the model begins.
 fn order_of_answers() -> Vec<&'static str> {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let models = Arc::new(Models::start(PathBuf::new(), 0).unwrap());

@@ -43,12 +43,13 @@ pub enum Request {
     },
     /// What a chat model answers.
     Chat { llm: Llm, access: Access, prompt: Prompt, client: Client, patience_ms: Option<u64> },
-    /// What queries of a database have spent: part after part, each again and again until its number comes back in
-    /// `booked` (0: none).
+    /// What queries of a database have spent: part after part, each again and again until its number comes
+    /// back in `booked` (0: none).
     TakeUsage { database: u32, booked: u64 },
     /// Keeps a question for the log until a worker has written it.
     LogQuestion { database: u32, question: Box<LoggedQuestion> },
-    /// The questions of a database that wait for the log, part after part; those up to the number `written` are written.
+    /// The questions of a database that wait for the log, part after part; those up to the number `written`
+    /// are written.
     TakeQuestions { database: u32, written: u64 },
     /// A question that waits for the log.
     FindQuestion { database: u32, query_id: Uuid },

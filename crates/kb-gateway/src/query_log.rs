@@ -5,7 +5,8 @@ use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, SystemTime};
 use uuid::Uuid;
 
-/// Questions at most that wait in a database, and of one knowledge base, so that none takes the place of all others.
+/// Questions at most that wait in a database, and of one knowledge base, so that none takes the place of all
+/// others.
 const OF_DATABASE: usize = 4000;
 const OF_KNOWLEDGE_BASE: usize = 1000;
 /// Bytes at most that all take.
@@ -89,7 +90,8 @@ impl QueryLog {
     }
 }
 
-/// The place of the last question of the tenant that has the most there; None: a question of `tenant` has no better right to it.
+/// The place of the last question of the tenant that has the most there; None: a question of `tenant` has no
+/// better right to it.
 fn largest_share(waiting: &VecDeque<(u64, LoggedQuestion)>, tenant: &str) -> Option<usize> {
     let mut counts: HashMap<&str, usize> = HashMap::new();
     for (_, question) in waiting {

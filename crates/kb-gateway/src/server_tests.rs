@@ -25,7 +25,8 @@ impl LocalModel for Changes {
     }
 }
 
-/// How often the model is asked for the same question, asked three times, where these settings come while it answers the first.
+/// How often the model is asked for the same question, asked three times, where these settings come while it
+/// answers the first.
 fn asked(settings: Settings) -> usize {
     let embedder = Embedder {
         id: "m".into(),

@@ -1,4 +1,5 @@
-//! The endpoints of rerankers and chat models: found by their rows, called for one client, and closed when they are idle.
+//! The endpoints of rerankers and chat models: found by their rows, called for one client, and closed when
+//! they are idle.
 
 use super::cancellation::CancellationToken;
 use super::endpoint::access::Access;
@@ -23,8 +24,8 @@ pub struct Service {
     pub what: Object,
     pub id: String,
     pub base_url: String,
-    /// Behind base_url. It keeps apart what is called for different ends at one base_url, so that a fault of one stops no
-    /// other.
+    /// Behind base_url. It keeps apart what is called for different ends at one base_url, so that a fault of
+    /// one stops no other.
     pub path: String,
     pub remote: Remote,
 }

@@ -1,17 +1,17 @@
-//! Attention: how much the tokens of a text take of each other, head by head.
+//! Multi-head attention between the tokens of a text.
 //!
-//! Where layers are computed in 8 bits, so are the products of queries and keys. Those of weights and values stay in f32: rounding
-//! a row of weights takes about what its product would save.
+//! Where layers are computed in 8 bits, so are the products of queries and keys. Products of weights and
+//! values stay in f32, because rounding a row of weights costs about as much as its product would save.
 
 use super::linear::Way;
 use kb_kernels::product::{Panels, Rows};
 use kb_kernels::{int8, rows};
 
-/// Scores that one thread has in memory at once: a row for each token, as long as the text. Rows do not depend on
-/// each other, so a long text takes memory in proportion to its length.
+/// How many scores a thread holds in memory at once. There is a row for each token, as long as the text. Rows
+/// are independent, so the memory for a long text is proportional to its length.
 const SCORES: usize = 256 * 1024;
 
-/// What a thread computes one head of one text in.
+/// The buffers in which a thread computes one head of one text.
 #[derive(Default)]
 pub struct Head {
     keys: Panels,
@@ -26,8 +26,9 @@ fn rows_at_once(length: usize) -> usize {
 }
 
 impl Head {
-    /// Writes what a head makes of a text: a row of `out` for each token, from `place` on. `text` has the same rows of query (divided
-    /// by √ of the head's size), key and value, each `hidden` numbers, side by side; the head's are `size` of each, from `first` on.
+    /// Computes a head for a text and writes a row of `out` for each token, from `place` on. Each row of
+    /// `text` has query (divided by √ of the head's size), key and value, of `hidden` numbers each. The
+    /// numbers of the head are `size` of each, from `first` on.
     pub fn attend(
         &mut self,
         way: Way,

@@ -1,4 +1,5 @@
-//! Sentence embeddings of BERT and models like it (MiniLM, BGE, E5 …), equal to sentence-transformers'.
+//! Sentence embeddings by BERT and similar models (MiniLM, BGE, E5 …), equal to those of
+//! sentence-transformers.
 
 use super::config::Config;
 use super::encoder::Encoder;
@@ -37,8 +38,7 @@ impl Bert {
     }
 }
 
-/// One vector from a text's token vectors: their mean (all of them are real tokens: nothing is
-/// padded) or the first.
+/// The vector of a text: the mean of its token vectors, none of which is padding, or the first one.
 fn pool(pooling: Pooling, rows: &[f32], dimension: usize) -> Vec<f32> {
     let rows = match pooling {
         Pooling::Mean => rows,

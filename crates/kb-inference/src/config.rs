@@ -1,4 +1,4 @@
-//! What is used of the config.json of a BERT or a model like it, and what its family calls its weights.
+//! The settings in the config.json of BERT and similar models, and the names of weights in each family.
 
 use super::weights::Weights;
 use kb_kernels::rows::Activation;
@@ -24,13 +24,14 @@ impl From<HiddenAct> for Activation {
     }
 }
 
-/// Models that compute what BERT computes, with other names of weights and other positions.
+/// Families of models that compute the same as BERT, with other names of weights and other positions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 pub enum Family {
     #[default]
     #[serde(rename = "bert")]
     Bert,
-    /// Liu et al., "RoBERTa", 2019; Conneau et al., "Unsupervised Cross-lingual Representation Learning at Scale", 2020.
+    /// Liu et al., "RoBERTa", 2019; Conneau et al., "Unsupervised Cross-lingual Representation Learning at
+    /// Scale", 2020.
     #[serde(rename = "roberta", alias = "xlm-roberta")]
     Roberta,
     /// Sanh et al., "DistilBERT", 2019.
@@ -68,11 +69,11 @@ fn usual_eps() -> f64 {
     1e-12
 }
 
-/// What is added to a token's vector for its place: rows of the hidden size.
+/// The position embeddings, in rows of the hidden size.
 pub struct Places {
-    /// With that of token type 0 added: a single text is all type 0.
+    /// Positions with the embedding of token type 0 added, because a single text has type 0 throughout.
     pub positions: Vec<f32>,
-    /// What a token of type 1, the second text of a pair, has more than one of type 0.
+    /// The difference of token type 1, for the second text of a pair, from type 0.
     pub second: Option<Vec<f32>>,
 }
 
@@ -81,7 +82,7 @@ impl Config {
         serde_json::from_slice(json).map_err(|e| format!("config.json cannot be used: {e}"))
     }
 
-    /// An error where kb cannot run such a model.
+    /// Returns an error if kb cannot run the model.
     pub fn check(&self) -> Result<(), String> {
         if self.num_attention_heads == 0
             || self.hidden_size == 0
@@ -99,7 +100,7 @@ impl Config {
         self.hidden_size / self.num_attention_heads
     }
 
-    /// The weights by BERT's names of them. Some files put the family's name before them.
+    /// The weights by BERT's names. Some files put the name of the family before them.
     pub fn find(&self, weights: Weights) -> Weights {
         let (prefix, weights) = match self.family {
             Family::Bert => ("bert.", weights),
@@ -112,12 +113,12 @@ impl Config {
         }
     }
 
-    /// Of weights that were found.
+    /// Reads the position embeddings.
     pub fn places(&self, weights: &mut Weights) -> Result<Places, String> {
         let hidden = self.hidden_size;
         let shape = [self.max_position_embeddings, hidden];
         let mut positions = weights.numbers("embeddings.position_embeddings.weight", &shape)?;
-        // RoBERTa counts from behind the number of its padding.
+        // RoBERTa numbers positions from after the id of its padding token.
         let skipped = if self.family == Family::Roberta { self.pad_token_id.unwrap_or(1) + 1 } else { 0 };
         positions.drain(..(skipped * hidden).min(positions.len()));
         if self.type_vocab_size == 0 {
@@ -136,7 +137,7 @@ impl Config {
         })
     }
 
-    /// Names of a norm's weight and bias. Files converted from TensorFlow call them gamma and beta.
+    /// The names of weight and bias of a norm, which files converted from TensorFlow call gamma and beta.
     pub fn norm_names(weights: &Weights, name: &str) -> [String; 2] {
         let names = match weights.has(&format!("{name}.gamma")) {
             true => ["gamma", "beta"],
@@ -146,7 +147,7 @@ impl Config {
     }
 }
 
-/// DistilBERT's name of what BERT calls so.
+/// DistilBERT's name for a weight of BERT.
 fn distilbert_name(name: &str) -> String {
     const PARTS: [(&str, &str); 8] = [
         ("attention.self.query", "attention.q_lin"),

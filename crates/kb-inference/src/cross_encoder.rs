@@ -1,8 +1,10 @@
-//! Cross-encoders (ms-marco-MiniLM, bge-reranker and the like): question and text are read together, and get one score.
+//! Cross-encoders (ms-marco-MiniLM, bge-reranker and similar models), which read question and text together
+//! and give one score.
 //!
-//! Nogueira, Cho: "Passage Re-ranking with BERT", 2019; the head is that of transformers' BertForSequenceClassification with
-//! one label, or of the same for RoBERTa and DistilBERT. The score is the logistic function of the logit, as sentence-transformers' CrossEncoder gives it by default:
-//! from 0 to 1, in the order of the logits.
+//! Nogueira, Cho: "Passage Re-ranking with BERT", 2019. The head is that of transformers'
+//! BertForSequenceClassification with one label, or of its counterparts for RoBERTa and DistilBERT. The score
+//! is the logistic function of the logit, from 0 to 1, which is the default of sentence-transformers'
+//! CrossEncoder.
 
 use super::Pause;
 use super::config::{Config, Family};
@@ -18,14 +20,14 @@ use kb_types::{Compute, Reranker};
 use std::path::Path;
 use tokenizers::Tokenizer;
 
-/// What gives the score, of one family or another.
+/// The name of the head in each family.
 const HEADS: [&str; 2] = ["classifier.weight", "classifier.out_proj.weight"];
 
 pub struct CrossEncoder {
     tokenizer: Tokenizer,
     opening: Vec<u32>,
     closing: Vec<u32>,
-    /// Special tokens included.
+    /// The most tokens, special tokens included.
     limit: usize,
     encoder: Encoder,
     pooler: Linear,
@@ -34,14 +36,15 @@ pub struct CrossEncoder {
     family: Family,
 }
 
-/// A pair's tokens, and how many of them are the question's.
+/// The tokens of a pair, and how many of them belong to the question.
 struct Pair {
     ids: Vec<u32>,
     first: usize,
 }
 
 impl CrossEncoder {
-    /// Whether a model's directory holds one; its weights' header only is read. Errors: `ModelFiles`.
+    /// Checks that a directory contains a cross-encoder. Of the weights it reads only the header. Errors:
+    /// `ModelFiles`.
     pub fn check(model_dir: &Path, model: &str) -> Result<ModelFiles> {
         let fail = |problem: String| Error::ModelFiles { model: model.to_string(), problem };
         let files = ModelFiles::open(model_dir, model)?;
@@ -102,7 +105,8 @@ impl CrossEncoder {
         Ok(CrossEncoder { tokenizer, opening, closing, limit, encoder, pooler, classifier, hidden, family })
     }
 
-    /// A score from 0 to 1 for each text. What is longer than the model reads is cut, the longer of question and text first.
+    /// A score from 0 to 1 for each text. A pair that is too long for the model is truncated, the longer of
+    /// question and text first.
     pub fn scores(&self, id: &str, query: &str, texts: &[String], pause: Pause) -> Result<Vec<f32>> {
         let fail = |problem: String| Error::Service {
             what: Object::Reranker,
@@ -123,7 +127,7 @@ impl CrossEncoder {
     fn pair(&self, question: &[u32], text: &[u32], most: usize) -> Pair {
         let (of_question, of_text) = longest_first(question.len(), text.len(), most);
         let first = [&self.opening, &question[..of_question], &self.closing].concat();
-        // RoBERTa, which knows no types of tokens, has a token more between the two.
+        // RoBERTa, which has no token types, has one more token between the two.
         let between = if self.family == Family::Roberta { self.closing.as_slice() } else { &[] };
         Pair { ids: [&first, between, &text[..of_text], &self.closing].concat(), first: first.len() }
     }
@@ -146,8 +150,9 @@ impl CrossEncoder {
     }
 }
 
-/// How many tokens of the first and of the second stay, of both together at most so many: the longer one is cut, and both to
-/// a half where that does not do (strategy longest_first of crate tokenizers, as transformers has it).
+/// How many tokens of the first and second are kept, with at most `most` together. The longer one is
+/// truncated first, and if that is not enough, both are truncated to half (strategy longest_first of crate
+/// tokenizers and of transformers).
 fn longest_first(first: usize, second: usize, most: usize) -> (usize, usize) {
     if first + second <= most {
         return (first, second);
@@ -165,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pair_that_is_too_long_loses_the_end_of_the_longer_part_first() {
+    fn a_long_pair_loses_the_end_of_its_longer_part_first() {
         assert_eq!(longest_first(5, 7, 12), (5, 7));
         assert_eq!(longest_first(5, 70, 12), (5, 7));
         assert_eq!(longest_first(70, 5, 12), (7, 5));

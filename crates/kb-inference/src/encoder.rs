@@ -1,10 +1,10 @@
-//! BERT's forward pass over several texts, by the products and vector functions of `kernels::`, which are compiled for AVX-512, AVX2
-//! with FMA, NEON and every machine.
+//! BERT's forward pass over several texts, by the kernels of kb-kernels.
 //!
-//! Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers", 2019. Weights are packed once, as the products read
-//! them. Nothing is padded: the tokens of some texts form one matrix, and only attention looks at the texts one by one. Many texts
-//! are shared between threads, in groups small enough that what a layer makes stays in the processor's cache; of a few short ones
-//! each thread computes its columns of every layer, so that it reads its part of the weights only.
+//! Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers", 2019. Weights are packed once, in
+//! the order in which products read them. Nothing is padded: the tokens of several texts form one matrix, and
+//! only attention treats texts separately. Many texts are distributed over threads in groups small enough
+//! that the output of a layer stays in the processor's cache. For a few short texts each thread computes some
+//! columns of every layer, so that it reads only its part of the weights.
 
 use super::Pause;
 use super::attention::Head;
@@ -20,11 +20,12 @@ use std::ops::Range;
 
 type Result<T, E = String> = std::result::Result<T, E>;
 
-/// Tokens that one thread computes together, about.
+/// About how many tokens a thread computes together.
 const GROUP: usize = 128;
-/// So few tokens in all are one group, which threads share, unless each of them can have a share of the texts.
+/// Up to this many tokens form one group that all threads share, unless each thread can have its own texts.
 const FEW: usize = 128;
-/// Tokens that go through the two layers behind attention together: what the first makes stays in a core's own cache.
+/// How many tokens pass through the two layers after attention together, so that the output of the first
+/// stays in a core's own cache.
 const FEED_FORWARD: usize = 96;
 struct Norm {
     weight: Vec<f32>,
@@ -49,7 +50,7 @@ impl Norm {
         rows::norm(self.simd, rows, &self.weight, &self.bias, self.eps);
     }
 
-    /// x becomes the norm of x + y.
+    /// Replaces x by the norm of x + y.
     fn apply_to_sum(&self, x: &mut [f32], y: &[f32]) {
         rows::add(self.simd, x, y);
         self.apply(x);
@@ -113,17 +114,17 @@ pub struct Encoder {
     way: Way,
 }
 
-/// A text of a pass.
+/// A text in a pass.
 #[derive(Clone, Copy)]
 struct Text<'a> {
     ids: &'a [u32],
-    /// So many tokens are of type 0, the others of type 1.
+    /// How many tokens have type 0. The others have type 1.
     first: usize,
-    /// Its place among the texts of the pass.
+    /// The index among the texts of the pass.
     place: usize,
 }
 
-/// What a group's layers are computed in.
+/// The buffers in which the layers of a group are computed.
 struct Space {
     joined: Vec<f32>,
     attended: Vec<f32>,
@@ -166,14 +167,15 @@ impl Encoder {
         Ok(Encoder { words, positions, second, norm, layers, config, way })
     }
 
-    /// Whether it tells the two texts of a pair apart.
+    /// Whether the model distinguishes the two texts of a pair.
     pub fn has_second_type(&self) -> bool {
         self.second.is_some()
     }
 
-    /// What `read` makes of the hidden states (tokens, hidden) of each text's last layer, in the order of the texts. No text may be
-    /// empty or longer than the model has positions. Of each the first `firsts` tokens are of type 0, the others of type 1; None:
-    /// all of type 0. `pause` is called by a thread before each group but its first.
+    /// Applies `read` to the hidden states (tokens, hidden) of the last layer of each text, and returns the
+    /// results in the order of the texts. No text may be empty or exceed the positions of the model. The
+    /// first `firsts` tokens of each have type 0 and the others type 1, or all have type 0 with None. A
+    /// thread calls `pause` before each group except its first.
     pub fn forward<'a, T: Send>(
         &self,
         texts: &[&'a [u32]],
@@ -194,14 +196,15 @@ impl Encoder {
         };
         let cost = |text: &Text| self.cost(text.ids.len());
         let are_few = tokens <= FEW || texts.len() < threads;
-        // As many for each thread, and all of about the same cost: none waits long for another at the end.
+        // Threads get equally many groups of about the same cost, so that none waits long for another at the
+        // end.
         let count = if are_few { threads } else { threads * tokens.div_ceil(threads * GROUP) };
         let groups = share::evenly(texts, count, cost);
         let costs = groups.iter().map(|texts| texts.iter().map(cost).sum());
         let mut found: Vec<(usize, T)> = if are_few && !share::is_even(costs, share::threads()) {
             together(&groups.concat())?
         } else {
-            // Too few are left in the end to have one for each thread: these are shared, too.
+            // The last groups are fewer than threads, so threads share them.
             let left = groups.len() % threads;
             let left = if left < share::threads() { left } else { 0 };
             let (first, last) = groups.split_at(groups.len() - left);
@@ -216,13 +219,13 @@ impl Encoder {
         Ok(found.into_iter().map(|(_, read)| read).collect())
     }
 
-    /// What a text of so many tokens costs, in multiplications of a layer for each number of a token.
+    /// The cost of a text with this many tokens, in multiplications of a layer per number of a token.
     fn cost(&self, tokens: usize) -> usize {
         let Config { hidden_size, intermediate_size, .. } = self.config;
         tokens * (2 * hidden_size + intermediate_size + tokens)
     }
 
-    /// What words and positions give, before the first norm.
+    /// The sum of word and position embeddings, before the first norm.
     fn embed(&self, ids: &[u32], first: usize, x: &mut [f32]) -> Result<()> {
         let hidden = self.config.hidden_size;
         let row = |table: &'_ [f32], i: usize| -> Option<std::ops::Range<usize>> {
@@ -243,7 +246,7 @@ impl Encoder {
         Ok(())
     }
 
-    /// What `read` makes of each of some texts, with their places.
+    /// Applies `read` to some texts, and returns the results with the indexes of the texts.
     fn encode<T>(
         &self,
         texts: &[Text],
@@ -289,7 +292,7 @@ impl Encoder {
         Ok(found)
     }
 
-    /// Some heads, which make these columns of the result: of each text, whose tokens attend to each other.
+    /// Computes some heads of attention, which give these columns of the result, for each text.
     fn attend(
         &self,
         texts: &[Text],

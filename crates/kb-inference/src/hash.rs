@@ -15,15 +15,17 @@ use std::sync::Mutex;
 
 pub struct Hash {
     embedder: Embedder,
-    /// Hashes of words, which texts have again and again. Taken while texts are embedded: of two calls at once one begins without.
+    /// The hashes of frequent words. They are taken out while texts are embedded, so that of two concurrent
+    /// calls one begins without them.
     known: Mutex<HashMap<String, u64>>,
 }
 
-/// Words whose hashes are kept from one call to the next at most, and their bytes: others are seldom met again.
+/// The most words whose hashes are kept between calls, and their most bytes. Longer words rarely occur again.
 const MOST_KNOWN: usize = 50_000;
 const LONGEST_KNOWN: usize = 32;
 
-/// Weight of a word pair beside a word's 1; of a word of up to three letters (mostly function words).
+/// The weight of a pair of words, compared with 1 for a word, and the weight of words of up to three letters
+/// (mostly function words).
 const PAIR: f32 = 0.25;
 const SHORT_WORD: f32 = 0.25;
 
@@ -32,7 +34,7 @@ impl Hash {
         Hash { embedder: embedder.clone(), known: Mutex::default() }
     }
 
-    /// `known` gets the hashes of short words that it lacks.
+    /// Adds missing hashes of short words to `known`.
     fn vector(&self, words: &[Cow<str>], known: &mut HashMap<String, u64>) -> Vec<f32> {
         let mut features: Vec<(u64, f32)> = Vec::with_capacity(2 * words.len());
         for word in words {
@@ -50,12 +52,12 @@ impl Hash {
         for (one, next) in of_words.clone().zip(of_words.skip(1)) {
             features.push((hash_of_pair(features[one].0, features[next].0), PAIR));
         }
-        // Ordered, so that the sums (and their rounding) are the same on every run and platform.
+        // Sorted, so that sums and their rounding are the same on every run and platform.
         features.sort_unstable_by_key(|(hash, _)| *hash);
         let mut vector = vec![0f32; self.embedder.dimension];
         for same in features.chunk_by(|(one, _), (other, _)| one == other) {
             let (hash, weight) = same[0];
-            // The axis from the low bits, the sign from the highest: independent of each other.
+            // The low bits give the axis and the highest bit gives the sign, so that they are independent.
             let axis = (hash % self.embedder.dimension as u64) as usize;
             let sign = if hash >> 63 == 0 { 1.0 } else { -1.0 };
             vector[axis] += sign * weight * (1.0 + (same.len() as f32).ln());
@@ -64,15 +66,15 @@ impl Hash {
     }
 }
 
-/// BLAKE3's first eight bytes: the same on every platform and in every version of Rust.
+/// The first eight bytes of BLAKE3, which are the same on every platform and in every version of Rust.
 fn hash_of(word: &str) -> u64 {
     let mut first = [0u8; 8];
     first.copy_from_slice(&blake3::hash(word.as_bytes()).as_bytes()[..8]);
     u64::from_le_bytes(first)
 }
 
-/// Of two words in this order, by their hashes, mixed as SplitMix64 does (Steele, Lea and Flood, OOPSLA 2014): each bit of either
-/// changes about half of the bits.
+/// The hash of two words in this order, mixed from their hashes like in SplitMix64 (Steele, Lea and Flood,
+/// OOPSLA 2014), so that each bit of either changes about half of the bits.
 fn hash_of_pair(one: u64, next: u64) -> u64 {
     let mut mixed = one.wrapping_add(next.rotate_left(1));
     mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

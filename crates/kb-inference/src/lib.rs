@@ -1,4 +1,4 @@
-//! Local models: texts become vectors inside this process.
+//! Local models, which embed texts inside this process.
 
 #![forbid(unsafe_code)]
 
@@ -23,15 +23,16 @@ use kb_types::error::{Error, Result};
 use kb_types::{Embedder, Kind};
 use std::path::Path;
 
-/// Called by a thread that computes, between two of its parts of some texts: it lets something more urgent go first.
+/// A computing thread calls this between parts of its work, to let something more urgent go first.
 pub type Pause<'a> = &'a (dyn Fn() + Sync);
 
-/// Does some work and keeps the threads that share a pass awake meanwhile.
+/// Runs some work and keeps the threads that share a pass awake meanwhile.
 pub fn all_awake<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     share::together(share::threads(), work)
 }
 
-/// Keeps the threads that share a pass awake for as long as `is_wanted` says, and lets others have their cores.
+/// Keeps the threads that share a pass awake as long as `is_wanted` returns true, while yielding their cores
+/// to others.
 pub fn stay_awake(is_wanted: impl Fn() -> bool + Sync) {
     share::while_waiting(share::threads(), || {
         while is_wanted() {
@@ -42,24 +43,25 @@ pub fn stay_awake(is_wanted: impl Fn() -> bool + Sync) {
 
 /// A loaded model with the settings of one embedder.
 pub trait LocalModel: Send + Sync {
-    /// One vector for each text, in order; the embedder's prefix for `kind` is put before each text.
+    /// Returns one vector for each text, in order. The embedder's prefix for `kind` is put before each text.
     ///
-    /// Errors: `InputTooLong` when a text (with prefix and special tokens) is longer than the model
-    /// reads and the embedder does not say truncate; `Embedding` when a vector is not finite.
+    /// Errors: `InputTooLong` if a text (with prefix and special tokens) is longer than the model reads and
+    /// the embedder does not truncate, and `Embedding` if a vector is not finite.
     fn embed(&self, texts: &[String], kind: Kind, pause: Pause) -> Result<Vec<Vec<f32>>>;
-    /// Tokens the model reads, special tokens included; None: any number.
+    /// How many tokens the model reads, special tokens included. None means any number.
     fn max_input_tokens(&self) -> Option<usize>;
 }
 
 /// Loads the model of an embedder whose provider is `local` (files under `model_dir`) or `hash`.
 ///
-/// Errors: `ModelFiles` for missing or unusable files, `Configuration` when the embedder does not fit
-/// the model or KB_INSTRUCTION_SET not this machine, `ProviderUnavailable` for any other provider.
+/// Errors: `ModelFiles` for missing or unusable files, `Configuration` if the embedder does not match the
+/// model or KB_INSTRUCTION_SET does not match this machine, and `ProviderUnavailable` for any other provider.
 pub fn load(embedder: &Embedder, model_dir: &Path) -> Result<Box<dyn LocalModel>> {
     load_for(instruction_set()?, embedder, model_dir)
 }
 
-/// What to compute with. Errors: `Configuration` when KB_INSTRUCTION_SET names what this machine has not got.
+/// The instruction set to compute with. Errors: `Configuration` if KB_INSTRUCTION_SET names one that this
+/// machine does not have.
 fn instruction_set() -> Result<InstructionSet> {
     let object = format!("environment variable {}", kernels::VARIABLE);
     InstructionSet::chosen().map_err(|problem| Error::configuration(object, vec![problem]))
@@ -105,7 +107,7 @@ fn limit_problem(embedder: &Embedder, files: &ModelFiles) -> Option<String> {
     })
 }
 
-/// Every problem at once, or none.
+/// Reports all problems at once, if any.
 fn check(embedder: &Embedder, problems: &[Option<String>]) -> Result<()> {
     let problems: Vec<String> = problems.iter().flatten().cloned().collect();
     if problems.is_empty() {
@@ -114,8 +116,8 @@ fn check(embedder: &Embedder, problems: &[Option<String>]) -> Result<()> {
     Err(Error::configuration(format!("embedder \"{}\"", embedder.id), problems))
 }
 
-/// The last step of every model, local or remote: unit length where the embedder wants it, and nothing but numbers.
-/// A zero vector, which cosine distance cannot compare, never passes silently.
+/// The last step of every model, local or remote: normalises the vector if the embedder asks for that, and
+/// checks that it is finite. A zero vector, which cosine distance cannot compare, is an error.
 pub fn finish(embedder: &Embedder, mut vector: Vec<f32>) -> Result<Vec<f32>> {
     let fail =
         |problem: &str| Error::Embedding { embedder: embedder.id.clone(), problem: problem.to_string() };
@@ -132,11 +134,11 @@ pub fn finish(embedder: &Embedder, mut vector: Vec<f32>) -> Result<Vec<f32>> {
     Ok(vector)
 }
 
-/// What a text that says nothing to a model (no word, no known token) becomes: the first axis.
+/// Replaces the zero vector of a text without any known token by the first axis.
 ///
-/// Failing would cost a document its other chunks for one chunk of dashes; a zero vector has no cosine
-/// (pgvector's distance is NaN). The axis is a valid unit vector, the same on every machine, and
-/// close to no real text's vector, so such a text is stored, counted and not found by similarity.
+/// An error would fail a whole document because of one chunk of dashes, and a zero vector has no cosine
+/// (pgvector's distance is NaN). The axis is a valid unit vector, the same on every machine, and far from the
+/// vectors of real texts, so such a text is stored and counted but not found by similarity.
 fn or_first_axis(mut vector: Vec<f32>) -> Vec<f32> {
     if vector.iter().all(|x| *x == 0.0)
         && let Some(first) = vector.first_mut()

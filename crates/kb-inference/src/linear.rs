@@ -1,4 +1,4 @@
-//! A linear layer: in f32, or with weights and inputs rounded to 8 bits.
+//! A linear layer, in f32 or with weights and inputs rounded to 8 bits.
 
 use super::share;
 use super::weights::Weights;
@@ -23,7 +23,7 @@ enum Weight {
     Int8 { matrix: int8::Matrix, kernel: int8::Kernel },
 }
 
-/// What the layers of one pass are computed in, one after the other.
+/// The buffers in which the layers of a pass are computed, one after the other.
 pub struct Scratch {
     rows: int8::Rows,
     /// How many threads share each layer.
@@ -39,7 +39,7 @@ impl Scratch {
 /// How layers are computed.
 #[derive(Clone, Copy)]
 pub struct Way {
-    /// None: in f32.
+    /// None for f32.
     pub int8: Option<int8::Kernel>,
     pub simd: Simd,
 }
@@ -52,7 +52,7 @@ impl Way {
 }
 
 impl Linear {
-    /// The file has (outputs, inputs).
+    /// The shape in the file is (outputs, inputs).
     pub fn load(
         weights: &mut Weights,
         name: &str,
@@ -66,7 +66,7 @@ impl Linear {
         Linear::new(&weight, bias, inputs, way, memory)
     }
 
-    /// `weight`: a row for each output.
+    /// `weight` has a row for each output.
     pub fn new(
         weight: &[f32],
         bias: Vec<f32>,
@@ -92,7 +92,7 @@ impl Linear {
         Ok(Linear { weight, simd, inputs, outputs })
     }
 
-    /// `x` and `out` hold whole rows, one behind the other; what comes out goes through the activation.
+    /// `x` and `out` have contiguous rows. The activation is applied to the outputs.
     pub fn apply(&self, x: &[f32], out: &mut [f32], scratch: &mut Scratch, then: Option<Activation>) {
         let Linear { weight, simd, inputs, outputs } = self;
         let unit = match weight {

@@ -1,4 +1,4 @@
-//! The real models against vectors from independent implementations, and their speed.
+//! Compares real models with vectors of independent implementations, and measures their speed.
 
 use super::{LocalModel, load, load_for};
 use kb_kernels::InstructionSet;
@@ -17,13 +17,13 @@ struct Reference {
 #[derive(Deserialize)]
 struct Text {
     text: String,
-    /// As the model reads it: after truncation, special tokens included.
+    /// The number of tokens that the model reads: after truncation, special tokens included.
     tokens: usize,
     truncated: bool,
     vector: Vec<f32>,
 }
 
-/// None, and a line that says so, without KB_MODEL_DIR; with it, missing files fail the test.
+/// None without KB_MODEL_DIR, which is reported. With it, missing files fail the test.
 fn model_dir(test: &str) -> Option<PathBuf> {
     let dir = std::env::var_os("KB_MODEL_DIR").map(PathBuf::from);
     if dir.is_none() {
@@ -60,7 +60,8 @@ fn compare_with(file: &str, test: &str) {
     }
 }
 
-/// Each number within 1e-4: the processor's order of summing changes the seventh digit.
+/// Each number must agree within 1e-4, because the order of sums, which depends on the processor, changes the
+/// seventh digit.
 fn compare(reference: &Reference, model: &dyn LocalModel, tokenizer: &Tokenizer, set: InstructionSet) {
     let texts: Vec<String> = reference.texts.iter().map(|t| t.text.clone()).collect();
     let vectors = model.embed(&texts, Kind::Document, &|| ()).unwrap();
@@ -100,7 +101,7 @@ fn minilm_in_int8_stays_near_the_vectors_of_f32() {
         let least = cosines.iter().copied().fold(1.0, f64::min);
         let mean = cosines.iter().sum::<f64>() / cosines.len() as f64;
         println!("{set:?}: cosine {least:.5} at least, {mean:.5} in the mean");
-        // Of 7 bits, and of 8.
+        // For 7 bits, and for 8.
         let expected = match set.int8().name() {
             "avx2" => (0.99, 0.997),
             "avx512" => (0.996, 0.9985),
@@ -108,7 +109,7 @@ fn minilm_in_int8_stays_near_the_vectors_of_f32() {
         };
         assert!(least > expected.0 && mean > expected.1, "{set:?}: {least} at least, {mean} in the mean");
         assert!(least < 1.0 - 1e-6, "{set:?} does not round");
-        // A text alone is shared between threads, and gets the same vector.
+        // A single text is shared between threads and must get the same vector.
         for (text, vector) in texts.iter().zip(&vectors).take(3) {
             let alone = model.embed(std::slice::from_ref(text), Kind::Document, &|| ()).unwrap();
             assert!(cosine(&alone[0], vector) > 1.0 - 1e-5, "{set:?}: {text:?} alone has another vector");
@@ -121,7 +122,7 @@ fn wordllama_gives_the_vectors_of_its_own_package() {
     compare_with("wordllama_reference.json", "wordllama");
 }
 
-/// A text of exactly so many tokens of MiniLM, special tokens included.
+/// A text of exactly this many tokens of MiniLM, special tokens included.
 fn text_of(tokens: usize, seed: usize) -> String {
     const WORDS: [&str; 12] = [
         "boundary",

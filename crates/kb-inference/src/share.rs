@@ -1,4 +1,5 @@
-//! Work of a model shared between threads: of many texts each thread computes some, of a few it computes some columns of all rows.
+//! Distributes the work of a model over threads. For many texts each thread computes some of them, and for
+//! few texts each computes some columns of all rows.
 
 use super::Pause;
 use kb_types::sync::lock;
@@ -9,7 +10,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Threads that one pass is shared between at most: each of its steps waits for all.
+/// The most threads that share a pass, because each of its steps waits for all of them.
 const MOST: usize = 4;
 
 /// How many threads may share a pass.
@@ -17,13 +18,14 @@ pub fn threads() -> usize {
     rayon::current_num_threads().min(MOST)
 }
 
-/// Does some work of so many threads, and keeps the others awake meanwhile: the steps of a pass over a short text are shorter than
-/// it takes to wake one.
+/// Runs work for this many threads and keeps the other threads awake meanwhile, because the steps of a pass
+/// over a short text take less time than waking a thread.
 pub fn together<T: Send>(threads: usize, work: impl FnOnce() -> T + Send) -> T {
     awake(threads, LOOKS, work)
 }
 
-/// Keeps the other threads awake while this one waits for something, and lets whoever wants a core have it at once.
+/// Keeps the other threads awake while this one waits for something. They yield their cores to anybody else
+/// at once.
 pub fn while_waiting<T: Send>(threads: usize, wait: impl FnOnce() -> T + Send) -> T {
     awake(threads, 0, wait)
 }
@@ -37,7 +39,7 @@ fn awake<T: Send>(threads: usize, looks: usize, work: impl FnOnce() -> T + Send)
         for _ in 1..threads {
             scope.spawn(|_| help(&ended, looks));
         }
-        // Also where the work panics.
+        // Also if the work panics.
         let _end = End(&ended);
         work()
     })
@@ -51,12 +53,13 @@ impl Drop for End<'_> {
     }
 }
 
-/// Looks for work that a helper does without letting others have its core: some microseconds, as the steps between parts take.
+/// How often a helper looks for work before it yields its core: a few microseconds, which is the time between
+/// two steps.
 const LOOKS: usize = 2000;
 
-/// Takes up parts of work until it has ended. A thread takes its own newest task and another's oldest, so that helpers are
-/// begun before the parts that they help with, and nobody who waits for a part begins to help. Where there is none it looks so many
-/// times before it lets others have its core.
+/// Executes parts of work until the work has ended. Threads take their own newest task and the oldest of
+/// others, so helpers start before the parts that they help with, and no thread that waits for a part becomes
+/// a helper. If there is no work, it looks `most` times before it yields its core.
 fn help(ended: &AtomicBool, most: usize) {
     let mut looks = 0;
     while !ended.load(Ordering::Acquire) {
@@ -66,14 +69,15 @@ fn help(ended: &AtomicBool, most: usize) {
             looks += 1;
             std::hint::spin_loop();
         } else {
-            // There may be more threads than free cores.
+            // There may be more threads than idle cores.
             std::thread::yield_now();
         }
     }
 }
 
-/// Shares of about the same cost, none empty, so many at most: each time the costliest that is left goes to the share that has least.
-/// Graham, "Bounds on Multiprocessing Timing Anomalies", 1969.
+/// Distributes items over at most `count` shares of about the same cost, none of them empty: the costliest
+/// remaining item goes to the share with the least cost (Graham, "Bounds on Multiprocessing Timing
+/// Anomalies", 1969).
 pub fn evenly<T>(mut all: Vec<T>, count: usize, cost: impl Fn(&T) -> usize) -> Vec<Vec<T>> {
     all.sort_by_key(|one| Reverse(cost(one)));
     let mut shares: Vec<(usize, Vec<T>)> = Vec::new();
@@ -87,15 +91,16 @@ pub fn evenly<T>(mut all: Vec<T>, count: usize, cost: impl Fn(&T) -> usize) -> V
     shares.into_iter().map(|(_, share)| share).filter(|share| !share.is_empty()).collect()
 }
 
-/// Whether so many threads are done about as soon when each has some of these shares to itself as when they do all of them together:
-/// then they need not wait for each other at every step.
+/// Whether threads that compute these shares separately finish about as soon as if they computed all of them
+/// together. If so, they need not wait for each other at every step.
 pub fn is_even(costs: impl Iterator<Item = usize>, threads: usize) -> bool {
     let (most, sum) = costs.fold((0, 0), |(most, sum), cost| (most.max(cost), sum + cost));
     most * threads <= sum + sum / 6
 }
 
-/// What comes of each, in their order: whichever of so many threads has nothing to do takes the next one, after a `pause`. What is
-/// done in a pause may be shared between threads itself: nothing waits there for another's part of this.
+/// Runs work for each item and returns the results in order. Each of `threads` idle threads takes the next
+/// item after a `pause`. Work within a pause may be shared between threads itself, because nothing there
+/// waits for parts of this work.
 pub fn one_by_one<A: Sync, B: Send>(
     all: &[A],
     threads: usize,
@@ -124,7 +129,8 @@ pub fn one_by_one<A: Sync, B: Send>(
     done.into_iter().map(|(_, result)| result).collect()
 }
 
-/// Has each thread do its columns of the rows in `out`, which are `width` wide; a thread's columns begin with a multiple of `unit`.
+/// Lets each thread compute some columns of the rows in `out`, which are `width` wide. The first column of a
+/// thread is a multiple of `unit`.
 pub fn columns(
     out: &mut [f32],
     width: usize,
@@ -155,11 +161,11 @@ mod tests {
     use rayon::ThreadPoolBuilder;
 
     #[test]
-    fn shares_are_even_where_nobody_waits_for_more_than_a_sixth() {
+    fn shares_are_even_if_no_thread_waits_for_more_than_a_sixth() {
         let is_even = |costs: &[usize], threads| is_even(costs.iter().copied(), threads);
         assert!(is_even(&[4, 4], 2) && is_even(&[4, 3], 2) && is_even(&[1, 1, 1, 1], 4));
         assert!(!is_even(&[4, 2], 2) && !is_even(&[1], 2) && !is_even(&[2, 1, 1, 1], 4));
-        // More threads than work at one text together.
+        // More threads than share one text.
         assert!(is_even(&[1; 8], 4) && !is_even(&[1; 3], 4));
     }
 
@@ -199,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn each_is_done_once_and_told_in_order_by_threads_that_pause_before_the_next() {
+    fn each_item_is_done_once_in_order_with_a_pause_before_the_next() {
         for threads in [1, 2, 3] {
             let pool = ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
             let (began, paused) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -207,7 +213,7 @@ mod tests {
                 began.fetch_add(1, Ordering::Relaxed);
                 n * n
             };
-            // What is done in a pause uses all threads, too.
+            // The work in a pause uses all threads, too.
             let pause = || {
                 paused.fetch_add(1, Ordering::Relaxed);
                 assert_eq!(together(threads, || 7), 7);
@@ -220,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_of_one_part_is_told_and_the_next_work_is_done() {
+    fn a_panic_of_one_part_is_reported_and_later_work_is_done() {
         let pool = ThreadPoolBuilder::new().num_threads(2).build().unwrap();
         let all: Vec<usize> = (0..10).collect();
         let panics = |n: &usize| assert_ne!(*n, 3, "as planned");
@@ -230,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn helpers_end_with_the_work_also_where_it_panics() {
+    fn helpers_end_with_the_work_even_if_it_panics() {
         let pool = ThreadPoolBuilder::new().num_threads(3).build().unwrap();
         for _ in 0..100 {
             assert_eq!(pool.install(|| together(3, || 7)), 7);
@@ -244,7 +250,7 @@ mod tests {
     fn threads_that_help_do_parts_of_the_work() {
         let pool = ThreadPoolBuilder::new().num_threads(2).build().unwrap();
         let mut seen = std::collections::HashSet::new();
-        // Which thread takes what is up to the system: in many tries each has taken something.
+        // The system decides which thread takes what. In many tries each thread takes something.
         for _ in 0..10_000 {
             let mut out = vec![0f32; 64];
             pool.install(|| {

@@ -1,4 +1,4 @@
-//! Static embeddings: the mean of a text's token vectors, no network.
+//! Static embeddings: the mean of the token vectors of a text, without a network.
 //!
 //! Reads wordllama's files (github.com/dleemiller/WordLlama) and model2vec's
 //! (github.com/MinishLab/model2vec), whose newer ones add a weight for each token and a token-to-row mapping.
@@ -15,11 +15,11 @@ pub struct StaticModel {
     tokens: Tokens,
     matrix: Matrix,
     dimension: usize,
-    /// Factor of each token's vector, by token id.
+    /// The factor of the vector of each token, by token id.
     weights: Option<Vec<f32>>,
-    /// Row of each token, by token id; None: the id is the row.
+    /// The row of each token, by token id. None if the id is the row.
     mapping: Option<Vec<usize>>,
-    /// model2vec leaves unknown tokens out of the mean; wordllama keeps them.
+    /// The unknown token, which model2vec leaves out of the mean and wordllama does not.
     unknown: Option<u32>,
 }
 
@@ -54,8 +54,8 @@ impl StaticModel {
         })
     }
 
-    /// The weighted mean of the known tokens' vectors: weights scale the vectors, the divisor is the
-    /// number of tokens (as in model2vec).
+    /// The weighted mean of the vectors of known tokens. Weights scale the vectors, and the divisor is the
+    /// number of tokens, as in model2vec.
     fn mean(&self, ids: &[u32]) -> Vec<f32> {
         let mut sum = vec![0f32; self.dimension];
         let mut row = vec![0f32; self.dimension];
@@ -71,7 +71,7 @@ impl StaticModel {
         or_first_axis(sum)
     }
 
-    /// False when the token has no row.
+    /// Returns false if the token has no row.
     fn read_row(&self, id: u32, row: &mut [f32]) -> bool {
         use half::slice::HalfFloatSliceExt;
         let place = match &self.mapping {
@@ -97,7 +97,7 @@ fn unknown_token(files: &ModelFiles) -> Result<Option<String>, String> {
     let bytes = std::fs::read(&files.tokenizer).map_err(|e| unusable(&e))?;
     let json: serde_json::Value = serde_json::from_slice(&bytes).map_err(|e| unusable(&e))?;
     let model = &json["model"];
-    // Unigram gives a position in its vocabulary of [token, score] instead of the token.
+    // A Unigram model gives the position in its vocabulary of [token, score] instead of the token.
     let by_place = model["unk_id"].as_u64().and_then(|i| model["vocab"][i as usize][0].as_str());
     Ok(model["unk_token"].as_str().or(by_place).map(str::to_string))
 }

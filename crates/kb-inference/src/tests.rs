@@ -1,4 +1,4 @@
-//! What every local model promises, on tiny models written by the tests themselves.
+//! Tests of the guarantees of every local model, with tiny models that the tests write themselves.
 
 use super::{LocalModel, load};
 use kb_text::model_files::ModelFiles;
@@ -20,7 +20,7 @@ fn strings(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|t| t.to_string()).collect()
 }
 
-/// Numbers in -0.5..0.5 that look random and are the same everywhere.
+/// Pseudorandom numbers in -0.5..0.5 that are the same on every machine.
 fn numbers(count: usize, seed: u64) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut next = || {
@@ -47,7 +47,7 @@ fn write_json(dir: &Path, name: &str, value: &Value) {
     std::fs::write(path, value.to_string()).unwrap();
 }
 
-/// With truncation at 4 and padding to 16 of its own, as real files have.
+/// Writes a tokeniser with truncation at 4 and padding to 16, as real files have.
 fn write_tokenizer(dir: &Path, special: bool) {
     let vocabulary: serde_json::Map<String, Value> =
         WORDS.iter().enumerate().map(|(i, w)| (w.to_string(), json!(i))).collect();
@@ -78,7 +78,7 @@ fn write_tokenizer(dir: &Path, special: bool) {
     );
 }
 
-/// Two layers, two heads, 12 positions, weights under `prefix`.
+/// Writes a model with two layers, two heads, 12 positions, and weights under `prefix`.
 fn write_bert(models: &Path, name: &str, prefix: &str) {
     let dir = models.join(name);
     std::fs::create_dir_all(&dir).unwrap();
@@ -248,7 +248,7 @@ fn cls_pooling_and_unnormalised_vectors_follow_the_config() {
     let (cls, mean) = (raw(Pooling::Cls), raw(Pooling::Mean));
     assert!(distance(&cls, &mean) > 1e-2);
     assert!((norm(&mean) - 1.0).abs() > 1e-3);
-    // The mean is of all tokens, so that repeating the same text under CLS alone cannot produce it.
+    // The mean covers all tokens, so that the vector of CLS alone cannot equal it.
     let models = tempfile::tempdir().unwrap();
     write_bert(models.path(), "cls", "");
     write_json(
@@ -263,7 +263,7 @@ fn cls_pooling_and_unnormalised_vectors_follow_the_config() {
 
 #[test]
 fn a_model_in_int8_gives_nearly_the_vectors_of_f32() {
-    // Of sizes that are no multiples of a block.
+    // The sizes are not multiples of a block.
     let texts = ["one two three", "alpha", "one two three four one two three four one two"];
     let exact = documents(bert_with(EmbedderConfig::default()).as_ref(), &texts).unwrap();
     let config = EmbedderConfig { compute: Compute::Int8, ..EmbedderConfig::default() };
@@ -333,7 +333,7 @@ fn a_static_models_token_weights_scale_its_tokens() {
 }
 
 #[test]
-fn a_text_that_says_nothing_still_has_a_unit_vector() {
+fn a_text_without_known_tokens_still_has_a_unit_vector() {
     let models = tempfile::tempdir().unwrap();
     write_static(models.path(), "static", &[]);
     let model = load(&embedder("static", EmbedderConfig::default()), models.path()).unwrap();
@@ -354,7 +354,7 @@ fn hashed_vectors_are_the_same_on_every_platform() {
     let model = load(&hash_embedder(8), Path::new("/nonexistent")).unwrap();
     let vector = documents(model.as_ref(), &["Leave policy: 25 days, LEAVE policy"]).unwrap().remove(0);
     assert_eq!(vector, documents(model.as_ref(), &["leave POLICY 25 days leave policy"]).unwrap()[0]);
-    // Computed apart, in Python with its blake3 package.
+    // Computed independently, in Python with the blake3 package.
     let expected = [0.2494627, 0.0, 0.0, 0.0, -0.1081398, 0.7323866, 0.0, 0.6242468];
     assert!(distance(&vector, &expected) < 1e-6, "{vector:?}");
 }

@@ -1,4 +1,4 @@
-//! Texts to token ids: a model's own tokeniser under kb's length limit.
+//! Converts texts to token ids by the model's own tokeniser, under kb's limit of length.
 
 use kb_text::model_files::ModelFiles;
 use kb_text::tokenizer::pieces;
@@ -7,16 +7,16 @@ use kb_types::{Embedder, Kind};
 use std::path::Path;
 use tokenizers::{Encoding, Tokenizer};
 
-/// Bytes tokenised at a time, about: an encoding takes some 260 bytes for each of the text.
+/// About how many bytes are tokenised at a time. An encoding takes about 260 bytes for each byte of the text.
 const GROUP: usize = 128 * 1024;
 
 pub struct Tokens {
     tokenizer: Tokenizer,
-    /// Put around every text (BERT's [CLS] and [SEP]).
+    /// Whether special tokens are put around every text (BERT's [CLS] and [SEP]).
     special: bool,
     opening: Vec<u32>,
     closing: Vec<u32>,
-    /// Special tokens included.
+    /// The most tokens, special tokens included.
     pub limit: Option<usize>,
     truncate: bool,
     model: String,
@@ -48,8 +48,8 @@ impl Tokens {
         })
     }
 
-    /// Ids of each text with its prefix, never more than the limit. Of a text that is longer only the beginning is
-    /// tokenised, so that the memory it takes does not grow with it.
+    /// The ids of each text with its prefix, never more than the limit. Only the beginning of a longer text
+    /// is tokenised, so that memory does not grow with it.
     pub fn encode(&self, embedder: &Embedder, texts: &[String], kind: Kind) -> Result<Vec<Vec<u32>>> {
         let prefix = embedder.prefix(kind);
         let fault = |e: tokenizers::Error| Error::Embedding {
@@ -81,7 +81,7 @@ impl Tokens {
         Ok(all)
     }
 
-    /// The ids of one text, cut to the limit if that is allowed.
+    /// The ids of one text, truncated to the limit if that is allowed.
     fn fit(&self, encoding: &Encoding) -> Result<Vec<u32>> {
         let ids = encoding.get_ids();
         let limit = self.limit.unwrap_or(usize::MAX);
@@ -91,13 +91,13 @@ impl Tokens {
         if !self.truncate {
             return Err(self.too_long(ids.len()));
         }
-        // As sentence-transformers does: the text is cut, the closing special tokens stay.
+        // The text is truncated and the closing special tokens are kept, as in sentence-transformers.
         let mask = encoding.get_special_tokens_mask();
         let closing = mask.iter().rev().take_while(|m| **m == 1).count().min(limit);
         Ok([&ids[..limit - closing], &ids[ids.len() - closing..]].concat())
     }
 
-    /// As [`Tokens::fit`], piece by piece until the limit is passed.
+    /// Like [`Tokens::fit`], but piece by piece until the limit is exceeded.
     fn encode_long(&self, text: &str, fault: impl Fn(tokenizers::Error) -> Error) -> Result<Vec<u32>> {
         let (opening, closing) = match self.special {
             true => (&self.opening[..], &self.closing[..]),
@@ -130,7 +130,8 @@ impl Tokens {
     }
 }
 
-/// A tokeniser without the file's own settings (MiniLM's cut at 128 and pad to 128), which would cut texts silently.
+/// Opens a tokeniser without the truncation and padding of the file (to 128 tokens for MiniLM), which would
+/// truncate texts silently.
 pub fn open_tokenizer(path: &Path) -> Result<Tokenizer, String> {
     let mut tokenizer =
         Tokenizer::from_file(path).map_err(|e| format!("tokenizer.json cannot be used: {e}"))?;
@@ -139,7 +140,7 @@ pub fn open_tokenizer(path: &Path) -> Result<Tokenizer, String> {
     Ok(tokenizer)
 }
 
-/// The first ids of a text, without special tokens; no more of it is tokenised than need be.
+/// The first ids of a text, without special tokens. No more of the text is tokenised than necessary.
 pub fn limited(tokenizer: &Tokenizer, text: &str, most: usize) -> tokenizers::Result<Vec<u32>> {
     let mut ids = Vec::new();
     for piece in pieces(text) {
@@ -152,7 +153,7 @@ pub fn limited(tokenizer: &Tokenizer, text: &str, most: usize) -> tokenizers::Re
     Ok(ids)
 }
 
-/// The special tokens before and behind a text.
+/// The special tokens before and after a text.
 pub fn around(tokenizer: &Tokenizer) -> (Vec<u32>, Vec<u32>) {
     let Ok(encoding) = tokenizer.encode("a", true) else { return Default::default() };
     let (ids, mask) = (encoding.get_ids(), encoding.get_special_tokens_mask());
@@ -161,7 +162,7 @@ pub fn around(tokenizer: &Tokenizer) -> (Vec<u32>, Vec<u32>) {
     (ids[..opening].to_vec(), ids[ids.len() - closing..].to_vec())
 }
 
-/// The smaller of two limits, None being no limit.
+/// The smaller of two limits, where None means no limit.
 pub fn least(a: Option<usize>, b: Option<usize>) -> Option<usize> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),

@@ -1,8 +1,8 @@
 //! Reads tensors from a safetensors file, one at a time.
 //!
-//! Read and not mapped: a mapped file that is replaced or cut while the server runs kills the process
-//! by SIGBUS, and the pages would be copied into tensors anyway. One tensor at a time keeps the peak
-//! at the model's size plus its largest tensor.
+//! The file is read and not mapped, because replacing or truncating a mapped file while the server runs would
+//! kill the process by SIGBUS, and the pages would be copied into tensors anyway. Reading one tensor at a
+//! time limits memory to the size of the model plus its largest tensor.
 
 use half::{bf16, f16};
 use kb_text::model_files::{open_weights, read_header};
@@ -13,14 +13,14 @@ use std::path::Path;
 
 pub struct Weights {
     file: File,
-    /// Offset of the tensors' data in the file.
+    /// The offset of the tensors' data in the file.
     data: u64,
     pub metadata: Metadata,
     prefix: String,
     name: fn(&str) -> String,
 }
 
-/// A matrix, row by row, in the precision of its file where that saves memory.
+/// A matrix, row by row, in the precision of its file if that saves memory.
 pub enum Matrix {
     F16(Vec<f16>),
     F32(Vec<f32>),
@@ -33,13 +33,13 @@ impl Weights {
         Ok(Weights { file, data, metadata, prefix: String::new(), name: str::to_string })
     }
 
-    /// From here on every name follows `prefix` in the file ("bert." in some).
+    /// Puts `prefix` before all names from now on (some files have "bert.").
     pub fn with_prefix(mut self, prefix: &str) -> Weights {
         self.prefix = prefix.to_string();
         self
     }
 
-    /// From here on `name` says what the file calls what is asked for.
+    /// Translates names by `name` from now on.
     pub fn named(mut self, name: fn(&str) -> String) -> Weights {
         self.name = name;
         self
@@ -53,7 +53,7 @@ impl Weights {
         self.metadata.info(&self.full(name)).is_some()
     }
 
-    /// A tensor's numbers as f32; an error when it is missing or of another shape.
+    /// The numbers of a tensor as f32. Returns an error if it is missing or has another shape.
     pub fn numbers(&mut self, name: &str, shape: &[usize]) -> Result<Vec<f32>, String> {
         let (values, found) = self.f32s(name)?;
         if found != shape {
@@ -72,7 +72,7 @@ impl Weights {
         }
     }
 
-    /// A tensor's numbers and shape.
+    /// The numbers and the shape of a tensor.
     pub fn f32s(&mut self, name: &str) -> Result<(Vec<f32>, Vec<usize>), String> {
         let (dtype, shape, bytes) = self.bytes(name)?;
         let values = match dtype {
@@ -94,7 +94,7 @@ impl Weights {
         Ok((values, shape))
     }
 
-    /// A tensor of whole numbers (model2vec's token to row mapping).
+    /// A tensor of integers, such as model2vec's mapping from tokens to rows.
     pub fn indices(&mut self, name: &str) -> Result<Vec<usize>, String> {
         let (dtype, _, bytes) = self.bytes(name)?;
         match dtype {

@@ -1,21 +1,22 @@
-//! With AVX2: vpmaddubsw multiplies numbers without a sign by numbers with one and adds each two products in 16 bits, which is enough for
-//! four products of numbers of 7 bits: so two such sums are added before they are brought to 32 bits. With numbers of 8 bits
-//! each sum of two would have to be brought to 32 bits by itself, which is a product more: measured, that is slower than f32 on
-//! processors that multiply whole numbers half as fast as those with a point (AMD's before Zen 3).
+//! The kernel for AVX2. vpmaddubsw multiplies unsigned by signed numbers and adds pairs of products in 16
+//! bits, which is enough for four products of 7-bit numbers. Two such sums are therefore added before they
+//! are extended to 32 bits. With 8-bit numbers each pair would have to be extended by itself, which takes one
+//! more multiplication. Measured, that is slower than f32 on processors that multiply integers at half the
+//! speed of floats (AMD before Zen 3).
 
 use super::{
     BLOCK, Compute, GROUP, HALF, Inputs, PANEL, Panel, UNSIGNED, Weights, padded, scale, shift, write,
 };
 use std::arch::x86_64::*;
 
-/// Of a whole number.
+/// The bits of an integer.
 const BITS: u32 = 7;
-/// Outputs of a register.
+/// The number of outputs in a register.
 const LANES: usize = 8;
-/// Registers of a panel.
+/// The number of registers for a panel.
 const PARTS: usize = PANEL / LANES;
 
-/// There is one only where the instructions are.
+/// A value exists only on machines that have the instructions.
 #[derive(Debug, Clone, Copy)]
 pub struct Avx2(());
 
@@ -26,13 +27,13 @@ impl Avx2 {
 }
 
 impl Compute for Avx2 {
-    /// With four registers each of sums, and two of inputs: 12 of 16.
+    /// Each row needs four registers of sums and two of inputs, which makes 12 of 16.
     const ROWS: usize = 2;
     const BITS: u32 = BITS;
 
     fn tile<const M: usize>(self, rows: [&[Inputs]; M], panel: Panel, out: &mut [&mut [f32]], start: usize) {
         let mut sums = [*panel.bias; M];
-        // SAFETY: self is there, so the instructions are.
+        // SAFETY: self exists only on machines that have the instructions.
         unsafe { tile(rows, panel.blocks, &mut sums) }
         write(&sums, out, start);
     }
@@ -74,7 +75,7 @@ fn round_block(numbers: &[f32; BLOCK], block: &mut Inputs) {
     let (inverse, shift) = (_mm256_set1_ps(inverse), _mm256_set1_epi16(shift(BITS) as i16));
     let mut whole = [_mm256_setzero_si256(); 4];
     for (whole, numbers) in whole.iter_mut().zip(numbers) {
-        // To the nearest, to even where two are as near.
+        // Rounds to the nearest integer, ties to even.
         *whole = _mm256_cvtps_epi32(_mm256_mul_ps(numbers, inverse));
     }
     let first = _mm256_add_epi16(_mm256_packs_epi32(whole[0], whole[1]), shift);

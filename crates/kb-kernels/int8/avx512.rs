@@ -1,9 +1,10 @@
-//! With AVX-512: VNNI's vpdpbusd multiplies 64 pairs of numbers and adds each four of them to a sum.
+//! The kernel for AVX-512. VNNI's vpdpbusd multiplies 64 pairs of numbers and adds the products in fours to
+//! 16 sums.
 
 use super::{BITS, BLOCK, Compute, GROUP, HALF, Inputs, LEAST, PANEL, Panel, UNSIGNED, padded, scale, shift};
 use std::arch::x86_64::*;
 
-/// There is one only where the instructions are.
+/// A value exists only on machines that have the instructions.
 #[derive(Debug, Clone, Copy)]
 pub struct Avx512(());
 
@@ -17,11 +18,11 @@ impl Avx512 {
 }
 
 impl Compute for Avx512 {
-    /// With two registers each of sums in whole numbers and in f32: 24 of 32.
+    /// Each row needs two registers for sums of integers and two for sums in f32, which makes 24 of 32.
     const ROWS: usize = 6;
 
     fn tile<const M: usize>(self, rows: [&[Inputs]; M], panel: Panel, out: &mut [&mut [f32]], start: usize) {
-        // SAFETY: self is there, so the instructions are.
+        // SAFETY: self exists only on machines that have the instructions.
         unsafe { tile(rows, panel, out, start) }
     }
 
@@ -32,8 +33,8 @@ impl Compute for Avx512 {
 }
 
 impl Avx512 {
-    /// Rounds a row of inputs: their scales are powers of two, since the multiplier, which vpdpbusd takes too, need not multiply by
-    /// them; written is the power.
+    /// Rounds a row of inputs. Their scales are powers of two, so that the multiplier, which vpdpbusd uses as
+    /// well, need not apply them. The exponent is stored.
     pub(super) fn round_inputs(self, row: &[f32], blocks: &mut [Inputs]) {
         // SAFETY: as above.
         unsafe { round_row(row, blocks, power) }
@@ -52,13 +53,14 @@ fn round_row(row: &[f32], blocks: &mut [Inputs], scale: impl Fn(u32) -> [f32; 2]
     }
 }
 
-/// The least power of two that is a scale for a block, and its inverse, given the bits of the largest number without their signs.
+/// The least power of two that can be the scale of a block, and its inverse, given the bits of the largest
+/// absolute value.
 #[inline(always)]
 fn power(largest: u32) -> [f32; 2] {
-    /// Bits of the fraction of an f32, and of its exponent when it is 1.
+    /// The number of bits of the fraction of an f32, and the exponent bits of 1.
     const FRACTION: u32 = 23;
     const ONE: i32 = 127;
-    /// From a number with the fraction of 127 up to the next power of two.
+    /// The distance from the fraction of 127 to the next power of two.
     const ABOVE: u32 = (1 << (FRACTION - 6)) - 1;
     if largest >= f32::INFINITY.to_bits() {
         return [f32::INFINITY, 0.0];
@@ -81,7 +83,7 @@ fn round_block(numbers: &[f32; BLOCK], block: &mut Inputs, scale: impl Fn(u32) -
     block.scale = scale;
     let (inverse, shift) = (_mm512_set1_ps(inverse), _mm512_set1_epi32(shift(BITS) as i32));
     for (bytes, numbers) in block.numbers.as_chunks_mut::<HALF>().0.iter_mut().zip(numbers) {
-        // To the nearest, to even where two are as near.
+        // Rounds to the nearest integer, ties to even.
         let whole = _mm512_add_epi32(_mm512_cvtps_epi32(_mm512_mul_ps(numbers, inverse)), shift);
         // SAFETY: the array is as large as the register.
         unsafe { _mm_storeu_si128(bytes.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(whole)) };
@@ -102,7 +104,7 @@ fn tile<const M: usize>(
     let (bias, _) = bias.as_chunks::<HALF>();
     let mut totals = [[load_f32(&bias[0]), load_f32(&bias[1])]; M];
     for (block, weights) in blocks.iter().enumerate() {
-        // A little with each block: all at once would wait for memory.
+        // A little with each block, because fetching all at once would stall.
         next.part(block, blocks.len()).fetch();
         let mut products = [[load_i32(&weights.offsets[0]), load_i32(&weights.offsets[1])]; M];
         for (group, numbers) in weights.numbers.iter().enumerate() {

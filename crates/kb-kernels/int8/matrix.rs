@@ -1,11 +1,11 @@
-//! Matrices and rows in 8 bits, and their products tile by tile.
+//! Matrices and rows in 8 bits, and their products, computed tile by tile.
 
 use super::{Compute, Inputs, Kernel, PANEL, Panel, Weights, blocks_of};
 use crate::ahead::Ahead;
 use crate::product;
 use std::ops::Range;
 
-/// Rows of numbers, rounded.
+/// Rows of rounded numbers.
 #[derive(Default)]
 pub struct Rows {
     blocks: Vec<Inputs>,
@@ -15,11 +15,12 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Takes the place of what was there: so many rows. What is no finite number makes its row's products NaN or infinite.
+    /// Replaces the content by `count` rows. A number that is not finite makes the products of its row NaN or
+    /// infinite.
     pub fn round(&mut self, kernel: Kernel, rows: product::Rows, inputs: usize, count: usize) {
         let of_row = blocks_of(inputs);
         (self.bits, self.inputs, self.count) = (kernel.bits(), inputs, count);
-        // Each is written anew below.
+        // All blocks are overwritten below.
         self.blocks.resize(count * of_row, Inputs::ZERO);
         for (i, blocks) in self.blocks.chunks_exact_mut(of_row.max(1)).enumerate() {
             kernel.round_inputs(&rows.numbers[i * rows.stride..][..inputs], blocks);
@@ -32,7 +33,7 @@ impl Rows {
     }
 }
 
-/// Weights and a bias, rounded and laid out as they are read.
+/// Rounded weights and a bias, in the order in which they are read.
 #[derive(Default)]
 pub struct Matrix {
     /// Panel after panel.
@@ -44,7 +45,7 @@ pub struct Matrix {
 }
 
 impl Matrix {
-    /// For this kernel. `weight`: a row for each output. None where the sizes do not fit.
+    /// Makes a matrix for a kernel. `weight` has a row for each output. None if the sizes do not match.
     pub fn new(kernel: Kernel, weight: &[f32], bias: &[f32], inputs: usize) -> Option<Matrix> {
         let outputs = bias.len();
         if inputs == 0 || weight.len() != inputs.checked_mul(outputs)? {
@@ -58,11 +59,11 @@ impl Matrix {
         Some(matrix)
     }
 
-    /// Takes the place of what was there, without a bias. `rows` has a row for each output, of its inputs.
+    /// Replaces the content, without a bias. `rows` has a row of inputs for each output.
     pub fn fill(&mut self, kernel: Kernel, rows: product::Rows, inputs: usize, outputs: usize) {
         let (panels, of_panel) = (outputs.div_ceil(PANEL), blocks_of(inputs));
         (self.bits, self.inputs, self.outputs) = (kernel.bits(), inputs, outputs);
-        // Of each output that there is, all is written below.
+        // All blocks of existing outputs are overwritten below.
         self.blocks.resize(panels * of_panel, Weights::ZERO);
         self.bias.clear();
         self.bias.resize(panels, [0.0; PANEL]);
@@ -86,9 +87,10 @@ impl Matrix {
         self.outputs
     }
 
-    /// rows · weight + bias for some outputs, which begin with a panel: a row of `out` gets their numbers of one row.
+    /// Computes rows · weight + bias for some outputs, which begin with a panel. Each row of `out` gets the
+    /// outputs of one row.
     ///
-    /// Panics where the sizes do not fit, or rows or matrix are for a kernel whose numbers have other bits.
+    /// Panics if the sizes do not match, or if rows or matrix belong to a kernel with another number of bits.
     pub fn multiply(&self, kernel: Kernel, rows: &Rows, outputs: Range<usize>, out: &mut [&mut [f32]]) {
         assert!(rows.inputs == self.inputs && outputs.end <= self.outputs && out.len() == rows.count);
         assert!(outputs.start.is_multiple_of(PANEL));
@@ -114,7 +116,7 @@ impl Matrix {
         if rows.count == 0 {
             return;
         }
-        // Tiles of about the same size, rather than full ones and a rest.
+        // Tiles have about the same size, which is better than full tiles and a remainder.
         let size = rows.count.div_ceil(rows.count.div_ceil(C::ROWS));
         for first_output in outputs.clone().step_by(PANEL) {
             for first_row in (0..rows.count).step_by(size) {
@@ -154,11 +156,11 @@ impl Matrix {
     }
 }
 
-/// Of a tile in the outputs that are computed.
+/// The position of a tile among the outputs.
 struct Place {
     first_output: usize,
     first_row: usize,
-    /// Rows of a tile.
+    /// The number of rows of a tile.
     size: usize,
     outputs: Range<usize>,
 }

@@ -1,12 +1,14 @@
-//! Products of a matrix of weights and rows of numbers in 8 bits.
+//! Products of a matrix of weights and rows of inputs in 8 bits.
 //!
-//! Weights and inputs are rounded to whole numbers from -127 to 127 (with AVX2 from -63 to 63: see there), and each 32 inputs (of a
-//! row, or of what an output takes) share a scale (with AVX-512 those of a row are powers of two: see there): block-wise symmetric quantisation, as Dettmers et al. have it ("8-bit Optimizers
-//! via Block-wise Quantization", 2022) and llama.cpp's Q8_0 lays it out. Sums within a block are exact, in 32 bits; blocks are added in f32. So of the same whole
-//! numbers the result does not depend on the instruction set but for the rounding of these last sums.
+//! Weights and inputs are rounded to integers from -127 to 127 (with AVX2 from -63 to 63, see avx2.rs). Every
+//! 32 inputs of a row, and every 32 weights of an output, share a scale (with AVX-512 the scales of rows are
+//! powers of two, see avx512.rs). This is block-wise symmetric quantisation (Dettmers et al., "8-bit
+//! Optimizers via Block-wise Quantization", 2022), in the layout of llama.cpp's Q8_0. Sums within a block are
+//! exact, in 32 bits, and blocks are added in f32. For the same integers the results of the instruction sets
+//! therefore differ only by the rounding of the final sums.
 //!
-//! Loops and sizes are safe code; `unsafe` are the loads and stores of fixed arrays and the calls of functions for an
-//! instruction set that was found on this machine. `tools/sanitize.sh` runs the tests under a sanitizer.
+//! Loops and sizes are safe code. Only loads and stores of fixed arrays, and calls of functions for an
+//! instruction set that the machine has, are `unsafe`. `tools/sanitize.sh` runs the tests under a sanitizer.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -21,30 +23,30 @@ pub use matrix::{Matrix, Rows};
 
 use super::ahead::Ahead;
 
-/// Inputs that share a scale.
+/// The number of inputs that share a scale.
 const BLOCK: usize = 32;
-/// Outputs that are computed together.
+/// The number of outputs that are computed together.
 pub const PANEL: usize = 32;
-/// Inputs that one instruction sums.
+/// The number of inputs that one instruction sums.
 const GROUP: usize = 4;
 const GROUPS: usize = BLOCK / GROUP;
-/// Half a panel: what one register of 512 bits holds sums of.
+/// Half a panel, whose sums fit into one register of 512 bits.
 const HALF: usize = PANEL / 2;
-/// Bits of a whole number.
+/// The bits of an integer.
 const BITS: u32 = 8;
-/// The bits of a number but for its sign.
+/// The bits of a number without its sign.
 const UNSIGNED: u32 = u32::MAX >> 1;
-/// A block whose numbers are all smaller is zero: the inverse of its scale is still a number.
+/// A block whose numbers are all smaller counts as zero, so that the inverse of the scale is finite.
 const LEAST: f32 = 1e-30;
 
-/// What a panel's outputs take of a block's inputs.
+/// The weights of the outputs of a panel for the inputs of a block.
 #[derive(Clone)]
 #[repr(C, align(64))]
 struct Weights {
-    /// Of each group and half: output after output, the numbers of the group's inputs.
+    /// For each group and half: output after output, the numbers for the inputs of the group.
     numbers: [[[i8; HALF * GROUP]; 2]; GROUPS],
     scales: [[f32; HALF]; 2],
-    /// What takes an input's shift out of the sum: -shift · the sum of an output's numbers.
+    /// Compensates for the shift of inputs: -shift · the sum of the numbers of an output.
     offsets: [[i32; HALF]; 2],
 }
 
@@ -55,12 +57,12 @@ impl Weights {
         offsets: [[0; HALF]; 2],
     };
 
-    /// What the output at this place of the panel takes, of so many bits.
+    /// Sets the weights of the output at this place of the panel, with this number of bits.
     #[inline]
     fn put(&mut self, place: usize, inputs: &Inputs, bits: u32) {
         let (half, lane) = (place / HALF, place % HALF);
         let shift = shift(bits);
-        // From -127 to 127 at most.
+        // At most from -127 to 127.
         let numbers = inputs.numbers.map(|number| number.wrapping_sub(shift as u8) as i8);
         let sum: i32 = numbers.iter().map(|number| i32::from(*number)).sum();
         for (group, numbers) in self.numbers.iter_mut().zip(numbers.as_chunks::<GROUP>().0) {
@@ -71,12 +73,12 @@ impl Weights {
     }
 }
 
-/// What a tile reads of a matrix.
+/// The part of a matrix that a tile reads.
 #[derive(Clone, Copy)]
 struct Panel<'a> {
     blocks: &'a [Weights],
     bias: &'a [f32; PANEL],
-    /// A part of what the tiles behind this one read: the tiles of this panel fetch the next one.
+    /// A part of the next panel, which the tiles of this panel prefetch.
     next: Ahead,
 }
 
@@ -84,16 +86,16 @@ struct Panel<'a> {
 #[derive(Clone)]
 #[repr(C, align(4))]
 struct Inputs {
-    /// Each with [`shift`] added.
+    /// The numbers with [`shift`] added.
     numbers: [u8; BLOCK],
-    /// Of a row of inputs for AVX-512, the power of two that it is.
+    /// The scale, or for a row of inputs with AVX-512 its exponent.
     scale: f32,
 }
 
 impl Inputs {
     const ZERO: Inputs = Inputs { numbers: [0; BLOCK], scale: 0.0 };
 
-    /// A group's numbers as they lie in memory.
+    /// The numbers of a group in their order in memory.
     #[inline(always)]
     fn group(&self, i: usize) -> i32 {
         let at = i * GROUP;
@@ -106,25 +108,25 @@ impl Inputs {
     }
 }
 
-/// Computes with an instruction set that this machine has: there is no value of one that it lacks.
+/// Computes with an instruction set. A value exists only on machines that have it.
 trait Compute: Copy {
-    /// Rows of a tile at most: what fits into the registers.
+    /// The most rows of a tile that fit into the registers.
     const ROWS: usize;
-    /// Of a whole number.
+    /// The bits of an integer.
     const BITS: u32 = BITS;
 
-    /// Writes the products of some rows and a panel, and the bias, into `out`, of each row from `start` on; row and panel have the
-    /// same number of blocks.
+    /// Writes the products of some rows and a panel plus the bias into each row of `out` from `start` on.
+    /// Rows and panel have the same number of blocks.
     fn tile<const M: usize>(self, rows: [&[Inputs]; M], panel: Panel, out: &mut [&mut [f32]], start: usize);
 
-    /// Rounds a row; `blocks` has [`blocks_of`] its length.
+    /// Rounds a row into `blocks`, whose number is [`blocks_of`] its length.
     fn round(self, row: &[f32], blocks: &mut [Inputs]);
 }
 
 /// An instruction set to compute with.
 #[derive(Debug, Clone, Copy)]
 pub enum Kernel {
-    /// What every machine has.
+    /// Code that every machine runs.
     Portable(portable::Portable),
     /// AArch64 with dot products (ARMv8.4, and most servers before it).
     #[cfg(target_arch = "aarch64")]
@@ -138,7 +140,7 @@ pub enum Kernel {
 }
 
 impl Kernel {
-    /// Those of this machine, the slowest first; never empty.
+    /// The kernels for this machine, the slowest first. It is never empty.
     pub fn available() -> Vec<Kernel> {
         let mut kernels = vec![Kernel::Portable(portable::Portable)];
         #[cfg(target_arch = "aarch64")]
@@ -171,7 +173,7 @@ impl Kernel {
         }
     }
 
-    /// Rounds a row of inputs, as [`Compute::tile`] reads them; `blocks` has [`blocks_of`] its length.
+    /// Rounds a row of inputs for [`Compute::tile`] into `blocks`, whose number is [`blocks_of`] its length.
     fn round_inputs(self, row: &[f32], blocks: &mut [Inputs]) {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -180,7 +182,7 @@ impl Kernel {
         }
     }
 
-    /// Rounds what an output takes.
+    /// Rounds the weights of an output.
     fn round(self, row: &[f32], blocks: &mut [Inputs]) {
         match self {
             Kernel::Portable(kernel) => kernel.round(row, blocks),
@@ -194,12 +196,12 @@ impl Kernel {
     }
 }
 
-/// The largest whole number of so many bits.
+/// The largest integer of this many bits.
 const fn most(bits: u32) -> f32 {
     (shift(bits) - 1) as f32
 }
 
-/// Added to an input, which instructions want without a sign.
+/// Is added to inputs, because the instructions need them unsigned.
 const fn shift(bits: u32) -> u32 {
     1 << (bits - 1)
 }
@@ -216,11 +218,11 @@ fn write<const M: usize>(sums: &[[f32; PANEL]; M], out: &mut [&mut [f32]], start
     }
 }
 
-/// Rounds a row. Compiled again for each instruction set.
+/// Rounds a row. It is compiled for each instruction set.
 #[inline(always)]
 fn round(row: &[f32], blocks: &mut [Inputs], bits: u32) {
     let (whole, rest) = row.as_chunks::<BLOCK>();
-    // A loop, since what a method of an iterator calls is not compiled for the instruction set.
+    // This is a loop, because closures of iterators are not compiled for the instruction set.
     for (numbers, block) in whole.iter().zip(blocks.iter_mut()) {
         round_block(numbers, block, bits);
     }
@@ -229,7 +231,7 @@ fn round(row: &[f32], blocks: &mut [Inputs], bits: u32) {
     }
 }
 
-/// The rest of a row as a block.
+/// The remainder of a row as a block.
 #[inline(always)]
 fn padded(rest: &[f32]) -> [f32; BLOCK] {
     let mut numbers = [0.0; BLOCK];
@@ -237,8 +239,8 @@ fn padded(rest: &[f32]) -> [f32; BLOCK] {
     numbers
 }
 
-/// A block's scale and its inverse, given the bits of the largest number without their signs: they are in the order of the
-/// numbers, infinity and NaN behind all others.
+/// The scale of a block and its inverse, given the bits of the largest absolute value. These bits sort like
+/// the numbers, with infinity and NaN last.
 #[inline(always)]
 fn scale(largest: u32, bits: u32) -> [f32; 2] {
     let largest = f32::from_bits(largest);
@@ -249,7 +251,7 @@ fn scale(largest: u32, bits: u32) -> [f32; 2] {
 fn round_block(numbers: &[f32; BLOCK], block: &mut Inputs, bits: u32) {
     let [scale, inverse] = scale(numbers.iter().map(|x| x.to_bits() & UNSIGNED).fold(0, u32::max), bits);
     block.scale = scale;
-    // A number of f32 from 2^23 to 2^24 has no digits behind the point: adding rounds, to even where two are as near.
+    // An f32 from 2^23 to 2^24 has no fraction, so the addition rounds, ties to even.
     let add = 1.5 * (1 << 23) as f32 + shift(bits) as f32;
     let mut whole = [0u32; BLOCK];
     for (whole, x) in whole.iter_mut().zip(numbers) {

@@ -1,17 +1,18 @@
-//! With AArch64's sdot, which multiplies 16 pairs of numbers and adds each four of them to a sum.
+//! The kernel for AArch64's sdot, which multiplies 16 pairs of numbers and adds the products in fours to four
+//! sums.
 
 use super::{BITS, Compute, GROUP, HALF, Inputs, PANEL, Panel, Weights, round, write};
 use std::arch::aarch64::*;
 use std::arch::asm;
 
-/// Outputs of a register.
+/// The number of outputs in a register.
 const LANES: usize = 4;
-/// Registers of half a panel.
+/// The number of registers for half a panel.
 const PARTS: usize = HALF / LANES;
 /// The shift of four inputs.
 const SHIFTS: i32 = i32::from_ne_bytes([0x80; 4]);
 
-/// There is one only where the instructions are.
+/// A value exists only on machines that have the instructions.
 #[derive(Debug, Clone, Copy)]
 pub struct Neon(());
 
@@ -22,18 +23,19 @@ impl Neon {
 }
 
 impl Compute for Neon {
-    /// With eight registers each (four of sums in whole numbers, four in f32), half a panel at a time: 24 of 32.
+    /// Each row needs eight registers (four of integer sums and four of sums in f32) for half a panel at a
+    /// time, which makes 24 of 32.
     const ROWS: usize = 3;
 
     fn tile<const M: usize>(self, rows: [&[Inputs]; M], panel: Panel, out: &mut [&mut [f32]], start: usize) {
         let mut sums = [*panel.bias; M];
-        // SAFETY: self is there, so the instructions are.
+        // SAFETY: self exists only on machines that have the instructions.
         unsafe { tile(rows, panel.blocks, &mut sums) }
         write(&sums, out, start);
     }
 
     fn round(self, row: &[f32], blocks: &mut [Inputs]) {
-        // NEON is what every machine of this kind has.
+        // Every machine of this architecture has NEON.
         round(row, blocks, BITS);
     }
 }
@@ -76,11 +78,11 @@ fn tile<const M: usize>(rows: [&[Inputs]; M], panel: &[Weights], sums: &mut [[f3
     }
 }
 
-/// Rust's own name of the instruction, vdotq_s32, is not stable.
+/// The intrinsic for this instruction, vdotq_s32, is not stable.
 #[inline]
 #[target_feature(enable = "neon,dotprod")]
 fn dot(mut sum: int32x4_t, a: int8x16_t, b: int8x16_t) -> int32x4_t {
-    // SAFETY: it reads and writes the named registers only, and the caller's machine has it.
+    // SAFETY: the instruction reads and writes only the named registers, and the caller's machine has it.
     unsafe {
         asm!("sdot {sum:v}.4s, {a:v}.16b, {b:v}.16b", sum = inout(vreg) sum, a = in(vreg) a, b = in(vreg) b,
             options(pure, nomem, nostack, preserves_flags));

@@ -1,4 +1,4 @@
-//! In code that every machine runs.
+//! The kernel for every machine.
 
 use super::{BITS, Compute, GROUP, HALF, Inputs, Panel, round, shift, write};
 

@@ -1,4 +1,4 @@
-//! Each instruction set of this machine against plain loops.
+//! Compares each instruction set of this machine with plain loops.
 
 use super::*;
 use crate::product;
@@ -12,7 +12,7 @@ impl Random {
         (self.0.next() % most as u64) as usize
     }
 
-    /// From -1 to 1, a few far larger, as those of models are.
+    /// A number from -1 to 1, or sometimes a far larger one, as in models.
     fn number(&mut self) -> f32 {
         let number = (self.0.next() >> 40) as f32 / (1 << 23) as f32 - 1.0;
         if self.below(50) == 0 { number * 40.0 } else { number }
@@ -23,7 +23,8 @@ impl Random {
     }
 }
 
-/// Whole numbers of so many bits and their scale, of some numbers. It may have to be a power of two.
+/// Rounds numbers to integers of `bits` bits, and returns them with their scale, which may have to be a power
+/// of two.
 fn rounded(numbers: &[f32], bits: u32, is_power: bool) -> (Vec<i64>, f64) {
     let largest = numbers.iter().fold(0f32, |most, x| most.max(x.abs()));
     if largest < LEAST {
@@ -41,7 +42,8 @@ fn rounded(numbers: &[f32], bits: u32, is_power: bool) -> (Vec<i64>, f64) {
     (whole, f64::from(scale))
 }
 
-/// What the products must be, and the sum of the sizes of what is added, in proportion to which f32 rounds.
+/// The expected products, and for each the sum of the absolute values of its terms, to which the rounding
+/// error of f32 is proportional.
 fn expected(x: &[f32], weight: &[f32], bias: &[f32], inputs: usize, kernel: Kernel) -> Vec<(f64, f64)> {
     let (bits, is_power) = (kernel.bits(), kernel.name() == "avx512");
     let mut all = Vec::new();
@@ -65,7 +67,7 @@ fn multiply(matrix: &Matrix, kernel: Kernel, rows: &Rows, outputs: Range<usize>,
     matrix.multiply(kernel, rows, outputs, &mut of_rows);
 }
 
-/// Rounds rows that lie one behind the other.
+/// Rounds contiguous rows.
 fn round(rows: &mut Rows, kernel: Kernel, numbers: &[f32], inputs: usize) {
     rows.round(kernel, product::Rows { numbers, stride: inputs }, inputs, numbers.len() / inputs);
 }
@@ -124,7 +126,7 @@ fn numbers_of_any_size_are_rounded() {
 }
 
 #[test]
-fn what_is_no_number_does_not_become_one() {
+fn a_nan_stays_a_nan() {
     for bad in [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
         for place in [0, 17, 63, 64] {
             let mut x = vec![0.25; 3 * 65];
@@ -144,7 +146,7 @@ fn what_is_no_number_does_not_become_one() {
 }
 
 #[test]
-fn some_outputs_are_as_they_are_among_all() {
+fn a_part_of_the_outputs_equals_that_part_of_all_outputs() {
     let mut random = Random(SplitMix64(2));
     for outputs in [1, 32, 33, 64, 70, 100, 384] {
         let (rows, inputs) = (5, 70);
@@ -154,7 +156,7 @@ fn some_outputs_are_as_they_are_among_all() {
             let matrix = Matrix::new(kernel, &weight, &bias, inputs).unwrap();
             assert_eq!((matrix.inputs(), matrix.outputs()), (inputs, outputs));
             let mut held = Rows::default();
-            // What was there before does not matter.
+            // The previous content does not matter.
             round(&mut held, kernel, &random.numbers(9 * 40), 40);
             round(&mut held, kernel, &x, inputs);
             let mut whole = vec![0.0; rows * outputs];
@@ -178,10 +180,10 @@ fn some_outputs_are_as_they_are_among_all() {
 }
 
 #[test]
-fn columns_of_other_rows_give_what_they_give_by_themselves() {
+fn columns_of_longer_rows_give_the_same_as_rows_of_their_own() {
     let mut random = Random(SplitMix64(3));
     for kernel in Kernel::available() {
-        // What was there before does not matter, larger or smaller.
+        // The previous content does not matter, whether larger or smaller.
         let (mut matrix, mut rows) =
             (Matrix::new(kernel, &[9.0; 200], &[7.0; 5], 40).unwrap(), Rows::default());
         for (count, inputs, stride) in
@@ -205,7 +207,7 @@ fn columns_of_other_rows_give_what_they_give_by_themselves() {
 }
 
 #[test]
-fn sizes_that_do_not_fit_are_refused() {
+fn sizes_that_do_not_match_are_refused() {
     for kernel in Kernel::available() {
         assert!(Matrix::new(kernel, &[0.0; 6], &[0.0; 2], 4).is_none());
         assert!(Matrix::new(kernel, &[], &[], 0).is_none());

@@ -1,23 +1,24 @@
-//! A suffix automaton (Blumer et al. 1985) over words that are numbers: finds, for each place of another text, the longest
-//! run of words ending there that the text has, in time linear in both.
+//! A suffix automaton (Blumer et al. 1985) over words represented by numbers. For each place of another text
+//! it finds the longest run of words ending there that occurs in the text, in time linear in both.
 
 use std::collections::HashMap;
 
 struct State {
-    /// Words of its longest run.
+    /// The number of words of its longest run.
     length: u32,
-    /// The state of the longest suffix that is in another state.
+    /// The state of the longest suffix that belongs to another state.
     link: Option<u32>,
-    /// Where a run of it first ends: the place of its last word.
+    /// Where a run of this state first ends: the place of its last word.
     first_end: u32,
-    /// The last of its transitions, among [`Automaton::words`].
+    /// The last of its transitions in [`Automaton::words`].
     last_word: Option<u32>,
 }
 
 pub struct Automaton {
     states: Vec<State>,
     transitions: HashMap<(u32, u32), u32>,
-    /// The words of transitions, each with the one of the same state before it: lists in one allocation.
+    /// The words of transitions, each linked to the previous one of the same state, so that all lists share
+    /// one allocation.
     words: Vec<(u32, Option<u32>)>,
 }
 
@@ -25,7 +26,7 @@ pub struct Automaton {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Longest {
     pub words: usize,
-    /// Where the text has it first: the place after its last word. 0 where there is none.
+    /// Its first occurrence in the text: the place after its last word, or 0 where there is none.
     pub end: usize,
 }
 
@@ -71,8 +72,8 @@ impl Automaton {
             self.states[new as usize].link = Some(to);
             return new;
         }
-        // Runs of `to` that are longer keep it; the others get a copy. Transitions are never taken away, so that all copies
-        // together are no more than there are in the end: at most three times the words.
+        // Longer runs of `to` keep the state, and the others get a copy. Transitions are never removed, so
+        // all copies together are no more than the final number: at most three times the words.
         let State { link, first_end, .. } = self.states[to as usize];
         let mut next = self.states[to as usize].last_word;
         let copy = self.add(State { length, link, first_end, last_word: None });
@@ -92,7 +93,7 @@ impl Automaton {
         new
     }
 
-    /// Of each place of `other` the longest run that ends there.
+    /// For each place of `other`, the longest run that ends there.
     pub fn longest(&self, other: &[u32]) -> Vec<Longest> {
         let (mut state, mut words) = (0u32, 0usize);
         let at = |word: &u32| {
@@ -119,7 +120,7 @@ impl Automaton {
 mod tests {
     use super::*;
 
-    /// The same, computed the plain way.
+    /// The same by direct comparison.
     fn plain(text: &[u32], other: &[u32]) -> Vec<Longest> {
         let longest = |end: usize| {
             let runs = (0..=end).filter_map(|start| {
@@ -158,7 +159,7 @@ mod tests {
             vec![0; many as usize],
             (0..many).collect(),
             (0..many).map(|i| i % 2).collect(),
-            // The most states: a b b b …
+            // The text with the most states: a b b b …
             (0..many).map(|i| u32::from(i > 0)).collect(),
         ];
         for text in texts {

@@ -1,25 +1,28 @@
-//! Questions and judgements in the form of the BEIR benchmark: queries as JSON lines, judgements as a table with tabs.
+//! Reads questions and judgements in the format of the BEIR benchmark: queries as JSON lines, and judgements
+//! separated by tabs.
 
 use kb_types::id;
 use kb_types::judgement::{Judgement, MAX_JUDGEMENTS, Question};
 use serde::Deserialize;
 use std::collections::{HashMap, HashSet};
 
-/// Problems told at most.
+/// The most problems that are reported.
 const MAX_PROBLEMS: usize = 20;
-/// Questions and judgements at most: many times what the collections of BEIR have, and what fits in memory.
+/// The most questions and judgements. These are many times the sizes of BEIR's collections, and fit into
+/// memory.
 const MAX_QUESTIONS: usize = 200_000;
 const MAX_LINES: usize = 2_000_000;
 
-/// A line of queries.jsonl; what else is in it is passed over.
+/// A line of queries.jsonl. Other members are ignored.
 #[derive(Deserialize)]
 struct Line {
     _id: String,
     text: String,
 }
 
-/// The questions that have judgements, in the order of `queries`, and how many have none. `qrels` has a line each with query-id,
-/// corpus-id and score, after a heading or without. Errors are the problems, at most [`MAX_PROBLEMS`] of them.
+/// The questions that have judgements, in the order of `queries`, and the number of those that have none.
+/// Each line of `qrels` has query-id, corpus-id and score; a heading is optional. The error lists at most
+/// [`MAX_PROBLEMS`] problems.
 pub fn parse(queries: &str, qrels: &str) -> Result<(Vec<Question>, usize), Vec<String>> {
     let mut problems = Vec::new();
     let mut questions = Vec::new();
@@ -80,7 +83,7 @@ fn question(line: &str) -> Result<Question, String> {
     if let Some(problem) = id::problem(&id, id::MAX_EXTERNAL_BYTES) {
         return Err(format!("_id: {problem}"));
     }
-    // PostgreSQL's texts hold no NUL character; JSON's may.
+    // JSON strings may contain NUL, but texts in PostgreSQL may not.
     if id.contains('\0') || text.contains('\0') {
         return Err("it holds a NUL character".into());
     }

@@ -1,17 +1,20 @@
-//! How much two texts resemble each other: the share of their runs of characters that both have (Broder 1997, "On the
-//! resemblance and containment of documents"), estimated from a sketch of each. By text and not by vectors: so it means the
-//! same under every embedder, by keyword, and for chunks that have no vector yet.
+//! Estimates the resemblance of two texts, which is the share of their shingles (runs of characters) that
+//! both contain (Broder 1997, "On the resemblance and containment of documents"), from a sketch of each. It
+//! compares texts instead of vectors, so that it means the same under every embedder, in keyword search, and
+//! for chunks without a vector.
 
 use std::collections::BinaryHeap;
 use std::collections::HashSet;
 
-/// Characters of a run (a shingle). Characters and not words: some scripts have no spaces.
+/// The number of characters of a shingle. It has characters instead of words, because some scripts have no
+/// spaces.
 const RUN: usize = 8;
 
-/// Runs of a sketch: those with the least hashes. A text of no more different runs is compared exactly.
+/// The number of shingles in a sketch: those with the least hashes. A text with no more distinct shingles is
+/// compared exactly.
 const SIZE: usize = 256;
 
-/// The least hashes of a text's runs, ascending. Case and the amount of white space count for nothing.
+/// The least hashes of the shingles of a text, ascending. Case and the amount of white space are ignored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sketch(Vec<u64>);
 
@@ -32,7 +35,7 @@ impl Sketch {
                 }
             }
         };
-        // Eight characters of 21 bits each are within 168 bits: the run itself, shifted on by each character.
+        // Eight characters of 21 bits fit into 168 bits: the shingle itself, shifted by each character.
         let (mut high, mut low, mut count) = (0u64, 0u128, 0usize);
         for character in characters {
             high = ((high << 21) | (low >> 107) as u64) & ((1 << 40) - 1);
@@ -42,14 +45,15 @@ impl Sketch {
                 keep(hash(high, low));
             }
         }
-        // A text shorter than a run is one.
+        // A text that is shorter than a shingle counts as one.
         if count < RUN {
             keep(hash(high, low));
         }
         Sketch(greatest_first.into_sorted_vec())
     }
 
-    /// 0: nothing in common, 1: all. Of the least hashes of both texts together, the share that both have.
+    /// From 0 (nothing in common) to 1 (everything): of the least hashes of both texts together, the share
+    /// that both contain.
     pub fn resemblance(&self, other: &Sketch) -> f64 {
         let (mut left, mut right) = (self.0.as_slice(), other.0.as_slice());
         let (mut seen, mut common) = (0usize, 0usize);
@@ -69,7 +73,8 @@ impl Sketch {
     }
 }
 
-/// The same on every machine and in every version: answers do not depend on where they are computed.
+/// A hash that is the same on every machine and in every version, so that answers do not depend on where they
+/// are computed.
 fn hash(high: u64, low: u128) -> u64 {
     let mut state = 0u64;
     for part in [high, (low >> 64) as u64, low as u64] {
@@ -90,7 +95,7 @@ mod tests {
         Sketch::of(a).resemblance(&Sketch::of(b))
     }
 
-    /// The exact share, computed the plain way.
+    /// The exact share, by direct comparison.
     fn exact(a: &str, b: &str) -> f64 {
         let runs = |text: &str| {
             let text: String =
@@ -103,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn case_and_white_space_count_for_nothing() {
+    fn case_and_white_space_are_ignored() {
         assert_eq!(resemblance("The  harbor\n opens AT six.", "the harbor opens at six."), 1.0);
         assert_eq!(resemblance("", " \n"), 1.0);
         assert_eq!(resemblance("ab", "cd"), 0.0);

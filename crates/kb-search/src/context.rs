@@ -1,26 +1,28 @@
-//! Passages as one text for a prompt: numbered blocks that say where each passage is from. Documents are written by others:
-//! nothing in one ends its block or looks like a block of its own.
+//! Writes passages as one text for a prompt, in numbered blocks that name the source of each passage.
+//! Documents are not trusted, so nothing in a passage may end its block or look like another block.
 
 use kb_types::context_format::ContextFormat;
 use kb_types::error::Result;
 use serde_json::{Value, json};
 use std::borrow::Cow;
 
-/// Characters of a title or an id in the header of a block, where whole headers leave too little room for blocks.
+/// The most characters of a title or an id in the header of a block, where full headers leave too little room
+/// for blocks.
 const SHORT: usize = 60;
 
-/// A passage and where it is from.
+/// A passage and its source.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cited {
     pub external_id: String,
     pub title: Option<String>,
     pub uri: Option<String>,
-    /// Titles of the headings above it, outermost first.
+    /// The titles of the headings above it, outermost first.
     pub headings: Vec<String>,
-    /// Its characters in the document's text, the end exclusive; None: the document was edited since.
+    /// Its position in the document's text in characters, the end exclusive. None if the document has been
+    /// edited since.
     pub span: Option<(i32, i32)>,
     pub content: String,
-    /// The end of the passage is left out.
+    /// Whether the end of the passage was cut off.
     pub is_truncated: bool,
 }
 
@@ -29,7 +31,7 @@ pub struct Cited {
 pub struct Written {
     pub text: String,
     pub tokens: usize,
-    /// The passages that are in it, in the order of their blocks: which one each is, and where what is written of it is.
+    /// The blocks in their order: which passage each contains, and where its content is.
     pub blocks: Vec<Block>,
 }
 
@@ -40,12 +42,12 @@ pub struct Block {
     pub is_truncated: bool,
 }
 
-/// The tokens of a text.
+/// Counts the tokens of texts.
 pub type Count<'a> = &'a dyn Fn(&[String]) -> Result<Vec<usize>>;
 
-/// Passages, best first, as blocks with the numbers 1, 2 and so on, with at most `max_tokens` tokens together, as `count` counts
-/// them. Where not all fit, headers are shortened if more passages fit then; then passages that do not fit behind better ones
-/// are left out. The best one is cut if it does not fit alone.
+/// Writes passages, best first, as blocks numbered from 1, with at most `max_tokens` tokens together as
+/// `count` counts them. If not all fit, headers are shortened where that lets more passages fit, and passages
+/// that do not fit after better ones are left out. The best passage is cut if it does not fit by itself.
 pub fn text(
     passages: &[Cited],
     format: ContextFormat,
@@ -57,7 +59,7 @@ pub fn text(
     let written = page.written(&whole, Header::Whole)?;
     let Some(most) = max_tokens.filter(|most| written.tokens > *most) else { return Ok(written) };
     let (long, short) = (page.fitting(Header::Whole, most)?, page.fitting(Header::Short, most)?);
-    // The best passage counts most, then their number.
+    // The best passage counts most, and then the number of passages.
     let worth = |fitting: &[usize]| (fitting.first() == Some(&0), fitting.len());
     let (mut chosen, header) = match worth(&short) > worth(&long) {
         true => (short, Header::Short),
@@ -68,7 +70,7 @@ pub fn text(
     {
         return Ok(cut);
     }
-    // Blocks were counted one by one: together they may have some tokens more.
+    // Blocks were counted separately and may have a few more tokens together.
     loop {
         let written = page.written(&chosen, header)?;
         if written.tokens <= most || chosen.is_empty() {
@@ -83,11 +85,11 @@ pub fn text(
     }
 }
 
-/// What of a block's header is written.
+/// How much of the header of a block is written.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Header {
     Whole,
-    /// Id and title, as far as they are short.
+    /// Id and title, shortened.
     Short,
 }
 
@@ -98,7 +100,7 @@ struct Page<'a> {
 }
 
 impl Page<'_> {
-    /// The places of the passages that fit, each behind those before it.
+    /// The places of the passages that fit, each after those before it.
     fn fitting(&self, header: Header, most: usize) -> Result<Vec<usize>> {
         let mut texts = vec![join(&[], self.format)];
         texts.extend((1..).zip(self.passages).map(|(number, passage)| {
@@ -139,7 +141,7 @@ impl Page<'_> {
         Ok(Written { text, tokens, blocks: cited.iter().map(block).collect() })
     }
 
-    /// As much of the best passage as fits, under a short header; None where no word of it does.
+    /// As much of the best passage as fits under a short header. None where not even a word fits.
     fn cut(&self, most: usize) -> Result<Option<Written>> {
         let Some(best) = self.passages.first() else { return Ok(None) };
         let ends: Vec<usize> = best.content.char_indices().map(|(byte, _)| byte).skip(1).collect();
@@ -193,13 +195,14 @@ impl Cited {
         }
     }
 
-    /// Under a short header.
+    /// The passage with a short header.
     fn short(&self) -> Cited {
         let (title, external_id) = (self.title.as_deref().map(shortened), shortened(&self.external_id));
         Cited { title, external_id, uri: None, headings: Vec::new(), span: None, ..self.clone() }
     }
 
-    /// The first so many bytes under a short header; to the end of a word, where one ends in the second half of them.
+    /// The first `bytes` bytes with a short header. They end with a word, where one ends in their second
+    /// half.
     fn beginning(&self, bytes: usize) -> Cited {
         let beginning = &self.content[..bytes];
         let is_inside_word = self.content[bytes..].starts_with(|c: char| !c.is_whitespace());
@@ -209,7 +212,7 @@ impl Cited {
     }
 }
 
-/// The beginning of what is longer than [`SHORT`].
+/// The beginning of a text that is longer than [`SHORT`].
 fn shortened(text: &str) -> String {
     match text.char_indices().nth(SHORT) {
         None => text.to_string(),
@@ -217,7 +220,7 @@ fn shortened(text: &str) -> String {
     }
 }
 
-/// The name of what is cited: its title, else its id.
+/// The name of the source: its title, or else its id.
 fn name(passage: &Cited) -> &str {
     passage.title.as_deref().filter(|title| !title.trim().is_empty()).unwrap_or(&passage.external_id)
 }
@@ -231,7 +234,7 @@ fn markdown(number: usize, passage: &Cited) -> String {
     }
     source.extend(passage.span.map(|(start, end)| format!("characters: {start}-{end}")));
     source.extend(passage.is_truncated.then(|| "truncated".to_string()));
-    // A fence ends at a line of as many backticks as it begins with.
+    // A fence ends at a line with as many backticks as it began with.
     let longest = passage.content.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(3.max(longest + 1));
     format!(
@@ -242,7 +245,7 @@ fn markdown(number: usize, passage: &Cited) -> String {
     )
 }
 
-/// A text within a line of Markdown: on one line, and none of it read as markup.
+/// Text within a line of Markdown: on one line, and without anything that would be parsed as markup.
 fn inline(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     let is_break = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
@@ -278,7 +281,7 @@ fn xml(number: usize, passage: &Cited) -> String {
     format!("<document {attributes}>\n{}\n</document>\n", content(&passage.content))
 }
 
-/// A text between tags. A carriage return would be read as a line feed.
+/// Text between tags. A carriage return is escaped, because it would be read as a line feed.
 fn content(text: &str) -> String {
     replaced(text, |character| match character {
         '<' => Some(Cow::Borrowed("&lt;")),
@@ -289,7 +292,7 @@ fn content(text: &str) -> String {
     })
 }
 
-/// A text in an attribute, where other white space would be read as a space.
+/// Text in an attribute, where other white space would be read as a space.
 fn escaped(text: &str) -> String {
     replaced(text, |character| match character {
         '<' => Some(Cow::Borrowed("&lt;")),
@@ -301,7 +304,7 @@ fn escaped(text: &str) -> String {
     })
 }
 
-/// With other texts in place of some characters, and none of those that XML 1.0 cannot have.
+/// Replaces some characters, and drops those that XML 1.0 cannot contain.
 fn replaced(text: &str, replace: impl Fn(char) -> Option<Cow<'static, str>>) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {
@@ -331,7 +334,7 @@ fn json(number: usize, passage: &Cited) -> String {
         "truncated": passage.is_truncated.then_some(true),
     });
     match block {
-        // What there is not is not written: it would take tokens.
+        // Members without a value are not written, to save tokens.
         Value::Object(members) => {
             Value::Object(members.into_iter().filter(|(_, value)| !value.is_null()).collect()).to_string()
         }

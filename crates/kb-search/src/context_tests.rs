@@ -1,4 +1,4 @@
-//! Blocks for a prompt: what they say, what nothing in them can break, and how many tokens they have.
+//! Tests of blocks for a prompt: their content, that documents cannot break them, and their tokens.
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn cited(content: &str) -> Cited {
     }
 }
 
-/// Words and marks, as many tokenisers count.
+/// Counts words and punctuation, like many tokenisers.
 fn count(texts: &[String]) -> Result<Vec<usize>> {
     let tokens = |text: &String| {
         let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).count();
@@ -34,7 +34,7 @@ fn text(passages: &[Cited], format: ContextFormat, max_tokens: Option<usize>) ->
 const FORMATS: [ContextFormat; 3] = [ContextFormat::Markdown, ContextFormat::Xml, ContextFormat::Json];
 
 #[test]
-fn blocks_are_numbered_and_say_where_they_are_from() {
+fn blocks_are_numbered_and_name_their_sources() {
     let two = [
         cited("Thirty days."),
         Cited { title: None, span: None, uri: Some("https://x/y".into()), ..cited("Five.") },
@@ -63,7 +63,7 @@ fn nothing_in_a_document_ends_its_block() {
     }
     (passage.title, passage.uri) = (Some(hostile.into()), Some(hostile.into()));
     let passages = [passage.clone(), cited("Next.")];
-    // Markdown: of the lines, in order, a fence of five backticks is only where a block begins and ends.
+    // In Markdown, fences of five backticks are only where a block begins and ends.
     let markdown = text(&passages, ContextFormat::Markdown, None);
     let headings = markdown.lines().filter(|line| line.starts_with("## ["));
     assert_eq!(headings.count(), 3, "{markdown}");
@@ -81,13 +81,13 @@ fn nothing_in_a_document_ends_its_block() {
 }
 
 #[test]
-fn no_passages_are_an_empty_text_of_the_format() {
+fn no_passages_give_an_empty_text_of_the_format() {
     let texts = FORMATS.map(|format| text(&[], format, Some(1)));
     assert_eq!(texts, ["", "<documents>\n</documents>", "[]"]);
 }
 
 #[test]
-fn a_text_has_as_many_tokens_as_it_may_and_no_more() {
+fn a_text_uses_the_tokens_that_it_may_have_and_no_more() {
     let passages: Vec<Cited> = (0..20).map(|i| cited(&format!("Passage {i} of many words."))).collect();
     for format in FORMATS {
         let whole = written(&passages, format, None);
@@ -97,7 +97,7 @@ fn a_text_has_as_many_tokens_as_it_may_and_no_more() {
             let some = written(&passages, format, Some(most));
             assert_eq!(some.tokens, count(std::slice::from_ref(&some.text)).unwrap()[0]);
             assert!(some.tokens <= most && some.blocks.len() <= last, "{format:?} {most}: {some:?}");
-            // A block with its header has fewer than 80.
+            // A block with its header has fewer than 80 tokens.
             assert!(some.tokens + 80 > most || some.blocks.len() == 20, "{format:?} {most}: {some:?}");
             last = some.blocks.len();
         }
@@ -119,14 +119,14 @@ fn headers_are_shortened_before_a_passage_is_left_out() {
         assert_eq!(short.blocks.len(), 2, "{short:?}");
         assert!(short.text.contains("word9") && !short.text.contains("https") && short.text.contains('…'));
         assert!(short.blocks.iter().all(|block| !block.is_truncated));
-        // With room for all of it, all is there.
+        // With enough room everything is written.
         let whole = written(&[long.clone(), cited(&words(5))], format, Some(1000));
         assert!(whole.text.contains("https") && whole.text.contains("word99"));
     }
 }
 
 #[test]
-fn the_best_passage_is_cut_where_it_does_not_fit_and_the_block_says_so() {
+fn the_best_passage_is_cut_if_necessary_and_the_block_says_so() {
     let passages = [cited(&words(176)), cited(&words(3))];
     for format in FORMATS {
         for most in [70, 100, 150] {
@@ -134,7 +134,7 @@ fn the_best_passage_is_cut_where_it_does_not_fit_and_the_block_says_so() {
             let [Block { passage: 0, span: Some((0, end)), is_truncated: true }] = cut.blocks[..] else {
                 panic!("{format:?} {most}: {cut:?}")
             };
-            // It ends with a word, and nearly all tokens are used.
+            // The passage ends with a word, and nearly all tokens are used.
             let content: String = passages[0].content.chars().take(end as usize).collect();
             assert!(cut.text.contains(&content) && passages[0].content[content.len()..].starts_with(' '));
             assert!(cut.tokens <= most && cut.tokens + 3 >= most, "{format:?} {most}: {}", cut.tokens);
@@ -146,7 +146,7 @@ fn the_best_passage_is_cut_where_it_does_not_fit_and_the_block_says_so() {
 }
 
 #[test]
-fn a_passage_that_does_not_fit_behind_better_ones_makes_room_for_others() {
+fn a_passage_that_does_not_fit_leaves_room_for_others() {
     let passages = [cited(&words(5)), cited(&words(200)), cited(&words(4))];
     for format in FORMATS {
         let room = written(&[passages[0].clone(), passages[2].clone()], format, None).tokens + 10;

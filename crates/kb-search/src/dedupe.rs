@@ -1,9 +1,9 @@
-//! Equal texts answered once.
+//! Removes candidates with equal texts.
 
 use kb_types::Candidate;
 use std::collections::HashSet;
 
-/// Keeps the first of each text (candidates come best first, with their heads).
+/// Keeps the first candidate of each text. Candidates must come best first and have heads.
 pub fn distinct(mut candidates: Vec<Candidate>) -> Vec<Candidate> {
     let mut seen = HashSet::new();
     candidates.retain(|candidate| {
@@ -12,13 +12,13 @@ pub fn distinct(mut candidates: Vec<Candidate>) -> Vec<Candidate> {
     candidates
 }
 
-/// How many texts those are.
+/// The number of distinct texts.
 pub fn count(candidates: &[Candidate]) -> usize {
     let hashes = candidates.iter().filter_map(|candidate| Some(&candidate.head.as_ref()?.content_hash));
     hashes.collect::<HashSet<_>>().len()
 }
 
-/// How many of the first candidates hold so many texts; None: all of them hold fewer.
+/// How many of the first candidates have `texts` distinct texts. None if all of them have fewer.
 pub fn first(candidates: &[Candidate], texts: usize) -> Option<usize> {
     let mut seen = HashSet::new();
     for (place, candidate) in candidates.iter().enumerate() {

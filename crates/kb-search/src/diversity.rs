@@ -1,5 +1,5 @@
-//! Answers that do not say the same several times: near duplicates count once, a document has only so many rows, and rows
-//! unlike those before them come earlier.
+//! Diversifies answers: near duplicates count once, the rows of one document are limited, and rows that
+//! differ from those before them are preferred.
 
 use super::collapse::Sketch;
 use super::journal::Journal;
@@ -11,19 +11,19 @@ use kb_types::error::Result;
 use std::collections::{HashMap, HashSet, VecDeque};
 use uuid::Uuid;
 
-/// Of the texts that stayed, so many are compared with the next one. Near duplicates are about equally relevant, so they
-/// come close together; without a bound the work would grow with the square of the rows.
+/// Each text is compared with at most this many of those kept before it. Near duplicates are about equally
+/// relevant, so they are close together. Without a limit the work would grow with the square of the rows.
 const COMPARED: usize = 500;
 
-/// Candidates at most that are looked at, or two times top_k.
+/// The most candidates that are considered, or twice top_k if that is more.
 const MOST: usize = 20_000;
 
-/// How much further each look goes.
+/// The factor by which each further recall grows.
 const WIDER: usize = 4;
 
-/// Candidates enough that `top_k` rows stay, as far as so many qualify among the first 20,000 (or two times top_k):
-/// `recall`, which gives the candidates for bounds (with their rows, where their texts are compared), is asked for more of them until
-/// they do. Without diversity it is asked once.
+/// Recalls enough candidates that `top_k` rows are kept, if that many qualify among the first 20,000 (or
+/// twice top_k). `recall` gives the candidates for bounds, with their rows where texts are compared, and is
+/// called with wider bounds until enough are kept. Without diversity it is called once.
 pub fn recalled(
     diversity: &Diversity,
     bounds: &AnswerBounds,
@@ -47,14 +47,14 @@ pub fn recalled(
     }
 }
 
-/// Whether the last of candidates in the order of their similarity is below the least one asked for.
+/// Whether the last candidate, in the order of similarity, is below the least similarity of the request.
 fn is_past(candidates: &[Candidate], bounds: &AnswerBounds) -> bool {
     let is_by_meaning = candidates.iter().all(|candidate| candidate.keyword.is_none());
     let last = candidates.last().and_then(Candidate::score);
     is_by_meaning && last.is_some_and(|score| score < bounds.min_score)
 }
 
-/// The candidates that stay, in their order; then, with `mmr`, the rows asked for in its order. `vectors` reads those of
+/// The candidates that are kept, in their order, or with `mmr` in its order. `vectors` reads the vectors of
 /// chunks.
 pub fn diverse(
     candidates: Vec<Candidate>,
@@ -76,8 +76,8 @@ pub fn diverse(
     Ok(mmr::order(candidates, &vectors(&pool)?, settings.lambda, bounds.top_k, check))
 }
 
-/// The places of those that stay: that have the least score, the first of each text and of those that resemble it, and the
-/// first so many of each document.
+/// The places of the candidates that are kept: those with at least the least score, the first of each text
+/// and of those that resemble it, and the first ones of each document up to the limit.
 fn places(
     candidates: &[Candidate],
     diversity: &Diversity,
@@ -95,7 +95,7 @@ fn places(
         {
             continue;
         }
-        // What a document has too many of hides nothing that resembles it in other documents.
+        // A row over the limit of its document does not hide similar rows of other documents.
         let rows: &mut usize = of_documents.entry(head.document_id).or_default();
         if diversity.per_document.is_some_and(|most| *rows >= most) {
             journal.reason(candidate.chunk_id, || {
@@ -130,7 +130,7 @@ mod tests {
     use kb_types::answer_settings::Mmr;
     use std::cell::RefCell;
 
-    /// Texts from best to worst, each with its document.
+    /// Candidates for texts from best to worst, each with its document.
     fn candidates(texts: &[(&str, i64)]) -> Vec<Candidate> {
         let candidate = |(i, (text, document_id)): (usize, &(&str, i64))| {
             let mut candidate = test_candidate(text, 1.0 - i as f64 / 1000.0, 1);
@@ -167,7 +167,7 @@ mod tests {
     const TRAINS: &str = "Journeys by train are paid in full.";
 
     #[test]
-    fn the_best_rows_of_a_document_stay() {
+    fn the_best_rows_of_each_document_are_kept() {
         let all = [("a", 1), ("b", 1), ("c", 2), ("d", 1)];
         let most = |n| Diversity { per_document: Some(n), ..Diversity::default() };
         assert_eq!(kept(&all, most(1)), ["a", "c"]);
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn of_texts_that_resemble_each_other_the_best_stays() {
+    fn of_texts_that_resemble_each_other_the_best_is_kept() {
         let all = [(LEAVE, 1), (TRAINS, 2), (LEAVE_AGAIN, 3)];
         let at = |least| Diversity { collapse: Some(least), ..Diversity::default() };
         assert_eq!(kept(&all, at(0.7)), [LEAVE, TRAINS]);
@@ -184,14 +184,14 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_a_document_has_too_many_of_hides_none_of_others() {
+    fn a_row_over_the_limit_of_its_document_hides_no_row_of_others() {
         let all = [("first", 1), (LEAVE, 1), (LEAVE_AGAIN, 2)];
         let diversity = Diversity { per_document: Some(1), collapse: Some(0.7), mmr: None };
         assert_eq!(kept(&all, diversity), ["first", LEAVE_AGAIN]);
     }
 
     #[test]
-    fn vectors_are_read_for_mmr_only() {
+    fn vectors_are_read_only_for_mmr() {
         let unread = |_: &[Uuid]| -> Result<HashMap<Uuid, Vec<f32>>> { panic!("vectors were read") };
         let per_document = Diversity { per_document: Some(1), ..Diversity::default() };
         assert_eq!(
@@ -218,7 +218,8 @@ mod tests {
         assert_eq!((asked.into_inner(), found.len()), (3, 2));
     }
 
-    /// Asks for three rows, one of each document, of texts with their documents: the rows and how many were asked for.
+    /// Requests three rows, one of each document. Returns the rows, and how many candidates were recalled
+    /// each time.
     fn looked(all: &[(&str, i64)], min_score: f64) -> (usize, Vec<usize>) {
         let looks = RefCell::new(vec![]);
         let bounds = AnswerBounds { min_score, ..bounds(3) };
@@ -236,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn it_looks_further_until_enough_stay_or_all_was_seen() {
+    fn recall_is_widened_until_enough_rows_are_kept_or_none_is_left() {
         let names: Vec<String> = (0..400).map(|i| format!("t{i}")).collect();
         let one: Vec<(&str, i64)> = names.iter().map(|name| (name.as_str(), 1)).collect();
         assert_eq!(looked(&one[..20], 0.0), (1, vec![28]));
@@ -244,7 +245,7 @@ mod tests {
         let mut three = one.clone();
         (three[30].1, three[100].1) = (2, 3);
         assert_eq!(looked(&three, 0.0), (3, vec![28, 112]));
-        // What comes then is below the least score.
+        // Further candidates are below the least score.
         assert_eq!(looked(&three, 0.99), (1, vec![28]));
         let none = Diversity::default();
         let recall = |bounds: &AnswerBounds| Ok(candidates(&one[..bounds.top_k]));

@@ -1,4 +1,4 @@
-//! Where candidates of a question were left out on their way to its answer, and why.
+//! Explains at which stage candidates were dropped, and why.
 
 use super::journal::{Notes, Passed};
 use super::request::AnswerBounds;
@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 use std::collections::{HashMap, HashSet};
 use uuid::Uuid;
 
-/// Candidates at most that are named as left out.
+/// The most dropped candidates that are listed.
 const MOST_NAMED: usize = 100;
 
-/// The first stages: what each finds is not what the other leaves out.
+/// The stages of recall. A candidate that only one of them finds was not dropped by the other.
 const LEGS: [&str; 2] = ["dense", "keyword"];
 
-/// A candidate that some stage has left out.
+/// A candidate that a stage dropped.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dropped {
     pub chunk_id: Uuid,
@@ -22,7 +22,7 @@ pub struct Dropped {
     pub why: String,
 }
 
-/// All that were left out, in the order in which they came to the stage that did it.
+/// All dropped candidates, in their order before the stage that dropped them.
 pub fn dropped(notes: &Notes, bounds: &AnswerBounds) -> Vec<Dropped> {
     let mut dropped = Vec::new();
     let stages = stages(notes);
@@ -53,15 +53,16 @@ pub fn dropped(notes: &Notes, bounds: &AnswerBounds) -> Vec<Dropped> {
     dropped
 }
 
-/// What of a row a chunk is.
+/// The part of a row that a chunk is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     Hit,
-    /// In the row's text, which is that of several chunks.
+    /// A chunk around the hit, where the text of the row spans several chunks.
     Surroundings,
 }
 
-/// The rank of the row that a chunk is in, from 1 on, and what of it; None: it is in none.
+/// The rank, from 1, of the row that contains a chunk, and which part of the row the chunk is. None if no row
+/// contains it.
 pub fn rank(hits: &[Hit], chunk_id: Uuid) -> Option<(usize, Part)> {
     let rank_where = |is_it: &dyn Fn(&Hit) -> bool| Some(hits.iter().position(is_it)? + 1);
     let id = chunk_id.to_string();
@@ -73,7 +74,7 @@ pub fn rank(hits: &[Hit], chunk_id: Uuid) -> Option<(usize, Part)> {
     own.or_else(|| Some((rank_where(&holds)?, Part::Surroundings)))
 }
 
-/// The first of them, and how many there are.
+/// The first dropped candidates, and their number.
 pub fn dropped_json(dropped: &[Dropped]) -> Value {
     let named = |dropped: &Dropped| {
         json!({
@@ -87,7 +88,7 @@ pub fn dropped_json(dropped: &[Dropped]) -> Value {
     json!({"count": dropped.len(), "chunks": first})
 }
 
-/// Each stage with the candidates after it. What the legs found is one list.
+/// Each stage with the candidates after it. The stages of recall are combined.
 fn stages(notes: &Notes) -> Vec<(&'static str, Vec<Passed>)> {
     let mut found: Vec<Passed> = Vec::new();
     let mut seen = HashSet::new();
@@ -101,7 +102,7 @@ fn stages(notes: &Notes) -> Vec<(&'static str, Vec<Passed>)> {
     [("recall", found)].into_iter().chain(later).collect()
 }
 
-/// The places of candidates before and after the reranker, from 1 on.
+/// The places of candidates, from 1, before and after the reranker.
 fn reranked(stages: &[(&'static str, Vec<Passed>)]) -> HashMap<Uuid, (usize, usize)> {
     let Some(n) = stages.iter().position(|(name, _)| *name == "rerank") else { return HashMap::new() };
     let places = |n: usize| {
@@ -113,7 +114,7 @@ fn reranked(stages: &[(&'static str, Vec<Passed>)]) -> HashMap<Uuid, (usize, usi
     after.filter_map(|(id, after)| Some((id, (*before.get(&id)?, after)))).collect()
 }
 
-/// What a stage does with what comes at such a place, and which places the reranker gave it.
+/// The reason why a stage drops a candidate at this place, given the places before and after the reranker.
 fn reason(stage: &str, place: usize, bounds: &AnswerBounds, reranked: Option<&(usize, usize)>) -> String {
     match stage {
         "shape" if place > bounds.top_k && reranked.is_some_and(|(before, after)| before < after) => {
@@ -143,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_is_said_to_be_left_out_where_it_was_and_why() {
+    fn a_dropped_candidate_has_its_stage_and_reason() {
         let all: Vec<_> = [("a", 0.9, 5), ("a", 0.85, 5), ("b", 0.8, 5), ("c", 0.7, 5), ("d", 0.2, 5)]
             .map(|(text, score, tokens)| test_candidate(text, score, tokens))
             .to_vec();
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_reranker_put_behind_is_said_to_be_its() {
+    fn a_candidate_that_the_reranker_moved_down_is_attributed_to_it() {
         let [a, b, c] = [("a", 0.9, 1), ("b", 0.8, 1), ("c", 0.7, 1)]
             .map(|(text, score, tokens)| test_candidate(text, score, tokens));
         let bounds = AnswerBounds { top_k: 1, min_score: 0.0, max_tokens: None, dedupe: true };
@@ -191,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_is_in_the_row_whose_hit_or_surroundings_it_is() {
+    fn a_chunk_belongs_to_the_row_whose_hit_or_surroundings_it_is() {
         let all = [test_candidate("a", 0.9, 1), test_candidate("b", 0.8, 1), test_candidate("c", 0.7, 1)];
         let [a, b, c] = all.clone().map(|candidate| candidate.chunk_id);
         let mut hits = shape::hits(all[..2].to_vec(), "kb", false);
@@ -204,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stages_own_reason_is_told_first() {
+    fn the_reason_that_a_stage_gives_comes_first() {
         let all = [test_candidate("a", 0.9, 1), test_candidate("b", 0.8, 1)];
         let bounds = AnswerBounds { top_k: 5, min_score: 0.0, max_tokens: None, dedupe: true };
         let journal = Journal::open(true);

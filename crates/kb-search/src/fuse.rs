@@ -1,4 +1,4 @@
-//! The candidates by meaning and by words become one list, best first.
+//! Fuses the candidates from vectors and from keyword search into one list, best first.
 
 use super::{dedupe, ranks};
 use kb_types::Candidate;
@@ -6,7 +6,7 @@ use kb_types::candidate::Found;
 use kb_types::retrieval::{Fusion, Hybrid, Weights};
 use std::collections::HashMap;
 
-/// Candidates of one source: their order stays, by its score.
+/// Orders the candidates of a single source by its score.
 pub fn of_one(mut candidates: Vec<Candidate>) -> Vec<Candidate> {
     for candidate in &mut candidates {
         candidate.rank_score = candidate.dense.or(candidate.keyword).map(|found| found.score);
@@ -14,21 +14,22 @@ pub fn of_one(mut candidates: Vec<Candidate>) -> Vec<Candidate> {
     candidates
 }
 
-/// Candidates of a side below which the deviation of their scores is no measure of them.
+/// With fewer candidates of a source, the deviation of their scores is not meaningful.
 const FEW: usize = 5;
 
-/// Candidates of both, best first, each chunk once; with `dedupe` each text once, as the chunk that the nearest vectors have,
-/// if they have it. Ranks are counted among those, so what a source has besides leaves no gap. Of each source the best `most`
-/// count: it may have looked further, because of copies or a filter, and the answer is not to depend on that.
+/// The candidates of both sources, best first, each chunk once. With `dedupe` each text occurs once, as the
+/// chunk among the nearest vectors if there is one. Ranks are counted after this, so that duplicates leave no
+/// gaps. Only the best `most` candidates of each source count, because a source may have searched further for
+/// the sake of duplicates or a filter, and the answer must not depend on that.
 ///
-/// Fusion `z_score` standardises each source's scores: it subtracts their mean and divides by their deviation. What a source
-/// does not have gets the least of these. They are added with alpha and 1 - alpha. Where a source has fewer than five
-/// candidates, or equal scores, there is no deviation to speak of, and both sources' ranks are fused, with alpha and
-/// 1 - alpha as weights.
-/// Fusion `rrf` is Reciprocal Rank Fusion (Cormack, Clarke, Büttcher 2009) with weights: the sum of weight / (k + rank). Equal
-/// scores share a rank. A source that does not have a chunk adds nothing.
-/// Fusion `score` brings each source's scores to 0 to 1 (its least and greatest), and adds them with alpha and 1 - alpha. A
-/// source that does not have a chunk adds nothing. Scores that are no finite numbers are fused by ranks, too.
+/// Fusion `z_score` standardises the scores of each source: it subtracts their mean and divides by their
+/// standard deviation. A chunk that a source lacks gets the least of these. The two are added with the
+/// weights alpha and 1 - alpha. Where a source has fewer than five candidates, or equal scores, the deviation
+/// is not meaningful, and the ranks of both sources are fused with these weights instead. Fusion `rrf` is
+/// Reciprocal Rank Fusion (Cormack, Clarke, Büttcher 2009) with weights: the sum of weight / (k + rank), in
+/// which equal scores share a rank and a source that lacks a chunk adds nothing. Fusion `score` scales the
+/// scores of each source to between 0 and 1 (its least and greatest) and adds them with the weights alpha and
+/// 1 - alpha. A source that lacks a chunk adds nothing. Scores that are not finite are fused by ranks, too.
 pub fn fuse(
     mut dense: Vec<Candidate>,
     mut keyword: Vec<Candidate>,
@@ -69,7 +70,7 @@ pub fn fuse(
     for (candidate, rank_score) in fused.iter_mut().zip(rank_scores) {
         candidate.rank_score = Some(rank_score);
     }
-    // Equal ones stay as they came: those by meaning first. No rank score is NaN.
+    // The sort is stable, so candidates from vectors come first among equals. No rank score is NaN.
     fused.sort_by(|a, b| b.rank_score.partial_cmp(&a.rank_score).unwrap_or(std::cmp::Ordering::Equal));
     fused
 }
@@ -104,7 +105,8 @@ fn weigher(candidates: &[Candidate], hybrid: &Hybrid) -> impl Fn(&Candidate) -> 
     }
 }
 
-/// The scores of a source. Mean and deviation (of all of them, not of a sample) are no finite numbers where a score is none.
+/// Statistics of the scores of a source. Mean and deviation (of the population, not of a sample) are not
+/// finite if a score is not finite.
 #[derive(Clone, Copy)]
 struct Scores {
     count: usize,
@@ -129,18 +131,19 @@ impl Scores {
         }
     }
 
-    /// Whether the deviation is a measure: of enough scores, finite, and more than the noise of equal ones.
+    /// Whether the deviation is meaningful: finite, of enough scores, and larger than the noise of equal
+    /// scores.
     fn have_deviation(self) -> bool {
         let noise = ranks::EQUAL * self.least.abs().max(self.greatest.abs());
         self.count >= FEW && self.deviation.is_finite() && self.deviation > noise
     }
 
-    /// In deviations above the mean.
+    /// The score in standard deviations above the mean.
     fn standard(self, score: f64) -> f64 {
         (score - self.mean) / self.deviation
     }
 
-    /// From 0 to 1; 1 where all are equal.
+    /// The score scaled to between 0 and 1. It is 1 where all are equal.
     fn share(self, score: f64) -> f64 {
         let width = self.greatest - self.least;
         if width > 0.0 { (score - self.least) / width } else { 1.0 }
@@ -181,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn by_ranks_what_both_have_comes_first() {
+    fn by_ranks_a_chunk_of_both_sources_comes_first() {
         let dense =
             || vec![test_candidate("a", 1.0, 1), test_candidate("b", 0.9, 1), test_candidate("c", 0.8, 1)];
         let keyword = || vec![by_words("c", 9.0), by_words("d", 8.0), by_words("b", 0.1)];
@@ -193,7 +196,7 @@ mod tests {
             [(Some(3), Some(1)), (Some(2), Some(3))]
         );
         assert!((fused[0].rank_score.unwrap() - (1.0 / 63.0 + 1.0 / 61.0)).abs() < 1e-12);
-        // No more of a source counts because it has looked further.
+        // A source that searched further does not count more.
         let nearer = fuse(dense(), keyword(), true, 2, &rrf());
         let further = fuse(dense().into_iter().take(2).collect(), keyword()[..2].to_vec(), true, 9, &rrf());
         assert_eq!((texts(&nearer), test_ranks(&nearer)), (texts(&further), test_ranks(&further)));
@@ -216,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn without_dedupe_equal_texts_of_two_chunks_are_two() {
+    fn without_dedupe_equal_texts_of_two_chunks_are_two_rows() {
         let fused = |dedupe| {
             let dense = vec![test_candidate("a", 0.9, 1), test_candidate("a", 0.8, 1)];
             fuse(dense, vec![by_words("a", 2.0)], dedupe, 9, &Hybrid::default())
@@ -225,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_of_equal_scores_is_not_divided_by_nothing() {
+    fn equal_scores_of_a_source_do_not_cause_division_by_zero() {
         let hybrid = Hybrid { fusion: Fusion::Score, ..Hybrid::default() };
         let fused = fuse(vec![test_candidate("a", 0.4, 1)], Vec::new(), true, 9, &hybrid);
         assert_eq!(fused[0].rank_score, Some(0.5));
@@ -233,11 +236,11 @@ mod tests {
     }
 
     #[test]
-    fn of_equal_vectors_the_one_that_has_the_words_comes_first() {
+    fn among_equal_vectors_the_chunk_with_the_words_comes_first() {
         for wanted in 0..12 {
             let name = |i: usize| format!("document {i}");
             let dense = || (0..12).map(|i| test_candidate(&name(i), 0.7, 1)).collect::<Vec<Candidate>>();
-            // One clear match, alone or before others that hold a word of the question.
+            // One clear match, alone or before others that contain a word of the question.
             let one = vec![by_words(&name(wanted), 9.0)];
             let others = (0..12).filter(|i| *i != wanted).map(|i| by_words(&name(i), 2.0));
             let many = one.iter().cloned().chain(others).collect();
@@ -250,7 +253,7 @@ mod tests {
         }
     }
 
-    /// Two sides of ten candidates: what is a to j by meaning, j to s by words.
+    /// Two sources of ten candidates each: a to j from vectors, and j to s from keyword search.
     fn two_sides() -> (Vec<Candidate>, Vec<Candidate>) {
         let letters = |first: u8| (first..first + 10).map(|c| char::from(c).to_string());
         let dense = letters(b'a').zip(0..).map(|(c, i)| test_candidate(&c, 0.9 - 0.01 * f64::from(i), 1));
@@ -264,13 +267,14 @@ mod tests {
     }
 
     #[test]
-    fn standardised_scores_are_added_and_what_a_side_lacks_gets_its_least() {
+    fn standardised_scores_are_added_and_missing_chunks_get_the_least() {
         let (dense, keyword) = two_sides();
         let fused = fuse(dense, keyword, true, 100, &Hybrid::default());
-        // Of ten numbers with equal steps the deviation is 2.8723 steps; the first is 4.5 steps above the mean.
+        // The deviation of ten numbers with equal steps is 2.8723 steps, and the first is 4.5 steps above the
+        // mean.
         let best = 4.5 / 8.25_f64.sqrt();
         assert!((rank_score(&fused, "a") - (0.5 * best - 0.5 * best)).abs() < 1e-9);
-        // j is the last by meaning and the first by words, s the last by words and not there by meaning.
+        // j is the last from vectors and the first by words. s is the last by words and missing from vectors.
         assert!((rank_score(&fused, "j") - (0.5 * best - 0.5 * best)).abs() < 1e-9);
         assert!((rank_score(&fused, "s") + best).abs() < 1e-9);
         assert_eq!(texts(&fused[..3]), "ajb");
@@ -280,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn standardised_scores_do_not_depend_on_unit_or_zero_of_a_side() {
+    fn standardised_scores_do_not_depend_on_the_scale_of_a_source() {
         let order = |factor: f64, shift: f64| {
             let (mut dense, keyword) = two_sides();
             for candidate in &mut dense {
@@ -289,13 +293,13 @@ mod tests {
             }
             texts(&fuse(dense, keyword, true, 100, &Hybrid { alpha: 0.6123, ..Hybrid::default() }))
         };
-        // As metric l2 has them, and negative inner products.
+        // Scores as of metric l2, and negative inner products.
         assert_eq!(order(1.0, 0.0), order(0.01, 0.0));
         assert_eq!(order(1.0, 0.0), order(100.0, -500.0));
     }
 
     #[test]
-    fn without_a_deviation_to_speak_of_ranks_are_fused_by_alpha() {
+    fn without_a_meaningful_deviation_ranks_are_fused_by_alpha() {
         let (dense, keyword) = two_sides();
         let equal = |list: &[Candidate]| -> Vec<Candidate> {
             list.iter()
@@ -326,7 +330,7 @@ mod tests {
         // Five are enough.
         let fused = fuse(dense.clone(), keyword[..FEW].to_vec(), true, 100, &by_alpha);
         assert!(rank_score(&fused, "j") > 0.5, "{:?}", test_ranks(&fused));
-        // Scores brought to 0 to 1 need finite numbers, too.
+        // Scaling to between 0 and 1 needs finite scores, too.
         let by_scores = Hybrid { fusion: Fusion::Score, ..by_alpha };
         let fused = fuse(dense.clone(), no_number(f64::NAN), true, 100, &by_scores);
         assert!(fused.iter().all(|c| c.rank_score.unwrap().is_finite()));

@@ -1,4 +1,4 @@
-//! What happens to a question on its way to an answer, written down for kb.explain.
+//! Records what happens to a question in each stage, for kb.explain.
 
 use kb_types::{Candidate, Hit};
 use serde_json::{Map, Value};
@@ -7,27 +7,27 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
-/// Notes of one question; a closed journal takes none, and costs nothing.
+/// The journal of one question. A closed journal records nothing and costs nothing.
 pub struct Journal {
     notes: Option<RefCell<Notes>>,
-    /// Whether it may say what depends on rows that the caller may not read.
+    /// Whether it may record what depends on rows that the caller may not read.
     tells_all: bool,
 }
 
-/// What was written down.
+/// The contents of a journal.
 #[derive(Debug, Default)]
 pub struct Notes {
-    /// How long each step took in all, in the order of their first beginnings.
+    /// The total time of each step, in the order in which the steps first began.
     pub times: Vec<(&'static str, Duration)>,
-    /// What a part of retrieval did, by its name.
+    /// What each part of retrieval did, by the name of the part.
     pub parts: Map<String, Value>,
-    /// The candidates after each stage, in their order. One that is made again, for more rows, counts as it was made last.
+    /// The candidates after each stage, in order. If a stage runs again for more rows, its last run counts.
     pub stages: Vec<(&'static str, Vec<Passed>)>,
-    /// Why a stage left a chunk out, where it says so itself.
+    /// The reasons for which stages dropped chunks, where they give one.
     pub reasons: HashMap<Uuid, String>,
 }
 
-/// A candidate that was there after a stage.
+/// A candidate that passed a stage.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Passed {
     pub chunk_id: Uuid,
@@ -37,7 +37,7 @@ pub struct Passed {
 }
 
 impl Journal {
-    /// `tells_all`: the caller may read every row.
+    /// `tells_all` must be true only if the caller may read every row.
     pub fn open(tells_all: bool) -> Journal {
         Journal { notes: Some(RefCell::default()), tells_all }
     }
@@ -50,16 +50,16 @@ impl Journal {
         self.tells_all
     }
 
-    /// What was written down; nothing in a closed journal.
+    /// The contents, which are empty for a closed journal.
     pub fn into_notes(self) -> Notes {
         self.notes.map(RefCell::into_inner).unwrap_or_default()
     }
 
-    /// Does a step, and adds the time that it takes to the step's.
+    /// Runs a step, and adds the time that it takes to the total of the step.
     pub fn time<T>(&self, step: &'static str, work: impl FnOnce() -> T) -> T {
         let Some(notes) = &self.notes else { return work() };
         let begun = Instant::now();
-        // A step has its place in the list from its beginning on.
+        // A step gets its place in the list when it begins.
         let place = {
             let times = &mut notes.borrow_mut().times;
             times.iter().position(|(name, _)| *name == step).unwrap_or_else(|| {
@@ -72,7 +72,7 @@ impl Journal {
         done
     }
 
-    /// Sets what a part says under a key.
+    /// Sets the value of a key of a part.
     pub fn note(&self, part: &str, key: &str, value: impl FnOnce() -> Value) {
         if let Some(notes) = &self.notes {
             let value = value();
@@ -82,7 +82,7 @@ impl Journal {
         }
     }
 
-    /// Adds to the list that a part has under a key.
+    /// Appends to the list under a key of a part.
     pub fn add(&self, part: &str, key: &str, value: impl FnOnce() -> Value) {
         if let Some(notes) = &self.notes {
             let value = value();
@@ -95,7 +95,7 @@ impl Journal {
         }
     }
 
-    /// Adds to the number that a part has under a key.
+    /// Adds to the number under a key of a part.
     pub fn count(&self, part: &str, key: &str, more: usize) {
         if let Some(notes) = &self.notes {
             let mut notes = notes.borrow_mut();
@@ -104,7 +104,7 @@ impl Journal {
         }
     }
 
-    /// The candidates after a stage.
+    /// Records the candidates after a stage.
     pub fn stage(&self, name: &'static str, candidates: &[Candidate]) {
         if let Some(notes) = &self.notes {
             let passed = candidates.iter().filter_map(Passed::of).collect();
@@ -114,7 +114,7 @@ impl Journal {
         }
     }
 
-    /// The rows of the answer after a stage.
+    /// Records the rows of the answer after a stage.
     pub fn rows(&self, name: &'static str, hits: &[Hit]) {
         if let Some(notes) = &self.notes {
             let passed = |hit: &Hit| Passed {
@@ -127,7 +127,7 @@ impl Journal {
         }
     }
 
-    /// Why a chunk is left out by the stage that is under way.
+    /// Records why the current stage drops a chunk.
     pub fn reason(&self, chunk_id: Uuid, reason: impl FnOnce() -> String) {
         if let Some(notes) = &self.notes {
             let reason = reason();
@@ -137,7 +137,7 @@ impl Journal {
 }
 
 impl Passed {
-    /// None: the caller may not read it.
+    /// None if the caller may not read the candidate.
     fn of(candidate: &Candidate) -> Option<Passed> {
         let head = candidate.head.as_ref()?;
         Some(Passed {
@@ -156,7 +156,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_stage_that_is_made_again_counts_as_it_was_made_last() {
+    fn the_last_run_of_a_stage_counts() {
         let journal = Journal::open(true);
         let (a, b) = (test_candidate("a", 0.9, 1), test_candidate("b", 0.8, 1));
         journal.stage("recall", std::slice::from_ref(&a));
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_journal_makes_nothing() {
+    fn a_closed_journal_computes_nothing() {
         let journal = Journal::closed();
         journal.note("a", "b", || panic!("made for nothing"));
         journal.add("a", "b", || panic!("made for nothing"));

@@ -1,18 +1,21 @@
-//! Which segments are merged, and when: those of keyword search, and those of vectors.
+//! Decides which segments are merged, and when, for keyword search and for vectors.
 
-/// How many chunks came with a segment, and how many of older segments it says are gone (of vectors: 0).
+/// The number of chunks of a segment, and the number of chunks of older segments that it marks as deleted (0
+/// for vectors).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size {
     pub came: u64,
     pub went: u64,
 }
 
-/// A segment stays while it has at least so many times the chunks of all younger ones together. Their number grows with the
-/// logarithm of the chunks, and so does how often a chunk is written again.
+/// A segment is kept while it has at least this many times the chunks of all younger ones together. The
+/// number of segments, and the number of times that a chunk is rewritten, therefore grow with the logarithm
+/// of the number of chunks.
 const RATIO: u64 = 2;
 
-/// The first of the segments to merge with all younger ones; `sizes` are those of one tenant's segments in a build, or of one
-/// table's, the oldest first. None: they stay as they are. When more than a fifth of all chunks are gone, all are merged.
+/// The first segment to merge, together with all younger ones. `sizes` are those of the segments of one
+/// tenant in a build, or of one table, the oldest first. None if nothing is to be merged. When more than a
+/// fifth of all chunks are deleted, all segments are merged.
 pub fn first_to_merge(sizes: &[Size]) -> Option<usize> {
     let came: u64 = sizes.iter().map(|size| size.came).sum();
     let went: u64 = sizes.iter().map(|size| size.went).sum();
@@ -22,7 +25,8 @@ pub fn first_to_merge(sizes: &[Size]) -> Option<usize> {
     first_of_many(sizes)
 }
 
-/// As [`first_to_merge`], of the youngest that have `most` chunks at most together; their number only counts.
+/// Like [`first_to_merge`], but only for the youngest segments that have at most `most` chunks together, and
+/// without regard to deleted chunks.
 pub fn first_to_merge_within(sizes: &[Size], most: u64) -> Option<usize> {
     let mut sum = 0;
     let within = sizes.iter().rev().take_while(|size| {
@@ -33,7 +37,7 @@ pub fn first_to_merge_within(sizes: &[Size], most: u64) -> Option<usize> {
     first_of_many(&sizes[older..]).map(|first| older + first)
 }
 
-/// The first of those that are many for their size.
+/// The first of the segments that are too many for their sizes.
 fn first_of_many(sizes: &[Size]) -> Option<usize> {
     let mut first = None;
     let mut younger = 0;
@@ -57,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn young_ones_are_merged_when_they_have_as_much_as_older_ones() {
+    fn young_segments_are_merged_when_they_have_as_much_as_older_ones() {
         assert_eq!(first(&[]), None);
         assert_eq!(first(&[(1000, 0)]), None);
         assert_eq!(first(&[(1000, 0), (1000, 0)]), Some(0));
@@ -67,15 +71,15 @@ mod tests {
     }
 
     #[test]
-    fn all_are_merged_when_a_fifth_is_gone() {
+    fn all_segments_are_merged_when_a_fifth_of_the_chunks_is_deleted() {
         assert_eq!(first(&[(1000, 0), (0, 200)]), None);
         assert_eq!(first(&[(1000, 0), (0, 201)]), Some(0));
-        // What the oldest says is gone is nowhere.
+        // There is no older segment whose chunks the oldest could mark as deleted.
         assert_eq!(first(&[(0, 1)]), Some(0));
     }
 
     #[test]
-    fn young_ones_are_merged_though_all_together_are_too_large() {
+    fn young_segments_are_merged_even_if_all_together_are_too_large() {
         let within = |sizes: &[(u64, u64)], most| {
             let sizes: Vec<Size> = sizes.iter().map(|&(came, went)| Size { came, went }).collect();
             first_to_merge_within(&sizes, most)
@@ -86,7 +90,7 @@ mod tests {
             (within(&sizes, 20_000), within(&sizes, 6000), within(&sizes, 599)),
             (Some(0), Some(2), None)
         );
-        // One alone stays as it is, whatever it says is gone.
+        // A single segment is kept, whatever it marks as deleted.
         assert_eq!(
             (within(&[(9000, 0), (10, 90)], 100), within(&[(9000, 0)], 100), within(&[], 100)),
             (None, None, None)
@@ -94,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_stay_few_and_chunks_are_seldom_written_again() {
+    fn segments_stay_few_and_chunks_are_rarely_rewritten() {
         let (mut sizes, mut written) = (Vec::new(), 0);
         for _ in 0..10_000 {
             sizes.push(Size { came: 256, went: 0 });

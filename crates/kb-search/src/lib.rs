@@ -1,15 +1,15 @@
 //! From a question to ranked rows, in stages, each a function over candidates (`kb_types::Candidate`) without
 //! SQL:
 //!
-//! 1. recall (`recall.rs`, by the steps of `plan.rs`): what is near by meaning or words
-//! 2. fuse (`fuse.rs`): one list of both, by standardised scores, by ranks or by scores
-//! 3. rerank (`rerank.rs`): the order of a model that reads question and text together
-//! 4. diversify (`diversity.rs`, with `collapse.rs` and `mmr.rs`): what repeats is left out, and recall is
-//!    asked for more
-//! 5. shape (`shape.rs`, with `dedupe.rs` and `trim.rs`): equal texts once, bounds, then hits
-//! 6. surround (`passages.rs`): chunks that meet become one passage
+//! 1. recall (`recall.rs`, by the steps of `plan.rs`): candidates from vectors and from keyword search
+//! 2. fuse (`fuse.rs`): makes one list of both, by standardised scores, by ranks or by scores
+//! 3. rerank (`rerank.rs`): orders candidates by a model that reads question and text together
+//! 4. diversify (`diversity.rs`, with `collapse.rs` and `mmr.rs`): drops near duplicates, and recalls more if
+//!    needed
+//! 5. shape (`shape.rs`, with `dedupe.rs` and `trim.rs`): drops equal texts, applies limits, and makes hits
+//! 6. surround (`passages.rs`): joins adjacent chunks to passages
 //!
-//! Each stage writes down what it did in a journal, which is closed, and costs nothing, but for kb.explain.
+//! Each stage records what it did in a journal, which is closed and costs nothing except for kb.explain.
 
 #![forbid(unsafe_code)]
 
@@ -48,7 +48,7 @@ pub use request::Request;
 #[cfg(test)]
 mod recall_tests;
 
-/// A candidate of the vectors with its head and row; the content makes its id and its hash.
+/// A candidate from vectors with head and row. Its id and hash are made of the content.
 #[cfg(test)]
 pub fn test_candidate(content: &str, score: f64, token_count: i32) -> kb_types::Candidate {
     use kb_types::candidate::{Candidate, ChunkHead, ChunkPlace, ChunkRow, Found};

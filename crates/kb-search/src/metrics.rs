@@ -1,38 +1,39 @@
-//! How good an answer is, by judgements: the measures of trec_eval, for one question each, and their means.
+//! Measures the quality of answers by judgements, with the measures of trec_eval: for each question, and
+//! their means.
 
 use kb_types::judgement::Judgement;
 use std::collections::{HashMap, HashSet};
 
-/// A chunk of an answer: its document, and where in that document's text it is.
+/// A chunk of an answer: its document, and its position in the document's text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Place {
     pub external_id: String,
     pub span: Option<(i32, i32)>,
 }
 
-/// The measures of one answer; from grade 1 on something is relevant. k: as far as the answer is looked at, in documents, or in
-/// rows where parts of documents are judged.
+/// The measures of one answer. Grades of 1 or more are relevant. k is the number of documents that count, or
+/// of rows where parts of documents are judged.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Measures {
-    /// Of all that is relevant, what is among the first k (recall_k). 0 where nothing is relevant.
+    /// The share of everything relevant that is among the first k (recall_k). 0 where nothing is relevant.
     pub recall: f64,
-    /// Of k, how many are relevant, however few were answered (P_k).
+    /// The number of relevant ones among the first k, divided by k even if the answer is shorter (P_k).
     pub precision: f64,
-    /// 1 / the rank of the first relevant one in the whole answer (recip_rank).
+    /// The reciprocal of the rank of the first relevant one in the whole answer (recip_rank).
     pub reciprocal_rank: f64,
-    /// Discounted cumulative gain of the first k, as a share of what is possible (ndcg_cut_k): gain is the grade, the discount
-    /// log2(rank + 1). Järvelin and Kekäläinen 2002.
+    /// The discounted cumulative gain of the first k, as a share of the greatest possible (ndcg_cut_k). The
+    /// gain is the grade, and the discount is log2(rank + 1) (Järvelin and Kekäläinen 2002).
     pub ndcg: f64,
-    /// 1 where anything relevant is among the first k (success_k).
+    /// 1 if anything relevant is among the first k, else 0 (success_k).
     pub hit: f64,
 }
 
-/// What counts as one in an answer: a document, or a row where parts of documents are judged.
+/// An item that counts in an answer: a document, or a row where parts of documents are judged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ranked {
-    /// Grades of what it is the first to meet, best first.
+    /// The grades of the judgements that this item is the first to match, best first.
     pub grades: Vec<i32>,
-    /// Whether it meets anything relevant, also what was met before.
+    /// Whether it matches anything relevant, even if another item matched it before.
     pub is_relevant: bool,
 }
 
@@ -41,8 +42,9 @@ pub fn counts_rows(judgements: &[Judgement]) -> bool {
     judgements.iter().any(|judgement| judgement.span.is_some())
 }
 
-/// What an answer has, best first. A document counts once, as its first chunk. Where parts are judged every row counts, with the
-/// grades of the parts that it overlaps and no row before it has; what is judged as a whole is met by the first row of it.
+/// The items of an answer, best first. A document counts once, as its first chunk. Where parts are judged
+/// every row counts, with the grades of the parts that it overlaps and that no row before it overlapped. A
+/// document that is judged as a whole is matched by its first row.
 pub fn ranking(answer: &[Place], judgements: &[Judgement]) -> Vec<Ranked> {
     let mut of_document: HashMap<&str, Vec<(&Judgement, bool)>> = HashMap::new();
     for judgement in judgements {
@@ -78,13 +80,13 @@ fn is_relevant(grade: i32) -> bool {
     grade >= 1
 }
 
-/// `ranking` as [`ranking`] gives it; `judged` are the grades of all that is judged for the question.
+/// `ranking` is a result of [`ranking`], and `judged` has the grades of all judgements of the question.
 pub fn measure(ranking: &[Ranked], judged: &[i32], k: usize) -> Measures {
     let first = &ranking[..k.min(ranking.len())];
     let relevant = judged.iter().filter(|grade| is_relevant(**grade)).count() as f64;
     let found = first.iter().flat_map(|ranked| &ranked.grades).filter(|grade| is_relevant(**grade)).count();
     let hits = first.iter().filter(|ranked| ranked.is_relevant).count() as f64;
-    // A row that meets several parts gains as much as if they were in rows of their own, one behind the other.
+    // A row that matches several parts gains as much as consecutive rows that match one part each.
     let gained: Vec<i32> = first
         .iter()
         .flat_map(|ranked| if ranked.grades.is_empty() { vec![0] } else { ranked.grades.clone() })
@@ -111,7 +113,7 @@ fn gain(grades: &[i32]) -> f64 {
     (1..).zip(grades).map(discounted).sum()
 }
 
-/// The mean of each measure; 0 of none.
+/// The mean of each measure, or 0 without any.
 pub fn mean(all: &[Measures]) -> Measures {
     let of = |measure: fn(&Measures) -> f64| share(all.iter().map(measure).sum(), all.len() as f64);
     Measures {
@@ -123,7 +125,8 @@ pub fn mean(all: &[Measures]) -> Measures {
     }
 }
 
-/// The least value that so large a part (0 to 1) of them is not above; None of none. None is NaN.
+/// The percentile by nearest rank: the least value that at least `part` (0 to 1) of the values do not exceed.
+/// None without values. No value may be NaN.
 pub fn percentile(values: &[f64], part: f64) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -144,7 +147,8 @@ mod tests {
         Place { external_id: external_id.into(), span: Some((from, to)) }
     }
 
-    /// tests/data/pytrec_eval_reference.json: random runs and judgements with the values that pytrec_eval gives for them.
+    /// tests/data/pytrec_eval_reference.json: random runs and judgements with the values that pytrec_eval
+    /// gives for them.
     #[test]
     fn the_measures_are_those_of_pytrec_eval() {
         let text = include_str!("../../../tests/data/pytrec_eval_reference.json");
@@ -158,7 +162,7 @@ mod tests {
                 .iter()
                 .map(|(id, grade)| judged(id, grade.as_i64().unwrap() as i32, None))
                 .collect();
-            // trec_eval orders a run by score, and equal scores by document, the greater first.
+            // trec_eval orders a run by score, and equal scores by document in descending order.
             let mut run: Vec<(f64, &String)> = question["run"]
                 .as_object()
                 .unwrap()
@@ -200,22 +204,22 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_met_by_chunks_that_overlap_them_and_every_row_counts() {
+    fn parts_are_matched_by_overlapping_chunks_and_every_row_counts() {
         let judgements =
             [judged("a", 1, Some((10, 20))), judged("a", 3, Some((15, 30))), judged("b", 2, Some((0, 5)))];
         let none: &[i32] = &[];
-        // Up to 10 is before the part; b's chunk begins where the part ends.
+        // The first chunk ends before the part, and the chunk of b begins where the part ends.
         let missed = ranking(&[place("a", 0, 10), place("b", 5, 9)], &judgements);
         assert_eq!(grades(&missed), [none, none]);
-        // Missing it first costs a rank, as often as it is missed; one chunk can meet two.
+        // Each row that misses costs a rank. One chunk can match two parts.
         let met =
             ranking(&[place("a", 0, 10), place("a", 0, 9), place("a", 9, 16), place("b", 4, 9)], &judgements);
         assert_eq!(grades(&met), [none, none, &[3, 1], &[2]]);
-        // What was met before gains nothing, and is relevant all the same.
+        // A part that was matched before gives no gain, but is still relevant.
         let again = ranking(&[place("a", 10, 12), place("a", 12, 15), place("a", 29, 40)], &judgements);
         assert_eq!(grades(&again), [&[1][..], none, &[3]]);
         assert!(again.iter().all(|ranked| ranked.is_relevant));
-        // A document that is judged as a whole is met by its first row.
+        // A document that is judged as a whole is matched by its first row.
         let mixed = [judged("a", 2, None), judged("b", 1, Some((0, 5)))];
         let ranked = ranking(&[place("a", 0, 9), place("a", 9, 20), place("b", 0, 9)], &mixed);
         assert_eq!(grades(&ranked), [&[2][..], none, &[1]]);
@@ -233,13 +237,13 @@ mod tests {
         let discount = |rank: f64| 1.0 / (rank + 1.0).log2();
         let expected = (discount(2.0) + discount(4.0)) / (discount(1.0) + discount(2.0));
         assert!((at(4).ndcg - expected).abs() < 1e-12);
-        // One row that has all is the best there is, and no measure exceeds 1.
+        // One row that matches all is the best answer, and no measure exceeds 1.
         let all = measure(&ranking(&[place("a", 0, 99)], &judgements), &grades, 1);
         assert_eq!((all.recall, all.precision, all.ndcg, all.hit), (1.0, 1.0, 1.0, 1.0));
     }
 
     #[test]
-    fn percentiles_are_of_the_nearest_rank() {
+    fn percentiles_are_those_of_the_nearest_rank() {
         let values: Vec<f64> = (1..=20).rev().map(f64::from).collect();
         assert_eq!((percentile(&values, 0.5), percentile(&values, 0.95)), (Some(10.0), Some(19.0)));
         assert_eq!((percentile(&[7.0], 0.5), percentile(&[7.0], 0.95)), (Some(7.0), Some(7.0)));
@@ -247,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mean_of_nothing_is_nothing() {
+    fn the_mean_of_no_answers_is_zero() {
         assert_eq!(mean(&[]), Measures::default());
         let one = Measures { recall: 1.0, ..Measures::default() };
         assert_eq!(mean(&[one, Measures::default()]).recall, 0.5);

@@ -1,18 +1,20 @@
-//! Maximal marginal relevance (Carbonell and Goldstein 1998): each next row is the one that is most relevant and least like
-//! those before it.
+//! Maximal marginal relevance (Carbonell and Goldstein 1998): each next row is the one with the best balance
+//! of relevance and difference from the rows before it.
 
 use super::request::Check;
 use kb_types::Candidate;
 use std::collections::HashMap;
 use uuid::Uuid;
 
-/// Candidates at most that are ordered: the work is their number times the rows asked for, each a product of two vectors.
+/// The most candidates that are ordered, because the work is their number times the rows of the request, each
+/// a product of two vectors.
 pub const POOL: usize = 1000;
 
-/// The first `top_k` in the new order, from the first [`POOL`] candidates; their rank_score is what they are ordered by:
-/// lambda * relevance - (1 - lambda) * greatest cosine similarity to a row before. Relevance is the similarity where that
-/// made the order; otherwise the rank score, brought to 0 to 1. A candidate without a vector is like no other. Rows asked for
-/// beyond the pool follow in their old order.
+/// The first `top_k` in the new order, chosen from the first [`POOL`] candidates. Their rank_score becomes
+/// the value that orders them: lambda * relevance - (1 - lambda) * greatest cosine similarity to a row
+/// before. Relevance is the similarity if candidates were ordered by it, and otherwise the rank score, scaled
+/// to between 0 and 1. A candidate without a vector is similar to no other. Rows beyond the pool follow in
+/// their old order.
 pub fn order(
     mut candidates: Vec<Candidate>,
     vectors: &HashMap<Uuid, Vec<f32>>,
@@ -26,7 +28,7 @@ pub fn order(
         .iter()
         .map(|candidate| vectors.get(&candidate.chunk_id).map(|v| direction(v)).unwrap_or_default())
         .collect();
-    // Of each candidate, the greatest similarity to a row that was chosen; None: it is chosen.
+    // For each candidate the greatest similarity to a chosen row. None once it is chosen itself.
     let mut likeness: Vec<Option<f64>> = vec![Some(f64::NEG_INFINITY); candidates.len()];
     let mut order: Vec<(usize, f64)> = Vec::new();
     while order.len() < top_k.min(candidates.len()) {
@@ -36,7 +38,7 @@ pub fn order(
             lambda * relevance[i] - (1.0 - lambda) * like
         };
         let open = likeness.iter().enumerate().filter_map(|(i, like)| Some((i, value(i, (*like)?))));
-        // The first of equal ones, so that the answer is the same every time.
+        // The first of equal ones is chosen, so that answers are reproducible.
         let Some((best, score)) = open.reduce(|best, next| if next.1 > best.1 { next } else { best }) else {
             break;
         };
@@ -60,7 +62,7 @@ pub fn order(
 }
 
 fn relevance(candidates: &[Candidate]) -> Vec<f64> {
-    // What a reranker has not read is behind all that it has.
+    // Candidates that a reranker has not read come after all that it has read.
     let least = candidates.iter().filter_map(|candidate| candidate.rank_score).fold(f64::INFINITY, f64::min);
     let least = if least.is_finite() { least } else { 0.0 };
     let scores: Vec<f64> = candidates.iter().map(|candidate| candidate.rank_score.unwrap_or(least)).collect();
@@ -75,7 +77,7 @@ fn relevance(candidates: &[Candidate]) -> Vec<f64> {
     scores.iter().map(|score| if width > 0.0 { (score - least) / width } else { 1.0 }).collect()
 }
 
-/// The vector of length 1; none where there is no direction.
+/// The vector scaled to length 1, or an empty one where it has no direction.
 fn direction(vector: &[f32]) -> Vec<f32> {
     let length = vector.iter().map(|x| f64::from(*x) * f64::from(*x)).sum::<f64>().sqrt();
     match length > 0.0 && length.is_finite() {
@@ -85,7 +87,7 @@ fn direction(vector: &[f32]) -> Vec<f32> {
 }
 
 fn cosine(left: &[f32], right: &[f32]) -> f64 {
-    // Sums of their own, which the compiler computes side by side.
+    // Separate sums, which the compiler computes in parallel.
     let mut sums = [0f32; 8];
     for (l, r) in left.chunks(8).zip(right.chunks(8)) {
         for (sum, (l, r)) in sums.iter_mut().zip(l.iter().zip(r)) {
@@ -100,13 +102,13 @@ mod tests {
     use super::super::{fuse, test_candidate};
     use super::*;
 
-    /// Candidates with vectors in the plane, at these angles in degrees from the question.
+    /// Candidates with vectors in the plane at these angles from the question, in degrees.
     fn fan(angles: &[f64]) -> (Vec<Candidate>, HashMap<Uuid, Vec<f32>>) {
         let mut vectors = HashMap::new();
         let candidate = |angle: &f64| {
             let candidate = test_candidate(&angle.to_string(), angle.to_radians().cos(), 1);
             let (sin, cos) = angle.to_radians().sin_cos();
-            // Length counts for nothing.
+            // The length of a vector does not count.
             vectors.insert(candidate.chunk_id, vec![3.0 * cos as f32, 3.0 * sin as f32]);
             candidate
         };
@@ -122,16 +124,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_like_a_row_before_comes_later() {
+    fn rows_similar_to_earlier_ones_come_later() {
         let angles = [10.0, 11.0, 12.0, -40.0];
         assert_eq!(ordered(&angles, 1.0, 4), ["10", "11", "12", "-40"]);
         assert_eq!(ordered(&angles, 0.5, 2), ["10", "-40"]);
-        // Nothing but difference: the farthest from all before.
+        // Only difference counts, so the next is the farthest from all before.
         assert_eq!(ordered(&angles, 0.0, 4), ["10", "-40", "12", "11"]);
     }
 
     #[test]
-    fn where_similarity_did_not_make_the_order_the_rank_score_does() {
+    fn relevance_is_the_rank_score_where_it_made_the_order() {
         let (mut candidates, vectors) = fan(&[10.0, 11.0, -40.0]);
         for (candidate, score) in candidates.iter_mut().zip([0.031, 0.030, 0.001]) {
             candidate.rank_score = Some(score);
@@ -143,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_vector_is_like_no_other_and_nothing_is_no_fault() {
+    fn a_row_without_a_vector_is_similar_to_none_and_none_is_no_error() {
         let (candidates, mut vectors) = fan(&[10.0, 11.0, 60.0]);
         vectors.remove(&candidates[1].chunk_id);
         let ordered = order(candidates, &vectors, 0.5, 3, &|| ());
@@ -155,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_pool_the_order_stays_and_no_row_is_missing() {
+    fn beyond_the_pool_rows_keep_their_order_and_none_is_missing() {
         let angles: Vec<f64> = (0..POOL + 50).map(|i| i as f64 / 100.0).collect();
         let got = ordered(&angles, 0.5, POOL + 20);
         assert_eq!(got.len(), POOL + 20);

@@ -1,4 +1,5 @@
-//! Chunks that meet in a document become one passage, which is exactly a slice of the document's text.
+//! Joins chunks that are adjacent in a document to passages, each of which is exactly a slice of the
+//! document's text.
 
 use kb_types::Hit;
 use kb_types::answer_settings::Surroundings;
@@ -6,19 +7,21 @@ use kb_types::passage::Piece;
 use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashMap};
 
-/// Chunks at most that a section adds on each side.
+/// The most chunks that a section adds on each side.
 pub const MAX_SECTION: usize = 50;
 
-/// Characters at most between two chunks that join. Chunkers leave out white space only, and little of it.
+/// The most characters between two chunks that are joined. Chunkers leave out only white space, and little of
+/// it.
 const MAX_GAP: usize = 200;
 
-/// Of the chunks of one document, in order, those that are slices of its text as it is now; each is told what is between it
-/// and the next. Of a document that was edited and not cut again, they are those before the edit.
+/// Keeps the chunks of one document, given in order, that are slices of its current text, and sets the text
+/// between each and the next. If the document was edited and has not been split again, these are the chunks
+/// before the edit.
 pub fn verified(text: &str, mut pieces: Vec<Piece>) -> Vec<Piece> {
     let mut characters: Vec<i32> = pieces.iter().flat_map(|piece| [piece.start, piece.end]).collect();
     characters.sort_unstable();
     characters.dedup();
-    // Byte offsets of these characters, found in one walk.
+    // The byte offsets of these characters, found in one pass.
     let mut bytes: HashMap<i32, usize> = HashMap::with_capacity(characters.len());
     let mut wanted = characters.into_iter().peekable();
     for (character, byte) in (0..).zip(text.char_indices().map(|(byte, _)| byte).chain([text.len()])) {
@@ -32,7 +35,7 @@ pub fn verified(text: &str, mut pieces: Vec<Piece>) -> Vec<Piece> {
     pieces.retain(|piece| slice(piece.start, piece.end) == Some(piece.content.as_str()));
     for i in 1..pieces.len() {
         let (before, next) = (&pieces[i - 1], &pieces[i]);
-        // One that the caller may not read, or that is turned off, is between them.
+        // Between them is a chunk that the caller may not read, or that is disabled.
         if before.ordinal + 1 != next.ordinal || next.start < before.start || next.end < before.end {
             continue;
         }
@@ -43,10 +46,11 @@ pub fn verified(text: &str, mut pieces: Vec<Piece>) -> Vec<Piece> {
     pieces
 }
 
-/// The hits, best first, with what surrounds them: each with `neighbors` chunks on both sides, and with the other chunks of
-/// its section, as far as these follow each other. What meets becomes one row, that of its best hit. `max_tokens` bounds all
-/// rows together; hits go before surroundings, and those of better hits, the nearest first, before others. `documents` are
-/// the verified chunks by document; a hit that is not among them stays as it is.
+/// Adds to hits, which come best first, the chunks around them: `neighbors` chunks on both sides, and the
+/// other chunks of the section, as long as they are consecutive. Adjacent chunks become one row, in the place
+/// of its best hit. `max_tokens` limits all rows together. Hits have priority over surroundings, and the
+/// surroundings of better hits, the nearest first, over others. `documents` has the verified chunks by
+/// document. A hit that is not among them is left unchanged.
 pub fn joined(
     hits: Vec<Hit>,
     documents: &HashMap<i64, Vec<Piece>>,
@@ -55,7 +59,7 @@ pub fn joined(
 ) -> Vec<Hit> {
     let tokens: usize = hits.iter().map(|hit| hit.row.token_count.max(0) as usize).sum();
     let mut budget = Budget(max_tokens.map(|most| most.saturating_sub(tokens)));
-    // What of each document is in the answer, and the best hit of each chunk that is one.
+    // The chunks of each document that are in the answer, and the best hit of each chunk that is a hit.
     let mut taken: HashMap<i64, Taken> = HashMap::new();
     let mut best: HashMap<(i64, usize), usize> = HashMap::new();
     let places: Vec<Option<usize>> = hits.iter().map(|hit| place(hit, documents)).collect();
@@ -74,7 +78,7 @@ pub fn joined(
         }
     }
     let mut rows: Vec<(usize, Hit)> = Vec::new();
-    // By their best hits: what joins may spend tokens that others then lack.
+    // Documents come in the order of their best hits, because joining spends tokens that others then lack.
     let in_order: Vec<i64> = hits.iter().map(|hit| hit.row.place.document_id).collect();
     let mut hits: Vec<Option<Hit>> = hits.into_iter().map(Some).collect();
     for document_id in in_order {
@@ -96,15 +100,15 @@ pub fn joined(
     rows.into_iter().map(|(_, hit)| hit).collect()
 }
 
-/// What of a document is in the answer, by places among its chunks.
+/// The chunks of a document that are in the answer, by their places.
 #[derive(Default)]
 struct Taken {
     places: BTreeSet<usize>,
-    /// The gap behind each of these is, too.
+    /// The places of the chunks after which the gap is in the answer, too.
     gaps: BTreeSet<usize>,
 }
 
-/// Tokens that may still be spent; None: any number.
+/// How many tokens may still be used. None means any number.
 struct Budget(Option<usize>);
 
 impl Budget {
@@ -116,7 +120,7 @@ impl Budget {
     }
 }
 
-/// Where a hit is among the verified chunks of its document, which are in order.
+/// The place of a hit among the verified chunks of its document, which are in order.
 fn place(hit: &Hit, documents: &HashMap<i64, Vec<Piece>>) -> Option<usize> {
     let pieces = documents.get(&hit.row.place.document_id)?;
     let place = pieces.binary_search_by_key(&hit.row.place.ordinal, |piece| piece.ordinal).ok()?;
@@ -127,12 +131,12 @@ fn tokens(piece: &Piece) -> usize {
     piece.token_count.max(0) as usize
 }
 
-/// A token for each character: more than white space has.
+/// Counts a token for each character, which is more than white space has.
 fn gap_tokens(piece: &Piece) -> usize {
     piece.gap.as_ref().map_or(0, |gap| gap.chars().count())
 }
 
-/// Takes what surrounds a chunk, on both sides in turn.
+/// Takes the chunks around a chunk, alternating between both sides.
 fn surround(
     pieces: &[Piece],
     place: usize,
@@ -141,13 +145,13 @@ fn surround(
     budget: &mut Budget,
 ) {
     let headings = &pieces[place].headings;
-    // Without a heading above it, a chunk's section is what no heading is above.
+    // The section of a chunk without a heading consists of the chunks without headings.
     let in_section = |piece: &Piece| match headings.is_empty() {
         true => piece.headings.is_empty(),
         false => piece.headings.starts_with(headings),
     };
     let most = surroundings.neighbors.max(if surroundings.section { MAX_SECTION } else { 0 });
-    // Whether each side goes on, and whether it is still in the section.
+    // Whether each side continues, and whether it is still in the section.
     let (mut goes_on, mut is_section) = ([true; 2], [surroundings.section; 2]);
     for distance in 1..=most {
         for side in 0..2 {
@@ -171,7 +175,7 @@ fn surround(
     }
 }
 
-/// What of it meets, as ranges of places.
+/// The runs of adjacent chunks, as ranges of places.
 fn runs(pieces: &[Piece], taken: &Taken, budget: &mut Budget) -> Vec<std::ops::Range<usize>> {
     let mut runs: Vec<std::ops::Range<usize>> = Vec::new();
     for &place in &taken.places {
@@ -190,7 +194,8 @@ fn runs(pieces: &[Piece], taken: &Taken, budget: &mut Budget) -> Vec<std::ops::R
     runs
 }
 
-/// The row of the chunks of one run. Its token_count is at least what its text has: that of its chunks together.
+/// The row of the chunks of one run. Its token_count is the sum over its chunks, which is at least the count
+/// of its text.
 fn passage(mut hit: Hit, pieces: &[Piece]) -> Hit {
     let (Some(first), Some(last)) = (pieces.first(), pieces.last()) else { return hit };
     let mut content = String::new();

@@ -4,7 +4,7 @@ use crate::request::AnswerBounds;
 
 const TEXT: &str = "One é is here.  Two is next.\n\nThree follows.\nFour is last.";
 
-/// Chunks of a text, found in it one after the other; each `overlap` characters longer to the left than given.
+/// Chunks of a text, found in it one after the other, each extended to the left by `overlap` characters.
 fn pieces(text: &str, parts: &[&str], overlap: usize) -> Vec<Piece> {
     let mut from = 0;
     let piece = |(ordinal, part): (usize, &&str)| {
@@ -42,7 +42,7 @@ fn hits(pieces: &[Piece], places: &[usize]) -> Vec<Hit> {
     shape::hits(shape::choose(fuse::of_one(candidates.collect()), &bounds), "kb", false)
 }
 
-/// The contents of the rows, each checked to be the slice of the text that it says.
+/// The contents of the rows. Checks that each is the slice of the text that it claims to be.
 fn rows(
     text: &str,
     pieces: Vec<Piece>,
@@ -73,7 +73,7 @@ fn neighbors(neighbors: usize) -> Surroundings {
 }
 
 #[test]
-fn neighbors_join_with_the_white_space_between_them() {
+fn neighbors_are_joined_with_the_white_space_between_them() {
     let all = || pieces(TEXT, &PARTS, 0);
     assert_eq!(
         rows(TEXT, all(), &[1], neighbors(1), None),
@@ -84,7 +84,7 @@ fn neighbors_join_with_the_white_space_between_them() {
 }
 
 #[test]
-fn chunks_that_meet_are_one_row_without_repeated_text() {
+fn adjacent_chunks_are_one_row_without_repeated_text() {
     for overlap in [0, 3, 9] {
         let all = || pieces(TEXT, &PARTS, overlap);
         assert_eq!(rows(TEXT, all(), &[2, 1], neighbors(0), None).len(), 1, "{overlap}");
@@ -93,7 +93,7 @@ fn chunks_that_meet_are_one_row_without_repeated_text() {
 }
 
 #[test]
-fn a_row_is_where_its_best_hit_was() {
+fn a_row_has_the_place_of_its_best_hit() {
     let all = pieces(TEXT, &PARTS, 0);
     let found = hits(&all, &[3, 0, 1]);
     let best = found[1].chunk_id;
@@ -107,23 +107,24 @@ fn a_row_is_where_its_best_hit_was() {
 }
 
 #[test]
-fn of_an_edited_document_only_what_is_still_there_joins() {
+fn of_an_edited_document_only_unchanged_chunks_are_joined() {
     let edited = TEXT.replace("Three follows", "Three is gone");
     let all = pieces(TEXT, &PARTS, 0);
     let found = hits(&all, &[1, 2, 3]);
     let documents = HashMap::from([(1, verified(&edited, all.clone()))]);
     let rows = joined(found, &documents, neighbors(2), None);
-    // The third chunk is not in the text any more, and nothing joins across it; the fourth is where it was.
+    // The third chunk is not in the text any more, and nothing is joined across it. The fourth is where it
+    // was.
     let contents: Vec<&str> = rows.iter().map(|row| row.row.content.as_str()).collect();
     assert_eq!(contents, ["One é is here.  Two is next.", "Three follows.", "Four is last."]);
     assert_eq!(rows[1].row.locator, json!({}));
-    // An edit at the beginning moves all.
+    // An edit at the beginning moves all chunks.
     assert!(verified(&format!("x{TEXT}"), all.clone()).is_empty());
     assert!(verified("", all).is_empty());
 }
 
 #[test]
-fn nothing_joins_across_a_chunk_that_is_not_there_or_a_text_that_nobody_counted() {
+fn nothing_is_joined_across_a_missing_chunk_or_uncounted_text() {
     let mut hidden = pieces(TEXT, &PARTS, 0);
     let all = hidden.clone();
     hidden.remove(1);
@@ -141,16 +142,16 @@ fn rows2(text: &str, parts: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn surroundings_take_what_tokens_hits_leave_the_nearest_of_the_best_first() {
+fn surroundings_get_the_tokens_that_hits_leave_nearest_and_best_first() {
     let all = || pieces(TEXT, &PARTS, 0);
-    // Chunks have 4, 3, 2 and 3 tokens; white space counts by its characters.
+    // Chunks have 4, 3, 2 and 3 tokens. White space counts by characters.
     assert_eq!(rows(TEXT, all(), &[1], neighbors(2), Some(3)), ["Two is next."]);
     assert_eq!(rows(TEXT, all(), &[1], neighbors(2), Some(8)), ["Two is next.\n\nThree follows."]);
     assert_eq!(rows(TEXT, all(), &[2, 0], neighbors(1), Some(9)), ["Three follows.", "One é is here."]);
 }
 
 #[test]
-fn of_two_documents_whose_chunks_meet_those_of_the_better_hit_join_with_the_tokens_that_are_left() {
+fn the_document_of_the_better_hit_is_joined_first_with_the_tokens_left() {
     let all = pieces("One.  Two.", &["One.", "Two."], 0);
     let mut found = hits(&[all.clone(), all.clone()].concat(), &[2, 0, 1, 3]);
     for (hit, (document_id, number)) in found.iter_mut().zip([(2, 10), (1, 0), (1, 1), (2, 11)]) {
@@ -163,7 +164,7 @@ fn of_two_documents_whose_chunks_meet_those_of_the_better_hit_join_with_the_toke
     }
     let text = "One.  Two.";
     let documents = HashMap::from([(1, verified(text, all)), (2, verified(text, others))]);
-    // Four chunks of a token each, and one gap of two.
+    // Four chunks of one token each, and one gap of two.
     for _ in 0..50 {
         let rows = joined(found.clone(), &documents, neighbors(0), Some(6));
         let contents: Vec<(i64, &str)> =
@@ -173,7 +174,7 @@ fn of_two_documents_whose_chunks_meet_those_of_the_better_hit_join_with_the_toke
 }
 
 #[test]
-fn a_section_is_what_has_the_same_headings_above_it_or_more() {
+fn a_section_has_the_chunks_below_the_same_headings() {
     let text = "a b c d e f";
     let mut all = pieces(text, &["a", "b", "c", "d", "e", "f"], 0);
     for (piece, headings) in all.iter_mut().zip([&[][..], &["A"], &["A"], &["A", "B"], &["C"], &["A"]]) {
@@ -188,7 +189,7 @@ fn a_section_is_what_has_the_same_headings_above_it_or_more() {
 }
 
 #[test]
-fn the_longest_section_is_bounded_and_many_hits_of_one_document_are_quick() {
+fn sections_are_bounded_and_many_hits_of_one_document_are_quick() {
     let parts: Vec<String> = (0..4_000).map(|i| format!("w{i}.")).collect();
     let text = parts.join(" ");
     let all = pieces(&text, &parts.iter().map(String::as_str).collect::<Vec<_>>(), 0);

@@ -1,5 +1,5 @@
-//! Which spans of an answer quote which text: runs of the same words, whatever their case, white space and punctuation, and
-//! with a word or two changed within a run.
+//! Finds the spans of an answer that quote a text: runs of the same words, regardless of case, white space
+//! and punctuation, in which a word or two may differ.
 
 use super::automaton::{Automaton, Longest};
 use crate::bm25::signs::{is_unseen, is_unspaced};
@@ -8,23 +8,26 @@ use std::ops::Range;
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
 
-/// The least that a run of unchanged words weighs to be a quote. A word weighs two, a character of a script without spaces one.
+/// The least weight of a run of unchanged words that is a quote. A word weighs two, and a character of a
+/// script without spaces weighs one.
 const LEAST: usize = 10;
 
-/// Words that may differ between two parts of a quote, on each side at most, and those that must agree behind them.
+/// The most words that may differ on each side between two parts of a quote, and the number that must agree
+/// after them.
 const CHANGED: usize = 2;
 const AGREED: usize = 3;
 
-/// A span of an answer, in characters, that quotes a text.
+/// A span of an answer that quotes a text, in characters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Quote {
     pub start: usize,
     pub end: usize,
-    /// Which of the texts.
+    /// The index of the text.
     pub text: usize,
 }
 
-/// The quotes in an answer, in its order; no two overlap. Of texts that have the same run it is of the first.
+/// The quotes in an answer, in order and without overlaps. A run that several texts contain is attributed to
+/// the first.
 pub fn find(answer: &str, texts: &[&str]) -> Vec<Quote> {
     let mut numbers: HashMap<String, u32> = HashMap::new();
     let (mut source, mut weights, mut whose) = (Vec::new(), Vec::new(), Vec::new());
@@ -34,7 +37,7 @@ pub fn find(answer: &str, texts: &[&str]) -> Vec<Quote> {
             source.push(*numbers.entry(word.folded).or_insert(number));
             whose.push(text);
         }
-        // A word that is nowhere else: no run goes over the end of a text.
+        // A word that occurs nowhere else, so that no run crosses the end of a text.
         source.push(u32::MAX - text as u32);
         whose.push(text);
     }
@@ -42,7 +45,7 @@ pub fn find(answer: &str, texts: &[&str]) -> Vec<Quote> {
     let mut spans = Vec::new();
     let mut quoting = Vec::new();
     for word in words {
-        // What no text has, and what no text can have.
+        // A word that no text contains gets a number that none can have.
         quoting.push(numbers.get(&word.folded).copied().unwrap_or(u32::MAX - texts.len() as u32));
         spans.push(word.start..word.end);
         weights.push(word.weight);
@@ -50,7 +53,7 @@ pub fn find(answer: &str, texts: &[&str]) -> Vec<Quote> {
     let sides = Sides { answer: &quoting, source: &source };
     let longest = Automaton::of(&source).longest(&quoting);
     let mut quotes: Vec<Quote> = Vec::new();
-    // The words of the answer up to here are in a quote, or in none.
+    // For the words of the answer before this place it is decided whether they belong to a quote.
     let mut done = 0;
     for place in 0..longest.len() {
         let Longest { words, end } = longest[place];
@@ -58,7 +61,7 @@ pub fn find(answer: &str, texts: &[&str]) -> Vec<Quote> {
             continue;
         }
         let start = done.max(place + 1 - words);
-        // The run that ends at the next word begins there, too: it is longer.
+        // The run that ends at the next word begins at the same place, so it is longer.
         if longest.get(place + 1).is_some_and(|next| place + 2 - next.words <= start) {
             continue;
         }
@@ -77,15 +80,15 @@ pub fn find(answer: &str, texts: &[&str]) -> Vec<Quote> {
     quotes
 }
 
-/// The words of both sides.
+/// The words of the answer and of the source.
 struct Sides<'a> {
     answer: &'a [u32],
     source: &'a [u32],
 }
 
 impl Sides<'_> {
-    /// A run of the answer that is equal to one of the source, with the parts beside it that agree but for a word or two. It
-    /// does not begin before `from`.
+    /// Extends a run of the answer that equals a run of the source by neighbouring parts that agree except
+    /// for a word or two. It does not begin before `from`.
     fn extended(&self, answer: Range<usize>, source: Range<usize>, from: usize) -> Range<usize> {
         let (mut end, mut source_end) = (answer.end, source.end);
         while let Some((skipped, source_skipped)) = changes().find(|(a, s)| {
@@ -119,13 +122,13 @@ impl Sides<'_> {
         start..end
     }
 
-    /// Whether no end of a text is among these words of the source.
+    /// Whether these words of the source belong to a single text.
     fn is_within(&self, source: Range<usize>) -> bool {
         self.source.get(source).is_some_and(|words| words.iter().all(|word| *word < u32::MAX / 2))
     }
 }
 
-/// How many words differ in the answer and in the source, the least first.
+/// The numbers of words that may differ in the answer and in the source, the least first.
 fn changes() -> impl Iterator<Item = (usize, usize)> {
     let mut all: Vec<(usize, usize)> =
         (0..=CHANGED).flat_map(|a| (0..=CHANGED).map(move |s| (a, s))).filter(|(a, s)| a + s > 0).collect();
@@ -135,21 +138,21 @@ fn changes() -> impl Iterator<Item = (usize, usize)> {
 
 struct Word {
     folded: String,
-    /// Characters from the text's first.
+    /// The offset in characters from the start of the text.
     start: usize,
     end: usize,
     weight: usize,
 }
 
-/// The words of a text: what is between characters that are neither letters nor digits; of scripts without spaces each
-/// character. What looks the same is the same.
+/// The words of a text, separated by characters that are neither letters nor digits. In scripts without
+/// spaces each character is a word. Characters that look the same are equal.
 fn words(text: &str) -> Vec<Word> {
     let mut words: Vec<Word> = Vec::new();
     let mut is_open = false;
     for (place, character) in text.chars().enumerate() {
         let is_mark = is_combining_mark(character);
         if !(character.is_alphanumeric() || is_mark && is_open) {
-            // Within a word: an apostrophe, a soft hyphen.
+            // Apostrophes and soft hyphens may stand within a word.
             is_open &= matches!(character, '\'' | '\u{2019}') || is_unseen(character);
             continue;
         }
@@ -178,7 +181,7 @@ fn words(text: &str) -> Vec<Word> {
 mod tests {
     use super::*;
 
-    /// The quotes as texts, with the numbers of what they quote.
+    /// The quotes as texts, with the indexes of the texts that they quote.
     fn found(answer: &str, texts: &[&str]) -> Vec<(String, usize)> {
         let slice = |quote: &Quote| answer.chars().take(quote.end).skip(quote.start).collect();
         find(answer, texts).iter().map(|quote| (slice(quote), quote.text)).collect()
@@ -204,7 +207,7 @@ mod tests {
     fn words_that_differ_within_a_quote_do_not_end_it() {
         let answer = "Everybody has thirty days of leave every year, to be taken until March.";
         assert_eq!(found(answer, &[LEAVE]), [(answer.trim_end_matches('.').to_string(), 0)]);
-        // On the left, too: four words are no quote by themselves.
+        // Also on the left. Four words by themselves are not a quote.
         let answer = "Well: everybody has thirty free days of leave a year.";
         assert_eq!(found(answer, &[LEAVE])[0].0, "everybody has thirty free days of leave a year");
         let far = "Everybody has thirty days of leave but nobody knows that it must be taken until March of the next one.";
@@ -212,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn no_quote_goes_over_the_end_of_a_text_and_equal_texts_are_the_first() {
+    fn no_quote_crosses_the_end_of_a_text_and_the_first_equal_text_counts() {
         let answer = "a b c d e f g h i j";
         assert_eq!(found(answer, &["a b c", "d e f g", "h i j"]), []);
         assert_eq!(found(answer, &["x y", "b c d e f", "b c d e f"]), [("b c d e f".to_string(), 1)]);
@@ -232,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_looks_the_same_is_the_same_and_places_are_those_of_the_answer() {
+    fn characters_that_look_the_same_are_equal_and_offsets_stay_right() {
         let text = "Das Ge\u{ad}samt\u{ad}kon\u{ad}zept fu\u{308}r alle Tage im Jahr.";
         let answer = "Das Gesamtkonzept f\u{fc}r ａｌｌｅ Tage im Jahr.";
         assert_eq!(found(answer, &[text]), [(answer.trim_end_matches('.').to_string(), 0)]);
@@ -241,13 +244,13 @@ mod tests {
     }
 
     #[test]
-    fn places_are_counted_in_characters() {
+    fn offsets_are_counted_in_characters() {
         let quotes = find("Ä🦀é: everybody has thirty days of leave.", &[LEAVE]);
         assert_eq!((quotes[0].start, quotes[0].end), (5, 39));
     }
 
     #[test]
-    fn input_that_repeats_itself_costs_in_proportion() {
+    fn repetitive_input_costs_in_proportion_to_its_length() {
         let begun = std::time::Instant::now();
         let many = "word ".repeat(100_000);
         assert_eq!(found(&many, &[&many]), [(many.trim_end().to_string(), 0)]);
@@ -258,7 +261,7 @@ mod tests {
         assert!(!found(&alternating, &[&alternating, &many]).is_empty());
         let numbers: String = (0..100_000).map(|i| format!("{} ", i % 300)).collect();
         assert!(!found(&numbers, &[&numbers]).is_empty());
-        // No blank is one word.
+        // A text without blanks is one word.
         assert_eq!(found(&"x".repeat(1_000_000), &[&many]), []);
         assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
     }

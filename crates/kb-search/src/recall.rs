@@ -1,5 +1,5 @@
-//! Recall: which scans are made, when there is enough, and when to look further. The store is asked through a trait, so
-//! that this is tested without one.
+//! Recall: makes scans, and decides when they have found enough and when to search further. It uses the store
+//! through traits, so that it is tested without one.
 
 use super::dedupe;
 use super::journal::Journal;
@@ -13,38 +13,40 @@ use serde_json::{Value, json};
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 
-/// What recall by vectors needs from the store for one question.
+/// What recall by vectors needs from the store, for one question.
 pub trait Vectors {
-    /// A scan that is under way.
+    /// A running scan.
     type Scan;
 
-    /// How many vectors the index has; None: there is no index.
+    /// The number of vectors in the index. None without an index.
     fn indexed(&self) -> Result<Option<usize>>;
 
-    /// How many chunks pass the filter, counted where they seem to be `most` at most; None where there is no filter.
+    /// How many chunks pass the filter, counted if they are likely at most `most`. None without a filter.
     fn kept(&self, most: usize) -> Result<Option<Kept>>;
 
-    /// The way of looking that a test asks for.
+    /// The way of searching that a test demands.
     fn forced(&self) -> Option<Forced> {
         None
     }
 
-    /// The parts of the index that a step looks at: about how many vectors each has, and the ef_search for it.
+    /// The segments of the index that a step searches, each with its approximate number of vectors and its
+    /// ef_search.
     fn parts(&self, _step: Step) -> Result<Vec<(u64, usize)>> {
         Ok(Vec::new())
     }
 
-    /// Begins to look for the nearest.
+    /// Begins a scan for the nearest vectors.
     fn open(&self, step: Step) -> Result<Self::Scan>;
 
-    /// The next that a scan gives, best first, including those that the caller may not read; fewer than `count`: it gives no others.
+    /// The next candidates of a scan, best first, including those that the caller may not read. The scan ends
+    /// when there are fewer than `count`.
     fn next(&self, scan: &mut Self::Scan, count: usize) -> Result<Vec<Candidate>>;
 
-    /// Those that the caller may read, with their heads, in their order.
+    /// The candidates that the caller may read, with their heads, in the same order.
     fn read(&self, candidates: Vec<Candidate>) -> Result<Vec<Candidate>>;
 }
 
-/// The steps that a question takes, until one gives enough.
+/// The steps for a question, of which later ones are used only if the earlier ones do not give enough.
 pub fn steps(
     vectors: &impl Vectors,
     top_k: usize,
@@ -57,24 +59,24 @@ pub fn steps(
     Ok(plan::steps(wanted, vectors.forced()))
 }
 
-/// Candidates by similarity for one question. Where more are wanted than were, or some are copies of others, hidden or below the least
-/// score, the scan that is under way goes on; it is another one only where that gives no more.
+/// The candidates of one question by similarity. If more are needed, also because some are duplicates, hidden
+/// or below the least score, the running scan continues. Another one begins only where that gives no more.
 pub struct Nearest<'a, V: Vectors> {
     vectors: V,
     ef_search: Option<usize>,
     journal: &'a Journal,
     look: Option<Look<V::Scan>>,
-    /// What is told of the scans.
+    /// What the journal records about the scans.
     told: Vec<Told>,
 }
 
-/// A scan that is under way, and what it has given.
+/// A running scan, and what it has returned.
 struct Look<S> {
     step: Step,
     scan: S,
-    /// Those that the caller may read, best first.
+    /// The candidates that the caller may read, best first.
     candidates: Vec<Candidate>,
-    /// How many it has given, and the least score of these.
+    /// How many candidates it has returned, and the least score of these.
     given: usize,
     least: Option<f64>,
     has_hidden: bool,
@@ -83,7 +85,7 @@ struct Look<S> {
 
 struct Told {
     step: Step,
-    /// Rows that the caller may read.
+    /// The number of rows that the caller may read.
     found: usize,
     given: usize,
     is_told: bool,
@@ -95,8 +97,8 @@ impl<'a, V: Vectors> Nearest<'a, V> {
         Nearest { vectors, ef_search, journal, look: None, told: Vec::new() }
     }
 
-    /// The first candidates that hold `top_k` texts (without `dedupe`: the first `top_k`), or all that can be found. It may be asked again
-    /// for more.
+    /// The first candidates that have `top_k` distinct texts (or without `dedupe` the first `top_k`), or all
+    /// that can be found. It may be called again for more.
     pub fn find(&mut self, bounds: &AnswerBounds) -> Result<Vec<Candidate>> {
         let (journal, top_k) = (self.journal, bounds.top_k);
         let (indexed, kept) = journal.time("plan", || {
@@ -113,7 +115,7 @@ impl<'a, V: Vectors> Nearest<'a, V> {
             Wanted { top_k, dedupe: bounds.dedupe, kept, vectors: indexed, ef_search: self.ef_search };
         let mut steps = VecDeque::from(plan::steps(wanted, self.vectors.forced()));
         let mut look = match self.look.take() {
-            // What a scan of the index has given is kept, and it goes on.
+            // A scan of the index keeps what it has returned, and continues.
             Some(look) if look.is_index() && !look.is_one_pass() => {
                 steps.retain(|step| !matches!(step.scan, Scan::Index { .. }));
                 self.told.pop_if(|told| told.step == look.step);
@@ -127,7 +129,7 @@ impl<'a, V: Vectors> Nearest<'a, V> {
                 Some(step) => self.open(step)?,
                 None => {
                     if !journal.tells_all() {
-                        // As where all that passes the filter is hidden.
+                        // For example, because all chunks that pass the filter are hidden.
                         let limit = if bounds.dedupe { plan::several(top_k) } else { top_k };
                         let step = Step::exact(limit);
                         self.tell(&Told { step, found: 0, given: 0, is_told, parts: vec![] });
@@ -139,16 +141,18 @@ impl<'a, V: Vectors> Nearest<'a, V> {
         let (mut is_hidden, mut has_looked_twice) = (false, false);
         loop {
             self.extend(&mut look, bounds, indexed)?;
-            // Once the last step had hidden rows, further ones need not meet any: copies of one text may come first.
+            // Once a step has met hidden rows, later ones need not meet any, because copies of one text may
+            // come first.
             let was_hidden = is_hidden;
             is_hidden |= steps.is_empty() && look.has_hidden;
-            // How far is looked because of rows that a policy hides is told to whom it hides none.
+            // How far the search goes because of hidden rows is recorded only for callers from whom no row is
+            // hidden.
             if !was_hidden || journal.tells_all() {
                 let parts = if journal.tells_all() { self.vectors.parts(look.step)? } else { Vec::new() };
                 let (step, given, found) = (look.step, look.given, look.first(bounds));
                 self.told.push(Told { step, found, given, is_told, parts });
             }
-            // A scan that does not go on begins anew.
+            // A scan that cannot continue begins anew.
             if look.is_short(bounds)
                 && look.is_one_pass()
                 && !has_looked_twice
@@ -161,11 +165,13 @@ impl<'a, V: Vectors> Nearest<'a, V> {
             if look.has_seen_all() || look.kept(bounds) >= bounds.top_k || look.is_below(bounds) {
                 break;
             }
-            // As many were found: another scan for as many would give the same copies of texts.
+            // The scan returned as many as it could. Another scan for as many would return the same copies of
+            // texts.
             if steps.len() > 1 && steps[0].scan == Scan::Exact && look.given >= steps[0].limit {
                 steps.pop_front();
             }
-            // The caller may not read some of them, by a policy of the database's own: look further, twice as far each time.
+            // The caller may not read some of them because of a policy that the database has. Search further,
+            // twice as far each time.
             if is_hidden {
                 steps.push_back(Step::exact(look.step.limit * 2));
             }
@@ -186,15 +192,15 @@ impl<'a, V: Vectors> Nearest<'a, V> {
         Ok(Look { step, scan, candidates, given: 0, least: None, has_hidden, has_ended })
     }
 
-    /// Reads from a scan until there is enough, or it gives no more.
+    /// Reads from a scan until there is enough, or until it ends.
     fn extend(&self, look: &mut Look<V::Scan>, bounds: &AnswerBounds, indexed: Option<usize>) -> Result<()> {
         let most = if look.is_index() { plan::most_given(bounds.top_k, indexed) } else { look.step.limit };
         while !look.has_ended && look.qualifying(bounds) < bounds.top_k {
             let missing = bounds.top_k - look.qualifying(bounds);
             let count = match plan::second_look(look.step) {
                 _ if look.given == 0 => bounds.top_k,
-                // Few rows qualify, by an index that is approximate: it is looked further once before that is believed. An exact scan for
-                // every question whose least score few rows have would cost too much.
+                // Few rows qualify according to an approximate index, so it is searched further once before
+                // that is accepted. An exact scan for every such question would cost too much.
                 Some(Step { scan: Scan::Index { ef_search, .. }, .. })
                     if look.is_below(bounds) && !look.is_one_pass() =>
                 {
@@ -212,7 +218,7 @@ impl<'a, V: Vectors> Nearest<'a, V> {
             look.has_ended = near.len() < count;
             look.given += near.len();
             look.least = near.iter().filter_map(Candidate::score).chain(look.least).reduce(f64::min);
-            // Of what is looked through once more only that is read which qualifies.
+            // In the second scan only rows that qualify are read.
             near.retain(|candidate| !was_below || candidate.score() >= Some(bounds.min_score));
             let count = near.len();
             let read = self.journal.time("read", || self.vectors.read(near))?;
@@ -234,23 +240,24 @@ impl<S> Look<S> {
         matches!(self.step.scan, Scan::Index { .. })
     }
 
-    /// Whether it is a scan of the index that gives no more than its ef_search.
+    /// Whether it is a scan of the index that returns at most ef_search rows.
     fn is_one_pass(&self) -> bool {
         matches!(self.step.scan, Scan::Index { visits: 0, .. })
     }
 
-    /// An exact scan that gave fewer rows than it was asked for has seen them all.
+    /// An exact scan that returned fewer rows than requested has seen all of them.
     fn has_seen_all(&self) -> bool {
         self.step.scan == Scan::Exact && self.has_ended && self.given < self.step.limit
     }
 
-    /// Whether what comes next has less than the least score asked for. A scan of the index that gave too few may have missed some.
+    /// Whether further rows are below the least score of the request. A scan of the index that returned too
+    /// few may have missed some.
     fn is_below(&self, bounds: &AnswerBounds) -> bool {
         self.given >= self.step.limit.min(bounds.top_k)
             && self.least.is_some_and(|least| least < bounds.min_score)
     }
 
-    /// Whether fewer are there than are wanted because the others have too low a score.
+    /// Whether there are too few rows because the scores of others are too low.
     fn is_short(&self, bounds: &AnswerBounds) -> bool {
         self.is_below(bounds) && self.qualifying(bounds) < bounds.top_k
     }
@@ -259,7 +266,7 @@ impl<S> Look<S> {
         if bounds.dedupe { dedupe::count(&self.candidates) } else { self.candidates.len() }
     }
 
-    /// How many of the candidates have the least score asked for.
+    /// How many of the candidates have at least the least score of the request.
     fn qualifying(&self, bounds: &AnswerBounds) -> usize {
         let has_score =
             |candidate: &Candidate| candidate.score().is_some_and(|score| score >= bounds.min_score);
@@ -267,7 +274,7 @@ impl<S> Look<S> {
         if bounds.dedupe { dedupe::count(qualifying) } else { qualifying.len() }
     }
 
-    /// How many of the candidates hold what is wanted. It does not depend on how far was looked.
+    /// How many of the candidates are needed. It does not depend on how far the search went.
     fn first(&self, bounds: &AnswerBounds) -> usize {
         first(&self.candidates, bounds)
     }
@@ -280,13 +287,14 @@ impl<S> Look<S> {
     }
 }
 
-/// How many of the candidates, which come best first, hold `top_k` texts, or are so many.
+/// How many of the candidates, which come best first, have `top_k` distinct texts or are `top_k` in number.
 fn first(candidates: &[Candidate], bounds: &AnswerBounds) -> usize {
     let wanted = if bounds.dedupe { dedupe::first(candidates, bounds.top_k) } else { Some(bounds.top_k) };
     wanted.unwrap_or(usize::MAX).min(candidates.len())
 }
 
-/// Estimates are of everybody's rows, and what is counted may have some that a policy of the database's own hides.
+/// Estimates cover all users' rows, and counts may include rows that a policy of the database hides, so
+/// others get neither.
 fn kept_json(kept: Option<Kept>, tells_all: bool) -> Value {
     let (chunks, is_counted) = match kept {
         None => return Value::Null,
@@ -296,7 +304,7 @@ fn kept_json(kept: Option<Kept>, tells_all: bool) -> Value {
     json!({"chunks": tells_all.then_some(chunks), "counted": is_counted})
 }
 
-/// How far the index is looked through depends, with a filter, on everybody's rows.
+/// With a filter, how far the index is searched depends on all users' rows.
 fn scan_json(told: &Told, tells_all: bool) -> Value {
     let mut scan = match told.step.scan {
         Scan::Index { ef_search, visits } if told.is_told => {
@@ -318,19 +326,19 @@ fn scan_json(told: &Told, tells_all: bool) -> Value {
     scan
 }
 
-/// What recall by words needs from the index for one question.
+/// What recall by words needs from the index, for one question.
 pub trait Words {
-    /// Looks at the next `count` of the best: gives, best first, those of them that are to be answered, with their heads; and whether there
-    /// are no others.
+    /// Considers the next `count` best chunks. Returns those that may be in the answer, best first and with
+    /// heads, and whether there are no others.
     fn further(&mut self, count: usize) -> Result<(Vec<Candidate>, bool)>;
 }
 
-/// Candidates by words for one question; as [`Nearest`].
+/// The candidates of one question by words; compare [`Nearest`].
 pub struct Best<'a, W> {
     words: W,
     journal: &'a Journal,
     candidates: Vec<Candidate>,
-    /// How many were looked at.
+    /// How many chunks were considered.
     asked: usize,
     is_all: bool,
 }
@@ -340,7 +348,7 @@ impl<'a, W: Words> Best<'a, W> {
         Best { words, journal, candidates: Vec::new(), asked: 0, is_all: false }
     }
 
-    /// As [`Nearest::find`].
+    /// Like [`Nearest::find`].
     pub fn find(&mut self, bounds: &AnswerBounds) -> Result<Vec<Candidate>> {
         let AnswerBounds { top_k, dedupe, .. } = *bounds;
         loop {
@@ -363,7 +371,8 @@ impl<'a, W: Words> Best<'a, W> {
             }
         }
         if !self.journal.tells_all() {
-            // How often was looked depends on rows that a policy hides.
+            // The number of reads depends on rows that a policy hides, so it is recorded only for some
+            // callers.
             let found = self.candidates.len().min(top_k);
             self.journal.note("keyword", "looks", || json!([{"limit": top_k, "found": found}]));
         }

@@ -1,4 +1,4 @@
-//! Recall against a store in memory.
+//! Tests recall with a store in memory.
 
 use super::journal::Journal;
 use super::plan::Step;
@@ -10,22 +10,22 @@ use kb_types::error::{Error, Result};
 use kb_types::vector_db::{Kept, Scan};
 use std::cell::{Cell, RefCell};
 
-/// Texts from the nearest to the farthest: the first has score 1, each next one a hundredth less.
+/// Texts from the nearest to the farthest. The first has score 1, and each next one a hundredth less.
 #[derive(Default)]
 struct Fake {
     texts: Vec<&'static str>,
-    /// What a filter keeps, where there is one.
+    /// How many chunks pass a filter, if there is one.
     kept: Option<Kept>,
     /// How many of the nearest the index misses.
     missed: usize,
-    /// The least ef_search with which it misses none.
+    /// The least ef_search with which the index misses none.
     misses_none_with: Option<usize>,
     /// How many of the nearest the caller may not read.
     hidden: usize,
-    /// Another text that the caller may not read.
+    /// One more text that the caller may not read.
     unreadable: &'static str,
     steps: RefCell<Vec<Step>>,
-    /// How many each of them gave, and how many candidates were read in all.
+    /// How many candidates each scan returned, and how many were read in all.
     given: RefCell<Vec<usize>>,
     read: Cell<usize>,
 }
@@ -36,14 +36,14 @@ impl Fake {
         self.texts.iter().enumerate().map(near).collect()
     }
 
-    /// The scores found, and the kinds of scans that were made.
+    /// The scores that were found, and the kinds of scans that were made.
     fn answer(&self, top_k: usize, min_score: f64, dedupe: bool) -> (Vec<f64>, String) {
         let journal = Journal::closed();
         let found = Nearest::new(self, None, &journal).find(&bounds(top_k, min_score, dedupe)).unwrap();
         (test_scores(&found), self.scans())
     }
 
-    /// The scans that were made, and how many candidates each gave.
+    /// The scans that were made, and how many candidates each returned.
     fn scans(&self) -> String {
         let step = |(step, given): (&Step, &usize)| match step.scan {
             Scan::Index { .. } => format!("index {given}"),
@@ -60,7 +60,7 @@ fn bounds(top_k: usize, min_score: f64, dedupe: bool) -> AnswerBounds {
 }
 
 impl Vectors for &Fake {
-    /// What it has still to give.
+    /// The candidates that the scan has not returned yet.
     type Scan = Vec<Candidate>;
 
     fn indexed(&self) -> Result<Option<usize>> {
@@ -76,7 +76,8 @@ impl Vectors for &Fake {
         self.given.borrow_mut().push(0);
         let mut all = self.all();
         match step.scan {
-            // It misses the nearest at first: where it goes on beyond its ef_search, or has a larger one, it gives them.
+            // The scan misses the nearest at first. It returns them if it continues beyond its ef_search, or
+            // has a larger one.
             Scan::Index { ef_search, .. } => {
                 if self.misses_none_with.is_none_or(|least| ef_search < least) {
                     let missed: Vec<Candidate> = all.drain(..self.missed).collect();
@@ -91,7 +92,7 @@ impl Vectors for &Fake {
                 all.truncate(step.limit);
             }
         }
-        // As the store gives them: unread.
+        // Unread, as the store returns them.
         Ok(all.into_iter().map(|candidate| Candidate { head: None, row: None, ..candidate }).collect())
     }
 
@@ -114,7 +115,7 @@ impl Vectors for &Fake {
 }
 
 #[test]
-fn the_first_scan_that_gives_enough_is_the_last() {
+fn the_first_scan_that_finds_enough_is_the_last() {
     let fake = Fake { texts: vec!["a", "b", "c"], ..Fake::default() };
     assert_eq!(fake.answer(2, 0.0, true), (vec![1.0, 0.99], "index 2".into()));
 }
@@ -126,14 +127,14 @@ fn what_the_index_misses_an_exact_scan_finds() {
 }
 
 #[test]
-fn where_texts_repeat_one_scan_goes_on() {
+fn where_texts_repeat_the_same_scan_continues() {
     let fake = Fake { texts: vec!["a", "a", "a", "b"], ..Fake::default() };
-    // All rows come back, and only different texts were counted.
+    // All rows are returned, but only distinct texts were counted.
     assert_eq!(fake.answer(2, 0.0, true), (vec![1.0, 0.99, 0.98, 0.97], "index 4".into()));
     let many = Fake { texts: [vec!["a"; 90], vec!["b", "c"]].concat(), ..Fake::default() };
     let (scores, scans) = many.answer(2, 0.0, true);
     assert_eq!((scores.len(), scans.as_str()), (91, "index 92"));
-    // The index has 100,000 vectors: it gives so many at most, and then all texts are told apart.
+    // The index has 100,000 vectors, so it returns at most this many before all texts are distinguished.
     let most = super::plan::most_given(2, Some(100_000));
     let endless = Fake { texts: [vec!["a"; most], vec!["b"]].concat(), ..Fake::default() };
     let (scores, scans) = endless.answer(2, f64::NEG_INFINITY, true);
@@ -141,7 +142,7 @@ fn where_texts_repeat_one_scan_goes_on() {
 }
 
 #[test]
-fn a_few_copies_make_a_scan_give_a_few_rows_more() {
+fn a_few_copies_make_a_scan_return_a_few_more_rows() {
     let names: Vec<String> = (0..200).map(|i| format!("t{}", i.max(3))).collect();
     let texts: Vec<&'static str> = names.into_iter().map(|name| &*name.leak()).collect();
     let fake = Fake { texts, ..Fake::default() };
@@ -150,7 +151,7 @@ fn a_few_copies_make_a_scan_give_a_few_rows_more() {
 }
 
 #[test]
-fn a_scan_goes_on_where_more_is_wanted_later() {
+fn a_scan_continues_where_more_is_needed_later() {
     let texts: Vec<&str> = vec!["a", "a", "b", "c", "d", "e", "e", "f"];
     let (fake, journal) = (Fake { texts, ..Fake::default() }, Journal::closed());
     let mut nearest = Nearest::new(&fake, None, &journal);
@@ -170,7 +171,7 @@ fn ranks_count_what_the_caller_may_read() {
 }
 
 #[test]
-fn a_selective_filter_is_scanned_exactly_and_one_that_keeps_nothing_not_at_all() {
+fn a_selective_filter_is_scanned_exactly_and_an_empty_one_not_at_all() {
     let selective =
         Fake { texts: vec!["a", "b"], kept: Some(Kept::Exactly(2)), missed: 2, ..Fake::default() };
     assert_eq!(selective.answer(5, 0.0, true), (vec![1.0, 0.99], "exact 2 of 36".into()));
@@ -190,16 +191,16 @@ fn an_index_scan_that_finds_too_few_is_followed_by_the_exact_one_at_once() {
 }
 
 #[test]
-fn rows_that_the_caller_may_not_read_are_made_up_for() {
+fn rows_that_the_caller_may_not_read_are_replaced() {
     let fake = Fake { texts: vec!["a", "b", "c", "d", "e", "f"], hidden: 5, ..Fake::default() };
     assert_eq!(fake.answer(1, 0.0, false), (vec![0.95], "index 6".into()));
-    // Where the index gives no more, all are compared, further each time.
+    // Where the index returns no more, all are compared, further each time.
     let missed = Fake { missed: 6, ..fake };
     missed.steps.borrow_mut().clear();
     missed.given.borrow_mut().clear();
     let further = "index 0, exact 1 of 1, exact 2 of 2, exact 4 of 4, exact 6 of 8";
     assert_eq!(missed.answer(1, 0.0, false), (vec![0.95], further.into()));
-    // Where nothing is readable, it ends when all has been seen.
+    // Where nothing is readable, it ends when everything has been seen.
     let none = Fake { texts: vec!["a", "b", "c"], hidden: 3, ..Fake::default() };
     assert_eq!(
         none.answer(1, 0.0, false),
@@ -208,7 +209,7 @@ fn rows_that_the_caller_may_not_read_are_made_up_for() {
 }
 
 #[test]
-fn a_hidden_row_is_made_up_for_though_copies_of_one_text_come_before_it() {
+fn a_hidden_row_is_replaced_even_after_copies_of_one_text() {
     let texts = [vec!["a"; 30], vec!["hidden", "b"]].concat();
     let fake = Fake { texts, unreadable: "hidden", missed: 32, ..Fake::default() };
     let (scores, scans) = fake.answer(2, 0.0, true);
@@ -218,38 +219,38 @@ fn a_hidden_row_is_made_up_for_though_copies_of_one_text_come_before_it() {
 }
 
 #[test]
-fn nothing_more_is_looked_for_below_the_least_score() {
+fn the_search_ends_below_the_least_score() {
     let fake = Fake { texts: vec!["a", "a", "a"], ..Fake::default() };
     assert_eq!(fake.answer(2, 0.995, true), (vec![1.0, 0.99], "index 3".into()));
     assert_eq!(fake.read.get(), 2, "what has less than that is not read");
 }
 
 #[test]
-fn few_rows_above_the_least_score_are_believed_after_a_look_that_goes_further() {
+fn few_rows_above_the_least_score_are_accepted_after_a_second_look() {
     let names: Vec<String> = (0..300).map(|i| format!("t{i}")).collect();
     let texts: Vec<&'static str> = names.into_iter().map(|name| &*name.leak()).collect();
-    // The index has 100,000 vectors, and is asked with an ef_search of 48 first.
+    // The index has 100,000 vectors and is searched with an ef_search of 48 first.
     let poor = || Fake { texts: texts.clone(), missed: 3, misses_none_with: Some(4 * 48), ..Fake::default() };
     let fake = poor();
     let (scores, scans) = fake.answer(3, 0.965, false);
     assert_eq!((&scores[..3], scans), (&[1.0, 0.99, 0.98][..], "index 192".into()));
     assert_eq!(fake.read.get(), 6, "of what is looked through for that only what qualifies is read");
-    // Under a filter the index is searched in one pass, so a further look is another scan.
+    // With a filter the index is searched in one pass, so searching further is another scan.
     let kept = Some(Kept::About(90_000));
     let filtered = Fake { kept, ..poor() };
     let (scores, scans) = filtered.answer(3, 0.965, false);
     assert_eq!((&scores[..3], scans), (&[1.0, 0.99, 0.98][..], "index 3, index 3".into()));
     assert!(matches!(filtered.steps.borrow()[1].scan, Scan::Index { ef_search: 192, .. }));
-    // Enough qualify: one look is enough.
+    // Enough rows qualify, so one scan suffices.
     let good = Fake { texts: texts.clone(), ..Fake::default() };
     assert_eq!(good.answer(3, 0.975, false), (vec![1.0, 0.99, 0.98], "index 3".into()));
-    // Few do, whatever is looked at: no exact scan is made for that.
+    // Few rows qualify however far the search goes, and no exact scan is made for that.
     let few = Fake { texts, ..Fake::default() };
     assert_eq!(few.answer(3, 0.985, false), (vec![1.0, 0.99, 0.98], "index 192".into()));
 }
 
 #[test]
-fn a_fault_of_the_store_ends_it() {
+fn an_error_of_the_store_ends_recall() {
     struct Broken;
     impl Vectors for Broken {
         type Scan = ();
@@ -273,7 +274,7 @@ fn a_fault_of_the_store_ends_it() {
     assert!(Nearest::new(Broken, None, &journal).find(&bounds(1, 0.0, true)).is_err());
 }
 
-/// Texts ranked by words, of which those named "gone" are left out, and how many were looked at each time.
+/// Texts ranked by words, without those named "gone", and how many were considered each time.
 struct Ranked {
     all: Vec<Candidate>,
     looks: Vec<usize>,
@@ -288,7 +289,7 @@ impl Words for &mut Ranked {
     }
 }
 
-/// Asks by keyword of texts: the scores found, and how many were looked at each time.
+/// Searches texts by keyword. Returns the scores that were found, and how many were considered each time.
 fn by_keyword(texts: &[&'static str], top_k: usize, dedupe: bool) -> (Vec<f64>, Vec<usize>) {
     let all = Fake { texts: texts.to_vec(), ..Fake::default() }.all();
     let (mut ranked, journal) = (Ranked { all, looks: vec![] }, Journal::closed());
@@ -297,7 +298,7 @@ fn by_keyword(texts: &[&'static str], top_k: usize, dedupe: bool) -> (Vec<f64>, 
 }
 
 #[test]
-fn by_keyword_copies_of_one_text_are_looked_beyond() {
+fn by_keyword_the_search_continues_beyond_copies_of_one_text() {
     assert_eq!(by_keyword(&[], 5, false), (vec![], vec![5]));
     assert_eq!(by_keyword(&[], 5, true), (vec![], vec![5]));
     let many = [vec!["a"; 50], vec!["b"]].concat();
@@ -306,14 +307,14 @@ fn by_keyword_copies_of_one_text_are_looked_beyond() {
 }
 
 #[test]
-fn by_keyword_what_is_left_out_is_made_up_for() {
+fn by_keyword_rows_that_are_left_out_are_replaced() {
     let texts = ["gone", "gone", "gone", "a", "gone", "b", "c"];
     assert_eq!(by_keyword(&texts, 2, false), (vec![0.97, 0.95], vec![2, 8]));
     assert_eq!(by_keyword(&["gone", "gone"], 2, false), (vec![], vec![2]));
 }
 
 #[test]
-fn by_keyword_more_can_be_wanted_later() {
+fn by_keyword_more_rows_can_be_requested_later() {
     let all = Fake { texts: vec!["a", "b", "c", "d"], ..Fake::default() }.all();
     let (mut ranked, journal) = (Ranked { all, looks: vec![] }, Journal::closed());
     let mut best = Best::new(&mut ranked, &journal);

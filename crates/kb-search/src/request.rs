@@ -1,4 +1,4 @@
-//! The arguments of a query, checked.
+//! Checks the arguments of a query.
 
 use kb_types::error::{Error, Result};
 use kb_types::retrieval::MAX_TOP_K;
@@ -6,27 +6,27 @@ use kb_types::syntax::Syntax;
 use kb_types::{Filter, Json, Mode, Preprocess, Retrieval};
 use serde_json::Value;
 
-/// Called every few milliseconds at least by what computes for long: it ends what a user cancels.
+/// Long computations call this at least every few milliseconds, so that the user can cancel them.
 pub type Check<'a> = &'a dyn Fn();
 
-/// A question's arguments; None means the knowledge base's own setting.
+/// The arguments of a query. None means the setting of the knowledge base.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
     pub kb_id: String,
     pub filter: Option<Filter>,
-    /// The filter as it was given.
+    /// The filter as the caller wrote it.
     pub filter_text: Option<Json>,
-    /// The keys of metadata that were written in it, also where they keep everything.
+    /// The keys of metadata that it names, even where every document passes.
     pub filter_keys: Vec<String>,
-    /// Each row's locator says which rank and score it had by meaning and by words.
+    /// Whether the locator of each row shows its rank and score by meaning and by words.
     pub explain: bool,
-    /// The rows become one text: chunks that meet in a document are one row.
+    /// Whether the rows become one text, so that adjacent chunks of a document are one row.
     pub as_context: bool,
     top_k: Option<usize>,
     min_score: Option<f64>,
     max_tokens: Option<usize>,
     mode: Option<Mode>,
-    /// Settings of retrieval for this call.
+    /// The settings of retrieval for this call.
     options: Value,
 }
 
@@ -34,16 +34,16 @@ pub struct Request {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AnswerBounds {
     pub top_k: usize,
-    /// Bounds similarities only.
+    /// A limit on similarities only.
     pub min_score: f64,
     pub max_tokens: Option<usize>,
-    /// Equal texts count once.
+    /// Whether equal texts count once.
     pub dedupe: bool,
 }
 
 impl Request {
-    /// Checks every argument. `options` has keys of retrieval, for this call, and `explain`; what has an argument of its own
-    /// is taken from there.
+    /// Checks every argument. `options` has settings of retrieval for this call, and `explain`. Settings with
+    /// an argument of their own are taken from the argument.
     pub fn new(
         kb_id: &str,
         top_k: Option<i32>,
@@ -109,7 +109,7 @@ impl Request {
         })
     }
 
-    /// What the call says, with the knowledge base's settings for what it leaves out.
+    /// The settings of the call, with those of the knowledge base where the call has none.
     pub fn retrieval(&self, own: &Retrieval) -> Result<Retrieval> {
         let mut retrieval = match self.options.as_object().is_none_or(|options| options.is_empty()) {
             true => own.clone(),
@@ -121,7 +121,7 @@ impl Request {
         retrieval.min_score = self.min_score.unwrap_or(retrieval.min_score);
         retrieval.max_tokens = self.max_tokens.or(retrieval.max_tokens);
         retrieval.mode = self.mode.unwrap_or(retrieval.mode);
-        // Who searches by words alone types them; what kb.context is asked is what somebody said.
+        // In keyword search users type search words, while kb.context gets what somebody said.
         let is_typed = retrieval.mode == Mode::Keyword && !self.as_context;
         retrieval.syntax.get_or_insert(if is_typed { Syntax::Web } else { Syntax::Plain });
         Ok(retrieval)
@@ -145,7 +145,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_the_call_leaves_open_is_the_knowledge_bases() {
+    fn settings_that_a_call_leaves_out_are_the_knowledge_bases() {
         let options = json!({"mode": "keyword", "top_k": 9, "explain": true});
         let request = Request::new("kb", Some(3), None, None, None, None, Some(options)).unwrap();
         let own = Retrieval { min_score: 0.2, max_tokens: Some(9), ..Retrieval::default() };
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn quotes_and_minus_signs_are_text_but_where_words_alone_are_typed_or_it_is_asked_for() {
+    fn quotes_and_minus_signs_are_operators_only_in_keyword_search_or_on_request() {
         let syntax = |mode: &str, as_context: bool, options: Value| {
             let request = Request::new("kb", None, None, None, None, Some(mode), Some(options)).unwrap();
             Request { as_context, ..request }.retrieval(&Retrieval::default()).unwrap().syntax.unwrap()
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn the_keys_of_a_filter_are_those_that_were_written_though_it_keeps_everything() {
+    fn the_keys_of_a_filter_are_kept_even_where_every_document_passes() {
         for filter in [
             json!({"type": "or", "filters": [{"mood": 1}, {}]}),
             json!({"type": "nin", "key": "mood", "value": []}),

@@ -1,4 +1,4 @@
-//! Reranking: candidates ordered again by a model that reads the question and each text together.
+//! Reranking: a model that reads the question and each text together orders candidates again.
 
 use super::dedupe;
 use super::request::AnswerBounds;
@@ -6,18 +6,18 @@ use kb_types::Candidate;
 use kb_types::candidate::Found;
 use std::cmp::Ordering;
 
-/// Texts that a reranker is given for one question at most, and bytes of them.
+/// The most texts, and the most bytes of texts, that a reranker gets for one question.
 const MAX_TEXTS: usize = 1000;
 const MAX_BYTES: usize = 3 * 1024 * 1024;
 
-/// Candidates, best first, as far as a reranker reads them (`read`), and those behind.
+/// Candidates, best first, that a reranker reads (`read`), and those after them.
 pub struct Split {
     pub read: Vec<Candidate>,
     pub behind: Vec<Candidate>,
 }
 
-/// Chooses what a reranker may read: of the candidates that may be in the answer the first `most`. Each text counts once, where the
-/// answer has it once; one without a head, which the caller may not read, is left out.
+/// Chooses the first `most` candidates that may be in the answer for the reranker. Each text counts once, if
+/// it occurs once in the answer. Candidates without a head, which the caller may not read, are left out.
 pub fn split(mut candidates: Vec<Candidate>, bounds: &AnswerBounds, most: usize) -> Split {
     candidates.retain(|candidate| {
         candidate.head.is_some() && candidate.score().is_none_or(|score| score >= bounds.min_score)
@@ -30,7 +30,8 @@ pub fn split(mut candidates: Vec<Candidate>, bounds: &AnswerBounds, most: usize)
 }
 
 impl Split {
-    /// Of what has its row by now as much is read as fits, where of a text at most `longest` bytes are sent.
+    /// Limits what is read, now that rows are known, to the bytes that fit, where at most `longest` bytes of
+    /// each text are sent.
     pub fn keep_what_fits(&mut self, longest: usize) {
         self.read.retain(|candidate| candidate.row.is_some());
         let mut bytes = 0;
@@ -48,7 +49,8 @@ impl Split {
         self.read.iter().filter_map(content).collect()
     }
 
-    /// In the reranker's order, equal scores as they were; what it did not read comes behind and has no rank_score.
+    /// The candidates in the order of the reranker, in which equal scores keep their order. Candidates that
+    /// it did not read follow, without a rank_score.
     pub fn by(self, scores: &[f64]) -> Vec<Candidate> {
         let Split { read, mut behind } = self;
         let mut ranked: Vec<Candidate> = read
@@ -65,7 +67,7 @@ impl Split {
         ranked
     }
 
-    /// In the order that they had.
+    /// The candidates in their original order.
     pub fn unchanged(mut self) -> Vec<Candidate> {
         self.read.extend(self.behind);
         self.read
@@ -97,19 +99,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_in_the_answer_is_not_sent_and_the_scores_give_the_order() {
+    fn only_texts_that_may_be_answered_are_sent_and_scores_order_them() {
         let split = split(candidates(), &bounds(2, true), 6, 100);
         assert_eq!(split.texts(), ["a", "b", "c", "d"]);
         let ranked = split.by(&[0.1, 0.7, 0.9, 0.7]);
         assert_eq!(texts(&ranked), "cbda");
         assert_eq!(ranked[0].rank_score, Some(0.9));
         assert_eq!(ranked[0].reranked, Some(Found { rank: 1, score: 0.9 }));
-        // The similarity stays.
+        // The similarity is kept.
         assert_eq!(ranked[0].score(), Some(0.7));
     }
 
     #[test]
-    fn what_the_reranker_did_not_read_stays_behind() {
+    fn candidates_that_the_reranker_did_not_read_come_last() {
         let split = split(candidates(), &bounds(4, true), 2, 100);
         assert_eq!(split.texts(), ["a", "b"]);
         let ranked = split.by(&[-5.0, -4.0]);
@@ -118,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn without_scores_the_order_stays() {
+    fn without_scores_the_order_is_unchanged() {
         let before = candidates();
         let split = split(before.clone(), &bounds(5, false), 3, 100);
         assert_eq!(split.texts(), ["a", "b", "b"]);
@@ -133,7 +135,7 @@ mod tests {
         let long: Vec<Candidate> =
             ["a", "b", "c", "d"].map(|c| test_candidate(&c.repeat(1024 * 1024), 0.9, 1)).to_vec();
         assert_eq!(split(of_one(long.clone()), &bounds(4, false), 4, MAX_BYTES).read.len(), 3);
-        // What is cut before it is sent counts as it is sent.
+        // A text that is cut before it is sent counts with its reduced length.
         assert_eq!(split(of_one(long), &bounds(4, false), 4, 8_000).read.len(), 4);
     }
 }

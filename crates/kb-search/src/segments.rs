@@ -1,38 +1,38 @@
-//! Segments of a vector table: ranges of its column `segment`, whose numbers grow with the rows, each with an
-//! HNSW index of its own. What is above the last range has no index yet: all of it is compared, by what is
-//! packed of it (tail.rs). Built in bulk, a segment costs a fraction of what its rows cost one after the
-//! other; ranges side by side are merged by building one index for all of them. Pure.
+//! Plans the segments of a vector table: ranges of its column `segment`, whose numbers grow with the rows,
+//! each with an HNSW index of its own. Rows above the last range have no index yet and are all compared in
+//! packed form (tail.rs). Building a segment in bulk costs a fraction of inserting its rows one by one.
+//! Adjacent ranges are merged by building one index for all of them.
 //!
 //! Inserting a vector into an HNSW index costs many times what it costs in a bulk build, so nothing is ever
 //! inserted. New rows are above all ranges, no row moves when segments are merged, and a kill at any time
-//! leaves at most an invalid index, which is dropped. While there is traffic, what is built is a draft (a
-//! small ef_construction, the oldest rows only), because writers and questions want the same cores; a draft
-//! is built again when it is quiet. So the number of ranges that a search looks at is bounded: at rest each
-//! has twice the rows of all younger ones, some seven of a million rows, and never more than [`MOST`] and
-//! one.
+//! leaves at most an invalid index, which is dropped. While there is traffic, drafts are built (with a small
+//! ef_construction, of the oldest rows only), because writers and questions need the same cores. A draft is
+//! rebuilt when it is quiet. The number of ranges that a search visits is therefore bounded: at rest each has
+//! at least twice the rows of all younger ones, which makes about seven for a million rows, and there are
+//! never more than [`MOST`] and one.
 
 use super::levels::{self, Size};
 
-/// Numbers of rows, both ends included, which an index covers.
+/// A range of numbers of rows, both ends included, that an index covers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Segment {
     pub first: i32,
     pub last: i32,
-    /// About.
+    /// The approximate number of rows.
     pub rows: u64,
-    /// Its index was built in haste: it is built again when it is quiet.
+    /// Whether its index was built in haste and is to be rebuilt when it is quiet.
     pub is_draft: bool,
 }
 
-/// What an index without a condition covers, as a table had it before there were segments.
+/// The range of an index without a condition, which tables had before there were segments.
 pub const WHOLE: (i32, i32) = (0, i32::MAX);
 
-/// A part of a table that a search looks at.
+/// A part of a table that a search visits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// By an index.
+    /// Searched by an index.
     Indexed { first: i32, last: i32 },
-    /// Row by row.
+    /// Compared row by row.
     Rest { first: i32, last: i32 },
 }
 
@@ -41,15 +41,16 @@ impl Segment {
         (self.first, self.last) == WHOLE
     }
 
-    /// Whether it serves for all that another one does; of two for the same numbers, one that is no draft for the draft.
+    /// Whether it can replace the other segment. Of two with the same range, the one that is not a draft
+    /// replaces the draft.
     fn has(&self, other: &Segment) -> bool {
         let is_same = (self.first, self.last) == (other.first, other.last);
         self.first <= other.first && other.last <= self.last && (!is_same || other.is_draft && !self.is_draft)
     }
 }
 
-/// Those that a search uses, from the first number on: each number is in one of them at most, and of two the longer one is taken, or
-/// the one that is no draft.
+/// The segments that a search uses, in order. Each number is in at most one of them. Of two candidates the
+/// longer one is chosen, or the one that is not a draft.
 pub fn cover(mut valid: Vec<Segment>) -> Vec<Segment> {
     valid.sort_by_key(|segment| (segment.first, std::cmp::Reverse(segment.last), segment.is_draft));
     let mut covered: Vec<Segment> = Vec::new();
@@ -61,7 +62,7 @@ pub fn cover(mut valid: Vec<Segment>) -> Vec<Segment> {
     covered
 }
 
-/// What a search looks at: the segments, and what lies between and behind them.
+/// The parts that a search visits: the segments, and the ranges between and after them.
 pub fn parts(cover: &[Segment]) -> Vec<Part> {
     let mut parts = Vec::new();
     let mut next = Some(0);
@@ -76,66 +77,69 @@ pub fn parts(cover: &[Segment]) -> Vec<Part> {
     parts
 }
 
-/// Whether an index is of no use beside these valid ones.
+/// Whether an index is unnecessary besides these valid ones.
 pub fn is_redundant(index: &Segment, valid: &[Segment]) -> bool {
     valid.iter().any(|other| match index.is_whole() {
-        // It costs each new row an insertion.
+        // Every new row would have to be inserted into it.
         true => !other.is_whole() && other.first == 0,
         false => !other.is_whole() && other.has(index),
     })
 }
 
-/// How much is written to a table now.
+/// How much is currently written to a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Traffic {
-    /// Documents wait.
+    /// Documents are waiting.
     Busy,
-    /// None does.
+    /// No documents are waiting.
     Calm,
-    /// None has for a while.
+    /// No documents have been waiting for a while.
     Quiet,
 }
 
-/// Fewer rows stay without an index though nothing else is coming.
+/// Fewer rows than this get no index even when it is quiet.
 const LEAST_REST: u64 = 1_000;
-/// Segments of fewer rows are small: so many are merged at once, with what has no index, in seconds.
+/// Segments with fewer rows are small. They are merged, together with the rows without an index, within
+/// seconds.
 const SMALL: u64 = 16_000;
 const MOST_SMALL: usize = 4;
-/// More are merged though it is not quiet, two at a time.
+/// If there are more segments, they are merged two at a time even when it is not quiet.
 const MOST: usize = 16;
 
-/// What is to be built next.
+/// The next index to build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// An index for these numbers.
+    /// Build an index for these numbers.
     Build {
         first: i32,
         last: i32,
     },
-    /// Nothing now; when it is quiet, there is something to be built.
+    /// Nothing now, but something once it is quiet.
     WhenQuiet,
     Nothing,
 }
 
-/// Rows behind the segments for which an index is built though more are coming; they are to be `most` at most, and others come
-/// while it is being built.
+/// The number of rows after the segments at which an index is built even under traffic. There should be at
+/// most `most`, and more arrive while it is built.
 pub fn rest_while_busy(most: u64) -> u64 {
     most - most / 4
 }
 
-/// Rows behind the segments that an index gets which is built while more are coming, about: the oldest ones. However many have come,
-/// it takes no longer, and no more memory. None: it gets all, since an index for the whole table goes when it is there.
+/// About how many of the oldest rows after the segments an index gets that is built under traffic. This
+/// limits its time and memory, however many rows have arrived. None if it gets all rows, because it replaces
+/// an index for the whole table.
 pub fn draft_of_rest(cover: &[Segment], most: u64) -> Option<u64> {
     let is_whole = cover.last().is_some_and(Segment::is_whole);
     (!is_whole).then(|| (most / 2).max(SMALL))
 }
 
-/// The next step for a table with these segments (see [`cover`]) and `rest` rows behind them, up to number `last`, which are to be
-/// `most` at most; it has its first index from `least` rows on.
+/// The next step for a table with these segments (see [`cover`]) and `rest` rows after them, up to number
+/// `last`. There should be at most `most` such rows. The table gets its first index at `least` rows.
 ///
-/// While there is traffic, rows are given an index only when comparing them would soon take long, and only small segments are merged,
-/// for there is one build at a time and rows gather behind a long one. When it is quiet, all have an index, and a segment stays only
-/// while it is no draft and has twice the rows of all younger ones.
+/// Under traffic, rows get an index only when comparing them would soon take long, and only small segments
+/// are merged, because only one index is built at a time and rows accumulate during a long build. When it is
+/// quiet, all rows get an index, and a segment is kept only if it is not a draft and has twice the rows of
+/// all younger ones.
 pub fn next(cover: &[Segment], rest: u64, last: i32, least: u64, most: u64, traffic: Traffic) -> Next {
     let build = |first| Next::Build { first, last };
     let joined = joined(cover);
@@ -173,7 +177,8 @@ pub fn next(cover: &[Segment], rest: u64, last: i32, least: u64, most: u64, traf
     }
 }
 
-/// How many of these follow each other from number 0 on: behind a gap (somebody has dropped an index) all is built again.
+/// How many of the segments are consecutive from number 0 on. After a gap, which a dropped index leaves,
+/// everything is rebuilt.
 fn joined(cover: &[Segment]) -> usize {
     let mut end = -1;
     let follows = |segment: &&Segment| {

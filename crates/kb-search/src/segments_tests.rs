@@ -1,6 +1,6 @@
 use super::*;
 
-/// Without an index at most.
+/// The most rows without an index.
 const MOST_ROWS: u64 = 10_000;
 
 fn segment(first: i32, last: i32, rows: u64) -> Segment {
@@ -28,7 +28,7 @@ fn every_number_is_in_exactly_one_part() {
     );
     assert_eq!(parts(&[]), [Part::Rest { first: 0, last: i32::MAX }]);
     assert_eq!(parts(&[segment(0, i32::MAX, 5)]), [Part::Indexed { first: 0, last: i32::MAX }]);
-    // Of any ranges.
+    // For random ranges.
     let mut state = 7u64;
     for _ in 0..2000 {
         let mut random = |below: u64| {
@@ -54,11 +54,11 @@ fn every_number_is_in_exactly_one_part() {
 }
 
 #[test]
-fn what_another_has_is_redundant_and_so_is_one_for_the_whole_table_beside_segments() {
+fn covered_indexes_are_redundant_and_so_is_a_whole_one_beside_segments() {
     let valid = [segment(0, 6, 1), segment(4, 6, 1), segment(7, 9, 1)];
     assert!(is_redundant(&valid[1], &valid));
     assert!(!is_redundant(&valid[0], &valid) && !is_redundant(&valid[2], &valid));
-    // A draft that was built again, for the same numbers; whichever is named first.
+    // A draft that was rebuilt for the same numbers, in either order.
     let draft = Segment { is_draft: true, rows: 5, ..segment(7, 9, 1) };
     for both in [[draft.clone(), valid[2].clone()], [valid[2].clone(), draft.clone()]] {
         assert!(is_redundant(&draft, &both) && !is_redundant(&valid[2], &both));
@@ -72,7 +72,7 @@ fn what_another_has_is_redundant_and_so_is_one_for_the_whole_table_beside_segmen
 }
 
 #[test]
-fn a_table_gets_its_first_index_when_nothing_more_comes_or_much_has() {
+fn a_table_gets_its_first_index_when_it_is_quiet_or_has_many_rows() {
     use Traffic::{Busy, Calm};
     assert_eq!(next(&[], 999, 9, 1000, MOST_ROWS, Calm), Next::Nothing);
     assert_eq!(next(&[], 1000, 9, 1000, MOST_ROWS, Calm), build(0, 9));
@@ -83,13 +83,13 @@ fn a_table_gets_its_first_index_when_nothing_more_comes_or_much_has() {
 }
 
 #[test]
-fn while_there_is_traffic_what_has_no_index_gets_one_and_only_small_ones_are_merged() {
+fn under_traffic_new_rows_get_an_index_and_only_small_segments_merge() {
     use Traffic::{Busy, Calm};
     let old = segment(0, 99, 1_000_000);
     assert_eq!(next(std::slice::from_ref(&old), 7499, 120, 1, MOST_ROWS, Busy), Next::Nothing);
     assert_eq!(next(std::slice::from_ref(&old), 7500, 120, 1, MOST_ROWS, Busy), build(100, 120));
     assert_eq!(next(std::slice::from_ref(&old), 7500, 120, 1, MOST_ROWS, Calm), build(100, 120));
-    // When nothing comes any more, all have an index.
+    // When no more rows arrive, all get an index.
     assert_eq!(next(std::slice::from_ref(&old), 999, 120, 1, MOST_ROWS, Calm), Next::Nothing);
     assert_eq!(next(std::slice::from_ref(&old), 1000, 120, 1, MOST_ROWS, Calm), Next::WhenQuiet);
     assert_eq!(next(std::slice::from_ref(&old), 1000, 120, 1, MOST_ROWS, Traffic::Quiet), build(100, 120));
@@ -97,7 +97,7 @@ fn while_there_is_traffic_what_has_no_index_gets_one_and_only_small_ones_are_mer
     many.extend((0..4).map(|i| segment(100 + i * 10, 109 + i * 10, 5000)));
     assert_eq!(next(&many[..4], 7500, 200, 1, MOST_ROWS, Busy), build(130, 200));
     assert_eq!(next(&many, 7500, 200, 1, MOST_ROWS, Busy), build(100, 200));
-    // There are never very many.
+    // There are never very many segments.
     let mut many: Vec<Segment> = (0..17).map(|i| segment(i * 10, i * 10 + 9, 20_000)).collect();
     many[7].rows = 17_000;
     many[8].rows = 18_000;
@@ -107,14 +107,14 @@ fn while_there_is_traffic_what_has_no_index_gets_one_and_only_small_ones_are_mer
 }
 
 #[test]
-fn large_ones_are_merged_when_it_is_quiet() {
+fn large_segments_are_merged_when_it_is_quiet() {
     use Traffic::{Calm, Quiet};
     let cover = [segment(0, 9, 100_000), segment(10, 19, 70_000), segment(20, 29, 3000)];
     assert_eq!(next(&cover, 0, 29, 1, MOST_ROWS, Calm), Next::WhenQuiet);
     assert_eq!(next(&cover, 2000, 31, 1, MOST_ROWS, Calm), Next::WhenQuiet);
     assert_eq!(next(&cover, 7500, 31, 1, MOST_ROWS, Calm), build(30, 31));
     assert_eq!(next(&cover, 0, 29, 1, MOST_ROWS, Quiet), build(0, 29));
-    // What is merged then has what came last, too.
+    // The merged segment includes the last rows.
     assert_eq!(next(&cover, 10, 31, 1, MOST_ROWS, Quiet), build(0, 31));
     let settled = [segment(0, 9, 100_000), segment(10, 19, 30_000)];
     assert_eq!(next(&settled, 999, 20, 1, MOST_ROWS, Quiet), Next::Nothing);
@@ -138,15 +138,15 @@ fn an_index_for_the_whole_table_is_replaced_and_a_gap_is_closed() {
 }
 
 #[test]
-fn what_is_built_while_more_comes_is_bounded_but_where_it_takes_the_place_of_an_index_for_the_whole_table() {
+fn a_build_under_traffic_is_bounded_unless_it_replaces_a_whole_index() {
     assert_eq!(draft_of_rest(&[], 100_000), Some(50_000));
     assert_eq!(draft_of_rest(&[segment(0, 5, 10)], 100_000), Some(50_000));
     assert_eq!(draft_of_rest(&[segment(0, i32::MAX, 1_000_000)], 100_000), None);
-    // It is not one of the small ones that are soon merged.
+    // It is not one of the small segments that are soon merged.
     assert_eq!(draft_of_rest(&[], 10_000), Some(SMALL));
 }
 
-/// Applies steps until there is none.
+/// Applies steps until there are no more.
 fn settle(cover: &mut Vec<Segment>, rest: &mut u64, last: i32, traffic: Traffic, built: &mut u64) {
     while let Next::Build { first, last } = next(cover, *rest, last, 1, MOST_ROWS, traffic) {
         let at = cover.iter().position(|segment| segment.first >= first).unwrap_or(cover.len());
@@ -160,14 +160,14 @@ fn settle(cover: &mut Vec<Segment>, rest: &mut u64, last: i32, traffic: Traffic,
 }
 
 #[test]
-fn segments_stay_few_and_rows_are_seldom_built_again() {
+fn segments_stay_few_and_rows_are_rarely_rebuilt() {
     let (mut cover, mut rest, mut built, mut most) = (Vec::new(), 0, 0, 0);
     let total = 5000;
     for number in 0..total {
         rest += 1000;
         settle(&mut cover, &mut rest, number, Traffic::Busy, &mut built);
         most = most.max(cover.len());
-        // A pause now and then.
+        // An occasional pause.
         if number % 500 == 499 {
             settle(&mut cover, &mut rest, number, Traffic::Quiet, &mut built);
             assert!(cover.len() <= 8, "{cover:?}");

@@ -1,4 +1,4 @@
-//! The answers of several knowledge bases become one.
+//! Fuses the answers of several knowledge bases into one.
 
 use super::ranks;
 use super::trim::Room;
@@ -7,39 +7,42 @@ use serde_json::{Value, json};
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
-/// As in reciprocal rank fusion of modes (Cormack, Clarke, Büttcher 2009): a larger one makes the first ranks less important.
+/// The constant of Reciprocal Rank Fusion (Cormack, Clarke, Büttcher 2009). A larger value makes the first
+/// ranks less important.
 const K: f64 = 60.0;
 
-/// What rows of different knowledge bases are compared by.
+/// The measure by which rows of different knowledge bases are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Measure {
-    /// Their similarities: the vectors are of one fingerprint and one metric.
+    /// By similarity. The vectors must have the same fingerprint and metric.
     Similarity,
-    /// Which part of what the question's words could give they have: all are asked by words.
+    /// By the share of the greatest possible score by words. All knowledge bases must be searched by words.
     Words,
-    /// Both, by alpha: all are asked by meaning and by words, and the vectors are of one fingerprint and one metric.
+    /// By both, weighted by alpha. All knowledge bases must be searched by meaning and by words, with vectors
+    /// of the same fingerprint and metric.
     Both,
-    /// The scores of the reranker that has read all of them.
+    /// By the scores of a reranker that has read all rows.
     Reranker,
-    /// Nothing that they have can be compared: their ranks are.
+    /// By ranks, because nothing else can be compared.
     Ranks,
 }
 
-/// An answer, best first, and what its knowledge base counts.
+/// An answer, best first, and the weight of its knowledge base.
 #[derive(Debug, Clone)]
 pub struct Answer {
     pub hits: Vec<Hit>,
-    /// Above 0.
+    /// Must be greater than 0.
     pub weight: f64,
-    /// Of measure [`Measure::Both`]: the weight of the similarity.
+    /// For [`Measure::Both`]: the weight of the similarity.
     pub alpha: f64,
-    /// Whether the rows have what the measure compares.
+    /// Whether the rows have the values that the measure compares.
     pub is_comparable: bool,
 }
 
-/// The rows of all answers, best first by one measure; equal ones in the order of their ranks, then of the answers. A text that
-/// several knowledge bases have counts once, as its best row: a copy is no vote for it. The locator says where else it is, as far as that is
-/// among the rows that are kept meanwhile. A text that one of them answers several times stays so often.
+/// The rows of all answers, best first by one measure. Equal rows are ordered by rank and then by answer. A
+/// text that several knowledge bases contain counts once, as its best row, because copies are not votes. The
+/// locator names its other places, if these are among the rows that are kept. A text that occurs several
+/// times in one answer is kept that many times.
 pub struct Fusion {
     top_k: usize,
     measure: Measure,
@@ -48,9 +51,9 @@ pub struct Fusion {
 }
 
 struct Row {
-    /// Which row of a text it is in its answer, from 0, and the text's hash.
+    /// The hash of the text, and which row of the text it is in its answer, from 0.
     text: ([u8; 32], usize),
-    /// What it is worth; None: less than all that are worth something.
+    /// The value by which it is ordered. None comes after all others.
     value: Option<f64>,
     rank: usize,
     answer: usize,
@@ -66,7 +69,7 @@ impl Row {
 }
 
 impl Fusion {
-    /// Of `top_k` rows at most: no more are kept from one answer to the next.
+    /// Makes a fusion of at most `top_k` rows. No more are kept between answers.
     pub fn new(top_k: usize, measure: Measure) -> Fusion {
         Fusion { top_k, measure, answers: 0, rows: Vec::new() }
     }
@@ -84,7 +87,7 @@ impl Fusion {
         let mut counts: HashMap<[u8; 32], usize> = HashMap::new();
         for (rank, hit) in ranks::shared(hits.iter().map(|hit| hit.rank_score)).into_iter().zip(hits) {
             let hash = *blake3::hash(hit.row.content.as_bytes()).as_bytes();
-            // The second row of a text in one answer is the text's second row.
+            // The second row of a text in one answer corresponds to its second row in others.
             let count = counts.entry(hash).or_default();
             let text = (hash, *count);
             *count += 1;
@@ -106,7 +109,7 @@ impl Fusion {
         self.rows.truncate(self.top_k);
     }
 
-    /// Each row, best first, that fits into what those before it leave of `max_tokens`.
+    /// The rows, best first, that fit into what earlier rows leave of `max_tokens`.
     pub fn finish(self, max_tokens: Option<usize>) -> Vec<Hit> {
         let hit = |row: Row| Hit { rank_score: row.value, ..row.hit };
         let mut rows: Vec<Hit> = self.rows.into_iter().map(hit).collect();
@@ -122,13 +125,13 @@ impl Measure {
             Measure::Ranks => return by_rank(rank, weight),
             Measure::Similarity => hit.score,
             Measure::Words => hit.word_share,
-            // A row has no similarity while its vector is not there, and no share of words where only meaning found it.
+            // A row has no similarity while it has no vector, and no share of words if only vectors found it.
             Measure::Both => {
                 Some(alpha * hit.score.unwrap_or(0.0) + (1.0 - alpha) * hit.word_share.unwrap_or(0.0))
             }
             Measure::Reranker => hit.rank_score,
         };
-        // More weight makes a negative score greater, too.
+        // A greater weight must also increase a negative score.
         score.map(|score| if score < 0.0 { score / weight } else { score * weight })
     }
 }
@@ -137,7 +140,7 @@ fn by_rank(rank: usize, weight: f64) -> Option<f64> {
     Some(weight / (K + rank as f64))
 }
 
-/// Names another row's place in a row's locator, and the other places that this one has named.
+/// Adds the place of another row, and the places that its locator names, to the locator of a row.
 fn also_in(row: &mut Hit, other: &Hit) {
     let Value::Object(locator) = &mut row.row.locator else { return };
     let places = locator.entry("also_in").or_insert_with(|| json!([]));
@@ -200,11 +203,11 @@ mod tests {
     }
 
     #[test]
-    fn a_text_of_several_counts_once_where_it_is_best() {
+    fn a_text_of_several_answers_counts_once_where_it_is_best() {
         let rows = fused(vec![answer("a", &["1", "same"], 0.9), answer("b", &["same", "2"], 0.2)], 9, None);
         assert_eq!(texts(&rows), ["a:1", "b:same", "b:2"]);
         assert_eq!(rows[1].row.locator["also_in"][0]["kb_id"], "a");
-        // Whichever order they come in, and however few are kept meanwhile.
+        // In whichever order answers come, and however few rows are kept.
         let all = [
             answer("b", &["same", "2"], 0.2),
             answer("a", &["1", "same"], 0.9),
@@ -215,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_one_has_several_times_stays_so_often_and_its_other_places_are_named() {
+    fn repeated_rows_of_one_answer_stay_and_name_their_other_places() {
         let several = |kb_id: &str, texts: &[&str]| {
             let mut hits = answer(kb_id, &["x"; 0], 0.5);
             let scores = texts.iter().zip([0.5, 0.4, 0.3, 0.2]);
@@ -245,7 +248,7 @@ mod tests {
             assert_eq!(kb_ids(&rows), "ppptt");
             assert!(rows.iter().all(|row| row.rank_score == row.score));
         }
-        // With a weight that outweighs the difference, also of negative scores.
+        // With a weight that outweighs the difference, also for negative scores.
         let weighted = |score: f64, other: f64| {
             let heavy = Answer { weight: 20.0, ..comparable(answer("h", &["heavy"], score)) };
             kb_ids(&fused_by(Measure::Similarity, vec![comparable(answer("o", &["other"], other)), heavy], 9))
@@ -257,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_of_several_is_the_row_of_the_greater_similarity() {
+    fn a_text_of_several_answers_is_the_row_with_the_greater_similarity() {
         let answers = [answer("a", &["first", "same"], 0.3), answer("b", &["best", "same"], 0.8)];
         let rows = fused_by(Measure::Similarity, answers.map(comparable).to_vec(), 9);
         assert_eq!(texts(&rows), ["b:best", "b:same", "a:first"]);
@@ -268,7 +271,7 @@ mod tests {
     fn words_count_by_their_share_and_both_by_alpha() {
         let with_words = |kb_id: &str, text: &str, score: Option<f64>, word_share: Option<f64>| {
             let mut hit = answer(kb_id, &[text], 0.5).remove(0);
-            // The score of BM25 is larger in the other knowledge base, whose texts are more.
+            // The BM25 score is larger in the other knowledge base, which has more texts.
             (hit.score, hit.word_share, hit.rank_score) =
                 (score, word_share, Some(if kb_id == "t" { 17.0 } else { 9.0 }));
             hit
@@ -295,7 +298,7 @@ mod tests {
             fused_by(Measure::Similarity, vec![comparable(answer("a", &["1", "2"], 0.9)), by_words], 9);
         assert_eq!(texts(&rows), ["w:x", "w:y", "a:1", "a:2"]);
         assert_eq!(rows[0].rank_score, Some(2.0 / 61.0));
-        // Rows that are as good share a rank.
+        // Equally good rows share a rank.
         let equal: Vec<Hit> = ["1", "2"].iter().flat_map(|text| answer("a", &[text], 0.9)).collect();
         assert_eq!(
             texts(&fused(vec![equal, answer("b", &["x", "y"], 0.5)], 9, None)),
@@ -304,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_reranker_did_not_read_is_behind_what_it_read() {
+    fn rows_that_a_reranker_did_not_read_come_after_those_it_read() {
         let mut unread = answer("a", &["1", "2"], 0.9);
         unread[1].rank_score = None;
         let rows =
@@ -313,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_does_not_fit_makes_room_for_those_behind_it() {
+    fn a_row_that_does_not_fit_leaves_room_for_those_after_it() {
         let mut rows = answer("a", &["long", "short"], 0.9);
         rows[0].row.token_count = 200;
         assert_eq!(texts(&fused(vec![rows], 9, Some(150))), ["a:short"]);

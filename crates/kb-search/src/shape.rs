@@ -1,4 +1,5 @@
-//! From ranked candidates to the rows of an answer: equal texts once, bounds, and what the locators say.
+//! Makes the rows of an answer from ranked candidates: drops equal texts, applies limits and fills in
+//! locators.
 
 use super::request::AnswerBounds;
 use super::{dedupe, trim};
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 use std::collections::HashMap;
 use uuid::Uuid;
 
-/// Those of candidates, which come best first, that are in the answer.
+/// Chooses the candidates, which come best first, that are in the answer.
 pub fn choose(mut candidates: Vec<Candidate>, bounds: &AnswerBounds) -> Vec<Candidate> {
     if bounds.dedupe {
         candidates = dedupe::distinct(candidates);
@@ -16,8 +17,8 @@ pub fn choose(mut candidates: Vec<Candidate>, bounds: &AnswerBounds) -> Vec<Cand
     trim::trim(candidates, bounds)
 }
 
-/// The rows of an answer. A candidate without a row, which the caller may not read, is none of them. With `explain` each locator
-/// says which rank and score it had by meaning and by words (`ranks`).
+/// The rows of an answer. A candidate without a row, which the caller may not read, is left out. With
+/// `explain` each locator shows the rank and score by meaning and by words (`ranks`).
 pub fn hits(candidates: Vec<Candidate>, kb_id: &str, explain: bool) -> Vec<Hit> {
     let hit = |candidate: Candidate| {
         let (score, ranks) = (candidate.score(), explain.then(|| ranks(&candidate)));
@@ -40,8 +41,8 @@ fn ranks(candidate: &Candidate) -> Value {
     Value::Object(sources.into_iter().filter_map(has).collect())
 }
 
-/// Names in each locator where else its text appears: `also_in`, a list of external_id and chunk_id. `places` are (content
-/// hash, chunk id, external id).
+/// Adds to each locator the other places of its text: `also_in`, a list of external_id and chunk_id. `places`
+/// has (content hash, chunk id, external id).
 pub fn add_places(hits: &mut [Hit], places: Vec<(Vec<u8>, Uuid, String)>) {
     let mut by_hash: HashMap<Vec<u8>, Vec<(Uuid, String)>> = HashMap::new();
     for (hash, chunk_id, external_id) in places {
@@ -62,7 +63,7 @@ pub fn add_places(hits: &mut [Hit], places: Vec<(Vec<u8>, Uuid, String)>) {
     }
 }
 
-/// Says in each locator that no vectors were compared, and why.
+/// Adds to each locator that no vectors were compared, and why.
 pub fn mark_keyword(hits: &mut [Hit], reason: &str) {
     for hit in hits {
         add_to_locator(hit, "answered_by", json!("keyword"));
@@ -70,14 +71,14 @@ pub fn mark_keyword(hits: &mut [Hit], reason: &str) {
     }
 }
 
-/// Says in each locator why no reranker has ordered the rows.
+/// Adds to each locator why no reranker has ordered the rows.
 pub fn mark_not_reranked(hits: &mut [Hit], reason: &str) {
     for hit in hits {
         add_to_locator(hit, "rerank_status", json!(reason));
     }
 }
 
-/// Says in each locator that the phrases of the question were not required.
+/// Adds to each locator that the phrases of the question were not required.
 pub fn mark_without_phrases(hits: &mut [Hit]) {
     for hit in hits {
         add_to_locator(
@@ -88,7 +89,7 @@ pub fn mark_without_phrases(hits: &mut [Hit]) {
     }
 }
 
-/// Says in each locator that a long question was looked for by the words of its beginning.
+/// Adds to each locator that only the words at the beginning of a long question were searched for.
 pub fn mark_words_left_out(hits: &mut [Hit], count: usize) {
     for hit in hits {
         let status = format!("{count} different words at the end of the question were not looked for");
@@ -96,14 +97,14 @@ pub fn mark_words_left_out(hits: &mut [Hit], count: usize) {
     }
 }
 
-/// Says in each locator why other words of the question were not searched for.
+/// Adds to each locator why the question was not reworded.
 pub fn mark_not_reworded(hits: &mut [Hit], reason: &str) {
     for hit in hits {
         add_to_locator(hit, "transform_status", json!(reason));
     }
 }
 
-/// Says in each locator under which id the question is logged.
+/// Adds to each locator the id under which the question is logged.
 pub fn mark_logged(hits: &mut [Hit], query_id: Uuid) {
     for hit in hits {
         add_to_locator(hit, "query_id", json!(query_id.to_string()));
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_texts_count_once_before_top_k_does() {
+    fn equal_texts_are_dropped_before_top_k_is_applied() {
         let candidates =
             vec![test_candidate("a", 0.9, 1), test_candidate("a", 0.8, 1), test_candidate("b", 0.7, 1)];
         let scores = |hits: Vec<Hit>| hits.iter().map(|hit| hit.score).collect::<Vec<_>>();
@@ -137,13 +138,13 @@ mod tests {
     }
 
     #[test]
-    fn a_candidate_without_a_row_is_no_answer() {
+    fn a_candidate_without_a_row_is_not_in_the_answer() {
         let hidden = Candidate { head: None, row: None, ..test_candidate("a", 0.9, 1) };
         assert_eq!(shaped(vec![hidden, test_candidate("b", 0.7, 1)], false).len(), 1);
     }
 
     #[test]
-    fn what_is_to_be_explained_has_its_ranks() {
+    fn with_explain_locators_have_ranks() {
         let bounds = AnswerBounds { top_k: 2, min_score: 0.5, max_tokens: None, dedupe: true };
         let hits = hits(choose(of_one(vec![test_candidate("a", 0.75, 1)]), &bounds), "kb", true);
         assert_eq!(hits[0].row.locator, json!({"ranks": {"dense": {"rank": 1, "score": 0.75}}}));

@@ -1,13 +1,15 @@
-//! Vectors that have no index yet, rounded to 4 bits a number and packed one behind the other: a question is compared with all of them
-//! at a fraction of the cost of reading them whole. What is rounded says how near a vector can be at most, so that the few that may
-//! be among the nearest are known and compared exactly. Pure.
+//! Vectors that have no index yet, rounded to 4 bits a number and packed one behind the other: a question is
+//! compared with all of them at a fraction of the cost of reading them whole. What is rounded says how near a
+//! vector can be at most, so that the few that may be among the nearest are known and compared exactly. Pure.
 //!
-//! Vectors are turned by a rotation before they are rounded, as RaBitQ has it (Gao and Long, "RaBitQ: Quantizing High-Dimensional
-//! Vectors with a Theoretical Error Bound for Approximate Nearest Neighbor Search", 2024): the part of a rounded vector that is at
-//! right angles to the vector then lies in no direction in particular, and its product with a question is as likely to be
-//! larger than [`SURE`] standard deviations as with a direction taken at random: three times in ten million. That is how seldom
-//! a vector is nearer than is said here. To go on in the order of the bounds until the next one is farther than what was found is the
-//! threshold algorithm of Fagin, Lotem and Naor ("Optimal aggregation algorithms for middleware", 2003).
+//! Vectors are turned by a rotation before they are rounded, as RaBitQ has it (Gao and Long, "RaBitQ:
+//! Quantizing High-Dimensional Vectors with a Theoretical Error Bound for Approximate Nearest Neighbor
+//! Search", 2024): the part of a rounded vector that is at right angles to the vector then lies in no
+//! direction in particular, and its product with a question is as likely to be larger than [`SURE`] standard
+//! deviations as with a direction taken at random: three times in ten million. That is how seldom a vector is
+//! nearer than is said here. To go on in the order of the bounds until the next one is farther than what was
+//! found is the threshold algorithm of Fagin, Lotem and Naor ("Optimal aggregation algorithms for
+//! middleware", 2003).
 
 use kb_kernels::ahead::Ahead;
 use kb_kernels::rotation::Rotation;
@@ -50,7 +52,8 @@ pub fn most_rows(dimension: usize, is_packed: bool) -> u64 {
     rows as u64
 }
 
-/// The direction of a vector as a table's elements hold it, turned, and its length. None: it has no direction, or numbers that are none.
+/// The direction of a vector as a table's elements hold it, turned, and its length. None: it has no
+/// direction, or numbers that are none.
 fn direction(vector: &[f32], element: Element, rotation: &Rotation) -> (Option<Vec<f32>>, f64) {
     let mut direction: Vec<f32> = match element {
         Element::Vector => vector.to_vec(),
@@ -143,13 +146,14 @@ impl Question {
         Question { dimension, weights, sum, scale, error, length, metric, width }
     }
 
-    /// The largest part of a product of two vectors, of which one lies in no direction in particular, that counts.
+    /// The largest part of a product of two vectors, of which one lies in no direction in particular, that
+    /// counts.
     fn sure(&self) -> f64 {
         (SURE / (self.dimension as f64).sqrt()).min(1.0)
     }
 
-    /// How far away a vector is at least whose cosine to the question is at most this, as pgvector's operator says it; what cannot be
-    /// computed may be anywhere.
+    /// How far away a vector is at least whose cosine to the question is at most this, as pgvector's operator
+    /// says it; what cannot be computed may be anywhere.
     fn bound(&self, cosine: f64, length: f64) -> f64 {
         let bound = match self.metric {
             Metric::Cosine => 1.0 - cosine,
@@ -180,8 +184,8 @@ impl<'a> Nearest<'a> {
         Nearest { question, most: most.max(1), kept: Vec::new(), left_out: f64::INFINITY, sums: Vec::new() }
     }
 
-    /// Compares the question with all of a block, before what is read `next`; one of vectors of another dimension has nothing to be
-    /// compared.
+    /// Compares the question with all of a block, before what is read `next`; one of vectors of another
+    /// dimension has nothing to be compared.
     pub fn add(&mut self, block: &[u8], next: Ahead) {
         let Question { dimension, weights, scale, error, width, .. } = self.question;
         let (size, sure) = (entry_size(*dimension), self.question.sure());
@@ -211,7 +215,8 @@ impl<'a> Nearest<'a> {
         }
     }
 
-    /// Those that may be nearest, with how far away they are at least, in that order; and how far away all others are at least.
+    /// Those that may be nearest, with how far away they are at least, in that order; and how far away all
+    /// others are at least.
     pub fn sorted(mut self) -> (Vec<(f64, Uuid)>, f64) {
         self.kept.sort_unstable_by(|(a, _), (b, _)| a.total_cmp(b));
         (self.kept, self.left_out)
@@ -252,7 +257,8 @@ mod tests {
                     let question: Vec<f32> = (0..dimension).map(|_| number() * 3.0).collect();
                     let vectors: Vec<Vec<f32>> = (0..100)
                         .map(|i| {
-                            // The question itself, its opposite, some with a few numbers only, and of very different lengths.
+                            // The question itself, its opposite, some with a few numbers only, and of very
+                            // different lengths.
                             let size = 10f32.powi(i % 7 - 3);
                             match i {
                                 0 => question.clone(),

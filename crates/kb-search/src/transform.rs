@@ -1,4 +1,4 @@
-//! Questions that a chat model words in other ways: what it is asked, and how the lists of candidates become one.
+//! Rewording of questions by a chat model: the prompts, and the fusion of the resulting lists of candidates.
 
 use super::dedupe;
 use kb_types::Candidate;
@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
-/// Characters of a further question, and of a passage that is made up.
+/// The most characters of a further question, and of a hypothetical passage.
 const MAX_QUESTION: usize = 1_000;
 const MAX_PASSAGE: usize = 2_000;
-/// Characters of the question that the chat model is sent.
+/// The most characters of the question that are sent to the chat model.
 const MAX_ASKED: usize = 8_000;
 
 const QUESTIONS: &str = "You reword questions for a search engine. The user's message is a JSON object: \"question\" and \
@@ -21,19 +21,20 @@ const PASSAGE: &str = "The user's message is a JSON object with a \"question\", 
     it. Write a passage of at most 100 words, as it could stand in a document that answers the question, in the language of \
     the question. Answer with the passage only.";
 
-/// Asks for further questions.
+/// The prompt for further questions.
 pub fn questions_prompt(question: &str, count: usize) -> Prompt {
     let user = json!({"question": beginning(question, MAX_ASKED), "count": count}).to_string();
     Prompt { system: QUESTIONS.to_string(), user }
 }
 
-/// Asks for a passage that could answer the question.
+/// The prompt for a passage that could answer the question.
 pub fn passage_prompt(question: &str) -> Prompt {
     let user = json!({"question": beginning(question, MAX_ASKED)}).to_string();
     Prompt { system: PASSAGE.to_string(), user }
 }
 
-/// Further questions in an answer, at most so many, each once. The error says what is wrong with it.
+/// Reads at most `count` distinct further questions from an answer. The error says what is wrong with the
+/// answer.
 pub fn read_questions(answer: &str, original: &str, count: usize) -> Result<Vec<String>, String> {
     let wrong = || "its answer is not the JSON object of questions that it was asked for".to_string();
     let begin = answer.find('{').ok_or_else(wrong)?;
@@ -51,9 +52,9 @@ pub fn read_questions(answer: &str, original: &str, count: usize) -> Result<Vec<
     if questions.is_empty() { Err(wrong()) } else { Ok(questions) }
 }
 
-/// The passage in an answer.
+/// Reads the passage from an answer.
 pub fn read_passage(answer: &str) -> Result<String, String> {
-    // PostgreSQL's texts hold no NUL character.
+    // Texts in PostgreSQL cannot contain NUL.
     match beginning(answer.trim(), MAX_PASSAGE) {
         "" => Err("its answer is empty".to_string()),
         passage => Ok(passage.replace('\0', " ")),
@@ -64,9 +65,10 @@ fn beginning(text: &str, most: usize) -> &str {
     text.char_indices().nth(most).map_or(text, |(end, _)| &text[..end])
 }
 
-/// One list of several, best first, by Reciprocal Rank Fusion: the sum of 1 / (k + rank) over the lists. The first list is
-/// that of the original question: what a candidate of another list was compared with is not the question, so it keeps no score of
-/// it. With `dedupe` each text counts once, as in the first list that has it.
+/// Fuses several lists into one, best first, by Reciprocal Rank Fusion: the sum of 1 / (k + rank) over the
+/// lists. The first list is that of the original question. Candidates of other lists keep no scores, because
+/// they were not compared with the question itself. With `dedupe` each text counts once, as in the first list
+/// that contains it.
 pub fn fuse(lists: Vec<Vec<Candidate>>, dedupe: bool, k: f64) -> Vec<Candidate> {
     let mut fused: Vec<Candidate> = Vec::new();
     let mut places: HashMap<Vec<u8>, usize> = HashMap::new();
@@ -112,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_several_questions_find_comes_first_and_scores_are_those_of_the_original_only() {
+    fn chunks_of_several_questions_come_first_and_keep_the_originals_scores() {
         let fused = fuse(vec![list("abc"), list("dc"), list("dce")], true, 60.0);
         let order: String = fused.iter().map(|c| c.row.as_ref().unwrap().content.clone()).collect();
         assert_eq!(order, "cdabe");
@@ -123,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn questions_are_read_once_each_and_no_more_than_asked_for() {
+    fn distinct_questions_are_read_and_no_more_than_requested() {
         let answer = r#"Sure: {"questions": ["One?", " One? ", "original", "", 5, "Two?", "Three?"]}"#;
         assert_eq!(read_questions(answer, "original", 2).unwrap(), ["One?", "Two?"]);
         for wrong in ["", "{}", r#"{"questions": []}"#, r#"{"questions": "One?"}"#, r#"["One?"]"#] {

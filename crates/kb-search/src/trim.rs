@@ -1,10 +1,10 @@
-//! Bounds on an answer: least score, number of rows, tokens.
+//! Applies the limits of an answer: least score, number of rows and tokens.
 
 use super::request::AnswerBounds;
 use kb_types::Candidate;
 
-/// Applies all bounds to candidates that come best first: those below `min_score` go, then all behind `top_k`, then each that
-/// does not fit into what those before it leave of `max_tokens`.
+/// Applies all limits to candidates that come best first: drops those below `min_score`, then those after
+/// `top_k`, then each that does not fit into what earlier ones leave of `max_tokens`.
 pub fn trim(mut candidates: Vec<Candidate>, bounds: &AnswerBounds) -> Vec<Candidate> {
     candidates.retain(|candidate| candidate.score().is_none_or(|score| score >= bounds.min_score));
     candidates.truncate(bounds.top_k);
@@ -13,7 +13,7 @@ pub fn trim(mut candidates: Vec<Candidate>, bounds: &AnswerBounds) -> Vec<Candid
     candidates
 }
 
-/// Tokens that are left for rows; None: any number.
+/// How many tokens are left for rows. None means any number.
 pub struct Room(Option<usize>);
 
 impl Room {
@@ -21,7 +21,7 @@ impl Room {
         Room(max_tokens)
     }
 
-    /// Takes a row, if it fits.
+    /// Takes a row if it fits, and returns whether it did.
     pub fn takes(&mut self, tokens: i32) -> bool {
         match &mut self.0 {
             None => true,
@@ -46,19 +46,19 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_behind_better_rows_is_left_out_and_what_fits_stays() {
+    fn rows_that_do_not_fit_are_dropped_and_later_ones_that_fit_stay() {
         let candidates =
             [test_candidate("a", 0.9, 50), test_candidate("b", 0.8, 60), test_candidate("c", 0.7, 5)];
         assert_eq!(trimmed(&candidates, 0.0, 5, Some(115)), [0.9, 0.8, 0.7]);
         assert_eq!(trimmed(&candidates, 0.0, 5, Some(114)), [0.9, 0.8]);
-        // The second is too long; the third is not, wherever it is.
+        // The second is too long, but the third fits.
         assert_eq!(trimmed(&candidates, 0.0, 5, Some(60)), [0.9, 0.7]);
         assert_eq!(trimmed(&candidates, 0.0, 5, Some(49)), [0.7]);
         assert_eq!(trimmed(&candidates, 0.0, 2, Some(49)), [0.0; 0]);
     }
 
     #[test]
-    fn min_score_is_inclusive_and_top_k_bounds() {
+    fn min_score_is_inclusive_and_top_k_is_a_limit() {
         let candidates =
             [test_candidate("a", 0.9, 1), test_candidate("b", 0.5, 1), test_candidate("c", 0.4, 1)];
         assert_eq!(trimmed(&candidates, 0.5, 5, None), [0.9, 0.5]);

@@ -1,33 +1,35 @@
-//! Which of several settings to propose, by what each question got under each of them, without taking noise for a gain.
+//! Proposes one of several settings by the scores of each question under each of them, without mistaking
+//! noise for a gain.
 
-/// Parts of the questions: each is left out once while the best is chosen by the others (cross-validation).
+/// The number of folds for cross-validation: each part of the questions is left out once while the best
+/// settings are chosen by the others.
 const FOLDS: usize = 5;
-/// Questions at least; of fewer nothing can be told.
+/// The fewest questions from which anything can be concluded.
 pub const LEAST_QUESTIONS: usize = 10;
-/// What a change must gain at least.
+/// The least gain of a change.
 pub const LEAST_GAIN: f64 = 0.01;
-/// And how many of its standard errors.
+/// The least gain in standard errors.
 const ERRORS: f64 = 2.0;
 
-/// A mean difference to the present settings over all questions, and its standard error.
+/// The mean difference from the present settings over all questions, and its standard error.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Gain {
     pub mean: f64,
-    /// Infinite where there are fewer than two questions.
+    /// Infinite for fewer than two questions.
     pub error: f64,
 }
 
-/// What is proposed: a place among the settings.
+/// The proposal, as an index of the settings.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Proposal {
     pub place: usize,
-    /// Of the best settings over all questions, proposed or not.
+    /// The index of the best settings over all questions, whether proposed or not.
     pub best: usize,
-    /// What choosing gains: for each question, of the settings that are the best for the other folds.
+    /// The gain of the choice, for each question with the settings that are the best for the other folds.
     pub held_out: Gain,
 }
 
-/// The difference of two settings, question by question.
+/// The difference between two settings, question by question.
 pub fn gain(scores: &[f64], present: &[f64]) -> Gain {
     gain_of(&scores.iter().zip(present).map(|(score, present)| score - present).collect::<Vec<_>>())
 }
@@ -40,8 +42,8 @@ fn gain_of(differences: &[f64]) -> Gain {
     Gain { mean, error }
 }
 
-/// `scores` has for each of the settings a score per question; the first are the present ones. They stay unless the choice
-/// gains enough for questions that it was not made by.
+/// `scores` has a score per question for each of the settings, of which the first are the present ones. These
+/// are kept unless the choice gains enough for questions that were not used to make it.
 pub fn propose(scores: &[Vec<f64>]) -> Proposal {
     let questions = scores.first().map_or(0, Vec::len);
     let mut differences = vec![0.0; questions];
@@ -59,7 +61,7 @@ pub fn propose(scores: &[Vec<f64>]) -> Proposal {
     Proposal { place: if is_gain { best } else { 0 }, best, held_out }
 }
 
-/// The settings with the greatest sum over these questions; of equal ones the first.
+/// The settings with the greatest sum over these questions, or the first of equal ones.
 fn best(scores: &[Vec<f64>], counts: impl Fn(usize) -> bool) -> usize {
     let sum = |of: &Vec<f64>| of.iter().enumerate().filter(|(i, _)| counts(*i)).map(|(_, score)| score).sum();
     let sums: Vec<f64> = scores.iter().map(sum).collect();
@@ -71,7 +73,7 @@ fn best(scores: &[Vec<f64>], counts: impl Fn(usize) -> bool) -> usize {
 mod tests {
     use super::*;
 
-    /// Numbers from 0 to 1 without order (a linear congruential generator).
+    /// Pseudorandom numbers from 0 to 1 (a linear congruential generator).
     fn noise(seed: u64, count: usize) -> Vec<f64> {
         let mut state = seed;
         let mut next = || {
@@ -82,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_better_for_most_questions_is_proposed() {
+    fn settings_that_are_better_for_most_questions_are_proposed() {
         let present = noise(1, 100);
         let better = present.iter().zip(noise(2, 100)).map(|(p, n)| p + 0.1 * n).collect();
         let worse = noise(3, 100).iter().map(|score| score * 0.8).collect();
@@ -92,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn the_luckiest_of_many_settings_that_are_all_alike_is_seldom_proposed() {
+    fn the_luckiest_of_many_equal_settings_is_rarely_proposed() {
         let mut proposed = 0;
         for seed in 0..200 {
             let settings: Vec<Vec<f64>> = (0..9).map(|i| noise(seed * 100 + i, 50)).collect();
@@ -104,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn small_differences_few_questions_and_equals_leave_the_present() {
+    fn small_differences_few_questions_or_ties_keep_the_present_settings() {
         let present = noise(1, 100);
         let slightly = present.iter().map(|p| p + 0.005).collect();
         assert_eq!(propose(&[present.clone(), slightly]).place, 0);

@@ -1,5 +1,6 @@
-//! What models say of a document's text while it is cut: how far neighbouring sentences are apart, and the sentence that says
-//! what a chunk is about. Each answer is known by a hash of what was asked, so that an edit asks only for what it changed.
+//! Answers of models about a document's text that chunking needs: the distances between neighbouring
+//! sentences, and a sentence for each chunk that says what it is about. Each answer is stored under a hash of
+//! its request, so that after an edit only what changed is requested.
 
 use kb_types::Llm;
 use kb_types::Prompt;
@@ -7,10 +8,10 @@ use kb_types::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 
-/// Beginning of the BLAKE3 hash of what was asked, and of whom.
+/// The first bytes of the BLAKE3 hash of the request and of the model.
 pub type Key = u128;
 
-/// Answers by what was asked.
+/// Answers by the hash of their requests.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Answers {
     distances: BTreeMap<Key, f32>,
@@ -18,12 +19,12 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// As [`Answers::encode`] has it; what cannot be read is asked again.
+    /// The inverse of [`Answers::encode`]. Answers that cannot be read are requested again.
     pub fn decode(stored: &[u8]) -> Answers {
         rmp_serde::from_slice(stored).unwrap_or_default()
     }
 
-    /// Nothing: None.
+    /// None where there are no answers.
     pub fn encode(&self) -> Result<Option<Vec<u8>>> {
         if self.distances.is_empty() && self.sentences.is_empty() {
             return Ok(None);
@@ -42,16 +43,16 @@ impl Answers {
     }
 }
 
-/// Neighbouring sentences whose distances are wanted.
+/// Neighbouring sentences whose distances are requested.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Run {
     pub build_no: i64,
-    /// Of the build's embedder.
+    /// The fingerprint of the build's embedder.
     pub fingerprint: i64,
     pub sentences: Vec<String>,
 }
 
-/// A sentence that is wanted of a chat model.
+/// A sentence that is requested from a chat model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ask {
     pub build_no: i64,
@@ -59,14 +60,15 @@ pub struct Ask {
     pub prompt: Prompt,
 }
 
-/// What is known of a document while it is cut, what of it was used, and what else is wanted.
+/// The answers that are known while a document is chunked, which of them were used, and which are still
+/// missing.
 #[derive(Debug, Clone, Default)]
 pub struct Consulted {
     pub known: Answers,
     pub used: Answers,
     pub runs: Vec<Run>,
     pub asks: Vec<Ask>,
-    /// By build, why its models do not answer.
+    /// For each build whose models do not answer, the reason.
     refused: HashMap<i64, Error>,
 }
 
@@ -75,12 +77,12 @@ impl Consulted {
         Consulted { known, ..Consulted::default() }
     }
 
-    /// Begins to cut once more.
+    /// Starts another attempt to chunk the document.
     pub fn begin(&mut self) {
         (self.runs, self.asks, self.used) = (Vec::new(), Vec::new(), Answers::default());
     }
 
-    /// A build's models do not answer: what it wants is this error from now on.
+    /// Records that the models of a build do not answer. From now on its requests return this error.
     pub fn refuse(&mut self, build_no: i64, error: Error) {
         self.refused.entry(build_no).or_insert(error);
     }
@@ -93,7 +95,8 @@ impl Consulted {
         self.runs.is_empty() && self.asks.is_empty()
     }
 
-    /// How far each of the sentences is from the next one; None: that is wanted now. Errors: see [`Consulted::refuse`].
+    /// The distance of each sentence from the next one. None where it is not known and has been noted as
+    /// missing. Errors: see [`Consulted::refuse`].
     pub fn distances(
         &mut self,
         build_no: i64,
@@ -132,7 +135,8 @@ impl Consulted {
         }
     }
 
-    /// What a chat model says to a prompt; None: that is wanted now. Errors: see [`Consulted::refuse`].
+    /// The answer of a chat model to a prompt. None where it is not known and has been noted as missing.
+    /// Errors: see [`Consulted::refuse`].
     pub fn sentence(&mut self, build_no: i64, llm: &Llm, prompt: Prompt) -> Result<Option<String>> {
         let key = prompt_key(llm, &prompt);
         match self.known.sentences.get(&key) {
@@ -149,7 +153,7 @@ impl Consulted {
     }
 }
 
-/// Of two sentences that follow each other, for an embedder.
+/// The key of the distance between two consecutive sentences, for one embedder.
 pub fn pair_key(fingerprint: i64, first: &str, second: &str) -> Key {
     key(&[&fingerprint.to_le_bytes(), first.as_bytes(), second.as_bytes()])
 }
@@ -173,7 +177,7 @@ fn key(parts: &[&[u8]]) -> Key {
     Key::from_le_bytes(key)
 }
 
-/// How far two vectors are apart: 1 less their cosine. Of a vector without a direction: 1.
+/// The cosine distance of two vectors, 1 minus their cosine. It is 1 where a vector has no direction.
 pub fn distance(first: &[f32], second: &[f32]) -> f32 {
     let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
     let lengths = (dot(first, first) * dot(second, second)).sqrt();
@@ -185,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_pairs_that_are_not_known_are_wanted_and_only_used_ones_are_kept() {
+    fn only_unknown_pairs_are_requested_and_only_used_ones_are_kept() {
         let mut consulted = Consulted::default();
         assert_eq!(consulted.distances(3, 7, &["a", "b", "c"]).unwrap(), None);
         assert_eq!(consulted.runs[0].sentences, ["a", "b", "c"]);
@@ -196,18 +200,18 @@ mod tests {
         consulted.begin();
         assert_eq!(consulted.distances(3, 7, &["a", "b", "c"]).unwrap(), Some(vec![0.25, 0.5]));
         assert!(consulted.is_complete());
-        // What was kept is all that an edit needs of it.
+        // The answers that were kept are all that an edit needs.
         let stored = consulted.used.encode().unwrap().unwrap();
         let mut later = Consulted::new(Answers::decode(&stored));
         assert_eq!(later.known.distances.len(), 2);
         assert_eq!(later.distances(3, 7, &["z", "a", "b", "c", "d", "e"]).unwrap(), None);
         let runs: Vec<String> = later.runs.iter().map(|run| run.sentences.concat()).collect();
         assert_eq!(runs, ["za", "cde"]);
-        // Another embedder's are others.
+        // Distances belong to one embedder.
         assert_eq!(later.distances(3, 8, &["a", "b"]).unwrap(), None);
         assert_eq!(later.distances(3, 8, &["a"]).unwrap(), Some(vec![]));
         assert_eq!(later.distances(3, 8, &[]).unwrap(), Some(vec![]));
-        // Of one that does not answer only what is known.
+        // Known distances are returned even where the models do not answer.
         later.refuse(3, Error::Internal("no".into()));
         assert!(later.distances(3, 8, &["a", "b"]).is_err() && later.distances(3, 7, &["a", "b"]).is_ok());
         assert!(later.distances(4, 8, &["a", "b"]).is_ok());
@@ -216,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn distances_are_those_of_directions() {
+    fn distances_depend_on_directions_only() {
         assert!(distance(&[1.0, 0.0], &[3.0, 0.0]).abs() < 1e-7);
         assert!((distance(&[1.0, 0.0], &[0.0, 2.0]) - 1.0).abs() < 1e-7);
         assert!((distance(&[1.0, 0.0], &[-1.0, 0.0]) - 2.0).abs() < 1e-7);

@@ -1,7 +1,7 @@
-//! Fills batches of texts over many documents, by count and by tokens.
+//! Makes batches of texts from many documents, limited by count and by tokens.
 
-/// Collects items until a batch is full. Order is kept; putting texts of one length together is
-/// left to the model, which pads.
+/// Collects items until a batch is full. Items keep their order. Grouping texts by length is left to the
+/// model, which pads them.
 pub struct Batcher<T> {
     items: Vec<T>,
     tokens: usize,
@@ -10,8 +10,8 @@ pub struct Batcher<T> {
 }
 
 impl<T> Batcher<T> {
-    /// A batch has at most `max_items` items (at least one) and at most `max_tokens` tokens, or one
-    /// item that alone has more.
+    /// A batch has from one to `max_items` items. It has at most `max_tokens` tokens, unless a single item
+    /// has more.
     pub fn new(max_items: usize, max_tokens: usize) -> Self {
         Batcher { items: Vec::new(), tokens: 0, max_items: max_items.max(1), max_tokens }
     }
@@ -22,14 +22,14 @@ impl<T> Batcher<T> {
         let mut full = if overflows { self.flush() } else { None };
         self.items.push(item);
         self.tokens = self.tokens.saturating_add(tokens);
-        // After an overflow, an item that alone fills a batch waits for the next call.
+        // After an overflow, an item that fills a batch by itself waits for the next call.
         if full.is_none() && (self.items.len() >= self.max_items || self.tokens >= self.max_tokens) {
             full = self.flush();
         }
         full
     }
 
-    /// What is left, if anything.
+    /// Returns the items that are left, if any.
     pub fn flush(&mut self) -> Option<Vec<T>> {
         self.tokens = 0;
         let items = std::mem::take(&mut self.items);

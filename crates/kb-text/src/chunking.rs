@@ -1,4 +1,4 @@
-//! How a text is cut into chunks, and what a chunk is.
+//! The settings by which a text is split into chunks, and the chunk itself.
 
 use kb_types::chunk_context::{ContextTemplate, MAX_SENTENCE_TOKENS, MAX_TOKENS};
 use kb_types::fields::Fields;
@@ -7,17 +7,18 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::borrow::Cow;
 
-/// Which boundaries are preferred when a text is cut.
+/// Which boundaries are preferred when a text is split.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Strategy {
-    /// Paragraphs, then lines, sentences, words, characters: the largest that fits.
+    /// Paragraphs, then lines, sentences, words and characters, as large as fits.
     Recursive,
-    /// Markdown's own structure first (headings, blocks), then as `Recursive`.
+    /// Headings and blocks of Markdown first, then like `Recursive`.
     Markdown,
-    /// Windows of `size` units, wherever sentences end; a token over 64 bytes counts as several.
+    /// Chunks of `size` units, regardless of sentences. A token of more than 64 bytes counts as several.
     Fixed,
-    /// Between sentences that say different things: where the vectors of neighbours are far apart, as seen in this document.
+    /// Between sentences with different meanings, where the distance between the vectors of neighbours is
+    /// large for this document.
     Semantic,
     /// The whole text is one chunk.
     None,
@@ -47,7 +48,7 @@ impl Strategy {
     }
 }
 
-/// What `size` and `overlap` count.
+/// The unit of `size` and `overlap`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unit {
@@ -59,39 +60,41 @@ pub enum Unit {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Chunking {
     pub strategy: Strategy,
-    /// Units of one chunk, at most.
+    /// The most units of a chunk.
     pub size: usize,
-    /// Units at the end of one chunk that the next one repeats at its start, at most; not more than half of `size`, or
-    /// the chunks together would be many times the text.
+    /// The most units at the end of one chunk that the next one repeats. It is at most half of `size`,
+    /// because otherwise the chunks together would be many times as long as the text.
     pub overlap: usize,
     pub unit: Unit,
-    /// An OpenAI model or encoding name whose tokens are counted by tiktoken; None: the
-    /// embedder's own tokeniser.
+    /// The name of an OpenAI model or encoding whose tokens tiktoken counts. None means the embedder's own
+    /// tokeniser.
     pub tokenizer: Option<String>,
-    /// Of strategy semantic: which of a document's distances between neighbouring sentences, in percent from the smallest
-    /// to the largest, a distance must exceed to be cut at.
+    /// For strategy semantic: the percentile of a document's distances between neighbouring sentences above
+    /// which the text is split.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub percentile: Option<u8>,
-    /// What is embedded, and found by its words, with each chunk, though it is not in its content.
+    /// The context that is embedded and indexed for keyword search with each chunk, although it is not part
+    /// of its content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<ContextTemplate>,
-    /// A chat model that says for each chunk in a sentence what it is about in its document: a part of its context.
+    /// A chat model that writes, for the context of each chunk, a sentence on what the chunk is about within
+    /// its document.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context_llm: Option<String>,
 }
 
-/// Percentile when none is given.
+/// The default of `percentile`.
 pub const DEFAULT_PERCENTILE: u8 = 95;
 
-/// Chunk size when none is given and the model reads that much.
+/// The default of `size`, where the model reads that much.
 pub const DEFAULT_SIZE: usize = 800;
-/// Overlap when none is given, as a share of size.
+/// The default of `overlap`, as a share of `size`.
 pub const DEFAULT_OVERLAP: f64 = 0.15;
 
 impl Chunking {
-    /// Reads `{strategy, size, overlap, unit, tokenizer, percentile, context, context_llm}`. `max_tokens` is what the embedder's
-    /// model reads, special tokens taken off; None when it reads any length.
-    /// Errors are the complete list of problems.
+    /// Reads `{strategy, size, overlap, unit, tokenizer, percentile, context, context_llm}`. `max_tokens` is
+    /// the limit of the embedder's model without special tokens, or None where it reads any length. The error
+    /// lists every problem.
     pub fn parse(value: &Value, max_tokens: Option<usize>) -> Result<Self, Vec<String>> {
         let mut fields = Fields::new("chunking", value);
         let strategy = match fields.text("strategy") {
@@ -130,8 +133,8 @@ impl Chunking {
         let max_tokens = max_tokens.map(|most| most.saturating_sub(beside).max(1));
         let given_size = fields.integer("size", 1, 1_000_000).map(|n| n as usize);
         let given_overlap = fields.integer("overlap", 0, 1_000_000).map(|n| n as usize);
-        // Only the embedder's own tokens can be compared with what its model reads; other units are checked when a
-        // chunk is made.
+        // Only the embedder's own tokens can be compared with the limit of its model. Other units are checked
+        // when a chunk is made.
         let limit = (unit == Unit::Tokens && tokenizer.is_none()).then_some(max_tokens).flatten();
         let size = match (given_size, limit) {
             (Some(size), Some(limit)) if size > limit && strategy != Strategy::None => {
@@ -171,22 +174,23 @@ impl Chunking {
         }
     }
 
-    /// Whether a context is made for each chunk.
+    /// Whether chunks have a context.
     pub fn has_context(&self) -> bool {
         self.context.is_some() || self.context_llm.is_some()
     }
 
-    /// Tokens of a chunk's context at most.
+    /// The most tokens of a chunk's context.
     pub fn context_tokens(&self) -> usize {
         context_tokens(self.context.is_some(), self.context_llm.is_some())
     }
 
-    /// Whether models are asked while a text is cut.
+    /// Whether chunking needs answers of models.
     pub fn asks_models(&self) -> bool {
         self.strategy == Strategy::Semantic || self.context_llm.is_some()
     }
 
-    /// Reads a stored setting. An overlap that is too large today, from an earlier version, is read as half of `size`.
+    /// Reads a stored setting. An overlap that an earlier version accepted, but is too large today, is read
+    /// as half of `size`.
     pub fn stored(value: &Value) -> Result<Self, Vec<String>> {
         Chunking::parse(&Chunking::repaired(value), None)
     }
@@ -202,7 +206,7 @@ impl Chunking {
         repaired
     }
 
-    /// The setting as JSON, every default written out.
+    /// The setting as JSON with all defaults.
     pub fn to_json(&self) -> Value {
         json!(self)
     }
@@ -212,31 +216,32 @@ fn context_tokens(has_template: bool, has_sentence: bool) -> usize {
     usize::from(has_template) * MAX_TOKENS + usize::from(has_sentence) * MAX_SENTENCE_TOKENS
 }
 
-/// A slice of an extracted text, in characters (not bytes), end exclusive.
+/// A slice of an extracted text, in characters (not bytes). The end is exclusive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Span {
     pub start: usize,
     pub end: usize,
 }
 
-/// A piece of a document: exactly `text[span]`, never empty, never only white space.
+/// A piece of a document: exactly `text[span]`, never empty or blank.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Chunk {
     pub content: String,
-    /// What is embedded before it, and found by its words, too.
+    /// The context, which is embedded before the content and indexed for keyword search, too.
     pub context: Option<String>,
     pub span: Span,
-    /// In tokens of the tokeniser that sized it (the embedder's own for unit `characters`).
+    /// The number of tokens by the tokeniser that sized it (the embedder's own for unit `characters`).
     pub token_count: usize,
     pub locator: Locator,
 }
 
 impl Chunk {
-    /// Identity of the content, and of the context where there is one: equal ones have one vector. BLAKE3, 32 bytes.
+    /// Identifies the content together with the context, if there is one. Chunks of equal hash share a
+    /// vector. It is the BLAKE3 hash of 32 bytes.
     pub fn hash(&self) -> [u8; 32] {
         let mut hasher = blake3::Hasher::new();
         if let Some(context) = &self.context {
-            // No text of PostgreSQL's has a NUL, so no content is taken for a context with one.
+            // Texts in PostgreSQL have no NUL, so content alone never hashes like context and content.
             hasher.update(context.as_bytes());
             hasher.update(&[0]);
         }
@@ -302,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_context_leaves_less_of_what_the_model_reads_and_is_part_of_the_identity() {
+    fn a_context_reduces_the_largest_size_and_is_part_of_the_identity() {
         let c = Chunking::parse(&json!({"context": "title>heading"}), Some(254)).unwrap();
         assert_eq!((c.size, &c.to_json()["context"]), (190, &json!("title > heading")));
         assert_eq!(Chunking::parse(&c.to_json(), Some(254)).unwrap(), c);

@@ -1,40 +1,41 @@
-//! Matches a document's new chunks to its stored ones by content, so that only new text is embedded.
+//! Matches the new chunks of a document with the stored ones by content, so that only new text is embedded.
 //!
 //! **Invariant:** a chunk's id is made of the knowledge base, the external_id, the tenant where it is not the
 //! knowledge base's, the hash of the content and the ordinal among equal hashes. With `chunking.context` the
-//! hash is of context and content, so that no vector is shared between contexts. The namespace never changes,
-//! because ids are stored.
+//! hash covers context and content, so that chunks with different contexts do not share a vector. The
+//! namespace never changes, because ids are stored.
 
 use crate::chunking::Chunk;
 use foldhash::{HashMap, HashSet};
 use uuid::Uuid;
 
-/// The version 5 namespace of chunk ids. Never to be changed: ids are stored.
+/// The version 5 namespace of chunk ids. It must never change, because ids are stored.
 const NAMESPACE: Uuid = Uuid::from_u128(0x6b62_0001_9d5c_5c0e_8a51_6368_756e_6b73);
 
-/// The document that chunks are of. An external_id is its tenant's own name.
+/// Identifies a document. Tenants choose external_ids independently of each other.
 #[derive(Debug, Clone, Copy)]
 pub struct Identity<'a> {
     pub kb_no: i64,
-    /// The document's tenant, if it is not that of the knowledge base.
+    /// The document's tenant, where it differs from that of the knowledge base.
     pub other_tenant: Option<&'a str>,
     pub external_id: &'a str,
 }
 
-/// What has to change in kb.chunks. Ordinals count from 0 in the order of the document.
+/// The changes to make in kb.chunks. Ordinals count from 0 in the order of the document.
 #[derive(Debug, Default, PartialEq)]
 pub struct Diff {
     pub insert: Vec<(Uuid, usize, Chunk)>,
-    /// Of each chunk to insert, its content hash.
+    /// The content hash of each chunk to insert.
     pub hashes: Vec<[u8; 32]>,
-    /// Rows whose text is unchanged; ordinal, span and locator may have moved.
+    /// Rows whose text is unchanged. Ordinal, span and locator may differ.
     pub keep: Vec<(Uuid, usize, Chunk)>,
     pub delete: Vec<Uuid>,
 }
 
 /// The id of the `nth` chunk (from 0) with this content hash in a document.
 pub fn chunk_id(document: Identity, hash: &[u8; 32], nth: usize) -> Uuid {
-    // The first parts have a fixed length, and PostgreSQL's text has no NUL, so no two different tuples give the same name.
+    // The first parts have a fixed length, and texts in PostgreSQL have no NUL, so different tuples never
+    // give the same name.
     let mut name = Vec::with_capacity(48 + document.external_id.len());
     name.extend_from_slice(&document.kb_no.to_be_bytes());
     name.extend_from_slice(hash);
@@ -106,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_changed_is_inserted_and_deleted() {
+    fn only_changed_chunks_are_inserted_and_deleted() {
         let rows = apply(&[], &diff(D, &[], chunks(&["a", "b", "c"])));
         let edit = diff(D, &rows, chunks(&["x", "a", "c"]));
         assert_eq!(
@@ -132,7 +133,7 @@ mod tests {
         let hash = *blake3::hash(b"a").as_bytes();
         let id = chunk_id(D, &hash, 0);
         assert_eq!(id, chunk_id(D, &hash, 0));
-        // Stored: an id that changes between versions of kb orphans every vector.
+        // Ids are stored, so a change of an id between versions of kb would orphan every vector.
         assert_eq!(id.to_string(), "4732bf9b-91ff-581a-a2a5-c7fe941f667c");
         let of_other = |tenant| Identity { other_tenant: Some(tenant), ..D };
         for other in [

@@ -1,4 +1,4 @@
-//! The directory of a local model: what is in it and what it says about the model.
+//! The directory of a local model: its files, and what they say about the model.
 
 use kb_types::Pooling;
 use kb_types::error::{Error, Result};
@@ -10,7 +10,7 @@ use std::path::{Component, Path, PathBuf};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Architecture {
-    /// A BERT, or what computes the same: RoBERTa, XLM-RoBERTa, DistilBERT.
+    /// BERT, or a model that computes the same: RoBERTa, XLM-RoBERTa, DistilBERT.
     Bert,
     Static,
 }
@@ -21,30 +21,33 @@ pub struct ModelFiles {
     pub tokenizer: PathBuf,
     pub weights: PathBuf,
     pub config: Option<PathBuf>,
-    /// Tokens the model reads, special tokens included; None: any number.
+    /// How many tokens the model reads, special tokens included. None means any number.
     pub max_tokens: Option<usize>,
-    /// Special tokens put around every text (2 for BERT).
+    /// How many special tokens are put around every text (2 for BERT).
     pub special_tokens: usize,
     pub pooling: Pooling,
     pub dimension: usize,
 }
 
-/// `model_max_length` is 1e30 in files of models whose tokeniser knows no limit.
+/// Larger values of `model_max_length` are ignored. It is 1e30 in files of models whose tokeniser knows no
+/// limit.
 const SANE_MAX_LENGTH: u64 = 1_000_000;
-/// A header names tensors; hundreds of kilobytes are a lot. Stops a corrupt length from being allocated.
+/// The most bytes of a header. It names tensors, for which hundreds of kilobytes are a lot. Prevents a
+/// corrupt length from being allocated.
 const MAX_HEADER: u64 = 16 << 20;
-/// Names of a static model's matrix: model2vec's, wordllama's, and a plain one.
+/// Names of the matrix of a static model: model2vec's, wordllama's, and a plain one.
 pub const MATRIX_NAMES: [&str; 3] = ["embeddings", "embedding.weight", "embedding"];
 
 impl ModelFiles {
-    /// Reads what `model_dir/model` says about itself; the weights' header only, not the weights.
+    /// Reads what the files in `model_dir/model` say about the model. Of the weights it reads only the
+    /// header.
     ///
-    /// Errors: `ModelFiles` when the name is no plain directory name, a file is missing or unreadable,
-    /// or the model is of a kind that kb cannot run.
+    /// Errors: `ModelFiles` where the name is not a plain name of a directory, a file is missing or
+    /// unreadable, or kb cannot run models of this kind.
     pub fn open(model_dir: &Path, model: &str) -> Result<ModelFiles> {
         let fail = |problem: String| Error::ModelFiles { model: model.to_string(), problem };
         if !is_plain_name(model) {
-            // An SQL user picks the name: it must not lead out of the model directory.
+            // A user chooses the name, which must not lead out of the model directory.
             return Err(fail("is not the plain name of a directory under kb.model_dir".into()));
         }
         let dir = model_dir.join(model);
@@ -109,7 +112,7 @@ fn is_plain_name(model: &str) -> bool {
         && !model.contains(|c: char| c == '/' || c == '\\' || c.is_control())
 }
 
-/// `model.safetensors`, or the only `*.safetensors` there is.
+/// `model.safetensors`, or else the only `*.safetensors`.
 fn find_weights(dir: &Path) -> Result<PathBuf, String> {
     let usual = dir.join("model.safetensors");
     if usual.is_file() {
@@ -127,7 +130,7 @@ fn find_weights(dir: &Path) -> Result<PathBuf, String> {
     }
 }
 
-/// A JSON file of the model; None when there is none.
+/// A JSON file of the model, or None where it does not exist.
 fn read_json(dir: &Path, name: &str) -> Result<Option<Value>, String> {
     match std::fs::read(dir.join(name)) {
         Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|e| format!("{name} is not JSON: {e}")),
@@ -143,11 +146,11 @@ fn positive(config: &Value, file: &str, key: &str) -> Result<usize, String> {
     }
 }
 
-/// The least of what sentence-transformers reads and what the model has positions for.
+/// The smaller of the limit that sentence-transformers sets and the number of positions that the model has.
 fn max_tokens(dir: &Path, config: &Value) -> Result<usize, String> {
     let mut positions = positive(config, "config.json", "max_position_embeddings")?;
     if config["model_type"].as_str().is_some_and(|kind| kind.ends_with("roberta")) {
-        // It counts them from behind the number of its padding.
+        // The model numbers its positions from after the id of its padding token.
         let padding = config["pad_token_id"].as_u64().unwrap_or(1) as usize;
         positions = positions.saturating_sub(padding.saturating_add(1));
     }
@@ -181,8 +184,8 @@ fn pooling(dir: &Path) -> Result<Pooling, String> {
     }
 }
 
-/// sentence-transformers lists what comes after the encoder; a layer that is left out would give
-/// vectors that look right and mean nothing.
+/// Checks the layers that sentence-transformers lists after the encoder. Leaving one out would give vectors
+/// that look right and mean nothing.
 fn check_modules(dir: &Path) -> Result<(), String> {
     let Some(modules) = read_json(dir, "modules.json")? else { return Ok(()) };
     for module in modules.as_array().into_iter().flatten() {
@@ -203,7 +206,8 @@ fn matrix_dimension(weights: &Path) -> Result<usize, String> {
     }
 }
 
-/// The tensor that holds a static model's token vectors: by its usual name, or the only one of two axes.
+/// The tensor with the token vectors of a static model: the one with a usual name, or else the only one with
+/// two axes.
 pub fn matrix_name(metadata: &Metadata) -> Option<String> {
     if let Some(name) = MATRIX_NAMES.iter().find(|name| metadata.info(name).is_some()) {
         return Some(name.to_string());
@@ -217,7 +221,7 @@ pub fn open_weights(path: &Path) -> Result<File, String> {
     File::open(path).map_err(|e| format!("cannot read {name}: {e}"))
 }
 
-/// Where the data starts in a safetensors file, and what tensors it holds.
+/// Where the data of a safetensors file starts, and which tensors it has.
 pub fn read_header(file: &mut File) -> Result<(u64, Metadata), String> {
     let bad = |e: &dyn std::fmt::Display| format!("its weights are not a safetensors file: {e}");
     let mut length = [0u8; 8];
@@ -234,7 +238,7 @@ pub fn read_header(file: &mut File) -> Result<(u64, Metadata), String> {
     let size = file.metadata().map_err(|e| bad(&e))?.len();
     let promised = data.saturating_add(end);
     if size < promised {
-        // An interrupted download.
+        // The download was interrupted.
         return Err(bad(&format_args!("{size} bytes, its header promises {promised}")));
     }
     Ok((data, metadata))

@@ -1,10 +1,10 @@
-//! Tests of model_files: what a model directory may be, and what it says.
+//! Tests of kb-text/src/model_files.rs.
 
 use super::*;
 use serde_json::json;
 use tempfile::TempDir;
 
-/// A safetensors file whose one tensor is a matrix of zeros.
+/// A safetensors file whose only tensor is a matrix of zeros.
 fn weights(name: &str, rows: usize, columns: usize) -> Vec<u8> {
     let size = rows * columns * 4;
     let header =
@@ -15,7 +15,7 @@ fn weights(name: &str, rows: usize, columns: usize) -> Vec<u8> {
     bytes
 }
 
-/// A model directory "m" with these files; a tokeniser and weights unless given as empty.
+/// A model directory "m" with these files. A tokeniser and weights are added unless they are given as empty.
 fn models(files: &[(&str, Value)]) -> TempDir {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("m");
@@ -111,7 +111,7 @@ fn pooling_is_what_the_file_says_and_mean_without_one() {
 fn models_that_would_run_wrongly_are_refused() {
     let deberta = models(&[("config.json", json!({"model_type": "deberta-v2"}))]);
     assert!(problem(open(&deberta)).contains("deberta-v2"));
-    // The numbers before its first position are of none.
+    // The numbers before the first position have no position.
     let mut roberta = bert();
     roberta["model_type"] = json!("roberta");
     let positions = bert()["max_position_embeddings"].as_u64().unwrap() as usize;

@@ -1,4 +1,4 @@
-//! Counts and locates tokens: a model's own tokeniser, tiktoken for OpenAI's names, or plain words.
+//! Counts and locates tokens by a model's own tokeniser, by tiktoken for OpenAI's models, or by words.
 
 use crate::chunking::Chunking;
 use crate::model_files::ModelFiles;
@@ -13,23 +13,23 @@ use tiktoken_rs::CoreBPE;
 use tiktoken_rs::tokenizer::{Tokenizer as Encoding, get_tokenizer};
 use tokenizers::{NormalizerWrapper, PreTokenizerWrapper};
 
-/// Cuts texts into the tokens a model reads.
+/// Splits texts into the tokens that a model reads.
 pub enum Tokenizer {
     /// A Hugging Face tokenizer.json.
     HuggingFace(Box<tokenizers::Tokenizer>),
-    /// OpenAI's; the vocabulary is compiled in.
+    /// A tokeniser of OpenAI, whose vocabulary is compiled in.
     Tiktoken(&'static CoreBPE),
-    /// A token is a run of alphanumeric characters or one other character that is no white space.
+    /// A token is a run of alphanumeric characters, or one other character that is not white space.
     Words,
 }
 
-/// Longer texts are tokenised in pieces of at most so many bytes: tokenisers are not linear on
-/// texts of many megabytes, and tiktoken's regex gives up (panics) on very long white space.
+/// Longer texts are tokenised in pieces of at most this many bytes, because tokenisers are not linear for
+/// texts of many megabytes and tiktoken's regex panics on very long white space.
 const PIECE: usize = 32 * 1024;
-/// Work of tokenising a byte: some ten times that of reading it.
+/// The work of tokenising a byte, compared with reading it.
 const WORK: usize = 8;
 
-/// Encoding names of OpenAI; models are known to tiktoken-rs itself.
+/// The names of OpenAI's encodings. tiktoken-rs knows the names of models.
 fn encoding(name: &str) -> Option<Encoding> {
     match name {
         "o200k_harmony" => Some(Encoding::O200kHarmony),
@@ -47,7 +47,7 @@ pub fn is_tiktoken(name: &str) -> bool {
     encoding(name).is_some()
 }
 
-/// Tokenisers already opened, by path or name. Few in any one process, so never evicted.
+/// The tokenisers that have been opened, by path or name. A process opens few, so none is evicted.
 static OPENED: LazyLock<Mutex<HashMap<String, Arc<Tokenizer>>>> = LazyLock::new(Mutex::default);
 
 fn cached(key: String, open: impl FnOnce() -> Result<Tokenizer>) -> Result<Arc<Tokenizer>> {
@@ -66,7 +66,7 @@ impl Tokenizer {
             problem: format!("tokenizer.json cannot be used: {e}"),
         };
         let mut inner = tokenizers::Tokenizer::from_file(path).map_err(|e| fault(e.to_string()))?;
-        // Files often carry the truncation and padding of their training; counts must not.
+        // Files often have the truncation and padding of training, which would falsify counts.
         inner.with_truncation(None).map_err(|e| fault(e.to_string()))?;
         inner.with_padding(None);
         Ok(Tokenizer::HuggingFace(Box::new(inner)))
@@ -86,7 +86,7 @@ impl Tokenizer {
         Tokenizer::Words
     }
 
-    /// The tokeniser of an embedder's model; `model_dir` holds the local models.
+    /// The tokeniser of an embedder's model. `model_dir` contains the local models.
     pub fn for_embedder(embedder: &Embedder, model_dir: &Path) -> Result<Arc<Tokenizer>> {
         match embedder.provider.as_str() {
             "local" => {
@@ -96,7 +96,8 @@ impl Tokenizer {
                 })
             }
             "hash" => cached("words".to_string(), || Ok(Tokenizer::Words)),
-            // OpenAI's own are exact; for others cl100k_base is near, and chunking can name another.
+            // For OpenAI's models the tokeniser is exact. For others cl100k_base is close, and chunking can
+            // name another one.
             _ => {
                 let name = if is_tiktoken(&embedder.model) { &embedder.model } else { "cl100k_base" };
                 cached(format!("tiktoken {name}"), || Tokenizer::tiktoken(name))
@@ -104,7 +105,7 @@ impl Tokenizer {
         }
     }
 
-    /// The tokeniser that sizes chunks: the one named in `chunking`, else the embedder's.
+    /// The tokeniser that sizes chunks: the one named in `chunking`, or else the embedder's.
     pub fn for_chunking(
         chunking: &Chunking,
         embedder: &Embedder,
@@ -116,7 +117,7 @@ impl Tokenizer {
         }
     }
 
-    /// Tokens in `text`, special tokens not counted. Errors: `bounds`' own.
+    /// The number of tokens in `text` without special tokens. Errors: those of `bounds`.
     pub fn count(&self, text: &str, bounds: &Bounds) -> Result<usize> {
         let mut count = 0;
         for piece in pieces(text) {
@@ -128,8 +129,8 @@ impl Tokenizer {
 
     fn count_piece(&self, text: &str) -> usize {
         match self {
-            // A vocabulary without an unknown token refuses some texts. The model will refuse
-            // them too; a count that is surely not too small keeps the chunker going until then.
+            // A vocabulary without an unknown token refuses some texts, as the model will. Until then a count
+            // that is certainly not too small lets chunking continue.
             Tokenizer::HuggingFace(inner) => {
                 inner.encode_fast(text, false).map_or_else(|_| text.chars().count(), |e| e.len())
             }
@@ -138,9 +139,9 @@ impl Tokenizer {
         }
     }
 
-    /// Every token's byte range in `text`, in order, widened to character boundaries; and whether what stands between white space of
-    /// ASCII in this text has the same tokens alone. Tokens that share a character have ranges that overlap; there are as many as
-    /// [`Tokenizer::count`] says.
+    /// The byte range of every token in `text`, in order and widened to character boundaries, and whether
+    /// text between ASCII white space has the same tokens by itself. The ranges of tokens that share a
+    /// character overlap. There are as many as [`Tokenizer::count`] says.
     pub fn located(&self, text: &str, bounds: &Bounds) -> Result<(Vec<Range<usize>>, bool)> {
         let (mut tokens, mut by_words) = (Vec::with_capacity(text.len() / 4), self.reads_by_words(text));
         for piece in pieces(text) {
@@ -153,7 +154,7 @@ impl Tokenizer {
     fn reads_by_words(&self, text: &str) -> bool {
         let by_words = match self {
             Tokenizer::HuggingFace(inner) => {
-                // What these make of a character or a word depends on no other word.
+                // With these components, the tokens of a word do not depend on other words.
                 let normalizer = inner.get_normalizer();
                 let by_characters = matches!(normalizer, None | Some(NormalizerWrapper::BertNormalizer(_)));
                 by_characters
@@ -165,12 +166,12 @@ impl Tokenizer {
         by_words && pieces(text).all(|piece| is_beside_space(text, piece.start))
     }
 
-    /// Whether the tokeniser took the text.
+    /// Adds the tokens of a text. Returns whether the tokeniser accepted it.
     fn push_tokens(&self, text: &str, offset: usize, tokens: &mut Vec<Range<usize>>) -> bool {
         let mut push = |range: Range<usize>| {
             let start = text.floor_char_boundary(range.start) + offset;
             let end = text.ceil_char_boundary(range.end) + offset;
-            // Some normalisers reorder; searching needs the starts and the ends in order.
+            // Some normalisers reorder characters, but searching needs starts and ends in order.
             let (least_start, least_end) = tokens.last().map_or((0, 0), |l| (l.start, l.end));
             tokens.push(start.max(least_start)..end.max(least_end));
         };
@@ -198,7 +199,7 @@ impl Tokenizer {
     }
 }
 
-/// Joins tokens that share a character, and drops those of none.
+/// Joins tokens that share a character, and drops empty ones.
 pub fn disjoint(tokens: &[Range<usize>]) -> Vec<Range<usize>> {
     let mut spans: Vec<Range<usize>> = Vec::new();
     for token in tokens.iter().filter(|token| !token.is_empty()) {
@@ -210,8 +211,8 @@ pub fn disjoint(tokens: &[Range<usize>]) -> Vec<Range<usize>> {
     spans
 }
 
-/// What an embedder's model reads of one text, special tokens and the tokens of its document prefix
-/// taken off; None: any length.
+/// How many tokens of one text an embedder's model reads, without special tokens and the tokens of its
+/// document prefix. None means any length.
 pub fn max_content_tokens(embedder: &Embedder, model_dir: &Path) -> Result<Option<usize>> {
     let configured = embedder.config.max_input_tokens;
     if embedder.provider != "local" {
@@ -230,11 +231,12 @@ pub fn max_content_tokens(embedder: &Embedder, model_dir: &Path) -> Result<Optio
         "" => 0,
         prefix => Tokenizer::for_embedder(embedder, model_dir)?.count(prefix, &Bounds::none())?,
     };
-    // One token at least, or no chunk could ever be made.
+    // At least one token, because otherwise no chunk could be made.
     Ok(limit.map(|limit| limit.saturating_sub(files.special_tokens + prefix).max(1)))
 }
 
-/// Whether a part of a text that begins or ends here has white space of ASCII on one side of that, or the text's own begin or end.
+/// Whether there is ASCII white space on one side of this place, or the place is at the start or end of the
+/// text.
 pub fn is_beside_space(text: &str, at: usize) -> bool {
     let is_space = |byte: Option<&u8>| byte.is_none_or(|byte| matches!(byte, b' ' | b'\n' | b'\r' | b'\t'));
     let before = at.checked_sub(1).and_then(|before| text.as_bytes().get(before));
@@ -259,7 +261,7 @@ fn words(text: &str) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// Bytes of the letters and digits that a text begins with.
+/// How many bytes of letters and digits a text begins with.
 fn run(text: &str) -> usize {
     let ascii = text.bytes().position(|byte| !byte.is_ascii_alphanumeric()).unwrap_or(text.len());
     match text.as_bytes().get(ascii) {
@@ -268,8 +270,8 @@ fn run(text: &str) -> usize {
     }
 }
 
-/// Cuts a long text where no tokeniser joins what is on both sides: after a line break that a
-/// printing character follows, else before a lone space, else anywhere between characters.
+/// Splits a long text where tokenisers do not join both sides: after a line break that a printing character
+/// follows, or else before a single space, or else anywhere between characters.
 pub fn pieces(text: &str) -> impl Iterator<Item = Range<usize>> {
     let mut start = 0;
     std::iter::from_fn(move || {
@@ -280,7 +282,7 @@ pub fn pieces(text: &str) -> impl Iterator<Item = Range<usize>> {
         let end = if limit == text.len() {
             limit
         } else {
-            // Only the last quarter is searched, so that pieces stay long.
+            // Only the last quarter is searched, so that pieces are long.
             let from = start + PIECE * 3 / 4;
             let bytes = text.as_bytes();
             (from..limit)

@@ -7,7 +7,7 @@ fn count(tokenizer: &Tokenizer, text: &str) -> usize {
     tokenizer.count(text, &Bounds::none()).unwrap()
 }
 
-/// Where the tokens of a text are.
+/// The ranges of the tokens of a text.
 fn tokens(tokenizer: &Tokenizer, text: &str) -> Vec<Range<usize>> {
     tokenizer.located(text, &Bounds::none()).unwrap().0
 }
@@ -28,7 +28,7 @@ fn embedder(provider: &str) -> Embedder {
     }
 }
 
-/// A WordPiece file that carries truncation and padding, as downloaded ones often do.
+/// A WordPiece file with truncation and padding, as downloaded files often have.
 fn wordpiece_json() -> String {
     let vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "hello", "world", "##s", "un", "##break", "##able", "."];
     let vocab: serde_json::Map<String, serde_json::Value> =
@@ -81,7 +81,7 @@ fn spans_are_disjoint_on_character_boundaries_and_cover_what_prints() {
 }
 
 #[test]
-fn words_are_runs_of_letters_and_single_signs() {
+fn words_are_runs_of_letters_and_single_characters() {
     let texts: Vec<&str> =
         spans(&Tokenizer::words(), "a b12, (c)é!").into_iter().map(|r| &"a b12, (c)é!"[r]).collect();
     assert_eq!(texts, ["a", "b12", ",", "(", "c", ")", "é", "!"]);
@@ -122,7 +122,7 @@ fn an_embedder_has_its_providers_tokeniser_and_limit() {
     let dir = Path::new("/nonexistent");
     let words = Tokenizer::for_embedder(&embedder("hash"), dir).unwrap();
     assert_eq!(count(&words, "a b"), 2);
-    // A provider's model that tiktoken does not know is counted by a vocabulary that it has.
+    // A model that tiktoken does not know is counted by a vocabulary that it knows.
     let other = Tokenizer::for_embedder(&embedder("cohere"), dir).unwrap();
     assert_eq!(count(&other, "hello world"), 2);
     assert_eq!(max_content_tokens(&embedder("hash"), dir), Ok(Some(7)));
@@ -132,7 +132,7 @@ fn an_embedder_has_its_providers_tokeniser_and_limit() {
 }
 
 #[test]
-fn tokens_between_white_space_are_the_same_alone_for_tokenisers_that_say_so() {
+fn only_tokenisers_that_read_words_apart_are_said_to() {
     let text = "Hëllo  wörlds\n\tunbreakable hello, (world).  un break\u{85}able É\u{301} [SEP] hello";
     for tokenizer in [wordpiece(), Tokenizer::words()] {
         assert!(tokenizer.reads_by_words(text));
@@ -144,7 +144,7 @@ fn tokens_between_white_space_are_the_same_alone_for_tokenisers_that_say_so() {
                 assert_eq!(inside, count(&tokenizer, &text[*start..*end]), "{:?}", &text[*start..*end]);
             }
         }
-        // Longer than a piece, which ends inside a word.
+        // The text is longer than a piece, which ends inside a word.
         assert!(!tokenizer.reads_by_words(&"x".repeat(2 * PIECE)));
         assert!(tokenizer.reads_by_words(&"hello world ".repeat(PIECE)));
     }
@@ -152,10 +152,10 @@ fn tokens_between_white_space_are_the_same_alone_for_tokenisers_that_say_so() {
 }
 
 #[test]
-fn tokens_of_a_text_that_is_refused_are_not_those_of_its_words() {
+fn a_refused_text_is_not_said_to_have_the_tokens_of_its_words() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("tokenizer.json");
-    // Without its token for unknown words in the vocabulary.
+    // The vocabulary lacks the token for unknown words.
     std::fs::write(&path, wordpiece_json().replace("\"unk_token\":\"[UNK]\"", "\"unk_token\":\"[NONE]\""))
         .unwrap();
     let tokenizer = Tokenizer::from_file(&path, "m").unwrap();

@@ -1,15 +1,15 @@
-//! What is done with the chunks that were found: settings of retrieval beside how they are found.
+//! Settings of retrieval that shape an answer after its chunks have been found.
 
 use super::fields::Fields;
 use serde::{Deserialize, Serialize};
 
-/// What keeps an answer from saying the same several times. None: nothing is done.
+/// Keeps an answer from repeating itself. A field that is None changes nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Diversity {
-    /// Rows at most of one document.
+    /// The most rows of one document.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub per_document: Option<usize>,
-    /// Texts that resemble each other at least so much count once: 1 means equal but for case and white space.
+    /// Texts whose resemblance is at least this count once. 1 means equal except for case and white space.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collapse: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -19,17 +19,17 @@ pub struct Diversity {
 /// Maximal marginal relevance.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Mmr {
-    /// 1: only relevance counts; 0: only how unlike a row is to those before it.
+    /// At 1 only relevance counts; at 0 only how much a row differs from the rows before it.
     pub lambda: f64,
 }
 
-/// What an answer gives of a document beside the chunk that was found.
+/// What an answer includes of a document besides the chunk that was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Surroundings {
-    /// Chunks before and after it.
+    /// How many chunks before and after it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub neighbors: usize,
-    /// The section that it is in.
+    /// Whether to include the section that contains it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub section: bool,
 }
@@ -38,13 +38,13 @@ fn is_zero(n: &usize) -> bool {
     *n == 0
 }
 
-/// Rows at most of one document: all that an answer can have.
+/// The largest `max_per_document`, which is the number of rows that an answer can have.
 const MAX_PER_DOCUMENT: i64 = 10_000;
 
-/// Chunks at most on each side.
+/// The most neighbours on each side.
 const MAX_NEIGHBORS: i64 = 100;
 
-/// Texts that resemble each other less are not alike.
+/// The least threshold: texts below this resemblance are not alike.
 const LEAST_RESEMBLANCE: f64 = 0.3;
 
 impl Diversity {
@@ -52,7 +52,7 @@ impl Diversity {
         *self == Diversity::default()
     }
 
-    /// What the fields name, in place of what is there.
+    /// Replaces the settings that the fields name and keeps the others.
     pub fn read(&mut self, fields: &mut Fields) {
         if fields.null("per_document") {
             self.per_document = None;
@@ -80,7 +80,7 @@ impl Surroundings {
         *self == Surroundings::default()
     }
 
-    /// What the fields name, in place of what is there.
+    /// Replaces the settings that the fields name and keeps the others.
     pub fn read(&mut self, fields: &mut Fields) {
         if let Some(n) = fields.integer("neighbors", 0, MAX_NEIGHBORS) {
             self.neighbors = n as usize;
@@ -95,7 +95,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_call_overrides_what_a_knowledge_base_says() {
+    fn options_of_a_call_override_the_knowledge_bases_settings() {
         let given = json!({"per_document": 2, "collapse": 0.9, "mmr": {"lambda": 0.3}, "neighbors": 1, "section": true});
         let own = Retrieval::parse(&given).unwrap();
         assert_eq!(Retrieval::parse(&own.to_json()).unwrap(), own);
@@ -108,7 +108,7 @@ mod tests {
         assert!(none.diversity.is_none());
         let plain = Retrieval::parse(&json!({"mmr": {}})).unwrap();
         assert_eq!(plain.diversity.mmr.unwrap().lambda, 0.5);
-        // What nobody set is not stored.
+        // A setting at its default is not stored.
         assert!(!Retrieval::default().to_json().to_string().contains("neighbors"));
     }
 
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn all_problems_are_told() {
+    fn all_problems_are_reported_together() {
         let given = json!({"per_document": 0, "collapse": 0.1, "mmr": {"lambda": 1.5, "k": 1}, "neighbors": 101, "section": 1});
         assert_eq!(Retrieval::parse(&given).unwrap_err().len(), 6);
         for mmr in [json!(true), json!(0.5), json!([])] {

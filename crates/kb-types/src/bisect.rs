@@ -1,11 +1,11 @@
-//! Work on many things of which some fail: these cost no other.
+//! Works on many items of which some fail, so that a failing item does not affect the others.
 
 use crate::error::{Error, Result};
 use std::ops::Range;
 
-/// Works on things by ranges of their places: where that fails as `is_of_one` of them can make it, on halves of the range.
-/// Returns what came of it, and the places of those that fail. Another error ends it. For n things of which f fail these are
-/// about 2 f log2(n) ranges.
+/// Works on ranges of items. Where a range fails with an error that one item can cause (`is_of_one`), works
+/// on its halves instead. Returns the results and the places of the items that fail. Any other error ends the
+/// work. For n items of which f fail it tries about 2 f log2(n) ranges.
 pub fn bisect<T>(
     count: usize,
     is_of_one: impl Fn(&Error) -> bool,
@@ -38,7 +38,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_fail_cost_no_other_and_few_ranges() {
+    fn failing_items_affect_no_other_and_cost_few_ranges() {
         let bad = [3, 700];
         let mut ranges = 0;
         let (found, failing) = bisect(
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_of_none_of_them_ends_it_at_once() {
+    fn an_error_that_no_item_caused_ends_the_work_at_once() {
         let mut ranges = 0;
         let result = bisect(
             8,

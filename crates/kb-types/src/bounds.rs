@@ -1,12 +1,13 @@
-//! What turning one document into chunks may take: time, text, chunks. Every parser and cutter reports its work here
-//! as it goes, so that it can be stopped.
+//! The limits within which one document is turned into chunks: time, bytes of text, number of chunks. Every
+//! parser and chunker reports its work here as it goes, so that it can be stopped.
 
 use crate::error::{Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Work (about a byte read once) between two looks at the clock: less than that is never refused for its time.
+/// How much work is done between two checks of the clock; a unit is about a byte that is read once. A
+/// document that needs less is never refused for its time.
 const STEP: u64 = 64 * 1024;
 
 /// The limits of a document, from the settings.
@@ -14,21 +15,21 @@ const STEP: u64 = 64 * 1024;
 pub struct Limits {
     pub time: Option<Duration>,
     pub chunks: usize,
-    /// Bytes of the extracted text; also of all chunks together, with the headings above them.
+    /// The most bytes of the extracted text, and of all chunks together with the headings above them.
     pub bytes: usize,
-    /// Called between steps of work. In a backend it handles a cancelled statement and does not return then; off the
-    /// main thread it must do nothing.
+    /// Is called between steps of work. In a backend it serves interrupts, and does not return where the
+    /// statement was cancelled. Off the main thread it must do nothing.
     pub interrupt: fn(),
 }
 
 impl Limits {
-    /// No limit, nothing to interrupt: for texts that are no documents.
+    /// No limits and no interrupts, for texts that are not documents.
     pub fn none() -> Limits {
         Limits { time: None, chunks: usize::MAX, bytes: usize::MAX, interrupt: || {} }
     }
 }
 
-/// The limits of one document under way. Clones count together.
+/// The limits of one document, with what it has used of them. Clones share the count.
 #[derive(Debug, Clone)]
 pub struct Bounds {
     limits: Limits,
@@ -37,7 +38,7 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// The time begins now.
+    /// Starts the clock.
     pub fn begin(limits: Limits) -> Bounds {
         let until = limits.time.and_then(|time| Instant::now().checked_add(time));
         Bounds { limits, until, work: Arc::default() }
@@ -48,7 +49,7 @@ impl Bounds {
         Bounds::begin(Limits::none())
     }
 
-    /// Reports work before or after it is done; an error when the time is over.
+    /// Reports work before or after it is done. Returns an error when the time is used up.
     pub fn spend(&self, work: usize) -> Result<()> {
         let work = work as u64;
         let before = self.work.fetch_add(work, Ordering::Relaxed);
@@ -70,7 +71,7 @@ impl Bounds {
         self.work.load(Ordering::Relaxed)
     }
 
-    /// An error when the document has become more chunks than it may.
+    /// Returns an error when the document has more chunks than the limit allows.
     pub fn check_chunks(&self, chunks: usize) -> Result<()> {
         let most = self.limits.chunks;
         if chunks <= most {
@@ -79,7 +80,7 @@ impl Bounds {
         Err(limit(format!("it makes more than {most} chunks"), "kb.max_chunks_per_document"))
     }
 
-    /// An error when the document has become more text than it may.
+    /// Returns an error when the document has more text than the limit allows.
     pub fn check_bytes(&self, bytes: usize) -> Result<()> {
         let most = self.limits.bytes;
         if bytes <= most {
@@ -102,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn over_a_limit_the_error_names_the_setting() {
+    fn an_error_of_a_limit_names_the_setting_that_raises_it() {
         assert!(bounds().check_chunks(2).is_ok() && bounds().check_bytes(10).is_ok());
         for (error, setting) in [
             (bounds().check_chunks(3).unwrap_err(), "kb.max_chunks_per_document"),

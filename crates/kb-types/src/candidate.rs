@@ -1,4 +1,4 @@
-//! A chunk on its way into an answer, through all stages of retrieval.
+//! A candidate: a chunk that retrieval considers for an answer, as it passes through the stages.
 
 use super::json::Json;
 use serde_json::Value;
@@ -7,39 +7,39 @@ use uuid::Uuid;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Candidate {
     pub chunk_id: Uuid,
-    /// Among the nearest vectors; the score is the similarity.
+    /// Its place among the nearest vectors. The score is the similarity.
     pub dense: Option<Found>,
-    /// Among the chunks that hold words of the question; the score is that of BM25.
+    /// Its place among the chunks that contain words of the question. The score is that of BM25.
     pub keyword: Option<Found>,
-    /// The part that `keyword` is of the greatest score by words that any text could have, 0 to 1: scores of knowledge bases
-    /// with other texts differ, this part can be compared.
+    /// The score by words as a fraction, from 0 to 1, of the greatest score that any text could have for the
+    /// question. Unlike the score itself it can be compared between knowledge bases.
     pub word_share: Option<f64>,
-    /// The similarity of a chunk that is not among the nearest vectors, where it was asked for.
+    /// The similarity of a chunk that is not among the nearest vectors, where the request asks for it.
     pub similarity: Option<f64>,
-    /// Among what a reranker has read.
+    /// Its place in the order that a reranker gave.
     pub reranked: Option<Found>,
-    /// What the candidates are ordered by, once the sources are fused.
+    /// The score that orders the candidates after fusion.
     pub rank_score: Option<f64>,
-    /// None until it is read, as the caller, who may not see it.
+    /// None until it has been read with the caller's privileges, which may not allow it.
     pub head: Option<ChunkHead>,
-    /// What an answer says of it: read only of what is in the answer, or where a stage needs its text.
+    /// What the answer shows. It is read only for rows of the answer, or where a stage needs the text.
     pub row: Option<ChunkRow>,
 }
 
-/// What the stages before the answer need to know of a chunk and its document.
+/// What the stages of retrieval need to know about a chunk and its document.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChunkHead {
     pub external_id: String,
     pub document_id: i64,
     pub content_hash: Vec<u8>,
     pub token_count: i32,
-    /// Where the document is a row of an attached table.
+    /// The row of an attached table that the document comes from, if it comes from one.
     pub source: Option<RowSource>,
-    /// That row has been changed since.
+    /// Whether that row has changed since the chunk was made.
     pub is_changed: bool,
 }
 
-/// Where one source has a chunk.
+/// The place that one source of candidates gives a chunk.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Found {
     /// From 1.
@@ -48,7 +48,7 @@ pub struct Found {
     pub score: f64,
 }
 
-/// What an answer says of a chunk and its document.
+/// What an answer shows about a chunk and its document.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChunkRow {
     pub external_id: String,
@@ -65,7 +65,7 @@ pub struct ChunkRow {
     pub source: Option<RowSource>,
 }
 
-/// What a document is of that is a row of an attached table.
+/// Identifies the row of an attached table that a document was made from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RowSource {
     pub source_no: i64,
@@ -74,12 +74,12 @@ pub struct RowSource {
     pub tenant_id: String,
 }
 
-/// Where a chunk is in its document.
+/// The position of a chunk in its document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkPlace {
     pub document_id: i64,
     pub ordinal: i32,
-    /// Characters from the document's first, the end exclusive.
+    /// Counted in characters from the start of the document; the end is exclusive.
     pub start: i32,
     pub end: i32,
 }

@@ -1,12 +1,13 @@
-//! What is put before a chunk's text for its vector and its words, as a template: "title > heading".
+//! The context of a chunk, such as "title > heading", which is put before its text when it is embedded and
+//! indexed for keyword search.
 
 use serde::{Deserialize, Serialize};
 
-/// Tokens of a context at most, with what joins it to the text.
+/// The most tokens of a context, including what joins it to the text.
 pub const MAX_TOKENS: usize = 64;
-/// Tokens at most of the sentence that a chat model makes for a chunk, with what joins it to the text.
+/// The most tokens of the sentence that a chat model writes for a chunk, including what joins it to the text.
 pub const MAX_SENTENCE_TOKENS: usize = 96;
-/// Characters of a part at most.
+/// The most characters of a title or heading in a context.
 const MAX_PART: usize = 300;
 const SEPARATOR: &str = " > ";
 
@@ -18,7 +19,7 @@ enum Part {
     Heading,
 }
 
-/// Which parts, in which order.
+/// The parts of a context, in their order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ContextTemplate(Vec<Part>);
@@ -56,7 +57,8 @@ impl From<ContextTemplate> for String {
     }
 }
 
-/// The beginning of a title or heading on one line, as long as a context has it. What comes after that is not looked at.
+/// The beginning of a title or heading, on one line and as long as it may be in a context. The rest of the
+/// text is not read.
 pub fn shortened(text: &str) -> String {
     let mut part = String::new();
     let mut left = MAX_PART;
@@ -77,8 +79,9 @@ pub fn shortened(text: &str) -> String {
 }
 
 impl ContextTemplate {
-    /// The context of a chunk, of the document's title as [`shortened`] makes it. What there is not, and a first heading that is the title,
-    /// is left out; None: nothing is left.
+    /// The context of a chunk, given the document's title as [`shortened`] makes it. Parts that the chunk
+    /// does not have are left out, and so is a first heading that repeats the title. None where nothing is
+    /// left.
     pub fn text(&self, title: Option<&str>, headings: &[String]) -> Option<String> {
         let mut texts: Vec<String> = Vec::new();
         for part in &self.0 {
@@ -105,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_chunk_lacks_is_left_out_with_its_separator() {
+    fn a_missing_part_is_left_out_together_with_its_separator() {
         let headings = ["Leave".to_string(), " Annual\nleave ".to_string()];
         let both = template("title>heading");
         assert_eq!(both.text(Some("Handbook"), &headings).unwrap(), "Handbook > Leave > Annual leave");
@@ -118,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn only_known_names_are_taken_and_each_once() {
+    fn only_known_parts_are_accepted_and_each_once() {
         assert_eq!(String::from(template(" heading >title ")), "heading > title");
         for wrong in ["", "title >", "uri", "title > title", "title heading", "{title}"] {
             assert!(ContextTemplate::try_from(wrong.to_string()).is_err(), "{wrong}");

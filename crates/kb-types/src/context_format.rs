@@ -1,4 +1,4 @@
-//! How passages are written as one text.
+//! The formats in which passages are written as one text.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ContextFormat {

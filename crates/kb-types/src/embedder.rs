@@ -8,12 +8,12 @@ use super::remote::Remote;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Bytes of a prefix at most: it is put before every text.
+/// The most bytes of a prefix, because it is put before every text.
 const MAX_PREFIX: usize = 8 * 1024;
-/// Bytes of a config at most, as JSON: it is sent to the gateway with every request.
+/// The most bytes of a config as JSON, because it is sent to the gateway with every request.
 const MAX_CONFIG: usize = 64 * 1024;
 
-/// What a text is embedded as: some models distinguish queries and documents.
+/// Whether a text is a query or a document. Some models embed the two differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -29,7 +29,7 @@ pub enum Pooling {
     Cls,
 }
 
-/// In what a local model's layers are computed.
+/// The arithmetic in which a local model's layers are computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Compute {
@@ -43,18 +43,18 @@ pub enum Compute {
 pub struct EmbedderConfig {
     /// Vectors have unit length.
     pub normalize: bool,
-    /// None: what the model's own files say, else mean.
+    /// None: as the model's files say, or mean where they do not say.
     pub pooling: Option<Pooling>,
     pub compute: Compute,
     pub query_prefix: String,
     pub document_prefix: String,
-    /// Read only the start of a text that is longer than the model reads, instead of an error.
+    /// Embeds only the beginning of a text that is longer than the model reads, instead of failing.
     pub truncate: bool,
-    /// Texts a batch sent to the model at most.
+    /// The most texts in a batch.
     pub batch_size: usize,
-    /// Lowers what the model reads, in tokens (special tokens included).
+    /// A lower limit than the model's own, in tokens, special tokens included.
     pub max_input_tokens: Option<usize>,
-    /// What only a provider reached over HTTP has.
+    /// Settings that apply only to providers reached over HTTP.
     pub remote: Remote,
 }
 
@@ -75,7 +75,7 @@ impl Default for EmbedderConfig {
 }
 
 impl EmbedderConfig {
-    /// Errors are the complete list of problems.
+    /// The error lists every problem.
     pub fn parse(value: &Value) -> Result<Self, Vec<String>> {
         let mut fields = Fields::new("config", value);
         let size = value.to_string().len();
@@ -131,17 +131,18 @@ pub struct Embedder {
     pub id: String,
     pub provider: String,
     pub model: String,
-    /// Numbers a vector.
+    /// How many numbers a vector has.
     pub dimension: usize,
-    /// Where the provider is; None: where it is by default, or provider is local.
+    /// The provider's address. None for the provider's default address, and for local models.
     pub base_url: Option<String>,
     pub config: EmbedderConfig,
 }
 
 impl Embedder {
-    /// A number that differs whenever two embedders' vectors may mean different things: provider,
-    /// model, dimension, prefixes, pooling, computing in 8 bits, normalisation, input limits. Not the id: two names for the
-    /// same model share vectors. First 8 bytes of BLAKE3 over a canonical encoding.
+    /// Differs whenever the vectors of two embedders may mean different things. It covers provider, model,
+    /// dimension, prefixes, pooling, 8-bit arithmetic, normalisation and input limits, but not the id, so
+    /// that two names for the same model share vectors. It is the first 8 bytes of BLAKE3 over a canonical
+    /// encoding.
     pub fn fingerprint(&self) -> i64 {
         let c = &self.config;
         let parts = [
@@ -157,14 +158,14 @@ impl Embedder {
         ];
         let mut hasher = blake3::Hasher::new();
         let meaning = c.remote.meaning();
-        // Where the address alone says which model it is.
+        // Without a model's name, the address alone determines the model.
         let place = if self.model.is_empty() {
             format!("{:?} {:?}", self.base_url, c.remote.path)
         } else {
             String::new()
         };
         let compute = if c.compute == Compute::Int8 { "int8" } else { "" };
-        // Pairs of words were hashed in another way before 0.2.0.
+        // Version 0.2.0 changed how pairs of words are hashed.
         let hashing = if self.provider == "hash" { "pairs of hashes" } else { "" };
         let more = [meaning.as_str(), place.as_str(), compute, hashing].into_iter().filter(|p| !p.is_empty());
         for part in parts.into_iter().chain(more) {
@@ -227,14 +228,14 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_and_a_whole_config_have_a_size_at_most() {
+    fn the_size_of_a_prefix_and_of_a_config_is_limited() {
         let parse = |config| EmbedderConfig::parse(&config);
         let (fits, long) = ("é".repeat(4096), "a".repeat(8193));
         assert!(parse(json!({"query_prefix": fits, "document_prefix": fits})).is_ok());
         let problems = parse(json!({"query_prefix": long, "document_prefix": long})).unwrap_err();
         let expected = |key| format!("config.{key}: has 8193 bytes; at most 8192 are allowed");
         assert_eq!(problems, [expected("query_prefix"), expected("document_prefix")]);
-        // All but the letters has 17 bytes.
+        // Everything except the letters takes 17 bytes.
         assert!(parse(json!({"body": {"a": "a".repeat(65_536 - 17)}})).is_ok());
         let problems = parse(json!({"body": {"a": "a".repeat(65_536 - 16)}})).unwrap_err();
         assert_eq!(problems, ["config has 65537 bytes as JSON; at most 65536 are allowed"]);

@@ -1,4 +1,4 @@
-//! The one error type: every variant names its object and picks its SQLSTATE.
+//! The error type of all crates. Every variant names the object that it concerns and chooses its SQLSTATE.
 
 use crate::quota::Shortage;
 use serde::{Deserialize, Serialize};
@@ -53,7 +53,8 @@ pub enum Error {
     AlreadyExists { what: Object, id: String },
     #[error("{what} \"{id}\" is still used by {by}")]
     InUse { what: Object, id: String, by: String },
-    /// Every problem of one configuration, reported together. `setting`: the one that a superuser would change to allow it.
+    /// Every problem of one configuration, reported together. `setting`: the one that a superuser would
+    /// change to allow it.
     #[error("invalid configuration of {object}")]
     Configuration { object: String, problems: Vec<String>, setting: Option<Allowing> },
     #[error("{argument} must not be NULL")]
@@ -64,10 +65,10 @@ pub enum Error {
     Document { external_id: String, problem: String },
     #[error("document \"{external_id}\" has {size} bytes; at most {limit} are taken")]
     DocumentTooLarge { external_id: String, size: usize, limit: usize },
-    /// A part of what is stored has more bytes than it may.
+    /// A field of something that is stored is too long.
     #[error("{field} of {object} is too long")]
     FieldTooLong { object: String, field: &'static str, size: usize, limit: usize },
-    /// A document makes more of something than a setting allows.
+    /// A document exceeds a limit that a setting imposes.
     #[error("{object}: {problem}")]
     Limit { object: String, problem: String, setting: &'static str },
     #[error("document \"{external_id}\": content type \"{content_type}\" is not supported")]
@@ -80,7 +81,7 @@ pub enum Error {
     /// The session's roles may not act for the tenant that it asks for.
     #[error("permission denied: {problem}")]
     Tenant { problem: String },
-    /// A tenant's quota does not suffice.
+    /// A tenant's quota is exhausted.
     #[error("tenant \"{tenant}\" may have {} {} at most", .shortage.allowed, .shortage.what)]
     Quota { tenant: String, shortage: Shortage },
     /// The files of a local model are missing or unusable.
@@ -90,20 +91,20 @@ pub enum Error {
     InputTooLong { model: String, tokens: usize, limit: usize },
     #[error("embedder \"{embedder}\": {problem}")]
     Embedding { embedder: String, problem: String },
-    /// A remote provider failed; `passing`: the same may work later.
+    /// A remote provider failed. `passing` means that the same request may succeed later.
     #[error("embedder \"{embedder}\": {problem}")]
     Provider { embedder: String, problem: String, passing: bool },
-    /// Nothing may be sent for a while: limits, budget, an open breaker, the provider's own wish.
-    /// `of_tenant`: for the tenant who asked, and no other.
+    /// Nothing is sent for a while, because of limits, a budget, an open breaker or the provider's own
+    /// request. `of_tenant` means that only the tenant who asked is affected.
     #[error("embedder \"{embedder}\" is paused: {problem}")]
     Paused { embedder: String, problem: String, retry_after_ms: u64, of_tenant: bool },
-    /// A reranker or chat model gave no answer; `passing`: it may later.
+    /// A reranker or chat model gave no answer. `passing` means that it may answer later.
     #[error("{what} \"{id}\": {problem}")]
     Service { what: Object, id: String, problem: String, passing: bool },
-    /// A reranker or chat model is not asked for a while: limits, budget, an open breaker.
+    /// A reranker or chat model is not called for a while, because of limits, a budget or an open breaker.
     #[error("{what} \"{id}\" is paused: {problem}")]
     ServicePaused { what: Object, id: String, problem: String },
-    /// More bytes than one request may hold.
+    /// A request is larger than the gateway accepts.
     #[error("{what} has {size} bytes; at most {limit} are taken")]
     TooLarge { what: String, size: usize, limit: usize },
     #[error("provider \"{provider}\" is not available in this version of kb")]
@@ -126,7 +127,7 @@ pub enum Error {
     Internal(String),
 }
 
-/// A setting that allows what a configuration asks for.
+/// A setting that would allow what a configuration asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Allowing {
     SecretEnv,
@@ -283,8 +284,8 @@ impl Error {
         Some(text.to_string())
     }
 
-    /// How long to wait before the next try, where this one counts as no attempt: nothing was sent, or the provider
-    /// asked to wait.
+    /// How long to wait before the next try, where this one does not count as an attempt because nothing was
+    /// sent or the provider asked to wait.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Error::Paused { retry_after_ms, .. } => Some(Duration::from_millis(*retry_after_ms)),
@@ -292,7 +293,7 @@ impl Error {
         }
     }
 
-    /// The embedder that caused it.
+    /// The embedder that caused the error.
     pub fn embedder(&self) -> Option<&str> {
         match self {
             Error::Embedding { embedder, .. }
@@ -302,7 +303,7 @@ impl Error {
         }
     }
 
-    /// The same error, saying which chunk of a document (counted from 0) it was.
+    /// The same error, naming the chunk of a document (counted from 0) that it concerns.
     pub fn of_chunk(self, ordinal: i32) -> Error {
         match self {
             Error::Provider { embedder, problem, passing } => {
@@ -315,7 +316,7 @@ impl Error {
         }
     }
 
-    /// The same error of a text, saying which document's text it is.
+    /// The same error of a text, naming the document that the text belongs to.
     pub fn of_document(self, external_id: &str) -> Error {
         match self {
             Error::Limit { problem, setting, .. } => {
@@ -328,7 +329,7 @@ impl Error {
         }
     }
 
-    /// A document that is a row of an attached table is changed by that table only.
+    /// Refuses a change of a document that comes from a row of an attached table: only the table changes it.
     pub fn of_a_row(external_id: &str, hint: &str) -> Error {
         Error::State {
             problem: format!("document \"{external_id}\" is a row of an attached table"),
@@ -336,34 +337,34 @@ impl Error {
         }
     }
 
-    /// An unfinished transaction has locked what is wanted.
+    /// An unfinished transaction holds a lock that is needed.
     pub fn busy() -> Error {
         Error::locked("an unfinished transaction has locked this document")
     }
 
-    /// Another transaction has changed what this one's snapshot does not show.
+    /// Another transaction has made a change that this transaction's snapshot does not show.
     pub fn not_serializable() -> Error {
         let message = "could not serialize access due to concurrent update".into();
         Error::Database { sqlstate: "40001".into(), message }
     }
 
-    /// Another session's lock is in the way.
+    /// Another session holds a conflicting lock.
     pub fn locked(message: &str) -> Error {
         Error::Database { sqlstate: LOCKED.into(), message: message.into() }
     }
 
-    /// Whether another session's lock was in the way.
+    /// Whether another session held a conflicting lock.
     pub fn is_lock(&self) -> bool {
         matches!(self, Error::Database { sqlstate, .. } if sqlstate == LOCKED)
     }
 
-    /// Whether another session's lock was in the way, or this session gave way in a deadlock.
+    /// Whether another session held a conflicting lock, or this session was chosen to end a deadlock.
     pub fn is_conflict(&self) -> bool {
         self.is_lock() || matches!(self, Error::Database { sqlstate, .. } if sqlstate.starts_with("40"))
     }
 
-    /// Whether the document that was worked on can be the cause. A missing gateway, a full disk, too few resources, a
-    /// shutdown and a lock are not caused by it: no document fails for those.
+    /// Whether the document can be the cause of the error. It is not the cause of a missing gateway, a full
+    /// disk, a lack of resources, a shutdown or a lock, and no document fails because of those.
     pub fn is_of_the_work(&self) -> bool {
         match self {
             Error::Gateway { .. } | Error::ServicePaused { .. } => false,
@@ -374,18 +375,20 @@ impl Error {
         }
     }
 
-    /// Whether a row that others wrote, deleted or locked is the cause: an integrity constraint, a serialisation failure, a lock.
+    /// Whether a row that another session wrote, deleted or locked can be the cause: an integrity constraint,
+    /// a serialisation failure or a lock.
     pub fn is_of_rows(&self) -> bool {
         self.is_conflict() || matches!(self, Error::Database { sqlstate, .. } if sqlstate.starts_with("23"))
     }
 
-    /// Whether trying the same again later can succeed without anybody changing anything.
+    /// Whether a later retry can succeed although nobody has changed anything.
     pub fn is_transient(&self) -> bool {
         match self {
             Error::Gateway { .. } | Error::Timeout { .. } | Error::Paused { .. } | Error::Died { .. } => true,
             Error::ServicePaused { .. } => true,
             Error::Provider { passing, .. } | Error::Service { passing, .. } => *passing,
-            // Serialisation, resources, intervention, system: the classes that pass.
+            // The classes of transient errors: serialisation, resources, operator intervention and system
+            // errors.
             Error::Database { sqlstate, .. } => {
                 ["40", "53", "55", "57", "58"].iter().any(|class| sqlstate.starts_with(class))
             }

@@ -1,9 +1,9 @@
-//! Reads a JSON object key by key and collects every problem instead of stopping at the first.
+//! Reads a JSON object key by key, and collects all problems instead of stopping at the first.
 
 use serde_json::{Map, Value};
 
-/// A JSON configuration being read. Problems are collected; [`Fields::finish`] adds one for each
-/// key that nobody asked for.
+/// A JSON configuration that is being read. Problems are collected, and [`Fields::finish`] adds one for each
+/// key that was not asked for.
 pub struct Fields<'a> {
     name: &'a str,
     map: Map<String, Value>,
@@ -12,7 +12,7 @@ pub struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// `name` is the argument's name, used in messages ("chunking.size: …"). JSON null is {}.
+    /// `name` is the name of the argument in messages ("chunking.size: …"). JSON null is read as {}.
     pub fn new(name: &'a str, value: &Value) -> Self {
         let mut problems = Vec::new();
         let map = match value {
@@ -28,7 +28,7 @@ impl<'a> Fields<'a> {
     }
 
     fn take(&mut self, key: &'static str) -> Option<Value> {
-        // Some are looked at twice.
+        // Some keys are read twice.
         if !self.known.contains(&key) {
             self.known.push(key);
         }
@@ -55,7 +55,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A string that must be there; '' and a problem when it is not.
+    /// A required string. Where it is missing, the result is '' and a problem is added.
     pub fn required_text(&mut self, key: &'static str) -> String {
         let before = self.problems.len();
         let text = self.text(key);
@@ -87,7 +87,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A whole number in `min..=max`, or this word: then Some(None).
+    /// A whole number in `min..=max`, or Some(None) where this word stands in its place.
     pub fn integer_or(&mut self, key: &'static str, word: &str, min: i64, max: i64) -> Option<Option<i64>> {
         let value = self.take(key)?;
         match value.as_i64() {
@@ -116,7 +116,7 @@ impl<'a> Fields<'a> {
     pub fn object(&mut self, key: &'static str) -> Option<Value> {
         match self.take(key)? {
             Value::Object(map) => Some(Value::Object(map)),
-            // What it is instead is not repeated: it may be a key that was put into the wrong place.
+            // The message does not repeat the value, which may be a secret key in the wrong place.
             _ => {
                 self.problem(key, "must be a JSON object");
                 None
@@ -124,12 +124,12 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// An object, or Some(None) where it says null.
+    /// An object, or Some(None) where the value is null.
     pub fn object_or_null(&mut self, key: &'static str) -> Option<Option<Value>> {
         if self.null(key) { Some(None) } else { self.object(key).map(Some) }
     }
 
-    /// Whether it says null: what is set elsewhere is to be none.
+    /// Whether the value is null, which removes what is set elsewhere.
     pub fn null(&mut self, key: &'static str) -> bool {
         let is_null = self.map.get(key).is_some_and(Value::is_null);
         if is_null {
@@ -138,7 +138,7 @@ impl<'a> Fields<'a> {
         is_null
     }
 
-    /// A key that is read elsewhere: it is known.
+    /// Makes a key known that is read elsewhere.
     pub fn read_elsewhere(&mut self, key: &'static str) {
         self.take(key);
     }
@@ -154,7 +154,7 @@ impl<'a> Fields<'a> {
         texts
     }
 
-    /// Ends the reading: a key that was never asked for is a problem.
+    /// Ends the reading and returns the problems. A key that was never asked for is one.
     pub fn finish(mut self) -> Vec<String> {
         let known = self.known.join(", ");
         for key in self.map.keys() {

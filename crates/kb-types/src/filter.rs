@@ -1,18 +1,19 @@
-//! A filter: what the metadata and the other fields of a document must be, as a tree. A store compiles it.
+//! A filter: a tree of conditions on the metadata and the other fields of a document. The store compiles it
+//! to SQL.
 
 use super::json::Json;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Filter {
-    /// Each of these holds; of none, always.
+    /// All of these hold. Without any, it always holds.
     All(Vec<Filter>),
-    /// One of these holds; of none, never.
+    /// One of these holds. Without any, it never holds.
     Any(Vec<Filter>),
     Not(Box<Filter>),
     Is(Key, Test),
 }
 
-/// What of a document is looked at.
+/// The part of a document that a condition tests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Key {
     /// A key of its metadata.
@@ -30,16 +31,17 @@ pub enum Field {
     CreatedAt,
 }
 
-/// What must be true of a value. Of one that is not there none is.
+/// A condition on a value. No condition holds for a value that is missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Test {
-    /// It is this value, as JSON compares: an object or array with nothing more in it. Of metadata no text that is a time.
+    /// The value equals this one as JSON, so that an object or array contains nothing else. For metadata, a
+    /// text that is a timestamp is [`Test::At`] instead.
     Equals(Json),
     OneOf(Vec<Json>),
-    /// It is one of these times, in microseconds since 1970.
+    /// The value is one of these times, in microseconds since 1970.
     At(Vec<i64>),
     Compares(Comparison, Bound),
-    /// It is an array that has all of these values.
+    /// The value is an array that contains all of these values.
     Contains(Vec<Json>),
     Exists,
 }
@@ -52,18 +54,18 @@ pub enum Comparison {
     LessOrEqual,
 }
 
-/// What a value is compared with; only values of the same kind compare.
+/// A bound that a value is compared with. Only values of the same kind compare.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Bound {
     /// As it was written.
     Number(Json),
-    /// By code points.
+    /// Compared by code points.
     Text(String),
     /// Microseconds since 1970.
     Time(i64),
 }
 
-/// What an index on a key of metadata holds: values of one kind.
+/// The kind of values that an index on a key of metadata holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum IndexType {
     Text,
@@ -84,7 +86,7 @@ impl IndexType {
         [IndexType::Text, IndexType::Number, IndexType::Timestamp].into_iter().find(|t| t.name() == name)
     }
 
-    /// That of the index in which values are looked up that compare with this bound.
+    /// The type of the index that serves comparisons with this bound.
     pub fn of(bound: &Bound) -> IndexType {
         match bound {
             Bound::Number(_) => IndexType::Number,
@@ -95,7 +97,7 @@ impl IndexType {
 }
 
 impl Filter {
-    /// Whether every document passes, whatever it is.
+    /// Whether every document passes.
     pub fn is_always(&self) -> bool {
         match self {
             Filter::All(parts) => parts.iter().all(Filter::is_always),
@@ -105,7 +107,7 @@ impl Filter {
         }
     }
 
-    /// Whether none does.
+    /// Whether no document passes.
     fn is_never(&self) -> bool {
         match self {
             Filter::All(parts) => parts.iter().any(Filter::is_never),
@@ -117,7 +119,7 @@ impl Filter {
         }
     }
 
-    /// Whether it compares values of metadata by their order, or as times.
+    /// Whether it compares values of metadata by order, or as times.
     pub fn has_ranges(&self) -> bool {
         match self {
             Filter::All(parts) | Filter::Any(parts) => parts.iter().any(Filter::has_ranges),

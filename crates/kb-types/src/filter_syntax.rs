@@ -1,27 +1,28 @@
-//! The language of filters: operators, what they take, and the short form.
+//! The filter language: the operators, their operands, and the short form.
 
 use super::filter::{Bound, Comparison, Field, Filter, Key, Test};
 use super::json::Json;
 use super::timestamp;
 
-/// Values at most, nested ones too: PostgreSQL compares each with every value of a document's metadata.
+/// The most values in a filter, nested ones included, because PostgreSQL compares each with every value of a
+/// document's metadata.
 const MAX_VALUES: usize = 1000;
 
-/// Bytes at most, numbers written out: each level of a filter is copied.
+/// The most bytes of a filter with its numbers written out, because each level is copied.
 const MAX_BYTES: usize = 256 * 1024;
 
-/// Levels of `and`, `or` and `not` in each other at most.
+/// The most levels to which `and`, `or` and `not` may be nested.
 const MAX_DEPTH: usize = 20;
 
-/// What the long form can have.
+/// The members that the long form can have.
 const MEMBERS: [&str; 5] = ["type", "key", "value", "filter", "filters"];
 
 const OPERATORS: [&str; 10] = ["eq", "ne", "gt", "gte", "lt", "lte", "in", "nin", "contains", "exists"];
 
 impl Filter {
-    /// From its JSON: `{"type": "eq", "key": …, "value": …}`, `{"type": "and", "filters": […]}` and so on, or
-    /// the short form, an object of keys and the values they must have. The error says what is wrong with it,
-    /// or that it would cost too much.
+    /// Reads a filter from JSON: `{"type": "eq", "key": …, "value": …}`, `{"type": "and", "filters": […]}`
+    /// and so on, or the short form, an object of keys and the values they must have. The error says what is
+    /// wrong, or that the filter would cost too much.
     pub fn parse(json: &Json) -> Result<Filter, String> {
         let bytes = json.as_str().len();
         if bytes > MAX_BYTES {
@@ -51,7 +52,7 @@ impl Filter {
         let operator = get("type").and_then(Json::text);
         let takes: &[&str] = match operator.as_deref() {
             None => return Filter::short(&members),
-            // Metadata may have a key "type", too.
+            // A key of metadata may be named "type".
             Some(_) if members.len() == 1 => return Filter::short(&members),
             Some("and" | "or") => &["type", "filters"],
             Some("not") => &["type", "filter"],
@@ -93,7 +94,8 @@ impl Filter {
 }
 
 impl Key {
-    /// From its name: that of a field begins with `$`; `$$` is a `$` that a key of metadata begins with.
+    /// Reads the name of a key. The name of a field begins with `$`, and `$$` is the `$` that a key of
+    /// metadata begins with.
     pub fn parse(name: &str) -> Result<Key, String> {
         let Some(field) = name.strip_prefix('$') else { return Ok(Key::Metadata(name.into())) };
         Ok(match field {
@@ -142,7 +144,8 @@ fn not(part: Filter) -> Filter {
     Filter::Not(Box::new(part))
 }
 
-/// It is one of these values: of metadata those that are timestamps by time, as gt and lt compare them.
+/// Tests that a value is one of these. Timestamps in metadata are compared by time, as gt and lt compare
+/// them.
 fn equals(key: Key, values: &[Json]) -> Result<Filter, String> {
     if key == Key::Field(Field::CreatedAt) {
         let times = values.iter().map(time).collect::<Result<_, _>>()?;
@@ -190,7 +193,7 @@ fn contains(key: &Key, value: &Json) -> Result<Test, String> {
     }
 }
 
-/// What gt, gte, lt and lte compare with.
+/// The operand of gt, gte, lt or lte.
 fn bound(operator: &str, key: &Key, value: &Json) -> Result<Bound, String> {
     if *key == Key::Field(Field::CreatedAt) {
         return time(value).map(Bound::Time);
@@ -271,7 +274,7 @@ mod tests {
             !parsed(nothing).is_always()
                 && !parsed(json!({"type": "ne", "key": "a", "value": 1})).is_always()
         );
-        // Metadata may have these keys, too.
+        // Keys of metadata may have these names.
         assert_eq!(parse(json!({"type": "report"})), Ok(Filter::All(vec![equals("type", "\"report\"")])));
         assert_eq!(parse(json!({"type": "or"})), Ok(Filter::All(vec![equals("type", "\"or\"")])));
         assert_eq!(parse(json!({"key": "a"})), Ok(Filter::All(vec![equals("key", "\"a\"")])));
@@ -317,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn in_takes_any_number_of_values() {
+    fn in_accepts_any_number_of_values() {
         let test = |values: Value| match parse(json!({"type": "in", "key": "a", "value": values})) {
             Ok(Filter::Is(_, test)) => test,
             other => panic!("{other:?}"),
@@ -341,7 +344,7 @@ mod tests {
         let mixed = Filter::Any(vec![is("a", Test::Equals(Json::new("\"x\""))), is("a", at(0))]);
         assert_eq!(eq("in", json!(["1970-01-01", "x"])), Ok(mixed.clone()));
         assert_eq!(eq("nin", json!(["1970-01-01", "x"])), Ok(Filter::Not(Box::new(mixed))));
-        // These are none, and a title is a text.
+        // These are not timestamps, and a title is always a text.
         for text in ["1970", "1970-02-30", "1970-01-01x"] {
             let value = Json::new(json!(text).to_string());
             assert_eq!(eq("eq", json!(text)), Ok(is("a", Test::Equals(value))), "{text}");
@@ -351,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_filter_is_refused_and_says_why() {
+    fn a_malformed_filter_is_refused_with_the_reason() {
         for (wrong, word) in [
             (json!({"type": "equals", "key": "a", "value": 1}), "equals"),
             (json!({"type": "exist", "key": "a"}), "exist"),

@@ -7,11 +7,11 @@ use uuid::Uuid;
 pub struct Hit {
     pub kb_id: String,
     pub chunk_id: Uuid,
-    /// Similarity; larger is nearer. None where no vectors were compared.
+    /// The similarity, which is larger for nearer vectors. None where no vectors were compared.
     pub score: Option<f64>,
     /// As [`super::Candidate::word_share`].
     pub word_share: Option<f64>,
-    /// What the rows are ordered by.
+    /// The score that orders the rows.
     pub rank_score: Option<f64>,
     pub row: ChunkRow,
 }

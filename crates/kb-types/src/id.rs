@@ -1,12 +1,12 @@
-//! The ids that users give, and what they may be.
+//! The rules for ids that users choose.
 
-/// Bytes of a knowledge base's, embedder's or vector database's id, and of a tenant's name at most.
+/// The most bytes in the id of a knowledge base, embedder or vector database, and in the name of a tenant.
 pub const MAX_BYTES: usize = 255;
 
-/// Bytes of an external_id at most: it must fit an index row.
+/// The most bytes of an external_id, which must fit into an index tuple.
 pub const MAX_EXTERNAL_BYTES: usize = 1000;
 
-/// What is wrong with an id that may have `most` bytes.
+/// Says what is wrong with an id that may have at most `most` bytes.
 pub fn problem(id: &str, most: usize) -> Option<String> {
     if id.trim().is_empty() {
         return Some("must not be empty".into());
@@ -14,7 +14,7 @@ pub fn problem(id: &str, most: usize) -> Option<String> {
     (id.len() > most).then(|| format!("it has {} bytes, at most {most} are taken", id.len()))
 }
 
-/// What is wrong with a tenant's name, which may be empty.
+/// Says what is wrong with the name of a tenant, which may be empty.
 pub fn tenant_problem(tenant: &str) -> Option<String> {
     if tenant.chars().any(char::is_control) {
         return Some("it holds control characters".into());

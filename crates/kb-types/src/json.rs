@@ -230,7 +230,7 @@ mod tests {
             assert!(nested(levels).check().is_err());
             assert!(nested(levels).elements().is_some());
         }
-        // Brackets in strings are none.
+        // Brackets in strings do not count.
         assert!(Json::new(format!("{{\"a\": \"{}\\\"[[\"}}", "[{".repeat(200))).check().is_ok());
     }
 
@@ -245,13 +245,13 @@ mod tests {
         }
         let beyond = format!("1{}", "0".repeat(400));
         let tiny = format!("0.{}1", "0".repeat(400));
-        // The last is one that serde_json reads as another.
+        // serde_json reads the last of these as another number.
         let misread = "1.2345678901234567e31";
         for number in ["12345678901234567890123", "0.1234567890123456789", "1e400", &beyond, &tiny, misread] {
             let problem = Json::new(format!("[{number}]")).value().unwrap_err();
             assert!(problem.contains("number") && !problem.contains("12345"), "{problem}");
         }
-        // Of any digits: what is taken prints the same number again.
+        // A number with random digits that is accepted prints as the same number.
         let mut state = 1u64;
         let mut next = || {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -266,7 +266,7 @@ mod tests {
             }
         }
         assert!(taken > 15_000, "{taken}");
-        // Digits in a string are no number.
+        // Digits in a string are not a number.
         assert!(Json::new("[\"12345678901234567890123\"]").value().is_ok());
     }
 

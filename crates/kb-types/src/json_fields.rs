@@ -6,11 +6,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Paths of one setting, and types that have one, at most.
+/// The most paths in one setting, and the most types with a setting of their own.
 const MAX_PATHS: usize = 32;
 const MAX_TYPES: usize = 1000;
 
-/// The values at these paths, or the usual ones where none is included; but for those at the excluded paths.
+/// Selects the values at the included paths, or the usual values where no path is included, except for the
+/// values at the excluded paths.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JsonFields {
     #[serde(default)]
@@ -20,7 +21,8 @@ pub struct JsonFields {
 }
 
 impl JsonFields {
-    /// Reads `{"include": [path, …], "exclude": [path, …]}`; null is {}. The errors are all problems.
+    /// Reads `{"include": [path, …], "exclude": [path, …]}`; null is read as {}. The error lists every
+    /// problem.
     pub fn parse(name: &str, value: &Value) -> Result<JsonFields, Vec<String>> {
         let mut fields = Fields::new(name, value);
         let parsed = JsonFields::take(&mut fields);
@@ -48,13 +50,13 @@ impl JsonFields {
     }
 }
 
-/// The same for rows, of which a column can say of what type each is.
+/// The same for rows, where a column can name the type of each row.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RowJsonFields {
-    /// Of rows of no type that is named here.
+    /// Applies to rows whose type is not listed in `types`.
     #[serde(flatten)]
     pub other: JsonFields,
-    /// The column that says the type.
+    /// The column that holds the type.
     #[serde(default)]
     pub type_column: Option<String>,
     #[serde(default)]
@@ -62,7 +64,8 @@ pub struct RowJsonFields {
 }
 
 impl RowJsonFields {
-    /// Reads `{"include": …, "exclude": …, "type_column": name, "types": {type: {"include": …, "exclude": …}, …}}`.
+    /// Reads
+    /// `{"include": …, "exclude": …, "type_column": name, "types": {type: {"include": …, "exclude": …}, …}}`.
     pub fn parse(name: &str, value: &Value) -> Result<RowJsonFields, Vec<String>> {
         let mut fields = Fields::new(name, value);
         let other = JsonFields::take(&mut fields);
@@ -92,12 +95,12 @@ impl RowJsonFields {
         }
     }
 
-    /// Whether it says nothing.
+    /// Whether nothing is set.
     pub fn is_empty(&self) -> bool {
         *self == RowJsonFields::default()
     }
 
-    /// What holds for a row of this type.
+    /// The setting that applies to a row of this type.
     pub fn of(&self, typ: Option<&str>) -> &JsonFields {
         typ.and_then(|typ| self.types.get(typ)).unwrap_or(&self.other)
     }
@@ -124,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn all_problems_are_told_together() {
+    fn all_problems_are_reported_together() {
         let given =
             json!({"include": "$.a", "exclude": ["b", 1], "types": {"post": {"includes": []}}, "more": 1});
         let problems = RowJsonFields::parse("json_fields", &given).unwrap_err().join("\n");

@@ -8,11 +8,11 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Bytes and steps that a path may have.
+/// The most bytes and steps that a path may have.
 const MAX_BYTES: usize = 1000;
 const MAX_STEPS: usize = 16;
 
-/// A path that was read.
+/// A path that has been parsed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct JsonPath {
@@ -20,10 +20,10 @@ pub struct JsonPath {
     steps: Vec<Step>,
 }
 
-/// From values to some of those in them.
+/// Leads from values to some of the values in them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// Also of all values below (`..`).
+    /// Whether the selector applies at every depth below the values, too (`..`).
     pub descends: bool,
     pub selector: Selector,
 }
@@ -32,7 +32,7 @@ pub struct Step {
 pub enum Selector {
     /// The member of an object.
     Name(String),
-    /// The element of an array, from 0; from the end where it is negative.
+    /// The element of an array, counted from 0, or from the end where the index is negative.
     Index(i64),
     /// All members or elements.
     All,
@@ -78,7 +78,7 @@ impl From<JsonPath> for String {
     }
 }
 
-/// The first step of what is left of a path, and what follows it.
+/// The first step of the rest of a path, and what follows it.
 fn step(rest: &str) -> Result<(Step, &str), String> {
     let (descends, after) = match (rest.strip_prefix(".."), rest.strip_prefix('.')) {
         (Some(after), _) => (true, after),
@@ -105,7 +105,7 @@ fn step(rest: &str) -> Result<(Step, &str), String> {
     Ok((Step { descends, selector }, after))
 }
 
-/// What stands in brackets, and what follows them.
+/// The selector in brackets, and the rest of the path after them.
 fn in_brackets(inside: &str) -> Result<(Selector, &str), String> {
     let inside = inside.trim_start();
     let (selector, after) = match inside.chars().next() {
@@ -129,7 +129,7 @@ fn in_brackets(inside: &str) -> Result<(Selector, &str), String> {
     Ok((selector, after))
 }
 
-/// The name in quotes that a text begins with, with the escapes of JSON, and what follows it.
+/// The quoted name at the beginning of a text, which may have the escapes of JSON, and what follows it.
 fn quoted(text: &str, quote: char) -> Result<(String, &str), String> {
     let mut json = String::from("\"");
     let mut signs = text.char_indices().skip(1);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_path_is_refused_in_words() {
+    fn a_malformed_path_is_refused_with_the_reason() {
         for (path, says) in [
             ("", "begins with $"),
             ("title", "begins with $"),
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stored_is_read_again() {
+    fn a_stored_path_reads_back_the_same() {
         let path = JsonPath::parse("$..['a']").unwrap();
         let stored = serde_json::to_value(&path).unwrap();
         assert_eq!(stored, "$..['a']");

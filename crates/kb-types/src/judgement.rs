@@ -1,4 +1,5 @@
-//! What ought to be in the answer to a question of an evaluation set: documents, or parts of their texts, with grades.
+//! Relevance judgements: which documents, or which parts of their texts, belong into the answer to a question
+//! of an evaluation set, with grades.
 
 use super::json::Json;
 use super::{id, sizes};
@@ -6,11 +7,12 @@ use crate::error::Result;
 use serde_json::{Map, Value, json};
 use std::collections::{HashMap, HashSet};
 
-/// Grades at most, and at least where it is negative.
+/// The largest grade. The smallest is its negative.
 const MAX_GRADE: i64 = 1000;
-/// Judgements of one question at most.
+/// The most judgements of one question.
 pub const MAX_JUDGEMENTS: usize = 10_000;
-/// Judgements by parts of texts of one question at most: each chunk of an answer is compared with those of its document.
+/// The most judgements of one question that concern parts of texts, because each chunk of an answer is
+/// compared with all such judgements of its document.
 const MAX_SPANS: usize = 1_000;
 
 /// A question of an evaluation set.
@@ -22,17 +24,17 @@ pub struct Question {
     pub filter: Option<Json>,
 }
 
-/// A document, or a part of its text, and how well it answers: from 1 on it does.
+/// A document or a part of its text, and how well it answers the question. A grade of 1 or more is relevant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Judgement {
     pub external_id: String,
     pub grade: i32,
-    /// First character of the document's text, from 0, and one past the last; None: the whole document.
+    /// The first character, counted from 0, and the one past the last. None means the whole document.
     pub span: Option<(i32, i32)>,
 }
 
 impl Question {
-    /// An error where a part of it is too long.
+    /// Returns an error where a field is too long.
     pub fn check(&self) -> Result<()> {
         let judgements = Judgement::all_to_json(&self.judgements).to_string().len();
         let filter = self.filter.as_ref().map_or(0, |filter| filter.as_str().len());
@@ -49,8 +51,8 @@ impl Question {
 }
 
 impl Judgement {
-    /// Those of one question: an array of external_ids, and of objects with external_id, grade (1 where it is left out), and
-    /// start and end. Errors are the complete list of problems.
+    /// Reads the judgements of one question: an array of external_ids, or of objects with external_id, grade
+    /// (1 where it is left out), start and end. The error lists every problem.
     pub fn parse_all(value: &Value) -> Result<Vec<Judgement>, Vec<String>> {
         let Some(elements) = value.as_array() else {
             return Err(vec!["it must be an array of external_ids, or of objects with external_id".into()]);
@@ -105,7 +107,7 @@ impl Judgement {
         Ok(Judgement { external_id: external_id.to_string(), grade, span })
     }
 
-    /// As [`Judgement::parse_all`] reads them.
+    /// The inverse of [`Judgement::parse_all`].
     pub fn all_to_json(judgements: &[Judgement]) -> Value {
         let one = |judgement: &Judgement| match judgement.span {
             None => json!({ "external_id": judgement.external_id, "grade": judgement.grade }),
@@ -117,7 +119,7 @@ impl Judgement {
     }
 }
 
-/// What is judged twice, or as a whole and in parts.
+/// Documents that are judged twice, or both as a whole and in parts.
 fn contradictions(judgements: &[Judgement]) -> Vec<String> {
     let (mut seen, mut in_parts) = (HashSet::new(), HashMap::new());
     let mut problems = Vec::new();
@@ -147,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_judgement_is_refused_with_every_problem() {
+    fn a_malformed_judgement_is_refused_with_every_problem() {
         for (wrong, problems) in [
             (json!({"a": 1}), 1),
             (json!([1, null, "", {"external_id": "a", "rank": 1}]), 4),

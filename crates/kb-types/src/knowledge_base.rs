@@ -1,17 +1,17 @@
-//! What is done to a knowledge base's documents before they are cut.
+//! The preprocessing of a knowledge base's documents before they are split into chunks.
 
 use super::fields::Fields;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// What happens to documents and chunks before they are stored.
+/// What is done to documents and chunks before they are stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Preprocess {
-    /// The same text is embedded once and answered once; the answer's locator names every place.
+    /// Equal texts are embedded once and appear once in an answer, whose locator names every place.
     pub dedupe: bool,
-    /// HTML becomes Markdown, without script and style; false keeps the source as it is.
+    /// Converts HTML to Markdown without scripts and styles. If false, the source is kept as it is.
     pub remove_html: bool,
-    /// Text search configuration for keywords.
+    /// The text search configuration for keyword search.
     pub language: String,
 }
 
@@ -22,7 +22,7 @@ impl Default for Preprocess {
 }
 
 impl Preprocess {
-    /// Errors are the complete list of problems.
+    /// The error lists every problem.
     pub fn parse(value: &Value) -> Result<Self, Vec<String>> {
         let mut fields = Fields::new("preprocess", value);
         let preprocess = Preprocess {

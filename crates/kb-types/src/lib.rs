@@ -1,4 +1,4 @@
-//! Plain types shared by every layer: what things are, not what is done with them.
+//! Types that all crates share: what things are, not what is done with them.
 
 #![forbid(unsafe_code)]
 

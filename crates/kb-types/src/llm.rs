@@ -1,4 +1,4 @@
-//! A chat model: it answers instructions in words.
+//! A chat model, which answers instructions in text.
 
 use super::fields::Fields;
 use super::remote::Remote;
@@ -9,15 +9,15 @@ use serde_json::Value;
 /// The validated `config` of a chat model.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct LlmConfig {
-    /// Thousandths of `temperature`; None: none is sent, because some models refuse it.
+    /// `temperature` in thousandths. None sends no temperature, because some models refuse it.
     pub temperature_millis: Option<u32>,
-    /// Tokens of an answer at most; None: the provider's own limit.
+    /// The most tokens of an answer. None leaves the limit to the provider.
     pub max_output_tokens: Option<u32>,
     pub remote: Remote,
 }
 
 impl LlmConfig {
-    /// Errors are the complete list of problems.
+    /// The error lists every problem.
     pub fn parse(value: &Value) -> Result<Self, Vec<String>> {
         let mut fields = Fields::new("config", value);
         check_size(&mut fields, value);
@@ -37,7 +37,7 @@ pub struct Llm {
     pub id: String,
     pub provider: String,
     pub model: String,
-    /// Where the provider is; None: where it is by default.
+    /// The provider's address. None means its default address.
     pub base_url: Option<String>,
     pub config: LlmConfig,
 }

@@ -1,16 +1,16 @@
 //! Marks in an extracted text (headings, pages, cues, sheets), and the locator that a chunk gets from them.
 
-use super::sizes;
 use serde_json::{Value, json};
 
-/// What begins at a place.
+/// What begins at a place in a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mark {
-    /// A heading: closes those of its level and deeper ones (larger numbers). A title may be empty.
+    /// A heading, which ends those of its level and of deeper levels (larger numbers). Its title may be
+    /// empty.
     Heading { level: usize, title: String },
     /// A page, counted from 1.
     Page(u32),
-    /// What is said from one time of a recording to another, in milliseconds.
+    /// Speech from one time of a recording to another, in milliseconds.
     Cue { start_ms: u64, end_ms: u64 },
     /// A sheet of a workbook, by its name.
     Sheet(String),
@@ -23,7 +23,7 @@ pub struct Marked {
     pub mark: Mark,
 }
 
-/// Where a chunk is in its document, in words by which a reader finds it there.
+/// Where a chunk is in its document, in terms that help a reader to find it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Locator {
     /// Titles of the headings above the chunk's first character, outermost first.
@@ -36,7 +36,7 @@ pub struct Locator {
 }
 
 impl Locator {
-    /// As it is stored: only what there is; times in seconds.
+    /// The stored form, which has only the fields that are set. Times are in seconds.
     pub fn to_json(&self) -> Value {
         let seconds = |ms: u64| ms as f64 / 1000.0;
         let mut locator = serde_json::Map::new();
@@ -55,7 +55,7 @@ impl Locator {
         Value::Object(locator)
     }
 
-    /// Bytes of its texts.
+    /// How many bytes its texts have.
     pub fn size(&self) -> usize {
         self.headings.iter().chain(&self.sheet).map(String::len).sum()
     }
@@ -76,8 +76,8 @@ impl<'a> Walk<'a> {
         Walk { rest: marks, open: Vec::new(), page: None, cue: None, sheet: None }
     }
 
-    /// The locator of the text from byte `start` (a mark at that byte included) to byte `end`. Starts must not decrease
-    /// from call to call.
+    /// The locator of the text from byte `start` (a mark at that byte included) to byte `end`. Starts must
+    /// not decrease from call to call.
     pub fn locate(&mut self, start: usize, end: usize) -> Locator {
         while let Some((next, rest)) = self.rest.split_first() {
             if next.offset > start {
@@ -109,7 +109,7 @@ impl<'a> Walk<'a> {
         match mark {
             Mark::Heading { level, title } => {
                 self.open.retain(|(above, _)| above < level);
-                self.open.push((*level, sizes::cut(title, sizes::HEADING)));
+                self.open.push((*level, title));
             }
             Mark::Page(page) => self.page = Some(*page),
             Mark::Cue { start_ms, end_ms } => self.cue = Some((*start_ms, *end_ms)),

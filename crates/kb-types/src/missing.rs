@@ -1,4 +1,4 @@
-//! What is to be embedded of a chunk.
+//! A chunk that is still to be embedded.
 
 use uuid::Uuid;
 
@@ -8,8 +8,8 @@ pub struct Missing {
     pub document_id: i64,
     pub ordinal: i32,
     pub chunk_id: Uuid,
-    /// With its context.
+    /// The text, with its context before it.
     pub content: String,
-    /// At most.
+    /// An upper estimate.
     pub token_count: i32,
 }

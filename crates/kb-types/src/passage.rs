@@ -6,13 +6,13 @@ use uuid::Uuid;
 pub struct Piece {
     pub chunk_id: Uuid,
     pub ordinal: i32,
-    /// Characters from the document's first, the end exclusive.
+    /// Counted in characters from the start of the document; the end is exclusive.
     pub start: i32,
     pub end: i32,
     pub content: String,
     pub token_count: i32,
     /// Titles of the headings above it, outermost first.
     pub headings: Vec<String>,
-    /// What is between it and the next one, which may be nothing; None: they do not join.
+    /// The text between it and the next passage, which may be empty. None where the two do not join.
     pub gap: Option<String>,
 }

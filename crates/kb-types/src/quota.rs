@@ -1,32 +1,34 @@
-//! What a tenant may have.
+//! Quotas: how much a tenant may have.
 
-/// Each None: as much as it likes; of things that are counted by [`Thing`] as many as the settings say.
+/// A limit that is None does not apply. For things that [`Thing`] counts, the settings have a default limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Quota {
-    /// Of all that it stores: documents as they were put, with title, uri and metadata, and what else it gives.
+    /// The bytes of all that the tenant stores: documents as they were put, with title, uri and metadata, and
+    /// what else it provides.
     pub bytes: Option<i64>,
-    /// In one knowledge base.
+    /// Counted in one knowledge base.
     pub documents: Option<i64>,
-    /// Of one document.
+    /// The most bytes of one document.
     pub document_bytes: Option<i64>,
     pub knowledge_bases: Option<i64>,
-    /// That are sent to remote endpoints, in UTC.
+    /// The most tokens sent to remote endpoints in a day (UTC).
     pub tokens_per_day: Option<i64>,
     pub attached_tables: Option<i64>,
     pub metadata_indexes: Option<i64>,
 }
 
-/// What the server, or all of its users together, pay for each of, so that no tenant may have any number unless it is told so.
+/// Things that cost the server, or all its users together, so that their number is limited for every tenant
+/// unless a quota says otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Thing {
     KnowledgeBases,
     AttachedTables,
-    /// Keys of metadata of a type, each once for all knowledge bases.
+    /// Indexed keys of metadata with their types, counted once for all knowledge bases.
     MetadataIndexes,
 }
 
 impl Thing {
-    /// As in kb.quotas and kb.quota_status.
+    /// Reads the name that kb.quotas and kb.quota_status use.
     pub fn parse(name: &str) -> Option<Thing> {
         match name {
             "knowledge_bases" => Some(Thing::KnowledgeBases),
@@ -46,28 +48,28 @@ impl Thing {
     }
 }
 
-/// What a tenant has, as far as a quota bounds it.
+/// What a tenant has of the things that a quota limits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Volume {
-    /// In one knowledge base.
+    /// Counted in one knowledge base.
     pub documents: i64,
-    /// In all.
+    /// Counted over all knowledge bases.
     pub bytes: i64,
 }
 
-/// What of a quota does not suffice.
+/// The limit of a quota that would be exceeded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shortage {
     /// As in "N bytes".
     pub what: &'static str,
     pub allowed: i64,
     pub used: i64,
-    /// In addition to what is used.
+    /// How much would be needed in addition to what is used.
     pub needed: i64,
 }
 
 impl Quota {
-    /// What it says of things of a kind.
+    /// The limit for things of one kind.
     pub fn of(&self, thing: Thing) -> Option<i64> {
         match thing {
             Thing::KnowledgeBases => self.knowledge_bases,
@@ -76,12 +78,13 @@ impl Quota {
         }
     }
 
-    /// Whether documents have to be counted for it.
+    /// Whether checking it requires counting documents.
     pub fn bounds_documents(&self) -> bool {
         self.bytes.is_some() || self.documents.is_some()
     }
 
-    /// What stands in the way of more. What makes nothing larger is never refused, though the quota was lowered since.
+    /// The limit that forbids adding `more`. A change that makes nothing larger is never refused, even where
+    /// the quota has been lowered since.
     pub fn shortage(&self, used: Volume, more: Volume) -> Option<Shortage> {
         let counts = [
             ("bytes", self.bytes, used.bytes, more.bytes),
@@ -113,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_within_each_limit_is_taken_and_one_more_is_not() {
+    fn a_limit_is_reached_exactly_and_not_exceeded() {
         let quota = Quota { bytes: Some(100), documents: Some(3), ..Quota::default() };
         assert_eq!(quota.shortage(volume(2, 90), volume(1, 10)), None);
         let shortage = quota.shortage(volume(2, 90), volume(1, 11)).unwrap();
@@ -124,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_too_much_may_make_it_less() {
+    fn a_tenant_over_its_quota_may_reduce_what_it_has() {
         let quota = Quota { bytes: Some(10), documents: Some(1), ..Quota::default() };
         assert_eq!(quota.shortage(volume(5, 50), volume(0, -5)), None);
         assert_eq!(quota.shortage(volume(5, 50), volume(0, 0)), None);

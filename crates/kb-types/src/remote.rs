@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// How often a request is tried again before the document goes back to the queue.
+/// How often a request is retried before the document goes back to the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Retry {
-    /// Requests at most for one batch, the first one included.
+    /// The most requests for one batch, the first one included.
     pub max_attempts: u32,
-    /// Milliseconds before the second request; doubled with each, jittered.
+    /// Milliseconds before the second request. The wait doubles with each request and has jitter.
     pub base_ms: u64,
-    /// Milliseconds at most between two requests.
+    /// The most milliseconds between two requests.
     pub max_ms: u64,
 }
 
@@ -23,7 +23,8 @@ impl Default for Retry {
     }
 }
 
-/// Numbers as they come in JSON, or little-endian f32 in base64, which is a quarter of the bytes.
+/// How vectors are encoded in a response: as JSON numbers, or as little-endian f32 in base64, which takes a
+/// quarter of the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EncodingFormat {
@@ -31,39 +32,39 @@ pub enum EncodingFormat {
     Base64,
 }
 
-/// Limits, addresses and dialect of a remote provider. What is None was not given.
+/// Limits, addresses and dialect of a remote provider. None means that a setting was not given.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Remote {
-    /// Tokens of all texts of one request at most.
+    /// The most tokens of all texts in one request.
     pub max_batch_tokens: Option<usize>,
-    /// Line breaks become spaces in what the provider is sent.
+    /// Whether line breaks are replaced by spaces in what is sent.
     pub strip_newlines: bool,
-    /// Sent as the provider's own parameter of that name, to have shorter vectors made.
+    /// Is sent as the provider's parameter of that name, which requests shorter vectors.
     pub dimensions: Option<usize>,
-    /// Milliseconds one request may take, connecting included.
+    /// The timeout of one request in milliseconds, connecting included.
     pub timeout_ms: u64,
     pub retry: Retry,
     /// Requests a minute.
     pub rpm: Option<u32>,
     /// Tokens a minute.
     pub tpm: Option<u32>,
-    /// Tokens a day (UTC); when they are spent the embedder pauses until the next day.
+    /// Tokens a day (UTC). When they are used up, the embedder pauses until the next day.
     pub daily_token_budget: Option<u64>,
-    /// Millionths of daily_token_budget that one tenant may spend; None: all of it.
+    /// The part of daily_token_budget, in millionths, that one tenant may use. None allows all of it.
     pub tenant_share: Option<u32>,
-    /// Millionths of the currency unit for a million tokens, of `price_per_million_tokens`.
+    /// `price_per_million_tokens` in millionths of the currency unit.
     pub price_micros: Option<u64>,
-    /// Requests under way at the same time.
+    /// How many requests may be in flight at the same time.
     pub max_concurrency: usize,
     /// Replaces the provider's own path behind base_url.
     pub path: Option<String>,
-    /// More headers, of a list; none that carries a credential.
+    /// Additional headers, from [`HEADERS`]. None of them carries a credential.
     pub headers: BTreeMap<String, String>,
     pub encoding_format: Option<EncodingFormat>,
     /// Azure's api-version.
     pub api_version: Option<String>,
-    /// What the provider calls the kind of a text (task type, input_type, task), where its own default
-    /// does not do.
+    /// The provider's name for the kind of a text (task type, input_type, task), where the default is not
+    /// right.
     pub document_task: Option<String>,
     pub query_task: Option<String>,
     /// Provider `http`: method, and a body in which the string "{{texts}}" stands for the array of
@@ -109,8 +110,9 @@ impl Default for Remote {
 
 const MILLION: f64 = 1e6;
 
-/// The headers that `headers` takes: those by which providers' documentation has a request attributed, billed, routed or
-/// traced. Any other one may be a credential's, which comes from `secret` alone, or break the request itself.
+/// The headers that `headers` accepts: those that providers document for attributing, billing, routing or
+/// tracing requests. Any other header might carry a credential, which only `secret` may provide, or break the
+/// request.
 const HEADERS: [&str; 20] = [
     "Accept",
     "API-Version",
@@ -135,7 +137,7 @@ const HEADERS: [&str; 20] = [
 ];
 
 impl Remote {
-    /// Takes its keys out of `config`.
+    /// Reads its keys of `config`.
     pub fn parse(fields: &mut Fields) -> Remote {
         let default = Remote::default();
         let unsigned = |n: i64| u64::try_from(n).unwrap_or(0);
@@ -184,13 +186,14 @@ impl Remote {
         remote
     }
 
-    /// Tokens that one tenant may spend a day, where that is less than all.
+    /// The tokens that one tenant may use in a day, where that is less than the whole budget.
     pub fn tenant_budget(&self) -> Option<u64> {
         let (budget, share) = (self.daily_token_budget?, self.tenant_share?);
         Some((u128::from(budget) * u128::from(share) / MILLION as u128) as u64)
     }
 
-    /// What of this changes the meaning of a vector, for the fingerprint; empty when all is default.
+    /// For the fingerprint: the settings that change what a vector means. Empty where all have their
+    /// defaults.
     pub(super) fn meaning(&self) -> String {
         let default = Remote::default();
         let mut parts = Vec::new();
@@ -218,7 +221,7 @@ fn check_path(fields: &mut Fields, path: &str) -> bool {
     problem.is_none()
 }
 
-/// It stands in the query of the URL.
+/// Checks api_version, which becomes part of the URL's query.
 fn check_version(fields: &mut Fields, version: &str) -> bool {
     let fine = version.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
     if !fine {
@@ -255,7 +258,7 @@ fn parse_headers(fields: &mut Fields) -> BTreeMap<String, String> {
     for (name, value) in given {
         let is_allowed = HEADERS.iter().any(|allowed| allowed.eq_ignore_ascii_case(&name));
         match value {
-            // Its value is not repeated: it may be the key itself.
+            // The message does not repeat the value, which may be a secret key.
             _ if !is_allowed => fields.problem(
                 "headers",
                 format_args!(
@@ -289,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn only_headers_of_the_list_are_taken_and_no_value_of_another_is_repeated() {
+    fn only_listed_headers_are_accepted_and_no_other_headers_value_is_repeated() {
         for name in [
             "Authorization",
             "X-Vault-Token",

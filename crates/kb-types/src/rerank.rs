@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 pub struct Rerank {
     /// Id of a row of kb.rerankers; '' while options name none, which may stand for a knowledge base's own.
     pub reranker: String,
-    /// So many times top_k candidates are read by the reranker.
+    /// The reranker reads this many times top_k candidates.
     pub retrieval_factor: usize,
-    /// Milliseconds that it may take; then the order stays as it was.
+    /// The timeout in milliseconds, after which the order stays as it was.
     pub timeout_ms: u64,
 }
 
@@ -20,7 +20,8 @@ impl Default for Rerank {
 }
 
 impl Rerank {
-    /// Reads `rerank` of a configuration, what it does not name from `own`; null is none.
+    /// Reads `rerank` of a configuration. Settings that it does not name keep the values of `own`, and null
+    /// switches it off.
     pub(super) fn read(own: &mut Option<Rerank>, fields: &mut Fields) {
         let Some(given) = fields.object_or_null("rerank") else { return };
         let Some(value) = given else {
@@ -51,7 +52,7 @@ mod tests {
         assert_eq!((asked.reranker.as_str(), asked.retrieval_factor, asked.timeout_ms), ("r", 5, 7));
         assert_eq!(own.with_options(&json!({"rerank": null})).unwrap().rerank, None);
         assert_eq!(own.with_options(&json!({})).unwrap(), own);
-        // What a call leaves out must be somewhere.
+        // A setting that a call leaves out must be set in the knowledge base.
         let none = Retrieval::default();
         assert!(none.with_options(&json!({"rerank": {"retrieval_factor": 2}})).is_err());
         assert!(Retrieval::options_problems(&json!({"rerank": {"retrieval_factor": 2}})).is_empty());
@@ -67,16 +68,16 @@ mod tests {
     }
 
     #[test]
-    fn every_problem_is_told() {
+    fn every_problem_is_reported() {
         let wrong = json!({"rerank": {"reranker": 5, "retrieval_factor": 0, "timeout_ms": "x", "speed": 1}});
-        // The reranker is missing, too.
+        // The fifth problem is that the reranker is missing.
         assert_eq!(Retrieval::parse(&wrong).unwrap_err().len(), 5);
         assert!(Retrieval::parse(&json!({"rerank": "r"})).is_err());
         assert!(Retrieval::parse(&json!({"rerank": {}})).is_err());
     }
 
     #[test]
-    fn more_candidates_are_recalled_for_a_reranker_and_never_more_than_can_be_asked_for() {
+    fn a_reranker_has_more_candidates_recalled_but_never_more_than_the_limit() {
         let recalled = |top_k, factor| {
             Retrieval::parse(
                 &json!({"top_k": top_k, "rerank": {"reranker": "r", "retrieval_factor": factor}}),

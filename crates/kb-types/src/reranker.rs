@@ -5,33 +5,33 @@ use super::remote::Remote;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Characters of the question and of each text that a model is sent, unless the config says otherwise: what is behind is
-/// left out.
+/// How many characters of the question and of each text are sent to a model, unless the config says
+/// otherwise. The rest is left out.
 const MAX_CHARS: usize = 8_000;
-/// Bytes of a config at most, as JSON: it is sent to the gateway with every request.
+/// The most bytes of a config as JSON, because it is sent to the gateway with every request.
 pub(super) const MAX_CONFIG: usize = 64 * 1024;
 
 /// How a chat model is asked for scores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scoring {
-    /// One call for all texts.
+    /// By one call for all texts.
     #[default]
     Batch,
-    /// One call for each text.
+    /// By one call for each text.
     Single,
 }
 
 /// The validated `config` of a reranker.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RerankerConfig {
-    /// Texts of one request at most; None: what the provider takes.
+    /// The most texts of one request. None leaves the limit to the provider.
     pub batch_size: Option<usize>,
-    /// Characters of the question and of each text that are sent.
+    /// How many characters of the question and of each text are sent.
     pub max_chars: usize,
-    /// Provider `local`: tokens of question and text together, where that is less than the model reads.
+    /// For provider `local`: a lower limit than the model's own for the tokens of question and text together.
     pub max_input_tokens: Option<usize>,
-    /// Provider `llm`: id of the chat model.
+    /// For provider `llm`: the id of the chat model.
     pub llm: Option<String>,
     pub scoring: Scoring,
     pub remote: Remote,
@@ -51,7 +51,7 @@ impl Default for RerankerConfig {
 }
 
 impl RerankerConfig {
-    /// Errors are the complete list of problems.
+    /// The error lists every problem.
     pub fn parse(value: &Value) -> Result<Self, Vec<String>> {
         let mut fields = Fields::new("config", value);
         check_size(&mut fields, value);
@@ -89,7 +89,7 @@ pub struct Reranker {
     pub provider: String,
     /// For provider `local` a directory under kb.model_dir.
     pub model: String,
-    /// Where the provider is; None: where it is by default.
+    /// The provider's address. None means its default address.
     pub base_url: Option<String>,
     pub config: RerankerConfig,
 }

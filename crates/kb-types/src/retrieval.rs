@@ -1,4 +1,4 @@
-//! How a knowledge base is searched: its settings, which the options of a call override.
+//! The settings by which a knowledge base is searched. The options of a call override them.
 
 use super::answer_settings::{Diversity, Surroundings};
 use super::fields::Fields;
@@ -8,12 +8,12 @@ use super::transform::Transform;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// How many candidates an HNSW scan looks at.
+/// How many candidates an HNSW scan keeps (ef_search).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum EfSearch {
     Fixed(usize),
-    /// What kb.measure_recall has found to suffice.
+    /// The value that kb.measure_recall found to be sufficient.
     Auto(Auto),
 }
 
@@ -23,21 +23,21 @@ pub enum Auto {
     Auto,
 }
 
-/// Defaults of kb.query on this knowledge base; each can be overridden by the call.
+/// The defaults of kb.query on a knowledge base.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Retrieval {
-    /// Rows at most.
+    /// The most rows of an answer.
     pub top_k: usize,
-    /// Least similarity of a row.
+    /// The least similarity of a row.
     pub min_score: f64,
-    /// Tokens at most of all rows together; None: no bound.
+    /// The most tokens of all rows together. None means no limit.
     pub max_tokens: Option<usize>,
-    /// HNSW candidates looked at; None: from top_k.
+    /// The ef_search of HNSW scans. None derives it from top_k.
     pub ef_search: Option<EfSearch>,
     /// What a query does when its embedder fails.
     pub on_error: OnError,
     pub mode: Mode,
-    /// How a question's words are read; None: as it suits the mode.
+    /// How the words of a question are read. None chooses by the mode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub syntax: Option<Syntax>,
     pub bm25: Bm25,
@@ -50,10 +50,10 @@ pub struct Retrieval {
     pub diversity: Diversity,
     #[serde(flatten)]
     pub surroundings: Surroundings,
-    /// The keys that metadata and filters may have; empty: any.
+    /// The keys that metadata and filters may have. Empty allows any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allowed_metadata_keys: Vec<String>,
-    /// The share of questions that are logged, 0 to 1.
+    /// The share of questions that are logged, from 0 to 1.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub log: f64,
 }
@@ -62,16 +62,16 @@ fn is_zero(number: &f64) -> bool {
     *number == 0.0
 }
 
-/// What a question is compared with.
+/// The mode of retrieval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// Vectors: meaning.
+    /// Compares vectors, which represent meaning.
     #[default]
     Dense,
-    /// Words, by BM25.
+    /// Compares words, by BM25.
     Keyword,
-    /// Both, fused.
+    /// Does both and fuses the results.
     Hybrid,
 }
 
@@ -79,46 +79,48 @@ pub enum Mode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnError {
-    /// It fails, too.
+    /// The query fails with the same error.
     #[default]
     Error,
-    /// It answers by keywords, and marks the rows.
+    /// The query answers by keyword search, and marks the rows.
     Keyword,
 }
 
 /// The two constants of BM25.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Bm25 {
-    /// How much a further occurrence of a word adds: 0 nothing.
+    /// How much further occurrences of a word add to the score. At 0 they add nothing.
     pub k1: f64,
-    /// How much long chunks are held back: 0 not at all, 1 fully.
+    /// How strongly scores are normalised by the length of a chunk, from 0 (not at all) to 1 (fully).
     pub b: f64,
 }
 
-/// How the candidates by meaning and by words become one list.
+/// How the candidates from vectors and from keywords are fused into one list.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Hybrid {
     pub fusion: Fusion,
-    /// Of fusion rrf: a larger one makes the first ranks less important.
+    /// For fusion `rrf`: a larger value makes the first ranks less important.
     pub k: f64,
-    /// Of fusion rrf.
+    /// For fusion `rrf`.
     pub weights: Weights,
-    /// Of fusions z_score and score: the weight of the similarity; that of the words is 1 - alpha.
+    /// For fusions `z_score` and `score`: the weight of the similarity. The weight of the score by words is 1
+    /// - alpha.
     pub alpha: f64,
-    /// Chunks taken from each side, at least top_k.
+    /// How many chunks each source contributes, at least top_k.
     pub candidates: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fusion {
-    /// Scores, each side's standardised: less their mean, in deviations.
+    /// Adds scores that are standardised within each source: minus the mean, divided by the standard
+    /// deviation.
     #[default]
     #[serde(rename = "z_score")]
     ZScore,
     /// Reciprocal rank fusion.
     Rrf,
-    /// Scores, each side's brought to 0 to 1.
+    /// Adds scores that are scaled within each source to between 0 and 1.
     Score,
 }
 
@@ -128,7 +130,7 @@ pub struct Weights {
     pub keyword: f64,
 }
 
-/// Reads a word of a closed list.
+/// Defines an enum whose values are words of a fixed list.
 macro_rules! words {
     ($type:ident { $($word:literal => $value:ident),+ }) => {
         impl $type {
@@ -139,7 +141,7 @@ macro_rules! words {
                 }
             }
 
-            /// Reads a word, or notes that it is none of those known.
+            /// Reads a word, or adds a problem where it is not in the list.
             fn field(fields: &mut Fields, key: &'static str) -> Option<$type> {
                 let word = fields.text(key)?;
                 let known = $type::parse(&word);
@@ -191,17 +193,17 @@ impl Default for Hybrid {
     }
 }
 
-/// Rows at most that one query may ask for.
+/// The largest top_k of a query.
 pub const MAX_TOP_K: i64 = 10_000;
 
-/// What `options` has beside settings of retrieval (kb-search/src/request.rs).
+/// The key of `options` that is not a setting of retrieval (kb-search/src/request.rs).
 const EXPLAIN: &str = "explain";
 
-/// Keys of metadata at most that a knowledge base can be bound to.
+/// The most keys in `allowed_metadata_keys`.
 const MAX_ALLOWED_KEYS: usize = 1000;
 
 impl Retrieval {
-    /// What is wrong with keys of metadata, if not all are allowed.
+    /// Says which keys of metadata are not allowed, if any.
     pub fn key_problem<'a>(&self, keys: impl IntoIterator<Item = &'a str>) -> Option<String> {
         let allowed = &self.allowed_metadata_keys;
         let is_allowed = |key: &str| allowed.is_empty() || allowed.iter().any(|allowed| allowed == key);
@@ -209,7 +211,7 @@ impl Retrieval {
         Some(format!("metadata key \"{wrong}\" is not allowed; allowed are {}", allowed.join(", ")))
     }
 
-    /// Errors are the complete list of problems.
+    /// The error lists every problem.
     pub fn parse(value: &Value) -> Result<Self, Vec<String>> {
         let mut fields = Fields::new("retrieval", value);
         let mut retrieval = Retrieval::default();
@@ -218,13 +220,14 @@ impl Retrieval {
         if retrieval.allowed_metadata_keys.len() > MAX_ALLOWED_KEYS {
             fields.problem("allowed_metadata_keys", format_args!("at most {MAX_ALLOWED_KEYS} are taken"));
         }
-        // Only the knowledge base's own: a call cannot have more written than its owner wants, nor hide.
+        // Only the knowledge base sets this, so that a call can neither have more logged than the owner wants
+        // nor hide.
         retrieval.log = fields.number("log", 0.0, 1.0).unwrap_or_default();
         retrieval.finish(fields)
     }
 
-    /// These settings with those that a call's `options` name in their place; what options does not name stays, also within
-    /// `bm25`, `hybrid` and `hybrid.weights`. Errors are the complete list of problems.
+    /// These settings, overridden by those that a call's `options` name. Settings that `options` does not
+    /// name stay, also within `bm25`, `hybrid` and `hybrid.weights`. The error lists every problem.
     pub fn with_options(&self, options: &Value) -> Result<Self, Vec<String>> {
         let mut fields = Fields::new("options", options);
         let mut retrieval = self.clone();
@@ -233,7 +236,7 @@ impl Retrieval {
         retrieval.finish(fields)
     }
 
-    /// What is wrong with a call's options, whatever the knowledge base's own settings are.
+    /// The problems of a call's options that do not depend on the knowledge base's settings.
     pub fn options_problems(options: &Value) -> Vec<String> {
         let mut fields = Fields::new("options", options);
         Retrieval::default().read(&mut fields);
@@ -241,7 +244,7 @@ impl Retrieval {
         fields.finish()
     }
 
-    /// Candidates that are looked for: more than the answer has rows, where a reranker chooses among them.
+    /// How many candidates are recalled: more than the answer has rows where a reranker chooses among them.
     pub fn recalled(&self) -> usize {
         let factor = self.rerank.as_ref().map_or(1, |rerank| rerank.retrieval_factor);
         self.top_k.saturating_mul(factor).min(MAX_TOP_K as usize).max(self.top_k)
@@ -258,7 +261,7 @@ impl Retrieval {
         if problems.is_empty() { Ok(self) } else { Err(problems) }
     }
 
-    /// What a knowledge base and a call can both say.
+    /// Reads the settings that both a knowledge base and a call can have.
     fn read(&mut self, fields: &mut Fields) {
         if let Some(n) = fields.integer("top_k", 1, MAX_TOP_K) {
             self.top_k = n as usize;
@@ -315,7 +318,7 @@ impl Hybrid {
             .integer("candidates", 1, MAX_TOP_K)
             .map_or(self.candidates, |candidates| candidates as usize);
         let weights = fields.object("weights");
-        // Both are of rrf: who names one without a fusion would wait for its effect in vain.
+        // Both belong to rrf. Without a fusion the one that is named would have no effect.
         let is_by_ranks = k.is_some() || weights.is_some();
         self.fusion = fusion.unwrap_or(if is_by_ranks { Fusion::Rrf } else { self.fusion });
         let Some(value) = weights else { return };
@@ -349,12 +352,12 @@ mod tests {
     }
 
     #[test]
-    fn each_side_of_hybrid_gives_100_candidates_where_nothing_is_said() {
+    fn each_source_of_hybrid_gives_100_candidates_by_default() {
         assert_eq!(Hybrid::default().candidates, 100);
     }
 
     #[test]
-    fn keys_are_bound_only_where_some_are_named() {
+    fn keys_are_restricted_only_where_some_are_named() {
         let bound = Retrieval::parse(&json!({"allowed_metadata_keys": ["a", "b"]})).unwrap();
         assert_eq!(Retrieval::parse(&bound.to_json()).unwrap(), bound);
         assert_eq!(bound.key_problem(["b", "a"]), None);
@@ -364,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_checked_and_all_problems_told() {
+    fn ranges_are_checked_and_all_problems_reported() {
         assert_eq!(Retrieval::parse(&json!({"top_k": 0, "ef_search": 1001, "x": 1})).unwrap_err().len(), 3);
         assert_eq!(Retrieval::parse(&json!({"ef_search": "fast"})).unwrap_err().len(), 1);
         let hybrid = json!({"weights": {"dense": 0, "keyword": 0}, "k": -1, "alpha": 1.1, "fusion": "sum"});
@@ -372,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn options_stand_in_place_of_what_they_name_only() {
+    fn options_override_only_the_settings_that_they_name() {
         let own =
             Retrieval::parse(&json!({"top_k": 8, "hybrid": {"k": 10, "weights": {"dense": 2}}})).unwrap();
         let options = json!({"mode": "hybrid", "hybrid": {"weights": {"keyword": 3}}});
@@ -390,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn questions_are_logged_only_where_the_knowledge_base_says_so_and_no_call_changes_it() {
+    fn only_the_knowledge_base_and_no_call_decides_whether_questions_are_logged() {
         assert_eq!(Retrieval::default().to_json().get("log"), None);
         let logging = Retrieval::parse(&json!({"log": 0.25})).unwrap();
         assert_eq!(Retrieval::parse(&logging.to_json()).unwrap(), logging);

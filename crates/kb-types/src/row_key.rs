@@ -1,10 +1,10 @@
-//! How the key of a row becomes an external_id, and back.
+//! Converts the key of a row to an external_id and back.
 
-/// What stands for a part that is empty.
+/// Represents an empty part.
 const EMPTY: &str = "\\0";
 
-/// The external_id of a row whose key has these parts, as PostgreSQL prints them: joined by `/`, with `\` before each `\`
-/// and, where there are several parts, before each `/`.
+/// The external_id of a row whose key has these parts, as PostgreSQL prints them. They are joined by `/`,
+/// with `\` before each `\` and, where there are several parts, before each `/`.
 pub fn encode(parts: &[impl AsRef<str>]) -> String {
     let mut id = String::new();
     for (place, part) in parts.iter().enumerate() {
@@ -13,7 +13,7 @@ pub fn encode(parts: &[impl AsRef<str>]) -> String {
     id
 }
 
-/// Adds to an external_id the part of the key at `place` of `count`: after those before it, nothing else makes it.
+/// Adds the part of a key at `place` of `count` to an external_id that has the parts before it.
 pub fn push(id: &mut String, part: &str, place: usize, count: usize) {
     if place > 0 {
         id.push('/');
@@ -32,7 +32,7 @@ pub fn push(id: &mut String, part: &str, place: usize, count: usize) {
     }
 }
 
-/// The parts of an external_id that [`encode`] made of `count` parts; None if it made none such.
+/// The parts of an external_id that [`encode`] made of `count` parts. None if it cannot have made it.
 pub fn decode(id: &str, count: usize) -> Option<Vec<String>> {
     let mut parts = vec![String::new()];
     let mut chars = id.chars();
@@ -58,7 +58,7 @@ pub fn decode(id: &str, count: usize) -> Option<Vec<String>> {
     (parts.len() == count && !is_blank(&parts, is_empty)).then_some(parts)
 }
 
-/// Whether the last part has no character and nothing that stands for none.
+/// Whether the last part is empty without being written as [`EMPTY`].
 fn is_blank(parts: &[String], is_empty: bool) -> bool {
     !is_empty && parts.last().is_none_or(String::is_empty)
 }
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn every_key_comes_back_from_its_external_id_and_no_two_keys_have_the_same() {
+    fn every_key_reads_back_from_its_external_id_which_no_other_key_has() {
         let texts = ["", "a", "/", "\\", "0", "\\0", "/\\", "a/b", "\\/", "é", "//", "\\\\0"];
         let mut seen = std::collections::HashMap::new();
         for a in texts {
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_external_id_of_a_row_is_not_taken_for_one() {
+    fn an_external_id_that_no_row_can_have_is_not_decoded() {
         for (id, count) in [
             ("", 1),
             ("a", 2),

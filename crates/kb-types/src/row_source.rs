@@ -1,19 +1,19 @@
-//! How the rows of a table become documents: what kb.attach_table was asked for.
+//! How the rows of a table become documents, as kb.attach_table was told.
 
 use super::json_fields::RowJsonFields;
 use super::template::Template;
 use serde::{Deserialize, Serialize};
 
-/// What of a row is its document.
+/// The parts of a row from which its document is made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RowSource {
     pub content: RowContent,
-    /// Those of its columns that hold JSON, and which of their values are text.
+    /// The columns that hold JSON.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub json_columns: Vec<String>,
     #[serde(default, skip_serializing_if = "RowJsonFields::is_empty")]
     pub json_fields: RowJsonFields,
-    /// Columns that become metadata, by their names.
+    /// The columns that become metadata under their own names.
     #[serde(default)]
     pub metadata: Vec<String>,
     #[serde(default)]
@@ -22,27 +22,27 @@ pub struct RowSource {
     pub uri: Option<String>,
     #[serde(default)]
     pub content_type: Option<String>,
-    /// The column that says whose the row is; None: all are the knowledge base's tenant's.
+    /// The column that names the tenant of a row. None gives all rows to the knowledge base's tenant.
     #[serde(default)]
     pub tenant: Option<String>,
-    /// A condition on the row, as PostgreSQL prints it, with all names qualified; None: all rows are published.
+    /// A condition on the row, as PostgreSQL prints it, with all names qualified. None publishes all rows.
     #[serde(default)]
     pub published_when: Option<String>,
     /// The columns that the condition reads.
     #[serde(default)]
     pub published_columns: Vec<String>,
-    /// Rows that logical replication brings are taken up, too.
+    /// Whether rows that logical replication brings become documents, too.
     #[serde(default)]
     pub replicated: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adopt: Option<Adopt>,
 }
 
-/// Vectors that rows have already.
+/// Existing vectors of rows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Adopt {
     pub column: String,
-    /// Of the embedder whose model they are of.
+    /// The fingerprint of the embedder that made them.
     pub fingerprint: i64,
 }
 
@@ -50,16 +50,16 @@ pub struct Adopt {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RowContent {
-    /// The values of these columns, with an empty line between them.
+    /// The values of these columns, separated by empty lines.
     Columns(Vec<String>),
     Template(Template),
 }
 
-/// Between the values of two columns.
+/// Separates the values of two columns.
 const BETWEEN: &str = "\n\n";
 
 impl RowContent {
-    /// Reads the argument `content`: a template, or else these names of columns.
+    /// Reads the argument `content`: a template, or else the given names of columns.
     pub fn parse(content: &str, columns: Vec<String>) -> Result<RowContent, String> {
         if Template::is_template(content) {
             return Template::parse(content).map(RowContent::Template);
@@ -75,7 +75,7 @@ impl RowContent {
         }
     }
 
-    /// The text of a row. NULL and blank values are left out; empty where there is no other.
+    /// The text of a row, without NULL and blank values. It is empty where there are no others.
     pub fn text(&self, values: &[Option<String>]) -> String {
         match self {
             RowContent::Columns(_) => {
@@ -88,8 +88,8 @@ impl RowContent {
 }
 
 impl RowSource {
-    /// The columns that a document depends on beside the key and the tenant: where none of them changes, nothing is to be
-    /// done.
+    /// The columns that a document depends on besides the key and the tenant. A change of other columns does
+    /// not change the document.
     pub fn watched(&self) -> Vec<&str> {
         let named = [&self.title, &self.uri, &self.content_type, &self.json_fields.type_column];
         let mut columns = self.content.columns();
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_joined_by_empty_lines_without_those_that_have_no_text() {
+    fn columns_with_text_are_joined_by_empty_lines() {
         let content = RowContent::Columns(vec!["a".into(), "b".into(), "c".into(), "d".into()]);
         let values = [Some("one".into()), None, Some(" ".into()), Some("two".into())];
         assert_eq!(content.text(&values), "one\n\ntwo");
@@ -132,13 +132,13 @@ mod tests {
     }
 
     #[test]
-    fn all_columns_that_a_document_is_made_of_are_watched_once() {
+    fn every_column_that_a_document_depends_on_is_watched_once() {
         let content = RowContent::parse("{{title}}: {{body}}", Vec::new()).unwrap();
         assert_eq!(source(content).watched(), ["body", "schema", "status", "tags", "title"]);
     }
 
     #[test]
-    fn what_is_stored_is_read_again() {
+    fn a_stored_source_reads_back_the_same() {
         for content in ["{{title}}\n\n{{body}}", "title"] {
             let content = RowContent::parse(content, vec![content.to_string()]).unwrap();
             let stored = serde_json::to_value(source(content.clone())).unwrap();

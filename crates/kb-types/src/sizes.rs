@@ -1,33 +1,33 @@
-//! How large what users store may be, apart from the text of documents (kb.max_document_size). All in bytes.
+//! Limits in bytes for what users store, apart from the text of documents (kb.max_document_size).
 
 use crate::error::{Error, Result};
 
-/// Of a document.
+/// The title of a document.
 pub const TITLE: usize = 4_000;
 pub const URI: usize = 4_000;
-/// As JSON.
+/// Metadata as JSON.
 pub const METADATA: usize = 1024 * 1024;
-/// Of a heading, as chunks have it in their locators.
+/// A heading in the locator of a chunk.
 pub const HEADING: usize = 1_000;
-/// Of a knowledge base.
+/// The description of a knowledge base.
 pub const DESCRIPTION: usize = 16_000;
-/// Of each of chunking, preprocess and retrieval, as JSON with all defaults.
+/// Each of chunking, preprocess and retrieval, as JSON with all defaults.
 pub const SETTINGS: usize = 16_000;
-/// How rows of an attached table become documents, as JSON.
+/// The definition of how rows of an attached table become documents, as JSON.
 pub const SOURCE: usize = 64_000;
-/// Of an evaluation set, and its judgements and filter as JSON.
+/// A question of an evaluation set, and its judgements and its filter as JSON.
 pub const QUESTION: usize = 64_000;
 pub const JUDGEMENTS: usize = 1024 * 1024;
 pub const FILTER: usize = 64_000;
-/// Of what a message or a stored error says.
+/// A message or a stored error.
 pub const MESSAGE: usize = 8_000;
 
-/// What is wrong with something of so many bytes.
+/// Says what is wrong with a value of `size` bytes.
 pub fn problem(size: usize, most: usize) -> Option<String> {
     (size > most).then(|| format!("it has {size} bytes, at most {most} are taken"))
 }
 
-/// An error where a part of an object is too long.
+/// Returns an error where a field of an object is too long.
 pub fn check(object: impl FnOnce() -> String, field: &'static str, size: usize, limit: usize) -> Result<()> {
     match size > limit {
         true => Err(Error::FieldTooLong { object: object(), field, size, limit }),
@@ -35,7 +35,7 @@ pub fn check(object: impl FnOnce() -> String, field: &'static str, size: usize, 
     }
 }
 
-/// The beginning of a text that has at most so many bytes.
+/// The longest beginning of a text that has at most `most` bytes.
 pub fn cut(text: &str, most: usize) -> &str {
     &text[..text.floor_char_boundary(most)]
 }
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn the_error_says_what_is_too_long_and_by_how_much() {
+    fn an_error_says_which_field_is_too_long_and_by_how_much() {
         assert_eq!(check(String::new, "title", 4, 4), Ok(()));
         let error = check(|| "document \"d\"".into(), "title", 5, 4).unwrap_err();
         assert_eq!(error.sqlstate(), "54000");

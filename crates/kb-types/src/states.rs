@@ -2,14 +2,14 @@
 
 use crate::error::{Error, Result};
 
-/// Of a build.
+/// The state of a build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BuildState {
-    /// Queries read it.
+    /// Queries read this build.
     Live,
-    /// A replacing run fills it.
+    /// A replacing run fills this build.
     Next,
-    /// Replaced or given up, to be swept.
+    /// The build was replaced or abandoned, and is to be removed.
     Old,
 }
 
@@ -22,14 +22,14 @@ impl BuildState {
         }
     }
 
-    /// From a stored name.
+    /// Reads a stored name.
     pub fn stored(name: &str) -> Result<Self> {
         let all = [BuildState::Live, BuildState::Next, BuildState::Old];
         all.into_iter().find(|state| state.name() == name).ok_or_else(|| unknown("build", name))
     }
 }
 
-/// Of a run of kb.ingest.
+/// The state of a run of kb.ingest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunState {
     Running,
@@ -46,19 +46,19 @@ impl RunState {
         }
     }
 
-    /// From a stored name.
+    /// Reads a stored name.
     pub fn stored(name: &str) -> Result<Self> {
         let all = [RunState::Running, RunState::Done, RunState::Failed];
         all.into_iter().find(|state| state.name() == name).ok_or_else(|| unknown("run", name))
     }
 }
 
-/// What a run of kb.ingest does with what is there.
+/// What a run of kb.ingest does with documents that exist already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunStrategy {
-    /// Documents that are not ready or were made under other settings, one by one.
+    /// Processes again, one by one, the documents that are not ready or were made under other settings.
     Upsert,
-    /// All, beside what is there, and then the switch.
+    /// Processes all documents into a new build, and then switches to it.
     Replace,
 }
 
@@ -82,13 +82,13 @@ impl RunStrategy {
     }
 }
 
-/// How urgent a job is; the lower number is taken first.
+/// The priority of a job. Lower numbers are claimed first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Priority {
-    /// An edit that somebody just made.
+    /// A user has just edited the document.
     #[default]
     Live,
-    /// What a run takes up again.
+    /// A run processes the document again.
     Backfill,
 }
 
@@ -100,7 +100,7 @@ impl Priority {
         }
     }
 
-    /// From a stored number.
+    /// Reads a stored number.
     pub fn stored(number: i32) -> Result<Self> {
         let all = [Priority::Live, Priority::Backfill];
         let found = all.into_iter().find(|priority| priority.number() == number);
@@ -108,12 +108,12 @@ impl Priority {
     }
 }
 
-/// What putting a document did.
+/// The effect of putting a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PutStatus {
     Added,
     Updated,
-    /// Content and type are as before (metadata, title and uri were taken over).
+    /// Content and type are unchanged (metadata, title and uri were updated).
     Skipped,
 }
 

@@ -1,5 +1,5 @@
-//! Locks that survive a panic. What they guard is consistent at every step, so a lock that a panicking thread poisoned
-//! is taken like any other.
+//! Locks that survive a panic. The data that they guard is consistent at every step, so a lock that a
+//! panicking thread poisoned is acquired like any other.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -7,7 +7,7 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Releases the lock until it is notified, and takes it again.
+/// Releases the lock until the condition variable is notified, and then acquires it again.
 pub fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
     condvar.wait(guard).unwrap_or_else(PoisonError::into_inner)
 }
@@ -18,7 +18,7 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     #[test]
-    fn a_poisoned_lock_is_taken_with_what_it_guards() {
+    fn a_poisoned_lock_is_acquired_with_its_data() {
         let mutex = Mutex::new(1);
         let panics = AssertUnwindSafe(|| {
             *lock(&mutex) = 2;

@@ -1,23 +1,24 @@
-//! How a question's words are read.
+//! The syntax in which the words of a question are read.
 
 use super::fields::Fields;
 use serde::{Deserialize, Serialize};
 
-/// Whether quotation marks and minus signs of a question mean something.
+/// Whether quotation marks and minus signs in a question are operators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Syntax {
-    /// They are text, as in what people and agents write.
+    /// They are text, as in questions that people and agents write.
     Plain,
-    /// Of the words that are looked for, "these one after the other" must be there, and -this must not.
+    /// They are operators, as in web search: "a phrase" must occur, and -this must not.
     Web,
-    /// As web where no chunk has the phrases: only exclusions bind. Nobody asks for it.
+    /// Replaces `Web` where no chunk contains the phrases, so that only exclusions apply. Users cannot ask
+    /// for it.
     #[serde(rename = "web without phrases")]
     WithoutPhrases,
 }
 
 impl Syntax {
-    /// Reads a setting, which stays as it is where nothing is said.
+    /// Reads the setting, which keeps its value where none is given.
     pub fn read(syntax: &mut Option<Syntax>, fields: &mut Fields) {
         let Some(word) = fields.text("syntax") else { return };
         match word.as_str() {
@@ -35,7 +36,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn only_plain_and_web_can_be_asked_for() {
+    fn users_can_ask_only_for_plain_and_web() {
         for (word, expected) in [("plain", Syntax::Plain), ("web", Syntax::Web)] {
             let retrieval = Retrieval::parse(&json!({ "syntax": word })).unwrap();
             assert_eq!((retrieval.syntax, &retrieval.to_json()["syntax"]), (Some(expected), &json!(word)));

@@ -1,12 +1,12 @@
-//! Counts what happens again and again, so that the server's log has each kind of it once a minute, with its number.
+//! Counts recurring events, so that the server's log reports each kind at most once a minute, with its count.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-/// How often each kind is said.
+/// How often each kind of event is reported.
 pub const EVERY: Duration = Duration::from_secs(60);
-/// Kinds that are counted at most; of further ones nothing is said.
+/// The most kinds that are counted. Further kinds are not reported.
 const KINDS: usize = 10_000;
 
 pub struct Tally<K> {
@@ -15,7 +15,7 @@ pub struct Tally<K> {
 
 #[derive(Default)]
 struct Count {
-    /// Since it was said.
+    /// How many events there were since the last report.
     number: u64,
     said: Option<Instant>,
 }
@@ -33,8 +33,8 @@ impl<K: Clone + Eq + Hash> Tally<K> {
         }
     }
 
-    /// The kinds that are to be said now, and how often each happened since it was said: a new one at once, and the
-    /// same again after [`EVERY`].
+    /// The kinds that are to be reported now, with their counts since the last report. A new kind is reported
+    /// at once, and the same kind again after [`EVERY`].
     pub fn due(&mut self, now: Instant) -> Vec<(K, u64)> {
         let is_over = |count: &Count| count.said.is_none_or(|at| now.saturating_duration_since(at) >= EVERY);
         self.kinds.retain(|_, count| count.number > 0 || !is_over(count));
@@ -52,11 +52,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_kind_is_said_at_once_and_then_once_a_minute_with_its_number() {
+    fn each_kind_is_reported_at_once_and_then_once_a_minute_with_its_count() {
         let (mut tally, start) = (Tally::default(), Instant::now());
         let mut said = Vec::new();
         for second in 0..150 {
-            // One of a kind each second, and at first three of another.
+            // One event of one kind each second, and at the start three of another kind.
             (0..if second == 0 { 3 } else { 0 }).for_each(|_| tally.count("other"));
             if second < 100 {
                 tally.count("kind");
@@ -66,7 +66,7 @@ mod tests {
         }
         said.sort_unstable();
         assert_eq!(said, [(0, "kind", 1), (0, "other", 3), (60, "kind", 60), (120, "kind", 39)]);
-        // What was said long ago is forgotten.
+        // A kind that was reported long ago is forgotten.
         tally.due(start + Duration::from_secs(300));
         assert_eq!(tally.kinds.len(), 0);
     }

@@ -1,8 +1,8 @@
-//! A text with columns of a row in it: `{{title}}\n\n{{body}}`.
+//! A text that contains the values of columns: `{{title}}\n\n{{body}}`.
 
 use serde::{Deserialize, Serialize};
 
-/// A template that was read: its literal parts, and the columns between them.
+/// A parsed template: its literal parts, and the columns between them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Template {
@@ -22,8 +22,8 @@ impl Template {
         text.contains("{{")
     }
 
-    /// Reads a template. A column is named between `{{` and `}}`, exactly as it is in the table; blanks around it do not
-    /// count.
+    /// Parses a template. A column is named between `{{` and `}}`, exactly as it is in the table. Blanks
+    /// around the name are ignored.
     pub fn parse(source: &str) -> Result<Template, String> {
         let mut parts = Vec::new();
         let mut rest = source;
@@ -50,7 +50,7 @@ impl Template {
         Ok(Template { source: source.to_string(), parts })
     }
 
-    /// The columns that it names, in their order, each as often as it is named.
+    /// The columns that the template names, in their order, each as often as it is named.
     pub fn columns(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().filter_map(|part| match part {
             Part::Column(name) => Some(name.as_str()),
@@ -58,8 +58,8 @@ impl Template {
         })
     }
 
-    /// The text for the given values of [`Template::columns`]. NULL is no text. Where all values are blank, so is the
-    /// result: then there is nothing to say.
+    /// The text for the given values of [`Template::columns`]. NULL is empty. Where all values are blank the
+    /// result is empty, so that literal parts alone make no document.
     pub fn render(&self, values: &[Option<String>]) -> String {
         let mut values = values.iter();
         let mut text = String::new();
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_told() {
+    fn a_template_that_cannot_be_parsed_is_refused_with_the_reason() {
         for (source, problem) in [
             ("{{title", "no }}"),
             ("{{}}", "names no column"),

@@ -1,25 +1,26 @@
-//! Which tenant a session acts for: of what it asks for, and of what its roles are bound to.
+//! Determines the tenant for which a session acts, from the tenant that it asks for and those that its roles
+//! are bound to.
 
 use std::rc::Rc;
 
-/// Its rows are read by every tenant, and written by kb_admin.
+/// The tenant whose rows every tenant may read and only kb_admin may write.
 pub const SHARED: &str = "shared";
 
-/// Tenants that a role is bound to; None: to none, so that it may act for any.
+/// The tenants that a role is bound to. None means that it is bound to none, so that it may act for any.
 pub type Bound = Option<Rc<[String]>>;
 
-/// Why a session acts for no tenant.
+/// Why a session may not act for any tenant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
-    /// It asks for one that its roles are not bound to.
+    /// It asks for a tenant that its roles are not bound to.
     Outside { asked: String },
-    /// It asks for none, and its roles are bound to several.
+    /// It asks for no tenant, and its roles are bound to several.
     Unset,
-    /// Each of its roles is bound to other tenants.
+    /// There is no tenant that all of its roles are bound to.
     NothingInCommon,
 }
 
-/// The tenants that all roles may act for; None: any.
+/// The tenants that all of these roles may act for. None means any tenant.
 pub fn in_common<'a>(roles: impl IntoIterator<Item = &'a Bound>) -> Option<Vec<String>> {
     let mut common: Option<Vec<String>> = None;
     for tenants in roles.into_iter().flatten() {
@@ -34,7 +35,8 @@ pub fn in_common<'a>(roles: impl IntoIterator<Item = &'a Bound>) -> Option<Vec<S
     common
 }
 
-/// The tenant that a session acts for which asks for `asked` ('' where it asks for none) and may act for `allowed`.
+/// The tenant for which a session acts, given the tenant that it asks for ('' for none) and those that it may
+/// act for.
 pub fn acting_for(asked: &str, allowed: Option<&[String]>) -> Result<String, Refusal> {
     let Some(allowed) = allowed else { return Ok(asked.to_string()) };
     match allowed {
@@ -59,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn a_role_that_is_bound_to_none_acts_for_whom_it_says() {
+    fn a_role_without_bindings_acts_for_the_tenant_that_it_names() {
         for asked in ["", "a", SHARED] {
             assert_eq!(acting(asked, &[]).as_deref(), Ok(asked));
             assert_eq!(acting(asked, &[None, None]).as_deref(), Ok(asked));
@@ -67,14 +69,14 @@ mod tests {
     }
 
     #[test]
-    fn a_role_of_one_tenant_is_in_it_without_a_setting_and_in_no_other() {
+    fn a_role_of_one_tenant_acts_for_it_without_a_setting_and_for_no_other() {
         assert_eq!(acting("", &[None, to(&["a"])]).as_deref(), Ok("a"));
         assert_eq!(acting("a", &[to(&["a"])]).as_deref(), Ok("a"));
         assert_eq!(acting("b", &[to(&["a"])]), Err(Refusal::Outside { asked: "b".into() }));
     }
 
     #[test]
-    fn a_role_of_several_tenants_says_which() {
+    fn a_role_of_several_tenants_must_name_one() {
         let roles = [to(&["a", "b"]), None];
         assert_eq!(acting("b", &roles).as_deref(), Ok("b"));
         assert_eq!(acting("", &roles), Err(Refusal::Unset));
@@ -82,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_roles_that_are_bound_what_all_may_counts() {
+    fn several_bound_roles_act_only_for_tenants_that_all_have_in_common() {
         let roles = [to(&["a", "b"]), to(&["b", "c"])];
         assert_eq!(acting("", &roles).as_deref(), Ok("b"));
         assert_eq!(acting("a", &roles), Err(Refusal::Outside { asked: "a".into() }));

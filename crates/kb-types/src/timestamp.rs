@@ -1,14 +1,14 @@
-//! Points in time as people and programs write them.
+//! Reads timestamps as people and programs write them.
 
 use time::format_description::well_known::{Iso8601, Rfc3339};
 use time::{Date, OffsetDateTime};
 
-/// Bytes of the longest that is read.
+/// The most bytes of a timestamp.
 const MAX_BYTES: usize = 64;
 
-/// Microseconds since 1970 of a date, or a date with a time, as ISO 8601 and RFC 3339 write it ("2024-12-31",
-/// "2024-12-31T23:59:59.5Z", "2024-12-31 23:59:59+01:00"), of the years 0 to 9999. What has no offset is UTC. None: it is
-/// no such text.
+/// Microseconds since 1970 of a date, or of a date with a time, in the notation of ISO 8601 and RFC 3339
+/// ("2024-12-31", "2024-12-31T23:59:59.5Z", "2024-12-31 23:59:59+01:00"), for the years 0 to 9999. Without an
+/// offset it is UTC. None for any other text.
 pub fn microseconds(text: &str) -> Option<i64> {
     if text.len() > MAX_BYTES || !begins_with_date(text) {
         return None;
@@ -40,13 +40,13 @@ pub fn microseconds(text: &str) -> Option<i64> {
     micros(OffsetDateTime::parse(&format!("{date}T{time}{seconds}.{fraction}{offset}"), &Rfc3339).ok()?)
 }
 
-/// Whether a text begins like a date with a time, though it may be none.
+/// Whether a text begins like a date with a time, even if it is not valid.
 pub fn is_like_one(text: &str) -> bool {
     let rest = text.as_bytes().get(10..).unwrap_or_default();
     begins_with_date(text) && (rest.is_empty() || matches!(rest, [b'T' | b't' | b' ', b'0'..=b'9', ..]))
 }
 
-/// With hyphens: a number of digits is no date.
+/// Requires hyphens, because a number is not a date.
 fn begins_with_date(text: &str) -> bool {
     text.len() >= 10
         && text.bytes().take(10).enumerate().all(|(at, byte)| match at {
@@ -55,12 +55,12 @@ fn begins_with_date(text: &str) -> bool {
         })
 }
 
-/// Two digits each, with colons between.
+/// Whether it consists of pairs of digits with colons between them.
 fn is_in_pairs(text: &str) -> bool {
     text.split(':').all(|pair| pair.len() == 2 && pair.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Not by way of UTC's calendar, in which the last hours of the year 9999 may have no place.
+/// Does not convert to UTC's calendar first, where the last hours of the year 9999 would overflow.
 fn micros(at: OffsetDateTime) -> Option<i64> {
     i64::try_from(at.unix_timestamp_nanos().div_euclid(1000)).ok()
 }
@@ -70,7 +70,7 @@ mod tests {
     use super::microseconds;
 
     #[test]
-    fn the_ways_to_write_a_time_give_the_same() {
+    fn all_notations_of_a_time_give_the_same_result() {
         for (text, expected) in [
             ("1970-01-01", 0),
             ("1970-01-01T00:00:01Z", 1_000_000),
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_none() {
+    fn a_text_that_is_not_a_timestamp_gives_none() {
         let long = "1".repeat(1000);
         for text in [
             "",

@@ -1,18 +1,20 @@
-//! The part of a knowledge base's retrieval that says how a chat model rewords questions.
+//! The settings by which a chat model rewords questions.
 
 use super::fields::Fields;
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Transform {
-    /// Id of a row of kb.llms; '' while options name none, which may stand for a knowledge base's own.
+    /// The id of a row of kb.llms. It is '' where options name none, so that the knowledge base's own
+    /// applies.
     pub llm: String,
-    /// So many further questions are asked beside the original.
+    /// How many further questions are asked besides the original.
     pub multi_query: usize,
-    /// A passage that could answer the question is made up and compared with the vectors, too (Gao and others:
-    /// "Precise Zero-Shot Dense Retrieval without Relevance Labels", 2022).
+    /// Whether the model writes a hypothetical passage that could answer the question, whose vector is
+    /// searched for, too (Gao and others: "Precise Zero-Shot Dense Retrieval without Relevance Labels",
+    /// 2022).
     pub hyde: bool,
-    /// Milliseconds that each answer of the chat model may take.
+    /// The timeout in milliseconds for each answer of the chat model.
     pub timeout_ms: u64,
 }
 
@@ -23,7 +25,8 @@ impl Default for Transform {
 }
 
 impl Transform {
-    /// Reads `transform` of a configuration, what it does not name from `own`; null is none.
+    /// Reads `transform` of a configuration. Settings that it does not name keep the values of `own`, and
+    /// null switches it off.
     pub(super) fn read(own: &mut Option<Transform>, fields: &mut Fields) {
         let Some(given) = fields.object_or_null("transform") else { return };
         let Some(value) = given else {

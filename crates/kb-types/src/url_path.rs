@@ -1,15 +1,17 @@
-//! What may stand behind a provider's base_url: names of models and paths, which must not lead out of the path that base_url has.
+//! Checks what is appended to a provider's base_url. Names of models and paths must not lead out of the path
+//! of base_url.
 
 use std::fmt::Write;
 
-/// Why a name may not be the model of a provider that is reached over HTTP; None: it may. Some providers have the model in the path.
+/// Says why a name may not be the model of a provider that is reached over HTTP, if so. Some providers have
+/// the model in the path.
 pub fn model_problem(model: &str) -> Option<String> {
     let problem =
         if model.contains("://") { "is a URL; where the provider is says base_url" } else { problem(model)? };
     Some(format!("\"{}\" {problem}", model.escape_debug()))
 }
 
-/// Why a text may not be the path behind base_url; None: it may.
+/// Says why a text may not be appended to base_url as a path, if so.
 pub fn path_problem(path: &str) -> Option<String> {
     let problem = match path {
         path if !path.starts_with('/') => "must begin with /",
@@ -18,7 +20,7 @@ pub fn path_problem(path: &str) -> Option<String> {
     Some(format!("\"{}\" {problem}", path.escape_debug()))
 }
 
-/// What is wrong with a path, as it is or with its escapes (%2e) read.
+/// Says what is wrong with a path, as it is written or with its escapes (%2e) decoded.
 fn problem(path: &str) -> Option<&'static str> {
     let read = unescaped(path);
     let of = |path: &[u8]| {
@@ -31,7 +33,7 @@ fn problem(path: &str) -> Option<&'static str> {
     of(path.as_bytes()).or_else(|| of(&read))
 }
 
-/// The bytes of a path whose escapes are read, however often they were escaped.
+/// The bytes of a path with its escapes decoded, however many times they were escaped.
 fn unescaped(path: &str) -> Vec<u8> {
     let mut bytes = path.as_bytes().to_vec();
     loop {
@@ -59,7 +61,7 @@ fn unescaped(path: &str) -> Vec<u8> {
     }
 }
 
-/// A name as segments of a path: with everything escaped that means something else there.
+/// A name as segments of a path, in which characters with another meaning are escaped.
 pub fn escaped(name: &str) -> String {
     let mut escaped = String::with_capacity(name.len());
     for byte in name.bytes() {
@@ -77,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_leads_out_of_a_path_is_refused_however_it_is_written() {
+    fn a_path_that_leads_out_is_refused_however_it_is_written() {
         for out in [
             "..",
             "../../../admin",
@@ -114,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_paths_that_providers_have_are_taken() {
+    fn names_and_paths_that_providers_use_are_accepted() {
         for model in [
             "",
             "text-embedding-3-small",
@@ -136,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn an_escaped_name_is_its_segments_and_nothing_else() {
+    fn an_escaped_name_keeps_its_segments_and_adds_none() {
         assert_eq!(escaped("BAAI/bge-m3"), "BAAI/bge-m3");
         assert_eq!(escaped("m:embed?a#b %2e\\"), "m%3Aembed%3Fa%23b%20%252e%5C");
         assert_eq!(escaped("größe"), "gr%C3%B6%C3%9Fe");

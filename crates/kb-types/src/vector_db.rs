@@ -1,4 +1,4 @@
-//! Where vectors are kept: type, metric, element type, index parameters.
+//! The configuration of where vectors are stored: type, metric, element type and index parameters.
 
 use super::fields::Fields;
 use serde::{Deserialize, Serialize};
@@ -7,9 +7,9 @@ use serde_json::Value;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum VectorDbType {
-    /// A table with an HNSW index.
+    /// A table of pgvector with an HNSW index.
     Pgvector,
-    /// An unlogged table, scanned exactly: for development.
+    /// An unlogged table that is scanned exactly, for development.
     Memory,
 }
 
@@ -33,7 +33,7 @@ impl VectorDbType {
     }
 }
 
-/// How near two vectors are.
+/// The metric by which vectors are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Metric {
@@ -60,7 +60,7 @@ impl Metric {
         }
     }
 
-    /// No score is less.
+    /// The lower bound of scores.
     pub fn least_score(self) -> f64 {
         match self {
             Metric::Cosine | Metric::L2 => 0.0,
@@ -68,7 +68,7 @@ impl Metric {
         }
     }
 
-    /// pgvector's distance operator; smaller is nearer for each.
+    /// pgvector's distance operator. Smaller distances are nearer for every metric.
     pub fn operator(self) -> &'static str {
         match self {
             Metric::Cosine => "<=>",
@@ -82,8 +82,8 @@ impl Metric {
         format!("{}_{}_ops", element.name(), self.name())
     }
 
-    /// Similarity from distance, larger is nearer: cosine 1 - d in 0..1; l2 1 / (1 + d) in 0..1;
-    /// ip the inner product itself (pgvector's operator gives its negative).
+    /// The similarity for a distance, larger for nearer vectors: 1 - d in 0..1 for cosine, 1 / (1 + d) in
+    /// 0..1 for l2, and the inner product itself for ip, whose negative pgvector's operator returns.
     pub fn score(self, distance: f64) -> f64 {
         match self {
             Metric::Cosine => (1.0 - distance).clamp(0.0, 1.0),
@@ -101,14 +101,14 @@ pub enum Element {
     Halfvec,
 }
 
-/// Why a question's vector cannot be compared with those of a table: the table's elements cannot hold one of its numbers,
-/// or it has no direction.
+/// Says why the vector of a question cannot be compared with those of a table, if so: the element type cannot
+/// hold one of its numbers, or the vector has no direction.
 pub fn question_problem(metric: Metric, element: Element, vector: &[f32]) -> Option<String> {
     let held = |number: f32| element.held(number);
     if let Some(number) = vector.iter().find(|number| !held(**number).is_finite()) {
         return Some(format!("the vectors are of type {}, which cannot hold {number}", element.name()));
     }
-    // In 32 bits, as pgvector computes it: the distance from a vector without a length is not a number.
+    // Computed in 32 bits as in pgvector. The distance from a vector of length 0 is not a number.
     let square: f32 = vector.iter().map(|number| held(*number) * held(*number)).sum();
     let has_direction = square > 0.0 && square.is_finite();
     (metric == Metric::Cosine && !has_direction).then(|| {
@@ -117,13 +117,13 @@ pub fn question_problem(metric: Metric, element: Element, vector: &[f32]) -> Opt
     })
 }
 
-/// Dimensions at most that pgvector's HNSW indexes as `vector`.
+/// The most dimensions of a `vector` that pgvector's HNSW can index.
 pub const VECTOR_MAX_DIMENSION: usize = 2000;
-/// Dimensions at most that pgvector's HNSW indexes as `halfvec`.
+/// The most dimensions of a `halfvec` that pgvector's HNSW can index.
 pub const HALFVEC_MAX_DIMENSION: usize = 4000;
 
 impl Element {
-    /// A number as one of these holds it.
+    /// A number as an element of this type holds it.
     pub fn held(self, number: f32) -> f32 {
         match self {
             Element::Vector => number,
@@ -151,49 +151,50 @@ impl Element {
     }
 }
 
-/// How the nearest are looked for.
+/// How the nearest vectors are searched for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scan {
-    /// By the HNSW index if there is one, iterating until enough pass the filter, or so many vectors were visited; 0: in one pass.
+    /// By the HNSW index, if there is one, iterating until enough vectors pass the filter or `visits` vectors
+    /// were visited. With 0 visits it makes one pass.
     Index { ef_search: usize, visits: usize },
-    /// Every vector that passes the filter.
+    /// By comparing every vector that passes the filter.
     Exact,
-    /// As Exact, and equal texts count once.
+    /// Like Exact, with equal texts counted once.
     ExactDistinct,
 }
 
-/// What a filter keeps.
+/// How many chunks pass a filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kept {
-    /// So many chunks, which were counted.
+    /// The chunks were counted.
     Exactly(usize),
-    /// About so many, more than were counted.
+    /// An estimate, where there are more than were counted.
     About(usize),
 }
 
-/// A way of looking for the nearest that a test asks for.
+/// The way of searching that a test demands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Forced {
-    /// All that a filter keeps are listed, and those compared.
+    /// Lists all chunks that pass the filter, and compares their vectors.
     List,
-    /// The index is scanned, whatever the filter keeps.
+    /// Scans the index, however few chunks pass the filter.
     Index,
-    /// Vectors are joined with the documents that a filter keeps, and compared.
+    /// Joins vectors with the documents that pass the filter, and compares them.
     Join,
 }
 
 /// The validated `config` of a vector database.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct VectorDbConfig {
-    /// Table name in schema kb; None: made from the id.
+    /// The name of the table in schema kb. None derives it from the id.
     pub table: Option<String>,
-    /// HNSW: edges a node (pgvector's m).
+    /// For HNSW: edges per node (pgvector's m).
     pub m: usize,
-    /// HNSW: candidates while building.
+    /// For HNSW: candidates while building.
     pub ef_construction: usize,
-    /// Rows below which no index is built: an exact scan is as fast.
+    /// The number of rows below which no index is built, because an exact scan is as fast.
     pub min_rows: usize,
-    /// None: by dimension.
+    /// None chooses by the dimension.
     pub element: Option<Element>,
 }
 
@@ -204,7 +205,7 @@ impl Default for VectorDbConfig {
 }
 
 impl VectorDbConfig {
-    /// Errors are the complete list of problems.
+    /// The error lists every problem.
     pub fn parse(value: &Value) -> Result<Self, Vec<String>> {
         let mut fields = Fields::new("config", value);
         let default = VectorDbConfig::default();

@@ -1,4 +1,5 @@
-//! OpenAI, and every server that speaks its chat API. <https://platform.openai.com/docs/api-reference/chat/create>
+//! OpenAI, and every server that speaks its chat API.
+//! <https://platform.openai.com/docs/api-reference/chat/create>
 
 use super::super::provider::{parse, tokens};
 use super::{Answer, Dialect, Prompt, Unusable};

@@ -7,8 +7,8 @@ use lru::LruCache;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Mutex;
 
-/// Bounded by number of queries. Where there is no room, the tenant that has the most forgets what it asked least recently; so none takes
-/// what others have.
+/// Bounded by number of queries. Where there is no room, the tenant that has the most forgets what it asked
+/// least recently; so none takes what others have.
 pub struct QueryCache {
     entries: Mutex<Entries>,
 }
@@ -101,8 +101,9 @@ impl QueryCache {
 /// A hash of all that an entry is for: see [`key`].
 pub type CacheKey = [u8; 32];
 
-/// A vector is found only by the tenant who asked, in that database, for the embedder as it is now, and by the right by
-/// which it was asked: otherwise the time of an answer would reveal what other tenants have asked.
+/// A vector is found only by the tenant who asked, in that database, for the embedder as it is now, and by
+/// the right by which it was asked: otherwise the time of an answer would reveal what other tenants have
+/// asked.
 pub fn key(whose: &Whose, embedder: &Embedder, right: &[u8; 32], kind: Kind, text: &str) -> Option<CacheKey> {
     let mut hasher = blake3::Hasher::new();
     let embedder = rmp_serde::to_vec(embedder).ok()?;

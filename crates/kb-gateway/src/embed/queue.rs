@@ -1,4 +1,5 @@
-//! A queue: texts of many requests that wait for one model are put together in batches; questions go past them.
+//! A queue: texts of many requests that wait for one model are put together in batches; questions go past
+//! them.
 
 use super::super::cancellation::CancellationToken;
 use super::super::endpoint::budget::{Spent, part_of_day};
@@ -16,7 +17,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, oneshot};
 
-/// A call has at most `tpm` divided by this, for it is sent all at once: a minute may exceed `tpm` by so much.
+/// A call has at most `tpm` divided by this, for it is sent all at once: a minute may exceed `tpm` by so
+/// much.
 const TPM_PARTS: u64 = 8;
 
 /// A vector or an error for each text, in order.
@@ -89,8 +91,8 @@ impl Queue {
         *lock(&self.used) = Instant::now();
     }
 
-    /// Closes a queue that has not been used for so long and has nothing to do; false when it is needed. The caller has
-    /// the lock under which handles are given out.
+    /// Closes a queue that has not been used for so long and has nothing to do; false when it is needed. The
+    /// caller has the lock under which handles are given out.
     pub fn close_if_idle(queue: &Arc<Queue>, idle: Duration) -> bool {
         // Besides the caller's and the queue's own there are those of requests and of batches under way.
         let is_needed = Arc::strong_count(queue) > 2 || lock(&queue.used).elapsed() < idle;
@@ -133,7 +135,8 @@ impl Queue {
         (results, usage)
     }
 
-    /// Waits in turn until the rate lets a request go. False if nothing may be sent for long: then the call says why.
+    /// Waits in turn until the rate lets a request go. False if nothing may be sent for long: then the call
+    /// says why.
     async fn admit(&self, urgency: Urgency, whose: &Whose) -> bool {
         let endpoint = &self.model.endpoint;
         !endpoint.is_open() && endpoint.limits.request(urgency, whose).await.is_ok()
@@ -154,7 +157,8 @@ impl Queue {
         batches
     }
 
-    /// Puts texts into the queue, where they share batches with those of other requests, and waits for their results.
+    /// Puts texts into the queue, where they share batches with those of other requests, and waits for their
+    /// results.
     pub async fn wait(&self, texts: Vec<String>, tokens: Vec<u32>, requester: Requester) -> (Results, Usage) {
         if texts.is_empty() {
             return (Vec::new(), Usage::default());
@@ -183,7 +187,8 @@ impl Queue {
         })
     }
 
-    /// Tokens at most of a call with several texts: no more than the budget of a day, and a small part of `tpm`.
+    /// Tokens at most of a call with several texts: no more than the budget of a day, and a small part of
+    /// `tpm`.
     fn batch_tokens(&self) -> u64 {
         let configuration = &self.model.endpoint.configuration;
         let limits = [
@@ -194,8 +199,8 @@ impl Queue {
         limits.into_iter().flatten().min().unwrap_or(u64::MAX)
     }
 
-    /// Adds waiting texts to a batch, as many as one call may have, but at least one. Those whose client has left or
-    /// whose tenant has spent its share get that as their error.
+    /// Adds waiting texts to a batch, as many as one call may have, but at least one. Those whose client has
+    /// left or whose tenant has spent its share get that as their error.
     fn fill(&self, batch: &mut Vec<WaitingText>) {
         let (size, most) = (self.model.max_batch(), self.batch_tokens());
         let mut tokens: u64 = batch.iter().map(|text| u64::from(text.tokens)).sum();
@@ -232,7 +237,8 @@ impl Queue {
     }
 }
 
-/// A queue's loop: batch after batch, as many at a time as the limits have places. A batch fills while it waits.
+/// A queue's loop: batch after batch, as many at a time as the limits have places. A batch fills while it
+/// waits.
 async fn serve(queue: Arc<Queue>) {
     loop {
         while lock(&queue.waiting).is_empty() {

@@ -38,8 +38,8 @@ pub struct EmbedRequest {
     pub reservation: Option<Arc<Reservation>>,
 }
 
-/// Texts that are alike in embedder, kind, key, reach and urgency may share a batch: an urgent one waits for no batch
-/// that waits for tokens.
+/// Texts that are alike in embedder, kind, key, reach and urgency may share a batch: an urgent one waits for
+/// no batch that waits for tokens.
 type QueueKey = (Embedder, Kind, Option<Secret>, Reach, Urgency);
 
 pub struct Queues {

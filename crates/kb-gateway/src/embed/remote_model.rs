@@ -82,8 +82,9 @@ impl Operation for Texts<'_> {
     }
 }
 
-/// Sees to it that every vector has this dimension. A text whose vector is wrong fails alone, since those of others show
-/// that the endpoint is as it should be; where all are wrong it is not, and the error is one of the whole answer.
+/// Sees to it that every vector has this dimension. A text whose vector is wrong fails alone, since those of
+/// others show that the endpoint is as it should be; where all are wrong it is not, and the error is one of
+/// the whole answer.
 fn of_dimension(dimension: usize, items: Vec<Item>) -> std::result::Result<Vec<Item>, Unusable> {
     let wrong = |length: usize| match length {
         0 => "an empty vector came back".to_string(),
@@ -182,7 +183,8 @@ impl RemoteModel {
         (results, usage)
     }
 
-    /// Whether the provider answers a text that it has no reason to reject: then one of the batch's is to blame.
+    /// Whether the provider answers a text that it has no reason to reject: then one of the batch's is to
+    /// blame.
     async fn answers_probe(&self, batch: &Batch<'_>, usage: &mut Usage) -> Result<()> {
         let probe = Texts { model: self, texts: Cow::Borrowed(&[]) }.probe();
         match self.endpoint.call(&probe, &probe_options(batch), usage).await {

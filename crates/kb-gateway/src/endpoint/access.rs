@@ -49,7 +49,8 @@ impl Authorization {
         Ok(Authorization { host, secret, reach })
     }
 
-    /// A digest of the key and of where it goes: an answer that one right gave is not given to a client with another.
+    /// A digest of the key and of where it goes: an answer that one right gave is not given to a client with
+    /// another.
     pub fn digest(&self) -> [u8; 32] {
         let mut hasher = blake3::Hasher::new();
         hasher.update(self.host.as_bytes());

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 /// Faults in a row that open it.
 const FAULTS: u32 = 5;
-/// How often that number may double. It does when the first probe after an opening succeeds: then single requests were
-/// to blame, and must get through all their attempts.
+/// How often that number may double. It does when the first probe after an opening succeeds: then single
+/// requests were to blame, and must get through all their attempts.
 const DOUBLINGS: u32 = 4;
 /// How long it stays open: doubled each time the probe fails, up to the last.
 const OPEN: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
@@ -58,8 +58,8 @@ pub struct Open {
 }
 
 impl Breaker {
-    /// Whether a request may go now; if not, how long nothing will. The first to come after the pause is the probe, and
-    /// the others wait for what it finds.
+    /// Whether a request may go now; if not, how long nothing will. The first to come after the pause is the
+    /// probe, and the others wait for what it finds.
     pub fn admit(&self, now: Instant) -> Result<Pass, Open> {
         let mut state = lock(&self.state);
         match state.open_until {

@@ -46,9 +46,10 @@ fn today() -> (u64, Duration) {
     (now / DAY, Duration::from_secs(DAY - now % DAY))
 }
 
-/// Of the tokens of a day, those that a class may spend. What ingestion does not take in the morning cannot be had back
-/// from it in the evening, so a tenth is left for questions and bulk calls, and half of that for questions. Ingestion
-/// needs no such part: what it has to do is there when the day begins, and questions come in the course of it.
+/// Of the tokens of a day, those that a class may spend. What ingestion does not take in the morning cannot
+/// be had back from it in the evening, so a tenth is left for questions and bulk calls, and half of that for
+/// questions. Ingestion needs no such part: what it has to do is there when the day begins, and questions
+/// come in the course of it.
 pub fn part_of_day(tokens: u64, urgency: Urgency) -> u64 {
     match urgency {
         Urgency::Query => tokens,
@@ -68,8 +69,9 @@ impl Budget {
         (today, left)
     }
 
-    /// Takes `count` of the `budget` tokens a day, if they are left to this class; [`Budget::spend`] corrects that
-    /// afterwards. `known` were spent before this gateway started, as far as the asking database knew when it asked.
+    /// Takes `count` of the `budget` tokens a day, if they are left to this class; [`Budget::spend`] corrects
+    /// that afterwards. `known` were spent before this gateway started, as far as the asking database knew
+    /// when it asked.
     pub fn reserve(&self, budget: u64, urgency: Urgency, count: u64, known: Spent) -> Result<(), Throttled> {
         let (mut today, left) = self.today();
         // A request from before midnight brings yesterday's figure.
@@ -95,8 +97,8 @@ impl Budget {
         today.tokens = today.tokens.saturating_add(tokens).saturating_sub(reserved);
     }
 
-    /// Takes `count` of the `share` of tokens that a tenant may spend a day, of which it has spent `known` on a day; as
-    /// [`Budget::reserve`]. An error is how long today lasts.
+    /// Takes `count` of the `share` of tokens that a tenant may spend a day, of which it has spent `known` on
+    /// a day; as [`Budget::reserve`]. An error is how long today lasts.
     pub fn reserve_of_tenant(
         &self,
         tenant: &str,

@@ -1,5 +1,5 @@
-//! One call of an endpoint: limits, budget, breaker, transport, and what is to be done about the reply. What the call
-//! is for is an [`Operation`].
+//! One call of an endpoint: limits, budget, breaker, transport, and what is to be done about the reply. What
+//! the call is for is an [`Operation`].
 
 use super::super::cancellation::CancellationToken;
 use super::super::turns::{Urgency, Whose};
@@ -96,7 +96,8 @@ pub enum CallError {
     Cancelled,
     /// The endpoint does not take this request; `by_size`: for being too much or too long.
     Rejected { problem: String, by_size: bool },
-    /// A fault that may pass but did not within the attempts. Some endpoints answer so to what they cannot take.
+    /// A fault that may pass but did not within the attempts. Some endpoints answer so to what they cannot
+    /// take.
     Fault(String),
     /// The endpoint takes no request at all, for example because of the key.
     Refused(String),
@@ -162,7 +163,8 @@ impl Endpoint {
     ) -> Result<O::Output, CallError> {
         let (mut pauses, mut faults, mut refusals) = (self.backoff(), 0, 0);
         let (mut admitted, mut is_retry) = (options.admitted, false);
-        // What the endpoint said when it asked for patience. Documents' errors are told to others who wait, too.
+        // What the endpoint said when it asked for patience. Documents' errors are told to others who wait,
+        // too.
         let (mut said, may_quote) = (None, options.quote && options.urgency != Urgency::Ingest);
         let cancellation = options.cancellation;
         loop {
@@ -254,8 +256,8 @@ impl Endpoint {
         Ok(tokens)
     }
 
-    /// Takes tokens of what a tenant may spend a day, here and at all endpoints; [`Endpoint::spend_of_tenant`] corrects that
-    /// afterwards.
+    /// Takes tokens of what a tenant may spend a day, here and at all endpoints;
+    /// [`Endpoint::spend_of_tenant`] corrects that afterwards.
     pub fn reserve_of_tenant(&self, whose: &Whose, tokens: u64, spent: Spent) -> Result<(), CallError> {
         let key = quota_key(whose);
         // What has no limit is counted all the same: another endpoint may have one, and one may be set.
@@ -360,8 +362,8 @@ impl Endpoint {
         }
     }
 
-    /// Informs breaker and limits of the outcome of a request, the breaker of a fault only if there is a `pass`.
-    /// Returns the pause, if the endpoint asked for one.
+    /// Informs breaker and limits of the outcome of a request, the breaker of a fault only if there is a
+    /// `pass`. Returns the pause, if the endpoint asked for one.
     fn inform<T>(&self, outcome: &Outcome<T>, permit: &Permit, pass: Option<Pass>) -> Option<Throttled> {
         match outcome {
             Outcome::Fault(fault) => {
@@ -382,7 +384,8 @@ impl Endpoint {
         None
     }
 
-    /// Doubling pauses, jittered so that clients that failed together do not come back together. It never ends.
+    /// Doubling pauses, jittered so that clients that failed together do not come back together. It never
+    /// ends.
     fn backoff(&self) -> impl Iterator<Item = Duration> + use<> {
         let retry = self.configuration.retry;
         ExponentialBuilder::default()

@@ -1,8 +1,9 @@
 //! How many requests may be in flight at an endpoint that refuses some for now: congestion control as TCP's.
 //!
-//! After a refusal one request is in flight until it passes; then twice as many each round up to half of what was in
-//! flight at the refusal (slow start), then one more each round (additive increase). Jacobson, "Congestion Avoidance
-//! and Control", 1988; RFC 5681, 3.1. Where nothing was refused the limit is the configured one from the beginning.
+//! After a refusal one request is in flight until it passes; then twice as many each round up to half of what
+//! was in flight at the refusal (slow start), then one more each round (additive increase). Jacobson,
+//! "Congestion Avoidance and Control", 1988; RFC 5681, 3.1. Where nothing was refused the limit is the
+//! configured one from the beginning.
 
 #[derive(Debug)]
 pub struct Window {
@@ -38,7 +39,8 @@ impl Window {
         self.refusals
     }
 
-    /// A request of this round was answered. One that was sent before the last reduction says nothing of the load now.
+    /// A request of this round was answered. One that was sent before the last reduction says nothing of the
+    /// load now.
     pub fn pass(&mut self, round: u64) {
         if round == self.round {
             self.refusals = 0;

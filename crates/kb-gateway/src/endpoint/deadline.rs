@@ -1,5 +1,6 @@
-//! Waiting for a call as long as its client does. A request that was sent goes on when the client leaves: it is paid
-//! for, and the breaker must learn of an endpoint that does not answer. But nothing more is sent then.
+//! Waiting for a call as long as its client does. A request that was sent goes on when the client leaves: it
+//! is paid for, and the breaker must learn of an endpoint that does not answer. But nothing more is sent
+//! then.
 
 use super::super::cancellation::CancellationToken;
 use std::future::Future;
@@ -31,7 +32,8 @@ where
         None => task.await,
         Some(patience) => {
             let late = |_| DeadlineError::Late(patience.as_millis());
-            // A little earlier than the client's own timeout: this error names the endpoint, that one only the gateway.
+            // A little earlier than the client's own timeout: this error names the endpoint, that one only
+            // the gateway.
             tokio::time::timeout(patience - patience / 20, task).await.map_err(late)?
         }
     };

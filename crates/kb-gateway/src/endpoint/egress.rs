@@ -1,5 +1,5 @@
-//! Where the gateway may connect to: hosts by pattern, addresses that are never connected to, and addresses that only
-//! some providers may have.
+//! Where the gateway may connect to: hosts by pattern, addresses that are never connected to, and addresses
+//! that only some providers may have.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use url::{Host, Url};
@@ -55,9 +55,9 @@ impl AllowedHosts {
         AllowedHosts(vec![Pattern { host: String::new(), below: false, port: Some(0) }])
     }
 
-    /// What the host of an endpoint may be, once [`AllowedHosts::check`] has passed it. `is_free_form`: the endpoint's
-    /// row decides what is sent. Such a request could drive any service that asks for no key, so that a host of this
-    /// machine or of a private network must be one that the setting names.
+    /// What the host of an endpoint may be, once [`AllowedHosts::check`] has passed it. `is_free_form`: the
+    /// endpoint's row decides what is sent. Such a request could drive any service that asks for no key, so
+    /// that a host of this machine or of a private network must be one that the setting names.
     pub fn reach(&self, is_free_form: bool) -> Reach {
         if is_free_form && self.0.is_empty() { Reach::Public } else { Reach::Anywhere }
     }
@@ -74,8 +74,8 @@ impl AllowedHosts {
             })
     }
 
-    /// Whether an endpoint's address may be used, `is_free_form` as for [`AllowedHosts::reach`]; the error says what is
-    /// wrong with it. What a name resolves to is looked at when it is connected to.
+    /// Whether an endpoint's address may be used, `is_free_form` as for [`AllowedHosts::reach`]; the error
+    /// says what is wrong with it. What a name resolves to is looked at when it is connected to.
     pub fn check(&self, address: &str, is_free_form: bool) -> Result<Url, AddressError> {
         let invalid = |problem: &str| Err(AddressError::Invalid(problem.into()));
         let url = Url::parse(address).map_err(|e| AddressError::Invalid(format!("it is no URL ({e})")))?;
@@ -128,8 +128,8 @@ impl AddressError {
     }
 }
 
-/// Scheme, host and port of an address, to which a secret is bound (the port only where it is not the scheme's
-/// own); None when it is no URL.
+/// Scheme, host and port of an address, to which a secret is bound (the port only where it is not the
+/// scheme's own); None when it is no URL.
 pub fn origin(address: &str) -> Option<String> {
     let url = Url::parse(address).ok()?;
     url.host_str()?;
@@ -189,8 +189,8 @@ fn carried(address: Ipv6Addr) -> Option<Ipv4Addr> {
     }
 }
 
-/// This machine's and private networks' addresses, shared ones (100.64.0.0/10) and reserved ones among them: what the
-/// internet does not route.
+/// This machine's and private networks' addresses, shared ones (100.64.0.0/10) and reserved ones among them:
+/// what the internet does not route.
 fn is_private(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => is_private_v4(v4),

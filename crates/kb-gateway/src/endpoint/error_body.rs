@@ -1,9 +1,9 @@
 //! What the body of an answer says of an error: its words, and which HTTP status would say the same.
 //!
-//! Servers put an error in many places: `{"error": {"message": …}}` (OpenAI, LiteLLM, OpenRouter, Google), `{"error": "…"}`
-//! (Ollama, Text Embeddings Inference), `{"statusCode": 429, "message": …}` (Azure API Management), `{"message": …}` (Cohere,
-//! Mistral), `{"detail": …}` (Voyage, FastAPI), `{"errors": [{"message": …}]}` (Cloudflare), `{"choices": [{"error": …}]}`
-//! (OpenRouter).
+//! Servers put an error in many places: `{"error": {"message": …}}` (OpenAI, LiteLLM, OpenRouter, Google),
+//! `{"error": "…"}` (Ollama, Text Embeddings Inference), `{"statusCode": 429, "message": …}` (Azure API
+//! Management), `{"message": …}` (Cohere, Mistral), `{"detail": …}` (Voyage, FastAPI),
+//! `{"errors": [{"message": …}]}` (Cloudflare), `{"choices": [{"error": …}]}` (OpenRouter).
 
 use serde_json::Value;
 
@@ -104,8 +104,8 @@ pub fn message(body: &[u8]) -> Option<String> {
     (!line.is_empty()).then_some(line)
 }
 
-/// The HTTP status that would say what this error says; None: the body is no error. One whose kind is not known is taken
-/// for a fault of the server, which may pass.
+/// The HTTP status that would say what this error says; None: the body is no error. One whose kind is not
+/// known is taken for a fault of the server, which may pass.
 pub fn status(body: &[u8]) -> Option<u16> {
     let json: Value = serde_json::from_slice(body).ok()?;
     let error = find(&json)?;

@@ -9,13 +9,13 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// Longer pauses than this, and more refusals, in a row under these limits or of one call, are not waited for: the
-/// caller gets an error.
+/// Longer pauses than this, and more refusals, in a row under these limits or of one call, are not waited
+/// for: the caller gets an error.
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
 pub const REFUSALS: u32 = 10;
 
-/// Nothing may be sent for so long, and why. Everybody under the same limits may read the reason, so it has none of an
-/// endpoint's words, which may repeat a text.
+/// Nothing may be sent for so long, and why. Everybody under the same limits may read the reason, so it has
+/// none of an endpoint's words, which may repeat a text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Throttled {
     pub wait: Duration,
@@ -81,8 +81,8 @@ impl Limits {
         }
     }
 
-    /// Waits until one more request may be in flight, after those that are more urgent. In a pause there is no place for
-    /// any: whoever wakes first when it is over, the most urgent has the first place.
+    /// Waits until one more request may be in flight, after those that are more urgent. In a pause there is
+    /// no place for any: whoever wakes first when it is over, the most urgent has the first place.
     pub async fn permit(&self, urgency: Urgency, whose: &Whose) -> Result<Permit, Throttled> {
         let place = self.in_flight.take(urgency, whose);
         tokio::pin!(place);
@@ -124,8 +124,9 @@ impl Limits {
         self.change_window(|window| window.pass(permit.round));
     }
 
-    /// A request was refused for now; `asked` is how long the endpoint wants nothing to be sent. The pause is that
-    /// long, and at least `pause` of the number of refusals in a row: a wrong clock or a zero must cause no busy loop.
+    /// A request was refused for now; `asked` is how long the endpoint wants nothing to be sent. The pause is
+    /// that long, and at least `pause` of the number of refusals in a row: a wrong clock or a zero must cause
+    /// no busy loop.
     pub fn throttle(
         &self,
         permit: &Permit,

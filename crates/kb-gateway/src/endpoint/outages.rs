@@ -1,5 +1,6 @@
-//! What the server's log is told of endpoints that fail: a line when one takes no more requests, one when it answers
-//! again, and one a minute for each kind of failure. Nothing that an endpoint said, and nothing of a text, is in it.
+//! What the server's log is told of endpoints that fail: a line when one takes no more requests, one when it
+//! answers again, and one a minute for each kind of failure. Nothing that an endpoint said, and nothing of a
+//! text, is in it.
 
 use super::super::turns::Whose;
 use kb_types::tally::{EVERY, Tally};

@@ -16,8 +16,9 @@ use std::time::Instant;
 
 /// Host and digest of the key: who pays. The key itself is kept in endpoints only.
 type Account = (String, Option<[u8; 32]>);
-/// Account, what is asked for there beside embedding, requests and tokens a minute, requests in flight: endpoints alike in these
-/// share limits. A chat model that hangs or is throttled keeps no embedder of the same account waiting.
+/// Account, what is asked for there beside embedding, requests and tokens a minute, requests in flight:
+/// endpoints alike in these share limits. A chat model that hangs or is throttled keeps no embedder of the
+/// same account waiting.
 type LimitsKey = (Account, Option<String>, Option<u32>, Option<u32>, usize);
 
 pub struct Endpoints {

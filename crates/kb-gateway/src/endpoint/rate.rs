@@ -1,9 +1,11 @@
-//! A rate: a bucket that fills steadily, and a queue of those who wait for a part of it, the most urgent first.
+//! A rate: a bucket that fills steadily, and a queue of those who wait for a part of it, the most urgent
+//! first.
 //!
-//! Within a class of urgency clients take turns. A class that waits while more urgent ones take is owed a part of what
-//! they take ([`FLOOR`]); once that is what its next needs, this goes first. So a long import delays no question for
-//! more than that part, and questions without end do not stop an import. What is owed is counted in what is taken, not in
-//! turns: a batch takes as much as hundreds of questions do (as deficit round robin; Shreedhar, Varghese, 1995).
+//! Within a class of urgency clients take turns. A class that waits while more urgent ones take is owed a
+//! part of what they take ([`FLOOR`]); once that is what its next needs, this goes first. So a long import
+//! delays no question for more than that part, and questions without end do not stop an import. What is owed
+//! is counted in what is taken, not in turns: a batch takes as much as hundreds of questions do (as deficit
+//! round robin; Shreedhar, Varghese, 1995).
 
 use super::super::turns::{Turns, Urgency, Whose};
 use kb_types::sync::lock;
@@ -60,15 +62,16 @@ impl<T> Bucket<T> {
         self.classes[urgency as usize].waiting.push(urgency, whose, (count, waiter));
     }
 
-    /// The class whose turn it is: the least urgent that is owed what it needs, else the most urgent that waits.
+    /// The class whose turn it is: the least urgent that is owed what it needs, else the most urgent that
+    /// waits.
     fn next(&self) -> Option<usize> {
         let is_due = |class: &Class<T>| class.need().is_some_and(|need| class.owed + NEARLY >= need);
         let waits = |class: &Class<T>| class.need().is_some();
         self.classes.iter().rposition(is_due).or_else(|| self.classes.iter().position(waits))
     }
 
-    /// Takes for those whose turn it is, as far as the bucket has it, and returns them and after how long the next
-    /// will have it. Those who have left are passed over.
+    /// Takes for those whose turn it is, as far as the bucket has it, and returns them and after how long the
+    /// next will have it. Those who have left are passed over.
     fn advance(&mut self, now: Instant, has_left: impl Fn(&T) -> bool) -> (Vec<T>, Option<Duration>) {
         for class in &mut self.classes {
             while class.waiting.pop_if(|(_, waiter)| has_left(waiter)).is_some() {}

@@ -1,4 +1,5 @@
-//! Keys at rest: what kb.set_secret stores is sealed under the key that setting kb.secret_key names, if it is set.
+//! Keys at rest: what kb.set_secret stores is sealed under the key that setting kb.secret_key names, if it is
+//! set.
 
 use super::secret::{Secret, read_file};
 use base64::Engine;
@@ -15,13 +16,13 @@ const CONTEXT: &str = "kb kb.secrets at rest 1";
 #[derive(Debug, Clone, PartialEq)]
 pub enum Kept {
     Plain(Secret),
-    /// Version 1: base64 of nonce, ciphertext and tag of ChaCha20-Poly1305, with the secret's name as associated data,
-    /// so that the value of one is not taken for that of another.
+    /// Version 1: base64 of nonce, ciphertext and tag of ChaCha20-Poly1305, with the secret's name as
+    /// associated data, so that the value of one is not taken for that of another.
     Sealed(String),
 }
 
-/// Setting kb.secret_key: `file:/PATH` or `env:NAME`, or several separated by commas. The first seals, each opens.
-/// Errors never repeat it.
+/// Setting kb.secret_key: `file:/PATH` or `env:NAME`, or several separated by commas. The first seals, each
+/// opens. Errors never repeat it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SealingKeys(String);
 

@@ -1,5 +1,6 @@
-//! HTTP: one pooled client for all endpoints that may reach the same addresses. Connections are kept alive, addresses
-//! are checked where they are resolved, redirects are not followed, and no answer is read beyond its cap.
+//! HTTP: one pooled client for all endpoints that may reach the same addresses. Connections are kept alive,
+//! addresses are checked where they are resolved, redirects are not followed, and no answer is read beyond
+//! its cap.
 
 use super::egress::{Reach, permitted};
 use super::secret::Secret;
@@ -131,8 +132,8 @@ impl Transport {
     }
 }
 
-/// Resolves as the system does and lets through only addresses that may be connected to; those are the ones the
-/// connection is made to.
+/// Resolves as the system does and lets through only addresses that may be connected to; those are the ones
+/// the connection is made to.
 struct CheckedResolver(Reach);
 
 impl Resolve for CheckedResolver {
@@ -168,8 +169,9 @@ fn is_refusal(cause: &(dyn std::error::Error + 'static)) -> bool {
         || carried.is_some_and(|carried| is_refusal(carried))
 }
 
-/// What happened, as everybody may read it, and with the innermost cause, which says most; never the URL. Where no connection was
-/// made nothing was sent, so the cause tells of nobody's texts and everybody may read it.
+/// What happened, as everybody may read it, and with the innermost cause, which says most; never the URL.
+/// Where no connection was made nothing was sent, so the cause tells of nobody's texts and everybody may read
+/// it.
 fn describe(error: &reqwest::Error) -> (String, String) {
     let what = if error.is_timeout() {
         "it did not answer in time"

@@ -54,7 +54,8 @@ pub trait Provider: Send + Sync {
     }
     /// The request for these texts (prefixes already there, at least one and at most `max_batch`).
     fn request(&self, embedder: &Embedder, kind: Kind, texts: &[String]) -> HttpRequest;
-    /// Reads the answer for `count` texts. The error says what is wrong with the whole of it, without repeating it.
+    /// Reads the answer for `count` texts. The error says what is wrong with the whole of it, without
+    /// repeating it.
     fn read(&self, embedder: &Embedder, body: &[u8], count: usize) -> Result<Answer, Unusable>;
 }
 

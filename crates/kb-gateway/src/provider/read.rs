@@ -29,8 +29,8 @@ pub fn answer(vectors: Vec<Vector>, tokens: Option<u64>, count: usize) -> Result
     Ok(Answer { value: vectors.into_iter().map(|vector| vector.0).collect(), tokens })
 }
 
-/// What stands in the place of a vector: JSON numbers, or little-endian f32 in base64. A number beyond f32 becomes
-/// infinite. Anything else is an error of this one text, for the others' vectors are paid for.
+/// What stands in the place of a vector: JSON numbers, or little-endian f32 in base64. A number beyond f32
+/// becomes infinite. Anything else is an error of this one text, for the others' vectors are paid for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Vector(pub Item);
 
@@ -163,8 +163,8 @@ impl<'de> Visitor<'de> for NumberVisitor {
     }
 }
 
-/// How many tokens were counted: a whole number, as servers write it (12, 12.0, "12"). Whatever else is in its place says
-/// nothing, and the tokens are estimated: no vectors that were paid for are lost for it.
+/// How many tokens were counted: a whole number, as servers write it (12, 12.0, "12"). Whatever else is in
+/// its place says nothing, and the tokens are estimated: no vectors that were paid for are lost for it.
 pub fn count(value: &Value) -> Option<u64> {
     let number = value.as_f64().or_else(|| value.as_str()?.trim().parse().ok())?;
     (number.is_finite() && number >= 0.0).then_some(number as u64)
@@ -205,8 +205,8 @@ pub fn openai(body: &[u8], texts: usize) -> Result<Answer, Unusable> {
     answer(in_order(indexes.into_iter().zip(vectors), texts)?, tokens, texts)
 }
 
-/// What came back for each text, in the order of the texts. A text whose index is missing or came twice has none of what
-/// came. With an index that no text has it is not known what any index means.
+/// What came back for each text, in the order of the texts. A text whose index is missing or came twice has
+/// none of what came. With an index that no text has it is not known what any index means.
 pub fn in_order<T: Default>(
     items: impl IntoIterator<Item = (Option<usize>, T)>,
     texts: usize,

@@ -35,8 +35,8 @@ pub async fn scores(
     Ok(all)
 }
 
-/// As many calls at a time as the chat model takes. After a fault nothing more is asked, but what was asked is waited for:
-/// it is paid for.
+/// As many calls at a time as the chat model takes. After a fault nothing more is asked, but what was asked
+/// is waited for: it is paid for.
 async fn one_by_one(
     chat: Arc<Chat>,
     query: &str,

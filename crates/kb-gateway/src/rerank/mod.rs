@@ -64,8 +64,8 @@ pub struct Question {
     pub texts: Vec<String>,
 }
 
-/// A score for each text, in order; larger is better, none is NaN or infinite. `usage` gets what it cost, also where it
-/// fails.
+/// A score for each text, in order; larger is better, none is NaN or infinite. `usage` gets what it cost,
+/// also where it fails.
 pub async fn rerank(
     services: &Services,
     models: &Models,
@@ -127,8 +127,8 @@ struct Item {
     relevance_score: Value,
 }
 
-/// Scores in the order of the texts. A text without one, or with something else in its place, comes last: the others'
-/// scores are paid for, and some servers leave out what is far off. An error if no text has one.
+/// Scores in the order of the texts. A text without one, or with something else in its place, comes last: the
+/// others' scores are paid for, and some servers leave out what is far off. An error if no text has one.
 fn in_order(
     items: Vec<Option<Item>>,
     tokens: Option<u64>,

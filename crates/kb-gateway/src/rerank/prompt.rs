@@ -27,8 +27,8 @@ pub fn of_one(query: &str, text: &str) -> Prompt {
     Prompt { system: OF_ONE.to_string(), user }
 }
 
-/// The scores of `count` texts; one that is missing or no number is 0. The error says what is wrong with an answer that is no
-/// JSON object, or has no score at all.
+/// The scores of `count` texts; one that is missing or no number is 0. The error says what is wrong with an
+/// answer that is no JSON object, or has no score at all.
 pub fn read_many(answer: &str, count: usize) -> Result<Vec<f64>, String> {
     let wrong = || "its answer is not the JSON object of scores that it was asked for".to_string();
     let begin = answer.find('{').ok_or_else(wrong)?;
@@ -53,8 +53,8 @@ pub fn read_many(answer: &str, count: usize) -> Result<Vec<f64>, String> {
     Ok(found.into_iter().map(bounded).collect())
 }
 
-/// The score in an answer, which may have words around it, and a scale behind a slash: the last number, after what the model
-/// thought; 0 where it has none.
+/// The score in an answer, which may have words around it, and a scale behind a slash: the last number, after
+/// what the model thought; 0 where it has none.
 pub fn read_one(answer: &str) -> f64 {
     let said = answer.rsplit("</think>").next().unwrap_or(answer).trim();
     if let Ok(score) = said.parse() {

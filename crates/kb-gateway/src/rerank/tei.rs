@@ -1,4 +1,5 @@
-//! A Text Embeddings Inference server with a reranker. <https://huggingface.github.io/text-embeddings-inference/>
+//! A Text Embeddings Inference server with a reranker.
+//! <https://huggingface.github.io/text-embeddings-inference/>
 
 use super::super::provider::parse;
 use super::{Answer, Dialect, Item, Unusable, in_order};

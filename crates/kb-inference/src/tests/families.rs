@@ -1,5 +1,5 @@
-//! Models that compute what BERT computes: the same weights under the names, and at the places, of another family give the same
-//! vectors. (tests/pairs.rs compares a BERT with a plain computation.)
+//! Tests that models of other families give the same vectors as a BERT with the same weights. (tests/pairs.rs
+//! compares a BERT with a plain computation.)
 
 use super::super::CrossEncoder;
 use super::pairs::{Plain, ids, read, reranker, write_cross_encoder};
@@ -8,7 +8,7 @@ use kb_kernels::InstructionSet;
 
 type Named = Vec<(String, Vec<usize>, Vec<f32>)>;
 
-/// The tensors of a BERT with a head for pairs, without the prefix.
+/// The tensors of a BERT with a head for pairs, without a prefix.
 fn of_bert(dir: &Path) -> Named {
     let plain = |name: String| name.strip_prefix("bert.").map(String::from).unwrap_or(name);
     let tensors = read(dir).into_iter();
@@ -23,7 +23,7 @@ fn take(tensors: &mut Named, name: &str) -> (Vec<usize>, Vec<f32>) {
     (shape, values)
 }
 
-/// Positions of the BERT with its token type 0, and how many there are.
+/// The position embeddings of the BERT with token type 0 added, and their number.
 fn places(tensors: &mut Named) -> (usize, Vec<f32>) {
     let (_, types) = take(tensors, "embeddings.token_type_embeddings.weight");
     let (shape, mut positions) = take(tensors, "embeddings.position_embeddings.weight");
@@ -44,7 +44,7 @@ fn write_roberta(models: &Path, kind: &str) {
     let mut tensors = of_bert(&models.join("bert"));
     let dir = copy(models, kind);
     let (count, positions) = places(&mut tensors);
-    // Two rows that no token has.
+    // Two rows that no token uses.
     let shifted = [numbers(2 * HIDDEN, 77), positions].concat();
     tensors.push(("embeddings.position_embeddings.weight".into(), vec![count + 2, HIDDEN], shifted));
     tensors.push(("embeddings.token_type_embeddings.weight".into(), vec![1, HIDDEN], vec![0.0; HIDDEN]));
@@ -141,7 +141,7 @@ fn cross_encoders_of_other_families_give_the_score_of_a_plain_computation() {
     };
     let (first, second) = ([&[2], &ids(query)[..], &[3]].concat(), [&ids(text)[..], &[3]].concat());
     let (single, double) = ([first.clone(), second.clone()].concat(), [first, vec![3], second].concat());
-    // Neither tells the two texts apart by types.
+    // Neither family distinguishes the two texts by token types.
     for (name, ids, activation) in [
         ("roberta", &double, f64::tanh as fn(f64) -> f64),
         ("xlm-roberta", &double, f64::tanh),

@@ -1,4 +1,4 @@
-//! Tests of texts that are longer than what is tokenised at once.
+//! Tests of texts that are longer than the part that is tokenised at once.
 
 use super::*;
 
@@ -7,14 +7,14 @@ fn words(count: usize) -> String {
 }
 
 #[test]
-fn of_a_long_text_only_the_beginning_is_tokenised() {
+fn only_the_beginning_of_a_long_text_is_tokenised() {
     let model = bert_with(EmbedderConfig::default());
     let long = words(6_000_000);
     let Err(Error::InputTooLong { tokens, limit, .. }) = documents(model.as_ref(), &["one", &long]) else {
         panic!("it was taken");
     };
     assert_eq!(limit, 12);
-    // 32 kB of it, not 30 MB.
+    // 32 kB of the text, not 30 MB.
     assert!(tokens > limit && tokens < 10_000, "{tokens}");
     let truncating = bert_with(EmbedderConfig { truncate: true, ..EmbedderConfig::default() });
     let begins = "one two three four alpha beta one two three four";

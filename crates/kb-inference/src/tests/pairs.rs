@@ -1,5 +1,5 @@
-//! Tests of cross-encoders: a tiny random one against a plain computation in f64, step by step as the paper has it. No real
-//! model's reference values are here.
+//! Tests of cross-encoders: compares a tiny random model with a plain computation in f64 that follows the
+//! paper step by step.
 
 use super::super::CrossEncoder;
 use super::*;
@@ -7,7 +7,7 @@ use kb_types::{Reranker, RerankerConfig};
 use safetensors::SafeTensors;
 use std::collections::HashMap;
 
-/// The model of [`write_bert`] with a pooler and a head of so many labels.
+/// Writes the model of [`write_bert`] with a pooler and a head for this many labels.
 pub fn write_cross_encoder(models: &Path, name: &str, labels: usize) {
     write_bert(models, name, "bert.");
     let dir = models.join(name);
@@ -39,7 +39,7 @@ pub fn read(dir: &Path) -> Tensors {
     file.tensors().into_iter().map(|(name, t)| (name, (t.shape().to_vec(), values(t.data())))).collect()
 }
 
-/// A plain computation of the logit's logistic function.
+/// A plain computation of the score.
 pub struct Plain(pub Tensors);
 
 impl Plain {
@@ -158,14 +158,14 @@ fn a_pair_has_the_score_that_a_plain_computation_gives_alone_and_in_a_batch() {
         let expected = plain.score(&[first, second].concat(), &types, f64::tanh);
         assert!((f64::from(*score) - expected).abs() < 1e-5, "{i} {text:?}: {score}, not {expected}");
     }
-    // The scores differ, and the other way round is another pair.
+    // The scores differ, and so does that of the reversed pair.
     assert!((scores[0] - scores[1]).abs() > 1e-3, "{scores:?}");
     let swapped = model.scores("r", texts[0], &strings(&[query]), &|| ()).unwrap();
     assert!((scores[0] - swapped[0]).abs() > 1e-4);
 }
 
 #[test]
-fn a_pair_that_is_too_long_is_cut_where_it_is_longer() {
+fn a_pair_that_is_too_long_is_truncated_in_its_longer_part() {
     let models = tempfile::tempdir().unwrap();
     write_cross_encoder(models.path(), "cross", 1);
     let model = CrossEncoder::load(&reranker("cross"), models.path()).unwrap();
@@ -178,7 +178,7 @@ fn a_pair_that_is_too_long_is_cut_where_it_is_longer() {
 }
 
 #[test]
-fn what_is_no_cross_encoder_with_one_score_is_refused_with_the_reason() {
+fn models_other_than_cross_encoders_with_one_score_are_refused() {
     let models = tempfile::tempdir().unwrap();
     write_cross_encoder(models.path(), "two", 2);
     write_bert(models.path(), "plain", "");

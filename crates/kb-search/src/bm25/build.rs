@@ -1,4 +1,4 @@
-//! Makes a segment of encoded chunks and tombstones.
+//! Builds a segment from encoded chunks and tombstones.
 
 use super::corrupt::Corrupt;
 use super::page_writer::{Page, Writer};
@@ -7,13 +7,13 @@ use super::score::Totals;
 use super::terms::{Decoder, SHORT, key, term_of};
 use foldhash::HashMap;
 
-/// Collects chunks in memory: 12 bytes per term of a chunk, besides the distinct terms themselves.
+/// Collects chunks in memory, with 12 bytes per term of a chunk besides the distinct terms themselves.
 #[derive(Default)]
 pub struct Builder {
-    /// Terms that are their own key: a look-up reads no memory but the table's.
+    /// Short terms, which are their own keys, so that a look-up reads only the memory of the table.
     short_terms: HashMap<u128, u32>,
     long_terms: HashMap<Vec<u8>, u32>,
-    /// How many tombstones have the term, by its number.
+    /// The number of tombstones that have a term, by the number of the term.
     tombstones: Vec<u32>,
     /// In the order of the chunks.
     postings: Vec<Unsorted>,
@@ -34,7 +34,7 @@ impl Builder {
         Self::default()
     }
 
-    /// Returns the chunk's number: they count from 0. After an error the builder is of no more use.
+    /// Returns the number of the chunk, counted from 0. After an error the builder must not be used any more.
     pub fn add_chunk(&mut self, encoded: &[u8]) -> Result<u32, Corrupt> {
         let chunk =
             u32::try_from(self.lengths.len()).map_err(|_| Corrupt("a segment has too many chunks"))?;
@@ -49,7 +49,7 @@ impl Builder {
         Ok(chunk)
     }
 
-    /// After an error the builder is of no more use.
+    /// After an error the builder must not be used any more.
     pub fn add_tombstone(&mut self, encoded: &[u8]) -> Result<(), Corrupt> {
         let mut decoder = Decoder::new(encoded)?;
         self.totals.chunks -= 1;
@@ -63,7 +63,7 @@ impl Builder {
 
     /// Passes the pages to `sink` in order.
     pub fn finish<E: From<Corrupt>>(self, sink: impl FnMut(Page) -> Result<(), E>) -> Result<Totals, E> {
-        // A counting sort by term: it keeps the order of the chunks.
+        // Counting sort by term, which keeps the order of the chunks.
         let mut counts = vec![0; self.tombstones.len()];
         self.postings.iter().for_each(|posting| counts[posting.term as usize] += 1);
         let mut ends: Vec<usize> = Vec::with_capacity(counts.len());

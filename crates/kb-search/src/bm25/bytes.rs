@@ -1,10 +1,10 @@
-//! Variable-length numbers, and terms as what differs from the term before.
+//! Encodes numbers with variable length, and terms by their difference from the previous term.
 
 use super::corrupt::Corrupt;
 
 const TRUNCATED: Corrupt = Corrupt("a value is cut off");
 
-/// LEB128: seven bits a byte, the lowest first.
+/// Writes LEB128: seven bits per byte, the lowest first.
 pub fn put_number(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
@@ -13,7 +13,7 @@ pub fn put_number(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Small numbers of either sign take few bytes.
+/// Writes a signed number. Numbers close to 0 take few bytes.
 pub fn put_signed(out: &mut Vec<u8>, value: i64) {
     put_number(out, ((value << 1) ^ (value >> 63)) as u64);
 }
@@ -87,8 +87,8 @@ impl<'a> Reader<'a> {
 const PREFIX: u8 = 7;
 const SUFFIX: u8 = 15;
 
-/// One byte has `flag`, the length of the prefix that `term` shares with `previous`, and that of the rest; a length that
-/// does not fit goes on in a number after it. Then comes the rest.
+/// Writes one byte with `flag`, the length of the prefix that `term` shares with `previous`, and the length
+/// of the rest. A length that does not fit continues in a number after it. The rest follows.
 pub fn put_term(out: &mut Vec<u8>, flag: bool, previous: &[u8], term: &[u8]) {
     let prefix = previous.iter().zip(term).take_while(|(a, b)| a == b).count();
     let suffix = term.len() - prefix;
@@ -102,7 +102,7 @@ pub fn put_term(out: &mut Vec<u8>, flag: bool, previous: &[u8], term: &[u8]) {
     out.extend_from_slice(&term[prefix..]);
 }
 
-/// Turns `term` from the term before into this one; returns the flag. Terms ascend strictly.
+/// Changes `term` from the previous term to the next one and returns the flag. Terms ascend strictly.
 pub fn read_term(reader: &mut Reader, term: &mut Vec<u8>) -> Result<bool, Corrupt> {
     let first = reader.byte()?;
     let mut prefix = usize::from(first >> 4 & PREFIX);
@@ -114,7 +114,8 @@ pub fn read_term(reader: &mut Reader, term: &mut Vec<u8>) -> Result<bool, Corrup
         suffix += reader.small()? as usize;
     }
     let rest = reader.take(suffix)?;
-    // The prefix is always the longest possible, so the order of two terms shows in their first different byte.
+    // The shared prefix is always as long as possible, so the first different byte tells the order of the
+    // terms.
     let ascends = match (rest.first(), term.get(prefix)) {
         (Some(new), Some(old)) => new > old,
         (new, _) => prefix == term.len() && new.is_some(),
@@ -147,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_without_end_is_corrupt() {
+    fn a_number_that_does_not_end_is_corrupt() {
         for bytes in [vec![0x80; 9], vec![0x80; 30], vec![0xff; 10], vec![]] {
             assert!(Reader::new(&bytes).number().is_err(), "{bytes:?}");
         }

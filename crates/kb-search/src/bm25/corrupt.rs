@@ -1,4 +1,4 @@
-//! The error of stored bytes that no version of this module has written.
+//! The error for stored bytes that no version of this module has written.
 
 use kb_types::error::Error;
 

@@ -1,4 +1,5 @@
-//! Bytes that were changed must end in an error or in another answer: never in a panic, and never late.
+//! Tests that damaged bytes lead to an error or to a wrong answer, but never to a panic or a long
+//! computation.
 
 use super::corrupt::Corrupt;
 use super::merge::{Source, merge};
@@ -10,7 +11,7 @@ use super::test_chunks::{Random, pages_of, random_postings, random_terms, scorer
 use super::top::Top;
 use std::collections::BTreeMap;
 
-/// Flips bits, sets bytes, cuts off, repeats or inserts.
+/// Flips bits, or overwrites, truncates, repeats or inserts bytes.
 fn damage(random: &mut Random, bytes: &mut Vec<u8>) {
     for _ in 0..1 + random.below(3) {
         let at = random.below(bytes.len());
@@ -46,7 +47,7 @@ fn damaged_terms_do_no_harm() {
 }
 
 #[test]
-fn a_cut_off_chunk_is_corrupt() {
+fn a_truncated_chunk_is_corrupt() {
     let encoded = random_terms(&mut Random(2), 50).encode();
     for end in 0..encoded.len() {
         assert!(Terms::decode(&encoded[..end]).is_err());
@@ -100,7 +101,7 @@ fn damaged_pages_do_no_harm() {
 }
 
 #[test]
-fn a_cut_off_page_is_corrupt_unless_it_ends_with_an_entry() {
+fn a_truncated_page_is_corrupt_unless_it_ends_with_an_entry() {
     let pages = segment(&mut Random(4), 300.0);
     let numbers: Vec<u32> = (0..100_000).collect();
     assert!(merge_pages(&pages, &numbers).is_ok());

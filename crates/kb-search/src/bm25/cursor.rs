@@ -1,11 +1,11 @@
-//! A position in one term's postings that only moves forward and unpacks no block before it must.
+//! A position in the postings of one term, which only moves forward and unpacks blocks as late as possible.
 
 use super::corrupt::Corrupt;
 use super::page::List;
 use super::postings::{BLOCK, Block, Blocks, Columns};
 use super::score::Scorer;
 
-/// A search looks at so many chunk numbers at a time. A power of two.
+/// How many chunk numbers a search considers at a time. It must be a power of two.
 pub const WINDOW: usize = 1024;
 
 /// The scores of a window's chunks.
@@ -19,11 +19,11 @@ pub struct Candidate {
 
 struct Bounded<'a> {
     block: Block<'a>,
-    /// No less than what the term adds to any chunk of the block.
+    /// An upper bound of what the term adds to the score of any chunk of the block.
     bound: f64,
 }
 
-/// What is unpacked of the current block.
+/// How much of the current block is unpacked.
 #[derive(PartialEq, PartialOrd)]
 enum Unpacked {
     Nothing,
@@ -36,7 +36,7 @@ pub struct Cursor<'a> {
     scorer: &'a Scorer,
     weight: f64,
     blocks: Vec<Bounded<'a>>,
-    /// The current block, and in it, once its chunks are unpacked, the current posting.
+    /// The current block and, once its chunks are unpacked, the current posting in it.
     at: usize,
     next: usize,
     unpacked: Unpacked,
@@ -73,12 +73,12 @@ impl<'a> Cursor<'a> {
         self.blocks.is_empty()
     }
 
-    /// Moves to the block that has `chunk` or, if none has it, to the next one.
+    /// Moves to the block that contains `chunk` or, if none does, to the next one.
     #[inline]
     fn move_to(&mut self, chunk: u32) {
         if self.blocks.get(self.at).is_some_and(|b| b.block.last < chunk) {
             let mut at = self.at + 1;
-            // Mostly it is one of the next blocks.
+            // It is usually one of the next blocks.
             let near = (at + 4).min(self.blocks.len());
             while at < near && self.blocks[at].block.last < chunk {
                 at += 1;
@@ -96,7 +96,8 @@ impl<'a> Cursor<'a> {
         self.unpacked = Unpacked::Nothing;
     }
 
-    /// Where the block is unpacked and entered: moves to the first posting from `chunk` on, which it must have.
+    /// In a block that is unpacked, moves to the first posting at or after `chunk`. The block must contain
+    /// one.
     #[inline]
     fn move_within(&mut self, chunk: u32) {
         let chunks = &self.columns.chunks[self.next..self.columns.count];
@@ -105,7 +106,8 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Moves to `chunk`, and returns a number that no later posting's chunk is below; None if there is no posting.
+    /// Moves to `chunk` and returns a lower bound of the chunks of all further postings, or None if there are
+    /// none.
     pub fn floor(&mut self, chunk: u32) -> Option<u32> {
         self.move_to(chunk);
         let lowest = self.blocks.get(self.at)?.block.lowest;
@@ -116,8 +118,8 @@ impl<'a> Cursor<'a> {
         Some(self.columns.chunks[self.next])
     }
 
-    /// After `floor`: no less than what the term adds to any chunk from there to `last`; and a number: up to the chunk
-    /// before it this holds if it does for `last`.
+    /// After `floor`: an upper bound of what the term adds to any chunk from there to `last`, and the first
+    /// chunk after `last` for which the bound may not hold.
     pub fn bound(&self, floor: u32, last: u32) -> (f64, u32) {
         let mut blocks = self.blocks[self.at..].iter();
         if floor > last {
@@ -128,23 +130,23 @@ impl<'a> Cursor<'a> {
         (others.fold(first.bound, |most, b| most.max(b.bound)), first.block.last + 1)
     }
 
-    /// No less than what the term adds to this chunk.
+    /// An upper bound of what the term adds to this chunk.
     #[inline]
     pub fn bound_at(&mut self, chunk: u32) -> f64 {
         self.move_to(chunk);
         self.blocks.get(self.at).filter(|b| b.block.lowest <= chunk).map_or(0.0, |b| b.bound)
     }
 
-    /// Adds to `window`, whose first chunk is `base`, the scores of all its chunks from the current posting on.
+    /// Adds the scores of all chunks of `window`, whose first chunk is `base`, from the current posting on.
     pub fn add_to(&mut self, base: u32, window: &mut Window) -> Result<(), Corrupt> {
         let last = base.saturating_add(WINDOW as u32 - 1);
         self.take_until(base, last, |chunk, score| {
-            // The remainder is the number itself; it spares a check.
+            // The remainder equals the number itself and avoids a bounds check.
             window[(chunk - base) as usize % WINDOW] += score;
         })
     }
 
-    /// Passes all postings from `base` to `last`, with their scores.
+    /// Calls back with all postings from `base` to `last` and their scores.
     pub fn take_until(
         &mut self,
         base: u32,
@@ -174,7 +176,7 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    /// Whether the list has the chunk.
+    /// Whether the list contains the chunk.
     #[inline]
     pub fn has(&mut self, chunk: u32) -> Result<bool, Corrupt> {
         self.move_to(chunk);
@@ -186,7 +188,7 @@ impl<'a> Cursor<'a> {
         Ok(self.columns.chunks[self.next] == chunk)
     }
 
-    /// What the term adds to the chunk: 0 if the list does not have it.
+    /// What the term adds to the score of the chunk, or 0 if the list does not contain it.
     #[inline]
     pub fn score(&mut self, chunk: u32) -> Result<f64, Corrupt> {
         if !self.has(chunk)? {

@@ -1,19 +1,19 @@
-//! Words that are written as one with marks or capitals between them: paths, hosts, addresses, identifiers. PostgreSQL's parser reads
-//! most of them as one word; a question may have any part.
+//! Compound words, whose parts are separated by punctuation or capitals: paths, host names, addresses and
+//! identifiers. PostgreSQL's parser reads most of them as one word, but a question may contain any part.
 
 use super::signs::{normal, spaced};
 use super::terms::MAX_TERM;
 use std::borrow::Cow;
 use unicode_normalization::char::is_combining_mark;
 
-/// Bytes at most of a text as phrases are looked for in it: a tsvector has a megabyte.
+/// The most bytes of a text in which phrases are searched for, because a tsvector is limited to a megabyte.
 const MOST: usize = 500_000;
 
 const BLANKS: [char; 4] = [' ', '\n', '\t', '\r'];
 
-/// Whether a part of a text, between blanks, is several words.
+/// Whether a part of a text between blanks consists of several words.
 pub fn is_joined(part: &str) -> bool {
-    // What may be a tag is read by PostgreSQL alone.
+    // Text that may be a tag is left to PostgreSQL's parser.
     if part.contains(['<', '>']) {
         return false;
     }
@@ -38,7 +38,7 @@ pub fn is_joined(part: &str) -> bool {
     false
 }
 
-/// The words of a joined one with blanks between them: those between its marks.
+/// A compound word with blanks in place of the punctuation between its words.
 pub fn apart(part: &str) -> String {
     let mut out = String::with_capacity(part.len());
     let mut characters = part.chars().peekable();
@@ -51,7 +51,7 @@ pub fn apart(part: &str) -> String {
     out
 }
 
-/// The words of a joined one that are not between marks, but begin with capitals.
+/// The words of a compound word that begin with capitals instead of being separated by punctuation.
 pub fn humps(part: &str) -> Vec<&str> {
     let mut found = Vec::new();
     for word in part.split(|c| !is_of_word(c)) {
@@ -71,13 +71,14 @@ pub fn humps(part: &str) -> Vec<&str> {
     found
 }
 
-/// The names with underscores in a joined word, in lower case: the parser knows no such word.
+/// The names with underscores in a compound word, in lower case. PostgreSQL's parser has no such token.
 pub fn names(part: &str) -> impl Iterator<Item = String> {
     let runs = part.split(|c| !is_of_word(c) && c != '_').map(|run| run.trim_matches('_'));
     runs.filter(|run| run.contains('_')).map(str::to_lowercase).filter(|name| name.len() <= MAX_TERM)
 }
 
-/// A text in which no part between blanks is too long for a term: the words of a longer one stand apart, as none is found by the whole.
+/// A text in which no part between blanks is too long for a term. A longer part is split into its words,
+/// because nobody searches for it as a whole.
 pub fn shortened(text: Cow<'_, str>) -> Cow<'_, str> {
     let is_blank = |byte: &u8| matches!(byte, b' ' | b'\n' | b'\t' | b'\r');
     if text.len() <= MAX_TERM || text.as_bytes().split(is_blank).all(|part| part.len() <= MAX_TERM) {
@@ -86,14 +87,15 @@ pub fn shortened(text: Cow<'_, str>) -> Cow<'_, str> {
     Cow::Owned(each_part(&text, |part| part.len() > MAX_TERM && is_joined(part)))
 }
 
-/// A text as phrases are looked for in it: of joined words each stands by itself, and so does each sign of scripts without blanks.
+/// A text in which phrases are searched for: the words of compound words are separated, and so are the
+/// characters of scripts without blanks.
 pub fn in_words(text: &str) -> String {
     let mut out = each_part(&spaced(&normal(text)), is_joined);
     out.truncate(out.floor_char_boundary(MOST));
     out
 }
 
-/// A text with the words of some parts apart.
+/// A text in which the chosen parts are split into their words.
 fn each_part(text: &str, is_chosen: impl Fn(&str) -> bool) -> String {
     let mut out = String::with_capacity(text.len());
     for part in text.split_inclusive(BLANKS) {
@@ -107,27 +109,27 @@ fn each_part(text: &str, is_chosen: impl Fn(&str) -> bool) -> String {
     out
 }
 
-/// The joined words of a text.
+/// The compound words of a text.
 pub fn joined(text: &str) -> impl Iterator<Item = &str> {
     text.split(BLANKS).filter(|part| is_joined(part))
 }
 
-/// Whether a word of ASCII letters is several.
+/// Whether a word of ASCII letters is a compound word.
 pub fn has_hump(word: &str) -> bool {
-    // Most words have no capitals but their first letter.
+    // Most words have no capitals after their first letter.
     word.bytes().skip(1).any(|b| b.is_ascii_uppercase()) && is_joined(word)
 }
 
 #[derive(Default)]
 struct Humps {
-    /// The two characters before.
+    /// The previous character.
     before: Option<char>,
     is_capital_before: bool,
 }
 
 impl Humps {
-    /// Whether a word begins at a character within letters: a capital behind a small letter, or the last of several capitals, if small
-    /// letters come behind it (`HTTPServer`, but not `URLs`).
+    /// Whether a word begins at a character within letters: at a capital after a small letter, or at the last
+    /// of several capitals if small letters follow (`HTTPServer`, but not `URLs`).
     fn is_at(&mut self, c: char, mut behind: impl Iterator<Item = char>) -> bool {
         let is_capital = c.is_uppercase();
         let mut is_small = || behind.next().is_some_and(char::is_lowercase);
@@ -143,7 +145,7 @@ fn is_of_word(c: char) -> bool {
     c.is_alphanumeric() || !c.is_ascii() && is_combining_mark(c)
 }
 
-/// Whether a mark is a part of a number or version.
+/// Whether a punctuation character belongs to a number or version.
 fn is_in_number(before: char, mark: char, behind: Option<char>) -> bool {
     matches!(mark, '.' | ',') && before.is_numeric() && behind.is_some_and(char::is_numeric)
 }
@@ -160,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_of_a_joined_one_are_found() {
+    fn the_words_of_a_compound_word_are_found() {
         for (part, words) in [
             ("TCP/IP", "TCP IP"),
             ("Node.js", "Node js"),
@@ -182,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_with_marks_around_it_a_number_and_what_may_be_a_tag_are_not_joined() {
+    fn punctuated_words_numbers_and_possible_tags_are_not_compound_words() {
         for part in [
             "word", "(word).", "URLs", "IDs", "3.14", "1.2.3", "-5", "+", "", "Über", "Vec<a.b>", "USA,",
             "and/",
@@ -193,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn only_parts_that_are_too_long_for_a_term_are_taken_apart() {
+    fn only_parts_that_are_too_long_for_a_term_are_split() {
         let long = "a/b.".repeat(600);
         let text = format!("x/y {long} z");
         assert_eq!(shortened(text.as_str().into()), format!("x/y {} z", long.replace(['/', '.'], " ")));
@@ -202,18 +204,18 @@ mod tests {
     }
 
     #[test]
-    fn any_text_is_taken_apart_in_linear_time() {
-        for text in [
-            "aB".repeat(400_000),
-            "A".repeat(800_000),
-            "a/".repeat(400_000),
-            "1.".repeat(400_000),
-            "_".repeat(800_000),
+    fn a_long_compound_word_is_split_completely() {
+        let n = 400_000;
+        for (text, words, capitals, underscores) in [
+            ("aB".repeat(n), 1, n + 1, 0),
+            ("A".repeat(2 * n), 1, 0, 0),
+            ("a/".repeat(n), n, 0, 0),
+            ("1.".repeat(n), 1, 0, 0),
+            ("a_b ".repeat(n), 2 * n, 0, n),
         ] {
-            shortened(text.as_str().into());
-            in_words(&text);
-            humps(&text);
-            names(&text).count();
+            let found = (apart(&text).split_whitespace().count(), humps(&text).len(), names(&text).count());
+            assert_eq!(found, (words, capitals, underscores), "{}", &text[..4]);
+            assert!(in_words(&text).len() <= MOST);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Merges segments into one, term by term: in memory are a page of each, and what the page writer holds.
+//! Merges segments term by term. Memory holds a page of each segment, and what the page writer needs.
 
 use super::corrupt::Corrupt;
 use super::page::{Entry, Position};
@@ -11,13 +11,14 @@ use super::terms::key;
 pub struct Source<'a, P> {
     /// The segment's pages, in order, then None.
     pub pages: P,
-    /// The new number of each chunk, or DEAD. Those of a source follow each other, and are below those of the next.
+    /// The new number of each chunk, or DEAD. The numbers of a source are consecutive, and lower than those
+    /// of the next source.
     pub numbers: &'a [u32],
 }
 
-/// Passes the pages of the merged segment to `sink`, in order. A term's df are added up; the postings of dead chunks
-/// vanish without a change of df, because their tombstones have counted them out. The result's totals are the sums of
-/// the sources' totals.
+/// Passes the pages of the merged segment to `sink`, in order. The df of a term are added. Dropping the
+/// postings of dead chunks does not change df, because their tombstones have already subtracted them. The
+/// totals are the sums of the sources' totals.
 pub fn merge<E, P, S>(sources: Vec<Source<'_, P>>, sink: S) -> Result<(), E>
 where
     E: From<Corrupt>,
@@ -33,7 +34,7 @@ where
     }
     let mut writer = Writer::new(sink);
     let (mut term, mut with_term) = (Vec::new(), Vec::new());
-    // Together, so that finding the least of many terms reads little memory.
+    // The keys are stored together, so that finding the least term reads little memory.
     let mut keys: Vec<u128> = readers.iter().map(|reader| key(reader.term())).collect();
     while let Some(least) = keys.iter().min() {
         with_term.clear();
@@ -90,7 +91,7 @@ impl<P> SegmentReader<P> {
         &self.position.term
     }
 
-    /// Goes on to the next entry that begins a list; false at the end.
+    /// Advances to the next entry that begins a list. Returns false at the end.
     fn advance<E>(&mut self) -> Result<bool, E>
     where
         E: From<Corrupt>,
@@ -110,7 +111,7 @@ impl<P> SegmentReader<P> {
         Ok(true)
     }
 
-    /// Goes on to the first entry of the next page; false if there is none.
+    /// Advances to the first entry of the next page. Returns false if there is none.
     fn read_page<E>(&mut self) -> Result<bool, E>
     where
         E: From<Corrupt>,
@@ -123,7 +124,7 @@ impl<P> SegmentReader<P> {
         Ok(true)
     }
 
-    /// Copies the current term's postings, from this page and those in which the list goes on.
+    /// Copies the postings of the current term from this page and from those in which the list continues.
     fn copy_postings<E, S>(&mut self, writer: &mut Writer<S>) -> Result<(), E>
     where
         E: From<Corrupt>,

@@ -1,7 +1,8 @@
-//! A full text index ranked by BM25, whose segments are pages in table rows. Pure.
+//! A full text index ranked by BM25, whose segments are pages in rows of a table.
 //!
-//! A segment is immutable. It has chunks, numbered from 0, and tombstones: chunks of older segments that are gone.
-//! Statistics are signed sums over segments: those of a segment count its chunks less its tombstones.
+//! A segment is immutable. It contains chunks, numbered from 0, and tombstones for deleted chunks of older
+//! segments. The statistics of a segment count its chunks minus its tombstones, so that they may be negative.
+//! The statistics of the index are the sums over its segments.
 
 mod build;
 mod bytes;

@@ -1,4 +1,4 @@
-//! Whole lives of an index against a model that keeps every chunk.
+//! Compares the whole life of an index with a model that keeps every chunk.
 
 use super::page::List;
 use super::score::{Parameters, Scorer, Totals, idf};
@@ -12,12 +12,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 const VOCABULARY: usize = 400;
 
-/// All chunks that ever were, those that exist, and the segments.
+/// All chunks that ever existed, those that still exist, and the segments.
 #[derive(Default)]
 struct Index {
     chunks: Vec<Terms>,
     existing: BTreeSet<usize>,
-    /// Chunks that are gone, whose postings and tombstones are both still in segments.
+    /// Deleted chunks of which segments still have both the postings and the tombstone.
     buried: BTreeSet<usize>,
     segments: Vec<Segment>,
 }
@@ -39,8 +39,8 @@ impl Index {
         self.segments.push(build(new, gone.iter().map(|id| &self.chunks[*id])));
     }
 
-    /// Merges neighbours. A chunk vanishes if its postings are among them; a tombstone is in a later segment than its
-    /// chunk, but need not be merged with it: a chunk that is gone is known to be gone.
+    /// Merges neighbouring segments. A deleted chunk vanishes if its postings are among them. Its tombstone
+    /// is in a later segment, which need not be merged with it, because deleted chunks are known.
     fn merge(&mut self, random: &mut Random) {
         let from = random.below(self.segments.len());
         let count = 1 + random.below(self.segments.len() - from);
@@ -59,7 +59,7 @@ impl Index {
         totals
     }
 
-    /// Everything that the statistics should be.
+    /// The statistics that the index should have.
     fn count(&self) -> (Totals, HashMap<Vec<u8>, i64>) {
         let (mut totals, mut df) = (Totals::default(), HashMap::new());
         for terms in self.existing.iter().map(|id| &self.chunks[*id]) {
@@ -86,7 +86,7 @@ impl Index {
         assert_eq!(sums, df);
     }
 
-    /// A random question: the best of all chunks in the postings, and their scores by the formula.
+    /// Checks the results of a random question, and their scores by the formula.
     fn check_search(&self, random: &mut Random) {
         let mut ranks: Vec<usize> =
             (0..1 + random.below(6)).map(|_| random.log(VOCABULARY as f64 * 1.1) as usize - 1).collect();
@@ -168,7 +168,7 @@ fn merged_postings_and_tombstones_leave_nothing() {
     let all = 0..index.segments.len();
     let merged = merge_segments(&index.segments[all], |id| index.buried.contains(&id));
     assert_eq!(merged.chunks, index.existing.iter().copied().collect::<Vec<_>>());
-    // The same bytes as a segment of what exists.
+    // The bytes are those of a segment of the existing chunks.
     let rebuilt = build(index.existing.iter().map(|id| (*id, &index.chunks[*id])), []);
     assert_eq!(merged.pages, rebuilt.pages);
     assert_eq!(merged.totals, rebuilt.totals);
@@ -215,7 +215,7 @@ fn segments_without_chunks_or_with_one_work() {
     assert!(search_and_compare(&question, &[(0, vec![List::default()])], 10).is_empty());
 }
 
-/// Lists of all sizes and gaps, so that all ways through the search are taken.
+/// Lists of all sizes and gaps exercise all paths through the search.
 #[test]
 fn a_search_finds_what_an_exhaustive_one_finds() {
     let mut random = Random(9);
@@ -227,8 +227,8 @@ fn a_search_finds_what_an_exhaustive_one_finds() {
                 let lists = terms.iter().map(|term| {
                     let (count, gap) = (random.log(20_000.0) as usize, random.log(gap) + 1.0);
                     let mut postings = random_postings(&mut random, count, gap);
-                    // A chunk's length is the same in all lists. Regions differ, so that bounds of blocks do;
-                    // within one, many chunks are equal.
+                    // A chunk has the same length in all lists. Regions differ, so that bounds of blocks
+                    // differ. Within a region many chunks are equal.
                     let (region, lengths) = (1 + [0, 9, 150, 3000][round as usize % 4], 1 + round % 7);
                     postings.iter_mut().for_each(|p| {
                         p.frequency = 1 + p.frequency.min(3) * (p.chunk / region % 5) / 4;

@@ -1,4 +1,4 @@
-//! Reads pages: entry by entry, or one term's list.
+//! Reads pages entry by entry, or the list of one term.
 
 use super::bytes::{Reader, read_term};
 use super::corrupt::Corrupt;
@@ -6,34 +6,34 @@ use super::page_writer::{CONTINUED, CONTINUES, FLAG_BITS, HAS_DF, VERSION};
 use super::postings::Part;
 use std::ops::Range;
 
-/// A term's entry in one segment. The default is that of a term that the segment does not have.
+/// The list of a term in one segment. The default is the list of a term that the segment does not contain.
 #[derive(Debug, Clone, Default)]
 pub struct List<'a> {
-    /// The chunks of the segment that have the term, less the tombstones that have it.
+    /// The number of chunks of the segment with the term, minus the number of tombstones with it.
     pub df: i64,
     pub parts: Vec<Part<'a>>,
 }
 
-/// One entry of a page, by positions: the page may move.
+/// An entry of a page. It has positions instead of references, because the page may move.
 #[derive(Debug, Clone, Default)]
 pub struct Entry {
     pub df: i64,
-    /// The list began in the page before.
+    /// Whether the list began in the previous page.
     pub continued: bool,
-    /// The list goes on in the next page.
+    /// Whether the list continues in the next page.
     pub continues: bool,
     count: u32,
     postings: Range<usize>,
 }
 
 impl Entry {
-    /// `page`: the one that the entry is from.
+    /// `page` must be the page of the entry.
     pub fn part<'a>(&self, page: &'a [u8]) -> Part<'a> {
         Part { count: self.count, bytes: page.get(self.postings.clone()).unwrap_or_default() }
     }
 }
 
-/// Where in a page reading goes on, and the term that was read last.
+/// The position in a page at which reading continues, and the last term.
 #[derive(Default)]
 pub struct Position {
     pub term: Vec<u8>,
@@ -41,12 +41,12 @@ pub struct Position {
 }
 
 impl Position {
-    /// For the next page.
+    /// Starts the next page.
     pub fn restart(&mut self) {
         self.at = 0;
     }
 
-    /// The next entry of `page`, whose term is then in `term`; None at the end.
+    /// Reads the next entry of `page` and stores its term in `term`. None at the end.
     pub fn next_entry(&mut self, page: &[u8]) -> Result<Option<Entry>, Corrupt> {
         if self.at == 0 {
             if page.first() != Some(&VERSION) {
@@ -97,8 +97,8 @@ fn read_past_single(reader: &mut Reader) -> Result<(), Corrupt> {
     Ok(())
 }
 
-/// Finds a term. `pages`: all pages of the segment whose first term is `term`, in order; if there is none, the last page
-/// whose first term is less (the last among equals), if there is one.
+/// Finds a term. `pages` must be all pages of the segment whose first term is `term`, in order. If there is
+/// none, it must be the last page whose first term is less (the last among equals), if there is one.
 pub fn find<'a>(term: &[u8], pages: &[&'a [u8]]) -> Result<Option<List<'a>>, Corrupt> {
     let mut list = List::default();
     for (i, &page) in pages.iter().enumerate() {

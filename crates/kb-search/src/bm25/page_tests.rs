@@ -1,4 +1,4 @@
-//! Tests of pages: every term is found by the rule, and pages are filled.
+//! Tests that every term is found by its pages, and that pages are well filled.
 
 use super::super::page_writer::{PAGE_SIZE, Page};
 use super::super::postings::Posting;
@@ -81,7 +81,7 @@ fn the_longest_terms_fit() {
     }
 }
 
-/// The pages of a list over several pages, and the term.
+/// The term and the pages of a list that spans several pages.
 fn long_list() -> (Vec<u8>, Vec<Page>) {
     let mut lists = random_lists(&mut Random(4), 3.0);
     let term = b"d".to_vec();
@@ -99,7 +99,8 @@ fn a_list_with_pages_missing_or_in_the_wrong_order_is_corrupt() {
     assert!(find(&term, &without(0)).is_err());
     assert!(find(&term, &without(pages.len() - 1)).is_err());
     assert!(find(&term, &[&pages[..], &pages[..1]].concat()).is_err());
-    // One missing inside shows only where postings are not in order, so the order is what is tested.
+    // A page that is missing inside a list shows only where postings are out of order, so the order is
+    // tested.
     let mut swapped = pages.clone();
     swapped.swap(1, 2);
     let list = find(&term, &swapped).unwrap().unwrap();

@@ -1,31 +1,32 @@
-//! Writes terms and their postings, in order, as pages.
+//! Writes terms and their postings, in order, into pages.
 //!
-//! A page is a version and entries. An entry is the term as it differs from the one before, then its postings; a term
-//! with df 1 and one posting has nothing else. Others have flags and the number of postings, the df if it is not that
-//! number, and the size of the postings.
-//! A list either lies wholly in one page, or begins a page and goes on in the pages after it, which begin with the same
-//! term: so a reader finds it by the pages' first terms alone.
+//! A page has a version and entries. An entry has the difference of the term from the previous one, and the
+//! postings. A term with df 1 and one posting has nothing else. Other entries also have flags, the number of
+//! postings, the df if it differs from that, and the size of the postings. A list lies either wholly in one
+//! page, or begins a page and continues in the following pages, which begin with the same term. A reader
+//! therefore finds it by the first terms of pages alone.
 
 use super::bytes::{put_number, put_signed, put_term};
 use super::corrupt::Corrupt;
 use super::postings::{BLOCK, Columns, Posting};
 use super::terms::MAX_TERM;
 
-/// A page has at most so many bytes, so that its row fits into a heap page of 8 kB.
+/// The most bytes of a page, so that its row fits into a heap page of 8 kB.
 pub const PAGE_SIZE: usize = 7800;
 
-/// A page and its first term, which is a column of its row, have at most so many together.
+/// The most bytes of a page together with its first term, which is a column of its row.
 pub const ROW_SIZE: usize = 8000;
 
 pub const VERSION: u8 = 1;
 
-/// The flags of an entry: the list goes on in the next page; a df follows; the list began in the page before.
+/// The flags of an entry: the list continues in the next page, a df follows, and the list began in the
+/// previous page.
 pub const CONTINUES: u64 = 1;
 pub const HAS_DF: u64 = 2;
 pub const CONTINUED: u64 = 4;
 pub const FLAG_BITS: u32 = 3;
 
-/// What an entry has at most beside its term's bytes and its postings.
+/// The most bytes of an entry besides its term and its postings.
 const MAX_HEAD: usize = 40;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,27 +35,27 @@ pub struct Page {
     pub bytes: Vec<u8>,
 }
 
-/// Takes each term by `begin`, any number of `push`, and `end`; then `finish`. Holds a page, and of the term's postings
-/// at most what fits into another.
+/// For each term call `begin`, `push` for each posting, and `end`, and finally `finish`. The writer holds one
+/// page, and at most as many postings of the term as fit into another.
 pub struct Writer<S> {
     sink: S,
     page: Vec<u8>,
     first_term: Vec<u8>,
     term: Vec<u8>,
     df: i64,
-    /// The term before, for `page` only if that has terms.
+    /// The previous term, which counts only if `page` has terms.
     previous: Vec<u8>,
     part: PendingPart,
     /// The postings after the part's blocks.
     rest: Columns,
-    /// The next posting's chunk is not below.
+    /// A lower bound of the chunk of the next posting.
     lowest: u32,
     entry: Vec<u8>,
-    /// Of the entry.
+    /// The bytes of the entry's postings.
     postings: Vec<u8>,
 }
 
-/// Blocks that are in no page yet.
+/// Blocks that have not been written to a page yet.
 #[derive(Default)]
 struct PendingPart {
     continued: bool,
@@ -134,7 +135,8 @@ impl<E: From<Corrupt>, S: FnMut(Page) -> Result<(), E>> Writer<S> {
 
     fn close_block(&mut self) -> Result<(), E> {
         if self.part.count == 0 {
-            // The first chunk itself, so that the first delta takes no more bits than the others.
+            // The bound is the first chunk itself, so that the first delta takes no more bits than the
+            // others.
             self.part.clear(self.rest.chunks[0]);
         }
         let before = self.part.blocks.len();
@@ -153,7 +155,7 @@ impl<E: From<Corrupt>, S: FnMut(Page) -> Result<(), E>> Writer<S> {
         Ok(())
     }
 
-    /// Writes the blocks as a page of their own; the list goes on in the next.
+    /// Writes the blocks as a page of their own. The list continues in the next page.
     fn write_part(&mut self) -> Result<(), E> {
         if !self.page.is_empty() {
             self.flush_page()?;
@@ -200,9 +202,9 @@ impl<E: From<Corrupt>, S: FnMut(Page) -> Result<(), E>> Writer<S> {
         entry.extend_from_slice(postings);
     }
 
-    /// Whether so many bytes of the term fit into the page.
+    /// Whether `size` bytes of the term fit into the page.
     fn fits(&self, size: usize) -> bool {
-        // An empty page gets its version first.
+        // An empty page first needs its version.
         let (used, first_term) =
             if self.page.is_empty() { (1, &self.term) } else { (self.page.len(), &self.first_term) };
         used + size <= capacity(first_term)

@@ -1,17 +1,19 @@
-//! The parts of a text that PostgreSQL's default parser reads in the same way wherever they stand behind white space, and that a
-//! language has again and again: words of ASCII letters without the marks around them, and what else has no digits.
+//! Finds the parts of a text that recur in a language and that PostgreSQL's default parser reads in the same
+//! way wherever they follow white space: words of ASCII letters without the punctuation around them, and
+//! other short parts without digits. They need to be parsed only once.
 
 use super::joined;
 
-/// Bytes of a plain word at most, and of another part that recurs.
+/// The most bytes of a plain word, and of another part that recurs.
 const LONGEST: usize = 32;
 
-/// Calls `word` with each part of a text that recurs, and puts all other parts into `others`, behind white space where they were: the
-/// parser finds in these parts what it finds in the text but for those that recur, and in one of these, behind a space, what it finds
-/// there. Calls `joined` with those parts, of either kind, that are several words.
+/// Calls `word` with each part of a text that recurs, and appends all other parts to `others`, after white
+/// space where they were. The parser finds the same tokens in `others` as in the text, except for those of
+/// recurring parts, which it finds in a recurring part after a space. Calls `joined` with each part, of
+/// either kind, that is a compound word.
 ///
-/// No token of the parser goes over white space but a tag, so a text with a `<` is put there as it is; and what is behind white
-/// space is read in the same way whatever is before that.
+/// Of the parser's tokens only a tag can contain white space, so a text with a `<` is appended as it is. What
+/// follows white space is read in the same way whatever precedes it.
 pub fn split<'a>(
     text: &'a str,
     mut word: impl FnMut(&'a str),
@@ -32,7 +34,7 @@ pub fn split<'a>(
         }
         match found {
             Some(found) => word(found),
-            // What a text begins with may be read in another way than behind white space: `~x`, for one.
+            // The beginning of a text may be read in another way than after white space, for example `~x`.
             None if i > 0 && recurs(part) => word(part),
             None => {
                 others.extend((i > 0).then_some(' '));
@@ -42,17 +44,18 @@ pub fn split<'a>(
     }
 }
 
-/// The letters of a part that is one word of them and marks around it which begin nothing else.
+/// The letters of a part that is a single word of ASCII letters, surrounded by punctuation that begins no
+/// other token.
 fn plain(part: &str) -> Option<&str> {
     let is_mark = |c: char| matches!(c, ',' | '.' | ';' | ':' | '!' | '?' | ')' | ']' | '"' | '\'');
     let behind = part.trim_start_matches(['(', '[', '"', '\'']);
     let inner = behind.trim_end_matches(is_mark);
     let is_word = (1..=LONGEST).contains(&inner.len()) && inner.bytes().all(|b| b.is_ascii_alphabetic());
-    // Two full stops are a path.
+    // Two full stops make it a path.
     (is_word && !behind[inner.len()..].contains("..")).then_some(inner)
 }
 
-/// Whether a part that is no plain word is short and without digits: numbers, dates and versions are many.
+/// Whether a part that is not a plain word is short and has no digits. Parts with digits are mostly unique.
 pub fn recurs(part: &str) -> bool {
     part.len() <= LONGEST && !part.bytes().any(|byte| byte.is_ascii_digit())
 }
@@ -68,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_found_with_marks_around_them_and_what_else_has_no_digits_as_it_is() {
+    fn words_are_found_without_punctuation_and_other_parts_as_they_are() {
         let text = "The (quick) \"fox\",\njumps; over v1.2 and\tTom's e-mail: a@b.de,\u{a0}né so... (3) end.";
         let (words, others) = split_of(text);
         let found = [

@@ -1,9 +1,11 @@
-//! Posting lists: blocks of 128 postings, bit-packed, with what a search needs to skip them; the rest as single numbers.
+//! Posting lists: bit-packed blocks of 128 postings, with headers by which a search skips them, and the
+//! remaining postings as single numbers.
 //!
-//! A part of a list that has whole blocks starts with a lower bound of its chunk numbers. A block is: its last chunk less
-//! the lower bound; the widths of chunks and lengths in bits; the least frequency; the greatest less the least; the least
-//! length; then chunks (less one more than the chunk before), frequencies and lengths (less the least), packed. The
-//! postings after the last whole block are three numbers each, or two where the frequency is 1.
+//! A part of a list that has whole blocks starts with a lower bound of its chunk numbers. A block has its
+//! last chunk minus the lower bound, the widths of chunks and lengths in bits, the least frequency, the
+//! greatest minus the least frequency, and the least length. Then follow the packed chunks (each minus the
+//! previous chunk minus 1), frequencies and lengths (each minus the least). The postings after the last whole
+//! block have three numbers each, or two where the frequency is 1.
 
 use super::bytes::{Reader, put_number};
 use super::corrupt::Corrupt;
@@ -11,11 +13,12 @@ use bitpacking::{BitPacker, BitPacker4x};
 
 pub const BLOCK: usize = BitPacker4x::BLOCK_LEN;
 
-/// As many deltas of this width cannot exceed 32 bits together.
+/// The sum of a block of deltas of this width fits into 32 bits.
 const NARROW: u8 = 24;
 
-/// A chunk that has the term, how often, and the length of the chunk. Lengths are stored with every posting, so that a
-/// search reads nothing else. Chunk numbers are less than u32::MAX; frequency and length are at least 1.
+/// A chunk that contains the term, with the frequency of the term and the length of the chunk. Every posting
+/// stores the length, so that a search reads nothing else. Chunk numbers are less than u32::MAX, and
+/// frequency and length are at least 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Posting {
     pub chunk: u32,
@@ -30,7 +33,7 @@ pub struct Part<'a> {
     pub bytes: &'a [u8],
 }
 
-/// Up to a block of postings, by column.
+/// Up to one block of postings, in columns.
 #[derive(Clone)]
 pub struct Columns {
     pub chunks: [u32; BLOCK],
@@ -46,7 +49,7 @@ impl Default for Columns {
 }
 
 impl Columns {
-    /// There must be room.
+    /// There must be room for another posting.
     pub fn push(&mut self, posting: Posting) {
         self.chunks[self.count] = posting.chunk;
         self.frequencies[self.count] = posting.frequency;
@@ -58,7 +61,7 @@ impl Columns {
         Posting { chunk: self.chunks[at], frequency: self.frequencies[at], length: self.lengths[at] }
     }
 
-    /// Writes a whole block; no chunk is below `lowest`.
+    /// Writes a whole block. No chunk may be below `lowest`.
     pub fn put_block(&self, out: &mut Vec<u8>, lowest: u32) {
         let packer = BitPacker4x::new();
         let last = self.chunks[BLOCK - 1];
@@ -85,7 +88,7 @@ impl Columns {
         packer.compress(&lengths, second, length_bits);
     }
 
-    /// Writes what is here as single numbers; no chunk is below `lowest`.
+    /// Writes the postings as single numbers. No chunk may be below `lowest`.
     pub fn put_short(&self, out: &mut Vec<u8>, mut lowest: u32) {
         for posting in (0..self.count).map(|at| self.get(at)) {
             let repeated = posting.frequency > 1;
@@ -103,17 +106,17 @@ fn packed_size(bits: u8) -> usize {
     BitPacker4x::compressed_block_size(bits)
 }
 
-/// The least value, the values less that, and their width in bits.
+/// The least value, the values minus the least, and their width in bits.
 fn take_minimum(packer: BitPacker4x, values: &[u32; BLOCK]) -> (u32, [u32; BLOCK], u8) {
     let least = values.iter().fold(u32::MAX, |least, v| *v.min(&least));
     let rest = values.map(|v| v - least);
     (least, rest, packer.num_bits(&rest))
 }
 
-/// A block whose header is read.
+/// A block whose header has been read.
 #[derive(Clone, Copy)]
 pub struct Block<'a> {
-    /// No chunk is below.
+    /// A lower bound of the chunks.
     pub lowest: u32,
     /// The last chunk.
     pub last: u32,
@@ -163,7 +166,7 @@ impl<'a> Blocks<'a> {
         }
         let block = if self.remaining as usize >= BLOCK { self.whole_block()? } else { self.short_block()? };
         self.remaining -= u32::from(block.count);
-        // The greatest number is nobody's, so that this cannot overflow.
+        // No chunk has the greatest number, so this cannot overflow.
         self.lowest = block.last.checked_add(1).ok_or(TOO_LARGE)?;
         Ok(Some(block))
     }
@@ -193,7 +196,7 @@ impl<'a> Blocks<'a> {
         })
     }
 
-    /// The postings are few: they are read for what a header would say.
+    /// Reads the few remaining postings to find what a header would say.
     fn short_block(&mut self) -> Result<Block<'a>, Corrupt> {
         let bytes = self.reader.take(self.reader.remaining())?;
         let mut reader = Reader::new(bytes);
@@ -250,7 +253,7 @@ impl Block<'_> {
         let chunks = &mut columns.chunks;
         let packed = &self.bytes[..packed_size(chunk_bits)];
         BitPacker4x::new().decompress_strictly_sorted(self.lowest.checked_sub(1), packed, chunks, chunk_bits);
-        // Sums wrap around at 32 bits. Narrow deltas cannot, if the last chunk is right.
+        // Sums wrap around at 32 bits. Sums of narrow deltas cannot if the last chunk is right.
         let ascends = chunk_bits <= NARROW || (chunks[0] >= self.lowest && chunks.is_sorted_by(|a, b| a < b));
         if chunks[BLOCK - 1] == self.last && ascends {
             Ok(())
@@ -268,7 +271,7 @@ impl Block<'_> {
                 unpack(frequencies, frequency_bits, min_frequency, &mut columns.frequencies)?;
                 unpack(lengths, length_bits, self.min_length, &mut columns.lengths)
             }
-            // They came with the chunks.
+            // They were read together with the chunks.
             Shape::Singles { .. } => Ok(()),
         }
     }

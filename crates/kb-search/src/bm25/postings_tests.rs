@@ -1,10 +1,10 @@
-//! Tests of postings: lists come back, headers bound them, and wrong bytes are noticed.
+//! Tests that posting lists read back the same, headers bound them, and wrong bytes are detected.
 
 use super::super::page::List;
 use super::super::test_chunks::{Random, postings_of, random_postings};
 use super::*;
 
-/// One part with all postings.
+/// Encodes all postings as one part.
 fn encode(postings: &[Posting]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut lowest = 0;

@@ -1,8 +1,9 @@
-//! The new numbers of a segment's chunks, in so little memory that looking one up rarely leaves the processor's cache.
+//! Maps the chunks of a segment to their new numbers, in so little memory that look-ups rarely miss the
+//! processor's cache.
 
 use super::corrupt::Corrupt;
 
-/// In numbers: the chunk is gone.
+/// Marks a deleted chunk.
 pub const DEAD: u32 = u32::MAX;
 
 const GROUP: usize = u64::BITS as usize;
@@ -16,12 +17,12 @@ pub struct Renumbering {
 struct Group {
     /// A bit for each chunk that is not dead.
     live: u64,
-    /// The new number of the first of them.
+    /// The new number of the first live chunk.
     first: u32,
 }
 
 impl Renumbering {
-    /// `numbers`: by chunk; those that are not DEAD follow each other.
+    /// `numbers` has the new number of each chunk. Those that are not DEAD must be consecutive.
     pub fn new(numbers: &[u32]) -> Result<Self, Corrupt> {
         let count = u32::try_from(numbers.len()).map_err(|_| Corrupt("a segment has too many chunks"))?;
         let mut next = numbers.iter().copied().find(|number| *number != DEAD).unwrap_or(0);
@@ -40,7 +41,7 @@ impl Renumbering {
         Ok(Renumbering { groups, count })
     }
 
-    /// None: the chunk is dead.
+    /// None for a deleted chunk.
     #[inline]
     pub fn number(&self, chunk: u32) -> Result<Option<u32>, Corrupt> {
         let group = self.groups.get(chunk as usize / GROUP).filter(|_| chunk < self.count);

@@ -1,4 +1,4 @@
-//! Tests of score: the formula, exact sums, and no input that makes a score no number.
+//! Tests of scores: the formula, exact sums, and that no input gives NaN.
 
 use super::super::test_chunks::{Random, naive_score};
 use super::*;
@@ -76,7 +76,7 @@ fn sums_do_not_depend_on_their_order_and_bounds_hold() {
 }
 
 #[test]
-fn no_input_makes_a_score_that_is_no_number() {
+fn no_input_gives_a_score_that_is_not_a_number() {
     let extremes = [i64::MIN, -1, 0, 1, i64::MAX];
     let weights = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1.0, 0.0, 1e-300, 1.0];
     for (k1, b) in [(0.0, 0.0), (0.0, 1.0), (1.2, 0.75), (f64::MAX, 0.0), (f64::MAX, 1.0)] {

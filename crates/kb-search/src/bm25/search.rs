@@ -1,10 +1,11 @@
-//! Finds the best chunks of a segment without looking at all postings.
+//! Finds the best chunks of a segment without reading all postings.
 //!
-//! MaxScore (Turtle and Flood, Query Evaluation: Strategies and Optimizations, 1995) with the bounds of blocks (Ding and
-//! Suel, Faster Top-k Document Retrieval Using Block-Max Indexes, 2011), window by window as in Lucene's
-//! MaxScoreBulkScorer: in a window, the terms whose bounds together are below what a chunk needs are not essential. A
-//! chunk that is kept has another one, so only the postings of the others are read; the rest are looked up for the chunks
-//! that can still be kept. All sums of scores and bounds are exact (see `Scorer`), so comparisons are too.
+//! MaxScore (Turtle and Flood, Query Evaluation: Strategies and Optimizations, 1995) with the bounds of
+//! blocks (Ding and Suel, Faster Top-k Document Retrieval Using Block-Max Indexes, 2011), window by window as
+//! in Lucene's MaxScoreBulkScorer. In a window, terms whose bounds together are below the score that a chunk
+//! needs are not essential. A chunk that is kept contains at least one essential term, so only the postings
+//! of essential terms are read, and the other terms are looked up for the chunks that can still be kept. All
+//! sums of scores and bounds are exact (see `Scorer`), so comparisons are exact, too.
 
 use super::corrupt::Corrupt;
 use super::cursor::{Candidate, Cursor, WINDOW, Window};
@@ -12,17 +13,18 @@ use super::page::List;
 use super::score::Scorer;
 use super::top::{Hit, Top};
 
-/// What is asked, in indexes of the scorer's weights.
+/// The conditions of a question on its terms, which are indexes of the scorer's weights.
 pub struct Question<'a> {
     pub scorer: &'a Scorer,
-    /// A chunk must have all of these ...
+    /// A chunk must contain all of these terms.
     pub required: &'a [usize],
-    /// ... and none of these.
+    /// A chunk must contain none of these terms.
     pub excluded: &'a [usize],
 }
 
-/// Offers `top` the best chunks of a segment. `lists`: one for each weight of the scorer, in its order. A chunk that has
-/// no term with a weight is not offered. Chunks with a tombstone elsewhere are.
+/// Offers the best chunks of a segment to `top`. `lists` has a list for each weight of the scorer, in the
+/// same order. A chunk without any term that has a weight is not offered. Chunks with a tombstone in another
+/// segment are.
 pub fn search(
     question: &Question<'_>,
     lists: &[List<'_>],
@@ -46,7 +48,7 @@ struct Search<'a> {
     required: Vec<Cursor<'a>>,
     excluded: Vec<Cursor<'a>>,
     candidates: Vec<Candidate>,
-    /// All 0 between windows.
+    /// All values are 0 between windows.
     window: Box<Window>,
 }
 
@@ -54,7 +56,7 @@ struct Search<'a> {
 struct Bounded {
     term: usize,
     bound: f64,
-    /// The sum of the bounds before this one.
+    /// The sum of the bounds of the terms before this one.
     before: f64,
 }
 
@@ -77,13 +79,13 @@ impl<'a> Search<'a> {
         })
     }
 
-    /// No chunk from `chunk` to the one before the result can be found; None: nor one after.
+    /// The next chunk from `chunk` on that can be a result. None if there is none.
     fn next_base(&mut self, chunk: u32) -> Option<u32> {
         let base = self.terms.iter_mut().filter_map(|t| t.floor(chunk)).min()?;
         self.required.iter_mut().try_fold(base, |base, t| Some(t.floor(base)?.max(base)))
     }
 
-    /// Searches from `base` on; returns where to go on.
+    /// Searches a window from `base` on, and returns where to continue.
     fn search_window(&mut self, base: u32, segment: u32, top: &mut Top) -> Result<Option<u32>, Corrupt> {
         let last = base.saturating_add(WINDOW as u32 - 1);
         let needed = top.least(segment, base).max(self.scorer.unit());
@@ -121,7 +123,7 @@ impl<'a> Search<'a> {
         Ok(last.checked_add(1))
     }
 
-    /// The chunks that have essential terms, with the scores of these.
+    /// Collects the chunks that contain essential terms, with the scores for these.
     fn collect_essential(
         &mut self,
         base: u32,
@@ -142,7 +144,7 @@ impl<'a> Search<'a> {
             self.terms[term.term].add_to(base, &mut self.window)?;
         }
         for (i, score) in self.window.iter_mut().enumerate() {
-            // Without an essential term, the score is 0, and `rest` is less than needed.
+            // Without an essential term the score is 0, and `rest` is less than needed.
             if *score + rest >= needed {
                 candidates.push(Candidate { chunk: base + i as u32, score: *score });
             }
@@ -151,7 +153,7 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// The chunks that have all required terms, with the score 0.
+    /// Collects the chunks that contain all required terms, with the score 0.
     fn collect_required(&mut self, base: u32, last: u32) -> Result<(), Corrupt> {
         let candidates = &mut self.candidates;
         let Some((first, others)) = self.required.split_first_mut() else { return Ok(()) };
@@ -162,11 +164,11 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// Adds a term's scores, and drops the chunks that cannot be kept.
+    /// Adds the scores for a term, and drops the chunks that can no longer be kept.
     fn look_up(&mut self, term: &Bounded, needed: f64) -> Result<(), Corrupt> {
         let cursor = &mut self.terms[term.term];
         keep(&mut self.candidates, |candidate| {
-            // The block's bound can spare unpacking it.
+            // The bound of the block may make it unnecessary to unpack it.
             let most = candidate.score + term.before;
             if most + term.bound < needed || most + cursor.bound_at(candidate.chunk) < needed {
                 return Ok(false);
@@ -193,7 +195,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Like retain, with errors.
+/// Like `retain`, for conditions that can fail.
 fn keep(
     candidates: &mut Vec<Candidate>,
     mut test: impl FnMut(&mut Candidate) -> Result<bool, Corrupt>,

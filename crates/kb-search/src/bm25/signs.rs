@@ -1,28 +1,30 @@
-//! A text as its words are made of it: what looks the same becomes the same, and what is written without blanks is cut.
+//! Prepares a text for splitting into words: characters that look the same become the same, and text of
+//! scripts without blanks is split.
 //!
-//! Chinese, Japanese, Thai, Lao, Khmer and Burmese have no blanks between words. Their runs are cut into overlapping pairs of
-//! signs, as Lucene's CJKAnalyzer does: whatever part of a run is asked for, its pairs are there, which no segmentation by a
-//! dictionary promises. Such a run also ends where another script begins.
+//! Chinese, Japanese, Thai, Lao, Khmer and Burmese have no blanks between words. Their runs are split into
+//! overlapping pairs of characters (bigrams), as Lucene's CJKAnalyzer does. Whichever part of a run a
+//! question contains, its pairs are found, which segmentation by a dictionary cannot guarantee. Such a run
+//! also ends where another script begins. A "sign" is a character with its combining marks.
 
 use std::borrow::Cow;
 use unicode_normalization::char::is_combining_mark;
 use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfkc_quick};
 
-/// What a run is cut into.
+/// The pieces into which a run is split.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
-    /// Two signs, one after the other.
+    /// Two consecutive signs.
     Pair,
-    /// The sign of a run that has no other.
+    /// The only sign of a run.
     Alone,
-    /// Each sign of a run of several: what a question of one sign is found by.
+    /// Each sign of a run with several, by which a question of one sign finds it.
     Sign,
 }
 
-/// Characters of a sign at most: a letter may have any number of marks.
+/// The most characters of a sign, because a letter may have any number of marks.
 const LONGEST: usize = 8;
 
-/// A text in NFKC, without what nobody sees, and with blanks around Hangul.
+/// A text in NFKC, without invisible characters, and with blanks around Hangul.
 pub fn normal(text: &str) -> Cow<'_, str> {
     let is_normal = || {
         is_nfkc_quick(text.chars()) == IsNormalized::Yes && !text.chars().any(|c| is_unseen(c) || is_trade(c))
@@ -38,7 +40,8 @@ pub fn normal(text: &str) -> Cow<'_, str> {
     Cow::Owned(hangul_apart(&normal).unwrap_or(normal))
 }
 
-/// A text with a blank where Hangul meets other letters or digits, as Korean adds particles to foreign words; None: it does nowhere.
+/// A text with blanks between Hangul and other letters or digits, because Korean adds particles to foreign
+/// words. None if there is no such place.
 fn hangul_apart(text: &str) -> Option<String> {
     let is_edge = |before: char, c: char| {
         is_hangul(before) != is_hangul(c) && before.is_alphanumeric() && c.is_alphanumeric()
@@ -56,20 +59,20 @@ fn hangul_apart(text: &str) -> Option<String> {
     Some(out)
 }
 
-/// Syllables, and letters of which they are not made.
+/// Hangul syllables, and compatibility letters.
 fn is_hangul(c: char) -> bool {
     matches!(c, '\u{ac00}'..='\u{d7a3}' | '\u{1100}'..='\u{11ff}' | '\u{3130}'..='\u{318f}')
 }
 
-/// Soft hyphens, spaces and joiners without width, marks of direction, selectors of variants. Not U+200C and U+200D, which change
-/// how letters look.
+/// Soft hyphens, spaces and joiners without width, marks of direction, selectors of variants. Not U+200C and
+/// U+200D, which change how letters look.
 pub fn is_unseen(c: char) -> bool {
     matches!(c, '\u{ad}' | '\u{34f}' | '\u{180b}'..='\u{180f}' | '\u{200b}' | '\u{200e}' | '\u{200f}'
         | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2064}' | '\u{2066}'..='\u{2069}' | '\u{fe00}'..='\u{fe0f}'
         | '\u{feff}' | '\u{e0100}'..='\u{e01ef}')
 }
 
-/// NFKC would make letters of the word before of them.
+/// Trademark signs and similar, which NFKC would turn into letters of the preceding word.
 fn is_trade(c: char) -> bool {
     matches!(c, '\u{2120}' | '\u{2122}')
 }
@@ -84,7 +87,7 @@ pub fn is_unspaced(c: char) -> bool {
     is_of_script && (c.is_alphabetic() || is_combining_mark(c))
 }
 
-/// Calls `each` with what the runs without blanks of a text are cut into, and gives the text without them.
+/// Calls `each` with the pieces of the runs without blanks, and returns the text without these runs.
 pub fn cut<'a>(text: &'a str, mut each: impl FnMut(&'a str, Cut)) -> Cow<'a, str> {
     let Some(first) = next_run(text) else { return Cow::Borrowed(text) };
     let mut others = String::with_capacity(text.len());
@@ -103,7 +106,7 @@ pub fn cut<'a>(text: &'a str, mut each: impl FnMut(&'a str, Cut)) -> Cow<'a, str
     Cow::Owned(others)
 }
 
-/// A text with blanks between the signs of its runs without blanks.
+/// A text with blanks between the signs of runs without blanks.
 pub fn spaced(text: &str) -> Cow<'_, str> {
     if next_run(text).is_none() {
         return Cow::Borrowed(text);
@@ -152,7 +155,8 @@ fn pairs<'a>(run: &'a str, each: &mut impl FnMut(&'a str, Cut)) {
     }
 }
 
-/// The signs of a run: a letter with its marks; of Thai and Lao with the vowels beside it, too, which no word is parted from.
+/// The signs of a run: each letter with its marks, and in Thai and Lao also with the vowels beside it, from
+/// which no word boundary separates it.
 fn signs(run: &str) -> impl Iterator<Item = &str> {
     let mut rest = run;
     std::iter::from_fn(move || {
@@ -172,11 +176,11 @@ fn signs(run: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Whether the sign of a character has the next one, too.
+/// Whether the sign of a character includes the next character.
 fn goes_on(before: char, c: char) -> bool {
-    // Vowels that are written before their consonant, and what puts a consonant below another.
+    // Vowels that are written before their consonant, and marks that stack consonants.
     let is_open = matches!(before, '\u{e40}'..='\u{e44}' | '\u{ec0}'..='\u{ec4}' | '\u{17d2}' | '\u{1039}' | '\u{1a60}');
-    // Vowels that are written behind it.
+    // Vowels that are written after it.
     let is_behind = matches!(c, '\u{e30}' | '\u{e32}' | '\u{e45}' | '\u{eb0}' | '\u{eb2}');
     is_open || is_behind || is_combining_mark(c)
 }
@@ -196,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_looks_the_same_becomes_the_same() {
+    fn characters_that_look_the_same_become_the_same() {
         for (written, seen) in [
             ("Ge\u{ad}samt\u{ad}kon\u{ad}zept", "Gesamtkonzept"),
             ("Mu\u{308}nchen", "München"),
@@ -216,32 +220,32 @@ mod tests {
     }
 
     #[test]
-    fn a_run_without_blanks_is_cut_into_pairs_and_ends_where_the_script_changes() {
+    fn a_run_is_split_into_pairs_and_ends_where_the_script_changes() {
         let (found, others) = cut_of("PostgreSQL数据库 x 管.");
         let pairs = [("数据", Cut::Pair), ("据库", Cut::Pair)];
         let signs = [("数", Cut::Sign), ("据", Cut::Sign), ("库", Cut::Sign)];
         let expected = [signs[0], pairs[0], signs[1], pairs[1], signs[2], ("管", Cut::Alone)];
         assert_eq!((found, others.as_str()), (expected.to_vec(), "PostgreSQL  x  ."));
         assert_eq!(of("データ、ベース", Cut::Pair), ["デー", "ータ", "ベー", "ース"]);
-        // Digits and Hangul are words.
+        // Digits and Hangul are left as words.
         assert_eq!(cut_of("2024年1月 한국어").1, "2024 1  한국어");
         assert!(matches!(cut("naïve ASCII", |_, _| {}), Cow::Borrowed(_)));
     }
 
     #[test]
-    fn a_sign_is_a_letter_with_what_no_word_is_parted_from() {
+    fn a_sign_is_a_letter_with_its_marks_and_vowels() {
         let signs = |run| signs(run).collect::<Vec<_>>();
         assert_eq!(signs("ประเทศไทย"), ["ป", "ระ", "เท", "ศ", "ไท", "ย"]);
         assert_eq!(signs("ພາສາລາວ"), ["ພາ", "ສາ", "ລາ", "ວ"]);
         assert_eq!(signs("កម្ពុជា"), ["ក", "ម្ពុ", "ជា"]);
         assert_eq!(signs("မြန်မာ"), ["မြ", "န်", "မာ"]);
-        // In NFKC, as texts are before they are cut.
+        // In NFKC, as all texts are before they are split.
         assert_eq!(signs(&normal("น้ำ")).len(), 1);
         assert_eq!(spaced("a数据b"), "a 数 据 b");
     }
 
     #[test]
-    fn any_text_is_cut_in_linear_time() {
+    fn a_long_run_is_cut_completely_into_pieces_of_bounded_length() {
         for text in [
             "数".repeat(400_000),
             "ก\u{301}".repeat(200_000),

@@ -1,29 +1,29 @@
-//! The terms of one chunk, and their bytes.
+//! The terms of one chunk, and their encoding.
 
 use super::bytes::{Reader, put_number, put_term, read_term};
 use super::corrupt::Corrupt;
 
-/// PostgreSQL's lexemes have at most so many bytes.
+/// The most bytes of a lexeme in PostgreSQL.
 pub const MAX_TERM: usize = 2046;
 
 const VERSION: u8 = 1;
 
-/// The greatest length of terms that their key tells from all others. Most terms are no longer.
+/// The greatest length of terms that their key identifies. Most terms are no longer.
 pub const SHORT: usize = 15;
 
-/// Bytes of a word of a text, with the space behind it, where most are about so long.
+/// The usual number of bytes of a word with the space after it.
 const USUAL_WORD: usize = 6;
 
-/// Terms at most for which there is room before they are encoded.
+/// The most terms for which space is reserved before they are encoded.
 const MOST_ROOM: usize = 4096;
 
-/// Sorts as terms do, but is the same for long terms with the same beginning: the first bytes, then the length, or 16
-/// for all that are longer than `SHORT`.
+/// A key that sorts like the term, but is the same for long terms with the same beginning. It has the first
+/// bytes and then the length, or 16 for all terms longer than `SHORT`.
 #[inline]
 pub fn key(term: &[u8]) -> u128 {
     let begin = &term[..term.len().min(SHORT)];
     let unused = 8 * (SHORT + 1 - begin.len());
-    // Two pieces that may overlap: copying a few bytes, as many as they are, takes longer.
+    // Copies two pieces that may overlap, which is faster than copying a variable number of bytes.
     let bytes = if let (Some(first), Some(last)) = (begin.first_chunk(), begin.last_chunk()) {
         u128::from(u64::from_be_bytes(*first)) << 64 | u128::from(u64::from_be_bytes(*last)) << unused
     } else if let (Some(first), Some(last)) = (begin.first_chunk(), begin.last_chunk()) {
@@ -34,12 +34,12 @@ pub fn key(term: &[u8]) -> u128 {
     bytes | term.len().min(SHORT + 1) as u128
 }
 
-/// The term whose key this is, where that is short.
+/// The term of a key, if the term is short.
 pub fn term_of(key: &[u8; SHORT + 1]) -> &[u8] {
     &key[..usize::from(key[SHORT]).min(SHORT)]
 }
 
-/// Distinct terms, ascending bytewise, each with how often the chunk has it: what the tests compare with.
+/// Distinct terms, ascending bytewise, with their frequencies in the chunk. Tests compare with these.
 #[cfg(test)]
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Terms {
@@ -48,7 +48,8 @@ pub struct Terms {
 
 #[cfg(test)]
 impl Terms {
-    /// Takes terms in any order. Equal terms are added up; empty ones and those with frequency 0 are left out.
+    /// Accepts terms in any order. Frequencies of equal terms are added. Empty terms and those with frequency
+    /// 0 are dropped.
     pub fn new(terms: impl IntoIterator<Item = (Vec<u8>, u32)>) -> Self {
         let mut terms: Vec<_> = terms.into_iter().filter(|(term, f)| !term.is_empty() && *f > 0).collect();
         terms.sort_unstable();
@@ -85,9 +86,9 @@ impl Terms {
     }
 }
 
-/// Terms that ascend bytewise, and how long the chunk is.
+/// Encodes the length of the chunk and terms that ascend bytewise.
 fn encode<'a>(length: u32, terms: impl Iterator<Item = (&'a [u8], u32)>) -> Vec<u8> {
-    // Most differ from the one before in a few bytes.
+    // Most terms differ from the previous one in a few bytes.
     let mut out = Vec::with_capacity(8 + 6 * (length as usize).min(MOST_ROOM));
     out.push(VERSION);
     put_number(&mut out, length.into());
@@ -103,20 +104,21 @@ fn encode<'a>(length: u32, terms: impl Iterator<Item = (&'a [u8], u32)>) -> Vec<
     out
 }
 
-/// How a term that is found in a text counts.
+/// How an occurrence of a term in a text counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Share {
-    /// As a word of the text.
+    /// A word of the text.
     Word,
-    /// As one of so many parts of a joined word, beside the word: they make a text no longer.
+    /// One of this many parts of a compound word, in addition to the word itself. They do not add to the
+    /// length of the text.
     Part(usize),
-    /// As a sign beside the pairs of its run.
+    /// A sign in addition to the pairs of its run.
     Sign,
 }
 
 impl Share {
-    /// How much it weighs in a question: the parts of a joined word together no more than one. A run's pairs say what
-    /// its signs say.
+    /// The weight in a question. The parts of a compound word together weigh one, and signs weigh nothing
+    /// because the pairs of their run represent them.
     pub fn weight(self) -> f64 {
         match self {
             Share::Word => 1.0,
@@ -126,23 +128,23 @@ impl Share {
     }
 }
 
-/// The terms of a chunk as they come, each as often as the chunk has it.
+/// The occurrences of terms in a chunk, in any order.
 #[derive(Debug, Clone, Default)]
 pub struct Occurrences {
     /// The keys of short terms.
     short: Vec<u128>,
     long: Vec<Vec<u8>>,
-    /// How many of them stand beside words.
+    /// How many of them are in addition to words.
     beside: usize,
 }
 
 impl Occurrences {
-    /// Of a text of so many bytes: room for what it usually has.
+    /// Reserves space for the usual number of terms in a text of `size` bytes.
     pub fn of_text(size: usize) -> Self {
         Occurrences { short: Vec::with_capacity(size / USUAL_WORD + 1), ..Occurrences::default() }
     }
 
-    /// Empty ones are left out.
+    /// Adds a term. Empty terms are dropped.
     pub fn add(&mut self, term: &[u8], share: Share) {
         match term.len() {
             0 => return,
@@ -152,13 +154,13 @@ impl Occurrences {
         self.beside += usize::from(share != Share::Word);
     }
 
-    /// Adds a short term, by its key.
+    /// Adds a short term by its key.
     pub fn add_key(&mut self, key: u128, share: Share) {
         self.short.push(key);
         self.beside += usize::from(share != Share::Word);
     }
 
-    /// As kb.chunks.terms has them.
+    /// The encoding that kb.chunks.terms has.
     pub fn encode(&self) -> Vec<u8> {
         let mut short = self.short.clone();
         short.sort_unstable();
@@ -175,7 +177,7 @@ impl Occurrences {
             (None, _) => long.next(),
         });
         let all = keys.len() + self.long.len();
-        // No frequency is above the length, as the bounds of scores have it.
+        // No frequency exceeds the length, because the bounds of scores assume that.
         let most = match self.beside {
             0 => 0,
             _ => {
@@ -187,7 +189,7 @@ impl Occurrences {
     }
 }
 
-/// Reads encoded terms one after the other, into one buffer.
+/// Reads encoded terms one after the other into one buffer.
 pub struct Decoder<'a> {
     reader: Reader<'a>,
     term: Vec<u8>,
@@ -205,7 +207,7 @@ impl<'a> Decoder<'a> {
         Ok(Decoder { reader, term: Vec::new(), length, sum: 0 })
     }
 
-    /// The chunk's length: the sum of the frequencies but for what stands beside words.
+    /// The length of the chunk: the sum of the frequencies, without those in addition to words.
     pub fn length(&self) -> u32 {
         self.length
     }
@@ -229,8 +231,8 @@ impl<'a> Decoder<'a> {
     }
 }
 
-/// The chunk's length, and for each of `terms` (ascending bytewise, distinct) its frequency: 0 where the chunk lacks it.
-/// Reads no further than it must.
+/// The length of the chunk, and the frequency of each of `terms` (distinct, ascending bytewise), which is 0
+/// where the chunk does not contain the term. Reads no further than necessary.
 pub fn frequencies(encoded: &[u8], terms: &[&[u8]]) -> Result<(u32, Vec<u32>), Corrupt> {
     debug_assert!(terms.is_sorted_by(|a, b| a < b));
     let mut decoder = Decoder::new(encoded)?;
@@ -267,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn terms_as_they_come_are_encoded_as_those_that_are_counted() {
+    fn occurrences_are_encoded_like_counted_terms() {
         let long = ["a long term of one beginning, z", "a long term of one beginning, y"];
         let all = ["b", long[0], "abc", "", "a", "b", long[1], "ab", "b", "abc", "z", long[0]];
         let mut occurrences = Occurrences::default();
@@ -278,14 +280,14 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_beside_words_makes_a_chunk_no_longer() {
+    fn terms_in_addition_to_words_do_not_make_a_chunk_longer() {
         let mut occurrences = Occurrences::default();
         occurrences.add(b"tcp/ip", Share::Word);
         for part in [b"tcp".as_slice(), b"ip", b"ip"] {
             occurrences.add(part, Share::Part(3));
         }
         let found = frequencies(&occurrences.encode(), &[b"ip", b"tcp", b"tcp/ip"]).unwrap();
-        // As long as its most frequent term is frequent.
+        // The length equals the frequency of the most frequent term.
         assert_eq!(found, (2, vec![2, 1, 1]));
         (0..5).for_each(|_| occurrences.add(b"word", Share::Word));
         assert_eq!(frequencies(&occurrences.encode(), &[b"word"]).unwrap(), (6, vec![5]));
@@ -300,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn frequencies_are_those_of_the_terms_asked_for() {
+    fn frequencies_are_returned_for_the_requested_terms() {
         let encoded = terms(&[("b", 2), ("bb", 1), ("d", 7)]).encode();
         let ask = |list: &[&str]| {
             frequencies(&encoded, &list.iter().map(|t| t.as_bytes()).collect::<Vec<_>>()).unwrap()

@@ -1,4 +1,4 @@
-//! Random chunks for the tests, and the answers that need no index.
+//! Random chunks for the tests, and the expected results, computed without an index.
 
 use super::build::Builder;
 use super::corrupt::Corrupt;
@@ -33,13 +33,13 @@ impl Random {
         (self.next() % n.max(1) as u64) as usize
     }
 
-    /// Small numbers are as likely as large ones.
+    /// A random number with a uniformly distributed logarithm.
     pub fn log(&mut self, most: f64) -> f64 {
         most.powf(self.unit())
     }
 }
 
-/// The word of a rank: among 40 there is one of the greatest length.
+/// The word of a rank. One of 40 words has the greatest length.
 pub fn word(rank: usize) -> Vec<u8> {
     let name = format!("{}{rank}", (b'a' + (rank % 7) as u8) as char);
     let length = if rank % 40 == 39 { 2046 } else { name.len() };
@@ -59,7 +59,7 @@ pub fn random_terms(random: &mut Random, vocabulary: usize) -> Terms {
     Terms::new(words.into_iter().chain(long))
 }
 
-/// A segment as the caller has it: pages, totals, and which chunk (by the test's own number) is under which number.
+/// A segment: its pages, its totals, and the test's own number of each of its chunks.
 #[derive(Clone, Default)]
 pub struct Segment {
     pub pages: Vec<Page>,
@@ -95,7 +95,7 @@ pub fn build<'a>(
     segment
 }
 
-/// Merges segments; chunks that `is_dead` names get no new number.
+/// Merges segments. Chunks for which `is_dead` is true get no new number.
 pub fn merge_segments(segments: &[Segment], is_dead: impl Fn(usize) -> bool) -> Segment {
     let mut merged = Segment::default();
     let mut numbers = Vec::new();
@@ -123,7 +123,7 @@ pub fn merge_segments(segments: &[Segment], is_dead: impl Fn(usize) -> bool) -> 
     merged
 }
 
-/// As a caller selects them, see `find`.
+/// The pages that a caller selects for a term; see `find`.
 pub fn pages_of<'a>(pages: &'a [Page], term: &[u8]) -> Vec<&'a [u8]> {
     let own: Vec<&[u8]> = pages.iter().filter(|p| p.first_term == term).map(|p| p.bytes.as_slice()).collect();
     let before = pages.iter().rfind(|p| p.first_term.as_slice() < term).map(|p| p.bytes.as_slice());
@@ -147,7 +147,8 @@ pub fn postings_of(list: &List) -> Result<Vec<Posting>, Corrupt> {
     Ok(postings)
 }
 
-/// The scores of all chunks of a list of lists, from every posting: what `search` must find without reading them all.
+/// Computes the scores of all chunks from every posting. `search` must find the same without reading all of
+/// them.
 pub fn search_all(question: &Question, lists: &[List], segment: u32, top: &mut Top) {
     let mut chunks: BTreeMap<u32, (u32, Vec<u32>)> = BTreeMap::new();
     for (i, list) in lists.iter().enumerate() {
@@ -164,7 +165,7 @@ pub fn search_all(question: &Question, lists: &[List], segment: u32, top: &mut T
     }
 }
 
-/// Searches segments in the order given, both ways, and compares.
+/// Searches segments in the given order in both ways, and compares the results.
 pub fn search_and_compare(question: &Question, segments: &[(u32, Vec<List>)], k: usize) -> Vec<Hit> {
     let (mut top, mut all) = (Top::new(k), Top::new(k));
     for (number, lists) in segments {
@@ -187,7 +188,7 @@ pub fn naive_idf(df: i64, chunks: i64) -> f64 {
     (1.0 + (chunks as f64 - df as f64 + 0.5) / (df as f64 + 0.5)).ln()
 }
 
-/// Ascending postings with random gaps: mostly small ones, some huge.
+/// Ascending postings with random gaps, most of them small and some huge.
 pub fn random_postings(random: &mut Random, count: usize, gap: f64) -> Vec<Posting> {
     let mut chunk = random.below(5) as u64;
     let mut postings = Vec::new();
@@ -201,7 +202,7 @@ pub fn random_postings(random: &mut Random, count: usize, gap: f64) -> Vec<Posti
     postings
 }
 
-/// Pages of the given lists. The df is the number of postings.
+/// The pages of the given lists. The df is the number of postings.
 pub fn write(lists: &BTreeMap<Vec<u8>, Vec<Posting>>) -> Vec<Page> {
     let mut pages = Vec::new();
     let mut writer = super::page_writer::Writer::new(|page| {

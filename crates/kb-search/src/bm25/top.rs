@@ -10,10 +10,10 @@ pub struct Hit {
     pub chunk: u32,
 }
 
-/// Keeps the best `k` hits: by score, then the lower segment, then the lower chunk.
+/// Keeps the best `k` hits, ordered by score, then by segment, then by chunk.
 pub struct Top {
     k: usize,
-    /// The worst on top.
+    /// A heap with the worst hit on top.
     heap: BinaryHeap<Worst>,
 }
 
@@ -45,7 +45,7 @@ impl Top {
         Top { k, heap: BinaryHeap::new() }
     }
 
-    /// A hit without a positive score is left out.
+    /// Adds a hit if it is among the best. Hits without a positive score are dropped.
     pub fn offer(&mut self, hit: Hit) {
         if hit.score.is_nan() || hit.score <= 0.0 {
             return;
@@ -59,7 +59,7 @@ impl Top {
         }
     }
 
-    /// The least score with which this chunk or a later one of the segment is kept.
+    /// The least score at which this chunk, or a later one of the segment, would be kept.
     pub fn least(&self, segment: u32, chunk: u32) -> f64 {
         match self.heap.peek() {
             _ if self.k == 0 => f64::INFINITY,

@@ -1,13 +1,14 @@
-//! Keeps quotes and lists of a Markdown text from nesting deeper than in any real one.
+//! Limits how deep quotes and lists of a Markdown text are nested, to more than any real document needs.
 //!
-//! For every line, even a blank one, the Markdown parser goes through all quotes and lists that are open.
+//! The Markdown parser visits all open quotes and lists for every line, even for a blank one.
 
 use std::borrow::Cow;
 
-/// Columns of a line in which a quote or a list item may begin.
+/// A quote or a list item may begin only in this many columns at the start of a line.
 const COLUMNS: usize = 100;
 
-/// The text with the letter x in place of the marks that begin a quote or list item further in. No byte moves.
+/// The text with the letter x in place of marks that would begin a quote or list item further to the right.
+/// Byte offsets do not change.
 pub fn shallow(text: &str) -> Cow<'_, str> {
     let mut changed: Option<Vec<u8>> = None;
     let mut start = 0;
@@ -18,11 +19,11 @@ pub fn shallow(text: &str) -> Cow<'_, str> {
         }
         start += line.len();
     }
-    // ASCII in place of ASCII: still UTF-8.
+    // ASCII replaces ASCII, so the text remains UTF-8.
     changed.and_then(|bytes| String::from_utf8(bytes).ok()).map_or(Cow::Borrowed(text), Cow::Owned)
 }
 
-/// The first mark of a line that is too far in: its offset and length.
+/// The offset and length of the first mark of a line that is too far to the right.
 fn too_deep(line: &[u8]) -> Option<(usize, usize)> {
     let (mut at, mut column) = (0, 0);
     loop {
@@ -59,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_begins_too_far_in_is_changed() {
+    fn only_marks_too_far_to_the_right_are_replaced() {
         let deep = " ".repeat(COLUMNS);
         for text in [
             "- a\n  - b\n\n> > 1. c\n".to_string(),

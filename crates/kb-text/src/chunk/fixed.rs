@@ -1,16 +1,16 @@
-//! Windows of a fixed number of tokens or characters, wherever sentences end.
+//! Strategy fixed: chunks of a fixed number of tokens or characters, regardless of sentences.
 
 use super::sizer::WindowSizer;
 use crate::chunking::{Chunking, Unit};
 use kb_types::error::Result;
 use std::ops::Range;
 
-/// Work counted for a window, in bytes.
+/// The work counted for a chunk, in bytes.
 const WINDOW: usize = 16;
 
-/// Cuts one window; byte ranges within it, trimmed, none of white space only. Never inside a character.
+/// Splits one window into byte ranges, which are trimmed, never blank, and never split a character.
 pub fn cut(text: &str, chunking: &Chunking, sizer: &WindowSizer) -> Result<Vec<Range<usize>>> {
-    // Where a chunk may begin: at each token or character.
+    // A chunk may begin at each token or character.
     let starts = sizer.starts();
     let byte = |unit: usize| starts.get(unit).copied().unwrap_or(text.len());
     let mut ranges = Vec::new();
@@ -19,14 +19,14 @@ pub fn cut(text: &str, chunking: &Chunking, sizer: &WindowSizer) -> Result<Vec<R
         let mut to = (from + chunking.size).min(starts.len());
         let cuts_word = inside_word(text, byte(from)) || inside_word(text, byte(to));
         if chunking.unit == Unit::Tokens && cuts_word {
-            // A part that is cut inside a word can have more tokens alone than it had in the text.
+            // A part that begins or ends inside a word can have more tokens by itself than in the text.
             let mut tries = 0;
             while to > from + 1 {
                 let over = sizer.count(text[byte(from)..byte(to)].trim())?.saturating_sub(chunking.size);
                 if over == 0 {
                     break;
                 }
-                // A few tries are enough; if not, the steps grow.
+                // A few tries are usually enough. If not, the steps grow.
                 to = to.saturating_sub(over << (tries / 4)).max(from + 1);
                 tries = (tries + 1).min(100);
             }
@@ -37,7 +37,7 @@ pub fn cut(text: &str, chunking: &Chunking, sizer: &WindowSizer) -> Result<Vec<R
         if to >= starts.len() {
             return Ok(ranges);
         }
-        // A window that became shorter overlaps by half its length at most.
+        // A chunk that became shorter overlaps by at most half its length.
         from = to.saturating_sub(chunking.overlap).max(from + (to - from).div_ceil(2)).max(from + 1);
     }
 }

@@ -1,4 +1,4 @@
-//! Headings, blocks, then as recursive: Markdown's own structure first (text-splitter).
+//! Strategy markdown: splits at headings and blocks first, and then like recursive (text-splitter).
 
 use super::recursive::{Cut, collect, config};
 use super::sizer::WindowSizer;
@@ -6,7 +6,7 @@ use crate::chunking::Chunking;
 use kb_types::error::Result;
 use text_splitter::MarkdownSplitter;
 
-/// Cuts one window.
+/// Splits one window.
 pub fn cut(window: &str, chunking: &Chunking, sizer: &WindowSizer) -> Result<Cut> {
     let splitter = MarkdownSplitter::new(config(chunking.size, chunking.overlap, sizer)?);
     collect(splitter.try_chunk_indices(window), window, sizer)

@@ -1,8 +1,8 @@
-//! Cuts an extracted text into chunks: a file per strategy, the same guarantees for all.
+//! Splits an extracted text into chunks. Each strategy has a file, and all give the same guarantees.
 //!
-//! A chunk is exactly a slice of the text, begins and ends without white space (Markdown keeps
-//! indentation), and never has more than `size` units, whatever the tokeniser does at its edges;
-//! only strategy none, and a single character that is more than `size` tokens, can be larger.
+//! A chunk is exactly a slice of the text, has no white space at its ends (Markdown keeps indentation), and
+//! has at most `size` units, whatever the tokeniser does at its ends. Only the chunk of strategy none, and a
+//! single character of more than `size` tokens, can be larger.
 
 mod containers;
 mod fixed;
@@ -29,16 +29,15 @@ use kb_types::{Bounds, Marked};
 use sentences::Sentence;
 use std::ops::Range;
 
-/// A chunk in the making: a byte range, and its tokens where they have been counted.
+/// A future chunk: a byte range, and its number of tokens once they have been counted.
 #[derive(Debug, Clone)]
 pub(super) struct Piece {
     pub range: Range<usize>,
     pub tokens: Option<usize>,
 }
 
-/// Cuts `text`. `marks` say what is where in it; from them chunks get their locators. Strategy semantic, which needs vectors
-/// (see [`semantic_chunk`]), cuts as strategy recursive here.
-/// Errors: [`kb_types::error::Error::Limit`].
+/// Splits `text` into chunks, whose locators come from `marks`. Strategy semantic needs vectors (see
+/// [`semantic_chunk`]), so here it splits like strategy recursive. Errors: [`kb_types::error::Error::Limit`].
 pub fn chunk(
     text: &str,
     chunking: &Chunking,
@@ -74,7 +73,8 @@ impl<'a> Sentences<'a> {
     }
 }
 
-/// Cuts a text by strategy semantic. `distances[i]` is the cosine distance (0 to 2) of sentence i from the next one.
+/// Splits a text by strategy semantic. `distances[i]` is the cosine distance (0 to 2) of sentence i from the
+/// next one.
 pub fn semantic_chunk(
     sentences: &Sentences,
     distances: &[f32],
@@ -88,7 +88,7 @@ pub fn semantic_chunk(
     finish(text, pieces, tokenizer, marks, bounds)
 }
 
-/// The structure of `text`, if the strategy needs it.
+/// The outline of `text`, if the strategy needs it.
 pub(super) fn outline(text: &str, chunking: &Chunking, bounds: &Bounds) -> Result<Outline> {
     match chunking.strategy == Strategy::Markdown {
         true => Outline::read(text, bounds),
@@ -96,8 +96,8 @@ pub(super) fn outline(text: &str, chunking: &Chunking, bounds: &Bounds) -> Resul
     }
 }
 
-/// Cuts the part `region` (bytes) of `text` as if there were nothing around it. Pieces are in order,
-/// none of them inside another.
+/// Splits the bytes `region` of `text` as if there were nothing around them. The pieces are in order, and
+/// none lies inside another.
 pub(super) fn split(
     text: &str,
     region: Range<usize>,
@@ -117,8 +117,8 @@ pub(super) fn split(
     Ok(ordered(size_limit::enforce(text, pieces, chunking, tokenizer, bounds)?))
 }
 
-/// Sorts, and drops pieces inside another one: with overlap, cutting an over-long chunk again can
-/// give a piece that the next chunk has too.
+/// Sorts the pieces and drops those inside another one. With overlap, splitting an oversized chunk again can
+/// give a piece that the next chunk contains, too.
 pub(super) fn ordered(mut pieces: Vec<Piece>) -> Vec<Piece> {
     pieces.sort_by_key(|p| (p.range.start, std::cmp::Reverse(p.range.end)));
     let mut end = 0;
@@ -130,7 +130,8 @@ pub(super) fn ordered(mut pieces: Vec<Piece>) -> Vec<Piece> {
     pieces
 }
 
-/// Makes chunks of pieces: counts what is not counted yet, turns bytes into characters, adds locators.
+/// Makes chunks of pieces: counts tokens where they are not counted yet, converts bytes to characters, and
+/// adds locators.
 pub(super) fn finish(
     text: &str,
     pieces: Vec<Piece>,
@@ -146,10 +147,10 @@ pub(super) fn finish(
     let mut bytes = 0usize;
     for piece in pieces {
         let content = text[piece.range.clone()].to_string();
-        // A chunk may begin with indentation before a heading: it is located by its first printing character.
+        // A chunk may begin with indentation before a heading, so its first printing character locates it.
         let printing = piece.range.start + content.len() - content.trim_start().len();
         let locator = walk.locate(printing, piece.range.end);
-        // A long heading is repeated in the locator of every chunk below it.
+        // Locators count, because a long heading is repeated in the locator of every chunk below it.
         let made = content.len() + locator.size();
         bytes = bytes.saturating_add(made);
         bounds.check_bytes(bytes)?;
@@ -168,7 +169,7 @@ pub(super) fn finish(
     Ok(chunks)
 }
 
-/// The range without white space at its ends; None when there is nothing else.
+/// The range without white space at its ends. None where it is blank.
 pub(super) fn trim(text: &str, range: Range<usize>) -> Option<Range<usize>> {
     let part = &text[range.clone()];
     let start = range.start + part.len() - part.trim_start().len();
@@ -176,7 +177,8 @@ pub(super) fn trim(text: &str, range: Range<usize>) -> Option<Range<usize>> {
     (start < end).then_some(start..end)
 }
 
-/// Counts the characters before byte offsets that never decrease: one pass over the text in all.
+/// Counts the characters before byte offsets. Offsets must not decrease, so that one pass over the text is
+/// enough.
 pub(super) struct Characters<'a> {
     text: &'a str,
     byte: usize,
@@ -188,14 +190,14 @@ impl<'a> Characters<'a> {
         Characters { text, byte: 0, characters: 0 }
     }
 
-    /// Characters before byte `offset`.
+    /// The number of characters before byte `offset`.
     pub fn before(&mut self, offset: usize) -> usize {
         self.characters += self.text[self.byte..offset].chars().count();
         self.byte = offset;
         self.characters
     }
 
-    /// The byte offset of character `index`; None after the end. Indices never decrease either.
+    /// The byte offset of character `index`, or None after the end. Indexes must not decrease, either.
     pub fn byte_of(&mut self, index: usize) -> Option<usize> {
         let ahead = index.checked_sub(self.characters)?;
         let rest = &self.text[self.byte..];

@@ -2,7 +2,7 @@
 
 use super::containers::shallow;
 use kb_types::error::Result;
-use kb_types::{Bounds, Mark, Marked};
+use kb_types::{Bounds, Mark, Marked, sizes};
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
 /// The structure of a Markdown text, in byte offsets.
@@ -10,23 +10,22 @@ use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 pub struct Outline {
     /// Its headings.
     pub marks: Vec<Marked>,
-    /// Starts of the outermost blocks: from such a place on, a part reads as it does in the whole.
+    /// Starts of the outermost blocks. A part of the text that begins at such a place parses as it does
+    /// within the whole text.
     blocks: Vec<usize>,
 }
 
-/// Bytes of a text that are read at once, and the most where no block ends.
+/// How many bytes of a text are parsed at once, and the most where no block ends.
 const PART: usize = 512 * 1024;
 const LONGEST_PART: usize = 2 * 1024 * 1024;
-/// Bytes of a title at most: every chunk below it carries it.
-const LONGEST_TITLE: usize = 1000;
-/// Work counted for an event of the parser, in bytes.
+/// The work counted for an event of the parser, in bytes.
 const EVENT: usize = 8;
 
 impl Outline {
-    /// Reads the structure of `text`, in linear time. Errors: [`kb_types::error::Error::Limit`].
+    /// Reads the outline of `text` in linear time. Errors: [`kb_types::error::Error::Limit`].
     ///
-    /// A long text is read part by part, each from where a block begins: the parser cannot be stopped, and holds up to a
-    /// hundred bytes of memory for each byte of text.
+    /// A long text is read in parts that begin where a block begins, because the parser cannot be stopped and
+    /// needs up to a hundred bytes of memory for each byte of text.
     pub fn read(text: &str, bounds: &Bounds) -> Result<Outline> {
         let mut outline = Outline::default();
         let (mut from, mut width) = (0, PART);
@@ -38,14 +37,17 @@ impl Outline {
                 _ => end,
             };
             bounds.spend(end - from)?;
-            // For each part, not for the text: one that begins inside a line may begin with any number of containers.
+            // Done for each part, because a part that begins inside a line may begin with any number of
+            // containers.
             let part = Outline::read_part(&shallow(&text[from..end]), from, bounds)?;
-            // Not the part's own first block, which may begin after its indentation: that would be no progress.
+            // The part's first block does not count. It may begin after its indentation, which would be no
+            // progress.
             let last = part.blocks.last().copied().filter(|last| *last - from >= width / 8);
             from = match last {
                 _ if end == text.len() => end,
                 Some(last) => last,
-                // A block that does not end in the part is read once more, in the longest, and cut if it is longer.
+                // A block that does not end in the part is read again in the longest part, and is split if it
+                // is longer.
                 None if width < LONGEST_PART => {
                     width = LONGEST_PART;
                     continue;
@@ -61,12 +63,12 @@ impl Outline {
         }
     }
 
-    /// The structure of a part of a text that begins at `from`.
+    /// The outline of a part of a text that begins at `from`.
     fn read_part(text: &str, from: usize, bounds: &Bounds) -> Result<Outline> {
         let mut outline = Outline::default();
         let mut depth = 0usize;
         let mut open: Option<(usize, usize, String)> = None;
-        // Front matter between --- lines would otherwise read as a heading.
+        // Front matter between lines of --- would otherwise parse as a heading.
         let front_matter = match from {
             0 => Options::ENABLE_YAML_STYLE_METADATA_BLOCKS,
             _ => Options::empty(),
@@ -89,7 +91,7 @@ impl Outline {
                     if matches!(tag, TagEnd::Heading(_))
                         && let Some((offset, level, title)) = open.take()
                     {
-                        let title = title[..title.floor_char_boundary(LONGEST_TITLE)].trim().to_string();
+                        let title = sizes::cut(&title, sizes::HEADING).trim().to_string();
                         outline.marks.push(Marked { offset, mark: Mark::Heading { level, title } });
                     }
                 }
@@ -179,7 +181,7 @@ mod tests {
             assert_eq!(long.marks[2 * i + 1], expected);
         }
         assert_eq!(long.marks.len(), text.len() / part.len() * 2);
-        // One block, one line, one word: cut somewhere, and no heading made of it.
+        // One long block, line or word is split somewhere and makes no heading.
         for unit in ["a line\n", "a word ", "["] {
             let outline = read(&format!("# A\n\n{}", unit.repeat(2 * LONGEST_PART / unit.len())));
             assert_eq!(outline.marks.len(), 1, "{unit}");
@@ -188,7 +190,7 @@ mod tests {
 
     #[test]
     fn a_block_longer_than_a_part_is_read_in_linear_time() {
-        // Indented code begins behind its indentation.
+        // Indented code begins after its indentation.
         for unit in ["    a = b\n\n", "> a\n", "- a\n\n"] {
             let text = unit.repeat(2 * PART / unit.len());
             let bounds = Bounds::none();
@@ -204,14 +206,17 @@ mod tests {
     #[test]
     fn deep_nesting_is_read_in_linear_time() {
         for unit in [">", "- ", "[", "*a ", "1. ", "* ", "> - "] {
-            // Blank lines belong to all lists that are open.
-            read(&format!("{}\n{}", unit.repeat(100_000), "\n".repeat(100_000)));
+            // Blank lines belong to all open lists.
+            let text = format!("{}\n{}", unit.repeat(100_000), "\n".repeat(100_000));
+            let bounds = Bounds::none();
+            Outline::read(&text, &bounds).unwrap();
+            assert!(bounds.spent() < 40 * text.len() as u64, "{unit:?}: {}", bounds.spent());
         }
     }
 
     #[test]
     fn a_part_that_begins_inside_a_line_nests_no_deeper() {
-        // Every blank line of the code block would go through all lists that the rest of the line opens.
+        // Every blank line of the code block would visit all lists that the rest of the line opens.
         let line = "1. ".repeat((LONGEST_PART + PART / 2) / 3);
         read(&format!("{line}```\n{}", "\n".repeat(PART)));
     }

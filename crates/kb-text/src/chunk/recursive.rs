@@ -1,4 +1,5 @@
-//! Paragraphs, then lines, sentences, words, characters: the largest that fits (text-splitter).
+//! Strategy recursive: splits at paragraphs, then lines, sentences, words and characters, as large as fits
+//! (text-splitter).
 
 use super::sizer::WindowSizer;
 use crate::chunking::Chunking;
@@ -6,22 +7,22 @@ use kb_types::error::{Error, Result};
 use std::ops::Range;
 use text_splitter::{ChunkConfig, TextSplitter, TryChunkSizer};
 
-/// What was made of a window.
+/// The result of splitting a window.
 #[derive(Debug, Default)]
 pub struct Cut {
-    /// Byte ranges within it.
+    /// Byte ranges within the window.
     pub ranges: Vec<Range<usize>>,
-    /// Where the rest begins, if it must be cut separately.
+    /// Where the rest begins, if it must be split separately.
     pub rest: Option<usize>,
 }
 
-/// Cuts one window.
+/// Splits one window.
 pub fn cut(window: &str, chunking: &Chunking, sizer: &WindowSizer) -> Result<Cut> {
     let splitter = TextSplitter::new(config(chunking.size, chunking.overlap, sizer)?);
     collect(splitter.try_chunk_indices(window), window, sizer)
 }
 
-/// Takes chunks as the splitter makes them, until it makes no more progress.
+/// Collects chunks from the splitter until it makes no more progress.
 pub fn collect<'a>(
     chunks: impl Iterator<Item = Result<(usize, &'a str)>>,
     window: &str,
@@ -37,7 +38,7 @@ pub fn collect<'a>(
             }
             chunk => chunk?,
         };
-        // For every chunk the splitter goes through all that is left of the window.
+        // The splitter scans the rest of the window for every chunk.
         sizer.bounds.spend((window.len() - start) / 64)?;
         let end = start + part.len();
         if end <= reached {
@@ -51,7 +52,7 @@ pub fn collect<'a>(
     Ok(cut)
 }
 
-/// text-splitter's setting for a size, an overlap and a sizer.
+/// The configuration of text-splitter for a size, an overlap and a sizer.
 pub fn config<S: TryChunkSizer>(size: usize, overlap: usize, sizer: S) -> Result<ChunkConfig<S>> {
     ChunkConfig::new(size)
         .with_sizer(sizer)

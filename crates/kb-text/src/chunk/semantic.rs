@@ -1,6 +1,6 @@
-//! Strategy semantic: cuts between sentences whose vectors are far apart, as seen in the document (the percentile method of
-//! Greg Kamradt's "Five levels of text splitting", 2024). Chunks are bounded in size from above and, where a neighbour has
-//! room, from below.
+//! Strategy semantic: splits between sentences whose vectors are far apart compared with others in the
+//! document (the percentile method of Greg Kamradt's "Five levels of text splitting", 2024). Chunks have a
+//! maximum size and, where a neighbour has room, a minimum size.
 
 use super::sentences::Sentence;
 use super::{Piece, ordered, size_limit};
@@ -12,10 +12,11 @@ use kb_types::error::Result;
 use std::cmp::Ordering;
 use std::ops::Range;
 
-/// A chunk of less than this share of the size joins a neighbour.
+/// A chunk smaller than the size divided by this joins a neighbour.
 const SMALL: usize = 10;
 
-/// Pieces of `text` made of its sentences. `distances[i]` is how far sentence i is from the next one.
+/// Groups the sentences of `text` into pieces. `distances[i]` is the distance of sentence i from the next
+/// one.
 pub fn pieces(
     text: &str,
     sentences: &[Sentence],
@@ -36,7 +37,8 @@ pub fn pieces(
     Ok(ordered(size_limit::enforce(text, pieces, chunking, tokenizer, bounds)?))
 }
 
-/// Which sentences go together: cut where they differ most, too small groups joined, too large ones cut again.
+/// Groups sentences: splits where they differ most, joins groups that are too small and splits those that are
+/// too large.
 fn groups(units: &[usize], distances: &[f32], quantile: f64, size: usize) -> Vec<Range<usize>> {
     if units.is_empty() {
         return Vec::new();
@@ -52,7 +54,7 @@ fn groups(units: &[usize], distances: &[f32], quantile: f64, size: usize) -> Vec
     joined.into_iter().flat_map(|group| fill(group, units, distances, size)).collect()
 }
 
-/// The value below which this share of the values lies, between neighbours in proportion; NaN counts as the largest.
+/// The quantile of the values, interpolated linearly between neighbours. NaN counts as the largest value.
 fn quantile_of(values: &[f32], quantile: f64) -> f32 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f32::total_cmp);
@@ -64,7 +66,7 @@ fn quantile_of(values: &[f32], quantile: f64) -> f32 {
     }
 }
 
-/// Joins groups that are small to a neighbour where both fit into the size, the most similar ones first.
+/// Joins small groups to a neighbour where both fit into the size, the most similar ones first.
 fn join_small(
     groups: Vec<Range<usize>>,
     units: &[usize],
@@ -73,12 +75,12 @@ fn join_small(
 ) -> Vec<Range<usize>> {
     let sum = |group: &Range<usize>| units[group.clone()].iter().sum::<usize>();
     let mut sums: Vec<usize> = groups.iter().map(sum).collect();
-    // Of each group that was joined to the one before it, that one, or one before that.
+    // For each group that was joined to the one before it, that group or an earlier one of the same join.
     let mut before: Vec<usize> = (0..groups.len()).collect();
     let mut borders: Vec<usize> = (1..groups.len()).collect();
     let distance = |border: &usize| distances.get(groups[*border].start - 1).copied().unwrap_or(0.0);
     borders.sort_by(|a, b| distance(a).partial_cmp(&distance(b)).unwrap_or(Ordering::Equal));
-    // The last group that was joined to each first one.
+    // For each first group of a join, the last group that was joined to it.
     let mut last: Vec<usize> = (0..groups.len()).collect();
     for border in borders {
         let left = first_of(&mut before, border - 1);
@@ -94,7 +96,7 @@ fn join_small(
     first.map(|group| groups[group].start..groups[last[group]].end).collect()
 }
 
-/// The first of the groups that were joined; remembers it on the way.
+/// Finds the first group of a join, and shortens the path to it.
 fn first_of(before: &mut [usize], group: usize) -> usize {
     let mut first = group;
     while before[first] != first {
@@ -107,7 +109,8 @@ fn first_of(before: &mut [usize], group: usize) -> usize {
     first
 }
 
-/// Cuts a group that is over the size: each part is filled, and ends where its sentences differ most in its second half.
+/// Splits a group that exceeds the size. Each part is filled, and ends where its sentences differ most in its
+/// second half.
 fn fill(group: Range<usize>, units: &[usize], distances: &[f32], size: usize) -> Vec<Range<usize>> {
     let mut parts = Vec::new();
     let mut start = group.start;
@@ -142,11 +145,11 @@ mod tests {
     fn sentences_are_cut_where_they_differ_most() {
         let distances = [0.1, 0.1, 0.9, 0.1, 0.1, 0.8, 0.1];
         assert_eq!(groups(&[10; 8], &distances, 0.7, 100), [0..3, 3..6, 6..8]);
-        // Of distances that are all the same none is above the others.
+        // Where all distances are equal, none exceeds the others.
         assert_eq!(groups(&[10; 8], &[0.2; 7], 0.5, 100), vec![0..8]);
         assert_eq!(groups(&[10], &[], 0.95, 100), vec![0..1]);
         assert!(groups(&[], &[], 0.95, 100).is_empty());
-        // As numpy has it.
+        // The same value as numpy's.
         assert_eq!(quantile_of(&[4.0, 1.0, 3.0, 2.0], 0.5), 2.5);
         assert!((quantile_of(&[1.0, 2.0, 3.0], 0.95) - 2.9).abs() < 1e-6);
     }
@@ -158,7 +161,7 @@ mod tests {
         };
         assert_eq!(join(&[50, 2, 40], &[0.9, 0.5], &[0..1, 1..2, 2..3]), [0..1, 1..3]);
         assert_eq!(join(&[50, 2, 40], &[0.4, 0.5], &[0..1, 1..2, 2..3]), [0..2, 2..3]);
-        // Not into one that has no room.
+        // A neighbour without room is not joined.
         assert_eq!(join(&[99, 2, 99], &[0.4, 0.5], &[0..1, 1..2, 2..3]), [0..1, 1..2, 2..3]);
         assert_eq!(join(&[3; 4], &[0.4, 0.5, 0.3], &[0..1, 1..2, 2..3, 3..4]), vec![0..4]);
     }

@@ -1,4 +1,4 @@
-//! The sentences of a text, by the rules of Unicode (UAX #29), as they are compared for strategy semantic.
+//! Splits a text into the sentences that strategy semantic compares, by the rules of Unicode (UAX #29).
 
 use super::{Outline, Piece, trim, windows};
 use crate::chunking::{Chunking, Strategy, Unit};
@@ -8,20 +8,20 @@ use kb_types::error::Result;
 use std::ops::Range;
 use unicode_segmentation::UnicodeSegmentation;
 
-/// What has fewer characters says too little to be compared: it goes with what follows.
+/// A sentence with fewer characters says too little to be compared, so it is joined to what follows.
 const SHORTEST: usize = 20;
 const LONGEST_RUN: usize = 64;
 
-/// A sentence: a byte range without white space at its ends, and how many units it has; in characters with the white space
-/// behind it.
+/// A sentence: a byte range without white space at its ends, and its number of units. Where units are
+/// characters, the white space after it counts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sentence {
     pub range: Range<usize>,
     pub units: usize,
 }
 
-/// The sentences of `text`, in order; together they hold all of it but white space. One that is over `size` units is cut as by
-/// strategy recursive.
+/// The sentences of `text` in order. Together they contain all of it except white space. A sentence of more
+/// than `size` units is split as by strategy recursive.
 pub fn sentences(
     text: &str,
     chunking: &Chunking,
@@ -36,7 +36,7 @@ pub fn sentences(
         let end = at + part.len();
         let is_last = end == text.len();
         if !is_last && text[at..end].trim_start().is_empty() {
-            // Adds nothing to a short sentence before it, which is not gone through again for each.
+            // A blank part adds nothing to a short sentence before it, which is therefore not scanned again.
             if start == at {
                 start = end;
             }
@@ -92,12 +92,14 @@ fn units(text: &str, chunking: &Chunking, tokenizer: &Tokenizer, bounds: &Bounds
     }
 }
 
-/// The text with spaces for line feeds inside paragraphs, because the rules end a sentence at every line: byte for byte in
-/// the same places. A line that begins with anything but a letter or a digit (a list's, a table's) stays one.
+/// The text with spaces in place of line feeds inside paragraphs, because the rules end a sentence at every
+/// line feed. Byte offsets do not change. The line feed stays before a line that begins with anything but a
+/// letter or a digit, such as an item of a list or a row of a table.
 ///
-/// A sentence ends in [`LONGEST_RUN`] characters in a row that are neither letters, digits, line feeds nor full stops: behind
-/// a full stop the rules look from each space and closing character of a row as far ahead as the row goes. Marks on letters, some
-/// of which count as letters themselves, belong to the row.
+/// A sentence also ends within a run of [`LONGEST_RUN`] characters that are neither letters, digits, line
+/// feeds nor full stops. After a full stop the rules look ahead to the end of such a run from each space and
+/// closing character in it, which would be quadratic. Combining marks, some of which count as letters, belong
+/// to the run.
 fn unwrapped(text: &str) -> String {
     let mut rest = text.chars().peekable();
     let mut unwrapped = String::with_capacity(text.len());
@@ -121,13 +123,13 @@ fn unwrapped(text: &str) -> String {
     unwrapped
 }
 
-/// Whether the rules take a character for a part of the one before it.
+/// Whether the rules treat a character as a part of the one before it.
 fn is_extend(c: char) -> bool {
     let text = ['!', c, 'A'].iter().collect::<String>();
     text.split_sentence_bounds().next().is_some_and(|first| first.len() > 1)
 }
 
-/// What has so many bytes, 1 to 4, and ends a sentence behind its last one.
+/// A separator of this many bytes, 1 to 4, that ends a sentence.
 fn separator(bytes: usize) -> &'static str {
     match bytes {
         1 => "\n",
@@ -182,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_where_a_row_is_ended_is_not_lost() {
+    fn text_where_a_long_run_is_ended_is_not_lost() {
         for length in 50..80 {
             for mark in ["|", ")", "»", "🙶"] {
                 let text = format!(

@@ -1,4 +1,4 @@
-//! Keeps every chunk within its size, counted as the model will read it.
+//! Keeps every chunk within the size, counted as the model will read it.
 
 use super::recursive::config;
 use super::sizer::Counter;
@@ -10,9 +10,9 @@ use kb_types::error::Result;
 use std::ops::Range;
 use text_splitter::{TextSplitter, TryChunkSizer};
 
-/// Counts each piece alone unless it is counted, and cuts again the few that have more tokens alone than they had as a
-/// part of the text (a cut inside a word, a space that is gone). Only a single character can remain
-/// over the size.
+/// Counts the tokens of each piece by itself, and splits the few pieces that have more tokens by themselves
+/// than as a part of the text, because a word was split or a space was dropped. Only a single character can
+/// remain larger than the size.
 pub fn enforce(
     text: &str,
     given: Vec<Piece>,
@@ -30,7 +30,7 @@ pub fn enforce(
             pieces.push(Piece { range, tokens: Some(tokens) });
             continue;
         }
-        // Parts of about one length: the full size would leave a last part of a word or two.
+        // The parts have about the same length. Full parts would leave a last part of a word or two.
         let parts = tokens.div_ceil(chunking.size);
         let size = (tokens.div_ceil(parts) * 9 / 8).clamp(1, chunking.size);
         let splitter = TextSplitter::new(config(size, 0, Counter(tokenizer, bounds))?);
@@ -44,7 +44,7 @@ pub fn enforce(
     Ok(pieces)
 }
 
-/// The last resort, for tokenisers whose counts do not grow with the text: halves until it fits.
+/// The last resort, for tokenisers whose counts do not grow with the text: halves the text until it fits.
 fn halve(
     text: &str,
     range: Range<usize>,

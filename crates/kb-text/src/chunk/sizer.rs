@@ -1,4 +1,4 @@
-//! Sizes any part of a window of text without tokenising it again.
+//! Tells the size of any part of a window of text without tokenising it again.
 
 use crate::chunking::Unit;
 use crate::tokenizer::{Tokenizer, disjoint, is_beside_space};
@@ -8,27 +8,28 @@ use std::cell::Cell;
 use std::ops::Range;
 use text_splitter::TryChunkSizer;
 
-/// Knows where the tokens of one window of text are. A part's size is the number of tokens it
-/// touches: as many as it has alone, or a few off where it is cut inside a word.
+/// Knows the positions of the tokens in a window of text. The size of a part is the number of tokens that it
+/// touches. That is the number it has by itself, except for small differences where it begins or ends inside
+/// a word.
 pub struct WindowSizer<'a> {
     window: &'a str,
     tokenizer: &'a Tokenizer,
     pub bounds: &'a Bounds,
-    /// None: characters are counted.
+    /// None where characters are counted.
     tokens: Option<Vec<Range<usize>>>,
-    /// Tokens are the same in a part between white space.
+    /// Whether a part between white space has the same tokens by itself.
     by_words: bool,
-    /// Sizes that may still be asked for until the splitter makes a chunk; None: any number.
+    /// How many more sizes the splitter may ask for before it makes a chunk. None means any number.
     left: Cell<Option<usize>>,
 }
 
-/// Sizes that the splitter may ask for to make a chunk. Some dozens are usual.
+/// How many sizes the splitter may ask for to make a chunk. It usually asks for some dozens.
 const ASKED: usize = 2000;
 
-/// A part counts as a token at least for so many bytes. Otherwise text that a tokeniser drops, or takes for one unknown
-/// word, would have no size, and the splitter would go through all of it again and again for one chunk.
+/// A part has at least one token for every so many bytes. Otherwise text that a tokeniser drops, or reads as
+/// one unknown word, would have no size, and the splitter would scan all of it repeatedly for one chunk.
 pub const LONGEST_TOKEN: usize = 64;
-/// Work counted for looking up a part's tokens, in bytes.
+/// The work counted for looking up the tokens of a part, in bytes.
 const LOOKUP: usize = 4;
 
 impl<'a> WindowSizer<'a> {
@@ -43,19 +44,20 @@ impl<'a> WindowSizer<'a> {
         Ok(WindowSizer { window, tokenizer, bounds, tokens, by_words, left: Cell::new(None) })
     }
 
-    /// Notes that the splitter made a chunk: it may ask for the sizes of one more.
+    /// Notes that the splitter has made a chunk, so that it may ask for the sizes of the next one.
     pub fn made_chunk(&self) {
         self.left.set(Some(ASKED));
     }
 
-    /// Whether the splitter asked for more sizes than a chunk takes, and so got an error. With overlap it goes back over
-    /// parts of a chunk and tries again from each of them. Each try goes through all that is left of the window, and
-    /// gives no chunk until one reaches further.
+    /// Whether the splitter asked for more sizes than a chunk takes, and therefore got an error. With overlap
+    /// it steps back over parts of a chunk and tries again from each of them. Each try scans the rest of the
+    /// window, and none gives a chunk until one reaches further.
     pub fn is_stalled(&self) -> bool {
         self.left.get() == Some(0)
     }
 
-    /// Where each unit begins, the first at 0: tokens that share a character count as one, longer ones as several.
+    /// The offsets at which units begin, the first at 0. Tokens that share a character count as one unit, and
+    /// long tokens as several.
     pub fn starts(&self) -> Vec<usize> {
         let Some(tokens) = &self.tokens else {
             return self.window.char_indices().map(|(i, _)| i).collect();
@@ -64,7 +66,7 @@ impl<'a> WindowSizer<'a> {
         let mut last = 0;
         let spans = disjoint(tokens);
         for start in spans.iter().skip(1).map(|token| token.start).chain([self.window.len()]) {
-            // A gap between words is no unit, however long.
+            // A gap between words is not a unit, however long it is.
             let filled = last + self.window[last..start].trim_end().len();
             while filled > last + LONGEST_TOKEN {
                 last = self.window.floor_char_boundary(last + LONGEST_TOKEN);
@@ -73,7 +75,7 @@ impl<'a> WindowSizer<'a> {
             last = start;
             starts.push(start);
         }
-        // The end of the window is no start.
+        // No unit begins at the end of the window.
         starts.pop();
         starts
     }
@@ -83,7 +85,8 @@ impl<'a> WindowSizer<'a> {
         self.tokenizer.count(part, self.bounds)
     }
 
-    /// How many tokens a range of the window has by itself, where that can be told without tokenising it again.
+    /// The number of tokens that a range of the window has by itself, where that is known without tokenising
+    /// it again.
     pub fn known_count(&self, part: &Range<usize>) -> Option<usize> {
         let tokens = self.tokens.as_ref().filter(|_| self.by_words)?;
         let before = |at: usize| tokens.partition_point(|token| token.start < at);
@@ -94,22 +97,22 @@ impl<'a> WindowSizer<'a> {
         (is_clean(part.start) && is_clean(part.end)).then(|| before(part.end) - before(part.start))
     }
 
-    /// A part's size in the window.
+    /// The size of a part of the window.
     pub fn size(&self, part: &str) -> Result<usize> {
         let Some(tokens) = &self.tokens else {
             self.bounds.spend(LOOKUP + part.len() / 16)?;
             return Ok(part.chars().count());
         };
         self.bounds.spend(LOOKUP)?;
-        // The splitter only asks about slices of the window. If it ever asks about a copy, the
-        // address shows it, and the copy is tokenised.
+        // The splitter only asks for slices of the window. If it ever asks for a copy, the address shows
+        // that, and the copy is tokenised.
         let start = (part.as_ptr() as usize).wrapping_sub(self.window.as_ptr() as usize);
         let Some(end) = start.checked_add(part.len()).filter(|end| *end <= self.window.len()) else {
             return self.count(part);
         };
         let first = tokens.partition_point(|t| t.start < start);
         let last = tokens.partition_point(|t| t.start < end);
-        // A token that the part begins or ends inside leaves at least one token in the part.
+        // Where the part begins or ends inside a token, it has at least one token of it.
         let cut_at_start = first > 0 && tokens[first - 1].end > start;
         let tokens = last - first + usize::from(cut_at_start && end > start);
         Ok(tokens.max(part.len() / LONGEST_TOKEN))
@@ -120,7 +123,7 @@ impl TryChunkSizer for &WindowSizer<'_> {
     type Error = Error;
 
     fn try_size(&self, part: &str) -> Result<usize> {
-        // Between two sizes the splitter may go through all that is left.
+        // Between two sizes the splitter may scan the rest of the window.
         self.bounds.spend(self.window.len() / 4096)?;
         match self.left.get() {
             Some(0) => return Err(Error::Internal("the splitter makes no progress".into())),
@@ -130,7 +133,7 @@ impl TryChunkSizer for &WindowSizer<'_> {
     }
 }
 
-/// Counts each part as the model will read it, reporting the work.
+/// Counts the tokens of each part as the model will read it, and reports the work.
 #[derive(Clone, Copy)]
 pub struct Counter<'a>(pub &'a Tokenizer, pub &'a Bounds);
 
@@ -165,14 +168,14 @@ mod tests {
     }
 
     #[test]
-    fn a_count_is_known_between_white_space_where_words_do_not_matter_to_one_another() {
+    fn a_count_between_white_space_is_known_where_words_are_tokenised_apart() {
         let text = "One two, three (four).  Five";
         let bounds = Bounds::none();
         let words = Tokenizer::words();
         let sizer = WindowSizer::new(text, Unit::Tokens, &words, &bounds).unwrap();
         assert_eq!(sizer.known_count(&(4..14)), Some(3));
         assert_eq!(sizer.known_count(&(0..text.len())), Some(9));
-        // Inside a word, and between words without white space.
+        // The ranges begin or end inside a word, or between words without white space.
         assert_eq!((sizer.known_count(&(5..14)), sizer.known_count(&(4..7))), (None, None));
         let tiktoken = Tokenizer::tiktoken("cl100k_base").unwrap();
         let others = [

@@ -1,4 +1,4 @@
-//! Tests of what holds for every strategy and tokeniser.
+//! Tests of the guarantees that hold for every strategy and tokeniser.
 
 use super::*;
 use crate::chunking::Unit;
@@ -6,7 +6,7 @@ use crate::tokenizer::tests::wordpiece;
 use kb_types::Limits;
 use kb_types::error::Error;
 
-/// A small deterministic generator (xorshift64*), so that a failure can be repeated.
+/// A small deterministic random generator (xorshift64*), so that failures can be reproduced.
 pub struct Random(pub u64);
 
 impl Random {
@@ -37,7 +37,7 @@ const WORDS: [&str; 16] = [
     "\u{301}combining",
 ];
 
-/// Cuts a text, as Markdown or as plain text.
+/// Splits a text as Markdown or as plain text.
 pub fn cut(
     text: &str,
     chunking: &Chunking,
@@ -78,7 +78,7 @@ pub fn chunking(strategy: Strategy, size: usize, overlap: usize, unit: Unit) -> 
     Chunking { strategy, size, overlap, unit, tokenizer: None, percentile, context: None, context_llm: None }
 }
 
-/// Checks all that is promised of a text's chunks.
+/// Checks all guarantees for the chunks of a text.
 pub fn check(text: &str, chunks: &[Chunk], chunking: &Chunking, tokenizer: &Tokenizer) {
     let characters: Vec<char> = text.chars().collect();
     let mut covered = 0;
@@ -157,7 +157,7 @@ fn strategy_semantic_keeps_every_promise_whatever_the_distances() {
 }
 
 #[test]
-fn texts_of_nothing_have_no_chunks() {
+fn a_blank_text_has_no_chunks() {
     for text in ["", " ", "\n\n\u{a0}\t"] {
         for strategy in [Strategy::Recursive, Strategy::Markdown, Strategy::Fixed, Strategy::None] {
             let setting = chunking(strategy, 10, 0, Unit::Tokens);
@@ -216,11 +216,11 @@ fn fixed_windows_are_full_and_overlap_as_asked() {
 }
 
 #[test]
-fn a_fixed_chunk_is_no_longer_than_its_units_whatever_the_tokeniser_makes_of_the_text() {
+fn a_fixed_chunk_is_bounded_whatever_the_tokeniser_drops_or_does_not_know() {
     let tokenizer = wordpiece();
     let setting = chunking(Strategy::Fixed, 20, 5, Unit::Tokens);
-    // One unknown word for each piece that is tokenised; nothing at all; no more than a unit of nothing.
-    // White space between what is dropped ends no unit.
+    // One unknown word for each piece that is tokenised, nothing at all, and no more than a unit of nothing.
+    // White space between dropped characters does not end a unit.
     let dropped = "hello".to_string() + &"\u{200b}\n".repeat(60_000);
     for text in
         ["x".repeat(200_000), "é".repeat(100_000), "\u{200b}".repeat(60_000), dropped, "\u{200b}".into()]
@@ -230,7 +230,7 @@ fn a_fixed_chunk_is_no_longer_than_its_units_whatever_the_tokeniser_makes_of_the
         let longest = chunks.iter().map(|chunk| chunk.content.len()).max();
         assert!(longest.is_some_and(|longest| longest <= 20 * sizer::LONGEST_TOKEN), "{longest:?}");
     }
-    // A gap between words is no unit.
+    // A gap between words is not a unit.
     let gaps = "hello".to_string() + &format!("{}world", " ".repeat(200)).repeat(100);
     let chunks = cut(&gaps, &setting, &tokenizer, false, &Bounds::none()).unwrap();
     assert!(chunks[..chunks.len() - 1].iter().all(|chunk| chunk.token_count == 20));
@@ -275,7 +275,7 @@ fn work_grows_with_the_length_of_the_text_only() {
     }
 }
 
-/// What is spent on a text, whether it becomes chunks or an error.
+/// The work spent on a text, whether it gives chunks or an error.
 fn spent(text: &str, setting: &Chunking, tokenizer: &Tokenizer, limits: Limits) -> (Result<Vec<Chunk>>, u64) {
     let bounds = Bounds::begin(limits);
     let result = cut(text, setting, tokenizer, true, &bounds);
@@ -293,14 +293,14 @@ fn a_text_that_becomes_too_many_chunks_is_refused_before_they_are_made() {
             assert!(matches!(result, Err(Error::Limit { setting: "kb.max_chunks_per_document", .. })));
             let (short, _) = spent(&text[..400], &setting, &Tokenizer::words(), limits);
             assert!(short.is_ok());
-            // Not so much as reading it all once more, beside the structure and the first windows.
+            // Besides the outline and the first windows, less than reading the text once more.
             assert!(cost < 3 * text.len() as u64, "{strategy:?} {size}: {cost}");
         }
     }
 }
 
 #[test]
-fn a_heading_above_every_chunk_counts_as_their_text() {
+fn headings_above_chunks_count_as_their_text() {
     let text = format!("# {}\n\n{}", "long ".repeat(200), "word ".repeat(1000));
     let setting = chunking(Strategy::Recursive, 10, 0, Unit::Tokens);
     let cut = |bytes| spent(&text, &setting, &Tokenizer::words(), Limits { bytes, ..Limits::none() }).0;
@@ -309,7 +309,7 @@ fn a_heading_above_every_chunk_counts_as_their_text() {
 }
 
 #[test]
-fn a_text_is_no_longer_cut_when_its_time_is_over() {
+fn chunking_stops_when_the_time_of_the_document_is_used_up() {
     let limits = Limits { time: Some(std::time::Duration::ZERO), ..Limits::none() };
     for strategy in [Strategy::Recursive, Strategy::Markdown, Strategy::Fixed, Strategy::None] {
         let setting = chunking(strategy, 20, 10, Unit::Tokens);
@@ -320,8 +320,8 @@ fn a_text_is_no_longer_cut_when_its_time_is_over() {
 }
 
 #[test]
-fn what_has_no_size_does_not_hold_up_an_overlap() {
-    // Going forward over it a part at a time would cost a chunk each time.
+fn text_without_a_size_does_not_stall_an_overlap() {
+    // Advancing over it one part at a time would cost as much as a chunk each time.
     let words = Tokenizer::words();
     for (name, unit, tokenizer) in [
         ("tabs", "\t", &words),
@@ -348,7 +348,8 @@ fn what_has_no_size_does_not_hold_up_an_overlap() {
     }
 }
 
-/// Not a test: prints MB/s. `KB_TOKENIZER=/path/tokenizer.json cargo test --release -- --ignored speed --nocapture`
+/// Not a test: prints MB/s.
+/// `KB_TOKENIZER=/path/tokenizer.json cargo test --release -- --ignored speed --nocapture`
 #[test]
 #[ignore = "measures, checks nothing"]
 fn speed() {

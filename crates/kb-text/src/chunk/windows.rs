@@ -1,9 +1,9 @@
-//! Cuts a long text window by window, so that time and memory stay proportional to its length.
+//! Splits a long text window by window, so that time and memory stay proportional to its length.
 //!
-//! text-splitter looks at every line break that is left, for every chunk: quadratic in the length.
-//! What it makes of a place, however, depends only on what follows there within one chunk's size. So
-//! each window is cut by itself, the chunks that its end could have changed are dropped, and the
-//! next window begins where the first of them began: the result is that of one cut over the whole.
+//! For every chunk, text-splitter examines every line break in the rest of the text, which is quadratic in
+//! the length. What it does at a place, however, depends only on the text that follows within the size of one
+//! chunk. So each window is split by itself, the chunks that its end could have changed are dropped, and the
+//! next window begins where the first of them began. The result is the same as for the whole text at once.
 
 use super::containers::shallow;
 use super::outline::Outline;
@@ -17,23 +17,24 @@ use kb_types::error::Result;
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Bytes of a window at least. The splitter goes through all line breaks of a window for each chunk, so that small
-/// chunks need small windows.
+/// The fewest bytes of a window. The splitter examines all line breaks of a window for each chunk, so that
+/// small chunks need small windows.
 const WINDOW: usize = 1024;
-/// Chunks of a window, about, at four bytes a unit: enough that few are cut twice.
+/// About how many chunks a window has, at four bytes a unit. That is enough that few chunks are made twice.
 const CHUNKS: usize = 12;
-/// Bytes of a window at most, unless two chunks have more: the Markdown parser holds some 112 bytes for each.
+/// The most bytes of a window, unless two chunks have more. The Markdown parser needs about 112 bytes of
+/// memory for each byte.
 const LONGEST_WINDOW: usize = 1024 * 1024;
-/// Bytes within which the start of a Markdown block is looked for; two usual windows where that is more, four where that
-/// is less, and never more than a window may have. A longer block is cut inside, where code may read as text: worse
-/// cuts, but time stays in proportion.
+/// The start of a Markdown block is looked for within this many bytes, but within at least two and at most
+/// four usual windows, and never beyond the longest window. A longer block is split inside, where code may
+/// parse as text. The chunks are worse then, but time stays proportional.
 pub const LONGEST_BLOCK: usize = 128 * 1024;
 
-/// Blank lines (about), or characters of white space, that end a stretch; see [`stretches`].
+/// About how many blank lines, or characters of white space, end a stretch; see [`stretches`].
 const GAP: usize = 32;
 const LONG_GAP: usize = 512;
 
-/// The chunks of `region`, with their tokens where these are known.
+/// The chunks of `region`, with their numbers of tokens where these are known.
 pub fn split(
     text: &str,
     region: Range<usize>,
@@ -55,13 +56,13 @@ pub fn split(
     Ok(chunks)
 }
 
-/// The parts between long runs of blank lines. With overlap text-splitter steps back over white
-/// space, which has no size, and then goes through it a line at a time, each line at the cost of a
-/// chunk: a run of some thousand blank lines would take minutes.
+/// The parts between long runs of blank lines. With overlap, text-splitter steps back over white space, which
+/// has no size, and then forward over it one line at a time, each at the cost of a chunk. A run of a few
+/// thousand blank lines would take minutes.
 fn stretches(text: &str, region: Range<usize>) -> Vec<Range<usize>> {
     let mut stretches = Vec::new();
     let mut start = region.start;
-    // Where white space began, and how many blank lines, about, it has been since.
+    // Where the white space began, and about how many blank lines it has had so far.
     let mut gap: Option<(usize, usize)> = None;
     let is_long = |at: usize| move |(from, breaks): &(usize, usize)| *breaks >= GAP || at - from >= LONG_GAP;
     for (i, c) in text[region.clone()].char_indices() {
@@ -79,10 +80,10 @@ fn stretches(text: &str, region: Range<usize>) -> Vec<Range<usize>> {
     stretches
 }
 
-/// What a region is cut with.
+/// What is needed to split a region.
 struct Cutter<'a> {
     text: &'a str,
-    /// It is the text that chunks are of.
+    /// Whether the text is the one that chunks are slices of.
     as_it_is: bool,
     chunking: &'a Chunking,
     tokenizer: &'a Tokenizer,
@@ -130,7 +131,7 @@ impl Cutter<'_> {
                     chunks.extend(cut.into_iter().take(kept));
                     width = usual;
                 }
-                // Nothing but white space so far.
+                // Only white space so far.
                 None if cut.is_empty() => at = end,
                 // The longest window has no certain chunk only where a unit has two bytes or more.
                 None if width < longest => width = width.saturating_mul(2).min(longest),
@@ -140,8 +141,8 @@ impl Cutter<'_> {
         Ok(())
     }
 
-    /// How many of a window's chunks its end could not have changed, if any. The next window begins where they end; in
-    /// Markdown also inside a block, if the window is `long`.
+    /// How many chunks of a window its end could not have changed, if any. The next window begins where they
+    /// end. In Markdown that may be inside a block only if the window is `long`.
     fn kept(&self, cut: &[Piece], sizer: &WindowSizer, end: usize, long: bool) -> Result<Option<usize>> {
         // A chunk is certain if more than one chunk's size follows its start in the window.
         let mut certain = 0;
@@ -152,10 +153,12 @@ impl Cutter<'_> {
             }
         }
         let last = certain.min(cut.len().saturating_sub(1));
-        // In Markdown a window begins where a block does: inside a fence, code would read as text and text as code.
+        // In Markdown a window begins where a block does, because inside a fence code would parse as text and
+        // text as code.
         if self.chunking.strategy == Strategy::Markdown {
             let begins_block = |i: &usize| self.outline.begins_block(cut[*i].range.start);
-            // Else where a line does: link definitions that begin inside a line would read as one long paragraph.
+            // Otherwise it begins where a line does. Link definitions that begin inside a line would parse as
+            // one long paragraph.
             let begins_line = |i: &usize| self.text[..cut[*i].range.start].ends_with('\n');
             let any =
                 (long && last > 0).then(|| (last.div_ceil(2)..=last).rev().find(begins_line).unwrap_or(last));

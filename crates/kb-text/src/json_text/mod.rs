@@ -1,4 +1,5 @@
-//! The text of a JSON document: the values that are asked for, else the usual ones, else every string.
+//! Extracts the text of a JSON document: the values at the given paths, or else the usual members, or else
+//! every string.
 
 mod tree;
 
@@ -7,17 +8,17 @@ use kb_types::json_fields::JsonFields;
 use kb_types::{Bounds, Json};
 use tree::{Content, Tree};
 
-/// Members of an object that usually hold its text; the first that has any is it.
+/// The members that usually hold the text of an object. The first one that has text is used.
 pub const USUAL: &[&str] = &["content", "text", "description", "title", "summary", "body", "name"];
 
-/// Between the values of one path, and between those of two.
+/// Separates the values of one path, and those of different paths.
 const LINES: &str = "\n";
 const PARAGRAPHS: &str = "\n\n";
 
-/// The text of a document. Included values come in the order of their paths, each value once; of an object or
-/// array all its strings. Where nothing is included it is the first of [`USUAL`] that an object has with
-/// text, else every string with the names that lead to it. The same document gives the same text: members
-/// come in the order of their names.
+/// The text of a document. Included values come in the order of their paths, each value once, and an object
+/// or array contributes all its strings. Without included paths the text is that of the first of [`USUAL`]
+/// that has text, or else every string with the names that lead to it. Members are taken in the order of
+/// their names, so that equal documents give equal texts.
 pub fn extract(json: &Json, fields: &JsonFields, bounds: &Bounds) -> Result<String> {
     let tree = Tree::parse(json, bounds)?;
     let mut texts = Texts { is_left_out: vec![false; tree.nodes().len()], tree: &tree };
@@ -55,7 +56,7 @@ struct Texts<'a> {
 }
 
 impl Texts<'_> {
-    /// A value and all in it are no text, or no more.
+    /// Excludes a value and everything in it from the text.
     fn leave_out(&mut self, place: usize) {
         if !self.is_left_out[place] {
             self.is_left_out[place..self.tree.nodes()[place].end].fill(true);
@@ -78,7 +79,7 @@ impl Texts<'_> {
         (!text.trim().is_empty()).then_some(text)
     }
 
-    /// A value that is a string with text.
+    /// The text of a value that is a string and not blank.
     fn string(&self, place: usize) -> Option<&str> {
         match &self.tree.nodes()[place].content {
             Content::Text(text) if !self.is_left_out[place] && !text.trim().is_empty() => Some(text),
@@ -95,9 +96,9 @@ impl Texts<'_> {
         USUAL.iter().find_map(named)
     }
 
-    /// Every string, each in a line after the names that lead to it.
+    /// Every string, each on a line after the names that lead to it.
     fn all(&self, bounds: &Bounds) -> Result<String> {
-        // Where each value around the current one ends, and its name.
+        // For each value around the current one: where it ends, and its name.
         let mut around: Vec<(usize, &str)> = Vec::new();
         let (mut lines, mut bytes) = (Vec::new(), 0);
         for (place, node) in self.tree.nodes().iter().enumerate() {
@@ -108,7 +109,7 @@ impl Texts<'_> {
             if let Some(text) = self.string(place) {
                 let names: Vec<&str> =
                     around.iter().map(|(_, name)| *name).filter(|name| !name.is_empty()).collect();
-                // A long name is repeated with each string below it.
+                // The names count, because a long name is repeated with each string below it.
                 let length = text.len() + names.iter().map(|name| name.len() + 1).sum::<usize>();
                 bytes += length;
                 bounds.check_bytes(bytes)?;
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_included_comes_in_the_order_of_the_paths_and_once() {
+    fn included_values_come_once_and_in_the_order_of_the_paths() {
         let document = json!({
             "body": "The body", "title": "The title", "price": 12.5, "draft": null,
             "tags": ["a", {"name": "b", "id": 7}], "notes": ["x", " "]
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn else_every_string_is_in_it_with_its_names() {
+    fn without_usual_members_every_string_comes_with_its_names() {
         let document =
             json!({"z": "last", "a": {"c": "deep", "b": [["x"], {"y": "listed"}], "n": 5}, "e": ""});
         assert_eq!(text(&document, &json!({})), "a.b: x\na.b.y: listed\na.c: deep\nz: last");
@@ -180,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_repeated_too_often_is_refused_before_it_is_text() {
+    fn names_that_are_repeated_too_often_are_refused_before_they_are_joined() {
         let document = json!({"n".repeat(10_000): vec!["x"; 10_000]});
         let bounds = Bounds::begin(kb_types::Limits { bytes: 1_000_000, ..kb_types::Limits::none() });
         let error = extract(&Json::new(document.to_string()), &JsonFields::default(), &bounds).unwrap_err();
@@ -188,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn twice_the_document_costs_no_more_than_twice() {
+    fn twice_the_document_costs_at_most_twice_the_work() {
         let document = |n: usize| json!({"list": vec![json!({"a": "text", "b": [1, "x"]}); n]});
         let cost = |n: usize| {
             let bounds = Bounds::none();

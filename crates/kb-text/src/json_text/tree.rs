@@ -13,15 +13,15 @@ use kb_types::json_path::{JsonPath, Selector};
 use kb_types::{Bounds, Json};
 use std::collections::BTreeMap;
 
-/// Values that a document may have: each takes some hundred bytes of memory.
+/// The most values of a document. Each takes about a hundred bytes of memory.
 const MAX_VALUES: usize = 1_000_000;
 
-/// A value.
+/// A value of a document.
 #[derive(Debug)]
 pub struct Node {
-    /// In an object.
+    /// The name of a member of an object.
     pub name: Option<String>,
-    /// Where the values in it end: they come right after it.
+    /// Where the values in this one, which follow it directly, end.
     pub end: usize,
     pub content: Content,
 }
@@ -36,12 +36,12 @@ pub enum Content {
     Object,
 }
 
-/// The first is the whole document.
+/// The first node is the whole document.
 #[derive(Debug, Default)]
 pub struct Tree(Vec<Node>);
 
 impl Tree {
-    /// The members of objects in the order of their names; of those with the same name, the last.
+    /// Sorts the members of objects by name. Of several with the same name it keeps the last.
     pub fn parse(json: &Json, bounds: &Bounds) -> Result<Tree> {
         let problem = |problem: String| Error::Argument { argument: "content", problem };
         json.check().map_err(problem)?;
@@ -82,7 +82,7 @@ impl Tree {
         &self.0
     }
 
-    /// The values right in one, in their order.
+    /// The values directly in this one, in their order.
     pub fn children(&self, place: usize) -> impl Iterator<Item = usize> {
         let end = self.0[place].end;
         let first = Some(place + 1).filter(|first| *first < end);
@@ -107,7 +107,8 @@ impl Tree {
                     Selector::Index(index) => found.extend(self.element(place, *index)),
                 }
             }
-            // Each has one parent, but after `..` parents come among their children.
+            // No value is found twice, because each has one parent. After `..`, however, parents come among
+            // their children.
             found.sort_unstable();
             places = found;
         }
@@ -117,7 +118,7 @@ impl Tree {
     fn with_all_below(&self, places: &[usize]) -> Vec<usize> {
         let mut all: Vec<usize> = Vec::new();
         for place in places {
-            // Some of them may be in others.
+            // Some of these values may lie inside others.
             let from = all.last().map_or(*place, |last| (last + 1).max(*place));
             all.extend(from..self.0[*place].end);
         }
@@ -139,7 +140,7 @@ impl Tree {
     }
 }
 
-/// A value while it is read.
+/// A value while the document is read.
 enum Value {
     Leaf(Content),
     Array(Vec<Value>),
@@ -218,7 +219,7 @@ mod tests {
         Tree::parse(&Json::new(json), &Bounds::none()).unwrap()
     }
 
-    /// What the values at a path are.
+    /// The values at a path, as text.
     fn at(tree: &Tree, path: &str) -> Vec<String> {
         let places = tree.select(&JsonPath::parse(path).unwrap(), &Bounds::none()).unwrap();
         let word = |place: usize| match &tree.nodes()[place].content {
@@ -231,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_followed_as_rfc_9535_says() {
+    fn paths_find_the_values_that_rfc_9535_says() {
         let tree = tree(
             r#"{"b": [1, "two", {"text": "deep", "b": [true]}], "a": {"text": "flat", "n": null}, "text": "top"}"#,
         );
@@ -257,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_path_over_a_deep_document_costs_its_steps_times_the_values() {
+    fn the_cost_of_a_path_is_at_most_its_steps_times_the_values() {
         let deep = format!("{}1{}", r#"{"a": ["x", "#.repeat(49), "]}".repeat(49));
         let wide = format!("[{}]", vec![deep.as_str(); 200].join(", "));
         let (tree, bounds) = (tree(&wide), Bounds::none());
@@ -268,13 +269,13 @@ mod tests {
     }
 
     #[test]
-    fn names_come_in_order_and_the_last_of_the_same_name_counts() {
+    fn members_come_in_the_order_of_names_and_the_last_of_equal_names_counts() {
         let tree = tree(r#"{"b": 1, "a": "x\u00e9\n", "b": 12345678901234567890123.50}"#);
         assert_eq!(at(&tree, "$.*"), ["xé\n", "12345678901234567890123.50"]);
     }
 
     #[test]
-    fn what_is_too_much_or_no_json_is_refused() {
+    fn documents_that_are_too_large_too_deep_or_not_json_are_refused() {
         let refused = |json: String| Tree::parse(&Json::new(json), &Bounds::none()).unwrap_err().to_string();
         assert!(refused("[".repeat(101) + &"]".repeat(101)).contains("levels deep"));
         assert!(refused(format!("[{}0]", "0,".repeat(MAX_VALUES))).contains("1000000 JSON values"));

@@ -1,19 +1,20 @@
-//! Private characters that stand for others while a document is converted to Markdown: see escape.rs.
+//! Private-use characters that replace others while a document is converted to Markdown (see escape.rs).
 
-/// Documents do not have these private characters: see [`disguise`].
+/// Documents do not contain these private-use characters; see [`disguise`].
 const FIRST: u32 = 0x10fa00;
-/// What is disguised, by the distance from FIRST. The last one is a no-break space, which becomes a space.
+/// The characters that are disguised, by their distance from FIRST. The last one is a no-break space, which
+/// becomes a space.
 const DISGUISED: [char; 17] =
     ['_', '*', '[', ']', '`', '\\', '.', '<', '>', '&', '=', '~', '-', '+', '#', '|', '\u{a0}'];
 pub const NO_BREAK_SPACE: char = '\u{10fa10}';
-/// Headings of this level and deeper end here; level 1 is the character after this one.
+/// Marks where headings of a level and deeper ones end. Level 1 is the character after this one.
 const SECTION_END: u32 = 0x10fa20;
 const LAST: u32 = 0x10fa2f;
-/// Ends a cell until its row is made; the second one if the cell holds blocks.
+/// Ends a cell until its row is made. The second one ends a cell that contains blocks.
 pub const CELL_END: char = '\u{10fa28}';
 pub const BLOCK_CELL_END: char = '\u{10fa29}';
 
-/// A character of a text as it passes the converter.
+/// The character that represents a character of the text during conversion.
 pub fn disguise(c: char) -> char {
     if (FIRST..=LAST).contains(&u32::from(c)) {
         return char::REPLACEMENT_CHARACTER;
@@ -22,7 +23,7 @@ pub fn disguise(c: char) -> char {
     let index = is_special.then(|| DISGUISED.iter().position(|special| *special == c)).flatten();
     match index.and_then(|index| char::from_u32(FIRST + index as u32)) {
         Some(disguised) => disguised,
-        // `&#13;` ends a line in no browser.
+        // No browser ends a line at `&#13;`.
         None if c == '\r' => ' ',
         None => c,
     }
@@ -43,7 +44,7 @@ pub fn section_end(level: usize) -> char {
     char::from_u32(SECTION_END + level.min(6) as u32).unwrap_or(' ')
 }
 
-/// The level that the mark of an end is of.
+/// The level of the mark of the end of a section.
 pub fn section_end_level(c: char) -> Option<usize> {
     let level = u32::from(c).checked_sub(SECTION_END)? as usize;
     (1..=6).contains(&level).then_some(level)

@@ -1,11 +1,11 @@
-//! Parses HTML to a tree that is neither too deep nor too large for its text.
+//! Parses HTML into a tree whose depth and size are limited.
 //!
-//! The converter recurses into the tree, and a stack overflow ends the process, which in PostgreSQL
-//! restarts the whole cluster. So depth is measured as the parser itself builds it: no scan of the
-//! tags can foresee it (end tags left out, `<div/>`, quotes, comments, foreign elements).
+//! The converter recurses into the tree, and a stack overflow would end the process, for which PostgreSQL
+//! restarts the whole cluster. Depth is therefore measured in the tree that the parser builds, because a scan
+//! of the tags cannot foresee it (omitted end tags, `<div/>`, quotes, comments, foreign elements).
 //!
-//! For each attribute of an element the parser goes through all attributes before it, and so on. Whatever costs as much
-//! as all that was before it is counted here, and has a limit.
+//! The parser compares each attribute of an element with all attributes before it, and there are other
+//! operations of this kind. Each of them is counted here and has a limit.
 
 use super::part::Part;
 use super::tags::Attributes;
@@ -24,24 +24,27 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::rc::Rc;
 
-/// Elements inside each other at most. Real pages have some dozens; the converter takes several
-/// kilobytes of stack for each.
+/// The most levels of elements. Real pages have some dozens, and the converter needs several kilobytes of
+/// stack for each.
 pub const MAX_DEPTH: usize = 200;
-/// Nodes (elements, texts, comments) at most beyond one for four bytes: formatting left open (<p><b><p><b>…) is opened
-/// again in every paragraph, so that a small text can make a tree that fills the memory.
+/// The most nodes (elements, texts, comments) beyond one for every four bytes. Formatting that is never
+/// closed (<p><b><p><b>…) is opened again in every paragraph, so that a small text could make a tree that
+/// fills the memory.
 const SPARE_NODES: usize = 10_000;
-/// Nodes at most whatever the text: each takes some 200 bytes.
+/// The most nodes of any text. Each takes about 200 bytes.
 const MAX_NODES: usize = 2_000_000;
-/// Misplaced pieces of content in tables at most: moving one costs as much as all that were before it.
+/// The most misplaced pieces of content in tables, because moving one costs as much as all before it.
 const MAX_MISPLACED: usize = 5_000;
-/// Attributes of a tag at most: each is compared with all before it.
+/// The most attributes of a tag, because each is compared with all before it.
 const MAX_ATTRIBUTES: usize = 256;
-/// Names of elements that HTML does not know, at most: they are looked up in lists that grow with them.
+/// The most names of elements that HTML does not know, because they are looked up in lists that grow with
+/// them.
 const MAX_NAMES: usize = 10_000;
-/// Bytes given to the parser at a time; it can only be stopped between them.
+/// How many bytes are given to the parser at a time. It can only be stopped in between.
 const STEP: usize = 1024;
 
-/// The tree of a document. Errors: [`Error::Argument`] says what is wrong with it; [`Error::Limit`].
+/// Parses a document. Errors: [`Error::Argument`], which says what is wrong with the document, and
+/// [`Error::Limit`].
 pub fn parse(html: &str, bounds: &Bounds) -> Result<Handle> {
     let sink = Sink {
         dom: RcDom::default(),
@@ -56,14 +59,14 @@ pub fn parse(html: &str, bounds: &Bounds) -> Result<Handle> {
     let input = BufferQueue::default();
     let feed = |piece: &str| {
         input.push_back(StrTendril::from(piece));
-        // Scripts are not run, and the text is UTF-8 whatever it says of itself.
+        // Scripts are not run, and the text is UTF-8 whatever encoding it declares.
         while !matches!(tokenizer.feed(&input), TokenizerResult::Done) {}
         match tokenizer.sink.builder.sink.problem.get() {
             Some(problem) => Err(problem.error()),
             None => Ok(()),
         }
     };
-    // The tag that the tokeniser is in, if any: it reports a tag only when it is complete.
+    // The tag that the tokeniser is reading, if any. It reports a tag only when it is complete.
     let mut tag: Option<Attributes> = None;
     let mut rest = html;
     while !rest.is_empty() {
@@ -92,7 +95,7 @@ pub fn parse(html: &str, bounds: &Bounds) -> Result<Handle> {
     }
     tokenizer.end();
     let sink = &tokenizer.sink.builder.sink;
-    // Elements that the parser moved later can be deeper than where they began.
+    // Elements that the parser moved later can be deeper than they were at first.
     let mut deep = false;
     walk(&sink.dom.document, bounds, |_, depth| deep |= depth > MAX_DEPTH)?;
     match sink.problem.get().or(deep.then_some(Problem::Depth)) {
@@ -101,7 +104,7 @@ pub fn parse(html: &str, bounds: &Bounds) -> Result<Handle> {
     }
 }
 
-/// Passes the tokeniser's tokens on, and notes that there were some.
+/// Passes on the tokens of the tokeniser and records that there were some.
 struct Tokens {
     builder: TreeBuilder<Handle, Sink>,
     seen: Cell<bool>,
@@ -114,7 +117,7 @@ impl TokenSink for Tokens {
         if !matches!(token, Token::ParseError(_)) {
             self.seen.set(true);
         }
-        // A tag that ended before its attributes were counted.
+        // The tag ended before its attributes were counted.
         if let Token::TagToken(tag) = &token
             && tag.attrs.len() > MAX_ATTRIBUTES
         {
@@ -165,13 +168,13 @@ impl Problem {
     }
 }
 
-/// RcDom, with limits.
+/// RcDom with limits.
 struct Sink {
     dom: RcDom,
-    /// How many more may be made.
+    /// How many more nodes may be made.
     nodes: Cell<usize>,
     misplaced: Cell<usize>,
-    /// Names of elements that are in no list of HTML's.
+    /// Names of elements that HTML does not know.
     names: RefCell<HashSet<LocalName>>,
     problem: Cell<Option<Problem>>,
 }
@@ -198,13 +201,13 @@ impl Sink {
     }
 }
 
-/// Keeps the attributes that the converter reads, and what they all say of the element: a small text can have many, of
-/// some fifty bytes each.
+/// Keeps only the attributes that the converter reads, and a summary of what all of them say about the
+/// element, because a small text can have many attributes, of about fifty bytes each.
 fn keep_used(name: &LocalName, attrs: &mut Vec<Attribute>) {
     let used = match *name {
         local_name!("img") => Some(local_name!("alt")),
         local_name!("ol") => Some(local_name!("start")),
-        // Mathematics is marked by a class, and by nothing else.
+        // Mathematics is marked by a class only.
         local_name!("span") if attrs.len() == 1 => Some(local_name!("class")),
         _ => None,
     };
@@ -220,8 +223,8 @@ fn parent_of(node: &Node) -> Option<Rc<Node>> {
     parent
 }
 
-/// RcDom does everything but errors, which nobody reads, processing instructions, which the converter
-/// does not expect, and <selectedcontent>, which RcDom would copy by recursion.
+/// Delegates to RcDom, except for errors, which nobody reads, processing instructions, which the converter
+/// does not expect, and <selectedcontent>, which RcDom would copy recursively.
 impl TreeSink for Sink {
     type Handle = Handle;
     type Output = Self;
@@ -305,7 +308,8 @@ impl TreeSink for Sink {
         self.dom.append_before_sibling(sibling, child)
     }
 
-    /// Attributes of a second <html> or <body>. Nobody reads them, and each would be compared with all before it.
+    /// Ignores the attributes of a second <html> or <body>. Nobody reads them, and each would be compared
+    /// with all before it.
     fn add_attrs_if_missing(&self, _: &Handle, _: Vec<Attribute>) {}
 
     fn remove_from_parent(&self, target: &Handle) {

@@ -5,7 +5,7 @@ fn parse(html: &str) -> Result<Handle> {
 }
 
 #[test]
-fn end_tags_left_out_make_no_depth() {
+fn omitted_end_tags_do_not_add_depth() {
     let units =
         ["<p>a <b>c</b>", "<li>x", "<tr><td>a<td>b", "<dt>a<dd>b", "<br><img src='a>b'>", "<option>x"];
     for unit in units {
@@ -17,7 +17,7 @@ fn end_tags_left_out_make_no_depth() {
 }
 
 #[test]
-fn depth_is_seen_however_it_is_hidden_and_at_no_great_cost() {
+fn depth_is_found_however_it_is_hidden_and_at_little_cost() {
     for (head, unit) in [
         ("", "<div>"),
         ("", "<div/>"),
@@ -41,7 +41,7 @@ fn depth_is_seen_however_it_is_hidden_and_at_no_great_cost() {
 }
 
 #[test]
-fn formatting_left_open_does_not_fill_the_memory() {
+fn formatting_that_is_never_closed_does_not_fill_the_memory() {
     let marks: String = (0..150).map(|i| format!("<b id={i}>")).collect();
     assert!(parse(&format!("<p>{marks}{}", "<p>x".repeat(100_000))).is_err());
 }
@@ -79,7 +79,7 @@ fn too_many_attributes_are_seen_before_the_tag_ends_wherever_it_stands() {
 }
 
 #[test]
-fn what_only_looks_like_attributes_does_not_count() {
+fn text_that_only_looks_like_attributes_does_not_count() {
     let words = "lorem ipsum = 'dolor ".repeat(20_000);
     for html in [
         format!("<!-- {words} --><p>x"),
@@ -95,7 +95,7 @@ fn what_only_looks_like_attributes_does_not_count() {
 }
 
 #[test]
-fn attributes_of_repeated_body_tags_are_not_gathered() {
+fn attributes_of_repeated_body_tags_are_not_collected() {
     let html: String = (0..2000).map(|i| format!("<body b{i}=1 c{i}=2><html d{i}=3 e{i}=4>x")).collect();
     let document = parse(&html).unwrap();
     walk(&document, &Bounds::none(), |node, _| {
@@ -117,7 +117,7 @@ fn nodes_and_unknown_names_have_a_limit() {
 }
 
 #[test]
-fn a_parse_is_stopped_when_its_time_is_over() {
+fn parsing_stops_when_the_time_of_the_document_is_used_up() {
     let limits = kb_types::Limits { time: Some(std::time::Duration::ZERO), ..kb_types::Limits::none() };
     let bounds = Bounds::begin(limits);
     let error = super::parse(&"<p>some words ".repeat(1_000_000), &bounds).map(drop).unwrap_err();

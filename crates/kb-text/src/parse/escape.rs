@@ -1,20 +1,21 @@
-//! Escapes of Markdown, where without them a reader would see another text than in a browser, and nowhere else: in text that is
-//! embedded and searched, pg\_class is noise.
+//! Adds escapes of Markdown only where a reader would otherwise see another text than in a browser, because
+//! in text that is embedded and searched an escape such as pg\_class is noise.
 //!
-//! Before an HTML document is converted, the characters of its texts that mean something in Markdown are disguised
-//! ([`super::disguise`]). In the converter's Markdown those that are not disguised are its structure. [`reveal`] then sees which
-//! characters of the text would be read as structure in the place where they are (CommonMark 0.31), and escapes them.
+//! Before an HTML document is converted, the characters of its texts that have a meaning in Markdown are
+//! disguised ([`super::disguise`]). In the Markdown of the converter, such characters that are not disguised
+//! are structure. [`reveal`] then finds which characters of the text would be parsed as structure in their
+//! place (CommonMark 0.31), and escapes them.
 
 use super::disguise::{NO_BREAK_SPACE, is_space, plain, section_end_level};
 use super::leaf::{Kind, Leaf};
 use kb_types::{Mark, Marked};
 
-/// The Markdown that a reader gets, and the ends of sections in it. No line ends with white space, and no two lines
-/// together are blank.
+/// The final Markdown, and the ends of sections in it. No line ends with white space, and no two adjacent
+/// lines are blank.
 pub fn reveal(markdown: &str) -> (String, Vec<Marked>) {
     let mut writer = Writer::default();
     let mut leaf: Vec<Line> = Vec::new();
-    // The length of the fence of the code that is read.
+    // The length of the fence of the current code block.
     let mut fence: Option<usize> = None;
     for source in markdown.lines() {
         let mut level: Option<usize> = None;
@@ -55,13 +56,13 @@ pub fn reveal(markdown: &str) -> (String, Vec<Marked>) {
 /// A line of Markdown outside of code.
 #[derive(Debug)]
 struct Line {
-    /// Marks of quotes, list items and headings, and white space.
+    /// The marks of quotes, list items and headings, with white space.
     prefix: String,
     content: String,
     kind: Kind,
-    /// A list item begins here.
+    /// Whether a list item begins here.
     is_item: bool,
-    /// Headings of this level and deeper end before it.
+    /// Headings of this level and of deeper levels end before the line.
     level: Option<usize>,
 }
 
@@ -128,7 +129,7 @@ impl Writer {
         }
     }
 
-    /// Writes the lines of a paragraph, a heading, rows of a table, or one other line.
+    /// Writes the lines of a paragraph, of a heading or of a table, or one other line.
     fn leaf(&mut self, lines: &[Line]) {
         if lines.is_empty() {
             return;
@@ -146,7 +147,7 @@ impl Writer {
     fn finish(mut self) -> (String, Vec<Marked>) {
         let length = self.text.trim_end().len();
         self.text.truncate(length);
-        // White space before the first line is indentation of nothing.
+        // White space before the first line has nothing to indent.
         let begins = length - self.text.trim_start().len();
         self.text.drain(..begins);
         for end in &mut self.ends {

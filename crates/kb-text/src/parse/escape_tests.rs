@@ -1,4 +1,4 @@
-//! The text of a page is what a browser shows, read back from its Markdown by a reader of Markdown.
+//! Tests that a reader of Markdown shows the text of a page as a browser does.
 
 use super::super::html;
 use kb_types::Bounds;
@@ -8,7 +8,7 @@ fn markdown(html: &str) -> String {
     html::extract(html, &Bounds::none()).unwrap().text
 }
 
-/// What a reader of Markdown shows, words separated by one space.
+/// The text that a reader of Markdown shows, with single spaces between words.
 fn shown(markdown: &str) -> String {
     let options = Options::ENABLE_YAML_STYLE_METADATA_BLOCKS | Options::ENABLE_TABLES;
     let mut text = String::new();
@@ -35,9 +35,9 @@ fn as_html(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;")
 }
 
-/// Escapes where none is needed would be noise to a model and hide words from a search.
+/// Needless escapes would be noise to a model and hide words from search.
 #[test]
-fn what_means_nothing_in_its_place_is_not_escaped() {
+fn characters_without_a_meaning_in_their_place_are_not_escaped() {
     for (html, expected) in [
         ("<p><b>C</b># is a language</p>", "C# is a language"),
         ("<p><code>f</code>=1</p>", "f=1"),
@@ -64,7 +64,7 @@ fn what_means_nothing_in_its_place_is_not_escaped() {
 }
 
 #[test]
-fn what_would_be_read_as_markdown_is_escaped() {
+fn characters_that_would_be_parsed_as_markdown_are_escaped() {
     for (text, expected) in [
         ("1. x", "1\\. x"),
         ("1) x", "1\\) x"),
@@ -94,12 +94,12 @@ fn what_would_be_read_as_markdown_is_escaped() {
 }
 
 #[test]
-fn a_bar_in_a_cell_makes_no_cell() {
+fn a_bar_in_a_cell_does_not_begin_another_cell() {
     let html = "<table><tr><td>a | b</td><td>c</td></tr><tr><td>---</td><td>--</td></tr></table>";
     assert_eq!(markdown(html), "| a \\| b | c |\n| \\--- | -- |");
 }
 
-/// Texts of characters that mean something in Markdown, in all kinds of blocks.
+/// Random texts of characters that have a meaning in Markdown, in all kinds of blocks.
 #[test]
 #[allow(clippy::too_many_lines)] // most of it is the list of pieces
 fn any_text_is_shown_as_a_browser_shows_it() {
@@ -207,6 +207,6 @@ fn any_text_is_shown_as_a_browser_shows_it() {
 }
 
 #[test]
-fn private_characters_of_a_document_are_no_structure() {
+fn private_use_characters_of_a_document_are_not_structure() {
     assert_eq!(markdown("<p>a\u{10fa00}b&#x10fa21;c\u{10fa28}</p>"), "a\u{fffd}b\u{fffd}c\u{fffd}");
 }

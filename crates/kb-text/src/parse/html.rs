@@ -1,4 +1,4 @@
-//! HTML to Markdown (htmd), made for retrieval: text without addresses, markup or navigation.
+//! Converts HTML to Markdown (htmd) for retrieval: text without addresses, inline markup or navigation.
 
 use super::disguise::{BLOCK_CELL_END, CELL_END, disguise, is_space, plain, section_end};
 use super::part::Part;
@@ -70,8 +70,8 @@ const BLOCKS: [&str; 56] = [
     "textarea",
 ];
 
-/// The Markdown of an HTML document. Errors: [`Error::Argument`] when elements nest too deep or the like;
-/// [`Error::Limit`].
+/// The Markdown of an HTML document. Errors: [`Error::Argument`] where elements are nested too deep or a
+/// similar limit is exceeded, and [`Error::Limit`].
 pub fn extract(html: &str, bounds: &Bounds) -> Result<Extracted> {
     let document = dom::parse(html, bounds)?;
     let title = tree::title(&document, bounds)?;
@@ -87,13 +87,13 @@ pub fn extract(html: &str, bounds: &Bounds) -> Result<Extracted> {
     }
     let (text, ends) = escape::reveal(&converted);
     let mut extracted = markdown::extract(text, bounds)?;
-    // A section ends before the heading in the same place begins the next one.
+    // A section ends before the heading at the same place begins the next one.
     extracted.marks.splice(0..0, ends);
     extracted.marks.sort_by_key(|marked| marked.offset);
     Ok(Extracted { title: title.or(extracted.title), ..extracted })
 }
 
-/// What the title element says, where the document can be parsed. Errors: [`Error::Limit`].
+/// The content of the title element, where the document can be parsed. Errors: [`Error::Limit`].
 pub fn title(html: &str, bounds: &Bounds) -> Result<Option<String>> {
     match dom::parse(html, bounds) {
         Ok(document) => tree::title(&document, bounds),
@@ -102,7 +102,7 @@ pub fn title(html: &str, bounds: &Bounds) -> Result<Option<String>> {
     }
 }
 
-/// The converter; it stops once there is a `problem`.
+/// The converter, which stops once there is a `problem`.
 fn converter(bounds: Bounds, problem: Arc<OnceLock<Error>>) -> HtmlToMarkdown {
     let options = Options {
         bullet_list_marker: BulletListMarker::Dash,
@@ -112,14 +112,14 @@ fn converter(bounds: Bounds, problem: Arc<OnceLock<Error>>) -> HtmlToMarkdown {
     };
     HtmlToMarkdown::builder()
         .options(options)
-        // Addresses, emphasis and code marks say nothing about what a text means.
+        // Addresses, emphasis and marks of code add nothing to the meaning of a text.
         .add_handler(vec!["a", "b", "strong", "i", "em", "code"], inline)
         .add_handler(vec!["img"], image)
         .add_handler(vec!["br"], |_: &dyn Handlers, _: Element| Some("\n".into()))
         .add_handler(vec!["hr"], |_: &dyn Handlers, _: Element| Some("\n\n".into()))
         .add_handler(vec!["h1", "h2", "h3", "h4", "h5", "h6"], heading)
         .add_handler(vec!["pre"], code_block)
-        // htmd pads a table's cells to one width: spaces that an edit of one cell changes everywhere.
+        // htmd pads the cells of a table to one width, so that an edit of one cell would change all rows.
         .add_handler(vec!["table", "tbody", "thead", "tfoot"], table)
         .add_handler(vec!["tr"], row)
         .add_handler(vec!["td", "th"], cell)
@@ -129,8 +129,8 @@ fn converter(bounds: Bounds, problem: Arc<OnceLock<Error>>) -> HtmlToMarkdown {
         .build()
 }
 
-/// Converts an element if there is no problem yet. The work is counted, because an element's text is copied once for
-/// each element around it, and list items and quotes add to every line.
+/// Converts an element unless there is a problem already. The work is counted, because the text of an element
+/// is copied once for each element around it, and list items and quotes add to every line.
 fn guarded(
     handlers: &dyn Handlers,
     element: Element,
@@ -142,7 +142,7 @@ fn guarded(
     }
     let result = handlers.fallback(element);
     let made = result.as_ref().map_or("", |result| result.content.as_str());
-    // Half of the text may be white space that is removed in the end.
+    // Half of the text may be white space that is removed at the end.
     let check = || bounds.check_bytes(made.len() / 2).or_else(|_| bounds.check_bytes(revealed_len(made) / 2));
     if let Err(error) = bounds.spend(64 + made.len() / 16).and_then(|()| check()) {
         let _ = problem.set(error);
@@ -191,7 +191,8 @@ fn row(handlers: &dyn Handlers, element: Element) -> Option<HandlerResult> {
     let content = handlers.walk_children(element.node).content;
     let cells: Vec<&str> = content.split([CELL_END, BLOCK_CELL_END]).map(str::trim).collect();
     let (_, cells) = cells.split_last()?;
-    // Such a row, and a table of one column, lay a page out: what is in them stays paragraphs, lists and code.
+    // Such a row, and a table with one column, are used for layout, so their content stays paragraphs, lists
+    // and code.
     let is_layout = cells.len() < 2 || content.contains(BLOCK_CELL_END);
     Some(if cells.iter().all(|cell| cell.is_empty()) {
         "".into()
@@ -209,7 +210,7 @@ fn cell(handlers: &dyn Handlers, element: Element) -> Option<HandlerResult> {
     Some(format!("{}{end}", handlers.walk_children(element.node).content).into())
 }
 
-/// Bytes of a text without its disguise.
+/// How many bytes a text has once its disguise is removed.
 fn revealed_len(markdown: &str) -> usize {
     markdown.chars().map(|c| plain(c).len_utf8()).sum()
 }

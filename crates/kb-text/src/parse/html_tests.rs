@@ -11,7 +11,7 @@ fn markdown(html: &str) -> String {
     extract(html).unwrap().text
 }
 
-/// As DocBook writes the PostgreSQL manual.
+/// A page as DocBook writes the PostgreSQL manual.
 const DOCBOOK: &str = r##"<?xml version="1.0" encoding="UTF-8" standalone="no"?>
 <!DOCTYPE html PUBLIC "-//W3C//DTD XHTML 1.0 Transitional//EN" "http://www.w3.org/TR/xhtml1/DTD/xhtml1-transitional.dtd"><html xmlns="http://www.w3.org/1999/xhtml"><head><meta http-equiv="Content-Type" content="text/html; charset=UTF-8" /><title>5.2.&#160;Default Values</title><link rel="stylesheet" type="text/css" href="stylesheet.css" /><style>p { color: red }</style></head><body id="docContent" class="container-fluid col-10"><div class="navheader"><table width="100%" summary="Navigation header"><tr><th colspan="5" align="center">5.2.&#160;Default Values</th></tr><tr><td width="10%" align="left"><a accesskey="p" href="ddl-basics.html" title="5.1.&#160;Table Basics">Prev</a> </td></tr></table><hr /></div><div class="sect1" id="DDL-DEFAULT"><div class="titlepage"><div><div><h2 class="title" style="clear: both">5.2.&#160;Default Values</h2></div></div></div><a id="id-1.5.4.4.2" class="indexterm"></a><p>
    A column can be assigned a default value, see <a class="xref" href="x.html#A_B">Section&#160;5.3</a> and
@@ -81,7 +81,7 @@ fn headings_keep_their_levels_and_the_first_is_the_title_of_last_resort() {
 }
 
 #[test]
-fn code_keeps_its_signs_and_its_fence_holds() {
+fn code_keeps_its_characters_and_its_fence_encloses_it() {
     assert_eq!(
         markdown("<pre><code>a_b &lt;c&gt; &amp;amp; *d*\n\n\n  ```x\n</code></pre>"),
         "````\na_b <c> &amp; *d*\n\n  ```x\n````"
@@ -89,10 +89,10 @@ fn code_keeps_its_signs_and_its_fence_holds() {
 }
 
 #[test]
-fn deep_html_is_refused_and_what_is_allowed_fits_the_stack() {
+fn deep_html_is_refused_and_the_allowed_depth_fits_the_stack() {
     let deep = "<div>".repeat(100_000);
     assert!(matches!(extract(&deep), Err(Error::Argument { .. })));
-    // Elements each tag makes; the parser adds the tbody.
+    // How many elements each tag makes. The parser adds the tbody.
     for (tag, elements) in [
         ("div", 1),
         ("blockquote", 1),
@@ -110,14 +110,14 @@ fn deep_html_is_refused_and_what_is_allowed_fits_the_stack() {
 }
 
 #[test]
-fn disguised_signs_count_as_what_they_stand_for() {
+fn disguised_characters_count_as_the_ones_that_they_replace() {
     let html = format!("<p>{}</p>", "a.b_".repeat(1000));
     let extract = |bytes| super::extract(&html, &Bounds::begin(Limits { bytes, ..Limits::none() }));
     assert_eq!(extract(4000).unwrap().text.len(), 4000);
     assert!(matches!(extract(1900), Err(Error::Limit { setting: "kb.max_extracted_size", .. })));
 }
 
-/// The headings above the text `at`.
+/// The headings above the text at `at`.
 fn headings(html: &str, at: &str) -> Vec<String> {
     let extracted = extract(html).unwrap();
     let offset = extracted.text.find(at).unwrap_or_else(|| panic!("{at} in {}", extracted.text));
@@ -164,7 +164,7 @@ fn code_with_line_numbers_is_code() {
     ] {
         assert_eq!(markdown(&html), code, "{html}");
     }
-    // Numbers that are values stay.
+    // Numbers that are values are kept.
     let values = "<table><tr><td>5</td><td><pre>x</pre></td></tr></table>";
     assert_eq!(markdown(values), "5\n\n```\nx\n```");
     assert_eq!(markdown("<table><tr><td>1 2</td><td>x</td></tr></table>"), "| 1 2 | x |");
@@ -192,7 +192,7 @@ fn a_heading_ends_with_the_element_that_it_heads() {
     assert_eq!(headings(blog, "here"), ["Blog", "Links"]);
     let columns = "<h1>A</h1><table><tr><td><h2>B</h2><p>b</p></td><td><p>c</p><ul><li>d</ul></td></tr></table><p>e</p>";
     assert_eq!(headings(columns, "e"), ["A"]);
-    // The only heading there is.
+    // The only heading.
     let title =
         "<div id=head><p>News</p><h1>Title</h1><p>by me</p></div><div><p>text</p></div><div>the end</div>";
     assert_eq!(headings(title, "text"), ["Title"]);
@@ -200,7 +200,7 @@ fn a_heading_ends_with_the_element_that_it_heads() {
 }
 
 #[test]
-fn what_is_around_the_text_of_a_page_is_left_out() {
+fn navigation_headers_and_footers_of_a_page_are_left_out() {
     let page = "<body><header>Site<nav>Menu</nav></header><div role=search>Find</div><div role='navigation'>Next</div>
         <main><h1>Title<a class=headerlink href='#t' title=Permalink>¶</a></h1><article><header><p>by me</p></header>
         <h2><a class=anchor href='#x'></a>Part<a href='#x'>#</a></h2>
@@ -213,7 +213,7 @@ fn what_is_around_the_text_of_a_page_is_left_out() {
 }
 
 #[test]
-fn what_a_page_has_of_its_own_stays() {
+fn headers_and_notes_inside_the_text_of_a_page_are_kept() {
     for (html, expected) in [
         ("<nav>only a menu</nav>", "only a menu"),
         ("<header>A</header><footer>B</footer>", "A\n\nB"),
@@ -232,7 +232,7 @@ fn what_a_page_has_of_its_own_stays() {
 }
 
 #[test]
-fn neither_nested_tables_nor_headings_cost_more_than_their_text() {
+fn nested_tables_and_headings_cost_no_more_than_their_text() {
     let spent = |html: String| {
         let bounds = Bounds::none();
         super::extract(&html, &bounds).unwrap();

@@ -1,9 +1,10 @@
-//! Finds what in a block of text Markdown would read as its own marks (CommonMark 0.31, with tables), in linear time.
+//! Finds, in linear time, the characters of a block of text that Markdown would parse as marks (CommonMark
+//! 0.31, with tables).
 
 use super::disguise::plain;
 use std::collections::HashSet;
 
-/// Where a text is.
+/// The kind of block that a text is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Text,
@@ -12,26 +13,28 @@ pub enum Kind {
     Fence,
 }
 
-/// The text of one block without its prefixes: what is emphasised, quoted or linked begins and ends within it.
+/// The text of one block without its prefixes. Emphasis, code and links begin and end within it.
 pub struct Leaf {
     kind: Kind,
-    /// Each character, and whether it is one of the text that means something in Markdown.
+    /// Each character, and whether it belongs to the text but has a meaning in Markdown.
     chars: Vec<(char, bool)>,
-    /// The last place where `*` and `_` can end an emphasis.
+    /// The last places where `*` and `_` can end an emphasis.
     last_star: usize,
     last_underscore: usize,
     last_greater: usize,
     first_bracket: usize,
     is_definition: bool,
-    /// Backticks are escaped all or not at all: in code, which two runs of the same length enclose, a backslash is no escape.
+    /// Either all backticks are escaped or none, because a backslash does not escape within code, which two
+    /// runs of the same length enclose.
     escapes_backticks: bool,
-    /// With two more dashes, the mark of an item would be a line across the page.
+    /// Whether the text is that of a list item, whose dash would make a thematic break together with two more
+    /// dashes.
     is_item: bool,
 }
 
 impl Leaf {
-    /// `is_quoted`: lines after the first begin with the mark of a quote, which may end what looks like a tag.
-    /// `is_item`: the mark of a list's item, a dash, is before it.
+    /// `is_quoted`: lines after the first begin with the mark of a quote, which may end what looks like a
+    /// tag. `is_item`: the mark of a list item, a dash, precedes the text.
     pub fn new(content: &str, kind: Kind, is_quoted: bool, is_item: bool) -> Leaf {
         let chars: Vec<(char, bool)> = content.chars().map(|c| (plain(c), plain(c) != c)).collect();
         let mut leaf = Leaf {
@@ -63,7 +66,7 @@ impl Leaf {
         leaf
     }
 
-    /// With the escapes that it needs.
+    /// The text with the escapes that it needs.
     pub fn escaped(&self) -> String {
         let mut out = String::with_capacity(self.chars.len());
         if self.kind == Kind::Fence {
@@ -71,7 +74,7 @@ impl Leaf {
             return out;
         }
         let mut at = 0;
-        // The place in this line that a backslash keeps from making a block of the line.
+        // The place in this line where a backslash prevents the line from being parsed as another block.
         let mut forced = self.forced(0);
         while at < self.chars.len() {
             let run =
@@ -95,7 +98,7 @@ impl Leaf {
         self.chars.get(at).map(|(c, _)| *c)
     }
 
-    /// The character, if it is one of the text that means something in Markdown.
+    /// The character, if it belongs to the text but has a meaning in Markdown.
     fn special(&self, at: usize) -> Option<char> {
         self.chars.get(at).filter(|(_, is_special)| *is_special).map(|(c, _)| *c)
     }
@@ -109,8 +112,8 @@ impl Leaf {
         self.chars[from.min(self.chars.len())..].iter().map(|(c, _)| *c)
     }
 
-    /// Whether the run could begin an emphasis, by the characters around it: a left-flanking one. Characters that may or
-    /// may not be punctuation count as what makes it more.
+    /// Whether the run could begin an emphasis, that is, whether it is left-flanking. Characters that may or
+    /// may not be punctuation count as whatever makes that more likely.
     fn can_open(&self, at: usize, end: usize) -> bool {
         self.flanks(self.before(at), self.char(end), self.special(at))
     }
@@ -131,7 +134,7 @@ impl Leaf {
         inner.is_some_and(|c| !is_space(c)) && !(follows_word && (is_mark || run == Some('_')))
     }
 
-    /// Whether a run of characters would be read as a mark inside a text.
+    /// Whether a run of characters would be parsed as a mark within a text.
     fn needs_escape(&self, at: usize, end: usize) -> bool {
         let Some(c) = self.special(at) else { return false };
         match c {
@@ -160,7 +163,7 @@ impl Leaf {
         }
     }
 
-    /// Whether a `<` may begin an address that would become a link.
+    /// Whether a `<` may begin an address that would be parsed as a link.
     fn begins_address(&self, at: usize) -> bool {
         let ends = |c: &char| c.is_whitespace() || matches!(c, '<' | '>');
         self.rest(at + 1).take_while(|c| !ends(c)).any(|c| matches!(c, ':' | '@'))
@@ -177,7 +180,8 @@ impl Leaf {
             && length > 1
     }
 
-    /// The place in the line that begins at `start` where an escape keeps the line from being read as a block.
+    /// The place in the line beginning at `start` where an escape prevents the line from being parsed as
+    /// another block.
     fn forced(&self, start: usize) -> Option<usize> {
         let length = self.rest(start).take_while(|c| *c != '\n').count();
         let line = &self.chars[start..start + length];
@@ -189,7 +193,7 @@ impl Leaf {
         let continues = start > 0;
         let is_delimiter_row = only(&['|', '-', ':', ' ']) && line.iter().any(|(c, _)| *c == '-');
         match self.kind {
-            // A run of # at the end of a heading would be left out.
+            // A run of # at the end of a heading would be dropped.
             Kind::Heading => {
                 let words = line.len() - line.iter().rev().take_while(|(c, _)| *c == '#').count();
                 let stands_alone = words == 0 || line[words - 1].0 == ' ';

@@ -1,11 +1,11 @@
-//! Markdown: taken as it is, marked by its headings and titled by the first.
+//! Extracts Markdown: the text is kept as it is, its headings are marked, and the first one is the title.
 
 use super::Extracted;
 use crate::chunk::Outline;
 use kb_types::Bounds;
 use kb_types::error::Result;
 
-/// Bytes within which a heading is the title.
+/// A heading is the title only within this many bytes.
 const BEGINNING: usize = 64 * 1024;
 
 pub fn extract(text: String, bounds: &Bounds) -> Result<Extracted> {

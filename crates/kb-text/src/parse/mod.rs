@@ -1,4 +1,4 @@
-//! From a document's bytes to the text that is cut: content types, decoding, a file per format.
+//! Extracts the text of a document: content types and decoding. Each format has a file.
 
 mod disguise;
 mod dom;
@@ -34,7 +34,7 @@ impl ContentType {
         }
     }
 
-    /// Reads a media type; case and parameters ("; charset=utf-8") do not matter.
+    /// Reads a media type. Case and parameters ("; charset=utf-8") are ignored.
     pub fn parse(name: &str) -> Option<ContentType> {
         let essence = name.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
         match essence.as_str() {
@@ -45,7 +45,7 @@ impl ContentType {
         }
     }
 
-    /// By the ending of a file name, path or URI (query and fragment are ignored).
+    /// The type by the extension of a file name, path or URI. Query and fragment are ignored.
     pub fn from_extension(name: &str) -> Option<ContentType> {
         let path = name.split(['?', '#']).next().unwrap_or_default();
         let file = path.rsplit(['/', '\\']).next().unwrap_or_default();
@@ -58,10 +58,10 @@ impl ContentType {
         }
     }
 
-    /// By how the text begins; only whole HTML documents are recognised.
+    /// The type by the beginning of the text. Only whole HTML documents are recognised.
     pub fn sniff(text: &str) -> ContentType {
         let mut start = text.trim_start_matches('\u{feff}').trim_start();
-        // What may precede a document's first tag: where it ends.
+        // Where something that may precede the first tag of a document ends.
         let end = |start: &str| match start {
             comment if comment.starts_with("<!--") => comment.find("-->").map(|at| at + 3),
             instruction if instruction.starts_with("<?") => instruction.find('>').map(|at| at + 1),
@@ -74,7 +74,8 @@ impl ContentType {
         if begins("<!doctype html") || begins("<html") { ContentType::Html } else { ContentType::Plain }
     }
 
-    /// What a document is: as given, else by the ending of its URI or external id, else by its text.
+    /// The type of a document: the given one, or else by the extension of its URI or external id, or else by
+    /// its text.
     pub fn detect(
         content_type: Option<&str>,
         external_id: &str,
@@ -92,7 +93,7 @@ impl ContentType {
         if let Some(found) = by_name {
             return Ok(found);
         }
-        // A file format put as if it were text would be indexed as noise.
+        // A binary file format that is put as if it were text would be indexed as noise.
         let foreign = [Some(external_id), uri].into_iter().flatten().find_map(foreign_extension);
         match foreign.or_else(|| text.trim_start().starts_with("%PDF-").then(|| "pdf".to_string())) {
             Some(extension) => {
@@ -103,7 +104,7 @@ impl ContentType {
     }
 }
 
-/// The extension of a name, if it is one of a format that is not text.
+/// The extension of a name, if it belongs to a format that is not text.
 fn foreign_extension(name: &str) -> Option<String> {
     const FOREIGN: [&str; 20] = [
         "pdf", "doc", "docx", "odt", "rtf", "xls", "xlsx", "ods", "ppt", "pptx", "odp", "epub", "zip", "gz",
@@ -114,17 +115,18 @@ fn foreign_extension(name: &str) -> Option<String> {
     FOREIGN.contains(&extension.as_str()).then_some(extension)
 }
 
-/// What a document says, ready to be cut.
+/// The extracted text of a document, ready to be split into chunks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Extracted {
-    /// Line ends are \n.
+    /// Lines end with \n.
     pub text: String,
     pub title: Option<String>,
-    /// What is where in `text`: in Markdown its headings.
+    /// The marks in `text`, such as the headings of Markdown.
     pub marks: Vec<Marked>,
 }
 
-/// Extracts the text of a document as it was put. Errors: as [`extract`], and [`Error::Argument`] for what is not UTF-8.
+/// Extracts the text of a document as it was put. Errors: those of [`extract`], and [`Error::Argument`] for
+/// bytes that are not UTF-8.
 pub fn extract_bytes(
     original: &[u8],
     content_type: ContentType,
@@ -138,9 +140,9 @@ pub fn extract_bytes(
     extract(text, content_type, preprocess, bounds)
 }
 
-/// Extracts the text of a document. HTML becomes Markdown unless `preprocess.remove_html` is off.
-/// Errors: [`Error::Argument`], for HTML that nests too deep and the like; [`Error::Limit`]. The caller names the
-/// document in them ([`Error::of_document`]).
+/// Extracts the text of a document. HTML becomes Markdown unless `preprocess.remove_html` is off. Errors:
+/// [`Error::Argument`], for HTML that is nested too deep and similar faults, and [`Error::Limit`]. The caller
+/// adds the name of the document ([`Error::of_document`]).
 pub fn extract(
     text: &str,
     content_type: ContentType,
@@ -161,7 +163,7 @@ pub fn extract(
     Ok(Extracted { title, ..extracted })
 }
 
-/// Bytes as text: UTF-8 without a byte order mark, and nothing that PostgreSQL cannot store.
+/// Decodes bytes as UTF-8 without a byte order mark, and refuses what PostgreSQL cannot store.
 pub fn decode(bytes: &[u8], external_id: &str) -> Result<String> {
     let fault = |problem| Error::Document { external_id: external_id.to_string(), problem };
     let start = if bytes.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 };
@@ -174,11 +176,12 @@ pub fn decode(bytes: &[u8], external_id: &str) -> Result<String> {
     }
 }
 
-/// Translates places in the text that [`extract`] makes of plain text or Markdown into places in the text as it was given.
+/// Translates character offsets in the text that [`extract`] makes of plain text or Markdown into offsets in
+/// the given text.
 pub struct Places {
-    /// Of a byte order mark.
+    /// The characters of a byte order mark.
     characters_before: usize,
-    /// The line ends of the extracted text, by their characters, that were two characters.
+    /// The offsets of line ends in the extracted text that were two characters.
     pairs: Vec<usize>,
 }
 
@@ -197,14 +200,15 @@ impl Places {
         Places { characters_before, pairs }
     }
 
-    /// The place of a character of the extracted text.
+    /// The offset of a character of the extracted text in the given text.
     pub fn as_given(&self, at: usize) -> usize {
         self.characters_before + at + self.pairs.partition_point(|pair| *pair < at)
     }
 }
 
-/// Refuses what cannot be stored as a document: more than `max_size` bytes, NUL. A document without text is one; it has no
-/// chunks. Whether there is text in HTML is not known before it is parsed, which the caller's transaction does not wait for.
+/// Refuses what cannot be stored as a document: more than `max_size` bytes, or NUL. A document without text
+/// is valid and has no chunks, because whether HTML contains text is only known once it is parsed, and the
+/// caller's transaction does not wait for that.
 pub fn check(text: &str, external_id: &str, max_size: usize) -> Result<()> {
     let fault = |problem| Err(Error::Document { external_id: external_id.to_string(), problem });
     if text.len() > max_size {
@@ -233,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_wins_then_the_ending_then_the_text() {
+    fn the_type_is_the_given_one_then_by_extension_then_by_text() {
         let detect = |given, id, uri, text| ContentType::detect(given, id, uri, text).unwrap();
         assert_eq!(detect(Some("text/plain"), "a.html", None, "<html>"), ContentType::Plain);
         assert_eq!(detect(None, "a.MD", None, "<html>"), ContentType::Markdown);
@@ -253,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn line_ends_and_byte_order_marks_are_made_one() {
+    fn line_ends_and_byte_order_marks_are_normalised() {
         for (t, expected) in [(ContentType::Plain, "a\nb\nc"), (ContentType::Markdown, "a\nb\nc")] {
             assert_eq!(
                 extract("\u{feff}a\r\nb\rc", t, &Preprocess::default(), &Bounds::none()).unwrap().text,
@@ -264,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_in_a_text_with_other_line_ends_is_one_in_the_text_that_was_given() {
+    fn offsets_are_translated_to_the_given_text_with_its_line_ends() {
         let given = "\u{feff}é\r\n\r\nb\rc\n\r\nd\r";
         let text = extract(given, ContentType::Plain, &Preprocess::default(), &Bounds::none()).unwrap().text;
         let places = Places::of(given);
@@ -277,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_text_is_refused_with_its_place() {
+    fn bytes_that_are_not_text_are_refused_with_their_place() {
         let message = |bytes: &[u8]| decode(bytes, "d").unwrap_err().to_string();
         assert!(message(b"abc\xff").contains("\"d\": not valid UTF-8 at byte 3"), "{}", message(b"abc\xff"));
         assert!(message(b"\xef\xbb\xbfab\0").contains("NUL at byte 5"));

@@ -1,5 +1,5 @@
-//! Leaves out of a page what is not its text: navigation, the header and footer that every page of a site has, hidden
-//! elements, links to the place where they stand, line numbers.
+//! Removes what is not part of the text of a page: navigation, the header and footer of the site, hidden
+//! elements, permalinks and line numbers.
 
 use super::part::Part;
 use super::tree::{NODE, is_blank, name_of, text_of};
@@ -8,15 +8,15 @@ use kb_types::Bounds;
 use kb_types::error::Result;
 use markup5ever_rcdom::{Handle, NodeData};
 
-/// Elements whose content is no text of the page.
+/// Elements whose content is not text of the page.
 const NO_TEXT: [&str; 13] = [
     "head", "title", "script", "style", "noscript", "template", "svg", "iframe", "object", "canvas", "audio",
     "video", "select",
 ];
-/// Texts of links that lead to the place where they stand.
+/// The texts of permalinks.
 const PERMALINKS: [&str; 6] = ["¶", "§", "#", "🔗", "⚓", "\u{200b}"];
 
-/// Removes what is not the page's text. A page that consists of nothing else keeps it.
+/// Removes what is not the text of the page, unless the page has nothing else.
 pub fn clear(document: &Handle, bounds: &Bounds) -> Result<()> {
     let keeps_header = keeps_header(document, bounds)?;
     sweep(document, bounds, true, |node, _| is_noise(node))?;
@@ -27,12 +27,13 @@ pub fn clear(document: &Handle, bounds: &Bounds) -> Result<()> {
     Ok(())
 }
 
-/// What an element is inside of.
+/// What surrounds an element.
 #[derive(Debug, Clone, Copy, Default)]
 struct Within {
-    /// An article or a section of one: what is in it is its own.
+    /// An article or a section, to which its own header and footer belong.
     article: bool,
-    /// Also the main part of the page, or an aside of it: its header is not the page's.
+    /// An article, a section, the main part of the page or an aside, whose header is not the header of the
+    /// page.
     part: bool,
 }
 
@@ -45,7 +46,8 @@ impl Within {
     }
 }
 
-/// Goes through all that is not left out. Returns whether there is text in it. `remove`: the rest is taken out of the tree.
+/// Visits everything that is kept and returns whether it contains text. With `remove`, takes the rest out of
+/// the tree.
 fn sweep(
     document: &Handle,
     bounds: &Bounds,
@@ -69,7 +71,7 @@ fn sweep(
     Ok(has_text)
 }
 
-/// Whether an element is left out of every page.
+/// Whether an element is removed from every page.
 fn is_noise(node: &Handle) -> bool {
     let NodeData::Element { name, .. } = &node.data else { return false };
     if NO_TEXT.contains(&&*name.local) {
@@ -77,7 +79,7 @@ fn is_noise(node: &Handle) -> bool {
     }
     match Part::of_node(node) {
         Some(Part::Permalink) => true,
-        // A link that has nothing but such a mark as its text is short, and has few elements.
+        // A permalink is short and has few elements, so only the first ones are read.
         part if &*name.local == "a" => {
             let text = text_of(node, PERMALINK_NODES);
             let text = text.trim().trim_end_matches('\u{fe0e}');
@@ -92,8 +94,9 @@ fn is_noise(node: &Handle) -> bool {
 
 const PERMALINK_NODES: usize = 8;
 
-/// Whether an element is around the text of a page, not a part of it, as browsers tell those who listen to a page
-/// (HTML Accessibility API Mappings: a header, footer or aside inside an article or a section is its own).
+/// Whether an element surrounds the text of a page instead of being a part of it, by the rules of browsers
+/// for assistive technology (HTML Accessibility API Mappings): a header, footer or aside inside an article or
+/// a section belongs to that.
 fn is_around(node: &Handle, within: Within, keeps_header: bool) -> bool {
     let NodeData::Element { name, .. } = &node.data else { return false };
     if name.ns != ns!(html) {
@@ -112,8 +115,8 @@ fn is_around(node: &Handle, within: Within, keeps_header: bool) -> bool {
     }
 }
 
-/// Whether the title of the page's text stands in the page's header, as pandoc writes it: no other heading is of the first
-/// level, and no element is said to be the main part of the page.
+/// Whether the header of the page contains the title of its text, as in pages of pandoc: there is no other
+/// heading of the first level, and no element is marked as the main part of the page.
 fn keeps_header(document: &Handle, bounds: &Bounds) -> Result<bool> {
     let (mut in_header, mut elsewhere) = (false, false);
     let mut open = vec![(document.clone(), false)];

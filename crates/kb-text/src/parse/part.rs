@@ -1,4 +1,5 @@
-//! What an element's attributes say it is to a reader. Only this is kept of them: a small text can have many attributes.
+//! The role of an element for a reader, by its attributes. Only the role is kept of them, because a small
+//! text can have many attributes.
 
 use html5ever::tendril::StrTendril;
 use html5ever::{Attribute, LocalName, QualName, local_name, ns};
@@ -6,22 +7,22 @@ use markup5ever_rcdom::{Handle, NodeData};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// Links to other pages or within the page, a search form, or what only accompanies the text.
+    /// Links to other pages or within the page, a search form, or something that only accompanies the text.
     Navigation,
-    /// The header or footer of the page, unless it is inside an article.
+    /// The header or footer of the page, unless inside an article.
     Banner,
     Main,
-    /// No browser shows it.
+    /// An element that browsers do not show.
     Hidden,
-    /// The numbers of the lines of code beside it.
+    /// The line numbers beside code.
     LineNumbers,
-    /// A box beside the text: a note, a warning.
+    /// A box beside the text, such as a note or a warning.
     Note,
-    /// A link to the place where it stands.
+    /// A link to its own place.
     Permalink,
     /// A link within the page.
     Fragment,
-    /// A heading whose text opens no section.
+    /// A heading that does not open a section.
     Caption,
 }
 
@@ -37,7 +38,7 @@ const NAMES: [(Part, &str); 9] = [
     (Part::Caption, "caption"),
 ];
 
-/// Classes of line numbers: of Pygments, Rouge, GitHub, highlight.js.
+/// Classes of line numbers in Pygments, Rouge, GitHub and highlight.js.
 const LINE_NUMBERS: [&str; 9] = [
     "lineno",
     "linenos",
@@ -49,7 +50,7 @@ const LINE_NUMBERS: [&str; 9] = [
     "rouge-gutter",
     "hljs-ln-numbers",
 ];
-/// Classes of boxes beside the text: of DocBook, reStructuredText, Asciidoctor, Bootstrap.
+/// Classes of boxes beside the text in DocBook, reStructuredText, Asciidoctor and Bootstrap.
 const NOTES: [&str; 12] = [
     "note",
     "tip",
@@ -66,7 +67,7 @@ const NOTES: [&str; 12] = [
 ];
 
 impl Part {
-    /// By the attributes that the source gives an element.
+    /// The role by the attributes of an element in the source.
     pub fn of(name: &LocalName, attrs: &[Attribute]) -> Option<Part> {
         let value = |wanted: LocalName| {
             attrs.iter().find(|attribute| attribute.name.local == wanted).map(|attribute| &*attribute.value)
@@ -78,13 +79,13 @@ impl Part {
         };
         let role = value(local_name!("role")).and_then(|roles| roles.split_ascii_whitespace().next());
         let role = role.unwrap_or_default().to_ascii_lowercase();
-        // The panels of tabs are hidden until the reader asks for them.
+        // Panels of tabs are hidden until the reader opens them.
         let is_hidden = value(local_name!("hidden")).is_some_and(|until| until != "until-found")
             || value(local_name!("style")).is_some_and(hides);
         match role.as_str() {
             _ if is_hidden && role != "tabpanel" => Some(Part::Hidden),
             "navigation" | "search" | "complementary" => Some(Part::Navigation),
-            // DocBook's links to the pages before and after.
+            // DocBook's links to the previous and the next page.
             _ if is_element(&["div"]) && has_class(&["navheader", "navfooter"]) => Some(Part::Navigation),
             "banner" | "contentinfo" => Some(Part::Banner),
             _ if is_element(&["div"]) && has_class(&["footer"]) => Some(Part::Banner),
@@ -106,7 +107,7 @@ impl Part {
         }
     }
 
-    /// As [`Part::of_node`] finds it.
+    /// The attribute in which the role is kept, where [`Part::of_node`] finds it.
     pub fn attribute(self) -> Attribute {
         let name = NAMES.iter().find(|(part, _)| *part == self).map_or("", |(_, name)| name);
         Attribute {
@@ -115,7 +116,7 @@ impl Part {
         }
     }
 
-    /// What was kept of an element's attributes.
+    /// The role that was kept of an element's attributes.
     pub fn of_attributes(attrs: &[Attribute]) -> Option<Part> {
         let role = attrs.iter().find(|attribute| attribute.name.local == local_name!("role"))?;
         NAMES.iter().find(|(_, name)| *name == &*role.value).map(|(part, _)| *part)
@@ -129,7 +130,7 @@ impl Part {
     }
 }
 
-/// Whether a style leaves an element out of what is seen.
+/// Whether a style hides an element.
 fn hides(style: &str) -> bool {
     style.split(';').filter_map(|declaration| declaration.split_once(':')).any(|(property, value)| {
         let value = value.trim().split_ascii_whitespace().next().unwrap_or_default();

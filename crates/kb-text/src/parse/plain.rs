@@ -1,4 +1,4 @@
-//! Plain text: taken as it is.
+//! Extracts plain text, which is kept as it is.
 
 use super::Extracted;
 

@@ -1,5 +1,6 @@
-//! Finds where headings end. In Markdown a heading holds until the next one; in HTML it ends with the element that it heads:
-//! what follows a note belongs to the heading around the note.
+//! Finds where the sections of headings end. In Markdown a section ends at the next heading. In HTML it ends
+//! with the element that has the heading, so that the text after a note belongs to the heading around the
+//! note.
 
 use super::part::Part;
 use super::tree::{NODE, is_blank, name_of};
@@ -8,20 +9,20 @@ use kb_types::Bounds;
 use kb_types::error::Result;
 use markup5ever_rcdom::{Handle, NodeData};
 
-/// A heading whose end is not found yet, while the tree is read. Pieces are the texts and images of a page, in order.
+/// A heading whose end has not been found yet. Pieces are the texts and images of a page, in order.
 struct Open {
     node: Handle,
     level: usize,
-    /// Its own pieces.
+    /// The pieces of the heading itself.
     first: usize,
     end: usize,
-    /// The end of the element that it ends with, unless it heads a larger one.
+    /// The end of the element with which the section ends, unless the heading belongs to a larger element.
     scope: Option<usize>,
     is_note: bool,
 }
 
-/// Puts a mark, made by `mark` of a heading's level, before each text that follows the end of a heading, where another is
-/// open around it. The headings of notes open no section: they become captions.
+/// Puts a mark, which `mark` makes of the heading's level, before each text that follows the end of a section
+/// within another section. Headings of notes do not open a section and become captions.
 pub fn mark_ends(document: &Handle, bounds: &Bounds, mark: impl Fn(usize) -> char) -> Result<()> {
     let ends = ends(document, bounds)?;
     if ends.is_empty() {
@@ -30,7 +31,7 @@ pub fn mark_ends(document: &Handle, bounds: &Bounds, mark: impl Fn(usize) -> cha
     let mut ends = ends.into_iter().peekable();
     let mut open: Vec<usize> = Vec::new();
     let mut piece = 0;
-    // A mark waits for a text: an image may come first.
+    // A mark waits for the next text, because an image may come first.
     let mut waiting: Option<usize> = None;
     let mut nodes = vec![document.clone()];
     while let Some(node) = nodes.pop() {
@@ -56,8 +57,8 @@ pub fn mark_ends(document: &Handle, bounds: &Bounds, mark: impl Fn(usize) -> cha
     Ok(())
 }
 
-/// Closes the headings that end before a piece, if others are open around them: a heading that stands alone is better than
-/// none.
+/// Closes the sections that end before a piece, where other sections are open around them. A section without
+/// another around it stays open, because its heading is better than none.
 fn close(
     ends: &mut std::iter::Peekable<impl Iterator<Item = (usize, usize)>>,
     piece: usize,
@@ -72,11 +73,11 @@ fn close(
     }
 }
 
-/// (piece, level) for each heading that ends: the piece that follows it. In the order of the pieces.
+/// The next piece and the level of each section that ends, in the order of the pieces.
 fn ends(document: &Handle, bounds: &Bounds) -> Result<Vec<(usize, usize)>> {
     let mut ends = Vec::new();
     let mut pieces = 0;
-    // Elements that are read: (node, its next child, its first piece, headings inside).
+    // The elements being visited: (node, its next child, its first piece, headings inside).
     let mut path: Vec<(Handle, usize, usize, Vec<Open>)> = vec![(document.clone(), 0, 0, Vec::new())];
     while let Some((node, next, first, _)) = path.last_mut() {
         let child = node.children.borrow().get(*next).cloned();
@@ -107,8 +108,8 @@ fn ends(document: &Handle, bounds: &Bounds) -> Result<Vec<(usize, usize)>> {
     Ok(ends)
 }
 
-/// Whether a heading may go on after the element `node`, of the pieces from `first` to `end`, in which it is. Else its end
-/// is noted.
+/// Whether a section may continue after the element `node`, of the pieces from `first` to `end`, which
+/// contains its heading. If not, records where the section ends.
 fn is_open(
     heading: &mut Open,
     node: &Handle,
@@ -120,7 +121,7 @@ fn is_open(
     let is_title_block = heading.end == end || matches!(name, "header" | "hgroup");
     let heads_more = heading.first == first;
     match heading.scope {
-        // Nothing follows the heading in its title block.
+        // The heading is the last piece of its title block.
         None if is_title_block => return true,
         None => heading.scope = Some(end),
         Some(_) if heads_more && !heading.is_note => heading.scope = Some(end),
@@ -133,14 +134,14 @@ fn is_open(
         caption(&heading.node);
         return false;
     }
-    // It heads no element around this one.
+    // The heading does not belong to a larger element.
     if !heads_more {
         ends.push((end, heading.level));
     }
     heads_more
 }
 
-/// Makes a caption of a heading.
+/// Turns a heading into a caption.
 fn caption(heading: &Handle) {
     if let NodeData::Element { attrs, .. } = &heading.data {
         attrs.replace(vec![Part::Caption.attribute()]);

@@ -1,4 +1,5 @@
-//! Prepares tables for the converter: code with line numbers becomes code, and nothing is between rows and cells.
+//! Prepares tables for the converter: tables of code with line numbers become code, and white space between
+//! rows and cells is removed.
 
 use super::part::Part;
 use super::tree::{NODE, is_blank, name_of, text_of};
@@ -9,11 +10,11 @@ use kb_types::error::Result;
 use markup5ever_rcdom::{Handle, Node, NodeData};
 use std::rc::Rc;
 
-/// Elements of which a cell of a table of values has none.
+/// Elements that do not occur in cells of tables of values.
 const BLOCKS: [&str; 14] =
     ["pre", "h1", "h2", "h3", "h4", "h5", "h6", "ul", "ol", "dl", "menu", "dir", "table", "blockquote"];
 
-/// Changes all tables of a tree.
+/// Prepares all tables of a tree.
 pub fn prepare(document: &Handle, bounds: &Bounds) -> Result<()> {
     let mut open = vec![document.clone()];
     while let Some(node) = open.pop() {
@@ -39,13 +40,13 @@ pub fn prepare(document: &Handle, bounds: &Bounds) -> Result<()> {
     Ok(())
 }
 
-/// Whether a cell holds blocks: then its table lays them out.
+/// Whether a cell contains blocks, so that its table is used for layout.
 pub fn is_layout(cell: &Handle) -> bool {
     let mut paragraphs = 0;
     let mut open = vec![cell.clone()];
     while let Some(node) = open.pop() {
         match name_of(&node) {
-            // A table in a cell ends this: no cell is looked at for each cell around it.
+            // A table in a cell decides at once, so that no cell is scanned again for each cell around it.
             Some(name) if BLOCKS.contains(&name) => return true,
             Some("p") if !text_of(&node, 16).trim().is_empty() => paragraphs += 1,
             _ => {}
@@ -55,7 +56,7 @@ pub fn is_layout(cell: &Handle) -> bool {
     paragraphs > 1
 }
 
-/// The code of a table that has a row for each line, with its number in the first cell.
+/// The code of a table that has a row for each line, with the line's number in the first cell.
 fn listing(table: &Handle, bounds: &Bounds) -> Result<Option<String>> {
     let mut code = String::new();
     for part in table.children.borrow().iter() {
@@ -85,7 +86,7 @@ fn listing(table: &Handle, bounds: &Bounds) -> Result<Option<String>> {
     Ok((!code.trim().is_empty()).then_some(code))
 }
 
-/// The text of a line of code as it is.
+/// The text of a line of code, unchanged.
 fn text_of_line(cell: &Handle) -> String {
     let mut text = String::new();
     let mut open = vec![cell.clone()];
@@ -98,7 +99,7 @@ fn text_of_line(cell: &Handle) -> String {
     text
 }
 
-/// A `pre` element in place of what a table holds.
+/// Replaces the content of a table by a `pre` element.
 fn preformatted(table: &Handle, code: String) -> Handle {
     let text = Node::new(NodeData::Text { contents: StrTendril::from(code).into() });
     let pre = Node::new(NodeData::Element {
@@ -117,12 +118,12 @@ fn is_blank_text(node: &Handle) -> bool {
     !matches!(node.data, NodeData::Element { .. }) && is_blank(node)
 }
 
-/// Drops the white space between rows and between cells.
+/// Removes the white space between rows and between cells.
 fn drop_blanks(node: &Handle) {
     node.children.borrow_mut().retain(|child| !is_blank_text(child));
 }
 
-/// Drops the cells of a row that hold nothing but the numbers of the lines in another cell.
+/// Removes the cells of a row that contain only the line numbers of another cell.
 fn drop_line_numbers(row: &Handle, bounds: &Bounds) -> Result<()> {
     let mut cells = row.children.borrow_mut();
     let mut numbers = Vec::with_capacity(cells.len());
@@ -137,7 +138,7 @@ fn drop_line_numbers(row: &Handle, bounds: &Bounds) -> Result<()> {
     Ok(())
 }
 
-/// Whether a cell holds consecutive numbers, two at least, or is said to hold numbers of lines.
+/// Whether a cell contains at least two consecutive numbers and nothing else, or is marked as line numbers.
 fn is_numbers(cell: &Handle, bounds: &Bounds) -> Result<bool> {
     let mut open = vec![cell.clone()];
     let (mut last, mut count): (Option<u64>, usize) = (None, 0);

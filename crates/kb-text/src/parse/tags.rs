@@ -1,8 +1,9 @@
-//! Counts the attributes of a tag that has begun and not ended.
+//! Counts the attributes of a tag that is not complete yet.
 //!
-//! The parser compares each attribute with all before it in the tag, and reports a tag only when it is complete.
+//! The parser compares each attribute with all before it in the tag, and reports the tag only when it is
+//! complete.
 
-/// Reads a tag's text from after its '<', as the HTML standard's tokeniser does (13.2.5.6 to 13.2.5.40).
+/// Reads the text of a tag after its '<' like the tokeniser of the HTML standard (13.2.5.6 to 13.2.5.40).
 #[derive(Debug, Default)]
 pub struct Attributes {
     state: State,
@@ -19,15 +20,15 @@ enum State {
     Name,
     AfterName,
     BeforeValue,
-    /// Up to this quote.
+    /// Within a value that this quote ends.
     Quoted(u8),
     Unquoted,
-    /// A comment or the like, or after the tag.
+    /// In a comment or similar, or after the tag.
     NoTag,
 }
 
 impl Attributes {
-    /// Reads on.
+    /// Reads the next part of the text.
     pub fn read(&mut self, text: &str) {
         for byte in text.bytes() {
             self.state = self.next(byte);

@@ -1,4 +1,4 @@
-//! Reads and changes the tree of an HTML document. Nothing here recurses.
+//! Reads and changes the tree of an HTML document, without recursion.
 
 use super::disguise::is_space;
 use html5ever::tendril::StrTendril;
@@ -7,12 +7,12 @@ use kb_types::Bounds;
 use kb_types::error::Result;
 use markup5ever_rcdom::{Handle, NodeData};
 
-/// Work counted for visiting a node, in bytes.
+/// The work counted for visiting a node, in bytes.
 pub const NODE: usize = 16;
-/// The converter takes neighbours for one element also where they have two names of one of these groups.
+/// The converter also joins neighbours with different names of the same group.
 const SAME: [&[&str]; 2] = [&["i", "em"], &["b", "strong"]];
 
-/// What the first title element of a tree says, on one line.
+/// The content of the first title element, on one line.
 pub fn title(document: &Handle, bounds: &Bounds) -> Result<Option<String>> {
     let mut title: Option<String> = None;
     walk(document, bounds, |node, _| {
@@ -44,8 +44,8 @@ pub fn replace(document: &Handle, bounds: &Bounds, replacement: impl Fn(char) ->
     })
 }
 
-/// Joins inline elements that are side by side, alike, and hold nothing but text. The converter would, too, but for each
-/// it copies all that it has joined and moves all that follow.
+/// Joins neighbouring inline elements that are alike and contain only text. The converter would join them,
+/// too, but for each it copies all that it has joined and moves all that follow.
 pub fn join(document: &Handle, bounds: &Bounds) -> Result<()> {
     walk(document, bounds, |node, _| {
         let mut children = node.children.borrow_mut();
@@ -62,7 +62,7 @@ pub fn join(document: &Handle, bounds: &Bounds) -> Result<()> {
     })
 }
 
-/// Whether `first` took in the text of `second`.
+/// Moves the text of `second` into `first`, if it can, and returns whether it did.
 fn take_in(first: &Handle, second: &Handle) -> bool {
     let (NodeData::Element { name, attrs, .. }, NodeData::Element { name: name_2, attrs: attrs_2, .. }) =
         (&first.data, &second.data)
@@ -84,7 +84,7 @@ fn take_in(first: &Handle, second: &Handle) -> bool {
     true
 }
 
-/// Whether the converter joins neighbours of this name: not what is a block to it, and not links.
+/// Whether the converter joins neighbours of this name. It does not join blocks and links.
 fn is_inline(name: &str) -> bool {
     !matches!(
         name,
@@ -158,7 +158,7 @@ fn is_inline(name: &str) -> bool {
     )
 }
 
-/// The name of an element of HTML.
+/// The name of an HTML element.
 pub fn name_of(node: &Handle) -> Option<&str> {
     match &node.data {
         NodeData::Element { name, .. } if name.ns == ns!(html) => Some(&name.local),
@@ -166,7 +166,7 @@ pub fn name_of(node: &Handle) -> Option<&str> {
     }
 }
 
-/// Whether a node shows nothing by itself.
+/// Whether a node shows nothing itself.
 pub fn is_blank(node: &Handle) -> bool {
     match &node.data {
         NodeData::Text { contents } => contents.borrow().chars().all(is_space),
@@ -177,7 +177,7 @@ pub fn is_blank(node: &Handle) -> bool {
     }
 }
 
-/// The texts inside a node, with a space between two of them; only of the first `most` nodes.
+/// The texts inside a node, separated by spaces. Reads only the first `most` nodes.
 pub fn text_of(node: &Handle, most: usize) -> String {
     let mut text = String::new();
     let mut open = vec![node.clone()];
@@ -192,7 +192,7 @@ pub fn text_of(node: &Handle, most: usize) -> String {
     text
 }
 
-/// Visits every node in document order with its depth.
+/// Visits every node in document order, with its depth.
 pub fn walk(document: &Handle, bounds: &Bounds, mut visit: impl FnMut(&Handle, usize)) -> Result<()> {
     let mut open: Vec<(Handle, usize)> = vec![(document.clone(), 0)];
     while let Some((node, depth)) = open.pop() {
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_that_the_converter_would_join_one_by_one_are_joined_before() {
+    fn neighbours_that_the_converter_would_join_one_by_one_are_joined_first() {
         assert_eq!(joined(&"<b>x</b>".repeat(50_000)), [("b".into(), "x".repeat(50_000))]);
         assert_eq!(joined("<i>a</i><em>b</em><i>c</i>"), [("i".into(), "abc".into())]);
         for apart in [

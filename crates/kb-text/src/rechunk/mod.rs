@@ -1,4 +1,4 @@
-//! Cuts an edited text again only around the edit, so that the other chunks keep their content.
+//! Splits an edited text again only around the edit, so that the other chunks keep their content.
 
 use super::chunk::windows::LONGEST_BLOCK;
 use super::chunk::{self, Characters, Outline, Piece};
@@ -11,8 +11,8 @@ use std::ops::Range;
 #[cfg(test)]
 mod tests;
 
-/// A chunk of the document's previous text, made under the same settings. `start` and `end` are
-/// characters in that text.
+/// A chunk of the previous text of the document, made under the same settings. `start` and `end` are
+/// character offsets in that text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PreviousChunk {
     pub content: String,
@@ -21,8 +21,9 @@ pub struct PreviousChunk {
     pub token_count: usize,
 }
 
-/// Cuts `text`, whose marks are given, keeping the chunks in `previous` (in order of their starts) that are before and
-/// after the edit. If `previous` is of another text, the result is still right, but all chunks are new.
+/// Splits `text`, whose marks are given, and keeps the chunks of `previous` (in order of their starts) before
+/// and after the edit. If `previous` belongs to another text, the result is still correct, but all chunks are
+/// new.
 pub fn rechunk(
     text: &str,
     chunking: &Chunking,
@@ -34,7 +35,7 @@ pub fn rechunk(
     if previous.is_empty() || chunking.strategy == Strategy::None {
         return chunk::chunk(text, chunking, tokenizer, marks, bounds);
     }
-    // Looking, from both ends, for the chunks that are still in their places.
+    // The search, from both ends, for chunks that are still in their places.
     bounds.spend(2 * text.len())?;
     let outline = chunk::outline(text, chunking, bounds)?;
     let kept = |range: &Range<usize>, of: &PreviousChunk| Piece {
@@ -46,8 +47,8 @@ pub fn rechunk(
     let mut pieces: Vec<Piece> = leading.iter().zip(previous).map(|(r, c)| kept(r, c)).collect();
     if leading.len() < previous.len() || !blank(text, covered..text.len()) {
         let trailing = trailing(text, previous, chunking, &leading);
-        // Cut from the start of the last leading chunk: what follows it may now fit in. Cutting from
-        // the same start makes the same chunk again where it does not.
+        // Split from the start of the last leading chunk, because the text after it may now fit into it.
+        // Where it does not, splitting from the same start makes the same chunk.
         let first = restart(&leading, chunking, &outline);
         let from = leading.get(first).map_or(0, |r| r.start);
         pieces.truncate(first);
@@ -59,8 +60,8 @@ pub fn rechunk(
     chunk::finish(text, pieces, tokenizer, marks, bounds)
 }
 
-/// The leading chunk to cut from: the last one, in Markdown the last one that begins a block, because
-/// inside a fence code would read as text and text as code.
+/// The leading chunk to split from: the last one, or in Markdown the last one that begins a block, because
+/// inside a fence code would parse as text and text as code.
 fn restart(leading: &[Range<usize>], chunking: &Chunking, outline: &Outline) -> usize {
     let last = leading.len().saturating_sub(1);
     if chunking.strategy != Strategy::Markdown {
@@ -71,7 +72,7 @@ fn restart(leading: &[Range<usize>], chunking: &Chunking, outline: &Outline) -> 
     (0..leading.len()).rev().take_while(near).find(begins_block).unwrap_or(last)
 }
 
-/// Byte ranges of the longest run of chunks, from the first on, that are still in their places.
+/// The byte ranges of the longest run of chunks from the first on that are still in their places.
 fn leading(text: &str, previous: &[PreviousChunk]) -> Vec<Range<usize>> {
     let mut characters = Characters::new(text);
     let mut ranges: Vec<Range<usize>> = Vec::new();
@@ -79,7 +80,7 @@ fn leading(text: &str, previous: &[PreviousChunk]) -> Vec<Range<usize>> {
         let covered = ranges.last().map_or(0, |r| r.end);
         let Some(start) = characters.byte_of(chunk.start) else { break };
         let range = start..start + chunk.content.len();
-        // Text put between two chunks that both match belongs to neither.
+        // Text that was inserted between two matching chunks belongs to neither.
         if text.get(range.clone()) != Some(&chunk.content) || !blank(text, covered..start) {
             break;
         }
@@ -89,15 +90,15 @@ fn leading(text: &str, previous: &[PreviousChunk]) -> Vec<Range<usize>> {
 }
 
 struct Trailing {
-    /// Byte ranges of the run's chunks in the new text, in order.
+    /// The byte ranges of the run's chunks in the new text, in order.
     ranges: Vec<Range<usize>>,
-    /// Where cutting again ends.
+    /// Where splitting again ends.
     region_end: usize,
 }
 
-/// The longest run of chunks, up to the last, that are as far from the end as they were, and after
-/// the leading ones. Distances are taken from where the last chunk ends, which is where the text
-/// without white space at its end ends: the length of the previous text is not known.
+/// The longest run of chunks, up to the last one, that are as far from the end as before and do not overlap
+/// the leading ones. Distances are measured from the end of the last chunk, which is the end of the text
+/// without trailing white space, because the length of the previous text is not known.
 fn trailing(
     text: &str,
     previous: &[PreviousChunk],
@@ -115,7 +116,7 @@ fn trailing(
         let open = ranges.last().map_or(text.len(), |r| r.start);
         let range = end.and_then(|end| Some(end.checked_sub(chunk.content.len())?..end));
         match range {
-            // A run that reaches into the leading one would have the same text twice.
+            // A run that overlaps the leading one would contain the same text twice.
             Some(range)
                 if range.start >= covered
                     && text.get(range.clone()) == Some(&chunk.content)
@@ -130,12 +131,12 @@ fn trailing(
         }
     }
     if ranges.len() == previous.len() - leading.len() {
-        // There was nothing between the runs: the chunk before is the last leading one.
+        // Nothing was between the runs, so the chunk before is the last leading one.
         before = leading.len().checked_sub(1).and_then(|i| end_of(&previous[i]));
     }
     ranges.reverse();
-    // A small chunk after the edit is most likely what an earlier edit could not fit in, or the whole of a short text. It is
-    // cut again, too, so that such remains do not add up, and a short text stays one chunk.
+    // A small chunk after the edit is most likely a remainder of an earlier edit, or the whole of a short
+    // text. It is split again, too, so that remainders do not add up and a short text stays one chunk.
     if let [first, rest @ ..] = &ranges[..]
         && units(&previous[previous.len() - ranges.len()], chunking) * 4 < chunking.size
     {
@@ -144,8 +145,8 @@ fn trailing(
         return Trailing { ranges, region_end };
     }
     let start = ranges.first().map_or(text.len(), |r| r.start);
-    // With overlap the chunk before the run ended inside it, and should again; that place is after
-    // the edit if the run's first chunk is.
+    // With overlap the chunk before the run ended inside it, and should do so again. That place is after the
+    // edit if the run's first chunk is.
     let region_end = match before {
         Some(end) if !ranges.is_empty() => end.max(start),
         _ => start,
@@ -160,14 +161,14 @@ fn units(chunk: &PreviousChunk, chunking: &Chunking) -> usize {
     }
 }
 
-/// Whether the range holds nothing but white space; an empty or inverted range holds nothing.
+/// Whether the range contains only white space. An empty or inverted range contains nothing.
 fn blank(text: &str, range: Range<usize>) -> bool {
     text.get(range).is_none_or(|between| between.trim().is_empty())
 }
 
-/// Finds byte offsets by characters from the end, for distances that never decrease.
+/// Finds byte offsets by the number of characters from the end. Distances must not decrease.
 struct Backwards<'a> {
-    /// The text up to the place of the last distance.
+    /// The text before the place of the last distance.
     text: &'a str,
     characters: usize,
 }

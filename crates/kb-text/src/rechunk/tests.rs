@@ -1,11 +1,11 @@
-//! Tests of cutting again after an edit.
+//! Tests of splitting again after an edit.
 
 use super::*;
 use crate::chunk::tests::{Random, check, chunking, cut, marks, paragraph};
 use crate::tokenizer::tests::wordpiece;
 use std::collections::HashSet;
 
-/// Cuts again, as Markdown or as plain text.
+/// Splits again as Markdown or as plain text.
 fn recut(
     text: &str,
     chunking: &Chunking,
@@ -49,7 +49,7 @@ fn an_edited_paragraph_changes_at_most_three_chunks_of_a_thousand() {
         (3, Strategy::Recursive, 15, 12, 100),
         (4, Strategy::Markdown, 0, 60, 100),
         (5, Strategy::Markdown, 15, 30, 100),
-        // Paragraphs of several chunks: the edited text itself is more than one.
+        // Each paragraph has several chunks, so the edited text itself has more than one.
         (6, Strategy::Recursive, 0, 120, 400),
         (7, Strategy::Recursive, 15, 120, 400),
         (8, Strategy::Markdown, 15, 120, 400),
@@ -114,7 +114,7 @@ fn any_edit_at_all_keeps_every_promise() {
         let unit = [Unit::Tokens, Unit::Characters][random.below(2)];
         let size = 1 + random.below(60);
         let setting = chunking(strategy, size, random.below(size), unit);
-        // Little variety, so that runs of equal chunks test whether the two ends cross.
+        // The texts have little variety, so that runs of equal chunks test whether the two ends cross.
         let count = random.below(20);
         let mut text: Vec<char> = match random.below(2) {
             0 => paragraphs(&mut random, count, 12).join("\n\n").chars().collect(),
@@ -149,7 +149,7 @@ fn an_unchanged_text_and_one_with_other_white_space_at_its_end_keep_all_chunks()
                 chunks
             );
         }
-        // The edit is at the start and the white space at the end differs too.
+        // The edit is at the start, and the white space at the end differs, too.
         let edited = format!("N {text}\n\n");
         let again = recut(&edited, &setting, &words, false, &previous(&chunks), &Bounds::none()).unwrap();
         assert!(hashes(&again).difference(&hashes(&chunks)).count() <= 2);
@@ -157,7 +157,7 @@ fn an_unchanged_text_and_one_with_other_white_space_at_its_end_keep_all_chunks()
 }
 
 #[test]
-fn a_word_changed_for_one_as_long_leaves_every_boundary_where_it_was() {
+fn replacing_a_word_by_one_of_the_same_length_moves_no_boundary() {
     let words = Tokenizer::words();
     let text = (0..400).map(|i| format!("Sentence {i} has a word here.")).collect::<Vec<_>>().join("\n\n");
     for strategy in [Strategy::Recursive, Strategy::Markdown] {
@@ -173,7 +173,7 @@ fn a_word_changed_for_one_as_long_leaves_every_boundary_where_it_was() {
 }
 
 #[test]
-fn repeats_taken_from_a_text_of_repeats_do_not_make_the_two_runs_cross() {
+fn removing_repetitions_does_not_make_the_two_runs_overlap() {
     let words = Tokenizer::words();
     let text = |count: usize| "again and again.\n\n".repeat(count);
     for strategy in [Strategy::Recursive, Strategy::Markdown, Strategy::Fixed] {
@@ -190,7 +190,7 @@ fn repeats_taken_from_a_text_of_repeats_do_not_make_the_two_runs_cross() {
 }
 
 #[test]
-fn chunks_that_are_not_of_the_text_do_no_harm() {
+fn chunks_of_another_text_do_no_harm() {
     let words = Tokenizer::words();
     let setting = chunking(Strategy::Recursive, 5, 2, Unit::Tokens);
     let stray = |content: &str, start: usize, end: usize| PreviousChunk {
@@ -213,7 +213,7 @@ fn chunks_that_are_not_of_the_text_do_no_harm() {
 }
 
 #[test]
-fn small_remains_of_repeated_edits_do_not_add_up() {
+fn small_remainders_of_repeated_edits_do_not_add_up() {
     let words = Tokenizer::words();
     let mut random = Random(21);
     let setting = chunking(Strategy::Recursive, 100, 0, Unit::Tokens);
@@ -229,7 +229,7 @@ fn small_remains_of_repeated_edits_do_not_add_up() {
 }
 
 #[test]
-fn a_short_text_that_is_edited_anywhere_is_cut_as_if_it_were_new() {
+fn an_edited_short_text_is_split_as_if_it_were_new() {
     let (words, none) = (Tokenizer::words(), Bounds::none());
     let setting = chunking(Strategy::Recursive, 100, 15, Unit::Tokens);
     let texts =
