@@ -1,4 +1,4 @@
-//! What rerankers and chat models are asked for, as one: which service answers, and how its usage is booked.
+//! Requests to rerankers and chat models: which service answers them, and how their usage is booked.
 
 use super::chat::Chat;
 use super::endpoint::budget::Spent;
@@ -16,7 +16,7 @@ pub enum Asked {
 }
 
 impl Asked {
-    /// What the asking database knows of the day's tokens.
+    /// The tokens of the day that the requesting database knows of.
     pub fn spent(&self) -> Spent {
         match self {
             Asked::Scores(question) => question.access.spent,
@@ -24,7 +24,7 @@ impl Asked {
         }
     }
 
-    /// Under which id and for what usage is booked.
+    /// The id and the capability for which usage is booked.
     pub fn booked_as(&self) -> (String, Capability) {
         match self {
             Asked::Scores(question) => rerank::booked_as(question),
@@ -32,7 +32,7 @@ impl Asked {
         }
     }
 
-    /// The error where there is no answer in time.
+    /// The error for an answer that does not come in time.
     pub fn late(&self) -> impl FnOnce(String) -> Error + use<> {
         let (what, id) = match self {
             Asked::Scores(question) => (Object::Reranker, question.reranker.id.clone()),
@@ -41,7 +41,7 @@ impl Asked {
         move |problem| Error::Service { what, id, problem, passing: true }
     }
 
-    /// `usage` gets what the answer cost, also where there is none.
+    /// Adds the cost to `usage`, even if there is no answer.
     pub async fn answer(
         self,
         services: &Services,

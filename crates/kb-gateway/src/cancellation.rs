@@ -1,14 +1,14 @@
-//! Whether a client still waits for the answer.
+//! Cancellation of work whose client no longer waits for the answer.
 
 use std::future::Future;
 use tokio::sync::watch;
 
-/// Tells work whether any of its clients still waits. The default is never cancelled: for work that is
-/// dropped with its client.
+/// Tells work whether any of its clients still waits. The default is never cancelled and serves for work that
+/// is dropped together with its client.
 #[derive(Debug, Clone, Default)]
 pub struct CancellationToken(Vec<watch::Receiver<()>>);
 
-/// Kept as long as the client waits; dropping it cancels.
+/// Is kept as long as the client waits. Dropping it cancels the work.
 #[derive(Debug)]
 pub struct CancellationGuard {
     _alive: watch::Sender<()>,
@@ -20,7 +20,7 @@ impl CancellationToken {
         (CancellationGuard { _alive: alive }, CancellationToken(vec![watching]))
     }
 
-    /// For work of several clients: cancelled when all of them have left.
+    /// A token for work of several clients, which is cancelled when all of them have left.
     pub fn of_all<'a>(tokens: impl IntoIterator<Item = &'a CancellationToken>) -> CancellationToken {
         let mut all = Vec::new();
         for token in tokens {
@@ -36,7 +36,7 @@ impl CancellationToken {
         !self.0.is_empty() && self.0.iter().all(|watching| watching.has_changed().is_err())
     }
 
-    /// The result of `wait`; None if it was cancelled first.
+    /// The result of `wait`, or None if it is cancelled first.
     pub async fn run_until_cancelled<T>(&self, wait: impl Future<Output = T>) -> Option<T> {
         let cancelled = async {
             if self.0.is_empty() {

@@ -1,6 +1,6 @@
-//! One connection to the gateway: requests are read as there is memory for them, and answered as they are
-//! done, in any order but where one brings what the next may ask for. What a client may take is bounded: the
-//! gateway stops reading, or closes a connection that makes no progress while others wait.
+//! A connection to the gateway. Requests are read as memory for them becomes free, and answered in the order
+//! in which they finish, except where one provides what the next may ask for. The resources of a client are
+//! bounded: the gateway stops reading, or closes a connection that makes no progress while others wait.
 
 use super::frame::{self, Head};
 use super::protocol::{Request, Response};
@@ -18,32 +18,32 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
 
-/// Connections at most, well below the usual limit of open files. To accept one more, the gateway closes the
-/// one that has been idle longest; its client connects again for its next request.
+/// The most connections, well below the usual limit of open files. To accept one more, the gateway closes the
+/// connection that has been idle longest. Its client reconnects for its next request.
 const CONNECTIONS: usize = 512;
-/// Answers of one connection that wait to be written; further ones wait in the tasks of their requests.
+/// The most answers of one connection that wait to be written. Further ones wait in the tasks of their
+/// requests.
 const OUTBOX: usize = 64;
-/// A client that reads or sends nothing for so long, in the middle of a frame, is closed if memory is short.
+/// A connection that makes no progress within a frame for this long is closed if memory is short.
 const STALL: Duration = Duration::from_secs(30);
-/// How often a client is informed that the gateway lives, while its request waits for memory.
+/// How often a client whose request waits for memory is told that the gateway is alive.
 const ALIVE: Duration = Duration::from_secs(5);
-/// Bytes that are read at a time.
+/// How many bytes are read at a time.
 const PART: usize = 64 * 1024;
-/// Bytes that questions take at most, and all other requests.
+/// The most bytes of all questions, and of all other requests.
 const QUESTIONS: usize = 64 * 1024 * 1024;
 const REQUESTS: usize = 512 * 1024 * 1024;
 
-/// An answer that waits to be written, and what its request has until then: its memory, and that it is under
-/// way.
+/// An answer that waits to be written. Until then its request keeps its memory and counts as in flight.
 struct Outgoing {
     frame: Vec<u8>,
     _kept: Option<(Arc<Reservation>, UnderWay)>,
 }
 
-/// What answers requests.
+/// Handles requests.
 pub trait Service: Send + Sync + 'static {
-    /// The answer to a request from the connection of this number. Who keeps the request's texts keeps
-    /// `memory`, too: work may go on after the client has left.
+    /// Answers a request from the connection with this number. Work that keeps the texts of the request must
+    /// keep `memory`, too, because it may continue after the client has left.
     fn answer(
         self: &Arc<Self>,
         request: Request,
@@ -52,7 +52,7 @@ pub trait Service: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Response>> + Send;
 }
 
-/// The connections that are open, and the memory for their requests.
+/// The open connections, and the memory for their requests.
 pub struct Connections {
     most: usize,
     state: Mutex<Open>,
@@ -67,14 +67,14 @@ struct Open {
     connections: HashMap<u64, Arc<Activity>>,
 }
 
-/// What one connection does.
+/// The activity of one connection.
 struct Activity {
     used: Mutex<Instant>,
     under_way: AtomicUsize,
     close: Notify,
 }
 
-/// A request that is under way.
+/// Counts a request as in flight.
 struct UnderWay(Arc<Activity>);
 
 impl Activity {
@@ -87,8 +87,8 @@ impl Activity {
         *lock(&self.used)
     }
 
-    /// Waits until it is closed for another connection's sake. A request may have begun since that was
-    /// decided: then it goes on.
+    /// Waits until the connection is to be closed in favour of another one. If a request has begun since that
+    /// was decided, the connection stays open.
     async fn closed(&self) {
         loop {
             self.close.notified().await;
@@ -119,7 +119,7 @@ impl Default for Connections {
 }
 
 impl Connections {
-    /// Waits until one more connection may be opened, and closes an idle one for it if need be.
+    /// Waits until one more connection may be opened, and closes an idle one if necessary.
     pub async fn make_room(&self) {
         loop {
             let closed = self.closed.notified();
@@ -134,7 +134,7 @@ impl Connections {
                     activity.close.notify_one();
                 }
             }
-            // One that is busy now may be idle soon.
+            // A busy connection may become idle soon.
             let _ = timeout(Duration::from_millis(50), closed).await;
         }
     }
@@ -172,18 +172,18 @@ pub async fn serve<S: Service>(stream: UnixStream, connections: Arc<Connections>
         outbox,
     };
     tokio::select! {
-        // In this order: a request that has come is seen before the connection is closed.
+        // The order matters: a request that has arrived is seen before the connection is closed.
         biased;
         _ = client.read(reader) => {}
         () = client.outbox.closed() => {}
         () = activity.closed() => {}
     }
-    // Ending the writer closes the channel, which drops what is unanswered.
+    // Ending the writer closes the channel, which drops unanswered requests.
     writing.abort();
     connections.close(number);
 }
 
-/// The client whose requests are read.
+/// Reads the requests of a client.
 struct Client<S> {
     number: u64,
     activity: Arc<Activity>,
@@ -193,7 +193,7 @@ struct Client<S> {
 }
 
 impl<S: Service> Client<S> {
-    /// Reads requests, as there is memory for each, until the client leaves or sends what is no request.
+    /// Reads requests, as memory for each becomes free, until the client leaves or sends something else.
     async fn read(&self, mut reader: OwnedReadHalf) -> Option<()> {
         let share = Share::default();
         let questions = Share::default();
@@ -202,7 +202,7 @@ impl<S: Service> Client<S> {
             reader.read_exact(&mut head).await.ok()?;
             let under_way = self.activity.begin();
             let head = Head::read(head).ok()?;
-            // A question does not wait for memory that other requests have.
+            // A question does not wait for memory that other requests hold.
             let (memory, share) = match head.urgency {
                 Urgency::Query => (&self.connections.questions, &questions),
                 _ => (&self.connections.requests, &share),
@@ -217,8 +217,9 @@ impl<S: Service> Client<S> {
             let answering = async move {
                 let answer = match refused {
                     Some(error) => Err(error),
-                    // A client that is gone closes the channel; then the work is dropped at its next await.
-                    // First, or what needs no answer might not be done for a client that leaves at once.
+                    // A client that leaves closes the channel, and its work is dropped at the next await.
+                    // This comes first. Otherwise work that needs no answer might not be done for a client
+                    // that leaves at once.
                     None => tokio::select! {
                         biased;
                         answer = service.answer(request.body, number, Arc::clone(&reservation)) => answer,
@@ -239,7 +240,7 @@ impl<S: Service> Client<S> {
         }
     }
 
-    /// Waits for memory. Meanwhile the client is informed that the gateway lives.
+    /// Waits for memory, and meanwhile tells the client that the gateway is alive.
     async fn take(&self, memory: &Arc<Memory>, share: &Share, bytes: usize) -> Reservation {
         let taking = memory.take(share, bytes);
         tokio::pin!(taking);

@@ -1,12 +1,12 @@
 use super::*;
 
 #[test]
-fn for_one_connection_more_the_longest_idle_is_closed_and_none_that_is_busy() {
+fn for_another_connection_the_longest_idle_and_no_busy_one_is_closed() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(async {
         let connections = Connections { most: 3, ..Connections::default() };
         let opened: Vec<_> = (0..3).map(|_| connections.open()).collect();
-        // The first is busy, and the second was used after the third.
+        // The first connection is busy, and the second was used after the third.
         let _busy = opened[0].1.begin();
         drop(opened[1].1.begin());
         let (number, oldest) = &opened[2];
@@ -18,7 +18,7 @@ fn for_one_connection_more_the_longest_idle_is_closed_and_none_that_is_busy() {
     });
 }
 
-/// Answers with so many numbers when it may.
+/// Answers with this many numbers when it is allowed to.
 #[derive(Default)]
 struct Held {
     numbers: usize,
@@ -34,7 +34,7 @@ impl Service for Held {
     }
 }
 
-/// Takes its time to keep a question, and says how many it has.
+/// Keeps a question slowly, and tells how many it has.
 #[derive(Default)]
 struct Slow(AtomicUsize);
 
@@ -50,7 +50,7 @@ impl Service for Slow {
 }
 
 #[test]
-fn who_asks_for_a_question_right_behind_it_finds_it() {
+fn a_question_that_is_requested_right_after_it_was_logged_is_found() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let (mut client, stream) = UnixStream::pair().unwrap();
@@ -74,7 +74,7 @@ fn who_asks_for_a_question_right_behind_it_finds_it() {
     });
 }
 
-/// As if it had been decided just before to close the only connection; returns when that has been seen.
+/// Acts as if it had just been decided to close the only connection. Returns once that has been seen.
 async fn try_to_close(connections: &Connections) {
     let activity = lock(&connections.state).connections.values().next().cloned().unwrap();
     activity.close.notify_one();
@@ -85,10 +85,10 @@ async fn try_to_close(connections: &Connections) {
 }
 
 #[test]
-fn a_connection_is_not_closed_before_its_request_is_answered_and_the_answer_is_written() {
+fn a_connection_is_not_closed_before_its_answer_is_written() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        // Many more bytes than a socket takes before its client reads.
+        // Many more bytes than fit into the socket before its client reads.
         for numbers in [1, 2_000_000] {
             let (mut client, stream) = UnixStream::pair().unwrap();
             let connections = Arc::new(Connections { most: 1, ..Connections::default() });
@@ -107,7 +107,7 @@ fn a_connection_is_not_closed_before_its_request_is_answered_and_the_answer_is_w
             client.read_exact(&mut content).await.unwrap();
             let answer = frame::decode::<Response>(&content).unwrap();
             assert_eq!((answer.id, answer.body), (3, Response::Counts(vec![7; numbers])));
-            // Now it is idle.
+            // Now the connection is idle.
             connections.make_room().await;
             assert_eq!(client.read(&mut prefix).await.unwrap(), 0);
         }

@@ -1,44 +1,44 @@
-//! Frames of the gateway's socket: MessagePack behind a head, and how large anything in them may be.
+//! Frames of the gateway's socket: MessagePack after a head, and the limits of their sizes.
 //!
-//! Before a request the head says how long it is, how large its answer can be and how urgent it is: so the
-//! gateway knows before it reads whether it has the memory, and a question does not wait for memory that
-//! other requests have.
+//! The head of a request has its length, the largest size of its answer, and its urgency. The gateway
+//! therefore knows before it reads whether it has the memory, and a question does not wait for memory that
+//! other requests hold.
 //!
-//! **Invariant:** nothing is allocated by a number that came over a socket, nor in proportion to more than a
-//! frame, a batch, a provider's capped reply or a piece of a local model.
+//! **Invariant:** no allocation depends on a number that came over a socket, or is larger in proportion than
+//! a frame, a batch, a provider's capped reply or a piece of a local model.
 
 use super::protocol::{Request, Urgency};
 use super::query_log;
 use kb_types::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-/// Bytes at most of one frame.
+/// The most bytes of a frame.
 pub const MAX_FRAME: usize = 16 * 1024 * 1024;
-/// Bytes at most of one text: more than any model reads.
+/// The most bytes of a text, which are more than any model reads.
 pub const MAX_TEXT: usize = 1024 * 1024;
-/// Bytes at most of the texts of one request, and of the vectors of its answer.
+/// The most bytes of the texts of a request, and of the vectors of its answer.
 pub const MAX_TEXTS: usize = 4 * 1024 * 1024;
 pub const MAX_VECTORS: usize = 8 * 1024 * 1024;
-/// Bytes at most of a tenant's name.
+/// The most bytes of the name of a tenant.
 pub const MAX_TENANT: usize = 1024;
-/// Bytes at most of what a chat model answers.
+/// The most bytes of the answer of a chat model.
 pub const MAX_CHAT: usize = 256 * 1024;
-/// What a request costs in memory beside its texts and vectors.
+/// The memory of a request besides its texts and vectors.
 const BASE: usize = 16 * 1024;
 
-/// A message and its number on the connection, which its answer repeats.
+/// A message with its number on the connection, which the answer repeats.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Envelope<T> {
     pub id: u64,
     pub body: T,
 }
 
-/// What precedes a request.
+/// The head of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
-    /// Bytes of the request.
+    /// The length of the request in bytes.
     pub length: usize,
-    /// Bytes of the vectors of its answer at most.
+    /// The most bytes of the vectors of its answer.
     pub answer: usize,
     pub urgency: Urgency,
 }
@@ -69,23 +69,23 @@ impl Head {
         Ok(Head { length, answer, urgency })
     }
 
-    /// Bytes that the request takes in the gateway's memory until its answer is written.
+    /// The memory in bytes that the request takes until its answer is written.
     pub fn cost(&self) -> usize {
         cost(self.length, self.answer)
     }
 }
 
-/// The request is there twice (as it came and as the provider gets it), the vectors once.
+/// The request counts twice (as received and as sent to the provider), and the vectors once.
 pub fn cost(request: usize, vectors: usize) -> usize {
     BASE + 2 * request + vectors
 }
 
-/// Bytes of the vectors of so many texts.
+/// The size of the vectors of this many texts in bytes.
 pub fn vector_bytes(texts: usize, dimension: usize) -> usize {
     texts.saturating_mul(dimension).saturating_mul(4)
 }
 
-/// Texts of one request at most, by what their vectors take.
+/// The most texts of a request, by the size of their vectors.
 pub fn max_texts(dimension: usize) -> usize {
     (MAX_VECTORS / vector_bytes(1, dimension.max(1))).max(1)
 }
@@ -99,7 +99,7 @@ fn bounded(length: usize, limit: usize) -> Result<usize> {
     }
 }
 
-/// Refuses a request that is too large or is not what its head says.
+/// Refuses a request that is too large or does not match its head.
 pub fn check(request: &Request, head: &Head) -> Result<()> {
     let what = |what: &str, size, limit| Err(Error::TooLarge { what: what.into(), size, limit });
     let (embedder, kind, urgency, texts, client) = match request {
@@ -110,7 +110,7 @@ pub fn check(request: &Request, head: &Head) -> Result<()> {
             if client.tenant.len() > MAX_TENANT {
                 return what("the tenant's name", client.tenant.len(), MAX_TENANT);
             }
-            // The memory of questions is for short ones.
+            // Only short questions may use the memory of questions.
             return match head.urgency {
                 Urgency::Bulk => Ok(()),
                 _ => Err(Error::Internal("a request is not as urgent as it says".into())),
@@ -124,7 +124,7 @@ pub fn check(request: &Request, head: &Head) -> Result<()> {
     if client.tenant.len() > MAX_TENANT {
         return what("the tenant's name", client.tenant.len(), MAX_TENANT);
     }
-    // The prefix is in the frame once, and in memory before each text.
+    // The prefix occurs once in the frame, but before each text in memory.
     let prefixes = texts.len().saturating_mul(embedder.prefix(*kind).len());
     if prefixes > MAX_FRAME {
         return what("a request with the prefix before each text", prefixes, MAX_FRAME);
@@ -140,7 +140,7 @@ pub fn check(request: &Request, head: &Head) -> Result<()> {
     Ok(())
 }
 
-/// A request's frame, with its head. A request that is too large is an error.
+/// Encodes the frame of a request with its head. Returns an error if the request is too large.
 pub fn encode_request(id: u64, request: &Request) -> Result<Vec<u8>> {
     let (answer, urgency) = match request {
         Request::Embed { embedder, urgency, texts, .. } => {
@@ -172,7 +172,7 @@ fn write<T: Serialize>(frame: &mut Vec<u8>, id: u64, body: T) -> Result<()> {
         .map_err(|e| Error::Internal(format!("message cannot be encoded: {e}")))
 }
 
-/// An answer's frame: 4 bytes of length, little-endian, then the message.
+/// Encodes the frame of an answer: 4 bytes of length, little-endian, and the message.
 pub fn encode<T: Serialize>(id: u64, body: T) -> Result<Vec<u8>> {
     let mut frame = vec![0; 4];
     write(&mut frame, id, body)?;
@@ -181,12 +181,12 @@ pub fn encode<T: Serialize>(id: u64, body: T) -> Result<Vec<u8>> {
     Ok(frame)
 }
 
-/// The length that an answer's first four bytes announce.
+/// The length in the first four bytes of an answer.
 pub fn frame_length(prefix: [u8; 4]) -> Result<usize> {
     bounded(u32::from_le_bytes(prefix) as usize, MAX_FRAME)
 }
 
-/// A message from a frame's content (without the head or length).
+/// Decodes a message from the content of a frame (without head or length).
 pub fn decode<T: for<'de> Deserialize<'de>>(content: &[u8]) -> Result<Envelope<T>> {
     rmp_serde::from_slice(content).map_err(|e| Error::Internal(format!("message cannot be read: {e}")))
 }
@@ -235,14 +235,14 @@ mod tests {
     fn an_absurd_length_is_refused_before_anything_is_allocated() {
         assert!(frame_length([0xff; 4]).is_err());
         assert!(Head::read([0xff; Head::SIZE]).is_err());
-        // A message whose inner lengths are absurd ends where its bytes do.
+        // A message with absurd inner lengths ends with its bytes.
         for array_or_map_or_text in [0xdd, 0xdf, 0xdb, 0xc6] {
             assert!(decode::<Request>(&[array_or_map_or_text, 0xff, 0xff, 0xff, 0xff, 0x01]).is_err());
         }
     }
 
     #[test]
-    fn the_sender_refuses_what_the_gateway_would_not_take() {
+    fn the_sender_refuses_requests_that_the_gateway_would_refuse() {
         let refused = |request: &Request| matches!(encode_request(1, request), Err(Error::TooLarge { .. }));
         assert!(!refused(&request(Urgency::Bulk, 4, vec!["a".repeat(MAX_TEXT)])));
         assert!(refused(&request(Urgency::Bulk, 4, vec!["a".repeat(MAX_TEXT + 1)])));
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_what_its_head_says() {
+    fn a_request_must_match_its_head() {
         let many = request(Urgency::Bulk, 8, vec!["a".into(), "b".into()]);
         let frame = encode_request(3, &many).unwrap();
         let head = Head::read(*frame.first_chunk().unwrap()).unwrap();
@@ -272,7 +272,7 @@ mod tests {
         assert_eq!(check(&many, &head), Ok(()));
         assert!(check(&many, &Head { answer: 63, ..head }).is_err());
         assert!(check(&many, &Head { urgency: Urgency::Query, ..head }).is_err());
-        // Several texts are no question.
+        // Several texts are not a question.
         assert!(encode_request(3, &request(Urgency::Query, 8, vec!["a".into(), "b".into()])).is_err());
     }
 }

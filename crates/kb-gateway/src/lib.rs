@@ -1,4 +1,4 @@
-//! The one process that loads models and opens outbound connections, and the way to it.
+//! The gateway: the only process that loads models and opens outbound connections, and its protocol.
 //!
 //! A request goes through these files. `connection.rs` reads a client's frame once `request_memory.rs` has
 //! room for it. `server.rs` decodes the request and gives it to `models.rs` (a local model) or to

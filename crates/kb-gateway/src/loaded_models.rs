@@ -1,4 +1,4 @@
-//! The local models in memory, each loaded once.
+//! The local models in memory, each of which is loaded once.
 
 use kb_inference as local;
 use kb_inference::{CrossEncoder, LocalModel};
@@ -10,13 +10,13 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-/// Embedders' models at most; the one that was asked least recently goes.
+/// The most models of embedders. The least recently used one is dropped.
 const EMBEDDERS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(15);
-/// The same of rerankers.
+/// The same for rerankers.
 const RERANKERS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(3);
 
 pub struct LoadedModels {
-    /// By fingerprint.
+    /// The models of embedders by fingerprint.
     embedders: Mutex<LruCache<i64, Arc<dyn LocalModel>>>,
     rerankers: Mutex<LruCache<Reranker, Arc<CrossEncoder>>>,
     model_dir: Mutex<PathBuf>,
@@ -31,7 +31,7 @@ impl LoadedModels {
         }
     }
 
-    /// One of several embedders with the same fingerprint may have loaded it.
+    /// The model of an embedder, which another embedder with the same fingerprint may have loaded.
     pub fn embedder(&self, embedder: &Embedder) -> Result<Arc<dyn LocalModel>> {
         let fingerprint = embedder.fingerprint();
         if let Some(model) = lock(&self.embedders).get(&fingerprint) {
@@ -39,7 +39,7 @@ impl LoadedModels {
         }
         let dir = lock(&self.model_dir).clone();
         let model: Arc<dyn LocalModel> = Arc::from(local::load(embedder, &dir)?);
-        // One of a directory that was changed meanwhile is not kept.
+        // A model is not kept if the directory was changed while it was loaded.
         let current = lock(&self.model_dir);
         if *current == dir {
             lock(&self.embedders).put(fingerprint, Arc::clone(&model));
@@ -48,7 +48,7 @@ impl LoadedModels {
     }
 
     pub fn reranker(&self, reranker: &Reranker) -> Result<Arc<CrossEncoder>> {
-        // Two rows of one model share it.
+        // Rows with the same configuration share the model.
         let key = Reranker { id: String::new(), ..reranker.clone() };
         if let Some(model) = lock(&self.rerankers).get(&key) {
             return Ok(Arc::clone(model));
@@ -62,7 +62,7 @@ impl LoadedModels {
         Ok(model)
     }
 
-    /// In place of what would be loaded.
+    /// Replaces the model that would be loaded.
     #[cfg(test)]
     pub fn keep(&self, embedder: &Embedder, model: Arc<dyn LocalModel>) {
         lock(&self.embedders).put(embedder.fingerprint(), model);
@@ -72,7 +72,7 @@ impl LoadedModels {
         lock(&self.embedders).len() + lock(&self.rerankers).len()
     }
 
-    /// A change of directory forgets what was loaded from the old one.
+    /// Sets the directory. A change drops the models from the old one.
     pub fn set_model_dir(&self, model_dir: PathBuf) {
         let mut current = lock(&self.model_dir);
         if *current != model_dir {
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_more_models_than_may_be_in_memory_the_least_recently_asked_goes() {
+    fn the_least_recently_used_model_is_dropped() {
         let models = LoadedModels::new(PathBuf::new());
         for dimension in 1..100 {
             let embedder = Embedder {

@@ -1,4 +1,4 @@
-//! What local models are asked for, and the threads that compute it.
+//! The requests to local models, and the threads that compute them.
 
 use super::loaded_models::LoadedModels;
 use super::turns::{PASSED_OVER, Turns, Urgency, Whose};
@@ -30,7 +30,7 @@ impl Task {
     }
 }
 
-/// What is to be computed of each text: a vector, or a score, which is a vector of one number.
+/// What is computed for each text: a vector, or a score, which is a vector of one number.
 #[derive(Clone)]
 enum Work {
     Embed(Embedder, Kind),
@@ -38,7 +38,7 @@ enum Work {
 }
 
 impl Work {
-    /// Whether texts of both are computed by one pass.
+    /// Whether one pass can compute texts of both.
     fn goes_with(&self, other: &Work) -> bool {
         match (self, other) {
             (Work::Embed(one, kind), Work::Embed(other, other_kind)) => kind == other_kind && one == other,
@@ -46,7 +46,7 @@ impl Work {
         }
     }
 
-    /// Bytes that each text has beside its own.
+    /// The bytes that are added to each text.
     fn beside(&self) -> usize {
         match self {
             Work::Embed(embedder, kind) => embedder.prefix(*kind).len(),
@@ -66,21 +66,22 @@ impl Work {
     }
 }
 
-/// Bytes of a piece at most (more only of a single longer text), about 4,000 tokens: so much is tokenised at
-/// once, and for so long another client waits. (A question goes ahead within a piece, too, between groups of
-/// texts that a thread computes together.) At the end of a piece some threads have nothing to do, so that
-/// shorter ones take longer in all.
+/// The most bytes of a piece (unless a single text is longer), about 4,000 tokens. This much is tokenised at
+/// once, and another client waits this long, except for questions, which may go ahead within a piece, between
+/// groups of texts that a thread computes together. At the end of a piece some threads are idle, so that
+/// shorter pieces take longer in total.
 const PIECE: usize = 16 * 1024;
-/// Bytes that each text counts beside its own and the prefix's, for special tokens: a short text is not free.
+/// The bytes that each text counts for special tokens, besides its own and those of the prefix, so that short
+/// texts are not free.
 const SPECIAL: usize = 8;
 
-/// How long the threads stay awake after a question for the next one, at most, and no longer than the
-/// question took: to wake them takes a part of the time of a short question. Others have the cores meanwhile,
-/// if they need them.
+/// How long threads stay awake for the next question at most, but no longer than the last question took.
+/// Waking them takes a noticeable part of the time of a short question. They yield their cores to others
+/// meanwhile.
 const AWAKE: Duration = Duration::from_micros(500);
-/// Whose questions were answered together will ask again together, if at once: the first of them waits for
-/// the others so long, a part of the time that the pass took, and AWAKE at most. Else it would have a pass of
-/// its own, for which all the others wait.
+/// Clients whose questions shared a pass tend to ask again at the same time. The first of them waits for the
+/// others for this fraction of the time of the pass, and at most for AWAKE. Otherwise it would get a pass of
+/// its own, for which all the others would wait.
 const GATHER: u32 = 8;
 
 #[derive(Default)]
@@ -89,8 +90,8 @@ struct Queue {
     closed: bool,
 }
 
-/// What waits, and one thread that computes: a model's forward pass uses all cores, so that a second one at
-/// the same time would only divide them.
+/// Waiting requests, and one thread that computes them. A forward pass uses all cores, so a second one at the
+/// same time would only divide them.
 pub struct Models {
     shared: Arc<Shared>,
 }
@@ -99,12 +100,12 @@ struct Shared {
     queue: Mutex<Queue>,
     filled: Condvar,
     loaded: LoadedModels,
-    /// How many threads are to compute; 0: one for each core.
+    /// How many threads compute. 0 means one for each core.
     threads: AtomicUsize,
 }
 
 impl Models {
-    /// Starts the computing threads. Call with signals blocked.
+    /// Starts the computing threads. Signals must be blocked.
     pub fn start(model_dir: PathBuf, threads: usize) -> std::io::Result<Models> {
         let shared = Arc::new(Shared {
             queue: Mutex::new(Queue::default()),
@@ -116,7 +117,7 @@ impl Models {
         Ok(Models { shared })
     }
 
-    /// Vectors of texts, computed piece by piece; each piece waits its turn. Stops at the first error.
+    /// Embeds texts piece by piece. Each piece waits for its turn. Stops at the first error.
     pub async fn embed(
         &self,
         embedder: &Embedder,
@@ -128,7 +129,7 @@ impl Models {
         self.compute(Work::Embed(embedder.clone(), kind), urgency, whose, texts).await
     }
 
-    /// How well each text answers a question, by a local model.
+    /// Scores how well each text answers a question, by a local model.
     pub async fn rank(
         &self,
         reranker: &Reranker,
@@ -174,12 +175,12 @@ impl Models {
         self.shared.loaded.keep(embedder, model);
     }
 
-    /// Models in memory.
+    /// The number of models in memory.
     pub fn loaded(&self) -> usize {
         self.shared.loaded.count()
     }
 
-    /// How many threads compute from now on; 0: one for each core.
+    /// Sets how many threads compute from now on. 0 means one for each core.
     pub fn set_threads(&self, threads: usize) {
         let queue = lock(&self.shared.queue);
         self.shared.threads.store(threads, Ordering::SeqCst);
@@ -211,7 +212,7 @@ impl Shared {
     fn work(&self, work: &Work, texts: &[String], pause: Pause) -> Result<Vec<Vec<f32>>> {
         match work {
             Work::Embed(embedder, kind) => {
-                // The model may have been loaded for another embedder, perhaps of another database.
+                // The model may have been loaded for another embedder, even of another database.
                 let own = |error| match error {
                     Error::Embedding { problem, .. } => {
                         Error::Embedding { embedder: embedder.id.clone(), problem }
@@ -238,15 +239,15 @@ fn start(shared: &Arc<Shared>) -> std::io::Result<()> {
     std::thread::Builder::new().name("kb-models".into()).spawn(compute).map(drop)
 }
 
-/// Runs `work` as one of so many threads that compute together (0: one for each core): for a question none of
-/// them waits for another to wake. A thread cannot leave its pool, so it should end after this.
+/// Runs `work` as one of `threads` threads that compute together (0 means one for each core), so that for a
+/// question no thread has to be woken. A thread cannot leave its pool, so it should end after this.
 fn among(threads: usize, work: impl FnOnce()) {
-    // Without others it computes alone.
+    // Without a pool the thread computes alone.
     let _pool = ThreadPoolBuilder::new().num_threads(threads).use_current_thread().build().ok();
     work();
 }
 
-/// Computes what comes, until nothing more will or another number of threads is to compute.
+/// Computes requests until there will be no more, or until the number of threads changes.
 fn compute(shared: &Arc<Shared>, threads: usize) {
     loop {
         let tasks = {
@@ -275,18 +276,17 @@ fn compute(shared: &Arc<Shared>, threads: usize) {
     }
 }
 
-/// Computes what tasks of one work want. How many are questions, and how long these took.
+/// Computes tasks of the same work. Returns how many were questions, and how long these took.
 fn answer(shared: &Shared, tasks: Vec<Task>) -> (usize, Duration) {
     let questions = tasks.iter().filter(|task| task.urgency == Urgency::Query).count();
     if questions == 0 {
         serve(shared, tasks, &|| answer_questions(shared));
         return (0, Duration::ZERO);
     }
-    // Nobody stays awake while files are read. What is wrong with them is said when they are read again.
+    // No thread stays awake while files are read. Errors are reported when they are read again.
     let _ = caught(&tasks[0].work, || shared.load(&tasks[0].work));
     let (are_all, begun) = (questions == tasks.len(), Instant::now());
-    // The others stay awake also while one finds the tokens. Of questions that come later none goes ahead of
-    // these.
+    // The others stay awake while one thread tokenises. Questions that arrive later do not go ahead of these.
     local::all_awake(|| match are_all {
         true => serve(shared, tasks, &|| ()),
         false => serve(shared, tasks, &|| answer_questions(shared)),
@@ -294,8 +294,8 @@ fn answer(shared: &Shared, tasks: Vec<Task>) -> (usize, Duration) {
     (questions, begun.elapsed())
 }
 
-/// How long to wait after so many questions were answered in so long, by how many wait by now (None:
-/// something else waits, too).
+/// How long to wait for more questions, given how many were answered in which time and how many are waiting
+/// (None if something else waits, too).
 fn patience(answered: usize, took: Duration, waiting: Option<usize>) -> Duration {
     match waiting {
         Some(0) => took.min(AWAKE),
@@ -304,20 +304,19 @@ fn patience(answered: usize, took: Duration, waiting: Option<usize>) -> Duration
     }
 }
 
-/// What comes next, with what comes after it and is computed by the same pass: questions of many sessions,
-/// say.
+/// Takes the next task, with later ones that the same pass can compute, such as questions of many sessions.
 fn take(turns: &mut Turns<Task>) -> Option<Vec<Task>> {
     let first = turns.pop()?;
     Some(together(first, usize::MAX, |is_wanted| turns.pop_if(is_wanted)))
 }
 
-/// The same of questions only, at most so many.
+/// The same for questions only, at most `most` of them.
 fn take_questions(turns: &mut Turns<Task>, most: usize) -> Option<Vec<Task>> {
     let first = turns.pop_query_if(|_| true)?;
     Some(together(first, most, |is_wanted| turns.pop_query_if(is_wanted)))
 }
 
-/// A task with others of the same work, so many at most in all, and up to the size of a piece.
+/// Adds other tasks of the same work to a task, up to `most` tasks and the size of a piece.
 fn together(
     first: Task,
     most: usize,
@@ -336,8 +335,8 @@ fn together(
     }
 }
 
-/// Answers questions between two groups of texts of a model: no more than may go ahead of a class that waits,
-/// so that the piece comes to its next group however many are asked.
+/// Answers questions between two groups of texts, but no more than may go ahead of a waiting class, so that
+/// the piece continues however many questions arrive.
 fn answer_questions(shared: &Shared) {
     let mut left = PASSED_OVER as usize;
     while left > 0 {
@@ -348,9 +347,9 @@ fn answer_questions(shared: &Shared) {
     }
 }
 
-/// Computes what tasks of one work want.
+/// Computes tasks of the same work.
 fn serve(shared: &Shared, mut tasks: Vec<Task>, pause: Pause) {
-    // Their clients have cancelled.
+    // Clients of closed tasks have cancelled.
     tasks.retain(|task| !task.answer.is_closed());
     if tasks.len() > 1 {
         let texts: Vec<String> = tasks.iter().flat_map(|task| task.texts.iter().cloned()).collect();
@@ -363,7 +362,7 @@ fn serve(shared: &Shared, mut tasks: Vec<Task>, pause: Pause) {
             return;
         }
     }
-    // One whose texts are refused costs no other its vectors.
+    // A task whose texts are refused must not fail the others.
     for task in tasks {
         let result = attempt(shared, &task.work, &task.texts, pause);
         let _ = task.answer.send(result);
@@ -374,7 +373,7 @@ fn attempt(shared: &Shared, work: &Work, texts: &[String], pause: Pause) -> Resu
     caught(work, || shared.work(work, texts, pause))
 }
 
-/// A panic is an error of what was to be done.
+/// Converts a panic into an error of the work.
 fn caught<T>(work: &Work, act: impl FnOnce() -> Result<T>) -> Result<T> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(act)).unwrap_or_else(|_| Err(work.failed()))
 }

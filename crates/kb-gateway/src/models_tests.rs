@@ -1,4 +1,4 @@
-//! How requests share the models, by the model that needs no files.
+//! Tests how requests share models, with the model that needs no files.
 
 use super::*;
 
@@ -22,8 +22,8 @@ fn shared() -> Shared {
     }
 }
 
-/// Who was answered, in that order: four bulk calls of two connections, an ingestion and a question, all of
-/// which wait when the model begins.
+/// The order of answers to four bulk calls of two connections, an ingestion and a question, all of which wait
+/// when the model begins.
 fn order_of_answers() -> Vec<&'static str> {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let models = Arc::new(Models::start(PathBuf::new(), 0).unwrap());
@@ -59,12 +59,12 @@ fn order_of_answers() -> Vec<&'static str> {
 fn a_question_and_ingestion_are_answered_before_the_bulk_calls_that_came_first() {
     let order = order_of_answers();
     assert_eq!(order.len(), 6);
-    // Ingestion has its share, and a question waits for a piece or two.
+    // Ingestion gets its share, and a question waits for one or two pieces.
     assert_eq!(order[2..], ["bulk"; 4], "{order:?}");
 }
 
 #[test]
-fn between_two_groups_no_more_questions_are_answered_than_may_go_ahead_of_a_class() {
+fn questions_between_two_groups_are_limited_by_aging() {
     let shared = shared();
     let mut answers = Vec::new();
     for _ in 0..PASSED_OVER + 3 {
@@ -114,7 +114,7 @@ fn questions_of_one_embedder_share_a_pass_and_each_gets_its_own_vector() {
     for (mut answer, text) in answers.into_iter().zip(["one", "two", "three"]) {
         assert_eq!(answer.try_recv().unwrap().unwrap(), alone(text), "{text}");
     }
-    // No more than a piece at once.
+    // At most a piece at once.
     let long = "a word ".repeat(PIECE / 14);
     let (tasks, _answers) = waiting_tasks(&[&long, &long, &long]);
     let mut turns = Turns::default();
@@ -123,17 +123,17 @@ fn questions_of_one_embedder_share_a_pass_and_each_gets_its_own_vector() {
 }
 
 #[test]
-fn after_several_questions_the_first_that_comes_waits_a_little_for_as_many_again() {
+fn after_a_shared_pass_the_next_question_waits_a_little_for_others() {
     let took = Duration::from_micros(800);
     let wait = |answered, waiting| patience(answered, took, waiting);
-    // For the next question, and not for more than there were.
+    // It waits for the next question, but not for more than there were.
     assert_eq!((wait(1, Some(0)), wait(1, Some(1))), (AWAKE, Duration::ZERO));
     assert_eq!((wait(8, Some(0)), wait(8, Some(1)), wait(8, Some(7))), (AWAKE, took / GATHER, took / GATHER));
     assert_eq!(
         (wait(8, Some(8)), wait(8, Some(9)), wait(8, None)),
         (Duration::ZERO, Duration::ZERO, Duration::ZERO)
     );
-    // However long the pass was.
+    // The wait is limited however long the pass was.
     assert_eq!(patience(8, Duration::from_secs(1), Some(1)), AWAKE);
     assert_eq!(patience(1, Duration::from_micros(3), Some(0)), Duration::from_micros(3));
 }
@@ -146,7 +146,7 @@ fn a_question_that_comes_later_does_not_go_ahead_of_questions() {
         let later = tasks.pop().unwrap();
         for task in &mut tasks {
             task.urgency = urgency;
-            // Pauses come between groups of texts: there is one of each thread's.
+            // Pauses come between groups of texts, of which each thread has one.
             task.work = Work::Embed(Embedder { id: "pauses".into(), ..embedder() }, Kind::Query);
         }
         shared.loaded.keep(&embedder(), Arc::new(Pauses));
@@ -156,7 +156,7 @@ fn a_question_that_comes_later_does_not_go_ahead_of_questions() {
     }
 }
 
-/// Pauses once, and fails as an embedder that is called "other".
+/// Pauses once, and fails like an embedder named "other".
 struct Pauses;
 
 impl local::LocalModel for Pauses {
@@ -171,7 +171,7 @@ impl local::LocalModel for Pauses {
 }
 
 #[test]
-fn an_error_names_the_embedder_that_was_asked_for_whoever_loaded_its_model() {
+fn an_error_names_the_requested_embedder_whoever_loaded_its_model() {
     let shared = shared();
     shared.loaded.keep(&embedder(), Arc::new(Pauses));
     let asked = Work::Embed(Embedder { id: "mine".into(), ..embedder() }, Kind::Query);
@@ -182,7 +182,7 @@ fn an_error_names_the_embedder_that_was_asked_for_whoever_loaded_its_model() {
 }
 
 #[test]
-fn as_many_threads_compute_as_are_set_and_as_there_are_cores_where_none_is() {
+fn the_number_of_threads_is_the_setting_or_the_number_of_cores() {
     let cores = std::thread::available_parallelism().unwrap().get();
     for (wanted, expected) in [(3, 3), (1, 1), (0, cores)] {
         let counted = std::thread::spawn(move || {
@@ -190,10 +190,10 @@ fn as_many_threads_compute_as_are_set_and_as_there_are_cores_where_none_is() {
             among(wanted, || counted = (rayon::current_num_threads(), rayon::current_thread_index()));
             counted
         });
-        // The thread itself is one of them.
+        // The thread itself counts.
         assert_eq!(counted.join().unwrap(), (expected, Some(0)));
     }
-    // Whatever was set before, what is computed is the same.
+    // Results do not depend on earlier settings.
     let models = Models::start(PathBuf::new(), 1).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let texts = vec!["a word".to_string()];

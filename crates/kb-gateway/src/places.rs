@@ -1,11 +1,11 @@
-//! A number of places, such as those of requests at one time, for those that come next.
+//! A semaphore whose places are given in the order of urgency and turns.
 
 use super::turns::{Turns, Urgency, Whose};
 use kb_types::sync::lock;
 use std::sync::{Arc, Mutex};
 use tokio::sync::oneshot;
 
-/// A number of places, given to those that wait for one in the order of [`Turns`].
+/// A number of places, which are given to waiters in the order of [`Turns`].
 pub struct Places {
     state: Mutex<State>,
 }
@@ -17,7 +17,7 @@ struct State {
     waiting: Turns<oneshot::Sender<Place>>,
 }
 
-/// A place; dropping it gives it back.
+/// A place, which is given back when this is dropped.
 pub struct Place {
     places: Option<Arc<Places>>,
 }
@@ -27,7 +27,7 @@ impl Places {
         Arc::new(Places { state: Mutex::new(State { total: count, ..State::default() }) })
     }
 
-    /// Changes how many there are. Where more than that are taken, those given back are not given out again.
+    /// Changes the number of places. If more are taken, places that are given back are withdrawn.
     pub fn resize(self: &Arc<Self>, count: usize) {
         lock(&self.state).total = count;
         self.give();
@@ -45,14 +45,14 @@ impl Places {
                 state.waiting.push(urgency, whose, give);
                 given
             };
-            // A sender is never dropped without a place.
+            // The sender is never dropped without giving a place.
             if let Ok(place) = given.await {
                 return place;
             }
         }
     }
 
-    /// Gives the free places to those who come next and still wait.
+    /// Gives free places to the next waiters that still wait.
     fn give(self: &Arc<Self>) {
         loop {
             let next = {
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn fewer_places_are_given_only_when_more_than_those_have_been_given_back() {
+    fn after_a_reduction_places_are_given_only_below_the_new_number() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
             let places = Places::new(3);
@@ -113,7 +113,7 @@ mod tests {
         });
     }
 
-    /// Whether it still waits.
+    /// Whether the future is still waiting.
     async fn is_waiting<T>(future: &mut (impl Future<Output = T> + Unpin)) -> bool {
         tokio::select! {
             biased;

@@ -1,4 +1,4 @@
-//! What is said over the gateway's socket; `frame.rs` says how.
+//! The messages on the gateway's socket. `frame.rs` has their encoding.
 
 pub use super::endpoint::access::Access;
 pub use super::endpoint::budget::Spent;
@@ -10,30 +10,30 @@ use kb_types::{Embedder, Kind, Llm, Reranker};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// The socket, relative to the data directory (every server process's working directory); base
-/// backups skip this folder.
+/// The path of the socket, relative to the data directory, which is the working directory of every server
+/// process. Base backups skip this folder.
 pub const SOCKET_PATH: &str = "pg_stat_tmp/kb.gateway.sock";
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[allow(clippy::large_enum_variant)] // one at a time, on its way into a frame
 pub enum Request {
-    /// A vector per text, in order, or what is wrong with it.
+    /// Requests a vector for each text, in order, or an error.
     Embed {
         embedder: Embedder,
         access: Access,
         kind: Kind,
         urgency: Urgency,
         texts: Vec<String>,
-        /// Tokens of each text, where they were counted; empty where not.
+        /// The tokens of each text. Empty if they were not counted.
         tokens: Vec<u32>,
         client: Client,
-        /// How long the client waits for the answer, in ms; None: as long as it takes.
+        /// How long the client waits for the answer in ms. None means as long as it takes.
         patience_ms: Option<u64>,
     },
-    /// How well each text answers a question, in order.
+    /// Requests a score for how well each text answers a question, in order.
     Rerank {
         reranker: Reranker,
-        /// The chat model of a reranker that asks one.
+        /// The chat model, for a reranker that uses one.
         llm: Option<Llm>,
         access: Access,
         query: String,
@@ -41,26 +41,26 @@ pub enum Request {
         client: Client,
         patience_ms: Option<u64>,
     },
-    /// What a chat model answers.
+    /// Requests the answer of a chat model.
     Chat { llm: Llm, access: Access, prompt: Prompt, client: Client, patience_ms: Option<u64> },
-    /// What queries of a database have spent: part after part, each again and again until its number comes
-    /// back in `booked` (0: none).
+    /// Requests the usage of queries in a database, part by part. Each part is repeated until its number
+    /// comes back in `booked` (0 for none).
     TakeUsage { database: u32, booked: u64 },
-    /// Keeps a question for the log until a worker has written it.
+    /// Stores a question until a worker has written it to the log.
     LogQuestion { database: u32, question: Box<LoggedQuestion> },
-    /// The questions of a database that wait for the log, part after part; those up to the number `written`
-    /// are written.
+    /// Requests the questions of a database that wait for the log, part by part. Those up to the number
+    /// `written` have been written.
     TakeQuestions { database: u32, written: u64 },
-    /// A question that waits for the log.
+    /// Requests a question that waits for the log.
     FindQuestion { database: u32, query_id: Uuid },
-    /// Tokens of each text, special tokens not counted.
+    /// Requests the number of tokens of each text, without special tokens.
     CountTokens { embedder: Embedder, texts: Vec<String> },
-    /// What the gateway knows about itself.
+    /// Requests the state of the gateway.
     Health,
 }
 
 impl Request {
-    /// Whether the next request of its connection may ask for what this one brings.
+    /// Whether the next request of the connection may depend on this one.
     pub fn is_done_first(&self) -> bool {
         matches!(self, Request::LogQuestion { .. })
     }
@@ -69,28 +69,28 @@ impl Request {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Response {
     Embedded(Embedded),
-    /// A score for each text; larger is better.
+    /// A score for each text. Larger scores are better.
     Reranked(Vec<f64>),
     Chatted(String),
     Usage(UsagePart),
-    /// The number of the last of them, and the questions.
+    /// The number of the last question, and the questions.
     Questions(u64, Vec<LoggedQuestion>),
     Question(Option<Box<LoggedQuestion>>),
-    /// It was taken, or there is no room for it.
+    /// The request was accepted, or there is no room for it.
     Done,
     Counts(Vec<u32>),
     Health(Health),
-    /// Nothing new, but the gateway lives: it waits for memory before it reads on.
+    /// The gateway is alive, but waits for memory before it continues to read.
     Alive,
     Error(Fault),
 }
 
-/// A question with what it got, as kb.query_log has it.
+/// A question and its answer, as in kb.query_log.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct LoggedQuestion {
     pub query_id: Uuid,
     pub kb_no: i64,
-    /// Who asked.
+    /// The tenant of the question.
     pub tenant: String,
     /// Microseconds since 1970.
     pub asked_at: i64,
@@ -99,27 +99,28 @@ pub struct LoggedQuestion {
     pub filter: Option<String>,
     pub top_k: i32,
     pub row_count: i32,
-    /// Of the first row.
+    /// The score of the first row.
     pub score: Option<f64>,
-    /// Of the first rows, in their order.
+    /// The ids of the first chunks, in order.
     pub chunk_ids: Vec<Uuid>,
     pub duration_ms: f64,
 }
 
-/// For whom something is embedded.
+/// The client of a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Client {
-    /// Oid of the database.
+    /// The oid of the database.
     pub database: u32,
-    /// Of a question the session's tenant, of a document the document's.
+    /// The tenant of the session for a question, and of the document for a document.
     pub tenant: String,
-    /// kb_no of the knowledge base; 0: none.
+    /// The kb_no of the knowledge base, or 0 for none.
     pub kb_no: i64,
-    /// The texts are of several tenants: what a provider says, which may repeat one, is passed on to none.
+    /// Whether the texts belong to several tenants. If so, messages of a provider, which may repeat a text,
+    /// are passed on to none.
     pub is_shared: bool,
 }
 
-/// What an endpoint is called for.
+/// The purpose for which an endpoint is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Capability {
     Embed,
@@ -128,7 +129,7 @@ pub enum Capability {
 }
 
 impl Capability {
-    /// As in kb.usage.
+    /// The name in kb.usage.
     pub fn name(self) -> &'static str {
         match self {
             Capability::Embed => "embed",
@@ -138,30 +139,30 @@ impl Capability {
     }
 }
 
-/// Some of what queries of a database spent. Without rows it has the number 0.
+/// A part of the usage of queries in a database. A part without rows has the number 0.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct UsagePart {
     pub number: u64,
     pub rows: Vec<UsageRow>,
 }
 
-/// What queries spent at an endpoint.
+/// The usage of queries at an endpoint.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct UsageRow {
-    /// Id of the row that configures the endpoint: an embedder's, a reranker's, a chat model's.
+    /// The id of the embedder, reranker or chat model.
     pub endpoint: String,
     pub capability: Capability,
     pub kb_no: i64,
-    /// Who asked.
+    /// The tenant of the question.
     pub tenant: String,
     pub usage: Usage,
 }
 
-/// The vectors of the texts that have one, in order, and what is wrong with the others.
+/// The vectors of the texts that got one, in order, and the errors of the others.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Embedded {
     pub vectors: Vectors,
-    /// Position among the texts, and why.
+    /// The index of the text, and the error.
     pub failed: Vec<(u32, Fault)>,
     pub usage: Usage,
 }
@@ -179,7 +180,7 @@ impl Embedded {
     }
 }
 
-/// `count` vectors of `dimension` numbers, one after the other, little-endian f32.
+/// `count` vectors of `dimension` numbers, as contiguous little-endian f32.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Vectors {
     pub dimension: usize,
@@ -198,7 +199,7 @@ impl Vectors {
         Vectors { dimension, bytes }
     }
 
-    /// All numbers in one row.
+    /// All numbers of all vectors.
     pub fn numbers(&self) -> Vec<f32> {
         self.bytes.as_chunks::<4>().0.iter().map(|four| f32::from_le_bytes(*four)).collect()
     }
@@ -210,14 +211,14 @@ impl Vectors {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Health {
-    /// Models in memory.
+    /// The number of models in memory.
     pub models: usize,
     pub model_dir: String,
-    /// Endpoints whose breaker is open.
+    /// The number of endpoints whose breaker is open.
     pub open_breakers: usize,
 }
 
-/// An [`Error`] as it crosses the socket.
+/// The form of an [`Error`] on the socket.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Fault {
     ModelFiles { model: String, problem: String },

@@ -1,22 +1,21 @@
-//! Questions that wait until the worker of their database has written them to the log.
+//! Questions that wait for the worker of their database to write them to the log.
 
 use super::protocol::LoggedQuestion;
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, SystemTime};
 use uuid::Uuid;
 
-/// Questions at most that wait in a database, and of one knowledge base, so that none takes the place of all
-/// others.
+/// The most waiting questions of a database, and of one knowledge base, so that none displaces all others.
 const OF_DATABASE: usize = 4000;
 const OF_KNOWLEDGE_BASE: usize = 1000;
-/// Bytes at most that all take.
+/// The most bytes of all questions.
 const BYTES: usize = 32 * 1024 * 1024;
-/// Bytes of one part, about.
+/// About how many bytes a part has.
 pub const PART_BYTES: usize = 512 * 1024;
-/// What is not fetched for so long is forgotten: its database may be gone.
+/// Questions that are not fetched for this long are dropped, because the database may not exist any more.
 const OLDEST: Duration = Duration::from_secs(3600);
 
-/// Waiting questions of each database, oldest first, each with its number.
+/// The waiting questions of each database with their numbers, oldest first.
 pub struct QueryLog {
     databases: HashMap<u32, VecDeque<(u64, LoggedQuestion)>>,
     bytes: usize,
@@ -25,11 +24,11 @@ pub struct QueryLog {
 
 impl QueryLog {
     pub fn new() -> QueryLog {
-        // By the clock, so that no number of an earlier gateway comes again.
+        // Starts with the time, so that numbers of an earlier gateway do not occur again.
         QueryLog { databases: HashMap::new(), bytes: 0, last_number: now().unsigned_abs() }
     }
 
-    /// Where there is no room, one of the tenant that has the most is not logged.
+    /// Adds a question. If there is no room, a question of the tenant with the most is not logged.
     pub fn add(&mut self, database: u32, question: LoggedQuestion) {
         let bytes = size(&question);
         let waiting = self.databases.entry(database).or_default();
@@ -49,7 +48,8 @@ impl QueryLog {
         waiting.push_back((self.last_number, question));
     }
 
-    /// Forgets what is written, up to this number, and gives the next ones, with the number of the last.
+    /// Drops the questions that have been written, up to this number, and returns the next ones with the
+    /// number of the last.
     pub fn take(&mut self, database: u32, written: u64) -> (u64, Vec<LoggedQuestion>) {
         let Some(waiting) = self.databases.get_mut(&database) else { return (written, Vec::new()) };
         while let Some((_, question)) = waiting.pop_front_if(|(number, _)| *number <= written) {
@@ -90,8 +90,7 @@ impl QueryLog {
     }
 }
 
-/// The place of the last question of the tenant that has the most there; None: a question of `tenant` has no
-/// better right to it.
+/// The place of the last question of the tenant with the most. None if `tenant` would have as many.
 fn largest_share(waiting: &VecDeque<(u64, LoggedQuestion)>, tenant: &str) -> Option<usize> {
     let mut counts: HashMap<&str, usize> = HashMap::new();
     for (_, question) in waiting {
@@ -141,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_to_be_written_is_given_again_and_what_is_written_never() {
+    fn questions_are_returned_until_written_and_never_after() {
         let mut log = QueryLog::new();
         log.add(1, question(1, "a"));
         log.add(2, question(1, "of another database"));
@@ -159,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_stays_bounded_and_leaves_room_for_other_knowledge_bases() {
+    fn a_flood_is_bounded_and_leaves_room_for_other_knowledge_bases() {
         let mut log = QueryLog::new();
         for _ in 0..2 * OF_KNOWLEDGE_BASE {
             log.add(1, question(1, "flood"));
@@ -204,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_fetches_is_forgotten() {
+    fn questions_that_are_not_fetched_are_dropped() {
         let mut log = QueryLog::new();
         log.add(1, LoggedQuestion { asked_at: now() - 2 * 3600 * 1_000_000, ..question(1, "old") });
         log.add(2, question(1, "new"));

@@ -1,17 +1,17 @@
-//! What queries spent, by database, until the worker of the database has booked it.
+//! The usage of queries in each database, until the worker of the database has booked it.
 //!
-//! A question cannot write, so its usage waits here. A part is given again until the worker's next request
-//! has the part's number, so nothing is lost with a worker. What a worker had just committed when it died,
-//! before that request, is booked twice.
+//! A query cannot write, so its usage waits here. A part is repeated until the worker's next request has the
+//! number of the part, so that nothing is lost when a worker dies. A part that a worker committed just before
+//! it died is booked twice.
 
 use super::endpoint::usage::Usage;
 use super::protocol::{Capability, UsagePart, UsageRow};
 use std::collections::HashMap;
 use std::time::SystemTime;
 
-/// Rows at most; what is spent under further keys is booked for no knowledge base and the unnamed tenant.
+/// The most rows. The usage of further keys is booked for no knowledge base and the unnamed tenant.
 const ROWS: usize = 10_000;
-/// Rows of one part at most.
+/// The most rows of a part.
 const PART: usize = 1000;
 
 /// Database, endpoint, capability, knowledge base and tenant.
@@ -19,14 +19,14 @@ pub type UsageKey = (u32, String, Capability, i64, String);
 
 pub struct QueryUsage {
     sums: HashMap<UsageKey, Usage>,
-    /// Parts that were given to the worker of a database and may not be booked yet.
+    /// The parts that were sent to the worker of each database and may not be booked yet.
     given: HashMap<u32, UsagePart>,
     last_number: u64,
 }
 
 impl QueryUsage {
     pub fn new() -> QueryUsage {
-        // By the clock, so that no number of an earlier gateway comes again.
+        // Starts with the time, so that numbers of an earlier gateway do not occur again.
         let age = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         QueryUsage {
             sums: HashMap::new(),
@@ -42,7 +42,7 @@ impl QueryUsage {
         self.sums.entry(key).or_default().add(usage);
     }
 
-    /// The part that was given before, if its number is not the one that was booked; then the next one.
+    /// The previous part, if it has not been booked, or else the next one.
     pub fn take(&mut self, database: u32, booked: u64) -> UsagePart {
         if let Some(part) = self.given.get(&database).filter(|part| part.number != booked) {
             return part.clone();
@@ -81,15 +81,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_to_be_booked_is_given_again_and_what_is_booked_never() {
+    fn usage_is_returned_until_booked_and_never_after() {
         let mut usage = QueryUsage::new();
         assert_eq!(usage.take(1, 0), UsagePart::default());
         spend(&mut usage, 1, 5);
         let first = usage.take(1, 0);
         assert_eq!(tokens(&first), [5]);
-        // More of the same is another part.
+        // Further usage of the same key belongs to the next part.
         spend(&mut usage, 1, 7);
-        // A worker that has just started knows no number; another gateway's number says nothing.
+        // A worker that has just started knows no number, and the number of another gateway means nothing.
         assert_eq!(usage.take(1, 0), first);
         assert_eq!(usage.take(1, first.number - 1), first);
         let second = usage.take(1, first.number);
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worker_of_a_database_neither_gets_nor_ends_what_is_anothers() {
+    fn a_worker_neither_gets_nor_confirms_usage_of_another_database() {
         let mut usage = QueryUsage::new();
         spend(&mut usage, 1, 5);
         spend(&mut usage, 2, 7);
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_bounded_those_that_are_not_booked_included_and_no_token_is_lost() {
+    fn rows_are_bounded_even_without_booking_and_no_token_is_lost() {
         let mut usage = QueryUsage::new();
         let mut spent = 0;
         let mut given = 0;
@@ -126,7 +126,7 @@ mod tests {
                 given = usage.take(1, 0).rows.len();
             }
         }
-        // The one row more is for all others.
+        // One additional row is for all other keys.
         assert_eq!((given, usage.sums.len()), (PART, ROWS - PART + 1));
         let mut booked = 0;
         let mut number = 0;

@@ -1,18 +1,18 @@
-//! How much memory requests may take, all together and those of each client.
+//! Limits the memory of requests, in total and for each client.
 //!
-//! A client may take as much as is free (dynamic thresholds: Choudhury and Hahne, "Dynamic queue length
-//! thresholds for shared-memory packet switches", 1998): one alone gets half, and however many take all that
-//! they may, there is room for another.
+//! A client may hold as much as is free (dynamic thresholds; Choudhury and Hahne, "Dynamic queue length
+//! thresholds for shared-memory packet switches", 1998). A single client gets half, and however many clients
+//! hold all that they may, there is room for another.
 //!
-//! Questions have a memory of their own. A client that waits gets `Response::Alive`, because the worker gives
-//! up on a silent gateway, and one that stops in the middle of a frame is closed if memory is short. The
-//! worker sends by the same rule, for each embedder separately.
+//! Questions have separate memory. A client that waits gets `Response::Alive`, because the worker would give
+//! up on a silent gateway, and a client that stops within a frame is disconnected if memory is short. The
+//! worker follows the same rule when it sends, for each embedder separately.
 
 use kb_types::sync::lock;
 use std::sync::{Arc, Mutex};
 use tokio::sync::Notify;
 
-/// Bytes that are shared.
+/// The shared memory, in bytes.
 #[derive(Debug)]
 pub struct Memory {
     total: usize,
@@ -20,11 +20,11 @@ pub struct Memory {
     freed: Notify,
 }
 
-/// What one client has taken; changed only under the lock of the memory's own count.
+/// What one client holds. It is changed only under the lock of the memory's count.
 #[derive(Debug, Clone, Default)]
 pub struct Share(Arc<Mutex<usize>>);
 
-/// Bytes that a request has until this is dropped.
+/// The memory that a request holds until this is dropped.
 #[derive(Debug)]
 pub struct Reservation {
     memory: Arc<Memory>,
@@ -32,7 +32,8 @@ pub struct Reservation {
     bytes: usize,
 }
 
-/// Whether a client that has `own` bytes may take `more`: it may if it then has no more than is left.
+/// Whether a client that holds `own` bytes may take `more`, that is, whether it then holds no more than is
+/// left.
 pub fn is_within_share(own: usize, more: usize, used: usize, total: usize) -> bool {
     own.saturating_add(more) <= total.saturating_sub(used).saturating_sub(more)
 }
@@ -42,7 +43,8 @@ impl Memory {
         Arc::new(Memory { total, used: Mutex::new(0), freed: Notify::new() })
     }
 
-    /// Takes bytes, once they are free. The caller asks for half of all at most: more are never free.
+    /// Waits until bytes are free and takes them. The caller must not request more than half of the memory,
+    /// which would never be free.
     pub async fn take(self: &Arc<Self>, share: &Share, bytes: usize) -> Reservation {
         loop {
             let freed = self.freed.notified();
@@ -109,7 +111,7 @@ mod tests {
                 _ => assert!(memory.used() > before, "client {client} got nothing"),
             }
         }
-        // Nor can all be taken by many who take as much as they can at once.
+        // Many clients that take as much as they can at once cannot take everything, either.
         let memory = Memory::new(1000);
         let reserved: Vec<Reservation> =
             (0..99).filter_map(|_| memory.try_take(&Share::default(), 100)).collect();
@@ -119,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_dropped_goes_to_who_waits() {
+    fn dropped_memory_goes_to_waiting_requests() {
         runtime().block_on(async {
             let memory = Memory::new(100);
             let reservation = memory.take(&Share::default(), 40).await;

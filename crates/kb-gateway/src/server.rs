@@ -1,4 +1,4 @@
-//! The gateway's server: accepts connections on the Unix socket and answers requests concurrently.
+//! The server of the gateway: accepts connections on the Unix socket and answers requests concurrently.
 
 use super::asked::Asked;
 use super::cancellation::CancellationToken;
@@ -28,11 +28,11 @@ use std::time::Duration;
 use tokio::net::UnixListener;
 use tokio::runtime::Runtime;
 
-/// What the gateway takes from the server's configuration.
+/// The settings of the gateway from the server's configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     pub model_dir: PathBuf,
-    /// 0: one for each core.
+    /// How many threads compute. 0 means one for each core.
     pub model_threads: usize,
     pub query_cache_size: usize,
     pub endpoints: access::Settings,
@@ -50,20 +50,20 @@ struct State {
     counting: Arc<Places>,
 }
 
-/// A running gateway; dropping it ends it.
+/// A running gateway, which ends when this is dropped.
 pub struct Server {
     runtime: Option<Runtime>,
     state: Arc<State>,
 }
 
-/// A queue that is not used for so long is closed, and its key forgotten.
+/// A queue that is idle for this long is closed, and its key is forgotten.
 const IDLE: Duration = Duration::from_secs(600);
 /// How often that is checked.
 const SWEEP: Duration = Duration::from_secs(60);
 
 impl Server {
-    /// Binds the socket (replacing a stale one; the caller makes sure that no other gateway runs) and
-    /// serves on threads of its own. Call with signals blocked.
+    /// Binds the socket and serves on threads of its own. A stale socket is replaced, so the caller must make
+    /// sure that no other gateway runs. Signals must be blocked.
     pub fn start(socket: &str, settings: Settings) -> Result<Server> {
         let problem =
             |what: &str, e: std::io::Error| Error::Gateway { problem: format!("cannot {what}: {e}") };
@@ -78,7 +78,7 @@ impl Server {
         let _ = std::fs::remove_file(socket);
         let listener = {
             let _context = runtime.enter();
-            // The directory is the server's own (0700); the socket itself is closed to others too.
+            // The directory belongs to the server (0700), and the socket itself is closed to others, too.
             let listener = UnixListener::bind(socket).map_err(|e| problem("bind its socket", e))?;
             let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
             std::fs::set_permissions(socket, mode).map_err(|e| problem("protect its socket", e))?;
@@ -94,7 +94,7 @@ impl Server {
                         let (connections, state) = (Arc::clone(&connections), Arc::clone(&accepting));
                         tokio::spawn(connection::serve(stream, connections, state));
                     }
-                    // Out of file descriptors, for example: other connections must close first.
+                    // For example, file descriptors are exhausted and other connections must close first.
                     Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
                 }
             }
@@ -111,12 +111,12 @@ impl Server {
         Ok(Server { runtime: Some(runtime), state })
     }
 
-    /// Takes new settings; running requests go on under the old ones.
+    /// Applies new settings. Running requests continue under the old ones.
     pub fn configure(&self, settings: Settings) {
         self.state.configure(settings);
     }
 
-    /// What the server's log is to be told since the last time.
+    /// New lines for the server's log.
     pub fn log_lines(&self) -> Vec<String> {
         self.state.queues.endpoints().log_lines()
     }
@@ -141,7 +141,7 @@ impl Service for State {
             Request::Embed { embedder, access, kind, urgency, texts, tokens, client, patience_ms } => {
                 let Client { database, tenant, kb_no, is_shared } = client;
                 let whose = Whose { database, tenant, connection };
-                // Dropped with this, when the client leaves.
+                // This is dropped when the client leaves, which cancels the work.
                 let (_waits, cancellation) = CancellationToken::new();
                 let reservation = Some(memory);
                 let request = EmbedRequest {
@@ -221,7 +221,7 @@ impl State {
         })
     }
 
-    /// Takes new settings; running requests go on under the old ones.
+    /// Applies new settings. Running requests continue under the old ones.
     fn configure(&self, settings: Settings) {
         let mut current = lock(&self.settings);
         if current.model_dir != settings.model_dir {
@@ -234,14 +234,14 @@ impl State {
         *current = settings;
     }
 
-    /// The key under which a question's vector is remembered; None for any other request.
+    /// The cache key for the vector of a question. None for any other request.
     fn cache_key(&self, request: &EmbedRequest, is_remote: bool) -> Result<Option<query_cache::CacheKey>> {
         let [text] = request.texts.as_slice() else { return Ok(None) };
         if request.kind != Kind::Query {
             return Ok(None);
         }
         let EmbedRequest { embedder, access, whose, .. } = request;
-        // The right is checked although the vector may be remembered: a client without it gets an error.
+        // The right is checked even if the vector is cached, because a client without it must get an error.
         let right = match is_remote {
             true => self.queues.right_digest(embedder, access)?,
             false => Default::default(),
@@ -250,14 +250,14 @@ impl State {
     }
 }
 
-/// Tokens of each text. The tokeniser takes a long text in pieces, so that it needs little memory.
+/// Counts the tokens of each text. The tokeniser splits long texts, so it needs little memory.
 fn count_tokens(state: &State, embedder: &Embedder, texts: &[String]) -> Result<Vec<u32>> {
     let dir = lock(&state.settings).model_dir.clone();
     let tokenizer = Tokenizer::for_embedder(embedder, &dir)?;
     texts.iter().map(|text| Ok(tokenizer.count(text, &Bounds::none())? as u32)).collect()
 }
 
-/// Embeds a question or a bulk call at a provider, for as long as the client waits.
+/// Embeds a question or a bulk call at a provider, as long as the client waits.
 async fn ask_provider(
     state: &Arc<State>,
     mut request: EmbedRequest,
@@ -277,7 +277,7 @@ async fn ask_provider(
     Ok(Response::Embedded(embedded?))
 }
 
-/// Asks a reranker or chat model, for as long as the client waits.
+/// Calls a reranker or chat model, as long as the client waits.
 async fn ask_service(
     state: &Arc<State>,
     asked: Asked,
@@ -291,13 +291,13 @@ async fn ask_service(
         let _until_done = memory;
         let Client { database, tenant, kb_no, .. } = client;
         let whose = Whose { database, tenant: tenant.clone(), connection };
-        // Who ingests waits as long as it takes.
+        // Ingestion waits as long as it takes.
         let urgency = if patience_ms.is_some() { Urgency::Query } else { Urgency::Ingest };
         let caller = Caller { whose, spent: asked.spent(), urgency, cancellation };
         let (endpoint, capability) = asked.booked_as();
         let mut usage = Usage::default();
         let answer = asked.answer(&state.services, &state.models, &caller, &mut usage).await;
-        // A query cannot write: the worker books it.
+        // A query cannot write, so the worker books its usage.
         if usage != Usage::default() {
             lock(&state.query_usage).add((database, endpoint, capability, kb_no, tenant), &usage);
         }
@@ -309,7 +309,7 @@ async fn ask_service(
     })?
 }
 
-/// Embeds by a local model or at a provider; a question that was asked before has its vector in the cache.
+/// Embeds by a local model or at a provider, or takes the vector of a repeated question from the cache.
 async fn embed(state: &State, request: EmbedRequest, kb_no: i64) -> Result<Embedded> {
     let dimension = request.embedder.dimension;
     let is_remote = provider::find(&request.embedder.provider).is_some();
@@ -323,7 +323,7 @@ async fn embed(state: &State, request: EmbedRequest, kb_no: i64) -> Result<Embed
         let Whose { database, tenant, .. } = request.whose.clone();
         let (embedder, urgency) = (request.embedder.id.clone(), request.urgency);
         let embedded = state.queues.embed(request).await?;
-        // The worker books what it sees in the answer; a query cannot write.
+        // The worker books the usage in its own answers. A query cannot write.
         if urgency != Urgency::Ingest && embedded.usage != Usage::default() {
             let key = (database, embedder, Capability::Embed, kb_no, tenant);
             lock(&state.query_usage).add(key, &embedded.usage);
@@ -335,7 +335,7 @@ async fn embed(state: &State, request: EmbedRequest, kb_no: i64) -> Result<Embed
         Embedded::new(dimension, vectors.into_iter().map(Ok).collect(), Usage::default())
     };
     if let Some(key) = key.filter(|_| embedded.failed.is_empty()) {
-        // The same model in another directory has other vectors.
+        // A model of the same name in another directory has other vectors.
         let settings = lock(&state.settings);
         if settings.model_dir == model_dir {
             state.cache.put(&asking, key, embedded.vectors.numbers());

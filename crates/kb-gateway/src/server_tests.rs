@@ -1,11 +1,11 @@
-//! What the gateway remembers of questions.
+//! Tests of the cache of questions.
 
 use super::*;
 use kb_inference::{LocalModel, Pause};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Takes other settings while it computes its first vector.
+/// Applies other settings while it computes its first vector.
 struct Changes {
     state: Arc<OnceLock<Arc<State>>>,
     settings: Settings,
@@ -25,7 +25,7 @@ impl LocalModel for Changes {
     }
 }
 
-/// How often the model is asked for the same question, asked three times, where these settings come while it
+/// How often the model is used for a question that is asked three times, if these settings come while it
 /// answers the first.
 fn asked(settings: Settings) -> usize {
     let embedder = Embedder {
@@ -43,7 +43,7 @@ fn asked(settings: Settings) -> usize {
     let _ = known.set(Arc::clone(&state));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     for _ in 0..3 {
-        // Another directory forgets it.
+        // Another directory drops the model.
         state.models.keep(&embedder, Arc::new(model()));
         let request = EmbedRequest {
             is_shared: false,
@@ -72,7 +72,7 @@ fn before() -> Settings {
 }
 
 #[test]
-fn a_question_that_is_answered_while_the_model_directory_changes_is_not_remembered() {
+fn a_question_answered_while_the_model_directory_changes_is_not_cached() {
     assert_eq!(asked(before()), 1, "it is remembered");
     assert_eq!(asked(Settings { query_cache_size: 20, ..before() }), 1, "under other settings, too");
     assert_eq!(asked(Settings { model_dir: "/nonexistent/b".into(), ..before() }), 2);

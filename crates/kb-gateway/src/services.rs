@@ -1,5 +1,5 @@
-//! The endpoints of rerankers and chat models: found by their rows, called for one client, and closed when
-//! they are idle.
+//! The endpoints of rerankers and chat models, which are found by their rows, called for one client, and
+//! closed when idle.
 
 use super::cancellation::CancellationToken;
 use super::endpoint::access::Access;
@@ -18,19 +18,19 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// What says how a reranker or chat model is reached.
+/// How a reranker or chat model is reached.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Service {
     pub what: Object,
     pub id: String,
     pub base_url: String,
-    /// Behind base_url. It keeps apart what is called for different ends at one base_url, so that a fault of
-    /// one stops no other.
+    /// The path after base_url. It separates endpoints with different purposes at one base_url, so that a
+    /// fault of one does not stop another.
     pub path: String,
     pub remote: Remote,
 }
 
-/// For whom an endpoint is called.
+/// The client for which an endpoint is called.
 #[derive(Debug, Clone)]
 pub struct Caller {
     pub whose: Whose,
@@ -48,12 +48,13 @@ pub struct Services {
 }
 
 impl Services {
-    /// `endpoints` are those of embedders, too: a key has one budget and its limits, whatever it is used for.
+    /// `endpoints` is shared with embedders, because a key has one budget and one set of limits, whatever it
+    /// is used for.
     pub fn new(endpoints: Arc<Endpoints>) -> Services {
         Services { endpoints, kept: Mutex::default() }
     }
 
-    /// The endpoint of a service, if this access is a right to call it.
+    /// The endpoint of a service, if the access allows calling it.
     pub fn endpoint(&self, service: &Service, access: &Access) -> Result<Arc<Endpoint>> {
         let refused = |problem: String| service.error(CallError::Refused(problem));
         let authorization = self.endpoints.authorize(&service.base_url, false, access).map_err(refused)?;
@@ -68,7 +69,7 @@ impl Services {
         Ok(Arc::clone(endpoint))
     }
 
-    /// Forgets endpoints, and their keys, that have not been used for so long.
+    /// Forgets endpoints that have been idle for this long, and their keys.
     pub fn forget_idle(&self, idle: Duration) {
         lock(&self.kept).retain(|_, (_, used)| used.elapsed() < idle);
     }
@@ -94,12 +95,12 @@ impl Service {
         }
     }
 
-    /// Where requests go.
+    /// The URL of requests.
     pub fn url(&self) -> String {
         format!("{}{}", self.base_url.trim_end_matches('/'), self.path)
     }
 
-    /// Calls its endpoint for a client. `usage` gets what it cost, also where it fails.
+    /// Calls the endpoint for a client. Adds the cost to `usage`, even if it fails.
     pub async fn call<O: Operation>(
         &self,
         endpoint: &Endpoint,
@@ -129,7 +130,7 @@ impl Service {
         result.map_err(|error| self.error(error))
     }
 
-    /// The error that the client gets.
+    /// Converts an error for the client.
     pub fn error(&self, error: CallError) -> Error {
         let (problem, passing) = match error {
             CallError::Paused { throttled, .. } => {
@@ -149,7 +150,7 @@ pub fn left(what: Object, id: &str) -> Error {
     Error::Service { what, id: id.to_string(), problem: "its client has left".into(), passing: true }
 }
 
-/// Tokens of texts, where nobody counted them: about four bytes each.
+/// Estimates the tokens of texts at about four bytes each.
 pub fn estimate<'a>(texts: impl IntoIterator<Item = &'a str>) -> u64 {
     texts.into_iter().map(|text| text.len() as u64 / 4 + 1).sum()
 }

@@ -1,19 +1,20 @@
-//! Who comes next: three classes in order of urgency, and the clients of a class by turns.
+//! The order of service: three classes by urgency, and the clients of a class in turn.
 //!
-//! Between classes: priority scheduling with aging, so that no class waits for ever (Silberschatz, Galvin,
-//! Gagne: Operating System Concepts, "aging"). Within a class: round robin over tenants, and over the
-//! connections of a tenant, so that neither many requests nor many connections bring more than one share.
+//! Classes are served by priority scheduling with aging, so that no class waits for ever (Silberschatz,
+//! Galvin, Gagne: Operating System Concepts, "aging"). Within a class service is round robin over tenants,
+//! and over the connections of a tenant, so that neither many requests nor many connections get more than one
+//! share.
 //!
-//! Every scarce resource is given in this order: the thread of local models (a piece of a request at a time),
-//! requests in flight, requests and tokens of a rate. So a question waits for one batch, or in a local
-//! transformer for the group of texts that a thread computes at present, and seldom for two more that have
-//! aged. Nobody holds a part of a rate while it waits for the rest.
+//! Every scarce resource is allocated in this order: the thread of local models (one piece of a request at a
+//! time), requests in flight, and requests and tokens of a rate. A question therefore waits for one batch, or
+//! with a local transformer for the group of texts that a thread currently computes, and rarely for two more
+//! that have aged. No request holds a part of a rate while it waits for the rest.
 
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
-/// How long somebody can wait, the most urgent first.
+/// The urgency of a request, the most urgent first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Urgency {
     /// A question: one short text.
@@ -23,11 +24,11 @@ pub enum Urgency {
     Ingest,
 }
 
-/// Bytes of a question at most; a longer one is a bulk call.
+/// The most bytes of a question. A longer one is a bulk call.
 pub const QUESTION: usize = 8 * 1024;
 
 impl Urgency {
-    /// Of texts that somebody waits for.
+    /// The urgency of texts that somebody waits for.
     pub fn of(texts: &[String]) -> Urgency {
         match texts {
             [text] if text.len() <= QUESTION => Urgency::Query,
@@ -36,20 +37,20 @@ impl Urgency {
     }
 }
 
-/// A class that was passed over so often comes next, whatever is more urgent.
+/// A class that was passed over this many times comes next, even if others are more urgent.
 pub const PASSED_OVER: u32 = 8;
 
-/// Who some work is for.
+/// The client for which work is done.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Whose {
-    /// Oid of the database.
+    /// The oid of the database.
     pub database: u32,
     pub tenant: String,
-    /// Number of the connection to the gateway.
+    /// The number of the connection to the gateway.
     pub connection: u64,
 }
 
-/// What waits, in the order in which it is served.
+/// Waiting items, in the order in which they are served.
 pub struct Turns<T> {
     classes: [Class<T>; 3],
 }
@@ -58,7 +59,7 @@ type Tenants<T> = Ring<(u32, String), Ring<u64, VecDeque<T>>>;
 
 struct Class<T> {
     tenants: Tenants<T>,
-    /// How many items it has.
+    /// The number of items.
     count: usize,
     passed_over: u32,
 }
@@ -90,13 +91,13 @@ impl<T> Turns<T> {
         self.classes.iter().all(|class| class.count == 0)
     }
 
-    /// How many questions wait; None where something else waits, too.
+    /// How many questions wait. None if something else waits, too.
     pub fn only_questions(&self) -> Option<usize> {
         let [questions, others @ ..] = &self.classes;
         others.iter().all(|class| class.count == 0).then_some(questions.count)
     }
 
-    /// The class that comes next.
+    /// The next class.
     fn next(&self) -> Option<usize> {
         let waits = |class: &usize| self.classes[*class].count > 0;
         let aged = |class: &usize| self.classes[*class].passed_over >= PASSED_OVER;
@@ -108,12 +109,12 @@ impl<T> Turns<T> {
         self.pop_if(|_| true)
     }
 
-    /// What comes next.
+    /// The next item.
     pub fn peek(&self) -> Option<&T> {
         self.classes[self.next()?].tenants.peek()
     }
 
-    /// Takes what comes next, if it is wanted.
+    /// Takes the next item, if it is wanted.
     pub fn pop_if(&mut self, is_wanted: impl FnOnce(&T) -> bool) -> Option<T> {
         let next = self.next()?;
         if !is_wanted(self.classes[next].tenants.peek()?) {
@@ -126,14 +127,14 @@ impl<T> Turns<T> {
         self.classes[next].pop()
     }
 
-    /// Takes the next question, if it is wanted, and nothing of other classes.
+    /// Takes the next question, if it is wanted, and never an item of another class.
     pub fn pop_query_if(&mut self, is_wanted: impl FnOnce(&T) -> bool) -> Option<T> {
         let questions = &mut self.classes[Urgency::Query as usize];
         questions.tenants.peek().is_some_and(is_wanted).then(|| questions.pop())?
     }
 }
 
-/// Something that hands out items in an order of its own.
+/// A queue with its own order.
 trait Queue: Default {
     type Item;
     fn is_empty(&self) -> bool;
@@ -157,7 +158,7 @@ impl<T> Queue for VecDeque<T> {
     }
 }
 
-/// Queues that are served in turn. An empty one is removed.
+/// Queues that are served in turn. Empty ones are removed.
 struct Ring<K, Q> {
     order: VecDeque<K>,
     queues: HashMap<K, Q>,
@@ -254,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_less_urgent_does_not_wait_for_ever() {
+    fn less_urgent_items_do_not_wait_for_ever() {
         let mut turns = Turns::default();
         for _ in 0..100 {
             turns.push(Query, &whose("", 1), "q");
@@ -264,7 +265,7 @@ mod tests {
         let order = drain(&mut turns);
         let place = |item| order.iter().position(|it| *it == item).unwrap();
         assert_eq!((place("i"), place("b")), (PASSED_OVER as usize, PASSED_OVER as usize + 1));
-        // And it takes no more than its share of a class that always waits.
+        // A class that always waits gets no more than its share.
         assert_eq!(order[..20].iter().filter(|item| **item == "q").count(), 17);
     }
 
@@ -284,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_stays_where_it_is() {
+    fn an_item_that_is_not_wanted_keeps_its_place() {
         let mut turns = Turns::default();
         turns.push(Query, &whose("", 1), 7);
         assert_eq!(turns.pop_if(|item| *item > 7), None);

@@ -1,4 +1,4 @@
-//! Chat models at endpoints: a prompt becomes a request, and the words of the answer are read.
+//! Chat models at endpoints: writes a prompt as a request and reads the text of the reply.
 
 mod ollama;
 mod openai;
@@ -16,22 +16,22 @@ use kb_types::error::{Error, Object, Result};
 use serde_json::Value;
 use std::sync::Arc;
 
-/// A provider's dialect.
+/// The chat API of a provider.
 pub trait Dialect: Send + Sync {
-    /// Where it is when base_url is not given.
+    /// The default base_url.
     fn base_url(&self) -> &'static str;
-    /// The model when none is given; None: it must be given.
+    /// The default model. None if a model must be given.
     fn model(&self) -> Option<&'static str>;
-    /// Whether it answers only requests with a key when base_url is not given.
+    /// Whether the default base_url answers only requests with a key.
     fn needs_secret(&self) -> bool;
-    /// Behind `base_url`.
+    /// The path after `base_url`.
     fn path(&self, base_url: &str) -> &'static str;
     fn body(&self, llm: &Llm, prompt: &Prompt) -> Value;
-    /// Reads the words of a reply, and how many tokens the whole cost.
+    /// Reads the text of a reply, and the tokens of the whole request.
     fn read(&self, body: &[u8]) -> Result<Answer<String>, Unusable>;
 }
 
-/// Names of all providers of chat models.
+/// The names of all providers of chat models.
 pub const NAMES: [&str; 2] = ["openai", "ollama"];
 
 pub fn find(name: &str) -> Option<&'static dyn Dialect> {
@@ -42,7 +42,7 @@ pub fn find(name: &str) -> Option<&'static dyn Dialect> {
     })
 }
 
-/// A chat model as it is reached.
+/// A chat model with its endpoint.
 pub struct Chat {
     llm: Llm,
     dialect: &'static dyn Dialect,
@@ -50,7 +50,7 @@ pub struct Chat {
     endpoint: Arc<Endpoint>,
 }
 
-/// The operation of an endpoint: one answer.
+/// The operation of asking a chat model once.
 struct Exchange<'a> {
     chat: &'a Chat,
     prompt: Prompt,
@@ -70,7 +70,7 @@ impl Operation for Exchange<'_> {
 
     fn read(&self, body: &[u8]) -> std::result::Result<Answer<String>, Unusable> {
         let mut answer = self.chat.dialect.read(body)?;
-        // It is paid for.
+        // A long answer is shortened and not refused, because it is paid for.
         let most = answer.value.floor_char_boundary(MAX_CHAT);
         answer.value.truncate(most);
         Ok(answer)
@@ -83,7 +83,7 @@ impl Operation for Exchange<'_> {
 }
 
 impl Chat {
-    /// Checks the right to ask it.
+    /// Checks the access to the model.
     pub fn open(services: &Services, llm: &Llm, access: &Access) -> Result<Chat> {
         let dialect = find(&llm.provider)
             .ok_or_else(|| Error::ProviderUnavailable { provider: llm.provider.clone() })?;
@@ -96,7 +96,7 @@ impl Chat {
         Ok(Chat { llm: llm.clone(), dialect, service, endpoint })
     }
 
-    /// What it answers. `usage` gets what that cost, also where it fails.
+    /// Asks the model. Adds the cost to `usage`, even if it fails.
     pub async fn ask(&self, prompt: Prompt, caller: &Caller, usage: &mut Usage) -> Result<String> {
         let tokens = estimate([prompt.system.as_str(), prompt.user.as_str()]);
         let exchange = Exchange { chat: self, prompt };
@@ -105,7 +105,7 @@ impl Chat {
         Ok(answer)
     }
 
-    /// Answers that it gives at the same time at most.
+    /// The most requests that it handles at the same time.
     pub fn concurrency(&self) -> usize {
         self.llm.config.remote.max_concurrency
     }

@@ -46,7 +46,7 @@ impl Dialect for Ollama {
                 {"role": "system", "content": prompt.system},
                 {"role": "user", "content": prompt.user},
             ],
-            // It streams otherwise.
+            // The default is to stream.
             "stream": false,
         });
         let mut options = Map::new();
@@ -64,7 +64,7 @@ impl Dialect for Ollama {
 
     fn read(&self, body: &[u8]) -> Result<Answer<String>, Unusable> {
         let Reply { message, usage } = parse(body)?;
-        // It counts no tokens of a prompt that it remembers.
+        // Ollama does not count the tokens of a cached prompt.
         let prompt = tokens(&usage, &["prompt_eval_count"]);
         let tokens = prompt.map(|prompt| prompt.saturating_add(tokens(&usage, &["eval_count"]).unwrap_or(0)));
         Ok(Answer { value: message.content, tokens })

@@ -21,7 +21,7 @@ struct Completion {
 #[derive(Deserialize)]
 struct Choice {
     message: Message,
-    /// What went wrong, where a gateway says so here.
+    /// Some gateways report an error here.
     #[serde(default)]
     error: Value,
 }
@@ -44,7 +44,7 @@ impl Dialect for OpenAi {
         true
     }
 
-    /// base_url is accepted with /v1, as OpenAI's own clients take it, and without.
+    /// base_url is accepted with /v1, as in OpenAI's own clients, and without.
     fn path(&self, base_url: &str) -> &'static str {
         let rest = base_url.split_once("://").map_or(base_url, |(_, rest)| rest);
         match rest.split_once('/').is_some_and(|(_, path)| !path.trim_matches('/').is_empty()) {
@@ -65,7 +65,7 @@ impl Dialect for OpenAi {
         if let Some(millis) = llm.config.temperature_millis {
             body["temperature"] = json!(f64::from(millis) / 1000.0);
         }
-        // Newer models of OpenAI's refuse max_tokens, and other servers know nothing else.
+        // OpenAI's newer models refuse max_tokens, but other servers know only that.
         if let Some(most) = llm.config.max_output_tokens {
             let is_own = llm.base_url.as_deref().is_none_or(|base| base.contains("://api.openai.com"));
             body[if is_own { "max_completion_tokens" } else { "max_tokens" }] = json!(most);
@@ -80,7 +80,7 @@ impl Dialect for OpenAi {
         if !choice.error.is_null() {
             return Err(Unusable::Unreadable("the answer is an error".to_string()));
         }
-        // A model that has thought until its tokens ended has said nothing, and is paid for all the same.
+        // A model that used all its tokens for reasoning returns no text, but is paid for.
         let value = choice.message.content.unwrap_or_default();
         Ok(Answer { value, tokens: tokens(&usage, &["total_tokens"]) })
     }

@@ -1,4 +1,4 @@
-//! Remembers the vectors of recent queries.
+//! A cache of the vectors of recent queries.
 
 use super::super::turns::Whose;
 use kb_types::sync::lock;
@@ -7,13 +7,13 @@ use lru::LruCache;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Mutex;
 
-/// Bounded by number of queries. Where there is no room, the tenant that has the most forgets what it asked
-/// least recently; so none takes what others have.
+/// The cache is bounded by the number of queries. If it is full, the tenant with the most entries loses its
+/// least recently used one, so that no tenant takes the share of others.
 pub struct QueryCache {
     entries: Mutex<Entries>,
 }
 
-/// The database, and the tenant in it.
+/// A database, and a tenant in it.
 type Tenant = (u32, String);
 
 #[derive(Default)]
@@ -21,7 +21,7 @@ struct Entries {
     capacity: usize,
     count: usize,
     tenants: HashMap<Tenant, LruCache<CacheKey, Vec<f32>>>,
-    /// The tenants by how many entries each has, so that who has the most is found without a look at all.
+    /// The tenants by their number of entries, so that the one with the most is found at once.
     by_count: BTreeSet<(usize, Tenant)>,
 }
 
@@ -37,7 +37,7 @@ impl Entries {
         self.recount(tenant, before);
     }
 
-    /// Forgets one, of `tenant` rather than of another that has no more.
+    /// Removes one entry, preferably of `tenant` if no other tenant has more.
     fn forget_one(&mut self, tenant: &Tenant) {
         let Some((before, most)) = self.by_count.last().cloned() else { return };
         let most = if self.count_of(tenant) == before { tenant.clone() } else { most };
@@ -47,7 +47,7 @@ impl Entries {
         self.recount(&most, before);
     }
 
-    /// Notes how many a tenant has now; `before` it had so many.
+    /// Updates the number of entries of a tenant, which had `before`.
     fn recount(&mut self, tenant: &Tenant, before: usize) {
         let now = self.count_of(tenant);
         self.count = self.count - before + now;
@@ -60,12 +60,12 @@ impl Entries {
 }
 
 impl QueryCache {
-    /// `capacity` 0 remembers nothing.
+    /// With a `capacity` of 0 nothing is cached.
     pub fn new(capacity: usize) -> Self {
         QueryCache { entries: Mutex::new(Entries { capacity, ..Entries::default() }) }
     }
 
-    /// Keeps what fits the new capacity.
+    /// Keeps the entries that fit into the new capacity.
     pub fn resize(&self, capacity: usize) {
         let mut entries = lock(&self.entries);
         entries.capacity = capacity;
@@ -98,12 +98,11 @@ impl QueryCache {
     }
 }
 
-/// A hash of all that an entry is for: see [`key`].
+/// A hash of everything that identifies an entry; see [`key`].
 pub type CacheKey = [u8; 32];
 
-/// A vector is found only by the tenant who asked, in that database, for the embedder as it is now, and by
-/// the right by which it was asked: otherwise the time of an answer would reveal what other tenants have
-/// asked.
+/// An entry is found only by the same tenant of the same database, for the unchanged embedder and with the
+/// same right. Otherwise response times would reveal the questions of other tenants.
 pub fn key(whose: &Whose, embedder: &Embedder, right: &[u8; 32], kind: Kind, text: &str) -> Option<CacheKey> {
     let mut hasher = blake3::Hasher::new();
     let embedder = rmp_serde::to_vec(embedder).ok()?;
@@ -162,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn it_never_holds_more_than_its_capacity() {
+    fn the_cache_never_exceeds_its_capacity() {
         let (cache, whose) = (QueryCache::new(2), of("a"));
         for first in 0..3 {
             cache.put(&whose, [first; 32], vec![]);
@@ -176,17 +175,17 @@ mod tests {
     }
 
     #[test]
-    fn a_tenant_that_asks_very_much_takes_no_other_tenants_place() {
+    fn a_tenant_with_many_queries_does_not_displace_others() {
         let cache = QueryCache::new(8);
         let count = |tenant: &str| (0..=100).filter(|n| cache.get(&of(tenant), &[*n; 32]).is_some()).count();
         (0..100).for_each(|n| cache.put(&of("much"), [n; 32], vec![]));
         (0..3).for_each(|n| cache.put(&of("little"), [n; 32], vec![]));
         (0..100).for_each(|n| cache.put(&of("much"), [n; 32], vec![]));
         assert_eq!((count("much"), count("little")), (5, 3));
-        // Both that want all have half of it.
+        // Two tenants that want everything get half each.
         (0..100).for_each(|n| cache.put(&of("little"), [n; 32], vec![]));
         assert_eq!((count("much"), count("little")), (4, 4));
-        // Where none has more than the other, who wants another place forgets one of its own.
+        // If both have the same number, the one that adds an entry loses one of its own.
         cache.resize(9);
         cache.put(&of("much"), [100; 32], vec![]);
         cache.put(&of("little"), [100; 32], vec![]);

@@ -1,5 +1,4 @@
-//! A queue: texts of many requests that wait for one model are put together in batches; questions go past
-//! them.
+//! A queue for one model, which combines waiting texts of many requests into batches. Questions bypass it.
 
 use super::super::cancellation::CancellationToken;
 use super::super::endpoint::budget::{Spent, part_of_day};
@@ -17,14 +16,14 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, oneshot};
 
-/// A call has at most `tpm` divided by this, for it is sent all at once: a minute may exceed `tpm` by so
+/// A call has at most `tpm` divided by this. It is sent at once, so that a minute may exceed `tpm` by this
 /// much.
 const TPM_PARTS: u64 = 8;
 
 /// A vector or an error for each text, in order.
 type Results = Vec<Result<Vec<f32>>>;
 
-/// A model with the texts that wait for it.
+/// A model and the texts that wait for it.
 pub struct Queue {
     model: RemoteModel,
     waiting: Mutex<Turns<WaitingText>>,
@@ -33,16 +32,16 @@ pub struct Queue {
     is_closed: AtomicBool,
 }
 
-/// Who waits for vectors.
+/// Describes who waits for vectors.
 #[derive(Debug, Clone)]
 pub struct Requester {
     pub urgency: Urgency,
     pub whose: Whose,
-    /// Its texts are of several tenants.
+    /// Whether the texts belong to several tenants.
     pub is_shared: bool,
     pub spent: Spent,
     pub cancellation: CancellationToken,
-    /// The request's memory, kept as long as any of its texts.
+    /// The memory of the request, which is kept as long as any of its texts.
     pub _reservation: Option<Arc<Reservation>>,
 }
 
@@ -68,7 +67,7 @@ struct State {
 }
 
 impl Queue {
-    /// A queue that is served until it is closed. Call within the runtime.
+    /// Opens a queue, which is served until it is closed. Must be called within the runtime.
     pub fn open(model: RemoteModel) -> Arc<Queue> {
         let queue = Arc::new(Queue {
             model,
@@ -81,7 +80,7 @@ impl Queue {
         queue
     }
 
-    /// A handle for one more request.
+    /// Another handle for a request.
     pub fn handle(queue: &Arc<Queue>) -> Arc<Queue> {
         queue.touch();
         Arc::clone(queue)
@@ -91,10 +90,10 @@ impl Queue {
         *lock(&self.used) = Instant::now();
     }
 
-    /// Closes a queue that has not been used for so long and has nothing to do; false when it is needed. The
-    /// caller has the lock under which handles are given out.
+    /// Closes a queue that has been idle for this long. Returns false if it is needed. The caller must hold
+    /// the lock under which handles are given out.
     pub fn close_if_idle(queue: &Arc<Queue>, idle: Duration) -> bool {
-        // Besides the caller's and the queue's own there are those of requests and of batches under way.
+        // Other handles belong to requests and to batches in flight.
         let is_needed = Arc::strong_count(queue) > 2 || lock(&queue.used).elapsed() < idle;
         if !is_needed {
             queue.is_closed.store(true, Ordering::SeqCst);
@@ -103,7 +102,7 @@ impl Queue {
         !is_needed
     }
 
-    /// Embeds a question in a call of its own, which does not wait in the queue.
+    /// Embeds a question in a call of its own, which bypasses the queue.
     pub async fn ask(&self, texts: Vec<String>, tokens: Vec<u32>, requester: &Requester) -> (Results, Usage) {
         let (mut results, mut usage) = (Vec::new(), Usage::default());
         let Requester { urgency, whose, spent, cancellation, .. } = requester;
@@ -135,14 +134,14 @@ impl Queue {
         (results, usage)
     }
 
-    /// Waits in turn until the rate lets a request go. False if nothing may be sent for long: then the call
-    /// says why.
+    /// Waits in turn until the rate allows a request. Returns false if nothing may be sent for long, in which
+    /// case the call reports why.
     async fn admit(&self, urgency: Urgency, whose: &Whose) -> bool {
         let endpoint = &self.model.endpoint;
         !endpoint.is_open() && endpoint.limits.request(urgency, whose).await.is_ok()
     }
 
-    /// Which of these texts go into each call.
+    /// Divides texts into calls.
     fn batches(&self, tokens: &[u32]) -> Vec<Range<usize>> {
         let (size, most) = (self.model.max_batch(), self.batch_tokens());
         let (mut batches, mut start, mut sum) = (Vec::new(), 0, 0u64);
@@ -157,8 +156,7 @@ impl Queue {
         batches
     }
 
-    /// Puts texts into the queue, where they share batches with those of other requests, and waits for their
-    /// results.
+    /// Puts texts into the queue, where they share batches with other requests, and waits for their results.
     pub async fn wait(&self, texts: Vec<String>, tokens: Vec<u32>, requester: Requester) -> (Results, Usage) {
         if texts.is_empty() {
             return (Vec::new(), Usage::default());
@@ -187,8 +185,7 @@ impl Queue {
         })
     }
 
-    /// Tokens at most of a call with several texts: no more than the budget of a day, and a small part of
-    /// `tpm`.
+    /// The most tokens of a call with several texts: the budget of a day, or a small part of `tpm`.
     fn batch_tokens(&self) -> u64 {
         let configuration = &self.model.endpoint.configuration;
         let limits = [
@@ -199,8 +196,8 @@ impl Queue {
         limits.into_iter().flatten().min().unwrap_or(u64::MAX)
     }
 
-    /// Adds waiting texts to a batch, as many as one call may have, but at least one. Those whose client has
-    /// left or whose tenant has spent its share get that as their error.
+    /// Adds waiting texts to a batch, up to the limits of a call but at least one. Texts whose client has
+    /// left, or whose tenant has used its share, get an error.
     fn fill(&self, batch: &mut Vec<WaitingText>) {
         let (size, most) = (self.model.max_batch(), self.batch_tokens());
         let mut tokens: u64 = batch.iter().map(|text| u64::from(text.tokens)).sum();
@@ -227,7 +224,7 @@ impl Queue {
         }
     }
 
-    /// Removes texts from a batch whose client has left.
+    /// Removes the texts whose client has left from a batch.
     fn drop_cancelled(&self, batch: &mut Vec<WaitingText>) {
         for text in batch.extract_if(.., |text| text.request.is_cancelled()) {
             let whose = &text.request.requester.whose;
@@ -237,8 +234,8 @@ impl Queue {
     }
 }
 
-/// A queue's loop: batch after batch, as many at a time as the limits have places. A batch fills while it
-/// waits.
+/// The loop of a queue. It sends batch after batch, as many at a time as the limits allow. A batch fills
+/// while it waits.
 async fn serve(queue: Arc<Queue>) {
     loop {
         while lock(&queue.waiting).is_empty() {
@@ -252,7 +249,7 @@ async fn serve(queue: Arc<Queue>) {
         let Some(first) = batch.first() else { continue };
         let Requester { urgency, whose, .. } = first.request.requester.clone();
         let limits = &queue.model.endpoint.limits;
-        // A long pause is not waited for: the call reports it. No place is taken while waiting.
+        // A long pause is not waited for, and the call reports it. No place is held while waiting.
         let mut admitted = None;
         if queue.admit(urgency, &whose).await {
             queue.fill(&mut batch);
@@ -278,7 +275,7 @@ async fn serve(queue: Arc<Queue>) {
     }
 }
 
-/// Sends a batch, in the turn of its first text, and gives each text its result.
+/// Sends a batch in the turn of its first text, and distributes the results.
 async fn send(
     model: &RemoteModel,
     batch: Vec<WaitingText>,
@@ -301,13 +298,13 @@ async fn send(
     let batch =
         Batch { texts: &texts, tokens: &tokens, spent, admitted, is_of_one, urgency, whose, cancellation };
     let (results, usage) = model.embed(&batch).await;
-    // A text that was counted as 0 tokens has a share, too.
+    // A text that was counted as 0 tokens also gets a share.
     let estimated: u128 = tokens.iter().map(|n| u128::from((*n).max(1))).sum();
     let (mut weight, mut given) = (0, 0);
-    // Requests are counted once, with the batch's first text; tokens as the texts' share.
+    // Requests are booked once, with the first text of the batch, and tokens in proportion to the texts.
     let mut whole = Usage { texts: 0, tokens: 0, ..usage };
     for ((request, index, tokens), result) in origins.into_iter().zip(results) {
-        // Of the sum so far, so that nothing is lost in rounding.
+        // Shares are differences of running sums, so that rounding loses nothing.
         weight += u128::from(tokens.max(1));
         let due = (u128::from(usage.tokens) * weight / estimated) as u64;
         let share = due - std::mem::replace(&mut given, due);
@@ -323,7 +320,7 @@ impl PendingRequest {
         self.requester.cancellation.is_cancelled()
     }
 
-    /// Takes one text's result; with the last the request is answered.
+    /// Stores the result of a text. The last result answers the request.
     fn settle(&self, index: usize, result: Result<Vec<f32>>, usage: &Usage) {
         let mut state = lock(&self.state);
         state.usage.add(usage);

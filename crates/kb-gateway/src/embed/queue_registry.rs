@@ -1,4 +1,4 @@
-//! Embedders at endpoints: which queue a request goes to, and closing queues that are idle.
+//! Embedders at endpoints: finds the queue for a request, and closes idle queues.
 
 use super::super::cancellation::CancellationToken;
 use super::super::endpoint::access::{Access, Authorization, Settings};
@@ -19,7 +19,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Texts of one request of a client, to be embedded.
+/// A client's request to embed texts.
 #[derive(Debug)]
 pub struct EmbedRequest {
     pub embedder: Embedder,
@@ -27,19 +27,19 @@ pub struct EmbedRequest {
     pub kind: Kind,
     pub urgency: Urgency,
     pub texts: Vec<String>,
-    /// Tokens of each text where they are known.
+    /// The tokens of each text, where they are known.
     pub tokens: Vec<u32>,
     pub whose: Whose,
-    /// As [`crate::protocol::Client`] has it.
+    /// See [`crate::protocol::Client`].
     pub is_shared: bool,
     /// Cancelled when the client leaves.
     pub cancellation: CancellationToken,
-    /// The request's memory, kept as long as any of its texts.
+    /// The memory of the request, which is kept as long as any of its texts.
     pub reservation: Option<Arc<Reservation>>,
 }
 
-/// Texts that are alike in embedder, kind, key, reach and urgency may share a batch: an urgent one waits for
-/// no batch that waits for tokens.
+/// Texts may share a batch only if these are the same. Urgency is among them, so that an urgent text does not
+/// wait for a batch that waits for tokens.
 type QueueKey = (Embedder, Kind, Option<Secret>, Reach, Urgency);
 
 pub struct Queues {
@@ -52,7 +52,7 @@ impl Queues {
         Queues { endpoints: Arc::new(Endpoints::new(settings)), queues: Mutex::default() }
     }
 
-    /// What all endpoints share, those that are called for something else included.
+    /// The state that all endpoints share, including those of rerankers and chat models.
     pub fn endpoints(&self) -> Arc<Endpoints> {
         Arc::clone(&self.endpoints)
     }
@@ -61,12 +61,12 @@ impl Queues {
         self.endpoints.configure(settings);
     }
 
-    /// Endpoints whose breaker is open.
+    /// The number of endpoints whose breaker is open.
     pub fn open_breakers(&self) -> usize {
         self.endpoints.open_breakers()
     }
 
-    /// Vectors of a request's texts, or an error for each that got none. Call within the runtime.
+    /// Embeds the texts of a request. Each gets a vector or an error. Must be called within the runtime.
     pub async fn embed(&self, request: EmbedRequest) -> Result<Embedded> {
         let queue = self.queue(&request)?;
         let requester = Requester {
@@ -81,7 +81,7 @@ impl Queues {
         let texts: Vec<String> = request.texts.iter().map(|text| input(&request, text)).collect();
         let tokens: Vec<u32> = match request.tokens.len() == texts.len() {
             true => request.tokens,
-            // About four bytes a token, where they were not counted.
+            // Tokens that were not counted are estimated at four bytes each.
             false => texts.iter().map(|text| text.len() as u32 / 4 + 1).collect(),
         };
         let (results, usage) = match request.urgency {
@@ -91,7 +91,7 @@ impl Queues {
         Ok(Embedded::new(dimension, results, usage))
     }
 
-    /// A digest of the right to ask an embedder; an error if there is no such right.
+    /// A digest of the right to use an embedder. Returns an error without such a right.
     pub fn right_digest(&self, embedder: &Embedder, access: &Access) -> Result<[u8; 32]> {
         Ok(self.authorize(embedder, access)?.1.digest())
     }
@@ -118,18 +118,18 @@ impl Queues {
         let endpoint = self.endpoints.endpoint(configuration(embedder, provider), authorization);
         let endpoint = endpoint.map_err(|problem| provider_error(embedder, problem))?;
         let model = RemoteModel { embedder: embedder.clone(), kind: *kind, provider, endpoint };
-        // Another task may have been quicker: its queue is the one that is served.
+        // Another task may have been faster, in which case its queue is used.
         Ok(Queue::handle(lock(&self.queues).entry(key).or_insert_with(|| Queue::open(model))))
     }
 
-    /// Closes queues that have not been used for so long, and forgets their keys and what they shared.
+    /// Closes queues that have been idle for this long, and forgets their keys and shared state.
     pub fn forget_idle(&self, idle: Duration) {
-        // New handles are given out under this lock only.
+        // New handles are only given out under this lock.
         lock(&self.queues).retain(|_, queue| !Queue::close_if_idle(queue, idle));
         self.endpoints.forget_unused();
     }
 
-    /// Queues that are open.
+    /// The number of open queues.
     pub fn count(&self) -> usize {
         lock(&self.queues).len()
     }
@@ -162,7 +162,7 @@ fn configuration(embedder: &Embedder, provider: &dyn Provider) -> Configuration 
     }
 }
 
-/// A text as the provider gets it.
+/// A text as it is sent to the provider.
 fn input(request: &EmbedRequest, text: &str) -> String {
     let text = format!("{}{text}", request.embedder.prefix(request.kind));
     match request.embedder.config.remote.strip_newlines {

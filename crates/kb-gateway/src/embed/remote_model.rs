@@ -1,9 +1,8 @@
-//! A model at an endpoint, and one batch of texts for it: sent in one call, and halved until a rejected text
-//! is alone.
+//! A model at an endpoint. A batch of texts is sent in one call, and halved until a rejected text is alone.
 //!
 //! A probe is a text that no provider has reason to reject. It is sent before the first halving, unless the
-//! provider rejected the batch for its size: if the probe is rejected, too, no text is to blame and all get
-//! the error; if it meets a fault that may pass, all get that.
+//! provider rejected the batch because of its size. If the probe is rejected, too, or meets a transient
+//! fault, no text is to blame and all get that error.
 
 use super::super::cancellation::CancellationToken;
 use super::super::endpoint::budget::Spent;
@@ -18,16 +17,16 @@ use kb_types::error::{Error, Result};
 use kb_types::{Embedder, Kind};
 use std::borrow::Cow;
 
-/// Bytes at most of the vectors in a reply, as JSON: it is read as a whole.
+/// The most bytes of the vectors in a reply as JSON, because it is read as a whole.
 const MAX_REPLY: usize = 16 * 1024 * 1024;
-/// Characters that a number has as JSON at most.
+/// The most characters of a number in JSON.
 const NUMBER: usize = 32;
-/// Bytes of a reply beside its vectors.
+/// The most bytes of a reply besides its vectors.
 const WRAPPING: usize = 1024 * 1024;
 /// A text that no provider has reason to reject.
 const PROBE: &str = "text";
 
-/// An embedder as it is reached: dialect and endpoint.
+/// An embedder with its dialect and endpoint.
 pub struct RemoteModel {
     pub embedder: Embedder,
     pub kind: Kind,
@@ -35,25 +34,25 @@ pub struct RemoteModel {
     pub endpoint: Endpoint,
 }
 
-/// What is to be embedded.
+/// The texts of a call.
 #[derive(Clone, Copy)]
 pub struct Batch<'a> {
     pub texts: &'a [String],
-    /// Tokens of each.
+    /// The tokens of each text.
     pub tokens: &'a [u32],
-    /// What the asking database knows of the day's tokens.
+    /// The tokens of the day that the requesting database knows of.
     pub spent: Spent,
-    /// The rate has already let the first request go, and so many of its tokens.
+    /// Set if the rate has already admitted the first request, with this many of its tokens.
     pub admitted: Option<u32>,
-    /// All texts are of one client's request.
+    /// Whether all texts belong to one request.
     pub is_of_one: bool,
     pub urgency: Urgency,
     pub whose: &'a Whose,
-    /// Nothing more is sent once it is cancelled.
+    /// Once it is cancelled, nothing more is sent.
     pub cancellation: &'a CancellationToken,
 }
 
-/// The operation of an endpoint: vectors of texts.
+/// The operation of embedding texts.
 struct Texts<'a> {
     model: &'a RemoteModel,
     texts: Cow<'a, [String]>,
@@ -82,9 +81,8 @@ impl Operation for Texts<'_> {
     }
 }
 
-/// Sees to it that every vector has this dimension. A text whose vector is wrong fails alone, since those of
-/// others show that the endpoint is as it should be; where all are wrong it is not, and the error is one of
-/// the whole answer.
+/// Checks that every vector has this dimension. If some vectors are right, the others fail alone. If all are
+/// wrong, the endpoint is to blame, and the whole answer is an error.
 fn of_dimension(dimension: usize, items: Vec<Item>) -> std::result::Result<Vec<Item>, Unusable> {
     let wrong = |length: usize| match length {
         0 => "an empty vector came back".to_string(),
@@ -100,7 +98,7 @@ fn of_dimension(dimension: usize, items: Vec<Item>) -> std::result::Result<Vec<I
         Some(first) if items.iter().all(Result::is_err) => Err(match (other, first) {
             (Some(length), _) => Unusable::Unexpected(wrong(length)),
             (None, Unusable::Truncated(problem)) => Unusable::Truncated(problem.clone()),
-            // For want of others nobody knows whether this text or the endpoint is to blame.
+            // Without other texts it is unknown whether the text or the endpoint is to blame.
             (None, first) => Unusable::Unreadable(first.to_string()),
         }),
         _ => Ok(items),
@@ -108,7 +106,7 @@ fn of_dimension(dimension: usize, items: Vec<Item>) -> std::result::Result<Vec<I
 }
 
 impl RemoteModel {
-    /// Texts of one request at most.
+    /// The most texts of a request.
     pub fn max_batch(&self) -> usize {
         let embedder = &self.embedder;
         let by_reply = MAX_REPLY / (embedder.dimension.max(1) * NUMBER);
@@ -123,15 +121,15 @@ impl RemoteModel {
         let mut ranges = Vec::new();
         ranges.push(0..texts.len());
         let mut admitted = batch.admitted;
-        // Whether it is known that texts are to blame, not the endpoint.
+        // Whether it is known that texts are to blame and not the endpoint.
         let mut is_of_texts = false;
         while let Some(range) = ranges.pop() {
             let options = CallOptions {
                 estimate: tokens[range.clone()].iter().map(|n| u64::from(*n)).sum(),
                 admitted: std::mem::take(&mut admitted),
-                // What a provider says may repeat a text, which is no other client's business.
+                // A provider's message may repeat a text, which other clients must not see.
                 quote: batch.is_of_one || range.len() == 1,
-                // While a bad text is looked for, nothing is tried twice, and the endpoint is not to blame.
+                // While a bad text is searched for, nothing is retried, and the endpoint is not blamed.
                 attempts: if is_of_texts { 1 } else { self.endpoint.configuration.retry.max_attempts },
                 blames_endpoint: !is_of_texts,
                 is_probe: false,
@@ -161,7 +159,7 @@ impl RemoteModel {
             if may_be_of_texts && !is_of_texts {
                 match self.answers_probe(batch, &mut usage).await {
                     Ok(()) => is_of_texts = true,
-                    // What is to blame is not known, so no text fails for good.
+                    // It is unknown what is to blame, so no text fails for good.
                     Err(passing) if passing.is_transient() => error = passing,
                     Err(_) => {}
                 }
@@ -172,7 +170,7 @@ impl RemoteModel {
                 ranges.push(range.start..middle);
                 continue;
             }
-            // What fails for every text is not tried with the others.
+            // An error that affects every text is not tried again with the others.
             for i in std::iter::once(range).chain(ranges.drain(..)).flatten() {
                 results[i] = Some(Err(error.clone()));
             }
@@ -183,8 +181,7 @@ impl RemoteModel {
         (results, usage)
     }
 
-    /// Whether the provider answers a text that it has no reason to reject: then one of the batch's is to
-    /// blame.
+    /// Checks whether the provider answers the probe, in which case a text of the batch is to blame.
     async fn answers_probe(&self, batch: &Batch<'_>, usage: &mut Usage) -> Result<()> {
         let probe = Texts { model: self, texts: Cow::Borrowed(&[]) }.probe();
         match self.endpoint.call(&probe, &probe_options(batch), usage).await {
@@ -193,7 +190,7 @@ impl RemoteModel {
         }
     }
 
-    /// The error that clients get.
+    /// Converts an error for clients.
     pub fn error(&self, error: CallError) -> Error {
         let embedder = self.embedder.id.clone();
         match error {
@@ -212,17 +209,17 @@ impl RemoteModel {
     }
 }
 
-/// The error of one text of an answer in which others have their vectors.
+/// The error of a text in an answer that has vectors for others.
 fn of_text(problem: Unusable) -> CallError {
     match problem {
-        // It may have been forgotten.
+        // The provider may have omitted it by mistake.
         Unusable::Unreadable(problem) => CallError::Fault(problem),
         Unusable::Unexpected(problem) => CallError::Rejected { problem, by_size: false },
         Unusable::Truncated(problem) => CallError::Rejected { problem, by_size: true },
     }
 }
 
-/// For texts that nobody waits for.
+/// The error of texts for which nobody waits any more.
 pub fn cancelled() -> Error {
     Error::Gateway { problem: "dropped a text whose client has left".into() }
 }

@@ -1,4 +1,4 @@
-//! The right to call an endpoint: its key, the host that this is bound to, and where a connection may lead.
+//! The right to call an endpoint: its key, the host that the key is bound to, and the allowed addresses.
 
 use super::budget::Spent;
 use super::egress::{AllowedHosts, Reach, origin};
@@ -6,26 +6,26 @@ use super::secret::Secret;
 use super::secret_reference::{Reference, Sources};
 use serde::{Deserialize, Serialize};
 
-/// What a client sends along with a request.
+/// The access that a client sends with a request.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Access {
-    /// What the endpoint's secret refers to.
+    /// The reference to the endpoint's secret.
     pub reference: Option<Reference>,
     /// The key itself, if it is stored in the database.
     pub stored: Option<Secret>,
-    /// Scheme, host and port that the secret is bound to.
+    /// The scheme, host and port to which the secret is bound.
     pub host: Option<String>,
     pub spent: Spent,
 }
 
-/// What the server's configuration says of outbound connections.
+/// The settings of the server for outbound connections.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settings {
     pub allowed_hosts: AllowedHosts,
     pub secrets: Sources,
 }
 
-/// An access that was checked.
+/// An access that has been checked.
 #[derive(Debug)]
 pub struct Authorization {
     /// Scheme, host and port.
@@ -35,7 +35,7 @@ pub struct Authorization {
 }
 
 impl Authorization {
-    /// Checks everything that needs no connection. `is_free_form` as for [`AllowedHosts::check`].
+    /// Checks everything that does not need a connection. For `is_free_form` see [`AllowedHosts::check`].
     pub fn check(
         settings: &Settings,
         base_url: &str,
@@ -49,8 +49,8 @@ impl Authorization {
         Ok(Authorization { host, secret, reach })
     }
 
-    /// A digest of the key and of where it goes: an answer that one right gave is not given to a client with
-    /// another.
+    /// A digest of the key and its destination, so that an answer obtained with one right is not given to a
+    /// client with another.
     pub fn digest(&self) -> [u8; 32] {
         let mut hasher = blake3::Hasher::new();
         hasher.update(self.host.as_bytes());
@@ -60,7 +60,7 @@ impl Authorization {
     }
 }
 
-/// The key, which goes to no other host than the one it is bound to.
+/// The key, which is only sent to the host that it is bound to.
 fn key(access: &Access, host: &str, sources: &Sources) -> Result<Option<Secret>, String> {
     let Some(reference) = &access.reference else { return Ok(None) };
     if access.host.as_deref() != Some(host) {

@@ -1,26 +1,26 @@
-//! A circuit breaker per endpoint: after repeated faults it opens, and nothing is sent for a while; then it
-//! is half open, one request probes, and its success closes the breaker (Nygard, Release It!, 2007). The
-//! probe is a request that no endpoint has reason to refuse: one that the endpoint breaks on would keep the
+//! A circuit breaker for each endpoint. After repeated faults it opens, and nothing is sent for a while. Then
+//! it is half open and sends a probe, whose success closes it (Nygard, Release It!, 2007). The probe is a
+//! request that no endpoint has reason to refuse, because a request that crashes the endpoint would keep the
 //! breaker open.
 //!
-//! If the first probe after an opening succeeds, it was a false alarm, and the next opening takes twice as
-//! many faults. So a text that breaks an endpoint uses up its attempts, even if it is always alone in its
-//! requests.
+//! If the first probe after an opening succeeds, the opening was a false alarm, and the next opening takes
+//! twice as many faults. A text that crashes an endpoint therefore uses up its attempts, even if it is always
+//! alone in its requests.
 
 use kb_types::sync::lock;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Faults in a row that open it.
+/// The number of consecutive faults that open the breaker.
 const FAULTS: u32 = 5;
-/// How often that number may double. It does when the first probe after an opening succeeds: then single
-/// requests were to blame, and must get through all their attempts.
+/// How many times that number may double. It doubles when the first probe after an opening succeeds, because
+/// then single requests were to blame and must use up all their attempts.
 const DOUBLINGS: u32 = 4;
-/// How long it stays open: doubled each time the probe fails, up to the last.
+/// How long the breaker stays open at first, which doubles each time the probe fails, and at most.
 const OPEN: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
-/// A false alarm counts for so long.
+/// How long a false alarm counts.
 const REMEMBERED: Duration = Duration::from_secs(600);
-/// A probe that has no result after so long is given up.
+/// A probe without a result is abandoned after this time.
 const PROBE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]
@@ -31,26 +31,26 @@ pub struct Breaker {
 #[derive(Debug, Default)]
 struct State {
     faults: u32,
-    /// Times it opened since the last success.
+    /// How many times it opened since the last success.
     openings: u32,
     open_until: Option<Instant>,
-    /// A probe is in flight.
+    /// Whether a probe is in flight.
     probing: bool,
-    /// Openings whose first probe succeeded, and when the last of them was.
+    /// The number of openings whose first probe succeeded, and the time of the last one.
     false_alarms: u32,
     alarmed: Option<Instant>,
-    /// The last fault, in words that everybody may read.
+    /// The last fault, without text that only its client may see.
     problem: String,
 }
 
-/// Whether a request is one of many, or the half-open probe.
+/// Whether a request is a regular one or the half-open probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pass {
     Free,
     Probe,
 }
 
-/// Nothing may be sent for so long, after this fault.
+/// Nothing may be sent for this long, because of this fault.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Open {
     pub wait: Duration,
@@ -58,8 +58,8 @@ pub struct Open {
 }
 
 impl Breaker {
-    /// Whether a request may go now; if not, how long nothing will. The first to come after the pause is the
-    /// probe, and the others wait for what it finds.
+    /// Whether a request may be sent now, and if not, how long not. The first one after the pause is the
+    /// probe, and the others wait for its result.
     pub fn admit(&self, now: Instant) -> Result<Pass, Open> {
         let mut state = lock(&self.state);
         match state.open_until {
@@ -75,7 +75,7 @@ impl Breaker {
         }
     }
 
-    /// The same, without becoming the probe.
+    /// Like `admit`, but without becoming the probe.
     pub fn look(&self, now: Instant) -> Result<(), Open> {
         let state = lock(&self.state);
         match state.open_until {
@@ -86,7 +86,7 @@ impl Breaker {
         }
     }
 
-    /// An answer came, whatever it said of the request.
+    /// Records that an answer arrived, whatever it said about the request.
     pub fn succeed(&self) {
         let mut state = lock(&self.state);
         let is_false_alarm = state.probing && state.openings == 1;
@@ -95,7 +95,7 @@ impl Breaker {
         *state = State { false_alarms, alarmed, ..State::default() };
     }
 
-    /// The probe was not sent.
+    /// Records that the probe was not sent.
     pub fn abandon(&self, now: Instant) {
         let mut state = lock(&self.state);
         if std::mem::take(&mut state.probing) {
@@ -103,13 +103,13 @@ impl Breaker {
         }
     }
 
-    /// No usable answer came to a request that had this pass.
+    /// Records that a request with this pass got no usable answer.
     pub fn fault(&self, now: Instant, problem: &str, pass: Pass) {
         let mut state = lock(&self.state);
         state.faults += 1;
         state.problem = problem.to_string();
         let is_probe = state.probing && pass == Pass::Probe;
-        // Requests that were under way when it opened say nothing new.
+        // Requests that were in flight when the breaker opened provide no new information.
         if state.open_until.is_some() && !is_probe {
             return;
         }
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_false_alarm_raises_the_number_of_faults_and_a_true_one_takes_that_back() {
+    fn a_false_alarm_raises_the_threshold_and_a_true_one_resets_it() {
         let (breaker, mut now) = (Breaker::default(), Instant::now());
         let faults_to_open = |now: Instant| {
             let mut faults = 0;
@@ -180,7 +180,7 @@ mod tests {
         breaker.admit(now).unwrap();
         breaker.succeed();
         assert_eq!(faults_to_open(now), 5);
-        // Nor do they count for ever.
+        // False alarms do not count for ever, either.
         now += OPEN.0;
         breaker.admit(now).unwrap();
         breaker.succeed();
@@ -212,7 +212,7 @@ mod tests {
             pauses.push(pause.as_secs());
             now += pause;
             let pass = breaker.admit(now).unwrap();
-            // One that was under way before says nothing of the probe.
+            // A request from before the opening says nothing about the probe.
             breaker.fault(now, "x", Pass::Free);
             breaker.fault(now, "x", pass);
         }
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_were_under_way_when_it_opened_do_not_lengthen_the_pause() {
+    fn requests_in_flight_at_the_opening_do_not_lengthen_the_pause() {
         let (breaker, now) = (Breaker::default(), Instant::now());
         for _ in 0..FAULTS * 3 {
             breaker.fault(now, "x", Pass::Free);

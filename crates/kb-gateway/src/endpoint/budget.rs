@@ -1,4 +1,4 @@
-//! What one credential may spend: tokens a day.
+//! The daily token budget of a credential.
 
 use super::super::turns::Urgency;
 use super::limiter::Throttled;
@@ -8,21 +8,21 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Tokens of one day, as far as the asking database knows.
+/// The tokens of one day that the requesting database knows of.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Spent {
     /// Days since 1970, UTC.
     pub day: u64,
     pub tokens: u64,
-    /// Of these, by the tenant who asks; 0 where no tenant's share is bounded.
+    /// The part of these that the requesting tenant used, or 0 if tenants have no limit.
     pub by_tenant: u64,
-    /// What that tenant may spend a day at all endpoints; None: there is no such limit.
+    /// The daily limit of that tenant for all endpoints. None means no limit.
     pub quota: Option<u64>,
-    /// What it has spent at all endpoints; 0 without such a limit.
+    /// The tokens that it used at all endpoints, or 0 without such a limit.
     pub of_quota: u64,
 }
 
-/// What was spent today under one key, by all endpoints that have it.
+/// The tokens used today with one key, over all endpoints that use it.
 #[derive(Debug, Default)]
 pub struct Budget {
     today: Mutex<Today>,
@@ -32,24 +32,23 @@ pub struct Budget {
 struct Today {
     day: u64,
     tokens: u64,
-    /// By digest of the tenant's name. Tenants of one name in several databases are one.
+    /// By digest of the tenant's name. Tenants with the same name in several databases count as one.
     of_tenants: HashMap<[u8; 32], u64>,
 }
 
-/// Tenants that are counted each for itself at most; further ones share one count.
+/// The most tenants that are counted separately. Further ones share one count.
 const TENANTS: usize = 100_000;
 
-/// The days since 1970 (UTC), and how long until the next.
+/// The number of the day since 1970 (UTC), and the time until the next day.
 fn today() -> (u64, Duration) {
     const DAY: u64 = 86_400;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     (now / DAY, Duration::from_secs(DAY - now % DAY))
 }
 
-/// Of the tokens of a day, those that a class may spend. What ingestion does not take in the morning cannot
-/// be had back from it in the evening, so a tenth is left for questions and bulk calls, and half of that for
-/// questions. Ingestion needs no such part: what it has to do is there when the day begins, and questions
-/// come in the course of it.
+/// The part of a day's tokens that a class may use. Ingestion could use up the budget in the morning, so a
+/// tenth is reserved for questions and bulk calls, and half of that for questions. Ingestion needs no
+/// reserve, because its work is there when the day begins, and questions arrive in the course of the day.
 pub fn part_of_day(tokens: u64, urgency: Urgency) -> u64 {
     match urgency {
         Urgency::Query => tokens,
@@ -59,7 +58,7 @@ pub fn part_of_day(tokens: u64, urgency: Urgency) -> u64 {
 }
 
 impl Budget {
-    /// What was spent today, and how long today lasts.
+    /// Today's usage, and how long today lasts.
     fn today(&self) -> (MutexGuard<'_, Today>, Duration) {
         let (day, left) = today();
         let mut today = lock(&self.today);
@@ -69,12 +68,12 @@ impl Budget {
         (today, left)
     }
 
-    /// Takes `count` of the `budget` tokens a day, if they are left to this class; [`Budget::spend`] corrects
-    /// that afterwards. `known` were spent before this gateway started, as far as the asking database knew
-    /// when it asked.
+    /// Reserves `count` of the `budget` tokens of the day, if they are left for this class. [`Budget::spend`]
+    /// corrects the number afterwards. `known` are the tokens that the requesting database knew of, which
+    /// include those from before this gateway started.
     pub fn reserve(&self, budget: u64, urgency: Urgency, count: u64, known: Spent) -> Result<(), Throttled> {
         let (mut today, left) = self.today();
-        // A request from before midnight brings yesterday's figure.
+        // A request from before midnight has yesterday's figure.
         if known.day == today.day {
             today.tokens = today.tokens.max(known.tokens);
         }
@@ -91,14 +90,14 @@ impl Budget {
         Err(Throttled { wait: left, reason })
     }
 
-    /// So many tokens were spent, of which `reserved` had been taken.
+    /// Records the tokens that were really used, of which `reserved` had been reserved.
     pub fn spend(&self, tokens: u64, reserved: u64) {
         let (mut today, _) = self.today();
         today.tokens = today.tokens.saturating_add(tokens).saturating_sub(reserved);
     }
 
-    /// Takes `count` of the `share` of tokens that a tenant may spend a day, of which it has spent `known` on
-    /// a day; as [`Budget::reserve`]. An error is how long today lasts.
+    /// Like [`Budget::reserve`], for the `share` of tokens that a tenant may use in a day, of which it is
+    /// known to have used `known`. The error is how long today lasts.
     pub fn reserve_of_tenant(
         &self,
         tenant: &str,
@@ -119,14 +118,14 @@ impl Budget {
         Err(left)
     }
 
-    /// What a tenant really spent; as [`Budget::spend`].
+    /// Like [`Budget::spend`], for a tenant.
     pub fn spend_of_tenant(&self, tenant: &str, tokens: u64, reserved: u64) {
         let (mut today, _) = self.today();
         let spent = today.of_tenant(tenant);
         *spent = spent.saturating_add(tokens).saturating_sub(reserved);
     }
 
-    /// Whether something was spent today.
+    /// Whether anything was used today.
     pub fn is_needed(&self) -> bool {
         let (today, _) = self.today();
         today.tokens > 0 || today.of_tenants.values().any(|spent| *spent > 0)
@@ -148,8 +147,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_spent_budget_holds_until_the_day_is_over() {
-        // All of it on one day.
+    fn a_used_budget_refuses_until_the_day_is_over() {
+        // The test must not run over midnight.
         while today().1 < Duration::from_secs(5) {
             std::thread::yield_now();
         }
@@ -157,22 +156,22 @@ mod tests {
         let none = Spent::default();
         let reserve = |budget: &Budget, count, known| budget.reserve(100, Urgency::Query, count, known);
         reserve(&budget, 70, none).unwrap();
-        // It counts before it is answered, and then turns out to be less.
+        // A reservation counts at once, and turns out to be less afterwards.
         assert!(reserve(&budget, 31, none).is_err());
         budget.spend(60, 70);
         assert!(reserve(&budget, 41, none).is_err());
         reserve(&budget, 40, none).unwrap();
-        // What the database knows counts, too: the gateway may have been restarted.
+        // Tokens that the database knows of count, because the gateway may have been restarted.
         let budget = Budget::default();
         let (day, _) = today();
-        // But not what it knew of yesterday, of a text that was queued before midnight.
+        // Yesterday's tokens, which come with a text that was queued before midnight, do not count.
         reserve(&budget, 1, Spent { day: day - 1, tokens: 100, ..none }).unwrap();
         let throttled = reserve(&budget, 1, Spent { day, tokens: 100, ..none }).unwrap_err();
         assert!(throttled.wait <= Duration::from_secs(86_400));
     }
 
     #[test]
-    fn the_last_of_a_budget_is_left_to_what_is_more_urgent() {
+    fn the_rest_of_a_budget_is_reserved_for_more_urgent_requests() {
         while today().1 < Duration::from_secs(5) {
             std::thread::yield_now();
         }
@@ -194,10 +193,10 @@ mod tests {
         budget.reserve_of_tenant("a", 50, 50, (0, 0)).unwrap();
         assert!(budget.reserve_of_tenant("a", 50, 1, (0, 0)).is_err());
         budget.reserve_of_tenant("b", 50, 50, (0, 0)).unwrap();
-        // It was less than thought.
+        // The tenant used less than estimated.
         budget.spend_of_tenant("a", 20, 50);
         budget.reserve_of_tenant("a", 50, 30, (0, 0)).unwrap();
-        // What the database knows counts, as far as it is of today.
+        // Tokens that the database knows of count if they are of today.
         let (day, _) = today();
         assert!(budget.reserve_of_tenant("c", 50, 6, (day, 45)).is_err());
         budget.reserve_of_tenant("d", 50, 6, (day - 1, 45)).unwrap();

@@ -1,5 +1,5 @@
-//! One call of an endpoint: limits, budget, breaker, transport, and what is to be done about the reply. What
-//! the call is for is an [`Operation`].
+//! One call of an endpoint: limits, budget, breaker, transport, and the handling of the reply. The purpose of
+//! the call is an [`Operation`].
 
 use super::super::cancellation::CancellationToken;
 use super::super::turns::{Urgency, Whose};
@@ -18,47 +18,47 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// What an endpoint is called for: how a request is written and its reply read.
+/// The purpose of a call: how the request is written and its reply is read.
 pub trait Operation {
     type Output;
     fn request(&self) -> HttpRequest;
-    /// Bytes of a good reply at most.
+    /// The most bytes of a successful reply.
     fn max_reply(&self) -> usize;
     fn read(&self, body: &[u8]) -> Result<Answer<Self::Output>, Unusable>;
-    /// A small one of the same kind that no endpoint has reason to reject.
+    /// A small operation of the same kind, which no endpoint has reason to reject.
     fn probe(&self) -> Self;
 }
 
-/// How an endpoint is reached and what may be sent to it, as its row says.
+/// The configuration of an endpoint: how it is reached and what may be sent to it.
 #[derive(Debug, Clone)]
 pub struct Configuration {
-    /// As the server's log has it: llm "e".
+    /// The name in the server's log, such as llm "e".
     pub name: String,
     pub base_url: String,
-    /// What replaces the usual path.
+    /// Replaces the default path.
     pub path: Option<String>,
-    /// Asked for something else than vectors.
+    /// Whether it is called for something other than vectors.
     pub is_service: bool,
     pub auth: Auth,
     pub headers: BTreeMap<String, String>,
-    /// Of one request.
+    /// The timeout of one request.
     pub timeout: Duration,
     pub retry: Retry,
     pub rpm: Option<u32>,
     pub tpm: Option<u32>,
     pub max_concurrency: usize,
     pub daily_token_budget: Option<u64>,
-    /// Of `daily_token_budget`, what one tenant may spend.
+    /// The part of `daily_token_budget` that one tenant may use.
     pub tenant_budget: Option<u64>,
 }
 
-/// An endpoint with one key, and what it shares with others: see [`super::pool::Endpoints`].
+/// An endpoint with one key, and the state that it shares with others; see [`super::pool::Endpoints`].
 pub struct Endpoint {
     pub configuration: Configuration,
     pub secret: Option<Secret>,
     pub limits: Arc<Limits>,
     pub budget: Arc<Budget>,
-    /// What tenants spend at all endpoints.
+    /// The usage of tenants at all endpoints.
     pub quotas: Arc<Budget>,
     pub breaker: Arc<Breaker>,
     pub transport: Arc<Transport>,
@@ -67,39 +67,40 @@ pub struct Endpoint {
 
 #[derive(Clone, Copy)]
 pub struct CallOptions<'a> {
-    /// Tokens of the request, as estimated.
+    /// The estimated tokens of the request.
     pub estimate: u64,
-    /// What the asking database knows of the day's tokens.
+    /// The tokens of the day that the requesting database knows of.
     pub spent: Spent,
-    /// The rate has already let the first request go, and so many of its tokens.
+    /// Set if the rate has already admitted the first request, with this many of its tokens.
     pub admitted: Option<u32>,
-    /// What the endpoint says of an error may be passed on.
+    /// Whether the endpoint's own error message may be passed on.
     pub quote: bool,
-    /// Requests at most; those that are throttled are not counted.
+    /// The most requests, not counting those that are throttled.
     pub attempts: u32,
-    /// Whether a fault counts for the breaker.
+    /// Whether faults count for the breaker.
     pub blames_endpoint: bool,
-    /// Whether the operation is what [`Operation::probe`] gives.
+    /// Whether the operation is a probe (see [`Operation::probe`]).
     pub is_probe: bool,
     pub urgency: Urgency,
     pub whose: &'a Whose,
-    /// Nothing more is sent once it is cancelled.
+    /// Once it is cancelled, nothing more is sent.
     pub cancellation: &'a CancellationToken,
 }
 
-/// Why a call has no answer.
+/// Why a call got no answer.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CallError {
-    /// Nothing is sent for a while: by limits, budget or breaker. `of_tenant`: for this tenant only.
+    /// Nothing is sent for a while because of limits, a budget or the breaker. `of_tenant` means that only
+    /// this tenant is affected.
     Paused { throttled: Throttled, of_tenant: bool },
     /// The client no longer waits.
     Cancelled,
-    /// The endpoint does not take this request; `by_size`: for being too much or too long.
+    /// The endpoint rejects this request. `by_size` means that it is too large.
     Rejected { problem: String, by_size: bool },
-    /// A fault that may pass but did not within the attempts. Some endpoints answer so to what they cannot
-    /// take.
+    /// A transient fault that lasted for all attempts. Some endpoints also answer this way to requests that
+    /// they cannot process.
     Fault(String),
-    /// The endpoint takes no request at all, for example because of the key.
+    /// The endpoint refuses all requests, for example because of the key.
     Refused(String),
 }
 
@@ -113,7 +114,7 @@ fn is_open(open: Open) -> CallError {
     paused(Throttled { wait: open.wait, reason })
 }
 
-/// A pause for everybody, to the client whose request it was in the endpoint's own words.
+/// Adds the endpoint's own message to the error for the client whose request it was.
 fn quoting(error: CallError, said: &Option<String>) -> CallError {
     match (error, said) {
         (CallError::Paused { throttled, of_tenant }, Some(said)) => {
@@ -128,7 +129,8 @@ fn quota_key(whose: &Whose) -> String {
     format!("{} {}", whose.database, whose.tenant)
 }
 
-/// What alone is over a limit would wait for ever; 0 pauses all until it is raised.
+/// Refuses a request that exceeds a limit by itself, because it would wait for ever. A limit of 0 pauses
+/// everything until it is raised.
 fn too_much(tokens: u64, most: u64, what: &dyn Fn() -> String) -> Result<(), CallError> {
     match most > 0 && tokens > most {
         true => Err(CallError::Refused(format!("{tokens} tokens are over the {}", what()))),
@@ -144,7 +146,7 @@ fn spent_by_tenant(wait: Duration, what: &str) -> CallError {
 }
 
 impl Endpoint {
-    /// Calls it, as often as the options say. `usage` gets what it cost.
+    /// Calls the endpoint, with as many attempts as the options allow. Adds the cost to `usage`.
     pub async fn call<O: Operation>(
         &self,
         operation: &O,
@@ -163,8 +165,7 @@ impl Endpoint {
     ) -> Result<O::Output, CallError> {
         let (mut pauses, mut faults, mut refusals) = (self.backoff(), 0, 0);
         let (mut admitted, mut is_retry) = (options.admitted, false);
-        // What the endpoint said when it asked for patience. Documents' errors are told to others who wait,
-        // too.
+        // The endpoint's message when it throttled the call. Errors of documents are also shown to others.
         let (mut said, may_quote) = (None, options.quote && options.urgency != Urgency::Ingest);
         let cancellation = options.cancellation;
         loop {
@@ -188,7 +189,7 @@ impl Endpoint {
             let throttled = self.inform(&outcome, &permit, options.blames_endpoint.then_some(pass));
             drop(permit);
             if let Some(throttled) = throttled {
-                // The limits forget theirs when another call passes, and this one may never.
+                // The limits reset their count when another call passes, but this one may never pass.
                 refusals += 1;
                 if let Outcome::Throttled { fault, .. } = &outcome {
                     said = may_quote.then(|| fault.problem.clone());
@@ -222,7 +223,7 @@ impl Endpoint {
         }
     }
 
-    /// Tells the log of a pause; returns the error.
+    /// Records a pause for the log, and returns the error.
     fn is_down(&self, error: CallError, options: &CallOptions<'_>) -> CallError {
         if let CallError::Paused { throttled, .. } = &error {
             lock(&self.outages).refuse(&self.configuration.name, options.whose, &throttled.reason);
@@ -230,9 +231,9 @@ impl Endpoint {
         error
     }
 
-    /// Waits until a request may be sent. `admitted` as in [`CallOptions`].
+    /// Waits until a request may be sent. For `admitted` see [`CallOptions`].
     async fn admit(&self, options: &CallOptions<'_>, admitted: Option<u32>) -> Result<Permit, CallError> {
-        // First, so that nothing of the rate is used in vain.
+        // The breaker is checked first, so that no part of the rate is wasted.
         self.breaker.look(Instant::now()).map_err(is_open)?;
         let CallOptions { urgency, whose, .. } = *options;
         if admitted.is_none() {
@@ -243,11 +244,11 @@ impl Endpoint {
         self.limits.permit(urgency, whose).await.map_err(paused)
     }
 
-    /// Takes tokens of the day's budget; returns how many.
+    /// Reserves tokens of the day's budget, and returns how many.
     fn reserve(&self, options: &CallOptions<'_>) -> Result<u64, CallError> {
         let Some(budget) = self.configuration.daily_token_budget else { return Ok(0) };
         let tokens = options.estimate;
-        // 0 pauses all until it is raised.
+        // A budget of 0 pauses everything until it is raised.
         if budget > 0 && tokens > part_of_day(budget, options.urgency) {
             let problem = format!("a request of {tokens} tokens is over its daily_token_budget of {budget}");
             return Err(CallError::Rejected { problem, by_size: true });
@@ -256,11 +257,12 @@ impl Endpoint {
         Ok(tokens)
     }
 
-    /// Takes tokens of what a tenant may spend a day, here and at all endpoints;
-    /// [`Endpoint::spend_of_tenant`] corrects that afterwards.
+    /// Reserves tokens of a tenant's daily limits for this endpoint and for all endpoints.
+    /// [`Endpoint::spend_of_tenant`] corrects the number afterwards.
     pub fn reserve_of_tenant(&self, whose: &Whose, tokens: u64, spent: Spent) -> Result<(), CallError> {
         let key = quota_key(whose);
-        // What has no limit is counted all the same: another endpoint may have one, and one may be set.
+        // Tokens are counted even without a limit, because another endpoint may have one, or one may be set
+        // later.
         match spent.quota {
             None => self.quotas.spend_of_tenant(&key, tokens, 0),
             Some(quota) => {
@@ -291,18 +293,18 @@ impl Endpoint {
         share.inspect_err(|_| self.quotas.spend_of_tenant(&key, 0, tokens))
     }
 
-    /// What a tenant really spent; as [`Budget::spend_of_tenant`].
+    /// Records the tokens that a tenant really used; see [`Budget::spend_of_tenant`].
     pub fn spend_of_tenant(&self, whose: &Whose, tokens: u64, reserved: u64) {
         self.quotas.spend_of_tenant(&quota_key(whose), tokens, reserved);
         self.budget.spend_of_tenant(&whose.tenant, tokens, reserved);
     }
 
-    /// Whether the breaker lets nothing pass now.
+    /// Whether the breaker is open.
     pub fn is_open(&self) -> bool {
         self.breaker.look(Instant::now()).is_err()
     }
 
-    /// Asks the breaker. Where it is half open the probe goes first.
+    /// Passes the breaker. If it is half open, the probe goes first.
     async fn pass_breaker<O: Operation>(
         &self,
         operation: &O,
@@ -318,7 +320,7 @@ impl Endpoint {
         }
     }
 
-    /// The half-open probe: whether the endpoint answers again.
+    /// The half-open probe, which finds out whether the endpoint answers again.
     async fn probe<O: Operation>(
         &self,
         operation: &O,
@@ -343,7 +345,7 @@ impl Endpoint {
                 self.budget.spend(spent, 0);
                 Ok(())
             }
-            // Whatever it said, it answers.
+            // Whatever the answer is, the endpoint answers.
             _ => throttled.map_or(Ok(()), |throttled| Err(paused(throttled))),
         }
     }
@@ -362,7 +364,7 @@ impl Endpoint {
         }
     }
 
-    /// Informs breaker and limits of the outcome of a request, the breaker of a fault only if there is a
+    /// Tells breaker and limits the outcome of a request. The breaker learns of a fault only if there is a
     /// `pass`. Returns the pause, if the endpoint asked for one.
     fn inform<T>(&self, outcome: &Outcome<T>, permit: &Permit, pass: Option<Pass>) -> Option<Throttled> {
         match outcome {
@@ -384,8 +386,8 @@ impl Endpoint {
         None
     }
 
-    /// Doubling pauses, jittered so that clients that failed together do not come back together. It never
-    /// ends.
+    /// An endless sequence of doubling pauses, with jitter so that clients that failed together do not retry
+    /// together.
     fn backoff(&self) -> impl Iterator<Item = Duration> + use<> {
         let retry = self.configuration.retry;
         ExponentialBuilder::default()

@@ -1,10 +1,10 @@
-//! What a reply means, as a value: an answer, a refusal for now, a fault that may pass, a rejection.
+//! Classifies replies: an answer, throttling, a transient fault, a rejection or a refusal.
 //!
-//! - Answered (2xx): vectors are normalised. What stands in the place of one vector and is none fails its
+//! - Answered (2xx): vectors are normalised. Anything else in the place of a vector fails only its
 //!   text alone.
 //! - Throttled (429, 503 with Retry-After): nothing is sent under these limits until the pause is over, and
 //!   long or repeated pauses are told to all who wait. Nothing is halved, because endpoints that limit
-//!   requests say 429, too, and would get more of them.
+//!   requests answer 429, too, and would get more of them.
 //! - Fault (other 5xx, 408, 425, faults of connection and time, replies that cannot be read): counted by the
 //!   breaker and sent again up to `retry.max_attempts`; then, if a probe is answered, the batch is halved.
 //! - Rejected (400, 422, 413, a text that was cut, more than the day's budget): halved until a text is alone,
@@ -12,7 +12,7 @@
 //! - Refused (any other status, a redirect, another dimension, a certificate, a forbidden address): the error
 //!   of all texts, at once.
 //!
-//! An error in the body of a 2xx is what its own status would be (`error_body::status`).
+//! An error in the body of a 2xx is classified by the status that it means (`error_body::status`).
 
 use super::egress::origin;
 use super::error_body;
@@ -20,27 +20,27 @@ use super::secret::Secret;
 use super::transport::{Failure, Reply};
 use std::time::Duration;
 
-/// Tokens at most that an endpoint is believed to have counted for one request.
+/// The most tokens that an endpoint can credibly report for one request.
 const COUNTED: u64 = u32::MAX as u64;
 
-/// A good reply, read.
+/// A successful reply that has been read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer<T> {
     pub value: T,
-    /// Tokens that the endpoint counted, where it says so.
+    /// The tokens that the endpoint counted, if it reports them.
     pub tokens: Option<u64>,
 }
 
-/// Why a reply with a good status is of no use.
+/// Why a reply with a successful status is not usable.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Unusable {
-    /// A fault that may pass.
+    /// A transient fault.
     #[error("{0}")]
     Unreadable(String),
-    /// The endpoint read only a part of what it was sent, and was not to.
+    /// The endpoint truncated its input although it was not to.
     #[error("{0}")]
     Truncated(String),
-    /// It is not what the configuration says, and will not be the next time.
+    /// The reply does not match the configuration, and will not match it next time.
     #[error("{0}")]
     Unexpected(String),
 }
@@ -51,34 +51,35 @@ impl From<String> for Unusable {
     }
 }
 
-/// What went wrong, in two wordings.
+/// A fault, described in two ways.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fault {
     /// For the client whose request it was.
     pub problem: String,
-    /// For everybody else: without the endpoint's words, which may repeat a text.
+    /// For everybody else: without the endpoint's own message, which may repeat a text.
     pub status: String,
 }
 
 #[derive(Debug, PartialEq)]
 pub enum Outcome<T> {
     Answered(Answer<T>),
-    /// The endpoint wants nothing to be sent for a while; no failure.
+    /// The endpoint asks for a pause, which is not a failure.
     Throttled {
         retry_after: Option<Duration>,
         fault: Fault,
     },
     Fault(Fault),
-    /// The endpoint does not take this request; `by_size`: for being too much or too long.
+    /// The endpoint rejects this request. `by_size` means that it is too large.
     Rejected {
         problem: String,
         by_size: bool,
     },
-    /// The endpoint takes no request at all, for example because of the key.
+    /// The endpoint refuses all requests, for example because of the key.
     Refused(Fault),
 }
 
-/// What a reply means. `quote`: the endpoint's own words may be passed on. `read` reads a good one.
+/// Classifies a reply. With `quote`, the endpoint's own message may be passed on. `read` reads a successful
+/// reply.
 pub fn classify<T>(
     reply: Reply,
     secret: Option<&Secret>,
@@ -100,7 +101,8 @@ pub fn classify<T>(
             Outcome::Answered(Answer { value, tokens: tokens.map(|tokens| tokens.min(COUNTED)) })
         }
         Err(unusable) => match error_body::status(&body) {
-            // Gateways between kb and a provider say good of every answer, and what is wrong in its body.
+            // Some gateways between kb and a provider answer every request with status 200 and put errors
+            // into the body.
             Some(meant) if matches!(unusable, Unusable::Unreadable(_)) => {
                 let answered = format!("{answered} with an error");
                 let fault = Fault { problem: said(&answered, &body, secret, quote), status: answered };
@@ -111,7 +113,7 @@ pub fn classify<T>(
     }
 }
 
-/// What it means that an endpoint answered this status.
+/// Classifies a status.
 fn of_status<T>(status: u16, fault: Fault, retry_after: Option<Duration>) -> Outcome<T> {
     match status {
         429 => Outcome::Throttled { retry_after, fault },
@@ -123,7 +125,7 @@ fn of_status<T>(status: u16, fault: Fault, retry_after: Option<Duration>) -> Out
     }
 }
 
-/// That it answered so, with its own words if they may be passed on; without the key.
+/// Describes an answer, with the endpoint's own message if it may be passed on, and without the key.
 fn said(answered: &str, body: &[u8], secret: Option<&Secret>, quote: bool) -> String {
     let text = match error_body::message(body).filter(|_| quote) {
         Some(message) => format!("{answered}: {message}"),
@@ -142,7 +144,7 @@ fn of_unusable<T>(unusable: Unusable) -> Outcome<T> {
     }
 }
 
-/// What it means that there is no reply.
+/// Classifies a missing reply.
 pub fn unanswered<T>(failure: Failure) -> Outcome<T> {
     match failure {
         Failure::Passing(status, problem) => Outcome::Fault(Fault { problem, status }),
@@ -166,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn each_status_means_one_thing() {
+    fn each_status_has_one_class() {
         let throttled = |status: u16, seconds: Option<u64>| Outcome::Throttled {
             retry_after: seconds.map(Duration::from_secs),
             fault: Fault {
@@ -198,14 +200,14 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoints_words_are_for_the_client_alone_and_never_with_the_key() {
+    fn an_endpoints_message_is_for_the_client_alone_and_without_the_key() {
         let Outcome::Fault(fault) = of(500, None, "broken by sk-0123456789") else { panic!("no fault") };
         assert_eq!(fault.problem, "it answered 500: broken by ***");
         assert_eq!(fault.status, "it answered 500");
     }
 
     #[test]
-    fn an_error_in_a_good_answer_is_quoted_and_means_what_its_status_would() {
+    fn an_error_with_status_200_is_classified_by_the_status_it_means() {
         let problem = |outcome: &Outcome<()>| match outcome {
             Outcome::Throttled { fault, .. } | Outcome::Fault(fault) | Outcome::Refused(fault) => {
                 assert_eq!(fault.status, "it answered 200 with an error");
@@ -232,7 +234,7 @@ mod tests {
             let message = error_body::message(body.as_bytes()).unwrap();
             assert_eq!(problem(&outcome), format!("it answered 200 with an error: {message}"));
         }
-        // With what is wanted, an error beside it says nothing.
+        // An error next to a usable result is ignored.
         assert!(matches!(of(200, None, "good"), Outcome::Answered(_)));
     }
 }

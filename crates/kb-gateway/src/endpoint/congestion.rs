@@ -1,20 +1,20 @@
-//! How many requests may be in flight at an endpoint that refuses some for now: congestion control as TCP's.
+//! Congestion control, as in TCP: how many requests may be in flight at an endpoint that throttles.
 //!
-//! After a refusal one request is in flight until it passes; then twice as many each round up to half of what
-//! was in flight at the refusal (slow start), then one more each round (additive increase). Jacobson,
-//! "Congestion Avoidance and Control", 1988; RFC 5681, 3.1. Where nothing was refused the limit is the
-//! configured one from the beginning.
+//! After a refusal one request is in flight until it passes. Then the number doubles each round up to half of
+//! what was in flight at the refusal (slow start), and then grows by one each round (additive increase).
+//! Jacobson, "Congestion Avoidance and Control", 1988; RFC 5681, 3.1. Without a refusal the configured limit
+//! applies from the beginning.
 
 #[derive(Debug)]
 pub struct Window {
-    /// What the configuration allows.
+    /// The configured limit.
     most: f64,
     size: f64,
-    /// Above it the window grows slowly.
+    /// Above this threshold the window grows by one each round.
     threshold: f64,
-    /// Counts the reductions.
+    /// The number of reductions.
     round: u64,
-    /// Reductions since the last request that passed.
+    /// The number of reductions since the last request that passed.
     refusals: u32,
 }
 
@@ -24,23 +24,23 @@ impl Window {
         Window { most, size: most, threshold: most, round: 0, refusals: 0 }
     }
 
-    /// Requests that may be in flight, at least one.
+    /// How many requests may be in flight, at least one.
     pub fn size(&self) -> usize {
         self.size as usize
     }
 
-    /// The round of a request that is sent now.
+    /// The current round, for a request that is sent now.
     pub fn round(&self) -> u64 {
         self.round
     }
 
-    /// How often in a row the endpoint refused a request for now.
+    /// How many consecutive refusals there were.
     pub fn refusals(&self) -> u32 {
         self.refusals
     }
 
-    /// A request of this round was answered. One that was sent before the last reduction says nothing of the
-    /// load now.
+    /// Records that a request of this round was answered. A request from before the last reduction says
+    /// nothing about the current load.
     pub fn pass(&mut self, round: u64) {
         if round == self.round {
             self.refusals = 0;
@@ -49,7 +49,7 @@ impl Window {
         }
     }
 
-    /// A request of this round was refused for now. Those that were in flight with it count once.
+    /// Records that a request of this round was throttled. Requests that were in flight together count once.
     pub fn refuse(&mut self, round: u64) {
         if round == self.round {
             if self.refusals == 0 {
@@ -66,7 +66,7 @@ impl Window {
 mod tests {
     use super::*;
 
-    /// The window's size after each request that passes.
+    /// The sizes of the window after each request that passes.
     fn sizes(window: &mut Window, count: usize) -> Vec<usize> {
         let next = |_| {
             window.pass(window.round());
@@ -76,20 +76,20 @@ mod tests {
     }
 
     #[test]
-    fn after_a_refusal_one_is_in_flight_then_quickly_half_and_slowly_all() {
+    fn after_a_refusal_the_window_grows_fast_to_half_and_then_slowly() {
         let mut window = Window::new(8);
         assert_eq!(sizes(&mut window, 3), [8, 8, 8]);
         window.refuse(0);
         assert_eq!(window.size(), 1);
         assert_eq!(sizes(&mut window, 3), [2, 3, 4]);
-        // One more for each round of as many requests as are in flight, about.
+        // About one more for each round of as many requests as are in flight.
         let slow = sizes(&mut window, 40);
         assert_eq!((slow[3], slow[4]), (4, 5));
         assert_eq!((slow[22], slow[39]), (7, 8));
     }
 
     #[test]
-    fn what_was_in_flight_with_a_refused_request_counts_once() {
+    fn requests_in_flight_together_are_counted_as_one_refusal() {
         let mut window = Window::new(8);
         let round = window.round();
         for _ in 0..8 {
@@ -97,7 +97,7 @@ mod tests {
             window.pass(round);
         }
         assert_eq!((window.size(), window.refusals()), (1, 1));
-        // Refused again, it comes back to half of what it was.
+        // After another refusal it returns to half of what it was.
         for _ in 0..5 {
             window.refuse(window.round());
         }
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn one_at_a_time_is_never_less() {
+    fn the_window_never_shrinks_below_one() {
         let mut window = Window::new(1);
         window.refuse(window.round());
         assert_eq!(sizes(&mut window, 4), [1, 1, 1, 1]);

@@ -1,6 +1,6 @@
-//! Waiting for a call as long as its client does. A request that was sent goes on when the client leaves: it
-//! is paid for, and the breaker must learn of an endpoint that does not answer. But nothing more is sent
-//! then.
+//! Waits for a call as long as its client does. A request that has been sent continues when the client
+//! leaves, because it is paid for and the breaker must learn whether the endpoint answers. But nothing more
+//! is sent.
 
 use super::super::cancellation::CancellationToken;
 use std::future::Future;
@@ -17,7 +17,8 @@ pub enum DeadlineError {
     Panicked,
 }
 
-/// The result of work that runs as a task of its own. The work is cancelled when this returns or is dropped.
+/// Runs work as a separate task and returns its result. The work is cancelled when this returns or is
+/// dropped.
 pub async fn within<T, F>(
     patience: Option<Duration>,
     work: impl FnOnce(CancellationToken) -> F,
@@ -32,8 +33,8 @@ where
         None => task.await,
         Some(patience) => {
             let late = |_| DeadlineError::Late(patience.as_millis());
-            // A little earlier than the client's own timeout: this error names the endpoint, that one only
-            // the gateway.
+            // The deadline is a little before the client's own timeout, because this error names the
+            // endpoint, while the client's names only the gateway.
             tokio::time::timeout(patience - patience / 20, task).await.map_err(late)?
         }
     };

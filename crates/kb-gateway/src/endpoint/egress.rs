@@ -1,33 +1,33 @@
-//! Where the gateway may connect to: hosts by pattern, addresses that are never connected to, and addresses
-//! that only some providers may have.
+//! The rules for outbound connections: allowed hosts, addresses that are never connected to, and addresses
+//! that only some providers may use.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use url::{Host, Url};
 
-/// Hosts that may be connected to, from setting kb.allowed_hosts.
+/// The hosts that setting kb.allowed_hosts allows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AllowedHosts(Vec<Pattern>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Pattern {
-    /// A host's name or address; with `below`, any name that ends in "." and this.
+    /// The name or address of a host. With `below` it matches the names of its subdomains.
     host: String,
     below: bool,
     port: Option<u16>,
 }
 
-/// Which addresses an endpoint's host may have.
+/// The addresses that the host of an endpoint may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reach {
-    /// All but those that are never connected to.
+    /// All except those that are never connected to.
     Anywhere,
-    /// None of this machine or of a private network either.
+    /// Also no address of this machine or of a private network.
     Public,
 }
 
 impl AllowedHosts {
-    /// Patterns separated by commas: a host, or `*.` and a domain (its subdomains, not itself), each
-    /// with `:port` or for every port. An empty text allows every host that an endpoint names.
+    /// Parses patterns separated by commas: a host, or `*.` and a domain (for its subdomains but not itself),
+    /// with `:port` or for every port. An empty text allows every host.
     pub fn parse(text: &str) -> Result<AllowedHosts, String> {
         let mut patterns = Vec::new();
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
@@ -39,7 +39,7 @@ impl AllowedHosts {
                 _ => (part, None),
             };
             let (host, below) = host.strip_prefix("*.").map_or((host, false), |domain| (domain, true));
-            // Written as a URL's host, with which it is compared.
+            // Normalised like the host of a URL, with which it is compared.
             let known = Host::parse(host.trim_end_matches('.')).ok().filter(|_| !host.contains('*'));
             let Some(host) = known.map(|host| host.to_string()) else {
                 let write = "write api.example.com, *.example.com or host:port, an IPv6 address as [::1]";
@@ -55,9 +55,9 @@ impl AllowedHosts {
         AllowedHosts(vec![Pattern { host: String::new(), below: false, port: Some(0) }])
     }
 
-    /// What the host of an endpoint may be, once [`AllowedHosts::check`] has passed it. `is_free_form`: the
-    /// endpoint's row decides what is sent. Such a request could drive any service that asks for no key, so
-    /// that a host of this machine or of a private network must be one that the setting names.
+    /// The reach of an endpoint that [`AllowedHosts::check`] has accepted. `is_free_form` means that the
+    /// endpoint's row decides what is sent. Such a request could control any service that does not ask for a
+    /// key, so hosts of this machine or of a private network must be named in the setting.
     pub fn reach(&self, is_free_form: bool) -> Reach {
         if is_free_form && self.0.is_empty() { Reach::Public } else { Reach::Anywhere }
     }
@@ -74,8 +74,8 @@ impl AllowedHosts {
             })
     }
 
-    /// Whether an endpoint's address may be used, `is_free_form` as for [`AllowedHosts::reach`]; the error
-    /// says what is wrong with it. What a name resolves to is looked at when it is connected to.
+    /// Checks whether the address of an endpoint may be used. For `is_free_form` see [`AllowedHosts::reach`].
+    /// The addresses to which a name resolves are checked when a connection is made.
     pub fn check(&self, address: &str, is_free_form: bool) -> Result<Url, AddressError> {
         let invalid = |problem: &str| Err(AddressError::Invalid(problem.into()));
         let url = Url::parse(address).map_err(|e| AddressError::Invalid(format!("it is no URL ({e})")))?;
@@ -110,7 +110,7 @@ impl AllowedHosts {
     }
 }
 
-/// Why an endpoint's address may not be used.
+/// Why the address of an endpoint may not be used.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
     #[error("{0}")]
@@ -122,22 +122,22 @@ pub enum AddressError {
 }
 
 impl AddressError {
-    /// Whether an entry of kb.allowed_hosts would allow it.
+    /// Whether an entry in kb.allowed_hosts would allow it.
     pub fn can_be_allowed(&self) -> bool {
         matches!(self, AddressError::NotListed(_) | AddressError::Forbidden(Forbidden::Private))
     }
 }
 
-/// Scheme, host and port of an address, to which a secret is bound (the port only where it is not the
-/// scheme's own); None when it is no URL.
+/// The scheme, host and port of an address, to which a secret is bound (the port only if it is not the
+/// default of the scheme). None if it is not a URL.
 pub fn origin(address: &str) -> Option<String> {
     let url = Url::parse(address).ok()?;
     url.host_str()?;
     Some(url.origin().ascii_serialization())
 }
 
-/// Link-local and unspecified addresses, and those where clouds serve credentials to their machines. Loopback
-/// and private networks are not among them: self-hosted models live there.
+/// Whether an address is link-local, unspecified, or one at which clouds serve credentials to their machines.
+/// Loopback and private networks are allowed, because self-hosted models run there.
 pub fn is_forbidden(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => is_forbidden_v4(v4),
@@ -146,7 +146,7 @@ pub fn is_forbidden(address: IpAddr) -> bool {
 }
 
 fn is_forbidden_v4(address: Ipv4Addr) -> bool {
-    // Alibaba's, Oracle's and Azure's (WireServer); Amazon's, Google's and others' are link-local.
+    // Alibaba, Oracle and Azure (WireServer). Those of Amazon, Google and others are link-local.
     const METADATA: [Ipv4Addr; 3] =
         [Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr::new(192, 0, 0, 192), Ipv4Addr::new(168, 63, 129, 16)];
     address.is_link_local()
@@ -165,12 +165,13 @@ fn is_forbidden_v6(address: Ipv6Addr) -> bool {
         || address.is_unspecified()
         || address.is_multicast()
         || (segments[0] & 0xffc0) == 0xfe80
-        // Amazon's, of all its services.
+        // Amazon, for all its services.
         || segments[..2] == [0xfd00, 0xec2]
         || [SCALEWAY, ORACLE, GOOGLE].contains(&address)
 }
 
-/// The IPv4 address that an IPv6 address carries: mapped, translated, compatible, NAT64, 6to4, ISATAP.
+/// The IPv4 address that is embedded in an IPv6 address: mapped, translated, compatible, NAT64, 6to4 or
+/// ISATAP.
 fn carried(address: Ipv6Addr) -> Option<Ipv4Addr> {
     if address == Ipv6Addr::LOCALHOST {
         return None;
@@ -181,7 +182,7 @@ fn carried(address: Ipv6Addr) -> Option<Ipv4Addr> {
     };
     match address.segments() {
         [0, 0, 0, 0, 0, 0xffff | 0, high, low] | [0, 0, 0, 0, 0xffff, 0, high, low] => of(high, low),
-        // ISATAP, under any prefix.
+        // ISATAP, with any prefix.
         [_, _, _, _, 0 | 0x200, 0x5efe, high, low] => of(high, low),
         [0x64, 0xff9b, 0 | 1, _, _, _, high, low] => of(high, low),
         [0x2002, high, low, ..] => of(high, low),
@@ -189,8 +190,8 @@ fn carried(address: Ipv6Addr) -> Option<Ipv4Addr> {
     }
 }
 
-/// This machine's and private networks' addresses, shared ones (100.64.0.0/10) and reserved ones among them:
-/// what the internet does not route.
+/// Whether the internet does not route an address: those of this machine and of private networks, shared
+/// addresses (100.64.0.0/10) and reserved ones.
 fn is_private(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => is_private_v4(v4),
@@ -198,7 +199,7 @@ fn is_private(address: IpAddr) -> bool {
             let first = v6.segments()[0];
             v6 == Ipv6Addr::LOCALHOST
                 || carried(v6).is_some_and(is_private_v4)
-                // Unique local, and the site-local ones that these replaced.
+                // Unique local addresses, and the site-local ones that they replaced.
                 || (first & 0xfe00) == 0xfc00
                 || (first & 0xffc0) == 0xfec0
         }
@@ -224,8 +225,8 @@ fn refusal(address: IpAddr, reach: Reach) -> Option<Forbidden> {
     }
 }
 
-/// The addresses of a name that may be connected to. The connection is made to one of these, so a name
-/// that answers differently the next time gains nothing.
+/// The addresses of a name that may be connected to. The connection is made to one of these, so a name that
+/// resolves differently the next time gains nothing.
 pub fn permitted(
     addresses: impl Iterator<Item = SocketAddr>,
     reach: Reach,
@@ -330,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn forbidden_addresses_are_taken_out_of_an_answer_and_only_of_them_is_an_error() {
+    fn forbidden_addresses_are_removed_and_an_error_if_none_is_left() {
         let bad: SocketAddr = "169.254.169.254:80".parse().unwrap();
         let good: SocketAddr = "10.0.0.1:80".parse().unwrap();
         let anywhere = Reach::Anywhere;

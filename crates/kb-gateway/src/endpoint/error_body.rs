@@ -1,4 +1,4 @@
-//! What the body of an answer says of an error: its words, and which HTTP status would say the same.
+//! Reads errors in the body of a reply: the message, and the HTTP status that would mean the same.
 //!
 //! Servers put an error in many places: `{"error": {"message": …}}` (OpenAI, LiteLLM, OpenRouter, Google),
 //! `{"error": "…"}` (Ollama, Text Embeddings Inference), `{"statusCode": 429, "message": …}` (Azure API
@@ -7,18 +7,18 @@
 
 use serde_json::Value;
 
-/// Characters of an endpoint's own message that are passed on.
+/// The most characters of an endpoint's own message that are passed on.
 const MESSAGE: usize = 300;
 
-/// Where an error is: of the first of these that says something.
+/// The places of an error, of which the first that is set counts.
 const PLACES: [&str; 8] =
     ["/error", "/errors/0", "/0/error", "/choices/0/error", "/detail/0", "/detail", "/errors", ""];
-/// Fields of an error that are its words.
+/// The fields of an error that may contain its message.
 const WORDS: [&str; 5] = ["message", "msg", "error", "detail", "error_description"];
-/// Fields of an error that say its kind, as a status or a name.
+/// The fields of an error that may contain its kind, as a status or a name.
 const KINDS: [&str; 7] = ["code", "status", "statusCode", "status_code", "http_status", "type", "error_type"];
 
-/// Names of kinds, and words in messages, by the status that says the same. The first that is found counts.
+/// Names of kinds, and words in messages, by the equivalent status. The first match counts.
 const NAMES: [(u16, &[&str]); 4] = [
     (
         429,
@@ -81,12 +81,12 @@ const NAMES: [(u16, &[&str]); 4] = [
     ),
 ];
 
-/// What an endpoint says of an error, printable and short.
+/// The message of an error, printable and short.
 pub fn message(body: &[u8]) -> Option<String> {
     let parsed: Option<Value> = serde_json::from_slice(body).ok();
     let text = match &parsed {
         Some(json) => words(find(json)?)?.to_string(),
-        // A page of HTML says nothing to a database user.
+        // A page of HTML does not help a database user.
         None if body.trim_ascii_start().starts_with(b"<") => return None,
         None => String::from_utf8_lossy(body).into_owned(),
     };
@@ -104,8 +104,8 @@ pub fn message(body: &[u8]) -> Option<String> {
     (!line.is_empty()).then_some(line)
 }
 
-/// The HTTP status that would say what this error says; None: the body is no error. One whose kind is not
-/// known is taken for a fault of the server, which may pass.
+/// The HTTP status that means the same as the error in the body. None if the body is not an error. An error
+/// of unknown kind counts as a transient fault of the server.
 pub fn status(body: &[u8]) -> Option<u16> {
     let json: Value = serde_json::from_slice(body).ok()?;
     let error = find(&json)?;
@@ -119,7 +119,7 @@ pub fn status(body: &[u8]) -> Option<u16> {
     };
     let code = code.and_then(|code| u16::try_from(code).ok());
     let by_kind = || kinds().filter_map(Value::as_str).find_map(of_name);
-    // Of the words last: they may repeat a text.
+    // The message comes last, because it may repeat a text.
     let by_words = || words(error).and_then(of_name);
     Some(code.or_else(by_kind).or_else(by_words).unwrap_or(500))
 }
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_is_found_where_it_is_put_and_made_one_short_line() {
+    fn a_message_is_found_in_each_place_and_made_one_short_line() {
         let of = |body: &str| message(body.as_bytes());
         assert_eq!(of(r#"{"error": {"message": "bad\nkey"}}"#).as_deref(), Some("bad key"));
         assert_eq!(of(r#"{"error": "model not found"}"#).as_deref(), Some("model not found"));
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_of_a_text_that_an_error_repeats_do_not_change_its_kind() {
+    fn text_that_an_error_repeats_does_not_change_its_kind() {
         let body =
             r#"{"error": {"message": "bad input: the quota of fish", "type": "invalid_request_error"}}"#;
         assert_eq!(status(body.as_bytes()), Some(400));

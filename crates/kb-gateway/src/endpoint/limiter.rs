@@ -1,4 +1,4 @@
-//! What one credential may do: requests in flight, requests and tokens a minute.
+//! The limits of a credential: requests in flight, and requests and tokens a minute.
 
 use super::super::places::{Place, Places};
 use super::super::turns::{Urgency, Whose};
@@ -9,34 +9,34 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// Longer pauses than this, and more refusals, in a row under these limits or of one call, are not waited
-/// for: the caller gets an error.
+/// Longer pauses than this, and more consecutive refusals under these limits or of one call, are not waited
+/// for, and the caller gets an error.
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
 pub const REFUSALS: u32 = 10;
 
-/// Nothing may be sent for so long, and why. Everybody under the same limits may read the reason, so it has
-/// none of an endpoint's words, which may repeat a text.
+/// How long nothing may be sent, and why. Everybody under the same limits may read the reason, so it has
+/// nothing of the endpoint's own message, which may repeat a text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Throttled {
     pub wait: Duration,
     pub reason: String,
 }
 
-/// The limits of one credential, shared by all endpoints that use it under the same limits.
+/// The limits of one credential, which all endpoints share that use it under the same limits.
 pub struct Limits {
-    /// For batches that are being sent, those that wait for another attempt included.
+    /// The places for batches in flight, including those that wait for a retry.
     places: Arc<Places>,
-    /// For requests in flight, as many as the window has.
+    /// The places for requests in flight, as many as the window allows.
     in_flight: Arc<Places>,
     window: Mutex<Window>,
     requests: Option<Rate>,
     tokens: Option<Rate>,
     throttled: Mutex<Option<(Instant, String)>>,
-    /// A pause has begun, or a longer one.
+    /// Is notified when a pause begins or becomes longer.
     paused: Notify,
 }
 
-/// Permission for one request to be in flight, until this is dropped.
+/// A permit for one request in flight, which ends when this is dropped.
 pub struct Permit {
     _place: Place,
     round: u64,
@@ -55,17 +55,17 @@ impl Limits {
         }
     }
 
-    /// Waits for a place among the batches that are being sent.
+    /// Waits for a place among the batches in flight.
     pub async fn place(&self, urgency: Urgency, whose: &Whose) -> Place {
         self.places.take(urgency, whose).await
     }
 
-    /// Whether tokens are bounded.
+    /// Whether tokens are limited.
     pub fn has_token_rate(&self) -> bool {
         self.tokens.is_some()
     }
 
-    /// Waits in turn until the rate lets a request go; an error if nothing may be sent for long.
+    /// Waits in turn until the rate allows a request. Returns an error if nothing may be sent for long.
     pub async fn request(&self, urgency: Urgency, whose: &Whose) -> Result<(), Throttled> {
         self.pause()?;
         if let Some(rate) = &self.requests {
@@ -74,15 +74,15 @@ impl Limits {
         Ok(())
     }
 
-    /// Waits in turn until so many tokens may be sent.
+    /// Waits in turn until the rate allows this many tokens.
     pub async fn tokens(&self, count: u32, urgency: Urgency, whose: &Whose) {
         if let Some(rate) = &self.tokens {
             rate.take(count, urgency, whose).await;
         }
     }
 
-    /// Waits until one more request may be in flight, after those that are more urgent. In a pause there is
-    /// no place for any: whoever wakes first when it is over, the most urgent has the first place.
+    /// Waits until one more request may be in flight, after more urgent ones. During a pause there are no
+    /// places, so that after it the most urgent request gets the first place, whichever wakes first.
     pub async fn permit(&self, urgency: Urgency, whose: &Whose) -> Result<Permit, Throttled> {
         let place = self.in_flight.take(urgency, whose);
         tokio::pin!(place);
@@ -94,7 +94,7 @@ impl Limits {
             tokio::select! {
                 biased;
                 given = &mut place => {
-                    // What the endpoint said to others meanwhile counts for this one, too.
+                    // A pause that began meanwhile applies to this request, too.
                     if self.throttled().is_none() {
                         return Ok(Permit { _place: given, round: lock(&self.window).round() });
                     }
@@ -107,7 +107,7 @@ impl Limits {
         }
     }
 
-    /// How long nothing may be sent, if so; an error if that is not to be waited for.
+    /// How long the current pause lasts, if there is one. Returns an error if it is too long to wait for.
     fn pause(&self) -> Result<Option<Duration>, Throttled> {
         let throttled = self.throttled();
         self.change_window(|_| ());
@@ -119,14 +119,14 @@ impl Limits {
         }
     }
 
-    /// A request was answered.
+    /// Records that a request was answered.
     pub fn pass(&self, permit: &Permit) {
         self.change_window(|window| window.pass(permit.round));
     }
 
-    /// A request was refused for now; `asked` is how long the endpoint wants nothing to be sent. The pause is
-    /// that long, and at least `pause` of the number of refusals in a row: a wrong clock or a zero must cause
-    /// no busy loop.
+    /// Records that a request was throttled. `asked` is the pause that the endpoint asked for. The pause
+    /// lasts that long, and at least `pause` of the number of consecutive refusals, because a wrong clock or
+    /// a zero must not cause a busy loop.
     pub fn throttle(
         &self,
         permit: &Permit,
@@ -148,7 +148,8 @@ impl Limits {
         Throttled { wait, reason }
     }
 
-    /// Changes how many requests may be in flight, in a pause none; returns the refusals in a row.
+    /// Changes how many requests may be in flight, which is none during a pause. Returns the number of
+    /// consecutive refusals.
     fn change_window(&self, change: impl FnOnce(&mut Window)) -> u32 {
         let mut window = lock(&self.window);
         change(&mut window);
@@ -157,7 +158,7 @@ impl Limits {
         window.refusals()
     }
 
-    /// The pause that still lasts, if there is one.
+    /// The current pause, if there is one.
     pub fn throttled(&self) -> Option<Throttled> {
         let mut throttled = lock(&self.throttled);
         let (until, reason) = throttled.as_ref()?;
@@ -198,7 +199,7 @@ mod tests {
             let throttle = |asked, reason: &str| {
                 limits.throttle(&refused, Some(asked), |_| Duration::ZERO, reason.into());
             };
-            // Who waits already is told, too.
+            // Requests that are waiting already get the error, too.
             let whose = Whose::default();
             let waiting = limits.permit(Urgency::Query, &whose);
             tokio::pin!(waiting);
@@ -250,13 +251,13 @@ mod tests {
                 limits.throttle(&permit, None, pause, "busy".into());
             }
             assert_eq!(pauses, (1..=REFUSALS).collect::<Vec<_>>());
-            // One more is sent when the pause is over.
+            // One more request is sent when the pause is over.
             tokio::time::sleep(Duration::from_millis(250)).await;
             permit(&limits).await;
         });
     }
 
-    /// In which order these are let through, who begin to wait in the order of `urgencies`.
+    /// The order in which waiters pass that begin to wait in the order of `urgencies`.
     async fn order<F: Future<Output = ()> + Send + 'static>(
         urgencies: [Urgency; 4],
         wait: impl Fn(Urgency) -> F,
@@ -283,10 +284,11 @@ mod tests {
     const IN_ORDER: [Urgency; 4] = [Urgency::Query, Urgency::Bulk, Urgency::Ingest, Urgency::Ingest];
 
     #[test]
-    fn a_question_waits_for_no_ingestion_that_waits_for_requests_or_tokens() {
+    fn a_question_does_not_wait_for_ingestion_that_waits_for_the_rate() {
         runtime().block_on(async {
             for by_tokens in [false, true] {
-                // One a second, for which a hundred wait: no stall of the machine lets all of them through.
+                // A hundred wait for one a second, so that even a stall of the machine does not let all of
+                // them pass.
                 let limits = Arc::new(Limits::new(1, Some(60), Some(60)));
                 let take = |urgency| {
                     let limits = Arc::clone(&limits);
@@ -308,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_place_or_for_the_end_of_a_pause_waits_for_who_is_more_urgent() {
+    fn more_urgent_requests_go_first_for_a_place_and_after_a_pause() {
         runtime().block_on(async {
             for is_pause in [false, true] {
                 let limits = Arc::new(Limits::new(1, None, None));

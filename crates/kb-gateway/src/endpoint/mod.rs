@@ -1,18 +1,18 @@
-//! Calling an endpoint outside this server: one call with its limits, budget, breaker, retries and transport.
-//! What it is called for is the caller's business ([`call::Operation`]).
+//! Calls endpoints outside this server, with limits, budget, breaker, retries and transport. The purpose of a
+//! call is defined by the caller ([`call::Operation`]).
 //!
-//! Limits are shared by host, key, what is asked for beside embedding, rpm, tpm and max_concurrency; budgets
-//! by host and key; breakers by host, base_url and path. They are forgotten when no endpoint uses them and
-//! they have nothing to remember.
+//! Endpoints share limits if they have the same host, key, purpose other than embedding, rpm, tpm and
+//! max_concurrency. They share budgets if they have the same host and key, and breakers if they have the same
+//! host, base_url and path. This state is forgotten when no endpoint uses it and it has nothing to remember.
 //!
-//! **Invariant:** every request has a timeout and a cap on its reply. An error holds no key, and at most a
-//! short line of what the endpoint said.
+//! **Invariant:** every request has a timeout and a cap on its reply. An error contains no key, and at most a
+//! short line of the endpoint's own message.
 //!
-//! **Invariant:** what is kept for later messages (`Throttled`, `Breaker`) has none of an endpoint's words,
-//! which may repeat a text. They are passed on only to the client whose texts alone made the request.
+//! **Invariant:** state that is kept for later messages (`Throttled`, `Breaker`) contains nothing of an
+//! endpoint's own message, which may repeat a text. That is passed on only to the client whose texts alone
+//! made the request.
 //!
-//! **Invariant:** a request that the endpoint asked to send later, and one that was never sent, is no failure
-//! of its texts.
+//! **Invariant:** a request that was throttled or never sent is not a failure of its texts.
 
 pub mod access;
 mod breaker;

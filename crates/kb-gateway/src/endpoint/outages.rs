@@ -1,28 +1,29 @@
-//! What the server's log is told of endpoints that fail: a line when one takes no more requests, one when it
-//! answers again, and one a minute for each kind of failure. Nothing that an endpoint said, and nothing of a
-//! text, is in it.
+//! Reports failing endpoints to the server's log: a line when an endpoint takes no more requests, one when it
+//! answers again, and at most one a minute for each kind of failure. The lines contain nothing of endpoints'
+//! messages or of texts.
 
 use super::super::turns::Whose;
 use kb_types::tally::{EVERY, Tally};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// An outage that nobody has met for so long is forgotten: its row was altered, or it is not asked any more.
+/// An outage that no request has met for this long is forgotten, because its row was altered or it is not
+/// used any more.
 const FORGOTTEN: Duration = Duration::from_secs(3600);
-/// Outages that are remembered at most.
+/// The most outages that are remembered.
 const OUTAGES: usize = 10_000;
 
-/// Oid of the database, and what is asked there: llm "e".
+/// The oid of the database, and the service in it, such as llm "e".
 type Asked = (u32, String);
 
 #[derive(Default)]
 pub struct Outages {
     outages: HashMap<Asked, Outage>,
-    /// What is asked, the tenant for whom, and why it failed.
+    /// The service, the tenant, and the reason of the failure.
     failures: Tally<(Asked, String, String)>,
-    /// When the last outage of each was said: one that comes and goes is said once a minute.
+    /// When the last outage of each service was reported. An intermittent outage is reported once a minute.
     said: HashMap<Asked, Instant>,
-    /// Outages that are over.
+    /// Lines about outages that are over.
     over: Vec<String>,
 }
 
@@ -30,13 +31,13 @@ struct Outage {
     since: Instant,
     met: Instant,
     reason: String,
-    /// Requests that failed or were not sent.
+    /// How many requests failed or were not sent.
     failed: u64,
     is_said: bool,
 }
 
 impl Outages {
-    /// A request failed.
+    /// Records that a request failed.
     pub fn count(&mut self, name: &str, whose: &Whose, why: &str) {
         let asked = (whose.database, name.to_string());
         if let Some(outage) = self.outages.get_mut(&asked) {
@@ -45,7 +46,7 @@ impl Outages {
         self.failures.count((asked, whose.tenant.clone(), why.to_string()));
     }
 
-    /// A request failed as all others would, or was not sent for that.
+    /// Records that a request failed as all others would, or was not sent for that reason.
     pub fn refuse(&mut self, name: &str, whose: &Whose, why: &str) {
         self.refuse_at(name, whose, why, Instant::now());
     }
@@ -60,7 +61,7 @@ impl Outages {
         self.count(name, whose, why);
     }
 
-    /// A request was answered.
+    /// Records that a request was answered.
     pub fn answer(&mut self, name: &str, whose: &Whose) {
         self.answer_at(name, whose, Instant::now());
     }
@@ -109,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outage_is_said_when_it_begins_and_ends_and_each_kind_of_failure_once_a_minute() {
+    fn an_outage_is_reported_at_its_begin_and_end_and_failures_once_a_minute() {
         let (mut outages, start) = (Outages::default(), Instant::now());
         let at = |second| start + Duration::from_secs(second);
         let name = "llm \"e\"";
@@ -117,7 +118,7 @@ mod tests {
         for second in 0..100 {
             for tenant in ["a", "b"] {
                 match second {
-                    // A fault that was alone, then faults, then nothing is sent, then it answers.
+                    // A single fault, then repeated faults, then nothing is sent, then it answers.
                     ..10 => outages.answer_at(name, &of(tenant), at(second)),
                     10 => outages.count(name, &of(tenant), "it answered 500"),
                     11..90 => outages.refuse_at(name, &of(tenant), "it is left alone", at(second)),
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outage_that_comes_and_goes_is_said_once_a_minute() {
+    fn an_intermittent_outage_is_reported_once_a_minute() {
         let (mut outages, start) = (Outages::default(), Instant::now());
         let mut said = 0;
         for second in 0..120 {
@@ -154,7 +155,7 @@ mod tests {
             outages.answer_at("llm \"m\"", &of("a"), now);
         }
         assert_eq!(said, 2);
-        // A name that would end the line does not.
+        // A name with a line break does not end the line.
         outages.count("llm \"e\"", &of("x\nLOG: forged"), "why");
         assert!(outages.lines(start).iter().all(|line| !line.contains('\n')));
     }

@@ -1,4 +1,4 @@
-//! What endpoints share, and endpoints made of it: HTTP clients, limits and budgets of a key, breakers.
+//! The state that endpoints share: HTTP clients, limits and budgets of keys, and breakers.
 
 use super::access::{Access, Authorization, Settings};
 use super::breaker::Breaker;
@@ -14,20 +14,20 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-/// Host and digest of the key: who pays. The key itself is kept in endpoints only.
+/// The account that pays: host and digest of the key. The key itself is kept only in endpoints.
 type Account = (String, Option<[u8; 32]>);
-/// Account, what is asked for there beside embedding, requests and tokens a minute, requests in flight:
-/// endpoints alike in these share limits. A chat model that hangs or is throttled keeps no embedder of the
-/// same account waiting.
+/// Account, purpose other than embedding, requests and tokens a minute, and requests in flight. Endpoints
+/// with the same key share limits. A chat model that hangs or is throttled does not delay an embedder of the
+/// same account.
 type LimitsKey = (Account, Option<String>, Option<u32>, Option<u32>, usize);
 
 pub struct Endpoints {
     settings: Mutex<Settings>,
-    /// Made when one is needed: without CA certificates that fails, and local models must run all the same.
+    /// Created when needed, because that fails without CA certificates, and local models must work anyway.
     transports: Mutex<HashMap<Reach, Arc<Transport>>>,
     limits: Mutex<HashMap<LimitsKey, Arc<Limits>>>,
     budgets: Mutex<HashMap<Account, Arc<Budget>>>,
-    /// What tenants spend, whatever the account.
+    /// The usage of tenants over all accounts.
     quotas: Arc<Budget>,
     /// By host, base URL and path.
     breakers: Mutex<HashMap<String, Arc<Breaker>>>,
@@ -51,7 +51,7 @@ impl Endpoints {
         *lock(&self.settings) = settings;
     }
 
-    /// Checks under the present settings; see [`Authorization::check`].
+    /// Checks an access under the current settings; see [`Authorization::check`].
     pub fn authorize(
         &self,
         base_url: &str,
@@ -62,7 +62,7 @@ impl Endpoints {
         Authorization::check(&settings, base_url, is_free_form, access)
     }
 
-    /// The endpoint that this right is for.
+    /// The endpoint for an authorization.
     pub fn endpoint(
         &self,
         configuration: Configuration,
@@ -103,18 +103,18 @@ impl Endpoints {
         Ok(Arc::clone(transports.entry(reach).or_insert(Arc::new(made))))
     }
 
-    /// What the server's log is to be told of endpoints that fail.
+    /// The lines for the server's log about failing endpoints.
     pub fn log_lines(&self) -> Vec<String> {
         lock(&self.outages).lines(Instant::now())
     }
 
-    /// Endpoints whose breaker is open.
+    /// The number of endpoints whose breaker is open.
     pub fn open_breakers(&self) -> usize {
         let now = Instant::now();
         lock(&self.breakers).values().filter(|breaker| breaker.is_open(now)).count()
     }
 
-    /// Forgets limits, budgets and breakers that no endpoint has any more and that have nothing to remember.
+    /// Forgets limits, budgets and breakers that no endpoint uses any more and that have nothing to remember.
     pub fn forget_unused(&self) {
         lock(&self.limits).retain(|_, limits| Arc::strong_count(limits) > 1 || limits.throttled().is_some());
         lock(&self.budgets).retain(|_, budget| Arc::strong_count(budget) > 1 || budget.is_needed());

@@ -1,11 +1,10 @@
-//! A rate: a bucket that fills steadily, and a queue of those who wait for a part of it, the most urgent
-//! first.
+//! A rate: a token bucket that fills steadily, and a queue of waiters, the most urgent first.
 //!
 //! Within a class of urgency clients take turns. A class that waits while more urgent ones take is owed a
-//! part of what they take ([`FLOOR`]); once that is what its next needs, this goes first. So a long import
-//! delays no question for more than that part, and questions without end do not stop an import. What is owed
-//! is counted in what is taken, not in turns: a batch takes as much as hundreds of questions do (as deficit
-//! round robin; Shreedhar, Varghese, 1995).
+//! part of what they take ([`FLOOR`]). Once that covers the need of its next waiter, this one goes first. A
+//! long import therefore delays questions by no more than that part, and an endless stream of questions does
+//! not stop an import. Debts are counted in amounts and not in turns, because a batch takes as much as
+//! hundreds of questions (as in deficit round robin; Shreedhar, Varghese, 1995).
 
 use super::super::turns::{Turns, Urgency, Whose};
 use kb_types::sync::lock;
@@ -13,18 +12,18 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, oneshot};
 
-/// Buckets fill at this part of what is allowed and hold the rest at most, so that no minute, wherever it
-/// begins, sees more than is allowed.
+/// Buckets fill at this part of the rate and hold at most the rest, so that no minute, wherever it begins,
+/// exceeds the rate.
 const FILL: f64 = 0.985;
-/// Of ten parts that are taken while a less urgent class waits, one is for that class.
+/// Of every ten parts taken while a less urgent class waits, that class gets one.
 const FLOOR: f64 = 9.0;
-/// Sums of parts are not exact.
+/// A tolerance, because sums of parts are not exact.
 const NEARLY: f64 = 1e-6;
 
-/// The bucket and its queue, as values: `T` tells somebody that it is their turn.
+/// The bucket and its queue. `T` notifies a waiter of its turn.
 struct Bucket<T> {
     per_second: f64,
-    /// What it holds at most when nobody waits for more.
+    /// The most that the bucket holds unless somebody waits for more.
     burst: f64,
     level: f64,
     at: Instant,
@@ -34,12 +33,12 @@ struct Bucket<T> {
 
 struct Class<T> {
     waiting: Turns<(u32, T)>,
-    /// What more urgent classes have taken before it, in part; see [`FLOOR`].
+    /// The part of what more urgent classes took that this class is owed; see [`FLOOR`].
     owed: f64,
 }
 
 impl<T> Class<T> {
-    /// What the next of it needs.
+    /// The need of its next waiter.
     fn need(&self) -> Option<f64> {
         self.waiting.peek().map(|(count, _)| f64::from(*count))
     }
@@ -62,7 +61,7 @@ impl<T> Bucket<T> {
         self.classes[urgency as usize].waiting.push(urgency, whose, (count, waiter));
     }
 
-    /// The class whose turn it is: the least urgent that is owed what it needs, else the most urgent that
+    /// The class whose turn it is: the least urgent that is owed what it needs, or else the most urgent that
     /// waits.
     fn next(&self) -> Option<usize> {
         let is_due = |class: &Class<T>| class.need().is_some_and(|need| class.owed + NEARLY >= need);
@@ -70,13 +69,13 @@ impl<T> Bucket<T> {
         self.classes.iter().rposition(is_due).or_else(|| self.classes.iter().position(waits))
     }
 
-    /// Takes for those whose turn it is, as far as the bucket has it, and returns them and after how long the
-    /// next will have it. Those who have left are passed over.
+    /// Takes from the bucket for the waiters whose turn it is, as far as it suffices. Returns these, and the
+    /// time until the next one. Waiters that have left are skipped.
     fn advance(&mut self, now: Instant, has_left: impl Fn(&T) -> bool) -> (Vec<T>, Option<Duration>) {
         for class in &mut self.classes {
             while class.waiting.pop_if(|(_, waiter)| has_left(waiter)).is_some() {}
         }
-        // It holds what is waited for: a batch may need more than a burst.
+        // The bucket can hold the largest need, because a batch may need more than a burst.
         let most = self.classes.iter().filter_map(Class::need).fold(self.burst, f64::max);
         let elapsed = now.saturating_duration_since(self.at).as_secs_f64();
         self.level = (self.level + self.per_second * elapsed).min(most);
@@ -104,7 +103,7 @@ impl<T> Bucket<T> {
 
 pub struct Rate {
     bucket: Mutex<Bucket<oneshot::Sender<()>>>,
-    /// Somebody has taken, or has left: the next may be earlier than those who wait think.
+    /// Is notified when somebody has taken or left, because the next turn may then be earlier than expected.
     changed: Notify,
 }
 
@@ -113,7 +112,7 @@ impl Rate {
         Rate { bucket: Mutex::new(Bucket::new(per_minute, Instant::now())), changed: Notify::new() }
     }
 
-    /// Waits in turn until so much may be used. Dropped earlier, it uses nothing.
+    /// Waits in turn until this much may be used. If dropped earlier, it uses nothing.
     pub async fn take(&self, count: u32, urgency: Urgency, whose: &Whose) {
         if count == 0 {
             return;
@@ -135,7 +134,7 @@ impl Rate {
         }
     }
 
-    /// Tells those whose turn it is, and returns after how long the next have theirs.
+    /// Notifies the waiters whose turn it is, and returns the time until the next turn.
     fn advance(&self) -> Option<Duration> {
         let mut bucket = lock(&self.bucket);
         let (granted, wait) = bucket.advance(Instant::now(), oneshot::Sender::is_closed);
@@ -143,14 +142,14 @@ impl Rate {
             self.changed.notify_waiters();
         }
         for give in granted {
-            // A receiver is closed under the lock only.
+            // A receiver is only closed under the lock.
             let _ = give.send(());
         }
         wait
     }
 }
 
-/// A place in the queue of a rate, left when this is dropped.
+/// A place in the queue of a rate, which is given up when this is dropped.
 struct Turn<'a> {
     rate: &'a Rate,
     count: u32,
@@ -161,7 +160,7 @@ impl Drop for Turn<'_> {
     fn drop(&mut self) {
         let mut bucket = lock(&self.rate.bucket);
         self.given.close();
-        // It was granted, and nobody was told.
+        // The amount was granted, but the waiter did not learn of it.
         if self.given.try_recv().is_ok() {
             bucket.level += f64::from(self.count);
         }
@@ -174,17 +173,17 @@ mod tests {
     use super::*;
     use Urgency::{Bulk, Ingest, Query};
 
-    /// A bucket with a clock of its own, in which a name waits for its turn.
+    /// A bucket with a simulated clock, whose waiters are names.
     struct Clock {
         bucket: Bucket<&'static str>,
         begun: Instant,
         left: Vec<&'static str>,
-        /// When each came, in whole seconds.
+        /// The whole second at which each got its turn.
         came: Vec<(&'static str, u64)>,
     }
 
     impl Clock {
-        /// Empty, filling by one a second.
+        /// An empty bucket that fills by one a second.
         fn new() -> Clock {
             let begun = Instant::now();
             let mut bucket = Bucket::new(60, begun);
@@ -204,7 +203,7 @@ mod tests {
             wait.map(|wait| wait.as_secs_f64().ceil() as u64)
         }
 
-        /// Sleeps as it is told until this second.
+        /// Runs the clock until this second, sleeping as told.
         fn run(&mut self, mut second: u64, until: u64) {
             while let Some(wait) = self.advance(second) {
                 second += wait.max(1);
@@ -216,8 +215,8 @@ mod tests {
     }
 
     #[test]
-    fn no_minute_sees_more_than_allowed_and_a_long_run_nearly_as_many() {
-        // What a full bucket and a minute's filling let through, by the bucket's own figures.
+    fn no_minute_exceeds_the_rate_and_a_long_run_nearly_reaches_it() {
+        // What a full bucket and a minute of filling allow, by the bucket's own figures.
         for per_minute in [1, 2, 59, 60, 133, 134, 600, 3000, 100_000] {
             let bucket = Bucket::<()>::new(per_minute, Instant::now());
             let in_a_minute = (bucket.per_second * 60.0).floor() + bucket.burst;
@@ -228,12 +227,12 @@ mod tests {
     }
 
     #[test]
-    fn a_question_takes_what_a_batch_has_waited_for_and_the_batch_waits_on() {
+    fn a_question_takes_what_a_batch_has_waited_for() {
         let mut clock = Clock::new();
         clock.push("batch", Ingest, 40);
         assert_eq!(clock.advance(0), Some(40));
         assert_eq!(clock.advance(30), Some(10));
-        // There are 30 by now, of which it needs 5 at once.
+        // The bucket has 30 by now, of which the question needs 5.
         clock.push("question", Query, 5);
         assert_eq!(clock.advance(30), Some(15));
         clock.push("second", Query, 35);
@@ -250,7 +249,7 @@ mod tests {
         }
         clock.run(0, 100);
         assert_eq!(clock.came, [("q", 1), ("r", 2), ("b", 3), ("i", 4), ("j", 5)]);
-        // The same if all have it in one moment, as after a long sleep of the machine.
+        // The same if all get their turn at once, as after a long sleep of the machine.
         let mut clock = Clock::new();
         for (name, urgency) in [("i", Ingest), ("b", Bulk), ("q", Query)] {
             clock.push(name, urgency, 30);
@@ -262,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn of_questions_without_end_one_part_in_ten_is_left_to_each_class_that_waits() {
+    fn endless_questions_leave_one_part_in_ten_to_each_waiting_class() {
         for (urgency, count) in [(Ingest, 1), (Ingest, 40), (Bulk, 1), (Bulk, 40)] {
             let mut clock = Clock::new();
             for _ in 0..400 {
@@ -274,7 +273,7 @@ mod tests {
             clock.run(0, 4000);
             let others = clock.came.iter().filter(|(name, _)| *name == "waits").count() as u32 * count;
             assert!((360..=400).contains(&others), "{urgency:?} {count}: {others}");
-            // The first question does not wait, and never two of the others are together.
+            // The first question does not wait, and no two of the others are adjacent.
             assert_eq!(clock.came[0], ("q", 1));
             let mut two = clock.came.windows(2);
             assert!(two.all(|two| two[0].0 == "q" || two[1].0 == "q"), "{urgency:?} {count}");
@@ -289,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_gives_its_turn_back() {
+    fn a_waiter_that_leaves_gives_its_turn_back() {
         let mut clock = Clock::new();
         clock.push("gone", Query, 100);
         clock.push("batch", Ingest, 10);
@@ -298,7 +297,7 @@ mod tests {
         assert_eq!(clock.advance(5), Some(5));
         clock.run(5, 100);
         assert_eq!(clock.came, [("batch", 10)]);
-        // What was held for it is not left over.
+        // The amount that was held for it is not left over.
         assert_eq!(clock.bucket.level, 0.0);
         clock.advance(100);
         assert_eq!(clock.bucket.level, clock.bucket.burst);
@@ -314,7 +313,7 @@ mod tests {
             let rate = Rate::new(60);
             let whose = Whose::default();
             {
-                // A day's worth, and what waits behind it needs what is there.
+                // The first needs a day's worth, and the one after it needs what is there.
                 let mut gone = Box::pin(rate.take(86_400, Query, &whose));
                 let mut batch = Box::pin(rate.take(1, Ingest, &whose));
                 tokio::select! {
@@ -326,7 +325,7 @@ mod tests {
                 drop(gone);
                 batch.await;
             }
-            // One that was granted, and is dropped before it learns of it.
+            // One that was granted and is dropped before it learns of it.
             lock(&rate.bucket).level = 0.0;
             let mut granted = Box::pin(rate.take(1, Query, &whose));
             tokio::select! {

@@ -1,5 +1,5 @@
-//! Keys at rest: what kb.set_secret stores is sealed under the key that setting kb.secret_key names, if it is
-//! set.
+//! Encryption of keys at rest: secrets that kb.set_secret stores are sealed with the key that setting
+//! kb.secret_key names, if it is set.
 
 use super::secret::{Secret, read_file};
 use base64::Engine;
@@ -7,22 +7,22 @@ use base64::engine::general_purpose::STANDARD;
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use std::path::Path;
 
-/// Characters that a sealing key has at least: those of 16 random bytes in hexadecimal.
+/// The least number of characters of a sealing key: 16 random bytes in hexadecimal.
 const LEAST: usize = 32;
-/// Names the use and the version of the derived key and the format.
+/// The context of key derivation, which names the use and the version of the format.
 const CONTEXT: &str = "kb kb.secrets at rest 1";
 
-/// A secret as kb.secrets holds it.
+/// A secret as it is stored in kb.secrets.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Kept {
     Plain(Secret),
     /// Version 1: base64 of nonce, ciphertext and tag of ChaCha20-Poly1305, with the secret's name as
-    /// associated data, so that the value of one is not taken for that of another.
+    /// associated data, so that one secret cannot be exchanged for another.
     Sealed(String),
 }
 
-/// Setting kb.secret_key: `file:/PATH` or `env:NAME`, or several separated by commas. The first seals, each
-/// opens. Errors never repeat it.
+/// Setting kb.secret_key: `file:/PATH` or `env:NAME`, or several separated by commas. The first one seals,
+/// and each can open. Errors never repeat it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SealingKeys(String);
 
@@ -35,19 +35,19 @@ impl SealingKeys {
         self.0.split(',').map(str::trim).filter(|part| !part.is_empty())
     }
 
-    /// Whether a variable of the environment is one of the keys.
+    /// Whether an environment variable is one of the keys.
     pub fn is_variable(&self, name: &str) -> bool {
         self.references().any(|part| part.strip_prefix("env:") == Some(name))
     }
 
-    /// Whether a file is one of the keys, by whatever path.
+    /// Whether a file is one of the keys, by any path.
     pub fn is_file(&self, path: &Path) -> bool {
         let Ok(path) = path.canonicalize() else { return false };
         let mut files = self.references().filter_map(|part| part.strip_prefix("file:"));
         files.any(|file| Path::new(file).canonicalize().is_ok_and(|file| file == path))
     }
 
-    /// As it is to be stored: sealed, unless there is no key.
+    /// The form in which a secret is stored: sealed, unless there is no key.
     pub fn keep(&self, name: &str, secret: &Secret) -> Result<Kept, String> {
         let Some(reference) = self.references().next() else { return Ok(Kept::Plain(secret.clone())) };
         let failed = |_| "the secret cannot be sealed".to_string();
@@ -64,7 +64,7 @@ impl SealingKeys {
         Ok(Kept::Sealed(STANDARD.encode([nonce.as_slice(), &sealed].concat())))
     }
 
-    /// The secret of this name.
+    /// Opens the secret with this name.
     pub fn open(&self, name: &str, kept: Kept) -> Result<Secret, String> {
         let sealed = match kept {
             Kept::Plain(secret) => return Ok(secret),
@@ -82,7 +82,7 @@ impl SealingKeys {
                         return Ok(secret);
                     }
                 }
-                // Another one may do.
+                // Another key may open it.
                 Err(unusable) => problem = Some(unusable),
             }
         }
@@ -100,7 +100,7 @@ fn open(key: &LessSafeKey, name: &str, bytes: &[u8]) -> Option<Secret> {
     std::str::from_utf8(opened).ok().map(Secret::new)
 }
 
-/// The key behind a reference, read again each time.
+/// Reads the key of a reference, again each time.
 fn key(reference: &str) -> Result<LessSafeKey, String> {
     let material = match reference.split_once(':') {
         Some(("file", path)) if path.starts_with('/') => {
@@ -134,7 +134,7 @@ mod tests {
         }
     }
 
-    /// Files with keys, and the setting that names them.
+    /// Writes files with keys, and returns the setting that names them.
     fn keys(names: &[&str], dir: &Path) -> SealingKeys {
         let mut parts = Vec::new();
         for name in names {
@@ -153,7 +153,7 @@ mod tests {
         let kept = old.keep("openai", &secret).unwrap();
         assert!(!sealed(&kept).contains(KEY));
         assert_eq!(old.open("openai", kept.clone()), Ok(secret.clone()));
-        // Never the same twice.
+        // Sealing twice never gives the same result.
         assert_ne!(old.keep("openai", &secret).unwrap(), kept);
         let text = sealed(&kept);
         let altered = format!("{}{}", if text.starts_with('A') { 'B' } else { 'A' }, &text[1..]);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_stored_before_there_was_a_key_can_be_read() {
+    fn a_secret_stored_before_there_was_a_key_can_be_read() {
         let dir = tempfile::tempdir().unwrap();
         let secret = Secret::new(KEY);
         let plain = SealingKeys::default().keep("a", &secret).unwrap();

@@ -1,13 +1,13 @@
-//! A key, kept out of everything that is shown.
+//! A key, which never appears in output.
 //!
-//! **Invariant:** a key leaves this type to be sent (`transport.rs`), sealed (`seal.rs`) or stored only. No
-//! error repeats what was given as a secret or a header, because it may be the key.
+//! **Invariant:** a key leaves this type only to be sent (`transport.rs`), sealed (`seal.rs`) or stored. No
+//! error repeats a value that was given as a secret or a header, because it may be the key.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::Path;
 
-/// A key. It appears in no log and no error: its `Debug` shows nothing.
+/// A key. It appears in no log and no error, and its `Debug` shows nothing.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Secret(String);
 
@@ -26,8 +26,8 @@ impl Secret {
         &self.0
     }
 
-    /// `text` without the key, and without words that begin as the key does (providers echo keys with
-    /// their middle masked).
+    /// `text` without the key, and without words that begin like the key, because providers repeat keys with
+    /// their middle masked.
     pub fn redact(&self, text: &str) -> String {
         const START: usize = 6;
         let whole = if self.0.is_empty() { text.to_string() } else { text.replace(&self.0, "***") };
@@ -45,10 +45,10 @@ impl Secret {
     }
 }
 
-/// Bytes of a key file at most.
+/// The most bytes of a key file.
 const MAX_FILE: u64 = 64 * 1024;
 
-/// What a file with a key holds.
+/// Reads a file with a key.
 pub(super) fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
     use std::io::Read;
     let mut bytes = Vec::new();

@@ -1,11 +1,11 @@
-//! Where an endpoint's key is: references, and following them.
+//! References to the keys of endpoints, and how they are resolved.
 
 use super::seal::SealingKeys;
 use super::secret::{Secret, read_file};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// What an endpoint's `secret` refers to.
+/// The reference in an endpoint's `secret`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Reference {
     /// `env:NAME`, a variable of the server's environment.
@@ -16,7 +16,7 @@ pub enum Reference {
     Stored(String),
 }
 
-/// Variables of the server's environment that may be keys, from setting kb.secret_env.
+/// The environment variables that setting kb.secret_env allows as keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Variables(Vec<Variable>);
 
@@ -27,7 +27,7 @@ enum Variable {
 }
 
 impl Variables {
-    /// Names separated by commas, or beginnings of names followed by `*`.
+    /// Parses names separated by commas, or prefixes of names followed by `*`.
     pub fn parse(text: &str) -> Result<Variables, String> {
         let mut variables = Vec::new();
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
@@ -41,7 +41,7 @@ impl Variables {
         Ok(Variables(variables))
     }
 
-    /// Whether a variable may be a key. The error says the same whether there is such a variable or not.
+    /// Checks whether a variable may be a key. The error does not reveal whether the variable exists.
     pub fn check(&self, name: &str) -> Result<(), String> {
         let is_listed = self.0.iter().any(|variable| match variable {
             Variable::Named(listed) => listed == name,
@@ -54,19 +54,19 @@ impl Variables {
     }
 }
 
-/// Where keys may be, as the configuration file says.
+/// The sources of keys, from the configuration file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sources {
     /// kb.secret_dir.
     pub dir: Option<PathBuf>,
     /// kb.secret_env.
     pub variables: Variables,
-    /// What kb.secret_key names: never an endpoint's key.
+    /// The keys that kb.secret_key names, which are never keys of endpoints.
     pub sealing: SealingKeys,
 }
 
 impl Reference {
-    /// The error never repeats what was given: it may be the key itself.
+    /// Parses a reference. The error never repeats the text, which may be the key itself.
     pub fn parse(text: &str) -> Result<Reference, &'static str> {
         let (kind, name) = text.split_once(':').unwrap_or(("", text));
         let is_name = name.len() <= 128
@@ -83,7 +83,7 @@ impl Reference {
         }
     }
 
-    /// Refuses what setting kb.secret_key names: that key is never an endpoint's.
+    /// Refuses the keys that setting kb.secret_key names.
     pub fn check_use(&self, sources: &Sources) -> Result<(), String> {
         let (is_sealing, what) = match self {
             Reference::Env(name) => (sources.sealing.is_variable(name), format!("variable {name}")),
@@ -96,7 +96,7 @@ impl Reference {
         if is_sealing { Err(format!("{what} is the key of kb.secret_key")) } else { Ok(()) }
     }
 
-    /// The key itself, of a reference that this process can follow.
+    /// Resolves a reference that this process can resolve.
     pub fn resolve(&self, sources: &Sources) -> Result<Secret, String> {
         let value = match self {
             Reference::Env(name) => {
@@ -151,7 +151,7 @@ mod tests {
         assert!(path.resolve(&sources("KB_*, PAT*", "")).is_ok());
         for variables in ["", "KB_*", "PAT", "PATHS, PATH_*"] {
             let problem = path.resolve(&sources(variables, "")).unwrap_err();
-            // As for one that is not there.
+            // The error is the same as for a missing variable.
             let other = Reference::Env("KBX_NO_SUCH".into()).resolve(&sources(variables, "")).unwrap_err();
             assert_eq!(problem.replace("PATH", "KBX_NO_SUCH"), other, "{variables}");
             assert!(problem.contains("kb.secret_env"), "{problem}");
@@ -159,13 +159,13 @@ mod tests {
         for list in ["*", "A-B", "A=B", "a b", "*_KEY"] {
             assert!(Variables::parse(list).is_err(), "{list}");
         }
-        // The sealing key is never an endpoint's key, though it is listed.
+        // The sealing key is never a key of an endpoint, even if it is listed.
         let problem = path.resolve(&sources("PATH", "file:/x, env:PATH")).unwrap_err();
         assert!(problem.contains("kb.secret_key"), "{problem}");
     }
 
     #[test]
-    fn the_file_of_the_sealing_key_is_no_secret_of_an_endpoint() {
+    fn the_file_of_the_sealing_key_is_refused_as_a_secret() {
         let dir = tempfile::tempdir().unwrap();
         let key = dir.path().join("sealing");
         std::fs::write(&key, "0123456789abcdef0123456789abcdef").unwrap();

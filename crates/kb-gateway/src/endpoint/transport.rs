@@ -1,6 +1,6 @@
-//! HTTP: one pooled client for all endpoints that may reach the same addresses. Connections are kept alive,
-//! addresses are checked where they are resolved, redirects are not followed, and no answer is read beyond
-//! its cap.
+//! HTTP transport: a pooled client for all endpoints that may reach the same addresses. Connections are kept
+//! alive, addresses are checked when they are resolved, redirects are not followed, and no reply is read
+//! beyond its cap.
 
 use super::egress::{Reach, permitted};
 use super::secret::Secret;
@@ -13,10 +13,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Seconds of a Retry-After at most.
+/// The longest Retry-After in seconds.
 const MAX_RETRY_AFTER: f64 = 3600.0;
 const IDLE: Duration = Duration::from_secs(90);
-/// Bytes of an error's answer that are read.
+/// The most bytes of an error reply that are read.
 const ERROR_CAP: usize = 16 * 1024;
 
 /// How the key is sent.
@@ -28,7 +28,7 @@ pub enum Auth {
     Header(&'static str),
 }
 
-/// One request, without its credential.
+/// A request without its credential.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HttpRequest {
     pub method: String,
@@ -36,22 +36,22 @@ pub struct HttpRequest {
     pub body: Value,
 }
 
-/// An answer with its status.
+/// A reply with its status.
 #[derive(Debug)]
 pub struct Reply {
     pub status: u16,
     pub retry_after: Option<Duration>,
-    /// Where a redirect would lead.
+    /// The target of a redirect.
     pub location: Option<String>,
     pub body: Vec<u8>,
 }
 
-/// Why there is no answer, in words without the key or the URL.
+/// Why there is no reply, without the key or the URL.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Failure {
-    /// May pass: not reachable, too slow, cut off. What happened, without and with its cause.
+    /// A transient failure: unreachable, too slow or disconnected. Describes it without and with its cause.
     Passing(String, String),
-    /// Will not pass: a forbidden address, a certificate that is not trusted.
+    /// A permanent failure: a forbidden address or an untrusted certificate.
     Lasting(String),
 }
 
@@ -59,13 +59,13 @@ pub struct Transport {
     client: reqwest::Client,
 }
 
-/// What goes with a request.
+/// The options of a request.
 pub struct Sending<'a> {
     pub auth: Auth,
     pub secret: Option<&'a Secret>,
     pub headers: &'a BTreeMap<String, String>,
     pub timeout: Duration,
-    /// Bytes of a good answer at most.
+    /// The most bytes of a successful reply.
     pub cap: usize,
 }
 
@@ -87,7 +87,7 @@ impl Transport {
         Ok(Transport { client })
     }
 
-    /// Sends a request and reads its answer, all within the timeout.
+    /// Sends a request and reads its reply within the timeout.
     pub async fn send(&self, request: &HttpRequest, sending: Sending<'_>) -> Result<Reply, Failure> {
         let lasting = |what: &str| Failure::Lasting(what.to_string());
         let method =
@@ -132,8 +132,8 @@ impl Transport {
     }
 }
 
-/// Resolves as the system does and lets through only addresses that may be connected to; those are the ones
-/// the connection is made to.
+/// Resolves names by the system, and returns only addresses that may be connected to. The connection is made
+/// to one of these.
 struct CheckedResolver(Reach);
 
 impl Resolve for CheckedResolver {
@@ -156,22 +156,21 @@ fn causes<'a>(error: &'a reqwest::Error) -> impl Iterator<Item = &'a (dyn std::e
     std::iter::successors(std::error::Error::source(error), |cause| cause.source())
 }
 
-/// A refused address or certificate is refused again the next time.
+/// Whether a failure is permanent, because a refused address or certificate will be refused again.
 fn is_lasting(error: &reqwest::Error) -> bool {
     error.is_builder() || causes(error).any(is_refusal)
 }
 
 fn is_refusal(cause: &(dyn std::error::Error + 'static)) -> bool {
-    // An io::Error is no cause of its own but carries one.
+    // An io::Error does not report its inner error as a source.
     let carried = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
     cause.is::<super::egress::Forbidden>()
         || matches!(cause.downcast_ref(), Some(rustls::Error::InvalidCertificate(_)))
         || carried.is_some_and(|carried| is_refusal(carried))
 }
 
-/// What happened, as everybody may read it, and with the innermost cause, which says most; never the URL.
-/// Where no connection was made nothing was sent, so the cause tells of nobody's texts and everybody may read
-/// it.
+/// Describes a failure for everybody, and with its innermost cause, which says most, but never with the URL.
+/// If no connection was made nothing was sent, so the cause reveals no text and everybody may read it.
 fn describe(error: &reqwest::Error) -> (String, String) {
     let what = if error.is_timeout() {
         "it did not answer in time"
@@ -187,7 +186,7 @@ fn describe(error: &reqwest::Error) -> (String, String) {
     (if error.is_connect() { text.clone() } else { what.to_string() }, text)
 }
 
-/// Seconds, or a date (RFC 9110, 10.2.3).
+/// Parses seconds or a date (RFC 9110, 10.2.3).
 fn parse_retry_after(value: &str, now: SystemTime) -> Option<Duration> {
     if let Ok(seconds) = value.trim().parse::<f64>() {
         return Duration::try_from_secs_f64(seconds.min(MAX_RETRY_AFTER)).ok();
@@ -202,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_connected_to_only_where_its_addresses_are_within_reach() {
+    fn a_name_is_connected_to_only_at_addresses_within_reach() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let listener = std::net::TcpListener::bind("localhost:0").unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -216,7 +215,7 @@ mod tests {
         let refused = fails(Reach::Public);
         assert!(matches!(&refused, Failure::Lasting(why) if why.contains("kb.allowed_hosts")), "{refused:?}");
         assert!(listener.accept().is_err(), "it was connected to");
-        // Other providers may connect to it; nobody answers.
+        // Other providers may connect to it, but nothing answers.
         assert!(matches!(fails(Reach::Anywhere), Failure::Passing(..)));
         assert!(listener.accept().is_ok());
     }
@@ -224,7 +223,7 @@ mod tests {
     #[test]
     fn a_refused_connection_names_its_cause_once_and_everybody_may_read_it() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        // Nobody listens where a listener is gone.
+        // Nothing listens after the listener is dropped.
         let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let url = format!("http://{address}/");
         let request = HttpRequest { method: "POST".into(), url, body: serde_json::json!({}) };

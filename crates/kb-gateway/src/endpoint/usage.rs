@@ -1,15 +1,15 @@
-//! What calls of an endpoint cost.
+//! The usage of endpoints.
 
 use serde::{Deserialize, Serialize};
 
-/// Local models cost nothing.
+/// The cost of a request. It is zero for local models.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// HTTP requests, retries included.
+    /// The number of HTTP requests, retries included.
     pub requests: u64,
-    /// Of these, those that repeated a request after a fault or a refusal for now.
+    /// How many of these repeated a request after a fault or throttling.
     pub retries: u64,
-    /// Texts with a result.
+    /// The number of texts with a result.
     pub texts: u64,
     pub tokens: u64,
 }

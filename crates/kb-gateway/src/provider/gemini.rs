@@ -1,4 +1,4 @@
-//! Google's Gemini API. It cuts a text that is too long without saying so.
+//! Google's Gemini API. It truncates texts that are too long silently.
 //! <https://ai.google.dev/api/embeddings#method:-models.batchembedcontents>
 
 use super::read::Vector;
@@ -48,7 +48,7 @@ impl Provider for Gemini {
     }
 
     fn request(&self, embedder: &Embedder, kind: Kind, texts: &[String]) -> HttpRequest {
-        // Google's own lists name a model with this prefix.
+        // Google's own lists put this prefix before names of models.
         let model = embedder.model.strip_prefix("models/").unwrap_or(&embedder.model);
         let request = |text: &String| {
             let mut request = json!({

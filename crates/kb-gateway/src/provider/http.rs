@@ -1,5 +1,5 @@
-//! Any other server that takes JSON and answers JSON: the config has a template of the request's body and
-//! JSON pointers (RFC 6901) into the answer.
+//! Any other server that accepts and returns JSON. The config has a template for the body of the request, and
+//! JSON pointers (RFC 6901) into the reply.
 
 use super::read::{self, Vector};
 use super::{Answer, HttpRequest, Provider, Unusable, task, url};
@@ -30,7 +30,7 @@ impl Provider for Http {
         true
     }
 
-    /// 1 where the template has a place for one text; else no limit of its own below batch_size's.
+    /// 1 if the template has a placeholder for one text. Otherwise batch_size is the only limit.
     fn max_batch(&self, embedder: &Embedder) -> usize {
         if any_string(&template(embedder), &|string: &str| string == "{{text}}") { 1 } else { 4096 }
     }
@@ -87,7 +87,7 @@ impl Provider for Http {
         let found = answer
             .pointer(items_pointer)
             .ok_or_else(|| format!("the answer has nothing at items_pointer \"{items_pointer}\""))?;
-        // A server that takes one text may answer with the one item, or its numbers, in no array.
+        // A server that takes one text may return the item, or its numbers, without an array around it.
         let items = match found {
             Value::Array(items) if !items.first().is_some_and(Value::is_number) => items.as_slice(),
             item => std::slice::from_ref(item),
@@ -103,7 +103,7 @@ fn method(embedder: &Embedder) -> &str {
     embedder.config.remote.method.as_deref().unwrap_or("POST")
 }
 
-/// The template of the body; null when there is none.
+/// The template of the body, or null if there is none.
 fn template(embedder: &Embedder) -> Value {
     let body = embedder.config.remote.body.as_deref();
     body.and_then(|body| serde_json::from_str(body).ok()).unwrap_or_default()
@@ -118,12 +118,13 @@ fn any_string(value: &Value, test: &dyn Fn(&str) -> bool) -> bool {
     }
 }
 
-/// The template with its placeholders replaced. It is walked once: a text that contains "{{model}}" keeps it.
+/// Replaces the placeholders of a template in one pass, so that a text that contains "{{model}}" is not
+/// changed.
 fn fill(template: Value, embedder: &Embedder, kind: Kind, texts: &[String]) -> Value {
     match template {
         Value::String(string) => match string.as_str() {
             "{{texts}}" => json!(texts),
-            // The only one, see max_batch.
+            // There is only one text, see max_batch.
             "{{text}}" => json!(texts.first()),
             "{{dimension}}" => json!(embedder.dimension),
             other => {
@@ -146,6 +147,6 @@ fn vector(item: &Value, pointer: &str) -> Vector {
         let problem = format!("an item of the answer has nothing at vector_pointer \"{pointer}\"");
         Vector(Err(Unusable::Unreadable(problem)))
     };
-    // Every value can be read as what stands in the place of a vector.
+    // Every value can be deserialised in the place of a vector.
     item.pointer(pointer).map_or_else(missing, |found| Vector::deserialize(found).unwrap_or_default())
 }

@@ -1,4 +1,4 @@
-//! Hugging Face: a Text Embeddings Inference server at base_url, else the hosted inference API.
+//! Hugging Face: a Text Embeddings Inference server at base_url, or else the hosted inference API.
 //! <https://huggingface.github.io/text-embeddings-inference/> and
 //! <https://huggingface.co/docs/inference-providers/tasks/feature-extraction>
 
@@ -25,7 +25,7 @@ impl Provider for HuggingFace {
         false
     }
 
-    /// The server's own --max-client-batch-size, unless it is started with another.
+    /// The server's default for --max-client-batch-size.
     fn max_batch(&self, _embedder: &Embedder) -> usize {
         32
     }
@@ -50,7 +50,7 @@ impl Provider for HuggingFace {
         if let Some(dimensions) = embedder.config.remote.dimensions {
             body["dimensions"] = json!(dimensions);
         }
-        // Only some models come with named prompts; an unknown name is refused.
+        // Only some models have named prompts, and an unknown name is refused.
         let prompt = task(embedder, kind, "", "");
         if !prompt.is_empty() {
             body["prompt_name"] = json!(prompt);

@@ -28,7 +28,7 @@ impl Provider for Jina {
 
     fn request(&self, embedder: &Embedder, kind: Kind, texts: &[String]) -> HttpRequest {
         let remote = &embedder.config.remote;
-        // With late chunking a vector would depend on what else is in its batch.
+        // With late chunking a vector would depend on the other texts of its batch.
         let mut body = json!({
             "model": embedder.model,
             "input": texts,

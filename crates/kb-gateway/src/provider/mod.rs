@@ -1,5 +1,5 @@
-//! The dialects of hosted and self-hosted providers: how a batch of texts becomes an HTTP request, and
-//! how vectors are read from its answer. Nothing here opens a connection.
+//! The embedding APIs of hosted and self-hosted providers: how a batch of texts is written as an HTTP
+//! request, and how vectors are read from the reply. Nothing here opens a connection.
 
 mod azure_openai;
 mod cohere;
@@ -21,45 +21,45 @@ pub use read::{in_order, parse, tokens};
 use super::endpoint::classify;
 use kb_types::{Embedder, Kind};
 
-/// The vector of a text, or what is wrong with it; a text may get none though others do.
+/// The vector of a text, or its error. A text may fail while others succeed.
 pub type Item = Result<Vec<f32>, Unusable>;
-/// The vectors of texts, in their order.
+/// The vectors of texts, in order.
 pub type Answer = classify::Answer<Vec<Item>>;
 
-/// A dialect.
+/// The embedding API of a provider.
 pub trait Provider: Send + Sync {
-    /// Where it is when base_url is not given; None: it must be given.
+    /// The default base_url. None if it must be given.
     fn base_url(&self) -> Option<&'static str>;
-    /// The model and its dimension when none is given; None: it must be given.
+    /// The default model and its dimension. None if a model must be given.
     fn model(&self) -> Option<(&'static str, usize)>;
     fn auth(&self) -> Auth {
         Auth::Bearer
     }
-    /// Whether it answers only requests with a key.
+    /// Whether requests need a key.
     fn needs_secret(&self) -> bool {
         true
     }
-    /// Whether the embedder's row decides what is sent, so that a request may be one to any other service.
+    /// Whether the embedder's row decides what is sent, so that a request could address any other service.
     fn is_free_form(&self) -> bool {
         false
     }
-    /// Texts that it takes in one request at most.
+    /// The most texts of a request.
     fn max_batch(&self, embedder: &Embedder) -> usize;
-    /// Keys of `config` that mean something to it, beyond those that every remote provider has (limits,
-    /// prefixes, path, headers).
+    /// The keys of `config` that this provider uses besides those of every remote provider (limits, prefixes,
+    /// path, headers).
     fn keys(&self) -> &'static [&'static str];
-    /// What is wrong with an embedder of this provider, beyond what every provider's is checked for.
+    /// The problems of an embedder that are specific to this provider.
     fn problems(&self, _embedder: &Embedder) -> Vec<String> {
         Vec::new()
     }
-    /// The request for these texts (prefixes already there, at least one and at most `max_batch`).
+    /// The request for from one to `max_batch` texts, which already have their prefixes.
     fn request(&self, embedder: &Embedder, kind: Kind, texts: &[String]) -> HttpRequest;
-    /// Reads the answer for `count` texts. The error says what is wrong with the whole of it, without
-    /// repeating it.
+    /// Reads the reply for `count` texts. The error describes a fault of the whole reply without repeating
+    /// it.
     fn read(&self, embedder: &Embedder, body: &[u8], count: usize) -> Result<Answer, Unusable>;
 }
 
-/// Names of all remote providers.
+/// The names of all remote providers.
 pub const NAMES: [&str; 11] = [
     "openai",
     "azure_openai",
@@ -74,7 +74,7 @@ pub const NAMES: [&str; 11] = [
     "http",
 ];
 
-/// The dialect of a provider's name.
+/// The provider with this name.
 pub fn find(name: &str) -> Option<&'static dyn Provider> {
     Some(match name {
         "openai" => &openai::OpenAi,
@@ -92,14 +92,14 @@ pub fn find(name: &str) -> Option<&'static dyn Provider> {
     })
 }
 
-/// base_url and path in one: the embedder's own where it has them.
+/// The URL, from the embedder's own base_url and path or the defaults.
 fn url(embedder: &Embedder, default_base: &str, default_path: &str) -> String {
     let base = embedder.base_url.as_deref().unwrap_or(default_base).trim_end_matches('/');
     let path = embedder.config.remote.path.as_deref().unwrap_or(default_path);
     format!("{base}{path}")
 }
 
-/// What the provider calls this kind of text: the config's word, else the dialect's.
+/// The provider's name for this kind of text, from the config or by default.
 fn task<'a>(embedder: &'a Embedder, kind: Kind, document: &'a str, query: &'a str) -> &'a str {
     let remote = &embedder.config.remote;
     match kind {

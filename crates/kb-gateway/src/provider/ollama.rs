@@ -39,7 +39,7 @@ impl Provider for Ollama {
     }
 
     fn request(&self, embedder: &Embedder, _kind: Kind, texts: &[String]) -> HttpRequest {
-        // truncate is always sent: Ollama's default is to cut a long text silently.
+        // truncate is always sent, because by default Ollama truncates a long text silently.
         let mut body = json!({"model": embedder.model, "input": texts, "truncate": embedder.config.truncate});
         if let Some(dimensions) = embedder.config.remote.dimensions {
             body["dimensions"] = json!(dimensions);

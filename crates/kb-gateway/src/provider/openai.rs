@@ -35,7 +35,7 @@ impl Provider for OpenAi {
     fn request(&self, embedder: &Embedder, _kind: Kind, texts: &[String]) -> HttpRequest {
         let remote = &embedder.config.remote;
         let (host, base_path) = host_and_path(embedder.base_url.as_deref().unwrap_or(BASE));
-        // Not every other server knows base64.
+        // Not all compatible servers support base64.
         let default_encoding =
             if host == "api.openai.com" { EncodingFormat::Base64 } else { EncodingFormat::Float };
         let mut body = json!({
@@ -46,7 +46,7 @@ impl Provider for OpenAi {
         if let Some(dimensions) = remote.dimensions {
             body["dimensions"] = json!(dimensions);
         }
-        // base_url is accepted with /v1, as OpenAI's own clients take it, and without.
+        // base_url is accepted with /v1, as in OpenAI's own clients, and without.
         let path = if base_path.is_empty() { "/v1/embeddings" } else { "/embeddings" };
         HttpRequest { method: "POST".to_string(), url: url(embedder, BASE, path), body }
     }
@@ -56,7 +56,7 @@ impl Provider for OpenAi {
     }
 }
 
-/// "https://host:80/v1/" is "host:80" and "v1".
+/// Splits "https://host:80/v1/" into "host:80" and "v1".
 fn host_and_path(base: &str) -> (&str, &str) {
     let rest = base.split_once("://").map_or(base, |(_, rest)| rest);
     let (host, path) = rest.split_once('/').unwrap_or((rest, ""));

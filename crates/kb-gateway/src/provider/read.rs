@@ -1,4 +1,4 @@
-//! What the dialects share in reading an answer: JSON straight into f32, a vector for each text, in order.
+//! Reads replies of providers: JSON directly into f32, with a vector for each text, in order.
 
 use super::{Answer, Item, Unusable};
 use base64::Engine;
@@ -8,20 +8,19 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use std::fmt;
 
-/// Reads JSON. The error says what was expected where.
+/// Parses JSON. The error says what was expected where.
 pub fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, String> {
     serde_json::from_slice(body).map_err(|error| unexpected(&error))
 }
 
-/// The error without what was found instead: serde repeats a string that it finds, which may be a text
-/// or a key.
+/// The error without the unexpected value. serde repeats a string, which may be a text or a key.
 fn unexpected(error: &serde_json::Error) -> String {
     let message = error.to_string();
     let expected = message.rfind(", expected ").map_or(message.as_str(), |at| &message[at + 2..]);
     format!("the answer is not the JSON expected: {expected}")
 }
 
-/// The answer, if it has as many vectors as there were texts.
+/// The answer, if there are as many vectors as texts.
 pub fn answer(vectors: Vec<Vector>, tokens: Option<u64>, count: usize) -> Result<Answer, Unusable> {
     if vectors.len() != count {
         return Err(format!("{} vectors came back for {count} texts", vectors.len()).into());
@@ -29,8 +28,9 @@ pub fn answer(vectors: Vec<Vector>, tokens: Option<u64>, count: usize) -> Result
     Ok(Answer { value: vectors.into_iter().map(|vector| vector.0).collect(), tokens })
 }
 
-/// What stands in the place of a vector: JSON numbers, or little-endian f32 in base64. A number beyond f32
-/// becomes infinite. Anything else is an error of this one text, for the others' vectors are paid for.
+/// A value in the place of a vector: JSON numbers, or little-endian f32 in base64. A number beyond f32
+/// becomes infinite. Anything else is an error of this text alone, because the vectors of others are paid
+/// for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Vector(pub Item);
 
@@ -110,7 +110,7 @@ impl<'de> Visitor<'de> for VectorVisitor {
     }
 }
 
-/// A number; None: something else is in its place.
+/// A number, or None for anything else.
 struct Number(Option<f32>);
 
 impl<'de> Deserialize<'de> for Number {
@@ -163,14 +163,14 @@ impl<'de> Visitor<'de> for NumberVisitor {
     }
 }
 
-/// How many tokens were counted: a whole number, as servers write it (12, 12.0, "12"). Whatever else is in
-/// its place says nothing, and the tokens are estimated: no vectors that were paid for are lost for it.
+/// A number of tokens, in the notations of servers (12, 12.0, "12"). Anything else is ignored and the tokens
+/// are estimated, so that vectors that are paid for are not lost.
 pub fn count(value: &Value) -> Option<u64> {
     let number = value.as_f64().or_else(|| value.as_str()?.trim().parse().ok())?;
     (number.is_finite() && number >= 0.0).then_some(number as u64)
 }
 
-/// The first of these fields that says how many tokens were counted.
+/// The number of tokens in the first of these fields that has one.
 pub fn tokens(usage: &Value, fields: &[&str]) -> Option<u64> {
     fields.iter().find_map(|field| count(usage.get(field)?))
 }
@@ -190,9 +190,9 @@ struct OpenAiItem {
     embedding: Vector,
 }
 
-/// Reads an answer of the shape that OpenAI made common:
-/// `{"data": [{"index": 0, "embedding": […]}], "usage": {"total_tokens": 7}}`. Vectors are put in the
-/// order of `index`; where no item has one, they stay as they came.
+/// Reads a reply in OpenAI's format:
+/// `{"data": [{"index": 0, "embedding": […]}], "usage": {"total_tokens": 7}}`. Vectors are sorted by `index`.
+/// If no item has one, they keep their order.
 pub fn openai(body: &[u8], texts: usize) -> Result<Answer, Unusable> {
     let OpenAiAnswer { data, usage } = parse(body)?;
     let tokens = tokens(&usage, &["total_tokens", "prompt_tokens"]);
@@ -205,8 +205,8 @@ pub fn openai(body: &[u8], texts: usize) -> Result<Answer, Unusable> {
     answer(in_order(indexes.into_iter().zip(vectors), texts)?, tokens, texts)
 }
 
-/// What came back for each text, in the order of the texts. A text whose index is missing or came twice has
-/// none of what came. With an index that no text has it is not known what any index means.
+/// The items for each text, in the order of the texts. A text whose index is missing or occurs twice gets no
+/// item. An index that no text has makes all indexes meaningless.
 pub fn in_order<T: Default>(
     items: impl IntoIterator<Item = (Option<usize>, T)>,
     texts: usize,

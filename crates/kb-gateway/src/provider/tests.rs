@@ -1,4 +1,4 @@
-//! What each dialect sends.
+//! Tests of the requests of each provider.
 
 mod answers;
 
@@ -32,7 +32,7 @@ fn request_of(embedder: &Embedder, kind: Kind) -> HttpRequest {
 }
 
 #[test]
-fn every_name_has_a_dialect_and_nothing_else_has() {
+fn every_name_has_a_provider_and_no_other_name_has() {
     for name in NAMES {
         assert!(find(name).is_some(), "{name}");
     }
@@ -58,7 +58,7 @@ struct Request {
     provider: &'static str,
     base_url: Option<&'static str>,
     url: &'static str,
-    /// The provider's words for a document and for a query.
+    /// The provider's names for a document and for a query.
     tasks: [&'static str; 2],
     body: fn(&str) -> Value,
 }
@@ -173,7 +173,7 @@ fn every_request_is_what_the_provider_documents() {
 }
 
 #[test]
-fn what_was_not_given_is_not_sent() {
+fn settings_that_were_not_given_are_not_sent() {
     for request in REQUESTS {
         let embedder = embedder(request.provider, request.base_url, Remote::default());
         let body = request_of(&embedder, Kind::Document).body.to_string();
@@ -183,7 +183,7 @@ fn what_was_not_given_is_not_sent() {
 }
 
 #[test]
-fn the_configs_words_for_the_task_replace_the_dialects() {
+fn task_names_of_the_config_replace_the_defaults() {
     for request in REQUESTS.into_iter().filter(|request| !request.tasks[0].is_empty()) {
         let remote = Remote {
             dimensions: Some(4),
@@ -223,7 +223,7 @@ fn openais_base_url_is_taken_with_and_without_v1() {
 }
 
 #[test]
-fn only_openai_itself_is_asked_for_base64_unasked() {
+fn base64_is_the_default_only_for_openai_itself() {
     for (base_url, given, sent) in [
         (None, None, "base64"),
         (None, Some(EncodingFormat::Float), "float"),
@@ -240,7 +240,7 @@ fn only_openai_itself_is_asked_for_base64_unasked() {
 }
 
 #[test]
-fn azures_api_version_is_the_given_one() {
+fn azures_api_version_is_the_configured_one() {
     let remote = Remote { api_version: Some("2025-01-01-preview".into()), ..Remote::default() };
     let url =
         request_of(&embedder("azure_openai", Some("http://a/openai/deployments/d"), remote), Kind::Query).url;

@@ -60,7 +60,7 @@ impl Provider for Vertex {
         let task = task(embedder, kind, "RETRIEVAL_DOCUMENT", "RETRIEVAL_QUERY");
         let instances: Vec<Value> =
             texts.iter().map(|text| json!({"content": text, "task_type": task})).collect();
-        // autoTruncate is always sent: the default is to cut a long text silently.
+        // autoTruncate is always sent, because by default a long text is truncated silently.
         let mut parameters = json!({"autoTruncate": embedder.config.truncate});
         if let Some(dimensions) = embedder.config.remote.dimensions {
             parameters["outputDimensionality"] = json!(dimensions);
@@ -79,7 +79,7 @@ impl Provider for Vertex {
         for prediction in predictions {
             let Embedding { values, statistics } =
                 prediction.and_then(|prediction| prediction.embeddings).unwrap_or_default();
-            // Its reference writes tokenCount, its answers token_count.
+            // The reference documents tokenCount, but replies have token_count.
             let counted = read::tokens(&statistics, &["token_count", "tokenCount"]);
             tokens = tokens.zip(counted).map(|(sum, counted): (u64, u64)| sum.saturating_add(counted));
             let was_cut = !embedder.config.truncate && statistics["truncated"] == Value::Bool(true);

@@ -26,7 +26,7 @@ impl Provider for Voyage {
     }
 
     fn request(&self, embedder: &Embedder, kind: Kind, texts: &[String]) -> HttpRequest {
-        // truncation is always sent: the default is to cut a long text silently.
+        // truncation is always sent, because by default a long text is truncated silently.
         let mut body = json!({
             "model": embedder.model,
             "input": texts,

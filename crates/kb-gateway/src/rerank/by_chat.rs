@@ -1,4 +1,4 @@
-//! A chat model as a reranker: one call for all texts, or one for each.
+//! Reranking by a chat model, with one call for all texts or one for each.
 
 use super::super::chat::Chat;
 use super::super::endpoint::usage::Usage;
@@ -9,7 +9,7 @@ use kb_types::{Reranker, Scoring};
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
-/// Scores from 0 to 10; a text whose score the model left out has 0.
+/// Scores from 0 to 10. A text whose score the model omits gets 0.
 pub async fn scores(
     chat: Chat,
     reranker: &Reranker,
@@ -35,8 +35,8 @@ pub async fn scores(
     Ok(all)
 }
 
-/// As many calls at a time as the chat model takes. After a fault nothing more is asked, but what was asked
-/// is waited for: it is paid for.
+/// Makes as many calls at a time as the chat model accepts. After a fault it makes no more calls, but waits
+/// for those in flight, because they are paid for.
 async fn one_by_one(
     chat: Arc<Chat>,
     query: &str,

@@ -34,7 +34,7 @@ impl Dialect for Cohere {
         json!({"model": reranker.model, "query": query, "documents": texts})
     }
 
-    /// It bills searches, and counts no tokens.
+    /// Cohere bills searches and does not count tokens.
     fn read(&self, body: &[u8], count: usize) -> Result<Answer<Vec<f64>>, Unusable> {
         let Reply { results } = parse(body)?;
         in_order(results, None, count)

@@ -22,26 +22,26 @@ use kb_types::{Llm, Reranker};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// A provider's dialect.
+/// The reranking API of a provider.
 pub trait Dialect: Send + Sync {
-    /// Where it is when base_url is not given; None: it must be given.
+    /// The default base_url. None if it must be given.
     fn base_url(&self) -> Option<&'static str>;
-    /// The model when none is given; '' where the server has only one.
+    /// The default model, or '' if the server has only one.
     fn model(&self) -> &'static str;
-    /// Whether it answers only requests with a key when base_url is not given.
+    /// Whether the default base_url answers only requests with a key.
     fn needs_secret(&self) -> bool {
         true
     }
-    /// Behind base_url.
+    /// The path after base_url.
     fn path(&self) -> &'static str;
-    /// Texts that it takes in one request at most.
+    /// The most texts of a request.
     fn max_batch(&self) -> usize;
     fn body(&self, reranker: &Reranker, query: &str, texts: &[String]) -> Value;
-    /// Reads the answer for `count` texts. The error says what is wrong with it, without repeating it.
+    /// Reads the reply for `count` texts. The error describes what is wrong without repeating the reply.
     fn read(&self, body: &[u8], count: usize) -> Result<Answer<Vec<f64>>, Unusable>;
 }
 
-/// Names of the providers that are reached over HTTP by themselves.
+/// The names of the providers with a reranking API of their own.
 pub const NAMES: [&str; 4] = ["cohere", "jina", "voyage", "tei"];
 
 pub fn find(name: &str) -> Option<&'static dyn Dialect> {
@@ -54,18 +54,18 @@ pub fn find(name: &str) -> Option<&'static dyn Dialect> {
     })
 }
 
-/// What is to be scored.
+/// A request to score texts.
 pub struct Question {
     pub reranker: Reranker,
-    /// The chat model of provider llm.
+    /// The chat model, for provider llm.
     pub llm: Option<Llm>,
     pub access: Access,
     pub query: String,
     pub texts: Vec<String>,
 }
 
-/// A score for each text, in order; larger is better, none is NaN or infinite. `usage` gets what it cost,
-/// also where it fails.
+/// Scores texts, in order. Larger scores are better, and none is NaN or infinite. Adds the cost to `usage`,
+/// even if it fails.
 pub async fn rerank(
     services: &Services,
     models: &Models,
@@ -85,7 +85,7 @@ pub async fn rerank(
     let scores = match reranker.provider.as_str() {
         "local" => {
             let scores = models.rank(&reranker, Urgency::Bulk, &caller.whose, query, texts);
-            // What is not computed when the client leaves never is.
+            // Parts that have not been computed when the client leaves are dropped.
             let left = || services::left(Object::Reranker, &reranker.id);
             caller.cancellation.run_until_cancelled(scores).await.ok_or_else(left)??
         }
@@ -103,7 +103,7 @@ pub async fn rerank(
     Ok(scores)
 }
 
-/// For whom usage is booked: the endpoint's id, and what it was called for.
+/// The id and the capability for which usage is booked.
 pub fn booked_as(question: &Question) -> (String, Capability) {
     match &question.llm {
         Some(llm) => (llm.id.clone(), Capability::Chat),
@@ -111,14 +111,14 @@ pub fn booked_as(question: &Question) -> (String, Capability) {
     }
 }
 
-/// Leaves so many characters.
+/// Truncates a text to this many characters.
 fn cut(text: &mut String, most: usize) {
     if let Some((end, _)) = text.char_indices().nth(most) {
         text.truncate(end);
     }
 }
 
-/// A text's score, as most providers write it.
+/// The score of a text, in the format of most providers.
 #[derive(Default, Deserialize)]
 struct Item {
     #[serde(default)]
@@ -127,8 +127,8 @@ struct Item {
     relevance_score: Value,
 }
 
-/// Scores in the order of the texts. A text without one, or with something else in its place, comes last: the
-/// others' scores are paid for, and some servers leave out what is far off. An error if no text has one.
+/// The scores in the order of the texts. A text without a valid score comes last, because the scores of the
+/// others are paid for and some servers omit irrelevant texts. Returns an error if no text has a score.
 fn in_order(
     items: Vec<Option<Item>>,
     tokens: Option<u64>,
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_without_a_score_comes_last_and_costs_no_other_its_own() {
+    fn a_text_without_a_score_comes_last_and_others_keep_theirs() {
         for (items, scores) in [
             (json!([{"index": 0, "score": 0.9}]), [0.9, 0.0, 0.0]),
             (json!([{"index": 2, "score": 0.9}, {"index": 1, "score": -2.5}]), [-2.5, -2.5, 0.9]),

@@ -1,4 +1,4 @@
-//! A reranker at an endpoint: texts in as many requests as the provider wants, one after the other.
+//! A reranker at an endpoint. Texts are sent in as many consecutive requests as the provider needs.
 
 use super::super::endpoint::access::Access;
 use super::super::endpoint::call::Operation;
@@ -11,13 +11,13 @@ use kb_types::Reranker;
 use kb_types::error::{Error, Object, Result};
 use std::borrow::Cow;
 
-/// Bytes of a reply beside its scores, and of each score: no text is asked back.
+/// The most bytes of a reply besides its scores, and of each score. Texts are not requested back.
 const WRAPPING: usize = 256 * 1024;
 const SCORE: usize = 256;
-/// What no provider has reason to reject.
+/// A text that no provider has reason to reject.
 const PROBE: &str = "text";
 
-/// The operation of an endpoint: scores of texts.
+/// The operation of scoring texts.
 struct Scores<'a> {
     reranker: &'a Reranker,
     dialect: &'static dyn Dialect,

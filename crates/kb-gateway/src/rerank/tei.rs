@@ -25,12 +25,12 @@ impl Dialect for Tei {
         "/rerank"
     }
 
-    /// The server's own --max-client-batch-size, unless it is started with another.
+    /// The server's default for --max-client-batch-size.
     fn max_batch(&self) -> usize {
         32
     }
 
-    /// truncate is always sent: otherwise one text that is too long fails all.
+    /// truncate is always sent, because otherwise one text that is too long would fail all.
     fn body(&self, _reranker: &Reranker, query: &str, texts: &[String]) -> Value {
         json!({"query": query, "texts": texts, "raw_scores": false, "return_text": false, "truncate": true})
     }

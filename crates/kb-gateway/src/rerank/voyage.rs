@@ -32,7 +32,7 @@ impl Dialect for Voyage {
         1000
     }
 
-    /// A text that is too long for the model is cut, as others do unasked.
+    /// Requests truncation of texts that are too long, which is the default of other providers.
     fn body(&self, reranker: &Reranker, query: &str, texts: &[String]) -> Value {
         json!({
             "model": reranker.model, "query": query, "documents": texts, "return_documents": false,

@@ -1,4 +1,4 @@
-//! What each dialect accepts as an answer, and what it refuses.
+//! Tests of the replies that each provider accepts and refuses.
 
 use super::*;
 
@@ -6,12 +6,12 @@ fn read(provider: &str, body: &str, count: usize) -> Result<Answer, Unusable> {
     of(provider).read(&plain(provider), body.as_bytes(), count)
 }
 
-/// The vectors of an answer that has one for each text.
+/// The vectors of a reply that has one for each text.
 fn vectors(provider: &str, body: &str, count: usize) -> Vec<Vec<f32>> {
     read(provider, body, count).unwrap().value.into_iter().map(Result::unwrap).collect()
 }
 
-/// An answer for two texts as the provider writes it, seven tokens where it counts them.
+/// A reply for two texts in the provider's format, with seven tokens if it counts them.
 fn written(provider: &str, first: &str, second: &str) -> String {
     match provider {
         "ollama" => format!(r#"{{"embeddings":[{first},{second}],"prompt_eval_count":7}}"#),
@@ -47,9 +47,9 @@ fn every_answer_gives_its_vectors_and_tokens() {
 }
 
 #[test]
-fn what_is_no_number_is_never_a_number() {
+fn values_that_are_not_numbers_are_never_read_as_numbers() {
     for provider in NAMES {
-        // These are no JSON, or none that can be read.
+        // These are not JSON, or cannot be parsed.
         for vector in ["[1.5, NaN]", "[1.5, Infinity]", "[1.5, 1e999]"] {
             let answer = read(provider, &written(provider, vector, "[3, 4]"), 2);
             assert!(answer.is_err(), "{provider}: {vector}: {answer:?}");
@@ -60,7 +60,7 @@ fn what_is_no_number_is_never_a_number() {
 }
 
 #[test]
-fn an_item_that_is_no_vector_costs_no_other_text_its_own() {
+fn an_item_that_is_not_a_vector_fails_only_its_text() {
     for provider in NAMES {
         for odd in [
             "[1.5, null]",
@@ -89,7 +89,7 @@ fn an_item_that_is_no_vector_costs_no_other_text_its_own() {
 }
 
 #[test]
-fn an_item_that_is_missing_costs_no_other_text_its_own() {
+fn a_missing_item_fails_only_its_text() {
     let missing = |answer: Result<Answer, Unusable>| {
         let items = answer.unwrap().value;
         assert_eq!(items[0], Ok(vec![3.0]));
@@ -118,7 +118,7 @@ fn an_item_that_is_missing_costs_no_other_text_its_own() {
 }
 
 #[test]
-fn an_odd_count_of_tokens_costs_no_vectors_and_is_read_where_it_says_a_number() {
+fn an_odd_token_count_costs_no_vectors_and_is_read_if_numeric() {
     for (odd, tokens) in [
         ("12.0", Some(12)),
         ("\"12\"", Some(12)),
@@ -155,7 +155,7 @@ fn an_odd_count_of_tokens_costs_no_vectors_and_is_read_where_it_says_a_number() 
                 assert_eq!(answer, Ok(expected.clone()), "{provider}: {body}");
             }
         }
-        // The whole of it, where a number is expected within.
+        // The whole object in the place of the number.
         if tokens.is_some() {
             continue;
         }
@@ -182,7 +182,7 @@ fn an_odd_count_of_tokens_costs_no_vectors_and_is_read_where_it_says_a_number() 
 }
 
 #[test]
-fn an_answer_cut_anywhere_is_refused() {
+fn a_truncated_reply_is_refused() {
     for provider in NAMES {
         let body = written(provider, "[1.5, 2]", "[3, 4]");
         for end in 0..body.len() {
@@ -206,7 +206,7 @@ fn an_error_repeats_nothing_of_the_answer() {
 #[test]
 fn a_wrong_number_of_vectors_is_refused() {
     for provider in NAMES {
-        // With indexes it is known which is missing.
+        // Indexes tell which vector is missing.
         for count in [1, 3].into_iter().filter(|_| !INDEXED.contains(&provider)) {
             let problem = read(provider, &written(provider, "[1]", "[2]"), count).unwrap_err().to_string();
             assert_eq!(problem, format!("2 vectors came back for {count} texts"), "{provider}");
@@ -214,7 +214,7 @@ fn a_wrong_number_of_vectors_is_refused() {
     }
 }
 
-/// Those whose items carry an index.
+/// The providers whose items have an index.
 const INDEXED: [&str; 5] = ["openai", "azure_openai", "voyage", "jina", "mistral"];
 
 #[test]
@@ -236,7 +236,7 @@ fn without_any_index_vectors_stay_as_they_came() {
 }
 
 #[test]
-fn an_index_that_no_text_has_makes_all_indexes_unknown_and_a_doubled_one_is_nobodys() {
+fn an_index_out_of_range_voids_all_indexes_and_a_duplicate_only_its_own() {
     for (first, second, is_of_all) in
         [("0", "2", true), ("1", "2", true), ("0", "0", false), ("1", "1", false)]
     {
@@ -252,7 +252,7 @@ fn an_index_that_no_text_has_makes_all_indexes_unknown_and_a_doubled_one_is_nobo
 }
 
 #[test]
-fn base64_is_little_endian_f32_and_nothing_less() {
+fn base64_must_be_whole_little_endian_f32() {
     for provider in INDEXED {
         let body = written(provider, "\"AADAPwAAAMA=\"", "\"AADAPw==\"");
         assert_eq!(vectors(provider, &body, 2), [vec![1.5f32, -2.0], vec![1.5]], "{provider}");
@@ -270,7 +270,7 @@ fn vectors_of_tokens_are_told_from_vectors_of_texts() {
 }
 
 #[test]
-fn a_text_that_vertex_cut_is_an_error_unless_that_was_asked_for() {
+fn a_text_that_vertex_truncated_is_an_error_unless_truncate_is_set() {
     let body =
         r#"{"predictions":[{"embeddings":{"values":[1],"statistics":{"token_count":9,"truncated":true}}}]}"#;
     let mut embedder = plain("vertex");
