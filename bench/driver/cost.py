@@ -2,8 +2,8 @@
 
 The pure modules are measured by a program of their own (tests/cost), every input by itself at 1, 2, 4 and 8 times a
 size, in as many processes as there are cores: that takes minutes of processor time and is part of `make bench-full`, while `make test`
-has the same inputs (tests/cost). The whole table goes into bench/cost.md, the worst of each kind into the report. What needs a server (filters, metadata,
-calls with many values) is measured here, and part of `make bench`.
+has the same inputs (tests/cost). The whole table goes into .scratch/cost.md, the worst of each kind into the report. What needs a server
+(filters, metadata, calls with many values) is measured here, and part of `make bench`.
 """
 
 import json
@@ -25,7 +25,8 @@ TIMES = (1, 2, 4, 8)
 MOST = 20.0
 # Seconds below which a time says nothing.
 SHORTEST = 0.002
-HEAD = """# Cost against size, as `make bench-full` last found it
+TABLE = Path(__file__).parents[2] / ".scratch" / "cost.md"
+HEAD = """# Cost against size
 
 Seconds of processor time, on a development build, {seconds:.0f} in all. MISSED: grows more than
 20-fold from n to 8 n, and from there on more than 7-fold for each four times the size, until all windows
@@ -46,9 +47,8 @@ def run_modules(server: Server, report: Report) -> None:
         raise AssertionError("no program to measure the pure modules (--cost)")
     rows, seconds = pure(server.options.cost)
     tell(report, rows)
-    file = server.options.results.with_name("cost.md")
-    write(file, rows, seconds)
-    say(f"written to {file}")
+    write(TABLE, rows, seconds)
+    say(f"written to {TABLE}")
 
 
 def tell(report: Report, rows: list[list[str]]) -> None:
