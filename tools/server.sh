@@ -17,24 +17,23 @@ known_major() { case " ${KB_MAJORS[*]} " in *" $1 "*) ;; *) return 1 ;; esac; }
 
 # given_server PG_CONFIG: prints its full path; or what is wrong with it, in a line, and fails.
 given_server() {
-    local path=$1 major
+    local path=$1 major problem=
     case $path in
         /*) ;;
         */*) path=$PWD/$path ;;
         *) path=$(type -P "$path" || printf %s "$path") ;;
     esac
     if [ ! -f "$path" ] || [ ! -x "$path" ]; then
-        printf '%s\n' "PG_CONFIG=$1 is no program: give the path of a server's pg_config, or unset PG_CONFIG"
-        return 1
+        problem="is no program: give the path of a server's pg_config"
+    else
+        major=$(server_major "$path")
+        if [ -z "$major" ]; then
+            problem="does not answer as pg_config does: give the path of a server's pg_config"
+        elif ! known_major "$major"; then
+            problem="is of PostgreSQL $major; kb is for ${KB_MAJORS[*]}: give another one's"
+        fi
     fi
-    major=$(server_major "$path")
-    if [ -z "$major" ]; then
-        printf '%s\n' "PG_CONFIG=$1 does not answer as pg_config does: give the path of a server's pg_config, or unset PG_CONFIG"
-        return 1
-    elif ! known_major "$major"; then
-        printf '%s\n' "PG_CONFIG=$1 is of PostgreSQL $major; kb is for ${KB_MAJORS[*]}: give another one's, or unset PG_CONFIG"
-        return 1
-    fi
+    [ -z "$problem" ] || { printf '%s\n' "PG_CONFIG=$1 $problem, or unset PG_CONFIG"; return 1; }
     printf '%s\n' "$path"
 }
 

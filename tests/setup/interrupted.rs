@@ -1,34 +1,29 @@
 //! setup.sh killed in the middle of each thing it makes: nothing half-made counts as made, and the next run goes on.
 
 use crate::machine::Machine;
-use crate::machine::Part::{Headers, Pgvector, Server};
-use std::fs;
 use std::os::unix::process::ExitStatusExt;
 
 /// The first time that a script runs this, it is killed with all its processes.
 const KILLED: &str = "if [ ! -e \"$KB_ROOT/killed\" ]; then : >\"$KB_ROOT/killed\"; kill -9 0; fi";
 
+/// Setup is killed, has this plan afterwards, keeps what is to be kept, and does the rest when it is run again.
 #[track_caller]
-fn killed(machine: &Machine) {
+fn goes_on(machine: &Machine, plan: &str, keeps: impl FnOnce(&Machine)) {
     assert_eq!(machine.run("setup.sh", &[]).status.signal(), Some(9), "setup.sh was not killed");
-}
-
-#[track_caller]
-fn goes_on(machine: &Machine) {
+    assert_eq!(machine.decide(&[]), plan, "what is half-made is taken for whole");
+    keeps(machine);
     let output = machine.run("setup.sh", &[]);
     let said =
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    let log = fs::read_to_string(machine.checkout().join(".scratch/setup.log")).unwrap_or_default();
+    let log = machine.text("../kb/.scratch/setup.log");
     assert!(output.status.success(), "{}\n{said}\n{log}", output.status);
-    let plan = machine.decide();
-    assert!(plan.len() == 1 && plan[0].starts_with("server "), "still to do: {plan:?}\n{said}\n{log}");
+    assert_eq!(machine.decide(&[]), "server 15", "{said}\n{log}");
     assert!(!machine.root().join("scratch/setup").exists(), "the place of work is left");
 }
 
 #[test]
 fn while_packages_are_installed() {
-    let machine = Machine::new();
-    machine.postgres(15, &[Server, Headers, Pgvector("0.8.0")]);
+    let machine = Machine::whole();
     machine.without("cc");
     machine.apt_knows("gcc 12");
     machine.program(
@@ -38,67 +33,50 @@ fn while_packages_are_installed() {
                 *'install -y --no-install-recommends gcc')
                     if grep -q half \"$KB_ROOT/dpkg\"; then echo 'E: dpkg was interrupted' >&2; exit 100; fi
                     echo 'gcc half-configured' >\"$KB_ROOT/dpkg\"; {KILLED}
-                    ln -s true \"$KB_ROOT/bin/cc\"; echo 'gcc installed' >\"$KB_ROOT/dpkg\" ;;
+                    cp \"$KB_ROOT/bin/true\" \"$KB_ROOT/bin/cc\"; echo 'gcc installed' >\"$KB_ROOT/dpkg\" ;;
              esac"
         ),
     );
-    machine.program("ln", "cp \"$KB_ROOT/bin/$2\" \"$3\"");
     machine.program("dpkg", "echo 'gcc installed' >\"$KB_ROOT/dpkg\"");
-    killed(&machine);
-    assert_eq!(machine.decide()[..2], ["repair", "install gcc"]);
-    goes_on(&machine);
+    goes_on(&machine, "repair; install gcc; server 15", |_| ());
 }
 
 #[test]
 fn while_pgvector_is_installed() {
     for file in ["vector.so", "vector--0.8.0.sql", "vector.control"] {
-        pgvector_killed_at(file);
+        let machine = Machine::new();
+        machine.postgres(15, "server headers 0.7.4");
+        machine.program("apt-get", "[ $1 != indextargets ] || echo http://mirror");
+        machine.script(
+            "usr/lib/apt/apt-helper",
+            "mkdir -p \"$KB_ROOT/pgvector-0.8.0\" && tar -czf \"$3\" -C \"$KB_ROOT\" pgvector-0.8.0",
+        );
+        machine.program("gzip", "exec cat");
+        machine.program(
+            "make",
+            &format!(
+                "for word; do case $word in DESTDIR=*) stage=${{word#*=}}{} ;; esac; done
+                 [ -n \"$stage\" ] || exit 0
+                 mkdir -p \"$stage/lib\" \"$stage/share/extension\"
+                 echo new >\"$stage/lib/vector.so\"
+                 echo new >\"$stage/share/extension/vector--0.8.0.sql\"
+                 echo \"default_version = '0.8.0'\" >\"$stage/share/extension/vector.control\"",
+                machine.at("usr/lib/postgresql/15")
+            ),
+        );
+        // Killed where this file is moved into place.
+        machine.without("mv");
+        let moved = format!("case \"$*\" in */{file}) {KILLED} ;; esac; PATH=/usr/bin:/bin exec mv \"$@\"");
+        machine.program("mv", &moved);
+        goes_on(&machine, "server 15; pgvector source", |_| ());
+        assert_eq!(machine.text("usr/lib/postgresql/15/lib/vector.so"), "new\n");
     }
-}
-
-fn pgvector_killed_at(file: &str) {
-    let machine = Machine::new();
-    let config = machine.postgres(15, &[Server, Headers, Pgvector("0.7.4")]);
-    let pg = config.parent().unwrap().parent().unwrap();
-    machine.program("apt-get", "[ $1 != indextargets ] || echo http://mirror");
-    machine.script(
-        "usr/lib/apt/apt-helper",
-        "mkdir -p \"$KB_ROOT/pgvector-0.8.0\" && tar -czf \"$3\" -C \"$KB_ROOT\" pgvector-0.8.0",
-    );
-    machine.program("gzip", "exec cat");
-    machine.program(
-        "make",
-        &format!(
-            "for word; do case $word in DESTDIR=*) stage=${{word#*=}}{} ;; esac; done
-             [ -n \"$stage\" ] || exit 0
-             mkdir -p \"$stage/lib\" \"$stage/share/extension\"
-             echo new >\"$stage/lib/vector.so\"
-             echo new >\"$stage/share/extension/vector--0.8.0.sql\"
-             echo \"default_version = '0.8.0'\" >\"$stage/share/extension/vector.control\"",
-            pg.display()
-        ),
-    );
-    // Killed where this file is moved into place.
-    machine.remove("bin/mv");
-    machine.program(
-        "mv",
-        &format!("case \"$*\" in */{file}) {KILLED} ;; esac; PATH=/usr/bin:/bin exec mv \"$@\""),
-    );
-    killed(&machine);
-    assert!(
-        machine.decide().contains(&"pgvector source".into()),
-        "killed at {file}: half a pgvector is taken for whole"
-    );
-    goes_on(&machine);
-    assert_eq!(fs::read_to_string(pg.join("lib/vector.so")).unwrap(), "new\n");
 }
 
 #[test]
 fn while_models_are_unpacked() {
-    let machine = Machine::new();
-    machine.postgres(15, &[Server, Headers, Pgvector("0.8.0")]);
+    let machine = Machine::whole();
     machine.file("scratch/models/.pins", "older ones");
-    machine.file("scratch/models/old", "");
     machine.program(
         "python3",
         &format!(
@@ -107,19 +85,15 @@ fn while_models_are_unpacked() {
              esac"
         ),
     );
-    killed(&machine);
-    assert!(
-        machine.root().join("scratch/models/old").exists(),
-        "the old models went before the new ones were whole"
-    );
-    goes_on(&machine);
-    assert_eq!(fs::read_to_string(machine.root().join("scratch/models/model")).unwrap(), "whole\n");
+    goes_on(&machine, "server 15; fetch models", |machine| {
+        assert_eq!(machine.text("scratch/models/.pins"), "older ones", "the old models are gone");
+    });
+    assert_eq!(machine.text("scratch/models/model"), "whole\n");
 }
 
 #[test]
 fn while_the_manual_is_unpacked() {
-    let machine = Machine::new();
-    machine.postgres(15, &[Server, Headers, Pgvector("0.8.0")]);
+    let machine = Machine::whole();
     machine.remove("scratch/manual");
     machine.program("apt-get", "[ $1 != download ] || : >\"$2_15_all.deb\"");
     machine.program(
@@ -129,22 +103,17 @@ fn while_the_manual_is_unpacked() {
              echo 2 >\"$d/tutorial.html\""
         ),
     );
-    killed(&machine);
-    assert_eq!(machine.decide()[1], "fetch manual");
-    goes_on(&machine);
-    assert!(machine.root().join("scratch/manual/tutorial.html").exists());
+    goes_on(&machine, "server 15; fetch manual", |_| ());
+    assert_eq!(machine.text("scratch/manual/tutorial.html"), "2\n");
 }
 
 #[test]
 fn a_failure_is_one_line_with_its_reason() {
-    let machine = Machine::new();
-    machine.postgres(15, &[Server, Headers, Pgvector("0.8.0")]);
+    let machine = Machine::whole();
     machine.without("cc");
     machine.apt_knows("gcc 12");
-    machine.program(
-        "apt-get",
-        "echo 'much output'; echo 'E: Failed to fetch gcc: no route to host' >&2; exit 100",
-    );
+    let fails = "echo 'much output'; echo 'E: Failed to fetch gcc: no route to host' >&2; exit 100";
+    machine.program("apt-get", fails);
     let output = machine.run("setup.sh", &[]);
     assert!(!output.status.success());
     let said = String::from_utf8(output.stderr).unwrap();

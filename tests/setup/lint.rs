@@ -1,11 +1,9 @@
 //! What make lint does before it compiles: it fails where something would go unchecked, and reads the subjects of commits.
 
 use crate::machine::Machine;
-use crate::machine::Part::{Headers, Pgvector, Server};
 
 fn machine() -> Machine {
-    let machine = Machine::new();
-    machine.postgres(15, &[Server, Headers, Pgvector("0.8.0")]);
+    let machine = Machine::whole();
     for name in ["git", "shellcheck", "cargo-deny"] {
         machine.program(name, "exit 0");
     }

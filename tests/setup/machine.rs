@@ -3,28 +3,20 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output};
 
 /// What the scripts use of any system, taken from the real one.
-const REAL: &[&str] = &[
-    "basename", "bash", "cat", "chmod", "cksum", "cmp", "cp", "cut", "date", "dirname", "env", "find",
-    "flock", "grep", "head", "install", "ls", "mkdir", "mktemp", "mv", "rm", "sed", "sh", "sleep", "sort",
-    "tail", "tar", "test", "touch", "tr", "true", "uname",
-];
+const REAL: &str = "basename bash cat chmod cksum cmp cp cut date dirname env find flock grep head install ls mkdir mktemp mv rm \
+    sed sh sleep sort tail tar test touch tr true uname";
 
-/// A PostgreSQL's parts.
-#[derive(Clone, Copy, PartialEq)]
-pub enum Part {
-    Server,
-    Headers,
-    Pgvector(&'static str),
-}
+/// The parts of a server that lacks nothing, for `Machine::postgres`.
+pub const WHOLE: &str = "server headers 0.8.0";
 
 pub struct Machine {
     dir: tempfile::TempDir,
     checkout: PathBuf,
-    env: Vec<(&'static str, String)>,
+    env: Vec<(String, String)>,
 }
 
 impl Machine {
@@ -33,31 +25,36 @@ impl Machine {
         Machine::in_checkout("kb")
     }
 
+    /// The same with the whole PostgreSQL 15 of Debian.
+    pub fn whole() -> Machine {
+        let machine = Machine::new();
+        machine.postgres(15, WHOLE);
+        machine
+    }
+
     pub fn in_checkout(name: &str) -> Machine {
         let dir = tempfile::tempdir().unwrap();
         let checkout = dir.path().join(name);
-        let source = Path::new(".");
         fs::create_dir_all(checkout.join("tools")).unwrap();
-        fs::copy(source.join("Cargo.toml"), checkout.join("Cargo.toml")).unwrap();
-        for entry in fs::read_dir(source.join("tools")).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_file() {
-                fs::copy(&path, checkout.join("tools").join(path.file_name().unwrap())).unwrap();
+        fs::copy("Cargo.toml", checkout.join("Cargo.toml")).unwrap();
+        for file in fs::read_dir("tools").unwrap().map(|entry| entry.unwrap().path()) {
+            if file.is_file() {
+                fs::copy(&file, checkout.join(&file)).unwrap();
             }
         }
         let machine = Machine { dir, checkout, env: Vec::new() };
-        for name in REAL {
+        fs::create_dir_all(machine.root().join("bin")).unwrap();
+        for name in REAL.split_ascii_whitespace() {
             let path = std::env::split_paths(&std::env::var_os("PATH").unwrap())
                 .map(|dir| dir.join(name))
                 .find(|path| path.is_file())
                 .unwrap_or_else(|| panic!("no {name} on PATH"));
-            fs::create_dir_all(machine.root().join("bin")).unwrap();
             symlink(path, machine.root().join("bin").join(name)).unwrap();
         }
         for name in ["make", "cc", "pkg-config", "apt-get"] {
             machine.program(name, "exit 0");
         }
-        machine.user(0);
+        machine.user("0");
         machine.rust("1.95.0");
         machine.program("cargo", "exit 0");
         machine.program("runuser", "shift 3; exec \"$@\"");
@@ -72,18 +69,18 @@ impl Machine {
              esac",
         );
         machine.program("dpkg-query", "sed -nE 's/^([^ ]+) (.*)/\\2 \\1/p' \"$KB_ROOT/dpkg\"");
-        machine.file("dpkg", "");
-        machine.file("etc/passwd", "root:x:0:0::/root:/bin/sh\npostgres:x:101:101::/:/bin/sh\n");
-        machine.file("etc/ssl/certs/ca-certificates.crt", "certificates");
-        machine.file("usr/include/stdio.h", "");
-        machine.file("usr/lib/llvm-14/lib/libclang.so", "");
-        machine.file("scratch/models/.pins", &machine.pins());
-        machine.file("scratch/manual/index.html", "");
-        machine.apt(&[
-            "postgresql default 15",
-            "postgresql-15 15.18-0+deb12u1",
-            "postgresql-server-dev-15 15.18-0+deb12u1",
-        ]);
+        for (path, text) in [
+            ("dpkg", ""),
+            ("etc/passwd", "root:x:0:0::/root:/bin/sh\npostgres:x:101:101::/:/bin/sh\n"),
+            ("etc/ssl/certs/ca-certificates.crt", "certificates"),
+            ("usr/include/stdio.h", ""),
+            ("usr/lib/llvm-14/lib/libclang.so", ""),
+            ("scratch/models/.pins", &machine.pins()),
+            ("scratch/manual/index.html", ""),
+        ] {
+            machine.file(path, text);
+        }
+        machine.apt("postgresql default 15, postgresql-15 15.18, postgresql-server-dev-15 15.18");
         machine
     }
 
@@ -91,8 +88,13 @@ impl Machine {
         self.dir.path().join("root")
     }
 
-    pub fn checkout(&self) -> &Path {
-        &self.checkout
+    /// The path of a file under the machine's root.
+    pub fn at(&self, path: &str) -> String {
+        self.root().join(path).display().to_string()
+    }
+
+    pub fn text(&self, path: &str) -> String {
+        fs::read_to_string(self.root().join(path)).unwrap_or_default()
     }
 
     pub fn file(&self, path: &str, text: &str) {
@@ -120,30 +122,27 @@ impl Machine {
         self.remove(&format!("bin/{program}"));
     }
 
-    pub fn user(&self, id: u32) {
+    pub fn user(&self, id: &str) {
         self.program("id", &format!("case $1 in -un) echo ada ;; *) echo {id} ;; esac"));
-    }
-
-    pub fn sudo(&self) {
-        self.program("sudo", "exec \"$@\"");
     }
 
     pub fn rust(&self, version: &str) {
         self.program("rustc", &format!("echo 'rustc {version} (abc 2026-01-01)'"));
     }
 
-    /// What apt knows: lines of a package and its version; "postgresql default N".
-    pub fn apt(&self, lines: &[&str]) {
-        self.file("apt", &lines.join("\n"));
+    /// What apt knows: packages with their versions; "postgresql default N".
+    pub fn apt(&self, packages: &str) {
+        self.file("apt", &packages.replace(", ", "\n"));
     }
 
-    pub fn apt_knows(&self, line: &str) {
-        let known = fs::read_to_string(self.root().join("apt")).unwrap();
-        self.file("apt", &format!("{known}\n{line}"));
+    /// What apt knows besides.
+    pub fn apt_knows(&self, packages: &str) {
+        self.apt(&format!("{}, {packages}", self.text("apt")));
     }
 
-    pub fn set(&mut self, name: &'static str, value: impl Into<String>) {
-        self.env.push((name, value.into()));
+    /// A variable of the environment of what is run.
+    pub fn set(&mut self, name: &str, value: &str) {
+        self.env.push((name.into(), value.into()));
     }
 
     fn pins(&self) -> String {
@@ -152,55 +151,48 @@ impl Machine {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Debian's PostgreSQL of a major, with these parts. pg_config is always there: it comes with the client.
-    pub fn postgres(&self, major: u32, parts: &[Part]) -> PathBuf {
+    /// Debian's PostgreSQL of a major. Its parts are `server`, `headers` and a version of pgvector; pg_config is always there,
+    /// since it comes with the client. Returns the path of pg_config.
+    pub fn postgres(&self, major: u32, parts: &str) -> String {
         let pg = format!("usr/lib/postgresql/{major}");
         self.postgres_in(&pg, &format!("usr/include/postgresql/{major}/server"), major, parts)
     }
 
-    /// A server somewhere else, with these parts.
-    pub fn own_postgres(&self, dir: &str, major: u32, parts: &[Part]) -> PathBuf {
-        self.postgres_in(dir, &format!("{dir}/include/server"), major, parts)
-    }
-
-    fn postgres_in(&self, pg: &str, include: &str, major: u32, parts: &[Part]) -> PathBuf {
-        let root = self.root();
-        let at = |path: &str| root.join(path).display().to_string();
-        let (lib, share) = (format!("{pg}/lib"), format!("{pg}/share"));
+    pub fn postgres_in(&self, pg: &str, include: &str, major: u32, parts: &str) -> String {
+        let (lib, extension) = (format!("{pg}/lib"), format!("{pg}/share/extension"));
         // pgxs.mk comes with the server and proves nothing.
         self.file(&format!("{lib}/pgxs/src/makefiles/pgxs.mk"), "");
-        self.file(&format!("{share}/extension/plpgsql.control"), "");
-        for part in parts {
+        self.file(&format!("{extension}/plpgsql.control"), "");
+        for part in parts.split_ascii_whitespace() {
             match part {
-                Part::Server => {
+                "server" => {
                     self.script(&format!("{pg}/bin/initdb"), "exit 0");
                     self.script(&format!("{pg}/bin/postgres"), "exit 0");
                 }
-                Part::Headers => self.file(&format!("{include}/postgres.h"), ""),
-                Part::Pgvector(version) => {
+                "headers" => self.file(&format!("{include}/postgres.h"), ""),
+                version => {
                     let control = format!("comment = 'vector'\ndefault_version = '{version}'\n");
-                    self.file(&format!("{share}/extension/vector.control"), &control);
-                    self.file(&format!("{share}/extension/vector--{version}.sql"), "");
+                    self.file(&format!("{extension}/vector.control"), &control);
+                    self.file(&format!("{extension}/vector--{version}.sql"), "");
                     self.file(&format!("{lib}/vector.so"), "");
                 }
             }
         }
         let config = format!("{pg}/bin/pg_config");
+        let [bin, share] = ["bin", "share"].map(|part| self.at(&format!("{pg}/{part}")));
+        let (include, lib) = (self.at(include), self.at(&lib));
+        let version = format!("PostgreSQL {major}.3 (Debian {major}.3-0+deb12u1)");
         self.script(
             &config,
             &format!(
                 "case $1 in
-                    --version) echo 'PostgreSQL {major}.3 (Debian {major}.3-0+deb12u1)' ;;
-                    --bindir) echo '{}' ;; --includedir-server) echo '{}' ;;
-                    --sharedir) echo '{}' ;; --pkglibdir) echo '{}' ;;
-                 esac",
-                at(&format!("{pg}/bin")),
-                at(include),
-                at(&share),
-                at(&lib)
+                    --version) echo '{version}' ;;
+                    --bindir) echo '{bin}' ;; --includedir-server) echo '{include}' ;;
+                    --sharedir) echo '{share}' ;; --pkglibdir) echo '{lib}' ;;
+                 esac"
             ),
         );
-        root.join(config)
+        self.at(&config)
     }
 
     /// A script of tools/, on this machine, in a process group of its own.
@@ -217,45 +209,35 @@ impl Machine {
             .env("CARGO_HOME", root.join("cargo"))
             .env("KB_ROOT", &root)
             .env("KB_SCRATCH", root.join("scratch"))
-            .envs(self.env.iter().map(|(name, value)| (name, value)))
+            .envs(self.env.iter().cloned())
             .output()
             .unwrap()
     }
 
-    /// The plan, a step a line. The machine is not changed by it.
-    pub fn decide(&self) -> Vec<String> {
+    /// The plan for these parts of setup, its steps between semicolons; `server 15` is Debian's PostgreSQL 15. The machine
+    /// is not changed by it.
+    pub fn decide(&self, parts: &[&str]) -> String {
         let before = self.files();
-        let output = self.run("decide.sh", &[]);
+        let output = self.run("decide.sh", parts);
         // bash warns of a locale that is not there before it reads a script.
         let said = String::from_utf8_lossy(&output.stderr);
         let quiet = said.lines().all(|line| line.contains("setlocale"));
         assert!(output.status.success() && quiet, "decide.sh: {}\n{said}", output.status);
         assert_eq!(self.files(), before, "decide.sh changed the machine");
-        String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+        let plan = String::from_utf8(output.stdout).unwrap();
+        assert!(!plan.starts_with("stop ") || plan.lines().count() == 1, "not one line: {plan}");
+        let plan = plan.trim_end().replace('\n', "; ");
+        let mut plan = plan.replace(&format!("{}/", self.root().display()), "/");
+        for major in 14..20 {
+            plan = plan.replace(&format!("/usr/lib/postgresql/{major}/bin/pg_config"), &major.to_string());
+        }
+        plan
     }
 
     /// Every file with its length and time.
-    fn files(&self) -> Vec<(PathBuf, u64, std::time::SystemTime)> {
-        let mut dirs = vec![self.dir.path().to_owned()];
-        let mut out = Vec::new();
-        while let Some(dir) = dirs.pop() {
-            for entry in fs::read_dir(&dir).unwrap() {
-                let path = entry.unwrap().path();
-                let meta = fs::symlink_metadata(&path).unwrap();
-                if meta.is_dir() {
-                    dirs.push(path.clone());
-                }
-                out.push((path, meta.len(), meta.modified().unwrap()));
-            }
-        }
-        out.sort();
-        out
-    }
-
-    /// What it stops with, in a line.
-    pub fn stops(&self) -> String {
-        let plan = self.decide();
-        assert_eq!(plan.len(), 1, "not one line: {plan:#?}");
-        plan[0].strip_prefix("stop ").unwrap_or_else(|| panic!("no stop: {plan:?}")).to_owned()
+    fn files(&self) -> String {
+        let mut find = Command::new("find");
+        let output = find.arg(self.dir.path()).args(["-printf", "%p %s %T@ %m\\n"]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
     }
 }

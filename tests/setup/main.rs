@@ -4,9 +4,8 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod choices;
 mod interrupted;
 mod lint;
 mod machine;
+mod plans;
 mod repository;
-mod stops;
