@@ -2,14 +2,16 @@
 
 use pgrx::pg_sys;
 
-/// Advisory locks of SQL have 1 or 2 here, by their arguments: nobody else can hold one of these.
+/// The advisory locks of SQL functions have 1 or 2 here, depending on their arguments, so no other lock can
+/// be the same as one of these.
 const CLASS: u16 = 3;
 
-/// Waits for the lock of this name, and holds it until the transaction ends.
+/// Takes the lock of this name, and waits for it if necessary. It is held until the transaction ends.
 pub fn lock(name: &str) {
     let hash = blake3::hash(name.as_bytes());
     let [a, b, c, d, e, f, g, h, ..] = *hash.as_bytes();
-    // SAFETY: as pg_advisory_xact_lock does; it waits as any lock is waited for, and an interrupt is an ERROR.
+    // SAFETY: the same call as in pg_advisory_xact_lock. The wait is that of any lock, and an interrupt
+    // raises an ERROR.
     unsafe {
         let tag = pg_sys::LOCKTAG {
             locktag_field1: pg_sys::MyDatabaseId.to_u32(),

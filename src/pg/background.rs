@@ -1,4 +1,4 @@
-//! Background processes: registering them, and what they have in common.
+//! Background processes: how kb registers them, and what all of them do when they start, wait and end.
 
 use pgrx::pg_sys;
 use std::ffi::{CStr, c_char};
@@ -10,7 +10,7 @@ pub enum Process {
     Gateway,
     Launcher,
     Worker,
-    /// Builds HNSW indexes of one database, so that the worker need not wait for it.
+    /// Builds the HNSW indexes of one database, so that the worker need not wait for them.
     Indexer,
 }
 
@@ -34,8 +34,8 @@ impl Process {
     }
 }
 
-/// Seconds until a gateway or launcher of shared_preload_libraries that exited with an error is started again. Others are
-/// asked for by who needs them.
+/// Seconds until the postmaster restarts a gateway or launcher that was started by shared_preload_libraries
+/// and exited with an error. Any other process is started again by the session or process that needs it.
 const RESTART_SECONDS: i32 = 1;
 
 fn describe(process: Process, database: pg_sys::Oid) -> pg_sys::BackgroundWorker {
@@ -46,11 +46,12 @@ fn describe(process: Process, database: pg_sys::Oid) -> pg_sys::BackgroundWorker
     copy(&mut worker.bgw_function_name, process.function());
     worker.bgw_flags = pg_sys::BGWORKER_SHMEM_ACCESS as i32;
     worker.bgw_main_arg = pg_sys::Datum::from(database);
-    // A commit, a question or the launcher starts it when it is needed; its database may be gone by then.
+    // A commit, a question or the launcher starts it when it is needed; its database may have been dropped by
+    // then.
     worker.bgw_restart_time = pg_sys::BGW_NEVER_RESTART;
     match process {
         Process::Gateway => {
-            // Serves queries on a hot standby too.
+            // The gateway serves queries on a hot standby, too.
             worker.bgw_start_time = pg_sys::BgWorkerStartTime::BgWorkerStart_ConsistentState;
         }
         Process::Launcher | Process::Worker | Process::Indexer => {
@@ -75,14 +76,14 @@ pub fn register_static(process: Process) {
     unsafe { pg_sys::RegisterBackgroundWorker(&mut worker) };
 }
 
-/// Background processes that the server can have at a time (max_worker_processes).
+/// The number of background processes that the server can run at a time (max_worker_processes).
 pub fn most_processes() -> i32 {
     // SAFETY: set when the server starts.
     unsafe { pg_sys::max_worker_processes }
 }
 
-/// Asks the postmaster for a process; false when no slot is free (max_worker_processes). Allocates
-/// nothing and raises nothing, so that it may be called while a transaction commits.
+/// Asks the postmaster to start a process. Returns false if no slot is free (max_worker_processes). The call
+/// allocates nothing and raises nothing, so it may be made while a transaction commits.
 pub fn register_dynamic(process: Process, database: pg_sys::Oid) -> bool {
     request(describe(process, database))
 }
@@ -92,10 +93,11 @@ fn request(mut worker: pg_sys::BackgroundWorker) -> bool {
     unsafe { pg_sys::RegisterDynamicBackgroundWorker(&mut worker, std::ptr::null_mut()) }
 }
 
-/// How many tables an indexer can be asked for: as many oids as a registration has room for.
+/// The most tables that an indexer can be asked for: the number of oids for which a registration has room.
 pub const MOST_ASKED: usize = pg_sys::BGW_EXTRALEN as usize / size_of::<u32>();
 
-/// As [`register_dynamic`], for an indexer that is asked for the indexes of these tables, [`MOST_ASKED`] at most.
+/// Does what [`register_dynamic`] does, for an indexer that is to build the indexes of these tables, at most
+/// [`MOST_ASKED`] of them.
 pub fn register_indexer(database: pg_sys::Oid, tables: &[u32]) -> bool {
     let mut worker = describe(Process::Indexer, database);
     let bytes = tables.iter().flat_map(|table| table.to_ne_bytes());
@@ -121,7 +123,7 @@ unsafe extern "C-unwind" {
 }
 
 static RELOAD: AtomicBool = AtomicBool::new(false);
-/// This process is one of those that kb registers.
+/// Whether this process is one of those that kb registers.
 static IS_KB_PROCESS: AtomicBool = AtomicBool::new(false);
 
 unsafe extern "C-unwind" fn on_sighup(_signal: i32) {
@@ -130,8 +132,8 @@ unsafe extern "C-unwind" fn on_sighup(_signal: i32) {
     unsafe { pg_sys::SetLatch(pg_sys::MyLatch) };
 }
 
-/// Installs signal handlers and unblocks signals: SIGTERM is PostgreSQL's own `die`, so that it ends
-/// lock waits and running statements too; SIGHUP is remembered for [`reload_settings`].
+/// Installs signal handlers and unblocks signals. SIGTERM is handled by PostgreSQL's own `die`, so that it
+/// also ends lock waits and running statements. SIGHUP is remembered for [`reload_settings`].
 pub fn start() {
     IS_KB_PROCESS.store(true, Ordering::Relaxed);
     // SAFETY: once, at the start of a background process's main.
@@ -155,9 +157,10 @@ pub fn is_kb_process() -> bool {
     IS_KB_PROCESS.load(Ordering::Relaxed)
 }
 
-/// Ends a background process of kb that was asked to end and has no transaction open. CHECK_FOR_INTERRUPTS would raise a FATAL
-/// error for it, so every clean shutdown would leave an alarming line in the log. Status 1 has the postmaster start it again where
-/// a restart time is set, unless the server shuts down.
+/// Ends a background process of kb that was asked to end and has no transaction open. CHECK_FOR_INTERRUPTS
+/// would raise a FATAL error instead, which would leave an alarming line in the log at every clean shutdown.
+/// Exit status 1 makes the postmaster start the process again if a restart time is set and the server is not
+/// shutting down.
 pub fn end_if_terminated() {
     // SAFETY: flags and the transaction's state of this process.
     let is_over = unsafe { pg_sys::ProcDiePending != 0 && !pg_sys::IsTransactionOrTransactionBlock() };
@@ -166,7 +169,7 @@ pub fn end_if_terminated() {
     }
 }
 
-/// Re-reads the configuration files if SIGHUP came; true when it did.
+/// Reads the configuration files again if SIGHUP has arrived. Returns whether it did.
 pub fn reload_settings() -> bool {
     if !RELOAD.swap(false, Ordering::SeqCst) {
         return false;
@@ -176,17 +179,19 @@ pub fn reload_settings() -> bool {
     true
 }
 
-/// Connects to a database as the bootstrap superuser; InvalidOid: to shared catalogs only.
+/// Connects to a database as the bootstrap superuser. With InvalidOid it connects to the shared catalogs
+/// only.
 pub fn connect(database: pg_sys::Oid) {
-    // SAFETY: once, after `start`; a failure is FATAL and ends the process. It may be the bootstrap superuser again,
-    // because it connected as that, if the database sets another session_authorization; `setting` pins the role.
+    // SAFETY: called once, after `start`; a failure is FATAL and ends the process. If the database sets
+    // another session_authorization, the process may become the bootstrap superuser again, because it
+    // connected as that role; `setting` pins the role.
     unsafe {
         pg_sys::BackgroundWorkerInitializeConnectionByOid(database, pg_sys::InvalidOid, 0);
         pg_sys::SetSessionAuthorization(pg_sys::Oid::from(pg_sys::BOOTSTRAP_SUPERUSERID), true);
     }
 }
 
-/// Ends the process; status 1 has the postmaster start it again where a restart time is set.
+/// Ends the process. Exit status 1 makes the postmaster start it again if a restart time is set.
 #[allow(unreachable_code)] // Only some versions' bindings say that proc_exit does not return.
 pub fn exit(status: i32) -> ! {
     // SAFETY: runs the exit callbacks and does not return.
@@ -194,13 +199,13 @@ pub fn exit(status: i32) -> ! {
     std::process::abort()
 }
 
-/// Identifies this server's data; a standby has its primary's.
+/// Identifies the data of this server. A standby has the same identifier as its primary.
 pub fn system_identifier() -> i64 {
     // SAFETY: reads shared memory that is there from the start.
     unsafe { pg_sys::GetSystemIdentifier() as i64 }
 }
 
-/// Whether the postmaster runs for pg_upgrade: then nothing may be started.
+/// Whether the postmaster runs for pg_upgrade, in which case no process may be started.
 pub fn in_binary_upgrade() -> bool {
     // SAFETY: a plain global set at start.
     unsafe { pg_sys::IsBinaryUpgrade }
@@ -208,7 +213,8 @@ pub fn in_binary_upgrade() -> bool {
 
 static PRELOADED: AtomicBool = AtomicBool::new(false);
 
-/// Whether the library was loaded by shared_preload_libraries: set in the postmaster and inherited.
+/// Whether shared_preload_libraries loaded the library. The postmaster sets this, and its children inherit
+/// it.
 pub fn preloaded() -> bool {
     PRELOADED.load(Ordering::Relaxed)
 }
@@ -221,17 +227,17 @@ pub fn preloading() -> bool {
     preloading
 }
 
-/// The database this process is connected to.
+/// The database to which this process is connected.
 pub fn my_database() -> pg_sys::Oid {
     // SAFETY: a plain global.
     unsafe { pg_sys::MyDatabaseId }
 }
 
-/// Whether somebody holds the lock by which DROP DATABASE, ALTER DATABASE … RENAME or CREATE DATABASE
-/// … TEMPLATE wait for this database's sessions to leave. Within a transaction.
+/// Whether some session holds the lock under which DROP DATABASE, ALTER DATABASE … RENAME and CREATE DATABASE
+/// … TEMPLATE wait for the sessions of this database to leave. Must be called within a transaction.
 pub fn database_is_wanted() -> bool {
-    // SAFETY: a lock tag as SET_LOCKTAG_OBJECT makes it for pg_database's row; taken without
-    // waiting, released with the transaction.
+    // SAFETY: the lock tag is the one that SET_LOCKTAG_OBJECT makes for the row of pg_database. The lock is
+    // taken without waiting, and released with the transaction.
     unsafe {
         let tag = pg_sys::LOCKTAG {
             locktag_field1: 0,
@@ -246,15 +252,15 @@ pub fn database_is_wanted() -> bool {
     }
 }
 
-/// What datconnlimit is of a database whose DROP was interrupted: nobody can connect to it.
+/// The value of datconnlimit in a database whose DROP was interrupted. Nobody can connect to it.
 const INVALID_DATABASE: i32 = -2;
 
-/// Oids of the databases that accept connections, templates left out. Needs a transaction and no
-/// more than the shared catalogs.
+/// The oids of the databases that accept connections, without templates. Needs a transaction and only the
+/// shared catalogs.
 pub fn databases() -> Vec<pg_sys::Oid> {
     let mut oids = Vec::new();
-    // SAFETY: as autovacuum's get_database_list: a catalog scan of pg_database under a lock, each
-    // tuple read before the next is fetched.
+    // SAFETY: a catalog scan of pg_database under a lock, as in autovacuum's get_database_list. Each tuple is
+    // read before the next is fetched.
     unsafe {
         let relation =
             pg_sys::table_open(pg_sys::DatabaseRelationId, pg_sys::AccessShareLock as pg_sys::LOCKMODE);
@@ -279,15 +285,15 @@ pub fn databases() -> Vec<pg_sys::Oid> {
     oids
 }
 
-/// Sets this process's latch, from any of its threads.
+/// Sets the latch of this process from any of its threads.
 pub fn wake_main_thread() {
-    // SAFETY: other threads block all signals (see [`without_signals`]), so the main one gets it; PostgreSQL's SIGUSR1
-    // handler sets the latch.
+    // SAFETY: all other threads block all signals (see [`without_signals`]), so the main thread receives this
+    // one, and PostgreSQL's SIGUSR1 handler sets the latch.
     unsafe { libc::kill(libc::getpid(), libc::SIGUSR1) };
 }
 
-/// Blocks every signal while `make` creates threads, so that they inherit the mask and
-/// PostgreSQL's handlers run on the main thread only.
+/// Blocks every signal while `make` creates threads. The threads inherit the mask, so PostgreSQL's handlers
+/// run on the main thread only.
 pub fn without_signals<T>(make: impl FnOnce() -> T) -> T {
     // SAFETY: plain sigset calls on local values; the old mask is restored.
     unsafe {

@@ -1,5 +1,5 @@
-//! A condition on the rows of a table that somebody wrote: parsed as the predicate of an index is, printed with every name
-//! qualified, and evaluated on rows.
+//! Conditions that users write about the rows of a table. A condition is parsed as the predicate of an index
+//! is parsed, printed with every name qualified, and evaluated on rows.
 
 use super::pinned_settings;
 use super::report::from_caught;
@@ -9,23 +9,25 @@ use pgrx::{PgTryBuilder, pg_sys};
 use std::ffi::{CStr, CString};
 use std::panic::AssertUnwindSafe;
 
-/// The name of the table in a printed condition.
+/// The alias of the table in a printed condition.
 const ROW: &CStr = c"t";
 
-/// A parsed condition on one table. It lives as long as the memory context that it was parsed in.
+/// A parsed condition on one table. It lives as long as the memory context in which it was parsed.
 pub struct Condition {
     relation: pg_sys::Oid,
     tree: *mut pg_sys::Node,
 }
 
 impl Condition {
-    /// Parses a condition on the table that is called [`ROW`] in it; its columns may be named alone. No sub-select, no
-    /// aggregate. Names are looked up under the current search_path. What cannot be parsed is an ERROR of PostgreSQL.
+    /// Parses a condition on a table, which the text may call [`ROW`]; columns need no qualification.
+    /// Sub-selects and aggregates are refused. Names are looked up under the current search_path. PostgreSQL
+    /// raises an ERROR for text that it cannot parse.
     pub fn parse(relation: u32, text: &str) -> Result<Condition> {
         let relation = pg_sys::Oid::from(relation);
         let text = CString::new(text).map_err(|e| Error::Internal(e.to_string()))?;
-        // SAFETY: the parser's own functions on its own structures, in the current memory context; the text is copied
-        // where it is kept. The relation is closed on every path that returns; an ERROR closes it, too.
+        // SAFETY: the parser's own functions work on its own structures in the current memory context, and
+        // the text is copied where it is kept. The relation is closed on every path that returns, and by an
+        // ERROR, too.
         unsafe {
             let Some(raw) = one_expression(text.as_ptr()) else {
                 return Err(Error::Argument {
@@ -56,24 +58,27 @@ impl Condition {
         }
     }
 
-    /// As [`Condition::parse`], of what a caller wrote: PostgreSQL's errors come back as Err and name the argument. After one
-    /// the transaction must be aborted.
+    /// Does what [`Condition::parse`] does for the argument of a caller: an error of PostgreSQL is returned
+    /// as Err and names the argument. After such an error the transaction must be aborted.
     pub fn parse_argument(relation: u32, text: &str) -> Result<Condition> {
         PgTryBuilder::new(AssertUnwindSafe(|| Condition::parse(relation, text)))
             .catch_others(|caught| Err(of_argument(caught)))
             .execute()
     }
 
-    /// Whether its value may change while the row does not: by time, by settings, by other tables.
+    /// Whether the value may change while the row does not, because it depends on time, settings or other
+    /// tables.
     pub fn is_mutable(&self) -> bool {
-        // SAFETY: reads the tree.
+        // SAFETY: only reads the tree.
         unsafe { pg_sys::contain_mutable_functions(self.tree) }
     }
 
-    /// Numbers of the columns that it reads; None: it reads the whole row, or a system column.
+    /// The numbers of the columns that the condition reads, or None if it reads the whole row or a system
+    /// column.
     pub fn columns(&self) -> Option<Vec<i16>> {
         let mut numbers: *mut pg_sys::Bitmapset = std::ptr::null_mut();
-        // SAFETY: reads the tree, whose only relation has number 1; the set is walked from its first member.
+        // SAFETY: only reads the tree, whose only relation has number 1. The set is walked from its first
+        // member.
         unsafe {
             pg_sys::pull_varattnos(self.tree, 1, &mut numbers);
             let mut columns = Vec::new();
@@ -90,9 +95,11 @@ impl Condition {
         }
     }
 
-    /// As text that [`Condition::parse_printed`] reads as the same, in every session.
+    /// The condition as text, which [`Condition::parse_printed`] reads as the same condition in every
+    /// session.
     pub fn print(&self) -> String {
-        // SAFETY: deparsing reads the tree and the catalogs, and returns a string of the current memory context.
+        // SAFETY: deparsing reads the tree and the catalogs, and returns a string in the current memory
+        // context.
         pinned_settings::pinned(|| unsafe {
             let context = pg_sys::deparse_context_for(ROW.as_ptr(), self.relation);
             let text = pg_sys::deparse_expression(self.tree, context, true, false);
@@ -100,16 +107,18 @@ impl Condition {
         })
     }
 
-    /// Parses what [`Condition::print`] printed.
+    /// Parses the output of [`Condition::print`].
     pub fn parse_printed(relation: u32, text: &str) -> Result<Condition> {
         pinned_settings::pinned(|| Condition::parse(relation, text))
     }
 }
 
-/// SQLSTATE classes of what can be wrong with a text: not supported, data, syntax and names, limits.
+/// The SQLSTATE classes of errors that are the fault of a text: unsupported features, data, syntax and names,
+/// limits.
 const OF_TEXT: [&str; 4] = ["0A", "22", "42", "54"];
 
-/// What was caught while the argument was parsed, naming it where the text is to blame.
+/// Turns an error that was caught while the argument was parsed into one that names the argument, if the text
+/// is at fault.
 fn of_argument(caught: CaughtError) -> Error {
     let hint = match &caught {
         CaughtError::PostgresError(report) => report.hint().map(|hint| format!(" ({hint})")),
@@ -120,7 +129,7 @@ fn of_argument(caught: CaughtError) -> Error {
             if OF_TEXT.iter().any(|class| sqlstate.starts_with(class))
                 && !message.contains("published_when") =>
         {
-            // The caller knows of no index.
+            // The caller does not know of any index.
             let message = message.replace("index predicate", "condition");
             let hint = hint.unwrap_or_default();
             Error::Database { sqlstate, message: format!("invalid published_when: {message}{hint}") }
@@ -129,9 +138,10 @@ fn of_argument(caught: CaughtError) -> Error {
     }
 }
 
-/// The expression that a text is, as the grammar reads an expression of PL/pgSQL; None where it has other clauses.
+/// Parses a text as an expression, by the grammar that PL/pgSQL uses for its expressions. Returns None if the
+/// text has other clauses.
 unsafe fn one_expression(text: *const std::ffi::c_char) -> Option<*mut pg_sys::Node> {
-    // SAFETY: the parser gives one statement, a SELECT without its first word, or an ERROR.
+    // SAFETY: the parser returns one statement, a SELECT without its first word, or raises an ERROR.
     unsafe {
         let list = pg_sys::raw_parser(text, pg_sys::RawParseMode::RAW_PARSE_PLPGSQL_EXPR);
         if list.is_null() || (*list).length != 1 {
@@ -165,7 +175,8 @@ unsafe fn one_expression(text: *const std::ffi::c_char) -> Option<*mut pg_sys::N
     }
 }
 
-/// A condition that is ready to be evaluated, with the rights of the role that is current when it is made.
+/// A condition that is ready to be evaluated, with the rights of the role that was current when this was
+/// made.
 pub struct Evaluation {
     state: *mut pg_sys::EState,
     context: *mut pg_sys::ExprContext,
@@ -173,9 +184,10 @@ pub struct Evaluation {
 }
 
 impl Evaluation {
-    /// An ERROR where the current role may not call one of its functions.
+    /// Prepares a condition. Raises an ERROR if the current role may not call one of its functions.
     pub fn of(condition: &Condition) -> Evaluation {
-        // SAFETY: the executor's own functions on its own structures; freed by drop, or with the transaction's memory.
+        // SAFETY: the executor's own functions work on its own structures, which are freed by drop or with
+        // the transaction's memory.
         unsafe {
             let state = pg_sys::CreateExecutorState();
             let expression = pg_sys::ExecPrepareExpr(condition.tree.cast(), state);
@@ -187,13 +199,15 @@ impl Evaluation {
         }
     }
 
-    /// Whether it is true of the row in this slot; not where it is NULL.
+    /// Whether the condition is true of the row in this slot. A condition that is NULL is not true.
     ///
     /// # Safety
-    /// The slot holds a row of the table that the condition was parsed for.
+    ///
+    /// The slot must hold a row of the table for which the condition was parsed.
     pub(super) unsafe fn is_true(&self, slot: *mut pg_sys::TupleTableSlot) -> bool {
-        // SAFETY: evaluated in the context's memory, which is reset for each row. The function pointer is the executor's
-        // own; its errors are turned into panics by the guard, as pgrx does for every function of PostgreSQL.
+        // SAFETY: evaluated in the context's memory, which is reset for each row. The function pointer is the
+        // executor's own. The guard turns its errors into panics, as pgrx does for every function of
+        // PostgreSQL.
         unsafe {
             pg_sys::MemoryContextReset((*self.context).ecxt_per_tuple_memory);
             (*self.context).ecxt_scantuple = slot;
@@ -215,9 +229,10 @@ impl Evaluation {
 
 impl Drop for Evaluation {
     fn drop(&mut self) {
-        // While an error unwinds, its transaction frees it: what the error left half done must not be touched.
+        // While an error unwinds, the transaction frees the state. What the error left half done must not be
+        // touched.
         if !std::thread::panicking() {
-            // SAFETY: made by `of`, and not used any more.
+            // SAFETY: `of` made it, and nothing uses it any more.
             unsafe { pg_sys::FreeExecutorState(self.state) };
         }
     }

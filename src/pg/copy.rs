@@ -13,8 +13,8 @@ use pgrx::pg_sys;
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_int, c_void};
 
-/// Rows in the binary form of COPY, which PostgreSQL's manual describes. What a field must be is up to its column: a wrong one is an
-/// ERROR.
+/// Rows in the binary form of COPY, which PostgreSQL's manual describes. What a field must be is up to its
+/// column: a wrong one is an ERROR.
 pub struct Rows {
     columns: &'static [&'static CStr],
     bytes: Vec<u8>,
@@ -146,8 +146,9 @@ unsafe extern "C-unwind" fn read(out: *mut c_void, _least: c_int, most: c_int) -
     })
 }
 
-/// As long as this is there, triggers that are not told to be fired always are not, as in a session that applies what another server
-/// has checked. The setting session_replication_role would have all plans made again; no plan is made or run here.
+/// As long as this is there, triggers that are not told to be fired always are not, as in a session that
+/// applies what another server has checked. The setting session_replication_role would have all plans made
+/// again; no plan is made or run here.
 struct WithoutTriggers(c_int);
 
 impl WithoutTriggers {
@@ -168,7 +169,8 @@ impl Drop for WithoutTriggers {
 /// The trigger function of kb that looks up and locks a row as a foreign key does.
 const LOOKS_UP: &CStr = c"_vector_written";
 
-/// Whether all that an INSERT of this table fires looks up rows of these tables, for one foreign key to each, or as one does.
+/// Whether all that an INSERT of this table fires looks up rows of these tables, for one foreign key to each,
+/// or as one does.
 ///
 /// SAFETY: the relation is open.
 unsafe fn only_refers_to(relation: pg_sys::Relation, tables: &[pg_sys::Oid], schema: pg_sys::Oid) -> bool {
@@ -197,9 +199,9 @@ unsafe fn only_refers_to(relation: pg_sys::Relation, tables: &[pg_sys::Oid], sch
     fired.len() <= tables.len() && fired.iter().all(looks_up)
 }
 
-/// Writes rows to a table of kb. An error, after which the transaction is to be ended, where a constraint is hurt or a lock is waited
-/// for too long. Of the tables that are `locked` the caller has locked each row that these rows refer to, which need not be looked up
-/// and locked once for each.
+/// Writes rows to a table of kb. An error, after which the transaction is to be ended, where a constraint is
+/// hurt or a lock is waited for too long. Of the tables that are `locked` the caller has locked each row that
+/// these rows refer to, which need not be looked up and locked once for each.
 pub fn write(table: &str, rows: Rows, locked: &[&CStr]) -> Result<()> {
     if rows.is_empty() {
         return Ok(());
@@ -215,8 +217,9 @@ pub fn write(table: &str, rows: Rows, locked: &[&CStr]) -> Result<()> {
     bytes.extend((-1i16).to_be_bytes());
     let name = CString::new(table).map_err(|e| Error::Internal(e.to_string()))?;
     let _reading = Reading::begin(bytes);
-    // SAFETY: names and lists are as BeginCopyFrom takes them, and live until it ends, as the relation does; an ERROR ends the
-    // transaction, which releases all. What is read are this process's own bytes, checked like those of any client.
+    // SAFETY: names and lists are as BeginCopyFrom takes them, and live until it ends, as the relation does;
+    // an ERROR ends the transaction, which releases all. What is read are this process's own bytes, checked
+    // like those of any client.
     pinned_settings::pinned(|| unsafe {
         let schema = pg_sys::get_namespace_oid(c"kb".as_ptr(), true);
         let oid = pg_sys::get_relname_relid(name.as_ptr(), schema);

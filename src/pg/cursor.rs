@@ -1,5 +1,6 @@
-//! A statement whose rows are read some at a time, as long as more are wanted: an unnamed portal. Who reads from it must be who opened
-//! it, and under the same settings: policies, and the access methods of indexes, look at both whenever a row is made.
+//! A statement whose rows are fetched a few at a time, as long as more are wanted: an unnamed portal. It must
+//! be read by the role that opened it, under the same settings, because policies and index access methods
+//! look at both whenever they produce a row.
 
 use super::pinned_settings::pinned;
 use super::plans::plan;
@@ -9,12 +10,12 @@ use pgrx::pg_sys;
 
 pub struct Cursor {
     portal: pg_sys::Portal,
-    /// Whether it may have further rows.
+    /// Whether there may be further rows.
     is_open: bool,
 }
 
 impl Cursor {
-    /// Begins a statement that changes nothing. All its rows are those of the snapshot of the calling statement.
+    /// Opens a read-only statement. All of its rows come from the snapshot of the calling statement.
     pub fn open(sql: &str, args: &[Arg]) -> Result<Cursor> {
         let portal = connected(|| {
             let plan = plan(sql, args.iter().map(Arg::type_oid).collect(), false)?;
@@ -31,7 +32,7 @@ impl Cursor {
         Ok(Cursor { portal, is_open: true })
     }
 
-    /// The next rows, `most` at most. Where it gives fewer, there are no others.
+    /// Fetches the next rows, at most `most` of them. There are no further rows if it returns fewer.
     pub fn next<T>(&mut self, most: usize, each: impl FnMut(&Row) -> Result<T>) -> Result<Vec<T>> {
         if !self.is_open || most == 0 {
             return Ok(Vec::new());
@@ -50,16 +51,17 @@ impl Cursor {
 
 impl Drop for Cursor {
     fn drop(&mut self) {
-        // An ERROR, which comes as a panic, ends the transaction or savepoint, and with it the portal.
+        // An ERROR arrives as a panic. It ends the transaction or savepoint, and the portal with it.
         if !std::thread::panicking() {
-            // SAFETY: it is open, and does not run.
+            // SAFETY: the portal is open and does not run.
             unsafe { pg_sys::SPI_cursor_close(self.portal) };
         }
     }
 }
 
 fn connected<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
-    // SAFETY: connect and finish pair up on every path that returns; an ERROR unwinds and transaction abort closes SPI.
+    // SAFETY: connect and finish pair up on every path that returns. An ERROR unwinds, and the abort of the
+    // transaction closes SPI.
     pinned(|| unsafe {
         if pg_sys::SPI_connect() != pg_sys::SPI_OK_CONNECT as i32 {
             return Err(Error::Internal("SPI_connect failed".into()));

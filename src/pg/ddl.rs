@@ -1,4 +1,4 @@
-//! DDL that SPI cannot do: top-level statements and dependencies.
+//! DDL that SPI cannot do: top-level statements, dependencies and locks of tables.
 
 use super::report::from_caught;
 use kb_types::error::{Error, Result};
@@ -6,14 +6,14 @@ use pgrx::{PgTryBuilder, pg_sys};
 use std::ffi::CString;
 use std::panic::AssertUnwindSafe;
 
-/// Runs one utility statement at top level, as CREATE INDEX CONCURRENTLY demands: SPI and functions
-/// count as inside a transaction block. For background processes only, outside any transaction.
+/// Runs one utility statement at top level, which CREATE INDEX CONCURRENTLY requires: SPI and functions count
+/// as being inside a transaction block. For background processes only, outside any transaction.
 pub fn run_top_level(sql: &str) -> Result<()> {
     let text = CString::new(sql).map_err(|e| Error::Internal(e.to_string()))?;
     let result = PgTryBuilder::new(AssertUnwindSafe(|| {
-        // SAFETY: parse tree and statement live in a context of their own, which outlasts the several
-        // transactions that a concurrent build goes through. The snapshot is pushed for the
-        // first of them, as PortalRunUtility does, and is gone or popped afterwards.
+        // SAFETY: parse tree and statement live in a memory context of their own, which outlasts the several
+        // transactions of a concurrent build. The snapshot is pushed for the first of them, as
+        // PortalRunUtility does, and is gone or popped afterwards.
         unsafe {
             pg_sys::SetCurrentStatementStartTimestamp();
             pg_sys::StartTransactionCommand();
@@ -73,11 +73,11 @@ pub fn table_exists(table: &str) -> Result<bool> {
     Ok(relation != pg_sys::InvalidOid)
 }
 
-/// Locks a table of schema kb against everybody else until the end of the transaction; false if there is none, or it was dropped
-/// while the lock was waited for.
+/// Takes an exclusive lock on a table of schema kb until the end of the transaction. Returns false if there
+/// is no such table, or if it was dropped while the call waited for the lock.
 pub fn lock_if_there(table: &str) -> Result<bool> {
     let name = CString::new(table).map_err(|e| Error::Internal(e.to_string()))?;
-    // SAFETY: a look-up by name inside a transaction; both names outlive it, and are only read.
+    // SAFETY: a look-up by name inside a transaction. Both names outlive it and are only read.
     let relation = unsafe {
         let range = pg_sys::makeRangeVar(c"kb".as_ptr().cast_mut(), name.as_ptr().cast_mut(), -1);
         pg_sys::RangeVarGetRelidExtended(
@@ -91,8 +91,8 @@ pub fn lock_if_there(table: &str) -> Result<bool> {
     Ok(relation != pg_sys::InvalidOid)
 }
 
-/// Makes DROP EXTENSION kb drop this table of schema kb, too, although it is no member (members are
-/// not dumped with their definition, and vector tables must be).
+/// Makes DROP EXTENSION kb drop this table of schema kb, too, although the table is not a member of the
+/// extension. (pg_dump omits the definitions of members, and vector tables must be dumped with theirs.)
 pub fn drop_with_extension(table: &str) -> Result<()> {
     let name = CString::new(table).map_err(|e| Error::Internal(e.to_string()))?;
     // SAFETY: catalog look-ups by name inside a transaction; the addresses are complete.
@@ -115,11 +115,13 @@ pub fn drop_with_extension(table: &str) -> Result<()> {
     Ok(())
 }
 
-/// Has DROP EXTENSION kb drop a trigger of a table, as ALTER TRIGGER … DEPENDS ON EXTENSION does. That locks the extension until the
-/// transaction ends, so that nobody else could make one meanwhile.
+/// Makes DROP EXTENSION kb drop a trigger of a table, as ALTER TRIGGER … DEPENDS ON EXTENSION does. That
+/// statement would lock the extension until the transaction ends, so that no other session could attach a
+/// table meanwhile.
 pub fn trigger_depends_on_extension(relation: u32, trigger: &str) -> Result<()> {
     let name = CString::new(trigger).map_err(|e| Error::Internal(e.to_string()))?;
-    // SAFETY: catalog look-ups inside a transaction; what is missing is an ERROR; the addresses are complete.
+    // SAFETY: catalog look-ups inside a transaction. A missing object raises an ERROR, and the addresses are
+    // complete.
     unsafe {
         let depender = pg_sys::ObjectAddress {
             classId: pg_sys::TriggerRelationId,

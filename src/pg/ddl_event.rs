@@ -1,24 +1,24 @@
-//! What an event trigger sees: a statement of DDL that has run, or what it has dropped.
+//! What an event trigger reads: the DDL statement that has run, or the objects that it has dropped.
 
 use kb_types::error::{Error, Result};
 use pgrx::pg_sys;
 use std::ffi::CStr;
 
-/// When an event trigger is called.
+/// The moment at which an event trigger is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
     After,
     Dropped,
 }
 
-/// One call of an event trigger's function, while it lasts.
+/// One call of the function of an event trigger. It must not outlive the call.
 #[derive(Clone, Copy)]
 pub struct DdlEvent {
     data: *mut pg_sys::EventTriggerData,
 }
 
 impl DdlEvent {
-    /// An error if the function was not called by an event trigger.
+    /// Returns an error if the function was not called by an event trigger.
     pub fn of(call: pg_sys::FunctionCallInfo) -> Result<DdlEvent> {
         // SAFETY: the call is PostgreSQL's; its context is NULL or a node.
         let data = unsafe {
@@ -33,7 +33,7 @@ impl DdlEvent {
     }
 
     pub fn when(&self) -> When {
-        // SAFETY: see `of`; the event's name is a constant of PostgreSQL's.
+        // SAFETY: see `of`. The name of the event is a constant of PostgreSQL.
         match unsafe { CStr::from_ptr((*self.data).event) }.to_bytes() {
             b"sql_drop" => When::Dropped,
             _ => When::After,
@@ -41,10 +41,11 @@ impl DdlEvent {
     }
 }
 
-/// Whether this transaction has a table locked against everybody else, as one that it has made, attached as a partition or detached:
-/// then nothing that it does to the table waits.
+/// Whether this transaction holds an exclusive lock on a table, for example because it has created the table
+/// or has attached or detached it as a partition. If so, it can do nothing further to the table that would
+/// have to wait.
 pub fn is_locked_here(relation: u32) -> bool {
-    // SAFETY: a look-up among the locks of this process.
+    // SAFETY: looks only among the locks of this process.
     unsafe {
         pg_sys::CheckRelationOidLockedByMe(
             pg_sys::Oid::from(relation),

@@ -7,17 +7,19 @@ use kb_types::error::{Error, Result};
 use pgrx::pg_sys;
 use std::ffi::CStr;
 
-/// How many rows the planner expects of a statement with these arguments, by its statistics. Runs nothing.
+/// The number of rows that the planner expects from a statement with these arguments, by its statistics. The
+/// statement does not run.
 pub fn rows(sql: &str, args: &[Arg]) -> Result<f64> {
-    // By the values of the arguments: a plan for any arguments knows nothing of what they match.
+    // The plan is made for these values: a generic plan knows nothing of the rows that they match.
     let settings = [(c"plan_cache_mode", c"force_custom_plan")];
     pinned_settings::pinned(|| setting::with(&settings, || expected(sql, args)))
 }
 
-/// How many rows the planner takes a table of schema kb to have: by what it had when statistics were made, and its size now.
+/// The number of rows that the planner assumes for a table of schema kb, from its last statistics and its
+/// present size.
 pub fn rows_of_table(name: &CStr) -> f64 {
-    // SAFETY: look-ups by name; the relation is closed again, and an ERROR (it is gone) releases it with the transaction. The
-    // function writes each of the three figures.
+    // SAFETY: look-ups by name. The relation is closed again, and an ERROR (the table is gone) releases it
+    // with the transaction. The function writes each of the three figures.
     unsafe {
         let schema = pg_sys::get_namespace_oid(c"kb".as_ptr(), false);
         let relation = pg_sys::table_open(
@@ -32,9 +34,10 @@ pub fn rows_of_table(name: &CStr) -> f64 {
 }
 
 fn expected(sql: &str, args: &[Arg]) -> Result<f64> {
-    // SAFETY: connect and finish pair up on every path that returns; an ERROR unwinds and the transaction's abort closes SPI
-    // and releases the plan, which the current resource owner has. The list has room for as many parameters as there are
-    // arguments. What is read of the plan is copied before it is released.
+    // SAFETY: connect and finish pair up on every path that returns. An ERROR unwinds; the abort of the
+    // transaction closes SPI and releases the plan, which belongs to the current resource owner. The list has
+    // room for as many parameters as there are arguments. What is read from the plan is copied before the
+    // plan is released.
     unsafe {
         if pg_sys::SPI_connect() != pg_sys::SPI_OK_CONNECT as i32 {
             return Err(Error::Internal("SPI_connect failed".into()));

@@ -1,5 +1,6 @@
-//! Says that the extension was not updated, where a statement of kb fails in a database because of that: the library is the
-//! server's and newer, once a package was installed, and the tables are the database's own.
+//! Explains the failure of a statement in a database in which the extension was not updated. A new package
+//! replaces the library for the whole server, while each database keeps its own tables until ALTER EXTENSION
+//! kb UPDATE runs there.
 
 use kb_types::error::Error;
 use pgrx::datum::FromDatum;
@@ -15,12 +16,12 @@ use std::panic::AssertUnwindSafe;
 const LIBRARY: &str = env!("CARGO_PKG_VERSION");
 
 thread_local! {
-    /// Once they are the same they stay it: a process keeps its library.
+    /// Whether both versions were found equal. They then stay equal, because a process keeps its library.
     static IS_SAME: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Prepares or runs a statement, which names tables, columns and functions. If one is not there, and the extension is of
-/// another version than the library, the error is about that.
+/// Prepares or runs a statement, which names tables, columns and functions. If one of these is missing and
+/// the extension has another version than the library, the error says that instead.
 pub fn checked<T>(prepare: impl FnOnce() -> T) -> T {
     let Some(version) = (if IS_SAME.get() { None } else { installed() }) else { return prepare() };
     if version == LIBRARY {
@@ -46,14 +47,15 @@ fn explain<T>(version: &str, caught: CaughtError) -> T {
     caught.rethrow()
 }
 
-/// Whether the extension is in this database, and not being made.
+/// Whether the extension is in this database, and CREATE EXTENSION is not under way.
 pub fn is_installed() -> bool {
     installed().is_some()
 }
 
-/// The version of the extension in this database; None while it is made or dropped.
+/// The version of the extension in this database, or None while it is being created or dropped.
 fn installed() -> Option<String> {
-    // SAFETY: the catalog is open while it is scanned, and the tuple valid until the scan ends; the text is copied before.
+    // SAFETY: the catalog is open while it is scanned, and the tuple is valid until the scan ends. The text
+    // is copied before.
     unsafe {
         let oid = pg_sys::get_extension_oid(c"kb".as_ptr(), true);
         if oid == pg_sys::InvalidOid {

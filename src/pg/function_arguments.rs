@@ -1,11 +1,11 @@
-//! Arguments of SQL functions that are checked before they are used. A function of a room's `api.rs` parses, makes one call, and converts.
+//! Arguments of SQL functions that are checked before use.
 
 use crate::pg::json::Jsonb;
 use kb_types::Json;
 use kb_types::error::{Error, Result};
 use serde_json::Value;
 
-/// A required argument of a function that is not STRICT because others may be NULL.
+/// A required argument. The function is not STRICT because its other arguments may be NULL.
 pub fn required<T>(argument: &'static str, value: Option<T>) -> Result<T> {
     value.ok_or(Error::Null { argument })
 }
@@ -18,13 +18,13 @@ pub fn elements<T>(argument: &'static str, values: Vec<Option<T>>) -> Result<Vec
         .ok_or_else(|| Error::Argument { argument, problem: "an element is NULL".into() })
 }
 
-/// A JSON argument that is passed on unread.
+/// A JSON argument that is passed on without being parsed.
 pub fn json(argument: &'static str, given: Option<Jsonb>) -> Result<Option<Json>> {
     let checked = given.map(|Jsonb(json)| json.check().map(|()| json)).transpose();
     checked.map_err(|problem| Error::Argument { argument, problem })
 }
 
-/// A JSON argument as a value.
+/// A JSON argument as a parsed value.
 pub fn value(argument: &'static str, given: Option<Jsonb>) -> Result<Option<Value>> {
     let read = given.map(|Jsonb(json)| json.value()).transpose();
     read.map_err(|problem| Error::Argument { argument, problem })

@@ -1,6 +1,6 @@
-//! `jsonb` as a function argument, result and column: as the text that PostgreSQL prints of it, not parsed.
-//! pgrx's own type parses it with serde_json at once, panics where that fails, and changes numbers of many
-//! digits.
+//! `jsonb` as a function argument, result and column, in the form of the text that PostgreSQL prints for it.
+//! pgrx's own type parses this text with serde_json at once, panics if that fails, and changes numbers that
+//! have many digits.
 //!
 //! **Invariant:** no function takes pgrx's `JsonB` as an argument. JSON that is only stored or compared
 //! (metadata, filters) stays text. JSON that is read is checked first, because serde_json stops at 127 levels
@@ -24,19 +24,19 @@ impl Jsonb {
     }
 }
 
-/// A jsonb object in parts, so that long strings are not printed and parsed again.
+/// A jsonb object in parts, so that long strings need not be printed and parsed again.
 pub struct JsonbMembers {
     /// Keys and texts of the members that are strings.
     pub strings: Vec<(String, String)>,
-    /// The object of all others; or the value, where it is no object.
+    /// An object of all other members, or the whole value if it is not an object.
     pub rest: Json,
 }
 
 /// The datum of a JSON text.
 pub fn datum(text: &str) -> Option<pg_sys::Datum> {
-    // jsonb holds no NUL character.
+    // A jsonb value contains no NUL character.
     let text = CString::new(text).unwrap_or_default();
-    // SAFETY: jsonb_in reads a C string that outlives the call, and returns memory of the current context.
+    // SAFETY: jsonb_in reads a C string that outlives the call, and returns memory in the current context.
     unsafe {
         pgrx::direct_function_call_as_datum(pg_sys::jsonb_in, &[Some(pg_sys::Datum::from(text.as_ptr()))])
     }
@@ -61,28 +61,29 @@ impl FromDatum for Jsonb {
         if is_null {
             return None;
         }
-        // SAFETY: the datum is a jsonb (the SQL signature or the column's type says so), which jsonb_out detoasts.
+        // SAFETY: the datum is a jsonb (the SQL signature or the type of the column says so), which jsonb_out
+        // detoasts.
         unsafe { print(pg_sys::jsonb_out, datum) }.map(Jsonb)
     }
 }
 
-/// What an output function prints of a value of a type of JSON.
+/// The output of an output function for a value of a JSON type.
 ///
-/// SAFETY: the function prints values of the datum's type.
+/// SAFETY: the function must print values of the datum's type.
 unsafe fn print(
     function: unsafe fn(pg_sys::FunctionCallInfo) -> pg_sys::Datum,
     datum: pg_sys::Datum,
 ) -> Option<Json> {
-    // SAFETY: an output function gives a C string of its own.
+    // SAFETY: an output function returns a new C string.
     unsafe {
         let printed = pgrx::direct_function_call_as_datum(function, &[Some(datum)])?;
         Some(printed_json(printed.cast_mut_ptr()))
     }
 }
 
-/// SAFETY: a C string, which is freed.
+/// SAFETY: a C string, which this function frees.
 unsafe fn printed_json(printed: *mut c_char) -> Json {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it.
     unsafe {
         let json = Json::new(utf8(CStr::from_ptr(printed).to_bytes()));
         pg_sys::pfree(printed.cast());
@@ -107,7 +108,8 @@ impl FromDatum for JsonbMembers {
         if is_null {
             return None;
         }
-        // SAFETY: the datum is a jsonb (the SQL signature says so), and what it holds is read before its copy, if it is one, is freed.
+        // SAFETY: the datum is a jsonb (the SQL signature says so). Its content is read before the copy, if
+        // detoasting made one, is freed.
         unsafe {
             let jsonb: *mut pg_sys::Jsonb = pg_sys::pg_detoast_datum(datum.cast_mut_ptr()).cast();
             let mut iterator = pg_sys::JsonbIteratorInit(&raw mut (*jsonb).root);
@@ -137,20 +139,20 @@ impl FromDatum for JsonbMembers {
     }
 }
 
-/// SAFETY: a string of a jsonb, which lives as long as what is returned is used.
+/// SAFETY: a string of a jsonb that lives as long as the result is used.
 unsafe fn string(value: &pg_sys::JsonbValue) -> &str {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it.
     unsafe {
         let pg_sys::JsonbValue__bindgen_ty_1__bindgen_ty_1 { len, val } = value.val.string;
         utf8(std::slice::from_raw_parts(val.cast(), len.max(0) as usize))
     }
 }
 
-/// A member's value that is no string, as text.
+/// The value of a member that is not a string, as text.
 ///
-/// SAFETY: a value of a jsonb, as its iterator gives it.
+/// SAFETY: the value must come from the iterator of a jsonb.
 unsafe fn print_value(value: &pg_sys::JsonbValue) -> Option<Json> {
-    // SAFETY: the type says which part of the union it is.
+    // SAFETY: the type says which member of the union is set.
     unsafe {
         match value.type_ {
             pg_sys::jbvType::jbvNull => Some(Json::new("null")),

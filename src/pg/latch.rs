@@ -1,4 +1,4 @@
-//! Waiting on the process latch and a socket, never over a second at once.
+//! Waits for the latch of the process and for a socket, never longer than a second at a time.
 
 use pgrx::pg_sys;
 use std::os::fd::RawFd;
@@ -12,15 +12,16 @@ pub enum Woken {
     Timeout,
 }
 
-/// The longest single wait; callers loop and check interrupts in between.
+/// The longest single wait. Callers loop, and check for interrupts in between.
 pub const LONGEST: Duration = Duration::from_secs(1);
 
-/// Waits for the latch at most `timeout` (cut to a second). Ends the process when the postmaster died.
+/// Waits for the latch for at most `timeout`, which is cut to a second. Ends the process if the postmaster
+/// has died.
 pub fn wait(timeout: Duration) -> Woken {
     wait_on(None, false, timeout)
 }
 
-/// Waits for the latch or for the socket to be readable (and writable, when `write`).
+/// Waits for the latch, or until the socket is readable (or writable, if `write` is set).
 pub fn wait_for_socket(fd: RawFd, write: bool, timeout: Duration) -> Woken {
     wait_on(Some(fd), write, timeout)
 }
@@ -45,7 +46,7 @@ fn wait_on(fd: Option<RawFd>, write: bool, timeout: Duration) -> Woken {
         ) as u32;
         if woken & pg_sys::WL_LATCH_SET != 0 {
             pg_sys::ResetLatch(pg_sys::MyLatch);
-            // A ready socket is found at the next wait; the latch must not be lost.
+            // The next wait reports a ready socket again; a set latch must not be lost.
             if woken & (pg_sys::WL_SOCKET_READABLE | pg_sys::WL_SOCKET_WRITEABLE) != 0 {
                 return Woken::Socket;
             }

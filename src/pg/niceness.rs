@@ -1,8 +1,8 @@
-//! Whom a background process lets have the processor first.
+//! The scheduling priority of background processes, which give way to sessions.
 //!
-//! What is built while nobody writes is built by several processes. PostgreSQL starts those that help, parallel workers, with the server's own
-//! priority, so a question would wait for them: a setting of the process that they help, which they are given when they
-//! begin, tells them how nice it is.
+//! An index that is built while nobody writes to its table is built by several processes. PostgreSQL starts
+//! the parallel workers with the server's own priority, so a question would have to wait for them. A setting
+//! of the leading process, which its workers receive when they start, tells them how nice to be.
 
 use super::setting;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting, pg_guard, pg_sys};
@@ -11,20 +11,21 @@ use std::io::ErrorKind;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
-/// By so much this process is nicer than the server.
+/// How much nicer this process is than the server.
 static NICENESS: AtomicI32 = AtomicI32::new(0);
-/// What the kernel knows at most.
+/// The highest niceness that the kernel knows.
 const MOST: i32 = 19;
 const OF_SESSIONS: i32 = 5;
 const OF_WORKER: i32 = 15;
 const OF_ALL: i32 = 19;
-/// How often, and how long apart, a group's niceness is set until it is taken: for two seconds.
+/// How often, and at what interval, the niceness of a group is set until the kernel accepts it: for two
+/// seconds in all.
 const GROUP_TRIES: usize = 80;
 const GROUP_PAUSE: Duration = Duration::from_millis(25);
 
 static OF_HELPERS: GucSetting<i32> = GucSetting::<i32>::new(0);
 
-/// Defines the setting; from _PG_init. Nobody sees it, and only a superuser could set it.
+/// Defines the setting; called from _PG_init. Users do not see it, and only a superuser could set it.
 pub fn define_setting() {
     // SAFETY: the hook is guarded and does not fail.
     unsafe {
@@ -52,19 +53,20 @@ unsafe extern "C-unwind" fn assign(niceness: i32, _extra: *mut c_void) {
     }
 }
 
-/// Lets sessions have the processor first, from now on: who asks while documents come waits for his own work only. (Of two that
-/// want a core, a session gets three quarters of it. Not less is left, because others may wait for a lock that this process has.)
+/// Lets sessions have the processor first from now on, so that a question that arrives during ingestion waits
+/// for its own work only. (If a session and this process compete for a core, the session gets three quarters
+/// of it. The rest must not be smaller, because others may wait for a lock that this process has.)
 pub fn let_sessions_go_first() {
     be(OF_SESSIONS);
 }
 
-/// Lets sessions and the worker have the processor first, from now on. (Of two that want a core, a session gets all but a thirtieth of
-/// it, the worker nine tenths.)
+/// Lets sessions and the worker have the processor first from now on. (If a session competes with this
+/// process for a core, it gets all but a thirtieth; the worker gets nine tenths.)
 pub fn let_worker_go_first() {
     be(OF_WORKER);
 }
 
-/// Lets all other processes have the processor first, from now on.
+/// Lets all other processes have the processor first from now on.
 pub fn let_all_go_first() {
     be(OF_ALL);
 }
@@ -81,22 +83,24 @@ fn be(niceness: i32) {
     setting::set_for_process(c"kb.helpers_niceness", &niceness);
 }
 
-/// It may be refused; then nothing changes.
+/// Raises the niceness. If the kernel refuses, nothing changes.
 fn be_nicer_by(more: i32) {
     if more <= 0 {
         return;
     }
-    // SAFETY: system calls on this process.
+    // SAFETY: system calls that affect this process only.
     let (niceness, is_leader) = unsafe { (libc::nice(more), libc::getsid(0) == libc::getpid()) };
-    // Every process of PostgreSQL leads a session. Where Linux schedules sessions as groups (sched(7), autogroup), the
-    // niceness of a process counts within its own only, and the group has one of its own.
+    // Every process of PostgreSQL leads a session. Where Linux schedules sessions as groups (sched(7),
+    // autogroup), the niceness of a process counts only within its group, and the group has a niceness of its
+    // own.
     if is_leader && niceness > 0 {
         set_group(niceness);
     }
 }
 
-/// Linux changes one group in a tenth of a second, of all that are on the machine, and refuses what comes sooner: the processes
-/// that begin a build together would keep the server's priority, all but one.
+/// Sets the niceness of this process's group. Linux accepts one such change in a tenth of a second on the
+/// whole machine and refuses those that come sooner. Without further tries, only one of the processes that
+/// start a build together would lose the server's priority.
 fn set_group(niceness: i32) {
     for _ in 0..GROUP_TRIES {
         match std::fs::write("/proc/self/autogroup", niceness.to_string()) {

@@ -1,12 +1,13 @@
-//! Which background process runs: a locked file per process in the data directory.
+//! Which background processes run: each locks a file in the data directory.
 //!
-//! The kernel drops the lock when its holder dies, however it dies, so a stale file never counts.
-//! This needs no shared memory and so works without shared_preload_libraries, and looking a process
-//! up cannot raise an error, so that it may be done while a transaction commits.
+//! The kernel drops the lock when the process dies, however it dies, so a stale file never counts. The files
+//! need no shared memory, so they work without shared_preload_libraries. Looking up a process cannot raise an
+//! error, so it may be done while a transaction commits.
 //!
 //! A worker notes in its file which jobs it prepares and writes ([`Activity`]). It removes the file as the
-//! first step of its exit, also under SIGTERM. So a worker that finds a file without a lock follows one that
-//! died, and the noted documents have had an attempt: a document that kills workers does not do so for ever.
+//! first step of its exit, also under SIGTERM. A worker that finds a file without a lock therefore follows
+//! one that died, and charges an attempt to the documents that are noted there, so that a document that kills
+//! workers does not do so for ever.
 
 use kb_types::sync;
 use pgrx::pg_sys;
@@ -18,17 +19,17 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, Once};
 use std::time::Duration;
 
-/// Relative to the data directory, which is every server process's working directory. The
-/// contents of this folder are skipped by base backups.
+/// Relative to the data directory, which is the working directory of every server process. Base backups skip
+/// the contents of this folder.
 pub const DIRECTORY: &str = "pg_stat_tmp";
 
-/// Locked while its process runs. The file has the pid and, from [`NOTES_AT`] on, a number for each [`Activity`]: what
-/// is being worked on.
+/// The pid file of this process, which stays locked as long as the process runs. The file holds the pid and,
+/// from [`NOTES_AT`] on, a number for each [`Activity`] that says what is being worked on.
 #[derive(Debug)]
 pub struct PidFile {
     file: File,
     path: PathBuf,
-    /// What the previous holder was working on, if it died without letting go.
+    /// The jobs on which the previous holder was working, if it died without releasing the file.
     pub died_at: Vec<i64>,
 }
 
@@ -39,17 +40,17 @@ pub enum Activity {
     Write,
 }
 
-/// Behind the pid, with a margin.
+/// The offset of the notes: the pid needs less, with a margin.
 const NOTES_AT: u64 = 16;
-/// A line of its own for each note.
+/// Each note has a line of its own.
 const NOTE_BYTES: u64 = 21;
-/// The note of a process that is not doing this.
+/// The note of a process that does not do this now.
 const NOTHING: i64 = 0;
 
 static HELD: Mutex<Option<PidFile>> = Mutex::new(None);
 
-/// Keeps a file until [`let_go`] or until the process begins to exit: one that is exiting must not be taken for one
-/// that can still be woken.
+/// Keeps a file until [`let_go`], or until the process begins to exit: a process that is exiting must not
+/// look as if it could still be woken.
 pub fn hold(file: PidFile) {
     static AT_EXIT: Once = Once::new();
     *sync::lock(&HELD) = Some(file);
@@ -58,16 +59,16 @@ pub fn hold(file: PidFile) {
     AT_EXIT.call_once(|| unsafe { pg_sys::before_shmem_exit(Some(at_exit), pg_sys::Datum::from(0)) });
 }
 
-/// Lets go of the file that [`hold`] keeps.
+/// Releases the file that [`hold`] keeps.
 pub fn let_go() {
     drop(sync::lock(&HELD).take());
 }
 
-/// Writes into the held file what the process is working on, for the next holder if this one dies of it. May be called
-/// off the main thread.
+/// Notes in the held file what the process is working on, for its successor if this process dies of it. May
+/// be called off the main thread.
 pub fn note(activity: Activity, work: Option<i64>) {
     if let Some(held) = sync::lock(&HELD).as_ref() {
-        // A note that cannot be written is not worth a failure.
+        // A note that cannot be written does not justify a failure.
         let at = NOTES_AT + NOTE_BYTES * activity as u64;
         let _ = held.file.write_all_at(format!("{:<20}\n", work.unwrap_or(NOTHING)).as_bytes(), at);
     }
@@ -77,7 +78,7 @@ unsafe extern "C-unwind" fn at_exit(_code: i32, _arg: pg_sys::Datum) {
     let_go();
 }
 
-/// What a look at a pid file finds.
+/// The state of a pid file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
     Absent,
@@ -94,10 +95,10 @@ fn lock(file: &File, operation: i32) -> bool {
 }
 
 impl PidFile {
-    /// None when another process holds it.
+    /// Locks the file, or returns None if another process holds it.
     pub fn acquire(name: &str) -> io::Result<Option<PidFile>> {
         let path = path(name);
-        // `presence` has a shared lock for an instant: try a few times.
+        // `presence` takes a shared lock for an instant, so this tries a few times.
         for _ in 0..20 {
             let mut file = OpenOptions::new()
                 .read(true)
@@ -125,7 +126,7 @@ impl PidFile {
     }
 }
 
-/// Pid and notes of a file, as far as it has them.
+/// The pid and the notes in a file, as far as it has them.
 fn read(file: &mut File) -> (Option<i32>, Vec<i64>) {
     let mut text = String::new();
     let _ = file.read_to_string(&mut text);
@@ -136,7 +137,8 @@ fn read(file: &mut File) -> (Option<i32>, Vec<i64>) {
 
 impl Drop for PidFile {
     fn drop(&mut self) {
-        // Removed before the lock is released, so that nobody finds it unlocked under its name.
+        // The file is removed before the lock is released, so that no process finds an unlocked file of this
+        // name.
         let _ = std::fs::remove_file(&self.path);
     }
 }
@@ -147,19 +149,19 @@ pub fn presence(name: &str) -> Presence {
     if lock(&file, libc::LOCK_SH) {
         return Presence::Absent;
     }
-    // An empty file: its holder is about to write its pid, and so about to start its work.
+    // The file is empty because its holder is about to write its pid and to start its work.
     Presence::Running(read(&mut file).0.unwrap_or(0))
 }
 
-/// Ends the named process, if it runs, as a fast shutdown would.
+/// Ends the named process, if it runs, as a fast shutdown does.
 pub fn terminate(name: &str) {
     if let Presence::Running(pid @ 1..) = presence(name) {
-        // SAFETY: the lock proves the process alive and ours.
+        // SAFETY: the lock proves that the process is alive and one of ours.
         unsafe { libc::kill(pid, libc::SIGTERM) };
     }
 }
 
-/// A named process that is woken often: its file stays open, so that nothing is looked up.
+/// A named process that is woken often. Its file stays open, so that no file has to be looked up.
 #[derive(Debug)]
 pub struct Watched(Option<File>);
 
@@ -168,7 +170,8 @@ impl Watched {
         Watched(None)
     }
 
-    /// Sets the latch of the process if it runs; false when it does not. Always of the same name.
+    /// Sets the latch of the process. Returns false if it does not run. The name must be the same in every
+    /// call.
     pub fn wake(&mut self, name: &str) -> bool {
         let pid = match self.pid() {
             None => {
@@ -180,16 +183,17 @@ impl Watched {
         match pid {
             None => false,
             Some(0) => true,
-            // SAFETY: the lock proves the process alive; PostgreSQL's SIGUSR1 handler sets its latch.
+            // SAFETY: the lock proves that the process is alive, and PostgreSQL's SIGUSR1 handler sets its
+            // latch.
             Some(pid) => unsafe { libc::kill(pid, libc::SIGUSR1) == 0 },
         }
     }
 
-    /// The pid of the process that has the open file locked, 0 if it is about to write it.
+    /// The pid of the process that has the open file locked, or 0 if the process is about to write it.
     fn pid(&mut self) -> Option<i32> {
         let file = self.0.as_ref()?;
         if lock(file, libc::LOCK_SH) {
-            // Closing it lets go of the lock.
+            // Closing the file releases the lock.
             self.0 = None;
             return None;
         }

@@ -1,4 +1,4 @@
-//! Kept plans: prepared once per process and statement, and never freed while one runs.
+//! The plan cache: a statement is prepared once in each process, and its plan is never freed while it runs.
 
 use super::extension_version;
 use kb_types::error::{Error, Result};
@@ -8,16 +8,18 @@ use std::collections::HashMap;
 use std::ffi::CString;
 use std::rc::Rc;
 
-/// Bytes of a statement's text from which one plan is kept at most: that of a filter of a thousand parts has megabytes.
+/// Of a statement whose text is longer than this many bytes, at most one plan is kept: the text of a filter
+/// with a thousand conditions has megabytes.
 const LARGE: usize = 8 * 1024;
 
-/// Plans kept per process. Above that the least recently used one that does not run is freed.
+/// The most plans that a process keeps. Beyond that, the least recently used plan that does not run is freed.
 const MAX_PLANS: usize = 256;
 
 struct Kept {
     plan: pg_sys::SPIPlanPtr,
     types: Vec<pg_sys::Oid>,
-    /// How many statements run it now: a function that a statement calls may run others, and the same one again.
+    /// The number of statements that run this plan now: a function that a statement calls may run others, and
+    /// the same one again.
     running: Rc<Cell<u32>>,
     used: u64,
 }
@@ -32,7 +34,7 @@ thread_local! {
     static PLANS: RefCell<Plans> = RefCell::default();
 }
 
-/// A plan that is not freed before this is dropped.
+/// A plan, which is not freed before this is dropped.
 pub struct Plan {
     pub ptr: pg_sys::SPIPlanPtr,
     running: Rc<Cell<u32>>,
@@ -56,7 +58,8 @@ impl Plans {
         Ok(Some(Plan { ptr: kept.plan, running: Rc::clone(&kept.running) }))
     }
 
-    /// Removes the plan to be freed before one more is kept. None where all run: then one more is kept.
+    /// Removes the plan that is to be freed before another is kept. Returns None if all plans run; then the
+    /// limit is exceeded by one.
     fn evict(&mut self) -> Option<pg_sys::SPIPlanPtr> {
         let idle = || self.by_text.iter().filter(|(_, kept)| kept.running.get() == 0);
         let large = idle().find(|(sql, _)| sql.len() > LARGE);
@@ -70,7 +73,8 @@ impl Plans {
     }
 }
 
-/// The plan of a statement, by several processes if that may be and seems quicker. Call between SPI_connect and SPI_finish.
+/// The plan of a statement. It may use parallel workers if `in_parallel` is set and the planner expects that
+/// to be quicker. Must be called between SPI_connect and SPI_finish.
 pub fn plan(sql: &str, mut types: Vec<pg_sys::Oid>, in_parallel: bool) -> Result<Plan> {
     if let Some(plan) = PLANS.with_borrow_mut(|plans| plans.find(sql, &types))? {
         return Ok(plan);
@@ -90,12 +94,12 @@ pub fn plan(sql: &str, mut types: Vec<pg_sys::Oid>, in_parallel: bool) -> Result
     let evicted = PLANS.with_borrow_mut(|plans| {
         let evicted = plans.evict();
         let kept = Kept { plan, types: types.clone(), running: Rc::default(), used: 0 };
-        // Preparing runs no statement, so the same one cannot have been kept meanwhile.
+        // Preparing a statement runs none, so the same one cannot have been kept meanwhile.
         plans.by_text.insert(sql.to_string(), kept);
         evicted
     });
     if let Some(evicted) = evicted {
-        // SAFETY: the plan is ours, no longer in the map, and nothing runs it.
+        // SAFETY: the plan is ours, no longer in the map, and no statement runs it.
         unsafe { pg_sys::SPI_freeplan(evicted) };
     }
     PLANS

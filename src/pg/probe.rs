@@ -1,6 +1,7 @@
-//! Rows of a table that have some values, by an index and without a statement: to count the few that nearly every question asks for
-//! and nearly always in vain costs a twentieth of starting a statement for it. Rows are those that the current snapshot sees, whatever
-//! policies say, so no caller may be told anything of it but by a statement of its own.
+//! Looks up rows by the values in the first columns of an index, without a statement. Nearly every question
+//! has to count a few rows and nearly always finds none; a scan of the index costs a twentieth of what it
+//! costs to start a statement. The scan sees the rows of the current snapshot, whatever the policies say, so
+//! its results must not be shown to a caller; a statement that runs under the policies has to produce them.
 
 use pgrx::datum::{FromDatum, IntoDatum};
 use pgrx::htup::heap_getattr_raw;
@@ -8,16 +9,16 @@ use pgrx::pg_sys;
 use std::ffi::{CStr, CString};
 use std::num::NonZeroUsize;
 
-/// A value of one of an index's first columns.
+/// A value of one of the first columns of an index.
 #[derive(Debug, Clone, Copy)]
 pub enum Key<'a> {
-    /// Of type bigint.
+    /// A bigint.
     Long(i64),
-    /// Of type bytea.
+    /// A bytea.
     Bytes(&'a [u8]),
-    /// Of type text.
+    /// A text.
     Text(&'a str),
-    /// At least this, of type integer.
+    /// An integer of at least this value.
     AtLeast(i32),
 }
 
@@ -31,7 +32,7 @@ impl Key<'_> {
         }
     }
 
-    /// The operator of a B-tree, and the function behind it.
+    /// The operator of the B-tree, and the function that implements it.
     fn operator(self) -> (u32, u32) {
         match self {
             Key::Long(_) => (pg_sys::BTEqualStrategyNumber, pg_sys::F_INT8EQ),
@@ -42,13 +43,15 @@ impl Key<'_> {
     }
 }
 
-/// How many rows of a table of kb have these values in the first columns of an index of its own, counted up to `most`. None: there is
-/// no such table or index, or this snapshot cannot use it; a statement has to say.
+/// The number of rows of a table of kb that have these values in the first columns of an index, counted up to
+/// `most`. Returns None if the table or the index does not exist or this snapshot cannot use the index; then
+/// the caller needs a statement.
 pub fn count(table: &CStr, index: &CStr, keys: &[Key], most: usize) -> Option<usize> {
     counted(find(table)?, find(index)?, keys, None, most)
 }
 
-/// As [`count`], of rows of these tenants only (None: of all): how long a caller's question takes must not tell of the texts of others.
+/// Does what [`count`] does for the rows of these tenants (None: of all): the time that a caller's question
+/// takes must reveal nothing about the texts of others.
 pub fn count_of(
     tenants: Option<&[String]>,
     table: &CStr,
@@ -59,7 +62,8 @@ pub fn count_of(
     counted(find(table)?, find(index)?, keys, tenants, most)
 }
 
-/// Whether a table of kb may have a row with at least this number in the first column, of type integer, of an index on it.
+/// Whether a table of kb may have a row whose value in the first column of an index, which must be of type
+/// integer, is at least this number.
 pub fn may_reach(table: &str, index: u32, least: i32) -> bool {
     let reached = || {
         let table = find(&CString::new(table).ok()?)?;
@@ -68,7 +72,8 @@ pub fn may_reach(table: &str, index: u32, least: i32) -> bool {
     reached() != Some(0)
 }
 
-/// A column of type integer of the first row that [`count`] counts; None within: there is no row. Also none where that cannot say.
+/// The value of an integer column in the first row that [`count`] counts, or an inner None if there is no
+/// such row. The outer None means what it means there.
 pub fn number(table: &CStr, index: &CStr, keys: &[Key], column: &CStr) -> Option<Option<i32>> {
     let mut found = None;
     each(find(table)?, find(index)?, keys, &[column], |values| {
@@ -78,7 +83,7 @@ pub fn number(table: &CStr, index: &CStr, keys: &[Key], column: &CStr) -> Option
     Some(found)
 }
 
-/// A table or index of kb; None: there is none of that name.
+/// The oid of a table or index of kb, or None if it does not exist.
 pub fn find(relation: &CStr) -> Option<pg_sys::Oid> {
     // SAFETY: look-ups by name; what is missing is InvalidOid.
     let oid = unsafe {
@@ -88,7 +93,7 @@ pub fn find(relation: &CStr) -> Option<pg_sys::Oid> {
     (oid != pg_sys::InvalidOid).then_some(oid)
 }
 
-/// `tenants`: those whose rows count; None: all.
+/// Only rows of `tenants` count, or all rows if this is None.
 fn counted(
     table: pg_sys::Oid,
     index: pg_sys::Oid,
@@ -105,7 +110,7 @@ fn counted(
     Some(count)
 }
 
-/// The column that says whose a row is.
+/// The column that holds the tenant of a row.
 pub const TENANT: &CStr = c"tenant_id";
 
 pub fn is_of(tenants: &[String], value: Option<pg_sys::Datum>) -> bool {
@@ -114,12 +119,13 @@ pub fn is_of(tenants: &[String], value: Option<pg_sys::Datum>) -> bool {
 
 /// A value of one of kb's own columns, whose type is known.
 fn read<T: FromDatum>(value: pg_sys::Datum) -> Option<T> {
-    // SAFETY: it is of this type, and no NULL.
+    // SAFETY: the value has this type and is not NULL.
     unsafe { T::from_datum(value, false) }
 }
 
-/// Visits columns (None: NULL, or there is none of that name) of the rows that have these values in the first columns of an index, in
-/// its order, until a visit returns false. None: the index does not serve.
+/// Visits the rows that have these values in the first columns of an index, in the order of the index, until
+/// a visit returns false. A visit receives the named columns, with None for NULL and for a column that does
+/// not exist. Returns None if the index cannot be used.
 pub fn each(
     table: pg_sys::Oid,
     index: pg_sys::Oid,
@@ -128,7 +134,7 @@ pub fn each(
     mut visit: impl FnMut(&[Option<pg_sys::Datum>]) -> bool,
 ) -> Option<()> {
     scanned(table, index, keys, |relation, scan| {
-        // SAFETY: both are open; a row is there until the next one is asked for.
+        // SAFETY: both relations are open, and a row stays valid until the next one is fetched.
         unsafe {
             let number = |column: &&CStr| pg_sys::get_attnum(table, column.as_ptr()).max(0) as usize;
             let numbers: Vec<Option<NonZeroUsize>> =
@@ -150,8 +156,8 @@ pub fn each(
     })
 }
 
-/// What `work` makes of a table of kb and a scan of its rows that have these values in the first columns of an index. None: the index
-/// does not serve.
+/// Calls `work` with a table of kb and a scan of its rows that have these values in the first columns of an
+/// index. Returns None if the index cannot be used.
 pub fn scanned<T>(
     table: pg_sys::Oid,
     index: pg_sys::Oid,
@@ -161,18 +167,19 @@ pub fn scanned<T>(
     let values: Option<Vec<pg_sys::Datum>> = keys.iter().map(|key| key.datum()).collect();
     let values = values?;
     let lock = pg_sys::AccessShareLock as i32;
-    // SAFETY: both relations are open while they are scanned, and the keys live as long as the scan, which only reads rows. An ERROR
-    // releases all with the transaction. An index has as many columns and collations as it says.
+    // SAFETY: both relations are open while they are scanned, and the keys live as long as the scan, which
+    // only reads rows. An ERROR releases everything with the transaction. An index has as many columns and
+    // collations as it says.
     unsafe {
         let relation = pg_sys::table_open(table, lock);
-        // None: it has just been dropped.
+        // The index has just been dropped if this is NULL.
         let index_relation = pg_sys::try_relation_open(index, lock);
         if index_relation.is_null() {
             pg_sys::table_close(relation, lock);
             return None;
         }
         let form = (*index_relation).rd_index;
-        // One with indcheckxmin lacks what older snapshots see.
+        // An index with indcheckxmin lacks rows that older snapshots see.
         let serves = !form.is_null()
             && (*form).indrelid == table
             && (*form).indisvalid

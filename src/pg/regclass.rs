@@ -1,4 +1,4 @@
-//! `regclass` as a function argument: a table, found by its name as the caller's session finds it.
+//! `regclass` as a function argument: a table, whose name is looked up in the caller's session.
 
 use pgrx::callconv::{Arg, ArgAbi};
 use pgrx::datum::{Datum, FromDatum, UnboxDatum};
@@ -7,7 +7,7 @@ use pgrx::pgrx_sql_entity_graph::metadata::{
     ArgumentError, ReturnsError, ReturnsRef, SqlMappingRef, SqlTranslatable, TypeOrigin,
 };
 
-/// The oid of a table; there need be none.
+/// The oid of a table, which need not exist.
 #[derive(Debug, Clone, Copy)]
 pub struct Regclass(pub u32);
 

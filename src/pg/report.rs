@@ -6,14 +6,14 @@ use kb_types::sizes;
 use pgrx::pg_sys::panic::{CaughtError, ErrorReport};
 use pgrx::pg_sys::{self, errcodes::PgSqlErrorCode};
 
-/// Does the work of an SQL function, whose error becomes PostgreSQL's.
+/// Does the work of an SQL function, and turns its error into one of PostgreSQL.
 pub fn reported<T>(work: impl FnOnce() -> Result<T>) -> std::result::Result<T, ErrorReport> {
     work().map_err(report)
 }
 
-/// PostgreSQL's form of an error.
+/// An error in PostgreSQL's form.
 pub fn report(error: Error) -> ErrorReport {
-    // What is too long for a field is too long for a message that names it.
+    // A text that is too long for its column is also too long for a message that repeats it.
     let cut = |text: String| sizes::cut(&text, sizes::MESSAGE).to_string();
     let mut report = ErrorReport::new(code(error.sqlstate()), cut(error.to_string()), "kb");
     if let Some(detail) = error.detail() {
@@ -25,7 +25,7 @@ pub fn report(error: Error) -> ErrorReport {
     report
 }
 
-/// PostgreSQL packs the five characters six bits each (MAKE_SQLSTATE).
+/// The packed form of an SQLSTATE: six bits for each of its five characters (MAKE_SQLSTATE).
 fn code(sqlstate: &str) -> PgSqlErrorCode {
     let packed = sqlstate.bytes().take(5).enumerate().fold(0i32, |packed, (i, byte)| {
         packed | ((i32::from(byte).wrapping_sub(i32::from(b'0')) & 0x3f) << (6 * i))
@@ -38,7 +38,7 @@ fn unpack(code: PgSqlErrorCode) -> String {
     (0..5).map(|i| char::from((((packed >> (6 * i)) & 0x3f) as u8) + b'0')).collect()
 }
 
-/// What a caught PostgreSQL error or Rust panic says.
+/// The error that a caught PostgreSQL error or Rust panic describes.
 pub fn from_caught(caught: CaughtError) -> Error {
     match caught {
         CaughtError::PostgresError(report) | CaughtError::ErrorReport(report) => Error::Database {
@@ -49,10 +49,10 @@ pub fn from_caught(caught: CaughtError) -> Error {
     }
 }
 
-/// Keeps Rust's backtraces, which carry paths of the build, out of error details whatever the server's
-/// environment says. Once, before anything can fail.
+/// Keeps Rust's backtraces, which contain paths of the build machine, out of error details, whatever the
+/// environment of the server says. Must be called once, before anything can fail.
 pub fn without_backtraces() {
-    // SAFETY: in _PG_init no other thread runs.
+    // SAFETY: _PG_init runs before this process has any other thread.
     unsafe {
         std::env::set_var("RUST_BACKTRACE", "0");
         std::env::set_var("RUST_LIB_BACKTRACE", "0");
@@ -69,19 +69,20 @@ pub fn warning(message: &str) {
     pgrx::warning!("kb: {message}");
 }
 
-/// A NOTICE to the client.
+/// Sends a NOTICE to the client.
 pub fn notice(message: &str) {
     pgrx::notice!("{message}");
 }
 
-/// Runs a call that may have a key in its arguments. The statement is taken out of pg_stat_activity, and out of what is
-/// logged or sent with an error, warning or notice: the statement itself, and the CONTEXT lines of functions around the
-/// call, which repeat the statements they run. An error that `work` returns must be raised as it is, with no other call
-/// in between.
+/// Runs a call whose arguments may contain a key. The statement is hidden from pg_stat_activity and from
+/// everything that is logged or sent with an error, warning or notice: the statement itself, and the CONTEXT
+/// lines of the functions around the call, which repeat the statements that they run. An error that `work`
+/// returns must be raised as it is, with no other call in between.
 pub fn hidden<T, E>(work: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
-    // SAFETY: the text is copied; debug_query_string is only read (its owner frees its own pointer), and is set again
-    // with the next statement. error_context_stack is the head of the list of callbacks that add CONTEXT. Each sets the
-    // head when it is added and removed, and so does code that catches an error, so the list may be empty meanwhile.
+    // SAFETY: the text is copied. debug_query_string is only read (its owner frees its own pointer), and the
+    // next statement sets it again. error_context_stack is the head of the list of callbacks that add
+    // CONTEXT. Each callback sets the head when it is added and removed, and so does code that catches an
+    // error, so the list may be empty meanwhile.
     let around = unsafe {
         pg_sys::pgstat_report_activity(pg_sys::BackendState::STATE_RUNNING, c"<hidden by kb>".as_ptr());
         pg_sys::debug_query_string = std::ptr::null();
@@ -91,13 +92,14 @@ pub fn hidden<T, E>(work: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
     };
     let result = work();
     if result.is_ok() {
-        // SAFETY: what it points to belongs to the callers of this call, who are still there.
+        // SAFETY: the entries of the list belong to the callers of this call, which are still on the stack.
         unsafe { pg_sys::error_context_stack = around };
     }
     result
 }
 
-/// Runs pending cancel, terminate and barrier requests; does not return when one ends the statement.
+/// Processes pending cancel, terminate and barrier requests. Does not return if one of them ends the
+/// statement.
 pub fn check_interrupts() {
     background::end_if_terminated();
     pgrx::check_for_interrupts!();
@@ -105,6 +107,6 @@ pub fn check_interrupts() {
 
 /// Whether this server is replaying WAL (hot standby).
 pub fn in_recovery() -> bool {
-    // SAFETY: reads shared state, no preconditions.
+    // SAFETY: reads shared state, and has no preconditions.
     unsafe { pg_sys::RecoveryInProgress() }
 }

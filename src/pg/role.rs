@@ -1,4 +1,4 @@
-//! The caller's rights, and doing a step as another role.
+//! The rights of the caller, and work that is done as another role.
 
 use super::{pinned_settings, setting};
 use kb_types::error::{Error, Object, Result};
@@ -8,40 +8,42 @@ use std::collections::BTreeSet;
 use std::ffi::{CStr, CString, c_int};
 
 thread_local! {
-    /// Who called kb, while it does a step as a role of its own.
+    /// The role that called kb, while kb does a step as a role of its own.
     static CALLER: Cell<Option<pg_sys::Oid>> = const { Cell::new(None) };
-    /// The role that it does a step for ([`as_role_of_name`]).
+    /// The role for which kb does a step ([`as_role_of_name`]).
     static NAMED: Cell<Option<pg_sys::Oid>> = const { Cell::new(None) };
 }
 
-/// The role that reads vectors for a query: no superuser, and under row-level security (sql/roles.sql).
+/// The role that reads vectors for a query. It is no superuser, and row-level security applies to it
+/// (sql/roles.sql).
 const VECTOR_READER: &CStr = c"kb_vectors";
 
-/// Runs `work` as the owner of the extension, in a security-restricted context with pinned settings: for the few
-/// writes that no role may do itself (catalogs that control the worker, DDL of vector tables). `work` must check what
-/// the caller may do.
+/// Runs `work` as the owner of the extension, in a security-restricted context with pinned settings. This is
+/// for the few writes that no role may do itself (tables that control the worker, DDL of vector tables).
+/// `work` must check what the caller may do.
 pub fn as_owner<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     let owner = extension_owner()?;
     for_caller(Some(caller()), || as_role(owner, || setting::with(&pinned_settings::AS_OWNER, work)))
 }
 
-/// Runs `work` as the role that may read vector tables, which no caller may. Their policies decide by the caller's
-/// tenant what it sees. `work` gives the caller only what the caller may read.
+/// Runs `work` as the role that may read vector tables; callers may not read them. The policies of these
+/// tables admit rows by the caller's tenant. `work` must return to the caller only what the caller may read.
 pub fn as_vector_reader<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     // SAFETY: a look-up by name; a missing role is an ERROR that names it.
     let role = unsafe { pg_sys::get_role_oid(VECTOR_READER.as_ptr(), false) };
-    // Policies apply, even if a superuser's session has turned them off.
+    // Policies apply even if the session of a superuser has turned them off.
     for_caller(Some(caller()), || as_role(role, || setting::with(&[(c"row_security", c"on")], work)))
 }
 
-/// Runs `work` as the role of this name, under the policies that bind it: for what somebody who is not here any more has
-/// asked for. What that role wrote cannot read the session's statement (current_query), in which there may be a question. An error
-/// if there is no such role.
+/// Runs `work` as the role of this name, under the policies that apply to it, to carry out what somebody
+/// asked for in an earlier session. Code of that role cannot read the statement of this session
+/// (current_query), which may contain a question. Returns an error if the role does not exist.
 pub fn as_role_of_name<T>(name: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
     let role = find(name).ok_or_else(|| Error::NotFound { what: Object::Role, id: name.into() })?;
     let before = NAMED.replace(Some(role));
     let _back = Back(|| NAMED.set(before));
-    // SAFETY: the pointer is only kept and set again; what it points to belongs to who runs the statement around this.
+    // SAFETY: the pointer is only kept and set again. Its target belongs to the code that runs the outer
+    // statement.
     let statement = unsafe { pg_sys::debug_query_string };
     // SAFETY: as above.
     let show = |statement| unsafe { pg_sys::debug_query_string = statement };
@@ -50,7 +52,7 @@ pub fn as_role_of_name<T>(name: &str, work: impl FnOnce() -> Result<T>) -> Resul
     for_caller(None, || as_role(role, || setting::with_none_kept(&[(c"row_security", c"on")], work)))
 }
 
-/// Does something at the end of its scope, also where that ends by an error.
+/// Runs a function at the end of its scope, also if an error ends the scope.
 struct Back<F: FnMut()>(F);
 
 impl<F: FnMut()> Drop for Back<F> {
@@ -59,30 +61,30 @@ impl<F: FnMut()> Drop for Back<F> {
     }
 }
 
-/// The role of a name.
+/// The oid of the role of this name.
 pub fn find(name: &str) -> Option<pg_sys::Oid> {
     let name = CString::new(name).ok()?;
-    // SAFETY: a look-up by name; no role is InvalidOid.
+    // SAFETY: a look-up by name, which returns InvalidOid for a missing role.
     let role = unsafe { pg_sys::get_role_oid(name.as_ptr(), true) };
     (role != pg_sys::InvalidOid).then_some(role)
 }
 
-/// The roles that the session acts as: the one that logged in, the one that was SET, the one whose rights count now. While
-/// kb does a step as a role of its own, the last is its caller; while it does one for another role, that role counts, too,
-/// whatever functions are called then.
+/// The roles as which the session acts: the role that logged in, the role of SET ROLE, and the role whose
+/// rights apply now. While kb does a step as a role of its own, the last one is the caller of kb. While kb
+/// does a step for another role, that role counts, too, whatever functions are called in the step.
 pub fn acting() -> [pg_sys::Oid; 4] {
     let caller = caller();
-    // SAFETY: they read this process's variables.
+    // SAFETY: these functions read variables of this process.
     unsafe { [pg_sys::GetSessionUserId(), pg_sys::GetOuterUserId(), caller, NAMED.get().unwrap_or(caller)] }
 }
 
-/// Names and oids of the roles that the session acts as, each once.
+/// The names and oids of the roles as which the session acts, each once.
 pub fn acting_roles() -> (Vec<String>, Vec<i64>) {
     let roles: BTreeSet<u32> = acting().into_iter().map(pg_sys::Oid::to_u32).collect();
     roles.into_iter().filter_map(|role| Some((name_of(role.into())?, i64::from(role)))).unzip()
 }
 
-/// The name of a role; None: there is no such role.
+/// The name of a role, or None if the role does not exist.
 fn name_of(role: pg_sys::Oid) -> Option<String> {
     // SAFETY: a look-up by oid; the name is copied.
     unsafe {
@@ -91,8 +93,8 @@ fn name_of(role: pg_sys::Oid) -> Option<String> {
     }
 }
 
-/// The role of this name, and the one of this oid, which may be another: a role can have got a new name, and in a restored database
-/// another oid. Neither where the role is gone.
+/// The role of this name and the role of this oid. These may differ: a role can have been renamed, and in a
+/// restored database it has another oid. A role that no longer exists is left out.
 pub fn known_by(name: &str, oid: i64) -> Vec<pg_sys::Oid> {
     let by_oid =
         Some(pg_sys::Oid::from(u32::try_from(oid).unwrap_or(0))).filter(|oid| name_of(*oid).is_some());
@@ -104,7 +106,7 @@ pub fn caller_is(name: &str) -> bool {
     is_member(caller(), name)
 }
 
-/// Whether a role, given by name, has the rights of another.
+/// Whether a role, given by its name, has the rights of another.
 pub fn is(role: &str, name: &str) -> bool {
     find(role).is_some_and(|role| is_member(role, name))
 }
@@ -114,39 +116,39 @@ fn is_member(role: pg_sys::Oid, name: &str) -> bool {
     find(name).is_some_and(|group| unsafe { pg_sys::has_privs_of_role(role, group) })
 }
 
-/// Whether row-level security does not bind a role, given by name; None: there is no such role.
+/// Whether a role, given by its name, bypasses row-level security. Returns None if the role does not exist.
 pub fn bypasses(name: &str) -> Option<bool> {
     // SAFETY: a look-up by oid.
     find(name).map(|role| unsafe { pg_sys::has_bypassrls_privilege(role) })
 }
 
 fn caller() -> pg_sys::Oid {
-    // SAFETY: it reads this process's variable.
+    // SAFETY: reads a variable of this process.
     CALLER.get().unwrap_or_else(|| unsafe { pg_sys::GetUserId() })
 }
 
-/// Runs `work` for this caller; None: for whoever it then runs as.
+/// Runs `work` on behalf of this caller, or of the role that runs it if this is None.
 fn for_caller<T>(caller: Option<pg_sys::Oid>, work: impl FnOnce() -> T) -> T {
     let before = CALLER.replace(caller);
     let _back = Back(|| CALLER.set(before));
     work()
 }
 
-/// Whether row-level security does not bind the caller: a superuser, or a role with BYPASSRLS.
+/// Whether the caller bypasses row-level security, as a superuser or with BYPASSRLS.
 pub fn bypasses_policies() -> bool {
     // SAFETY: look-ups by oid.
     unsafe { pg_sys::has_bypassrls_privilege(pg_sys::GetUserId()) }
 }
 
 fn as_role<T>(role: pg_sys::Oid, work: impl FnOnce() -> Result<T>) -> Result<T> {
-    // The user id is restored on return; after an ERROR the transaction's abort restores it.
+    // The user id is restored on return. After an ERROR, the abort of the transaction restores it.
     let before = become_role(role);
     let result = work();
     return_to(before);
     result
 }
 
-/// Who ran, and in which security context, before.
+/// The role that ran before, and its security context.
 #[inline(never)]
 fn become_role(role: pg_sys::Oid) -> (pg_sys::Oid, c_int) {
     let (mut user, mut context) = (pg_sys::InvalidOid, 0);
@@ -161,7 +163,7 @@ fn become_role(role: pg_sys::Oid) -> (pg_sys::Oid, c_int) {
 
 #[inline(never)]
 fn return_to((user, context): (pg_sys::Oid, c_int)) {
-    // SAFETY: what `become_role` has read.
+    // SAFETY: the values are those that `become_role` has read.
     unsafe { pg_sys::SetUserIdAndSecContext(user, context) };
 }
 

@@ -1,5 +1,6 @@
-//! A column of many rows, visited where it is stored. Of reading a page that is in memory already most is to look up where: this process
-//! notes that, so that the processor can fetch a page while the one before it is visited.
+//! A column of many rows, visited where it is stored. Of reading a page that is in memory already most is to
+//! look up where: this process notes that, so that the processor can fetch a page while the one before it is
+//! visited.
 
 use super::probe::{self, Key, TENANT, find, is_of, scanned};
 use super::report::check_interrupts;
@@ -11,9 +12,9 @@ use std::cell::RefCell;
 use std::ffi::CStr;
 use std::num::NonZeroUsize;
 
-/// Calls `visit` with a column of type bytea of each row of these tenants that has these values in the first columns of an index, in the
-/// order of the index, and with where the next one probably is. The rows are never updated, and the column is stored as it is. False:
-/// this cannot say, whatever was visited.
+/// Calls `visit` with a column of type bytea of each row of these tenants that has these values in the first
+/// columns of an index, in the order of the index, and with where the next one probably is. The rows are
+/// never updated, and the column is stored as it is. False: this cannot say, whatever was visited.
 pub fn each(
     tenants: &[String],
     table: &CStr,
@@ -138,8 +139,8 @@ impl Page {
         snapshot: pg_sys::Snapshot,
         columns: &[Option<NonZeroUsize>; 2],
     ) -> Row {
-        // SAFETY: only lines of the page are looked at; these and whom rows are visible to change under the lock only, and a visible
-        // row's bytes never.
+        // SAFETY: only lines of the page are looked at; these and whom rows are visible to change under the
+        // lock only, and a visible row's bytes never.
         unsafe {
             pg_sys::LockBuffer(self.0, pg_sys::BUFFER_LOCK_SHARE as i32);
             let page = pg_sys::BufferGetPage(self.0);
@@ -183,16 +184,16 @@ unsafe fn line(page: pg_sys::Page, offset: pg_sys::OffsetNumber) -> Option<pg_sy
     }
 }
 
-/// In which buffers pages were last, by their numbers: four bytes for each page of the one table that is read so. PostgreSQL looks
-/// whether the buffer still has the page, so that it does no harm if it has not.
+/// In which buffers pages were last, by their numbers: four bytes for each page of the one table that is read
+/// so. PostgreSQL looks whether the buffer still has the page, so that it does no harm if it has not.
 struct Noted {
     buffers: Vec<pg_sys::Buffer>,
     /// How often rows were visited.
     turn: usize,
 }
 
-/// PostgreSQL keeps those pages in memory that it is asked for; a page that is found where it was counts for nothing, so one in so
-/// many is looked up, each time others.
+/// PostgreSQL keeps those pages in memory that it is asked for; a page that is found where it was counts for
+/// nothing, so one in so many is looked up, each time others.
 const LOOKED_UP: usize = 17;
 
 /// Where a page is if it is where it was last; what PostgreSQL has noted of that place is fetched now.

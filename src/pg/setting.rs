@@ -1,4 +1,5 @@
-//! Settings of PostgreSQL and of other modules: set for one piece of work or for a process, and read.
+//! Settings of PostgreSQL and of other modules: reads them, and sets them for a piece of work or for a
+//! process.
 
 use pgrx::pg_sys;
 use std::cell::Cell;
@@ -7,7 +8,7 @@ use std::sync::OnceLock;
 
 /// Sets a setting at the current nesting level, with the rights of the extension.
 pub fn set(name: &CStr, value: &CStr) {
-    // SAFETY: both strings outlive the call; GUC copies them. An invalid value is an ERROR.
+    // SAFETY: both strings outlive the call, and GUC copies them. An invalid value raises an ERROR.
     unsafe {
         pg_sys::set_config_option(
             name.as_ptr(),
@@ -22,18 +23,19 @@ pub fn set(name: &CStr, value: &CStr) {
     }
 }
 
-/// Runs `work` with settings that end with it (and with an error).
+/// Runs `work` with settings that are reset when it ends or fails.
 pub fn with<T>(settings: &[(&CStr, &CStr)], work: impl FnOnce() -> T) -> T {
     at_level(settings, true, work)
 }
 
-/// The same, and whatever `work` sets ends with it as well: code of users must not set anything for a process.
+/// Does the same, and also resets whatever `work` sets: code of users must not change the settings of a
+/// process.
 pub fn with_none_kept<T>(settings: &[(&CStr, &CStr)], work: impl FnOnce() -> T) -> T {
     at_level(settings, false, work)
 }
 
 fn at_level<T>(settings: &[(&CStr, &CStr)], keeps_others: bool, work: impl FnOnce() -> T) -> T {
-    // The level is closed on return; after an ERROR the transaction's abort closes it.
+    // The level is closed on return. After an ERROR, the abort of the transaction closes it.
     let level = open_level(settings);
     let result = work();
     close_level(keeps_others, level);
@@ -42,7 +44,7 @@ fn at_level<T>(settings: &[(&CStr, &CStr)], keeps_others: bool, work: impl FnOnc
 
 #[inline(never)]
 fn open_level(settings: &[(&CStr, &CStr)]) -> c_int {
-    // SAFETY: it counts levels.
+    // SAFETY: this only increments a counter.
     let level = unsafe { pg_sys::NewGUCNestLevel() };
     for (name, value) in settings {
         set(name, value);
@@ -52,7 +54,7 @@ fn open_level(settings: &[(&CStr, &CStr)]) -> c_int {
 
 #[inline(never)]
 fn close_level(keeps_others: bool, level: c_int) {
-    // SAFETY: a level that `open_level` has given.
+    // SAFETY: `open_level` has returned this level.
     unsafe { pg_sys::AtEOXact_GUC(keeps_others, level) };
 }
 
@@ -69,8 +71,8 @@ pub fn set_for_process(name: &CStr, value: &CStr) {
     }
 }
 
-/// Sets how many processes help to build an index, for the rest of a background process's life; None: as many as the configuration
-/// says.
+/// Sets the number of parallel workers that help to build an index, for the rest of the life of a background
+/// process. None means the number of the configuration.
 pub fn set_parallel_maintenance_workers(workers: Option<i32>) {
     static CONFIGURED: OnceLock<i32> = OnceLock::new();
     // SAFETY: a plain setting of this process.
@@ -79,7 +81,7 @@ pub fn set_parallel_maintenance_workers(workers: Option<i32>) {
     set_for_process(c"max_parallel_maintenance_workers", &value);
 }
 
-/// Whether the server writes statements to its log as they are.
+/// Whether the server may write statements to its log unchanged.
 pub fn statements_are_logged() -> bool {
     // SAFETY: plain settings of this process.
     unsafe {
@@ -98,7 +100,7 @@ pub fn load_pgvector() {
         static IS_LOADED: Cell<bool> = const { Cell::new(false) };
     }
     if !IS_LOADED.get() {
-        // SAFETY: loads a library of the server's own directory; loading twice is harmless.
+        // SAFETY: loads a library from the server's own directory. Loading it twice is harmless.
         unsafe { pg_sys::load_file(c"$libdir/vector".as_ptr(), false) };
         IS_LOADED.set(true);
     }

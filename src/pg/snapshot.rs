@@ -1,23 +1,25 @@
-//! Waiting without a snapshot, for which VACUUM and CREATE INDEX CONCURRENTLY would wait.
+//! Waiting without a snapshot, because VACUUM and CREATE INDEX CONCURRENTLY would have to wait for it.
 
 use kb_types::error::Result;
 use pgrx::pg_sys;
 use std::ffi::CStr;
 
-/// What runs `SELECT f(…)` and nothing else.
+/// The query of a statement that is `SELECT f(…)` and nothing else.
 struct OnlyCall {
     query: *mut pg_sys::QueryDesc,
     owner: pg_sys::ResourceOwner,
 }
 
-/// Runs `work` of function kb.`name`, which takes its own snapshots, without that of the statement if the statement is
-/// `SELECT kb.name(…)`: then nothing else in it reads with it. Afterwards it has a new one. Otherwise (other expressions, a
-/// function between) it keeps its own.
+/// Runs `work` of the function kb.`name`, which takes its own snapshots. If the statement is `SELECT
+/// kb.name(…)`, nothing else in it reads under the statement's snapshot, so the snapshot is released, and
+/// replaced by a new one afterwards. In any other statement (further expressions, a function in between) the
+/// snapshot is kept.
 pub fn without<T>(name: &CStr, work: impl FnOnce() -> Result<T>) -> Result<T> {
     let Some(OnlyCall { query, owner }) = only_call(name) else { return work() };
-    // SAFETY: the query runs, so it and its state are there. What it has of the snapshot are the three that are given back here:
-    // one on the stack (PortalRunSelect), two registered with the portal's owner (CreateQueryDesc, standard_ExecutorStart).
-    // An ERROR in `work` aborts the transaction, in which nobody looks for them again.
+    // SAFETY: the query runs, so it and its state exist. The three references that it holds to the snapshot
+    // are released here: one on the stack (PortalRunSelect) and two that are registered with the portal's
+    // owner (CreateQueryDesc, standard_ExecutorStart). An ERROR in `work` aborts the transaction, in which
+    // nothing looks for them again.
     unsafe {
         let state = (*query).estate;
         pg_sys::PopActiveSnapshot();
@@ -27,7 +29,7 @@ pub fn without<T>(name: &CStr, work: impl FnOnce() -> Result<T>) -> Result<T> {
         (*query).snapshot = std::ptr::null_mut();
     }
     let result = work();
-    // SAFETY: as above; who ends the query finds as many as it expects.
+    // SAFETY: as above. The code that ends the query finds as many references as it expects.
     unsafe {
         let state = (*query).estate;
         (*query).snapshot = pg_sys::RegisterSnapshotOnOwner(pg_sys::GetTransactionSnapshot(), owner);
@@ -37,15 +39,16 @@ pub fn without<T>(name: &CStr, work: impl FnOnce() -> Result<T>) -> Result<T> {
     result
 }
 
-/// Lets go of the snapshot that reading the catalogs leaves until the next one is taken.
+/// Releases the snapshot that reading the catalogs leaves behind until the next one is taken.
 pub fn forget_catalogs() {
-    // SAFETY: the next reader of a catalog takes another.
+    // SAFETY: the next reader of a catalog takes another snapshot.
     unsafe { pg_sys::InvalidateCatalogSnapshot() };
 }
 
-/// The running statement, if all that it does is to call this function, and its own snapshot is the current one.
+/// The running statement, if it only calls this function and its own snapshot is the current one.
 fn only_call(name: &CStr) -> Option<OnlyCall> {
-    // SAFETY: the portal that runs is there with all that it points to; each pointer is looked at before it is followed.
+    // SAFETY: the running portal exists with everything to which it points. Each pointer is checked before it
+    // is followed.
     unsafe {
         let portal = pg_sys::ActivePortal.as_ref()?;
         let query = portal.queryDesc.as_ref()?;
@@ -71,9 +74,10 @@ fn only_call(name: &CStr) -> Option<OnlyCall> {
 /// Whether a column of a result is a call of this function of kb.
 ///
 /// # Safety
-/// `entry` is what a plan's target list has.
+///
+/// `entry` must come from the target list of a plan.
 unsafe fn calls(entry: *const pg_sys::TargetEntry, name: &CStr) -> bool {
-    // SAFETY: each pointer is looked at before it is followed; names of functions are C strings.
+    // SAFETY: each pointer is checked before it is followed. Names of functions are C strings.
     unsafe {
         let Some(expression) = entry.as_ref().and_then(|entry| entry.expr.as_ref()) else { return false };
         if expression.type_ != pg_sys::NodeTag::T_FuncExpr {

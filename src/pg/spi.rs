@@ -1,13 +1,13 @@
-//! SPI with kept plans: SQL text and owned arguments in, owned values out. Every statement is read and run
-//! under pinned settings ([`pinned_settings::pinned`]), so that no object of a session is found in place of
-//! the one that kb means.
+//! SPI with cached plans: takes SQL text and arguments, and returns owned values. Every statement is parsed
+//! and run under pinned settings ([`pinned_settings::pinned`]), so that no object of a session is found in
+//! place of the one that kb means.
 //!
-//! **Invariant:** values travel as `$n`, and identifiers are quoted ([`quote`]). Plans are kept by the text
-//! of their statement, so the text must not vary with values, but for the LIMIT of a search, by which the
-//! planner chooses.
+//! **Invariant:** values are passed as `$n`, and identifiers are quoted ([`quote`]). Plans are cached by the
+//! text of their statement, so the text must not vary with values. The one exception is the LIMIT of a
+//! search, on which the planner's choice depends.
 //!
-//! [`read`] does not see what the same statement wrote. A read after a write in one function must be
-//! [`write`].
+//! [`read`] does not see what the same statement wrote. If a function reads after it wrote, the read must be
+//! [`write`], too.
 
 use super::plans::plan;
 use super::{extension_version, pinned_settings, setting};
@@ -18,7 +18,7 @@ use pgrx::{JsonB, pg_sys};
 use serde_json::Value;
 use std::ffi::{CString, c_char};
 
-/// A query argument. The SQL text casts where a more exact type matters.
+/// An argument of a statement. The SQL text casts it if a more exact type matters.
 #[derive(Debug, Clone, Copy)]
 pub enum Arg<'a> {
     Text(&'a str),
@@ -84,7 +84,7 @@ impl Arg<'_> {
     }
 }
 
-/// A `real[]` in one copy: an array of many vectors would be slow element by element.
+/// Makes a `real[]` in one copy: an array of many vectors would be slow element by element.
 fn float_array(values: &[f32]) -> pg_sys::Datum {
     // SAFETY: the array has room for as many bytes as the values have.
     unsafe {
@@ -95,7 +95,7 @@ fn float_array(values: &[f32]) -> pg_sys::Datum {
     }
 }
 
-/// A `uuid[]` in one copy.
+/// Makes a `uuid[]` in one copy.
 fn uuid_array(values: &[uuid::Uuid]) -> pg_sys::Datum {
     const SIZE: usize = size_of::<uuid::Bytes>();
     // SAFETY: the array has room for sixteen bytes for each value, which need no alignment.
@@ -111,11 +111,11 @@ fn uuid_array(values: &[uuid::Uuid]) -> pg_sys::Datum {
     }
 }
 
-/// A `text[]` in one copy: it may have a thousand keys, for each of which PostgreSQL would allocate twice.
+/// Makes a `text[]` in one copy: it may have a thousand keys, and PostgreSQL would allocate twice for each.
 fn text_array(values: &[String]) -> pg_sys::Datum {
     const HEADER: usize = pg_sys::VARHDRSZ;
     let size_of = |text: &String| (HEADER + text.len()).next_multiple_of(align_of::<i32>());
-    // SAFETY: the array has room for all texts, each with its header at a multiple of four.
+    // SAFETY: the array has room for all texts, each with its header, aligned to four bytes.
     unsafe {
         if values.is_empty() {
             return pg_sys::Datum::from(pg_sys::construct_empty_array(pg_sys::TEXTOID));
@@ -130,7 +130,8 @@ fn text_array(values: &[String]) -> pg_sys::Datum {
     }
 }
 
-/// A new array of one dimension with elements of `size` bytes in all, none of them NULL, and where these go.
+/// Makes an array of one dimension whose elements have `size` bytes in all and are not NULL. Also returns the
+/// address of the elements.
 unsafe fn new_array(element: pg_sys::Oid, count: usize, size: usize) -> (pg_sys::Datum, *mut u8) {
     // SAFETY: zeroed memory of the size of header, dimensions and elements, or an ERROR.
     unsafe {
@@ -147,19 +148,19 @@ unsafe fn new_array(element: pg_sys::Oid, count: usize, size: usize) -> (pg_sys:
     }
 }
 
-/// One row of a result; columns are counted from 0.
+/// A row of a result, whose columns are numbered from 0.
 pub struct Row {
     tuple: pg_sys::HeapTuple,
     columns: pg_sys::TupleDesc,
 }
 
 impl Row {
-    /// A column that may be NULL. An internal error where the column has another type than `T` has in PostgreSQL: read
-    /// as `T` it could be an arbitrary pointer.
+    /// A column that may be NULL. Returns an internal error if the column does not have the PostgreSQL type
+    /// of `T`, because reading another type as `T` could follow an arbitrary pointer.
     pub fn opt<T: FromDatum + IntoDatum>(&self, column: usize) -> Result<Option<T>> {
         let mut is_null = false;
-        // SAFETY: the tuple and its descriptor live until SPI_finish, after which no Row exists; the datum is of T's
-        // own type, and T copies what it needs.
+        // SAFETY: the tuple and its descriptor live until SPI_finish, after which no Row exists. The datum
+        // has T's own type, and T copies what it needs.
         unsafe {
             let number = column as i32 + 1;
             let oid = pg_sys::SPI_gettypeid(self.columns, number);
@@ -188,14 +189,14 @@ impl Row {
         Ok(super::uuid::from_pg(self.get::<pgrx::Uuid>(column)?))
     }
 
-    /// An array; none are in one that is NULL.
+    /// An array of uuids, which is empty for NULL.
     pub fn uuids(&self, column: usize) -> Result<Vec<uuid::Uuid>> {
         let found = self.opt::<Vec<pgrx::Uuid>>(column)?.unwrap_or_default();
         Ok(found.into_iter().map(super::uuid::from_pg).collect())
     }
 }
 
-/// What a statement does.
+/// How a statement uses snapshots and workers.
 #[derive(Clone, Copy, PartialEq)]
 enum How {
     Reads,
@@ -217,12 +218,13 @@ fn run<T>(
     Ok((rows, processed))
 }
 
-/// Runs a statement and gives each of its rows to `each`; rows processed. Not generic: it would be compiled for each of two hundred
-/// callers, which was 2 MB of the library.
+/// Runs a statement, calls `each` with each of its rows, and returns the number of rows processed. The
+/// function is not generic: it would be compiled for each of two hundred callers, which took 2 MB of the
+/// library.
 fn run_each(sql: &str, args: &[Arg], how: How, each: &mut dyn FnMut(&Row) -> Result<()>) -> Result<u64> {
-    // SAFETY: connect and finish pair up on every path that returns; an ERROR unwinds and
-    // transaction abort closes SPI. Results are copied out before SPI_finish frees them. The plan is not freed
-    // while it runs, whatever the statement calls.
+    // SAFETY: connect and finish pair up on every path that returns. An ERROR unwinds, and the abort of the
+    // transaction closes SPI. Results are copied before SPI_finish frees them. The plan is not freed while it
+    // runs, whatever the statement calls.
     pinned_settings::pinned(|| unsafe {
         if pg_sys::SPI_connect() != pg_sys::SPI_OK_CONNECT as i32 {
             return Err(Error::Internal("SPI_connect failed".into()));
@@ -246,7 +248,7 @@ fn run_each(sql: &str, args: &[Arg], how: How, each: &mut dyn FnMut(&Row) -> Res
     })
 }
 
-/// The values of arguments, and which of them are NULL, as SPI takes them.
+/// The values of the arguments, and a flag for each that is NULL, in the form that SPI takes.
 pub fn datums(args: &[Arg]) -> (Vec<pg_sys::Datum>, Vec<c_char>) {
     let datum = |arg: &Arg| match arg.datum() {
         Some(datum) => (datum, b' ' as c_char),
@@ -255,12 +257,13 @@ pub fn datums(args: &[Arg]) -> (Vec<pg_sys::Datum>, Vec<c_char>) {
     args.iter().map(datum).unzip()
 }
 
-/// What `each` makes of the rows that a call of SPI has just given, of which there may be none.
+/// Calls `each` with each of the rows, possibly none, that the last call of SPI has returned.
 ///
 /// # Safety
-/// Between SPI_connect and SPI_finish.
+///
+/// Must be called between SPI_connect and SPI_finish.
 pub(super) unsafe fn result_rows<T>(mut each: impl FnMut(&Row) -> Result<T>) -> Result<Vec<T>> {
-    // SAFETY: the table has so many rows, which live until SPI_finish.
+    // SAFETY: the table has this number of rows, which live until SPI_finish.
     unsafe {
         let table = pg_sys::SPI_tuptable;
         let count = if table.is_null() { 0 } else { (*table).numvals as usize };
@@ -272,15 +275,15 @@ pub(super) unsafe fn result_rows<T>(mut each: impl FnMut(&Row) -> Result<T>) -> 
     }
 }
 
-/// Rows of a statement that changes nothing, under the snapshot of the calling statement: for
+/// The rows of a statement that changes nothing, under the snapshot of the calling statement. This is for
 /// STABLE functions and hot standbys.
 pub fn read<T>(sql: &str, args: &[Arg], each: impl FnMut(&Row) -> Result<T>) -> Result<Vec<T>> {
     Ok(run(sql, args, How::Reads, each)?.0)
 }
 
-/// As [`read`], for a statement that may read much: parallel workers help where the planner expects that to be quicker, as they do
-/// with the same statement of a session. The plan is for these very arguments:
-/// which one is right depends on what they match, or which index on what they are.
+/// Does what [`read`] does for a statement that may read much. Parallel workers help if the planner expects
+/// that to be quicker, as they do for the same statement in a session. The plan is made for these very
+/// arguments, because the right plan or index depends on the rows that they match.
 pub fn read_much<T>(sql: &str, args: &[Arg], each: impl FnMut(&Row) -> Result<T>) -> Result<Vec<T>> {
     let settings = [(c"plan_cache_mode", c"force_custom_plan")];
     setting::with(&settings, || Ok(run(sql, args, How::ReadsInParallel, each)?.0))
@@ -291,7 +294,7 @@ pub fn read_one<T>(sql: &str, args: &[Arg], each: impl FnMut(&Row) -> Result<T>)
     Ok(read(sql, args, each)?.into_iter().next())
 }
 
-/// Rows of a statement that may change data and sees what this transaction did before.
+/// The rows of a statement that may change data, and that sees what this transaction did before.
 pub fn write<T>(sql: &str, args: &[Arg], each: impl FnMut(&Row) -> Result<T>) -> Result<Vec<T>> {
     Ok(run(sql, args, How::Writes, each)?.0)
 }
@@ -301,7 +304,7 @@ pub fn write_one<T>(sql: &str, args: &[Arg], each: impl FnMut(&Row) -> Result<T>
     Ok(write(sql, args, each)?.into_iter().next())
 }
 
-/// Runs a statement; rows affected.
+/// Runs a statement and returns the number of rows affected.
 pub fn execute(sql: &str, args: &[Arg]) -> Result<u64> {
     Ok(run(sql, args, How::Writes, |_| Ok(()))?.1)
 }
@@ -323,7 +326,7 @@ pub fn execute_utility(sql: &str) -> Result<()> {
     })
 }
 
-/// An identifier, quoted where needed.
+/// An identifier, quoted if necessary.
 pub fn quote(identifier: &str) -> String {
     pgrx::spi::quote_identifier(identifier)
 }

@@ -1,4 +1,4 @@
-//! The arguments of a statement that is put together: each is numbered where it is added.
+//! The arguments of a statement whose text is composed: each gets its number when it is added.
 
 use crate::pg::spi::Arg;
 use kb_types::Json;
@@ -12,12 +12,12 @@ enum Argument<'a> {
 }
 
 impl<'a> Arguments<'a> {
-    /// How the statement names this argument: $1, $2 and so on.
+    /// Adds an argument and returns its name in the statement: $1, $2 and so on.
     pub fn add(&mut self, argument: Arg<'a>) -> String {
         self.push(Argument::Given(argument))
     }
 
-    /// The same for a value that was made for this statement.
+    /// Does the same for a value that was made for this statement.
     pub fn add_json(&mut self, json: Json) -> String {
         self.push(Argument::Made(json))
     }
@@ -27,7 +27,7 @@ impl<'a> Arguments<'a> {
         format!("${}", self.0.len())
     }
 
-    /// All of them, in the order of their numbers.
+    /// All arguments, in the order of their numbers.
     pub fn all(&self) -> Vec<Arg<'_>> {
         self.0.iter().map(Argument::arg).collect()
     }

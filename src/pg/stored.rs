@@ -1,17 +1,17 @@
-//! Comparing values as they are stored.
+//! Compares values in their stored form.
 
 use pgrx::pg_sys;
 use std::ffi::CStr;
 
-/// How a type's values are stored.
+/// How the values of a type are stored.
 #[derive(Clone, Copy)]
 pub struct Stored {
     pub length: i16,
     pub is_by_value: bool,
 }
 
-/// Whether two values are the same byte for byte. Large values that are stored outside the row are not read where both
-/// are the same stored value.
+/// Whether two values are equal byte for byte. A large value that is stored outside its row is not read if
+/// both are the same stored value.
 pub fn same(stored: Stored, old: Option<pg_sys::Datum>, new: Option<pg_sys::Datum>) -> bool {
     let (old, new) = match (old, new) {
         (None, None) => return true,
@@ -22,7 +22,7 @@ pub fn same(stored: Stored, old: Option<pg_sys::Datum>, new: Option<pg_sys::Datu
         return old.value() == new.value();
     }
     let (a, b): (*mut u8, *mut u8) = (old.cast_mut_ptr(), new.cast_mut_ptr());
-    // SAFETY: both are pointers to values of the type that is stored so.
+    // SAFETY: both are pointers to values of a type that is stored in this way.
     unsafe {
         match stored.length {
             -1 => same_varlena(a.cast(), b.cast()),
@@ -33,13 +33,13 @@ pub fn same(stored: Stored, old: Option<pg_sys::Datum>, new: Option<pg_sys::Datu
 }
 
 unsafe fn bytes<'a>(start: *const u8, length: usize) -> &'a [u8] {
-    // SAFETY: the caller knows that so many bytes are there.
+    // SAFETY: the caller knows that this number of bytes can be read.
     unsafe { std::slice::from_raw_parts(start, length) }
 }
 
 unsafe fn same_varlena(a: *mut pg_sys::varlena, b: *mut pg_sys::varlena) -> bool {
     use pgrx::varlena::{vardata_any, varsize_any, varsize_any_exhdr};
-    // SAFETY: both are values with a length word; detoasting returns the value itself where it is in plain form.
+    // SAFETY: both are values with a length word. Detoasting returns the value itself if it is plain.
     unsafe {
         let stored = |value: *mut pg_sys::varlena| bytes(value.cast(), varsize_any(value));
         if stored(a) == stored(b) {

@@ -1,14 +1,14 @@
-//! A piece of work whose errors undo it, and nothing else of the transaction.
+//! A piece of work that an error undoes alone, while the rest of the transaction stands.
 
 use super::report::from_caught;
 use kb_types::error::{Error, Result};
 use pgrx::{PgTryBuilder, pg_sys};
 use std::panic::AssertUnwindSafe;
 
-/// Runs `work` in a subtransaction: on Err, ERROR or panic it is rolled back, and the error is returned.
+/// Runs `work` in a subtransaction. On Err, ERROR or panic it is rolled back, and the error is returned.
 pub fn in_subtransaction<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
-    // SAFETY: as PL/pgSQL does for a block with EXCEPTION: context and resource owner are those from before, and begin
-    // pairs with one release or rollback.
+    // SAFETY: this does what PL/pgSQL does for a block with EXCEPTION. Memory context and resource owner are
+    // those from before, and each begin pairs with one release or rollback.
     let (context, owner) = unsafe { (pg_sys::CurrentMemoryContext, pg_sys::CurrentResourceOwner) };
     let result = PgTryBuilder::new(AssertUnwindSafe(|| {
         // SAFETY: as above.
@@ -36,7 +36,7 @@ pub fn in_subtransaction<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     result
 }
 
-/// Whether the error is a wish of the user or the operator, which must not be ignored.
+/// Whether the error is a request of the user or the operator, which must not be ignored.
 pub fn is_cancel(error: &Error) -> bool {
     matches!(error, Error::Database { sqlstate, .. } if sqlstate.starts_with("57"))
 }

@@ -1,4 +1,4 @@
-//! Which tenants the session's roles are bound to: kb.tenant_roles.
+//! The tenants to which the roles of the session are bound, from kb.tenant_roles.
 
 use super::role;
 use super::watched::{self, Columns, Kept};
@@ -14,24 +14,25 @@ thread_local! {
 }
 
 const TABLE: &CStr = c"tenant_roles";
-/// Columns of it.
+/// The numbers of its columns.
 const ROLE_NAME: usize = 1;
 const ROLE: usize = 2;
 const TENANT: usize = 3;
 
-/// The tenants that the session may act for; None: any. A role is bound as the roles are whose rights it has. The login
-/// role, the role that was SET and the role whose rights count now (a function's owner, in a SECURITY DEFINER function)
-/// must all be allowed to.
+/// The tenants for which the session may act, or None if it may act for any. A role is bound as the roles are
+/// whose rights it has. The login role, the role of SET ROLE, and the role whose rights apply now (the owner
+/// of a SECURITY DEFINER function) must all be allowed to act for a tenant.
 pub fn allowed() -> Option<Vec<String>> {
     in_common(&role::acting().map(of))
 }
 
-/// The tenants that the role of a name is bound to: to none that there is, where there is no such role.
+/// The tenants to which the role of this name is bound. A role that does not exist is bound to no tenant.
 pub fn of_name(name: &str) -> Bound {
     role::find(name).map_or_else(|| Some(Rc::from([])), of)
 }
 
-/// Whether a role, given by the name and the oid that it had, may act for a tenant; None: it is gone.
+/// Whether a role, given by the name and the oid that it had, may act for a tenant. Returns None if the role
+/// no longer exists.
 pub fn may_act_for(name: &str, oid: i64, tenant: &str) -> Option<bool> {
     let known = role::known_by(name, oid);
     let may = |role: &pg_sys::Oid| of(*role).is_none_or(|bound| bound.iter().any(|bound| bound == tenant));
@@ -57,8 +58,8 @@ fn of(role: pg_sys::Oid) -> Bound {
     })
 }
 
-/// Whether a row binds a role: one that it names, or that has the rights of one that it names. By oid a role is known that was
-/// renamed, by name one of a restored dump.
+/// Whether a row binds a role: the row names the role, or one whose rights the role has. The oid still
+/// identifies a role that was renamed, and the name one of a restored dump.
 fn binds(row: &Columns, role: pg_sys::Oid) -> bool {
     // SAFETY: the column is of type name; look-ups by name and oid.
     let by_name = unsafe {
@@ -68,7 +69,7 @@ fn binds(row: &Columns, role: pg_sys::Oid) -> bool {
     };
     let by_oid = row.datum(ROLE).map_or(pg_sys::InvalidOid, |oid| pg_sys::Oid::from(oid.value() as u32));
     [by_name, by_oid].into_iter().any(|bound| {
-        // SAFETY: a look-up by oid; a role that there is not has no members.
+        // SAFETY: a look-up by oid. A role that does not exist has no members.
         bound != pg_sys::InvalidOid && unsafe { pg_sys::has_privs_of_role(role, bound) }
     })
 }

@@ -1,9 +1,9 @@
-//! A bound on how long statements of a background process run that call what users wrote.
+//! A limit on the time of statements by which a background process runs code of users.
 
 use pgrx::pg_sys;
 use std::time::{Duration, Instant};
 
-/// PostgreSQL's own timer of statements (utils/timeout.h), which nothing sets in a background process.
+/// PostgreSQL's own statement timer (utils/timeout.h), which nothing else sets in a background process.
 const STATEMENT_TIMEOUT: i32 = 3;
 
 unsafe extern "C-unwind" {
@@ -11,8 +11,8 @@ unsafe extern "C-unwind" {
     fn disable_timeout(id: i32, keep_indicator: bool);
 }
 
-/// Runs `work`; a statement in it that is still running when the time is over ends with an ERROR (57014). What it took is
-/// added to `spent`, also after an error. For background processes only.
+/// Runs `work`. A statement in it that still runs when the time is over ends with an ERROR (57014). The time
+/// that was taken is added to `spent`, also after an error. For background processes only.
 pub fn within<T>(limit: Duration, spent: &mut Duration, work: impl FnOnce() -> T) -> T {
     let milliseconds = i32::try_from(limit.as_millis()).unwrap_or(i32::MAX).max(1);
     // SAFETY: the timer is registered for every process that is connected to a database.
@@ -21,7 +21,7 @@ pub fn within<T>(limit: Duration, spent: &mut Duration, work: impl FnOnce() -> T
     work()
 }
 
-/// Ends the timer when it is dropped, also by an error.
+/// Stops the timer when it is dropped, also by an error.
 struct Timer<'a> {
     begun: Instant,
     spent: &'a mut Duration,
@@ -30,7 +30,8 @@ struct Timer<'a> {
 impl Drop for Timer<'_> {
     fn drop(&mut self) {
         *self.spent += self.begun.elapsed();
-        // SAFETY: as above. What it asked for just before its end must cancel nothing later.
+        // SAFETY: as above. A cancellation that the timer requested just before its end must not cancel a
+        // later statement.
         unsafe {
             disable_timeout(STATEMENT_TIMEOUT, false);
             pg_sys::QueryCancelPending = 0;

@@ -1,4 +1,4 @@
-//! What a trigger sees: the rows before and after a statement, read from its transition tables, or one row.
+//! What a trigger reads: the rows before and after a statement, from its transition tables, or a single row.
 
 use super::condition::{Condition, Evaluation};
 use super::pinned_settings;
@@ -18,24 +18,24 @@ pub enum Event {
     Truncate,
 }
 
-/// One call of a trigger function, while it lasts.
+/// One call of a trigger function. It must not outlive the call.
 #[derive(Clone, Copy)]
 pub struct Firing {
     data: *mut pg_sys::TriggerData,
 }
 
-/// Columns of the table by their numbers.
+/// Columns of the table, by their numbers.
 pub struct Columns {
     pub key: Vec<i16>,
     pub tenant: Option<i16>,
-    /// Where none of them changes, an update of a row is no change; None: every update is one.
+    /// An update of a row that changes none of these columns is ignored. None: every update counts.
     pub watched: Option<Vec<i16>>,
 }
 
-/// What identifies a row: its tenant, if a column says that, and the external_id of its key.
+/// What identifies a row: its tenant, if a column holds that, and the external_id that is made of its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowId {
-    /// None: no column says it; empty: it is NULL.
+    /// None: no column holds the tenant. Empty: the column is NULL.
     pub tenant: Option<String>,
     pub external_id: String,
 }
@@ -43,16 +43,16 @@ pub struct RowId {
 /// What became of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// It is there, and new or other than it was.
+    /// The row exists, and is new or differs from what it was.
     Changed(RowId),
-    /// It is not there any more, or the condition is not true of it any more.
+    /// The row no longer exists, or the condition is no longer true of it.
     Gone(RowId),
-    /// A part of its key is NULL: the table has no such key any more.
+    /// A part of its key is NULL, so the table no longer has such a key.
     Unknown,
 }
 
 impl Firing {
-    /// An error if the function was not called by an AFTER trigger.
+    /// Returns an error if the function was not called by an AFTER trigger.
     pub fn of(trigger: &PgTrigger<'_>) -> Result<Firing> {
         let data = trigger.trigger_data();
         let is_after = data.tg_event & pg_sys::TRIGGER_EVENT_TIMINGMASK == pg_sys::TRIGGER_EVENT_AFTER;
@@ -75,7 +75,7 @@ impl Firing {
         }
     }
 
-    /// Identifies the trigger: another one has another number, even under the same name.
+    /// The oid of the trigger. Another trigger has another oid, even if it has the same name.
     pub fn trigger(&self) -> u32 {
         // SAFETY: see `of`.
         unsafe { (*(*self.data).tg_trigger).tgoid.to_u32() }
@@ -88,14 +88,14 @@ impl Firing {
 
     /// The role that owns the table now.
     pub fn owner(&self) -> String {
-        // SAFETY: see `of`; the name of a role that is there, copied.
+        // SAFETY: see `of`. The role exists, and its name is copied.
         unsafe {
             let owner = (*(*(*self.data).tg_relation).rd_rel).relowner;
             CStr::from_ptr(pg_sys::GetUserNameFromId(owner, false)).to_string_lossy().into_owned()
         }
     }
 
-    /// The only argument of CREATE TRIGGER, a number.
+    /// The only argument of CREATE TRIGGER, which is a number.
     pub fn argument(&self) -> Result<i64> {
         // SAFETY: see `of`; there are tgnargs C strings.
         let text = unsafe {
@@ -106,12 +106,12 @@ impl Firing {
             .ok_or_else(|| Error::Argument { argument: "source_no", problem: "it is not a number".into() })
     }
 
-    /// The number of a column; None if there is none of this name.
+    /// The number of a column, or None if the table has no column of this name.
     pub fn column(&self, name: &str) -> Option<i16> {
         column(self.relation(), name)
     }
 
-    /// Whether how a key is printed depends on settings of the session.
+    /// Whether settings of the session affect how a key is printed.
     pub fn prints_by_settings(&self, columns: &Columns) -> bool {
         const PLAIN: [pg_sys::Oid; 9] = [
             pg_sys::INT2OID,
@@ -130,9 +130,10 @@ impl Firing {
         columns.any(|column| !PLAIN.contains(&unsafe { pg_sys::get_atttype(relation, *column) }))
     }
 
-    /// Calls `found` for each row that the statement changed, in the order in which it did. Where there is a condition,
-    /// rows of which it is not true are taken for rows that are not there; it is evaluated with the rights of the role
-    /// that is current now, and as the worker does: what it calls finds the same objects in every session.
+    /// Calls `found` for each row that the statement changed, in the order of the changes. If there is a
+    /// condition, a row of which it is not true is treated as missing. The condition is evaluated with the
+    /// rights of the current role and under the worker's settings, so that the functions that it calls find
+    /// the same objects in every session.
     pub fn changes(
         &self,
         columns: &Columns,
@@ -145,10 +146,10 @@ impl Firing {
         }
     }
 
-    /// The rows before and after the change; None where the event has no such rows.
+    /// The rows before and after the change, or None where the event has no such rows.
     fn rows(&self) -> (Option<Rows>, Option<Rows>) {
-        // SAFETY: see `of`: transition tables that the trigger asked for, and the slots of a trigger for each row, are there
-        // and live as long as the call.
+        // SAFETY: see `of`. Transition tables that the trigger asked for, and the slots of a row-level
+        // trigger, live as long as the call.
         unsafe {
             let data = &*self.data;
             if data.tg_event & pg_sys::TRIGGER_EVENT_ROW == 0 {
@@ -172,7 +173,7 @@ impl Firing {
         let condition = condition.map(Evaluation::of);
         let (old, new) = self.rows();
         let is_there = |rows: &Rows| {
-            // SAFETY: the rows are of the table that the condition was parsed for (the caller parsed it for this one).
+            // SAFETY: the rows belong to the table for which the caller parsed the condition.
             condition.as_ref().is_none_or(|condition| unsafe { condition.is_true(rows.slot) })
         };
         match (old, new) {
@@ -215,7 +216,7 @@ impl Firing {
     }
 }
 
-/// The number of a table's column; None if there is none of this name.
+/// The number of a column of a table, or None if the table has no column of this name.
 pub fn column(relation: u32, name: &str) -> Option<i16> {
     let name = CString::new(name).ok()?;
     // SAFETY: a look-up by name.
@@ -231,17 +232,18 @@ struct Rows {
 
 enum From {
     Table(*mut pg_sys::Tuplestorestate, i32),
-    /// The slot holds the row; whether it was taken.
+    /// The slot holds the row. The flag says whether it was read.
     Slot(bool),
 }
 
 impl Rows {
-    /// None: the trigger has no such table.
+    /// Returns None if the trigger has no such table.
     unsafe fn of(table: *mut pg_sys::Tuplestorestate, data: *mut pg_sys::TriggerData) -> Option<Rows> {
         if table.is_null() {
             return None;
         }
-        // SAFETY: other triggers read the same table, so this reads by a pointer of its own, as the executor does.
+        // SAFETY: other triggers read the same table, so this reads through a read pointer of its own, as the
+        // executor does.
         unsafe {
             let pointer = pg_sys::tuplestore_alloc_read_pointer(table, pg_sys::EXEC_FLAG_REWIND as i32);
             pg_sys::tuplestore_select_read_pointer(table, pointer);
@@ -252,12 +254,12 @@ impl Rows {
         }
     }
 
-    /// The row that a slot holds.
+    /// Makes the only row the one that a slot holds.
     unsafe fn one(slot: *mut pg_sys::TupleTableSlot) -> Rows {
         Rows { from: From::Slot(false), slot }
     }
 
-    /// Takes the next row; false at the end.
+    /// Takes the next row. Returns false at the end.
     fn next(&mut self) -> bool {
         match &mut self.from {
             // SAFETY: the slot is of the table's kind of tuples.
@@ -269,9 +271,10 @@ impl Rows {
         }
     }
 
-    /// The value of a column of the current row; None: it is NULL.
+    /// The value of a column of the current row, or None for NULL.
     fn value(&self, column: i16) -> Option<pg_sys::Datum> {
-        // SAFETY: the slot holds a row; columns are numbered from 1, and those up to `column` are taken apart first.
+        // SAFETY: the slot holds a row. Columns are numbered from 1, and those up to `column` are deformed
+        // first.
         unsafe {
             if (*self.slot).tts_nvalid < column {
                 pg_sys::slot_getsomeattrs_int(self.slot, i32::from(column));
@@ -285,7 +288,7 @@ impl Rows {
 impl Drop for Rows {
     fn drop(&mut self) {
         if matches!(self.from, From::Table(..)) && !std::thread::panicking() {
-            // SAFETY: made by `of`, and not used any more.
+            // SAFETY: `of` made it, and nothing uses it any more.
             unsafe { pg_sys::ExecDropSingleTupleTableSlot(self.slot) };
         }
     }
@@ -299,7 +302,7 @@ struct Printed {
     output: Box<UnsafeCell<pg_sys::FmgrInfo>>,
 }
 
-/// The columns with what must be known of their types.
+/// The columns, with the properties of their types.
 struct Types {
     key: Vec<Printed>,
     tenant: Option<Printed>,
@@ -320,7 +323,8 @@ impl Types {
             let (typ, stored) = stored(column);
             let (mut output, mut is_varlena) = (pg_sys::InvalidOid, false);
             let looked_up = Box::new(UnsafeCell::new(pg_sys::FmgrInfo::default()));
-            // SAFETY: as above; the function's memory is that of the trigger's call, which outlives the look-up.
+            // SAFETY: as above. The function's memory is that of the trigger's call, which outlives the
+            // look-up.
             unsafe {
                 pg_sys::getTypeOutputInfo(typ, &mut output, &mut is_varlena);
                 pg_sys::fmgr_info(output, looked_up.get());
@@ -356,7 +360,7 @@ impl Types {
         self.id(rows).map_or(Change::Unknown, Change::Gone)
     }
 
-    /// None: a part of the key is NULL.
+    /// Returns None if a part of the key is NULL.
     fn id(&self, rows: &Rows) -> Option<RowId> {
         let tenant =
             self.tenant.as_ref().map(|tenant| tenant.print(rows, str::to_string).unwrap_or_default());
@@ -369,11 +373,11 @@ impl Types {
 }
 
 impl Printed {
-    /// Reads the value as its type's output function prints it; None where it is NULL.
+    /// Reads the value in the form that its type's output function prints. Returns None for NULL.
     fn print<T>(&self, rows: &Rows, read: impl FnOnce(&str) -> T) -> Option<T> {
         let value = rows.value(self.column)?;
-        // SAFETY: the value is of the type whose output function this is; the result is a C string that is read and
-        // freed. A database in UTF-8 has no other text.
+        // SAFETY: the output function is that of the value's type. Its result is a C string, which is read
+        // and freed. A database in UTF-8 has no other text.
         unsafe {
             let printed: *mut c_char = pg_sys::OutputFunctionCall(self.output.get(), value);
             let found = CStr::from_ptr(printed).to_str().ok().map(read);

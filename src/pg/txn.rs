@@ -1,4 +1,4 @@
-//! Transactions of a background process, and what the current transaction has done.
+//! Transactions of a background process, and facts about the current transaction.
 
 use super::report::from_caught;
 use super::{background, extension_version};
@@ -8,8 +8,8 @@ use std::cell::Cell;
 use std::panic::AssertUnwindSafe;
 use std::sync::Once;
 
-/// Runs `work` in a transaction of its own: commits on Ok, aborts on Err, ERROR or panic, which all
-/// come back as Err. For background processes only, outside any transaction.
+/// Runs `work` in a transaction of its own. It commits on Ok, and aborts on Err, ERROR or panic, which are
+/// all returned as Err. For background processes only, outside any transaction.
 pub fn in_txn<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     let (mut work, mut value) = (Some(work), None);
     run_in_txn(&mut || {
@@ -21,11 +21,11 @@ pub fn in_txn<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     value.ok_or_else(|| Error::Internal("a transaction did nothing".into()))
 }
 
-/// Not generic: it would be compiled for each of many callers.
+/// The function is not generic: it would be compiled for each of many callers.
 fn run_in_txn(work: &mut dyn FnMut() -> Result<()>) -> Result<()> {
     let result = PgTryBuilder::new(AssertUnwindSafe(|| {
-        // SAFETY: no transaction is open; start and commit pair up, and the snapshot is popped
-        // before the commit. Failure anywhere leads to the abort below.
+        // SAFETY: no transaction is open. Start and commit pair up, and the snapshot is popped before the
+        // commit. Any failure leads to the abort below.
         unsafe {
             pg_sys::SetCurrentStatementStartTimestamp();
             pg_sys::StartTransactionCommand();
@@ -42,13 +42,15 @@ fn run_in_txn(work: &mut dyn FnMut() -> Result<()>) -> Result<()> {
     .catch_others(|caught| Err(from_caught(caught)))
     .catch_rust_panic(|caught| Err(from_caught(caught)))
     .execute();
-    // SAFETY: after an error a transaction may be open or half ended; AbortCurrentTransaction ends it (PostgresMain
-    // does the same), pops snapshots and closes SPI. Statistics are reported outside any transaction.
+    // SAFETY: after an error a transaction may be open or half ended. AbortCurrentTransaction ends it
+    // (PostgresMain does the same), pops snapshots and closes SPI. Statistics are reported outside any
+    // transaction.
     unsafe {
         if result.is_err() {
             pg_sys::AbortCurrentTransaction();
         }
-        // Nothing else reports them for a background process: autovacuum must learn of rows that it changed.
+        // Nothing else reports them for a background process, and autovacuum must learn of the rows that the
+        // process changed.
         pg_sys::pgstat_report_stat(false);
     }
     if result.as_ref().is_err_and(|error| UNDEFINED.contains(&error.sqlstate())) && is_extension_dropped() {
@@ -57,11 +59,11 @@ fn run_in_txn(work: &mut dyn FnMut() -> Result<()>) -> Result<()> {
     result
 }
 
-/// The errors of a statement whose table, function or schema is gone.
+/// The errors of a statement whose table, function or schema no longer exists.
 const UNDEFINED: [&str; 3] = ["42P01", "42883", "3F000"];
 
-/// Whether the extension was dropped while this process was at work. Then what it has under way is gone, too, and what its
-/// statements say of missing tables is no fault that anybody has to look at.
+/// Whether the extension was dropped while this process was at work. In that case the process has nothing
+/// left to do, and errors about missing tables need no attention.
 fn is_extension_dropped() -> bool {
     background::is_kb_process() && matches!(in_txn(|| Ok(extension_version::is_installed())), Ok(false))
 }
@@ -74,7 +76,7 @@ pub fn report_activity(text: Option<&str>) {
     }
 }
 
-/// Shows in pg_stat_activity that the process waits, and for what.
+/// Shows in pg_stat_activity what the process is waiting for.
 pub fn report_idle(text: &str) {
     show_activity(pg_sys::BackendState::STATE_IDLE, text);
 }
@@ -85,8 +87,8 @@ fn show_activity(state: pg_sys::BackendState::Type, text: &str) {
     unsafe { pg_sys::pgstat_report_activity(state, text.as_ptr()) };
 }
 
-/// A fresh snapshot for one read inside a longer statement, so that a waiting function sees
-/// what others have committed since, at every isolation level.
+/// Runs `work` under a fresh snapshot inside a longer statement, so that a waiting function sees what others
+/// have committed since, at every isolation level.
 pub fn with_latest_snapshot<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     push_latest_snapshot();
     let result = work();
@@ -96,8 +98,8 @@ pub fn with_latest_snapshot<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
 
 #[inline(never)]
 fn push_latest_snapshot() {
-    // SAFETY: push and pop pair up; an ERROR in between unwinds to the abort of the transaction,
-    // which pops all snapshots.
+    // SAFETY: push and pop pair up. An ERROR in between unwinds to the abort of the transaction, which pops
+    // all snapshots.
     unsafe { pg_sys::PushActiveSnapshot(pg_sys::GetLatestSnapshot()) };
 }
 
@@ -107,18 +109,18 @@ fn pop_snapshot() {
     unsafe { pg_sys::PopActiveSnapshot() };
 }
 
-/// Whether this process works on a statement together with others: then it can take no snapshot.
+/// Whether this process runs a part of a parallel plan, and so cannot take a snapshot.
 pub fn is_parallel() -> bool {
-    // SAFETY: it reads this process's state.
+    // SAFETY: reads a variable of this process.
     unsafe { pg_sys::IsInParallelMode() }
 }
 
 thread_local! {
-    /// Counts transactions that have ended, and savepoints that were rolled back.
+    /// The number of transactions that have ended and of savepoints that were rolled back.
     static ENDED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// A number that stays the same while what this transaction has written stays.
+/// A number that changes when something that this transaction wrote is undone, or when the transaction ends.
 pub fn epoch() -> u64 {
     static REGISTER: Once = Once::new();
     REGISTER.call_once(|| {
@@ -131,7 +133,7 @@ pub fn epoch() -> u64 {
     ENDED.get()
 }
 
-/// HAZARD: runs while the transaction ends; an ERROR or panic here takes the whole cluster down.
+/// HAZARD: runs while the transaction ends. An ERROR or panic here takes the whole cluster down.
 unsafe extern "C-unwind" fn on_end(event: pg_sys::XactEvent::Type, _argument: *mut std::ffi::c_void) {
     use pg_sys::XactEvent::{XACT_EVENT_ABORT, XACT_EVENT_COMMIT, XACT_EVENT_PREPARE};
     if [XACT_EVENT_ABORT, XACT_EVENT_COMMIT, XACT_EVENT_PREPARE].contains(&event) {
@@ -151,16 +153,16 @@ unsafe extern "C-unwind" fn on_rollback(
     }
 }
 
-/// Whether each statement sees what was committed before it.
+/// Whether each statement sees what was committed before it began.
 pub fn is_read_committed() -> bool {
     // SAFETY: reads this process's variable.
     unsafe { pg_sys::XactIsoLevel <= pg_sys::XACT_READ_COMMITTED as i32 }
 }
 
-/// Gives this transaction its number now, not with the first row that it writes. On a standby there are none.
+/// Assigns a transaction id now, not with the first row that is written. A standby has none.
 pub fn take_number() {
     if !super::report::in_recovery() {
-        // SAFETY: in a transaction of a server that writes.
+        // SAFETY: called in a transaction, on a server that is no standby.
         unsafe { pg_sys::GetTopTransactionId() };
     }
 }

@@ -1,4 +1,4 @@
-//! Between the uuid crate's type and PostgreSQL's.
+//! Conversion between the uuid crate's type and PostgreSQL's.
 
 pub fn to_pg(uuid: uuid::Uuid) -> pgrx::Uuid {
     pgrx::Uuid::from_bytes(*uuid.as_bytes())

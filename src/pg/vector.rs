@@ -1,4 +1,4 @@
-//! pgvector's `vector` as a function argument and result, and where it is.
+//! pgvector's `vector` as a function argument and result, and the schema of this type.
 
 use pgrx::callconv::{Arg, ArgAbi, BoxRet, FcInfo};
 use pgrx::datum::{Datum, FromDatum, IntoDatum};
@@ -8,13 +8,13 @@ use pgrx::pgrx_sql_entity_graph::metadata::{
 };
 use std::ffi::CStr;
 
-/// A pgvector value. Layout (pgvector's vector.h): varlena header, int16 dimensions, int16 unused,
-/// then that many float4.
+/// A value of pgvector's type. Its layout (pgvector's vector.h) is a varlena header, the dimension as int16,
+/// an unused int16, and one float4 for each dimension.
 pub struct Vector(pub Vec<f32>);
 
-/// The schema, quoted, that the type `vector` with this oid is in now; None: there is no such type.
+/// The quoted schema of the type `vector` that has this oid, or None if there is no such type.
 pub fn schema_of(type_oid: u32) -> Option<String> {
-    // SAFETY: the tuple is read while it is held; the names are copied.
+    // SAFETY: the tuple is read while it is held, and the names are copied.
     unsafe {
         let tuple = pg_sys::SearchSysCache1(
             pg_sys::SysCacheIdentifier::TYPEOID as i32,
@@ -52,7 +52,8 @@ impl IntoDatum for Vector {
     }
 
     fn type_oid() -> pg_sys::Oid {
-        // Its oid differs per database; the callers of this type (function results) never ask.
+        // The oid differs between databases, and function results, for which this type is used, never ask for
+        // it.
         pg_sys::InvalidOid
     }
 }
@@ -66,8 +67,8 @@ impl FromDatum for Vector {
         if is_null {
             return None;
         }
-        // SAFETY: the datum is a vector (the SQL signature says so); detoasting gives the plain
-        // layout, whose length bounds what is read.
+        // SAFETY: the datum is a vector (the SQL signature says so). Detoasting gives the plain layout, whose
+        // length bounds what is read.
         unsafe {
             let plain = pg_sys::pg_detoast_datum(datum.cast_mut_ptr());
             let at = plain as *const u8;

@@ -1,5 +1,5 @@
-//! Small tables of kb, and indexes, that nearly every statement asks about: a process keeps what it has read of them until one
-//! of them, a role or a membership changes.
+//! A cache of small tables of kb, and of indexes, on which nearly every statement depends. A process keeps
+//! what it has read of them until one of these tables, a role or a membership changes.
 
 use pgrx::htup::heap_getattr_raw;
 use pgrx::pg_sys;
@@ -11,7 +11,7 @@ use std::hash::Hash;
 use std::num::NonZeroUsize;
 use std::thread::LocalKey;
 
-/// Keys of which something is kept at most.
+/// The most keys of which something is kept.
 const MOST: usize = 10_000;
 
 thread_local! {
@@ -20,11 +20,11 @@ thread_local! {
     /// The tables that were read since the last change.
     static TABLES: RefCell<HashSet<u32>> = RefCell::default();
     static IS_WATCHING: Cell<bool> = const { Cell::new(false) };
-    /// A table was not there: any that comes may be it.
+    /// Whether a table was missing. Any table that is created later may be the missing one.
     static IS_MISSING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What was read of such a table, by key.
+/// Values that were read from such a table, by key.
 pub struct Kept<K, V> {
     epoch: u64,
     values: HashMap<K, V>,
@@ -36,7 +36,7 @@ impl<K, V> Default for Kept<K, V> {
     }
 }
 
-/// The value of a key: what is kept, else what `read` says.
+/// The value of a key: the one that is kept, or else the result of `read`.
 pub fn get<K: Eq + Hash + Clone, V: Clone>(
     kept: &'static LocalKey<RefCell<Kept<K, V>>>,
     key: &K,
@@ -46,15 +46,15 @@ pub fn get<K: Eq + Hash + Clone, V: Clone>(
     value
 }
 
-/// The same where it may fail: then nothing is kept.
+/// Does the same where the read may fail. After a failure nothing is kept.
 pub fn try_get<K: Eq + Hash + Clone, V: Clone, E>(
     kept: &'static LocalKey<RefCell<Kept<K, V>>>,
     key: &K,
     read: impl FnOnce() -> Result<V, E>,
 ) -> Result<V, E> {
     watch();
-    // What others have committed counts now, also in the middle of a transaction.
-    // SAFETY: as PostgreSQL does whenever it locks a table.
+    // The changes that others have committed count now, even in the middle of a transaction. SAFETY:
+    // PostgreSQL does the same whenever it locks a table.
     unsafe { pg_sys::AcceptInvalidationMessages() };
     let epoch = EPOCH.get();
     let found = kept.with_borrow_mut(|kept| {
@@ -68,7 +68,7 @@ pub fn try_get<K: Eq + Hash + Clone, V: Clone, E>(
     }
     let value = read()?;
     kept.with_borrow_mut(|kept| {
-        // What was read while something changed is not kept.
+        // A value that was read while something changed is not kept.
         if EPOCH.get() == epoch && kept.epoch == epoch {
             kept.values.insert(key.clone(), value.clone());
         }
@@ -76,14 +76,15 @@ pub fn try_get<K: Eq + Hash + Clone, V: Clone, E>(
     Ok(value)
 }
 
-/// What is read from now on depends on a table of kb, or on its indexes, which the catalogs have.
+/// Declares that what is read from now on depends on a table of kb or on its indexes, which are in the
+/// catalogs.
 pub fn depends_on(table: &str) {
     if let Ok(table) = CString::new(table) {
         find(&table);
     }
 }
 
-/// The columns of one row, by their numbers from 1.
+/// The columns of one row, numbered from 1.
 pub struct Columns {
     tuple: pg_sys::HeapTuple,
     descriptor: pg_sys::TupleDesc,
@@ -92,7 +93,7 @@ pub struct Columns {
 impl Columns {
     pub fn datum(&self, number: usize) -> Option<pg_sys::Datum> {
         let number = NonZeroUsize::new(number)?;
-        // SAFETY: the tuple is valid while the scan visits it; the number is checked.
+        // SAFETY: the tuple is valid while the scan visits it, and the number is checked.
         unsafe { heap_getattr_raw(self.tuple, number, self.descriptor) }
     }
 
@@ -108,8 +109,9 @@ impl Columns {
     }
 }
 
-/// Visits the rows of a table of kb with the newest snapshot, whatever the transaction's is; nothing where there is no such
-/// table. `of`: only those with this text in their first column, by the index of this name.
+/// Visits the rows of a table of kb under the newest snapshot, whatever snapshot the transaction has. Visits
+/// none if the table does not exist. `of` limits the visit to rows with this text in their first column, by
+/// the index of this name.
 pub fn scan(table: &CStr, of: Option<(&CStr, &str)>, mut visit: impl FnMut(&Columns)) {
     scan_while(table, of, |row| {
         visit(row);
@@ -127,13 +129,13 @@ pub fn has_rows(table: &CStr) -> bool {
     found
 }
 
-/// As [`scan`], until a visit returns false.
+/// Does what [`scan`] does, until a visit returns false.
 fn scan_while(table: &CStr, of: Option<(&CStr, &str)>, mut visit: impl FnMut(&Columns) -> bool) {
     use pgrx::datum::IntoDatum;
     let Some(table) = find(table) else { return };
     let index = of.and_then(|(index, text)| Some((find(index)?, text.into_datum()?)));
-    // SAFETY: the relation is open while it is scanned, and each tuple valid until the next. A scan without a snapshot has
-    // the newest one, as scans of catalogs have.
+    // SAFETY: the relation is open while it is scanned, and each tuple is valid until the next. A scan
+    // without a snapshot uses the newest one, as scans of catalogs do.
     unsafe {
         let relation = pg_sys::table_open(table, pg_sys::AccessShareLock as i32);
         let mut key = pg_sys::ScanKeyData::default();
@@ -168,14 +170,15 @@ fn scan_while(table: &CStr, of: Option<(&CStr, &str)>, mut visit: impl FnMut(&Co
     }
 }
 
-/// Has all sessions read a table again, once this transaction has committed; this one after this command.
+/// Makes all sessions read a table again once this transaction has committed, and this session after the
+/// current command.
 pub fn changed(table: u32) {
     // SAFETY: it looks the table up.
     unsafe { pg_sys::CacheInvalidateRelcacheByRelid(pg_sys::Oid::from(table)) };
 }
 
 fn find(relation: &CStr) -> Option<pg_sys::Oid> {
-    // SAFETY: look-ups by name; what is missing is InvalidOid.
+    // SAFETY: look-ups by name, which return InvalidOid for a missing object.
     let oid = unsafe {
         let schema = pg_sys::get_namespace_oid(c"kb".as_ptr(), true);
         if schema == pg_sys::InvalidOid {
@@ -194,12 +197,12 @@ fn find(relation: &CStr) -> Option<pg_sys::Oid> {
     Some(oid)
 }
 
-/// Once a process: to be told of changes.
+/// Registers for changes, once in each process.
 fn watch() {
     if IS_WATCHING.replace(true) {
         return;
     }
-    // SAFETY: the functions live as long as the process, since the library is never unloaded.
+    // SAFETY: the functions live as long as the process, because the library is never unloaded.
     unsafe {
         pg_sys::CacheRegisterRelcacheCallback(Some(on_relation), pg_sys::Datum::from(0));
         for cache in [pg_sys::SysCacheIdentifier::AUTHOID, pg_sys::SysCacheIdentifier::AUTHMEMROLEMEM] {
@@ -224,7 +227,7 @@ unsafe extern "C-unwind" fn on_role(_argument: pg_sys::Datum, _cache: i32, _hash
     forget();
 }
 
-/// All is read again, which says anew what it depends on.
+/// Discards everything. Reading it again declares anew what it depends on.
 fn forget() {
     EPOCH.set(EPOCH.get() + 1);
     IS_MISSING.set(false);
