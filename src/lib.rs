@@ -1,5 +1,5 @@
-//! kb: a PostgreSQL extension that makes a database its own retrieval engine.
-//! The table of contents; ARCHITECTURE.md says what the rooms are and what each may use.
+//! kb: a PostgreSQL extension that makes a database its own retrieval engine. This file is the table of
+//! contents; ARCHITECTURE.md says what the rooms are and what each may use.
 
 mod builds;
 mod documents;
@@ -66,7 +66,7 @@ mod schema {
     extension_sql_file!("../sql/grants.sql", name = "grants", finalize);
 }
 
-/// Called once when the library is loaded, in the postmaster under shared_preload_libraries.
+/// Called once when the library is loaded; under shared_preload_libraries, that is in the postmaster.
 #[pgrx::pg_guard]
 #[allow(non_snake_case)]
 pub extern "C-unwind" fn _PG_init() {

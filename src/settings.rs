@@ -40,14 +40,15 @@ static LAUNCHER_NAPTIME: GucSetting<i32> = GucSetting::<i32>::new(60);
 static MODEL_THREADS: GucSetting<i32> = GucSetting::<i32>::new(0);
 static MAX_INDEX_BUILDS: GucSetting<i32> = GucSetting::<i32>::new(1);
 
-/// Variables that providers' documentation names for their keys, and kb's own.
+/// The variables that providers' documentation names for their keys, and kb's own.
 const PROVIDERS_VARIABLES: &CStr = c"KB_*, OPENAI_API_KEY, AZURE_OPENAI_API_KEY, AZURE_OPENAI_KEY, COHERE_API_KEY, CO_API_KEY, VOYAGE_API_KEY, JINA_API_KEY, MISTRAL_API_KEY, GEMINI_API_KEY, GOOGLE_API_KEY, HF_TOKEN, HUGGINGFACE_API_KEY, HUGGINGFACEHUB_API_TOKEN, OPENROUTER_API_KEY, LITELLM_API_KEY";
 
-/// Defines all settings; from _PG_init.
+/// Defines all settings; called from _PG_init.
 #[allow(clippy::too_many_lines)] // a list
 pub fn define() {
     niceness::define_setting();
-    // Anybody: it is how a session says who it acts for. kb.tenant_roles says which tenants a role may name.
+    // Anybody may set it, because a session uses it to say for which tenant it acts. kb.tenant_roles says
+    // which tenants a role may name.
     GucRegistry::define_string_guc(
         c"kb.tenant",
         c"Tenant that this session reads and writes as.",
@@ -64,7 +65,8 @@ pub fn define() {
         GucContext::Userset,
         GucFlags::default(),
     );
-    // It decides which files the server reads: configuration file only, shown to superusers only.
+    // It decides which files the server reads, so only the configuration file may set it, and only superusers
+    // see it.
     GucRegistry::define_string_guc(
         c"kb.model_dir",
         c"Directory of local models, each a directory in it.",
@@ -73,7 +75,7 @@ pub fn define() {
         GucContext::Sighup,
         GucFlags::SUPERUSER_ONLY,
     );
-    // As kb.model_dir: it decides which files the server reads.
+    // Like kb.model_dir, it decides which files the server reads.
     GucRegistry::define_string_guc(
         c"kb.secret_dir",
         c"Directory of the files that an embedder's secret file:NAME names.",
@@ -82,7 +84,8 @@ pub fn define() {
         GucContext::Sighup,
         GucFlags::SUPERUSER_ONLY,
     );
-    // The environment holds keys of others (POSTGRES_PASSWORD, say), and kb_admin may send a key to a host of its own.
+    // The environment holds keys of others (POSTGRES_PASSWORD, for example), and kb_admin may send a key to a
+    // host of its own.
     GucRegistry::define_string_guc(
         c"kb.secret_env",
         c"Variables of the server's environment that an embedder's secret env:NAME may name.",
@@ -91,7 +94,7 @@ pub fn define() {
         GucContext::Sighup,
         GucFlags::SUPERUSER_ONLY,
     );
-    // As kb.secret_dir; and a role that may only set secrets must not change it.
+    // Like kb.secret_dir. In addition, a role that may only set secrets must not change it.
     GucRegistry::define_string_guc(
         c"kb.secret_key",
         c"Key that seals what kb.set_secret stores: file:/PATH or env:NAME.",
@@ -100,7 +103,8 @@ pub fn define() {
         GucContext::Sighup,
         GucFlags::SUPERUSER_ONLY,
     );
-    // It decides where the server connects to, and kb_admin may name hosts: configuration file only.
+    // It decides where the server connects to, and kb_admin may name hosts, so only the configuration file
+    // may set it.
     GucRegistry::define_string_guc(
         c"kb.allowed_hosts",
         c"Hosts that embedders may name: patterns separated by commas, such as api.openai.com, *.example.com, localhost:11434.",
@@ -151,7 +155,8 @@ pub fn define() {
         GucContext::Suset,
         GucFlags::UNIT_KB,
     );
-    // These three bound the memory and time of the worker, which all tenants share, and of kb.chunk in a backend.
+    // These three bound the memory and the time that the worker, which all tenants share, and kb.chunk in a
+    // session take.
     GucRegistry::define_int_guc(
         c"kb.max_extracted_size",
         c"Most text that a document may become: what is extracted from it, or all its chunks together.",
@@ -212,7 +217,7 @@ pub fn define() {
         GucContext::Sighup,
         GucFlags::default(),
     );
-    // Each takes up to maintenance_work_mem.
+    // Each index build takes up to maintenance_work_mem.
     GucRegistry::define_int_guc(
         c"kb.max_index_builds",
         c"HNSW indexes that are built at a time, in all databases together.",
@@ -243,7 +248,7 @@ pub fn define() {
         GucContext::Sighup,
         GucFlags::default(),
     );
-    // For tests; there is none in a release.
+    // For tests; a release does not have it.
     #[cfg(debug_assertions)]
     GucRegistry::define_string_guc(
         c"kb.forced_scan",
@@ -275,23 +280,23 @@ fn whole(setting: &GucSetting<i32>) -> u64 {
     u64::try_from(setting.get()).unwrap_or(0)
 }
 
-/// The tenant that the session asks to act for; empty where it names none.
+/// The tenant for which the session asks to act, or an empty string if it names none.
 pub fn tenant() -> String {
     text(&TENANT)
 }
 
-/// Of a knowledge base that is created without naming one.
+/// The embedder of a knowledge base that is created without naming one.
 pub fn default_embedder() -> String {
     text(&DEFAULT_EMBEDDER)
 }
 
-/// Where local models are; relative paths count from the share directory.
+/// The directory of local models. A relative path is relative to the share directory.
 pub fn model_dir() -> PathBuf {
     let given = text(&MODEL_DIR);
     if given.is_empty() { share_dir().join("kb/models") } else { share_dir().join(given) }
 }
 
-/// Where keys may be. A list of variables that cannot be read allows none.
+/// The places where keys may be kept. A list of variables that cannot be read allows none.
 pub fn secret_sources() -> Sources {
     let dir = text(&SECRET_DIR);
     Sources {
@@ -301,12 +306,12 @@ pub fn secret_sources() -> Sources {
     }
 }
 
-/// What stored secrets are sealed under.
+/// The keys under which stored secrets are sealed.
 pub fn sealing_keys() -> SealingKeys {
     SealingKeys::new(&text(&SECRET_KEY))
 }
 
-/// Where embedders may be. A setting that cannot be read allows nothing.
+/// The hosts where embedders may be. A setting that cannot be read allows none.
 pub fn allowed_hosts() -> AllowedHosts {
     AllowedHosts::parse(&text(&ALLOWED_HOSTS)).unwrap_or_else(|_| AllowedHosts::none())
 }
@@ -324,7 +329,7 @@ pub fn max_document_size() -> usize {
     whole(&MAX_DOCUMENT_SIZE) as usize * 1024
 }
 
-/// The limits of one document; `interrupt` as [`Limits`] says.
+/// The limits of one document. [`Limits`] describes `interrupt`.
 pub fn limits(interrupt: fn()) -> Limits {
     let millis = whole(&EXTRACT_TIMEOUT);
     Limits {
@@ -363,7 +368,7 @@ pub fn launcher_naptime() -> Duration {
     Duration::from_secs(whole(&LAUNCHER_NAPTIME))
 }
 
-/// How many vectors without an index a test wants at most.
+/// The number of vectors without an index that a test allows.
 pub fn forced_tail() -> Option<u64> {
     #[cfg(debug_assertions)]
     return Some(whole(&FORCED_TAIL)).filter(|most| *most > 0);
@@ -371,7 +376,7 @@ pub fn forced_tail() -> Option<u64> {
     None
 }
 
-/// How a test has filtered questions look for vectors.
+/// The way in which a test makes filtered questions look for vectors.
 pub fn forced_scan() -> Option<Forced> {
     #[cfg(debug_assertions)]
     return match text(&FORCED_SCAN).as_str() {

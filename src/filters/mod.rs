@@ -1,4 +1,4 @@
-//! Filters of questions as conditions in SQL, and the indexes on keys of metadata that serve them.
+//! The filters of questions as conditions in SQL, and the indexes on keys of metadata that serve them.
 
 mod sql;
 

@@ -1,4 +1,4 @@
-//! The one way to a model: a synchronous client of the gateway that waits on the latch.
+//! The only way to a model: a synchronous client of the gateway that waits on the latch.
 
 use crate::pg::{background, latch, report, wake};
 use kb_gateway::frame;
@@ -18,7 +18,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
-/// A connection to the gateway. Many requests can be under way; answers come in any order.
+/// A connection to the gateway. Many requests can be under way, and answers arrive in any order.
 pub struct Connection {
     stream: UnixStream,
     next_id: u64,
@@ -31,12 +31,12 @@ fn lost(e: &std::io::Error) -> Error {
 }
 
 impl Connection {
-    /// Connects; starts the gateway if it does not run. Waits at most `timeout`.
+    /// Connects, and starts the gateway if it does not run. Waits for at most `timeout`.
     pub fn open(timeout: Duration) -> Result<Connection> {
         Connection::open_until(Instant::now() + timeout, timeout)
     }
 
-    /// The same until a deadline; `timeout` is what errors say was waited.
+    /// Does the same until a deadline. `timeout` is the time that error messages name.
     fn open_until(deadline: Instant, timeout: Duration) -> Result<Connection> {
         loop {
             match Connection::try_open() {
@@ -61,14 +61,14 @@ impl Connection {
         }
     }
 
-    /// Connects to a gateway that runs.
+    /// Connects to a gateway that already runs.
     pub fn try_open() -> std::io::Result<Connection> {
         let stream = UnixStream::connect(SOCKET_PATH)?;
         stream.set_nonblocking(true)?;
         Ok(Connection { stream, next_id: 1, incoming: Vec::new(), outgoing: VecDeque::new() })
     }
 
-    /// Reads answers that nobody waits for; whether the gateway is still there.
+    /// Reads answers for which nobody waits. Returns whether the gateway is still there.
     fn drop_answers(&mut self) -> bool {
         loop {
             match self.receive() {
@@ -79,8 +79,8 @@ impl Connection {
         }
     }
 
-    /// Sends what the socket takes of a request now; [`Connection::receive`] and [`Connection::flush`] send the rest.
-    /// Returns its id.
+    /// Sends as much of a request as the socket takes now, and returns the request's id;
+    /// [`Connection::receive`] and [`Connection::flush`] send the rest.
     pub fn send(&mut self, request: &Request) -> Result<u64> {
         let id = self.next_id;
         self.next_id += 1;
@@ -89,7 +89,7 @@ impl Connection {
         Ok(id)
     }
 
-    /// Writes what the socket takes now.
+    /// Writes as much as the socket takes now.
     pub fn flush(&mut self) -> Result<()> {
         while !self.outgoing.is_empty() {
             let (front, _) = self.outgoing.as_slices();
@@ -135,12 +135,12 @@ impl Connection {
         Ok(Some((envelope.id, envelope.body)))
     }
 
-    /// Waits for the socket or the latch, at most `timeout`.
+    /// Waits for the socket or the latch for at most `timeout`.
     pub fn wait(&self, timeout: Duration) -> latch::Woken {
         latch::wait_for_socket(self.stream.as_raw_fd(), !self.outgoing.is_empty(), timeout)
     }
 
-    /// Waits for the socket at most `timeout`, on a thread that must not call PostgreSQL.
+    /// Waits for the socket for at most `timeout`, on a thread that must not call PostgreSQL.
     pub fn wait_on_thread(&self, timeout: Duration) -> Result<()> {
         let wanted = if self.outgoing.is_empty() { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT };
         let timeout = Timespec::try_from(timeout).ok();
@@ -150,7 +150,7 @@ impl Connection {
         }
     }
 
-    /// Sends one request and waits for its answer; interrupts are served while waiting.
+    /// Sends one request and waits for its answer. Interrupts are processed while it waits.
     fn ask(&mut self, request: &Request, deadline: Instant, timeout: Duration) -> Result<Response> {
         let id = self.send(request)?;
         loop {
@@ -173,19 +173,19 @@ impl Connection {
 
 thread_local! {
     static KEPT: RefCell<Option<Connection>> = const { RefCell::new(None) };
-    /// Until when no question is given to the gateway for the log, because it took none.
+    /// The time until which no question is sent to the gateway for the log, because the gateway took none.
     static LOG_RESTS: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// How long a gateway that took no question for the log is given none.
+/// How long no question is sent to a gateway that took none.
 const LOG_REST: Duration = Duration::from_secs(10);
 
-/// One request over this backend's kept connection. The connection is taken out while it is used, so that a cancel or
-/// an error closes it: an old answer cannot stay in it.
+/// Makes one request over this session's kept connection. The connection is taken out while it is used, so
+/// that a cancel or an error closes it and no old answer can stay in it.
 fn ask(request: &Request, timeout: Duration) -> Result<Response> {
     let deadline = Instant::now() + timeout;
     if let Some(mut connection) = KEPT.take() {
-        // The gateway may have ended since: then the request is sent again, over a new connection.
+        // The gateway may have ended since. In that case the request is sent again, over a new connection.
         match connection.ask(request, deadline, timeout) {
             Ok(response) => {
                 KEPT.set(Some(connection));
@@ -195,7 +195,8 @@ fn ask(request: &Request, timeout: Duration) -> Result<Response> {
             Err(_) => {}
         }
     }
-    // A gateway that is shutting down may accept a connection and drop it: try until the next one answers.
+    // A gateway that is shutting down may accept a connection and drop it, so this tries until the next
+    // gateway answers.
     loop {
         let mut connection = Connection::open_until(deadline, timeout)?;
         match connection.ask(request, deadline, timeout) {
@@ -219,13 +220,13 @@ fn unexpected(response: Response) -> Error {
     }
 }
 
-/// For whom this process embeds; `kb_no` 0: for no knowledge base.
+/// The client on whose behalf this process embeds. `kb_no` 0 stands for no knowledge base.
 pub fn this_client(tenant: &str, kb_no: i64) -> Client {
     let database = background::my_database().to_u32();
     Client { database, tenant: tenant.to_string(), kb_no, is_shared: false }
 }
 
-/// Texts in parts that each fit into a request, in order.
+/// Splits texts, in order, into parts that each fit into a request.
 pub fn parts<'a>(embedder: &Embedder, mut texts: &'a [String]) -> impl Iterator<Item = &'a [String]> {
     let most = embedder.config.batch_size.min(frame::max_texts(embedder.dimension));
     std::iter::from_fn(move || {
@@ -241,7 +242,8 @@ pub fn parts<'a>(embedder: &Embedder, mut texts: &'a [String]) -> impl Iterator<
     })
 }
 
-/// Vectors of the texts of one of [`parts`], in order. If some texts got none, the error is that of the first of them.
+/// Embeds the texts of one of [`parts`] and returns their vectors in the same order. If some texts have no
+/// vector, returns the error of the first of them.
 pub fn embed(
     embedder: &Embedder,
     access: &Access,
@@ -273,7 +275,7 @@ pub fn embed(
     }
 }
 
-/// How well each text answers a question: a score for each, larger is better.
+/// Returns a score for each text that says how well it answers the question; a higher score is better.
 #[allow(clippy::too_many_arguments)]
 pub fn rerank(
     reranker: &Reranker,
@@ -303,7 +305,7 @@ pub fn rerank(
     }
 }
 
-/// What a chat model answers.
+/// The answer of a chat model.
 pub fn chat(llm: &Llm, access: Access, prompt: Prompt, client: Client, timeout: Duration) -> Result<String> {
     let patience_ms = u64::try_from(timeout.as_millis()).ok();
     match ask(&Request::Chat { llm: llm.clone(), access, prompt, client, patience_ms }, timeout)? {
@@ -312,7 +314,7 @@ pub fn chat(llm: &Llm, access: Access, prompt: Prompt, client: Client, timeout: 
     }
 }
 
-/// Refuses an answer of another number of vectors or another dimension.
+/// Refuses an answer with another number of vectors or with vectors of another dimension.
 pub fn check(embedded: Embedded, embedder: &Embedder, count: usize) -> Result<Embedded> {
     let vectors = &embedded.vectors;
     if vectors.dimension == embedder.dimension && vectors.count() + embedded.failed.len() == count {
@@ -329,7 +331,8 @@ pub fn check(embedded: Embedded, embedder: &Embedder, count: usize) -> Result<Em
     })
 }
 
-/// What queries of this database have spent. The gateway gives a part again until its number comes as `booked`.
+/// The tokens that queries of this database have used. The gateway returns a part again until its number is
+/// passed as `booked`.
 pub fn take_usage(booked: u64, timeout: Duration) -> Result<UsagePart> {
     match ask(&Request::TakeUsage { database: this_client("", 0).database, booked }, timeout)? {
         Response::Usage(part) => Ok(part),
@@ -337,8 +340,8 @@ pub fn take_usage(booked: u64, timeout: Duration) -> Result<UsagePart> {
     }
 }
 
-/// Gives a question to the gateway for the log, and waits for nothing: a gateway that does not run or does not read keeps no
-/// question back. False: it was not given.
+/// Sends a question to the gateway for the log, without waiting: a gateway that does not run or does not read
+/// delays no question. Returns false if the question was not sent.
 pub fn log_question(question: LoggedQuestion) -> bool {
     if LOG_RESTS.get().is_some_and(|until| Instant::now() < until) {
         return false;
@@ -346,20 +349,21 @@ pub fn log_question(question: LoggedQuestion) -> bool {
     let database = this_client("", 0).database;
     let kept = KEPT.take().and_then(|mut kept| kept.drop_answers().then_some(kept));
     let Some(mut connection) = kept.or_else(|| Connection::try_open().ok()) else {
-        // For the next one.
+        // The next question will find it running.
         wake::start_gateway();
         return false;
     };
     let is_sent = connection.send(&Request::LogQuestion { database, question: Box::new(question) }).is_ok()
         && connection.outgoing.is_empty();
-    // A connection with half a request in it is closed. A gateway that accepts none would have connect() wait after many.
+    // A connection with half a request in it is closed. If a gateway does not accept connections, connect()
+    // waits once there are many.
     KEPT.set(is_sent.then_some(connection));
     LOG_RESTS.set((!is_sent).then(|| Instant::now() + LOG_REST));
     is_sent
 }
 
-/// Questions of this database that wait for the log, and the number of the last of them. The gateway gives them again until
-/// their number comes as `written`.
+/// The questions of this database that wait for the log, and the number of the last of them. The gateway
+/// returns them again until their number is passed as `written`.
 pub fn take_questions(written: u64, timeout: Duration) -> Result<(u64, Vec<LoggedQuestion>)> {
     match ask(&Request::TakeQuestions { database: this_client("", 0).database, written }, timeout)? {
         Response::Questions(number, questions) => Ok((number, questions)),
@@ -375,7 +379,7 @@ pub fn find_question(query_id: Uuid, timeout: Duration) -> Result<Option<LoggedQ
     }
 }
 
-/// Tokens of each text in the embedder's own tokeniser.
+/// The number of tokens of each text, in the embedder's own tokeniser.
 pub fn count_tokens(embedder: &Embedder, texts: Vec<String>, timeout: Duration) -> Result<Vec<u32>> {
     let wanted = texts.len();
     match ask(&Request::CountTokens { embedder: embedder.clone(), texts }, timeout)? {

@@ -1,4 +1,4 @@
-//! The way to the gateway from a process of the server, which waits at its latch.
+//! The way to the gateway from a process of the server, which waits on its latch.
 
 pub mod client;
 pub mod pump;

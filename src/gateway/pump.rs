@@ -1,5 +1,5 @@
-//! A client of the gateway for threads that must not call PostgreSQL: sends requests, some at a time, and hands out the
-//! answers as they come.
+//! A client of the gateway for threads that must not call PostgreSQL. It keeps a limited number of requests
+//! under way, and passes on the answers as they arrive.
 
 use super::client::Connection;
 use kb_gateway::protocol::{Request, Response};
@@ -7,9 +7,10 @@ use kb_types::error::{Error, Result};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// How long a gateway that does not run is waited for; the caller has started it.
+/// How long this waits for a gateway that does not run yet; the caller has requested its start.
 const START: Duration = Duration::from_secs(10);
-/// A gateway that says nothing for so long is asked whether it lives, and given up on after as long again.
+/// After this time without an answer the gateway is asked whether it is alive, and after as long again it is
+/// given up.
 pub const SILENCE: Duration = Duration::from_secs(30);
 
 pub struct Pump {
@@ -32,9 +33,9 @@ impl Pump {
         }
     }
 
-    /// Sends what `next` gives, at most `most` requests at a time, and hands each answer to `take` with the number of its
-    /// request, from 0. Ends when `next` gives nothing more and all answers are there. `next` is asked again after each
-    /// answer.
+    /// Sends the requests that `next` returns, at most `most` at a time, and passes each answer to `take`
+    /// with the number of its request, counted from 0. `next` is called again after each answer. Returns when
+    /// `next` has no further request and all answers have arrived.
     pub fn run(
         &mut self,
         most: usize,

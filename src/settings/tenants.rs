@@ -1,4 +1,4 @@
-//! What a tenant may take by default of what all tenants have in common.
+//! Settings for the shares and limits that a tenant has by default.
 
 use kb_types::quota::Thing;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
@@ -7,7 +7,8 @@ static KNOWLEDGE_BASES: GucSetting<i32> = GucSetting::<i32>::new(200);
 static ATTACHED_TABLES: GucSetting<i32> = GucSetting::<i32>::new(100);
 static METADATA_INDEXES: GucSetting<i32> = GucSetting::<i32>::new(8);
 
-/// Defines these settings. A superuser's to say: what one tenant takes, all others lack.
+/// Defines these settings. Only a superuser may set them, because one tenant's share is taken from the
+/// others.
 pub fn define() {
     for (name, what, setting) in [
         (
@@ -39,7 +40,7 @@ pub fn define() {
     }
 }
 
-/// Things of a kind that a tenant may have where its quota says nothing; None: as many as it likes.
+/// The number of things of a kind that a tenant may have if its quota does not say; None means no limit.
 pub fn quota(thing: Thing) -> Option<i64> {
     let setting = match thing {
         Thing::KnowledgeBases => &KNOWLEDGE_BASES,

@@ -1,4 +1,4 @@
-//! The server's own catalogs: extensions, versions, settings of others.
+//! The server's own catalogs: extensions, versions, processes, and settings of other modules.
 
 use crate::pg::spi::{self, Arg};
 use crate::pg::vector;
@@ -6,12 +6,13 @@ use kb_types::error::{Error, Result};
 use std::cell::Cell;
 
 thread_local! {
-    /// The type `vector` of this database, once it was looked up.
+    /// The oid of the type `vector` in this database, once it was looked up.
     static VECTOR: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
-/// The schema of pgvector, quoted, in which its types and operators are written. Looked up each time, by the oid of its type: once
-/// it has moved, anybody who may create in the old schema can take the old names.
+/// The schema of pgvector, quoted, to qualify its types and operators. It is looked up each time, by the oid
+/// of its type: once pgvector has moved, anybody who may create objects in the old schema can take the old
+/// names.
 pub fn vector_schema() -> Result<String> {
     if let Some(schema) = VECTOR.get().and_then(vector::schema_of) {
         return Ok(schema);
@@ -34,8 +35,8 @@ pub fn vector_schema() -> Result<String> {
     Ok(schema)
 }
 
-/// Where the role that reads vectors may not use pgvector's schema, since pgvector was moved: that schema, quoted, and the
-/// statement that lets it. Works on a standby.
+/// If pgvector was moved to a schema that the role that reads vectors may not use: that schema, quoted, and
+/// the statement that grants the right. Works on a standby.
 pub fn vector_schema_without_usage() -> Result<Option<(String, String)>> {
     spi::read_one(
         "SELECT pg_catalog.quote_ident(n.nspname),
@@ -48,7 +49,7 @@ pub fn vector_schema_without_usage() -> Result<Option<(String, String)>> {
     )
 }
 
-/// Version of an installed extension.
+/// The version of an installed extension.
 pub fn extension_version(name: &str) -> Result<Option<String>> {
     spi::read_one(
         "SELECT extversion FROM pg_catalog.pg_extension WHERE extname = $1",
@@ -57,14 +58,15 @@ pub fn extension_version(name: &str) -> Result<Option<String>> {
     )
 }
 
-/// A process whose transaction an index build of kb waits for.
+/// A process for whose transaction an index build of kb waits.
 pub struct BuildWait {
     pub pid: i32,
-    /// How long its transaction has been open; None: it has just ended.
+    /// How long its transaction has been open. None: the transaction has just ended.
     pub seconds: Option<i64>,
 }
 
-/// What index builds of kb wait for in this database. As the owner: others' processes are hidden. Works on a standby.
+/// The processes for which index builds of kb wait in this database. Must run as the owner, because the
+/// processes of other roles are hidden otherwise. Works on a standby.
 pub fn index_builds_that_wait() -> Result<Vec<BuildWait>> {
     spi::read(
         "SELECT p.current_locker_pid::int4,
@@ -79,17 +81,17 @@ pub fn index_builds_that_wait() -> Result<Vec<BuildWait>> {
     )
 }
 
-/// What wants background processes of this server at a time.
+/// The processes that need background process slots of this server at the same time.
 pub struct BackgroundDemand {
-    /// Databases in which kb works now, this one included.
+    /// The databases in which kb works now, including this one.
     pub databases: i64,
-    /// Parallel workers of an index build.
+    /// The parallel workers of an index build.
     pub parallel: i64,
     /// The launcher of logical replication.
     pub replication: i64,
 }
 
-/// As the owner: others' processes are hidden. Works on a standby.
+/// Must run as the owner, because the processes of other roles are hidden otherwise. Works on a standby.
 pub fn background_demand() -> Result<BackgroundDemand> {
     let found = spi::read_one(
         "SELECT 1 + (SELECT pg_catalog.count(DISTINCT a.datid) FROM pg_catalog.pg_stat_activity a
@@ -105,13 +107,13 @@ pub fn background_demand() -> Result<BackgroundDemand> {
     found.ok_or_else(|| Error::Internal("a row of counts is missing".into()))
 }
 
-/// Whether the extension and its tables are there: false while or after DROP EXTENSION.
+/// Whether the extension and its tables exist, which is false during and after DROP EXTENSION.
 pub fn is_installed() -> Result<bool> {
     Ok(spi::read_one("SELECT pg_catalog.to_regclass('kb.jobs') IS NOT NULL", &[], |row| row.get::<bool>(0))?
         .unwrap_or(false))
 }
 
-/// Whether there is such a text search configuration: in pg_catalog, or named with its schema.
+/// Whether a text search configuration exists, in pg_catalog or by its qualified name.
 pub fn language_exists(name: &str) -> Result<bool> {
     let found = spi::read_one(
         "SELECT EXISTS (SELECT FROM pg_catalog.pg_ts_config c JOIN pg_catalog.pg_namespace n ON n.oid = c.cfgnamespace

@@ -1,4 +1,4 @@
-//! SQL functions over tenants: whom a session acts for, roles that are bound, quotas.
+//! SQL functions over tenants: the tenant for which a session acts, bindings of roles, and quotas.
 
 use crate::pg::function_arguments::required;
 use crate::pg::report::reported;
@@ -40,7 +40,7 @@ fn unbind_role(role_name: Option<&str>, tenant: default!(Option<&str>, "NULL")) 
     reported(|| crate::tenants::bind_role::unbind_role(required("role_name", role_name)?, tenant))
 }
 
-/// How many things of a kind the session's tenant may have; NULL: as many as it likes.
+/// The number of things of a kind that the session's tenant may have, or NULL for no limit.
 #[pg_extern(stable, parallel_restricted)]
 fn _allowed(what: Option<&str>) -> Result<Option<i64>, ErrorReport> {
     reported(|| crate::tenants::set_quota::allowed(required("what", what)?))

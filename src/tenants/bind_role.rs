@@ -5,10 +5,10 @@ use crate::tenants::sql::bindings;
 use kb_types::error::{Error, Object, Result};
 use kb_types::id;
 
-/// The roles that CREATE EXTENSION makes: everybody has their rights who uses kb.
+/// The roles that CREATE EXTENSION makes. Every user of kb has the rights of one of them.
 const GROUPS: [&str; 4] = ["kb_reader", "kb_writer", "kb_admin", "kb_vectors"];
 
-/// Binds a role to a tenant. False: it was.
+/// Binds a role to a tenant. Returns false if it was bound already.
 pub fn bind_role(role_name: &str, tenant: &str) -> Result<bool> {
     check_caller()?;
     let refused = |problem: String| Err(Error::Argument { argument: "role_name", problem });
@@ -32,7 +32,8 @@ pub fn bind_role(role_name: &str, tenant: &str) -> Result<bool> {
     as_owner(|| bindings::bind(role_name, tenant))
 }
 
-/// Ends a role's binding to a tenant, or with None to all. Returns how many there were.
+/// Removes a role's binding to a tenant, or all of its bindings for None. Returns the number of bindings
+/// removed.
 pub fn unbind_role(role_name: &str, tenant: Option<&str>) -> Result<i64> {
     check_caller()?;
     as_owner(|| bindings::unbind(role_name, tenant))

@@ -3,24 +3,24 @@
 use crate::tenants::sql::{bindings, shares};
 use kb_types::error::Result;
 
-/// The tenant that the session acts for.
+/// The tenant for which the session acts.
 pub fn current_tenant() -> Result<String> {
     bindings::current()
 }
 
-/// The tenants all of whose rows the session may read.
+/// The tenants whose rows the session may read without exception.
 pub fn visible_tenants() -> Result<Vec<String>> {
     bindings::visible()
 }
 
-/// The tenants of whom the session may read something.
+/// The tenants of which the session may read at least some rows.
 pub fn readable_tenants() -> Result<Vec<String>> {
     let mut tenants = bindings::visible()?;
     tenants.extend(shares::owners(&tenants[0]));
     Ok(tenants)
 }
 
-/// The tenants that the session may act for; None: any.
+/// The tenants for which the session may act, or None if it may act for any.
 pub fn bound_tenants() -> Option<Vec<String>> {
     bindings::allowed()
 }

@@ -1,4 +1,4 @@
-//! Tenants: whom a session acts for, which roles are bound, and quotas.
+//! Tenants: the tenant for which a session acts, the tenants to which roles are bound, and quotas.
 
 mod api;
 mod bind_role;

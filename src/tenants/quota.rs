@@ -1,8 +1,9 @@
-//! Adding documents within what a tenant may have (kb.set_quota).
+//! Adds documents within a tenant's quota (kb.set_quota).
 //!
-//! Who adds documents locks the tenant's row of kb.quotas first, so that nobody else adds, and appends a row
-//! of counts. Who deletes appends a negative one by a trigger, and waits for nobody. A tenant without a quota
-//! costs a look into a list that the process keeps.
+//! A transaction that adds documents first locks the tenant's row of kb.quotas, so that no other adds at the
+//! same time, and appends a row of counts. A transaction that deletes documents appends negative counts by a
+//! trigger, and waits for nothing. For a tenant without a quota, the check is a look into a list that the
+//! process keeps.
 
 use crate::pg::{advisory, txn};
 use crate::settings;
@@ -15,36 +16,38 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 
 thread_local! {
-    /// What this transaction knows that a tenant has, which it has locked: nobody else adds to it.
+    /// What the tenant has as far as this transaction knows. The transaction has locked the tenant's quota,
+    /// so no other can add to it.
     static KNOWN: RefCell<Option<Known>> = const { RefCell::new(None) };
 }
 
 #[derive(Debug, Clone, PartialEq)]
 struct Known {
-    /// Another one once this transaction, or a part of it, has ended.
+    /// This changes once the transaction, or a part of it, has ended.
     epoch: u64,
     owner: String,
     kb_no: i64,
     used: Volume,
 }
 
-/// Documents that are being added to a knowledge base whose owner has a quota.
+/// The documents that are being added to a knowledge base whose owner has a quota.
 pub struct Charge {
     owner: String,
     kb_no: i64,
     quota: Quota,
     used: Volume,
     more: Volume,
-    /// Of the documents that there are, by external_id.
+    /// The sizes of stored documents, by external_id.
     sizes: HashMap<String, StoredSize>,
 }
 
 impl Charge {
-    /// Begins to add documents to a knowledge base; `owner` is charged, who owns that. None: there is nothing to keep to. Waits
-    /// for other transactions that add documents of the owner, or with `waits` false is an error (55P03). As the owner of
-    /// the extension.
+    /// Begins to add documents to a knowledge base, which are charged to `owner`, the tenant that owns it.
+    /// Returns None if there is no limit to observe. Waits for other transactions that add documents of this
+    /// owner; if `waits` is false, returns an error (55P03) instead. Must run as the owner of the extension.
     pub fn begin(owner: &str, kb_no: i64, waits: bool) -> Result<Option<Charge>> {
-        // Before the look: who sets a quota waits for all with a number who may not know of it.
+        // The transaction id comes first: a session that sets a quota waits for all transactions that have an
+        // id and may not know of the quota.
         txn::take_number();
         let Some(quota) = quotas::of(owner) else { return Ok(None) };
         if !quota.bounds_documents() && quota.document_bytes.is_none() {
@@ -55,15 +58,16 @@ impl Charge {
         Ok(Some(Charge { owner, kb_no, quota, used, more, sizes }))
     }
 
-    /// Sees what there is of these documents of a tenant, which are locked by now.
+    /// Reads the stored state of these documents, which are locked by now.
     pub fn look(&mut self, tenant_id: &str, external_ids: &[String]) -> Result<()> {
         self.sizes.extend(quotas::sizes(self.kb_no, tenant_id, external_ids)?);
         Ok(())
     }
 
-    /// Takes a document into account before it is put. An error if that is too much. `size` gives its bytes, of what is put and of
-    /// what stays of the document that is stored under this external_id. `has_text` is false for what stands for a row that
-    /// could not be read, which is no document.
+    /// Counts a document before it is put, and returns an error if it exceeds the quota. `size` is computed
+    /// from the bytes of the new content and of what remains of the document that is stored under this
+    /// external_id. `has_text` is false for a placeholder of a row that could not be read, which is not
+    /// counted as a document.
     pub fn add(
         &mut self,
         external_id: &str,
@@ -87,7 +91,7 @@ impl Charge {
         Ok(())
     }
 
-    /// Books what was added.
+    /// Records what was added.
     pub fn book(self) -> Result<()> {
         if !self.quota.bounds_documents() || self.more == Volume::default() {
             return Ok(());
@@ -99,7 +103,7 @@ impl Charge {
     }
 }
 
-/// What this transaction has deleted makes room.
+/// Discards what is known, because a deletion by this transaction makes room.
 pub fn forget() {
     KNOWN.set(None);
 }
@@ -117,8 +121,8 @@ fn used(owner: &str, kb_no: i64, waits: bool) -> Result<Volume> {
     quotas::used(owner, kb_no)
 }
 
-/// How many things of a kind a tenant may have; None: as many as it likes. Tenants '' and 'shared' are those of who has the database to
-/// themselves, and of kb_admin: they have no limit that nobody has set.
+/// The number of things of a kind that a tenant may have, or None for no limit. The tenants '' and 'shared'
+/// belong to the sole user of a database and to kb_admin, so the default limits do not apply to them.
 pub fn allowed(tenant_id: &str, thing: Thing) -> Option<i64> {
     let own = quotas::of(tenant_id).and_then(|quota| quota.of(thing));
     let by_default =
@@ -130,7 +134,8 @@ fn lock_name(tenant_id: &str) -> String {
     format!("quota of {tenant_id}")
 }
 
-/// An error where a tenant has as many things of a kind as it may. Waits for other transactions that look so, too. As the owner.
+/// Returns an error if a tenant has as many things of a kind as it may. Waits for other transactions that do
+/// the same check. Must run as the owner.
 pub fn check(tenant_id: &str, thing: Thing) -> Result<()> {
     let Some(allowed) = allowed(tenant_id, thing) else { return Ok(()) };
     advisory::lock(&lock_name(tenant_id));
@@ -144,12 +149,12 @@ pub fn check(tenant_id: &str, thing: Thing) -> Result<()> {
     }
 }
 
-/// Moves a knowledge base from a tenant to another. An error, after which the transaction is to be ended, where the other one has more
-/// then than its quota. As the owner.
+/// Moves a knowledge base from one tenant to another. Returns an error if the new owner exceeds its quota
+/// then; the transaction must be aborted in that case. Must run as the owner.
 pub fn moving(from: &str, to: &str, kb_no: i64, work: impl FnOnce() -> Result<()>) -> Result<()> {
     txn::take_number();
     let mut both = [from, to];
-    // Two that move at once do not wait for each other.
+    // The order keeps two moves from waiting for each other.
     both.sort_unstable();
     for tenant_id in both {
         advisory::lock(&lock_name(tenant_id));
@@ -179,8 +184,8 @@ pub fn moving(from: &str, to: &str, kb_no: i64, work: impl FnOnce() -> Result<()
     Ok(())
 }
 
-/// Does something that may store more of a tenant than documents. An error, after which the transaction is to be ended, where that is
-/// more than its quota. As the owner.
+/// Does work that may store more data of a tenant, other than documents. Returns an error if the tenant
+/// exceeds its quota then; the transaction must be aborted in that case. Must run as the owner.
 pub fn within<T>(tenant_id: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
     // As in [`Charge::begin`].
     txn::take_number();

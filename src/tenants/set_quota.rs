@@ -1,4 +1,4 @@
-//! kb.set_quota, and kb._allowed of view kb.quota_status.
+//! kb.set_quota, and kb._allowed for the view kb.quota_status.
 
 use crate::pg::role::as_owner;
 use crate::pg::wake;
@@ -8,14 +8,14 @@ use kb_types::error::{Error, Result};
 use kb_types::id;
 use kb_types::quota::{Quota, Thing};
 
-/// How many things of a kind the session's tenant may have; None: as many as it likes.
+/// The number of things of a kind that the session's tenant may have, or None for no limit.
 pub fn allowed(what: &str) -> Result<Option<i64>> {
     let thing = Thing::parse(what)
         .ok_or_else(|| Error::Argument { argument: "what", problem: format!("\"{what}\" is not counted") })?;
     Ok(quota::allowed(&bindings::current()?, thing))
 }
 
-/// Sets what a tenant may have; without any limit it may have all.
+/// Sets the quota of a tenant. A quota without any limit removes it.
 pub fn set_quota(tenant: &str, wanted: Quota) -> Result<()> {
     if bindings::allowed().is_some() {
         return Err(Error::Permission {
@@ -45,7 +45,7 @@ pub fn set_quota(tenant: &str, wanted: Quota) -> Result<()> {
         }
         quotas::set(tenant, &wanted)?;
         quotas::count_again(tenant)?;
-        // The worker counts once more when nobody is left who does not know of it.
+        // The worker counts again when the last transaction that does not know of the quota has ended.
         wake::at_commit(0);
         Ok(())
     })

@@ -1,10 +1,10 @@
 //! A filter as a condition on kb.documents, which the statement calls d.
 //!
-//! **Invariant:** no condition raises an error for what a document has. It is evaluated as the owner, for
-//! documents of all tenants, so an error would tell of another tenant's document.
+//! **Invariant:** no condition raises an error, whatever a document contains. It is evaluated as the owner,
+//! on documents of all tenants, so an error would reveal another tenant's document.
 //!
-//! A value that is a timestamp is compared by time, also by `eq` and `in`. In a debug build the setting
-//! `kb.forced_scan` forces the way in which a filter is evaluated, for tests.
+//! A timestamp is compared by time, also by `eq` and `in`. In a debug build the setting `kb.forced_scan`
+//! forces the way in which a filter is evaluated, for tests.
 
 use super::metadata_indexes::{MetadataIndex, key_expression, shortened_number, shortened_text};
 use crate::pg::spi::Arg;
@@ -13,16 +13,19 @@ use kb_types::Json;
 use kb_types::filter::{Bound, Comparison, Field, Filter, IndexType, Key, Test};
 use std::collections::{HashMap, HashSet};
 
-/// Values that are looked up in the index one by one; of more, each document's is looked for among them.
+/// Up to this many values are looked up in the index one by one. If there are more, the value of each
+/// document is looked up among them.
 const LOOKED_UP: usize = 32;
 
-/// The condition, its values among the arguments. Its text depends on the filter's shape only. NULL is as good as false.
+/// The condition, whose values are added to the arguments. Its text depends only on the shape of the filter.
+/// NULL counts as false.
 pub fn condition<'a>(filter: &'a Filter, arguments: &mut Arguments<'a>) -> String {
     indexed_condition(filter, &[], arguments)
 }
 
-/// As [`condition`], for a statement that looks up in these indexes on keys of metadata. They serve a plan that is made for
-/// the arguments' values (`spi::read_much`), because they name the key.
+/// Does what [`condition`] does, for a statement that looks up rows in these indexes on keys of metadata. The
+/// indexes serve a plan that is made for the values of the arguments (`spi::read_much`), because their
+/// definitions name the key.
 pub fn indexed_condition<'a>(
     filter: &'a Filter,
     indexes: &[MetadataIndex],
@@ -54,13 +57,14 @@ fn all<'a>(parts: &'a [Filter], indexes: &[MetadataIndex], arguments: &mut Argum
             part => conditions.push(indexed_condition(part, indexes, arguments)),
         }
     }
-    // One look into the index serves all keys. An object has each key once: a second value of a key goes into the next.
+    // One look-up in the index serves all keys. An object has each key once, so a second value of a key goes
+    // into the next object.
     let mut objects: Vec<Vec<(&str, &Json)>> = Vec::new();
     let mut seen: HashMap<&str, HashSet<&str>> = HashMap::new();
     for (key, value) in members {
         let values = seen.entry(key).or_default();
         let place = values.len();
-        // The same one twice is one.
+        // A repeated value counts once.
         if values.insert(value.as_str()) {
             if place == objects.len() {
                 objects.push(Vec::new());
@@ -72,7 +76,7 @@ fn all<'a>(parts: &'a [Filter], indexes: &[MetadataIndex], arguments: &mut Argum
     if conditions.is_empty() { "true".into() } else { format!("({})", conditions.join(" AND ")) }
 }
 
-/// What all of these say, without those that only say it of several.
+/// All conditions of nested conjunctions, in one list.
 fn flatten<'a>(parts: &'a [Filter], into: &mut Vec<&'a Filter>) {
     for part in parts {
         match part {
@@ -82,8 +86,8 @@ fn flatten<'a>(parts: &'a [Filter], into: &mut Vec<&'a Filter>) {
     }
 }
 
-/// Exact match of all these keys. For plain values containment, which the index serves, is enough; of arrays and
-/// objects it also accepts supersets, so those are compared as well.
+/// An exact match of all these keys. For plain values containment, which the index serves, is enough. For
+/// arrays and objects containment also accepts supersets, so these are compared as well.
 fn has<'a>(members: &[(&'a str, &Json)], arguments: &mut Arguments<'a>) -> String {
     let mut conditions = vec![format!("d.metadata @> {}", arguments.add_json(Json::object(members)))];
     for (key, value) in members.iter().filter(|(_, value)| !value.is_scalar()) {
@@ -121,7 +125,8 @@ fn of_metadata<'a>(
             let typed = |kind: &str, value: &str| {
                 format!("CASE WHEN pg_catalog.jsonb_typeof(d.metadata -> {key}) = '{kind}' THEN {value} END")
             };
-            // What an index holds is shortened: it finds a few too many, and the value itself decides.
+            // The values in an index are shortened, so it finds a few rows too many, and the value itself
+            // decides.
             let looked_up = |value: &str| match has_index {
                 true => format!(
                     "{} {} {value} AND ",
@@ -193,7 +198,7 @@ fn of_field<'a>(field: Field, test: &'a Test, arguments: &mut Arguments<'a>) -> 
             format!("({column} COLLATE \"C\" {} {text})", operator(*comparison))
         }
         Test::Exists => format!("({column} IS NOT NULL)"),
-        // Of metadata only.
+        // Only keys of metadata can be compared in this way.
         Test::Compares(_, Bound::Number(_)) | Test::Contains(_) => "false".into(),
     }
 }
@@ -214,7 +219,7 @@ fn operator_or_equal(comparison: Comparison) -> &'static str {
     }
 }
 
-/// Whether the planner can tell by its statistics what a filter keeps; of other conditions it takes a guess.
+/// Whether the planner's statistics tell it how much a filter keeps. For other conditions it guesses.
 pub fn is_estimated(filter: &Filter, indexes: &[MetadataIndex]) -> bool {
     match filter {
         Filter::All(parts) | Filter::Any(parts) => parts.iter().all(|part| is_estimated(part, indexes)),

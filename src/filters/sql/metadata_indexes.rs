@@ -1,11 +1,13 @@
-//! kb.metadata_indexes: keys of metadata whose values can be looked up in ranges, and the indexes that do it.
+//! kb.metadata_indexes: the keys of metadata whose values can be looked up in ranges, and the indexes that
+//! serve this.
 //!
-//! An index on a key and type is one for all knowledge bases that want it, with the knowledge base before the
-//! value: a write to kb.documents, and the planning of each statement that reads it, pays for every index on
-//! it, so there must not be one for each knowledge base. Documents without such a value are not in it.
+//! All knowledge bases that want an index on a key and type share one, which has the knowledge base before
+//! the value. Every write to kb.documents, and the planning of each statement that reads it, pays for every
+//! index on the table, so there must not be one for each knowledge base. Documents without such a value are
+//! not in the index.
 //!
-//! The indexer makes and drops these indexes. It compares the rows of kb.metadata_indexes with the indexes
-//! that are there ([`tasks`]), so a restore, which brings the rows only, needs nothing more. The indexes hold
+//! The indexer creates and drops these indexes. It compares the rows of kb.metadata_indexes with the existing
+//! indexes ([`tasks`]), so a restore, which brings only the rows, needs nothing more. The indexes hold
 //! shortened values, so that no document is too large for them; the condition itself decides.
 
 use crate::pg::setting;
@@ -14,7 +16,7 @@ use kb_types::Filter;
 use kb_types::error::Result;
 use kb_types::filter::IndexType;
 
-/// Indexes on different keys and types that there can be at most, of all tenants.
+/// The most indexes on different keys and types of all tenants together.
 pub const MOST: i64 = 32;
 
 /// A key of metadata that is indexed.
@@ -25,14 +27,15 @@ pub struct MetadataIndex {
 }
 
 impl MetadataIndex {
-    /// Whether values of a key are looked up in it that are compared as this type's.
+    /// Whether the index serves look-ups of a key whose values are compared as this type.
     pub fn serves(&self, key: &str, index_type: IndexType) -> bool {
         self.key == key && self.index_type == index_type
     }
 }
 
-/// What the index holds of a key, given as an expression: the condition of a filter and the definition of the index must have
-/// the same text. Bounded in size, and nothing in it raises an error: otherwise an index would refuse documents.
+/// What the index holds for a key, as an expression. The condition of a filter and the definition of the
+/// index must have the same text. The result is bounded in size and the expression raises no error, because
+/// an index must not refuse documents.
 pub fn key_expression(index_type: IndexType, metadata: &str, key: &str) -> String {
     let typed = |kind: &str, value: &str| {
         format!("CASE WHEN pg_catalog.jsonb_typeof({metadata} -> {key}) = '{kind}' THEN {value} END")
@@ -49,17 +52,17 @@ pub fn key_expression(index_type: IndexType, metadata: &str, key: &str) -> Strin
     }
 }
 
-/// A number as an index holds it. What is greater is greater or equal when shortened.
+/// A number as an index holds it. Shortening keeps the order, except that different numbers may become equal.
 pub fn shortened_number(number: &str) -> String {
     format!("pg_catalog.round(LEAST(GREATEST({number}, -1e15), 1e15), 6)")
 }
 
-/// A text as an index holds it. What is greater is greater or equal when shortened.
+/// A text as an index holds it. Shortening keeps the order, except that different texts may become equal.
 pub fn shortened_text(text: &str) -> String {
     format!("pg_catalog.left({text}, 100)")
 }
 
-/// Those that a filter of a knowledge base can use. As the owner.
+/// The indexes that a filter of a knowledge base can use. Must run as the owner.
 pub fn of_filter(kb_no: i64, filter: &Filter) -> Result<Vec<MetadataIndex>> {
     if !filter.has_ranges() {
         return Ok(Vec::new());
@@ -74,16 +77,16 @@ pub fn of_filter(kb_no: i64, filter: &Filter) -> Result<Vec<MetadataIndex>> {
     Ok(found.into_iter().filter_map(read).collect())
 }
 
-/// Keeps others that ask for this from adding one until the transaction ends; rows can be written, also by a knowledge base
-/// that is dropped, for which all queries may wait. An error (55P03) where another transaction, of whichever tenant, stays open that has
-/// done this. As the owner.
+/// Keeps other transactions that call this from adding an index until this transaction ends. Rows can still
+/// be written, also by the drop of a knowledge base, so queries never have to wait. Returns an error (55P03)
+/// if another transaction, of whatever tenant, has called this and stays open. Must run as the owner.
 pub fn lock() -> Result<()> {
     setting::with(&[(c"lock_timeout", c"2s")], || {
         spi::execute_utility("LOCK TABLE kb.metadata_indexes IN SHARE UPDATE EXCLUSIVE MODE")
     })
 }
 
-/// Whether any knowledge base wants an index on this key and type. As the owner.
+/// Whether any knowledge base wants an index on this key and type. Must run as the owner.
 pub fn is_wanted(index: &MetadataIndex) -> Result<bool> {
     let found = spi::write_one(
         "SELECT EXISTS (SELECT FROM kb.metadata_indexes m WHERE m.key = $1 AND m.type = $2)",
@@ -93,7 +96,7 @@ pub fn is_wanted(index: &MetadataIndex) -> Result<bool> {
     Ok(found.unwrap_or(false))
 }
 
-/// Whether a knowledge base of a tenant wants an index on this key and type. As the owner.
+/// Whether a knowledge base of a tenant wants an index on this key and type. Must run as the owner.
 pub fn is_wanted_by(tenant_id: &str, index: &MetadataIndex) -> Result<bool> {
     let found = spi::write_one(
         "SELECT EXISTS (SELECT FROM kb.metadata_indexes m WHERE m.tenant_id = $1 AND m.key = $2 AND m.type = $3)",
@@ -103,8 +106,8 @@ pub fn is_wanted_by(tenant_id: &str, index: &MetadataIndex) -> Result<bool> {
     Ok(found.unwrap_or(false))
 }
 
-/// Keys and types that are wanted, each once, however many knowledge bases want it: from one to the next. With the transaction that
-/// one of them said so in.
+/// The keys and types that are wanted, each once, however many knowledge bases want it; the statement steps
+/// from one to the next. With the transaction in which one of them requested it.
 const WANTED: &str = "WITH RECURSIVE w AS (
         (SELECT m.key, m.type, m.xmin::text AS said FROM kb.metadata_indexes m ORDER BY m.key, m.type LIMIT 1)
         UNION ALL
@@ -112,13 +115,13 @@ const WANTED: &str = "WITH RECURSIVE w AS (
             SELECT m.key, m.type, m.xmin::text AS said FROM kb.metadata_indexes m WHERE (m.key, m.type) > (w.key, w.type)
             ORDER BY m.key, m.type LIMIT 1) n)";
 
-/// How many indexes there are. As the owner.
+/// The number of indexes. Must run as the owner.
 pub fn count() -> Result<i64> {
     let found = spi::write_one(&format!("{WANTED} SELECT count(*) FROM w"), &[], |row| row.get(0))?;
     Ok(found.unwrap_or(0))
 }
 
-/// False: it was there. As the owner.
+/// Returns false if the row existed already. Must run as the owner.
 pub fn put(kb_no: i64, tenant_id: &str, index: &MetadataIndex) -> Result<bool> {
     let put = spi::execute(
         "INSERT INTO kb.metadata_indexes (kb_no, tenant_id, key, type) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING",
@@ -127,7 +130,7 @@ pub fn put(kb_no: i64, tenant_id: &str, index: &MetadataIndex) -> Result<bool> {
     Ok(put > 0)
 }
 
-/// How many were deleted. As the owner.
+/// Returns the number of rows deleted. Must run as the owner.
 pub fn delete(kb_no: i64, key: &str, index_type: Option<IndexType>) -> Result<i64> {
     let deleted = spi::execute(
         "DELETE FROM kb.metadata_indexes WHERE kb_no = $1 AND key = $2 AND ($3 IS NULL OR type = $3)",
@@ -136,21 +139,21 @@ pub fn delete(kb_no: i64, key: &str, index_type: Option<IndexType>) -> Result<i6
     Ok(deleted as i64)
 }
 
-/// An index that is to be made or dropped.
+/// An index that is to be created or dropped.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Task {
     pub name: String,
-    /// What is to be made; None: nobody wants it any more.
+    /// The index to create. None: no knowledge base wants it any more.
     wanted: Option<(String, IndexType)>,
-    /// There is one of this name: not wanted any more, or what a failed build left.
+    /// Whether an index of this name exists: one that is no longer wanted, or the remains of a failed build.
     is_there: bool,
-    /// The transaction that wanted it, or the object that nobody wants: what is wanted anew after it was dropped is another task, and
-    /// does not wait for what became of the one before.
+    /// The transaction that requested the index, or the object that nobody wants. A request that follows a
+    /// drop is another task, and does not wait because of an earlier failure.
     origin: String,
 }
 
-/// What is to be done, so that there is a valid index for each key and type that is wanted, and no other. By the worker and
-/// the indexer.
+/// The tasks after which each key and type that is wanted has a valid index, and no others exist. For the
+/// worker and the indexer.
 pub fn tasks() -> Result<Vec<Task>> {
     let sql = format!(
         "{WANTED}, wanted AS (
@@ -179,7 +182,7 @@ pub fn tasks() -> Result<Vec<Task>> {
 }
 
 impl Task {
-    /// The statements that do it, without blocking those who write; each to be run at top level.
+    /// The statements that carry out the task without blocking writers. Each must run at top level.
     pub fn statements(&self) -> Vec<String> {
         let drop =
             self.is_there.then(|| format!("DROP INDEX CONCURRENTLY IF EXISTS kb.{}", quote(&self.name)));
@@ -194,7 +197,7 @@ impl Task {
     }
 }
 
-/// Gives the planner statistics of what the indexes hold.
+/// Gives the planner statistics of the indexed expressions.
 pub fn analyze() -> Result<()> {
     spi::execute_utility("ANALYZE kb.documents")
 }

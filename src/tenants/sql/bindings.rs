@@ -1,4 +1,4 @@
-//! Which tenant the session acts for, and kb.tenant_roles, which says which ones roles may act for.
+//! kb.tenant_roles: the tenants for which roles may act, and the tenant for which the session acts.
 
 use crate::pg::spi::{self, Arg};
 use crate::pg::{role, tenant_roles};
@@ -7,11 +7,11 @@ use kb_types::error::{Error, Result};
 use kb_types::id;
 use kb_types::tenancy::{Refusal, SHARED, acting_for};
 
-/// Whose rows are shared is decided by members of this role.
+/// Members of this role decide whose rows are shared.
 const ADMIN: &str = "kb_admin";
 
-/// The tenant that the session acts for. An error if the setting is no name of a tenant, or of one that the session's roles
-/// may not act for.
+/// The tenant for which the session acts. Returns an error if the setting is not the name of a tenant, or
+/// names one for which the session's roles may not act.
 pub fn current() -> Result<String> {
     let tenant = acting_for(&settings::tenant(), tenant_roles::allowed().as_deref()).map_err(refused)?;
     if let Some(problem) = id::tenant_problem(&tenant) {
@@ -46,20 +46,20 @@ pub fn visible() -> Result<Vec<String>> {
     Ok(vec![current()?, SHARED.into()])
 }
 
-/// The tenants that the session may act for; None: any.
+/// The tenants for which the session may act, or None if it may act for any.
 pub fn allowed() -> Option<Vec<String>> {
     tenant_roles::allowed()
 }
 
-/// Whether what a role does may be done for a tenant.
+/// Whether a role may act for a tenant.
 pub fn may_act_for(role: &str, tenant: &str) -> bool {
     tenant_roles::of_name(role).is_none_or(|bound| bound.iter().any(|bound| bound == tenant))
         && (tenant != SHARED || role::is(role, ADMIN))
 }
 
-/// Binds a role to a tenant. False: it was. As the owner.
+/// Binds a role to a tenant. Returns false if it was bound already. Must run as the owner.
 pub fn bind(role_name: &str, tenant_id: &str) -> Result<bool> {
-    // A role of that name may be another one than when it was bound: the trigger finds out.
+    // The role of this name may not be the one that was bound; the trigger finds out.
     let is_new = spi::write_one(
         "INSERT INTO kb.tenant_roles AS t (role_name, tenant_id) VALUES ($1::name, $2)
          ON CONFLICT (role_name, tenant_id) DO UPDATE SET role = EXCLUDED.role RETURNING t.xmax = 0",
@@ -69,9 +69,10 @@ pub fn bind(role_name: &str, tenant_id: &str) -> Result<bool> {
     Ok(is_new == Some(true))
 }
 
-/// Ends a role's binding to a tenant, or with None to all. Returns how many there were. As the owner.
+/// Removes a role's binding to a tenant, or all of its bindings for None. Returns the number of bindings
+/// removed. Must run as the owner.
 pub fn unbind(role_name: &str, tenant_id: Option<&str>) -> Result<i64> {
-    // A role that was renamed since is found by its oid.
+    // The oid finds a role that was renamed since.
     let unbound = spi::execute(
         "DELETE FROM kb.tenant_roles
          WHERE (role_name = $1::name OR role = (SELECT oid FROM pg_catalog.pg_roles WHERE rolname = $1::name))

@@ -1,9 +1,11 @@
-//! kb.quotas and kb.quota_counts: what tenants may have, and what they have. Counts are sums of rows, which
-//! those who delete add to without waiting for anybody; who adds documents locks the tenant's quota.
+//! kb.quotas and kb.quota_counts: what tenants may have, and what they have. A count is the sum of rows. A
+//! transaction that deletes adds such a row without waiting for any other; a transaction that adds documents
+//! locks the tenant's quota.
 //!
-//! A quota that is set counts at once, and once more when all transactions that did not know of it have ended
-//! (`worker/upkeep/housekeeping.rs`). What a document counts is in its row (`stored_bytes`), which the worker does
-//! not change, so it is subtracted as it was added. What other tables hold is counted by triggers.
+//! A new quota applies at once, and is counted once more when all transactions that did not know of it have
+//! ended (`worker/upkeep/housekeeping.rs`). The bytes that a document counts are in its row (`stored_bytes`),
+//! which the worker does not change, so exactly as much is subtracted as was added. Triggers count what other
+//! tables hold.
 
 use crate::pg::spi::{self, Arg};
 use crate::pg::watched::{self, Columns, Kept};
@@ -20,17 +22,18 @@ thread_local! {
 /// The first of the columns of kb.quotas that are limits.
 const LIMITS: usize = 2;
 
-/// A tenant's rows of counts are made one per knowledge base when there are so many more than two of each.
+/// The rows of counts of a tenant are folded into one per knowledge base once there are this many more rows
+/// than two for each.
 const FOLDED_FROM: i64 = 64;
 
-/// Whether a document d has text: what stands for a row that could not be read has none.
+/// Whether a document d has text. A placeholder of a row that could not be read has none.
 const HAS_TEXT: &str =
     "coalesce(pg_catalog.octet_length(d.original), pg_catalog.octet_length(d.content), 0) > 0";
 
-/// Bytes of a document that is stored.
+/// The sizes of a stored document.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StoredSize {
-    /// Of all that was put.
+    /// The bytes of everything that was put.
     pub bytes: i64,
     pub has_text: bool,
     pub title: i64,
@@ -59,7 +62,7 @@ fn quota(row: &Columns) -> Quota {
     }
 }
 
-/// Sets a tenant's quota. As the owner.
+/// Sets the quota of a tenant. Must run as the owner.
 pub fn set(tenant_id: &str, quota: &Quota) -> Result<()> {
     spi::execute(
         "INSERT INTO kb.quotas
@@ -83,15 +86,16 @@ pub fn set(tenant_id: &str, quota: &Quota) -> Result<()> {
     Ok(())
 }
 
-/// Ends it. As the owner.
+/// Removes the quota of a tenant. Must run as the owner.
 pub fn delete(tenant_id: &str) -> Result<()> {
     spi::execute("DELETE FROM kb.quotas WHERE tenant_id = $1", &[Arg::Text(tenant_id)])?;
     spi::execute("DELETE FROM kb.quota_counts WHERE tenant_id = $1", &[Arg::Text(tenant_id)])?;
     Ok(())
 }
 
-/// Locks a tenant's quota until the transaction ends: nobody else adds to what it has. False: it has none. `waits`: for another
-/// transaction that has it; else an error (55P03). As the owner.
+/// Locks a tenant's quota until the transaction ends, so that no other transaction adds to what the tenant
+/// has. Returns false if the tenant has no quota. If another transaction holds the lock, waits for it, or
+/// returns an error (55P03) if `waits` is false. Must run as the owner.
 pub fn lock(tenant_id: &str, waits: bool) -> Result<bool> {
     let waiting = if waits { "" } else { "NOWAIT" };
     let locked = spi::execute(
@@ -101,7 +105,8 @@ pub fn lock(tenant_id: &str, waits: bool) -> Result<bool> {
     Ok(locked > 0)
 }
 
-/// What a locked tenant has in a knowledge base and in all, whatever the transaction's snapshot. As the owner.
+/// What a tenant, whose quota is locked, has in a knowledge base and in all of them, whatever snapshot the
+/// transaction has. Must run as the owner.
 pub fn used(tenant_id: &str, kb_no: i64) -> Result<Volume> {
     let count = || {
         let found = spi::read_one(
@@ -115,7 +120,7 @@ pub fn used(tenant_id: &str, kb_no: i64) -> Result<Volume> {
         found.ok_or_else(|| Error::Internal("no counts".into()))
     };
     let (spare, volume) = txn::with_latest_snapshot(|| setting::with(BY_INDEX, count))?;
-    // Under an older snapshot rows that others have folded since cannot be deleted.
+    // Under an older snapshot, rows that other transactions have folded since cannot be deleted.
     if spare > FOLDED_FROM && txn::is_read_committed() {
         fold(tenant_id)?;
     }
@@ -135,7 +140,7 @@ fn fold(tenant_id: &str) -> Result<()> {
     Ok(())
 }
 
-/// Adds to what a tenant has. As the owner.
+/// Adds to what a tenant has. Must run as the owner.
 pub fn add(tenant_id: &str, kb_no: i64, more: Volume) -> Result<()> {
     spi::execute(
         "INSERT INTO kb.quota_counts (tenant_id, kb_no, documents, bytes) VALUES ($1, $2, $3, $4)",
@@ -144,7 +149,8 @@ pub fn add(tenant_id: &str, kb_no: i64, more: Volume) -> Result<()> {
     Ok(())
 }
 
-/// What of a knowledge base k counts beside documents: rows, and their columns that do. As the triggers bytes_changed say (sql/tables.sql).
+/// What of a knowledge base k counts beside its documents: rows, and the columns of them that count. The
+/// triggers bytes_changed (sql/tables.sql) count the same.
 const OTHERS: &str = "SELECT pg_catalog.to_jsonb(k) AS of_row, ARRAY['description', 'metadata'] AS columns
     UNION ALL SELECT pg_catalog.to_jsonb(s), ARRAY['config'] FROM kb.sources s WHERE s.kb_no = k.kb_no
     UNION ALL SELECT pg_catalog.to_jsonb(s), ARRAY['tenant_id'] FROM kb.shares s WHERE s.kb_no = k.kb_no
@@ -152,7 +158,8 @@ const OTHERS: &str = "SELECT pg_catalog.to_jsonb(k) AS of_row, ARRAY['descriptio
     UNION ALL SELECT pg_catalog.to_jsonb(q), ARRAY['question_id', 'question', 'relevant', 'filter']
         FROM kb.eval_sets s JOIN kb.eval_questions q USING (eval_set_no) WHERE s.kb_no = k.kb_no";
 
-/// Counts anew what a locked tenant has. What others delete meanwhile is subtracted when they commit. As the owner.
+/// Counts again what a tenant has, whose quota is locked. Deletions by other transactions meanwhile are
+/// subtracted when they commit. Must run as the owner.
 pub fn count_again(tenant_id: &str) -> Result<()> {
     setting::with(BY_INDEX, || {
         spi::execute(
@@ -171,8 +178,8 @@ pub fn count_again(tenant_id: &str) -> Result<()> {
     Ok(())
 }
 
-/// Notes of quotas that are new which transactions may not know of them: all that run now, whose numbers are below that of
-/// this one. (A snapshot's xmax may be the number of one that runs.)
+/// Records, for quotas that are new, which transactions may not know of them: all that run now, whose ids are
+/// below the id of this one. (The xmax of a snapshot may be the id of a running transaction.)
 pub fn note_new() -> Result<()> {
     spi::execute(
         "UPDATE kb.quotas SET settle_after = pg_catalog.pg_current_xact_id()
@@ -182,8 +189,8 @@ pub fn note_new() -> Result<()> {
     Ok(())
 }
 
-/// Tenants whose quota is known to all that run now: whoever added documents without knowing of it has ended. A number of the
-/// future is of another server, from a restore.
+/// The tenants whose new quota is known to all running transactions, because those that added documents
+/// without knowing of it have ended. A transaction id of the future is another server's, from a restore.
 pub fn to_settle() -> Result<Vec<String>> {
     spi::write(
         "SELECT tenant_id FROM kb.quotas WHERE NOT is_settled
@@ -194,20 +201,20 @@ pub fn to_settle() -> Result<Vec<String>> {
     )
 }
 
-/// The counts of a tenant are exact from now on.
+/// Marks the counts of a tenant as exact.
 pub fn settle(tenant_id: &str) -> Result<()> {
     spi::execute("UPDATE kb.quotas SET is_settled = true WHERE tenant_id = $1", &[Arg::Text(tenant_id)])?;
     Ok(())
 }
 
-/// Whether a quota's counts are not exact yet.
+/// Whether the counts of some quota are not exact yet.
 pub fn any_unsettled() -> Result<bool> {
     let found =
         spi::read_one("SELECT EXISTS (SELECT FROM kb.quotas WHERE NOT is_settled)", &[], |row| row.get(0))?;
     Ok(found.unwrap_or(false))
 }
 
-/// Things of a kind that a tenant has, up to `most`. As the owner.
+/// The number of things of a kind that a tenant has, up to `most`. Must run as the owner.
 pub fn count(tenant_id: &str, thing: Thing, most: i64) -> Result<i64> {
     let things = match thing {
         Thing::KnowledgeBases => "SELECT FROM kb.knowledge_bases WHERE tenant_id = $1",
@@ -220,7 +227,7 @@ pub fn count(tenant_id: &str, thing: Thing, most: i64) -> Result<i64> {
     Ok(found.unwrap_or(0))
 }
 
-/// The sizes of those of these documents that there are, by their external_ids. As the owner.
+/// The sizes of those of these documents that exist, by external_id. Must run as the owner.
 pub fn sizes(kb_no: i64, tenant_id: &str, external_ids: &[String]) -> Result<Vec<(String, StoredSize)>> {
     let length = |column: &str| format!("coalesce(pg_catalog.octet_length({column}), 0)::bigint");
     let (title, uri) = (length("d.title"), length("d.uri"));

@@ -14,7 +14,7 @@ thread_local! {
 /// The column owner_id.
 const OWNER: usize = 3;
 
-/// The tenants who share something with a tenant.
+/// The tenants that share something with a tenant.
 pub fn owners(tenant_id: &str) -> Vec<String> {
     let found = watched::get(&OWNERS, &tenant_id.to_string(), || {
         let mut owners = Vec::new();
@@ -26,7 +26,7 @@ pub fn owners(tenant_id: &str) -> Vec<String> {
     found.to_vec()
 }
 
-/// Who shares a knowledge base with a tenant. As that tenant or the owner.
+/// The tenant that shares a knowledge base with a tenant. Must run as that tenant or as the owner.
 pub fn owner(tenant_id: &str, kb_no: i64) -> Result<Option<String>> {
     spi::read_one(
         "SELECT s.owner_id FROM kb.shares s WHERE s.tenant_id = $1 AND s.kb_no = $2",
@@ -35,13 +35,14 @@ pub fn owner(tenant_id: &str, kb_no: i64) -> Result<Option<String>> {
     )
 }
 
-/// Whether a knowledge base is shared with anybody. As its owner.
+/// Whether a knowledge base is shared with any tenant. Must run as its owner.
 pub fn any(kb_no: i64) -> Result<bool> {
     let sql = "SELECT EXISTS (SELECT FROM kb.shares WHERE kb_no = $1)";
     Ok(spi::write_one(sql, &[Arg::Long(kb_no)], |row| row.get(0))?.unwrap_or(false))
 }
 
-/// Shares a knowledge base with a tenant, of the tenant that owns it. False: it was shared. As the owner.
+/// Shares a knowledge base of the tenant that owns it with another tenant. Returns false if it was shared
+/// already. Must run as the owner.
 pub fn put(kb_no: i64, owner: &str, tenant_id: &str) -> Result<bool> {
     let put = spi::execute(
         "INSERT INTO kb.shares (tenant_id, kb_no, owner_id) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
@@ -50,7 +51,7 @@ pub fn put(kb_no: i64, owner: &str, tenant_id: &str) -> Result<bool> {
     Ok(put > 0)
 }
 
-/// Ends that; false: it was not shared. As the owner.
+/// Ends a share. Returns false if there was none. Must run as the owner.
 pub fn delete(kb_no: i64, tenant_id: &str) -> Result<bool> {
     let deleted = spi::execute(
         "DELETE FROM kb.shares WHERE kb_no = $1 AND tenant_id = $2",
@@ -59,7 +60,8 @@ pub fn delete(kb_no: i64, tenant_id: &str) -> Result<bool> {
     Ok(deleted > 0)
 }
 
-/// Ends the share of a knowledge base, by the id that its owner gave it, with a tenant; false: it was not shared. As the owner.
+/// Ends the share of a knowledge base, given by the id that its owner uses, with a tenant. Returns false if
+/// there was none. Must run as the owner.
 pub fn refuse(kb_id: &str, owner: &str, tenant_id: &str) -> Result<bool> {
     let deleted = spi::execute(
         "DELETE FROM kb.shares s USING kb.knowledge_bases k
@@ -69,12 +71,12 @@ pub fn refuse(kb_id: &str, owner: &str, tenant_id: &str) -> Result<bool> {
     Ok(deleted > 0)
 }
 
-/// The tenants whose documents of a knowledge base the caller may read: what the policy tenant_read of kb.documents says
-/// (sql/policies.sql), for one knowledge base.
+/// The tenants whose documents of a knowledge base the caller may read: the policy tenant_read of
+/// kb.documents (sql/policies.sql), for one knowledge base.
 pub fn readable(kb_no: i64) -> Result<Vec<String>> {
     let mut tenants = bindings::visible()?;
     let current = bindings::current()?;
-    // Nearly always nobody shares anything.
+    // In nearly all databases nothing is shared.
     if !owners(&current).is_empty() {
         tenants.extend(owner(&current, kb_no)?);
     }
