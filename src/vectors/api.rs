@@ -9,7 +9,7 @@ use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 use pgrx::{JsonB, Uuid};
 
-// Written out because an argument called type cannot be spelt in Rust.
+// Written out, because an argument called type cannot be spelt in Rust.
 #[pg_extern(sql = r#"
 CREATE FUNCTION kb."create_vector_db"(
     "id" text,

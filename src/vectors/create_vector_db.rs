@@ -41,7 +41,7 @@ fn check(id: &str, kind: &str, dimension: i32, metric: &str, config: &Value) -> 
     Ok(VectorDb::shared(id, dimension as usize, kind, metric, element, config))
 }
 
-/// Makes a vector table that several knowledge bases can share.
+/// Creates a vector table that several knowledge bases can share.
 pub fn create_vector_db(id: &str, kind: &str, dimension: i32, metric: &str, config: &Value) -> Result<()> {
     let vector_db = check(id, kind, dimension, metric, config)?;
     as_owner(|| {

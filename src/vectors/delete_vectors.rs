@@ -1,4 +1,4 @@
-//! kb._delete_vectors, of the triggers on kb.chunks and kb.builds.
+//! kb._delete_vectors, which the triggers on kb.chunks and kb.builds call.
 
 use crate::vectors::sql;
 use kb_types::error::Result;
@@ -9,7 +9,7 @@ pub fn delete_vectors(build_no: i64, chunk_ids: &[Uuid]) -> Result<()> {
     sql::delete_of_chunks(build_no, chunk_ids)
 }
 
-/// Deletes the vectors of a build that was deleted from the table that had them.
+/// Deletes the vectors of a deleted build from the table that had them.
 pub fn delete_vectors_of_build(build_no: i64, relation: &str) -> Result<()> {
     sql::delete_of_build(build_no, relation)
 }

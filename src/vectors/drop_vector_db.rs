@@ -4,7 +4,7 @@ use crate::pg::role::as_owner;
 use crate::vectors::sql::vector_dbs;
 use kb_types::error::{Error, Object, Result};
 
-/// Refused while a knowledge base uses it.
+/// Drops a vector database. Refused while a knowledge base uses it.
 pub fn drop_vector_db(id: &str) -> Result<()> {
     let vector_db =
         vector_dbs::find(id)?.ok_or_else(|| Error::NotFound { what: Object::VectorDb, id: id.into() })?;

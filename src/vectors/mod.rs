@@ -1,18 +1,18 @@
 //! Where vectors are kept: one trait, and an implementation for each type of vector database.
 //!
-//! `pgvector.rs` (tables with indexes) and `memory.rs` (unlogged ones) are two kinds of a table, whose SQL
-//! they share. A store outside PostgreSQL would implement [`VectorStore`] itself. Triggers hold true that a
+//! `pgvector.rs` (tables with indexes) and `memory.rs` (unlogged tables) are two kinds of table and share
+//! their SQL. A store outside PostgreSQL would implement [`VectorStore`] itself. Triggers ensure that a
 //! vector belongs to a chunk; `sql/tables.sql` says why these are no foreign keys.
 //!
-//! A build's own table is named after the build and goes with it. A table that several knowledge bases use
+//! A build's own table is named after the build and dropped with it. A table that several knowledge bases use
 //! has no index, and each build in it is scanned exactly, until it has `min_rows` vectors and moves to a
-//! table of its own (`own_table.rs`). Vector tables are no members of the extension, because pg_dump would
-//! not dump their definition, but depend on it, so that DROP EXTENSION drops them. That dependency does not
-//! survive a dump, and the worker makes it again.
+//! table of its own (`own_table.rs`). Vector tables are not members of the extension, because pg_dump would
+//! not dump their definitions, but they depend on it, so that DROP EXTENSION drops them. A dump does not
+//! contain that dependency, so the worker makes it again after a restore.
 //!
 //! **Invariant:** only this room names a vector table.
 //!
-//! **Invariant:** the rows of kb.chunks and kb.documents decide what there is and who may read it. A vector
+//! **Invariant:** the rows of kb.chunks and kb.documents decide what exists and who may read it. A vector
 //! without its chunk is in no answer.
 
 mod api;

@@ -1,11 +1,12 @@
-//! The nearest vectors by the HNSW indexes of a table's segments, and of the rows that no index has yet: a
-//! search that goes on from where it was, as long as more are wanted.
+//! The nearest vectors, by the HNSW indexes of a table's segments and by a scan of the rows that no index has
+//! yet. The search continues from where it stopped as long as more rows are wanted.
 //!
-//! There is a portal for each segment, since each has an ef_search of its own, and all are under the snapshot
-//! of the caller's statement, so the answer is right whichever indexes there are. Under a filter, or where
-//! policies hide rows, a segment may give too few because what passes lies far from the question in it, while
-//! another segment gives enough that are farther still. So a segment that gave too few is asked how far its
-//! scan has come, and what others gave behind that does not count.
+//! Each segment has a portal of its own, because each has its own ef_search. All portals use the snapshot of
+//! the caller's statement, so the answer is right whichever indexes exist. Under a filter, or where policies
+//! hide rows, a segment may return too few rows because those that pass lie far from the question, while
+//! another segment returns enough rows that are farther still. For a segment that returned too few, the
+//! search therefore finds out how far its scan has come, and rows of other segments beyond that distance do
+//! not count.
 
 use super::Searched;
 use super::segments::condition as condition_of;
@@ -24,88 +25,90 @@ use std::collections::HashSet;
 use std::ffi::{CStr, CString};
 use uuid::Uuid;
 
-/// What a search is made of, as SQL about the vectors v.
+/// The parts of a search, as SQL about the vectors v.
 pub struct Statement<'a> {
     pub table: String,
-    /// Its name in schema kb.
+    /// The name of the table in schema kb.
     pub table_name: String,
     pub kb_no: i64,
-    /// An expression.
+    /// The distance, as an expression.
     pub distance: String,
-    /// The build's number, an argument.
+    /// The number of the build, as an argument.
     pub build: String,
-    /// What a vector's chunk must pass; empty: nothing.
+    /// The condition on the chunk of a vector; empty for none.
     pub passes: String,
-    /// First the question and the build's number.
+    /// The first two are the question and the number of the build.
     pub arguments: Arguments<'a>,
 }
 
-/// How far an index is searched: pgvector's hnsw.ef_search, for one index of all vectors, and its hnsw.max_scan_tuples; 0: in one pass.
+/// How far an index is searched: pgvector's hnsw.ef_search, as for one index of all vectors, and its
+/// hnsw.max_scan_tuples, which is 0 for a search in one pass.
 #[derive(Clone, Copy)]
 pub struct Effort {
     pub ef_search: usize,
     pub visits: usize,
 }
 
-/// Packed vectors that are kept for being near at least, for each row that is wanted, and in all: seldom more than a few of them are
-/// read.
+/// At least this many packed vectors are kept as candidates for each row that is wanted, and in all. More
+/// than a few of them are seldom read.
 const PACKED: usize = 16;
 const LEAST_PACKED: usize = 1024;
-/// So many times as many, where all of them are compared and others may be as near.
+/// This many times as many are kept when all of them have been compared and others may be as near.
 const FURTHER: usize = 16;
 
-/// pgvector ends a scan that has taken work_mem times this (hnsw.scan_mem_multiplier); up to so many visits only these end it. A
-/// vector that it has visited takes some 250 bytes, so that it keeps 5 MB.
+/// pgvector ends a scan that has used this multiple of work_mem (hnsw.scan_mem_multiplier). Up to the first
+/// number of visits, the number of visits alone is to end a scan. A visited vector takes about 250 bytes, so
+/// this uses 5 MB.
 const MEMORY: (usize, &CStr) = (20_000, c"1000");
 
-/// A search that is under way. It is opened and read as the same role.
+/// A running search. The same role must open and read it.
 pub struct Scan<'a> {
     statement: Statement<'a>,
     effort: Effort,
     sources: Vec<Source>,
-    /// Found and not given yet; sorted, the nearest first.
+    /// Rows that were found and not returned yet, the nearest first.
     found: Vec<(Uuid, f64)>,
     given: HashSet<Uuid>,
-    /// Farther than this rows may be missing: none of those is given.
+    /// Beyond this distance rows may be missing, so none of those is returned.
     reach: f64,
 }
 
-/// A part of the table that is looked at.
+/// A part of the table that is searched.
 struct Source {
     kind: Kind,
-    /// It has no further rows.
+    /// Whether it has no further rows.
     is_done: bool,
-    /// What it has not given yet is no nearer than this, but for what an index has missed.
+    /// No row that it has not returned yet is nearer than this, except rows that an index has missed.
     seen: f64,
 }
 
 enum Kind {
-    /// By its index.
+    /// A segment, by its index.
     Segment {
         cursor: Cursor,
         segment: Segment,
         ef_search: usize,
     },
-    /// Row by row.
+    /// Rows without an index, one by one.
     Rest(Cursor),
     Packed(Packed),
 }
 
-/// Those of the chunks that are packed from number `from` on that may be nearest.
+/// The candidates among the chunks that are packed from number `from` on.
 struct Packed {
     tail: Tail,
     from: i32,
-    /// With a bound of the distance of each, in that order.
+    /// In the order of the lower bound of the distance, which stands beside each.
     near: Vec<(f64, Uuid)>,
     next: usize,
-    /// All others are at least as far away as this.
+    /// All other chunks are at least this far away.
     left_out: f64,
-    /// How many are compared at once.
+    /// How many candidates are compared at once.
     batch: usize,
 }
 
 impl<'a> Scan<'a> {
-    /// Begins a search of which about `limit` rows are wanted; `searched`: None where there is no index.
+    /// Begins a search for about `limit` rows. `searched` is None if there is no index.
     pub fn open(
         statement: Statement<'a>,
         searched: Option<&Searched>,
@@ -116,7 +119,7 @@ impl<'a> Scan<'a> {
         setting::load_pgvector();
         let segments = searched.map_or(&[][..], |searched| &searched.cover);
         let end = segments.last().map_or(Some(0), |segment| segment.last.checked_add(1));
-        // What is packed of the rows that have no index, and from where on.
+        // The packed part of the rows that have no index, and the number from which on they are packed.
         let packed = match tail.zip(end) {
             Some((tail, end)) => {
                 let (from, most) = (end.max(tail.first), (limit * PACKED).max(LEAST_PACKED));
@@ -145,9 +148,11 @@ impl<'a> Scan<'a> {
         Ok(Scan { statement, effort, sources, found, given, reach })
     }
 
-    /// The next chunks and their distances, the nearest first; fewer than `count`: the search finds no others. Where the nearest of some
-    /// segment all fail the filter, or are other tenants', before they are as far away as what others have, only those are given that are
-    /// nearer: behind them others may be missing. Where an index scan has gone on, what it gives may be nearer than what it gave before.
+    /// The next chunks and their distances, the nearest first. If there are fewer than `count`, the search
+    /// finds no others. If the nearest rows of some segment all fail the filter or belong to other tenants,
+    /// only those rows of other segments are returned that are nearer than that segment was searched: beyond
+    /// that distance rows may be missing. When the scan of an index continues, it may return rows that are
+    /// nearer than those before.
     pub fn next(&mut self, count: usize) -> Result<Vec<(Uuid, f64)>> {
         loop {
             let farthest = self.distance_of(count);
@@ -173,14 +178,14 @@ impl<'a> Scan<'a> {
         Ok(next)
     }
 
-    /// How far away the last is of so many that were found; infinitely, where there are fewer.
+    /// The distance of the last of this many rows that were found, or infinity if there are fewer.
     fn distance_of(&self, count: usize) -> f64 {
         let last = count.checked_sub(1).and_then(|last| self.found.get(last));
         last.map_or(f64::INFINITY, |(_, distance)| *distance)
     }
 
-    /// Where a segment has no further rows that are as near as `farthest`, though it has not given all that it holds: finds out how far it
-    /// was searched.
+    /// If a segment has no further rows within `farthest`, although it has not returned all that it holds,
+    /// finds out how far it was searched.
     fn bound_reach(&mut self, farthest: f64) -> Result<()> {
         for source in &mut self.sources {
             if let Kind::Segment { segment, ef_search, .. } = &source.kind
@@ -190,7 +195,7 @@ impl<'a> Scan<'a> {
             {
                 let reach = self.statement.reach(segment, *ef_search)?.unwrap_or(f64::INFINITY);
                 self.reach = self.reach.min(reach);
-                // It is asked for once.
+                // This is asked once for each segment.
                 source.seen = f64::INFINITY;
             }
         }
@@ -206,13 +211,13 @@ impl Source {
     fn may_have(&self, farthest: f64) -> bool {
         match &self.kind {
             _ if self.is_done => false,
-            // What is packed is no nearer than its bound, and may be as near.
+            // A packed vector is no nearer than its bound, and may be as near.
             Kind::Packed(packed) if packed.next < packed.near.len() => self.seen <= farthest,
             _ => self.seen < farthest,
         }
     }
 
-    /// Further rows, about `count`.
+    /// About `count` further rows.
     fn next(
         &mut self,
         statement: &Statement,
@@ -233,7 +238,7 @@ impl Source {
                         self.is_done = self.seen == f64::INFINITY;
                         return Ok(found);
                     }
-                    // This snapshot cannot say.
+                    // This snapshot cannot use the packed vectors.
                     None => {
                         let rest = statement.open(&statement.rest(packed.from, i32::MAX))?;
                         *self = Source::new(Kind::Rest(rest));
@@ -249,18 +254,19 @@ impl Source {
 }
 
 impl Packed {
-    /// No chunk that was not compared yet is nearer.
+    /// No chunk that has not been compared yet is nearer than this.
     fn bound(&self) -> f64 {
         self.near.get(self.next).map_or(self.left_out, |(bound, _)| *bound)
     }
 
-    /// Compares some of those that may be as near as `farthest`, and gives those that pass. Where a filter leaves out many of them, more
-    /// are asked for: what is farther than enough others are is not looked up. None: that cannot be said.
+    /// Compares some of the candidates that may be as near as `farthest`, and returns those that pass. If a
+    /// filter excludes many of them, more candidates are requested; those that are farther than enough other
+    /// rows are not looked up. Returns None if this snapshot cannot use the packed vectors.
     fn next(&mut self, statement: &Statement, farthest: f64) -> Result<Option<Vec<(Uuid, f64)>>> {
         if self.next == self.near.len() {
             let most = self.near.len() * FURTHER;
             let Some(further) = self.tail.nearest(statement.kb_no, self.from, most)? else { return Ok(None) };
-            // Equal ones may be there that were left out.
+            // Candidates with an equal bound may have been left out.
             self.next = further.0.partition_point(|(bound, _)| *bound < self.left_out);
             (self.near, self.left_out) = further;
         }
@@ -274,16 +280,18 @@ impl Packed {
 }
 
 impl Effort {
-    /// Whether a scan gives all of a segment that qualifies, where there is less than was asked for. How many rows a segment has is
-    /// known about, or (0) not at all: after pg_upgrade, or where ANALYZE has met none of a small one's.
+    /// Whether a scan that returned fewer rows than were requested has returned all rows of a segment that
+    /// qualify. The number of rows of a segment is an estimate, or unknown (0): after pg_upgrade, or if
+    /// ANALYZE has met no row of a small segment.
     fn is_exhaustive(self, segment: &Segment) -> bool {
         self.visits <= MEMORY.0 && segment.rows > 0 && segment.rows * 2 <= self.visits as u64
     }
 
-    /// Runs `work`, which opens a scan of an index or reads from it.
+    /// Runs `work`, which opens a scan of an index or reads from one.
     fn with<T>(self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let text = |number: usize| CString::new(number.to_string()).unwrap_or_default();
-        // Relaxed: what comes late and is nearer than what came before is not left out. It is put in order afterwards.
+        // Relaxed order keeps a row that arrives late but is nearer than earlier ones. The rows are sorted
+        // afterwards.
         let order: &CStr = if self.visits == 0 { c"off" } else { c"relaxed_order" };
         let (ef_search, visits) = (text(self.ef_search), text(self.visits.max(1)));
         let settings = [
@@ -297,12 +305,13 @@ impl Effort {
 }
 
 impl Statement<'_> {
-    /// How many vectors the scan visits is decided already (kb-search/src/plan.rs), so one plan serves.
+    /// The number of vectors that the scan visits is decided already (kb-search/src/plan.rs), so one plan
+    /// serves.
     fn open(&self, sql: &str) -> Result<Cursor> {
         setting::with(BY_INDEX_UNPLANNED, || Cursor::open(sql, &self.arguments.all()))
     }
 
-    /// The nearest of a segment that pass.
+    /// The nearest rows of a segment that pass, by its index.
     fn indexed(&self, segment: &Segment) -> String {
         let Statement { table, distance, passes, .. } = self;
         let and = if passes.is_empty() { "" } else { " AND " };
@@ -312,8 +321,9 @@ impl Statement<'_> {
         )
     }
 
-    /// What lies between and behind the segments, up to where all is `packed`: first and last numbers. Only the index on segment fits.
-    /// At rest nothing lies behind them, and less is to be started.
+    /// The ranges between and behind the segments, as first and last numbers, up to the number from which on
+    /// all rows are `packed`. Only the index on the numbers can serve them. At rest no row lies behind the
+    /// segments, so fewer scans are to be started.
     fn rests(&self, searched: Option<&Searched>, packed: Option<i32>) -> Vec<(i32, i32)> {
         let segments = searched.map_or(&[][..], |searched| &searched.cover);
         let rest = |part| {
@@ -328,7 +338,8 @@ impl Statement<'_> {
         parts(segments).into_iter().filter_map(rest).collect()
     }
 
-    /// The nearest of a range without an index that pass. Rows are looked up for the filter from the nearest on.
+    /// The nearest rows of a range without an index that pass. Rows are looked up for the filter from the
+    /// nearest on.
     fn rest(&self, first: i32, last: i32) -> String {
         let Statement { table, distance, build, passes, .. } = self;
         let passing = if passes.is_empty() { String::new() } else { format!("WHERE {passes}") };
@@ -341,7 +352,7 @@ impl Statement<'_> {
         )
     }
 
-    /// The distances of these chunks that pass.
+    /// The distances of those of these chunks that pass.
     fn compare(&self, near: &[(f64, Uuid)]) -> Result<Vec<(Uuid, f64)>> {
         let Statement { table, distance, build, passes, arguments, .. } = self;
         let ids: Vec<Uuid> = near.iter().map(|(_, chunk_id)| *chunk_id).collect();
@@ -356,8 +367,8 @@ impl Statement<'_> {
         setting::with(BY_INDEX_UNPLANNED, || spi::read(&sql, &arguments, row))
     }
 
-    /// How far away the last is of the nearest `ef_search` of a segment, whether they pass or not and whoever may read them; None:
-    /// these are all of it.
+    /// The distance of the last of the `ef_search` nearest rows of a segment, whether they pass or not and
+    /// whoever may read them. None: the segment has no more rows than these.
     fn reach(&self, segment: &Segment, ef_search: usize) -> Result<Option<f64>> {
         let Statement { table, distance, .. } = self;
         let sql = format!(
@@ -367,15 +378,17 @@ impl Statement<'_> {
             self.of(segment)
         );
         let row = |row: &spi::Row| Ok((row.get::<i64>(0)? as usize, row.opt::<f64>(1)?));
-        // Those that the text names: it may be the same under other filters.
+        // Only the arguments that the text names, because the text may be the same under other filters.
         let arguments = self.arguments.all();
         let own = arguments.get(..2).unwrap_or_default();
         let read = || setting::with(IN_ORDER, || spi::read(&sql, own, row));
         let read = || setting::with(BY_INDEX_UNPLANNED, read);
-        // A policy would hide which of them are other tenants'. All that becomes of it is whether others are looked at, too.
+        // The read runs as the owner, because a policy would hide the rows of other tenants. Its result only
+        // decides whether other rows are considered, too.
         let found = as_owner(|| Effort { ef_search, visits: 0 }.with(read))?;
         let (count, farthest) = found.into_iter().next().unwrap_or_default();
-        // The index gives a few less than it was asked for where some are dead, and none where all are, or are another build's.
+        // The index returns a few rows less than requested if some are dead, and none if all are dead or
+        // belong to another build.
         let is_all = match segment.rows as usize {
             0 => count * 10 < ef_search * 9,
             rows => count * 10 >= rows * 9,

@@ -1,13 +1,15 @@
-//! Who has rights on kb's objects. What kb grants is in sql/grants.sql, and on vector tables in [`crate::vectors::sql`].
+//! Rights of other roles on kb's objects. What kb grants is in sql/grants.sql and, for vector tables, in
+//! [`crate::vectors::sql`].
 
 use crate::pg::spi::{self, Arg};
 use kb_types::error::Result;
 
-/// A grantee of aclexplode as GRANT and REVOKE name it.
+/// A grantee of aclexplode in the form that GRANT and REVOKE take.
 const GRANTEE: &str = "CASE a.grantee WHEN 0::oid THEN 'PUBLIC'
     ELSE pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(a.grantee)) END";
 
-/// Takes from a new table of schema kb what ALTER DEFAULT PRIVILEGES gave to others. As the owner.
+/// Revokes from other roles what ALTER DEFAULT PRIVILEGES gave them on a new table of schema kb. Must run as
+/// the owner.
 pub fn take_defaults(table: &str) -> Result<()> {
     let sql = format!(
         "SELECT DISTINCT pg_catalog.format('REVOKE ALL ON kb.%I FROM %s', c.relname, {GRANTEE})
@@ -18,8 +20,9 @@ pub fn take_defaults(table: &str) -> Result<()> {
     statements.iter().try_for_each(|statement| spi::execute_utility(statement))
 }
 
-/// Rights on objects of the extension that it did not grant when it was created, and on vector tables: grantees, each with its first
-/// such right and how many more it has. As the owner; works on a standby.
+/// Rights on objects of the extension that it did not grant when it was created, and on vector tables: each
+/// grantee with the first such right and the number of further ones. Must run as the owner; works on a
+/// standby.
 pub fn of_others() -> Result<Vec<(String, String, i64)>> {
     let sql = format!(
         "WITH objects AS (
@@ -46,7 +49,8 @@ pub fn of_others() -> Result<Vec<(String, String, i64)>> {
                    SELECT FROM pg_catalog.pg_init_privs i CROSS JOIN LATERAL pg_catalog.aclexplode(i.initprivs) b
                    WHERE i.classoid = o.classid AND i.objoid = o.oid AND i.objsubid = o.part
                      AND b.grantee = a.grantee AND b.privilege_type = a.privilege_type)
-               -- What queries read vector tables by, which are no members of the extension, and go with it.
+               -- The right by which queries read vector tables, which are not members of the extension but
+               -- are dropped with it.
                AND NOT (d.deptype = 'a' AND a.privilege_type = 'SELECT' AND o.part = 0
                    AND a.grantee = 'kb_vectors'::pg_catalog.regrole)
              UNION ALL

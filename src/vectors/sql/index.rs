@@ -1,4 +1,4 @@
-//! HNSW indexes: which segments of which tables want one, and the statements that build and drop them.
+//! HNSW indexes: which segments of which tables want one, and the statements that create and drop them.
 
 use super::own_table::IS_SHARED;
 use super::segments::{self, behind, indexes, number_behind};
@@ -14,29 +14,29 @@ use kb_types::error::Result;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Table {
     vector_db: VectorDb,
-    /// Identifies the table for as long as it is there.
+    /// Identifies the table for as long as it exists.
     pub oid: u32,
-    /// Whose it is; of a table that several knowledge bases use, the tenant of one of them.
+    /// The tenant that owns the table, or one of the tenants if several knowledge bases use it.
     pub tenant_id: String,
-    /// Documents wait that are put into it.
+    /// Whether documents are waiting whose vectors will go into it.
     pub is_waited_for: bool,
-    /// One of them for longer than [`FILLING`].
+    /// Whether one of these has waited for longer than [`FILLING`].
     has_waited_long: bool,
-    /// Several knowledge bases use it: then it gets no first index.
+    /// Whether several knowledge bases use it, in which case it gets no first index.
     is_shared: bool,
-    /// Others can come to use it.
+    /// Whether further knowledge bases may come to use it.
     is_named: bool,
 }
 
-/// What is to be done for a table.
+/// The next thing to do for a table.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Work {
-    /// To drop an index that failed, or that others have made superfluous.
+    /// Drop an index whose build failed, or that others have made superfluous.
     Drop {
         name: String,
     },
     Build(Build),
-    /// Segments are to be merged when nothing was written for a while; `last` is the largest number as yet.
+    /// Merge segments when nothing has been written for a while. `last` is the largest number so far.
     WhenQuiet {
         last: i32,
     },
@@ -44,7 +44,8 @@ pub enum Work {
 }
 
 impl Work {
-    /// Whether this is still to be done where the other was: an index that could not be built meanwhile is for more rows.
+    /// Whether this work is the same as `before`. If an index could not be built meanwhile, it is the same
+    /// even if it now covers more rows.
     pub fn is_same(&self, before: &Work) -> bool {
         match (self, before) {
             (Work::Build(now), Work::Build(before)) => now.first == before.first,
@@ -53,26 +54,29 @@ impl Work {
     }
 }
 
-/// An index that is to be built, and for what traffic that was decided.
+/// An index that is to be built, and the traffic for which this was decided.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Build {
     first: i32,
     last: i32,
     pub traffic: Traffic,
-    /// In haste: a search of it finds a little less.
+    /// Built in haste; a search of it finds a little less.
     pub is_draft: bool,
 }
 
-/// ef_construction of a draft, with the default m; several times as quickly built as the default of kb, 200.
+/// The ef_construction of a draft, with the default m. A draft is built several times as quickly as with kb's
+/// default of 200.
 const DRAFT_EF_CONSTRUCTION: usize = 64;
 
-/// While no document has waited for longer, a first index is rather built when all are done.
+/// While no document has waited for longer than this, the first index is put off until all documents are
+/// done.
 const FILLING: &str = "10 min";
 
-/// In the text of a build that large merges are: it is ended where much is written meanwhile.
+/// Marks, in the text of the statement, the build of a large merge: it is ended if much is written meanwhile.
 const GIVES_WAY: &str = "/* gives way to writers */";
 
-/// Names of all tables that builds have: from one to the next, since many builds may share one.
+/// The names of all tables that builds have. The statement steps from one name to the next, because many
+/// builds may share a table.
 const ALL_NAMES: &str = "WITH RECURSIVE a AS (
         (SELECT b.table_name AS name FROM kb.builds b ORDER BY b.table_name LIMIT 1)
         UNION ALL
@@ -80,8 +84,9 @@ const ALL_NAMES: &str = "WITH RECURSIVE a AS (
         FROM a WHERE a.name IS NOT NULL)
     SELECT a.name FROM a WHERE a.name IS NOT NULL";
 
-/// Whether something waits for a table n: a job, of the builds that have it for themselves, or, where many share it, of the queue; or
-/// rows of an attached table that are still to become jobs. `job` and `source` are conditions on rows of kb.jobs j and kb.sources s.
+/// Whether something is waiting for a table n: a job of the build that has the table for itself or, if builds
+/// share it, any job; or rows of an attached table that are still to become jobs. `job` and `source` are
+/// conditions on rows of kb.jobs j and kb.sources s.
 fn waiting(job: &str, source: &str) -> String {
     format!(
         "(CASE WHEN b.owns_table THEN EXISTS (
@@ -98,7 +103,7 @@ fn waiting(job: &str, source: &str) -> String {
     )
 }
 
-/// These tables, or all that builds use.
+/// These tables, or all tables that builds use.
 pub fn tables(only: Option<&[VectorDb]>) -> Result<Vec<Table>> {
     let names: Vec<String> = only.unwrap_or_default().iter().map(|table| table.table_name.clone()).collect();
     let sql = format!(
@@ -138,8 +143,8 @@ impl Table {
         &self.vector_db
     }
 
-    /// What is to be done now; `is_asked`: its first index was wanted when less was waiting, and what came since does not put that
-    /// off; `is_quiet`: nothing was written for a while.
+    /// The work to do now. `is_asked`: the first index was requested when less was waiting, and what has
+    /// arrived since does not put it off. `is_quiet`: nothing has been written for a while.
     pub fn work(&self, is_asked: bool, is_quiet: bool) -> Result<Work> {
         let indexes = indexes(&self.vector_db)?;
         let valid: Vec<Segment> =
@@ -158,7 +163,7 @@ impl Table {
             (false, true) => Traffic::Quiet,
             _ => Traffic::Calm,
         };
-        // Others may come to use it before it is filled, and then each is scanned exactly.
+        // Other builds may come to use it before it is filled, and then each is scanned exactly.
         if cover.is_empty() && self.is_named && traffic == Traffic::Busy {
             return Ok(Work::Nothing);
         }
@@ -168,11 +173,12 @@ impl Table {
         let Some((rest, last)) = behind(&self.vector_db, end, most.max(least))? else {
             return Ok(Work::Nothing);
         };
-        // The newest rows may be deleted: an index for less than a segment has would be superfluous beside it.
+        // The newest rows may be deleted: an index for fewer rows than a segment already has would be
+        // superfluous beside it.
         let last = last.max(end);
         Ok(match next(&cover, rest, last, least, most, traffic) {
             Next::Build { first, last } => {
-                // A first one is built at once as it is to be, unless more is coming.
+                // The first index is built with its final settings, unless more rows are on the way.
                 let is_draft = traffic == Traffic::Busy || traffic == Traffic::Calm && !cover.is_empty();
                 let oldest = match draft_of_rest(&cover, most) {
                     Some(rows) if is_draft && last > end => number_behind(&self.vector_db, end, rows)?,
@@ -185,15 +191,17 @@ impl Table {
         })
     }
 
-    /// Whether it is dropped or in no use any more, or somebody is about to drop it or has locked it: then an error of its index is no
-    /// failure. The lock is looked at first, since a drop releases it only when the table is gone.
+    /// Whether the table is dropped or no longer used, or a session is about to drop it or has it locked. In
+    /// these cases an error of its index is no failure. The lock is looked at first, because a drop releases
+    /// it only when the table is gone.
     pub fn is_going(&self) -> Result<bool> {
         Ok(self.is_locked_exclusively()?
             || self.vector_db.store().health()? == Health::Gone
             || self.vector_db.builds()? == 0)
     }
 
-    /// Its name, and those of up to three knowledge bases whose vectors it holds, for messages. By the worker.
+    /// The name of the table and those of up to three knowledge bases whose vectors it holds, for messages.
+    /// For the worker.
     pub fn describe(&self) -> Result<String> {
         let ids: Vec<String> = spi::write(
             "SELECT DISTINCT pg_catalog.format('\"%s\"', k.id) FROM kb.builds b JOIN kb.knowledge_bases k USING (kb_no)
@@ -204,7 +212,7 @@ impl Table {
         Ok(format!("table kb.{} (knowledge base {})", self.vector_db.table_name, ids.join(", ")))
     }
 
-    /// Whether somebody holds or awaits a lock on it that keeps all others out: a session that drops it, say.
+    /// Whether a session holds or awaits an exclusive lock on the table, in order to drop it, for example.
     pub fn is_locked_exclusively(&self) -> Result<bool> {
         let found = spi::write_one(
         "SELECT EXISTS (SELECT FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_class t ON t.oid = l.relation
@@ -217,7 +225,7 @@ impl Table {
         Ok(found.unwrap_or(false))
     }
 
-    /// Whether autovacuum is at work on it: whoever waits for its lock has it cancelled.
+    /// Whether autovacuum works on the table. A session that waits for its lock cancels it.
     pub fn is_vacuumed(&self) -> Result<bool> {
         let found = spi::write_one(
             "SELECT EXISTS (SELECT FROM pg_catalog.pg_locks l
@@ -231,7 +239,7 @@ impl Table {
         Ok(found.unwrap_or(false))
     }
 
-    /// The statement that builds an index without blocking writers.
+    /// The statement that creates an index without blocking writers.
     pub fn create_statement(&self, build: &Build) -> Result<String> {
         let vector_db = &self.vector_db;
         Ok(format!(
@@ -242,7 +250,7 @@ impl Table {
             vector_db.metric.operator_class(vector_db.element),
             vector_db.config.m,
             match build.is_draft {
-                // pgvector's least is twice m.
+                // pgvector requires at least twice m.
                 true =>
                     vector_db.config.ef_construction.min(DRAFT_EF_CONSTRUCTION.max(2 * vector_db.config.m)),
                 false => vector_db.config.ef_construction,
@@ -252,13 +260,13 @@ impl Table {
         ))
     }
 
-    /// See [`tail::tidy`]; and what an indexer has left packed that was killed. By the worker.
+    /// See [`tail::tidy`]. Also removes what a killed indexer has left packed. For the worker.
     pub fn tidy(&self) -> Result<()> {
         self.unpack()?;
         if self.is_named { Ok(()) } else { tail::tidy(&self.vector_db) }
     }
 
-    /// What an index has now need not be packed any more.
+    /// Ends the packing of rows that an index now has.
     pub fn unpack(&self) -> Result<()> {
         if self.is_named {
             return Ok(());
@@ -271,7 +279,8 @@ impl Table {
         }
     }
 
-    /// Gives the planner fresh statistics of what a query reads, if a build was of all that was there.
+    /// Gives the planner fresh statistics of what a query reads, if an index was built on all rows that
+    /// existed.
     pub fn analyze_after(&self, build: &Build) -> Result<()> {
         if build.first > 0 {
             return Ok(());
@@ -286,7 +295,8 @@ impl Table {
             name.truncate(LONGEST_NAME - 7);
             name.push_str(&format!("_{}", &hash[..6]));
         }
-        // Another name: a draft, or an index with fewer edges, is there while it is built again for the same numbers.
+        // The name differs, because a draft, or an index with fewer edges, still exists while the index for
+        // the same numbers is built again.
         let kind = match self.vector_db.config.m {
             _ if build.is_draft => "_draft".to_string(),
             m if m > VectorDbConfig::default().m => format!("_m{m}"),
@@ -296,14 +306,14 @@ impl Table {
     }
 }
 
-/// Has an index built again, when it is quiet, with twice the edges and twice the candidates for them; false: it has many already, or
-/// several knowledge bases may use it. As the owner.
+/// Has an index built again, when the table is quiet, with twice the edges and twice the candidates for them.
+/// Returns false if it has many already, or if several knowledge bases may use it. Must run as the owner.
 pub fn strengthen(vector_db: &VectorDb) -> Result<bool> {
     let VectorDbConfig { m, ef_construction, .. } = vector_db.config;
     if !can_be_stronger(vector_db) {
         return Ok(false);
     }
-    // An index of a smaller ef_construction is a draft.
+    // An index with a smaller ef_construction counts as a draft.
     let changed = spi::execute(
         "UPDATE kb.builds SET config = config || pg_catalog.jsonb_build_object('m', $2::int, 'ef_construction', $3::int)
          WHERE table_name = $1 AND owns_table",
@@ -322,18 +332,19 @@ pub fn can_be_stronger(vector_db: &VectorDb) -> bool {
     m <= MOST_EDGES / 2 && ef_construction <= MOST_CANDIDATES / 2
 }
 
-/// Whether an index of the table is still to be built as the table's settings have it.
+/// Whether an index of the table has still to be built with the table's present settings.
 pub fn is_weak(vector_db: &VectorDb) -> Result<bool> {
     Ok(indexes(vector_db)?.iter().any(|index| index.segment.is_draft))
 }
 
-/// Edges of a vector at most that [`strengthen`] asks for, and candidates.
+/// The most edges per vector that [`strengthen`] requests, and the most candidates.
 const MOST_EDGES: usize = 64;
 const MOST_CANDIDATES: usize = 1000;
 
-/// The tables whose index misses too much, and is to be built again with more edges. By the worker.
+/// The tables whose index misses too much, and is to be built again with more edges. For the worker.
 pub fn weak() -> Result<Vec<VectorDb>> {
-    // By builds_misses, whatever statistics say: the index of live builds has an entry for each knowledge base.
+    // Uses the index builds_misses, whatever the statistics say: the index of live builds has an entry for
+    // each knowledge base.
     let sql = format!(
         "WITH b AS MATERIALIZED (SELECT * FROM kb.builds WHERE index_misses)
          SELECT {} FROM b WHERE b.owns_table AND b.state = 'live'",
@@ -344,18 +355,19 @@ pub fn weak() -> Result<Vec<VectorDb>> {
     Ok(found)
 }
 
-/// Bytes of a table's name that go into names of its indexes, so that all of the numbers do, too.
+/// The number of bytes of a table's name that go into the names of its indexes, so that the numbers fit, too.
 const LONGEST_NAME: usize = 63 - "_hnsw_2147483647_2147483647_draft".len();
 
-/// How a statement begins that drops an index. It has no progress that PostgreSQL would report.
+/// The beginning of a statement that drops an index. PostgreSQL reports no progress for it.
 const DROP: &str = "DROP INDEX CONCURRENTLY IF EXISTS";
 
-/// The statement that drops an index of a vector table without blocking anybody.
+/// The statement that drops an index of a vector table without blocking other sessions.
 pub fn drop_statement(name: &str) -> String {
     format!("{DROP} kb.{}", quote(name))
 }
 
-/// Pids of the indexers of all databases that only wait for the end of older transactions: they have built, or they drop.
+/// The pids of the indexers of all databases that only wait for the end of older transactions, because they
+/// have built an index or drop one.
 pub fn waiting_builders() -> Result<Vec<i32>> {
     spi::write(
         "SELECT a.pid FROM pg_catalog.pg_stat_activity a
@@ -367,7 +379,7 @@ pub fn waiting_builders() -> Result<Vec<i32>> {
     )
 }
 
-/// Whether there are indexers of other databases.
+/// Whether indexers of other databases run.
 pub fn has_other_builders() -> Result<bool> {
     let found = spi::write_one(
         "SELECT EXISTS (SELECT FROM pg_catalog.pg_stat_activity a
@@ -378,7 +390,7 @@ pub fn has_other_builders() -> Result<bool> {
     Ok(found.unwrap_or(false))
 }
 
-/// Ends a merge of a table's segments, if one is being built.
+/// Ends the merge of a table's segments, if one is being built.
 pub fn cancel_merge(vector_db: &VectorDb) -> Result<()> {
     spi::write_one(
         "SELECT count(pg_catalog.pg_cancel_backend(p.pid)) FROM pg_catalog.pg_stat_progress_create_index p

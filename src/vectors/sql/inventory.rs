@@ -1,4 +1,4 @@
-//! Which vector tables there are, by the rows of kb.builds and kb.vector_dbs.
+//! The vector tables that exist, from the rows of kb.builds and kb.vector_dbs.
 
 use super::VectorDb;
 use super::policies::replace_policies;
@@ -10,14 +10,15 @@ use crate::pg::{role, setting, txn};
 use kb_types::error::Result;
 use uuid::Uuid;
 
-/// How many vectors a build has; 0 where the caller may not see the build, and where its store is gone or cannot be read.
-/// Works on a standby.
+/// The number of vectors of a build. It is 0 if the caller may not see the build, or if its store is gone or
+/// cannot be read. Works on a standby.
 pub fn count(build_no: i64) -> Result<i64> {
     let vector_db = of_build(build_no)?;
     vector_db.map_or(Ok(0), |vector_db| vector_db.store().count(build_no))
 }
 
-/// How many segments of the table of a build have an index, and how many of the build's vectors have none; as [`count`].
+/// The number of segments of a build's table that have an index, and the number of the build's vectors that
+/// no index has. Otherwise like [`count`].
 pub fn index_state(build_no: i64) -> Result<(i64, i64)> {
     let vector_db = of_build(build_no)?;
     vector_db.map_or(Ok((0, 0)), |vector_db| vector_db.store().index_state(build_no))
@@ -31,17 +32,17 @@ pub fn index_progress(build_no: i64) -> Result<Option<Progress>> {
     }
 }
 
-/// Deletes the vectors of chunks that were deleted. By the trigger of kb.chunks.
+/// Deletes the vectors of chunks that were deleted. For the trigger of kb.chunks.
 pub fn delete_of_chunks(build_no: i64, chunk_ids: &[Uuid]) -> Result<()> {
-    // As it is now: it may have moved to another table since this transaction began. Where it is gone, so are its vectors
-    // (`delete_of_build`).
+    // The build is read as it is now, because it may have moved to another table since this transaction
+    // began. If it is gone, so are its vectors (`delete_of_build`).
     match txn::with_latest_snapshot(|| of_build(build_no))? {
         Some(vector_db) => vector_db.store().delete(build_no, Some(chunk_ids)),
         None => Ok(()),
     }
 }
 
-/// Deletes the vectors of a build that was deleted. By the trigger of kb.builds.
+/// Deletes the vectors of a build that was deleted. For the trigger of kb.builds.
 pub fn delete_of_build(build_no: i64, table_name: &str) -> Result<()> {
     let vector_db = VectorDb { table_name: table_name.to_string(), ..VectorDb::of_build(build_no, 1)? };
     vector_db.store().delete(build_no, None)
@@ -55,7 +56,8 @@ fn of_build(build_no: i64) -> Result<Option<VectorDb>> {
     )
 }
 
-/// Tables that belong to single builds of a knowledge base. Under the caller's snapshot; as the owner.
+/// The tables that belong to single builds of a knowledge base. Must run as the owner, under the caller's
+/// snapshot.
 pub fn owned(kb_no: i64) -> Result<Vec<VectorDb>> {
     spi::read(
         &format!("SELECT {} FROM kb.builds b WHERE b.kb_no = $1 AND b.owns_table", VectorDb::columns("b")),
@@ -65,7 +67,7 @@ pub fn owned(kb_no: i64) -> Result<Vec<VectorDb>> {
 }
 
 impl VectorDb {
-    /// How many builds of any tenant have vectors there. As the owner.
+    /// The number of builds of any tenant that have vectors in it. Must run as the owner.
     pub fn builds(&self) -> Result<i64> {
         let builds = spi::write_one(
             "SELECT count(*) FROM kb.builds WHERE table_name = $1",
@@ -76,8 +78,8 @@ impl VectorDb {
     }
 }
 
-/// Vector tables that are not there, or not as they were made, of knowledge bases that the caller can see, in words. Works on a
-/// standby.
+/// Descriptions of vector tables that are missing, or that are not as they were made, of knowledge bases that
+/// the caller can see. Works on a standby.
 pub fn lost() -> Result<Vec<String>> {
     spi::read(
         &format!(
@@ -94,7 +96,7 @@ pub fn lost() -> Result<Vec<String>> {
     )
 }
 
-/// Vector tables t in use that are not part of the extension: those of a restore.
+/// Vector tables t in use that DROP EXTENSION would leave: those of a restore.
 const UNATTACHED: &str = "FROM pg_catalog.pg_class t
      WHERE t.relnamespace = 'kb'::regnamespace
        AND (EXISTS (SELECT FROM kb.builds b WHERE b.table_name = t.relname::text COLLATE pg_catalog.\"default\")
@@ -102,7 +104,7 @@ const UNATTACHED: &str = "FROM pg_catalog.pg_class t
        AND NOT EXISTS (SELECT FROM pg_catalog.pg_depend d WHERE d.classid = 'pg_class'::regclass
            AND d.objid = t.oid AND d.refclassid = 'pg_extension'::regclass)";
 
-/// Vector tables whose builds are gone: they were emptied with them. In the worker.
+/// Vector tables whose builds were deleted; the deletion has emptied them. For the worker.
 pub fn unused() -> Result<Vec<String>> {
     spi::write(
         "SELECT t.relname::text FROM pg_catalog.pg_class t
@@ -117,7 +119,8 @@ pub fn unused() -> Result<Vec<String>> {
     )
 }
 
-/// Drops one of them, with what others made on it. An error (55P03) where somebody has it locked for longer than 20 ms.
+/// Drops one of them, with objects that others made on it. Returns an error (55P03) if a session has it
+/// locked for longer than 20 ms.
 pub fn drop_unused(table_name: &str) -> Result<()> {
     let settings = [(c"lock_timeout", c"20ms"), (c"client_min_messages", c"warning")];
     setting::with(&settings, || {
@@ -125,8 +128,9 @@ pub fn drop_unused(table_name: &str) -> Result<()> {
     })
 }
 
-/// Makes DROP EXTENSION drop the vector tables that it would leave, and lets queries read them under this version's policies; what is
-/// written from now on is packed. Whether there are any.
+/// Makes DROP EXTENSION drop the vector tables that it would leave, and lets queries read them under this
+/// version's policies. Vectors that are written from now on are packed. Returns whether there are any such
+/// tables.
 pub fn attach_restored() -> Result<bool> {
     let unattached: Vec<String> =
         spi::write(&format!("SELECT t.relname::text {UNATTACHED}"), &[], |row| row.get(0))?;
@@ -139,8 +143,8 @@ pub fn attach_restored() -> Result<bool> {
     Ok(!unattached.is_empty())
 }
 
-/// Whether a restore has not come to its end: it makes triggers and then policies last, these by their names. (Of an
-/// earlier development version the last one is tenant_write.)
+/// Whether a restore has not ended yet: it creates triggers and then, last, policies, in the order of their
+/// names. (In an earlier development version the last one was tenant_write.)
 pub fn is_being_restored() -> Result<bool> {
     let found = spi::write_one(
         &format!(
@@ -157,7 +161,8 @@ pub fn is_being_restored() -> Result<bool> {
 }
 
 impl VectorDb {
-    /// What [`VectorDb::is_readable`] asks, in a statement that has the columns of one as `alias`.
+    /// The condition of [`VectorDb::is_readable`], for a statement in which `alias` has the columns of a
+    /// vector database.
     pub fn readable(alias: &str) -> String {
         format!(
             "pg_catalog.has_table_privilege('kb_vectors',
@@ -165,7 +170,7 @@ impl VectorDb {
         )
     }
 
-    /// Whether the role that reads vectors may read the table: a restore can have left its rights out.
+    /// Whether the role that reads vectors may read the table. A restore can have left its rights out.
     pub fn is_readable(&self) -> Result<bool> {
         let found = spi::read_one(
             &format!("SELECT {} FROM (SELECT $1 AS table_name) b", Self::readable("b")),

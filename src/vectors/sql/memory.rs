@@ -1,4 +1,5 @@
-//! Vectors in an unlogged table without an index, for development: quickly written, and emptied by a crash.
+//! Vectors in an unlogged table without an index, for development: it is quick to write, and a crash empties
+//! it.
 
 use super::VectorDb;
 use super::table::Table;

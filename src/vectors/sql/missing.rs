@@ -13,14 +13,15 @@ use kb_types::error::Result;
 use std::collections::HashSet;
 use uuid::Uuid;
 
-/// Rows that a statement gives whose plan is from row to row by indexes, whatever statistics say: where these are older than a build,
-/// it seems to have no chunks, and a join would go through all of them for each.
+/// Rows of a statement whose plan goes from row to row by indexes, whatever the statistics say. If these are
+/// older than a build, the build seems to have no chunks, and a join would read all chunks for each of its
+/// rows.
 fn one_by_one<T>(sql: &str, arguments: &[Arg], row: impl FnMut(&spi::Row) -> Result<T>) -> Result<Vec<T>> {
     setting::with(BY_INDEX_UNPLANNED, || spi::write(sql, arguments, row))
 }
 
-/// In order. Document by document: by the figures of a table that has grown meanwhile the planner would rather read all chunks in
-/// their order.
+/// The chunks without a vector, in order. The statement goes document by document: with outdated statistics
+/// of a table that has grown, the planner would rather read all chunks in their order.
 pub fn missing(
     vector_db: &VectorDb,
     build_no: i64,

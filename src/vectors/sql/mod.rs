@@ -1,4 +1,4 @@
-//! The statements about vectors: vector tables, a file per concern, and kb.vector_dbs.
+//! The statements about vectors: vector tables, with a file for each concern, and kb.vector_dbs.
 
 mod analyze;
 mod by_index;
@@ -36,36 +36,39 @@ use kb_types::{Missing, VectorDbType};
 use std::collections::{HashMap, HashSet};
 use uuid::Uuid;
 
-/// Whether a store can be asked.
+/// Whether a store can be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Health {
     Ready,
-    /// Somebody dropped what held the vectors, or it has not been made.
+    /// The table that held the vectors was dropped, or has not been created.
     Gone,
-    /// It is there and cannot be read now: an unlogged table, on a standby.
+    /// It exists and cannot be read now: an unlogged table on a standby.
     Unreadable,
 }
 
-/// What holds the vectors of one build or of several. Chunks and documents are always rows of kb.chunks and
-/// kb.documents, which decide what there is and who may read it: a vector whose chunk is gone is in no answer.
+/// The place that holds the vectors of one build or of several. Chunks and documents are always rows of
+/// kb.chunks and kb.documents, which decide what exists and who may read it: a vector whose chunk is gone is
+/// in no answer.
 pub trait VectorStore {
-    /// Makes it, empty. As the owner.
+    /// Creates the store, which is empty. Must run as the owner.
     fn create(&self) -> Result<()>;
 
-    /// Removes it with all that is in it; fine if it is gone already. As the owner or the worker.
+    /// Removes the store with all vectors in it. It is no error if the store is gone already. For the owner
+    /// or the worker.
     fn remove(&self) -> Result<()>;
 
-    /// Removes all that is in it, at once; fine if it is gone. Who asks it waits until the end of the transaction, and nobody else. As
-    /// the owner or the worker.
+    /// Removes all vectors at once. It is no error if the store is gone. Sessions that use the store wait
+    /// until the end of the transaction; no others do. For the owner or the worker.
     fn empty(&self) -> Result<()>;
 
     fn health(&self) -> Result<Health>;
 
-    /// How many vectors of a build the caller's tenant has there; 0 unless it is ready. Works on a standby.
+    /// The number of vectors of a build that the caller's tenant has there, which is 0 unless the store is
+    /// ready. Works on a standby.
     fn count(&self, build_no: i64) -> Result<i64>;
 
-    /// Writes vectors of chunks; `numbers` holds them one after the other. Chunks that were deleted meanwhile, or that
-    /// an open transaction is deleting, are passed over; returns the others.
+    /// Writes vectors of chunks; `numbers` holds them one after the other. Chunks that were deleted
+    /// meanwhile, or that an open transaction is deleting, are skipped; the others are returned.
     fn write(
         &self,
         build_no: i64,
@@ -74,9 +77,10 @@ pub trait VectorStore {
         numbers: &[f32],
     ) -> Result<HashSet<Uuid>>;
 
-    /// As [`VectorStore::write`] of all of these chunks of a knowledge base, each with its tenant, at a fraction of the cost. An error,
-    /// after which the transaction is to be ended, where one was deleted meanwhile or has a vector, or where a lock is waited for
-    /// too long; false, and nothing is done, where the trigger is missing by which that is known.
+    /// Does what [`VectorStore::write`] does for all of these chunks of a knowledge base, each with its
+    /// tenant, at a fraction of the cost. Returns an error, after which the transaction must be aborted, if a
+    /// chunk was deleted meanwhile or has a vector, or if a wait for a lock takes too long. Returns false,
+    /// and does nothing, if the trigger that would detect this is missing.
     fn write_all(
         &self,
         build_no: i64,
@@ -86,28 +90,31 @@ pub trait VectorStore {
         numbers: &[f32],
     ) -> Result<bool>;
 
-    /// Deletes the vectors of chunks of a build, or of all, which this transaction has deleted: the triggers of kb.chunks and kb.builds
-    /// call it. A serialization failure where there are some that the transaction's snapshot does not show.
+    /// Deletes the vectors of chunks of a build that this transaction has deleted, or of all its chunks; the
+    /// triggers of kb.chunks and kb.builds call this. Returns a serialization failure if there are vectors
+    /// that the transaction's snapshot does not show.
     fn delete(&self, build_no: i64, chunk_ids: Option<&[Uuid]>) -> Result<()>;
 
-    /// Begins to look for the nearest chunks. Vectors are read as a role of kb's own, since callers have no right to read
-    /// them: before a caller sees anything of a chunk, its row is read as the caller. `searched`: what a scan by index looks at;
-    /// None: there is no index.
+    /// Begins a search for the nearest chunks. Vectors are read as a role of kb's own, because callers have
+    /// no right to read them; before a caller sees anything of a chunk, its row is read as the caller.
+    /// `searched` names what a scan by index reads, or is None if there is no index.
     fn search<'a>(&self, search: &Search<'a>, searched: Option<&Searched>) -> Result<Scan<'a>>;
 
-    /// What a search by index looks at; None: it has no index, so that every search is exact.
+    /// What a search by index reads, or None if there is no index, so that every search is exact.
     fn searched(&self) -> Result<Option<Searched>>;
 
-    /// How many segments have an index, and how many vectors of a build have none. As [`VectorStore::count`].
+    /// The number of segments that have an index, and the number of vectors of a build that no index has.
+    /// Otherwise like [`VectorStore::count`].
     fn index_state(&self, build_no: i64) -> Result<(i64, i64)>;
 
-    /// The similarity of a vector to those of these chunks, as [`VectorStore::search`] reads them; of those that have one.
+    /// The similarity of a vector to the vectors of these chunks, read as in [`VectorStore::search`]. Chunks
+    /// without a vector are left out.
     fn similarities(&self, build_no: i64, vector: &[f32], chunk_ids: &[Uuid]) -> Result<HashMap<Uuid, f64>>;
 
-    /// Chunks of a build chosen at random, with their vectors, read as [`VectorStore::search`] does.
+    /// Chunks of a build chosen at random, with their vectors, read as in [`VectorStore::search`].
     fn sample(&self, build_no: i64, most: i64) -> Result<Vec<(Uuid, Vec<f32>)>>;
 
-    /// The vectors of these chunks, as [`VectorStore::search`] reads them; of those that have one.
+    /// The vectors of these chunks, read as in [`VectorStore::search`]. Chunks without a vector are left out.
     fn vectors(&self, build_no: i64, chunk_ids: &[Uuid]) -> Result<HashMap<Uuid, Vec<f32>>>;
 
     /// The next chunks of documents that have no vector yet, by document and ordinal, after `after`.
@@ -119,18 +126,19 @@ pub trait VectorStore {
         limit: i64,
     ) -> Result<Vec<Missing>>;
 
-    /// Documents of a knowledge base whose status is ready, but which have no chunk in the build, or one without a
-    /// vector.
+    /// The documents of a knowledge base whose status is ready, but which have no chunk in the build, or one
+    /// without a vector.
     fn incomplete(&self, kb_no: i64, build_no: i64) -> Result<Vec<i64>>;
 
-    /// Those of these chunks, none of which has a vector, whose text has one by now elsewhere in the build.
+    /// Of these chunks, none of which has a vector: those whose text now has a vector elsewhere in the build.
     fn with_equal_text(&self, build_no: i64, fingerprint: i64, chunk_ids: &[Uuid]) -> Result<Vec<Uuid>>;
 
     /// Those of these chunks that have a vector.
     fn among_those_with_vectors(&self, build_no: i64, chunk_ids: &[Uuid]) -> Result<HashSet<Uuid>>;
 
-    /// Gives chunks of these documents that have no vector yet the vector of the same text under the same fingerprint
-    /// elsewhere in the knowledge base, from this build or from `lender` (the live one). Returns how many.
+    /// Copies vectors to chunks of these documents that have none yet, from chunks with the same text under
+    /// the same fingerprint elsewhere in the knowledge base, in this build or in `lender` (the live one).
+    /// Returns the number of chunks that got one.
     fn reuse(
         &self,
         build_no: i64,

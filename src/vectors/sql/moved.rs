@@ -1,12 +1,13 @@
-//! Vectors that become another tenant's.
+//! Vectors that move to another tenant.
 
 use super::segments::new_number;
 use super::{Health, VectorDb};
 use crate::pg::spi::{self, Arg};
 use kb_types::error::Result;
 
-/// Gives the vectors of a tenant in all builds of a knowledge base to another one. They get numbers above all that an index has, as if
-/// they were new: an index is written when it is built, not row by row. Their chunks are locked. As the owner.
+/// Moves the vectors of a tenant in all builds of a knowledge base to another tenant. They get numbers above
+/// all that an index has, as if they were new, so that an index receives them when it is built, not row by
+/// row. The caller has locked their chunks. Must run as the owner.
 pub fn move_vectors(kb_no: i64, from: &str, to: &str) -> Result<()> {
     let sql = format!("SELECT {}, b.build_no FROM kb.builds b WHERE b.kb_no = $1", VectorDb::columns("b"));
     let row = |row: &spi::Row| Ok((VectorDb::read(row, 0)?, row.get::<i64>(5)?));
@@ -25,7 +26,7 @@ pub fn move_vectors(kb_no: i64, from: &str, to: &str) -> Result<()> {
             ),
             &[Arg::Long(build_no), Arg::Text(from), Arg::Text(to), Arg::Int(number)],
         )?;
-        // Packed are those that come after them.
+        // Vectors are packed only from the numbers after these on.
         spi::execute("DELETE FROM kb.tail_vectors WHERE build_no = $1", &[Arg::Long(build_no)])?;
         spi::execute(
             "UPDATE kb.tails SET first = $2 WHERE build_no = $1",

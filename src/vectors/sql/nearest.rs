@@ -16,37 +16,37 @@ use kb_types::{Candidate, Filter};
 use std::collections::HashMap;
 use uuid::Uuid;
 
-/// What is looked for among the vectors of a build.
+/// What to search for among the vectors of a build.
 pub struct Search<'a> {
     pub kb_no: i64,
     pub build_no: i64,
     pub vector: &'a [f32],
-    /// On the documents.
+    /// A filter on the documents.
     pub filter: Option<&'a Filter>,
-    /// All chunks that pass the filter, where they are few enough to be listed; for the exact scans.
+    /// All chunks that pass the filter, if they are few enough to be listed; for the exact scans.
     pub among: Option<&'a [Uuid]>,
-    /// Chunks at most; about so many, where the index is searched.
+    /// The most chunks to return; an approximate number if the index is searched.
     pub limit: usize,
     pub scan: Way,
 }
 
-/// Listed chunks whose vectors are looked up one by one.
+/// Up to this many listed chunks, their vectors are looked up one by one.
 const FEW: usize = 1000;
 
-/// A search that is under way. It must not outlive the statement that asks.
+/// A running search. It must not outlive the statement that started it.
 pub struct Scan<'a> {
     metric: Metric,
     source: Source<'a>,
 }
 
 enum Source<'a> {
-    /// All that was looked for; reversed.
+    /// All rows that were found, in reverse order.
     Found(Vec<(Uuid, f64)>),
     ByIndex(Box<by_index::Scan<'a>>),
 }
 
 impl Scan<'_> {
-    /// The next chunks, nearest first; fewer than `count`: it gives no others.
+    /// The next chunks, the nearest first. If there are fewer than `count`, there are no others.
     pub fn next(&mut self, count: usize) -> Result<Vec<Candidate>> {
         let found = match &mut self.source {
             Source::Found(rest) => {
@@ -64,13 +64,14 @@ impl Scan<'_> {
     }
 }
 
-/// Begins a search. By an index it goes on as long as more are wanted; others end after [`Search::limit`].
+/// Begins a search. A search by an index continues as long as more rows are wanted; others end after
+/// [`Search::limit`].
 pub fn open<'a>(vector_db: &VectorDb, search: &Search<'a>, searched: Option<&Searched>) -> Result<Scan<'a>> {
     let Search { kb_no, build_no, vector, filter, among, limit, scan } = *search;
     let mut arguments = Arguments::default();
     let schema = vector_schema()?;
     let operator = format!("OPERATOR({schema}.{})", vector_db.metric.operator());
-    // A subquery, so that the question is made once and not for each row.
+    // A subquery, so that the question is converted once and not for each row.
     let distance = format!(
         "v.embedding {operator} (SELECT ({}::real[])::{})",
         arguments.add(Arg::Floats(vector)),
@@ -82,7 +83,7 @@ pub fn open<'a>(vector_db: &VectorDb, search: &Search<'a>, searched: Option<&Sea
     let mut joins =
         String::from("JOIN kb.chunks c ON c.chunk_id = v.chunk_id AND c.build_no = v.build_no AND c.enabled");
     match (among, filter) {
-        // They are enabled chunks of documents that pass.
+        // These are enabled chunks of documents that pass.
         (Some(among), _) => {
             of_build.push_str(&format!(" AND v.chunk_id = ANY ({})", arguments.add(Arg::Uuids(among))));
             if scan == Way::Exact {
@@ -94,8 +95,9 @@ pub fn open<'a>(vector_db: &VectorDb, search: &Search<'a>, searched: Option<&Sea
             let condition = condition(filter, &mut arguments);
             let document = format!("kb.documents d ON d.document_id = c.document_id AND d.kb_no = {of_kb}");
             match scan {
-                // A subquery for each vector that the index gives. The planner knows nothing of what a condition on jsonb keeps
-                // under row-level security, and where it expects little it would join all chunks before the first.
+                // A subquery for each vector that the index returns. The planner cannot estimate how many
+                // rows a condition on jsonb keeps under row-level security, and if it expects few it would
+                // join all chunks before the first row.
                 Way::Index { .. } => passes.push_str(&format!(
                     "(SELECT {condition} FROM kb.chunks c JOIN {document}
                       WHERE c.chunk_id = v.chunk_id AND c.build_no = v.build_no AND c.enabled)"
@@ -123,7 +125,8 @@ pub fn open<'a>(vector_db: &VectorDb, search: &Search<'a>, searched: Option<&Sea
         return Ok(Scan { metric, source: Source::ByIndex(Box::new(as_vector_reader(begin)?)) });
     }
     let mut found = as_vector_reader(|| match scan {
-        // Without an index all are compared, and of a table of many builds only this one's are read.
+        // Without an index all vectors are compared; in a table of many builds, only those of this build are
+        // read.
         Way::Index { .. } => {
             let passes = if passes.is_empty() { String::new() } else { format!(" AND {passes}") };
             let sql = format!(
@@ -132,7 +135,7 @@ pub fn open<'a>(vector_db: &VectorDb, search: &Search<'a>, searched: Option<&Sea
             );
             spi::read_much(&sql, &arguments.all(), pair)
         }
-        // "+ 0" keeps the planner off the index.
+        // "+ 0" keeps the planner from using the index.
         Way::Exact => {
             let sql = format!(
                 "SELECT v.chunk_id, ({distance}) + 0 FROM {table} v {joins}
@@ -142,7 +145,7 @@ pub fn open<'a>(vector_db: &VectorDb, search: &Search<'a>, searched: Option<&Sea
                 Some(among) if among.len() <= FEW => {
                     setting::with(BY_INDEX_UNPLANNED, || spi::read(&sql, &arguments.all(), pair))
                 }
-                // Another text: a plan is kept for each.
+                // Another text, because a plan is kept for each text.
                 _ => spi::read_much(&format!("{sql} OFFSET 0"), &arguments.all(), pair),
             }
         }
@@ -162,7 +165,7 @@ pub fn open<'a>(vector_db: &VectorDb, search: &Search<'a>, searched: Option<&Sea
     Ok(Scan { metric, source: Source::Found(found) })
 }
 
-/// The similarity of a vector to those of chunks, of those that have one.
+/// The similarity of a vector to the vectors of chunks. Chunks without a vector are left out.
 pub fn similarities(
     vector_db: &VectorDb,
     build_no: i64,
@@ -182,7 +185,7 @@ pub fn similarities(
     Ok(found.into_iter().map(|(chunk_id, distance)| (chunk_id, vector_db.metric.score(distance))).collect())
 }
 
-/// The vectors of chunks, of those that have one.
+/// The vectors of chunks. Chunks without a vector are left out.
 pub fn vectors(vector_db: &VectorDb, build_no: i64, chunk_ids: &[Uuid]) -> Result<HashMap<Uuid, Vec<f32>>> {
     let sql = format!(
         "SELECT v.chunk_id, v.embedding::real[] FROM {} v WHERE v.build_no = $1 AND v.chunk_id = ANY ($2)",

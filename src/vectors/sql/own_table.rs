@@ -1,5 +1,6 @@
-//! Large builds of a table that many share: they move to tables of their own, which have indexes of their own. What stays
-//! is small enough to be scanned exactly, so that no answer waits for the vectors of others.
+//! Large builds of a table that several builds share move to tables of their own, which have indexes of their
+//! own. The rest stays small enough to be scanned exactly, so that no answer waits because of the vectors of
+//! others.
 
 use super::VectorDb;
 use super::segments::IS_INDEXED;
@@ -9,25 +10,26 @@ use crate::pg::statement_arguments::Arguments;
 use kb_types::VectorDbConfig;
 use kb_types::error::Result;
 
-/// Of kb.builds b: whether other knowledge bases use the same table.
+/// Whether other knowledge bases use the table of a kb.builds b.
 pub const IS_SHARED: &str = "EXISTS (SELECT FROM kb.builds o
     WHERE o.table_name = b.table_name AND o.kb_no <> b.kb_no AND o.state <> 'old')";
 
-/// Builds of more vectors stay: a move keeps those who delete waiting. They have had an index before others came.
+/// Builds with more vectors stay, because a move keeps deletions waiting. Such a build had an index before
+/// others joined its table.
 const MOST: i64 = 100_000;
 
-/// What becomes of a build that got vectors.
+/// What to do with a build that got vectors.
 #[derive(Debug, PartialEq)]
 pub enum Size {
-    /// It stays as it is, for now.
+    /// It stays where it is for now.
     Small,
-    /// It is large, nobody else uses its table, and that has no index yet.
+    /// It is large, no other build uses its table, and the table has no index yet.
     Alone,
-    /// A table of its own would have an index. This is the one that it shares.
+    /// In a table of its own it would have an index. This is the table that it shares.
     Outgrown(VectorDb),
 }
 
-/// How large a build in a table that others may share is. By the worker.
+/// The size of a build in a table that other builds may share. For the worker.
 pub fn size(build_no: i64) -> Result<Size> {
     let found = spi::write_one(
         &format!(
@@ -58,10 +60,11 @@ pub fn size(build_no: i64) -> Result<Size> {
     Ok(if count(MOST + 1)? <= MOST { Size::Outgrown(table) } else { Size::Small })
 }
 
-/// Moves a build out of its shared table; None where it has no such table any more, or is being dropped. An error where
-/// somebody who writes chunks does not end soon: until the end of the transaction nobody else may. By the worker.
+/// Moves a build out of its shared table. Returns None if the build no longer uses that table, or is being
+/// dropped. Returns an error if a transaction that writes chunks does not end soon, because no other
+/// transaction may write chunks until this one ends. For the worker.
 pub fn move_out(build_no: i64, shared: &VectorDb) -> Result<Option<VectorDb>> {
-    // Who drops the knowledge base locks its row first, and then its tables.
+    // A drop of the knowledge base locks its row first, and then its tables.
     let is_there = spi::write_one(
         "SELECT true FROM kb.knowledge_bases k JOIN kb.builds b USING (kb_no)
          WHERE b.build_no = $1 AND NOT b.owns_table AND b.state <> 'old' FOR KEY SHARE OF k FOR NO KEY UPDATE OF b",
@@ -71,7 +74,8 @@ pub fn move_out(build_no: i64, shared: &VectorDb) -> Result<Option<VectorDb>> {
     if is_there.is_none() {
         return Ok(None);
     }
-    // Before the work is done, not after it: a chunk that is deleted takes its vector with it, out of either table.
+    // The lock is taken before the work, not after it: a deletion of a chunk deletes its vector from either
+    // table.
     spi::execute_utility("LOCK TABLE kb.chunks IN SHARE ROW EXCLUSIVE MODE")?;
     let config = VectorDbConfig { table: None, ..shared.config.clone() };
     let own = VectorDb { table_name: format!("vectors_{build_no}"), config, ..shared.clone() };
@@ -98,7 +102,7 @@ pub fn move_out(build_no: i64, shared: &VectorDb) -> Result<Option<VectorDb>> {
         ),
         &arguments.all(),
     )?;
-    // Those that were moved have number 0.
+    // The vectors that were moved have number 0.
     tail::begin(build_no, 1)?;
     Ok(Some(own))
 }

@@ -1,4 +1,4 @@
-//! Vectors in an ordinary table, which gets an HNSW index (index.rs).
+//! Vectors in an ordinary table, which gets HNSW indexes (index.rs).
 
 use super::VectorDb;
 use super::table::Table;

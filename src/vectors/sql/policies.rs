@@ -1,9 +1,9 @@
-//! The policies of vector tables: those of every tenant table.
+//! The policies of vector tables, which are those of every table with a tenant.
 
 use crate::pg::spi::{self, Arg, quote};
 use kb_types::error::Result;
 
-/// Gives a vector table of a restore this version's policies, in place of those that it was dumped with.
+/// Replaces the policies with which a vector table was dumped by those of this version, after a restore.
 pub fn replace_policies(table_name: &str) -> Result<()> {
     let policies: Vec<String> = spi::write(
         "SELECT p.polname::text FROM pg_catalog.pg_policy p

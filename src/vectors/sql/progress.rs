@@ -1,4 +1,4 @@
-//! How far the indexer is with an index of a vector table, for kb.status.
+//! The progress of an index build on a vector table, for kb.status.
 
 use super::VectorDb;
 use super::own_table::IS_SHARED;
@@ -10,15 +10,16 @@ use kb_types::error::Result;
 /// An index that is being built.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Progress {
-    /// It takes the place of segments that are there.
+    /// Whether it replaces existing segments.
     pub is_merge: bool,
-    /// As pg_stat_progress_create_index names it.
+    /// The name of the phase in pg_stat_progress_create_index.
     pub phase: String,
-    /// The part of its vectors that it has, from 0 to 1; None: it is not known, or the indexer waits, or checks what it has built.
+    /// The part of the vectors that the index has, from 0 to 1. None: it is not known, or the indexer is
+    /// waiting or validating the index.
     pub done: Option<f64>,
 }
 
-/// What pg_stat_progress_create_index says of a build.
+/// The counters of pg_stat_progress_create_index for a build.
 struct Counters {
     phase: String,
     tuples_done: i64,
@@ -27,8 +28,9 @@ struct Counters {
     predicate: Option<String>,
 }
 
-/// The index that is being built on the table of a build; None also where other knowledge bases use that table, of whose vectors it
-/// would tell. As the owner: the progress of other roles' processes is hidden. Works on a standby.
+/// The index that is being built on the table of a build. Returns None also if other knowledge bases use that
+/// table, because the progress would reveal something about their vectors. Must run as the owner, because the
+/// progress of other roles' processes is hidden otherwise. Works on a standby.
 pub fn of(vector_db: &VectorDb, build_no: i64) -> Result<Option<Progress>> {
     let sql = format!(
         "SELECT p.phase, p.tuples_done, p.blocks_done, p.blocks_total, pg_catalog.pg_get_expr(i.indpred, i.indrelid)
@@ -55,7 +57,7 @@ pub fn of(vector_db: &VectorDb, build_no: i64) -> Result<Option<Progress>> {
     replaced.retain(|segment| (first..=last).contains(&segment.first));
     let done = match counters.phase.starts_with("building index") {
         false => None,
-        // It gets all rows of the table, which need not be counted.
+        // The index covers all rows of the table, which need not be counted.
         true if first == 0 && replaced.iter().all(Segment::is_whole) => {
             part(counters.blocks_done, counters.blocks_total)
         }
@@ -68,12 +70,12 @@ pub fn of(vector_db: &VectorDb, build_no: i64) -> Result<Option<Progress>> {
     Ok(Some(Progress { is_merge: !replaced.is_empty(), phase: counters.phase, done }))
 }
 
-/// Rounded to hundredths: more would tell how many there are.
+/// Rounded to hundredths: more digits would reveal the number of vectors.
 fn part(done: i64, all: i64) -> Option<f64> {
     (all > 0).then(|| (done as f64 / all as f64 * 100.0).round().min(100.0) / 100.0)
 }
 
-/// Rows with numbers above `end`, up to `last`.
+/// The number of rows with numbers above `end`, up to `last`.
 fn rows_between(vector_db: &VectorDb, end: i32, last: i32) -> Result<i64> {
     let sql =
         format!("SELECT count(*) FROM {} v WHERE v.segment > $1 AND v.segment <= $2", vector_db.table());

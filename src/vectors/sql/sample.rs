@@ -1,4 +1,4 @@
-//! Some of the vectors of a build, for measuring how much an index misses.
+//! A sample of the vectors of a build, for measuring how much an index misses.
 
 use super::VectorDb;
 use crate::pg::role::as_vector_reader;
@@ -6,7 +6,8 @@ use crate::pg::spi::{self, Arg};
 use kb_types::error::Result;
 use uuid::Uuid;
 
-/// Chunks of a build chosen at random, with their vectors. All ids are read, which takes as long as counting them.
+/// Chunks of a build chosen at random, with their vectors. The statement reads all ids, which takes as long
+/// as counting them.
 pub fn sample(vector_db: &VectorDb, build_no: i64, most: i64) -> Result<Vec<(Uuid, Vec<f32>)>> {
     let table = vector_db.table();
     let sql = format!(

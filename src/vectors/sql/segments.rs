@@ -1,9 +1,9 @@
-//! Segments as the catalog has them: HNSW indexes, each for a range of numbers.
+//! Segments in PostgreSQL's catalogs: HNSW indexes, each for a range of numbers.
 //!
-//! Ranges are read from the conditions of the indexes, so there is no catalog that could differ from them. A
-//! table that several knowledge bases use has no segments. Neither has an unlogged one: a crash empties it
-//! and leaves its indexes with their ranges, and as numbers begin at 0 again, all rows would be inserted into
-//! those one by one.
+//! The ranges are read from the predicates of the indexes, so no table of kb could contradict them. A table
+//! that several knowledge bases use has no segments. Neither has an unlogged one: a crash empties it and
+//! leaves its indexes with their ranges, and since numbers begin at 0 again, all new rows would be inserted
+//! into those indexes one by one.
 
 use super::VectorDb;
 use crate::pg::spi::{self, Arg};
@@ -14,15 +14,16 @@ use kb_search::segments::{Segment, WHOLE};
 use kb_types::error::Result;
 use std::cell::RefCell;
 
-/// Names of kb's own indexes: with a range, and as they were without one. Not what REINDEX CONCURRENTLY leaves behind, nor what
-/// others make.
+/// The names of kb's own indexes, with a range and, in an older form, without one. Excludes the remains of
+/// REINDEX CONCURRENTLY and the indexes of others.
 macro_rules! is_own {
     () => {
         "c.relname ~ '_hnsw(_[0-9]+_[0-9]+(_draft|_m[0-9]+)?)?$'"
     };
 }
 
-/// What tells an HNSW index of kb's own, of table t: (t, i, c) are its rows of pg_class, pg_index and pg_class.
+/// The condition that identifies an HNSW index of kb's own on table t: (t, i, c) are its rows of pg_class,
+/// pg_index and pg_class.
 const INDEXES: &str = concat!(
     "pg_catalog.pg_class t
      JOIN pg_catalog.pg_index i ON i.indrelid = t.oid
@@ -31,7 +32,7 @@ const INDEXES: &str = concat!(
     " JOIN pg_catalog.pg_am a ON a.oid = c.relam AND a.amname = 'hnsw'"
 );
 
-/// Whether a table, of kb.builds b, has a segment with a valid index.
+/// Whether the table of a kb.builds b has a segment with a valid index.
 pub const IS_INDEXED: &str = concat!(
     "EXISTS (
      SELECT FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid AND ",
@@ -48,7 +49,7 @@ pub struct Index {
     pub is_valid: bool,
 }
 
-/// All of a table's, also invalid ones.
+/// All indexes of a table, including invalid ones.
 pub fn indexes(vector_db: &VectorDb) -> Result<Vec<Index>> {
     let sql = format!(
         "SELECT c.relname::text, pg_catalog.pg_get_expr(i.indpred, i.indrelid), c.reltuples::float8, i.indisvalid,
@@ -70,14 +71,16 @@ pub fn indexes(vector_db: &VectorDb) -> Result<Vec<Index>> {
 }
 
 thread_local! {
-    /// By the table's name.
+    /// By the name of the table.
     static SEARCHED: RefCell<Kept<String, Option<Searched>>> = RefCell::default();
 }
 
-/// The segments that a search uses, and about how many vectors the table has; None: no index is valid. An index that is valid is
-/// so for every snapshot, as PostgreSQL has it: who builds one has waited for the older ones.
+/// The segments that a search uses, and the approximate number of vectors in the table. Returns None if no
+/// index is valid. PostgreSQL marks an index as valid when it is valid for every snapshot, because its build
+/// has waited for older ones.
 pub fn searched(vector_db: &VectorDb) -> Result<Option<Searched>> {
-    // There is no newer snapshot than the statement's, whose answer must not be kept.
+    // A parallel process cannot take a newer snapshot than the statement's, and an answer under that one must
+    // not be kept.
     if txn::is_parallel() {
         return read_searched(vector_db);
     }
@@ -109,31 +112,33 @@ fn read_searched(vector_db: &VectorDb) -> Result<Option<Searched>> {
     Ok(Some(Searched { vectors, cover, by_number: by_number.map(|oid| oid as u32) }))
 }
 
-/// What a search by index looks at.
+/// What a search by index reads.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Searched {
-    /// About, of all builds.
+    /// The approximate number of vectors of all builds.
     pub vectors: usize,
     pub cover: Vec<Segment>,
-    /// The index on the rows' numbers, by its oid.
+    /// The oid of the index on the numbers of rows.
     pub(super) by_number: Option<u32>,
 }
 
-/// The numbers of an index' condition, as PostgreSQL writes it; None: it is another condition.
+/// The first and last number in the predicate of an index, as PostgreSQL prints it. Returns None for any
+/// other predicate.
 pub fn range_of(predicate: &str) -> Option<(i32, i32)> {
     let numbers = predicate.strip_prefix("((segment >= ")?.strip_suffix("))")?;
     let (first, last) = numbers.split_once(") AND (segment <= ")?;
     Some((first.parse().ok()?, last.parse().ok()?))
 }
 
-/// The condition of such an index.
+/// The predicate of an index for this range.
 pub fn condition(alias: &str, first: i32, last: i32) -> String {
     format!("{alias}segment >= {first} AND {alias}segment <= {last}")
 }
 
-/// The number for rows that are written now of a build, an argument of the statement, as an expression in it: above all that are there,
-/// and in a build's own table above all that were there when an index was last made, so that no index has it. (In a table of several
-/// builds an index has it where the newest rows of a segment are deleted.)
+/// The number for rows that are now written for a build, as an expression; `build` is an argument of the
+/// statement. It is above the numbers of all existing rows and, in a build's own table, above all that
+/// existed when an index was last created, so no index has the row. (In a table of several builds an index
+/// has it if the newest rows of a segment were deleted.)
 pub fn new_number(table: &str, build: &str) -> String {
     format!(
         "(SELECT greatest(coalesce(pg_catalog.max(s.segment), -1) + 1,
@@ -141,7 +146,8 @@ pub fn new_number(table: &str, build: &str) -> String {
     )
 }
 
-/// Rows with numbers above `last`, counted up to `most`, and the largest number of all; None: the table is empty.
+/// The number of rows with numbers above `last`, counted up to `most`, and the largest number of all. Returns
+/// None if the table is empty.
 pub fn behind(vector_db: &VectorDb, last: i32, most: u64) -> Result<Option<(u64, i32)>> {
     let table = vector_db.table();
     let sql = format!(
@@ -153,7 +159,8 @@ pub fn behind(vector_db: &VectorDb, last: i32, most: u64) -> Result<Option<(u64,
     Ok(found.and_then(|(rows, last)| Some((rows, last?))))
 }
 
-/// The number of the row that is the `rows`-th, or of the last one, with a number above `last`; None: there is none.
+/// The number of the `rows`-th row, or of the last one, with a number above `last`. Returns None if there is
+/// no such row.
 pub fn number_behind(vector_db: &VectorDb, last: i32, rows: u64) -> Result<Option<i32>> {
     let sql = format!(
         "SELECT pg_catalog.max(r.segment)
@@ -164,8 +171,8 @@ pub fn number_behind(vector_db: &VectorDb, last: i32, rows: u64) -> Result<Optio
     Ok(found.flatten())
 }
 
-/// How many segments a table has, and how many rows are behind them, counted up to `most`: by an index, however many rows there are.
-/// By the worker.
+/// The number of segments of a table, and the number of rows behind them, counted up to `most`. This uses an
+/// index, however many rows there are. For the worker.
 pub fn unindexed(vector_db: &VectorDb, most: u64) -> Result<(usize, u64)> {
     let cover = searched(vector_db)?.map(|searched| searched.cover).unwrap_or_default();
     let end = cover.last().map_or(-1, |segment| segment.last);
@@ -173,7 +180,8 @@ pub fn unindexed(vector_db: &VectorDb, most: u64) -> Result<(usize, u64)> {
     Ok((cover.len(), rows))
 }
 
-/// How many segments a build's table has, and how many of the build's vectors no index has. As [`super::count`].
+/// The number of segments of a build's table, and the number of the build's vectors that no index has.
+/// Otherwise like [`super::count`].
 pub fn state(vector_db: &VectorDb, build_no: i64) -> Result<(i64, i64)> {
     let cover = searched(vector_db)?.map(|searched| searched.cover).unwrap_or_default();
     let is_indexed =

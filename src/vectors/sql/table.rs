@@ -1,4 +1,4 @@
-//! A vector store that is a table of this database: making it, filling it, dropping it.
+//! A vector store that is a table of this database: creates, fills and drops the table.
 
 use super::nearest::{self, Scan, Search};
 use super::policies::make_policies;
@@ -16,9 +16,9 @@ use kb_types::vector_db::Element;
 use std::collections::{HashMap, HashSet};
 use uuid::Uuid;
 
-/// What tells one kind of table from another.
+/// What distinguishes one kind of table from another.
 pub trait Table {
-    /// A crash empties it, and a standby cannot read it.
+    /// Whether a crash empties the table, and a standby cannot read it.
     const UNLOGGED: bool;
 
     fn vector_db(&self) -> &VectorDb;
@@ -30,7 +30,8 @@ impl<T: Table> VectorStore for T {
     }
 
     fn remove(&self) -> Result<()> {
-        // With what others made on it, such as views: those must not keep the table, and no message names them.
+        // CASCADE also drops objects that others made on the table, such as views: these must not keep it,
+        // and no message names them.
         let table = self.vector_db().table();
         cancel_index_build(self.vector_db())?;
         setting::with(&[(c"client_min_messages", c"warning")], || {
@@ -101,7 +102,7 @@ impl<T: Table> VectorStore for T {
         };
         let arguments =
             [Arg::Uuids(chunk_ids), Arg::Long(build_no), Arg::Long(fingerprint), Arg::Floats(numbers)];
-        // By the primary key, also where statistics are older than the build.
+        // Uses the primary key, even if the statistics are older than the build.
         let found = setting::with(BY_INDEX_UNPLANNED, || spi::write(&sql, &arguments, row))?;
         let ids = found.iter().map(|(chunk_id, ..)| *chunk_id).collect();
         if let Some(number) = found.first().and_then(|(.., number)| *number) {
@@ -130,7 +131,7 @@ impl<T: Table> VectorStore for T {
         );
         let row = |row: &spi::Row| Ok((row.get::<i32>(0)?, row.get::<bool>(1)?));
         let arguments = [Arg::Long(build_no), Arg::Text(&vector_db.table_name)];
-        // It is what keeps vectors out whose chunks are gone.
+        // The trigger is what keeps out vectors whose chunks are gone.
         let Some((number, is_packed)) = spi::write_one(&sql, &arguments, row)? else { return Ok(false) };
         if numbers.len() != chunks.len() * vector_db.dimension {
             return Err(Error::Internal(format!("{} numbers for {} vectors", numbers.len(), chunks.len())));
@@ -181,7 +182,8 @@ impl<T: Table> VectorStore for T {
             if txn::is_read_committed() {
                 return Ok(());
             }
-            // Vectors that were written after this transaction's snapshot, which it can neither see nor delete.
+            // Vectors that were written after this transaction's snapshot, which it can neither see nor
+            // delete.
             let left = format!("SELECT EXISTS (SELECT FROM ONLY {table} WHERE {these})");
             let left = txn::with_latest_snapshot(|| spi::read_one(&left, &arguments, |row| row.get(0)))?;
             if left == Some(true) { Err(Error::not_serializable()) } else { Ok(()) }
@@ -248,7 +250,8 @@ impl<T: Table> VectorStore for T {
     }
 }
 
-/// Locks chunks as a foreign key does. An error (40001) where one of them is gone, or another tenant's by now.
+/// Locks chunks as a foreign key does. Returns an error (40001) if one of them is gone, or now belongs to
+/// another tenant.
 fn lock(build_no: i64, chunks: &[(Uuid, &str)]) -> Result<()> {
     let sql =
         "SELECT chunk_id, tenant_id FROM kb.chunks WHERE build_no = $1 AND chunk_id = ANY ($2) FOR KEY SHARE";
@@ -262,12 +265,13 @@ fn lock(build_no: i64, chunks: &[(Uuid, &str)]) -> Result<()> {
     if chunks.iter().all(is_locked) { Ok(()) } else { Err(Error::not_serializable()) }
 }
 
-/// A role that sees all tenants' rows sees all of their vectors, too.
+/// A role that sees the rows of all tenants sees all of their vectors, too.
 fn as_reader<T>(read: impl FnOnce() -> Result<T>) -> Result<T> {
     if role::bypasses_policies() { role::as_owner(read) } else { role::as_vector_reader(read) }
 }
 
-/// Drops foreign keys that others made to a table: they would keep it from being emptied, and go with it.
+/// Drops foreign keys that others made to the table: they would keep it from being emptied, and are dropped
+/// with it in any case.
 fn drop_references(vector_db: &VectorDb) -> Result<()> {
     let sql = "SELECT pg_catalog.format('ALTER TABLE %I.%I DROP CONSTRAINT %I', n.nspname, c.relname, f.conname)
          FROM pg_catalog.pg_constraint f
@@ -278,8 +282,9 @@ fn drop_references(vector_db: &VectorDb) -> Result<()> {
     statements.iter().try_for_each(|statement| spi::execute_utility(statement))
 }
 
-/// Cancels what the indexer does to a table: a build waits for older snapshots, the drop of an index for all who have read the
-/// table, and if this transaction is among them, that is a deadlock. Both keep this lock on the table.
+/// Cancels the indexer's work on the table. A build waits for older snapshots, and the drop of an index waits
+/// for all transactions that have read the table; if this transaction is among them, that is a deadlock. Both
+/// hold this lock on the table.
 fn cancel_index_build(vector_db: &VectorDb) -> Result<()> {
     spi::write_one(
         "SELECT count(pg_catalog.pg_cancel_backend(a.pid)) FROM pg_catalog.pg_stat_activity a
@@ -294,7 +299,7 @@ fn cancel_index_build(vector_db: &VectorDb) -> Result<()> {
 }
 
 impl VectorDb {
-    /// The table in a statement.
+    /// The name of the table in a statement.
     pub fn table(&self) -> String {
         format!("kb.{}", quote(&self.table_name))
     }
@@ -304,12 +309,12 @@ impl VectorDb {
         format!("{vector_schema}.{}({})", self.element.name(), self.dimension)
     }
 
-    /// Makes a table that takes any vector. As the owner.
+    /// Creates a table that accepts any vector. Must run as the owner.
     pub fn create_unchecked(&self) -> Result<()> {
         create_unchecked(self, "")
     }
 
-    /// From now on it takes no vector without its chunk (`sql/tables.sql`).
+    /// Makes the table refuse a vector without its chunk from now on (`sql/tables.sql`).
     pub fn check_vectors(&self) -> Result<()> {
         spi::execute_utility(&format!(
             "CREATE CONSTRAINT TRIGGER vector_written AFTER INSERT OR UPDATE OF build_no, chunk_id ON {} FROM kb.chunks
@@ -318,7 +323,7 @@ impl VectorDb {
         ))
     }
 
-    /// An error where there is a table of that name already.
+    /// Returns an error if a table of that name exists already.
     pub fn check_free(&self) -> Result<()> {
         match ddl::table_exists(&self.table_name)? {
             true => Err(Error::AlreadyExists { what: Object::Table, id: format!("kb.{}", self.table_name) }),
@@ -327,13 +332,13 @@ impl VectorDb {
     }
 }
 
-/// Makes a vector table with the policies of every tenant table.
+/// Creates a vector table with the policies of every table with a tenant.
 fn create(vector_db: &VectorDb, unlogged: &str) -> Result<()> {
     create_unchecked(vector_db, unlogged)?;
     vector_db.check_vectors()
 }
 
-/// In a statement: whether a table, given by its oid, takes no vector without its chunk.
+/// An expression: whether a table, given by its oid, refuses a vector without its chunk.
 pub fn checks_vectors(table: &str) -> String {
     format!(
         "EXISTS (SELECT FROM pg_catalog.pg_trigger g WHERE g.tgrelid = {table}
@@ -356,7 +361,7 @@ fn create_unchecked(vector_db: &VectorDb, unlogged: &str) -> Result<()> {
                  PRIMARY KEY (build_no, chunk_id))",
             column = vector_db.column_type(&vector_schema()?)
         ),
-        // Vectors do not compress, and inline ones spare a look-up each.
+        // Vectors do not compress, and storing them inline spares a look-up for each.
         format!("ALTER TABLE {table} ALTER COLUMN embedding SET STORAGE PLAIN"),
         format!("ALTER TABLE {table} ENABLE ROW LEVEL SECURITY"),
         format!("ALTER TABLE {table} FORCE ROW LEVEL SECURITY"),
@@ -373,8 +378,8 @@ fn create_unchecked(vector_db: &VectorDb, unlogged: &str) -> Result<()> {
     attach(&vector_db.table_name)
 }
 
-/// Gives a table the column that says which index a row is for, if it has none: a restore can have left it out. Each row gets its
-/// number when it is written, larger than those before.
+/// Adds the column that decides which index a row goes into, if the table lacks it: a restore can have left
+/// it out. Each row gets its number when it is written, and numbers grow.
 pub fn add_segments(table_name: &str) -> Result<()> {
     let table = format!("kb.{}", quote(table_name));
     let has_segments = spi::write_one(
@@ -391,8 +396,8 @@ pub fn add_segments(table_name: &str) -> Result<()> {
     spi::execute_utility(&format!("CREATE INDEX ON {table} (segment)"))
 }
 
-/// Makes DROP EXTENSION drop a vector table, and lets queries read it. Nobody else may: distances between vectors would
-/// tell of other tenants' documents.
+/// Makes DROP EXTENSION drop a vector table, and lets queries read it. No other role may read it: distances
+/// between vectors would reveal something about other tenants' documents.
 pub fn attach(table_name: &str) -> Result<()> {
     grants::take_defaults(table_name)?;
     spi::execute_utility(&format!("GRANT SELECT ON kb.{} TO kb_vectors", quote(table_name)))?;

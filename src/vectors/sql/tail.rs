@@ -1,10 +1,12 @@
-//! kb.tails and kb.tail_vectors: the vectors of a build's own table that no index has yet, rounded to 4 bits and packed, so that a
-//! question reads a seventh of their bytes, and in order. What they say of a vector is only how near it may be: the vector
-//! itself is then read and compared, under the caller's policies. A chunk that is gone may still be packed; it is found no more.
+//! kb.tails and kb.tail_vectors: the vectors of a build's own table that no index has yet, rounded to 4 bits
+//! and packed, so that a question reads a seventh of their bytes, and in sequence. A packed vector only tells
+//! how near the vector may be; the vector itself is then read and compared, under the caller's policies. A
+//! chunk that is gone may still be packed, but is not found any more.
 //!
-//! kb.tails says from which number on all vectors of a build are packed. Its row and the blocks are written in the transactions that
-//! write and index the vectors, so that a snapshot that sees a vector from that number on sees its block, too. Neither is dumped: what
-//! a restore brings is packed no more, and compared whole until it has an index.
+//! kb.tails holds the number from which on all vectors of a build are packed. Its row and the blocks are
+//! written in the transactions that write and index the vectors, so that a snapshot that sees a vector from
+//! that number on sees its block, too. Neither table is dumped: restored vectors are not packed, and are
+//! compared whole until they have an index.
 
 use super::VectorDb;
 use super::segments::behind;
@@ -19,19 +21,20 @@ use kb_search::tail::{Nearest, Packer, Question, block_size, entry_size};
 use kb_types::error::Result;
 use uuid::Uuid;
 
-/// The build that has the table $1 to itself.
+/// The build that has the table $1 for itself.
 const OWN: &str = "(SELECT b.build_no FROM kb.builds b WHERE b.table_name = $1 AND b.owns_table LIMIT 1)";
 
-/// So many vectors of chunks that are gone may stay packed, and as many as there are others.
+/// This many vectors of chunks that are gone may stay packed, in addition to as many as there are others.
 const MOST_GONE: u64 = 2_000;
 
-/// Vectors of a table at most, about, that have no index; they are packed where the table is a build's own.
+/// The approximate limit of vectors of a table that have no index. They are packed if the table belongs to
+/// one build.
 pub fn most_rows(vector_db: &VectorDb, is_packed: bool) -> u64 {
     settings::forced_tail().unwrap_or_else(|| tail::most_rows(vector_db.dimension, is_packed))
 }
 
-/// All vectors of a build from this number on are packed. As the owner or the worker, when none of these can be written but by a
-/// transaction that sees this.
+/// Declares that all vectors of a build from this number on are packed. For the owner or the worker, when
+/// only a transaction that sees this row can write such vectors.
 pub fn begin(build_no: i64, first: i32) -> Result<()> {
     spi::execute(
         "INSERT INTO kb.tails (build_no, first) VALUES ($1, $2) ON CONFLICT DO NOTHING",
@@ -40,7 +43,8 @@ pub fn begin(build_no: i64, first: i32) -> Result<()> {
     Ok(())
 }
 
-/// Begins to pack those of a table that a restore has brought, if it is a build's own. By the worker.
+/// Begins to pack the vectors of a table that a restore has brought, if it belongs to one build. For the
+/// worker.
 pub fn begin_restored(table_name: &str) -> Result<()> {
     let sql = format!(
         "SELECT {}, b.build_no FROM kb.builds b
@@ -62,8 +66,9 @@ pub struct Written<'a> {
     pub vector: &'a [f32],
 }
 
-/// Packs vectors of a build that were written in this transaction with this number: those of each tenant apart, so that nobody reads
-/// what others have. Only where [`begin`] was, and from that number on.
+/// Packs vectors of a build that were written in this transaction with this number. Those of each tenant are
+/// packed apart, so that no tenant reads what others have. Vectors are packed only after [`begin`], and from
+/// that number on.
 pub fn write<'a>(
     vector_db: &VectorDb,
     build_no: i64,
@@ -73,7 +78,7 @@ pub fn write<'a>(
     let full = block_size(vector_db.dimension) * entry_size(vector_db.dimension);
     let packer = Packer::new(vector_db.dimension, vector_db.element);
     let (mut tenants, mut blocks): (Vec<String>, Vec<Vec<u8>>) = (Vec::new(), Vec::new());
-    // The last block of each.
+    // The last block of each tenant.
     let mut last: HashMap<String, usize> = HashMap::default();
     for Written { tenant_id, chunk_id, vector } in vectors {
         let at = match last.get(&tenant_id) {
@@ -98,12 +103,13 @@ pub fn write<'a>(
     Ok(())
 }
 
-/// What has an index need not be packed: all up to this number. By the indexer.
+/// Removes packed vectors up to this number, because an index has them now. For the indexer.
 pub fn forget(vector_db: &VectorDb, last: i32) -> Result<()> {
     set_first(vector_db, last.saturating_add(1), "t.first <= $2", "v.segment < $2")
 }
 
-/// Packed are the vectors from this number on, where that `is_due`; those that `are_gone` are deleted. Where somebody is dropping the build, nothing is done.
+/// Sets the number from which on vectors are packed if `is_due`, and deletes those that `are_gone`. Does
+/// nothing if a session is dropping the build.
 fn set_first(vector_db: &VectorDb, first: i32, is_due: &str, are_gone: &str) -> Result<()> {
     let sql = format!(
         "WITH own AS MATERIALIZED (
@@ -117,7 +123,8 @@ fn set_first(vector_db: &VectorDb, first: i32, is_due: &str, are_gone: &str) -> 
     Ok(())
 }
 
-/// Where many chunks are gone that are still packed, nothing stays packed that was. By the worker, when it is not writing vectors.
+/// Unpacks everything if many of the packed vectors belong to chunks that are gone. For the worker, while it
+/// does not write vectors.
 pub fn tidy(vector_db: &VectorDb) -> Result<()> {
     let sql = format!(
         "SELECT t.first, (SELECT sum(pg_catalog.length(v.packed)) FROM kb.tail_vectors v
@@ -131,7 +138,7 @@ pub fn tidy(vector_db: &VectorDb) -> Result<()> {
     let packed = bytes.unwrap_or(0) as u64 / entry_size(vector_db.dimension) as u64;
     let (rows, last) = behind(vector_db, first.saturating_sub(1), packed.max(1))?.unwrap_or((0, -1));
     if packed > 2 * rows + MOST_GONE {
-        // What is written next has this number or a larger one.
+        // Vectors that are written next have this number or a larger one.
         set_first(vector_db, first.max(last + 1), "true", "true")?;
     }
     Ok(())
@@ -140,21 +147,22 @@ pub fn tidy(vector_db: &VectorDb) -> Result<()> {
 /// The packed vectors of a build, and a question.
 pub struct Tail {
     build_no: i64,
-    /// From this number on all are packed.
+    /// All vectors from this number on are packed.
     pub first: i32,
     question: Question,
 }
 
 impl Tail {
-    /// None: this build's vectors are not packed.
+    /// Returns None if the vectors of this build are not packed.
     pub fn of(vector_db: &VectorDb, build_no: i64, vector: &[f32]) -> Option<Tail> {
         let first = probe::number(c"tails", c"tails_pkey", &[Key::Long(build_no)], c"first")??;
         Some(Tail { build_no, first, question: Question::new(vector, vector_db.metric, vector_db.element) })
     }
 
-    /// The chunks of a knowledge base, from this number on and of tenants whose documents there the caller may read, that may be
-    /// nearest, with how far away they are at least, in that order, `most` or more of them; and how far away all others are at least.
-    /// None: this snapshot cannot say.
+    /// The candidates among the packed chunks of a knowledge base from number `from` on, of tenants whose
+    /// documents the caller may read there: `most` or more of them, in the order of the lower bounds of their
+    /// distances, which stand beside them, and a lower bound of the distance of all others. Returns None if
+    /// this snapshot cannot use the packed vectors.
     pub fn nearest(&self, kb_no: i64, from: i32, most: usize) -> Result<Option<Near>> {
         let mut nearest = Nearest::new(&self.question, most);
         let key = [Key::Long(self.build_no), Key::AtLeast(from.max(self.first))];

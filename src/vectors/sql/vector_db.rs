@@ -1,4 +1,5 @@
-//! What a vector database is: everything that reading and writing it takes, as rows of kb.vector_dbs and kb.builds say.
+//! The description of a vector database: everything that is needed to read and write it, from rows of
+//! kb.vector_dbs and kb.builds.
 
 use crate::pg::spi::{self, Arg, Row};
 use crate::pg::statement_arguments::Arguments;
@@ -9,7 +10,7 @@ use serde_json::{Value, json};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct VectorDb {
-    /// The table, in schema kb: named in this room only.
+    /// The table, in schema kb. Only this room names it.
     pub(super) table_name: String,
     pub dimension: usize,
     pub kind: VectorDbType,
@@ -22,7 +23,7 @@ pub struct VectorDb {
 pub const COLUMNS: [&str; 5] = ["table_name", "dimension", "type", "metric", "config"];
 
 impl VectorDb {
-    /// One for a single build, named after it.
+    /// A vector database for a single build, named after the build.
     pub fn of_build(build_no: i64, dimension: usize) -> Result<VectorDb> {
         Ok(VectorDb {
             table_name: format!("vectors_{build_no}"),
@@ -34,7 +35,7 @@ impl VectorDb {
         })
     }
 
-    /// One that several knowledge bases can name by its id.
+    /// A vector database that several knowledge bases can name by its id.
     pub fn shared(
         id: &str,
         dimension: usize,
@@ -47,25 +48,25 @@ impl VectorDb {
         VectorDb { table_name, dimension, kind, metric, element, config }
     }
 
-    /// Whether its table is there and has held rows since it was made or emptied.
+    /// Whether the table exists and has held rows since it was created or emptied.
     pub fn has_pages(&self) -> Result<bool> {
         let sql = "SELECT pg_catalog.pg_relation_size(pg_catalog.to_regclass('kb.' || pg_catalog.quote_ident($1))) > 0";
         let found = spi::write_one(sql, &[Arg::Text(&self.table_name)], |row| row.opt::<bool>(0))?;
         Ok(found.flatten().unwrap_or(false))
     }
 
-    /// Its columns in a statement, of the table that the statement calls `alias`.
+    /// The columns in a statement that calls the table `alias`.
     pub fn columns(alias: &str) -> String {
         COLUMNS.map(|column| format!("{alias}.{column}")).join(", ")
     }
 
-    /// Its columns in an INSERT.
+    /// The columns in an INSERT.
     pub fn inserted() -> String {
         COLUMNS.join(", ")
     }
 
-    /// From those columns of a row, the first of which is `first`. A bad one is an internal error, for they were checked on
-    /// the way in.
+    /// Reads these columns from a row; the first of them is column `first`. A bad value is an internal error,
+    /// because the values were checked when they were written.
     pub fn read(row: &Row, first: usize) -> Result<VectorDb> {
         let table_name: String = row.get(first)?;
         let dimension: i32 = row.get(first + 1)?;
@@ -87,7 +88,7 @@ impl VectorDb {
         })
     }
 
-    /// What to write into those columns.
+    /// The values for these columns.
     pub fn values<'a>(&'a self, arguments: &mut Arguments<'a>) -> String {
         [
             arguments.add(Arg::Text(&self.table_name)),
@@ -99,7 +100,7 @@ impl VectorDb {
         .join(", ")
     }
 
-    /// The configuration as it is stored, every default written out.
+    /// The configuration in its stored form, with every default written out.
     fn config_json(&self) -> Value {
         json!({
             "table": self.config.table,
@@ -111,8 +112,8 @@ impl VectorDb {
     }
 }
 
-/// Letters and digits of the id, and the beginning of a hash, so that similar ids seldom make one name. Where two do,
-/// creating the second is an error; `config.table` names another.
+/// Letters and digits of the id and the beginning of a hash, so that similar ids seldom produce the same
+/// name. If two do, creating the second is an error; `config.table` specifies another name.
 fn name_of(id: &str) -> String {
     let plain: String =
         id.to_lowercase().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).take(30).collect();

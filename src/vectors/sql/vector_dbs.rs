@@ -13,7 +13,7 @@ pub fn find(id: &str) -> Result<Option<VectorDb>> {
     )
 }
 
-/// False when the id is taken.
+/// Returns false if the id is taken.
 pub fn insert(id: &str, vector_db: &VectorDb) -> Result<bool> {
     let mut arguments = Arguments::default();
     let inserted = spi::execute(
@@ -33,7 +33,7 @@ pub fn delete(id: &str) -> Result<()> {
     Ok(())
 }
 
-/// How many knowledge bases or builds of any tenant use it. As the owner.
+/// The number of knowledge bases or builds of any tenant that use it. Must run as the owner.
 pub fn uses(id: &str, vector_db: &VectorDb) -> Result<i64> {
     let named = spi::write_one(
         "SELECT count(*) FROM kb.knowledge_bases WHERE vector_db = $1",
